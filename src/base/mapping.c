@@ -67,8 +67,8 @@ int choir__memfd_new(
      * first. */
     size_t available = allocated < MUCH ? SIZE_MAX : memory_available();
     if (allocated > available || bytes > (size_t)INT64_MAX) {
-        snprintf(
-            why, 200, "%zu bytes of shared memory wanted, %zu available", allocated, available);
+        snprintf(why, 200, "%zu bytes of shared memory requested, %zu available", allocated,
+            available);
         return -1;
     }
     int fd = memfd_create("choir", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
@@ -125,7 +125,7 @@ choir__mapping *choir__mapping_adopt(int fd, char why[200])
 {
     struct stat file = {.st_size = 0};
     if (fstat(fd, &file) || file.st_size <= 0) {
-        snprintf(why, 200, "a descriptor that is no shared memory");
+        snprintf(why, 200, "expected a descriptor of shared memory");
         close(fd);
         return NULL;
     }

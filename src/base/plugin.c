@@ -110,7 +110,7 @@ choir_status choir__plugin_load(const char *name, const char *what, const char *
     void *library = path ? load(path) : NULL;
     if (!path) {
         status = choir__error(CHOIR_ERR_UNSUPPORTED,
-            "%s a plug-in, and there is no choir_%s.so in %s: install %s and build Choir with "
+            "%s a plug-in, and choir_%s.so is missing in %s: install %s and build Choir with "
             "it, or set CHOIR_PLUGIN_PATH",
             what, name, looked, needs);
     } else if (!library) {

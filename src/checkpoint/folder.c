@@ -279,7 +279,8 @@ static choir_status resolve(const char *path, char *found)
                      : choir__error(
                            CHOIR_ERR_IO, "%s points to %s, which is not there", path, target);
     }
-    return choir__error(CHOIR_ERR_IO, "there is no checkpoint %s: %s", path, strerror(error));
+    return choir__error(
+        CHOIR_ERR_IO, "cannot open the checkpoint %s: %s", path, strerror(error));
 }
 
 choir_status choir__checkpoint_find(const char *path, char *found)
@@ -299,6 +300,7 @@ choir_status choir__checkpoint_find(const char *path, char *found)
     if (choir__folder_has(found, CHOIR__STATE_FILE))
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_FORMAT,
-        "%s is no checkpoint: it has neither latest, state.json nor is it a .safetensors file",
+        "%s: expected a checkpoint: a folder with latest or state.json, or a .safetensors "
+        "file",
         path);
 }

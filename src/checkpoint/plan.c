@@ -202,12 +202,11 @@ static choir_status check_cover(
         regions[i] = plan->parts[first + i].region;
     bool good = choir__box_regions_cover(regions, n, item->whole, &covered);
     free(regions);
-    return good
-               ? CHOIR_OK
-               : choir__error(CHOIR_ERR_MISMATCH,
-                     "'%.200s' %s: there are %lld entries of it here, or some more than once; all "
-                     "ranks that it is sharded over must take part",
-                     item->name, choir__shape_text(item->whole), (long long)covered);
+    return good ? CHOIR_OK
+                : choir__error(CHOIR_ERR_MISMATCH,
+                      "'%.200s' %s: expected each entry once, got %lld entries; all ranks "
+                      "that it is sharded over must take part",
+                      item->name, choir__shape_text(item->whole), (long long)covered);
 }
 
 static int by_size(const void *a, const void *b)

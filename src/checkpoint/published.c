@@ -152,7 +152,7 @@ static choir_status missing(load *l, const choir__named *item)
                       : choir__strdup("");
     char *rest = more ? choir__format(" (and up to %d after it)", more) : choir__strdup("");
     choir_status status = choir__error(CHOIR_ERR_FORMAT,
-        "%s: tensor '%.200s' %s of the model is missing%s%s; the file must be of the model %s",
+        "%s: missing tensor '%.200s' %s of the model%s%s; the file must be of the model %s",
         l->files.path, item->name, choir__shape_text(item->tensor->shape), rest, hint,
         l->opts.model);
     free(rest);
@@ -194,10 +194,10 @@ static choir_status check_rest(load *l)
             continue;
         if (!may_start_anew(l, name))
             return choir__error(CHOIR_ERR_FORMAT,
-                "%s: tensor '%.200s' %s is none of the model's; the file must be of the model %s",
+                "%s: unknown tensor '%.200s' %s; the file must be of the model %s",
                 choir__shards_path(&l->files, e), name, choir__shape_text(e->tensor->shape),
                 l->opts.model);
-        note(l, name, "is none of this model's, and left out");
+        note(l, name, "is unknown to this model, and left out");
     }
     return CHOIR_OK;
 }

@@ -98,7 +98,7 @@ static choir_status match_item(
     if (!t && is_kept(item->name))
         return CHOIR_OK;
     if (!t)
-        return choir__error(CHOIR_ERR_FORMAT, "%s: tensor '%.200s' %s of the %s is missing",
+        return choir__error(CHOIR_ERR_FORMAT, "%s: missing tensor '%.200s' %s of the %s",
             s->file_count == 1 ? s->paths[0] : s->where, item->name,
             choir__shape_text(item->whole), what);
     if (!choir__same_shape(t->whole, item->whole))
@@ -131,7 +131,8 @@ choir_status choir__stored_match(const choir__stored *s, const choir__items *ite
         choir__item key = {.name = (char *)s->tensors[i].name};
         bool known = count && bsearch(&key, list, (size_t)count, sizeof key, by_name);
         if (!known && !is_kept(key.name))
-            return choir__error(CHOIR_ERR_FORMAT, "%s: tensor '%.200s' %s is none of the %s's",
+            return choir__error(CHOIR_ERR_FORMAT,
+                "%s: unknown tensor '%.200s' %s, which the %s does not have",
                 choir__stored_path(s, &s->tensors[i]), key.name,
                 choir__shape_text(s->tensors[i].whole), what);
     }

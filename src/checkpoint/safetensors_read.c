@@ -182,7 +182,7 @@ static choir_status check_metadata(const choir__st_file *f, json_t *metadata)
     {
         if (!json_is_string(value))
             return choir__error(CHOIR_ERR_FORMAT,
-                "%s: '%.200s' of the __metadata__ is no string", f->path, key);
+                "%s: '%.200s' of the __metadata__: expected a string", f->path, key);
     }
     return CHOIR_OK;
 }
@@ -194,9 +194,7 @@ static choir_status parse_header(choir__st_file *f)
     json_t *entry;
     if (!f->header_bytes || text[0] != '{')
         return choir__error(CHOIR_ERR_FORMAT,
-            "%s: the header does not begin with '{': this is no "
-            "safetensors file",
-            f->path);
+            "%s: expected a safetensors file, whose header begins with '{'", f->path);
     f->header = json_loadb(text, f->header_bytes, JSON_REJECT_DUPLICATES, &why);
     if (!f->header)
         return choir__error(CHOIR_ERR_FORMAT,

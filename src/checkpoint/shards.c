@@ -108,8 +108,7 @@ static choir_status add_mapped(
     const char *name = json_string_value(value), *slash = strrchr(index, '/');
     if (!name || !*name || strchr(name, '/') || *name == '.')
         return choir__error(CHOIR_ERR_FORMAT,
-            "%s: tensor '%.200s' is mapped to something that is no file beside it", index,
-            tensor);
+            "%s: tensor '%.200s': expected the name of a file beside it", index, tensor);
     char *path = choir__format("%.*s%s", slash ? (int)(slash + 1 - index) : 0, index, name);
     int f = 0;
     while (f < s->file_count && strcmp(s->paths[f], path) != 0)

@@ -207,8 +207,8 @@ static choir_status check_root(const char *path, json_t *root)
     char hex[CHOIR__SHA256_HEX];
     const char *format = json_string_value(json_object_get(root, "format"));
     if (!format || strcmp(format, "choir-checkpoint") != 0)
-        return choir__error(CHOIR_ERR_FORMAT,
-            "%s: key 'format' is not \"choir-checkpoint\": this is no state of Choir's", path);
+        return choir__error(
+            CHOIR_ERR_FORMAT, "%s: key 'format': expected \"choir-checkpoint\"", path);
     json_int_t version = json_integer_value(json_object_get(root, "version"));
     if (version != VERSION)
         return choir__error(CHOIR_ERR_FORMAT, "%s: key 'version' is %lld, this Choir reads %d",
@@ -229,13 +229,13 @@ static choir_status check_files(const char *path, json_t *files)
     const char *name;
     json_t *entry;
     if (!json_is_object(files))
-        return choir__error(CHOIR_ERR_FORMAT, "%s: key 'files' is missing", path);
+        return choir__error(CHOIR_ERR_FORMAT, "%s: missing key 'files'", path);
     json_object_foreach(files, name, entry)
     {
         if (!choir__is_part_name(name) || !json_is_integer(json_object_get(entry, "bytes")) ||
             !json_is_string(json_object_get(entry, "sha256")))
             return choir__error(CHOIR_ERR_FORMAT,
-                "%s: '%.200s' under key 'files' is no file of a checkpoint", path, name);
+                "%s: key 'files': expected files of a checkpoint, got '%.200s'", path, name);
     }
     return CHOIR_OK;
 }
@@ -247,8 +247,8 @@ static choir_status parse_state(const char *path, json_t *root, choir_train_stat
         const field *f = &fields[i];
         const json_t *value = json_object_get(root, f->key);
         if (!(f->optional && !value) && !read_field(value, f, (char *)state + f->at))
-            status = choir__error(CHOIR_ERR_FORMAT,
-                "%s: key '%s' is missing or not what it should be", path, f->key);
+            status = choir__error(
+                CHOIR_ERR_FORMAT, "%s: key '%s' is missing or malformed", path, f->key);
     }
     return status == CHOIR_OK ? check_files(path, json_object_get(root, "files")) : status;
 }

@@ -71,7 +71,8 @@ static choir_status read_info(const char *path, const choir__st_file *file, json
     return !text || json_is_object(*info)
                ? CHOIR_OK
                : choir__error(CHOIR_ERR_FORMAT,
-                     "%s: " CHOIR__SHARDING_KEY " in the metadata is no JSON object", path);
+                     "%s: " CHOIR__SHARDING_KEY " in the metadata: expected a JSON object",
+                     path);
 }
 
 static choir_status add_file(choir__stored *s, const char *path)

@@ -22,11 +22,11 @@ static choir_status open_data(choir__saved *s, const char *path, choir_dataset *
             "expected data to evaluate on, a file or a folder, got 'random'");
     if (s->info.task == CHOIR_REGRESSION)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %s trains on random data alone, and there is none to evaluate on",
-            s->info.config);
+            "cannot evaluate: model %s trains on random data alone", s->info.config);
     if (s->info.vocab && s->info.task != CHOIR_LANGUAGE)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %s expects tokens with a class each, and there are none to evaluate on",
+            "cannot evaluate: model %s expects tokens with a class each, which only "
+            "'random' has",
             s->info.config);
     if (!path && s->info.task != CHOIR_LANGUAGE)
         return choir__error(

@@ -65,8 +65,8 @@ choir_status choir__job_published(choir__job *j)
         char *config = config_beside(j->weights);
         if (!config)
             return choir__error(CHOIR_ERR_ARGUMENT,
-                "--weights %s: there is no config.json beside it, so --model must say which "
-                "model they are of",
+                "--weights %s: missing config.json beside it; give --model, the model that "
+                "they are of",
                 j->weights);
         status = take_config(j, config);
         if (is_folder(j->weights))

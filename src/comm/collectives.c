@@ -12,12 +12,11 @@
 static choir_status check_count(const char *name, int64_t count, choir_dtype dtype, int parts)
 {
     if ((unsigned)dtype >= CHOIR_DTYPE_COUNT)
-        return choir__error(
-            CHOIR_ERR_DTYPE, "%s: there is no element type %d", name, (int)dtype);
+        return choir__error(CHOIR_ERR_DTYPE, "%s: unknown element type %d", name, (int)dtype);
     int64_t most = INT64_MAX / (int64_t)choir_dtype_size(dtype) / parts;
     if (count < 0 || count > most)
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s of %lld elements: want 0 to %lld", name,
-            (long long)count, (long long)most);
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s: expected 0 to %lld elements, got %lld",
+            name, (long long)most, (long long)count);
     return CHOIR_OK;
 }
 
@@ -31,11 +30,13 @@ static choir_status check_data(const char *name, const void *data, int64_t count
 static choir_status check_op(const char *name, choir_dtype dtype, choir_reduce_op op)
 {
     if ((unsigned)op >= CHOIR_REDUCE_OP_COUNT)
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s: there is no operation %d", name, (int)op);
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s: unknown operation %d", name, (int)op);
     if (!choir__arith_find(dtype, op))
-        return choir__error(CHOIR_ERR_DTYPE, "%s%s: there is no such operation on %s%s", name,
-            choir__reduce_op_text(op), choir_dtype_name(dtype),
-            op >= CHOIR_BAND && op <= CHOIR_BXOR ? ": bitwise ones want integers" : "");
+        return choir__error(CHOIR_ERR_DTYPE, "%s%s: expected %s, got %s", name,
+            choir__reduce_op_text(op),
+            op >= CHOIR_BAND && op <= CHOIR_BXOR ? "integers"
+                                                 : "a dtype that has the operation",
+            choir_dtype_name(dtype));
     return CHOIR_OK;
 }
 
@@ -44,9 +45,8 @@ static choir_status check_peer(const choir_group *group, const char *name, int p
     int world = choir_group_world(group);
     return peer >= 0 && peer < world
                ? CHOIR_OK
-               : choir__error(CHOIR_ERR_ARGUMENT,
-                     "%s: there is no rank %d in a group of %d: want 0 to %d", name, peer,
-                     world, world - 1);
+               : choir__error(CHOIR_ERR_ARGUMENT, "%s: expected a rank from 0 to %d, got %d",
+                     name, world - 1, peer);
 }
 
 /* The stamp that all collectives begin with; status reports an invalid argument. */

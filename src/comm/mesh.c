@@ -20,8 +20,8 @@ struct choir_mesh {
 static choir_status check_names(int dims, const char *const *names)
 {
     if (dims < 1 || dims > CHOIR_MESH_MAX_DIMS)
-        return choir__error(CHOIR_ERR_ARGUMENT, "a mesh of %d dimensions: want 1 to %d", dims,
-            CHOIR_MESH_MAX_DIMS);
+        return choir__error(CHOIR_ERR_ARGUMENT, "a mesh: expected 1 to %d dimensions, got %d",
+            CHOIR_MESH_MAX_DIMS, dims);
     for (int d = 0; d < dims; d++) {
         if (!names[d] || !*names[d])
             return choir__error(
@@ -49,7 +49,8 @@ static choir_status complete(int world, int dims, const int *given, int *sizes)
             open = d;
         else if (given[d] < 1)
             return choir__error(CHOIR_ERR_ARGUMENT,
-                "mesh: dimension %d has size %d: want 1 or more, or one -1", d, given[d]);
+                "mesh: dimension %d: expected a size of 1 or more, or one -1, got %d", d,
+                given[d]);
         else if ((known *= given[d]) > world)
             break;
         sizes[d] = given[d];

@@ -33,10 +33,10 @@ static choir_status check_cuts(
         if (c->at < 0 || c->rows < 0 || c->row < 0 || c->out < 0 || c->at > most ||
             (c->row && c->rows > (most - c->at) / c->row))
             return choir__error(CHOIR_ERR_ARGUMENT,
-                "%s: cut %d is %lld rows of %lld elements from %lld on, its own from %lld on: "
-                "want no more than %lld elements",
-                name, i, (long long)c->rows, (long long)c->row, (long long)c->at,
-                (long long)c->out, (long long)most);
+                "%s: cut %d: expected at most %lld elements, got %lld rows of %lld from "
+                "%lld on, its own from %lld on",
+                name, i, (long long)most, (long long)c->rows, (long long)c->row,
+                (long long)c->at, (long long)c->out);
         *whole = choir__max(*whole, c->at + c->rows * c->row);
     }
     return CHOIR_OK;
@@ -64,8 +64,8 @@ choir_status choir__group_tree_scatter(choir_group *group, const choir__tree_sca
     if (a->first < 0 || a->leaves < 1 || a->total > INT32_MAX ||
         a->first > a->total - a->leaves || (a->leaves < a->total && a->scale != 1))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "tree_scatter of micro-batches [%lld, %lld) of %lld, times %g: want a part of "
-            "them, times 1, or all",
+            "tree_scatter: expected a part of the micro-batches, times 1, or all, got "
+            "[%lld, %lld) of %lld, times %g",
             (long long)a->first, (long long)(a->first + a->leaves), (long long)a->total,
             (double)a->scale);
     int mine =
@@ -89,7 +89,7 @@ choir_status choir__group_gather_rows(choir_group *group, const choir__gather_ro
     int64_t whole;
     if ((unsigned)a->dtype >= CHOIR_DTYPE_COUNT)
         return choir__error(
-            CHOIR_ERR_DTYPE, "gather_rows: there is no element type %d", (int)a->dtype);
+            CHOIR_ERR_DTYPE, "gather_rows: unknown element type %d", (int)a->dtype);
     if (check_cuts("gather_rows", a->cuts, a->cut_count,
             INT64_MAX / (int64_t)choir_dtype_size(a->dtype), &whole) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;

@@ -55,7 +55,7 @@ choir_status choir__sample_bytes(
 {
     if ((unsigned)dtype >= CHOIR_DTYPE_COUNT)
         return choir__error(
-            CHOIR_ERR_DTYPE, "a sample's %s has no known dtype (%d)", what, (int)dtype);
+            CHOIR_ERR_DTYPE, "a sample's %s: unknown dtype %d", what, (int)dtype);
     if (shape.ndim < 0 || shape.ndim >= CHOIR_MAX_DIMS)
         return choir__error(CHOIR_ERR_SHAPE,
             "a sample's %s of %d dimensions: with the batch's own there may be at most %d",
@@ -110,7 +110,7 @@ choir_status choir__read_file(const char *path, size_t limit, char **data, size_
         goto out;
     }
     if (S_ISDIR(info.st_mode)) {
-        status = choir__error(CHOIR_ERR_IO, "%s is a folder: a file is expected", path);
+        status = choir__error(CHOIR_ERR_IO, "%s: expected a file, got a folder", path);
         goto out;
     }
     size_t size = info.st_size > 0 ? (size_t)info.st_size : 0;

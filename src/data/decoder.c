@@ -13,15 +13,14 @@ static choir_status unknown(const choir__decoder *d)
     char start[64] = "";
     if (!d->bytes)
         return choir__error(
-            CHOIR_ERR_FORMAT, "%s is empty: a JPEG or PNG is expected", d->name);
+            CHOIR_ERR_FORMAT, "%s: expected a JPEG or PNG, got an empty file", d->name);
     for (size_t i = 0; i < d->bytes && i < 8; i++)
         if (isprint(d->data[i]))
             snprintf(start + strlen(start), sizeof start - strlen(start), "%c", d->data[i]);
         else
             snprintf(start + strlen(start), sizeof start - strlen(start), "<%02x>", d->data[i]);
     return choir__error(CHOIR_ERR_FORMAT,
-        "%s is neither a JPEG nor a PNG, whatever its name says: it begins with %s", d->name,
-        start);
+        "%s: expected a JPEG or PNG, got a file that begins with %s", d->name, start);
 }
 
 choir_status choir__decoder_open(
@@ -38,8 +37,8 @@ choir_status choir__decoder_open(
     if (status == CHOIR_OK &&
         (d->width < 1 || d->height < 1 || d->width > SIDE || d->height > SIDE))
         status = choir__error(CHOIR_ERR_FORMAT,
-            "%s: an image of %d x %d pixels; from 1 to 65535 a side are expected", name,
-            d->width, d->height);
+            "%s: expected an image of 1 to 65535 pixels per side, got %d x %d", name, d->width,
+            d->height);
     if (status == CHOIR_OK && (int64_t)d->width * d->height > max_pixels)
         status = choir__error(CHOIR_ERR_FORMAT,
             "%s says it has %d x %d pixels, more than the %lld that an image may have", name,

@@ -50,14 +50,14 @@ static choir_status find_value(
         *parsed = json_loads(json_string_value(truth), 0, &error);
         if (!*parsed)
             return choir__error(CHOIR_ERR_FORMAT,
-                "%s, line %d: ground_truth is a string that is no JSON: %s", l->path, l->number,
+                "%s, line %d: ground_truth: expected a string of JSON: %s", l->path, l->number,
                 error.text);
         truth = *parsed;
     }
     *value = json_object_get(truth, "gt_parse");
     if (!*value)
         *value = json_array_get(json_object_get(truth, "gt_parses"), 0);
-    return *value ? CHOIR_OK : wrong(l, "there is no ground_truth with a gt_parse");
+    return *value ? CHOIR_OK : wrong(l, "missing ground_truth with a gt_parse");
 }
 
 static void add_document(documents *d, const char *image, char *text)
@@ -80,7 +80,7 @@ static choir_status read_line(
             CHOIR_ERR_FORMAT, "%s, line %d: %s", l->path, l->number, error.text);
     const char *image = json_string_value(json_object_get(root, "file_name"));
     choir_status status =
-        image ? find_value(l, root, &parsed, &value) : wrong(l, "there is no file_name");
+        image ? find_value(l, root, &parsed, &value) : wrong(l, "missing file_name");
     if (status == CHOIR_OK)
         add_document(d, image, choir__document_text(value, fields));
     json_decref(root);

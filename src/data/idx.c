@@ -89,12 +89,12 @@ static choir_status read_header(gzFile file, const char *path, uint32_t mark, id
     if (status != CHOIR_OK)
         return status;
     if (got == 0)
-        return choir__error(CHOIR_ERR_FORMAT, "%s is empty: an IDX file is expected", path);
+        return choir__error(
+            CHOIR_ERR_FORMAT, "%s: expected an IDX file, got an empty file", path);
     if (got >= 4 && big_endian(header) != mark)
         return choir__error(CHOIR_ERR_FORMAT,
-            "%s begins with 0x%08x; 0x%08x, the mark of IDX %s, is"
-            " expected",
-            path, big_endian(header), mark, dims == 3 ? "images" : "labels");
+            "%s: expected 0x%08x, the mark of IDX %s, got 0x%08x", path, mark,
+            dims == 3 ? "images" : "labels", big_endian(header));
     if (got < bytes)
         return choir__error(CHOIR_ERR_FORMAT,
             "%s ends after %zu bytes, within its header of %zu", path, got, bytes);
@@ -113,11 +113,10 @@ static choir_status promised(
     struct stat info;
     if (each == 0 || each > PIXELS_LIMIT)
         return choir__error(CHOIR_ERR_FORMAT,
-            "%s: images of %u x %u pixels; from 1 to %d pixels are expected", path, idx->dim[1],
-            idx->dim[2], PIXELS_LIMIT);
+            "%s: expected images of 1 to %d pixels, got %u x %u", path, PIXELS_LIMIT,
+            idx->dim[1], idx->dim[2]);
     if (idx->count == 0)
-        return choir__error(
-            CHOIR_ERR_FORMAT, "%s says it holds nothing: 1 or more are expected", path);
+        return choir__error(CHOIR_ERR_FORMAT, "%s: expected 1 item or more, got none", path);
     *bytes = (size_t)(each * idx->dim[0]); /* below 2^58 */
     if (fstat(fd, &info) != 0)
         return choir__error(CHOIR_ERR_IO, "%s: %s", path, strerror(errno));
@@ -369,7 +368,8 @@ static const choir_dataset_ops idx_ops = {
 choir_status choir_dataset_idx(const char *folder, choir_split split, choir_dataset **dataset)
 {
     if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s: there is no split %d", folder, (int)split);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: unknown split %d: choose CHOIR_TRAIN or CHOIR_VALIDATION", folder, (int)split);
     idx_dataset *d = choir__calloc(1, sizeof *d);
     d->base = (choir_dataset){.ops = &idx_ops, .x_dtype = CHOIR_F32, .y_dtype = CHOIR_I64};
     found f = {0};
@@ -382,8 +382,8 @@ choir_status choir_dataset_idx(const char *folder, choir_split split, choir_data
         status = open_one(folder, f.name, split, d);
     else
         status = choir__error(CHOIR_ERR_FORMAT,
-            "%s has several sets of images (%s" IMAGES " is one):"
-            " a single one, or train-* and t10k-*, are expected",
+            "%s: expected a single set of images, or train-* and t10k-*, got several (%s" IMAGES
+            " is one)",
             folder, f.name);
     if (status != CHOIR_OK)
         goto out;

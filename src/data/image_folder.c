@@ -152,10 +152,10 @@ static choir_status add_classes(image_folder *d, bool held)
             d->root);
     for (int64_t i = 0; i < n.count && status == CHOIR_OK; i++) {
         int64_t class = find_class(d, n.name[i]);
-        status = class < 0
-                     ? choir__error(CHOIR_ERR_FORMAT,
-                           "%s/%s: there is no such class to train on", d->root, n.name[i])
-                     : add_class(d, n.name[i], class, held);
+        status = class < 0 ? choir__error(CHOIR_ERR_FORMAT,
+                                 "%s/%s: expected the name of a class to train on", d->root,
+                                 n.name[i])
+                           : add_class(d, n.name[i], class, held);
     }
     free_names(&n);
     return status;
@@ -333,7 +333,8 @@ choir_status choir_dataset_images(
     const char *folder, choir_split split, choir_image_opts opts, choir_dataset **dataset)
 {
     if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s: there is no split %d", folder, (int)split);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: unknown split %d: choose CHOIR_TRAIN or CHOIR_VALIDATION", folder, (int)split);
     choir_status status = choir__image_opts_check(&opts);
     if (status != CHOIR_OK)
         return status;

@@ -101,7 +101,7 @@ choir_status choir_dataset_masked(choir_dataset *inner, int64_t mask, int64_t vo
             "only a dataset of i64 tokens, x and y (context), can be masked");
     if (mask < 0 || vocabulary < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "masking with the token %lld out of %lld: they must be at least 0 and 1",
+            "masking: expected a token of at least 0 out of 1 or more, got %lld out of %lld",
             (long long)mask, (long long)vocabulary);
     masked_dataset *d = choir__calloc(1, sizeof *d);
     d->base = *inner;

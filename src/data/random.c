@@ -115,9 +115,7 @@ static choir_status make(
 {
     if (length < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "a random dataset of %lld samples: it must have 1 or"
-            " more",
-            (long long)length);
+            "a random dataset: expected 1 sample or more, got %lld", (long long)length);
     size_t x_bytes, y_bytes;
     choir_status status = choir__sample_bytes("x", base.x_dtype, base.x_shape, 1, &x_bytes);
     if (status == CHOIR_OK)

@@ -19,11 +19,10 @@ static choir_status check(int64_t length, int64_t replicas, int64_t batch)
             "a dataset of %lld samples cannot be trained on", (long long)length);
     if (replicas < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "a global batch of %lld micro-batches: there must be 1 or more",
-            (long long)replicas);
+            "a global batch: expected 1 micro-batch or more, got %lld", (long long)replicas);
     if (batch < 1 || batch > INT64_MAX / 16)
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "a batch size of %lld: it must be 1 or more", (long long)batch);
+        return choir__error(CHOIR_ERR_ARGUMENT, "expected a batch size of 1 or more, got %lld",
+            (long long)batch);
     if (batch % replicas)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "a batch of %lld does not divide into %lld micro-batches: take a multiple of %lld",

@@ -92,9 +92,10 @@ static choir_status check_arguments(
 {
     if (context < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: a context of %lld tokens: it must be 1 or more", name, (long long)context);
+            "%s: expected a context of 1 token or more, got %lld", name, (long long)context);
     if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s: there is no split %d", name, (int)split);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: unknown split %d: choose CHOIR_TRAIN or CHOIR_VALIDATION", name, (int)split);
     if (!bytes)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "%s is empty: there is nothing to train on", name);

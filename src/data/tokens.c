@@ -76,8 +76,8 @@ static choir_status check_header(const char *path, token_file *f)
     if (!read_header(f)) {
         if (!ends_in_bin(path))
             return choir__error(CHOIR_ERR_FORMAT,
-                "%s is no file of token ids: it has no header, and its name does not end in"
-                " .bin",
+                "%s: expected a file of token ids, with their header or with a name that "
+                "ends in .bin",
                 path);
         if (f->bytes % 2)
             return choir__error(CHOIR_ERR_FORMAT,
@@ -123,7 +123,8 @@ static choir_status map_file(const char *path, token_file *f)
     if (data == MAP_FAILED)
         return info.st_size > 0
                    ? choir__error(CHOIR_ERR_IO, "%s: cannot be mapped: %s", path, strerror(why))
-                   : choir__error(CHOIR_ERR_FORMAT, "%s is empty: there are no ids", path);
+                   : choir__error(
+                         CHOIR_ERR_FORMAT, "%s: expected token ids, got an empty file", path);
     *f = (token_file){.data = data, .bytes = (size_t)info.st_size};
     return CHOIR_OK;
 }
@@ -196,7 +197,7 @@ static choir_status check_arguments(
     int64_t training = choir__training_part(f->count);
     if (context < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: a context of %lld tokens: it must be 1 or more", path, (long long)context);
+            "%s: expected a context of 1 token or more, got %lld", path, (long long)context);
     if (vocabulary < 0 || (vocabulary && f->vocabulary > vocabulary))
         return choir__error(CHOIR_ERR_RANGE,
             "%s has ids of a vocabulary of %lld, the model's has %lld", path,
@@ -212,7 +213,8 @@ choir_status choir_dataset_tokens(const char *path, int64_t context, choir_split
 {
     token_file f = {0};
     if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s: there is no split %d", path, (int)split);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: unknown split %d: choose CHOIR_TRAIN or CHOIR_VALIDATION", path, (int)split);
     choir_status status = map_file(path, &f);
     if (status != CHOIR_OK)
         return status;

@@ -26,29 +26,30 @@ choir_status choir__image_opts_check(const choir_image_opts *o)
                 o->width <= 1 << 14 && !o->height == !o->width;
     if (!good)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "samples of %d x %d pixels: from 1 to 16384 a side are wanted (both 0: as the first"
-            " image)",
+            "expected samples of 1 to 16384 pixels per side (both 0: as the first image), "
+            "got %d x %d",
             o->width, o->height);
     if (!(o->scale_min > 0 && o->scale_min <= o->scale_max && o->scale_max <= 1))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "boxes of %g to %g of an image: 0 < scale_min <= scale_max <= 1 is wanted",
-            (double)o->scale_min, (double)o->scale_max);
+            "expected 0 < scale_min <= scale_max <= 1, got %g and %g", (double)o->scale_min,
+            (double)o->scale_max);
     if (!(o->ratio_min > 0 && o->ratio_min <= o->ratio_max && o->ratio_max < 1e6f))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "ratios from %g to %g: 0 < ratio_min <= ratio_max is wanted", (double)o->ratio_min,
+            "expected 0 < ratio_min <= ratio_max, got %g and %g", (double)o->ratio_min,
             (double)o->ratio_max);
     if (o->padding < 0 || o->padding > 1 << 14 || o->resize < 0 || o->resize > 1 << 15)
         return choir__error(CHOIR_ERR_ARGUMENT, "padding %d, resize %d: from 0 to %d",
             o->padding, o->resize, 1 << 14);
     if ((unsigned)o->crop > CHOIR_CROP_CENTER)
-        return choir__error(CHOIR_ERR_ARGUMENT, "there is no crop %d", (int)o->crop);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "unknown crop %d: choose one of enum choir_crop", (int)o->crop);
     for (int c = 0; c < 3; c++)
         if (!(o->std[c] > 0 && isfinite(o->std[c])))
             return choir__error(CHOIR_ERR_ARGUMENT,
-                "a standard deviation of %g: it must be above 0", (double)o->std[c]);
+                "expected a standard deviation above 0, got %g", (double)o->std[c]);
         else if (!isfinite(o->mean[c]))
             return choir__error(
-                CHOIR_ERR_ARGUMENT, "a mean of %g: it must be a number", (double)o->mean[c]);
+                CHOIR_ERR_ARGUMENT, "expected a finite mean, got %g", (double)o->mean[c]);
     return CHOIR_OK;
 }
 

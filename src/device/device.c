@@ -47,8 +47,8 @@ static bool worth_loading(struct kind *k)
         access("/dev/dxg", F_OK) == 0)
         return true;
     snprintf(k->why, sizeof k->why,
-        "there is no GPU that CUDA could use, since there is no NVIDIA driver here: nvidia-smi "
-        "shows whether one is installed");
+        "CUDA finds no GPU, as the NVIDIA driver is missing: nvidia-smi shows whether one "
+        "is installed");
     return false;
 }
 
@@ -120,8 +120,8 @@ static struct kind *parse(const char *name, int (*there)(struct kind *), int *in
     if (!n)
         choir__error(CHOIR_ERR_DEVICE, "no device '%s': %s", name, k->why);
     else if (*end || (colon && end == colon + 1) || i < 0 || i >= n)
-        choir__error(CHOIR_ERR_DEVICE, "no device '%s': there are %d, %s:0 to %s:%d", name, n,
-            k->name, k->name, n - 1);
+        choir__error(CHOIR_ERR_DEVICE, "no device '%s': expected %s:0 to %s:%d", name, k->name,
+            k->name, n - 1);
     else
         return *index = (int)i, k;
     return NULL;

@@ -36,7 +36,8 @@ choir_status choir__variable_number(const char *name, int *value)
     if (!text)
         return CHOIR_OK;
     if (!choir__parse_int(text, 0, INT32_MAX, &n))
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s is '%s': want a whole number", name, text);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "%s: expected a whole number, got '%s'", name, text);
     *value = (int)n;
     return CHOIR_OK;
 }
@@ -237,8 +238,8 @@ choir_status choir__launcher_find(bool clusters_only, choir__launcher *l)
     if (of == &by_hand) {
         const char *job = choir__variable("CHOIR_JOB");
         if (job && strlen(job) >= sizeof l->job)
-            return choir__error(CHOIR_ERR_ARGUMENT, "CHOIR_JOB has %zu bytes: want up to %zu",
-                strlen(job), sizeof l->job - 1);
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "CHOIR_JOB: expected up to %zu bytes, got %zu", sizeof l->job - 1, strlen(job));
         snprintf(l->job, sizeof l->job, "%s", job ? job : "");
     } else if (of == &open_mpi) {
         name_open_mpi_job(l);

@@ -54,9 +54,10 @@ static choir_status cast_tree(choir_module *m, choir_dtype dtype)
 choir_status choir_module_cast(choir_module *m, choir_dtype dtype)
 {
     if (dtype != CHOIR_F32 && !choir__is_half(dtype))
-        return choir__scope_fail(m->run,
-            choir__error(CHOIR_ERR_DTYPE, "choir_module_cast: to f32, bf16 or f16, not %s",
-                choir_dtype_name(dtype)));
+        return choir__scope_fail(
+            m->run, choir__error(CHOIR_ERR_DTYPE,
+                        "choir_module_cast: expected f32, bf16 or f16, got %s",
+                        choir_dtype_name(dtype)));
     choir__module_ready(m);
     choir_status status = choir_scope_status(m->run);
     if (status == CHOIR_OK)

@@ -16,8 +16,8 @@ bool choir__sizes_positive(choir_scope *run, const char *layer, int64_t a, int64
 {
     if (a > 0 && b > 0)
         return true;
-    choir__poison(run, CHOIR_ERR_ARGUMENT, "%s: sizes %lld and %lld must be positive", layer,
-        (long long)a, (long long)b);
+    choir__poison(run, CHOIR_ERR_ARGUMENT, "%s: expected positive sizes, got %lld and %lld",
+        layer, (long long)a, (long long)b);
     return false;
 }
 
@@ -132,8 +132,8 @@ choir_module *choir_nn_layer_norm_with(choir_scope *run, int64_t width, float ep
     if (!choir__sizes_positive(run, "layer_norm", width, 1))
         width = 1;
     if (!(eps >= 0 && eps < 1)) /* NaN too */
-        choir__poison(
-            run, CHOIR_ERR_ARGUMENT, "layer_norm: an eps of %g is not in [0, 1)", (double)eps);
+        choir__poison(run, CHOIR_ERR_ARGUMENT, "layer_norm: expected an eps in [0, 1), got %g",
+            (double)eps);
     l->eps = eps;
     choir_module_param(
         &l->base, "weight", &l->weight, choir_dims(width), choir_init_constant(1));
@@ -205,8 +205,8 @@ choir_module *choir_nn_dropout(choir_scope *run, float p)
     dropout *d = choir_module_new(run, &dropout_class);
     d->p = p;
     if (!(p >= 0 && p < 1))
-        choir__poison(
-            run, CHOIR_ERR_ARGUMENT, "dropout: the probability %g is not in [0, 1)", (double)p);
+        choir__poison(run, CHOIR_ERR_ARGUMENT,
+            "dropout: expected a probability in [0, 1), got %g", (double)p);
     return &d->base;
 }
 

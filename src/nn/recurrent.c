@@ -59,11 +59,12 @@ static choir_tensor *recurrent_forward(choir_module *self, choir_tensor *const *
     wrong = wrong ? wrong : state_complaint(r, first.c);
     if (wrong)
         return choir__poison(choir_tensor_scope(x), CHOIR_ERR_SHAPE,
-            "%s: wants initial states (%d, B, H), one of each layer and direction, not %s",
+            "%s: expected initial states (%d, B, H), one of each layer and direction, got "
+            "%s",
             self->type->name, layers * r->directions, wrong);
     if (x->shape.ndim != 3 && !x->poisoned)
         return choir__poison(choir_tensor_scope(x), CHOIR_ERR_SHAPE,
-            "%s: wants sequences (%s, I), not %s", self->type->name,
+            "%s: expected sequences (%s, I), got %s", self->type->name,
             r->opts.batch_first ? "B, T" : "T, B", choir__shape_text(x->shape));
     if (r->opts.batch_first)
         x = choir_transpose(x, 0, 1);
@@ -107,9 +108,9 @@ static choir_module *new_recurrent(choir_scope *run, const char *name, choir_cel
     if (in < 1 || hidden < 1 || opts.layers < 1 || opts.layers > MAX_LAYERS ||
         hidden > INT64_MAX / 16 || !(opts.dropout >= 0 && opts.dropout < 1)) {
         choir__poison(run, CHOIR_ERR_ARGUMENT,
-            "%s: sizes %lld and %lld must be positive, %d layers in [1, %d], dropout %g in "
-            "[0, 1)",
-            name, (long long)in, (long long)hidden, opts.layers, MAX_LAYERS,
+            "%s: expected positive sizes, 1 to %d layers and a dropout in [0, 1), got %lld "
+            "and %lld, %d and %g",
+            name, MAX_LAYERS, (long long)in, (long long)hidden, opts.layers,
             (double)opts.dropout);
         in = hidden = opts.layers = 1;
         opts.dropout = 0;

@@ -158,8 +158,8 @@ static choir_status fill_tables(choir_optim *o, int64_t *rows)
             continue;
         if (o->kind == CHOIR__LAMB && t->dtype != CHOIR_F32)
             return choir__error(CHOIR_ERR_DTYPE,
-                "lamb: %s is %s; the norms it steps by want f32 weights", s->param->name,
-                choir_dtype_name(t->dtype));
+                "lamb: expected f32 weights, as it steps by their norms, got %s as %s",
+                s->param->name, choir_dtype_name(t->dtype));
         choir__optim_make_state(o, s);
         if (choir_scope_status(o->run) != CHOIR_OK)
             return choir_scope_status(o->run);

@@ -56,7 +56,7 @@ static void check_number(choir_optim *o, const char *name, const char *option, f
 {
     if (!(value >= 0 && isfinite(value)))
         choir__poison(o->run, CHOIR_ERR_ARGUMENT,
-            "%s: %s of %g; a finite number of at least 0 is wanted", name, option,
+            "%s: expected %s that is finite and at least 0, got %g", name, option,
             (double)value);
 }
 
@@ -95,8 +95,8 @@ choir_optim *choir_sgd(choir_scope *run, choir_module *module, choir_sgd_opts op
     o->maximize = opts.maximize;
     check_number(o, "sgd", "a momentum", opts.momentum);
     if (!isfinite(opts.dampening))
-        choir__poison(
-            run, CHOIR_ERR_ARGUMENT, "sgd: a dampening of %g", (double)opts.dampening);
+        choir__poison(run, CHOIR_ERR_ARGUMENT, "sgd: expected a finite dampening, got %g",
+            (double)opts.dampening);
     if (opts.nesterov && (opts.momentum <= 0 || opts.dampening != 0))
         choir__poison(
             run, CHOIR_ERR_ARGUMENT, "sgd: Nesterov needs a momentum above 0 and no dampening");
@@ -110,8 +110,8 @@ static void set_moments(choir_optim *o, const char *name, float beta1, float bet
     o->eps = eps;
     check_number(o, name, "an eps", eps);
     if (!(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1))
-        choir__poison(o->run, CHOIR_ERR_ARGUMENT, "%s: betas %g and %g are not in [0, 1)", name,
-            (double)beta1, (double)beta2);
+        choir__poison(o->run, CHOIR_ERR_ARGUMENT, "%s: expected betas in [0, 1), got %g and %g",
+            name, (double)beta1, (double)beta2);
 }
 
 static choir_optim *new_adam(choir_scope *run, choir_module *module, const char *name,

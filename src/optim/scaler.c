@@ -45,13 +45,13 @@ static void free_scaler(void *arg)
     free(s);
 }
 
-static const char *nonsense(const choir_scaler_opts *o)
+static const char *lacks(const choir_scaler_opts *o)
 {
-    return !(o->scale > 0 && isfinite(o->scale))      ? "a positive scale is wanted"
-           : !(o->growth > 1 && isfinite(o->growth))  ? "a growth above 1 is wanted"
-           : !(o->backoff > 0 && o->backoff < 1)      ? "a backoff between 0 and 1 is wanted"
-           : o->interval < 1 || o->interval > 1 << 24 ? "an interval of 1 to 2^24 is wanted"
-           : o->patience < 1 || o->patience > 1 << 24 ? "a patience of 1 to 2^24 is wanted"
+    return !(o->scale > 0 && isfinite(o->scale))      ? "a positive scale"
+           : !(o->growth > 1 && isfinite(o->growth))  ? "a growth above 1"
+           : !(o->backoff > 0 && o->backoff < 1)      ? "a backoff between 0 and 1"
+           : o->interval < 1 || o->interval > 1 << 24 ? "an interval of 1 to 2^24"
+           : o->patience < 1 || o->patience > 1 << 24 ? "a patience of 1 to 2^24"
                                                       : NULL;
 }
 
@@ -70,11 +70,12 @@ choir_scaler *choir_scaler_new(choir_scope *run, choir_scaler_opts opts)
     choir_scaler *s = choir__calloc(1, sizeof *s);
     s->run = run;
     s->opts = opts;
-    if (nonsense(&opts)) {
+    if (lacks(&opts)) {
         choir__poison(run, CHOIR_ERR_ARGUMENT,
-            "scaler: scale %g, growth %g, backoff %g, interval %lld, patience %lld: %s",
-            (double)opts.scale, (double)opts.growth, (double)opts.backoff,
-            (long long)opts.interval, (long long)opts.patience, nonsense(&opts));
+            "scaler: expected %s, got scale %g, growth %g, backoff %g, interval %lld, "
+            "patience %lld",
+            lacks(&opts), (double)opts.scale, (double)opts.growth, (double)opts.backoff,
+            (long long)opts.interval, (long long)opts.patience);
         s->opts = choir_scaler_defaults();
     }
     s->numbers = choir__storage_new(run->device, sizeof(choir__scaler_numbers));
@@ -125,7 +126,7 @@ choir_tensor *choir_scaler_scale(choir_scaler *s, choir_tensor *loss)
     if (!scope)
         return poisoned;
     if (in[0]->dtype != CHOIR_F32)
-        return choir__poison(scope, CHOIR_ERR_DTYPE, "scaler: wants an f32 loss, not %s",
+        return choir__poison(scope, CHOIR_ERR_DTYPE, "scaler: expected an f32 loss, got %s",
             choir_dtype_name(in[0]->dtype));
     choir_tensor *y = choir__tensor_alias(scope, in[0]);
     choir__record_op(&scale_op, y, in, 2);
@@ -160,7 +161,7 @@ static choir_status check_dtypes(const choir_optim *o)
     for (int i = 0; i < o->count; i++)
         if (choir__is_half(o->states[i].param->tensor->dtype))
             return choir__error(CHOIR_ERR_DTYPE,
-                "scaler: %s is %s, and so are its gradients; scaling wants f32 weights",
+                "scaler: expected f32 weights, whose gradients are f32, too, got %s as %s",
                 o->states[i].param->name, choir_dtype_name(o->states[i].param->tensor->dtype));
     return CHOIR_OK;
 }

@@ -191,39 +191,39 @@ float choir_schedule_at(const choir_schedule *s, float lr, int64_t t)
 static const char *wrong_with(const choir_schedule *s)
 {
     if (s->kind < CHOIR_LR_CONSTANT || s->kind > CHOIR_LR_INVERSE_SQRT)
-        return "there is no such kind";
+        return "unknown kind";
     if (s->warmup < 0)
-        return "the warm-up is negative";
+        return "expected a warm-up of 0 or more";
     if (!(s->min_lr >= 0 && isfinite(s->min_lr)))
-        return "min_lr must be a number of at least 0";
+        return "expected a min_lr of at least 0";
     bool ends = s->kind == CHOIR_LR_COSINE || s->kind == CHOIR_LR_LINEAR ||
                 s->kind == CHOIR_LR_POLYNOMIAL || s->kind == CHOIR_LR_ONE_CYCLE;
     if (ends && s->steps < 1)
-        return "it needs at least 1 step";
+        return "expected 1 step or more";
     bool drops_by = s->kind == CHOIR_LR_STEP || s->kind == CHOIR_LR_MULTISTEP ||
                     s->kind == CHOIR_LR_EXPONENTIAL || s->kind == CHOIR_LR_CYCLIC;
     if (drops_by && !(s->gamma >= 0 && isfinite(s->gamma)))
-        return "gamma must be a number of at least 0";
+        return "expected a gamma of at least 0";
     bool periodic =
         s->kind == CHOIR_LR_STEP || s->kind == CHOIR_LR_RESTARTS || s->kind == CHOIR_LR_CYCLIC;
     if (periodic && s->step_size < 1)
-        return "its period must be at least 1 step";
+        return "expected a period of 1 step or more";
     if (s->kind == CHOIR_LR_RESTARTS && s->growth < 1)
-        return "growth must be at least 1";
+        return "expected a growth of at least 1";
     if (s->kind == CHOIR_LR_POLYNOMIAL && !(s->power > 0))
-        return "the power must be above 0";
+        return "expected a power above 0";
     if (s->kind == CHOIR_LR_ONE_CYCLE &&
         !(s->rise > 0 && s->rise < 1 && s->first_factor > 0 && s->last_factor > 0))
-        return "the rise must lie between 0 and 1, and both factors above 0";
+        return "expected a rise between 0 and 1, and both factors above 0";
     if (s->kind == CHOIR_LR_ONE_CYCLE && s->three_phase && s->rise > 0.5f)
         return "three phases leave at most half of the steps to the rise";
     if (s->kind != CHOIR_LR_MULTISTEP)
         return NULL;
     if (s->milestone_count < 1 || s->milestone_count > CHOIR_MAX_MILESTONES)
-        return "it takes from 1 to 16 milestones";
+        return "expected 1 to 16 milestones";
     for (int i = 0; i < s->milestone_count; i++)
         if (s->milestones[i] < (i ? s->milestones[i - 1] + 1 : 0))
-            return "milestones must increase";
+            return "expected milestones that increase";
     return NULL;
 }
 

@@ -67,8 +67,9 @@ static choir_tensor *result(
         return *t;
     if (shape.ndim < 1 || shape.dim[0] % down)
         return choir__poison((*t)->scope, CHOIR_ERR_SHAPE,
-            "%s of %s: the first dimension must be a multiple of %d, the number of ranks", name,
-            choir__shape_text(shape), down);
+            "%s: expected a first dimension that is a multiple of %d, the number of ranks, "
+            "got %s",
+            name, down, choir__shape_text(shape));
     shape.dim[0] = shape.dim[0] / down * up;
     choir_tensor *y = choir__tensor_new((*t)->scope, choir__device_of(*t), (*t)->dtype, shape);
     *usable_one = !y->poisoned;

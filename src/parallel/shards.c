@@ -19,7 +19,7 @@ choir_tensor *choir_shards_at(const choir_shards *s, int i)
         return s->poisoned;
     if (i < 0 || i >= s->count)
         return choir__poison(s->scope, CHOIR_ERR_ARGUMENT,
-            "data_parallel: there is no piece %d; there are %d", i, s->count);
+            "data_parallel: expected a piece from 0 to %d, got %d", s->count - 1, i);
     return s->piece[i].out ? s->piece[i].out : s->piece[i].in[0];
 }
 

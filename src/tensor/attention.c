@@ -64,7 +64,7 @@ static choir_tensor *softmax(choir_tensor *x, bool logarithm)
     if (!scope)
         return poisoned;
     if (x->shape.ndim < 1 || !choir__is_float(x->dtype))
-        return choir__shape_error(op->name, scope, &x, 1, "wants a floating tensor of rows");
+        return choir__shape_error(op->name, scope, &x, 1, "expected a floating tensor of rows");
     choir_tensor *dense = choir__dense_rows(scope, x);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
     if (y->poisoned || dense->poisoned)
@@ -255,18 +255,18 @@ static const char *wrong_operands(choir_tensor *const *in, choir_attention_opts 
     choir_shape q = in[Q]->shape, k = in[K]->shape;
     if (q.ndim != 4 || k.ndim != 4 || !choir__same_shape(k, in[V]->shape) ||
         q.dim[0] != k.dim[0] || q.dim[3] != k.dim[3])
-        return "wants q (B, H, T, D), k and v (B, G, S, D)";
+        return "expected q (B, H, T, D), k and v (B, G, S, D)";
     if (!k.dim[1] || q.dim[1] % k.dim[1])
-        return "the heads of k and v must divide those of q";
+        return "expected heads of k and v that divide those of q";
     if (in[Q]->dtype != in[K]->dtype || in[Q]->dtype != in[V]->dtype ||
         !choir__is_float(in[Q]->dtype))
-        return "wants floating q, k and v of one dtype";
+        return "expected floating q, k and v of one dtype";
     if (opts.causal && q.dim[2] != k.dim[2])
-        return "causal attention wants as many keys as queries";
+        return "causal attention: expected as many keys as queries";
     if (opts.window < 0 || (opts.window && !opts.causal))
-        return "a window is positive, and of causal attention";
+        return "expected a window of 0 or more, and above 0 for causal attention alone";
     if (!k.dim[2])
-        return "wants a key";
+        return "expected 1 key or more";
     return NULL;
 }
 
@@ -278,8 +278,8 @@ static const char *wrong_bias(choir_tensor *const *in)
     if (bias.ndim != 4 || !bias.dim[0] || q.dim[0] % bias.dim[0] ||
         (bias.dim[1] != 1 && bias.dim[1] != q.dim[1]) ||
         (bias.dim[2] != 1 && bias.dim[2] != q.dim[2]) || bias.dim[3] != in[K]->shape.dim[2])
-        return "wants a bias (P, H or 1, T or 1, S), P a divisor of the batch";
-    return in[BIAS]->dtype == in[Q]->dtype ? NULL : "wants a bias of q's dtype";
+        return "expected a bias (P, H or 1, T or 1, S), P a divisor of the batch";
+    return in[BIAS]->dtype == in[Q]->dtype ? NULL : "expected a bias of q's dtype";
 }
 
 choir_attention_opts choir_attention_defaults(void)
@@ -408,7 +408,7 @@ choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal)
     if (shape.ndim != 3 || !choir__is_float(in->dtype) || heads < 1 ||
         shape.dim[2] % (3 * heads))
         return choir__shape_error(self_attention_op.name, scope, &in, 1,
-            "wants (B, T, 3C) with C a multiple of the heads");
+            "expected (B, T, 3C) with C a multiple of the heads");
     int64_t c = shape.dim[2] / 3;
     choir__attention_shape n = {.b = shape.dim[0],
         .h = heads,

@@ -272,7 +272,7 @@ void choir_amp_level(choir_scope *scope, int level)
 {
     if (level < 0 || level > 3) {
         choir__poison(
-            scope, CHOIR_ERR_ARGUMENT, "amp: there are the levels O0 to O3, not O%d", level);
+            scope, CHOIR_ERR_ARGUMENT, "amp: unknown level O%d: choose one of O0 to O3", level);
         return;
     }
     scope->autocast = (choir__autocast){

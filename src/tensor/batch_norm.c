@@ -170,13 +170,13 @@ static const char *refusal(choir_tensor *const *in, const choir_tensor *mean,
     choir_dtype beside = choir__beside(x->dtype);
     if (c < 1 || !choir__is_float(x->dtype) || !mean || !var || !fits(in[GAMMA], c, beside) ||
         !fits(in[BETA], c, beside) || !fits(mean, c, beside) || !fits(var, c, beside))
-        return "wants x (N, C, ...) and gamma, beta, running mean and variance of (C)";
+        return "expected x (N, C, ...) and gamma, beta, running mean and variance of (C)";
     if (!fits_residual(in[RESIDUAL], x))
-        return "wants a residual of x's shape and dtype";
+        return "expected a residual of x's shape and dtype";
     if (o->training && x->count == c && !shared)
-        return "a channel of one value has no variance to train with: use a larger batch";
+        return "expected more than one value per channel (a larger batch) to train with";
     if (o->batches && (o->batches->dtype != CHOIR_I64 || o->batches->count != 1))
-        return "counts batches in one i64";
+        return "expected one i64 that counts batches";
     return NULL;
 }
 

@@ -195,21 +195,21 @@ choir_tensor *choir_conv2d(
         return senseless(conv_op.name, scope, &s);
     if (!fit(x, weight, bias, sw.dim[0]))
         return choir__shape_error(conv_op.name, scope, in, 3,
-            "wants x (N, C, H, W), weight (O, C/groups, KH, KW), bias (O) of one dtype");
+            "expected x (N, C, H, W), weight (O, C/groups, KH, KW), bias (O) of one dtype");
     if (sx.dim[1] != sw.dim[1] * o.groups || sw.dim[0] % o.groups)
         return choir__shape_error(conv_op.name, scope, in, 3,
             o.groups == 1
-                ? "the weight's dimension 1 is not the image's channels"
-                : "the weight's dimension 1 times groups is not the image's channels, or groups "
-                  "does not divide the weight's outputs");
+                ? "expected the image's channels as the weight's dimension 1"
+                : "expected the image's channels as groups times the weight's dimension "
+                  "1, and groups that divide the weight's outputs");
     s.n = sx.dim[0], s.c = sx.dim[1], s.h = sx.dim[2], s.w = sx.dim[3];
     s.o = sw.dim[0], s.kh = sw.dim[2], s.kw = sw.dim[3];
     s.oh = choir__conv_out(s.h, s.kh, s.stride_h, s.pad_h, s.dilation_h);
     s.ow = choir__conv_out(s.w, s.kw, s.stride_w, s.pad_w, s.dilation_w);
     if (s.oh < 1 || s.ow < 1)
         return choir__shape_error(conv_op.name, scope, in, 3,
-            "the kernel reaches beyond the padded image: larger images, or less stride and "
-            "pooling before");
+            "expected a padded image of at least the kernel's size (larger images, or less "
+            "stride and pooling before)");
     choir_tensor *image = choir__channels_last(scope, x),
                  *w = choir__channels_last(scope, weight);
     choir_tensor *y = choir__new_image(scope, x, x->dtype, s.n, s.o, s.oh, s.ow);
@@ -355,22 +355,22 @@ choir_tensor *choir_conv_transpose2d(
     if (extra_h < 0 || extra_w < 0 || extra_h >= choir__max(s.stride_h, s.dilation_h) ||
         extra_w >= choir__max(s.stride_w, s.dilation_w))
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
-            "%s: output padding %lld x %lld must be less than stride or dilation", name,
+            "%s: expected an output padding below stride or dilation, got %lld x %lld", name,
             (long long)extra_h, (long long)extra_w);
     if (!fit(x, weight, bias, sw.dim[1] * o.groups))
         return choir__shape_error(name, scope, in, 3,
-            "wants x (N, C, H, W), weight (C, O/groups, KH, KW), bias (O) of one dtype");
+            "expected x (N, C, H, W), weight (C, O/groups, KH, KW), bias (O) of one dtype");
     if (sx.dim[1] != sw.dim[0] || sx.dim[1] % o.groups)
         return choir__shape_error(name, scope, in, 3,
-            "the weight's dimension 0 is not the image's channels, or groups does not divide "
-            "them");
+            "expected the image's channels as the weight's dimension 0, and groups that "
+            "divide them");
     s.n = sx.dim[0], s.o = sx.dim[1], s.oh = sx.dim[2], s.ow = sx.dim[3];
     s.c = sw.dim[1] * o.groups, s.kh = sw.dim[2], s.kw = sw.dim[3];
     s.h = transposed_size(s.oh, s.kh, s.stride_h, s.pad_h, s.dilation_h, extra_h);
     s.w = transposed_size(s.ow, s.kw, s.stride_w, s.pad_w, s.dilation_w, extra_w);
     if (s.h < 1 || s.w < 1)
         return choir__shape_error(
-            name, scope, in, 3, "the padding leaves nothing of the result");
+            name, scope, in, 3, "expected a padding that leaves 1 pixel or more of the result");
     choir_tensor *image = choir__channels_last(scope, x),
                  *w = choir__channels_last(scope, weight);
     choir_tensor *y = choir__new_image(scope, x, x->dtype, s.n, s.c, s.h, s.w);

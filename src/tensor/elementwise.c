@@ -102,7 +102,7 @@ static choir_tensor *unary(choir_tensor *x, struct unary u)
     if (!scope)
         return poisoned;
     if (!choir__is_float(x->dtype))
-        return choir__poison(scope, CHOIR_ERR_DTYPE, "%s: wants a floating tensor, not %s",
+        return choir__poison(scope, CHOIR_ERR_DTYPE, "%s: expected a floating tensor, got %s",
             ops->op.name, choir_dtype_name(x->dtype));
     choir_tensor *y = choir__tensor_like(scope, x);
     if (y->poisoned)
@@ -305,10 +305,10 @@ static choir_tensor *binary(choir__binary_op op, choir_tensor *a, choir_tensor *
     choir_shape shape;
     if (in[0]->dtype != in[1]->dtype || !choir__is_float(in[0]->dtype))
         return choir__poison(scope, CHOIR_ERR_DTYPE,
-            "%s: wants two floating tensors of one dtype, not %s and %s", name,
+            "%s: expected two floating tensors of one dtype, got %s and %s", name,
             choir_dtype_name(a->dtype), choir_dtype_name(b->dtype));
     if (!broadcast(in[0]->shape, in[1]->shape, &shape) || shape.ndim > CHOIR_MAX_DIMS)
-        return choir__shape_error(name, scope, in, 2, "the shapes do not broadcast");
+        return choir__shape_error(name, scope, in, 2, "expected shapes that broadcast");
     choir_tensor *y;
     if (choir__same_layout(in[0], in[1]))
         y = choir__tensor_like(scope, in[0]);

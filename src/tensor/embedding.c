@@ -111,7 +111,7 @@ static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, struct ro
     if (table->shape.ndim != 2 || !choir__is_float(table->dtype) || ids->dtype != CHOIR_I64 ||
         ids->shape.ndim >= CHOIR_MAX_DIMS)
         return choir__shape_error(
-            embedding_op.name, scope, in, 2, "wants a table (V, C) and i64 ids");
+            embedding_op.name, scope, in, 2, "expected a table (V, C) and i64 ids");
     choir_shape shape = ids->shape;
     shape.dim[shape.ndim++] = table->shape.dim[1];
     choir_tensor *dense_ids = choir__dense_rows(scope, ids);
@@ -196,11 +196,11 @@ choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name)
     if (!scope)
         return poisoned;
     if (!choir__is_float(x->dtype))
-        return choir__poison(scope, CHOIR_ERR_DTYPE, "dropout: wants a floating tensor, not %s",
-            choir_dtype_name(x->dtype));
+        return choir__poison(scope, CHOIR_ERR_DTYPE,
+            "dropout: expected a floating tensor, got %s", choir_dtype_name(x->dtype));
     if (!(p > 0 && p < 1))
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
-            "dropout: the probability %g is not in [0, 1)", (double)p);
+            "dropout: expected a probability in [0, 1), got %g", (double)p);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
     if (y->poisoned)
         return y;

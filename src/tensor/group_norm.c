@@ -94,7 +94,7 @@ choir_tensor *choir_group_norm(
     if (x->count < 1 || c < 1 || !choir__is_float(x->dtype) || !fits(gamma, c, x->dtype) ||
         !fits(beta, c, x->dtype))
         return choir__shape_error(
-            group_norm_op.name, scope, in, 3, "wants x (N, C, ...) and gamma, beta of (C)");
+            group_norm_op.name, scope, in, 3, "expected x (N, C, ...) and gamma, beta of (C)");
     choir_device *device = choir__device_of(x);
     choir_tensor *rows = choir__channels_last(scope, x), *y = choir__tensor_like(scope, rows);
     choir_tensor *mean = choir__tensor_new(scope, device, x->dtype, choir_dims(n, groups));

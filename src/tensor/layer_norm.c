@@ -145,7 +145,8 @@ static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamm
     if (x->shape.ndim < 1 || !choir__is_float(x->dtype) ||
         !fits(in[1], choir__cols(x), x->dtype) || !fits(in[2], choir__cols(x), x->dtype))
         return choir__shape_error(op->name, scope, in, 4,
-            rms ? "wants x (..., C), gamma (C)" : "wants x (..., C), gamma (C), beta (C)");
+            rms ? "expected x (..., C), gamma (C)"
+                : "expected x (..., C), gamma (C), beta (C)");
     return choir__as_stored(launch(scope, in, in[3], eps, rms, sum));
 }
 

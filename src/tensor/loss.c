@@ -19,7 +19,7 @@ static choir_tensor *targets_for(const char *op, choir_scope *scope, choir_tenso
     if (in[0]->shape.ndim < 1 || !choir__is_float(in[0]->dtype) || in[1]->dtype != CHOIR_I64 ||
         in[1]->count != choir__rows(in[0]) || choir__cols(in[0]) < 1 ||
         (in[1]->shape.ndim != 1 && !choir__same_shape(in[1]->shape, rows))) {
-        choir__shape_error(op, scope, in, 2, "wants scores (..., C) and i64 targets (...)");
+        choir__shape_error(op, scope, in, 2, "expected scores (..., C) and i64 targets (...)");
         return NULL;
     }
     return choir__dense_rows(scope, in[1]);
@@ -103,19 +103,19 @@ static choir_tensor *bad_opts(
     const choir_tensor *x = in[0], *weight = in[2];
     if (!(o->label_smoothing >= 0 && o->label_smoothing <= 1))
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
-            "%s: a label smoothing of %g is not in [0, 1]", op, (double)o->label_smoothing);
+            "%s: expected a label smoothing in [0, 1], got %g", op, (double)o->label_smoothing);
     if (o->reduction != CHOIR_LOSS_MEAN && o->reduction != CHOIR_LOSS_SUM &&
         o->reduction != CHOIR_LOSS_NONE)
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
-            "%s: there is no reduction %d; the mean, the sum or none is wanted", op,
+            "%s: unknown reduction %d: choose one of CHOIR_LOSS_MEAN, SUM, NONE", op,
             (int)o->reduction);
     if (weight && (x->shape.ndim < 1 || choir__beside(x->dtype) != weight->dtype ||
                       weight->shape.ndim != 1 || weight->count != choir__cols(x)))
         return choir__shape_error(
-            op, scope, in, 3, "wants class weights (C) of the type of the scores (..., C)");
+            op, scope, in, 3, "expected class weights (C) of the type of the scores (..., C)");
     if (weight && weight->requires_grad && scope->grad)
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
-            "%s: class weights get no gradient, and these want one", op);
+            "%s: expected class weights that require no gradient", op);
     return NULL;
 }
 
@@ -155,7 +155,7 @@ static choir_tensor *soft_cross_entropy(
         return poisoned;
     if (!choir__same_shape(logits->shape, y->shape) || logits->shape.ndim < 1)
         return choir__shape_error(cross_entropy_op.name, scope, in, 2,
-            "probabilities as targets must have the scores' shape");
+            "expected targets, as they are probabilities, of the scores' shape");
     double s = (double)o.label_smoothing;
     int64_t rows = choir__max(choir__rows(logits), 1),
             cols = choir__max(choir__cols(logits), 1);
@@ -291,8 +291,8 @@ choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target)
 choir_tensor *choir_mse_loss(choir_tensor *x, choir_tensor *y)
 {
     if (!x->poisoned && !y->poisoned && !choir__same_shape(x->shape, y->shape))
-        return choir__shape_error(
-            "mse_loss", x->scope, (choir_tensor *[]){x, y}, 2, "the shapes differ");
+        return choir__shape_error("mse_loss", x->scope, (choir_tensor *[]){x, y}, 2,
+            "expected two tensors of one shape");
     if (x->scope->autocast.on || y->scope->autocast.on)
         x = as_f32(x), y = as_f32(y); /* cast before the subtraction */
     return choir_mean(choir_square(choir_sub(x, y)));

@@ -146,11 +146,11 @@ static choir_tensor *linear(
         choir__cols(x) != weight->shape.dim[!in_out] ||
         (bias && (bias->shape.ndim != 1 || bias->shape.dim[0] != out)))
         return choir__shape_error(linear_op.name, scope, in, 3,
-            in_out ? "wants x (..., in), weight (in, out), bias (out)"
-                   : "wants x (..., in), weight (out, in), bias (out)");
+            in_out ? "expected x (..., in), weight (in, out), bias (out)"
+                   : "expected x (..., in), weight (out, in), bias (out)");
     if (!choir__is_float(x->dtype) || x->dtype != weight->dtype ||
         (bias && bias->dtype != (choir__is_half(x->dtype) ? CHOIR_F32 : x->dtype)))
-        return choir__shape_error(linear_op.name, scope, in, 3, "the dtypes differ");
+        return choir__shape_error(linear_op.name, scope, in, 3, "expected one dtype");
     choir_tensor *rows = choir__dense_rows(scope, x), *w = choir__dense_rows(scope, weight);
     choir_shape shape = x->shape;
     shape.dim[shape.ndim - 1] = out;
@@ -294,7 +294,8 @@ choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b)
                                                     (size_t)(sa.ndim - 2) * sizeof sa.dim[0])));
     if (!fits || !choir__is_float(a->dtype) || a->dtype != b->dtype)
         return choir__shape_error(matmul_op.name, scope, in, 2,
-            "wants (..., M, K) by (..., K, N), one dtype, equal leading dimensions; or by (K, N)");
+            "expected (..., M, K) by (..., K, N), one dtype, equal leading dimensions; "
+            "or by (K, N)");
     shape.dim[shape.ndim - 1] = choir__cols(b);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(a), a->dtype, shape);
     if (y->poisoned)

@@ -176,6 +176,6 @@ choir_tensor *choir__shape_error(
             used +=
                 snprintf(text + used, sizeof text - (size_t)used, "%s%s %s", used ? ", " : "",
                     choir_dtype_name(in[i]->dtype), choir__shape_text(in[i]->shape));
-    return choir__poison(scope, CHOIR_ERR_SHAPE, "%s: %s, on %s: %s", op, text,
-        choir_device_name(choir__device_of(in[0])), why);
+    return choir__poison(scope, CHOIR_ERR_SHAPE, "%s: %s, got %s, on %s", op, why, text,
+        choir_device_name(choir__device_of(in[0])));
 }

@@ -92,13 +92,13 @@ static choir_tensor *pairs(
         return poisoned;
     x = in[0], y = in[1], weight = in[2];
     if (!choir__same_shape(x->shape, y->shape))
-        return choir__shape_error(op->name, scope, in, 2, "the shapes differ");
+        return choir__shape_error(op->name, scope, in, 2, "expected two tensors of one shape");
     if (!choir__is_float(x->dtype) || x->dtype != y->dtype ||
         (weight && x->dtype != weight->dtype))
-        return choir__shape_error(op->name, scope, in, count, "wants floats of one type");
+        return choir__shape_error(op->name, scope, in, count, "expected floats of one type");
     if (weight && !fits(weight, x))
         return choir__shape_error(
-            op->name, scope, in, count, "the weights must have the scores' last dimensions");
+            op->name, scope, in, count, "expected weights of the scores' last dimensions");
     choir_tensor *loss = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
     if (loss->poisoned)
         return loss;
@@ -124,7 +124,8 @@ static choir_tensor *reduce(
     case CHOIR_LOSS_BATCH_MEAN:
         return choir_scale(choir_sum(losses), 1 / (double)choir__max(rows, 1));
     }
-    return choir__poison(losses->scope, CHOIR_ERR_ARGUMENT, "%s: there is no reduction %d",
+    return choir__poison(losses->scope, CHOIR_ERR_ARGUMENT,
+        "%s: unknown reduction %d: choose one of CHOIR_LOSS_MEAN, SUM, NONE, BATCH_MEAN",
         op->name, (int)reduction);
 }
 
@@ -138,7 +139,7 @@ choir_tensor *choir_smooth_l1_loss(
 {
     if (!(beta >= 0 && isfinite(beta)))
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
-            "smooth_l1_loss: a beta of %g; a number of at least 0 is wanted", (double)beta);
+            "smooth_l1_loss: expected a beta of at least 0, got %g", (double)beta);
     choir_tensor *losses = pairs(&smooth_l1_op, x, y, NULL, (how){CHOIR__HUBER, beta, 1});
     return reduce(&smooth_l1_op, losses, reduction);
 }
@@ -148,7 +149,7 @@ choir_tensor *choir_huber_loss(
 {
     if (!(delta > 0 && isfinite(delta)))
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
-            "huber_loss: a delta of %g; a number above 0 is wanted", (double)delta);
+            "huber_loss: expected a delta above 0, got %g", (double)delta);
     choir_tensor *losses = pairs(&huber_op, x, y, NULL, (how){CHOIR__HUBER, delta, delta});
     return reduce(&huber_op, losses, reduction);
 }

@@ -64,7 +64,7 @@ static choir_tensor *pool2d(choir_tensor *x, bool max, int kernel, int stride, i
     if (sx.ndim != 4 || !choir__is_float(x->dtype) || kernel < 1 || kernel > 15 || stride < 1 ||
         padding < 0 || padding > kernel / 2)
         return choir__shape_error(op->name, scope, &x, 1,
-            "wants x (N, C, H, W), a kernel of 1 to 15, a padding of at most half of it");
+            "expected x (N, C, H, W), a kernel of 1 to 15, a padding of at most half of it");
     struct pool p = {.max = max,
         .s = {.n = sx.dim[0],
             .c = sx.dim[1],
@@ -84,7 +84,7 @@ static choir_tensor *pool2d(choir_tensor *x, bool max, int kernel, int stride, i
     p.s.ow = choir__conv_out(p.s.w, kernel, stride, padding, 1);
     if (p.s.oh < 1 || p.s.ow < 1)
         return choir__shape_error(
-            op->name, scope, &x, 1, "the window is larger than the image");
+            op->name, scope, &x, 1, "expected an image of at least the window's size");
     choir_tensor *image = choir__channels_last(scope, x);
     choir_tensor *y = choir__new_image(scope, x, x->dtype, p.s.n, p.s.c, p.s.oh, p.s.ow);
     choir_tensor *index =
@@ -181,12 +181,13 @@ static choir_tensor *adaptive_pool2d(choir_tensor *x, bool max, int64_t oh, int6
         return poisoned;
     choir_shape sx = x->shape;
     if (oh < 1 || ow < 1 || oh > INT32_MAX || ow > INT32_MAX)
-        return choir__poison(scope, CHOIR_ERR_ARGUMENT, "%s: there is no image of %lld x %lld",
-            op->name, (long long)oh, (long long)ow);
+        return choir__poison(scope, CHOIR_ERR_ARGUMENT,
+            "%s: expected an image of 1 x 1 or more, got %lld x %lld", op->name, (long long)oh,
+            (long long)ow);
     if (sx.ndim != 4 || !choir__is_float(x->dtype) || x->count < 1 ||
         sx.dim[2] * sx.dim[3] > INT32_MAX)
         return choir__shape_error(
-            op->name, scope, &x, 1, "wants a floating x (N, C, H, W), not empty");
+            op->name, scope, &x, 1, "expected a floating x (N, C, H, W), not empty");
     struct adaptive p = {.n = sx.dim[0],
         .c = sx.dim[1],
         .h = sx.dim[2],

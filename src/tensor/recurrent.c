@@ -30,33 +30,33 @@ static const char *complaint(
 {
     const choir_tensor *x = in[X], *w = in[WEIGHTS + W_HH];
     if (x->shape.ndim != 3 || x->shape.dim[0] < 1 || x->shape.dim[1] < 1)
-        return "wants x (T, B, I) of at least a step and a sample";
+        return "expected x (T, B, I) of at least a step and a sample";
     for (int d = 0; d < directions; d++)
         if (!in[WEIGHTS + A_DIRECTION * d + W_IH] || !in[WEIGHTS + A_DIRECTION * d + W_HH])
-            return "wants w_ih and w_hh of every direction";
+            return "expected w_ih and w_hh of every direction";
     if (w->shape.ndim != 2 || w->shape.dim[1] < 1)
-        return "wants w_hh (G H, H), with G = 4, 3 or 1 gates of an LSTM, GRU or plain cell";
+        return "expected w_hh (G H, H), with G = 4, 3 or 1 gates of an LSTM, GRU or plain cell";
     *n = (struct sizes){x->shape.dim[0], x->shape.dim[1], x->shape.dim[2], w->shape.dim[1],
         choir__cell_gates((choir__cell)cell), directions, (choir__cell)cell, false};
     choir_shape rows = choir_dims(n->g * n->h), state = choir_dims(n->d, n->b, n->h);
     choir_shape w_ih = choir_dims(n->g * n->h, n->i), w_hh = choir_dims(n->g * n->h, n->h);
     for (int i = 0; i < WEIGHTS + A_DIRECTION * directions; i++)
         if (in[i] && (in[i]->dtype != x->dtype || !choir__is_float(x->dtype)))
-            return "wants one floating dtype";
+            return "expected one floating dtype";
     for (int i = H0; i <= C0; i++)
         if (in[i] && !choir__same_shape(in[i]->shape, state))
-            return "wants initial states (D, B, H), D being 1, or 2 in both directions";
+            return "expected initial states (D, B, H), D being 1, or 2 in both directions";
     if (in[C0] && cell != CHOIR_LSTM)
-        return "only an LSTM has a cell state";
+        return "expected a cell state of an LSTM alone";
     for (int d = 0; d < directions; d++) {
         choir_tensor *const *of = in + WEIGHTS + A_DIRECTION * d;
         if (!choir__same_shape(of[W_IH]->shape, w_ih) ||
             !choir__same_shape(of[W_HH]->shape, w_hh))
-            return "wants w_ih (G H, I) and w_hh (G H, H), with G = 4, 3 or 1 gates of an LSTM, "
-                   "GRU or plain cell";
+            return "expected w_ih (G H, I) and w_hh (G H, H), with G = 4, 3 or 1 gates of "
+                   "an LSTM, GRU or plain cell";
         if (!of[B_IH] != !of[B_HH] || (of[B_IH] && !choir__same_shape(of[B_IH]->shape, rows)) ||
             (of[B_HH] && !choir__same_shape(of[B_HH]->shape, rows)))
-            return "wants b_ih and b_hh (G H), or neither";
+            return "expected b_ih and b_hh (G H), or neither";
     }
     return NULL;
 }
@@ -227,7 +227,7 @@ choir_tensor *choir_recurrent(choir_cell cell, choir_tensor *x,
         *last = (choir_cell_state){NULL, NULL};
     if (directions < 1 || directions > 2 || (unsigned)cell >= CHOIR__CELL_COUNT)
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
-            "recurrent: there are 1 and 2 directions and %d cells, not %d directions of cell %d",
+            "recurrent: expected 1 or 2 directions of one of %d cells, got %d of cell %d",
             (int)CHOIR__CELL_COUNT, directions, (int)cell);
     int count = WEIGHTS + A_DIRECTION * directions;
     for (int d = 0; d < directions; d++)

@@ -42,7 +42,7 @@ static choir_tensor *sum(choir_tensor *x, choir_shape with_ones, choir_shape out
     if (!scope)
         return poisoned;
     if (x->dtype != CHOIR_F32 && x->dtype != CHOIR_F64)
-        return choir__poison(scope, CHOIR_ERR_DTYPE, "%s: wants a floating tensor, not %s",
+        return choir__poison(scope, CHOIR_ERR_DTYPE, "%s: expected a floating tensor, got %s",
             sum_op.name, choir_dtype_name(x->dtype));
     choir_tensor *y = choir__sum_to(scope, x, with_ones);
     if (y->poisoned)
@@ -103,7 +103,7 @@ choir_tensor *choir_argmax(choir_tensor *x)
         return poisoned;
     if (x->shape.ndim < 1 || choir__cols(x) < 1 || !choir__is_float(x->dtype))
         return choir__shape_error(
-            choir__argmax_op.name, scope, &x, 1, "nothing to choose from");
+            choir__argmax_op.name, scope, &x, 1, "expected 1 value or more to choose from");
     choir_tensor *dense = choir__dense_rows(scope, x);
     choir_shape shape = x->shape;
     shape.ndim--;

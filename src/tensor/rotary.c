@@ -40,8 +40,8 @@ choir_tensor *choir_rotary_table(choir_scope *scope, choir_dtype dtype, int64_t 
 {
     if (positions < 1 || dim < 2 || dim % 2 || positions > INT64_MAX / 16 / dim)
         return choir__poison(scope, CHOIR_ERR_SHAPE,
-            "rotary_table: %lld positions of %lld dimensions; wants positions, and an even "
-            "number of dimensions",
+            "rotary_table: expected positions, and an even number of dimensions, got %lld "
+            "of %lld",
             (long long)positions, (long long)dim);
     if (!sound(&opts))
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
@@ -71,7 +71,7 @@ choir_tensor *choir_rotary_table(choir_scope *scope, choir_dtype dtype, int64_t 
     choir_tensor *table =
         dtype == CHOIR_F32 || dtype == CHOIR_F64
             ? choir_from(scope, dtype, choir_dims(positions, dim), values)
-            : choir__poison(scope, CHOIR_ERR_DTYPE, "rotary_table: wants f32 or f64, not %s",
+            : choir__poison(scope, CHOIR_ERR_DTYPE, "rotary_table: expected f32 or f64, got %s",
                   choir_dtype_name(dtype));
     free(values);
     return table;
@@ -137,7 +137,7 @@ choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset)
         table->shape.dim[1] != dim[3] || dim[3] % 2 ||
         choir__beside(x->dtype) != table->dtype || !choir__is_float(x->dtype))
         return choir__shape_error(rotary_op.name, scope, in, 2,
-            "wants x (B, T, H, D), D even, and a table (positions, D) of its dtype");
+            "expected x (B, T, H, D), D even, and a table (positions, D) of its dtype");
     if (offset < 0 || offset > table->shape.dim[0] - dim[1])
         return choir__poison(scope, CHOIR_ERR_SHAPE,
             "rotary: %lld positions from %lld on do not lie in a table of %lld",

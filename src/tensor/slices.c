@@ -131,8 +131,8 @@ choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim)
         shape.dim[dim] += other.ndim == shape.ndim ? other.dim[dim] : 0;
         other.dim[dim] = in[0]->shape.dim[dim];
         if (!choir__same_shape(other, in[0]->shape) || in[i]->dtype != in[0]->dtype)
-            return choir__shape_error(
-                "cat", scope, in, count, "parts must agree but for the joined dimension");
+            return choir__shape_error("cat", scope, in, count,
+                "expected parts that differ only in the joined dimension");
     }
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
     if (!y->poisoned)
@@ -153,7 +153,7 @@ choir_tensor *choir_stack(choir_tensor *const *parts, int count, int dim)
         if (!parts[0]->poisoned && !parts[i]->poisoned &&
             !choir__same_shape(parts[i]->shape, shape))
             return choir__shape_error("stack", parts[0]->scope,
-                (choir_tensor *[]){parts[0], parts[i]}, 2, "parts must have one shape");
+                (choir_tensor *[]){parts[0], parts[i]}, 2, "expected parts of one shape");
     memmove(
         &shape.dim[at + 1], &shape.dim[at], (size_t)(shape.ndim++ - at) * sizeof shape.dim[0]);
     shape.dim[at] = 1;

@@ -89,7 +89,7 @@ choir_tensor *choir_swiglu(choir_tensor *gate, choir_tensor *up)
                    : shape.ndim > 0 && shape.dim[shape.ndim - 1] % 2 == 0;
     if (!fits || !choir__is_float(in[0]->dtype))
         return choir__shape_error(swiglu_op.name, scope, in, count,
-            "wants two floating tensors of one shape and dtype, or one (..., 2C)");
+            "expected two floating tensors of one shape and dtype, or one (..., 2C)");
     if (!up)
         shape.dim[shape.ndim - 1] /= 2;
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);

@@ -195,7 +195,7 @@ choir_device *choir__device_of(const choir_tensor *t)
 const char *choir__missing_device(void)
 {
     const char *said = choir_error_message();
-    return said && !strncmp(said, "no device", 9) ? said : "there is no such device";
+    return said && !strncmp(said, "no device", 9) ? said : "missing device";
 }
 
 choir_shape choir_tensor_shape(const choir_tensor *t)

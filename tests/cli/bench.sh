@@ -44,7 +44,8 @@ types() {
         for op in sum mean min max prod band bor bxor; do
             case $dtype,$op in
             f*,b* | bf16,b* | bool,mean)
-                bad 2 "$op.*$dtype" bench all_reduce --dtype $dtype --op $op
+                bad 2 "expected an operation of --dtype $dtype, got '$op'" \
+                    bench all_reduce --dtype $dtype --op $op
                 continue
                 ;;
             esac
@@ -138,7 +139,7 @@ by_hand() {
     wait $! || fail "rank 1: $(cat other)"
     lines all_gather shm direct 2 1024
     [ ! -s other ] || fail "rank 1 wrote $(cat other)"
-    RANK=0 WORLD_SIZE=2 CHOIR_JOB=bench-$$ bad 2 'ranks 3.*there are 2' bench barrier -n 3
+    RANK=0 WORLD_SIZE=2 CHOIR_JOB=bench-$$ bad 2 'expected 2, as.*got 3' bench barrier -n 3
 }
 
 by_choir_run() {

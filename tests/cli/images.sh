@@ -63,7 +63,7 @@ bad_folders() {
     bad 1 'has 3 classes, the model 2' eval small other
     mkdir -p hollow/train
     bad 1 'hollow/train has no folders of classes' train "${job[@]}" hollow
-    bad 1 'wants a text file, and set is a folder' train --model gpt2 set
+    bad 1 'expected a text file, got set, a folder' train --model gpt2 set
     bad 2 "workers: expected a whole number from 1 to 64, got '0'" train --workers 0 set
     bad 2 "workers: .* to 64, got '1000'" train --workers 1000 set
     bad 1 'no class has 10 images' train "${job[@]}" set/val
@@ -79,7 +79,7 @@ bad_files() {
         head -c 300 set/train/grey/7.jpg >torn/train/grey/7.jpg
         fails "torn/train/grey/7.jpg is cut short" "${how[@]}"
         echo 'a text' >torn/train/grey/7.jpg
-        fails "torn/train/grey/7.jpg is neither a JPEG nor a PNG" "${how[@]}"
+        fails "torn/train/grey/7.jpg: expected a JPEG or PNG" "${how[@]}"
         rm torn/train/grey/7.jpg && mkdir torn/train/grey/7.jpg # skipped by the reader
         good train "${job[@]}" --batch-size 2 "${how[@]}" torn
     done

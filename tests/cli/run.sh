@@ -210,7 +210,7 @@ first_of_many() {
 }
 
 no_command() {
-    bad 127 'no such command' run -n 2 frobnicate
+    bad 127 'command not found' run -n 2 frobnicate
     bad 127 'No such file' run -n 2 ./frobnicate
     bad 126 'directory' run -n 2 /tmp
     echo 'print(1)' >script.py

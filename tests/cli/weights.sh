@@ -99,7 +99,7 @@ other_heads() {
     choir train "${small[@]}" --model bert:layers=1,heads=2,width=16,context=16,vocab=21,classes=3 \
         --weights a_bert random >out 2>err || fail "bert as a classifier: $(cat err)"
     grep -q "note: .*'classifier.weight' is missing, and starts anew" err || fail "$(cat err)"
-    grep -q "note: .*'cls.predictions.bias' is none of this model's" err || fail "$(cat err)"
+    grep -q "note: .*'cls.predictions.bias' is unknown to this model" err || fail "$(cat err)"
 }
 
 # weights PATTERN ARG...: refuses the files.
@@ -113,12 +113,12 @@ weights() {
 bad_weights() {
     local two=gpt2:layers=2,heads=2,width=16,context=16
     local wide=gpt2:layers=1,heads=2,width=32,context=16
-    weights "h.1.*of the model is missing" --model "$two" --weights a_gpt
+    weights "missing tensor.*h.1.*of the model" --model "$two" --weights a_gpt
     weights "h.0.*is \(48\), but the model's is \(96\).*width=32" --model "$wide" --weights a_gpt
-    weights "is missing.*bert:" --model "$bert" --weights a_gpt
+    weights "missing tensor.*bert:" --model "$bert" --weights a_gpt
     weights 'nowhere' --model "$gpt" --weights nowhere.safetensors
     weights 'neither model.safetensors nor' --model "$gpt" --weights hollow
-    weights 'no config.json beside it' --weights run_a_gpt/latest/../nothing.safetensors
+    weights 'missing config.json beside it' --weights run_a_gpt/latest/../nothing.safetensors
     head -c 1000 a_gpt/model.safetensors >cut.safetensors
     weights 'cut.safetensors.*truncated' --model "$gpt" --weights cut.safetensors
     weights 'text.*no safetensors' --model "$gpt" --weights text
@@ -163,7 +163,7 @@ image_network() {
     grep -aqF "\"$tensor\":" "$file" || fail "$name: no $tensor"
     start_is "$file"
     rewrite "$file" misnamed.safetensors "^$tensor\$" "$misnamed"
-    bad 1 "'$tensor'.*is missing.*nearest.*'$misnamed'" \
+    bad 1 "missing tensor '$tensor'.*nearest.*'$misnamed'" \
         "${run[@]}" --weights misnamed.safetensors random
 }
 

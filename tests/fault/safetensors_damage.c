@@ -49,9 +49,9 @@ static const struct {
     size_t data;
     const char *part; /* of the message */
 } lies[] = {
-    {"", 0, "does not begin with '{'"},
-    {" {}", 0, "does not begin with '{'"},
-    {"[1]", 0, "does not begin with '{'"},
+    {"", 0, "whose header begins with '{'"},
+    {" {}", 0, "whose header begins with '{'"},
+    {"[1]", 0, "whose header begins with '{'"},
     {"{", 0, "not valid JSON"},
     {"{}}", 0, "not valid JSON"},
     {"{} x", 0, "not valid JSON"},

@@ -167,7 +167,7 @@ def cross_entropy_refuses():
     refuses("length", ["cross_entropy", "f32 (4)", "class weights"], loss(torch.rand(4)))
     refuses("dimensions", ["f32 (1, 3)", "class weights"], loss(torch.rand(1, 3)))
     refuses("type", ["i64 (3)", "class weights"], loss(torch.arange(3)))
-    refuses("gradient", ["class weights get no gradient"], loss(torch.rand(3), wants=True))
+    refuses("gradient", ["class weights that require no gradient"], loss(torch.rand(3), wants=True))
     for number in (3, 9, -1):
         refuses("reduction", ["reduction %d" % number], loss(None, reduction=number))
 

@@ -343,7 +343,7 @@ static int one_card(int rank, int world, void *arg)
     opts.backend = arg;
     opts.device = "cuda:0";
     CHECK(choir_group_init(NULL, opts, &group) == CHOIR_ERR_DEVICE);
-    CHECK(strstr(choir_error_message(), "ranks 0 and 1 both have GPU"));
+    CHECK(strstr(choir_error_message(), "got ranks 0 and 1 on GPU"));
     CHECK(strstr(choir_error_message(), "--backend shm"));
     return 0;
 }

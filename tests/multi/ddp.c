@@ -523,8 +523,8 @@ static void test_devices(void **state)
     j.opts.find_unused_parameters = true;
     o = launch(2, over_devices, j);
     assert_int_equal(o[0].failed, CHOIR_ERR_ARGUMENT);
-    assert_said(&o[0],
-        "ddp: find_unused_parameters with parameters on 2 devices; it wants them on one");
+    assert_said(
+        &o[0], "ddp: find_unused_parameters: expected parameters on one device, got 2 devices");
     let_go(o);
 }
 
@@ -536,7 +536,7 @@ static void test_options(void **state)
     job j = small_buckets(2);
     j.opts.bucket_cap_mb = 0;
     outcome *o = launch(2, train, j);
-    assert_said(o, "ddp: buckets of 0 MiB, the first of 0.001: want more than 0");
+    assert_said(o, "ddp: expected buckets above 0 MiB, got 0, the first of 0.001");
     let_go(o);
     j = small_buckets(2);
     j.opts.microbatches = 1;

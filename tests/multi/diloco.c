@@ -414,11 +414,10 @@ static void test_misfits(void **state)
     half.wire = CHOIR_BF16;
     const misfit misfits[] = {
         {"has other parameters", CHOIR_ERR_MISMATCH, {d, d}, {3, 4}},
-        {"wants to meet every", CHOIR_ERR_MISMATCH, {d, other}, {3, 3}},
+        {"is to meet every", CHOIR_ERR_MISMATCH, {d, other}, {3, 3}},
         {"and sends", CHOIR_ERR_MISMATCH, {d, half}, {3, 3}},
-        {"every = 0; ranks meet after 1 step or more", CHOIR_ERR_ARGUMENT, {none, none},
-            {3, 3}},
-        {"momentum = 1", CHOIR_ERR_ARGUMENT, {wild, wild}, {3, 3}},
+        {"expected every of 1 step or more, got 0", CHOIR_ERR_ARGUMENT, {none, none}, {3, 3}},
+        {"momentum from 0 to below 1, got 1", CHOIR_ERR_ARGUMENT, {wild, wild}, {3, 3}},
     };
     for (size_t i = 0; i < CHOIR_COUNT(misfits); i++) {
         misfit m = misfits[i];

@@ -274,7 +274,7 @@ static void expect(choir_fsdp_opts opts, const char *said)
 static void wrong(void **state)
 {
     (void)state;
-    expect((choir_fsdp_opts){.stage = 4}, "there is no stage 4");
+    expect((choir_fsdp_opts){.stage = 4}, "unknown stage 4");
     expect((choir_fsdp_opts){.stage = 3, .unit_class = "lineal"}, "is a 'lineal'");
     expect((choir_fsdp_opts){.stage = 3, .unit_params = -1}, "units of -1 parameters");
     expect((choir_fsdp_opts){.stage = 3, .shard_ranks = 2}, "in copies of 2 ranks");

@@ -492,19 +492,19 @@ static void bad_input(void **state)
         "tcp://host:65536", "tcp://host:12x", "tcp://:5", "tcp://::1:5", "tcp://[]:5",
         "tcp://host:-1", "tcp://host:99999999999999999999"};
     for (size_t i = 0; i < CHOIR_COUNT(tcps); i++)
-        assert_refused(tcps[i], "want tcp://host:port");
+        assert_refused(tcps[i], "expected tcp://host:port");
     assert_refused("udp://host:5", "udp://host:5");
-    assert_refused("mailto:", "want env://");
-    assert_refused("file://", "want the path");
-    assert_refused("file:///tmp/", "want the path");
-    assert_refused("file:///tmp", "no plain file");
+    assert_refused("mailto:", "expected env://");
+    assert_refused("file://", "expected the path");
+    assert_refused("file:///tmp/", "expected the path");
+    assert_refused("file:///tmp", "expected a plain file");
     assert_refused(NULL, "MASTER_ADDR");
     setenv("MASTER_ADDR", "127.0.0.1", 1);
-    assert_refused(NULL, "MASTER_PORT is not set");
+    assert_refused(NULL, "missing MASTER_PORT");
     setenv("MASTER_PORT", "0", 1);
-    assert_refused(NULL, "MASTER_PORT is '0'");
+    assert_refused(NULL, "MASTER_PORT: expected a port of 1 to 65535, got '0'");
     setenv("MASTER_PORT", "port", 1);
-    assert_refused(NULL, "MASTER_PORT is 'port'");
+    assert_refused(NULL, "got 'port'");
     unsetenv("MASTER_ADDR");
     unsetenv("MASTER_PORT");
     choir__meeting m;

@@ -117,7 +117,7 @@ static void left_behind(void **state)
     write_note(note_of(dead_process(), 12345, NULL));
     assert_rank_1_says(CHOIR_ERR_TIMEOUT, "was left by pid ");
     unlink(path);
-    assert_rank_1_says(CHOIR_ERR_TIMEOUT, "there is no file");
+    assert_rank_1_says(CHOIR_ERR_TIMEOUT, "missing file");
 }
 
 /* Rank 0 is killed repeatedly while it waits for the others; then all come. */
@@ -183,8 +183,8 @@ static void of_others(void **state)
     assert_rank_0_says(CHOIR_ERR_IO, "cannot meet at");
     unlink(path);
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_rank_0_says(CHOIR_ERR_ARGUMENT, "no plain file");
-    assert_rank_1_says(CHOIR_ERR_ARGUMENT, "no plain file");
+    assert_rank_0_says(CHOIR_ERR_ARGUMENT, "expected a plain file");
+    assert_rank_1_says(CHOIR_ERR_ARGUMENT, "expected a plain file");
     unlink(path);
 }
 

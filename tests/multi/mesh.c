@@ -121,9 +121,9 @@ static void test_wrong_meshes(void **state)
     refuses((const char *[]){"a", "b"}, (int[]){2, 4}, 2, "2x4 does not fit 1 ranks");
     refuses((const char *[]){"a", "a"}, (int[]){1, 1}, 2, "two dimensions are named 'a'");
     refuses((const char *[]){"a", ""}, (int[]){1, 1}, 2, "needs a name");
-    refuses((const char *[]){"a", "b"}, (int[]){0, 1}, 2, "size 0");
-    refuses((const char *[]){"a", "b"}, (int[]){-1, -1}, 2, "size -1");
-    refuses(NULL, NULL, 0, "0 dimensions");
+    refuses((const char *[]){"a", "b"}, (int[]){0, 1}, 2, "-1, got 0");
+    refuses((const char *[]){"a", "b"}, (int[]){-1, -1}, 2, "-1, got -1");
+    refuses(NULL, NULL, 0, "dimensions, got 0");
     refuses((const char *[]){"a", "b", "c"}, (int[]){1 << 30, 1 << 30, 1 << 30}, 3, "fit");
 }
 

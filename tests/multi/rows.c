@@ -286,7 +286,7 @@ static void test_arguments(void **state)
     assert_int_equal(choir_group_batch_end(group, NULL), CHOIR_OK);
     a.cuts = &far;
     assert_int_equal(choir__group_tree_scatter(group, &a), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "2 rows of 4 elements from 1 on"));
+    assert_non_null(strstr(choir_error_message(), "got 2 rows of 4 from 1 on"));
     a.cuts = &cut;
     a.leaves = 2;
     assert_int_equal(choir__group_tree_scatter(group, &a), CHOIR_ERR_ARGUMENT);

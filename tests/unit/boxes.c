@@ -129,7 +129,7 @@ static void refuses_parts(void **state)
     metadata[1] = "[]";
     ok(choir__st_write(path[2], &t, 1, metadata));
     assert_int_equal(choir__stored_open(&stored, "here", paths, 6), CHOIR_ERR_FORMAT);
-    assert_says("is no JSON object");
+    assert_says("expected a JSON object");
 }
 
 /* --- SHA-256 --- */

@@ -207,10 +207,10 @@ static void bad_values(void **state)
 static void bad_llama(void **state)
 {
     (void)state;
-    bad(LLAMA("\"hidden_size\": 100"), "'hidden_size' is 100", "32, and there is no head_dim");
+    bad(LLAMA("\"hidden_size\": 100"), "'hidden_size' is 100", "32, as head_dim is missing");
     bad(LLAMA("\"num_key_value_heads\": 5"), "'num_key_value_heads' is 5", "32");
     bad(LLAMA("\"hidden_act\": \"gelu\""), "hidden_act", "silu");
-    bad(LLAMA("\"head_dim\": 7"), "heads of 7 dimensions", "even");
+    bad(LLAMA("\"head_dim\": 7"), "got 7", "even");
     bad(LLAMA("\"rope_scaling\": {\"type\": \"yarn\"}"), "rope_scaling", "llama3");
     bad(LLAMA("\"rope_scaling\": 3"), "'rope_scaling' is 3", "llama3");
     bad(LLAMA("\"rope_scaling\": {\"type\": \"linear\"}"), "rope_scaling", "'factor'");
@@ -235,7 +235,7 @@ static void bad_files(void **state)
     (void)state;
     bad("{\"model_type\": \"gpt2\",\n  \"n_layer\": }", "line 2", "column");
     bad("", "line 1", "column");
-    bad("[1, 2]", "no JSON object", "");
+    bad("[1, 2]", "expected a JSON object", "");
     bad("{\"n_layer\": 2, \"n_layer\": 3}", "line 1", "duplicate");
     bad("{}", "model_type", "gpt2");
     bad("{\"model_type\": \"frob\"}", "'model_type' is \"frob\"", "bert");
@@ -291,7 +291,7 @@ static void paths(void **state)
     assert_says(file);
     assert_int_equal(mkdir(file, 0777), 0);
     assert_int_equal(choir__config_read(folder, &text, &notes), CHOIR_ERR_IO);
-    assert_says("no file");
+    assert_says("expected a file");
     rmdir(file);
     spit(file, gpt2, strlen(gpt2));
     for (int i = 0; i < 2; i++) {

@@ -126,7 +126,7 @@ static void wrong(void **state)
         {"{\"file_name\": \"a.png\"}", "gt_parse"},
         {"{\"ground_truth\": {\"gt_parse\": {}}}", "file_name"},
         {"{\"file_name\": \"a.png\", \"ground_truth\": \"{\"}", "line 1"},
-        {"{\"file_name\": \"a.png\", \"ground_truth\": \"{]\"}", "no JSON"},
+        {"{\"file_name\": \"a.png\", \"ground_truth\": \"{]\"}", "string of JSON"},
         {"\n\nnonsense", "line 3"},
         {"[]", "file_name"},
         {"", "no lines"},
@@ -166,7 +166,7 @@ static void options(void **state)
                            : i == 3 ? "16385 x 8"
                            : i == 4 ? "1 tokens"
                            : i < 7  ? "deviation"
-                                    : "mean of inf";
+                                    : "mean, got inf";
         assert_says(choir_dataset_documents(at("nowhere"), CHOIR_TRAIN, o, &t, &data),
             CHOIR_ERR_ARGUMENT, word);
         assert_null(t);

@@ -221,7 +221,7 @@ static void bad_folders(void **state)
     assert_says(
         choir_dataset_idx(in_folder("file"), CHOIR_TRAIN, &d), CHOIR_ERR_IO, "Not a directory");
     assert_says(
-        choir_dataset_idx(folder, (choir_split)5, &d), CHOIR_ERR_ARGUMENT, "no split 5");
+        choir_dataset_idx(folder, (choir_split)5, &d), CHOIR_ERR_ARGUMENT, "unknown split 5");
     write_bytes("-images-idx3-ubyte", "x", 1); /* no name before it */
     write_bytes("a-images-idx3-ubyte.bak", "x", 1);
     assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO, "are looked for");
@@ -229,7 +229,7 @@ static void bad_folders(void **state)
     assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO,
         "a-labels-idx1-ubyte: cannot be opened: No such file");
     write_images("b-images-idx3-ubyte", 4, 0);
-    assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, "several sets");
+    assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, "got several");
     remove(in_folder("b-images-idx3-ubyte"));
     assert_int_equal(mkdir(in_folder("a-labels-idx1-ubyte"), 0700), 0);
     assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO, "Is a directory");
@@ -252,15 +252,16 @@ static void bad_headers(void **state)
         int bytes; /* of pixels; less than 0: of the header that is there */
         const char *plain, *packed;
     } bad[] = {
-        {IMAGES, 4, H, W, -16, "is empty", "is empty"},
+        {IMAGES, 4, H, W, -16, "expected an IDX file, got an empty file", "got an empty file"},
         {IMAGES, 4, H, W, -3, "ends after 13 bytes, within its header of 16", "ends after 13"},
         {IMAGES, 4, H, W, -14, "ends after 2 bytes", "ends after 2 bytes"},
-        {LABELS, 4, H, W, 24, "begins with 0x00000801; 0x00000803", "begins with 0x00000801"},
-        {0x03080000, 4, H, W, 24, "begins with 0x03080000", "begins with 0x03080000"},
-        {IMAGES, 0, H, W, 0, "holds nothing", "holds nothing"},
-        {IMAGES, 4, 0, W, 0, "images of 0 x 3 pixels", "images of 0 x 3 pixels"},
-        {IMAGES, 4, 65536, 65536, 24, "images of 65536 x 65536", "images of 65536 x 65536"},
-        {IMAGES, 4, UINT32_MAX, UINT32_MAX, 24, "images of 4294967295", "images of 4294967295"},
+        {LABELS, 4, H, W, 24, "expected 0x00000803, the mark of IDX images, got 0x00000801",
+            "got 0x00000801"},
+        {0x03080000, 4, H, W, 24, "got 0x03080000", "got 0x03080000"},
+        {IMAGES, 0, H, W, 0, "got none", "got none"},
+        {IMAGES, 4, 0, W, 0, "pixels, got 0 x 3", "pixels, got 0 x 3"},
+        {IMAGES, 4, 65536, 65536, 24, "got 65536 x 65536", "got 65536 x 65536"},
+        {IMAGES, 4, UINT32_MAX, UINT32_MAX, 24, "got 4294967295", "got 4294967295"},
         {IMAGES, 4, H, W, 23,
             "promises 24 bytes of values, which a file of 39 bytes cannot hold",
             "ends after 23 bytes of values; its header promises 24"},

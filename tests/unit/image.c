@@ -274,8 +274,9 @@ static void damaged(void **state)
         read_as("bad.png", data, bytes, CHOIR_CROP_CENTER), CHOIR_ERR_FORMAT, "bad.png");
     free(data);
     assert_says(read_as("a.jpg", "hello world", 11, CHOIR_CROP_CENTER), CHOIR_ERR_FORMAT,
-        "a.jpg is neither a JPEG nor a PNG, whatever its name says: it begins with hello wo");
-    assert_says(read_as("a.jpg", "", 0, CHOIR_CROP_CENTER), CHOIR_ERR_FORMAT, "a.jpg is empty");
+        "a.jpg: expected a JPEG or PNG, got a file that begins with hello wo");
+    assert_says(
+        read_as("a.jpg", "", 0, CHOIR_CROP_CENTER), CHOIR_ERR_FORMAT, "got an empty file");
 }
 
 int main(void)

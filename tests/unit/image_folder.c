@@ -110,11 +110,11 @@ static void bad_folders(void **state)
     fill("v/val/a", 2, 8, 8);
     fill("v/val/b", 2, 8, 8);
     assert_says(open_at("v", CHOIR_VALIDATION, &d), CHOIR_ERR_FORMAT,
-        "v/val/b: there is no such class to train on");
+        "v/val/b: expected the name of a class to train on");
     fill("f/a", 4, 8, 8);
     assert_says(open_at("f", CHOIR_VALIDATION, &d), CHOIR_ERR_FORMAT, "no class has 10 images");
     write_bytes(at("t/a/0.jpg"), "a text", 6);
-    assert_says(open_at("t", CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, "0.jpg is neither a JPEG");
+    assert_says(open_at("t", CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, "0.jpg: expected a JPEG");
     assert_null(d);
 }
 
@@ -124,8 +124,9 @@ static void bad_options(void **state)
     choir_dataset *d;
     fill("f/a", 4, 8, 8);
     for (int i = 0; i < 8; i++) {
-        static const char *const says[] = {"-1 pixels", "both 0", "0 < scale_min", "0 to 1 of",
-            "ratio_min", "padding -1", "there is no crop 9", "deviation of 0"};
+        static const char *const says[] = {"got -1 x -1", "both 0", "0 < scale_min",
+            "scale_max <= 1, got 0 and 1", "ratio_min", "padding -1", "unknown crop 9",
+            "deviation above 0, got 0"};
         choir_image_opts o = choir_image_defaults();
         if (i == 0)
             o.height = o.width = -1;

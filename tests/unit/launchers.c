@@ -140,7 +140,8 @@ static void nonsense(void **state)
     clear();
     setenv("OMPI_COMM_WORLD_RANK", "x", 1);
     assert_int_equal(choir__launcher_find(false, &l), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "OMPI_COMM_WORLD_RANK is 'x'"));
+    assert_non_null(strstr(
+        choir_error_message(), "OMPI_COMM_WORLD_RANK: expected a whole number, got 'x'"));
     setenv("OMPI_COMM_WORLD_RANK", "2", 1);
     assert_int_equal(choir__launcher_find(false, &l), CHOIR_ERR_ARGUMENT);
     assert_non_null(strstr(choir_error_message(), "OMPI_COMM_WORLD_SIZE is not"));

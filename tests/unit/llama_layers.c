@@ -313,7 +313,8 @@ static void bad_input(void **state)
     refused(choir_rms_norm(some(choir_dims(2, 3)), some(choir_dims(2)), 1e-5f), "(2, 3)");
     refused(choir_swiglu(some(choir_dims(2, 3)), NULL), "(2, 3)");
     refused(choir_swiglu(some(choir_dims(2, 3)), some(choir_dims(3, 2))), "(3, 2)");
-    refused(choir_rotary_table(step, CHOIR_F32, 4, 5, opts), "4 positions of 5");
+    refused(
+        choir_rotary_table(step, CHOIR_F32, 4, 5, opts), "number of dimensions, got 4 of 5");
     refused(choir_rotary_table(step, CHOIR_I64, 4, 6, opts), "i64");
     refused(choir_rotary_table(step, CHOIR_F32, INT64_MAX, 6, opts), "positions");
     opts.theta = NAN;

@@ -81,11 +81,11 @@ static void bad_options(void **state)
         choir_status status;
         const char *says;
     } bad[] = {
-        {&data.base, 0, 1, 0, 0, CHOIR_ERR_ARGUMENT, "batch size of 0"},
+        {&data.base, 0, 1, 0, 0, CHOIR_ERR_ARGUMENT, "batch size of 1 or more, got 0"},
         {&data.base, 4, 3, 0, 0, CHOIR_ERR_ARGUMENT, "a batch of 4 does not divide into 3"},
         {&data.base, 12, 3, 0, 0, CHOIR_ERR_ARGUMENT,
             "10 samples are fewer than a batch of 12"},
-        {&data.base, 4, 0, 0, 0, CHOIR_ERR_ARGUMENT, "0 micro-batches"},
+        {&data.base, 4, 0, 0, 0, CHOIR_ERR_ARGUMENT, "micro-batch or more, got 0"},
         {&data.base, 4, 2, 2, 1, CHOIR_ERR_ARGUMENT, "1 micro-batches from number 2 on"},
         {&data.base, 4, 2, 0, 3, CHOIR_ERR_ARGUMENT, "3 micro-batches from number 0 on"},
         {&data.base, 4, 2, 1, 0, CHOIR_ERR_ARGUMENT, "2 micro-batches from number 1 on"},
@@ -94,7 +94,7 @@ static void bad_options(void **state)
         {&data.base, 4, 2, INT64_MAX, INT64_MAX, CHOIR_ERR_ARGUMENT, "the batch has 2"},
         {&nothing.base, 4, 2, 0, 0, CHOIR_ERR_ARGUMENT, "0 samples"},
         {NULL, 4, 2, 0, 0, CHOIR_ERR_ARGUMENT, "needs a dataset"},
-        {&strange.base, 4, 2, 0, 0, CHOIR_ERR_DTYPE, "y has no known dtype (99)"},
+        {&strange.base, 4, 2, 0, 0, CHOIR_ERR_DTYPE, "y: unknown dtype 99"},
         {&deep.base, 4, 2, 0, 0, CHOIR_ERR_SHAPE, "x of 6 dimensions"},
         {&huge.base, 4, 2, 0, 0, CHOIR_ERR_SHAPE, "x is that large"},
     };

@@ -171,7 +171,7 @@ static void test_errors(void **state)
     net *n = new_net(run);
     choir_module_find(&n->base, "a.weight");
     assert_fails(n->b, choir_device_find("cpu:7"), CHOIR_ERR_DEVICE,
-        "module 'b' (linear) to no device: no device 'cpu:7': there are 3, cpu:0 to cpu:2");
+        "module 'b' (linear) to no device: no device 'cpu:7': expected cpu:0 to cpu:2");
 
     choir__param *p = choir_module_find(&n->base, "b.weight")->param;
     p->replicas = choir__param_replica(p, cpu(2));

@@ -192,17 +192,20 @@ static void test_wrong(void **state)
     choir_stage_cost costs[2] = {{1, 2, 1, 1, 0}, {1, 2, 1, NAN, 0}};
     choir_span spans[8];
     (void)state;
-    wrong("zb", 2, 1, 4, NULL, "'zb'; there are sequential, gpipe, 1f1b, interleaved, zero-");
-    wrong("1f1b", 0, 1, 4, NULL, "0 devices");
-    wrong("1f1b", 2, -1, 4, NULL, "-1 chunks");
-    wrong("1f1b", 2, 1, 0, NULL, "0 micro-batches");
-    wrong("1f1b", 2, 3, 4, NULL, "1f1b has 1 chunk a device, not 3; 'interleaved'");
-    wrong("gpipe", 2, 2, 4, NULL, "gpipe has 1 chunk");
-    wrong("zero-bubble", 2, 2, 4, NULL, "zero-bubble has 1 chunk");
+    wrong(
+        "zb", 2, 1, 4, NULL, "'zb': choose one of sequential, gpipe, 1f1b, interleaved, zero-");
+    wrong("1f1b", 0, 1, 4, NULL, "devices, got 0");
+    wrong("1f1b", 2, -1, 4, NULL, "or more, got -1");
+    wrong("1f1b", 2, 1, 0, NULL, "micro-batch or more, got 0");
+    wrong("1f1b", 2, 3, 4, NULL, "1f1b: expected 1 chunk per device, got 3; 'interleaved'");
+    wrong("gpipe", 2, 2, 4, NULL, "gpipe: expected 1 chunk");
+    wrong("zero-bubble", 2, 2, 4, NULL, "zero-bubble: expected 1 chunk");
     wrong("interleaved", 1024, INT32_MAX, INT64_MAX, NULL, "stages");
-    wrong("1f1b", 2, 1, 4, costs, "the cost of stage 1: backward_weight = nan");
+    wrong("1f1b", 2, 1, 4, costs,
+        "the cost of stage 1: expected a backward_weight of at least 0, got nan");
     costs[1] = (choir_stage_cost){1, 2, 1, 1, -0.5};
-    wrong("1f1b", 2, 1, 4, costs, "the cost of stage 1: transfer = -0.5");
+    wrong("1f1b", 2, 1, 4, costs,
+        "the cost of stage 1: expected a transfer of at least 0, got -0.5");
     choir_pipeline_plan *plan = plan_of("gpipe", 2, 1, 2, NULL);
     assert_int_equal(choir_pipeline_plan_simulate(plan, costs, spans), CHOIR_ERR_ARGUMENT);
     choir_pipeline_plan_free(plan);

@@ -171,7 +171,7 @@ static void bert_forms(void **state)
     add(&f, "cls.seq_relationship.weight", CHOIR_F32, choir_dims(2, 8));
     add(&f, "bert.embeddings.position_ids", CHOIR_I64, choir_dims(1, 4));
     add(&f, "bert.pooler.dense.bias", CHOIR_F32, choir_dims(8));
-    check_same(BERT, &f, want, "'bert.pooler.dense.bias' is none of this model's");
+    check_same(BERT, &f, want, "'bert.pooler.dense.bias' is unknown to this model");
     job_close(&a);
 }
 
@@ -191,7 +191,7 @@ static void heads_start_anew(void **state)
     assert_says("'bert.pooler.dense.bias'");
     ok(load_published(&b, path, true, &notes));
     assert_non_null(strstr(notes, "'classifier.weight' is missing, and starts anew"));
-    assert_non_null(strstr(notes, "'cls.predictions.bias' is none of this model's"));
+    assert_non_null(strstr(notes, "'cls.predictions.bias' is unknown to this model"));
     float read[64 * 4];
     choir_tensor *t = choir_module_find(b.net, "bert.encoder.layer.0.output.dense.weight");
     ok(choir_read(t, read, (size_t)t->count * sizeof *read));
@@ -245,13 +245,14 @@ static void bad_tensors(void **state)
     job a = job_open(GPT2, SGD_PLAIN);
     file f = file_of(a.net);
     drop(&f, "transformer.ln_f.bias");
-    refused(GPT2, &f, "'transformer.ln_f.bias' (8) of the model is missing", "gpt2:layers=1");
+    refused(
+        GPT2, &f, "missing tensor 'transformer.ln_f.bias' (8) of the model", "gpt2:layers=1");
     f = file_of(a.net);
     add(&f, "transformer.h.1.ln_1.weight", CHOIR_F32, choir_dims(8));
-    refused(GPT2, &f, "'transformer.h.1.ln_1.weight' (8) is none of the model's", "layers=1");
+    refused(GPT2, &f, "unknown tensor 'transformer.h.1.ln_1.weight' (8)", "layers=1");
     f = file_of(a.net);
     rename_to(find(&f, "transformer.h.0.mlp.c_fc.weight"), "transformer.h.0.mlp.cfc.weight");
-    refused(GPT2, &f, "'transformer.h.0.mlp.c_fc.weight' (8, 32) of the model is missing",
+    refused(GPT2, &f, "missing tensor 'transformer.h.0.mlp.c_fc.weight' (8, 32) of the model",
         "nearest it has is 'transformer.h.0.mlp.cfc.weight'");
     f = file_of(a.net);
     find(&f, "transformer.h.0.attn.c_attn.weight")->shape = choir_dims(24, 8);
@@ -271,7 +272,7 @@ static void bad_tensors(void **state)
     refused(GPT2, &f, "'transformer.wte.weight' and 'lm_head.weight' are one", "differ");
     f = file_of(a.net);
     add_copy(&f, "wte.weight", find(&f, "transformer.wte.weight"));
-    refused(GPT2, &f, "'wte.weight'", "none of the model's");
+    refused(GPT2, &f, "'wte.weight'", "unknown tensor");
     job_close(&a);
 }
 
@@ -317,8 +318,9 @@ static void several_files(void **state)
     assert_string_equal(sha(a.net), sha(b.net));
     refused_index(&b, "{\"weight_map\": }", "line 1", "index.json");
     refused_index(&b, "{\"weight_map\": {}}", "weight_map", "index.json");
-    refused_index(&b, "{\"weight_map\": {\"x\": 3}}", "'x'", "no file");
-    refused_index(&b, "{\"weight_map\": {\"x\": \"../1.safetensors\"}}", "'x'", "no file");
+    refused_index(&b, "{\"weight_map\": {\"x\": 3}}", "'x'", "the name of a file");
+    refused_index(
+        &b, "{\"weight_map\": {\"x\": \"../1.safetensors\"}}", "'x'", "the name of a file");
     refused_index(&b, "{\"weight_map\": {\"x\": \"3.safetensors\"}}", "3.safetensors", "open");
     refused_index(
         &b, "{\"weight_map\": {\"x\": \"1.safetensors\"}}", "'x'", "does not have it");

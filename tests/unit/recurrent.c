@@ -379,7 +379,7 @@ static void wrong_operands(void **state)
     choir_recurrent(CHOIR_GRU, x, &w, 1, none, NULL);
     expect(step, CHOIR_ERR_SHAPE, "(G H, I)");
     choir_recurrent(CHOIR_LSTM, x, &w, 3, none, NULL);
-    expect(step, CHOIR_ERR_ARGUMENT, "3 directions");
+    expect(step, CHOIR_ERR_ARGUMENT, "got 3 of cell 0");
     choir_recurrent((choir_cell)9, x, &w, 1, none, NULL);
     expect(step, CHOIR_ERR_ARGUMENT, "cell 9");
     choir_recurrent(CHOIR_LSTM, choir_cast(x, CHOIR_F64), &w, 1, none, NULL);
@@ -393,7 +393,7 @@ static void wrong_operands(void **state)
     choir_recurrent(CHOIR_LSTM, x, &half, 1, none, NULL);
     expect(step, CHOIR_ERR_SHAPE, "w_hh");
     choir_recurrent(CHOIR_RNN_TANH, x, &plain, 1, (choir_cell_state){h, h}, NULL);
-    expect(step, CHOIR_ERR_SHAPE, "only an LSTM");
+    expect(step, CHOIR_ERR_SHAPE, "of an LSTM alone");
 }
 
 static void wrong_modules(void **state)
@@ -403,10 +403,10 @@ static void wrong_modules(void **state)
     choir_nn_lstm(run, 5, -3, opts);
     expect(run, CHOIR_ERR_ARGUMENT, "-3");
     choir_nn_gru(run, 0, 3, opts);
-    expect(run, CHOIR_ERR_ARGUMENT, "gru: sizes 0");
+    expect(run, CHOIR_ERR_ARGUMENT, "got 0 and 3");
     opts.layers = 0;
     choir_nn_rnn(run, 5, 3, opts);
-    expect(run, CHOIR_ERR_ARGUMENT, "0 layers");
+    expect(run, CHOIR_ERR_ARGUMENT, "got 5 and 3, 0 and 0");
     opts.layers = 2;
     opts.dropout = 1.5f;
     choir_nn_rnn(run, 5, 3, opts);

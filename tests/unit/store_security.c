@@ -98,7 +98,7 @@ static void key_files(void **state)
         assert_says("chmod 600");
     }
     assert_int_equal(read_key(key_file("k", good_key, 31, 0600)), CHOIR_ERR_ARGUMENT);
-    assert_says("31 bytes");
+    assert_says("gives, got 31");
     assert_int_equal(read_key(key_file("k", "", 0, 0600)), CHOIR_ERR_ARGUMENT);
     assert_int_equal(read_key(key_file("k", large, 100 * 1000, 0600)), CHOIR_ERR_ARGUMENT);
     free(large);

@@ -118,11 +118,11 @@ static void refusals(void **state)
     assert_says(choir_dataset_text_memory("it", "", 0, 1, CHOIR_TRAIN, &t, &d),
         CHOIR_ERR_ARGUMENT, "it is empty");
     assert_says(choir_dataset_text_memory("it", "a", 1, 0, CHOIR_TRAIN, &t, &d),
-        CHOIR_ERR_ARGUMENT, "context of 0");
+        CHOIR_ERR_ARGUMENT, "context of 1 token or more, got 0");
     assert_says(choir_dataset_text_memory(NULL, "a", 1, 1, CHOIR_TRAIN, &t, &d),
         CHOIR_ERR_ARGUMENT, "the text has 0 tokens");
     assert_says(choir_dataset_text_memory("it", "a", 1, 1, (choir_split)7, &t, &d),
-        CHOIR_ERR_ARGUMENT, "no split 7");
+        CHOIR_ERR_ARGUMENT, "unknown split 7");
     assert_null(t);
     assert_int_equal(choir_tokenizer_chars("ab\n", 3, &t), CHOIR_OK);
     assert_says(choir_dataset_text_memory("it", "ab\nabXb", 7, 1, CHOIR_TRAIN, &t, &d),
@@ -163,8 +163,8 @@ static void files(void **state)
     snprintf(path, sizeof path, "%s/text.txt", folder);
     assert_says(choir_dataset_text(path, 2, CHOIR_TRAIN, &t, &d), CHOIR_ERR_IO,
         "text.txt: cannot be opened: No such file");
-    assert_says(
-        choir_dataset_text(folder, 2, CHOIR_TRAIN, &t, &d), CHOIR_ERR_IO, "is a folder");
+    assert_says(choir_dataset_text(folder, 2, CHOIR_TRAIN, &t, &d), CHOIR_ERR_IO,
+        "expected a file, got a folder");
     FILE *f = fopen(path, "w");
     fclose(f);
     assert_says(choir_dataset_text(path, 2, CHOIR_TRAIN, &t, &d), CHOIR_ERR_ARGUMENT,
@@ -288,7 +288,8 @@ static void random_refusals(void **state)
     (void)state;
     choir_dataset *d = NULL;
     choir_shape x = choir_dims(2), deep = {.ndim = CHOIR_MAX_DIMS};
-    assert_says(choir_dataset_random(0, x, x, 2, 0, &d), CHOIR_ERR_ARGUMENT, "0 samples");
+    assert_says(
+        choir_dataset_random(0, x, x, 2, 0, &d), CHOIR_ERR_ARGUMENT, "1 sample or more, got 0");
     assert_says(choir_dataset_random(4, x, x, -2, 0, &d), CHOIR_ERR_ARGUMENT, "-2 classes");
     assert_says(choir_dataset_random(4, deep, x, 2, 0, &d), CHOIR_ERR_SHAPE, "6 dimensions");
     assert_says(choir_dataset_random(4, choir_dims(INT64_MAX / 2, 8), x, 2, 0, &d),

@@ -218,13 +218,13 @@ static void bad_files(void **state)
         {"{\"type\":\"chars\",\"vocab\":[\"\xff\"]}", "not JSON"},
         {"{\"type\":\"chars\",\"vocab\":[\"\\ud800\"]}", "not JSON"},
         {"{\"type\":\"bytes\",\"type\":\"chars\"}", "not JSON"},
-        {"[]", "is no tokenizer"},
-        {"{}", "is no tokenizer"},
-        {"{\"type\":7}", "is no tokenizer"},
+        {"[]", "expected a tokenizer"},
+        {"{}", "expected a tokenizer"},
+        {"{\"type\":7}", "expected a tokenizer"},
         {"{\"type\":\"bpe\"}", "type of tokenizer 'bpe'"},
-        {"{\"type\":\"chars\"}", "\"vocab\" must be a list"},
-        {"{\"type\":\"chars\",\"vocab\":\"abc\"}", "\"vocab\" must be a list"},
-        {"{\"type\":\"chars\",\"vocab\":[]}", "\"vocab\" must be a list"},
+        {"{\"type\":\"chars\"}", "\"vocab\": expected a list"},
+        {"{\"type\":\"chars\",\"vocab\":\"abc\"}", "\"vocab\": expected a list"},
+        {"{\"type\":\"chars\",\"vocab\":[]}", "\"vocab\": expected a list"},
         {"{\"type\":\"chars\",\"vocab\":[\"a\",3]}", "entry 1"},
         {"{\"type\":\"chars\",\"vocab\":[\"a\",\"\"]}", "entry 1"},
         {"{\"type\":\"chars\",\"vocab\":[\"ab\"]}", "entry 0"},
@@ -242,7 +242,8 @@ static void bad_files(void **state)
     assert_says(choir_tokenizer_load(path, &t), CHOIR_ERR_FORMAT, "67108865 bytes, more than");
     unlink(path);
     assert_says(choir_tokenizer_load(path, &t), CHOIR_ERR_IO, "No such file");
-    assert_says(choir_tokenizer_load(folder, &t), CHOIR_ERR_IO, "is a folder");
+    assert_says(
+        choir_tokenizer_load(folder, &t), CHOIR_ERR_IO, "expected a folder with a tokenizer");
     assert_null(t);
 }
 

@@ -165,18 +165,18 @@ static void bad_json(void **state)
     (void)state;
     bad("", "not JSON");
     bad("{\n\"model\":{\n\"type\" \"BPE\"}}", "it.json: line 3 is not JSON");
-    bad("[]", "no tokenizer");
+    bad("[]", "expected a tokenizer");
     bad("{\"model\":{}}", "model.type is \"(missing)\"");
     bad("{\"model\":{\"type\":\"WordLevel\"}}", "model.type is \"WordLevel\"");
     bad(BPE("\"vocab\":{}"), "model.vocab is missing, empty");
-    bad(BPE("\"vocab\":{\"a\":-1}"), "token 'a' is -1");
-    bad(BPE("\"vocab\":{\"a\":99999999999}"), "token 'a' is 99999999999");
+    bad(BPE("\"vocab\":{\"a\":-1}"), "got -1");
+    bad(BPE("\"vocab\":{\"a\":99999999999}"), "got 99999999999");
     bad(BPE("\"vocab\":{\"a\":16000000}"), "most of them are missing");
-    bad(BPE("\"vocab\":{\"a\":\"0\"}"), "a whole number from 0");
+    bad(BPE("\"vocab\":{\"a\":\"0\"}"), "expected an id from 0");
     bad(BPE("\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]"), "has the id 0, which another");
     bad(BPE("\"vocab\":{\"\":0},\"merges\":[]"), "has 0 bytes");
-    bad(BPE(VOCAB "\"merges\":3"), "model.merges must be a list");
-    bad(BPE(VOCAB "\"merges\":[\"a\"]"), "merge 1 must be two tokens");
+    bad(BPE(VOCAB "\"merges\":3"), "model.merges: expected a list");
+    bad(BPE(VOCAB "\"merges\":[\"a\"]"), "merge 1: expected two tokens");
     bad(BPE(VOCAB "\"merges\":[\"a b\",\"a c\"]"),
         "merge 2, of 'a' and 'c': the second is not");
     bad(BPE(VOCAB "\"merges\":[\"b a\"]"), "what they make is not");
@@ -195,7 +195,7 @@ static void bad_json(void **state)
         "charsmap of 6 bytes is damaged");
     bad("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0],[\"b\"]]}}", "model.vocab[1]");
     bad("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0],[\"a\",0]]}}", "is there twice");
-    bad("{\"type\":\"sentencepiece\",\"model\":\"!\"}", "must be base64");
+    bad("{\"type\":\"sentencepiece\",\"model\":\"!\"}", "expected base64");
 }
 
 static void bad_pairs(void **state)
@@ -205,13 +205,14 @@ static void bad_pairs(void **state)
     static const char vocab[] = "{\"a\":0,\"b\":1}";
 #define pair(v, m) choir__gpt2_parse("v.json", v, strlen(v), "m.txt", m, strlen(m), &t)
     assert_says(pair("{\n\"a\":}", "a b\n"), CHOIR_ERR_FORMAT, "v.json: line 2 is not JSON");
-    assert_says(pair("[]", "a b\n"), CHOIR_ERR_FORMAT, "v.json must be an object");
+    assert_says(pair("[]", "a b\n"), CHOIR_ERR_FORMAT, "v.json: expected an object");
     assert_says(pair(vocab, ""), CHOIR_ERR_FORMAT, "m.txt has no merges");
     assert_says(pair(vocab, "#version: 0.2\na b c\n"), CHOIR_ERR_FORMAT, "m.txt: line 2");
     assert_says(pair(vocab, "a b\n"), CHOIR_ERR_FORMAT, "what they make is not");
 #undef pair
     assert_says(choir_tokenizer_load("/nowhere/vocab.json", &t), CHOIR_ERR_IO, "vocab.json");
-    assert_says(choir_tokenizer_load(golden(""), &t), CHOIR_ERR_IO, "without a tokenizer");
+    assert_says(choir_tokenizer_load(golden(""), &t), CHOIR_ERR_IO,
+        "expected a folder with a tokenizer");
 }
 
 /* Every truncation of a .model, and every changed byte of its beginning, gives an error or a

@@ -169,13 +169,13 @@ static void wrong_files(void **state)
     assert_says(opens(whole, 299), CHOIR_ERR_RANGE, "a vocabulary of 300, the model's has 299");
     assert_says(opens(whole - 1, 300), CHOIR_ERR_FORMAT, "truncated");
     assert_says(opens(20, 300), CHOIR_ERR_FORMAT, "impossible sizes");
-    assert_says(opens(0, 300), CHOIR_ERR_FORMAT, "is empty");
+    assert_says(opens(0, 300), CHOIR_ERR_FORMAT, "got an empty file");
     file.h.count = UINT64_MAX;
     assert_says(opens(whole, 300), CHOIR_ERR_FORMAT, "impossible sizes");
     file.h.count = (uint64_t)INT64_MAX / 8;
     assert_says(opens(whole, 300), CHOIR_ERR_FORMAT, "truncated");
     file.h.magic[0] = 'x';
-    assert_says(opens(whole, 300), CHOIR_ERR_FORMAT, "no file of token ids");
+    assert_says(opens(whole, 300), CHOIR_ERR_FORMAT, "expected a file of token ids");
     write_file(bin_path, "abc", 3);
     assert_says(
         choir_dataset_tokens(bin_path, 4, CHOIR_TRAIN, 0, &d), CHOIR_ERR_FORMAT, "odd 3");

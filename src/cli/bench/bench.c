@@ -67,8 +67,8 @@ static int take_names(choir__bench *b, const char *collective)
     while (strcmp(b->op_name, choir__op_name(b->op)))
         b->op++;
     if (b->what->reduces && !choir__arith_find(b->dtype, b->op))
-        return choir__cli_usage("bench", "--op %s: there is no such operation of --dtype %s",
-            b->op_name, b->dtype_name);
+        return choir__cli_usage("bench", "--op: expected an operation of --dtype %s, got '%s'",
+            b->dtype_name, b->op_name);
     return CHOIR__EXIT_OK;
 }
 
@@ -106,8 +106,9 @@ static int run_forked(int rank, int world, void *bench)
 static int run_launched(choir__bench *b, const choir__launcher *launcher)
 {
     if (b->ranks && b->ranks != launcher->world)
-        return choir__cli_usage("bench", "--ranks %d: there are %d, those of the launcher (%s)",
-            b->ranks, launcher->world, launcher->name);
+        return choir__cli_usage("bench",
+            "--ranks: expected %d, as the launcher (%s) started, got %d", launcher->world,
+            launcher->name, b->ranks);
     b->ranks = launcher->world;
     int status = check_sizes(b);
     if (status != CHOIR__EXIT_OK)

@@ -150,7 +150,7 @@ static choir_status lay_out(
     for (int r = 0; r < m->base.world; r++) {
         if (from[r] + *sum > INT32_MAX)
             return choir__mpi_fail(m, CHOIR_ERR_UNSUPPORTED,
-                "rank %d's parts of an all_to_all over MPI: want up to %d elements",
+                "rank %d's parts of an all_to_all over MPI: expected up to %d elements",
                 m->base.rank, INT32_MAX);
         counts[r] = (int)from[r];
         places[r] = (int)*sum;

@@ -34,7 +34,8 @@ choir_status choir__mpi_check_total(choir__mpi *m, uint64_t count)
     uint64_t most = INT32_MAX / (unsigned)m->base.world;
     return count <= most ? CHOIR_OK
                          : choir__mpi_fail(m, CHOIR_ERR_UNSUPPORTED,
-                               "%s of %llu elements a rank over MPI: want up to %llu",
+                               "%s over MPI: expected up to %llu elements per rank, got "
+                               "%llu",
                                choir__kind_name((choir__kind)m->stamp.kind),
-                               (unsigned long long)count, (unsigned long long)most);
+                               (unsigned long long)most, (unsigned long long)count);
 }

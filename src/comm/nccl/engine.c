@@ -88,8 +88,9 @@ static choir_status judge(const choir__nccl *n, const report *all)
         for (int s = 0; s < r; s++)
             if (!strcmp(all[r].bus, all[s].bus) && !strcmp(all[r].machine, all[s].machine))
                 return choir__error(CHOIR_ERR_DEVICE,
-                    "backend nccl: ranks %d and %d both have GPU %s, and NCCL wants one a rank: "
-                    "start fewer ranks, or take --backend shm, by which ranks share a card",
+                    "backend nccl: expected a GPU for each rank, got ranks %d and %d on "
+                    "GPU %s: start fewer ranks, or take --backend shm, by which ranks "
+                    "share a card",
                     s, r, all[r].bus);
     return CHOIR_OK;
 }

@@ -244,8 +244,8 @@ choir_status choir_pattern_svg(const choir_pattern *p, const char *path)
     page g = {.p = p};
     if (p->ranks > SHOWN || p->chunks > CHUNKS_SHOWN)
         return choir__error(CHOIR_ERR_UNSUPPORTED,
-            "a picture of %d ranks and %d chunks: want at most %d and %d", p->ranks, p->chunks,
-            SHOWN, CHUNKS_SHOWN);
+            "a picture: expected at most %d ranks and %d chunks, got %d and %d", SHOWN,
+            CHUNKS_SHOWN, p->ranks, p->chunks);
     g.cell = (int)choir__max(46, 8 * choir__min(p->ranks, LETTERS));
     g.width = LABEL + p->ranks * (g.cell + GAP) - GAP;
     g.height = TITLE + p->chunks * PITCH;

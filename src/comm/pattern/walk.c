@@ -268,10 +268,10 @@ static choir_status plan_it(
     choir__plan *p = &w->plan;
     if (ranks < 1 || ranks > RANKS_MAX)
         return choir__error(
-            CHOIR_ERR_ARGUMENT, "a pattern of %d ranks: want 1 to %d", ranks, RANKS_MAX);
+            CHOIR_ERR_ARGUMENT, "a pattern: expected 1 to %d ranks, got %d", RANKS_MAX, ranks);
     if (nodes < 1 || nodes > ranks)
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "%d ranks on %d nodes: want 1 to %d", ranks, nodes, ranks);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a pattern: expected %d ranks on 1 to %d nodes, got %d", ranks, ranks, nodes);
     *p = (choir__plan){.world = ranks, .align = 1, .nodes = w->nodes};
     if (find_kind(collective, &p->kind) != CHOIR_OK ||
         choir__algorithm_parse(algorithm, &p->algorithm) != CHOIR_OK)

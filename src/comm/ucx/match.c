@@ -48,8 +48,8 @@ static bool check(choir__ucx_op *op, const choir__ucx_header *header, size_t byt
     if (bytes != op->bytes && g->found == CHOIR_OK) {
         char call[CHOIR__CALL_TEXT];
         snprintf(g->found_text, sizeof g->found_text,
-            "rank %d sent %zu bytes to rank %d, which wants %zu, in %s: do they run the same "
-            "program?",
+            "rank %d sent %zu bytes to rank %d, which expected %zu, in %s: do they run the "
+            "same program?",
             choir__engine_number(&g->base, op->peer), bytes,
             choir__engine_number(&g->base, g->base.rank), op->bytes,
             choir__call_text(&op->header.stamp, call));

@@ -24,14 +24,14 @@ static choir_status refuse(const choir__data_request *r)
             i->config, r->path);
     if (i->task == CHOIR_LANGUAGE)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %.*s wants a text file, and %s is a folder", length, i->config, r->path);
+            "model %.*s: expected a text file, got %s, a folder", length, i->config, r->path);
     if (i->vocab)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %.*s with classes wants tokens with a class each: there are 'random' ones "
-            "alone",
+            "model %.*s with classes: expected 'random', the only tokens that have a class "
+            "each",
             length, i->config);
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "model %.*s wants a folder of %s or 'random', not %s", length, i->config,
+        "model %.*s: expected a folder of %s or 'random', got %s", length, i->config,
         i->task == CHOIR_IMAGE_TO_TEXT ? "images with a metadata.jsonl"
                                        : "images (class folders or IDX files)",
         r->path);
@@ -73,8 +73,8 @@ static choir_status images_fit(
     const choir_dataset *d, const char *path, const choir_model_info *info)
 {
     if (!choir__same_shape(d->x_shape, info->input))
-        return choir__error(CHOIR_ERR_SHAPE, "the images of %s are %s, the model takes %s",
-            path, choir__shape_text(d->x_shape), choir__shape_text(info->input));
+        return choir__error(CHOIR_ERR_SHAPE, "%s: expected images of %s, as the model, got %s",
+            path, choir__shape_text(info->input), choir__shape_text(d->x_shape));
     if (choir_dataset_class_name(d, 0) && d->classes != info->classes)
         return choir__error(CHOIR_ERR_SHAPE, "%s has %lld classes, the model %lld", path,
             (long long)d->classes, (long long)info->classes);

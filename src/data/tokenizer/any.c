@@ -33,8 +33,8 @@ static choir_status from_json(const char *name, json_t *root, choir_tokenizer **
         return choir__hf_from_json(name, root, tokenizer);
     if (!type)
         return choir__error(CHOIR_ERR_FORMAT,
-            "%s is no tokenizer: {\"type\":\"chars\",...}, {\"type\":\"bytes\"} or a"
-            " tokenizer.json with a \"model\" is expected",
+            "%s: expected a tokenizer: {\"type\":\"chars\",...}, {\"type\":\"bytes\"} or a "
+            "tokenizer.json with a \"model\"",
             name);
     choir_status status = choir__tokenizer_kind_find(name, type, &kind);
     if (status != CHOIR_OK)
@@ -112,8 +112,8 @@ static choir_status load_folder(const char *folder, choir_tokenizer **tokenizer)
                                                             : NULL;
     if (!name)
         return choir__error(CHOIR_ERR_IO,
-            "%s is a folder without a tokenizer: tokenizer.json, vocab.json with merges.txt, or"
-            " tokenizer.model is expected",
+            "%s: expected a folder with a tokenizer: tokenizer.json, vocab.json with "
+            "merges.txt, or tokenizer.model",
             folder);
     char *path = choir__format("%s/%s", folder, name);
     choir_status status = choir_tokenizer_load(path, tokenizer);

@@ -165,7 +165,7 @@ static choir_status parse_vocab(const char *path, json_t *vocab, choir_tokenizer
     size_t size = json_array_size(vocab);
     if (!size)
         return choir__error(
-            CHOIR_ERR_FORMAT, "%s: \"vocab\" must be a list of one character or more", path);
+            CHOIR_ERR_FORMAT, "%s: \"vocab\": expected a list of one character or more", path);
     uint32_t *code = choir__alloc(size * sizeof *code);
     for (size_t id = 0; id < size; id++) {
         json_t *entry = json_array_get(vocab, id);

@@ -149,7 +149,7 @@ static choir_status read_added(const char *name, json_t *added, char **tokens)
     for (size_t i = 0; i < json_array_size(added); i++)
         if (!(tokens[i] = (char *)json_string_value(json_array_get(added, i))))
             return choir__error(
-                CHOIR_ERR_FORMAT, "%s: \"added\" token %zu is no text", name, i);
+                CHOIR_ERR_FORMAT, "%s: \"added\" token %zu: expected a text", name, i);
     return CHOIR_OK;
 }
 

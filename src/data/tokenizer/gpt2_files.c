@@ -60,7 +60,7 @@ choir_status choir__gpt2_parse(const char *vocab_name, const char *vocab, size_t
             CHOIR_ERR_FORMAT, "%s: line %d is not JSON: %s", vocab_name, why.line, why.text);
     else if (!json_is_object(words))
         status = choir__error(
-            CHOIR_ERR_FORMAT, "%s must be an object of tokens and their ids", vocab_name);
+            CHOIR_ERR_FORMAT, "%s: expected an object of tokens and their ids", vocab_name);
     if (status == CHOIR_OK)
         status = read_merges(merges_name, merges, merges_bytes, list);
     if (status == CHOIR_OK) {

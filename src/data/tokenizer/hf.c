@@ -70,8 +70,8 @@ static choir_status check_id(reader *r, const char *key, json_t *value)
     json_int_t id = json_integer_value(value);
     if (!json_is_integer(value) || id < 0 || id >= CHOIR__MOST_TOKENS)
         return choir__error(CHOIR_ERR_FORMAT,
-            "%s: the id of token '%.100s' is %lld: a whole number from 0 to %d is wanted",
-            r->name, key, (long long)id, CHOIR__MOST_TOKENS - 1);
+            "%s: token '%.100s': expected an id from 0 to %d, got %lld", r->name, key,
+            CHOIR__MOST_TOKENS - 1, (long long)id);
     r->size = choir__max(r->size, id + 1);
     return CHOIR_OK;
 }
@@ -108,7 +108,7 @@ static choir_status measure(reader *r)
         const char *text = choir__json_text(value, "content");
         if (status == CHOIR_OK && !text)
             status = choir__error(
-                CHOIR_ERR_FORMAT, "%s: added_tokens[%zu].content must be a text", r->name, i);
+                CHOIR_ERR_FORMAT, "%s: added_tokens[%zu].content: expected a text", r->name, i);
         if (status == CHOIR_OK)
             status = check_id(r, text, json_object_get(value, "id"));
     }
@@ -205,7 +205,7 @@ static choir_status add_vocabulary(reader *r, float **scores)
             json_t *piece = json_array_get(value, 0), *score = json_array_get(value, 1);
             if (status == CHOIR_OK && (!json_is_string(piece) || !json_is_number(score)))
                 status = choir__error(CHOIR_ERR_FORMAT,
-                    "%s: model.vocab[%zu] must be a text and its score", r->name, i);
+                    "%s: model.vocab[%zu]: expected a text and its score", r->name, i);
             if (status != CHOIR_OK)
                 break;
             (*scores)[i] = (float)json_number_value(score);
@@ -214,7 +214,7 @@ static choir_status add_vocabulary(reader *r, float **scores)
         }
     } else
         status = choir__error(CHOIR_ERR_FORMAT,
-            "%s: model.vocab is a list: an object of tokens and ids is wanted", r->name);
+            "%s: model.vocab: expected an object of tokens and ids, got a list", r->name);
     free(buffer.data);
     return status;
 }
@@ -325,7 +325,7 @@ static choir_status parse_merge(const reader *r, json_t *entry, size_t i, choir_
     }
     if (!left_bytes || !right_bytes)
         return choir__error(CHOIR_ERR_FORMAT,
-            "%s: merge %zu must be two tokens with a space between them", r->name, i + 1);
+            "%s: merge %zu: expected two tokens with a space between them", r->name, i + 1);
     int64_t a = side(r, left, left_bytes, &buffer[0]);
     int64_t b = side(r, right, right_bytes, &buffer[0]);
     buffer[1].bytes = 0;
@@ -363,7 +363,7 @@ static choir_status make_bpe(reader *r, choir_tokenizer **tokenizer)
     json_t *dropout = json_object_get(r->model, "dropout");
     size_t i, count = json_array_size(list);
     if (!json_is_array(list))
-        return choir__error(CHOIR_ERR_FORMAT, "%s: model.merges must be a list", r->name);
+        return choir__error(CHOIR_ERR_FORMAT, "%s: model.merges: expected a list", r->name);
     choir_status status = refuse_text(r, "continuing_subword_prefix");
     if (status == CHOIR_OK)
         status = refuse_text(r, "end_of_word_suffix");
@@ -417,7 +417,7 @@ static choir_status make_wordpiece(reader *r, choir_tokenizer **tokenizer)
             (long long)o.longest);
     if (!r->pipe.bert_words)
         return choir__error(CHOIR_ERR_FORMAT,
-            "%s: pre_tokenizer.type of a WordPiece model must be \"BertPreTokenizer\"",
+            "%s: pre_tokenizer.type of a WordPiece model: expected \"BertPreTokenizer\"",
             r->name);
     choir_status status = find_unknown(r, &unknown);
     if (status == CHOIR_OK && unknown.id < 0)

@@ -14,7 +14,7 @@ choir_status choir__json_flag(
         return CHOIR_OK;
     if (!json_is_boolean(value))
         return choir__error(
-            CHOIR_ERR_FORMAT, "%s: %s.%s must be true or false", name, where, key);
+            CHOIR_ERR_FORMAT, "%s: %s.%s: expected true or false", name, where, key);
     *flag = json_is_true(value);
     return CHOIR_OK;
 }
@@ -67,7 +67,7 @@ static choir_status precompiled(const char *name, json_t *step, choir__hf_pipeli
     const char *text = choir__json_text(step, "precompiled_charsmap");
     size_t bytes;
     if (!text || p->prep.charsmap)
-        return unsupported(name, "normalizer", "precompiled_charsmap", text, "one is expected");
+        return unsupported(name, "normalizer", "precompiled_charsmap", text, "expected one");
     if (!*text)
         return CHOIR_OK;
     char *blob = choir__base64_decode(text, strlen(text), &bytes);

@@ -359,7 +359,7 @@ choir_status choir__sentencepiece_from_json(
     size_t bytes;
     char *data = text ? choir__base64_decode(text, strlen(text), &bytes) : NULL;
     if (!data)
-        return choir__error(CHOIR_ERR_FORMAT, "%s: \"model\" must be base64", name);
+        return choir__error(CHOIR_ERR_FORMAT, "%s: \"model\": expected base64", name);
     choir_status status = choir__sentencepiece_parse(name, data, bytes, tokenizer);
     free(data);
     return status;

@@ -36,12 +36,12 @@ static void look(void)
     cudaRuntimeGetVersion(&runtime);
     if (error == cudaErrorInsufficientDriver && driver)
         snprintf(found.why, sizeof found.why,
-            "the NVIDIA driver is too old: it serves CUDA %d.%d, and this build wants %d.%d; "
-            "update the driver, or build with an older toolkit",
+            "the NVIDIA driver is too old: it serves CUDA %d.%d, and this build needs "
+            "%d.%d; update the driver, or build with an older toolkit",
             driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     else if (error == cudaErrorInsufficientDriver)
         snprintf(found.why, sizeof found.why,
-            "there is no NVIDIA driver here: nvidia-smi shows whether one is installed");
+            "the NVIDIA driver is missing: nvidia-smi shows whether one is installed");
     else if (error == cudaErrorNoDevice || error == cudaSuccess)
         snprintf(found.why, sizeof found.why,
             "the NVIDIA driver shows no GPU; CUDA_VISIBLE_DEVICES is %s",

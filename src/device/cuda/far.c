@@ -123,7 +123,7 @@ static choir_status show(const void *p, choir__far_handle *handle, size_t *offse
     _Static_assert(sizeof(cudaIpcMemHandle_t) <= CHOIR__FAR_HANDLE, "a handle has room");
     if (!choir__cuda_region_of(p, &at, &gpu))
         return choir__error(
-            CHOIR_ERR_DEVICE, "memory that another process is to see is none of this device's");
+            CHOIR_ERR_DEVICE, "expected this device's memory for another process to see");
     memset(handle, 0, sizeof *handle);
     cudaSetDevice(gpu);
     cudaError_t error = cudaIpcGetMemHandle((cudaIpcMemHandle_t *)handle->bytes, at);

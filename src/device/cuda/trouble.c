@@ -33,7 +33,8 @@ static const char *fault_text(const choir__cuda_fault *f, char *text, size_t byt
         break;
     case CHOIR__BAD_PROBABILITY:
         snprintf(text, bytes,
-            "bce_loss: %g, element %lld, is no probability; bce_with_logits_loss takes scores",
+            "bce_loss: expected a probability, got %g, element %lld; bce_with_logits_loss "
+            "takes scores",
             f->number, at);
         break;
     case CHOIR__STUCK_SCALER:

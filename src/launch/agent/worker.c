@@ -29,8 +29,7 @@ static int no_command(const char *command, int why)
     if (length > 3 && !strcmp(command + length - 3, ".py"))
         hint = "; a Python script is run as: choir run ... python3 SCRIPT";
     fprintf(stderr, "choir run: cannot run %s: %s%s\n", command,
-        why == ENOENT && !strchr(command, '/') ? "there is no such command" : strerror(why),
-        hint);
+        why == ENOENT && !strchr(command, '/') ? "command not found" : strerror(why), hint);
     return why == ENOENT || why == ENOTDIR ? NOT_FOUND : CANNOT_RUN;
 }
 

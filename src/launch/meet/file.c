@@ -57,7 +57,7 @@ static found read_file(
             choir__error(CHOIR_ERR_IO, "cannot meet at 'file://%s': %s", path, strerror(errno));
     else if (!S_ISREG(info.st_mode))
         *status = choir__error(
-            CHOIR_ERR_ARGUMENT, "cannot meet at 'file://%s': it is no plain file", path);
+            CHOIR_ERR_ARGUMENT, "cannot meet at 'file://%s': expected a plain file", path);
     else if (info.st_uid != geteuid())
         *status = choir__error(CHOIR_ERR_ARGUMENT,
             "cannot meet at 'file://%s': the file belongs to user id %d, not to us (%d)", path,
@@ -379,7 +379,7 @@ static choir_status never_came(choir__joining *j, found what, const choir__meet_
             s, j->path, note->holder.pid, note->holder.host);
     return choir__error(CHOIR_ERR_TIMEOUT,
         "rank 0 never came within %g s: %s '%s'; was it started, with the same path?", s,
-        what == NO_FILE ? "there is no file" : "there is nothing from it in", j->path);
+        what == NO_FILE ? "missing file" : "nothing from it in", j->path);
 }
 
 static choir_status call_meeting(choir__joining *j)
@@ -413,7 +413,8 @@ choir_status choir__meet_file(choir__joining *joining)
     const char *path = joining->path;
     if (!*path || path[strlen(path) - 1] == '/')
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "cannot meet at 'file://%s': want the path of a file, as file:///home/me/job",
+            "cannot meet at 'file://%s': expected the path of a file, such as "
+            "file:///home/me/job",
             path);
     snprintf(joining->where, sizeof joining->where, "file://%s", path);
     return joining->meeting->rank == 0 ? host_meeting(joining) : call_meeting(joining);

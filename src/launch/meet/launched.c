@@ -40,7 +40,8 @@ choir_status choir__meet_launched(const choir__launcher *l, const choir_group_op
     if (l->local_world == l->world && *job) {
         if (strlen(job) >= sizeof m->job)
             return choir__error(CHOIR_ERR_ARGUMENT,
-                "the job's name has %zu bytes: want up to %zu", strlen(job), sizeof m->job - 1);
+                "the job's name: expected up to %zu bytes, got %zu", sizeof m->job - 1,
+                strlen(job));
         memcpy(m->job, job, strlen(job) + 1);
     } else if (l->mpi && !(*l->method && has_key(opts))) {
         m->backend = "mpi";

@@ -60,13 +60,13 @@ static choir_status take_place(
     }
     if (m->world < 1)
         return choir__error(
-            CHOIR_ERR_ARGUMENT, "a group of %d ranks: want 1 or more", m->world);
+            CHOIR_ERR_ARGUMENT, "a group: expected 1 rank or more, got %d", m->world);
     if (m->rank >= m->world)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "rank %d of %d: ranks count from 0", m->rank, m->world);
     if (!(m->timeout_s > 0))
         return choir__error(
-            CHOIR_ERR_ARGUMENT, "timeout_s is %g: want seconds above 0", m->timeout_s);
+            CHOIR_ERR_ARGUMENT, "timeout_s: expected seconds above 0, got %g", m->timeout_s);
     if (ask && m->world > 1)
         choir__set_rank_label(m->rank);
     return CHOIR_OK;
@@ -116,8 +116,8 @@ static choir_status meet_tcp(choir__joining *j, const choir_group_opts *opts, co
     int port = 0;
     if (choir__host_port(text, name, &port) != CHOIR_OK || !port)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "cannot meet at 'tcp://%s': want tcp://host:port or tcp://[ipv6]:port, with a port "
-            "of 1 to 65535",
+            "cannot meet at 'tcp://%s': expected tcp://host:port or tcp://[ipv6]:port, "
+            "with a port of 1 to 65535",
             text);
     return meet_at(j, opts, name, port);
 }
@@ -153,11 +153,10 @@ static choir_status meet_master(choir__joining *j, const choir_group_opts *opts)
         return CHOIR_ERR_ARGUMENT;
     if (!text)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "MASTER_ADDR is '%s' and MASTER_PORT is not set: want a port of 1 to 65535",
-            master);
+            "missing MASTER_PORT, a port of 1 to 65535, beside MASTER_ADDR '%s'", master);
     if (port < 1 || port > 65535)
         return choir__error(
-            CHOIR_ERR_ARGUMENT, "MASTER_PORT is '%s': want a port of 1 to 65535", text);
+            CHOIR_ERR_ARGUMENT, "MASTER_PORT: expected a port of 1 to 65535, got '%s'", text);
     return meet_at(j, opts, master, port);
 }
 
@@ -199,8 +198,9 @@ static choir_status keep_job(choir__joining *j)
     if (!j->job)
         return CHOIR_OK;
     if (strlen(j->job) >= sizeof m->job)
-        return choir__error(CHOIR_ERR_ARGUMENT, "the job's name has %zu bytes: want up to %zu",
-            strlen(j->job), sizeof m->job - 1);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "the job's name: expected up to %zu bytes, got %zu", sizeof m->job - 1,
+            strlen(j->job));
     memcpy(m->job, j->job, strlen(j->job) + 1);
     return CHOIR_OK;
 }
@@ -225,8 +225,7 @@ choir_status choir__meet(const char *method, const choir_group_opts *opts, choir
     j.path = file ? method + 7 : NULL;
     if (method && !tcp && !file && strcmp(method, "env://") && strcmp(method, "mpi://"))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "there is no way to meet at '%s': want env://, tcp://host:port, file://path or "
-            "mpi://",
+            "cannot meet at '%s': expected env://, tcp://host:port, file://path or mpi://",
             method);
     if (launched && !tcp && !file)
         status = meet_launched(&j, opts, &l);

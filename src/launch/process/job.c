@@ -61,7 +61,7 @@ choir_status choir__host_port(const char *text, char host[CHOIR__HOST_TEXT], int
             CHOIR_ERR_ARGUMENT, "%s: an IPv6 address goes into brackets, as [::1]:29400", text);
     length = end ? (size_t)(end - text) - 1 : colon ? (size_t)(colon - text) : strlen(text);
     if ((end && end[1] && !colon) || !length || length >= CHOIR__HOST_TEXT)
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s: want HOST or HOST:PORT", text);
+        return choir__error(CHOIR_ERR_ARGUMENT, "expected HOST or HOST:PORT, got '%s'", text);
     if (colon && !choir__parse_int(colon + 1, 1, 65535, &number))
         return choir__error(
             CHOIR_ERR_ARGUMENT, "%s: the port is a number from 1 to 65535", text);

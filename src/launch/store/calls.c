@@ -25,8 +25,9 @@ static choir_status judge(
             caps[reply->number >= 0 && reply->number < 3 ? reply->number : 1]);
     case CHOIR__STORE_NOT_NUMBER:
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "cannot add to '%s' in the store at %s: its value '%.*s' is no whole number", key,
-            store->where, (int)(reply->bytes < 40 ? reply->bytes : 40),
+            "cannot add to '%s' in the store at %s: expected a whole number there, got "
+            "'%.*s'",
+            key, store->where, (int)(reply->bytes < 40 ? reply->bytes : 40),
             (const char *)reply->value);
     case CHOIR__STORE_OVERFLOW:
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -42,8 +43,8 @@ static choir_status check_key(const char *key)
     size_t length = key ? strlen(key) : 0;
     if (length < 1 || length > CHOIR__STORE_KEY_MAX)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "a store's key of %zu characters ('%.20s...'): want 1 to %d", length,
-            key ? key : "", CHOIR__STORE_KEY_MAX);
+            "a store's key: expected 1 to %d characters, got %zu ('%.20s...')",
+            CHOIR__STORE_KEY_MAX, length, key ? key : "");
     return CHOIR_OK;
 }
 
@@ -53,8 +54,8 @@ static choir_status check_value(const char *key, const void *value, size_t bytes
         return CHOIR_ERR_ARGUMENT;
     if (bytes > CHOIR_STORE_VALUE_MAX)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "a value of %zu bytes for '%s': want %d at most", bytes, key,
-            CHOIR_STORE_VALUE_MAX);
+            "a value for '%s': expected at most %d bytes, got %zu", key, CHOIR_STORE_VALUE_MAX,
+            bytes);
     if (!value && bytes)
         return choir__error(CHOIR_ERR_ARGUMENT, "no value for '%s'", key);
     return CHOIR_OK;

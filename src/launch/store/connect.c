@@ -278,11 +278,11 @@ choir_status choir__store_connect(const char *host, int port, choir_store_opts o
     if (!host || !*host)
         return choir__error(CHOIR_ERR_ARGUMENT, "a store is called by its host's name");
     if (!unix_name && (port < 1 || port > 65535))
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "a store at port %d of '%s': want 1 to 65535", port, host);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a store: expected a port from 1 to 65535, got %d of '%s'", port, host);
     if (!(opts.timeout_s >= 0))
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "a store's timeout is %g s: want 0 or more", opts.timeout_s);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a store: expected a timeout of 0 s or more, got %g", opts.timeout_s);
     if (sodium_init() < 0)
         return choir__error(CHOIR_ERR_INTERNAL, "libsodium does not start");
     a.started = choir__now();

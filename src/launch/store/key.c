@@ -35,11 +35,10 @@ static choir_status read_key(int fd, const char *name, choir__store_key *key)
     }
     if (status == CHOIR_OK && (used < CHOIR__KEY_MIN || used > CHOIR__KEY_MAX))
         status = choir__error(CHOIR_ERR_ARGUMENT,
-            "the key %s has %s%zu bytes: want %d to %d random ones, as 'head -c 32 "
-            "/dev/urandom' gives",
-            name, used > CHOIR__KEY_MAX ? "more than " : "",
-            used > CHOIR__KEY_MAX ? (size_t)CHOIR__KEY_MAX : used, CHOIR__KEY_MIN,
-            CHOIR__KEY_MAX);
+            "the key %s: expected %d to %d random bytes, as 'head -c 32 /dev/urandom' "
+            "gives, got %s%zu",
+            name, CHOIR__KEY_MIN, CHOIR__KEY_MAX, used > CHOIR__KEY_MAX ? "more than " : "",
+            used > CHOIR__KEY_MAX ? (size_t)CHOIR__KEY_MAX : used);
     if (status == CHOIR_OK)
         choir__store_key_of(secret, used, key);
     sodium_memzero(secret, CHOIR__KEY_MAX + 1);
@@ -66,7 +65,8 @@ choir_status choir__store_key_read_file(const char *path, choir__store_key *key)
     if (fstat(fd, &info))
         status = choir__error(CHOIR_ERR_IO, "cannot look at '%s': %s", path, strerror(errno));
     else if (!S_ISREG(info.st_mode))
-        status = choir__error(CHOIR_ERR_ARGUMENT, "the key file '%s' is no file", path);
+        status =
+            choir__error(CHOIR_ERR_ARGUMENT, "the key file '%s': expected a plain file", path);
     else if (info.st_uid != geteuid())
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "the key file '%s' belongs to user id %d, not to us (%d)", path, (int)info.st_uid,

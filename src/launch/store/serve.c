@@ -12,10 +12,11 @@
 static choir_status check(const choir_store_opts *o)
 {
     if (o->port < 0 || o->port > 65535)
-        return choir__error(CHOIR_ERR_ARGUMENT, "port %d: want 0 to 65535", o->port);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "a store: expected a port from 0 to 65535, got %d", o->port);
     if (o->clients_max < 1 || o->keys_max < 1 || o->bytes_max < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "a store for %d clients, %d keys, %zu bytes: want 1 or more of each",
+            "a store: expected 1 or more of each, got %d clients, %d keys, %zu bytes",
             o->clients_max, o->keys_max, o->bytes_max);
     return CHOIR_OK;
 }

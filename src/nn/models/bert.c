@@ -72,15 +72,15 @@ static choir_tensor *bert_forward(choir_module *self, choir_tensor *const *in, i
     choir_shape shape = choir_tensor_shape(in[0]); /* (B, T) */
     if (shape.ndim != 2 || shape.dim[1] < 1 || shape.dim[1] > b->n.context)
         return choir__poison(scope, CHOIR_ERR_SHAPE,
-            "bert: wants ids (B, T) with T up to its context of %lld, not %s",
+            "bert: expected ids (B, T) with T up to its context of %lld, got %s",
             (long long)b->n.context, choir__shape_text(shape));
     if (count > MAX_IN)
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
-            "bert: wants ids, token types and a mask, not %d tensors", count);
+            "bert: expected ids, token types and a mask, got %d tensors", count);
     for (int i = 1; i < count; i++)
         if (!choir__same_shape(choir_tensor_shape(in[i]), shape))
             return choir__poison(scope, CHOIR_ERR_SHAPE,
-                "bert: token types and mask want the shape of the ids, %s, not %s",
+                "bert: expected token types and a mask of the ids' shape, %s, got %s",
                 choir__shape_text(shape), choir__shape_text(choir_tensor_shape(in[i])));
     choir_tensor *x = embed(b, in[0], count > 1 ? in[1] : NULL);
     choir_tensor *bias = count > 2 ? bias_of(in[2]) : NULL;
@@ -239,7 +239,7 @@ static choir_status read_config(choir__config *c)
     int64_t heads = choir__config_int(c, "num_attention_heads", 12);
     if (width % heads)
         return choir__config_bad(c, "hidden_size",
-            "it does not divide by num_attention_heads, %lld", (long long)heads);
+            "expected a multiple of num_attention_heads, %lld", (long long)heads);
     if (json_is_true(json_object_get(c->root, "is_decoder")))
         return choir__config_bad(c, "is_decoder", "this model sees all positions");
     const char *name =

@@ -88,25 +88,25 @@ static choir_status read_option(
     case CHOIR__INT:
     case CHOIR__BYTES:
         good = json_is_integer(value) && json_integer_value(value) >= 1;
-        want = "a whole number of 1 or more is wanted";
+        want = "a whole number of 1 or more";
         break;
     case CHOIR__FLOAT:
         good = json_is_number(value) && json_number_value(value) >= 0;
-        want = "a number of 0 or more is wanted";
+        want = "a number of 0 or more";
         break;
     case CHOIR__FLAG:
         good = json_is_boolean(value);
-        want = "true or false is wanted";
+        want = "true or false";
         break;
     case CHOIR__WORD:
     case CHOIR__TEXT:
     case CHOIR__STRING: /* provided that the text can contain it */
         good = json_is_string(value) && !strpbrk(json_string_value(value), ",=:");
-        want = "a word is wanted";
+        want = "a word";
         break;
     }
     if (!good)
-        return choir__config_bad(c, row->key, "%s", want);
+        return choir__config_bad(c, row->key, "expected %s", want);
     char *text = plain(value);
     choir__config_set(c, row->option, "%s", text);
     free(text);
@@ -121,7 +121,8 @@ static choir_status read_row(
     if (!row->values || json_is_null(value) || same_value(row->values, value))
         return CHOIR_OK;
     if (!row->note)
-        return choir__config_bad(c, row->key, "this model is built with %s alone", row->values);
+        return choir__config_bad(
+            c, row->key, "expected %s, as this model is built with nothing else", row->values);
     char *text = choir__config_spelled(value);
     choir__config_note(c, "%s: key '%s' is %s: %s", c->path, row->key, text, row->note);
     free(text);
@@ -172,14 +173,13 @@ static choir_status check_architecture(const choir__config *c, const choir__publ
         return CHOIR_OK;
     const char *name = json_string_value(json_array_get(list, 0));
     if (!name || json_array_size(list) != 1)
-        return choir__config_bad(c, "architectures", "a list of one name is wanted");
+        return choir__config_bad(c, "architectures", "expected a list of one name");
     if (among(p->architectures, name))
         return CHOIR_OK;
     char *names = choir__strdup("");
     for (int i = 0; p->architectures[i]; i++)
         choir__config_append(&names, ", ", p->architectures[i]);
-    choir_status status =
-        choir__config_bad(c, "architectures", "of this kind there are %s", names);
+    choir_status status = choir__config_bad(c, "architectures", "choose one of %s", names);
     free(names);
     return status;
 }
@@ -199,10 +199,10 @@ static choir_status find_model(const choir__config *c, const choir__model_spec *
             *spec = model;
     }
     if (!type)
-        status = choir__error(CHOIR_ERR_FORMAT,
-            "%s: key 'model_type' is missing; it says which model this is: %s", c->path, types);
+        status = choir__error(
+            CHOIR_ERR_FORMAT, "%s: missing key 'model_type': choose one of %s", c->path, types);
     else if (!*spec)
-        status = choir__config_bad(c, "model_type", "there are %s", types);
+        status = choir__config_bad(c, "model_type", "choose one of %s", types);
     free(types);
     return status;
 }
@@ -245,7 +245,7 @@ choir_status choir__config_parse(
         status = choir__error(CHOIR_ERR_FORMAT, "%s is not valid JSON: line %d, column %d: %s",
             path, why.line, why.column, why.text);
     else if (!json_is_object(c.root))
-        status = choir__error(CHOIR_ERR_FORMAT, "%s is no JSON object {...}", path);
+        status = choir__error(CHOIR_ERR_FORMAT, "%s: expected a JSON object {...}", path);
     else
         status = translate(&c);
     json_decref(c.root);
@@ -289,10 +289,10 @@ choir_status choir__config_read(const char *path, char **text, char **notes)
         bytes = fread(json, 1, JSON_LIMIT + 1, in);
     if (!in || ferror(in))
         status = choir__error(CHOIR_ERR_IO, "%s: cannot be read: %s", file,
-            stat(file, &s) == 0 && !S_ISREG(s.st_mode) ? "it is no file" : strerror(errno));
+            stat(file, &s) == 0 && !S_ISREG(s.st_mode) ? "expected a file" : strerror(errno));
     else if (bytes > JSON_LIMIT)
         status = choir__error(CHOIR_ERR_FORMAT,
-            "%s has more than %d bytes: this is no config.json", file, JSON_LIMIT);
+            "%s: expected a config.json of at most %d bytes", file, JSON_LIMIT);
     else
         status = choir__config_parse(file, json, bytes, text, notes);
     if (in)

@@ -26,7 +26,7 @@ choir_status choir__model_images(
     if (info->input.ndim == 3 && info->input.dim[1] >= least && info->input.dim[2] >= least)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "model %s wants images of at least %lld x %lld, not samples of %s", model,
+        "model %s: expected images of at least %lld x %lld, got samples of %s", model,
         (long long)least, (long long)least, choir__shape_text(info->input));
 }
 

@@ -26,7 +26,7 @@ static choir_tensor *donut_forward(choir_module *self, choir_tensor *const *in, 
     donut *d = (donut *)self;
     if (count != 2)
         return choir__poison(self->run, CHOIR_ERR_ARGUMENT,
-            "donut: wants an image and the tokens told so far, not %d inputs", count);
+            "donut: expected an image and the tokens given so far, got %d inputs", count);
     return choir_forward(d->decoder, in[1], choir_forward(d->encoder, in[0]));
 }
 
@@ -74,7 +74,7 @@ static choir_status check(const struct sizes *s)
 {
     const char *wrong = choir__swin_wrong(&s->encoder);
     if (wrong)
-        return choir__error(CHOIR_ERR_ARGUMENT, "model donut: %lld x %lld pixels, %s",
+        return choir__error(CHOIR_ERR_ARGUMENT, "model donut of %lld x %lld pixels: %s",
             (long long)s->encoder.height, (long long)s->encoder.width, wrong);
     if (s->decoder.width % s->decoder.heads)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -109,9 +109,9 @@ static choir_status parse(const char *text, struct sizes *s)
     if (!parse_stages(depths, s->encoder.depth, &s->encoder.stages) ||
         !parse_stages(heads, s->encoder.heads, &stages) || stages != s->encoder.stages)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "model donut: depths=%s and heads=%s want one number for each of up to %d stages, "
-            "as 2-2-14-2",
-            depths, heads, CHOIR__SWIN_STAGES);
+            "model donut: expected depths and heads with one number for each of up to %d "
+            "stages, such as 2-2-14-2, got depths=%s and heads=%s",
+            CHOIR__SWIN_STAGES, depths, heads);
     s->encoder.dropout = s->decoder.dropout;
     s->decoder.encoder_width = choir__swin_out(&s->encoder);
     return check(s);

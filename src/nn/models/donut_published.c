@@ -15,7 +15,7 @@ static choir_status take_int(
 {
     const json_t *value = json_object_get(json_object_get(c->root, part), key);
     if (value && (!json_is_integer(value) || json_integer_value(value) < 0))
-        return choir__config_bad(c, part, "'%s' in it must be a whole number", key);
+        return choir__config_bad(c, part, "expected a whole number as its '%s'", key);
     choir__config_set(
         c, option, "%lld", (long long)(value ? (int64_t)json_integer_value(value) : absent));
     return CHOIR_OK;
@@ -38,7 +38,7 @@ static choir_status take_stages(choir__config *c, const char *key, const char *o
                 (long long)json_integer_value(n));
     }
     if (!count)
-        return choir__config_bad(c, "encoder", "'%s' in it must be a list of numbers", key);
+        return choir__config_bad(c, "encoder", "expected a list of numbers as its '%s'", key);
     choir__config_set(c, option, "%s", text);
     return CHOIR_OK;
 }
@@ -50,7 +50,7 @@ static choir_status take_size(choir__config *c)
     const json_t *h = json_is_array(size) ? json_array_get(size, 0) : size;
     const json_t *w = json_is_array(size) ? json_array_get(size, 1) : size;
     if (!json_is_integer(h) || !json_is_integer(w))
-        return choir__config_bad(c, "encoder", "'image_size' in it must be [height, width]");
+        return choir__config_bad(c, "encoder", "expected [height, width] as its 'image_size'");
     choir__config_set(c, "height", "%lld", (long long)json_integer_value(h));
     choir__config_set(c, "image_width", "%lld", (long long)json_integer_value(w));
     return CHOIR_OK;
@@ -74,10 +74,10 @@ static choir_status check_fixed(choir__config *c)
                         json_number_value(value) == json_number_value(wanted));
         json_decref(wanted);
         if (!json_is_object(part))
-            return choir__config_bad(c, fixed[i][0], "an object is expected");
+            return choir__config_bad(c, fixed[i][0], "expected an object");
         if (!same)
             return choir__config_bad(
-                c, fixed[i][0], "'%s' in it must be %s", fixed[i][1], fixed[i][2]);
+                c, fixed[i][0], "expected %s as its '%s'", fixed[i][2], fixed[i][1]);
     }
     return CHOIR_OK;
 }

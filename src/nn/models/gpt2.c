@@ -35,7 +35,7 @@ static choir_tensor *gpt2_forward(choir_module *self, choir_tensor *const *in, i
     int64_t t = choir_tensor_size(ids, 1);
     if (choir_tensor_ndim(ids) != 2 || t > g->context)
         return choir__poison(choir_tensor_scope(ids), CHOIR_ERR_SHAPE,
-            "gpt2: wants ids (B, T) with T up to its context of %lld, not %s",
+            "gpt2: expected ids (B, T) with T up to its context of %lld, got %s",
             (long long)g->context, choir__shape_text(choir_tensor_shape(ids)));
     choir_tensor *where =
         choir_forward(g->wpe, choir__model_positions(choir_tensor_scope(ids), t)); /* (T, C) */
@@ -167,7 +167,7 @@ static choir_status read_config(choir__config *c)
     heads = choir__config_int(c, "n_head", 12);
     if (width % heads)
         return choir__config_bad(
-            c, "n_embd", "it does not divide by n_head, %lld", (long long)heads);
+            c, "n_embd", "expected a multiple of n_head, %lld", (long long)heads);
     int64_t context = choir__config_int(c, "n_positions", 1024);
     if (choir__config_int(c, "n_ctx", context) != context)
         return choir__config_bad(

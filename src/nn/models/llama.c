@@ -184,7 +184,7 @@ static choir_tensor *llama_forward(choir_module *self, choir_tensor *const *in, 
     (void)count;
     if (choir_tensor_ndim(ids) != 2 || choir_tensor_size(ids, 1) > g->sizes.context)
         return choir__poison(choir_tensor_scope(ids), CHOIR_ERR_SHAPE,
-            "llama: wants ids (B, T) with T up to its context of %lld, not %s",
+            "llama: expected ids (B, T) with T up to its context of %lld, got %s",
             (long long)g->sizes.context, choir__shape_text(choir_tensor_shape(ids)));
     choir_tensor *table = table_for(g, choir_tensor_size(ids, 1));
     choir_tensor *x = choir_forward(g->embed_tokens, ids); /* (B, T, C) */

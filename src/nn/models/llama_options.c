@@ -107,8 +107,8 @@ static choir_status take_size(const char *model, struct options *o)
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "",
             published[i].size);
     }
-    return choir__error(
-        CHOIR_ERR_ARGUMENT, "model %s: there is no size=%s; there is %s", model, o->size, list);
+    return choir__error(CHOIR_ERR_ARGUMENT, "model %s: unknown size '%s': choose one of %s",
+        model, o->size, list);
 }
 
 /* Checks rope= and the options that depend on it. */
@@ -118,7 +118,8 @@ static choir_status check_rotary(const char *model, struct options *o)
     for (size_t i = 0; *o->rope && i <= CHOIR_COUNT(scalings); i++) {
         if (i == CHOIR_COUNT(scalings))
             return choir__error(CHOIR_ERR_ARGUMENT,
-                "model %s: rope=%s is not plain, linear or llama3", model, o->rope);
+                "model %s: unknown rope '%s': choose one of plain, linear, llama3", model,
+                o->rope);
         if (!strcmp(scalings[i], o->rope)) {
             r->scaling = i;
             break;
@@ -132,13 +133,14 @@ static choir_status check_rotary(const char *model, struct options *o)
             model);
     if (r->scaling == CHOIR_ROTARY_LINEAR && (!(r->factor > 0) || banded))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %s: rope=linear wants factor, and nothing else with it", model);
+            "model %s: expected rope=linear with factor, and with nothing else", model);
     if (r->scaling != CHOIR_ROTARY_LLAMA3)
         return CHOIR_OK;
     if (!(r->factor > 0) || !(r->low_freq > 0) || r->original_context < 1 ||
         !(r->high_freq > r->low_freq))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %s: rope=llama3 wants factor, original, low_freq and a higher high_freq",
+            "model %s: expected rope=llama3 with factor, original, low_freq and a higher "
+            "high_freq",
             model);
     return CHOIR_OK;
 }
@@ -155,7 +157,8 @@ static choir_status check_heads(const char *model, const choir__llama_sizes *s, 
             (long long)s->heads);
     if (s->head_dim % 2)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %s: heads of %lld dimensions; rotary positions turn pairs, so it must be even",
+            "model %s: expected heads of an even number of dimensions, as rotary positions "
+            "turn pairs, got %lld",
             model, (long long)s->head_dim);
     return CHOIR_OK;
 }

@@ -56,10 +56,10 @@ static choir_status read_heads(choir__config *c, const char *absent)
         choir__config_set(c, "kv_heads", "%lld", (long long)heads);
     if (kv && heads % kv)
         return choir__config_bad(c, "num_key_value_heads",
-            "it does not divide num_attention_heads, %lld", (long long)heads);
+            "expected a divisor of num_attention_heads, %lld", (long long)heads);
     if (!choir__config_int(c, "head_dim", 0) && width % heads)
         return choir__config_bad(c, "hidden_size",
-            "it does not divide by num_attention_heads, %lld, and there is no head_dim",
+            "expected a multiple of num_attention_heads, %lld, as head_dim is missing",
             (long long)heads);
     return CHOIR_OK;
 }
@@ -69,7 +69,7 @@ static choir_status read_number(choir__config *c, const char *where, const json_
 {
     const json_t *value = json_object_get(rope, key);
     if (!json_is_number(value) || !(json_number_value(value) > 0))
-        return choir__config_bad(c, where, "'%s' in it must be a number above 0", key);
+        return choir__config_bad(c, where, "expected a number above 0 as its '%s'", key);
     choir__config_set(c, option, "%.17g", json_number_value(value));
     return CHOIR_OK;
 }
@@ -86,7 +86,7 @@ static choir_status read_rope(choir__config *c, const char *where)
     bool llama3 = type && !strcmp(type, "llama3"), linear = type && !strcmp(type, "linear");
     if (!type || (!llama3 && !linear && strcmp(type, "default") != 0))
         return choir__config_bad(
-            c, where, "the rope_type in it must be default, linear or llama3");
+            c, where, "unknown rope_type: choose one of default, linear, llama3");
     choir_status status = CHOIR_OK;
     if (json_object_get(rope, "rope_theta"))
         status = read_number(c, where, rope, "rope_theta", "theta");

@@ -33,7 +33,7 @@ static choir_tensor *lstm_forward(choir_module *self, choir_tensor *const *in, i
     (void)count;
     int dims = m->encoder ? 2 : 3;
     if (choir_tensor_ndim(x) != dims || (!m->encoder && choir_tensor_size(x, 2) != m->in))
-        return choir__poison(choir_tensor_scope(x), CHOIR_ERR_SHAPE, "%s: wants %s, not %s",
+        return choir__poison(choir_tensor_scope(x), CHOIR_ERR_SHAPE, "%s: expected %s, got %s",
             self->type->name, m->encoder ? "ids (B, T)" : "sequences (B, T, in)",
             choir__shape_text(choir_tensor_shape(x)));
     x = choir_transpose(x, 0, 1);
@@ -79,7 +79,7 @@ static choir_status parse(const char *text, struct sizes *s)
         return status;
     if (strcmp(s->cell, "lstm") && strcmp(s->cell, "gru") && strcmp(s->cell, "rnn"))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "model lstm: there is no cell '%s'; there are lstm, gru, rnn", s->cell);
+            "model lstm: unknown cell '%s': choose one of lstm, gru, rnn", s->cell);
     if (s->out && s->vocab)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model lstm: out=%lld is for numbers, vocab=%lld for tokens; give one",

@@ -112,7 +112,7 @@ static choir_tensor *mbart_forward(choir_module *self, choir_tensor *const *in, 
     choir_scope *s = choir_tensor_scope(ids);
     if (count != 2 || choir_tensor_ndim(ids) != 2 || choir_tensor_size(ids, 1) > m->n.context)
         return choir__poison(s, CHOIR_ERR_SHAPE,
-            "mbart: wants ids (B, T) with T up to its context of %lld, not %s",
+            "mbart: expected ids (B, T) with T up to its context of %lld, got %s",
             (long long)m->n.context, choir__shape_text(choir_tensor_shape(ids)));
     choir_tensor *at = choir_narrow(choir_in(s, m->positions), 0, 0, choir_tensor_size(ids, 1));
     choir_tensor *x =

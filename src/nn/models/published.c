@@ -58,7 +58,7 @@ choir_status choir__config_bad(const choir__config *c, const char *key, const ch
     va_end(args);
     char *value = choir__config_spelled(json_object_get(c->root, key));
     choir_status status =
-        choir__error(CHOIR_ERR_FORMAT, "%s: key '%.60s' is %s; %s", c->path, key, value, why);
+        choir__error(CHOIR_ERR_FORMAT, "%s: key '%.60s' is %s: %s", c->path, key, value, why);
     free(value);
     return status;
 }

@@ -302,7 +302,7 @@ static choir_tensor *swin_forward(choir_module *self, choir_tensor *const *in, i
     if (choir_tensor_ndim(x) != 4 || choir_tensor_size(x, 1) != s->n.channels ||
         choir_tensor_size(x, 2) != s->n.height || choir_tensor_size(x, 3) != s->n.width)
         return choir__poison(choir_tensor_scope(x), CHOIR_ERR_SHAPE,
-            "swin: wants images (B, %lld, %lld, %lld), not %s", (long long)s->n.channels,
+            "swin: expected images (B, %lld, %lld, %lld), got %s", (long long)s->n.channels,
             (long long)s->n.height, (long long)s->n.width,
             choir__shape_text(choir_tensor_shape(x)));
     x = choir_forward(s->projection, x); /* (B, C, H/patch, W/patch) */
@@ -354,15 +354,15 @@ const char *choir__swin_wrong(const choir__swin_sizes *n)
         struct place p = place_of(n, i);
         int64_t w = choir__min(n->window, choir__min(p.height, p.width));
         if (n->depth[i] < 1 || n->depth[i] > CHOIR__SWIN_BLOCKS)
-            return "a stage has 1 to 64 blocks";
+            return "expected 1 to 64 blocks per stage";
         if (!p.height || !p.width || (n->patch * p.height << i) != n->height ||
             (n->patch * p.width << i) != n->width)
-            return "the image's sides must divide by patch times 2 for each stage after the "
-                   "first";
+            return "expected image sides that patch, times 2 for each stage after the first, "
+                   "divides";
         if (p.height % w || p.width % w)
-            return "each stage's image must divide into windows";
+            return "expected windows that divide each stage's image";
         if (n->heads[i] < 1 || p.channels % n->heads[i])
-            return "a stage's heads must divide its channels";
+            return "expected heads that divide each stage's channels";
     }
     return NULL;
 }

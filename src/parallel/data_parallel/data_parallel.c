@@ -127,7 +127,8 @@ choir_tensor *choir_criterion_parallel(
         bad = check_result(s, p, "criterion");
         if (!bad && p->out->count != 1)
             bad = choir__poison(s->scope, CHOIR_ERR_SHAPE,
-                "data_parallel: the criterion gave %s on %s; one value a piece is wanted",
+                "data_parallel: expected one value per piece from the criterion, got %s on "
+                "%s",
                 choir__shape_text(p->out->shape), choir_device_name(p->scope->device));
         if (!bad && p->out->shape.ndim)
             p->out = choir_reshape(p->out, CHOIR_SCALAR);
@@ -156,15 +157,16 @@ static choir_status check_opts(const choir_data_parallel_opts *o, int count)
     double sum = 0;
     if (o->dim < 0 || o->dim >= CHOIR_MAX_DIMS)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "data_parallel: dim %d; a dimension from 0 to %d", o->dim, CHOIR_MAX_DIMS - 1);
+            "data_parallel: expected a dim from 0 to %d, got %d", CHOIR_MAX_DIMS - 1, o->dim);
     if (o->pieces < 0 || o->pieces > INT32_MAX)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "data_parallel: %lld pieces; 0, or how many there shall be", (long long)o->pieces);
+            "data_parallel: expected a number of pieces, or 0, got %lld", (long long)o->pieces);
     for (int i = 0; o->weights && i < count; i++) {
         if (!(o->weights[i] >= 0 && isfinite(o->weights[i])))
             return choir__error(CHOIR_ERR_ARGUMENT,
-                "data_parallel: device %d has a weight of %g; a finite number of at least 0", i,
-                o->weights[i]);
+                "data_parallel: expected a finite weight of at least 0 for device %d, got "
+                "%g",
+                i, o->weights[i]);
         sum += o->weights[i];
     }
     if (o->weights && !(sum > 0))
@@ -228,7 +230,7 @@ static choir_status set_up(choir__data_parallel *dp, choir_data_parallel_opts o)
     int count = o.device_count ? o.device_count : all;
     if (count < 1 || (o.devices && !o.device_count))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "data_parallel: device_count is %d; it must say how many devices there are",
+            "data_parallel: expected a device_count that is the number of devices, got %d",
             o.device_count);
     choir_status status = check_opts(&o, count);
     if (status != CHOIR_OK)

@@ -75,7 +75,7 @@ static choir_status check_opts(const choir__ddp *d)
     const choir_ddp_opts *o = &d->opts;
     if (!(o->bucket_cap_mb > 0 && o->first_bucket_mb > 0))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "ddp: buckets of %g MiB, the first of %g: want more than 0", o->bucket_cap_mb,
+            "ddp: expected buckets above 0 MiB, got %g, the first of %g", o->bucket_cap_mb,
             o->first_bucket_mb);
     if (d->total < choir_group_world(d->group))
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -83,7 +83,7 @@ static choir_status check_opts(const choir__ddp *d)
             choir_group_world(d->group));
     if (d->part_count > 1 && (o->find_unused_parameters || o->static_graph))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "ddp: %s with parameters on %d devices; it wants them on one",
+            "ddp: %s: expected parameters on one device, got %d devices",
             o->static_graph ? "static_graph" : "find_unused_parameters", d->part_count);
     return CHOIR_OK;
 }

@@ -70,7 +70,7 @@ choir_status choir_ddp_join_begin(choir_module *ddp, choir_ddp_join_opts opts)
             "backwards a step of the others has; plan them by micro-batches");
     if (d->part_count > 1)
         return choir__error(CHOIR_ERR_STATE,
-            "choir_ddp_join_begin: parameters on %d devices; a join wants them on one",
+            "choir_ddp_join_begin: expected parameters on one device, got %d devices",
             d->part_count);
     choir__step_forget(d->base.run); /* a recorded step does not exchange flags */
     d->joins = true;

@@ -356,14 +356,14 @@ choir_status choir_ddp_powersgd(choir_module *ddp, choir_powersgd_opts opts)
 {
     if (opts.rank < 1 || opts.start_step < 0 || !(opts.min_rate > 0))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "choir_ddp_powersgd: rank %d from step %lld on at a rate of %g: want a rank of 1 or "
-            "more, a step of 0 or more and a rate above 0",
+            "choir_ddp_powersgd: expected a rank of 1 or more, a first step of 0 or more "
+            "and a rate above 0, got %d, %lld and %g",
             opts.rank, (long long)opts.start_step, opts.min_rate);
     choir__ddp *d;
     choir_status found = choir__ddp_of(ddp, "choir_ddp_powersgd", &d);
     if (found == CHOIR_OK && d->part_count > 1)
         found = choir__error(CHOIR_ERR_UNSUPPORTED,
-            "choir_ddp_powersgd: parameters on %d devices; it wants them on one",
+            "choir_ddp_powersgd: expected parameters on one device, got %d devices",
             d->part_count);
     if (found != CHOIR_OK)
         return found;

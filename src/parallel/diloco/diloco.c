@@ -107,8 +107,8 @@ static choir_status worker_of(const choir_module *module, choir__worker **w)
     *w = NULL;
     if (module->type != &local_sgd_class && module->type != &diloco_class)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "choir_meet: a module of type %s; what choir_local_sgd or choir_diloco returned is "
-            "wanted",
+            "choir_meet: expected a module that choir_local_sgd or choir_diloco returned, "
+            "got one of type %s",
             module->type->name);
     *w = (choir__worker *)module;
     return CHOIR_OK;
@@ -191,7 +191,7 @@ static choir_status compare_options(
 {
     if (theirs->every != mine->every)
         return choir__error(CHOIR_ERR_MISMATCH,
-            "%s: rank %d wants to meet every %lld steps, this one every %lld", w->name, rank,
+            "%s: rank %d is to meet every %lld steps, this one every %lld", w->name, rank,
             (long long)theirs->every, (long long)mine->every);
     if (theirs->warmup != mine->warmup || theirs->near_every != mine->near_every)
         return choir__error(CHOIR_ERR_MISMATCH,
@@ -249,10 +249,11 @@ static choir_status check_steps(const choir__worker *w)
 {
     if (w->every < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: every = %lld; ranks meet after 1 step or more", w->name, (long long)w->every);
+            "%s: expected every of 1 step or more, got %lld", w->name, (long long)w->every);
     if (w->warmup < 0)
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "%s: a warm-up of %lld steps", w->name, (long long)w->warmup);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: expected a warm-up of 0 steps or more, got %lld", w->name,
+            (long long)w->warmup);
     if (w->near_every >= w->every)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: near_every = %lld; ranks near each other meet more often than all do, every "
@@ -261,8 +262,9 @@ static choir_status check_steps(const choir__worker *w)
     if (!w->near == !w->near_every && w->near_every >= 0)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "%s: near_every = %lld with%s ranks near; both are wanted, or neither", w->name,
-        (long long)w->near_every, w->near ? "" : "out");
+        "%s: expected both near_every and near, or neither, got near_every = %lld with%s "
+        "ranks near",
+        w->name, (long long)w->near_every, w->near ? "" : "out");
 }
 
 static choir_status check_outer(const choir__worker *w, choir_dtype wire)
@@ -270,13 +272,13 @@ static choir_status check_outer(const choir__worker *w, choir_dtype wire)
     float lr = w->hyper.lr, momentum = w->hyper.momentum;
     if (!(lr > 0 && isfinite(lr)))
         return choir__error(
-            CHOIR_ERR_ARGUMENT, "diloco: outer_lr = %g; above 0 is wanted", (double)lr);
+            CHOIR_ERR_ARGUMENT, "diloco: expected an outer_lr above 0, got %g", (double)lr);
     if (!(momentum >= 0 && momentum < 1))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "diloco: momentum = %g; from 0 to below 1 is wanted", (double)momentum);
+            "diloco: expected a momentum from 0 to below 1, got %g", (double)momentum);
     if (wire != CHOIR_F32 && wire != CHOIR_BF16)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "diloco: wire = %s; differences travel as f32 or bf16", choir_dtype_name(wire));
+        return choir__error(CHOIR_ERR_ARGUMENT, "diloco: expected wire f32 or bf16, got %s",
+            choir_dtype_name(wire));
     return CHOIR_OK;
 }
 

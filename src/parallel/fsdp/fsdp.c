@@ -147,8 +147,8 @@ static choir_status check_options(const choir__fsdp *f, int64_t total)
     int world = choir_group_world(f->group);
     if (f->opts.stage < 1 || f->opts.stage > 3)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "fsdp: there is no stage %d; 1 shards the optimizer's state, 2 gradients, too, 3 "
-            "weights, too",
+            "fsdp: unknown stage %d: choose one of 1 (shards the optimizer's state), 2 "
+            "(gradients, too), 3 (weights, too)",
             f->opts.stage);
     if (f->opts.unit_params < 0)
         return choir__error(CHOIR_ERR_ARGUMENT, "fsdp: units of %lld parameters",

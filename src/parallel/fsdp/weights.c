@@ -127,7 +127,7 @@ choir_status choir__fsdp_shard(choir__fsdp *f)
         f->opts.stage == 3 && (f->opts.gather || !choir__ranks_share(f->shard, f->device));
     if (status == CHOIR_OK && gathers && f->staged)
         status = choir__error(CHOIR_ERR_UNSUPPORTED,
-            "fsdp: stage 3 of a pipeline wants replicas that share memory; take stage 2");
+            "fsdp: stage 3 of a pipeline: expected replicas that share memory; take stage 2");
     if (status == CHOIR_OK && gathers)
         return choir__fsdp_gather_new(f);
     if (status == CHOIR_OK)

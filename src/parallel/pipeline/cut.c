@@ -71,9 +71,9 @@ static choir_status cut_by_hand(choir__pipeline *p)
         p->first[s] = named_op(p, name);
         if (p->first[s] < 0)
             return choir__error(CHOIR_ERR_ARGUMENT,
-                "pipeline: stage %d is to begin at '%s', and the forward pass has no such op; "
-                "it is a module's path, maybe with '+' and a number of ops, or a number below %d",
-                s, name, p->ops);
+                "pipeline: stage %d: expected an op of the forward pass (a module's path, "
+                "maybe with '+' and a number of ops, or a number below %d), got '%s'",
+                s, p->ops, name);
         if (p->first[s] <= p->first[s - 1])
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "pipeline: stage %d is to begin at '%s', op %d, where stage %d begins at op %d",

@@ -384,8 +384,8 @@ static choir_status split_cuts(choir__pipeline *p, const char *cuts)
     }
     if (count != p->stages - 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "pipeline: %d cuts for %d stages: '%s'; %d wanted", count, p->stages, cuts,
-            p->stages - 1);
+            "pipeline: expected %d cuts for %d stages, got %d, '%s'", p->stages - 1, p->stages,
+            count, cuts);
     return CHOIR_OK;
 }
 
@@ -413,7 +413,7 @@ static choir_status take_devices(choir__pipeline *p, choir_pipeline_opts opts)
         return choir__error(CHOIR_ERR_ARGUMENT, "pipeline: no devices");
     if (p->devices[0] != run->device)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "pipeline: the first stage is on %s, the run on %s; they must be the same",
+            "pipeline: expected the first stage on the run's device, got %s and %s",
             choir_device_name(p->devices[0]), choir_device_name(run->device));
     return CHOIR_OK;
 }

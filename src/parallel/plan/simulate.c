@@ -176,13 +176,13 @@ choir_status choir__plan_spans_check(const choir_pipeline_plan *plan, const choi
 {
     if (!plan)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "there is no plan: NULL; a pipeline on several devices has one from its third step on");
+            "missing plan: a pipeline on several devices has one from its third step on");
     for (int i = 0; spans && i < plan->devices * plan->each; i++)
         if (!(spans[i].start <= spans[i].end && isfinite(spans[i].start) &&
                 isfinite(spans[i].end)))
             return choir__error(CHOIR_ERR_ARGUMENT,
-                "action %d of the plan's order lasts from %g to %g; want a start and a later "
-                "end",
+                "action %d of the plan's order: expected a start and a later end, got %g "
+                "and %g",
                 i, spans[i].start, spans[i].end);
     return CHOIR_OK;
 }
@@ -270,7 +270,7 @@ choir_status choir__plan_costs_check(const choir_stage_cost *costs, int stages)
         for (size_t i = 0; i < CHOIR_COUNT(parts); i++)
             if (!(parts[i].value >= 0 && isfinite(parts[i].value)))
                 return choir__error(CHOIR_ERR_ARGUMENT,
-                    "the cost of stage %d: %s = %g; want a number of at least 0", s,
+                    "the cost of stage %d: expected a %s of at least 0, got %g", s,
                     parts[i].name, parts[i].value);
     }
     return CHOIR_OK;

@@ -228,10 +228,10 @@ choir_status choir_pipeline_plan_svg(const choir_pipeline_plan *const *plans,
     choir_status status = CHOIR_OK;
     if (count < 1)
         return choir__error(
-            CHOIR_ERR_ARGUMENT, "a picture of %d plans: want at least 1", count);
+            CHOIR_ERR_ARGUMENT, "a picture: expected 1 plan or more, got %d", count);
     if (unit && strpbrk(unit, "<>&'\""))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "a picture's unit of time is \"%s\"; want letters, as \"ms\"", unit);
+            "a picture's unit of time: expected letters, such as 'ms', got '%s'", unit);
     page g = {.plans = plans, .count = count, .unit = unit ? unit : ""};
     choir_span **own = choir__calloc((size_t)count, sizeof *own);
     g.spans = choir__calloc((size_t)count, sizeof *g.spans);

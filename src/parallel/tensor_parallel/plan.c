@@ -232,7 +232,7 @@ choir_status choir__tp_plan_rules(
         if (!rules[i].path || rules[i].style < CHOIR_TP_COLUMN ||
             rules[i].style > CHOIR_TP_VOCAB)
             return choir__error(CHOIR_ERR_ARGUMENT,
-                "tensor_parallel: rule %d has no path, or a style that there is not", i);
+                "tensor_parallel: rule %d: expected a path and a known style", i);
         status = walk(plan, plan->module, &rules[i], &found);
         if (status == CHOIR_OK && !found && !optional)
             status = choir__error(CHOIR_ERR_ARGUMENT,

@@ -88,9 +88,9 @@ static const char *what_is_wrong(
     rows.ndim--;
     if (x->shape.ndim < 1 || target->dtype != CHOIR_I64 || target->count != choir__rows(x) ||
         (target->shape.ndim != 1 && !choir__same_shape(target->shape, rows)))
-        return "wants scores (..., C) and, of scores in parts, i64 targets (...)";
+        return "expected scores (..., C) and, of scores in parts, i64 targets (...)";
     if (o->weight || o->label_smoothing != 0)
-        return "scores are in parts, which goes without class weights and label smoothing";
+        return "expected no class weights and no label smoothing, as the scores are in parts";
     return NULL;
 }
 

@@ -145,7 +145,8 @@ static bool probabilities(const float *x, int64_t n)
     for (int64_t i = 0; i < n; i++)
         if (x[i] < 0 || x[i] > 1) {
             choir__queue_fail(CHOIR_ERR_RANGE,
-                "bce_loss: %g, element %lld, is no probability; bce_with_logits_loss takes scores",
+                "bce_loss: expected a probability, got %g, element %lld; "
+                "bce_with_logits_loss takes scores",
                 (double)x[i], (long long)i);
             return false;
         }

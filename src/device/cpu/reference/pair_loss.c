@@ -39,7 +39,8 @@ void choir__reference_pair_loss(const choir__k_pair_loss *k)
         double x = get(k->x, i, k->dtype), y = get(k->y, i, k->dtype);
         if (k->kind == CHOIR__BCE && (x < 0 || x > 1)) {
             choir__queue_fail(CHOIR_ERR_RANGE,
-                "bce_loss: %g, element %lld, is no probability; bce_with_logits_loss takes scores",
+                "bce_loss: expected a probability, got %g, element %lld; "
+                "bce_with_logits_loss takes scores",
                 x, (long long)i);
             return;
         }
