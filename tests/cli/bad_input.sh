@@ -83,7 +83,7 @@ names() {
     bad 2 'heads' train "${small[@]}" --model gpt2:layers=1,heads=3,width=16,context=16 text
     bad 2 'kv_heads' train "${small[@]}" --model "$llama,kv_heads=3" text
     bad 2 'even' train "${small[@]}" --model "$llama,head_dim=5" text
-    bad 2 'rope=frob' train "${small[@]}" --model "$llama,rope=frob" text
+    bad 2 "unknown rope 'frob'" train "${small[@]}" --model "$llama,rope=frob" text
     bad 2 "cell 'frob'" train "${small[@]}" --model lstm:cell=frob random
     bad 2 'hidden=-4' train "${small[@]}" --model lstm:hidden=-4 random
     bad 2 'layers=1' train "${small[@]}" --model lstm:layers=1,dropout=0.5 random

@@ -144,10 +144,10 @@ damaged_checkpoints() {
 }
 
 not_a_checkpoint() {
-    rm -rf broken && mkdir broken && damaged 'broken is no checkpoint'
+    rm -rf broken && mkdir broken && damaged 'broken: expected a checkpoint'
     ln -s step-00000009 broken/latest && damaged 'latest'
-    rm -rf broken && : >broken && damaged 'broken is no checkpoint'
-    rm -rf broken && damaged 'no checkpoint broken'
+    rm -rf broken && : >broken && damaged 'broken: expected a checkpoint'
+    rm -rf broken && damaged 'cannot open the checkpoint broken'
 }
 
 other_checkpoints() {

@@ -102,7 +102,7 @@ wrong_resumes_are_errors() {
         --model "$gpt,dropout=0.1" text
     bad 1 '4 steps already' train --json "${one[@]}" --steps 3 --strategy ddp --nproc 2 \
         --resume saved --model "$gpt,dropout=0.1" text
-    bad 1 'no checkpoint' train --json "${one[@]}" --resume nowhere --model "$gpt" text
+    bad 1 'the checkpoint nowhere' train --json "${one[@]}" --resume nowhere --model "$gpt" text
 }
 
 # A high rate makes the later steps worse: the best step is an early one, and is kept.

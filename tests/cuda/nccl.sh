@@ -8,7 +8,7 @@ export SOFTGPU_COUNT=2 SOFTGPU=now
 good info || finish
 grep -qE '^backends .*[ ,]nccl' out || skip "there is no NCCL plug-in"
 choir bench barrier --backend nccl >out 2>err ||
-    { grep -q 'a GPU for each' err && skip "there are no two GPUs"; }
+    { grep -q 'a GPU for each of' err && skip "there are no two GPUs"; }
 make_text text 200
 
 # train FILE ARG...

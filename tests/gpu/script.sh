@@ -12,7 +12,7 @@ for wrong in "--nonsense" "--time soon" "--out"; do
     script/gpu $wrong >"$work/out" 2>&1
     [ $? = 2 ] || fail "script/gpu $wrong is not wrong usage"
 done
-grep -q -- "--out wants a value" "$work/out" || fail "no reason"
+grep -q -- "missing value of --out" "$work/out" || fail "no reason"
 
 command -v objdump >/dev/null || {
     echo "skipped: there is no objdump (install binutils)"
