@@ -1,4 +1,4 @@
-/* Evaluation: the loss and the accuracy of a model on a dataset.
+/* Evaluation: the loss of a model on a dataset, and how many targets it predicts.
  *
  * Threads: that of the run. Collective: choir_evaluate, over the options' group. */
 #ifndef CHOIR_EVALUATE_H
@@ -12,11 +12,27 @@
 extern "C" {
 #endif
 
+/* Shares are from 0 to 1. REGRESSION has a loss alone, and all other numbers are NaN; LANGUAGE
+ * and IMAGE_TO_TEXT have no top5 and no f1. */
 typedef struct choir_score {
-    double loss;     /* average over all targets that count */
-    double accuracy; /* share of targets that have the largest score, 0 to 1; NaN: REGRESSION */
+    double loss;       /* average over all targets that count */
+    double accuracy;   /* share of targets that have the largest score */
+    double perplexity; /* exp(loss) */
+    /* share of targets that have one of the five largest scores; NaN also under tensor
+     * parallelism */
+    double top5;
+    double f1; /* mean F1 of the classes that some target or prediction names (macro F1) */
     int64_t samples;
 } choir_score;
+
+/* The score of one class; a share of nothing is 0. */
+typedef struct choir_class_score {
+    int64_t samples;     /* targets of this class */
+    int64_t predictions; /* rows in which it has the largest score */
+    double precision;    /* share of its predictions that are right */
+    double recall;       /* share of its targets that are predicted */
+    double f1;           /* harmonic mean of precision and recall */
+} choir_class_score;
 
 typedef struct choir_eval_opts {
     int64_t batch_size;  /* samples at a time; default 32 */
@@ -24,16 +40,21 @@ typedef struct choir_eval_opts {
     int workers;         /* threads that read samples; 1 */
     /* the ranks that share the batches; NULL (the default): only this rank */
     choir_group *group;
+    /* CLASSIFICATION: the array of info->classes entries that receives each class's score; NULL
+     * (the default): not asked for */
+    choir_class_score *per_class;
 } choir_eval_opts;
 
 choir_eval_opts choir_eval_defaults(void);
 
 /**
- * Runs the module on the dataset in order, in evaluation mode and without recording for
- * backward, and then sets it back to training mode. The score has the same bits on any number
- * of ranks. Ranks use rank 0's buffers (running statistics), which are broadcast first.
+ * Runs the module on every sample of the dataset once, in order, in evaluation mode and without
+ * recording for backward, and then sets it back to training mode. The score has the same bits
+ * on any number of ranks. Ranks use rank 0's buffers (running statistics), which are broadcast
+ * first.
  *
- * Errors: those of the dataset, of forward and of the group; memory.
+ * Errors: argument (per_class of a model that is no classifier); those of the dataset, of
+ * forward and of the group; memory.
  */
 choir_status choir_evaluate(choir_scope *run, choir_module *module,
     const choir_model_info *info, choir_dataset *data, choir_eval_opts opts,

@@ -1,4 +1,4 @@
-/* choir eval: the loss and accuracy of a saved model over a validation split. */
+/* choir eval: the loss of a saved model over a validation split, and how much it predicts. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 typedef struct request {
     const char *checkpoint, *data; /* data NULL: the text that comes with Choir */
     int64_t batch_size, batches, workers;
-    bool json;
+    bool json, per_class;
 } request;
 
 static choir_status open_data(choir__saved *s, const char *path, choir_dataset **data)
@@ -36,18 +36,77 @@ static choir_status open_data(choir__saved *s, const char *path, choir_dataset *
     return status == CHOIR_OK ? choir_dataset_fits(*data, path, &s->info) : status;
 }
 
-static void report(const choir__saved *s, const choir_score *score, bool json)
+/* --- the report --- */
+
+/* Writes the name of a class, which is its number if the data have no names. */
+static const char *name_of(const choir_dataset *data, int64_t class, char text[24])
 {
-    if (json) {
-        printf("{\"event\":\"eval\",\"step\":%lld,\"loss\":%.9g,\"accuracy\":%.9g,"
-               "\"samples\":%lld}\n",
-            (long long)s->step, score->loss, score->accuracy, (long long)score->samples);
-        return;
-    }
-    printf("%s after %lld steps, on %lld samples: loss %.4f, accuracy %.2f %%\n",
-        s->info.config, (long long)s->step, (long long)score->samples, score->loss,
-        100 * score->accuracy);
+    const char *name = choir_dataset_class_name(data, class);
+    snprintf(text, 24, "%lld", (long long)class);
+    return name ? name : text;
 }
+
+static void print_classes_json(
+    const choir_dataset *data, int64_t classes, const choir_class_score *score)
+{
+    char number[24];
+    printf(",\"classes\":[");
+    for (int64_t c = 0; c < classes; c++) {
+        printf("%s{", c ? "," : "");
+        choir__cli_print_string("class", name_of(data, c, number));
+        printf(",\"samples\":%lld,\"predictions\":%lld,\"precision\":%.9g,\"recall\":%.9g,"
+               "\"f1\":%.9g}",
+            (long long)score[c].samples, (long long)score[c].predictions, score[c].precision,
+            score[c].recall, score[c].f1);
+    }
+    printf("]");
+}
+
+static void report_json(const choir__saved *s, const choir_dataset *data,
+    const choir_score *score, const choir_class_score *per_class)
+{
+    printf("{\"event\":\"eval\",\"step\":%lld,\"loss\":%.9g,\"accuracy\":%.9g,"
+           "\"perplexity\":%.9g,\"samples\":%lld",
+        (long long)s->step, score->loss, score->accuracy, score->perplexity,
+        (long long)score->samples);
+    if (isfinite(score->top5))
+        printf(",\"top5\":%.9g", score->top5);
+    if (isfinite(score->f1))
+        printf(",\"f1\":%.9g", score->f1);
+    if (per_class)
+        print_classes_json(data, s->info.classes, per_class);
+    printf("}\n");
+}
+
+static void print_classes(
+    const choir_dataset *data, int64_t classes, const choir_class_score *score)
+{
+    char number[24];
+    printf("%8s  %11s  %9s  %6s  %6s  %s\n", "samples", "predictions", "precision", "recall",
+        "F1", "class");
+    for (int64_t c = 0; c < classes; c++)
+        printf("%8lld  %11lld  %9.4f  %6.4f  %6.4f  %s\n", (long long)score[c].samples,
+            (long long)score[c].predictions, score[c].precision, score[c].recall, score[c].f1,
+            name_of(data, c, number));
+}
+
+static void report(const choir__saved *s, const choir_dataset *data, const choir_score *score,
+    const choir_class_score *per_class)
+{
+    printf("%s after %lld steps, on %lld samples: loss %.4f, accuracy %.2f %%", s->info.config,
+        (long long)s->step, (long long)score->samples, score->loss, 100 * score->accuracy);
+    if (s->info.task != CHOIR_CLASSIFICATION)
+        printf(", perplexity %.4g", score->perplexity);
+    if (isfinite(score->top5) && s->info.classes > 5)
+        printf(", top-5 accuracy %.2f %%", 100 * score->top5);
+    if (isfinite(score->f1))
+        printf(", mean F1 %.4f", score->f1);
+    printf("\n");
+    if (per_class)
+        print_classes(data, s->info.classes, per_class);
+}
+
+/* --- the command --- */
 
 static choir_status evaluate(const request *r)
 {
@@ -59,10 +118,15 @@ static choir_status evaluate(const request *r)
         status = open_data(&s, r->data, &data);
     choir_eval_opts opts = {
         .batch_size = r->batch_size, .max_batches = r->batches, .workers = (int)r->workers};
+    if (status == CHOIR_OK && r->per_class)
+        opts.per_class = choir__calloc((size_t)s.info.classes + 1, sizeof *opts.per_class);
     if (status == CHOIR_OK)
         status = choir_evaluate(s.run, s.net, &s.info, data, opts, &score);
-    if (status == CHOIR_OK)
-        report(&s, &score, r->json);
+    if (status == CHOIR_OK && r->json)
+        report_json(&s, data, &score, opts.per_class);
+    else if (status == CHOIR_OK)
+        report(&s, data, &score, opts.per_class);
+    free(opts.per_class);
     choir__saved_close(&s);
     choir_dataset_free(data);
     return status;
@@ -89,17 +153,21 @@ static const choir__cli_option options[] = {
         .argument = "N", .help = "evaluate at most N batches; 0: the whole split"},
     {"workers", CHOIR__INT, AT(workers), 1, CHOIR_MAX_WORKERS, .preset = "1", .argument = "N",
         .help = "threads that read samples ahead"},
+    {"per-class", CHOIR__FLAG, AT(per_class),
+        .help = "print precision, recall and F1 of each class"},
     {"json", CHOIR__FLAG, AT(json), .help = "print one JSON object"},
     {NULL},
 };
 
 const choir__cli_command choir__cli_eval = {
     .name = "eval",
-    .summary = "print the loss and accuracy of a saved model",
+    .summary = "print the loss, accuracy and other metrics of a saved model",
     .usage = "[OPTION]... CHECKPOINT [DATA]",
     .about =
         "Prints the loss and accuracy of a saved model over the validation split of DATA, a "
-        "text file or a folder of images (default: the text that comes with Choir). The "
+        "text file or a folder of images (default: the text that comes with Choir); for "
+        "language models also the perplexity, for classifiers the top-5 accuracy and the mean "
+        "F1 of the classes. Every sample counts once. The "
         "model runs on cpu:0, or where CHOIR_DEVICE says; cuda is the first GPU.",
     .example = "  choir eval runs/first shakespeare.txt",
     .options = options,

@@ -155,30 +155,16 @@ void choir__cli_report_saved(choir__cli_report *r, int64_t step, const char *dir
     fflush(stdout);
 }
 
-/* Prints a JSON string, for the few values that come from the user. */
-static void print_string(const char *key, const char *text)
-{
-    printf("\"%s\":\"", key);
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            printf("\\");
-        if ((unsigned char)*text < 0x20)
-            printf("\\u%04x", (unsigned)*text);
-        else
-            printf("%c", *text);
-    }
-    printf("\",");
-}
-
 static void summary_json(choir__cli_report *r, int64_t parameters, float loss,
     const choir_score *score, const char *sha256, const choir__device_figures *devices,
     int device_count)
 {
     double median = median_step(r);
     printf("{\"event\":\"summary\",");
-    print_string("model", r->job->info.config);
-    print_string("strategy", r->job->strategy_text);
-    printf("\"world\":%d,\"microbatches\":%lld,\"steps\":%lld,\"parameters\":%lld",
+    choir__cli_print_string("model", r->job->info.config);
+    printf(",");
+    choir__cli_print_string("strategy", r->job->strategy_text);
+    printf(",\"world\":%d,\"microbatches\":%lld,\"steps\":%lld,\"parameters\":%lld",
         choir__cli_strategy_workers(r->job), (long long)r->job->microbatches,
         (long long)r->job->steps, (long long)parameters);
     printf(",\"recompute\":%s,", r->job->recompute ? "true" : "false");

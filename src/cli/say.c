@@ -42,3 +42,17 @@ choir_status choir__cli_flush(void)
     return choir__error(CHOIR_ERR_IO, "cannot write to standard output: %s",
         errno ? strerror(errno) : "some of the output was lost");
 }
+
+void choir__cli_print_string(const char *key, const char *text)
+{
+    printf("\"%s\":\"", key);
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            printf("\\");
+        if ((unsigned char)*text < 0x20)
+            printf("\\u%04x", (unsigned)*text);
+        else
+            printf("%c", *text);
+    }
+    printf("\"");
+}

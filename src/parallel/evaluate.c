@@ -9,20 +9,17 @@
 #include "comm/pattern/tree.h"
 #include "data/dataset.h"
 #include "data/prefetch.h"
+#include "parallel/tally.h"
 #include "tensor/launch.h"
 #include "tensor/scope.h"
 
 enum { AHEAD = 3 }; /* batches read ahead */
 
-typedef struct sums {
-    double loss; /* mean times rows */
-    double correct, rows;
-} sums;
-
 /* A reader of the batches from `first` on, ahead of their use. */
 typedef struct reading {
     choir_dataset *data;
     int64_t first, batch, samples, count; /* count: number of all batches */
+    int64_t mine;                         /* batches that this rank counts */
 } reading;
 
 static void list(void *arg, int64_t position, int64_t *epoch, int64_t *index, int64_t *count)
@@ -62,36 +59,22 @@ static int64_t ignored_by(const choir_model_info *info)
     return info->task == CHOIR_IMAGE_TO_TEXT ? info->pad : CHOIR_IGNORED;
 }
 
-static choir_status count_correct(choir_tensor *out, choir_tensor *y, int64_t ignored, sums *s)
-{
-    choir_tensor *best = choir_argmax(out);
-    size_t bytes = (size_t)choir_tensor_count(y) * sizeof(int64_t);
-    int64_t *a = choir__alloc(bytes + 1), *b = choir__alloc(bytes + 1);
-    choir_status status = choir_read(best, a, bytes);
-    if (status == CHOIR_OK)
-        status = choir_read(y, b, bytes);
-    for (int64_t i = 0; i < choir_tensor_count(y) && status == CHOIR_OK; i++)
-        s->correct += a[i] == b[i] && b[i] != ignored;
-    free(a);
-    free(b);
-    return status;
-}
-
 /* Returns the number of rows whose targets are not ignored. */
-static double rows_of(
+static int64_t rows_of(
     const choir_model_info *info, int64_t n, const choir_tensor *y, const int64_t *targets)
 {
     int64_t rows = 0;
     if (info->task == CHOIR_REGRESSION)
-        return (double)n;
+        return n;
     for (int64_t i = 0; i < choir_tensor_count(y); i++)
         rows += targets[i] != ignored_by(info);
-    return (double)rows;
+    return rows;
 }
 
+/* again: another rank counts this batch. */
 static choir_status run_batch(choir_scope *step, choir_module *net,
     const choir_model_info *info, choir_dataset *data, const choir__prefetch_stage *stage,
-    sums *s)
+    choir__tally *tally, bool again, choir__batch_sums *s)
 {
     int64_t n = stage->count;
     choir_tensor *x =
@@ -100,10 +83,10 @@ static choir_status run_batch(choir_scope *step, choir_module *net,
     choir_tensor *out = choir_model_forward(info, net, x, y);
     choir_tensor *loss = choir_model_loss(info, out, y);
     s->rows = rows_of(info, n, y, stage->y);
-    s->loss = choir_item(loss) * s->rows;
+    s->loss = s->rows ? choir_item(loss) * (double)s->rows : 0;
     choir_status status = choir_scope_status(step);
     if (status == CHOIR_OK && info->task != CHOIR_REGRESSION)
-        status = count_correct(out, y, ignored_by(info), s);
+        status = choir__tally_add(tally, out, y, ignored_by(info), again, s);
     return status;
 }
 
@@ -119,11 +102,12 @@ static void sync_buffer(const char *name, choir_tensor *t, void *arg)
 }
 
 /* Gathers the sums of all batches, in order. mine: this rank's batches [lo, hi) of `count`. */
-static choir_status gather(choir_group *group, const sums *mine, sums *all, int64_t count)
+static choir_status gather(
+    choir_group *group, const choir__batch_sums *mine, choir__batch_sums *all, int64_t count)
 {
     int world = choir_group_world(group);
     int64_t each = (count + world - 1) / world;
-    sums *padded = choir__calloc((size_t)(each * (world + 1)), sizeof *padded);
+    choir__batch_sums *padded = choir__calloc((size_t)(each * (world + 1)), sizeof *padded);
     int64_t lo, hi;
     choir__tree_run(count, choir_group_rank(group), world, &lo, &hi);
     for (int64_t i = lo; i < hi; i++)
@@ -140,7 +124,8 @@ static choir_status gather(choir_group *group, const sums *mine, sums *all, int6
 }
 
 static choir_status run_batches(choir_scope *run, choir_module *net,
-    const choir_model_info *info, choir__prefetch *ahead, reading *r, int64_t count, sums *s)
+    const choir_model_info *info, choir__prefetch *ahead, reading *r, int64_t count,
+    choir__tally *tally, choir__batch_sums *s)
 {
     choir_status status = CHOIR_OK;
     for (int64_t i = 0; i < count && status == CHOIR_OK; i++) {
@@ -149,7 +134,8 @@ static choir_status run_batches(choir_scope *run, choir_module *net,
         if (status != CHOIR_OK)
             break;
         choir_scope *step = choir_no_grad(run);
-        status = run_batch(step, net, info, r->data, stage, &s[(r->first + i) % r->count]);
+        status = run_batch(step, net, info, r->data, stage, tally, i >= r->mine,
+            &s[(r->first + i) % r->count]);
         choir__prefetch_done(ahead, stage);
         choir_status closed = choir_scope_close(step);
         status = status == CHOIR_OK ? closed : status;
@@ -158,7 +144,8 @@ static choir_status run_batches(choir_scope *run, choir_module *net,
 }
 
 static choir_status read_batches(choir_scope *run, choir_module *net,
-    const choir_model_info *info, reading *r, int64_t count, int workers, sums *s)
+    const choir_model_info *info, reading *r, int64_t count, int workers, choir__tally *tally,
+    choir__batch_sums *s)
 {
     const choir_dataset *data = r->data;
     choir__prefetch *ahead = NULL;
@@ -175,7 +162,7 @@ static choir_status read_batches(choir_scope *run, choir_module *net,
     if (status == CHOIR_OK)
         status = choir__prefetch_new(&source, &ahead);
     if (status == CHOIR_OK)
-        status = run_batches(run, net, info, ahead, r, count, s);
+        status = run_batches(run, net, info, ahead, r, count, tally, s);
     choir__prefetch_free(ahead);
     return status;
 }
@@ -185,62 +172,70 @@ choir_eval_opts choir_eval_defaults(void)
     return (choir_eval_opts){.batch_size = 32, .workers = 1};
 }
 
-static void add_up(
-    const choir_model_info *info, const sums *s, int64_t count, choir_score *score)
-{
-    sums total = {0};
-    for (int64_t i = 0; i < count; i++) {
-        total.loss += s[i].loss;
-        total.correct += s[i].correct;
-        total.rows += s[i].rows;
-    }
-    score->loss = total.loss / total.rows;
-    score->accuracy = info->task == CHOIR_REGRESSION ? (double)NAN : total.correct / total.rows;
-}
-
-static choir_status check(const choir_dataset *data, const choir_eval_opts *opts)
+static choir_status check(
+    const choir_model_info *info, const choir_dataset *data, const choir_eval_opts *opts)
 {
     if (!data || opts->batch_size < 1 || opts->max_batches < 0 || opts->workers < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "evaluate: expected a dataset, batches of 1 or more and 1 worker or more, got "
             "%lld and %d; begin with choir_eval_defaults()",
             (long long)opts->batch_size, opts->workers);
+    if (choir_dataset_length(data) < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT, "evaluate: the dataset has no samples");
+    if (opts->per_class && info->task != CHOIR_CLASSIFICATION)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "evaluate: %s has no classes: per_class is for classifiers", info->config);
     return CHOIR_OK;
+}
+
+/* Chooses the batches of this rank; returns the number of forwards that it makes. */
+static int64_t take_share(
+    reading *r, const choir_module *net, choir_group *group, int64_t max_batches)
+{
+    r->count = (r->samples + r->batch - 1) / r->batch;
+    if (max_batches && max_batches < r->count)
+        r->count = max_batches;
+    int64_t lo = 0, hi = r->count;
+    if (group)
+        choir__tree_run(r->count, choir_group_rank(group), choir_group_world(group), &lo, &hi);
+    r->first = lo;
+    r->mine = hi - lo;
+    if (!group || !choir_module_collective(net))
+        return r->mine;
+    /* All ranks run equally many collective forwards, so some run a batch once more. */
+    return (r->count + choir_group_world(group) - 1) / choir_group_world(group);
 }
 
 choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_model_info *info,
     choir_dataset *data, choir_eval_opts opts, choir_score *score)
 {
-    choir_status status = check(data, &opts);
-    *score = (choir_score){.loss = NAN, .accuracy = NAN};
+    *score = (choir_score){NAN, NAN, NAN, NAN, NAN, 0};
+    choir_status status = check(info, data, &opts);
     if (status != CHOIR_OK)
         return status;
-    choir_group *group = opts.group;
-    int64_t batch = opts.batch_size, samples = choir_dataset_length(data),
-            count = (samples + batch - 1) / batch;
-    if (opts.max_batches && opts.max_batches < count)
-        count = opts.max_batches;
-    bool shared = group && choir_group_world(group) > 1;
-    int64_t lo = 0, hi = count;
-    if (shared)
-        choir__tree_run(count, choir_group_rank(group), choir_group_world(group), &lo, &hi);
-    int64_t mine = hi - lo;
-    /* All ranks run equally many collective forwards, so some run a batch once more. */
-    if (shared && choir_module_collective(net))
-        mine = (count + choir_group_world(group) - 1) / choir_group_world(group);
-    sums *s = choir__calloc((size_t)count + 1, sizeof *s);
+    choir_group *group = opts.group && choir_group_world(opts.group) > 1 ? opts.group : NULL;
+    int64_t samples = choir_dataset_length(data);
+    reading r = {
+        .data = data, .batch = choir__min(opts.batch_size, samples), .samples = samples};
+    int64_t forwards = take_share(&r, net, group, opts.max_batches);
+    choir__batch_sums *s = choir__calloc((size_t)r.count + 1, sizeof *s);
+    choir__tally tally;
+    choir__tally_init(&tally, info);
     status = choir_device_sync(run->device);
-    if (shared && status == CHOIR_OK)
+    if (group && status == CHOIR_OK)
         choir_module_visit(net, true, sync_buffer, group);
     choir_module_train(net, false);
-    reading r = {data, lo, choir__min(batch, samples), samples, count};
     if (status == CHOIR_OK)
-        status = read_batches(run, net, info, &r, mine, opts.workers, s);
+        status = read_batches(run, net, info, &r, forwards, opts.workers, &tally, s);
     choir_module_train(net, true);
-    if (shared && status == CHOIR_OK)
-        status = gather(group, s, s, count);
-    score->samples = choir__min(samples, count * batch);
-    add_up(info, s, count, score);
+    if (group && status == CHOIR_OK)
+        status = gather(group, s, s, r.count);
+    if (group && status == CHOIR_OK)
+        status = choir__tally_gather(&tally, group);
+    score->samples = choir__min(samples, r.count * r.batch);
+    if (status == CHOIR_OK)
+        choir__tally_score(&tally, info, s, r.count, score, opts.per_class);
+    choir__tally_free(&tally);
     free(s);
     return status;
 }

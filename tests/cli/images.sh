@@ -52,6 +52,10 @@ sizes() {
     good eval --json --batch-size 2 --workers 2 small set
     [ "$(field loss out)" = "$(field eval_loss run)" ] ||
         fail "eval says $(field loss out), train said $(field eval_loss run)"
+    good eval --per-class --batch-size 4 small set
+    grep -qE '^ +3 +[0-6] .* grey$' out && grep -qE '^ +3 +[0-6] .* red$' out || fail "$(cat out)"
+    good eval --per-class --json small set
+    grep -q '"classes":\[{"class":"grey","samples":3,"predictions":' out || fail "$(cat out)"
     good train "${job[@]}" --model mlp:hidden=4 --steps 1 set
 }
 

@@ -1,0 +1,190 @@
+/* Scores of an evaluation: counted by hand here, and of the same bits on any number of ranks.
+ * The model returns its inputs, which are the scores of 7 classes, with ties. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <choir/choir.h>
+#include <choir/evaluate.h>
+#include "multi/ranks.h"
+
+enum { SAMPLES = 23, CLASSES = 7 };
+
+typedef struct result {
+    choir_score score;
+    choir_class_score of[CLASSES];
+} result;
+
+static float score_at(int64_t sample, int class)
+{
+    return (float)((sample * 5 + class * class * 3) % 8) / 4;
+}
+
+/* Class 6 is no sample's; sample 9 does not count. */
+static int64_t label_at(int64_t sample)
+{
+    return sample == 9 ? CHOIR_IGNORED : sample * sample % 6;
+}
+
+static int64_t length(const choir_dataset *d)
+{
+    (void)d;
+    return SAMPLES;
+}
+
+static choir_status get(choir_dataset *d, int64_t index, void *x, void *y)
+{
+    (void)d;
+    for (int c = 0; c < CLASSES; c++)
+        ((float *)x)[c] = score_at(index, c);
+    *(int64_t *)y = label_at(index);
+    return CHOIR_OK;
+}
+
+static const choir_dataset_ops ops = {.length = length, .get = get};
+
+static choir_status evaluate(
+    choir_scope *run, choir_group *group, choir_task task, int64_t batch, result *r)
+{
+    choir_dataset data = {
+        &ops, CHOIR_F32, CHOIR_I64, {.ndim = 1, .dim = {CLASSES}}, {.ndim = 0}, CLASSES};
+    choir_model_info info = {.task = task, .classes = CLASSES, .config = "scores"};
+    choir_eval_opts opts = choir_eval_defaults();
+    opts.batch_size = batch;
+    opts.group = group;
+    opts.per_class = r->of;
+    return choir_evaluate(run, choir_nn_flatten(run), &info, &data, opts, &r->score);
+}
+
+/* --- by hand --- */
+
+static int64_t before(int64_t sample, int64_t class)
+{
+    int64_t count = 0;
+    for (int c = 0; c < CLASSES; c++)
+        count += score_at(sample, c) > score_at(sample, (int)class) ||
+                 (score_at(sample, c) == score_at(sample, (int)class) && c < class);
+    return count;
+}
+
+static int64_t prediction_at(int64_t sample)
+{
+    for (int c = 0; c < CLASSES; c++)
+        if (before(sample, c) == 0)
+            return c;
+    return -1;
+}
+
+static double loss_at(int64_t sample)
+{
+    double sum = 0;
+    for (int c = 0; c < CLASSES; c++)
+        sum += exp((double)score_at(sample, c));
+    return log(sum) - (double)score_at(sample, (int)label_at(sample));
+}
+
+static double expected_f1(int class, int64_t *samples, int64_t *predictions)
+{
+    int64_t right = 0;
+    *samples = *predictions = 0;
+    for (int64_t i = 0; i < SAMPLES; i++) {
+        if (label_at(i) == CHOIR_IGNORED)
+            continue;
+        *samples += label_at(i) == class;
+        *predictions += prediction_at(i) == class;
+        right += label_at(i) == class && prediction_at(i) == class;
+    }
+    return *samples + *predictions ? 2.0 * (double)right / (double)(*samples + *predictions)
+                                   : 0;
+}
+
+static void counts_every_sample_once(void **state)
+{
+    (void)state;
+    double loss = 0, f1 = 0, rows = SAMPLES - 1;
+    int64_t best = 0, top5 = 0, named = 0, samples, predictions;
+    result r;
+    for (int64_t i = 0; i < SAMPLES; i++) {
+        if (label_at(i) == CHOIR_IGNORED)
+            continue;
+        loss += loss_at(i) / rows;
+        best += before(i, label_at(i)) == 0;
+        top5 += before(i, label_at(i)) < 5;
+    }
+    choir_scope *run = choir_scope_open(NULL, 1);
+    assert_int_equal(evaluate(run, NULL, CHOIR_CLASSIFICATION, 5, &r), CHOIR_OK);
+    for (int c = 0; c < CLASSES; c++) {
+        double expected = expected_f1(c, &samples, &predictions);
+        assert_int_equal(r.of[c].samples, samples);
+        assert_int_equal(r.of[c].predictions, predictions);
+        assert_float_equal(r.of[c].f1, expected, 1e-12);
+        f1 += expected;
+        named += samples + predictions > 0;
+    }
+    assert_true(named < CLASSES || r.of[6].predictions);
+    assert_int_equal(r.score.samples, SAMPLES);
+    assert_float_equal(r.score.loss, loss, 1e-6);
+    assert_float_equal(r.score.perplexity, exp(loss), 1e-5);
+    assert_float_equal(r.score.accuracy, (double)best / rows, 1e-12);
+    assert_float_equal(r.score.top5, (double)top5 / rows, 1e-12);
+    assert_float_equal(r.score.f1, f1 / (double)named, 1e-12);
+    assert_true(top5 < (int64_t)rows && best < top5 && best > 0); /* the data tell them apart */
+    choir_scope_close(run);
+}
+
+/* --- on several ranks --- */
+
+static int on_a_rank(int rank, int world, void *arg)
+{
+    result *results = arg;
+    choir_env env;
+    (void)world;
+    CHECK_OK(choir_env_init(&env));
+    choir_scope *run = choir_run_open(&env, 1);
+    CHECK_OK(evaluate(run, env.group, CHOIR_CLASSIFICATION, 4, &results[rank]));
+    CHECK_OK(choir_scope_close(run));
+    choir_env_free(&env);
+    return 0;
+}
+
+static void same_bits_on_any_ranks(void **state)
+{
+    (void)state;
+    result one, *all = mmap(NULL, 4 * sizeof *all, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    choir_scope *run = choir_scope_open(NULL, 1);
+    memset(&one, 0, sizeof one);
+    assert_int_equal(evaluate(run, NULL, CHOIR_CLASSIFICATION, 4, &one), CHOIR_OK);
+    choir_scope_close(run);
+    for (int world = 2; world <= 4; world++) {
+        assert_int_equal(choir_spawn(world, on_a_rank, all), CHOIR_OK);
+        for (int r = 0; r < world; r++)
+            assert_memory_equal(&all[r], &one, sizeof one);
+    }
+    munmap(all, 4 * sizeof *all);
+}
+
+static void refuses(void **state)
+{
+    (void)state;
+    result r;
+    choir_scope *run = choir_scope_open(NULL, 1);
+    assert_int_equal(evaluate(run, NULL, CHOIR_LANGUAGE, 4, &r), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "scores has no classes"));
+    assert_true(isnan(r.score.loss) && isnan(r.score.f1));
+    choir_scope_close(run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_bits_on_any_ranks),
+        cmocka_unit_test(counts_every_sample_once),
+        cmocka_unit_test(refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
