@@ -1,4 +1,4 @@
-/* What an evaluation counts.
+/* The counts of an evaluation.
  *
  * A batch's loss is summed over its rows, and its targets are counted; for classifiers each
  * class is counted, too. Counts are integers, so their sum over ranks has no order; the losses
