@@ -88,11 +88,11 @@ def bad_arguments():
         return attempt
     x, y = torch.rand(3, 4), torch.rand(3, 5)
     refuses("shapes", ["l1_loss", "(3, 4)", "(3, 5)"], loss(lambda x, y: C.l1_loss(x, y, 0), x, y))
-    refuses("beta", ["beta of -1"], loss(lambda x: C.smooth_l1_loss(x, x, -1, 0), x))
-    refuses("delta", ["delta of 0"], loss(lambda x: C.huber_loss(x, x, 0, 0), x))
+    refuses("beta", ["beta of at least 0, got -1"], loss(lambda x: C.smooth_l1_loss(x, x, -1, 0), x))
+    refuses("delta", ["delta above 0, got 0"], loss(lambda x: C.huber_loss(x, x, 0, 0), x))
     refuses("reduction", ["reduction 9"], loss(lambda x: C.l1_loss(x, x, 9), x))
     refuses("weights", ["last dimensions"], loss(lambda x, w: C.bce_with_logits_loss(x, x, w, 0), x, y))
-    refuses("probability", ["bce_loss: 7", "bce_with_logits_loss"],
+    refuses("probability", ["bce_loss: expected a probability, got 7", "bce_with_logits_loss"],
             loss(lambda x: C.bce_loss(x, x, 0), torch.tensor([0.5, 7])))
     refuses("integers", ["l1_loss"], loss(lambda x: C.l1_loss(x, x, 0), torch.arange(3)))
 

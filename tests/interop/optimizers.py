@@ -152,12 +152,14 @@ def bad_options():
                 getattr(C, name)(run, run.module(C.nn_linear, 2, 2), opts)
                 C.scope_status(run)
         return attempt
-    for name, word, changes in (
-            ("sgd", "learning rate of -1", dict(lr=-1)), ("sgd", "momentum of -0.5", dict(momentum=-0.5)),
-            ("sgd", "Nesterov", dict(nesterov=True)), ("adam", "betas 1 ", dict(beta1=1)),
-            ("adam", "weight decay of -2", dict(weight_decay=-2)), ("adamw", "eps of nan", dict(eps=float("nan"))),
-            ("lamb", "0.9 and 1.5", dict(beta2=1.5)), ("lamb", "max_grad_norm of -3", dict(max_grad_norm=-3))):
-        refuses("%s %s" % (name, changes), [name + ":", word], made(name, **changes))
+    for name, word, value, changes in (
+            ("sgd", "learning rate", "got -1", dict(lr=-1)), ("sgd", "momentum", "got -0.5", dict(momentum=-0.5)),
+            ("sgd", "Nesterov", "", dict(nesterov=True)), ("adam", "betas", "got 1 ", dict(beta1=1)),
+            ("adam", "weight decay", "got -2", dict(weight_decay=-2)),
+            ("adamw", "eps", "got nan", dict(eps=float("nan"))),
+            ("lamb", "betas", "0.9 and 1.5", dict(beta2=1.5)),
+            ("lamb", "max_grad_norm", "got -3", dict(max_grad_norm=-3))):
+        refuses("%s %s" % (name, changes), [name + ":", word, value], made(name, **changes))
 
 
 @case
