@@ -67,6 +67,15 @@ void choir_data_free(choir_data *data);
 choir_status choir_dataset_open(const char *path, choir_split split, choir_data_opts opts,
     const choir_model_info *info, choir_tokenizer **tokenizer, choir_dataset **dataset);
 
+/**
+ * Stores the SHA-256 of the data that choir_dataset_open would read, in hex, so that a resumed
+ * training can notice other data; "" for "random". For a file it is what sha256sum prints, and
+ * for a folder it covers the names and contents of the files that belong to the data. Of data
+ * over 256 MiB it covers a part: the size and 256 evenly spread MiB of a file, the names and
+ * sizes of a folder's files. Errors: io.
+ */
+choir_status choir_data_sha256(const char *path, const choir_model_info *info, char hex[65]);
+
 /** Checks that an existing model can be run on the dataset: that samples have its input shape,
  * and that the model has all ids and classes. path is for messages. Errors: shape, range. */
 choir_status choir_dataset_fits(

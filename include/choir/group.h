@@ -217,6 +217,21 @@ choir_status choir_group_receive(choir_group *group, void *data, int64_t count,
     choir_dtype dtype, int peer, choir_work *work);
 
 /**
+ * Compares a value of all ranks, such as an option that decides the numbers of a training:
+ *
+ *     choir_group_agree(env.group, "lr", "0.01")
+ *
+ * An error says which ranks have which value: "ranks disagree on lr: 0.01 on ranks 0, 2;
+ * 0.001 on rank 1". The group can go on being used. `choir train` compares all options of its
+ * job in this way when ranks that were started one by one have met.
+ *
+ * @param group  NULL, or a group of one rank: there is nothing to compare
+ * @param value  a text of any length; NULL: unspecified
+ * Errors: mismatch, peer lost, timed out. Collective.
+ */
+choir_status choir_group_agree(choir_group *group, const char *name, const char *value);
+
+/**
  * Selects the algorithm of later collectives; NULL: chosen by size and location. All ranks
  * must make the same call.
  *

@@ -59,6 +59,7 @@ typedef struct choir_training {
     choir_loader *loader;             /* NULL: the caller keeps the position in the data */
     const choir_model_info *info;     /* NULL: the model has no description */
     const choir_tokenizer *tokenizer; /* NULL: none; must exist until a save is done */
+    const char *job; /* the program's own record of its options, kept as job.json; NULL: none */
 } choir_training;
 
 enum {
@@ -99,6 +100,11 @@ choir_status choir_training_read(const char *path, choir_train_state *state);
 /** Reads the tokenizer saved with a checkpoint, or stores NULL if it has none. The caller frees
  * it. Errors: io, format. Collective: no. */
 choir_status choir_training_tokenizer(const char *path, choir_tokenizer **tokenizer);
+
+/** Reads the text that choir_training.job had when the checkpoint was saved, or stores NULL if
+ * it had none. `choir train` keeps all options of its job and the hash of its data there. The
+ * caller frees the text. Errors: io, format. Collective: no. */
+choir_status choir_training_job(const char *path, char **job);
 
 /** Stores in found (PATH_MAX bytes) the folder or .safetensors file that path refers to.
  * Errors: io (no checkpoint found). Collective: no. */

@@ -4,9 +4,10 @@
  *                       optimizer.safetensors   optimizer state, "exp_avg.NAME" ...
  *                       tokenizer.json          of a language model
  *                       config.json             the model in its published form, if it has one
- *                       state.json              everything else; written last
- *     DIR/latest -> step-00000200               symbolic links, replaced by rename
- *     DIR/best   -> step-00000150               lowest validation loss
+ *                       job.json                the options of the job, if the program names
+ * them state.json              everything else; written last DIR/latest -> step-00000200
+ * symbolic links, replaced by rename DIR/best   -> step-00000150               lowest
+ * validation loss
  *
  * If several ranks write, each has its own files, model-00001-of-00004.safetensors and so on
  * (plan.h), with an index in the form that other programs read:
@@ -35,6 +36,7 @@ typedef struct choir__save_args {
     choir_module *module;
     choir_optim *optim;               /* may be NULL */
     const choir_tokenizer *tokenizer; /* may be NULL; must stay until the save is done */
+    const char *job;                  /* text of job.json, which is copied; may be NULL */
     bool best;                        /* this is the best checkpoint so far */
     /* returns once the data is copied; a thread writes it */
     bool async;
@@ -81,5 +83,8 @@ choir_status choir__checkpoint_load(
 
 /* Loads the tokenizer, or sets NULL if the checkpoint has none. */
 choir_status choir__checkpoint_tokenizer(const char *folder, choir_tokenizer **tokenizer);
+
+/* Reads the text of job.json, or sets NULL if the checkpoint has none. The caller frees it. */
+choir_status choir__checkpoint_job(const char *folder, char **job);
 
 #endif

@@ -274,6 +274,8 @@ static choir_status fill(
         status = copy_small(o->folder, folder, CHOIR__TOKENIZER_FILE);
     if (status == CHOIR_OK && o->folder)
         status = copy_small(o->folder, folder, CHOIR__CONFIG_FILE);
+    if (status == CHOIR_OK && o->folder)
+        status = copy_small(o->folder, folder, CHOIR__JOB_FILE);
     if (status == CHOIR_OK && o->has_state)
         status = choir__state_write(folder, &o->state, files);
     if (status == CHOIR_OK)

@@ -84,15 +84,17 @@ static bool is_shard(const char *name)
 
 bool choir__is_part_name(const char *name)
 {
-    return !strchr(name, '/') && (is_shard(name) || !strcmp(name, CHOIR__TOKENIZER_FILE) ||
-                                     !strcmp(name, CHOIR__CONFIG_FILE));
+    return !strchr(name, '/') &&
+           (is_shard(name) || !strcmp(name, CHOIR__TOKENIZER_FILE) ||
+               !strcmp(name, CHOIR__CONFIG_FILE) || !strcmp(name, CHOIR__JOB_FILE));
 }
 
 static void unlink_ours(const char *dir, const char *name, void *arg)
 {
     (void)arg;
     if (!is_shard(name) && !starts_with(name, CHOIR__TOKENIZER_FILE) &&
-        !starts_with(name, CHOIR__CONFIG_FILE) && !starts_with(name, CHOIR__STATE_FILE))
+        !starts_with(name, CHOIR__CONFIG_FILE) && !starts_with(name, CHOIR__JOB_FILE) &&
+        !starts_with(name, CHOIR__STATE_FILE))
         return;
     char *path = choir__format("%s/%s", dir, name);
     unlink(path);

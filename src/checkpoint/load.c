@@ -12,6 +12,9 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/load.h"
 #include "checkpoint/state.h"
+#include "data/dataset.h"
+
+enum { MAX_JOB = 1 << 20 };
 
 static choir_status no_state(const char *path)
 {
@@ -151,6 +154,26 @@ choir_status choir__checkpoint_tokenizer(const char *folder, choir_tokenizer **t
         status = choir__state_check_file(folder, files, CHOIR__TOKENIZER_FILE, true);
         if (status == CHOIR_OK)
             status = choir_tokenizer_load(path, tokenizer);
+        free(path);
+    }
+    json_decref(files);
+    return status;
+}
+
+choir_status choir__checkpoint_job(const char *folder, char **job)
+{
+    choir_train_state state;
+    json_t *files = NULL;
+    size_t bytes;
+    *job = NULL;
+    if (choir__is_weights_file(folder))
+        return CHOIR_OK;
+    choir_status status = choir__state_read(folder, &state, &files);
+    if (status == CHOIR_OK && json_object_get(files, CHOIR__JOB_FILE)) {
+        char *path = choir__format("%s/%s", folder, CHOIR__JOB_FILE);
+        status = choir__state_check_file(folder, files, CHOIR__JOB_FILE, true);
+        if (status == CHOIR_OK)
+            status = choir__read_file(path, MAX_JOB, job, &bytes);
         free(path);
     }
     json_decref(files);

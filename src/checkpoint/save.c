@@ -58,6 +58,15 @@ static choir_status save_config(const char *folder, const char *model)
     return status;
 }
 
+/* Writes the text by which the program that saved can go on with its job. */
+static choir_status save_job(const char *folder, const char *job)
+{
+    char *path = choir__format("%s/%s", folder, CHOIR__JOB_FILE);
+    choir_status status = choir__write_file(path, job, strlen(job));
+    free(path);
+    return status;
+}
+
 static choir_status make_fresh(choir__saver *s)
 {
     if (s->rank != 0)
@@ -102,6 +111,8 @@ static choir_status publish(choir__saver *s)
         status = save_tokenizer(s->fresh, s->tokenizer);
     if (status == CHOIR_OK)
         status = save_config(s->fresh, s->state.model);
+    if (status == CHOIR_OK && s->job)
+        status = save_job(s->fresh, s->job);
     if (status == CHOIR_OK)
         status = choir__state_write(s->fresh, &s->state, files);
     if (status == CHOIR_OK)
@@ -199,8 +210,9 @@ static void forget(choir__saver *s)
     free(s->digests);
     free(s->dir);
     free(s->fresh);
+    free(s->job);
     s->digests = NULL;
-    s->dir = s->fresh = NULL;
+    s->dir = s->fresh = s->job = NULL;
 }
 
 choir_status choir__saver_new(choir_group *group, choir__saver **saver)
@@ -258,6 +270,7 @@ static choir_status prepare(choir__saver *s, const choir__save_args *args)
     s->dir = choir__strdup(args->dir);
     s->state = *args->state;
     s->tokenizer = args->tokenizer;
+    s->job = args->job ? choir__strdup(args->job) : NULL;
     s->best = args->best;
     choir_status status = choir__items_collect(&s->items, args->module, args->optim);
     status = choir__agree(s->group, status);

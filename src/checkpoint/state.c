@@ -16,7 +16,7 @@
 enum { VERSION = 1, MAX_STATE = 16 << 20 };
 
 static const char *const small_files[] = {CHOIR__TOKENIZER_FILE, CHOIR__CONFIG_FILE,
-    CHOIR__MODEL_FILE ".index.json", CHOIR__OPTIM_FILE ".index.json"};
+    CHOIR__JOB_FILE, CHOIR__MODEL_FILE ".index.json", CHOIR__OPTIM_FILE ".index.json"};
 
 /* --- the fields --- */
 

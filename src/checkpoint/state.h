@@ -17,6 +17,7 @@
 #define CHOIR__OPTIM_FILE     "optimizer.safetensors"
 #define CHOIR__TOKENIZER_FILE "tokenizer.json"
 #define CHOIR__CONFIG_FILE    "config.json"
+#define CHOIR__JOB_FILE       "job.json"
 
 /* Adds a file to the list that the state will contain. */
 void choir__state_add_file(json_t *files, const char *name, const choir__st_digest *digest);

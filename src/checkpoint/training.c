@@ -68,6 +68,7 @@ choir_status choir_training_save(choir_checkpoint *c, const choir_training *t,
         .module = t->module,
         .optim = t->optim,
         .tokenizer = t->tokenizer,
+        .job = t->job,
         .best = flags & CHOIR_SAVE_BEST,
         .async = c->opts.async && !(flags & CHOIR_SAVE_NOW),
         .least = c->opts.file_bytes};
@@ -93,6 +94,13 @@ choir_status choir_training_tokenizer(const char *path, choir_tokenizer **tokeni
     char found[PATH_MAX];
     choir_status status = choir__checkpoint_find(path, found);
     return status == CHOIR_OK ? choir__checkpoint_tokenizer(found, tokenizer) : status;
+}
+
+choir_status choir_training_job(const char *path, char **job)
+{
+    char found[PATH_MAX];
+    choir_status status = choir__checkpoint_find(path, found);
+    return status == CHOIR_OK ? choir__checkpoint_job(found, job) : status;
 }
 
 /* Checks that this run has the model, the batches and the seed that were saved. Otherwise its

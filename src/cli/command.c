@@ -1,6 +1,7 @@
 /* Tables of options: which ones a command takes, and setting one value: see command.h. */
 #include "cli/command.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const choir__cli_option help_option = {
@@ -61,4 +62,37 @@ choir_status choir__cli_set(const choir__cli_option *o, void *place, const char 
     else if (whole)
         *(int64_t *)place = n;
     return CHOIR_OK;
+}
+
+/* Returns the shortest text that reads as x. */
+static char *number_text(double x)
+{
+    char text[40];
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        if (strtod(text, NULL) == x)
+            break;
+    }
+    return choir__strdup(text);
+}
+
+char *choir__cli_text(const choir__cli_option *o, const void *place)
+{
+    int64_t n;
+    switch (o->type) {
+    case CHOIR__INT:
+    case CHOIR__BYTES:
+        n = o->bytes == sizeof(int) ? *(const int *)place : *(const int64_t *)place;
+        return (double)n < o->low || (o->type == CHOIR__BYTES && !n)
+                   ? NULL
+                   : choir__format("%lld", (long long)n);
+    case CHOIR__FLOAT:
+        return *(const double *)place < o->low ? NULL : number_text(*(const double *)place);
+    case CHOIR__FLAG: return *(const bool *)place ? choir__strdup("true") : NULL;
+    case CHOIR__WORD:
+    case CHOIR__TEXT: return *(const char *)place ? choir__strdup(place) : NULL;
+    case CHOIR__STRING:
+        return *(const char *const *)place ? choir__strdup(*(const char *const *)place) : NULL;
+    }
+    return NULL;
 }

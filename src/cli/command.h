@@ -18,6 +18,17 @@ typedef struct choir__cli_command choir__cli_command;
 /* Returns the name of choice i, or NULL if there are fewer. */
 typedef const char *choir__cli_choices(size_t i);
 
+/* How a checkpoint records an option, and what happens where the command line of --resume
+ * gives another value (job_record.c). */
+typedef enum choir__cli_recorded {
+    CHOIR__NOT_RECORDED = 0,
+    CHOIR__RECORDED_FREE,  /* taken: the numbers stay the same, or it is no matter of numbers */
+    CHOIR__RECORDED_TAKES, /* taken, with a note: the job's numbers change from here on */
+    CHOIR__RECORDED_KIND,  /* TAKES, but the name before the colon is refused: see KEEPS */
+    CHOIR__RECORDED_KEEPS, /* refused: what the checkpoint holds belongs to the recorded value
+                            */
+} choir__cli_recorded;
+
 struct choir__cli_option {
     const char *name; /* without its dashes; NULL: the option has a letter only */
     choir__option_type type;
@@ -26,12 +37,14 @@ struct choir__cli_option {
     const char *preset;   /* the value unless specified; NULL: the member stays as it is */
     const char *argument; /* "N" in the help; NULL: the option is a flag */
     const char *help;
-    char letter;                 /* 'n' of -n; 0: none */
-    choir__cli_choices *choices; /* values that the help and the completion offer, or NULL */
-    bool strict;                 /* no other value than one of the choices is accepted */
-    bool passed_on;              /* choir compare passes the option to the jobs it starts */
-    void (*details)(FILE *out);  /* prints more lines of help below the option, or NULL */
-    const char *group;           /* heading above the option in the help, or NULL */
+    char letter;                  /* 'n' of -n; 0: none */
+    choir__cli_choices *choices;  /* values that the help and the completion offer, or NULL */
+    bool strict;                  /* no other value than one of the choices is accepted */
+    bool passed_on;               /* choir compare passes the option to the jobs it starts */
+    choir__cli_recorded recorded; /* in checkpoints */
+    bool of_a_rank;             /* recorded, but the ranks of a job may have different values */
+    void (*details)(FILE *out); /* prints more lines of help below the option, or NULL */
+    const char *group;          /* heading above the option in the help, or NULL */
 };
 
 /* Place and size of a member, for a row of the table. Integers may have 4 or 8 bytes. */
@@ -109,6 +122,10 @@ int choir__cli_options(
 /* Sets the member at `place` to the value that text gives. Error: argument, with the message
  * "expected ..., got ..." or "unknown value ...: choose one of ...". */
 choir_status choir__cli_set(const choir__cli_option *option, void *place, const char *text);
+
+/* Returns the text that choir__cli_set takes for the member at `place`, or NULL if no value was
+ * specified (a number outside its range, a flag that is off). The caller frees it. */
+char *choir__cli_text(const choir__cli_option *option, const void *place);
 
 /* Writes the choices as "a, b, c" into text and returns it. */
 const char *choir__cli_list_choices(choir__cli_choices *choices, char *text, size_t bytes);

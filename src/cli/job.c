@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <jansson.h>
+
 #include "base/options.h"
 #include "cli/amp.h"
 #include "cli/say.h"
@@ -135,29 +137,9 @@ static choir_status check_save_folder(const choir__job *j)
         j->save, j->save);
 }
 
-/* Fills in values that the options leave open from the checkpoint of --resume. */
-static choir_status take_from_resumed(choir__job *j)
-{
-    choir_train_state s;
-    if (!j->resume || (j->model && j->microbatches && j->amp))
-        return CHOIR_OK;
-    choir_status status = choir_training_read(j->resume, &s);
-    if (status != CHOIR_OK)
-        return status;
-    if (!j->model)
-        j->model = strcpy(j->resumed_model, s.model);
-    if (!j->microbatches)
-        j->microbatches = s.microbatches;
-    if (!j->amp && choir__amp_find(s.amp)) /* a string that persists */
-        j->amp = choir__amp_find(s.amp)->name;
-    return CHOIR_OK;
-}
-
 choir_status choir__job_prepare(choir__job *j)
 {
-    choir_status status = take_from_resumed(j);
-    if (status == CHOIR_OK && j->save)
-        status = check_save_folder(j);
+    choir_status status = j->save ? check_save_folder(j) : CHOIR_OK;
     if (status != CHOIR_OK)
         return status;
     if (!j->model)
@@ -169,6 +151,8 @@ choir_status choir__job_prepare(choir__job *j)
         status = choir__job_check_optimizer(j);
     if (status == CHOIR_OK)
         status = check_sizes(j);
+    if (status == CHOIR_OK)
+        status = choir__job_note(j);
     if (status == CHOIR_OK && j->trace)
         status = check_trace_file(j->trace);
     return status == CHOIR_OK && j->save ? make_save_folder(j->save) : status;
@@ -180,4 +164,7 @@ void choir__job_free(choir__job *j)
     choir_dataset_free(j->validation);
     choir_tokenizer_free(j->tokenizer);
     choir__composition_free(&j->composition);
+    json_decref(j->resumed);
+    free(j->notes);
+    free(j->record);
 }

@@ -24,6 +24,7 @@ typedef struct choir__job {
     int nproc;                  /* ranks; 1 for strategies of one process */
     int64_t batch_size, microbatches, steps, epochs;
     int64_t eval_every, eval_batches, save_every, log_every, mem_cap, threads, workers;
+    uint64_t given; /* bit i: row i of choir__job_options was on the command line */
     double lr, weight_decay, clip, timeout; /* weight_decay < 0: the optimizer's own */
     uint64_t seed;
     bool json, quiet, bytes;
@@ -31,12 +32,17 @@ typedef struct choir__job {
     bool recompute; /* choir_module_recompute_blocks */
     choir__composition composition;
     const choir__cli_strategy *strategy; /* of the composition */
-    char resumed_model[512];             /* --resume's model, if none is named */
-    const char *weights;                 /* initial weights: a file or a folder */
-    const char *published;               /* the folder that the model was read from */
-    char published_model[512];           /* text from its config.json */
-    bool launched;                       /* by choir run, mpirun, srun...: joins */
-    int rank, world;                     /* the launcher's; 0 and 1 without one */
+    struct json_t
+        *resumed; /* the record of --resume's checkpoint, whose texts the options use */
+    int64_t resumed_step;
+    char *notes;  /* on options that --resume takes otherwise, a line each, or NULL */
+    char *record; /* the job as text, which is saved with checkpoints; NULL: not saved */
+    char data_sha256[65];      /* "": unknown, or random data */
+    const char *weights;       /* initial weights: a file or a folder */
+    const char *published;     /* the folder that the model was read from */
+    char published_model[512]; /* text from its config.json */
+    bool launched;             /* by choir run, mpirun, srun...: joins */
+    int rank, world;           /* the launcher's; 0 and 1 without one */
 
     /* The data and the model are opened before any rank starts, so that wrong input is
      * reported once. */
@@ -59,6 +65,27 @@ int choir__job_check(choir__job *job);
 
 /* Refuses a job that names a device twice. Returns like choir__job_check. */
 int choir__job_devices_once(const choir__job *job);
+
+/* Notes which options the command line gives: choir__cli_command.took. */
+int choir__job_took(void *job, const choir__cli_option *option, const char *text);
+
+/* Returns whether the command line gives the option of this name. */
+bool choir__job_was_given(const choir__job *job, const char *name);
+
+/* --- the record of a job: job_record.c --- */
+
+/* With --resume: takes the options that the command line leaves open from the checkpoint,
+ * prints a note for each that differs and is taken, and refuses the others. Returns like
+ * choir__job_check. */
+int choir__job_recall(choir__job *job);
+
+/* After the data and the model are open: refuses other data than the checkpoint's, and writes
+ * the job's record if it will be saved. */
+choir_status choir__job_note(choir__job *job);
+
+/* Compares all options that decide the numbers, the data and the build with those of the other
+ * ranks. Collective over group. Error: mismatch, with the option and the ranks. */
+choir_status choir__job_agree(const choir__job *job, choir_group *group);
 
 /* Opens the data, describes the model, and checks that all sizes fit one another. */
 choir_status choir__job_prepare(choir__job *job);

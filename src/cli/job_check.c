@@ -162,10 +162,6 @@ static int check_devices(const choir__job *j)
 static int check_words(choir__job *j)
 {
     choir_model_info info = {0};
-    if (j->weights && j->resume)
-        return choir__cli_usage(j->command,
-            "--weights %s with --resume %s: choose one of them to start from", j->weights,
-            j->resume);
     if (choir__job_published(j) != CHOIR_OK)
         return choir__cli_fail();
     choir_status status = j->model ? choir_model_describe(j->model, &info) : CHOIR_OK;
@@ -210,12 +206,30 @@ static bool has_stages(const choir__job *j)
     return false;
 }
 
-int choir__job_check(choir__job *j)
+/* Checks options that exclude each other. */
+static int check_pairs(const choir__job *j)
 {
     if (j->init && j->resume)
         return choir__cli_usage(
             j->command, "--init with --resume: the initial values are those of the checkpoint");
-    int status = find_launcher(j);
+    if (j->weights && j->resume)
+        return choir__cli_usage(j->command,
+            "--weights %s with --resume %s: choose one of them to start from", j->weights,
+            j->resume);
+    if (j->epochs && choir__job_was_given(j, "steps"))
+        return choir__cli_usage(j->command,
+            "--steps %lld with --epochs %lld: choose one of them", (long long)j->steps,
+            (long long)j->epochs);
+    return CHOIR__EXIT_OK;
+}
+
+int choir__job_check(choir__job *j)
+{
+    int status = check_pairs(j);
+    if (status == CHOIR__EXIT_OK)
+        status = find_launcher(j);
+    if (status == CHOIR__EXIT_OK && j->resume)
+        status = choir__job_recall(j);
     if (status == CHOIR__EXIT_OK)
         status = parse_strategy(j);
     if (status == CHOIR__EXIT_OK && j->strategy->shards && choir__amp_find(j->amp)->halved)

@@ -1,5 +1,7 @@
 /* The options of a training job: `choir train` takes all of them, and `choir compare` passes
  * those marked so on to the jobs it starts. */
+#include <string.h>
+
 #include "cli/choices.h"
 #include "cli/job.h"
 
@@ -30,63 +32,76 @@ const choir__cli_option choir__job_options[] = {
         .help = "a published model (its config.json, or a folder with one, whose weights are "
                 "loaded if they are there), or one of these (default: one that fits the data)",
         .choices = choir__cli_model_names, .details = describe_models, .passed_on = true,
-        .group = "Model and data"},
+        .group = "Model and data", .recorded = CHOIR__RECORDED_FREE},
     {"weights", CHOIR__STRING, AT(weights), .argument = "FILE",
         .help = "start from published weights: a .safetensors file, an index of several, or a "
                 "folder",
-        .passed_on = true},
+        .passed_on = true, .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
     {"tokenizer", CHOIR__STRING, AT(tokenizer_file), .argument = "FILE",
         .help =
             "a tokenizer.json, a SentencePiece .model, or a folder with one of these or with "
             "vocab.json and merges.txt (default: each character is a token)",
-        .passed_on = true},
-    {"bytes", CHOIR__FLAG, AT(bytes), .help = "each byte is a token", .passed_on = true},
+        .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS, .of_a_rank = true},
+    {"bytes", CHOIR__FLAG, AT(bytes), .help = "each byte is a token", .passed_on = true,
+        .recorded = CHOIR__RECORDED_KEEPS},
     {"batch-size", CHOIR__INT, AT(batch_size), 1, MANY, .preset = "32", .argument = "N",
-        .help = "samples of the global batch", .passed_on = true},
+        .help = "samples of the global batch", .passed_on = true,
+        .recorded = CHOIR__RECORDED_KEEPS},
     {"microbatches", CHOIR__INT, AT(microbatches), 1, MANY, .argument = "M",
         .help =
-            "number of micro-batches that the global batch is cut into (default: one per rank)"},
+            "number of micro-batches that the global batch is cut into (default: one per rank)",
+        .recorded = CHOIR__RECORDED_KEEPS},
     {"workers", CHOIR__INT, AT(workers), 1, CHOIR_MAX_WORKERS, .preset = "1", .argument = "N",
-        .help = "threads per rank that read samples ahead", .passed_on = true},
+        .help = "threads per rank that read samples ahead", .passed_on = true,
+        .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
     {"init", CHOIR__STRING, AT(init), .preset = NULL, .argument = "NAME",
         .help =
             "initial values: Choir's own (the default), or those that PyTorch draws for the "
             "same layers after manual_seed(N)",
-        .choices = choir__cli_init_names, .strict = true, .passed_on = true},
+        .choices = choir__cli_init_names, .strict = true, .passed_on = true,
+        .recorded = CHOIR__RECORDED_FREE},
     {"seed", CHOIR__INT, AT(seed), 0, MANY, .preset = "42", .argument = "N",
-        .help = "seed of everything random", .passed_on = true},
+        .help = "seed of everything random", .passed_on = true,
+        .recorded = CHOIR__RECORDED_KEEPS},
 
     {"strategy", CHOIR__STRING, AT(strategy_text), .preset = "single",
         .argument = "NAME[:key=value,...]", .help = "how the work is distributed, one of these",
         .choices = choir__cli_strategy_names, .details = describe_strategies,
-        .group = "Devices"},
+        .group = "Devices", .recorded = CHOIR__RECORDED_FREE},
     {"mesh", CHOIR__STRING, AT(mesh), .argument = "RxC",
         .help =
             "sizes of a composition of strategies, the outermost first: with --strategy "
             "ddp+pipeline, 2x4 means two replicas of a pipeline of four stages, a rank per "
-            "stage; with --nproc 2 as well, the stages of a replica are devices of one rank"},
+            "stage; with --nproc 2 as well, the stages of a replica are devices of one rank",
+        .recorded = CHOIR__RECORDED_FREE},
     {"nproc", CHOIR__INT, AT(nproc), 1, CHOIR__MAX_DEVICES, .argument = "N",
         .help =
             "number of ranks to start (default: one per device of --devices, else 1; mp and "
-            "pipeline use one process unless specified)"},
+            "pipeline use one process unless specified)",
+        .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
     {"devices", CHOIR__STRING, AT(devices), .argument = "LIST",
         .help = "devices such as cpu:0,cpu:1 or cuda:0-3, or auto: all GPUs, or all cores of a "
-                "machine without GPUs (default auto)"},
+                "machine without GPUs (default auto)",
+        .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
     {"threads", CHOIR__INT, AT(threads), 1, MANY, .preset = "1", .argument = "N",
-        .help = "cores per CPU device", .passed_on = true},
+        .help = "cores per CPU device", .passed_on = true, .recorded = CHOIR__RECORDED_TAKES,
+        .of_a_rank = true},
     {"mem-cap", CHOIR__BYTES, AT(mem_cap), 0, 0x1p63, .argument = "BYTES",
-        .help = "limit of the memory of each device, such as 500M", .passed_on = true},
+        .help = "limit of the memory of each device, such as 500M", .passed_on = true,
+        .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
     {"recompute", CHOIR__FLAG, AT(recompute),
         .help = "save memory: compute the blocks of the model again in backward",
-        .passed_on = true},
+        .passed_on = true, .recorded = CHOIR__RECORDED_FREE},
     {"amp", CHOIR__STRING, AT(amp), .argument = "LEVEL",
         .help = "mixed precision: autocast to 16 bits, or a level of Apex (default off)",
-        .choices = choir__cli_amp_level_names, .strict = true, .passed_on = true},
+        .choices = choir__cli_amp_level_names, .strict = true, .passed_on = true,
+        .recorded = CHOIR__RECORDED_TAKES},
     {"timeout", CHOIR__FLOAT, AT(timeout), 0, MOST, .preset = "1800", .argument = "S",
         .help = "seconds after which a silent rank is given up", .passed_on = true},
     {"backend", CHOIR__STRING, AT(backend), .argument = "NAME",
         .help = "how ranks communicate (default: the best that reaches all of them)",
-        .choices = choir__cli_backend_names, .strict = true, .passed_on = true},
+        .choices = choir__cli_backend_names, .strict = true, .passed_on = true,
+        .recorded = CHOIR__RECORDED_FREE},
     {"rendezvous", CHOIR__STRING, AT(rendezvous), .argument = "URL",
         .help = "where ranks started by hand meet: env://, tcp://host:port or file://path"},
     {"key-file", CHOIR__STRING, AT(key_file), .argument = "FILE",
@@ -94,37 +109,45 @@ const choir__cli_option choir__job_options[] = {
 
     {"steps", CHOIR__INT, AT(steps), 1, MANY, .argument = "N",
         .help = "number of steps (default 1000, unless --epochs is specified)",
-        .group = "Training"},
+        .group = "Training", .recorded = CHOIR__RECORDED_TAKES},
     {"epochs", CHOIR__INT, AT(epochs), 1, MANY, .argument = "N",
         .help = "number of passes over the data"},
     {"optimizer", CHOIR__STRING, AT(optimizer), .preset = "adamw",
         .argument = "NAME[:key=value,...]",
         .help = "the optimizer, such as adamw:beta2=0.99,decay=matrices",
-        .choices = choir__cli_optimizer_names, .passed_on = true},
+        .choices = choir__cli_optimizer_names, .passed_on = true,
+        .recorded = CHOIR__RECORDED_KIND},
     {"lr", CHOIR__FLOAT, AT(lr), 0, MOST, .preset = "1e-3", .argument = "X",
-        .help = "learning rate", .passed_on = true},
+        .help = "learning rate", .passed_on = true, .recorded = CHOIR__RECORDED_TAKES},
     {"schedule", CHOIR__STRING, AT(schedule), .preset = "constant",
         .argument = "NAME[:key=value,...]",
         .help = "schedule of the learning rate, such as cosine:warmup=100,min_lr=1e-4",
-        .choices = choir__cli_schedule_names, .passed_on = true},
+        .choices = choir__cli_schedule_names, .passed_on = true,
+        .recorded = CHOIR__RECORDED_TAKES},
     {"weight-decay", CHOIR__FLOAT, AT(weight_decay), 0, MOST, .argument = "X",
-        .help = "weight decay (default: the optimizer's own)", .passed_on = true},
+        .help = "weight decay (default: the optimizer's own)", .passed_on = true,
+        .recorded = CHOIR__RECORDED_TAKES},
     {"clip", CHOIR__FLOAT, AT(clip), 0, MOST, .argument = "X",
-        .help = "largest norm of the gradient (default 0: no limit)", .passed_on = true},
+        .help = "largest norm of the gradient (default 0: no limit)", .passed_on = true,
+        .recorded = CHOIR__RECORDED_TAKES},
     {"offload", CHOIR__STRING, AT(offload), .argument = "FOLDER",
         .help = "keep the optimizer's state in a file there instead of in memory",
         .passed_on = true},
     {"eval-every", CHOIR__INT, AT(eval_every), 1, MANY, .argument = "N",
-        .help = "validate every N steps (default: only at the end)"},
+        .help = "validate every N steps (default: only at the end)",
+        .recorded = CHOIR__RECORDED_FREE},
     {"eval-batches", CHOIR__INT, AT(eval_batches), 0, MANY, .preset = "0", .argument = "N",
-        .help = "validate on at most N batches; 0: on the whole split"},
-    {"no-eval", CHOIR__FLAG, AT(no_eval), .help = "do not validate at the end"},
+        .help = "validate on at most N batches; 0: on the whole split",
+        .recorded = CHOIR__RECORDED_FREE},
+    {"no-eval", CHOIR__FLAG, AT(no_eval), .help = "do not validate at the end",
+        .recorded = CHOIR__RECORDED_FREE},
     {"save", CHOIR__STRING, AT(save), .argument = "DIR",
         .help = "write checkpoints to DIR, the last one at the end"},
     {"save-every", CHOIR__INT, AT(save_every), 1, MANY, .argument = "N",
-        .help = "write a checkpoint every N steps as well"},
+        .help = "write a checkpoint every N steps as well", .recorded = CHOIR__RECORDED_FREE,
+        .of_a_rank = true},
     {"resume", CHOIR__STRING, AT(resume), .argument = "DIR",
-        .help = "continue from the latest checkpoint in DIR"},
+        .help = "continue the job of the latest checkpoint in DIR, with its options and data"},
 
     {"json", CHOIR__FLAG, AT(json), .help = "print one JSON object per line",
         .group = "Output"},
@@ -136,6 +159,24 @@ const choir__cli_option choir__job_options[] = {
                 "end; rank R > 0 writes FILE.R"},
     {NULL},
 };
+
+int choir__job_took(void *values, const choir__cli_option *option, const char *text)
+{
+    choir__job *j = values;
+    (void)text;
+    for (int i = 0; choir__job_options[i].name; i++)
+        if (option == &choir__job_options[i])
+            j->given |= UINT64_C(1) << i;
+    return CHOIR__EXIT_OK;
+}
+
+bool choir__job_was_given(const choir__job *j, const char *name)
+{
+    for (int i = 0; choir__job_options[i].name; i++)
+        if (!strcmp(choir__job_options[i].name, name))
+            return j->given >> i & 1;
+    return false;
+}
 
 choir__job choir__job_new(const char *command)
 {

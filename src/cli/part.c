@@ -83,6 +83,10 @@ choir_status choir__cli_part_open(choir__cli_part *p, const choir__job *j)
     free(devices);
     if (status != CHOIR_OK)
         return status;
+    if (j->launched) /* other ranks are forks of one process, with one command line */
+        status = choir__job_agree(j, p->env.group);
+    if (status != CHOIR_OK)
+        return status;
     p->env.microbatches = j->microbatches;
     status = take_devices(p);
     if (status == CHOIR_OK)
@@ -102,7 +106,7 @@ choir_status choir__cli_part_build(choir__cli_part *p)
     p->model = p->evaluated = p->net;
     if (status == CHOIR_OK && j->strategy->shards)
         status = j->strategy->build(p);
-    if (status == CHOIR_OK && j->init && !strcmp(j->init, "torch"))
+    if (status == CHOIR_OK && j->init && !j->resume && !strcmp(j->init, "torch"))
         status = choir_module_init_torch(p->net, j->seed);
     if (status == CHOIR_OK && j->weights && !j->resume)
         status = choir__job_load_weights(j, p->net, p->env.rank);

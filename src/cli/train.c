@@ -131,4 +131,5 @@ const choir__cli_command choir__cli_train = {
     .operand = "DATA",
     .most = 1,
     .run = run,
+    .took = choir__job_took,
 };

@@ -180,7 +180,8 @@ static choir_training parts_of(const trainer *t)
         .scaler = t->part.scaler,
         .loader = t->part.loader,
         .info = &t->job->info,
-        .tokenizer = t->job->tokenizer};
+        .tokenizer = t->job->tokenizer,
+        .job = t->job->record};
 }
 
 static choir_status open_checkpoint(trainer *t)
@@ -274,14 +275,7 @@ static choir_status resume(trainer *t)
 {
     choir_training parts = parts_of(t);
     choir_train_state s;
-    choir_status status = choir_training_read(t->job->resume, &s);
-    if (status == CHOIR_OK && s.step >= t->job->steps)
-        status = choir__error(CHOIR_ERR_ARGUMENT,
-            "%s has done %lld steps already; --steps %lld asks "
-            "for no more",
-            t->job->resume, (long long)s.step, (long long)t->job->steps);
-    if (status == CHOIR_OK)
-        status = choir_training_resume(t->job->resume, &parts, t->part.env.group, &s);
+    choir_status status = choir_training_resume(t->job->resume, &parts, t->part.env.group, &s);
     if (status != CHOIR_OK)
         return status;
     t->step = s.step;

@@ -29,6 +29,9 @@ choir_status choir__not_utf8(const char *name, const char *text, const char *at)
  * ends in .bin. */
 bool choir__is_token_file(const char *path);
 
+/* Returns whether a file is taken for an image, by its name. */
+bool choir__is_image_name(const char *name);
+
 /* choir__training_part returns how many of `count` tokens are for training: nine tenths,
  * rounded down. choir__check_split checks that a split holds at least one window. Error:
  * argument. */

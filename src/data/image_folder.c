@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "base/rng.h"
+#include "data/dataset.h"
 #include "data/transform.h"
 
 enum { HOLD_OUT = 10, FILE_LIMIT = 1 << 30 };
@@ -74,7 +75,7 @@ static bool is_folder_at(const char *path, const char *name)
     return folder;
 }
 
-static bool is_image_name(const char *name)
+bool choir__is_image_name(const char *name)
 {
     const char *dot = strrchr(name, '.');
     return dot &&
@@ -93,7 +94,7 @@ static choir_status list(const char *path, bool folders, names *n)
             continue;
         bool known = e->d_type == DT_DIR || e->d_type == DT_REG;
         bool folder = known ? e->d_type == DT_DIR : is_folder_at(path, e->d_name);
-        if (folders ? folder : !folder && is_image_name(e->d_name))
+        if (folders ? folder : !folder && choir__is_image_name(e->d_name))
             add_name(n, e->d_name);
     }
     closedir(dir);

@@ -35,7 +35,8 @@ relay() {
 sharded() {
     rm -rf saved
     job run --steps 3 --strategy fsdp --nproc 3 --save saved
-    [ "$(ls saved/latest | tr '\n' ' ')" = "config.json model-00001-of-00003.safetensors \
+    [ "$(ls saved/latest | tr '\n' ' ')" = "config.json job.json \
+model-00001-of-00003.safetensors \
 model-00002-of-00003.safetensors model-00003-of-00003.safetensors model.safetensors.index.json \
 optimizer-00001-of-00003.safetensors optimizer-00002-of-00003.safetensors \
 optimizer-00003-of-00003.safetensors optimizer.safetensors.index.json state.json \

@@ -56,12 +56,30 @@ choir() {
     timeout -k 2 "${LIMIT:-60}" "$CHOIR" "$@"
 }
 
+# Removes from err what each resumed job with more steps or another strategy says.
+drop_notes() {
+    local note='--(steps|strategy) .* replaces|strategy .* uninterrupted'
+    sed -i -E "/^choir train: note: ($note)/d" err
+}
+
 # good ARG...: exits 0 and writes nothing to standard error; its output is in $work/out.
 good() {
     choir "$@" >out 2>err
     local status=$?
+    drop_notes
     [ $status -eq 0 ] || { fail "status $status of: choir $*: $(cat err)"; return 1; }
     [ ! -s err ] || fail "standard error of: choir $*: $(cat err)"
+}
+
+# noted PATTERN ARG...: exits 0, and writes notes to standard error, one of which matches.
+noted() {
+    local pattern=$1
+    shift
+    choir "$@" >out 2>err
+    local status=$?
+    [ $status -eq 0 ] || { fail "status $status of: choir $*: $(cat err)"; return 1; }
+    ! grep -qv '^choir [a-z]*: note: ' err && grep -qE -e "$pattern" err ||
+        fail "no note '$pattern' of: choir $*: '$(cat err)'"
 }
 
 # bad STATUS PATTERN ARG...: exits with STATUS, writes one line that starts with "choir" and
@@ -78,6 +96,7 @@ bad() {
 
 # is_one_line PATTERN: err is one whole line from choir that matches.
 is_one_line() {
+    drop_notes
     [ "$(wc -l <err)" -eq 1 ] && grep -q '^choir' err && grep -qE -e "$1" err
 }
 

@@ -122,7 +122,7 @@ best_is_kept() {
 
 # The batches of train's validation are micro-batches of 6 samples: so are these.
 eval_agrees() {
-    rm -rf saved images
+    rm -rf saved images pictures
     job run --steps 5 --save saved --strategy ddp --nproc 2
     good eval --json --batch-size 6 saved text
     [ "$(field loss out)" = "$(field eval_loss run)" ] ||
@@ -171,6 +171,114 @@ model_is_remembered() {
     same_run whole rest 5
 }
 
+# --- the record of the job --------------------------------------------------------------------
+
+record=(--lr 0.01 --clip 0.5 --weight-decay 0.2 --schedule cosine:warmup=2,min_lr=0.001
+    --optimizer adamw:beta2=0.99)
+
+# `--resume DIR` needs no other argument: it has the options, the data and the folder of the job,
+# and ends with the bits of the job that was never interrupted. resumes_alone ARG...
+resumes_alone() {
+    local args=("${one[@]}" --steps 200 "${record[@]}" --save-every 1)
+    rm -rf saved
+    job whole "${args[@]}" --save saved "$@" || return
+    mv saved whole_saved
+    start train --json "${args[@]}" --model "$gpt,dropout=0.1" --save saved "$@" text
+    await 20 test -e saved/latest || fail "no checkpoint: $(cat err)"
+    kill -INT "$started_pid"
+    ended 10
+    [ "$status" = 130 ] || fail "status $status, not interrupted: $(cat err)"
+    good train --json --resume saved && mv out rest
+    same_run whole rest "$(steps_of rest | head -n 1 | cut -d ' ' -f 1)"
+    [ "$(readlink saved/latest)" = step-00000200 ] || fail "latest is $(readlink saved/latest)"
+    cmp whole_saved/latest/job.json saved/latest/job.json || fail "the record has changed"
+    rm -rf whole_saved
+}
+
+# A changed option is named, and taken or refused; nothing else is said.
+changes_are_named() {
+    rm -rf saved
+    job half --steps 6 "${record[@]}" --save saved
+    again() { noted "$1" train --quiet --resume saved --steps 8 "${@:2}"; }
+    again 'steps 8 replaces the checkpoint.s 6'
+    again 'lr 0.02 replaces the checkpoint.s 0.01' --lr 0.02
+    again 'clip 2 replaces the checkpoint.s 0.5' --clip 2
+    again 'weight-decay 0 replaces the checkpoint.s 0.2' --weight-decay 0
+    again 'schedule constant replaces the checkpoint.s cosine' --schedule constant
+    again 'optimizer adamw:beta2=0.9 replaces the checkpoint.s adamw:beta2=0.99' \
+        --optimizer adamw:beta2=0.9
+    again 'amp bf16' --amp bf16
+    again 'strategy local-sgd replaces .*others' --strategy local-sgd --nproc 2
+    again 'strategy local-sgd: .*rank 0 alone.*uninterrupted' --strategy local-sgd --nproc 2
+    again 'hook=powersgd|strategy ddp: .*feeds back' --strategy ddp:hook=powersgd --nproc 2
+    noted 'epochs 2, [0-9]+ steps, replaces' train --quiet --resume saved --epochs 2
+    good train --quiet --resume saved --steps 8 "${record[@]}" --lr 1e-2 "${one[@]}" --seed 42 text
+    grep -q lr err && fail "the same rate in other words is named: $(cat err)"
+    refused() { bad 1 "$1" train --quiet --resume saved --steps 8 "${@:2}"; }
+    refused 'trained with --optimizer adamw:.*cannot go on with sgd' --optimizer sgd
+    refused 'trained with --seed 42' --seed 43
+    refused 'trained with --microbatches 4' --microbatches 2
+    refused 'trained without --bytes' --bytes
+    refused 'trained without --tokenizer' --tokenizer none.json
+    bad 2 'steps 8 with --epochs 1' train --resume saved --steps 8 --epochs 1
+    bad 2 'steps 8 with --epochs 1' train --steps 8 --epochs 1 text
+    [ "$(readlink saved/latest)" = step-00000006 ] || fail "a changed job wrote to the folder"
+}
+
+# Other data of the same characters and of the same size are noticed, and moved data found.
+data_are_compared() {
+    rm -rf saved moved other folder pictures
+    job half --steps 4 --save saved
+    local hash
+    hash=$(sed -n 's/.*"data_sha256": "\(.*\)".*/\1/p' saved/latest/job.json)
+    [ "$(sha256sum <text)" = "$hash  -" ] ||
+        fail "the hash is not sha256sum's"
+    tr 'ab' 'ba' <text >other
+    bad 1 'other is not the data that saved was trained on' \
+        train --steps 8 --resume saved other
+    cp text moved
+    good train --quiet --steps 8 --resume saved moved
+    mv text kept && cp other text
+    bad 1 'text is not the data' train --steps 8 --resume saved
+    mv kept text
+    make_idx folder train 60
+    make_idx folder t10k 20
+    good train --quiet --batch-size 12 --steps 3 --model cnn:width=4 --save pictures folder
+    echo of no matter >folder/notes.txt
+    good train --quiet --resume pictures --steps 4
+    printf x | dd of=folder/t10k-images-idx3-ubyte bs=1 seek=100 conv=notrunc 2>/dev/null
+    bad 1 'folder is not the data' train --resume pictures --steps 5
+}
+
+# A checkpoint of a program, or of an older Choir, has no job.json: what it lacks is named.
+old_checkpoints_load() {
+    rm -rf saved
+    job whole --steps 8
+    job half --steps 4 --save saved
+    python3 - <<'EOF' || { echo "no python3"; return; }
+import hashlib, json, os
+path = 'saved/latest/'
+state = json.load(open(path + 'state.json'), parse_float=lambda digits: f'@{digits}@')
+del state['files']['job.json'], state['sha256']
+def text():
+    dumped = json.dumps(state, sort_keys=True, separators=(',', ':'), ensure_ascii=False)
+    return dumped.replace('"@', '').replace('@"', '')
+state['sha256'] = hashlib.sha256(text().encode()).hexdigest()
+open(path + 'state.json', 'w').write(text())
+os.remove(path + 'job.json')
+EOF
+    noted 'all options .*: --threads, --steps, --lr, --schedule, --weight-decay, --clip$' \
+        train --json --resume saved --save older text
+    noted 'defaults: --schedule, --weight-decay$' train --json --resume saved --save more \
+        --threads 1 --steps 8 --lr 1e-3 --clip 0 text && mv out rest
+    same_run whole rest 5
+}
+
+check resumes_alone
+check resumes_alone --strategy ddp --nproc 2
+check changes_are_named
+check data_are_compared
+check old_checkpoints_load
 check goes_on single single
 check goes_on single single --schedule cosine:steps=20,warmup=4
 check goes_on 'ddp --nproc 2' single

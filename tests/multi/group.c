@@ -36,6 +36,35 @@ static int large(int rank, int world, void *arg)
     return 0;
 }
 
+/* A value that differs is named with its ranks, on every rank; the group goes on. */
+static int values(int rank, int world, void *arg)
+{
+    choir_group *group;
+    char text[1000], longer[1001];
+    (void)arg;
+    CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
+    CHECK_OK(choir_group_agree(group, "lr", "0.01"));
+    CHECK_OK(choir_group_agree(group, "clip", NULL));
+    CHECK_OK(choir_group_agree(NULL, "lr", rank ? "1" : "2")); /* alone */
+    if (world > 1) {
+        CHECK(choir_group_agree(group, "lr", rank == 1 ? "0.1" : "0.01") == CHOIR_ERR_MISMATCH);
+        CHECK(strstr(choir_error_message(), "ranks disagree on lr: 0.01 on rank") != NULL);
+        CHECK(strstr(choir_error_message(), "; 0.1 on rank 1") != NULL);
+        CHECK(choir_group_agree(group, "clip", rank ? "0" : NULL) == CHOIR_ERR_MISMATCH);
+        CHECK(strstr(choir_error_message(), "clip: unspecified on rank 0; 0 on rank") != NULL);
+        CHECK(choir_group_agree(group, rank ? "lr" : "seed", "1") == CHOIR_ERR_MISMATCH);
+    }
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    snprintf(longer, sizeof longer, "%s%s", text, rank ? "y" : "z");
+    CHECK_OK(choir_group_agree(group, "a long text", text));
+    if (world > 1) /* the difference is beyond the part that is shown */
+        CHECK(choir_group_agree(group, "a long text", longer) == CHOIR_ERR_MISMATCH);
+    CHECK_OK(choir_group_barrier(group, NULL));
+    choir_group_free(group);
+    return 0;
+}
+
 static int nans(int rank, int world, void *arg)
 {
     choir_group *group;
@@ -166,6 +195,12 @@ static void test_nan(void **state)
 {
     (void)state;
     in_worlds(nans, 1);
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    in_worlds(values, 0);
 }
 
 static void test_barrier(void **state)
@@ -321,6 +356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_large),
         cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_values),
         cmocka_unit_test(test_barrier),
         cmocka_unit_test(test_shared),
         cmocka_unit_test(test_several),

@@ -79,6 +79,14 @@ static choir_status build(choir__cli_part *p)
     return set_hook(p->model, k); /* other errors stick to the run */
 }
 
+static const char *forgets(const void *own)
+{
+    const ddp_keys *k = own;
+    return strcmp(k->hook, "powersgd")
+               ? NULL
+               : "a checkpoint holds neither the errors that powersgd feeds back nor its matrices";
+}
+
 const choir__cli_strategy choir__cli_strategy_ddp = {
     .name = "ddp",
     .help = "a process a device, gradients averaged while backward runs",
@@ -90,4 +98,5 @@ const choir__cli_strategy choir__cli_strategy_ddp = {
     .micro_each = 1,
     .build = build,
     .step = choir__cli_strategy_plain_step,
+    .forgets = forgets,
 };

@@ -102,6 +102,12 @@ static choir_status resumed(choir__cli_part *p)
     return choir_diloco_resume(p->model, (int64_t)choir_run_next(p->run));
 }
 
+static const char *forgets(const void *keys)
+{
+    (void)keys;
+    return "a checkpoint holds the optimizer of rank 0 alone, and every rank goes on from it";
+}
+
 const choir__cli_strategy choir__cli_strategy_diloco = {
     .name = "diloco",
     .help = "a process a device by itself; now and then they meet",
@@ -115,6 +121,8 @@ const choir__cli_strategy choir__cli_strategy_diloco = {
     .meet = meet,
     .together = together,
     .resumed = resumed,
+    .other_bits = true,
+    .forgets = forgets,
 };
 
 const choir__cli_strategy choir__cli_strategy_local_sgd = {
@@ -129,4 +137,6 @@ const choir__cli_strategy choir__cli_strategy_local_sgd = {
     .meet = meet,
     .together = together,
     .resumed = resumed,
+    .other_bits = true,
+    .forgets = forgets,
 };

@@ -24,6 +24,12 @@ static choir_status resumed(choir__cli_part *p)
     return choir_hogwild_restart(p->net, p->env.group);
 }
 
+static const char *forgets(const void *keys)
+{
+    (void)keys;
+    return "the numbers of several ranks differ from run to run";
+}
+
 const choir__cli_strategy choir__cli_strategy_hogwild = {
     .name = "hogwild",
     .help = "a process a device, one set of weights, no locks",
@@ -33,4 +39,6 @@ const choir__cli_strategy choir__cli_strategy_hogwild = {
     .step = choir__cli_strategy_plain_step,
     .meet = meet,
     .resumed = resumed,
+    .other_bits = true,
+    .forgets = forgets,
 };

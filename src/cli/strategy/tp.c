@@ -18,4 +18,5 @@ const choir__cli_strategy choir__cli_strategy_tp = {
     .spread = CHOIR__RANKS_TOGETHER,
     .build = build,
     .step = choir__cli_strategy_plain_step,
+    .other_bits = true,
 };

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "data/dataset.h"
 #include "data/open/reader.h"
 
 bool choir__data_is_folder(const char *path)
@@ -78,6 +79,20 @@ static choir_status open_documents(
     return choir_dataset_documents(r->path, r->split, opts, tokenizer, dataset);
 }
 
-const choir__data_reader choir__data_images = {"images", takes_images, open_images};
-const choir__data_reader choir__data_idx = {"idx", takes_idx, open_idx};
-const choir__data_reader choir__data_documents = {"documents", takes_documents, open_documents};
+/* --- the files that are the data --- */
+
+static bool is_idx(const char *name)
+{
+    return strstr(name, "-ubyte") != NULL;
+}
+
+static bool is_image_or_list(const char *name)
+{
+    return choir__is_image_name(name) || !strcmp(name, "metadata.jsonl");
+}
+
+const choir__data_reader choir__data_images = {
+    "images", takes_images, open_images, choir__is_image_name};
+const choir__data_reader choir__data_idx = {"idx", takes_idx, open_idx, is_idx};
+const choir__data_reader choir__data_documents = {
+    "documents", takes_documents, open_documents, is_image_or_list};

@@ -31,4 +31,4 @@ static choir_status open_random(
         i->task == CHOIR_REGRESSION ? 0 : i->classes, seed, dataset);
 }
 
-const choir__data_reader choir__data_random = {"random", takes, open_random};
+const choir__data_reader choir__data_random = {"random", takes, open_random, NULL};

@@ -19,6 +19,9 @@ typedef struct choir__data_reader {
     /* Opens the data. Kinds that have tokens read *tokenizer and fill it in. */
     choir_status (*open)(const choir__data_request *request, choir_tokenizer **tokenizer,
         choir_dataset **dataset);
+    /* Returns whether a file of the folder is part of the data, by its name without folders.
+     * NULL: the path is a file. */
+    bool (*reads)(const char *name);
 } choir__data_reader;
 
 extern const choir__data_reader choir__data_random, choir__data_documents, choir__data_images,

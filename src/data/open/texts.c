@@ -69,8 +69,8 @@ static choir_status open_tokens(
     return status == CHOIR_OK ? mask(r, *tokenizer, dataset) : status;
 }
 
-const choir__data_reader choir__data_text = {"text", takes_text, open_text};
-const choir__data_reader choir__data_tokens = {"tokens", takes_tokens, open_tokens};
+const choir__data_reader choir__data_text = {"text", takes_text, open_text, NULL};
+const choir__data_reader choir__data_tokens = {"tokens", takes_tokens, open_tokens, NULL};
 
 /* --- the text that comes with Choir --- */
 

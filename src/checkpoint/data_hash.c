@@ -1,0 +1,139 @@
+/* The SHA-256 of data, by which a resumed job and the ranks of a job notice other data.
+ *
+ * A file's hash is what sha256sum prints. A folder's hash covers the names, sizes and contents
+ * of the files that its reader would open, in the order of their names. Data over 256 MiB are
+ * hashed in part, so that a job starts in less than a second: of a file its size and 256 pieces
+ * of 1 MiB, evenly spread; of a folder the names and sizes of its files. */
+#include <errno.h>
+#include <fcntl.h>
+#include <fts.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <choir/data_open.h>
+
+#include "checkpoint/sha256.h"
+#include "data/open/reader.h"
+
+enum { PIECE = 1 << 20, PIECES = 256 };
+static const int64_t whole_limit = (int64_t)PIECE * PIECES; /* bytes */
+
+static choir_status cannot_read(const char *path)
+{
+    return choir__error(CHOIR_ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
+}
+
+/* Adds `bytes` bytes of the file from `at` on; fewer, if the file ends before. */
+static choir_status add_piece(
+    choir__sha256_state *hash, int fd, const char *path, int64_t at, int64_t bytes, char *room)
+{
+    while (bytes > 0) {
+        ssize_t n = pread(fd, room, (size_t)choir__min(bytes, PIECE), (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return cannot_read(path);
+        if (n == 0)
+            break;
+        choir__sha256_update(hash, room, (size_t)n);
+        at += n;
+        bytes -= n;
+    }
+    return CHOIR_OK;
+}
+
+static void add_size(choir__sha256_state *hash, int64_t bytes)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld\n", (long long)bytes);
+    choir__sha256_update(hash, text, strlen(text));
+}
+
+/* Adds a file: all of it, or its size and pieces of it. */
+static choir_status add_file(choir__sha256_state *hash, const char *path)
+{
+    struct stat info;
+    choir_status status = CHOIR_OK;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not wait for a FIFO */
+    if (fd < 0)
+        return cannot_read(path);
+    char *room = choir__alloc(PIECE);
+    if (fstat(fd, &info) != 0) {
+        status = cannot_read(path);
+    } else if (!S_ISREG(info.st_mode)) {
+        status = choir__error(CHOIR_ERR_IO, "%s is not a regular file", path);
+    } else if (info.st_size <= whole_limit) {
+        status = add_piece(hash, fd, path, 0, info.st_size, room);
+    } else {
+        add_size(hash, info.st_size);
+        for (int i = 0; i < PIECES && status == CHOIR_OK; i++)
+            status = add_piece(
+                hash, fd, path, (info.st_size - PIECE) / (PIECES - 1) * i, PIECE, room);
+    }
+    free(room);
+    close(fd);
+    return status;
+}
+
+static int by_name(const FTSENT **a, const FTSENT **b)
+{
+    return strcmp((*a)->fts_name, (*b)->fts_name);
+}
+
+/* Adds the contents of the folder's files, or only their names and sizes, whose sum becomes
+ * *total. */
+static choir_status add_folder(choir__sha256_state *hash, const char *path,
+    bool (*reads)(const char *name), bool contents, int64_t *total)
+{
+    char *copy = choir__strdup(path), *const roots[] = {copy, NULL};
+    size_t skip = strlen(path) + 1;
+    choir_status status = CHOIR_OK;
+    FTS *walk = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name);
+    for (FTSENT *e; walk && status == CHOIR_OK && (e = fts_read(walk));) {
+        if (e->fts_info != FTS_F || !reads(e->fts_name) || !S_ISREG(e->fts_statp->st_mode))
+            continue;
+        if (contents) {
+            status = add_file(hash, e->fts_path);
+            continue;
+        }
+        choir__sha256_update(hash, e->fts_path + skip, strlen(e->fts_path + skip) + 1);
+        add_size(hash, e->fts_statp->st_size);
+        *total += e->fts_statp->st_size;
+    }
+    if (!walk)
+        status = cannot_read(path);
+    else
+        fts_close(walk);
+    free(copy);
+    return status;
+}
+
+choir_status choir_data_sha256(const char *path, const choir_model_info *info, char hex[65])
+{
+    choir_data_opts opts = choir_data_defaults();
+    choir__sha256_state hash;
+    int64_t total = 0;
+    char *own = path ? NULL : choir__data_own_text();
+    *hex = '\0';
+    if (!path && !own)
+        return CHOIR_ERR_IO;
+    choir__data_request r = {
+        .path = path ? path : own, .split = CHOIR_TRAIN, .opts = &opts, .info = info};
+    const choir__data_reader *reader = choir__data_reader_find(&r);
+    choir_status status = CHOIR_OK;
+    choir__sha256_init(&hash);
+    if (!choir__data_is_folder(r.path)) {
+        status = choir__data_is_random(r.path) ? CHOIR_OK : add_file(&hash, r.path);
+    } else if (reader && reader->reads) {
+        status = add_folder(&hash, r.path, reader->reads, false, &total);
+        if (status == CHOIR_OK && total <= whole_limit)
+            status = add_folder(&hash, r.path, reader->reads, true, &total);
+    }
+    if (status == CHOIR_OK && !choir__data_is_random(r.path))
+        choir__sha256_final(&hash, hex);
+    free(own);
+    return status;
+}

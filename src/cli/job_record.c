@@ -1,0 +1,370 @@
+/* The record of a job: job.json in a checkpoint, with the options that decide its numbers, so
+ * that `choir train --resume DIR` needs no other argument.
+ *
+ *     {"format": "choir-job", "version": 1, "data": "/data/text", "data_sha256": "...",
+ *      "options": {"model": "gpt2:...", "lr": "0.001", "strategy": "ddp", ...}}
+ *
+ * The table of options says which of them are recorded, and what happens to one that the
+ * command line gives otherwise: another strategy is taken, since the bits are the same; another
+ * --lr is taken, with a note; another --seed is refused. The ranks of a job that were started
+ * one by one compare the same options. */
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "cli/job.h"
+#include "cli/say.h"
+#include "device/cpu/context.h"
+
+enum { VERSION = 1 };
+
+/* Where the work runs. A recorded option holds only if the command line gives none before it,
+ * as a mesh belongs to its strategy, and a number of ranks to both. */
+static const char *const placement[] = {"strategy", "mesh", "nproc", "devices"};
+
+static const void *value_of(const choir__job *j, const choir__cli_option *o)
+{
+    return (const char *)j + o->at;
+}
+
+/* --- reading a record --- */
+
+/* Returns the options that a checkpoint without a record states by itself. */
+static json_t *options_of_state(const choir_train_state *s)
+{
+    json_t *options = json_object();
+    char *numbers[] = {choir__format("%lld", (long long)s->batch_size),
+        choir__format("%lld", (long long)s->microbatches),
+        choir__format("%llu", (unsigned long long)s->seed)};
+    static const char *const names[] = {"batch-size", "microbatches", "seed"};
+    for (int i = 0; i < 3; i++) {
+        json_object_set_new(options, names[i], json_string(numbers[i]));
+        free(numbers[i]);
+    }
+    json_object_set_new(options, "optimizer", json_string(s->optimizer));
+    if (*s->amp)
+        json_object_set_new(options, "amp", json_string(s->amp));
+    return options;
+}
+
+static choir_status parse_record(choir__job *j, const char *text)
+{
+    json_error_t why;
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &why);
+    const char *format = json_string_value(json_object_get(root, "format"));
+    json_t *options = json_object_get(root, "options"), *value;
+    const char *name;
+    bool good = format && !strcmp(format, "choir-job") && json_is_object(options) &&
+                json_integer_value(json_object_get(root, "version")) == VERSION;
+    json_object_foreach(options, name, value)
+    {
+        good = good && json_is_string(value);
+    }
+    if (good)
+        j->resumed = root;
+    else
+        json_decref(root);
+    return good ? CHOIR_OK
+                : choir__error(CHOIR_ERR_FORMAT,
+                      "%s: job.json is no record of a job that this Choir reads", j->resume);
+}
+
+/* Reads the record of the checkpoint into j->resumed. */
+static choir_status read_record(choir__job *j)
+{
+    choir_train_state s;
+    char *text = NULL;
+    choir_status status = choir_training_read(j->resume, &s);
+    if (status == CHOIR_OK)
+        status = choir_training_job(j->resume, &text);
+    if (status == CHOIR_OK && text)
+        status = parse_record(j, text);
+    else if (status == CHOIR_OK)
+        j->resumed = json_pack("{s:o}", "options", options_of_state(&s));
+    j->resumed_step = s.step;
+    if (status == CHOIR_OK) /* with all sizes, also those that its data determined */
+        json_object_set_new(
+            json_object_get(j->resumed, "options"), "model", json_string(s.model));
+    free(text);
+    return status;
+}
+
+static const char *recorded(const choir__job *j, const char *name)
+{
+    return json_string_value(json_object_get(json_object_get(j->resumed, "options"), name));
+}
+
+/* --- taking it --- */
+
+static bool same_kind(const char *a, const char *b)
+{
+    size_t n = strcspn(a, ":");
+    return n == strcspn(b, ":") && !strncmp(a, b, n);
+}
+
+/* Adds a line to the notes, which are printed when nothing is left to refuse. Frees it. */
+static void note(choir__job *j, char *line)
+{
+    char *all = choir__format("%s%s\n", j->notes ? j->notes : "", line);
+    free(j->notes);
+    free(line);
+    j->notes = all;
+}
+
+/* Notes, or refuses, an option that the command line gives and the record does not have, or has
+ * otherwise. Returns in *changed whether it is such an option. */
+static choir_status compare(
+    choir__job *j, const choir__cli_option *o, const char *was, const char *is, bool *changed)
+{
+    const char *space = o->argument ? " " : "";
+    if ((was && !strcmp(was, is)) || o->recorded == CHOIR__RECORDED_FREE)
+        return CHOIR_OK;
+    if (o->recorded == CHOIR__RECORDED_KEEPS ||
+        (o->recorded == CHOIR__RECORDED_KIND && was && !same_kind(was, is)))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s was trained with%s --%s%s%s: it cannot go on with %s%s", j->resume,
+            was ? "" : "out", o->name, was ? space : "", was && o->argument ? was : "",
+            o->argument ? is : "it", "");
+    note(j, was ? choir__format("--%s %s replaces the checkpoint's %s", o->name, is, was)
+                : choir__format("--%s %s is new: the checkpoint has none", o->name, is));
+    *changed = true;
+    return CHOIR_OK;
+}
+
+/* Returns whether a recorded place of work is overruled by another one on the command line. */
+static bool is_displaced(const choir__job *j, const char *name)
+{
+    bool before = false;
+    for (size_t i = 0; i < CHOIR_COUNT(placement); i++) {
+        if (!strcmp(placement[i], name))
+            return before || (!strcmp(name, "nproc") &&
+                                 (j->launched || choir__job_was_given(j, "devices")));
+        before |= choir__job_was_given(j, placement[i]);
+    }
+    return !strcmp(name, "steps") && j->epochs;
+}
+
+static choir_status take(choir__job *j, const choir__cli_option *o, bool *changed)
+{
+    const char *was = recorded(j, o->name);
+    if (!choir__job_was_given(j, o->name)) {
+        if (!was || is_displaced(j, o->name))
+            return CHOIR_OK;
+        choir_status status = choir__cli_set(o, (char *)j + o->at, was);
+        if (status == CHOIR_OK)
+            return CHOIR_OK;
+        char *why = choir__strdup(choir_error_message());
+        choir__error(status, "%s: its record of --%s: %s", j->resume, o->name, why);
+        free(why);
+        return status;
+    }
+    char *is = choir__cli_text(o, value_of(j, o));
+    choir_status status = is ? compare(j, o, was, is, changed) : CHOIR_OK;
+    free(is);
+    return status;
+}
+
+/* A checkpoint of a program, or of a Choir that kept fewer options. */
+static void note_what_is_missing(choir__job *j)
+{
+    char list[400] = "";
+    for (const choir__cli_option *o = choir__job_options; o->name; o++)
+        if (o->recorded == CHOIR__RECORDED_TAKES && !choir__job_was_given(j, o->name) &&
+            !recorded(j, o->name))
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s--%s",
+                *list ? ", " : "", o->name);
+    if (*list)
+        note(j, choir__format("%s does not record all options of its job: these have their "
+                              "defaults: %s",
+                    j->resume, list));
+}
+
+/* Returns whether path is a run's folder, not one of its steps. */
+static bool is_run(const char *path)
+{
+    char found[PATH_MAX], *of = choir__format("%s/latest", path);
+    bool is = choir_training_find(of, found) == CHOIR_OK;
+    free(of);
+    return is;
+}
+
+int choir__job_recall(choir__job *j)
+{
+    bool changed = false, has_record;
+    choir_status status = read_record(j);
+    if (status != CHOIR_OK)
+        return choir__cli_fail();
+    has_record = json_object_get(j->resumed, "format") != NULL;
+    for (const choir__cli_option *o = choir__job_options; o->name && status == CHOIR_OK; o++)
+        if (o->recorded != CHOIR__NOT_RECORDED)
+            status = take(j, o, &changed);
+    if (status != CHOIR_OK)
+        return choir__cli_fail();
+    if (!j->data)
+        j->data = json_string_value(json_object_get(j->resumed, "data"));
+    if (!has_record)
+        note_what_is_missing(j);
+    else if (!changed && !j->epochs && !j->save && is_run(j->resume))
+        j->save = j->resume; /* the same job goes on, and so does its folder */
+    return CHOIR__EXIT_OK;
+}
+
+/* --- writing it --- */
+
+/* Refuses a job that the checkpoint is not a part of. */
+static choir_status check_resumed(const choir__job *j)
+{
+    const char *model = recorded(j, "model");
+    if (strcmp(model, j->info.config) != 0)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s is of the model %s, not %s", j->resume,
+            model, j->info.config);
+    if (j->resumed_step >= j->steps)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s has done %lld steps already, and the job ends after %lld: name more with --steps",
+            j->resume, (long long)j->resumed_step, (long long)j->steps);
+    return CHOIR_OK;
+}
+
+static choir_status check_data(const choir__job *j)
+{
+    const char *was = json_string_value(json_object_get(j->resumed, "data_sha256"));
+    if (!was || !strcmp(was, j->data_sha256))
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "%s is not the data that %s was trained on (SHA-256 %.12s..., expected %.12s...): name the "
+        "same data, or begin another run from its weights by --weights %s/latest",
+        j->data ? j->data : "the text that comes with Choir", j->resume,
+        *j->data_sha256 ? j->data_sha256 : "none", *was ? was : "none", j->resume);
+}
+
+/* Epochs become steps only when the data is open. */
+static void note_epochs(choir__job *j)
+{
+    const char *was = recorded(j, "steps");
+    if (j->epochs && was && strtoll(was, NULL, 10) != j->steps)
+        note(j, choir__format("--epochs %lld, %lld steps, replaces the checkpoint's %s steps",
+                    (long long)j->epochs, (long long)j->steps, was));
+}
+
+static bool has_other_bits(const choir__composition *c)
+{
+    bool other = false;
+    for (int d = 0; d < c->count; d++)
+        other |= c->dims[d].strategy->other_bits;
+    return other;
+}
+
+/* Strategies that have the bits of `single` replace each other without a word. */
+static void note_strategy(choir__job *j)
+{
+    const char *was = recorded(j, "strategy");
+    choir__composition before = {0};
+    const choir__composition *c = &j->composition;
+    bool known = was && choir__composition_parse(was, &before) == CHOIR_OK;
+    if (known && strcmp(was, j->strategy_text) != 0 &&
+        (has_other_bits(c) || has_other_bits(&before)))
+        note(j,
+            choir__format("--strategy %s replaces the checkpoint's %s: the numbers from here "
+                          "on are others",
+                j->strategy_text, was));
+    choir__composition_free(&before);
+    for (int d = 0; d < c->count && j->nproc > 1; d++) {
+        const choir__cli_strategy *s = c->dims[d].strategy;
+        const char *forgotten = s->forgets ? s->forgets(c->dims[d].keys) : NULL;
+        if (forgotten)
+            note(
+                j, choir__format("strategy %s: %s; the numbers from here on may be others than "
+                                 "those of an uninterrupted run",
+                       s->name, forgotten));
+    }
+}
+
+static void write_record(choir__job *j)
+{
+    char path[PATH_MAX];
+    json_t *options = json_object(), *root;
+    for (const choir__cli_option *o = choir__job_options; o->name; o++) {
+        char *text = o->recorded ? choir__cli_text(o, value_of(j, o)) : NULL;
+        if (text)
+            json_object_set_new(options, o->name, json_string(text));
+        free(text);
+    }
+    json_object_set_new(options, "model", json_string(j->info.config));
+    root = json_pack("{s:s, s:i, s:s, s:o}", "format", "choir-job", "version", VERSION,
+        "data_sha256", j->data_sha256, "options", options);
+    if (j->data) /* found from any folder */
+        json_object_set_new(
+            root, "data", json_string(realpath(j->data, path) ? path : j->data));
+    j->record = json_dumps(root, JSON_INDENT(2));
+    json_decref(root);
+}
+
+choir_status choir__job_note(choir__job *j)
+{
+    if (!j->save && !j->resume && !j->launched)
+        return CHOIR_OK;
+    choir_status status = j->resumed ? check_resumed(j) : CHOIR_OK;
+    if (status == CHOIR_OK)
+        status = choir_data_sha256(j->data, &j->info, j->data_sha256);
+    if (status == CHOIR_OK && j->resumed)
+        status = check_data(j);
+    if (status != CHOIR_OK)
+        return status;
+    if (j->resumed) {
+        note_epochs(j);
+        note_strategy(j);
+    }
+    if (j->notes && j->rank == 0)
+        choir__cli_notes(j->command, j->notes);
+    write_record(j);
+    return CHOIR_OK;
+}
+
+/* --- the ranks --- */
+
+static size_t bytes_of(choir_dtype dtype, choir_shape shape)
+{
+    size_t bytes = choir_dtype_size(dtype);
+    for (int i = 0; i < shape.ndim; i++)
+        bytes *= (size_t)shape.dim[i];
+    return bytes;
+}
+
+/* Compares the files, and the first sample, which shows another tokenizer or preparation. */
+static choir_status agree_on_data(const choir__job *j, choir_group *group)
+{
+    choir_dataset *d = j->train;
+    size_t x_bytes = bytes_of(d->x_dtype, d->x_shape),
+           y_bytes = bytes_of(d->y_dtype, d->y_shape);
+    char *sample = choir__calloc(1, x_bytes + y_bytes + 1), text[24];
+    choir_status status = choir_group_agree(group, "the data, by its SHA-256", j->data_sha256);
+    if (status == CHOIR_OK)
+        status = choir_dataset_get(d, 0, sample, sample + x_bytes);
+    snprintf(text, sizeof text, "%016llx",
+        (unsigned long long)choir__hash_bytes(CHOIR__HASH_SEED, sample, x_bytes + y_bytes));
+    if (status == CHOIR_OK)
+        status = choir_group_agree(group, "the first sample of the data, by its hash", text);
+    free(sample);
+    return status;
+}
+
+choir_status choir__job_agree(const choir__job *j, choir_group *group)
+{
+    char *build =
+        choir__format("Choir %s with products by %s", CHOIR_VERSION, choir__cpu_multiplier());
+    choir_status status = choir_group_agree(group, "the build", build);
+    free(build);
+    for (const choir__cli_option *o = choir__job_options; o->name && status == CHOIR_OK; o++) {
+        if (!o->recorded || o->of_a_rank)
+            continue;
+        char *name = choir__format("--%s", o->name), *text = choir__cli_text(o, value_of(j, o));
+        bool model = !strcmp(o->name, "model"); /* with all sizes */
+        status = choir_group_agree(group, name, model ? j->info.config : text);
+        free(name);
+        free(text);
+    }
+    return status == CHOIR_OK ? agree_on_data(j, group) : status;
+}

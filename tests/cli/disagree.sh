@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Ranks that were started one by one with different options: before the first step one sentence
+# says which option differs, and on which rank.
+. "$(dirname "$0")/lib.sh"
+
+make_text text 300
+tr 'ab' 'ba' <text >other
+lm=(--strategy ddp --batch-size 12 --steps 2 --quiet --model "$gpt" --timeout 20)
+
+# differs PATTERN OF-RANKS-0-AND-2 OF-RANK-1: the last argument of rank 1 of three is another.
+differs() {
+    current="differs $*"
+    # shellcheck disable=SC2016
+    OMP_NUM_THREADS=1 choir run -n 3 sh -c 'mine=$1 other=$2 && shift 2
+        [ "$RANK" = 1 ] && mine=$other
+        exec "$0" train "$@" "$mine"' "$CHOIR" "$2" "$3" "${lm[@]}" "${@:4}" >out 2>err
+    [ $? -ne 0 ] || fail 'no error'
+    grep -qE -e "ranks disagree on $1" err || fail "$(cat err)"
+}
+
+options_are_compared() {
+    differs '--lr: 0.001 on ranks 0, 2; 0.002 on rank 1' --lr=0.001 --lr=0.002 text
+    differs '--schedule: constant on ranks 0, 2; cosine on rank 1' --schedule=constant \
+        --schedule=cosine text
+    differs '--optimizer: adamw .*; sgd on rank 1' --optimizer=adamw --optimizer=sgd text
+    differs '--steps: 2 .*; 3 on rank 1' --quiet --steps=3 text
+    differs '--batch-size: 12 .*; 24 on rank 1' --quiet --batch-size=24 text
+    differs '--clip: 0 .*; 1 on rank 1' --quiet --clip=1 text
+    differs '--amp: unspecified on ranks 0, 2; bf16 on rank 1' --quiet --amp=bf16 text
+    differs '--seed: 42 .*; 43 on rank 1' --seed=42 --seed=43 text
+    differs '--eval-every: unspecified' --quiet --eval-every=1 text
+    differs '--recompute: unspecified .*; true on rank 1' --quiet --recompute text
+    differs '--model: .*dropout=0.5,eps=1e-05 on rank 1' --quiet --model="$gpt,dropout=0.5" text
+    differs 'the data, by its SHA-256: [0-9a-f]{64} on ranks 0, 2' text other
+    differs '--model: .*vocab=20' text random
+}
+
+# Options of which each rank may have its own.
+own_options() {
+    # shellcheck disable=SC2016
+    OMP_NUM_THREADS=1 choir run -n 2 sh -c 'exec "$0" train --workers $((RANK + 1)) "$@"' \
+        "$CHOIR" "${lm[@]}" text >out 2>err || fail "$(cat err)"
+    [ ! -s err ] || fail "$(cat err)"
+}
+
+check options_are_compared
+check own_options
+finish
