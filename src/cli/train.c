@@ -27,14 +27,6 @@ typedef struct ranks {
     board *board;
 } ranks;
 
-static void catch_signals(void)
-{
-    struct sigaction action = {.sa_handler = choir__train_interrupt};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* a full disk is an error of write(), not a death */
-}
-
 static void post(board *b, choir_status status)
 {
     int free = 0;
@@ -59,7 +51,6 @@ static int run_rank(int rank, int world, void *arg)
     ranks *r = arg;
     (void)rank;
     (void)world;
-    catch_signals();
     choir_status status = choir__train_rank(r->job);
     if (status == CHOIR_OK)
         status = choir__cli_flush();
@@ -93,6 +84,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
 {
     choir__job job = choir__job_new(command->name);
     choir__cli_operands operands;
+    signal(SIGXFSZ, SIG_IGN); /* a full disk is an error of write(), not a death */
     int status = choir__cli_parse(command, &job, argc, argv, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;
@@ -105,7 +97,6 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     } else if (job.nproc > 1 && !job.launched) {
         status = run_ranks(&job);
     } else {
-        catch_signals();
         choir_status trained = choir__train_rank(&job);
         if (trained != CHOIR_OK)
             choir__cli_fail();

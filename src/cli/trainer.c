@@ -37,7 +37,7 @@ static volatile sig_atomic_t interrupted;
 
 /* A second signal stops at once. A signal within one second counts as the first one again: a
  * signal to the whole process group reaches a rank directly and through the supervisor. */
-void choir__train_interrupt(int signal)
+static void on_signal(int signal)
 {
     static double first;
     double now = choir__now();
@@ -47,6 +47,15 @@ void choir__train_interrupt(int signal)
     if (!interrupted)
         first = now;
     interrupted = 1;
+}
+
+/* Called when the first step is due. Until then nothing is lost if a signal ends the process,
+ * and a rank that waits for others must not outlive it. */
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
 }
 
 /* --- a step --- */
@@ -396,8 +405,10 @@ choir_status choir__train_rank(const choir__job *job)
     choir_status status = choir__cli_part_open(&t.part, job);
     if (status == CHOIR_OK)
         status = build(&t);
-    if (status == CHOIR_OK)
+    if (status == CHOIR_OK) {
+        catch_signals();
         status = train(&t);
+    }
     choir_device *device = t.part.env.device;
     int64_t micro_count = t.part.micro_count;
     choir_checkpoint_close(t.saved);

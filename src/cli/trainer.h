@@ -4,17 +4,15 @@
 
 #include "cli/job.h"
 
-/* Trains; rank 0 reports and saves. choir_error_message() has the message of a failure. Returns
- * CHOIR_ERR_INTERRUPTED after SIGINT or SIGTERM. */
+/* Trains; rank 0 reports and saves. choir_error_message() has the message of a failure. SIGINT
+ * and SIGTERM end the process until the first step is due. Afterwards they stop all ranks after
+ * the current step, and the result is CHOIR_ERR_INTERRUPTED. */
 choir_status choir__train_rank(const choir__job *job);
 
 /* Explains why a step does not fit into memory: its error message names the largest micro-batch
  * that does. */
 choir_status choir__explain_memory(
     const choir__job *job, choir_device *device, int64_t micro_count);
-
-/* Makes choir__train_rank stop after the current step. */
-void choir__train_interrupt(int signal);
 
 /* Writes `count` tokens after prompt (count of ids; may be 0) to stdout. */
 choir_status choir__generate(choir_scope *run, choir_module *net, const choir_model_info *info,

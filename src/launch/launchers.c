@@ -241,6 +241,8 @@ choir_status choir__launcher_find(bool clusters_only, choir__launcher *l)
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "CHOIR_JOB: expected up to %zu bytes, got %zu", sizeof l->job - 1, strlen(job));
         snprintf(l->job, sizeof l->job, "%s", job ? job : "");
+        const char *agent = choir__variable("TORCHELASTIC_USE_AGENT_STORE");
+        l->agent_store = agent && !strcmp(agent, "True");
     } else if (of == &open_mpi) {
         name_open_mpi_job(l);
     } else if (of == &mpich) {

@@ -12,6 +12,7 @@ typedef struct choir__launcher {
     const char *name; /* "RANK", "mpirun", "srun", for messages; NULL: no launcher */
     int rank, world, local_rank, local_world, node; /* -1: unspecified */
     bool mpi;                                       /* MPI reaches all ranks */
+    bool agent_store; /* torchrun's agent serves a store of its own at MASTER_PORT */
     char job[128];    /* the job's name, identical on all ranks; empty: unknown */
     char method[300]; /* how ranks on several machines meet without MPI; empty: unspecified */
 } choir__launcher;

@@ -105,6 +105,22 @@ interrupted_early() {
     whole saved
 }
 
+# A rank that waits for the others has nothing to save and ends at the first signal.
+interrupted_meeting() {
+    RANK=0 WORLD_SIZE=2 start train --strategy ddp --rendezvous "file://$PWD/meet" "${toy[@]}"
+    await 20 test -s meet || fail "does not wait for ranks: $(cat err)"
+    kill "-$1" "$started_pid"
+    ended 5
+    [ "$status" -eq $((128 + $(kill -l "$1"))) ] || fail "status $status after SIG$1"
+}
+
+# The others of a job whose rank 0 fails before it meets end soon. (It took 30 s.)
+failed_before_meeting() {
+    start run -n 2 sh -c "[ \$RANK = 0 ] && exit 3; exec '$CHOIR' train --strategy ddp ${toy[*]}"
+    ended 5
+    [ "$status" -eq 3 ] || fail "status $status: $(cat err)"
+}
+
 killed_supervisor() {
     local group
     begin 3 "${toy[@]}"
@@ -160,6 +176,9 @@ check interrupted all 3 INT
 check interrupted one 2 TERM
 check interrupted all 1 TERM
 check interrupted_early
+check interrupted_meeting INT
+check interrupted_meeting TERM
+check failed_before_meeting
 check killed_supervisor
 check killed_while_saving
 finish

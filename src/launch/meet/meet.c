@@ -15,6 +15,7 @@
 #include "launch/launchers.h"
 #include "launch/meet/meet.h"
 #include "launch/process/job.h"
+#include "launch/store/net.h"
 
 /* Finds the launcher, as far as the method allows it. l->name NULL: none. */
 static choir_status find_launcher(const char *method, choir__launcher *l)
@@ -74,10 +75,9 @@ static choir_status take_place(
 
 /* --- at a port --- */
 
-/* Rank 0 listens at the address that the others call. A machine's name may resolve to its
- * loopback, and an address may belong to a gateway in front of it: with a key, rank 0 then
- * listens at all addresses. */
-static choir_status host(
+/* A machine's name may resolve to its loopback, and an address may belong to a gateway in front
+ * of it: with a key, rank 0 then listens at all addresses. */
+choir_status choir__meet_host_at(
     choir__joining *j, const char *name, int port, const choir__store_key *key)
 {
     struct in6_addr any;
@@ -93,6 +93,12 @@ static choir_status host(
     return status;
 }
 
+void choir__meet_set_where(choir__joining *j, const char *host, int port)
+{
+    snprintf(j->where, sizeof j->where, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
+}
+
+/* port 0: the port is torchrun's, and rank 0 takes another. */
 static choir_status meet_at(
     choir__joining *j, const choir_group_opts *opts, const char *name, int port)
 {
@@ -101,9 +107,11 @@ static choir_status meet_at(
     bool given;
     store.key_file = opts->key_file ? opts->key_file : choir__variable("CHOIR_KEY_FILE");
     choir_status status = choir__store_key_given(&store, &key, &given);
-    snprintf(j->where, sizeof j->where, strchr(name, ':') ? "[%s]:%d" : "%s:%d", name, port);
-    if (status == CHOIR_OK && j->meeting->rank == 0)
-        status = host(j, name, port, given ? &key : NULL);
+    choir__meet_set_where(j, name, port);
+    if (status == CHOIR_OK && !port)
+        status = choir__meet_torchrun(j, name, given ? &key : NULL);
+    else if (status == CHOIR_OK && j->meeting->rank == 0)
+        status = choir__meet_host_at(j, name, port, given ? &key : NULL);
     else if (status == CHOIR_OK)
         status = choir__meet_call(j, name, port, given ? &key : NULL);
     sodium_memzero(&key, sizeof key);
@@ -140,36 +148,62 @@ static choir_status meet_here(choir__joining *j, const choir_group_opts *opts)
                                  : choir__meet_call(j, name, 0, NULL);
 }
 
-static choir_status meet_master(choir__joining *j, const choir_group_opts *opts)
+choir_status choir__meet_master(char host[CHOIR__HOST_TEXT], int *port)
 {
     const char *master = choir__variable("MASTER_ADDR"), *text = choir__variable("MASTER_PORT");
-    int port = 0;
-    if (!master)
+    *port = 0;
+    snprintf(host, CHOIR__HOST_TEXT, "%s", master ? master : "");
+    if (choir__variable_number("MASTER_PORT", port) != CHOIR_OK)
+        return CHOIR_ERR_ARGUMENT;
+    if (!text)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "missing MASTER_PORT, a port of 1 to 65535, beside MASTER_ADDR '%s'", host);
+    if (*port < 1 || *port > 65535)
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "MASTER_PORT: expected a port of 1 to 65535, got '%s'", text);
+    return CHOIR_OK;
+}
+
+/* Returns true if a host's name means this machine alone. */
+static bool is_loopback(const char *host)
+{
+    choir__address list[CHOIR__ADDRESSES_MAX];
+    char why[200];
+    bool again, here = true;
+    int count = choir__net_resolve(host, 1, false, list, why, &again);
+    for (int i = 0; i < count; i++)
+        here = here && choir__net_is_here(&list[i]);
+    return count && here;
+}
+
+/* Launchers give MASTER_ADDR as the machine's name, which is no loopback. Ranks that are all
+ * here meet at one all the same, and so need no key. */
+static choir_status meet_master(
+    choir__joining *j, const choir_group_opts *opts, const choir__launcher *l)
+{
+    char host[CHOIR__HOST_TEXT];
+    int port;
+    if (!choir__variable("MASTER_ADDR"))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%d ranks need a place to meet: set MASTER_ADDR and MASTER_PORT, or, on one "
             "machine, CHOIR_JOB to the same secret on all",
             j->meeting->world);
-    if (choir__variable_number("MASTER_PORT", &port) != CHOIR_OK)
+    if (choir__meet_master(host, &port) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
-    if (!text)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "missing MASTER_PORT, a port of 1 to 65535, beside MASTER_ADDR '%s'", master);
-    if (port < 1 || port > 65535)
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "MASTER_PORT: expected a port of 1 to 65535, got '%s'", text);
-    return meet_at(j, opts, master, port);
+    bool all_here = l->local_world == j->meeting->world && !is_loopback(host);
+    return meet_at(j, opts, all_here ? "127.0.0.1" : host, l->agent_store ? 0 : port);
 }
 
-/* Meets by RANK and related variables. local: the number of ranks on this machine; 0:
- * unspecified. */
-static choir_status meet_env(choir__joining *j, const choir_group_opts *opts, int local)
+/* Meets by RANK and related variables. */
+static choir_status meet_env(
+    choir__joining *j, const choir_group_opts *opts, const choir__launcher *l)
 {
-    int world = j->meeting->world;
+    int world = j->meeting->world, local = l->local_world; /* local 0: unspecified */
     /* the caller gave both, so the environment does not matter */
     bool own = opts->job && opts->rank >= 0;
     bool here = j->job && (local == world || !choir__variable("MASTER_ADDR") || own);
     if (!here)
-        return meet_master(j, opts);
+        return meet_master(j, opts, l);
     if (local > 0 && local != world)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%d of %d ranks are on this machine: to meet the others, set MASTER_ADDR and "
@@ -238,7 +272,7 @@ choir_status choir__meet(const char *method, const choir_group_opts *opts, choir
     else if (file)
         status = choir__meet_file(&j);
     else
-        status = meet_env(&j, opts, l.local_world);
+        status = meet_env(&j, opts, &l);
     if (status != CHOIR_OK)
         choir__meeting_free(m);
     return status;

@@ -2,11 +2,13 @@
  *
  *   meet.c   the methods by name      file.c     file://path, note.c its text
  *   call.c   serving and calling      store.c    rank 0 leads the meeting, the others follow
- *   member.c a rank's own line        launched.c ranks of mpirun and srun */
+ *   member.c a rank's own line        launched.c ranks of mpirun and srun
+ *   torchrun.c  ranks of a torchrun that serves a store of its own */
 #ifndef CHOIR_LAUNCH_MEET_MEET_H
 #define CHOIR_LAUNCH_MEET_MEET_H
 
 #include "launch/meet/meeting.h"
+#include "launch/process/job.h"
 #include "launch/store/store.h"
 
 /* One rank's attempt to join a meeting. */
@@ -32,6 +34,22 @@ choir_status choir__meet_host(
 /* Like choir__meet_host, but at all addresses of this machine, whatever opts.bind says. */
 choir_status choir__meet_host_everywhere(
     choir__joining *joining, choir_store_opts opts, const choir__store_key *key);
+
+/* Rank 0 listens at the address `name` that the others call, and with a key, where the name may
+ * mean another address than the one that others reach, at all addresses. port 0: a free one. */
+choir_status choir__meet_host_at(
+    choir__joining *joining, const char *name, int port, const choir__store_key *key);
+
+/* Joins by the store that torchrun's agent serves at MASTER_ADDR and MASTER_PORT. host: where
+ * rank 0 listens, at a port of its own. */
+choir_status choir__meet_torchrun(
+    choir__joining *joining, const char *host, const choir__store_key *key);
+
+/* Reads MASTER_ADDR and MASTER_PORT. Errors: argument. */
+choir_status choir__meet_master(char host[CHOIR__HOST_TEXT], int *port);
+
+/* Sets joining->where. */
+void choir__meet_set_where(choir__joining *joining, const char *host, int port);
 
 /* The other ranks call host:port until a store answers there, and follow the meeting. */
 choir_status choir__meet_call(

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/board.h"
 #include "launch/meet/meet.h"
 
 static const double look_s = 0.1; /* how often rank 0 checks for failures */
@@ -227,7 +228,18 @@ static bool is_us(const char *text, const choir__member *self)
            !strcmp(m.machine, self->machine);
 }
 
-/* Claims this rank's number. *again: this process has already been at this meeting, which is
+/* Returns true if the member was a process of this machine that has ended: a script starts the
+ * program again, while rank 0's store still stands. */
+static bool is_past(const char *text, const choir__member *self)
+{
+    choir__member m;
+    if (!text || !choir__member_read(text, &m) || strcmp(m.machine, self->machine) != 0)
+        return false;
+    char state = choir__process_state(m.pid);
+    return !state || state == 'Z';
+}
+
+/* Claims this rank's number. *again: this rank has already been at this meeting, which is
  * over. */
 static choir_status claim(choir__joining *j, const choir__member *self, bool *again)
 {
@@ -242,7 +254,7 @@ static choir_status claim(choir__joining *j, const choir__member *self, bool *ag
         status = told(outcome);
     } else if (outcome) {
         now = look(j, key);
-        *again = is_us(now, self);
+        *again = is_us(now, self) || is_past(now, self);
         if (!now) /* rank 0 has just closed it */
             status = of_store(j, CHOIR_ERR_PEER_LOST);
         else if (!*again)
