@@ -16,8 +16,8 @@
 
 typedef enum manner { NEWER, OLDER, WEB, SILENT, DIES } manner;
 
-/* Holds one key, which it is told. WAIT is answered at once if the key exists; otherwise the
- * server does what its kind does. */
+/* A store of one key. WAIT is answered at once if the key exists; otherwise the connection
+ * stays open, or DIES closes it. */
 typedef struct server {
     manner kind;
     int listener, port;

@@ -1,15 +1,15 @@
-/* Meeting under torchrun whose agent serves a TCPStore at MASTER_PORT
- * (TORCHELASTIC_USE_AGENT_STORE), where rank 0 would otherwise listen.
+/* Meeting under a torchrun whose agent serves a TCPStore at MASTER_PORT
+ * (TORCHELASTIC_USE_AGENT_STORE): rank 0 cannot listen there.
  *
  * Rank 0 listens at a free port and writes the port into the agent's store; the others wait for
  * it there. The key names the run and the restart, since the store outlives a failed attempt:
  *
  *     choir/RUN_ID/RESTART_COUNT/port
  *
- * Rank 0 deletes the key once all have come, so that the ranks of the job's next group wait for
+ * Rank 0 deletes the key once all have come, so that ranks of the job's next group wait for
  * the next port. After a meeting that failed the key is left: a rank that finds a port at which
- * nobody listens reads it again. The store is not trusted. It only says where to call; who
- * answers there must be the same user's process, or prove that it has the job's key. */
+ * no process listens reads it again. The store is not trusted: the server at that port must be a
+ * process of this user, or prove that it has the job's key. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
