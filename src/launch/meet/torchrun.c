@@ -8,8 +8,8 @@
  *
  * Rank 0 deletes the key once all have come, so that ranks of the job's next group wait for
  * the next port. After a meeting that failed the key is left: a rank that finds a port at which
- * no process listens reads it again. The store is not trusted: the server at that port must be a
- * process of this user, or prove that it has the job's key. */
+ * no process listens reads it again. The store is not trusted: the server at that port must be
+ * a process of this user, or prove that it has the job's key. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
