@@ -80,7 +80,8 @@ choir_tensor *choir_shards_at(const choir_shards *shards, int i);
  * to all devices; NULL stays NULL), and runs the module on each piece. */
 choir_shards *choir_forward_shards(choir_module *dp, choir_tensor *const *in, int count);
 
-/** Returns the mean loss of a piece's samples, (). */
+/** Returns the mean loss of a piece's samples, (); or, if the pieces are equal, their sum
+ * divided by choir_loss_divisor of the pieces' targets. */
 typedef choir_tensor *choir_criterion_fn(choir_tensor *out, choir_tensor *target, void *arg);
 
 /**

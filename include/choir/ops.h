@@ -278,6 +278,39 @@ choir_tensor *choir_cross_entropy(choir_tensor *logits, choir_tensor *target);
 choir_tensor *choir_cross_entropy_with(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts opts);
 
+/**
+ * The divisor of a step's losses, such that their mean over micro-batches is the mean over all
+ * targets that count (num_items_in_batch in Hugging Face's transformers).
+ *
+ * choir_backward and choir_env_loss average over micro-batches. The mean of the means of
+ * micro-batches depends on their number wherever some targets are ignored (padding, prompts,
+ * words that are not masked) or classes have weights. Then the losses shall be sums, divided
+ * by one number:
+ *
+ *     choir_cross_entropy_opts o = choir_cross_entropy_defaults();
+ *     choir_tensor *divisor = choir_loss_divisor(y, M, o);         (targets of all backwards)
+ *     o.reduction = CHOIR_LOSS_SUM;
+ *     loss = choir_div(choir_cross_entropy_with(scores, y[m], o), divisor);
+ *
+ * @param targets  (count) i64 of any shape, one tensor per micro-batch that this rank runs in
+ *                 the step; for a vector of losses, one per loss
+ * @param opts     ignore_index and weight are used
+ * @return         ()  f32, the targets that count (with class weights: the sum of their
+ *                 weights) in the step's micro-batches on all ranks, divided by the number of
+ *                 these micro-batches; 1 if no target counts, so that the loss is 0. In the
+ *                 scope that the targets share
+ *
+ * Call it in the step, before the first backward, with a tensor per micro-batch that is in the
+ * step's scope. Where every rank steps by itself (choir_hogwild, choir_diloco, choir_local_sgd
+ * after its warm-up), only its own targets are counted.
+ *
+ * Gradient: none.  Errors: dtype, device, shape of the weights; argument, fewer or more
+ * micro-batches than the strategy runs; state, in a join of choir_ddp.  Collective: under
+ * strategies that distribute micro-batches over ranks.
+ */
+choir_tensor *choir_loss_divisor(
+    choir_tensor *const *targets, int count, choir_cross_entropy_opts opts);
+
 /** Computes -mean over rows of x[r, target[r]]; x (..., C) has log-probabilities. */
 choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target);
 

@@ -351,6 +351,25 @@ typedef struct choir__k_nll {
     choir_dtype dtype;
 } choir__k_nll;
 
+/* The divisor of a mean: y () = the sum of weight[target] over the targets (n) other than
+ * ignore_index, in order; their number if weight (cols) is NULL. With weights, a target outside
+ * [0, cols) adds nothing, since cross_entropy fails on it. */
+typedef struct choir__k_count_targets {
+    const int64_t *targets;
+    const void *weight;
+    double *y;
+    int64_t n, cols, ignore_index;
+    choir_dtype dtype; /* of the weights */
+} choir__k_count_targets;
+
+/* y () = the mean of counts (n), added in order; 1 if that is 0. */
+typedef struct choir__k_loss_divisor {
+    const double *counts;
+    float *y;
+    int64_t n;
+    choir_dtype dtype; /* unused */
+} choir__k_loss_divisor;
+
 /* y[i] = x[i] * keep / (1 - p), with keep from Philox: element i is kept iff unit(word i%4 of
  * philox(key, hi = *step, lo = i/4)) >= p. The backward is the same call on gy. step is read on
  * the device, so each replay of a recorded step has a new mask. y may be x. */
@@ -537,9 +556,9 @@ typedef struct choir__k_store {
     X(rotary) X(batch_norm) X(batch_norm_backward) X(group_norm) X(group_norm_backward)        \
     X(adaptive_pool) X(adaptive_pool_backward) X(embedding) X(embedding_backward)              \
     X(cross_entropy) X(cross_entropy_backward) X(pair_loss) X(pair_loss_backward) X(nll)       \
-    X(nll_backward) X(part_targets) X(part_losses) X(part_max)                                     \
-    X(dropout) X(random) X(conv) X(conv_backward_input) X(conv_backward_weight) X(pool)        \
-    X(pool_backward) X(sgd) X(adam) X(lamb) X(grad_norm)                        \
+    X(nll_backward) X(count_targets) X(loss_divisor) X(part_targets) X(part_losses)            \
+    X(part_max) X(dropout) X(random) X(conv) X(conv_backward_input) X(conv_backward_weight)    \
+    X(pool) X(pool_backward) X(sgd) X(adam) X(lamb) X(grad_norm)                        \
     X(optim_skipped) X(unscale) X(scaler_update) X(store)
 /* clang-format on */
 

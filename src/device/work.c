@@ -174,6 +174,8 @@ static const struct {
     ROWS(cross_entropy_backward),
     ROWS(nll),
     ROWS(nll_backward),
+    COUNT(count_targets),
+    COUNT(loss_divisor),
     COUNT(fill),
     COUNT(unary),
     COUNT(unary_backward),

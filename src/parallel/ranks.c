@@ -30,6 +30,30 @@ choir_status choir__ranks_sum(
     return status;
 }
 
+/* Each rank adds its own numbers to zeros, which is exact, and so needs no order. */
+choir_tensor *choir__ranks_gather_numbers(
+    choir_group *group, choir_tensor *numbers, int64_t first, int64_t planned, int64_t total)
+{
+    choir_device *device = choir__device_of(numbers);
+    if (numbers->count != planned)
+        return choir__poison(numbers->scope, CHOIR_ERR_ARGUMENT,
+            "loss_divisor: got the targets of %lld micro-batches; this rank runs %lld of a "
+            "step's %lld",
+            (long long)numbers->count, (long long)planned, (long long)total);
+    choir_tensor *all = choir__tensor_new(numbers->scope, device, CHOIR_F64, choir_dims(total));
+    if (all->poisoned)
+        return all;
+    choir__launch_fill(all, 0);
+    choir__launch_bytes(device, (double *)choir__data(all) + first, choir__data(numbers),
+        (size_t)numbers->count * sizeof(double));
+    choir_status status = choir__ranks_sum(group, device, choir__data(all), total);
+    if (status != CHOIR_OK) {
+        choir__scope_fail(all->scope, status);
+        all->poisoned = true;
+    }
+    return all;
+}
+
 /* --- checks --- */
 
 /* Ranks must hold the same parameters in the same order: hashes names and shapes. */

@@ -19,6 +19,11 @@ choir_status choir__ranks_agree(choir_group *group, choir_module *module, const 
 choir_status choir__ranks_sum(
     choir_group *group, choir_device *device, double *numbers, int64_t count);
 
+/* A strategy's gather: returns the numbers of all ranks (total). This rank has micro-batches
+ * [first, first + planned). */
+choir_tensor *choir__ranks_gather_numbers(
+    choir_group *group, choir_tensor *numbers, int64_t first, int64_t planned, int64_t total);
+
 /* A reducer's gather_rows for leaves that all have equally many rows. */
 choir_status choir__ranks_gather_rows(choir_group *group, choir__book *book, choir__slot *slot,
     int64_t row_bytes, choir__leaf_rows *all);

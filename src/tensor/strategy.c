@@ -48,6 +48,14 @@ choir_status choir__strategies_sum(
     return status;
 }
 
+choir_tensor *choir__strategies_gather(const choir_scope *scope, choir_tensor *numbers)
+{
+    for (choir__strategy *s = scope->run->strategies; s && !numbers->poisoned; s = s->next)
+        if (s->ops->gather)
+            numbers = s->ops->gather(s, numbers);
+    return numbers;
+}
+
 bool choir__strategies_share(const choir_scope *scope)
 {
     for (const choir__strategy *s = scope->run->strategies; s; s = s->next)

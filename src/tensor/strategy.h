@@ -6,6 +6,7 @@
  * newest first, and a step calls them in this order:
  *
  *     step_begins                 before anything of the step is queued or recorded
+ *     gather                      numbers of micro-batches, such as counts of targets
  *     place, bring, parts         for each op: where it runs, and where its operands are
  *     reducer                     during backward: see autograd/book.h
  *     sum                         in the optimizer: norms of parameters that ranks share
@@ -84,6 +85,11 @@ typedef struct choir__strategy_ops {
     choir_status (*sum)(
         choir__strategy *s, choir_device *device, double *numbers, int64_t count);
 
+    /* Gathers a number per micro-batch of the step: takes those of the micro-batches that this
+     * rank runs, (n) f64, and returns those of all ranks, in the order of the micro-batches, in
+     * the order of the device's queue. May return its argument. */
+    choir_tensor *(*gather)(choir__strategy *s, choir_tensor *numbers);
+
     /* --- checkpoints --- */
 
     /* Visits tensors that a checkpoint stores in addition to the optimizer's own state. They
@@ -134,6 +140,8 @@ void choir__strategies_visit_state(
 /* Calls sum of all strategies of the run, one after another. */
 choir_status choir__strategies_sum(
     const choir_scope *run, choir_device *device, double *numbers, int64_t count);
+/* Calls gather of all strategies of the run, one after another. */
+choir_tensor *choir__strategies_gather(const choir_scope *run, choir_tensor *numbers);
 /* True if any strategy of the run has `sum`: ranks share parameters. */
 bool choir__strategies_share(const choir_scope *run);
 /* Calls ranks_changed of all strategies; the next step makes a new recording. Collective.

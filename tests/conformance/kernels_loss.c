@@ -156,6 +156,51 @@ static void nll(void **state)
     }
 }
 
+/* Weights are quarters, so that their sums are exact in every order. */
+static void count_targets(void **state)
+{
+    static const int64_t many[2] = {2500, 3}; /* more than a block's threads */
+    (void)state;
+    for (size_t i = 0; i < (CHOIR_COUNT(shapes) + 1) * 6; i++) {
+        const int64_t *shape = i / 6 < CHOIR_COUNT(shapes) ? shapes[i / 6] : many;
+        int64_t n = shape[0], cols = shape[1];
+        int64_t *targets = targets_of(n, cols, ignored_one((int)(i % 3)));
+        trial t = TRIAL(count_targets, .targets = targets, .n = n, .ignore_index = IGNORE);
+        if (i / 3 % 2) {
+            t = TRIAL(count_targets, .targets = targets, .n = n, .cols = cols,
+                .ignore_index = IGNORE);
+            float *weights = uniform(cols, 0, 20);
+            for (int64_t c = 0; c < cols; c++)
+                weights[c] = floorf(weights[c]) / 4;
+            targets[n - 1] = cols; /* no class: adds nothing */
+            give(&t, AT(count_targets, weight), cols, weights), keep_wide(&t);
+        }
+        take_raw(&t, AT(count_targets, y), 1, sizeof(double));
+        check(t);
+        free(targets);
+    }
+}
+
+static void loss_divisor(void **state)
+{
+    static const struct {
+        double counts[3];
+        int64_t n;
+        float divisor;
+    } trials[] = {{{7}, 1, 7}, {{7, 0, 5}, 3, 4}, {{0, 0.75, 0.25}, 3, 1.0f / 3},
+        {{0, 0}, 2, 1}, {{16777216, 16777218}, 2, 16777217}};
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(trials); i++) {
+        float y = 0;
+        trial t = TRIAL(loss_divisor, .counts = trials[i].counts, .n = trials[i].n);
+        take_raw(&t, AT(loss_divisor, y), 1, sizeof y);
+        check(t);
+        choir__cpu_reference.loss_divisor(
+            &(choir__k_loss_divisor){.counts = trials[i].counts, .y = &y, .n = trials[i].n});
+        assert_memory_equal(&y, &trials[i].divisor, sizeof y);
+    }
+}
+
 static void embedding(void **state)
 {
     (void)state;
@@ -415,6 +460,8 @@ int main(void)
         cmocka_unit_test(pair_loss),
         cmocka_unit_test(pair_loss_backward),
         cmocka_unit_test(nll),
+        cmocka_unit_test(count_targets),
+        cmocka_unit_test(loss_divisor),
         cmocka_unit_test(embedding),
         cmocka_unit_test(embedding_backward),
         cmocka_unit_test(embedding_tree),

@@ -528,6 +528,61 @@ static void test_devices(void **state)
     let_go(o);
 }
 
+/* --- counts of targets --- */
+
+/* Returns the divisor of a rank's micro-batches first, first + 1, ...: micro-batch m has m + 1
+ * targets that count, and 9 that are ignored. */
+static choir_tensor *divisor(choir_scope *step, int64_t first, int64_t count)
+{
+    int64_t ids[32];
+    choir_tensor *y[8];
+    for (int64_t i = 0; i < count; i++) {
+        int64_t n = first + i + 1;
+        for (int64_t t = 0; t < n + 9; t++)
+            ids[t] = t < n ? t % 3 : -100;
+        y[i] = choir_from(step, CHOIR_I64, choir_dims(n + 9), ids);
+    }
+    return choir_loss_divisor(y, (int)count, choir_cross_entropy_defaults());
+}
+
+static int counts_targets(int rank, int world, void *arg)
+{
+    job j = *(job *)arg;
+    double m = (double)j.micro;
+    open_job(&j);
+    choir_scope *step = choir_step_open(j.run, 0);
+    CHECK(choir_item(divisor(step, j.first, j.count)) == (double)(float)((m + 1) / 2));
+    choir_tensor *wrong = divisor(step, j.first, j.count + 1);
+    CHECK(choir_scope_status(choir_tensor_scope(wrong)) == CHOIR_ERR_ARGUMENT);
+    CHECK(strstr(choir_error_message(), "loss_divisor: got the targets of"));
+    choir_scope_clear(step);
+    CHECK_OK(choir_scope_close(step));
+    CHECK_OK(choir_ddp_no_sync(j.model, true)); /* any number, the same on all ranks */
+    step = choir_step_open(j.run, 1);
+    CHECK(choir_item(divisor(step, 2 * rank, 2)) == world + 0.5);
+    CHECK_OK(choir_scope_close(step));
+    CHECK_OK(choir_ddp_no_sync(j.model, false));
+    CHECK_OK(choir_ddp_join_begin(j.model, choir_ddp_join_defaults()));
+    step = choir_step_open(j.run, 1);
+    divisor(step, j.first, j.count);
+    CHECK(choir_scope_status(step) == CHOIR_ERR_STATE);
+    CHECK(strstr(choir_error_message(), "loss_divisor in a join"));
+    choir_scope_clear(step);
+    CHECK_OK(choir_scope_close(step));
+    CHECK_OK(choir_ddp_join_end(j.model));
+    return close_job(&j, CHOIR_OK);
+}
+
+static void test_counts(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        job j = plain(ranks == 3 ? 5 : 4);
+        j.ddp = true;
+        let_go(launch(ranks, counts_targets, j));
+    }
+}
+
 /* --- options that make no sense --- */
 
 static void test_options(void **state)
@@ -554,6 +609,7 @@ int main(void)
         cmocka_unit_test(test_used_unlike), cmocka_unit_test(test_no_sync),
         cmocka_unit_test(test_no_sync_misused), cmocka_unit_test(test_views),
         cmocka_unit_test(test_collectives), cmocka_unit_test(test_buffers),
-        cmocka_unit_test(test_devices), cmocka_unit_test(test_options)};
+        cmocka_unit_test(test_devices), cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_options)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

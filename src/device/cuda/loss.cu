@@ -1,4 +1,4 @@
-/* Cross entropy and negative log likelihood.
+/* Cross entropy, negative log likelihood, and the count of targets.
  *
  * The loss and all other values per row are f32 if logits have 16 bits, since a sum over a
  * batch would not fit into 16 bits. So an f32 copy of the logits is never needed.
@@ -230,4 +230,43 @@ extern "C" void choir__cuda_nll_backward(const choir__k_nll_backward *k)
         return;
     choose(k->dtype,
         [&](auto t) { launch(nll_backward<decltype(t)>, grid_for(k->rows), BLOCK, 0, *k); });
+}
+
+/* --- what a mean divides by --- */
+
+/* One block, as in finish_losses. */
+template <class T>
+__global__ void __launch_bounds__(FINISH_THREADS) count_targets(choir__k_count_targets k)
+{
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < k.n; i += blockDim.x) {
+        int64_t t = k.targets[i];
+        bool known = !k.weight || (t >= 0 && t < k.cols);
+        if (t != k.ignore_index && known)
+            sum += k.weight ? double(((const wide<T> *)k.weight)[t]) : 1;
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        *k.y = sum;
+}
+
+extern "C" void choir__cuda_count_targets(const choir__k_count_targets *k)
+{
+    unsigned threads = finish_threads(k->n);
+    choose(k->dtype, [&](auto t) { launch(count_targets<decltype(t)>, 1, threads, 0, *k); });
+}
+
+static __global__ void loss_divisor(choir__k_loss_divisor k)
+{
+    double sum = 0;
+    if (threadIdx.x != 0)
+        return;
+    for (int64_t i = 0; i < k.n; i++)
+        sum += k.counts[i];
+    *k.y = sum != 0 ? float(sum / double(k.n)) : 1.0f;
+}
+
+extern "C" void choir__cuda_loss_divisor(const choir__k_loss_divisor *k)
+{
+    launch(loss_divisor, 1, WARP, 0, *k);
 }

@@ -10,6 +10,7 @@
  * All ranks issue the messages of a step in one order, which does not depend on what each
  * rank's backward does or when. A rank that ended early sends these messages as well:
  *
+ *      before it        [choir_loss_divisor: counts of targets]
  *      first forward    [which ranks are active: join]  buffers
  *      first backward   [uses: first step]  [order: second step]  memory for new buckets
  *      first bucket     [which parameters were used: find_unused]  buckets, by index

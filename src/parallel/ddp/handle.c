@@ -22,8 +22,24 @@ static void lend(choir__strategy *s, choir__replication *how)
     *how = choir__ddp_replication(d);
 }
 
+/* Without books (lent, or after a warm-up) it reduces nothing, and gathers nothing either. */
+static choir_tensor *gather(choir__strategy *s, choir_tensor *numbers)
+{
+    choir__ddp *d = CHOIR__STRATEGY_OF(s, choir__ddp, strategy);
+    int64_t each = numbers->count;
+    if (!d->part_count || !d->parts[0].book)
+        return numbers;
+    if (d->joins)
+        return choir__poison(numbers->scope, CHOIR_ERR_STATE,
+            "loss_divisor in a join: ranks that have ended do not take part in it");
+    if (d->no_sync)
+        return choir__ranks_gather_numbers(d->group, numbers, each * choir_group_rank(d->group),
+            each, each * choir_group_world(d->group));
+    return choir__ranks_gather_numbers(d->group, numbers, d->first, d->planned, d->total);
+}
+
 const choir__strategy_ops choir__ddp_ops = {
-    .name = "ddp", .reducer = &choir__ddp_reducer, .lend = lend};
+    .name = "ddp", .reducer = &choir__ddp_reducer, .gather = gather, .lend = lend};
 
 choir_status choir__ddp_of(choir_module *module, const char *who, choir__ddp **ddp)
 {

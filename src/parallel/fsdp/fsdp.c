@@ -63,12 +63,23 @@ static choir_status sum_rows(
     return choir__ranks_sum(f->stages ? f->stages->shard : f->shard, device, numbers, count);
 }
 
+static choir_tensor *gather(choir__strategy *s, choir_tensor *numbers)
+{
+    choir__fsdp *f = fsdp_of(s);
+    const choir__book *book = f->count ? f->params[0]->book : NULL;
+    if (!book || f->lent) /* a pipeline gathers them */
+        return numbers;
+    return choir__ranks_gather_numbers(
+        f->group, numbers, book->first, book->planned, book->total);
+}
+
 static const choir__strategy_ops fsdp_ops = {.name = "fsdp",
     .step_begins = step_begins,
     .step_updated = step_updated,
     .bring = choir__fsdp_gather_bring,
     .reducer = &choir__fsdp_reducer,
-    .sum = sum_rows};
+    .sum = sum_rows,
+    .gather = gather};
 
 /* --- a pipeline's stages --- */
 

@@ -202,6 +202,11 @@ choir_status choir__data_check_count(const choir__pipeline_data *d, int64_t coun
                      (long long)count, (long long)d->total, d->world, (long long)d->planned);
 }
 
+choir_tensor *choir__data_gather(const choir__pipeline_data *d, choir_tensor *numbers)
+{
+    return choir__ranks_gather_numbers(d->groups[0], numbers, d->first, d->planned, d->total);
+}
+
 choir_status choir__data_share(choir__pipeline_data *d, void *bytes, size_t count)
 {
     return choir_group_broadcast(d->groups[0], bytes, (int64_t)count, CHOIR_U8, 0, NULL);

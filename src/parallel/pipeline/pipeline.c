@@ -314,8 +314,14 @@ static choir_status replicate(choir__strategy *s, const choir__replication *how)
     return choir__pipeline_replicate(CHOIR__STRATEGY_OF(s, choir__pipeline, strategy), how);
 }
 
+static choir_tensor *gather(choir__strategy *s, choir_tensor *numbers)
+{
+    const choir__pipeline *p = CHOIR__STRATEGY_OF(s, choir__pipeline, strategy);
+    return p->data ? choir__data_gather(p->data, numbers) : numbers;
+}
+
 static const choir__strategy_ops pipeline_ops = {
-    .name = "pipeline", .place = place, .replicate = replicate};
+    .name = "pipeline", .place = place, .gather = gather, .replicate = replicate};
 
 choir__pipeline *choir__pipeline_of(const choir_module *m)
 {

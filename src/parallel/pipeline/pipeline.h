@@ -166,6 +166,8 @@ int64_t choir__data_longest(const choir__pipeline_data *d);
 /* Returns the number of stages whose gradients this rank reduces. */
 int choir__data_stages(const choir__pipeline_data *d);
 choir_status choir__data_check_count(const choir__pipeline_data *d, int64_t count);
+/* The strategy's gather, over the replicas. */
+choir_tensor *choir__data_gather(const choir__pipeline_data *d, choir_tensor *numbers);
 /* Copies replica 0's bytes to all replicas. Collective over the replicas; waits. */
 choir_status choir__data_share(choir__pipeline_data *d, void *data, size_t bytes);
 /* Ends all replicas with this sentence: this rank, or another one of its replica, has

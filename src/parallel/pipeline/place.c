@@ -60,7 +60,7 @@ static choir_tensor *bring(choir__micro *m, choir_tensor *x, int stage)
     choir__record *r = choir__record_op(&choir__to_op, y, &last, 1);
     if (r)
         r->owner = choir__stage_of(last);
-    if (x->scope->kind != CHOIR__RUN)
+    if (x->scope->depth >= m->scope->depth) /* else other micro-batches outlive y */
         choir__route_of(last)->copy = y;
     return y;
 }

@@ -1,5 +1,5 @@
-/* Cross entropy and negative log likelihood. A row's loss is f32; rows are added in order in
- * f64. */
+/* Cross entropy, negative log likelihood, and the count of targets. A row's loss is f32; rows
+ * are added in order in f64. */
 #include "device/cpu/isa/vector_math.h"
 #include "device/queue.h"
 
@@ -181,4 +181,25 @@ void KERNEL(nll_backward)(const choir__k_nll_backward *k)
         if (t >= 0 && t < k->cols && t != k->ignore_index)
             gx[r * k->cols + t] = g;
     }
+}
+
+void KERNEL(count_targets)(const choir__k_count_targets *k)
+{
+    F32_ONLY(count_targets, k);
+    double sum = 0;
+    for (int64_t i = 0; i < k->n; i++) {
+        int64_t t = k->targets[i];
+        if (t == k->ignore_index || (k->weight && (t < 0 || t >= k->cols)))
+            continue;
+        sum += k->weight ? (double)((const float *)k->weight)[t] : 1;
+    }
+    *k->y = sum;
+}
+
+void KERNEL(loss_divisor)(const choir__k_loss_divisor *k)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < k->n; i++)
+        sum += k->counts[i];
+    *k->y = sum != 0 ? (float)(sum / (double)k->n) : 1.0f;
 }

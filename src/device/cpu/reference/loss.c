@@ -140,3 +140,22 @@ void choir__reference_nll_backward(const choir__k_nll_backward *k)
             put(k->gx, r * k->cols + c, k->dtype, c == target ? -gloss / count : 0);
     }
 }
+
+void choir__reference_count_targets(const choir__k_count_targets *k)
+{
+    *k->y = 0;
+    for (int64_t i = 0; i < k->n; i++) {
+        int64_t t = k->targets[i];
+        bool known = !k->weight || (t >= 0 && t < k->cols);
+        if (t != k->ignore_index && known)
+            *k->y += weight_of(k->weight, t, k->dtype);
+    }
+}
+
+void choir__reference_loss_divisor(const choir__k_loss_divisor *k)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < k->n; i++)
+        sum += k->counts[i];
+    *k->y = sum != 0 ? (float)(sum / (double)k->n) : 1.0f;
+}
