@@ -27,7 +27,10 @@ int main(int argc, char **argv)
     for (choir_batch b; at.step < steps; choir_check(choir_scope_close(s))) {
         s = choir_step_open(run, (uint64_t)at.step++);
         choir_check(choir_loader_next(t.loader, s, &b));
-        choir_tensor *loss = choir_model_loss(&m, choir_model_forward(&m, ddp, b.x, b.y), b.y);
+        choir_tensor *d =
+            choir_model_divisor(&m, &b.y, 1); /* NULL unless targets are ignored */
+        choir_tensor *out = choir_model_forward(&m, ddp, b.x, b.y);
+        choir_tensor *loss = choir_model_loss_over(&m, out, b.y, d);
         choir_check(choir_backward(loss));
         choir_check(choir_optim_step(t.optim));
         choir_check(choir_env_loss(&env, &loss, &at.loss));

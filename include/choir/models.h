@@ -65,6 +65,25 @@ choir_tensor *choir_model_forward(
 choir_tensor *choir_model_loss(
     const choir_model_info *info, choir_tensor *out, choir_tensor *y);
 
+/** Returns whether some targets of the task are ignored: words that are not masked, padding.
+ * Then the mean of micro-batches' own means depends on their number, and
+ * choir_model_loss_over does not. */
+bool choir_model_ignores(const choir_model_info *info);
+
+/**
+ * Returns choir_loss_divisor of the targets (count) of all micro-batches that this rank runs in
+ * the step; NULL if all targets of the task count, so that a micro-batch's own mean is right.
+ * Otherwise collective, as that function is.
+ */
+choir_tensor *choir_model_divisor(
+    const choir_model_info *info, choir_tensor *const *y, int count);
+
+/** Returns the loss () of one micro-batch, such that the mean of the step's losses is over all
+ * targets that count. divisor: of choir_model_divisor, on the device of out; NULL:
+ * choir_model_loss. */
+choir_tensor *choir_model_loss_over(
+    const choir_model_info *info, choir_tensor *out, choir_tensor *y, choir_tensor *divisor);
+
 /** Run the two halves of a donut model: the encoder maps an image (B, 3, H, W) to states (B, S,
  * E), and the decoder maps tokens (B, T) and these states to scores (B, T, V). Error: argument
  * (the module is not a donut). */

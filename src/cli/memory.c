@@ -23,19 +23,27 @@ typedef struct trial {
     int64_t micro_count, n;
 } trial;
 
-static choir_tensor *trial_loss(const trial *t, choir_scope *scope, choir_tensor **out)
+static choir_batch batch_of(const trial *t, choir_scope *scope)
 {
     const choir_dataset *d = t->job->train;
-    choir_tensor *x = zeros(scope, d->x_dtype, d->x_shape, t->n);
-    choir_tensor *y = zeros(scope, d->y_dtype, d->y_shape, t->n);
-    *out = choir_model_forward(&t->job->info, t->net, x, y);
-    return choir_model_loss(&t->job->info, *out, y);
+    return (choir_batch){.x = zeros(scope, d->x_dtype, d->x_shape, t->n),
+        .y = zeros(scope, d->y_dtype, d->y_shape, t->n)};
+}
+
+static choir_tensor *trial_loss(const trial *t, choir_scope *scope, choir_tensor **out)
+{
+    choir_batch b = batch_of(t, scope);
+    *out = choir_model_forward(&t->job->info, t->net, b.x, b.y);
+    return choir_model_loss(&t->job->info, *out, b.y);
 }
 
 static choir_status trial_step(choir_scope *step, void *arg)
 {
     trial *t = arg;
     choir_status status = CHOIR_OK;
+    bool ahead = choir_model_ignores(&t->job->info); /* all batches are read first */
+    for (int64_t m = 1; m < t->micro_count && ahead; m++)
+        batch_of(t, step);
     for (int64_t m = 0; m < t->micro_count && status == CHOIR_OK; m++) {
         choir_scope *micro = choir_micro_open(step, m);
         choir_tensor *out, *loss = trial_loss(t, micro, &out);

@@ -125,8 +125,12 @@ choir_status choir__cli_part_build(choir__cli_part *p)
     choir_loader_opts loader = choir_loader_defaults();
     loader.batch_size = j->batch_size;
     loader.workers = (int)j->workers;
+    if (choir_model_ignores(&j->info))
+        loader.prefetch = (int)p->micro_count + 1; /* a step reads all of its batches first */
     p->loader = choir_env_loader_with(p->run, &p->dealt, j->train, loader);
     p->losses = choir__calloc((size_t)p->micro_count, sizeof(choir_tensor *));
+    if (choir_model_ignores(&j->info))
+        p->batches = choir__calloc((size_t)p->micro_count, sizeof *p->batches);
     return choir_scope_status(p->run);
 }
 
@@ -202,4 +206,5 @@ void choir__cli_part_close(choir__cli_part *p)
     choir_group_free(p->subgroup);
     choir_env_free(&p->env);
     free(p->losses);
+    free(p->batches);
 }

@@ -9,6 +9,7 @@ export LC_ALL=C
 CHOIR=${CHOIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/build/choir}
 work=$(mktemp -d "${TMPDIR:-/tmp}/choir-cli.XXXXXX") || exit 1
 gpt=gpt2:layers=1,heads=2,width=16,context=16
+bert=bert:layers=2,heads=2,width=16,context=16
 llama=llama:layers=1,heads=4,width=16,context=16
 lstm=lstm:layers=2,hidden=16,in=8,context=16
 checks=0

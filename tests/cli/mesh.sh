@@ -40,6 +40,17 @@ language() {
         fail "under choir run: $(cat err)"
 }
 
+# Micro-batches have different numbers of masked words.
+masked() {
+    args=(--json --microbatches 6 --batch-size 24 --steps 6 --clip 1 --eval-every 3)
+    args+=(--model "$bert,dropout=0.1" text)
+    good train "${args[@]}" && mv out single
+    on 2x2 ddp+pipeline
+    on 2x2 pipeline+ddp
+    on 2x2 fsdp+pipeline --nproc 2
+    on 2x3 fsdp:stage=2+pipeline:schedule=1f1b
+}
+
 images() {
     args=(--json --microbatches 4 --batch-size 24 --steps 6 --optimizer sgd:momentum=0.9)
     args+=(--model resnet18:width=4,image=16,classes=5,small=1 random)
@@ -104,6 +115,7 @@ told() {
 }
 
 check language
+check masked
 check images
 check goes_on
 check compared

@@ -84,13 +84,14 @@ others_differ() {
 }
 
 # every_strategy STAGES ARG...: runs a model that can be cut into STAGES stages on 1 to 8
-# devices. There are five steps: the fourth and fifth are replayed.
+# devices, or on the numbers of devices in `counts`. There are five steps: the fourth and fifth
+# are replayed.
 every_strategy() {
     local stages=$1 devices strategy chunks
     shift
     good train --json --microbatches 8 --batch-size 16 --steps 5 --no-eval "$@" &&
         mv out single || return
-    for devices in 1 2 3 4 8; do
+    for devices in ${counts:-1 2 3 4 8}; do
         for strategy in $strategies; do
             case $strategy in
             *interleaved) chunks=2 ;;
@@ -102,7 +103,8 @@ every_strategy() {
                 --strategy "$strategy" --devices "cpu:0-$((devices - 1))" "$@" &&
                 mv out many && same_run single many ||
                 fail "$strategy on $devices devices: $*"
-            [ "$(field world many)" = "$devices" ] || fail "world of $strategy: $(field world many)"
+            [ "$(field world many)" = "$devices" ] ||
+                fail "world of $strategy: $(field world many)"
         done
     done
 }
@@ -140,6 +142,7 @@ check agree --model cnn:width=4,image=12 random
 check agree --model resnet50:width=2,image=16,classes=5,stages=2 --optimizer sgd:momentum=0.9 random
 check agree --model "$gpt,dropout=0.1" --clip 1 --eval-every 3 text
 check agree --model "$llama" text
+check agree --model "$bert" text # micro-batches have different numbers of targets
 check agree --model "mistral:${llama#*:},window=5,tied=1" random
 check agree --model "$lstm,out=5,dropout=0.1" random
 check agree --model "$lstm,cell=gru" text
@@ -151,6 +154,7 @@ check every_strategy 8 --model mlp:in=20,hidden=33,classes=7,layers=8 random
 check every_strategy 16 --model resnet50:image=32,width=4,classes=7 \
     --optimizer sgd:momentum=0.9 random
 check every_strategy 3 --model "lstm:layers=2,hidden=16,in=8,context=12,dropout=0.1" text
+counts=3 check every_strategy 16 --model "$bert,dropout=0.1" --clip 1 text
 check every_strategy 16 --model gpt2:layers=4,heads=2,width=16,context=16,dropout=0.1 --clip 1 text
 unset CHOIR_CPU_DEVICES
 check threads_are_one_by_default

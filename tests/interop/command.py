@@ -1,6 +1,7 @@
 """`choir train` beside PyTorch: the model by name, its data, order, optimizer and checkpoint, as a user
 runs them. The command trains and prints its losses; the same network in PyTorch starts from the
 command's initial weights, and takes the same samples in DistributedSampler's order."""
+import itertools
 import json
 import os
 import struct
@@ -63,9 +64,20 @@ def order(length):
         epoch += 1
 
 
-def compare(model, data, sample, length, network, loss, optim, *options, null=(), bound=LOSSES):
-    """sample(i) -> x, y. optim(network) goes with options. Losses of ten steps, then the weights. null:
-    endings of weights' names that are not compared."""
+def steps(network, loss, optim, batches):
+    """Trains the network on whole batches -> the losses of the steps."""
+    losses = []
+    for x, y in batches:
+        optim.zero_grad()
+        losses.append(loss(network(x), y))
+        losses[-1].backward()
+        optim.step()
+    return losses
+
+
+def compare(model, data, sample, length, network, loss, optim, *options, null=(), bound=LOSSES, cuts=(1,)):
+    """sample(i) -> x, y. optim(network) goes with options. Losses of ten steps, then the weights, in each
+    number of micro-batches in cuts. null: endings of weights' names that are not compared."""
     with tempfile.TemporaryDirectory() as folder:
         start = initial_weights(model, data, folder)
         theirs = dict(network.named_parameters())
@@ -73,18 +85,17 @@ def compare(model, data, sample, length, network, loss, optim, *options, null=()
         with torch.no_grad():
             for name, p in theirs.items():
                 p.copy_(torch.from_numpy(start[name].copy()))
-        losses, weights = run(model, data, folder, "--steps", str(STEPS), *options)
-        optim, batches = optim(network), order(length)
-        for mine in losses:
-            x, y = (torch.stack(z) for z in zip(*[sample(i) for i in next(batches)]))
-            optim.zero_grad()
-            expected = loss(network(x), y)
-            expected.backward()
-            optim.step()
-            agree("ten losses", np.array(mine), expected, bound)
-        for name, value in network.state_dict().items():
-            if name in weights and not name.endswith(tuple(null)):
-                agree("weights " + name, weights[name], value, LOSSES)
+        batches = ([torch.stack(z) for z in zip(*[sample(i) for i in ids])]
+                   for ids in itertools.islice(order(length), STEPS))
+        expected = steps(network, loss, optim(network), batches)
+        for m in cuts:
+            losses, weights = run(model, data, folder, "--steps", str(STEPS), "--microbatches", str(m), *options)
+            assert len(losses) == STEPS
+            for mine, theirs in zip(losses, expected):
+                agree("ten losses, M = %d" % m, np.array(mine), theirs, bound)
+            for name, value in network.state_dict().items():
+                if name in weights and not name.endswith(tuple(null)):
+                    agree("weights " + name, weights[name], value, LOSSES)
 
 
 def text_data(folder, context, letters="abcdefgh \n", count=3000):

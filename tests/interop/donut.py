@@ -216,7 +216,7 @@ def donut_by_name():
         loss = lambda scores, ids: F.cross_entropy(scores.flatten(0, 1), ids.flatten(), ignore_index=pad)
         optim = lambda n: torch.optim.SGD(n.parameters(), lr=0.05, momentum=0.9)
         command.compare(model, folder, sample, length, Donut(vocab, 24, 2, 2, 40), loss, optim, "--optimizer",
-                        "sgd:momentum=0.9", "--lr", "0.05", null=("key.bias", "k_proj.bias"))
+                        "sgd:momentum=0.9", "--lr", "0.05", null=("key.bias", "k_proj.bias"), cuts=(1, 2, 4, 8))
 
 
 if __name__ == "__main__":

@@ -1,18 +1,22 @@
 """Whole models: the public layers put together, and the models by name as `choir train` runs them, each
 against a network written in PyTorch (networks.py)."""
+import copy
 import ctypes
 import tempfile
 
 import need  # first: it skips without PyTorch
 import numpy as np
 
-from check import C, case, layer, main  # first of these: it skips without PyTorch
+from check import C, LOSSES, STEPS, agree, case, copy_weights, layer, main  # first of these: it skips without PyTorch
 import choir
 import command
 import networks
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+
+CUTS = 1, 2, 4, 8  # numbers of micro-batches of a batch in which targets are ignored
 
 
 def sequential(run, *parts):
@@ -90,7 +94,53 @@ def bert_by_name():
         path, _, length, vocab = command.text_data(folder, 16)
         command.compare("bert:layers=2,heads=4,width=32,hidden=48,context=16", path, masked(path, 16, vocab),
                         length, networks.Bert(2, 4, 32, 48, 16, vocab + 1), language_loss, adamw,
-                        *adamw_options(), null=("key.bias",))
+                        *adamw_options(), null=("key.bias",), cuts=CUTS)
+
+
+def padded_batch(vocab, context):
+    """Ids whose ends are padding, and the next ids, of which padding and a prompt are ignored. The first
+    samples have few targets, and some have none."""
+    ids = torch.randint(vocab, (8, context + 1))
+    y = ids[:, 1:].clone()
+    for row in range(8):
+        y[row, row * context // 8:] = -100
+        y[row, :row // 2] = -100
+    return ids[:, :-1].clone(), y
+
+
+def padded_step(run, net, info, optim, x, y, m):
+    """-> the mean of the losses of m micro-batches"""
+    with run.step() as step:
+        parts = [(step.tensor(a.numpy()), step.tensor(b.numpy())) for a, b in zip(x.chunk(m), y.chunk(m))]
+        divisor = C.model_divisor(info, [b for _, b in parts], m)
+        mean = 0
+        for i, (a, b) in enumerate(parts):
+            with choir.Scope(C.micro_open(step, i)) as micro:
+                loss = C.model_loss_over(info, net(getattr(C, "in")(micro, a)), b, divisor)
+                C.backward(loss)
+                mean += loss.item() / m
+        C.optim_step(optim)
+        return mean
+
+
+@case
+def padded_text():
+    info = choir.HEADER.structs["choir_model_info"]()
+    info.padded, info.classes, info.input = True, 11, choir.shape((16,))
+    C.model_describe("gpt2:layers=2,heads=4,width=32,context=16,dropout=0", ctypes.byref(info))
+    start, batches = networks.Gpt2(2, 4, 32, 16, 11), [padded_batch(11, 16) for _ in range(STEPS)]
+    network = copy.deepcopy(start)
+    expected = command.steps(network, language_loss, torch.optim.SGD(network.parameters(), lr=0.1), batches)
+    for m in CUTS:
+        with choir.Run() as run:
+            net = choir.Module(C.model_build(run, ctypes.byref(info)))
+            copy_weights(net, start)
+            optim = C.sgd(run, net, choir.options(C.sgd_defaults, lr=0.1))
+            for (x, y), loss in zip(batches, expected):
+                mine = padded_step(run, net, ctypes.byref(info), optim, x, y, m)
+                agree("ten losses, M = %d" % m, np.array(mine), loss, LOSSES)
+            for name, value in net.tensors().items():
+                agree("weights " + name, value, network.state_dict()[name], LOSSES)
 
 
 @case

@@ -69,12 +69,12 @@ static choir_status build_balanced(choir__cli_part *p)
 /* Concatenates the micro-batches to the global batch. */
 static choir_status whole_batch(choir_scope *step, choir__cli_part *p, choir_batch *whole)
 {
-    choir_status status = CHOIR_OK;
+    choir_status status = choir__cli_part_begin(p, step);
     size_t n = (size_t)p->micro_count;
     choir_tensor **x = choir__alloc(2 * n * sizeof(choir_tensor *)), **y = x + n;
     for (size_t m = 0; m < n && status == CHOIR_OK; m++) {
         choir_batch b;
-        status = choir_loader_next(p->loader, step, &b);
+        status = choir__cli_part_next(p, step, &b);
         x[m] = b.x;
         y[m] = b.y;
     }
@@ -87,14 +87,22 @@ static choir_status whole_batch(choir_scope *step, choir__cli_part *p, choir_bat
     return status;
 }
 
+/* Computes a micro-batch's loss on the device of its output. */
+static choir_tensor *criterion(choir_tensor *out, choir_tensor *y, void *part)
+{
+    const choir__cli_part *p = part;
+    choir_tensor *divisor = p->divisor ? choir_to(p->divisor, choir_tensor_device(out)) : NULL;
+    return choir_model_loss_over(&p->job->info, out, y, divisor);
+}
+
 /* Computes the criterion on each micro-batch's slice of the gathered output: (M) losses. */
-static choir_tensor *losses_of(const choir__cli_part *p, choir_tensor *out, choir_tensor *y)
+static choir_tensor *losses_of(choir__cli_part *p, choir_tensor *out, choir_tensor *y)
 {
     int64_t count = p->micro_count, rows = choir_tensor_size(out, 0) / count;
     choir_tensor **losses = choir__alloc((size_t)count * sizeof(choir_tensor *));
     for (int64_t m = 0; m < count; m++) {
-        choir_tensor *loss = choir_model_loss(&p->job->info,
-            choir_narrow(out, 0, m * rows, rows), choir_narrow(y, 0, m * rows, rows));
+        choir_tensor *loss = criterion(
+            choir_narrow(out, 0, m * rows, rows), choir_narrow(y, 0, m * rows, rows), p);
         losses[m] = choir_reshape(loss, choir_dims(1));
     }
     choir_tensor *all = choir_cat(losses, (int)count, 0);
@@ -121,22 +129,16 @@ static choir_status step_gathered(choir_scope *step, choir__cli_part *p)
     return finish(p, losses_of(p, out, choir_to(b.y, choir_tensor_device(out))));
 }
 
-static choir_tensor *criterion(choir_tensor *out, choir_tensor *target, void *info)
-{
-    return choir_model_loss(info, out, target);
-}
-
 static choir_status step_balanced(choir_scope *step, choir__cli_part *p)
 {
-    choir_model_info info = p->job->info;
     choir_tensor *in[2];
     choir_batch b;
     choir_status status = whole_batch(step, p, &b);
     if (status != CHOIR_OK)
         return status;
-    int count = choir_model_inputs(&info, b.x, b.y, in);
+    int count = choir_model_inputs(&p->job->info, b.x, b.y, in);
     choir_shards *out = choir_forward_shards(p->model, in, count);
-    return finish(p, choir_criterion_parallel(out, b.y, criterion, &info));
+    return finish(p, choir_criterion_parallel(out, b.y, criterion, p));
 }
 
 const choir__cli_strategy choir__cli_strategy_dp = {

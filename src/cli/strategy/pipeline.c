@@ -69,17 +69,19 @@ static choir_tensor *one_micro_batch(choir_scope *micro, choir_module *model, vo
     choir__cli_part *p = part;
     const choir_model_info *info = &p->job->info;
     choir_batch b;
-    choir_status status = choir_loader_next(p->loader, micro, &b);
+    choir_status status = choir__cli_part_next(p, micro, &b);
     if (status != CHOIR_OK)
         return choir_fail(micro, status, "%s", choir_error_message());
-    choir_tensor *loss =
-        choir_model_loss(info, choir_model_forward(info, model, b.x, b.y), b.y);
-    return choir__cli_part_scaled(p, loss);
+    choir_tensor *out = choir_model_forward(info, model, b.x, b.y);
+    return choir__cli_part_scaled(p, choir_model_loss_over(info, out, b.y, p->divisor));
 }
 
 static choir_status step_pipeline(choir_scope *step, choir__cli_part *p)
 {
+    choir_status status = choir__cli_part_begin(p, step);
     p->loss_count = p->micro_count;
+    if (status != CHOIR_OK)
+        return status;
     return choir_pipeline_step(p->model, step, p->micro_count, one_micro_batch, p, p->losses);
 }
 

@@ -1,5 +1,7 @@
 /* Code shared by the strategies: the number of parts of a job's work, and the step of
  * strategies that run each micro-batch as plain code. It knows no strategy by name. */
+#include <stdlib.h>
+
 #include <choir/autograd.h>
 
 #include "cli/job.h"
@@ -56,17 +58,48 @@ bool choir__cli_strategy_is_whole(const choir__job *job)
     return true;
 }
 
+static choir_status read_batches(choir__cli_part *p, choir_scope *step)
+{
+    size_t n = (size_t)p->micro_count;
+    choir_status status = CHOIR_OK;
+    choir_tensor **y = choir__calloc(n + 1, sizeof(choir_tensor *));
+    for (size_t m = 0; m < n && status == CHOIR_OK; m++) {
+        status = choir_loader_next(p->loader, step, &p->batches[m]);
+        y[m] = p->batches[m].y;
+    }
+    if (status == CHOIR_OK)
+        p->divisor = choir_model_divisor(&p->job->info, y, (int)n);
+    free(y);
+    return status;
+}
+
+choir_status choir__cli_part_begin(choir__cli_part *p, choir_scope *step)
+{
+    p->taken = 0;
+    return p->batches ? read_batches(p, step) : CHOIR_OK;
+}
+
+choir_status choir__cli_part_next(choir__cli_part *p, choir_scope *micro, choir_batch *b)
+{
+    if (!p->batches)
+        return choir_loader_next(p->loader, micro, b);
+    const choir_batch *read = &p->batches[p->taken++];
+    *b = (choir_batch){choir_in(micro, read->x), choir_in(micro, read->y)};
+    return choir_scope_status(micro);
+}
+
 choir_status choir__cli_strategy_plain_step(choir_scope *step, choir__cli_part *p)
 {
     const choir_model_info *info = &p->job->info;
-    choir_status status = CHOIR_OK;
+    choir_status status = choir__cli_part_begin(p, step);
     for (int64_t m = 0; m < p->micro_count && status == CHOIR_OK; m++) {
         choir_scope *micro = choir_micro_open(step, p->micro_first + m);
         choir_batch b;
-        status = choir_loader_next(p->loader, micro, &b);
+        status = choir__cli_part_next(p, micro, &b);
         if (status == CHOIR_OK) {
             choir_tensor *out = choir_model_forward(info, p->model, b.x, b.y);
-            choir_tensor *loss = choir__cli_part_scaled(p, choir_model_loss(info, out, b.y));
+            choir_tensor *loss =
+                choir__cli_part_scaled(p, choir_model_loss_over(info, out, b.y, p->divisor));
             status = choir_backward(loss);
             p->losses[m] = choir_keep(p->run, loss);
         }

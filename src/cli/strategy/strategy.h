@@ -46,6 +46,11 @@ typedef struct choir__cli_part {
     choir_group *subgroup; /* a strategy's own group, or NULL */
     choir_loader *loader;  /* of micro-batches [micro_first, micro_first + micro_count) */
     int64_t micro_first, micro_count;
+    /* Where targets are ignored: this step's batches (micro_count), read before the first
+     * forward, the number of them that were taken, and the divisor of the losses. */
+    choir_batch *batches;
+    int64_t taken;
+    choir_tensor *divisor; /* NULL: all targets count */
     /* Losses of these micro-batches, in memory that persists: loss_count tensors with
      * micro_count values together, in order. The array has micro_count entries. */
     choir_tensor **losses;
@@ -171,6 +176,12 @@ void choir__cli_part_add_device(choir__cli_part *part, choir_device *device);
 
 /* Returns whether a process's device holds the whole model and its whole micro-batches. */
 bool choir__cli_strategy_is_whole(const struct choir__job *job);
+
+/* Begins a step. If targets of the model are ignored, reads the batches of all micro-batches of
+ * this part and makes the divisor of their losses, which depends on all of them. */
+choir_status choir__cli_part_begin(choir__cli_part *part, choir_scope *step);
+/* Gives the batch of the next micro-batch, in its scope. */
+choir_status choir__cli_part_next(choir__cli_part *part, choir_scope *micro, choir_batch *b);
 
 /* Returns the tensor at which backward starts: the loss, scaled if gradients are scaled. */
 choir_tensor *choir__cli_part_scaled(const choir__cli_part *part, choir_tensor *loss);

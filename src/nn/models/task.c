@@ -30,12 +30,38 @@ choir_tensor *choir_model_forward(
                                                    : choir_forward(module, in[0]);
 }
 
-choir_tensor *choir_model_loss(const choir_model_info *info, choir_tensor *out, choir_tensor *y)
+static choir_cross_entropy_opts options_of(const choir_model_info *info)
 {
     choir_cross_entropy_opts opts = choir_cross_entropy_defaults();
-    opts.ignore_index = info->pad;
     if (info->task == CHOIR_IMAGE_TO_TEXT)
-        return choir_cross_entropy_with(out, y, opts);
+        opts.ignore_index = info->pad;
+    return opts;
+}
+
+choir_tensor *choir_model_loss(const choir_model_info *info, choir_tensor *out, choir_tensor *y)
+{
     return info->task == CHOIR_REGRESSION ? choir_mse_loss(out, y)
-                                          : choir_cross_entropy(out, y);
+                                          : choir_cross_entropy_with(out, y, options_of(info));
+}
+
+bool choir_model_ignores(const choir_model_info *info)
+{
+    return info->task == CHOIR_IMAGE_TO_TEXT ||
+           (info->task != CHOIR_REGRESSION && (info->masked || info->padded));
+}
+
+choir_tensor *choir_model_divisor(
+    const choir_model_info *info, choir_tensor *const *y, int count)
+{
+    return choir_model_ignores(info) ? choir_loss_divisor(y, count, options_of(info)) : NULL;
+}
+
+choir_tensor *choir_model_loss_over(
+    const choir_model_info *info, choir_tensor *out, choir_tensor *y, choir_tensor *divisor)
+{
+    choir_cross_entropy_opts opts = options_of(info);
+    if (!divisor)
+        return choir_model_loss(info, out, y);
+    opts.reduction = CHOIR_LOSS_SUM;
+    return choir_div(choir_cross_entropy_with(out, y, opts), divisor);
 }
