@@ -1,5 +1,7 @@
 /* choir COMMAND ...: the table of commands, and main, which finds one and runs it. */
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/named.h"
 #include "cli/command.h"
@@ -48,8 +50,22 @@ static int run(int argc, char **argv)
     return CHOIR__EXIT_DONE;
 }
 
+/* Opens those of descriptors 0 to 2 that are closed, so that no socket or checkpoint becomes
+ * standard output. They stay as useless as they were: reading 0 and writing to 1 and 2 fails.
+ */
+static void fill_descriptors(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", fcntl(STDIN_FILENO, F_GETFD) < 0 ? O_WRONLY : O_RDONLY);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
+    fill_descriptors();
     choir__cli_start();
     int status = run(argc, argv);
     if (status == CHOIR__EXIT_DONE)

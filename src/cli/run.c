@@ -9,6 +9,7 @@
 #include "device/device.h"
 
 #include "cli/command.h"
+#include "cli/torchrun.h"
 #include "comm/recorder.h"
 #include "launch/process/process.h"
 #include "launch/agent/agent.h"
@@ -16,8 +17,11 @@
 typedef struct launch {
     choir__agent_opts opts;
     const char *nproc, *nnodes, *endpoint, *master, *redirects, *tee, *filter, *key_file;
-    const char *backend;     /* checked, and without effect */
-    double monitor_interval; /* the same */
+    const char *conf, *local, *signals, *numa;
+    bool module, script, plain; /* -m, --run-path, --no-python */
+    /* checked, and without effect */
+    const char *backend, *start_method, *events;
+    double monitor_interval;
     bool standalone;
     choir__routes routes[CHOIR__CHILDREN_MAX];
 } launch;
@@ -47,6 +51,19 @@ static int check_values(launch *l)
     int status = check_name("master-addr", l->master, sizeof l->opts.master);
     if (status == CHOIR__EXIT_OK)
         status = check_name("rdzv-id", l->opts.run_id, 128);
+    if (status == CHOIR__EXIT_OK)
+        status = check_name("role", l->opts.role, 128);
+    if (status == CHOIR__EXIT_OK)
+        status = check_name("local-addr", l->local, sizeof l->opts.master);
+    if (status == CHOIR__EXIT_OK)
+        status = choir__torchrun_conf(l->conf, &l->opts);
+    if (status == CHOIR__EXIT_OK)
+        status = choir__torchrun_signals(l->signals, &l->opts);
+    if (status == CHOIR__EXIT_OK && l->numa)
+        status = choir__cli_usage("run",
+            "--numa-binding %s: choir run binds no ranks to processors; start them under srun "
+            "--cpu-bind or numactl",
+            l->numa);
     if (status != CHOIR__EXIT_OK)
         return status;
     snprintf(l->opts.master, sizeof l->opts.master, "%s", l->master ? l->master : "");
@@ -128,6 +145,8 @@ static int find_endpoint(launch *l)
         return choir__cli_usage("run",
             "--max-restarts %d with --nnodes %s: restarts are for one node alone",
             o->max_restarts, l->nnodes);
+    if (l->local && !*o->master) /* of use on node 0, whose address the others learn */
+        snprintf(o->master, sizeof o->master, "%s", l->local);
     return CHOIR__EXIT_OK;
 }
 
@@ -206,7 +225,9 @@ static int run(const choir__cli_command *command, int argc, char **argv)
 {
     static launch l;
     choir__cli_operands operands;
-    l.opts = (choir__agent_opts){.node = -1, .routes = l.routes, .show = choir__recorder_dump};
+    l.opts = (choir__agent_opts){
+        .node = -1, .last_call_s = 30, .routes = l.routes, .show = choir__recorder_dump};
+    argv = choir__torchrun_argv(command, &argc, argv);
     int status = choir__cli_parse(command, &l, argc, argv, &operands);
     if (status == CHOIR__EXIT_OK)
         status = check_values(&l);
@@ -218,10 +239,14 @@ static int run(const choir__cli_command *command, int argc, char **argv)
         status = find_endpoint(&l);
     if (status == CHOIR__EXIT_OK)
         status = route_output(&l);
-    if (status != CHOIR__EXIT_OK)
-        return status;
-    l.opts.command = operands.words;
-    return choir__agent_run(&l.opts);
+    if (status == CHOIR__EXIT_OK) {
+        l.opts.command = choir__torchrun_command(&operands, l.module, l.script, l.plain);
+        status = choir__agent_run(&l.opts);
+        if (l.opts.command != operands.words)
+            free(l.opts.command);
+    }
+    free(argv);
+    return status;
 }
 
 static const char *backends(size_t i)
@@ -233,6 +258,12 @@ static const char *backends(size_t i)
 static const char *kinds(size_t i)
 {
     static const char *const names[] = {"auto", "gpu", "cpu"};
+    return i < CHOIR_COUNT(names) ? names[i] : NULL;
+}
+
+static const char *start_methods(size_t i)
+{
+    static const char *const names[] = {"spawn", "fork", "forkserver"};
     return i < CHOIR_COUNT(names) ? names[i] : NULL;
 }
 
@@ -249,6 +280,28 @@ static const choir__cli_option options[] = {
         .help = "how often all ranks are started again after a failure; on one node alone"},
     {"monitor-interval", CHOIR__FLOAT, AT(monitor_interval), 0, 1e9, .argument = "S",
         .help = "no effect: failures are seen at once"},
+    {"shutdown-timeout", CHOIR__FLOAT, AT(opts.shutdown_s), 0, 1e9, .preset = "30",
+        .argument = "S", .help = "seconds that ranks have from SIGTERM to SIGKILL"},
+    {"signals-to-handle", CHOIR__STRING, AT(signals), .argument = "LIST",
+        .help =
+            "signals that are passed on and end the job, beside SIGTERM, SIGINT, SIGHUP and "
+            "SIGQUIT: SIGUSR1, SIGUSR2"},
+    {"role", CHOIR__STRING, AT(opts.role), .preset = "default", .argument = "NAME",
+        .help = "ROLE_NAME of the ranks"},
+    {"module", CHOIR__FLAG, AT(module),
+        .help = "COMMAND is a Python module: run it as python3 -u -m COMMAND", .letter = 'm'},
+    {"run-path", CHOIR__FLAG, AT(script),
+        .help =
+            "COMMAND is a Python script: run it as python3 -u COMMAND; the default for a .py "
+            "file that is not executable"},
+    {"no-python", CHOIR__FLAG, AT(plain), .help = "run COMMAND itself, even a .py file"},
+    {"start-method", CHOIR__STRING, AT(start_method), .argument = "NAME",
+        .help = "no effect: each rank is a new program", .choices = start_methods,
+        .strict = true},
+    {"event-log-handler", CHOIR__STRING, AT(events), .argument = "NAME",
+        .help = "no effect: there is no log of events"},
+    {"numa-binding", CHOIR__STRING, AT(numa), .argument = "NAME",
+        .help = "refused: srun --cpu-bind and numactl bind ranks to processors"},
     {"nnodes", CHOIR__STRING, AT(nnodes), .argument = "N",
         .help = "number of nodes, or MIN:MAX (default 1)",
         .group = "Several nodes: one choir run on each, with the same of these"},
@@ -265,6 +318,11 @@ static const choir__cli_option options[] = {
     {"rdzv-backend", CHOIR__STRING, AT(backend), .argument = "NAME",
         .help = "accepted for torchrun's sake; every name means Choir's own",
         .choices = backends, .strict = true},
+    {"rdzv-conf", CHOIR__STRING, AT(conf), .argument = "KEY=VALUE,...",
+        .help = "timeout or join_timeout, as --timeout; last_call_timeout, seconds to wait for "
+                "more than MIN nodes; is_host, for node 0; torchrun's others have no effect"},
+    {"local-addr", CHOIR__STRING, AT(local), .argument = "HOST",
+        .help = "address of this node; on node 0 the default of --master-addr"},
     {"master-addr", CHOIR__STRING, AT(master), .argument = "HOST",
         .help = "MASTER_ADDR of the ranks (default: node 0); with --nnodes and without "
                 "--rdzv-endpoint, also where nodes meet"},
@@ -291,7 +349,8 @@ const choir__cli_command choir__cli_run = {
     .about =
         "Starts COMMAND as several ranks, on this machine or on several, and supervises their "
         "output, signals and failures. Options and environment are torchrun's: RANK, WORLD_SIZE, "
-        "LOCAL_RANK, MASTER_ADDR, MASTER_PORT and so on. When a rank fails all are stopped; a "
+        "LOCAL_RANK, MASTER_ADDR, MASTER_PORT and so on; options may also come from torchrun's "
+        "variables, such as PET_NNODES. When a rank fails all are stopped; a "
         "report says which one failed, how, and what it wrote last. SIGUSR1 prints the last "
         "collectives of every rank, as choir top --dump does.",
     .example_title = "two ranks, as DDP",

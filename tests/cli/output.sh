@@ -149,6 +149,22 @@ help_lists_the_options() {
         fail "a strategy's options are broken before the line is full"
 }
 
+# With descriptors 0 to 2 closed, sockets and files do not take their numbers: no JSON gets into
+# them, checkpoints are whole, and ranks end as ever but for the output that cannot be written.
+closed_descriptors() {
+    local all=(train --model toy --strategy ddp --nproc 2 --steps 3 --quiet --no-eval --seed 5)
+    good "${all[@]}" --json --save whole random
+    choir "${all[@]}" --save closed random <&- >&- 2>&-
+    choir "${all[@]}" random <&- >out 2>&- || fail "status $? without standard error"
+    good checkpoint verify closed
+    cmp closed/latest/model.safetensors whole/latest/model.safetensors || fail 'other weights'
+    choir "${all[@]}" --json random <&- >&- 2>err
+    [ $? -eq 1 ] || fail 'JSON without standard output is a success'
+    has err 'cannot write to standard output'
+    choir run -n 1 "$CHOIR" --version <&- >&- 2>err
+    [ $? -eq 1 ] || fail "choir run without standard output: $(cat err)"
+}
+
 check json_of_train
 check json_of_summary
 check json_of_others
@@ -158,4 +174,5 @@ check quiet_is_quiet
 check text_on_a_terminal
 check help_has_an_example
 check help_lists_the_options
+check closed_descriptors
 finish

@@ -37,6 +37,69 @@ environment() {
     [ "$(grep CHOIR_JOB out)" != "$(grep CHOIR_JOB other)" ] || fail 'two jobs, one secret'
 }
 
+# --- torchrun's options -----------------------------------------------------------------------
+
+# A stand-in for Python, which prints its arguments.
+fake_python() { printf '#!/bin/sh\necho "python $*"\n' >python && chmod +x python; }
+
+python_commands() {
+    fake_python
+    echo 'print(1)' >train.py
+    export PYTHON_EXEC=$PWD/python
+    run train.py --lr 1
+    has out '^python -u train.py --lr 1$'
+    run -m package.train -m x
+    has out '^python -u -m package.train -m x$'
+    run --run_path --no-python train.py
+    has out '^python -u train.py$'
+    run --no-python ./train.py
+    ended_with 126
+    printf '#!/bin/sh\necho itself\n' >train.py && chmod +x train.py
+    run ./train.py
+    has out '^itself$'
+    unset PYTHON_EXEC
+}
+
+# A line as scripts for Slurm have it, but for the name of the launcher.
+line_of_a_script() {
+    fake_python
+    PYTHON_EXEC=$PWD/python run --nnodes=1 --nproc_per_node=2 --rdzv_id 4711 \
+        --rdzv_backend=c10d --rdzv_endpoint=localhost:29500 --rdzv-conf \
+        'timeout=900,read_timeout=60,last_call_timeout=5,is_host=true' --role trainer \
+        --local-addr 127.0.0.1 --signals-to-handle SIGTERM,SIGUSR1 --start-method=spawn \
+        --monitor_interval 5 --event_log_handler null --shutdown-timeout 20 -m package.train
+    ended_with 0
+    [ "$(grep -c 'python -u -m package.train' out)" -eq 2 ] || fail "$(cat out)"
+    run -n 1 --role trainer --local-addr localhost sh -c 'echo $ROLE_NAME $MASTER_ADDR'
+    has out '^trainer 127.0.0.1$' # one node has no address but loopback
+    bad 2 "unknown key 'speed': choose one of" run --rdzv-conf speed=1 true
+    bad 2 'expected seconds' run --rdzv-conf timeout=soon true
+    bad 2 "unknown signal 'SIGKILL'" run --signals-to-handle SIGTERM,SIGKILL true
+    bad 2 'numactl' run --numa-binding node true
+}
+
+# Kubernetes' PyTorchJob gives options as variables.
+variables() {
+    PET_NPROC_PER_NODE=2 PET_NNODES=1 PET_NODE_RANK=0 PET_STANDALONE=0 PET_MAX_RESTARTS=3 \
+        PET_RDZV_ID='' run sh -c 'echo $RANK/$WORLD_SIZE/$TORCHELASTIC_MAX_RESTARTS'
+    has out '0/2/3$' '1/2/3$'
+    PET_NPROC_PER_NODE=2 run -n 1 sh -c 'echo $RANK/$WORLD_SIZE'
+    has out '^0/1$'
+    PET_NNODES=many bad 2 '--nnodes: expected' run true
+}
+
+# Slurm's --signal=USR1: the ranks get it, and the job ends.
+ending_signal() {
+    start run -n 1 --signals-to-handle SIGUSR1 \
+        sh -c 'trap "echo got; exit 5" USR1; touch ready; while :; do sleep 0.05; done'
+    await 20 test -e ready || fail "$(cat err)"
+    kill -USR1 "$started_pid"
+    ended 10
+    [ "$status" -eq $((128 + $(kill -l USR1))) ] || fail "status $status"
+    has out '^got$'
+    has err 'interrupted by SIGUSR1'
+}
+
 # Workers inherit three of the launcher's descriptors.
 descriptors() {
     sh -c 'ls /proc/self/fd | tr "\n" " "' >plain </dev/null
@@ -444,6 +507,10 @@ PYTHON
     for rank in 0 1 2; do has out "rank$rank.*rank $rank of 3 has 18"; done
 }
 
+check python_commands
+check line_of_a_script
+check variables
+check ending_signal
 check environment
 check descriptors
 check threads

@@ -130,6 +130,10 @@ static void take_signals(agent *a)
 {
     choir__signal s;
     while (choir__signals_next(&s)) {
+        if (a->opts->ending_signals >> s.number & 1) {
+            interrupt(a, s.number);
+            continue;
+        }
         switch (s.number) {
         case SIGINT:
         case SIGTERM:

@@ -18,14 +18,18 @@ typedef struct choir__agent_opts {
     /* where node 0's agent serves the store; "": unspecified */
     char endpoint[CHOIR__HOST_TEXT];
     int endpoint_port;
-    double timeout_s; /* how long to wait for the other nodes */
+    double timeout_s;   /* how long to wait for the other nodes */
+    double last_call_s; /* for more nodes, once the minimum is there */
 
     char master[CHOIR__HOST_TEXT]; /* "": node 0's address, as the others reach it */
     int master_port;               /* 0: a free one */
     const char *run_id;            /* NULL: a random one */
     const char *log_dir;           /* NULL: a temporary folder, if a route needs one */
     const char *key_file;          /* NULL: none */
+    const char *role;              /* ROLE_NAME */
     int max_restarts;              /* of all workers, after a failure; single node only */
+    double shutdown_s;             /* from SIGTERM to SIGKILL */
+    uint64_t ending_signals;       /* bit N: signal N is passed on and ends the job */
 
     /* Writes what process `pid` is doing, for SIGUSR1. Returns false if nothing is known. */
     bool (*show)(int pid, FILE *out);

@@ -23,10 +23,9 @@
 
 #include <choir/store.h>
 
-static const double look_s = 0.25;    /* how often a waiting agent looks for a verdict */
-static const double last_call_s = 30; /* for more nodes, once the minimum is there */
-static const double call_s = 10;      /* for an answer: the agent's loop waits, too */
-static const double farewell_s = 2;   /* until the others have read the verdict */
+static const double look_s = 0.25;  /* how often a waiting agent looks for a verdict */
+static const double call_s = 10;    /* for an answer: the agent's loop waits, too */
+static const double farewell_s = 2; /* until the others have read the verdict */
 
 struct choir__nodes {
     const choir__agent_opts *opts;
@@ -306,7 +305,7 @@ static choir_status start(choir__nodes *n, choir__roster *r)
     if (status == CHOIR_ERR_TIMEOUT)
         return call_off(n, name_missing(n));
     if (status == CHOIR_OK && opts->nodes_max > opts->nodes_min &&
-        await_agents(n, opts->nodes_max, choir__now() + last_call_s) == CHOIR_OK)
+        await_agents(n, opts->nodes_max, choir__now() + opts->last_call_s) == CHOIR_OK)
         n->nodes = opts->nodes_max;
     else
         for (n->nodes = opts->nodes_min; n->nodes < opts->nodes_max; n->nodes++)

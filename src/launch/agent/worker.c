@@ -27,7 +27,7 @@ static int no_command(const char *command, int why)
     const char *hint = "";
     size_t length = strlen(command);
     if (length > 3 && !strcmp(command + length - 3, ".py"))
-        hint = "; a Python script is run as: choir run ... python3 SCRIPT";
+        hint = "; with --run-path it is run by Python";
     fprintf(stderr, "choir run: cannot run %s: %s%s\n", command,
         why == ENOENT && !strchr(command, '/') ? "command not found" : strerror(why), hint);
     return why == ENOENT || why == ENOTDIR ? NOT_FOUND : CANNOT_RUN;
@@ -70,7 +70,7 @@ int choir__workers_check(const char *command)
 static void set_environment(const choir__workers *w, const choir__job_place *place)
 {
     choir__job_place_export(place);
-    setenv("ROLE_NAME", "default", 1);
+    setenv("ROLE_NAME", w->opts->role, 1);
     choir__set_number("TORCHELASTIC_RESTART_COUNT", w->attempt);
     choir__set_number("TORCHELASTIC_MAX_RESTARTS", w->opts->max_restarts);
     setenv("TORCHELASTIC_RUN_ID", w->run_id, 1);
@@ -128,7 +128,7 @@ choir_status choir__workers_start(choir__workers *w)
 {
     choir__family_init(&w->family, w->opts->nproc);
     w->family.own_groups = true;
-    w->family.patience_s = 30;
+    w->family.patience_s = w->opts->shutdown_s;
     for (int i = 0; i < w->opts->nproc; i++) {
         worker self = {w, i};
         choir_status status = choir__family_start(&w->family, i, be_worker, &self);

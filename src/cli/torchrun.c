@@ -1,0 +1,146 @@
+/* torchrun's ways to say things; see torchrun.h. */
+#include "cli/torchrun.h"
+
+#include <ctype.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+
+/* --- the environment --- */
+
+/* Returns the value of the variable that stands for an option, PET_NPROC_PER_NODE for
+ * nproc-per-node, or NULL. */
+static const char *variable_of(const choir__cli_option *o)
+{
+    char name[64];
+    int n = snprintf(name, sizeof name, "PET_%s", o->name);
+    for (char *c = name; *c; c++)
+        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+    const char *value = n < (int)sizeof name ? getenv(name) : NULL;
+    bool off = value && (!*value || (!o->argument && !strcmp(value, "0")));
+    return off ? NULL : value;
+}
+
+char **choir__torchrun_argv(const choir__cli_command *command, int *argc, char **argv)
+{
+    choir__cli_taken taken[CHOIR__CLI_MOST_OPTIONS];
+    int count = choir__cli_options(command, taken), used = 0;
+    char **all = choir__calloc((size_t)(*argc + count + 1), sizeof *all);
+    all[used++] = argv[0];
+    for (int i = 0; i < count; i++) {
+        const choir__cli_option *o = taken[i].option;
+        const char *value = o->name && strcmp(o->name, "help") ? variable_of(o) : NULL;
+        if (value)
+            all[used++] = o->argument ? choir__format("--%s=%s", o->name, value)
+                                      : choir__format("--%s", o->name);
+    }
+    for (int i = 1; i < *argc; i++)
+        all[used++] = argv[i];
+    *argc = used;
+    return all;
+}
+
+/* --- Python --- */
+
+/* A file such as train.py that is no program itself. */
+static bool is_script(const char *word)
+{
+    struct stat s;
+    size_t length = strlen(word);
+    return length > 3 && !strcmp(word + length - 3, ".py") && stat(word, &s) == 0 &&
+           S_ISREG(s.st_mode) && access(word, X_OK) != 0;
+}
+
+char **choir__torchrun_command(
+    const choir__cli_operands *operands, bool module, bool script, bool plain)
+{
+    const char *python = getenv("PYTHON_EXEC");
+    int used = 0;
+    if (!script && (plain || (!module && !is_script(operands->words[0]))))
+        return operands->words;
+    char **words = choir__calloc((size_t)operands->count + 4, sizeof *words);
+    words[used++] = choir__strdup(python && *python ? python : "python3");
+    words[used++] = choir__strdup("-u");
+    if (module && !script)
+        words[used++] = choir__strdup("-m");
+    for (int i = 0; i < operands->count; i++)
+        words[used++] = operands->words[i];
+    return words;
+}
+
+/* --- lists --- */
+
+/* Copies the next item of a list to `item` and moves *at behind it; false at the end. */
+static bool next_item(const char **at, char item[128])
+{
+    if (!**at)
+        return false;
+    size_t length = strcspn(*at, ",");
+    snprintf(item, 128, "%.*s", (int)(length < 127 ? length : 127), *at);
+    *at += length + ((*at)[length] == ',');
+    return true;
+}
+
+static bool is_one_of(const char *name, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(name, names[i]))
+            return true;
+    return false;
+}
+
+int choir__torchrun_conf(const char *text, choir__agent_opts *o)
+{
+    /* Properties of torchrun's own store, which has no counterpart here. */
+    static const char *const idle[] = {"close_timeout", "read_timeout", "keep_alive_interval",
+        "keep_alive_max_attempt", "heartbeat_timeout", "store_type", "use_libuv", "rank"};
+    char item[128];
+    for (const char *at = text; at && next_item(&at, item);) {
+        char *value = strchr(item, '=');
+        double seconds = 0;
+        if (!value)
+            return choir__cli_usage(
+                "run", "--rdzv-conf: expected KEY=VALUE,..., got '%s'", text);
+        *value++ = '\0';
+        bool timed = !strcmp(item, "timeout") || !strcmp(item, "join_timeout"),
+             last = !strcmp(item, "last_call_timeout");
+        if ((timed || last) && !choir__parse_float(value, 0, 1e9, &seconds))
+            return choir__cli_usage("run",
+                "--rdzv-conf: expected seconds from 0 to 1e9 for %s, got '%s'", item, value);
+        if (timed)
+            o->timeout_s = seconds;
+        else if (last)
+            o->last_call_s = seconds;
+        else if (!strcmp(item, "is_host") && *value && strchr("1tTyY", *value))
+            o->node = o->node < 0 ? 0 : o->node;
+        else if (strcmp(item, "is_host") != 0 && !is_one_of(item, idle, CHOIR_COUNT(idle)))
+            return choir__cli_usage("run",
+                "--rdzv-conf: unknown key '%s': choose one of timeout, join_timeout, "
+                "last_call_timeout, is_host",
+                item);
+    }
+    return CHOIR__EXIT_OK;
+}
+
+int choir__torchrun_signals(const char *text, choir__agent_opts *o)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    char item[128];
+    for (const char *at = text; at && next_item(&at, item);) {
+        size_t i = 0;
+        const char *name = !strncmp(item, "SIG", 3) ? item + 3 : item;
+        while (i < CHOIR_COUNT(numbers) && strcmp(name, sigabbrev_np(numbers[i])) != 0)
+            i++;
+        if (i == CHOIR_COUNT(numbers))
+            return choir__cli_usage("run",
+                "--signals-to-handle: unknown signal '%s': choose among SIGTERM, SIGINT, "
+                "SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2",
+                item);
+        o->ending_signals |= UINT64_C(1) << numbers[i];
+    }
+    return CHOIR__EXIT_OK;
+}

@@ -1,0 +1,26 @@
+/* Forms that `choir run` takes over from torchrun: PET_ variables, Python scripts, and values
+ * that are lists. The functions that return int return an exit status, CHOIR__EXIT_USAGE after
+ * saying what is wrong. */
+#ifndef CHOIR_CLI_TORCHRUN_H
+#define CHOIR_CLI_TORCHRUN_H
+
+#include "cli/command.h"
+#include "launch/agent/agent.h"
+
+/* Returns argv with the options that PET_ variables give, as PET_NNODES=2 does, in front of its
+ * own, which so have priority. Kubernetes' PyTorchJob sets these variables. *argc is updated;
+ * free the array, whose texts stay. */
+char **choir__torchrun_argv(const choir__cli_command *command, int *argc, char **argv);
+
+/* Returns the words to run, which stay: a module (-m) or a script that cannot be run itself is
+ * run by Python, as PYTHON_EXEC names it. plain: always the words themselves. */
+char **choir__torchrun_command(
+    const choir__cli_operands *operands, bool module, bool script, bool plain);
+
+/* --rdzv-conf: KEY=VALUE,... */
+int choir__torchrun_conf(const char *text, choir__agent_opts *opts);
+
+/* --signals-to-handle: NAME,... */
+int choir__torchrun_signals(const char *text, choir__agent_opts *opts);
+
+#endif
