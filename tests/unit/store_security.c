@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,7 +197,7 @@ static void wrong_keys(void **state)
     assert_int_equal(call(plain, good_key, 20, &store), CHOIR_ERR_MISMATCH);
     assert_says("has no key");
     assert_true(choir__now() - start < 10); /* at once, not when the time is over */
-    assert_int_equal(choir__store_failures(server), 2);
+    assert_int_equal(choir__store_failures(server).keys, 2);
     assert_serves(server, good_key);
     choir_store_server_free(server);
     choir_store_server_free(plain);
@@ -213,12 +214,65 @@ static void many_wrong_keys(void **state)
     for (int i = 0; i < 20; i++)
         turned_away += call(server, bad_key, 0.05, &store) == CHOIR_ERR_TIMEOUT;
     assert_true(turned_away > 0);
-    assert_true(choir__store_failures(server) < 20);
+    assert_true(choir__store_failures(server).keys < 20);
     assert_serves(server, good_key);
     choir_store_server_free(server);
 }
 
 /* --- strangers --- */
+
+/* Another user calls without a pause and sends garbage, until `go_on` is at its end. */
+static pid_t start_flood(int port, int go_on[2])
+{
+    char hello[80] = {0};
+    assert_int_equal(pipe2(go_on, O_CLOEXEC | O_NONBLOCK), 0);
+    pid_t pid = fork();
+    if (pid)
+        return pid;
+    close(go_on[1]);
+    if (setgid(65534) || setuid(65534))
+        _exit(1);
+    while (read(go_on[0], hello, 1) < 0) { /* EAGAIN: the test goes on */
+        struct sockaddr_in a = {.sin_family = AF_INET,
+            .sin_port = htons((uint16_t)port),
+            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(fd, (struct sockaddr *)&a, sizeof a) ||
+            send(fd, hello, sizeof hello, MSG_NOSIGNAL) < 0)
+            sched_yield(); /* turned away, or out of ports */
+        close(fd);
+    }
+    _exit(0);
+}
+
+/* On loopback all users have one address; one who floods the server keeps no other out. */
+static void flood_of_another_user(void **state)
+{
+    static const char *const binds[] = {"127.0.0.1", "::"};
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("skipped: only root can be another user\n");
+        skip();
+    }
+    for (size_t i = 0; i < CHOIR_COUNT(binds); i++) {
+        choir_store_server *server = serve_keyed(binds[i]);
+        choir_store *store = NULL;
+        int go_on[2];
+        pid_t pid = start_flood(choir_store_port(server), go_on);
+        double end = choir__now() + 20;
+        while (choir__store_failures(server).strangers < 8 && choir__now() < end)
+            sched_yield();
+        for (int k = 0; k < 20; k++) {
+            assert_int_equal(call(server, good_key, 1, &store), CHOIR_OK);
+            choir_store_free(store);
+        }
+        assert_int_equal(choir__store_failures(server).keys, 0);
+        close(go_on[1]);
+        close(go_on[0]);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        choir_store_server_free(server);
+    }
+}
 
 static int raw_call(int port)
 {
@@ -562,6 +616,7 @@ int main(void)
         cmocka_unit_test(encrypted_values),
         cmocka_unit_test(wrong_keys),
         cmocka_unit_test(many_wrong_keys),
+        cmocka_unit_test(flood_of_another_user),
         cmocka_unit_test(silent_and_half_open),
         cmocka_unit_test(garbage),
         cmocka_unit_test(deaf_client),

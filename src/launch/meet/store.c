@@ -106,11 +106,17 @@ static choir_status never_came(choir__joining *j)
     char names[TEXT], sentence[2 * TEXT + 160], strangers[128] = "";
     int missing = name_missing(j, "rank", names);
     choir_store_server *server = j->meeting->server;
-    long failures = server ? choir__store_failures(server) : 0;
-    if (failures)
+    choir__store_failed failed = {0};
+    if (server)
+        failed = choir__store_failures(server);
+    if (failed.keys)
         snprintf(strangers, sizeof strangers,
-            " %ld caller%s turned away: give all ranks the same key file, or none", failures,
-            failures == 1 ? " was" : "s were");
+            " %ld caller%s turned away: give all ranks the same key file, or none", failed.keys,
+            failed.keys == 1 ? " was" : "s were");
+    else if (failed.strangers)
+        snprintf(strangers, sizeof strangers,
+            " %ld caller%s no ranks: another program or user calls this port", failed.strangers,
+            failed.strangers == 1 ? " was" : "s were");
     if (!missing)
         snprintf(sentence, sizeof sentence,
             "all %d ranks came to %s, and rank 0 did not go on within %g s", j->meeting->world,

@@ -1,6 +1,7 @@
 /* Recently failed greetings, by address. The server rejects an address that fails too often for
  * a moment, without a greeting: guessing a key is hopeless, but each attempt costs the server a
- * key exchange. */
+ * key exchange. All users of a machine share its loopback address, so this user's processes
+ * have a count of their own there, and another user's failures do not keep them out. */
 #ifndef CHOIR_LAUNCH_STORE_FAILURES_H
 #define CHOIR_LAUNCH_STORE_FAILURES_H
 
@@ -9,6 +10,7 @@
 #include <string.h>
 
 #include "launch/store/net.h"
+#include "launch/store/store.h"
 
 enum { CHOIR__FAILURES_MAX = 8, CHOIR__FAILURE_SLOTS = 256 };
 static const double choir__failures_s = 2; /* the window in which failures are counted */
@@ -20,7 +22,7 @@ typedef struct choir__failures {
         int count;
         /* by address; addresses that share a slot replace each other */
     } slots[CHOIR__FAILURE_SLOTS];
-    long total;
+    choir__store_failed total;
 } choir__failures;
 
 /* Returns the hash of an IPv4 address, or of the half of an IPv6 address that names a
@@ -45,10 +47,18 @@ static inline bool choir__failures_many(const choir__failures *f, uint64_t from,
            now - f->slots[slot].since < choir__failures_s;
 }
 
-static inline void choir__failures_note(choir__failures *f, uint64_t from, double now)
+/* Returns what this user's processes have in place of their address. */
+static inline uint64_t choir__failures_from_us(uint64_t address)
+{
+    return ~address;
+}
+
+/* keys: for want of the job's key. */
+static inline void choir__failures_note(
+    choir__failures *f, uint64_t from, bool keys, double now)
 {
     int slot = (int)(from >> 56);
-    f->total++;
+    *(keys ? &f->total.keys : &f->total.strangers) += 1;
     if (f->slots[slot].from != from || now - f->slots[slot].since >= choir__failures_s) {
         f->slots[slot].from = from;
         f->slots[slot].since = now;

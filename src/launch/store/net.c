@@ -74,8 +74,11 @@ bool choir__net_is_here(const choir__address *address)
         const struct sockaddr_in *in = (const struct sockaddr_in *)&address->at;
         return ntohl(in->sin_addr.s_addr) >> 24 == 127;
     }
-    if (address->at.ss_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)&address->at)->sin6_addr);
+    if (address->at.ss_family == AF_INET6) {
+        const struct in6_addr *in6 = &((const struct sockaddr_in6 *)&address->at)->sin6_addr;
+        return IN6_IS_ADDR_LOOPBACK(in6) ||
+               (IN6_IS_ADDR_V4MAPPED(in6) && in6->s6_addr[12] == 127);
+    }
     return choir__net_is_unix(address);
 }
 

@@ -191,10 +191,10 @@ int choir__store_clients(choir_store_server *server)
     return count;
 }
 
-long choir__store_failures(choir_store_server *server)
+choir__store_failed choir__store_failures(choir_store_server *server)
 {
     pthread_mutex_lock(&server->lock);
-    long total = server->failures.total;
+    choir__store_failed total = server->failures.total;
     pthread_mutex_unlock(&server->lock);
     return total;
 }

@@ -107,10 +107,12 @@ static void note_failure(choir_store_server *server, choir__client *c)
     case CHOIR__REFUSAL_KEY_NEEDED:
     case CHOIR__REFUSAL_NO_KEY:
     case CHOIR__REFUSAL_WRONG_KEY:
+        choir__failures_note(&server->failures, c->from, true, choir__now());
+        break;
     case CHOIR__REFUSAL_USER:
     case CHOIR__REFUSAL_NOT_STORE:
     case CHOIR__REFUSAL_GARBLED:
-        choir__failures_note(&server->failures, c->from, choir__now());
+        choir__failures_note(&server->failures, c->from, false, choir__now());
         break;
     default: break;
     }
@@ -169,6 +171,23 @@ static void serve(choir_store_server *server, choir__client *c, uint32_t events)
 
 /* --- new clients --- */
 
+static bool is_this_machine(int fd, const choir__address *address, uint64_t from)
+{
+    choir__address self;
+    return choir__net_is_here(address) ||
+           (choir__net_self(fd, &self) && choir__failures_from(&self) == from);
+}
+
+/* Returns the caller by whom failures are counted. The kernel is asked for a local caller's
+ * user only once callers of its address have failed often. */
+static uint64_t caller(const choir_store_server *server, int fd, const choir__address *address)
+{
+    uint64_t from = choir__failures_from(address);
+    bool ours = server->keyed && choir__failures_many(&server->failures, from, choir__now()) &&
+                is_this_machine(fd, address, from) && choir__net_peer(fd) == CHOIR__OURS;
+    return ours ? choir__failures_from_us(from) : from;
+}
+
 static choir__refusal judge(choir_store_server *server, int fd, uint64_t from)
 {
     if (server->open.count >= server->clients_max)
@@ -202,7 +221,7 @@ static void take_in(choir_store_server *server)
             drop(server, server->waiting.first);
         choir__client *c = choir__calloc(1, sizeof *c);
         c->fd = fd;
-        c->from = choir__failures_from(&from);
+        c->from = caller(server, fd, &from);
         c->deadline = choir__now() + patience_s;
         choir__session_init(&c->session, &server->hub, server->keyed ? &server->key : NULL);
         c->session.owner = c;

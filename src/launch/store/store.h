@@ -39,7 +39,11 @@ const char *choir__store_address(const choir_store_server *server, char host[160
 /* Returns the number of clients that are connected and greeted. */
 int choir__store_clients(choir_store_server *server);
 
-/* Returns the number of failed greetings so far: wrong keys, missing keys, garbage. */
-long choir__store_failures(choir_store_server *server);
+/* Failed greetings so far. */
+typedef struct choir__store_failed {
+    long keys;      /* another key, or one side has none */
+    long strangers; /* other users' processes, and programs that are no clients */
+} choir__store_failed;
+choir__store_failed choir__store_failures(choir_store_server *server);
 
 #endif
