@@ -1,6 +1,6 @@
 /* Forms that `choir run` takes over from torchrun: PET_ variables, Python scripts, and values
  * that are lists. The functions that return int return an exit status, CHOIR__EXIT_USAGE after
- * saying what is wrong. */
+ * printing the reason. */
 #ifndef CHOIR_CLI_TORCHRUN_H
 #define CHOIR_CLI_TORCHRUN_H
 
