@@ -35,6 +35,8 @@ typedef struct choir_dataset_ops {
     choir_status (*get_epoch)(
         choir_dataset *self, int64_t epoch, int64_t index, void *x, void *y);
     bool channels_last; /* x_shape reads (C, H, W), and x is stored (H, W, C) */
+    /** Returns the name of a class, which the dataset owns. May be NULL. */
+    const char *(*class_name)(const choir_dataset *self, int64_t id);
 } choir_dataset_ops;
 
 struct choir_dataset {
@@ -228,12 +230,42 @@ choir_document_opts choir_document_defaults(void);
 choir_status choir_dataset_documents(const char *folder, choir_split split,
     choir_document_opts opts, choir_tokenizer **tokenizer, choir_dataset **dataset);
 
+typedef struct choir_labelled_opts {
+    int64_t context; /* tokens of a sample; 128 */
+    bool words;      /* a class per word; false (the default): one per text or pair */
+    /* names of the columns; NULL (the default): the first one that the record has of text,
+     * sentence, sentence1, premise (words: tokens, words); text_pair, sentence2, hypothesis;
+     * label, labels (words: tags, ner_tags, labels) */
+    const char *text, *pair, *label;
+} choir_labelled_opts;
+
+choir_labelled_opts choir_labelled_defaults(void);
+
+/**
+ * Texts or pairs of texts with a class each, or words with a class each, for models such as
+ * BERT: x (3, context) i64: ids, token types (1 in the second text of a pair), and a mask (1
+ * for a token, 0 for padding); y () i64, or with opts.words (context) i64 with the class of
+ * each word at its first token and CHOIR_IGNORED elsewhere.
+ *
+ * path is a file of records, .jsonl (an object per line), .csv or .tsv (the first row has the
+ * names of the columns), of which every tenth is for validation; or a folder with train.jsonl
+ * (or .csv, .tsv) and validation.jsonl (or val, dev, test). Words are arrays, which JSON alone
+ * has. Labels that are all whole numbers are the classes; other labels are sorted, and
+ * choir_dataset_class_name has them.
+ *
+ * The tokenizer, which needs [CLS], [SEP] and [PAD], encodes each text; texts that are too long
+ * lose their last tokens, of a pair the longer text first. Errors: argument (the tokenizer);
+ * io; format, naming the file and the line (a column that is missing, a label that the training
+ * split lacks).
+ */
+choir_status choir_dataset_labelled(const char *path, choir_split split,
+    choir_labelled_opts opts, const choir_tokenizer *tokenizer, choir_dataset **dataset);
+
 /** Reads one image as choir_dataset_documents does: x (opts->height, opts->width, 3) f32.
  * Errors: io, format, unsupported, naming the file. */
 choir_status choir_document_image(const char *path, const choir_image_opts *opts, float *x);
 
-/** Returns the name of a class of an image folder; NULL: no such class, or another kind of
- * dataset. */
+/** Returns the name of a class; NULL: no such class, or the dataset's classes have no names. */
 const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id);
 
 /** Normal x, and y: uniform class ids in [0, classes), or normal when classes is 0. Sample i

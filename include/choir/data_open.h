@@ -4,13 +4,16 @@
  *     a folder with a metadata.jsonl      images with JSON          (choir_dataset_documents)
  *     a folder of class folders           images with a class each  (choir_dataset_images)
  *     a folder of IDX files               images with a class each  (choir_dataset_idx)
+ *     a .jsonl, .csv or .tsv file, or     texts or words with a class each
+ *       a folder with train.jsonl etc.                              (choir_dataset_labelled)
  *     a file of token ids                 windows of the ids        (choir_dataset_tokens)
  *     a text file                         windows of its tokens     (choir_dataset_text)
  *     NULL                                the text that comes with Choir
  *
  * The meaning of a path also depends on the model's description: documents are for
- * IMAGE_TO_TEXT, images for CLASSIFICATION, tokens and texts for LANGUAGE. Models that predict
- * masked tokens get masked tokens.
+ * IMAGE_TO_TEXT, images for CLASSIFICATION, labelled texts for CLASSIFICATION by models that
+ * read tokens, tokens and texts for LANGUAGE. Models that predict masked tokens get masked
+ * tokens.
  *
  *     choir_data_opts opts = choir_data_defaults();
  *     choir_check(choir_model_data("gpt2:layers=4", path, opts, &info, &data));

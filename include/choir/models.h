@@ -47,13 +47,16 @@ choir_status choir_model_describe(const char *model, choir_model_info *info);
  * stick to the run: argument, those of the layers. */
 choir_module *choir_model_build(choir_scope *run, const choir_model_info *info);
 
+enum { CHOIR_MODEL_INPUTS = 3 }; /* the most inputs that a model's forward takes */
+
 /**
  * Stores the inputs of the module's forward for a micro-batch in in[], and returns their
- * number. y, the targets, is used only for IMAGE_TO_TEXT, where each token is predicted from
- * the ones before it.
+ * number: the ids, token types and mask of labelled texts, x (B, 3, T); for IMAGE_TO_TEXT the
+ * image, and the targets y moved by one, since each token is predicted from the ones before it;
+ * else x.
  */
-int choir_model_inputs(
-    const choir_model_info *info, choir_tensor *x, choir_tensor *y, choir_tensor *in[2]);
+int choir_model_inputs(const choir_model_info *info, choir_tensor *x, choir_tensor *y,
+    choir_tensor *in[CHOIR_MODEL_INPUTS]);
 
 /** Returns the module's output for a micro-batch: scores (B, classes) or (B, T, classes), or
  * for REGRESSION (B, output...). */

@@ -34,6 +34,10 @@ static choir_status open_both(
 /* What the data says of itself. */
 static void learn(const choir_data *data, choir_model_info *info)
 {
+    if (info->task == CHOIR_CLASSIFICATION && info->vocab) { /* the model names its classes */
+        *info = (choir_model_info){.vocab = choir_tokenizer_size(data->tokenizer)};
+        return;
+    }
     info->classes = choir__max(data->train->classes, data->validation->classes);
     if (info->task == CHOIR_CLASSIFICATION)
         *info = (choir_model_info){.input = data->train->x_shape, .classes = info->classes};
@@ -61,6 +65,8 @@ choir_status choir_model_data(const char *model, const char *path, choir_data_op
         learn(data, info);
     if (status == CHOIR_OK)
         status = choir_model_describe(model, info);
+    if (status == CHOIR_OK && info->task == CHOIR_CLASSIFICATION && info->vocab)
+        status = choir_dataset_fits(data->train, path, info);
     if (status != CHOIR_OK)
         choir_data_free(data);
     return status;

@@ -23,14 +23,9 @@ static choir_status open_data(choir__saved *s, const char *path, choir_dataset *
     if (s->info.task == CHOIR_REGRESSION)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "cannot evaluate: model %s trains on random data alone", s->info.config);
-    if (s->info.vocab && s->info.task != CHOIR_LANGUAGE)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "cannot evaluate: model %s expects tokens with a class each, which only "
-            "'random' has",
-            s->info.config);
     if (!path && s->info.task != CHOIR_LANGUAGE)
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "missing DATA: a folder of images to evaluate on");
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "missing DATA: a folder of images, or labelled texts, to evaluate on");
     choir_status status =
         choir_dataset_open(path, CHOIR_VALIDATION, opts, &s->info, &s->tokenizer, data);
     return status == CHOIR_OK ? choir_dataset_fits(*data, path, &s->info) : status;

@@ -38,7 +38,8 @@ static choir_status open_data(choir__job *j)
     choir_data_opts opts = choir_data_defaults();
     choir_data data;
     choir_status status = choir_model_describe(j->model, &wanted);
-    bool tokens = wanted.task == CHOIR_LANGUAGE || wanted.task == CHOIR_IMAGE_TO_TEXT;
+    bool tokens = wanted.task == CHOIR_LANGUAGE || wanted.task == CHOIR_IMAGE_TO_TEXT ||
+                  (wanted.task == CHOIR_CLASSIFICATION && wanted.vocab);
     if (status == CHOIR_OK && tokens && !wanted.random)
         status = choir__text_tokenizer(j, &opts.tokenizer);
     if (status != CHOIR_OK)

@@ -113,8 +113,9 @@ const choir__cli_command choir__cli_train = {
     .about =
         "Trains a model. DATA is a text file or a file of token ids (language models), a folder "
         "of images (IDX files, or train/CLASS/*.jpg and val/CLASS/*.jpg), for donut a folder of "
-        "images and JSON (train/metadata.jsonl), or 'random'. Without DATA, the model is trained "
-        "on a text that comes with Choir.",
+        "images and JSON (train/metadata.jsonl), for bert:classes=N labelled texts (.jsonl, "
+        ".csv or .tsv, with the columns text and label), or 'random'. Without DATA, the model is "
+        "trained on a text that comes with Choir.",
     .example_title = "two ranks in lockstep, with checkpoints",
     .example =
         "  choir train --strategy ddp --nproc 2 --steps 500 --save runs/1 shakespeare.txt",

@@ -272,18 +272,18 @@ static void free_folder(choir_dataset *self)
     free(d);
 }
 
+static const char *class_name(const choir_dataset *self, int64_t id)
+{
+    const image_folder *d = (const image_folder *)self;
+    return id >= 0 && id < d->classes.count ? d->classes.name[id] : NULL;
+}
+
 static const choir_dataset_ops ops = {.length = length,
     .get = get,
     .get_epoch = get_epoch,
     .free = free_folder,
-    .channels_last = true};
-
-const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id)
-{
-    const image_folder *d = (const image_folder *)dataset;
-    return dataset->ops == &ops && id >= 0 && id < d->classes.count ? d->classes.name[id]
-                                                                    : NULL;
-}
+    .channels_last = true,
+    .class_name = class_name};
 
 choir_image_opts choir_image_defaults(void)
 {

@@ -131,7 +131,7 @@ static choir_status step_gathered(choir_scope *step, choir__cli_part *p)
 
 static choir_status step_balanced(choir_scope *step, choir__cli_part *p)
 {
-    choir_tensor *in[2];
+    choir_tensor *in[CHOIR_MODEL_INPUTS];
     choir_batch b;
     choir_status status = whole_batch(step, p, &b);
     if (status != CHOIR_OK)

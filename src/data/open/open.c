@@ -27,9 +27,9 @@ static choir_status refuse(const choir__data_request *r)
             "model %.*s: expected a text file, got %s, a folder", length, i->config, r->path);
     if (i->vocab)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %.*s with classes: expected 'random', the only tokens that have a class "
-            "each",
-            length, i->config);
+            "model %.*s with classes: expected labelled texts (a .jsonl, .csv or .tsv file, or a "
+            "folder with train.jsonl or the like) or 'random', got %s",
+            length, i->config, r->path);
     return choir__error(CHOIR_ERR_ARGUMENT,
         "model %.*s: expected a folder of %s or 'random', got %s", length, i->config,
         i->task == CHOIR_IMAGE_TO_TEXT ? "images with a metadata.jsonl"
@@ -81,12 +81,26 @@ static choir_status images_fit(
     return CHOIR_OK;
 }
 
+static choir_status labelled_fit(
+    const choir_dataset *d, const char *path, const choir_model_info *info)
+{
+    if (d->x_shape.dim[d->x_shape.ndim - 1] != info->input.dim[0])
+        return choir__error(CHOIR_ERR_SHAPE, "%s: expected samples of %lld tokens, got %s",
+            path, (long long)info->input.dim[0], choir__shape_text(d->x_shape));
+    if (d->classes > info->classes)
+        return choir__error(CHOIR_ERR_SHAPE, "%s has %lld classes, the model %lld", path,
+            (long long)d->classes, (long long)info->classes);
+    return CHOIR_OK;
+}
+
 choir_status choir_dataset_fits(
     const choir_dataset *d, const char *path, const choir_model_info *info)
 {
     path = path ? path : "the text that comes with Choir";
     if (info->task == CHOIR_CLASSIFICATION && !info->vocab)
         return images_fit(d, path, info);
+    if (info->task == CHOIR_CLASSIFICATION)
+        return labelled_fit(d, path, info);
     if (info->task == CHOIR_IMAGE_TO_TEXT && d->classes > info->classes)
         return choir__error(CHOIR_ERR_SHAPE,
             "%s has fields or characters that the model does not know: %lld tokens, the model "

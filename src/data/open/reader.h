@@ -25,7 +25,7 @@ typedef struct choir__data_reader {
 } choir__data_reader;
 
 extern const choir__data_reader choir__data_random, choir__data_documents, choir__data_images,
-    choir__data_idx, choir__data_tokens, choir__data_text;
+    choir__data_idx, choir__data_labelled, choir__data_tokens, choir__data_text;
 
 /* Returns the first reader that takes the path, or NULL. */
 const choir__data_reader *choir__data_reader_find(const choir__data_request *request);

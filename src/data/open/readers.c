@@ -8,6 +8,7 @@ static const choir__data_reader *const readers[] = {
     &choir__data_documents,
     &choir__data_images,
     &choir__data_idx,
+    &choir__data_labelled,
     &choir__data_tokens,
     &choir__data_text,
     NULL,

@@ -174,7 +174,7 @@ static choir_status describe(const char *text, choir_model_info *info)
     choir_status status = parse(text, &n);
     if (status != CHOIR_OK)
         return status;
-    int64_t tokens = n.classes ? 0 : info->classes;
+    int64_t tokens = n.classes ? info->vocab : info->classes;
     if (n.vocab && tokens > n.vocab)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model bert: vocab=%lld is too small for the data's %lld tokens, the mask included",

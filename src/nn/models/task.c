@@ -12,10 +12,22 @@ static choir_tensor *moved_on(choir_tensor *target, int64_t start)
     return choir_cat(parts, 2, 1);
 }
 
-int choir_model_inputs(
-    const choir_model_info *info, choir_tensor *x, choir_tensor *y, choir_tensor *in[2])
+/* Returns row r of the samples x (B, rows, T): (B, T). */
+static choir_tensor *row_of(choir_tensor *x, int64_t r)
+{
+    return choir_reshape(
+        choir_narrow(x, 1, r, 1), choir_dims(choir_tensor_size(x, 0), choir_tensor_size(x, 2)));
+}
+
+int choir_model_inputs(const choir_model_info *info, choir_tensor *x, choir_tensor *y,
+    choir_tensor *in[CHOIR_MODEL_INPUTS])
 {
     in[0] = x;
+    if (info->vocab && choir_tensor_shape(x).ndim == 3) {
+        for (int r = 0; r < CHOIR_MODEL_INPUTS; r++)
+            in[r] = row_of(x, r);
+        return CHOIR_MODEL_INPUTS;
+    }
     if (info->task != CHOIR_IMAGE_TO_TEXT)
         return 1;
     in[1] = moved_on(y, info->start);
@@ -25,9 +37,8 @@ int choir_model_inputs(
 choir_tensor *choir_model_forward(
     const choir_model_info *info, choir_module *module, choir_tensor *x, choir_tensor *y)
 {
-    choir_tensor *in[2];
-    return choir_model_inputs(info, x, y, in) == 2 ? choir_forward(module, in[0], in[1])
-                                                   : choir_forward(module, in[0]);
+    choir_tensor *in[CHOIR_MODEL_INPUTS];
+    return choir_forward_n(module, in, choir_model_inputs(info, x, y, in));
 }
 
 static choir_cross_entropy_opts options_of(const choir_model_info *info)

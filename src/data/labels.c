@@ -1,0 +1,114 @@
+/* Classes from labels: see labels.h. */
+#include "data/labels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CLASSES_MAX = 1 << 20 };
+
+static choir_status text_of(
+    const choir__record_at *at, const json_t *label, char number[24], const char **text)
+{
+    *text = number;
+    if (json_is_integer(label))
+        snprintf(number, 24, "%lld", (long long)json_integer_value(label));
+    else if (json_is_boolean(label))
+        snprintf(number, 24, "%d", json_is_true(label));
+    else if (json_is_string(label))
+        *text = json_string_value(label);
+    else
+        return choir__record_wrong(at, "expected a label that is a text or a whole number");
+    return CHOIR_OK;
+}
+
+choir_status choir__labels_add(
+    choir__labels *l, const choir__record_at *at, const json_t *label, int64_t *number)
+{
+    char digits[24];
+    const char *text;
+    choir_status status = text_of(at, label, digits, &text);
+    if (status != CHOIR_OK)
+        return status;
+    if (!l->seen)
+        l->seen = json_object();
+    const json_t *known = json_object_get(l->seen, text);
+    if (known) {
+        *number = json_integer_value(known);
+        return CHOIR_OK;
+    }
+    if (l->settled)
+        return choir__record_wrong(
+            at, "the label '%s' is not among those of the training split", text);
+    if (l->count == CLASSES_MAX)
+        return choir__record_wrong(at, "there are more than %d labels", CLASSES_MAX);
+    if (l->count == l->room) {
+        l->room = 2 * l->room + 16;
+        l->text = choir__realloc(l->text, (size_t)l->room * sizeof *l->text);
+    }
+    *number = l->count;
+    json_object_set_new(l->seen, text, json_integer(l->count));
+    l->text[l->count++] = json_object_iter_key(json_object_iter_at(l->seen, text));
+    return CHOIR_OK;
+}
+
+/* Returns the number that a text is; -1: it is none. */
+static int64_t number_in(const char *text)
+{
+    size_t digits = strspn(text, "0123456789");
+    return *text && !text[digits] && digits <= 18 ? strtoll(text, NULL, 10) : -1;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void sort(choir__labels *l)
+{
+    l->classes = l->count;
+    l->sorted = choir__calloc((size_t)l->count + 1, sizeof *l->sorted);
+    memcpy(l->sorted, l->text, (size_t)l->count * sizeof *l->text);
+    qsort(l->sorted, (size_t)l->count, sizeof *l->sorted, by_text);
+    for (int64_t c = 0; c < l->count; c++)
+        l->class_of[json_integer_value(json_object_get(l->seen, l->sorted[c]))] = c;
+}
+
+choir_status choir__labels_settle(choir__labels *l)
+{
+    int64_t numbers = 0;
+    l->settled = true;
+    l->class_of = choir__calloc((size_t)l->count + 1, sizeof *l->class_of);
+    for (int64_t i = 0; i < l->count; i++)
+        numbers += (l->class_of[i] = number_in(l->text[i])) >= 0;
+    if (numbers < l->count) {
+        sort(l);
+        return CHOIR_OK;
+    }
+    for (int64_t i = 0; i < l->count; i++) {
+        if (l->class_of[i] >= CLASSES_MAX)
+            return choir__error(CHOIR_ERR_RANGE,
+                "the label %s is too large for the number of a class", l->text[i]);
+        l->classes = choir__max(l->classes, l->class_of[i] + 1);
+    }
+    return CHOIR_OK;
+}
+
+int64_t choir__label_class(const choir__labels *l, int64_t number)
+{
+    return number < 0 ? number : l->class_of[number];
+}
+
+const char *choir__label_name(const choir__labels *l, int64_t class)
+{
+    return l->sorted && class >= 0 && class < l->classes ? l->sorted[class] : NULL;
+}
+
+void choir__labels_free(choir__labels *l)
+{
+    json_decref(l->seen);
+    free(l->text);
+    free(l->class_of);
+    free(l->sorted);
+    *l = (choir__labels){0};
+}

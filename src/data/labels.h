@@ -1,0 +1,36 @@
+/* Classes of a dataset, from labels in its files.
+ *
+ * Labels that are all numbers are the classes themselves. Labels that are texts are sorted, and
+ * the class is the place in that order. While a file is read, a label has a number of its own
+ * (the order of appearance); it has a class once the training split has been read. */
+#ifndef CHOIR_DATA_LABELS_H
+#define CHOIR_DATA_LABELS_H
+
+#include "data/records.h"
+
+typedef struct choir__labels {
+    json_t *seen;        /* text -> number */
+    const char **text;   /* (count) by number; owned by `seen` */
+    int64_t *class_of;   /* (count) by number */
+    const char **sorted; /* (classes) names by class; NULL: classes are numbers */
+    int64_t count, room, classes;
+    bool settled;
+} choir__labels;
+
+/* Adds a label, a text or a whole number, and stores its number. Errors: format (neither of the
+ * two; after choir__labels_settle, a label that was not there before). */
+choir_status choir__labels_add(
+    choir__labels *labels, const choir__record_at *at, const json_t *label, int64_t *number);
+
+/* Gives each label its class. Error: range (a number that is no class). */
+choir_status choir__labels_settle(choir__labels *labels);
+
+/* Returns the class of a label's number; a negative number (CHOIR_IGNORED) is its own. */
+int64_t choir__label_class(const choir__labels *labels, int64_t number);
+
+/* Returns the text of a class; NULL: classes are numbers, or there is no such class. */
+const char *choir__label_name(const choir__labels *labels, int64_t class);
+
+void choir__labels_free(choir__labels *labels);
+
+#endif

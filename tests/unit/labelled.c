@@ -1,0 +1,242 @@
+/* Texts and words with classes, from JSON lines and tables: the tokens, types, mask and classes
+ * of a sample, the splits, and files with faults. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <choir/choir.h>
+
+enum { PAD, UNK, CLS, SEP, A, B, CC, SUB, T = 8 };
+
+static char folder[] = "/tmp/choir-labelled-XXXXXX";
+static choir_tokenizer *tokenizer;
+
+static const char *at(const char *name)
+{
+    static char path[2][300];
+    static int turn;
+    char *p = path[turn++ % 2];
+    snprintf(p, sizeof path[0], "%s/%s", folder, name);
+    return p;
+}
+
+static const char *put(const char *name, const char *text)
+{
+    const char *path = at(name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    return path;
+}
+
+static int make(void **state)
+{
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    put("tokenizer.json",
+        "{\"added_tokens\":[{\"id\":0,\"content\":\"[PAD]\",\"special\":true},"
+        "{\"id\":2,\"content\":\"[CLS]\",\"special\":true},"
+        "{\"id\":3,\"content\":\"[SEP]\",\"special\":true}],"
+        "\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},"
+        "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\","
+        "\"continuing_subword_prefix\":\"##\",\"max_input_chars_per_word\":100,"
+        "\"vocab\":{\"[PAD]\":0,\"[UNK]\":1,\"[CLS]\":2,\"[SEP]\":3,\"a\":4,\"b\":5,\"c\":6,"
+        "\"##b\":7}}}");
+    return choir_tokenizer_load(at("tokenizer.json"), &tokenizer);
+}
+
+static int clear(void **state)
+{
+    char command[400];
+    (void)state;
+    choir_tokenizer_free(tokenizer);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+static choir_dataset *open_split(const char *path, choir_split split, bool words)
+{
+    choir_labelled_opts opts = choir_labelled_defaults();
+    choir_dataset *d = NULL;
+    opts.context = T;
+    opts.words = words;
+    if (choir_dataset_labelled(path, split, opts, tokenizer, &d) != CHOIR_OK)
+        fail_msg("%s", choir_error_message());
+    return d;
+}
+
+typedef struct expected {
+    int64_t ids[T], types[T];
+    int length;
+} expected;
+
+static void is_sample(choir_dataset *d, int64_t index, expected e, int64_t class)
+{
+    int64_t x[3 * T], y, mask[T] = {0};
+    for (int i = 0; i < e.length; i++)
+        mask[i] = 1;
+    assert_int_equal(choir_dataset_get(d, index, x, &y), CHOIR_OK);
+    assert_memory_equal(x, e.ids, sizeof e.ids);
+    assert_memory_equal(x + T, e.types, sizeof e.types);
+    assert_memory_equal(x + 2 * T, mask, sizeof mask);
+    assert_int_equal(y, class);
+}
+
+/* --- samples --- */
+
+static void sequences(void **state)
+{
+    (void)state;
+    choir_dataset *d = open_split(put("one.jsonl", "{\"text\": \"a ab\", \"label\": \"yes\"}\n"
+                                                   "\n"
+                                                   "{\"label\": \"no\", \"sentence\": \"\"}\n"
+                                                   "{\"text\": \"a b c a b c a b\", "
+                                                   "\"label\": \"yes\"}"),
+        CHOIR_TRAIN, false);
+    assert_int_equal(choir_dataset_length(d), 3);
+    assert_int_equal(d->classes, 2);
+    assert_string_equal(choir_dataset_class_name(d, 0), "no");
+    assert_string_equal(choir_dataset_class_name(d, 1), "yes");
+    assert_null(choir_dataset_class_name(d, 2));
+    is_sample(d, 0, (expected){{CLS, A, A, SUB, SEP}, {0}, 5}, 1);
+    is_sample(d, 1, (expected){{CLS, SEP}, {0}, 2}, 0);
+    is_sample(d, 2, (expected){{CLS, A, B, CC, A, B, CC, SEP}, {0}, 8}, 1);
+    choir_dataset_free(d);
+}
+
+/* The longer of two texts is shortened first. If both are too long and of equal length, the
+ * second keeps one token more. */
+static void pairs(void **state)
+{
+    (void)state;
+    choir_dataset *d = open_split(put("two.csv", "sentence1,label,sentence2\r\n"
+                                                 "a,3,\"b, \"\"c\"\"\"\r\n"
+                                                 "a a a a a a,0,b\r\n"
+                                                 "\"a a a\na\",1,b b b b\r\n"),
+        CHOIR_TRAIN, false);
+    assert_int_equal(d->classes, 4);
+    assert_null(choir_dataset_class_name(d, 0)); /* numbers */
+    is_sample(
+        d, 0, (expected){{CLS, A, SEP, B, UNK, UNK, CC, SEP}, {0, 0, 0, 1, 1, 1, 1, 1}, 8}, 3);
+    is_sample(d, 1, (expected){{CLS, A, A, A, A, SEP, B, SEP}, {0, 0, 0, 0, 0, 0, 1, 1}, 8}, 0);
+    is_sample(d, 2, (expected){{CLS, A, A, SEP, B, B, B, SEP}, {0, 0, 0, 0, 1, 1, 1, 1}, 8}, 1);
+    choir_dataset_free(d);
+}
+
+static void words(void **state)
+{
+    (void)state;
+    int64_t x[3 * T], y[T];
+    const int64_t no = CHOIR_IGNORED, want[T] = {no, 1, 0, no, 1, no, no, no};
+    choir_dataset *d =
+        open_split(put("ner.jsonl", "{\"tokens\": [\"a\", \"ab\", \"c\"], \"ner_tags\": "
+                                    "[\"O\", \"B-X\", \"O\"]}"),
+            CHOIR_TRAIN, true);
+    assert_int_equal(choir_dataset_get(d, 0, x, y), CHOIR_OK);
+    assert_memory_equal(y, want, sizeof want);
+    const int64_t ids[T] = {CLS, A, A, SUB, CC, SEP};
+    assert_memory_equal(x, ids, sizeof ids);
+    assert_int_equal(d->y_shape.dim[0], T);
+    choir_dataset_free(d);
+}
+
+/* --- splits --- */
+
+static void every_tenth_is_held_out(void **state)
+{
+    char text[2000] = "label\ttext\n";
+    (void)state;
+    for (int i = 0; i < 25; i++)
+        snprintf(text + strlen(text), 40, "%d\t\"a\n", i); /* tabs quote nothing */
+    const char *path = put("many.tsv", text);
+    choir_dataset *train = open_split(path, CHOIR_TRAIN, false),
+                  *held = open_split(path, CHOIR_VALIDATION, false);
+    assert_int_equal(choir_dataset_length(train), 23);
+    assert_int_equal(choir_dataset_length(held), 2);
+    assert_int_equal(held->classes, 25);
+    is_sample(held, 1, (expected){{CLS, UNK, A, SEP}, {0}, 4}, 19);
+    is_sample(train, 9, (expected){{CLS, UNK, A, SEP}, {0}, 4}, 10);
+    choir_dataset_free(train);
+    choir_dataset_free(held);
+}
+
+static void folders(void **state)
+{
+    (void)state;
+    mkdir(at("set"), 0777);
+    put("set/train.jsonl",
+        "{\"text\":\"a\",\"label\":\"x\"}\n{\"text\":\"b\",\"label\":\"y\"}\n");
+    put("set/dev.csv", "text,label\nb,y\n");
+    choir_dataset *held = open_split(at("set"), CHOIR_VALIDATION, false);
+    assert_int_equal(choir_dataset_length(held), 1);
+    assert_int_equal(held->classes, 2);
+    is_sample(held, 0, (expected){{CLS, B, SEP}, {0}, 3}, 1);
+    choir_dataset_free(held);
+}
+
+/* --- faults --- */
+
+static void refused(const char *path, const char *why)
+{
+    choir_labelled_opts opts = choir_labelled_defaults();
+    choir_dataset *d = NULL;
+    opts.context = T;
+    assert_int_not_equal(
+        choir_dataset_labelled(path, CHOIR_TRAIN, opts, tokenizer, &d), CHOIR_OK);
+    if (!strstr(choir_error_message(), why))
+        fail_msg("'%s' lacks '%s'", choir_error_message(), why);
+}
+
+static void faults(void **state)
+{
+    (void)state;
+    refused(put("f.jsonl", "{\"text\":\"a\",\"label\":1}\n[1]\n"),
+        "f.jsonl, line 2: expected an object");
+    refused(put("f.jsonl", "{\"text\":\"a\""), "line 1: ");
+    refused(put("f.jsonl", "{\"text\":\"a\"}"), "line 1: missing the column 'label'");
+    refused(put("f.jsonl", "{\"label\":\"a\"}"), "line 1: missing the column 'text'");
+    refused(put("f.jsonl", "{\"text\":3,\"label\":1}"), "expected texts as strings");
+    refused(put("f.jsonl", "{\"text\":\"a\",\"label\":1.5}"), "a text or a whole number");
+    refused(put("f.jsonl", "{\"text\":\"a\",\"label\":123456789012}"), "too large");
+    refused(
+        put("f.csv", "text,label\na,1\n\n\"b\n"), "f.csv, line 4: a quoted field has no end");
+    refused(put("f.csv", "text,label\n\"a\nb\",1\nc\n"), "line 4: expected 2 fields");
+    refused(put("f.csv", "text,label\n\"a\"b,1\n"), "line 2: a quote ends within a field");
+    refused(put("f.csv", "text,label\n\xff,1\n"), "line 2: expected UTF-8");
+    refused(put("f.csv", "text,label\n"), "the training split has no samples");
+    refused(put("f.csv", ""), "the training split has no samples");
+    refused(at("none.csv"), "none.csv");
+    put("set/dev.csv", "text,label\nb,z\n");
+    choir_dataset *d;
+    choir_labelled_opts opts = choir_labelled_defaults();
+    assert_int_equal(choir_dataset_labelled(at("set"), CHOIR_VALIDATION, opts, tokenizer, &d),
+        CHOIR_ERR_FORMAT);
+    assert_non_null(strstr(choir_error_message(), "'z' is not among those of the training"));
+    choir_tokenizer *bytes;
+    assert_int_equal(choir_tokenizer_bytes(&bytes), CHOIR_OK);
+    assert_int_equal(choir_dataset_labelled(at("one.jsonl"), CHOIR_TRAIN, opts, bytes, &d),
+        CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "[CLS], [SEP] and [PAD]"));
+    choir_tokenizer_free(bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sequences),
+        cmocka_unit_test(pairs),
+        cmocka_unit_test(words),
+        cmocka_unit_test(every_tenth_is_held_out),
+        cmocka_unit_test(folders),
+        cmocka_unit_test(faults),
+    };
+    return cmocka_run_group_tests(tests, make, clear);
+}
