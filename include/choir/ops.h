@@ -302,7 +302,7 @@ choir_tensor *choir_cross_entropy_with(
  *
  * Call it in the step, before the first backward, with a tensor per micro-batch that is in the
  * step's scope. Where every rank steps by itself (choir_hogwild, choir_diloco, choir_local_sgd
- * after its warm-up), only its own targets are counted.
+ * after its warm-up), only its own targets are counted. For f64 losses, choir_cast it.
  *
  * Gradient: none.  Errors: dtype, device, shape of the weights; argument, fewer or more
  * micro-batches than the strategy runs; state, in a join of choir_ddp.  Collective: under

@@ -125,7 +125,7 @@ choir_status choir__cli_part_build(choir__cli_part *p)
     choir_loader_opts loader = choir_loader_defaults();
     loader.batch_size = j->batch_size;
     loader.workers = (int)j->workers;
-    if (choir_model_ignores(&j->info))
+    if (j->info.task == CHOIR_IMAGE_TO_TEXT && p->micro_count > 1)
         loader.prefetch = (int)p->micro_count + 1; /* a step reads all of its batches first */
     p->loader = choir_env_loader_with(p->run, &p->dealt, j->train, loader);
     p->losses = choir__calloc((size_t)p->micro_count, sizeof(choir_tensor *));
