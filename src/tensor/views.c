@@ -4,6 +4,7 @@
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
 #include "tensor/segment.h"
+#include "tensor/strategy.h"
 
 /* Returns a view of *x, which choir__begin may replace. */
 static choir_tensor *begin_view(const choir__op *op, choir_tensor **x, choir_tensor **poisoned)
@@ -307,6 +308,11 @@ static const choir__op in_op = {
 choir_tensor *choir_in(choir_scope *scope, choir_tensor *t)
 {
     choir__bring_back(t);
+    if (t->param && !t->poisoned && !choir__placed(scope, in_op.name, &t, 1)) {
+        choir_tensor *none = choir__tensor_bare(scope, t->dtype, t->shape);
+        none->poisoned = true;
+        return none;
+    }
     choir_tensor *lifted = choir__tensor_alias(scope, t);
     for (choir_scope *s = scope; s != t->scope; s = s->parent)
         if (!s)
