@@ -54,7 +54,7 @@ told() {
     bad 2 'strategies for several ranks are .*pipeline' train --strategy single --nproc 2 \
         --model toy random
     late '3 stages for a model of 2 layers' --strategy pipeline --nproc 3
-    late "stage 1 is to begin at 'nowhere'" --strategy pipeline:cuts=nowhere --nproc 2
+    late "got 'nowhere'" --strategy pipeline:cuts=nowhere --nproc 2
 }
 
 # late PATTERN ARG...: found when the stages are cut, after two steps.
