@@ -5,7 +5,9 @@
  * member is choir_dataset, with a table of two functions. The order is the same on every
  * machine: DistributedSampler over the job's M micro-batches (replica m takes entries m, m +
  * M, ... of the permutation). Micro-batch m of step k holds the next B/M samples of replica m,
- * so the cut of the batch does not depend on the ranks.
+ * so the cut of the batch does not depend on the ranks. By default, as with drop_last in
+ * PyTorch's sampler and loader, the permutation is cut to a multiple of M and an epoch ends
+ * with its last whole batch; without drop_last the sampler pads.
  *
  * Threads: the loader's workers call a dataset's get, several at the same time if there are
  * several workers; everything else is called from the run's thread. The contents and the order
@@ -176,8 +178,10 @@ typedef struct choir_image_opts {
     /* validation: the shorter side before the centre is cut out; 0: 256/224 of the sample's
      * size, or exactly that size for PADDED */
     int resize;
-    bool flip;             /* mirrors half of the training samples; true */
-    bool dct_scaling;      /* decodes JPEGs at 1/2, 1/4 or 1/8 if that is enough; true */
+    bool flip; /* mirrors half of the training samples; true */
+    /* decodes JPEGs at 1/2, 1/4 or 1/8 if that is enough: faster, and pixels differ from
+     * torchvision's by more than a level; false */
+    bool dct_scaling;
     float mean[3], std[3]; /* x = (pixel/255 - mean) / std; ImageNet's */
     /* per file; a larger image is an error before memory is allocated; 2^26 */
     int64_t max_pixels;
@@ -190,13 +194,17 @@ choir_image_opts choir_image_defaults(void);
  * A folder of images, DIR/train/CLASS/FILE and DIR/val or DIR/test: x (3, H, W) f32, stored
  * channels-last; y () i64, the index of CLASS among the sorted names of the training classes.
  *
- * Files are JPEG or PNG (.jpg .jpeg .png, either case; other names are skipped), of any
- * colour, in name order. If there is no val or test, or the classes are directly in DIR, every
- * tenth file of a class is for validation. Resizing is bilinear with antialiasing, as
- * torchvision's on PIL images; a sample depends on (seed, epoch, index) alone.
+ * Files are JPEG or PNG (.jpg .jpeg .png, either case), of any colour. As in torchvision's
+ * ImageFolder, files in folders of a class belong to it, and its files are ordered by folder,
+ * then by name. Images of other formats (.bmp .webp .ppm .pgm .tif .tiff) are an error; other
+ * names, and names that start with a dot, are skipped. If there is no val or test, or the
+ * classes are directly in DIR, every tenth file of a class is for validation. Resizing is
+ * bilinear with antialiasing, as torchvision's on PIL images; a sample depends on (seed, epoch,
+ * index) alone.
  *
  * A file is read when its sample is requested; several threads may call get at the same time.
- * Errors: io, format (no classes, an empty class, a class that the training split lacks).
+ * Errors: io, format (no classes, an empty class, a class that the training split lacks),
+ * unsupported (an image of another format).
  * Errors of a sample: io, format (damaged, truncated, too large), unsupported (built without
  * that format). All name the file.
  */

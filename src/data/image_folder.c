@@ -4,7 +4,8 @@
  *     DIR/train/CLASS/FILE, DIR/val/CLASS/FILE     (or test; else every tenth file of a class)
  *     DIR/CLASS/FILE
  *
- * Several threads may call get. */
+ * FILE may be in folders of its class: then the order is torchvision's, by folder, then by
+ * name. Several threads may call get. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 #include "data/dataset.h"
 #include "data/transform.h"
 
-enum { HOLD_OUT = 10, FILE_LIMIT = 1 << 30 };
+enum { HOLD_OUT = 10, FILE_LIMIT = 1 << 30, DEEPEST = 32 };
 
 /* A sorted list of names. */
 typedef struct names {
@@ -75,32 +76,111 @@ static bool is_folder_at(const char *path, const char *name)
     return folder;
 }
 
-bool choir__is_image_name(const char *name)
+/* Returns whether a name ends in one of the endings, in either case. */
+static bool ends_in(const char *name, const char *const *endings)
 {
     const char *dot = strrchr(name, '.');
-    return dot &&
-           (!strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg") || !strcasecmp(dot, ".png"));
+    for (; dot && *endings; endings++)
+        if (!strcasecmp(dot, *endings))
+            return true;
+    return false;
 }
 
-/* Lists the folders in a folder, or its images. */
-static choir_status list(const char *path, bool folders, names *n)
+static const char *const readable[] = {".jpg", ".jpeg", ".png", NULL};
+/* Images to torchvision, which are not read here. */
+static const char *const unreadable[] = {
+    ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", NULL};
+
+bool choir__is_image_name(const char *name)
 {
-    DIR *dir = opendir(path);
-    if (!dir)
-        return choir__error(
-            CHOIR_ERR_IO, "%s: no folder that can be read: %s", path, strerror(errno));
-    for (struct dirent *e; (e = readdir(dir));) {
-        if (e->d_name[0] == '.')
-            continue;
-        bool known = e->d_type == DT_DIR || e->d_type == DT_REG;
-        bool folder = known ? e->d_type == DT_DIR : is_folder_at(path, e->d_name);
-        if (folders ? folder : !folder && choir__is_image_name(e->d_name))
+    return ends_in(name, readable);
+}
+
+static choir_status open_folder(const char *path, DIR **dir)
+{
+    *dir = opendir(path);
+    return *dir ? CHOIR_OK
+                : choir__error(CHOIR_ERR_IO, "%s: no folder that can be read: %s", path,
+                      strerror(errno));
+}
+
+static bool is_folder_entry(const char *path, const struct dirent *e)
+{
+    bool known = e->d_type == DT_DIR || e->d_type == DT_REG;
+    return known ? e->d_type == DT_DIR : is_folder_at(path, e->d_name);
+}
+
+/* Lists the folders in a folder, except those whose name starts with a dot. */
+static choir_status list_folders(const char *path, names *n)
+{
+    DIR *dir;
+    choir_status status = open_folder(path, &dir);
+    if (status != CHOIR_OK)
+        return status;
+    for (struct dirent *e; (e = readdir(dir));)
+        if (e->d_name[0] != '.' && is_folder_entry(path, e))
             add_name(n, e->d_name);
-    }
     closedir(dir);
     if (n->count)
         qsort(n->name, (size_t)n->count, sizeof *n->name, by_name);
     return CHOIR_OK;
+}
+
+/* Adds the images of a class in its folder `inside` ("" or "a/b/") and in the folders there. */
+static choir_status add_images(const char *class_path, const char *inside, int depth, names *n)
+{
+    names folders = {0};
+    DIR *dir = NULL;
+    char *path = choir__format("%s/%s", class_path, inside);
+    choir_status status = depth < DEEPEST
+                              ? open_folder(path, &dir)
+                              : choir__error(CHOIR_ERR_FORMAT,
+                                    "%s: folders are nested deeper than %d", path, DEEPEST);
+    for (struct dirent *e; dir && status == CHOIR_OK && (e = readdir(dir));) {
+        char *name = choir__format("%s%s", inside, e->d_name);
+        if (e->d_name[0] == '.')
+            ; /* leftovers of other programs */
+        else if (is_folder_entry(path, e))
+            add_name(&folders, name);
+        else if (choir__is_image_name(name))
+            add_name(n, name);
+        else if (ends_in(name, unreadable))
+            status = choir__error(CHOIR_ERR_UNSUPPORTED,
+                "%s%s: expected JPEG or PNG images alone: convert the file or move it away",
+                path, e->d_name);
+        free(name);
+    }
+    if (dir)
+        closedir(dir);
+    for (int64_t i = 0; i < folders.count && status == CHOIR_OK; i++) {
+        char *deeper = choir__format("%s/", folders.name[i]);
+        status = add_images(class_path, deeper, depth + 1, n);
+        free(deeper);
+    }
+    free_names(&folders);
+    free(path);
+    return status;
+}
+
+/* Orders paths by their folder, then by the file's name. */
+static int by_folder(const void *a, const void *b)
+{
+    const char *x = *(char *const *)a, *y = *(char *const *)b;
+    const char *end_x = strrchr(x, '/'), *end_y = strrchr(y, '/');
+    size_t in_x = end_x ? (size_t)(end_x - x) : 0, in_y = end_y ? (size_t)(end_y - y) : 0;
+    int order = memcmp(x, y, in_x < in_y ? in_x : in_y);
+    if (order == 0 && in_x != in_y)
+        order = in_x < in_y ? -1 : 1;
+    return order ? order : strcmp(x, y);
+}
+
+/* Lists the images of a class, in order. */
+static choir_status list_images(const char *class_path, names *n)
+{
+    choir_status status = add_images(class_path, "", 0, n);
+    if (n->count)
+        qsort(n->name, (size_t)n->count, sizeof *n->name, by_folder);
+    return status;
 }
 
 /* --- the files of a split --- */
@@ -119,7 +199,7 @@ static choir_status add_class(image_folder *d, const char *class_name, int64_t c
 {
     names n = {0};
     char *path = choir__format("%s/%s", d->root, class_name);
-    choir_status status = list(path, false, &n);
+    choir_status status = list_images(path, &n);
     if (status == CHOIR_OK && !n.count)
         status = choir__error(CHOIR_ERR_FORMAT,
             "%s: the class has no images: remove its folder, or put .jpg, .jpeg or .png files"
@@ -146,7 +226,7 @@ static int64_t find_class(const image_folder *d, const char *name)
 static choir_status add_classes(image_folder *d, bool held)
 {
     names n = {0};
-    choir_status status = list(d->root, true, &n);
+    choir_status status = list_folders(d->root, &n);
     if (status == CHOIR_OK && !n.count)
         status = choir__error(CHOIR_ERR_FORMAT,
             "%s has no folders of classes: images are looked for as CLASS/*.jpg, .jpeg, .png",
@@ -166,7 +246,7 @@ static choir_status find_first(image_folder *d)
 {
     names n = {0};
     char *path = choir__format("%s/%s", d->root, d->classes.count ? d->classes.name[0] : "");
-    choir_status status = list(path, false, &n);
+    choir_status status = list_images(path, &n);
     if (n.count)
         d->first = choir__format("%s/%s", path, n.name[0]);
     free_names(&n);
@@ -182,7 +262,7 @@ static choir_status look_into(image_folder *d, const char *folder)
                                                        : NULL;
     bool held = !has_train || !other;
     d->root = choir__format("%s%s", folder, has_train ? "/train" : "");
-    choir_status status = list(d->root, true, &d->classes);
+    choir_status status = list_folders(d->root, &d->classes);
     if (status == CHOIR_OK)
         status = find_first(d);
     if (status == CHOIR_OK && !d->training && !held) {
@@ -293,7 +373,6 @@ choir_image_opts choir_image_defaults(void)
         .ratio_max = 4.0f / 3,
         .padding = 4,
         .flip = true,
-        .dct_scaling = true,
         .mean = {0.485f, 0.456f, 0.406f},
         .std = {0.229f, 0.224f, 0.225f},
         .max_pixels = 1 << 26};

@@ -70,6 +70,38 @@ def validation():
 
 
 @case
+def image_folder():
+    """Files in folders of a class have torchvision's labels and order, and its pixels by default."""
+    try:
+        from PIL import Image
+        from torchvision import datasets, transforms
+    except ImportError as error:
+        print("without torchvision, not compared: %s" % error)
+        return
+    random = np.random.RandomState(2)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("b/1.png", "b/sub/2.png", "b/sub-x/3.jpg", "b/sub/deep/4.png", "a/z.jpg", "a/0/z.jpg"):
+            for split in ("train", "val"):
+                path = os.path.join(folder, split, name)
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                smooth = Image.fromarray(random.randint(0, 256, (5, 5, 3)).astype("u1"))
+                smooth.resize((100, 80), Image.BICUBIC).save(path, quality=95)
+        theirs = datasets.ImageFolder(os.path.join(folder, "val"), transforms.Compose(
+            [transforms.Resize(20), transforms.CenterCrop(16)]))
+        opts = choir.options(C.image_defaults, height=16, width=16, resize=20,
+                             mean=(ctypes.c_float * 3)(0, 0, 0), std=(ctypes.c_float * 3)(*[1 / 255] * 3))
+        data, y = ctypes.c_void_p(), ctypes.c_int64()
+        C.dataset_images(folder, choir.E.CHOIR_VALIDATION, opts, ctypes.addressof(data))
+        x = np.zeros((16, 16, 3), np.float32)
+        assert C.dataset_length(data) == len(theirs) == 6
+        for i, (image, label) in enumerate(theirs):
+            C.dataset_get(data, i, x.ctypes.data, ctypes.addressof(y))
+            off = float(np.abs(x - np.asarray(image.convert("RGB"), np.float32)).mean())
+            assert y.value == label and off < LEVELS, (theirs.imgs[i], y.value, label, off)
+        C.dataset_free(data)
+
+
+@case
 def sampler():
     """choir_distributed_sampler and choir_randperm, bit for bit."""
     for n, world, seed, epoch, shuffle, drop_last in (

@@ -71,6 +71,29 @@ static void held_out(void **state)
     choir_dataset_free(val);
 }
 
+/* Files in folders of a class belong to it, in torchvision's order: by folder, then by name. */
+static void nested(void **state)
+{
+    (void)state;
+    const int widths[] = {
+        20, 21, 22, 23, 24}; /* z.jpg, a/y.jpg, a-b/x.jpg, a/c/v.jpg, b/w.jpg */
+    choir_dataset *d;
+    fill("deep/other", 1, 20, 16);
+    write_jpeg(at("deep/cat/b/w.jpg"), widths[4], 16, photo);
+    write_jpeg(at("deep/cat/a/c/v.jpg"), widths[3], 16, photo);
+    write_jpeg(at("deep/cat/a-b/x.jpg"), widths[2], 16, photo);
+    write_jpeg(at("deep/cat/a/y.jpg"), widths[1], 16, photo);
+    write_jpeg(at("deep/cat/z.jpg"), widths[0], 16, photo);
+    write_jpeg(at("deep/cat/.z.jpg"), 30, 16, photo);
+    assert_int_equal(open_at("deep", CHOIR_TRAIN, &d), CHOIR_OK);
+    assert_int_equal(choir_dataset_length(d), 6);
+    assert_int_equal(d->x_shape.dim[2], widths[0]); /* the first one's */
+    choir_dataset_free(d);
+    write_bytes(at("deep/cat/a/u.webp"), "x", 1);
+    assert_says(open_at("deep", CHOIR_TRAIN, &d), CHOIR_ERR_UNSUPPORTED,
+        "deep/cat/a/u.webp: expected JPEG or PNG");
+}
+
 static void keyed(void **state)
 {
     (void)state;
@@ -224,6 +247,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits),
         cmocka_unit_test(held_out),
+        cmocka_unit_test(nested),
         cmocka_unit_test(keyed),
         cmocka_unit_test(bad_folders),
         cmocka_unit_test(bad_options),
