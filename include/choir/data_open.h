@@ -38,10 +38,14 @@ typedef struct choir_data {
 } choir_data;
 
 typedef struct choir_data_opts {
-    /* for texts and documents; choir_data takes ownership. NULL: the text's characters */
+    /* for texts and documents; choir_data takes ownership. NULL: the text's characters, unless
+     * needs_tokenizer */
     choir_tokenizer *tokenizer;
     uint64_t seed;                      /* of random samples, masks and image crops; 42 */
     int64_t random_train, random_valid; /* samples of "random"; 65536 and 128 */
+    /* A text without a tokenizer is an error; false: its characters become the tokens. Set it
+     * for weights that were trained before: their ids belong to a tokenizer. */
+    bool needs_tokenizer;
 } choir_data_opts;
 
 choir_data_opts choir_data_defaults(void);

@@ -6,17 +6,31 @@
 
 #include "cli/command.h"
 #include "cli/saved.h"
+#include "cli/text.h"
 
 typedef struct request {
     const char *checkpoint, *data; /* data NULL: the text that comes with Choir */
+    const char *tokenizer;         /* NULL: the checkpoint's */
     int64_t batch_size, batches, workers;
     bool json, per_class;
 } request;
 
-static choir_status open_data(choir__saved *s, const char *path, choir_dataset **data)
+/* Replaces the checkpoint's tokenizer by the one of the request. */
+static choir_status take_tokenizer(choir__saved *s, const char *name)
 {
+    if (!name)
+        return CHOIR_OK;
+    choir_tokenizer_free(s->tokenizer);
+    s->tokenizer = NULL;
+    return choir__text_is_chars(name) ? CHOIR_OK : choir_tokenizer_load(name, &s->tokenizer);
+}
+
+static choir_status open_data(choir__saved *s, const request *r, choir_dataset **data)
+{
+    const char *path = r->data;
     choir_data_opts opts = choir_data_defaults();
     opts.seed = s->seed;
+    opts.needs_tokenizer = !choir__text_is_chars(r->tokenizer);
     if (path && !strcmp(path, "random"))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "expected data to evaluate on, a file or a folder, got 'random'");
@@ -26,8 +40,10 @@ static choir_status open_data(choir__saved *s, const char *path, choir_dataset *
     if (!path && s->info.task != CHOIR_LANGUAGE)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "missing DATA: a folder of images, or labelled texts, to evaluate on");
-    choir_status status =
-        choir_dataset_open(path, CHOIR_VALIDATION, opts, &s->info, &s->tokenizer, data);
+    choir_status status = take_tokenizer(s, r->tokenizer);
+    if (status == CHOIR_OK)
+        status =
+            choir_dataset_open(path, CHOIR_VALIDATION, opts, &s->info, &s->tokenizer, data);
     return status == CHOIR_OK ? choir_dataset_fits(*data, path, &s->info) : status;
 }
 
@@ -110,7 +126,7 @@ static choir_status evaluate(const request *r)
     choir_dataset *data = NULL;
     choir_status status = choir__saved_open(r->checkpoint, 42, &s);
     if (status == CHOIR_OK)
-        status = open_data(&s, r->data, &data);
+        status = open_data(&s, r, &data);
     choir_eval_opts opts = {
         .batch_size = r->batch_size, .max_batches = r->batches, .workers = (int)r->workers};
     if (status == CHOIR_OK && r->per_class)
@@ -146,6 +162,8 @@ static const choir__cli_option options[] = {
         .help = "samples per batch"},
     {"eval-batches", CHOIR__INT, AT(batches), 0, CHOIR__CLI_NO_LIMIT, .preset = "0",
         .argument = "N", .help = "evaluate at most N batches; 0: the whole split"},
+    {"tokenizer", CHOIR__STRING, AT(tokenizer), .argument = "FILE",
+        .help = "a tokenizer as for choir train, or chars (default: the checkpoint's)"},
     {"workers", CHOIR__INT, AT(workers), 1, CHOIR_MAX_WORKERS, .preset = "1", .argument = "N",
         .help = "threads that read samples ahead"},
     {"per-class", CHOIR__FLAG, AT(per_class),

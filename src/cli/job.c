@@ -44,6 +44,7 @@ static choir_status open_data(choir__job *j)
         status = choir__text_tokenizer(j, &opts.tokenizer);
     if (status != CHOIR_OK)
         return status;
+    opts.needs_tokenizer = j->weights && !choir__text_is_chars(j->tokenizer_file);
     opts.seed = j->seed;
     opts.random_valid = RANDOM_BATCHES * j->batch_size;
     status = choir_model_data(j->model, j->data, opts, &j->info, &data);

@@ -39,8 +39,9 @@ const choir__cli_option choir__job_options[] = {
         .passed_on = true, .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
     {"tokenizer", CHOIR__STRING, AT(tokenizer_file), .argument = "FILE",
         .help =
-            "a tokenizer.json, a SentencePiece .model, or a folder with one of these or with "
-            "vocab.json and merges.txt (default: each character is a token)",
+            "a tokenizer.json, a SentencePiece .model, a folder with one of these or with "
+            "vocab.json and merges.txt, or chars: each character is a token (default: the one "
+            "beside the weights; without weights, chars)",
         .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS, .of_a_rank = true},
     {"bytes", CHOIR__FLAG, AT(bytes), .help = "each byte is a token", .passed_on = true,
         .recorded = CHOIR__RECORDED_KEEPS},

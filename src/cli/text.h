@@ -8,4 +8,7 @@
  * names in *tokenizer, or NULL if none is named. */
 choir_status choir__text_tokenizer(const choir__job *j, choir_tokenizer **tokenizer);
 
+/* Returns whether --tokenizer asks for one token per character. */
+bool choir__text_is_chars(const char *name);
+
 #endif

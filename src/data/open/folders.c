@@ -76,7 +76,10 @@ static choir_status open_documents(
     opts.image.height = (int)r->info->input.dim[1];
     opts.image.width = (int)r->info->input.dim[2];
     opts.context = r->info->output.dim[0];
-    return choir_dataset_documents(r->path, r->split, opts, tokenizer, dataset);
+    choir_status status = choir__data_check_tokenizer(r, *tokenizer);
+    return status == CHOIR_OK
+               ? choir_dataset_documents(r->path, r->split, opts, tokenizer, dataset)
+               : status;
 }
 
 /* --- the files that are the data --- */

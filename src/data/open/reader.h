@@ -30,6 +30,10 @@ extern const choir__data_reader choir__data_random, choir__data_documents, choir
 /* Returns the first reader that takes the path, or NULL. */
 const choir__data_reader *choir__data_reader_find(const choir__data_request *request);
 
+/* Returns an error if the request needs a tokenizer and there is none. */
+choir_status choir__data_check_tokenizer(
+    const choir__data_request *request, const choir_tokenizer *tokenizer);
+
 /* Returns whether the path means random samples. */
 bool choir__data_is_random(const char *path);
 

@@ -55,8 +55,10 @@ static bool takes_tokens(const choir__data_request *r)
 static choir_status open_text(
     const choir__data_request *r, choir_tokenizer **tokenizer, choir_dataset **dataset)
 {
-    choir_status status =
-        choir_dataset_text(r->path, r->info->input.dim[0], r->split, tokenizer, dataset);
+    choir_status status = choir__data_check_tokenizer(r, *tokenizer);
+    if (status == CHOIR_OK)
+        status =
+            choir_dataset_text(r->path, r->info->input.dim[0], r->split, tokenizer, dataset);
     return status == CHOIR_OK ? mask(r, *tokenizer, dataset) : status;
 }
 
