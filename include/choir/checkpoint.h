@@ -34,7 +34,8 @@ extern "C" {
 #endif
 
 /** Writes parameters and buffers to one safetensors file. Errors: io, naming the file and the
- * cause; mismatch (the module is sharded over ranks: use choir_save_whole). */
+ * cause; nonfinite (weights that choir_load would refuse); mismatch (the module is sharded over
+ * ranks: use choir_save_whole). A file that was there stays if the new one is not written. */
 choir_status choir_save(choir_module *module, const char *path);
 
 /** Like choir_save, for a module that may be sharded over the ranks of group. Rank 0 writes;

@@ -16,8 +16,22 @@ extern "C" {
  *
  *     "resnet50:classes=10"      a name and sizes (choir train --help lists them)
  *     "path/config.json"         a published configuration, with new weights
- *     "path/to/folder"           a published configuration and the folder's weights
- *                                (model.safetensors, or model.safetensors.index.json), if any
+ *     "path/to/folder"           a published configuration and the folder's weights, if it has
+ *                                any; weights that are not read are an error
+ *
+ * The inputs of choir_forward, by model. Ids are i64 below the vocabulary's size V, and T is at
+ * most the model's context:
+ *
+ *     toy, mlp                  x (B, in...) f32                     -> (B, out)
+ *     cnn, resnet, alexnet      images (B, 3 or 1, H, W) f32         -> (B, classes)
+ *     lstm                      ids (B, T)                           -> (B, T, V),
+ *                               or sequences (B, T, in) f32          -> (B, T, out)
+ *     gpt2, llama, mistral      ids (B, T); causal: position t sees up to t -> (B, T, V)
+ *     bert                      ids (B, T); optionally token types (B, T) i64 (NULL: 0), and
+ *                               after them a mask (B, T) of any dtype, 1 for a token and 0 for
+ *                               padding, which no position attends to (NULL: all are tokens)
+ *                               -> (B, T, V), or (B, classes)
+ *     donut                     images (B, 3, H, W) f32, ids (B, T)  -> (B, T, V)
  *
  * If notes is not NULL, *notes lists, one per line, settings of a published configuration that
  * Choir does not support and weights that start with new values (a head for other classes); ""
@@ -98,8 +112,13 @@ choir_tensor *choir_donut_decode(choir_module *donut, choir_tensor *ids, choir_t
 /** Returns whether `model` is a path to a file or folder and not a name of the list. */
 bool choir_model_is_path(const char *model);
 
-/** Returns whether a folder has weights that choir_model_load_weights can load. */
+/** Returns whether a folder has weights under any name that is known for weights.
+ * choir_model_load_weights refuses those that it cannot read. */
 bool choir_model_has_weights(const char *folder);
+
+/** Checks that files of weights can be read, before there is a module: their names, headers and
+ * sizes. path: as for choir_model_load_weights. Errors: io, format, naming the file. */
+choir_status choir_model_check_weights(const char *path);
 
 /** Reads a config.json, or the one in a folder, and stores its model as text in *model, and in
  * *notes one line per setting that Choir does not support ("" for none). The caller frees both
@@ -108,10 +127,11 @@ choir_status choir_model_read_config(const char *path, char **model, char **note
 
 /**
  * Loads published weights into a module that choir_model_build made of *info. path is a
- * .safetensors file, a *.index.json, or a folder with such a file. If `fresh` is true, a head
- * may be missing in the files and keeps its new weights. *notes has a line for each entry
- * that was left out or keeps new weights; the caller frees it. Errors: io, format, naming file
- * and tensor; the module is changed only if the files are good.
+ * .safetensors file, a *.index.json, or a folder with model.safetensors, with one variant of it
+ * (model.fp16.safetensors), with an index, or with the parts of PyTorch's distributed writer.
+ * If `fresh` is true, a head may be missing in the files and keeps its new weights. *notes has
+ * a line for each entry that was left out or keeps new weights; the caller frees it. Errors:
+ * io, format, naming file and tensor; the module is changed only if the files are good.
  */
 choir_status choir_model_load_weights(choir_module *module, const choir_model_info *info,
     const char *path, bool fresh, char **notes);

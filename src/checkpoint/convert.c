@@ -262,6 +262,43 @@ static choir_status copy_small(const char *from, const char *to, const char *nam
     return status;
 }
 
+/* Sets the dtype that a config.json states; *text is replaced. A file that is no JSON object
+ * stays as it is. */
+static void set_dtype(char **text, size_t *bytes, const char *dtype)
+{
+    json_t *root = json_loadb(*text, *bytes, 0, NULL);
+    const char *key = json_object_get(root, "dtype") ? "dtype" : "torch_dtype";
+    if (json_is_object(root)) {
+        json_object_set_new(root, key, json_string(dtype));
+        free(*text);
+        *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+        *bytes = strlen(*text);
+    }
+    json_decref(root);
+}
+
+/* Copies the model's config.json, which states the type of the weights. */
+static choir_status copy_config(
+    const char *from, const char *to, const choir__convert_opts *opts)
+{
+    static const char *const names[] = {[CHOIR_F32] = "float32",
+        [CHOIR_F64] = "float64",
+        [CHOIR_BF16] = "bfloat16",
+        [CHOIR_F16] = "float16"};
+    char *path = choir__format("%s/" CHOIR__CONFIG_FILE, to), *text = NULL;
+    size_t bytes;
+    choir_status status = copy_small(from, to, CHOIR__CONFIG_FILE);
+    if (status == CHOIR_OK && opts->typed && choir__folder_has(to, CHOIR__CONFIG_FILE))
+        status = choir__read_file(path, SMALL_FILE_LIMIT, &text, &bytes);
+    if (text) {
+        set_dtype(&text, &bytes, names[opts->dtype]);
+        status = choir__write_file(path, text, bytes);
+    }
+    free(text);
+    free(path);
+    return status;
+}
+
 static choir_status fill(
     const choir__opened *o, const char *folder, const choir__convert_opts *opts)
 {
@@ -273,7 +310,7 @@ static choir_status fill(
     if (status == CHOIR_OK && o->folder)
         status = copy_small(o->folder, folder, CHOIR__TOKENIZER_FILE);
     if (status == CHOIR_OK && o->folder)
-        status = copy_small(o->folder, folder, CHOIR__CONFIG_FILE);
+        status = copy_config(o->folder, folder, opts);
     if (status == CHOIR_OK && o->folder)
         status = copy_small(o->folder, folder, CHOIR__JOB_FILE);
     if (status == CHOIR_OK && o->has_state)

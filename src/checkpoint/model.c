@@ -5,12 +5,15 @@
 
 #include "checkpoint/published.h"
 #include "checkpoint/shards.h"
+#include "checkpoint/weight_files.h"
 #include "nn/models/models.h"
 #include "tensor/scope.h"
 
+/* Joins two lists of notes, one per line, and frees them. */
 static char *joined(char *a, char *b)
 {
-    char *both = choir__format("%s%s", a ? a : "", b ? b : "");
+    bool both_speak = a && *a && b && *b;
+    char *both = choir__format("%s%s%s", a ? a : "", both_speak ? "\n" : "", b ? b : "");
     free(a);
     free(b);
     return both;
@@ -31,7 +34,7 @@ static choir_tensor *nothing(choir_module *self, choir_tensor *const *in, int co
         self->type->name);
 }
 
-static const choir_module_class failed_class = {"model", sizeof(choir_module), nothing};
+static const choir_module_class failed_class = {"model", sizeof(choir_module), nothing, 0};
 
 static choir_module *failed(choir_scope *run, choir_status status)
 {
@@ -69,7 +72,12 @@ bool choir_model_is_path(const char *model)
 
 bool choir_model_has_weights(const char *folder)
 {
-    return choir__shards_present(folder);
+    return choir__weights_present(folder);
+}
+
+choir_status choir_model_check_weights(const char *path)
+{
+    return choir__shards_check(path);
 }
 
 choir_status choir_model_read_config(const char *path, char **model, char **notes)
@@ -99,7 +107,7 @@ choir_module *choir_model(choir_scope *run, const char *model, char **notes)
     const char *weights = NULL;
     if (choir__config_is_path(model)) {
         status = choir__config_read(model, &text, &of_config);
-        weights = status == CHOIR_OK && choir__shards_present(model) ? model : NULL;
+        weights = status == CHOIR_OK && choir__weights_present(model) ? model : NULL;
     }
     if (status == CHOIR_OK)
         status = make(run, text ? text : model, weights, &module, &of_weights);

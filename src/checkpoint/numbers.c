@@ -91,3 +91,18 @@ int64_t choir__first_nonfinite(const void *in, choir_dtype dtype, size_t count, 
     }
     return -1;
 }
+
+choir_status choir__check_finite(
+    choir_status code, const choir__checked *what, const void *in, size_t count)
+{
+    float value;
+    int64_t at = choir__is_float(what->dtype)
+                     ? choir__first_nonfinite(in, what->dtype, count, &value)
+                     : -1;
+    return at < 0 ? CHOIR_OK
+                  : choir__error(code,
+                        "%s: tensor '%.200s' %s holds %g, as f32, at index %lld%s; "
+                        "weights must be finite",
+                        what->path, what->name, choir__shape_text(what->whole), (double)value,
+                        (long long)at, what->part ? " of its part" : "");
+}

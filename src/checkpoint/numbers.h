@@ -15,4 +15,15 @@ void choir__numbers_convert(
 /* Returns the index of the first entry of in (count) that is not finite as f32, or -1. */
 int64_t choir__first_nonfinite(const void *in, choir_dtype dtype, size_t count, float *value);
 
+/* Checks the entries in (count) of a tensor named `name`, all of it or a part. Counters pass.
+ * Returns `code` and names the file, the tensor and the first entry that is not finite. */
+typedef struct choir__checked {
+    const char *path, *name;
+    choir_shape whole;
+    choir_dtype dtype;
+    bool part; /* the entries are a part of the whole */
+} choir__checked;
+choir_status choir__check_finite(
+    choir_status code, const choir__checked *what, const void *in, size_t count);
+
 #endif

@@ -67,18 +67,10 @@ typedef struct writing {
 static choir_status check_finite(
     const writing *f, const choir__item *item, const choir__plan_part *part, const void *data)
 {
-    float value;
-    size_t count = (size_t)part->bytes / choir_dtype_size(item->dtype);
-    int64_t at = choir__first_nonfinite(data, item->dtype, count, &value);
-    return at < 0
-               ? CHOIR_OK
-               : choir__error(CHOIR_ERR_NONFINITE,
-                     "%s: tensor '%.200s' %s holds %g, as f32, at index %lld%s; "
-                     "weights must be finite",
-                     f->path, item->name, choir__shape_text(item->whole), (double)value,
-                     (long long)at,
-                     choir__box_region_is_whole(&part->region, item->whole) ? ""
-                                                                            : " of its part");
+    choir__checked what = {f->path, item->name, item->whole, item->dtype,
+        !choir__box_region_is_whole(&part->region, item->whole)};
+    return choir__check_finite(
+        CHOIR_ERR_NONFINITE, &what, data, (size_t)part->bytes / choir_dtype_size(item->dtype));
 }
 
 static choir_status part_bytes(void *arg, int i, const void **data)
@@ -91,7 +83,7 @@ static choir_status part_bytes(void *arg, int i, const void **data)
     *data = s->copy ? s->copy + s->copy_at[f->parts[i]] : f->room;
     if (!s->copy)
         status = choir__item_read(item, part->box, f->room);
-    if (status == CHOIR_OK && !item->moment && choir__is_float(item->dtype))
+    if (status == CHOIR_OK && !item->moment)
         status = check_finite(f, item, part, *data);
     return status;
 }

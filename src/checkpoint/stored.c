@@ -169,12 +169,16 @@ static choir_status join_parts(choir__stored *s, int first, int count)
     if (good)
         return CHOIR_OK;
     int64_t all = choir__shape_count(t->whole);
+    if (covered >= all)
+        return choir__error(CHOIR_ERR_FORMAT,
+            TENSOR "%s is there more than once, in %s and in %s: %lld entries of %lld; one of "
+                   "them is of another checkpoint",
+            s->where, t->name, choir__shape_text(t->whole), s->paths[p[0].file],
+            s->paths[p[count - 1].file], (long long)covered, (long long)all);
     return choir__error(CHOIR_ERR_FORMAT,
-        covered < all ? TENSOR "%s is not whole: %d file%s of it have %lld of %lld entries; a "
-                               "shard is missing, or of another checkpoint"
-                      : TENSOR
-            "%s is there more than once: %d file%s of it have %lld entries of "
-            "%lld; one of them is of another checkpoint",
+        TENSOR
+        "%s is not whole: %d file%s of it have %lld of %lld entries; a shard is missing, or "
+        "of another checkpoint",
         s->paths[p[count - 1].file], t->name, choir__shape_text(t->whole), count,
         count > 1 ? "s" : "", (long long)covered, (long long)all);
 }

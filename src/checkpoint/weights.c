@@ -64,15 +64,9 @@ static choir_status get_host(choir__named_list *list, size_t bytes, const char *
 
 static choir_status check_finite(const char *path, const choir__st_tensor *t)
 {
-    float value;
-    size_t count = t->bytes / choir_dtype_size(t->dtype);
-    int64_t at = choir__first_nonfinite(t->data, t->dtype, count, &value);
-    return at < 0
-               ? CHOIR_OK
-               : choir__error(CHOIR_ERR_FORMAT,
-                     "%s: tensor '%.200s' %s holds %g, as f32, at index %lld; "
-                     "weights must be finite",
-                     path, t->name, choir__shape_text(t->shape), (double)value, (long long)at);
+    choir__checked what = {path, t->name, t->shape, t->dtype, false};
+    return choir__check_finite(
+        CHOIR_ERR_FORMAT, &what, t->data, t->bytes / choir_dtype_size(t->dtype));
 }
 
 static bool is_transposed(choir_shape a, choir_shape b)

@@ -147,6 +147,7 @@ choir_status choir_weights_sha256(choir_module *module, choir_group *group, char
 typedef struct export
 {
     choir__wholes w;
+    const char *path;
     int given; /* number of items requested so far */
 }
 export;
@@ -154,8 +155,13 @@ export;
 static choir_status next_whole(void *arg, int i, const void **data)
 {
     export *e = arg;
+    const choir__item *item = &e->w.items.list[i];
     e->given++;
-    return choir__wholes_get(&e->w, i, data);
+    choir_status status = choir__wholes_get(&e->w, i, data);
+    choir__checked what = {e->path, item->name, item->whole, item->dtype, false};
+    return status == CHOIR_OK && *data ? choir__check_finite(CHOIR_ERR_NONFINITE, &what, *data,
+                                             (size_t)choir__shape_count(item->whole))
+                                       : status;
 }
 
 /* Rank 0 writes and the others send, in the order of the file. If writing fails, rank 0 still
@@ -188,7 +194,7 @@ static choir_status write_wholes(export *e, const char *path)
 
 choir_status choir_save_whole(choir_module *module, choir_group *group, const char *path)
 {
-    export e = {.given = 0};
+    export e = {.path = path};
     choir_status status = choir__wholes_open(&e.w, module, group);
     if (status != CHOIR_OK)
         return status;

@@ -1,7 +1,8 @@
 /* Published files on the command line: --model FOLDER or config.json, --weights FILE.
  *
  *     --model FOLDER/config.json   the model, with new weights
- *     --model FOLDER               the model, and its weights if the folder has them
+ *     --model FOLDER               the model, and its weights if the folder has them, under any
+ * name
  *     --weights FOLDER or FILE     those weights; the model is the one of the config.json
  * beside them, if none is named */
 #include <limits.h>
@@ -73,7 +74,7 @@ choir_status choir__job_published(choir__job *j)
             j->published = j->weights;
         free(config);
     }
-    return status;
+    return status == CHOIR_OK && j->weights ? choir_model_check_weights(j->weights) : status;
 }
 
 choir_status choir__job_load_weights(const choir__job *j, choir_module *net, int rank)

@@ -91,6 +91,7 @@ converts_types() {
     cmp half/optimizer.safetensors one/optimizer.safetensors || fail "other moments"
     good checkpoint inspect --json half
     [ "$(grep -c '"of":"model".*"dtype":"bf16"' out)" -gt 10 ] || fail "$(cat out)"
+    grep -q '"torch_dtype": "bfloat16"' half/config.json || fail "$(cat half/config.json)"
     good eval --json half text
     bad 2 'f32, bf16, f16' checkpoint convert --dtype f64 sharded other
     bad 2 '1 to 99999' checkpoint convert --shards 0 sharded other
@@ -135,10 +136,17 @@ damaged_shards() {
     damage model-00003-of-00003.safetensors 'cp saved/latest/$1 $f'
 }
 
-# Commands that need published weights refuse parts.
-parts_are_named() {
-    bad 1 'choir checkpoint convert' train --json "${one[@]}" --weights sharded/latest \
-        --model "$gpt" text
+# Training starts from parts of tensors as from whole ones; a part that is missing is an error.
+parts_are_joined() {
+    good checkpoint convert sharded joined.safetensors
+    good train --json "${one[@]}" --steps 2 --weights sharded/latest --model "$gpt" text &&
+        mv out of_parts
+    good train --json "${one[@]}" --steps 2 --weights joined.safetensors --model "$gpt" \
+        --tokenizer sharded/latest text && mv out of_whole
+    same_run of_whole of_parts
+    mkdir lacking && cp sharded/latest/model* sharded/latest/config.json lacking
+    rm "$(ls lacking/model-*.safetensors | tail -n 1)"
+    bad 1 'lacking' train --json "${one[@]}" --model lacking text
 }
 
 # Weights from other programs: whole tensors in several files, with an index.
@@ -161,6 +169,6 @@ check inspects
 check converts
 check converts_types
 check damaged_shards
-check parts_are_named
+check parts_are_joined
 check published
 finish

@@ -127,6 +127,37 @@ bad_weights() {
     weights '1.safetensors' --model "$gpt" --weights sharded
 }
 
+# A folder whose weights have names that are not read is refused; a variant is read.
+other_names() {
+    mkdir named && cp a_gpt/{config.json,tokenizer.json} named
+    printf x >named/pytorch_model.bin
+    weights 'named.*pytorch_model.bin is a pickled program' --model named
+    good train "${small[@]}" --model named/config.json text # asks for new weights
+    cp a_gpt/model.safetensors named/model.fp16.safetensors
+    good train "${small[@]}" --model a_gpt text && mv out want
+    started_as want --model named
+}
+
+# The ids of a model's weights belong to a tokenizer: characters in its place are refused, unless
+# they are asked for.
+foreign_tokens() {
+    rm -rf mute
+    cp -r a_gpt mute && rm mute/tokenizer.json
+    bad 1 'text: missing the tokenizer' train "${small[@]}" --model mute text
+    bad 1 'text: missing the tokenizer' train "${small[@]}" --model "$gpt" \
+        --weights mute/model.safetensors text
+    bad 1 'text: missing the tokenizer' eval mute text
+    good train "${small[@]}" --model mute/config.json text
+    good train "${small[@]}" --model a_gpt text && mv out want
+    started_as want --model mute --tokenizer chars
+    started_as want --model mute --tokenizer a_gpt
+    good eval --json a_gpt text && loss=$(field loss out)
+    for tokenizer in chars a_gpt; do
+        good eval --json --tokenizer "$tokenizer" mute text
+        [ "$(field loss out)" = "$loss" ] || fail "eval with $tokenizer: $(field loss out)"
+    done
+}
+
 # rewrite FROM TO OLD NEW: a safetensors file with its names changed by re.sub, without the tensors
 # whose new name is empty.
 rewrite() {
@@ -195,5 +226,7 @@ check configs
 check notes
 check other_heads
 check bad_weights
+check other_names
+check foreign_tokens
 check image_networks
 finish

@@ -27,6 +27,27 @@ static void weights_round_trip(void **state)
     }
 }
 
+/* A file with weights that no reader takes would replace a good one. */
+static void never_over_a_good_file(void **state)
+{
+    (void)state;
+    const char *path = at("good.safetensors");
+    job a = job_open(GPT2, SGD_PLAIN), b = job_open(GPT2, SGD_PLAIN);
+    float *w = choir__data(choir_module_find(a.net, "transformer.ln_f.weight"));
+    train(&b, 0, 1);
+    ok(choir_save(a.net, path));
+    w[5] = NAN;
+    assert_int_equal(choir_save(a.net, path), CHOIR_ERR_NONFINITE);
+    assert_says("'transformer.ln_f.weight' (8) holds nan, as f32, at index 5");
+    w[5] = INFINITY;
+    assert_int_equal(choir_save(a.net, path), CHOIR_ERR_NONFINITE);
+    w[5] = 1;
+    ok(choir_load(b.net, path));
+    assert_string_equal(sha(a.net), sha(b.net));
+    job_close(&a);
+    job_close(&b);
+}
+
 /* Images' weights are channels-last in memory and (O, I, H, W) in the file. */
 static void convolution_is_row_major(void **state)
 {
@@ -330,6 +351,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_round_trip),
+        cmocka_unit_test(never_over_a_good_file),
         cmocka_unit_test(convolution_is_row_major),
         cmocka_unit_test(tied_weights_once),
         cmocka_unit_test(known_sha256),

@@ -2,6 +2,8 @@
  * names the tensor and is reported before anything has changed. */
 #include "checkpoint_fixture.h"
 
+#include <choir/models.h>
+#include <jansson.h>
 #include <sys/stat.h>
 
 #include "base/half.h"
@@ -328,7 +330,7 @@ static void several_files(void **state)
     snprintf(index, sizeof index,
         "{\"weight_map\": {\"%s\": \"1.safetensors\", \"%s \": \"3.safetensors\"}}",
         f.t[0].name, f.t[0].name);
-    refused_index(&b, index, "does not have it", f.t[0].name);
+    refused_index(&b, index, "more than once", f.t[0].name);
     snprintf(index, sizeof index,
         "{\"weight_map\": {\"%s\": \"1.safetensors\", \"%s\": \"2.safetensors\"}}", f.t[0].name,
         f.t[5].name);
@@ -338,6 +340,114 @@ static void several_files(void **state)
     file_free(&f);
     job_close(&a);
     job_close(&b);
+}
+
+/* Weights that are in a folder are read, or they are an error: training never starts from new
+ * values beside them. */
+static void other_names(void **state)
+{
+    (void)state;
+    job a = job_open(GPT2, SGD_PLAIN), b = other(GPT2);
+    file f = file_of(a.net);
+    char *notes, *json = choir__config_json(a.info.config);
+    assert_int_equal(mkdir(at("named"), 0777), 0);
+    spit(at("named/config.json"), json, strlen(json));
+    assert_false(choir_model_has_weights(at("named")));
+    ok(choir__st_write(at("named/model.fp16.safetensors"), f.t, f.count, NULL));
+    assert_true(choir_model_has_weights(at("named")));
+    ok(load_published(&b, at("named"), false, &notes));
+    free(notes);
+    assert_string_equal(sha(a.net), sha(b.net));
+    ok(choir__st_write(at("named/model.bf16.safetensors"), f.t, f.count, NULL));
+    assert_int_equal(load_published(&b, at("named"), false, &notes), CHOIR_ERR_IO);
+    assert_says("several variants");
+    unlink(at("named/model.bf16.safetensors"));
+    unlink(at("named/model.fp16.safetensors"));
+    const char *const refused[] = {"pytorch_model.bin", "adapter_model.safetensors",
+        "pytorch_model-00001-of-00002.bin", "consolidated.00.pth", "model.gguf", "tf_model.h5",
+        "flax_model.msgpack", "__0_0.distcp"};
+    for (size_t i = 0; i < CHOIR_COUNT(refused); i++) {
+        char *path = choir__format("%s/%s", at("named"), refused[i]);
+        touch(path);
+        assert_true(choir_model_has_weights(at("named")));
+        choir_scope *run = choir_scope_open(NULL, 1);
+        choir_model(run, at("named"), NULL);
+        assert_int_equal(choir_scope_status(run), CHOIR_ERR_IO);
+        assert_says(refused[i]);
+        choir_scope_close(run);
+        unlink(path);
+        free(path);
+    }
+    file_free(&f);
+    free(json);
+    job_close(&a);
+    job_close(&b);
+}
+
+/* Several files hold parts of tensors, as PyTorch's distributed writer names them. */
+static void parts_of_tensors(void **state)
+{
+    (void)state;
+    job a = job_open(GPT2, SGD_PLAIN), b = other(GPT2);
+    file f = file_of(a.net);
+    char *notes;
+    assert_int_equal(mkdir(at("parts"), 0777), 0);
+    for (int half = 0; half < 2; half++) {
+        choir__st_tensor parts[MOST];
+        json_t *info = json_object();
+        for (int i = 0; i < f.count; i++) {
+            int64_t rows = f.t[i].shape.dim[0], first = half ? rows / 2 : 0;
+            json_t *offsets = json_array();
+            parts[i] = f.t[i];
+            parts[i].shape.dim[0] = half ? rows - rows / 2 : rows / 2;
+            parts[i].bytes = f.t[i].bytes / (size_t)rows * (size_t)parts[i].shape.dim[0];
+            parts[i].data = (char *)f.t[i].data + f.t[i].bytes / (size_t)rows * (size_t)first;
+            for (int d = 0; d < f.t[i].shape.ndim; d++)
+                json_array_append_new(offsets, json_integer(d ? 0 : first));
+            json_object_set_new(
+                info, f.t[i].name, json_pack("{s:o}", "saved_offsets", offsets));
+        }
+        char *text = json_dumps(info, 0);
+        const char *metadata[] = {"DCP_SHARDING_INFO", text, NULL};
+        ok(choir__st_write(half ? at("parts/shard-00002-model-00001-of-00001.safetensors")
+                                : at("parts/shard-00001-model-00001-of-00001.safetensors"),
+            parts, f.count, metadata));
+        free(text);
+        json_decref(info);
+    }
+    ok(load_published(&b, at("parts"), false, &notes));
+    free(notes);
+    assert_string_equal(sha(a.net), sha(b.net));
+    unlink(at("parts/shard-00002-model-00001-of-00001.safetensors"));
+    assert_int_equal(load_published(&b, at("parts"), false, &notes), CHOIR_ERR_FORMAT);
+    assert_says("but the model's is"); /* without the second half */
+    file_free(&f);
+    job_close(&a);
+    job_close(&b);
+}
+
+/* Notes of the configuration and of the weights are a line each. */
+static void notes_by_line(void **state)
+{
+    (void)state;
+    job a = job_open(BERT, SGD_PLAIN);
+    file f = file_of(a.net);
+    char *notes, *json = choir__config_json(a.info.config);
+    char *noted = choir__format("{\"frob\": 1, %s", strchr(json, '{') + 1);
+    assert_int_equal(mkdir(at("noted"), 0777), 0);
+    spit(at("noted/config.json"), noted, strlen(noted));
+    add(&f, "bert.pooler.dense.bias", CHOIR_F32, choir_dims(8));
+    ok(choir__st_write(at("noted/model.safetensors"), f.t, f.count, NULL));
+    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_model(run, at("noted"), &notes);
+    ok(choir_scope_status(run));
+    assert_non_null(strstr(notes, "ignored: frob\n/"));
+    choir_scope_close(run);
+    free(notes);
+    free(noted);
+    free(json);
+    file_free(&f);
+    job_close(&a);
 }
 
 /* A checkpoint has a config.json, by which other programs and Choir find its model. */
@@ -363,6 +473,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_forms),
         cmocka_unit_test(bert_forms), cmocka_unit_test(heads_start_anew),
         cmocka_unit_test(half_precision), cmocka_unit_test(bad_tensors),
-        cmocka_unit_test(several_files), cmocka_unit_test(checkpoints_are_published)};
+        cmocka_unit_test(other_names), cmocka_unit_test(parts_of_tensors),
+        cmocka_unit_test(notes_by_line), cmocka_unit_test(several_files),
+        cmocka_unit_test(checkpoints_are_published)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
