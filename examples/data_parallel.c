@@ -24,7 +24,7 @@ int main(int argc, char **argv)
 {
     setenv("CHOIR_CPU_DEVICES", argc > 1 ? argv[1] : "2", 1); /* even on fewer cores */
     choir_scope *run = choir_scope_open(NULL, 42);
-    model *m = choir_module_new(run, &(choir_module_class){"model", sizeof *m, forward});
+    model *m = choir_module_new(run, &(choir_module_class){"model", sizeof *m, forward, 1});
     choir_module_child(&m->base, "fc", &m->fc, choir_nn_linear(run, 5, 2));
     int devices = choir_device_count("cpu");
     if (devices > 1)

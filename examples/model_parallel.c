@@ -20,7 +20,7 @@ int main(void)
     setenv("CHOIR_CPU_DEVICES", "2", 1); /* even on fewer cores */
     for (int devices = 1; devices <= 2; devices++) {
         choir_scope *run = choir_scope_open(NULL, 42); /* on cpu:0 */
-        toy *t = choir_module_new(run, &(choir_module_class){"toy", sizeof(toy), forward});
+        toy *t = choir_module_new(run, &(choir_module_class){"toy", sizeof(toy), forward, 1});
         t->second = choir_device_find(devices == 2 ? "cpu:1" : "cpu:0");
         choir_module_child(&t->base, "net1", &t->net1, choir_nn_linear(run, 10, 10));
         choir_module_child(&t->base, "net2", &t->net2, choir_nn_linear(run, 10, 5));

@@ -16,7 +16,8 @@ static choir_tensor *product_forward(choir_module *self, choir_tensor *const *in
     return choir_add(choir_forward(p->drop, y), p->bias);
 }
 
-static const choir_module_class product_class = {"product", sizeof(product), product_forward};
+static const choir_module_class product_class = {
+    "product", sizeof(product), product_forward, 1};
 
 int main(void)
 {

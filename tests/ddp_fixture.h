@@ -47,7 +47,7 @@ static choir_tensor *branches_forward(choir_module *self, choir_tensor *const *i
 }
 
 static const choir_module_class branches_class = {
-    "branches", sizeof(branches), branches_forward};
+    "branches", sizeof(branches), branches_forward, 0};
 
 static branches *branches_new(choir_scope *run)
 {

@@ -11,7 +11,7 @@
  *         net *n = (net *)self;
  *         return choir_forward(n->fc2, choir_relu(choir_forward(n->fc1, in[0])));
  *     }
- *     static const choir_module_class net_class = {"net", sizeof(net), forward};
+ *     static const choir_module_class net_class = {"net", sizeof(net), forward, 1};
  *
  *     net *n = choir_module_new(run, &net_class);
  *     choir_module_child(&n->base, "fc1", &n->fc1, choir_nn_linear(run, 784, 256));
@@ -40,6 +40,7 @@ typedef struct choir_module_class {
     const char *name; /* for messages */
     size_t size;      /* of the struct whose first member is choir_module */
     choir_forward_fn *forward;
+    int inputs; /* the most that forward takes; more are an error. 0: forward checks them */
 } choir_module_class;
 
 struct choir_module {
@@ -140,7 +141,7 @@ choir_status choir_module_to(choir_module *module, choir_device *device);
 choir_status choir_module_cast(choir_module *module, choir_dtype dtype);
 
 /** Runs hooks and the module's forward function. The macro choir_forward(module, x, ...) calls
- * it. */
+ * it. Error: argument (no input, or more than the class takes). */
 choir_tensor *choir_forward_n(choir_module *module, choir_tensor *const *in, int count);
 #define choir_forward(module, ...)                                                             \
     choir_forward_n(module, (choir_tensor *[]){__VA_ARGS__},                                   \
@@ -238,6 +239,11 @@ choir_module *choir_nn_adaptive_max_pool2d(choir_scope *run, int64_t height, int
 /** Looks up rows of a table: ids i64 (...) -> (..., width). */
 choir_module *choir_nn_embedding(
     choir_scope *run, int64_t count, int64_t width, choir_init init);
+/** Like choir_nn_embedding, with a row for padding (-1: none), as PyTorch's padding_idx: the
+ * row starts with zeros, and lookups give it no gradient. Where the table is tied to a head,
+ * the head's gradient still trains the row. */
+choir_module *choir_nn_embedding_with(
+    choir_scope *run, int64_t count, int64_t width, choir_init init, int64_t padding);
 /** Normalises over the last dimension, with eps 1e-5. */
 choir_module *choir_nn_layer_norm(choir_scope *run, int64_t width);
 /** Root mean square norm; its weight (width) is initially 1. */

@@ -78,7 +78,8 @@ struct choir__param {
     choir__storage *dense; /* final gradient, if all uses of the parameter give rows */
     /* of a replica: choir__values_of the copied parameter, at the latest copy */
     uint64_t fresh;
-    int init_kind; /* of choir_init: how the values are drawn, see nn/module.c */
+    int64_t padding; /* row that starts with zeros and gets no gradient by lookups; -1: none */
+    int init_kind;   /* of choir_init: how the values are drawn, see nn/module.c */
     double init_a, init_b;
     bool initialised;
 };

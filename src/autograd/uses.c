@@ -59,7 +59,9 @@ static choir_status add_use_rows(choir__book *book, choir__param *p, choir__slot
     }
     if (status == CHOIR_OK)
         status = choir__launch_rows(book->device, all, total, y, p->local,
-            p->boxes ? p->boxes->from[0] : 0, accumulate, scale);
+            (choir__table_rows){
+                .first = p->boxes ? p->boxes->from[0] : 0, .padding = p->padding},
+            accumulate, scale);
     if (book->reducer)
         free(all);
     return status;

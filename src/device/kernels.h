@@ -247,15 +247,15 @@ typedef struct choir__k_embedding {
  * fixed tree over all leaves (absent: 0), and the sum is multiplied by scale; then y[id] =
  * (y[id] if accumulate, else 0) + the sum. Rows of y that no id names become 0, or stay
  * unchanged with accumulate. y (rows, cols) f32/f64 holds rows [first, first + rows) of the
- * table; other ids are ignored. The three lists are in device memory, or in host memory that
- * stays valid until the task has run. */
+ * table; other ids, and the id `padding` (-1: none), are ignored. The three lists are in device
+ * memory, or in host memory that stays valid until the task has run. */
 typedef struct choir__k_embedding_backward {
     const int64_t *const *ids;
     const void *const *grads;
     const int64_t *counts;
     int64_t leaves, total; /* total: the sum of counts */
     void *y;
-    int64_t first, rows, cols;
+    int64_t first, rows, cols, padding;
     float scale;
     bool accumulate;
     choir_dtype dtype;

@@ -13,7 +13,7 @@ static choir_tensor *conv1d_forward(choir_module *self, choir_tensor *const *in,
     return choir__linear_in_out(in[0], c->weight, c->bias);
 }
 
-static const choir_module_class conv1d_class = {"conv1d", sizeof(conv1d), conv1d_forward};
+static const choir_module_class conv1d_class = {"conv1d", sizeof(conv1d), conv1d_forward, 1};
 
 choir_module *choir__conv1d_new(choir_scope *run, int64_t in, int64_t out, double deviation)
 {

@@ -23,9 +23,9 @@ static choir_tensor *transpose_forward(choir_module *self, choir_tensor *const *
     return choir_conv_transpose2d(in[0], c->weight, c->bias, c->opts);
 }
 
-static const choir_module_class conv_class = {"conv2d", sizeof(conv), conv_forward};
+static const choir_module_class conv_class = {"conv2d", sizeof(conv), conv_forward, 1};
 static const choir_module_class transpose_class = {
-    "conv_transpose2d", sizeof(conv), transpose_forward};
+    "conv_transpose2d", sizeof(conv), transpose_forward, 1};
 
 /* weight: (rows, cols/groups, kh, kw). One of rows and cols is `in`, the other `out`. */
 static choir_module *new_conv(choir_scope *run, const choir_module_class *type, int64_t rows,
@@ -124,12 +124,14 @@ static choir_tensor *adaptive_max_forward(
     return choir_adaptive_max_pool2d(in[0], p->height, p->width);
 }
 
-static const choir_module_class max_pool_class = {"max_pool2d", sizeof(pool), max_pool_forward};
-static const choir_module_class avg_pool_class = {"avg_pool2d", sizeof(pool), avg_pool_forward};
+static const choir_module_class max_pool_class = {
+    "max_pool2d", sizeof(pool), max_pool_forward, 1};
+static const choir_module_class avg_pool_class = {
+    "avg_pool2d", sizeof(pool), avg_pool_forward, 1};
 static const choir_module_class adaptive_avg_class = {
-    "adaptive_avg_pool2d", sizeof(pool), adaptive_avg_forward};
+    "adaptive_avg_pool2d", sizeof(pool), adaptive_avg_forward, 1};
 static const choir_module_class adaptive_max_class = {
-    "adaptive_max_pool2d", sizeof(pool), adaptive_max_forward};
+    "adaptive_max_pool2d", sizeof(pool), adaptive_max_forward, 1};
 
 static choir_module *new_pool(
     choir_scope *run, const choir_module_class *type, int kernel, int stride)
@@ -192,7 +194,7 @@ static choir_tensor *batch_norm_forward(choir_module *self, choir_tensor *const 
 }
 
 static const choir_module_class batch_norm_class = {
-    "batch_norm", sizeof(batch_norm), batch_norm_forward};
+    "batch_norm", sizeof(batch_norm), batch_norm_forward, 2};
 
 void choir__batch_norms_share(choir_module *m, choir__strategy *shared)
 {
@@ -238,7 +240,7 @@ static choir_tensor *group_norm_forward(choir_module *self, choir_tensor *const 
 }
 
 static const choir_module_class group_norm_class = {
-    "group_norm", sizeof(group_norm), group_norm_forward};
+    "group_norm", sizeof(group_norm), group_norm_forward, 1};
 
 choir_module *choir_nn_group_norm(choir_scope *run, int64_t groups, int64_t channels)
 {

@@ -163,7 +163,11 @@ static choir_status init(choir_module *m, source *s, bool again)
                 t->param->name);
         weight = weight ? weight : t;
         float *y = choir__calloc((size_t)t->count + 1, sizeof *y);
-        if (draw(s, m, weight, t, again, y))
+        bool drawn = draw(s, m, weight, t, again, y);
+        if (t->param->padding >= 0)
+            memset(y + t->param->padding * t->shape.dim[1], 0,
+                (size_t)t->shape.dim[1] * sizeof *y);
+        if (drawn)
             status = choir_write(t, y, (size_t)t->count * sizeof *y);
         free(y);
     }

@@ -35,7 +35,7 @@ static choir_tensor *linear_forward(choir_module *self, choir_tensor *const *in,
     return choir_linear(in[0], l->weight, l->bias);
 }
 
-static const choir_module_class linear_class = {"linear", sizeof(linear), linear_forward};
+static const choir_module_class linear_class = {"linear", sizeof(linear), linear_forward, 1};
 
 choir_module *choir_nn_linear_with(
     choir_scope *run, int64_t in, int64_t out, bool bias, choir_init weight)
@@ -77,19 +77,31 @@ typedef struct embedding {
 static choir_tensor *embedding_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     (void)count;
-    return choir_embedding(((embedding *)self)->weight, in[0]);
+    choir_tensor *weight = ((embedding *)self)->weight;
+    return choir__embedding_padded(weight, in[0], weight->param->padding);
 }
 
 static const choir_module_class embedding_class = {
-    "embedding", sizeof(embedding), embedding_forward};
+    "embedding", sizeof(embedding), embedding_forward, 1};
 
 choir_module *choir_nn_embedding(
     choir_scope *run, int64_t count, int64_t width, choir_init init)
 {
+    return choir_nn_embedding_with(run, count, width, init, -1);
+}
+
+choir_module *choir_nn_embedding_with(
+    choir_scope *run, int64_t count, int64_t width, choir_init init, int64_t padding)
+{
     embedding *e = choir_module_new(run, &embedding_class);
     if (!choir__sizes_positive(run, "embedding", count, width))
         count = width = 1;
+    if (padding >= count)
+        choir__poison(run, CHOIR_ERR_ARGUMENT,
+            "embedding: expected a row of padding below %lld, or -1 for none, got %lld",
+            (long long)count, (long long)padding);
     choir_module_param(&e->base, "weight", &e->weight, choir_dims(count, width), init);
+    e->weight->param->padding = padding < count ? choir__max(padding, -1) : -1;
     return &e->base;
 }
 
@@ -119,7 +131,7 @@ static choir_tensor *layer_norm_forward(choir_module *self, choir_tensor *const 
 }
 
 static const choir_module_class layer_norm_class = {
-    "layer_norm", sizeof(layer_norm), layer_norm_forward};
+    "layer_norm", sizeof(layer_norm), layer_norm_forward, 1};
 
 choir_module *choir_nn_layer_norm(choir_scope *run, int64_t width)
 {
@@ -155,7 +167,7 @@ static choir_tensor *rms_norm_forward(choir_module *self, choir_tensor *const *i
 }
 
 static const choir_module_class rms_norm_class = {
-    "rms_norm", sizeof(rms_norm), rms_norm_forward};
+    "rms_norm", sizeof(rms_norm), rms_norm_forward, 1};
 
 choir_module *choir_nn_rms_norm(choir_scope *run, int64_t width, float eps)
 {
@@ -198,7 +210,8 @@ static choir_tensor *dropout_forward(choir_module *self, choir_tensor *const *in
     return self->training ? choir_dropout(in[0], ((dropout *)self)->p, self->path) : in[0];
 }
 
-static const choir_module_class dropout_class = {"dropout", sizeof(dropout), dropout_forward};
+static const choir_module_class dropout_class = {
+    "dropout", sizeof(dropout), dropout_forward, 1};
 
 choir_module *choir_nn_dropout(choir_scope *run, float p)
 {
@@ -229,7 +242,7 @@ static choir_tensor *flatten_images(choir_tensor *x)
 }
 
 static const choir_module_class function_class = {
-    "function", sizeof(function), function_forward};
+    "function", sizeof(function), function_forward, 1};
 
 bool choir__is_function(const choir_module *module)
 {
@@ -295,7 +308,8 @@ choir_module *choir_nn_sequential_n(choir_scope *run, choir_module *const *parts
 {
     choir_module_class *type = choir__arena_get(&run->arena, sizeof *type);
     *type = (choir_module_class){"sequential",
-        sizeof(sequential) + (size_t)count * sizeof(choir_module *), sequential_forward};
+        sizeof(sequential) + (size_t)count * sizeof(choir_module *), sequential_forward,
+        count ? 0 : 1 /* with parts, the first one decides */};
     sequential *s = choir_module_new(run, type);
     s->count = count;
     for (int i = 0; i < count; i++) {

@@ -88,6 +88,7 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
     p->tensor = p->local = t;
     p->whole = shape;
     p->name = "";
+    p->padding = -1;
     p->init_kind = (int)init.kind;
     p->init_a = init.a;
     p->init_b = init.b;
@@ -142,7 +143,23 @@ static char *join(choir_scope *run, const char *path, const char *name)
 
 enum { DRAWN_TOGETHER = 4 }; /* drawing starts at multiples of this number */
 
-void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first)
+/* Fills the row of padding with zeros, as far as it is among y's entries. */
+static void clear_padding(const choir__param *p, choir_tensor *y, int64_t first)
+{
+    int64_t width = p->whole.dim[1], last = first + y->count;
+    int64_t from = choir__max(first, p->padding * width);
+    int64_t to = choir__min(last, (p->padding + 1) * width);
+    if (from >= to)
+        return;
+    choir_tensor row = *y;
+    row.shape = choir_dims(to - from);
+    row.stride[0] = 1;
+    row.offset += from - first;
+    row.count = to - from;
+    choir__launch_fill(&row, 0);
+}
+
+static void draw_values(const choir__param *p, choir_tensor *y, int64_t first)
 {
     choir_scope *run = p->tensor->scope;
     int64_t before = first % DRAWN_TOGETHER;
@@ -174,6 +191,13 @@ void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first)
         choir__launch_bytes(choir__device_of(y), choir__data(y), (float *)more->data + before,
             (size_t)y->count * sizeof(float));
     choir__storage_unref(more);
+}
+
+void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first)
+{
+    draw_values(p, y, first);
+    if (p->padding >= 0)
+        clear_padding(p, y, first);
 }
 
 static void name_tree(choir_module *m, const char *path)
@@ -286,6 +310,11 @@ choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int coun
     if (count < 1 || count > CHOIR__MAX_IN)
         return choir__poison(m->run, CHOIR_ERR_ARGUMENT, "forward: %d inputs; from 1 to %d",
             count, CHOIR__MAX_IN);
+    if (m->type->inputs && count > m->type->inputs)
+        return choir__poison(in[0] ? in[0]->scope : m->run, CHOIR_ERR_ARGUMENT,
+            "forward: a module '%s' takes %s%d input%s, got %d", m->type->name,
+            m->type->inputs > 1 ? "up to " : "", m->type->inputs,
+            m->type->inputs > 1 ? "s" : "", count);
     bool poisoned = false; /* poisoned before: another module caused the error */
     for (int i = 0; i < count; i++)
         poisoned |= in[i] && in[i]->poisoned;

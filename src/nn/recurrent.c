@@ -117,8 +117,8 @@ static choir_module *new_recurrent(choir_scope *run, const char *name, choir_cel
     }
     int directions = opts.bidirectional ? 2 : 1, sets = opts.layers * directions;
     choir_module_class *type = choir__arena_get(&run->arena, sizeof *type);
-    *type = (choir_module_class){
-        name, sizeof(recurrent) + (size_t)sets * sizeof(choir_cell_weights), recurrent_forward};
+    *type = (choir_module_class){name,
+        sizeof(recurrent) + (size_t)sets * sizeof(choir_cell_weights), recurrent_forward, 3};
     recurrent *r = choir_module_new(run, type);
     r->cell = cell;
     r->opts = opts;

@@ -45,7 +45,7 @@ static choir_tensor *attention_forward(choir_module *self, choir_tensor *const *
 }
 
 static const choir_module_class attention_class = {
-    "attention", sizeof(attention), attention_forward};
+    "attention", sizeof(attention), attention_forward, 1};
 
 static choir_module *new_attention(choir_scope *run, const choir__block_opts *o)
 {
@@ -78,7 +78,7 @@ static choir_tensor *mlp_forward(choir_module *self, choir_tensor *const *in, in
     return choir_forward(m->dropout, y);
 }
 
-static const choir_module_class mlp_class = {"mlp", sizeof(mlp), mlp_forward};
+static const choir_module_class mlp_class = {"mlp", sizeof(mlp), mlp_forward, 1};
 
 static choir_module *new_mlp(choir_scope *run, const choir__block_opts *o)
 {
@@ -112,7 +112,7 @@ static choir_tensor *block_forward(choir_module *self, choir_tensor *const *in, 
     return x;
 }
 
-static const choir_module_class block_class = {"block", sizeof(block), block_forward};
+static const choir_module_class block_class = {"block", sizeof(block), block_forward, 1};
 
 choir_module *choir__nn_block(choir_scope *run, choir__block_opts o)
 {

@@ -7,7 +7,7 @@
 /* --- embedding --- */
 
 choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *leaf,
-    int64_t leaves, void *y, const choir_tensor *table, int64_t first, bool accumulate,
+    int64_t leaves, void *y, const choir_tensor *table, choir__table_rows of, bool accumulate,
     float scale)
 {
     choir_dtype dtype = choir__is_half(table->dtype) ? CHOIR_F32 : table->dtype; /* of y */
@@ -31,9 +31,10 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
         .leaves = leaves,
         .total = total,
         .y = y,
-        .first = first,
+        .first = of.first,
         .rows = table->shape.dim[0],
         .cols = table->shape.dim[1],
+        .padding = of.padding,
         .scale = scale,
         .accumulate = accumulate,
         .dtype = dtype};
@@ -41,12 +42,6 @@ choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *le
     choir__storage_unref(lists);
     return CHOIR_OK;
 }
-
-/* The rows of a table that a part has: [first, ...) of `whole`; whole 0: the part is the
- * table. */
-struct rows {
-    int64_t first, whole;
-};
 
 static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
@@ -60,14 +55,14 @@ static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir_
     choir__leaf_rows leaf = {
         .ids_data = choir__data(ids), .grads_data = choir__data(gy), .count = ids->count};
     choir_status status = choir__launch_rows(choir__device_of(g), &leaf, 1, choir__data(g), g,
-        ((const struct rows *)r->attrs)->first, false, 1);
+        *(const choir__table_rows *)r->attrs, false, 1);
     if (status != CHOIR_OK)
         choir__scope_fail(sink->scope, status);
     sink->give(sink, r, 0, g);
 }
 
-static void look_up(
-    choir_tensor *y, const choir_tensor *table, const choir_tensor *ids, const struct rows *of)
+static void look_up(choir_tensor *y, const choir_tensor *table, const choir_tensor *ids,
+    const choir__table_rows *of)
 {
     /* rows are copied as words, whatever their dtype */
     int64_t in_one = choir__is_half(y->dtype) ? 2 : 1;
@@ -101,7 +96,7 @@ static const choir__op embedding_op = {
     .weights_in = 1,
 };
 
-static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, struct rows of)
+static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, choir__table_rows of)
 {
     choir_tensor *poisoned, *in[2] = {table, ids};
     choir_scope *scope = choir__begin(&embedding_op, in, 2, &poisoned);
@@ -128,17 +123,22 @@ static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, struct ro
     return choir__as_stored(y);
 }
 
-choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
+choir_tensor *choir__embedding_padded(choir_tensor *table, choir_tensor *ids, int64_t padding)
 {
     if (table->split && !table->poisoned && !ids->poisoned)
         return table->split->by->ops->parts->embedding(table, ids);
-    return embedding(table, ids, (struct rows){0, 0});
+    return embedding(table, ids, (choir__table_rows){.padding = padding});
+}
+
+choir_tensor *choir_embedding(choir_tensor *table, choir_tensor *ids)
+{
+    return choir__embedding_padded(table, ids, -1);
 }
 
 choir_tensor *choir__embedding_part(
-    choir_tensor *table, choir_tensor *ids, int64_t first, int64_t whole)
+    choir_tensor *table, choir_tensor *ids, choir__table_rows of)
 {
-    return embedding(table, ids, (struct rows){first, whole});
+    return embedding(table, ids, of);
 }
 
 /* --- dropout: the mask is drawn again in backward, never stored --- */

@@ -163,10 +163,18 @@ choir_tensor *choir__batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tens
     choir_tensor *running_mean, choir_tensor *running_var, choir_batch_norm_opts opts,
     struct choir__strategy *shared);
 
-/* Like choir_embedding, for a table that holds rows [first, first + its rows) of a table of
- * `whole` rows. The result is 0 for all other ids. */
+/* The rows that a table holds: [first, first + its rows) of a table of `whole` rows (0: it is
+ * the whole), of which row `padding` of the whole gets no gradient (-1: all do). */
+typedef struct choir__table_rows {
+    int64_t first, whole, padding;
+} choir__table_rows;
+
+/* Like choir_embedding, for a part of a table. The result is 0 for ids of other parts. */
 choir_tensor *choir__embedding_part(
-    choir_tensor *table, choir_tensor *ids, int64_t first, int64_t whole);
+    choir_tensor *table, choir_tensor *ids, choir__table_rows of);
+/* Like choir_embedding; lookups of the row `padding` add nothing to the table's gradient. If
+ * the table is a parameter, `padding` is that of the parameter. */
+choir_tensor *choir__embedding_padded(choir_tensor *table, choir_tensor *ids, int64_t padding);
 
 /* Cross entropy's backward from the scores in[0], the class weights in[2] (or NULL), and the
  * saved targets, log sum exp and count. Attributes: choir_cross_entropy_opts. */
@@ -184,10 +192,9 @@ typedef struct choir__leaf_rows {
 } choir__leaf_rows;
 
 /* Computes y = (accumulate ? y : 0) + scale * the tree sum of the leaves' rows; y is laid out
- * like table. y may be a part of a table, beginning at row `first` of the whole table: other
- * rows are skipped. */
+ * like table, which holds the rows `of`: others, and padding, are skipped. */
 choir_status choir__launch_rows(choir_device *device, const choir__leaf_rows *leaf,
-    int64_t leaves, void *y, const choir_tensor *table, int64_t first, bool accumulate,
+    int64_t leaves, void *y, const choir_tensor *table, choir__table_rows of, bool accumulate,
     float scale);
 
 #endif

@@ -195,6 +195,7 @@ static void gradients_of_tables(void **state)
             .total = v & 1 ? total : counts[0],
             .rows = ROWS,
             .cols = v & 2 ? COLS - 1 : COLS, /* rows of 92 bytes */
+            .padding = v & 1 ? 5 : -1,
             .scale = 1.0f / 3,
             .accumulate = v >> 1};
         for (int i = 0; i < ROWS * COLS; i++)

@@ -151,10 +151,11 @@ class Donut(nn.Module):
     def __init__(self, vocab, width, layers, heads, hidden):
         super().__init__()
         self.encoder = Swin(16, (2, 2), (2, 4), 4)
+        self.enc_to_dec_proj = nn.Linear(32, width)
         inner = nn.Module()
         inner.embed_tokens = nn.Embedding(vocab, width)
         inner.embed_positions = nn.Embedding(CONTEXT + 2, width)
-        inner.layers = nn.ModuleList(DecoderLayer(width, heads, hidden, 32) for _ in range(layers))
+        inner.layers = nn.ModuleList(DecoderLayer(width, heads, hidden, width) for _ in range(layers))
         inner.layernorm_embedding, inner.layer_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.decoder = nn.ModuleDict({"model": nn.ModuleDict({"decoder": inner})})
 
@@ -163,7 +164,7 @@ class Donut(nn.Module):
         d = self.decoder["model"]["decoder"]
         x = d.embed_tokens(ids) * d.embed_tokens.embedding_dim ** 0.5
         x = d.layernorm_embedding(x + d.embed_positions(torch.arange(CONTEXT) + 2))
-        states = self.encoder(image)
+        states = self.enc_to_dec_proj(self.encoder(image))
         for layer in d.layers:
             x = layer(x, states)
         return d.layer_norm(x) @ d.embed_tokens.weight.t()

@@ -65,7 +65,7 @@ static choir_tensor *sequences_forward(choir_module *self, choir_tensor *const *
 }
 
 static const choir_module_class sequences_class = {
-    "sequences", sizeof(sequences), sequences_forward};
+    "sequences", sizeof(sequences), sequences_forward, 0};
 
 static choir_module *new_sequences(choir_scope *run, choir_model_info *info)
 {

@@ -464,7 +464,7 @@ static choir_tensor *two_places_forward(choir_module *self, choir_tensor *const 
 }
 
 static const choir_module_class two_places_class = {
-    "two_places", sizeof(two_places), two_places_forward};
+    "two_places", sizeof(two_places), two_places_forward, 0};
 
 static int over_devices(int rank, int world, void *arg)
 {

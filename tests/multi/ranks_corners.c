@@ -34,7 +34,7 @@ static choir_tensor *forward(choir_module *self, choir_tensor *const *in, int co
     return choir_linear(x, l->weight, l->bias);
 }
 
-static const choir_module_class layer_class = {"layer", sizeof(layer), forward};
+static const choir_module_class layer_class = {"layer", sizeof(layer), forward, 0};
 
 static layer *new_layer(choir_scope *run, const layer *of)
 {

@@ -276,7 +276,7 @@ static void gpt2(void **state)
 static void llama(void **state)
 {
     (void)state;
-    compare("llama:layers=2,heads=4,kv_heads=2,width=24,context=10,vocab=31");
+    compare("llama:layers=2,heads=4,kv_heads=2,width=24,context=10,vocab=31,pad=7");
 }
 
 static void mistral(void **state)
@@ -300,7 +300,7 @@ static void gru(void **state)
 static void bert(void **state)
 {
     (void)state;
-    compare("bert:layers=2,heads=2,width=24,hidden=40,context=10,vocab=31,dropout=0.1");
+    compare("bert:layers=2,heads=2,width=24,hidden=40,context=10,vocab=31,dropout=0.1,pad=3");
 }
 
 int main(void)

@@ -127,6 +127,15 @@ static void wrong_inputs(void **state)
     wrong(j.run, j.net, choir_dims(2), choir_dims(2), "(B, T)");
     wrong(j.run, j.net, choir_dims(2, 0), choir_dims(2, 0), "(B, T)");
     wrong(j.run, j.net, choir_dims(2, 6), choir_dims(2, 5), "(2, 5)");
+    choir_scope *s = choir_no_grad(j.run);
+    choir_tensor *zeros = choir_zeros(s, CHOIR_I64, choir_dims(2, 6));
+    choir_tensor *mask = choir_full(s, CHOIR_F32, choir_dims(2, 6), 1);
+    choir_forward(j.net, zeros, NULL, mask);
+    assert_int_equal(choir_scope_status(s), CHOIR_OK);
+    choir_forward(j.net, zeros, zeros, mask, zeros);
+    assert_int_equal(choir_scope_status(s), CHOIR_ERR_ARGUMENT);
+    assert_says("'bert' takes up to 3 inputs, got 4");
+    choir_scope_close(s);
     job_close(&j);
 }
 

@@ -2,6 +2,7 @@
  * and the value, and that nothing is lost in either direction. */
 #include "saved_files.h"
 
+#include <choir/models.h>
 #include <sys/stat.h>
 
 #include "nn/models/config.h"
@@ -76,9 +77,9 @@ static void published_files(void **state)
     free(notes);
     assert_string_equal(full(bert, &notes),
         "bert:layers=12,heads=12,width=768,hidden=3072,context=512,vocab=30522,types=2,"
-        "classes=0,dropout=0.1,eps=1e-12");
-    assert_non_null(strstr(notes, "attention_probs_dropout_prob"));
-    assert_null(strchr(notes, '\n'));
+        "classes=0,dropout=0.1,eps=1e-12,pad=0");
+    assert_string_equal(notes, "x.json: key 'attention_probs_dropout_prob' is 0.1: nothing is "
+                               "dropped inside attention here");
     free(notes);
 }
 
@@ -120,9 +121,31 @@ static void published_donut(void **state)
     assert_string_equal(full(json, &notes),
         "donut:height=2560,image_width=1920,patch=4,window=10,embed=128,depths=2-2-14-2,"
         "heads=4-8-16-32,layers=4,decoder_heads=16,width=1024,hidden=4096,context=1536,"
-        "vocab=57525,pad=1,start=0,dropout=0");
-    assert_string_equal(notes, "");
+        "vocab=57525,pad=1,start=0,dropout=0.1,encoder_dropout=0,eps=1e-05");
+    assert_string_equal(notes,
+        "x.json: key 'encoder.drop_path_rate' is 0.1: no block is skipped at random here");
     free(notes);
+}
+
+/* Keys inside the parts of a donut's file are read, noted or refused as those of other files.
+ */
+static void parts_of_donut(void **state)
+{
+    (void)state;
+    char *notes;
+    const char *text = full(DONUT("\"depths\": [2, 2, 14, 2], \"window_size\": 10,"
+                                  "\"layer_norm_eps\": 0.01, \"hidden_dropout_prob\": 0.3,"
+                                  "\"frob\": 1",
+                                "\"scale_embedding\": true, \"dropout\": 0.4,"
+                                "\"attention_dropout\": 0.2, \"zap\": 1"),
+        &notes);
+    assert_non_null(strstr(text, ",dropout=0.4,encoder_dropout=0.3,eps=0.01"));
+    assert_non_null(strstr(notes, "not known and ignored in encoder: frob\n"));
+    assert_non_null(strstr(notes, "not known and ignored in decoder: zap"));
+    assert_non_null(strstr(notes, "'decoder.attention_dropout' is 0.2: nothing is dropped"));
+    free(notes);
+    text = full(DONUT("\"window_size\": 10", "\"scale_embedding\": true"), NULL);
+    assert_non_null(strstr(text, "depths=2-2-6-2")); /* the library's */
 }
 
 /* A key that a file leaves out has the default of the library that the file is for. */
@@ -141,7 +164,14 @@ static void left_out(void **state)
                              "[\"BertForSequenceClassification\"]}",
                             NULL),
         "bert:layers=12,heads=12,width=768,hidden=3072,context=512,vocab=30522,types=2,"
-        "classes=3,dropout=0.1,eps=1e-12");
+        "classes=3,dropout=0.1,eps=1e-12,pad=0");
+    assert_null(
+        strstr(full("{\"model_type\": \"bert\", \"pad_token_id\": null}", NULL), "pad"));
+    assert_null(strstr(full("{\"model_type\": \"llama\"}", NULL), "pad"));
+    const char *last = full("{\"model_type\": \"llama\", \"pad_token_id\": -1}", NULL);
+    assert_non_null(strstr(last, ",pad=31999"));
+    assert_non_null(
+        strstr(full("{\"model_type\": \"llama\", \"hidden_act\": \"swish\"}", NULL), "llama:"));
 }
 
 static void notes_of_unknown_keys(void **state)
@@ -195,11 +225,56 @@ static void bad_values(void **state)
     bad(BERT("\"hidden_act\": \"relu\""), "'hidden_act' is \"relu\"", "gelu");
     bad(BERT("\"position_embedding_type\": \"relative_key\""), "relative_key", "absolute");
     bad(BERT("\"is_decoder\": true"), "is_decoder", "all positions");
+    bad(BERT("\"pad_token_id\": 30522"), "'pad_token_id' is 30522", "vocabulary of 30522");
+    bad(BERT("\"architectures\": [\"BertForSequenceClassification\"], \"problem_type\":"
+             "\"multi_label_classification\""),
+        "'problem_type' is \"multi_label_classification\"", "single_label_classification");
+    bad(GPT2("\"quantization_config\": {\"bits\": 4}"), "'quantization_config' is {\"bits\":4}",
+        "f32, f16 or bf16");
     bad(BERT("\"architectures\": [\"BertForQuestionAnswering\"]"), "BertForQuestionAnswering",
         "BertForMaskedLM");
     bad(BERT("\"architectures\": [\"BertForSequenceClassification\"], \"id2label\": {},"
              "\"num_labels\": 3"),
         "id2label", "num_labels");
+}
+
+/* The context of pre-training is read beside the object, too. */
+static void rope_beside(void **state)
+{
+    (void)state;
+    const char *text =
+        full("{\"model_type\": \"llama\", \"original_max_position_embeddings\": 64,"
+             "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8,"
+             "\"low_freq_factor\": 1, \"high_freq_factor\": 4}}",
+            NULL);
+    assert_non_null(strstr(text, "rope=llama3,factor=8,low_freq=1,high_freq=4,original=64"));
+}
+
+/* Models that no published form can express are not built. */
+static void unpublished(void **state)
+{
+    (void)state;
+    choir_model_info info = {0};
+    const char *const texts[] = {"mistral:attention_bias=1", "mistral:mlp_bias=1,window=0",
+        "llama:window=5,attention_bias=1", "llama:window=5,mlp_bias=1"};
+    for (size_t i = 0; i < CHOIR_COUNT(texts); i++) {
+        assert_int_equal(choir_model_describe(texts[i], &info), CHOIR_ERR_ARGUMENT);
+        assert_says("_bias=1 is for llama without a window");
+    }
+    assert_int_equal(
+        choir_model_describe("llama:attention_bias=1,mlp_bias=1", &info), CHOIR_OK);
+    info = (choir_model_info){0};
+    assert_int_equal(choir_model_describe("donut:height=64,image_width=64,window=4", &info),
+        CHOIR_ERR_ARGUMENT);
+    assert_says("are no larger");
+    char *json =
+        choir__config_json("gpt2:layers=1,heads=1,width=8,hidden=32,context=4,vocab=61");
+    assert_non_null(strstr(json, "\"bos_token_id\": null"));
+    assert_non_null(strstr(json, "\"eos_token_id\": null"));
+    free(json);
+    json = choir__config_json("gpt2:layers=1,heads=1,width=8,hidden=32,context=4,vocab=50304");
+    assert_null(strstr(json, "bos_token_id")); /* those that the library assumes */
+    free(json);
 }
 
 #define LLAMA(more) "{\"model_type\": \"llama\", " more "}"
@@ -224,9 +299,13 @@ static void bad_donut(void **state)
 {
     (void)state;
     bad(DONUT("\"qkv_bias\": false", "\"d_model\": 8"), "encoder", "qkv_bias");
-    bad(DONUT("\"depths\": \"x\"", "\"d_model\": 8"), "encoder", "depths");
+    bad(DONUT("\"depths\": \"x\"", "\"scale_embedding\": true"), "encoder", "depths");
     bad(DONUT("\"depths\": [2]", "\"d_model\": -8"), "decoder", "d_model");
     bad(DONUT("\"depths\": [2]", "\"scale_embedding\": false"), "decoder", "scale_embedding");
+    bad(DONUT("\"depths\": [2]", "\"d_model\": 8"), "'decoder.scale_embedding' is missing",
+        "means false");
+    bad(DONUT("\"depths\": [2]", "\"cross_attention_hidden_size\": 8"),
+        "'decoder.cross_attention_hidden_size' is 8", "null");
     bad("{\"model_type\": \"vision-encoder-decoder\"}", "encoder", "object");
 }
 
@@ -263,7 +342,12 @@ static void there_and_back(void **state)
         "bert:layers=1,heads=1,width=8,hidden=9,context=7,vocab=6,types=2,classes=5,dropout=0,"
         "eps=1e-12",
         "donut:height=64,image_width=32,patch=4,window=4,embed=16,depths=2-2,heads=2-4,layers=2,"
-        "decoder_heads=2,width=24,hidden=40,context=12,vocab=40,pad=3,start=2,dropout=0"};
+        "decoder_heads=2,width=24,hidden=40,context=12,vocab=40,pad=3,start=2,dropout=0.25,"
+        "encoder_dropout=0.125,eps=0.001",
+        "bert:layers=1,heads=1,width=8,hidden=9,context=7,vocab=6,types=2,classes=0,dropout=0,"
+        "eps=1e-12,pad=5",
+        "llama:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
+        "window=0,theta=5000,eps=0.001,tied=1,attention_bias=1,mlp_bias=1,pad=7"};
     for (size_t i = 0; i < CHOIR_COUNT(texts); i++) {
         char *json = choir__config_json(texts[i]), *notes = NULL;
         assert_non_null(json);
@@ -272,6 +356,15 @@ static void there_and_back(void **state)
         free(notes);
         free(json);
     }
+    char *json =
+             choir__config_json("llama:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,"
+                                "hidden=64,context=9,vocab=50,window=5,theta=5000,eps=0.001,"
+                                "tied=0,attention_bias=0,mlp_bias=0"),
+         *notes = NULL;
+    assert_string_equal(full(json, &notes), texts[5]); /* a llama with a window is a mistral */
+    assert_string_equal(notes, "");
+    free(notes);
+    free(json);
     assert_null(choir__config_json("toy:in=3"));
     assert_null(choir__config_json("frob"));
 }
@@ -308,8 +401,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(published_files),
         cmocka_unit_test(published_llama), cmocka_unit_test(published_donut),
-        cmocka_unit_test(bad_donut), cmocka_unit_test(bad_llama), cmocka_unit_test(left_out),
-        cmocka_unit_test(notes_of_unknown_keys), cmocka_unit_test(bad_values),
-        cmocka_unit_test(bad_files), cmocka_unit_test(there_and_back), cmocka_unit_test(paths)};
+        cmocka_unit_test(parts_of_donut), cmocka_unit_test(rope_beside),
+        cmocka_unit_test(unpublished), cmocka_unit_test(bad_donut), cmocka_unit_test(bad_llama),
+        cmocka_unit_test(left_out), cmocka_unit_test(notes_of_unknown_keys),
+        cmocka_unit_test(bad_values), cmocka_unit_test(bad_files),
+        cmocka_unit_test(there_and_back), cmocka_unit_test(paths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

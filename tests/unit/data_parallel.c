@@ -154,7 +154,7 @@ static choir_tensor *blend_forward(choir_module *self, choir_tensor *const *in, 
 
 static blend *new_blend(void)
 {
-    static const choir_module_class type = {"blend", sizeof(blend), blend_forward};
+    static const choir_module_class type = {"blend", sizeof(blend), blend_forward, 0};
     blend *m = choir_module_new(run, &type);
     choir_module_child(&m->base, "fc", &m->fc, choir_nn_linear(run, 3, 4));
     choir_module_param(&m->base, "shift", &m->shift, choir_dims(4), choir_init_uniform(-1, 1));
@@ -212,7 +212,7 @@ static choir_tensor *mean_forward(choir_module *self, choir_tensor *const *in, i
 
 static void scatter_apply_gather(void **state)
 {
-    static const choir_module_class type = {"mean", sizeof(choir_module), mean_forward};
+    static const choir_module_class type = {"mean", sizeof(choir_module), mean_forward, 0};
     float means[4], x[20];
     choir_data_parallel_opts opts = on(4);
     (void)state;
@@ -253,7 +253,7 @@ static choir_tensor *loss_forward(choir_module *self, choir_tensor *const *in, i
 
 static void mean_of_gathered_losses(void **state)
 {
-    static const choir_module_class type = {"with_loss", sizeof(with_loss), loss_forward};
+    static const choir_module_class type = {"with_loss", sizeof(with_loss), loss_forward, 0};
     choir_tensor *grads[2];
     (void)state;
     for (int way = 0; way < 2; way++) {
@@ -597,7 +597,7 @@ static choir_tensor *fails_on_the_third(choir_module *self, choir_tensor *const 
 
 static void a_failing_replica(void **state)
 {
-    static const choir_module_class type = {"fragile", sizeof(blend), fails_on_the_third};
+    static const choir_module_class type = {"fragile", sizeof(blend), fails_on_the_third, 0};
     blend *m = choir_module_new(run, &type);
     (void)state;
     choir_module_child(&m->base, "fc", &m->fc, choir_nn_linear(run, 3, 4));

@@ -30,7 +30,7 @@ static choir_tensor *net_forward(choir_module *self, choir_tensor *const *in, in
     return choir_forward(n->fc2, choir_relu(x));
 }
 
-static const choir_module_class net_class = {"net", sizeof(net), net_forward};
+static const choir_module_class net_class = {"net", sizeof(net), net_forward, 0};
 
 static net *new_net(choir_scope *scope)
 {
@@ -143,7 +143,7 @@ static choir_tensor *clumsy_forward(choir_module *self, choir_tensor *const *in,
     return choir_forward(n->fc2, choir_matmul(x, x)); /* (5, 4) by (5, 4) */
 }
 
-static const choir_module_class clumsy_class = {"clumsy", sizeof(net), clumsy_forward};
+static const choir_module_class clumsy_class = {"clumsy", sizeof(net), clumsy_forward, 0};
 
 /* An error names the module in which an op failed, not a later one. */
 static void test_who_is_to_blame(void **state)
@@ -192,6 +192,63 @@ static void test_freeze(void **state)
     assert_non_null(choir_grad(n->scale));
     choir_module_freeze(&n->base, false);
     assert_int_equal(choir_module_param_count(&n->base), 48);
+}
+
+static void next_step(void)
+{
+    choir_scope_clear(step);
+    choir_scope_close(step);
+    step = choir_step_open(run, 1);
+}
+
+/* PyTorch's padding_idx: the row starts with zeros and has no gradient from lookups, whether
+ * they are the table's only use or the head shares it. */
+static void test_padding(void **state)
+{
+    (void)state;
+    const int64_t ids[] = {2, 0, 2, 3, 2, 1};
+    for (int tied = 0; tied < 2; tied++) {
+        choir_module *table = choir_nn_embedding_with(run, 4, 3, choir_init_normal(0, 1), 2);
+        choir_tensor *weight = choir_module_find(table, "weight");
+        float w[12], g[12];
+        assert_int_equal(choir_read(weight, w, sizeof w), CHOIR_OK);
+        for (int i = 0; i < 12; i++)
+            assert_int_equal(w[i] == 0, i / 3 == 2);
+        choir_tensor *rows =
+            choir_forward(table, choir_from(step, CHOIR_I64, choir_dims(6), ids));
+        choir_tensor *loss = choir_sum(choir_affine(rows, 2, 1));
+        if (tied)
+            loss = choir_add(loss, choir_sum(choir_in(step, weight)));
+        assert_int_equal(choir_backward(loss), CHOIR_OK);
+        assert_int_equal(choir_read(choir_grad(weight), g, sizeof g), CHOIR_OK);
+        for (int i = 0; i < 12; i++)
+            assert_true(g[i] == (i / 3 == 2 ? 0 : 2) + tied);
+        assert_int_equal(choir_module_init_torch(table, 3), CHOIR_OK);
+        assert_int_equal(choir_read(weight, w, sizeof w), CHOIR_OK);
+        for (int i = 0; i < 12; i++)
+            assert_int_equal(w[i] == 0, i / 3 == 2);
+        next_step();
+    }
+    choir_nn_embedding_with(run, 4, 3, choir_init_normal(0, 1), 4);
+    assert_int_equal(choir_scope_status(run), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "a row of padding below 4"));
+}
+
+/* A module refuses inputs that it would not look at. */
+static void test_too_many_inputs(void **state)
+{
+    (void)state;
+    choir_module *linear = choir_nn_linear(run, 3, 4);
+    choir_tensor *x = choir_zeros(step, CHOIR_F32, choir_dims(2, 3));
+    assert_int_equal(
+        choir_scope_status(choir_tensor_scope(choir_forward(linear, x))), CHOIR_OK);
+    choir_forward(linear, x, x);
+    assert_int_equal(choir_scope_status(step), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "'linear' takes 1 input, got 2"));
+    next_step();
+    x = choir_zeros(step, CHOIR_F32, choir_dims(2, 3));
+    choir_forward(choir_nn_sequential(run, linear, choir_nn_relu(run)), x, x);
+    assert_int_equal(choir_scope_status(step), CHOIR_ERR_ARGUMENT);
 }
 
 static void test_a_module_used_twice(void **state)
@@ -297,6 +354,8 @@ int main(void)
         TEST(test_who_is_to_blame),
         TEST(test_train_and_eval),
         TEST(test_freeze),
+        TEST(test_padding),
+        TEST(test_too_many_inputs),
         TEST(test_a_module_used_twice),
         TEST(test_hooks),
         TEST(test_half),

@@ -29,7 +29,7 @@ static choir_tensor *net_forward(choir_module *self, choir_tensor *const *in, in
     return choir_forward(n->b, choir_add(choir_relu(x), n->table));
 }
 
-static const choir_module_class net_class = {"net", sizeof(net), net_forward};
+static const choir_module_class net_class = {"net", sizeof(net), net_forward, 0};
 
 static net *new_net(choir_scope *run)
 {

@@ -46,7 +46,7 @@ static choir_tensor *net_forward(choir_module *self, choir_tensor *const *in, in
     return x;
 }
 
-static const choir_module_class net_class = {"net", sizeof(net), net_forward};
+static const choir_module_class net_class = {"net", sizeof(net), net_forward, 0};
 
 static net *new_net(choir_scope *run, const char *placement)
 {
@@ -256,7 +256,7 @@ static choir_tensor *rows_forward(choir_module *self, choir_tensor *const *in, i
     return sum;
 }
 
-static const choir_module_class rows_class = {"rows", sizeof(rows), rows_forward};
+static const choir_module_class rows_class = {"rows", sizeof(rows), rows_forward, 0};
 
 /* Five parameters of one row each. The row of e is (1 + 2^-24)^2, whose root is halfway between
  * 1 and the next float. Each of the others is 3/8 of a unit of its last place: alone each is
@@ -423,7 +423,7 @@ static choir_tensor *wrong_forward(choir_module *self, choir_tensor *const *in, 
     return choir_forward(n->layer[4], choir_forward(n->layer[3], in[0]));
 }
 
-static const choir_module_class wrong_class = {"wrong", sizeof(net), wrong_forward};
+static const choir_module_class wrong_class = {"wrong", sizeof(net), wrong_forward, 0};
 
 static void operands_on_different_devices(void **state)
 {

@@ -392,7 +392,7 @@ static choir_tensor *gate_forward(choir_module *self, choir_tensor *const *in, i
     return choir_add(choir_mul(g->inner, x), g->inner);
 }
 
-static const choir_module_class gate_class = {"gate", sizeof(gate), gate_forward};
+static const choir_module_class gate_class = {"gate", sizeof(gate), gate_forward, 0};
 
 static gate *new_gate(bool recompute, choir_module *within)
 {
@@ -529,7 +529,7 @@ static choir_tensor *scores_forward(choir_module *self, choir_tensor *const *in,
     return y;
 }
 
-static const choir_module_class scores_class = {"scores", sizeof(gate), scores_forward};
+static const choir_module_class scores_class = {"scores", sizeof(gate), scores_forward, 0};
 
 static void over_the_scores(void **state)
 {

@@ -33,7 +33,7 @@ typedef struct op_case {
     choir_shape p[PARAMS]; /* up to the first of no dimensions */
 } op_case;
 
-static const choir_module_class holder_class = {"holder", sizeof(holder), NULL};
+static const choir_module_class holder_class = {"holder", sizeof(holder), NULL, 0};
 
 static holder *new_holder(choir_scope *run, const op_case *c)
 {

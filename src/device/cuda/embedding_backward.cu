@@ -37,7 +37,7 @@ struct gathering {
     uint32_t *lengths;    /* (rows) */
     uint32_t *taken;      /* number of used places of `given` */
     given_row *given;     /* (total) */
-    int64_t leaves, total, rows, first, tile, tiles;
+    int64_t leaves, total, rows, first, padding, tile, tiles;
     int64_t row_bytes;
 };
 
@@ -91,11 +91,12 @@ __device__ inline int64_t leaf_of(const gathering &g, int64_t position)
     return low;
 }
 
-/* Returns the row of y for a position, or -1 if another rank has it or it does not exist. */
+/* Returns the row of y for a position, or -1 if another rank has it, it does not exist, or it is
+ * padding. */
 __device__ inline int64_t row_of(const gathering &g, int64_t position, int64_t leaf)
 {
-    int64_t own = g.ids[leaf][position - g.begins[leaf]] - g.first;
-    return own >= 0 && own < g.rows ? own : -1;
+    int64_t id = g.ids[leaf][position - g.begins[leaf]], own = id - g.first;
+    return own >= 0 && own < g.rows && id != g.padding ? own : -1;
 }
 
 static __global__ void count_ids(gathering g)
@@ -356,6 +357,7 @@ static bool lay_out(const choir__k_embedding_backward *k, gathering *g)
     g->total = k->total;
     g->rows = k->rows;
     g->first = k->first;
+    g->padding = k->padding;
     g->row_bytes = k->cols * (int64_t)choir_dtype_size(k->dtype);
     g->tile = choir__max(TILE, (k->total + TILES - 1) / TILES);
     g->tiles = (k->total + g->tile - 1) / g->tile;

@@ -24,7 +24,8 @@ static choir_tensor *alexnet_forward(choir_module *self, choir_tensor *const *in
     return choir_forward(a->classifier, choir_flatten(choir_adaptive_avg_pool2d(x, 6, 6), 1));
 }
 
-static const choir_module_class alexnet_class = {"alexnet", sizeof(alexnet), alexnet_forward};
+static const choir_module_class alexnet_class = {
+    "alexnet", sizeof(alexnet), alexnet_forward, 1};
 
 static choir_module *conv(
     choir_scope *run, int64_t in, int64_t out, int kernel, int stride, int padding)

@@ -3,8 +3,7 @@
  * over the first position, and a linear layer). Without, it predicts the token behind each
  * mask, and its last product is tied to the token embedding. Names are the published ones.
  *
- * Forward: ids (B, T) i64; optionally token types (B, T) i64, default 0; optionally a mask (B,
- * T), 1 for a token and 0 for padding. */
+ * models.h documents the inputs of its forward. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,16 +73,13 @@ static choir_tensor *bert_forward(choir_module *self, choir_tensor *const *in, i
         return choir__poison(scope, CHOIR_ERR_SHAPE,
             "bert: expected ids (B, T) with T up to its context of %lld, got %s",
             (long long)b->n.context, choir__shape_text(shape));
-    if (count > MAX_IN)
-        return choir__poison(scope, CHOIR_ERR_ARGUMENT,
-            "bert: expected ids, token types and a mask, got %d tensors", count);
     for (int i = 1; i < count; i++)
-        if (!choir__same_shape(choir_tensor_shape(in[i]), shape))
+        if (in[i] && !choir__same_shape(choir_tensor_shape(in[i]), shape))
             return choir__poison(scope, CHOIR_ERR_SHAPE,
                 "bert: expected token types and a mask of the ids' shape, %s, got %s",
                 choir__shape_text(shape), choir__shape_text(choir_tensor_shape(in[i])));
     choir_tensor *x = embed(b, in[0], count > 1 ? in[1] : NULL);
-    choir_tensor *bias = count > 2 ? bias_of(in[2]) : NULL;
+    choir_tensor *bias = count > 2 && in[2] ? bias_of(in[2]) : NULL;
     for (int64_t i = 0; i < b->n.layers; i++) {
         choir_tensor *y =
             bias ? choir_forward(b->layers[i], x, bias) : choir_forward(b->layers[i], x);
@@ -93,7 +89,7 @@ static choir_tensor *bert_forward(choir_module *self, choir_tensor *const *in, i
     return b->n.classes ? class_scores(b, x) : token_scores(b, x);
 }
 
-static const choir_module_class bert_class = {"bert", sizeof(bert), bert_forward};
+static const choir_module_class bert_class = {"bert", sizeof(bert), bert_forward, MAX_IN};
 
 /* --- building --- */
 
@@ -126,7 +122,7 @@ static choir_module *new_bert(choir_scope *run, const choir__bert_sizes *n)
     choir_init init = choir_init_normal(0, 0.02);
     b->n = *n;
     choir_module_child(&b->base, "bert.embeddings.word_embeddings", &b->words,
-        choir_nn_embedding(run, n->vocab, n->width, init));
+        choir_nn_embedding_with(run, n->vocab, n->width, init, n->pad));
     choir_module_child(&b->base, "bert.embeddings.position_embeddings", &b->places,
         choir_nn_embedding(run, n->context, n->width, init));
     choir_module_child(&b->base, "bert.embeddings.token_type_embeddings", &b->types,
@@ -148,7 +144,7 @@ static choir_module *new_bert(choir_scope *run, const choir__bert_sizes *n)
 
 static choir_status parse(const char *text, choir__bert_sizes *n)
 {
-    *n = (choir__bert_sizes){12, 12, 768, 0, 128, 0, 2, 0, 0, 1e-12};
+    *n = (choir__bert_sizes){12, 12, 768, 0, 128, 0, 2, 0, 0, 1e-12, -1};
     choir__option known[] = {{"layers", CHOIR__INT, &n->layers, 1, MAX_LAYERS},
         {"heads", CHOIR__INT, &n->heads, 1, 1024}, {"width", CHOIR__INT, &n->width, 1, 1 << 20},
         {"hidden", CHOIR__INT, &n->hidden, 1, 1 << 22},
@@ -157,7 +153,7 @@ static choir_status parse(const char *text, choir__bert_sizes *n)
         {"types", CHOIR__INT, &n->types, 1, 1 << 20},
         {"classes", CHOIR__INT, &n->classes, 0, 1 << 24},
         {"dropout", CHOIR__FLOAT, &n->dropout, 0, 0.99}, {"eps", CHOIR__FLOAT, &n->eps, 0, 0.1},
-        {NULL}};
+        {"pad", CHOIR__INT, &n->pad, 0, 1 << 24}, {NULL}};
     choir_status status = choir__options_parse(text, "model bert", known);
     if (!n->hidden)
         n->hidden = 4 * n->width;
@@ -187,12 +183,19 @@ static choir_status describe(const char *text, choir_model_info *info)
     info->task = n.classes ? CHOIR_CLASSIFICATION : CHOIR_LANGUAGE;
     info->input = choir_dims(n.context);
     info->items = n.classes ? 1 : n.context;
-    snprintf(info->config, sizeof info->config,
+    if (n.pad >= n.vocab)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "model bert: pad=%lld is no token of a vocabulary of %lld", (long long)n.pad,
+            (long long)n.vocab);
+    int used = snprintf(info->config, sizeof info->config,
         "bert:layers=%lld,heads=%lld,width=%lld,hidden=%lld,context=%lld,vocab=%lld,types=%lld,"
         "classes=%lld,dropout=%g,eps=%g",
         (long long)n.layers, (long long)n.heads, (long long)n.width, (long long)n.hidden,
         (long long)n.context, (long long)n.vocab, (long long)n.types, (long long)n.classes,
         n.dropout, n.eps);
+    if (n.pad >= 0)
+        snprintf(info->config + used, sizeof info->config - (size_t)used, ",pad=%lld",
+            (long long)n.pad);
     return CHOIR_OK;
 }
 
@@ -242,10 +245,17 @@ static choir_status read_config(choir__config *c)
             "expected a multiple of num_attention_heads, %lld", (long long)heads);
     if (json_is_true(json_object_get(c->root, "is_decoder")))
         return choir__config_bad(c, "is_decoder", "this model sees all positions");
+    choir_status status = choir__config_read_pad(c, "vocab_size", 30522, 0);
+    if (status != CHOIR_OK)
+        return status;
     const char *name =
         json_string_value(json_array_get(json_object_get(c->root, "architectures"), 0));
     if (!name || strcmp(name, CLASSIFIER) != 0)
         return CHOIR_OK;
+    const char *problem = json_string_value(json_object_get(c->root, "problem_type"));
+    if (problem && strcmp(problem, "single_label_classification") != 0)
+        return choir__config_bad(c, "problem_type",
+            "classifiers are trained by cross entropy: expected single_label_classification");
     const json_t *labels = json_object_get(c->root, "id2label");
     int64_t named = json_is_object(labels) ? (int64_t)json_object_size(labels) : 2;
     int64_t classes = choir__config_int(c, "num_labels", named);
@@ -258,6 +268,7 @@ static choir_status read_config(choir__config *c)
 
 static void write_config(const char *text, json_t *root)
 {
+    choir__config_write_pad(text, root);
     char *classes = choir__config_option(text, "classes");
     long count = classes ? strtol(classes, NULL, 10) : 0;
     free(classes);
@@ -294,9 +305,10 @@ static const choir__published published = {
 
 const choir__model_spec choir__model_bert = {
     .name = "bert",
-    .help = "BERT: layers=12,heads=12,width=768,hidden=(4 width),context=128,types=2,"
-            "vocab=(the data's),dropout=0,eps=1e-12,classes=0 (of a sequence; 0: says what is "
-            "behind masks)",
+    .help =
+        "BERT: layers=12,heads=12,width=768,hidden=(4 width),context=128,types=2,"
+        "vocab=(the data's),dropout=0,eps=1e-12,pad=(none),classes=0 (of a sequence; 0: says "
+        "what is behind masks)",
     .describe = describe,
     .build = build,
     .published = &published,

@@ -9,6 +9,7 @@ typedef struct choir__bert_sizes {
     /* Classes of a sequence. 0: the head predicts the masked tokens. */
     int64_t classes;
     double dropout, eps;
+    int64_t pad; /* the token of padding, whose embedding is not trained; -1: none */
 } choir__bert_sizes;
 
 /* Creates one layer of the encoder. Forward: x (B, T, C), and optionally a bias of the scores

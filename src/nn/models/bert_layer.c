@@ -39,7 +39,7 @@ static choir_tensor *layer_forward(choir_module *self, choir_tensor *const *in, 
     return y;
 }
 
-static const choir_module_class layer_class = {"bert layer", sizeof(layer), layer_forward};
+static const choir_module_class layer_class = {"bert layer", sizeof(layer), layer_forward, 2};
 
 choir_module *choir__bert_linear(choir_scope *run, int64_t in, int64_t out)
 {

@@ -29,7 +29,7 @@ static const char *const inert[] = {"model_type", "architectures", "transformers
     "num_return_sequences", "forced_bos_token_id", "forced_eos_token_id",
     "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
     "begin_suppress_tokens", "tie_encoder_decoder", "cross_attention_hidden_size",
-    "tf_legacy_loss", NULL};
+    "tf_legacy_loss", "quantization_config", NULL};
 
 /* Keys that must have the value which describes the model as built here. */
 static const choir__config_key common[] = {
@@ -124,7 +124,8 @@ static choir_status read_row(
         return choir__config_bad(
             c, row->key, "expected %s, as this model is built with nothing else", row->values);
     char *text = choir__config_spelled(value);
-    choir__config_note(c, "%s: key '%s' is %s: %s", c->path, row->key, text, row->note);
+    choir__config_note(
+        c, "%s: key '%s%s' is %s: %s", c->path, c->part, row->key, text, row->note);
     free(text);
     return CHOIR_OK;
 }
@@ -137,9 +138,22 @@ static const choir__config_key *find_row(const choir__config_key *keys, const ch
     return NULL;
 }
 
+/* Handles a row whose key the file lacks. */
+static choir_status read_absent(choir__config *c, const choir__config_key *row)
+{
+    if (row->absent && row->option)
+        choir__config_set(c, row->option, "%s", row->absent);
+    if (!row->absent || row->option || one_of(row->values, row->absent))
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_FORMAT,
+        "%s: key '%s%s' is missing, which means %s: this model is built with %s alone", c->path,
+        c->part, row->key, row->absent, row->values);
+}
+
 /* --- the whole file --- */
 
-static choir_status read_keys(choir__config *c, const choir__published *p)
+choir_status choir__config_keys(
+    choir__config *c, const choir__config_key *keys, const char *const *also_inert)
 {
     const char *key;
     json_t *value;
@@ -147,22 +161,39 @@ static choir_status read_keys(choir__config *c, const choir__published *p)
     choir_status status = CHOIR_OK;
     json_object_foreach(c->root, key, value)
     {
-        const choir__config_key *row = find_row(p->keys, key);
+        const choir__config_key *row = find_row(keys, key);
         if (!row)
             row = find_row(common, key);
         if (row)
             status = read_row(c, row, value);
-        else if (!among(inert, key) && !among(p->inert, key))
+        else if (!among(inert, key) && !among(also_inert, key))
             choir__config_append(&unknown, ", ", key);
         if (status != CHOIR_OK)
             break;
     }
-    for (const choir__config_key *row = p->keys; row->key && status == CHOIR_OK; row++)
-        if (row->option && row->absent && !json_object_get(c->root, row->key))
-            choir__config_set(c, row->option, "%s", row->absent);
+    for (const choir__config_key *row = keys; row->key && status == CHOIR_OK; row++)
+        if (!json_object_get(c->root, row->key))
+            status = read_absent(c, row);
     if (status == CHOIR_OK && *unknown)
-        choir__config_note(c, "%s: not known and ignored: %.300s", c->path, unknown);
+        choir__config_note(c, "%s: not known and ignored%s%.*s: %.300s", c->path,
+            *c->part ? " in " : "", *c->part ? (int)strlen(c->part) - 1 : 0, c->part, unknown);
     free(unknown);
+    return status;
+}
+
+choir_status choir__config_part(choir__config *c, const char *part,
+    const choir__config_key *keys, const char *const *also_inert)
+{
+    json_t *root = c->root, *object = json_object_get(root, part);
+    if (!json_is_object(object))
+        return choir__config_bad(c, part, "expected an object {...}");
+    char *prefix = choir__format("%s.", part);
+    c->root = object;
+    c->part = prefix;
+    choir_status status = choir__config_keys(c, keys, also_inert);
+    c->root = root;
+    c->part = "";
+    free(prefix);
     return status;
 }
 
@@ -207,6 +238,15 @@ static choir_status find_model(const choir__config *c, const choir__model_spec *
     return status;
 }
 
+static choir_status check_quantized(const choir__config *c)
+{
+    const json_t *value = json_object_get(c->root, "quantization_config");
+    return !value || json_is_null(value)
+               ? CHOIR_OK
+               : choir__config_bad(c, "quantization_config",
+                     "quantized weights are not supported: expected a model in f32, f16 or bf16");
+}
+
 static choir_status translate(choir__config *c)
 {
     const choir__model_spec *spec;
@@ -215,7 +255,9 @@ static choir_status translate(choir__config *c)
     if (status == CHOIR_OK)
         status = check_architecture(c, spec->published);
     if (status == CHOIR_OK)
-        status = read_keys(c, spec->published);
+        status = check_quantized(c);
+    if (status == CHOIR_OK)
+        status = choir__config_keys(c, spec->published->keys, spec->published->inert);
     if (status == CHOIR_OK && spec->published->read)
         status = spec->published->read(c);
     if (status != CHOIR_OK)
@@ -238,7 +280,8 @@ choir_status choir__config_parse(
     const char *path, const char *json, size_t bytes, char **text, char **notes)
 {
     json_error_t why;
-    choir__config c = {.path = path, .text = choir__strdup(""), .notes = choir__strdup("")};
+    choir__config c = {
+        .path = path, .part = "", .text = choir__strdup(""), .notes = choir__strdup("")};
     choir_status status;
     c.root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &why);
     if (!c.root)
@@ -329,6 +372,20 @@ static json_t *first_value(const char *values)
     return value;
 }
 
+json_t *choir__config_part_json(const char *text, const choir__config_key *keys)
+{
+    json_t *object = json_object();
+    for (const choir__config_key *row = keys; row->key; row++) {
+        char *value = row->option ? choir__config_option(text, row->option) : NULL;
+        if (value)
+            json_object_set_new(object, row->key, value_json(row->type, value));
+        else if (!row->option && row->values)
+            json_object_set_new(object, row->key, first_value(row->values));
+        free(value);
+    }
+    return object;
+}
+
 char *choir__config_json(const char *text)
 {
     const choir__model_spec *spec;
@@ -336,16 +393,9 @@ char *choir__config_json(const char *text)
         !spec->published->type)
         return NULL;
     const choir__published *p = spec->published;
-    json_t *root =
-        json_pack("{s:[s], s:s}", "architectures", p->architectures[0], "model_type", p->type);
-    for (const choir__config_key *row = p->keys; row->key; row++) {
-        char *value = row->option ? choir__config_option(text, row->option) : NULL;
-        if (value)
-            json_object_set_new(root, row->key, value_json(row->type, value));
-        else if (!row->option && row->values)
-            json_object_set_new(root, row->key, first_value(row->values));
-        free(value);
-    }
+    json_t *root = choir__config_part_json(text, p->keys);
+    json_object_set_new(root, "architectures", json_pack("[s]", p->architectures[0]));
+    json_object_set_new(root, "model_type", json_string(p->type));
     if (p->write)
         p->write(text, root);
     json_object_set_new(root, "torch_dtype", json_string("float32"));

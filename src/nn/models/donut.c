@@ -19,7 +19,14 @@ enum { PAD = 1, START = 0 /* XLM-RoBERTa's, unless the data's tokenizer has othe
 typedef struct donut {
     choir_module base;
     choir_module *encoder, *decoder;
+    choir_module *enc_to_dec_proj; /* NULL: both have the same width */
 } donut;
+
+static choir_tensor *encode(donut *d, choir_tensor *image) /* -> (B, S, C) */
+{
+    choir_tensor *states = choir_forward(d->encoder, image); /* (B, S, E) */
+    return d->enc_to_dec_proj ? choir_forward(d->enc_to_dec_proj, states) : states;
+}
 
 static choir_tensor *donut_forward(choir_module *self, choir_tensor *const *in, int count)
 {
@@ -27,10 +34,10 @@ static choir_tensor *donut_forward(choir_module *self, choir_tensor *const *in, 
     if (count != 2)
         return choir__poison(self->run, CHOIR_ERR_ARGUMENT,
             "donut: expected an image and the tokens given so far, got %d inputs", count);
-    return choir_forward(d->decoder, in[1], choir_forward(d->encoder, in[0]));
+    return choir_forward(d->decoder, in[1], encode(d, in[0]));
 }
 
-static const choir_module_class donut_class = {"donut", sizeof(donut), donut_forward};
+static const choir_module_class donut_class = {"donut", sizeof(donut), donut_forward, 2};
 
 static choir_tensor *no_donut(const choir_module *self, const choir_tensor *in)
 {
@@ -40,8 +47,7 @@ static choir_tensor *no_donut(const choir_module *self, const choir_tensor *in)
 
 choir_tensor *choir_donut_encode(choir_module *self, choir_tensor *image)
 {
-    return self->type == &donut_class ? choir_forward(((donut *)self)->encoder, image)
-                                      : no_donut(self, image);
+    return self->type == &donut_class ? encode((donut *)self, image) : no_donut(self, image);
 }
 
 choir_tensor *choir_donut_decode(choir_module *self, choir_tensor *ids, choir_tensor *states)
@@ -87,7 +93,7 @@ static choir_status parse(const char *text, struct sizes *s)
 {
     char depths[64] = "2-2-14-2", heads[64] = "4-8-16-32";
     int stages;
-    *s = (struct sizes){{2560, 1920, 3, 4, 10, 128, 0, {0}, {0}, 0},
+    *s = (struct sizes){{2560, 1920, 3, 4, 10, 128, 0, {0}, {0}, -1, 1e-5},
         {4, 16, 1024, 4096, 768, 0, 0, 0}, PAD, START};
     choir__option known[] = {{"height", CHOIR__INT, &s->encoder.height, 1, 1 << 16},
         {"image_width", CHOIR__INT, &s->encoder.width, 1, 1 << 16},
@@ -102,7 +108,9 @@ static choir_status parse(const char *text, struct sizes *s)
         {"context", CHOIR__INT, &s->decoder.context, 2, 1 << 20},
         {"vocab", CHOIR__INT, &s->decoder.vocab, 3, 1 << 24},
         {"pad", CHOIR__INT, &s->pad, 0, 1 << 24}, {"start", CHOIR__INT, &s->start, 0, 1 << 24},
-        {"dropout", CHOIR__FLOAT, &s->decoder.dropout, 0, 0.99}, {NULL}};
+        {"dropout", CHOIR__FLOAT, &s->decoder.dropout, 0, 0.99},
+        {"encoder_dropout", CHOIR__FLOAT, &s->encoder.dropout, 0, 0.99},
+        {"eps", CHOIR__FLOAT, &s->encoder.eps, 0, 0.1}, {NULL}};
     choir_status status = choir__options_parse(text, "model donut", known);
     if (status != CHOIR_OK)
         return status;
@@ -112,8 +120,8 @@ static choir_status parse(const char *text, struct sizes *s)
             "model donut: expected depths and heads with one number for each of up to %d "
             "stages, such as 2-2-14-2, got depths=%s and heads=%s",
             CHOIR__SWIN_STAGES, depths, heads);
-    s->encoder.dropout = s->decoder.dropout;
-    s->decoder.encoder_width = choir__swin_out(&s->encoder);
+    if (s->encoder.dropout < 0)
+        s->encoder.dropout = s->decoder.dropout;
     return check(s);
 }
 
@@ -155,12 +163,13 @@ static choir_status describe(const char *text, choir_model_info *info)
     snprintf(info->config, sizeof info->config,
         "donut:height=%lld,image_width=%lld,patch=%lld,window=%lld,embed=%lld,depths=%s,"
         "heads=%s,layers=%lld,decoder_heads=%lld,width=%lld,hidden=%lld,context=%lld,"
-        "vocab=%lld,pad=%lld,start=%lld,dropout=%g",
+        "vocab=%lld,pad=%lld,start=%lld,dropout=%g,encoder_dropout=%g,eps=%g",
         (long long)s.encoder.height, (long long)s.encoder.width, (long long)s.encoder.patch,
         (long long)s.encoder.window, (long long)s.encoder.embed, depths, heads,
         (long long)s.decoder.layers, (long long)s.decoder.heads, (long long)s.decoder.width,
         (long long)s.decoder.hidden, (long long)s.decoder.context, (long long)info->classes,
-        (long long)info->pad, (long long)info->start, s.decoder.dropout);
+        (long long)info->pad, (long long)info->start, s.decoder.dropout, s.encoder.dropout,
+        s.encoder.eps);
     return CHOIR_OK;
 }
 
@@ -172,9 +181,14 @@ static choir_status build(
     if (status != CHOIR_OK)
         return status;
     s.decoder.vocab = info->classes;
+    s.decoder.pad = info->pad;
     donut *d = choir_module_new(run, &donut_class);
     choir_module_child(&d->base, "encoder", &d->encoder, choir__swin_new(run, &s.encoder));
     choir_module_child(&d->base, "decoder", &d->decoder, choir__mbart_new(run, &s.decoder));
+    if (choir__swin_out(&s.encoder) != s.decoder.width)
+        choir_module_child(&d->base, "enc_to_dec_proj", &d->enc_to_dec_proj,
+            choir_nn_linear_with(run, choir__swin_out(&s.encoder), s.decoder.width, true,
+                choir_init_normal(0, 0.02)));
     *module = &d->base;
     return choir_scope_status(run);
 }
@@ -183,7 +197,8 @@ const choir__model_spec choir__model_donut = {
     .name = "donut",
     .help = "Donut, images to tokens: height=2560,image_width=1920,patch=4,window=10,embed=128,"
             "depths=2-2-14-2,heads=4-8-16-32,layers=4,decoder_heads=16,width=1024,hidden=4096,"
-            "context=768,vocab=(the data's),pad=1,start=0,dropout=0",
+            "context=768,vocab=(the data's),pad=1,start=0,dropout=0,encoder_dropout=(dropout),"
+            "eps=1e-5",
     .describe = describe,
     .build = build,
     .published = &choir__donut_published,

@@ -9,26 +9,17 @@
 
 /* --- reading --- */
 
-/* Adds a whole number of one of the two objects to the text, or `absent`. */
-static choir_status take_int(
-    choir__config *c, const char *part, const char *key, int64_t absent, const char *option)
-{
-    const json_t *value = json_object_get(json_object_get(c->root, part), key);
-    if (value && (!json_is_integer(value) || json_integer_value(value) < 0))
-        return choir__config_bad(c, part, "expected a whole number as its '%s'", key);
-    choir__config_set(
-        c, option, "%lld", (long long)(value ? (int64_t)json_integer_value(value) : absent));
-    return CHOIR_OK;
-}
-
-/* Adds [2, 2, 14, 2] to the text as 2-2-14-2. */
-static choir_status take_stages(choir__config *c, const char *key, const char *option)
+/* Adds [2, 2, 14, 2] to the text as 2-2-14-2, or `absent`. */
+static choir_status take_stages(
+    choir__config *c, const char *key, const char *option, const char *absent)
 {
     const json_t *list = json_object_get(json_object_get(c->root, "encoder"), key);
     char text[64] = "";
     size_t count = json_array_size(list);
-    if (!list)
+    if (!list) {
+        choir__config_set(c, option, "%s", absent);
         return CHOIR_OK;
+    }
     for (size_t i = 0; i < count; i++) {
         const json_t *n = json_array_get(list, i);
         if (!json_is_integer(n) || strlen(text) > sizeof text - 24)
@@ -56,55 +47,84 @@ static choir_status take_size(choir__config *c)
     return CHOIR_OK;
 }
 
-/* Checks the settings that have only one implementation here. Another value is an error, an
- * absent key is not. */
-static choir_status check_fixed(choir__config *c)
+#define NO_DROPOUT(place) .values = "0.0", .note = "nothing is dropped " place " here"
+
+static const choir__config_key encoder_keys[] = {
+    {"model_type", .values = "donut-swin"},
+    {"patch_size", .option = "patch", .absent = "4"},
+    {"window_size", .option = "window", .absent = "7"},
+    {"embed_dim", .option = "embed", .absent = "96"},
+    {"hidden_dropout_prob", .option = "encoder_dropout", .type = CHOIR__FLOAT, .absent = "0"},
+    {"layer_norm_eps", .option = "eps", .type = CHOIR__FLOAT, .absent = "1e-05"},
+    {"num_channels", .values = "3"},
+    {"mlp_ratio", .values = "4.0"},
+    {"qkv_bias", .values = "true"},
+    {"hidden_act", .values = "gelu"},
+    {"use_absolute_embeddings", .values = "false"},
+    {"attention_probs_dropout_prob", NO_DROPOUT("inside attention")},
+    {"drop_path_rate", .values = "0.0", .note = "no block is skipped at random here"},
+    {"initializer_range", .values = "0.02",
+        .note = "new weights start with a deviation of 0.02 here"},
+    {NULL},
+};
+
+/* Keys of parts that follow from others, or belong to what these parts lack. */
+static const char *const encoder_inert[] = {"image_size", "depths",
+    "num_heads", /* for read_donut */
+    "hidden_size", "num_layers", "num_hidden_layers", "num_attention_heads", "path_norm",
+    "encoder_stride", "out_features", "out_indices", "stage_names", NULL};
+
+static const choir__config_key decoder_keys[] = {
+    {"model_type", .values = "mbart"},
+    {"decoder_layers", .option = "layers", .absent = "12"},
+    {"decoder_attention_heads", .option = "decoder_heads", .absent = "16"},
+    {"d_model", .option = "width", .absent = "1024"},
+    {"decoder_ffn_dim", .option = "hidden", .absent = "4096"},
+    {"max_position_embeddings", .option = "context", .absent = "1024"},
+    {"vocab_size", .option = "vocab", .absent = "50265"},
+    {"dropout", .option = "dropout", .type = CHOIR__FLOAT, .absent = "0.1"},
+    {"activation_function", .values = "gelu"},
+    {"scale_embedding", .values = "true", .absent = "false"},
+    {"add_final_layer_norm", .values = "true"},
+    {"tie_word_embeddings", .values = "true"},
+    {"is_decoder", .values = "true|false"}, /* a decoder has no say in these two */
+    {"add_cross_attention", .values = "true|false"},
+    {"is_encoder_decoder", .values = "false|true"},
+    {"cross_attention_hidden_size", .values = "null"},
+    {"attention_dropout", NO_DROPOUT("inside attention")},
+    {"activation_dropout", NO_DROPOUT("behind activations")},
+    {"decoder_layerdrop", .values = "0.0", .note = "no layer is skipped at random here"},
+    {"init_std", .values = "0.02", .note = "new weights start with a deviation of 0.02 here"},
+    {NULL},
+};
+
+static const char *const decoder_inert[] = {"hidden_size", "num_hidden_layers",
+    "num_attention_heads", "encoder_layers", "encoder_ffn_dim", "encoder_attention_heads",
+    "encoder_layerdrop", "classifier_dropout", NULL};
+
+/* Adds the id of padding, which training does without, too. */
+static choir_status take_pad(choir__config *c)
 {
-    static const char *const fixed[][3] = {{"encoder", "model_type", "\"donut-swin\""},
-        {"decoder", "model_type", "\"mbart\""}, {"encoder", "hidden_act", "\"gelu\""},
-        {"encoder", "qkv_bias", "true"}, {"encoder", "use_absolute_embeddings", "false"},
-        {"encoder", "num_channels", "3"}, {"encoder", "mlp_ratio", "4"},
-        {"decoder", "activation_function", "\"gelu\""}, {"decoder", "scale_embedding", "true"}};
-    for (size_t i = 0; i < CHOIR_COUNT(fixed); i++) {
-        const json_t *part = json_object_get(c->root, fixed[i][0]);
-        const json_t *value = json_object_get(part, fixed[i][1]);
-        json_t *wanted = json_loads(fixed[i][2], JSON_DECODE_ANY, NULL);
-        bool same = !value || json_equal(value, wanted) ||
-                    (json_is_number(value) && json_is_number(wanted) &&
-                        json_number_value(value) == json_number_value(wanted));
-        json_decref(wanted);
-        if (!json_is_object(part))
-            return choir__config_bad(c, fixed[i][0], "expected an object");
-        if (!same)
-            return choir__config_bad(
-                c, fixed[i][0], "expected %s as its '%s'", fixed[i][2], fixed[i][1]);
-    }
+    const json_t *pad = json_object_get(json_object_get(c->root, "decoder"), "pad_token_id");
+    if (pad && (!json_is_integer(pad) || json_integer_value(pad) < 0))
+        return choir__config_bad(c, "decoder", "expected a whole number as its 'pad_token_id'");
+    choir__config_set(c, "pad", "%lld", (long long)(pad ? json_integer_value(pad) : 1));
     return CHOIR_OK;
 }
 
 static choir_status read_donut(choir__config *c)
 {
-    static const struct {
-        const char *part, *key;
-        int64_t absent;
-        const char *option;
-    } numbers[] = {{"encoder", "patch_size", 4, "patch"},
-        {"encoder", "window_size", 7, "window"}, {"encoder", "embed_dim", 96, "embed"},
-        {"decoder", "decoder_layers", 12, "layers"},
-        {"decoder", "decoder_attention_heads", 16, "decoder_heads"},
-        {"decoder", "d_model", 1024, "width"}, {"decoder", "decoder_ffn_dim", 4096, "hidden"},
-        {"decoder", "max_position_embeddings", 1024, "context"},
-        {"decoder", "vocab_size", 50265, "vocab"}, {"decoder", "pad_token_id", 1, "pad"}};
-    choir_status status = check_fixed(c);
+    choir_status status = choir__config_part(c, "encoder", encoder_keys, encoder_inert);
+    if (status == CHOIR_OK)
+        status = choir__config_part(c, "decoder", decoder_keys, decoder_inert);
     if (status == CHOIR_OK)
         status = take_size(c);
-    for (size_t i = 0; i < CHOIR_COUNT(numbers) && status == CHOIR_OK; i++)
-        status =
-            take_int(c, numbers[i].part, numbers[i].key, numbers[i].absent, numbers[i].option);
     if (status == CHOIR_OK)
-        status = take_stages(c, "depths", "depths");
+        status = take_stages(c, "depths", "depths", "2-2-6-2");
     if (status == CHOIR_OK)
-        status = take_stages(c, "num_heads", "heads");
+        status = take_stages(c, "num_heads", "heads", "3-6-12-24");
+    if (status == CHOIR_OK)
+        status = take_pad(c);
     choir__config_set(
         c, "start", "%lld", (long long)choir__config_int(c, "decoder_start_token_id", 0));
     return status;
@@ -132,20 +152,13 @@ static json_t *stages_of(const char *text, const char *option)
 
 static void write_donut(const char *text, json_t *root)
 {
-    json_t *encoder = json_pack(
-        "{s:s, s:[o,o], s:o, s:i, s:o, s:o, s:o, s:o, s:f, s:b, s:s, s:b}", "model_type",
-        "donut-swin", "image_size", number_of(text, "height"), number_of(text, "image_width"),
-        "patch_size", number_of(text, "patch"), "num_channels", 3, "embed_dim",
-        number_of(text, "embed"), "depths", stages_of(text, "depths"), "num_heads",
-        stages_of(text, "heads"), "window_size", number_of(text, "window"), "mlp_ratio", 4.0,
-        "qkv_bias", 1, "hidden_act", "gelu", "use_absolute_embeddings", 0);
-    json_t *decoder = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:b, s:b}",
-        "model_type", "mbart", "decoder_layers", number_of(text, "layers"),
-        "decoder_attention_heads", number_of(text, "decoder_heads"), "d_model",
-        number_of(text, "width"), "decoder_ffn_dim", number_of(text, "hidden"),
-        "max_position_embeddings", number_of(text, "context"), "vocab_size",
-        number_of(text, "vocab"), "pad_token_id", number_of(text, "pad"), "activation_function",
-        "gelu", "scale_embedding", 1, "is_decoder", 1, "add_cross_attention", 1);
+    json_t *encoder = choir__config_part_json(text, encoder_keys);
+    json_t *decoder = choir__config_part_json(text, decoder_keys);
+    json_object_set_new(encoder, "image_size",
+        json_pack("[o, o]", number_of(text, "height"), number_of(text, "image_width")));
+    json_object_set_new(encoder, "depths", stages_of(text, "depths"));
+    json_object_set_new(encoder, "num_heads", stages_of(text, "heads"));
+    json_object_set_new(decoder, "pad_token_id", number_of(text, "pad"));
     json_object_set_new(root, "encoder", encoder);
     json_object_set_new(root, "decoder", decoder);
     json_object_set_new(root, "decoder_start_token_id", number_of(text, "start"));

@@ -51,7 +51,7 @@ static choir_tensor *gpt2_forward(choir_module *self, choir_tensor *const *in, i
     return scores;
 }
 
-static const choir_module_class gpt2_class = {"gpt2", sizeof(gpt2), gpt2_forward};
+static const choir_module_class gpt2_class = {"gpt2", sizeof(gpt2), gpt2_forward, 1};
 
 static choir_module *new_gpt2(choir_scope *run, const struct sizes *s)
 {
@@ -181,11 +181,24 @@ static choir_status read_config(choir__config *c)
     return CHOIR_OK;
 }
 
+/* The special tokens that the library assumes belong to the published vocabulary. */
+static void write_tokens(const char *text, json_t *root)
+{
+    enum { END_OF_TEXT = 50256 };
+    char *vocab = choir__config_option(text, "vocab");
+    if (vocab && strtoll(vocab, NULL, 10) <= END_OF_TEXT) {
+        json_object_set_new(root, "bos_token_id", json_null());
+        json_object_set_new(root, "eos_token_id", json_null());
+    }
+    free(vocab);
+}
+
 static void write_config(const char *text, json_t *root)
 {
     char *dropout = choir__config_option(text, "dropout");
     json_object_set_new(root, "embd_pdrop", json_real(dropout ? strtod(dropout, NULL) : 0));
     free(dropout);
+    write_tokens(text, root);
 }
 
 static const choir__published published = {

@@ -57,7 +57,7 @@ static choir_tensor *attention_forward(choir_module *self, choir_tensor *const *
 }
 
 static const choir_module_class attention_class = {
-    "llama_attention", sizeof(attention), attention_forward};
+    "llama_attention", sizeof(attention), attention_forward, 2};
 
 static choir_module *new_attention(choir_scope *run, const choir__llama_sizes *s)
 {
@@ -100,7 +100,7 @@ static choir_tensor *mlp_forward(choir_module *self, choir_tensor *const *in, in
     return y;
 }
 
-static const choir_module_class mlp_class = {"llama_mlp", sizeof(mlp), mlp_forward};
+static const choir_module_class mlp_class = {"llama_mlp", sizeof(mlp), mlp_forward, 1};
 
 static choir_module *new_mlp(choir_scope *run, const choir__llama_sizes *s)
 {
@@ -137,7 +137,7 @@ static choir_tensor *block_forward(choir_module *self, choir_tensor *const *in, 
     return x;
 }
 
-static const choir_module_class block_class = {"llama_block", sizeof(block), block_forward};
+static const choir_module_class block_class = {"llama_block", sizeof(block), block_forward, 2};
 
 static choir_module *new_block(choir_scope *run, const choir__llama_sizes *s)
 {
@@ -197,14 +197,14 @@ static choir_tensor *llama_forward(choir_module *self, choir_tensor *const *in, 
     return scores;
 }
 
-static const choir_module_class llama_class = {"llama", sizeof(llama), llama_forward};
+static const choir_module_class llama_class = {"llama", sizeof(llama), llama_forward, 1};
 
 choir_module *choir__llama_new(choir_scope *run, const choir__llama_sizes *s)
 {
     llama *g = choir_module_new(run, &llama_class);
     g->sizes = *s;
     choir_module_child(&g->base, "model.embed_tokens", &g->embed_tokens,
-        choir_nn_embedding(run, s->vocab, s->width, choir_init_normal(0, 0.02)));
+        choir_nn_embedding_with(run, s->vocab, s->width, choir_init_normal(0, 0.02), s->pad));
     for (int64_t i = 0; i < s->layers; i++) {
         char name[32];
         snprintf(name, sizeof name, "model.layers.%d", (int)i);

@@ -9,6 +9,7 @@ enum { CHOIR__LLAMA_LAYERS = 256 };
 typedef struct choir__llama_sizes {
     int64_t layers, heads, kv_heads, head_dim, width, hidden, context, vocab;
     int64_t window; /* a position sees this many last positions; 0: all */
+    int64_t pad;    /* the token of padding, whose embedding is not trained; -1: none */
     double eps;
     bool tied, attention_bias, mlp_bias;
     choir_rotary_opts rotary;

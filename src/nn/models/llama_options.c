@@ -89,7 +89,8 @@ static choir_status parse_keys(const char *text, struct options *o)
         {"factor", CHOIR__FLOAT, &r->factor, 1e-3, 1e6},
         {"low_freq", CHOIR__FLOAT, &r->low_freq, 1e-6, 1e6},
         {"high_freq", CHOIR__FLOAT, &r->high_freq, 1e-6, 1e6},
-        {"original", CHOIR__INT, &r->original_context, 1, 1 << 24}, {NULL}};
+        {"original", CHOIR__INT, &r->original_context, 1, 1 << 24},
+        {"pad", CHOIR__INT, &s->pad, 0, 1 << 24}, {NULL}};
     return choir__options_parse(
         text, is_mistral(text) ? "model mistral" : "model llama", known);
 }
@@ -102,6 +103,7 @@ static choir_status take_size(const char *model, struct options *o)
             continue;
         if (!strcmp(published[i].size, o->size)) {
             o->sizes = published[i].sizes;
+            o->sizes.pad = -1;
             return CHOIR_OK;
         }
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "",
@@ -163,6 +165,18 @@ static choir_status check_heads(const char *model, const choir__llama_sizes *s, 
     return CHOIR_OK;
 }
 
+/* The published form of a model with a window, Mistral, has no biases: nothing else could read
+ * such weights. */
+static choir_status check_biases(const char *model, const choir__llama_sizes *s, bool mistral)
+{
+    if ((!mistral && !s->window) || (!s->attention_bias && !s->mlp_bias))
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "model %s: %s=1 is for llama without a window; Mistral, the published form of models with "
+        "a window, has no biases",
+        model, s->attention_bias ? "attention_bias" : "mlp_bias");
+}
+
 static choir_status parse(const char *text, choir__llama_sizes *s)
 {
     const char *model = is_mistral(text) ? "mistral" : "llama";
@@ -173,6 +187,7 @@ static choir_status parse(const char *text, choir__llama_sizes *s)
                             .context = 512,
                             .window = is_mistral(text) ? 256 : 0,
                             .eps = 1e-5,
+                            .pad = -1,
                             .rotary = {.theta = 10000}}};
     choir_status status = parse_keys(text, &o); /* options beside size= override it */
     if (status == CHOIR_OK && *o.size && (status = take_size(model, &o)) == CHOIR_OK)
@@ -188,7 +203,8 @@ static choir_status parse(const char *text, choir__llama_sizes *s)
         s->head_dim = s->width / s->heads;
     if (!s->hidden) /* as many parameters as 4 C with two matrices, in multiples of 64 */
         s->hidden = (s->width * 8 / 3 + 63) / 64 * 64;
-    return check_heads(model, s, given);
+    status = check_biases(model, s, is_mistral(text));
+    return status == CHOIR_OK ? check_heads(model, s, given) : status;
 }
 
 static void write_config(const char *model, const choir__llama_sizes *s, char *to, size_t bytes)
@@ -206,9 +222,11 @@ static void write_config(const char *model, const choir__llama_sizes *s, char *t
         used += snprintf(to + used, bytes - (size_t)used, ",rope=%s,factor=%.17g",
             scalings[r->scaling], r->factor);
     if (r->scaling == CHOIR_ROTARY_LLAMA3)
-        snprintf(to + used, bytes - (size_t)used,
+        used += snprintf(to + used, bytes - (size_t)used,
             ",low_freq=%.17g,high_freq=%.17g,original=%lld", r->low_freq, r->high_freq,
             (long long)r->original_context);
+    if (s->pad >= 0)
+        snprintf(to + used, bytes - (size_t)used, ",pad=%lld", (long long)s->pad);
 }
 
 static choir_status describe(const char *text, choir_model_info *info)
@@ -227,6 +245,10 @@ static choir_status describe(const char *text, choir_model_info *info)
     if (!info->classes)
         info->classes = 32000;
     s.vocab = info->classes;
+    if (s.pad >= s.vocab)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "model %s: pad=%lld is no token of a vocabulary of %lld", model, (long long)s.pad,
+            (long long)s.vocab);
     info->task = CHOIR_LANGUAGE;
     info->input = choir_dims(s.context);
     info->items = s.context;
@@ -250,7 +272,7 @@ const choir__model_spec choir__model_llama = {
     .name = "llama",
     .help = "Llama: layers=8,heads=8,kv_heads=(half),width=512,hidden=(8/3 width),context=512,"
             "vocab=(the data's),head_dim,theta=10000,eps=1e-5,window=0,tied=0,attention_bias=0,"
-            "mlp_bias=0,rope=plain|linear|llama3; or size=1b|7b|8b",
+            "mlp_bias=0,rope=plain|linear|llama3,pad=(none); or size=1b|7b|8b",
     .describe = describe,
     .build = build,
     .published = &choir__llama_published,

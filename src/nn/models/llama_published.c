@@ -17,7 +17,7 @@
         {"rope_theta", .option = "theta", .type = CHOIR__FLOAT},                               \
         {"rms_norm_eps", .option = "eps", .type = CHOIR__FLOAT, .absent = "1e-06"},            \
         {"tie_word_embeddings", .option = "tied", .type = CHOIR__FLAG, .absent = "false"},     \
-        {"hidden_act", .values = "silu"}, {"partial_rotary_factor", .values = "1.0"},          \
+        {"hidden_act", .values = "silu|swish"}, {"partial_rotary_factor", .values = "1.0"},    \
         {"attention_dropout", .values = "0.0", .note = "nothing is dropped inside attention"}, \
     {                                                                                          \
         "initializer_range", .values = "0.02",                                                 \
@@ -74,6 +74,14 @@ static choir_status read_number(choir__config *c, const char *where, const json_
     return CHOIR_OK;
 }
 
+/* Reads the context of pre-training, which some files have beside the object. */
+static choir_status read_original(choir__config *c, const char *where, const json_t *rope)
+{
+    static const char key[] = "original_max_position_embeddings";
+    bool beside = json_is_number(json_object_get(c->root, key));
+    return read_number(c, where, beside ? c->root : rope, key, "original");
+}
+
 /* Reads "rope_scaling", or "rope_parameters" as it is called since it includes theta. */
 static choir_status read_rope(choir__config *c, const char *where)
 {
@@ -100,13 +108,15 @@ static choir_status read_rope(choir__config *c, const char *where)
     if (llama3 && status == CHOIR_OK)
         status = read_number(c, where, rope, "high_freq_factor", "high_freq");
     if (llama3 && status == CHOIR_OK)
-        status = read_number(c, where, rope, "original_max_position_embeddings", "original");
+        status = read_original(c, where, rope);
     return status;
 }
 
 static choir_status read_both(choir__config *c, const char *kv_heads)
 {
     choir_status status = read_heads(c, kv_heads);
+    if (status == CHOIR_OK)
+        status = choir__config_read_pad(c, "vocab_size", 32000, -1);
     if (status == CHOIR_OK)
         status = read_rope(c, "rope_scaling");
     return status == CHOIR_OK ? read_rope(c, "rope_parameters") : status;
@@ -156,12 +166,17 @@ static bool has_window(const char *text)
     return has;
 }
 
-/* Llama's published form has no window: with one, it is written as Mistral. */
+/* Llama's published form has no window: with one, it is written as Mistral, which has no
+ * biases. */
 static void write_llama(const char *text, json_t *root)
 {
+    static const char *const of_llama[] = {"attention_bias", "mlp_bias", "pretraining_tp"};
     write_rope(text, root);
+    choir__config_write_pad(text, root);
     if (!has_window(text))
         return;
+    for (size_t i = 0; i < CHOIR_COUNT(of_llama); i++)
+        json_object_del(root, of_llama[i]);
     char *window = choir__config_option(text, "window");
     json_object_set_new(root, "architectures", json_pack("[s]", "MistralForCausalLM"));
     json_object_set_new(root, "model_type", json_string("mistral"));
@@ -172,6 +187,7 @@ static void write_llama(const char *text, json_t *root)
 static void write_mistral(const char *text, json_t *root)
 {
     write_rope(text, root);
+    choir__config_write_pad(text, root);
     if (!has_window(text))
         json_object_set_new(root, "sliding_window", json_null());
 }
@@ -180,20 +196,24 @@ const choir__published choir__llama_published = {
     .type = "llama",
     .architectures = (const char *[]){"LlamaForCausalLM", "LlamaModel", NULL},
     .keys = llama_keys,
-    .inert = (const char *[]){"rope_scaling", "rope_parameters", NULL}, /* read_rope */
+    .inert = (const char *[]){"rope_scaling", "rope_parameters",
+        "original_max_position_embeddings", NULL}, /* read_rope */
     .read = read_llama,
     .write = write_llama,
     .prefix = "model.",
     .ignored = (const char *[]){"*rotary_emb.inv_freq", NULL},
+    .fresh = (const char *[]){"lm_head.*", NULL},
 };
 
 const choir__published choir__mistral_published = {
     .type = "mistral",
     .architectures = (const char *[]){"MistralForCausalLM", "MistralModel", NULL},
     .keys = mistral_keys,
-    .inert = (const char *[]){"rope_scaling", "rope_parameters", NULL},
+    .inert = (const char *[]){"rope_scaling", "rope_parameters",
+        "original_max_position_embeddings", NULL},
     .read = read_mistral,
     .write = write_mistral,
     .prefix = "model.",
     .ignored = (const char *[]){"*rotary_emb.inv_freq", NULL},
+    .fresh = (const char *[]){"lm_head.*", NULL},
 };

@@ -43,7 +43,7 @@ static choir_tensor *lstm_forward(choir_module *self, choir_tensor *const *in, i
     return choir_forward(m->decoder, x);                    /* (B, T, out or vocab) */
 }
 
-static const choir_module_class lstm_class = {"lstm model", sizeof(lstm), lstm_forward};
+static const choir_module_class lstm_class = {"lstm model", sizeof(lstm), lstm_forward, 1};
 
 static choir_module *new_lstm(choir_scope *run, const struct sizes *s)
 {

@@ -27,7 +27,7 @@ typedef struct attention {
 static choir_tensor *attention_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     attention *a = (attention *)self;
-    choir_tensor *x = in[0], *y = count > 1 ? in[1] : in[0]; /* (B, T, C), (B, S, E) */
+    choir_tensor *x = in[0], *y = count > 1 ? in[1] : in[0]; /* (B, T, C), (B, S, C) */
     choir_attention_opts opts = choir_attention_defaults();
     opts.causal = a->causal;
     choir_tensor *out = choir__attention_of_heads(choir_forward(a->q_proj, x),
@@ -36,16 +36,15 @@ static choir_tensor *attention_forward(choir_module *self, choir_tensor *const *
 }
 
 static const choir_module_class attention_class = {
-    "mbart attention", sizeof(attention), attention_forward};
+    "mbart attention", sizeof(attention), attention_forward, 2};
 
-static choir_module *new_attention(
-    choir_scope *run, const choir__mbart_sizes *n, int64_t key_width, bool causal)
+static choir_module *new_attention(choir_scope *run, const choir__mbart_sizes *n, bool causal)
 {
     attention *a = choir_module_new(run, &attention_class);
     a->heads = n->heads;
     a->causal = causal;
-    choir_module_child(&a->base, "k_proj", &a->k_proj, linear(run, key_width, n->width));
-    choir_module_child(&a->base, "v_proj", &a->v_proj, linear(run, key_width, n->width));
+    choir_module_child(&a->base, "k_proj", &a->k_proj, linear(run, n->width, n->width));
+    choir_module_child(&a->base, "v_proj", &a->v_proj, linear(run, n->width, n->width));
     choir_module_child(&a->base, "q_proj", &a->q_proj, linear(run, n->width, n->width));
     choir_module_child(&a->base, "out_proj", &a->out_proj, linear(run, n->width, n->width));
     return &a->base;
@@ -72,17 +71,17 @@ static choir_tensor *layer_forward(choir_module *self, choir_tensor *const *in, 
     return choir_add(x, choir_forward(l->dropout, choir_forward(l->fc2, y)));
 }
 
-static const choir_module_class layer_class = {"mbart layer", sizeof(layer), layer_forward};
+static const choir_module_class layer_class = {"mbart layer", sizeof(layer), layer_forward, 2};
 
 static choir_module *new_layer(choir_scope *run, const choir__mbart_sizes *n)
 {
     layer *l = choir_module_new(run, &layer_class);
     int64_t c = n->width;
-    choir_module_child(&l->base, "self_attn", &l->self_attn, new_attention(run, n, c, true));
+    choir_module_child(&l->base, "self_attn", &l->self_attn, new_attention(run, n, true));
     choir_module_child(&l->base, "self_attn_layer_norm", &l->self_attn_layer_norm,
         choir_nn_layer_norm(run, c));
-    choir_module_child(&l->base, "encoder_attn", &l->encoder_attn,
-        new_attention(run, n, n->encoder_width, false));
+    choir_module_child(
+        &l->base, "encoder_attn", &l->encoder_attn, new_attention(run, n, false));
     choir_module_child(&l->base, "encoder_attn_layer_norm", &l->encoder_attn_layer_norm,
         choir_nn_layer_norm(run, c));
     choir_module_child(&l->base, "fc1", &l->fc1, linear(run, c, n->hidden));
@@ -108,9 +107,12 @@ typedef struct mbart {
 static choir_tensor *mbart_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     mbart *m = (mbart *)self;
-    choir_tensor *ids = in[0], *states = in[1];
+    choir_tensor *ids = in[0], *states = count > 1 ? in[1] : NULL;
     choir_scope *s = choir_tensor_scope(ids);
-    if (count != 2 || choir_tensor_ndim(ids) != 2 || choir_tensor_size(ids, 1) > m->n.context)
+    if (!states)
+        return choir__poison(s, CHOIR_ERR_ARGUMENT,
+            "mbart: expected ids and an encoder's states, got one input");
+    if (choir_tensor_ndim(ids) != 2 || choir_tensor_size(ids, 1) > m->n.context)
         return choir__poison(s, CHOIR_ERR_SHAPE,
             "mbart: expected ids (B, T) with T up to its context of %lld, got %s",
             (long long)m->n.context, choir__shape_text(choir_tensor_shape(ids)));
@@ -124,7 +126,7 @@ static choir_tensor *mbart_forward(choir_module *self, choir_tensor *const *in, 
     return choir_linear(choir_forward(m->layer_norm, x), m->head, NULL);
 }
 
-static const choir_module_class mbart_class = {"mbart", sizeof(mbart), mbart_forward};
+static const choir_module_class mbart_class = {"mbart", sizeof(mbart), mbart_forward, 2};
 
 static choir_tensor *new_positions(choir_scope *run, int64_t context)
 {
@@ -142,7 +144,7 @@ choir_module *choir__mbart_new(choir_scope *run, const choir__mbart_sizes *n)
     m->n = *n;
     choir_module_constant(&m->base, "positions", &m->positions, new_positions(run, n->context));
     choir_module_child(&m->base, "model.decoder.embed_tokens", &m->embed_tokens,
-        choir_nn_embedding(run, n->vocab, n->width, init));
+        choir_nn_embedding_with(run, n->vocab, n->width, init, n->pad));
     choir_module_child(&m->base, "model.decoder.embed_positions", &m->embed_positions,
         choir_nn_embedding(run, n->context + CHOIR__MBART_OFFSET, n->width, init));
     for (int i = 0; i < n->layers; i++) {

@@ -9,12 +9,11 @@ enum { CHOIR__MBART_LAYERS = 64, CHOIR__MBART_OFFSET = 2 /* of positions, as pub
 
 typedef struct choir__mbart_sizes {
     int64_t layers, heads, width, hidden, context, vocab;
-    int64_t encoder_width; /* of the states that it attends to */
+    int64_t pad; /* the token of padding, whose embedding is not trained */
     double dropout;
 } choir__mbart_sizes;
 
-/* Creates the decoder. Forward: ids (B, T) i64, states (B, S, encoder_width) -> (B, T,
- * vocab). */
+/* Creates the decoder. Forward: ids (B, T) i64, states (B, S, width) -> (B, T, vocab). */
 choir_module *choir__mbart_new(choir_scope *run, const choir__mbart_sizes *sizes);
 
 #endif

@@ -43,7 +43,7 @@ int64_t choir__config_int(const choir__config *c, const char *key, int64_t other
 
 char *choir__config_spelled(const json_t *value)
 {
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
     if (text && strlen(text) > 60)
         memcpy(text + 56, "...", 4);
     return text ? text : choir__strdup("?");
@@ -57,8 +57,8 @@ choir_status choir__config_bad(const choir__config *c, const char *key, const ch
     vsnprintf(why, sizeof why, format, args);
     va_end(args);
     char *value = choir__config_spelled(json_object_get(c->root, key));
-    choir_status status =
-        choir__error(CHOIR_ERR_FORMAT, "%s: key '%.60s' is %s: %s", c->path, key, value, why);
+    choir_status status = choir__error(
+        CHOIR_ERR_FORMAT, "%s: key '%s%.60s' is %s: %s", c->path, c->part, key, value, why);
     free(value);
     return status;
 }
@@ -75,4 +75,28 @@ char *choir__config_option(const char *text, const char *option)
         at += pair;
     }
     return NULL;
+}
+
+choir_status choir__config_read_pad(
+    choir__config *c, const char *vocab_key, int64_t vocab_absent, int64_t absent)
+{
+    const json_t *given = json_object_get(c->root, "pad_token_id");
+    int64_t vocab = choir__config_int(c, vocab_key, vocab_absent);
+    int64_t pad = given ? json_integer_value(given) : absent;
+    if (given && !json_is_null(given) &&
+        (!json_is_integer(given) || pad >= vocab || pad < -vocab))
+        return choir__config_bad(
+            c, "pad_token_id", "expected an id of the vocabulary of %lld", (long long)vocab);
+    if (json_is_null(given) || (!given && absent < 0))
+        return CHOIR_OK;
+    choir__config_set(c, "pad", "%lld", (long long)(pad < 0 ? vocab + pad : pad));
+    return CHOIR_OK;
+}
+
+void choir__config_write_pad(const char *text, json_t *root)
+{
+    char *pad = choir__config_option(text, "pad");
+    json_object_set_new(
+        root, "pad_token_id", pad ? json_integer(strtoll(pad, NULL, 10)) : json_null());
+    free(pad);
 }

@@ -16,7 +16,8 @@ typedef struct choir__config_key {
     /* Option of the text: whole numbers of 1 or more, numbers of 0 or more, flags, words. */
     const char *option;
     choir__option_type type;
-    /* The option's value if the file lacks this key. NULL: the text's default. */
+    /* The value that the library which the file is for takes if the file lacks this key. NULL:
+     * the text's default, or one of `values`. */
     const char *absent;
     /* Without an option: allowed JSON values, "false" or "gelu_new|gelu"; the first is written.
      * NULL: any value is allowed, and the key is not written. */
@@ -27,7 +28,7 @@ typedef struct choir__config_key {
 } choir__config_key;
 
 typedef struct choir__config {
-    const char *path; /* for messages */
+    const char *path, *part; /* for messages; part: "encoder." within such an object, or "" */
     json_t *root;
     char *text; /* translated so far */
     char *notes;
@@ -51,6 +52,25 @@ typedef struct choir__published {
      * ("classifier.*"). Both may be NULL. */
     const char *const *ignored, *const *fresh;
 } choir__published;
+
+/* Reads the keys of c->root, each by its row. Keys that neither the rows, `also_inert` nor the
+ * list of inert keys has become a note. */
+choir_status choir__config_keys(
+    choir__config *config, const choir__config_key *keys, const char *const *also_inert);
+/* Like choir__config_keys, for the object under the key `part`. */
+choir_status choir__config_part(choir__config *config, const char *part,
+    const choir__config_key *keys, const char *const *also_inert);
+
+/* Returns the keys that the rows write for a model's text. */
+json_t *choir__config_part_json(const char *text, const choir__config_key *keys);
+
+/* Reads pad_token_id, whose row of the embedding is not trained, to the option "pad". `absent`
+ * is the library's default; -1: none. Negative ids count from the vocabulary's end, as they do
+ * in PyTorch. */
+choir_status choir__config_read_pad(
+    choir__config *config, const char *vocab_key, int64_t vocab_absent, int64_t absent);
+/* Writes the option "pad" as pad_token_id, or null. */
+void choir__config_write_pad(const char *text, json_t *root);
 
 /* Returns a key's whole number, or `other` if the key is absent, null or not a number. */
 int64_t choir__config_int(const choir__config *config, const char *key, int64_t other);

@@ -81,7 +81,7 @@ static choir_tensor *block_forward(choir_module *self, choir_tensor *const *in, 
     return y;
 }
 
-static const choir_module_class block_class = {"resnet block", sizeof(block), block_forward};
+static const choir_module_class block_class = {"resnet block", sizeof(block), block_forward, 1};
 
 static choir_module *new_conv(
     choir_scope *run, int64_t in, int64_t out, int kernel, int stride, int padding)
@@ -163,7 +163,7 @@ static choir_tensor *resnet_forward(choir_module *self, choir_tensor *const *in,
     return choir_forward(r->fc, choir_flatten(pooled, 1)); /* (N, classes) */
 }
 
-static const choir_module_class resnet_class = {"resnet", sizeof(resnet), resnet_forward};
+static const choir_module_class resnet_class = {"resnet", sizeof(resnet), resnet_forward, 1};
 
 static choir_module *new_resnet(choir_scope *run, const struct sizes *s, int64_t channels)
 {

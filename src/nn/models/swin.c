@@ -83,7 +83,7 @@ static choir_tensor *self_attention_forward(
 }
 
 static const choir_module_class self_attention_class = {
-    "swin attention", sizeof(self_attention), self_attention_forward};
+    "swin attention", sizeof(self_attention), self_attention_forward, 1};
 
 struct place { /* of a block */
     int64_t height, width, channels, heads, window, shift;
@@ -129,7 +129,7 @@ static choir_tensor *pair_forward(choir_module *self, choir_tensor *const *in, i
     return p->second ? choir_forward(p->second, x) : x;
 }
 
-static const choir_module_class pair_class = {"swin part", sizeof(pair), pair_forward};
+static const choir_module_class pair_class = {"swin part", sizeof(pair), pair_forward, 1};
 
 static choir_module *new_pair(choir_scope *run, const char *first_name, choir_module *first,
     const char *second_name, choir_module *second)
@@ -193,25 +193,27 @@ static choir_tensor *block_forward(choir_module *self, choir_tensor *const *in, 
     return choir_add(x, choir_forward(k->dropout, choir_forward(k->output, y)));
 }
 
-static const choir_module_class block_class = {"swin block", sizeof(block), block_forward};
+static const choir_module_class block_class = {"swin block", sizeof(block), block_forward, 1};
 
-static choir_module *new_block(choir_scope *run, const struct place *p, double dropout)
+static choir_module *new_block(
+    choir_scope *run, const struct place *p, const choir__swin_sizes *n)
 {
     block *k = choir_module_new(run, &block_class);
     int64_t c = p->channels;
     k->at = *p;
-    choir_module_child(
-        &k->base, "layernorm_before", &k->layernorm_before, choir_nn_layer_norm(run, c));
+    choir_module_child(&k->base, "layernorm_before", &k->layernorm_before,
+        choir_nn_layer_norm_with(run, c, (float)n->eps));
     choir_module_child(&k->base, "attention", &k->attention,
         new_pair(run, "self", new_self_attention(run, p), "output",
             new_pair(run, "dense", linear(run, c, c), NULL, NULL)));
-    choir_module_child(
-        &k->base, "layernorm_after", &k->layernorm_after, choir_nn_layer_norm(run, c));
+    choir_module_child(&k->base, "layernorm_after", &k->layernorm_after,
+        choir_nn_layer_norm_with(run, c, (float)n->eps));
     choir_module_child(&k->base, "intermediate", &k->intermediate,
         new_pair(run, "dense", linear(run, c, 4 * c), NULL, NULL));
     choir_module_child(&k->base, "output", &k->output,
         new_pair(run, "dense", linear(run, 4 * c, c), NULL, NULL));
-    choir_module_child(&k->base, "dropout", &k->dropout, choir_nn_dropout(run, (float)dropout));
+    choir_module_child(
+        &k->base, "dropout", &k->dropout, choir_nn_dropout(run, (float)n->dropout));
     return &k->base;
 }
 
@@ -235,7 +237,7 @@ static choir_tensor *merging_forward(choir_module *self, choir_tensor *const *in
 }
 
 static const choir_module_class merging_class = {
-    "swin merging", sizeof(merging), merging_forward};
+    "swin merging", sizeof(merging), merging_forward, 1};
 
 static choir_module *new_merging(choir_scope *run, const struct place *p)
 {
@@ -265,7 +267,7 @@ static choir_tensor *stage_forward(choir_module *self, choir_tensor *const *in, 
     return s->downsample ? choir_forward(s->downsample, x) : x;
 }
 
-static const choir_module_class stage_class = {"swin stage", sizeof(stage), stage_forward};
+static const choir_module_class stage_class = {"swin stage", sizeof(stage), stage_forward, 1};
 
 static choir_module *new_stage(
     choir_scope *run, const choir__swin_sizes *n, int index, struct place at)
@@ -275,11 +277,11 @@ static choir_module *new_stage(
     for (int i = 0; i < s->blocks; i++) {
         char name[32];
         int64_t smaller = choir__min(at.height, at.width);
-        struct place p = at; /* an image smaller than a window is one window, never shifted */
-        p.window = choir__min(n->window, smaller);
+        struct place p = at; /* an image that is one window is never shifted */
+        p.window = n->window;
         p.shift = i % 2 && n->window < smaller ? n->window / 2 : 0;
         snprintf(name, sizeof name, "blocks.%d", i);
-        choir_module_child(&s->base, name, &s->block[i], new_block(run, &p, n->dropout));
+        choir_module_child(&s->base, name, &s->block[i], new_block(run, &p, n));
     }
     if (index < n->stages - 1)
         choir_module_child(&s->base, "downsample", &s->downsample, new_merging(run, &at));
@@ -313,7 +315,7 @@ static choir_tensor *swin_forward(choir_module *self, choir_tensor *const *in, i
     return x;
 }
 
-static const choir_module_class swin_class = {"swin", sizeof(swin), swin_forward};
+static const choir_module_class swin_class = {"swin", sizeof(swin), swin_forward, 1};
 
 static struct place place_of(const choir__swin_sizes *n, int index)
 {
@@ -352,15 +354,14 @@ const char *choir__swin_wrong(const choir__swin_sizes *n)
 {
     for (int i = 0; i < n->stages; i++) {
         struct place p = place_of(n, i);
-        int64_t w = choir__min(n->window, choir__min(p.height, p.width));
         if (n->depth[i] < 1 || n->depth[i] > CHOIR__SWIN_BLOCKS)
             return "expected 1 to 64 blocks per stage";
         if (!p.height || !p.width || (n->patch * p.height << i) != n->height ||
             (n->patch * p.width << i) != n->width)
             return "expected image sides that patch, times 2 for each stage after the first, "
                    "divides";
-        if (p.height % w || p.width % w)
-            return "expected windows that divide each stage's image";
+        if (p.height % n->window || p.width % n->window)
+            return "expected windows that divide each stage's image, and are no larger";
         if (n->heads[i] < 1 || p.channels % n->heads[i])
             return "expected heads that divide each stage's channels";
     }

@@ -141,9 +141,9 @@ choir_tensor *choir_criterion_parallel(
 /* --- construction --- */
 
 static const choir_module_class plain = {
-    "data_parallel", sizeof(choir__data_parallel), forward};
+    "data_parallel", sizeof(choir__data_parallel), forward, 0};
 static const choir_module_class balanced = {
-    "data_parallel_balanced", sizeof(choir__data_parallel), forward};
+    "data_parallel_balanced", sizeof(choir__data_parallel), forward, 0};
 
 static void close_data_parallel(void *arg)
 {

@@ -37,7 +37,7 @@ static choir_tensor *ddp_forward(choir_module *self, choir_tensor *const *in, in
     return choir_forward_n(d->module, in, count);
 }
 
-static const choir_module_class ddp_class = {"ddp", sizeof(choir__ddp), ddp_forward};
+static const choir_module_class ddp_class = {"ddp", sizeof(choir__ddp), ddp_forward, 0};
 
 /* --- no_sync --- */
 

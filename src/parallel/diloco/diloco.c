@@ -99,8 +99,9 @@ static choir_tensor *forward(choir_module *self, choir_tensor *const *in, int co
     return choir_forward_n(w->warm ? w->warm : w->module, in, count);
 }
 
-static const choir_module_class local_sgd_class = {"local_sgd", sizeof(choir__worker), forward};
-static const choir_module_class diloco_class = {"diloco", sizeof(choir__worker), forward};
+static const choir_module_class local_sgd_class = {
+    "local_sgd", sizeof(choir__worker), forward, 0};
+static const choir_module_class diloco_class = {"diloco", sizeof(choir__worker), forward, 0};
 
 static choir_status worker_of(const choir_module *module, choir__worker **w)
 {

@@ -29,7 +29,7 @@ static choir_tensor *fsdp_forward(choir_module *self, choir_tensor *const *in, i
     return y;
 }
 
-static const choir_module_class fsdp_class = {"fsdp", sizeof(choir__fsdp), fsdp_forward};
+static const choir_module_class fsdp_class = {"fsdp", sizeof(choir__fsdp), fsdp_forward, 0};
 
 /* --- entries of the strategy --- */
 

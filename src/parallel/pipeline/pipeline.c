@@ -300,7 +300,7 @@ static choir_tensor *pipeline_forward(choir_module *self, choir_tensor *const *i
 }
 
 static const choir_module_class pipeline_class = {
-    "pipeline", sizeof(choir__pipeline), pipeline_forward};
+    "pipeline", sizeof(choir__pipeline), pipeline_forward, 0};
 
 static bool place(choir__placement *placement, choir_scope *scope, const char *op,
     choir_tensor **in, int count)

@@ -111,7 +111,8 @@ choir_tensor *choir__tp_embedding(choir_tensor *table, choir_tensor *ids)
         return choir__poison(ids->scope, CHOIR_ERR_ARGUMENT,
             "tensor_parallel: an embedding's table is dealt out by CHOIR_TP_VOCAB alone");
     unmark(&table, marks, 1);
-    choir_tensor *rows = choir__embedding_part(table, ids, part->first, part->whole);
+    choir_tensor *rows = choir__embedding_part(
+        table, ids, (choir__table_rows){part->first, part->whole, table->param->padding});
     mark(&table, marks, 1);
     choir_tensor *y = choir_tp_reduce(rows, part->group);
     if (y != rows)

@@ -81,8 +81,8 @@ static void thread_rows(const choir__k_embedding_backward *k, int64_t *heads, en
     for (int64_t l = k->leaves - 1; l >= 0; l--)
         for (int64_t i = k->counts[l] - 1; i >= 0; i--) {
             int64_t id = k->ids[l][i];
-            if (id < k->first || id - k->first >= k->rows)
-                continue; /* another rank's row; otherwise the forward has failed the queue */
+            if (id < k->first || id - k->first >= k->rows || id == k->padding)
+                continue; /* another rank's row, or none; otherwise the forward has failed */
             id -= k->first;
             entries[at] = (entry){(const float *)k->grads[l] + i * k->cols, l, heads[id]};
             heads[id] = at++;

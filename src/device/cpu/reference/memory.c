@@ -94,7 +94,7 @@ void choir__reference_embedding_backward(const choir__k_embedding_backward *k)
 {
     for (int64_t row = 0; row < k->rows; row++) {
         int64_t id = k->first + row;
-        bool named = is_named(k, id);
+        bool named = id != k->padding && is_named(k, id);
         for (int64_t c = 0; c < k->cols; c++) {
             int64_t i = row * k->cols + c;
             double old = k->accumulate ? get(k->y, i, k->dtype) : 0;

@@ -1,0 +1,234 @@
+"""Published folders in both directions, beside transformers: the folders that Choir saves load there
+with no weight missing, unexpected or misshaped, and give the same scores; folders that transformers
+saves give them here; training with padding takes the same steps."""
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import need  # first: it skips without PyTorch
+
+try:
+    import transformers
+    from transformers import (AutoConfig, BertConfig, BertForMaskedLM, BertForSequenceClassification,
+                              DonutSwinConfig, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, LlamaModel,
+                              MBartConfig, MistralForCausalLM, VisionEncoderDecoderConfig,
+                              VisionEncoderDecoderModel)
+    if int(transformers.__version__.split(".")[0]) < 5:
+        raise ImportError("version %s, 5 is the oldest that is compared" % transformers.__version__)
+except ImportError as why:
+    print("skipped: no transformers that is new enough (pip install transformers): %s" % why)
+    sys.exit(77)
+
+from check import C, LAYER, agree, case, main
+import choir
+import command
+import numpy as np
+import torch
+
+transformers.logging.set_verbosity_error()
+VOCAB, CONTEXT, PAD = 40, 12, 3
+SIZES = "layers=2,heads=2,width=16,context=%d,vocab=%d" % (CONTEXT, VOCAB)
+TEXT = "".join(chr(97 + i * i % 23) for i in range(900))
+
+
+def saved(model, folder, data="random"):
+    """Trains a few steps with Choir -> the folder of the checkpoint."""
+    if data is None:
+        data = os.path.join(folder, "text")
+        with open(data, "w") as file:
+            file.write(TEXT)
+    save = os.path.join(folder, "run")
+    subprocess.run([command.CHOIR, "train", "--json", "--model", model, "--steps", "3", "--batch-size", "4",
+                    "--no-eval", "--save", save, data], check=True, stdout=subprocess.PIPE)
+    return os.path.join(save, "latest")
+
+
+def loaded(kind, folder):
+    """transformers' model of the folder, which must fit exactly."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        model, info = kind.from_pretrained(folder, output_loading_info=True)
+    buffers = [k for k in info["missing_keys"] if "relative_position_index" not in k]
+    assert not buffers and not info["unexpected_keys"] and not info["mismatched_keys"], info
+    return model.eval()
+
+
+def scores(folder, *inputs):
+    with choir.Run() as run:
+        module = run.module(C.model, folder, None).train(False)
+        C.scope_status(run)
+        with run.step() as step:
+            return module(*[step.tensor(np.asarray(x)) for x in inputs]).numpy()
+
+
+def ids(rows=3, length=CONTEXT, vocab=VOCAB):
+    return torch.randint(vocab, (rows, length))
+
+
+def check_saved(kind, model, data="random"):
+    with tempfile.TemporaryDirectory() as folder:
+        path = saved(model, folder, data)
+        theirs = loaded(kind, path)
+        x = ids(vocab=theirs.config.vocab_size)
+        agree("scores", scores(path, x), theirs(x).logits)
+
+
+def randomise(model):
+    """Every weight that starts with a constant gets values."""
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p) * 0.05)
+    return model.eval()
+
+
+@case
+def saved_models():
+    check_saved(GPT2LMHeadModel, "gpt2:" + SIZES)
+    check_saved(BertForMaskedLM, "bert:%s,pad=%d" % (SIZES, PAD))
+    check_saved(BertForMaskedLM, "bert:" + SIZES)
+    check_saved(LlamaForCausalLM, "llama:%s,attention_bias=1,mlp_bias=1,pad=%d" % (SIZES, PAD))
+    check_saved(MistralForCausalLM, "llama:%s,window=5" % SIZES)
+    check_saved(MistralForCausalLM, "mistral:%s,window=7,tied=1" % SIZES)
+
+
+@case
+def special_tokens():
+    """A small vocabulary has no token 50256, which transformers assumes unless the file says so."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = AutoConfig.from_pretrained(saved("gpt2:layers=1,heads=2,width=16,context=12", folder, None))
+        assert config.bos_token_id is None and config.eos_token_id is None, config
+
+
+def donut_config(width, **encoder):
+    swin = DonutSwinConfig(image_size=[32, 32], patch_size=4, depths=[2, 2], num_heads=[2, 4],
+                           embed_dim=16, window_size=4, drop_path_rate=0.0, **encoder)
+    mbart = MBartConfig(vocab_size=VOCAB, d_model=width, decoder_layers=2, decoder_attention_heads=2,
+                        decoder_ffn_dim=40, max_position_embeddings=CONTEXT, scale_embedding=True,
+                        is_decoder=True, add_cross_attention=True, dropout=0.0)
+    config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(swin, mbart)
+    config.decoder_start_token_id = config.pad_token_id = 1
+    return config
+
+
+def donut_scores(model, image, tokens):
+    with torch.no_grad():
+        return model(pixel_values=image, decoder_input_ids=tokens).logits
+
+
+@case
+def donut_saved():
+    """With and without a projection from the encoder's width to the decoder's."""
+    for width in 24, 32:
+        with tempfile.TemporaryDirectory() as folder:
+            path = saved("donut:height=32,image_width=32,window=4,embed=16,depths=2-2,heads=2-4,layers=2,"
+                         "decoder_heads=2,width=%d,hidden=40,context=%d,vocab=%d" % (width, CONTEXT, VOCAB), folder)
+            theirs = loaded(VisionEncoderDecoderModel, path)
+            image, tokens = torch.randn(2, 3, 32, 32), ids(2)
+            agree("scores", scores(path, image, tokens), donut_scores(theirs, image, tokens))
+
+
+@case
+def donut_loaded():
+    for width, eps in (24, 1e-5), (32, 0.01):
+        with tempfile.TemporaryDirectory() as folder:
+            theirs = randomise(VisionEncoderDecoderModel(config=donut_config(width, layer_norm_eps=eps)))
+            theirs.save_pretrained(folder)
+            image, tokens = torch.randn(2, 3, 32, 32), ids(2)
+            agree("eps %g" % eps, scores(folder, image, tokens), donut_scores(theirs, image, tokens))
+
+
+def bert_config(**more):
+    return BertConfig(vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+                      intermediate_size=40, max_position_embeddings=CONTEXT, pad_token_id=PAD,
+                      hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **more)
+
+
+@case
+def bert_mask():
+    """Token types and a mask of padding, as in transformers."""
+    with tempfile.TemporaryDirectory() as folder:
+        theirs = randomise(BertForSequenceClassification(bert_config(num_labels=3)))
+        theirs.save_pretrained(folder)
+        x, types = ids(), torch.randint(2, (3, CONTEXT))
+        mask = (torch.arange(CONTEXT) < torch.tensor([[12], [7], [1]])).long()
+        with torch.no_grad():
+            expected = theirs(x, attention_mask=mask, token_type_ids=types).logits
+            without = theirs(x, token_type_ids=types).logits
+        agree("scores", scores(folder, x, types, mask), expected)
+        assert float((expected - without).abs().max()) > 1e-3
+
+
+@case
+def llama_forms():
+    """A folder of the model without a head gets a new one, with a note; "swish" is silu."""
+    sizes = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+                 num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=CONTEXT)
+    with tempfile.TemporaryDirectory() as folder:
+        theirs = randomise(LlamaForCausalLM(LlamaConfig(hidden_act="swish", **sizes)))
+        theirs.save_pretrained(folder)
+        x = ids()
+        agree("swish", scores(folder, x), theirs(x).logits)
+    with tempfile.TemporaryDirectory() as folder:
+        LlamaModel(LlamaConfig(**sizes)).save_pretrained(folder)
+        assert json.load(open(os.path.join(folder, "config.json")))["architectures"] == ["LlamaModel"]
+        notes = choir.c.c_void_p()
+        with choir.Run() as run:
+            run.module(C.model, folder, choir.c.byref(notes))
+            C.scope_status(run)
+        assert b"'lm_head.weight' is missing, and starts anew" in choir.c.string_at(notes.value)
+
+
+def padded_steps(theirs, forward, steps=8):
+    """Both train by SGD on the same batches, a quarter of which is padding."""
+    folder = tempfile.TemporaryDirectory()
+    theirs.save_pretrained(folder.name)
+    optim = torch.optim.SGD(theirs.parameters(), lr=0.2)
+    theirs.train()
+    start = theirs.get_input_embeddings().weight[PAD].detach().clone()
+    assert not start.any(), "transformers starts with another row"
+    with choir.Run() as run, folder:
+        module = run.module(C.model, folder.name, None)
+        mine = C.sgd(run, module, choir.options(C.sgd_defaults, lr=0.2))
+        for _ in range(steps):
+            x, y = ids(4), ids(4)
+            x[torch.rand(x.shape) < 0.25] = PAD
+            optim.zero_grad()
+            expected, targets = forward(theirs(x).logits, y)
+            expected.backward()
+            with run.step() as step:
+                out = module(step.tensor(x.numpy()))
+                loss = C.cross_entropy(out, step.tensor(targets.numpy()))
+                agree("losses", loss, expected, 1e-5)
+                C.backward(loss)
+                C.optim_step(mine)
+            optim.step()
+        expected = dict(theirs.named_parameters())
+        for name, t in module.tensors(buffers=False).items():
+            if not name.endswith(("key.bias", "k_proj.bias")):
+                agree(name, t, expected[name], 1e-4)
+        row = [t.numpy()[PAD] for n, t in module.tensors().items()
+               if n.endswith(("word_embeddings.weight", "embed_tokens.weight"))][0]
+        return float(np.abs(row).max())
+
+
+def language(logits, y):
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten()), y
+
+
+@case
+def padding_is_not_trained():
+    torch.manual_seed(5)
+    classes = BertForSequenceClassification(bert_config(num_labels=3))
+    assert padded_steps(classes, lambda logits, y: (
+        torch.nn.functional.cross_entropy(logits, y[:, 0] % 3), y[:, 0] % 3)) == 0
+    assert padded_steps(BertForMaskedLM(bert_config()), language) > 0  # by the head, which is tied
+    assert padded_steps(LlamaForCausalLM(LlamaConfig(
+        vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=CONTEXT, pad_token_id=PAD)), language) == 0
+
+
+if __name__ == "__main__":
+    main()
