@@ -146,8 +146,8 @@ static choir_status read_absent(choir__config *c, const choir__config_key *row)
     if (!row->absent || row->option || one_of(row->values, row->absent))
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_FORMAT,
-        "%s: key '%s%s' is missing, which means %s: this model is built with %s alone", c->path,
-        c->part, row->key, row->absent, row->values);
+        "%s: key '%s%s' is missing, which means %s: expected %s", c->path, c->part, row->key,
+        row->absent, row->values);
 }
 
 /* --- the whole file --- */
