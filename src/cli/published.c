@@ -74,7 +74,9 @@ choir_status choir__job_published(choir__job *j)
             j->published = j->weights;
         free(config);
     }
-    return status == CHOIR_OK && j->weights ? choir_model_check_weights(j->weights) : status;
+    return status == CHOIR_OK && j->weights && !j->resume
+               ? choir_model_check_weights(j->weights)
+               : status;
 }
 
 choir_status choir__job_load_weights(const choir__job *j, choir_module *net, int rank)
