@@ -3,6 +3,8 @@
  *   RANK             WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK   choir run, torchrun
  *   OMPI_COMM_WORLD_ RANK SIZE LOCAL_RANK LOCAL_SIZE                     Open MPI
  *   PMI_             RANK SIZE, MPI_LOCALRANKID MPI_LOCALNRANKS          MPICH and its kin
+ *   JSM_NAMESPACE_   RANK SIZE LOCAL_RANK LOCAL_SIZE                     jsrun
+ *   FLUX_            TASK_RANK JOB_SIZE TASK_LOCAL_ID, JOB_NNODES        flux run
  *   SLURM_           PROCID STEP_NUM_TASKS LOCALID NODEID                srun
  *
  * An mpirun inside a Slurm job sets both kinds. Slurm's then describe mpirun's own helpers, so
@@ -53,6 +55,10 @@ static const names open_mpi = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORL
     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", ""};
 static const names mpich = {
     "mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", ""};
+static const names jsrun = {"jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE",
+    "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE", ""};
+static const names flux = {
+    "flux run", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", "", ""};
 static const names slurm = {
     "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "", "SLURM_NODEID"};
 
@@ -117,6 +123,27 @@ static void name_mpich_job(choir__launcher *l)
         }
         pid = parent;
     }
+}
+
+/* The job's name at a launcher that numbers its jobs. */
+static void name_numbered_job(choir__launcher *l, const char *number)
+{
+    const char *space = choir__variable("PMIX_NAMESPACE");
+    number = space ? space : number;
+    if (number)
+        snprintf(l->job, sizeof l->job, "%s %.100s", l->name, number);
+}
+
+/* Ranks on several machines meet at MASTER_ADDR if that is set. */
+static choir_status describe_address(choir__launcher *l)
+{
+    const char *address = choir__variable("MASTER_ADDR");
+    int port = 29500;
+    if (choir__variable_number("MASTER_PORT", &port) != CHOIR_OK)
+        return CHOIR_ERR_ARGUMENT;
+    if (address)
+        snprintf(l->method, sizeof l->method, "tcp://%.255s:%d", address, port);
+    return CHOIR_OK;
 }
 
 /* --- MPI --- */
@@ -208,6 +235,29 @@ static choir_status describe_step(choir__launcher *l)
     return CHOIR_OK;
 }
 
+/* --- jsrun, flux run --- */
+
+static choir_status describe_jsrun(choir__launcher *l)
+{
+    name_numbered_job(l, choir__variable("LSB_JOBID"));
+    choir_status status = describe_address(l);
+    l->mpi = choir__variable("PMIX_RANK") && is_there(choir__launcher_plugin());
+    return status;
+}
+
+/* Flux does not say how many ranks a node has, but all are here if there is one node. */
+static choir_status describe_flux(choir__launcher *l)
+{
+    int nodes = 0;
+    if (choir__variable_number("FLUX_JOB_NNODES", &nodes) != CHOIR_OK)
+        return CHOIR_ERR_ARGUMENT;
+    l->local_world = nodes == 1 ? l->world : -1;
+    name_numbered_job(l, choir__variable("FLUX_JOB_ID"));
+    choir_status status = describe_address(l);
+    l->mpi = choir__variable("PMI_RANK") && !*l->method && is_there(choir__launcher_plugin());
+    return status;
+}
+
 /* --- all of them --- */
 
 static choir_status check(const choir__launcher *l, const names *of)
@@ -227,6 +277,8 @@ choir_status choir__launcher_find(bool clusters_only, choir__launcher *l)
         choir__variable("RANK") && !clusters_only                                    ? &by_hand
         : choir__variable("OMPI_COMM_WORLD_RANK")                                    ? &open_mpi
         : choir__variable("PMI_RANK") && choir__variable("MPI_LOCALRANKID")          ? &mpich
+        : choir__variable("JSM_NAMESPACE_RANK")                                      ? &jsrun
+        : choir__variable("FLUX_TASK_RANK")                                          ? &flux
         : choir__variable("SLURM_PROCID") && choir__variable("SLURM_STEP_NUM_TASKS") ? &slurm
                                                                                      : NULL;
     *l = (choir__launcher){
@@ -247,6 +299,12 @@ choir_status choir__launcher_find(bool clusters_only, choir__launcher *l)
         name_open_mpi_job(l);
     } else if (of == &mpich) {
         name_mpich_job(l);
+    } else if (of == &jsrun) {
+        if (describe_jsrun(l) != CHOIR_OK)
+            return CHOIR_ERR_ARGUMENT;
+    } else if (of == &flux) {
+        if (describe_flux(l) != CHOIR_OK)
+            return CHOIR_ERR_ARGUMENT;
     } else if (describe_step(l) != CHOIR_OK) {
         return CHOIR_ERR_ARGUMENT;
     }

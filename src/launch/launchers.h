@@ -9,7 +9,7 @@
 #include "launch/meet/meeting.h"
 
 typedef struct choir__launcher {
-    const char *name; /* "RANK", "mpirun", "srun", for messages; NULL: no launcher */
+    const char *name; /* "RANK", "mpirun", "srun" and so on, for messages; NULL: no launcher */
     int rank, world, local_rank, local_world, node; /* -1: unspecified */
     bool mpi;                                       /* MPI reaches all ranks */
     bool agent_store; /* torchrun's agent serves a store of its own at MASTER_PORT */
@@ -18,11 +18,11 @@ typedef struct choir__launcher {
 } choir__launcher;
 
 /* Finds the first of these that is present: RANK and WORLD_SIZE (choir run, torchrun, a user)
- * unless clusters_only; Open MPI's variables; MPICH's; Slurm's. Errors: argument (a variable
+ * unless clusters_only; Open MPI's variables; MPICH's; jsrun's; Flux's; Slurm's. Errors: argument (a variable
  * that is missing or not a number). */
 choir_status choir__launcher_find(bool clusters_only, choir__launcher *launcher);
 
-/* Fills in *meeting from mpirun's or srun's variables (launched.c). *method is set to
+/* Fills in *meeting from a cluster's launcher (launched.c). *method is set to
  * "tcp://host:port", which points into the launcher, if the ranks still have to meet there,
  * else to NULL. */
 choir_status choir__meet_launched(const choir__launcher *launcher, const choir_group_opts *opts,

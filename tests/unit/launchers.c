@@ -19,7 +19,10 @@ static void clear(void)
         "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "SLURM_PROCID", "SLURM_NTASKS",
         "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_NODELIST",
         "SLURM_JOB_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_ID", "SLURM_STEP_ID",
-        "MASTER_ADDR", "MASTER_PORT"};
+        "MASTER_ADDR", "MASTER_PORT", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE",
+        "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE", "LSB_JOBID", "PMIX_RANK",
+        "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", "FLUX_JOB_NNODES",
+        "FLUX_JOB_ID", "TORCHELASTIC_USE_AGENT_STORE"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unsetenv(names[i]);
 }
@@ -118,6 +121,72 @@ static void slurm(void **state)
     assert_string_equal(l.method, "tcp://10.0.0.1:5");
 }
 
+static void jsrun(void **state)
+{
+    (void)state;
+    choir__launcher l = FIND("JSM_NAMESPACE_RANK=5", "JSM_NAMESPACE_SIZE=12",
+        "JSM_NAMESPACE_LOCAL_RANK=5", "JSM_NAMESPACE_LOCAL_SIZE=6", "LSB_JOBID=77",
+        "MASTER_ADDR=h36n10", "MASTER_PORT=23456", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2");
+    assert_string_equal(l.name, "jsrun");
+    assert_int_equal(l.rank, 5);
+    assert_int_equal(l.world, 12);
+    assert_int_equal(l.local_rank, 5);
+    assert_int_equal(l.local_world, 6);
+    assert_string_equal(l.job, "jsrun 77");
+    assert_string_equal(l.method, "tcp://h36n10:23456");
+    l = FIND("JSM_NAMESPACE_RANK=0", "JSM_NAMESPACE_SIZE=2", "OMPI_COMM_WORLD_RANK=0",
+        "OMPI_COMM_WORLD_SIZE=2"); /* Spectrum MPI's own variables say as much */
+    assert_string_equal(l.name, "mpirun");
+    assert_true(l.mpi);
+}
+
+static void flux(void **state)
+{
+    (void)state;
+    choir__launcher l = FIND("FLUX_TASK_RANK=1", "FLUX_JOB_SIZE=2", "FLUX_TASK_LOCAL_ID=1",
+        "FLUX_JOB_NNODES=1", "FLUX_JOB_ID=f58fQCKb", "SLURM_PROCID=0",
+        "SLURM_STEP_NUM_TASKS=1");
+    assert_string_equal(l.name, "flux run");
+    assert_int_equal(l.rank, 1);
+    assert_int_equal(l.world, 2);
+    assert_int_equal(l.local_rank, 1);
+    assert_int_equal(l.local_world, 2); /* one node */
+    assert_string_equal(l.job, "flux run f58fQCKb");
+    l = FIND("FLUX_TASK_RANK=1", "FLUX_JOB_SIZE=2", "FLUX_TASK_LOCAL_ID=0",
+        "FLUX_JOB_NNODES=2", "FLUX_JOB_ID=x", "MASTER_ADDR=node3", "PMI_RANK=1", "PMI_SIZE=2");
+    assert_int_equal(l.local_world, -1);
+    assert_string_equal(l.method, "tcp://node3:29500");
+    assert_false(l.mpi);
+}
+
+/* Intel's mpirun speaks MPICH's PMI; its ranks also have variables of their own. */
+static void intel(void **state)
+{
+    (void)state;
+    choir__launcher l = FIND("PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=0",
+        "MPI_LOCALNRANKS=1", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2");
+    assert_string_equal(l.name, "mpirun");
+    assert_true(l.mpi);
+    assert_int_equal(l.local_world, 1);
+    assert_string_equal(choir__launcher_plugin(), "mpi_mpich");
+}
+
+/* Kubernetes' PyTorchJob sets torchrun's variables without torchrun; torchrun itself says whether
+ * its agent serves a store. */
+static void kubernetes(void **state)
+{
+    (void)state;
+    choir__launcher l = FIND("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=job-master-0",
+        "MASTER_PORT=23456", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2");
+    assert_string_equal(l.name, "RANK");
+    assert_int_equal(l.local_world, -1);
+    assert_false(l.agent_store);
+    l = FIND("RANK=1", "WORLD_SIZE=2", "TORCHELASTIC_USE_AGENT_STORE=True");
+    assert_true(l.agent_store);
+    l = FIND("RANK=1", "WORLD_SIZE=2", "TORCHELASTIC_USE_AGENT_STORE=False");
+    assert_false(l.agent_store);
+}
+
 static void hosts(void **state)
 {
     static const char *const cases[][2] = {{"login1", "login1"}, {"a,b", "a"}, {"n[3-4]", "n3"},
@@ -162,6 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(nobody), cmocka_unit_test(by_hand),
         cmocka_unit_test(open_mpi), cmocka_unit_test(mpich), cmocka_unit_test(slurm),
-        cmocka_unit_test(hosts), cmocka_unit_test(nonsense)};
+        cmocka_unit_test(jsrun), cmocka_unit_test(flux), cmocka_unit_test(intel),
+        cmocka_unit_test(kubernetes), cmocka_unit_test(hosts), cmocka_unit_test(nonsense)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

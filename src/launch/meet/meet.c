@@ -76,7 +76,8 @@ static choir_status take_place(
 /* --- at a port --- */
 
 /* A machine's name may resolve to its loopback, and an address may belong to a gateway in front
- * of it: with a key, rank 0 then listens at all addresses. */
+ * of it: with a key, rank 0 then listens at all addresses. Kubernetes' PyTorchJob may tell rank
+ * 0 that it is "localhost", and the others its name. */
 choir_status choir__meet_host_at(
     choir__joining *j, const char *name, int port, const choir__store_key *key)
 {
@@ -85,7 +86,8 @@ choir_status choir__meet_host_at(
     bool number = inet_pton(AF_INET, name, &any) == 1 || inet_pton(AF_INET6, name, &any) == 1;
     opts.port = port;
     opts.bind = name;
-    if (key && !number && strcmp(name, "localhost") != 0)
+    bool pod = choir__variable("KUBERNETES_SERVICE_HOST");
+    if (key && !number && (pod || strcmp(name, "localhost") != 0))
         return choir__meet_host_everywhere(j, opts, key);
     choir_status status = choir__meet_host(j, opts, key);
     if (status == CHOIR_ERR_IO && key && number && errno == EADDRNOTAVAIL)
