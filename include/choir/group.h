@@ -271,6 +271,8 @@ typedef struct choir_spawn_opts {
     int node, nodes;    /* default 0 of 1 */
     const char *method; /* default NULL: this machine alone, without a listening port */
     const char *key_file;
+    double
+        timeout_s; /* how long a rank may stay stopped after another has ended; default 1800 */
 } choir_spawn_opts;
 
 choir_spawn_opts choir_spawn_defaults(void);

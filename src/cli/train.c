@@ -67,7 +67,9 @@ static int run_ranks(const choir__job *job)
         return choir__cli_fail();
     }
     ranks r = {job, b};
-    choir_status status = choir_spawn(job->nproc, run_rank, &r);
+    choir_spawn_opts opts = choir_spawn_defaults();
+    opts.timeout_s = job->timeout;
+    choir_status status = choir_spawn_with(job->nproc, run_rank, &r, opts);
     /* What a rank wrote says more than that it exited, but a lost peer was killed by something
      * the supervisor saw. */
     if (status != CHOIR_OK && atomic_load(&b->written)) {

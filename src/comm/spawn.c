@@ -19,7 +19,7 @@ static choir_status may_fork(void)
 
 choir_spawn_opts choir_spawn_defaults(void)
 {
-    return (choir_spawn_opts){.nodes = 1};
+    return (choir_spawn_opts){.nodes = 1, .timeout_s = 1800};
 }
 
 choir_status choir_spawn_with(int local, choir_spawn_fn *fn, void *arg, choir_spawn_opts opts)

@@ -18,8 +18,8 @@ typedef struct choir__launcher {
 } choir__launcher;
 
 /* Finds the first of these that is present: RANK and WORLD_SIZE (choir run, torchrun, a user)
- * unless clusters_only; Open MPI's variables; MPICH's; jsrun's; Flux's; Slurm's. Errors: argument (a variable
- * that is missing or not a number). */
+ * unless clusters_only; Open MPI's variables; MPICH's; jsrun's; Flux's; Slurm's. Errors:
+ * argument (a variable that is missing or not a number). */
 choir_status choir__launcher_find(bool clusters_only, choir__launcher *launcher);
 
 /* Fills in *meeting from a cluster's launcher (launched.c). *method is set to

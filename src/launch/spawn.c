@@ -231,6 +231,7 @@ choir_status choir__spawn(const choir__spawn_host *host, int local, choir_spawn_
         .nodes = opts.nodes};
     choir__job_place_master(&r.place, opts.method);
     choir__family_init(&w.family, local);
+    w.family.stopped_max_s = opts.timeout_s;
     host->quiesce(); /* a fork has one thread, so no other thread may be at work */
     fflush(NULL);    /* otherwise each child would write buffered text again */
     tell_before(r.place.rank, local);

@@ -162,6 +162,28 @@ static void test_shows_recorders(void **state)
     munmap(n, sizeof *n);
 }
 
+/* Rank 1 stops behind its last collective, where no group looks for it any more. */
+static int stop_at_the_end(int rank, int world, void *arg)
+{
+    (void)world;
+    (void)arg;
+    if (rank == 1)
+        raise(SIGSTOP);
+    return 0;
+}
+
+static void stopped_at_the_end(void **state)
+{
+    (void)state;
+    choir_spawn_opts opts = choir_spawn_defaults();
+    opts.timeout_s = 1;
+    double start = choir__now();
+    assert_int_equal(choir_spawn_with(2, stop_at_the_end, NULL, opts), CHOIR_ERR_PEER_LOST);
+    assert_true(choir__now() - start < 60);
+    assert_non_null(strstr(choir_error_message(), "rank 1 (pid "));
+    assert_non_null(strstr(choir_error_message(), "was stopped (SIGSTOP) for 1 s"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +192,7 @@ int main(void)
         cmocka_unit_test(test_signal_passed_on),
         cmocka_unit_test(test_several_nodes),
         cmocka_unit_test(test_shows_recorders),
+        cmocka_unit_test(stopped_at_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

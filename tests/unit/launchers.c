@@ -143,17 +143,17 @@ static void jsrun(void **state)
 static void flux(void **state)
 {
     (void)state;
-    choir__launcher l = FIND("FLUX_TASK_RANK=1", "FLUX_JOB_SIZE=2", "FLUX_TASK_LOCAL_ID=1",
-        "FLUX_JOB_NNODES=1", "FLUX_JOB_ID=f58fQCKb", "SLURM_PROCID=0",
-        "SLURM_STEP_NUM_TASKS=1");
+    choir__launcher l =
+        FIND("FLUX_TASK_RANK=1", "FLUX_JOB_SIZE=2", "FLUX_TASK_LOCAL_ID=1", "FLUX_JOB_NNODES=1",
+            "FLUX_JOB_ID=f58fQCKb", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1");
     assert_string_equal(l.name, "flux run");
     assert_int_equal(l.rank, 1);
     assert_int_equal(l.world, 2);
     assert_int_equal(l.local_rank, 1);
     assert_int_equal(l.local_world, 2); /* one node */
     assert_string_equal(l.job, "flux run f58fQCKb");
-    l = FIND("FLUX_TASK_RANK=1", "FLUX_JOB_SIZE=2", "FLUX_TASK_LOCAL_ID=0",
-        "FLUX_JOB_NNODES=2", "FLUX_JOB_ID=x", "MASTER_ADDR=node3", "PMI_RANK=1", "PMI_SIZE=2");
+    l = FIND("FLUX_TASK_RANK=1", "FLUX_JOB_SIZE=2", "FLUX_TASK_LOCAL_ID=0", "FLUX_JOB_NNODES=2",
+        "FLUX_JOB_ID=x", "MASTER_ADDR=node3", "PMI_RANK=1", "PMI_SIZE=2");
     assert_int_equal(l.local_world, -1);
     assert_string_equal(l.method, "tcp://node3:29500");
     assert_false(l.mpi);
@@ -171,8 +171,8 @@ static void intel(void **state)
     assert_string_equal(choir__launcher_plugin(), "mpi_mpich");
 }
 
-/* Kubernetes' PyTorchJob sets torchrun's variables without torchrun; torchrun itself says whether
- * its agent serves a store. */
+/* Kubernetes' PyTorchJob sets torchrun's variables without torchrun; torchrun itself says
+ * whether its agent serves a store. */
 static void kubernetes(void **state)
 {
     (void)state;

@@ -129,6 +129,7 @@ choir_status choir__workers_start(choir__workers *w)
     choir__family_init(&w->family, w->opts->nproc);
     w->family.own_groups = true;
     w->family.patience_s = w->opts->shutdown_s;
+    w->family.stopped_max_s = w->opts->timeout_s;
     for (int i = 0; i < w->opts->nproc; i++) {
         worker self = {w, i};
         choir_status status = choir__family_start(&w->family, i, be_worker, &self);

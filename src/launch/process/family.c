@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/board.h"
+
 extern void __lsan_do_leak_check(void) __attribute__((weak));
 extern void __gcov_dump(void) __attribute__((weak));
 
@@ -165,10 +167,38 @@ void choir__family_stop(choir__family *f)
         f->stopping_at = choir__now();
 }
 
+/* Adds up for how long children have been stopped. Time in which this process was stopped, too,
+ * counts as one look. Returns for how many ms to sleep. */
+static int find_stopped(choir__family *f)
+{
+    static const double look_s = 0.5;
+    double now = choir__now(), passed = now - f->looked_at;
+    bool alone = f->alive == f->count; /* all run: they watch each other */
+    if (alone || !f->alive || !(f->stopped_max_s > 0))
+        return -1;
+    if (f->looked_at && passed < look_s)
+        return 1 + (int)(1e3 * (look_s - passed));
+    for (int i = 0; i < f->count; i++) {
+        choir__child *c = &f->children[i];
+        bool stopped = c->pidfd >= 0 && choir__process_state(c->pid) == 'T';
+        c->stopped_s = stopped ? c->stopped_s + (f->looked_at ? look_s : 0) : 0;
+        if (stopped && c->stopped_s >= f->stopped_max_s && f->first < 0) {
+            c->given_up = true;
+            f->first = i;
+            choir__family_stop(f);
+        }
+    }
+    f->looked_at = now;
+    return f->stopping_at ? 0 : (int)(1e3 * look_s);
+}
+
 int choir__family_press(choir__family *f)
 {
-    if (!f->stopping_at)
-        return -1;
+    if (!f->stopping_at) {
+        int ms = find_stopped(f);
+        if (!f->stopping_at)
+            return ms;
+    }
     double waited = choir__now() - f->stopping_at, next = f->grace_s;
     if (waited >= next && !f->pressed) {
         f->pressed = SIGTERM;
@@ -214,7 +244,10 @@ void choir__family_bury(choir__family *f)
 const char *choir__end_text(const choir__child *c, char text[96])
 {
     const char *name = sigabbrev_np(c->status);
-    if (c->code == CLD_EXITED)
+    if (c->given_up)
+        snprintf(
+            text, 96, "was stopped (SIGSTOP) for %.0f s while others had ended", c->stopped_s);
+    else if (c->code == CLD_EXITED)
         snprintf(text, 96, "exited with status %d", c->status);
     else if (!c->code)
         snprintf(text, 96, "is running");
@@ -228,5 +261,7 @@ const char *choir__end_text(const choir__child *c, char text[96])
 
 int choir__end_status(const choir__child *c)
 {
+    if (c->given_up)
+        return 1;
     return c->code == CLD_EXITED ? c->status : 128 + c->status;
 }

@@ -25,6 +25,8 @@ typedef struct choir__child {
     pid_t pid;        /* 0: never started */
     int pidfd;        /* -1: not running */
     int code, status; /* siginfo_t's si_code and si_status; code 0: still running */
+    double stopped_s; /* how long it has been stopped (SIGSTOP), while others have ended */
+    bool given_up;    /* that was too long */
 } choir__child;
 
 typedef struct choir__family {
@@ -33,8 +35,11 @@ typedef struct choir__family {
     /* Each child leads a process group, which receives the child's signals. An ended child
      * remains a zombie until the end, so that its group's number is not reused. */
     bool own_groups;
-    double grace_s;     /* from the first failure to SIGTERM */
-    double patience_s;  /* from SIGTERM to SIGKILL */
+    double grace_s;    /* from the first failure to SIGTERM */
+    double patience_s; /* from SIGTERM to SIGKILL */
+    /* A child that is stopped for so long, while another has ended, has failed; 0: no limit.
+     * Its own group cannot notice it, once the others have made their last call. */
+    double stopped_max_s, looked_at;
     int first;          /* the child that failed first; -1: none */
     double stopping_at; /* when stopping began; 0: not stopping */
     int pressed;        /* the strongest signal sent so far to stop the family */
@@ -62,8 +67,8 @@ void choir__family_signal(choir__family *family, int number);
 /* Begins to stop the family although no child failed. */
 void choir__family_stop(choir__family *family);
 
-/* Sends the remaining children the next signal when it is due. Returns for how many ms to
- * sleep, or -1: no limit. */
+/* Looks for children that stay stopped, and sends the remaining ones the next signal when it is
+ * due. Returns for how many ms to sleep, or -1: no limit. */
 int choir__family_press(choir__family *family);
 
 /* Kills all that are left, process groups included, and reaps them. */
