@@ -312,6 +312,20 @@ machine_cut_off() {
     has err '10.99.7.1.*needs a key'
 }
 
+# A node whose rank fails because it is cut off reports that failure soon, before TCP gives up.
+failure_while_cut_off() {
+    machines sh -c "echo up; until [ -e cut ] && [ \$RANK = 1 ]; do sleep 0.1; done; exit 7"
+    await 10 all_up 2 || fail "not up: $(cat ./*.err)"
+    ip -n $there link set crun$$b down
+    touch cut
+    over 60
+    ended_with a 1
+    ended_with b 7
+    has b.err 'rank 1 of 2 exited with status 7'
+    rm cut
+    ip -n $there link set crun$$b up
+}
+
 check given_ranks
 check order_of_arrival
 check range_of_nodes
@@ -328,6 +342,7 @@ check killed guard b
 check train_joins
 if hosts 2>hosts.err && unshare --uts true 2>hosts.err; then
     check machines_train
+    check failure_while_cut_off
     check machine_cut_off
 else
     echo "network namespaces are left out: $(tail -n 1 hosts.err)"

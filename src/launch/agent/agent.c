@@ -291,7 +291,9 @@ static int conclude(agent *a)
         if (!a->told)
             choir__nodes_post(a->nodes, 0, "");
         await_others(a);
-        a->verdict = *choir__nodes_verdict(a->nodes);
+        const choir__verdict *theirs = choir__nodes_verdict(a->nodes);
+        if (!choir__nodes_cut_off(a->nodes))
+            a->verdict = *theirs;
         choir__nodes_leave(a->nodes);
     }
     if (a->verdict.status)

@@ -23,6 +23,8 @@
 
 #include <choir/store.h>
 
+#include "launch/store/client.h"
+
 static const double look_s = 0.25;  /* how often a waiting agent looks for a verdict */
 static const double call_s = 10;    /* for an answer: the agent's loop waits, too */
 static const double farewell_s = 2; /* until the others have read the verdict */
@@ -36,7 +38,8 @@ struct choir__nodes {
     double deadline;
     pthread_t watcher;
     bool watched;
-    int ends[2]; /* the watcher closes [1] once there is a verdict */
+    bool cut_off; /* node 0 did not take this node's report */
+    int ends[2];  /* the watcher closes [1] once there is a verdict */
     choir__verdict verdict;
 };
 
@@ -75,21 +78,41 @@ int choir__nodes_fd(const choir__nodes *n)
     return n->ends[0];
 }
 
-static void post_text(choir__nodes *n, int status, const char *report)
+static choir_status post_text(choir__nodes *n, int status, const char *report)
 {
     char *text = choir__format("%d\n%s", status, report), *now = NULL;
-    choir_store_compare_set(n->store, "verdict", NULL, text, &now);
+    choir_status posted = choir_store_compare_set(n->store, "verdict", NULL, text, &now);
     free(text);
     free(now);
+    return posted;
+}
+
+/* Ends the watcher: node 0 is out of reach, and TCP would take half a minute to find out. */
+static void hang_up(choir__nodes *n)
+{
+    if (n->watched)
+        shutdown(n->watching->fd, SHUT_RDWR);
 }
 
 void choir__nodes_post(choir__nodes *n, int status, const char *report)
 {
     int64_t done = 0;
-    if (status)
-        post_text(n, status, report);
-    else if (choir_store_add(n->store, "done", 1, &done) == CHOIR_OK && done == n->nodes)
-        post_text(n, 0, "");
+    if (n->cut_off)
+        return;
+    if (!status) {
+        if (choir_store_add(n->store, "done", 1, &done) == CHOIR_OK && done == n->nodes)
+            post_text(n, 0, "");
+        return;
+    }
+    n->store->timeout_s = 0; /* node 0 has the time that every answer gets */
+    n->cut_off = post_text(n, status, report) == CHOIR_ERR_TIMEOUT;
+    if (n->cut_off)
+        hang_up(n);
+}
+
+bool choir__nodes_cut_off(const choir__nodes *n)
+{
+    return n->cut_off;
 }
 
 const choir__verdict *choir__nodes_verdict(choir__nodes *n)
@@ -459,7 +482,7 @@ void choir__nodes_leave(choir__nodes *n)
     choir__nodes_verdict(n);
     if (n->store && n->server)
         see_off(n);
-    else if (n->store && n->node >= 0)
+    else if (n->store && n->node >= 0 && !n->cut_off)
         choir_store_add(n->store, "left", 1, &left);
     if (n->ends[0] >= 0)
         close(n->ends[0]);

@@ -36,6 +36,9 @@ int choir__nodes_fd(const choir__nodes *nodes);
 /* Posts this node's view of the end; the first post of all nodes counts. status 0: this node's
  * workers are done. */
 void choir__nodes_post(choir__nodes *nodes, int status, const char *report);
+/* Returns true if node 0 did not take a failure that was posted: the verdict is that failure.
+ */
+bool choir__nodes_cut_off(const choir__nodes *nodes);
 /* Waits for the verdict. */
 const choir__verdict *choir__nodes_verdict(choir__nodes *nodes);
 /* Leaves the job. Node 0 stays until the others have seen the verdict. Accepts NULL. */
