@@ -1,32 +1,26 @@
 #!/usr/bin/env python3
 """Writes src/data/tokenizer/unicode_table.h: the properties of Unicode that the tokenizers need.
 
+    python3 -m pip install tokenizers
     script/unicode_tables.py > src/data/tokenizer/unicode_table.h
 
-Ranges [first, last] of letters, numbers, white space, punctuation and control characters; the lower
-case of a character; and its canonical decomposition without non-spacing marks (Hangul apart, which
-is arithmetic). The script needs only unicodedata, a part of Python.
+The ids of a published tokenizer depend on the versions of Unicode inside Hugging Face's tokenizers,
+which are several: one for patterns, an old one for punctuation and accents, a new one for lower
+case. So each table is what that library does with each character: its ranges [first, last], or what
+a character becomes. The script takes a few minutes.
 """
-import unicodedata as u
+import struct
+import sys
+import unicodedata
+
+import tokenizers
+from tokenizers import Regex, normalizers, pre_tokenizers
 
 ALL = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
+HANGUL = range(0xAC00, 0xD7A4)  # arithmetic in utf8.c
 
 
-def category(c):
-    return u.category(chr(c))
-
-
-def ranges(name, test):
-    found = []
-    for c in ALL:
-        if not test(c):
-            continue
-        if found and found[-1][1] == c - 1:
-            found[-1][1] = c
-        else:
-            found.append([c, c])
-    table(name, "choir__code_range", ["{0x%X, 0x%X}" % (a, b) for a, b in found])
-
+# --- the form of the tables ---
 
 def table(name, kind, entries):
     print("\nstatic const %s %s[] = {" % (kind, name))
@@ -40,25 +34,109 @@ def table(name, kind, entries):
     print("};")
 
 
+def ranges(name, test):
+    found = []
+    for c in ALL:
+        if not test(chr(c)):
+            continue
+        if found and found[-1][1] == c - 1:
+            found[-1][1] = c
+        else:
+            found.append([c, c])
+    table(name, "choir__code_range", ["{0x%X, 0x%X}" % (a, b) for a, b in found])
+
+
 def mapping(name, function):
     entries = []
     for c in ALL:
         to = [ord(x) for x in function(chr(c))]
-        if to == [c] or 0xAC00 <= c <= 0xD7A3:
+        if to == [c] or c in HANGUL:
             continue
         assert len(to) <= 4, (hex(c), to)
         entries.append("{0x%X, %d, {%s}}" % (c, len(to), ", ".join("0x%X" % x for x in to) or "0"))
     table(name, "choir__code_map", entries)
 
 
-print("/* Written by script/unicode_tables.py from Unicode %s: change that, not this. */" %
-      u.unidata_version)
+# --- questions to the library ---
+
+def bert(**steps):
+    names = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
+    every = {name: steps.get(name, False) for name in names}
+    return normalizers.BertNormalizer(**every).normalize_str
+
+
+def matches(pattern):
+    split = pre_tokenizers.Split(Regex(pattern), "removed")
+    return lambda s: not split.pre_tokenize_str(s)
+
+
+def reordered(survivors):
+    """The combining classes of characters that marks_removed keeps, by its order."""
+    order = bert(strip_accents=True)
+    entries = []
+    for c in survivors:
+        level = unicodedata.combining(c)
+        if any(order("a" + x + c) != "a" + x + c or order("a" + c + x) != "a" + c + x
+               for x in survivors):
+            entries.append("{0x%X, 1, {%d}}" % (ord(c), level))
+    table("combining", "choir__code_map", entries)
+
+
+def replacing(key):
+    """A Precompiled normalizer that replaces one character by X: where it begins a short cluster,
+    the cluster's marks vanish, which tells where clusters end. The table is a double array with a
+    block of 256 units for each byte of the key."""
+    units = [0] * 256 * (len(key.encode()) + 2)
+    units[0] = 256 << 10
+    place, block = 0, 256
+    for byte in key.encode():
+        place = block ^ byte
+        block += 256
+        units[place] = byte | (place ^ block) << 10
+    units[place] |= 1 << 8
+    units[block] = 1 << 31
+    blob = struct.pack("<I%dI" % len(units), 4 * len(units), *units) + b"X\0"
+    return normalizers.Precompiled.__new__(normalizers.Precompiled, blob).normalize_str
+
+
+MARK = "\u0301"
+plain, trade, letter = replacing("a"), replacing("\u2122"), replacing("\u0915")
+
+
+def is_uncombined(s):
+    """No mark joins it. Only short clusters tell, so characters of four bytes are left out; their
+    longer clusters give the same text either way."""
+    if s == "\0":
+        return True
+    return len(s.encode()) < 4 and replacing(s)(s + MARK) != "X"
+
+
+def is_prepended(s):
+    return plain(s + "a" + MARK) == s + "X" + MARK
+
+
+print("/* Written by script/unicode_tables.py from tokenizers %s: change that, not this. */" %
+      tokenizers.__version__)
 print("/* clang-format off */")
-ranges("letters", lambda c: category(c)[0] == "L")
-ranges("numbers", lambda c: category(c)[0] == "N")
-ranges("spaces", lambda c: c in (9, 10, 11, 12, 13, 0x20, 0x85) or category(c)[0] == "Z")
-ranges("punctuation", lambda c: category(c)[0] == "P" or
-       (33 <= c < 127 and not chr(c).isalnum()))
-ranges("controls", lambda c: category(c) in ("Cc", "Cf", "Co"))
-mapping("lower", lambda s: s.lower())
-mapping("bare", lambda s: "".join(x for x in u.normalize("NFD", s) if u.category(x) != "Mn"))
+ranges("letters", matches(r"\p{L}"))
+ranges("numbers", matches(r"\p{N}"))
+ranges("spaces", matches(r"\s"))
+words = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+ranges("punctuation", lambda s: len(words("a" + s + "a")) == 3)
+clean = bert(clean_text=True)
+ranges("controls", lambda s: clean(s) == "" and s not in "\0\ufffd")
+chinese = bert(handle_chinese_chars=True)
+ranges("ideographs", lambda s: len(chinese(s)) == 3)
+mapping("lower", normalizers.Lowercase().normalize_str)
+marks_removed = bert(strip_accents=True)
+mapping("bare", marks_removed)
+reordered([chr(c) for c in ALL
+           if unicodedata.combining(chr(c)) and marks_removed(chr(c)) == chr(c)])
+sys.stdout.flush()
+ranges("attached", lambda s: s not in "\n\r" and plain("a" + s) == "X")
+ranges("prepended", is_prepended)
+ranges("uncombined", is_uncombined)
+ranges("pictographs", lambda s: trade(s + "\u200d\u2122" + MARK).endswith(MARK))
+ranges("consonants", lambda s: letter(s + "\u094d\u0915" + MARK).endswith(MARK))
+ranges("linkers", lambda s: not is_prepended(s) and
+       letter("\u0915" + s + "\u0915" + MARK).endswith(MARK))

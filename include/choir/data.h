@@ -69,13 +69,14 @@ void choir_tokenizer_free(choir_tokenizer *tokenizer);
 
 /** Returns the number of ids; some ids may have no token. */
 int64_t choir_tokenizer_size(const choir_tokenizer *tokenizer);
-/** Returns the maximum number of ids for a text of `bytes` bytes. */
-size_t choir_tokenizer_room(const choir_tokenizer *tokenizer, size_t bytes);
-/** Encodes text. ids has room for choir_tokenizer_room ids (`bytes` ids, for characters and
- * bytes); *count receives their number. The texts of special tokens are recognised. One thread
- * at a time may use a tokenizer. Error: range, naming the character. */
+/** Encodes text and stores at most `room` ids. *count receives the number of the text's ids; if
+ * there are more than `room`, the call fails, and the same text succeeds with room for *count.
+ * If ids is NULL, the call only counts. A text can have more ids than bytes: a tokenizer may
+ * replace a character by a text. The texts of special tokens are recognised. One thread at a
+ * time may use a tokenizer. Errors: range (a character that has no token, which is named; too
+ * little room), format (not UTF-8). */
 choir_status choir_tokenizer_encode(const choir_tokenizer *tokenizer, const char *text,
-    size_t bytes, int64_t *ids, int64_t *count);
+    size_t bytes, int64_t *ids, size_t room, int64_t *count);
 /** Returns the text of one token, '\0'-terminated; NULL outside the vocabulary. The tokenizer
  * owns it. */
 const char *choir_tokenizer_decode(const choir_tokenizer *tokenizer, int64_t id);
@@ -128,7 +129,7 @@ choir_status choir_dataset_text_memory(const char *name, const char *text, size_
     int64_t context, choir_split split, choir_tokenizer **tokenizer, choir_dataset **dataset);
 
 /**
- * Windows of a file of token ids, which is mapped instead of read, for sets larger than
+ * Windows of a file of token ids, each read when it is requested, for sets larger than
  * memory. Samples and split are those of choir_dataset_text.
  *
  * The file is a file of choir_tokens_write, one of llm.c's (magic 20240520 or 20240801), or,
@@ -136,16 +137,17 @@ choir_status choir_dataset_text_memory(const char *name, const char *text, size_
  * ids of the model; 0: the number that the file gives, or needs. Errors: io, format
  * (truncated, odd size), argument (shorter than the context), range (more ids than the
  * model's). An id outside the vocabulary is an error of get, range, which names its
- * position.
+ * position; so is, as io, a file that has become shorter.
  */
 choir_status choir_dataset_tokens(const char *path, int64_t context, choir_split split,
     int64_t vocabulary, choir_dataset **dataset);
 
 /** Encodes a text file to a file of ids, a few MiB at a time, so neither has to fit into
  * memory. The file holds u16 if the vocabulary fits, else u32. The text is cut after a letter
- * or digit, before a line's end or space, where no token crosses (except for special tokens
- * whose own text contains such a place). If count is not NULL, *count receives the number of
- * ids. On an error no file is left. Errors: io, format, range, as choir_dataset_text. */
+ * or digit, before a line's end or space, where no token of this tokenizer can cross; a
+ * tokenizer whose tokens cross both gets the whole text, at most 1 GiB. If count is not NULL,
+ * *count receives the number of ids. On an error no file is left. Errors: io, format, range, as
+ * choir_dataset_text. */
 choir_status choir_tokens_write(
     const choir_tokenizer *tokenizer, const char *text_path, const char *path, int64_t *count);
 

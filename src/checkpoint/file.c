@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fresh.h"
+
 enum {
     WRITE_CHUNK = 8 << 20,
     HASH_ASIDE = 1 << 20, /* the smallest piece worth passing to another thread */
@@ -27,18 +29,12 @@ static choir_status cannot_write(const char *path)
 
 choir_status choir__draft_open(choir__draft *draft, const char *path)
 {
-    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
     draft->path = choir__strdup(path);
-    draft->temp = choir__format("%s.tmp.%ld", path, (long)getpid());
     draft->bytes = draft->flushed = 0;
     draft->hashed = false;
     draft->hasher = NULL;
     choir__sha256_init(&draft->hash);
-    draft->fd = open(draft->temp, flags, 0666);
-    if (draft->fd < 0 && errno == EEXIST) { /* left by a killed process with the same PID */
-        unlink(draft->temp);
-        draft->fd = open(draft->temp, flags, 0666);
-    }
+    draft->fd = choir__fresh_open(path, &draft->temp);
     return draft->fd < 0 ? cannot_write(path) : CHOIR_OK;
 }
 

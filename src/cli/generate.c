@@ -128,10 +128,14 @@ static choir_status generate(const request *r)
         return status;
     }
     size_t bytes = strlen(r->prompt);
-    size_t room = status == CHOIR_OK ? choir_tokenizer_room(s.tokenizer, bytes) : 0;
-    int64_t *ids = choir__calloc(room + 1, sizeof *ids), count = 0;
+    int64_t *ids = NULL, count = 0;
     if (status == CHOIR_OK)
-        status = choir_tokenizer_encode(s.tokenizer, r->prompt, bytes, ids, &count);
+        status = choir_tokenizer_encode(s.tokenizer, r->prompt, bytes, NULL, 0, &count);
+    if (status == CHOIR_OK) {
+        size_t room = (size_t)count;
+        ids = choir__alloc((room + 1) * sizeof *ids);
+        status = choir_tokenizer_encode(s.tokenizer, r->prompt, bytes, ids, room, &count);
+    }
     if (status == CHOIR_OK) {
         fputs(r->prompt, stdout);
         status = choir__generate(s.run, s.net, &s.info, s.tokenizer, ids, count, r->tokens,

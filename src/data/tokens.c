@@ -1,11 +1,10 @@
-/* Windows of a file of token ids. The file is mapped: the system reads the pages that are
- * touched (ahead in validation, at random in training) and drops them again when memory is
- * short. */
+/* Windows of a file of token ids. Each window is read when it is requested, from the pages that
+ * the system keeps in memory as long as there is room. A mapped file would spare the copy, but
+ * a file that becomes shorter meanwhile would then end the process. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,7 +12,8 @@
 #include "data/tokens.h"
 
 typedef struct token_file {
-    const unsigned char *data; /* the whole file, mapped */
+    const char *name;
+    int fd;
     size_t bytes, begin;       /* begin: offset of the ids */
     int width;                 /* bytes per id */
     int64_t count, vocabulary; /* vocabulary 0: the file does not state it */
@@ -26,9 +26,32 @@ typedef struct token_dataset {
     int64_t context, stride, length, first; /* first: id of the split, in the file */
 } token_dataset;
 
-static inline int64_t id_at(const token_file *f, int64_t i)
+/* Reads bytes at an offset. Error: io. */
+static choir_status read_at(const token_file *f, size_t offset, void *data, size_t bytes)
 {
-    const unsigned char *at = f->data + f->begin + (size_t)i * (size_t)f->width;
+    for (char *to = data; bytes;) {
+        ssize_t n = pread(f->fd, to, bytes, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return choir__error(CHOIR_ERR_IO, "%s: cannot be read at byte %zu: %s", f->name,
+                offset, n ? strerror(errno) : "the file has become shorter");
+        to += n;
+        offset += (size_t)n;
+        bytes -= (size_t)n;
+    }
+    return CHOIR_OK;
+}
+
+static choir_status read_ids(const token_file *f, int64_t first, int64_t count, void *packed)
+{
+    size_t width = (size_t)f->width;
+    return read_at(f, f->begin + (size_t)first * width, packed, (size_t)count * width);
+}
+
+static inline int64_t id_at(const token_file *f, const void *packed, int64_t i)
+{
+    const unsigned char *at = (const unsigned char *)packed + (size_t)i * (size_t)f->width;
     return f->width == 2 ? at[0] | at[1] << 8
                          : (int64_t)((uint32_t)at[0] | (uint32_t)at[1] << 8 |
                                      (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24);
@@ -42,14 +65,13 @@ static bool ends_in_bin(const char *path)
     return n > 4 && !strcmp(path + n - 4, ".bin");
 }
 
-/* Reads the format from the file's first bytes; returns false if they state none. */
-static bool read_header(token_file *f)
+/* Finds the format in the file's first bytes; returns false if they state none. */
+static bool find_format(token_file *f, const void *first, size_t bytes)
 {
-    choir__tokens_header h;
+    choir__tokens_header h = {0};
     uint32_t llmc[3];
-    if (f->bytes >= sizeof h.magic && !memcmp(f->data, CHOIR__TOKENS_MAGIC, sizeof h.magic)) {
-        memset(&h, 0, sizeof h);
-        memcpy(&h, f->data, f->bytes < sizeof h ? f->bytes : sizeof h);
+    if (bytes >= sizeof h.magic && !memcmp(first, CHOIR__TOKENS_MAGIC, sizeof h.magic)) {
+        memcpy(&h, first, bytes < sizeof h ? bytes : sizeof h);
         f->begin = sizeof h;
         f->width = f->bytes >= sizeof h && h.version == 1 && (h.width == 2 || h.width == 4)
                        ? (int)h.width
@@ -58,9 +80,9 @@ static bool read_header(token_file *f)
         f->vocabulary = h.vocabulary && h.vocabulary <= 1u << 31 ? (int64_t)h.vocabulary : -1;
         return true;
     }
-    if (f->bytes < sizeof llmc)
+    if (bytes < sizeof llmc)
         return false;
-    memcpy(llmc, f->data, sizeof llmc);
+    memcpy(llmc, first, sizeof llmc);
     if (llmc[0] != CHOIR__LLMC_GPT2 && llmc[0] != CHOIR__LLMC_LLAMA3)
         return false;
     f->begin = CHOIR__LLMC_BYTES;
@@ -73,7 +95,12 @@ static bool read_header(token_file *f)
 
 static choir_status check_header(const char *path, token_file *f)
 {
-    if (!read_header(f)) {
+    char first[sizeof(choir__tokens_header)];
+    size_t bytes = f->bytes < sizeof first ? f->bytes : sizeof first;
+    choir_status status = read_at(f, 0, first, bytes);
+    if (status != CHOIR_OK)
+        return status;
+    if (!find_format(f, first, bytes)) {
         if (!ends_in_bin(path))
             return choir__error(CHOIR_ERR_FORMAT,
                 "%s: expected a file of token ids, with their header or with a name that "
@@ -99,33 +126,19 @@ static choir_status check_header(const char *path, token_file *f)
     return CHOIR_OK;
 }
 
-static choir_status map_file(const char *path, token_file *f)
+static choir_status open_file(const char *path, token_file *f)
 {
     struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        choir__error(CHOIR_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return CHOIR_ERR_IO;
-    }
-    if (!S_ISREG(info.st_mode)) {
-        close(fd);
+    *f = (token_file){.name = path};
+    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
+    if (f->fd < 0 || fstat(f->fd, &info) != 0)
+        return choir__error(CHOIR_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
         return choir__error(CHOIR_ERR_IO, "%s is not a regular file", path);
-    }
-    void *data = MAP_FAILED;
-    int why = ENODATA;
-    if (info.st_size > 0) {
-        data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        why = errno;
-    }
-    close(fd);
-    if (data == MAP_FAILED)
-        return info.st_size > 0
-                   ? choir__error(CHOIR_ERR_IO, "%s: cannot be mapped: %s", path, strerror(why))
-                   : choir__error(
-                         CHOIR_ERR_FORMAT, "%s: expected token ids, got an empty file", path);
-    *f = (token_file){.data = data, .bytes = (size_t)info.st_size};
+    if (!info.st_size)
+        return choir__error(
+            CHOIR_ERR_FORMAT, "%s: expected token ids, got an empty file", path);
+    f->bytes = (size_t)info.st_size;
     return CHOIR_OK;
 }
 
@@ -152,29 +165,32 @@ static int64_t tokens_length(const choir_dataset *self)
     return ((const token_dataset *)self)->length;
 }
 
+/* The packed ids of a window, one more than the context, fit into y. */
 static choir_status tokens_get(choir_dataset *self, int64_t index, void *x, void *y)
 {
     const token_dataset *d = (const token_dataset *)self;
-    int64_t from = d->first + index * d->stride, *in = x, *out = y;
+    int64_t from = d->first + index * d->stride, *in = x, *out = y, last = 0;
+    choir_status status = read_ids(&d->file, from, d->context + 1, y);
+    if (status != CHOIR_OK)
+        return status;
     for (int64_t i = 0; i <= d->context; i++) {
-        int64_t id = id_at(&d->file, from + i);
+        int64_t id = id_at(&d->file, y, i);
         if (id >= self->classes)
             return choir__error(CHOIR_ERR_RANGE,
                 "%s: token %lld is %lld, outside the vocabulary of %lld: encode the text with"
                 " the model's tokenizer, or give the model a larger vocabulary",
                 d->name, (long long)(from + i), (long long)id, (long long)self->classes);
-        if (i < d->context)
-            in[i] = id;
-        if (i)
-            out[i - 1] = id;
+        *(i < d->context ? &in[i] : &last) = id;
     }
+    memcpy(out, in + 1, (size_t)(d->context - 1) * sizeof *out);
+    out[d->context - 1] = last;
     return CHOIR_OK;
 }
 
 static void tokens_free(choir_dataset *self)
 {
     token_dataset *d = (token_dataset *)self;
-    munmap((void *)d->file.data, d->file.bytes);
+    close(d->file.fd);
     free(d->name);
     free(d);
 }
@@ -183,12 +199,21 @@ static const choir_dataset_ops tokens_ops = {
     .length = tokens_length, .get = tokens_get, .free = tokens_free};
 
 /* Finds the largest id of a file that does not state its vocabulary, by one pass over it. */
-static int64_t needed_vocabulary(const token_file *f)
+static choir_status needed_vocabulary(const token_file *f, int64_t *vocabulary)
 {
+    enum { AT_ONCE = 1 << 16 };
+    char *packed = choir__alloc(AT_ONCE * (size_t)f->width);
+    choir_status status = CHOIR_OK;
     int64_t largest = 0;
-    for (int64_t i = 0; i < f->count; i++)
-        largest = choir__max(largest, id_at(f, i));
-    return largest + 1;
+    for (int64_t first = 0; first < f->count && status == CHOIR_OK; first += AT_ONCE) {
+        int64_t n = choir__min(f->count - first, AT_ONCE);
+        status = read_ids(f, first, n, packed);
+        for (int64_t i = 0; i < n && status == CHOIR_OK; i++)
+            largest = choir__max(largest, id_at(f, packed, i));
+    }
+    free(packed);
+    *vocabulary = largest + 1;
+    return status;
 }
 
 static choir_status check_arguments(
@@ -211,28 +236,30 @@ static choir_status check_arguments(
 choir_status choir_dataset_tokens(const char *path, int64_t context, choir_split split,
     int64_t vocabulary, choir_dataset **dataset)
 {
-    token_file f = {0};
+    token_file f;
     if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: unknown split %d: choose CHOIR_TRAIN or CHOIR_VALIDATION", path, (int)split);
-    choir_status status = map_file(path, &f);
-    if (status != CHOIR_OK)
-        return status;
-    status = check_header(path, &f);
+    choir_status status = open_file(path, &f);
+    if (status == CHOIR_OK)
+        status = check_header(path, &f);
     if (status == CHOIR_OK)
         status = check_arguments(path, &f, context, vocabulary);
+    if (status == CHOIR_OK && !vocabulary)
+        vocabulary = f.vocabulary;
+    if (status == CHOIR_OK && !vocabulary)
+        status = needed_vocabulary(&f, &vocabulary);
     if (status != CHOIR_OK) {
-        munmap((void *)f.data, f.bytes);
+        if (f.fd >= 0)
+            close(f.fd);
         return status;
     }
-    if (!vocabulary)
-        vocabulary = f.vocabulary ? f.vocabulary : needed_vocabulary(&f);
-    madvise((void *)f.data, f.bytes, split == CHOIR_TRAIN ? MADV_RANDOM : MADV_SEQUENTIAL);
+    posix_fadvise(f.fd, 0, 0, split == CHOIR_TRAIN ? POSIX_FADV_RANDOM : POSIX_FADV_SEQUENTIAL);
     int64_t training = choir__training_part(f.count);
     int64_t kept = split == CHOIR_TRAIN ? training : f.count - training;
     token_dataset *d = choir__calloc(1, sizeof *d);
     d->file = f;
-    d->name = choir__strdup(path);
+    d->file.name = d->name = choir__strdup(path);
     d->context = context;
     d->stride = split == CHOIR_TRAIN ? 1 : context;
     d->first = split == CHOIR_TRAIN ? 0 : training;

@@ -1,7 +1,7 @@
 /* Conversion of a text file to a file of token ids, one block at a time.
  *
- * A block ends where no token crosses: after an ASCII letter or digit, before a line's end (or
- * a space, for models of marked words). Text after this position moves to the next block. A
+ * A block ends where no token crosses (choir__tokenizer_last_cut): after an ASCII letter or
+ * digit, before a line's end or a space. Text after this position moves to the next block. A
  * block without such a position grows. */
 #include <errno.h>
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fresh.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokens.h"
 
@@ -16,7 +17,8 @@ enum { BLOCK = 4 << 20 };
 
 typedef struct writer {
     const choir_tokenizer *tokenizer;
-    const char *name, *temporary;
+    const char *name;
+    char *temporary;
     FILE *in, *out;
     /* (room) of which `bytes` are used */
     char *text;
@@ -26,18 +28,6 @@ typedef struct writer {
     int64_t lines; /* before this block */
     choir__tokenizer_place place;
 } writer;
-
-/* Returns a position where the block may end; 0: none. */
-static size_t last_cut(const writer *w)
-{
-    for (size_t i = w->tokenizer->cut_before ? w->bytes : 1; i-- > 1;) {
-        unsigned char c = (unsigned char)w->text[i - 1];
-        bool plain = (c | 0x20) >= 'a' && (c | 0x20) <= 'z' && c < 128;
-        if (w->text[i] == w->tokenizer->cut_before && (plain || (c >= '0' && c <= '9')))
-            return i;
-    }
-    return 0;
-}
 
 static choir_status put_ids(writer *w)
 {
@@ -90,7 +80,8 @@ static choir_status put_text(writer *w)
             return choir__error(
                 CHOIR_ERR_IO, "%s: cannot be read: %s", w->name, strerror(errno));
         bool last = w->bytes < w->room;
-        size_t cut = last ? w->bytes : last_cut(w);
+        size_t cut =
+            last ? w->bytes : choir__tokenizer_last_cut(w->tokenizer, w->text, w->bytes);
         if (cut)
             status = put_block(w, cut);
         if (last)
@@ -109,11 +100,21 @@ static choir_status finish(writer *w, const char *path)
                : choir__error(CHOIR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
 }
 
+static FILE *fresh_file(const char *path, char **temporary)
+{
+    int fd = choir__fresh_open(path, temporary);
+    FILE *file = fd >= 0 ? fdopen(fd, "wb") : NULL;
+    if (fd >= 0 && !file) {
+        unlink(*temporary);
+        close(fd);
+    }
+    return file;
+}
+
 choir_status choir_tokens_write(
     const choir_tokenizer *tokenizer, const char *text_path, const char *path, int64_t *count)
 {
-    char *temporary = choir__format("%s.%ld.tmp", path, (long)getpid());
-    writer w = {.tokenizer = tokenizer, .name = text_path, .temporary = temporary};
+    writer w = {.tokenizer = tokenizer, .name = text_path};
     choir_status status = CHOIR_OK;
     memcpy(w.header.magic, CHOIR__TOKENS_MAGIC, sizeof w.header.magic);
     w.header.version = 1;
@@ -122,7 +123,7 @@ choir_status choir_tokens_write(
     if (!(w.in = fopen(text_path, "rb")))
         status =
             choir__error(CHOIR_ERR_IO, "%s: cannot be opened: %s", text_path, strerror(errno));
-    else if (!(w.out = fopen(temporary, "wb")))
+    else if (!(w.out = fresh_file(path, &w.temporary)))
         status = choir__error(CHOIR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
     else if (fwrite(&w.header, sizeof w.header, 1, w.out) != 1)
         status = choir__error(CHOIR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
@@ -134,12 +135,12 @@ choir_status choir_tokens_write(
         fclose(w.in);
     if (w.out) {
         fclose(w.out);
-        unlink(temporary); /* already renamed if all went well */
+        unlink(w.temporary); /* already renamed if all went well */
     }
     if (status == CHOIR_OK && count)
         *count = (int64_t)w.header.count;
     free(w.text);
     free(w.ids.id);
-    free(temporary);
+    free(w.temporary);
     return status;
 }

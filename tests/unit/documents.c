@@ -87,7 +87,8 @@ static void pairs(void **state)
     for (int64_t i = 0; i < size; i++)
         assert_string_equal(choir_tokenizer_decode(again, i), choir_tokenizer_decode(t, i));
     int64_t ids[16], count;
-    assert_int_equal(choir_tokenizer_encode(again, "<s_k>ab</s_k>", 13, ids, &count), CHOIR_OK);
+    assert_int_equal(
+        choir_tokenizer_encode(again, "<s_k>ab</s_k>", 13, ids, 16, &count), CHOIR_OK);
     assert_int_equal(count, 4);
     choir_tokenizer_free(again);
     choir_tokenizer_free(t);

@@ -11,6 +11,8 @@
 #include <cmocka.h>
 #include <choir/data.h>
 
+enum { ROOM = 32 };
+
 static char folder[] = "/tmp/choir-tokenizer-XXXXXX";
 
 #define assert_says(status, expected, text)                                                    \
@@ -63,12 +65,13 @@ static void characters(void **state)
         assert_string_equal(choir_tokenizer_decode(t, i), vocab[i]);
     assert_null(choir_tokenizer_decode(t, 6));
     assert_null(choir_tokenizer_decode(t, -1));
-    int64_t ids[32], count;
+    int64_t ids[ROOM], count;
     static const int64_t expected[] = {2, 3, 1, 0, 5, 2, 4};
-    assert_int_equal(choir_tokenizer_encode(t, text, strlen(text), ids, &count), CHOIR_OK);
+    assert_int_equal(
+        choir_tokenizer_encode(t, text, strlen(text), ids, ROOM, &count), CHOIR_OK);
     assert_int_equal(count, 7);
     assert_memory_equal(ids, expected, sizeof expected);
-    assert_int_equal(choir_tokenizer_encode(t, "", 0, ids, &count), CHOIR_OK);
+    assert_int_equal(choir_tokenizer_encode(t, "", 0, ids, ROOM, &count), CHOIR_OK);
     assert_int_equal(count, 0);
     choir_tokenizer_free(t);
     choir_tokenizer_free(NULL);
@@ -78,15 +81,15 @@ static void outside_the_vocabulary(void **state)
 {
     (void)state;
     choir_tokenizer *t;
-    int64_t ids[16], count = -5;
+    int64_t ids[ROOM], count = -5;
     assert_int_equal(choir_tokenizer_chars("ab\n", 3, &t), CHOIR_OK);
-    assert_says(choir_tokenizer_encode(t, "a\nb\naz", 6, ids, &count), CHOIR_ERR_RANGE,
+    assert_says(choir_tokenizer_encode(t, "a\nb\naz", 6, ids, ROOM, &count), CHOIR_ERR_RANGE,
         "line 3 has the character 'z' (U+007A), which is not among the tokenizer's 3");
-    assert_says(
-        choir_tokenizer_encode(t, "a\xc3\xa9", 3, ids, &count), CHOIR_ERR_RANGE, "(U+00E9)");
-    assert_says(
-        choir_tokenizer_encode(t, "\r", 1, ids, &count), CHOIR_ERR_RANGE, "character U+000D");
-    assert_says(choir_tokenizer_encode(t, "a\xff", 2, ids, &count), CHOIR_ERR_FORMAT,
+    assert_says(choir_tokenizer_encode(t, "a\xc3\xa9", 3, ids, ROOM, &count), CHOIR_ERR_RANGE,
+        "(U+00E9)");
+    assert_says(choir_tokenizer_encode(t, "\r", 1, ids, ROOM, &count), CHOIR_ERR_RANGE,
+        "character U+000D");
+    assert_says(choir_tokenizer_encode(t, "a\xff", 2, ids, ROOM, &count), CHOIR_ERR_FORMAT,
         "byte 0xff at offset 1");
     assert_int_equal(count, -5);
     choir_tokenizer_free(t);
@@ -119,7 +122,7 @@ static void utf8(void **state)
         assert_int_equal(choir_tokenizer_size(t), 1);
         assert_string_equal(choir_tokenizer_decode(t, 0), good[i]);
         assert_int_equal(
-            choir_tokenizer_encode(t, good[i], strlen(good[i]), &id, &count), CHOIR_OK);
+            choir_tokenizer_encode(t, good[i], strlen(good[i]), &id, 1, &count), CHOIR_OK);
         choir_tokenizer_free(t);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -139,12 +142,12 @@ static void bytes(void **state)
     choir_tokenizer *t;
     assert_int_equal(choir_tokenizer_bytes(&t), CHOIR_OK);
     assert_int_equal(choir_tokenizer_size(t), 256);
-    int64_t ids[4], count;
+    int64_t ids[ROOM], count;
     static const int64_t expected[] = {0, 255, 'a', 0x80};
     assert_int_equal(choir_tokenizer_encode(t,
                          "\0\xff"
                          "a\x80",
-                         4, ids, &count),
+                         4, ids, ROOM, &count),
         CHOIR_OK);
     assert_int_equal(count, 4);
     assert_memory_equal(ids, expected, sizeof expected);
@@ -168,9 +171,9 @@ static void saved_and_loaded(void **state)
     assert_int_equal(choir_tokenizer_size(u), choir_tokenizer_size(t));
     for (int64_t i = 0; i < choir_tokenizer_size(t); i++)
         assert_string_equal(choir_tokenizer_decode(u, i), choir_tokenizer_decode(t, i));
-    int64_t a[32], b[32], na, nb;
-    assert_int_equal(choir_tokenizer_encode(t, text, sizeof text, a, &na), CHOIR_OK);
-    assert_int_equal(choir_tokenizer_encode(u, text, sizeof text, b, &nb), CHOIR_OK);
+    int64_t a[ROOM], b[ROOM], na, nb;
+    assert_int_equal(choir_tokenizer_encode(t, text, sizeof text, a, ROOM, &na), CHOIR_OK);
+    assert_int_equal(choir_tokenizer_encode(u, text, sizeof text, b, ROOM, &nb), CHOIR_OK);
     assert_int_equal(na, nb);
     assert_memory_equal(a, b, (size_t)na * sizeof *a);
     choir_tokenizer_free(t);

@@ -51,6 +51,10 @@ choir_status choir__tokenizer_parse(
         return choir__sentencepiece_parse(name, data, bytes, tokenizer);
     json_error_t why;
     json_t *root = json_loadb(data, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    if (!root && json_error_code(&why) == json_error_null_byte_in_key)
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s: line %d has a key with the character U+0000, which is not supported", name,
+            why.line);
     if (!root)
         return choir__error(
             CHOIR_ERR_FORMAT, "%s: line %d is not JSON: %s", name, why.line, why.text);

@@ -32,20 +32,21 @@ typedef struct entry {
     int32_t rank, at, left, right; /* the ids show whether the entry is still valid */
 } entry;
 
-/* Buffers for the current word. They belong to the tokenizer and are not shared. */
+/* Buffers for the current word. They belong to the model and are not shared. */
 typedef struct scratch {
     symbol *symbol;
     entry *heap;
     size_t room, heap_room, heap_count;
     cache_slot *cache; /* (CACHE_SLOTS), allocated on first use */
-    choir__tokenizer_buffer text;
     choir__ids word;
+    bool unknown_before, unknown_any; /* the last character; any of the section */
 } scratch;
 
 typedef struct bpe {
-    choir_tokenizer base;
+    choir__model base;
     choir__vocab keys;
     choir__bpe_opts opts;
+    bool sections;        /* a word is cut before U+2581, which no merge crosses */
     int32_t byte_id[256]; /* of single bytes, byte_level only; -1: none */
     pair_slot *pair;
     size_t slots;
@@ -175,19 +176,20 @@ static void merge_long(const bpe *t, scratch *w, int32_t n)
 
 /* Appends the ids of single bytes or characters to w->word. Returns NULL, or the position
  * without a token. */
-static const char *start(const bpe *t, const char *at, const char *end, choir__ids *out)
+static const char *start(const bpe *t, scratch *w, const char *at, const char *end)
 {
-    bool again = false;
     while (at < end) {
         uint32_t code;
         int n = t->opts.byte_level ? 1 : choir__max(choir__utf8_decode(at, end, &code), 1);
         int64_t id = t->opts.byte_level ? t->byte_id[(unsigned char)*at]
                                         : choir__vocab_find(&t->keys, at, (size_t)n);
         if (id >= 0)
-            choir__ids_add(out, (int32_t)id);
-        else if (!choir__unknown_add(&t->opts.unknown, at, n, again, out))
+            choir__ids_add(&w->word, (int32_t)id);
+        else if (!choir__unknown_add(
+                     &t->opts.unknown, at, (size_t)n, w->unknown_before, &w->word))
             return at;
-        again = id < 0;
+        w->unknown_before = id < 0;
+        w->unknown_any |= id < 0;
         at += n;
     }
     return NULL;
@@ -215,132 +217,117 @@ static void merge(const bpe *t, scratch *w, choir__ids *ids)
         choir__ids_add(ids, s[i].id);
 }
 
-static const char *encode_word(
+/* A section is a word, or a part of one that no merge crosses the ends of. */
+static const char *encode_section(
     const bpe *t, scratch *w, const char *at, const char *end, choir__ids *ids)
 {
-    size_t bytes = (size_t)(end - at), before_word = ids->count;
+    size_t bytes = (size_t)(end - at), before = ids->count;
     cache_slot *slot = NULL;
     if (bytes < CACHED_BYTES) {
         uint64_t hash = choir__hash_bytes(CHOIR__HASH_SEED, at, bytes);
         slot = &w->cache[choir__hash_slot(hash, CACHE_SLOTS)];
         if (slot->count && slot->bytes == bytes && !memcmp(slot->word, at, bytes)) {
             choir__ids_add_all(ids, slot->id, slot->count);
+            w->unknown_before = false;
             return NULL;
         }
     }
-    int64_t whole = t->opts.whole_words ? choir__vocab_find(&t->keys, at, bytes) : -1;
-    if (whole >= 0)
-        choir__ids_add(ids, (int32_t)whole);
-    else {
-        w->word.count = 0;
-        const char *stopped = start(t, at, end, &w->word);
-        if (stopped)
-            return stopped;
-        merge(t, w, ids);
-    }
-    size_t count = ids->count - before_word;
-    if (slot && count && count <= CACHED_IDS) {
+    w->word.count = 0;
+    w->unknown_any = false;
+    const char *stopped = start(t, w, at, end);
+    if (stopped)
+        return stopped;
+    merge(t, w, ids);
+    size_t count = ids->count - before;
+    /* The ids of unknown characters depend on the section before. */
+    if (slot && count && count <= CACHED_IDS && !w->unknown_any) {
         slot->bytes = (unsigned char)bytes;
         slot->count = (unsigned char)count;
         memcpy(slot->word, at, bytes);
-        memcpy(slot->id, ids->id + before_word, count * sizeof *slot->id);
+        memcpy(slot->id, ids->id + before, count * sizeof *slot->id);
     }
     return NULL;
 }
 
-static const char *encode_bytes(const bpe *t, scratch *w, const char *text, const char *end,
-    choir__tokenizer_place place, choir__ids *ids)
+/* Returns the end of the section at `at` < end: it ends before the first U+2581 that follows
+ * another character. */
+static const char *section_end(const char *at, const char *end)
 {
-    const char *stopped = NULL, *at = text;
-    if (t->opts.prefix_space && place != CHOIR__CONTINUED && *text != ' ') {
-        w->text.bytes = 0; /* the first word, and the text before it */
-        choir__tokenizer_buffer_add(&w->text, " ", 1);
-        choir__tokenizer_buffer_add(&w->text, text, (size_t)(end - text));
-        const char *p = w->text.data, *stop = p + w->text.bytes;
-        for (; p < stop;) {
-            const char *next = choir__tokenizer_split_next(t->opts.split, p, stop);
-            if ((stopped = encode_word(t, w, p, next, ids)))
-                return stopped == w->text.data ? text : text + (stopped - w->text.data) - 1;
-            p = next;
+    enum { MARK = sizeof CHOIR__SPACE_MARK - 1 };
+    while (end - at >= MARK && !memcmp(at, CHOIR__SPACE_MARK, MARK))
+        at += MARK;
+    while (at < end && (end - at < MARK || memcmp(at, CHOIR__SPACE_MARK, MARK)))
+        at++;
+    return at;
+}
+
+static const char *encode(
+    choir__model *self, const char *word, const char *end, bool part, choir__ids *ids)
+{
+    const bpe *t = (const bpe *)self;
+    scratch *w = t->scratch;
+    (void)part;
+    if (!w->cache)
+        w->cache = choir__calloc(CACHE_SLOTS, sizeof *w->cache);
+    w->unknown_before = false;
+    if (t->opts.whole_words) {
+        int64_t id = choir__vocab_find(&t->keys, word, (size_t)(end - word));
+        if (id >= 0) {
+            choir__ids_add(ids, (int32_t)id);
+            return NULL;
         }
-        return NULL;
     }
-    while (at < end) {
-        const char *next = choir__tokenizer_split_next(t->opts.split, at, end);
-        if ((stopped = encode_word(t, w, at, next, ids)))
+    for (const char *at = word; at < end;) {
+        const char *next = t->sections ? section_end(at, end) : end;
+        const char *stopped = encode_section(t, w, at, next, ids);
+        if (stopped)
             return stopped;
         at = next;
     }
     return NULL;
 }
 
-static const char *encode(const choir_tokenizer *self, const char *text, const char *end,
-    choir__tokenizer_place place, choir__ids *ids)
-{
-    const bpe *t = (const bpe *)self;
-    scratch *w = t->scratch;
-    if (!w->cache)
-        w->cache = choir__calloc(CACHE_SLOTS, sizeof *w->cache);
-    if (t->opts.byte_level)
-        return encode_bytes(t, w, text, end, place, ids);
-    w->text.bytes = 0;
-    choir__prep_text(&t->opts.prep, text, end, place, &w->text);
-    const char *at = w->text.data, *stop = at + w->text.bytes;
-    while (at < stop) {
-        const char *next = choir__prep_word(&t->opts.prep, at, stop);
-        if (encode_word(t, w, at, next, ids))
-            return text; /* the position in the original text is unknown */
-        at = next;
-    }
-    return NULL;
-}
-
-static void free_bpe(choir_tokenizer *self)
+static void free_bpe(choir__model *self)
 {
     bpe *t = (bpe *)self;
     scratch *w = t->scratch;
     choir__vocab_free(&t->keys);
-    choir__prep_free(&t->opts.prep);
     free(t->pair);
     free(w->symbol);
     free(w->heap);
     free(w->cache);
-    free(w->text.data);
     free(w->word.id);
     free(w);
+    free(t);
 }
 
-static const choir__tokenizer_ops byte_level_ops = {.kind = "byte-level BPE",
-    .ids_per_byte = 1,
-    .any_bytes = true,
-    .encode = encode,
-    .free = free_bpe};
-static const choir__tokenizer_ops prefixed_ops = {.kind = "byte-level BPE",
-    .ids_per_byte = 2,
-    .any_bytes = true,
-    .encode = encode,
-    .free = free_bpe};
-static const choir__tokenizer_ops character_ops = {
-    .kind = "BPE", .ids_per_byte = 20, .encode = encode, .free = free_bpe};
+static const choir__model_ops bpe_ops = {.kind = "BPE", .encode = encode, .free = free_bpe};
+
+/* Returns whether no key has U+2581 after another character. */
+static bool has_sections(const choir__vocab *v)
+{
+    for (int64_t id = 0; id < v->size; id++) {
+        size_t bytes;
+        const char *text = choir__vocab_text(v, id, &bytes);
+        if (text && section_end(text, text + bytes) < text + bytes)
+            return false;
+    }
+    return true;
+}
 
 choir_status choir__bpe_new(const char *name, choir__vocab *keys, const choir__merge *merges,
-    size_t count, const choir__bpe_opts *opts, choir_tokenizer **tokenizer)
+    size_t count, const choir__bpe_opts *opts, choir__model **model)
 {
     bpe *t = choir__calloc(1, sizeof *t);
     choir_status status = CHOIR_OK;
-    t->base.ops = !opts->byte_level    ? &character_ops
-                  : opts->prefix_space ? &prefixed_ops
-                                       : &byte_level_ops;
-    t->base.size = keys->size;
-    t->base.cut_before = opts->byte_level ? '\n' : ' ';
+    t->base.ops = &bpe_ops;
     t->keys = *keys;
     *keys = (choir__vocab){0};
-    t->opts = *opts; /* takes prep's table too, because all is valid */
+    t->opts = *opts;
     t->scratch = choir__calloc(1, sizeof *t->scratch);
     for (int i = 0; i < 256; i++)
         t->byte_id[i] = (int32_t)choir__vocab_find(&t->keys, (char[]){(char)i}, 1);
-    if (!opts->byte_level)
-        t->opts.prep.words = opts->prep.words || choir__vocab_has_words(&t->keys);
+    t->sections = !opts->byte_level && has_sections(&t->keys);
     for (t->slots = 16; t->slots < 2 * count;)
         t->slots *= 2;
     t->pair = choir__alloc(t->slots * sizeof *t->pair);
@@ -358,10 +345,8 @@ choir_status choir__bpe_new(const char *name, choir__vocab *keys, const choir__m
         *p = (pair_slot){key, merges[i].rank, merges[i].result};
     }
     if (status == CHOIR_OK)
-        *tokenizer = &t->base;
-    else {
-        t->opts.prep.charsmap = NULL;
-        choir_tokenizer_free(&t->base);
-    }
+        *model = &t->base;
+    else
+        free_bpe(&t->base);
     return status;
 }

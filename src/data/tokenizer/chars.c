@@ -67,7 +67,7 @@ static void free_chars(choir_tokenizer *self)
 }
 
 static const choir__tokenizer_ops chars_ops = {.kind = "chars",
-    .ids_per_byte = 1,
+    .single = true,
     .encode = encode_chars,
     .to_json = chars_to_json,
     .free = free_chars};
@@ -140,7 +140,7 @@ static char *bytes_to_json(const choir_tokenizer *self)
 }
 
 static const choir__tokenizer_ops bytes_ops = {.kind = "bytes",
-    .ids_per_byte = 1,
+    .single = true,
     .any_bytes = true,
     .encode = encode_bytes,
     .to_json = bytes_to_json};

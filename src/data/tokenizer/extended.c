@@ -73,17 +73,17 @@ static void copy_texts(choir_tokenizer *t, const choir_tokenizer *inner)
 /* Sets the list of added tokens: the inner tokenizer's, then the new ones. */
 static void set_added(choir_tokenizer *t, const choir_tokenizer *inner)
 {
-    size_t count = inner->added_count + (size_t)(t->size - inner->size), bytes;
+    size_t count = inner->added.count + (size_t)(t->size - inner->size), bytes;
     choir__added *added = choir__calloc(count + 1, sizeof *added);
-    if (inner->added_count) /* their texts are in the inner tokenizer */
-        memcpy(added, inner->added, inner->added_count * sizeof *added);
+    if (inner->added.count) /* their texts are in the inner tokenizer */
+        memcpy(added, inner->added.token, inner->added.count * sizeof *added);
     for (int64_t id = inner->size; id < t->size; id++) {
-        choir__added *a = &added[inner->added_count + (size_t)(id - inner->size)];
+        choir__added *a = &added[inner->added.count + (size_t)(id - inner->size)];
         a->text = choir__vocab_text(&t->decoded, id, &bytes);
         a->bytes = (uint32_t)bytes;
         a->id = (int32_t)id;
     }
-    choir__tokenizer_set_added(t, added, count);
+    choir__added_set_init(&t->added, added, count);
 }
 
 /* Texts may be cut where the inner tokenizer allows it, unless a new token contains that
@@ -96,12 +96,35 @@ static char cut_of(const choir_tokenizer *inner, char *const *tokens, int64_t co
     return inner->cut_before;
 }
 
-static bool is_among(char *const *tokens, int64_t count, const char *token)
+/* Makes the texts of all ids findable, with room for `more` texts behind them. */
+static void index_texts(choir__vocab *known, const choir_tokenizer *t, int64_t more)
 {
-    for (int64_t i = 0; i < count; i++)
-        if (!strcmp(tokens[i], token))
-            return true;
-    return false;
+    size_t bytes;
+    choir__vocab_init(known, t->size + more);
+    for (int64_t id = 0; id < t->size; id++) {
+        const char *text = choir__vocab_text(&t->decoded, id, &bytes);
+        if (text && choir__vocab_set(known, id, text, bytes))
+            choir__vocab_index(known, id);
+    }
+}
+
+/* Collects the tokens that are not known yet, each once. Error: argument. */
+static choir_status find_missing(choir__vocab *known, int64_t size, char *const *tokens,
+    int64_t count, char **missing, int64_t *more)
+{
+    for (int64_t i = 0; i < count; i++) {
+        size_t bytes = strlen(tokens[i]);
+        if (!bytes || bytes > CHOIR__LONGEST_TOKEN)
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "a special token of %zu bytes; 1 to %d are possible", bytes,
+                CHOIR__LONGEST_TOKEN);
+        if (choir__vocab_find(known, tokens[i], bytes) >= 0)
+            continue;
+        choir__vocab_set(known, size + *more, tokens[i], bytes);
+        choir__vocab_index(known, size + *more);
+        missing[(*more)++] = tokens[i];
+    }
+    return CHOIR_OK;
 }
 
 choir_status choir__tokenizer_extend(
@@ -109,16 +132,10 @@ choir_status choir__tokenizer_extend(
 {
     char **missing = choir__alloc((size_t)(count + 1) * sizeof *missing);
     int64_t more = 0;
-    choir_status status = CHOIR_OK;
-    for (int64_t i = 0; i < count && status == CHOIR_OK; i++) {
-        if (!*tokens[i] || strlen(tokens[i]) > CHOIR__LONGEST_TOKEN)
-            status = choir__error(CHOIR_ERR_ARGUMENT,
-                "a special token of %zu bytes; 1 to %d are possible", strlen(tokens[i]),
-                CHOIR__LONGEST_TOKEN);
-        else if (choir_tokenizer_id(inner, tokens[i]) < 0 &&
-                 !is_among(missing, more, tokens[i]))
-            missing[more++] = tokens[i];
-    }
+    choir__vocab known;
+    index_texts(&known, inner, count);
+    choir_status status = find_missing(&known, inner->size, tokens, count, missing, &more);
+    choir__vocab_free(&known);
     if (status == CHOIR_OK && more) {
         extended *e = choir__calloc(1, sizeof *e);
         e->ops = *inner->ops;

@@ -13,11 +13,12 @@ typedef struct reader {
     const char *name;
     json_t *model, *added_list;
     choir__hf_pipeline pipe;
-    int64_t size;        /* the largest id + 1 */
-    choir__vocab keys;   /* as the model looks them up */
-    choir__vocab texts;  /* as they are decoded */
-    choir__added *added; /* points into `texts` once that is complete */
-    size_t added_count;
+    bool byte_level;
+    char prefix[16];        /* WordPiece's, of a word's continuation */
+    int64_t size;           /* the largest id + 1 */
+    choir__vocab keys;      /* as the model looks them up */
+    choir__vocab texts;     /* as they are decoded */
+    choir__added_set added; /* in the text as it is; the others are in the pipeline */
 } reader;
 
 /* --- GPT-2's printable characters for bytes --- */
@@ -36,7 +37,6 @@ static uint32_t char_of_byte(int byte)
     return 0;
 }
 
-/* Converts a key to its bytes. Returns false if a character has no byte. */
 /* Returns the byte of a character, or -1. */
 static int byte_of_char(uint32_t code)
 {
@@ -48,6 +48,7 @@ static int byte_of_char(uint32_t code)
     return -1;
 }
 
+/* Converts a key to its bytes. Returns false if a character has no byte. */
 static bool to_bytes(const char *key, size_t length, choir__tokenizer_buffer *out)
 {
     out->bytes = 0;
@@ -123,7 +124,7 @@ static choir_status measure(reader *r)
 static void decode_key(
     const reader *r, const char *key, size_t bytes, choir__tokenizer_buffer *out)
 {
-    const char *prefix = r->pipe.wordpiece.prefix;
+    const char *prefix = r->prefix;
     out->bytes = 0;
     if (*prefix) {
         size_t n = strlen(prefix);
@@ -155,21 +156,21 @@ static choir_status add_token(
     char byte;
     if (status != CHOIR_OK)
         return status;
-    bool mapped = r->pipe.byte_level && to_bytes(key, bytes, buffer), found = true;
+    bool mapped = r->byte_level && to_bytes(key, bytes, buffer), found = true;
     if (!choir__vocab_set(
             &r->keys, id, mapped ? buffer->data : key, mapped ? buffer->bytes : bytes))
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: token '%.100s' has the id %lld, which another token has", r->name, key,
             (long long)id);
     /* No merge gives a key of a byte-level model that corresponds to no bytes. */
-    if (mapped || !r->pipe.byte_level)
+    if (mapped || !r->byte_level)
         found = choir__vocab_index(&r->keys, id) < 0;
     if (!found)
         return choir__error(
             CHOIR_ERR_FORMAT, "%s: token '%.100s' is there twice", r->name, key);
     if (mapped)
         choir__vocab_set(&r->texts, id, buffer->data, buffer->bytes);
-    else if (r->pipe.byte_level)
+    else if (r->byte_level)
         choir__vocab_set(&r->texts, id, key, bytes);
     else if (is_byte(key, bytes, &byte) &&
              json_is_true(json_object_get(r->model, "byte_fallback")))
@@ -181,7 +182,7 @@ static choir_status add_token(
     return CHOIR_OK;
 }
 
-static choir_status add_vocabulary(reader *r, float **scores)
+static choir_status add_vocabulary(reader *r, double **scores)
 {
     json_t *vocab = json_object_get(r->model, "vocab"), *value;
     choir__tokenizer_buffer buffer = {0};
@@ -199,7 +200,7 @@ static choir_status add_vocabulary(reader *r, float **scores)
     else if (scores) {
         *scores = choir__alloc((size_t)r->size * sizeof **scores);
         for (int64_t id = 0; id < r->size; id++)
-            (*scores)[id] = -INFINITY;
+            (*scores)[id] = (double)NAN;
         json_array_foreach(vocab, i, value)
         {
             json_t *piece = json_array_get(value, 0), *score = json_array_get(value, 1);
@@ -208,7 +209,7 @@ static choir_status add_vocabulary(reader *r, float **scores)
                     "%s: model.vocab[%zu]: expected a text and its score", r->name, i);
             if (status != CHOIR_OK)
                 break;
-            (*scores)[i] = (float)json_number_value(score);
+            (*scores)[i] = json_number_value(score);
             status = add_token(
                 r, (int64_t)i, json_string_value(piece), json_string_length(piece), &buffer);
         }
@@ -219,45 +220,84 @@ static choir_status add_vocabulary(reader *r, float **scores)
     return status;
 }
 
+/* Reads one of the added tokens; *normalized: it is searched for in the normalized text. */
+static choir_status read_added(reader *r, json_t *value, choir__added *a, bool *normalized)
+{
+    json_t *content = json_object_get(value, "content");
+    const char *text = json_string_value(content), *where = "added_tokens";
+    size_t bytes = json_string_length(content);
+    int64_t id = json_integer_value(json_object_get(value, "id"));
+    bool alone = false;
+    *a = (choir__added){.id = (int32_t)id, .bytes = (uint32_t)bytes};
+    *normalized = false;
+    choir_status status = check_length(r, text, bytes);
+    if (status == CHOIR_OK)
+        status = choir__json_flag(r->name, where, value, "single_word", &alone);
+    if (status == CHOIR_OK)
+        status = choir__json_flag(r->name, where, value, "lstrip", &a->strip_left);
+    if (status == CHOIR_OK)
+        status = choir__json_flag(r->name, where, value, "rstrip", &a->strip_right);
+    if (status == CHOIR_OK)
+        status = choir__json_flag(r->name, where, value, "normalized", normalized);
+    if (status == CHOIR_OK && alone)
+        status = choir__error(CHOIR_ERR_FORMAT,
+            "%s: added_tokens: single_word of '%.100s' is true, which is not supported",
+            r->name, text);
+    if (status != CHOIR_OK)
+        return status;
+    /* The file determines its text, not the model. */
+    r->texts.at[id] = 0;
+    choir__vocab_set(&r->texts, id, text, bytes);
+    return CHOIR_OK;
+}
+
+/* Stores the normal form of an added token as text number `place`. Returns false if it is
+ * empty: the token is never found then. */
+static bool normalize_added(
+    reader *r, choir__added *a, int64_t place, choir__tokenizer_buffer *buffer)
+{
+    size_t bytes;
+    const char *text = choir__vocab_text(&r->texts, a->id, &bytes);
+    choir__normalize(&r->pipe.normalizer, text, text + bytes, false, buffer, NULL);
+    a->bytes = (uint32_t)buffer->bytes;
+    return buffer->bytes &&
+           choir__vocab_set(&r->pipe.added_texts, place, buffer->data, buffer->bytes);
+}
+
+/* A later entry with the same id replaces an earlier one. */
 static choir_status add_added(reader *r)
 {
+    size_t count = json_array_size(r->added_list), i, n[2] = {0, 0};
+    choir__added *list[2]; /* normalized: 1 */
+    choir__tokenizer_buffer buffer = {0};
     choir_status status = CHOIR_OK;
     json_t *value;
-    size_t i;
-    r->added = choir__calloc(json_array_size(r->added_list) + 1, sizeof *r->added);
+    list[0] = choir__calloc(count + 1, sizeof **list);
+    list[1] = choir__calloc(count + 1, sizeof **list);
+    choir__vocab_init(&r->pipe.added_texts, (int64_t)count);
     json_array_foreach(r->added_list, i, value)
     {
-        json_t *content = json_object_get(value, "content");
-        const char *text = json_string_value(content);
-        size_t bytes = json_string_length(content);
-        int64_t id = json_integer_value(json_object_get(value, "id"));
-        bool alone = false;
-        choir__added *a = &r->added[r->added_count++];
-        *a = (choir__added){.id = (int32_t)id, .bytes = (uint32_t)bytes};
-        status = check_length(r, text, bytes);
+        choir__added a;
+        bool normalized;
         if (status == CHOIR_OK)
-            status = choir__json_flag(r->name, "added_tokens", value, "single_word", &alone);
-        if (status == CHOIR_OK)
-            status = choir__json_flag(r->name, "added_tokens", value, "lstrip", &a->strip_left);
-        if (status == CHOIR_OK)
-            status =
-                choir__json_flag(r->name, "added_tokens", value, "rstrip", &a->strip_right);
-        if (status == CHOIR_OK && alone)
-            status = choir__error(CHOIR_ERR_FORMAT,
-                "%s: added_tokens: single_word of '%.100s' is true, which is not supported",
-                r->name, text);
-        if (status != CHOIR_OK)
-            return status;
-        /* The file determines its text, not the model. */
-        r->texts.at[id] = 0;
-        choir__vocab_set(&r->texts, id, text, bytes);
+            status = read_added(r, value, &a, &normalized);
+        if (status == CHOIR_OK &&
+            (!normalized || normalize_added(r, &a, (int64_t)n[1], &buffer)))
+            list[normalized][n[normalized]++] = a;
     }
-    for (i = 0; i < r->added_count; i++) {
+    for (i = 0; i < n[0]; i++) {
         size_t bytes;
-        r->added[i].text = choir__vocab_text(&r->texts, r->added[i].id, &bytes);
-        r->added[i].bytes = (uint32_t)bytes;
+        list[0][i].text = choir__vocab_text(&r->texts, list[0][i].id, &bytes);
+        list[0][i].bytes = (uint32_t)bytes;
     }
-    return CHOIR_OK;
+    for (i = 0; i < n[1]; i++) {
+        size_t bytes;
+        list[1][i].text = choir__vocab_text(&r->pipe.added_texts, (int64_t)i, &bytes);
+    }
+    choir__added_set_init(&r->added, list[0], status == CHOIR_OK ? n[0] : 0);
+    choir__added_set_init(&r->pipe.added, list[1], status == CHOIR_OK ? n[1] : 0);
+    free(buffer.data);
+    return status;
 }
 
 /* --- models --- */
@@ -301,7 +341,7 @@ static choir_status find_unknown(reader *r, choir__unknown *u)
 static int64_t side(
     const reader *r, const char *key, size_t bytes, choir__tokenizer_buffer *buffer)
 {
-    if (!r->pipe.byte_level)
+    if (!r->byte_level)
         return choir__vocab_find(&r->keys, key, bytes);
     return to_bytes(key, bytes, buffer)
                ? choir__vocab_find(&r->keys, buffer->data, buffer->bytes)
@@ -353,12 +393,9 @@ static choir_status refuse_text(const reader *r, const char *key)
                : CHOIR_OK;
 }
 
-static choir_status make_bpe(reader *r, choir_tokenizer **tokenizer)
+static choir_status make_bpe(reader *r)
 {
-    choir__bpe_opts o = {.byte_level = r->pipe.byte_level,
-        .prefix_space = r->pipe.prefix_space,
-        .split = r->pipe.split,
-        .prep = r->pipe.prep};
+    choir__bpe_opts o = {.byte_level = r->byte_level};
     json_t *list = json_object_get(r->model, "merges"), *entry;
     json_t *dropout = json_object_get(r->model, "dropout");
     size_t i, count = json_array_size(list);
@@ -383,31 +420,31 @@ static choir_status make_bpe(reader *r, choir_tokenizer **tokenizer)
             status = parse_merge(r, entry, i, &merges[i], buffer);
     }
     if (status == CHOIR_OK)
-        status = choir__bpe_new(r->name, &r->keys, merges, count, &o, tokenizer);
-    if (status == CHOIR_OK)
-        r->pipe.prep.charsmap = NULL; /* the model owns it now */
+        status = choir__bpe_new(r->name, &r->keys, merges, count, &o, &r->pipe.model);
     free(buffer[0].data);
     free(buffer[1].data);
     free(merges);
     return status;
 }
 
-static choir_status make_unigram(reader *r, float **scores, choir_tokenizer **tokenizer)
+static choir_status make_unigram(reader *r, double **scores)
 {
-    choir__unknown unknown;
-    choir_status status = find_unknown(r, &unknown);
+    choir__unigram_opts o = {.unknown_score = INFINITY};
+    choir_status status = find_unknown(r, &o.unknown);
     if (status != CHOIR_OK)
         return status;
-    unknown.fuse = true;
-    *tokenizer = choir__unigram_new(&r->keys, *scores, &unknown, &r->pipe.prep);
+    o.unknown.fuse = true;
+    for (int64_t id = 0; id < r->size; id++)
+        o.unknown_score = fmin(o.unknown_score, (*scores)[id]); /* passes over NAN */
+    o.unknown_score -= 10;
+    r->pipe.model = choir__unigram_new(&r->keys, *scores, &o);
     *scores = NULL;
-    r->pipe.prep.charsmap = NULL;
     return CHOIR_OK;
 }
 
-static choir_status make_wordpiece(reader *r, choir_tokenizer **tokenizer)
+static choir_status make_wordpiece(reader *r)
 {
-    choir__wordpiece_opts o = r->pipe.wordpiece;
+    choir__wordpiece_opts o = {0};
     choir__unknown unknown;
     json_t *most = json_object_get(r->model, "max_input_chars_per_word");
     o.longest = most ? json_integer_value(most) : 100;
@@ -415,7 +452,7 @@ static choir_status make_wordpiece(reader *r, choir_tokenizer **tokenizer)
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: model.max_input_chars_per_word is %lld: from 1 to 10000 are allowed", r->name,
             (long long)o.longest);
-    if (!r->pipe.bert_words)
+    if (!choir__hf_cuts(&r->pipe, CHOIR__WORDS_BERT))
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: pre_tokenizer.type of a WordPiece model: expected \"BertPreTokenizer\"",
             r->name);
@@ -425,32 +462,72 @@ static choir_status make_wordpiece(reader *r, choir_tokenizer **tokenizer)
     if (status != CHOIR_OK)
         return status;
     o.unknown = unknown.id;
-    *tokenizer = choir__wordpiece_new(&r->keys, &o);
+    strcpy(o.prefix, r->prefix);
+    r->pipe.model = choir__wordpiece_new(&r->keys, &o);
     return CHOIR_OK;
 }
 
 static choir_status set_prefix(reader *r)
 {
     const char *prefix = choir__json_text(r->model, "continuing_subword_prefix");
-    char *to = r->pipe.wordpiece.prefix;
     prefix = prefix ? prefix : "##";
-    if (!*prefix || strlen(prefix) >= sizeof r->pipe.wordpiece.prefix)
+    if (!*prefix || strlen(prefix) >= sizeof r->prefix)
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: model.continuing_subword_prefix is \"%.100s\": from 1 to 15 bytes are allowed",
             r->name, prefix);
-    strcpy(to, prefix);
+    strcpy(r->prefix, prefix);
     return CHOIR_OK;
 }
 
-static choir_status check_kind(const reader *r, const char *type, bool bpe, bool wordpiece)
+static choir_status check_kind(const reader *r, const char *type)
 {
-    bool bert = r->pipe.bert_normalizer || r->pipe.bert_words;
-    if ((bert && !wordpiece) || (r->pipe.byte_level && !bpe) ||
-        (r->pipe.split != CHOIR__SPLIT_NONE && !r->pipe.byte_level))
+    bool bert = choir__hf_normalizes(&r->pipe, CHOIR__NORMAL_BERT) ||
+                choir__hf_cuts(&r->pipe, CHOIR__WORDS_BERT);
+    bool pattern = choir__hf_cuts(&r->pipe, CHOIR__WORDS_PATTERN);
+    if ((bert && strcmp(type, "WordPiece")) || (r->byte_level && strcmp(type, "BPE")) ||
+        (pattern && !r->byte_level))
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: its normalizer and pre_tokenizer do not go with model.type \"%s\"", r->name,
             type);
     return CHOIR_OK;
+}
+
+static choir__word_needs needs_of(json_t *model)
+{
+    return json_is_true(json_object_get(model, "ignore_merges"))   ? CHOIR__NEEDS_WORD
+           : json_is_true(json_object_get(model, "byte_fallback")) ? CHOIR__NEEDS_NOTHING
+                                                                   : CHOIR__NEEDS_RUN;
+}
+
+/* Reads the pipeline, and its model, which is complete then. */
+static choir_status read_all(reader *r, json_t *root, char *cut)
+{
+    const char *type = choir__json_text(r->model, "type");
+    double *scores = NULL;
+    bool bpe = type && !strcmp(type, "BPE"), unigram = type && !strcmp(type, "Unigram");
+    bool wordpiece = type && !strcmp(type, "WordPiece");
+    choir_status status = choir__hf_steps_parse(r->name, root, &r->pipe);
+    if (status == CHOIR_OK && !bpe && !unigram && !wordpiece)
+        status = choir__error(CHOIR_ERR_FORMAT,
+            "%s: model.type is \"%.100s\"; BPE, Unigram and WordPiece are known", r->name,
+            type ? type : "(missing)");
+    r->byte_level = choir__hf_cuts(&r->pipe, CHOIR__WORDS_BYTES);
+    if (status == CHOIR_OK)
+        status = check_kind(r, type);
+    if (status == CHOIR_OK && wordpiece)
+        status = set_prefix(r);
+    if (status == CHOIR_OK)
+        status = measure(r);
+    if (status == CHOIR_OK)
+        status = add_vocabulary(r, unigram ? &scores : NULL);
+    if (status == CHOIR_OK)
+        status = add_added(r);
+    if (status == CHOIR_OK)
+        *cut = choir__hf_pipeline_cut(&r->pipe, &r->keys, &r->added, needs_of(r->model));
+    if (status == CHOIR_OK)
+        status = bpe ? make_bpe(r) : unigram ? make_unigram(r, &scores) : make_wordpiece(r);
+    free(scores);
+    return status;
 }
 
 choir_status choir__hf_from_json(const char *name, json_t *root, choir_tokenizer **tokenizer)
@@ -458,41 +535,19 @@ choir_status choir__hf_from_json(const char *name, json_t *root, choir_tokenizer
     reader r = {.name = name,
         .model = json_object_get(root, "model"),
         .added_list = json_object_get(root, "added_tokens")};
-    const char *type = choir__json_text(r.model, "type");
-    float *scores = NULL;
-    choir_tokenizer *t = NULL;
-    bool bpe = type && !strcmp(type, "BPE"), unigram = type && !strcmp(type, "Unigram");
-    bool wordpiece = type && !strcmp(type, "WordPiece");
-    choir_status status = choir__hf_pipeline_parse(name, root, &r.pipe);
-    if (status == CHOIR_OK && !bpe && !unigram && !wordpiece)
-        status = choir__error(CHOIR_ERR_FORMAT,
-            "%s: model.type is \"%.100s\"; BPE, Unigram and WordPiece are known", name,
-            type ? type : "(missing)");
-    if (status == CHOIR_OK)
-        status = check_kind(&r, type, bpe, wordpiece);
-    if (status == CHOIR_OK && wordpiece)
-        status = set_prefix(&r);
-    if (status == CHOIR_OK)
-        status = measure(&r);
-    if (status == CHOIR_OK)
-        status = add_vocabulary(&r, unigram ? &scores : NULL);
-    if (status == CHOIR_OK)
-        status = add_added(&r);
-    if (status == CHOIR_OK)
-        status = bpe       ? make_bpe(&r, &t)
-                 : unigram ? make_unigram(&r, &scores, &t)
-                           : make_wordpiece(&r, &t);
+    char cut = 0;
+    choir_status status = read_all(&r, root, &cut);
     if (status == CHOIR_OK) {
+        choir_tokenizer *t = choir__hf_pipeline_tokenizer(&r.pipe, r.size, cut);
         t->decoded = r.texts;
         r.texts = (choir__vocab){0};
-        choir__tokenizer_set_added(t, r.added, r.added_count);
-        r.added = NULL;
+        t->added = r.added;
+        r.added = (choir__added_set){0};
         *tokenizer = t;
     }
-    choir__prep_free(&r.pipe.prep);
+    choir__hf_pipeline_free(&r.pipe);
+    choir__added_set_free(&r.added);
     choir__vocab_free(&r.keys);
     choir__vocab_free(&r.texts);
-    free(r.added);
-    free(scores);
     return status;
 }

@@ -2,20 +2,11 @@
 #ifndef CHOIR_DATA_HF_H
 #define CHOIR_DATA_HF_H
 
-#include "data/tokenizer/models.h"
+#include "data/tokenizer/hf_pipeline.h"
 
-/* The "normalizer" and "pre_tokenizer", in the form that the models expect. */
-typedef struct choir__hf_pipeline {
-    bool byte_level, use_regex, prefix_space;
-    choir__tokenizer_split split;
-    choir__prep prep;
-    bool bert_normalizer, bert_words;
-    choir__wordpiece_opts wordpiece;
-} choir__hf_pipeline;
-
-/* Reads both parts of the pipeline. The caller frees prep's table, also after an error. Errors:
- * format, naming key and value. */
-choir_status choir__hf_pipeline_parse(const char *name, json_t *root, choir__hf_pipeline *p);
+/* Reads the "normalizer" and the "pre_tokenizer" into p. The caller frees p, also after an
+ * error. Errors: format, naming key and value. */
+choir_status choir__hf_steps_parse(const char *name, json_t *root, choir__hf_pipeline *p);
 
 /* Returns the string at a key, or NULL. */
 static inline const char *choir__json_text(json_t *object, const char *key)

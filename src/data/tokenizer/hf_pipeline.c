@@ -1,244 +1,363 @@
-/* A tokenizer.json's "normalizer" and "pre_tokenizer": each is a list of steps. The steps of
- * published models are supported. An unknown step is an error that names it, because leaving it
- * out would silently give other tokens. */
+/* A tokenizer.json at work. Each step of the pre-tokenizer cuts its text into words and hands
+ * each to the next step at once; the last hands them to the model. A step that changes the text
+ * (a mark for each space, a space before it) does so in a buffer of its own.
+ *
+ * The position of a character without a token travels back the same way: each step translates
+ * it to its own text. */
+#include "data/tokenizer/hf_pipeline.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/tokenizer/hf.h"
+enum { MARK = sizeof CHOIR__SPACE_MARK - 1 };
 
-choir_status choir__json_flag(
-    const char *name, const char *where, json_t *object, const char *key, bool *flag)
+typedef struct work {
+    choir__hf_pipeline *p;
+    choir__ids *ids;
+    bool part; /* the text goes on behind another one, and the model sees it whole */
+} work;
+
+static const char *cut_words(
+    const work *w, int step, const char *text, const char *end, choir__tokenizer_place place);
+
+/* Hands on the word [at, end) of a text: the first one may stand at the beginning of all. */
+static const char *pass_on(const work *w, int step, const char *text, const char *at,
+    const char *end, choir__tokenizer_place place)
 {
-    json_t *value = json_object_get(object, key);
-    if (!value || json_is_null(value))
-        return CHOIR_OK;
-    if (!json_is_boolean(value))
-        return choir__error(
-            CHOIR_ERR_FORMAT, "%s: %s.%s: expected true or false", name, where, key);
-    *flag = json_is_true(value);
-    return CHOIR_OK;
+    if (at == end)
+        return NULL;
+    bool first = at == text && place == CHOIR__BEGINNING;
+    return cut_words(w, step + 1, at, end, first ? CHOIR__BEGINNING : CHOIR__INSIDE);
 }
 
-static choir_status unsupported(
-    const char *name, const char *where, const char *key, const char *value, const char *known)
-{
-    return choir__error(CHOIR_ERR_FORMAT, "%s: %s.%s is \"%.200s\"; %s", name, where, key,
-        value ? value : "(missing)", known);
-}
+/* --- steps --- */
 
-/* --- normalizer --- */
-
-static choir_status bert_normalizer(const char *name, json_t *step, choir__hf_pipeline *p)
+static const char *by_pattern(const work *w, int step, choir__tokenizer_split split,
+    const char *text, const char *end, choir__tokenizer_place place)
 {
-    static const char where[] = "normalizer";
-    choir__wordpiece_opts *o = &p->wordpiece;
-    p->bert_normalizer = true;
-    o->clean = o->chinese = o->lower = true;
-    choir_status status = choir__json_flag(name, where, step, "clean_text", &o->clean);
-    if (status == CHOIR_OK)
-        status = choir__json_flag(name, where, step, "handle_chinese_chars", &o->chinese);
-    if (status == CHOIR_OK)
-        status = choir__json_flag(name, where, step, "lowercase", &o->lower);
-    o->strip_accents = o->lower; /* unless specified */
-    if (status == CHOIR_OK)
-        status = choir__json_flag(name, where, step, "strip_accents", &o->strip_accents);
-    return status;
-}
-
-static choir_status replace(const char *name, json_t *step, choir__hf_pipeline *p)
-{
-    json_t *pattern = json_object_get(step, "pattern");
-    const char *string = choir__json_text(pattern, "String");
-    const char *regex = choir__json_text(pattern, "Regex");
-    const char *content = choir__json_text(step, "content");
-    bool to_mark = content && !strcmp(content, CHOIR__SPACE_MARK);
-    if (string && !strcmp(string, " ") && to_mark)
-        p->prep.mark = true;
-    else if (regex && !strcmp(regex, " {2,}") && content && (to_mark || !strcmp(content, " ")))
-        p->prep.collapse = true;
-    else
-        return unsupported(name, "normalizer", "pattern", string ? string : regex,
-            "a Replace of \" \" by U+2581, or of \" {2,}\" by one space, is known");
-    return CHOIR_OK;
-}
-
-static choir_status precompiled(const char *name, json_t *step, choir__hf_pipeline *p)
-{
-    const char *text = choir__json_text(step, "precompiled_charsmap");
-    size_t bytes;
-    if (!text || p->prep.charsmap)
-        return unsupported(name, "normalizer", "precompiled_charsmap", text, "expected one");
-    if (!*text)
-        return CHOIR_OK;
-    char *blob = choir__base64_decode(text, strlen(text), &bytes);
-    if (!blob)
-        return choir__error(
-            CHOIR_ERR_FORMAT, "%s: normalizer.precompiled_charsmap is not base64", name);
-    choir_status status = choir__prep_set_charsmap(&p->prep, name, blob, bytes);
-    free(blob);
-    return status;
-}
-
-static choir_status strip(const char *name, json_t *step, choir__hf_pipeline *p)
-{
-    choir_status status =
-        choir__json_flag(name, "normalizer", step, "strip_left", &p->prep.strip_left);
-    return status == CHOIR_OK
-               ? choir__json_flag(name, "normalizer", step, "strip_right", &p->prep.strip_right)
-               : status;
-}
-
-static choir_status normalizer(const char *name, json_t *step, choir__hf_pipeline *p)
-{
-    const char *type = choir__json_text(step, "type");
-    if (!step || json_is_null(step))
-        return CHOIR_OK;
-    if (type && !strcmp(type, "Sequence")) {
-        choir_status status = CHOIR_OK;
-        size_t i;
-        json_t *inner;
-        json_array_foreach(json_object_get(step, "normalizers"), i, inner)
-        {
-            const char *kind = choir__json_text(inner, "type");
-            if (kind && !strcmp(kind, "Sequence"))
-                status = unsupported(
-                    name, "normalizer", "type", kind, "a Sequence in a Sequence is not known");
-            if (status == CHOIR_OK)
-                status = normalizer(name, inner, p);
-        }
-        return status;
+    const char *stopped = NULL;
+    for (const char *at = text, *next; at < end && !stopped; at = next) {
+        next = choir__tokenizer_split_next(split, at, end);
+        stopped = pass_on(w, step, text, at, next, place);
     }
-    if (type && !strcmp(type, "BertNormalizer"))
-        return bert_normalizer(name, step, p);
-    if (type && !strcmp(type, "Replace"))
-        return replace(name, step, p);
-    if (type && !strcmp(type, "Precompiled"))
-        return precompiled(name, step, p);
-    if (type && !strcmp(type, "Strip"))
-        return strip(name, step, p);
-    if (type && !strcmp(type, "Prepend")) {
-        const char *text = choir__json_text(step, "prepend");
-        if (!text || strcmp(text, CHOIR__SPACE_MARK))
-            return unsupported(name, "normalizer", "prepend", text, "U+2581 is known");
-        p->prep.prefix = CHOIR__PREFIX_TWICE;
-        return CHOIR_OK;
+    return stopped;
+}
+
+static bool has_prefix(choir__prefix prefix, choir__tokenizer_place place)
+{
+    return prefix == CHOIR__PREFIX_ALWAYS  ? place != CHOIR__CONTINUED
+           : prefix == CHOIR__PREFIX_FIRST ? place == CHOIR__BEGINNING
+                                           : false;
+}
+
+static const char *bytes(
+    const work *w, int step, const char *text, const char *end, choir__tokenizer_place place)
+{
+    choir__word_step *s = &w->p->step[step];
+    if (!has_prefix(s->prefix, place) || *text == ' ')
+        return by_pattern(w, step, s->split, text, end, place);
+    s->text.bytes = 0;
+    choir__tokenizer_buffer_add(&s->text, " ", 1);
+    choir__tokenizer_buffer_add(&s->text, text, (size_t)(end - text));
+    const char *begin = s->text.data;
+    const char *stopped = by_pattern(w, step, s->split, begin, begin + s->text.bytes, place);
+    return !stopped ? NULL : stopped == begin ? text : text + (stopped - begin) - 1;
+}
+
+/* Returns the position in the text of the character at the byte `offset` of its marked form. */
+static const char *mark_back(const char *text, bool prefix, size_t offset)
+{
+    size_t at = prefix ? MARK : 0;
+    while (at + (*text == ' ' ? MARK : 1) <= offset)
+        at += *text++ == ' ' ? MARK : 1;
+    return text;
+}
+
+static bool is_mark(const char *at, const char *end)
+{
+    return end - at >= MARK && !memcmp(at, CHOIR__SPACE_MARK, MARK);
+}
+
+static const char *metaspace(
+    const work *w, int step, const char *text, const char *end, choir__tokenizer_place place)
+{
+    choir__word_step *s = &w->p->step[step];
+    bool prefix = has_prefix(s->prefix, place) && *text != ' ' && !is_mark(text, end);
+    s->text.bytes = 0;
+    if (prefix)
+        choir__tokenizer_buffer_add(&s->text, CHOIR__SPACE_MARK, MARK);
+    for (const char *at = text, *stop; at < end; at = stop) {
+        stop = memchr(at, ' ', (size_t)(end - at));
+        choir__tokenizer_buffer_add(&s->text, at, (size_t)((stop ? stop : end) - at));
+        if (stop)
+            choir__tokenizer_buffer_add(&s->text, CHOIR__SPACE_MARK, MARK);
+        stop = stop ? stop + 1 : end;
     }
-    return unsupported(name, "normalizer", "type", type,
-        "BertNormalizer, Precompiled, Prepend, Replace, Strip and a Sequence of them are"
-        " known");
-}
-
-/* --- pre_tokenizer --- */
-
-static choir_status byte_level(const char *name, json_t *step, choir__hf_pipeline *p)
-{
-    p->byte_level = p->use_regex = p->prefix_space = true;
-    choir_status status =
-        choir__json_flag(name, "pre_tokenizer", step, "add_prefix_space", &p->prefix_space);
-    if (status == CHOIR_OK)
-        status = choir__json_flag(name, "pre_tokenizer", step, "use_regex", &p->use_regex);
-    if (status == CHOIR_OK && p->use_regex && p->split != CHOIR__SPLIT_NONE)
-        return choir__error(CHOIR_ERR_FORMAT,
-            "%s: pre_tokenizer has a Split, and ByteLevel.use_regex is true: one pattern alone"
-            " is known",
-            name);
-    if (p->use_regex)
-        p->split = CHOIR__SPLIT_GPT2;
-    return status;
-}
-
-static choir_status split_step(const char *name, json_t *step, choir__hf_pipeline *p)
-{
-    const char *regex = choir__json_text(json_object_get(step, "pattern"), "Regex");
-    const char *behavior = choir__json_text(step, "behavior");
-    bool invert = false;
-    choir_status status = choir__json_flag(name, "pre_tokenizer", step, "invert", &invert);
-    if (status != CHOIR_OK)
-        return status;
-    int split = regex ? choir__tokenizer_split_of(regex) : -1;
-    if (split < 0 || p->split != CHOIR__SPLIT_NONE)
-        return unsupported(name, "pre_tokenizer", "pattern.Regex", regex,
-            "the patterns of GPT-2, Llama 3 and Qwen2 are known, one of them");
-    /* The pattern matches everything, so "Removed" and "Isolated" give the same result. */
-    bool isolated = behavior && !strcmp(behavior, "Isolated") && !invert;
-    bool removed = behavior && !strcmp(behavior, "Removed") && invert;
-    if (!isolated && !removed)
-        return unsupported(
-            name, "pre_tokenizer", "behavior", behavior, "\"Isolated\" is known");
-    p->split = (choir__tokenizer_split)split;
-    return CHOIR_OK;
-}
-
-static choir_status metaspace(const char *name, json_t *step, choir__hf_pipeline *p)
-{
-    const char *mark = choir__json_text(step, "replacement");
-    const char *scheme = choir__json_text(step, "prepend_scheme");
-    bool prefix = true, split = true;
-    choir_status status =
-        choir__json_flag(name, "pre_tokenizer", step, "add_prefix_space", &prefix);
-    if (status == CHOIR_OK)
-        status = choir__json_flag(name, "pre_tokenizer", step, "split", &split);
-    if (status != CHOIR_OK)
-        return status;
-    if (!mark || strcmp(mark, CHOIR__SPACE_MARK))
-        return unsupported(name, "pre_tokenizer", "replacement", mark, "U+2581 is known");
-    if (!scheme)
-        scheme = prefix ? "always" : "never";
-    if (strcmp(scheme, "always") && strcmp(scheme, "first") && strcmp(scheme, "never"))
-        return unsupported(name, "pre_tokenizer", "prepend_scheme", scheme,
-            "\"always\", \"first\" and \"never\" are known");
-    p->prep.mark = true;
-    p->prep.prefix = *scheme == 'a'   ? CHOIR__PREFIX_ALWAYS
-                     : *scheme == 'f' ? CHOIR__PREFIX_FIRST
-                                      : CHOIR__PREFIX_NONE;
-    p->prep.words = p->prep.single_mark = split;
-    return CHOIR_OK;
-}
-
-static choir_status pre_tokenizer(const char *name, json_t *step, choir__hf_pipeline *p)
-{
-    const char *type = choir__json_text(step, "type");
-    if (!step || json_is_null(step))
-        return CHOIR_OK;
-    if (type && !strcmp(type, "Sequence")) {
-        choir_status status = CHOIR_OK;
-        size_t i;
-        json_t *inner;
-        json_array_foreach(json_object_get(step, "pretokenizers"), i, inner)
-        {
-            const char *kind = choir__json_text(inner, "type");
-            if (kind && !strcmp(kind, "Sequence"))
-                status = unsupported(name, "pre_tokenizer", "type", kind,
-                    "a Sequence in a Sequence is not known");
-            if (status == CHOIR_OK)
-                status = pre_tokenizer(name, inner, p);
-        }
-        return status;
+    const char *begin = s->text.data, *last = begin + s->text.bytes, *stopped = NULL;
+    if (!s->divide)
+        stopped = cut_words(w, step + 1, begin, last, place);
+    for (const char *at = begin, *next; s->divide && at < last && !stopped; at = next) {
+        for (next = at + 1; next < last && !is_mark(next, last);)
+            next++;
+        stopped = pass_on(w, step, begin, at, next, place);
     }
-    if (type && !strcmp(type, "ByteLevel"))
-        return byte_level(name, step, p);
-    if (type && !strcmp(type, "Split"))
-        return split_step(name, step, p);
-    if (type && !strcmp(type, "Metaspace"))
-        return metaspace(name, step, p);
-    if (type && !strcmp(type, "BertPreTokenizer")) {
-        p->bert_words = true;
-        return CHOIR_OK;
-    }
-    if (type && !strcmp(type, "WhitespaceSplit")) {
-        p->prep.any_space = p->prep.collapse = p->prep.words = true;
-        p->prep.strip_left = p->prep.strip_right = true;
-        return CHOIR_OK;
-    }
-    return unsupported(name, "pre_tokenizer", "type", type,
-        "BertPreTokenizer, ByteLevel, Metaspace, Split, WhitespaceSplit and a Sequence of them"
-        " are known");
+    return stopped ? mark_back(text, prefix, (size_t)(stopped - begin)) : NULL;
 }
 
-choir_status choir__hf_pipeline_parse(const char *name, json_t *root, choir__hf_pipeline *p)
+/* White space is dropped; with alone, punctuation is a word for each character. */
+static const char *at_spaces(const work *w, int step, bool alone, const char *text,
+    const char *end, choir__tokenizer_place place)
 {
-    choir_status status = normalizer(name, json_object_get(root, "normalizer"), p);
-    if (status == CHOIR_OK)
-        status = pre_tokenizer(name, json_object_get(root, "pre_tokenizer"), p);
-    return status;
+    const char *from = text, *stopped = NULL;
+    for (const char *at = text, *next; at < end && !stopped; at = next) {
+        uint32_t code = 0xFFFD;
+        next = at + choir__max(choir__utf8_decode(at, end, &code), 1);
+        bool space = choir__unicode_class(code) == CHOIR__SPACE;
+        if (!space && !(alone && choir__unicode_punctuation(code)))
+            continue;
+        stopped = pass_on(w, step, text, from, at, place);
+        if (!stopped && !space)
+            stopped = pass_on(w, step, text, at, next, place);
+        from = next;
+    }
+    return stopped ? stopped : pass_on(w, step, text, from, end, place);
+}
+
+/* Returns NULL, or the position in this text of a character without a token. */
+static const char *cut_words(
+    const work *w, int step, const char *text, const char *end, choir__tokenizer_place place)
+{
+    choir__hf_pipeline *p = w->p;
+    if (step == p->count)
+        return p->model->ops->encode(p->model, text, end, w->part, w->ids);
+    switch (p->step[step].kind) {
+    case CHOIR__WORDS_PATTERN:
+        return by_pattern(w, step, p->step[step].split, text, end, place);
+    case CHOIR__WORDS_BYTES: return bytes(w, step, text, end, place);
+    case CHOIR__WORDS_METASPACE: return metaspace(w, step, text, end, place);
+    case CHOIR__WORDS_SPACE: return at_spaces(w, step, false, text, end, place);
+    default: return at_spaces(w, step, true, text, end, place);
+    }
+}
+
+/* --- a piece of text between added tokens --- */
+
+static bool cuts_words(const choir__hf_pipeline *p)
+{
+    for (int i = 0; i < p->count; i++)
+        if (p->step[i].kind != CHOIR__WORDS_METASPACE || p->step[i].divide)
+            if (p->step[i].kind != CHOIR__WORDS_BYTES || p->step[i].split)
+                return true;
+    return false;
+}
+
+static const char *encode_normal(
+    const work *w, const char *text, const char *end, choir__tokenizer_place place)
+{
+    choir__added_walk walk = choir__added_begin(text, end);
+    const char *stopped = NULL;
+    while (!stopped && choir__added_next(&w->p->added, &walk)) {
+        if (walk.piece < walk.piece_end)
+            stopped = cut_words(
+                w, 0, walk.piece, walk.piece_end, walk.piece == text ? place : CHOIR__INSIDE);
+        if (!stopped && walk.token)
+            choir__ids_add(w->ids, walk.token->id);
+    }
+    return stopped;
+}
+
+static bool has_bytes(const choir__hf_pipeline *p)
+{
+    return p->count && p->step[p->count - 1].kind == CHOIR__WORDS_BYTES;
+}
+
+typedef struct piped {
+    choir_tokenizer base;
+    choir__hf_pipeline pipe;
+} piped;
+
+static const char *encode(const choir_tokenizer *self, const char *text, const char *end,
+    choir__tokenizer_place place, choir__ids *ids)
+{
+    choir__hf_pipeline *p = &((piped *)self)->pipe;
+    bool continued = place == CHOIR__CONTINUED, whole = true;
+    work w = {p, ids, .part = continued && !cuts_words(p)};
+    if (!p->normalizer.count && has_bytes(p)) /* any bytes, valid UTF-8 or not */
+        return encode_normal(&w, text, end, place);
+    choir__normalize(&p->normalizer, text, end, continued, &p->normal, &whole);
+    if (place == CHOIR__BEGINNING && !whole)
+        place = CHOIR__INSIDE;
+    const char *begin = p->normal.bytes ? p->normal.data : "";
+    const char *stopped = encode_normal(&w, begin, begin + p->normal.bytes, place);
+    return stopped ? choir__normalize_back(
+                         &p->normalizer, text, end, continued, (size_t)(stopped - begin))
+                   : NULL;
+}
+
+void choir__hf_pipeline_free(choir__hf_pipeline *p)
+{
+    choir__normalizer_free(&p->normalizer);
+    choir__added_set_free(&p->added);
+    choir__vocab_free(&p->added_texts);
+    for (int i = 0; i < p->count; i++)
+        free(p->step[i].text.data);
+    if (p->model)
+        p->model->ops->free(p->model);
+    free(p->normal.data);
+    *p = (choir__hf_pipeline){0};
+}
+
+bool choir__hf_normalizes(const choir__hf_pipeline *p, choir__normal_kind kind)
+{
+    for (int i = 0; i < p->normalizer.count; i++)
+        if (p->normalizer.step[i].kind == kind)
+            return true;
+    return false;
+}
+
+bool choir__hf_cuts(const choir__hf_pipeline *p, choir__word_kind kind)
+{
+    for (int i = 0; i < p->count; i++)
+        if (p->step[i].kind == kind)
+            return true;
+    return false;
+}
+
+static void free_piped(choir_tokenizer *self)
+{
+    choir__hf_pipeline_free(&((piped *)self)->pipe);
+}
+
+static const choir__tokenizer_ops byte_ops = {
+    .kind = "tokenizer.json", .any_bytes = true, .encode = encode, .free = free_piped};
+static const choir__tokenizer_ops character_ops = {
+    .kind = "tokenizer.json", .encode = encode, .free = free_piped};
+
+choir_tokenizer *choir__hf_pipeline_tokenizer(
+    choir__hf_pipeline *p, int64_t size, char cut_before)
+{
+    piped *t = choir__calloc(1, sizeof *t);
+    t->base.ops = has_bytes(p) ? &byte_ops : &character_ops;
+    t->base.size = size;
+    t->base.cut_before = cut_before;
+    t->pipe = *p;
+    *p = (choir__hf_pipeline){0};
+    return &t->base;
+}
+
+/* --- where a long text may be cut --- */
+
+/* Stores what `count` white spaces between two letters or digits become, whichever these are.
+ * Returns false if that depends on them, or is nothing. */
+static bool form_of(choir__normalizer *n, char space, int count, choir__tokenizer_buffer *form)
+{
+    choir__tokenizer_buffer out = {0};
+    bool same = true;
+    form->bytes = 0;
+    for (int c = '0'; c <= 'z' && same; c++) {
+        char text[] = {(char)c, space, count > 1 ? space : (char)c, (char)c};
+        if (!choir__is_plain((char)c))
+            continue;
+        choir__normalize(n, text, text + count + 2, true, &out, NULL);
+        same = out.bytes > 2 && choir__is_plain(out.data[0]) &&
+               choir__is_plain(out.data[out.bytes - 1]) &&
+               (!form->bytes || (form->bytes == out.bytes - 2 &&
+                                    !memcmp(form->data, out.data + 1, form->bytes)));
+        if (same && !form->bytes)
+            choir__tokenizer_buffer_add(form, out.data + 1, out.bytes - 2);
+    }
+    if (same)
+        choir__tokenizer_buffer_add(form, "", 1);
+    free(out.data);
+    return same;
+}
+
+static bool space_at_start(const char *text)
+{
+    uint32_t code;
+    return choir__utf8_decode(text, text + strlen(text), &code) &&
+           choir__unicode_class(code) == CHOIR__SPACE;
+}
+
+/* Returns whether a word ends between a letter and this text. */
+static bool divides_before(const choir__hf_pipeline *p, const char *form)
+{
+    bool space = space_at_start(form),
+         mark = *form == ' ' || is_mark(form, form + strlen(form));
+    for (int i = 0; i < p->count; i++)
+        if (p->step[i].kind == CHOIR__WORDS_METASPACE
+                ? p->step[i].divide && mark
+                : space && (p->step[i].kind != CHOIR__WORDS_BYTES || p->step[i].split))
+            return true;
+    return false;
+}
+
+/* A model that sees the whole text must have no key that crosses the place, and no run of
+ * unknown characters, which is one token, may do so either. */
+static bool splits_model(const choir__hf_pipeline *p, const choir__vocab *keys,
+    const char *form, choir__word_needs needs)
+{
+    bool marks = choir__hf_cuts(p, CHOIR__WORDS_METASPACE) && *form == ' ';
+    const char *first = marks ? CHOIR__SPACE_MARK : form;
+    uint32_t code;
+    int n = has_bytes(p) ? 1 : choir__utf8_decode(first, first + strlen(first), &code);
+    char key[CHOIR__LONGEST_UTF8 + 1] = "";
+    memcpy(key, first, (size_t)n);
+    return n && needs != CHOIR__NEEDS_WORD && !choir__vocab_crosses(keys, key) &&
+           (needs == CHOIR__NEEDS_NOTHING || choir__vocab_find(keys, key, (size_t)n) >= 0);
+}
+
+/* Returns whether a pattern can match nothing but a space, or text without letters, digits and
+ * spaces. */
+static bool keeps_cuts(const char *pattern)
+{
+    if (!pattern || !strcmp(pattern, " "))
+        return true;
+    for (; *pattern; pattern++)
+        if (choir__is_plain(*pattern) || *pattern == ' ' || *pattern == '\n')
+            return false;
+    return true;
+}
+
+/* Behind an added token, and not where a text was cut, a step adds a space. */
+static bool prefixes(const choir__hf_pipeline *p)
+{
+    for (int i = 0; i < p->count; i++)
+        if (p->step[i].prefix == CHOIR__PREFIX_ALWAYS)
+            return true;
+    return false;
+}
+
+static bool ends_plain(const choir__added_set *set)
+{
+    for (size_t i = 0; i < set->count; i++)
+        if (choir__is_plain(set->token[i].text[set->token[i].bytes - 1]))
+            return true;
+    return false;
+}
+
+static bool may_cut(choir__hf_pipeline *p, const choir__vocab *keys,
+    const choir__added_set *raw, choir__word_needs needs, char space)
+{
+    choir__tokenizer_buffer form = {0};
+    bool may = !choir__added_crosses(raw, (char[]){space, 0}) &&
+               !(prefixes(p) && ends_plain(&p->added));
+    for (int i = 0; i < p->normalizer.count; i++)
+        may = may && keeps_cuts(p->normalizer.step[i].pattern);
+    for (int n = 1; n <= 2 && may; n++)
+        may = form_of(&p->normalizer, space, n, &form) &&
+              !choir__added_crosses(&p->added, form.data) &&
+              (divides_before(p, form.data) || splits_model(p, keys, form.data, needs));
+    free(form.data);
+    return may;
+}
+
+char choir__hf_pipeline_cut(choir__hf_pipeline *p, const choir__vocab *keys,
+    const choir__added_set *raw, choir__word_needs needs)
+{
+    bool lines = has_bytes(p) && may_cut(p, keys, raw, needs, '\n');
+    return lines                                ? '\n'
+           : may_cut(p, keys, raw, needs, ' ')  ? ' '
+           : may_cut(p, keys, raw, needs, '\n') ? '\n'
+                                                : 0;
 }

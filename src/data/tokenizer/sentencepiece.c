@@ -1,13 +1,15 @@
 /* SentencePiece's .model: a protobuf message with the pieces, their training settings, and the
- * text's normalisation. Unigram and BPE models are supported; the normaliser's compiled table
- * (nmt_nfkc and similar) is applied unchanged. Not supported: models of words and of
- * characters, white space as a suffix. A checkpoint stores the file as base64 in JSON. */
+ * text's normalisation, which sentencepiece_text.c applies. Unigram and BPE models are
+ * supported. Not supported: models of words and of characters, white space as a suffix. A
+ * checkpoint stores the file as base64 in JSON. */
+#include <float.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/tokenizer/hf.h"
+#include "data/tokenizer/sentencepiece.h"
 
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
 enum { UNIGRAM = 1, BPE = 2 };
@@ -180,6 +182,10 @@ static choir_status check(spm *m)
             return choir__error(CHOIR_ERR_FORMAT,
                 "%s: piece %zu is damaged (%zu bytes, score %g, type %d)", m->name, i, p->bytes,
                 (double)p->score, p->type);
+        if (p->type == UNUSED && m->model == BPE)
+            return choir__error(CHOIR_ERR_FORMAT,
+                "%s: piece %zu is unused, which is supported in Unigram models alone", m->name,
+                i);
         if (p->type == UNKNOWN)
             m->unknown = (int)i;
     }
@@ -276,40 +282,75 @@ static choir__merge *find_merges(const spm *m, const choir__vocab *keys, size_t 
     return merges;
 }
 
-static choir_status make(
-    const spm *m, choir__vocab *keys, const choir__prep *prep, choir_tokenizer **tokenizer)
+static choir_status make_bpe(
+    const spm *m, choir__vocab *keys, const choir__unknown *unknown, choir__model **model)
+{
+    size_t count;
+    choir__merge *merges = find_merges(m, keys, &count);
+    choir__bpe_opts o = {.unknown = *unknown};
+    choir_status status = choir__bpe_new(m->name, keys, merges, count, &o, model);
+    free(merges);
+    return status;
+}
+
+/* A user-defined piece of n bytes has the score 0.1 (n - 1), which no other way to cut its text
+ * reaches: SentencePiece 0.2.3's. (Before 0.2.1 it was about -0.1.) */
+static choir__model *make_unigram(
+    const spm *m, choir__vocab *keys, const choir__unknown *unknown)
+{
+    double *scores = choir__alloc(m->count * sizeof *scores);
+    float lowest = FLT_MAX;
+    for (size_t i = 0; i < m->count; i++)
+        if (m->pieces[i].type == NORMAL)
+            lowest = fminf(lowest, m->pieces[i].score);
+    for (size_t i = 0; i < m->count; i++) {
+        const piece *p = &m->pieces[i];
+        scores[i] = p->type == NORMAL         ? (double)p->score
+                    : p->type == USER_DEFINED ? (double)(float)((double)p->bytes * 0.1 - 0.1)
+                                              : (double)NAN;
+    }
+    choir__unigram_opts o = {
+        .unknown = *unknown, .unknown_score = (double)(lowest - 10), .sentencepiece = true};
+    return choir__unigram_new(keys, scores, &o);
+}
+
+static choir_status make_model(const spm *m, choir__vocab *keys, choir__model **model)
 {
     choir__unknown unknown = {.id = m->unknown, .fuse = true};
     unknown.byte[0] = -1;
     if (m->byte_fallback && !choir__unknown_bytes(&unknown, keys))
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: byte_fallback is true, but not all of <0x00> ... <0xFF> are pieces", m->name);
-    if (m->model == BPE) {
-        size_t count;
-        choir__merge *merges = find_merges(m, keys, &count);
-        choir__bpe_opts o = {.unknown = unknown, .prep = *prep};
-        choir_status status = choir__bpe_new(m->name, keys, merges, count, &o, tokenizer);
-        free(merges);
-        return status;
-    }
-    float *scores = choir__alloc(m->count * sizeof *scores);
-    for (size_t i = 0; i < m->count; i++)
-        scores[i] = m->pieces[i].type == NORMAL ? m->pieces[i].score : -INFINITY;
-    *tokenizer = choir__unigram_new(keys, scores, &unknown, prep);
+    if (m->model == BPE)
+        return make_bpe(m, keys, &unknown, model);
+    *model = make_unigram(m, keys, &unknown);
     return CHOIR_OK;
 }
 
-static void add_user_defined(const spm *m, choir_tokenizer *t)
+static void find_symbols(const spm *m, const choir__vocab *keys, choir__trie *symbols)
 {
-    choir__added *added = choir__calloc(m->count, sizeof *added);
-    size_t n = 0, bytes;
+    choir__trie_key *list = choir__alloc(m->count * sizeof *list);
+    size_t count = 0, bytes;
     for (size_t i = 0; i < m->count; i++)
         if (m->pieces[i].type == USER_DEFINED) {
-            added[n] = (choir__added){.id = (int32_t)i};
-            added[n].text = choir__vocab_text(&t->decoded, (int64_t)i, &bytes);
-            added[n++].bytes = (uint32_t)bytes;
+            const char *text = choir__vocab_text(keys, (int64_t)i, &bytes);
+            list[count++] = (choir__trie_key){text, (uint32_t)bytes, (int32_t)i};
         }
-    choir__tokenizer_set_added(t, added, n);
+    choir__trie_init(symbols, list, count);
+    free(list);
+}
+
+/* Returns the character before which a long text may be cut: no piece crosses the place, and no
+ * run of unknown characters, which is one token. */
+static char cut_before(const spm *m, const choir__sentencepiece *s, const choir__vocab *keys)
+{
+    bool known = m->byte_fallback ||
+                 choir__vocab_find(keys, CHOIR__SPACE_MARK, strlen(CHOIR__SPACE_MARK)) >= 0;
+    return known && choir__charsmap_keeps_cuts(&s->charsmap) &&
+                   !choir__vocab_crosses(keys, " ") &&
+                   !choir__vocab_crosses(keys, CHOIR__SPACE_MARK)
+               ? ' '
+               : 0;
 }
 
 choir_status choir__sentencepiece_parse(
@@ -321,31 +362,34 @@ choir_status choir__sentencepiece_parse(
         .remove_spaces = true,
         .escape = true};
     choir__vocab keys = {0}, texts = {0};
-    choir__prep prep = {.mark = true};
-    choir_tokenizer *t = NULL;
+    choir__sentencepiece s = {0};
+    char cut = 0;
     choir_status status = read_model(&m, data, bytes);
     if (status == CHOIR_OK)
         status = check(&m);
     if (status == CHOIR_OK)
         status = add_pieces(&m, &keys, &texts);
     if (status == CHOIR_OK && m.charsmap_bytes)
-        status = choir__prep_set_charsmap(&prep, name, m.charsmap, m.charsmap_bytes);
+        status = choir__charsmap_init(&s.charsmap, name, m.charsmap, m.charsmap_bytes);
     if (status == CHOIR_OK) {
-        prep.prefix = m.dummy_prefix ? CHOIR__PREFIX_DUMMY : CHOIR__PREFIX_NONE;
-        prep.strip_left = prep.strip_right = prep.collapse = m.remove_spaces;
-        status = make(&m, &keys, &prep, &t);
+        s.dummy_prefix = m.dummy_prefix;
+        s.remove_spaces = m.remove_spaces;
+        s.frozen = m.model == BPE;
+        find_symbols(&m, &keys, &s.symbols);
+        cut = cut_before(&m, &s, &keys);
+        status = make_model(&m, &keys, &s.model);
     }
     if (status == CHOIR_OK) {
+        choir_tokenizer *t = choir__sentencepiece_tokenizer(&s, (int64_t)m.count, cut);
         char *text = choir__base64_encode(data, bytes);
         t->decoded = texts;
         texts = (choir__vocab){0};
         t->source = choir__format("{\"type\":\"sentencepiece\",\"model\":\"%s\"}", text);
         t->source_bytes = strlen(t->source);
         free(text);
-        add_user_defined(&m, t);
         *tokenizer = t;
     } else
-        choir__prep_free(&prep);
+        choir__sentencepiece_free(&s);
     choir__vocab_free(&keys);
     choir__vocab_free(&texts);
     free(m.pieces);

@@ -3,13 +3,15 @@
  * Special ("added") tokens are searched for first, anywhere in the text. The kind's own encode
  * converts the text between them. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fresh.h"
 #include "data/tokenizer/tokenizer.h"
+
+enum { BLOCK = 1 << 26, LONGEST_BLOCK = 1 << 30 };
 
 /* --- messages --- */
 
@@ -53,68 +55,65 @@ int64_t choir_tokenizer_size(const choir_tokenizer *tokenizer)
     return tokenizer->size;
 }
 
-size_t choir_tokenizer_room(const choir_tokenizer *tokenizer, size_t bytes)
+size_t choir__tokenizer_last_cut(const choir_tokenizer *t, const char *text, size_t bytes)
 {
-    size_t each = (size_t)tokenizer->ops->ids_per_byte;
-    return each > 1 ? each * (bytes + 1) : bytes;
+    for (size_t i = t->cut_before ? bytes : 1; i-- > 1;)
+        if (text[i] == t->cut_before && choir__is_plain(text[i - 1]) &&
+            !choir__added_ends(&t->added, text, text + i))
+            return i;
+    return 0;
 }
 
-static const choir__added *added_at(const choir_tokenizer *t, const char *at, const char *end)
+/* Returns NULL, or the position of a character without a token. */
+static const char *encode_block(const choir_tokenizer *t, const char *text, const char *end,
+    choir__tokenizer_place place, choir__ids *ids)
 {
-    if (!t->added_start[(unsigned char)*at])
-        return NULL;
-    for (size_t i = 0; i < t->added_count; i++) {
-        const choir__added *a = &t->added[i];
-        if ((size_t)(end - at) >= a->bytes && !memcmp(at, a->text, a->bytes))
-            return a;
+    choir__added_walk walk = choir__added_begin(text, end);
+    const char *stopped = NULL;
+    while (!stopped && choir__added_next(&t->added, &walk)) {
+        if (walk.piece < walk.piece_end)
+            stopped = t->ops->encode(t, walk.piece, walk.piece_end, place, ids);
+        if (!stopped && walk.token)
+            choir__ids_add(ids, walk.token->id);
+        place = CHOIR__INSIDE;
     }
-    return NULL;
+    return stopped;
 }
 
-static bool is_blank(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
+/* A long text is encoded in blocks, so that the memory between text and ids stays small. */
 choir_status choir__tokenizer_encode(const choir_tokenizer *t, const char *name,
     const char *text, size_t bytes, choir__tokenizer_place place, choir__ids *ids)
 {
-    const char *end = text + bytes, *from = text, *stopped = NULL;
-    for (const char *at = text; at < end && t->added_count;) {
-        const choir__added *a = added_at(t, at, end);
-        if (!a) {
-            at++;
-            continue;
-        }
-        const char *stop = at;
-        while (a->strip_left && stop > from && is_blank(stop[-1]))
-            stop--;
-        if (stop > from)
-            stopped = t->ops->encode(t, from, stop, place, ids);
-        if (stopped)
-            return no_token(t, name, text, stopped, end);
-        choir__ids_add(ids, a->id);
-        at += a->bytes;
-        while (a->strip_right && at < end && is_blank(*at))
-            at++;
-        from = at;
-        place = CHOIR__BEHIND_ADDED;
+    const char *end = text + bytes, *stopped = NULL;
+    for (const char *at = text, *stop; at < end && !stopped; at = stop) {
+        size_t n = (size_t)(end - at), cut = n;
+        for (size_t block = BLOCK; block < n && cut == n && !t->ops->single; block *= 2)
+            if (!(cut = choir__tokenizer_last_cut(t, at, block)))
+                cut = n;
+        if (cut > LONGEST_BLOCK && !t->ops->single)
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "%s: %zu bytes in which nothing separates tokens: at most %d are possible",
+                name ? name : "the text", cut, LONGEST_BLOCK);
+        stop = at + cut;
+        stopped = encode_block(t, at, stop, place, ids);
+        place = CHOIR__CONTINUED;
     }
-    if (from < end)
-        stopped = t->ops->encode(t, from, end, place, ids);
     return stopped ? no_token(t, name, text, stopped, end) : CHOIR_OK;
 }
 
 choir_status choir_tokenizer_encode(const choir_tokenizer *tokenizer, const char *text,
-    size_t bytes, int64_t *ids, int64_t *count)
+    size_t bytes, int64_t *ids, size_t room, int64_t *count)
 {
     choir__ids found = {0};
     choir_status status =
         choir__tokenizer_encode(tokenizer, NULL, text, bytes, CHOIR__BEGINNING, &found);
     if (status == CHOIR_OK) {
-        for (size_t i = 0; i < found.count; i++)
-            ids[i] = found.id[i];
         *count = (int64_t)found.count;
+        for (size_t i = 0; i < found.count && i < room; i++)
+            ids[i] = found.id[i];
+        if (found.count > room && ids)
+            status = choir__error(CHOIR_ERR_RANGE,
+                "the text has %zu tokens, and there is room for %zu", found.count, room);
     }
     free(found.id);
     return status;
@@ -139,24 +138,8 @@ void choir_tokenizer_free(choir_tokenizer *tokenizer)
         tokenizer->ops->free(tokenizer);
     choir__vocab_free(&tokenizer->decoded);
     free(tokenizer->source);
-    free(tokenizer->added);
+    choir__added_set_free(&tokenizer->added);
     free(tokenizer);
-}
-
-static int longer_first(const void *a, const void *b)
-{
-    const choir__added *x = a, *y = b;
-    return (x->bytes < y->bytes) - (x->bytes > y->bytes);
-}
-
-void choir__tokenizer_set_added(choir_tokenizer *t, choir__added *added, size_t count)
-{
-    t->added = added;
-    t->added_count = count;
-    if (count)
-        qsort(added, count, sizeof *added, longer_first);
-    for (size_t i = 0; i < count; i++)
-        t->added_start[(unsigned char)added[i].text[0]] = true;
 }
 
 /* --- files --- */
@@ -179,8 +162,8 @@ static bool write_all(int fd, const char *text, size_t bytes)
  * new file. */
 static choir_status write_file(const char *path, const char *text, size_t bytes)
 {
-    char *temporary = choir__format("%s.%ld.tmp", path, (long)getpid());
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    char *temporary;
+    int fd = choir__fresh_open(path, &temporary);
     bool good = fd >= 0 && write_all(fd, text, bytes) && fsync(fd) == 0;
     int why = errno;
     if (fd >= 0 && close(fd) != 0 && good) {

@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 #include "data/dataset.h"
+#include "data/tokenizer/added.h"
 #include "data/tokenizer/utf8.h"
 
 /* --- a list of ids --- */
@@ -56,20 +57,23 @@ int64_t choir__vocab_find(const choir__vocab *v, const char *text, size_t bytes)
 int64_t choir__vocab_find_hashed(
     const choir__vocab *v, uint64_t hash, const char *text, size_t bytes);
 
+/* Returns whether a key has a letter or digit of ASCII followed by `space`. */
+bool choir__vocab_crosses(const choir__vocab *v, const char *space);
+
 /* --- tokenizers --- */
 
 /* The position of a piece of text. */
 typedef enum choir__tokenizer_place {
     CHOIR__BEGINNING, /* of the whole text */
-    CHOIR__BEHIND_ADDED,
+    CHOIR__INSIDE,    /* behind an added token, or a word of a text */
     /* The caller cut it off from the text before it, between two tokens. */
     CHOIR__CONTINUED
 } choir__tokenizer_place;
 
 typedef struct choir__tokenizer_ops {
     const char *kind;
-    int ids_per_byte; /* at most; as many more for a text's beginning */
-    bool any_bytes;   /* also encodes bytes that are not UTF-8 */
+    bool any_bytes; /* also encodes bytes that are not UTF-8 */
+    bool single;    /* each character is a token: texts of any length are encoded at once */
     /* Appends the ids of [text, end), a piece between special tokens. Returns NULL, or the
      * position of a character without a token. */
     const char *(*encode)(const choir_tokenizer *self, const char *text, const char *end,
@@ -78,30 +82,21 @@ typedef struct choir__tokenizer_ops {
     void (*free)(choir_tokenizer *self);           /* frees the kind's members; may be NULL */
 } choir__tokenizer_ops;
 
-/* A token that is searched for in the text before the model runs. */
-typedef struct choir__added {
-    const char *text; /* in the vocabulary's texts */
-    uint32_t bytes;
-    int32_t id;
-    bool strip_left, strip_right; /* the token includes adjacent white space */
-} choir__added;
-
 struct choir_tokenizer {
     const choir__tokenizer_ops *ops;
     int64_t size;
     choir__vocab decoded; /* (size) the text of each id in decoded form */
     char *source;         /* JSON, as saved */
     size_t source_bytes;
-    choir__added *added; /* (added_count), longest first */
-    size_t added_count;
-    bool added_start[256];
+    choir__added_set added; /* searched for before anything else */
     /* A text may be cut before this character if an ASCII letter or digit precedes it. 0:
      * nowhere. */
     char cut_before;
 };
 
 /* Appends the ids of a text. place: the text begins here, or continues. name is for messages
- * and may be NULL. Errors: range, format, naming the line. */
+ * and may be NULL. Errors: range, format, naming the line; argument: a text of more than 2^30
+ * bytes that cannot be cut. */
 choir_status choir__tokenizer_encode(const choir_tokenizer *tokenizer, const char *name,
     const char *text, size_t bytes, choir__tokenizer_place place, choir__ids *ids);
 
@@ -110,8 +105,9 @@ choir_status choir__tokenizer_encode(const choir_tokenizer *tokenizer, const cha
 choir_status choir__tokenizer_extend(
     choir_tokenizer *inner, char *const *tokens, int64_t count, choir_tokenizer **tokenizer);
 
-/* Sets the list of added tokens, and takes ownership of it. */
-void choir__tokenizer_set_added(choir_tokenizer *t, choir__added *added, size_t count);
+/* Returns the last position at which a text may be cut, because no token crosses it; 0: none.
+ */
+size_t choir__tokenizer_last_cut(const choir_tokenizer *t, const char *text, size_t bytes);
 
 /* Reads a tokenizer of any known form from memory; name is for messages. Errors: format. */
 choir_status choir__tokenizer_parse(

@@ -1,35 +1,50 @@
 /* Unigram: of all ways to cut a word into pieces, chooses the one with the highest sum of
- * scores (log probabilities). best[i] is the best sum up to byte i, computed from left to
- * right. */
+ * scores (log probabilities). node[i] is the best sum up to byte i, computed from left to
+ * right.
+ *
+ * A place that no piece crosses ends a section: all that stands before it is decided, and its
+ * ids are written. So the memory follows the longest section, not the text. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "data/tokenizer/models.h"
+#include "data/tokenizer/trie.h"
 
-#define UNKNOWN_PENALTY 10.0
+/* A longer word is summed up section by section: a sum of floats over megabytes decides nothing
+ * any more, and blocks of a long text give the ids of the whole. */
+enum { SUMMED = 1 << 16 };
 
 typedef struct node {
-    double score; /* -INFINITY: not reached */
-    int32_t id;   /* of the piece that ends here; -1: an unknown character */
+    double score;
+    int32_t id; /* of the piece that ends here; -1: an unknown character */
     uint32_t from;
 } node;
 
 typedef struct unigram {
-    choir_tokenizer base;
+    choir__model base;
     choir__vocab keys;
-    float *score; /* (size) */
-    choir__unknown unknown;
-    choir__prep prep;
-    double lowest;  /* of all scores */
-    size_t longest; /* length of the longest piece, in bytes */
+    double *score; /* (size) */
+    choir__unigram_opts opts;
+    choir__trie pieces;
+    /* For the current section. They belong to the model and are not shared. */
+    node *node; /* (room), of which `filled` have a value */
+    uint32_t *end;
+    size_t room, end_room, filled;
+    const char *unknown; /* begin of a run of unknown characters; NULL: none */
 } unigram;
 
-static void offer(node *to, double score, int32_t id, size_t from)
+static void offer(unigram *t, size_t at, double score, int32_t id, size_t from)
 {
-    if (score > to->score)
-        *to = (node){score, id, (uint32_t)from};
+    if (at >= t->room) {
+        t->room = 2 * at + 64;
+        t->node = choir__realloc(t->node, t->room * sizeof *t->node);
+    }
+    score = t->opts.sentencepiece ? (double)(float)score : score;
+    for (; t->filled <= at; t->filled++)
+        t->node[t->filled] = (node){.score = -INFINITY, .from = UINT32_MAX};
+    if (t->node[at].from == UINT32_MAX || score > t->node[at].score)
+        t->node[at] = (node){score, id, (uint32_t)from};
 }
 
 static size_t character(const char *at, const char *end)
@@ -38,99 +53,129 @@ static size_t character(const char *at, const char *end)
     return (size_t)choir__max(choir__utf8_decode(at, end, &code), 1);
 }
 
-/* Extends the best cut up to i by all pieces that begin there. */
-static void extend(const unigram *t, const char *word, size_t n, size_t i, node *best)
+/* Extends the best cut up to byte i of a section by all pieces that begin there. Returns the
+ * length of the longest. */
+static size_t extend(unigram *t, const char *section, size_t i, const char *end)
 {
-    size_t one = character(word + i, word + n), most = choir__min(n - i, t->longest);
-    uint64_t hash = CHOIR__HASH_SEED;
+    const char *at = section + i;
+    size_t one = character(at, end), reach = one;
+    double before = t->node[i].score;
     bool single = false;
-    for (size_t length = 1; length <= most; length++) {
-        hash = choir__hash_step(hash, (unsigned char)word[i + length - 1]);
-        if (i + length < n && ((unsigned char)word[i + length] & 0xC0) == 0x80)
-            continue; /* inside a character */
-        int64_t id = choir__vocab_find_hashed(&t->keys, hash, word + i, length);
-        if (id < 0 || !isfinite(t->score[id]))
+    uint32_t place = 0;
+    for (const char *p = at; p < end;) {
+        if (!(place = choir__trie_step(&t->pieces, place, (unsigned char)*p++)))
+            break;
+        int32_t id = t->pieces.node[place].value;
+        size_t length = (size_t)(p - at);
+        if (id < 0)
             continue;
         single |= length == one;
-        offer(&best[i + length], best[i].score + (double)t->score[id], (int32_t)id, i);
+        reach = length > reach ? length : reach;
+        offer(t, i + length, before + t->score[id], id, i);
     }
     if (!single)
-        offer(&best[i + one], best[i].score + t->lowest - UNKNOWN_PENALTY, -1, i);
+        offer(t, i + one, before + t->opts.unknown_score, -1, i);
+    return reach;
 }
 
-static bool encode_word(const unigram *t, const char *word, size_t n, choir__ids *ids)
+/* Ends a run of unknown characters. */
+static bool end_unknown(unigram *t, const char *end, choir__ids *ids)
 {
-    node *best = choir__alloc((n + 1) * sizeof *best);
-    uint32_t *ends = choir__alloc((n + 1) * sizeof *ends);
-    for (size_t i = 0; i <= n; i++)
-        best[i] = (node){i ? -INFINITY : 0, -1, 0};
-    for (size_t i = 0; i < n; i++)
-        if (best[i].score > -INFINITY)
-            extend(t, word, n, i, best);
+    const char *from = t->unknown;
+    t->unknown = NULL;
+    if (!from)
+        return true;
+    size_t bytes = (size_t)(end - from);
+    int64_t id = t->opts.sentencepiece ? -1 : choir__vocab_find(&t->keys, from, bytes);
+    if (id < 0)
+        return choir__unknown_add(&t->opts.unknown, from, bytes, false, ids);
+    choir__ids_add(ids, (int32_t)id);
+    return true;
+}
+
+/* Writes the ids of a section of n bytes. Returns NULL, or the position of a character without
+ * one. */
+static const char *decide(unigram *t, const char *section, size_t n, choir__ids *ids)
+{
     size_t pieces = 0;
-    for (size_t end = n; end; end = best[end].from)
-        ends[pieces++] = (uint32_t)end;
-    bool again = false, good = true;
-    while (pieces-- && good) {
-        const node *p = &best[ends[pieces]];
-        if (p->id >= 0)
-            choir__ids_add(ids, p->id);
-        else
-            good = choir__unknown_add(
-                &t->unknown, word + p->from, (int)(ends[pieces] - p->from), again, ids);
-        again = p->id < 0;
+    for (size_t end = n; end; end = t->node[end].from) {
+        if (pieces == t->end_room) {
+            t->end_room = 2 * pieces + 64;
+            t->end = choir__realloc(t->end, t->end_room * sizeof *t->end);
+        }
+        t->end[pieces++] = (uint32_t)end;
     }
-    free(ends);
-    free(best);
-    return good;
+    while (pieces--) {
+        const node *p = &t->node[t->end[pieces]];
+        const char *from = section + p->from, *unknown = t->unknown;
+        if (p->id < 0 || (!t->opts.sentencepiece && p->id == t->opts.unknown.id)) {
+            t->unknown = unknown ? unknown : from;
+            continue;
+        }
+        if (!end_unknown(t, from, ids))
+            return unknown;
+        choir__ids_add(ids, p->id);
+    }
+    return NULL;
 }
 
-static const char *encode(const choir_tokenizer *self, const char *text, const char *end,
-    choir__tokenizer_place place, choir__ids *ids)
+static const char *encode(
+    choir__model *self, const char *word, const char *end, bool part, choir__ids *ids)
 {
-    const unigram *t = (const unigram *)self;
-    choir__tokenizer_buffer prepared = {0};
-    bool good = true;
-    choir__prep_text(&t->prep, text, end, place, &prepared);
-    const char *at = prepared.data, *stop = at + prepared.bytes;
-    while (at < stop && good) {
-        const char *next = choir__prep_word(&t->prep, at, stop);
-        good = encode_word(t, at, (size_t)(next - at), ids);
-        at = next;
+    unigram *t = (unigram *)self;
+    const char *section = word, *reach = word, *stopped = NULL;
+    bool apart = part || end - word > SUMMED;
+    t->unknown = NULL;
+    t->filled = 0;
+    offer(t, 0, 0, -1, 0);
+    for (const char *at = word; at < end && !stopped; at += character(at, end)) {
+        if (at >= reach && at > section) {
+            double sum = apart ? 0 : t->node[at - section].score;
+            stopped = decide(t, section, (size_t)(at - section), ids);
+            section = at;
+            t->filled = 0;
+            offer(t, 0, sum, -1, 0);
+        }
+        size_t n = extend(t, section, (size_t)(at - section), end);
+        reach = at + n > reach ? at + n : reach;
     }
-    free(prepared.data);
-    return good ? NULL : text; /* the position in the original text is unknown */
+    if (!stopped && end > section)
+        stopped = decide(t, section, (size_t)(end - section), ids);
+    const char *unknown = t->unknown;
+    return stopped ? stopped : end_unknown(t, end, ids) ? NULL : unknown;
 }
 
-static void free_unigram(choir_tokenizer *self)
+static void free_unigram(choir__model *self)
 {
     unigram *t = (unigram *)self;
     choir__vocab_free(&t->keys);
-    choir__prep_free(&t->prep);
+    choir__trie_free(&t->pieces);
     free(t->score);
+    free(t->node);
+    free(t->end);
+    free(t);
 }
 
-static const choir__tokenizer_ops unigram_ops = {
-    .kind = "Unigram", .ids_per_byte = 20, .encode = encode, .free = free_unigram};
+static const choir__model_ops unigram_ops = {
+    .kind = "Unigram", .encode = encode, .free = free_unigram};
 
-choir_tokenizer *choir__unigram_new(
-    choir__vocab *keys, float *scores, const choir__unknown *unknown, const choir__prep *prep)
+choir__model *choir__unigram_new(
+    choir__vocab *keys, double *scores, const choir__unigram_opts *opts)
 {
     unigram *t = choir__calloc(1, sizeof *t);
+    choir__trie_key *pieces = choir__alloc((size_t)(keys->size + 1) * sizeof *pieces);
+    size_t count = 0, bytes;
     t->base.ops = &unigram_ops;
-    t->base.size = keys->size;
-    t->base.cut_before = ' ';
     t->keys = *keys;
     *keys = (choir__vocab){0};
     t->score = scores;
-    t->unknown = *unknown;
-    t->prep = *prep;
-    t->prep.words = prep->words || choir__vocab_has_words(&t->keys);
-    t->longest = 1;
-    for (int64_t id = 0; id < t->base.size; id++) {
-        t->longest = choir__max(t->longest, (size_t)t->keys.length[id]);
-        if (isfinite(scores[id]) && (double)scores[id] < t->lowest)
-            t->lowest = (double)scores[id];
+    t->opts = *opts;
+    for (int64_t id = 0; id < t->keys.size; id++) {
+        const char *text = choir__vocab_text(&t->keys, id, &bytes);
+        if (text && !isnan(scores[id]))
+            pieces[count++] = (choir__trie_key){text, (uint32_t)bytes, (int32_t)id};
     }
+    choir__trie_init(&t->pieces, pieces, count);
+    free(pieces);
     return &t->base;
 }

@@ -116,9 +116,6 @@ bool choir__unicode_control(uint32_t code)
 
 bool choir__unicode_chinese(uint32_t code)
 {
-    static const choir__code_range ideographs[] = {{0x3400, 0x4DBF}, {0x4E00, 0x9FFF},
-        {0xF900, 0xFAFF}, {0x20000, 0x2A6DF}, {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F},
-        {0x2B820, 0x2CEAF}, {0x2F800, 0x2FA1F}};
     return within(ideographs, COUNT(ideographs), code);
 }
 
@@ -149,6 +146,14 @@ int choir__unicode_lower(uint32_t code, uint32_t out[4])
     return map(lower, COUNT(lower), code, out);
 }
 
+int choir__unicode_combining(uint32_t code)
+{
+    uint32_t level[4] = {0};
+    if (code >= 128 && map(combining, COUNT(combining), code, level) == 1 && level[0] != code)
+        return (int)level[0];
+    return 0;
+}
+
 int choir__unicode_bare(uint32_t code, uint32_t out[4])
 {
     enum { HANGUL = 0xAC00, LAST = 0xD7A3, L = 0x1100, V = 0x1161, T = 0x11A7 };
@@ -164,4 +169,111 @@ int choir__unicode_bare(uint32_t code, uint32_t out[4])
         return 1;
     }
     return map(bare, COUNT(bare), code, out);
+}
+
+/* --- grapheme clusters --- */
+
+typedef enum joining {
+    PLAIN,
+    CR,
+    LF,
+    CONTROL,
+    ATTACHED, /* marks and joiners: part of what stands before */
+    LINKER,   /* attached; joins two consonants */
+    PREPENDED,
+    CONSONANT,
+    PICTOGRAPH,
+    REGIONAL, /* half a flag */
+    HANGUL_L,
+    HANGUL_V,
+    HANGUL_T,
+    HANGUL_LV,
+    HANGUL_LVT
+} joining;
+
+static joining joining_of(uint32_t c)
+{
+    if (c < 0x300 && c != 0xA9 && c != 0xAE)
+        return c == '\r'                                  ? CR
+               : c == '\n'                                ? LF
+               : within(uncombined, COUNT(uncombined), c) ? CONTROL
+                                                          : PLAIN;
+    if ((c >= 0x1100 && c <= 0x115F) || (c >= 0xA960 && c <= 0xA97C))
+        return HANGUL_L;
+    if ((c >= 0x1160 && c <= 0x11A7) || (c >= 0xD7B0 && c <= 0xD7C6))
+        return HANGUL_V;
+    if ((c >= 0x11A8 && c <= 0x11FF) || (c >= 0xD7CB && c <= 0xD7FB))
+        return HANGUL_T;
+    if (c >= 0xAC00 && c <= 0xD7A3)
+        return (c - 0xAC00) % 28 ? HANGUL_LVT : HANGUL_LV;
+    return c >= 0x1F1E6 && c <= 0x1F1FF                 ? REGIONAL
+           : within(linkers, COUNT(linkers), c)         ? LINKER
+           : within(attached, COUNT(attached), c)       ? ATTACHED
+           : within(prepended, COUNT(prepended), c)     ? PREPENDED
+           : within(consonants, COUNT(consonants), c)   ? CONSONANT
+           : within(pictographs, COUNT(pictographs), c) ? PICTOGRAPH
+           : within(uncombined, COUNT(uncombined), c)   ? CONTROL
+                                                        : PLAIN;
+}
+
+/* The end of a cluster, as far as it decides whether the next character belongs to it. */
+typedef struct cluster {
+    joining last;
+    joining base; /* CONSONANT or PICTOGRAPH, if only attached characters follow it */
+    bool linked;  /* a linker is among them */
+    bool joined;  /* the last is U+200D */
+    int regional; /* number of half flags at the end */
+} cluster;
+
+/* The numbers are the rules of UAX #29. */
+static bool goes_on(const cluster *k, joining next)
+{
+    joining last = k->last;
+    if (last == CR && next == LF) /* GB3 */
+        return true;
+    if (last == CR || last == LF || last == CONTROL || next == CR || next == LF ||
+        next == CONTROL) /* GB4, GB5 */
+        return false;
+    if (next == ATTACHED || next == LINKER || last == PREPENDED) /* GB9, GB9a, GB9b */
+        return true;
+    switch (next) {
+    case HANGUL_L:
+    case HANGUL_LV:
+    case HANGUL_LVT: return last == HANGUL_L; /* GB6 to GB8 */
+    case HANGUL_V: return last == HANGUL_L || last == HANGUL_LV || last == HANGUL_V;
+    case HANGUL_T: return last >= HANGUL_V;
+    case CONSONANT: return k->base == CONSONANT && k->linked;   /* GB9c */
+    case PICTOGRAPH: return k->base == PICTOGRAPH && k->joined; /* GB11 */
+    case REGIONAL: return k->regional % 2 == 1;                 /* GB12, GB13 */
+    default: return false;
+    }
+}
+
+static void append(cluster *k, joining next, uint32_t code)
+{
+    bool attached_one = next == ATTACHED || next == LINKER;
+    if (!attached_one) {
+        k->base = next;
+        k->linked = false;
+    }
+    k->linked |= next == LINKER;
+    k->joined = code == 0x200D;
+    k->regional = next == REGIONAL ? k->regional + 1 : 0;
+    k->last = next;
+}
+
+size_t choir__unicode_cluster(const char *text, const char *end)
+{
+    cluster k = {0};
+    const char *at = text;
+    while (at < end) {
+        uint32_t code;
+        int n = choir__utf8_decode(at, end, &code);
+        joining next = n ? joining_of(code) : PLAIN;
+        if (at > text && !goes_on(&k, next))
+            break;
+        append(&k, next, n ? code : 0xFFFD);
+        at += n ? n : 1;
+    }
+    return (size_t)(at - text);
 }

@@ -112,3 +112,14 @@ int64_t choir__vocab_index(choir__vocab *v, int64_t id)
     v->slot[i] = (uint32_t)id + 1;
     return -1;
 }
+
+bool choir__vocab_crosses(const choir__vocab *v, const char *space)
+{
+    for (int64_t id = 0; id < v->size; id++) {
+        size_t bytes;
+        const char *text = choir__vocab_text(v, id, &bytes);
+        if (text && choir__text_crosses(text, bytes, space))
+            return true;
+    }
+    return false;
+}

@@ -1,6 +1,5 @@
-/* WordPiece, as in BERT: the text is cleaned, lower-cased, stripped of accents, and cut at
- * white space and around punctuation. Each word is matched with the longest piece in the
- * vocabulary, then its rest likewise; pieces of the rest are written with a prefix ("##"). */
+/* WordPiece, as in BERT: a word is matched with the longest piece in the vocabulary, then its
+ * rest likewise; pieces of the rest are written with a prefix ("##"). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,52 +7,26 @@
 #include "data/tokenizer/models.h"
 
 typedef struct wordpiece {
-    choir_tokenizer base;
+    choir__model base;
     choir__vocab keys;
     choir__wordpiece_opts opts;
     size_t longest; /* key, in bytes */
+    char *spelled;  /* (longest): the prefix, and the beginning of a word's rest */
 } wordpiece;
 
-/* Appends one character of the text as the model sees it; '\n' separates words. */
-static void add_normal(const wordpiece *t, uint32_t code, choir__tokenizer_buffer *out)
-{
-    uint32_t bare[4] = {code}, lower[4];
-    choir__class class = choir__unicode_class(code);
-    if (class == CHOIR__SPACE) {
-        choir__tokenizer_buffer_add(out, "\n", 1);
-        return;
-    }
-    if (t->opts.clean && (!code || code == 0xFFFD || choir__unicode_control(code)))
-        return;
-    bool apart = t->opts.chinese && choir__unicode_chinese(code);
-    int n = t->opts.strip_accents ? choir__unicode_bare(code, bare) : 1;
-    for (int i = 0; i < n; i++) {
-        int m = 1;
-        lower[0] = bare[i];
-        if (t->opts.lower)
-            m = choir__unicode_lower(bare[i], lower);
-        for (int k = 0; k < m; k++) {
-            bool alone = apart || choir__unicode_punctuation(lower[k]);
-            if (alone)
-                choir__tokenizer_buffer_add(out, "\n", 1);
-            choir__tokenizer_buffer_add_code(out, lower[k]);
-            if (alone)
-                choir__tokenizer_buffer_add(out, "\n", 1);
-        }
-    }
-}
-
-/* Returns the longest key that `spelled` (the prefix and the rest of the word) begins with, or
- * -1. */
-static int64_t longest_at(const wordpiece *t, const char *spelled, size_t bytes, size_t *used)
+/* Returns the longest key that `spelled` begins with, or -1. more: the word goes on behind it,
+ * with the byte `next`. */
+static int64_t longest_at(
+    const wordpiece *t, size_t bytes, bool more, unsigned char next, size_t *used)
 {
     uint64_t hash = CHOIR__HASH_SEED;
     int64_t found = -1;
-    for (size_t n = 1; n <= bytes && n <= t->longest; n++) {
-        hash = choir__hash_step(hash, (unsigned char)spelled[n - 1]);
-        if (n < bytes && ((unsigned char)spelled[n] & 0xC0) == 0x80)
-            continue;
-        int64_t id = choir__vocab_find_hashed(&t->keys, hash, spelled, n);
+    for (size_t n = 1; n <= bytes; n++) {
+        hash = choir__hash_step(hash, (unsigned char)t->spelled[n - 1]);
+        unsigned char behind = n < bytes ? (unsigned char)t->spelled[n] : more ? next : 0;
+        if ((behind & 0xC0) == 0x80)
+            continue; /* inside a character */
+        int64_t id = choir__vocab_find_hashed(&t->keys, hash, t->spelled, n);
         if (id >= 0) {
             found = id;
             *used = n;
@@ -62,70 +35,57 @@ static int64_t longest_at(const wordpiece *t, const char *spelled, size_t bytes,
     return found;
 }
 
-static void encode_word(const wordpiece *t, const char *word, size_t bytes, choir__ids *ids)
+static const char *encode(
+    choir__model *self, const char *word, const char *end, bool part, choir__ids *ids)
 {
+    const wordpiece *t = (const wordpiece *)self;
     size_t before = ids->count, prefix = strlen(t->opts.prefix), used = 0;
     int64_t characters = 0;
-    for (size_t i = 0; i < bytes; i++)
-        characters += ((unsigned char)word[i] & 0xC0) != 0x80;
+    (void)part;
+    for (const char *at = word; at < end; at++)
+        characters += ((unsigned char)*at & 0xC0) != 0x80;
     bool good = characters <= t->opts.longest;
-    char *spelled = choir__alloc(bytes + prefix + 1);
-    for (size_t at = 0; at < bytes && good;) {
-        size_t lead = at ? prefix : 0;
-        memcpy(spelled, t->opts.prefix, lead);
-        memcpy(spelled + lead, word + at, bytes - at);
-        int64_t id = longest_at(t, spelled, lead + bytes - at, &used);
+    for (const char *at = word; at < end && good; at += used) {
+        size_t lead = at > word ? prefix : 0, rest = (size_t)(end - at);
+        size_t room = t->longest > lead ? t->longest - lead : 0;
+        size_t n = rest < room ? rest : room;
+        memcpy(t->spelled, t->opts.prefix, t->longest > lead ? lead : 0);
+        memcpy(t->spelled + lead, at, n);
+        int64_t id =
+            n ? longest_at(t, lead + n, n < rest, (unsigned char)at[n < rest ? n : 0], &used)
+              : -1;
         good = id >= 0 && used > lead;
+        used -= good ? lead : 0;
         if (good)
             choir__ids_add(ids, (int32_t)id);
-        at += used - lead;
     }
-    free(spelled);
     if (!good) {
         ids->count = before;
         choir__ids_add(ids, t->opts.unknown);
     }
-}
-
-static const char *encode(const choir_tokenizer *self, const char *text, const char *end,
-    choir__tokenizer_place place, choir__ids *ids)
-{
-    const wordpiece *t = (const wordpiece *)self;
-    choir__tokenizer_buffer normal = {0};
-    (void)place;
-    for (int n; text < end; text += n) {
-        uint32_t code = 0xFFFD;
-        n = choir__max(choir__utf8_decode(text, end, &code), 1);
-        add_normal(t, code, &normal);
-    }
-    for (size_t at = 0, stop; at < normal.bytes; at = stop + 1) {
-        const char *found = memchr(normal.data + at, '\n', normal.bytes - at);
-        stop = found ? (size_t)(found - normal.data) : normal.bytes;
-        if (stop > at)
-            encode_word(t, normal.data + at, stop - at, ids);
-    }
-    free(normal.data);
     return NULL;
 }
 
-static void free_wordpiece(choir_tokenizer *self)
+static void free_wordpiece(choir__model *self)
 {
-    choir__vocab_free(&((wordpiece *)self)->keys);
+    wordpiece *t = (wordpiece *)self;
+    choir__vocab_free(&t->keys);
+    free(t->spelled);
+    free(t);
 }
 
-static const choir__tokenizer_ops wordpiece_ops = {
-    .kind = "WordPiece", .ids_per_byte = 4, .encode = encode, .free = free_wordpiece};
+static const choir__model_ops wordpiece_ops = {
+    .kind = "WordPiece", .encode = encode, .free = free_wordpiece};
 
-choir_tokenizer *choir__wordpiece_new(choir__vocab *keys, const choir__wordpiece_opts *opts)
+choir__model *choir__wordpiece_new(choir__vocab *keys, const choir__wordpiece_opts *opts)
 {
     wordpiece *t = choir__calloc(1, sizeof *t);
     t->base.ops = &wordpiece_ops;
-    t->base.size = keys->size;
-    t->base.cut_before = '\n';
     t->keys = *keys;
     *keys = (choir__vocab){0};
     t->opts = *opts;
-    for (int64_t id = 0; id < t->base.size; id++)
-        t->longest = choir__max(t->longest, (size_t)t->keys.length[id]);
+    for (int64_t id = 0; id < t->keys.size; id++)
+        t->longest = (size_t)choir__max((int64_t)t->longest, t->keys.length[id]);
+    t->spelled = choir__alloc(t->longest + sizeof t->opts.prefix);
     return &t->base;
 }

@@ -1,0 +1,33 @@
+/* SentencePiece's compiled table of replacements (nmt_nfkc and similar rules): from a prefix of
+ * a text to the text that replaces it. */
+#ifndef CHOIR_DATA_CHARSMAP_H
+#define CHOIR_DATA_CHARSMAP_H
+
+#include "data/tokenizer/tokenizer.h"
+
+/* The limit on a replacement, in bytes; it bounds how much longer a text can become. The
+ * longest of the published rules has 33. */
+enum { CHOIR__LONGEST_REPLACEMENT = 256 };
+
+typedef struct choir__charsmap {
+    char *data; /* NULL: no table */
+    size_t bytes;
+} choir__charsmap;
+
+/* Checks a table and takes a copy. Error: format. */
+choir_status choir__charsmap_init(
+    choir__charsmap *m, const char *name, const char *blob, size_t bytes);
+void choir__charsmap_free(choir__charsmap *m);
+
+/* Return the replacement of the longest or shortest prefix of the text that has one, or NULL.
+ * *used: length of the prefix. */
+const char *choir__charsmap_longest(
+    const choir__charsmap *m, const char *text, const char *end, size_t *used);
+const char *choir__charsmap_shortest(
+    const choir__charsmap *m, const char *text, const char *end, size_t *used);
+
+/* Returns whether a text may be cut between a letter or digit of ASCII and a space: each of
+ * them is replaced by itself or not at all, and what stands for the letter ends with one. */
+bool choir__charsmap_keeps_cuts(const choir__charsmap *m);
+
+#endif

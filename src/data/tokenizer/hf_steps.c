@@ -1,0 +1,266 @@
+/* A tokenizer.json's "normalizer" and "pre_tokenizer": each is a list of steps. The steps of
+ * published models are supported. An unknown step is an error that names it, because leaving it
+ * out would silently give other tokens. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/tokenizer/hf.h"
+
+choir_status choir__json_flag(
+    const char *name, const char *where, json_t *object, const char *key, bool *flag)
+{
+    json_t *value = json_object_get(object, key);
+    if (!value || json_is_null(value))
+        return CHOIR_OK;
+    if (!json_is_boolean(value))
+        return choir__error(
+            CHOIR_ERR_FORMAT, "%s: %s.%s: expected true or false", name, where, key);
+    *flag = json_is_true(value);
+    return CHOIR_OK;
+}
+
+static choir_status unsupported(
+    const char *name, const char *where, const char *key, const char *value, const char *known)
+{
+    return choir__error(CHOIR_ERR_FORMAT, "%s: %s.%s is \"%.200s\"; %s", name, where, key,
+        value ? value : "(missing)", known);
+}
+
+static choir_status too_many(const char *name, const char *where)
+{
+    return choir__error(
+        CHOIR_ERR_FORMAT, "%s: %s has more than %d steps", name, where, CHOIR__MOST_STEPS);
+}
+
+/* --- normalizer --- */
+
+static choir_status bert_normalizer(const char *name, json_t *step, choir__normal_step *s)
+{
+    static const char where[] = "normalizer";
+    s->kind = CHOIR__NORMAL_BERT;
+    s->clean = s->chinese = s->lower = true;
+    choir_status status = choir__json_flag(name, where, step, "clean_text", &s->clean);
+    if (status == CHOIR_OK)
+        status = choir__json_flag(name, where, step, "handle_chinese_chars", &s->chinese);
+    if (status == CHOIR_OK)
+        status = choir__json_flag(name, where, step, "lowercase", &s->lower);
+    s->strip_accents = s->lower; /* unless specified */
+    if (status == CHOIR_OK)
+        status = choir__json_flag(name, where, step, "strip_accents", &s->strip_accents);
+    return status;
+}
+
+static choir_status replace(const char *name, json_t *step, choir__normal_step *s)
+{
+    json_t *pattern = json_object_get(step, "pattern");
+    const char *string = choir__json_text(pattern, "String");
+    const char *regex = choir__json_text(pattern, "Regex");
+    const char *content = choir__json_text(step, "content");
+    bool collapses = regex && !strcmp(regex, " {2,}");
+    if (!content || strlen(content) > CHOIR__LONGEST_REPLACEMENT ||
+        !((string && *string) || collapses))
+        return unsupported(name, "normalizer", "pattern", string ? string : regex,
+            "a Replace of a String, or of the Regex \" {2,}\", by at most 256 bytes is known");
+    s->kind = collapses ? CHOIR__NORMAL_COLLAPSE : CHOIR__NORMAL_REPLACE;
+    s->pattern = string && !collapses ? choir__strdup(string) : NULL;
+    s->content = choir__strdup(content);
+    return CHOIR_OK;
+}
+
+static choir_status precompiled(const char *name, json_t *step, choir__normal_step *s)
+{
+    const char *text = choir__json_text(step, "precompiled_charsmap");
+    size_t bytes;
+    s->kind = CHOIR__NORMAL_CHARSMAP;
+    if (!text)
+        return unsupported(
+            name, "normalizer", "precompiled_charsmap", text, "a text is expected");
+    if (!*text)
+        return CHOIR_OK;
+    char *blob = choir__base64_decode(text, strlen(text), &bytes);
+    if (!blob)
+        return choir__error(
+            CHOIR_ERR_FORMAT, "%s: normalizer.precompiled_charsmap is not base64", name);
+    choir_status status = choir__charsmap_init(&s->charsmap, name, blob, bytes);
+    free(blob);
+    return status;
+}
+
+static choir_status strip(const char *name, json_t *step, choir__normal_step *s)
+{
+    s->kind = CHOIR__NORMAL_STRIP;
+    choir_status status = choir__json_flag(name, "normalizer", step, "strip_left", &s->left);
+    return status == CHOIR_OK
+               ? choir__json_flag(name, "normalizer", step, "strip_right", &s->right)
+               : status;
+}
+
+static choir_status prepend(const char *name, json_t *step, choir__normal_step *s)
+{
+    const char *text = choir__json_text(step, "prepend");
+    if (!text || strlen(text) > CHOIR__LONGEST_REPLACEMENT)
+        return unsupported(
+            name, "normalizer", "prepend", text, "a text of at most 256 bytes is expected");
+    s->kind = CHOIR__NORMAL_PREPEND;
+    s->content = choir__strdup(text);
+    return CHOIR_OK;
+}
+
+static choir_status normalizer(const char *name, json_t *step, choir__normalizer *n)
+{
+    static const struct {
+        const char *type;
+        choir_status (*read)(const char *name, json_t *step, choir__normal_step *s);
+    } known[] = {{"BertNormalizer", bert_normalizer}, {"Precompiled", precompiled},
+        {"Prepend", prepend}, {"Replace", replace}, {"Strip", strip}};
+    const char *type = choir__json_text(step, "type");
+    if (!step || json_is_null(step))
+        return CHOIR_OK;
+    if (type && !strcmp(type, "Sequence")) {
+        choir_status status = CHOIR_OK;
+        size_t i;
+        json_t *inner;
+        json_array_foreach(json_object_get(step, "normalizers"), i, inner)
+        {
+            const char *kind = choir__json_text(inner, "type");
+            if (kind && !strcmp(kind, "Sequence"))
+                status = unsupported(
+                    name, "normalizer", "type", kind, "a Sequence in a Sequence is not known");
+            if (status == CHOIR_OK)
+                status = normalizer(name, inner, n);
+        }
+        return status;
+    }
+    for (size_t i = 0; i < CHOIR_COUNT(known); i++)
+        if (type && !strcmp(type, known[i].type))
+            return n->count < CHOIR__MOST_STEPS
+                       ? known[i].read(name, step, &n->step[n->count++])
+                       : too_many(name, "normalizer");
+    return unsupported(name, "normalizer", "type", type,
+        "BertNormalizer, Precompiled, Prepend, Replace, Strip and a Sequence of them are"
+        " known");
+}
+
+/* --- pre_tokenizer --- */
+
+static choir_status byte_level(const char *name, json_t *step, choir__word_step *s)
+{
+    bool prefix = true, use_regex = true;
+    choir_status status =
+        choir__json_flag(name, "pre_tokenizer", step, "add_prefix_space", &prefix);
+    if (status == CHOIR_OK)
+        status = choir__json_flag(name, "pre_tokenizer", step, "use_regex", &use_regex);
+    s->kind = CHOIR__WORDS_BYTES;
+    s->prefix = prefix ? CHOIR__PREFIX_ALWAYS : CHOIR__PREFIX_NONE;
+    s->split = use_regex ? CHOIR__SPLIT_GPT2 : CHOIR__SPLIT_NONE;
+    return status;
+}
+
+static choir_status split_step(const char *name, json_t *step, choir__word_step *s)
+{
+    const char *regex = choir__json_text(json_object_get(step, "pattern"), "Regex");
+    const char *behavior = choir__json_text(step, "behavior");
+    bool invert = false;
+    choir_status status = choir__json_flag(name, "pre_tokenizer", step, "invert", &invert);
+    if (status != CHOIR_OK)
+        return status;
+    int split = regex ? choir__tokenizer_split_of(regex) : -1;
+    if (split < 0)
+        return unsupported(name, "pre_tokenizer", "pattern.Regex", regex,
+            "the patterns of GPT-2, Llama 3 and Qwen2 are known");
+    /* The pattern matches everything, so "Removed" and "Isolated" give the same result. */
+    bool isolated = behavior && !strcmp(behavior, "Isolated") && !invert;
+    bool removed = behavior && !strcmp(behavior, "Removed") && invert;
+    if (!isolated && !removed)
+        return unsupported(
+            name, "pre_tokenizer", "behavior", behavior, "\"Isolated\" is known");
+    s->kind = CHOIR__WORDS_PATTERN;
+    s->split = (choir__tokenizer_split)split;
+    return CHOIR_OK;
+}
+
+static choir_status metaspace(const char *name, json_t *step, choir__word_step *s)
+{
+    const char *mark = choir__json_text(step, "replacement");
+    const char *scheme = choir__json_text(step, "prepend_scheme");
+    bool prefix = true;
+    s->divide = true;
+    choir_status status =
+        choir__json_flag(name, "pre_tokenizer", step, "add_prefix_space", &prefix);
+    if (status == CHOIR_OK)
+        status = choir__json_flag(name, "pre_tokenizer", step, "split", &s->divide);
+    if (status != CHOIR_OK)
+        return status;
+    if (!mark || strcmp(mark, CHOIR__SPACE_MARK))
+        return unsupported(name, "pre_tokenizer", "replacement", mark, "U+2581 is known");
+    if (!scheme)
+        scheme = prefix ? "always" : "never";
+    if (strcmp(scheme, "always") && strcmp(scheme, "first") && strcmp(scheme, "never"))
+        return unsupported(name, "pre_tokenizer", "prepend_scheme", scheme,
+            "\"always\", \"first\" and \"never\" are known");
+    s->kind = CHOIR__WORDS_METASPACE;
+    s->prefix = *scheme == 'a'   ? CHOIR__PREFIX_ALWAYS
+                : *scheme == 'f' ? CHOIR__PREFIX_FIRST
+                                 : CHOIR__PREFIX_NONE;
+    return CHOIR_OK;
+}
+
+static choir_status bert_words(const char *name, json_t *step, choir__word_step *s)
+{
+    (void)name, (void)step;
+    s->kind = CHOIR__WORDS_BERT;
+    return CHOIR_OK;
+}
+
+static choir_status at_spaces(const char *name, json_t *step, choir__word_step *s)
+{
+    (void)name, (void)step;
+    s->kind = CHOIR__WORDS_SPACE;
+    return CHOIR_OK;
+}
+
+static choir_status pre_tokenizer(const char *name, json_t *step, choir__hf_pipeline *p)
+{
+    static const struct {
+        const char *type;
+        choir_status (*read)(const char *name, json_t *step, choir__word_step *s);
+    } known[] = {{"BertPreTokenizer", bert_words}, {"ByteLevel", byte_level},
+        {"Metaspace", metaspace}, {"Split", split_step}, {"WhitespaceSplit", at_spaces}};
+    const char *type = choir__json_text(step, "type");
+    if (!step || json_is_null(step))
+        return CHOIR_OK;
+    if (type && !strcmp(type, "Sequence")) {
+        choir_status status = CHOIR_OK;
+        size_t i;
+        json_t *inner;
+        json_array_foreach(json_object_get(step, "pretokenizers"), i, inner)
+        {
+            const char *kind = choir__json_text(inner, "type");
+            if (kind && !strcmp(kind, "Sequence"))
+                status = unsupported(name, "pre_tokenizer", "type", kind,
+                    "a Sequence in a Sequence is not known");
+            if (status == CHOIR_OK)
+                status = pre_tokenizer(name, inner, p);
+        }
+        return status;
+    }
+    if (choir__hf_cuts(p, CHOIR__WORDS_BYTES))
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s: pre_tokenizer has a step behind ByteLevel, which must be the last", name);
+    for (size_t i = 0; i < CHOIR_COUNT(known); i++)
+        if (type && !strcmp(type, known[i].type))
+            return p->count < CHOIR__MOST_STEPS
+                       ? known[i].read(name, step, &p->step[p->count++])
+                       : too_many(name, "pre_tokenizer");
+    return unsupported(name, "pre_tokenizer", "type", type,
+        "BertPreTokenizer, ByteLevel, Metaspace, Split, WhitespaceSplit and a Sequence of them"
+        " are known");
+}
+
+choir_status choir__hf_steps_parse(const char *name, json_t *root, choir__hf_pipeline *p)
+{
+    choir_status status = normalizer(name, json_object_get(root, "normalizer"), &p->normalizer);
+    if (status == CHOIR_OK)
+        status = pre_tokenizer(name, json_object_get(root, "pre_tokenizer"), p);
+    return status;
+}
