@@ -49,7 +49,7 @@ void choir__hf_pipeline_free(choir__hf_pipeline *p);
 bool choir__hf_normalizes(const choir__hf_pipeline *p, choir__normal_kind kind);
 bool choir__hf_cuts(const choir__hf_pipeline *p, choir__word_kind kind);
 
-/* What the ids of a character depend on beside the keys that contain it. */
+/* The text around a character that its ids may depend on, beside the keys that contain it. */
 typedef enum choir__word_needs {
     CHOIR__NEEDS_NOTHING,
     CHOIR__NEEDS_RUN, /* a run of unknown characters is one token */

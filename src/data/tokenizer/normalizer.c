@@ -94,7 +94,7 @@ static void replace(const choir__normal_step *s, const char *text, const char *e
     size_t n = strlen(s->pattern);
     const char *from = text, *at;
     while ((at = memmem(from, (size_t)(end - from), s->pattern, n))) {
-        /* Of several characters that are replaced, the new text stands at the last one. */
+        /* The new text stands where the last of the replaced characters stood. */
         if (at == text && (!*s->content || n > 1))
             *whole = false;
         choir__tokenizer_buffer_add(out, from, (size_t)(at - from));
