@@ -190,27 +190,17 @@ static choir_status settle_tokenizer(const documents *d, const documents *rest,
 static choir_status encode(documents *d, const choir_tokenizer *tokenizer)
 {
     int64_t end = choir_tokenizer_id(tokenizer, "</s>");
-    choir__ids found = {0};
-    choir_status status = CHOIR_OK;
     d->pad = choir_tokenizer_id(tokenizer, "<pad>");
     for (int64_t i = 0; i < d->count; i++) {
         document *k = &d->all[i];
-        found.count = 0;
-        status = choir__tokenizer_encode(
-            tokenizer, NULL, k->text, strlen(k->text), CHOIR__BEGINNING, &found);
-        if (status != CHOIR_OK) {
-            status =
-                choir__error(status, "%s, of %s: %s", d->root, k->image, choir_error_message());
-            break;
-        }
-        k->count = (int64_t)found.count + 1;
-        k->ids = choir__alloc((size_t)k->count * sizeof *k->ids);
-        for (size_t n = 0; n < found.count; n++)
-            k->ids[n] = found.id[n];
-        k->ids[found.count] = end;
+        choir_status status =
+            choir__tokenizer_ids(tokenizer, k->text, strlen(k->text), 1, &k->ids, &k->count);
+        if (status != CHOIR_OK)
+            return choir__error(
+                status, "%s, of %s: %s", d->root, k->image, choir_error_message());
+        k->ids[k->count++] = end;
     }
-    free(found.id);
-    return status;
+    return CHOIR_OK;
 }
 
 /* --- the dataset --- */

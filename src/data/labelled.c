@@ -92,10 +92,8 @@ static choir_status encode(const reading *r, const choir__record_at *at, const j
     int64_t **ids, int64_t *count)
 {
     size_t bytes = json_string_length(text);
-    *count = 0;
-    *ids = choir__alloc((choir_tokenizer_room(r->tokenizer, bytes) + 1) * sizeof **ids);
     choir_status status =
-        choir_tokenizer_encode(r->tokenizer, json_string_value(text), bytes, *ids, count);
+        choir__tokenizer_ids(r->tokenizer, json_string_value(text), bytes, 0, ids, count);
     return status == CHOIR_OK ? CHOIR_OK : choir__record_wrong(at, "%s", choir_error_message());
 }
 

@@ -190,7 +190,13 @@ SPM_KINDS = {
 }
 
 
+OLD = tuple(int(n) for n in sentencepiece.__version__.split(".")[:3]) < (0, 2, 1)
+
+
 def spm_kind(folder, kind):
+    if OLD and kind == "unigram-symbols-spaces":
+        print("skipped: %s: before SentencePiece 0.2.1, user-defined pieces have another score" % kind)
+        return 0
     path = train_spm(folder, kind, **SPM_KINDS[kind])
     theirs = sentencepiece.SentencePieceProcessor(model_file=path)
     rnd = random.Random(SEED)

@@ -119,6 +119,24 @@ choir_status choir_tokenizer_encode(const choir_tokenizer *tokenizer, const char
     return status;
 }
 
+choir_status choir__tokenizer_ids(const choir_tokenizer *tokenizer, const char *text,
+    size_t bytes, size_t more, int64_t **ids, int64_t *count)
+{
+    choir__ids found = {0};
+    choir_status status =
+        choir__tokenizer_encode(tokenizer, NULL, text, bytes, CHOIR__BEGINNING, &found);
+    *ids = NULL;
+    *count = 0;
+    if (status == CHOIR_OK) {
+        *count = (int64_t)found.count;
+        *ids = choir__alloc((found.count + more + 1) * sizeof **ids);
+        for (size_t i = 0; i < found.count; i++)
+            (*ids)[i] = found.id[i];
+    }
+    free(found.id);
+    return status;
+}
+
 const char *choir_tokenizer_token(const choir_tokenizer *t, int64_t id, size_t *bytes)
 {
     return choir__vocab_text(&t->decoded, id, bytes);

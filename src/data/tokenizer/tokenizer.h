@@ -100,6 +100,11 @@ struct choir_tokenizer {
 choir_status choir__tokenizer_encode(const choir_tokenizer *tokenizer, const char *name,
     const char *text, size_t bytes, choir__tokenizer_place place, choir__ids *ids);
 
+/* Like choir_tokenizer_encode, but allocates the ids, with room for `more` behind them. The
+ * caller frees *ids, which is NULL after an error. */
+choir_status choir__tokenizer_ids(const choir_tokenizer *tokenizer, const char *text,
+    size_t bytes, size_t more, int64_t **ids, int64_t *count);
+
 /* Extends inner by the tokens that it lacks, as special tokens; returns inner itself if it has
  * them all. On success the result owns inner. Errors: argument. */
 choir_status choir__tokenizer_extend(
