@@ -36,10 +36,21 @@ const char *choir_error_message(void)
     return message;
 }
 
+char *choir__clean(char *text)
+{
+    for (unsigned char *at = (unsigned char *)text; *at; at++)
+        if ((*at < 0x20 && *at != '\n' && *at != '\t') || *at == 0x7f)
+            *at = '?';
+        else if (*at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0) /* U+0080 to U+009F, in UTF-8 */
+            *at = at[1] = '?';
+    return text;
+}
+
 void choir__set_message(const char *text)
 {
     if (text != message)
         snprintf(message, sizeof message, "%s", text);
+    choir__clean(message);
 }
 
 void choir__set_rank_label(int rank)
@@ -53,6 +64,7 @@ choir_status choir__verror(choir_status status, const char *format, va_list args
     if (rank_label >= 0)
         snprintf(label, sizeof label, "rank %d: ", rank_label);
     vsnprintf(text, sizeof text, format, args);
+    choir__clean(text);                       /* names out of files are in it */
     if (!strncmp(text, label, strlen(label))) /* a repeated sentence already has its label */
         label[0] = '\0';
     snprintf(

@@ -36,6 +36,9 @@ void *choir__alloc(size_t bytes);
 void *choir__calloc(size_t count, size_t size);
 void *choir__realloc(void *p, size_t bytes);
 char *choir__strdup(const char *text);
+/* Replaces the control characters of a text, but neither '\n' nor '\t', by '?': text out of a
+ * file must not command a terminal. Returns text. */
+char *choir__clean(char *text);
 char *choir__format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #define CHOIR_COUNT(array) (sizeof(array) / sizeof((array)[0]))

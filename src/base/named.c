@@ -2,6 +2,7 @@
  * so no function here knows what a table's entries are otherwise. */
 #include "base/named.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -36,10 +37,51 @@ const char *choir__list_names(const choir__name_table *table, char *text, size_t
     return text;
 }
 
+/* Returns the number of letters to insert, delete, replace or swap with the next one, to make a
+ * of b (Damerau and Levenshtein's distance without overlaps); at most MOST_LETTERS letters
+ * count. */
+static int distance(const char *a, const char *b)
+{
+    enum { MOST_LETTERS = 40 };
+    int d[MOST_LETTERS + 1][MOST_LETTERS + 1];
+    int n = (int)strnlen(a, MOST_LETTERS), m = (int)strnlen(b, MOST_LETTERS);
+    for (int i = 0; i <= n; i++)
+        for (int j = 0; j <= m; j++) {
+            if (!i || !j) {
+                d[i][j] = i + j;
+                continue;
+            }
+            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            best = (int)choir__min(best, choir__min(d[i - 1][j], d[i][j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                best = (int)choir__min(best, d[i - 2][j - 2] + 1);
+            d[i][j] = best;
+        }
+    return d[n][m];
+}
+
+bool choir__is_nearer(const char *name, const char *word, int *best)
+{
+    int length = (int)strlen(word), apart = distance(name, word);
+    bool begins = length > 3 && !strncmp(name, word, (size_t)length);
+    if (begins)
+        apart = 1;
+    if (apart >= *best || (!begins && apart > (length + 1) / 3))
+        return false;
+    *best = apart;
+    return true;
+}
+
 choir_status choir__unknown_name(
     const choir__name_table *table, const char *kind, const char *name)
 {
     char list[512];
-    return choir__error(CHOIR_ERR_ARGUMENT, "unknown %s '%s': choose one of %s", kind, name,
+    const char *near = NULL;
+    int best = INT_MAX;
+    for (size_t at = 0; at < table->count; at++)
+        if (choir__is_nearer(choir__name_at(table, at), name, &best))
+            near = choir__name_at(table, at);
+    return choir__error(CHOIR_ERR_ARGUMENT, "unknown %s '%s'%s%s%s: choose one of %s", kind,
+        name, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "",
         choir__list_names(table, list, sizeof list));
 }

@@ -41,8 +41,14 @@ int choir__find_named(const choir__name_table *table, const char *name);
  * `bytes` are left out. */
 const char *choir__list_names(const choir__name_table *table, char *text, size_t bytes);
 
-/* Returns CHOIR_ERR_ARGUMENT with the message "unknown <kind> '<name>': choose one of a, b, c".
- * kind is the noun for an entry, such as "backend". */
+/* Returns whether a user who wrote `word` may have meant name, and rather so than a name that
+ * is *best letters off; *best then becomes the number of letters between the two. Begin with
+ * INT_MAX. */
+bool choir__is_nearer(const char *name, const char *word, int *best);
+
+/* Returns CHOIR_ERR_ARGUMENT with the message "unknown <kind> '<name>': choose one of a, b, c",
+ * after the name that may have been meant: "unknown backend 'shn' (did you mean 'shm'?): choose
+ * one of". kind is the noun for an entry, such as "backend". */
 choir_status choir__unknown_name(
     const choir__name_table *table, const char *kind, const char *name);
 

@@ -2,10 +2,13 @@
 #include "base/options.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/named.h"
 
 bool choir__parse_int(const char *text, int64_t low, int64_t high, int64_t *value)
 {
@@ -59,10 +62,16 @@ choir_status choir__options_name(const char *text, char *name, size_t bytes)
 static choir_status unknown_key(const char *what, const char *key, const choir__option *known)
 {
     char list[512] = "";
-    for (const choir__option *o = known; o->key; o++)
+    const char *near = NULL;
+    int best = INT_MAX;
+    for (const choir__option *o = known; o->key; o++) {
         snprintf(
             list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "", o->key);
-    return choir__error(CHOIR_ERR_ARGUMENT, "%s: unknown option '%s'%s%s", what, key,
+        if (choir__is_nearer(o->key, key, &best))
+            near = o->key;
+    }
+    return choir__error(CHOIR_ERR_ARGUMENT, "%s: unknown option '%s'%s%s%s%s%s", what, key,
+        near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "",
         *list ? ": choose one of " : "; it has no options", list);
 }
 

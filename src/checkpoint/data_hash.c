@@ -64,7 +64,7 @@ static choir_status add_file(choir__sha256_state *hash, const char *path)
     if (fstat(fd, &info) != 0) {
         status = cannot_read(path);
     } else if (!S_ISREG(info.st_mode)) {
-        status = choir__error(CHOIR_ERR_IO, "%s is not a regular file", path);
+        status = choir__error(CHOIR_ERR_IO, "%s: expected a regular file", path);
     } else if (info.st_size <= whole_limit) {
         status = add_piece(hash, fd, path, 0, info.st_size, room);
     } else {

@@ -187,6 +187,54 @@ static choir_status check_metadata(const choir__st_file *f, json_t *metadata)
     return CHOIR_OK;
 }
 
+/* The parts of a header, counted outside its strings. */
+typedef struct census {
+    size_t members, containers;
+    int depth, deepest;
+    size_t elements, most_elements; /* of an array: commas */
+} census;
+
+static census count_header(const char *text, size_t bytes)
+{
+    census c = {0};
+    bool quoted = false;
+    for (size_t i = 0; i < bytes; i++) {
+        if (quoted && text[i] == '\\') {
+            i++;
+            continue;
+        }
+        quoted ^= text[i] == '"';
+        if (quoted)
+            continue;
+        c.members += text[i] == ':';
+        c.elements = text[i] == '[' ? 0 : c.elements + (text[i] == ',' && c.depth > 2);
+        if (text[i] == '[' || text[i] == '{') {
+            c.containers++;
+            c.deepest = ++c.depth > c.deepest ? c.depth : c.deepest;
+        }
+        c.depth -= text[i] == ']' || text[i] == '}';
+        c.most_elements = c.elements > c.most_elements ? c.elements : c.most_elements;
+    }
+    return c;
+}
+
+/* Refuses a header that would take far more memory than its text: deeper than {"tensor":
+ * {"shape":
+ * [...]}}, or of members and lists that are too short to describe tensors. */
+static choir_status check_size(const choir__st_file *f)
+{
+    enum { MOST_DEPTH = 3, MOST_ELEMENTS = 64, MEMBER = 8, CONTAINER = 12, FREE = 4096 };
+    census c = count_header(f->map + LENGTH_BYTES, f->header_bytes);
+    size_t room = f->header_bytes + FREE;
+    if (c.deepest <= MOST_DEPTH && c.most_elements < MOST_ELEMENTS &&
+        c.members <= room / MEMBER && c.containers <= room / CONTAINER)
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_FORMAT,
+        "%s: the header of %zu bytes has %zu members and %zu lists, %d deep: expected a "
+        "description of tensors",
+        f->path, f->header_bytes, c.members, c.containers, c.deepest);
+}
+
 static choir_status parse_header(choir__st_file *f)
 {
     json_error_t why;
@@ -195,6 +243,9 @@ static choir_status parse_header(choir__st_file *f)
     if (!f->header_bytes || text[0] != '{')
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: expected a safetensors file, whose header begins with '{'", f->path);
+    choir_status small = check_size(f);
+    if (small != CHOIR_OK)
+        return small;
     f->header = json_loadb(text, f->header_bytes, JSON_REJECT_DUPLICATES, &why);
     if (!f->header)
         return choir__error(CHOIR_ERR_FORMAT,

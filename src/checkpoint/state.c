@@ -13,6 +13,10 @@
 #include "checkpoint/folder.h"
 #include "data/dataset.h"
 
+/* Counts beyond these come from no training, and would overflow where they are added up. */
+static const int64_t highest_count = INT64_C(1) << 40, highest_position = INT64_MAX,
+                     highest_dim = INT64_C(1) << 31;
+
 enum { VERSION = 1, MAX_STATE = 16 << 20 };
 
 static const char *const small_files[] = {CHOIR__TOKENIZER_FILE, CHOIR__CONFIG_FILE,
@@ -20,7 +24,7 @@ static const char *const small_files[] = {CHOIR__TOKENIZER_FILE, CHOIR__CONFIG_F
 
 /* --- the fields --- */
 
-typedef enum field_type { TEXT, COUNT, TASK, SEED, NUMBER, SHAPE } field_type;
+typedef enum field_type { TEXT, COUNT, POSITION, TASK, SEED, NUMBER, SHAPE } field_type;
 
 typedef struct field {
     const char *key;
@@ -39,7 +43,7 @@ typedef struct field {
 static const field fields[] = {
     FIELD(model, TEXT),
     FIELD(step, COUNT),
-    FIELD(position, COUNT),
+    FIELD(position, POSITION),
     FIELD(seed, SEED),
     FIELD(batch_size, COUNT),
     FIELD(microbatches, COUNT),
@@ -78,7 +82,8 @@ static json_t *field_json(field_type type, const void *value)
     char digits[24];
     switch (type) {
     case TEXT: return json_string(value);
-    case COUNT: return json_integer(*(const int64_t *)value);
+    case COUNT:
+    case POSITION: return json_integer(*(const int64_t *)value);
     case TASK: return json_integer(*(const int *)value);
     case SEED:
         snprintf(digits, sizeof digits, "%llu", (unsigned long long)*(const uint64_t *)value);
@@ -158,7 +163,8 @@ static bool read_shape(const json_t *array, choir_shape *shape)
     *shape = (choir_shape){.ndim = (int)json_array_size(array)};
     for (int i = 0; i < shape->ndim; i++) {
         const json_t *dim = json_array_get(array, (size_t)i);
-        if (!json_is_integer(dim) || json_integer_value(dim) < 0)
+        if (!json_is_integer(dim) || json_integer_value(dim) < 0 ||
+            json_integer_value(dim) > highest_dim)
             return false;
         shape->dim[i] = json_integer_value(dim);
     }
@@ -186,12 +192,16 @@ static bool read_field(const json_t *json, const field *f, void *value)
         return true;
     case COUNT:
     case TASK:
-        if (!json_is_integer(json) || json_integer_value(json) < 0)
+    case POSITION:
+        if (!json_is_integer(json) || json_integer_value(json) < 0 ||
+            json_integer_value(json) > (f->type == POSITION  ? highest_position
+                                           : f->type == TASK ? CHOIR_IMAGE_TO_TEXT
+                                                             : highest_count))
             return false;
-        if (f->type == COUNT)
-            *(int64_t *)value = json_integer_value(json);
+        if (f->type == TASK)
+            *(int *)value = (int)json_integer_value(json);
         else
-            *(int *)value = (int)choir__min(json_integer_value(json), INT32_MAX);
+            *(int64_t *)value = json_integer_value(json);
         return true;
     case SEED: return read_seed(json, value);
     case NUMBER:

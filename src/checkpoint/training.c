@@ -1,6 +1,7 @@
 /* Saves and resumes a whole training: see choir/training.h. */
 #include <choir/training.h>
 
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -23,7 +24,8 @@ static void note_data(const choir_loader *loader, choir_train_state *s)
     const choir_loader_opts *opts = choir__loader_opts(loader);
     s->batch_size = opts->batch_size;
     s->microbatches = opts->microbatches;
-    s->position = s->step * opts->microbatches;
+    if (__builtin_mul_overflow(s->step, opts->microbatches, &s->position))
+        s->position = INT64_MAX;
 }
 
 static void note_model(const choir_model_info *info, choir_train_state *s)
@@ -131,6 +133,9 @@ static choir_status set_scale(const choir_training *t, const choir_train_state *
 {
     if (!t->scaler || !(s->loss_scale > 0))
         return CHOIR_OK;
+    if (s->loss_scale > (double)FLT_MAX)
+        return choir__error(
+            CHOIR_ERR_FORMAT, "state.json: a loss_scale of %g is no scale", s->loss_scale);
     return choir_scaler_set(t->scaler, t->optim,
         (choir_scaler_state){.scale = (float)s->loss_scale,
             .clean = s->scale_clean,

@@ -18,8 +18,13 @@ static const choir__amp_level levels[] = {
     {.name = "O3", .apex = 3, .dtype = CHOIR_F16, .halved = true},
 };
 
+/* The type's own name, by which other commands call it, is another name of a level. */
+static const char other_f16[] = "f16";
+
 const choir__amp_level *choir__amp_find(const char *name)
 {
+    if (name && !strcmp(name, other_f16))
+        name = "fp16";
     for (size_t i = 0; i < CHOIR_COUNT(levels); i++)
         if (!strcmp(levels[i].name, name ? name : "off"))
             return &levels[i];
@@ -28,7 +33,8 @@ const choir__amp_level *choir__amp_find(const char *name)
 
 const char *choir__cli_amp_level_names(size_t i)
 {
-    return i < CHOIR_COUNT(levels) ? levels[i].name : NULL;
+    size_t count = CHOIR_COUNT(levels);
+    return i < count ? levels[i].name : i == count ? other_f16 : NULL;
 }
 
 /* Uses the processor's description of itself, because a measurement could differ between ranks.

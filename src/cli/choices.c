@@ -33,7 +33,10 @@ const char *choir__cli_dtype_names(size_t i)
 const char *choir__cli_weight_dtype_names(size_t i)
 {
     static const choir_dtype types[] = {CHOIR_F32, CHOIR_BF16, CHOIR_F16};
-    return i < CHOIR_COUNT(types) ? choir_dtype_name(types[i]) : NULL;
+    size_t count = CHOIR_COUNT(types);
+    return i < count    ? choir_dtype_name(types[i])
+           : i == count ? "fp16" /* as --amp calls it */
+                        : NULL;
 }
 
 const char *choir__cli_init_names(size_t i)

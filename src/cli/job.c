@@ -155,6 +155,8 @@ choir_status choir__job_prepare(choir__job *j)
         status = check_sizes(j);
     if (status == CHOIR_OK)
         status = choir__job_note(j);
+    if (status == CHOIR_OK)
+        choir__job_notes(j);
     if (status == CHOIR_OK && j->trace)
         status = check_trace_file(j->trace);
     return status == CHOIR_OK && j->save ? make_save_folder(j->save) : status;

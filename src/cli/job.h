@@ -102,6 +102,12 @@ choir_status choir__job_load_weights(const choir__job *job, choir_module *net, i
 choir_status choir__job_optimizer(
     const choir__job *job, choir_scope *run, choir_module *net, choir_optim **optim);
 
+/* Returns the steps of the schedule's warm-up; the schedule has been checked. */
+int64_t choir__job_warmup(const choir__job *job);
+
+/* Prints notes on options that are unlikely to be meant. */
+void choir__job_notes(const choir__job *job);
+
 /* Checks the names and options of the optimizer and the schedule. */
 choir_status choir__job_check_optimizer(const choir__job *job);
 

@@ -2,6 +2,7 @@
  * those marked so on to the jobs it starts. */
 #include <string.h>
 
+#include "cli/amp.h"
 #include "cli/choices.h"
 #include "cli/job.h"
 
@@ -168,6 +169,8 @@ int choir__job_took(void *values, const choir__cli_option *option, const char *t
     for (int i = 0; choir__job_options[i].name; i++)
         if (option == &choir__job_options[i])
             j->given |= UINT64_C(1) << i;
+    if (j->amp) /* by one name */
+        j->amp = choir__amp_find(j->amp)->name;
     return CHOIR__EXIT_OK;
 }
 

@@ -78,6 +78,10 @@ static choir_status read_record(choir__job *j)
     choir_train_state s;
     char *text = NULL;
     choir_status status = choir_training_read(j->resume, &s);
+    if (status == CHOIR_OK && !*s.model)
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "%s is of a model of a program's own, which only that program can train",
+            j->resume);
     if (status == CHOIR_OK)
         status = choir_training_job(j->resume, &text);
     if (status == CHOIR_OK && text)

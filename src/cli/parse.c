@@ -1,8 +1,11 @@
 /* From argv to a command's values, by its table of options. getopt_long knows the syntax; its
  * own tables are made from the command's. */
 #include <getopt.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/named.h"
 #include "cli/command.h"
 
 enum { FIRST = 256, MOST_NAME = 32 }; /* val of the first option; longer than any name */
@@ -55,23 +58,18 @@ static const choir__cli_taken *find(const tables *t, int id)
     return NULL;
 }
 
-/* Returns the option whose name shares the longest prefix with word, at least four letters, or
- * NULL. */
+/* Returns the option that may have been meant by a word such as --stesp, or NULL. */
 static const char *nearest(const tables *t, const char *word)
 {
-    const char *best = NULL;
-    int longest = 3;
-    for (int i = 0; i < t->count && !strncmp(word, "--", 2); i++) {
-        const char *name = t->taken[i].option->name;
-        int length = 0;
-        while (name && name[length] && name[length] == word[2 + length])
-            length++;
-        if (length > longest) {
-            longest = length;
-            best = name;
-        }
-    }
-    return best;
+    const char *near = NULL;
+    char *name = choir__format("%.*s", (int)strcspn(word, "="), word);
+    int best = INT_MAX;
+    for (int i = 0; i < t->count && !strncmp(word, "--", 2); i++)
+        if (t->taken[i].option->name &&
+            choir__is_nearer(t->taken[i].option->name, name + 2, &best))
+            near = t->taken[i].option->name;
+    free(name);
+    return near;
 }
 
 static int refuse_unknown(const choir__cli_command *c, const tables *t, char **argv)

@@ -234,6 +234,12 @@ choir_status choir__job_check_optimizer(const choir__job *j)
     return status == CHOIR_OK ? parse_schedule(&known, &r) : status;
 }
 
+int64_t choir__job_warmup(const choir__job *j)
+{
+    struct recipe r = {.schedule = {.warmup = 0}};
+    return parse_schedule(j, &r) == CHOIR_OK ? r.schedule.warmup : 0;
+}
+
 /* Returns whether the parameter is a bias or a weight of a norm. */
 static bool is_no_matrix(const char *name, const choir_tensor *t, void *arg)
 {

@@ -2,10 +2,12 @@
  */
 #include "cli/report.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -60,12 +62,18 @@ void choir__cli_report_start(
     if (job->json || job->quiet)
         return;
     int workers = choir__cli_strategy_workers(job);
-    printf("%s: %lld parameters, %s on %d %s%s, %lld micro-batch%s of %lld samples%s\n",
+    bool alone = workers == 1 && choir__cli_strategy_has_ranks(job->strategy) &&
+                 !choir__job_was_given(job, "nproc") && !job->launched;
+    printf("%s: %lld parameters, %s on %d %s%s%s, %lld micro-batch%s of %lld samples%s\n",
         job->info.config, (long long)parameters, job->strategy_text, workers,
         job->strategy->spread == CHOIR__ALL_DEVICES ? "device" : "rank", workers > 1 ? "s" : "",
-        (long long)job->microbatches, job->microbatches > 1 ? "es" : "",
-        (long long)(job->batch_size / job->microbatches),
+        alone ? " (--nproc N starts more)" : "", (long long)job->microbatches,
+        job->microbatches > 1 ? "es" : "", (long long)(job->batch_size / job->microbatches),
         job->recompute ? ", recomputing" : "");
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (job->threads > cores)
+        printf("%lld threads per device take turns on %ld core%s\n", (long long)job->threads,
+            cores, cores > 1 ? "s" : "");
     if (job->amp && strcmp(job->amp, "off") != 0)
         printf("mixed precision: %s\n", job->amp);
     fflush(stdout);
@@ -79,52 +87,69 @@ static void print_number(const char *key, double value)
         printf(",\"%s\":null", key);
 }
 
-static void progress(choir__cli_report *r, int64_t step, float loss, double seconds)
+/* Returns the columns of the terminal; without one, enough for any line. */
+static int columns(const choir__cli_report *r)
 {
-    int64_t done = step - r->first, left = r->job->steps - step;
+    struct winsize size;
+    bool known = r->terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    return known ? size.ws_col - 1 : INT_MAX;
+}
+
+/* On a terminal, a line is rewritten until a twentieth of the job is done, and then stays. */
+static bool stays(const choir__cli_report *r, int64_t step)
+{
+    enum { LINES = 20 };
+    int64_t steps = choir__max(r->job->steps - r->first, 1), done = step - r->first;
+    int64_t each = choir__max(steps / LINES, 1);
+    return !r->terminal || done % each == 0;
+}
+
+static void progress(choir__cli_report *r, const choir__cli_step *s)
+{
+    char line[160];
+    int64_t done = s->number - r->first, left = r->job->steps - s->number;
     double elapsed = choir__now() - r->started, rest = elapsed / (double)done * (double)left;
     bool last = left == 0, due = choir__now() - r->last_line > (r->terminal ? 0.1 : 2);
-    if (r->job->log_every ? step % r->job->log_every && !last : !due && !last && done > 1)
+    due |= r->terminal && stays(r, s->number);
+    if (r->job->log_every ? s->number % r->job->log_every && !last : !due && !last && done > 1)
         return;
     r->last_line = choir__now();
-    if (r->terminal)
-        printf("\r\033[K");
-    printf("step %lld/%lld  loss %.4f  %.0f %s/s  %lld:%02d left", (long long)step,
-        (long long)r->job->steps, (double)loss, items_of(r) / seconds, items_name(r),
-        (long long)rest / 60, (int)((long long)rest % 60));
-    r->line_open = r->terminal;
-    if (!r->terminal)
-        printf("\n");
+    snprintf(line, sizeof line, "step %lld/%lld  loss %.4f  lr %.3g  %.0f %s/s  %lld:%02d left",
+        (long long)s->number, (long long)r->job->steps, (double)s->loss, s->lr,
+        items_of(r) / s->seconds, items_name(r), (long long)rest / 60,
+        (int)((long long)rest % 60));
+    printf("%s%.*s%s", r->terminal ? "\r\033[K" : "", columns(r), line,
+        stays(r, s->number) ? "\n" : "");
+    r->line_open = !stays(r, s->number);
     fflush(stdout);
 }
 
-void choir__cli_report_step(
-    choir__cli_report *r, int64_t step, float loss, double seconds, double grad_norm)
+void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *s)
 {
     uint32_t bits;
-    memcpy(&bits, &loss, sizeof bits);
+    memcpy(&bits, &s->loss, sizeof bits);
     if (!r->steps)
         r->first_step_s = choir__cli_uptime();
     if (!(r->steps & (r->steps - 1))) /* 0 or a power of two: full */
         r->step_s = choir__realloc(r->step_s, (size_t)(2 * r->steps + 1) * sizeof *r->step_s);
-    r->step_s[r->steps++] = seconds;
+    r->step_s[r->steps++] = s->seconds;
     if (r->job->quiet && !r->job->json)
         return;
     if (!r->job->json) {
-        progress(r, step, loss, seconds);
+        progress(r, s);
         return;
     }
-    if (r->job->log_every && step % r->job->log_every && step != r->job->steps)
+    if (r->job->log_every && s->number % r->job->log_every && s->number != r->job->steps)
         return;
-    printf("{\"event\":\"step\",\"step\":%lld", (long long)step);
-    print_number("loss", (double)loss);
-    printf(",\"loss_bits\":\"0x%08x\",\"items_per_s\":%.6g,\"grad_norm\":", bits,
-        items_of(r) / seconds);
-    printf(isfinite(grad_norm) ? "%.9g" : "null", grad_norm);
+    printf("{\"event\":\"step\",\"step\":%lld", (long long)s->number);
+    print_number("loss", (double)s->loss);
+    printf(",\"loss_bits\":\"0x%08x\",\"items_per_s\":%.6g", bits, items_of(r) / s->seconds);
+    print_number("grad_norm", s->grad_norm);
+    printf(",\"lr\":%.7g", s->lr); /* as many digits as a float has */
     if (!isnan(r->scale))
         print_number("loss_scale", r->scale);
     printf("}\n");
-    if (r->terminal || seconds > 0.05)
+    if (r->terminal || s->seconds > 0.05)
         fflush(stdout);
 }
 

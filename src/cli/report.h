@@ -24,9 +24,14 @@ typedef struct choir__cli_report {
 
 void choir__cli_report_start(
     choir__cli_report *r, const choir__job *job, int64_t first_step, int64_t parameters);
-/* Reports that step `step` (from 1) is done. grad_norm is NaN if it was not measured. */
-void choir__cli_report_step(
-    choir__cli_report *r, int64_t step, float loss, double seconds, double grad_norm);
+/* A step that is done. */
+typedef struct choir__cli_step {
+    int64_t number; /* from 1 */
+    float loss;
+    double seconds, lr, grad_norm; /* grad_norm: NaN if it was not measured */
+} choir__cli_step;
+
+void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *step);
 void choir__cli_report_eval(
     choir__cli_report *r, int64_t step, const choir_score *score, bool best);
 void choir__cli_report_saved(choir__cli_report *r, int64_t step, const char *dir);

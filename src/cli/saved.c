@@ -70,6 +70,9 @@ choir_status choir__saved_open(const char *path, uint64_t seed, choir__saved *s)
     choir_status status = choir_training_read(path, &state);
     if (status != CHOIR_OK)
         return status;
+    if (!*state.model)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s is of a model of a program's own, which only that program can build", path);
     s->step = state.step;
     s->seed = state.seed;
     s->info.input = state.input;

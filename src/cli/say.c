@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -27,11 +28,13 @@ int choir__cli_usage(const char *command, const char *format, ...)
 
 void choir__cli_notes(const char *command, const char *notes)
 {
-    for (const char *at = notes; *at;) {
+    char *clean = choir__clean(choir__strdup(notes)); /* some quote a published file */
+    for (const char *at = clean; *at;) {
         int length = (int)strcspn(at, "\n");
         fprintf(stderr, "choir%s%s: note: %.*s\n", *command ? " " : "", command, length, at);
         at += length + (at[length] == '\n');
     }
+    free(clean);
 }
 
 choir_status choir__cli_flush(void)

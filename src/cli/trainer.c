@@ -97,7 +97,7 @@ static choir_status note_scale(trainer *t)
 
 static choir_status one_step(trainer *t, float *loss)
 {
-    double start = choir__now();
+    double start = choir__now(), lr = (double)choir_optim_lr(t->part.optim);
     choir_status status = choir_step(t->part.run, step_body, t);
     if (status == CHOIR_OK)
         status = gather_loss(t, loss);
@@ -119,7 +119,11 @@ static choir_status one_step(trainer *t, float *loss)
     if (t->part.env.rank == 0) {
         choir_tensor *norm = choir_optim_grad_norm(t->part.optim);
         choir__cli_report_step(
-            &t->report, t->step, *loss, seconds, norm ? choir_item(norm) : (double)NAN);
+            &t->report, &(choir__cli_step){.number = t->step,
+                            .loss = *loss,
+                            .seconds = seconds,
+                            .lr = lr,
+                            .grad_norm = norm ? choir_item(norm) : (double)NAN});
     }
     return CHOIR_OK;
 }

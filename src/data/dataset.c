@@ -78,12 +78,21 @@ choir_status choir__sample_bytes(
     return CHOIR_OK;
 }
 
+static choir_status too_large(const char *path, size_t limit)
+{
+    return choir__error(
+        CHOIR_ERR_FORMAT, "%s has more than the %zu bytes that it may have", path, limit);
+}
+
 /* Reads to the end of fd into *data, which has room for `room` bytes. The buffer grows if that
  * is not enough (a pipe, or a file that is being written). */
-static choir_status read_all(int fd, const char *path, size_t room, char **data, size_t *bytes)
+static choir_status read_all(
+    int fd, const char *path, size_t limit, size_t room, char **data, size_t *bytes)
 {
     size_t used = 0;
     for (;;) {
+        if (limit && used > limit)
+            return too_large(path, limit);
         if (used + 1 >= room) {
             char *more = realloc(*data, room *= 2);
             if (!more)
@@ -104,24 +113,31 @@ static choir_status read_all(int fd, const char *path, size_t room, char **data,
     return CHOIR_OK;
 }
 
+static choir_status check_kind(const char *path, mode_t mode, bool pipes)
+{
+    if (S_ISREG(mode) || (pipes && (S_ISFIFO(mode) || S_ISSOCK(mode))))
+        return CHOIR_OK;
+    return S_ISDIR(mode) ? choir__error(CHOIR_ERR_IO, "%s: expected a file, got a folder", path)
+                         : choir__error(CHOIR_ERR_IO, "%s: expected a regular file", path);
+}
+
 choir_status choir__read_file(const char *path, size_t limit, char **data, size_t *bytes)
 {
     choir_status status = CHOIR_OK;
     struct stat info;
     char *text = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* opening a FIFO without a writer must not wait */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | (limit ? O_NONBLOCK : 0));
     if (fd < 0 || fstat(fd, &info) != 0) {
         status = choir__error(CHOIR_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
         goto out;
     }
-    if (S_ISDIR(info.st_mode)) {
-        status = choir__error(CHOIR_ERR_IO, "%s: expected a file, got a folder", path);
+    status = check_kind(path, info.st_mode, limit == 0);
+    if (status != CHOIR_OK)
         goto out;
-    }
     size_t size = info.st_size > 0 ? (size_t)info.st_size : 0;
     if (limit && size > limit) {
-        status = choir__error(CHOIR_ERR_FORMAT,
-            "%s has %zu bytes, more than the %zu it may have", path, size, limit);
+        status = too_large(path, limit);
         goto out;
     }
     size_t room = size + 4096;
@@ -130,7 +146,7 @@ choir_status choir__read_file(const char *path, size_t limit, char **data, size_
             choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for its %zu bytes", path, size);
         goto out;
     }
-    status = read_all(fd, path, room, &text, bytes);
+    status = read_all(fd, path, limit, room, &text, bytes);
 out:
     if (fd >= 0)
         close(fd);

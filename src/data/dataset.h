@@ -5,8 +5,10 @@
 #include <choir/data.h>
 #include "base/base.h"
 
-/* Reads a whole file of at most `limit` bytes (0: any size) and appends a '\0'; the caller
- * frees *data. Errors: io (naming the path and the reason), memory. */
+/* Reads a whole file of at most `limit` bytes and appends a '\0'; the caller frees *data. Only
+ * a regular file is read, since others have no size and may never end. limit 0: a file of any
+ * size, or a pipe, which a user has named as data. Errors: io (naming the path and the reason),
+ * format (too large), memory. */
 choir_status choir__read_file(const char *path, size_t limit, char **data, size_t *bytes);
 
 /* Like choir_dataset_get_epoch, with an error that names the sample. */

@@ -69,6 +69,30 @@ static void add_document(documents *d, const char *image, char *text)
     d->all[d->count++] = (document){.image = choir__strdup(image), .text = text};
 }
 
+/* Returns whether a name stays within its folder. */
+static bool is_inside(const char *name)
+{
+    for (const char *at = name, *end; *name != '/'; at = end + 1) {
+        end = strchrnul(at, '/');
+        if (end - at == 2 && !memcmp(at, "..", 2))
+            return false;
+        if (!*end)
+            return true;
+    }
+    return false;
+}
+
+static choir_status check_name(const line *l, const char *name)
+{
+    if (!name)
+        return wrong(l, "missing file_name");
+    return is_inside(name)
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_FORMAT,
+                     "%s, line %d: file_name '%.200s': expected a file of the folder", l->path,
+                     l->number, name);
+}
+
 static choir_status read_line(
     documents *d, const line *l, const char *text, size_t bytes, choir__names *fields)
 {
@@ -79,8 +103,9 @@ static choir_status read_line(
         return choir__error(
             CHOIR_ERR_FORMAT, "%s, line %d: %s", l->path, l->number, error.text);
     const char *image = json_string_value(json_object_get(root, "file_name"));
-    choir_status status =
-        image ? find_value(l, root, &parsed, &value) : wrong(l, "missing file_name");
+    choir_status status = check_name(l, image);
+    if (status == CHOIR_OK)
+        status = find_value(l, root, &parsed, &value);
     if (status == CHOIR_OK)
         add_document(d, image, choir__document_text(value, fields));
     json_decref(root);

@@ -26,6 +26,8 @@ enum {
     IMAGE_MARK = 0x803,
     LABEL_MARK = 0x801,
     GZIP_BEST = 1032, /* deflate expands by at most this factor */
+    GZIP_USUAL = 100, /* images expand by less */
+    SMALL = 64 << 20, /* bytes of values that may be any compression of them */
     PIECE = 1 << 20,
     PIXELS_LIMIT = 1 << 26, /* per image */
 };
@@ -127,6 +129,11 @@ static choir_status promised(
             " hold; %s",
             path, *bytes, (unsigned long long)size, gzdirect(file) ? "" : ", compressed,",
             size < header + *bytes ? "it is cut short or damaged" : "it has more than that");
+    if (!gzdirect(file) && *bytes > SMALL && *bytes / GZIP_USUAL > size)
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s: its header promises %zu bytes of values, over %d times the file's %llu bytes: no "
+            "images are that uniform; unpack it if they are",
+            path, *bytes, GZIP_USUAL, (unsigned long long)size);
     return CHOIR_OK;
 }
 
@@ -161,11 +168,21 @@ static choir_status read_values(gzFile file, const char *path, size_t bytes, idx
     return status;
 }
 
+static choir_status check_regular(int fd, const char *path)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return choir__error(CHOIR_ERR_IO, "%s: %s", path, strerror(errno));
+    return S_ISREG(info.st_mode)
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_IO, "%s: expected a regular file", path);
+}
+
 static choir_status read_idx(const char *path, uint32_t mark, idx_file *idx)
 {
     size_t bytes = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    int own = fd < 0 ? -1 : dup(fd); /* gzclose closes this one */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not wait for a FIFO */
+    int own = fd < 0 ? -1 : dup(fd);                        /* gzclose closes this one */
     gzFile file = own < 0 ? NULL : gzdopen(own, "rb");
     if (!file) {
         choir_status status =
@@ -176,7 +193,9 @@ static choir_status read_idx(const char *path, uint32_t mark, idx_file *idx)
             close(fd);
         return status;
     }
-    choir_status status = read_header(file, path, mark, idx);
+    choir_status status = check_regular(fd, path);
+    if (status == CHOIR_OK)
+        status = read_header(file, path, mark, idx);
     if (status == CHOIR_OK)
         status = promised(file, fd, path, mark & 0xFF, idx, &bytes);
     if (status == CHOIR_OK)
@@ -258,8 +277,11 @@ static choir_status look_into(const char *folder, found *f)
         note_name(f, entry->d_name);
     closedir(dir);
     if (!f->others)
-        return choir__error(
-            CHOIR_ERR_IO, "%s has no IDX files: " EXPECTED ", are looked for", folder);
+        return choir__error(CHOIR_ERR_IO,
+            "%s has no images with classes: expected " EXPECTED
+            ", or images in folders of their "
+            "classes (CLASS/*.jpg, .jpeg or .png)",
+            folder);
     return CHOIR_OK;
 }
 

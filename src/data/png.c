@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_BYTES = 16 << 20 }; /* limit for text, profiles and the like, unpacked */
+enum {
+    CHUNK_BYTES = 16 << 20, /* limit for text, profiles and the like, unpacked */
+    CHUNKS_KEPT = 8         /* of these, in an image */
+};
 
 typedef struct png {
     png_structp read;
@@ -58,6 +61,19 @@ static void close_png(choir__decoder *d)
     d->png = NULL;
 }
 
+/* Makes libpng skip texts, profiles and the like, which it would keep: a chunk of a few
+ * kilobytes may unpack to CHUNK_BYTES, and a file may have any number of them. */
+static void skip_texts(png *p)
+{
+    static const png_byte names[] = "tEXt\0zTXt\0iTXt\0iCCP\0sPLT\0eXIf\0pCAL\0sCAL\0hIST";
+#ifdef PNG_HANDLE_AS_UNKNOWN_SUPPORTED
+    png_set_keep_unknown_chunks(p->read, PNG_HANDLE_CHUNK_NEVER, NULL, 0);
+    png_set_keep_unknown_chunks(
+        p->read, PNG_HANDLE_CHUNK_NEVER, names, (int)(sizeof names / 5));
+#endif
+    png_set_chunk_cache_max(p->read, CHUNKS_KEPT);
+}
+
 static choir_status open_png(choir__decoder *d)
 {
     png *p = d->png = choir__calloc(1, sizeof *p);
@@ -70,6 +86,7 @@ static choir_status open_png(choir__decoder *d)
         return CHOIR_ERR_FORMAT;
     png_set_read_fn(p->read, p, give_bytes);
     png_set_chunk_malloc_max(p->read, CHUNK_BYTES);
+    skip_texts(p);
     png_read_info(p->read, p->info);
     d->width = (int)choir__min(png_get_image_width(p->read, p->info), INT32_MAX);
     d->height = (int)choir__min(png_get_image_height(p->read, p->info), INT32_MAX);

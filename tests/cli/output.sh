@@ -27,7 +27,7 @@ json_of_train() {
     done <out
     [ "$(grep -c '"event":"step"' out)" -eq 6 ] || fail "$(grep -c '"step"' out) steps"
     [ "$(grep '"event":"step"' out | keys | sort -u)" = \
-        'event step loss loss_bits items_per_s grad_norm ' ] || fail "a step: $(head -n 1 out)"
+        'event step loss loss_bits items_per_s grad_norm lr ' ] || fail "a step: $(head -n 1 out)"
     [ "$(grep '"event":"eval"' out | keys | sort -u)" = 'event step loss accuracy ' ] ||
         fail "an eval: $(grep eval out)"
     [ "$(grep '"event":"eval"' out | sed 's/.*"step":\([0-9]*\).*/\1/' | tr '\n' ' ')" = '2 4 ' ] ||

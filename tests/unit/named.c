@@ -51,6 +51,9 @@ static void names_what_there_is(void **state)
     assert_int_equal(choir__unknown_name(&structs, "animal", "cow"), CHOIR_ERR_ARGUMENT);
     assert_string_equal(
         choir_error_message(), "unknown animal 'cow': choose one of ant, hen, ox");
+    assert_int_equal(choir__unknown_name(&structs, "animal", "hne"), CHOIR_ERR_ARGUMENT);
+    assert_string_equal(choir_error_message(),
+        "unknown animal 'hne' (did you mean 'hen'?): choose one of ant, hen, ox");
 }
 
 int main(void)

@@ -395,6 +395,41 @@ static void deaf_client(void **state)
     free(large);
 }
 
+/* Connections that announce large frames and send half of each: all of them together hold no
+ * more than the server's limit. The others are served. */
+static void half_frames(void **state)
+{
+    enum { CALLS = 6, HALF = 1 << 20 };
+    (void)state;
+    choir_store_server *server = NULL;
+    choir_store *store = NULL;
+    choir_store_opts opts = choir_store_defaults();
+    char hello[80] = "CHOIRST\1", length[4] = {0, 0, 0x20, 0}; /* 2 MiB */
+    char *half = calloc(1, HALF);
+    int calls[CALLS], dropped = 0;
+    opts.bytes_max = 4000;
+    assert_int_equal(choir_store_serve(opts, &server), CHOIR_OK);
+    for (int i = 0; i < CALLS; i++) {
+        calls[i] = raw_call(choir_store_port(server));
+        assert_int_equal(send(calls[i], hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+        send(calls[i], length, sizeof length, MSG_NOSIGNAL);
+        for (int at = 0, n; at < HALF; at += n)
+            if ((n = (int)send(calls[i], half, (size_t)(HALF - at), MSG_NOSIGNAL)) <= 0)
+                break;
+    }
+    for (int i = CALLS - 1; i >= 0; i--)
+        dropped += hangs_up(calls[i], i < 2 ? 0.2 : 5);
+    assert_true(dropped >= CALLS - 3);
+    assert_int_equal(
+        choir_store_connect("127.0.0.1", choir_store_port(server), opts, &store), CHOIR_OK);
+    assert_int_equal(choir_store_set(store, "small", "s", 1), CHOIR_OK);
+    for (int i = 0; i < CALLS; i++)
+        close(calls[i]);
+    choir_store_free(store);
+    choir_store_server_free(server);
+    free(half);
+}
+
 /* --- what a client may find in place of a store --- */
 
 typedef struct other_server {
@@ -620,6 +655,7 @@ int main(void)
         cmocka_unit_test(silent_and_half_open),
         cmocka_unit_test(garbage),
         cmocka_unit_test(deaf_client),
+        cmocka_unit_test(half_frames),
         cmocka_unit_test(not_a_store),
         cmocka_unit_test(stopped_server),
         cmocka_unit_test(another_user),

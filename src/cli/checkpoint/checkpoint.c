@@ -27,7 +27,8 @@ static choir_status convert(const char *from, const char *to, const request *r)
     choir__convert_opts opts = {.shards = r->shards ? (int)r->shards : 1};
     choir__opened opened;
     for (int d = 0; d < CHOIR_DTYPE_COUNT && r->dtype; d++)
-        if (!strcmp(r->dtype, choir_dtype_name((choir_dtype)d))) {
+        if (!strcmp(strcmp(r->dtype, "fp16") ? r->dtype : "f16",
+                choir_dtype_name((choir_dtype)d))) {
             opts.typed = true;
             opts.dtype = (choir_dtype)d;
         }

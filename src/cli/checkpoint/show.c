@@ -39,6 +39,17 @@ static const char *file_name(const char *path)
 
 /* --- the state --- */
 
+/* Prints a text out of a file, without the characters that would command a terminal. width: as
+ * printf's %-*s. */
+static void print_text(const char *text, int width)
+{
+    char *clean = choir__clean(choir__strdup(text));
+    for (char *at = clean; (at = strpbrk(at, "\n\t"));)
+        *at = '?';
+    printf("%-*s", width, clean);
+    free(clean);
+}
+
 static void print_state(const choir__opened *o, bool json)
 {
     const choir_train_state *s = &o->state;
@@ -59,17 +70,24 @@ static void print_state(const choir__opened *o, bool json)
         printf(", loss %.4f", s->loss);
     if (isfinite(s->eval_loss))
         printf(", validation %.4f", s->eval_loss);
-    printf("\n  model       %s\n", *s->model ? s->model : "a program's own");
-    if (o->optimizer.count || *s->optimizer)
-        printf("  optimizer   %s%s%lld steps\n", s->optimizer, *s->optimizer ? ", " : "",
-            (long long)s->optimizer_steps);
+    printf("\n  model       ");
+    print_text(*s->model ? s->model : "a program's own", 0);
+    printf("\n");
+    if (o->optimizer.count || *s->optimizer) {
+        printf("  optimizer   ");
+        print_text(s->optimizer, 0);
+        printf("%s%lld steps\n", *s->optimizer ? ", " : "", (long long)s->optimizer_steps);
+    }
     if (s->microbatches)
         printf("  data        %lld micro-batches of %lld samples, seed %llu\n",
             (long long)s->position, (long long)(s->batch_size / s->microbatches),
             (unsigned long long)s->seed);
-    if (s->world)
-        printf("  saved by    %s%s%lld rank%s\n", s->strategy, *s->strategy ? " on " : "",
-            (long long)s->world, s->world > 1 ? "s" : "");
+    if (s->world) {
+        printf("  saved by    ");
+        print_text(s->strategy, 0);
+        printf("%s%lld rank%s\n", *s->strategy ? " on " : "", (long long)s->world,
+            s->world > 1 ? "s" : "");
+    }
 }
 
 static void print_files(const choir__opened *o, bool json)
@@ -86,7 +104,8 @@ static void print_files(const choir__opened *o, bool json)
             print_line(json_pack("{s:s, s:s, s:I, s:s}", "event", "file", "name", name, "bytes",
                 bytes, "sha256", sha));
         else
-            printf("  %-36s %14lld bytes  %.12s\n", name, (long long)bytes, sha);
+            printf("  "), print_text(name, 36),
+                printf(" %14lld bytes  %.12s\n", (long long)bytes, sha);
     }
 }
 
@@ -97,8 +116,9 @@ static void print_tensor(
 {
     int ndim = t->whole.ndim;
     if (!json) {
-        printf("  %-44s %-5s %-20s", t->name, choir_dtype_name(t->dtype),
-            choir__shape_text(t->whole));
+        printf("  ");
+        print_text(t->name, 44);
+        printf(" %-5s %-20s", choir_dtype_name(t->dtype), choir__shape_text(t->whole));
         printf(t->part_count > 1 ? " in %d parts\n" : "\n", t->part_count);
         return;
     }
@@ -150,7 +170,7 @@ static void print_verdict(const char *name, choir_status status, bool json)
         print_line(json_pack("{s:s, s:s, s:b, s:s}", "event", "file", "name", name, "good",
             good, "message", good ? "" : choir_error_message()));
     else
-        printf("%-4s  %s\n", good ? "good" : "BAD", name);
+        printf("%-4s  ", good ? "good" : "BAD"), print_text(name, 0), printf("\n");
 }
 
 /* Checks all files. The message of the first bad one remains as the error. */

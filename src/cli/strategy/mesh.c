@@ -92,6 +92,10 @@ static choir_status check_parts(const choir__composition *c)
         const choir__cli_strategy *s = c->dims[d].strategy;
         if (!s->dimension)
             return refuse(s);
+        if (s->spread == CHOIR__RANKS_TOGETHER && d + 1 < c->count)
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "%s stands last in a composition, as it splits the model itself: write %s+%s",
+                s->name, c->dims[d + 1].strategy->name, s->name);
         for (int e = 0; e < d; e++)
             if (!strcmp(c->dims[e].strategy->dimension, s->dimension))
                 return choir__error(CHOIR_ERR_ARGUMENT,

@@ -63,6 +63,8 @@ static void drop(choir_store_server *server, choir__client *c)
     epoll_ctl(server->epoll, EPOLL_CTL_DEL, c->fd, NULL); /* a forked child may still have it */
     close(c->fd);
     c->fd = -1;
+    server->held -= c->held;
+    c->held = 0;
     choir__session_end(&c->session);
     enter(&server->gone, c);
 }
@@ -149,6 +151,17 @@ static void work(choir_store_server *server, choir__client *c)
     }
 }
 
+/* Counts what the client's unfinished frame holds. The bytes of all unfinished frames together
+ * have the limit of the table: a client that exceeds it is dropped. */
+static void count_held(choir_store_server *server, choir__client *c)
+{
+    size_t now = choir__bytes_left(&c->session.channel.in);
+    server->held += now - c->held;
+    c->held = now;
+    if (server->held > server->hub.table.bytes_max + CHOIR__STORE_FRAME_MAX)
+        drop(server, c);
+}
+
 static void serve(choir_store_server *server, choir__client *c, uint32_t events)
 {
     if (c->fd < 0)
@@ -167,6 +180,8 @@ static void serve(choir_store_server *server, choir__client *c, uint32_t events)
         hang_up(server, c);
     else
         work(server, c);
+    if (c->fd >= 0)
+        count_held(server, c);
 }
 
 /* --- new clients --- */

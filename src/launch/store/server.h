@@ -18,6 +18,7 @@ typedef struct choir__client {
     uint32_t events;    /* registered with epoll */
     bool open, leaving; /* greeted; to be disconnected once `out` is sent */
     bool shut;          /* disconnected */
+    size_t held;        /* received bytes of a frame that is not complete */
     double deadline;    /* while it is on `waiting` */
     uint64_t from;
 } choir__client;
@@ -34,6 +35,7 @@ struct choir_store_server {
     bool forked; /* a child's copy, which has no thread */
     int listener, epoll, stop;
     int port, clients_max;
+    size_t held;                /* by all clients */
     bool keyed, stopping, deaf; /* deaf: accepts no connections until hears_at */
     double hears_at;
     choir__store_key key;

@@ -1,0 +1,40 @@
+/* Notes on options that are valid and yet unlikely to be meant, before training starts. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/base.h"
+#include "cli/job.h"
+#include "cli/say.h"
+
+/* Returns whether the data are a text by its contents and something else by its name. */
+static bool is_table(const choir__job *j)
+{
+    static const char *const ends[] = {".csv", ".tsv", ".json", ".jsonl", ".parquet", ".xml"};
+    const char *dot = j->data ? strrchr(j->data, '.') : NULL;
+    for (size_t i = 0; dot && j->info.task == CHOIR_LANGUAGE && i < CHOIR_COUNT(ends); i++)
+        if (!strcasecmp(dot, ends[i]))
+            return true;
+    return false;
+}
+
+static void say(const choir__job *j, char *text)
+{
+    choir__cli_notes(j->command, text);
+    free(text);
+}
+
+void choir__job_notes(const choir__job *j)
+{
+    int64_t warmup = choir__job_warmup(j);
+    if (j->rank > 0)
+        return;
+    if (is_table(j))
+        say(j, choir__format("%s is trained on as plain text, with its separators", j->data));
+    if (warmup >= j->steps)
+        say(j, choir__format(
+                   "--schedule %s: a warm-up of %lld steps and --steps %lld: the rate never "
+                   "reaches --lr %g",
+                   j->schedule, (long long)warmup, (long long)j->steps, j->lr));
+}

@@ -1,0 +1,186 @@
+#!/usr/bin/env bash
+# Files made to do harm: they wait for ever, have no end, unpack to thousands of times their size,
+# point out of their folder, hold numbers that overflow, or speak to the terminal.
+. "$(dirname "$0")/lib.sh"
+command -v python3 >/dev/null || skip 'no python3, which makes the files (install python3)'
+LIMIT=20 # a file that is waited for is an error, not a test that takes a minute
+
+make_text text 60
+gpt=$gpt,dropout=0
+good train --quiet --no-eval --batch-size 4 --microbatches 2 --steps 2 --model "$gpt" \
+    --save saved text
+
+# peak ARG...: runs the command; prints the most memory that it had, in MiB.
+peak() {
+    python3 - "$CHOIR" "$@" <<'EOF'
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], stdout=open('out', 'w'), stderr=open('err', 'w'), timeout=60)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
+EOF
+}
+
+# png FILE [N]: an image of 8 by 8, with N texts of 16 MiB that are packed.
+png() {
+    python3 - "$1" "${2:-0}" <<'EOF'
+import struct, sys, zlib
+def chunk(kind, data):
+    return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
+text = chunk(b'zTXt', b'k\0\0' + zlib.compress(b'A' * ((16 << 20) - 100), 9))
+rows = zlib.compress((b'\0' + b'\x10\x20\x30' * 8) * 8)
+open(sys.argv[1], 'wb').write(b'\x89PNG\r\n\x1a\n' +
+    chunk(b'IHDR', struct.pack('>IIBBBBB', 8, 8, 8, 2, 0, 0, 0)) + text * int(sys.argv[2]) +
+    chunk(b'IDAT', rows) + chunk(b'IEND', b''))
+EOF
+}
+
+# pictures FOLDER N: two classes of images; a/2.png has N packed texts.
+pictures() {
+    local at
+    for at in train/a train/b val/a val/b; do
+        mkdir -p "$1/$at"
+        png "$1/$at/1.png"
+    done
+    png "$1/train/a/2.png" "$2"
+}
+
+# --- files that are no files -------------------------------------------------------------------
+
+# not_a_file PATTERN FILE ARG...: neither a FIFO nor an endless device in its place is read.
+not_a_file() {
+    local pattern=$1 file=$2
+    shift 2
+    mv "$file" kept
+    mkfifo "$file"
+    bad 1 "$pattern" "$@"
+    rm "$file"
+    ln -s /dev/zero "$file"
+    bad 1 "$pattern" "$@"
+    rm "$file"
+    mv kept "$file"
+}
+
+nothing_waits() {
+    local folder="${work:?}/copy" expected='expected a regular file'
+    cp -rL saved/latest "$folder"
+    not_a_file "state.json.*$expected" "$folder/state.json" checkpoint verify "$folder"
+    not_a_file 'tokenizer.json' "$folder/tokenizer.json" generate "$folder" --tokens 1
+    rm "$folder/state.json" "$folder/job.json" # as published weights
+    not_a_file "tokenizer.json.*$expected" "$folder/tokenizer.json" \
+        train --quiet --steps 1 --model "$folder" text
+    make_idx idx train 30
+    not_a_file "labels.*$expected" idx/train-labels-idx1-ubyte \
+        train --quiet --steps 1 --batch-size 4 --model cnn:width=4 idx
+    pictures pictures 0
+    not_a_file "2.png.*$expected" pictures/train/a/2.png train --quiet --no-eval --steps 3 \
+        --batch-size 3 --model cnn:image=8,channels=3 pictures
+}
+
+# --- small files that become large ones --------------------------------------------------------
+
+bombs() {
+    local mib
+    pictures bomb 120
+    mib=$(peak train --model cnn:image=8,channels=3 --steps 3 --batch-size 3 --quiet --no-eval bomb)
+    [ ! -s err ] || fail "$(cat err)"
+    [ "$mib" -lt 1000 ] || fail "an image of 64 pixels took $mib MiB"
+
+    make_idx packed train 30
+    { printf '%b' '\x00\x00\x08\x03\x00\x10\x00\x00\x00\x00\x00\x10\x00\x00\x00\x10'
+        head -c 300000 /dev/urandom; } | gzip >packed/train-images-idx3-ubyte.gz
+    rm packed/train-images-idx3-ubyte
+    bad 1 'promises 268435456 bytes of values, over 100 times' \
+        train --quiet --steps 1 --batch-size 4 --model mlp packed
+
+    python3 - <<'EOF'
+import struct
+def file(name, text):
+    open(name + '.safetensors', 'wb').write(struct.pack('<Q', len(text)) + text.encode())
+file('lists', '{"a":' + '[[],' * 100000 + '[]' + ']' * 100000 + '}')
+file('flat', '{"a":{"dtype":"F32","shape":[' + '1,' * 1000000 + '1],"data_offsets":[0,4]}}')
+file('entries', '{' + ','.join('"%x":{}' % i for i in range(100000)) + '}')
+EOF
+    for file in lists flat entries; do
+        bad 1 'expected a description of tensors' checkpoint inspect $file.safetensors
+    done
+}
+
+# --- names and numbers -------------------------------------------------------------------------
+
+stays_in_its_folder() {
+    local donut=donut:height=32,image_width=32,patch=4,window=4,embed=8,depths=1-1-1-1
+    donut=$donut,heads=1-1-1-1,layers=1,decoder_heads=1,width=8,hidden=8,context=16
+    for name in ../../etc/passwd /etc/passwd a/../../b ..; do
+        mkdir -p doc/train
+        printf '{"file_name":"%s","ground_truth":{"gt_parse":{"a":"b"}}}\n' "$name" \
+            >doc/train/metadata.jsonl
+        bad 1 "line 1: file_name '$name': expected a file of the folder" \
+            train --quiet --steps 1 --batch-size 1 --model "$donut" doc
+    done
+}
+
+# state KEY JSON: a copy of the checkpoint whose state.json has another value, and a valid hash.
+state() {
+    rm -rf changed
+    cp -r saved changed
+    python3 - "$1" "$2" <<'EOF'
+import hashlib, json, sys
+path = 'changed/latest/state.json'
+state = json.load(open(path), parse_float=lambda digits: f'@{digits}@')
+del state['sha256']
+state[sys.argv[1]] = json.loads(sys.argv[2])
+def text():
+    dumped = json.dumps(state, sort_keys=True, separators=(',', ':'), ensure_ascii=False)
+    return dumped.replace('"@', '').replace('@"', '').replace('\\u001b', '\\u001B')
+state['sha256'] = hashlib.sha256(text().encode()).hexdigest()
+open(path, 'w').write(text())
+EOF
+}
+
+numbers_are_bounded() {
+    local key
+    for key in step optimizer_steps position batch_size microbatches classes task world \
+        scale_clean scale_in_a_row skipped_steps; do
+        [ $key = position ] || state $key 9223372036854775807
+        [ $key = position ] && state $key -1
+        bad 1 "key '$key'" train --quiet --steps 4 --resume changed
+        bad 1 "key '$key'" checkpoint inspect changed
+    done
+    state input '[4294967296, 4294967296]'
+    bad 1 "key 'input'" eval changed text
+}
+
+# visible: neither output has a character that commands a terminal.
+visible() {
+    ! grep -q "$(printf '[\033\007]')" out err || fail "escapes: $(cat -v out err | head -c 300)"
+}
+
+terminals_are_safe() {
+    python3 - <<'EOF'
+import json, struct
+name = 'a\x1b[2J\x07b\x9b1mc\nd'
+text = json.dumps({name: {'dtype': 'F32', 'shape': [1], 'data_offsets': [0, 4]}}).encode()
+open('named.safetensors', 'wb').write(struct.pack('<Q', len(text)) + text + b'\0' * 4)
+text = json.dumps({name: {'dtype': 'F33', 'shape': [1], 'data_offsets': [0, 4]}}).encode()
+open('wrong.safetensors', 'wb').write(struct.pack('<Q', len(text)) + text + b'\0' * 4)
+EOF
+    good checkpoint inspect named.safetensors
+    grep -q 'a?\[2J?b??1mc?d ' out || fail "names: $(cat -v out)"
+    visible
+    choir checkpoint inspect wrong.safetensors >out 2>err && fail 'a wrong type is taken'
+    visible
+    for key in model optimizer strategy; do
+        state $key '"\u001b[2Jevil"'
+        choir checkpoint inspect changed >out 2>err
+        grep -q 'evil' out err || fail "$key is not shown: $(cat err)"
+        visible
+        choir train --quiet --steps 4 --resume changed >out 2>err
+        visible
+    done
+}
+
+check nothing_waits
+check bombs
+check stays_in_its_folder
+check numbers_are_bounded
+check terminals_are_safe
+finish

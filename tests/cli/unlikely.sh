@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Options that are valid and hardly meant, and words that nearly are one: the command says so.
+. "$(dirname "$0")/lib.sh"
+
+make_text text 60
+lm=(--quiet --no-eval --batch-size 4 --steps 2 --model "$gpt")
+toy=(--model toy --batch-size 4 --steps 3)
+
+notes() {
+    cp text d.csv
+    noted 'd.csv is trained on as plain text' train "${lm[@]}" d.csv
+    good train "${lm[@]}" text
+    noted 'warm-up of 100 steps and --steps 3: the rate never reaches --lr 0.001' \
+        train --quiet "${toy[@]}" --schedule cosine:warmup=100 random
+    good train --quiet "${toy[@]}" --schedule cosine:warmup=2 random
+    good train "${toy[@]}" --strategy ddp random
+    has out 'ddp on 1 rank \(--nproc N starts more\)'
+    good train "${toy[@]}" --strategy ddp --nproc 1 random
+    grep -q 'starts more' out && fail "a number that was asked for is explained: $(cat out)"
+    good train "${toy[@]}" --threads 100 random
+    has out '100 threads per device take turns on'
+}
+
+near_words() {
+    bad 2 "unknown option '--stesp'; did you mean '--steps'" train --stesp 3
+    bad 2 "unknown option '--leaning'" train --leaning 3
+    grep -q 'did you mean' err && fail "far-fetched: $(cat err)"
+    bad 2 "unknown strategy 'fdsp' \(did you mean 'fsdp'\?\): choose one of" \
+        train --strategy fdsp
+    bad 2 "unknown model 'gtp2' \(did you mean 'gpt2'\?\): choose one of" train --model gtp2
+    bad 2 "unknown optimizer 'adamx' \(did you mean" train --optimizer adamx
+    bad 2 "unknown option 'layer' \(did you mean 'layers'\?\)" train --model gpt2:layer=2
+    bad 2 "unknown command 'trian' \(did you mean 'train'\?\)" trian
+    bad 2 'tp stands last in a composition.* write ddp\+tp' \
+        train --strategy tp+ddp --mesh 2x2 --model toy random
+    mkdir -p loose && : >loose/a.jpg
+    bad 1 'folders of their classes' train --model cnn --steps 1 loose
+}
+
+# Each type of 16 bits has two names, in either command.
+two_names() {
+    choir train --json "${toy[@]}" --amp f16 --save half random >out 2>err || fail "$(cat err)"
+    has out '"amp":"fp16"'
+    good checkpoint convert --dtype fp16 half other
+    good checkpoint inspect other
+    has out ' f16 '
+}
+
+# The rate of each step is in the output, and follows the schedule.
+rates() {
+    good train --json "${toy[@]}" --lr 0.01 --schedule linear:steps=2 random
+    [ "$(sed -n 's/.*"event":"step".*"lr":\([^,}]*\).*/\1/p' out | tr '\n' ' ')" = \
+        '0.01 0.005 0 ' ] || fail "rates: $(grep -o '"lr":[^,}]*' out)"
+    good train "${toy[@]}" --lr 0.01 random
+    has out 'loss [0-9.]*  lr 0.01 '
+}
+
+# On a narrow terminal a line stays on one row, and some lines stay when the job is over.
+terminal() {
+    command -v script >/dev/null || { echo 'no script(1), which makes a terminal'; return; }
+    script -qec "stty cols 40; $CHOIR train ${toy[*]} --steps 60 random" /dev/null >typed </dev/null
+    [ "$(tr '\r' '\n' <typed | sed 's/\x1b\[K//' | grep '^step ' | awk '{ print length($0) }' |
+        sort -n | tail -n 1)" -le 40 ] || fail "wider than 40: $(cat -v typed)"
+    [ "$(grep -c 'step .*loss' typed)" -ge 15 ] || fail "no history: $(cat -v typed)"
+}
+
+check notes
+check near_words
+check two_names
+check rates
+check terminal
+finish
