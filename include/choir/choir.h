@@ -9,6 +9,7 @@
 #include <choir/dtype.h>
 #include <choir/device.h>
 #include <choir/scope.h>
+#include <choir/select.h>
 #include <choir/tensor.h>
 #include <choir/ops.h>
 #include <choir/autograd.h>

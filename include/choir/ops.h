@@ -29,6 +29,13 @@ choir_tensor *choir_log(choir_tensor *x);
 choir_tensor *choir_sqrt(choir_tensor *x);
 choir_tensor *choir_square(choir_tensor *x);
 choir_tensor *choir_abs(choir_tensor *x);
+choir_tensor *choir_sin(choir_tensor *x);
+choir_tensor *choir_cos(choir_tensor *x);
+/** Computes x^exponent as C's pow does. A tensor's powers are exp(b log a). */
+choir_tensor *choir_pow(choir_tensor *x, double exponent);
+/** Computes min(max(x, least), most); -INFINITY or INFINITY leaves a side open, NaN stays NaN.
+ * The gradient passes where least <= x <= most. */
+choir_tensor *choir_clamp(choir_tensor *x, double least, double most);
 choir_tensor *choir_tanh(choir_tensor *x);
 choir_tensor *choir_sigmoid(choir_tensor *x);
 choir_tensor *choir_relu(choir_tensor *x);

@@ -21,14 +21,7 @@
 #include "device/kernels_images.h"
 #include "device/kernels_parts.h"
 #include "device/kernels_recurrent.h"
-
-enum { CHOIR__MAX_DIMS = 6 };
-
-/* A strided operand, in elements. The shape is in the arguments; stride 0 broadcasts. */
-typedef struct choir__strided {
-    void *p;
-    int64_t stride[CHOIR__MAX_DIMS];
-} choir__strided;
+#include "device/kernels_select.h"
 
 /* y[i] = value, n elements of any dtype; integers take the value truncated. */
 typedef struct choir__k_fill {
@@ -48,7 +41,8 @@ typedef struct choir__k_copy {
 } choir__k_copy;
 
 /* Element by element. GELU is 0.5 x (1 + erf(x / sqrt 2)); GELU_TANH its tanh form
- * 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). SILU is x sigmoid(x). AFFINE is a x + b. */
+ * 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). SILU is x sigmoid(x). AFFINE is a x + b, POW
+ * x^a as C's pow has it, CLAMP min(max(x, a), b), where NaN stays. */
 typedef enum choir__unary_op {
     CHOIR__NEG,
     CHOIR__EXP,
@@ -62,7 +56,11 @@ typedef enum choir__unary_op {
     CHOIR__SILU,
     CHOIR__SQUARE,
     CHOIR__ABS,
+    CHOIR__SIN,
+    CHOIR__COS,
     CHOIR__AFFINE,
+    CHOIR__POW,
+    CHOIR__CLAMP,
     CHOIR__UNARY_COUNT
 } choir__unary_op;
 
@@ -71,13 +69,14 @@ typedef struct choir__k_unary {
     const void *x;
     void *y;
     int64_t n;
-    double a, b; /* AFFINE */
+    double a, b; /* AFFINE, POW, CLAMP */
     choir__unary_op op;
     choir_dtype dtype;
 } choir__k_unary;
 
 /* gx[i] = gy[i] op'(x[i]); y = op(x) is given for the ops that are cheaper from it (EXP SQRT
- * TANH SIGMOID RELU; the others read x). gx may be gy. RELU: 0 at 0; ABS: 0 at 0. */
+ * TANH SIGMOID RELU; the others read x). gx may be gy. RELU: 0 at 0; ABS: 0 at 0; POW: 0 for a =
+ * 0; CLAMP: gy for a <= x <= b, else 0. */
 typedef struct choir__k_unary_backward {
     const void *x, *y, *gy;
     void *gx;
@@ -559,7 +558,8 @@ typedef struct choir__k_store {
     X(nll_backward) X(count_targets) X(loss_divisor) X(part_targets) X(part_losses)            \
     X(part_max) X(dropout) X(random) X(conv) X(conv_backward_input) X(conv_backward_weight)    \
     X(pool) X(pool_backward) X(sgd) X(adam) X(lamb) X(grad_norm)                        \
-    X(optim_skipped) X(unscale) X(scaler_update) X(store)
+    X(optim_skipped) X(unscale) X(scaler_update) X(store)                                      \
+    X(compare) X(where) X(extreme) X(cumsum) X(gather) X(scatter_add)
 /* clang-format on */
 
 typedef choir__k_nll choir__k_nll_backward;

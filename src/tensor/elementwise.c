@@ -89,7 +89,11 @@ static const struct unary_ops unary_ops[CHOIR__UNARY_COUNT] = {
     [CHOIR__SILU] = FROM_X("silu", AS_IT_COMES),
     [CHOIR__SQUARE] = FROM_X("square", IN_F32),
     [CHOIR__ABS] = FROM_X("abs", AS_IT_COMES),
+    [CHOIR__SIN] = FROM_X("sin", AS_IT_COMES),
+    [CHOIR__COS] = FROM_X("cos", AS_IT_COMES),
     [CHOIR__AFFINE] = FROM_X("affine", AS_IT_COMES),
+    [CHOIR__POW] = FROM_X("pow", IN_F32),
+    [CHOIR__CLAMP] = FROM_X("clamp", AS_IT_COMES),
 };
 
 static choir_tensor *unary(choir_tensor *x, struct unary u)
@@ -187,9 +191,31 @@ choir_tensor *choir_scale(choir_tensor *x, double a)
     return choir_affine(x, a, 0);
 }
 
+choir_tensor *choir_sin(choir_tensor *x)
+{
+    return unary(x, (struct unary){.op = CHOIR__SIN});
+}
+
+choir_tensor *choir_cos(choir_tensor *x)
+{
+    return unary(x, (struct unary){.op = CHOIR__COS});
+}
+
+choir_tensor *choir_pow(choir_tensor *x, double exponent)
+{
+    if (exponent == 2)
+        return choir_square(x); /* the same values, and faster */
+    return unary(x, (struct unary){.op = CHOIR__POW, .a = exponent});
+}
+
+choir_tensor *choir_clamp(choir_tensor *x, double least, double most)
+{
+    return unary(x, (struct unary){.op = CHOIR__CLAMP, .a = least, .b = most});
+}
+
 /* --- binary, with broadcasting --- */
 
-static bool broadcast(choir_shape a, choir_shape b, choir_shape *out)
+bool choir__broadcast(choir_shape a, choir_shape b, choir_shape *out)
 {
     out->ndim = a.ndim > b.ndim ? a.ndim : b.ndim;
     for (int i = 0; i < out->ndim; i++) {
@@ -307,7 +333,7 @@ static choir_tensor *binary(choir__binary_op op, choir_tensor *a, choir_tensor *
         return choir__poison(scope, CHOIR_ERR_DTYPE,
             "%s: expected two floating tensors of one dtype, got %s and %s", name,
             choir_dtype_name(a->dtype), choir_dtype_name(b->dtype));
-    if (!broadcast(in[0]->shape, in[1]->shape, &shape) || shape.ndim > CHOIR_MAX_DIMS)
+    if (!choir__broadcast(in[0]->shape, in[1]->shape, &shape) || shape.ndim > CHOIR_MAX_DIMS)
         return choir__shape_error(name, scope, in, 2, "expected shapes that broadcast");
     choir_tensor *y;
     if (choir__same_layout(in[0], in[1]))

@@ -140,9 +140,7 @@ void choir__launch_bytes(choir_device *device, void *y, const void *x, size_t by
     choir__launch(device, CHOIR_F32, copy, &args);
 }
 
-/* Returns t's strides for `shape`: t is repeated along dimensions that it lacks or in which its
- * size is 1. */
-static choir__strided stretched(const choir_tensor *t, choir_shape shape)
+choir__strided choir__stretched(const choir_tensor *t, choir_shape shape)
 {
     choir__strided s = {.p = choir__data(t)};
     int missing = shape.ndim - t->shape.ndim;
@@ -154,9 +152,9 @@ static choir__strided stretched(const choir_tensor *t, choir_shape shape)
 void choir__launch_binary(
     choir_tensor *y, choir__binary_op op, const choir_tensor *a, const choir_tensor *b)
 {
-    choir__k_binary args = {.y = stretched(y, y->shape),
-        .a = stretched(a, y->shape),
-        .b = stretched(b, y->shape),
+    choir__k_binary args = {.y = choir__stretched(y, y->shape),
+        .a = choir__stretched(a, y->shape),
+        .b = choir__stretched(b, y->shape),
         .ndim = y->shape.ndim,
         .op = op,
         .dtype = y->dtype};

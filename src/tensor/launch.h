@@ -12,10 +12,15 @@ void choir__copy_across(choir_tensor *y, choir_tensor *x);
 /* Returns a copy of x on another device, in x's memory order, without history. */
 choir_tensor *choir__copied_to(choir_scope *scope, choir_tensor *x, choir_device *device);
 void choir__launch_fill(choir_tensor *y, double value);
+/* Returns () with a number of x's dtype, on x's device and in its scope. */
+choir_tensor *choir__number_like(choir_tensor *x, double value);
 /* Copies host memory into device memory, in queue order; the caller may free data at once. */
 void choir__launch_upload(choir_device *device, void *y, const void *data, size_t bytes);
 /* Copies device memory into device memory. */
 void choir__launch_bytes(choir_device *device, void *y, const void *x, size_t bytes);
+/* Returns t's strides for `shape`: t is repeated along dimensions that it lacks or in which its
+ * size is 1. */
+choir__strided choir__stretched(const choir_tensor *t, choir_shape shape);
 /* Computes y = a op b; a and b may broadcast to y's shape. */
 void choir__launch_binary(
     choir_tensor *y, choir__binary_op op, const choir_tensor *a, const choir_tensor *b);

@@ -76,6 +76,8 @@ choir_tensor *choir__channels_last(choir_scope *scope, choir_tensor *x);
 /* --- shapes and dtypes --- */
 
 bool choir__same_shape(choir_shape a, choir_shape b);
+/* Stores the shape to which a and b broadcast, as NumPy's do. Returns false if they do not. */
+bool choir__broadcast(choir_shape a, choir_shape b, choir_shape *out);
 int64_t choir__shape_count(choir_shape shape);
 /* Returns a text such as "(2, 3)", in one of a few static buffers of this thread. */
 const char *choir__shape_text(choir_shape shape);

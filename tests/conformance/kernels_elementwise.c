@@ -21,7 +21,11 @@ static const unary_case unary_cases[] = {
     {CHOIR__SILU, "silu", -15, 15},
     {CHOIR__SQUARE, "square", -3, 3},
     {CHOIR__ABS, "abs", -3, 3},
+    {CHOIR__SIN, "sin", -20, 20},
+    {CHOIR__COS, "cos", -20, 20},
     {CHOIR__AFFINE, "affine", -3, 3},
+    {CHOIR__POW, "pow", 0.1f, 5},
+    {CHOIR__CLAMP, "clamp", -3, 3},
 };
 
 static bool is_exact(choir__unary_op op)
@@ -37,7 +41,8 @@ static void unary(void **state)
         for (size_t s = 0; s < 2 * CHOIR_COUNT(odd_sizes); s++) {
             const unary_case *u = &unary_cases[c];
             int64_t n = odd_sizes[s / 2];
-            trial t = TRIAL(unary, .n = n, .op = u->op, .a = 0.375, .b = -1.25);
+            trial t = TRIAL(unary, .n = n, .op = u->op, .a = 0.375,
+                .b = u->op == CHOIR__CLAMP ? 1.25 : -1.25);
             t.name = u->name;
             give(&t, AT(unary, x), n, uniform(n, u->low, u->high));
             if (s % 2)
@@ -56,7 +61,8 @@ static void unary_backward(void **state)
         for (size_t s = 0; s < 2 * CHOIR_COUNT(odd_sizes); s++) {
             const unary_case *u = &unary_cases[c];
             int64_t n = odd_sizes[s / 2];
-            trial t = TRIAL(unary_backward, .n = n, .op = u->op, .a = 0.375, .b = -1.25);
+            trial t = TRIAL(unary_backward, .n = n, .op = u->op, .a = 0.375,
+                .b = u->op == CHOIR__CLAMP ? 1.25 : -1.25);
             t.name = u->name;
             bool share = u->op == CHOIR__TANH || u->op == CHOIR__SIGMOID; /* y in [0, 1) */
             give(&t, AT(unary_backward, x), n, uniform(n, u->low, u->high));

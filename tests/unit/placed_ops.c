@@ -287,6 +287,29 @@ static choir_tensor *custom(choir_tensor **in)
     return y;
 }
 
+static choir_tensor *chosen(choir_tensor **in)
+{
+    choir_tensor *low = choir_masked_fill(in[0], choir_compare(in[0], CHOIR_LT, 0.4), 2);
+    return choir_where(choir_ge(in[0], in[1]), choir_clamp(low, 0, 0.8), choir_sin(in[1]));
+}
+
+static choir_tensor *along(choir_tensor **in)
+{
+    choir_tensor *index, *most = choir_max_dim(in[0], 1, true, &index);
+    most = choir_mul(most, choir_gather_dim(choir_cumsum(in[0], 0), 1, index));
+    choir_tensor *norm = choir_norm_dim(in[0], 2, 1, true);
+    return choir_add(choir_var_dim(in[0], 0, 1, true), choir_mul(most, norm));
+}
+
+static choir_tensor *looked_up(choir_tensor **in)
+{
+    static const int64_t widths[] = {1, 2};
+    choir_tensor *y = choir_index_select(in[0], 0, in[1]);
+    y = choir_scatter_add(y, 0, choir_reshape(in[1], choir_dims(3, 1)), choir_narrow(y, 1, 0, 1));
+    return choir_mul(choir_pad(y, widths, 2, 0.5),
+        choir_cast(choir_one_hot(in[1], 6), CHOIR_F32));
+}
+
 /* f: requires a gradient; c: a constant; i: ids 0, 1, ... */
 typedef struct op_case {
     const char *name;
@@ -368,6 +391,9 @@ static const op_case cases[] = {
     {"lstm", lstm,
         {{'f', S3(4, 2, 5)}, {'f', S3(1, 2, 3)}, {'f', S3(1, 2, 3)}, {'f', S2(12, 5)},
             {'f', S2(12, 3)}, {'f', S1(12)}, {'f', S1(12)}}},
+    {"chosen", chosen, {{'f', S2(3, 4)}, {'f', S1(4)}}},
+    {"along a dimension", along, {{'f', S2(3, 4)}}},
+    {"looked up", looked_up, {{'f', S2(6, 3)}, {'i', S1(3)}}},
     {"views", views, {{'f', S2(4, 6)}}},
     {"cat and stack", joined, {{'f', S2(3, 4)}, {'f', S2(3, 4)}}},
     {"custom", custom, {{'f', S2(3, 4)}}},

@@ -77,6 +77,13 @@ template <class T> __device__ inline wide<T> silu_slope(wide<T> x)
     return s + t * s * (e * s);
 }
 
+/* NaN stays. */
+template <class V> __device__ inline V clamp(V x, V a, V b)
+{
+    V least = x < a ? a : x;
+    return least > b ? b : least;
+}
+
 /* v[j] = expression, for each j. */
 #define EACH(expression)                                                                       \
     _Pragma("unroll") for (int j = 0; j < A::N; j++) v[j] = (expression);                      \
@@ -104,7 +111,11 @@ template <class A> __global__ void unary(flat<choir__k_unary> f)
         case CHOIR__SILU: EACH(silu<T>(v[j]));
         case CHOIR__SQUARE: EACH(v[j] * v[j]);
         case CHOIR__ABS: EACH(fabs(v[j]));
+        case CHOIR__SIN: EACH(sin(v[j]));
+        case CHOIR__COS: EACH(cos(v[j]));
         case CHOIR__AFFINE: EACH(v[j] * a + b);
+        case CHOIR__POW: EACH(pow(v[j], a));
+        case CHOIR__CLAMP: EACH(clamp(v[j], a, b));
         case CHOIR__UNARY_COUNT: break;
         }
         store<A>(f.k.y, c, f.k.n, v);
@@ -125,7 +136,7 @@ struct slopes {
     const void *t, *gy;
     void *gx;
     int64_t n;
-    double a;
+    double a, b;
     choir__unary_op op;
 };
 
@@ -134,7 +145,7 @@ template <class A> __global__ void unary_backward(flat<slopes> f)
     typedef typename A::T T;
     typedef typename A::V V;
     int64_t slots = slots_of<A>(f);
-    V a = V(f.k.a), v[A::N], t[A::N] = {};
+    V a = V(f.k.a), b = V(f.k.b), v[A::N], t[A::N] = {};
     for (int64_t i = first_thread(); i < slots; i += all_threads()) {
         int64_t c = i * A::N - f.lead;
         load<A>(v, f.k.gy, c, f.k.n);
@@ -153,7 +164,11 @@ template <class A> __global__ void unary_backward(flat<slopes> f)
         case CHOIR__SILU: EACH(v[j] * silu_slope<T>(t[j]));
         case CHOIR__SQUARE: EACH(v[j] * (t[j] + t[j]));
         case CHOIR__ABS: EACH(t[j] > V(0) ? v[j] : t[j] < V(0) ? -v[j] : V(0));
+        case CHOIR__SIN: EACH(v[j] * cos(t[j]));
+        case CHOIR__COS: EACH(-v[j] * sin(t[j]));
         case CHOIR__AFFINE: EACH(v[j] * a);
+        case CHOIR__POW: EACH(a == V(0) ? V(0) : v[j] * a * pow(t[j], a - V(1)));
+        case CHOIR__CLAMP: EACH(t[j] >= a && t[j] <= b ? v[j] : V(0));
         case CHOIR__UNARY_COUNT: break;
         }
         store<A>(f.k.gx, c, f.k.n, v);
@@ -177,7 +192,7 @@ static const void *made_from(const choir__k_unary_backward *k)
 
 extern "C" void choir__cuda_unary_backward(const choir__k_unary_backward *k)
 {
-    slopes s = {made_from(k), k->gy, k->gx, k->n, k->a, k->op};
+    slopes s = {made_from(k), k->gy, k->gx, k->n, k->a, k->b, k->op};
     int lead = lead_of(choir_dtype_size(k->dtype), s.t, s.gy, s.gx);
     choose_access(k->dtype, lead,
         [&](auto a) { launch_flat<decltype(a)>(unary_backward<decltype(a)>, s, lead); });

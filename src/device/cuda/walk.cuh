@@ -8,7 +8,7 @@
 
 #include "device/cuda/kernel.cuh"
 
-enum { WALK_OPERANDS = 3 };
+enum { WALK_OPERANDS = 4 };
 
 typedef struct walk {
     int ndim, operands;

@@ -73,9 +73,30 @@ INLINE vec op_abs(vec x, float a, float b)
     (void)a, (void)b;
     return v_abs(x);
 }
+INLINE vec op_sin(vec x, float a, float b)
+{
+    (void)a, (void)b;
+    return v_sin(x);
+}
+INLINE vec op_cos(vec x, float a, float b)
+{
+    (void)a, (void)b;
+    return v_cos(x);
+}
 INLINE vec op_affine(vec x, float a, float b)
 {
     return x * a + b;
+}
+INLINE vec op_pow(vec x, float a, float b)
+{
+    (void)b;
+    for (int j = 0; j < W; j++)
+        x[j] = (float)pow((double)x[j], (double)a);
+    return x;
+}
+INLINE vec op_clamp(vec x, float a, float b)
+{
+    return v_min(v_set(b), v_max(v_set(a), x)); /* NaN stays */
 }
 
 INLINE void map(const choir__k_unary *k, unary *op)
@@ -102,7 +123,11 @@ void KERNEL(unary)(const choir__k_unary *k)
     case CHOIR__SILU: map(k, op_silu); break;
     case CHOIR__SQUARE: map(k, op_square); break;
     case CHOIR__ABS: map(k, op_abs); break;
+    case CHOIR__SIN: map(k, op_sin); break;
+    case CHOIR__COS: map(k, op_cos); break;
     case CHOIR__AFFINE: map(k, op_affine); break;
+    case CHOIR__POW: map(k, op_pow); break;
+    case CHOIR__CLAMP: map(k, op_clamp); break;
     case CHOIR__UNARY_COUNT: break;
     }
 }
@@ -110,88 +135,108 @@ void KERNEL(unary)(const choir__k_unary *k)
 /* --- backward: gx from gy and t, which is y for the ops that are cheaper from it, else x
  * --- */
 
-typedef vec unary_gradient(vec t, vec gy, float a);
+typedef vec unary_gradient(vec t, vec gy, float a, float b);
 
-INLINE vec d_neg(vec x, vec gy, float a)
+INLINE vec d_neg(vec x, vec gy, float a, float b)
 {
-    (void)x, (void)a;
+    (void)x, (void)a, (void)b;
     return -gy;
 }
-INLINE vec d_exp(vec y, vec gy, float a)
+INLINE vec d_exp(vec y, vec gy, float a, float b)
 {
-    (void)a;
+    (void)a, (void)b;
     return gy * y;
 }
-INLINE vec d_log(vec x, vec gy, float a)
+INLINE vec d_log(vec x, vec gy, float a, float b)
 {
-    (void)a;
+    (void)a, (void)b;
     return gy / x;
 }
-INLINE vec d_sqrt(vec y, vec gy, float a)
+INLINE vec d_sqrt(vec y, vec gy, float a, float b)
 {
-    (void)a;
+    (void)a, (void)b;
     return gy * 0.5f / y;
 }
-INLINE vec d_tanh(vec y, vec gy, float a)
+INLINE vec d_tanh(vec y, vec gy, float a, float b)
 {
-    (void)a;
+    (void)a, (void)b;
     return gy * (1.0f - y * y);
 }
-INLINE vec d_sigmoid(vec y, vec gy, float a)
+INLINE vec d_sigmoid(vec y, vec gy, float a, float b)
 {
-    (void)a;
+    (void)a, (void)b;
     return gy * (y * (1.0f - y));
 }
-INLINE vec d_relu(vec y, vec gy, float a)
+INLINE vec d_relu(vec y, vec gy, float a, float b)
 {
-    (void)a;
+    (void)a, (void)b;
     return v_sel(v_gt(y, v_set(0.0f)), gy, v_set(0.0f));
 }
-INLINE vec d_gelu(vec x, vec gy, float a)
+INLINE vec d_gelu(vec x, vec gy, float a, float b)
 {
-    (void)a;
+    (void)a, (void)b;
     vec t = v_min(v_set(14.0f), v_max(v_set(-14.0f), x)); /* 0 or 1 beyond, not inf * 0 */
     vec density = v_exp_within(t * t * -0.5f) * 0.398942280401432678f;
     return gy * (v_phi(t) + t * density);
 }
 /* s + x s (1 - s) 2u' with s = 1 / (1 + e), e = exp(-2u), so 1 - s = e s does not cancel. */
-INLINE vec d_gelu_tanh(vec x, vec gy, float a)
+INLINE vec d_gelu_tanh(vec x, vec gy, float a, float b)
 {
-    (void)a;
+    (void)a, (void)b;
     vec t = v_min(v_set(10.0f), v_max(v_set(-10.0f), x)), z = t * t;
     vec e = v_exp_within(-t * (z * GELU_3 + GELU_1));
     vec s = 1.0f / (1.0f + e);
     return gy * (s + t * s * (e * s) * (z * (3.0f * GELU_3) + GELU_1));
 }
-INLINE vec d_silu(vec x, vec gy, float a)
+INLINE vec d_silu(vec x, vec gy, float a, float b)
 {
-    (void)a;
+    (void)a, (void)b;
     return gy * v_silu_slope(x);
 }
-INLINE vec d_square(vec x, vec gy, float a)
+INLINE vec d_square(vec x, vec gy, float a, float b)
 {
-    (void)a;
+    (void)a, (void)b;
     return gy * (x + x);
 }
-INLINE vec d_abs(vec x, vec gy, float a)
+INLINE vec d_abs(vec x, vec gy, float a, float b)
 {
-    (void)a;
+    (void)a, (void)b;
     vec g = v_sel(v_lt(x, v_set(0.0f)), -gy, v_set(0.0f));
     return v_sel(v_gt(x, v_set(0.0f)), gy, g);
 }
-INLINE vec d_affine(vec x, vec gy, float a)
+INLINE vec d_sin(vec x, vec gy, float a, float b)
 {
-    (void)x;
+    (void)a, (void)b;
+    return gy * v_cos(x);
+}
+INLINE vec d_cos(vec x, vec gy, float a, float b)
+{
+    (void)a, (void)b;
+    return -gy * v_sin(x);
+}
+INLINE vec d_affine(vec x, vec gy, float a, float b)
+{
+    (void)x, (void)b;
     return gy * a;
+}
+INLINE vec d_pow(vec x, vec gy, float a, float b)
+{
+    return a == 0 ? v_set(0.0f) : gy * a * op_pow(x, a - 1, b);
+}
+INLINE vec d_clamp(vec x, vec gy, float a, float b)
+{
+    vec g = v_sel(v_lt(x, v_set(a)), v_set(0.0f), gy);
+    g = v_sel(v_gt(x, v_set(b)), v_set(0.0f), g);
+    return v_sel(v_eq(x, x), g, v_set(0.0f));
 }
 
 INLINE void map_gradient(const choir__k_unary_backward *k, const float *t, unary_gradient *op)
 {
     const float *gy = k->gy;
-    float *gx = k->gx, a = (float)k->a;
+    float *gx = k->gx, a = (float)k->a, b = (float)k->b;
     for (int64_t i = 0; i < k->n; i += W) {
         vec ti = t ? v_get(t + i, k->n - i) : (vec){0};
-        v_put(gx + i, op(ti, v_get(gy + i, k->n - i), a), k->n - i);
+        v_put(gx + i, op(ti, v_get(gy + i, k->n - i), a, b), k->n - i);
     }
 }
 
@@ -211,7 +256,11 @@ void KERNEL(unary_backward)(const choir__k_unary_backward *k)
     case CHOIR__SILU: map_gradient(k, k->x, d_silu); break;
     case CHOIR__SQUARE: map_gradient(k, k->x, d_square); break;
     case CHOIR__ABS: map_gradient(k, k->x, d_abs); break;
+    case CHOIR__SIN: map_gradient(k, k->x, d_sin); break;
+    case CHOIR__COS: map_gradient(k, k->x, d_cos); break;
     case CHOIR__AFFINE: map_gradient(k, NULL, d_affine); break;
+    case CHOIR__POW: map_gradient(k, k->x, d_pow); break;
+    case CHOIR__CLAMP: map_gradient(k, k->x, d_clamp); break;
     case CHOIR__UNARY_COUNT: break;
     }
 }

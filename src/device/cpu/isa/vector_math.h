@@ -119,4 +119,44 @@ INLINE vec v_phi(vec x)
     return v_sel(v_lt(x, v_set(0.0f)), tail, 1.0f - tail);
 }
 
+/* sin(x + turn pi/2) for |x| < 8192: x = n pi/2 + r with |r| <= pi/4, where pi/2 is a sum of
+ * three floats, of which the first two have few enough bits that n times each is exact. */
+INLINE vec v_sin_within(vec x, int turn)
+{
+    vec n = v_round(x * 0.636619772367581343f);
+    vec r = x - n * 1.5703125f - n * 4.83751296997070312e-4f - n * 7.54978995489188e-8f;
+    ivec quadrant = __builtin_convertvector(n, ivec) + turn;
+    vec z = r * r;
+    vec s = ((z * -1.9515295891e-4f + 8.3321608736e-3f) * z + -1.6666654611e-1f) * z * r + r;
+    vec c = ((z * 2.443315711809948e-5f + -1.388731625493765e-3f) * z + 4.166664568298827e-2f) *
+                z * z -
+            0.5f * z + 1.0f;
+    vec odd = __builtin_convertvector(quadrant & 1, vec);
+    vec y = v_sel(v_gt(odd, v_set(0.5f)), c, s);
+    return (vec)((ivec)y ^ (quadrant & 2) << 30);
+}
+
+/* Other numbers are rare: C's function in f64, rounded. */
+INLINE vec v_sin_turned(vec x, int turn)
+{
+    mask near = v_lt(v_abs(x), v_set(8192.0f));
+    vec y = v_sin_within(v_sel(near, x, v_set(0.0f)), turn);
+    vec far = v_sel(near, v_set(0.0f), v_set(1.0f));
+    if (v_any(v_gt(far, v_set(0.5f))))
+        for (int j = 0; j < W; j++)
+            if (far[j] > 0.5f)
+                y[j] = (float)(turn ? cos((double)x[j]) : sin((double)x[j]));
+    return y;
+}
+
+INLINE vec v_sin(vec x)
+{
+    return v_sel(v_eq(x, v_set(0.0f)), x, v_sin_turned(x, 0)); /* -0 stays */
+}
+
+INLINE vec v_cos(vec x)
+{
+    return v_sin_turned(x, 1);
+}
+
 #endif

@@ -5,7 +5,7 @@
 
 #include "device/cpu/isa/isa.h"
 
-enum { WALK_OPERANDS = 3 };
+enum { WALK_OPERANDS = 4 };
 
 typedef struct walk {
     int ndim, operands;
@@ -26,7 +26,8 @@ static inline bool walk_mergeable(const walk *w, int d)
 static inline void walk_copy_dim(walk *w, int to, int from)
 {
     w->shape[to] = w->shape[from];
-    memcpy(w->stride[to], w->stride[from], sizeof w->stride[to]);
+    for (int o = 0; o < WALK_OPERANDS; o++)
+        w->stride[to][o] = w->stride[from][o];
 }
 
 /* Drops sizes of 1, orders by operand 0's stride (largest first), and merges; at least one

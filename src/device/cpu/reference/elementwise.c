@@ -35,6 +35,12 @@ static double silu(double x)
     return x == -INFINITY ? 0 : x * sigmoid(x);
 }
 
+static double clamp(double x, double a, double b)
+{
+    double least = x < a ? a : x; /* NaN stays */
+    return least > b ? b : least;
+}
+
 static double op(choir__unary_op kind, double x, double a, double b)
 {
     switch (kind) {
@@ -50,7 +56,11 @@ static double op(choir__unary_op kind, double x, double a, double b)
     case CHOIR__SILU: return silu(x);
     case CHOIR__SQUARE: return x * x;
     case CHOIR__ABS: return fabs(x);
+    case CHOIR__SIN: return sin(x);
+    case CHOIR__COS: return cos(x);
     case CHOIR__AFFINE: return a * x + b;
+    case CHOIR__POW: return pow(x, a);
+    case CHOIR__CLAMP: return clamp(x, a, b);
     case CHOIR__UNARY_COUNT: break;
     }
     return NAN;
@@ -99,7 +109,11 @@ static double op_derivative(const choir__k_unary_backward *k, int64_t i)
     case CHOIR__SILU: return silu_derivative(x);
     case CHOIR__SQUARE: return 2 * x;
     case CHOIR__ABS: return (x > 0) - (x < 0);
+    case CHOIR__SIN: return cos(x);
+    case CHOIR__COS: return -sin(x);
     case CHOIR__AFFINE: return k->a;
+    case CHOIR__POW: return k->a == 0 ? 0 : k->a * pow(x, k->a - 1);
+    case CHOIR__CLAMP: return x >= k->a && x <= k->b;
     case CHOIR__UNARY_COUNT: break;
     }
     return NAN;
@@ -115,7 +129,8 @@ void choir__reference_unary_backward(const choir__k_unary_backward *k)
 {
     for (int64_t i = 0; i < k->n; i++) {
         double gy = get(k->gy, i, k->dtype), slope = op_derivative(k, i);
-        bool shut = k->op == CHOIR__RELU && slope == 0; /* passes nothing on, not even NaN */
+        /* passes nothing on, not even NaN */
+        bool shut = (k->op == CHOIR__RELU || k->op == CHOIR__CLAMP) && slope == 0;
         put(k->gx, i, k->dtype, shut ? 0 : gy * slope);
     }
 }

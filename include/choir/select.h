@@ -1,0 +1,99 @@
+/* Ops that compare, choose, look up, order, and reduce along one dimension: each computes the
+ * same as PyTorch's function of the same name.
+ *
+ * As in ops.h, floating operands are f32, bf16, f16 or f64; indices are i64 and masks bool. A
+ * negative dim counts from the end. Results are differentiable in their floating operands
+ * unless a comment says otherwise; masks and indices have no gradient. Sums have a fixed order,
+ * so the bits depend neither on the number of threads nor on timing, on GPUs, too. Errors:
+ * shape, dtype, device, scope. Execution error: range, an index outside its dimension; the
+ * message names the index and its position. Collective: none.
+ *
+ * Threads: those of the operands' scope. */
+#ifndef CHOIR_SELECT_H
+#define CHOIR_SELECT_H
+
+#include <choir/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- comparisons: bool, of two tensors of one dtype (any), broadcast --- */
+
+choir_tensor *choir_eq(choir_tensor *a, choir_tensor *b);
+choir_tensor *choir_ne(choir_tensor *a, choir_tensor *b);
+choir_tensor *choir_lt(choir_tensor *a, choir_tensor *b);
+choir_tensor *choir_le(choir_tensor *a, choir_tensor *b);
+choir_tensor *choir_gt(choir_tensor *a, choir_tensor *b);
+choir_tensor *choir_ge(choir_tensor *a, choir_tensor *b);
+
+typedef enum choir_comparison {
+    CHOIR_EQ,
+    CHOIR_NE,
+    CHOIR_LT,
+    CHOIR_LE,
+    CHOIR_GT,
+    CHOIR_GE
+} choir_comparison;
+
+/** Compares x with a number, which is first converted to x's dtype: choir_compare(x, CHOIR_GT,
+ * 0.5). */
+choir_tensor *choir_compare(choir_tensor *x, choir_comparison how, double value);
+
+/** The logical ops take any dtype; numbers other than 0 are true. */
+choir_tensor *choir_logical_and(choir_tensor *a, choir_tensor *b);
+choir_tensor *choir_logical_or(choir_tensor *a, choir_tensor *b);
+choir_tensor *choir_logical_xor(choir_tensor *a, choir_tensor *b);
+choir_tensor *choir_logical_not(choir_tensor *x);
+
+/* --- choices --- */
+
+/** Returns a where mask is true and b elsewhere; all three broadcast. a and b have one dtype. */
+choir_tensor *choir_where(choir_tensor *mask, choir_tensor *a, choir_tensor *b);
+/** Returns x with `value` where mask, which broadcasts with x, is true. */
+choir_tensor *choir_masked_fill(choir_tensor *x, choir_tensor *mask, double value);
+
+/* --- along one dimension, which is removed, or kept with size 1 if keepdim is true --- */
+
+/** Returns the greatest (least) entries, and stores their indices in *index unless index is
+ * NULL. Of equal entries the first counts; a NaN counts before all numbers. The gradient goes
+ * to the entry that counted. */
+choir_tensor *choir_max_dim(choir_tensor *x, int dim, bool keepdim, choir_tensor **index);
+choir_tensor *choir_min_dim(choir_tensor *x, int dim, bool keepdim, choir_tensor **index);
+/** Returns the indices alone. choir_argmax (ops.h) skips NaN. */
+choir_tensor *choir_argmax_dim(choir_tensor *x, int dim, bool keepdim);
+choir_tensor *choir_argmin_dim(choir_tensor *x, int dim, bool keepdim);
+/** Computes sum (x - mean)^2 / (n - correction); PyTorch's correction is 1. */
+choir_tensor *choir_var_dim(choir_tensor *x, int dim, int64_t correction, bool keepdim);
+/** Computes (sum |x|^p)^(1/p); p is INFINITY for the greatest |x|, -INFINITY for the least, and
+ * not 0. Where the norm is 0, so is its gradient. 16-bit operands are computed in f32. */
+choir_tensor *choir_norm_dim(choir_tensor *x, double p, int dim, bool keepdim);
+/** Returns the running sums along dim, of x's shape; the sums are f64. */
+choir_tensor *choir_cumsum(choir_tensor *x, int dim);
+
+/* --- lookups --- */
+
+/** Replaces the coordinate of dimension dim by an index: y[i, j] = x[index[i, j], j] for dim 0
+ * of two dimensions. index has as many dimensions as x, of at most x's sizes except along dim;
+ * y has index's shape. x has any dtype. */
+choir_tensor *choir_gather_dim(choir_tensor *x, int dim, choir_tensor *index);
+/** Returns x with from[i, j] added to entry [index[i, j], j] (for dim 0 of two dimensions). The
+ * terms of one entry are added in order. from has index's shape and x's dtype, which is
+ * floating or i64. */
+choir_tensor *choir_scatter_add(
+    choir_tensor *x, int dim, choir_tensor *index, choir_tensor *from);
+/** Selects entries ids (n) of dimension dim, which then has size n. For large tables of rows,
+ * choir_embedding is faster. */
+choir_tensor *choir_index_select(choir_tensor *x, int dim, choir_tensor *ids);
+/** Returns i64 (..., classes): 1 at the class that ids (...) names, 0 elsewhere. */
+choir_tensor *choir_one_hot(choir_tensor *ids, int64_t classes);
+
+/** Adds entries of `value` around x, or cuts entries where a width is negative. widths has two
+ * numbers for each dimension, before and after, the last dimension first (as
+ * torch.nn.functional.pad); count is their number. */
+choir_tensor *choir_pad(choir_tensor *x, const int64_t *widths, int count, double value);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

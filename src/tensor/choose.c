@@ -1,0 +1,215 @@
+/* Comparisons, whose results are bool, and choices by such a mask. */
+#include <string.h>
+
+#include <choir/select.h>
+
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
+
+/* --- comparisons: no gradients --- */
+
+#define COMPARE(title)                                                                         \
+    {                                                                                          \
+        .name = title, .cast = CHOIR__CAST_WIDEST, .half_native = CHOIR__ALL_IN                \
+    }
+
+static const choir__op compare_ops[CHOIR__COMPARE_COUNT] = {
+    [CHOIR__EQ] = COMPARE("eq"),
+    [CHOIR__NE] = COMPARE("ne"),
+    [CHOIR__LT] = COMPARE("lt"),
+    [CHOIR__LE] = COMPARE("le"),
+    [CHOIR__GT] = COMPARE("gt"),
+    [CHOIR__GE] = COMPARE("ge"),
+    [CHOIR__AND] = COMPARE("logical_and"),
+    [CHOIR__OR] = COMPARE("logical_or"),
+    [CHOIR__XOR] = COMPARE("logical_xor"),
+};
+
+static void launch_compare(
+    choir_tensor *y, choir__compare_op op, const choir_tensor *a, const choir_tensor *b)
+{
+    choir__k_compare args = {.y = choir__stretched(y, y->shape),
+        .a = choir__stretched(a, y->shape),
+        .b = choir__stretched(b, y->shape),
+        .ndim = y->shape.ndim,
+        .op = op,
+        .dtype = a->dtype};
+    memcpy(args.shape, y->shape.dim, sizeof args.shape);
+    if (y->count)
+        choir__launch(choir__device_of(y), a->dtype, compare, &args);
+}
+
+static choir_tensor *compare(choir__compare_op op, choir_tensor *a, choir_tensor *b)
+{
+    const choir__op *info = &compare_ops[op];
+    choir_tensor *in[2] = {a, b}, *poisoned;
+    choir_scope *scope = choir__begin(info, in, 2, &poisoned);
+    if (!scope)
+        return poisoned;
+    choir_shape shape;
+    if (in[0]->dtype != in[1]->dtype)
+        return choir__poison(scope, CHOIR_ERR_DTYPE,
+            "%s: expected two tensors of one dtype, got %s and %s", info->name,
+            choir_dtype_name(a->dtype), choir_dtype_name(b->dtype));
+    if (!choir__broadcast(in[0]->shape, in[1]->shape, &shape))
+        return choir__shape_error(info->name, scope, in, 2, "the shapes do not broadcast");
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), CHOIR_BOOL, shape);
+    if (!y->poisoned)
+        launch_compare(y, op, in[0], in[1]);
+    return choir__as_stored(y);
+}
+
+choir_tensor *choir_eq(choir_tensor *a, choir_tensor *b)
+{
+    return compare(CHOIR__EQ, a, b);
+}
+
+choir_tensor *choir_ne(choir_tensor *a, choir_tensor *b)
+{
+    return compare(CHOIR__NE, a, b);
+}
+
+choir_tensor *choir_lt(choir_tensor *a, choir_tensor *b)
+{
+    return compare(CHOIR__LT, a, b);
+}
+
+choir_tensor *choir_le(choir_tensor *a, choir_tensor *b)
+{
+    return compare(CHOIR__LE, a, b);
+}
+
+choir_tensor *choir_gt(choir_tensor *a, choir_tensor *b)
+{
+    return compare(CHOIR__GT, a, b);
+}
+
+choir_tensor *choir_ge(choir_tensor *a, choir_tensor *b)
+{
+    return compare(CHOIR__GE, a, b);
+}
+
+choir_tensor *choir_logical_and(choir_tensor *a, choir_tensor *b)
+{
+    return compare(CHOIR__AND, a, b);
+}
+
+choir_tensor *choir_logical_or(choir_tensor *a, choir_tensor *b)
+{
+    return compare(CHOIR__OR, a, b);
+}
+
+choir_tensor *choir_logical_xor(choir_tensor *a, choir_tensor *b)
+{
+    return compare(CHOIR__XOR, a, b);
+}
+
+choir_tensor *choir__number_like(choir_tensor *x, double value)
+{
+    choir_tensor *t =
+        choir__tensor_new(x->scope, choir__device_of(x), x->dtype, CHOIR_SCALAR);
+    if (!t->poisoned)
+        choir__launch_fill(t, value);
+    return t;
+}
+
+choir_tensor *choir_logical_not(choir_tensor *x)
+{
+    return x->poisoned ? x : compare(CHOIR__EQ, x, choir__number_like(x, 0));
+}
+
+choir_tensor *choir_compare(choir_tensor *x, choir_comparison how, double value)
+{
+    static const choir__compare_op ops[] = {[CHOIR_EQ] = CHOIR__EQ,
+        [CHOIR_NE] = CHOIR__NE,
+        [CHOIR_LT] = CHOIR__LT,
+        [CHOIR_LE] = CHOIR__LE,
+        [CHOIR_GT] = CHOIR__GT,
+        [CHOIR_GE] = CHOIR__GE};
+    if (x->poisoned)
+        return x;
+    if ((unsigned)how >= CHOIR_COUNT(ops))
+        return choir__poison(
+            x->scope, CHOIR_ERR_ARGUMENT, "compare: there is no comparison %d", (int)how);
+    return compare(ops[how], x, choir__number_like(x, value));
+}
+
+/* --- where --- */
+
+/* Computes y = mask ? a : b; all three broadcast to y's shape. */
+static void launch_where(choir_tensor *y, const choir_tensor *mask, const choir_tensor *a,
+    const choir_tensor *b)
+{
+    choir__k_where args = {.y = choir__stretched(y, y->shape),
+        .mask = choir__stretched(mask, y->shape),
+        .a = choir__stretched(a, y->shape),
+        .b = choir__stretched(b, y->shape),
+        .ndim = y->shape.ndim,
+        .dtype = y->dtype};
+    memcpy(args.shape, y->shape.dim, sizeof args.shape);
+    if (y->count)
+        choir__launch(choir__device_of(y), CHOIR_F32, where, &args);
+}
+
+/* The operands are a, b and the mask. */
+static void where_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor like = *gy;
+    like.scope = sink->scope;
+    choir_tensor *zero = choir__number_like(&like, 0);
+    for (int i = 0; i < 2; i++) {
+        if (!choir__wanted(r, i) || zero->poisoned)
+            continue;
+        choir_tensor *g =
+            choir__tensor_new(sink->scope, choir__device_of(gy), gy->dtype, gy->shape);
+        if (g->poisoned)
+            return;
+        launch_where(g, r->in[2], i ? zero : gy, i ? gy : zero);
+        sink->give(sink, r, i, choir__sum_to(sink->scope, g, r->in[i]->shape));
+    }
+}
+
+static void where_again(choir__record *r)
+{
+    launch_where(r->out, r->in[2], r->in[0], r->in[1]);
+}
+
+static const choir__op where_op = {.name = "where",
+    .half = 3,
+    .half_native = 3,
+    .backward = where_backward,
+    .again = where_again,
+    .reads_in = 4};
+
+choir_tensor *choir_where(choir_tensor *mask, choir_tensor *a, choir_tensor *b)
+{
+    choir_tensor *in[3] = {a, b, mask}, *poisoned;
+    choir_scope *scope = choir__begin(&where_op, in, 3, &poisoned);
+    if (!scope)
+        return poisoned;
+    choir_shape shape;
+    if (in[2]->dtype != CHOIR_BOOL)
+        return choir__poison(scope, CHOIR_ERR_DTYPE,
+            "where: expected a bool mask, got %s; comparisons make masks",
+            choir_dtype_name(in[2]->dtype));
+    if (in[0]->dtype != in[1]->dtype)
+        return choir__poison(scope, CHOIR_ERR_DTYPE,
+            "where: expected two tensors of one dtype, got %s and %s",
+            choir_dtype_name(a->dtype), choir_dtype_name(b->dtype));
+    if (!choir__broadcast(in[0]->shape, in[1]->shape, &shape) ||
+        !choir__broadcast(shape, in[2]->shape, &shape))
+        return choir__shape_error("where", scope, in, 3, "the shapes do not broadcast");
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
+    if (y->poisoned)
+        return y;
+    launch_where(y, in[2], in[0], in[1]);
+    choir__record_op(&where_op, y, in, 3);
+    return choir__as_stored(y);
+}
+
+choir_tensor *choir_masked_fill(choir_tensor *x, choir_tensor *mask, double value)
+{
+    if (x->poisoned)
+        return x;
+    return choir_where(mask, choir__number_like(x, value), x);
+}

@@ -1,0 +1,15 @@
+/* Inside ops whose results are entries that they picked along a dimension. */
+#ifndef CHOIR_LOOKUP_INTERNAL_H
+#define CHOIR_LOOKUP_INTERNAL_H
+
+#include "tensor/op.h"
+
+/* Gives r's input 0 its gradient: gy at the places along dim that the index (of gy's shape)
+ * names, and 0 elsewhere. */
+void choir__give_picked(
+    choir__record *r, choir_tensor *gy, const choir_tensor *index, int dim, choir__sink *sink);
+
+/* Returns x's shape with size 1 in dimension dim, or without that dimension. */
+choir_shape choir__without_dim(choir_shape shape, int dim, bool keep);
+
+#endif

@@ -1,0 +1,83 @@
+/* Padding: a larger tensor of one value, and a copy of x in it. Negative widths cut. */
+#include <choir/select.h>
+
+#include "tensor/launch.h"
+#include "tensor/op.h"
+
+struct pad {
+    int64_t before[CHOIR_MAX_DIMS], after[CHOIR_MAX_DIMS]; /* along each dimension */
+    double value;
+};
+
+/* Returns the part of `whole` that the padding's other side has, as a view: what is left if
+ * `before` and `after` entries are cut off (none where they are negative). */
+static choir_tensor *inner(
+    choir_scope *scope, choir_tensor *whole, const struct pad *p, int sign)
+{
+    choir_tensor *view = choir__tensor_alias(scope, whole);
+    for (int d = 0; d < view->shape.ndim; d++) {
+        int64_t before = sign * p->before[d], after = sign * p->after[d];
+        view->offset += (before > 0 ? before : 0) * view->stride[d];
+        view->shape.dim[d] -= (before > 0 ? before : 0) + (after > 0 ? after : 0);
+    }
+    view->count = choir__shape_count(view->shape);
+    return view;
+}
+
+static void copy_padded(choir_tensor *y, choir_tensor *x, const struct pad *p)
+{
+    choir__launch_fill(y, p->value);
+    choir__launch_copy(inner(y->scope, y, p, 1), inner(y->scope, x, p, -1));
+}
+
+static void pad_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    const struct pad *p = r->attrs;
+    choir_tensor *g = sink->dest(sink, r, 0);
+    if (!g)
+        return;
+    choir__launch_fill(g, 0);
+    choir__launch_copy(inner(sink->scope, g, p, -1), inner(sink->scope, gy, p, 1));
+    sink->give(sink, r, 0, g);
+}
+
+static void pad_again(choir__record *r)
+{
+    copy_padded(r->out, r->in[0], r->attrs);
+}
+
+static const choir__op pad_op = {
+    .name = "pad", .any_dtype = true, .backward = pad_backward, .again = pad_again};
+
+choir_tensor *choir_pad(choir_tensor *x, const int64_t *widths, int count, double value)
+{
+    choir_tensor *poisoned;
+    choir_scope *scope = choir__begin(&pad_op, &x, 1, &poisoned);
+    if (!scope)
+        return poisoned;
+    struct pad p = {.value = value};
+    if (count < 0 || count % 2 || count / 2 > x->shape.ndim)
+        return choir__poison(scope, CHOIR_ERR_ARGUMENT,
+            "pad: expected two widths for each of at most %d dimensions, got %d widths",
+            x->shape.ndim, count);
+    choir_shape shape = x->shape;
+    for (int i = 0; i < count / 2; i++) {
+        int d = shape.ndim - 1 - i; /* the last dimension first */
+        p.before[d] = widths[2 * i];
+        p.after[d] = widths[2 * i + 1];
+        int64_t cut = (p.before[d] < 0 ? p.before[d] : 0) + (p.after[d] < 0 ? p.after[d] : 0);
+        if (shape.dim[d] + cut < 0)
+            return choir__poison(scope, CHOIR_ERR_SHAPE,
+                "pad: dimension %d of %s cannot lose %lld entries", d,
+                choir__shape_text(x->shape), (long long)-cut);
+        shape.dim[d] += p.before[d] + p.after[d];
+    }
+    choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, shape);
+    if (y->poisoned)
+        return y;
+    copy_padded(y, x, &p);
+    choir__record *r = choir__record_op(&pad_op, y, &x, 1);
+    if (r)
+        choir__record_attrs(r, &p, sizeof p);
+    return y;
+}
