@@ -48,7 +48,8 @@ choir_tensor *choir_logical_not(choir_tensor *x);
 
 /* --- choices --- */
 
-/** Returns a where mask is true and b elsewhere; all three broadcast. a and b have one dtype. */
+/** Returns a where mask is true and b elsewhere; all three broadcast. a and b have one dtype.
+ */
 choir_tensor *choir_where(choir_tensor *mask, choir_tensor *a, choir_tensor *b);
 /** Returns x with `value` where mask, which broadcasts with x, is true. */
 choir_tensor *choir_masked_fill(choir_tensor *x, choir_tensor *mask, double value);

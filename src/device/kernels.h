@@ -75,8 +75,8 @@ typedef struct choir__k_unary {
 } choir__k_unary;
 
 /* gx[i] = gy[i] op'(x[i]); y = op(x) is given for the ops that are cheaper from it (EXP SQRT
- * TANH SIGMOID RELU; the others read x). gx may be gy. RELU: 0 at 0; ABS: 0 at 0; POW: 0 for a =
- * 0; CLAMP: gy for a <= x <= b, else 0. */
+ * TANH SIGMOID RELU; the others read x). gx may be gy. RELU: 0 at 0; ABS: 0 at 0; POW: 0 for a
+ * = 0; CLAMP: gy for a <= x <= b, else 0. */
 typedef struct choir__k_unary_backward {
     const void *x, *y, *gy;
     void *gx;

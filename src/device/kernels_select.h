@@ -40,7 +40,8 @@ typedef struct choir__k_compare {
     choir_dtype dtype;
 } choir__k_compare;
 
-/* y = mask ? a : b, broadcast by strides, bit by bit; y, a and b have any dtype, mask is bool. */
+/* y = mask ? a : b, broadcast by strides, bit by bit; y, a and b have any dtype, mask is bool.
+ */
 typedef struct choir__k_where {
     choir__strided y, mask, a, b;
     int64_t shape[CHOIR__MAX_DIMS];

@@ -16,8 +16,8 @@ choir_shape choir__without_dim(choir_shape shape, int dim, bool keep)
         return shape;
     }
     shape.ndim--;
-    memmove(&shape.dim[dim], &shape.dim[dim + 1],
-        (size_t)(shape.ndim - dim) * sizeof shape.dim[0]);
+    memmove(
+        &shape.dim[dim], &shape.dim[dim + 1], (size_t)(shape.ndim - dim) * sizeof shape.dim[0]);
     return shape;
 }
 
@@ -89,7 +89,8 @@ static const choir__op extreme_ops[2] = {
         .again = extreme_again},
 };
 
-/* Returns the values, and stores the indices; both may be wanted alone, so index may be NULL. */
+/* Returns the values, and stores the indices; both may be wanted alone, so index may be NULL.
+ */
 static choir_tensor *extreme(
     choir_tensor *x, int dim, bool keep, bool least, choir_tensor **index)
 {
@@ -248,9 +249,8 @@ choir_tensor *choir_var_dim(choir_tensor *x, int dim, int64_t correction, bool k
     choir_tensor *mean = choir_scale(sum_kept(x, at), 1 / n);
     choir_tensor *squares = choir_sum_dim(choir_square(choir_sub(x, mean)), at);
     choir_tensor *y = choir_scale(squares, 1 / fmax(0, n - (double)correction));
-    return keepdim && !y->poisoned
-               ? choir_reshape(y, choir__without_dim(x->shape, at, true))
-               : y;
+    return keepdim && !y->poisoned ? choir_reshape(y, choir__without_dim(x->shape, at, true))
+                                   : y;
 }
 
 /* --- norms: (sum |x|^p)^(1/p), whose gradient is 0 where the norm is 0 --- */
@@ -280,8 +280,7 @@ static void norm_backward(choir_tensor *const *in, int count, choir_tensor *out,
         g = choir_mul(x, choir_pow(choir_abs(x), n->p - 2));
         g = choir_masked_fill(g, choir_compare(x, CHOIR_EQ, 0), 0);
     }
-    choir_tensor *share =
-        choir_div(grad_out, n->p == 2 ? out : choir_pow(out, n->p - 1));
+    choir_tensor *share = choir_div(grad_out, n->p == 2 ? out : choir_pow(out, n->p - 1));
     share = choir_masked_fill(share, choir_compare(out, CHOIR_EQ, 0), 0);
     grad_in[0] = choir_mul(g, share);
 }

@@ -39,24 +39,41 @@ static void launch_compare(
         choir__launch(choir__device_of(y), a->dtype, compare, &args);
 }
 
-static choir_tensor *compare(choir__compare_op op, choir_tensor *a, choir_tensor *b)
+choir_tensor *choir__number_like(choir_scope *scope, const choir_tensor *x, double value)
+{
+    choir_tensor *t = choir__tensor_new(scope, choir__device_of(x), x->dtype, CHOIR_SCALAR);
+    if (!t->poisoned)
+        choir__launch_fill(t, value);
+    return t;
+}
+
+/* b NULL: the number `value` in a's dtype, made where the op runs */
+static choir_tensor *compare_with(
+    choir__compare_op op, choir_tensor *a, choir_tensor *b, double value)
 {
     const choir__op *info = &compare_ops[op];
     choir_tensor *in[2] = {a, b}, *poisoned;
-    choir_scope *scope = choir__begin(info, in, 2, &poisoned);
+    choir_scope *scope = choir__begin(info, in, b ? 2 : 1, &poisoned);
     if (!scope)
         return poisoned;
     choir_shape shape;
+    if (!b && (in[1] = choir__number_like(scope, in[0], value))->poisoned)
+        return in[1];
     if (in[0]->dtype != in[1]->dtype)
         return choir__poison(scope, CHOIR_ERR_DTYPE,
             "%s: expected two tensors of one dtype, got %s and %s", info->name,
-            choir_dtype_name(a->dtype), choir_dtype_name(b->dtype));
+            choir_dtype_name(in[0]->dtype), choir_dtype_name(in[1]->dtype));
     if (!choir__broadcast(in[0]->shape, in[1]->shape, &shape))
-        return choir__shape_error(info->name, scope, in, 2, "the shapes do not broadcast");
+        return choir__shape_error(info->name, scope, in, 2, "expected shapes that broadcast");
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), CHOIR_BOOL, shape);
     if (!y->poisoned)
         launch_compare(y, op, in[0], in[1]);
     return choir__as_stored(y);
+}
+
+static choir_tensor *compare(choir__compare_op op, choir_tensor *a, choir_tensor *b)
+{
+    return compare_with(op, a, b, 0);
 }
 
 choir_tensor *choir_eq(choir_tensor *a, choir_tensor *b)
@@ -104,18 +121,9 @@ choir_tensor *choir_logical_xor(choir_tensor *a, choir_tensor *b)
     return compare(CHOIR__XOR, a, b);
 }
 
-choir_tensor *choir__number_like(choir_tensor *x, double value)
-{
-    choir_tensor *t =
-        choir__tensor_new(x->scope, choir__device_of(x), x->dtype, CHOIR_SCALAR);
-    if (!t->poisoned)
-        choir__launch_fill(t, value);
-    return t;
-}
-
 choir_tensor *choir_logical_not(choir_tensor *x)
 {
-    return x->poisoned ? x : compare(CHOIR__EQ, x, choir__number_like(x, 0));
+    return compare_with(CHOIR__EQ, x, NULL, 0);
 }
 
 choir_tensor *choir_compare(choir_tensor *x, choir_comparison how, double value)
@@ -131,14 +139,14 @@ choir_tensor *choir_compare(choir_tensor *x, choir_comparison how, double value)
     if ((unsigned)how >= CHOIR_COUNT(ops))
         return choir__poison(
             x->scope, CHOIR_ERR_ARGUMENT, "compare: there is no comparison %d", (int)how);
-    return compare(ops[how], x, choir__number_like(x, value));
+    return compare_with(ops[how], x, NULL, value);
 }
 
 /* --- where --- */
 
 /* Computes y = mask ? a : b; all three broadcast to y's shape. */
-static void launch_where(choir_tensor *y, const choir_tensor *mask, const choir_tensor *a,
-    const choir_tensor *b)
+static void launch_where(
+    choir_tensor *y, const choir_tensor *mask, const choir_tensor *a, const choir_tensor *b)
 {
     choir__k_where args = {.y = choir__stretched(y, y->shape),
         .mask = choir__stretched(mask, y->shape),
@@ -151,65 +159,76 @@ static void launch_where(choir_tensor *y, const choir_tensor *mask, const choir_
         choir__launch(choir__device_of(y), CHOIR_F32, where, &args);
 }
 
-/* The operands are a, b and the mask. */
+/* The operands are b, the mask, and a unless that is a number. */
 static void where_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
-    choir_tensor like = *gy;
-    like.scope = sink->scope;
-    choir_tensor *zero = choir__number_like(&like, 0);
-    for (int i = 0; i < 2; i++) {
+    choir_tensor *zero = choir__number_like(sink->scope, gy, 0);
+    for (int i = 0; i < r->count; i += 2) {
         if (!choir__wanted(r, i) || zero->poisoned)
             continue;
         choir_tensor *g =
             choir__tensor_new(sink->scope, choir__device_of(gy), gy->dtype, gy->shape);
         if (g->poisoned)
             return;
-        launch_where(g, r->in[2], i ? zero : gy, i ? gy : zero);
+        launch_where(g, r->in[1], i ? gy : zero, i ? zero : gy);
         sink->give(sink, r, i, choir__sum_to(sink->scope, g, r->in[i]->shape));
     }
 }
 
 static void where_again(choir__record *r)
 {
-    launch_where(r->out, r->in[2], r->in[0], r->in[1]);
+    const double *value = r->attrs;
+    choir_tensor *a = r->count > 2 ? r->in[2] : choir__number_like(r->scope, r->in[0], *value);
+    if (!a->poisoned)
+        launch_where(r->out, r->in[1], a, r->in[0]);
 }
 
-static const choir__op where_op = {.name = "where",
-    .half = 3,
-    .half_native = 3,
-    .backward = where_backward,
-    .again = where_again,
-    .reads_in = 4};
+#define CHOICE(title)                                                                          \
+    {                                                                                          \
+        .name = title, .half = 5, .half_native = 5, .backward = where_backward,                \
+        .again = where_again, .reads_in = 2                                                    \
+    }
+static const choir__op where_op = CHOICE("where"), masked_fill_op = CHOICE("masked_fill");
 
-choir_tensor *choir_where(choir_tensor *mask, choir_tensor *a, choir_tensor *b)
+/* a NULL: the number `value` */
+static choir_tensor *where(
+    const choir__op *op, choir_tensor *mask, choir_tensor *a, choir_tensor *b, double value)
 {
-    choir_tensor *in[3] = {a, b, mask}, *poisoned;
-    choir_scope *scope = choir__begin(&where_op, in, 3, &poisoned);
+    choir_tensor *in[3] = {b, mask, a}, *poisoned;
+    int count = a ? 3 : 2;
+    choir_scope *scope = choir__begin(op, in, count, &poisoned);
     if (!scope)
         return poisoned;
     choir_shape shape;
-    if (in[2]->dtype != CHOIR_BOOL)
+    if (!a && (in[2] = choir__number_like(scope, in[0], value))->poisoned)
+        return in[2];
+    if (in[1]->dtype != CHOIR_BOOL)
         return choir__poison(scope, CHOIR_ERR_DTYPE,
-            "where: expected a bool mask, got %s; comparisons make masks",
-            choir_dtype_name(in[2]->dtype));
-    if (in[0]->dtype != in[1]->dtype)
+            "%s: expected a bool mask, got %s; comparisons make masks", op->name,
+            choir_dtype_name(in[1]->dtype));
+    if (in[0]->dtype != in[2]->dtype)
         return choir__poison(scope, CHOIR_ERR_DTYPE,
-            "where: expected two tensors of one dtype, got %s and %s",
-            choir_dtype_name(a->dtype), choir_dtype_name(b->dtype));
-    if (!choir__broadcast(in[0]->shape, in[1]->shape, &shape) ||
-        !choir__broadcast(shape, in[2]->shape, &shape))
-        return choir__shape_error("where", scope, in, 3, "the shapes do not broadcast");
+            "%s: expected two tensors of one dtype, got %s and %s", op->name,
+            choir_dtype_name(in[2]->dtype), choir_dtype_name(in[0]->dtype));
+    if (!choir__broadcast(in[0]->shape, in[2]->shape, &shape) ||
+        !choir__broadcast(shape, in[1]->shape, &shape))
+        return choir__shape_error(op->name, scope, in, count, "expected shapes that broadcast");
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
     if (y->poisoned)
         return y;
-    launch_where(y, in[2], in[0], in[1]);
-    choir__record_op(&where_op, y, in, 3);
+    launch_where(y, in[1], in[2], in[0]);
+    choir__record *r = choir__record_op(op, y, in, count);
+    if (r)
+        choir__record_attrs(r, &value, sizeof value);
     return choir__as_stored(y);
+}
+
+choir_tensor *choir_where(choir_tensor *mask, choir_tensor *a, choir_tensor *b)
+{
+    return where(&where_op, mask, a, b, 0);
 }
 
 choir_tensor *choir_masked_fill(choir_tensor *x, choir_tensor *mask, double value)
 {
-    if (x->poisoned)
-        return x;
-    return choir_where(mask, choir__number_like(x, value), x);
+    return where(&masked_fill_op, mask, NULL, x, value);
 }

@@ -12,8 +12,8 @@ void choir__copy_across(choir_tensor *y, choir_tensor *x);
 /* Returns a copy of x on another device, in x's memory order, without history. */
 choir_tensor *choir__copied_to(choir_scope *scope, choir_tensor *x, choir_device *device);
 void choir__launch_fill(choir_tensor *y, double value);
-/* Returns () with a number of x's dtype, on x's device and in its scope. */
-choir_tensor *choir__number_like(choir_tensor *x, double value);
+/* Returns () with a number of x's dtype, on x's device. */
+choir_tensor *choir__number_like(choir_scope *scope, const choir_tensor *x, double value);
 /* Copies host memory into device memory, in queue order; the caller may free data at once. */
 void choir__launch_upload(choir_device *device, void *y, const void *data, size_t bytes);
 /* Copies device memory into device memory. */

@@ -13,8 +13,8 @@ struct lookup {
     choir__lookup what;
 };
 
-static void launch_gather(choir_tensor *y, const choir_tensor *x, const choir_tensor *index,
-    struct lookup l)
+static void launch_gather(
+    choir_tensor *y, const choir_tensor *x, const choir_tensor *index, struct lookup l)
 {
     choir__k_gather args = {.y = choir__stretched(y, y->shape),
         .index = choir__stretched(index, y->shape),
@@ -31,8 +31,8 @@ static void launch_gather(choir_tensor *y, const choir_tensor *x, const choir_te
 }
 
 /* Adds x into y; x and index have one shape. */
-static void launch_scatter_add(choir_tensor *y, const choir_tensor *x,
-    const choir_tensor *index, struct lookup l)
+static void launch_scatter_add(
+    choir_tensor *y, const choir_tensor *x, const choir_tensor *index, struct lookup l)
 {
     choir__k_scatter_add args = {.y = {.p = choir__data(y)},
         .index = choir__stretched(index, x->shape),
@@ -58,8 +58,7 @@ static void give_scattered(choir__record *r, choir_tensor *gy, const choir_tenso
         return;
     choir_tensor *terms = choir__wide(sink->scope, gy);
     if (choir__is_half(dest->dtype))
-        sums = choir__tensor_new(
-            sink->scope, choir__device_of(dest), CHOIR_F32, dest->shape);
+        sums = choir__tensor_new(sink->scope, choir__device_of(dest), CHOIR_F32, dest->shape);
     if (sums->poisoned || terms->poisoned)
         return;
     choir__launch_fill(sums, 0);
@@ -172,7 +171,7 @@ choir_tensor *choir_index_select(choir_tensor *x, int dim, choir_tensor *ids)
         &index_select_op, scope, in, index, (struct lookup){dim, CHOIR__FOR_INDEX_SELECT});
 }
 
-/* --- scatter_add: the operands are x, the indices, and what is added --- */
+/* --- scatter_add: the operands are x, the indices, and the terms --- */
 
 static void scatter_add_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
@@ -187,9 +186,8 @@ static void scatter_add_backward(choir__record *r, choir_tensor *gy, choir__sink
     sink->give(sink, r, 2, g);
 }
 
-static void add_scattered(
-    choir_tensor *y, const choir_tensor *x, const choir_tensor *index, choir_tensor *from,
-    struct lookup l)
+static void add_scattered(choir_tensor *y, const choir_tensor *x, const choir_tensor *index,
+    choir_tensor *from, struct lookup l)
 {
     choir_tensor part = *from; /* the entries that have an index */
     part.shape = index->shape;
@@ -200,8 +198,7 @@ static void add_scattered(
 
 static void scatter_add_again(choir__record *r)
 {
-    add_scattered(
-        r->out, r->in[0], r->saved[0], r->in[2], *(const struct lookup *)r->attrs);
+    add_scattered(r->out, r->in[0], r->saved[0], r->in[2], *(const struct lookup *)r->attrs);
 }
 
 static const choir__op scatter_add_op = {.name = "scatter_add",
@@ -224,7 +221,7 @@ choir_tensor *choir_scatter_add(
         return choir__shape_error(
             "scatter_add", scope, in, 3, "expected values of the indices' shape and x's dtype");
     if (!choir__is_float(in[0]->dtype) && in[0]->dtype != CHOIR_I64)
-        return choir__shape_error("scatter_add", scope, in, 3, "sums are floating or i64");
+        return choir__shape_error("scatter_add", scope, in, 3, "expected floating or i64 sums");
     struct lookup l = {dim, CHOIR__FOR_SCATTER_ADD};
     choir_tensor *y =
         choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, in[0]->shape);
@@ -261,7 +258,7 @@ choir_tensor *choir_one_hot(choir_tensor *ids, int64_t classes)
     ones.dim[ones.ndim++] = 1;
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(ids), CHOIR_I64, shape);
     choir_tensor *index = choir__tensor_alias(scope, choir__dense_rows(scope, ids));
-    choir_tensor *one = y->poisoned ? y : choir__number_like(y, 1);
+    choir_tensor *one = y->poisoned ? y : choir__number_like(scope, y, 1);
     if (y->poisoned || index->poisoned || one->poisoned)
         return y->poisoned ? y : index->poisoned ? index : one;
     index->shape = ones;

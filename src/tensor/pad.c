@@ -9,8 +9,8 @@ struct pad {
     double value;
 };
 
-/* Returns the part of `whole` that the padding's other side has, as a view: what is left if
- * `before` and `after` entries are cut off (none where they are negative). */
+/* Returns a view of `whole` without its first `before` and last `after` entries along each
+ * dimension, or with all of them where the number is negative. */
 static choir_tensor *inner(
     choir_scope *scope, choir_tensor *whole, const struct pad *p, int sign)
 {

@@ -157,7 +157,7 @@ static void cumsum(void **state)
     }
 }
 
-/* --- lookups: x (4, 7, 5) or what has the index's shape, along each dimension --- */
+/* --- lookups: x (4, 7, 5) or a tensor of the index's shape, along each dimension --- */
 
 enum { D0 = 4, D1 = 7, D2 = 5, POINTED = D0 * D1 * D2 };
 
@@ -176,14 +176,11 @@ typedef struct lookup_case {
 } lookup_case;
 
 static const lookup_case lookup_cases[] = {
-    {0, {9, 7, 5}, {35, 5, 1}, {35, 5, 1}},
-    {1, {4, 3, 5}, {15, 5, 1}, {15, 5, 1}},
-    {2, {4, 7, 33}, {231, 33, 1}, {231, 33, 1}},
-    {2, {3, 2, 4}, {8, 4, 1}, {8, 4, 1}},
-    {0, {17, 7, 5}, {35, 5, 1}, {1, 0, 0}},   /* index_select */
-    {1, {4, 6, 5}, {30, 5, 1}, {0, 1, 0}},
-    {2, {4, 7, 6}, {42, 6, 1}, {0, 0, 1}},
-    {1, {4, 6, 5}, {1, 4, 24}, {30, 5, 1}},   /* another order */
+    {0, {9, 7, 5}, {35, 5, 1}, {35, 5, 1}}, {1, {4, 3, 5}, {15, 5, 1}, {15, 5, 1}},
+    {2, {4, 7, 33}, {231, 33, 1}, {231, 33, 1}}, {2, {3, 2, 4}, {8, 4, 1}, {8, 4, 1}},
+    {0, {17, 7, 5}, {35, 5, 1}, {1, 0, 0}}, /* index_select */
+    {1, {4, 6, 5}, {30, 5, 1}, {0, 1, 0}}, {2, {4, 7, 6}, {42, 6, 1}, {0, 0, 1}},
+    {1, {4, 6, 5}, {1, 4, 24}, {30, 5, 1}}, /* another order */
 };
 static const int64_t pointed[3] = {D1 * D2, D2, 1}, pointed_shape[3] = {D0, D1, D2};
 

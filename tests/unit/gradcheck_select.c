@@ -41,7 +41,8 @@ static choir_tensor *waves(choir_tensor *const *in)
 
 static choir_tensor *powers(choir_tensor *const *in)
 {
-    return choir_add(choir_pow(in[0], 1.7), choir_add(choir_pow(in[0], -2), choir_pow(in[0], 2)));
+    return choir_add(
+        choir_pow(in[0], 1.7), choir_add(choir_pow(in[0], -2), choir_pow(in[0], 2)));
 }
 
 static choir_tensor *clamped(choir_tensor *const *in)
@@ -58,8 +59,8 @@ static choir_tensor *chosen(choir_tensor *const *in)
 static choir_tensor *masked(choir_tensor *const *in)
 {
     choir_tensor *mask = choir_compare(choir_sum_dim(in[0], 0), CHOIR_LE, 0.1);
-    return choir_masked_fill(choir_transpose(in[0], 0, 1), choir_reshape(mask, choir_dims(-1, 1)),
-        2.5);
+    return choir_masked_fill(
+        choir_transpose(in[0], 0, 1), choir_reshape(mask, choir_dims(-1, 1)), 2.5);
 }
 
 static void elementwise(void **state)
@@ -98,7 +99,8 @@ static choir_tensor *variances(choir_tensor *const *in)
 
 static choir_tensor *norms(choir_tensor *const *in)
 {
-    choir_tensor *a = choir_norm_dim(in[0], 2, 0, false), *b = choir_norm_dim(in[0], 3, 0, false);
+    choir_tensor *a = choir_norm_dim(in[0], 2, 0, false),
+                 *b = choir_norm_dim(in[0], 3, 0, false);
     choir_tensor *c = choir_norm_dim(in[0], 1, 0, false);
     choir_tensor *d = choir_norm_dim(in[0], INFINITY, 0, false);
     return choir_add(choir_mul(a, b), choir_mul(c, d));
@@ -179,8 +181,8 @@ static void nan_and_ties(void **state)
     assert_values(choir_argmin_dim(t, 0, true), (double[]){1, 2, 1, 0}, 4);
     assert_values(choir_clamp(t, 0, 2), (double[]){1, 2, 2, 0, NAN, 2, NAN, 0, 0, 2, 0, 2}, 12);
     assert_values(choir_eq(t, t), (double[]){1, 1, 1, 1, 0, 1, 0, 1, 1, 1, 1, 1}, 12);
-    assert_values(choir_compare(t, CHOIR_NE, 2),
-        (double[]){1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0}, 12);
+    assert_values(
+        choir_compare(t, CHOIR_NE, 2), (double[]){1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0}, 12);
 }
 
 /* The norm of zeros has no gradient, instead of NaN. */

@@ -8,8 +8,8 @@ typedef void compare_row(
     uint8_t *y, int64_t ys, const void *a, int64_t as, const void *b, int64_t bs, int64_t n);
 
 #define COMPARE(name, T, expression)                                                           \
-    INLINE void name##_row(uint8_t *y, int64_t ys, const T *a, int64_t as, const T *b,         \
-        int64_t bs, int64_t n)                                                                 \
+    INLINE void name##_row(                                                                    \
+        uint8_t *y, int64_t ys, const T *a, int64_t as, const T *b, int64_t bs, int64_t n)     \
     {                                                                                          \
         for (int64_t i = 0; i < n; i++) {                                                      \
             T p = a[i * as], q = b[i * bs];                                                    \

@@ -26,7 +26,8 @@ void choir__reference_compare(const choir__k_compare *k)
     if (is_empty(k->shape, k->ndim))
         return;
     do {
-        int64_t at_a = offset_of(&k->a, index, k->ndim), at_b = offset_of(&k->b, index, k->ndim);
+        int64_t at_a = offset_of(&k->a, index, k->ndim),
+                at_b = offset_of(&k->b, index, k->ndim);
         double a = 0, b = 0;
         if (is_integer(k->dtype) && k->op < CHOIR__AND) { /* the signs of a - b and 0 */
             int64_t p = get_integer(k->a.p, at_a, k->dtype);
@@ -35,8 +36,7 @@ void choir__reference_compare(const choir__k_compare *k)
         } else {
             a = get(k->a.p, at_a, k->dtype), b = get(k->b.p, at_b, k->dtype);
         }
-        put_integer(
-            k->y.p, offset_of(&k->y, index, k->ndim), CHOIR_BOOL, holds(k->op, a, b));
+        put_integer(k->y.p, offset_of(&k->y, index, k->ndim), CHOIR_BOOL, holds(k->op, a, b));
     } while (next_index(index, k->shape, k->ndim));
 }
 

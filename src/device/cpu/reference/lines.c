@@ -52,10 +52,11 @@ void choir__reference_gather(const choir__k_gather *k)
     if (is_empty(k->shape, k->ndim))
         return;
     do {
-        if (!look_up(&k->index, offset_of(&k->index, index, k->ndim), k->size, k->lookup, &found))
+        if (!look_up(
+                &k->index, offset_of(&k->index, index, k->ndim), k->size, k->lookup, &found))
             return;
-        int64_t from = offset_of(&k->x, index, k->ndim) +
-                       (found - index[k->dim]) * k->x.stride[k->dim];
+        int64_t from =
+            offset_of(&k->x, index, k->ndim) + (found - index[k->dim]) * k->x.stride[k->dim];
         memcpy((char *)k->y.p + (size_t)offset_of(&k->y, index, k->ndim) * size,
             (const char *)k->x.p + (size_t)from * size, size);
     } while (next_index(index, k->shape, k->ndim));
@@ -67,15 +68,15 @@ void choir__reference_scatter_add(const choir__k_scatter_add *k)
     if (is_empty(k->shape, k->ndim))
         return;
     do {
-        if (!look_up(&k->index, offset_of(&k->index, index, k->ndim), k->size, k->lookup, &found))
+        if (!look_up(
+                &k->index, offset_of(&k->index, index, k->ndim), k->size, k->lookup, &found))
             return;
-        int64_t to = offset_of(&k->y, index, k->ndim) +
-                     (found - index[k->dim]) * k->y.stride[k->dim];
+        int64_t to =
+            offset_of(&k->y, index, k->ndim) + (found - index[k->dim]) * k->y.stride[k->dim];
         int64_t from = offset_of(&k->x, index, k->ndim);
         if (k->dtype == CHOIR_I64)
             ((int64_t *)k->y.p)[to] += ((const int64_t *)k->x.p)[from];
         else
-            put(k->y.p, to, k->dtype,
-                get(k->y.p, to, k->dtype) + get(k->x.p, from, k->dtype));
+            put(k->y.p, to, k->dtype, get(k->y.p, to, k->dtype) + get(k->x.p, from, k->dtype));
     } while (next_index(index, k->shape, k->ndim));
 }
