@@ -42,6 +42,27 @@ extern "C" {
  */
 choir_module *choir_model(choir_scope *run, const char *model, char **notes);
 
+/** When the head of a model starts with new weights. */
+typedef enum choir_head {
+    CHOIR_HEAD_KEPT,           /* never: the files have it */
+    CHOIR_HEAD_NEW_IF_MISSING, /* when the files lack it */
+    CHOIR_HEAD_REPLACED        /* also when theirs has another shape */
+} choir_head;
+
+typedef struct choir_model_opts {
+    int64_t classes; /* of a new head in place of the model's, for fine-tuning; 0: its own */
+    const char *weights; /* a file or folder to start from; NULL: the folder's, if it has any */
+    bool strict;  /* the files have exactly the model's weights: no head gets new weights */
+    char **notes; /* as for choir_model; NULL: no notes */
+} choir_model_opts;
+
+choir_model_opts choir_model_defaults(void); /* 0, NULL, false, NULL */
+
+/** Like choir_model, with options: choir_model_with(run, "path/to/bert", opts), opts.classes =
+ * 3, is a BERT that classifies sequences, with the folder's encoder and a new head. A path may
+ * also have options of its own, "path/to/bert:classes=3,dropout=0.2". */
+choir_module *choir_model_with(choir_scope *run, const char *model, choir_model_opts opts);
+
 /* --- in steps: describe, open the data (data_open.h), describe again, build --- */
 
 /** Returns the name of model `index`, or NULL beyond the end of the list. Stores one line of
@@ -109,8 +130,16 @@ choir_tensor *choir_donut_decode(choir_module *donut, choir_tensor *ids, choir_t
 
 /* --- published models: a config.json, and weights next to it --- */
 
-/** Returns whether `model` is a path to a file or folder and not a name of the list. */
+/** Returns whether `model` is a path to a file or folder and not a name of the list. Options
+ * may follow the path: "path/to/bert:classes=3". */
 bool choir_model_is_path(const char *model);
+
+/** Returns the path without its options; the caller frees it with free(). */
+char *choir_model_path(const char *model);
+
+/** Returns CHOIR_HEAD_REPLACED if the model's options name its classes, "...:classes=3", and
+ * CHOIR_HEAD_NEW_IF_MISSING otherwise: how training treats the head of published weights. */
+choir_head choir_model_head(const char *model);
 
 /** Returns whether a folder has weights under any name that is known for weights.
  * choir_model_load_weights refuses those that it cannot read. */
@@ -120,21 +149,22 @@ bool choir_model_has_weights(const char *folder);
  * sizes. path: as for choir_model_load_weights. Errors: io, format, naming the file. */
 choir_status choir_model_check_weights(const char *path);
 
-/** Reads a config.json, or the one in a folder, and stores its model as text in *model, and in
- * *notes one line per setting that Choir does not support ("" for none). The caller frees both
- * with free(). Errors: io, format (naming line or key), argument (a model that Choir lacks). */
+/** Reads a config.json, or the one in a folder, with the options that follow the path, and
+ * stores its model as text in *model, and in *notes one line per setting that Choir does not
+ * support ("" for none). The caller frees both with free(). Errors: io, format (naming line or
+ * key), argument (a model that Choir lacks). */
 choir_status choir_model_read_config(const char *path, char **model, char **notes);
 
 /**
  * Loads published weights into a module that choir_model_build made of *info. path is a
  * .safetensors file, a *.index.json, or a folder with model.safetensors, with one variant of it
  * (model.fp16.safetensors), with an index, or with the parts of PyTorch's distributed writer.
- * If `fresh` is true, a head may be missing in the files and keeps its new weights. *notes has
- * a line for each entry that was left out or keeps new weights; the caller frees it. Errors:
- * io, format, naming file and tensor; the module is changed only if the files are good.
+ * *notes has a line for each entry that was left out or keeps new weights; the caller frees it.
+ * Errors: io, format, naming file and tensor; the module is changed only if the files are
+ * good.
  */
 choir_status choir_model_load_weights(choir_module *module, const choir_model_info *info,
-    const char *path, bool fresh, char **notes);
+    const char *path, choir_head head, char **notes);
 
 #ifdef __cplusplus
 }

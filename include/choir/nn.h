@@ -154,6 +154,14 @@ void choir_module_train(choir_module *module, bool training);
  * optimizers skip them. */
 void choir_module_freeze(choir_module *module, bool frozen);
 
+/** Freezes or thaws the parameters whose full name matches the pattern, as fnmatch does
+ * ("bert.embeddings.*"; * also matches dots), and returns their number. A tied weight has the
+ * name under which it was registered. Call it before a strategy wraps the module. */
+int choir_module_freeze_matching(choir_module *module, const char *pattern, bool frozen);
+
+/** Returns the number of parameters whose full name matches the pattern. */
+int choir_module_count_matching(choir_module *module, const char *pattern);
+
 /**
  * Trades time for memory, as torch.utils.checkpoint does. From the next forward on, the
  * module's intermediate results are released when its forward ends, and backward computes them
@@ -176,6 +184,11 @@ void choir_module_recompute(choir_module *module, bool on);
  * the innermost modules that are numbered ("h.0", "layer1.2", "encoder.layer.11") and contain
  * modules; if there are none, the module's children. */
 int choir_module_recompute_blocks(choir_module *module, bool on);
+
+/** Returns the module at a path below `module`, such as "bert.encoder.layer.0", or `module`
+ * itself for ""; NULL if there is none. A name between dots is not always a module: GPT-2 has
+ * "transformer.h.0" and no "transformer". */
+choir_module *choir_module_at(choir_module *module, const char *path);
 
 /** Returns the parameter or buffer with this full name; NULL if there is none. */
 choir_tensor *choir_module_find(choir_module *module, const char *name);

@@ -54,11 +54,11 @@ choir_module *choir_model_build(choir_scope *run, const choir_model_info *info)
 }
 
 choir_status choir_model_load_weights(choir_module *module, const choir_model_info *info,
-    const char *path, bool fresh, char **notes)
+    const char *path, choir_head head, char **notes)
 {
     const choir__model_spec *spec;
     choir_status status = choir__model_find(info->config, &spec);
-    choir__published_opts opts = {.model = info->config, .fresh = fresh};
+    choir__published_opts opts = {.model = info->config, .head = head};
     if (status != CHOIR_OK)
         return status;
     opts.names = spec->published;
@@ -85,37 +85,78 @@ choir_status choir_model_read_config(const char *path, char **model, char **note
     return choir__config_read(path, model, notes);
 }
 
-static choir_status make(choir_scope *run, const char *text, const char *weights,
-    choir_module **module, char **notes)
+char *choir_model_path(const char *model)
+{
+    return choir__config_path(model);
+}
+
+choir_head choir_model_head(const char *model)
+{
+    return strstr(model, ":classes=") || strstr(model, ",classes=") ? CHOIR_HEAD_REPLACED
+                                                                    : CHOIR_HEAD_NEW_IF_MISSING;
+}
+
+choir_model_opts choir_model_defaults(void)
+{
+    return (choir_model_opts){.classes = 0};
+}
+
+/* Describes the model in *info, and finds the weights that it starts from; the caller frees
+ * *weights. */
+static choir_status plan(const char *model, const choir_model_opts *opts,
+    choir_model_info *info, char **weights, char **notes)
+{
+    char *text = NULL, *path = choir__config_path(model);
+    choir_status status = CHOIR_OK;
+    bool is_path = choir__config_is_path(model);
+    if (is_path)
+        status = choir__config_read(model, &text, notes);
+    else
+        text = choir__strdup(model);
+    if (opts->classes && status == CHOIR_OK) {
+        char *classes = choir__format(
+            "%s%sclasses=%lld", text, strchr(text, ':') ? "," : ":", (long long)opts->classes);
+        free(text);
+        text = classes;
+    }
+    if (status == CHOIR_OK)
+        status = choir_model_describe(text, info);
+    if (opts->weights)
+        *weights = choir__strdup(opts->weights);
+    else if (is_path && choir__weights_present(path))
+        *weights = choir__strdup(path);
+    free(text);
+    free(path);
+    return status;
+}
+
+choir_module *choir_model_with(choir_scope *run, const char *model, choir_model_opts opts)
 {
     choir_model_info info = {0};
-    choir_status status = choir_model_describe(text, &info);
-    if (status != CHOIR_OK)
-        return status;
-    *module = choir_model_build(run, &info);
-    status = choir_scope_status(run);
-    return status == CHOIR_OK && weights
-               ? choir_model_load_weights(*module, &info, weights, true, notes)
-               : status;
+    choir_module *module = NULL;
+    char *weights = NULL, *of_config = NULL, *of_weights = NULL;
+    choir_head head = opts.strict    ? CHOIR_HEAD_KEPT
+                      : opts.classes ? CHOIR_HEAD_REPLACED
+                                     : choir_model_head(model);
+    choir_status status = plan(model, &opts, &info, &weights, &of_config);
+    if (status == CHOIR_OK) {
+        module = choir_model_build(run, &info);
+        status = choir_scope_status(run);
+    }
+    if (status == CHOIR_OK && weights)
+        status = choir_model_load_weights(module, &info, weights, head, &of_weights);
+    char *all = joined(of_config, of_weights);
+    if (opts.notes)
+        *opts.notes = all;
+    else
+        free(all);
+    free(weights);
+    return status == CHOIR_OK ? module : failed(run, status);
 }
 
 choir_module *choir_model(choir_scope *run, const char *model, char **notes)
 {
-    char *text = NULL, *of_config = NULL, *of_weights = NULL;
-    choir_module *module = NULL;
-    choir_status status = CHOIR_OK;
-    const char *weights = NULL;
-    if (choir__config_is_path(model)) {
-        status = choir__config_read(model, &text, &of_config);
-        weights = status == CHOIR_OK && choir__weights_present(model) ? model : NULL;
-    }
-    if (status == CHOIR_OK)
-        status = make(run, text ? text : model, weights, &module, &of_weights);
-    char *all = joined(of_config, of_weights);
-    if (notes)
-        *notes = all;
-    else
-        free(all);
-    free(text);
-    return status == CHOIR_OK ? module : failed(run, status);
+    choir_model_opts opts = choir_model_defaults();
+    opts.notes = notes;
+    return choir_model_with(run, model, opts);
 }

@@ -51,7 +51,15 @@ static bool is_ignored(const load *l, const char *name)
 
 static bool may_start_anew(const load *l, const char *name)
 {
-    return l->opts.fresh && l->opts.names && matches(l->opts.names->fresh, name);
+    return l->opts.head != CHOIR_HEAD_KEPT && l->opts.names &&
+           matches(l->opts.names->fresh, name);
+}
+
+/* Returns whether the file's entry belongs to the head that the model's own replaces. */
+static bool is_replaced(const load *l, const choir__named *item, const choir__shard_entry *e)
+{
+    return l->opts.head == CHOIR_HEAD_REPLACED && may_start_anew(l, item->name) &&
+           !choir__same_shape(e->tensor->shape, item->tensor->shape);
 }
 
 /* Returns the number of one-character changes between a and b. */
@@ -113,8 +121,10 @@ static choir_status take(load *l, choir__named *item, choir__shard_entry *e)
     if (!had) {
         choir_status status = choir__named_accept(item, t, path, "model", true);
         if (status != CHOIR_OK && !choir__same_shape(t->shape, item->tensor->shape)) {
-            char *message = choir__format(
-                "%s; the file must be of the model %s", choir_error_message(), l->opts.model);
+            char *message = choir__format("%s; the file must be of the model %s%s",
+                choir_error_message(), l->opts.model,
+                may_start_anew(l, item->name) ? "; --model NAME:classes=N replaces its head"
+                                              : "");
             choir__set_message(message);
             free(message);
         }
@@ -171,6 +181,11 @@ static void note(load *l, const char *name, const char *what)
 static choir_status match_item(load *l, choir__named *item)
 {
     choir__shard_entry *e = find_name(l, item->name);
+    if (e && is_replaced(l, item, e)) {
+        e->used = true;
+        note(l, item->name, "is of another head, and gets new values");
+        return CHOIR_OK;
+    }
     choir_status status = e ? take(l, item, e) : CHOIR_OK;
     for (int i = 0; i < l->tie_count && status == CHOIR_OK; i++)
         if (l->ties[i].tensor == item->tensor && (e = find_name(l, l->ties[i].name)))

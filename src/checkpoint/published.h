@@ -7,14 +7,14 @@
 #define CHOIR_PUBLISHED_H
 
 #include <choir/nn.h>
+#include <choir/models.h>
 #include "nn/models/config.h"
 
 typedef struct choir__published_opts {
     const choir__published *names; /* NULL: exactly the module's names */
     const char *model;             /* in full, for messages */
-    /* entries that match `names->fresh` may be missing: training starts with initial values for
-     * them */
-    bool fresh;
+    /* entries that match `names->fresh`, a head's, may be missing, or have another shape */
+    choir_head head;
 } choir__published_opts;
 
 /* path: a .safetensors file, a *.index.json, or a folder with model.safetensors or

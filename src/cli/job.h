@@ -2,6 +2,8 @@
 #ifndef CHOIR_CLI_JOB_H
 #define CHOIR_CLI_JOB_H
 
+#include <limits.h>
+
 #include <choir/data_open.h>
 #include <choir/evaluate.h>
 #include <choir/models.h>
@@ -37,12 +39,16 @@ typedef struct choir__job {
     int64_t resumed_step;
     char *notes;  /* on options that --resume takes otherwise, a line each, or NULL */
     char *record; /* the job as text, which is saved with checkpoints; NULL: not saved */
-    char data_sha256[65];      /* "": unknown, or random data */
-    const char *weights;       /* initial weights: a file or a folder */
-    const char *published;     /* the folder that the model was read from */
-    char published_model[512]; /* text from its config.json */
-    bool launched;             /* by choir run, mpirun, srun...: joins */
-    int rank, world;           /* the launcher's; 0 and 1 without one */
+    char data_sha256[65];          /* "": unknown, or random data */
+    const char *weights;           /* initial weights: a file or a folder */
+    const char *published;         /* the folder that the model was read from */
+    char published_model[512];     /* text from its config.json */
+    char published_path[PATH_MAX]; /* of --model, without options */
+    choir_head head;               /* whether a new head replaces that of the weights */
+    const char *freeze;            /* patterns of names, "a,b"; NULL: all are trained */
+    const char *lr_for;            /* rates by pattern, "a=1e-5,b=0"; NULL: one for all */
+    bool launched;                 /* by choir run, mpirun, srun...: joins */
+    int rank, world;               /* the launcher's; 0 and 1 without one */
 
     /* The data and the model are opened before any rank starts, so that wrong input is
      * reported once. */
@@ -97,6 +103,16 @@ choir_status choir__job_published(choir__job *job);
 /* Loads the job's initial weights into net. Rank 0 prints notes about weights that keep new
  * values. */
 choir_status choir__job_load_weights(const choir__job *job, choir_module *net, int rank);
+
+/* Checks the form of --lr-for. */
+choir_status choir__job_check_groups(const choir__job *job);
+/* Freezes what --freeze names in the whole model, before a strategy wraps it, and checks that
+ * the patterns of both options match parameters of it. */
+choir_status choir__job_freeze(const choir__job *job, choir_module *net);
+/* Makes the groups of --lr-for. weight_decay: of the other parameters; matrices: biases and
+ * norms have none. */
+choir_status choir__job_groups(
+    const choir__job *job, choir_optim *optim, double weight_decay, bool matrices);
 
 /* Makes the optimizer, with the schedule, that the job names. */
 choir_status choir__job_optimizer(

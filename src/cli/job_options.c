@@ -30,8 +30,9 @@ static void describe_strategies(FILE *out)
 
 const choir__cli_option choir__job_options[] = {
     {"model", CHOIR__STRING, AT(model), .argument = "NAME[:key=value,...]",
-        .help = "a published model (its config.json, or a folder with one, whose weights are "
-                "loaded if they are there), or one of these (default: one that fits the data)",
+        .help =
+            "a published model (its config.json, or a folder with one, whose weights are "
+            "loaded if they are there; FOLDER:classes=3 gives it a new head), or one of these (default: one that fits the data)",
         .choices = choir__cli_model_names, .details = describe_models, .passed_on = true,
         .group = "Model and data", .recorded = CHOIR__RECORDED_FREE},
     {"weights", CHOIR__STRING, AT(weights), .argument = "FILE",
@@ -121,6 +122,12 @@ const choir__cli_option choir__job_options[] = {
         .recorded = CHOIR__RECORDED_KIND},
     {"lr", CHOIR__FLOAT, AT(lr), 0, MOST, .preset = "1e-3", .argument = "X",
         .help = "learning rate", .passed_on = true, .recorded = CHOIR__RECORDED_TAKES},
+    {"lr-for", CHOIR__STRING, AT(lr_for), .argument = "PATTERN=X,...",
+        .help = "learning rates of the parameters whose names match, such as 'bert.*=1e-5'",
+        .passed_on = true, .recorded = CHOIR__RECORDED_TAKES},
+    {"freeze", CHOIR__STRING, AT(freeze), .argument = "PATTERN,...",
+        .help = "parameters that are not trained, by their names: 'bert.embeddings.*'",
+        .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS},
     {"schedule", CHOIR__STRING, AT(schedule), .preset = "constant",
         .argument = "NAME[:key=value,...]",
         .help = "schedule of the learning rate, such as cosine:warmup=100,min_lr=1e-4",

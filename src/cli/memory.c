@@ -85,6 +85,8 @@ static bool fits(const choir__job *j, choir_device *device, int64_t micro_count,
     trial t = {.job = j, .run = run, .micro_count = micro_count, .n = n};
     t.net = choir_model_build(run, &j->info);
     choir_status status = choir_scope_status(run);
+    if (status == CHOIR_OK)
+        status = choir__job_freeze(j, t.net);
     if (status == CHOIR_OK && j->recompute)
         choir_module_recompute_blocks(t.net, true);
     if (status == CHOIR_OK)

@@ -104,6 +104,8 @@ choir_status choir__cli_part_build(choir__cli_part *p)
     p->net = choir_model_build(p->run, &j->info);
     choir_status status = choir_scope_status(p->run);
     p->model = p->evaluated = p->net;
+    if (status == CHOIR_OK)
+        status = choir__job_freeze(j, p->net);
     if (status == CHOIR_OK && j->strategy->shards)
         status = j->strategy->build(p);
     if (status == CHOIR_OK && j->init && !j->resume && !strcmp(j->init, "torch"))

@@ -1,6 +1,7 @@
 /* Published files on the command line: --model FOLDER or config.json, --weights FILE.
  *
  *     --model FOLDER/config.json   the model, with new weights
+ *     --model FOLDER:key=value     the same, with other options: classes=3 replaces the head
  *     --model FOLDER               the model, and its weights if the folder has them, under any
  * name
  *     --weights FOLDER or FILE     those weights; the model is the one of the config.json
@@ -54,13 +55,17 @@ static choir_status take_config(choir__job *j, const char *path)
 choir_status choir__job_published(choir__job *j)
 {
     choir_status status = CHOIR_OK;
+    if (j->model)
+        j->head = choir_model_head(j->model);
     if (j->model && choir_model_is_path(j->model)) {
-        const char *path = j->model;
-        status = take_config(j, path);
-        if (status == CHOIR_OK && is_folder(path)) {
-            j->published = path;
-            if (!j->weights && !j->resume && choir_model_has_weights(path))
-                j->weights = path;
+        char *path = choir_model_path(j->model);
+        snprintf(j->published_path, sizeof j->published_path, "%s", path);
+        free(path);
+        status = take_config(j, j->model);
+        if (status == CHOIR_OK && is_folder(j->published_path)) {
+            j->published = j->published_path;
+            if (!j->weights && !j->resume && choir_model_has_weights(j->published))
+                j->weights = j->published;
         }
     } else if (!j->model && j->weights) {
         char *config = config_beside(j->weights);
@@ -82,7 +87,7 @@ choir_status choir__job_published(choir__job *j)
 choir_status choir__job_load_weights(const choir__job *j, choir_module *net, int rank)
 {
     char *notes = NULL;
-    choir_status status = choir_model_load_weights(net, &j->info, j->weights, true, &notes);
+    choir_status status = choir_model_load_weights(net, &j->info, j->weights, j->head, &notes);
     if (status == CHOIR_OK && rank == 0)
         choir__cli_notes("train", notes);
     free(notes);

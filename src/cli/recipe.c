@@ -231,7 +231,9 @@ choir_status choir__job_check_optimizer(const choir__job *j)
                          early */
         known.steps = INT64_MAX;
     choir_status status = parse_optimizer(&known, &r);
-    return status == CHOIR_OK ? parse_schedule(&known, &r) : status;
+    if (status == CHOIR_OK)
+        status = parse_schedule(&known, &r);
+    return status == CHOIR_OK ? choir__job_check_groups(j) : status;
 }
 
 int64_t choir__job_warmup(const choir__job *j)
@@ -245,6 +247,13 @@ static bool is_no_matrix(const char *name, const choir_tensor *t, void *arg)
 {
     (void)name, (void)arg;
     return choir_tensor_ndim(t) < 2;
+}
+
+static double decay_of(const struct recipe *r)
+{
+    return (double)(r->kind == SGD    ? r->sgd.weight_decay
+                    : r->kind == LAMB ? r->lamb.weight_decay
+                                      : r->adam.weight_decay);
 }
 
 choir_status choir__job_optimizer(
@@ -264,6 +273,8 @@ choir_status choir__job_optimizer(
     }
     if (r.matrices_decay_alone)
         status = choir_optim_group(*optim, is_no_matrix, NULL, (float)j->lr, 0);
+    if (status == CHOIR_OK)
+        status = choir__job_groups(j, *optim, decay_of(&r), r.matrices_decay_alone);
     choir_optim_schedule(*optim, r.schedule);
     if (j->offload && status == CHOIR_OK)
         status = choir_optim_offload(*optim, j->offload);

@@ -35,7 +35,8 @@ static choir_status build(const char *model, choir__saved *s)
 static choir_status load_published(const char *folder, choir__saved *s)
 {
     char *notes = NULL;
-    choir_status status = choir_model_load_weights(s->net, &s->info, folder, false, &notes);
+    choir_status status =
+        choir_model_load_weights(s->net, &s->info, folder, CHOIR_HEAD_KEPT, &notes);
     if (status == CHOIR_OK)
         choir__cli_notes("", notes);
     free(notes);

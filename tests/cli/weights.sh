@@ -102,6 +102,78 @@ other_heads() {
     grep -q "note: .*'cls.predictions.bias' is unknown to this model" err || fail "$(cat err)"
 }
 
+# values FILE PATTERN: the bytes of the tensors whose names match, hashed.
+values() {
+    python3 - "$@" <<'PYTHON'
+import hashlib, json, re, struct, sys
+data = open(sys.argv[1], "rb").read()
+length, = struct.unpack("<Q", data[:8])
+header, data = json.loads(data[8:8 + length]), data[8 + length:]
+names = sorted(n for n in header if n != "__metadata__" and re.fullmatch(sys.argv[2], n))
+assert names, "no name matches"
+digest = hashlib.sha256()
+for name in names:
+    first, end = header[name]["data_offsets"]
+    digest.update(data[first:end])
+print(digest.hexdigest())
+PYTHON
+}
+
+# A head of other classes replaces the published one; without classes= its shape is an error.
+new_heads() {
+    local bert=bert:layers=1,heads=2,width=16,context=16,vocab=21
+    good train "${small[@]}" --model "$bert,classes=2" --save run_two random
+    mkdir two && cp run_two/latest/{config.json,model.safetensors} two
+    choir train "${small[@]}" --model two:classes=5 random >out 2>err || fail "$(cat err)"
+    grep -q "note: .*'classifier.weight' is of another head" err || fail "$(cat err)"
+    grep -q 'bert.encoder' err && fail "more than the head starts anew: $(cat err)"
+    choir train "${small[@]}" --model a_bert:classes=5,dropout=0.25 random >out 2>err ||
+        fail "$(cat err)"
+    grep -q '"model":"bert:.*classes=5,dropout=0.25' out || fail "$(tail -n 1 out)"
+    bad 1 "unknown option 'classes'" train "${small[@]}" --model a_gpt:classes=5 text
+    good train --json --batch-size 4 --steps 1 --model resnet18:width=4,stages=2,small=1,image=16 \
+        --save ten random
+    local three=resnet18:width=4,stages=2,small=1,image=16,classes=3
+    choir train --json --batch-size 4 --steps 1 --model "$three" \
+        --weights ten/latest/model.safetensors random >out 2>err || fail "$(cat err)"
+    grep -q "note: .*'fc.weight' is of another head" err || fail "$(cat err)"
+}
+
+# frozen ARG...: the embeddings keep their values, and the other weights do not; all strategies
+# agree.
+frozen() {
+    good train "${small[@]}" --model "$gpt" --seed 3 --lr 0 --optimizer sgd --save start text
+    local was now all
+    was=$(values start/latest/model.safetensors 'transformer.wte.*')
+    all=$(values start/latest/model.safetensors '.*')
+    good train "${small[@]}" --model "$gpt" --seed 3 "$@" --save "ends" text && mv out alone
+    now=$(values ends/latest/model.safetensors 'transformer.wte.*')
+    [ "$was" = "$now" ] || fail "trained nevertheless: $*"
+    [ "$all" != "$(values ends/latest/model.safetensors '.*')" ] || fail "nothing is trained: $*"
+    good train "${small[@]}" --model "$gpt" --seed 3 --microbatches 2 "$@" text && mv out single
+    for strategy in ddp fsdp pipeline; do
+        good train "${small[@]}" --model "$gpt" --seed 3 --microbatches 2 --strategy $strategy \
+            --nproc 2 "$@" text && mv out several
+        same_run single several
+    done
+    rm -rf start ends
+}
+
+parts_of_a_model() {
+    frozen --freeze 'transformer.wte.*'
+    frozen --freeze 'transformer.w[pt]e.*,transformer.h.0.ln_1.*'
+    frozen --lr-for 'transformer.wte.*=0' --optimizer sgd --lr 0.1
+    frozen --lr-for 'transformer.*=0.01,transformer.wte.*=0' --optimizer adamw:decay=matrices
+    good train "${small[@]}" --model "$gpt" --lr 0.01 text && mv out want
+    good train "${small[@]}" --model "$gpt" --lr-for '*=0.01' text && mv out got
+    same_run want got
+    bad 1 "no parameter of the model has a name that matches 'frob'" \
+        train "${small[@]}" --model "$gpt" --freeze frob text
+    bad 1 "no parameter.*'frob'" train "${small[@]}" --model "$gpt" --lr-for frob=1 text
+    bad 2 "expected PATTERN=RATE, got 'wte'" train "${small[@]}" --model "$gpt" --lr-for wte text
+    bad 2 "expected PATTERN=RATE, got 'x=-1'" train "${small[@]}" --model "$gpt" --lr-for 'x=-1' text
+}
+
 # weights PATTERN ARG...: refuses the files.
 weights() {
     local pattern=$1
@@ -228,5 +300,7 @@ check other_heads
 check bad_weights
 check other_names
 check foreign_tokens
+check new_heads
+check parts_of_a_model
 check image_networks
 finish

@@ -85,8 +85,9 @@ static choir_status load_published(job *j, const char *path, bool fresh, char **
 {
     const choir__model_spec *spec;
     ok(choir__model_find(j->info.config, &spec));
+    choir_head head = fresh ? CHOIR_HEAD_NEW_IF_MISSING : CHOIR_HEAD_KEPT;
     return choir__published_load(
-        j->net, path, (choir__published_opts){spec->published, j->info.config, fresh}, notes);
+        j->net, path, (choir__published_opts){spec->published, j->info.config, head}, notes);
 }
 
 static job other(const char *model) /* of other weights */
@@ -450,6 +451,60 @@ static void notes_by_line(void **state)
     job_close(&a);
 }
 
+/* choir_model_with replaces the head and the weights; a strict load keeps every weight. */
+static void with_options(void **state)
+{
+    (void)state;
+    job a = job_open(BERT, SGD_PLAIN);
+    file f = file_of(a.net);
+    char *notes, *json = choir__config_json(a.info.config);
+    assert_int_equal(mkdir(at("base"), 0777), 0);
+    spit(at("base/config.json"), json, strlen(json));
+    ok(choir__st_write(at("base/model.safetensors"), f.t, f.count, NULL));
+    choir_model_opts opts = choir_model_defaults();
+    opts.classes = 3;
+    opts.notes = &notes;
+    choir_scope *run = choir_scope_open(NULL, 9);
+    choir_module *net = choir_model_with(run, at("base"), opts);
+    ok(choir_scope_status(run));
+    assert_non_null(strstr(notes, "'classifier.weight' is missing"));
+    choir_tensor *head = choir_module_find(net, "classifier.weight");
+    assert_int_equal(choir_tensor_size(head, 0), 3);
+    choir_module *layer = choir_module_at(net, "bert.encoder.layer.0");
+    assert_non_null(layer);
+    assert_ptr_equal(choir_module_at(net, ""), net);
+    assert_ptr_equal(choir_module_at(net, "bert.encoder.layer.0.attention.self.query"),
+        choir_module_at(layer, "attention.self.query"));
+    assert_null(choir_module_at(net, "bert.encoder"));
+    assert_null(choir_module_at(net, "bert.encoder.layer.01"));
+    assert_int_equal(choir_module_freeze_matching(net, "bert.embeddings.*", true), 5);
+    assert_int_equal(choir_module_count_matching(net, "classifier.?*"), 2);
+    ok(choir_save(net, at("three.safetensors")));
+    free(notes);
+    choir_scope_close(run);
+
+    opts = (choir_model_opts){.weights = at("three.safetensors"), .notes = &notes};
+    char *five = choir__format("%s:classes=5", at("base"));
+    run = choir_scope_open(NULL, 9);
+    net = choir_model_with(run, five, opts); /* asked for by the path */
+    ok(choir_scope_status(run));
+    assert_non_null(strstr(notes, "'classifier.weight' is of another head"));
+    assert_null(strstr(notes, "pooler"));
+    free(notes);
+    choir_scope_close(run);
+    opts.strict = true;
+    run = choir_scope_open(NULL, 9);
+    choir_model_with(run, five, opts);
+    assert_int_equal(choir_scope_status(run), CHOIR_ERR_FORMAT);
+    assert_says("'classifier.bias' is (3), but the model's is (5)");
+    free(notes);
+    choir_scope_close(run);
+    free(five);
+    free(json);
+    file_free(&f);
+    job_close(&a);
+}
+
 /* A checkpoint has a config.json, by which other programs and Choir find its model. */
 static void checkpoints_are_published(void **state)
 {
@@ -474,7 +529,7 @@ int main(void)
         cmocka_unit_test(bert_forms), cmocka_unit_test(heads_start_anew),
         cmocka_unit_test(half_precision), cmocka_unit_test(bad_tensors),
         cmocka_unit_test(other_names), cmocka_unit_test(parts_of_tensors),
-        cmocka_unit_test(notes_by_line), cmocka_unit_test(several_files),
-        cmocka_unit_test(checkpoints_are_published)};
+        cmocka_unit_test(notes_by_line), cmocka_unit_test(with_options),
+        cmocka_unit_test(several_files), cmocka_unit_test(checkpoints_are_published)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

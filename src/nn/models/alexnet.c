@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "base/options.h"
-#include "nn/models/spec.h"
+#include "nn/models/published.h"
 #include "nn/module.h"
 
 struct sizes {
@@ -96,9 +96,16 @@ static choir_status build(
     return choir_scope_status(run);
 }
 
+/* There is no config.json: the text alone names the model. The head is for one set of classes.
+ */
+static const choir__published published = {
+    .fresh = (const char *[]){"classifier.6.*", NULL},
+};
+
 const choir__model_spec choir__model_alexnet = {
     .name = "alexnet",
     .help = "AlexNet: image=224,classes=1000,channels=3,width=64,hidden=4096,dropout=0.5",
     .describe = describe,
     .build = build,
+    .published = &published,
 };

@@ -310,17 +310,7 @@ static bool is_folder(const char *path)
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-bool choir__config_is_path(const char *model)
-{
-    const choir__model_spec *spec;
-    size_t length = strlen(model);
-    if (choir__model_find(model, &spec) == CHOIR_OK) /* a folder of that name is ./NAME */
-        return false;
-    return strchr(model, '/') || (length > 5 && !strcmp(model + length - 5, ".json")) ||
-           is_folder(model);
-}
-
-choir_status choir__config_read(const char *path, char **text, char **notes)
+static choir_status read_file(const char *path, char **text, char **notes)
 {
     char *file = choir__format("%s%s", path, is_folder(path) ? "/config.json" : "");
     char *json = choir__alloc(JSON_LIMIT + 1);
@@ -342,6 +332,66 @@ choir_status choir__config_read(const char *path, char **text, char **notes)
         fclose(in);
     free(json);
     free(file);
+    return status;
+}
+
+static bool looks_like_path(const char *path)
+{
+    size_t length = strlen(path);
+    return strchr(path, '/') || (length > 5 && !strcmp(path + length - 5, ".json")) ||
+           is_folder(path);
+}
+
+/* Returns the colon before the options, or NULL: a path may contain colons itself. */
+static const char *colon_of(const char *model)
+{
+    struct stat s;
+    const char *colon = stat(model, &s) == 0 ? NULL : strrchr(model, ':');
+    return colon && strchr(colon, '=') && !strchr(colon, '/') ? colon : NULL;
+}
+
+char *choir__config_path(const char *model)
+{
+    const char *colon = colon_of(model);
+    return choir__format("%.*s", (int)(colon ? (size_t)(colon - model) : strlen(model)), model);
+}
+
+bool choir__config_is_path(const char *model)
+{
+    const choir__model_spec *spec;
+    if (choir__model_find(model, &spec) == CHOIR_OK) /* a folder of that name is ./NAME */
+        return false;
+    char *path = choir__config_path(model);
+    bool is = looks_like_path(path);
+    free(path);
+    return is;
+}
+
+/* Adds the options behind the colon, which override those before them. */
+static choir_status override(const char *model, char **text)
+{
+    const char *colon = colon_of(model);
+    const choir__model_spec *spec;
+    choir_model_info info = {0};
+    if (!colon)
+        return CHOIR_OK;
+    choir__config_append(text, ",", colon + 1);
+    if (strlen(*text) >= sizeof info.config)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s: the options are too long", model);
+    choir_status status = choir__model_find(*text, &spec);
+    return status == CHOIR_OK ? spec->describe(*text, &info) : status;
+}
+
+choir_status choir__config_read(const char *model, char **text, char **notes)
+{
+    char *path = choir__config_path(model);
+    choir_status status = read_file(path, text, notes);
+    free(path);
+    if (status == CHOIR_OK && (status = override(model, text)) != CHOIR_OK) {
+        free(*text);
+        free(*notes);
+        *text = *notes = NULL;
+    }
     return status;
 }
 

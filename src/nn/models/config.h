@@ -4,10 +4,14 @@
 
 #include "nn/models/published.h"
 
-/* Translates PATH, a config.json or a folder that contains one, to a model's text. notes: one
- * line for each setting that does not apply here, or "". The caller frees both. Errors: io,
- * format (broken JSON by line and column; unknown or contradictory values by key); argument (a
- * model_type that is not built). */
+/* Returns the path in "PATH:key=value,...", which need not have options; the caller frees it.
+ */
+char *choir__config_path(const char *model);
+
+/* Translates PATH, a config.json or a folder that contains one, to a model's text. Options
+ * behind a colon override those of the file. notes: one line for each setting that does not
+ * apply here, or "". The caller frees both. Errors: io, format (broken JSON by line and column;
+ * unknown or contradictory values by key); argument (a model_type that is not built). */
 choir_status choir__config_read(const char *path, char **text, char **notes);
 
 /* Like choir__config_read, but from memory; path is for messages. */

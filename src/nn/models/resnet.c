@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/options.h"
-#include "nn/models/spec.h"
+#include "nn/models/published.h"
 #include "nn/module.h"
 
 enum { STAGES = 4, MAX_BLOCKS = 64 };
@@ -246,12 +246,19 @@ static choir_status build(
     return choir_scope_status(run);
 }
 
+/* There is no config.json: the text alone names the model. The head is for one set of classes.
+ */
+static const choir__published published = {
+    .fresh = (const char *[]){"fc.*", NULL},
+};
+
 #define RESNET(depth, options)                                                                 \
     const choir__model_spec choir__model_resnet##depth = {                                     \
         .name = "resnet" #depth,                                                               \
         .help = "ResNet-" #depth ": " options,                                                 \
         .describe = describe,                                                                  \
         .build = build,                                                                        \
+        .published = &published,                                                               \
     }
 
 RESNET(18, "image=224,classes=1000,channels=3,width=64,stages=4,blocks=0 (in each stage, "

@@ -1,0 +1,57 @@
+/* Finding parts of a model by name: modules by path, parameters by pattern. */
+#include <fnmatch.h>
+#include <string.h>
+
+#include "nn/module.h"
+
+choir_module *choir_module_at(choir_module *module, const char *path)
+{
+    if (!*path)
+        return module;
+    for (choir__module_entry *e = module->inside->entries; e; e = e->next) {
+        size_t length = strlen(e->name);
+        if (e->kind != CHOIR__CHILD || strncmp(path, e->name, length) != 0)
+            continue;
+        /* a wrapper's child has no name, and names may contain dots */
+        const char *rest = path + length;
+        bool whole = !length || !*rest || *rest == '.';
+        choir_module *found =
+            whole ? choir_module_at(e->child, rest + (length && *rest == '.')) : NULL;
+        if (found)
+            return found;
+    }
+    return NULL;
+}
+
+struct pattern {
+    const char *text;
+    const bool *frozen; /* to be set; NULL: only counts */
+    int count;
+};
+
+static void match(const char *name, choir_tensor *t, void *arg)
+{
+    struct pattern *p = arg;
+    if (fnmatch(p->text, name, 0) != 0)
+        return;
+    p->count++;
+    if (p->frozen)
+        t->requires_grad = !*p->frozen;
+}
+
+static int match_all(choir_module *module, const char *pattern, const bool *frozen)
+{
+    struct pattern p = {pattern, frozen, 0};
+    choir__module_visit_named(module, false, match, &p); /* values are not drawn yet */
+    return p.count;
+}
+
+int choir_module_freeze_matching(choir_module *module, const char *pattern, bool frozen)
+{
+    return match_all(module, pattern, &frozen);
+}
+
+int choir_module_count_matching(choir_module *module, const char *pattern)
+{
+    return match_all(module, pattern, NULL);
+}
