@@ -50,6 +50,17 @@ static const char *const reduce_ops[CHOIR_REDUCE_OP_COUNT] = {
     [CHOIR_BXOR] = " (bitwise xor)",
 };
 
+choir_status choir__collective_parse(const char *name, choir__kind *kind)
+{
+    static const choir__name_table table = {&kinds[CHOIR__BROADCAST],
+        CHOIR__ALL_TO_ALL - CHOIR__BROADCAST + 1, sizeof *kinds, false};
+    int at = choir__find_named(&table, name);
+    if (at < 0)
+        return choir__unknown_name(&table, "collective", name);
+    *kind = (choir__kind)(CHOIR__BROADCAST + at);
+    return CHOIR_OK;
+}
+
 const char *choir__kind_name(choir__kind kind)
 {
     return (unsigned)kind < CHOIR__KIND_COUNT ? kinds[kind] : "?";

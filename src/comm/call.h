@@ -72,6 +72,9 @@ typedef struct choir__call {
 
 /* Texts for messages: "all_reduce" (choir__kind_name), and "all_reduce of 3 f32 (mean)"
  * (choir__stamp_text). */
+/* Finds a collective that moves data by its name. Error: argument, with the list of names. */
+choir_status choir__collective_parse(const char *name, choir__kind *kind);
+
 const char *choir__kind_name(choir__kind kind);
 const char *choir__reduce_op_text(choir_reduce_op op); /* " (mean)"; for a sum "" */
 enum { CHOIR__STAMP_TEXT = 160, CHOIR__SOMEBODY = INT32_MIN /* an unknown peer */ };

@@ -251,17 +251,6 @@ static void look(walk *w)
 
 /* --- the public side --- */
 
-static choir_status find_kind(const char *name, choir__kind *kind)
-{
-    for (*kind = CHOIR__BROADCAST; *kind <= CHOIR__ALL_TO_ALL; (*kind)++)
-        if (strcmp(name, choir__kind_name(*kind)) == 0)
-            return CHOIR_OK;
-    return choir__error(CHOIR_ERR_ARGUMENT,
-        "there is no pattern of '%s': want all_reduce, reduce, reduce_scatter, all_gather, "
-        "gather, scatter, broadcast or all_to_all",
-        name);
-}
-
 static choir_status plan_it(
     walk *w, const char *collective, const char *algorithm, int ranks, int nodes)
 {
@@ -273,7 +262,7 @@ static choir_status plan_it(
         return choir__error(CHOIR_ERR_ARGUMENT,
             "a pattern: expected %d ranks on 1 to %d nodes, got %d", ranks, ranks, nodes);
     *p = (choir__plan){.world = ranks, .align = 1, .nodes = w->nodes};
-    if (find_kind(collective, &p->kind) != CHOIR_OK ||
+    if (choir__collective_parse(collective, &p->kind) != CHOIR_OK ||
         choir__algorithm_parse(algorithm, &p->algorithm) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     bool streamed = p->algorithm == CHOIR__DOUBLE_TREE ||
