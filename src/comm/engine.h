@@ -129,6 +129,10 @@ static inline bool choir__engine_takes(const choir__engine *engine, const choir_
 /* engines.c: the names of all engines, for choir__list_names and choir__find_named. */
 const struct choir__name_table *choir__engine_names(void);
 
+/* Returns what the engine of this name needs of a meeting; NULL: the best one, which needs the
+ * least that any does. */
+choir__meet_need choir__engine_need(const char *name);
+
 /* engines.c: opens the engine `name` over a meeting. NULL: the best engine for the members'
  * locations. */
 choir_status choir__engine_open(

@@ -56,12 +56,12 @@ choir_status choir_group_init(const char *method, choir_group_opts opts, choir_g
         return CHOIR_ERR_ARGUMENT;
     choir__membership *job = choir__calloc(1, sizeof *job);
     const char *backend = opts.backend ? opts.backend : getenv("CHOIR_BACKEND");
-    choir_status status =
-        choir__meet(method ? method : getenv("CHOIR_INIT"), &opts, &job->meeting);
+    backend = backend && *backend ? backend : NULL;
+    choir_status status = choir__meet(method ? method : getenv("CHOIR_INIT"), &opts,
+        choir__engine_need(backend), &job->meeting);
     job->meeting.device = opts.device;
     if (status == CHOIR_OK)
-        status =
-            choir__engine_open(backend && *backend ? backend : NULL, &job->meeting, &engine);
+        status = choir__engine_open(backend, &job->meeting, &engine);
     job->meeting.device = NULL; /* the caller owns it */
     if (status != CHOIR_OK) {
         choir__meeting_linger(&job->meeting);

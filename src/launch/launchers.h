@@ -26,7 +26,7 @@ choir_status choir__launcher_find(bool clusters_only, choir__launcher *launcher)
  * "tcp://host:port", which points into the launcher, if the ranks still have to meet there,
  * else to NULL. */
 choir_status choir__meet_launched(const choir__launcher *launcher, const choir_group_opts *opts,
-    choir__meeting *meeting, const char **method);
+    choir__meet_need need, choir__meeting *meeting, const char **method);
 
 /* Returns the MPI plug-in ("mpi_openmpi", "mpi_mpich" or "mpi") that belongs to the mpirun that
  * started this process; without mpirun, the one that is installed. */

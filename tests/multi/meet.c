@@ -162,7 +162,7 @@ static void again_and_again(void **state)
                 choir_group_opts opts = choir_group_defaults();
                 opts.rank = r, opts.world = 3, opts.timeout_s = 30;
                 alarm(60);
-                if (choir__meet(where, &opts, &m)) {
+                if (choir__meet(where, &opts, need_of(&opts), &m)) {
                     fprintf(stderr, "%d: %s\n", i, choir_error_message());
                     _exit(1);
                 }
@@ -480,7 +480,7 @@ static void assert_refused(const char *method, const char *words)
     choir__meeting m;
     choir_group_opts opts = choir_group_defaults();
     opts.rank = 0, opts.world = 2, opts.timeout_s = 1;
-    choir_status status = choir__meet(method, &opts, &m);
+    choir_status status = choir__meet(method, &opts, need_of(&opts), &m);
     if (status != CHOIR_ERR_ARGUMENT || !strstr(choir_error_message(), words))
         fail_msg("%s: %d '%s'", method ? method : "", status, choir_error_message());
 }
@@ -509,24 +509,26 @@ static void bad_input(void **state)
     unsetenv("MASTER_PORT");
     choir__meeting m;
     choir_group_opts opts = choir_group_defaults();
-    assert_int_equal(choir__meet("tcp://127.0.0.1:5", &opts, &m), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(
+        choir__meet("tcp://127.0.0.1:5", &opts, need_of(&opts), &m), CHOIR_ERR_ARGUMENT);
     assert_non_null(strstr(choir_error_message(), "set RANK and WORLD_SIZE"));
-    assert_int_equal(choir__meet("file:///tmp/none", &opts, &m), CHOIR_ERR_ARGUMENT);
-    assert_int_equal(choir__meet("env://", &opts, &m), CHOIR_OK); /* alone */
+    assert_int_equal(
+        choir__meet("file:///tmp/none", &opts, need_of(&opts), &m), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir__meet("env://", &opts, need_of(&opts), &m), CHOIR_OK); /* alone */
     choir__meeting_free(&m);
     setenv("RANK", "0", 1);
     setenv("WORLD_SIZE", "4", 1);
     setenv("LOCAL_WORLD_SIZE", "2", 1);
     setenv("CHOIR_JOB", "j", 1);
-    assert_int_equal(choir__meet(NULL, &opts, &m), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir__meet(NULL, &opts, need_of(&opts), &m), CHOIR_ERR_ARGUMENT);
     assert_non_null(strstr(choir_error_message(), "2 of 4 ranks are on this machine"));
     choir__set_rank_label(-1);
     opts.rank = 1;
-    assert_int_equal(choir__meet(NULL, &opts, &m), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir__meet(NULL, &opts, need_of(&opts), &m), CHOIR_ERR_ARGUMENT);
     opts.rank = opts.world = 3;
-    assert_int_equal(choir__meet(NULL, &opts, &m), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir__meet(NULL, &opts, need_of(&opts), &m), CHOIR_ERR_ARGUMENT);
     opts.world = 4, opts.timeout_s = 0;
-    assert_int_equal(choir__meet(NULL, &opts, &m), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir__meet(NULL, &opts, need_of(&opts), &m), CHOIR_ERR_ARGUMENT);
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
     unsetenv("LOCAL_WORLD_SIZE");
@@ -544,7 +546,7 @@ static void by_mpi(void **state)
     opts.backend = "mpi";
     for (size_t i = 0; i < CHOIR_COUNT(set); i++)
         setenv(set[i][0], set[i][1], 1);
-    assert_int_equal(choir__meet(NULL, &opts, &m), CHOIR_OK);
+    assert_int_equal(choir__meet(NULL, &opts, need_of(&opts), &m), CHOIR_OK);
     assert_int_equal(m.rank, 1);
     assert_string_equal(m.job, "");
     assert_non_null(strstr(m.launched, "4711"));

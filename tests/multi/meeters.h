@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "comm/engine.h"
 #include "launch/meet/meeting.h"
 
 enum { MEETERS_MAX = 32 };
@@ -55,6 +56,11 @@ static inline meeters *meeters_new(const char *method, int world, double timeout
     return all;
 }
 
+static inline choir__meet_need need_of(const choir_group_opts *opts)
+{
+    return choir__engine_need(opts->backend ? opts->backend : getenv("CHOIR_BACKEND"));
+}
+
 static inline void meeter_run(meeter *m)
 {
     choir__meeting meeting;
@@ -62,7 +68,7 @@ static inline void meeter_run(meeter *m)
         m->prepare(m);
     usleep((useconds_t)(m->late_s * 1e6));
     double start = choir__now();
-    choir_status status = choir__meet(m->method, &m->opts, &meeting);
+    choir_status status = choir__meet(m->method, &m->opts, need_of(&m->opts), &meeting);
     m->took_s = choir__now() - start;
     snprintf(m->message, sizeof m->message, "%s", status ? choir_error_message() : "");
     m->nodes = meeting.nodes;

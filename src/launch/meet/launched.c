@@ -11,12 +11,6 @@
 
 #include "base/base.h"
 
-static bool wants_mpi(const choir_group_opts *opts)
-{
-    const char *backend = opts->backend ? opts->backend : getenv("CHOIR_BACKEND");
-    return backend && strcmp(backend, "mpi") == 0;
-}
-
 /* Returns true if there is a key, with which ranks can meet without MPI. */
 static bool has_key(const choir_group_opts *opts)
 {
@@ -25,7 +19,7 @@ static bool has_key(const choir_group_opts *opts)
 }
 
 choir_status choir__meet_launched(const choir__launcher *l, const choir_group_opts *opts,
-    choir__meeting *m, const char **method)
+    choir__meet_need need, choir__meeting *m, const char **method)
 {
     *method = NULL;
     m->rank = l->rank;
@@ -34,7 +28,7 @@ choir_status choir__meet_launched(const choir__launcher *l, const choir_group_op
     memcpy(m->launched, l->job, sizeof m->launched);
     if (m->world > 1)
         choir__set_rank_label(m->rank);
-    if (wants_mpi(opts) || m->world == 1)
+    if (need == CHOIR__NEEDS_PLACE || m->world == 1)
         return CHOIR_OK;
     const char *job = opts->job ? opts->job : l->job;
     if (l->local_world == l->world && *job) {
@@ -44,7 +38,7 @@ choir_status choir__meet_launched(const choir__launcher *l, const choir_group_op
                 strlen(job));
         memcpy(m->job, job, strlen(job) + 1);
     } else if (l->mpi && !(*l->method && has_key(opts))) {
-        m->backend = "mpi";
+        m->by_launcher = true;
     } else if (*l->method) {
         *method = l->method;
     } else {

@@ -135,12 +135,11 @@ static choir_status meet_tcp(choir__joining *j, const choir_group_opts *opts, co
 /* --- by the environment --- */
 
 /* Meets on this machine, under the job's name. Uses a store only if the engine needs one. */
-static choir_status meet_here(choir__joining *j, const choir_group_opts *opts)
+static choir_status meet_here(choir__joining *j)
 {
-    const char *backend = opts->backend ? opts->backend : choir__variable("CHOIR_BACKEND");
     char name[64];
     choir_store_opts store = choir_store_defaults();
-    if (!backend || !*backend || !strcmp(backend, "shm"))
+    if (j->need == CHOIR__NEEDS_NAME)
         return CHOIR_OK;
     snprintf(name, sizeof name, "unix:choir-store/%016llx",
         (unsigned long long)choir__job_hash(j->job));
@@ -211,7 +210,7 @@ static choir_status meet_env(
             "%d of %d ranks are on this machine: to meet the others, set MASTER_ADDR and "
             "MASTER_PORT to where rank 0 is to listen",
             local, world);
-    return meet_here(j, opts);
+    return meet_here(j);
 }
 
 /* Meets by mpirun or srun: see launched.c. */
@@ -219,13 +218,13 @@ static choir_status meet_launched(
     choir__joining *j, const choir_group_opts *opts, const choir__launcher *l)
 {
     const char *method = NULL;
-    choir_status status = choir__meet_launched(l, opts, j->meeting, &method);
+    choir_status status = choir__meet_launched(l, opts, j->need, j->meeting, &method);
     if (status != CHOIR_OK || j->meeting->world == 1)
         return status;
     if (method)
         return meet_tcp(j, opts, method + strlen("tcp://"));
     j->job = j->meeting->job;
-    return *j->job ? meet_here(j, opts) : CHOIR_OK;
+    return *j->job ? meet_here(j) : CHOIR_OK;
 }
 
 static choir_status keep_job(choir__joining *j)
@@ -241,11 +240,12 @@ static choir_status keep_job(choir__joining *j)
     return CHOIR_OK;
 }
 
-choir_status choir__meet(const char *method, const choir_group_opts *opts, choir__meeting *m)
+choir_status choir__meet(
+    const char *method, const choir_group_opts *opts, choir__meet_need need, choir__meeting *m)
 {
     choir__launcher l;
     const char *job = opts->job ? opts->job : choir__variable("CHOIR_JOB");
-    choir__joining j = {.meeting = m, .job = job && *job ? job : NULL};
+    choir__joining j = {.meeting = m, .need = need, .job = job && *job ? job : NULL};
     *m = (choir__meeting){
         .rank = opts->rank, .world = opts->world, .timeout_s = opts->timeout_s, .nodes = 1};
     method = method && *method ? method : NULL;

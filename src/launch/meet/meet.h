@@ -14,9 +14,10 @@
 /* One rank's attempt to join a meeting. */
 typedef struct choir__joining {
     choir__meeting *meeting; /* rank, world, timeout_s; gets the store, and rank 0 the server */
-    const char *job;         /* the job's name, so that two jobs do not mix; NULL: none */
-    double deadline;         /* of choir__now */
-    char where[300];         /* "127.0.0.1:29500", for messages */
+    choir__meet_need need;
+    const char *job; /* the job's name, so that two jobs do not mix; NULL: none */
+    double deadline; /* of choir__now */
+    char where[300]; /* "127.0.0.1:29500", for messages */
     /* Rank 0 calls these, unless NULL, when its server listens, and when all have joined. */
     choir_status (*listening)(struct choir__joining *joining, const choir__store_key *key);
     void (*all_joined)(struct choir__joining *joining);

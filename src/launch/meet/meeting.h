@@ -21,16 +21,23 @@ typedef struct choir__meeting {
     choir__member *members; /* (world); NULL if ranks met only by the job's name (shm) */
     choir_store *store;     /* NULL in that case, too; lives as long as the job's last group */
     int nodes;
-    const char *backend;        /* engine to use unless one is named; NULL: the best */
+    bool by_launcher; /* the engine joins the ranks (CHOIR__NEEDS_PLACE) unless one is named */
     const char *device;         /* for nccl: see choir_group_opts; NULL: cuda:LOCAL_RANK */
     choir_store_server *server; /* on rank 0, if it serves the store */
     bool consulted;             /* set by engines whose ranks look up failures in the store */
 } choir__meeting;
 
+/* What the engine that was asked for needs of a meeting. */
+typedef enum choir__meet_need {
+    CHOIR__NEEDS_STORE, /* a store */
+    CHOIR__NEEDS_NAME,  /* the job's name suffices where all ranks are on one machine */
+    CHOIR__NEEDS_PLACE, /* rank and world alone: it joins the ranks by the launcher's means */
+} choir__meet_need;
+
 /* Meets by `method` (see choir_group_init) and fills in *meeting. Free with
  * choir__meeting_free. */
-choir_status choir__meet(
-    const char *method, const choir_group_opts *opts, choir__meeting *meeting);
+choir_status choir__meet(const char *method, const choir_group_opts *opts,
+    choir__meet_need need, choir__meeting *meeting);
 void choir__meeting_free(choir__meeting *meeting);
 
 /* Rank 0 waits, for at most at_most_s seconds, until it is the only client of its store. */
