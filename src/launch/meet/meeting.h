@@ -27,7 +27,7 @@ typedef struct choir__meeting {
     bool consulted;             /* set by engines whose ranks look up failures in the store */
 } choir__meeting;
 
-/* What the engine that was asked for needs of a meeting. */
+/* The means by which the requested engine joins its ranks. */
 typedef enum choir__meet_need {
     CHOIR__NEEDS_STORE, /* a store */
     CHOIR__NEEDS_NAME,  /* the job's name suffices where all ranks are on one machine */
