@@ -2,7 +2,8 @@
  *
  *     DIR/step-00000200/model.safetensors       parameters and buffers
  *                       optimizer.safetensors   optimizer state, "exp_avg.NAME" ...
- *                       tokenizer.json          of a language model
+ *                       tokenizer.json          of a language model; choir_tokenizer.json if it
+ *                                               has no published form
  *                       config.json             the model in its published form, if it has one
  *                       job.json                the options of the job, if the program names
  * them state.json              everything else; written last DIR/latest -> step-00000200

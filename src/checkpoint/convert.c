@@ -310,6 +310,8 @@ static choir_status fill(
     if (status == CHOIR_OK && o->folder)
         status = copy_small(o->folder, folder, CHOIR__TOKENIZER_FILE);
     if (status == CHOIR_OK && o->folder)
+        status = copy_small(o->folder, folder, CHOIR__OWN_TOKENIZER_FILE);
+    if (status == CHOIR_OK && o->folder)
         status = copy_config(o->folder, folder, opts);
     if (status == CHOIR_OK && o->folder)
         status = copy_small(o->folder, folder, CHOIR__JOB_FILE);

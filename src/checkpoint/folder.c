@@ -86,13 +86,15 @@ bool choir__is_part_name(const char *name)
 {
     return !strchr(name, '/') &&
            (is_shard(name) || !strcmp(name, CHOIR__TOKENIZER_FILE) ||
-               !strcmp(name, CHOIR__CONFIG_FILE) || !strcmp(name, CHOIR__JOB_FILE));
+               !strcmp(name, CHOIR__OWN_TOKENIZER_FILE) || !strcmp(name, CHOIR__CONFIG_FILE) ||
+               !strcmp(name, CHOIR__JOB_FILE));
 }
 
 static void unlink_ours(const char *dir, const char *name, void *arg)
 {
     (void)arg;
     if (!is_shard(name) && !starts_with(name, CHOIR__TOKENIZER_FILE) &&
+        !starts_with(name, CHOIR__OWN_TOKENIZER_FILE) &&
         !starts_with(name, CHOIR__CONFIG_FILE) && !starts_with(name, CHOIR__JOB_FILE) &&
         !starts_with(name, CHOIR__STATE_FILE))
         return;

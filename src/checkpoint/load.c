@@ -149,9 +149,12 @@ choir_status choir__checkpoint_tokenizer(const char *folder, choir_tokenizer **t
     if (choir__is_weights_file(folder))
         return CHOIR_OK;
     choir_status status = choir__state_read(folder, &state, &files);
-    if (status == CHOIR_OK && json_object_get(files, CHOIR__TOKENIZER_FILE)) {
-        char *path = choir__format("%s/%s", folder, CHOIR__TOKENIZER_FILE);
-        status = choir__state_check_file(folder, files, CHOIR__TOKENIZER_FILE, true);
+    const char *name = CHOIR__TOKENIZER_FILE;
+    if (status == CHOIR_OK && !json_object_get(files, name))
+        name = CHOIR__OWN_TOKENIZER_FILE;
+    if (status == CHOIR_OK && json_object_get(files, name)) {
+        char *path = choir__format("%s/%s", folder, name);
+        status = choir__state_check_file(folder, files, name, true);
         if (status == CHOIR_OK)
             status = choir_tokenizer_load(path, tokenizer);
         free(path);

@@ -28,6 +28,7 @@
 #include "checkpoint/plan.h"
 #include "checkpoint/save.h"
 #include "checkpoint/state.h"
+#include "data/tokenizer/tokenizer.h"
 #include "nn/models/config.h"
 #include "tensor/tensor.h"
 
@@ -37,7 +38,8 @@ enum { LOWEST_PRIORITY = 19 };
 
 static choir_status save_tokenizer(const char *folder, const choir_tokenizer *tokenizer)
 {
-    char *path = choir__format("%s/%s", folder, CHOIR__TOKENIZER_FILE);
+    char *path = choir__format("%s/%s", folder,
+        tokenizer->published ? CHOIR__TOKENIZER_FILE : CHOIR__OWN_TOKENIZER_FILE);
     choir_status status = choir_tokenizer_save(tokenizer, path);
     if (status == CHOIR_OK)
         status = choir__sync_path(path);

@@ -19,8 +19,9 @@ static const int64_t highest_count = INT64_C(1) << 40, highest_position = INT64_
 
 enum { VERSION = 1, MAX_STATE = 16 << 20 };
 
-static const char *const small_files[] = {CHOIR__TOKENIZER_FILE, CHOIR__CONFIG_FILE,
-    CHOIR__JOB_FILE, CHOIR__MODEL_FILE ".index.json", CHOIR__OPTIM_FILE ".index.json"};
+static const char *const small_files[] = {CHOIR__TOKENIZER_FILE, CHOIR__OWN_TOKENIZER_FILE,
+    CHOIR__CONFIG_FILE, CHOIR__JOB_FILE, CHOIR__MODEL_FILE ".index.json",
+    CHOIR__OPTIM_FILE ".index.json"};
 
 /* --- the fields --- */
 

@@ -130,7 +130,7 @@ damage() {
 
 damaged_checkpoints() {
     job --steps 2 --save saved || fail "$(cat err)"
-    for file in model.safetensors optimizer.safetensors tokenizer.json state.json; do
+    for file in model.safetensors optimizer.safetensors choir_tokenizer.json state.json; do
         damage $file 'truncate -s -10 $f'
         damage $file ': >$f'
         damage $file 'printf x | dd of=$f bs=1 seek=150 conv=notrunc status=none'

@@ -11,7 +11,7 @@ bert=bert:layers=1,heads=2,width=16,context=16
 # publish MODEL FOLDER: writes a model in the published form: config.json and weights, no state.
 publish() {
     good train "${small[@]}" --model "$1" --save "run_$2" text || return
-    mkdir "$2" && cp "run_$2"/latest/{config.json,model.safetensors,tokenizer.json} "$2"
+    mkdir "$2" && cp "run_$2"/latest/{config.json,model.safetensors,choir_tokenizer.json} "$2"
 }
 
 first_step() { steps_of "$1" | head -n 1; }
@@ -52,7 +52,7 @@ writing() {
     good generate --tokens 5 a_gpt
     bad 1 'no model that writes text but bert' generate --tokens 5 a_bert
     rm -rf mute
-    cp -r a_gpt mute && rm mute/tokenizer.json
+    cp -r a_gpt mute && rm mute/choir_tokenizer.json
     bad 1 'mute has no tokenizer' generate --tokens 5 mute
 }
 

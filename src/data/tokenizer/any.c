@@ -60,6 +60,7 @@ choir_status choir__tokenizer_parse(
             CHOIR_ERR_FORMAT, "%s: line %d is not JSON: %s", name, why.line, why.text);
     choir_status status = from_json(name, root, tokenizer);
     if (json_is_object(json_object_get(root, "model")) && status == CHOIR_OK) {
+        (*tokenizer)->published = true;
         (*tokenizer)->source = memcpy(choir__alloc(bytes + 1), data, bytes);
         (*tokenizer)->source_bytes = bytes;
     }
@@ -104,16 +105,17 @@ static bool is_file(const char *folder, const char *name)
 
 bool choir_tokenizer_exists(const char *folder)
 {
-    return is_file(folder, "tokenizer.json") || is_file(folder, "tokenizer.model") ||
-           is_file(folder, "vocab.json");
+    return is_file(folder, "tokenizer.json") || is_file(folder, "choir_tokenizer.json") ||
+           is_file(folder, "tokenizer.model") || is_file(folder, "vocab.json");
 }
 
 static choir_status load_folder(const char *folder, choir_tokenizer **tokenizer)
 {
-    const char *name = is_file(folder, "tokenizer.json")    ? "tokenizer.json"
-                       : is_file(folder, "vocab.json")      ? "vocab.json"
-                       : is_file(folder, "tokenizer.model") ? "tokenizer.model"
-                                                            : NULL;
+    const char *name = is_file(folder, "tokenizer.json")         ? "tokenizer.json"
+                       : is_file(folder, "choir_tokenizer.json") ? "choir_tokenizer.json"
+                       : is_file(folder, "vocab.json")           ? "vocab.json"
+                       : is_file(folder, "tokenizer.model")      ? "tokenizer.model"
+                                                                 : NULL;
     if (!name)
         return choir__error(CHOIR_ERR_IO,
             "%s: expected a folder with a tokenizer: tokenizer.json, vocab.json with "

@@ -70,6 +70,7 @@ choir_status choir__gpt2_parse(const char *vocab_name, const char *vocab, size_t
         free(both);
     }
     if (status == CHOIR_OK) {
+        (*tokenizer)->published = true;
         (*tokenizer)->source = json_dumps(root, JSON_COMPACT);
         (*tokenizer)->source_bytes = strlen((*tokenizer)->source);
     }

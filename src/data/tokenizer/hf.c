@@ -492,9 +492,10 @@ static choir_status check_kind(const reader *r, const char *type)
     return CHOIR_OK;
 }
 
-static choir__word_needs needs_of(json_t *model)
+static choir__word_needs needs_of(json_t *model, bool wordpiece)
 {
-    return json_is_true(json_object_get(model, "ignore_merges"))   ? CHOIR__NEEDS_WORD
+    return wordpiece || json_is_true(json_object_get(model, "ignore_merges"))
+               ? CHOIR__NEEDS_WORD
            : json_is_true(json_object_get(model, "byte_fallback")) ? CHOIR__NEEDS_NOTHING
                                                                    : CHOIR__NEEDS_RUN;
 }
@@ -523,7 +524,8 @@ static choir_status read_all(reader *r, json_t *root, char *cut)
     if (status == CHOIR_OK)
         status = add_added(r);
     if (status == CHOIR_OK)
-        *cut = choir__hf_pipeline_cut(&r->pipe, &r->keys, &r->added, needs_of(r->model));
+        *cut = choir__hf_pipeline_cut(
+            &r->pipe, &r->keys, &r->added, needs_of(r->model, wordpiece));
     if (status == CHOIR_OK)
         status = bpe ? make_bpe(r) : unigram ? make_unigram(r, &scores) : make_wordpiece(r);
     free(scores);

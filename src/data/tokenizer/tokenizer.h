@@ -84,6 +84,7 @@ typedef struct choir__tokenizer_ops {
 
 struct choir_tokenizer {
     const choir__tokenizer_ops *ops;
+    bool published; /* the source is a tokenizer.json as other programs read it */
     int64_t size;
     choir__vocab decoded; /* (size) the text of each id in decoded form */
     char *source;         /* JSON, as saved */
