@@ -214,7 +214,7 @@ static void bad_folders(void **state)
     (void)state;
     choir_dataset *d = NULL;
     assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO,
-        "*-images-idx3-ubyte and *-labels-idx1-ubyte, also .gz, are looked for");
+        "expected *-images-idx3-ubyte and *-labels-idx1-ubyte, also .gz, or images in folders");
     assert_says(
         choir_dataset_idx(in_folder("none"), CHOIR_TRAIN, &d), CHOIR_ERR_IO, "No such file");
     write_bytes("file", "x", 1);
@@ -224,7 +224,7 @@ static void bad_folders(void **state)
         choir_dataset_idx(folder, (choir_split)5, &d), CHOIR_ERR_ARGUMENT, "unknown split 5");
     write_bytes("-images-idx3-ubyte", "x", 1); /* no name before it */
     write_bytes("a-images-idx3-ubyte.bak", "x", 1);
-    assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO, "are looked for");
+    assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO, "expected *-images");
     write_images("a-images-idx3-ubyte", 4, 0);
     assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO,
         "a-labels-idx1-ubyte: cannot be opened: No such file");
@@ -232,7 +232,8 @@ static void bad_folders(void **state)
     assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, "got several");
     remove(in_folder("b-images-idx3-ubyte"));
     assert_int_equal(mkdir(in_folder("a-labels-idx1-ubyte"), 0700), 0);
-    assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO, "Is a directory");
+    assert_says(
+        choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO, "expected a regular file");
     rmdir(in_folder("a-labels-idx1-ubyte"));
     write_labels("a-labels-idx1-ubyte", 3, 2);
     assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT,
