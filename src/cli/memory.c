@@ -121,6 +121,10 @@ choir_status choir__explain_memory(
     char first[512];
     int64_t asked = j->batch_size / j->microbatches, low = 0, high = asked;
     snprintf(first, sizeof first, "%s", choir_error_message());
+    /* A step that fits by itself failed for want of something else: descriptors, shared memory.
+     */
+    if (fits(j, device, micro_count > 0 ? micro_count : 1, asked))
+        return choir__error(CHOIR_ERR_MEMORY, "%s", first);
     while (high - low > 1) { /* low fits, high does not */
         int64_t middle = low + (high - low) / 2;
         if (fits(j, device, micro_count > 0 ? micro_count : 1, middle))

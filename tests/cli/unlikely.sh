@@ -64,6 +64,15 @@ terminal() {
     [ "$(grep -c 'step .*loss' typed)" -ge 15 ] || fail "no history: $(cat -v typed)"
 }
 
+# Too few descriptors for two ranks, whichever of them finds out: no smaller micro-batch would help.
+no_advice_on_memory() {
+    for files in 9 10 11 12; do
+        (ulimit -n $files && choir train "${lm[@]}" --strategy ddp --nproc 2 text) >out 2>err
+        ! grep -q micro-batch err || fail "with $files files: $(cat err)"
+    done
+}
+
+check no_advice_on_memory
 check notes
 check near_words
 check two_names
