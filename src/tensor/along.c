@@ -92,7 +92,7 @@ static const choir__op extreme_ops[2] = {
 /* Returns the values, and stores the indices; both may be wanted alone, so index may be NULL.
  */
 static choir_tensor *extreme(
-    choir_tensor *x, int dim, bool keep, bool least, choir_tensor **index)
+    choir_tensor *x, int dim, bool keep, bool least, choir_tensor **index, bool records)
 {
     const choir__op *op = &extreme_ops[least];
     choir_tensor *poisoned;
@@ -117,7 +117,7 @@ static choir_tensor *extreme(
     launch_extreme(y, dense, places, e);
     if (index)
         *index = places;
-    choir__record *r = choir__record_op(op, y, &x, 1);
+    choir__record *r = records ? choir__record_op(op, y, &x, 1) : NULL;
     if (r) {
         choir__record_attrs(r, &e, sizeof e);
         r->saved[0] = choir__tensor_alias(scope, places); /* the caller's handle stays */
@@ -129,7 +129,7 @@ static choir_tensor *extreme(
 static choir_tensor *with_index(
     choir_tensor *x, int dim, bool keep, bool least, choir_tensor **index)
 {
-    choir_tensor *places = NULL, *y = extreme(x, dim, keep, least, &places);
+    choir_tensor *places = NULL, *y = extreme(x, dim, keep, least, &places, true);
     if (index)
         *index = y->poisoned ? y : places;
     return y;
@@ -147,11 +147,8 @@ choir_tensor *choir_min_dim(choir_tensor *x, int dim, bool keepdim, choir_tensor
 
 static choir_tensor *index_of(choir_tensor *x, int dim, bool keep, bool least)
 {
-    choir_tensor *index;
-    bool grad = choir_set_grad(x->scope, false);
-    with_index(x, dim, keep, least, &index);
-    choir_set_grad(x->scope, grad);
-    return index;
+    choir_tensor *places = NULL, *y = extreme(x, dim, keep, least, &places, false);
+    return y->poisoned ? y : places;
 }
 
 choir_tensor *choir_argmax_dim(choir_tensor *x, int dim, bool keepdim)
@@ -225,7 +222,7 @@ choir_tensor *choir_cumsum(choir_tensor *x, int dim)
     return choir__as_stored(y);
 }
 
-/* --- compositions --- */
+/* --- compositions: they begin as ops of their own, which checks x --- */
 
 /* Sums along dim, which stays with size 1. */
 static choir_tensor *sum_kept(choir_tensor *x, int dim)
@@ -236,9 +233,11 @@ static choir_tensor *sum_kept(choir_tensor *x, int dim)
 
 choir_tensor *choir_var_dim(choir_tensor *x, int dim, int64_t correction, bool keepdim)
 {
+    const choir__op begun = {.name = "var", .any_dtype = true};
+    choir_tensor *poisoned;
     int at = dim;
-    if (x->poisoned)
-        return x;
+    if (!choir__begin(&begun, &x, 1, &poisoned))
+        return poisoned;
     if (!choir__fix_dim(x, &at))
         return choir__bad_dim("var", x, dim);
     if (choir__is_half(x->dtype)) {
@@ -302,9 +301,11 @@ static choir_tensor *norm_kept(choir_tensor *x, double p, int dim)
 
 choir_tensor *choir_norm_dim(choir_tensor *x, double p, int dim, bool keepdim)
 {
+    const choir__op begun = {.name = "norm", .any_dtype = true};
+    choir_tensor *poisoned;
     int at = dim;
-    if (x->poisoned)
-        return x;
+    if (!choir__begin(&begun, &x, 1, &poisoned))
+        return poisoned;
     if (!choir__fix_dim(x, &at))
         return choir__bad_dim("norm", x, dim);
     if (p == 0 || isnan(p) || !choir__is_float(x->dtype))

@@ -47,17 +47,17 @@ choir_tensor *choir__number_like(choir_scope *scope, const choir_tensor *x, doub
     return t;
 }
 
-/* b NULL: the number `value` in a's dtype, made where the op runs */
+/* `value`: NULL, or a number that replaces b, in a's dtype and made where the op runs */
 static choir_tensor *compare_with(
-    choir__compare_op op, choir_tensor *a, choir_tensor *b, double value)
+    choir__compare_op op, choir_tensor *a, choir_tensor *b, const double *value)
 {
     const choir__op *info = &compare_ops[op];
     choir_tensor *in[2] = {a, b}, *poisoned;
-    choir_scope *scope = choir__begin(info, in, b ? 2 : 1, &poisoned);
+    choir_scope *scope = choir__begin(info, in, value ? 1 : 2, &poisoned);
     if (!scope)
         return poisoned;
     choir_shape shape;
-    if (!b && (in[1] = choir__number_like(scope, in[0], value))->poisoned)
+    if (value && (in[1] = choir__number_like(scope, in[0], *value))->poisoned)
         return in[1];
     if (in[0]->dtype != in[1]->dtype)
         return choir__poison(scope, CHOIR_ERR_DTYPE,
@@ -73,7 +73,7 @@ static choir_tensor *compare_with(
 
 static choir_tensor *compare(choir__compare_op op, choir_tensor *a, choir_tensor *b)
 {
-    return compare_with(op, a, b, 0);
+    return compare_with(op, a, b, NULL);
 }
 
 choir_tensor *choir_eq(choir_tensor *a, choir_tensor *b)
@@ -123,7 +123,7 @@ choir_tensor *choir_logical_xor(choir_tensor *a, choir_tensor *b)
 
 choir_tensor *choir_logical_not(choir_tensor *x)
 {
-    return compare_with(CHOIR__EQ, x, NULL, 0);
+    return compare_with(CHOIR__EQ, x, NULL, &(double){0});
 }
 
 choir_tensor *choir_compare(choir_tensor *x, choir_comparison how, double value)
@@ -134,12 +134,14 @@ choir_tensor *choir_compare(choir_tensor *x, choir_comparison how, double value)
         [CHOIR_LE] = CHOIR__LE,
         [CHOIR_GT] = CHOIR__GT,
         [CHOIR_GE] = CHOIR__GE};
-    if (x->poisoned)
-        return x;
-    if ((unsigned)how >= CHOIR_COUNT(ops))
-        return choir__poison(
-            x->scope, CHOIR_ERR_ARGUMENT, "compare: there is no comparison %d", (int)how);
-    return compare_with(ops[how], x, NULL, value);
+    const choir__op unknown = {.name = "compare", .any_dtype = true};
+    choir_tensor *poisoned;
+    if ((unsigned)how < CHOIR_COUNT(ops))
+        return compare_with(ops[how], x, NULL, &value);
+    choir_scope *scope = choir__begin(&unknown, &x, 1, &poisoned);
+    return scope ? choir__poison(scope, CHOIR_ERR_ARGUMENT,
+                       "compare: expected CHOIR_EQ to CHOIR_GE, got comparison %d", (int)how)
+                 : poisoned;
 }
 
 /* --- where --- */
@@ -190,17 +192,17 @@ static void where_again(choir__record *r)
     }
 static const choir__op where_op = CHOICE("where"), masked_fill_op = CHOICE("masked_fill");
 
-/* a NULL: the number `value` */
-static choir_tensor *where(
-    const choir__op *op, choir_tensor *mask, choir_tensor *a, choir_tensor *b, double value)
+/* `value`: NULL, or a number that replaces a */
+static choir_tensor *where(const choir__op *op, choir_tensor *mask, choir_tensor *a,
+    choir_tensor *b, const double *value)
 {
     choir_tensor *in[3] = {b, mask, a}, *poisoned;
-    int count = a ? 3 : 2;
+    int count = value ? 2 : 3;
     choir_scope *scope = choir__begin(op, in, count, &poisoned);
     if (!scope)
         return poisoned;
     choir_shape shape;
-    if (!a && (in[2] = choir__number_like(scope, in[0], value))->poisoned)
+    if (value && (in[2] = choir__number_like(scope, in[0], *value))->poisoned)
         return in[2];
     if (in[1]->dtype != CHOIR_BOOL)
         return choir__poison(scope, CHOIR_ERR_DTYPE,
@@ -218,17 +220,17 @@ static choir_tensor *where(
         return y;
     launch_where(y, in[1], in[2], in[0]);
     choir__record *r = choir__record_op(op, y, in, count);
-    if (r)
-        choir__record_attrs(r, &value, sizeof value);
+    if (r && value)
+        choir__record_attrs(r, value, sizeof *value);
     return choir__as_stored(y);
 }
 
 choir_tensor *choir_where(choir_tensor *mask, choir_tensor *a, choir_tensor *b)
 {
-    return where(&where_op, mask, a, b, 0);
+    return where(&where_op, mask, a, b, NULL);
 }
 
 choir_tensor *choir_masked_fill(choir_tensor *x, choir_tensor *mask, double value)
 {
-    return where(&masked_fill_op, mask, NULL, x, value);
+    return where(&masked_fill_op, mask, NULL, x, &value);
 }

@@ -56,10 +56,10 @@ choir_tensor *choir_pad(choir_tensor *x, const int64_t *widths, int count, doubl
     if (!scope)
         return poisoned;
     struct pad p = {.value = value};
-    if (count < 0 || count % 2 || count / 2 > x->shape.ndim)
+    if (count < 0 || count % 2 || count / 2 > x->shape.ndim || (count && !widths))
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
-            "pad: expected two widths for each of at most %d dimensions, got %d widths",
-            x->shape.ndim, count);
+            "pad: expected two widths for each of at most %d dimensions, got %d widths%s",
+            x->shape.ndim, count, widths ? "" : " at NULL");
     choir_shape shape = x->shape;
     for (int i = 0; i < count / 2; i++) {
         int d = shape.ndim - 1 - i; /* the last dimension first */
