@@ -32,7 +32,8 @@ const choir__cli_option choir__job_options[] = {
     {"model", CHOIR__STRING, AT(model), .argument = "NAME[:key=value,...]",
         .help =
             "a published model (its config.json, or a folder with one, whose weights are "
-            "loaded if they are there; FOLDER:classes=3 gives it a new head), or one of these (default: one that fits the data)",
+            "loaded if they are there; FOLDER:classes=3 gives it a new head), or one of these "
+            "(default: one that fits the data)",
         .choices = choir__cli_model_names, .details = describe_models, .passed_on = true,
         .group = "Model and data", .recorded = CHOIR__RECORDED_FREE},
     {"weights", CHOIR__STRING, AT(weights), .argument = "FILE",

@@ -171,7 +171,8 @@ parts_of_a_model() {
         train "${small[@]}" --model "$gpt" --freeze frob text
     bad 1 "no parameter.*'frob'" train "${small[@]}" --model "$gpt" --lr-for frob=1 text
     bad 2 "expected PATTERN=RATE, got 'wte'" train "${small[@]}" --model "$gpt" --lr-for wte text
-    bad 2 "expected PATTERN=RATE, got 'x=-1'" train "${small[@]}" --model "$gpt" --lr-for 'x=-1' text
+    bad 2 "expected PATTERN=RATE, got 'x=-1'" \
+        train "${small[@]}" --model "$gpt" --lr-for 'x=-1' text
 }
 
 # weights PATTERN ARG...: refuses the files.
