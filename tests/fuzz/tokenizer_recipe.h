@@ -17,7 +17,7 @@ typedef struct recipe {
 
 typedef struct blob {
     char *data;
-    size_t bytes;
+    size_t bytes, room;
 } blob;
 
 /* Returns the next decision, from 0 to below - 1; 0 after the end. */
@@ -28,7 +28,10 @@ static inline unsigned choose(recipe *r, unsigned below)
 
 static inline void append(blob *b, const void *data, size_t bytes)
 {
-    b->data = realloc(b->data, b->bytes + bytes + 1);
+    if (b->bytes + bytes >= b->room) {
+        b->room = 2 * (b->bytes + bytes) + 64;
+        b->data = realloc(b->data, b->room);
+    }
     memcpy(b->data + b->bytes, data, bytes);
     b->bytes += bytes;
     b->data[b->bytes] = '\0';
