@@ -17,7 +17,7 @@ static choir_tensor *product_forward(choir_module *self, choir_tensor *const *in
 }
 
 static const choir_module_class product_class = {
-    "product", sizeof(product), product_forward, 1};
+    "product", sizeof(product), product_forward, 2};
 
 int main(void)
 {

@@ -2,17 +2,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <choir/choir.h>
-
 int main(int argc, char **argv)
 {
-    const char *model = argc > 3 ? argv[3] : "gpt2:layers=2,heads=2,width=32,context=32";
-    const char *path = argc > 4 ? argv[4] : NULL; /* NULL: the text that comes with Choir */
     int64_t steps = argc > 2 ? atoll(argv[2]) : 20;
     choir_env env;
     choir_model_info m; /* the model as this data wants it: its sizes, what a sample is */
     choir_data data;
     choir_check(choir_env_init(&env));
-    choir_check(choir_model_data(model, path, choir_data_defaults(), &m, &data));
+    choir_check(choir_model_data(argc > 3 ? argv[3] : "gpt2:heads=2,width=32,context=32",
+        argc > 4 ? argv[4] : NULL, choir_data_defaults(), &m, &data));
     choir_scope *run = choir_run_open(&env, 42), *s;
     choir_module *net = choir_model_build(run, &m);
     choir_module *ddp = choir_ddp(run, net, env.group, choir_ddp_defaults());
@@ -27,10 +25,9 @@ int main(int argc, char **argv)
     for (choir_batch b; at.step < steps; choir_check(choir_scope_close(s))) {
         s = choir_step_open(run, (uint64_t)at.step++);
         choir_check(choir_loader_next(t.loader, s, &b));
-        choir_tensor *d =
-            choir_model_divisor(&m, &b.y, 1); /* NULL unless targets are ignored */
-        choir_tensor *out = choir_model_forward(&m, ddp, b.x, b.y);
-        choir_tensor *loss = choir_model_loss_over(&m, out, b.y, d);
+        choir_tensor *x = choir_model_forward(&m, ddp, b.x, b.y);
+        choir_tensor *loss =
+            choir_model_loss_over(&m, x, b.y, choir_model_divisor(&m, &b.y, 1));
         choir_check(choir_backward(loss));
         choir_check(choir_optim_step(t.optim));
         choir_check(choir_env_loss(&env, &loss, &at.loss));

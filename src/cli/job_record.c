@@ -44,7 +44,8 @@ static json_t *options_of_state(const choir_train_state *s)
         json_object_set_new(options, names[i], json_string(numbers[i]));
         free(numbers[i]);
     }
-    json_object_set_new(options, "optimizer", json_string(s->optimizer));
+    if (*s->optimizer)
+        json_object_set_new(options, "optimizer", json_string(s->optimizer));
     if (*s->amp)
         json_object_set_new(options, "amp", json_string(s->amp));
     return options;

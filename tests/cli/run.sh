@@ -277,7 +277,7 @@ no_command() {
     bad 127 'No such file' run -n 2 ./frobnicate
     bad 126 'directory' run -n 2 /tmp
     echo 'print(1)' >script.py
-    bad 126 'script.py.*python3' run -n 2 --no-python ./script.py
+    bad 126 'script.py.*--run-path it is run by Python' run -n 2 --no-python ./script.py
     bad 126 'Permission denied' run --no-python ./script.py
     printf '#!/no/such/interpreter\n' >odd && chmod +x odd
     run -n 2 ./odd

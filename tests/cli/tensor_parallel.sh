@@ -88,7 +88,7 @@ told() {
         --batch-size 4 --strategy tp --nproc 2 random
     bad 1 "do not compose yet" train --steps 3 --model "$gpt" --batch-size 8 \
         --strategy pipeline+tp --mesh 2x2 text
-    bad 1 "must be dealt out first" train --steps 3 --model "$gpt" --batch-size 8 \
+    bad 2 "tp stands last .*write fsdp[+]tp" train --steps 3 --model "$gpt" --batch-size 8 \
         --strategy tp+fsdp --mesh 2x2 text
     bad 2 "tp" train --strategy tp:what=1 --nproc 2 --model toy random
 }

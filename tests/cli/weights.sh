@@ -202,7 +202,7 @@ bad_weights() {
 
 # A folder whose weights have names that are not read is refused; a variant is read.
 other_names() {
-    mkdir named && cp a_gpt/{config.json,tokenizer.json} named
+    mkdir named && cp a_gpt/{config.json,choir_tokenizer.json} named
     printf x >named/pytorch_model.bin
     weights 'named.*pytorch_model.bin is a pickled program' --model named
     good train "${small[@]}" --model named/config.json text # asks for new weights
@@ -215,7 +215,7 @@ other_names() {
 # they are asked for.
 foreign_tokens() {
     rm -rf mute
-    cp -r a_gpt mute && rm mute/tokenizer.json
+    cp -r a_gpt mute && rm mute/choir_tokenizer.json
     bad 1 'text: missing the tokenizer' train "${small[@]}" --model mute text
     bad 1 'text: missing the tokenizer' train "${small[@]}" --model "$gpt" \
         --weights mute/model.safetensors text
