@@ -19,14 +19,18 @@ static const choir__amp_level levels[] = {
 };
 
 /* The type's own name, by which other commands call it, is another name of a level. */
-static const char other_f16[] = "f16";
+static const char *const other_f16 = "f16";
+
+static bool has_name(const choir__amp_level *level, const char *name)
+{
+    return !strcmp(level->name, name) ||
+           (!strcmp(level->name, "fp16") && !strcmp(name, other_f16));
+}
 
 const choir__amp_level *choir__amp_find(const char *name)
 {
-    if (name && !strcmp(name, other_f16))
-        name = "fp16";
     for (size_t i = 0; i < CHOIR_COUNT(levels); i++)
-        if (!strcmp(levels[i].name, name ? name : "off"))
+        if (has_name(&levels[i], name ? name : "off"))
             return &levels[i];
     return NULL;
 }
