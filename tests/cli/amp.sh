@@ -7,7 +7,8 @@ export CHOIR_CPU_DEVICES=4
 
 run() { # ARG...: trains as `good` does, but may print the cost of --amp in one line
     choir train --json --no-eval "$@" random >out 2>err || { fail "$*: $(cat err)"; return 1; }
-    [ "$(grep -vc 'saves memory here but no time\|replaces the checkpoint' err)" = 0 ] || fail "$* said: $(cat err)"
+    [ "$(grep -vc 'saves memory here but no time\|replaces the checkpoint' err)" = 0 ] ||
+        fail "$* said: $(cat err)"
     [ "$(grep -c 'saves memory here' err)" -le 1 ] || fail "$* said it twice"
 }
 
