@@ -384,6 +384,15 @@ static inline double tolerance_in(const trial *t, choir_dtype dtype)
                                 : t->tolerance;
 }
 
+/* Returns the part of y - exact that rounding to dtype does not explain. f16 has few exponents:
+ * its numbers below 2^-14 are 2^-24 apart, and half of that is much of a result so small. */
+static inline double error_in(double y, double exact, choir_dtype dtype)
+{
+    double error = fabs(y - exact);
+    bool coarse = dtype == CHOIR_F16 && fabs(exact) < 0x1p-14;
+    return coarse ? fmax(error - 0x1p-25, 0) : error;
+}
+
 /* Like distance(), for elements of dtype: f64 keeps its digits, and values beyond f16's range
  * count as infinite. */
 static inline double distance_in(
@@ -402,7 +411,8 @@ static inline double distance_in(
                 return INFINITY;
             continue;
         }
-        difference += (y - exact) * (y - exact);
+        double error = error_in(y, exact, dtype);
+        difference += error * error;
         norm += exact * exact;
     }
     return difference == 0 ? 0 : sqrt(difference / norm);

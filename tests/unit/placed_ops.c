@@ -304,9 +304,10 @@ static choir_tensor *along(choir_tensor **in)
 static choir_tensor *looked_up(choir_tensor **in)
 {
     static const int64_t widths[] = {1, 2};
-    choir_tensor *y = choir_index_select(in[0], 0, in[1]);
+    choir_tensor *rows = choir_index_select(in[0], 0, in[1]), *y;
     y = choir_scatter_add(
-        y, 0, choir_reshape(in[1], choir_dims(3, 1)), choir_narrow(y, 1, 0, 1));
+        in[0], 0, choir_reshape(in[1], choir_dims(3, 1)), choir_narrow(rows, 1, 0, 1));
+    y = choir_index_select(y, 0, in[1]);
     return choir_mul(
         choir_pad(y, widths, 2, 0.5), choir_cast(choir_one_hot(in[1], 6), CHOIR_F32));
 }
