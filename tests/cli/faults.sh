@@ -107,6 +107,7 @@ interrupted_early() {
 
 # A rank that waits for the others has nothing to save and ends at the first signal.
 interrupted_meeting() {
+    rm -f meet
     RANK=0 WORLD_SIZE=2 start train --strategy ddp --rendezvous "file://$PWD/meet" "${toy[@]}"
     await 20 test -s meet || fail "does not wait for ranks: $(cat err)"
     kill "-$1" "$started_pid"

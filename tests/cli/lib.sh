@@ -16,7 +16,8 @@ checks=0
 failures=0
 started_pid=
 
-clean_up() {
+clean_up() { # not in a child that a signal reaches before it becomes the command
+    [ "$BASHPID" = $$ ] || return
     [ -n "$started_pid" ] && kill -KILL -- "-$started_pid" 2>/dev/null
     mountpoint -q "$work/small" 2>/dev/null && umount "$work/small"
     chmod -R u+w "$work" 2>/dev/null

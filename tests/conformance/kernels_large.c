@@ -367,8 +367,9 @@ static void faults(void **state)
         .ignore_index = -1);
     REFUSED(part_targets, CHOIR_ERR_RANGE, "cross_entropy: target 4 of row 1 is outside [0, 3)",
         .x = ids, .y = index, .n = 3, .count = 2, .whole = 3);
-    REFUSED(pair_loss, CHOIR_ERR_RANGE, "bce_loss: expected a probability, got -0.25, element 2", .x = x,
-        .y = x, .loss = y, .n = 12, .period = 1, .kind = CHOIR__BCE);
+    REFUSED(pair_loss, CHOIR_ERR_RANGE,
+        "bce_loss: expected a probability, got -0.25, element 2", .x = x, .y = x, .loss = y,
+        .n = 12, .period = 1, .kind = CHOIR__BCE);
     REFUSED(scaler_update, CHOIR_ERR_NONFINITE,
         "infinite or NaN in 4 steps in a row, down to a loss scale of 4", .numbers = &numbers,
         .found = {&found}, .count = 1, .growth = 2, .backoff = 0.5f, .interval = 9,

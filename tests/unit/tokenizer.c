@@ -242,7 +242,8 @@ static void bad_files(void **state)
         assert_non_null(strstr(choir_error_message(), "bad.json"));
     }
     assert_int_equal(truncate(path, (64 << 20) + 1), 0);
-    assert_says(choir_tokenizer_load(path, &t), CHOIR_ERR_FORMAT, "more than the 67108864 bytes");
+    assert_says(
+        choir_tokenizer_load(path, &t), CHOIR_ERR_FORMAT, "more than the 67108864 bytes");
     unlink(path);
     assert_says(choir_tokenizer_load(path, &t), CHOIR_ERR_IO, "No such file");
     assert_says(
