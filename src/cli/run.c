@@ -15,6 +15,7 @@
 #include "launch/agent/agent.h"
 
 typedef struct launch {
+    char **argv; /* with the options of variables; as long as the process */
     choir__agent_opts opts;
     const char *nproc, *nnodes, *endpoint, *master, *redirects, *tee, *filter, *key_file;
     const char *conf, *local, *signals, *numa;
@@ -227,8 +228,8 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     choir__cli_operands operands;
     l.opts = (choir__agent_opts){
         .node = -1, .last_call_s = 30, .routes = l.routes, .show = choir__recorder_dump};
-    argv = choir__torchrun_argv(command, &argc, argv);
-    int status = choir__cli_parse(command, &l, argc, argv, &operands);
+    l.argv = choir__torchrun_argv(command, &argc, argv);
+    int status = choir__cli_parse(command, &l, argc, l.argv, &operands);
     if (status == CHOIR__EXIT_OK)
         status = check_values(&l);
     if (status == CHOIR__EXIT_OK)
@@ -242,10 +243,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     if (status == CHOIR__EXIT_OK) {
         l.opts.command = choir__torchrun_command(&operands, l.module, l.script, l.plain);
         status = choir__agent_run(&l.opts);
-        if (l.opts.command != operands.words)
-            free(l.opts.command);
     }
-    free(argv);
     return status;
 }
 

@@ -58,15 +58,16 @@ static bool is_script(const char *word)
 char **choir__torchrun_command(
     const choir__cli_operands *operands, bool module, bool script, bool plain)
 {
-    const char *python = getenv("PYTHON_EXEC");
+    static char python3[] = "python3", unbuffered[] = "-u", as_module[] = "-m";
+    char *python = getenv("PYTHON_EXEC");
     int used = 0;
     if (!script && (plain || (!module && !is_script(operands->words[0]))))
         return operands->words;
     char **words = choir__calloc((size_t)operands->count + 4, sizeof *words);
-    words[used++] = choir__strdup(python && *python ? python : "python3");
-    words[used++] = choir__strdup("-u");
+    words[used++] = python && *python ? python : python3;
+    words[used++] = unbuffered;
     if (module && !script)
-        words[used++] = choir__strdup("-m");
+        words[used++] = as_module;
     for (int i = 0; i < operands->count; i++)
         words[used++] = operands->words[i];
     return words;

@@ -8,12 +8,12 @@
 #include "launch/agent/agent.h"
 
 /* Returns argv with the options that PET_ variables give, as PET_NNODES=2 does, in front of its
- * own, which so have priority. Kubernetes' PyTorchJob sets these variables. *argc is updated;
- * free the array, whose texts stay. */
+ * own, which so have priority. Kubernetes' PyTorchJob sets these variables. *argc is updated.
+ * The array and its texts last as long as the process. */
 char **choir__torchrun_argv(const choir__cli_command *command, int *argc, char **argv);
 
-/* Returns the words to run, which stay: a module (-m) or a script that cannot be run itself is
- * run by Python, as PYTHON_EXEC names it. plain: always the words themselves. */
+/* Returns the words to run, which last as long: a module (-m) or a script that cannot be run
+ * itself is run by Python, as PYTHON_EXEC names it. plain: always the words themselves. */
 char **choir__torchrun_command(
     const choir__cli_operands *operands, bool module, bool script, bool plain);
 

@@ -82,10 +82,11 @@ static void add_tokens(labelled *d, const int64_t *ids, int64_t count, int64_t t
         if (d->targets)
             d->targets = choir__realloc(d->targets, (size_t)d->token_room * sizeof *d->targets);
     }
-    memcpy(d->ids + d->used, ids, (size_t)count * sizeof *ids);
-    for (int64_t i = 0; d->targets && i < count; i++)
-        d->targets[d->used + i] = i == 0 ? target : CHOIR_IGNORED;
-    d->used += count;
+    for (int64_t i = 0; i < count; i++, d->used++) {
+        d->ids[d->used] = ids[i];
+        if (d->targets)
+            d->targets[d->used] = i == 0 ? target : CHOIR_IGNORED;
+    }
 }
 
 static choir_status encode(const reading *r, const choir__record_at *at, const json_t *text,

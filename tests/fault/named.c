@@ -10,7 +10,8 @@
 #include "comm/group.h"
 #include "multi/ranks.h"
 
-/* The short limit begins when the ranks have met, however long a busy machine takes for that. */
+/* The short limit begins when the ranks have met, however long a busy machine takes for that.
+ */
 static choir_group *join(double timeout_s)
 {
     choir_group *group;
