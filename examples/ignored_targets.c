@@ -7,8 +7,7 @@ static void print_loss(choir_dataset *words, int64_t m)
 {
     choir_scope *run = choir_scope_open(NULL, 42), *s = choir_step_open(run, 0);
     choir_module *net = choir_nn_embedding(run, 11, 11, choir_init_normal(0, 1)); /* scores */
-    choir_loader_opts order = choir_loader_defaults();
-    order.batch_size = 16, order.microbatches = m; /* all samples, cut into m */
+    choir_loader_opts order = {.batch_size = 16, .microbatches = m, .shuffle = true};
     choir_loader *data = choir_loader_new(run, words, order);
     choir_cross_entropy_opts o = choir_cross_entropy_defaults();
     o.reduction = CHOIR_LOSS_SUM;
@@ -29,6 +28,7 @@ static void print_loss(choir_dataset *words, int64_t m)
         choir_check(choir_scope_close(micro));
     }
     printf("%.5f ", mean);
+    choir_check(choir_scope_close(s));
     choir_check(choir_scope_close(run));
 }
 int main(void)
