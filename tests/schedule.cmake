@@ -34,10 +34,10 @@ endif()
 # --- the longest first, in seconds ----------------------------------------------------------------
 set(seconds cli.run 60 cli.faults 55 multi.same_bits 50 mpi.failures 40 fault.chaos 40
   cuda.same_bits 40 interop.ddp 35 fault.disagree 30 cli.amp 30 mpi.collectives 30
-  cli.same_bits 30
+  cli.same_bits 60 cli.resume 50
   multi.pipeline 25 multi.ucx 30 mpi.machines 25 fault.checkpoint_damage 22 fault.checkpoint_kill 20
   multi.shm_places 20 multi.shm_places_numa 20 cli.mesh 20 unit.schedule 15 unit.message 15
-  mpi.slurm 30 cli.run_nodes 20 conformance.collectives 12 cuda.nccl 12 cli.chaos 15)
+  mpi.slurm 30 cli.run_nodes 60 conformance.collectives 12 cuda.nccl 12 cli.chaos 15)
 while(seconds)
   list(POP_FRONT seconds name cost)
   if(name IN_LIST tests)
@@ -59,7 +59,8 @@ set_property(TEST ${quick} APPEND PROPERTY LABELS quick)
 if(CHOIR_SANITIZE)
   choir_choose(long "cuda[.](same_bits|unit_.*|shm_.*|examples_.*|nccl|saved|mixed|bench)"
     "softgpu[.](attention_sm_89|cli_output)" "multi[.](same_bits|pipeline_replicas|.*_numa)"
-    "mpi[.](collectives|machines)" "cli[.](same_bits|amp|mesh|chaos|diloco|hogwild)")
+    "mpi[.](collectives|machines|failures)" "unit[.](schedule|message)"
+    "cli[.](same_bits|amp|mesh|chaos|diloco|hogwild|run_nodes)")
   list(REMOVE_ITEM long cuda.unit_module cuda.unit_step)
   set_property(TEST ${long} APPEND PROPERTY LABELS long)
 endif()
