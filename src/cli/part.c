@@ -70,7 +70,8 @@ static choir_status take_devices(choir__cli_part *p)
     return status;
 }
 
-choir_status choir__cli_part_open(choir__cli_part *p, const choir__job *j)
+choir_status choir__cli_part_open(
+    choir__cli_part *p, const choir__job *j, choir__cli_agree *agree)
 {
     *p = (choir__cli_part){.job = j};
     choir_group_opts opts = choir_group_defaults();
@@ -84,7 +85,7 @@ choir_status choir__cli_part_open(choir__cli_part *p, const choir__job *j)
     if (status != CHOIR_OK)
         return status;
     if (j->launched) /* other ranks are forks of one process, with one command line */
-        status = choir__job_agree(j, p->env.group);
+        status = agree(j, p->env.group);
     if (status != CHOIR_OK)
         return status;
     p->env.microbatches = j->microbatches;

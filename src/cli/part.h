@@ -5,8 +5,12 @@
 #include "cli/job.h"
 #include "cli/report.h"
 
-/* Joins the other ranks and opens this process's devices. Collective. */
-choir_status choir__cli_part_open(choir__cli_part *part, const choir__job *job);
+/* Checks that the ranks have one job. Collective. */
+typedef choir_status choir__cli_agree(const choir__job *job, choir_group *group);
+
+/* Joins the other ranks, which agree first, and opens this process's devices. Collective. */
+choir_status choir__cli_part_open(
+    choir__cli_part *part, const choir__job *job, choir__cli_agree *agree);
 
 /* Builds the model, wraps it as the strategy says, makes the optimizer and the loader.
  * Collective. */

@@ -406,7 +406,7 @@ static choir_status train(trainer *t)
 choir_status choir__train_rank(const choir__job *job)
 {
     trainer t = {.job = job};
-    choir_status status = choir__cli_part_open(&t.part, job);
+    choir_status status = choir__cli_part_open(&t.part, job, choir__job_agree);
     if (status == CHOIR_OK)
         status = build(&t);
     if (status == CHOIR_OK) {

@@ -13,17 +13,6 @@ choir_data_opts choir_data_defaults(void)
         .seed = 42, .random_train = RANDOM_TRAIN, .random_valid = RANDOM_VALID};
 }
 
-choir_status choir__data_check_tokenizer(
-    const choir__data_request *r, const choir_tokenizer *tokenizer)
-{
-    return tokenizer || !r->opts->needs_tokenizer
-               ? CHOIR_OK
-               : choir__error(CHOIR_ERR_ARGUMENT,
-                     "%s: missing the tokenizer that the model's weights belong to: name it by "
-                     "--tokenizer FILE, or ask for characters by --tokenizer chars",
-                     r->path);
-}
-
 /* Reports why no reader takes the path. */
 static choir_status refuse(const choir__data_request *r)
 {
