@@ -124,9 +124,9 @@ def training_text():
 
 # --- comparisons ---
 
-def compare(kind, ours, theirs, texts, known=lambda code: False):
+def compare(kind, ours, theirs, texts, known=lambda code: False, any_order=False):
     """theirs: the ids of the texts. Where Choir refuses a character, the other program drops it, and it must
-    be unknown."""
+    be unknown. any_order: the same pieces in another order are as good."""
     differ, refused, shown = 0, 0, 0
     for t, expected in zip(texts, theirs):
         data = t if isinstance(t, bytes) else t.encode()
@@ -136,7 +136,7 @@ def compare(kind, ours, theirs, texts, known=lambda code: False):
             good = code is not None and not known(int(code.group(1), 16))
             refused += good
         else:
-            good = found == list(expected)
+            good = found == list(expected) or any_order and sorted(found) == sorted(expected)
         differ += not good
         if not good and shown < 4:
             shown += 1
@@ -202,7 +202,9 @@ def spm_kind(folder, kind):
     rnd = random.Random(SEED)
     texts = [t.encode() for t in texts_of(kind, SYMBOLS + ["<sep>", "the ", MARK * 2])]
     texts = [broken(rnd, t) if rnd.randrange(8) == 0 else t for t in texts]
-    return compare(kind, Choir(path), [theirs.encode(t, out_type=int) for t in texts], texts)
+    # Cuts into the same pieces are a tie that rounding decides: before 0.2.1, sums were compared in double.
+    return compare(kind, Choir(path), [theirs.encode(t, out_type=int) for t in texts], texts,
+                   any_order=OLD and kind.startswith("unigram"))
 
 
 # --- tokenizers ---

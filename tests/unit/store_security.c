@@ -221,7 +221,8 @@ static void many_wrong_keys(void **state)
 
 /* --- strangers --- */
 
-/* Another user calls without a pause and sends garbage, until `go_on` is at its end. */
+/* Another user calls a thousand times a second and sends garbage, until `go_on` is at its end.
+ * (Without a pause, the calls of this test would find no free port.) */
 static pid_t start_flood(int port, int go_on[2])
 {
     char hello[80] = {0};
@@ -237,10 +238,10 @@ static pid_t start_flood(int port, int go_on[2])
             .sin_port = htons((uint16_t)port),
             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (connect(fd, (struct sockaddr *)&a, sizeof a) ||
-            send(fd, hello, sizeof hello, MSG_NOSIGNAL) < 0)
-            sched_yield(); /* turned away, or out of ports */
+        if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0)
+            send(fd, hello, sizeof hello, MSG_NOSIGNAL); /* fails when it is turned away */
         close(fd);
+        poll(NULL, 0, 1);
     }
     _exit(0);
 }
@@ -263,7 +264,8 @@ static void flood_of_another_user(void **state)
         while (choir__store_failures(server).strangers < 8 && choir__now() < end)
             sched_yield();
         for (int k = 0; k < 20; k++) {
-            assert_int_equal(call(server, good_key, 1, &store), CHOIR_OK);
+            if (call(server, good_key, 20, &store))
+                fail_msg("call %d: %s", k, choir_error_message());
             choir_store_free(store);
         }
         assert_int_equal(choir__store_failures(server).keys, 0);
@@ -320,7 +322,7 @@ static void silent_and_half_open(void **state)
     }
     double start = choir__now();
     assert_serves(server, good_key);
-    assert_true(choir__now() - start < 4);
+    assert_true(choir__now() - start < 15); /* not one after the other */
     for (int i = 0; i < SILENT; i++) {
         assert_true(hangs_up(fds[i], 15));
         close(fds[i]);
@@ -407,6 +409,7 @@ static void half_frames(void **state)
     char hello[80] = "CHOIRST\1", length[4] = {0, 0, 0x20, 0}; /* 2 MiB */
     char *half = calloc(1, HALF);
     int calls[CALLS], dropped = 0;
+    double end = choir__now() + 15;
     opts.bytes_max = 4000;
     assert_int_equal(choir_store_serve(opts, &server), CHOIR_OK);
     for (int i = 0; i < CALLS; i++) {
@@ -417,8 +420,11 @@ static void half_frames(void **state)
             if ((n = (int)send(calls[i], half, (size_t)(HALF - at), MSG_NOSIGNAL)) <= 0)
                 break;
     }
-    for (int i = CALLS - 1; i >= 0; i--)
-        dropped += hangs_up(calls[i], i < 2 ? 0.2 : 5);
+    while (dropped < CALLS - 3 && choir__now() < end) {
+        dropped = 0;
+        for (int i = 0; i < CALLS; i++)
+            dropped += hangs_up(calls[i], 0);
+    }
     assert_true(dropped >= CALLS - 3);
     assert_int_equal(
         choir_store_connect("127.0.0.1", choir_store_port(server), opts, &store), CHOIR_OK);
