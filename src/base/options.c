@@ -104,7 +104,7 @@ bool choir__option_set(const choir__option *o, const char *text)
     return false;
 }
 
-/* Limits that nobody reaches are not worth a word. */
+/* Beyond this number a range is described without its upper end. */
 static const double no_limit = 1e12;
 
 const char *choir__option_expected(const choir__option *o, char text[CHOIR__EXPECTED_TEXT])

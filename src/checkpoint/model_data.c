@@ -31,7 +31,7 @@ static choir_status open_both(
     return status;
 }
 
-/* What the data says of itself. */
+/* Fills in the model's description from the data. */
 static void learn(const choir_data *data, choir_model_info *info)
 {
     if (info->task == CHOIR_CLASSIFICATION && info->vocab) { /* the model names its classes */

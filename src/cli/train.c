@@ -70,8 +70,8 @@ static int run_ranks(const choir__job *job)
     choir_spawn_opts opts = choir_spawn_defaults();
     opts.timeout_s = job->timeout;
     choir_status status = choir_spawn_with(job->nproc, run_rank, &r, opts);
-    /* What a rank wrote says more than that it exited, but a lost peer was killed by something
-     * the supervisor saw. */
+    /* A rank's own words are more precise than its exit status, except on a lost peer, whose
+     * end the supervisor has seen. */
     if (status != CHOIR_OK && atomic_load(&b->written)) {
         status = b->status;
         choir__set_message(b->message);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "data/document_text.h"
+#include "data/records.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/transform.h"
 
@@ -30,34 +31,23 @@ typedef struct documents {
 
 /* --- a line of metadata.jsonl --- */
 
-typedef struct line {
-    const char *path; /* of the file */
-    int number;
-} line;
-
-static choir_status wrong(const line *l, const char *what)
-{
-    return choir__error(CHOIR_ERR_FORMAT, "%s, line %d: %s", l->path, l->number, what);
-}
-
 /* Finds the value to predict: gt_parse of ground_truth, or the first of gt_parses. */
 static choir_status find_value(
-    const line *l, const json_t *root, json_t **parsed, const json_t **value)
+    const choir__record_at *at, const json_t *root, json_t **parsed, const json_t **value)
 {
     const json_t *truth = json_object_get(root, "ground_truth");
     json_error_t error;
     if (json_is_string(truth)) {
         *parsed = json_loads(json_string_value(truth), 0, &error);
         if (!*parsed)
-            return choir__error(CHOIR_ERR_FORMAT,
-                "%s, line %d: ground_truth: expected a string of JSON: %s", l->path, l->number,
-                error.text);
+            return choir__record_wrong(
+                at, "ground_truth: expected a string of JSON: %s", error.text);
         truth = *parsed;
     }
     *value = json_object_get(truth, "gt_parse");
     if (!*value)
         *value = json_array_get(json_object_get(truth, "gt_parses"), 0);
-    return *value ? CHOIR_OK : wrong(l, "missing ground_truth with a gt_parse");
+    return *value ? CHOIR_OK : choir__record_wrong(at, "missing ground_truth with a gt_parse");
 }
 
 static void add_document(documents *d, const char *image, char *text)
@@ -82,58 +72,46 @@ static bool is_inside(const char *name)
     return false;
 }
 
-static choir_status check_name(const line *l, const char *name)
+static choir_status check_name(const choir__record_at *at, const char *name)
 {
     if (!name)
-        return wrong(l, "missing file_name");
-    return is_inside(name)
-               ? CHOIR_OK
-               : choir__error(CHOIR_ERR_FORMAT,
-                     "%s, line %d: file_name '%.200s': expected a file of the folder", l->path,
-                     l->number, name);
+        return choir__record_wrong(at, "missing file_name");
+    return is_inside(name) ? CHOIR_OK
+                           : choir__record_wrong(
+                                 at, "file_name '%.200s': expected a file of the folder", name);
 }
 
-static choir_status read_line(
-    documents *d, const line *l, const char *text, size_t bytes, choir__names *fields)
+typedef struct reading {
+    documents *d, *rest; /* rest: the other split; NULL: the file has one split */
+    bool training;
+    int64_t entries; /* lines, so far */
+    choir__names *fields;
+} reading;
+
+/* Adds a line. If the file has both splits, every tenth line is for validation. */
+static choir_status read_record(void *arg, const choir__record_at *at, const json_t *record)
 {
-    json_error_t error;
-    json_t *root = json_loadb(text, bytes, 0, &error), *parsed = NULL;
+    reading *r = arg;
+    json_t *parsed = NULL;
     const json_t *value = NULL;
-    if (!root)
-        return choir__error(
-            CHOIR_ERR_FORMAT, "%s, line %d: %s", l->path, l->number, error.text);
-    const char *image = json_string_value(json_object_get(root, "file_name"));
-    choir_status status = check_name(l, image);
+    bool held = r->entries++ % HOLD_OUT == HOLD_OUT - 1;
+    const char *image = json_string_value(json_object_get(record, "file_name"));
+    choir_status status = check_name(at, image);
     if (status == CHOIR_OK)
-        status = find_value(l, root, &parsed, &value);
+        status = find_value(at, record, &parsed, &value);
     if (status == CHOIR_OK)
-        add_document(d, image, choir__document_text(value, fields));
-    json_decref(root);
+        add_document(r->rest && held == r->training ? r->rest : r->d, image,
+            choir__document_text(value, r->fields));
     json_decref(parsed);
     return status;
 }
 
-/* Adds lines to d. If there is a `rest`, every tenth line is for validation, and lines of the
- * other split are added to rest. */
 static choir_status read_metadata(
     documents *d, documents *rest, const char *folder, bool training, choir__names *fields)
 {
-    char *path = choir__format("%s/metadata.jsonl", folder), *data = NULL;
-    size_t bytes;
-    int64_t entries = 0;
-    choir_status status = choir__read_file(path, FILE_LIMIT, &data, &bytes);
-    line l = {.path = path};
-    for (const char *at = data, *next; status == CHOIR_OK && at < data + bytes; at = next) {
-        const char *end = memchr(at, '\n', (size_t)(data + bytes - at));
-        end = end ? end : data + bytes;
-        next = end + 1;
-        l.number++;
-        if (strspn(at, " \t\r") >= (size_t)(end - at))
-            continue;
-        bool other = rest && (entries++ % HOLD_OUT == HOLD_OUT - 1) == training;
-        status = read_line(other ? rest : d, &l, at, (size_t)(end - at), fields);
-    }
-    free(data);
+    char *path = choir__format("%s/metadata.jsonl", folder);
+    reading r = {.d = d, .rest = rest, .training = training, .fields = fields};
+    choir_status status = choir__records_read(path, read_record, &r);
     free(path);
     return status;
 }

@@ -68,9 +68,11 @@ typedef struct reading {
     labelled *d;
     const choir_tokenizer *tokenizer;
     const choir_labelled_opts *opts;
-    int64_t entries;     /* of the file, so far */
-    bool shared;         /* the file has both splits: every tenth entry is for validation */
-    bool training, keep; /* keep: samples, not only labels */
+    int64_t entries; /* of the file, so far */
+    bool training;
+    bool shared;      /* the file has both splits: every tenth entry is for validation */
+    bool labels_only; /* the file is the other split's: its labels are the classes */
+    bool keep;        /* the present entry is a sample of this split */
 } reading;
 
 /* Adds tokens to the sample that is being made. */
@@ -203,11 +205,9 @@ static choir_status read_record(void *arg, const choir__record_at *at, const jso
 {
     reading *r = arg;
     labelled *d = r->d;
-    bool validation = r->entries++ % HOLD_OUT == HOLD_OUT - 1;
-    bool kept = r->keep;
+    bool held = r->entries++ % HOLD_OUT == HOLD_OUT - 1;
     sample s = {.at = d->used};
-    if (r->shared)
-        r->keep = validation != r->training;
+    r->keep = r->shared ? held != r->training : !r->labels_only;
     choir_status status =
         r->opts->words ? read_words(r, at, record, &s) : read_text(r, at, record, &s);
     if (status == CHOIR_OK && r->keep) {
@@ -218,7 +218,6 @@ static choir_status read_record(void *arg, const choir__record_at *at, const jso
         s.length = (int32_t)(d->used - s.at);
         d->samples[d->count++] = s;
     }
-    r->keep = kept;
     return status;
 }
 
@@ -256,12 +255,12 @@ static choir_status read_parts(reading *r, const char *path)
     char *train = choir__is_record_file(path) ? NULL : find_part(path, training_names);
     char *held = train ? find_part(path, validation_names) : NULL;
     r->shared = !held;
-    r->keep = r->training;
+    r->labels_only = held && !r->training;
     choir_status status = choir__records_read(train ? train : path, read_record, r);
     if (status == CHOIR_OK)
         status = choir__labels_settle(&r->d->labels);
-    if (status == CHOIR_OK && held && !r->training) {
-        r->keep = true;
+    if (status == CHOIR_OK && r->labels_only) {
+        r->labels_only = false;
         status = choir__records_read(held, read_record, r);
     }
     free(train);

@@ -40,7 +40,7 @@ static choir_status read_lines(
         if (!record)
             status = choir__record_wrong(at, "%s", error.text);
         else if (!json_is_object(record))
-            status = choir__record_wrong(at, "expected an object, {\"text\": ...}");
+            status = choir__record_wrong(at, "expected an object, {...}");
         else
             status = fn(arg, at, record);
         json_decref(record);

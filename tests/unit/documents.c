@@ -129,7 +129,8 @@ static void wrong(void **state)
         {"{\"file_name\": \"a.png\", \"ground_truth\": \"{\"}", "line 1"},
         {"{\"file_name\": \"a.png\", \"ground_truth\": \"{]\"}", "string of JSON"},
         {"\n\nnonsense", "line 3"},
-        {"[]", "file_name"},
+        {"[]", "expected an object"},
+        {"{}", "file_name"},
         {"", "no lines"},
     };
     (void)state;

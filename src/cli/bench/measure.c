@@ -66,7 +66,7 @@ static double measure(const choir__station *s, int64_t count)
     return times[samples / 2];
 }
 
-/* --- what is printed --- */
+/* --- printing --- */
 
 /* Returns the algorithm that comm/message chooses. */
 static const char *message_algorithm(const choir__station *s, int64_t count)

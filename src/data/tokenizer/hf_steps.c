@@ -106,31 +106,15 @@ static choir_status prepend(const char *name, json_t *step, choir__normal_step *
     return CHOIR_OK;
 }
 
-static choir_status normalizer(const char *name, json_t *step, choir__normalizer *n)
+static choir_status normalizer_step(const char *name, json_t *step, void *arg)
 {
+    choir__normalizer *n = arg;
     static const struct {
         const char *type;
         choir_status (*read)(const char *name, json_t *step, choir__normal_step *s);
     } known[] = {{"BertNormalizer", bert_normalizer}, {"Precompiled", precompiled},
         {"Prepend", prepend}, {"Replace", replace}, {"Strip", strip}};
     const char *type = choir__json_text(step, "type");
-    if (!step || json_is_null(step))
-        return CHOIR_OK;
-    if (type && !strcmp(type, "Sequence")) {
-        choir_status status = CHOIR_OK;
-        size_t i;
-        json_t *inner;
-        json_array_foreach(json_object_get(step, "normalizers"), i, inner)
-        {
-            const char *kind = choir__json_text(inner, "type");
-            if (kind && !strcmp(kind, "Sequence"))
-                status = unsupported(
-                    name, "normalizer", "type", kind, "a Sequence in a Sequence is not known");
-            if (status == CHOIR_OK)
-                status = normalizer(name, inner, n);
-        }
-        return status;
-    }
     for (size_t i = 0; i < CHOIR_COUNT(known); i++)
         if (type && !strcmp(type, known[i].type))
             return n->count < CHOIR__MOST_STEPS
@@ -219,31 +203,15 @@ static choir_status at_spaces(const char *name, json_t *step, choir__word_step *
     return CHOIR_OK;
 }
 
-static choir_status pre_tokenizer(const char *name, json_t *step, choir__hf_pipeline *p)
+static choir_status pre_tokenizer_step(const char *name, json_t *step, void *arg)
 {
+    choir__hf_pipeline *p = arg;
     static const struct {
         const char *type;
         choir_status (*read)(const char *name, json_t *step, choir__word_step *s);
     } known[] = {{"BertPreTokenizer", bert_words}, {"ByteLevel", byte_level},
         {"Metaspace", metaspace}, {"Split", split_step}, {"WhitespaceSplit", at_spaces}};
     const char *type = choir__json_text(step, "type");
-    if (!step || json_is_null(step))
-        return CHOIR_OK;
-    if (type && !strcmp(type, "Sequence")) {
-        choir_status status = CHOIR_OK;
-        size_t i;
-        json_t *inner;
-        json_array_foreach(json_object_get(step, "pretokenizers"), i, inner)
-        {
-            const char *kind = choir__json_text(inner, "type");
-            if (kind && !strcmp(kind, "Sequence"))
-                status = unsupported(name, "pre_tokenizer", "type", kind,
-                    "a Sequence in a Sequence is not known");
-            if (status == CHOIR_OK)
-                status = pre_tokenizer(name, inner, p);
-        }
-        return status;
-    }
     if (choir__hf_cuts(p, CHOIR__WORDS_BYTES))
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: pre_tokenizer has a step behind ByteLevel, which must be the last", name);
@@ -257,10 +225,40 @@ static choir_status pre_tokenizer(const char *name, json_t *step, choir__hf_pipe
         " are known");
 }
 
+/* --- both --- */
+
+/* Reads root[part]: nothing, one step, or the steps that a Sequence has under the key `list`.
+ */
+static choir_status read_steps(const char *name, const json_t *root, const char *part,
+    const char *list, choir_status (*read)(const char *name, json_t *step, void *arg),
+    void *arg)
+{
+    json_t *step = json_object_get(root, part), *inner;
+    const char *type = choir__json_text(step, "type");
+    choir_status status = CHOIR_OK;
+    size_t i;
+    if (!step || json_is_null(step))
+        return CHOIR_OK;
+    if (!type || strcmp(type, "Sequence") != 0)
+        return read(name, step, arg);
+    json_array_foreach(json_object_get(step, list), i, inner)
+    {
+        const char *kind = choir__json_text(inner, "type");
+        if (kind && !strcmp(kind, "Sequence"))
+            status =
+                unsupported(name, part, "type", kind, "a Sequence in a Sequence is not known");
+        if (status == CHOIR_OK && inner && !json_is_null(inner))
+            status = read(name, inner, arg);
+    }
+    return status;
+}
+
 choir_status choir__hf_steps_parse(const char *name, json_t *root, choir__hf_pipeline *p)
 {
-    choir_status status = normalizer(name, json_object_get(root, "normalizer"), &p->normalizer);
+    choir_status status =
+        read_steps(name, root, "normalizer", "normalizers", normalizer_step, &p->normalizer);
     if (status == CHOIR_OK)
-        status = pre_tokenizer(name, json_object_get(root, "pre_tokenizer"), p);
+        status =
+            read_steps(name, root, "pre_tokenizer", "pretokenizers", pre_tokenizer_step, p);
     return status;
 }
