@@ -8,8 +8,10 @@
 static void sum_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     const choir_shape *with_ones = r->attrs;
-    choir_tensor *g = choir__tensor_alias(sink->scope, gy);
+    choir_tensor *g = choir__tensor_alias(sink->scope, choir__dense_rows(sink->scope, gy));
     choir_shape full = r->in[0]->shape;
+    if (g->poisoned)
+        return;
     g->shape = *with_ones;
     choir__set_row_major(g);
     for (int i = 0; i < full.ndim; i++)

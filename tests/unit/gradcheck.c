@@ -59,6 +59,20 @@ static choir_tensor *mean_rows(choir_tensor *x)
     return choir_mean_dim(x, 1);
 }
 
+/* Gradients that arrive in another order than their shape's, or repeated. */
+static choir_tensor *sums_of_sums(choir_tensor *x)
+{
+    choir_tensor *columns = choir_sum_dim(x, 0), *turned = choir_transpose(x, 0, 1);
+    return choir_add(
+        choir_sum(columns), choir_sum(choir_sum_dim(choir_mul(turned, turned), 1)));
+}
+
+static choir_tensor *turned_sums(choir_tensor *x)
+{
+    choir_tensor *cube = choir_reshape(x, choir_dims(2, 3, -1));
+    return choir_transpose(choir_sum_dim(choir_square(cube), 1), 0, 1);
+}
+
 static choir_tensor *through_f32(choir_tensor *x)
 {
     return choir_contiguous(choir_permute(x, choir_dims(1, 0)));
@@ -69,7 +83,8 @@ static void unary_ops(void **state)
     static unary_fn *const fns[] = {choir_neg, choir_exp, choir_log, choir_sqrt, choir_square,
         choir_abs, choir_tanh, choir_sigmoid, choir_relu, choir_gelu, choir_gelu_tanh,
         choir_silu, affine, transposed, turned_relu, reshaped, narrowed, expanded, joined_twice,
-        mean_rows, through_f32, choir_sum, choir_mean, choir_softmax, choir_log_softmax};
+        mean_rows, sums_of_sums, turned_sums, through_f32, choir_sum, choir_mean, choir_softmax,
+        choir_log_softmax};
     (void)state;
     for (size_t i = 0; i < sizeof fns / sizeof *fns; i++) {
         unary_fn *f = fns[i];
