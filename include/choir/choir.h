@@ -12,6 +12,7 @@
 #include <choir/select.h>
 #include <choir/tensor.h>
 #include <choir/ops.h>
+#include <choir/volumes.h>
 #include <choir/autograd.h>
 #include <choir/nn.h>
 #include <choir/optim.h>

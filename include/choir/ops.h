@@ -31,8 +31,11 @@ choir_tensor *choir_square(choir_tensor *x);
 choir_tensor *choir_abs(choir_tensor *x);
 choir_tensor *choir_sin(choir_tensor *x);
 choir_tensor *choir_cos(choir_tensor *x);
-/** Computes x^exponent as C's pow does. A tensor's powers are exp(b log a). */
+/** Computes x^exponent as C's pow does. */
 choir_tensor *choir_pow(choir_tensor *x, double exponent);
+/** Computes a^b, element by element, as C's pow has it; a and b broadcast. Gradient: a, 0 where
+ * b is 0; b, 0 where a is 0 and b is not negative, and NaN where a is negative. */
+choir_tensor *choir_pow_tensor(choir_tensor *a, choir_tensor *b);
 /** Computes min(max(x, least), most); -INFINITY or INFINITY leaves a side open, NaN stays NaN.
  * The gradient passes where least <= x <= most. */
 choir_tensor *choir_clamp(choir_tensor *x, double least, double most);
@@ -62,6 +65,28 @@ choir_tensor *choir_argmax(choir_tensor *x);
 /** Multiplies a (..., M, K) by b (..., K, N). The leading dimensions are equal, or b is (K,
  * N). */
 choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b);
+
+/**
+ * Multiplies tensors whose dimensions have letters, and sums over the letters that the result
+ * lacks, like torch.einsum: choir_einsum("bij,bjk->bik", (choir_tensor *[]){a, b}, 2) is a
+ * batch of matrix products.
+ *
+ * @param equation  for each operand a list of letters, one per dimension, separated by commas;
+ *                  then "->" and the result's letters. Without "->" the result has "..." and
+ *                  the letters that occur once, capitals first. Spaces are ignored
+ * @param in        count operands, 1 to 16, floating, of one dtype
+ *
+ * "..." stands for all dimensions without a letter, which broadcast from the last one on. A
+ * letter that an operand has twice takes the diagonal. A letter has one size, or 1, which
+ * broadcasts.
+ *
+ * Operands are multiplied from left to right, by choir_matmul where a letter is summed and by
+ * choir_mul elsewhere; letters that neither the result nor a later operand has are summed as
+ * soon as possible. A product may have at most CHOIR_MAX_DIMS dimensions.
+ *
+ * Errors: also argument, an equation that does not fit the operands.
+ */
+choir_tensor *choir_einsum(const char *equation, choir_tensor *const *in, int count);
 
 /** Computes x W^T + b: x (..., in), weight (out, in), bias (out) or NULL -> (..., out). */
 choir_tensor *choir_linear(choir_tensor *x, choir_tensor *weight, choir_tensor *bias);

@@ -69,8 +69,25 @@ choir_tensor *choir_var_dim(choir_tensor *x, int dim, int64_t correction, bool k
 /** Computes (sum |x|^p)^(1/p); p is INFINITY for the greatest |x|, -INFINITY for the least, and
  * not 0. Where the norm is 0, so is its gradient. 16-bit operands are computed in f32. */
 choir_tensor *choir_norm_dim(choir_tensor *x, double p, int dim, bool keepdim);
+/** Computes sum x y / (max(|x|, eps) max(|y|, eps)) along dim, which is removed; x and y have
+ * one dtype and broadcast. PyTorch's eps is 1e-8. 16-bit operands are computed in f32. */
+choir_tensor *choir_cosine_similarity(choir_tensor *x, choir_tensor *y, int dim, double eps);
 /** Returns the running sums along dim, of x's shape; the sums are f64. */
 choir_tensor *choir_cumsum(choir_tensor *x, int dim);
+
+/* --- in order --- */
+
+/** Sorts the entries along dim, and stores their indices in *index unless index is NULL. Equal
+ * entries keep their order, and a NaN counts as greater than all numbers: it is last in
+ * ascending order. x has any dtype. The gradient goes to the entries' places in x. */
+choir_tensor *choir_sort(choir_tensor *x, int dim, bool descending, choir_tensor **index);
+/** Returns the indices alone, i64 of x's shape. */
+choir_tensor *choir_argsort(choir_tensor *x, int dim, bool descending);
+/** Returns the k largest entries along dim, the largest first, or the k smallest, the smallest
+ * first, as the first k entries that choir_sort returns. Along dim the results have size k, 0
+ * to x's size. Errors: also argument, another k. */
+choir_tensor *choir_topk(
+    choir_tensor *x, int64_t k, int dim, bool largest, choir_tensor **index);
 
 /* --- lookups --- */
 

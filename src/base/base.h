@@ -41,6 +41,13 @@ char *choir__strdup(const char *text);
 char *choir__clean(char *text);
 char *choir__format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Marks functions that the kernels of GPUs use, too. */
+#ifdef __CUDACC__
+#define CHOIR__BOTH __host__ __device__
+#else
+#define CHOIR__BOTH
+#endif
+
 #define CHOIR_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static inline int64_t choir__min(int64_t a, int64_t b)

@@ -5,16 +5,9 @@
 #ifndef CHOIR_RNG_H
 #define CHOIR_RNG_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "base/base.h"
 
 /* The kernels of GPUs use the two functions below, too. */
-#ifdef __CUDACC__
-#define CHOIR__BOTH __host__ __device__
-#else
-#define CHOIR__BOTH
-#endif
-
 CHOIR__BOTH static inline void choir__philox(
     uint64_t key, uint64_t hi, uint64_t lo, uint32_t out[4])
 {

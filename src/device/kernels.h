@@ -19,6 +19,7 @@
 #include "base/base.h"
 #include "device/kernels_attention.h"
 #include "device/kernels_images.h"
+#include "device/kernels_order.h"
 #include "device/kernels_parts.h"
 #include "device/kernels_recurrent.h"
 #include "device/kernels_select.h"
@@ -91,6 +92,7 @@ typedef enum choir__binary_op {
     CHOIR__SUB,
     CHOIR__MUL,
     CHOIR__DIV,
+    CHOIR__POWER, /* C's pow */
     CHOIR__BINARY_COUNT
 } choir__binary_op;
 
@@ -559,7 +561,8 @@ typedef struct choir__k_store {
     X(part_max) X(dropout) X(random) X(conv) X(conv_backward_input) X(conv_backward_weight)    \
     X(pool) X(pool_backward) X(sgd) X(adam) X(lamb) X(grad_norm)                        \
     X(optim_skipped) X(unscale) X(scaler_update) X(store)                                      \
-    X(compare) X(where) X(extreme) X(cumsum) X(gather) X(scatter_add)
+    X(compare) X(where) X(extreme) X(cumsum) X(gather) X(scatter_add)            \
+    X(sort) X(stretch)
 /* clang-format on */
 
 typedef choir__k_nll choir__k_nll_backward;

@@ -245,7 +245,7 @@ static void binary(void **state)
             give(&t, AT(binary, a.p), na, uniform(na, -2, 2));
             give(&t, AT(binary, b.p), nb, uniform(nb, 0.5f, 2));
             take(&t, AT(binary, y.p), extent(v->shape, v->y, v->ndim));
-            t.exact = true;
+            t.exact = op != CHOIR__POWER || !test_device();
             check(t);
         }
 }

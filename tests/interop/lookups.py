@@ -52,6 +52,36 @@ def choices():
     function(lambda x: C.masked_fill(x, constant(x, mask), -2), lambda x: x.masked_fill(mask, -2), (4, 3, 5))
 
 
+def with_index(ours, *arguments):
+    """The two results of one of our ops."""
+    index = ctypes.c_void_p()
+    y = ours(*arguments, ctypes.addressof(index))
+    return y, choir.Tensor(index.value)
+
+
+@case
+def in_order():
+    for shape, dim in (((3, 5, 65), 0), ((3, 5, 65), 1), ((3, 5, 65), -1), ((2, 3000), 1), ((300, 7), 0)):
+        for descending in (False, True):
+            x = torch.randint(-4, 5, shape).float() / 4  # most entries have equals
+            x[torch.rand(shape) < 0.02] = math.nan
+            for dtype in (torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool):
+                t = x.nan_to_num().mul(4).abs().to(dtype) if not dtype.is_floating_point else x.to(dtype)
+                with choir.Run() as run, run.step() as step:
+                    y, index = with_index(C.sort, step.tensor(t.numpy()), dim, descending)
+                    expected = torch.sort(t, dim=dim, descending=descending, stable=True)
+                    same("sorted", y.numpy(), expected.values.numpy())
+                    same("index", index.numpy(), expected.indices.numpy())
+                    mine = C.argsort(step.tensor(t.numpy()), dim, descending)
+                    same("argsort", mine.numpy(), expected.indices.numpy())
+                    y, index = with_index(C.topk, step.tensor(t.numpy()), 3, dim, descending)
+                    same("topk", y.numpy(), expected.values.narrow(dim, 0, 3).numpy())
+                    same("topk's index", index.numpy(), expected.indices.narrow(dim, 0, 3).numpy())
+            function(lambda x: C.sort(x, dim, descending, None), lambda x: x.sort(dim, descending).values, shape)
+            function(lambda x: C.topk(x, 2, dim, descending, None),
+                     lambda x: x.topk(2, dim, descending).values, shape)
+
+
 def both(name):
     """Values times their indices."""
     def ours(x, dim, keep):

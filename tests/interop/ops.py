@@ -105,6 +105,39 @@ def matmul():
 
 
 @case
+def einsum():
+    for equation, *shapes in (
+            ("ij,jk->ik", (3, 4), (4, 5)), ("ij,kj", (3, 4), (5, 4)), ("bij,bjk->bik", (2, 3, 4), (2, 4, 5)),
+            ("bhqd,bhkd->bhqk", (2, 3, 4, 5), (2, 3, 6, 5)), ("bi,oij,bj->bo", (3, 4), (5, 4, 2), (3, 2)),
+            ("a,b->ba", (3,), (4,)), ("ba", (3, 4)), ("ab->", (3, 4)), ("ii", (4, 4)), ("ii->i", (4, 4)),
+            ("iij,ji->ji", (4, 4, 3), (3, 4)), ("ijij->ji", (3, 2, 3, 2)), ("...ij,...jk", (2, 3, 4), (4, 5)),
+            ("...ij, jk ... -> k...i", (2, 3, 4), (4, 5, 2)), ("b...,b...->...", (3, 2, 4), (3, 4)),
+            ("ij,jk->ik", (3, 1), (4, 5)), (",i->i", (), (3,)), ("ab,cd->", (2, 3), (4, 5)),
+            ("Aa,aB", (3, 4), (4, 5)), ("i,i,i->", (5,), (5,), (5,)), ("abc,cb->a", (2, 3, 4), (4, 3)),
+            ("ab,ac,ad->bcd", (2, 3), (2, 4), (2, 5)), ("...->", (2, 3)), ("i...->i", (2, 3, 4))):
+        function(lambda *x: C.einsum(equation, x, len(x)), lambda *x: torch.einsum(equation, *x), *shapes)
+
+
+@case
+def pow_tensor():
+    for a, b in (((4, 5), (4, 5)), ((3, 1, 5), (4, 1)), ((2, 3), ())):
+        function(C.pow_tensor, torch.pow, torch.rand(a) + 0.1, torch.randn(b))
+    a = torch.tensor([0.0, 0.0, 0.0, 0.0, -2.0, -2.0, 1.0])
+    b = torch.tensor([0.0, 2.0, 0.5, -1.0, 3.0, 0.0, 0.0])
+    function(C.pow_tensor, torch.pow, a, b)
+
+
+@case
+def cosine_similarity():
+    for a, b, dim in (((4, 33), (4, 33), 1), ((4, 33), (33,), 1), ((2, 1, 5), (3, 5), -1), ((6, 3), (6, 3), 0)):
+        function(lambda x, y: C.cosine_similarity(x, y, dim, 1e-8),
+                 lambda x, y: F.cosine_similarity(x, y, dim), a, b)
+    with choir.Run() as run, run.step() as step:
+        zeros, ones = (step.tensor(f(2, 3).numpy()) for f in (torch.zeros, torch.ones))
+        assert not C.cosine_similarity(zeros, ones, 1, 1e-8).numpy().any()
+
+
+@case
 def linear():
     function(C.linear, F.linear, (5, 24), (17, 24), (17,))
     function(lambda x, w: C.linear(x, w, None), F.linear, (2, 5, 24), (17, 24))

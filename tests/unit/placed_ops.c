@@ -312,6 +312,28 @@ static choir_tensor *looked_up(choir_tensor **in)
         choir_pad(y, widths, 2, 0.5), choir_cast(choir_one_hot(in[1], 6), CHOIR_F32));
 }
 
+static choir_tensor *in_order(choir_tensor **in)
+{
+    choir_tensor *index, *y = choir_sort(in[0], 1, true, &index);
+    y = choir_mul(y, choir_cast(index, CHOIR_F32));
+    return choir_einsum(
+        "ij,kj->ik", (choir_tensor *[]){y, choir_topk(in[0], 4, 1, false, NULL)}, 2);
+}
+
+static choir_tensor *powers(choir_tensor **in)
+{
+    choir_tensor *cosine = choir_cosine_similarity(in[0], in[1], -1, 1e-8);
+    return choir_pow_tensor(choir_reshape(cosine, choir_dims(3, 1)), in[1]);
+}
+
+static choir_tensor *volumes(choir_tensor **in)
+{
+    choir_tensor *y = choir_conv3d(in[0], in[1], in[2], choir_conv3d_defaults());
+    y = choir_reshape(y, choir_dims(2, 4, -1));
+    y = choir_conv1d(y, in[3], NULL, choir_conv_defaults());
+    return choir_interpolate(y, (int64_t[]){5}, 1, CHOIR_LINEAR, false);
+}
+
 /* f: requires a gradient; c: a constant; i: ids 0, 1, ... */
 typedef struct op_case {
     const char *name;
@@ -348,6 +370,14 @@ typedef struct op_case {
         4,                                                                                     \
         {                                                                                      \
             a, b, c, d                                                                         \
+        }                                                                                      \
+    }
+
+#define S5(a, b, c, d, e)                                                                      \
+    {                                                                                          \
+        5,                                                                                     \
+        {                                                                                      \
+            a, b, c, d, e                                                                      \
         }                                                                                      \
     }
 
@@ -396,6 +426,10 @@ static const op_case cases[] = {
     {"chosen", chosen, {{'f', S2(3, 4)}, {'f', S1(4)}}},
     {"along a dimension", along, {{'f', S2(3, 4)}}},
     {"looked up", looked_up, {{'f', S2(6, 3)}, {'i', S1(3)}}},
+    {"in order", in_order, {{'f', S2(3, 4)}}},
+    {"powers", powers, {{'f', S2(3, 4)}, {'f', S2(3, 4)}}},
+    {"volumes", volumes,
+        {{'f', S5(2, 2, 2, 3, 3)}, {'f', S5(4, 2, 2, 2, 2)}, {'f', S1(4)}, {'f', S3(3, 4, 1)}}},
     {"views", views, {{'f', S2(4, 6)}}},
     {"cat and stack", joined, {{'f', S2(3, 4)}, {'f', S2(3, 4)}}},
     {"custom", custom, {{'f', S2(3, 4)}}},

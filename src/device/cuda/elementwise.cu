@@ -123,7 +123,8 @@ __device__ inline void join(V (&a)[N], const V (&b)[N], choir__binary_op op)
         a[j] = op == CHOIR__ADD   ? a[j] + b[j]
                : op == CHOIR__SUB ? a[j] - b[j]
                : op == CHOIR__MUL ? a[j] * b[j]
-                                  : a[j] / b[j];
+               : op == CHOIR__DIV ? a[j] / b[j]
+                                  : pow(a[j], b[j]);
 }
 
 struct run_of_pairs {

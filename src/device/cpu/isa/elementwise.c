@@ -54,6 +54,12 @@ INLINE vec op_div(vec a, vec b)
 {
     return a / b;
 }
+INLINE vec op_power(vec a, vec b)
+{
+    for (int j = 0; j < W; j++)
+        a[j] = (float)pow((double)a[j], (double)b[j]);
+    return a;
+}
 
 /* Handles one run of y, where each operand is a run or a constant; any other stride is
  * gathered. */
@@ -106,6 +112,7 @@ void KERNEL(binary)(const choir__k_binary *k)
     case CHOIR__SUB: walk_rows(&w, op_sub); break;
     case CHOIR__MUL: walk_rows(&w, op_mul); break;
     case CHOIR__DIV: walk_rows(&w, op_div); break;
+    case CHOIR__POWER: walk_rows(&w, op_power); break;
     case CHOIR__BINARY_COUNT: break;
     }
 }

@@ -142,6 +142,7 @@ static double join(choir__binary_op kind, double a, double b)
     case CHOIR__SUB: return a - b;
     case CHOIR__MUL: return a * b;
     case CHOIR__DIV: return a / b;
+    case CHOIR__POWER: return pow(a, b);
     case CHOIR__BINARY_COUNT: break;
     }
     return NAN;

@@ -1,0 +1,56 @@
+/* Signals, images and volumes: convolutions along one and three dimensions, and other sizes.
+ * Each computes the same as PyTorch's function of the same name. choir_conv2d is in ops.h.
+ *
+ * Tensors are logically (N, C, ...); results have their channels last in memory, like those of
+ * choir_conv2d. Gradient: all floating operands. Errors: shape, dtype, device, scope, argument.
+ * Collective: none.
+ *
+ * Threads: those of the operands' scope. */
+#ifndef CHOIR_VOLUMES_H
+#define CHOIR_VOLUMES_H
+
+#include <choir/ops.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Convolves x (N, C, L) with weight (O, C/groups, K) and adds bias (O) or NULL -> (N, O, OL).
+ * Of opts, stride, padding, dilation and groups are used. It is a choir_conv2d of images of
+ * height 1. */
+choir_tensor *choir_conv1d(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir_conv_opts opts);
+
+/** Options of a convolution of volumes: along depth, height and width. */
+typedef struct choir_conv3d_opts {
+    int stride[3], padding[3], dilation[3];
+    int groups;
+} choir_conv3d_opts;
+
+choir_conv3d_opts choir_conv3d_defaults(
+    void); /* strides 1, paddings 0, dilations 1, groups 1 */
+
+/** Convolves x (N, C, D, H, W) with weight (O, C/groups, KD, KH, KW) and adds bias (O) or NULL
+ * -> (N, O, OD, OH, OW). It is one choir_conv2d, in which the KD slices that a slice of the
+ * result reads are additional channels: they take KD/stride times the memory of x until
+ * backward. */
+choir_tensor *choir_conv3d(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir_conv3d_opts opts);
+
+typedef enum choir_interpolation {
+    CHOIR_NEAREST, /* the entry at floor(i in / out), computed in f32 as PyTorch does */
+    CHOIR_LINEAR,  /* between two entries: linear, bilinear or trilinear */
+    CHOIR_CUBIC    /* among four entries (Keys, 1981; a = -0.75): bicubic */
+} choir_interpolation;
+
+/** Stretches or shrinks the dimensions of x (N, C, ...) after the second to `sizes`, of which
+ * there are `count`, one for each. Entry i of `out` lies at (i + 1/2) in / out - 1/2 of `in`;
+ * with align_corners, which CHOIR_NEAREST does not take, at i (in - 1) / (out - 1). Entries
+ * beyond the edge equal the edge's. Shrinking does not smooth (PyTorch's antialias). */
+choir_tensor *choir_interpolate(choir_tensor *x, const int64_t *sizes, int count,
+    choir_interpolation how, bool align_corners);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
