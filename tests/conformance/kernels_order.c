@@ -17,8 +17,8 @@ static float *tied(int64_t n)
 /* Lines that are kept in a list, sorted by digits, and on a GPU in one tile and in several. */
 static const int64_t sort_cases[][4] = {/* outer, n, inner, top */
     {1, 1, 1, 1}, {3, 7, 2, 7}, {5, 33, 1, 4}, {2, 64, 3, 64}, {3, 65, 2, 65}, {2, 257, 1, 256},
-    {1, 1024, 2, 3}, {2, 1025, 1, 1025}, {1, 2100, 1, 2100}, {2, 2049, 1, 60},
-    {1, 2100, 1, 1100}, {2, 5, 1, 0}};
+    {1, 1024, 2, 3}, {2, 1025, 1, 1025}, {1, 2100, 1, 2100}, {2, 1100, 1, 60},
+    {1, 1500, 1, 1100}, {2, 5, 1, 0}};
 
 static void sort(void **state)
 {

@@ -17,7 +17,7 @@ LOSS = 5e-3  # of ten losses under bf16: both round, at different places (Choir 
 
 # In PyTorch's f32 list for CUDA, not in that for CPUs. Choir has one list: f32 if either list has the op.
 # mean is a sum here; square is pow(2).
-F32_ON_CUDA = "exp log square softmax log_softmax layer_norm rms_norm group_norm sum mean".split()
+F32_ON_CUDA = "exp log square softmax log_softmax layer_norm rms_norm group_norm sum mean pow_tensor cosine_similarity".split()
 
 
 def conv_opts():
@@ -48,6 +48,15 @@ def ops():
         conv2d=(lambda a, k: C.conv2d(a, k, None, conv_opts()), F.conv2d, [image, kernel]),
         conv_transpose2d=(lambda a, k: C.conv_transpose2d(a, k, None, conv_opts()), F.conv_transpose2d,
                           [image, torch.randn(3, 4, 3, 3)]),
+        conv1d=(lambda a, k: C.conv1d(a, k, None, conv_opts()), F.conv1d,
+                [torch.randn(2, 3, 8), torch.randn(4, 3, 3)]),
+        conv3d=(lambda a, k: C.conv3d(a, k, None, C.conv3d_defaults()), F.conv3d,
+                [torch.randn(2, 3, 4, 5, 6), torch.randn(4, 3, 2, 3, 3)]),
+        einsum=(lambda a, k: C.einsum("ab,cb->ca", [a, k], 2), lambda a, k: torch.einsum("ab,cb->ca", a, k), [x, w]),
+        pow_tensor=(C.pow_tensor, torch.pow, [x.abs() + 1, torch.randn(6, 8)]),
+        cosine_similarity=(lambda a, k: C.cosine_similarity(a, k, 1, 1e-8), F.cosine_similarity, [x, x * x + 1]),
+        sort=(lambda a: C.sort(a, 1, True, None), lambda a: a.sort(1, True).values, [x]),
+        topk=(lambda a: C.topk(a, 3, 0, False, None), lambda a: a.topk(3, 0, False).values, [x]),
         attention=(lambda q, k, v: C.attention(q, k, v, False), F.scaled_dot_product_attention, heads),
         softmax=(C.softmax, lambda a: a.softmax(-1), [x]),
         log_softmax=(C.log_softmax, lambda a: a.log_softmax(-1), [x]),
