@@ -38,15 +38,16 @@ choir_tensor *choir_conv3d(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, choir_conv3d_opts opts);
 
 typedef enum choir_interpolation {
-    CHOIR_NEAREST, /* the entry at floor(i in / out), computed in f32 as PyTorch does */
+    CHOIR_NEAREST, /* the entry at floor(i in / out), in f32 as PyTorch computes it */
     CHOIR_LINEAR,  /* between two entries: linear, bilinear or trilinear */
     CHOIR_CUBIC    /* among four entries (Keys, 1981; a = -0.75): bicubic */
 } choir_interpolation;
 
-/** Stretches or shrinks the dimensions of x (N, C, ...) after the second to `sizes`, of which
- * there are `count`, one for each. Entry i of `out` lies at (i + 1/2) in / out - 1/2 of `in`;
- * with align_corners, which CHOIR_NEAREST does not take, at i (in - 1) / (out - 1). Entries
- * beyond the edge equal the edge's. Shrinking does not smooth (PyTorch's antialias). */
+/** Stretches or shrinks each dimension of x (N, C, ...) after the second to its number in
+ * `sizes`, which has `count` numbers. From `in` entries to `out`, the place of entry i among
+ * the old ones is (i + 1/2) in / out - 1/2; with align_corners, which CHOIR_NEAREST does not
+ * take, it is i (in - 1) / (out - 1). Entries beyond the edge equal the edge's. Shrinking does
+ * not smooth (PyTorch's antialias). */
 choir_tensor *choir_interpolate(choir_tensor *x, const int64_t *sizes, int count,
     choir_interpolation how, bool align_corners);
 

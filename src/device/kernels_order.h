@@ -14,7 +14,7 @@ typedef struct choir__sort_entry {
     int64_t at; /* its place in the line */
 } choir__sort_entry;
 
-enum { CHOIR__SORT_SHORT = 64 }; /* lines of at most so many entries need no scratch memory */
+enum { CHOIR__SORT_SHORT = 64 }; /* entries of the longest lines that need no scratch memory */
 
 /* index[o, r, k] = the i of the r-th entry x[o, i, k] in ascending (or descending) order, for r
  * < top <= n. Equal entries keep their order, -0 equals 0, and a NaN counts as greater than all

@@ -100,13 +100,15 @@ typedef struct choir__k_gather {
 
 /* y[.., index[.., i, ..], ..] += x[.., i, ..], f32, f64 or i64; the terms of one element of y
  * are added in the order of i. x and index have the shape; y has `size` entries along dim.
- * Errors as gather's. */
+ * distinct: no two terms belong to one element, so a GPU adds all of them at once. Errors as
+ * gather's. */
 typedef struct choir__k_scatter_add {
     choir__strided y, x, index;
     int64_t shape[CHOIR__MAX_DIMS];
     int64_t size;
     int ndim, dim;
     choir__lookup lookup;
+    bool distinct;
     choir_dtype dtype;
 } choir__k_scatter_add;
 

@@ -11,6 +11,7 @@
 struct lookup {
     int dim;
     choir__lookup what;
+    bool distinct; /* no index is in a line twice */
 };
 
 static void launch_gather(
@@ -41,6 +42,7 @@ static void launch_scatter_add(
         .ndim = x->shape.ndim,
         .dim = l.dim,
         .lookup = l.what,
+        .distinct = l.distinct,
         .dtype = y->dtype};
     memcpy(args.y.stride, y->stride, sizeof args.y.stride);
     memcpy(args.shape, x->shape.dim, sizeof args.shape);
@@ -71,7 +73,8 @@ static void give_scattered(choir__record *r, choir_tensor *gy, const choir_tenso
 void choir__give_picked(
     choir__record *r, choir_tensor *gy, const choir_tensor *index, int dim, choir__sink *sink)
 {
-    give_scattered(r, gy, index, (struct lookup){dim, CHOIR__FOR_SCATTER_ADD}, sink);
+    give_scattered(
+        r, gy, index, (struct lookup){.dim = dim, .what = CHOIR__FOR_SCATTER_ADD}, sink);
 }
 
 /* --- gather --- */
@@ -136,7 +139,7 @@ static choir_tensor *looked_up(const choir__op *op, choir_scope *scope, choir_te
     return choir__as_stored(y);
 }
 
-choir_tensor *choir_gather_dim(choir_tensor *x, int dim, choir_tensor *index)
+static choir_tensor *gathered(choir_tensor *x, int dim, choir_tensor *index, bool distinct)
 {
     choir_tensor *in[2] = {x, index}, *poisoned;
     choir_scope *scope = choir__begin(&gather_op, in, 2, &poisoned);
@@ -145,7 +148,18 @@ choir_tensor *choir_gather_dim(choir_tensor *x, int dim, choir_tensor *index)
     index = indices_for("gather", scope, in, 2, &dim, &poisoned);
     if (!index)
         return poisoned;
-    return looked_up(&gather_op, scope, in, index, (struct lookup){dim, CHOIR__FOR_GATHER});
+    struct lookup l = {dim, CHOIR__FOR_GATHER, distinct};
+    return looked_up(&gather_op, scope, in, index, l);
+}
+
+choir_tensor *choir_gather_dim(choir_tensor *x, int dim, choir_tensor *index)
+{
+    return gathered(x, dim, index, false);
+}
+
+choir_tensor *choir__gather_distinct(choir_tensor *x, int dim, choir_tensor *index)
+{
+    return gathered(x, dim, index, true);
 }
 
 choir_tensor *choir_index_select(choir_tensor *x, int dim, choir_tensor *ids)
@@ -167,8 +181,8 @@ choir_tensor *choir_index_select(choir_tensor *x, int dim, choir_tensor *ids)
     index->stride[dim] = 1;
     if (index->poisoned)
         return index;
-    return looked_up(
-        &index_select_op, scope, in, index, (struct lookup){dim, CHOIR__FOR_INDEX_SELECT});
+    return looked_up(&index_select_op, scope, in, index,
+        (struct lookup){.dim = dim, .what = CHOIR__FOR_INDEX_SELECT});
 }
 
 /* --- scatter_add: the operands are x, the indices, and the terms --- */
@@ -222,7 +236,7 @@ choir_tensor *choir_scatter_add(
             "scatter_add", scope, in, 3, "expected values of the indices' shape and x's dtype");
     if (!choir__is_float(in[0]->dtype) && in[0]->dtype != CHOIR_I64)
         return choir__shape_error("scatter_add", scope, in, 3, "expected floating or i64 sums");
-    struct lookup l = {dim, CHOIR__FOR_SCATTER_ADD};
+    struct lookup l = {.dim = dim, .what = CHOIR__FOR_SCATTER_ADD};
     choir_tensor *y =
         choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, in[0]->shape);
     if (y->poisoned)
@@ -268,6 +282,6 @@ choir_tensor *choir_one_hot(choir_tensor *ids, int64_t classes)
     one->count = ids->count;
     memset(one->stride, 0, sizeof one->stride);
     choir__launch_fill(y, 0);
-    launch_scatter_add(y, one, index, (struct lookup){dim, CHOIR__FOR_ONE_HOT});
+    launch_scatter_add(y, one, index, (struct lookup){.dim = dim, .what = CHOIR__FOR_ONE_HOT});
     return y;
 }

@@ -9,6 +9,10 @@
 void choir__give_picked(
     choir__record *r, choir_tensor *gy, const choir_tensor *index, int dim, choir__sink *sink);
 
+/* Like choir_gather_dim, for an index that has no entry twice along dim: a GPU adds up the
+ * gradient at once. */
+choir_tensor *choir__gather_distinct(choir_tensor *x, int dim, choir_tensor *index);
+
 /* Returns x's shape with size 1 in dimension dim, or without that dimension. */
 choir_shape choir__without_dim(choir_shape shape, int dim, bool keep);
 

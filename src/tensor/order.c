@@ -3,7 +3,7 @@
 #include <choir/select.h>
 
 #include "tensor/launch.h"
-#include "tensor/op.h"
+#include "tensor/lookup.h"
 
 static const choir__op argsort_op = {.name = "argsort", .any_dtype = true};
 static const choir__op sort_op = {.name = "sort", .any_dtype = true};
@@ -63,7 +63,7 @@ static choir_tensor *ordered(const choir__op *op, choir_tensor *x, int dim, cons
     choir_tensor *y;
     choir_scope *scope = choir__begin(op, &x, 1, &y);
     choir_tensor *places = scope ? order_of(op, scope, x, dim, top, descending) : y;
-    y = places->poisoned ? places : choir_gather_dim(x, dim, places);
+    y = places->poisoned ? places : choir__gather_distinct(x, dim, places);
     if (index)
         *index = y->poisoned ? y : places;
     return y;

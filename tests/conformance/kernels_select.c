@@ -229,6 +229,31 @@ static void scatter_add(void **state)
     }
 }
 
+/* Permutations along a dimension, as sorting makes them. */
+static void scatter_distinct(void **state)
+{
+    static int64_t index[POINTED];
+    (void)state;
+    for (int dim = 0; dim < 3; dim++) {
+        for (int64_t i = 0; i < POINTED; i++) {
+            int64_t at = i / pointed[dim] % pointed_shape[dim]; /* 3 and 4, 7, 5 are coprime */
+            index[i] = (3 * at + (i - at * pointed[dim]) % 11) % pointed_shape[dim];
+        }
+        trial t = TRIAL(scatter_add, .ndim = 3, .dim = dim, .size = pointed_shape[dim],
+            .index.p = index, .distinct = true);
+        choir__k_scatter_add *k = (choir__k_scatter_add *)t.args;
+        memcpy(k->shape, pointed_shape, sizeof pointed_shape);
+        memcpy(k->x.stride, pointed, sizeof pointed);
+        memcpy(k->index.stride, pointed, sizeof pointed);
+        memcpy(k->y.stride, pointed, sizeof pointed);
+        give(&t, AT(scatter_add, x.p), POINTED, uniform(POINTED, -2, 2));
+        update(&t, AT(scatter_add, y.p), POINTED, uniform(POINTED, -1, 1));
+        t.exact = true;
+        t.no_half = true;
+        check(t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +264,7 @@ int main(void)
         cmocka_unit_test(cumsum),
         cmocka_unit_test(gather),
         cmocka_unit_test(scatter_add),
+        cmocka_unit_test(scatter_distinct),
     };
     return cmocka_run_group_tests_name("selecting kernels", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* Lookups along a dimension: one thread per element. The sums that are their gradients have one
  * thread per line, which adds the line's terms in the order of their positions: no atomics, and
- * the processor's bits. */
+ * the processor's bits. Distinct terms have a thread each, as lines of one term. */
 #include "device/cuda/integers.cuh"
 #include "device/cuda/walk.cuh"
 
@@ -95,8 +95,9 @@ extern "C" void choir__cuda_scatter_add(const choir__k_scatter_add *k)
 {
     int64_t size = (int64_t)choir_dtype_size(k->dtype), begin[WALK_OPERANDS] = {0};
     walk w = walk_of(&k->x, &k->index, &k->y, k->shape, k->ndim, k->dim);
-    int64_t n = w.shape[k->dim];
-    w.shape[k->dim] = n > 0; /* the lines */
+    int64_t n = k->distinct ? 1 : w.shape[k->dim];
+    if (!k->distinct)
+        w.shape[k->dim] = n > 0; /* the lines */
     if (!walk_simplify(&w))
         return;
     walk_parts(&w, begin, [&](const walk *part, const int64_t *off) {
