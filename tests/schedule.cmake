@@ -48,7 +48,7 @@ endwhile()
 # --- the minute after each change -----------------------------------------------------------------
 choir_choose(quick "unit[.].*" "fuzz[.].*" "conformance[.]kernels_.*" "install[.]symbols"
   "multi[.](same_bits|ddp.*|fsdp.*|diloco|hogwild|data_parallel|tensor_parallel|tensor_queue)"
-  "multi[.](mesh|meet|hierarchy|tree_reduce|distributed|sync_batch_norm)" "fault[.](ddp|messages)"
+  "multi[.](mesh|meet|hierarchy|tree_reduce|distributed.*|sync_batch_norm)" "fault[.](ddp|messages)"
   "examples[.](lines|guide|hello_tensor|linear_fit|errors)" "cli[.](output|bad_input)"
   "cuda[.](device|unit_module|unit_step|conformance_kernels_(llama|copy))")
 list(REMOVE_ITEM quick unit.schedule unit.message unit.pattern)

@@ -29,6 +29,7 @@
 #include <choir/mesh.h>
 #include <choir/pattern.h>
 #include <choir/distributed.h>
+#include <choir/distributed_nn.h>
 #include <choir/trace.h>
 #include <choir/env.h>
 #include <choir/training.h>

@@ -2,7 +2,8 @@
  *
  * All are queued: the group waits on the tensor's device for the work that computes the
  * tensor, the device waits for the group before it continues, and the host waits for neither.
- * Gradients do not pass through. Results join the scope of their operand.
+ * Gradients do not pass through (distributed_nn.h has collectives with gradients). Results join
+ * the scope of their operand.
  *
  * Threads: those of the scope and of the group. Collective: all, in the same order on all
  * ranks, with equal dtypes and shapes. */
@@ -25,6 +26,10 @@ choir_status choir_all_reduce(choir_tensor *t, choir_group *group, choir_reduce_
 
 /** Replaces t by rank root's t. */
 choir_status choir_broadcast(choir_tensor *t, choir_group *group, int root);
+
+/** Replaces t on rank root by the reduction over the ranks' t; the other ranks' t is
+ * unchanged. */
+choir_status choir_reduce(choir_tensor *t, choir_group *group, choir_reduce_op op, int root);
 
 /* These return new tensors and work along the first dimension; the world size must divide it
  * where a tensor is split. Never NULL; errors stick to the scope. */

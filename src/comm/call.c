@@ -136,16 +136,21 @@ const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_
         snprintf(rest, room, " of %" PRIu64 " %s%s", stamp->count, dtype, op);
         break;
     case CHOIR__ALL_TO_ALL:
-        if (stamp->layout)
+        if (stamp->layout == 1)
             snprintf(rest, room, " of uneven parts of %s", dtype);
         else
             snprintf(rest, room, " of %" PRIu64 " %s", stamp->count, dtype);
-        return text;
+        break;
     }
     used = (int)strlen(text);
     if (stamp->layout >> 16 == CHOIR__PIECE_MARK)
         snprintf(text + used, CHOIR__STAMP_TEXT - (size_t)used, ", a piece of data on a GPU");
-    else if (stamp->layout) /* several calls of a batch, packed into one */
+    else if (stamp->layout >> 16 == CHOIR__TENSOR_MARK ||
+             stamp->layout >> 16 == CHOIR__TENSOR_MARK + 1)
+        snprintf(text + used, CHOIR__STAMP_TEXT - (size_t)used,
+            ", a tensor with%s gradient (digest of its shape %04x)",
+            stamp->layout >> 16 == CHOIR__TENSOR_MARK ? "out" : "", stamp->layout & 0xffff);
+    else if (stamp->layout > 1) /* several calls of a batch, packed into one */
         snprintf(text + used, CHOIR__STAMP_TEXT - (size_t)used, " in parts (layout %08x)",
             stamp->layout);
     return text;

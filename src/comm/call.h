@@ -53,10 +53,11 @@ typedef struct choir__stamp {
     };
     uint32_t layout; /* tree reduction: digest of stride and scale; rows: digest of the
                         arguments that all ranks share; uneven all-to-all: 1; piece of far data:
-                        CHOIR__PIECE_MARK in the upper 16 bits */
+                        CHOIR__PIECE_MARK in the upper 16 bits; tensor of distributed_nn.h:
+                        CHOIR__TENSOR_MARK there (+ 1: with a gradient), digest of the shape */
 } choir__stamp;
 
-enum { CHOIR__PIECE_MARK = 0xfa12 };
+enum { CHOIR__PIECE_MARK = 0xfa12, CHOIR__TENSOR_MARK = 0x7e50 };
 
 /* A call with the addresses of its data. The stamp determines which of the other fields are
  * used. */

@@ -63,6 +63,8 @@ static draft begin(
     draft d = {group, {.stamp = {.count = (uint64_t)count, .kind = (uint8_t)kind}}, CHOIR_OK};
     d.status = check_count(name, count, dtype, parts ? choir_group_world(group) : 1);
     d.call.stamp.dtype = (uint8_t)dtype;
+    d.call.stamp.layout = group->expected;
+    group->expected = 0;
     return d;
 }
 
@@ -109,6 +111,11 @@ static choir_status issue(const draft *d, choir_work *work)
 static bool is_root(const choir_group *group, int root)
 {
     return choir_group_rank(group) == root;
+}
+
+void choir__group_expect(choir_group *group, uint16_t shape, bool gradient)
+{
+    group->expected = (uint32_t)(CHOIR__TENSOR_MARK + gradient) << 16 | shape;
 }
 
 /* --- the calls --- */

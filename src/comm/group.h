@@ -31,6 +31,7 @@ struct choir_group {
     choir__algorithm algorithm;
     choir__call *batch; /* (batch_room) calls since batch_begin */
     int batch_count, batch_room;
+    uint32_t expected; /* layout of the next call: choir__group_expect */
     bool batching;
     choir__shared *shareds; /* its shared memory, which may outlive the group */
     choir__shared *scratch; /* for choir__group_scratch */
@@ -46,6 +47,11 @@ choir_group *choir__group_new(choir__engine *engine, choir__membership *job, con
 /* Returns the queue that carries the group's collectives: strategies make it wait for devices'
  * events, and devices wait for its own. */
 choir__queue *choir__group_queue(choir_group *group);
+
+/* Makes the ranks compare a tensor's shape, and whether it requires a gradient, in this
+ * thread's next collective on the group, in addition to the call's own arguments. Ranks that
+ * differ get the group's mismatch. */
+void choir__group_expect(choir_group *group, uint16_t shape, bool gradient);
 
 /* Makes the thread that detects the group's failure call fn with it. Sentences name a rank with
  * its role. Call this before the group's first collective. */

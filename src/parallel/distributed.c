@@ -52,6 +52,20 @@ choir_status choir_broadcast(choir_tensor *t, choir_group *group, int root)
     return fence(group, choir__device_of(t));
 }
 
+choir_status choir_reduce(choir_tensor *t, choir_group *group, choir_reduce_op op, int root)
+{
+    choir_work work;
+    choir_status status = usable(t, "choir_reduce");
+    if (status == CHOIR_OK)
+        status = choir_group_wait_device(group, choir__device_of(t));
+    if (status == CHOIR_OK)
+        status = choir_group_reduce(group, choir__data(t), t->count, t->dtype, op, root, &work);
+    if (status != CHOIR_OK)
+        return status;
+    t->storage->version++;
+    return fence(group, choir__device_of(t));
+}
+
 /* --- new tensors --- */
 
 /* Returns a new tensor whose rows are those of t times up / down. */

@@ -1,0 +1,32 @@
+/* The ranks' blocks of a tensor along a dimension, exchanged as values: no records are left.
+ * Ops with gradients over ranks (distributed_nn.c, tensor_parallel/) are made of these. */
+#ifndef CHOIR_BLOCKS_H
+#define CHOIR_BLOCKS_H
+
+#include <choir/group.h>
+#include "tensor/op.h"
+
+/* Joins the ranks' x side by side along dim, to the size `whole`. Blocks may differ by one row
+ * (choir__tree_run). Collective. */
+choir_tensor *choir__blocks_gather(
+    choir_scope *scope, choir_tensor *x, choir_group *group, int dim, int64_t whole);
+/* Returns this rank's block of x along dim, in memory of its own. */
+choir_tensor *choir__blocks_own(
+    choir_scope *scope, choir_tensor *x, const choir_group *group, int dim);
+/* Returns this rank's block along dim of the sum or mean of the ranks' x. Collective. */
+choir_tensor *choir__blocks_reduce(
+    choir_scope *scope, choir_tensor *x, choir_group *group, choir_reduce_op op, int dim);
+
+/* Returns gy, or a copy of it if its memory is shared, for writing. The result may be poisoned.
+ */
+choir_tensor *choir__blocks_writable(choir_scope *scope, choir_tensor *gy);
+
+/* Begins an op along a dimension, which it normalizes. deals: the dimension is distributed over
+ * the ranks. NULL: *instead is the result; it is *x for a group of one. */
+choir_scope *choir__blocks_begin(const choir__op *op, choir_tensor **x,
+    const choir_group *group, int *dim, bool deals, choir_tensor **instead);
+
+/* Marks t as failed unless status is CHOIR_OK. */
+void choir__blocks_fail(choir_tensor *t, choir_status status);
+
+#endif
