@@ -13,6 +13,7 @@
 #include <choir/tensor.h>
 #include <choir/ops.h>
 #include <choir/volumes.h>
+#include <choir/ctc.h>
 #include <choir/autograd.h>
 #include <choir/nn.h>
 #include <choir/optim.h>

@@ -18,6 +18,7 @@
 #include <choir/dtype.h>
 #include "base/base.h"
 #include "device/kernels_attention.h"
+#include "device/kernels_ctc.h"
 #include "device/kernels_images.h"
 #include "device/kernels_order.h"
 #include "device/kernels_parts.h"
@@ -558,6 +559,7 @@ typedef struct choir__k_store {
     X(adaptive_pool) X(adaptive_pool_backward) X(embedding) X(embedding_backward)              \
     X(cross_entropy) X(cross_entropy_backward) X(pair_loss) X(pair_loss_backward) X(nll)       \
     X(nll_backward) X(count_targets) X(loss_divisor) X(part_targets) X(part_losses)            \
+    X(ctc) X(ctc_backward)                                                                      \
     X(part_max) X(dropout) X(random) X(conv) X(conv_backward_input) X(conv_backward_weight)    \
     X(pool) X(pool_backward) X(sgd) X(adam) X(lamb) X(grad_norm)                        \
     X(optim_skipped) X(unscale) X(scaler_update) X(store)                                      \
@@ -565,6 +567,7 @@ typedef struct choir__k_store {
     X(sort) X(stretch)
 /* clang-format on */
 
+typedef choir__k_ctc choir__k_ctc_backward;
 typedef choir__k_nll choir__k_nll_backward;
 typedef choir__k_optim choir__k_sgd;
 typedef choir__k_optim choir__k_adam;

@@ -77,6 +77,28 @@ def kl_div():
 
 
 @case
+def ctc():
+    """Through log_softmax: torch's gradient of the log-probabilities is that of scores. Its f32 loses digits
+    in long sequences, so it computes in f64."""
+    for steps, batch, classes, most in ((12, 3, 5, 4), (50, 4, 28, 12), (7, 1, 3, 2), (300, 2, 9, 40)):
+        for blank in (0, classes - 1):
+            targets = torch.randint(classes - 1, (batch, most))
+            targets += targets >= blank
+            inputs = torch.randint(2 * most, steps + 1, (batch,)) if steps > 2 * most else torch.full((batch,), steps)
+            lengths = torch.randint(1, most + 1, (batch,))
+            for zero in (False, True):
+                if zero:
+                    lengths[0], inputs[-1] = 0, 1  # silent; too short
+                    lengths[-1] = most if batch > 1 else lengths[-1]
+                for number, name in enumerate(REDUCTIONS):
+                    opts = choir.options(C.ctc_loss_defaults, blank=blank, reduction=number, zero_infinity=zero)
+                    function(lambda x, *ids: C.ctc_loss_with(C.log_softmax(x), *ids, opts),
+                             lambda x, *ids: F.ctc_loss(x.double().log_softmax(-1), *ids, blank=blank,
+                                                        reduction=name, zero_infinity=zero).float(),
+                             (steps, batch, classes), targets, inputs, lengths)
+
+
+@case
 def bad_arguments():
     def loss(call, *arrays):
         def attempt():

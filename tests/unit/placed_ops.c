@@ -198,6 +198,12 @@ static choir_tensor *pair_losses(choir_tensor **in)
     return choir_add(b, choir_huber_loss(in[0], in[1], 0.3f, CHOIR_LOSS_NONE));
 }
 
+/* The ids 3, 0, 5, 1, 1, 2 are two targets; the sequences have 3 and 0 steps and labels. */
+static choir_tensor *ctc(choir_tensor **in)
+{
+    return choir_ctc_loss_with(in[0], in[1], in[2], in[3], (choir_ctc_loss_opts){.blank = 4});
+}
+
 static choir_tensor *mse(choir_tensor **in)
 {
     return choir_mse_loss(in[0], in[1]);
@@ -412,6 +418,7 @@ static const op_case cases[] = {
     {"cross entropy, soft", cross_entropy, {{'f', S2(4, 6)}, {'f', S2(4, 6)}, {'c', S1(6)}}},
     {"nll", nll, {{'f', S2(4, 6)}, {'i', S1(4)}}},
     {"pair losses", pair_losses, {{'f', S2(4, 6)}, {'f', S2(4, 6)}, {'c', S1(6)}}},
+    {"ctc", ctc, {{'f', S3(4, 2, 6)}, {'i', S2(2, 3)}, {'i', S1(2)}, {'i', S1(2)}}},
     {"mse", mse, {{'f', S2(4, 6)}, {'f', S2(4, 6)}}},
     {"conv", conv, {{'f', S4(2, 3, 5, 5)}, {'f', S4(4, 3, 3, 3)}, {'f', S1(4)}}},
     {"transposed conv", conv_transposed,

@@ -35,7 +35,8 @@ typedef enum choir__cuda_wrong {
     CHOIR__BAD_NLL_TARGET,  /* nll_loss's class, likewise */
     CHOIR__BAD_PROBABILITY, /* bce_loss of a number outside [0, 1]: number, its element */
     CHOIR__BAD_INDEX,       /* a lookup's: value, its place, limit; number: choir__lookup */
-    CHOIR__STUCK_SCALER,    /* consecutive steps with infinities: value; number: scale */
+    CHOIR__BAD_CTC,      /* a sequence of ctc_loss: value, sequence; number: choir__ctc_part */
+    CHOIR__STUCK_SCALER, /* consecutive steps with infinities: value; number: scale */
 } choir__cuda_wrong;
 
 typedef struct choir__cuda_fault {

@@ -41,6 +41,10 @@ static const char *fault_text(const choir__cuda_fault *f, char *text, size_t byt
         snprintf(text, bytes, "%s: index %lld at position %lld is outside [0, %lld)",
             choir__lookup_name((choir__lookup)f->number), value, at, limit);
         break;
+    case CHOIR__BAD_CTC:
+        snprintf(text, bytes, CHOIR__CTC_FAULT,
+            choir__ctc_part_text((choir__ctc_part)f->number), limit, value, at);
+        break;
     case CHOIR__STUCK_SCALER:
         snprintf(text, bytes,
             "gradients were infinite or NaN in %lld steps in a row, down to a loss scale of %g: "
