@@ -13,6 +13,7 @@
 #include <choir/choir.h>
 
 #include "base/base.h"
+#include "base/half.h"
 #include "comm/plugin.h"
 #include "multi/ranks.h"
 #include "tensor/tensor.h"
@@ -207,6 +208,51 @@ static int differences(choir_scope *s, const choir_env *env)
     return 0;
 }
 
+/* --- 16 bits: added in f32 through the whole tree, and rounded once --- */
+
+static float rounded(float x)
+{
+    return choir__f32_from_bf16(choir__bf16_from_f32(x));
+}
+
+static float rounded_sum(int first, int i, int world)
+{
+    float v[MOST];
+    for (int r = 0; r < world; r++)
+        v[r] = rounded(number(first + r, i));
+    return rounded(tree_sum(v, world));
+}
+
+static int sixteen_bits(choir_scope *s, const choir_env *env)
+{
+    float y[ALL], g[ALL];
+    int world = env->world, part = ALL / world;
+    choir_tensor *x = choir_require_grad(numbers(s, env->rank, choir_dims(SIDE, SIDE)));
+    choir_tensor *w = numbers(s, 9 + env->rank, choir_dims(SIDE, SIDE));
+    choir_tensor *half = choir_cast(x, CHOIR_BF16);
+    choir_tensor *sum = choir_nn_all_reduce(half, env->group, CHOIR_SUM);
+    CHECK(choir_tensor_dtype(sum) == CHOIR_BF16);
+    sum = choir_cast(sum, CHOIR_F32);
+    choir_tensor *kept = choir_keep(s, sum);
+    CHECK_OK(choir_backward(choir_sum(choir_mul(sum, w))));
+    CHECK_OK(choir_read(kept, y, sizeof y));
+    CHECK_OK(choir_read(choir_grad(x), g, sizeof g));
+    for (int i = 0; i < ALL; i++)
+        CHECK(y[i] == rounded_sum(0, i, world) && g[i] == rounded_sum(9, i, world));
+
+    x = choir_require_grad(numbers(s, env->rank, choir_dims(SIDE, SIDE)));
+    choir_tensor *mean =
+        choir_nn_reduce_scatter(choir_cast(x, CHOIR_BF16), env->group, CHOIR_MEAN, 0);
+    w = numbers(s, 9 + env->rank, choir_dims(SIDE / world, SIDE));
+    CHECK_OK(choir_backward(choir_sum(choir_mul(choir_cast(mean, CHOIR_F32), w))));
+    CHECK_OK(choir_read(choir_grad(x), g, sizeof g));
+    for (int i = 0; i < ALL; i++) {
+        float own = rounded(number(9 + i / part, i % part));
+        CHECK(fabsf(g[i] - own / (float)world) <= 0x1p-7f * fabsf(own));
+    }
+    return 0;
+}
+
 /* --- a group of one, integers, refusals --- */
 
 static int others(choir_scope *s, const choir_env *env)
@@ -247,7 +293,7 @@ static int others(choir_scope *s, const choir_env *env)
 static int run(int rank, int world, void *arg)
 {
     typedef int part(choir_scope * s, const choir_env *env);
-    static part *const parts[] = {beside_one_rank, differences, others};
+    static part *const parts[] = {beside_one_rank, differences, sixteen_bits, others};
     choir_env env;
     (void)rank, (void)arg;
     CHECK_OK(choir_env_init(&env));
