@@ -19,6 +19,7 @@
 #ifndef CHOIR_DATA_H
 #define CHOIR_DATA_H
 
+#include <choir/model_info.h>
 #include <choir/tensor.h>
 
 #ifdef __cplusplus
@@ -39,6 +40,8 @@ typedef struct choir_dataset_ops {
     bool channels_last; /* x_shape reads (C, H, W), and x is stored (H, W, C) */
     /** Returns the name of a class, which the dataset owns. May be NULL. */
     const char *(*class_name)(const choir_dataset *self, int64_t id);
+    /** Returns the name of a sample, such as its file, which the dataset owns. May be NULL. */
+    const char *(*sample_name)(const choir_dataset *self, int64_t index);
 } choir_dataset_ops;
 
 struct choir_dataset {
@@ -188,6 +191,9 @@ typedef struct choir_image_opts {
     /* per file; a larger image is an error before memory is allocated; 2^26 */
     int64_t max_pixels;
     uint64_t seed; /* of crops and flips, together with the epoch and the sample; 0 */
+    /* the classes of a model, which the folders' names are among; NULL (the default): the
+     * sorted names of the training folders */
+    const choir_class_names *classes;
 } choir_image_opts;
 
 choir_image_opts choir_image_defaults(void);
@@ -212,6 +218,16 @@ choir_image_opts choir_image_defaults(void);
  */
 choir_status choir_dataset_images(
     const char *folder, choir_split split, choir_image_opts opts, choir_dataset **dataset);
+
+/**
+ * Images without classes, for choir_predict: x as in choir_dataset_images for validation, and
+ * y () i64, always 0. A path is a JPEG or PNG file of any name, or a folder, which stands for
+ * all images in it and in the folders there. The first image takes the place of the first
+ * training image. choir_dataset_sample_name returns a sample's file. Errors: as for
+ * choir_dataset_images; format (a folder without images).
+ */
+choir_status choir_dataset_image_files(
+    const char *const *paths, int64_t count, choir_image_opts opts, choir_dataset **dataset);
 
 typedef struct choir_document_opts {
     /* height and width are required; of the others, mean, std and max_pixels are used */
@@ -247,6 +263,9 @@ typedef struct choir_labelled_opts {
      * sentence, sentence1, premise (words: tokens, words); text_pair, sentence2, hypothesis;
      * label, labels (words: tags, ner_tags, labels) */
     const char *text, *pair, *label;
+    /* the classes of a model, which the labels are among; NULL (the default): those of the
+     * training split */
+    const choir_class_names *classes;
 } choir_labelled_opts;
 
 choir_labelled_opts choir_labelled_defaults(void);
@@ -266,10 +285,42 @@ choir_labelled_opts choir_labelled_defaults(void);
  * The tokenizer, which needs [CLS], [SEP] and [PAD], encodes each text; texts that are too long
  * lose their last tokens, of a pair the longer text first. Errors: argument (the tokenizer);
  * io; format, naming the file and the line (a column that is missing, a label that the training
- * split lacks).
+ * split or opts.classes lacks).
  */
 choir_status choir_dataset_labelled(const char *path, choir_split split,
     choir_labelled_opts opts, const choir_tokenizer *tokenizer, choir_dataset **dataset);
+
+/** A text without a class: a sequence, a pair, or words. */
+typedef struct choir_text {
+    char *text, *pair; /* NULL: a sequence has no second text, words have neither */
+    char **words;      /* (word_count) */
+    int64_t word_count;
+} choir_text;
+
+/** A list of texts; zeroed at first. */
+typedef struct choir_texts {
+    choir_text *text; /* (count) */
+    int64_t count, room;
+} choir_texts;
+
+/** Adds a copy of a text, and of the second text of a pair unless it is NULL; or, if `words`,
+ * the words of the text, which spaces separate. */
+void choir_texts_add(choir_texts *texts, const char *text, const char *pair, bool words);
+
+/** Adds the texts of a file of records, .jsonl, .csv or .tsv, in the columns that
+ * choir_dataset_labelled reads; classes are not needed, and are ignored. Words are an array, or
+ * a text whose words spaces separate. Errors: io; format, naming the file and the line. */
+choir_status choir_texts_read(const char *path, choir_labelled_opts opts, choir_texts *texts);
+
+/** Frees the texts, and leaves an empty list. */
+void choir_texts_free(choir_texts *texts);
+
+/** Texts without classes, for choir_predict: x as in choir_dataset_labelled. y () i64 is 0, or,
+ * with opts.words, y (context) i64 has the index of each word at its first token and
+ * CHOIR_IGNORED elsewhere. Errors: argument (the tokenizer; no texts), those of encoding,
+ * naming the text by its number. */
+choir_status choir_dataset_texts(const choir_texts *texts, choir_labelled_opts opts,
+    const choir_tokenizer *tokenizer, choir_dataset **dataset);
 
 /** Reads one image as choir_dataset_documents does: x (opts->height, opts->width, 3) f32.
  * Errors: io, format, unsupported, naming the file. */
@@ -277,6 +328,15 @@ choir_status choir_document_image(const char *path, const choir_image_opts *opts
 
 /** Returns the name of a class; NULL: no such class, or the dataset's classes have no names. */
 const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id);
+
+/** Returns the name of a sample, such as its file; NULL: it has none. */
+const char *choir_dataset_sample_name(const choir_dataset *dataset, int64_t index);
+
+/** Stores copies of the names of `count` classes in *names, for the caller to free; none if the
+ * dataset's classes have no names. A class beyond the dataset's gets the name that transformers
+ * gives to a class without one, LABEL_3. */
+void choir_dataset_class_names(
+    const choir_dataset *dataset, int64_t count, choir_class_names *names);
 
 /** Normal x, and y: uniform class ids in [0, classes), or normal when classes is 0. Sample i
  * depends on (seed, i) alone. */
@@ -289,6 +349,10 @@ choir_status choir_dataset_random_tokens(int64_t length, int64_t context, int64_
 
 /** Random tokens with a class id per sample: y () i64, uniform in [0, classes). */
 choir_status choir_dataset_random_labelled(int64_t length, int64_t context, int64_t vocabulary,
+    int64_t classes, uint64_t seed, choir_dataset **dataset);
+
+/** Random tokens with a class id per token: y (context) i64, uniform in [0, classes). */
+choir_status choir_dataset_random_words(int64_t length, int64_t context, int64_t vocabulary,
     int64_t classes, uint64_t seed, choir_dataset **dataset);
 
 enum { CHOIR_IGNORED = -100 }; /* a target that losses skip */

@@ -46,6 +46,9 @@ typedef struct choir_data_opts {
     /* A text without a tokenizer is an error; false: its characters become the tokens. Set it
      * for weights that were trained before: their ids belong to a tokenizer. */
     bool needs_tokenizer;
+    /* the classes of a model that labels are mapped to: a name that is not among them is an
+     * error; NULL (the default): the data's own */
+    const choir_class_names *classes;
 } choir_data_opts;
 
 choir_data_opts choir_data_defaults(void);

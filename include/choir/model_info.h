@@ -15,7 +15,7 @@ extern "C" {
 /** The kind of learning, which determines the targets and the loss. */
 typedef enum choir_task {
     CHOIR_REGRESSION,     /* y: numbers of the output's shape; mean squared error */
-    CHOIR_CLASSIFICATION, /* y: a class id per sample; cross entropy */
+    CHOIR_CLASSIFICATION, /* y: a class id per sample, or per word; cross entropy */
     CHOIR_LANGUAGE,       /* x, y: tokens, a target per token; cross entropy */
     CHOIR_IMAGE_TO_TEXT   /* x: an image, y: tokens; cross entropy */
 } choir_task;
@@ -23,8 +23,10 @@ typedef enum choir_task {
 /** Entries that are 0 are open: the model or the data fills them in. */
 typedef struct choir_model_info {
     choir_task task;
-    choir_shape input;  /* of one sample; LANGUAGE: (context) */
-    choir_shape output; /* of one sample's target; REGRESSION, IMAGE_TO_TEXT */
+    choir_shape input; /* of one sample; LANGUAGE: (context) */
+    /* of one sample's target; REGRESSION, IMAGE_TO_TEXT, and CLASSIFICATION of words:
+     * (context) */
+    choir_shape output;
     int64_t classes;    /* or the size of the vocabulary */
     int64_t items;      /* items per sample: tokens, or steps of a sequence; else 1 */
     bool random;        /* the data is random, of the shape that the model expects */
@@ -34,6 +36,15 @@ typedef struct choir_model_info {
     int64_t pad, start; /* IMAGE_TO_TEXT: ids of these tokens; both 0: not known yet */
     char config[512];   /* the model in full, "gpt2:layers=4,..."; saved in checkpoints */
 } choir_model_info;
+
+/** Names of classes, by class. */
+typedef struct choir_class_names {
+    char **name;   /* (count) */
+    int64_t count; /* 0: the classes have no names */
+} choir_class_names;
+
+/** Frees the names, and leaves none. */
+void choir_class_names_free(choir_class_names *names);
 
 #ifdef __cplusplus
 }

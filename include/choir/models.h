@@ -30,7 +30,8 @@ extern "C" {
  *     bert                      ids (B, T); optionally token types (B, T) i64 (NULL: 0), and
  *                               after them a mask (B, T) of any dtype, 1 for a token and 0 for
  *                               padding, which no position attends to (NULL: all are tokens)
- *                               -> (B, T, V), or (B, classes)
+ *                               -> (B, T, V), or with classes (B, classes), or with
+ *                               classes and words (B, T, classes)
  *     donut                     images (B, 3, H, W) f32, ids (B, T)  -> (B, T, V)
  *
  * If notes is not NULL, *notes lists, one per line, settings of a published configuration that
@@ -154,6 +155,11 @@ choir_status choir_model_check_weights(const char *path);
  * support ("" for none). The caller frees both with free(). Errors: io, format (naming line or
  * key), argument (a model that Choir lacks). */
 choir_status choir_model_read_config(const char *path, char **model, char **notes);
+
+/** Reads the names that a config.json, or the one in a folder, gives to the classes of a
+ * classifier (id2label); none if it gives none but LABEL_0, LABEL_1, ... The caller frees them.
+ * Errors: io, format. */
+choir_status choir_model_class_names(const char *path, choir_class_names *names);
 
 /**
  * Loads published weights into a module that choir_model_build made of *info. path is a

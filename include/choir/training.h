@@ -59,6 +59,9 @@ typedef struct choir_training {
     choir_loader *loader;             /* NULL: the caller keeps the position in the data */
     const choir_model_info *info;     /* NULL: the model has no description */
     const choir_tokenizer *tokenizer; /* NULL: none; must exist until a save is done */
+    /* names of a classifier's classes, kept in the config.json of a published model; NULL:
+     * none; must exist until a save is done */
+    const choir_class_names *classes;
     const char *job; /* the program's own record of its options, kept as job.json; NULL: none */
 } choir_training;
 

@@ -37,6 +37,7 @@ typedef struct choir__save_args {
     choir_module *module;
     choir_optim *optim;               /* may be NULL */
     const choir_tokenizer *tokenizer; /* may be NULL; must stay until the save is done */
+    const choir_class_names *classes; /* may be NULL; like the tokenizer */
     const char *job;                  /* text of job.json, which is copied; may be NULL */
     bool best;                        /* this is the best checkpoint so far */
     /* returns once the data is copied; a thread writes it */

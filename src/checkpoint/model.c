@@ -85,6 +85,11 @@ choir_status choir_model_read_config(const char *path, char **model, char **note
     return choir__config_read(path, model, notes);
 }
 
+choir_status choir_model_class_names(const char *path, choir_class_names *names)
+{
+    return choir__config_classes(path, names);
+}
+
 char *choir_model_path(const char *model)
 {
     return choir__config_path(model);

@@ -48,9 +48,10 @@ static choir_status save_tokenizer(const char *folder, const choir_tokenizer *to
 }
 
 /* Writes the file by which other programs recognise the model. */
-static choir_status save_config(const char *folder, const char *model)
+static choir_status save_config(
+    const char *folder, const char *model, const choir_class_names *classes)
 {
-    char *json = *model ? choir__config_json(model) : NULL;
+    char *json = *model ? choir__config_json(model, classes) : NULL;
     if (!json)
         return CHOIR_OK;
     char *path = choir__format("%s/%s", folder, CHOIR__CONFIG_FILE);
@@ -112,7 +113,7 @@ static choir_status publish(choir__saver *s)
     if (status == CHOIR_OK && s->tokenizer)
         status = save_tokenizer(s->fresh, s->tokenizer);
     if (status == CHOIR_OK)
-        status = save_config(s->fresh, s->state.model);
+        status = save_config(s->fresh, s->state.model, s->classes);
     if (status == CHOIR_OK && s->job)
         status = save_job(s->fresh, s->job);
     if (status == CHOIR_OK)
@@ -272,6 +273,7 @@ static choir_status prepare(choir__saver *s, const choir__save_args *args)
     s->dir = choir__strdup(args->dir);
     s->state = *args->state;
     s->tokenizer = args->tokenizer;
+    s->classes = args->classes;
     s->job = args->job ? choir__strdup(args->job) : NULL;
     s->best = args->best;
     choir_status status = choir__items_collect(&s->items, args->module, args->optim);

@@ -17,7 +17,8 @@ struct choir__saver {
     int lock;          /* of DIR, on rank 0; else -1 */
     choir_train_state state;
     const choir_tokenizer *tokenizer;
-    char *job; /* the text of job.json; NULL: none */
+    const choir_class_names *classes; /* NULL: none */
+    char *job;                        /* the text of job.json; NULL: none */
     bool best;
     choir__items items;
     choir__save_plan plan;

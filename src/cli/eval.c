@@ -15,22 +15,13 @@ typedef struct request {
     bool json, per_class;
 } request;
 
-/* Replaces the checkpoint's tokenizer by the one of the request. */
-static choir_status take_tokenizer(choir__saved *s, const char *name)
-{
-    if (!name)
-        return CHOIR_OK;
-    choir_tokenizer_free(s->tokenizer);
-    s->tokenizer = NULL;
-    return choir__text_is_chars(name) ? CHOIR_OK : choir_tokenizer_load(name, &s->tokenizer);
-}
-
 static choir_status open_data(choir__saved *s, const request *r, choir_dataset **data)
 {
     const char *path = r->data;
     choir_data_opts opts = choir_data_defaults();
     opts.seed = s->seed;
     opts.needs_tokenizer = !choir__text_is_chars(r->tokenizer);
+    opts.classes = &s->classes;
     if (path && !strcmp(path, "random"))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "expected data to evaluate on, a file or a folder, got 'random'");
@@ -40,31 +31,27 @@ static choir_status open_data(choir__saved *s, const request *r, choir_dataset *
     if (!path && s->info.task != CHOIR_LANGUAGE)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "missing DATA: a folder of images, or labelled texts, to evaluate on");
-    choir_status status = take_tokenizer(s, r->tokenizer);
+    choir_status status = choir__saved_tokenizer(s, r->tokenizer);
     if (status == CHOIR_OK)
         status =
             choir_dataset_open(path, CHOIR_VALIDATION, opts, &s->info, &s->tokenizer, data);
-    return status == CHOIR_OK ? choir_dataset_fits(*data, path, &s->info) : status;
+    if (status == CHOIR_OK)
+        status = choir_dataset_fits(*data, path, &s->info);
+    if (status == CHOIR_OK && s->info.task == CHOIR_CLASSIFICATION && !s->classes.count)
+        choir_dataset_class_names(
+            *data, s->info.classes, &s->classes); /* an old checkpoint's */
+    return status;
 }
 
 /* --- the report --- */
 
-/* Writes the name of a class, which is its number if the data have no names. */
-static const char *name_of(const choir_dataset *data, int64_t class, char text[24])
-{
-    const char *name = choir_dataset_class_name(data, class);
-    snprintf(text, 24, "%lld", (long long)class);
-    return name ? name : text;
-}
-
-static void print_classes_json(
-    const choir_dataset *data, int64_t classes, const choir_class_score *score)
+static void print_classes_json(const choir__saved *s, const choir_class_score *score)
 {
     char number[24];
     printf(",\"classes\":[");
-    for (int64_t c = 0; c < classes; c++) {
+    for (int64_t c = 0; c < s->info.classes; c++) {
         printf("%s{", c ? "," : "");
-        choir__cli_print_string("class", name_of(data, c, number));
+        choir__cli_print_string("class", choir__saved_class(s, c, number));
         printf(",\"samples\":%lld,\"predictions\":%lld,\"precision\":%.9g,\"recall\":%.9g,"
                "\"f1\":%.9g}",
             (long long)score[c].samples, (long long)score[c].predictions, score[c].precision,
@@ -73,8 +60,8 @@ static void print_classes_json(
     printf("]");
 }
 
-static void report_json(const choir__saved *s, const choir_dataset *data,
-    const choir_score *score, const choir_class_score *per_class)
+static void report_json(
+    const choir__saved *s, const choir_score *score, const choir_class_score *per_class)
 {
     printf("{\"event\":\"eval\",\"step\":%lld,\"loss\":%.9g,\"accuracy\":%.9g,"
            "\"perplexity\":%.9g,\"samples\":%lld",
@@ -85,24 +72,23 @@ static void report_json(const choir__saved *s, const choir_dataset *data,
     if (isfinite(score->f1))
         printf(",\"f1\":%.9g", score->f1);
     if (per_class)
-        print_classes_json(data, s->info.classes, per_class);
+        print_classes_json(s, per_class);
     printf("}\n");
 }
 
-static void print_classes(
-    const choir_dataset *data, int64_t classes, const choir_class_score *score)
+static void print_classes(const choir__saved *s, const choir_class_score *score)
 {
     char number[24];
     printf("%8s  %11s  %9s  %6s  %6s  %s\n", "samples", "predictions", "precision", "recall",
         "F1", "class");
-    for (int64_t c = 0; c < classes; c++)
+    for (int64_t c = 0; c < s->info.classes; c++)
         printf("%8lld  %11lld  %9.4f  %6.4f  %6.4f  %s\n", (long long)score[c].samples,
             (long long)score[c].predictions, score[c].precision, score[c].recall, score[c].f1,
-            name_of(data, c, number));
+            choir__saved_class(s, c, number));
 }
 
-static void report(const choir__saved *s, const choir_dataset *data, const choir_score *score,
-    const choir_class_score *per_class)
+static void report(
+    const choir__saved *s, const choir_score *score, const choir_class_score *per_class)
 {
     printf("%s after %lld steps, on %lld samples: loss %.4f, accuracy %.2f %%", s->info.config,
         (long long)s->step, (long long)score->samples, score->loss, 100 * score->accuracy);
@@ -114,7 +100,7 @@ static void report(const choir__saved *s, const choir_dataset *data, const choir
         printf(", mean F1 %.4f", score->f1);
     printf("\n");
     if (per_class)
-        print_classes(data, s->info.classes, per_class);
+        print_classes(s, per_class);
 }
 
 /* --- the command --- */
@@ -124,7 +110,7 @@ static choir_status evaluate(const request *r)
     choir__saved s;
     choir_score score;
     choir_dataset *data = NULL;
-    choir_status status = choir__saved_open(r->checkpoint, 42, &s);
+    choir_status status = choir__saved_open(r->checkpoint, NULL, 42, &s);
     if (status == CHOIR_OK)
         status = open_data(&s, r, &data);
     choir_eval_opts opts = {
@@ -134,9 +120,9 @@ static choir_status evaluate(const request *r)
     if (status == CHOIR_OK)
         status = choir_evaluate(s.run, s.net, &s.info, data, opts, &score);
     if (status == CHOIR_OK && r->json)
-        report_json(&s, data, &score, opts.per_class);
+        report_json(&s, &score, opts.per_class);
     else if (status == CHOIR_OK)
-        report(&s, data, &score, opts.per_class);
+        report(&s, &score, opts.per_class);
     free(opts.per_class);
     choir__saved_close(&s);
     choir_dataset_free(data);

@@ -107,7 +107,7 @@ typedef struct request {
 static choir_status generate(const request *r)
 {
     choir__saved s;
-    choir_status status = choir__saved_open(r->checkpoint, (uint64_t)r->seed, &s);
+    choir_status status = choir__saved_open(r->checkpoint, NULL, (uint64_t)r->seed, &s);
     bool documents = status == CHOIR_OK && s.info.task == CHOIR_IMAGE_TO_TEXT;
     if (status == CHOIR_OK && documents != (r->image != NULL))
         status = choir__error(CHOIR_ERR_ARGUMENT,

@@ -31,6 +31,17 @@ static bool is_folder(const choir__job *j)
     return j->data && !is_random(j) && stat(j->data, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
+/* Takes the names of the classes from the checkpoint that is resumed, or from the published
+ * model whose head is trained on. */
+static choir_status known_classes(choir__job *j)
+{
+    if (j->resumed)
+        return choir__classes_of_record(j->resumed, &j->classes);
+    return j->published && j->head != CHOIR_HEAD_REPLACED
+               ? choir_model_class_names(j->published, &j->classes)
+               : CHOIR_OK;
+}
+
 /* Opens the data for the model, and describes the model for the data. */
 static choir_status open_data(choir__job *j)
 {
@@ -47,12 +58,19 @@ static choir_status open_data(choir__job *j)
     opts.needs_tokenizer = j->weights && !choir__text_is_chars(j->tokenizer_file);
     opts.seed = j->seed;
     opts.random_valid = RANDOM_BATCHES * j->batch_size;
-    status = choir_model_data(j->model, j->data, opts, &j->info, &data);
+    opts.classes = &j->classes;
+    status = known_classes(j);
+    if (status != CHOIR_OK)
+        choir_tokenizer_free(opts.tokenizer);
+    else
+        status = choir_model_data(j->model, j->data, opts, &j->info, &data);
     if (status != CHOIR_OK)
         return status;
     j->train = data.train;
     j->validation = data.validation;
     j->tokenizer = data.tokenizer;
+    if (j->info.task == CHOIR_CLASSIFICATION && !j->classes.count)
+        choir_dataset_class_names(j->train, j->info.classes, &j->classes);
     return CHOIR_OK;
 }
 
@@ -167,6 +185,7 @@ void choir__job_free(choir__job *j)
     choir_dataset_free(j->train);
     choir_dataset_free(j->validation);
     choir_tokenizer_free(j->tokenizer);
+    choir_class_names_free(&j->classes);
     choir__composition_free(&j->composition);
     json_decref(j->resumed);
     free(j->notes);

@@ -55,6 +55,7 @@ typedef struct choir__job {
     choir_model_info info;
     choir_dataset *train, *validation;
     choir_tokenizer *tokenizer;
+    choir_class_names classes; /* of a classifier, as the model or the data names them */
     char device_names[CHOIR__MAX_DEVICES][32];
     int device_count;
 } choir__job;
@@ -88,6 +89,14 @@ int choir__job_recall(choir__job *job);
 /* After the data and the model are open: refuses other data than the checkpoint's, and writes
  * the job's record if it will be saved. */
 choir_status choir__job_note(choir__job *job);
+
+/* Reads the names of the classes from a record, {"classes": ["down", "up"], ...}; none if it
+ * has none. The caller frees them. Error: format. */
+choir_status choir__classes_of_record(const struct json_t *record, choir_class_names *classes);
+/* Reads them from a checkpoint, or a published model; none if its classes have no names. */
+choir_status choir__classes_of_saved(const char *path, choir_class_names *classes);
+/* Adds them to a record, unless there are none. */
+void choir__record_classes(struct json_t *record, const choir_class_names *classes);
 
 /* Compares all options that decide the numbers, the data and the build with those of the other
  * ranks. Collective over group. Error: mismatch, with the option and the ranks. */

@@ -2,7 +2,8 @@
  * that `choir train --resume DIR` needs no other argument.
  *
  *     {"format": "choir-job", "version": 1, "data": "/data/text", "data_sha256": "...",
- *      "options": {"model": "gpt2:...", "lr": "0.001", "strategy": "ddp", ...}}
+ *      "options": {"model": "gpt2:...", "lr": "0.001", "strategy": "ddp", ...},
+ *      "classes": ["down", "up"]}                        of a classifier (classes.c)
  *
  * The table of options says which of them are recorded, and what happens to one that the
  * command line gives otherwise: another strategy is taken, since the bits are the same; another
@@ -303,6 +304,7 @@ static void write_record(choir__job *j)
     if (j->data) /* found from any folder */
         json_object_set_new(
             root, "data", json_string(realpath(j->data, path) ? path : j->data));
+    choir__record_classes(root, &j->classes);
     j->record = json_dumps(root, JSON_INDENT(2));
     json_decref(root);
 }

@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "cli/say.h"
+#include "cli/text.h"
 
 static bool has(const char *folder, const char *name)
 {
@@ -45,7 +46,8 @@ static choir_status load_published(const char *folder, choir__saved *s)
                : status;
 }
 
-static choir_status open_published(const char *folder, uint64_t seed, choir__saved *s)
+static choir_status open_published(
+    const char *folder, choir_device *device, uint64_t seed, choir__saved *s)
 {
     char *text = NULL, *notes = NULL;
     choir_status status = choir_model_read_config(folder, &text, &notes);
@@ -53,7 +55,7 @@ static choir_status open_published(const char *folder, uint64_t seed, choir__sav
         return status;
     choir__cli_notes("", notes);
     s->seed = seed;
-    s->run = choir_scope_open(NULL, seed);
+    s->run = choir_scope_open(device, seed);
     status = build(text, s);
     if (status == CHOIR_OK)
         status = load_published(folder, s);
@@ -62,12 +64,10 @@ static choir_status open_published(const char *folder, uint64_t seed, choir__sav
     return status;
 }
 
-choir_status choir__saved_open(const char *path, uint64_t seed, choir__saved *s)
+static choir_status open_checkpoint(
+    const char *path, choir_device *device, uint64_t seed, choir__saved *s)
 {
     choir_train_state state;
-    *s = (choir__saved){0};
-    if (is_published(path))
-        return open_published(path, seed, s);
     choir_status status = choir_training_read(path, &state);
     if (status != CHOIR_OK)
         return status;
@@ -79,7 +79,7 @@ choir_status choir__saved_open(const char *path, uint64_t seed, choir__saved *s)
     s->info.input = state.input;
     s->info.output = state.output;
     s->info.classes = state.classes;
-    s->run = choir_scope_open(NULL, seed);
+    s->run = choir_scope_open(device, seed);
     status = build(state.model, s);
     if (status == CHOIR_OK)
         status = choir_training_resume(path, &(choir_training){.module = s->net}, NULL, NULL);
@@ -88,8 +88,35 @@ choir_status choir__saved_open(const char *path, uint64_t seed, choir__saved *s)
     return status;
 }
 
+choir_status choir__saved_open(
+    const char *path, choir_device *device, uint64_t seed, choir__saved *s)
+{
+    *s = (choir__saved){0};
+    choir_status status = is_published(path) ? open_published(path, device, seed, s)
+                                             : open_checkpoint(path, device, seed, s);
+    return status == CHOIR_OK && s->info.task == CHOIR_CLASSIFICATION
+               ? choir__classes_of_saved(path, &s->classes)
+               : status;
+}
+
+choir_status choir__saved_tokenizer(choir__saved *s, const char *name)
+{
+    if (!name)
+        return CHOIR_OK;
+    choir_tokenizer_free(s->tokenizer);
+    s->tokenizer = NULL;
+    return choir__text_is_chars(name) ? CHOIR_OK : choir_tokenizer_load(name, &s->tokenizer);
+}
+
+const char *choir__saved_class(const choir__saved *s, int64_t class, char text[24])
+{
+    snprintf(text, 24, "%lld", (long long)class);
+    return class < s->classes.count ? s->classes.name[class] : text;
+}
+
 void choir__saved_close(choir__saved *s)
 {
     choir_tokenizer_free(s->tokenizer);
+    choir_class_names_free(&s->classes);
     choir_scope_close(s->run);
 }

@@ -194,6 +194,7 @@ static choir_training parts_of(const trainer *t)
         .loader = t->part.loader,
         .info = &t->job->info,
         .tokenizer = t->job->tokenizer,
+        .classes = &t->job->classes,
         .job = t->job->record};
 }
 

@@ -44,6 +44,11 @@ choir_status choir__dataset_get_named(
         *why ? why : choir_status_text(status), (long long)index);
 }
 
+const char *choir_dataset_sample_name(const choir_dataset *dataset, int64_t index)
+{
+    return dataset->ops->sample_name ? dataset->ops->sample_name(dataset, index) : NULL;
+}
+
 const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id)
 {
     return dataset->ops->class_name ? dataset->ops->class_name(dataset, id) : NULL;

@@ -31,6 +31,9 @@ choir_status choir__not_utf8(const char *name, const char *text, const char *at)
  * ends in .bin. */
 bool choir__is_token_file(const char *path);
 
+/* Returns the first names as "a, b, c", for a message; the caller frees it. */
+char *choir__class_names_list(const choir_class_names *names);
+
 /* Returns whether a file is taken for an image, by its name. */
 bool choir__is_image_name(const char *name);
 

@@ -6,24 +6,15 @@
  *
  * FILE may be in folders of its class: then the order is torchvision's, by folder, then by
  * name. Several threads may call get. */
-#include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/stat.h>
 
 #include "base/rng.h"
 #include "data/dataset.h"
+#include "data/image_list.h"
 #include "data/transform.h"
 
-enum { HOLD_OUT = 10, FILE_LIMIT = 1 << 30, DEEPEST = 32 };
-
-/* A sorted list of names. */
-typedef struct names {
-    char **name;
-    int64_t count, room;
-} names;
+enum { HOLD_OUT = 10 };
 
 typedef struct image_file {
     char *name;
@@ -36,152 +27,12 @@ typedef struct image_folder {
     bool training;
     char *root;  /* folder that contains the class folders */
     char *first; /* first training image, whose size may determine the sample's */
-    names classes;
+    choir__name_list classes;
     image_file *files;
     int64_t count, room;
     choir__resample_fn *resample;
     choir__image_works works;
 } image_folder;
-
-/* --- names --- */
-
-static void add_name(names *n, const char *name)
-{
-    if (n->count == n->room) {
-        n->room = n->room ? 2 * n->room : 64;
-        n->name = choir__realloc(n->name, (size_t)n->room * sizeof *n->name);
-    }
-    n->name[n->count++] = choir__strdup(name);
-}
-
-static void free_names(names *n)
-{
-    for (int64_t i = 0; i < n->count; i++)
-        free(n->name[i]);
-    free(n->name);
-    *n = (names){0};
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static bool is_folder_at(const char *path, const char *name)
-{
-    struct stat info;
-    char *whole = choir__format("%s/%s", path, name);
-    bool folder = stat(whole, &info) == 0 && S_ISDIR(info.st_mode);
-    free(whole);
-    return folder;
-}
-
-/* Returns whether a name ends in one of the endings, in either case. */
-static bool ends_in(const char *name, const char *const *endings)
-{
-    const char *dot = strrchr(name, '.');
-    for (; dot && *endings; endings++)
-        if (!strcasecmp(dot, *endings))
-            return true;
-    return false;
-}
-
-static const char *const readable[] = {".jpg", ".jpeg", ".png", NULL};
-/* Images to torchvision, which are not read here. */
-static const char *const unreadable[] = {
-    ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", NULL};
-
-bool choir__is_image_name(const char *name)
-{
-    return ends_in(name, readable);
-}
-
-static choir_status open_folder(const char *path, DIR **dir)
-{
-    *dir = opendir(path);
-    return *dir ? CHOIR_OK
-                : choir__error(CHOIR_ERR_IO, "%s: no folder that can be read: %s", path,
-                      strerror(errno));
-}
-
-static bool is_folder_entry(const char *path, const struct dirent *e)
-{
-    bool known = e->d_type == DT_DIR || e->d_type == DT_REG;
-    return known ? e->d_type == DT_DIR : is_folder_at(path, e->d_name);
-}
-
-/* Lists the folders in a folder, except those whose name starts with a dot. */
-static choir_status list_folders(const char *path, names *n)
-{
-    DIR *dir;
-    choir_status status = open_folder(path, &dir);
-    if (status != CHOIR_OK)
-        return status;
-    for (struct dirent *e; (e = readdir(dir));)
-        if (e->d_name[0] != '.' && is_folder_entry(path, e))
-            add_name(n, e->d_name);
-    closedir(dir);
-    if (n->count)
-        qsort(n->name, (size_t)n->count, sizeof *n->name, by_name);
-    return CHOIR_OK;
-}
-
-/* Adds the images of a class in its folder `inside` ("" or "a/b/") and in the folders there. */
-static choir_status add_images(const char *class_path, const char *inside, int depth, names *n)
-{
-    names folders = {0};
-    DIR *dir = NULL;
-    char *path = choir__format("%s/%s", class_path, inside);
-    choir_status status = depth < DEEPEST
-                              ? open_folder(path, &dir)
-                              : choir__error(CHOIR_ERR_FORMAT,
-                                    "%s: folders are nested deeper than %d", path, DEEPEST);
-    for (struct dirent *e; dir && status == CHOIR_OK && (e = readdir(dir));) {
-        char *name = choir__format("%s%s", inside, e->d_name);
-        if (e->d_name[0] == '.')
-            ; /* leftovers of other programs */
-        else if (is_folder_entry(path, e))
-            add_name(&folders, name);
-        else if (choir__is_image_name(name))
-            add_name(n, name);
-        else if (ends_in(name, unreadable))
-            status = choir__error(CHOIR_ERR_UNSUPPORTED,
-                "%s%s: expected JPEG or PNG images alone: convert the file or move it away",
-                path, e->d_name);
-        free(name);
-    }
-    if (dir)
-        closedir(dir);
-    for (int64_t i = 0; i < folders.count && status == CHOIR_OK; i++) {
-        char *deeper = choir__format("%s/", folders.name[i]);
-        status = add_images(class_path, deeper, depth + 1, n);
-        free(deeper);
-    }
-    free_names(&folders);
-    free(path);
-    return status;
-}
-
-/* Orders paths by their folder, then by the file's name. */
-static int by_folder(const void *a, const void *b)
-{
-    const char *x = *(char *const *)a, *y = *(char *const *)b;
-    const char *end_x = strrchr(x, '/'), *end_y = strrchr(y, '/');
-    size_t in_x = end_x ? (size_t)(end_x - x) : 0, in_y = end_y ? (size_t)(end_y - y) : 0;
-    int order = memcmp(x, y, in_x < in_y ? in_x : in_y);
-    if (order == 0 && in_x != in_y)
-        order = in_x < in_y ? -1 : 1;
-    return order ? order : strcmp(x, y);
-}
-
-/* Lists the images of a class, in order. */
-static choir_status list_images(const char *class_path, names *n)
-{
-    choir_status status = add_images(class_path, "", 0, n);
-    if (n->count)
-        qsort(n->name, (size_t)n->count, sizeof *n->name, by_folder);
-    return status;
-}
 
 /* --- the files of a split --- */
 
@@ -197,9 +48,9 @@ static void add_file(image_folder *d, char *name, int64_t class)
 /* held: every tenth file is for validation and the others are for training. */
 static choir_status add_class(image_folder *d, const char *class_name, int64_t class, bool held)
 {
-    names n = {0};
+    choir__name_list n = {0};
     char *path = choir__format("%s/%s", d->root, class_name);
-    choir_status status = list_images(path, &n);
+    choir_status status = choir__list_images(path, &n);
     if (status == CHOIR_OK && !n.count)
         status = choir__error(CHOIR_ERR_FORMAT,
             "%s: the class has no images: remove its folder, or put .jpg, .jpeg or .png files"
@@ -210,61 +61,98 @@ static choir_status add_class(image_folder *d, const char *class_name, int64_t c
             add_file(d, n.name[i], class);
             n.name[i] = NULL;
         }
-    free_names(&n);
+    choir__name_list_free(&n);
     free(path);
     return status;
 }
 
-static int64_t find_class(const image_folder *d, const char *name)
+static int by_name(const void *a, const void *b)
 {
-    char **found = bsearch(
-        &name, d->classes.name, (size_t)d->classes.count, sizeof *d->classes.name, by_name);
-    return found ? found - d->classes.name : -1;
+    return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The folders of training determine the class ids, also of validation. */
+static int64_t find_class(const image_folder *d, const char *name)
+{
+    char **found = d->opts.classes ? NULL
+                                   : bsearch(&name, d->classes.name, (size_t)d->classes.count,
+                                         sizeof *d->classes.name, by_name);
+    if (found)
+        return found - d->classes.name;
+    /* a model's classes need not be sorted */
+    for (int64_t c = 0; d->opts.classes && c < d->classes.count; c++)
+        if (!strcmp(d->classes.name[c], name))
+            return c;
+    return -1;
+}
+
+static choir_status unknown_class(const image_folder *d, const char *name)
+{
+    choir_class_names known = {d->classes.name, d->classes.count};
+    char *list = choir__class_names_list(&known);
+    choir_status status =
+        choir__error(CHOIR_ERR_FORMAT, "%s/%s: expected the name of %s: %s", d->root, name,
+            d->opts.classes ? "one of the model's classes" : "a class to train on", list);
+    free(list);
+    return status;
+}
+
+/* The folders of training, or the model's classes, determine the class ids of both splits. */
 static choir_status add_classes(image_folder *d, bool held)
 {
-    names n = {0};
-    choir_status status = list_folders(d->root, &n);
+    choir__name_list n = {0};
+    choir_status status = choir__list_folders(d->root, &n);
     if (status == CHOIR_OK && !n.count)
         status = choir__error(CHOIR_ERR_FORMAT,
             "%s has no folders of classes: images are looked for as CLASS/*.jpg, .jpeg, .png",
             d->root);
     for (int64_t i = 0; i < n.count && status == CHOIR_OK; i++) {
         int64_t class = find_class(d, n.name[i]);
-        status = class < 0 ? choir__error(CHOIR_ERR_FORMAT,
-                                 "%s/%s: expected the name of a class to train on", d->root,
-                                 n.name[i])
-                           : add_class(d, n.name[i], class, held);
+        status = class < 0 ? unknown_class(d, n.name[i]) : add_class(d, n.name[i], class, held);
     }
-    free_names(&n);
+    choir__name_list_free(&n);
     return status;
 }
 
 static choir_status find_first(image_folder *d)
 {
-    names n = {0};
+    choir__name_list n = {0};
     char *path = choir__format("%s/%s", d->root, d->classes.count ? d->classes.name[0] : "");
-    choir_status status = list_images(path, &n);
+    choir_status status = choir__list_images(path, &n);
     if (n.count)
         d->first = choir__format("%s/%s", path, n.name[0]);
-    free_names(&n);
+    choir__name_list_free(&n);
     free(path);
+    return status;
+}
+
+/* Replaces the folders' names by the classes of the model, which they must be among. */
+static choir_status take_classes(image_folder *d)
+{
+    choir__name_list folders = d->classes;
+    choir_status status = CHOIR_OK;
+    d->classes = (choir__name_list){0};
+    for (int64_t c = 0; c < d->opts.classes->count; c++)
+        choir__name_list_add(&d->classes, d->opts.classes->name[c]);
+    for (int64_t i = 0; i < folders.count && status == CHOIR_OK; i++)
+        if (find_class(d, folders.name[i]) < 0)
+            status = unknown_class(d, folders.name[i]);
+    choir__name_list_free(&folders);
     return status;
 }
 
 static choir_status look_into(image_folder *d, const char *folder)
 {
-    bool has_train = is_folder_at(folder, "train");
-    const char *other = is_folder_at(folder, "val")    ? "val"
-                        : is_folder_at(folder, "test") ? "test"
-                                                       : NULL;
+    bool has_train = choir__is_folder_at(folder, "train");
+    const char *other = choir__is_folder_at(folder, "val")    ? "val"
+                        : choir__is_folder_at(folder, "test") ? "test"
+                                                              : NULL;
     bool held = !has_train || !other;
     d->root = choir__format("%s%s", folder, has_train ? "/train" : "");
-    choir_status status = list_folders(d->root, &d->classes);
+    choir_status status = choir__list_folders(d->root, &d->classes);
     if (status == CHOIR_OK)
         status = find_first(d);
+    if (status == CHOIR_OK && d->opts.classes)
+        status = take_classes(d);
     if (status == CHOIR_OK && !d->training && !held) {
         free(d->root);
         d->root = choir__format("%s/%s", folder, other);
@@ -288,41 +176,18 @@ static char *path_of(const image_folder *d, int64_t index)
     return choir__format("%s/%s/%s", d->root, d->classes.name[f->class], f->name);
 }
 
-static choir_status render(image_folder *d, choir__image_work *w, const char *path,
-    uint64_t key, const char *data, size_t bytes, float *out)
-{
-    choir__decoder *decoder = &w->decoder;
-    choir__view view;
-    choir_status status = choir__decoder_open(decoder, path, data, bytes, d->opts.max_pixels);
-    if (status != CHOIR_OK)
-        return status;
-    if (d->training)
-        status =
-            choir__view_random(&d->opts, path, decoder->width, decoder->height, key, &view);
-    else
-        view = choir__view_center(&d->opts, decoder->width, decoder->height);
-    if (status == CHOIR_OK)
-        status = choir__image_render(w, &d->opts, d->resample, &view, out);
-    choir__decoder_close(decoder);
-    return status;
-}
-
 static choir_status get_epoch(
     choir_dataset *self, int64_t epoch, int64_t index, void *x, void *y)
 {
     image_folder *d = (image_folder *)self;
-    char *path = path_of(d, index), *data = NULL;
-    size_t bytes;
+    char *path = path_of(d, index);
     uint64_t key = choir__rng_key(d->opts.seed, "image");
-    choir_status status = choir__read_file(path, FILE_LIMIT, &data, &bytes);
-    if (status == CHOIR_OK) {
-        choir__image_work *w = choir__image_work_take(&d->works);
-        key = choir__mix(choir__mix(key, (uint64_t)epoch), (uint64_t)index);
-        status = render(d, w, path, key, data, bytes, x);
-        choir__image_work_put(&d->works, w);
-        *(int64_t *)y = d->files[index].class;
-    }
-    free(data);
+    key = choir__mix(choir__mix(key, (uint64_t)epoch), (uint64_t)index);
+    choir__image_work *w = choir__image_work_take(&d->works);
+    choir_status status =
+        choir__image_file(w, &d->opts, d->resample, path, d->training ? &key : NULL, x);
+    choir__image_work_put(&d->works, w);
+    *(int64_t *)y = d->files[index].class;
     free(path);
     return status;
 }
@@ -345,7 +210,7 @@ static void free_folder(choir_dataset *self)
     for (int64_t i = 0; i < d->count; i++)
         free(d->files[i].name);
     choir__image_works_free(&d->works);
-    free_names(&d->classes);
+    choir__name_list_free(&d->classes);
     free(d->files);
     free(d->root);
     free(d->first);
@@ -378,37 +243,6 @@ choir_image_opts choir_image_defaults(void)
         .max_pixels = 1 << 26};
 }
 
-/* Sets the options that depend on the first image. */
-static choir_status settle(image_folder *d)
-{
-    choir_image_opts *o = &d->opts;
-    if (o->height && o->crop != CHOIR_CROP_AUTO)
-        return CHOIR_OK;
-    if (!d->first)
-        return choir__error(
-            CHOIR_ERR_FORMAT, "%s: the first class has no images to train on", d->root);
-    choir__decoder first = {0};
-    char *data = NULL;
-    size_t bytes;
-    choir_status status = choir__read_file(d->first, FILE_LIMIT, &data, &bytes);
-    if (status == CHOIR_OK)
-        status = choir__decoder_open(&first, d->first, data, bytes, o->max_pixels);
-    if (status == CHOIR_OK) {
-        if (!o->height) {
-            o->width = first.width;
-            o->height = first.height;
-        }
-        if (o->crop == CHOIR_CROP_AUTO)
-            o->crop = first.width == o->width && first.height == o->height ? CHOIR_CROP_PADDED
-                                                                           : CHOIR_CROP_RESIZED;
-        choir__decoder_close(&first);
-        status = choir__image_opts_check(o); /* an image may be larger than a sample */
-    }
-    choir__decoder_free(&first);
-    free(data);
-    return status;
-}
-
 choir_status choir_dataset_images(
     const char *folder, choir_split split, choir_image_opts opts, choir_dataset **dataset)
 {
@@ -421,12 +255,14 @@ choir_status choir_dataset_images(
     image_folder *d = choir__calloc(1, sizeof *d);
     d->base = (choir_dataset){.ops = &ops, .x_dtype = CHOIR_F32, .y_dtype = CHOIR_I64};
     d->opts = opts;
+    if (opts.classes && !opts.classes->count)
+        d->opts.classes = NULL;
     d->training = split == CHOIR_TRAIN;
     d->resample = choir__resample_find();
     choir__image_works_init(&d->works);
     status = look_into(d, folder);
     if (status == CHOIR_OK)
-        status = settle(d);
+        status = choir__image_opts_settle(&d->opts, d->first, d->root);
     if (status != CHOIR_OK) {
         free_folder(&d->base);
         return status;

@@ -1,10 +1,29 @@
-/* Recognition of files and folders with labelled texts, for data/open. */
+/* Shared by the readers of texts with and without labels: recognition of files and folders, and
+ * columns. */
 #ifndef CHOIR_DATA_LABELLED_H
 #define CHOIR_DATA_LABELLED_H
 
-#include <stdbool.h>
+#include "data/encoded.h"
+#include "data/records.h"
 
 /* Returns whether the path is a file of records, or a folder with one for training. */
 bool choir__is_labelled(const char *path);
+
+/* The usual names of the columns, ended by NULL. */
+extern const char *const choir__column_text[], *const choir__column_pair[],
+                                                   *const choir__column_words[];
+
+/* Returns the value of the column that the caller names or, without a name, of the first usual
+ * one that the record has; NULL: there is none. */
+const json_t *choir__column(const json_t *record, const char *named, const char *const *usual);
+
+/* Fails: the record has no such column. */
+choir_status choir__column_missing(
+    const choir__record_at *at, const char *named, const char *const *usual);
+
+/* Lists the words of an array, which the record owns; the caller frees the list, also after an
+ * error. Error: format (an entry that is no string). */
+choir_status choir__column_pieces(
+    const choir__record_at *at, const json_t *list, choir__piece **pieces);
 
 #endif

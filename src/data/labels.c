@@ -22,6 +22,47 @@ static choir_status text_of(
     return CHOIR_OK;
 }
 
+/* Returns the number that a text is; -1: it is none. */
+static int64_t number_in(const char *text)
+{
+    size_t digits = strspn(text, "0123456789");
+    return *text && !text[digits] && digits <= 18 ? strtoll(text, NULL, 10) : -1;
+}
+
+/* Adds a label that was not seen before. */
+static void append(choir__labels *l, const char *text)
+{
+    if (l->count == l->room) {
+        l->room = 2 * l->room + 16;
+        l->text = choir__realloc(l->text, (size_t)l->room * sizeof *l->text);
+    }
+    json_object_set_new(l->seen, text, json_integer(l->count));
+    l->text[l->count++] = json_object_iter_key(json_object_iter_at(l->seen, text));
+}
+
+void choir__labels_give(choir__labels *l, const choir_class_names *classes)
+{
+    l->seen = json_object();
+    for (int64_t c = 0; c < classes->count; c++) {
+        char *again = choir__format("%s (%lld)", classes->name[c], (long long)c);
+        bool twice = json_object_get(l->seen, classes->name[c]) != NULL;
+        append(l, twice ? again : classes->name[c]); /* a label means the first of that name */
+        free(again);
+    }
+    l->given = l->count;
+}
+
+static choir_status not_given(
+    const choir__labels *l, const choir__record_at *at, const char *text)
+{
+    choir_class_names names = {(char **)(uintptr_t)l->text, l->given};
+    char *list = choir__class_names_list(&names);
+    choir_status status = choir__record_wrong(
+        at, "the label '%.60s' is none of the model's classes: %s", text, list);
+    free(list);
+    return status;
+}
+
 choir_status choir__labels_add(
     choir__labels *l, const choir__record_at *at, const json_t *label, int64_t *number)
 {
@@ -35,28 +76,19 @@ choir_status choir__labels_add(
     const json_t *known = json_object_get(l->seen, text);
     if (known) {
         *number = json_integer_value(known);
+        l->named |= *number < l->given;
         return CHOIR_OK;
     }
+    if (l->given && (l->named || number_in(text) < 0))
+        return not_given(l, at, text);
     if (l->settled)
         return choir__record_wrong(
             at, "the label '%s' is not among those of the training split", text);
     if (l->count == CLASSES_MAX)
         return choir__record_wrong(at, "there are more than %d labels", CLASSES_MAX);
-    if (l->count == l->room) {
-        l->room = 2 * l->room + 16;
-        l->text = choir__realloc(l->text, (size_t)l->room * sizeof *l->text);
-    }
     *number = l->count;
-    json_object_set_new(l->seen, text, json_integer(l->count));
-    l->text[l->count++] = json_object_iter_key(json_object_iter_at(l->seen, text));
+    append(l, text);
     return CHOIR_OK;
-}
-
-/* Returns the number that a text is; -1: it is none. */
-static int64_t number_in(const char *text)
-{
-    size_t digits = strspn(text, "0123456789");
-    return *text && !text[digits] && digits <= 18 ? strtoll(text, NULL, 10) : -1;
 }
 
 static int by_text(const void *a, const void *b)
@@ -74,11 +106,30 @@ static void sort(choir__labels *l)
         l->class_of[json_integer_value(json_object_get(l->seen, l->sorted[c]))] = c;
 }
 
+/* The classes are the given ones; labels beyond them are numbers of classes. */
+static choir_status settle_given(choir__labels *l)
+{
+    l->classes = l->given;
+    l->sorted = choir__calloc((size_t)l->given + 1, sizeof *l->sorted);
+    for (int64_t i = 0; i < l->count; i++) {
+        l->class_of[i] = i < l->given ? i : number_in(l->text[i]);
+        if (l->class_of[i] >= l->given || (i >= l->given && l->named))
+            return choir__error(CHOIR_ERR_RANGE,
+                "the label %s is none of the model's %lld classes", l->text[i],
+                (long long)l->given);
+        if (i < l->given)
+            l->sorted[i] = l->text[i];
+    }
+    return CHOIR_OK;
+}
+
 choir_status choir__labels_settle(choir__labels *l)
 {
     int64_t numbers = 0;
     l->settled = true;
     l->class_of = choir__calloc((size_t)l->count + 1, sizeof *l->class_of);
+    if (l->given)
+        return settle_given(l);
     for (int64_t i = 0; i < l->count; i++)
         numbers += (l->class_of[i] = number_in(l->text[i])) >= 0;
     if (numbers < l->count) {

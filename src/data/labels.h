@@ -2,10 +2,12 @@
  *
  * Labels that are all numbers are the classes themselves. Labels that are texts are sorted, and
  * the class is the place in that order. While a file is read, a label has a number of its own
- * (the order of appearance); it has a class once the training split has been read. */
+ * (the order of appearance); it has a class once the training split has been read. Where a
+ * model gives the classes, these are the first labels, and every label must be among them. */
 #ifndef CHOIR_DATA_LABELS_H
 #define CHOIR_DATA_LABELS_H
 
+#include "data/dataset.h"
 #include "data/records.h"
 
 typedef struct choir__labels {
@@ -14,11 +16,17 @@ typedef struct choir__labels {
     int64_t *class_of;   /* (count) by number */
     const char **sorted; /* (classes) names by class; NULL: classes are numbers */
     int64_t count, room, classes;
+    int64_t given; /* labels that a model gives: its classes; 0: none */
+    bool named;    /* one of those has been found */
     bool settled;
 } choir__labels;
 
+/* Begins with the classes of a model, before any label is added. */
+void choir__labels_give(choir__labels *labels, const choir_class_names *classes);
+
 /* Adds a label, a text or a whole number, and stores its number. Errors: format (neither of the
- * two; after choir__labels_settle, a label that was not there before). */
+ * two; a text that is none of the given classes; after choir__labels_settle, a label that was
+ * not there before). */
 choir_status choir__labels_add(
     choir__labels *labels, const choir__record_at *at, const json_t *label, int64_t *number);
 

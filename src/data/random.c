@@ -170,8 +170,9 @@ choir_status choir_dataset_random_tokens(
     return make(base, length, seed, dataset);
 }
 
-choir_status choir_dataset_random_labelled(int64_t length, int64_t context, int64_t vocabulary,
-    int64_t classes, uint64_t seed, choir_dataset **dataset)
+/* y: the shape of a sample's classes, of which there are y_count. */
+static choir_status make_labelled(int64_t length, int64_t context, int64_t vocabulary,
+    int64_t classes, uint64_t seed, choir_shape y, int64_t y_count, choir_dataset **dataset)
 {
     if (classes < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -183,8 +184,21 @@ choir_status choir_dataset_random_labelled(int64_t length, int64_t context, int6
         return status;
     random_dataset *d = (random_dataset *)*dataset;
     d->base.ops = &labelled_ops;
-    d->base.y_shape = CHOIR_SCALAR;
+    d->base.y_shape = y;
     d->base.classes = d->labels = classes;
-    d->y_count = 1;
+    d->y_count = y_count;
     return CHOIR_OK;
+}
+
+choir_status choir_dataset_random_labelled(int64_t length, int64_t context, int64_t vocabulary,
+    int64_t classes, uint64_t seed, choir_dataset **dataset)
+{
+    return make_labelled(length, context, vocabulary, classes, seed, CHOIR_SCALAR, 1, dataset);
+}
+
+choir_status choir_dataset_random_words(int64_t length, int64_t context, int64_t vocabulary,
+    int64_t classes, uint64_t seed, choir_dataset **dataset)
+{
+    return make_labelled(
+        length, context, vocabulary, classes, seed, choir_dims(context), context, dataset);
 }

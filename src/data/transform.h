@@ -53,4 +53,16 @@ choir_status choir__image_render(choir__image_work *work, const choir_image_opts
     choir__resample_fn *resample, const choir__view *view, float *out);
 void choir__image_work_free(choir__image_work *work);
 
+/* --- files: image_files.c --- */
+
+/* Reads a file and renders its view for training, if `random` is a key of random numbers, or
+ * for validation, if it is NULL. Errors: io, and those of the view and of rendering. */
+choir_status choir__image_file(choir__image_work *work, const choir_image_opts *opts,
+    choir__resample_fn *resample, const char *path, const uint64_t *random, float *out);
+
+/* Sets the options that depend on the first image, unless they are set; first NULL: there is
+ * none. of: for messages. Errors: io, format, argument. */
+choir_status choir__image_opts_settle(
+    choir_image_opts *opts, const char *first, const char *of);
+
 #endif

@@ -64,7 +64,7 @@ bad_folders() {
     mkdir other/train/blue
     bad 1 'other/train/blue: the class has no images' train "${job[@]}" other
     image png/rgb other/train/blue/1.png
-    bad 1 'has 3 classes, the model 2' eval small other
+    bad 1 "expected the name of one of the model's classes: grey, red" eval small other
     mkdir -p hollow/train
     bad 1 'hollow/train has no folders of classes' train "${job[@]}" hollow
     bad 1 'expected a text file, got set, a folder' train --model gpt2 set

@@ -4,15 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 
 words=(good fine bad poor the film was a plot)
-vocab='"[PAD]":0,"[UNK]":1,"[CLS]":2,"[SEP]":3'
-for i in "${!words[@]}"; do vocab+=",\"${words[$i]}\":$((i + 4))"; done
-special() { echo "{\"id\":$1,\"content\":\"$2\",\"special\":true}"; }
-cat >tokenizer.json <<END
-{"added_tokens":[$(special 0 '[PAD]'),$(special 2 '[CLS]'),$(special 3 '[SEP]')],
- "normalizer":{"type":"BertNormalizer"},"pre_tokenizer":{"type":"BertPreTokenizer"},
- "model":{"type":"WordPiece","unk_token":"[UNK]","continuing_subword_prefix":"##",
- "max_input_chars_per_word":100,"vocab":{$vocab}}}
-END
+make_tokenizer tokenizer.json "${words[@]}"
 
 # Texts of different lengths, so that the micro-batches have different padding.
 echo text,label >set.csv
@@ -47,6 +39,32 @@ is_evaluated() {
     [ -e one/latest/tokenizer.json ] || fail 'the checkpoint has no tokenizer'
 }
 
+# Labels are mapped to the model's classes by name, also in a file that has but one of them.
+keeps_names() {
+    has one/latest/job.json '"classes": \[' '"down"' '"up"'
+    has one/latest/config.json '"0": "down"' '"1": "up"' '"down": 0' '"up": 1'
+    mkdir -p ups && cp set.csv ups/train.csv
+    grep -E '^text|,up$' set.csv >ups/dev.csv
+    good eval --json --per-class one ups
+    [ "$(field accuracy out)" = 1 ] || fail "ups alone: $(cat out)"
+    grep -q '{"class":"down","samples":0,"predictions":0,' out || fail "ups alone: $(cat out)"
+    sed -i 's/,up$/,other/' ups/dev.csv
+    bad 1 "dev.csv, line 2: the label 'other' is none of the model's classes: down, up" eval one ups
+    sed 's/,up$/,other/' set.csv >other.csv
+    bad 1 "the label 'other' is none of the model's classes" train --resume one --steps 50 other.csv
+    sed 's/,up$/,1/; s/,down$/,0/' set.csv >numbers.csv
+    good eval --json one numbers.csv
+    [ "$(field accuracy out)" = 1 ] || fail "numbers: $(cat out)"
+    sed 's/,0$/,2/' numbers.csv >two.csv
+    bad 1 "the label 2 is none of the model's 2 classes" eval one two.csv
+    good train --resume one --steps 44 --json set.csv
+    good train --model one/latest --steps 1 --batch-size 12 --json set.csv # the head, and its names
+    bad 1 "is none of the model's classes" train --model one/latest --batch-size 12 other.csv
+    noted 'another head' train --model one/latest:classes=3 --steps 1 --batch-size 12 \
+        --save three other.csv
+    has three/latest/config.json '"0": "down"' '"1": "other"' '"2": "LABEL_2"'
+}
+
 wrong_data() {
     bad 1 'set.csv: labelled texts need .*tokenizer' train --model $bert set.csv
     bad 1 'set.csv has 2 classes, the model 1' "${job[@]}" --model "${bert%2}1" set.csv
@@ -59,5 +77,6 @@ wrong_data() {
 
 check same_bits
 check is_evaluated
+check keeps_names
 check wrong_data
 finish

@@ -204,6 +204,22 @@ make_text() {
     }' >"$1"
 }
 
+# make_tokenizer FILE WORD...: BERT's kind of tokenizer, with these words.
+make_tokenizer() {
+    local file=$1 vocab='"[PAD]":0,"[UNK]":1,"[CLS]":2,"[SEP]":3' i=4 word added=
+    shift
+    for word; do vocab+=",\"$word\":$((i++))"; done
+    for word in '0 [PAD]' '2 [CLS]' '3 [SEP]'; do
+        added+=",{\"id\":${word% *},\"content\":\"${word#* }\",\"special\":true}"
+    done
+    cat >"$file" <<END
+{"added_tokens":[${added#,}],
+ "normalizer":{"type":"BertNormalizer"},"pre_tokenizer":{"type":"BertPreTokenizer"},
+ "model":{"type":"WordPiece","unk_token":"[UNK]","continuing_subword_prefix":"##",
+ "max_input_chars_per_word":100,"vocab":{$vocab}}}
+END
+}
+
 # be32 N: four bytes, the highest first, as printf escapes.
 be32() {
     printf '\\x%02x\\x%02x\\x%02x\\x%02x' $(($1 >> 24 & 255)) $(($1 >> 16 & 255)) \

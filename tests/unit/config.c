@@ -148,6 +148,47 @@ static void parts_of_donut(void **state)
     assert_non_null(strstr(text, "depths=2-2-6-2")); /* the library's */
 }
 
+/* Writes the names of a classifier's classes to a config.json and reads them back. */
+static void names_of_classes(void **state)
+{
+    (void)state;
+    char *names[] = {"down", "\u00fcp \"1\""};
+    const choir_class_names two = {names, 2};
+    choir_class_names read;
+    char path[] = "/tmp/choir-config-XXXXXX", *json;
+    const struct {
+        const char *text;
+        const choir_class_names *names;
+        int64_t count;
+    } cases[] = {{"bert:classes=3", &two, 3}, {"bert:classes=2", &two, 2},
+        {"bert:classes=2", NULL, 0}, {"bert", &two, 0}};
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
+        FILE *f = fopen(path, "w");
+        choir_model_info info = {0};
+        assert_int_equal(choir_model_describe(cases[i].text, &info), CHOIR_OK);
+        json = choir__config_json(info.config, cases[i].names);
+        fputs(json, f);
+        fclose(f);
+        free(json);
+        assert_int_equal(choir_model_class_names(path, &read), CHOIR_OK);
+        assert_int_equal(read.count, cases[i].count);
+        for (int64_t c = 0; c < read.count; c++)
+            assert_string_equal(read.name[c], c < 2 ? names[c] : "LABEL_2");
+        choir_class_names_free(&read);
+    }
+    FILE *f = fopen(path, "w");
+    fputs("{\"id2label\": {\"0\": \"a\", \"2\": \"b\"}}", f);
+    fclose(f);
+    assert_int_equal(choir_model_class_names(path, &read), CHOIR_ERR_FORMAT);
+    assert_says("'id2label'");
+    assert_int_equal(read.count, 0);
+    unlink(path);
+    assert_int_not_equal(choir_model_class_names(path, &read), CHOIR_OK);
+}
+
 /* A key that a file leaves out has the default of the library that the file is for. */
 static void left_out(void **state)
 {
@@ -268,11 +309,12 @@ static void unpublished(void **state)
         CHOIR_ERR_ARGUMENT);
     assert_says("are no larger");
     char *json =
-        choir__config_json("gpt2:layers=1,heads=1,width=8,hidden=32,context=4,vocab=61");
+        choir__config_json("gpt2:layers=1,heads=1,width=8,hidden=32,context=4,vocab=61", NULL);
     assert_non_null(strstr(json, "\"bos_token_id\": null"));
     assert_non_null(strstr(json, "\"eos_token_id\": null"));
     free(json);
-    json = choir__config_json("gpt2:layers=1,heads=1,width=8,hidden=32,context=4,vocab=50304");
+    json = choir__config_json(
+        "gpt2:layers=1,heads=1,width=8,hidden=32,context=4,vocab=50304", NULL);
     assert_null(strstr(json, "bos_token_id")); /* those that the library assumes */
     free(json);
 }
@@ -349,7 +391,7 @@ static void there_and_back(void **state)
         "llama:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
         "window=0,theta=5000,eps=0.001,tied=1,attention_bias=1,mlp_bias=1,pad=7"};
     for (size_t i = 0; i < CHOIR_COUNT(texts); i++) {
-        char *json = choir__config_json(texts[i]), *notes = NULL;
+        char *json = choir__config_json(texts[i], NULL), *notes = NULL;
         assert_non_null(json);
         assert_string_equal(full(json, &notes), texts[i]);
         assert_string_equal(notes, "");
@@ -359,14 +401,15 @@ static void there_and_back(void **state)
     char *json =
              choir__config_json("llama:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,"
                                 "hidden=64,context=9,vocab=50,window=5,theta=5000,eps=0.001,"
-                                "tied=0,attention_bias=0,mlp_bias=0"),
+                                "tied=0,attention_bias=0,mlp_bias=0",
+                 NULL),
          *notes = NULL;
     assert_string_equal(full(json, &notes), texts[5]); /* a llama with a window is a mistral */
     assert_string_equal(notes, "");
     free(notes);
     free(json);
-    assert_null(choir__config_json("toy:in=3"));
-    assert_null(choir__config_json("frob"));
+    assert_null(choir__config_json("toy:in=3", NULL));
+    assert_null(choir__config_json("frob", NULL));
 }
 
 static void paths(void **state)
@@ -405,6 +448,7 @@ int main(void)
         cmocka_unit_test(unpublished), cmocka_unit_test(bad_donut), cmocka_unit_test(bad_llama),
         cmocka_unit_test(left_out), cmocka_unit_test(notes_of_unknown_keys),
         cmocka_unit_test(bad_values), cmocka_unit_test(bad_files),
+        cmocka_unit_test(names_of_classes),
         cmocka_unit_test(there_and_back), cmocka_unit_test(paths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

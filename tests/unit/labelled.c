@@ -182,6 +182,104 @@ static void folders(void **state)
     choir_dataset_free(held);
 }
 
+/* The classes of a model: labels are mapped to them by name, or are numbers of classes. */
+static void given_classes(void **state)
+{
+    (void)state;
+    char *names[] = {"y", "x", "y"};
+    const choir_class_names classes = {names, 3};
+    choir_labelled_opts opts = choir_labelled_defaults();
+    choir_dataset *d;
+    opts.context = T;
+    opts.classes = &classes;
+    const char *path = put("given.csv", "text,label\na,x\nb,y\na,x\n");
+    assert_int_equal(choir_dataset_labelled(path, CHOIR_TRAIN, opts, tokenizer, &d), CHOIR_OK);
+    assert_int_equal(d->classes, 3);
+    is_sample(d, 0, (expected){{CLS, A, SEP}, {0}, 3}, 1);
+    is_sample(d, 1, (expected){{CLS, B, SEP}, {0}, 3}, 0);
+    choir_class_names kept;
+    choir_dataset_class_names(d, 4, &kept);
+    assert_int_equal(kept.count, 4);
+    assert_string_equal(kept.name[1], "x");
+    assert_string_equal(kept.name[3], "LABEL_3");
+    choir_class_names_free(&kept);
+    choir_dataset_free(d);
+
+    path = put("given.csv", "text,label\na,2\nb,1\n");
+    assert_int_equal(choir_dataset_labelled(path, CHOIR_TRAIN, opts, tokenizer, &d), CHOIR_OK);
+    is_sample(d, 0, (expected){{CLS, A, SEP}, {0}, 3}, 2);
+    choir_dataset_free(d);
+
+    const struct {
+        const char *text, *why;
+    } wrong[] = {{"text,label\na,x\nb,z\n", "line 3: the label 'z' is none of the model's"},
+        {"text,label\na,3\n", "the label 3 is none of the model's 3 classes"},
+        {"text,label\na,x\nb,1\n", "line 3: the label '1' is none"},
+        {"text,label\na,1\nb,x\n", "the label 1 is none"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        path = put("given.csv", wrong[i].text);
+        assert_int_not_equal(
+            choir_dataset_labelled(path, CHOIR_TRAIN, opts, tokenizer, &d), CHOIR_OK);
+        if (!strstr(choir_error_message(), wrong[i].why))
+            fail_msg("'%s' lacks '%s'", choir_error_message(), wrong[i].why);
+    }
+}
+
+/* --- texts without classes --- */
+
+static void texts_without_classes(void **state)
+{
+    (void)state;
+    choir_labelled_opts opts = choir_labelled_defaults();
+    choir_texts texts = {0};
+    choir_dataset *d;
+    opts.context = T;
+    choir_texts_add(&texts, "a b", NULL, false);
+    choir_texts_add(&texts, "a", "c", false);
+    assert_int_equal(
+        choir_texts_read(put("no.csv", "text,text_pair\nab,b\n"), opts, &texts), CHOIR_OK);
+    assert_int_equal(texts.count, 3);
+    assert_int_equal(choir_dataset_texts(&texts, opts, tokenizer, &d), CHOIR_OK);
+    assert_int_equal(choir_dataset_length(d), 3);
+    is_sample(d, 0, (expected){{CLS, A, B, SEP}, {0}, 4}, 0);
+    is_sample(d, 1, (expected){{CLS, A, SEP, CC, SEP}, {0, 0, 0, 1, 1}, 5}, 0);
+    is_sample(d, 2, (expected){{CLS, A, SUB, SEP, B, SEP}, {0, 0, 0, 0, 1, 1}, 6}, 0);
+    choir_dataset_free(d);
+    assert_int_not_equal(choir_texts_read(put("no.csv", "mood\nup\n"), opts, &texts), CHOIR_OK);
+    assert_non_null(strstr(choir_error_message(), "line 2: missing the column 'text'"));
+    choir_texts_free(&texts);
+    assert_int_equal(texts.count, 0);
+    assert_int_not_equal(choir_dataset_texts(&texts, opts, tokenizer, &d), CHOIR_OK);
+}
+
+/* The target of a word's first token is its index; the last word does not fit. */
+static void words_without_classes(void **state)
+{
+    (void)state;
+    const int64_t no = CHOIR_IGNORED;
+    const int64_t want[2][T] = {{no, 0, 1, no, 2, no, 4, no}, {no, 0, 1, no, no, no, no, no}};
+    int64_t x[3 * T], y[T];
+    choir_labelled_opts opts = choir_labelled_defaults();
+    choir_texts texts = {0};
+    choir_dataset *d;
+    opts.context = T;
+    opts.words = true;
+    assert_int_equal(choir_texts_read(put("no.jsonl", "{\"tokens\":[\"a\",\"ab\",\"ab\","
+                                                      "\"\",\"b\",\"c\"]}\n"
+                                                      "{\"text\":\" a\\tb \"}\n"),
+                         opts, &texts),
+        CHOIR_OK);
+    assert_int_equal(texts.text[1].word_count, 2);
+    assert_string_equal(texts.text[1].words[1], "b");
+    assert_int_equal(choir_dataset_texts(&texts, opts, tokenizer, &d), CHOIR_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(choir_dataset_get(d, i, x, y), CHOIR_OK);
+        assert_memory_equal(y, want[i], sizeof y);
+    }
+    choir_dataset_free(d);
+    choir_texts_free(&texts);
+}
+
 /* --- faults --- */
 
 static void refused(const char *path, const char *why)
@@ -236,6 +334,9 @@ int main(void)
         cmocka_unit_test(words),
         cmocka_unit_test(every_tenth_is_held_out),
         cmocka_unit_test(folders),
+        cmocka_unit_test(given_classes),
+        cmocka_unit_test(texts_without_classes),
+        cmocka_unit_test(words_without_classes),
         cmocka_unit_test(faults),
     };
     return cmocka_run_group_tests(tests, make, clear);

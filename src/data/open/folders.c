@@ -52,6 +52,7 @@ static choir_status open_images(
         opts.width = (int)r->info->input.dim[2];
     }
     opts.seed = r->opts->seed;
+    opts.classes = r->opts->classes;
     return choir_dataset_images(r->path, r->split, opts, dataset);
 }
 

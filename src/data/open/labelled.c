@@ -15,6 +15,7 @@ static choir_status open_labelled(
     choir_labelled_opts opts = choir_labelled_defaults();
     opts.context = r->info->input.dim[0];
     opts.words = r->info->output.ndim == 1;
+    opts.classes = r->opts->classes;
     if (!*tokenizer)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: labelled texts need the model's tokenizer (choir train --tokenizer FILE)",

@@ -23,6 +23,9 @@ static choir_status open_random(
     (void)tokenizer;
     if (i->task == CHOIR_LANGUAGE)
         return choir_dataset_random_tokens(count, i->input.dim[0], i->classes, seed, dataset);
+    if (i->vocab && i->output.ndim)
+        return choir_dataset_random_words(
+            count, i->input.dim[0], i->vocab, i->classes, seed, dataset);
     if (i->vocab)
         return choir_dataset_random_labelled(
             count, i->input.dim[0], i->vocab, i->classes, seed, dataset);

@@ -436,7 +436,7 @@ json_t *choir__config_part_json(const char *text, const choir__config_key *keys)
     return object;
 }
 
-char *choir__config_json(const char *text)
+char *choir__config_json(const char *text, const choir_class_names *classes)
 {
     const choir__model_spec *spec;
     if (choir__model_find(text, &spec) != CHOIR_OK || !spec->published ||
@@ -448,6 +448,9 @@ char *choir__config_json(const char *text)
     json_object_set_new(root, "model_type", json_string(p->type));
     if (p->write)
         p->write(text, root);
+    if (json_object_get(root, "id2label"))
+        choir__config_set_classes(
+            root, (int64_t)json_object_size(json_object_get(root, "id2label")), classes);
     json_object_set_new(root, "torch_dtype", json_string("float32"));
     char *json = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
     json_decref(root);

@@ -22,7 +22,16 @@ choir_status choir__config_parse(
 bool choir__config_is_path(const char *model);
 
 /* Returns the config.json of a model's full text, or NULL if the model is not published in this
- * form. The caller frees it. */
-char *choir__config_json(const char *text);
+ * form. classes: the names of a classifier's classes; may be NULL. The caller frees it. */
+char *choir__config_json(const char *text, const choir_class_names *classes);
+
+/* --- the names of classes, id2label and label2id: class_names.c --- */
+
+/* Reads them from PATH, a config.json or a folder with one; none if the classes have no names.
+ * The caller frees them. Errors: io, format. */
+choir_status choir__config_classes(const char *path, choir_class_names *names);
+
+/* Writes the names of `count` classes; a class that `names` (may be NULL) lacks is LABEL_i. */
+void choir__config_set_classes(json_t *root, int64_t count, const choir_class_names *names);
 
 #endif
