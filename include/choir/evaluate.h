@@ -1,4 +1,5 @@
-/* Evaluation: the loss of a model on a dataset, and how many targets it predicts.
+/* Evaluation: the loss of a model on a dataset, and how many targets it predicts. Prediction:
+ * the classes of samples that have none.
  *
  * Threads: that of the run. Collective: choir_evaluate, over the options' group. */
 #ifndef CHOIR_EVALUATE_H
@@ -59,6 +60,24 @@ choir_eval_opts choir_eval_defaults(void);
 choir_status choir_evaluate(choir_scope *run, choir_module *module,
     const choir_model_info *info, choir_dataset *data, choir_eval_opts opts,
     choir_score *score);
+
+/** Receives the prediction for one sample: its rows, one for a sequence or an image and one per
+ * word, whose targets in the dataset are `targets` (rows), and the classes' probabilities
+ * (rows, classes), which exist during the call alone. An error ends the prediction. */
+typedef choir_status choir_predict_fn(void *arg, int64_t sample, int64_t rows,
+    const int64_t *targets, const float *probabilities);
+
+/**
+ * Runs a classifier on every sample of the dataset, in order, in evaluation mode, calls fn with
+ * each sample's probabilities (softmax of the scores), and then sets the module back to
+ * training mode. Rows whose target is CHOIR_IGNORED are left out. Datasets without classes are
+ * those of choir_dataset_texts and choir_dataset_image_files. opts.group and opts.per_class are
+ * not used: this rank runs all samples.
+ *
+ * Errors: argument (no classifier); those of the dataset, of forward and of fn; memory.
+ */
+choir_status choir_predict(choir_scope *run, choir_module *module, const choir_model_info *info,
+    choir_dataset *data, choir_eval_opts opts, choir_predict_fn *fn, void *arg);
 
 #ifdef __cplusplus
 }

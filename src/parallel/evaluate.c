@@ -6,52 +6,12 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/base.h"
 #include "comm/pattern/tree.h"
-#include "data/dataset.h"
-#include "data/prefetch.h"
+#include "parallel/batches.h"
 #include "parallel/tally.h"
 #include "tensor/launch.h"
 #include "tensor/scope.h"
-
-enum { AHEAD = 3 }; /* batches read ahead */
-
-/* A reader of the batches from `first` on, ahead of their use. */
-typedef struct reading {
-    choir_dataset *data;
-    int64_t first, batch, samples, count; /* count: number of all batches */
-    int64_t mine;                         /* batches that this rank counts */
-} reading;
-
-static void list(void *arg, int64_t position, int64_t *epoch, int64_t *index, int64_t *count)
-{
-    const reading *r = arg;
-    int64_t from = (r->first + position) % r->count * r->batch;
-    *epoch = 0;
-    *count = choir__max(0, choir__min(r->batch, r->samples - from));
-    for (int64_t j = 0; j < *count; j++)
-        index[j] = from + j;
-}
-
-static choir_status get(void *arg, int64_t epoch, int64_t index, void *x, void *y)
-{
-    return choir__dataset_get_named(((const reading *)arg)->data, epoch, index, x, y);
-}
-
-static choir_tensor *batch_of(choir_scope *scope, choir_dtype dtype, choir_shape sample,
-    int64_t n, const void *data, bool channels_last)
-{
-    choir_shape shape = {.ndim = sample.ndim + 1, .dim = {n}};
-    for (int i = 0; i < sample.ndim; i++)
-        shape.dim[i + 1] = sample.dim[i];
-    choir_tensor *t = choir__tensor_new(scope, scope->device, dtype, shape);
-    if (t->poisoned)
-        return t;
-    if (channels_last)
-        choir__set_channels_last(t);
-    choir__launch_upload(
-        scope->device, choir__data(t), data, (size_t)t->count * choir_dtype_size(dtype));
-    return t;
-}
 
 /* Returns the target value that is ignored. */
 static int64_t ignored_by(const choir_model_info *info)
@@ -71,22 +31,28 @@ static int64_t rows_of(
     return rows;
 }
 
-/* again: another rank counts this batch. */
-static choir_status run_batch(choir_scope *step, choir_module *net,
-    const choir_model_info *info, choir_dataset *data, const choir__prefetch_stage *stage,
-    choir__tally *tally, bool again, choir__batch_sums *s)
+/* The sums of a rank's batches, and the model that runs them. */
+typedef struct evaluation {
+    choir_module *net;
+    const choir_model_info *info;
+    choir__batches batches;
+    int64_t mine; /* batches that this rank counts; others it runs for other ranks' sake */
+    choir__tally tally;
+    choir__batch_sums *sums; /* (batches.count) */
+} evaluation;
+
+static choir_status run_batch(void *arg, choir_scope *step, const choir__batch *b)
 {
-    int64_t n = stage->count;
-    choir_tensor *x =
-        batch_of(step, data->x_dtype, data->x_shape, n, stage->x, data->ops->channels_last);
-    choir_tensor *y = batch_of(step, data->y_dtype, data->y_shape, n, stage->y, false);
-    choir_tensor *out = choir_model_forward(info, net, x, y);
-    choir_tensor *loss = choir_model_loss(info, out, y);
-    s->rows = rows_of(info, n, y, stage->y);
+    evaluation *e = arg;
+    choir__batch_sums *s = &e->sums[(e->batches.first + b->position) % e->batches.count];
+    choir_tensor *out = choir_model_forward(e->info, e->net, b->x, b->y);
+    choir_tensor *loss = choir_model_loss(e->info, out, b->y);
+    s->rows = rows_of(e->info, b->n, b->y, b->targets);
     s->loss = s->rows ? choir_item(loss) * (double)s->rows : 0;
     choir_status status = choir_scope_status(step);
-    if (status == CHOIR_OK && info->task != CHOIR_REGRESSION)
-        status = choir__tally_add(tally, out, y, ignored_by(info), again, s);
+    if (status == CHOIR_OK && e->info->task != CHOIR_REGRESSION)
+        status = choir__tally_add(
+            &e->tally, out, b->y, ignored_by(e->info), b->position >= e->mine, s);
     return status;
 }
 
@@ -123,50 +89,6 @@ static choir_status gather(
     return status;
 }
 
-static choir_status run_batches(choir_scope *run, choir_module *net,
-    const choir_model_info *info, choir__prefetch *ahead, reading *r, int64_t count,
-    choir__tally *tally, choir__batch_sums *s)
-{
-    choir_status status = CHOIR_OK;
-    for (int64_t i = 0; i < count && status == CHOIR_OK; i++) {
-        choir__prefetch_stage *stage;
-        status = choir__prefetch_take(ahead, i, &stage);
-        if (status != CHOIR_OK)
-            break;
-        choir_scope *step = choir_no_grad(run);
-        status = run_batch(step, net, info, r->data, stage, tally, i >= r->mine,
-            &s[(r->first + i) % r->count]);
-        choir__prefetch_done(ahead, stage);
-        choir_status closed = choir_scope_close(step);
-        status = status == CHOIR_OK ? closed : status;
-    }
-    return status;
-}
-
-static choir_status read_batches(choir_scope *run, choir_module *net,
-    const choir_model_info *info, reading *r, int64_t count, int workers, choir__tally *tally,
-    choir__batch_sums *s)
-{
-    const choir_dataset *data = r->data;
-    choir__prefetch *ahead = NULL;
-    choir__prefetch_source source = {.list = list,
-        .get = get,
-        .arg = r,
-        .samples = r->batch,
-        .workers = workers,
-        .depth = AHEAD};
-    choir_status status =
-        choir__sample_bytes("x", data->x_dtype, data->x_shape, 1, &source.x_bytes);
-    if (status == CHOIR_OK)
-        status = choir__sample_bytes("y", data->y_dtype, data->y_shape, 1, &source.y_bytes);
-    if (status == CHOIR_OK)
-        status = choir__prefetch_new(&source, &ahead);
-    if (status == CHOIR_OK)
-        status = run_batches(run, net, info, ahead, r, count, tally, s);
-    choir__prefetch_free(ahead);
-    return status;
-}
-
 choir_eval_opts choir_eval_defaults(void)
 {
     return (choir_eval_opts){.batch_size = 32, .workers = 1};
@@ -189,21 +111,21 @@ static choir_status check(
 }
 
 /* Chooses the batches of this rank; returns the number of forwards that it makes. */
-static int64_t take_share(
-    reading *r, const choir_module *net, choir_group *group, int64_t max_batches)
+static int64_t take_share(evaluation *e, choir_group *group, int64_t max_batches)
 {
-    r->count = (r->samples + r->batch - 1) / r->batch;
-    if (max_batches && max_batches < r->count)
-        r->count = max_batches;
-    int64_t lo = 0, hi = r->count;
+    choir__batches *b = &e->batches;
+    b->count = (b->samples + b->batch - 1) / b->batch;
+    if (max_batches && max_batches < b->count)
+        b->count = max_batches;
+    int64_t lo = 0, hi = b->count;
     if (group)
-        choir__tree_run(r->count, choir_group_rank(group), choir_group_world(group), &lo, &hi);
-    r->first = lo;
-    r->mine = hi - lo;
-    if (!group || !choir_module_collective(net))
-        return r->mine;
+        choir__tree_run(b->count, choir_group_rank(group), choir_group_world(group), &lo, &hi);
+    b->first = lo;
+    e->mine = hi - lo;
+    if (!group || !choir_module_collective(e->net))
+        return e->mine;
     /* All ranks run equally many collective forwards, so some run a batch once more. */
-    return (r->count + choir_group_world(group) - 1) / choir_group_world(group);
+    return (b->count + choir_group_world(group) - 1) / choir_group_world(group);
 }
 
 choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_model_info *info,
@@ -215,27 +137,28 @@ choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_mod
         return status;
     choir_group *group = opts.group && choir_group_world(opts.group) > 1 ? opts.group : NULL;
     int64_t samples = choir_dataset_length(data);
-    reading r = {
-        .data = data, .batch = choir__min(opts.batch_size, samples), .samples = samples};
-    int64_t forwards = take_share(&r, net, group, opts.max_batches);
-    choir__batch_sums *s = choir__calloc((size_t)r.count + 1, sizeof *s);
-    choir__tally tally;
-    choir__tally_init(&tally, info);
+    evaluation e = {.net = net,
+        .info = info,
+        .batches = {
+            .data = data, .batch = choir__min(opts.batch_size, samples), .samples = samples}};
+    int64_t forwards = take_share(&e, group, opts.max_batches), count = e.batches.count;
+    e.sums = choir__calloc((size_t)count + 1, sizeof *e.sums);
+    choir__tally_init(&e.tally, info);
     status = choir_device_sync(run->device);
     if (group && status == CHOIR_OK)
         choir_module_visit(net, true, sync_buffer, group);
     choir_module_train(net, false);
     if (status == CHOIR_OK)
-        status = read_batches(run, net, info, &r, forwards, opts.workers, &tally, s);
+        status = choir__batches_each(run, &e.batches, forwards, opts.workers, run_batch, &e);
     choir_module_train(net, true);
     if (group && status == CHOIR_OK)
-        status = gather(group, s, s, r.count);
+        status = gather(group, e.sums, e.sums, count);
     if (group && status == CHOIR_OK)
-        status = choir__tally_gather(&tally, group);
-    score->samples = choir__min(samples, r.count * r.batch);
+        status = choir__tally_gather(&e.tally, group);
+    score->samples = choir__min(samples, count * e.batches.batch);
     if (status == CHOIR_OK)
-        choir__tally_score(&tally, info, s, r.count, score, opts.per_class);
-    choir__tally_free(&tally);
-    free(s);
+        choir__tally_score(&e.tally, info, e.sums, count, score, opts.per_class);
+    choir__tally_free(&e.tally);
+    free(e.sums);
     return status;
 }

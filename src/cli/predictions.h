@@ -1,0 +1,19 @@
+/* The output of choir predict: a line per input, or per word. */
+#ifndef CHOIR_CLI_PREDICTIONS_H
+#define CHOIR_CLI_PREDICTIONS_H
+
+#include "cli/saved.h"
+
+typedef struct choir__predictions {
+    const choir__saved *saved;
+    const choir_texts *texts;  /* the inputs; NULL: images, */
+    const choir_dataset *data; /* which have names here */
+    int64_t top;               /* labels of each input */
+    bool json;
+    int64_t left_out; /* words without a label, so far */
+} choir__predictions;
+
+/* Prints the prediction of one sample: a choir_predict_fn, with choir__predictions as arg. */
+choir_predict_fn choir__predictions_print;
+
+#endif

@@ -1,0 +1,31 @@
+/* The batches of a dataset, in order, each in a scope without a tape: what evaluation and
+ * prediction share. */
+#ifndef CHOIR_PARALLEL_BATCHES_H
+#define CHOIR_PARALLEL_BATCHES_H
+
+#include <choir/data.h>
+#include <choir/scope.h>
+
+/* A run of batches. Position i is batch (first + i) modulo count. */
+typedef struct choir__batches {
+    choir_dataset *data;
+    int64_t batch, samples; /* samples of a batch, and of all */
+    int64_t first, count;   /* count: number of all batches */
+} choir__batches;
+
+/* One of them: x (n, ...) and y (n, ...), whose values are on the host as well. */
+typedef struct choir__batch {
+    choir_tensor *x, *y;
+    const void *targets; /* of y */
+    int64_t n;           /* samples */
+    int64_t position;
+} choir__batch;
+
+typedef choir_status choir__batch_fn(void *arg, choir_scope *step, const choir__batch *batch);
+
+/* Calls fn for positions 0 ... count - 1, in order; `workers` threads read samples ahead.
+ * Errors: those of the dataset and of fn; memory. */
+choir_status choir__batches_each(choir_scope *run, choir__batches *batches, int64_t count,
+    int workers, choir__batch_fn *fn, void *arg);
+
+#endif

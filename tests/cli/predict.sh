@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# choir predict: labels for texts, pairs, words and images, from arguments, standard input and
+# files; and models and inputs that it cannot take.
+corpus=$(cd "$(dirname "$0")/../fuzz/corpus" && pwd) # before lib.sh changes the folder
+. "$(dirname "$0")/lib.sh"
+
+words=(good bad film plot the was)
+make_tokenizer tokenizer.json "${words[@]}"
+size=layers=1,heads=2,width=16,context=12
+options=(--tokenizer tokenizer.json --batch-size 12 --lr 0.01 --steps 60 --quiet)
+
+# labels_in FILE: of all predictions, one per line.
+labels_in() { grep -oE '"label":("[^"]*"|null)' "$1" | sed 's/.*://; s/"//g'; }
+
+train_texts() {
+    local i mood moods=(up down)
+    echo text,label >set.csv
+    for i in $(seq 0 99); do
+        mood=$((i / 3 % 2))
+        echo "the ${words[$((2 + i % 2))]} was ${words[$mood]},${moods[$mood]}"
+    done >>set.csv
+    good train "${options[@]}" --model "bert:$size,classes=2" --save texts set.csv
+}
+
+texts() {
+    good predict texts 'the film was good' 'the plot was bad'
+    has out '^up  [01][.][0-9]{4}  the film was good$' \
+        '^down  [01][.][0-9]{4}  the plot was bad$'
+    [ "$(wc -l <out)" = 2 ] || fail "lines: $(cat out)"
+    good predict --json texts set.csv
+    [ "$(labels_in out)" = "$(tail -n +2 set.csv | cut -d, -f2)" ] || fail 'labels of set.csv'
+    has out '^\{"event":"predict","input":0,"text":"the film was good","label":"up","class":1,"prob'
+    mv out all
+    good predict --json --batch-size 7 --device cpu:0 --workers 2 texts set.csv
+    cmp -s out all || fail 'other batches, other bits'
+    tail -n +2 set.csv | cut -d, -f1 >lines
+    printf 'the film was good\r\n\nthe plot was bad' | choir predict --json texts >out 2>err
+    [ "$(labels_in out | tr '\n' ' ')" = 'up down ' ] || fail "standard input: $(cat out err)"
+    choir predict --json texts - <lines >out
+    cmp -s out all || fail 'lines of standard input, other bits'
+    printf '{"sentence":"the film was good"}\n' >one.jsonl
+    good predict --json --top 5 texts one.jsonl
+    has out '"top":\[\{"label":"up","class":1,"probability":0[.][0-9]*\},\{"label":"down",'
+    good predict --top 2 texts 'the plot was good'
+    has out '^up  0[.][0-9]{4}  down  0[.][0-9]{4}  the plot was good$'
+    awk '{ exit !($2 + $4 > 0.999 && $2 + $4 < 1.001) }' out || fail "probabilities: $(cat out)"
+}
+
+# The class is that of the second text.
+pairs() {
+    local i a b
+    for i in $(seq 0 119); do
+        a=${words[$((i % 2))]} b=${words[$((i / 2 % 2))]}
+        printf '{"premise":"%s","hypothesis":"%s","label":"is %s"}\n' "$a" "$b" "$b"
+    done >pairs.jsonl
+    good train "${options[@]}" --model "bert:$size,classes=2" --save pairs pairs.jsonl
+    good predict --json pairs $'bad\tgood' $'good\tbad'
+    [ "$(labels_in out)" = $'is good\nis bad' ] || fail "tabs: $(cat out)"
+    has out '"text":"bad","pair":"good","label":"is good"'
+    good predict --pair bad pairs bad good $'bad\tgood'
+    has out '^is bad .*  bad.bad$' '^is bad .*  good.bad$' '^is good .*  bad.good$'
+    good predict --json pairs pairs.jsonl
+    [ "$(labels_in out)" = "$(sed 's/.*label":"//; s/".*//' pairs.jsonl)" ] ||
+        fail 'labels of pairs'
+}
+
+images() {
+    local i
+    "$CHOIR" info --json | grep -q '"images":\["jpeg","png"\]' || return 0
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+        mkdir -p photos/grey photos/red
+        tail -c +5 "$corpus/jpeg/gray" >photos/grey/$i.jpg
+        tail -c +5 "$corpus/png/rgb" >photos/red/$i.png
+    done
+    good train --model cnn:width=2 --batch-size 4 --steps 30 --lr 0.01 --quiet --save photo photos
+    has photo/latest/job.json '"grey"' '"red"'
+    good predict --json photo photos
+    [ "$(labels_in out | uniq -c | tr -s ' \n' ' ')" = ' 12 grey 12 red ' ] || fail "$(cat out)"
+    has out '"input":0,"file":"photos/grey/1.jpg","label":"grey"'
+    good predict photo photos/red/1.png photos/grey/2.jpg
+    has out '^red  .*  photos/red/1.png$' '^grey  .*  photos/grey/2.jpg$'
+    bad 1 'none.png: .*No such file' predict photo none.png
+    bad 1 'set.csv: expected a JPEG or PNG' predict photo set.csv
+    bad 1 'missing INPUT: a JPEG or PNG' predict photo
+    bad 1 'gives classes to images' predict --pair x photo photos
+    mkdir -p empty && bad 1 'empty: the folder has no' predict photo empty
+    mkdir -p more/val/grey more/train/red && cp photos/grey/1.jpg more/val/grey
+    cp photos/red/1.png more/train/red
+    good eval --json photo more # the class grey is 0, also without images to train on
+    [ "$(field accuracy out)" = 1 ] || fail "grey alone: $(cat out)"
+    mv more/val/grey more/val/blue
+    bad 1 "more/val/blue: expected the name of one of the model's classes: grey, red" \
+        eval photo more
+}
+
+wrong() {
+    bad 2 'missing MODEL' predict
+    bad 1 'none' predict none good
+    bad 1 'none.csv: .*No such file' predict texts none.csv
+    bad 1 'missing INPUT: a text' predict texts
+    bad 1 'lines is no .jsonl, .csv or .tsv file' predict texts lines
+    bad 1 "devices? .*bogus" predict --device bogus texts good
+    echo 'mood' >mood.csv && echo 'up' >>mood.csv
+    bad 1 "mood.csv, line 2: missing the column 'text'" predict texts mood.csv
+    cp -r texts/latest/. published && rm published/state.json published/tokenizer.json
+    bad 1 'published has no tokenizer: .*--tokenizer FILE' predict published good
+    good predict --tokenizer tokenizer.json published 'the plot was good'
+    has out '^up '
+    make_text words 300
+    good train --model $gpt --steps 1 --batch-size 4 --quiet --save writer words
+    bad 1 'writer holds no classifier but gpt2:.*choir generate' predict writer good
+    good train --model $bert --steps 1 --batch-size 4 --quiet --save masked words
+    bad 1 'masked holds no classifier but bert:.*classes=N' predict masked good
+    good train --steps 1 --batch-size 4 --quiet --save numbers random
+    bad 1 'numbers holds no classifier but toy' predict numbers good
+    make_idx idx train 40
+    good train --model cnn:width=2 --batch-size 4 --steps 1 --quiet --save digits idx
+    bad 1 'digits was trained on images without colours' predict digits good
+}
+
+train_texts
+check texts
+check pairs
+check images
+check wrong
+finish
