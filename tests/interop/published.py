@@ -14,7 +14,7 @@ import need  # first: it skips without PyTorch
 try:
     import transformers
     from transformers import (AutoConfig, BertConfig, BertForMaskedLM, BertForSequenceClassification,
-                              DonutSwinConfig, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, LlamaModel,
+                              BertForTokenClassification, DonutSwinConfig, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, LlamaModel,
                               MBartConfig, MistralForCausalLM, VisionEncoderDecoderConfig,
                               VisionEncoderDecoderModel)
     if int(transformers.__version__.split(".")[0]) < 5:
@@ -89,6 +89,8 @@ def saved_models():
     check_saved(GPT2LMHeadModel, "gpt2:" + SIZES)
     check_saved(BertForMaskedLM, "bert:%s,pad=%d" % (SIZES, PAD))
     check_saved(BertForMaskedLM, "bert:" + SIZES)
+    check_saved(BertForSequenceClassification, "bert:%s,classes=3" % SIZES)
+    check_saved(BertForTokenClassification, "bert:%s,classes=3,words=1" % SIZES)
     check_saved(LlamaForCausalLM, "llama:%s,attention_bias=1,mlp_bias=1,pad=%d" % (SIZES, PAD))
     check_saved(MistralForCausalLM, "llama:%s,window=5" % SIZES)
     check_saved(MistralForCausalLM, "mistral:%s,window=7,tied=1" % SIZES)
@@ -148,17 +150,18 @@ def bert_config(**more):
 
 @case
 def bert_mask():
-    """Token types and a mask of padding, as in transformers."""
-    with tempfile.TemporaryDirectory() as folder:
-        theirs = randomise(BertForSequenceClassification(bert_config(num_labels=3)))
-        theirs.save_pretrained(folder)
-        x, types = ids(), torch.randint(2, (3, CONTEXT))
-        mask = (torch.arange(CONTEXT) < torch.tensor([[12], [7], [1]])).long()
-        with torch.no_grad():
-            expected = theirs(x, attention_mask=mask, token_type_ids=types).logits
-            without = theirs(x, token_type_ids=types).logits
-        agree("scores", scores(folder, x, types, mask), expected)
-        assert float((expected - without).abs().max()) > 1e-3
+    """Token types and a mask of padding, as in transformers, by both heads of classes."""
+    for kind in BertForSequenceClassification, BertForTokenClassification:
+        with tempfile.TemporaryDirectory() as folder:
+            theirs = randomise(kind(bert_config(num_labels=3)))
+            theirs.save_pretrained(folder)
+            x, types = ids(), torch.randint(2, (3, CONTEXT))
+            mask = (torch.arange(CONTEXT) < torch.tensor([[12], [7], [1]])).long()
+            with torch.no_grad():
+                expected = theirs(x, attention_mask=mask, token_type_ids=types).logits
+                without = theirs(x, token_type_ids=types).logits
+            agree("scores", scores(folder, x, types, mask), expected)
+            assert float((expected - without).abs().max()) > 1e-3
 
 
 @case

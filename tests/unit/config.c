@@ -160,7 +160,7 @@ static void names_of_classes(void **state)
         const char *text;
         const choir_class_names *names;
         int64_t count;
-    } cases[] = {{"bert:classes=3", &two, 3}, {"bert:classes=2", &two, 2},
+    } cases[] = {{"bert:classes=3", &two, 3}, {"bert:classes=2,words=1", &two, 2},
         {"bert:classes=2", NULL, 0}, {"bert", &two, 0}};
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -388,6 +388,8 @@ static void there_and_back(void **state)
         "encoder_dropout=0.125,eps=0.001",
         "bert:layers=1,heads=1,width=8,hidden=9,context=7,vocab=6,types=2,classes=0,dropout=0,"
         "eps=1e-12,pad=5",
+        "bert:layers=1,heads=1,width=8,hidden=9,context=7,vocab=6,types=2,classes=4,dropout=0,"
+        "eps=1e-12,pad=5,words=1",
         "llama:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
         "window=0,theta=5000,eps=0.001,tied=1,attention_bias=1,mlp_bias=1,pad=7"};
     for (size_t i = 0; i < CHOIR_COUNT(texts); i++) {
@@ -448,7 +450,7 @@ int main(void)
         cmocka_unit_test(unpublished), cmocka_unit_test(bad_donut), cmocka_unit_test(bad_llama),
         cmocka_unit_test(left_out), cmocka_unit_test(notes_of_unknown_keys),
         cmocka_unit_test(bad_values), cmocka_unit_test(bad_files),
-        cmocka_unit_test(names_of_classes),
-        cmocka_unit_test(there_and_back), cmocka_unit_test(paths)};
+        cmocka_unit_test(names_of_classes), cmocka_unit_test(there_and_back),
+        cmocka_unit_test(paths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* BERT (Devlin et al., 2019): embeddings of tokens, positions and token types, an encoder of
  * post-norm layers, and a head. With `classes` the head classifies whole sequences (a pooler
- * over the first position, and a linear layer). Without, it predicts the token behind each
- * mask, and its last product is tied to the token embedding. Names are the published ones.
+ * over the first position, and a linear layer) or, with `words`, each position (a linear
+ * layer). Without, it predicts the token behind each mask, and its last product is tied to the
+ * token embedding. Names are the published ones.
  *
  * models.h documents the inputs of its forward. */
 #include <stdio.h>
@@ -10,6 +11,7 @@
 
 #include "base/options.h"
 #include "nn/models/bert.h"
+#include "nn/models/config.h"
 #include "nn/models/published.h"
 
 enum { MAX_LAYERS = 256, MAX_IN = 3 };
@@ -19,7 +21,7 @@ typedef struct bert {
     choir_module *words, *places, *types, *norm, *dropout;
     choir_module *dense, *dense_norm;                 /* of the head over tokens */
     choir_tensor *bias, *table, *bias_again;          /* (V), (V, C), (V) */
-    choir_module *pooler, *last_dropout, *classifier; /* of the head over sequences */
+    choir_module *pooler, *last_dropout, *classifier; /* of classes; words have no pooler */
     choir_module *layers[MAX_LAYERS];
     choir__bert_sizes n;
 } bert;
@@ -56,8 +58,11 @@ static choir_tensor *token_scores(bert *b, choir_tensor *x) /* (B, T, C) -> (B, 
     return scores;
 }
 
-static choir_tensor *class_scores(bert *b, choir_tensor *x) /* (B, T, C) -> (B, classes) */
+/* (B, T, C) -> (B, classes), or of words (B, T, classes) */
+static choir_tensor *class_scores(bert *b, choir_tensor *x)
 {
+    if (b->n.words)
+        return choir_forward(b->classifier, choir_forward(b->last_dropout, x));
     choir_tensor *first = choir_reshape(
         choir_narrow(x, 1, 0, 1), choir_dims(choir_tensor_size(x, 0), b->n.width));
     first = choir_tanh(choir_forward(b->pooler, first));
@@ -97,8 +102,9 @@ static void add_head(bert *b, choir_scope *run)
 {
     const choir__bert_sizes *n = &b->n;
     if (n->classes) {
-        choir_module_child(&b->base, "bert.pooler.dense", &b->pooler,
-            choir__bert_linear(run, n->width, n->width));
+        if (!n->words)
+            choir_module_child(&b->base, "bert.pooler.dense", &b->pooler,
+                choir__bert_linear(run, n->width, n->width));
         choir_module_child(
             &b->base, "dropout", &b->last_dropout, choir_nn_dropout(run, (float)n->dropout));
         choir_module_child(&b->base, "classifier", &b->classifier,
@@ -144,7 +150,7 @@ static choir_module *new_bert(choir_scope *run, const choir__bert_sizes *n)
 
 static choir_status parse(const char *text, choir__bert_sizes *n)
 {
-    *n = (choir__bert_sizes){12, 12, 768, 0, 128, 0, 2, 0, 0, 1e-12, -1};
+    *n = (choir__bert_sizes){12, 12, 768, 0, 128, 0, 2, 0, 0, 1e-12, -1, false};
     choir__option known[] = {{"layers", CHOIR__INT, &n->layers, 1, MAX_LAYERS},
         {"heads", CHOIR__INT, &n->heads, 1, 1024}, {"width", CHOIR__INT, &n->width, 1, 1 << 20},
         {"hidden", CHOIR__INT, &n->hidden, 1, 1 << 22},
@@ -153,7 +159,8 @@ static choir_status parse(const char *text, choir__bert_sizes *n)
         {"types", CHOIR__INT, &n->types, 1, 1 << 20},
         {"classes", CHOIR__INT, &n->classes, 0, 1 << 24},
         {"dropout", CHOIR__FLOAT, &n->dropout, 0, 0.99}, {"eps", CHOIR__FLOAT, &n->eps, 0, 0.1},
-        {"pad", CHOIR__INT, &n->pad, 0, 1 << 24}, {NULL}};
+        {"pad", CHOIR__INT, &n->pad, 0, 1 << 24}, {"words", CHOIR__FLAG, &n->words, 0, 0},
+        {NULL}};
     choir_status status = choir__options_parse(text, "model bert", known);
     if (!n->hidden)
         n->hidden = 4 * n->width;
@@ -161,7 +168,25 @@ static choir_status parse(const char *text, choir__bert_sizes *n)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model bert: heads=%lld does not divide width=%lld", (long long)n->heads,
             (long long)n->width);
+    if (status == CHOIR_OK && n->words && !n->classes)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "model bert: words=1 gives each word one of the classes: name classes=N, too");
     return status;
+}
+
+/* Writes all sizes as the model's text. */
+static void write_text(const choir__bert_sizes *n, char *text, size_t room)
+{
+    int used = snprintf(text, room,
+        "bert:layers=%lld,heads=%lld,width=%lld,hidden=%lld,context=%lld,vocab=%lld,types=%lld,"
+        "classes=%lld,dropout=%g,eps=%g",
+        (long long)n->layers, (long long)n->heads, (long long)n->width, (long long)n->hidden,
+        (long long)n->context, (long long)n->vocab, (long long)n->types, (long long)n->classes,
+        n->dropout, n->eps);
+    if (n->pad >= 0)
+        used += snprintf(text + used, room - (size_t)used, ",pad=%lld", (long long)n->pad);
+    if (n->words)
+        snprintf(text + used, room - (size_t)used, ",words=1");
 }
 
 static choir_status describe(const char *text, choir_model_info *info)
@@ -182,20 +207,14 @@ static choir_status describe(const char *text, choir_model_info *info)
     info->masked = !n.classes;
     info->task = n.classes ? CHOIR_CLASSIFICATION : CHOIR_LANGUAGE;
     info->input = choir_dims(n.context);
+    info->output = n.words ? choir_dims(n.context) : CHOIR_SCALAR;
+    info->padded = n.words;
     info->items = n.classes ? 1 : n.context;
     if (n.pad >= n.vocab)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model bert: pad=%lld is no token of a vocabulary of %lld", (long long)n.pad,
             (long long)n.vocab);
-    int used = snprintf(info->config, sizeof info->config,
-        "bert:layers=%lld,heads=%lld,width=%lld,hidden=%lld,context=%lld,vocab=%lld,types=%lld,"
-        "classes=%lld,dropout=%g,eps=%g",
-        (long long)n.layers, (long long)n.heads, (long long)n.width, (long long)n.hidden,
-        (long long)n.context, (long long)n.vocab, (long long)n.types, (long long)n.classes,
-        n.dropout, n.eps);
-    if (n.pad >= 0)
-        snprintf(info->config + used, sizeof info->config - (size_t)used, ",pad=%lld",
-            (long long)n.pad);
+    write_text(&n, info->config, sizeof info->config);
     return CHOIR_OK;
 }
 
@@ -235,6 +254,7 @@ static const choir__config_key keys[] = {
 };
 
 #define CLASSIFIER "BertForSequenceClassification"
+#define TAGGER     "BertForTokenClassification"
 
 static choir_status read_config(choir__config *c)
 {
@@ -250,10 +270,11 @@ static choir_status read_config(choir__config *c)
         return status;
     const char *name =
         json_string_value(json_array_get(json_object_get(c->root, "architectures"), 0));
-    if (!name || strcmp(name, CLASSIFIER) != 0)
+    bool words = name && !strcmp(name, TAGGER);
+    if (!words && (!name || strcmp(name, CLASSIFIER) != 0))
         return CHOIR_OK;
     const char *problem = json_string_value(json_object_get(c->root, "problem_type"));
-    if (problem && strcmp(problem, "single_label_classification") != 0)
+    if (problem && !words && strcmp(problem, "single_label_classification") != 0)
         return choir__config_bad(c, "problem_type",
             "classifiers are trained by cross entropy: expected single_label_classification");
     const json_t *labels = json_object_get(c->root, "id2label");
@@ -263,6 +284,8 @@ static choir_status read_config(choir__config *c)
         return choir__config_bad(c, json_is_object(labels) ? "id2label" : "num_labels",
             "a classifier has two classes or more, as many as num_labels if that is there");
     choir__config_set(c, "classes", "%lld", (long long)classes);
+    if (words)
+        choir__config_set(c, "words", "1");
     return CHOIR_OK;
 }
 
@@ -270,27 +293,21 @@ static void write_config(const char *text, json_t *root)
 {
     choir__config_write_pad(text, root);
     char *classes = choir__config_option(text, "classes");
-    long count = classes ? strtol(classes, NULL, 10) : 0;
-    free(classes);
-    if (!count)
-        return;
-    json_t *labels = json_object(), *ids = json_object();
-    for (long i = 0; i < count; i++) {
-        char id[24], label[32];
-        snprintf(id, sizeof id, "%ld", i);
-        snprintf(label, sizeof label, "LABEL_%ld", i);
-        json_object_set_new(labels, id, json_string(label));
-        json_object_set_new(ids, label, json_integer(i));
+    char *words = choir__config_option(text, "words");
+    int64_t count = classes ? strtoll(classes, NULL, 10) : 0;
+    if (count) {
+        json_object_set_new(
+            root, "architectures", json_pack("[s]", words ? TAGGER : CLASSIFIER));
+        choir__config_set_classes(root, count, NULL);
     }
-    json_object_set_new(root, "architectures", json_pack("[s]", CLASSIFIER));
-    json_object_set_new(root, "id2label", labels);
-    json_object_set_new(root, "label2id", ids);
+    free(words);
+    free(classes);
 }
 
 static const choir__published published = {
     .type = "bert",
-    .architectures = (const char *[]){"BertForMaskedLM", CLASSIFIER, "BertForPreTraining",
-        "BertModel", NULL},
+    .architectures = (const char *[]){"BertForMaskedLM", CLASSIFIER, TAGGER,
+        "BertForPreTraining", "BertModel", NULL},
     .keys = keys,
     .inert = (const char *[]){"classifier_dropout", "directionality", "pooler_fc_size",
         "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
@@ -308,7 +325,7 @@ const choir__model_spec choir__model_bert = {
     .help =
         "BERT: layers=12,heads=12,width=768,hidden=(4 width),context=128,types=2,"
         "vocab=(the data's),dropout=0,eps=1e-12,pad=(none),classes=0 (of a sequence; 0: says "
-        "what is behind masks)",
+        "what is behind masks),words=0 (1: a class for each word)",
     .describe = describe,
     .build = build,
     .published = &published,
