@@ -128,7 +128,7 @@ static choir_status add(choir__name_list *files, const char *path)
     struct stat info;
     choir__name_list inside = {0};
     if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
-        choir__name_list_add(files, path); /* reading it tells what is wrong with it */
+        choir__name_list_add(files, path); /* a faulty file is an error of its sample */
         return CHOIR_OK;
     }
     choir_status status = choir__list_images(path, &inside);
