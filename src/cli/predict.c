@@ -67,23 +67,23 @@ static bool is_record_file(const char *path)
 }
 
 /* Adds a line: a text, a pair with a tab between, or words. */
-static void add_line(const request *r, char *line, bool words, choir_texts *texts)
+static void add_line(char *line, bool words, choir_texts *texts)
 {
     char *tab = words ? NULL : strchr(line, '\t');
     if (tab)
         *tab = '\0';
-    choir_texts_add(texts, line, tab ? tab + 1 : r->pair, words);
+    choir_texts_add(texts, line, tab ? tab + 1 : NULL, words);
 }
 
 /* Adds each line of standard input that is not empty. */
-static choir_status read_lines(const request *r, bool words, choir_texts *texts)
+static choir_status read_lines(bool words, choir_texts *texts)
 {
     char *line = NULL;
     size_t room = 0;
     while (getline(&line, &room, stdin) >= 0) {
         line[strcspn(line, "\r\n")] = '\0';
         if (line[strspn(line, " \t")])
-            add_line(r, line, words, texts);
+            add_line(line, words, texts);
     }
     free(line);
     return ferror(stdin) ? choir__error(CHOIR_ERR_IO, "cannot read standard input") : CHOIR_OK;
@@ -91,11 +91,11 @@ static choir_status read_lines(const request *r, bool words, choir_texts *texts)
 
 /* A word that names a file is probably no text. */
 static choir_status add_argument(
-    const request *r, const char *input, choir_labelled_opts opts, choir_texts *texts)
+    const char *input, choir_labelled_opts opts, choir_texts *texts)
 {
     struct stat s;
     if (!strcmp(input, "-"))
-        return read_lines(r, opts.words, texts);
+        return read_lines(opts.words, texts);
     if (is_record_file(input))
         return choir_texts_read(input, opts, texts);
     if (stat(input, &s) == 0)
@@ -104,7 +104,7 @@ static choir_status add_argument(
             "standard input",
             input);
     char *line = choir__strdup(input);
-    add_line(r, line, opts.words, texts);
+    add_line(line, opts.words, texts);
     free(line);
     return CHOIR_OK;
 }
@@ -120,12 +120,15 @@ static choir_status open_texts(
         return choir__error(
             CHOIR_ERR_ARGUMENT, "--pair: %s gives classes to words, not to pairs", r->model);
     if (!r->count)
-        status = read_lines(r, opts.words, texts);
+        status = read_lines(opts.words, texts);
     for (int i = 0; i < r->count && status == CHOIR_OK; i++)
-        status = add_argument(r, r->inputs[i], opts, texts);
+        status = add_argument(r->inputs[i], opts, texts);
     if (status == CHOIR_OK && !texts->count)
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "missing INPUT: a text, a .jsonl, .csv or .tsv file, or lines on standard input");
+    for (int64_t i = 0; i < texts->count && r->pair; i++)
+        if (!texts->text[i].pair)
+            texts->text[i].pair = choir__strdup(r->pair);
     return status == CHOIR_OK ? choir_dataset_texts(texts, opts, s->tokenizer, data) : status;
 }
 

@@ -59,6 +59,9 @@ pairs() {
     has out '"text":"bad","pair":"good","label":"is good"'
     good predict --pair bad pairs bad good $'bad\tgood'
     has out '^is bad .*  bad.bad$' '^is bad .*  good.bad$' '^is good .*  bad.good$'
+    printf 'text\ngood\n' >half.csv
+    good predict --json --pair bad pairs half.csv
+    has out '"text":"good","pair":"bad","label":"is bad"'
     good predict --json pairs pairs.jsonl
     [ "$(labels_in out)" = "$(sed 's/.*label":"//; s/".*//' pairs.jsonl)" ] ||
         fail 'labels of pairs'

@@ -54,6 +54,17 @@ predicts() {
     bad 1 'gives classes to words' predict --pair x one anna
 }
 
+# Samples may be shorter than the table of positions.
+shorter() {
+    good "${job[@]}" --model "$bert,length=6" --tokenizer tokenizer.json --steps 20 --save short \
+        set.jsonl
+    good eval short set.jsonl
+    noted '2 words have no label: .* 6 tokens' predict short 'anna lives in rome and paris'
+    has short/latest/config.json '"max_position_embeddings": 10'
+    bad 2 'length=11: expected at most the 10 positions' "${job[@]}" --model "$bert,length=11" \
+        random
+}
+
 wrong() {
     bad 2 'words=1 gives each word one of the classes: name classes=N' \
         train --model bert:words=1 random
@@ -67,5 +78,6 @@ wrong() {
 check same_bits
 check is_evaluated
 check predicts
+check shorter
 check wrong
 finish

@@ -41,6 +41,22 @@ saved_models() {
         fail "generated '$(cat out)', on a CPU '$(cat said)'"
 }
 
+# Both kinds of devices give words the same labels.
+predictions() {
+    make_tokenizer tokenizer.json a b c d
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        echo '{"tokens":["a","b","c"],"tags":["x","y","x"]}'
+        echo '{"tokens":["b","d"],"tags":["y","z"]}'
+    done >words.jsonl
+    good train --quiet --steps 40 --lr 1e-2 --batch-size 6 --devices cpu:0 --save tags \
+        --tokenizer tokenizer.json words.jsonl \
+        --model bert:layers=1,heads=2,width=16,context=8,classes=3,words=1
+    good predict --device cpu:0 tags 'a b c' 'b d' && cut -c-3 out >labels
+    [ "$(tr '\t\n' '=;' <labels)" = 'a=x;b=y;c=x;;b=y;d=z;;' ] || fail "on a CPU: $(cat out)"
+    good predict --device cuda:0 tags 'a b c' 'b d'
+    [ "$(cut -c-3 out)" = "$(cat labels)" ] || fail "on a GPU: $(cat out)"
+}
+
 comparison() {
     good compare --model "$gpt" --devices cuda:0-1 --steps 2 --repeats 1 --batch-size 8 \
         --microbatches 4 --strategies single,dp,ddp,fsdp,mp,pipeline,tp --json text
@@ -60,6 +76,7 @@ threads() {
 
 check checkpoints
 check saved_models
+check predictions
 check comparison
 check ranks
 check threads

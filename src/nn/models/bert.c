@@ -150,7 +150,7 @@ static choir_module *new_bert(choir_scope *run, const choir__bert_sizes *n)
 
 static choir_status parse(const char *text, choir__bert_sizes *n)
 {
-    *n = (choir__bert_sizes){12, 12, 768, 0, 128, 0, 2, 0, 0, 1e-12, -1, false};
+    *n = (choir__bert_sizes){12, 12, 768, 0, 128, 0, 2, 0, 0, 1e-12, -1, false, 0};
     choir__option known[] = {{"layers", CHOIR__INT, &n->layers, 1, MAX_LAYERS},
         {"heads", CHOIR__INT, &n->heads, 1, 1024}, {"width", CHOIR__INT, &n->width, 1, 1 << 20},
         {"hidden", CHOIR__INT, &n->hidden, 1, 1 << 22},
@@ -160,7 +160,7 @@ static choir_status parse(const char *text, choir__bert_sizes *n)
         {"classes", CHOIR__INT, &n->classes, 0, 1 << 24},
         {"dropout", CHOIR__FLOAT, &n->dropout, 0, 0.99}, {"eps", CHOIR__FLOAT, &n->eps, 0, 0.1},
         {"pad", CHOIR__INT, &n->pad, 0, 1 << 24}, {"words", CHOIR__FLAG, &n->words, 0, 0},
-        {NULL}};
+        {"length", CHOIR__INT, &n->length, 0, 1 << 20}, {NULL}};
     choir_status status = choir__options_parse(text, "model bert", known);
     if (!n->hidden)
         n->hidden = 4 * n->width;
@@ -171,6 +171,10 @@ static choir_status parse(const char *text, choir__bert_sizes *n)
     if (status == CHOIR_OK && n->words && !n->classes)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model bert: words=1 gives each word one of the classes: name classes=N, too");
+    if (status == CHOIR_OK && n->length > n->context)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "model bert: length=%lld: expected at most the %lld positions of context",
+            (long long)n->length, (long long)n->context);
     return status;
 }
 
@@ -186,7 +190,9 @@ static void write_text(const choir__bert_sizes *n, char *text, size_t room)
     if (n->pad >= 0)
         used += snprintf(text + used, room - (size_t)used, ",pad=%lld", (long long)n->pad);
     if (n->words)
-        snprintf(text + used, room - (size_t)used, ",words=1");
+        used += snprintf(text + used, room - (size_t)used, ",words=1");
+    if (n->length)
+        snprintf(text + used, room - (size_t)used, ",length=%lld", (long long)n->length);
 }
 
 static choir_status describe(const char *text, choir_model_info *info)
@@ -206,10 +212,11 @@ static choir_status describe(const char *text, choir_model_info *info)
     info->vocab = n.vocab;
     info->masked = !n.classes;
     info->task = n.classes ? CHOIR_CLASSIFICATION : CHOIR_LANGUAGE;
-    info->input = choir_dims(n.context);
-    info->output = n.words ? choir_dims(n.context) : CHOIR_SCALAR;
+    int64_t length = n.length ? n.length : n.context;
+    info->input = choir_dims(length);
+    info->output = n.words ? choir_dims(length) : CHOIR_SCALAR;
     info->padded = n.words;
-    info->items = n.classes ? 1 : n.context;
+    info->items = n.classes ? 1 : length;
     if (n.pad >= n.vocab)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "model bert: pad=%lld is no token of a vocabulary of %lld", (long long)n.pad,
@@ -325,7 +332,8 @@ const choir__model_spec choir__model_bert = {
     .help =
         "BERT: layers=12,heads=12,width=768,hidden=(4 width),context=128,types=2,"
         "vocab=(the data's),dropout=0,eps=1e-12,pad=(none),classes=0 (of a sequence; 0: says "
-        "what is behind masks),words=0 (1: a class for each word)",
+        "what is behind masks),words=0 (1: a class for each word),length=(context; "
+        "tokens of a sample)",
     .describe = describe,
     .build = build,
     .published = &published,

@@ -9,8 +9,9 @@ typedef struct choir__bert_sizes {
     /* Classes of a sequence, or of a word. 0: the head predicts the masked tokens. */
     int64_t classes;
     double dropout, eps;
-    int64_t pad; /* the token of padding, whose embedding is not trained; -1: none */
-    bool words;  /* each position has a class, not the sequence */
+    int64_t pad;    /* the token of padding, whose embedding is not trained; -1: none */
+    bool words;     /* each position has a class, not the sequence */
+    int64_t length; /* tokens of a sample, at most context; 0: context */
 } choir__bert_sizes;
 
 /* Creates one layer of the encoder. Forward: x (B, T, C), and optionally a bias of the scores
