@@ -78,13 +78,14 @@ static void report_json(
 
 static void print_classes(const choir__saved *s, const choir_class_score *score)
 {
-    char number[24];
     printf("%8s  %11s  %9s  %6s  %6s  %s\n", "samples", "predictions", "precision", "recall",
         "F1", "class");
-    for (int64_t c = 0; c < s->info.classes; c++)
-        printf("%8lld  %11lld  %9.4f  %6.4f  %6.4f  %s\n", (long long)score[c].samples,
-            (long long)score[c].predictions, score[c].precision, score[c].recall, score[c].f1,
-            choir__saved_class(s, c, number));
+    for (int64_t c = 0; c < s->info.classes; c++) {
+        printf("%8lld  %11lld  %9.4f  %6.4f  %6.4f  ", (long long)score[c].samples,
+            (long long)score[c].predictions, score[c].precision, score[c].recall, score[c].f1);
+        choir__saved_print_class(s, c);
+        printf("\n");
+    }
 }
 
 static void report(

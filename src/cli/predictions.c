@@ -77,11 +77,12 @@ static void print_word_json(
 
 static void print_choices(const choir__predictions *p, const float *probabilities)
 {
-    char number[24];
     choice *list = ranked(probabilities, p->saved->info.classes);
-    for (int64_t i = 0; i < p->top; i++)
-        printf("%s%s  %.4f", i ? "  " : "", choir__saved_class(p->saved, list[i].class, number),
-            list[i].probability);
+    for (int64_t i = 0; i < p->top; i++) {
+        printf("%s", i ? "  " : "");
+        choir__saved_print_class(p->saved, list[i].class);
+        printf("  %.4f", list[i].probability);
+    }
     free(list);
 }
 

@@ -114,6 +114,14 @@ const char *choir__saved_class(const choir__saved *s, int64_t class, char text[2
     return class < s->classes.count ? s->classes.name[class] : text;
 }
 
+void choir__saved_print_class(const choir__saved *s, int64_t class)
+{
+    char number[24];
+    char *clean = choir__clean(choir__strdup(choir__saved_class(s, class, number)));
+    fputs(clean, stdout);
+    free(clean);
+}
+
 void choir__saved_close(choir__saved *s)
 {
     choir_tokenizer_free(s->tokenizer);

@@ -24,5 +24,7 @@ void choir__saved_close(choir__saved *saved);
 
 /* Returns the name of a class, or its number, for which text has room, if it has none. */
 const char *choir__saved_class(const choir__saved *saved, int64_t class, char text[24]);
+/* Prints it for people: a name out of a file must not command the terminal. */
+void choir__saved_print_class(const choir__saved *saved, int64_t class);
 
 #endif

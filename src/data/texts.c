@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "data/labelled.h"
+#include "data/tokenizer/utf8.h"
 
 /* --- the list --- */
 
@@ -155,6 +156,15 @@ static choir__piece piece(const char *text)
     return (choir__piece){text, text ? strlen(text) : 0};
 }
 
+static bool is_utf8(const choir_text *t)
+{
+    bool good = (!t->text || choir__is_utf8(t->text, strlen(t->text))) &&
+                (!t->pair || choir__is_utf8(t->pair, strlen(t->pair)));
+    for (int64_t i = 0; i < t->word_count; i++)
+        good = good && choir__is_utf8(t->words[i], strlen(t->words[i]));
+    return good;
+}
+
 /* The label of a word is its index. */
 static choir_status add_words(choir__encoded *e, const choir_text *t)
 {
@@ -176,7 +186,9 @@ static choir_status add_texts(choir__encoded *e, const choir_texts *texts)
     choir_status status = CHOIR_OK;
     for (int64_t i = 0; i < texts->count && status == CHOIR_OK; i++) {
         const choir_text *t = &texts->text[i];
-        if (!e->labels && !t->text)
+        if (!is_utf8(t))
+            status = choir__error(CHOIR_ERR_FORMAT, "expected UTF-8");
+        else if (!e->labels && !t->text)
             status = choir__error(CHOIR_ERR_ARGUMENT, "expected a text, got words");
         else
             status = e->labels ? add_words(e, t)

@@ -96,11 +96,24 @@ images() {
         eval photo more
 }
 
+# Names out of a file do not command the terminal.
+hostile_names() {
+    mkdir hostile && cp -r texts/latest/. hostile && rm hostile/state.json hostile/job.json
+    sed -i 's/"1": "up"/"1": "\\u001b[31mup"/' hostile/config.json
+    good predict hostile 'the film was good'
+    has out '^[?][[]31mup  '
+    good predict --json hostile 'the film was good'
+    has out '"label":"\\u001b\[31mup"'
+    sed -i 's/"1": ".*up"/"one": "up"/' hostile/config.json
+    bad 1 "config.json: key 'id2label': expected a text for each class" predict hostile good
+}
+
 wrong() {
     bad 2 'missing MODEL' predict
     bad 1 'none' predict none good
     bad 1 'none.csv: .*No such file' predict texts none.csv
     bad 1 'missing INPUT: a text' predict texts
+    bad 1 'text 1: expected UTF-8' predict --json texts good $'\xff'
     bad 1 'lines is no .jsonl, .csv or .tsv file' predict texts lines
     bad 1 "devices? .*bogus" predict --device bogus texts good
     echo 'mood' >mood.csv && echo 'up' >>mood.csv
@@ -125,5 +138,6 @@ train_texts
 check texts
 check pairs
 check images
+check hostile_names
 check wrong
 finish
