@@ -1,4 +1,5 @@
-/* Scores of an evaluation: counted by hand here, and of the same bits on any number of ranks.
+/* Scores of an evaluation, and predictions: counted by hand here; scores have the same bits on
+ * any number of ranks.
  * The model returns its inputs, which are the scores of 7 classes, with ties. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,11 +48,17 @@ static choir_status get(choir_dataset *d, int64_t index, void *x, void *y)
 
 static const choir_dataset_ops ops = {.length = length, .get = get};
 
+/* A fresh dataset, and the model's description. */
+static choir_dataset the_data(void)
+{
+    return (choir_dataset){
+        &ops, CHOIR_F32, CHOIR_I64, {.ndim = 1, .dim = {CLASSES}}, {.ndim = 0}, CLASSES};
+}
+
 static choir_status evaluate(
     choir_scope *run, choir_group *group, choir_task task, int64_t batch, result *r)
 {
-    choir_dataset data = {
-        &ops, CHOIR_F32, CHOIR_I64, {.ndim = 1, .dim = {CLASSES}}, {.ndim = 0}, CLASSES};
+    choir_dataset data = the_data();
     choir_model_info info = {.task = task, .classes = CLASSES, .config = "scores"};
     choir_eval_opts opts = choir_eval_defaults();
     opts.batch_size = batch;
@@ -136,6 +143,52 @@ static void counts_every_sample_once(void **state)
     choir_scope_close(run);
 }
 
+/* --- predictions --- */
+
+static choir_status is_next(
+    void *arg, int64_t sample, int64_t rows, const int64_t *targets, const float *probabilities)
+{
+    int64_t *next = arg;
+    double sum = 0;
+    assert_int_equal(sample, (*next)++);
+    assert_int_equal(rows, sample != 9); /* which does not count */
+    for (int c = 0; c < CLASSES; c++)
+        sum += exp((double)score_at(sample, c));
+    for (int c = 0; c < CLASSES && rows; c++)
+        assert_float_equal(probabilities[c], exp((double)score_at(sample, c)) / sum, 1e-6);
+    if (rows)
+        assert_int_equal(targets[0], label_at(sample));
+    return sample == 20 ? CHOIR_ERR_STATE : CHOIR_OK;
+}
+
+static void predicts_in_order(void **state)
+{
+    (void)state;
+    choir_dataset data = the_data();
+    choir_model_info info = {
+        .task = CHOIR_CLASSIFICATION, .classes = CLASSES, .config = "scores"};
+    choir_eval_opts opts = choir_eval_defaults();
+    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_module *net = choir_nn_flatten(run);
+    int64_t next = 0;
+    opts.batch_size = 5;
+    opts.max_batches = 4;
+    assert_int_equal(choir_predict(run, net, &info, &data, opts, is_next, &next), CHOIR_OK);
+    assert_int_equal(next, 20);
+    next = opts.max_batches = 0; /* all, until an error */
+    assert_int_equal(
+        choir_predict(run, net, &info, &data, opts, is_next, &next), CHOIR_ERR_STATE);
+    assert_int_equal(next, 21);
+    info.classes = CLASSES + 1;
+    assert_int_equal(
+        choir_predict(run, net, &info, &data, opts, is_next, &next), CHOIR_ERR_SHAPE);
+    info.task = CHOIR_LANGUAGE;
+    assert_int_equal(
+        choir_predict(run, net, &info, &data, opts, is_next, &next), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "got scores, which has no classes"));
+    choir_scope_close(run);
+}
+
 /* --- on several ranks --- */
 
 static int on_a_rank(int rank, int world, void *arg)
@@ -184,6 +237,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits_on_any_ranks),
         cmocka_unit_test(counts_every_sample_once),
+        cmocka_unit_test(predicts_in_order),
         cmocka_unit_test(refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
