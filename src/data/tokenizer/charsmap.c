@@ -112,23 +112,44 @@ static bool ends_plain(const choir__charsmap *m, char letter)
     return used == 1 && (!to || (bytes && choir__is_plain(to[bytes - 1])));
 }
 
-bool choir__charsmap_keeps_cuts(const choir__charsmap *m)
+/* Returns whether a key goes on with this byte behind the text that leads to unit i. */
+static bool goes_on(const choir__charsmap *m, size_t i, unsigned char byte)
 {
-    size_t used = 0;
+    size_t child = i ^ offset_of(u32_at(m, 4 + 4 * i)) ^ byte;
+    return child < u32_at(m, 0) / 4 &&
+           (u32_at(m, 4 + 4 * child) & (1u << 31 | 0xFF)) == byte;
+}
+
+/* The space stays, or becomes a plain one, whatever follows it. */
+static bool keeps_space(const choir__charsmap *m, char space)
+{
+    size_t used = 0, place = offset_of(u32_at(m, 4)) ^ (unsigned char)space;
+    const char *to = choir__charsmap_longest(m, &space, &space + 1, &used);
+    if (to && strcmp(to, " ") && strcmp(to, (char[]){space, 0}))
+        return false;
+    if (place >= u32_at(m, 0) / 4 ||
+        (u32_at(m, 4 + 4 * place) & (1u << 31 | 0xFF)) != (unsigned char)space)
+        return true; /* no key begins with it */
+    for (int byte = 1; byte < 256; byte++)
+        if (goes_on(m, place, (unsigned char)byte))
+            return false;
+    return true;
+}
+
+bool choir__charsmap_keeps_cuts(const choir__charsmap *m, char space)
+{
     if (!m->data)
         return true;
-    const char *space = choir__charsmap_longest(m, " ", (const char *)" " + 1, &used);
-    if (space && strcmp(space, " "))
+    if (!keeps_space(m, ' ') || !keeps_space(m, space))
         return false;
     size_t units = u32_at(m, 0) / 4, root = offset_of(u32_at(m, 4));
     for (size_t i = 1; i < units; i++) {
         uint32_t unit = u32_at(m, 4 + 4 * i), byte = unit & (1u << 31 | 0xFF);
-        bool plain = byte < 128 && choir__is_plain((char)byte);
+        if (byte >= 128 || !choir__is_plain((char)byte))
+            continue;
         /* the end of a longer prefix, or the last but one before a space */
-        if (plain && (root ^ byte) != i && (unit >> 8 & 1))
-            return false;
-        size_t behind = i ^ offset_of(unit) ^ ' ';
-        if (plain && behind < units && (u32_at(m, 4 + 4 * behind) & (1u << 31 | 0xFF)) == ' ')
+        if (((root ^ byte) != i && (unit >> 8 & 1)) || goes_on(m, i, ' ') ||
+            goes_on(m, i, (unsigned char)space))
             return false;
     }
     for (int c = '0'; c <= 'z'; c++)

@@ -343,7 +343,8 @@ static bool may_cut(choir__hf_pipeline *p, const choir__vocab *keys,
     bool may = !choir__added_crosses(raw, (char[]){space, 0}) &&
                !(prefixes(p) && ends_plain(&p->added));
     for (int i = 0; i < p->normalizer.count; i++)
-        may = may && keeps_cuts(p->normalizer.step[i].pattern);
+        may = may && keeps_cuts(p->normalizer.step[i].pattern) &&
+              choir__charsmap_keeps_cuts(&p->normalizer.step[i].charsmap, space);
     for (int n = 1; n <= 2 && may; n++)
         may = form_of(&p->normalizer, space, n, &form) &&
               !choir__added_crosses(&p->added, form.data) &&

@@ -346,7 +346,7 @@ static char cut_before(const spm *m, const choir__sentencepiece *s, const choir_
 {
     bool known = m->byte_fallback ||
                  choir__vocab_find(keys, CHOIR__SPACE_MARK, strlen(CHOIR__SPACE_MARK)) >= 0;
-    return known && choir__charsmap_keeps_cuts(&s->charsmap) &&
+    return known && choir__charsmap_keeps_cuts(&s->charsmap, ' ') &&
                    !choir__vocab_crosses(keys, " ") &&
                    !choir__vocab_crosses(keys, CHOIR__SPACE_MARK)
                ? ' '
