@@ -1,9 +1,11 @@
 /* Messages, the clock, and host memory whose allocation must not fail. */
 #include "base/base.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 static _Thread_local char message[1024];
@@ -56,6 +58,18 @@ void choir__set_message(const char *text)
 void choir__set_rank_label(int rank)
 {
     rank_label = rank;
+}
+
+const char *choir__why(int error)
+{
+    static _Thread_local char text[128];
+    struct rlimit most = {0};
+    if (error != EMFILE)
+        return strerror(error);
+    getrlimit(RLIMIT_NOFILE, &most);
+    snprintf(text, sizeof text, "%s: this process may have %lld (ulimit -n)", strerror(error),
+        (long long)most.rlim_cur);
+    return text;
 }
 
 choir_status choir__verror(choir_status status, const char *format, va_list args)

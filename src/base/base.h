@@ -14,6 +14,10 @@
 #include <stdint.h>
 #include <choir/status.h>
 
+/* Like strerror, but where the process has no descriptors left, the text names the limit. It is
+ * valid until this thread's next call. */
+const char *choir__why(int error);
+
 /* Stores the sentence for choir_error_message() on this thread and returns status. If the
  * process has a rank, the sentence begins with "rank 3: ". */
 choir_status choir__error(choir_status status, const char *format, ...)

@@ -77,7 +77,7 @@ int choir__memfd_new(
     int error = fd < 0 ? errno : allocate(fd, allocated, bytes, place, arg);
     if (!error)
         return fd;
-    snprintf(why, 200, "%zu bytes of shared memory: %s", allocated, strerror(error));
+    snprintf(why, 200, "%zu bytes of shared memory: %s", allocated, choir__why(error));
     if (fd >= 0)
         close(fd);
     return -1;
@@ -106,7 +106,7 @@ static choir__mapping *map(int fd, size_t bytes, char why[200])
 {
     void *at = choir__memfd_map(fd, bytes);
     if (!at) {
-        snprintf(why, 200, "mapping %zu bytes of shared memory: %s", bytes, strerror(errno));
+        snprintf(why, 200, "mapping %zu bytes of shared memory: %s", bytes, choir__why(errno));
         close(fd);
         return NULL;
     }

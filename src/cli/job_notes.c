@@ -25,13 +25,28 @@ static void say(const choir__job *j, char *text)
     free(text);
 }
 
+/* Returns a device that several ranks share by name, or NULL. */
+static const char *shared_device(const choir__job *j)
+{
+    for (int i = 1; j->devices && i < j->device_count; i++)
+        for (int k = 0; k < i; k++)
+            if (!strcmp(j->device_names[i], j->device_names[k]))
+                return j->device_names[i];
+    return NULL;
+}
+
 void choir__job_notes(const choir__job *j)
 {
+    const char *shared = shared_device(j);
     int64_t warmup = choir__job_warmup(j);
     if (j->rank > 0)
         return;
     if (is_table(j))
         say(j, choir__format("%s is trained on as plain text, with its separators", j->data));
+    if (shared)
+        say(j, choir__format(
+                   "--devices %s: the ranks on %s take turns; the result is that of as many devices",
+                   j->devices, shared));
     if (warmup >= j->steps)
         say(j, choir__format(
                    "--schedule %s: a warm-up of %lld steps and --steps %lld: the rate never "

@@ -78,8 +78,9 @@ static choir_status try_steps(choir_scope *run, trial *t)
     return status == CHOIR_OK ? closed : status;
 }
 
-/* Returns whether micro-batches of n samples fit, by trying them on a separate run. */
-static bool fits(const choir__job *j, choir_device *device, int64_t micro_count, int64_t n)
+/* Tries micro-batches of n samples on a separate run. */
+static choir_status try_size(
+    const choir__job *j, choir_device *device, int64_t micro_count, int64_t n)
 {
     choir_scope *run = choir_scope_open(device, j->seed);
     trial t = {.job = j, .run = run, .micro_count = micro_count, .n = n};
@@ -98,7 +99,12 @@ static bool fits(const choir__job *j, choir_device *device, int64_t micro_count,
     if (status == CHOIR_OK)
         status = try_steps(run, &t);
     choir_scope_close(run);
-    return status == CHOIR_OK;
+    return status;
+}
+
+static bool fits(const choir__job *j, choir_device *device, int64_t micro_count, int64_t n)
+{
+    return try_size(j, device, micro_count, n) == CHOIR_OK;
 }
 
 /* Returns the smallest number of micro-batches that divides the batch and with which a whole
@@ -121,9 +127,9 @@ choir_status choir__explain_memory(
     char first[512];
     int64_t asked = j->batch_size / j->microbatches, low = 0, high = asked;
     snprintf(first, sizeof first, "%s", choir_error_message());
-    /* A step that fits by itself failed for want of something else: descriptors, shared memory.
-     */
-    if (fits(j, device, micro_count > 0 ? micro_count : 1, asked))
+    /* If a step fits by itself, or fails otherwise, then the device's memory is not what lacks,
+     * but descriptors, shared memory, or room on a disk. */
+    if (try_size(j, device, micro_count > 0 ? micro_count : 1, asked) != CHOIR_ERR_MEMORY)
         return choir__error(CHOIR_ERR_MEMORY, "%s", first);
     while (high - low > 1) { /* low fits, high does not */
         int64_t middle = low + (high - low) / 2;

@@ -169,13 +169,13 @@ static int ask_child(struct kind *k)
     int ends[2], there = 0;
     snprintf(k->why, sizeof k->why, "the process that looked for them died");
     if (pipe2(ends, O_CLOEXEC) != 0) {
-        snprintf(k->why, sizeof k->why, "no pipe to look for them: %s", strerror(errno));
+        snprintf(k->why, sizeof k->why, "no pipe to look for them: %s", choir__why(errno));
         return 0;
     }
     fflush(NULL);
     pid_t child = fork();
     if (child < 0)
-        snprintf(k->why, sizeof k->why, "no process to look for them: %s", strerror(errno));
+        snprintf(k->why, sizeof k->why, "no process to look for them: %s", choir__why(errno));
     if (child == 0)
         tell(k, ends[1]);
     close(ends[1]);

@@ -19,6 +19,9 @@ notes() {
     grep -q 'starts more' out && fail "a number that was asked for is explained: $(cat out)"
     good train "${toy[@]}" --threads 100 random
     has out '100 threads per device take turns on'
+    noted 'the ranks on cpu:0 take turns' train --quiet "${toy[@]}" --strategy ddp \
+        --devices cpu:0,cpu:0 random
+    good train --quiet "${toy[@]}" --strategy ddp --devices cpu:0,cpu:1 random
 }
 
 near_words() {
@@ -67,12 +70,26 @@ terminal() {
 # Too few descriptors for two ranks, whichever of them finds out: no smaller micro-batch would help.
 no_advice_on_memory() {
     for files in 9 10 11 12; do
-        (ulimit -n $files && choir train "${lm[@]}" --strategy ddp --nproc 2 text) >out 2>err
+        (ulimit -n $files && choir train "${lm[@]}" --strategy ddp --nproc 2 text) >out 2>err ||
+            grep -q 'ulimit -n' err || fail "with $files files, no limit is named: $(cat err)"
         ! grep -q micro-batch err || fail "with $files files: $(cat err)"
     done
+    (ulimit -n 14 && choir run -n 2 true) >out 2>err
+    has err 'no pipe.*may have 14 .ulimit -n'
+}
+
+# Nor would it on a disk that is full.
+full_disk() {
+    mkdir -p small
+    mount -t tmpfs -o size=64k none small 2>/dev/null || { echo 'cannot mount here'; return; }
+    bad 1 "optimizer's state in 'small': No space left.*another disk" \
+        train "${lm[@]}" --optimizer adamw --offload small text
+    ! grep -q micro-batch err || fail "$(cat err)"
+    umount small
 }
 
 check no_advice_on_memory
+check full_disk
 check notes
 check near_words
 check two_names

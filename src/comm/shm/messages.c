@@ -232,7 +232,7 @@ static choir_status allocate(choir__shm *shm, int to)
         return choir__shm_fail(shm, CHOIR_ERR_MEMORY,
             "rank %d cannot have %zu bytes for messages to rank %d: %s",
             choir__engine_number(&shm->base, shm->base.rank), m->ring,
-            choir__engine_number(&shm->base, to), strerror(error));
+            choir__engine_number(&shm->base, to), choir__why(error));
     m->peers[to].allocated = true;
     return CHOIR_OK;
 }

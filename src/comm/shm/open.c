@@ -84,7 +84,7 @@ static choir_status share_control(choir__shm *shm)
     if (!p || !choir__messages_map(shm, fds[1]))
         choir__shm_fail(shm, CHOIR_ERR_MEMORY, "cannot share %zu bytes between the ranks: %s",
             shm->control_bytes,
-            made               ? strerror(errno)
+            made               ? choir__why(errno)
             : offers[0].status ? offers[0].text
                                : offers[1].text);
     choir__shm_close_all(fds, shm->base.world);

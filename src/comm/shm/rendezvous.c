@@ -155,6 +155,14 @@ static choir_status receive(choir__shm *shm, int rank, void *data, size_t bytes,
     }
 }
 
+/* The kernel drops descriptors that come to a process which may not open more of them. */
+static choir_status few_descriptors(choir__shm *shm)
+{
+    return choir__shm_fail(shm, CHOIR_ERR_IO,
+        "rank %d of %d cannot take the descriptors of shared memory: %s", number_of(shm, shm->base.rank),
+        shm->base.world, choir__why(EMFILE));
+}
+
 static choir_status exchange_at_root(choir__shm *shm, letter *all, int fds[], double deadline)
 {
     int passed[CHOIR__MAX_WORLD], passed_count = 0;
@@ -165,7 +173,11 @@ static choir_status exchange_at_root(choir__shm *shm, letter *all, int fds[], do
             tell_all(shm);
             return shm->base.failed;
         }
-        all->offers[r].has_fd = got;
+        if (all->offers[r].has_fd > got) {
+            few_descriptors(shm);
+            tell_all(shm);
+            return shm->base.failed;
+        }
     }
     for (int r = 0; r < shm->base.world; r++)
         if (all->offers[r].has_fd)
@@ -198,6 +210,9 @@ static choir_status exchange_below(
     }
     for (int r = 0; r < shm->base.world; r++)
         fds[r] = all->offers[r].has_fd && next < passed_count ? passed[next++] : -1;
+    for (int r = 0; r < shm->base.world; r++)
+        if (all->offers[r].has_fd && fds[r] < 0)
+            return few_descriptors(shm);
     return CHOIR_OK;
 }
 
@@ -296,6 +311,8 @@ static choir_status gather_ranks(choir__shm *shm, int listener, uint64_t key)
             if (seat(shm, fd, rank, world) != CHOIR_OK)
                 return shm->base.failed;
             seated++;
+        } else if (errno == EMFILE) {
+            return few_descriptors(shm);
         } else if (choir__now() > deadline) {
             return never_came(shm);
         }
@@ -332,7 +349,7 @@ static choir_status listen_for_ranks(choir__shm *shm, uint64_t key)
             "have its own CHOIR_JOB?");
     if (listener < 0)
         return choir__shm_fail(
-            shm, CHOIR_ERR_IO, "cannot listen for ranks: %s", strerror(errno));
+            shm, CHOIR_ERR_IO, "cannot listen for ranks: %s", choir__why(errno));
     choir_status status = gather_ranks(shm, listener, key);
     if (status != CHOIR_OK)
         tell_all(shm);
@@ -358,7 +375,7 @@ static choir_status call_rank_0(choir__shm *shm, uint64_t key)
                 "somebody else's process answers in place of rank 0: choose another CHOIR_JOB");
         if (errno != ECONNREFUSED && errno != EINTR && errno != EAGAIN)
             return choir__shm_fail(
-                shm, CHOIR_ERR_IO, "cannot call rank 0: %s", strerror(errno));
+                shm, CHOIR_ERR_IO, "cannot call rank 0: %s", choir__why(errno));
         int dead = dead_but(shm, -1, -1);
         if (parents_fault(shm) != CHOIR_OK)
             return shm->base.failed;

@@ -62,7 +62,7 @@ static choir_status map_all(
         if (!region->at) {
             mine->status = CHOIR_ERR_MEMORY;
             snprintf(mine->text, sizeof mine->text, "mapping %zu bytes: %s", region->bytes,
-                strerror(errno));
+                choir__why(errno));
         }
     }
     for (int r = 0; r < shm->base.world; r++)

@@ -324,7 +324,7 @@ static choir_status find_log_dir(agent *a)
         return choir__error(CHOIR_ERR_IO,
             "cannot make %s for log files: %s; name a folder "
             "with --log-dir",
-            a->log_dir, strerror(errno));
+            a->log_dir, choir__why(errno));
     fprintf(stderr, "choir run: note: log files are in %s/%s\n", a->log_dir, a->roster.run_id);
     return CHOIR_OK;
 }

@@ -94,7 +94,7 @@ static void watch(guard *g)
 
 static int failed(const char *what)
 {
-    fprintf(stderr, "choir run: %s: %s\n", what, strerror(errno));
+    fprintf(stderr, "choir run: %s: %s\n", what, choir__why(errno));
     return 1;
 }
 

@@ -60,7 +60,7 @@ static choir_status make_folders(char *path)
             *slash = '/';
         if (made && why != EEXIST)
             return choir__error(CHOIR_ERR_IO, "cannot make the folder %s of log files: %s",
-                path, strerror(why));
+                path, choir__why(why));
     }
     return CHOIR_OK;
 }
@@ -76,7 +76,7 @@ static choir_status open_log(stream *s, const char *folder, int rank, bool is_st
     s->log = open(s->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
     return s->log >= 0 ? CHOIR_OK
                        : choir__error(CHOIR_ERR_IO, "cannot write the log file %s: %s", s->path,
-                             strerror(errno));
+                             choir__why(errno));
 }
 
 static choir_status open_stream(
@@ -94,7 +94,7 @@ static choir_status open_stream(
         }
     }
     if (pipe2(ends, O_CLOEXEC))
-        return choir__error(CHOIR_ERR_IO, "no pipe for rank %d: %s", rank, strerror(errno));
+        return choir__error(CHOIR_ERR_IO, "no pipe for rank %d: %s", rank, choir__why(errno));
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     s->from = ends[0];
     s->to = ends[1];
@@ -214,7 +214,7 @@ static void put_lines(choir__output *o, int i, bool all)
 static void lose_log(choir__output *o, stream *s)
 {
     char *text = choir__format(
-        "choir run: cannot write on to the log file %s: %s", s->path, strerror(errno));
+        "choir run: cannot write on to the log file %s: %s", s->path, choir__why(errno));
     choir__output_say(o, text);
     free(text);
     close(s->log);
@@ -332,7 +332,7 @@ choir_status choir__output_finish(choir__output *o)
                ? CHOIR_OK
                : choir__error(CHOIR_ERR_IO,
                      "cannot write to standard output: %s; some of it was lost",
-                     strerror(o->consoles[0].lost));
+                     choir__why(o->consoles[0].lost));
 }
 
 /* --- the last lines --- */

@@ -29,7 +29,7 @@ static int no_command(const char *command, int why)
     if (length > 3 && !strcmp(command + length - 3, ".py"))
         hint = "; with --run-path it is run by Python";
     fprintf(stderr, "choir run: cannot run %s: %s%s\n", command,
-        why == ENOENT && !strchr(command, '/') ? "command not found" : strerror(why), hint);
+        why == ENOENT && !strchr(command, '/') ? "command not found" : choir__why(why), hint);
     return why == ENOENT || why == ENOTDIR ? NOT_FOUND : CANNOT_RUN;
 }
 

@@ -54,7 +54,7 @@ static found read_file(
         return NO_FILE;
     if (fd < 0 || fstat(fd, &info))
         *status =
-            choir__error(CHOIR_ERR_IO, "cannot meet at 'file://%s': %s", path, strerror(errno));
+            choir__error(CHOIR_ERR_IO, "cannot meet at 'file://%s': %s", path, choir__why(errno));
     else if (!S_ISREG(info.st_mode))
         *status = choir__error(
             CHOIR_ERR_ARGUMENT, "cannot meet at 'file://%s': expected a plain file", path);
@@ -66,7 +66,7 @@ static found read_file(
         what = EMPTY;
     else if ((n = read(fd, text, sizeof text - 1)) < 0)
         *status =
-            choir__error(CHOIR_ERR_IO, "cannot read 'file://%s': %s", path, strerror(errno));
+            choir__error(CHOIR_ERR_IO, "cannot read 'file://%s': %s", path, choir__why(errno));
     else {
         text[n] = '\0';
         what = strlen(text) == (size_t)n && choir__meet_note_read(text, note) ? NOTE : OTHER;
@@ -175,7 +175,7 @@ static choir_status clear_path(const char *path, const choir__member *self)
     found again = read_file(path, &old, &now, &status); /* another rank 0 may be as fast */
     if (again != NO_FILE && now == inode && unlink(path) && errno != ENOENT)
         return choir__error(CHOIR_ERR_IO,
-            "cannot replace 'file://%s', which was left behind: %s", path, strerror(errno));
+            "cannot replace 'file://%s', which was left behind: %s", path, choir__why(errno));
     return CHOIR_OK;
 }
 
@@ -260,7 +260,7 @@ static choir_status place_file(const char *path, const choir__meet_note *note)
         fine = put_whole(path, text);
         if (!fine && errno != EEXIST)
             status = choir__error(
-                CHOIR_ERR_IO, "cannot write 'file://%s': %s", path, strerror(errno));
+                CHOIR_ERR_IO, "cannot write 'file://%s': %s", path, choir__why(errno));
     }
     if (!fine && status == CHOIR_OK)
         status = choir__error(

@@ -76,7 +76,7 @@ choir_status choir__job_random(char text[CHOIR__JOB_TEXT])
 {
     unsigned char bytes[(CHOIR__JOB_TEXT - 1) / 2];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        return choir__error(CHOIR_ERR_IO, "no random numbers: %s", strerror(errno));
+        return choir__error(CHOIR_ERR_IO, "no random numbers: %s", choir__why(errno));
     for (size_t i = 0; i < sizeof bytes; i++)
         snprintf(text + 2 * i, 3, "%02x", bytes[i]);
     return CHOIR_OK;
@@ -101,5 +101,5 @@ choir_status choir__job_free_port(int *port)
     if (fd >= 0)
         close(fd);
     *port = ntohs(any.sin_port);
-    return good ? CHOIR_OK : choir__error(CHOIR_ERR_IO, "no free port: %s", strerror(why));
+    return good ? CHOIR_OK : choir__error(CHOIR_ERR_IO, "no free port: %s", choir__why(why));
 }

@@ -55,7 +55,7 @@ choir_status choir__signals_take(const int *numbers, int count)
     pthread_mutex_lock(&one_at_a_time);
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK)) {
         pthread_mutex_unlock(&one_at_a_time);
-        return choir__error(CHOIR_ERR_IO, "no pipe for signals: %s", strerror(errno));
+        return choir__error(CHOIR_ERR_IO, "no pipe for signals: %s", choir__why(errno));
     }
     for (int i = 0; i < count && i < TAKEN_MAX - 1; i++)
         take(numbers[i], &ours);

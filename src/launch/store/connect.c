@@ -180,7 +180,7 @@ choir_status choir__store_over(int fd, const char *where, double timeout_s,
         connect_over(fd, where, timeout_s, choir__now() + timeout_s, key, store, &status);
     if (g == TRY_AGAIN)
         return choir__error(errno == ETIMEDOUT ? CHOIR_ERR_TIMEOUT : CHOIR_ERR_PEER_LOST,
-            "the store at %s did not greet: %s", where, strerror(errno));
+            "the store at %s did not greet: %s", where, choir__why(errno));
     return status;
 }
 
@@ -241,10 +241,10 @@ static greeting try_once(attempt *a, choir_store **store, choir_status *status)
             return g;
         snprintf(a->why, sizeof a->why, "%s",
             errno == EBUSY ? "it turns this machine away after too many failures"
-                           : strerror(errno));
+                           : choir__why(errno));
         if (!may_pass(errno)) {
             *status = choir__error(
-                CHOIR_ERR_IO, "cannot call the store at %s: %s", text, strerror(errno));
+                CHOIR_ERR_IO, "cannot call the store at %s: %s", text, choir__why(errno));
             return HOPELESS;
         }
     }

@@ -29,7 +29,7 @@ static choir_status read_key(int fd, const char *name, choir__store_key *key)
             continue;
         if (n < 0)
             status =
-                choir__error(CHOIR_ERR_IO, "cannot read the key %s: %s", name, strerror(errno));
+                choir__error(CHOIR_ERR_IO, "cannot read the key %s: %s", name, choir__why(errno));
         if (n <= 0 || (used += (size_t)n) > CHOIR__KEY_MAX)
             break;
     }
@@ -61,9 +61,9 @@ choir_status choir__store_key_read_file(const char *path, choir__store_key *key)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return choir__error(
-            CHOIR_ERR_IO, "cannot open the key file '%s': %s", path, strerror(errno));
+            CHOIR_ERR_IO, "cannot open the key file '%s': %s", path, choir__why(errno));
     if (fstat(fd, &info))
-        status = choir__error(CHOIR_ERR_IO, "cannot look at '%s': %s", path, strerror(errno));
+        status = choir__error(CHOIR_ERR_IO, "cannot look at '%s': %s", path, choir__why(errno));
     else if (!S_ISREG(info.st_mode))
         status =
             choir__error(CHOIR_ERR_ARGUMENT, "the key file '%s': expected a plain file", path);

@@ -50,7 +50,7 @@ int choir__net_resolve(const char *host, int port, bool passive,
     int error = getaddrinfo(host, service, &hints, &found);
     if (error) {
         *again = error == EAI_AGAIN || error == EAI_NONAME;
-        snprintf(why, 200, "%s", error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error));
+        snprintf(why, 200, "%s", error == EAI_SYSTEM ? choir__why(errno) : gai_strerror(error));
         return 0;
     }
     for (struct addrinfo *i = found; i && count < CHOIR__ADDRESSES_MAX; i = i->ai_next) {

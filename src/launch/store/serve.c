@@ -39,7 +39,7 @@ static choir_status listen_at(choir_store_server *server, const choir__address *
         return choir__error(CHOIR_ERR_IO,
             "cannot listen at %s: the port is in use by %s; choose another", text,
             choir__net_holder(choir__net_port(a), holder));
-    return choir__error(CHOIR_ERR_IO, "cannot listen at %s: %s", text, strerror(errno));
+    return choir__error(CHOIR_ERR_IO, "cannot listen at %s: %s", text, choir__why(errno));
 }
 
 static choir_status open_listener(choir_store_server *server, const choir_store_opts *opts)
@@ -70,13 +70,13 @@ static choir_status start(choir_store_server *server)
     if (server->epoll < 0 || server->stop < 0 ||
         epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->listener, &listener) ||
         epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->stop, &stop))
-        return choir__error(CHOIR_ERR_IO, "cannot serve a store: %s", strerror(errno));
+        return choir__error(CHOIR_ERR_IO, "cannot serve a store: %s", choir__why(errno));
     sigfillset(&all); /* signals are for the program's own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&server->thread, NULL, choir__server_run, server);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error)
-        return choir__error(CHOIR_ERR_IO, "no thread for the store: %s", strerror(error));
+        return choir__error(CHOIR_ERR_IO, "no thread for the store: %s", choir__why(error));
     pthread_setname_np(server->thread, "choir-store");
     return CHOIR_OK;
 }

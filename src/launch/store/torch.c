@@ -105,7 +105,7 @@ static bool call(choir__torch_store *store, const char *host, int port, double d
         store->fd = choir__net_connect(&list[i], deadline);
         if (store->fd >= 0)
             return true;
-        snprintf(why, 200, "%s", strerror(errno));
+        snprintf(why, 200, "%s", choir__why(errno));
     }
     return false;
 }
