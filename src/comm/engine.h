@@ -162,6 +162,12 @@ enum { CHOIR__PEER_TEXT = 240 };
 const char *choir__engine_peer(
     const choir__engine *engine, int rank, char text[CHOIR__PEER_TEXT]);
 
+/* Returns the sentence about a rank whose process has ended without leaving the group: it died,
+ * or it exited with status 0 while the others need it. pidfd -1: how it ended is unknown. */
+enum { CHOIR__ENDED_TEXT = 480 };
+const char *choir__engine_ended(const choir__engine *engine, int rank, int pidfd,
+    const choir__stamp *during, char text[CHOIR__ENDED_TEXT]);
+
 /* Describes ranks (count) that keep a call waiting past the timeout: their names, whether they
  * are stopped, and their last known activity. came: they entered the call, but did not finish
  * it. */

@@ -2,6 +2,8 @@
 #include <stdio.h>
 
 #include "comm/engine.h"
+#include "comm/recorder.h"
+#include "launch/process/process.h"
 
 choir_status choir__engine_fail(
     choir__engine *engine, choir_status status, const char *format, ...)
@@ -44,5 +46,21 @@ const char *choir__engine_peer(
             comma, role);
     else
         snprintf(text, CHOIR__PEER_TEXT, "rank %d (pid %d%s%s)", number, m->pid, comma, role);
+    return text;
+}
+
+const char *choir__engine_ended(const choir__engine *engine, int rank, int pidfd,
+    const choir__stamp *during, char text[CHOIR__ENDED_TEXT])
+{
+    char who[CHOIR__PEER_TEXT], call[CHOIR__CALL_TEXT];
+    int status = choir__wait_status(pidfd);
+    choir__engine_peer(engine, rank, who);
+    choir__call_text(during, call);
+    if (status == 0)
+        snprintf(text, CHOIR__ENDED_TEXT,
+            "%s has ended (it exited with status 0), and %s needs it", who, call);
+    else
+        snprintf(text, CHOIR__ENDED_TEXT, "%s %s during %s", who,
+            status < 0 ? "ended" : "died", call);
     return text;
 }

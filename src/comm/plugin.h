@@ -26,6 +26,10 @@
     X(const char *, choir__engine_peer,                                                        \
         (const choir__engine *engine, int rank, char text[CHOIR__PEER_TEXT]),                  \
         (engine, rank, text))                                                                  \
+    X(const char *, choir__engine_ended,                                                       \
+        (const choir__engine *engine, int rank, int pidfd, const choir__stamp *during,         \
+            char text[CHOIR__ENDED_TEXT]),                                                     \
+        (engine, rank, pidfd, during, text))                                                   \
     X(choir_status, choir__message_run, (choir__engine * engine, const choir__call *call),     \
         (engine, call))                                                                        \
     X(choir_status, choir__rows_run,                                                           \

@@ -240,9 +240,8 @@ choir_status choir__spawn(const choir__spawn_host *host, int local, choir_spawn_
     if (status == CHOIR_OK) {
         watch(&w);
         status = verdict(&w, opts.node * local);
-    } else {
-        choir__family_bury(&w.family);
     }
+    choir__family_bury(&w.family);
     tell_after();
     choir__signals_give_back();
     choir__family_free(&w.family);

@@ -57,11 +57,12 @@ static int dying(int rank, int world, void *arg)
 
 static void dies(moment when, int world, int victim, bool busy)
 {
-    char who[64];
+    char who[96];
     death d = {new_notes(), when, victim, busy};
     choir_status status = choir_spawn(world, dying, &d);
-    snprintf(who, sizeof who, "rank %d (pid %d) died during all_reduce", victim,
-        (int)d.notes->pid[victim]);
+    snprintf(who, sizeof who, "rank %d (pid %d) %s", victim, (int)d.notes->pid[victim],
+        when == EXIT_WITHOUT_FREE ? "has ended (it exited with status 0), and all_reduce"
+                                  : "died during all_reduce");
     for (int r = 0; r < world; r++) {
         if (r == victim)
             continue;

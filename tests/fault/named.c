@@ -207,6 +207,8 @@ static int dying(int rank, int world, void *arg)
     CHECK_OK(choir_group_all_reduce(group, x, 3, CHOIR_F32, CHOIR_MAX, NULL));
     if (rank == 1) {
         nap(0.2);
+        if (n->killed)
+            raise(SIGKILL);
         _exit(0);
     }
     note(n, rank, choir_group_barrier(group, NULL));
@@ -214,22 +216,35 @@ static int dying(int rank, int world, void *arg)
     return 0;
 }
 
-static void test_died(void **state)
+/* A rank that returns early has not died. */
+static void gone(bool killed, const char *how)
 {
     notes *n = new_notes();
-    char want[200];
-    (void)state;
-    assert_int_equal(choir_spawn(3, dying, n), CHOIR_OK);
+    char want[300];
+    n->killed = killed;
+    assert_int_equal(
+        choir_spawn(3, dying, n), killed ? CHOIR_ERR_PEER_LOST : CHOIR_OK);
     snprintf(want, sizeof want,
-        "rank 1 (pid %d) died during barrier (number 2); its last call was all_reduce of 3 f32 "
-        "(max) (number 1)",
-        (int)n->pid[1]);
+        "rank 1 (pid %d) %s; its last call was all_reduce of 3 f32 (max) (number 1)",
+        (int)n->pid[1], how);
     for (int r = 0; r < 3; r += 2) {
         assert_int_equal(n->status[r], CHOIR_ERR_PEER_LOST);
         if (!strstr(n->message[r], want))
             fail_msg("'%s' instead of '%s'", n->message[r], want);
     }
     munmap(n, sizeof *n);
+}
+
+static void test_died(void **state)
+{
+    (void)state;
+    gone(true, "died during barrier (number 2)");
+}
+
+static void test_ended(void **state)
+{
+    (void)state;
+    gone(false, "has ended (it exited with status 0), and barrier (number 2) needs it");
 }
 
 int main(void)
@@ -240,6 +255,7 @@ int main(void)
         cmocka_unit_test(test_whole_job_stopped),
         cmocka_unit_test(test_deadlock),
         cmocka_unit_test(test_died),
+        cmocka_unit_test(test_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,7 @@ typedef struct notes {
     double seconds[8]; /* from the death until the rank reports it */
     double died_at;
     pid_t pid[8];
+    bool killed; /* the rank that goes is killed, or else returns early */
 } notes;
 
 static inline notes *new_notes(void)

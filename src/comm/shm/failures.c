@@ -138,10 +138,22 @@ choir_status choir__shm_compare(choir__shm *shm, int rank)
 
 /* --- ranks that are gone, or late --- */
 
+/* Fails with the sentence about a rank that has left or ended; before: its last activity. */
+static choir_status say_gone(
+    choir__shm *shm, int rank, const choir__stamp *during, const char *before)
+{
+    char text[CHOIR__ENDED_TEXT], call[CHOIR__CALL_TEXT];
+    if (choir__shm_left(shm, rank))
+        return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
+            "%s has left the group, and %s needs it",
+            choir__engine_peer(&shm->base, rank, text), choir__call_text(during, call));
+    choir__engine_ended(&shm->base, rank, shm->pidfds[rank], during, text);
+    return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST, "%s%s", text, before);
+}
+
 choir_status choir__shm_look(choir__engine *engine, const choir__stamp *during, bool needed)
 {
     choir__shm *shm = (choir__shm *)engine;
-    char who[CHOIR__PEER_TEXT], call[CHOIR__CALL_TEXT];
     int gone = -1;
     if (choir__shm_fault(shm) != CHOIR_OK)
         return engine->failed;
@@ -150,10 +162,7 @@ choir_status choir__shm_look(choir__engine *engine, const choir__stamp *during, 
             gone = choir__shm_culprit(shm, gone, r);
     if (gone < 0)
         return CHOIR_OK;
-    return choir__shm_fail(shm, CHOIR_ERR_PEER_LOST,
-        choir__shm_left(shm, gone) ? "%s has left the group, and %s needs it"
-                                   : "%s died during %s",
-        choir__engine_peer(engine, gone, who), choir__call_text(during, call));
+    return say_gone(shm, gone, during, "");
 }
 
 double choir__shm_slept(double seconds)
@@ -178,20 +187,14 @@ int choir__shm_culprit(const choir__shm *shm, int a, int b)
 
 choir_status choir__shm_lost(choir__shm *shm, int rank)
 {
-    char who[CHOIR__PEER_TEXT], during[CHOIR__CALL_TEXT], what[CHOIR__CALL_TEXT];
-    char before[CHOIR__CALL_TEXT + 32] = "it had made no call yet";
+    char what[CHOIR__CALL_TEXT], before[CHOIR__CALL_TEXT + 32] = "; it had made no call yet";
     choir__stamp last;
-    choir__engine_peer(&shm->base, rank, who);
-    choir__call_text(&shm->call, during);
-    if (choir__shm_left(shm, rank))
-        return choir__shm_fail(
-            shm, CHOIR_ERR_PEER_LOST, "%s has left the group, and %s needs it", who, during);
     if (last_call(shm, rank, &last) && last.seq == shm->call.seq)
-        snprintf(before, sizeof before, "it had come to that");
+        snprintf(before, sizeof before, "; it had come to that");
     else if (last.seq)
-        snprintf(before, sizeof before, "its last call was %s", choir__call_text(&last, what));
-    return choir__shm_fail(
-        shm, CHOIR_ERR_PEER_LOST, "%s died during %s; %s", who, during, before);
+        snprintf(
+            before, sizeof before, "; its last call was %s", choir__call_text(&last, what));
+    return say_gone(shm, rank, &shm->call, before);
 }
 
 choir_status choir__shm_late(choir__shm *shm, const int *silent, int count)

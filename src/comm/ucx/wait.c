@@ -113,11 +113,12 @@ static choir_status has_left(choir__ucx *g, int peer)
         choir__engine_peer(&g->base, peer, who), choir__call_text(&g->now, call));
 }
 
-static choir_status has_died(choir__ucx *g, int peer)
+static choir_status has_ended(choir__ucx *g, int peer)
 {
-    char who[CHOIR__PEER_TEXT], call[CHOIR__CALL_TEXT];
-    return choir__ucx_fail(g, CHOIR_ERR_PEER_LOST, "%s died during %s",
-        choir__engine_peer(&g->base, peer, who), choir__call_text(&g->now, call));
+    char text[CHOIR__ENDED_TEXT];
+    int pidfd = g->net->far[g->peers[peer].net_rank].pid_fd;
+    return choir__ucx_fail(g, CHOIR_ERR_PEER_LOST, "%s",
+        choir__engine_ended(&g->base, peer, pidfd, &g->now, text));
 }
 
 /* Returns true if the process has ended without a goodbye. A rank that left in order may end
@@ -142,7 +143,7 @@ static bool is_dead(wait *w, int peer)
 }
 
 /* Waits for the reason of a broken connection: the peer failed and said so, it left, or it
- * died. */
+ * ended. */
 static choir_status explain_loss(wait *w, int peer)
 {
     choir__ucx *g = w->g;
@@ -154,7 +155,7 @@ static choir_status explain_loss(wait *w, int peer)
         if (choir__ucx_ask_store(g, w->awaited) != CHOIR_OK)
             return g->base.failed;
         if (is_dead(w, peer))
-            return has_died(g, peer);
+            return has_ended(g, peer);
         if (g->peers[peer].left)
             return CHOIR_OK; /* the next check finds out whether that matters */
         poll(NULL, 0, 10);
@@ -205,7 +206,7 @@ static choir_status look_after_peers(wait *w)
         else if (lost && !left)
             return explain_loss(w, r);
         else if (!left && is_dead(w, r))
-            return has_died(g, r);
+            return has_ended(g, r);
     }
     if (gone >= 0)
         return has_left(g, gone);
@@ -254,7 +255,7 @@ static choir_status look_at(wait *w, int peer, bool needed)
     pthread_mutex_unlock(&g->net->lock);
     if (left)
         return needed ? has_left(g, peer) : CHOIR_OK;
-    return lost ? explain_loss(w, peer) : is_dead(w, peer) ? has_died(g, peer) : CHOIR_OK;
+    return lost ? explain_loss(w, peer) : is_dead(w, peer) ? has_ended(g, peer) : CHOIR_OK;
 }
 
 choir_status choir__ucx_look(choir__engine *engine, const choir__stamp *during, bool needed)

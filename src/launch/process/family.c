@@ -90,7 +90,7 @@ choir_status choir__family_start(choir__family *f, int index, choir__child_fn *f
             waitpid(pid, NULL, 0);
         }
         return choir__error(
-            CHOIR_ERR_IO, "cannot start process %d of %d: %s", index, f->count, strerror(why));
+            CHOIR_ERR_IO, "cannot start process %d of %d: %s", index, f->count, choir__why(why));
     }
     f->children[index] = (choir__child){.pid = pid, .pidfd = pidfd};
     f->alive++;
@@ -112,11 +112,10 @@ static bool failed(const choir__child *c)
 }
 
 /* Looks whether a child has ended, and how. */
-static bool look(const choir__family *f, choir__child *c)
+static bool look(choir__child *c)
 {
     siginfo_t end = {.si_pid = 0};
-    int keep = f->own_groups ? WNOWAIT : 0;
-    if (waitid(P_PID, (id_t)c->pid, &end, WEXITED | WNOHANG | keep) != 0)
+    if (waitid(P_PID, (id_t)c->pid, &end, WEXITED | WNOHANG | WNOWAIT) != 0)
         end = (siginfo_t){.si_pid = c->pid, .si_code = CLD_EXITED, .si_status = 255};
     if (!end.si_pid)
         return false;
@@ -131,7 +130,7 @@ bool choir__family_reap(choir__family *f, const struct pollfd *polled)
     bool any = false;
     for (int i = f->count - 1; i >= 0; i--) {
         choir__child *c = &f->children[i];
-        if (c->pidfd < 0 || !polled[i].revents || !look(f, c))
+        if (c->pidfd < 0 || !polled[i].revents || !look(c))
             continue;
         close(c->pidfd);
         c->pidfd = -1;
@@ -224,7 +223,7 @@ void choir__family_bury(choir__family *f)
     for (int i = 0; i < f->count; i++) {
         choir__child *c = &f->children[i];
         siginfo_t end;
-        if (!c->pid || (!f->own_groups && c->pidfd < 0))
+        if (!c->pid)
             continue;
         if (waitid(P_PID, (id_t)c->pid, &end, WEXITED) == 0 && !c->code) {
             c->code = end.si_code;

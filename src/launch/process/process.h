@@ -9,6 +9,9 @@
  * useful), then SIGTERM, and at last SIGKILL. A child asks the kernel for SIGKILL when its
  * parent dies, so no child outlives the caller, however the caller ends.
  *
+ * An ended child remains a zombie until choir__family_bury: the number of its process group is
+ * not reused, and the other ranks can read how it ended (choir__wait_status).
+ *
  * Threads: the thread that starts a family also watches it; the kernel ties children to that
  * thread. */
 #ifndef CHOIR_LAUNCH_PROCESS_PROCESS_H
@@ -32,9 +35,7 @@ typedef struct choir__child {
 typedef struct choir__family {
     int count, alive;
     choir__child *children; /* (count) */
-    /* Each child leads a process group, which receives the child's signals. An ended child
-     * remains a zombie until the end, so that its group's number is not reused. */
-    bool own_groups;
+    bool own_groups; /* each child leads a process group, which receives the child's signals */
     double grace_s;    /* from the first failure to SIGTERM */
     double patience_s; /* from SIGTERM to SIGKILL */
     /* A child that is stopped for so long, while another has ended, has failed; 0: no limit.
@@ -78,6 +79,10 @@ void choir__family_bury(choir__family *family);
 const char *choir__end_text(const choir__child *child, char text[96]);
 /* Returns a shell's exit status: the child's own, or 128 + the signal. */
 int choir__end_status(const choir__child *child);
+
+/* Returns the wait status, as waitpid's, of a process that has ended, whichever process started
+ * it; -1: unknown. */
+int choir__wait_status(int pidfd);
 
 /* --- for children --- */
 

@@ -11,6 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "launch/process/process.h"
+
 enum { LOOK_MS = 2 }; /* a leaving process checks for released loans at this interval */
 
 static bool is_there(int32_t state)
@@ -116,12 +118,15 @@ choir_status choir__queue_check(choir_tensor_queue *q)
         int rank = atomic_load(&u->rank), pid = atomic_load(&u->pid);
         if (!has_died(q, i))
             continue;
+        const char *how = choir__wait_status(q->pidfds[i]) == 0
+                              ? "has ended without closing it"
+                              : "has died";
         if (rank >= 0)
             status = choir__error(CHOIR_ERR_PEER_LOST,
-                "tensor queue: rank %d (pid %d), which uses it, has died", rank, pid);
+                "tensor queue: rank %d (pid %d), which uses it, %s", rank, pid, how);
         else
             status = choir__error(
-                CHOIR_ERR_PEER_LOST, "tensor queue: process %d, which uses it, has died", pid);
+                CHOIR_ERR_PEER_LOST, "tensor queue: process %d, which uses it, %s", pid, how);
     }
     pthread_mutex_unlock(&q->lock);
     return status;
