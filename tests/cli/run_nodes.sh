@@ -69,6 +69,44 @@ order_of_arrival() {
         '0 of 3, node 0 1 of 3, node 1 2 of 3, node 2 ' ] || fail "$(cat a.out b.out c.out)"
 }
 
+# An agent of another job is sent away, and the job goes on without it.
+another_job() {
+    begin
+    node a --nnodes 2 --rdzv-id one sh -c "$say"
+    await 10 listens || fail "node 0 is not there: $(cat a.err)"
+    node stranger --nnodes 2 --rdzv-id two sh -c "$say"
+    await 10 is_gone "$pid_stranger"
+    node b --nnodes 2 --rdzv-id one sh -c "$say"
+    over 20
+    ended_with stranger 1
+    has stranger.err "job at 127.0.0.1 port $port is 'one' .node 0: .*pid .*and this one is 'two'"
+    for name in a b; do ended_with $name 0; done
+}
+
+listens() { (: </dev/tcp/127.0.0.1/$port) 2>/dev/null; }
+
+# A stopped agent is named once other nodes are done.
+agent_stopped() {
+    local victim=$1 other=$2 agent
+    begin
+    rm -f go ready.*
+    node a --nnodes 2 --node-rank 0 --timeout 2 sh -c 'touch ready.$RANK; until [ -e go ]; do sleep 0.05; done'
+    node b --nnodes 2 --node-rank 1 --timeout 2 sh -c 'touch ready.$RANK; until [ -e go ]; do sleep 0.05; done'
+    await 10 test -e ready.0 -a -e ready.1 || fail "not up: $(cat a.err b.err)"
+    eval "agent=\$pid_$victim"
+    read -r agent </proc/$agent/task/$agent/children
+    kill -STOP $agent
+    touch go
+    eval "await 30 is_gone \$pid_$other" || fail "$other waits for a stopped agent"
+    kill -CONT $agent
+    over 20
+    ended_with $other 1
+    has $other.err "$3 fell silent: its agent, .* .pid $agent."
+}
+
+node_0_stopped() { agent_stopped a b 'node 0'; }
+node_1_stopped() { agent_stopped b a 'node 1'; }
+
 # With a range, the job starts when the maximum has come, or some time after the minimum.
 range_of_nodes() {
     begin
@@ -328,6 +366,9 @@ failure_while_cut_off() {
 
 check given_ranks
 check order_of_arrival
+check another_job
+check node_0_stopped
+check node_1_stopped
 check range_of_nodes
 check master_alone
 check a_key

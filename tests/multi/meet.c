@@ -379,14 +379,42 @@ static void jobs_differ(void **state)
 {
     (void)state;
     choose_methods();
-    meeters *all = gather(0, 2, 2);
-    all->each[0].opts.job = "this";
-    all->each[1].opts.job = "that";
+    static const char *const jobs[] = {"that", NULL};
+    static const char *const why[] = {"its CHOIR_JOB differs", "this rank has none"};
+    for (int i = 0; i < 2; i++) {
+        meeters *all = gather(0, 2, 2);
+        all->each[0].opts.job = "this";
+        all->each[1].opts.job = jobs[i];
+        meeters_start(all);
+        meeters_wait(all);
+        assert_int_equal(all->each[1].status, CHOIR_ERR_MISMATCH);
+        char want[80];
+        snprintf(want, sizeof want, "(pid %d on ", (int)all->each[0].pid);
+        assert_non_null(strstr(all->each[1].message, want));
+        assert_non_null(strstr(all->each[1].message, "another job"));
+        assert_non_null(strstr(all->each[1].message, why[i]));
+        assert_int_equal(all->each[0].status, CHOIR_ERR_TIMEOUT);
+        assert_non_null(strstr(all->each[0].message, "1 caller belonged to another job"));
+        meeters_free(all);
+    }
+}
+
+/* A stranger's rank is sent away, and the job whose place it took for its own goes on. */
+static void stranger(void **state)
+{
+    (void)state;
+    choose_methods();
+    meeters *all = gather(0, 2, 20);
+    all->count = 3;
+    all->each[2] = all->each[1];
+    all->each[0].opts.job = all->each[1].opts.job = "this";
+    all->each[2].opts.job = "that";
+    all->each[1].late_s = 0.3;
     meeters_start(all);
     meeters_wait(all);
-    assert_int_equal(all->each[1].status, CHOIR_ERR_MISMATCH);
-    assert_non_null(strstr(all->each[1].message, "another job"));
-    assert_int_equal(all->each[0].status, CHOIR_ERR_TIMEOUT);
+    assert_int_equal(all->each[2].status, CHOIR_ERR_MISMATCH);
+    assert_int_equal(all->each[0].status, CHOIR_OK);
+    assert_int_equal(all->each[1].status, CHOIR_OK);
     meeters_free(all);
 }
 
@@ -592,6 +620,7 @@ int main(void)
         cmocka_unit_test(deaths),
         cmocka_unit_test(stopped),
         cmocka_unit_test(jobs_differ),
+        cmocka_unit_test(stranger),
         cmocka_unit_test(other_versions),
         cmocka_unit_test(keys),
         cmocka_unit_test(bad_input),

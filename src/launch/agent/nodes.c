@@ -1,11 +1,13 @@
 /* Agents of several nodes, in a store that node 0's agent serves at the endpoint.
  *
+ *   id         node 0's --rdzv-id, if it has one: an agent with another one goes
  *   job        node 0's version and number of nodes, which must be equal on all nodes
  *   node/K     the agent of node K: the first to claim the number
  *   agent/K    its number of workers; node K is ready
  *   start      by node 0, when all are ready: number of nodes, the job's secret, rank 0's place
  *   verdict    how the job ended: the first one counts. It is also each agent's last will
  *   done, left counts of agents whose workers are done, and of those that have read the verdict
+ *   beat/K     a sign of life of node K's agent (pulse.h)
  *
  * A thread with its own connection waits for the verdict, and notifies the agent's loop by a
  * pipe. If node 0's agent ends, so does the store, and that is a verdict, too. */
@@ -23,6 +25,7 @@
 
 #include <choir/store.h>
 
+#include "launch/agent/pulse.h"
 #include "launch/store/client.h"
 
 static const double look_s = 0.25;  /* how often a waiting agent looks for a verdict */
@@ -32,13 +35,15 @@ static const double farewell_s = 2; /* until the others have read the verdict */
 struct choir__nodes {
     const choir__agent_opts *opts;
     choir_store_server *server; /* only on node 0 */
-    choir_store *store, *watching;
+    choir_store *store;
+    choir__pulse pulse; /* the watcher's, with its connection */
     char who[CHOIR__HOST_TEXT + 32]; /* this agent: "node7 (pid 4711)" */
     int node, nodes;
     double deadline;
     pthread_t watcher;
     bool watched;
     bool cut_off; /* node 0 did not take this node's report */
+    bool silent;  /* node 0 gave no answer for the time limit */
     int ends[2];  /* the watcher closes [1] once there is a verdict */
     choir__verdict verdict;
 };
@@ -55,19 +60,18 @@ static void read_verdict(choir__verdict *v, const char *text)
 static void *watch(void *arg)
 {
     choir__nodes *n = arg;
-    choir_status status;
     char *text = NULL;
-    do
-        status = choir_store_get(n->watching, "verdict", 60, &text, NULL);
-    while (status == CHOIR_ERR_TIMEOUT);
-    if (status == CHOIR_OK) {
+    choir_status status = choir__pulse_await(&n->pulse, &text);
+    n->verdict.status = 1;
+    if (status == CHOIR_OK)
         read_verdict(&n->verdict, text);
-    } else {
-        n->verdict.status = 1;
+    else if ((n->silent = status == CHOIR_ERR_TIMEOUT))
+        snprintf(n->verdict.report, sizeof n->verdict.report, "choir run: %s",
+            choir_error_message());
+    else
         snprintf(n->verdict.report, sizeof n->verdict.report,
             "choir run: node 0 is gone: the agent at %s port %d answers no more (%s)",
             n->opts->endpoint, n->opts->endpoint_port, choir_error_message());
-    }
     free(text);
     close(n->ends[1]);
     return NULL;
@@ -91,7 +95,7 @@ static choir_status post_text(choir__nodes *n, int status, const char *report)
 static void hang_up(choir__nodes *n)
 {
     if (n->watched)
-        shutdown(n->watching->fd, SHUT_RDWR);
+        shutdown(n->pulse.store->fd, SHUT_RDWR);
 }
 
 void choir__nodes_post(choir__nodes *n, int status, const char *report)
@@ -99,12 +103,13 @@ void choir__nodes_post(choir__nodes *n, int status, const char *report)
     int64_t done = 0;
     if (n->cut_off)
         return;
+    n->store->timeout_s = 0; /* node 0 has the time that every answer gets */
     if (!status) {
+        atomic_store(&n->pulse.done, true);
         if (choir_store_add(n->store, "done", 1, &done) == CHOIR_OK && done == n->nodes)
             post_text(n, 0, "");
         return;
     }
-    n->store->timeout_s = 0; /* node 0 has the time that every answer gets */
     n->cut_off = post_text(n, status, report) == CHOIR_ERR_TIMEOUT;
     if (n->cut_off)
         hang_up(n);
@@ -196,6 +201,25 @@ static choir_status serve(choir__nodes *n, choir_store_opts o)
     return status == CHOIR_ERR_IO && opts->node < 0 ? CHOIR_OK : status;
 }
 
+/* An agent of another job goes, and this job's nodes go on without it. */
+static choir_status compare_ids(choir__nodes *n)
+{
+    const char *mine = n->opts->run_id;
+    char *theirs = NULL, *who = NULL;
+    choir_status status = CHOIR_OK;
+    if (mine && choir_store_get(n->store, "id", 0, &theirs, NULL) == CHOIR_OK &&
+        strcmp(mine, theirs) != 0) {
+        choir_store_get(n->store, "node/0", 0, &who, NULL);
+        status = choir__error(CHOIR_ERR_MISMATCH,
+            "the job at %s port %d is '%s' (node 0: %s), and this one is '%s' (--rdzv-id): "
+            "choose another port",
+            n->opts->endpoint, n->opts->endpoint_port, theirs, who ? who : "?", mine);
+    }
+    free(theirs);
+    free(who);
+    return status;
+}
+
 /* Checks that this node has the same version and --nnodes as node 0. */
 static choir_status compare_jobs(choir__nodes *n)
 {
@@ -205,6 +229,8 @@ static choir_status compare_jobs(choir__nodes *n)
              "version %s, --nnodes %d:%d", CHOIR_VERSION, opts->nodes_min, opts->nodes_max),
          *theirs = NULL;
     choir_status status = await(n, &key, 1, n->deadline);
+    if (status == CHOIR_OK)
+        status = compare_ids(n);
     if (status == CHOIR_OK)
         status = choir_store_get(n->store, key, -1, &theirs, NULL);
     if (status == CHOIR_OK && strcmp(mine, theirs)) {
@@ -221,7 +247,10 @@ static choir_status announce_job(choir__nodes *n)
 {
     char *text = choir__format(
         "version %s, --nnodes %d:%d", CHOIR_VERSION, n->opts->nodes_min, n->opts->nodes_max);
-    choir_status status = choir_store_set(n->store, "job", text, strlen(text));
+    const char *id = n->opts->run_id;
+    choir_status status = id ? choir_store_set(n->store, "id", id, strlen(id)) : CHOIR_OK;
+    if (status == CHOIR_OK)
+        status = choir_store_set(n->store, "job", text, strlen(text));
     free(text);
     return status;
 }
@@ -392,15 +421,19 @@ static choir_status count_ranks(choir__nodes *n, choir__roster *r)
 
 static choir_status start_watcher(choir__nodes *n, choir_store_opts o)
 {
+    choir__pulse *p = &n->pulse;
     choir_status status =
-        choir_store_connect(n->opts->endpoint, n->opts->endpoint_port, o, &n->watching);
+        choir_store_connect(n->opts->endpoint, n->opts->endpoint_port, o, &p->store);
     if (status != CHOIR_OK)
         return status;
+    p->node = n->node;
+    p->nodes = n->nodes;
+    p->timeout_s = n->opts->timeout_s;
     if (pipe2(n->ends, O_CLOEXEC))
-        return choir__error(CHOIR_ERR_IO, "no pipe: %s", strerror(errno));
+        return choir__error(CHOIR_ERR_IO, "no pipe: %s", choir__why(errno));
     int why = pthread_create(&n->watcher, NULL, watch, n);
     n->watched = why == 0;
-    return why ? choir__error(CHOIR_ERR_IO, "no thread: %s", strerror(why)) : CHOIR_OK;
+    return why ? choir__error(CHOIR_ERR_IO, "no thread: %s", choir__why(why)) : CHOIR_OK;
 }
 
 static choir_status reach(choir__nodes *n, choir_store_opts o)
@@ -482,11 +515,11 @@ void choir__nodes_leave(choir__nodes *n)
     choir__nodes_verdict(n);
     if (n->store && n->server)
         see_off(n);
-    else if (n->store && n->node >= 0 && !n->cut_off)
+    else if (n->store && n->node >= 0 && !n->cut_off && !n->silent)
         choir_store_add(n->store, "left", 1, &left);
     if (n->ends[0] >= 0)
         close(n->ends[0]);
-    choir_store_free(n->watching);
+    choir_store_free(n->pulse.store);
     choir_store_free(n->store);
     choir_store_server_free(n->server);
     free(n);

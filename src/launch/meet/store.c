@@ -7,6 +7,7 @@
  *   meet/outcome    by rank 0, for all: "go", the job's secret and all members; or the fault
  *   meet/ready/R    rank R has read the outcome
  *   meet/met        by rank 0: "go", all are ready; or the fault of one that was not
+ *   meet/others     number of ranks of other jobs that came
  *
  * Rank 0 alone decides, so all ranks end with the same sentence: it waits for every rank's
  * meet/rank, and checks meet/fault and meet/lost ten times a second. On a failure it stays
@@ -109,7 +110,12 @@ static choir_status never_came(choir__joining *j)
     choir__store_failed failed = {0};
     if (server)
         failed = choir__store_failures(server);
-    if (failed.keys)
+    char *others = look(j, "meet/others");
+    if (others)
+        snprintf(strangers, sizeof strangers,
+            " %.19s caller%s to another job, by CHOIR_JOB: give each job its own port", others,
+            strcmp(others, "1") ? "s belonged" : " belonged");
+    else if (failed.keys)
         snprintf(strangers, sizeof strangers,
             " %ld caller%s turned away: give all ranks the same key file, or none", failed.keys,
             failed.keys == 1 ? " was" : "s were");
@@ -117,6 +123,7 @@ static choir_status never_came(choir__joining *j)
         snprintf(strangers, sizeof strangers,
             " %ld caller%s no ranks: another program or user calls this port", failed.strangers,
             failed.strangers == 1 ? " was" : "s were");
+    free(others);
     if (!missing)
         snprintf(sentence, sizeof sentence,
             "all %d ranks came to %s, and rank 0 did not go on within %g s", j->meeting->world,
@@ -163,6 +170,22 @@ static choir_status announce(choir__joining *j, const char *self)
     return put(j, "meet/head", text);
 }
 
+/* A rank of another job goes, and this job's ranks go on without it. */
+static choir_status of_another_job(choir__joining *j, bool theirs, bool mine)
+{
+    choir__member root;
+    int64_t others;
+    if (!choir__member_read(j->root, &root))
+        root = (choir__member){.host = "?"};
+    choir_store_add(j->meeting->store, "meet/others", 1, &others);
+    return choir__error(CHOIR_ERR_MISMATCH,
+        "rank 0 at %s (pid %d on %s) belongs to another job (%s): choose another port or file",
+        j->where, root.pid, root.host,
+        !mine     ? "it has a CHOIR_JOB, and this rank has none"
+        : !theirs ? "it has no CHOIR_JOB, and this rank has one"
+                  : "its CHOIR_JOB differs");
+}
+
 /* Checks that rank 0 has the same version, job and world size as this rank. */
 static choir_status compare(choir__joining *j)
 {
@@ -187,11 +210,8 @@ static choir_status compare(choir__joining *j)
             m->rank, CHOIR_VERSION, version);
         return fault(j, CHOIR_ERR_MISMATCH, sentence);
     }
-    if (digest[0] != '-' && mine[0] != '-' && strcmp(digest, mine) != 0)
-        return choir__error(CHOIR_ERR_MISMATCH,
-            "the rank 0 at %s belongs to another job (its CHOIR_JOB differs): choose another "
-            "port or file",
-            j->where);
+    if (strcmp(digest, mine) != 0)
+        return of_another_job(j, digest[0] != '-', mine[0] != '-');
     if (world == m->world)
         return CHOIR_OK;
     snprintf(sentence, sizeof sentence,
@@ -222,8 +242,9 @@ static choir_status two_of_us(choir__joining *j, const char *other, const choir_
     if (!choir__member_read(other, &o))
         return choir__error(CHOIR_ERR_MISMATCH, "the store at %s is not a group's", j->where);
     snprintf(sentence, sizeof sentence,
-        "two processes say they are rank %d: pid %d on %s and pid %d on %s", j->meeting->rank,
-        o.pid, o.host, self->pid, self->host);
+        "two processes say they are rank %d: pid %d on %s and pid %d on %s; if they are of two "
+        "jobs, give each its own port or CHOIR_JOB",
+        j->meeting->rank, o.pid, o.host, self->pid, self->host);
     return fault(j, CHOIR_ERR_MISMATCH, sentence);
 }
 
