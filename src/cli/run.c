@@ -18,7 +18,9 @@ typedef struct launch {
     char **argv; /* with the options of variables; as long as the process */
     choir__agent_opts opts;
     const char *nproc, *nnodes, *endpoint, *master, *redirects, *tee, *filter, *key_file;
-    const char *conf, *local, *signals, *numa;
+    const char *conf, *local, *signals, *numa, *specs;
+    const char *copied[2]; /* stdout, stderr */
+    bool virtual_rank;
     bool module, script, plain; /* -m, --run-path, --no-python */
     /* checked, and without effect */
     const char *backend, *start_method, *events;
@@ -47,6 +49,26 @@ static int took(void *values, const choir__cli_option *o, const char *text)
     return CHOIR__EXIT_OK;
 }
 
+/* torchrun's options that choir run does not have. */
+static int refuse(const launch *l)
+{
+    if (l->numa)
+        return choir__cli_usage("run",
+            "--numa-binding %s: choir run binds no ranks to processors; start them under srun "
+            "--cpu-bind or numactl",
+            l->numa);
+    if (l->copied[0] || l->copied[1])
+        return choir__cli_usage("run",
+            "--duplicate-%s-filters: choir run copies no lines into a further file; --tee 3 "
+            "writes a file per rank",
+            l->copied[0] ? "stdout" : "stderr");
+    if (l->virtual_rank)
+        return choir__cli_usage("run",
+            "--virtual-local-rank: each rank sees all GPUs and takes that of its LOCAL_RANK; "
+            "CUDA_VISIBLE_DEVICES chooses among them");
+    return CHOIR__EXIT_OK;
+}
+
 static int check_values(launch *l)
 {
     int status = check_name("master-addr", l->master, sizeof l->opts.master);
@@ -60,11 +82,8 @@ static int check_values(launch *l)
         status = choir__torchrun_conf(l->conf, &l->opts);
     if (status == CHOIR__EXIT_OK)
         status = choir__torchrun_signals(l->signals, &l->opts);
-    if (status == CHOIR__EXIT_OK && l->numa)
-        status = choir__cli_usage("run",
-            "--numa-binding %s: choir run binds no ranks to processors; start them under srun "
-            "--cpu-bind or numactl",
-            l->numa);
+    if (status == CHOIR__EXIT_OK)
+        status = refuse(l);
     if (status != CHOIR__EXIT_OK)
         return status;
     snprintf(l->opts.master, sizeof l->opts.master, "%s", l->master ? l->master : "");
@@ -265,6 +284,11 @@ static const char *start_methods(size_t i)
     return i < CHOIR_COUNT(names) ? names[i] : NULL;
 }
 
+static const char *logs_specs(size_t i)
+{
+    return i == 0 ? "default" : NULL;
+}
+
 #define AT(member) CHOIR__CLI_AT(launch, member)
 
 static const choir__cli_option options[] = {
@@ -300,6 +324,8 @@ static const choir__cli_option options[] = {
         .help = "no effect: there is no log of events"},
     {"numa-binding", CHOIR__STRING, AT(numa), .argument = "NAME",
         .help = "refused: srun --cpu-bind and numactl bind ranks to processors"},
+    {"virtual-local-rank", CHOIR__FLAG, AT(virtual_rank),
+        .help = "refused: LOCAL_RANK numbers the ranks of a node"},
     {"nnodes", CHOIR__STRING, AT(nnodes), .argument = "N",
         .help = "number of nodes, or MIN:MAX (default 1)",
         .group = "Several nodes: one choir run on each, with the same of these"},
@@ -338,6 +364,17 @@ static const choir__cli_option options[] = {
                 "--tee 3"},
     {"local-ranks-filter", CHOIR__STRING, AT(filter), .argument = "LIST",
         .help = "only these local ranks, such as 0,1, write to the terminal"},
+    {"log-line-prefix-template", CHOIR__STRING, AT(opts.prefix), .argument = "TEXT",
+        .help = "what stands before a line on the terminal, with ${rank}, ${local_rank} and "
+                "${role_name} (default [rank${rank}]:)"},
+    {"logs-specs", CHOIR__STRING, AT(specs), .argument = "NAME",
+        .help = "accepted for torchrun's sake: there is one kind of logs",
+        .choices = logs_specs,
+        .strict = true},
+    {"duplicate-stdout-filters", CHOIR__STRING, AT(copied[0]), .argument = "LIST",
+        .help = "refused, as --duplicate-stderr-filters is: --tee 3 writes a file per rank"},
+    {"duplicate-stderr-filters", CHOIR__STRING, AT(copied[1]), .argument = "LIST",
+        .help = "refused"},
     {NULL},
 };
 

@@ -27,6 +27,7 @@ typedef struct choir__agent_opts {
     const char *log_dir;           /* NULL: a temporary folder, if a route needs one */
     const char *key_file;          /* NULL: none */
     const char *role;              /* ROLE_NAME */
+    const char *prefix;            /* of lines of output (output.h); NULL: the default */
     int max_restarts;              /* of all workers, after a failure; single node only */
     double shutdown_s;             /* from SIGTERM to SIGKILL */
     uint64_t ending_signals;       /* bit N: signal N is passed on and ends the job */

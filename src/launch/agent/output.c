@@ -44,6 +44,7 @@ typedef struct stream {
 struct choir__output {
     int count, first_rank;
     bool prefixed;
+    char **prefixes; /* (count) "[rank3]:" */
     stream *streams; /* (count, 2): stdout, stderr */
     choir__console consoles[2];
 };
@@ -101,15 +102,44 @@ static choir_status open_stream(
     return CHOIR_OK;
 }
 
+/* Fills in torchrun's form of a prefix. */
+static char *prefix_of(const char *form, int rank, int local_rank, const char *role)
+{
+    char *text = NULL;
+    size_t used = 0, room = 0;
+    char number[2][16];
+    snprintf(number[0], sizeof number[0], "%d", rank);
+    snprintf(number[1], sizeof number[1], "%d", local_rank);
+    const char *const names[] = {"${rank}", "${local_rank}", "${role_name}"},
+                      *values[] = {number[0], number[1], role};
+    while (*form) {
+        size_t length = 1;
+        const char *value = form;
+        for (size_t i = 0; i < CHOIR_COUNT(names); i++)
+            if (!strncmp(form, names[i], strlen(names[i]))) {
+                length = strlen(names[i]);
+                value = values[i];
+            }
+        choir__append(&text, &used, &room, value, value == form ? 1 : strlen(value));
+        form += length;
+    }
+    choir__append(&text, &used, &room, "", 1);
+    return text;
+}
+
 choir_status choir__output_open(const choir__routes *routes, int count, int first_rank,
-    const char *folder, choir__output **output)
+    const char *prefix, const char *role, const char *folder, choir__output **output)
 {
     choir__output *o = choir__calloc(1, sizeof *o);
     choir_status status = CHOIR_OK;
     int shown = 0;
     *o = (choir__output){.count = count,
         .first_rank = first_rank,
+        .prefixes = choir__calloc((size_t)count, sizeof *o->prefixes),
         .streams = choir__calloc(2 * (size_t)count, sizeof *o->streams)};
+    for (int i = 0; i < count; i++)
+        o->prefixes[i] =
+            prefix_of(prefix ? prefix : "[rank${rank}]:", first_rank + i, i, role);
     choir__console_open(&o->consoles[0], STDOUT_FILENO);
     choir__console_open(&o->consoles[1], STDERR_FILENO);
     for (int i = 0; i < 2 * count; i++)
@@ -142,6 +172,9 @@ void choir__output_close(choir__output *o)
     }
     for (int c = 0; c < 2; c++)
         free(o->consoles[c].pending);
+    for (int i = 0; i < o->count; i++)
+        free(o->prefixes[i]);
+    free(o->prefixes);
     free(o->streams);
     free(o);
 }
@@ -180,12 +213,12 @@ static void remember(stream *s, const char *text, size_t bytes)
 static void put_line(choir__output *o, int i, const char *text, size_t bytes)
 {
     choir__console *c = &o->consoles[i % 2];
-    char prefix[48];
     int rank = o->first_rank + i / 2;
-    int n = c->colour ? snprintf(prefix, sizeof prefix, "\033[3%dm[rank%d]:\033[0m ",
-                            1 + rank % 6, rank)
-                      : snprintf(prefix, sizeof prefix, "[rank%d]: ", rank);
-    choir__console_put(c, prefix, (size_t)n);
+    char *prefix = c->colour ? choir__format("\033[3%dm%s\033[0m ", 1 + rank % 6,
+                                  o->prefixes[i / 2])
+                             : choir__format("%s ", o->prefixes[i / 2]);
+    choir__console_put(c, prefix, strlen(prefix));
+    free(prefix);
     choir__console_put(c, text, bytes);
     if (!bytes || text[bytes - 1] != '\n')
         choir__console_put(c, "\n", 1);

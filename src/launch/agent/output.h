@@ -22,9 +22,10 @@ typedef struct choir__routes {
 typedef struct choir__output choir__output;
 
 /* Opens the output of `count` workers. Log files are FOLDER/RANK/stdout.log; the folder is
- * created if a route needs it. */
+ * created if a route needs it. prefix: what stands before a line, NULL "[rank${rank}]:"; it may
+ * name ${rank}, ${local_rank} and ${role_name}. */
 choir_status choir__output_open(const choir__routes *routes, int count, int first_rank,
-    const char *folder, choir__output **output);
+    const char *prefix, const char *role, const char *folder, choir__output **output);
 void choir__output_close(choir__output *output); /* accepts NULL */
 
 /* Sets descriptors 1 and 2. Called in the worker's child process. */
