@@ -155,7 +155,7 @@ static choir_tensor *soft_cross_entropy(
         return poisoned;
     if (!choir__same_shape(logits->shape, y->shape) || logits->shape.ndim < 1)
         return choir__shape_error(cross_entropy_op.name, scope, in, 2,
-            "expected targets, as they are probabilities, of the scores' shape");
+            "expected scores (..., C) and i64 class ids (...), or probabilities (..., C)");
     double s = (double)o.label_smoothing;
     int64_t rows = choir__max(choir__rows(logits), 1),
             cols = choir__max(choir__cols(logits), 1);

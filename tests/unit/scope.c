@@ -267,6 +267,7 @@ static void test_bad_dtypes(void **state)
     BAD(choir_embedding(F(3, 2), F(2)));
     BAD(choir_embedding(F(3, 2), T(I32, 2)));
     BAD(choir_cross_entropy(F(2, 3), F(2)));
+    assert_says("i64 class ids (...), or probabilities (..., C), got f32 (2, 3), f32 (2)");
     BAD(choir_conv2d(F(1, 1, 2, 2), T(F64, 1, 1, 1, 1), NULL, choir_conv_defaults()));
     BAD(choir_cat((choir_tensor *[]){F(4, 2), T(I64, 4, 2)}, 2, 0));
 }
