@@ -87,6 +87,15 @@ typedef struct screen {
     int row;
 } screen;
 
+/* The columns left of the collective, which keeps at least 18 of a terminal of 40: the fewer
+ * there are, the fewer figures of a device are shown. */
+typedef enum layout { NARROW, MEDIUM, WIDE } layout;
+
+static layout layout_of(const screen *s)
+{
+    return !s->columns || s->columns >= 96 ? WIDE : s->columns >= 60 ? MEDIUM : NARROW;
+}
+
 static void put(screen *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static void put(screen *s, const char *format, ...)
@@ -141,21 +150,49 @@ static void doing(const choir__seen *seen, char *text, size_t room)
         named ? " of " : "", named ? at->name : "", call->ended ? ", " : " for ", time);
 }
 
+static void put_head(screen *s)
+{
+    static const char *const heads[] = {
+        [NARROW] = "rank     pid busy  collective",
+        [MEDIUM] = " rank      pid  device       now  busy  collective",
+        [WIDE] = " rank      pid  device       now    peak   limit  busy     queue  collective",
+    };
+    put(s, "%s", heads[layout_of(s)]);
+}
+
+static void put_device(screen *s, const char *rank, int pid, const choir__seen_device *d,
+    double busy, const char *at)
+{
+    char now[16], peak[16], limit[16];
+    double percent = 100 * busy;
+    switch (layout_of(s)) {
+    case NARROW: put(s, "%4s %7.0d %3.0f%%  %s", rank, pid, percent, at); return;
+    case MEDIUM:
+        put(s, "%5s %8.0d  %-8s %7s %4.0f%%  %s", rank, pid, d->name, bytes_text(d->now, now),
+            percent, at);
+        return;
+    default:
+        put(s, "%5s %8.0d  %-8s %7s %7s %7s %4.0f%% %9" PRIu64 "  %s", rank, pid, d->name,
+            bytes_text(d->now, now), bytes_text(d->peak, peak),
+            d->limit ? bytes_text(d->limit, limit) : "-", percent, d->queued, at);
+    }
+}
+
 static void put_process(screen *s, const choir__seen *seen, const choir__seen *before)
 {
-    char rank[16] = "-", at[400], now[16], peak[16], limit[16];
+    static const int gaps[] = {[MEDIUM] = 14, [WIDE] = 40};
+    char rank[16] = "-", at[400];
+    layout l = layout_of(s);
     if (seen->who.rank >= 0)
         snprintf(rank, sizeof rank, "%d", seen->who.rank);
     doing(seen, at, sizeof at);
-    if (!seen->device_count)
-        put(s, "%5s %8d  %-8s%41s  %s", rank, seen->pid, "-", "", at);
-    for (int i = 0; i < seen->device_count; i++) {
-        const choir__seen_device *d = &seen->devices[i];
-        put(s, "%5s %8.0d  %-8s %7s %7s %7s %4.0f%% %9" PRIu64 "  %s", i ? "" : rank,
-            i ? 0 : seen->pid, d->name, bytes_text(d->now, now), bytes_text(d->peak, peak),
-            d->limit ? bytes_text(d->limit, limit) : "-",
-            100 * choir__seen_busy(seen, before, i), d->queued, i ? "" : at);
-    }
+    if (!seen->device_count && l == NARROW)
+        put(s, "%4s %7d    -  %s", rank, seen->pid, at);
+    else if (!seen->device_count)
+        put(s, "%5s %8d  %-8s%*s  %s", rank, seen->pid, "-", gaps[l], "", at);
+    for (int i = 0; i < seen->device_count; i++)
+        put_device(s, i ? "" : rank, i ? 0 : seen->pid, &seen->devices[i],
+            choir__seen_busy(seen, before, i), i ? "" : at);
 }
 
 /* Prints the line above the ranks of a job. */
@@ -182,7 +219,7 @@ static void print_table(screen *s, const looks *l, const looks *before)
     if (!l->count)
         put(s, "No process of yours uses Choir now.");
     else
-        put(s, " rank      pid  device       now    peak   limit  busy     queue  collective");
+        put_head(s);
     for (int i = 0; i < l->count; i++) {
         uint64_t job = l->seen[i]->who.job;
         if (!i || !job || job != l->seen[i - 1]->who.job)

@@ -91,6 +91,23 @@ on_a_terminal() {
     no_more_job
 }
 
+# A narrow terminal wraps no line, and shows the collective, which is what top is for.
+narrow() {
+    command -v script >/dev/null || { echo 'no script(1): no terminal'; return; }
+    local columns
+    job
+    for columns in 40 70; do
+        rm -f typescript
+        (await 15 refreshed; printf q) | timeout 20 script -qefc \
+            "stty cols $columns; $CHOIR top --interval 0.1" typescript >/dev/null 2>&1
+        tr -d '\r' <typescript | sed 's/\x1b\[[?0-9]*[A-Za-z]//g' | grep -v '^Script' >rows
+        awk -v most=$columns 'length($0) > most { exit 1 }' rows || fail "wide: $(cat rows)"
+        grep -E "^ *1 +${ranks[1]} .*%  .*(_reduce|_gather|broadcast|idle|barrier)" rows >/dev/null ||
+            fail "no collective at $columns columns: $(cat rows)"
+    done
+    no_more_job
+}
+
 # In a separate PID namespace no other processes exist.
 none() {
     unshare -rpf --mount-proc true 2>/dev/null || { echo 'no namespaces here'; return; }
@@ -103,6 +120,7 @@ none() {
 check table
 check stopped
 check on_a_terminal
+check narrow
 check none
 check bad 2 "unknown option '--often'" top --often
 check bad 2 "expected the number of a process, got 'x7'" top x7
