@@ -103,20 +103,37 @@ static void three_bars(const choir__compare *c, FILE *g, choir__panel p)
         FONT);
 }
 
+/* "2.45× (other bits)" */
+static int speed_text(const choir__compare_entry *e, char text[32])
+{
+    return snprintf(text, 32, "%.2f×%s", e->speed_up, e->same_bits ? "" : " (other bits)");
+}
+
+/* Returns the end of the axis at which the bar, its error and its label fit. */
+static double end_for(const choir__compare_entry *e, choir__panel p)
+{
+    char text[32];
+    double letters = speed_text(e, text) + 2, letter = 0.68 * (FONT - 2);
+    double label = fmin(letters * letter / (p.width * WIDTH), 0.7); /* of the panel */
+    return (e->items_per_s + e->spread) / (1 - label);
+}
+
 /* Draws a bar per strategy, the first on top. */
 static void all_bars(const choir__compare *c, FILE *g, choir__panel p)
 {
-    char label[64];
+    char label[64], speed[32];
     int row = 0;
-    double most = choir__compare_best(c, NULL)->items_per_s;
+    double most = 0;
     fprintf(g, "$all << EOD\n");
     for (int i = 0; i < c->count; i++) {
         const choir__compare_entry *e = &c->entries[i];
         if (e->failed)
             continue;
         choir__plot_label(e, label);
-        fprintf(g, "\"%s\" %.9g %.9g %s \"%.2f×%s\" %d\n", label, e->items_per_s, e->spread,
-            colour_of(e), e->speed_up, e->same_bits ? "" : " (other bits)", row++);
+        speed_text(e, speed);
+        most = fmax(most, end_for(e, p));
+        fprintf(g, "\"%s\" %.9g %.9g %s \"%s\" %d\n", label, e->items_per_s, e->spread,
+            colour_of(e), speed, row++);
     }
     fprintf(g, "EOD\n");
     choir__plot_panel(g, p, "Throughput, and how many times one device");
@@ -128,7 +145,7 @@ static void all_bars(const choir__compare *c, FILE *g, choir__panel p)
         "lc rgb variable, \\\n"
         "  $all using ($2*k):6:($3*k) with xerrorbars lc rgb 'black' lw 2 pt 7 ps 0.2, \\\n"
         "  $all using (($2+$3)*k):6:5 with labels left offset 0.8,0 font ',%d'\n",
-        row - 0.3, most * 1.4, FONT - 2);
+        row - 0.3, most, FONT - 2);
 }
 
 /* --- split sizes --- */
@@ -164,6 +181,7 @@ static void over_splits(const choir__compare *c, FILE *g, choir__panel p)
         if (has_splits(&c->entries[i]))
             write_splits(c, g, i);
     choir__plot_panel(g, p, "Pipelines over split sizes");
+    rate_label(c, g, 'y');
     fprintf(g,
         "set logscale x 2\nset xlabel 'samples a split' font ',%d'\nset yrange [0:*]\n"
         "set offsets graph 0.05,graph 0.05,graph 0.5,0\nset xtics (",
@@ -171,7 +189,7 @@ static void over_splits(const choir__compare *c, FILE *g, choir__panel p)
     for (int s = 0; s < c->split_count; s++)
         fprintf(g, "%s%lld", s ? "," : "", (long long)c->splits[s]);
     fprintf(g,
-        ")\nset key top left Left reverse samplen 1.6 width -2 maxrows 3 font ',%d'\n"
+        ")\nset key top left Left reverse samplen 1.6 width -3 maxrows 3 font ',%d'\n"
         "plot %.9g*k with lines lc rgb '#7F7F7F' lw 2 dt 2 title 'single'",
         FONT - 2, c->entries[0].items_per_s);
     for (int i = 0; i < c->count; i++) {
@@ -230,12 +248,12 @@ static void write_script(const choir__compare *c, FILE *g)
          splits = false;
     for (int i = 0; i < c->count; i++)
         splits = splits || has_splits(&c->entries[i]);
-    double left = three ? 0.42 : 0.13, right = splits ? 0.665 : 0.97;
+    double left = three ? 0.42 : 0.13, right = splits ? 0.655 : 0.97;
     if (three)
         three_bars(c, g, (choir__panel){0.055, 0.545, 0.22, 0.33});
     all_bars(c, g, (choir__panel){left, 0.545, right - left, 0.33});
     if (splits)
-        over_splits(c, g, (choir__panel){0.715, 0.545, 0.265, 0.33});
+        over_splits(c, g, (choir__panel){0.73, 0.545, 0.25, 0.33});
     choir__plot_time(c, g);
     fprintf(g, "unset multiplot\n");
 }
