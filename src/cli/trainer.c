@@ -313,11 +313,14 @@ static choir_status build(trainer *t)
 static choir_status sample(trainer *t)
 {
     if (t->job->info.task != CHOIR_LANGUAGE || t->job->info.masked || !t->job->tokenizer ||
-        t->job->json || t->job->quiet || t->part.env.rank != 0 ||
-        !choir__cli_strategy_is_whole(t->job) ||
-        choir_module_collective(t->part.evaluated)) /* all ranks would have to */
+        t->job->json || t->job->quiet || t->part.env.rank != 0)
         return CHOIR_OK;
     printf("\nWhat it writes:\n");
+    if (choir_module_collective(t->part.evaluated) || /* all ranks would have to */
+        (t->part.env.world > 1 && !choir__cli_strategy_is_whole(t->job))) {
+        printf("  no rank has the whole model here: choir generate tells, from what --save kept\n");
+        return CHOIR_OK;
+    }
     choir_status status = choir__generate(t->part.run, t->part.evaluated, &t->job->info,
         t->job->tokenizer, NULL, 0, SAMPLE_TOKENS, 0.8, 40);
     printf("\n");

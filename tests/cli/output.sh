@@ -149,6 +149,19 @@ help_lists_the_options() {
         fail "a strategy's options are broken before the line is full"
 }
 
+# The sample follows training with every strategy, and equal weights write equal texts.
+samples() {
+    local strategy
+    for strategy in single dp mp "ddp --nproc 2" pipeline; do
+        good "${lm[@]}" --no-eval --strategy $strategy text
+        sed -n '/What it writes/,$p' out >"sample.${strategy%% *}"
+        [ "$(wc -l <"sample.${strategy%% *}")" -gt 1 ] || fail "$strategy writes nothing: $(cat out)"
+        cmp sample.single "sample.${strategy%% *}" || fail "$strategy writes another text"
+    done
+    good "${lm[@]}" --no-eval --strategy tp --nproc 2 text
+    has out 'What it writes:$' 'no rank has the whole model here: choir generate'
+}
+
 # With descriptors 0 to 2 closed, sockets and files do not take their numbers: no JSON gets into
 # them, checkpoints are whole, and ranks end as ever but for the output that cannot be written.
 closed_descriptors() {
@@ -174,5 +187,6 @@ check quiet_is_quiet
 check text_on_a_terminal
 check help_has_an_example
 check help_lists_the_options
+check samples
 check closed_descriptors
 finish
