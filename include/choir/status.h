@@ -31,7 +31,7 @@ extern "C" {
     X(ERR_RANGE, -22, "an index is out of range")                                              \
     X(ERR_STATE, -23, "called in the wrong state")                                             \
     /* a peer: the group is lost */                                                            \
-    X(ERR_PEER_LOST, -40, "a peer is gone")                                                     \
+    X(ERR_PEER_LOST, -40, "a peer is gone")                                                    \
     X(ERR_TIMEOUT, -41, "a peer did not answer in time")                                       \
     X(ERR_MISMATCH, -42, "ranks disagree")                                                     \
     /* the process */                                                                          \

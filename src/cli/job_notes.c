@@ -44,9 +44,7 @@ void choir__job_notes(const choir__job *j)
     if (is_table(j))
         say(j, choir__format("%s is trained on as plain text, with its separators", j->data));
     if (shared)
-        say(j, choir__format(
-                   "--devices %s: the ranks on %s take turns; the result is that of as many devices",
-                   j->devices, shared));
+        say(j, choir__format("--devices %s: the ranks on %s take turns", j->devices, shared));
     if (warmup >= j->steps)
         say(j, choir__format(
                    "--schedule %s: a warm-up of %lld steps and --steps %lld: the rate never "

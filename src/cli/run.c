@@ -337,7 +337,7 @@ static const choir__cli_option options[] = {
         .help = "the job's key (mode 0600); only nodes that meet on loopback need none"},
     {"timeout", CHOIR__FLOAT, AT(opts.timeout_s), 0, 1e9, .preset = "300", .argument = "S",
         .help =
-            "seconds that a node waits for the others, and a stopped rank may stay stopped"},
+            "seconds that a node waits for the others, and a stopped rank or agent may stay stopped"},
     {"rdzv-id", CHOIR__STRING, AT(opts.run_id), .argument = "NAME",
         .help = "name of this run, in the names of log files (default: a random one)"},
     {"rdzv-backend", CHOIR__STRING, AT(backend), .argument = "NAME",
@@ -369,8 +369,7 @@ static const choir__cli_option options[] = {
                 "${role_name} (default [rank${rank}]:)"},
     {"logs-specs", CHOIR__STRING, AT(specs), .argument = "NAME",
         .help = "accepted for torchrun's sake: there is one kind of logs",
-        .choices = logs_specs,
-        .strict = true},
+        .choices = logs_specs, .strict = true},
     {"duplicate-stdout-filters", CHOIR__STRING, AT(copied[0]), .argument = "LIST",
         .help = "refused, as --duplicate-stderr-filters is: --tee 3 writes a file per rank"},
     {"duplicate-stderr-filters", CHOIR__STRING, AT(copied[1]), .argument = "LIST",

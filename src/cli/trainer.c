@@ -318,7 +318,8 @@ static choir_status sample(trainer *t)
     printf("\nWhat it writes:\n");
     if (choir_module_collective(t->part.evaluated) || /* all ranks would have to */
         (t->part.env.world > 1 && !choir__cli_strategy_is_whole(t->job))) {
-        printf("  no rank has the whole model here: choir generate tells, from what --save kept\n");
+        printf(
+            "  no rank has the whole model here: choir generate tells, from what --save kept\n");
         return CHOIR_OK;
     }
     choir_status status = choir__generate(t->part.run, t->part.evaluated, &t->job->info,

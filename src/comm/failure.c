@@ -60,7 +60,7 @@ const char *choir__engine_ended(const choir__engine *engine, int rank, int pidfd
         snprintf(text, CHOIR__ENDED_TEXT,
             "%s has ended (it exited with status 0), and %s needs it", who, call);
     else
-        snprintf(text, CHOIR__ENDED_TEXT, "%s %s during %s", who,
-            status < 0 ? "ended" : "died", call);
+        snprintf(text, CHOIR__ENDED_TEXT, "%s %s during %s", who, status < 0 ? "ended" : "died",
+            call);
     return text;
 }

@@ -74,8 +74,8 @@ static choir_status map_file(choir_optim *o, int each)
     int why = f->bytes ? posix_fallocate(f->fd, 0, (off_t)f->bytes) : 0;
     if (why)
         return choir__error(CHOIR_ERR_IO,
-            "no %zu bytes for the optimizer's state in '%s': %s%s", f->bytes,
-            f->folder, strerror(why), why == ENOSPC ? "; choose a folder on another disk" : "");
+            "no %zu bytes for the optimizer's state in '%s': %s%s", f->bytes, f->folder,
+            strerror(why), why == ENOSPC ? "; choose a folder on another disk" : "");
     f->at = mmap(NULL, f->bytes + PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, f->fd, 0);
     if (f->at != MAP_FAILED)
         return CHOIR_OK;

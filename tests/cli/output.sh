@@ -155,7 +155,8 @@ samples() {
     for strategy in single dp mp "ddp --nproc 2" pipeline; do
         good "${lm[@]}" --no-eval --strategy $strategy text
         sed -n '/What it writes/,$p' out >"sample.${strategy%% *}"
-        [ "$(wc -l <"sample.${strategy%% *}")" -gt 1 ] || fail "$strategy writes nothing: $(cat out)"
+        [ "$(wc -l <"sample.${strategy%% *}")" -gt 1 ] ||
+            fail "$strategy writes nothing: $(cat out)"
         cmp sample.single "sample.${strategy%% *}" || fail "$strategy writes another text"
     done
     good "${lm[@]}" --no-eval --strategy tp --nproc 2 text

@@ -79,8 +79,8 @@ line_of_a_script() {
     bad 2 'copies no lines into a further file; --tee 3' run --duplicate-stderr-filters x true
     bad 2 'takes that of its LOCAL_RANK' run --virtual-local-rank true
     bad 2 "logs-specs: unknown value 'mine': choose one of default" run --logs-specs mine true
-    choir run --logs-specs default --log_line_prefix_template '<${role_name} ${local_rank}/${rank}>' \
-        --role me -n 2 echo hi >out 2>err
+    choir run --logs-specs default --role me -n 2 \
+        --log_line_prefix_template '<${role_name} ${local_rank}/${rank}>' echo hi >out 2>err
     has out '^<me 0/0> hi$' '^<me 1/1> hi$'
 }
 

@@ -88,10 +88,11 @@ listens() { (: </dev/tcp/127.0.0.1/$port) 2>/dev/null; }
 # A stopped agent is named once other nodes are done.
 agent_stopped() {
     local victim=$1 other=$2 agent
+    local wait_for_go='touch ready.$RANK; until [ -e go ]; do sleep 0.05; done'
     begin
     rm -f go ready.*
-    node a --nnodes 2 --node-rank 0 --timeout 2 sh -c 'touch ready.$RANK; until [ -e go ]; do sleep 0.05; done'
-    node b --nnodes 2 --node-rank 1 --timeout 2 sh -c 'touch ready.$RANK; until [ -e go ]; do sleep 0.05; done'
+    node a --nnodes 2 --node-rank 0 --timeout 2 sh -c "$wait_for_go"
+    node b --nnodes 2 --node-rank 1 --timeout 2 sh -c "$wait_for_go"
     await 10 test -e ready.0 -a -e ready.1 || fail "not up: $(cat a.err b.err)"
     eval "agent=\$pid_$victim"
     read -r agent </proc/$agent/task/$agent/children

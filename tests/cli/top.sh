@@ -102,7 +102,7 @@ narrow() {
             "stty cols $columns; $CHOIR top --interval 0.1" typescript >/dev/null 2>&1
         tr -d '\r' <typescript | sed 's/\x1b\[[?0-9]*[A-Za-z]//g' | grep -v '^Script' >rows
         awk -v most=$columns 'length($0) > most { exit 1 }' rows || fail "wide: $(cat rows)"
-        grep -E "^ *1 +${ranks[1]} .*%  .*(_reduce|_gather|broadcast|idle|barrier)" rows >/dev/null ||
+        grep -qE "^ *1 +${ranks[1]} .*%  .*(_reduce|_gather|broadcast|idle|barrier)" rows ||
             fail "no collective at $columns columns: $(cat rows)"
     done
     no_more_job

@@ -222,8 +222,7 @@ static void gone(bool killed, const char *how)
     notes *n = new_notes();
     char want[300];
     n->killed = killed;
-    assert_int_equal(
-        choir_spawn(3, dying, n), killed ? CHOIR_ERR_PEER_LOST : CHOIR_OK);
+    assert_int_equal(choir_spawn(3, dying, n), killed ? CHOIR_ERR_PEER_LOST : CHOIR_OK);
     snprintf(want, sizeof want,
         "rank 1 (pid %d) %s; its last call was all_reduce of 3 f32 (max) (number 1)",
         (int)n->pid[1], how);

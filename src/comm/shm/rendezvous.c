@@ -159,8 +159,8 @@ static choir_status receive(choir__shm *shm, int rank, void *data, size_t bytes,
 static choir_status few_descriptors(choir__shm *shm)
 {
     return choir__shm_fail(shm, CHOIR_ERR_IO,
-        "rank %d of %d cannot take the descriptors of shared memory: %s", number_of(shm, shm->base.rank),
-        shm->base.world, choir__why(EMFILE));
+        "rank %d of %d cannot take the descriptors of shared memory: %s",
+        number_of(shm, shm->base.rank), shm->base.world, choir__why(EMFILE));
 }
 
 static choir_status exchange_at_root(choir__shm *shm, letter *all, int fds[], double deadline)

@@ -116,8 +116,7 @@ static bool ends_plain(const choir__charsmap *m, char letter)
 static bool goes_on(const choir__charsmap *m, size_t i, unsigned char byte)
 {
     size_t child = i ^ offset_of(u32_at(m, 4 + 4 * i)) ^ byte;
-    return child < u32_at(m, 0) / 4 &&
-           (u32_at(m, 4 + 4 * child) & (1u << 31 | 0xFF)) == byte;
+    return child < u32_at(m, 0) / 4 && (u32_at(m, 4 + 4 * child) & (1u << 31 | 0xFF)) == byte;
 }
 
 /* The space stays, or becomes a plain one, whatever follows it. */

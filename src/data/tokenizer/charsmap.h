@@ -26,9 +26,9 @@ const char *choir__charsmap_longest(
 const char *choir__charsmap_shortest(
     const choir__charsmap *m, const char *text, const char *end, size_t *used);
 
-/* Returns whether a text may be cut between a letter or digit of ASCII and a white space: no key
- * has both, the white space stays or becomes ' ' whatever follows it, and what stands for the
- * letter ends with one. */
+/* Returns whether a text may be cut between a letter or digit of ASCII and a white space: no
+ * key has both, the white space stays or becomes ' ' whatever follows it, and what stands for
+ * the letter ends with one. */
 bool choir__charsmap_keeps_cuts(const choir__charsmap *m, char space);
 
 #endif

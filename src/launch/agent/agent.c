@@ -190,9 +190,8 @@ static choir_status begin(agent *a, int attempt)
     choir__workers_room(w);
     if (a->log_dir)
         folder = choir__format("%s/%s/attempt_%d", a->log_dir, a->roster.run_id, attempt);
-    status =
-        choir__output_open(a->opts->routes, a->opts->nproc, w->place.rank, a->opts->prefix,
-            a->opts->role, folder, &w->output);
+    status = choir__output_open(a->opts->routes, a->opts->nproc, w->place.rank, a->opts->prefix,
+        a->opts->role, folder, &w->output);
     free(folder);
     if (status == CHOIR_OK)
         status = choir__workers_start(w);

@@ -36,7 +36,7 @@ struct choir__nodes {
     const choir__agent_opts *opts;
     choir_store_server *server; /* only on node 0 */
     choir_store *store;
-    choir__pulse pulse; /* the watcher's, with its connection */
+    choir__pulse pulse;              /* the watcher's, with its connection */
     char who[CHOIR__HOST_TEXT + 32]; /* this agent: "node7 (pid 4711)" */
     int node, nodes;
     double deadline;

@@ -138,8 +138,7 @@ choir_status choir__output_open(const choir__routes *routes, int count, int firs
         .prefixes = choir__calloc((size_t)count, sizeof *o->prefixes),
         .streams = choir__calloc(2 * (size_t)count, sizeof *o->streams)};
     for (int i = 0; i < count; i++)
-        o->prefixes[i] =
-            prefix_of(prefix ? prefix : "[rank${rank}]:", first_rank + i, i, role);
+        o->prefixes[i] = prefix_of(prefix ? prefix : "[rank${rank}]:", first_rank + i, i, role);
     choir__console_open(&o->consoles[0], STDOUT_FILENO);
     choir__console_open(&o->consoles[1], STDERR_FILENO);
     for (int i = 0; i < 2 * count; i++)
@@ -214,9 +213,9 @@ static void put_line(choir__output *o, int i, const char *text, size_t bytes)
 {
     choir__console *c = &o->consoles[i % 2];
     int rank = o->first_rank + i / 2;
-    char *prefix = c->colour ? choir__format("\033[3%dm%s\033[0m ", 1 + rank % 6,
-                                  o->prefixes[i / 2])
-                             : choir__format("%s ", o->prefixes[i / 2]);
+    char *prefix = c->colour
+                       ? choir__format("\033[3%dm%s\033[0m ", 1 + rank % 6, o->prefixes[i / 2])
+                       : choir__format("%s ", o->prefixes[i / 2]);
     choir__console_put(c, prefix, strlen(prefix));
     free(prefix);
     choir__console_put(c, text, bytes);

@@ -10,7 +10,7 @@
 
 static const double beat_s = 1;
 
-/* What node 0 has heard of a node. */
+/* Node 0 keeps one per node. */
 typedef struct ear {
     char last[32]; /* its newest beat */
     double quiet_s;
@@ -26,8 +26,7 @@ static const char *key_of(const char *what, int node, char key[32])
 static char *look(const choir__pulse *p, const char *what, int node)
 {
     char key[32], *text = NULL;
-    bool there =
-        choir_store_get(p->store, key_of(what, node, key), 0, &text, NULL) == CHOIR_OK;
+    bool there = choir_store_get(p->store, key_of(what, node, key), 0, &text, NULL) == CHOIR_OK;
     return there ? text : NULL;
 }
 

@@ -1,9 +1,9 @@
-/* The pulse of a job's agents, which tells a stopped agent from a busy one.
+/* The pulse of a job's agents: an agent that is stopped has none.
  *
- * Until there is a verdict, each agent renews its key beat/K in the store each second. A stopped
- * agent harms nobody while its ranks work: they are processes of their own. But it does not
- * report that they are done. So node 0 posts a verdict about an agent that has been silent for
- * the time limit since the first node was done. Node 0 itself is silent if its store is. */
+ * Until there is a verdict, each agent renews its key beat/K in the store each second. A
+ * stopped agent does no harm while its ranks work: they are processes of their own. But it does
+ * not report that they are done. So node 0 posts a verdict about an agent that has been silent
+ * for the time limit since the first node was done. Node 0 itself is silent if its store is. */
 #ifndef CHOIR_LAUNCH_AGENT_PULSE_H
 #define CHOIR_LAUNCH_AGENT_PULSE_H
 

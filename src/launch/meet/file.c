@@ -53,8 +53,8 @@ static found read_file(
     if (fd < 0 && (errno == ENOENT || errno == ESTALE))
         return NO_FILE;
     if (fd < 0 || fstat(fd, &info))
-        *status =
-            choir__error(CHOIR_ERR_IO, "cannot meet at 'file://%s': %s", path, choir__why(errno));
+        *status = choir__error(
+            CHOIR_ERR_IO, "cannot meet at 'file://%s': %s", path, choir__why(errno));
     else if (!S_ISREG(info.st_mode))
         *status = choir__error(
             CHOIR_ERR_ARGUMENT, "cannot meet at 'file://%s': expected a plain file", path);

@@ -36,7 +36,7 @@ typedef struct choir__family {
     int count, alive;
     choir__child *children; /* (count) */
     bool own_groups; /* each child leads a process group, which receives the child's signals */
-    double grace_s;    /* from the first failure to SIGTERM */
+    double grace_s;  /* from the first failure to SIGTERM */
     double patience_s; /* from SIGTERM to SIGKILL */
     /* A child that is stopped for so long, while another has ended, has failed; 0: no limit.
      * Its own group cannot notice it, once the others have made their last call. */

@@ -28,8 +28,8 @@ static choir_status read_key(int fd, const char *name, choir__store_key *key)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            status =
-                choir__error(CHOIR_ERR_IO, "cannot read the key %s: %s", name, choir__why(errno));
+            status = choir__error(
+                CHOIR_ERR_IO, "cannot read the key %s: %s", name, choir__why(errno));
         if (n <= 0 || (used += (size_t)n) > CHOIR__KEY_MAX)
             break;
     }

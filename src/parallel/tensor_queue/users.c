@@ -118,9 +118,8 @@ choir_status choir__queue_check(choir_tensor_queue *q)
         int rank = atomic_load(&u->rank), pid = atomic_load(&u->pid);
         if (!has_died(q, i))
             continue;
-        const char *how = choir__wait_status(q->pidfds[i]) == 0
-                              ? "has ended without closing it"
-                              : "has died";
+        const char *how =
+            choir__wait_status(q->pidfds[i]) == 0 ? "has ended without closing it" : "has died";
         if (rank >= 0)
             status = choir__error(CHOIR_ERR_PEER_LOST,
                 "tensor queue: rank %d (pid %d), which uses it, %s", rank, pid, how);
