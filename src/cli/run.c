@@ -337,7 +337,8 @@ static const choir__cli_option options[] = {
         .help = "the job's key (mode 0600); only nodes that meet on loopback need none"},
     {"timeout", CHOIR__FLOAT, AT(opts.timeout_s), 0, 1e9, .preset = "300", .argument = "S",
         .help =
-            "seconds that a node waits for the others, and a stopped rank or agent may stay stopped"},
+            "seconds that a node waits for the others, and a stopped rank or agent may stay "
+            "stopped"},
     {"rdzv-id", CHOIR__STRING, AT(opts.run_id), .argument = "NAME",
         .help = "name of this run, in the names of log files (default: a random one)"},
     {"rdzv-backend", CHOIR__STRING, AT(backend), .argument = "NAME",
