@@ -5,12 +5,15 @@
 #include "comm/reduce.h"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #define VECTOR static __attribute__((target("avx2,f16c"))) int64_t
 
+/* clang's __builtin_cpu_supports does not know f16c. */
 static bool have_vectors(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
 }
 
 /* Each function converts a multiple of its vector's length, and returns the number of converted

@@ -185,7 +185,8 @@ static bool leave_behind(choir__prefetch *p)
 {
     if (!p->hung)
         return false;
-    p->stop = p->left = true;
+    p->left = true;
+    p->stop = true;
     for (int i = 0; i < p->running; i++)
         pthread_detach(p->threads[i]);
     pthread_cond_broadcast(&p->changed);

@@ -116,7 +116,7 @@ static bool look(choir__child *c)
 {
     siginfo_t end = {.si_pid = 0};
     if (waitid(P_PID, (id_t)c->pid, &end, WEXITED | WNOHANG | WNOWAIT) != 0)
-        end = (siginfo_t){.si_pid = c->pid, .si_code = CLD_EXITED, .si_status = 255};
+        end.si_pid = c->pid, end.si_code = CLD_EXITED, end.si_status = 255;
     if (!end.si_pid)
         return false;
     c->code = end.si_code;
