@@ -100,7 +100,7 @@ static double matrix_rate(void)
         if (i >= 0)
             times[i] = (choir__now() - start) / TOGETHER;
     }
-    choir_scope_close(run);
+    (void)!choir_scope_close(run);
     choir__pool_trim(set.device);
     if (status != CHOIR_OK)
         fprintf(stderr, "matrix product: %s\n", choir_error_message());
@@ -248,7 +248,7 @@ static bool one(const workload *w, int64_t batch, double rate)
     else
         fprintf(
             stderr, "%s, batch %lld: %s\n", w->name, (long long)batch, choir_error_message());
-    choir_scope_close(j.run);
+    (void)!choir_scope_close(j.run);
     choir_dataset_free(j.data);
     choir__pool_trim(set.device);
     return status == CHOIR_OK;

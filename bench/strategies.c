@@ -55,7 +55,7 @@ static choir_status alone(choir_scope *step, job *j)
         choir_tensor *loss = micro_batch(micro, j->net, j);
         status = choir_backward(loss);
         j->losses[m] = choir_keep(j->run, loss);
-        choir_scope_close(micro);
+        (void)!choir_scope_close(micro);
     }
     return status;
 }
@@ -252,6 +252,6 @@ int main(int argc, char **argv)
     for (int i = 0; i < count; i++)
         print_job(&jobs[i], rounds, base);
     for (int i = 0; i < count; i++)
-        choir_scope_close(jobs[i].run);
+        (void)!choir_scope_close(jobs[i].run);
     return 0;
 }

@@ -24,7 +24,7 @@ int main(void)
             printf("step %d: loss %.4f\n", step, choir_item(loss));
         else
             printf("step %d: %s: %s\n", step, choir_status_name(status), choir_error_message());
-        choir_scope_close(s); /* the error ends with its scope */
+        status = choir_scope_close(s); /* the error ends with its scope */
     }
 
     if (!choir_device_find("cpu:1000"))

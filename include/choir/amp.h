@@ -31,14 +31,12 @@
 #ifndef CHOIR_AMP_H
 #define CHOIR_AMP_H
 
-#include <choir/dtype.h>
-#include <choir/scope.h>
+#include <choir/optim.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-typedef struct choir_optim choir_optim;
 typedef struct choir_scaler choir_scaler;
 
 /** Makes the ops of scope, and of scopes opened in it later, cast to dtype: bf16 or f16. Error
@@ -81,18 +79,18 @@ choir_tensor *choir_scaler_scale(choir_scaler *scaler, choir_tensor *loss);
 /** Divides the optimizer's gradients by the scale, in place, for programs that read them before
  * the step. The reciprocal is rounded once from f64. Errors: state (a second call since the
  * last update, or a call after the step). */
-choir_status choir_scaler_unscale(choir_scaler *scaler, choir_optim *optim);
+CHOIR_CHECKED choir_status choir_scaler_unscale(choir_scaler *scaler, choir_optim *optim);
 
 /** Runs choir_optim_step on unscaled gradients; the gradient norm, and clipping, use these. If
  * a gradient is infinite or NaN, on any device or rank, parameters and state stay unchanged,
  * and bias corrections do not count the step; the schedule does. Errors: state (twice without
  * an update), dtype (16-bit parameters). */
-choir_status choir_scaler_step(choir_scaler *scaler, choir_optim *optim);
+CHOIR_CHECKED choir_status choir_scaler_step(choir_scaler *scaler, choir_optim *optim);
 
 /** Lowers the scale if a step since the last update was skipped, or else counts a clean one.
  * After `patience` skipped steps in a row the run has an error: nonfinite. Errors: state (no
  * step). */
-choir_status choir_scaler_update(choir_scaler *scaler);
+CHOIR_CHECKED choir_status choir_scaler_update(choir_scaler *scaler);
 
 typedef struct choir_scaler_state {
     float scale;
@@ -103,10 +101,11 @@ typedef struct choir_scaler_state {
 } choir_scaler_state;
 
 /** Waits for the device and reads the scaler's state, for checkpoints. */
-choir_status choir_scaler_get(const choir_scaler *scaler, choir_scaler_state *state);
+CHOIR_CHECKED choir_status choir_scaler_get(
+    const choir_scaler *scaler, choir_scaler_state *state);
 /** Restores a state, together with a restored optimizer; call it for one optimizer at a time,
  * in the order of their first use. Errors: argument. */
-choir_status choir_scaler_set(
+CHOIR_CHECKED choir_status choir_scaler_set(
     choir_scaler *scaler, choir_optim *optim, choir_scaler_state state);
 
 #ifdef __cplusplus

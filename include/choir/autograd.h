@@ -22,7 +22,7 @@ extern "C" {
  * vector, the walk starts from each loss with gradient 1; parameters get the gradient of the
  * losses' mean, other leaves that of their sum. Reports the scope's error, if any. Collective
  * under DDP. */
-choir_status choir_backward(choir_tensor *loss);
+CHOIR_CHECKED choir_status choir_backward(choir_tensor *loss);
 
 /** A function that is called when t's gradient is complete in a backward. Its arguments are t,
  * the gradient of this micro-batch, and arg. A parameter used several times causes one call
@@ -41,7 +41,7 @@ void choir_on_grad(choir_tensor *t, choir_grad_hook *hook, void *arg);
  *         tolerance * max(1, |numeric|).
  */
 typedef choir_tensor *choir_check_fn(choir_tensor *const *inputs, int count, void *arg);
-choir_status choir_gradcheck(
+CHOIR_CHECKED choir_status choir_gradcheck(
     choir_check_fn *f, choir_tensor *const *inputs, int count, void *arg, double tolerance);
 
 #ifdef __cplusplus

@@ -36,17 +36,18 @@ extern "C" {
 /** Writes parameters and buffers to one safetensors file. Errors: io, naming the file and the
  * cause; nonfinite (weights that choir_load would refuse); mismatch (the module is sharded over
  * ranks: use choir_save_whole). A file that was there stays if the new one is not written. */
-choir_status choir_save(choir_module *module, const char *path);
+CHOIR_CHECKED choir_status choir_save(choir_module *module, const char *path);
 
 /** Like choir_save, for a module that may be sharded over the ranks of group. Rank 0 writes;
  * the other ranks send it their parts, one tensor at a time. Collective. */
-choir_status choir_save_whole(choir_module *module, choir_group *group, const char *path);
+CHOIR_CHECKED choir_status choir_save_whole(
+    choir_module *module, choir_group *group, const char *path);
 
 /** Reads parameters and buffers back, by name. For a sharded module, each rank reads its own
  * part. f16, bf16 and f64 tensors are converted to f32. Errors: io, format (truncated,
  * corrupt, wrong header; missing, extra, misshaped or non-finite tensors), naming file and
  * tensor. The module changes only if the whole file is good. */
-choir_status choir_load(choir_module *module, const char *path);
+CHOIR_CHECKED choir_status choir_load(choir_module *module, const char *path);
 
 /* --- training checkpoints --- */
 
@@ -64,7 +65,7 @@ typedef struct choir_checkpoint_opts {
 choir_checkpoint_opts choir_checkpoint_defaults(void);
 
 /** Opens the folder dir; the first save makes it. Errors: those of choir_group_split. */
-choir_status choir_checkpoint_open(
+CHOIR_CHECKED choir_status choir_checkpoint_open(
     const char *dir, choir_checkpoint_opts opts, choir_checkpoint **checkpoint);
 
 /** Returns true if there is a checkpoint to load. */
@@ -80,11 +81,11 @@ bool choir_checkpoint_exists(const choir_checkpoint *checkpoint);
  *
  * Errors: io, nonfinite (weights that choir_load would refuse), memory, those of the group.
  */
-choir_status choir_checkpoint_save(
+CHOIR_CHECKED choir_status choir_checkpoint_save(
     choir_checkpoint *checkpoint, choir_module *module, choir_optim *optim, int64_t step);
 
 /** Waits for the save in progress and returns its error. */
-choir_status choir_checkpoint_wait(choir_checkpoint *checkpoint);
+CHOIR_CHECKED choir_status choir_checkpoint_wait(choir_checkpoint *checkpoint);
 
 /**
  * Loads the latest checkpoint: each rank reads its own part of module and optim (which may be
@@ -95,12 +96,12 @@ choir_status choir_checkpoint_wait(choir_checkpoint *checkpoint);
  * Errors: io (no checkpoint), format (a file that is missing, damaged or of another
  * checkpoint, a model or an optimizer that does not fit), naming file and tensor.
  */
-choir_status choir_checkpoint_load(
+CHOIR_CHECKED choir_status choir_checkpoint_load(
     choir_checkpoint *checkpoint, choir_module *module, choir_optim *optim, int64_t *step);
 
 /** Waits for the save in progress, frees the checkpoint, and returns the save's error. NULL is
  * fine. */
-choir_status choir_checkpoint_close(choir_checkpoint *checkpoint);
+CHOIR_CHECKED choir_status choir_checkpoint_close(choir_checkpoint *checkpoint);
 
 #ifdef __cplusplus
 }

@@ -53,9 +53,10 @@ struct choir_dataset {
 
 int64_t choir_dataset_length(const choir_dataset *dataset);
 /** Stores sample `index` in x and y; see ops->get. Error: range. */
-choir_status choir_dataset_get(choir_dataset *dataset, int64_t index, void *x, void *y);
+CHOIR_CHECKED choir_status choir_dataset_get(
+    choir_dataset *dataset, int64_t index, void *x, void *y);
 /** Like choir_dataset_get, for the sample as it is in this epoch. */
-choir_status choir_dataset_get_epoch(
+CHOIR_CHECKED choir_status choir_dataset_get_epoch(
     choir_dataset *dataset, int64_t epoch, int64_t index, void *x, void *y);
 void choir_dataset_free(choir_dataset *dataset); /* NULL is fine */
 
@@ -65,9 +66,10 @@ typedef struct choir_tokenizer choir_tokenizer;
 
 /** Makes a tokenizer with one token per distinct character (UTF-8) of text, in code-point
  * order. Errors: format (not UTF-8). */
-choir_status choir_tokenizer_chars(const char *text, size_t bytes, choir_tokenizer **tokenizer);
+CHOIR_CHECKED choir_status choir_tokenizer_chars(
+    const char *text, size_t bytes, choir_tokenizer **tokenizer);
 /** Makes a tokenizer with one token per byte value: 256 tokens. */
-choir_status choir_tokenizer_bytes(choir_tokenizer **tokenizer);
+CHOIR_CHECKED choir_status choir_tokenizer_bytes(choir_tokenizer **tokenizer);
 void choir_tokenizer_free(choir_tokenizer *tokenizer);
 
 /** Returns the number of ids; some ids may have no token. */
@@ -78,8 +80,8 @@ int64_t choir_tokenizer_size(const choir_tokenizer *tokenizer);
  * replace a character by a text. The texts of special tokens are recognised. One thread at a
  * time may use a tokenizer. Errors: range (a character that has no token, which is named; too
  * little room), format (not UTF-8). */
-choir_status choir_tokenizer_encode(const choir_tokenizer *tokenizer, const char *text,
-    size_t bytes, int64_t *ids, size_t room, int64_t *count);
+CHOIR_CHECKED choir_status choir_tokenizer_encode(const choir_tokenizer *tokenizer,
+    const char *text, size_t bytes, int64_t *ids, size_t room, int64_t *count);
 /** Returns the text of one token, '\0'-terminated; NULL outside the vocabulary. The tokenizer
  * owns it. */
 const char *choir_tokenizer_decode(const choir_tokenizer *tokenizer, int64_t id);
@@ -93,7 +95,8 @@ int64_t choir_tokenizer_id(const choir_tokenizer *tokenizer, const char *text);
 /** Saves the tokenizer as JSON, in its original form: {"type":"chars","vocab":["\n"," ",...]},
  * {"type":"bytes"}, a published tokenizer.json unchanged (also for GPT-2's two files), or
  * {"type":"sentencepiece", "model":"(base64)"}. */
-choir_status choir_tokenizer_save(const choir_tokenizer *tokenizer, const char *path);
+CHOIR_CHECKED choir_status choir_tokenizer_save(
+    const choir_tokenizer *tokenizer, const char *path);
 
 /**
  * Reads a file of choir_tokenizer_save; GPT-2's vocab.json with merges.txt in the same folder
@@ -105,7 +108,7 @@ choir_status choir_tokenizer_save(const choir_tokenizer *tokenizer, const char *
  * naming the file and the line, key or token, also for parts of a tokenizer.json that are not
  * supported.
  */
-choir_status choir_tokenizer_load(const char *path, choir_tokenizer **tokenizer);
+CHOIR_CHECKED choir_status choir_tokenizer_load(const char *path, choir_tokenizer **tokenizer);
 
 /** Whether a folder has files that choir_tokenizer_load takes. */
 bool choir_tokenizer_exists(const char *folder);
@@ -124,12 +127,13 @@ typedef enum choir_split { CHOIR_TRAIN, CHOIR_VALIDATION } choir_split;
  * UTF-8), and their tokenizer is stored there for the caller to free; else *tokenizer is used.
  * Errors: io, format, argument (shorter than the context; empty).
  */
-choir_status choir_dataset_text(const char *path, int64_t context, choir_split split,
-    choir_tokenizer **tokenizer, choir_dataset **dataset);
+CHOIR_CHECKED choir_status choir_dataset_text(const char *path, int64_t context,
+    choir_split split, choir_tokenizer **tokenizer, choir_dataset **dataset);
 
 /** Like choir_dataset_text, from memory, which is copied. Messages use the name. */
-choir_status choir_dataset_text_memory(const char *name, const char *text, size_t bytes,
-    int64_t context, choir_split split, choir_tokenizer **tokenizer, choir_dataset **dataset);
+CHOIR_CHECKED choir_status choir_dataset_text_memory(const char *name, const char *text,
+    size_t bytes, int64_t context, choir_split split, choir_tokenizer **tokenizer,
+    choir_dataset **dataset);
 
 /**
  * Windows of a file of token ids, each read when it is requested, for sets larger than
@@ -142,8 +146,8 @@ choir_status choir_dataset_text_memory(const char *name, const char *text, size_
  * model's). An id outside the vocabulary is an error of get, range, which names its
  * position; so is, as io, a file that has become shorter.
  */
-choir_status choir_dataset_tokens(const char *path, int64_t context, choir_split split,
-    int64_t vocabulary, choir_dataset **dataset);
+CHOIR_CHECKED choir_status choir_dataset_tokens(const char *path, int64_t context,
+    choir_split split, int64_t vocabulary, choir_dataset **dataset);
 
 /** Encodes a text file to a file of ids, a few MiB at a time, so neither has to fit into
  * memory. The file holds u16 if the vocabulary fits, else u32. The text is cut after a letter
@@ -151,7 +155,7 @@ choir_status choir_dataset_tokens(const char *path, int64_t context, choir_split
  * tokenizer whose tokens cross both gets the whole text, at most 1 GiB. If count is not NULL,
  * *count receives the number of ids. On an error no file is left. Errors: io, format, range, as
  * choir_dataset_text. */
-choir_status choir_tokens_write(
+CHOIR_CHECKED choir_status choir_tokens_write(
     const choir_tokenizer *tokenizer, const char *text_path, const char *path, int64_t *count);
 
 /**
@@ -162,7 +166,8 @@ choir_status choir_tokens_write(
  * the validation split. Errors: io, format (wrong headers, truncated data), naming the
  * file.
  */
-choir_status choir_dataset_idx(const char *folder, choir_split split, choir_dataset **dataset);
+CHOIR_CHECKED choir_status choir_dataset_idx(
+    const char *folder, choir_split split, choir_dataset **dataset);
 
 /** The crop of an image's training sample. Validation uses the centre. */
 typedef enum choir_crop {
@@ -216,7 +221,7 @@ choir_image_opts choir_image_defaults(void);
  * Errors of a sample: io, format (damaged, truncated, too large), unsupported (built without
  * that format). All name the file.
  */
-choir_status choir_dataset_images(
+CHOIR_CHECKED choir_status choir_dataset_images(
     const char *folder, choir_split split, choir_image_opts opts, choir_dataset **dataset);
 
 /**
@@ -253,7 +258,7 @@ choir_document_opts choir_document_defaults(void);
  * the caller to free. Errors: argument (an option); io, format, naming the file and the
  * line.
  */
-choir_status choir_dataset_documents(const char *folder, choir_split split,
+CHOIR_CHECKED choir_status choir_dataset_documents(const char *folder, choir_split split,
     choir_document_opts opts, choir_tokenizer **tokenizer, choir_dataset **dataset);
 
 typedef struct choir_labelled_opts {
@@ -287,7 +292,7 @@ choir_labelled_opts choir_labelled_defaults(void);
  * io; format, naming the file and the line (a column that is missing, a label that the training
  * split or opts.classes lacks).
  */
-choir_status choir_dataset_labelled(const char *path, choir_split split,
+CHOIR_CHECKED choir_status choir_dataset_labelled(const char *path, choir_split split,
     choir_labelled_opts opts, const choir_tokenizer *tokenizer, choir_dataset **dataset);
 
 /** A text without a class: a sequence, a pair, or words. */
@@ -324,7 +329,8 @@ choir_status choir_dataset_texts(const choir_texts *texts, choir_labelled_opts o
 
 /** Reads one image as choir_dataset_documents does: x (opts->height, opts->width, 3) f32.
  * Errors: io, format, unsupported, naming the file. */
-choir_status choir_document_image(const char *path, const choir_image_opts *opts, float *x);
+CHOIR_CHECKED choir_status choir_document_image(
+    const char *path, const choir_image_opts *opts, float *x);
 
 /** Returns the name of a class; NULL: no such class, or the dataset's classes have no names. */
 const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id);
@@ -340,16 +346,16 @@ void choir_dataset_class_names(
 
 /** Normal x, and y: uniform class ids in [0, classes), or normal when classes is 0. Sample i
  * depends on (seed, i) alone. */
-choir_status choir_dataset_random(int64_t length, choir_shape x, choir_shape y, int64_t classes,
-    uint64_t seed, choir_dataset **dataset);
+CHOIR_CHECKED choir_status choir_dataset_random(int64_t length, choir_shape x, choir_shape y,
+    int64_t classes, uint64_t seed, choir_dataset **dataset);
 
 /** Random tokens: x (context) and y (context) i64, uniform in [0, vocabulary). */
-choir_status choir_dataset_random_tokens(int64_t length, int64_t context, int64_t vocabulary,
-    uint64_t seed, choir_dataset **dataset);
+CHOIR_CHECKED choir_status choir_dataset_random_tokens(int64_t length, int64_t context,
+    int64_t vocabulary, uint64_t seed, choir_dataset **dataset);
 
 /** Random tokens with a class id per sample: y () i64, uniform in [0, classes). */
-choir_status choir_dataset_random_labelled(int64_t length, int64_t context, int64_t vocabulary,
-    int64_t classes, uint64_t seed, choir_dataset **dataset);
+CHOIR_CHECKED choir_status choir_dataset_random_labelled(int64_t length, int64_t context,
+    int64_t vocabulary, int64_t classes, uint64_t seed, choir_dataset **dataset);
 
 /** Random tokens with a class id per token: y (context) i64, uniform in [0, classes). */
 choir_status choir_dataset_random_words(int64_t length, int64_t context, int64_t vocabulary,
@@ -367,8 +373,8 @@ enum { CHOIR_IGNORED = -100 }; /* a target that losses skip */
  *
  * Takes ownership of `inner`; after a failure the caller still owns it. Error: argument.
  */
-choir_status choir_dataset_masked(choir_dataset *inner, int64_t mask, int64_t vocabulary,
-    uint64_t seed, choir_dataset **dataset);
+CHOIR_CHECKED choir_status choir_dataset_masked(choir_dataset *inner, int64_t mask,
+    int64_t vocabulary, uint64_t seed, choir_dataset **dataset);
 
 /* --- orders --- */
 
@@ -395,7 +401,7 @@ typedef struct choir_sampler_opts {
 choir_sampler_opts choir_sampler_defaults(void);
 /** Makes a sampler at epoch 0 over a dataset of `samples` samples. Errors: argument (rank
  * outside the world, no samples for a rank), memory. */
-choir_status choir_distributed_sampler(
+CHOIR_CHECKED choir_status choir_distributed_sampler(
     int64_t samples, choir_sampler_opts opts, choir_sampler **sampler);
 void choir_sampler_set_epoch(choir_sampler *sampler, int64_t epoch);
 /** Returns the number of this rank's samples per epoch. */
@@ -449,7 +455,8 @@ choir_loader *choir_loader_shuffled(
 
 /** Loads this rank's next micro-batch into scope, an open step or micro-batch. In a recorded
  * step, each replay receives the next one. The loader moves on to the next epoch by itself. */
-choir_status choir_loader_next(choir_loader *loader, choir_scope *scope, choir_batch *batch);
+CHOIR_CHECKED choir_status choir_loader_next(
+    choir_loader *loader, choir_scope *scope, choir_batch *batch);
 
 /** Position of the next micro-batch: this rank's micro-batches since the start of the job.
  * choir_loader_seek sets it. */

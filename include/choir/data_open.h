@@ -62,8 +62,8 @@ choir_data_opts choir_data_defaults(void);
  * Errors: those of choir_model_describe and of choir_dataset_open. On failure *data is empty,
  * and the tokenizer of opts is freed.
  */
-choir_status choir_model_data(const char *model, const char *path, choir_data_opts opts,
-    choir_model_info *info, choir_data *data);
+CHOIR_CHECKED choir_status choir_model_data(const char *model, const char *path,
+    choir_data_opts opts, choir_model_info *info, choir_data *data);
 
 /** Frees the data. The runs that read it must be closed first. data may be NULL. */
 void choir_data_free(choir_data *data);
@@ -74,8 +74,9 @@ void choir_data_free(choir_data *data);
  * and choir_dataset_documents; opts.tokenizer is ignored. Errors: argument (no data of this
  * kind for this task), and those of the dataset's constructor.
  */
-choir_status choir_dataset_open(const char *path, choir_split split, choir_data_opts opts,
-    const choir_model_info *info, choir_tokenizer **tokenizer, choir_dataset **dataset);
+CHOIR_CHECKED choir_status choir_dataset_open(const char *path, choir_split split,
+    choir_data_opts opts, const choir_model_info *info, choir_tokenizer **tokenizer,
+    choir_dataset **dataset);
 
 /**
  * Stores the SHA-256 of the data that choir_dataset_open would read, in hex, so that a resumed
@@ -84,11 +85,12 @@ choir_status choir_dataset_open(const char *path, choir_split split, choir_data_
  * over 256 MiB it covers a part: the size and 256 evenly spread MiB of a file, the names and
  * sizes of a folder's files. Errors: io.
  */
-choir_status choir_data_sha256(const char *path, const choir_model_info *info, char hex[65]);
+CHOIR_CHECKED choir_status choir_data_sha256(
+    const char *path, const choir_model_info *info, char hex[65]);
 
 /** Checks that an existing model can be run on the dataset: that samples have its input shape,
  * and that the model has all ids and classes. path is for messages. Errors: shape, range. */
-choir_status choir_dataset_fits(
+CHOIR_CHECKED choir_status choir_dataset_fits(
     const choir_dataset *dataset, const char *path, const choir_model_info *info);
 
 #ifdef __cplusplus

@@ -83,7 +83,7 @@ choir_module *choir_ddp(
  * (not made by choir_ddp), state (between the backward that reduced and the optimizer's step;
  * while recording; within a join).
  */
-choir_status choir_ddp_no_sync(choir_module *ddp, bool on);
+CHOIR_CHECKED choir_status choir_ddp_no_sync(choir_module *ddp, bool on);
 
 /* --- ranks that run out of data (torch's join) --- */
 
@@ -119,8 +119,8 @@ choir_ddp_join_opts choir_ddp_join_defaults(void);
  * parameters on several devices, an unfinished step, no_sync), peer lost; with fail_early,
  * state on all ranks when a rank has ended.
  */
-choir_status choir_ddp_join_begin(choir_module *ddp, choir_ddp_join_opts opts);
-choir_status choir_ddp_join_end(choir_module *ddp);
+CHOIR_CHECKED choir_status choir_ddp_join_begin(choir_module *ddp, choir_ddp_join_opts opts);
+CHOIR_CHECKED choir_status choir_ddp_join_end(choir_module *ddp);
 
 #ifdef __cplusplus
 }

@@ -60,12 +60,13 @@ typedef choir_status choir_ddp_hook(const choir_ddp_bucket *bucket, void *arg);
 /** Makes all buckets use hook from the next step on; NULL: the exact reduction. All ranks must
  * make the same call. Errors: argument (not made by choir_ddp), state (between the first
  * backward of a step and its end, while recording). */
-choir_status choir_ddp_set_hook(choir_module *ddp, choir_ddp_hook *hook, void *arg);
+CHOIR_CHECKED choir_status choir_ddp_set_hook(
+    choir_module *ddp, choir_ddp_hook *hook, void *arg);
 
 /** Reduces in f32: the sum over ranks in the fixed tree, times scale. A hook may begin with it.
  * It gives the bits of the exact reduction if each rank has a power of two of micro-batches.
  * arg is unused. */
-choir_status choir_ddp_all_reduce(const choir_ddp_bucket *bucket, void *arg);
+CHOIR_CHECKED choir_status choir_ddp_all_reduce(const choir_ddp_bucket *bucket, void *arg);
 
 /**
  * Sends gradients as bf16 or f16: half the bytes. Each rank's part of the mean, x_r = scale *
@@ -77,8 +78,8 @@ choir_status choir_ddp_all_reduce(const choir_ddp_bucket *bucket, void *arg);
  * overflows beyond 65504: larger gradients become infinite. PyTorch's bf16_compress_hook and
  * fp16_compress_hook round in the same way and also round each partial sum. arg is unused.
  */
-choir_status choir_ddp_bf16_compress(const choir_ddp_bucket *bucket, void *arg);
-choir_status choir_ddp_f16_compress(const choir_ddp_bucket *bucket, void *arg);
+CHOIR_CHECKED choir_status choir_ddp_bf16_compress(const choir_ddp_bucket *bucket, void *arg);
+CHOIR_CHECKED choir_status choir_ddp_f16_compress(const choir_ddp_bucket *bucket, void *arg);
 
 /**
  * PowerSGD (Vogels et al., 2019, "PowerSGD: practical low-rank gradient compression for
@@ -108,7 +109,7 @@ choir_powersgd_opts choir_powersgd_defaults(void);
 /** Sets PowerSGD as the hook (choir_ddp_set_hook). The run owns its state; checkpoints do not
  * include it. Errors: those of choir_ddp_set_hook, and argument (rank < 1, start_step < 0,
  * min_rate not above 0). */
-choir_status choir_ddp_powersgd(choir_module *ddp, choir_powersgd_opts opts);
+CHOIR_CHECKED choir_status choir_ddp_powersgd(choir_module *ddp, choir_powersgd_opts opts);
 
 #ifdef __cplusplus
 }

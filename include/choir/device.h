@@ -53,13 +53,13 @@ const char *choir_device_name(const choir_device *device);
 
 /** Sets the number of cores that a device uses; call it before the device's first work. Errors:
  * argument, state. */
-choir_status choir_device_set_threads(choir_device *device, int threads);
+CHOIR_CHECKED choir_status choir_device_set_threads(choir_device *device, int threads);
 
 /** Caps the memory that a device takes from the system, in bytes; 0 lifts the cap. */
 void choir_device_set_limit(choir_device *device, size_t bytes);
 
 /** Waits until everything enqueued so far has run; returns the queue's sticky error, if any. */
-choir_status choir_device_sync(choir_device *device);
+CHOIR_CHECKED choir_status choir_device_sync(choir_device *device);
 
 /** Binds the calling thread to the device's cores, in a process that has this device to itself.
  * Does nothing for a GPU. */

@@ -87,7 +87,7 @@ choir_module *choir_diloco(
 /** Meets now, unless ranks have met since the last step. Call it before validation, a
  * checkpoint, or the end, after equally many steps on all ranks. The next meeting is `every`
  * steps later. */
-choir_status choir_meet(choir_module *module);
+CHOIR_CHECKED choir_status choir_meet(choir_module *module);
 
 /** choir_steps_apart returns the number of this rank's steps since the last meeting, 0 during a
  * warm-up, and choir_meetings the number of meetings. module is a result of a constructor
@@ -97,7 +97,7 @@ int64_t choir_meetings(const choir_module *module);
 
 /** Goes on after `steps` steps with weights, and an outer momentum, that all ranks have read
  * from a checkpoint. Error: argument (module is none of a constructor above). */
-choir_status choir_diloco_resume(choir_module *module, int64_t steps);
+CHOIR_CHECKED choir_status choir_diloco_resume(choir_module *module, int64_t steps);
 
 #ifdef __cplusplus
 }

@@ -22,10 +22,11 @@ extern "C" {
  * as far as it is known. */
 
 /** Replaces t by the reduction over the ranks' t. */
-choir_status choir_all_reduce(choir_tensor *t, choir_group *group, choir_reduce_op op);
+CHOIR_CHECKED choir_status choir_all_reduce(
+    choir_tensor *t, choir_group *group, choir_reduce_op op);
 
 /** Replaces t by rank root's t. */
-choir_status choir_broadcast(choir_tensor *t, choir_group *group, int root);
+CHOIR_CHECKED choir_status choir_broadcast(choir_tensor *t, choir_group *group, int root);
 
 /** Replaces t on rank root by the reduction over the ranks' t; the other ranks' t is
  * unchanged. */

@@ -26,12 +26,14 @@ typedef struct choir_env {
 
 /** Fills in env from the environment and meets the other ranks. Errors: argument (in the
  * environment), and those of choir_group_init. */
-choir_status choir_env_init(choir_env *env);
+CHOIR_CHECKED choir_status choir_env_init(choir_env *env);
 /** Like choir_env_init, but passes method and opts to choir_group_init. */
-choir_status choir_env_init_with(choir_env *env, const char *method, choir_group_opts opts);
+CHOIR_CHECKED choir_status choir_env_init_with(
+    choir_env *env, const char *method, choir_group_opts opts);
 /** Like choir_env_init_with, except that the caller sets env->device, which is NULL at first.
  */
-choir_status choir_env_join(choir_env *env, const char *method, choir_group_opts opts);
+CHOIR_CHECKED choir_status choir_env_join(
+    choir_env *env, const char *method, choir_group_opts opts);
 void choir_env_free(choir_env *env); /* after the runs are closed; NULL is fine */
 
 /** Opens a run on env's device, whose steps start at this rank's first micro-batch. */
@@ -43,11 +45,13 @@ void choir_env_micro(const choir_env *env, int64_t *first, int64_t *count);
 /** Computes the job's loss from the losses of this rank's micro-batches (`count` of
  * choir_env_micro). The sum runs over all micro-batches in their fixed tree and is multiplied
  * by one over their number. Collective. */
-choir_status choir_env_mean(const choir_env *env, const float *losses, float *mean);
+CHOIR_CHECKED choir_status choir_env_mean(
+    const choir_env *env, const float *losses, float *mean);
 
 /** Reads the losses () of this rank's micro-batches, in order, and stores the job's loss as
  * choir_env_mean does. Waits for the device. Collective. */
-choir_status choir_env_loss(const choir_env *env, choir_tensor *const *losses, double *mean);
+CHOIR_CHECKED choir_status choir_env_loss(
+    const choir_env *env, choir_tensor *const *losses, double *mean);
 
 /** Makes a loader of this rank's micro-batches of `dataset`, shuffled with the run's seed. */
 choir_loader *choir_env_loader(

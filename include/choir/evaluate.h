@@ -57,7 +57,7 @@ choir_eval_opts choir_eval_defaults(void);
  * Errors: argument (per_class of a model that is no classifier); those of the dataset, of
  * forward and of the group; memory.
  */
-choir_status choir_evaluate(choir_scope *run, choir_module *module,
+CHOIR_CHECKED choir_status choir_evaluate(choir_scope *run, choir_module *module,
     const choir_model_info *info, choir_dataset *data, choir_eval_opts opts,
     choir_score *score);
 

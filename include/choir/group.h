@@ -65,7 +65,8 @@ choir_group_opts choir_group_defaults(void);
  * Errors: argument, peer lost, mismatch (of world sizes or versions, or a rank number used
  * twice), timed out (naming the missing ranks).
  */
-choir_status choir_group_init(const char *method, choir_group_opts opts, choir_group **group);
+CHOIR_CHECKED choir_status choir_group_init(
+    const char *method, choir_group_opts opts, choir_group **group);
 
 /** Waits for the issued operations and leaves the group. NULL is fine. Not collective: a rank
  * may leave before the others. */
@@ -95,7 +96,8 @@ const char *choir_group_backend(const choir_group *group);
  *
  * Errors: state (a batch is open), mismatch, peer lost, timed out, memory.
  */
-choir_status choir_group_split(choir_group *group, int color, int key, choir_group **child);
+CHOIR_CHECKED choir_status choir_group_split(
+    choir_group *group, int color, int key, choir_group **child);
 
 /* --- what collectives do to numbers --- */
 
@@ -121,15 +123,15 @@ typedef struct choir_work {
 } choir_work;
 
 /** Waits; returns the group's first failure, if any. */
-choir_status choir_work_wait(choir_work work);
+CHOIR_CHECKED choir_status choir_work_wait(choir_work work);
 bool choir_work_done(choir_work work);
 
 /** Orders a group after a device: operations that are issued to the group later wait for all
  * work issued to the device so far. The host does not wait. */
-choir_status choir_group_wait_device(choir_group *group, choir_device *device);
+CHOIR_CHECKED choir_status choir_group_wait_device(choir_group *group, choir_device *device);
 /** Orders a device after a group: work that is issued to the device later waits for `work`. The
  * host does not wait. */
-choir_status choir_device_wait_work(choir_device *device, choir_work work);
+CHOIR_CHECKED choir_status choir_device_wait_work(choir_device *device, choir_work work);
 
 /** A function that a program runs between a group's collectives; args is a copy. */
 typedef choir_status choir_group_fn(const void *args);
@@ -145,7 +147,7 @@ typedef choir_status choir_group_fn(const void *args);
  * Errors: argument (too many bytes), state (a batch is open).
  */
 enum { CHOIR_GROUP_ARGS = 512 };
-choir_status choir_group_call(
+CHOIR_CHECKED choir_status choir_group_call(
     choir_group *group, choir_group_fn *fn, const void *args, size_t bytes, choir_work *work);
 
 /**
@@ -158,62 +160,62 @@ choir_status choir_group_call(
  * Errors of batch_end: state (no batch is open), and those of the calls.
  */
 void choir_group_batch_begin(choir_group *group);
-choir_status choir_group_batch_end(choir_group *group, choir_work *work);
+CHOIR_CHECKED choir_status choir_group_batch_end(choir_group *group, choir_work *work);
 
 /* --- collectives. Errors: argument, dtype, mismatch, peer lost, timed out --- */
 
 /** Returns after all ranks have called it. */
-choir_status choir_group_barrier(choir_group *group, choir_work *work);
+CHOIR_CHECKED choir_status choir_group_barrier(choir_group *group, choir_work *work);
 
 /** Copies data (count) of rank root to all ranks. */
-choir_status choir_group_broadcast(choir_group *group, void *data, int64_t count,
+CHOIR_CHECKED choir_status choir_group_broadcast(choir_group *group, void *data, int64_t count,
     choir_dtype dtype, int root, choir_work *work);
 
 /** Replaces data (count) on rank root by the reduction over ranks; the other ranks' data stay
  * unchanged. */
-choir_status choir_group_reduce(choir_group *group, void *data, int64_t count,
+CHOIR_CHECKED choir_status choir_group_reduce(choir_group *group, void *data, int64_t count,
     choir_dtype dtype, choir_reduce_op op, int root, choir_work *work);
 
 /** Replaces data (count) by the reduction over ranks, on all ranks. */
-choir_status choir_group_all_reduce(choir_group *group, void *data, int64_t count,
+CHOIR_CHECKED choir_status choir_group_all_reduce(choir_group *group, void *data, int64_t count,
     choir_dtype dtype, choir_reduce_op op, choir_work *work);
 
 /** Stores the ranks' mine (count), in rank order, in all (world * count) on rank root. The
  * other ranks pass NULL. */
-choir_status choir_group_gather(choir_group *group, const void *mine, void *all, int64_t count,
-    choir_dtype dtype, int root, choir_work *work);
+CHOIR_CHECKED choir_status choir_group_gather(choir_group *group, const void *mine, void *all,
+    int64_t count, choir_dtype dtype, int root, choir_work *work);
 
 /** Stores the ranks' mine (count), in rank order, in all (world * count). mine may be this
  * rank's part of all. */
-choir_status choir_group_all_gather(choir_group *group, const void *mine, void *all,
-    int64_t count, choir_dtype dtype, choir_work *work);
+CHOIR_CHECKED choir_status choir_group_all_gather(choir_group *group, const void *mine,
+    void *all, int64_t count, choir_dtype dtype, choir_work *work);
 
 /** Stores this rank's part of rank root's all (world * count) in mine (count). The other ranks
  * pass all = NULL. */
-choir_status choir_group_scatter(choir_group *group, const void *all, void *mine, int64_t count,
-    choir_dtype dtype, int root, choir_work *work);
+CHOIR_CHECKED choir_status choir_group_scatter(choir_group *group, const void *all, void *mine,
+    int64_t count, choir_dtype dtype, int root, choir_work *work);
 
 /** Stores this rank's part of the reduction of the ranks' all (world * count) in mine (count).
  * all stays unchanged, except that mine may be this rank's part of it. */
-choir_status choir_group_reduce_scatter(choir_group *group, const void *all, void *mine,
-    int64_t count, choir_dtype dtype, choir_reduce_op op, choir_work *work);
+CHOIR_CHECKED choir_status choir_group_reduce_scatter(choir_group *group, const void *all,
+    void *mine, int64_t count, choir_dtype dtype, choir_reduce_op op, choir_work *work);
 
 /** Stores part `rank` of rank r's in (world * count) in part r of out (world * count). */
-choir_status choir_group_all_to_all(choir_group *group, const void *in, void *out,
+CHOIR_CHECKED choir_status choir_group_all_to_all(choir_group *group, const void *in, void *out,
     int64_t count, choir_dtype dtype, choir_work *work);
 
 /** Like choir_group_all_to_all, with packed parts of different sizes: in_counts (world)
  * elements go to each rank, out_counts (world) come from each. Both arrays are copied. Error:
  * argument, if out is in. */
-choir_status choir_group_all_to_all_uneven(choir_group *group, const void *in,
+CHOIR_CHECKED choir_status choir_group_all_to_all_uneven(choir_group *group, const void *in,
     const int64_t *in_counts, void *out, const int64_t *out_counts, choir_dtype dtype,
     choir_work *work);
 
 /** choir_group_send sends data (count) to rank peer, whose next choir_group_receive from this
  * rank stores it. */
-choir_status choir_group_send(choir_group *group, const void *data, int64_t count,
+CHOIR_CHECKED choir_status choir_group_send(choir_group *group, const void *data, int64_t count,
     choir_dtype dtype, int peer, choir_work *work);
-choir_status choir_group_receive(choir_group *group, void *data, int64_t count,
+CHOIR_CHECKED choir_status choir_group_receive(choir_group *group, void *data, int64_t count,
     choir_dtype dtype, int peer, choir_work *work);
 
 /**
@@ -229,7 +231,8 @@ choir_status choir_group_receive(choir_group *group, void *data, int64_t count,
  * @param value  a text of any length; NULL: unspecified
  * Errors: mismatch, peer lost, timed out. Collective.
  */
-choir_status choir_group_agree(choir_group *group, const char *name, const char *value);
+CHOIR_CHECKED choir_status choir_group_agree(
+    choir_group *group, const char *name, const char *value);
 
 /**
  * Selects the algorithm of later collectives; NULL: chosen by size and location. All ranks
@@ -243,7 +246,7 @@ choir_status choir_group_agree(choir_group *group, const char *name, const char 
  *
  * Errors: argument, with the list.
  */
-choir_status choir_group_algorithm(choir_group *group, const char *name);
+CHOIR_CHECKED choir_status choir_group_algorithm(choir_group *group, const char *name);
 
 /* --- processes --- */
 
@@ -262,7 +265,7 @@ typedef int choir_spawn_fn(int rank, int world, void *arg);
  *
  * @return CHOIR_OK if all exited with 0; CHOIR_ERR_PEER_LOST, CHOIR_ERR_INTERRUPTED.
  */
-choir_status choir_spawn(int world, choir_spawn_fn *fn, void *arg);
+CHOIR_CHECKED choir_status choir_spawn(int world, choir_spawn_fn *fn, void *arg);
 
 /** Options for one of several nodes. Each node starts `local` processes with the ranks node *
  * local + i of nodes * local, which meet at `method` ("tcp://host:port" or "file://path":
@@ -276,7 +279,8 @@ typedef struct choir_spawn_opts {
 } choir_spawn_opts;
 
 choir_spawn_opts choir_spawn_defaults(void);
-choir_status choir_spawn_with(int local, choir_spawn_fn *fn, void *arg, choir_spawn_opts opts);
+CHOIR_CHECKED choir_status choir_spawn_with(
+    int local, choir_spawn_fn *fn, void *arg, choir_spawn_opts opts);
 
 #ifdef __cplusplus
 }

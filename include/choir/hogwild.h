@@ -51,7 +51,7 @@ extern "C" {
  * Errors: the run's, memory, device (a parameter on another device than the run), unsupported
  * (a parameter or buffer that is neither f32 nor i64).
  */
-choir_status choir_module_share_memory(choir_module *module);
+CHOIR_CHECKED choir_status choir_module_share_memory(choir_module *module);
 
 typedef struct choir_hogwild_opts {
     choir_group *group; /* ranks of one machine: the master gets rank 0's weights */
@@ -74,7 +74,7 @@ choir_module *choir_hogwild(choir_scope *run, choir_module *module, choir_hogwil
  * current weights between steps, or after changing weights by other means than its optimizer
  * (otherwise the next exchange sends the change). On the master, and on modules that are not
  * shared, it does nothing. */
-choir_status choir_hogwild_exchange(choir_module *module);
+CHOIR_CHECKED choir_status choir_hogwild_exchange(choir_module *module);
 
 /** Returns the number of updates that the master has received from all workers; 0 for a module
  * that is not shared. */
@@ -82,7 +82,7 @@ int64_t choir_hogwild_updates(const choir_module *module);
 
 /** The ranks of the group have changed all weights alike, as by loading a file: rank 0's become
  * the master's, and everybody's. Collective. */
-choir_status choir_hogwild_restart(choir_module *module, choir_group *group);
+CHOIR_CHECKED choir_status choir_hogwild_restart(choir_module *module, choir_group *group);
 
 #ifdef __cplusplus
 }

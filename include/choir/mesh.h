@@ -32,8 +32,8 @@ typedef struct choir_mesh choir_mesh;
  *
  * Errors: argument, those of choir_group_split.
  */
-choir_status choir_mesh_new(choir_group *group, int dims, const char *const *names,
-    const int *sizes, choir_mesh **mesh);
+CHOIR_CHECKED choir_status choir_mesh_new(choir_group *group, int dims,
+    const char *const *names, const int *sizes, choir_mesh **mesh);
 void choir_mesh_free(choir_mesh *mesh); /* NULL is fine */
 
 /** Returns the group of the ranks that differ from this one only in the named dimension,

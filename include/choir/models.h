@@ -77,7 +77,7 @@ const char *choir_model_name(int index, const char **help);
  * becomes the model in full. Errors: argument (no such model, an unknown option, a size that
  * does not fit the data).
  */
-choir_status choir_model_describe(const char *model, choir_model_info *info);
+CHOIR_CHECKED choir_status choir_model_describe(const char *model, choir_model_info *info);
 
 /** Builds the described model as a module of the run, with new weights. Never NULL; errors
  * stick to the run: argument, those of the layers. */
@@ -148,13 +148,14 @@ bool choir_model_has_weights(const char *folder);
 
 /** Checks that files of weights can be read, before there is a module: their names, headers and
  * sizes. path: as for choir_model_load_weights. Errors: io, format, naming the file. */
-choir_status choir_model_check_weights(const char *path);
+CHOIR_CHECKED choir_status choir_model_check_weights(const char *path);
 
 /** Reads a config.json, or the one in a folder, with the options that follow the path, and
  * stores its model as text in *model, and in *notes one line per setting that Choir does not
  * support ("" for none). The caller frees both with free(). Errors: io, format (naming line or
  * key), argument (a model that Choir lacks). */
-choir_status choir_model_read_config(const char *path, char **model, char **notes);
+CHOIR_CHECKED choir_status choir_model_read_config(
+    const char *path, char **model, char **notes);
 
 /** Reads the names that a config.json, or the one in a folder, gives to the classes of a
  * classifier (id2label); none if it gives none but LABEL_0, LABEL_1, ... The caller frees them.
@@ -169,8 +170,8 @@ choir_status choir_model_class_names(const char *path, choir_class_names *names)
  * Errors: io, format, naming file and tensor; the module is changed only if the files are
  * good.
  */
-choir_status choir_model_load_weights(choir_module *module, const choir_model_info *info,
-    const char *path, choir_head head, char **notes);
+CHOIR_CHECKED choir_status choir_model_load_weights(choir_module *module,
+    const choir_model_info *info, const char *path, choir_head head, char **notes);
 
 #ifdef __cplusplus
 }

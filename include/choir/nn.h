@@ -64,10 +64,16 @@ void *choir_module_new(choir_scope *run, const choir_module_class *type);
 void choir_module_child(
     choir_module *self, const char *name, choir_module **field, choir_module *child);
 
+typedef enum choir_init_kind {
+    CHOIR_INIT_CONSTANT,
+    CHOIR_INIT_UNIFORM,
+    CHOIR_INIT_NORMAL
+} choir_init_kind;
+
 /** The initial values of a parameter: uniform in [a, b), normal with mean a and deviation b, or
  * the constant a. */
 typedef struct choir_init {
-    enum { CHOIR_INIT_CONSTANT, CHOIR_INIT_UNIFORM, CHOIR_INIT_NORMAL } kind;
+    choir_init_kind kind;
     double a, b;
 } choir_init;
 
@@ -94,7 +100,7 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
  *
  * Errors: state (after choir_tensor_parallel), the run's.
  */
-choir_status choir_module_init_torch(choir_module *module, uint64_t seed);
+CHOIR_CHECKED choir_status choir_module_init_torch(choir_module *module, uint64_t seed);
 
 /** Makes *field another name for a parameter that a module has registered already (tied
  * weights). It is saved once, under its first name. */
@@ -131,21 +137,31 @@ void choir_module_constant(
  * and the optimizer's step; under choir_ddp; replicated by a pipeline), memory (parts that
  * were moved before the error stay moved).
  */
-choir_status choir_module_to(choir_module *module, choir_device *device);
+CHOIR_CHECKED choir_status choir_module_to(choir_module *module, choir_device *device);
 
 /** Converts the module's parameters to bf16, f16 or f32: new memory, rounded values; buffers
  * stay f32. Gradients and the optimizer's state are f32, and each update is rounded to the
  * parameter's dtype, so steps below half of its precision are lost. Call it before an
  * optimizer is made for the module, and before a strategy wraps it. Errors stick to the run:
  * dtype, state (sharded, shared or replicated parameters, or within a step), memory. */
-choir_status choir_module_cast(choir_module *module, choir_dtype dtype);
+CHOIR_CHECKED choir_status choir_module_cast(choir_module *module, choir_dtype dtype);
 
 /** Runs hooks and the module's forward function. The macro choir_forward(module, x, ...) calls
  * it. Error: argument (no input, or more than the class takes). */
 choir_tensor *choir_forward_n(choir_module *module, choir_tensor *const *in, int count);
+#ifndef __cplusplus
 #define choir_forward(module, ...)                                                             \
     choir_forward_n(module, (choir_tensor *[]){__VA_ARGS__},                                   \
         sizeof((choir_tensor *[]){__VA_ARGS__}) / sizeof(choir_tensor *))
+#else
+} /* templates have no C linkage */
+template <class... T> choir_tensor *choir_forward(choir_module *module, T... in)
+{
+    choir_tensor *list[] = {in...};
+    return choir_forward_n(module, list, (int)sizeof...(in));
+}
+extern "C" {
+#endif
 
 /** Sets train mode or eval mode for the module and all modules inside it. */
 void choir_module_train(choir_module *module, bool training);
@@ -283,9 +299,19 @@ choir_module *choir_nn_flatten(choir_scope *run);
 /** Runs modules one after another: choir_nn_sequential(run, a, b, ...) computes ...b(a(x)).
  * Children are named "0", "1", ... */
 choir_module *choir_nn_sequential_n(choir_scope *run, choir_module *const *parts, int count);
+#ifndef __cplusplus
 #define choir_nn_sequential(run, ...)                                                          \
     choir_nn_sequential_n(run, (choir_module *[]){__VA_ARGS__},                                \
         sizeof((choir_module *[]){__VA_ARGS__}) / sizeof(choir_module *))
+#else
+}
+template <class... T> choir_module *choir_nn_sequential(choir_scope *run, T... parts)
+{
+    choir_module *list[] = {parts...};
+    return choir_nn_sequential_n(run, list, (int)sizeof...(parts));
+}
+extern "C" {
+#endif
 
 /* --- recurrent layers: nn.LSTM, nn.GRU, nn.RNN, with their parameters' names --- */
 

@@ -144,11 +144,17 @@ choir_tensor *choir_add_layer_norm(choir_tensor *x, choir_tensor *r, choir_tenso
 choir_tensor *choir_add_rms_norm(
     choir_tensor *x, choir_tensor *r, choir_tensor *gamma, float eps, choir_tensor **sum);
 
+typedef enum choir_rotary_scaling {
+    CHOIR_ROTARY_PLAIN,
+    CHOIR_ROTARY_LINEAR,
+    CHOIR_ROTARY_LLAMA3
+} choir_rotary_scaling;
+
 /** The rotation rate of each dimension. Dimension i of a vector of D turns by theta^(-2i/D)
  * radians per position. Models that were stretched to a longer context use slower rates. */
 typedef struct choir_rotary_opts {
     double theta; /* default 10000 */
-    enum { CHOIR_ROTARY_PLAIN, CHOIR_ROTARY_LINEAR, CHOIR_ROTARY_LLAMA3 } scaling;
+    choir_rotary_scaling scaling;
     double factor; /* LINEAR divides all rates by it, LLAMA3 only the slow ones */
     /* LLAMA3: a dimension is slow if it turns less than low_freq times in original_context,
      * and keeps its rate if it turns more than high_freq times; in between the rate is

@@ -63,12 +63,12 @@ choir_optim *choir_lamb(choir_scope *run, choir_module *module, choir_lamb_opts 
 typedef bool choir_match_fn(const char *name, const choir_tensor *t, void *arg);
 /** Makes a group of the parameters for which match(name, t, arg) is true, with the given
  * rates. */
-choir_status choir_optim_group(
+CHOIR_CHECKED choir_status choir_optim_group(
     choir_optim *optim, choir_match_fn *match, void *arg, float lr, float weight_decay);
 
 /** Updates the parameters. The next backward starts new gradients. Parameters without a
  * gradient stay unchanged. Errors: state (before any backward), the scope's. */
-choir_status choir_optim_step(choir_optim *optim);
+CHOIR_CHECKED choir_status choir_optim_step(choir_optim *optim);
 
 /** Sets the base learning rate from the next step on; the rates of all groups change in
  * proportion. */
@@ -89,7 +89,7 @@ choir_tensor *choir_optim_grad_norm(choir_optim *optim);
  * before the first step and before state is restored. The file has no name and disappears with
  * the process; between updates its pages are not the process's. The bits stay the same.
  * Errors: I/O, state; if the disk is full, the first step reports memory. */
-choir_status choir_optim_offload(choir_optim *optim, const char *folder);
+CHOIR_CHECKED choir_status choir_optim_offload(choir_optim *optim, const char *folder);
 
 /** Visits the state tensors ("exp_avg.fc1.weight", ...), for checkpoints. */
 void choir_optim_visit(choir_optim *optim, choir_visit_fn *visit, void *arg);
@@ -172,7 +172,7 @@ choir_schedule choir_schedule_inverse_sqrt(int64_t warmup);
 /** Returns the rate at step t for the base rate lr. */
 float choir_schedule_at(const choir_schedule *schedule, float lr, int64_t t);
 /** Checks a schedule. Error: argument, naming the invalid entry. */
-choir_status choir_schedule_check(const choir_schedule *schedule);
+CHOIR_CHECKED choir_status choir_schedule_check(const choir_schedule *schedule);
 /** Makes choir_optim_step follow the schedule from now on. An invalid schedule is an error of
  * the run: argument. */
 void choir_optim_schedule(choir_optim *optim, choir_schedule schedule);

@@ -38,8 +38,8 @@ typedef struct choir_pattern_move {
  * The caller frees the pattern. Errors: argument; unsupported (the algorithm does not
  * implement this collective).
  */
-choir_status choir_pattern_new(const char *collective, const char *algorithm, int ranks,
-    int nodes, choir_pattern **pattern);
+CHOIR_CHECKED choir_status choir_pattern_new(const char *collective, const char *algorithm,
+    int ranks, int nodes, choir_pattern **pattern);
 void choir_pattern_free(choir_pattern *pattern); /* NULL is fine */
 
 int choir_pattern_ranks(const choir_pattern *pattern);
@@ -56,10 +56,10 @@ uint64_t choir_pattern_parts(const choir_pattern *pattern, int step, int rank, i
 
 /** Prints the steps in words and, up to 16 ranks and chunks, the contents of each rank. Errors:
  * I/O. */
-choir_status choir_pattern_print(const choir_pattern *pattern, FILE *file);
+CHOIR_CHECKED choir_status choir_pattern_print(const choir_pattern *pattern, FILE *file);
 
 /** Draws the pattern, for at most 16 ranks and 64 chunks. Errors: unsupported, I/O. */
-choir_status choir_pattern_svg(const choir_pattern *pattern, const char *path);
+CHOIR_CHECKED choir_status choir_pattern_svg(const choir_pattern *pattern, const char *path);
 
 #ifdef __cplusplus
 }

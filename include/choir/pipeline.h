@@ -92,8 +92,8 @@ typedef choir_tensor *choir_micro_fn(choir_scope *micro, choir_module *module, v
  * op, a stage without parameters). After an error, the gradients since the optimizer's last
  * step are discarded.
  */
-choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step, int64_t count,
-    choir_micro_fn *fn, void *arg, choir_tensor **losses);
+CHOIR_CHECKED choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step,
+    int64_t count, choir_micro_fn *fn, void *arg, choir_tensor **losses);
 
 /**
  * Brings parameters and buffers back to where they can be read: the run's device, on every
@@ -103,7 +103,7 @@ choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step, int6
  *
  * Errors: argument, state (gradients are incomplete), memory, those of the group.
  */
-choir_status choir_pipeline_gather(choir_module *pipeline, int rank);
+CHOIR_CHECKED choir_status choir_pipeline_gather(choir_module *pipeline, int rank);
 
 /** Returns the costs of the measured stages, (choir_pipeline_stages) in seconds; NULL before
  * they are measured. The pipeline owns them. */

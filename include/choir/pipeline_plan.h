@@ -75,8 +75,9 @@ const char *choir_pipeline_schedule_name(int index);
  *
  * Errors: argument.
  */
-choir_status choir_pipeline_plan_new(const char *schedule, int devices, int chunks,
-    int64_t microbatches, const choir_stage_cost *costs, choir_pipeline_plan **plan);
+CHOIR_CHECKED choir_status choir_pipeline_plan_new(const char *schedule, int devices,
+    int chunks, int64_t microbatches, const choir_stage_cost *costs,
+    choir_pipeline_plan **plan);
 void choir_pipeline_plan_free(choir_pipeline_plan *plan); /* NULL is fine */
 
 const char *choir_pipeline_plan_schedule(const choir_pipeline_plan *plan);
@@ -106,7 +107,7 @@ int64_t choir_pipeline_plan_peak(const choir_pipeline_plan *plan, int device);
  *
  * Errors: argument.
  */
-choir_status choir_pipeline_plan_simulate(
+CHOIR_CHECKED choir_status choir_pipeline_plan_simulate(
     const choir_pipeline_plan *plan, const choir_stage_cost *costs, choir_span *spans);
 
 /* The functions below take spans in the plan's order, simulated or measured. NULL: simulated
@@ -137,7 +138,7 @@ double choir_pipeline_plan_idle_formula(const choir_pipeline_plan *plan);
 /** Prints one row per device, "F3 B1-- .", to scale, in at most 100 columns (longer rows are
  * cut into pieces below each other), the idle shares and the stored activations. Errors: I/O,
  * argument. */
-choir_status choir_pipeline_plan_print(
+CHOIR_CHECKED choir_status choir_pipeline_plan_print(
     const choir_pipeline_plan *plan, const choir_span *spans, FILE *file);
 
 /**
@@ -148,7 +149,7 @@ choir_status choir_pipeline_plan_print(
  *
  * Errors: I/O, argument.
  */
-choir_status choir_pipeline_plan_svg(const choir_pipeline_plan *const *plans,
+CHOIR_CHECKED choir_status choir_pipeline_plan_svg(const choir_pipeline_plan *const *plans,
     const choir_span *const *spans, int count, const char *unit, const char *path);
 
 #ifdef __cplusplus

@@ -8,6 +8,12 @@
  * A failed op marks the scope, keeps the first message, and returns a poisoned tensor that
  * later ops pass through; choir_backward, choir_scope_status and choir_scope_close report it.
  *
+ * A handle (a scope, tensor, module, optimizer or loader) that is NULL, or whose scope is
+ * closed, is an error: argument, or scope with a sentence such as "choir_item: the tensor
+ * belongs to step 41, which is closed". A closed step or micro-batch is recognised until 16
+ * more scopes of its run have been closed, and a closed run until 8 more runs have been. Later
+ * its memory serves new handles, and the use of an old one is not noticed.
+ *
  * Threads: one thread issues work into a scope. Different runs may be used from different
  * threads. */
 #ifndef CHOIR_SCOPE_H
@@ -27,9 +33,9 @@ typedef struct choir_tensor choir_tensor;
 
 /** Opens a run on one device: the outermost scope, which holds the parameters. Everything
  * random follows from seed. If device is NULL, the run uses cpu:0 or the device that
- * CHOIR_DEVICE names (env.h), so check the result of choir_device_find before you pass it.
- * Never NULL: if CHOIR_DEVICE names a device that does not exist, the scope reports the
- * error. */
+ * CHOIR_DEVICE names (env.h). Never NULL: the scope reports an error if CHOIR_DEVICE names a
+ * device that does not exist, or if choir_device_find has just returned NULL and the program
+ * has not read its message. */
 choir_scope *choir_scope_open(choir_device *device, uint64_t seed);
 
 /** Opens a step of a run. Closing it frees its tensors. */
@@ -45,11 +51,15 @@ choir_scope *choir_micro_open(choir_scope *step, int64_t index);
 
 /** Frees the scope and its tensors, and returns its status or the device's sticky error.
  * Closing a run reports the device's error and clears it, so that the next run on this device
- * begins without one. Close the children first. scope may be NULL. */
-choir_status choir_scope_close(choir_scope *scope);
+ * begins without one. Close the scopes inside first: otherwise they are closed with it, an
+ * error (scope). scope may be NULL.
+ *
+ * If the program has read neither the scope's error nor this thread's message by the next step,
+ * run or exit, one line on standard error repeats the sentence, once per run. */
+CHOIR_CHECKED choir_status choir_scope_close(choir_scope *scope);
 
 /** Returns the first error noted in the scope or in an ancestor; see choir_error_message(). */
-choir_status choir_scope_status(const choir_scope *scope);
+CHOIR_CHECKED choir_status choir_scope_status(const choir_scope *scope);
 
 /** Notes an error in the scope, with a sentence formatted as by printf, and returns a poisoned
  * tensor. The scope keeps its first error. User-defined modules and ops report failures with
@@ -89,7 +99,7 @@ typedef choir_status choir_step_fn(choir_scope *step, void *arg);
  * a step is recorded, choir_item, choir_read and random tensors (choir_rand, choir_randn) are
  * errors. Devices other than the run's may take part.
  */
-choir_status choir_step(choir_scope *run, choir_step_fn *fn, void *arg);
+CHOIR_CHECKED choir_status choir_step(choir_scope *run, choir_step_fn *fn, void *arg);
 
 /** Returns the number of the step that choir_step runs next. choir_run_seek sets it: a resumed
  * run goes on from there. */

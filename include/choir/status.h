@@ -44,6 +44,12 @@ typedef enum choir_status {
 #undef X
 } choir_status;
 
+/** The compiler warns of a call whose status is not looked at. A program that turns this off
+ * defines CHOIR_CHECKED as nothing. */
+#ifndef CHOIR_CHECKED
+#define CHOIR_CHECKED __attribute__((warn_unused_result))
+#endif
+
 /** Returns the constant's name, such as "CHOIR_ERR_SHAPE"; never NULL. */
 const char *choir_status_name(choir_status status);
 

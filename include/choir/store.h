@@ -45,40 +45,43 @@ choir_store_opts choir_store_defaults(void);
 /** Serves a store from a thread of this process. Errors: argument (bound outside loopback
  * without a key; a key file that others may read), I/O (a port in use, naming its process if
  * it is known). */
-choir_status choir_store_serve(choir_store_opts opts, choir_store_server **server);
+CHOIR_CHECKED choir_status choir_store_serve(
+    choir_store_opts opts, choir_store_server **server);
 int choir_store_port(const choir_store_server *server);
 void choir_store_server_free(choir_store_server *server); /* NULL is fine */
 
 /** Connects, and retries until the timeout while no server listens; host may be "unix:NAME".
  * Errors: argument, timed out, mismatch (another key, or not a store). */
-choir_status choir_store_connect(
+CHOIR_CHECKED choir_status choir_store_connect(
     const char *host, int port, choir_store_opts opts, choir_store **store);
 void choir_store_free(choir_store *store); /* says goodbye; NULL is fine */
 
 /** Sets the value of a key. Errors of this and the calls below: argument, memory (a cap of the
  * server), peer lost, timed out (the server is silent). */
-choir_status choir_store_set(
+CHOIR_CHECKED choir_status choir_store_set(
     choir_store *store, const char *key, const void *value, size_t bytes);
 /** Waits until the key exists and returns its value, followed by a zero byte, in *value, which
  * the caller frees. timeout_s < 0: the client's; 0: does not wait. Errors: timed out, peer
  * lost. */
-choir_status choir_store_get(
+CHOIR_CHECKED choir_status choir_store_get(
     choir_store *store, const char *key, double timeout_s, char **value, size_t *bytes);
 /** Waits until all keys exist. */
-choir_status choir_store_wait(
+CHOIR_CHECKED choir_status choir_store_wait(
     choir_store *store, const char *const *keys, int count, double timeout_s);
 /** Adds amount to the number at key (0 if it does not exist), stores the sum as text, and
  * returns it in *sum. */
-choir_status choir_store_add(choir_store *store, const char *key, int64_t amount, int64_t *sum);
+CHOIR_CHECKED choir_status choir_store_add(
+    choir_store *store, const char *key, int64_t amount, int64_t *sum);
 /** Sets desired if the value is `expected` (NULL: if the key does not exist). *value receives
  * the value after the call. */
-choir_status choir_store_compare_set(choir_store *store, const char *key, const char *expected,
-    const char *desired, char **value);
-choir_status choir_store_delete(choir_store *store, const char *key, bool *existed);
+CHOIR_CHECKED choir_status choir_store_compare_set(choir_store *store, const char *key,
+    const char *expected, const char *desired, char **value);
+CHOIR_CHECKED choir_status choir_store_delete(
+    choir_store *store, const char *key, bool *existed);
 
 /** Registers a last will: the server sets the key if this client disappears without
  * choir_store_free. */
-choir_status choir_store_will(
+CHOIR_CHECKED choir_status choir_store_will(
     choir_store *store, const char *key, const void *value, size_t bytes);
 
 #ifdef __cplusplus

@@ -26,6 +26,7 @@ typedef struct choir_shape {
     int64_t dim[CHOIR_MAX_DIMS];
 } choir_shape;
 
+#ifndef __cplusplus
 #define choir_dims(...)                                                                        \
     (choir_shape)                                                                              \
     {                                                                                          \
@@ -37,6 +38,15 @@ typedef struct choir_shape {
 
 /** The shape () of a tensor with one value. */
 #define CHOIR_SCALAR ((choir_shape){0, {0}})
+#else
+} /* templates have no C linkage */
+template <class... T> choir_shape choir_dims(T... sizes)
+{
+    return choir_shape{(int)sizeof...(sizes), {(int64_t)sizes...}};
+}
+#define CHOIR_SCALAR (choir_shape{0, {0}})
+extern "C" {
+#endif
 
 choir_shape choir_tensor_shape(const choir_tensor *t);
 int choir_tensor_ndim(const choir_tensor *t);
@@ -79,11 +89,11 @@ choir_tensor *choir_grad(choir_tensor *t);
 double choir_item(const choir_tensor *t);
 
 /** Copies all of t, row-major, in its own dtype. Argument bytes must be count * size. */
-choir_status choir_read(const choir_tensor *t, void *data, size_t bytes);
+CHOIR_CHECKED choir_status choir_read(const choir_tensor *t, void *data, size_t bytes);
 
 /** Overwrites t from host memory, in place. A later backward that saved t's old values
  * fails. */
-choir_status choir_write(choir_tensor *t, const void *data, size_t bytes);
+CHOIR_CHECKED choir_status choir_write(choir_tensor *t, const void *data, size_t bytes);
 
 /** Prints shape, dtype, device and, shortened, the values, as PyTorch does. */
 void choir_print(const choir_tensor *t);

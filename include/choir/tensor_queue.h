@@ -39,7 +39,7 @@ extern "C" {
  * longer counted as its device's. A GPU's memory stays where it is, and stays counted. For
  * parameters, use choir_module_share_memory. Errors: state (a backward or another scope refers
  * to its memory), memory, the scope's. */
-choir_status choir_tensor_share_memory(choir_tensor *t);
+CHOIR_CHECKED choir_status choir_tensor_share_memory(choir_tensor *t);
 bool choir_tensor_is_shared(const choir_tensor *t);
 
 typedef struct choir_tensor_queue choir_tensor_queue;
@@ -51,7 +51,7 @@ enum {
 
 /** Makes a queue with room for `capacity` items, from 1 to 64. Errors: argument, memory, io (no
  * descriptors left). */
-choir_status choir_tensor_queue_new(int capacity, choir_tensor_queue **queue);
+CHOIR_CHECKED choir_status choir_tensor_queue_new(int capacity, choir_tensor_queue **queue);
 /** Makes this process leave the queue. NULL is fine. */
 void choir_tensor_queue_free(choir_tensor_queue *queue);
 
@@ -65,7 +65,7 @@ void choir_tensor_queue_free(choir_tensor_queue *queue);
  * Errors: argument, state (closed; no rank is left to get it), timed out, peer lost (naming
  * it), unsupported (recording), memory, io, those of the tensors' scopes and devices.
  */
-choir_status choir_tensor_queue_put(
+CHOIR_CHECKED choir_status choir_tensor_queue_put(
     choir_tensor_queue *queue, choir_tensor *const *t, int count, double timeout_s);
 
 /**
@@ -76,7 +76,7 @@ choir_status choir_tensor_queue_put(
  * queue is then empty), shape (the item has another count; it is lost), device (its memory is
  * on another device; it is lost), unsupported (recording), memory, io.
  */
-choir_status choir_tensor_queue_get(choir_tensor_queue *queue, choir_scope *scope,
+CHOIR_CHECKED choir_status choir_tensor_queue_get(choir_tensor_queue *queue, choir_scope *scope,
     choir_tensor **t, int count, double timeout_s);
 
 /** Declares that this process will put no more. If several ranks only receive, each must

@@ -62,7 +62,7 @@ void choir_trace_print(choir_trace *trace, FILE *out, double matmul_rate);
 double choir_trace_matmul_rate(choir_device *device);
 
 /** Writes the events in Chrome's trace format as process `rank`. Errors: io. */
-choir_status choir_trace_write(choir_trace *trace, const char *path, int rank);
+CHOIR_CHECKED choir_status choir_trace_write(choir_trace *trace, const char *path, int rank);
 
 #ifdef __cplusplus
 }

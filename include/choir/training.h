@@ -73,7 +73,7 @@ enum {
 /** Opens a folder of checkpoints and, if there is a latest one, resumes the training from it;
  * otherwise *state is choir_train_state_none(). Errors: those of choir_checkpoint_open and
  * choir_training_resume. */
-choir_status choir_training_open(const char *dir, choir_checkpoint_opts opts,
+CHOIR_CHECKED choir_status choir_training_open(const char *dir, choir_checkpoint_opts opts,
     const choir_training *training, choir_train_state *state, choir_checkpoint **checkpoint);
 
 /**
@@ -82,8 +82,8 @@ choir_status choir_training_open(const char *dir, choir_checkpoint_opts opts,
  * model, seed, batch, position and scale, and the group supplies `world` unless it is set.
  * Otherwise like choir_checkpoint_save.
  */
-choir_status choir_training_save(choir_checkpoint *checkpoint, const choir_training *training,
-    const choir_train_state *state, unsigned flags);
+CHOIR_CHECKED choir_status choir_training_save(choir_checkpoint *checkpoint,
+    const choir_training *training, const choir_train_state *state, unsigned flags);
 
 /**
  * Loads a checkpoint into the training's objects. path is DIR (its latest checkpoint), the
@@ -94,24 +94,25 @@ choir_status choir_training_save(choir_checkpoint *checkpoint, const choir_train
  * Errors: argument (another model, batch, number of micro-batches or seed), and those of
  * choir_checkpoint_load. Nothing changes on any rank unless all ranks succeed.
  */
-choir_status choir_training_resume(const char *path, const choir_training *training,
-    choir_group *group, choir_train_state *state);
+CHOIR_CHECKED choir_status choir_training_resume(const char *path,
+    const choir_training *training, choir_group *group, choir_train_state *state);
 
 /** Reads only the state, without any objects. Errors: io, format. Collective: no. */
-choir_status choir_training_read(const char *path, choir_train_state *state);
+CHOIR_CHECKED choir_status choir_training_read(const char *path, choir_train_state *state);
 
 /** Reads the tokenizer saved with a checkpoint, or stores NULL if it has none. The caller frees
  * it. Errors: io, format. Collective: no. */
-choir_status choir_training_tokenizer(const char *path, choir_tokenizer **tokenizer);
+CHOIR_CHECKED choir_status choir_training_tokenizer(
+    const char *path, choir_tokenizer **tokenizer);
 
 /** Reads the text that choir_training.job had when the checkpoint was saved, or stores NULL if
  * it had none. `choir train` keeps all options of its job and the hash of its data there. The
  * caller frees the text. Errors: io, format. Collective: no. */
-choir_status choir_training_job(const char *path, char **job);
+CHOIR_CHECKED choir_status choir_training_job(const char *path, char **job);
 
 /** Stores in found (PATH_MAX bytes) the folder or .safetensors file that path refers to.
  * Errors: io (no checkpoint found). Collective: no. */
-choir_status choir_training_find(const char *path, char *found);
+CHOIR_CHECKED choir_status choir_training_find(const char *path, char *found);
 
 /** Returns whether a save was completed since this function last returned true, and stores its
  * step in *step. Collective: no. */
@@ -120,7 +121,8 @@ bool choir_checkpoint_saved(choir_checkpoint *checkpoint, int64_t *step);
 /** Stores on rank 0 the SHA-256, in hex, of all parameters and buffers in name order as
  * little-endian f32, so that two runs can be compared. group: the module's ranks, if it is
  * sharded; NULL: this process has the whole module. Collective over the group. */
-choir_status choir_weights_sha256(choir_module *module, choir_group *group, char hex[65]);
+CHOIR_CHECKED choir_status choir_weights_sha256(
+    choir_module *module, choir_group *group, char hex[65]);
 
 #ifdef __cplusplus
 }

@@ -2,14 +2,19 @@
 #include <choir/autograd.h>
 
 #include "autograd/walk.h"
+#include "tensor/handle.h"
 
 choir_status choir_backward(choir_tensor *loss)
 {
+    choir_status use = choir__use_tensor(loss, __func__);
+    if (use != CHOIR_OK)
+        return use;
     return choir__backward_from(loss, NULL, loss->count);
 }
 
 choir_tensor *choir_grad(choir_tensor *t)
 {
+    t = choir__sound(t, __func__);
     choir__param *p = t->param;
     if (!p)
         return t->grad;

@@ -17,7 +17,7 @@ static double value_at(choir_check_fn *f, choir_tensor *const *inputs, int count
     for (int i = 0; i < count; i++)
         in[i] = choir__tensor_alias(s, inputs[i]);
     double value = choir_item(f(in, count, arg));
-    choir_scope_close(s);
+    choir__scope_end(s);
     return value;
 }
 
@@ -29,13 +29,13 @@ static choir_status check_entry(choir_check_fn *f, choir_tensor *const *inputs, 
     double at = values[i], h = 1e-5 * fmax(1, fabs(at));
     uint32_t version = x->storage->version;
     values[i] = at + h;
-    choir_write(x, values, bytes);
+    (void)!choir_write(x, values, bytes);
     double above = value_at(f, inputs, count, arg);
     values[i] = at - h;
-    choir_write(x, values, bytes);
+    (void)!choir_write(x, values, bytes);
     double below = value_at(f, inputs, count, arg);
     values[i] = at;
-    choir_write(x, values, bytes);
+    (void)!choir_write(x, values, bytes);
     x->storage->version = version;
     double numeric = (above - below) / (2 * h);
     if (fabs(numeric - grads[i]) <= tolerance * fmax(1, fabs(numeric)))
@@ -64,6 +64,10 @@ static choir_status check_input(choir_check_fn *f, choir_tensor *const *inputs, 
 choir_status choir_gradcheck(
     choir_check_fn *f, choir_tensor *const *inputs, int count, void *arg, double tolerance)
 {
+    if (!f)
+        return choir__missing(__func__, "function");
+    if (!inputs)
+        return choir__missing(__func__, "inputs");
     if (count < 1 || count > CHOIR__MAX_IN)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "gradcheck: %d inputs; from 1 to %d", count, CHOIR__MAX_IN);

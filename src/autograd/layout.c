@@ -17,7 +17,7 @@ static int64_t aligned(int64_t count)
 
 void choir__layout_free(choir__book *book)
 {
-    choir_device_sync(book->device);
+    (void)!choir_device_sync(book->device);
     for (int i = 0; i < book->count; i++) {
         choir__param *p = book->params[i];
         for (int u = 0; u < p->slot_count; u++)

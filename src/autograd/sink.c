@@ -6,6 +6,7 @@
  * memory and noted, since the book's leaf of this micro-batch opens later. */
 #include "autograd/sink.h"
 #include "tensor/autocast.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/segment.h"
 
@@ -19,6 +20,8 @@ struct choir__hook {
 
 void choir_on_grad(choir_tensor *t, choir_grad_hook *hook, void *arg)
 {
+    if (choir__use_tensor(t, __func__) != CHOIR_OK)
+        return;
     choir__hook *h = choir__arena_get(&t->scope->arena, sizeof *h);
     *h = (choir__hook){hook, arg, NULL};
     choir__hook **link = &t->hooks;

@@ -105,7 +105,7 @@ static void note_time(choir__walk *w, const choir__record *r, bool weight)
 {
     if (!w->costs)
         return;
-    choir_device_sync(choir__device_of(r->out));
+    (void)!choir_device_sync(choir__device_of(r->out));
     double now = choir__now(),
            *cost = weight ? &w->costs[r->number].weight : &w->costs[r->number].input;
     *cost += now - w->noted;
@@ -146,7 +146,7 @@ static choir_status run_record(choir__walk *w, choir__record *r)
         choir__tensor_release(w->sink.taken);
     w->sink.taken = NULL;
     release(r, w->root, mark);
-    return choir_scope_status(r->scope);
+    return choir__scope_status(r->scope);
 }
 
 /* --- the walk --- */
@@ -209,7 +209,7 @@ static void finish_leaves(const choir__walk *w)
 
 static choir_status can_start(choir_tensor *root, bool loss)
 {
-    choir_status status = choir_scope_status(root->scope);
+    choir_status status = choir__scope_status(root->scope);
     if (status != CHOIR_OK)
         return status;
     if (loss && (root->shape.ndim > 1 ? root->count != 1 : root->count < 1))
@@ -233,7 +233,7 @@ static choir_status set_root_grad(choir_tensor *root, choir_tensor *grad)
     }
     root->grad = choir__tensor_new(scope, choir__device_of(root), root->dtype, root->shape);
     if (root->grad->poisoned)
-        return choir_scope_status(scope);
+        return choir__scope_status(scope);
     choir__launch_fill(root->grad, 1);
     return CHOIR_OK;
 }
@@ -362,7 +362,7 @@ choir_status choir__walk_weights(choir__walk *w, int stage)
         run_late(w, late);
         scope->autocast = autocast;
         choir_set_grad(scope, grad);
-        status = choir_scope_status(late->record->scope);
+        status = choir__scope_status(late->record->scope);
     }
     w->late_end = &w->late;
     while (*w->late_end)

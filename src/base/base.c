@@ -9,6 +9,7 @@
 #include <time.h>
 
 static _Thread_local char message[1024];
+static _Thread_local uint64_t reads; /* of the message, by the program */
 static int rank_label = -1;
 
 const char *choir_status_name(choir_status status)
@@ -35,6 +36,7 @@ const char *choir_status_text(choir_status status)
 
 const char *choir_error_message(void)
 {
+    reads++;
     return message;
 }
 
@@ -46,6 +48,21 @@ char *choir__clean(char *text)
         else if (*at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0) /* U+0080 to U+009F, in UTF-8 */
             *at = at[1] = '?';
     return text;
+}
+
+const char *choir__message(void)
+{
+    return message;
+}
+
+uint64_t choir__message_reads(void)
+{
+    return reads;
+}
+
+choir_status choir__missing(const char *function, const char *thing)
+{
+    return choir__error(CHOIR_ERR_ARGUMENT, "%s: missing %s (NULL)", function, thing);
 }
 
 void choir__set_message(const char *text)
@@ -99,6 +116,7 @@ void choir_check(choir_status status)
 {
     if (status == CHOIR_OK)
         return;
+    reads++;
     fprintf(stderr, "choir: %s\n", message[0] ? message : choir_status_text(status));
     exit(1);
 }

@@ -24,6 +24,24 @@ choir_status choir__error(choir_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 choir_status choir__verror(choir_status status, const char *format, va_list args);
 
+/* Returns this thread's message, as choir_error_message does, without counting as a reader. */
+const char *choir__message(void);
+/* Returns how often the program has read this thread's message, by choir_error_message or by
+ * choir_check. */
+uint64_t choir__message_reads(void);
+
+/* Reports that a public function was called without an object: "choir_relu: missing tensor
+ * (NULL)". Returns CHOIR_ERR_ARGUMENT. */
+choir_status choir__missing(const char *function, const char *thing);
+
+/* Returns whether p is NULL, and reports it as choir__missing does. */
+static inline bool choir__lacks(const void *p, const char *function, const char *thing)
+{
+    if (!p)
+        choir__missing(function, thing);
+    return !p;
+}
+
 /* Makes text this thread's message without a change; repeats a sentence that was written on
  * another thread. */
 void choir__set_message(const char *text);

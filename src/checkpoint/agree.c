@@ -28,7 +28,7 @@ choir_status choir__agree(choir_group *group, choir_status mine)
         return mine;
     verdict own = {.status = mine};
     if (mine != CHOIR_OK)
-        snprintf(own.message, sizeof own.message, "%s", choir_error_message());
+        snprintf(own.message, sizeof own.message, "%s", choir__message());
     verdict *all = choir__calloc((size_t)world, sizeof *all);
     choir_status status =
         choir_group_all_gather(group, &own, all, (int64_t)sizeof own, CHOIR_U8, NULL);

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/api.h"
+#include "nn/module.h"
 
 choir_checkpoint_opts choir_checkpoint_defaults(void)
 {
@@ -15,6 +16,10 @@ choir_checkpoint_opts choir_checkpoint_defaults(void)
 choir_status choir_checkpoint_open(
     const char *dir, choir_checkpoint_opts opts, choir_checkpoint **checkpoint)
 {
+    if (!dir)
+        return choir__missing(__func__, "dir");
+    if (!checkpoint)
+        return choir__missing(__func__, "checkpoint");
     choir_checkpoint *c = choir__calloc(1, sizeof *c);
     choir_status status = choir__saver_new(opts.group, &c->saver);
     if (status != CHOIR_OK) {
@@ -29,6 +34,8 @@ choir_status choir_checkpoint_open(
 
 bool choir_checkpoint_exists(const choir_checkpoint *c)
 {
+    if (choir__lacks(c, __func__, "checkpoint"))
+        return false;
     char found[PATH_MAX];
     return choir__checkpoint_find(c->dir, found) == CHOIR_OK;
 }
@@ -36,6 +43,11 @@ bool choir_checkpoint_exists(const choir_checkpoint *c)
 choir_status choir_checkpoint_save(
     choir_checkpoint *c, choir_module *module, choir_optim *optim, int64_t step)
 {
+    if (!c)
+        return choir__missing(__func__, "checkpoint");
+    choir_status use_module = choir__use_module(module, __func__);
+    if (use_module != CHOIR_OK)
+        return use_module;
     choir_train_state state = choir_train_state_none();
     state.step = step;
     return choir_training_save(
@@ -44,17 +56,30 @@ choir_status choir_checkpoint_save(
 
 choir_status choir_checkpoint_wait(choir_checkpoint *c)
 {
+    if (!c)
+        return choir__missing(__func__, "checkpoint");
     return choir__saver_wait(c->saver);
 }
 
 bool choir_checkpoint_saved(choir_checkpoint *c, int64_t *step)
 {
+    if (choir__lacks(c, __func__, "checkpoint"))
+        return false;
+    if (choir__lacks(step, __func__, "step"))
+        return false;
     return choir__saver_saved(c->saver, step);
 }
 
 choir_status choir_checkpoint_load(
     choir_checkpoint *c, choir_module *module, choir_optim *optim, int64_t *step)
 {
+    if (!c)
+        return choir__missing(__func__, "checkpoint");
+    choir_status use_module = choir__use_module(module, __func__);
+    if (use_module != CHOIR_OK)
+        return use_module;
+    if (!step)
+        return choir__missing(__func__, "step");
     char found[PATH_MAX];
     choir_train_state state;
     choir_status status = choir__saver_wait(c->saver);

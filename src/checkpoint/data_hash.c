@@ -113,6 +113,8 @@ static choir_status add_folder(choir__sha256_state *hash, const char *path,
 
 choir_status choir_data_sha256(const char *path, const choir_model_info *info, char hex[65])
 {
+    if (!info || !hex)
+        return choir__missing(__func__, info ? "hex" : "model info");
     choir_data_opts opts = choir_data_defaults();
     choir__sha256_state hash;
     int64_t total = 0;

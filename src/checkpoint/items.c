@@ -66,7 +66,7 @@ choir_status choir__items_collect(choir__items *items, choir_module *module, cho
         choir__optim_visit_params(optim, add_moment, items);
     if (items->count)
         qsort(items->list, (size_t)items->count, sizeof *items->list, by_name);
-    return choir_scope_status(module->run);
+    return choir__scope_status(module->run);
 }
 
 void choir__items_free(choir__items *items)
@@ -82,7 +82,7 @@ void choir__items_free(choir__items *items)
 /* Restoring looks like a step of the optimizer to the strategy. */
 choir_status choir__items_restored(const choir__items *items, choir_module *module)
 {
-    choir_status status = choir_scope_status(module->run);
+    choir_status status = choir__scope_status(module->run);
     if (!items->parted || status != CHOIR_OK)
         return status;
     choir__strategies_updated(module->run);

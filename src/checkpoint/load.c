@@ -13,6 +13,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/state.h"
 #include "data/dataset.h"
+#include "nn/module.h"
 
 enum { MAX_JOB = 1 << 20 };
 
@@ -87,7 +88,7 @@ static choir_status open_kind(load *l, bool moments)
     status = choir__stored_match(stored, &l->items, first, count, what, !moments);
     if (status == CHOIR_ERR_FORMAT) {
         char *message = choir__format(
-            "%s; the checkpoint was made with %s '%s'", choir_error_message(), what, made_for);
+            "%s; the checkpoint was made with %s '%s'", choir__message(), what, made_for);
         choir__set_message(message);
         free(message);
     }
@@ -185,6 +186,11 @@ choir_status choir__checkpoint_job(const char *folder, char **job)
 
 choir_status choir_load(choir_module *module, const char *path)
 {
+    choir_status use_module = choir__use_module(module, __func__);
+    if (use_module != CHOIR_OK)
+        return use_module;
+    if (!path)
+        return choir__missing(__func__, "path");
     choir__stored stored = {0};
     choir__items items;
     choir_status status = choir__items_collect(&items, module, NULL);

@@ -7,6 +7,8 @@
 #include "checkpoint/shards.h"
 #include "checkpoint/weight_files.h"
 #include "nn/models/models.h"
+#include "nn/module.h"
+#include "tensor/handle.h"
 #include "tensor/scope.h"
 
 /* Joins two lists of notes, one per line, and frees them. */
@@ -21,6 +23,8 @@ static char *joined(char *a, char *b)
 
 choir_status choir_model_describe(const char *model, choir_model_info *info)
 {
+    if (!model)
+        return choir__missing(__func__, "model");
     const choir__model_spec *spec;
     choir_status status = choir__model_find(model, &spec);
     return status == CHOIR_OK ? spec->describe(model, info) : status;
@@ -44,7 +48,10 @@ static choir_module *failed(choir_scope *run, choir_status status)
 
 choir_module *choir_model_build(choir_scope *run, const choir_model_info *info)
 {
+    run = choir__open_scope(run, __func__);
     const choir__model_spec *spec;
+    if (!info)
+        return failed(run, choir__missing(__func__, "model info"));
     choir_model_info own = *info;
     choir_module *module = NULL;
     choir_status status = choir__model_find(info->config, &spec);
@@ -56,6 +63,13 @@ choir_module *choir_model_build(choir_scope *run, const choir_model_info *info)
 choir_status choir_model_load_weights(choir_module *module, const choir_model_info *info,
     const char *path, choir_head head, char **notes)
 {
+    choir_status use_module = choir__use_module(module, __func__);
+    if (use_module != CHOIR_OK)
+        return use_module;
+    if (!info)
+        return choir__missing(__func__, "model info");
+    if (!path)
+        return choir__missing(__func__, "path");
     const choir__model_spec *spec;
     choir_status status = choir__model_find(info->config, &spec);
     choir__published_opts opts = {.model = info->config, .head = head};
@@ -67,21 +81,25 @@ choir_status choir_model_load_weights(choir_module *module, const choir_model_in
 
 bool choir_model_is_path(const char *model)
 {
+    if (choir__lacks(model, __func__, "model"))
+        return false;
     return choir__config_is_path(model);
 }
 
 bool choir_model_has_weights(const char *folder)
 {
-    return choir__weights_present(folder);
+    return !choir__lacks(folder, __func__, "folder") && choir__weights_present(folder);
 }
 
 choir_status choir_model_check_weights(const char *path)
 {
-    return choir__shards_check(path);
+    return path ? choir__shards_check(path) : choir__missing(__func__, "path");
 }
 
 choir_status choir_model_read_config(const char *path, char **model, char **notes)
 {
+    if (!path || !model || !notes)
+        return choir__missing(__func__, !path ? "path" : model ? "notes" : "model");
     return choir__config_read(path, model, notes);
 }
 
@@ -92,11 +110,13 @@ choir_status choir_model_class_names(const char *path, choir_class_names *names)
 
 char *choir_model_path(const char *model)
 {
-    return choir__config_path(model);
+    return choir__lacks(model, __func__, "model") ? NULL : choir__config_path(model);
 }
 
 choir_head choir_model_head(const char *model)
 {
+    if (choir__lacks(model, __func__, "model"))
+        return CHOIR_HEAD_NEW_IF_MISSING;
     return strstr(model, ":classes=") || strstr(model, ",classes=") ? CHOIR_HEAD_REPLACED
                                                                     : CHOIR_HEAD_NEW_IF_MISSING;
 }
@@ -137,6 +157,11 @@ static choir_status plan(const char *model, const choir_model_opts *opts,
 
 choir_module *choir_model_with(choir_scope *run, const char *model, choir_model_opts opts)
 {
+    run = choir__open_scope(run, __func__);
+    if (opts.notes)
+        *opts.notes = NULL;
+    if (!model)
+        return failed(run, choir__missing(__func__, "model"));
     choir_model_info info = {0};
     choir_module *module = NULL;
     char *weights = NULL, *of_config = NULL, *of_weights = NULL;
@@ -146,7 +171,7 @@ choir_module *choir_model_with(choir_scope *run, const char *model, choir_model_
     choir_status status = plan(model, &opts, &info, &weights, &of_config);
     if (status == CHOIR_OK) {
         module = choir_model_build(run, &info);
-        status = choir_scope_status(run);
+        status = choir__scope_status(run);
     }
     if (status == CHOIR_OK && weights)
         status = choir_model_load_weights(module, &info, weights, head, &of_weights);

@@ -51,6 +51,12 @@ static void learn(const choir_data *data, choir_model_info *info)
 choir_status choir_model_data(const char *model, const char *path, choir_data_opts opts,
     choir_model_info *info, choir_data *data)
 {
+    if (!model)
+        return choir__missing(__func__, "model");
+    if (!info)
+        return choir__missing(__func__, "model info");
+    if (!data)
+        return choir__missing(__func__, "data");
     *info = (choir_model_info){.random = path && choir__data_is_random(path)};
     *data = (choir_data){.tokenizer = opts.tokenizer};
     choir_status status = choir_model_describe(model, info);

@@ -122,7 +122,7 @@ static choir_status take(load *l, choir__named *item, choir__shard_entry *e)
         choir_status status = choir__named_accept(item, t, path, "model", true);
         if (status != CHOIR_OK && !choir__same_shape(t->shape, item->tensor->shape)) {
             char *message = choir__format("%s; the file must be of the model %s%s",
-                choir_error_message(), l->opts.model,
+                choir__message(), l->opts.model,
                 may_start_anew(l, item->name) ? "; --model NAME:classes=N replaces its head"
                                               : "");
             choir__set_message(message);

@@ -132,7 +132,7 @@ static void clear_up(choir__saver *s, choir_status status)
 {
     if (status != CHOIR_OK && choir__folder_has(s->dir, "latest")) {
         char *message =
-            choir__format("%s; the checkpoint before is untouched", choir_error_message());
+            choir__format("%s; the checkpoint before is untouched", choir__message());
         choir__set_message(message);
         free(message);
     }
@@ -185,7 +185,7 @@ static void *run_aside(void *arg)
     setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY);
     s->status = run(s);
     if (s->status != CHOIR_OK)
-        snprintf(s->message, sizeof s->message, "%s", choir_error_message());
+        snprintf(s->message, sizeof s->message, "%s", choir__message());
     choir__save_forget_copy(s); /* freed now: the next save may be far off */
     atomic_store(&s->done, true);
     return NULL;

@@ -53,6 +53,12 @@ static choir_status note_scale(choir_scaler *scaler, choir_train_state *s)
 choir_status choir_training_save(choir_checkpoint *c, const choir_training *t,
     const choir_train_state *state, unsigned flags)
 {
+    if (!c)
+        return choir__missing(__func__, "checkpoint");
+    if (!t)
+        return choir__missing(__func__, "training");
+    if (!state)
+        return choir__missing(__func__, "train state");
     choir_train_state s = *state;
     choir_status status = t->scaler ? note_scale(t->scaler, &s) : CHOIR_OK;
     if (status != CHOIR_OK)
@@ -82,6 +88,8 @@ choir_status choir_training_save(choir_checkpoint *c, const choir_training *t,
 
 choir_status choir_training_find(const char *path, char *found)
 {
+    if (!found)
+        return choir__missing(__func__, "found");
     return choir__checkpoint_find(path, found);
 }
 
@@ -172,6 +180,14 @@ choir_status choir_training_resume(
 choir_status choir_training_open(const char *dir, choir_checkpoint_opts opts,
     const choir_training *t, choir_train_state *state, choir_checkpoint **checkpoint)
 {
+    if (!dir)
+        return choir__missing(__func__, "dir");
+    if (!t)
+        return choir__missing(__func__, "training");
+    if (!state)
+        return choir__missing(__func__, "train state");
+    if (!checkpoint)
+        return choir__missing(__func__, "checkpoint");
     choir_checkpoint *c;
     choir_train_state s = choir_train_state_none();
     choir_status status = choir_checkpoint_open(dir, opts, &c);
@@ -180,7 +196,7 @@ choir_status choir_training_open(const char *dir, choir_checkpoint_opts opts,
     if (choir_checkpoint_exists(c))
         status = choir_training_resume(dir, t, opts.group, &s);
     if (status != CHOIR_OK) {
-        choir_checkpoint_close(c);
+        (void)!choir_checkpoint_close(c);
         return status;
     }
     *state = s;

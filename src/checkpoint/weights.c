@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "checkpoint/numbers.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 /* --- the list --- */
 
@@ -32,7 +32,7 @@ choir_status choir__named_module(choir__named_list *list, choir_module *module)
 {
     choir_module_visit(module, true, choir__named_add, list);
     choir__named_sort(list);
-    return choir_scope_status(module->run);
+    return choir__scope_status(module->run);
 }
 
 void choir__named_free(choir__named_list *list)

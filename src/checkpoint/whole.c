@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/numbers.h"
 #include "checkpoint/safetensors.h"
+#include "nn/module.h"
 #include "tensor/tensor.h"
 
 /* --- one tensor at a time --- */
@@ -125,6 +126,11 @@ static void hash(choir__sha256_state *state, const choir__item *item, const void
 
 choir_status choir_weights_sha256(choir_module *module, choir_group *group, char hex[65])
 {
+    choir_status use_module = choir__use_module(module, __func__);
+    if (use_module != CHOIR_OK)
+        return use_module;
+    if (!hex)
+        return choir__missing(__func__, "hex");
     choir__wholes w;
     choir__sha256_state state;
     choir_status status = choir__wholes_open(&w, module, group);
@@ -194,6 +200,11 @@ static choir_status write_wholes(export *e, const char *path)
 
 choir_status choir_save_whole(choir_module *module, choir_group *group, const char *path)
 {
+    choir_status use_module = choir__use_module(module, __func__);
+    if (use_module != CHOIR_OK)
+        return use_module;
+    if (!path)
+        return choir__missing(__func__, "path");
     export e = {.path = path};
     choir_status status = choir__wholes_open(&e.w, module, group);
     if (status != CHOIR_OK)
@@ -205,5 +216,10 @@ choir_status choir_save_whole(choir_module *module, choir_group *group, const ch
 
 choir_status choir_save(choir_module *module, const char *path)
 {
+    choir_status use_module = choir__use_module(module, __func__);
+    if (use_module != CHOIR_OK)
+        return use_module;
+    if (!path)
+        return choir__missing(__func__, "path");
     return choir_save_whole(module, NULL, path);
 }

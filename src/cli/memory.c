@@ -98,7 +98,7 @@ static choir_status try_size(
         status = choir_scope_status(run);
     if (status == CHOIR_OK)
         status = try_steps(run, &t);
-    choir_scope_close(run);
+    (void)!choir_scope_close(run);
     return status;
 }
 

@@ -203,7 +203,7 @@ choir_status choir__cli_part_figures(
 
 void choir__cli_part_close(choir__cli_part *p)
 {
-    choir_scope_close(p->run);
+    (void)!choir_scope_close(p->run);
     choir_mesh_free(p->mesh);
     choir_group_free(p->also);
     choir_group_free(p->subgroup);

@@ -126,5 +126,5 @@ void choir__saved_close(choir__saved *s)
 {
     choir_tokenizer_free(s->tokenizer);
     choir_class_names_free(&s->classes);
-    choir_scope_close(s->run);
+    (void)!choir_scope_close(s->run);
 }

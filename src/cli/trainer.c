@@ -363,7 +363,7 @@ static bool stop_asked(trainer *t)
     if (apart(t))
         return false;
     if (t->part.env.world > 1 && (!s->meet || s->together))
-        choir_group_all_reduce(t->part.env.group, &asked, 1, CHOIR_I32, CHOIR_MAX, NULL);
+        (void)!choir_group_all_reduce(t->part.env.group, &asked, 1, CHOIR_I32, CHOIR_MAX, NULL);
     return asked;
 }
 
@@ -420,7 +420,7 @@ choir_status choir__train_rank(const choir__job *job)
     }
     choir_device *device = t.part.env.device;
     int64_t micro_count = t.part.micro_count;
-    choir_checkpoint_close(t.saved);
+    (void)!choir_checkpoint_close(t.saved);
     choir_trace_free(t.trace);
     choir__cli_report_free(&t.report);
     choir__cli_part_close(&t.part);

@@ -122,6 +122,8 @@ void choir__group_expect(choir_group *group, uint16_t shape, bool gradient)
 
 choir_status choir_group_barrier(choir_group *group, choir_work *work)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
     draft d = begin(group, CHOIR__BARRIER, 0, CHOIR_U8, false);
     return issue(&d, work);
 }
@@ -129,6 +131,8 @@ choir_status choir_group_barrier(choir_group *group, choir_work *work)
 choir_status choir_group_broadcast(choir_group *group, void *data, int64_t count,
     choir_dtype dtype, int root, choir_work *work)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
     draft d = begin(group, CHOIR__BROADCAST, count, dtype, false);
     has_root(&d, root);
     lies_at(&d, data, true, data, true);
@@ -138,6 +142,8 @@ choir_status choir_group_broadcast(choir_group *group, void *data, int64_t count
 choir_status choir_group_reduce(choir_group *group, void *data, int64_t count,
     choir_dtype dtype, choir_reduce_op op, int root, choir_work *work)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
     draft d = begin(group, CHOIR__REDUCE, count, dtype, false);
     reduces(&d, op);
     has_root(&d, root);
@@ -148,6 +154,8 @@ choir_status choir_group_reduce(choir_group *group, void *data, int64_t count,
 choir_status choir_group_all_reduce(choir_group *group, void *data, int64_t count,
     choir_dtype dtype, choir_reduce_op op, choir_work *work)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
     draft d = begin(group, CHOIR__ALL_REDUCE, count, dtype, false);
     reduces(&d, op);
     lies_at(&d, data, true, data, true);
@@ -157,6 +165,8 @@ choir_status choir_group_all_reduce(choir_group *group, void *data, int64_t coun
 choir_status choir_group_gather(choir_group *group, const void *mine, void *all, int64_t count,
     choir_dtype dtype, int root, choir_work *work)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
     draft d = begin(group, CHOIR__GATHER, count, dtype, true);
     has_root(&d, root);
     lies_at(&d, mine, true, all, is_root(group, root));
@@ -166,6 +176,8 @@ choir_status choir_group_gather(choir_group *group, const void *mine, void *all,
 choir_status choir_group_all_gather(choir_group *group, const void *mine, void *all,
     int64_t count, choir_dtype dtype, choir_work *work)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
     draft d = begin(group, CHOIR__ALL_GATHER, count, dtype, true);
     lies_at(&d, mine, true, all, true);
     return issue(&d, work);
@@ -174,6 +186,8 @@ choir_status choir_group_all_gather(choir_group *group, const void *mine, void *
 choir_status choir_group_scatter(choir_group *group, const void *all, void *mine, int64_t count,
     choir_dtype dtype, int root, choir_work *work)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
     draft d = begin(group, CHOIR__SCATTER, count, dtype, true);
     has_root(&d, root);
     lies_at(&d, all, is_root(group, root), mine, true);
@@ -183,6 +197,8 @@ choir_status choir_group_scatter(choir_group *group, const void *all, void *mine
 choir_status choir_group_reduce_scatter(choir_group *group, const void *all, void *mine,
     int64_t count, choir_dtype dtype, choir_reduce_op op, choir_work *work)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
     draft d = begin(group, CHOIR__REDUCE_SCATTER, count, dtype, true);
     reduces(&d, op);
     lies_at(&d, all, true, mine, true);
@@ -192,6 +208,8 @@ choir_status choir_group_reduce_scatter(choir_group *group, const void *all, voi
 choir_status choir_group_all_to_all(choir_group *group, const void *in, void *out,
     int64_t count, choir_dtype dtype, choir_work *work)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
     draft d = begin(group, CHOIR__ALL_TO_ALL, count, dtype, true);
     lies_at(&d, in, true, out, true);
     return issue(&d, work);
@@ -216,6 +234,12 @@ choir_status choir_group_all_to_all_uneven(choir_group *group, const void *in,
     const int64_t *in_counts, void *out, const int64_t *out_counts, choir_dtype dtype,
     choir_work *work)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
+    if (!in_counts)
+        return choir__missing(__func__, "in_counts");
+    if (!out_counts)
+        return choir__missing(__func__, "out_counts");
     int world = choir_group_world(group);
     int64_t sent = 0, received = 0;
     size_t bytes = (size_t)world * sizeof *in_counts;
@@ -259,11 +283,15 @@ static choir_status point_to_point(choir_group *group, choir__kind kind, const v
 choir_status choir_group_send(choir_group *group, const void *data, int64_t count,
     choir_dtype dtype, int peer, choir_work *work)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
     return point_to_point(group, CHOIR__SEND, data, NULL, count, dtype, peer, work);
 }
 
 choir_status choir_group_receive(choir_group *group, void *data, int64_t count,
     choir_dtype dtype, int peer, choir_work *work)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
     return point_to_point(group, CHOIR__RECEIVE, NULL, data, count, dtype, peer, work);
 }

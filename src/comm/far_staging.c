@@ -74,7 +74,7 @@ choir_status choir__far_fail(choir__engine *engine, choir_status status)
 {
     if (status == CHOIR_OK || engine->failed != CHOIR_OK)
         return engine->failed;
-    char *why = choir__strdup(choir_error_message());
+    char *why = choir__strdup(choir__message());
     choir__engine_spread(engine, status, "rank %d: %s", engine->rank, why);
     free(why);
     return engine->failed;

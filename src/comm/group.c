@@ -49,6 +49,8 @@ choir_group *choir__group_new(choir__engine *engine, choir__membership *job, con
 
 choir_status choir_group_init(const char *method, choir_group_opts opts, choir_group **group)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
     choir__engine *engine = NULL;
     choir__algorithm algorithm;
     if (choir__algorithm_parse(opts.algorithm ? opts.algorithm : "auto", &algorithm) !=
@@ -107,11 +109,15 @@ void choir_group_free(choir_group *group)
 
 int choir_group_rank(const choir_group *group)
 {
+    if (choir__lacks(group, __func__, "group"))
+        return 0;
     return group->engine->rank;
 }
 
 int choir_group_world(const choir_group *group)
 {
+    if (choir__lacks(group, __func__, "group"))
+        return 0;
     return group->engine->world;
 }
 
@@ -123,23 +129,31 @@ static const choir__member *member(const choir_group *group, int rank)
 
 int choir_group_node(const choir_group *group, int rank)
 {
+    if (choir__lacks(group, __func__, "group"))
+        return 0;
     const choir__member *m = member(group, rank);
     return m ? m->node : 0;
 }
 
 int choir_group_nodes(const choir_group *group)
 {
+    if (choir__lacks(group, __func__, "group"))
+        return 0;
     return group->engine->nodes;
 }
 
 int choir_group_local_rank(const choir_group *group, int rank)
 {
+    if (choir__lacks(group, __func__, "group"))
+        return 0;
     const choir__member *m = member(group, rank);
     return m ? m->local_rank : rank < 0 ? group->engine->rank : rank;
 }
 
 int choir_group_local_world(const choir_group *group)
 {
+    if (choir__lacks(group, __func__, "group"))
+        return 0;
     int count = 0;
     for (int r = 0; r < group->engine->world; r++)
         count += choir_group_node(group, r) == choir_group_node(group, -1);
@@ -148,6 +162,8 @@ int choir_group_local_world(const choir_group *group)
 
 const char *choir_group_backend(const choir_group *group)
 {
+    if (choir__lacks(group, __func__, "group"))
+        return NULL;
     return group->engine->ops->name;
 }
 
@@ -163,11 +179,15 @@ bool choir__group_shares(const choir_group *group)
 
 uint64_t choir_group_bytes(const choir_group *group)
 {
+    if (choir__lacks(group, __func__, "group"))
+        return 0;
     return atomic_load_explicit(&group->engine->bytes, memory_order_relaxed);
 }
 
 choir_status choir_group_algorithm(choir_group *group, const char *name)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
     return choir__algorithm_parse(name ? name : "auto", &group->algorithm);
 }
 
@@ -185,10 +205,16 @@ bool choir_work_done(choir_work work)
 
 choir_status choir_group_wait_device(choir_group *group, choir_device *device)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
+    if (!device)
+        return choir__missing(__func__, "device");
     return choir__queue_wait_event(group->queue, choir__queue_record(device->queue));
 }
 
 choir_status choir_device_wait_work(choir_device *device, choir_work work)
 {
+    if (!device)
+        return choir__missing(__func__, "device");
     return choir__queue_wait_event(device->queue, (choir__event){work.queue, work.place});
 }

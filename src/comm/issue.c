@@ -81,12 +81,16 @@ choir_status choir__group_issue(choir_group *group, const choir__call *call, cho
 
 void choir_group_batch_begin(choir_group *group)
 {
+    if (choir__lacks(group, __func__, "group"))
+        return;
     group->batching = true;
     group->batch_count = 0;
 }
 
 choir_status choir_group_batch_end(choir_group *group, choir_work *work)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
     if (!group->batching)
         return choir__error(CHOIR_ERR_STATE, "batch_end without batch_begin");
     group->batching = false;
@@ -127,13 +131,17 @@ static void run_fn(const void *args)
     if (status == CHOIR_OK)
         status = t->fn(t->args);
     if (status != CHOIR_OK && engine->failed == CHOIR_OK)
-        status = choir__engine_spread(engine, status, "%s", choir_error_message());
+        status = choir__engine_spread(engine, status, "%s", choir__message());
     choir__group_report(t->group, engine->failed != CHOIR_OK ? engine->failed : status);
 }
 
 choir_status choir_group_call(
     choir_group *group, choir_group_fn *fn, const void *args, size_t bytes, choir_work *work)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
+    if (!fn || (!args && bytes))
+        return choir__missing(__func__, fn ? "arguments" : "function");
     call_task t = {group, fn, {0}};
     if (bytes > sizeof t.args)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -159,5 +167,9 @@ const char *choir__group_task_name(choir__task *fn, const void *args)
 
 void choir_trace_group(choir_trace *trace, choir_group *group)
 {
+    if (choir__lacks(trace, __func__, "trace"))
+        return;
+    if (choir__lacks(group, __func__, "group"))
+        return;
     choir__trace_queue(trace, "collectives", group->queue, choir__group_task_name);
 }

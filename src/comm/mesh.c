@@ -68,6 +68,14 @@ static choir_status complete(int world, int dims, const int *given, int *sizes)
 choir_status choir_mesh_new(
     choir_group *group, int dims, const char *const *names, const int *given, choir_mesh **mesh)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
+    if (!names)
+        return choir__missing(__func__, "names");
+    if (!given)
+        return choir__missing(__func__, "given");
+    if (!mesh)
+        return choir__missing(__func__, "mesh");
     int sizes[CHOIR_MESH_MAX_DIMS] = {0}, rank = choir_group_rank(group), stride = 1;
     choir_status status = check_names(dims, names);
     if (status == CHOIR_OK)
@@ -119,18 +127,26 @@ static const struct dimension *find(const choir_mesh *mesh, const char *name)
 
 choir_group *choir_mesh_group(const choir_mesh *mesh, const char *name)
 {
+    if (choir__lacks(mesh, __func__, "mesh"))
+        return NULL;
+    if (choir__lacks(name, __func__, "name"))
+        return NULL;
     const struct dimension *d = find(mesh, name);
     return d ? d->group : NULL;
 }
 
 int choir_mesh_size(const choir_mesh *mesh, const char *name)
 {
+    if (choir__lacks(mesh, __func__, "mesh") || choir__lacks(name, __func__, "name"))
+        return -1;
     const struct dimension *d = find(mesh, name);
     return d ? d->size : -1;
 }
 
 int choir_mesh_coordinate(const choir_mesh *mesh, const char *name)
 {
+    if (choir__lacks(mesh, __func__, "mesh") || choir__lacks(name, __func__, "name"))
+        return -1;
     const struct dimension *d = find(mesh, name);
     return d ? d->coordinate : -1;
 }

@@ -48,7 +48,7 @@ choir_status choir__open_nccl(choir__meeting *meeting, choir__engine **engine)
     choir__engine *host = *engine;
     status = choir__plugin_engine("nccl", "the CUDA toolkit and libnccl-dev", meeting, engine);
     if (status != CHOIR_OK && *engine == host) { /* NCCL's engine was not opened */
-        char *why = choir__strdup(choir_error_message());
+        char *why = choir__strdup(choir__message());
         host->ops->close(host);
         choir__error(status, "%s", why);
         free(why);

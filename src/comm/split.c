@@ -34,6 +34,10 @@ static int choose(const choir_group *group, choice *all, int *ranks, int *mine)
 
 choir_status choir_group_split(choir_group *group, int color, int key, choir_group **child)
 {
+    if (!group)
+        return choir__missing(__func__, "group");
+    if (!child)
+        return choir__missing(__func__, "child");
     *child = NULL;
     if (group->batching) /* the colors would only be exchanged at its end */
         return choir__error(CHOIR_ERR_STATE, "a group is split in an open batch: end it first");

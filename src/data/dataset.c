@@ -10,12 +10,16 @@
 
 int64_t choir_dataset_length(const choir_dataset *dataset)
 {
+    if (choir__lacks(dataset, __func__, "dataset"))
+        return 0;
     return dataset->ops->length(dataset);
 }
 
 choir_status choir_dataset_get(choir_dataset *dataset, int64_t index, void *x, void *y)
 {
-    int64_t length = choir_dataset_length(dataset);
+    if (!dataset || !x || !y)
+        return choir__missing(__func__, !dataset ? "dataset" : x ? "y" : "x");
+    int64_t length = dataset->ops->length(dataset);
     if (index < 0 || index >= length)
         return choir__error(CHOIR_ERR_RANGE, "sample %lld of a dataset of %lld",
             (long long)index, (long long)length);
@@ -25,8 +29,8 @@ choir_status choir_dataset_get(choir_dataset *dataset, int64_t index, void *x, v
 choir_status choir_dataset_get_epoch(
     choir_dataset *dataset, int64_t epoch, int64_t index, void *x, void *y)
 {
-    int64_t length = choir_dataset_length(dataset);
-    if (!dataset->ops->get_epoch || index < 0 || index >= length)
+    if (!dataset || !x || !y || !dataset->ops->get_epoch || index < 0 ||
+        index >= dataset->ops->length(dataset)) /* it says what is wrong */
         return choir_dataset_get(dataset, index, x, y);
     return dataset->ops->get_epoch(dataset, epoch, index, x, y);
 }
@@ -39,7 +43,7 @@ choir_status choir__dataset_get_named(
     choir_status status = choir_dataset_get_epoch(dataset, epoch, index, x, y);
     if (status == CHOIR_OK)
         return status;
-    const char *why = choir_error_message();
+    const char *why = choir__message();
     return choir__error(status, "%s (sample %lld of the dataset)",
         *why ? why : choir_status_text(status), (long long)index);
 }
@@ -51,6 +55,8 @@ const char *choir_dataset_sample_name(const choir_dataset *dataset, int64_t inde
 
 const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id)
 {
+    if (choir__lacks(dataset, __func__, "dataset"))
+        return NULL;
     return dataset->ops->class_name ? dataset->ops->class_name(dataset, id) : NULL;
 }
 

@@ -13,6 +13,8 @@ struct choir_sampler {
 
 void choir_randperm(uint64_t seed, int64_t n, int64_t *out)
 {
+    if (choir__lacks(out, __func__, "out"))
+        return;
     choir__randperm(seed, n, out);
 }
 
@@ -24,6 +26,8 @@ choir_sampler_opts choir_sampler_defaults(void)
 choir_status choir_distributed_sampler(
     int64_t samples, choir_sampler_opts o, choir_sampler **sampler)
 {
+    if (!sampler)
+        return choir__missing(__func__, "sampler");
     if (o.rank < 0 || o.rank >= o.world)
         return choir__error(CHOIR_ERR_ARGUMENT, "a sampler for rank %lld of %lld",
             (long long)o.rank, (long long)o.world);
@@ -42,16 +46,22 @@ choir_status choir_distributed_sampler(
 
 void choir_sampler_set_epoch(choir_sampler *sampler, int64_t epoch)
 {
+    if (choir__lacks(sampler, __func__, "sampler"))
+        return;
     choir__sampler_set_epoch(&sampler->s, epoch);
 }
 
 int64_t choir_sampler_length(const choir_sampler *sampler)
 {
+    if (choir__lacks(sampler, __func__, "sampler"))
+        return 0;
     return sampler->s.dealt;
 }
 
 int64_t choir_sampler_at(const choir_sampler *sampler, int64_t i)
 {
+    if (choir__lacks(sampler, __func__, "sampler"))
+        return 0;
     if (i < 0 || i >= sampler->s.dealt)
         return -1;
     return choir__sampler_dealt(&sampler->s, sampler->rank, i);

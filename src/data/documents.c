@@ -199,8 +199,7 @@ static choir_status encode(documents *d, const choir_tokenizer *tokenizer)
         choir_status status =
             choir__tokenizer_ids(tokenizer, k->text, strlen(k->text), 1, &k->ids, &k->count);
         if (status != CHOIR_OK)
-            return choir__error(
-                status, "%s, of %s: %s", d->root, k->image, choir_error_message());
+            return choir__error(status, "%s, of %s: %s", d->root, k->image, choir__message());
         k->ids[k->count++] = end;
     }
     return CHOIR_OK;
@@ -232,6 +231,10 @@ static choir_status render(choir__image_work *w, choir__resample_fn *resample,
 
 choir_status choir_document_image(const char *path, const choir_image_opts *opts, float *x)
 {
+    if (!opts)
+        return choir__missing(__func__, "image opts");
+    if (!x)
+        return choir__missing(__func__, "x");
     choir__image_work w = {0};
     choir_status status = render(&w, choir__resample_find(), opts, path, x);
     choir__image_work_free(&w);

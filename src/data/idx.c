@@ -389,6 +389,8 @@ static const choir_dataset_ops idx_ops = {
 
 choir_status choir_dataset_idx(const char *folder, choir_split split, choir_dataset **dataset)
 {
+    if (!folder)
+        return choir__missing(__func__, "folder");
     if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: unknown split %d: choose CHOIR_TRAIN or CHOIR_VALIDATION", folder, (int)split);

@@ -226,6 +226,8 @@ choir_labelled_opts choir_labelled_defaults(void)
 choir_status choir_dataset_labelled(const char *path, choir_split split,
     choir_labelled_opts opts, const choir_tokenizer *tokenizer, choir_dataset **dataset)
 {
+    if (!path || !tokenizer || !dataset)
+        return choir__missing(__func__, !path ? "path" : tokenizer ? "dataset" : "tokenizer");
     labelled *d = choir__calloc(1, sizeof *d);
     reading r = {.d = d, .opts = &opts, .training = split == CHOIR_TRAIN};
     choir_status status =

@@ -12,6 +12,7 @@
 #include "data/dataset.h"
 #include "data/prefetch.h"
 #include "data/sampler.h"
+#include "tensor/handle.h"
 #include "tensor/run.h"
 
 struct choir_loader {
@@ -57,7 +58,11 @@ static void free_loader(void *arg)
     choir_loader *l = arg;
     choir__sampler_free(&l->sampler);
     free(l->message);
-    free(l);
+}
+
+static choir_status use_loader(const choir_loader *l, const char *function)
+{
+    return choir__use_part(l ? l->run : NULL, function, "loader");
 }
 
 /* Called when the workers have ended, because they use the loader until then. */
@@ -146,14 +151,15 @@ static choir_status make(choir_loader *l)
 
 choir_loader *choir_loader_new(choir_scope *run, choir_dataset *dataset, choir_loader_opts opts)
 {
-    choir_loader *l = choir__calloc(1, sizeof *l);
+    run = choir__open_scope(run, __func__);
+    choir_loader *l = choir__arena_get(&run->arena, sizeof *l); /* remembered: handle.h */
     l->run = &run->run->base;
     l->dataset = dataset;
     l->opts = opts;
     choir__on_close(l->run, close_loader, l);
     l->status = make(l);
     if (l->status != CHOIR_OK) {
-        l->message = choir__strdup(choir_error_message());
+        l->message = choir__strdup(choir__message());
         choir__scope_fail(l->run, l->status);
     }
     return l;
@@ -162,6 +168,7 @@ choir_loader *choir_loader_new(choir_scope *run, choir_dataset *dataset, choir_l
 choir_loader *choir_loader_shuffled(
     choir_scope *run, choir_dataset *dataset, int64_t batch_size)
 {
+    run = choir__open_scope(run, __func__);
     choir_loader_opts opts = choir_loader_defaults();
     opts.batch_size = batch_size;
     opts.seed = run->run->base.seed;
@@ -220,7 +227,14 @@ static choir_status failed(choir_scope *scope, choir_status status, choir_batch 
 
 choir_status choir_loader_next(choir_loader *l, choir_scope *scope, choir_batch *batch)
 {
-    choir_status status = choir_scope_status(scope);
+    choir_status use = use_loader(l, __func__);
+    if (use == CHOIR_OK)
+        use = choir__use_scope(scope, __func__);
+    if (use != CHOIR_OK)
+        return use;
+    if (!batch)
+        return choir__missing(__func__, "batch");
+    choir_status status = choir__scope_status(scope);
     if (status == CHOIR_OK && l->status != CHOIR_OK) {
         choir__set_message(l->message);
         status = l->status;
@@ -231,7 +245,7 @@ choir_status choir_loader_next(choir_loader *l, choir_scope *scope, choir_batch 
     choir_tensor *x = choir__tensor_new(scope, scope->device, d->x_dtype, l->x_shape);
     choir_tensor *y = choir__tensor_new(scope, scope->device, d->y_dtype, l->y_shape);
     if (x->poisoned || y->poisoned)
-        return failed(scope, choir_scope_status(scope), batch);
+        return failed(scope, choir__scope_status(scope), batch);
     if (d->ops->channels_last)
         choir__set_channels_last(x);
     delivery *to = choir__arena_get(&scope->arena, sizeof *to);
@@ -247,11 +261,15 @@ choir_status choir_loader_next(choir_loader *l, choir_scope *scope, choir_batch 
 
 int64_t choir_loader_position(const choir_loader *loader)
 {
+    if (use_loader(loader, __func__) != CHOIR_OK)
+        return 0;
     return loader->position;
 }
 
 void choir_loader_seek(choir_loader *loader, int64_t position)
 {
+    if (use_loader(loader, __func__) != CHOIR_OK)
+        return;
     if (position < 0) {
         choir__error(
             CHOIR_ERR_ARGUMENT, "a loader cannot go to micro-batch %lld", (long long)position);
@@ -265,6 +283,8 @@ void choir_loader_seek(choir_loader *loader, int64_t position)
 
 void choir_loader_seek_step(choir_loader *loader, int64_t step)
 {
+    if (use_loader(loader, __func__) != CHOIR_OK)
+        return;
     choir_loader_seek(loader, step * loader->opts.micro_count);
 }
 
@@ -275,5 +295,7 @@ const choir_loader_opts *choir__loader_opts(const choir_loader *loader)
 
 int64_t choir_loader_batches(const choir_loader *loader)
 {
+    if (use_loader(loader, __func__) != CHOIR_OK)
+        return 0;
     return loader->status == CHOIR_OK ? loader->sampler.batches : 0;
 }

@@ -94,6 +94,8 @@ static const choir_dataset_ops masked_ops = {.length = masked_length,
 choir_status choir_dataset_masked(choir_dataset *inner, int64_t mask, int64_t vocabulary,
     uint64_t seed, choir_dataset **dataset)
 {
+    if (!inner)
+        return choir__missing(__func__, "dataset");
     if (inner->x_dtype != CHOIR_I64 || inner->y_dtype != CHOIR_I64 ||
         inner->x_shape.ndim != 1 || inner->y_shape.ndim != 1 ||
         inner->x_shape.dim[0] != inner->y_shape.dim[0] || inner->x_shape.dim[0] < 1)

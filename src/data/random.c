@@ -139,6 +139,8 @@ static choir_status make(
 choir_status choir_dataset_random(int64_t length, choir_shape x, choir_shape y, int64_t classes,
     uint64_t seed, choir_dataset **dataset)
 {
+    if (!dataset)
+        return choir__missing(__func__, "dataset");
     if (classes < 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "a random dataset of %lld classes: 0 or more make"
@@ -156,6 +158,8 @@ choir_status choir_dataset_random(int64_t length, choir_shape x, choir_shape y, 
 choir_status choir_dataset_random_tokens(
     int64_t length, int64_t context, int64_t vocabulary, uint64_t seed, choir_dataset **dataset)
 {
+    if (!dataset)
+        return choir__missing(__func__, "dataset");
     if (context < 1 || vocabulary < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "random tokens need a context and a vocabulary of 1 or"
@@ -174,6 +178,8 @@ choir_status choir_dataset_random_tokens(
 static choir_status make_labelled(int64_t length, int64_t context, int64_t vocabulary,
     int64_t classes, uint64_t seed, choir_shape y, int64_t y_count, choir_dataset **dataset)
 {
+    if (!dataset)
+        return choir__missing(__func__, "dataset");
     if (classes < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "random tokens with labels of %lld classes: 1 or more make sense",

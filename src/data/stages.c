@@ -114,7 +114,7 @@ static void fill_some(choir__prefetch *p, choir__prefetch_stage *s)
     p->busy++;
     pthread_mutex_unlock(&p->lock);
     int64_t j = get_samples(p, s, from, to, &status);
-    char *message = status == CHOIR_OK ? NULL : choir__strdup(choir_error_message());
+    char *message = status == CHOIR_OK ? NULL : choir__strdup(choir__message());
     pthread_mutex_lock(&p->lock);
     p->busy--;
     s->active--;

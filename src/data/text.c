@@ -141,6 +141,10 @@ out:
 choir_status choir_dataset_text(const char *path, int64_t context, choir_split split,
     choir_tokenizer **tokenizer, choir_dataset **dataset)
 {
+    if (!tokenizer)
+        return choir__missing(__func__, "tokenizer");
+    if (!dataset)
+        return choir__missing(__func__, "dataset");
     char *text;
     size_t bytes;
     choir_status status = choir__read_file(path, 0, &text, &bytes);

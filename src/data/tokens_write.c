@@ -51,8 +51,8 @@ static choir_status put_block(writer *w, size_t bytes)
     choir_status status =
         choir__tokenizer_encode(w->tokenizer, w->name, w->text, bytes, w->place, &w->ids);
     if (status != CHOIR_OK && w->lines) {
-        char *message = choir__format("%s (lines counted from line %lld)",
-            choir_error_message(), (long long)w->lines + 1);
+        char *message = choir__format(
+            "%s (lines counted from line %lld)", choir__message(), (long long)w->lines + 1);
         choir__set_message(message);
         free(message);
     }
@@ -114,6 +114,12 @@ static FILE *fresh_file(const char *path, char **temporary)
 choir_status choir_tokens_write(
     const choir_tokenizer *tokenizer, const char *text_path, const char *path, int64_t *count)
 {
+    if (!tokenizer)
+        return choir__missing(__func__, "tokenizer");
+    if (!text_path)
+        return choir__missing(__func__, "text_path");
+    if (!path)
+        return choir__missing(__func__, "path");
     writer w = {.tokenizer = tokenizer, .name = text_path};
     choir_status status = CHOIR_OK;
     memcpy(w.header.magic, CHOIR__TOKENS_MAGIC, sizeof w.header.magic);

@@ -59,7 +59,7 @@ static const choir__backend *load(struct kind *k)
         k->tried = true;
         const choir__backend *backend = NULL;
         if (worth_loading(k) && choir__plugin_backend(k->name, &backend) != CHOIR_OK)
-            snprintf(k->why, sizeof k->why, "%s", choir_error_message());
+            snprintf(k->why, sizeof k->why, "%s", choir__message());
         k->backend = backend;
     }
     pthread_mutex_unlock(&loading);
@@ -127,10 +127,25 @@ static struct kind *parse(const char *name, int (*there)(struct kind *), int *in
     return NULL;
 }
 
+/* 1 + the number of messages that this thread had read when choir_device_find last found
+ * nothing; 0: it found a device. */
+static _Thread_local uint64_t missed;
+
+bool choir__device_missed(void)
+{
+    bool unknown =
+        missed == choir__message_reads() + 1 && strstr(choir__message(), "no device") != NULL;
+    missed = 0;
+    return unknown;
+}
+
 choir_device *choir_device_find(const char *name)
 {
+    if (choir__lacks(name, __func__, "name"))
+        return NULL;
     int index;
     struct kind *k = parse(name, count, &index);
+    missed = k ? 0 : choir__message_reads() + 1;
     if (!k)
         return NULL;
     pthread_mutex_lock(&lock);
@@ -205,6 +220,8 @@ static int look(struct kind *k)
 
 int choir_device_count(const char *name)
 {
+    if (choir__lacks(name, __func__, "name"))
+        return 0;
     struct kind *k = kind_named(name, strlen(name));
     return k ? look(k) : 0;
 }
@@ -257,11 +274,15 @@ const char *choir_device_name(const choir_device *device)
 
 choir_status choir_device_sync(choir_device *device)
 {
+    if (!device)
+        return choir__missing(__func__, "device");
     return choir__queue_wait(device->queue);
 }
 
 choir_status choir_device_set_threads(choir_device *device, int threads)
 {
+    if (!device)
+        return choir__missing(__func__, "device");
     const choir__backend *backend = backend_of(device);
     return backend ? backend->set_threads(device, threads)
                    : choir__error(CHOIR_ERR_ARGUMENT, "the threads of %s are set in its rank",
@@ -270,6 +291,8 @@ choir_status choir_device_set_threads(choir_device *device, int threads)
 
 bool choir_device_multiplies(const choir_device *device, choir_dtype dtype)
 {
+    if (choir__lacks(device, __func__, "device"))
+        return false;
     const choir__backend *backend = backend_of(device);
     return dtype == CHOIR_F32 || (backend && backend->multiplies(dtype));
 }
@@ -282,6 +305,8 @@ void choir__device_place(choir_device *device, int index)
 
 void choir_device_bind_thread(choir_device *device)
 {
+    if (choir__lacks(device, __func__, "device"))
+        return;
     if (backend_of(device)->bind_thread)
         backend_of(device)->bind_thread(device);
 }

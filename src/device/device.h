@@ -94,6 +94,10 @@ const char *choir__device_kind(const char *wanted);
 /* Returns the device of new work unless specified: the first rank's. */
 choir_device *choir__device_default(void);
 
+/* Returns whether this thread's last choir_device_find found nothing and the program has not
+ * read the message since, so that a NULL device may be that result. True once per failure. */
+bool choir__device_missed(void);
+
 /* Makes the device's worker, which must not have started, run on the cores of device `index`.
  * Called after a fork, so that processes which inherited one device do not share its cores. */
 void choir__device_place(choir_device *device, int index);

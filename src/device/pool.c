@@ -328,6 +328,8 @@ bool choir__pool_charge(choir_device *device, ptrdiff_t bytes)
 
 void choir_device_set_limit(choir_device *device, size_t bytes)
 {
+    if (choir__lacks(device, __func__, "device"))
+        return;
     choir__pool *pool = device->pool->counts;
     pthread_mutex_lock(&pool->lock);
     pool->limit = bytes;
@@ -337,6 +339,8 @@ void choir_device_set_limit(choir_device *device, size_t bytes)
 
 void choir_device_reset_peak(choir_device *device)
 {
+    if (choir__lacks(device, __func__, "device"))
+        return;
     choir__pool *pool = device->pool->counts;
     pthread_mutex_lock(&pool->lock);
     pool->peak = pool->live;
@@ -346,6 +350,10 @@ void choir_device_reset_peak(choir_device *device)
 
 void choir_device_get_stats(choir_device *device, choir_device_stats *stats)
 {
+    if (choir__lacks(device, __func__, "device"))
+        return;
+    if (choir__lacks(stats, __func__, "device stats"))
+        return;
     choir__queue_stats queue = choir__queue_get_stats(device->queue);
     choir__pool *pool = device->pool->counts;
     pthread_mutex_lock(&pool->lock);

@@ -75,7 +75,7 @@ static void blame(const choir__queue *q, choir_status status)
 {
     if (!q->opts.blames)
         return;
-    char *why = choir__strdup(choir_error_message());
+    char *why = choir__strdup(choir__message());
     choir__error(status, "%s: %s", q->name, why);
     free(why);
 }
@@ -89,7 +89,7 @@ choir_status choir__queue_fail(choir_status status, const char *format, ...)
     va_end(args);
     if (q) {
         blame(q, status);
-        choir__queue_break(q, status, choir_error_message());
+        choir__queue_break(q, status, choir__message());
     }
     return status;
 }
@@ -99,7 +99,7 @@ void choir__queue_note_trouble(choir__queue *q, choir_status status)
     if (status == CHOIR_OK || atomic_load(&q->status) != CHOIR_OK)
         return;
     blame(q, status);
-    choir__queue_break(q, status, choir_error_message());
+    choir__queue_break(q, status, choir__message());
 }
 
 /* --- waiting for a stream, and for other queues --- */

@@ -62,6 +62,8 @@ choir_trace *choir_trace_new(size_t events)
 
 void choir_trace_stop(choir_trace *t)
 {
+    if (choir__lacks(t, __func__, "trace"))
+        return;
     for (int i = 1; i < t->track_count; i++)
         if (t->tracks[i].queue)
             choir__queue_observe(t->tracks[i].queue, NULL, NULL);
@@ -142,6 +144,10 @@ static track *new_track(choir_trace *t, const char *name, choir__queue *queue)
 
 void choir_trace_device(choir_trace *t, choir_device *device)
 {
+    if (choir__lacks(t, __func__, "trace"))
+        return;
+    if (choir__lacks(device, __func__, "device"))
+        return;
     track *k = new_track(t, choir_device_name(device), device->queue);
     if (!k)
         return;
@@ -166,6 +172,10 @@ double choir_trace_now(void)
 
 void choir_trace_span(choir_trace *t, const char *name, double start, double end)
 {
+    if (choir__lacks(t, __func__, "trace"))
+        return;
+    if (choir__lacks(name, __func__, "name"))
+        return;
     pthread_mutex_lock(&t->lock);
     event *e = new_event(t);
     if (e) {
@@ -193,6 +203,10 @@ static int by_seconds(const void *a, const void *b)
 
 const choir_trace_line *choir_trace_profile(choir_trace *t, int *count)
 {
+    if (choir__lacks(t, __func__, "trace"))
+        return NULL;
+    if (choir__lacks(count, __func__, "count"))
+        return NULL;
     wait_for_all(t);
     pthread_mutex_lock(&t->lock);
     *count = t->line_count;
@@ -219,6 +233,10 @@ static void print_rate(FILE *out, double flops, double seconds, double matmul_ra
 
 void choir_trace_print(choir_trace *t, FILE *out, double matmul_rate)
 {
+    if (choir__lacks(t, __func__, "trace"))
+        return;
+    if (choir__lacks(out, __func__, "out"))
+        return;
     int count;
     const choir_trace_line *lines = choir_trace_profile(t, &count);
     double seconds = 0, flops = 0;
@@ -244,6 +262,8 @@ static int ascending(const void *a, const void *b)
 
 double choir_trace_matmul_rate(choir_device *device)
 {
+    if (choir__lacks(device, __func__, "device"))
+        return NAN;
     enum { N = RATE_SIZE };
     choir__pool_block *block = choir__block_new(device, 3 * sizeof(float) * N * N);
     if (!block)
@@ -294,6 +314,10 @@ static void write_event(FILE *f, const choir_trace *t, const event *e, int rank)
 
 choir_status choir_trace_write(choir_trace *t, const char *path, int rank)
 {
+    if (!t)
+        return choir__missing(__func__, "trace");
+    if (!path)
+        return choir__missing(__func__, "path");
     wait_for_all(t);
     FILE *f = fopen(path, "w");
     if (!f)

@@ -28,7 +28,7 @@ static choir_status cast_param(choir__param *p, choir_dtype dtype)
         t->dtype = old.dtype;
         t->storage = old.storage;
         t->poisoned = old.poisoned;
-        return choir_scope_status(t->scope);
+        return choir__scope_status(t->scope);
     }
     t->storage->version = old.storage->version + 1;
     choir__launch_copy(t, &old);
@@ -53,18 +53,21 @@ static choir_status cast_tree(choir_module *m, choir_dtype dtype)
 
 choir_status choir_module_cast(choir_module *m, choir_dtype dtype)
 {
+    choir_status use = choir__use_module(m, __func__);
+    if (use != CHOIR_OK)
+        return use;
     if (dtype != CHOIR_F32 && !choir__is_half(dtype))
         return choir__scope_fail(
             m->run, choir__error(CHOIR_ERR_DTYPE,
                         "choir_module_cast: expected f32, bf16 or f16, got %s",
                         choir_dtype_name(dtype)));
     choir__module_ready(m);
-    choir_status status = choir_scope_status(m->run);
+    choir_status status = choir__scope_status(m->run);
     if (status == CHOIR_OK)
         status = cast_tree(m, dtype);
     if (status == CHOIR_OK)
         return CHOIR_OK;
-    char *why = choir__strdup(choir_error_message());
+    char *why = choir__strdup(choir__message());
     choir__error(status, "choir_module_cast: module '%s' (%s) to %s: %s",
         *m->path ? m->path : m->name, m->type->name, choir_dtype_name(dtype), why);
     free(why);

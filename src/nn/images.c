@@ -1,5 +1,6 @@
 /* Layers of image networks: convolutions, pooling, and the norms over channels. */
 #include "nn/module.h"
+#include "tensor/handle.h"
 
 /* --- convolution --- */
 
@@ -32,14 +33,14 @@ static choir_module *new_conv(choir_scope *run, const choir_module_class *type, 
     int64_t cols, int64_t out, choir_nn_conv_opts o)
 {
     conv *c = choir_module_new(run, type);
-    int64_t groups = o.conv.groups, kh = o.kernel_h, kw = o.kernel_w;
+    int64_t groups = o.conv.groups ? o.conv.groups : 1, kh = o.kernel_h, kw = o.kernel_w;
     if (groups < 1 || rows % groups || cols % groups)
         choir__poison(run, CHOIR_ERR_ARGUMENT,
             "%s: %lld groups do not divide the channels, %lld and %lld", type->name,
             (long long)groups, (long long)rows, (long long)cols);
     else if (choir__sizes_positive(run, type->name, rows, cols))
         choir__sizes_positive(run, type->name, kh, kw);
-    if (choir_scope_status(run) != CHOIR_OK)
+    if (choir__scope_status(run) != CHOIR_OK)
         rows = cols = out = groups = kh = kw = 1;
     c->opts = o.conv;
     choir_init init = o.weight ? *o.weight : choir__fan_in_init(cols / groups * kh * kw);
@@ -61,12 +62,14 @@ choir_nn_conv_opts choir_nn_conv_defaults(int kernel)
 choir_module *choir_nn_conv2d_with(
     choir_scope *run, int64_t in, int64_t out, choir_nn_conv_opts o)
 {
+    run = choir__open_scope(run, __func__);
     return new_conv(run, &conv_class, out, in, out, o);
 }
 
 choir_module *choir_nn_conv2d(
     choir_scope *run, int64_t in, int64_t out, int kernel, choir_conv_opts opts)
 {
+    run = choir__open_scope(run, __func__);
     choir_nn_conv_opts o = choir_nn_conv_defaults(kernel);
     o.conv = opts;
     return choir_nn_conv2d_with(run, in, out, o);
@@ -75,12 +78,14 @@ choir_module *choir_nn_conv2d(
 choir_module *choir_nn_conv_transpose2d_with(
     choir_scope *run, int64_t in, int64_t out, choir_nn_conv_opts o)
 {
+    run = choir__open_scope(run, __func__);
     return new_conv(run, &transpose_class, in, out, out, o);
 }
 
 choir_module *choir_nn_conv_transpose2d(
     choir_scope *run, int64_t in, int64_t out, int kernel, choir_conv_opts opts)
 {
+    run = choir__open_scope(run, __func__);
     choir_nn_conv_opts o = choir_nn_conv_defaults(kernel);
     o.conv = opts;
     return choir_nn_conv_transpose2d_with(run, in, out, o);
@@ -144,11 +149,13 @@ static choir_module *new_pool(
 
 choir_module *choir_nn_max_pool2d(choir_scope *run, int kernel, int stride)
 {
+    run = choir__open_scope(run, __func__);
     return new_pool(run, &max_pool_class, kernel, stride);
 }
 
 choir_module *choir_nn_avg_pool2d(choir_scope *run, int kernel, int stride)
 {
+    run = choir__open_scope(run, __func__);
     return new_pool(run, &avg_pool_class, kernel, stride);
 }
 
@@ -164,11 +171,13 @@ static choir_module *new_adaptive(
 
 choir_module *choir_nn_adaptive_avg_pool2d(choir_scope *run, int64_t height, int64_t width)
 {
+    run = choir__open_scope(run, __func__);
     return new_adaptive(run, &adaptive_avg_class, height, width);
 }
 
 choir_module *choir_nn_adaptive_max_pool2d(choir_scope *run, int64_t height, int64_t width)
 {
+    run = choir__open_scope(run, __func__);
     return new_adaptive(run, &adaptive_max_class, height, width);
 }
 
@@ -208,6 +217,7 @@ void choir__batch_norms_share(choir_module *m, choir__strategy *shared)
 choir_module *choir_nn_batch_norm_with(
     choir_scope *run, int64_t channels, choir_batch_norm_opts opts)
 {
+    run = choir__open_scope(run, __func__);
     batch_norm *b = choir_module_new(run, &batch_norm_class);
     if (!choir__sizes_positive(run, "batch_norm", channels, 1))
         channels = 1;
@@ -223,6 +233,7 @@ choir_module *choir_nn_batch_norm_with(
 
 choir_module *choir_nn_batch_norm(choir_scope *run, int64_t channels)
 {
+    run = choir__open_scope(run, __func__);
     return choir_nn_batch_norm_with(run, channels, choir_batch_norm_defaults());
 }
 
@@ -244,6 +255,7 @@ static const choir_module_class group_norm_class = {
 
 choir_module *choir_nn_group_norm(choir_scope *run, int64_t groups, int64_t channels)
 {
+    run = choir__open_scope(run, __func__);
     group_norm *g = choir_module_new(run, &group_norm_class);
     if (!choir__sizes_positive(run, "group_norm", groups, channels))
         groups = channels = 1;

@@ -176,10 +176,13 @@ static choir_status init(choir_module *m, source *s, bool again)
 
 choir_status choir_module_init_torch(choir_module *module, uint64_t seed)
 {
+    choir_status use = choir__use_module(module, __func__);
+    if (use != CHOIR_OK)
+        return use;
     source s = {.has_spare = false};
     choir__mt_seed(&s.mt, (uint32_t)seed);
     choir__module_ready(module);
-    choir_status status = choir_scope_status(module->run);
+    choir_status status = choir__scope_status(module->run);
     for (int again = 0; again < 2 && status == CHOIR_OK; again++)
         status = init(module, &s, again);
     return status;

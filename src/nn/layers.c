@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "nn/module.h"
+#include "tensor/handle.h"
 
 choir_init choir__fan_in_init(int64_t fan_in)
 {
@@ -40,6 +41,7 @@ static const choir_module_class linear_class = {"linear", sizeof(linear), linear
 choir_module *choir_nn_linear_with(
     choir_scope *run, int64_t in, int64_t out, bool bias, choir_init weight)
 {
+    run = choir__open_scope(run, __func__);
     linear *l = choir_module_new(run, &linear_class);
     if (!choir__sizes_positive(run, "linear", in, out))
         in = out = 1;
@@ -52,6 +54,7 @@ choir_module *choir_nn_linear_with(
 
 choir_module *choir_nn_linear(choir_scope *run, int64_t in, int64_t out)
 {
+    run = choir__open_scope(run, __func__);
     return choir_nn_linear_with(run, in, out, true, choir__fan_in_init(in > 0 ? in : 1));
 }
 
@@ -93,6 +96,7 @@ choir_module *choir_nn_embedding(
 choir_module *choir_nn_embedding_with(
     choir_scope *run, int64_t count, int64_t width, choir_init init, int64_t padding)
 {
+    run = choir__open_scope(run, __func__);
     embedding *e = choir_module_new(run, &embedding_class);
     if (!choir__sizes_positive(run, "embedding", count, width))
         count = width = 1;
@@ -135,11 +139,13 @@ static const choir_module_class layer_norm_class = {
 
 choir_module *choir_nn_layer_norm(choir_scope *run, int64_t width)
 {
+    run = choir__open_scope(run, __func__);
     return choir_nn_layer_norm_with(run, width, 1e-5f);
 }
 
 choir_module *choir_nn_layer_norm_with(choir_scope *run, int64_t width, float eps)
 {
+    run = choir__open_scope(run, __func__);
     layer_norm *l = choir_module_new(run, &layer_norm_class);
     if (!choir__sizes_positive(run, "layer_norm", width, 1))
         width = 1;
@@ -171,6 +177,7 @@ static const choir_module_class rms_norm_class = {
 
 choir_module *choir_nn_rms_norm(choir_scope *run, int64_t width, float eps)
 {
+    run = choir__open_scope(run, __func__);
     rms_norm *n = choir_module_new(run, &rms_norm_class);
     if (!choir__sizes_positive(run, "rms_norm", width, 1))
         width = 1;
@@ -215,6 +222,7 @@ static const choir_module_class dropout_class = {
 
 choir_module *choir_nn_dropout(choir_scope *run, float p)
 {
+    run = choir__open_scope(run, __func__);
     dropout *d = choir_module_new(run, &dropout_class);
     d->p = p;
     if (!(p >= 0 && p < 1))
@@ -259,31 +267,37 @@ static choir_module *new_function(choir_scope *run, choir_tensor *(*call)(choir_
 
 choir_module *choir_nn_relu(choir_scope *run)
 {
+    run = choir__open_scope(run, __func__);
     return new_function(run, choir_relu);
 }
 
 choir_module *choir_nn_gelu(choir_scope *run)
 {
+    run = choir__open_scope(run, __func__);
     return new_function(run, choir_gelu);
 }
 
 choir_module *choir_nn_gelu_tanh(choir_scope *run)
 {
+    run = choir__open_scope(run, __func__);
     return new_function(run, choir_gelu_tanh);
 }
 
 choir_module *choir_nn_silu(choir_scope *run)
 {
+    run = choir__open_scope(run, __func__);
     return new_function(run, choir_silu);
 }
 
 choir_module *choir_nn_tanh(choir_scope *run)
 {
+    run = choir__open_scope(run, __func__);
     return new_function(run, choir_tanh);
 }
 
 choir_module *choir_nn_flatten(choir_scope *run)
 {
+    run = choir__open_scope(run, __func__);
     return new_function(run, flatten_images);
 }
 
@@ -306,6 +320,9 @@ static choir_tensor *sequential_forward(choir_module *self, choir_tensor *const 
 
 choir_module *choir_nn_sequential_n(choir_scope *run, choir_module *const *parts, int count)
 {
+    run = choir__open_scope(run, __func__);
+    if (!parts)
+        count = 0;
     choir_module_class *type = choir__arena_get(&run->arena, sizeof *type);
     *type = (choir_module_class){"sequential",
         sizeof(sequential) + (size_t)count * sizeof(choir_module *), sequential_forward,

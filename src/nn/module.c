@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/segment.h"
 
@@ -17,8 +18,45 @@ struct choir__module_hook {
     struct choir__module_hook *next;
 };
 
+/* --- modules that cannot be used --- */
+
+choir_status choir__use_module(const choir_module *module, const char *function)
+{
+    return choir__use_part(module ? module->run : NULL, function, "module");
+}
+
+static choir_tensor *forward_lost(choir_module *self, choir_tensor *const *in, int count)
+{
+    (void)in, (void)count;
+    choir_tensor *t = choir__tensor_bare(self->run, CHOIR_F32, CHOIR_SCALAR);
+    t->poisoned = true;
+    return t;
+}
+
+static const choir_module_class lost_class = {"lost", sizeof(choir_module), forward_lost, 0};
+
+choir_module *choir__module_for(choir_scope *run, choir_module *module, const char *function)
+{
+    choir_status status = choir__use_module(module, function);
+    if (status == CHOIR_OK)
+        return module;
+    if (!run || run->closed)
+        run = choir__lost_run(status);
+    else
+        choir__scope_fail(run, status);
+    choir_module **lost = &choir__run_of(run)->lost_module;
+    if (!*lost)
+        *lost = choir_module_new(run, &lost_class);
+    return *lost;
+}
+
 void *choir_module_new(choir_scope *run, const choir_module_class *type)
 {
+    run = choir__open_scope(run, __func__);
+    if (!type) {
+        choir__poison_missing(run, __func__, "class");
+        type = &lost_class;
+    }
     choir_module *m = choir__arena_get(&run->arena, type->size);
     m->type = type;
     m->run = run;
@@ -30,6 +68,8 @@ void *choir_module_new(choir_scope *run, const choir_module_class *type)
 
 bool choir_module_collective(const choir_module *module)
 {
+    if (choir__use_module(module, __func__) != CHOIR_OK)
+        return false;
     return module->inside->strategy && module->inside->strategy->collective;
 }
 
@@ -49,6 +89,13 @@ static choir__module_entry *add_entry(
 void choir_module_child(
     choir_module *self, const char *name, choir_module **field, choir_module *child)
 {
+    if (choir__use_module(self, __func__) != CHOIR_OK)
+        return;
+    if (choir__lacks(name, __func__, "name"))
+        return;
+    if (choir__lacks(field, __func__, "field"))
+        return;
+    child = choir__module_for(self->run, child, __func__);
     if (child->parent)
         choir__poison(self->run, CHOIR_ERR_ARGUMENT,
             "module: '%s' is already a part of another, as '%s'; choir_module_tie shares weights",
@@ -77,6 +124,12 @@ choir_init choir_init_normal(double mean, double deviation)
 void choir_module_param(choir_module *self, const char *name, choir_tensor **field,
     choir_shape shape, choir_init init)
 {
+    if (choir__use_module(self, __func__) != CHOIR_OK)
+        return;
+    if (choir__lacks(name, __func__, "name"))
+        return;
+    if (choir__lacks(field, __func__, "field"))
+        return;
     choir_scope *run = self->run;
     choir__module_entry *e = add_entry(self, CHOIR__PARAM, name, field);
     choir_tensor *t = choir__tensor_bare(run, CHOIR_F32, shape); /* allocated with its values */
@@ -99,6 +152,12 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
 void choir_module_tie(
     choir_module *self, const char *name, choir_tensor **field, choir_tensor *param)
 {
+    if (choir__use_module(self, __func__) != CHOIR_OK)
+        return;
+    if (choir__lacks(name, __func__, "name"))
+        return;
+    if (choir__lacks(field, __func__, "field"))
+        return;
     add_entry(self, CHOIR__TIED, name, field)->tensor = param;
     *field = param;
 }
@@ -106,12 +165,24 @@ void choir_module_tie(
 void choir_module_buffer(
     choir_module *self, const char *name, choir_tensor **field, choir_shape shape, double value)
 {
+    if (choir__use_module(self, __func__) != CHOIR_OK)
+        return;
+    if (choir__lacks(name, __func__, "name"))
+        return;
+    if (choir__lacks(field, __func__, "field"))
+        return;
     *field = choir_full(self->run, CHOIR_F32, shape, value);
     add_entry(self, CHOIR__BUFFER, name, field)->tensor = *field;
 }
 
 void choir_module_counter(choir_module *self, const char *name, choir_tensor **field)
 {
+    if (choir__use_module(self, __func__) != CHOIR_OK)
+        return;
+    if (choir__lacks(name, __func__, "name"))
+        return;
+    if (choir__lacks(field, __func__, "field"))
+        return;
     *field = choir_full(self->run, CHOIR_I64, CHOIR_SCALAR, 0);
     add_entry(self, CHOIR__BUFFER, name, field)->tensor = *field;
 }
@@ -119,6 +190,12 @@ void choir_module_counter(choir_module *self, const char *name, choir_tensor **f
 void choir_module_constant(
     choir_module *self, const char *name, choir_tensor **field, choir_tensor *t)
 {
+    if (choir__use_module(self, __func__) != CHOIR_OK)
+        return;
+    if (choir__lacks(name, __func__, "name"))
+        return;
+    if (choir__lacks(field, __func__, "field"))
+        return;
     add_entry(self, CHOIR__CONSTANT, name, field)->tensor = *field = t;
 }
 
@@ -305,8 +382,11 @@ static choir_tensor *forward_hooked(choir_module *m, choir_tensor *const *in, in
 
 choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int count)
 {
+    m = choir__module_for(NULL, m, __func__);
     if (!m->inside->drawn)
         choir__module_ready(m);
+    if (!in)
+        return choir__poison_missing(m->run, __func__, "inputs");
     if (count < 1 || count > CHOIR__MAX_IN)
         return choir__poison(m->run, CHOIR_ERR_ARGUMENT, "forward: %d inputs; from 1 to %d",
             count, CHOIR__MAX_IN);
@@ -316,8 +396,12 @@ choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int coun
             m->type->inputs > 1 ? "up to " : "", m->type->inputs,
             m->type->inputs > 1 ? "s" : "", count);
     bool poisoned = false; /* poisoned before: another module caused the error */
-    for (int i = 0; i < count; i++)
-        poisoned |= in[i] && in[i]->poisoned;
+    choir_tensor *sound[CHOIR__MAX_IN];
+    for (int i = 0; i < count; i++) { /* NULL: the module says whether it is optional */
+        sound[i] = in[i] ? choir__sound(in[i], __func__) : NULL;
+        poisoned |= sound[i] && sound[i]->poisoned;
+    }
+    in = sound;
     choir_module *caller = choir__run_of(m->run)->at;
     choir__run_of(m->run)->at = m;
     choir__segment *segment = m->inside->recompute ? choir__recompute_begin(in, count) : NULL;
@@ -332,6 +416,8 @@ choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int coun
 
 void choir_module_hook(choir_module *m, choir_module_hooks hooks, void *arg)
 {
+    if (choir__use_module(m, __func__) != CHOIR_OK)
+        return;
     struct choir__module_hook *h = choir__arena_get(&m->run->arena, sizeof *h);
     *h = (struct choir__module_hook){hooks, arg, NULL};
     struct choir__module_hook **link = &m->inside->hooks;
@@ -344,6 +430,8 @@ void choir_module_hook(choir_module *m, choir_module_hooks hooks, void *arg)
 
 void choir_module_train(choir_module *m, bool training)
 {
+    if (choir__use_module(m, __func__) != CHOIR_OK)
+        return;
     m->training = training;
     for (choir__module_entry *e = m->inside->entries; e; e = e->next)
         if (e->kind == CHOIR__CHILD)
@@ -352,6 +440,8 @@ void choir_module_train(choir_module *m, bool training)
 
 void choir_module_freeze(choir_module *m, bool frozen)
 {
+    if (choir__use_module(m, __func__) != CHOIR_OK)
+        return;
     for (choir__module_entry *e = m->inside->entries; e; e = e->next) {
         if (e->kind == CHOIR__CHILD)
             choir_module_freeze(e->child, frozen);
@@ -378,6 +468,10 @@ static void visit(choir_module *m, bool buffers, choir_visit_fn *fn, void *arg)
 
 void choir_module_visit(choir_module *m, bool buffers, choir_visit_fn *fn, void *arg)
 {
+    if (choir__use_module(m, __func__) != CHOIR_OK)
+        return;
+    if (choir__lacks(fn, __func__, "function"))
+        return;
     choir__module_ready(m);
     visit(m, buffers, fn, arg);
 }
@@ -413,6 +507,9 @@ static void match(const char *name, choir_tensor *t, void *arg)
 
 choir_tensor *choir_module_find(choir_module *m, const char *name)
 {
+    m = choir__module_for(NULL, m, __func__);
+    if (choir__lacks(name, __func__, "name"))
+        return NULL;
     struct search s = {name, NULL};
     choir_module_visit(m, true, match, &s);
     return s.found;
@@ -427,6 +524,8 @@ static void add_count(const char *name, choir_tensor *t, void *arg)
 
 int64_t choir_module_param_count(choir_module *m)
 {
+    if (choir__use_module(m, __func__) != CHOIR_OK)
+        return 0;
     int64_t count = 0;
     choir_module_visit(m, false, add_count, &count);
     return count;

@@ -37,6 +37,12 @@ struct choir__module_inside {
     bool unit;
 };
 
+/* Returns an error if the module is NULL or belongs to a closed run. */
+choir_status choir__use_module(const choir_module *module, const char *function);
+/* Returns the module, or, if it cannot be used, an empty module that stands for it. The error
+ * becomes the run's; run may be NULL. */
+choir_module *choir__module_for(choir_scope *run, choir_module *module, const char *function);
+
 /* Names every module and parameter of the tree by its path, and gives parameters memory and
  * initial values. Every use of the module calls it; idempotent. */
 void choir__module_ready(choir_module *root);

@@ -47,7 +47,7 @@ choir_status choir__tensor_move(choir_tensor *t, choir_device *device, bool copi
     if (!choir__tensor_allocate(t, device)) {
         t->storage = old.storage;
         t->poisoned = old.poisoned;
-        return choir_scope_status(t->scope);
+        return choir__scope_status(t->scope);
     }
     t->storage->version = old.storage->version + 1;
     if (copied)
@@ -109,6 +109,9 @@ static choir_status move(choir_module *m, choir_device *device)
 
 choir_status choir_module_to(choir_module *m, choir_device *device)
 {
+    choir_status use = choir__use_module(m, __func__);
+    if (use != CHOIR_OK)
+        return use;
     choir_status status = CHOIR_OK;
     for (const choir_module *whole = m->parent; whole && status == CHOIR_OK;
          whole = whole->parent)
@@ -119,7 +122,7 @@ choir_status choir_module_to(choir_module *m, choir_device *device)
         status = move(m, device);
     if (status == CHOIR_OK)
         return CHOIR_OK;
-    char *why = choir__strdup(choir_error_message());
+    char *why = choir__strdup(choir__message());
     choir__error(status, "choir_module_to: module '%s' (%s) to %s: %s",
         *m->path ? m->path : m->name, m->type->name,
         device ? choir_device_name(device) : "no device", why);

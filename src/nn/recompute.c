@@ -7,6 +7,8 @@
 
 void choir_module_recompute(choir_module *m, bool on)
 {
+    if (choir__use_module(m, __func__) != CHOIR_OK)
+        return;
     m->inside->recompute = on;
 }
 
@@ -75,5 +77,7 @@ static void set_recompute(choir_module *block, void *on)
 
 int choir_module_recompute_blocks(choir_module *m, bool on)
 {
+    if (choir__use_module(m, __func__) != CHOIR_OK)
+        return 0;
     return choir__module_blocks(m, set_recompute, &on);
 }

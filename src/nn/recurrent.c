@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "nn/module.h"
+#include "tensor/handle.h"
 
 enum { MAX_LAYERS = 1024 };
 
@@ -131,18 +132,21 @@ static choir_module *new_recurrent(choir_scope *run, const char *name, choir_cel
 choir_module *choir_nn_lstm(
     choir_scope *run, int64_t in, int64_t hidden, choir_recurrent_opts opts)
 {
+    run = choir__open_scope(run, __func__);
     return new_recurrent(run, "lstm", CHOIR_LSTM, in, hidden, opts);
 }
 
 choir_module *choir_nn_gru(
     choir_scope *run, int64_t in, int64_t hidden, choir_recurrent_opts opts)
 {
+    run = choir__open_scope(run, __func__);
     return new_recurrent(run, "gru", CHOIR_GRU, in, hidden, opts);
 }
 
 choir_module *choir_nn_rnn(
     choir_scope *run, int64_t in, int64_t hidden, choir_recurrent_opts opts)
 {
+    run = choir__open_scope(run, __func__);
     return new_recurrent(
         run, "rnn", opts.relu ? CHOIR_RNN_RELU : CHOIR_RNN_TANH, in, hidden, opts);
 }
@@ -150,6 +154,10 @@ choir_module *choir_nn_rnn(
 choir_tensor *choir_forward_state(
     choir_module *module, choir_tensor *x, choir_cell_state *state)
 {
+    module = choir__module_for(NULL, module, __func__);
+    x = choir__sound(x, __func__);
+    if (!state)
+        return choir__poison_missing(x->scope, __func__, "state");
     if (module->type->forward != recurrent_forward) {
         choir_tensor *bad = choir__poison(choir_tensor_scope(x), CHOIR_ERR_ARGUMENT,
             "choir_forward_state: %s has no state; lstm, gru and rnn have", module->type->name);

@@ -6,6 +6,8 @@
 
 choir_module *choir_module_at(choir_module *module, const char *path)
 {
+    if (choir__use_module(module, __func__) != CHOIR_OK || choir__lacks(path, __func__, "path"))
+        return NULL;
     if (!*path)
         return module;
     for (choir__module_entry *e = module->inside->entries; e; e = e->next) {
@@ -46,12 +48,18 @@ static int match_all(choir_module *module, const char *pattern, const bool *froz
     return p.count;
 }
 
+static bool usable(const choir_module *module, const char *pattern, const char *function)
+{
+    return choir__use_module(module, function) == CHOIR_OK &&
+           !choir__lacks(pattern, function, "pattern");
+}
+
 int choir_module_freeze_matching(choir_module *module, const char *pattern, bool frozen)
 {
-    return match_all(module, pattern, &frozen);
+    return usable(module, pattern, __func__) ? match_all(module, pattern, &frozen) : 0;
 }
 
 int choir_module_count_matching(choir_module *module, const char *pattern)
 {
-    return match_all(module, pattern, NULL);
+    return usable(module, pattern, __func__) ? match_all(module, pattern, NULL) : 0;
 }

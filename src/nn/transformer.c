@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "nn/module.h"
+#include "tensor/handle.h"
 
 /* Deviation of initial weights, except for those that write to the residual stream. */
 #define DEVIATION 0.02
@@ -135,6 +136,7 @@ choir_module *choir__nn_block(choir_scope *run, choir__block_opts o)
 choir_module *choir_nn_transformer_block(choir_scope *run, int64_t width, int heads,
     bool causal, float dropout, double residual_deviation)
 {
+    run = choir__open_scope(run, __func__);
     return choir__nn_block(run, (choir__block_opts){.width = width,
                                     .hidden = 4 * width,
                                     .heads = heads,

@@ -161,8 +161,8 @@ static choir_status fill_tables(choir_optim *o, int64_t *rows)
                 "lamb: expected f32 weights, as it steps by their norms, got %s as %s",
                 s->param->name, choir_dtype_name(t->dtype));
         choir__optim_make_state(o, s);
-        if (choir_scope_status(o->run) != CHOIR_OK)
-            return choir_scope_status(o->run);
+        if (choir__scope_status(o->run) != CHOIR_OK)
+            return choir__scope_status(o->run);
         int64_t first = rows_of(t->shape) ? rows_of(t->shape) : 1;
         int at = part_on(o, choir__device_of(t));
         choir__optim_part *part = &o->parts[at];

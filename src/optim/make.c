@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/module.h"
 #include "optim/optim.h"
+#include "tensor/handle.h"
 
 choir_sgd_opts choir_sgd_defaults(void)
 {
@@ -42,7 +44,6 @@ static void close_optim(void *arg)
     choir__optim_forget(o);
     choir__offload_free(o);
     free(o->states);
-    free(o);
 }
 
 static int by_name(const void *a, const void *b)
@@ -63,7 +64,7 @@ static void check_number(choir_optim *o, const char *name, const char *option, f
 static choir_optim *new_optim(choir_scope *run, choir_module *module, choir__optim_kind kind,
     const char *name, float lr, float weight_decay)
 {
-    choir_optim *o = choir__calloc(1, sizeof *o);
+    choir_optim *o = choir__arena_get(&run->arena, sizeof *o); /* remembered: handle.h */
     o->run = run;
     o->kind = kind;
     o->module = module;
@@ -88,6 +89,8 @@ static choir_optim *new_optim(choir_scope *run, choir_module *module, choir__opt
 
 choir_optim *choir_sgd(choir_scope *run, choir_module *module, choir_sgd_opts opts)
 {
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
     choir_optim *o = new_optim(run, module, CHOIR__SGD, "sgd", opts.lr, opts.weight_decay);
     o->momentum = opts.momentum;
     o->dampening = opts.dampening;
@@ -109,6 +112,10 @@ static void set_moments(choir_optim *o, const char *name, float beta1, float bet
     o->beta2 = beta2;
     o->eps = eps;
     check_number(o, name, "an eps", eps);
+    if (beta1 == 0 && beta2 == 0 && eps == 0)
+        choir__poison(o->run, CHOIR_ERR_ARGUMENT,
+            "%s: betas and eps are 0: the options must begin from choir_%s_defaults()", name,
+            name);
     if (!(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1))
         choir__poison(o->run, CHOIR_ERR_ARGUMENT, "%s: expected betas in [0, 1), got %g and %g",
             name, (double)beta1, (double)beta2);
@@ -127,16 +134,22 @@ static choir_optim *new_adam(choir_scope *run, choir_module *module, const char 
 
 choir_optim *choir_adam(choir_scope *run, choir_module *module, choir_adamw_opts opts)
 {
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
     return new_adam(run, module, "adam", opts, false);
 }
 
 choir_optim *choir_adamw(choir_scope *run, choir_module *module, choir_adamw_opts opts)
 {
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
     return new_adam(run, module, "adamw", opts, true);
 }
 
 choir_optim *choir_lamb(choir_scope *run, choir_module *module, choir_lamb_opts opts)
 {
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
     choir_optim *o = new_optim(run, module, CHOIR__LAMB, "lamb", opts.lr, opts.weight_decay);
     set_moments(o, "lamb", opts.beta1, opts.beta2, opts.eps);
     o->decoupled = opts.decoupled;

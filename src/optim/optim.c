@@ -8,15 +8,26 @@
  * Devices step in parallel. They meet only to clip: the sums of the rows go to the run's
  * device, which adds them and sends the factor back. */
 #include "optim/optim.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+choir_status choir__use_optim(const choir_optim *o, const char *function)
+{
+    return choir__use_part(o ? o->run : NULL, function, "optimizer");
+}
+
 choir_status choir_optim_group(
     choir_optim *o, choir_match_fn *match, void *arg, float lr, float weight_decay)
 {
+    choir_status use = choir__use_optim(o, __func__);
+    if (use != CHOIR_OK)
+        return use;
+    if (!match)
+        return choir__missing(__func__, "function");
     if (o->group_count == CHOIR__MAX_GROUPS)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "optimizer: more than %d groups", CHOIR__MAX_GROUPS);
@@ -35,21 +46,29 @@ choir_status choir_optim_group(
 
 void choir_optim_set_lr(choir_optim *o, float lr)
 {
+    if (choir__use_optim(o, __func__) != CHOIR_OK)
+        return;
     o->lr = lr;
 }
 
 float choir_optim_lr(const choir_optim *o)
 {
+    if (choir__use_optim(o, __func__) != CHOIR_OK)
+        return 0;
     return choir_schedule_at(&o->schedule, o->lr, o->steps);
 }
 
 int64_t choir_optim_steps(const choir_optim *o)
 {
+    if (choir__use_optim(o, __func__) != CHOIR_OK)
+        return 0;
     return o->steps;
 }
 
 void choir_optim_schedule(choir_optim *o, choir_schedule schedule)
 {
+    if (choir__use_optim(o, __func__) != CHOIR_OK)
+        return;
     choir_status status = choir_schedule_check(&schedule);
     if (status == CHOIR_OK)
         o->schedule = schedule;
@@ -314,7 +333,7 @@ static choir_status launch_lamb(const choir_optim *o, bool scaled)
 /* Completes the gradients and brings the tables up to date. */
 static choir_status get_ready(choir_optim *o)
 {
-    choir_status status = choir_scope_status(o->run);
+    choir_status status = choir__scope_status(o->run);
     if (status == CHOIR_OK)
         status = finish_books(o);
     return status == CHOIR_OK ? choir__optim_lay_out(o) : status;
@@ -351,6 +370,9 @@ static choir_status step(choir_optim *o, const float *inverse)
 
 choir_status choir_optim_step(choir_optim *o)
 {
+    choir_status use = choir__use_optim(o, __func__);
+    if (use != CHOIR_OK)
+        return use;
     return step(o, NULL);
 }
 
@@ -383,6 +405,8 @@ choir_status choir__optim_unscale(choir_optim *o, const float *inverse)
 
 void choir_optim_clip(choir_optim *o, float max_norm)
 {
+    if (choir__use_optim(o, __func__) != CHOIR_OK)
+        return;
     o->max_norm = max_norm;
     if (!o->norm) {
         o->norm = choir_full(o->run, CHOIR_F32, CHOIR_SCALAR, 0);
@@ -392,7 +416,7 @@ void choir_optim_clip(choir_optim *o, float max_norm)
 
 choir_tensor *choir_optim_grad_norm(choir_optim *o)
 {
-    return o->norm;
+    return choir__use_optim(o, __func__) == CHOIR_OK ? o->norm : NULL;
 }
 
 /* --- for checkpoints --- */
@@ -436,11 +460,15 @@ static void visit_plainly(
 
 void choir_optim_visit(choir_optim *o, choir_visit_fn *visit, void *arg)
 {
+    if (choir__use_optim(o, __func__) != CHOIR_OK)
+        return;
     struct plain_visit v = {visit, arg};
     choir__optim_visit_params(o, visit_plainly, &v);
 }
 
 void choir_optim_restore(choir_optim *o, int64_t steps)
 {
+    if (choir__use_optim(o, __func__) != CHOIR_OK)
+        return;
     o->steps = steps;
 }

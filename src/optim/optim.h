@@ -109,4 +109,7 @@ int choir__offload_run(const choir__optim_part *part, int first);
 void choir__offload_let_go(
     const choir_optim *o, const choir__optim_part *part, int first, int count);
 
+/* Returns an error if the optimizer is NULL or belongs to a closed run. */
+choir_status choir__use_optim(const choir_optim *o, const char *function);
+
 #endif

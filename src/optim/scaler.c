@@ -17,6 +17,7 @@
 
 #include "optim/optim.h"
 #include "tensor/autocast.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 
 typedef enum progress { READY, UNSCALED, STEPPED } progress;
@@ -37,12 +38,16 @@ choir_scaler_opts choir_scaler_defaults(void)
         .scale = 65536, .growth = 2, .backoff = 0.5f, .interval = 2000, .patience = 40};
 }
 
+static choir_status use_scaler(const choir_scaler *s, const char *function)
+{
+    return choir__use_part(s ? s->run : NULL, function, "scaler");
+}
+
 static void free_scaler(void *arg)
 {
     choir_scaler *s = arg;
     choir__run_sync(s->run);
     choir__storage_unref(s->numbers);
-    free(s);
 }
 
 static const char *lacks(const choir_scaler_opts *o)
@@ -67,13 +72,14 @@ static void store(choir_scaler *s, float scale, float clean, float in_a_row)
 
 choir_scaler *choir_scaler_new(choir_scope *run, choir_scaler_opts opts)
 {
-    choir_scaler *s = choir__calloc(1, sizeof *s);
+    run = choir__open_scope(run, __func__);
+    choir_scaler *s = choir__arena_get(&run->arena, sizeof *s); /* remembered: handle.h */
     s->run = run;
     s->opts = opts;
     if (lacks(&opts)) {
         choir__poison(run, CHOIR_ERR_ARGUMENT,
             "scaler: expected %s, got scale %g, growth %g, backoff %g, interval %lld, "
-            "patience %lld",
+            "patience %lld; begin with choir_scaler_defaults()",
             lacks(&opts), (double)opts.scale, (double)opts.growth, (double)opts.backoff,
             (long long)opts.interval, (long long)opts.patience);
         s->opts = choir_scaler_defaults();
@@ -119,6 +125,9 @@ static const choir__op scale_op = {.name = "scale_gradient",
 
 choir_tensor *choir_scaler_scale(choir_scaler *s, choir_tensor *loss)
 {
+    loss = choir__sound(loss, __func__);
+    if (use_scaler(s, __func__) != CHOIR_OK)
+        return choir__poison(loss->scope, CHOIR_ERR_ARGUMENT, "%s", choir__message());
     choir_tensor *poisoned, *in[2] = {loss, s->scale};
     if (!loss->poisoned && choir__is_half(loss->dtype))
         in[0] = choir_cast(loss, CHOIR_F32);
@@ -173,6 +182,11 @@ static choir_status fail(choir_scaler *s, choir_status status)
 
 choir_status choir_scaler_unscale(choir_scaler *s, choir_optim *o)
 {
+    choir_status use = use_scaler(s, __func__);
+    if (use == CHOIR_OK)
+        use = choir__use_optim(o, __func__);
+    if (use != CHOIR_OK)
+        return use;
     int at = place_of(s, o);
     if (at < 0)
         return fail(s, (choir_status)at);
@@ -191,6 +205,11 @@ choir_status choir_scaler_unscale(choir_scaler *s, choir_optim *o)
 
 choir_status choir_scaler_step(choir_scaler *s, choir_optim *o)
 {
+    choir_status use = use_scaler(s, __func__);
+    if (use == CHOIR_OK)
+        use = choir__use_optim(o, __func__);
+    if (use != CHOIR_OK)
+        return use;
     int at = place_of(s, o);
     if (at < 0)
         return fail(s, (choir_status)at);
@@ -209,12 +228,15 @@ choir_status choir_scaler_step(choir_scaler *s, choir_optim *o)
 
 choir_status choir_scaler_update(choir_scaler *s)
 {
+    choir_status use = use_scaler(s, __func__);
+    if (use != CHOIR_OK)
+        return use;
     choir__k_scaler_update args = {.numbers = s->numbers ? s->numbers->data : NULL,
         .growth = s->opts.growth,
         .backoff = s->opts.backoff,
         .interval = s->opts.interval,
         .patience = s->opts.patience};
-    choir_status status = choir_scope_status(s->run);
+    choir_status status = choir__scope_status(s->run);
     for (int i = 0; i < s->count && status == CHOIR_OK; i++) {
         if (s->progress[i] == STEPPED)
             args.found[args.count++] =
@@ -245,8 +267,13 @@ static choir_status read_numbers(const choir_scaler *s, choir__scaler_numbers *n
 
 choir_status choir_scaler_get(const choir_scaler *s, choir_scaler_state *state)
 {
+    choir_status use = use_scaler(s, __func__);
+    if (use != CHOIR_OK)
+        return use;
+    if (!state)
+        return choir__missing(__func__, "scaler state");
     choir__scaler_numbers n;
-    choir_status status = s->numbers ? read_numbers(s, &n) : choir_scope_status(s->run);
+    choir_status status = s->numbers ? read_numbers(s, &n) : choir__scope_status(s->run);
     if (status != CHOIR_OK)
         return status;
     *state = (choir_scaler_state){
@@ -263,6 +290,11 @@ choir_status choir_scaler_get(const choir_scaler *s, choir_scaler_state *state)
 
 choir_status choir_scaler_set(choir_scaler *s, choir_optim *o, choir_scaler_state state)
 {
+    choir_status use = use_scaler(s, __func__);
+    if (use == CHOIR_OK)
+        use = choir__use_optim(o, __func__);
+    if (use != CHOIR_OK)
+        return use;
     if (!(state.scale > 0 && isfinite(state.scale)) || state.clean < 0 || state.in_a_row < 0 ||
         state.skipped[0] < 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -274,8 +306,8 @@ choir_status choir_scaler_set(choir_scaler *s, choir_optim *o, choir_scaler_stat
     if (!o->norm)
         choir_optim_clip(o, 0);
     float skipped = (float)state.skipped[at];
-    if (choir_scope_status(s->run) != CHOIR_OK)
-        return choir_scope_status(s->run);
+    if (choir__scope_status(s->run) != CHOIR_OK)
+        return choir__scope_status(s->run);
     choir__launch_upload(s->run->device, (float *)choir__data(o->clip) + CHOIR__CLIP_SKIPPED,
         &skipped, sizeof skipped);
     store(s, state.scale, (float)state.clean, (float)state.in_a_row);

@@ -56,7 +56,7 @@ choir_schedule choir_schedule_multistep(const int64_t *milestones, int count, fl
     choir_schedule s = of_kind(CHOIR_LR_MULTISTEP, 1, 0);
     s.gamma = gamma;
     s.milestone_count = count; /* checked when the schedule is used */
-    for (int i = 0; i < count && i < CHOIR_MAX_MILESTONES; i++)
+    for (int i = 0; milestones && i < count && i < CHOIR_MAX_MILESTONES; i++)
         s.milestones[i] = milestones[i];
     return s;
 }
@@ -159,6 +159,8 @@ static int64_t drops(const choir_schedule *s, int64_t t)
 
 float choir_schedule_at(const choir_schedule *s, float lr, int64_t t)
 {
+    if (choir__lacks(s, __func__, "schedule"))
+        return 0;
     if (s->kind == CHOIR_LR_INVERSE_SQRT) {
         double n = (double)t + 1, w = (double)choir__max(s->warmup, 1);
         return (float)((double)lr * fmin(n / w, sqrt(w / n)));
@@ -229,6 +231,8 @@ static const char *wrong_with(const choir_schedule *s)
 
 choir_status choir_schedule_check(const choir_schedule *s)
 {
+    if (!s)
+        return choir__missing(__func__, "schedule");
     const char *wrong = wrong_with(s);
     return wrong ? choir__error(CHOIR_ERR_ARGUMENT, "the schedule: %s", wrong) : CHOIR_OK;
 }
@@ -242,6 +246,8 @@ choir_plateau choir_plateau_defaults(void)
 
 float choir_plateau_next(choir_plateau *p, float lr, double measure)
 {
+    if (choir__lacks(p, __func__, "plateau"))
+        return 0;
     if (!p->started || measure < p->best * (1 - (double)p->threshold)) {
         p->best = isnan(measure) ? INFINITY : measure;
         p->bad = 0;

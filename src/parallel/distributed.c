@@ -3,6 +3,7 @@
 #include <choir/distributed.h>
 
 #include "comm/group.h"
+#include "tensor/handle.h"
 #include "tensor/scope.h"
 
 /* Makes the device wait for all work that the group has been given so far. */
@@ -26,6 +27,11 @@ static choir_status usable(const choir_tensor *t, const char *name)
 
 choir_status choir_all_reduce(choir_tensor *t, choir_group *group, choir_reduce_op op)
 {
+    choir_status use_t = choir__use_tensor(t, __func__);
+    if (use_t != CHOIR_OK)
+        return use_t;
+    if (!group)
+        return choir__missing(__func__, "group");
     choir_work work;
     choir_status status = usable(t, "choir_all_reduce");
     if (status == CHOIR_OK)
@@ -40,6 +46,11 @@ choir_status choir_all_reduce(choir_tensor *t, choir_group *group, choir_reduce_
 
 choir_status choir_broadcast(choir_tensor *t, choir_group *group, int root)
 {
+    choir_status use_t = choir__use_tensor(t, __func__);
+    if (use_t != CHOIR_OK)
+        return use_t;
+    if (!group)
+        return choir__missing(__func__, "group");
     choir_work work;
     choir_status status = usable(t, "choir_broadcast");
     if (status == CHOIR_OK)
@@ -104,6 +115,9 @@ static choir_tensor *finish(
 
 choir_tensor *choir_all_gather(choir_tensor *t, choir_group *group)
 {
+    t = choir__sound(t, __func__);
+    if (!group)
+        return choir__poison_missing(t->scope, __func__, "group");
     bool good;
     choir_work work;
     choir_tensor *y = result(&t, "choir_all_gather", choir_group_world(group), 1, &good);
@@ -118,6 +132,9 @@ choir_tensor *choir_all_gather(choir_tensor *t, choir_group *group)
 
 choir_tensor *choir_reduce_scatter(choir_tensor *t, choir_group *group, choir_reduce_op op)
 {
+    t = choir__sound(t, __func__);
+    if (!group)
+        return choir__poison_missing(t->scope, __func__, "group");
     bool good;
     choir_work work;
     choir_tensor *y = result(&t, "choir_reduce_scatter", 1, choir_group_world(group), &good);
@@ -132,6 +149,9 @@ choir_tensor *choir_reduce_scatter(choir_tensor *t, choir_group *group, choir_re
 
 choir_tensor *choir_all_to_all(choir_tensor *t, choir_group *group)
 {
+    t = choir__sound(t, __func__);
+    if (!group)
+        return choir__poison_missing(t->scope, __func__, "group");
     bool good;
     choir_work work;
     int world = choir_group_world(group);

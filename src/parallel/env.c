@@ -5,16 +5,21 @@
 #include <string.h>
 
 #include "comm/pattern/tree.h"
+#include "tensor/handle.h"
 #include "tensor/run.h"
 #include "tensor/scope.h"
 
 choir_status choir_env_init(choir_env *env)
 {
+    if (!env)
+        return choir__missing(__func__, "env");
     return choir_env_init_with(env, NULL, choir_group_defaults());
 }
 
 choir_status choir_env_join(choir_env *env, const char *method, choir_group_opts opts)
 {
+    if (!env)
+        return choir__missing(__func__, "env");
     choir_group *group;
     const char *assigned = getenv("CHOIR_DEVICE");
     if (!opts.device && assigned && strncmp(assigned, "cuda:", 5) == 0)
@@ -51,6 +56,12 @@ void choir_env_free(choir_env *env)
 
 void choir_env_micro(const choir_env *env, int64_t *first, int64_t *count)
 {
+    if (choir__lacks(env, __func__, "env"))
+        return;
+    if (choir__lacks(first, __func__, "first"))
+        return;
+    if (choir__lacks(count, __func__, "count"))
+        return;
     int64_t end;
     choir__tree_run(env->microbatches, env->rank, env->world, first, &end);
     *count = end - *first;
@@ -59,6 +70,11 @@ void choir_env_micro(const choir_env *env, int64_t *first, int64_t *count)
 choir_scope *choir_run_open(const choir_env *env, uint64_t seed)
 {
     int64_t count;
+    if (!env) {
+        choir_scope *run = choir_scope_open(NULL, seed);
+        choir__poison_missing(run, __func__, "env");
+        return run;
+    }
     choir_scope *run = choir_scope_open(env->device, seed);
     choir_env_micro(env, &choir__run_of(run)->micro_first, &count);
     choir__run_of(run)->micro_total = env->microbatches;
@@ -67,6 +83,12 @@ choir_scope *choir_run_open(const choir_env *env, uint64_t seed)
 
 choir_status choir_env_mean(const choir_env *env, const float *losses, float *mean)
 {
+    if (!env)
+        return choir__missing(__func__, "env");
+    if (!losses)
+        return choir__missing(__func__, "losses");
+    if (!mean)
+        return choir__missing(__func__, "mean");
     if (env->world == 1) {
         *mean = choir__tree_sum(losses, env->microbatches, 1.0f / (float)env->microbatches);
         return CHOIR_OK;
@@ -90,6 +112,12 @@ choir_status choir_env_mean(const choir_env *env, const float *losses, float *me
 
 choir_status choir_env_loss(const choir_env *env, choir_tensor *const *losses, double *mean)
 {
+    if (!env)
+        return choir__missing(__func__, "env");
+    if (!losses)
+        return choir__missing(__func__, "losses");
+    if (!mean)
+        return choir__missing(__func__, "mean");
     int64_t first, count;
     float all;
     choir_status status = CHOIR_OK;
@@ -108,6 +136,7 @@ choir_status choir_env_loss(const choir_env *env, choir_tensor *const *losses, d
 choir_loader *choir_env_loader(
     choir_scope *run, const choir_env *env, choir_dataset *dataset, int64_t batch_size)
 {
+    run = choir__open_scope(run, __func__);
     choir_loader_opts opts = choir_loader_defaults();
     opts.batch_size = batch_size;
     return choir_env_loader_with(run, env, dataset, opts);
@@ -116,9 +145,14 @@ choir_loader *choir_env_loader(
 choir_loader *choir_env_loader_with(
     choir_scope *run, const choir_env *env, choir_dataset *dataset, choir_loader_opts opts)
 {
-    opts.microbatches = env->microbatches;
+    run = choir__open_scope(run, __func__);
     opts.seed = run->seed;
-    choir_env_micro(env, &opts.micro_first, &opts.micro_count);
+    if (env) {
+        opts.microbatches = env->microbatches;
+        choir_env_micro(env, &opts.micro_first, &opts.micro_count);
+    } else {
+        choir__poison_missing(run, __func__, "env");
+    }
     return choir_loader_new(run, dataset, opts);
 }
 
@@ -130,6 +164,7 @@ static void free_dataset(void *dataset)
 choir_loader *choir_mnist(
     choir_scope *run, const char *folder, const choir_env *env, int64_t batch_size)
 {
+    run = choir__open_scope(run, __func__);
     choir_dataset *dataset = NULL;
     choir_status status = choir_dataset_idx(folder, CHOIR_TRAIN, &dataset);
     if (status != CHOIR_OK)

@@ -10,6 +10,7 @@
 #include "comm/pattern/tree.h"
 #include "parallel/batches.h"
 #include "parallel/tally.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/scope.h"
 
@@ -49,7 +50,7 @@ static choir_status run_batch(void *arg, choir_scope *step, const choir__batch *
     choir_tensor *loss = choir_model_loss(e->info, out, b->y);
     s->rows = rows_of(e->info, b->n, b->y, b->targets);
     s->loss = s->rows ? choir_item(loss) * (double)s->rows : 0;
-    choir_status status = choir_scope_status(step);
+    choir_status status = choir__scope_status(step);
     if (status == CHOIR_OK && e->info->task != CHOIR_REGRESSION)
         status = choir__tally_add(
             &e->tally, out, b->y, ignored_by(e->info), b->position >= e->mine, s);
@@ -63,8 +64,9 @@ static void sync_buffer(const char *name, choir_tensor *t, void *arg)
     /* parameters are equal already; running statistics are taken from rank 0 */
     if (t->param || !device || device->away)
         return;
-    choir_device_sync(device);
-    choir_group_broadcast(arg, choir__data(t), (int64_t)t->storage->bytes, CHOIR_U8, 0, NULL);
+    (void)!choir_device_sync(device);
+    (void)!choir_group_broadcast(
+        arg, choir__data(t), (int64_t)t->storage->bytes, CHOIR_U8, 0, NULL);
 }
 
 /* Gathers the sums of all batches, in order. mine: this rank's batches [lo, hi) of `count`. */
@@ -131,6 +133,18 @@ static int64_t take_share(evaluation *e, choir_group *group, int64_t max_batches
 choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_model_info *info,
     choir_dataset *data, choir_eval_opts opts, choir_score *score)
 {
+    choir_status use_run = choir__use_scope(run, __func__);
+    if (use_run != CHOIR_OK)
+        return use_run;
+    choir_status use_net = choir__use_module(net, __func__);
+    if (use_net != CHOIR_OK)
+        return use_net;
+    if (!info)
+        return choir__missing(__func__, "model info");
+    if (!data)
+        return choir__missing(__func__, "dataset");
+    if (!score)
+        return choir__missing(__func__, "score");
     *score = (choir_score){NAN, NAN, NAN, NAN, NAN, 0};
     choir_status status = check(info, data, &opts);
     if (status != CHOIR_OK)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "autograd/walk.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 
 enum { MAX_SUMS = 64 };
@@ -146,7 +147,7 @@ static void gather_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
         status = choir__wave_open(s);
     for (int i = 0; i < s->count && status == CHOIR_OK; i++) {
         g[i] = gradient_of(j, gy, i);
-        status = choir_scope_status(s->piece[i].scope);
+        status = choir__scope_status(s->piece[i].scope);
     }
     for (int i = 0; i < s->count && status == CHOIR_OK; i++) {
         status = walk_piece(&s->piece[i], g[i]);
@@ -212,8 +213,9 @@ static choir_tensor *misfit(const choir_shards *s, int dim)
 
 choir_tensor *choir_gather(choir_shards *s, choir_device *device, int dim)
 {
-    if (s->poisoned)
-        return s->poisoned;
+    choir_tensor *bad = choir__shards_unsound(s, __func__);
+    if (bad || (bad = s->poisoned))
+        return bad;
     for (int i = 0; i < s->count; i++)
         if (!s->piece[i].out)
             return choir__poison(s->scope, CHOIR_ERR_STATE,

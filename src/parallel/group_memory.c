@@ -11,7 +11,7 @@ static choir_status refused(
 {
     choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for %s, %zu bytes%s",
         choir_device_name(m->device), what, bytes, advice);
-    choir__group_abort(m->group, CHOIR_ERR_MEMORY, choir_error_message());
+    choir__group_abort(m->group, CHOIR_ERR_MEMORY, choir__message());
     return CHOIR_ERR_MEMORY; /* the peers allocate together with this rank */
 }
 

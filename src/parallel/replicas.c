@@ -110,7 +110,7 @@ choir_status choir__replicas_open(
 void choir__replicas_free(choir__replicas *r)
 {
     for (int d = 0; d < r->devices; d++) {
-        choir_device_sync(r->replica[d].device);
+        (void)!choir_device_sync(r->replica[d].device);
         free(r->replica[d].tensor);
         free(r->replica[d].fresh);
     }
@@ -145,10 +145,10 @@ static choir_status make(choir__replicas *r, int i)
             to->tensor[t] = buffer_like(r->run, own, to->device);
         }
     }
-    if (choir_scope_status(r->run) == CHOIR_OK)
+    if (choir__scope_status(r->run) == CHOIR_OK)
         to->book = choir__book_new(r->run, to->device, params, r->params);
     free(params);
-    return choir_scope_status(r->run);
+    return choir__scope_status(r->run);
 }
 
 static void copy_values(choir_device *device, const choir_tensor *to, const choir_tensor *from)

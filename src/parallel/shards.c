@@ -3,20 +3,35 @@
  * Each piece has its own scope, a micro-batch of the batch's scope, so no tape spans pieces.
  * Inputs are leaves in that scope, and views of the batch if the device is the same. */
 #include "parallel/shards.h"
-#include "tensor/launch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/module.h"
+#include "tensor/handle.h"
+#include "tensor/launch.h"
+
+choir_status choir__use_shards(const choir_shards *s, const char *function)
+{
+    return choir__use_part(s ? s->scope : NULL, function, "list of shards");
+}
+
+choir_tensor *choir__shards_unsound(const choir_shards *s, const char *function)
+{
+    choir_status status = choir__use_shards(s, function);
+    return status == CHOIR_OK ? NULL : choir__lost_run(status)->run->lost;
+}
+
 int choir_shards_count(const choir_shards *s)
 {
-    return s->count;
+    return choir__use_shards(s, __func__) == CHOIR_OK ? s->count : 0;
 }
 
 choir_tensor *choir_shards_at(const choir_shards *s, int i)
 {
-    if (s->poisoned)
-        return s->poisoned;
+    choir_tensor *bad = choir__shards_unsound(s, __func__);
+    if (bad || (bad = s->poisoned))
+        return bad;
     if (i < 0 || i >= s->count)
         return choir__poison(s->scope, CHOIR_ERR_ARGUMENT,
             "data_parallel: expected a piece from 0 to %d, got %d", s->count - 1, i);
@@ -25,14 +40,14 @@ choir_tensor *choir_shards_at(const choir_shards *s, int i)
 
 choir_shards *choir__shards_failed(choir_tensor *poisoned)
 {
-    choir_shards *s = choir__arena_get(&poisoned->scope->arena, sizeof *s);
+    choir_shards *s = choir__arena_get(&poisoned->scope->handles, sizeof *s);
     *s = (choir_shards){.scope = poisoned->scope, .poisoned = poisoned};
     return s;
 }
 
 choir_shards *choir__shards_copy(const choir_shards *from)
 {
-    choir_shards *s = choir__arena_get(&from->scope->arena, sizeof *s);
+    choir_shards *s = choir__arena_get(&from->scope->handles, sizeof *s);
     *s = *from;
     s->piece = choir__arena_get(&s->scope->arena, (size_t)s->count * sizeof *s->piece);
     memcpy(s->piece, from->piece, (size_t)s->count * sizeof *s->piece);
@@ -43,8 +58,8 @@ choir_tensor *choir__piece_failed(
     const choir_shards *s, const choir__piece *p, const char *did, choir_status status)
 {
     const choir_module *m = s->dp->module;
-    char *why = choir__strdup(status == CHOIR_OK ? "it gave a result that was never computed"
-                                                 : choir_error_message());
+    char *why = choir__strdup(
+        status == CHOIR_OK ? "it gave a result that was never computed" : choir__message());
     choir_tensor *bad = choir__poison(s->scope, status == CHOIR_OK ? CHOIR_ERR_STATE : status,
         "data_parallel: %s of module '%s' on %s (samples %lld to %lld): %s", did,
         *m->path ? m->path : m->type->name, choir_device_name(p->scope->device),
@@ -105,7 +120,7 @@ static void close_pieces(void *arg)
 {
     choir__piece_scopes *p = arg;
     while (p->open)
-        choir_scope_close(p->scope[--p->open]);
+        choir__scope_end(p->scope[--p->open]);
 }
 
 void choir__pieces_close(choir_shards *s)
@@ -186,17 +201,21 @@ choir__data_parallel *choir__data_parallel_of(choir_module *module)
     return NULL;
 }
 
-static const choir__op scatter_op = {.name = "data_parallel", .any_dtype = true};
+static const choir__op scatter_op = {
+    .name = "data_parallel", .any_dtype = true, .optional = ~1u};
 
 choir_shards *choir_scatter(choir_tensor *const *in, int count, choir_module *module)
 {
+    module = choir__module_for(NULL, module, __func__);
     choir__data_parallel *dp = choir__data_parallel_of(module);
     choir_tensor *poisoned, *x[CHOIR__MAX_IN];
+    if (!in)
+        return choir__shards_failed(choir__poison_missing(module->run, __func__, "inputs"));
     if (!dp || count < 1 || count >= CHOIR__MAX_IN)
         return choir__shards_failed(
             dp ? choir__poison(module->run, CHOIR_ERR_ARGUMENT,
                      "data_parallel: %d inputs; from 1 to %d", count, CHOIR__MAX_IN - 1)
-               : choir__poison(module->run, CHOIR_ERR_ARGUMENT, "%s", choir_error_message()));
+               : choir__poison(module->run, CHOIR_ERR_ARGUMENT, "%s", choir__message()));
     memcpy(x, in, (size_t)count * sizeof *x);
     choir_scope *scope = choir__begin(&scatter_op, x, count, &poisoned);
     if (!scope)
@@ -205,11 +224,11 @@ choir_shards *choir_scatter(choir_tensor *const *in, int count, choir_module *mo
         return choir__shards_failed(choir__poison(scope, CHOIR_ERR_SCOPE,
             "data_parallel: inputs of the run alone have no step to live in; lift one with "
             "choir_in"));
-    choir_shards *s = choir__arena_get(&scope->arena, sizeof *s);
+    choir_shards *s = choir__arena_get(&scope->handles, sizeof *s);
     *s = (choir_shards){.dp = dp, .scope = scope, .in_count = count};
     s->in = choir__arena_get(&scope->arena, (size_t)count * sizeof(choir_tensor *));
     memcpy(s->in, x, (size_t)count * sizeof(choir_tensor *));
-    if (choir_scope_status(scope) != CHOIR_OK) {
+    if (choir__scope_status(scope) != CHOIR_OK) {
         s->poisoned = choir__tensor_bare(scope, CHOIR_F32, CHOIR_SCALAR);
         s->poisoned->poisoned = true;
     } else if (measure(s)) {

@@ -8,6 +8,7 @@
 
 #include "comm/group.h"
 #include "nn/module.h"
+#include "tensor/handle.h"
 
 typedef struct synced {
     choir__strategy strategy; /* only for batch norms: not in the run's list */
@@ -45,7 +46,7 @@ static const choir__strategy_ops synced_ops = {.name = "sync_batch_norm", .sum =
 static void close_synced(void *arg)
 {
     synced *s = arg;
-    choir_device_sync(s->run->device);
+    (void)!choir_device_sync(s->run->device);
     choir__strategy_leave(&s->listed, s->run);
     choir_group_free(s->group);
     free(s);
@@ -53,6 +54,12 @@ static void close_synced(void *arg)
 
 choir_module *choir_sync_batch_norm(choir_scope *run, choir_module *module, choir_group *group)
 {
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
+    if (!group) {
+        choir__poison_missing(run, __func__, "group");
+        return module;
+    }
     int world = choir_group_world(group);
     if (choir__run_of(run)->micro_total % world) {
         choir__poison(run, CHOIR_ERR_ARGUMENT,

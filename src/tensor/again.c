@@ -131,7 +131,7 @@ static choir_status make(choir__record *r)
         choir__storage_unref(t->storage);
         t->storage = had;
     }
-    return choir_scope_status(r->scope);
+    return choir__scope_status(r->scope);
 }
 
 /* --- a segment --- */

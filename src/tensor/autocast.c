@@ -22,6 +22,7 @@
 #include <choir/amp.h>
 
 #include "tensor/autocast.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 
 /* --- casts --- */
@@ -58,7 +59,7 @@ choir_status choir__cast_again(choir_tensor *t)
     if (status != CHOIR_OK)
         return status;
     if (!choir__tensor_allocate(t, choir__device_of(t->cast->of)))
-        return choir_scope_status(t->scope);
+        return choir__scope_status(t->scope);
     t->freed = false;
     choir__launch_copy(t, t->cast->of);
     return CHOIR_OK;
@@ -254,6 +255,8 @@ choir_tensor *choir__as_stored(choir_tensor *y)
 
 void choir_autocast(choir_scope *scope, choir_dtype dtype)
 {
+    if (choir__use_scope(scope, __func__) != CHOIR_OK)
+        return;
     if (!choir__is_half(dtype)) {
         choir__poison(scope, CHOIR_ERR_ARGUMENT,
             "autocast: to bf16 or f16, not %s; choir_autocast_off turns it off",
@@ -265,11 +268,15 @@ void choir_autocast(choir_scope *scope, choir_dtype dtype)
 
 void choir_autocast_off(choir_scope *scope)
 {
+    if (choir__use_scope(scope, __func__) != CHOIR_OK)
+        return;
     scope->autocast = (choir__autocast){0};
 }
 
 void choir_amp_level(choir_scope *scope, int level)
 {
+    if (choir__use_scope(scope, __func__) != CHOIR_OK)
+        return;
     if (level < 0 || level > 3) {
         choir__poison(
             scope, CHOIR_ERR_ARGUMENT, "amp: unknown level O%d: choose one of O0 to O3", level);

@@ -5,6 +5,7 @@
  * statistics are shared with other ranks, forward and backward are two launches each, with the
  * sum over the ranks between them; computing a result again needs no communication. */
 #include "tensor/autocast.h"
+#include "tensor/handle.h"
 #include "tensor/segment.h"
 #include "tensor/strategy.h"
 
@@ -135,9 +136,9 @@ static void again(choir__record *r)
 
 #define BATCH_NORM(...)                                                                        \
     {                                                                                          \
-        .name = "batch_norm", .half_native = 1 << X | 1 << RESIDUAL,                           \
-        .o2_keeps = 1 << X | 1 << GAMMA | 1 << BETA, .backward = batch_norm_backward,          \
-        .again = again, .again_saved = 1 << SAVED_X,                                           \
+        .name = "batch_norm", .optional = 1 << GAMMA | 1 << BETA | 1 << RESIDUAL,              \
+        .half_native = 1 << X | 1 << RESIDUAL, .o2_keeps = 1 << X | 1 << GAMMA | 1 << BETA,    \
+        .backward = batch_norm_backward, .again = again, .again_saved = 1 << SAVED_X,          \
         .reads_in = 1 << X | 1 << GAMMA | 1 << BETA, __VA_ARGS__                               \
     }
 static const choir__op batch_norm_op = BATCH_NORM(.cheap = true);
@@ -209,6 +210,10 @@ choir_tensor *choir__batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tens
     choir_scope *scope = choir__begin(&batch_norm_op, in, OPERANDS, &poisoned);
     if (!scope)
         return poisoned;
+    choir_tensor *statistics[] = {running_mean, running_var, o.batches};
+    for (size_t i = 0; i < CHOIR_COUNT(statistics); i++)
+        if (statistics[i] && !choir__is_sound(statistics[i]))
+            return choir__unsound(statistics[i], batch_norm_op.name);
     shared = o.training ? shared : NULL;
     const char *why = refusal(in, running_mean, running_var, &o, shared);
     if (why)

@@ -41,16 +41,19 @@ static int pad_or_else(int width, int height)
     return width == -1 ? 0 : or_else(width, height);
 }
 
-/* Returns the strides, paddings, dilations and groups of o; the op adds the sizes. */
+/* Strides, dilations and groups of 0, as in options that were not begun from the defaults,
+ * stand for 1. Returns the strides, paddings, dilations and groups of o; the op adds the sizes.
+ */
 static choir__conv_shape shape_of(const choir_conv_opts *o)
 {
-    return (choir__conv_shape){.groups = o->groups,
-        .stride_h = o->stride,
-        .stride_w = or_else(o->stride_w, o->stride),
+    int stride = or_else(o->stride, 1), dilation = or_else(o->dilation, 1);
+    return (choir__conv_shape){.groups = or_else(o->groups, 1),
+        .stride_h = stride,
+        .stride_w = or_else(o->stride_w, stride),
         .pad_h = o->padding,
         .pad_w = pad_or_else(o->padding_w, o->padding),
-        .dilation_h = o->dilation,
-        .dilation_w = or_else(o->dilation_w, o->dilation)};
+        .dilation_h = dilation,
+        .dilation_w = or_else(o->dilation_w, dilation)};
 }
 
 static bool sensible(const choir__conv_shape *s)
@@ -170,6 +173,7 @@ static void conv_again(choir__record *r)
 
 static const choir__op conv_op = {
     .name = "conv2d",
+    .optional = 4,
     .cast = CHOIR__CAST_LOWER,
     .half = 3,
     .half_native = 3,
@@ -191,6 +195,7 @@ choir_tensor *choir_conv2d(
     x = in[0], weight = in[1], bias = in[2];
     choir_shape sx = x->shape, sw = weight->shape;
     choir__conv_shape s = shape_of(&o);
+    o.groups = (int)s.groups;
     if (!sensible(&s))
         return senseless(conv_op.name, scope, &s);
     if (!fit(x, weight, bias, sw.dim[0]))
@@ -329,6 +334,7 @@ static void transpose_again(choir__record *r)
 
 static const choir__op transpose_op = {
     .name = "conv_transpose2d",
+    .optional = 4,
     .cast = CHOIR__CAST_LOWER,
     .backward_input = transpose_backward_input,
     .backward_weight = transpose_backward_weight,
@@ -349,6 +355,7 @@ choir_tensor *choir_conv_transpose2d(
     x = in[0], weight = in[1], bias = in[2];
     choir_shape sx = x->shape, sw = weight->shape;
     choir__conv_shape s = shape_of(&o);
+    o.groups = (int)s.groups;
     int64_t extra_h = o.output_padding, extra_w = pad_or_else(o.output_padding_w, (int)extra_h);
     if (!sensible(&s))
         return senseless(name, scope, &s);

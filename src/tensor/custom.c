@@ -2,6 +2,7 @@
  * ordinary ops run on the device of the custom op, since their operands are there. */
 #include <string.h>
 
+#include "tensor/handle.h"
 #include "tensor/op.h"
 #include "tensor/strategy.h"
 
@@ -39,13 +40,16 @@ choir_tensor *choir_custom(
     const choir_custom_op *op, choir_tensor *const *inputs, int count, const void *arg)
 {
     choir_tensor *poisoned, *in[CHOIR__MAX_IN];
+    if (!op || !inputs || count < 1)
+        return choir__poison_missing(NULL, __func__, op ? "inputs" : "op");
     if (count > CHOIR__MAX_IN) {
         choir_scope *joined = choir__join(inputs, count);
         return choir__poison(joined ? joined : inputs[0]->scope, CHOIR_ERR_ARGUMENT,
             "%s: %d inputs; at most %d", op->name, count, CHOIR__MAX_IN);
     }
     memcpy(in, inputs, (size_t)count * sizeof *in);
-    const choir__op named = {.name = op->name, .any_dtype = true}; /* for messages */
+    /* for messages; the op itself judges the operands after the first */
+    const choir__op named = {.name = op->name, .any_dtype = true, .optional = ~1u};
     choir_scope *scope = choir__begin(&named, in, count, &poisoned);
     if (!scope)
         return poisoned;

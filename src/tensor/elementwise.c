@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "tensor/autocast.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 
 /* --- unary --- */
@@ -100,6 +101,7 @@ static choir_tensor *unary(choir_tensor *x, struct unary u)
 {
     const struct unary_ops *ops = &unary_ops[u.op];
     choir_tensor *poisoned;
+    x = choir__sound(x, ops->op.name);
     if (!choir__is_dense(x))
         x = choir_contiguous(x);
     choir_scope *scope = choir__begin(&ops->op, &x, 1, &poisoned);

@@ -1,5 +1,6 @@
 /* Lookup tables, and dropout. */
 #include "tensor/autocast.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/run.h"
 #include "tensor/strategy.h"
@@ -125,6 +126,7 @@ static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, choir__ta
 
 choir_tensor *choir__embedding_padded(choir_tensor *table, choir_tensor *ids, int64_t padding)
 {
+    table = choir__sound(table, __func__);
     if (table->split && !table->poisoned && !ids->poisoned)
         return table->split->by->ops->parts->embedding(table, ids);
     return embedding(table, ids, (choir__table_rows){.padding = padding});
@@ -187,6 +189,7 @@ static const choir__op dropout_op = {.name = "dropout",
 
 choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name)
 {
+    x = choir__sound(x, __func__);
     choir_tensor *poisoned;
     if (p == 0)
         return x;

@@ -72,6 +72,7 @@ static void group_norm_again(choir__record *r)
 }
 
 static const choir__op group_norm_op = {.name = "group_norm",
+    .optional = 6,
     .cast = CHOIR__CAST_F32,
     .backward = group_norm_backward,
     .again = group_norm_again,

@@ -6,6 +6,7 @@
  * gradients, so the norm's kernel adds its own gradient to these in the same pass, whether or
  * not s was made here. */
 #include "tensor/autocast.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 
 static bool fits(const choir_tensor *t, int64_t cols, choir_dtype dtype)
@@ -85,9 +86,10 @@ static void norm_again(choir__record *r)
 
 #define NORM(title)                                                                            \
     {                                                                                          \
-        .name = title, .cast = CHOIR__CAST_F32, .backward_input = backward_input,              \
-        .backward_weight = backward_weight, .again = norm_again, .cheap = true,                \
-        .again_saved = 6 /* mean and rstd */, .reads_in = 7, .weights_in = 6                   \
+        .name = title, .cast = CHOIR__CAST_F32, .optional = 14, /* gamma, beta, add */         \
+            .backward_input = backward_input, .backward_weight = backward_weight,              \
+        .again = norm_again, .cheap = true, .again_saved = 6 /* mean and rstd */,              \
+        .reads_in = 7, .weights_in = 6                                                         \
     }
 static const choir__op layer_norm_op = NORM("layer_norm"), rms_norm_op = NORM("rms_norm");
 
@@ -155,6 +157,8 @@ static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamm
 static choir_tensor *norm_of_sum(choir_tensor *x, choir_tensor *r, choir_tensor *gamma,
     choir_tensor *beta, float eps, bool rms, choir_tensor **sum)
 {
+    if (!sum)
+        return choir__poison_missing(x->scope, "add_norm", "sum");
     bool one = choir__same_shape(x->shape, r->shape) && x->dtype == r->dtype &&
                (x->dtype == CHOIR_F32 || x->dtype == CHOIR_F64);
     if (!one) { /* broadcasting, or a sum that is rounded before the norm */
@@ -182,11 +186,15 @@ choir_tensor *choir_rms_norm(choir_tensor *x, choir_tensor *gamma, float eps)
 choir_tensor *choir_add_layer_norm(choir_tensor *x, choir_tensor *r, choir_tensor *gamma,
     choir_tensor *beta, float eps, choir_tensor **sum)
 {
+    x = choir__sound(x, __func__);
+    r = choir__sound(r, __func__);
     return norm_of_sum(x, r, gamma, beta, eps, false, sum);
 }
 
 choir_tensor *choir_add_rms_norm(
     choir_tensor *x, choir_tensor *r, choir_tensor *gamma, float eps, choir_tensor **sum)
 {
+    x = choir__sound(x, __func__);
+    r = choir__sound(r, __func__);
     return norm_of_sum(x, r, gamma, NULL, eps, true, sum);
 }

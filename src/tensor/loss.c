@@ -1,5 +1,6 @@
 /* Losses: a single number, and the gradient of the scores. */
 #include "tensor/autocast.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/strategy.h"
 
@@ -93,6 +94,7 @@ static const choir__op cross_entropy_op = {.name = "cross_entropy",
     .backward = choir__cross_entropy_backward,
     .again = cross_entropy_again,
     .again_saved = 6, /* lse and count */
+    .optional = 4,
     .reads_in = 7};
 
 /* Returns NULL, or a poisoned tensor if the options do not fit in: scores, target, weight. */
@@ -182,6 +184,8 @@ static choir_shape loss_shape(const choir_tensor *x, choir_reduction reduction)
 choir_tensor *choir_cross_entropy_with(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts o)
 {
+    logits = choir__sound(logits, cross_entropy_op.name);
+    target = choir__sound(target, cross_entropy_op.name);
     if (logits->split && !logits->poisoned && !target->poisoned)
         return logits->split->by->ops->parts->cross_entropy(logits, target, o);
     if (choir__is_float(target->dtype))
@@ -290,6 +294,8 @@ choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target)
 
 choir_tensor *choir_mse_loss(choir_tensor *x, choir_tensor *y)
 {
+    x = choir__sound(x, __func__);
+    y = choir__sound(y, __func__);
     if (!x->poisoned && !y->poisoned && !choir__same_shape(x->shape, y->shape))
         return choir__shape_error("mse_loss", x->scope, (choir_tensor *[]){x, y}, 2,
             "expected two tensors of one shape");

@@ -12,6 +12,7 @@
  *
  * Each rank counts its own micro-batches; the counts of all of them, one per micro-batch, are
  * added in the order of the micro-batches, so that the ranks' number changes no bit. */
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/strategy.h"
 
@@ -81,6 +82,11 @@ static choir_tensor *own_counts(
 choir_tensor *choir_loss_divisor(
     choir_tensor *const *targets, int count, choir_cross_entropy_opts opts)
 {
+    if (!targets || count < 1)
+        return choir__poison_missing(NULL, __func__, "targets");
+    for (int i = 0; i < count; i++)
+        if (!choir__is_sound(targets[i]))
+            return choir__unsound(targets[i], __func__);
     choir_scope *scope = choir__join(targets, count);
     if (!scope) {
         choir_tensor *none = choir__tensor_bare(targets[0]->scope, CHOIR_F32, CHOIR_SCALAR);

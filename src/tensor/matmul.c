@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tensor/autocast.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/segment.h"
 #include "tensor/strategy.h"
@@ -120,6 +121,7 @@ static void linear_again(choir__record *r)
 
 static const choir__op linear_op = {
     .name = "linear",
+    .optional = 4,
     .cast = CHOIR__CAST_LOWER,
     .half = 3,
     .half_native = 3,
@@ -134,6 +136,8 @@ static const choir__op linear_op = {
 static choir_tensor *linear(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
 {
+    x = choir__sound(x, linear_op.name);
+    weight = choir__sound(weight, linear_op.name);
     if (weight->split && !x->poisoned)
         return weight->split->by->ops->parts->linear(x, weight, bias, in_out);
     choir_tensor *poisoned, *in[3] = {x, weight, bias};

@@ -3,17 +3,38 @@
 #include <string.h>
 
 #include "tensor/autocast.h"
+#include "tensor/handle.h"
 #include "tensor/segment.h"
 #include "tensor/strategy.h"
 
-static choir_tensor *first_bad(const char *op, choir_tensor *const *in, int count)
+/* Poison of the lost run is an error of the step as well, if another operand belongs to one. */
+static choir_tensor *spread(choir_tensor *bad, choir_tensor *const *in, int count)
+{
+    choir_status status = choir__scope_status(bad->scope);
+    for (int i = 0; i < count && status != CHOIR_OK; i++)
+        if (in[i] && choir__is_sound(in[i]) && !choir__is_lost(in[i]))
+            choir__scope_fail(in[i]->scope, status);
+    return bad;
+}
+
+static choir_tensor *unsound(const choir__op *op, choir_tensor *t, int i)
+{
+    char words[80];
+    snprintf(words, sizeof words, "%s: operand %d", op->name, i);
+    return choir__unsound(t, words);
+}
+
+static choir_tensor *first_bad(const choir__op *op, choir_tensor *const *in, int count)
 {
     for (int i = 0; i < count; i++) {
-        if (in[i] && in[i]->poisoned)
-            return in[i];
-        if (in[i] && in[i]->freed && !choir__released_by(in[i]))
-            return choir__poison(in[i]->scope, CHOIR_ERR_STATE,
-                "%s: backward has freed operand %d; choir_keep it before", op, i);
+        if (!in[i] && op->optional >> i & 1)
+            continue;
+        choir_tensor *t = choir__is_sound(in[i]) ? in[i] : unsound(op, in[i], i);
+        if (t->poisoned)
+            return choir__is_lost(t) ? spread(t, in, count) : t;
+        if (t->freed && !choir__released_by(t))
+            return choir__poison(t->scope, CHOIR_ERR_STATE,
+                "%s: backward has freed operand %d; choir_keep it before", op->name, i);
     }
     return NULL;
 }
@@ -30,7 +51,12 @@ static choir_tensor *refuse_part(const char *op, choir_tensor *t, choir_scope *s
 choir_scope *choir__begin(
     const choir__op *op, choir_tensor **in, int count, choir_tensor **poisoned)
 {
-    if ((*poisoned = first_bad(op->name, in, count)))
+    if (count < 1) {
+        choir_status status = choir__error(CHOIR_ERR_ARGUMENT, "%s: no operands", op->name);
+        *poisoned = choir__lost_run(status)->run->lost;
+        return NULL;
+    }
+    if ((*poisoned = first_bad(op, in, count)))
         return NULL;
     choir_scope *scope = choir__join(in, count);
     if (!scope) {

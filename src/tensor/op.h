@@ -37,6 +37,7 @@ typedef struct choir__op {
     unsigned half;  /* bit i: the op takes operand i in 16 bits on every device */
     /* like half, on devices whose kernels all take 16 bits (choir_device.half) */
     unsigned half_native;
+    unsigned optional; /* bit i: operand i may be NULL */
     unsigned o2_keeps; /* bit i: operand i keeps its dtype under Apex's O2 */
     /* An op has either `backward`, or two functions: backward_input, on whose results earlier
      * stages wait, and backward_weight, which may be put off (zero-bubble schedules run it

@@ -2,6 +2,7 @@
  * then their mean or sum is taken. */
 #include <math.h>
 
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/op.h"
 
@@ -147,6 +148,7 @@ choir_tensor *choir_smooth_l1_loss(
 choir_tensor *choir_huber_loss(
     choir_tensor *x, choir_tensor *y, float delta, choir_reduction reduction)
 {
+    x = choir__sound(x, __func__);
     if (!(delta > 0 && isfinite(delta)))
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
             "huber_loss: expected a delta above 0, got %g", (double)delta);

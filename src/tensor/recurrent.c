@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "tensor/autocast.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/recurrent.h"
 #include "tensor/segment.h"
@@ -172,6 +173,7 @@ enum { READS_WEIGHTS = 1 << W_IH | 1 << W_HH };
 
 static const choir__op recurrent_op = {
     .name = "recurrent",
+    .optional = ~(1u << X),
     .cast = CHOIR__CAST_LOWER,
     .half_native = CHOIR__ALL_IN,
     .backward_input = choir__recurrent_backward_input,
@@ -222,6 +224,9 @@ choir_tensor *choir_recurrent(choir_cell cell, choir_tensor *x,
     const choir_cell_weights *weights, int directions, choir_cell_state initial,
     choir_cell_state *last)
 {
+    x = choir__sound(x, __func__);
+    if (!weights)
+        return choir__poison_missing(x->scope, __func__, "weights");
     choir_tensor *poisoned, *in[MOST_IN] = {x, initial.h, initial.c};
     if (last)
         *last = (choir_cell_state){NULL, NULL};

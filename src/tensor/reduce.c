@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "tensor/autocast.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/strategy.h"
 
@@ -61,6 +62,7 @@ static choir_tensor *sum(choir_tensor *x, choir_shape with_ones, choir_shape out
 
 choir_tensor *choir_sum(choir_tensor *x)
 {
+    x = choir__sound(x, sum_op.name);
     choir_shape ones = x->shape;
     for (int i = 0; i < ones.ndim; i++)
         ones.dim[i] = 1;
@@ -69,11 +71,13 @@ choir_tensor *choir_sum(choir_tensor *x)
 
 choir_tensor *choir_mean(choir_tensor *x)
 {
+    x = choir__sound(x, "mean");
     return choir_scale(choir_sum(x), 1.0 / (double)(x->count ? x->count : 1));
 }
 
 choir_tensor *choir_sum_dim(choir_tensor *x, int dim)
 {
+    x = choir__sound(x, sum_op.name);
     int at = dim < 0 ? dim + x->shape.ndim : dim;
     if (x->poisoned)
         return x;
@@ -89,6 +93,7 @@ choir_tensor *choir_sum_dim(choir_tensor *x, int dim)
 
 choir_tensor *choir_mean_dim(choir_tensor *x, int dim)
 {
+    x = choir__sound(x, "mean");
     int64_t n = choir_tensor_size(x, dim);
     return choir_scale(choir_sum_dim(x, dim), 1.0 / (double)(n ? n : 1));
 }
@@ -98,6 +103,7 @@ const choir__op choir__argmax_op = {.name = "argmax", .half_native = CHOIR__ALL_
 choir_tensor *choir_argmax(choir_tensor *x)
 {
     choir_tensor *poisoned;
+    x = choir__sound(x, choir__argmax_op.name);
     if (x->split && !x->poisoned)
         return x->split->by->ops->parts->argmax(x);
     choir_scope *scope = choir__begin(&choir__argmax_op, &x, 1, &poisoned);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tensor/autocast.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 
 choir_rotary_opts choir_rotary_defaults(void)
@@ -38,6 +39,7 @@ static bool sound(const choir_rotary_opts *o)
 choir_tensor *choir_rotary_table(choir_scope *scope, choir_dtype dtype, int64_t positions,
     int64_t dim, choir_rotary_opts opts)
 {
+    scope = choir__open_scope(scope, __func__);
     if (positions < 1 || dim < 2 || dim % 2 || positions > INT64_MAX / 16 / dim)
         return choir__poison(scope, CHOIR_ERR_SHAPE,
             "rotary_table: expected positions, and an even number of dimensions, got %lld "
@@ -125,6 +127,7 @@ static const choir__op rotary_op = {.name = "rotary",
 
 choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset)
 {
+    x = choir__sound(x, __func__);
     choir_tensor *poisoned, *in[2] = {x, table};
     if (in[0]->shape.ndim == 4 && in[0]->stride[3] != 1)
         in[0] = choir_contiguous(in[0]);

@@ -39,7 +39,7 @@ choir_status choir__run_failure(const choir_scope *scope)
 choir_status choir__run_sync(const choir_scope *scope)
 {
     for (choir__run_device *p = scope->run->devices; p; p = p->next)
-        choir_device_sync(p->device);
+        (void)!choir_device_sync(p->device);
     return choir__run_failure(scope);
 }
 

@@ -21,8 +21,15 @@ struct choir__run {
     int64_t micro_first;        /* this rank's first micro-batch of each step */
     int64_t micro_total;        /* of the job, if a launcher gave it; else 0 */
     uint64_t next_step;         /* choir_step's counter */
-    choir_scope *spare;         /* closed scopes kept for the next step */
-    choir__closer *enders;      /* called after the tensors are released, newest first */
+    /* closed scopes in the order of closing, the last to be reused: handle.h */
+    choir_scope *spare, *spare_last;
+    int spares;
+    choir__arena arenas[4]; /* of closed scopes, for the next ones */
+    int arena_count;
+    choir_tensor *lost;               /* the lost run's poisoned tensor (handle.h); else NULL */
+    struct choir_module *lost_module; /* stands for modules that cannot be used, or NULL */
+    bool told;                        /* an error of the run has been read or told: unread.h */
+    choir__closer *enders;            /* called after the tensors are released, newest first */
 
     /* recorded steps: step.c */
     int64_t warm_up; /* calls before recording, if more than step.c's own number */
@@ -77,8 +84,10 @@ const uint64_t *choir__step_word(choir_scope *scope, choir_device *device);
 void choir__step_forget(choir_scope *scope);
 /* Like choir__step_forget, but may be called within a step and takes effect at its end. */
 void choir__step_anew(choir_scope *scope);
-/* Frees closed scopes linked by `spare`. */
-void choir__scopes_free(choir_scope **list);
+/* Makes the closed scopes of a recording, linked by `spare`, ready for reuse. */
+void choir__scopes_reuse(choir__run *run, choir_scope **list);
+/* Frees a closed run. */
+void choir__run_free(choir__run *run);
 
 /* Returns a number that stands for t's present values and is never 0: a copy made at an equal
  * number is up to date. A recorded step counts as a change, since each replay computes other

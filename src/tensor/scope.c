@@ -4,38 +4,72 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "tensor/run.h"
+#include "tensor/handle.h"
+#include "tensor/unread.h"
 
+/* Returns a zeroed scope: a new one as long as the run has few closed ones, which must be
+ * remembered; else the one that was closed first. */
 static choir_scope *take_scope(choir__run *run)
 {
-    if (run->spare) {
-        choir_scope *s = run->spare;
+    choir_scope *s = run->spare;
+    if (run->spares < CHOIR__REMEMBERED) {
+        s = choir__calloc(1, sizeof *s);
+    } else {
         run->spare = s->spare;
-        choir__arena arena = s->arena;
+        run->spares--;
+        choir__arena handles = s->handles;
+        choir__arena_reset(&handles);
         memset(s, 0, sizeof *s);
-        s->arena = arena;
-        return s;
+        s->handles = handles;
     }
-    return choir__calloc(1, sizeof(choir_scope));
+    if (run->arena_count)
+        s->arena = run->arenas[--run->arena_count];
+    return s;
+}
+
+/* Makes a closed scope the last to be reused. Its records end here. */
+static void keep_spare(choir__run *run, choir_scope *s)
+{
+    if (run->arena_count < (int)CHOIR_COUNT(run->arenas)) {
+        choir__arena_reset(&s->arena);
+        run->arenas[run->arena_count++] = s->arena;
+    } else {
+        choir__arena_free(&s->arena);
+    }
+    s->arena = (choir__arena){0};
+    s->spare = NULL;
+    if (run->spares++)
+        run->spare_last->spare = s;
+    else
+        run->spare = s;
+    run->spare_last = s;
 }
 
 choir_device *choir_scope_device(const choir_scope *scope)
 {
-    return scope->run->base.device;
+    bool usable = choir__use_scope(scope, __func__) == CHOIR_OK;
+    return usable ? scope->run->base.device : NULL;
 }
 
 uint64_t choir_scope_seed(const choir_scope *scope)
 {
-    return scope->run->base.seed;
+    bool usable = choir__use_scope(scope, __func__) == CHOIR_OK;
+    return usable ? scope->run->base.seed : 0;
 }
 
 choir_scope *choir_scope_open(choir_device *device, uint64_t seed)
 {
+    choir__unread_tell();
     choir__run *whole = choir__calloc(1, sizeof *whole);
     choir_scope *run = &whole->base;
     run->kind = CHOIR__RUN;
     run->run = whole;
-    run->device = device ? device : choir__device_default();
+    bool missed = !device && choir__device_missed();
+    if (missed)
+        choir__scope_fail(run, CHOIR_ERR_DEVICE);
+    run->device = missed   ? choir_device_find("cpu:0")
+                  : device ? device
+                           : choir__device_default();
     run->grad = true;
     run->seed = seed;
     if (!run->device) { /* CHOIR_DEVICE names a missing device; a scope always has one */
@@ -63,11 +97,27 @@ static choir_scope *open_child(choir_scope *parent, choir__scope_kind kind)
     s->step = parent->step;
     s->micro = parent->micro;
     s->placement = parent->placement;
+    s->older = parent->children;
+    if (s->older)
+        s->older->younger = s;
+    parent->children = s;
     return s;
+}
+
+static void leave_parent(choir_scope *s)
+{
+    if (s->younger)
+        s->younger->older = s->older;
+    else
+        s->parent->children = s->older;
+    if (s->older)
+        s->older->younger = s->younger;
 }
 
 choir_scope *choir_step_open(choir_scope *run, uint64_t step)
 {
+    choir__unread_tell();
+    run = choir__open_scope(run, __func__);
     choir_scope *s = open_child(run, CHOIR__STEP);
     s->step = step;
     s->micro = run->run->micro_first;
@@ -77,18 +127,17 @@ choir_scope *choir_step_open(choir_scope *run, uint64_t step)
 
 choir_scope *choir_micro_open(choir_scope *step, int64_t index)
 {
-    choir_scope *s = open_child(step, CHOIR__MICRO);
+    choir_scope *s = open_child(choir__open_scope(step, __func__), CHOIR__MICRO);
     s->micro = index;
     return s;
 }
 
-void choir__scopes_free(choir_scope **list)
+void choir__scopes_reuse(choir__run *run, choir_scope **list)
 {
     while (*list) {
         choir_scope *s = *list;
         *list = s->spare;
-        choir__arena_free(&s->arena);
-        free(s);
+        keep_spare(run, s);
     }
 }
 
@@ -101,17 +150,6 @@ static void call_all(choir__closer **list)
     }
 }
 
-/* Keeps a closed scope for reuse. The arena of a recorded step stays as it is, since replays
- * read it. */
-static void keep_spare(choir_scope *scope, choir__run *run)
-{
-    choir_scope **list = choir__recording_active() ? &run->recorded : &run->spare;
-    if (list == &run->spare)
-        choir__arena_reset(&scope->arena);
-    scope->spare = *list;
-    *list = scope;
-}
-
 static void end_run(choir__run *run)
 {
     /* failures are reported already; the next run begins without them */
@@ -119,19 +157,37 @@ static void end_run(choir__run *run)
     for (choir__run_device *p = run->devices; p; p = p->next)
         choir__storage_unref(p->step);
     choir__pools_free(&run->retired);
-    choir__scopes_free(&run->spare);
     call_all(&run->enders);
+    choir__run_bury(run);
+}
+
+void choir__run_free(choir__run *run)
+{
+    for (choir_scope *s = run->spare, *next; s; s = next) {
+        next = s->spare;
+        choir__arena_free(&s->handles);
+        free(s);
+    }
+    while (run->arena_count)
+        choir__arena_free(&run->arenas[--run->arena_count]);
+    choir__arena_free(&run->base.handles);
     choir__arena_free(&run->base.arena);
     free(run);
 }
 
-choir_status choir_scope_close(choir_scope *scope)
+/* Closes the scopes inside, and returns whether there were any. */
+static bool close_children(choir_scope *scope)
 {
-    if (!scope)
-        return CHOIR_OK;
-    choir__run *run = scope->run;
-    call_all(&scope->closers);
-    choir_status status = choir_scope_status(scope);
+    bool any = scope->children;
+    while (scope->children)
+        choir__scope_end(scope->children);
+    return any;
+}
+
+/* Returns the status with which the scope closes, and its message. */
+static choir_status last_status(choir_scope *scope, bool too_early)
+{
+    choir_status status = choir__scope_status(scope);
     if (scope->kind == CHOIR__RUN) {
         choir_status last = choir__run_sync(scope);
         if (status == CHOIR_OK)
@@ -139,14 +195,47 @@ choir_status choir_scope_close(choir_scope *scope)
     }
     if (status == CHOIR_OK)
         status = choir__run_failure(scope);
+    if (status == CHOIR_OK && too_early)
+        status = choir__error(CHOIR_ERR_SCOPE,
+            "choir_scope_close: %s closed before a scope inside it, which is closed now, too",
+            choir__scope_words(scope));
+    return status;
+}
+
+choir_status choir__scope_end(choir_scope *scope)
+{
+    choir__run *run = scope->run;
+    call_all(&scope->closers);
+    bool too_early = close_children(scope);
+    choir_status status = last_status(scope, too_early);
+    bool own = scope->status != CHOIR_OK || scope->kind == CHOIR__RUN || too_early;
+    if (status != CHOIR_OK && own && scope->noted == choir__message_reads())
+        choir__unread(scope);
     for (choir_tensor *t = scope->tensors; t; t = t->next)
         choir__storage_unref(t->storage);
     free(scope->message);
-    if (scope->kind == CHOIR__RUN)
+    scope->message = NULL;
+    scope->closed = true;
+    if (scope->kind == CHOIR__RUN) {
         end_run(run);
-    else
-        keep_spare(scope, run);
+        return status;
+    }
+    leave_parent(scope);
+    if (choir__recording_active()) { /* replays read its arena */
+        scope->spare = run->recorded;
+        run->recorded = scope;
+    } else {
+        keep_spare(run, scope);
+    }
     return status;
+}
+
+choir_status choir_scope_close(choir_scope *scope)
+{
+    if (!scope)
+        return CHOIR_OK;
+    choir_status status = choir__use_scope(scope, __func__);
+    return status == CHOIR_OK ? choir__scope_end(scope) : status;
 }
 
 static void add_closer(
@@ -167,7 +256,7 @@ void choir__on_end(choir_scope *scope, void (*fn)(void *arg), void *arg)
     add_closer(&scope->run->base.arena, &scope->run->enders, fn, arg);
 }
 
-choir_status choir_scope_status(const choir_scope *scope)
+choir_status choir__scope_status(const choir_scope *scope)
 {
     for (const choir_scope *s = scope; s; s = s->parent)
         if (s->status != CHOIR_OK) {
@@ -177,24 +266,43 @@ choir_status choir_scope_status(const choir_scope *scope)
     return CHOIR_OK;
 }
 
-void choir_scope_clear(choir_scope *scope)
+choir_status choir_scope_status(const choir_scope *scope)
+{
+    choir_status status = choir__use_scope(scope, __func__);
+    if (status != CHOIR_OK)
+        return status;
+    status = choir__scope_status(scope);
+    if (status != CHOIR_OK)
+        scope->run->told = true;
+    return status;
+}
+
+void choir__scope_forget(choir_scope *scope)
 {
     scope->status = CHOIR_OK;
     scope->blamed = false;
     free(scope->message);
     scope->message = NULL;
+}
+
+void choir_scope_clear(choir_scope *scope)
+{
+    if (choir__use_scope(scope, __func__) != CHOIR_OK)
+        return;
+    choir__scope_forget(scope);
     choir__run_clear(scope);
 }
 
 choir_scope *choir_no_grad(choir_scope *parent)
 {
-    choir_scope *s = open_child(parent, CHOIR__MICRO);
+    choir_scope *s = open_child(choir__open_scope(parent, __func__), CHOIR__MICRO);
     s->grad = false;
     return s;
 }
 
 bool choir_set_grad(choir_scope *scope, bool on)
 {
+    scope = choir__open_scope(scope, __func__);
     bool was = scope->grad;
     scope->grad = on;
     return was;
@@ -204,7 +312,8 @@ choir_status choir__scope_fail(choir_scope *scope, choir_status status)
 {
     if (scope->status == CHOIR_OK) {
         scope->status = status;
-        scope->message = choir__strdup(choir_error_message());
+        scope->message = choir__strdup(choir__message());
+        scope->noted = choir__message_reads();
     }
     return status;
 }
@@ -242,7 +351,7 @@ choir_tensor *choir_fail(choir_scope *scope, choir_status status, const char *fo
 {
     va_list args;
     va_start(args, format);
-    choir_tensor *t = poison(scope, status, format, args);
+    choir_tensor *t = poison(choir__open_scope(scope, __func__), status, format, args);
     va_end(args);
     return t;
 }

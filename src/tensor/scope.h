@@ -41,19 +41,24 @@ struct choir_scope {
     choir_scope *parent;
     choir__run *run;
     choir_device *device;
-    choir__arena arena;
+    choir__arena arena;              /* records and all else that ends with the scope */
+    choir__arena handles;            /* tensors: handle.h says how long they are remembered */
     choir_tensor *tensors;           /* all that were made in it, for closing */
     choir__record *tape, *tape_tail; /* in order of creation; doubly linked */
     choir__closer *closers;          /* newest first */
+    choir_scope *children;           /* the open scopes inside it, newest first */
+    choir_scope *younger, *older;    /* the neighbours in the parent's list */
     choir_status status;
     char *message;
+    uint64_t noted; /* number of messages that the thread had read by then: unread.h */
+    bool closed;
     bool blamed; /* message already names the module */
     bool grad;   /* ops leave records for backward */
     bool piece;  /* part of a DataParallel batch: only the op that joins the parts walks it */
     uint64_t seed, step;
     int64_t micro;
     choir__calls *calls;                /* numbers the random draws of this scope, by name */
-    choir_scope *spare;                 /* the next of the run's closed scopes */
+    choir_scope *spare;                 /* the next of the run's closed scopes, older first */
     struct choir__placement *placement; /* NULL: ops run where their operands are */
     struct choir__segment *segment;     /* the innermost open segment: segment.h; NULL: none */
     choir__autocast autocast;
@@ -66,8 +71,14 @@ struct choir_scope {
 /* Records the error in the scope (the first one stays) and returns a poisoned tensor of it. */
 choir_tensor *choir__poison(choir_scope *scope, choir_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Records choir_error_message() as the scope's error and returns status. */
+/* Records this thread's message as the scope's error and returns status. */
 choir_status choir__scope_fail(choir_scope *scope, choir_status status);
+/* Closes an open scope, and returns as choir_scope_close. */
+choir_status choir__scope_end(choir_scope *scope);
+/* Forgets the scope's error, but not the devices'. */
+void choir__scope_forget(choir_scope *scope);
+/* Like choir_scope_status, but the error still counts as unread. */
+choir_status choir__scope_status(const choir_scope *scope);
 /* Adds the module's path to the scope's message, unless it already has an inner module's
  * path. */
 void choir__scope_blame(choir_scope *scope, const char *path);

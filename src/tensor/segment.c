@@ -61,7 +61,7 @@ void choir__segment_end(choir__segment *s, choir_tensor *result)
         return;
     s->scope->segment = s->outer;
     s->open = false;
-    if (result->poisoned || choir_scope_status(s->scope) != CHOIR_OK)
+    if (result->poisoned || choir__scope_status(s->scope) != CHOIR_OK)
         return;
     for (choir__record *r = s->first; r; r = choir__segment_after(s, r)) {
         choir_tensor *t = r->out;

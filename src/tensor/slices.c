@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/op.h"
 
@@ -119,7 +120,9 @@ choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim)
     choir_tensor *poisoned, *in[CHOIR__MAX_IN];
     if (count > CHOIR__MAX_IN)
         return cat_groups(parts, count, dim);
-    memcpy(in, parts, (size_t)count * sizeof *in);
+    if (count > 0 && !parts) /* begun with no operands, which is an error */
+        count = 0;
+    memcpy(in, parts, count > 0 ? (size_t)count * sizeof *in : 0);
     choir_scope *scope = choir__begin(&cat_op, in, count, &poisoned);
     if (!scope)
         return poisoned;
@@ -145,6 +148,11 @@ choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim)
 
 choir_tensor *choir_stack(choir_tensor *const *parts, int count, int dim)
 {
+    choir_tensor *bad = count < 1 || !parts ? choir__unsound(NULL, "stack") : NULL;
+    for (int i = 0; i < count && !bad; i++)
+        bad = choir__is_sound(parts[i]) ? NULL : choir__unsound(parts[i], "stack");
+    if (bad)
+        return bad;
     choir_shape shape = parts[0]->shape;
     int at = dim < 0 ? dim + shape.ndim + 1 : dim;
     if (at < 0 || at > shape.ndim || shape.ndim == CHOIR_MAX_DIMS)
@@ -179,7 +187,9 @@ static int views(choir_tensor *x, int dim, int64_t size, int64_t count, choir_te
 
 int choir_split_dim(choir_tensor *x, int64_t size, int dim, choir_tensor **parts, int room)
 {
-    parts[0] = x;
+    if (!parts || room < 1)
+        return 0;
+    parts[0] = x = choir__sound(x, "split");
     if (x->poisoned)
         return 1;
     if (!choir__fix_dim(x, &dim)) {
@@ -204,7 +214,9 @@ int choir_split_dim(choir_tensor *x, int64_t size, int dim, choir_tensor **parts
 int choir_chunk(choir_tensor *x, int count, int dim, choir_tensor **parts)
 {
     int at = dim;
-    parts[0] = x;
+    if (!parts)
+        return 0;
+    parts[0] = x = choir__sound(x, "chunk");
     if (x->poisoned)
         return 1;
     if (!choir__fix_dim(x, &at) || count < 1) {

@@ -10,6 +10,7 @@
  * next. */
 #include <stdlib.h>
 
+#include "tensor/handle.h"
 #include "tensor/run.h"
 
 enum { WARM_UP = 2 };
@@ -38,7 +39,7 @@ static void forget(choir__run *run)
     struct choir__replay *r = run->replay;
     choir__run_sync(&run->base);
     choir__recording_free(r->recording);
-    choir__scopes_free(&run->recorded);
+    choir__scopes_reuse(run, &run->recorded);
     for (int i = 0; i < r->pool_count; i++)
         choir__pool_retire(r->pools[i], &run->retired);
     free(r->pools);
@@ -75,7 +76,7 @@ uint64_t choir__values_of(const choir_tensor *t)
 static choir_status run_once(struct choir__replay *r, choir_scope *step)
 {
     choir_status status = r->fn(step, r->arg);
-    choir_status closed = choir_scope_close(step);
+    choir_status closed = choir__scope_end(step);
     return status != CHOIR_OK ? status : closed;
 }
 
@@ -118,6 +119,11 @@ static struct choir__replay *replay_of(choir__run *run)
 
 choir_status choir_step(choir_scope *scope, choir_step_fn *fn, void *arg)
 {
+    choir_status use_scope = choir__use_scope(scope, __func__);
+    if (use_scope != CHOIR_OK)
+        return use_scope;
+    if (!fn)
+        return choir__missing(__func__, "function");
     choir__run *run = scope->run;
     struct choir__replay *r = replay_of(run);
     if (r->fn != fn || r->arg != arg || r->anew) {
@@ -139,15 +145,21 @@ choir_status choir_step(choir_scope *scope, choir_step_fn *fn, void *arg)
 
 uint64_t choir_run_next(const choir_scope *run)
 {
+    if (choir__use_scope(run, __func__) != CHOIR_OK)
+        return 0;
     return run->run->next_step;
 }
 
 void choir_run_seek(choir_scope *run, uint64_t step)
 {
+    if (choir__use_scope(run, __func__) != CHOIR_OK)
+        return;
     run->run->next_step = step;
 }
 
 void choir_run_forget(choir_scope *run)
 {
+    if (choir__use_scope(run, __func__) != CHOIR_OK)
+        return;
     choir__step_forget(&run->run->base);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/run.h"
 #include "tensor/segment.h"
@@ -12,6 +13,10 @@
 
 static bool valid_shape(choir_scope *scope, choir_shape shape, choir_tensor **poisoned)
 {
+    if (scope->run->lost) {
+        *poisoned = scope->run->lost;
+        return false;
+    }
     int64_t left = INT64_MAX / 16;
     bool fits = shape.ndim >= 0 && shape.ndim <= CHOIR_MAX_DIMS;
     for (int i = 0; fits && i < shape.ndim; i++) {
@@ -19,16 +24,21 @@ static bool valid_shape(choir_scope *scope, choir_shape shape, choir_tensor **po
         if (fits && shape.dim[i])
             left /= shape.dim[i];
     }
-    if (!fits)
+    if (fits)
+        return true;
+    if (shape.ndim < 0 || shape.ndim > CHOIR_MAX_DIMS)
+        *poisoned = choir__poison(scope, CHOIR_ERR_SHAPE,
+            "expected a shape of at most %d dimensions, got %d", CHOIR_MAX_DIMS, shape.ndim);
+    else
         *poisoned = choir__poison(scope, CHOIR_ERR_SHAPE, "no tensor can have the shape %s",
-            shape.ndim >= 0 && shape.ndim <= CHOIR_MAX_DIMS ? choir__shape_text(shape)
-                                                            : "with so many dimensions");
-    return fits;
+            choir__shape_text(shape));
+    return false;
 }
 
 choir_tensor *choir_full(choir_scope *scope, choir_dtype dtype, choir_shape shape, double value)
 {
     choir_tensor *t;
+    scope = choir__open_scope(scope, __func__);
     if (!valid_shape(scope, shape, &t))
         return t;
     t = choir__tensor_new(scope, scope->device, dtype, shape);
@@ -46,6 +56,7 @@ choir_tensor *choir_from(
     choir_scope *scope, choir_dtype dtype, choir_shape shape, const void *data)
 {
     choir_tensor *t;
+    scope = choir__open_scope(scope, __func__);
     if (!valid_shape(scope, shape, &t))
         return t;
     t = choir__tensor_new(scope, scope->device, dtype, shape);
@@ -63,6 +74,10 @@ static choir_tensor *random_tensor(
     choir_scope *scope, choir_shape shape, const char *name, double a, double b, bool normal)
 {
     choir_tensor *t;
+    const char *function = normal ? "choir_randn" : "choir_rand";
+    scope = choir__open_scope(scope, function);
+    if (!name)
+        return choir__poison(scope, choir__missing(function, "name"), "%s", choir__message());
     if (!valid_shape(scope, shape, &t))
         return t;
     if (choir__recording_active())
@@ -95,6 +110,7 @@ choir_tensor *choir_randn(choir_scope *scope, choir_shape shape, const char *nam
 
 choir_tensor *choir_require_grad(choir_tensor *t)
 {
+    t = choir__sound(t, __func__);
     if (t->poisoned)
         return t;
     if (t->producer || (t->dtype != CHOIR_F32 && t->dtype != CHOIR_F64))
@@ -120,7 +136,9 @@ static choir_status unrecorded(const char *what)
 
 static choir_status readable(const choir_tensor *t, const char *what)
 {
-    choir_status status = choir_scope_status(t->scope);
+    choir_status status = choir__use_tensor(t, what);
+    if (status == CHOIR_OK)
+        status = choir__scope_status(t->scope);
     if (status != CHOIR_OK)
         return status;
     if (t->poisoned)
@@ -151,6 +169,8 @@ choir_status choir_read(const choir_tensor *t, void *data, size_t bytes)
     choir_status status = has_values(t, "choir_read");
     if (status != CHOIR_OK)
         return status;
+    if (!data && bytes)
+        return choir__missing(__func__, "memory");
     if (bytes != (size_t)t->count * choir_dtype_size(t->dtype))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "choir_read: %zu bytes asked of %s %s, which has %zu", bytes,
@@ -166,28 +186,35 @@ choir_status choir_read(const choir_tensor *t, void *data, size_t bytes)
     return choir_device_sync(device);
 }
 
+/* Copies the value of a tensor of one element. */
+static choir_status item(const choir_tensor *t, double *value)
+{
+    choir_status status = has_values(t, "choir_item");
+    if (status != CHOIR_OK)
+        return status;
+    if (t->count != 1)
+        return choir__error(CHOIR_ERR_SHAPE,
+            "choir_item: expected a tensor of one value, got %s", choir__shape_text(t->shape));
+    choir_tensor host = {.scope = t->scope, .dtype = CHOIR_F64, .shape = t->shape, .count = 1};
+    choir__storage memory = {
+        .refs = 1, .device = choir__device_of(t), .data = value, .bytes = sizeof *value};
+    host.storage = &memory;
+    choir__set_row_major(&host);
+    choir__launch_copy(&host, t);
+    return choir_device_sync(choir__device_of(t));
+}
+
 double choir_item(const choir_tensor *t)
 {
     double value = NAN;
-    if (t->count != 1) {
-        choir__error(CHOIR_ERR_SHAPE, "choir_item: a tensor of %s has not one value",
-            choir__shape_text(t->shape));
-        choir__scope_fail(t->scope, CHOIR_ERR_SHAPE);
-        return NAN;
-    }
-    choir_tensor host = {.scope = t->scope, .dtype = CHOIR_F64, .shape = t->shape, .count = 1};
-    choir_status status = has_values(t, "choir_item");
-    if (status == CHOIR_OK) {
-        choir__storage memory = {
-            .refs = 1, .device = choir__device_of(t), .data = &value, .bytes = sizeof value};
-        host.storage = &memory;
-        choir__set_row_major(&host);
-        choir__launch_copy(&host, t);
-        status = choir_device_sync(choir__device_of(t));
-    }
-    if (status != CHOIR_OK)
+    choir_status status = item(t, &value);
+    if (status == CHOIR_OK)
+        return value;
+    if (choir__is_sound(t))
         choir__scope_fail(t->scope, status);
-    return status == CHOIR_OK ? value : NAN;
+    else
+        choir__unsound((choir_tensor *)t, "choir_item");
+    return NAN;
 }
 
 choir_status choir_write(choir_tensor *t, const void *data, size_t bytes)
@@ -195,6 +222,8 @@ choir_status choir_write(choir_tensor *t, const void *data, size_t bytes)
     choir_status status = readable(t, "choir_write");
     if (status != CHOIR_OK)
         return status;
+    if (!data && bytes)
+        return choir__missing(__func__, "memory");
     if (bytes != (size_t)t->count * choir_dtype_size(t->dtype))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "choir_write: %zu bytes for %s %s, which has %zu", bytes,

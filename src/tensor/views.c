@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "tensor/autocast.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/segment.h"
 #include "tensor/strategy.h"
@@ -66,7 +67,7 @@ static bool infer(choir_shape *shape, int64_t count)
 choir_tensor *choir_reshape(choir_tensor *x, choir_shape shape)
 {
     choir_tensor *poisoned;
-    x = choir_contiguous(x);
+    x = choir_contiguous(choir__sound(x, reshape_op.name));
     choir_tensor *y = begin_view(&reshape_op, &x, &poisoned);
     if (!y)
         return poisoned;
@@ -85,6 +86,7 @@ choir_tensor *choir_reshape(choir_tensor *x, choir_shape shape)
 
 choir_tensor *choir_flatten(choir_tensor *x, int first)
 {
+    x = choir__sound(x, "flatten");
     choir_shape shape = x->shape;
     if (first < 0)
         first += shape.ndim;
@@ -139,6 +141,7 @@ choir_tensor *choir_permute(choir_tensor *x, choir_shape order)
 
 choir_tensor *choir_transpose(choir_tensor *x, int dim0, int dim1)
 {
+    x = choir__sound(x, "transpose");
     choir_shape order = {.ndim = x->shape.ndim};
     if (x->poisoned)
         return x;
@@ -288,12 +291,16 @@ choir_tensor *choir_to(choir_tensor *x, choir_device *device)
 
 choir_tensor *choir_keep(choir_scope *scope, choir_tensor *t)
 {
+    scope = choir__open_scope(scope, __func__);
+    t = choir__sound(t, __func__);
+    if (scope->run->lost)
+        return scope->run->lost;
     choir__bring_back(t);
     choir_tensor *kept = choir__tensor_alias(scope, t);
     kept->kept =
         true; /* backward does not free it, even if a hook kept it in the scope being walked */
-    if (t->poisoned && choir_scope_status(t->scope) != CHOIR_OK)
-        choir__scope_fail(scope, choir_scope_status(t->scope));
+    if (t->poisoned && choir__scope_status(t->scope) != CHOIR_OK)
+        choir__scope_fail(scope, choir__scope_status(t->scope));
     return kept;
 }
 
@@ -307,6 +314,8 @@ static const choir__op in_op = {
 
 choir_tensor *choir_in(choir_scope *scope, choir_tensor *t)
 {
+    scope = choir__open_scope(scope, __func__);
+    t = choir__sound(t, __func__);
     choir__bring_back(t);
     if (t->param && !t->poisoned && !choir__placed(scope, in_op.name, &t, 1)) {
         choir_tensor *none = choir__tensor_bare(scope, t->dtype, t->shape);

@@ -324,7 +324,7 @@ static choir_status carry(choir__engine *engine, const choir__call *call)
     widen(&run, &plan);
     choir_status status = cut_up(&run, &plan, &c);
     if (status != CHOIR_OK)
-        return choir__engine_fail(engine, status, "%s", choir_error_message());
+        return choir__engine_fail(engine, status, "%s", choir__message());
     if (settle(&run, &c, lanes) != CHOIR_OK)
         return engine->failed;
     return c.segments > 1 ? run_lanes(&run, &c, lanes) : run_one(&run, &c, lanes);

@@ -96,6 +96,10 @@ static void print_moves(const choir_pattern *p, int first, int end, FILE *file)
 
 choir_status choir_pattern_print(const choir_pattern *p, FILE *file)
 {
+    if (!p)
+        return choir__missing(__func__, "pattern");
+    if (!file)
+        return choir__missing(__func__, "file");
     const bool table = p->ranks <= SHOWN && p->chunks <= SHOWN;
     fprintf(file, "%s %s: %d ranks, %d chunks, %d steps\n", choir__algorithm_name(p->algorithm),
         choir__kind_name(p->kind), p->ranks, p->chunks, p->steps);
@@ -241,6 +245,10 @@ static void draw(const page *g, int width, int height)
 
 choir_status choir_pattern_svg(const choir_pattern *p, const char *path)
 {
+    if (!p)
+        return choir__missing(__func__, "pattern");
+    if (!path)
+        return choir__missing(__func__, "path");
     page g = {.p = p};
     if (p->ranks > SHOWN || p->chunks > CHUNKS_SHOWN)
         return choir__error(CHOIR_ERR_UNSUPPORTED,

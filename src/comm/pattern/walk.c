@@ -305,6 +305,8 @@ static void run(walk *w)
 choir_status choir_pattern_new(const char *collective, const char *algorithm, int ranks,
     int nodes, choir_pattern **pattern)
 {
+    if (!collective)
+        return choir__missing(__func__, "collective");
     walk *w = choir__calloc(1, sizeof *w);
     w->nodes = choir__calloc(RANKS_MAX, sizeof *w->nodes);
     choir_status status = plan_it(w, collective, algorithm, ranks, nodes);
@@ -333,27 +335,39 @@ void choir_pattern_free(choir_pattern *pattern)
 
 int choir_pattern_ranks(const choir_pattern *pattern)
 {
+    if (choir__lacks(pattern, __func__, "pattern"))
+        return 0;
     return pattern->ranks;
 }
 
 int choir_pattern_chunks(const choir_pattern *pattern)
 {
+    if (choir__lacks(pattern, __func__, "pattern"))
+        return 0;
     return pattern->chunks;
 }
 
 int choir_pattern_steps(const choir_pattern *pattern)
 {
+    if (choir__lacks(pattern, __func__, "pattern"))
+        return 0;
     return pattern->steps;
 }
 
 const choir_pattern_move *choir_pattern_moves(const choir_pattern *pattern, int *count)
 {
+    if (choir__lacks(pattern, __func__, "pattern"))
+        return NULL;
+    if (choir__lacks(count, __func__, "count"))
+        return NULL;
     *count = pattern->move_count;
     return pattern->moves;
 }
 
 uint64_t choir_pattern_parts(const choir_pattern *pattern, int step, int rank, int chunk)
 {
+    if (choir__lacks(pattern, __func__, "pattern"))
+        return 0;
     return pattern->parts[((size_t)step * (size_t)pattern->ranks + (size_t)rank) *
                               (size_t)pattern->chunks +
                           (size_t)chunk];

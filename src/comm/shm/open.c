@@ -213,7 +213,7 @@ choir_status choir__shm_split(choir__engine *engine, const int *ranks, int count
     choir_status status = meet(shm, child);
     free(numbers);
     if (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT) /* all name one rank */
-        choir__shm_fail(parent, status, "%s", choir_error_message());
+        choir__shm_fail(parent, status, "%s", choir__message());
     return status;
 }
 

@@ -40,6 +40,12 @@ static choir_status refuse(const choir__data_request *r)
 choir_status choir_dataset_open(const char *path, choir_split split, choir_data_opts opts,
     const choir_model_info *info, choir_tokenizer **tokenizer, choir_dataset **dataset)
 {
+    if (!info)
+        return choir__missing(__func__, "model info");
+    if (!tokenizer)
+        return choir__missing(__func__, "tokenizer");
+    if (!dataset)
+        return choir__missing(__func__, "dataset");
     char *own = NULL;
     if (!path && info->task == CHOIR_LANGUAGE && !(own = choir__data_own_text()))
         return CHOIR_ERR_IO;
@@ -96,6 +102,10 @@ static choir_status labelled_fit(
 choir_status choir_dataset_fits(
     const choir_dataset *d, const char *path, const choir_model_info *info)
 {
+    if (!d)
+        return choir__missing(__func__, "dataset");
+    if (!info)
+        return choir__missing(__func__, "model info");
     path = path ? path : "the text that comes with Choir";
     if (info->task == CHOIR_CLASSIFICATION && !info->vocab)
         return images_fit(d, path, info);

@@ -136,6 +136,8 @@ static char *sibling(const char *path, const char *old, const char *name)
 
 choir_status choir_tokenizer_load(const char *path, choir_tokenizer **tokenizer)
 {
+    if (!path)
+        return choir__missing(__func__, "path");
     struct stat s;
     if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
         return load_folder(path, tokenizer);

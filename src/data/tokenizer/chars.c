@@ -147,6 +147,8 @@ static const choir__tokenizer_ops bytes_ops = {.kind = "bytes",
 
 choir_status choir_tokenizer_bytes(choir_tokenizer **tokenizer)
 {
+    if (!tokenizer)
+        return choir__missing(__func__, "tokenizer");
     choir_tokenizer *t = choir__calloc(1, sizeof *t);
     t->ops = &bytes_ops;
     t->size = 256;

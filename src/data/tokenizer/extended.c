@@ -13,6 +13,8 @@ typedef struct extended {
 
 int64_t choir_tokenizer_id(const choir_tokenizer *t, const char *text)
 {
+    if (choir__lacks(t, __func__, "tokenizer") || choir__lacks(text, __func__, "text"))
+        return -1;
     size_t length = strlen(text), bytes;
     for (int64_t id = 0; id < t->size; id++) {
         const char *token = choir__vocab_text(&t->decoded, id, &bytes);

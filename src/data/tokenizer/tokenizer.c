@@ -52,6 +52,8 @@ static choir_status no_token(const choir_tokenizer *t, const char *name, const c
 
 int64_t choir_tokenizer_size(const choir_tokenizer *tokenizer)
 {
+    if (choir__lacks(tokenizer, __func__, "tokenizer"))
+        return 0;
     return tokenizer->size;
 }
 
@@ -104,6 +106,8 @@ choir_status choir__tokenizer_encode(const choir_tokenizer *t, const char *name,
 choir_status choir_tokenizer_encode(const choir_tokenizer *tokenizer, const char *text,
     size_t bytes, int64_t *ids, size_t room, int64_t *count)
 {
+    if (!count)
+        return choir__missing(__func__, "count");
     choir__ids found = {0};
     choir_status status =
         choir__tokenizer_encode(tokenizer, NULL, text, bytes, CHOIR__BEGINNING, &found);
@@ -139,11 +143,17 @@ choir_status choir__tokenizer_ids(const choir_tokenizer *tokenizer, const char *
 
 const char *choir_tokenizer_token(const choir_tokenizer *t, int64_t id, size_t *bytes)
 {
+    if (choir__lacks(t, __func__, "tokenizer"))
+        return NULL;
+    if (choir__lacks(bytes, __func__, "bytes"))
+        return NULL;
     return choir__vocab_text(&t->decoded, id, bytes);
 }
 
 const char *choir_tokenizer_decode(const choir_tokenizer *tokenizer, int64_t id)
 {
+    if (choir__lacks(tokenizer, __func__, "tokenizer"))
+        return NULL;
     size_t bytes;
     return choir_tokenizer_token(tokenizer, id, &bytes);
 }
@@ -201,6 +211,10 @@ static choir_status write_file(const char *path, const char *text, size_t bytes)
 
 choir_status choir_tokenizer_save(const choir_tokenizer *t, const char *path)
 {
+    if (!t)
+        return choir__missing(__func__, "tokenizer");
+    if (!path)
+        return choir__missing(__func__, "path");
     if (!t->ops->to_json)
         return write_file(path, t->source, t->source_bytes);
     char *text = t->ops->to_json(t);

@@ -501,7 +501,7 @@ static void see_off(choir__nodes *n)
     int64_t came = 0, left = 0;
     for (double end = choir__now() + farewell_s; choir__now() < end;) {
         if (choir_store_add(n->store, "came", 0, &came) != CHOIR_OK ||
-            choir_store_add(n->store, "left", 0, &left) != CHOIR_OK || left >= came - 1)
+            (void)!choir_store_add(n->store, "left", 0, &left) != CHOIR_OK || left >= came - 1)
             return;
         nanosleep(&moment, NULL);
     }
@@ -516,7 +516,7 @@ void choir__nodes_leave(choir__nodes *n)
     if (n->store && n->server)
         see_off(n);
     else if (n->store && n->node >= 0 && !n->cut_off && !n->silent)
-        choir_store_add(n->store, "left", 1, &left);
+        (void)!choir_store_add(n->store, "left", 1, &left);
     if (n->ends[0] >= 0)
         close(n->ends[0]);
     choir_store_free(n->pulse.store);

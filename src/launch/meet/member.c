@@ -49,7 +49,7 @@ bool choir__member_read(const char *text, choir__member *m)
 const char *choir__plain_message(int rank)
 {
     char label[32];
-    const char *message = choir_error_message();
+    const char *message = choir__message();
     int length = snprintf(label, sizeof label, "rank %d: ", rank);
     return strncmp(message, label, (size_t)length) ? message : message + length;
 }

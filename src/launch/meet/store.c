@@ -398,7 +398,7 @@ static choir_status write_go(choir__joining *j)
 /* Publishes a failure, and stays until the others have read it. */
 static void tell_all(choir__joining *j, choir_status status)
 {
-    char *message = choir__strdup(choir_error_message());
+    char *message = choir__strdup(choir__message());
     char *text = choir__format("%d %s", (int)status, choir__plain_message(j->meeting->rank));
     if (put(j, "meet/outcome", text) == CHOIR_OK && put(j, "meet/met", text) == CHOIR_OK)
         choir__meeting_stay(j->meeting, grace_s);

@@ -62,7 +62,7 @@ static void withdraw(choir__joining *j)
     choir__torch_store store;
     char name[300];
     double soon = choir__now() + delete_s;
-    char *message = choir__strdup(choir_error_message()); /* the meeting's, if it has failed */
+    char *message = choir__strdup(choir__message()); /* the meeting's, if it has failed */
     (void)j;
     if (open_store(soon, &store) == CHOIR_OK)
         choir__torch_delete(&store, name_of_port(name), soon);

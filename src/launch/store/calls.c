@@ -84,6 +84,10 @@ static choir_status simple(choir_store *store, choir__store_op op, int64_t numbe
 choir_status choir_store_set(
     choir_store *store, const char *key, const void *value, size_t bytes)
 {
+    if (!store)
+        return choir__missing(__func__, "store");
+    if (!value && bytes)
+        return choir__missing(__func__, "value");
     choir__store_reply reply;
     if (check_value(key, value, bytes) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
@@ -94,6 +98,10 @@ choir_status choir_store_set(
 choir_status choir_store_will(
     choir_store *store, const char *key, const void *value, size_t bytes)
 {
+    if (!store)
+        return choir__missing(__func__, "store");
+    if (!value && bytes)
+        return choir__missing(__func__, "value");
     choir__store_reply reply;
     if (check_value(key, value, bytes) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
@@ -103,6 +111,8 @@ choir_status choir_store_will(
 
 choir_status choir_store_add(choir_store *store, const char *key, int64_t amount, int64_t *sum)
 {
+    if (!store)
+        return choir__missing(__func__, "store");
     choir__store_reply reply;
     if (check_key(key) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
@@ -115,6 +125,8 @@ choir_status choir_store_add(choir_store *store, const char *key, int64_t amount
 
 choir_status choir_store_delete(choir_store *store, const char *key, bool *existed)
 {
+    if (!store)
+        return choir__missing(__func__, "store");
     choir__store_reply reply;
     if (check_key(key) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
@@ -128,6 +140,8 @@ choir_status choir_store_delete(choir_store *store, const char *key, bool *exist
 choir_status choir_store_compare_set(choir_store *store, const char *key, const char *expected,
     const char *desired, char **value)
 {
+    if (!store)
+        return choir__missing(__func__, "store");
     choir__store_reply reply;
     if (!desired)
         return choir__error(CHOIR_ERR_ARGUMENT, "no value for '%s'", key ? key : "");
@@ -170,6 +184,10 @@ static int64_t in_ms(double seconds)
 choir_status choir_store_get(
     choir_store *store, const char *key, double timeout_s, char **value, size_t *bytes)
 {
+    if (!store)
+        return choir__missing(__func__, "store");
+    if (!value)
+        return choir__missing(__func__, "value");
     choir__store_reply reply;
     if (check_key(key) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
@@ -199,6 +217,10 @@ choir_status choir_store_get(
 choir_status choir_store_wait(
     choir_store *store, const char *const *keys, int count, double timeout_s)
 {
+    if (!store)
+        return choir__missing(__func__, "store");
+    if (!keys)
+        return choir__missing(__func__, "keys");
     choir__store_reply reply;
     for (int i = 0; i < count; i++)
         if (check_key(keys[i]) != CHOIR_OK)

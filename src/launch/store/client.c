@@ -140,7 +140,7 @@ void choir_store_free(choir_store *store)
     if (!store)
         return;
     choir__forkable_remove(&store->forkable);
-    char *message = choir__strdup(choir_error_message()); /* a failed goodbye is not reported */
+    char *message = choir__strdup(choir__message()); /* a failed goodbye is not reported */
     if (choir__store_enter(store) == CHOIR_OK) {
         choir__store_talk(store, CHOIR__STORE_BYE, 0, NULL, 0, goodbye_s, &reply);
         choir__store_leave(store);

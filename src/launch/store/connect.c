@@ -26,6 +26,9 @@ choir_status choir__store_key_given(
     bool file = opts->key_file && *opts->key_file;
     *given = file || opts->key_fd >= 0;
     *key = (choir__store_key){{0}};
+    if (!opts->bind) /* key_fd 0 would be standard input */
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a store: missing bind; begin the options with choir_store_defaults()");
     if (file && opts->key_fd >= 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "a key from the file '%s' and from descriptor %d: name one of them", opts->key_file,
@@ -305,6 +308,8 @@ choir_status choir_store_connect(
 {
     choir__store_key key;
     bool given;
+    if (!store)
+        return choir__missing(__func__, "store");
     choir_status status = choir__store_key_given(&opts, &key, &given);
     if (status == CHOIR_OK)
         status = choir__store_connect(host, port, opts, given ? &key : NULL, store);

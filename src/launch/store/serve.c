@@ -159,6 +159,8 @@ choir_status choir__store_serve(
 
 choir_status choir_store_serve(choir_store_opts opts, choir_store_server **server)
 {
+    if (!server)
+        return choir__missing(__func__, "server");
     choir__store_key key;
     bool given;
     choir_status status = choir__store_key_given(&opts, &key, &given);
@@ -170,6 +172,8 @@ choir_status choir_store_serve(choir_store_opts opts, choir_store_server **serve
 
 int choir_store_port(const choir_store_server *server)
 {
+    if (choir__lacks(server, __func__, "store server"))
+        return 0;
     return server->port;
 }
 

@@ -235,7 +235,7 @@ static choir_status build(
     if (!n.vocab)
         n.vocab = info->vocab;
     *module = new_bert(run, &n);
-    return choir_scope_status(run);
+    return choir__scope_status(run);
 }
 
 /* --- published form --- */

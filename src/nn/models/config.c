@@ -269,7 +269,7 @@ static choir_status translate(choir__config *c)
         return choir__error(CHOIR_ERR_FORMAT, "%s: its values are too long", c->path);
     status = spec->describe(text, &info);
     if (status != CHOIR_OK) {
-        char *message = choir__format("%s: %s", c->path, choir_error_message());
+        char *message = choir__format("%s: %s", c->path, choir__message());
         choir__set_message(message);
         free(message);
     }

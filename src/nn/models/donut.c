@@ -47,11 +47,13 @@ static choir_tensor *no_donut(const choir_module *self, const choir_tensor *in)
 
 choir_tensor *choir_donut_encode(choir_module *self, choir_tensor *image)
 {
+    self = choir__module_for(NULL, self, __func__);
     return self->type == &donut_class ? encode((donut *)self, image) : no_donut(self, image);
 }
 
 choir_tensor *choir_donut_decode(choir_module *self, choir_tensor *ids, choir_tensor *states)
 {
+    self = choir__module_for(NULL, self, __func__);
     return self->type == &donut_class ? choir_forward(((donut *)self)->decoder, ids, states)
                                       : no_donut(self, ids);
 }
@@ -190,7 +192,7 @@ static choir_status build(
             choir_nn_linear_with(run, choir__swin_out(&s.encoder), s.decoder.width, true,
                 choir_init_normal(0, 0.02)));
     *module = &d->base;
-    return choir_scope_status(run);
+    return choir__scope_status(run);
 }
 
 const choir__model_spec choir__model_donut = {

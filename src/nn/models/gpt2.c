@@ -137,7 +137,7 @@ static choir_status build(
         return status;
     s.vocab = info->classes;
     *module = new_gpt2(run, &s);
-    return choir_scope_status(run);
+    return choir__scope_status(run);
 }
 
 /* --- published form --- */

@@ -5,7 +5,7 @@
 
 #include "base/options.h"
 #include "nn/models/llama.h"
-#include "tensor/tensor.h"
+#include "tensor/scope.h"
 
 struct options {
     choir__llama_sizes sizes;
@@ -265,7 +265,7 @@ static choir_status build(
         return status;
     s.vocab = info->classes;
     *module = choir__llama_new(run, &s);
-    return choir_scope_status(run);
+    return choir__scope_status(run);
 }
 
 const choir__model_spec choir__model_llama = {

@@ -134,7 +134,7 @@ static choir_status build(
     else
         s.out = info->output.dim[1];
     *module = new_lstm(run, &s);
-    return choir_scope_status(run);
+    return choir__scope_status(run);
 }
 
 const choir__model_spec choir__model_lstm = {

@@ -243,7 +243,7 @@ static choir_status build(
         return status;
     s.classes = info->classes;
     *module = new_resnet(run, &s, info->input.dim[0]);
-    return choir_scope_status(run);
+    return choir__scope_status(run);
 }
 
 /* There is no config.json: the text alone names the model. The head is for one set of classes.

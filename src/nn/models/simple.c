@@ -43,7 +43,7 @@ static choir_status build_toy(
         return status;
     *module = choir_nn_sequential(run, choir_nn_linear(run, t.in, t.hidden), choir_nn_relu(run),
         choir_nn_linear(run, t.hidden, t.out));
-    return choir_scope_status(run);
+    return choir__scope_status(run);
 }
 
 const choir__model_spec choir__model_toy = {
@@ -110,7 +110,7 @@ static choir_status build_mlp(
     }
     parts[count++] = choir_nn_linear(run, width, info->classes);
     *module = choir_nn_sequential_n(run, parts, count);
-    return choir_scope_status(run);
+    return choir__scope_status(run);
 }
 
 const choir__model_spec choir__model_mlp = {
@@ -172,7 +172,7 @@ static choir_status build_cnn(
             choir_nn_max_pool2d(run, 2, 2), choir_nn_flatten(run),
             choir_nn_dropout(run, (float)c.dropout),
             choir_nn_linear(run, 2 * c.width * h * w, info->classes));
-    return choir_scope_status(run);
+    return choir__scope_status(run);
 }
 
 const choir__model_spec choir__model_cnn = {

@@ -1,5 +1,7 @@
 /* The treatment of a micro-batch by task: the inputs of a model's forward, and its loss. */
 #include "nn/models/spec.h"
+#include "nn/module.h"
+#include "tensor/handle.h"
 
 /* Returns the decoder's input, so that each token is predicted from those before it: start,
  * then the target (B, T) without its last token. */
@@ -22,6 +24,12 @@ static choir_tensor *row_of(choir_tensor *x, int64_t r)
 int choir_model_inputs(const choir_model_info *info, choir_tensor *x, choir_tensor *y,
     choir_tensor *in[CHOIR_MODEL_INPUTS])
 {
+    if (choir__lacks(info, __func__, "model info"))
+        return 0;
+    if (choir__use_tensor(x, __func__) != CHOIR_OK)
+        return 0;
+    if (choir__lacks(in, __func__, "in"))
+        return 0;
     in[0] = x;
     if (info->vocab && choir_tensor_shape(x).ndim == 3) {
         for (int r = 0; r < CHOIR_MODEL_INPUTS; r++)
@@ -30,13 +38,18 @@ int choir_model_inputs(const choir_model_info *info, choir_tensor *x, choir_tens
     }
     if (info->task != CHOIR_IMAGE_TO_TEXT)
         return 1;
-    in[1] = moved_on(y, info->start);
+    in[1] = moved_on(choir__sound(y, __func__), info->start);
     return 2;
 }
 
 choir_tensor *choir_model_forward(
     const choir_model_info *info, choir_module *module, choir_tensor *x, choir_tensor *y)
 {
+    module = choir__module_for(NULL, module, __func__);
+    x = choir__sound(x, __func__);
+    y = y ? choir__sound(y, __func__) : NULL; /* not every task has it */
+    if (!info)
+        return choir__poison_missing(x->scope, __func__, "model info");
     choir_tensor *in[CHOIR_MODEL_INPUTS];
     return choir_forward_n(module, in, choir_model_inputs(info, x, y, in));
 }
@@ -51,12 +64,18 @@ static choir_cross_entropy_opts options_of(const choir_model_info *info)
 
 choir_tensor *choir_model_loss(const choir_model_info *info, choir_tensor *out, choir_tensor *y)
 {
+    out = choir__sound(out, __func__);
+    y = choir__sound(y, __func__);
+    if (!info)
+        return choir__poison_missing(out->scope, __func__, "model info");
     return info->task == CHOIR_REGRESSION ? choir_mse_loss(out, y)
                                           : choir_cross_entropy_with(out, y, options_of(info));
 }
 
 bool choir_model_ignores(const choir_model_info *info)
 {
+    if (choir__lacks(info, __func__, "model info"))
+        return false;
     return info->task == CHOIR_IMAGE_TO_TEXT ||
            (info->task != CHOIR_REGRESSION && (info->masked || info->padded));
 }
@@ -64,12 +83,18 @@ bool choir_model_ignores(const choir_model_info *info)
 choir_tensor *choir_model_divisor(
     const choir_model_info *info, choir_tensor *const *y, int count)
 {
+    if (choir__lacks(info, __func__, "model info") || choir__lacks(y, __func__, "y"))
+        return NULL;
     return choir_model_ignores(info) ? choir_loss_divisor(y, count, options_of(info)) : NULL;
 }
 
 choir_tensor *choir_model_loss_over(
     const choir_model_info *info, choir_tensor *out, choir_tensor *y, choir_tensor *divisor)
 {
+    out = choir__sound(out, __func__);
+    y = choir__sound(y, __func__);
+    if (!info)
+        return choir__poison_missing(out->scope, __func__, "model info");
     choir_cross_entropy_opts opts = options_of(info);
     if (!divisor)
         return choir_model_loss(info, out, y);

@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/module.h"
 #include "parallel/shards.h"
+#include "tensor/handle.h"
 
 choir_data_parallel_opts choir_data_parallel_defaults(void)
 {
@@ -22,8 +24,8 @@ choir_data_parallel_opts choir_data_parallel_defaults(void)
 static choir_tensor *check_result(const choir_shards *s, const choir__piece *p, const char *did)
 {
     const choir_tensor *out = p->out;
-    if (out->poisoned || choir_scope_status(p->scope) != CHOIR_OK)
-        return choir__piece_failed(s, p, did, choir_scope_status(p->scope));
+    if (out->poisoned || choir__scope_status(p->scope) != CHOIR_OK)
+        return choir__piece_failed(s, p, did, choir__scope_status(p->scope));
     if (out->scope != p->scope || choir__device_of(out) != p->scope->device)
         return choir__poison(s->scope, CHOIR_ERR_DEVICE,
             "data_parallel: %s of module '%s' on %s gave a tensor on %s that is not of its "
@@ -52,7 +54,7 @@ static choir_tensor *run_pieces(choir_shards *s)
     choir_tensor *bad = NULL;
     choir_status status = fill_replicas(s);
     if (status != CHOIR_OK)
-        return choir__poison(s->scope, status, "%s", choir_error_message());
+        return choir__poison(s->scope, status, "%s", choir__message());
     for (int i = 0; i < s->count && !bad; i++) {
         choir__piece *p = &s->piece[i];
         int d = p->part.device;
@@ -69,7 +71,11 @@ static choir_tensor *run_pieces(choir_shards *s)
 
 choir_shards *choir_parallel_apply(choir_module *module, choir_shards *in)
 {
+    module = choir__module_for(NULL, module, __func__);
     choir__data_parallel *dp = choir__data_parallel_of(module);
+    choir_tensor *bad = choir__shards_unsound(in, __func__);
+    if (bad)
+        return choir__shards_failed(bad);
     if (in->poisoned)
         return in;
     if (dp != in->dp)
@@ -82,6 +88,7 @@ choir_shards *choir_parallel_apply(choir_module *module, choir_shards *in)
 
 choir_shards *choir_forward_shards(choir_module *module, choir_tensor *const *in, int count)
 {
+    module = choir__module_for(NULL, module, __func__);
     choir__module_ready(module);
     choir_shards *s = choir_scatter(in, count, module);
     return s->poisoned ? s : choir_parallel_apply(module, s);
@@ -106,6 +113,12 @@ static choir_tensor *forward(choir_module *self, choir_tensor *const *in, int co
 choir_tensor *choir_criterion_parallel(
     choir_shards *out, choir_tensor *target, choir_criterion_fn *fn, void *arg)
 {
+    choir_tensor *unusable = choir__shards_unsound(out, __func__);
+    if (unusable)
+        return unusable;
+    if (!fn)
+        return choir__poison_missing(out->scope, __func__, "fn");
+    target = target ? choir__sound(target, __func__) : NULL;
     if (out->poisoned)
         return out->poisoned;
     choir_shards *s = choir__shards_copy(out);
@@ -190,7 +203,7 @@ static choir_status find_devices(
         }
         if (!list[i])
             return choir__error(CHOIR_ERR_DEVICE, "data_parallel: device %d of %d: %s", i,
-                count, o->devices ? choir__missing_device() : choir_error_message());
+                count, o->devices ? choir__missing_device() : choir__message());
         for (int k = 0; k < i; k++) {
             if (list[k] == list[i])
                 return choir__error(CHOIR_ERR_DEVICE,
@@ -266,7 +279,7 @@ static choir_module *wrap(const choir_module_class *type, choir_scope *run,
     choir__module_ready(module); /* names are the module's own, without a prefix */
     choir_module_child(&dp->base, "", &dp->module, module);
     choir__on_close(run, close_data_parallel, dp);
-    choir_status status = choir_scope_status(run);
+    choir_status status = choir__scope_status(run);
     if (status == CHOIR_OK)
         status = set_up(dp, opts);
     if (status != CHOIR_OK)
@@ -277,11 +290,15 @@ static choir_module *wrap(const choir_module_class *type, choir_scope *run,
 choir_module *choir_data_parallel(
     choir_scope *run, choir_module *module, choir_data_parallel_opts opts)
 {
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
     return wrap(&plain, run, module, opts);
 }
 
 choir_module *choir_data_parallel_balanced(
     choir_scope *run, choir_module *module, choir_data_parallel_opts opts)
 {
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
     return wrap(&balanced, run, module, opts);
 }

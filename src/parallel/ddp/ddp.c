@@ -6,7 +6,9 @@
 
 #include "autograd/layout.h"
 #include "parallel/ddp/ddp.h"
+#include "nn/module.h"
 #include "parallel/replication.h"
+#include "tensor/handle.h"
 
 choir_ddp_opts choir_ddp_defaults(void)
 {
@@ -175,6 +177,12 @@ static choir_status check_lent(const choir_ddp_opts *o)
 choir_module *choir_ddp(
     choir_scope *run, choir_module *module, choir_group *group, choir_ddp_opts opts)
 {
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
+    if (!group) {
+        choir__poison_missing(run, __func__, "group");
+        return module;
+    }
     choir__ddp *d = choir_module_new(run, &ddp_class);
     d->group = group;
     d->opts = opts;
@@ -183,7 +191,7 @@ choir_module *choir_ddp(
     choir__strategy_join(&d->strategy, run);
     choir__module_ready(module); /* names are the module's own, without a prefix */
     choir_module_child(&d->base, "", &d->module, module);
-    choir_status status = choir_scope_status(run);
+    choir_status status = choir__scope_status(run);
     choir__strategy *inner = choir__strategy_within(module);
     d->lent = inner != NULL;
     if (status == CHOIR_OK && inner)

@@ -51,7 +51,7 @@ choir_status choir__ddp_of(choir_module *module, const char *who, choir__ddp **d
     if ((*ddp)->lent)
         return choir__error(CHOIR_ERR_STATE,
             "%s: a pipeline reduces this module's gradients, exactly and as planned", who);
-    return choir_scope_status(module->run);
+    return choir__scope_status(module->run);
 }
 
 choir_status choir__ddp_between_steps(const choir__ddp *d, const char *who)

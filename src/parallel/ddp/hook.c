@@ -35,6 +35,8 @@ static choir_status scale_bucket(const void *args)
 
 choir_status choir_ddp_all_reduce(const choir_ddp_bucket *b, void *arg)
 {
+    if (!b)
+        return choir__missing(__func__, "ddp bucket");
     choir_work work;
     (void)arg;
     choir_status status =
@@ -98,12 +100,16 @@ static choir_status compress(const choir_ddp_bucket *b, choir_dtype dtype)
 
 choir_status choir_ddp_bf16_compress(const choir_ddp_bucket *bucket, void *arg)
 {
+    if (!bucket)
+        return choir__missing(__func__, "ddp bucket");
     (void)arg;
     return compress(bucket, CHOIR_BF16);
 }
 
 choir_status choir_ddp_f16_compress(const choir_ddp_bucket *bucket, void *arg)
 {
+    if (!bucket)
+        return choir__missing(__func__, "ddp bucket");
     (void)arg;
     return compress(bucket, CHOIR_F16);
 }

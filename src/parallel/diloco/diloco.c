@@ -14,7 +14,9 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "nn/module.h"
 #include "optim/optim.h"
+#include "tensor/handle.h"
 
 choir_local_sgd_opts choir_local_sgd_defaults(void)
 {
@@ -57,7 +59,7 @@ static void end_warm_up(choir__worker *w)
 {
     int count;
     choir__param **params = choir__module_params(w->module, &count);
-    choir_device_sync(w->base.run->device);
+    (void)!choir_device_sync(w->base.run->device);
     for (int i = 0; i < count; i++)
         if (params[i]->book)
             choir__book_free(params[i]->book);
@@ -117,8 +119,11 @@ static choir_status worker_of(const choir_module *module, choir__worker **w)
 
 choir_status choir_meet(choir_module *module)
 {
+    choir_status use = choir__use_module(module, __func__);
+    if (use != CHOIR_OK)
+        return use;
     choir__worker *w;
-    choir_status status = choir_scope_status(module->run);
+    choir_status status = choir__scope_status(module->run);
     if (status == CHOIR_OK)
         status = worker_of(module, &w);
     if (status != CHOIR_OK || !w->apart)
@@ -129,18 +134,25 @@ choir_status choir_meet(choir_module *module)
 
 int64_t choir_steps_apart(const choir_module *module)
 {
+    if (choir__use_module(module, __func__) != CHOIR_OK)
+        return 0;
     choir__worker *w;
     return worker_of(module, &w) == CHOIR_OK ? w->apart : 0;
 }
 
 int64_t choir_meetings(const choir_module *module)
 {
+    if (choir__use_module(module, __func__) != CHOIR_OK)
+        return 0;
     choir__worker *w;
     return worker_of(module, &w) == CHOIR_OK ? w->meetings : 0;
 }
 
 choir_status choir_diloco_resume(choir_module *module, int64_t steps)
 {
+    choir_status use = choir__use_module(module, __func__);
+    if (use != CHOIR_OK)
+        return use;
     choir__worker *w;
     choir_status status = worker_of(module, &w);
     if (status != CHOIR_OK)
@@ -298,7 +310,7 @@ static void close_worker(void *arg)
 {
     choir__worker *w = arg;
     choir_scope *run = w->base.run;
-    choir_device_sync(run->device);
+    (void)!choir_device_sync(run->device);
     choir__storage_unref(w->entries);
     choir__storage_unref(w->hypers);
     free(w->pieces);
@@ -308,7 +320,7 @@ static void close_worker(void *arg)
 static choir_status join(choir__worker *w, choir_ddp_opts ddp)
 {
     choir_scope *run = w->base.run;
-    struct survey s = {w, CHOIR__HASH_SEED, choir_scope_status(run)};
+    struct survey s = {w, CHOIR__HASH_SEED, choir__scope_status(run)};
     if (s.status == CHOIR_OK)
         choir_module_visit(w->module, true, survey_tensor, &s);
     if (s.status == CHOIR_OK)
@@ -326,7 +338,7 @@ static choir_status join(choir__worker *w, choir_ddp_opts ddp)
         s.status = choir__worker_lay_out(w);
     if (s.status == CHOIR_OK && w->warmup) {
         w->warm = choir_ddp(run, w->module, w->group, ddp);
-        s.status = choir_scope_status(run);
+        s.status = choir__scope_status(run);
     }
     choir__strategy_join(&w->strategy, run);
     choir__on_close(run, close_worker, w);
@@ -362,6 +374,12 @@ static choir_module *finish(
 choir_module *choir_local_sgd(
     choir_scope *run, choir_module *module, choir_group *group, choir_local_sgd_opts opts)
 {
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
+    if (!group) {
+        choir__poison_missing(run, __func__, "group");
+        return module;
+    }
     choir__worker *w = new_worker(run, &local_sgd_class, module, group, opts.every);
     w->warmup = opts.warmup;
     w->near = opts.near;
@@ -372,6 +390,12 @@ choir_module *choir_local_sgd(
 choir_module *choir_diloco(
     choir_scope *run, choir_module *module, choir_group *group, choir_diloco_opts opts)
 {
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
+    if (!group) {
+        choir__poison_missing(run, __func__, "group");
+        return module;
+    }
     choir__worker *w = new_worker(run, &diloco_class, module, group, opts.every);
     w->diloco = true;
     w->bf16 = opts.wire == CHOIR_BF16;

@@ -78,7 +78,7 @@ choir_status choir__worker_lay_out(choir__worker *w)
     w->flat = flat_tensor(w, CHOIR_F32, n);
     if (w->bf16)
         w->short_flat = flat_tensor(w, CHOIR_BF16, n);
-    choir_status status = choir_scope_status(run);
+    choir_status status = choir__scope_status(run);
     if (status != CHOIR_OK || !w->diloco)
         return status;
     if (!upload_table(w))

@@ -10,6 +10,8 @@
 #include <choir/ddp.h>
 
 #include "parallel/fsdp/fsdp.h"
+#include "nn/module.h"
+#include "tensor/handle.h"
 
 choir_fsdp_opts choir_fsdp_defaults(void)
 {
@@ -245,6 +247,12 @@ static choir_status take_over(choir__fsdp *f)
 choir_module *choir_fsdp(
     choir_scope *run, choir_module *module, choir_group *group, choir_fsdp_opts opts)
 {
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
+    if (!group) {
+        choir__poison_missing(run, __func__, "group");
+        return module;
+    }
     choir__fsdp *f = choir_module_new(run, &fsdp_class);
     f->group = f->shard = group;
     f->device = run->device;
@@ -255,7 +263,7 @@ choir_module *choir_fsdp(
     choir_module_child(&f->base, "", &f->module, module);
     f->params = choir__module_named_params(module, &f->count);
     choir__on_end(run, close_fsdp, f);
-    choir_status status = choir_scope_status(run);
+    choir_status status = choir__scope_status(run);
     choir__strategy *pipeline = choir__strategy_within(module);
     f->lent = pipeline != NULL;
     if (status == CHOIR_OK)

@@ -82,11 +82,11 @@ static void give_up(whole *u, choir_status status)
 {
     choir__fsdp_gather *g = u->gather;
     int64_t most = 0;
-    choir__group_abort(g->group, status, choir_error_message());
+    choir__group_abort(g->group, status, choir__message());
     choir__scope_fail(g->f->base.run, status);
     if (device_of(g)->far) {
         char text[256];
-        snprintf(text, sizeof text, "%s", choir_error_message());
+        snprintf(text, sizeof text, "%s", choir__message());
         choir__queue_issue(device_of(g)->queue, refuse, text, sizeof text);
     }
     for (int i = 0; i < g->unit_count; i++)
@@ -187,7 +187,7 @@ void choir__fsdp_gather_bring(choir__strategy *s, void *unit)
     choir__fsdp_gather *g = u->gather;
     if (u->used)
         return;
-    choir_status status = choir_scope_status(g->f->base.run);
+    choir_status status = choir__scope_status(g->f->base.run);
     for (int i = 1; i < g->unit_count && u->number; i++)
         if (&g->units[i] != u && &g->units[i] != g->latest && g->units[i].used &&
             (g->backward || g->f->opts.reshard_after_forward))

@@ -2,6 +2,7 @@
  * around it; parameters outside all units form unit 0. */
 #include <string.h>
 
+#include "nn/module.h"
 #include "parallel/fsdp/fsdp.h"
 
 typedef struct policy {
@@ -11,6 +12,8 @@ typedef struct policy {
 
 void choir_fsdp_unit(choir_module *module)
 {
+    if (choir__use_module(module, __func__) != CHOIR_OK)
+        return;
     module->inside->unit = true;
 }
 

@@ -16,6 +16,8 @@
 #include "base/hash.h"
 #include "comm/far.h"
 #include "device/recording.h"
+#include "nn/module.h"
+#include "tensor/handle.h"
 
 /* --- exchanges --- */
 
@@ -32,7 +34,7 @@ static bool copy_far(const choir__hogwild *h, bool to_host)
         choir_status status = to_host ? choir__far_copy(p->mine, p->far, p->bytes)
                                       : choir__far_copy(p->far, p->mine, p->bytes);
         if (status != CHOIR_OK) {
-            choir__queue_fail(status, "hogwild: %s", choir_error_message());
+            choir__queue_fail(status, "hogwild: %s", choir__message());
             return false;
         }
     }
@@ -108,7 +110,10 @@ static choir__hogwild *hogwild_of(const choir_module *module)
 
 choir_status choir_hogwild_exchange(choir_module *module)
 {
-    choir_status status = choir_scope_status(module->run);
+    choir_status use = choir__use_module(module, __func__);
+    if (use != CHOIR_OK)
+        return use;
+    choir_status status = choir__scope_status(module->run);
     choir__hogwild *h = hogwild_of(module);
     if (status == CHOIR_OK && h && h->worker)
         queue_exchange(h, true);
@@ -117,6 +122,8 @@ choir_status choir_hogwild_exchange(choir_module *module)
 
 int64_t choir_hogwild_updates(const choir_module *module)
 {
+    if (choir__use_module(module, __func__) != CHOIR_OK)
+        return 0;
     const choir__hogwild *h = hogwild_of(module);
     return h ? (int64_t)atomic_load(&choir__hogwild_head_of(h)->updates) : 0;
 }
@@ -134,7 +141,7 @@ static choir_status check_piece(
 {
     const choir_device *device = h->module->run->device;
     if (t->poisoned)
-        return choir_scope_status(t->scope);
+        return choir__scope_status(t->scope);
     if (choir__device_of(t) != device)
         return choir__error(CHOIR_ERR_DEVICE,
             "hogwild: '%s' is on %s, its run on %s; a worker has one device", name,
@@ -172,7 +179,7 @@ static void close_hogwild(void *arg)
 {
     choir__hogwild *h = arg;
     choir_scope *run = h->module->run;
-    choir_device_sync(run->device);
+    (void)!choir_device_sync(run->device);
     choir__spawn_unwatch(&h->spawns);
     choir__strategy_leave(&h->strategy, run);
     choir__storage_unref(h->words);
@@ -193,7 +200,7 @@ static choir_status lay_out(choir_module *module, choir__hogwild **made, uint64_
 {
     choir__hogwild *h = choir__calloc(1, sizeof *h);
     *h = (choir__hogwild){.module = module, .bytes = CHOIR__HOGWILD_LINE};
-    struct layout l = {h, choir_scope_status(module->run), CHOIR__HASH_SEED};
+    struct layout l = {h, choir__scope_status(module->run), CHOIR__HASH_SEED};
     choir_module_visit(module, true, add_piece, &l);
     if (l.status != CHOIR_OK) {
         free(h->pieces);
@@ -306,12 +313,15 @@ static choir_status write_master(choir__hogwild *h, uint64_t model)
 
 choir_status choir_module_share_memory(choir_module *module)
 {
+    choir_status use = choir__use_module(module, __func__);
+    if (use != CHOIR_OK)
+        return use;
     choir_scope *run = module->run;
     choir__hogwild *h;
     char why[200];
     uint64_t model;
     if (hogwild_of(module))
-        return choir_scope_status(run);
+        return choir__scope_status(run);
     if (run->device->far)
         return choir__scope_fail(run,
             choir__error(CHOIR_ERR_UNSUPPORTED,
@@ -397,6 +407,11 @@ static choir_status join_group(choir__hogwild *h, uint64_t model, choir_group *g
 
 choir_status choir_hogwild_restart(choir_module *module, choir_group *group)
 {
+    choir_status use_module = choir__use_module(module, __func__);
+    if (use_module != CHOIR_OK)
+        return use_module;
+    if (!group)
+        return choir__missing(__func__, "group");
     choir__hogwild *h = hogwild_of(module);
     choir_device *device = module->run->device;
     choir_status status = choir_device_sync(device);
@@ -436,6 +451,8 @@ static choir_status join(choir_module *module, choir_hogwild_opts opts)
 
 choir_module *choir_hogwild(choir_scope *run, choir_module *module, choir_hogwild_opts opts)
 {
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
     choir_status status = join(module, opts);
     if (status != CHOIR_OK)
         choir__scope_fail(run, status);

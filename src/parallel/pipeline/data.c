@@ -51,7 +51,7 @@ typedef struct reducer {
 static choir_status alloc_levels(void *arg, size_t bytes, int levels, void **at)
 {
     reducer *r = arg;
-    choir_device_sync(r->device);
+    (void)!choir_device_sync(r->device);
     choir__group_memory_free(&r->levels);
     choir_status status = choir__group_memory_new(
         &r->levels, r->group, r->device, bytes * (size_t)levels, "gradients", "");
@@ -372,7 +372,7 @@ static void drop_reducers(choir__pipeline_data *d)
     for (choir__book *b = choir__run_of(d->pipeline->base.run)->books; b; b = b->next)
         if (b->reducer_ops == &reducer_ops ||
             (d->sharder && b->reducer_ops == d->sharder->reducer)) {
-            choir_device_sync(b->device); /* the optimizer may still use the gradients */
+            (void)!choir_device_sync(b->device); /* the optimizer may still use the gradients */
             b->reducer_ops->free(b->reducer);
             b->reducer = NULL;
             b->reducer_ops = NULL;

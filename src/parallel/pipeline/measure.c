@@ -47,7 +47,7 @@ static void note_forward(choir__micro *m)
 {
     choir_device_stats stats;
     choir__pipeline *p = m->pipeline;
-    choir_device_sync(m->scope->device);
+    (void)!choir_device_sync(m->scope->device);
     choir_device_get_stats(m->scope->device, &stats);
     double now = choir__now();
     if (m->ops > 0 && m->ops <= p->ops) {
@@ -138,7 +138,7 @@ static choir_status run_micro(choir__micro *m, choir_tensor **loss)
     choir__pipeline *p = m->pipeline;
     m->noted = choir__now();
     m->loss = p->fn(m->scope, p->module, p->arg);
-    choir_status status = choir_scope_status(m->scope);
+    choir_status status = choir__scope_status(m->scope);
     if (status == CHOIR_OK && !m->loss)
         status = choir__error(CHOIR_ERR_ARGUMENT, "pipeline: a micro-batch without a loss");
     if (status == CHOIR_OK && measuring(p))
@@ -164,7 +164,7 @@ choir_status choir__pipeline_measure(
         if (measuring(p))
             choir__pipeline_place_by(&m, measure_op);
         status = run_micro(&m, &losses[i]);
-        choir_status closed = choir_scope_close(scope);
+        choir_status closed = choir__scope_end(scope);
         status = status == CHOIR_OK ? closed : status;
     }
     if (!measuring(p))

@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "parallel/pipeline/pipeline.h"
+#include "nn/module.h"
+#include "tensor/handle.h"
 
 choir_pipeline_opts choir_pipeline_defaults(void)
 {
@@ -28,7 +30,7 @@ static void micro_main(void *arg)
     choir__micro *m = arg;
     choir__pipeline *p = m->pipeline;
     m->loss = p->fn(m->scope, p->module, p->arg);
-    if (!m->loss && choir_scope_status(m->scope) == CHOIR_OK)
+    if (!m->loss && choir__scope_status(m->scope) == CHOIR_OK)
         choir__poison(
             m->scope, CHOIR_ERR_ARGUMENT, "micro-batch %lld has no loss", (long long)m->index);
 }
@@ -54,7 +56,7 @@ static choir_status forward(choir__pipeline *p, choir_scope *step, choir__micro 
         return status;
     bool more = choir__fiber_resume(m->fiber);
     step->run->at = at;
-    status = choir_scope_status(m->scope);
+    status = choir__scope_status(m->scope);
     if (status == CHOIR_OK && more != (stage < last_stage(p)))
         status = choir__error(CHOIR_ERR_STATE,
             "micro-batch %lld ended at op %d, and the first had %d: each must issue the same ops",
@@ -85,7 +87,7 @@ static choir_status close_micro(choir__pipeline *p, choir__micro *m, choir_tenso
         *loss = choir__pipeline_keep(p, m->index, m->loss);
     choir_scope *scope = m->scope;
     m->scope = NULL;
-    choir_status closed = choir_scope_close(scope);
+    choir_status closed = choir__scope_end(scope);
     return status == CHOIR_OK ? closed : status;
 }
 
@@ -161,20 +163,20 @@ static void give_up(choir__pipeline *p, choir_status status, const char *message
         if (m->suspended)
             choir__fiber_resume(m->fiber);
         choir__walk_abandon(&m->walk);
-        choir_scope_close(m->scope);
+        choir__scope_end(m->scope);
         m->scope = NULL;
     }
     for (int d = 0; d < p->device_count; d++)
-        choir_device_sync(p->devices[d]);
+        (void)!choir_device_sync(p->devices[d]);
 }
 
 static choir_status fail(choir__pipeline *p, const choir_action *a, choir_status status)
 {
-    char *why = choir__strdup(choir_error_message());
+    char *why = choir__strdup(choir__message());
     choir__error(status, "pipeline: stage %d on %s, micro-batch %lld: %s", a->stage,
         choir_device_name(choir__stage_device(p, a->stage)), (long long)a->micro, why);
     free(why);
-    why = choir__strdup(choir_error_message());
+    why = choir__strdup(choir__message());
     give_up(p, status, why);
     choir__set_message(why);
     free(why);
@@ -246,18 +248,24 @@ static choir_status check_pipeline(const choir_module *m);
 static void tell(choir__pipeline *p, choir_status status)
 {
     if (p->remote)
-        choir__remote_abort(p->remote, status, choir_error_message());
+        choir__remote_abort(p->remote, status, choir__message());
     else if (p->data)
-        choir__data_abort(p->data, status, choir_error_message());
+        choir__data_abort(p->data, status, choir__message());
 }
 
 choir_status choir_pipeline_step(choir_module *pipeline, choir_scope *step, int64_t count,
     choir_micro_fn *fn, void *arg, choir_tensor **losses)
 {
+    choir_status use_pipeline = choir__use_module(pipeline, __func__);
+    if (use_pipeline != CHOIR_OK)
+        return use_pipeline;
+    choir_status use_step = choir__use_scope(step, __func__);
+    if (use_step != CHOIR_OK)
+        return use_step;
     choir__pipeline *p = choir__pipeline_of(pipeline);
     choir_status status = check_pipeline(pipeline);
     if (status == CHOIR_OK)
-        status = choir_scope_status(step);
+        status = choir__scope_status(step);
     if (status == CHOIR_OK && count < 1)
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "pipeline: a step of %lld micro-batches; at least one", (long long)count);
@@ -342,7 +350,7 @@ static choir_status check_pipeline(const choir_module *m)
 /* Reports this rank's failure, if it has failed. */
 static void tell_ranks(choir__pipeline *p)
 {
-    choir_status status = choir_scope_status(p->base.run);
+    choir_status status = choir__scope_status(p->base.run);
     if (status == CHOIR_OK)
         status = choir__run_failure(p->base.run);
     if (status != CHOIR_OK)
@@ -484,6 +492,8 @@ static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
 
 choir_module *choir_pipeline(choir_scope *run, choir_module *module, choir_pipeline_opts opts)
 {
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
     choir__pipeline *p = choir_module_new(run, &pipeline_class);
     choir__module_ready(module); /* names are the module's own, without a prefix */
     choir_module_child(&p->base, "", &p->module, module);
@@ -496,10 +506,13 @@ choir_module *choir_pipeline(choir_scope *run, choir_module *module, choir_pipel
 
 choir_status choir_pipeline_gather(choir_module *pipeline, int rank)
 {
+    choir_status use = choir__use_module(pipeline, __func__);
+    if (use != CHOIR_OK)
+        return use;
     choir__pipeline *p = choir__pipeline_of(pipeline);
     choir_status status = check_pipeline(pipeline);
     if (status == CHOIR_OK)
-        status = choir_scope_status(pipeline->run);
+        status = choir__scope_status(pipeline->run);
     if (status == CHOIR_OK && rank >= (p->remote ? p->device_count : 1))
         status = choir__error(CHOIR_ERR_ARGUMENT, "choir_pipeline_gather: no rank %d of %d",
             rank, p->remote ? p->device_count : 1);

@@ -93,11 +93,11 @@ static bool place_op(
     choir__pipeline *p = m->pipeline;
     (void)op;
     while (m->placement.stage + 1 < p->stages && m->ops >= p->first[m->placement.stage + 1] &&
-           choir_scope_status(scope) == CHOIR_OK) {
+           choir__scope_status(scope) == CHOIR_OK) {
         suspend(m, scope);
         m->placement.stage++;
     }
-    if (choir_scope_status(scope) != CHOIR_OK) /* it was resumed only to end */
+    if (choir__scope_status(scope) != CHOIR_OK) /* it was resumed only to end */
         return false;
     m->placement.op = m->ops++;
     return bring_all(m, in, count);

@@ -99,7 +99,7 @@ static choir_status make_books(choir__pipeline *p, choir__param **params, int co
         }
     }
     free(of);
-    return status == CHOIR_OK ? choir_scope_status(run) : status;
+    return status == CHOIR_OK ? choir__scope_status(run) : status;
 }
 
 struct mover {

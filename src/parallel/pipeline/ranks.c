@@ -71,8 +71,8 @@ static choir_status hash_losses(choir_tensor *const *losses, int64_t count, uint
     for (int64_t i = 0; i < count; i++) {
         double loss = choir_item(losses[i]);
         *h = choir__hash_bytes(*h, &loss, sizeof loss);
-        if (choir_scope_status(losses[i]->scope) != CHOIR_OK)
-            return choir_scope_status(losses[i]->scope);
+        if (choir__scope_status(losses[i]->scope) != CHOIR_OK)
+            return choir__scope_status(losses[i]->scope);
     }
     return CHOIR_OK;
 }
@@ -124,7 +124,7 @@ choir_status choir__pipeline_put_loss(choir__pipeline *p, const choir__micro *m)
         p->losses = choir__tensor_new(step, choir__stage_device(p, p->stages - 1),
             m->loss->dtype, (choir_shape){1, {p->micro_count}});
     if (p->losses->poisoned)
-        return choir_scope_status(step);
+        return choir__scope_status(step);
     choir__launch_copy(one_of(step, p->losses, m->index), m->loss);
     return CHOIR_OK;
 }
@@ -134,7 +134,7 @@ choir_status choir__pipeline_bring_losses(
 {
     choir_tensor *all = choir__copied_to(step, p->losses, p->base.run->device);
     if (all->poisoned)
-        return choir_scope_status(step);
+        return choir__scope_status(step);
     for (int64_t i = 0; i < count; i++)
         losses[i] = choir__pipeline_keep(p, i, one_of(step, all, i));
     return CHOIR_OK;

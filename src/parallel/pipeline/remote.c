@@ -125,7 +125,7 @@ static choir_group *between(choir__remote *r, int from, int to)
     r->wanted = group;
     choir_status status = choir__host_call(open_wanted, r); /* not part of a recording */
     if (status != CHOIR_OK) {
-        choir__remote_abort(r, status, choir_error_message());
+        choir__remote_abort(r, status, choir__message());
         choir__scope_fail(r->run, status);
     }
     return *group;
@@ -149,7 +149,7 @@ static void broadcast(choir__remote *r, int root, const void *x, choir_device *t
     bool mine = root == r->rank;
     void *data = mine ? (void *)(uintptr_t)x : y;
     group_waits(r->whole, mine ? ready : choir__queue_record(to->queue));
-    choir_group_broadcast(r->whole, data, (int64_t)bytes, CHOIR_U8, root, &work);
+    (void)!choir_group_broadcast(r->whole, data, (int64_t)bytes, CHOIR_U8, root, &work);
     if (mine) {
         choir__queue_wait_event(to->queue, ready);
         choir__launch_bytes(to, y, x, bytes);
@@ -176,12 +176,12 @@ static void carry(choir__carrier *carrier, choir_device *from, const void *x, ch
     choir__queue_moved(to->queue, from->queue, bytes);
     if (from->index == r->rank) {
         group_waits(group, ready);
-        choir_group_send(group, x, (int64_t)bytes, CHOIR_U8, to->index, &work);
+        (void)!choir_group_send(group, x, (int64_t)bytes, CHOIR_U8, to->index, &work);
         *read = event_of(work);
     } else if (to->index == r->rank) {
         /* earlier users of y must be done */
         group_waits(group, choir__queue_record(to->queue));
-        choir_group_receive(group, y, (int64_t)bytes, CHOIR_U8, from->index, &work);
+        (void)!choir_group_receive(group, y, (int64_t)bytes, CHOIR_U8, from->index, &work);
         choir__queue_wait_event(to->queue, event_of(work));
     }
 }

@@ -1,6 +1,7 @@
 /* Reports the results of a pipeline's setup: its stages, their costs, its plan. */
 #include <stdlib.h>
 
+#include "nn/module.h"
 #include "parallel/pipeline/pipeline.h"
 
 int choir_pipeline_stages(const choir_module *pipeline)
@@ -34,6 +35,10 @@ static int64_t stage_params(const choir__pipeline *p, int stage)
 
 void choir_pipeline_print_stages(const choir_module *pipeline, FILE *file)
 {
+    if (choir__use_module(pipeline, __func__) != CHOIR_OK)
+        return;
+    if (choir__lacks(file, __func__, "file"))
+        return;
     const choir__pipeline *p = choir__pipeline_of(pipeline);
     if (!p || !p->placed) {
         fprintf(file, "pipeline: %s\n",

@@ -68,6 +68,8 @@ static void costs_init(choir_pipeline_plan *plan, const choir_stage_cost *costs)
 choir_status choir_pipeline_plan_new(const char *name, int devices, int chunks, int64_t micros,
     const choir_stage_cost *costs, choir_pipeline_plan **out)
 {
+    if (!name)
+        return choir__missing(__func__, "name");
     int at = choir__find_named(&table, name);
     if (at < 0)
         return choir__unknown_name(&table, "pipeline schedule", name);
@@ -112,33 +114,49 @@ void choir_pipeline_plan_free(choir_pipeline_plan *plan)
 
 const char *choir_pipeline_plan_schedule(const choir_pipeline_plan *plan)
 {
+    if (choir__lacks(plan, __func__, "pipeline plan"))
+        return NULL;
     return plan->schedule->name;
 }
 
 int choir_pipeline_plan_devices(const choir_pipeline_plan *plan)
 {
+    if (choir__lacks(plan, __func__, "pipeline plan"))
+        return 0;
     return plan->devices;
 }
 
 int choir_pipeline_plan_chunks(const choir_pipeline_plan *plan)
 {
+    if (choir__lacks(plan, __func__, "pipeline plan"))
+        return 0;
     return plan->chunks;
 }
 
 int64_t choir_pipeline_plan_microbatches(const choir_pipeline_plan *plan)
 {
+    if (choir__lacks(plan, __func__, "pipeline plan"))
+        return 0;
     return plan->micros;
 }
 
 const choir_action *choir_pipeline_plan_actions(
     const choir_pipeline_plan *plan, int device, int *count)
 {
+    if (choir__lacks(plan, __func__, "pipeline plan"))
+        return NULL;
+    if (choir__lacks(count, __func__, "count"))
+        return NULL;
     *count = plan->each;
     return &plan->actions[(size_t)device * (size_t)plan->each];
 }
 
 const choir_action *choir_pipeline_plan_order(const choir_pipeline_plan *plan, int *count)
 {
+    if (choir__lacks(plan, __func__, "pipeline plan"))
+        return NULL;
+    if (choir__lacks(count, __func__, "count"))
+        return NULL;
     *count = plan->devices * plan->each;
     return plan->order;
 }

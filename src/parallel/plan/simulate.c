@@ -157,6 +157,10 @@ static void simulate(
 choir_status choir_pipeline_plan_simulate(
     const choir_pipeline_plan *plan, const choir_stage_cost *costs, choir_span *spans)
 {
+    if (!plan)
+        return choir__missing(__func__, "pipeline plan");
+    if (!spans)
+        return choir__missing(__func__, "span");
     choir_status status = costs ? choir__plan_costs_check(costs, plan->stages) : CHOIR_OK;
     if (status == CHOIR_OK)
         simulate(plan, costs ? costs : plan->cost, spans);
@@ -209,6 +213,8 @@ static double makespan_of(const choir_pipeline_plan *plan, const choir_span *spa
 
 double choir_pipeline_plan_makespan(const choir_pipeline_plan *plan, const choir_span *spans)
 {
+    if (choir__lacks(plan, __func__, "pipeline plan"))
+        return NAN;
     choir_span *own = spans ? NULL : choir__plan_spans(plan);
     double makespan = makespan_of(plan, spans ? spans : own);
     free(own);
@@ -218,6 +224,8 @@ double choir_pipeline_plan_makespan(const choir_pipeline_plan *plan, const choir
 double choir_pipeline_plan_idle(
     const choir_pipeline_plan *plan, const choir_span *spans, int device)
 {
+    if (choir__lacks(plan, __func__, "pipeline plan"))
+        return NAN;
     choir_span *own = spans ? NULL : choir__plan_spans(plan);
     const choir_span *of = spans ? spans : own;
     double time = makespan_of(plan, of) * (device < 0 ? plan->devices : 1);
@@ -228,6 +236,8 @@ double choir_pipeline_plan_idle(
 
 double choir_pipeline_plan_idle_formula(const choir_pipeline_plan *plan)
 {
+    if (choir__lacks(plan, __func__, "pipeline plan"))
+        return NAN;
     const double p = plan->devices, m = (double)plan->micros, v = plan->chunks;
     double bubble = (p - 1) / (plan->schedule->chunked ? v * m : m);
     if (plan->schedule->write == choir__plan_sequential)
@@ -248,6 +258,8 @@ double choir_pipeline_plan_idle_formula(const choir_pipeline_plan *plan)
 
 int64_t choir_pipeline_plan_peak(const choir_pipeline_plan *plan, int device)
 {
+    if (choir__lacks(plan, __func__, "pipeline plan"))
+        return 0;
     const choir_action *actions = &plan->actions[(int64_t)device * plan->each];
     int64_t held = 0, peak = 0;
     for (int i = 0; i < plan->each; i++) {

@@ -225,6 +225,10 @@ static choir_status draw_to(page *g, const char *path)
 choir_status choir_pipeline_plan_svg(const choir_pipeline_plan *const *plans,
     const choir_span *const *spans, int count, const char *unit, const char *path)
 {
+    if (!plans)
+        return choir__missing(__func__, "plans");
+    if (!path)
+        return choir__missing(__func__, "path");
     choir_status status = CHOIR_OK;
     if (count < 1)
         return choir__error(

@@ -76,7 +76,7 @@ choir_status choir__tp_agree(
     char *mine = describe(plan), *theirs = NULL, complaint[COMPLAINT] = "";
     char *all = choir__calloc((size_t)world, COMPLAINT), *own = NULL;
     if (planned != CHOIR_OK)
-        own = choir__strdup(choir_error_message());
+        own = choir__strdup(choir__message());
     choir_status status = bring_text(group, mine, &theirs);
     if (status == CHOIR_OK) {
         compare(theirs, mine, complaint);
@@ -185,13 +185,13 @@ static choir_status draw(choir__param *p)
         choir_tensor *slab =
             choir__tensor_new(run, choir__device_of(p->tensor), CHOIR_F32, shape);
         if (slab->poisoned)
-            return choir_scope_status(run);
+            return choir__scope_status(run);
         choir__param_draw(p, slab, first * row);
         copy_rows(p, slab, first, shape.dim[0]);
         choir__tensor_release(slab);
     }
     p->initialised = true;
-    return choir_scope_status(run);
+    return choir__scope_status(run);
 }
 
 /* Makes the handle that of the part. */
@@ -207,7 +207,7 @@ static choir_status take_part(choir__param *p, const struct part *part)
     t->offset = 0;
     choir__set_row_major(t);
     if (!choir__tensor_allocate(t, device))
-        return choir_scope_status(t->scope);
+        return choir__scope_status(t->scope);
     t->storage->version = version;
     if (!p->initialised)
         return draw(p);

@@ -14,6 +14,7 @@
 
 #include "parallel/blocks.h"
 #include "parallel/tensor_parallel/tensor_parallel.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 
 typedef struct attributes {
@@ -115,6 +116,8 @@ static choir_tensor *copied_before(
 choir_tensor *choir_tp_copy(choir_tensor *x, choir_group *group)
 {
     choir_tensor *poisoned;
+    if (!group)
+        return choir__poison_missing(choir__sound(x, __func__)->scope, __func__, "group");
     choir_scope *scope = choir__begin(&copy_op, &x, 1, &poisoned);
     if (!scope)
         return poisoned;
@@ -129,6 +132,8 @@ choir_tensor *choir_tp_copy(choir_tensor *x, choir_group *group)
 choir_tensor *choir_tp_reduce(choir_tensor *x, choir_group *group)
 {
     choir_tensor *poisoned;
+    if (!group)
+        return choir__poison_missing(choir__sound(x, __func__)->scope, __func__, "group");
     choir_scope *scope = choir__begin(&reduce_op, &x, 1, &poisoned);
     if (!scope)
         return poisoned;
@@ -158,6 +163,7 @@ static choir_tensor *side_by_side(choir_tensor *x, choir_group *group, int dim, 
 /* Scores in parts may have different sizes per rank; the result is whole. */
 choir_tensor *choir_tp_gather(choir_tensor *x, choir_group *group, int dim)
 {
+    x = choir__sound(x, __func__);
     const choir__partition *mark = x->split;
     int64_t whole = mark ? choir__tp_part_of(x)->whole : 0;
     if (mark && (x->param || (dim != -1 && dim != x->shape.ndim - 1)))

@@ -79,6 +79,7 @@ static const choir__op cross_entropy_op = {.name = "cross_entropy",
     .backward = choir__cross_entropy_backward,
     .again = cross_entropy_again,
     .again_saved = 6, /* lse and count */
+    .optional = 4,
     .reads_in = 7};
 
 static const char *what_is_wrong(

@@ -2,8 +2,10 @@
  * rows remain to be summed over the ranks. */
 #include <stdlib.h>
 
+#include "nn/module.h"
 #include "parallel/ranks.h"
 #include "parallel/tensor_parallel/tensor_parallel.h"
+#include "tensor/handle.h"
 
 choir_tensor_parallel_opts choir_tensor_parallel_defaults(void)
 {
@@ -51,8 +53,14 @@ static choir_status make_plan(choir__tp_plan *plan, const choir_tensor_parallel_
 choir_module *choir_tensor_parallel(
     choir_scope *run, choir_module *module, choir_group *group, choir_tensor_parallel_opts opts)
 {
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
+    if (!group) {
+        choir__poison_missing(run, __func__, "group");
+        return module;
+    }
     choir__tp_plan plan = {.module = module, .ranks = choir_group_world(group)};
-    choir_status status = choir_scope_status(run);
+    choir_status status = choir__scope_status(run);
     if (status != CHOIR_OK)
         return module;
     choir__module_name(module);

@@ -1,5 +1,6 @@
 /* Tensors in shared memory, and their description in a message. */
 #include "parallel/tensor_queue/tensor_queue.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 #include "tensor/scope.h"
 
@@ -8,13 +9,15 @@
 
 bool choir_tensor_is_shared(const choir_tensor *t)
 {
+    if (choir__use_tensor(t, __func__) != CHOIR_OK)
+        return false;
     return t->storage && (t->storage->mapping || t->storage->shared);
 }
 
 static choir_status check(const choir_tensor *t, const char *what)
 {
     if (t->poisoned)
-        return choir_scope_status(t->scope);
+        return choir__scope_status(t->scope);
     if (!t->storage)
         return choir__error(CHOIR_ERR_SCOPE, "%s: backward has freed the tensor", what);
     const choir__far *far = choir__device_of(t)->far;
@@ -63,6 +66,9 @@ static choir_status check_movable(choir_tensor *t)
 
 choir_status choir_tensor_share_memory(choir_tensor *t)
 {
+    choir_status use = choir__use_tensor(t, __func__);
+    if (use != CHOIR_OK)
+        return use;
     choir_status status = check(t, "share_memory");
     if (status != CHOIR_OK || choir_tensor_is_shared(t))
         return status;

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "comm/shm/socket.h"
+#include "tensor/handle.h"
 
 enum { LOOK_MS = 50 }; /* a waiter notices within this time that another user is done */
 
@@ -41,6 +42,8 @@ static choir_status open_socket(choir_tensor_queue *q, int capacity)
 
 choir_status choir_tensor_queue_new(int capacity, choir_tensor_queue **queue)
 {
+    if (!queue)
+        return choir__missing(__func__, "queue");
     char why[200];
     if (capacity < 1 || capacity > CHOIR_TENSOR_QUEUE_CAPACITY)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -83,6 +86,8 @@ static void count_up(int fd)
 
 void choir_tensor_queue_close(choir_tensor_queue *q)
 {
+    if (choir__lacks(q, __func__, "tensor queue"))
+        return;
     if (!atomic_exchange(&q->control->closed, 1))
         count_up(q->over);
 }
@@ -174,6 +179,10 @@ static choir_status send_item(choir_tensor_queue *q, const choir__queue_item *it
 choir_status choir_tensor_queue_put(
     choir_tensor_queue *q, choir_tensor *const *t, int count, double timeout_s)
 {
+    if (!q)
+        return choir__missing(__func__, "tensor queue");
+    if (!t)
+        return choir__missing(__func__, "t");
     choir__queue_item item = {.count = 0};
     choir__mapping *mapping[CHOIR_TENSOR_QUEUE_ITEM];
     double deadline = deadline_of(timeout_s);
@@ -236,11 +245,18 @@ static choir_status receive_item(
 choir_status choir_tensor_queue_get(
     choir_tensor_queue *q, choir_scope *scope, choir_tensor **t, int count, double timeout_s)
 {
+    if (!q)
+        return choir__missing(__func__, "tensor queue");
+    choir_status use_scope = choir__use_scope(scope, __func__);
+    if (use_scope != CHOIR_OK)
+        return use_scope;
+    if (!t)
+        return choir__missing(__func__, "t");
     choir__queue_item item;
     int fds[CHOIR_TENSOR_QUEUE_ITEM], fd_count = 0;
     choir_status status = check_call(q, count);
     if (status == CHOIR_OK)
-        status = choir_scope_status(scope);
+        status = choir__scope_status(scope);
     if (status == CHOIR_OK)
         status = receive_item(q, &item, fds, &fd_count, deadline_of(timeout_s));
     return status == CHOIR_OK ? choir__queue_unpack(&item, fds, fd_count, scope, t, count)

@@ -62,6 +62,8 @@ bool choir__queue_others(const choir_tensor_queue *q, bool getters)
 
 void choir_tensor_queue_done(choir_tensor_queue *q)
 {
+    if (choir__lacks(q, __func__, "tensor queue"))
+        return;
     if (choir__queue_use(q) == CHOIR_OK)
         atomic_store(&q->control->users[q->me].state, CHOIR__DONE);
 }

@@ -1,0 +1,45 @@
+/* The line on standard error about an error that no program has read: see unread.h. */
+#include "tensor/unread.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tensor/handle.h"
+
+/* The scope of this thread that closed last with an error. */
+static _Thread_local struct {
+    char text[1200]; /* the line; "": none */
+    uint64_t noted;  /* the thread's reads at that time */
+    pid_t pid;       /* a forked child has nothing to say about it */
+} last;
+
+void choir__unread_tell(void)
+{
+    if (!*last.text)
+        return;
+    if (last.noted == choir__message_reads() && last.pid == getpid())
+        fprintf(stderr, "choir: %s\n", last.text);
+    *last.text = '\0';
+}
+
+static void tell_at_exit(void)
+{
+    atexit(choir__unread_tell);
+}
+
+void choir__unread(choir_scope *scope)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, tell_at_exit);
+    if (scope->run->told)
+        return;
+    scope->run->told = true;
+    const char *words = scope->run->lost ? "an object was misused" : choir__scope_words(scope);
+    snprintf(last.text, sizeof last.text, "%s%s, and the error was not read: %s", words,
+        scope->run->lost ? "" : " failed", choir__message());
+    last.noted = choir__message_reads();
+    last.pid = getpid();
+}
