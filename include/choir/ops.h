@@ -276,8 +276,10 @@ choir_tensor *choir_adaptive_max_pool2d(choir_tensor *x, int64_t height, int64_t
 
 /* --- losses: the mean, (), over entries not ignored, or the reduction that opts set --- */
 
+/** 0 is none of them: options that were not begun from choir_cross_entropy_defaults() would
+ * leave out class 0. */
 typedef enum choir_reduction {
-    CHOIR_LOSS_MEAN,      /* over all elements: () */
+    CHOIR_LOSS_MEAN = 1,  /* over all elements: () */
     CHOIR_LOSS_SUM,       /* () */
     CHOIR_LOSS_NONE,      /* one value per element, in x's shape */
     CHOIR_LOSS_BATCH_MEAN /* the sum divided by the first dimension: () */

@@ -21,6 +21,8 @@ choir_status choir_checkpoint_open(
     if (!checkpoint)
         return choir__missing(__func__, "checkpoint");
     choir_checkpoint *c = choir__calloc(1, sizeof *c);
+    if (!opts.file_bytes)
+        opts.file_bytes = CHOIR__FILE_BYTES;
     choir_status status = choir__saver_new(opts.group, &c->saver);
     if (status != CHOIR_OK) {
         free(c);

@@ -266,7 +266,10 @@ choir_status choir__job_optimizer(
     if (status != CHOIR_OK)
         return status;
     switch (r.kind) {
-    case SGD: *optim = choir_sgd(run, net, r.sgd); break;
+    case SGD:
+        *optim = choir_sgd(run, net, r.sgd);
+        choir_optim_set_lr(*optim, r.sgd.lr); /* --lr 0 is meant */
+        break;
     case ADAM: *optim = choir_adam(run, net, r.adam); break;
     case ADAMW: *optim = choir_adamw(run, net, r.adam); break;
     default: *optim = choir_lamb(run, net, r.lamb); break;

@@ -29,7 +29,8 @@ choir_status choir_distributed_sampler(
     if (!sampler)
         return choir__missing(__func__, "sampler");
     if (o.rank < 0 || o.rank >= o.world)
-        return choir__error(CHOIR_ERR_ARGUMENT, "a sampler for rank %lld of %lld",
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a sampler for rank %lld of %lld; begin with choir_sampler_defaults()",
             (long long)o.rank, (long long)o.world);
     choir_sampler *made = choir__calloc(1, sizeof *made);
     choir_status status = choir__sampler_init(

@@ -68,7 +68,7 @@ typedef struct reading {
 /* Names the record in the error of adding its sample. */
 static choir_status added(const choir__record_at *at, choir_status status)
 {
-    return status == CHOIR_OK ? CHOIR_OK : choir__record_wrong(at, "%s", choir_error_message());
+    return status == CHOIR_OK ? CHOIR_OK : choir__record_wrong(at, "%s", choir__message());
 }
 
 static choir_status add_text(reading *r, const choir__record_at *at, const json_t *record,

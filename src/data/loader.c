@@ -140,6 +140,11 @@ static choir_status make(choir_loader *l)
     if (!l->dataset)
         return choir__error(CHOIR_ERR_ARGUMENT, "a loader needs a dataset, not NULL");
     choir_loader_opts *o = &l->opts;
+    if (o->microbatches < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a global batch: expected 1 micro-batch or more, got %lld; begin with "
+            "choir_loader_defaults()",
+            (long long)o->microbatches);
     choir_status status = choir__sampler_init(&l->sampler, choir_dataset_length(l->dataset),
         o->microbatches, o->batch_size, o->seed, o->shuffle, o->drop_last);
     if (status == CHOIR_OK)

@@ -195,7 +195,7 @@ static choir_status add_texts(choir__encoded *e, const choir_texts *texts)
                                : choir__encoded_text(e, piece(t->text), piece(t->pair), 0);
         if (status == CHOIR_OK)
             continue;
-        char *message = choir__format("text %lld: %s", (long long)i, choir_error_message());
+        char *message = choir__format("text %lld: %s", (long long)i, choir__message());
         choir__set_message(message);
         free(message);
     }

@@ -31,8 +31,9 @@ choir_status choir__image_opts_check(const choir_image_opts *o)
             o->width, o->height);
     if (!(o->scale_min > 0 && o->scale_min <= o->scale_max && o->scale_max <= 1))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "expected 0 < scale_min <= scale_max <= 1, got %g and %g", (double)o->scale_min,
-            (double)o->scale_max);
+            "expected 0 < scale_min <= scale_max <= 1, got %g and %g; begin with "
+            "choir_image_defaults() or choir_document_defaults()",
+            (double)o->scale_min, (double)o->scale_max);
     if (!(o->ratio_min > 0 && o->ratio_min <= o->ratio_max && o->ratio_max < 1e6f))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "expected 0 < ratio_min <= ratio_max, got %g and %g", (double)o->ratio_min,

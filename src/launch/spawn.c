@@ -191,7 +191,9 @@ static choir_status check(const choir__spawn_host *host, int local, choir_spawn_
     choir_status status;
     if (opts.nodes < 1 || opts.node < 0 || opts.node >= opts.nodes)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "spawn: expected a node from 0 to nodes - 1, got %d of %d", opts.node, opts.nodes);
+            "spawn: expected a node from 0 to nodes - 1, got %d of %d; begin with "
+            "choir_spawn_defaults()",
+            opts.node, opts.nodes);
     if (local < 1 || local > CHOIR__CHILDREN_MAX)
         return choir__error(CHOIR_ERR_ARGUMENT, "spawn: expected 1 to %d ranks, got %d",
             CHOIR__CHILDREN_MAX, local);

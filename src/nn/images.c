@@ -38,8 +38,11 @@ static choir_module *new_conv(choir_scope *run, const choir_module_class *type, 
         choir__poison(run, CHOIR_ERR_ARGUMENT,
             "%s: %lld groups do not divide the channels, %lld and %lld", type->name,
             (long long)groups, (long long)rows, (long long)cols);
-    else if (choir__sizes_positive(run, type->name, rows, cols))
-        choir__sizes_positive(run, type->name, kh, kw);
+    else if (choir__sizes_positive(run, type->name, rows, cols) && (kh < 1 || kw < 1))
+        choir__poison(run, CHOIR_ERR_ARGUMENT,
+            "%s: expected a kernel of 1 pixel or more, got %lld by %lld; begin with "
+            "choir_nn_conv_defaults()",
+            type->name, (long long)kh, (long long)kw);
     if (choir__scope_status(run) != CHOIR_OK)
         rows = cols = out = groups = kh = kw = 1;
     c->opts = o.conv;

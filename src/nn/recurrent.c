@@ -110,7 +110,7 @@ static choir_module *new_recurrent(choir_scope *run, const char *name, choir_cel
         hidden > INT64_MAX / 16 || !(opts.dropout >= 0 && opts.dropout < 1)) {
         choir__poison(run, CHOIR_ERR_ARGUMENT,
             "%s: expected positive sizes, 1 to %d layers and a dropout in [0, 1), got %lld "
-            "and %lld, %d and %g",
+            "and %lld, %d and %g; begin with choir_recurrent_defaults()",
             name, MAX_LAYERS, (long long)in, (long long)hidden, opts.layers,
             (double)opts.dropout);
         in = hidden = opts.layers = 1;

@@ -96,6 +96,7 @@ choir_optim *choir_sgd(choir_scope *run, choir_module *module, choir_sgd_opts op
     o->dampening = opts.dampening;
     o->nesterov = opts.nesterov;
     o->maximize = opts.maximize;
+    o->idle = !opts.lr && !opts.momentum && !opts.dampening && !opts.weight_decay;
     check_number(o, "sgd", "a momentum", opts.momentum);
     if (!isfinite(opts.dampening))
         choir__poison(run, CHOIR_ERR_ARGUMENT, "sgd: expected a finite dampening, got %g",
@@ -114,8 +115,7 @@ static void set_moments(choir_optim *o, const char *name, float beta1, float bet
     check_number(o, name, "an eps", eps);
     if (beta1 == 0 && beta2 == 0 && eps == 0)
         choir__poison(o->run, CHOIR_ERR_ARGUMENT,
-            "%s: betas and eps are 0: the options must begin from choir_%s_defaults()", name,
-            name);
+            "%s: betas and eps are 0; begin with choir_%s_defaults()", name, name);
     if (!(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1))
         choir__poison(o->run, CHOIR_ERR_ARGUMENT, "%s: expected betas in [0, 1), got %g and %g",
             name, (double)beta1, (double)beta2);

@@ -40,6 +40,7 @@ choir_status choir_optim_group(
         if (match(o->states[i].param->name, o->states[i].param->tensor, arg))
             o->states[i].group = o->group_count;
     o->group_count++;
+    o->idle = false;
     o->layout = 0;
     return CHOIR_OK;
 }
@@ -49,6 +50,7 @@ void choir_optim_set_lr(choir_optim *o, float lr)
     if (choir__use_optim(o, __func__) != CHOIR_OK)
         return;
     o->lr = lr;
+    o->idle = false;
 }
 
 float choir_optim_lr(const choir_optim *o)
@@ -334,6 +336,10 @@ static choir_status launch_lamb(const choir_optim *o, bool scaled)
 static choir_status get_ready(choir_optim *o)
 {
     choir_status status = choir__scope_status(o->run);
+    if (status == CHOIR_OK && o->idle)
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "sgd: all options are 0, which trains nothing; begin with choir_sgd_defaults(), or "
+            "set the rate by choir_optim_set_lr");
     if (status == CHOIR_OK)
         status = finish_books(o);
     return status == CHOIR_OK ? choir__optim_lay_out(o) : status;

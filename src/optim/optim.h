@@ -59,6 +59,7 @@ struct choir_optim {
     choir__optim_group groups[CHOIR__MAX_GROUPS];
     int group_count;
     float lr, base_lr; /* current; when the groups were made */
+    bool idle;         /* SGD's options were all 0, and nothing has given it a rate since */
     float beta1, beta2, eps, momentum, dampening;
     bool nesterov, decoupled, amsgrad, maximize;
     bool bias_correction, grad_averaging, trust_always; /* LAMB */

@@ -248,6 +248,8 @@ float choir_plateau_next(choir_plateau *p, float lr, double measure)
 {
     if (choir__lacks(p, __func__, "plateau"))
         return 0;
+    if (p->factor == 0 && p->patience == 0 && p->threshold == 0)
+        *p = choir_plateau_defaults();
     if (!p->started || measure < p->best * (1 - (double)p->threshold)) {
         p->best = isnan(measure) ? INFINITY : measure;
         p->bad = 0;

@@ -214,6 +214,9 @@ choir_tensor *choir__batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tens
     for (size_t i = 0; i < CHOIR_COUNT(statistics); i++)
         if (statistics[i] && !choir__is_sound(statistics[i]))
             return choir__unsound(statistics[i], batch_norm_op.name);
+    if (o.momentum == 0 && o.eps == 0)
+        return choir__poison(scope, CHOIR_ERR_ARGUMENT,
+            "batch_norm: momentum and eps are 0; begin with choir_batch_norm_defaults()");
     shared = o.training ? shared : NULL;
     const char *why = refusal(in, running_mean, running_var, &o, shared);
     if (why)

@@ -109,8 +109,9 @@ static choir_tensor *bad_opts(
     if (o->reduction != CHOIR_LOSS_MEAN && o->reduction != CHOIR_LOSS_SUM &&
         o->reduction != CHOIR_LOSS_NONE)
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
-            "%s: unknown reduction %d: choose one of CHOIR_LOSS_MEAN, SUM, NONE", op,
-            (int)o->reduction);
+            "%s: unknown reduction %d: choose one of CHOIR_LOSS_MEAN, SUM, NONE; begin with "
+            "choir_cross_entropy_defaults()",
+            op, (int)o->reduction);
     if (weight && (x->shape.ndim < 1 || choir__beside(x->dtype) != weight->dtype ||
                       weight->shape.ndim != 1 || weight->count != choir__cols(x)))
         return choir__shape_error(

@@ -48,7 +48,7 @@ choir_tensor *choir_rotary_table(choir_scope *scope, choir_dtype dtype, int64_t 
     if (!sound(&opts))
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
             "rotary_table: theta %g, factor %g, low_freq %g, high_freq %g and original_context "
-            "%lld do not make sense together",
+            "%lld do not make sense together; begin with choir_rotary_defaults()",
             opts.theta, opts.factor, opts.low_freq, opts.high_freq,
             (long long)opts.original_context);
     double *values = malloc((size_t)(positions * dim) * sizeof *values);

@@ -542,7 +542,7 @@ static int parts_of_scores(int rank, int world, void *arg)
     opts.ignore_index = -7;
     for (int r = 0; r < 3; r++) {
         float loss[32], of_parts[32];
-        opts.reduction = (choir_reduction)r;
+        opts.reduction = (choir_reduction)(CHOIR_LOSS_MEAN + r);
         size_t bytes = (opts.reduction == CHOIR_LOSS_NONE ? 32 : 1) * sizeof *loss;
         choir_tensor *t = choir_from(a, CHOIR_I64, choir_dims(32), targets);
         CHECK_OK(choir_read(choir_cross_entropy_with(all, t, opts), loss, bytes));

@@ -406,7 +406,7 @@ static void cross_entropies(void **state)
         choir_tensor *x = leaf(choir_dims(4, 5), false);
         choir_tensor *soft[2] = {leaf(choir_dims(4, 5), false), leaf(choir_dims(4, 5), false)};
         opts.label_smoothing = i < 3 ? 0 : 0.2f;
-        opts.reduction = (choir_reduction)(i % 3);
+        opts.reduction = (choir_reduction)(CHOIR_LOSS_MEAN + i % 3);
         check(apply_cross_entropy, &x, 1, &opts);
         x = leaf(choir_dims(4, 5), false);
         check(apply_weighted_cross_entropy, &x, 1, &opts);

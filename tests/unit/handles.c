@@ -307,31 +307,6 @@ static void test_unread(void **state)
     assert_non_null(strstr(output_of(STDERR_FILENO, use_null), "relu: missing tensor (NULL)"));
 }
 
-/* Options of zeros work like the defaults, or are refused by the name of the defaults. */
-static void test_options_of_zeros(void **state)
-{
-    (void)state;
-    choir_module *conv = choir_nn_conv2d(run, 1, 8, 3, (choir_conv_opts){.padding = 1});
-    choir_tensor *y = choir_forward(conv, choir_zeros(step, CHOIR_F32, choir_dims(1, 1, 4, 4)));
-    assert_int_equal(choir_scope_status(step), CHOIR_OK);
-    assert_int_equal(choir_tensor_size(y, 3), 4);
-    choir_adamw(run, conv, (choir_adamw_opts){.lr = 1e-3f});
-    assert_int_equal(choir_scope_status(run), CHOIR_ERR_ARGUMENT);
-    assert_says("choir_adamw_defaults()");
-    choir_scope_clear(run);
-    choir_lamb(run, conv, (choir_lamb_opts){.lr = 1e-3f});
-    assert_int_equal(choir_scope_status(run), CHOIR_ERR_ARGUMENT);
-    assert_says("choir_lamb_defaults()");
-    choir_scope_clear(run);
-    choir_dataset *data;
-    assert_int_equal(
-        choir_dataset_random(8, choir_dims(2), CHOIR_SCALAR, 2, 1, &data), CHOIR_OK);
-    choir_loader_new(run, data, (choir_loader_opts){.batch_size = 2});
-    assert_int_equal(choir_scope_status(run), CHOIR_ERR_ARGUMENT);
-    assert_says("expected 1 micro-batch or more, got 0");
-    choir_dataset_free(data);
-}
-
 int main(void)
 {
 #define TEST(test) cmocka_unit_test_setup_teardown(test, open_scopes, close_scopes)
@@ -347,7 +322,6 @@ int main(void)
         TEST(test_typo),
         TEST(test_missing_device),
         TEST(test_memory_comes_first),
-        TEST(test_options_of_zeros),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

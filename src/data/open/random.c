@@ -1,6 +1,7 @@
 /* Random samples of the shape that the model expects. The validation split has another seed. */
 #include <string.h>
 
+#include "base/base.h"
 #include "data/open/reader.h"
 
 bool choir__data_is_random(const char *path)
@@ -21,6 +22,10 @@ static choir_status open_random(
     int64_t count = train ? r->opts->random_train : r->opts->random_valid;
     uint64_t seed = r->opts->seed + !train;
     (void)tokenizer;
+    if (count < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "random data: expected 1 sample or more, got %lld; begin with choir_data_defaults()",
+            (long long)count);
     if (i->task == CHOIR_LANGUAGE)
         return choir_dataset_random_tokens(count, i->input.dim[0], i->classes, seed, dataset);
     if (i->vocab && i->output.ndim)

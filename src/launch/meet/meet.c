@@ -60,8 +60,9 @@ static choir_status take_place(
         m->world = l->name ? l->world : 1;
     }
     if (m->world < 1)
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "a group: expected 1 rank or more, got %d", m->world);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a group: expected 1 rank or more, got %d; begin with choir_group_defaults()",
+            m->world);
     if (m->rank >= m->world)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "rank %d of %d: ranks count from 0", m->rank, m->world);

@@ -77,8 +77,9 @@ static choir_status check_opts(const choir__ddp *d)
     const choir_ddp_opts *o = &d->opts;
     if (!(o->bucket_cap_mb > 0 && o->first_bucket_mb > 0))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "ddp: expected buckets above 0 MiB, got %g, the first of %g", o->bucket_cap_mb,
-            o->first_bucket_mb);
+            "ddp: expected buckets above 0 MiB, got %g, the first of %g; begin with "
+            "choir_ddp_defaults()",
+            o->bucket_cap_mb, o->first_bucket_mb);
     if (d->total < choir_group_world(d->group))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "ddp: %lld micro-batches for %d ranks; each rank needs one", (long long)d->total,

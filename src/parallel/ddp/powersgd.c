@@ -357,7 +357,7 @@ choir_status choir_ddp_powersgd(choir_module *ddp, choir_powersgd_opts opts)
     if (opts.rank < 1 || opts.start_step < 0 || !(opts.min_rate > 0))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "choir_ddp_powersgd: expected a rank of 1 or more, a first step of 0 or more "
-            "and a rate above 0, got %d, %lld and %g",
+            "and a rate above 0, got %d, %lld and %g; begin with choir_powersgd_defaults()",
             opts.rank, (long long)opts.start_step, opts.min_rate);
     choir__ddp *d;
     choir_status found = choir__ddp_of(ddp, "choir_ddp_powersgd", &d);

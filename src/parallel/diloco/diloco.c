@@ -262,7 +262,8 @@ static choir_status check_steps(const choir__worker *w)
 {
     if (w->every < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: expected every of 1 step or more, got %lld", w->name, (long long)w->every);
+            "%s: expected every of 1 step or more, got %lld; begin with choir_%s_defaults()",
+            w->name, (long long)w->every, w->diloco ? "diloco" : "local_sgd");
     if (w->warmup < 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: expected a warm-up of 0 steps or more, got %lld", w->name,

@@ -128,7 +128,8 @@ static choir_status shard_stages(choir__fsdp *f, choir__strategy *pipeline)
     if (f->opts.stage < 1 || f->opts.stage > 3 || f->opts.unit_params < 0 ||
         f->opts.shard_ranks)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "fsdp: of a pipeline, stages 1 to 3 and units of any size; shard_ranks is the mesh's");
+            "fsdp: of a pipeline, stages 1 to 3 and units of any size; shard_ranks is the "
+            "mesh's; begin with choir_fsdp_defaults()");
     f->sharder = (choir__sharder){.adopt = adopt, .reducer = fsdp_ops.reducer};
     choir__replication how = {
         .group = f->group,
@@ -161,7 +162,7 @@ static choir_status check_options(const choir__fsdp *f, int64_t total)
     if (f->opts.stage < 1 || f->opts.stage > 3)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "fsdp: unknown stage %d: choose one of 1 (shards the optimizer's state), 2 "
-            "(gradients, too), 3 (weights, too)",
+            "(gradients, too), 3 (weights, too); begin with choir_fsdp_defaults()",
             f->opts.stage);
     if (f->opts.unit_params < 0)
         return choir__error(CHOIR_ERR_ARGUMENT, "fsdp: units of %lld parameters",
