@@ -20,11 +20,6 @@ struct choir__module_hook {
 
 /* --- modules that cannot be used --- */
 
-choir_status choir__use_module(const choir_module *module, const char *function)
-{
-    return choir__use_part(module ? module->run : NULL, function, "module");
-}
-
 static choir_tensor *forward_lost(choir_module *self, choir_tensor *const *in, int count)
 {
     (void)in, (void)count;

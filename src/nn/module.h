@@ -4,6 +4,7 @@
 
 #include <choir/nn.h>
 #include "autograd/book.h"
+#include "tensor/handle.h"
 #include "tensor/segment.h"
 #include "tensor/strategy.h"
 
@@ -38,7 +39,11 @@ struct choir__module_inside {
 };
 
 /* Returns an error if the module is NULL or belongs to a closed run. */
-choir_status choir__use_module(const choir_module *module, const char *function);
+static inline choir_status choir__use_module(const choir_module *module, const char *function)
+{
+    return choir__use_part(module ? module->run : NULL, function, "module");
+}
+
 /* Returns the module, or, if it cannot be used, an empty module that stands for it. The error
  * becomes the run's; run may be NULL. */
 choir_module *choir__module_for(choir_scope *run, choir_module *module, const char *function);

@@ -15,11 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-choir_status choir__use_optim(const choir_optim *o, const char *function)
-{
-    return choir__use_part(o ? o->run : NULL, function, "optimizer");
-}
-
 choir_status choir_optim_group(
     choir_optim *o, choir_match_fn *match, void *arg, float lr, float weight_decay)
 {

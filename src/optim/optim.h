@@ -111,6 +111,9 @@ void choir__offload_let_go(
     const choir_optim *o, const choir__optim_part *part, int first, int count);
 
 /* Returns an error if the optimizer is NULL or belongs to a closed run. */
-choir_status choir__use_optim(const choir_optim *o, const char *function);
+static inline choir_status choir__use_optim(const choir_optim *o, const char *function)
+{
+    return choir__use_part(o ? o->run : NULL, function, "optimizer");
+}
 
 #endif

@@ -1,5 +1,5 @@
-/* Handles that cannot be used: the sentences about them, the lost run, and the closed runs that
- * the process remembers. handle.h explains how they are recognised. */
+/* Handles that cannot be used: the sentences about them, and the lost run. handle.h explains
+ * how they are recognised. */
 #include "tensor/handle.h"
 
 #include <pthread.h>
@@ -8,19 +8,7 @@
 
 #include "tensor/unread.h"
 
-enum { REMEMBERED_RUNS = 8 };
-
 /* --- words --- */
-
-const char *choir__scope_words(const choir_scope *scope)
-{
-    static _Thread_local char text[80];
-    if (scope->kind == CHOIR__RUN)
-        return "the run";
-    snprintf(text, sizeof text, "%sstep %llu",
-        scope->kind == CHOIR__MICRO ? "a scope inside " : "", (unsigned long long)scope->step);
-    return text;
-}
 
 choir_status choir__closed(const choir_scope *scope, const char *function, const char *thing)
 {
@@ -76,7 +64,8 @@ static pthread_once_t lost_once = PTHREAD_ONCE_INIT;
 
 static void close_lost(void *run)
 {
-    choir_scope_clear(run);
+    choir__scope_forget(run);
+    choir__run_clear(run);
     choir__scope_end(run);
 }
 
@@ -131,20 +120,4 @@ choir_tensor *choir__poison_missing(choir_scope *scope, const char *function, co
 {
     choir_status status = choir__missing(function, thing);
     return choir__poison(choir__open_scope(scope, function), status, "%s", choir__message());
-}
-
-/* --- closed runs --- */
-
-static pthread_mutex_t buried_lock = PTHREAD_MUTEX_INITIALIZER;
-static choir__run *buried[REMEMBERED_RUNS];
-static unsigned burials;
-
-void choir__run_bury(choir__run *run)
-{
-    pthread_mutex_lock(&buried_lock);
-    choir__run **place = &buried[burials++ % REMEMBERED_RUNS], *oldest = *place;
-    *place = run;
-    pthread_mutex_unlock(&buried_lock);
-    if (oldest)
-        choir__run_free(oldest);
 }

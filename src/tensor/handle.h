@@ -76,10 +76,4 @@ choir_tensor *choir__poison_missing(
 /* True if the tensor belongs to this thread's lost run. */
 bool choir__is_lost(const choir_tensor *t);
 
-/* Returns words for messages: "step 41", "a micro-batch of step 41". */
-const char *choir__scope_words(const choir_scope *scope);
-
-/* Keeps a closed run, so that its handles are recognised, and frees the oldest such run. */
-void choir__run_bury(choir__run *run);
-
 #endif

@@ -86,8 +86,6 @@ void choir__step_forget(choir_scope *scope);
 void choir__step_anew(choir_scope *scope);
 /* Makes the closed scopes of a recording, linked by `spare`, ready for reuse. */
 void choir__scopes_reuse(choir__run *run, choir_scope **list);
-/* Frees a closed run. */
-void choir__run_free(choir__run *run);
 
 /* Returns a number that stands for t's present values and is never 0: a copy made at an equal
  * number is up to date. A recorded step counts as a change, since each replay computes other

@@ -1,11 +1,14 @@
 /* Scopes: opening, closing, and the first error. A step's scope is opened and closed thousands
  * of times per second, so a run keeps closed scopes, with their arenas, for reuse. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
 #include "tensor/handle.h"
 #include "tensor/unread.h"
+
+enum { REMEMBERED_RUNS = 8 };
 
 /* Returns a zeroed scope: a new one as long as the run has few closed ones, which must be
  * remembered; else the one that was closed first. */
@@ -45,18 +48,6 @@ static void keep_spare(choir__run *run, choir_scope *s)
     run->spare_last = s;
 }
 
-choir_device *choir_scope_device(const choir_scope *scope)
-{
-    bool usable = choir__use_scope(scope, __func__) == CHOIR_OK;
-    return usable ? scope->run->base.device : NULL;
-}
-
-uint64_t choir_scope_seed(const choir_scope *scope)
-{
-    bool usable = choir__use_scope(scope, __func__) == CHOIR_OK;
-    return usable ? scope->run->base.seed : 0;
-}
-
 choir_scope *choir_scope_open(choir_device *device, uint64_t seed)
 {
     choir__unread_tell();
@@ -83,7 +74,7 @@ choir_scope *choir_scope_open(choir_device *device, uint64_t seed)
 
 /* --- steps and micro-batches --- */
 
-static choir_scope *open_child(choir_scope *parent, choir__scope_kind kind)
+choir_scope *choir__scope_child(choir_scope *parent, choir__scope_kind kind)
 {
     choir_scope *s = take_scope(parent->run);
     s->kind = kind;
@@ -114,24 +105,6 @@ static void leave_parent(choir_scope *s)
         s->older->younger = s->younger;
 }
 
-choir_scope *choir_step_open(choir_scope *run, uint64_t step)
-{
-    choir__unread_tell();
-    run = choir__open_scope(run, __func__);
-    choir_scope *s = open_child(run, CHOIR__STEP);
-    s->step = step;
-    s->micro = run->run->micro_first;
-    choir__step_begins(run, step);
-    return s;
-}
-
-choir_scope *choir_micro_open(choir_scope *step, int64_t index)
-{
-    choir_scope *s = open_child(choir__open_scope(step, __func__), CHOIR__MICRO);
-    s->micro = index;
-    return s;
-}
-
 void choir__scopes_reuse(choir__run *run, choir_scope **list)
 {
     while (*list) {
@@ -150,18 +123,7 @@ static void call_all(choir__closer **list)
     }
 }
 
-static void end_run(choir__run *run)
-{
-    /* failures are reported already; the next run begins without them */
-    choir__run_clear(&run->base);
-    for (choir__run_device *p = run->devices; p; p = p->next)
-        choir__storage_unref(p->step);
-    choir__pools_free(&run->retired);
-    call_all(&run->enders);
-    choir__run_bury(run);
-}
-
-void choir__run_free(choir__run *run)
+static void free_run(choir__run *run)
 {
     for (choir_scope *s = run->spare, *next; s; s = next) {
         next = s->spare;
@@ -173,6 +135,32 @@ void choir__run_free(choir__run *run)
     choir__arena_free(&run->base.handles);
     choir__arena_free(&run->base.arena);
     free(run);
+}
+
+static pthread_mutex_t buried_lock = PTHREAD_MUTEX_INITIALIZER;
+static choir__run *buried[REMEMBERED_RUNS];
+static unsigned burials;
+
+/* Keeps a closed run, so that its handles are recognised, and frees the oldest such run. */
+static void bury(choir__run *run)
+{
+    pthread_mutex_lock(&buried_lock);
+    choir__run **place = &buried[burials++ % REMEMBERED_RUNS], *oldest = *place;
+    *place = run;
+    pthread_mutex_unlock(&buried_lock);
+    if (oldest)
+        free_run(oldest);
+}
+
+static void end_run(choir__run *run)
+{
+    /* failures are reported already; the next run begins without them */
+    choir__run_clear(&run->base);
+    for (choir__run_device *p = run->devices; p; p = p->next)
+        choir__storage_unref(p->step);
+    choir__pools_free(&run->retired);
+    call_all(&run->enders);
+    bury(run);
 }
 
 /* Closes the scopes inside, and returns whether there were any. */
@@ -230,14 +218,6 @@ choir_status choir__scope_end(choir_scope *scope)
     return status;
 }
 
-choir_status choir_scope_close(choir_scope *scope)
-{
-    if (!scope)
-        return CHOIR_OK;
-    choir_status status = choir__use_scope(scope, __func__);
-    return status == CHOIR_OK ? choir__scope_end(scope) : status;
-}
-
 static void add_closer(
     choir__arena *arena, choir__closer **list, void (*fn)(void *arg), void *arg)
 {
@@ -266,46 +246,12 @@ choir_status choir__scope_status(const choir_scope *scope)
     return CHOIR_OK;
 }
 
-choir_status choir_scope_status(const choir_scope *scope)
-{
-    choir_status status = choir__use_scope(scope, __func__);
-    if (status != CHOIR_OK)
-        return status;
-    status = choir__scope_status(scope);
-    if (status != CHOIR_OK)
-        scope->run->told = true;
-    return status;
-}
-
 void choir__scope_forget(choir_scope *scope)
 {
     scope->status = CHOIR_OK;
     scope->blamed = false;
     free(scope->message);
     scope->message = NULL;
-}
-
-void choir_scope_clear(choir_scope *scope)
-{
-    if (choir__use_scope(scope, __func__) != CHOIR_OK)
-        return;
-    choir__scope_forget(scope);
-    choir__run_clear(scope);
-}
-
-choir_scope *choir_no_grad(choir_scope *parent)
-{
-    choir_scope *s = open_child(choir__open_scope(parent, __func__), CHOIR__MICRO);
-    s->grad = false;
-    return s;
-}
-
-bool choir_set_grad(choir_scope *scope, bool on)
-{
-    scope = choir__open_scope(scope, __func__);
-    bool was = scope->grad;
-    scope->grad = on;
-    return was;
 }
 
 choir_status choir__scope_fail(choir_scope *scope, choir_status status)
@@ -328,7 +274,7 @@ void choir__scope_blame(choir_scope *scope, const char *path)
     scope->blamed = true;
 }
 
-static choir_tensor *poison(
+choir_tensor *choir__vpoison(
     choir_scope *scope, choir_status status, const char *format, va_list args)
 {
     choir__verror(status, format, args);
@@ -342,16 +288,7 @@ choir_tensor *choir__poison(choir_scope *scope, choir_status status, const char 
 {
     va_list args;
     va_start(args, format);
-    choir_tensor *t = poison(scope, status, format, args);
-    va_end(args);
-    return t;
-}
-
-choir_tensor *choir_fail(choir_scope *scope, choir_status status, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    choir_tensor *t = poison(choir__open_scope(scope, __func__), status, format, args);
+    choir_tensor *t = choir__vpoison(scope, status, format, args);
     va_end(args);
     return t;
 }

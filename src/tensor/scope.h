@@ -6,6 +6,8 @@
 #ifndef CHOIR_SCOPE_INTERNAL_H
 #define CHOIR_SCOPE_INTERNAL_H
 
+#include <stdarg.h>
+
 #include <choir/scope.h>
 #include "base/arena.h"
 #include "tensor/tensor.h"
@@ -71,8 +73,12 @@ struct choir_scope {
 /* Records the error in the scope (the first one stays) and returns a poisoned tensor of it. */
 choir_tensor *choir__poison(choir_scope *scope, choir_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+choir_tensor *choir__vpoison(
+    choir_scope *scope, choir_status status, const char *format, va_list args);
 /* Records this thread's message as the scope's error and returns status. */
 choir_status choir__scope_fail(choir_scope *scope, choir_status status);
+/* Opens a scope inside another. */
+choir_scope *choir__scope_child(choir_scope *parent, choir__scope_kind kind);
 /* Closes an open scope, and returns as choir_scope_close. */
 choir_status choir__scope_end(choir_scope *scope);
 /* Forgets the scope's error, but not the devices'. */

@@ -7,7 +7,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tensor/handle.h"
+#include "base/base.h"
+
+const char *choir__scope_words(const choir_scope *scope)
+{
+    static _Thread_local char text[80];
+    if (scope->kind == CHOIR__RUN)
+        return "the run";
+    snprintf(text, sizeof text, "%sstep %llu",
+        scope->kind == CHOIR__MICRO ? "a scope inside " : "", (unsigned long long)scope->step);
+    return text;
+}
 
 /* The scope of this thread that closed last with an error. */
 static _Thread_local struct {

@@ -11,6 +11,9 @@
 
 #include "tensor/run.h"
 
+/* Returns words for messages: "step 41", "a scope inside step 41". */
+const char *choir__scope_words(const choir_scope *scope);
+
 /* The scope closes with this thread's message as its error. */
 void choir__unread(choir_scope *scope);
 /* Writes the line about the last such scope of this thread, unless its error has been read. */
