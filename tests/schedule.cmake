@@ -55,12 +55,15 @@ list(REMOVE_ITEM quick unit.schedule unit.message unit.pattern)
 set_property(TEST ${quick} APPEND PROPERTY LABELS quick)
 
 # --- what --full has alone -----------------------------------------------------------------------
+choir_choose(long "model[.].*")
+set_property(TEST ${long} APPEND PROPERTY LABELS long)
 # Under a sanitizer what runs the same code as another test there, with other numbers.
 if(CHOIR_SANITIZE)
   choir_choose(long "cuda[.](same_bits|unit_.*|shm_.*|examples_.*|nccl|saved|mixed|bench)"
     "softgpu[.](attention_sm_89|cli_output)" "multi[.](same_bits|pipeline_replicas|.*_numa)"
     "mpi[.](collectives|machines|failures)" "unit[.](schedule|message)"
-    "cli[.](same_bits|amp|mesh|chaos|diloco|hogwild|run_nodes)")
+    "cli[.](same_bits|amp|mesh|chaos|diloco|hogwild|run_nodes|faults|resume|bench|checkpoints)"
+    "cli[.](compare_plot|pipeline_ranks|tensor_parallel|recipes|real_data)" "fault[.]disagree")
   list(REMOVE_ITEM long cuda.unit_module cuda.unit_step)
   set_property(TEST ${long} APPEND PROPERTY LABELS long)
 endif()

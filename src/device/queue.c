@@ -81,8 +81,8 @@ void choir__queue_issue_raw(choir__queue *q, choir__task *fn, const void *args, 
     pthread_mutex_unlock(&q->issue_lock);
     if (q->opts.stream)
         choir__queue_run_at_once(q, issued);
-    else if (atomic_load(&q->asleep))
-        choir__queue_ring_bell(q);
+    else
+        choir__queue_find_keeper(q);
 }
 
 void choir__queue_issue(choir__queue *queue, choir__task *fn, const void *args, size_t bytes)
@@ -117,6 +117,8 @@ void choir__queue_let_go(choir__queue *q)
         return;
     if (q->opts.stream)
         q->opts.stream->ops->free(q->opts.stream);
+    free(q->watches);
+    pthread_mutex_destroy(&q->watch_lock);
     free(q);
 }
 
@@ -131,7 +133,8 @@ static bool over(const choir__queue *queue, choir__event event)
 choir_status choir__queue_wait_event_raw(choir__queue *queue, choir__event event)
 {
     if (!event.queue)
-        return choir__error(CHOIR_ERR_STATE, "waiting for an event that nobody recorded");
+        return choir__error(
+            CHOIR_ERR_STATE, "expected a recorded event to wait for, got an empty one");
     if (event.queue != queue && !over(queue, event)) {
         choir__queue_hold(event.queue);
         choir__queue_issue_raw(queue, choir__queue_wait_task, &event, sizeof event);
@@ -161,7 +164,8 @@ bool choir__event_done(choir__event event)
 choir_status choir__event_wait(choir__event event)
 {
     if (!event.queue)
-        return choir__error(CHOIR_ERR_STATE, "waiting for an event that nobody recorded");
+        return choir__error(
+            CHOIR_ERR_STATE, "expected a recorded event to wait for, got an empty one");
     choir__queue_wait_for(event.queue, event.seq);
     return choir__queue_status(event.queue);
 }
@@ -287,6 +291,8 @@ choir__queue *choir__queue_new(choir__queue_opts opts)
     }
     q->ring = opts.null ? NULL : choir__alloc(RING_BYTES);
     pthread_mutex_init(&q->issue_lock, NULL);
+    pthread_mutex_init(&q->watch_lock, NULL);
+    q->alarm.fd = -1;
     atomic_store(&q->wake_at, UINT64_MAX);
     atomic_store(&q->holders, 1);
     pthread_mutex_lock(&registry_lock);

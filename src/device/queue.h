@@ -3,10 +3,11 @@
  * A task is a function and a small block of arguments, copied in when it is issued. One runner
  * at a time executes a queue's tasks, in order. *A thread that waits for a queue runs it*:
  * choir__queue_wait executes the outstanding tasks on the calling thread if no other thread is
- * running them. A worker thread serves the queue when no thread waits. It delays a moment
- * before it starts, so the common "issue a step, then read the loss" never crosses between
- * threads. Queues whose work needs the worker's own thread pool (a device of several cores) are
- * run by the worker alone.
+ * running them. This holds through chains: if a task waits for another queue, the thread that
+ * waits for this queue runs that one. A worker thread serves the queue when no thread waits. It
+ * delays a moment before it starts, so the common "issue a step, then read the loss" never
+ * crosses between threads. Queues whose work needs the worker's own thread pool (a device of
+ * several cores) are run by the worker alone.
  *
  * Tasks of a queue with a stream (stream.h) only issue work to the stream, so the issuing
  * thread runs them at once. If a task would have to wait for a queue of the host, the worker
@@ -119,6 +120,8 @@ typedef struct choir__queue_stats {
     double busy_s;
     uint64_t issued, finished;
     uint64_t moved; /* bytes: choir__queue_moved */
+    /* wake-ups of the worker: to run tasks, and those for which nothing was left to run */
+    unsigned wakes, idle_wakes;
 } choir__queue_stats;
 
 choir__queue_stats choir__queue_get_stats(choir__queue *queue);

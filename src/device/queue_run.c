@@ -1,8 +1,7 @@
 /* Running a queue's tasks, and waiting for them.
  *
- * A waiter takes `running` if it is free, else sleeps until `finished` reaches its place. The
- * worker sleeps while there is nothing to do. Once woken, it delays before it takes an idle
- * queue, because a host that issues work usually waits for it soon and then runs it itself. */
+ * A waiter takes `running` if it is free, else sleeps until `finished` reaches its place or the
+ * runner leaves tasks to it. queue_run.h has the protocol. */
 #include "device/queue_run.h"
 
 #include <sched.h>
@@ -14,7 +13,7 @@
 
 enum {
     SPINS = 300,
-    LONG_US = 100000, /* a sleeper looks again after this time, in case a wake-up was lost */
+    LONG_US = 1000000, /* a sleeper looks again after this time, in case a wake-up was lost */
 };
 
 static _Thread_local choir__queue *current;
@@ -121,31 +120,41 @@ static void let_go_of_awaited(const void *args)
     choir__queue_let_go(((const choir__event *)args)->queue);
 }
 
-/* Returns true if the next task would make the host wait. */
-static bool must_wait(const choir__queue *q)
+const choir__event *choir__queue_awaited(choir__queue *q)
 {
+    if (atomic_load(&q->finished) == atomic_load(&q->issued) ||
+        atomic_load(&q->status) != CHOIR_OK) /* later tasks are dropped */
+        return NULL;
     const task *t =
         (const task *)(q->ring + atomic_load_explicit(&q->read, memory_order_relaxed));
     if (!t->fn)
         t = (const task *)q->ring;
-    if (t->fn != choir__queue_wait_task)
-        return false;
-    const choir__event *event = (const choir__event *)t->args;
-    return choir__queue_follows(q, event->queue)
-               ? choir__queue_finished(event->queue) < event->seq
-               : !choir__event_done(*event);
+    return t->fn == choir__queue_wait_task ? (const choir__event *)t->args : NULL;
 }
 
+bool choir__queue_blocked(choir__queue *q)
+{
+    const choir__event *event = choir__queue_awaited(q);
+    return event && choir__queue_finished(event->queue) < event->seq;
+}
+
+bool choir__queue_must_wait(choir__queue *q)
+{
+    const choir__event *event = choir__queue_awaited(q);
+    if (!event || choir__queue_follows(q, event->queue))
+        return choir__queue_blocked(q);
+    return !choir__event_done(*event);
+}
+
+/* Runs when the other queue's tasks have been run; its stream may still be behind. */
 void choir__queue_wait_task(const void *args)
 {
     const choir__event *event = args;
     choir__queue *other = event->queue;
     bool follow = choir__queue_follows(current, other);
-    if (follow ? choir__queue_finished(other) < event->seq : !choir__event_done(*event)) {
+    if (!follow && !choir__event_done(*event)) {
         end_busy(current);
-        choir__queue_wait_for_tasks(other, event->seq);
-        if (!follow)
-            wait_for_stream(other, event->seq);
+        wait_for_stream(other, event->seq);
         begin_busy(current);
     } else if (!follow) {
         /* does not wait: it only collects errors up to the event */
@@ -162,7 +171,7 @@ void choir__queue_wait_task(const void *args)
 
 /* --- running --- */
 
-static bool try_running(choir__queue *q)
+bool choir__queue_try_running(choir__queue *q)
 {
     int free = 0;
     return !atomic_load_explicit(&q->running, memory_order_relaxed) &&
@@ -198,6 +207,13 @@ static void run_task(choir__queue *q, const task *t)
     observer(q->observer_arg, t->fn, t->args, start, choir__now());
 }
 
+static void wake_sleepers(choir__queue *q)
+{
+    atomic_fetch_add(&q->done, 1);
+    if (atomic_load(&q->sleepers))
+        choir__futex_wake(&q->done);
+}
+
 /* Runs the next task. The last task before `until` adds the turn's busy time before it counts
  * as finished, since a waiter may read the sum at once. */
 static void run_next(choir__queue *q, uint64_t until)
@@ -223,8 +239,8 @@ static void run_next(choir__queue *q, uint64_t until)
     atomic_store_explicit(&q->gauges->finished, now, memory_order_relaxed);
     if (now >= atomic_load(&q->wake_at)) {
         atomic_store(&q->wake_at, UINT64_MAX);
-        atomic_fetch_add(&q->done, 1);
-        choir__futex_wake(&q->done);
+        wake_sleepers(q);
+        choir__queue_call_watchers(q, now);
     }
 }
 
@@ -236,48 +252,91 @@ static void make_current(choir__queue *q)
         q->opts.enter(q->opts.arg);
 }
 
-/* Runs tasks up to the place `until`; if may_wait is false, only up to the first task that must
- * wait. The caller holds `running`, which this releases. */
-static void run_tasks(choir__queue *q, uint64_t until, bool may_wait)
+void choir__queue_run(choir__queue *q, uint64_t until, bool may_wait)
 {
     choir__queue *outer = current;
-    if (choir__queue_finished(q) < until)
-        begin_busy(q);
+    if (choir__queue_finished(q) >= until)
+        return;
+    begin_busy(q);
+    choir__queue_put_off_worker(q, q->looked);
     make_current(q);
-    while (choir__queue_finished(q) < until && (may_wait || !must_wait(q)))
+    while (choir__queue_finished(q) < until &&
+           !(may_wait ? choir__queue_blocked(q) : choir__queue_must_wait(q)))
         run_next(q, until);
-    atomic_store(&q->running, 0);
-    make_current(outer); /* this may have run inside another queue's wait */
+    if (choir__queue_finished(q) < until)
+        end_busy(q);
+    make_current(outer); /* this may have run inside another queue's task */
 }
 
-static void run_until(choir__queue *q, uint64_t until)
+void choir__queue_stop_running(choir__queue *q)
 {
-    run_tasks(q, until, true);
+    atomic_store(&q->running, 0);
+    if (atomic_load(&q->sleepers) && !q->opts.worker_only &&
+        atomic_load(&q->finished) != atomic_load(&q->issued))
+        wake_sleepers(q);
 }
 
 /* --- waiters run tasks, or sleep --- */
 
+/* Sleeps until the place is reached, or the queue's runner leaves tasks. */
 static void sleep_until(choir__queue *q, uint64_t place)
 {
+    atomic_fetch_add(&q->sleepers, 1);
     unsigned seen = atomic_load(&q->done);
-    uint64_t at = atomic_load(&q->wake_at);
-    while (at > place && !atomic_compare_exchange_weak(&q->wake_at, &at, place))
-        ;
-    if (choir__queue_finished(q) < place)
+    choir__queue_wake_at(q, place);
+    if (atomic_load(&q->finished) < place && (q->opts.worker_only || atomic_load(&q->running)))
         choir__futex_wait(&q->done, seen, LONG_US);
+    atomic_fetch_sub(&q->sleepers, 1);
+}
+
+/* The caller is the runner of a queue whose first task waits for another queue. Waits for that
+ * one, and does not keep other threads from running this queue meanwhile. */
+static void wait_for_other(choir__queue *q)
+{
+    choir__event first = *choir__queue_awaited(q);
+    choir__queue_hold(first.queue);
+    atomic_fetch_add(&q->waiters, 1);
+    atomic_store(&q->running, 0); /* sleepers may sleep on: this thread comes back */
+    choir__queue_wait_for_tasks(first.queue, first.seq);
+    choir__queue_let_go(first.queue);
+    atomic_fetch_sub(&q->waiters, 1);
+}
+
+/* Runs tasks up to the place if no other thread runs any. */
+static bool run_towards(choir__queue *q, uint64_t place)
+{
+    if (q->opts.worker_only || !choir__queue_try_running(q))
+        return false;
+    choir__queue_run(q, place, true);
+    if (choir__queue_finished(q) < place)
+        wait_for_other(q);
+    else
+        choir__queue_stop_running(q);
+    return true;
+}
+
+static void run_or_sleep(choir__queue *q, uint64_t place)
+{
+    for (int spins = 0; choir__queue_finished(q) < place; spins++)
+        if (run_towards(q, place))
+            spins = 0;
+        else if (spins < SPINS)
+            choir__pause();
+        else
+            sleep_until(q, place);
 }
 
 /* Returns when the tasks up to a place have been run. */
 void choir__queue_wait_for_tasks(choir__queue *q, uint64_t place)
 {
-    for (int spins = 0; choir__queue_finished(q) < place; spins++) {
-        if (!q->opts.worker_only && try_running(q))
-            run_until(q, place);
-        else if (spins < SPINS)
-            choir__pause();
-        else
-            sleep_until(q, place);
+    if (choir__queue_finished(q) >= place)
+        return;
+    if (!run_towards(q, place) || choir__queue_finished(q) < place) {
+        atomic_fetch_add(&q->waiters, 1);
+        run_or_sleep(q, place);
+        atomic_fetch_sub(&q->waiters, 1);
     }
+    choir__queue_find_keeper(q);
 }
 
 void choir__queue_wait_for(choir__queue *q, uint64_t place)
@@ -292,23 +351,24 @@ void choir__queue_wait_for(choir__queue *q, uint64_t place)
  * wait, the worker runs them. */
 void choir__queue_run_at_once(choir__queue *q, uint64_t issued)
 {
-    if (choir__queue_finished(q) < issued && try_running(q))
-        run_tasks(q, issued, false);
-    if (choir__queue_finished(q) < issued)
-        choir__queue_ring_bell(q);
+    if (choir__queue_finished(q) < issued && choir__queue_try_running(q)) {
+        choir__queue_run(q, issued, false);
+        choir__queue_stop_running(q);
+    }
+    choir__queue_find_keeper(q);
 }
 
 void choir__queue_take(choir__queue *q)
 {
     do
         choir__queue_wait_for_tasks(q, atomic_load(&q->issued));
-    while (!try_running(q));
+    while (!choir__queue_try_running(q));
 }
 
 void choir__queue_give_back(choir__queue *q)
 {
-    atomic_store(&q->running, 0);
-    choir__queue_ring_bell(q); /* tasks may have been issued meanwhile */
+    choir__queue_stop_running(q);
+    choir__queue_find_keeper(q); /* tasks may have been issued meanwhile */
 }
 
 void choir__queue_run_now(choir__queue *q, choir__task *fn, const void *args, size_t bytes)
@@ -317,70 +377,4 @@ void choir__queue_run_now(choir__queue *q, choir__task *fn, const void *args, si
     make_current(q);
     call(q, fn, args, bytes);
     make_current(outer);
-}
-
-/* --- the worker --- */
-
-static void pin(const choir__queue *q)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    for (int i = 0; i < q->opts.core_count; i++)
-        CPU_SET(q->opts.cores[i], &set);
-    if (q->opts.core_count > 0)
-        pthread_setaffinity_np(pthread_self(), sizeof set, &set);
-}
-
-static void sleep_for_work(choir__queue *q)
-{
-    unsigned seen = atomic_load(&q->bell);
-    atomic_store(&q->asleep, true);
-    if (choir__queue_finished(q) == atomic_load(&q->issued) && !atomic_load(&q->stop))
-        choir__futex_wait(&q->bell, seen, 10 * LONG_US);
-    atomic_store(&q->asleep, false);
-}
-
-static void *work(void *arg)
-{
-    choir__queue *q = arg;
-    pin(q);
-    for (;;) {
-        uint64_t issued = atomic_load(&q->issued);
-        if (choir__queue_finished(q) == issued) {
-            if (atomic_load(&q->stop))
-                return NULL;
-            sleep_for_work(q);
-            continue;
-        }
-        if (!q->opts.worker_only) /* leaves the tasks to a host that is about to wait */
-            choir__futex_wait(&q->bell, atomic_load(&q->bell), q->opts.patience_us);
-        if (choir__queue_finished(q) < issued && try_running(q))
-            run_until(q, issued);
-    }
-}
-
-void choir__queue_ring_bell(choir__queue *q)
-{
-    atomic_fetch_add(&q->bell, 1);
-    choir__futex_wake(&q->bell);
-}
-
-/* Under issue_lock. */
-void choir__queue_start_worker(choir__queue *q)
-{
-    atomic_store(&q->stop, false);
-    q->started = pthread_create(&q->worker, NULL, work, q) == 0;
-    if (!q->started)
-        q->opts.worker_only = false; /* no thread available: waiters run everything */
-}
-
-void choir__queue_stop_worker(choir__queue *q)
-{
-    choir__queue_wait_for(q, atomic_load(&q->issued));
-    if (!q->started)
-        return;
-    atomic_store(&q->stop, true);
-    choir__queue_ring_bell(q);
-    pthread_join(q->worker, NULL);
-    q->started = false;
 }

@@ -1,5 +1,5 @@
-/* The inside of a queue, for queue.c, which issues to it and reports on it, and queue_run.c,
- * which runs it.
+/* The inside of a queue, for queue.c, which issues to it and reports on it, queue_run.c, which
+ * runs it, and queue_worker.c, which has its worker.
  *
  * A queue is a byte ring of tasks, two counters, and a lock that decides which thread runs it:
  *
@@ -8,14 +8,44 @@
  *               and, where there is a stream, the place it has reached (stream.h)
  *
  * A place in the queue is a value of `issued`; it is reached when `finished` is at least that
- * value. The thread that holds `running` executes tasks. */
+ * value. The thread that holds `running` executes tasks.
+ *
+ * *A queue with tasks always has a keeper*, which sees to it that they run:
+ *
+ *     a runner      the thread that holds `running`
+ *     a waiter      a thread inside choir__queue_wait_for_tasks: it runs the tasks unless
+ *                   another thread does. If the first task waits for an event of another queue,
+ *                   the waiter gives this queue back and waits for that one in the same way.
+ *     the worker    its alarm is set (CHOIR__WORKER_CALLED)
+ *     another queue for whose event the first task waits: when the event comes, the runner of
+ *                   that queue finds this one a keeper (CHOIR__QUEUE_WATCHES)
+ *
+ * A thread that has issued a task, stops running, or ends a wait checks whether there is a
+ * keeper, and otherwise calls the worker (choir__queue_find_keeper). Each of them first makes
+ * its change and then looks at the others' words, all sequentially consistent, so of two
+ * threads that do so at the same time at least one sees the other's change.
+ * tests/model/queue.pml explores this.
+ *
+ * No thread polls. A waiter sleeps until its place is reached, or a runner leaves tasks to it;
+ * the worker sleeps until its alarm goes off, which a runner puts off. */
 #ifndef CHOIR_QUEUE_RUN_H
 #define CHOIR_QUEUE_RUN_H
 
 #include <pthread.h>
 
+#include "base/alarm.h"
 #include "device/queue.h"
 #include "device/stream.h"
+
+/* The keepers that have promised to come: queue.promised. */
+enum { CHOIR__NO_KEEPER, CHOIR__WORKER_CALLED, CHOIR__QUEUE_WATCHES };
+
+/* A queue whose first task waits for a place of another queue, which has this watch. */
+typedef struct choir__watch {
+    choir__queue *queue;
+    uint64_t place;
+    bool at_once; /* the worker was running it */
+} choir__watch;
 
 typedef struct task {
     choir__task *fn;    /* NULL: the rest of the ring is unused, continue at its start */
@@ -32,15 +62,23 @@ struct choir__queue {
     _Atomic size_t read; /* by the runner */
     pthread_mutex_t issue_lock;
     _Atomic uint64_t issued, finished;
-    atomic_int running;
-    /* waiters */
-    atomic_uint done;         /* futex: bumped when wake_at is reached */
-    _Atomic uint64_t wake_at; /* the nearest place that a sleeping thread waits for */
+    /* keepers */
+    atomic_int running, waiters, promised;
+    /* sleeping waiters */
+    atomic_uint sleepers, done; /* done: futex, bumped when a sleeper must look again */
+    _Atomic uint64_t wake_at;   /* the nearest place of a sleeper or a watch */
+    /* other queues that wait for places of this one */
+    pthread_mutex_t watch_lock;
+    choir__watch *watches;
+    atomic_int watch_count;
+    int watch_room;
     /* worker */
     pthread_t worker;
     bool started; /* under issue_lock */
-    atomic_bool asleep, stop;
-    atomic_uint bell;
+    atomic_bool stop;
+    choir__alarm alarm;
+    double put_off;                /* by the runner: when it last put the alarm off */
+    atomic_uint wakes, idle_wakes; /* of the worker; idle: others had run its tasks */
     /* failure */
     atomic_int status;
     char message[512];
@@ -86,9 +124,55 @@ choir__task choir__queue_wait_task;
 /* Makes a stream's error the queue's failure if the queue has none yet. */
 void choir__queue_note_trouble(choir__queue *q, choir_status status);
 
+/* For the runner: returns the event for which the queue's first task waits, or NULL. */
+const choir__event *choir__queue_awaited(choir__queue *q);
+/* For the runner: returns true if the tasks before the event have not been run. */
+bool choir__queue_blocked(choir__queue *q);
+/* For the runner: returns true if the first task would make the host wait. */
+bool choir__queue_must_wait(choir__queue *q);
+
+/* Lets the runner wake sleepers and look for watches at the place. */
+static inline void choir__queue_wake_at(choir__queue *q, uint64_t place)
+{
+    uint64_t at = atomic_load(&q->wake_at);
+    while (at > place && !atomic_compare_exchange_weak(&q->wake_at, &at, place))
+        ;
+}
+
+bool choir__queue_try_running(choir__queue *q);
+/* Ends a turn of the runner, and wakes a sleeping waiter to which it leaves tasks. */
+void choir__queue_stop_running(choir__queue *q);
+/* Runs tasks up to the place `until`, or the first that must wait: for tasks of another queue,
+ * or, if may_wait is false, for anything. The caller is the runner, and stays it. */
+void choir__queue_run(choir__queue *q, uint64_t until, bool may_wait);
+
+/* --- queue_worker.c --- */
+
+/* Returns true if the queue has tasks and no keeper. */
+static inline bool choir__queue_lacks_keeper(choir__queue *q)
+{
+    return atomic_load(&q->finished) != atomic_load(&q->issued) &&
+           atomic_load(&q->promised) == CHOIR__NO_KEEPER && !atomic_load(&q->running) &&
+           (q->opts.worker_only || !atomic_load(&q->waiters));
+}
+
+/* Calls the worker if the queue has tasks and no keeper; at_once: the worker does not leave the
+ * tasks to a waiter that may come. */
+void choir__queue_call_worker(choir__queue *q, bool at_once);
+
+/* To be called by a thread that has issued a task, or is no longer the queue's keeper. */
+static inline void choir__queue_find_keeper(choir__queue *q)
+{
+    if (choir__queue_lacks_keeper(q))
+        choir__queue_call_worker(q, false);
+}
+
+/* For the runner, at the time `now`: the worker, if it has been called, may sleep on. */
+void choir__queue_put_off_worker(choir__queue *q, double now);
+/* For the runner: finds keepers for the queues that wait for a place up to `place`. */
+void choir__queue_call_watchers(choir__queue *q, uint64_t place);
+
 /* Called under issue_lock. */
 void choir__queue_start_worker(choir__queue *q);
 void choir__queue_stop_worker(choir__queue *q); /* drains the queue first */
-void choir__queue_ring_bell(choir__queue *q);
-
 #endif

@@ -1,0 +1,186 @@
+/* Who runs a queue, and who sleeps: waiters take over from a worker, chains of queues are run
+ * by the thread that waits for their end, and a worker without work sleeps.
+ *
+ * A worker that leaves tasks to waiters for an hour shows that waiters alone finish a test. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "device/queue.h"
+
+enum { HOUR_US = 2000000000 };
+
+static choir__queue *new_queue(const char *name, int patience_us)
+{
+    return choir__queue_new((choir__queue_opts){.name = name, .patience_us = patience_us});
+}
+
+/* A task that says that it runs, and goes on when it may. */
+typedef struct gate {
+    atomic_bool entered, open;
+    pthread_t ran_by;
+} gate;
+
+static void pass(const void *args)
+{
+    gate *g = *(gate *const *)args;
+    g->ran_by = pthread_self();
+    atomic_store(&g->entered, true);
+    while (!atomic_load(&g->open))
+        usleep(100);
+}
+
+static void issue_gate(choir__queue *q, gate *g)
+{
+    choir__queue_issue(q, pass, &g, sizeof g);
+}
+
+static void await(const atomic_bool *word)
+{
+    while (!atomic_load(word))
+        usleep(100);
+}
+
+static void *wait_for_event(void *arg)
+{
+    choir__event *event = arg;
+    assert_int_equal(choir__event_wait(*event), CHOIR_OK);
+    return NULL;
+}
+
+/* One thread waits for the first task and runs it. Another one sleeps meanwhile, and waits for
+ * the second: the first thread wakes it when it leaves. */
+static void runner_leaves_tasks_to_a_sleeper(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        choir__queue *q = new_queue("left", HOUR_US);
+        gate first = {0}, second = {.open = true};
+        pthread_t thread;
+        issue_gate(q, &first);
+        choir__event event = choir__queue_record(q);
+        issue_gate(q, &second);
+        pthread_create(&thread, NULL, wait_for_event, &event);
+        await(&first.entered);
+        pthread_t other;
+        choir__event end = choir__queue_record(q);
+        pthread_create(&other, NULL, wait_for_event, &end);
+        usleep(i % 4 * 1000); /* asleep, or not yet */
+        atomic_store(&first.open, true);
+        pthread_join(thread, NULL);
+        pthread_join(other, NULL);
+        assert_true(
+            pthread_equal(second.ran_by, other) || pthread_equal(second.ran_by, thread));
+        choir__queue_free(q);
+    }
+}
+
+/* As in a step of data parallelism: the group's collective waits for the device's kernel, the
+ * device's optimizer for the collective. Whoever waits for one of them runs both. */
+static void waiter_runs_a_chain(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        choir__queue *device = new_queue("device", HOUR_US),
+                     *group = new_queue("group", HOUR_US);
+        gate kernel = {.open = true}, collective = {.open = true}, optimizer = {.open = true},
+             loss = {.open = true};
+        issue_gate(device, &kernel);
+        choir__queue_wait_event(group, choir__queue_record(device));
+        issue_gate(group, &collective);
+        choir__queue_wait_event(device, choir__queue_record(group));
+        issue_gate(device, &optimizer);
+        choir__queue_wait_event(group, choir__queue_record(device));
+        issue_gate(group, &loss);
+        assert_int_equal(choir__queue_wait(i % 2 ? device : group), CHOIR_OK);
+        assert_int_equal(choir__queue_wait(i % 2 ? group : device), CHOIR_OK);
+        assert_true(pthread_equal(kernel.ran_by, pthread_self()));
+        assert_true(pthread_equal(loss.ran_by, pthread_self()));
+        assert_true(i % 2 || choir__queue_get_stats(group).wakes == 0);
+        choir__queue_free(group);
+        choir__queue_free(device);
+    }
+}
+
+/* A worker has begun with a queue whose next task waits for another queue. It gives the queue
+ * back, so a waiter runs both. */
+static void blocked_worker_gives_back(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        choir__queue *device = new_queue("device", HOUR_US), *group = new_queue("group", 1);
+        gate begun = {.open = true}, kernel = {.open = true}, end = {.open = true};
+        issue_gate(group, &begun);
+        issue_gate(device, &kernel);
+        choir__queue_wait_event(group, choir__queue_record(device));
+        issue_gate(group, &end);
+        await(&begun.entered); /* by the worker */
+        usleep(i % 4 * 500);
+        assert_int_equal(choir__queue_wait(group), CHOIR_OK);
+        assert_true(pthread_equal(kernel.ran_by, pthread_self()));
+        choir__queue_free(group);
+        choir__queue_free(device);
+    }
+}
+
+/* Without waiters, workers run queues that wait for each other. */
+static void workers_run_a_chain(void **state)
+{
+    (void)state;
+    choir__queue *a = new_queue("a", 1), *b = new_queue("b", 1);
+    gate all[40];
+    for (int i = 0; i < 40; i++) {
+        all[i] = (gate){.open = true};
+        issue_gate(i % 2 ? a : b, &all[i]);
+        choir__queue_wait_event(i % 2 ? b : a, choir__queue_record(i % 2 ? a : b));
+    }
+    await(&all[39].entered);
+    for (int i = 0; i < 40; i++)
+        assert_false(pthread_equal(all[i].ran_by, pthread_self()));
+    choir__queue_free(a);
+    choir__queue_free(b);
+}
+
+static void take_a_while(const void *args)
+{
+    usleep(*(const unsigned *)args);
+}
+
+/* A host that waits at once leaves nothing to the worker, which sleeps all the time, although
+ * the tasks take longer than its patience. A host that the machine stops for that long between
+ * issue and wait has another try. */
+static void worker_sleeps_while_a_host_waits(void **state)
+{
+    enum { TRIES = 5, STEPS = 6, PATIENCE_US = 20000 };
+    unsigned while_us = 3 * PATIENCE_US, wakes = 1;
+    (void)state;
+    for (int k = 0; k < TRIES && wakes; k++) {
+        choir__queue *q = new_queue("hosted", PATIENCE_US);
+        for (int i = 0; i < STEPS; i++) {
+            choir__queue_issue(q, take_a_while, &while_us, sizeof while_us);
+            choir__queue_issue(q, take_a_while, &while_us, sizeof while_us);
+            assert_int_equal(choir__queue_wait(q), CHOIR_OK);
+        }
+        choir__queue_stats s = choir__queue_get_stats(q);
+        wakes = s.wakes + s.idle_wakes;
+        choir__queue_free(q);
+    }
+    assert_int_equal(wakes, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runner_leaves_tasks_to_a_sleeper),
+        cmocka_unit_test(waiter_runs_a_chain),
+        cmocka_unit_test(blocked_worker_gives_back),
+        cmocka_unit_test(workers_run_a_chain),
+        cmocka_unit_test(worker_sleeps_while_a_host_waits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
