@@ -105,6 +105,8 @@ choir_status choir_model_read_config(const char *path, char **model, char **note
 
 choir_status choir_model_class_names(const char *path, choir_class_names *names)
 {
+    if (!path || !names)
+        return choir__missing(__func__, path ? "names" : "path");
     return choir__config_classes(path, names);
 }
 

@@ -5,6 +5,8 @@
 
 void choir_class_names_free(choir_class_names *names)
 {
+    if (!names)
+        return;
     for (int64_t i = 0; i < names->count; i++)
         free(names->name[i]);
     free(names->name);
@@ -14,6 +16,8 @@ void choir_class_names_free(choir_class_names *names)
 void choir_dataset_class_names(
     const choir_dataset *dataset, int64_t count, choir_class_names *names)
 {
+    if (choir__lacks(dataset, __func__, "dataset") || choir__lacks(names, __func__, "names"))
+        return;
     *names = (choir_class_names){0};
     if (!choir_dataset_class_name(dataset, 0))
         return;

@@ -50,6 +50,8 @@ choir_status choir__dataset_get_named(
 
 const char *choir_dataset_sample_name(const choir_dataset *dataset, int64_t index)
 {
+    if (choir__lacks(dataset, __func__, "dataset"))
+        return NULL;
     return dataset->ops->sample_name ? dataset->ops->sample_name(dataset, index) : NULL;
 }
 

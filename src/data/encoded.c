@@ -22,14 +22,16 @@ choir_status choir__encoded_init(choir__encoded *e, const choir_tokenizer *token
     *e = (choir__encoded){.tokenizer = tokenizer, .context = context};
     if (words)
         e->labels = choir__calloc(1, sizeof *e->labels);
+    if (context < 4)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: expected a context of 4 tokens or more, got %lld; begin with "
+            "choir_labelled_defaults()",
+            of, (long long)context);
     choir_status status = find_special(tokenizer, "[CLS]", &e->cls);
     if (status == CHOIR_OK)
         status = find_special(tokenizer, "[SEP]", &e->sep);
     if (status == CHOIR_OK)
         status = find_special(tokenizer, "[PAD]", &e->pad);
-    if (status == CHOIR_OK && context < 4)
-        status = choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: expected a context of 4 tokens or more, got %lld", of, (long long)context);
     return status;
 }
 

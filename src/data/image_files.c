@@ -148,6 +148,8 @@ static choir_status add(choir__name_list *files, const char *path)
 choir_status choir_dataset_image_files(
     const char *const *paths, int64_t count, choir_image_opts opts, choir_dataset **dataset)
 {
+    if (!paths || !dataset)
+        return choir__missing(__func__, paths ? "dataset" : "paths");
     choir_status status = choir__image_opts_check(&opts);
     if (status == CHOIR_OK && count < 1)
         status = choir__error(CHOIR_ERR_ARGUMENT, "expected an image file or a folder");
@@ -159,7 +161,7 @@ choir_status choir_dataset_image_files(
     d->resample = choir__resample_find();
     choir__image_works_init(&d->works);
     for (int64_t i = 0; i < count && status == CHOIR_OK; i++)
-        status = add(&d->files, paths[i]);
+        status = paths[i] ? add(&d->files, paths[i]) : choir__missing(__func__, "path");
     if (status == CHOIR_OK)
         status = choir__image_opts_settle(&d->opts, d->files.name[0], d->files.name[0]);
     if (status != CHOIR_OK) {

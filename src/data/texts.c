@@ -37,6 +37,8 @@ static void split(choir_text *t, const char *text)
 
 void choir_texts_add(choir_texts *texts, const char *text, const char *pair, bool words)
 {
+    if (choir__lacks(texts, __func__, "texts") || choir__lacks(text, __func__, "text"))
+        return;
     choir_text *t = add(texts);
     if (words) {
         split(t, text);
@@ -48,6 +50,8 @@ void choir_texts_add(choir_texts *texts, const char *text, const char *pair, boo
 
 void choir_texts_free(choir_texts *texts)
 {
+    if (!texts)
+        return;
     for (int64_t i = 0; i < texts->count; i++) {
         choir_text *t = &texts->text[i];
         for (int64_t w = 0; w < t->word_count; w++)
@@ -112,6 +116,8 @@ static choir_status read_record(void *arg, const choir__record_at *at, const jso
 
 choir_status choir_texts_read(const char *path, choir_labelled_opts opts, choir_texts *texts)
 {
+    if (!path || !texts)
+        return choir__missing(__func__, path ? "texts" : "path");
     reading r = {texts, &opts};
     if (!choir__is_record_file(path))
         return choir__error(
@@ -205,6 +211,8 @@ static choir_status add_texts(choir__encoded *e, const choir_texts *texts)
 choir_status choir_dataset_texts(const choir_texts *texts, choir_labelled_opts opts,
     const choir_tokenizer *tokenizer, choir_dataset **dataset)
 {
+    if (!texts || !tokenizer || !dataset)
+        return choir__missing(__func__, !texts ? "texts" : tokenizer ? "dataset" : "tokenizer");
     if (texts->count < 1)
         return choir__error(CHOIR_ERR_ARGUMENT, "expected a text, got none");
     text_dataset *d = choir__calloc(1, sizeof *d);

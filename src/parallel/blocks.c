@@ -5,6 +5,7 @@
 #include <choir/distributed.h>
 
 #include "comm/pattern/tree.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 
 /* Returns rows [lo, hi) of t along dim: a view. */
@@ -104,6 +105,10 @@ choir_tensor *choir__blocks_writable(choir_scope *scope, choir_tensor *gy)
 choir_scope *choir__blocks_begin(const choir__op *op, choir_tensor **x,
     const choir_group *group, int *dim, bool deals, choir_tensor **instead)
 {
+    if (!group) {
+        *instead = choir__poison_missing(choir__sound(*x, op->name)->scope, op->name, "group");
+        return NULL;
+    }
     int world = choir_group_world(group);
     choir_scope *scope = choir__begin(op, x, 1, instead);
     if (!scope)

@@ -65,6 +65,11 @@ choir_status choir_broadcast(choir_tensor *t, choir_group *group, int root)
 
 choir_status choir_reduce(choir_tensor *t, choir_group *group, choir_reduce_op op, int root)
 {
+    choir_status use_t = choir__use_tensor(t, __func__);
+    if (use_t != CHOIR_OK)
+        return use_t;
+    if (!group)
+        return choir__missing(__func__, "group");
     choir_work work;
     choir_status status = usable(t, "choir_reduce");
     if (status == CHOIR_OK)

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "comm/group.h"
 #include "parallel/blocks.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 
 typedef struct attributes {
@@ -210,10 +211,20 @@ static choir_tensor *in_place(const choir__op *op, choir_scope *scope, choir_ten
     return recorded(op, y, x, a);
 }
 
+/* As choir__begin, and the group must not be missing. */
+static choir_scope *begin(
+    const choir__op *op, choir_tensor **x, const choir_group *group, choir_tensor **instead)
+{
+    if (group)
+        return choir__begin(op, x, 1, instead);
+    *instead = choir__poison_missing(choir__sound(*x, op->name)->scope, op->name, "group");
+    return NULL;
+}
+
 choir_tensor *choir_nn_all_reduce(choir_tensor *x, choir_group *group, choir_reduce_op op)
 {
     choir_tensor *poisoned;
-    choir_scope *scope = choir__begin(&all_reduce_op, &x, 1, &poisoned);
+    choir_scope *scope = begin(&all_reduce_op, &x, group, &poisoned);
     if (!scope || (poisoned = check_op(all_reduce_op.name, scope, x, op)))
         return poisoned;
     attributes a = {.group = group, .op = op};
@@ -224,10 +235,10 @@ choir_tensor *choir_nn_all_reduce(choir_tensor *x, choir_group *group, choir_red
 choir_tensor *choir_nn_broadcast(choir_tensor *x, choir_group *group, int root)
 {
     choir_tensor *poisoned;
-    int world = choir_group_world(group);
-    choir_scope *scope = choir__begin(&broadcast_op, &x, 1, &poisoned);
+    choir_scope *scope = begin(&broadcast_op, &x, group, &poisoned);
     if (!scope)
         return poisoned;
+    int world = choir_group_world(group);
     if (root < 0 || root >= world)
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
             "broadcast: expected a rank from 0 to %d, got %d", world - 1, root);

@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "comm/pattern/tree.h"
+#include "nn/module.h"
 #include "parallel/batches.h"
 #include "parallel/tally.h"
 #include "tensor/handle.h"

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "nn/module.h"
 #include "parallel/batches.h"
+#include "tensor/handle.h"
 #include "tensor/scope.h"
 
 typedef struct prediction {
@@ -65,10 +67,17 @@ static choir_status run_batch(void *arg, choir_scope *step, const choir__batch *
 choir_status choir_predict(choir_scope *run, choir_module *net, const choir_model_info *info,
     choir_dataset *data, choir_eval_opts opts, choir_predict_fn *fn, void *arg)
 {
+    choir_status use = choir__use_scope(run, __func__);
+    if (use == CHOIR_OK)
+        use = choir__use_module(net, __func__);
+    if (use != CHOIR_OK)
+        return use;
+    if (!info || !data || !fn)
+        return choir__missing(__func__, !info ? "model info" : data ? "function" : "dataset");
     if (info->task != CHOIR_CLASSIFICATION)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "predict: expected a classifier, got %s, which has no classes", info->config);
-    if (!data || opts.batch_size < 1 || opts.workers < 1 || data->y_dtype != CHOIR_I64)
+    if (opts.batch_size < 1 || opts.workers < 1 || data->y_dtype != CHOIR_I64)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "predict: expected a dataset with class ids, batches of 1 or more and 1 worker or "
             "more; begin with choir_eval_defaults()");

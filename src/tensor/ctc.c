@@ -96,8 +96,9 @@ static choir_tensor *check(
     if (o->reduction != CHOIR_LOSS_MEAN && o->reduction != CHOIR_LOSS_SUM &&
         o->reduction != CHOIR_LOSS_NONE)
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
-            "%s: unknown reduction %d: choose one of CHOIR_LOSS_MEAN, SUM, NONE", ctc_op.name,
-            (int)o->reduction);
+            "%s: unknown reduction %d: choose one of CHOIR_LOSS_MEAN, SUM, NONE; begin with "
+            "choir_ctc_loss_defaults()",
+            ctc_op.name, (int)o->reduction);
     return NULL;
 }
 

@@ -7,6 +7,7 @@
 
 #include <choir/select.h>
 
+#include "tensor/handle.h"
 #include "tensor/op.h"
 
 enum { LETTERS = CHOIR_MAX_DIMS + 2 }; /* "..." may stand for nothing; and the end */
@@ -331,13 +332,18 @@ choir_tensor *choir_einsum(const char *equation, choir_tensor *const *operands, 
     term terms[CHOIR__MAX_IN];
     choir_tensor *in[CHOIR__MAX_IN], *poisoned;
     char result[LETTERS] = "";
-    if (count < 1 || count > CHOIR__MAX_IN)
-        return choir__poison(operands[0]->scope, CHOIR_ERR_ARGUMENT,
+    if (!operands)
+        return choir__poison_missing(NULL, __func__, "operands");
+    if (count > CHOIR__MAX_IN)
+        return choir__poison(choir__sound(operands[0], __func__)->scope, CHOIR_ERR_ARGUMENT,
             "einsum: expected 1 to %d operands, got %d", CHOIR__MAX_IN, count);
-    memcpy(in, operands, (size_t)count * sizeof *in);
+    if (count > 0)
+        memcpy(in, operands, (size_t)count * sizeof *in);
     choir_scope *scope = choir__begin(&einsum_op, in, count, &poisoned);
     if (!scope)
         return poisoned;
+    if (!equation)
+        return choir__poison_missing(scope, __func__, "equation");
     for (int i = 0; i < count; i++)
         terms[i] = (term){.t = in[i]};
     const char *why = read_equation(equation, terms, count, result);

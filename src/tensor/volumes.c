@@ -10,8 +10,8 @@
 #include "tensor/conv.h"
 #include "tensor/op.h"
 
-static const choir__op conv1d_op = {.name = "conv1d", .any_dtype = true};
-static const choir__op conv3d_op = {.name = "conv3d", .any_dtype = true};
+static const choir__op conv1d_op = {.name = "conv1d", .any_dtype = true, .optional = 4};
+static const choir__op conv3d_op = {.name = "conv3d", .any_dtype = true, .optional = 4};
 
 /* Returns a view of (N, C, ...) as (N, ..., C), or back. */
 static choir_tensor *channels_to(choir_tensor *x, bool last)
@@ -30,6 +30,12 @@ static choir_tensor *reshaped(choir_tensor *x, choir_shape shape)
     return channels_to(choir_reshape(channels_to(x, true), shape), false);
 }
 
+/* Strides, dilations and groups of 0 stand for 1, as in choir_conv2d. */
+static int or_one(int number)
+{
+    return number ? number : 1;
+}
+
 /* True if x, weight and bias have n dimensions, and their channels go together. */
 static bool fit(choir_tensor *const *in, int n, int groups)
 {
@@ -46,6 +52,9 @@ choir_tensor *choir_conv1d(
     choir_scope *scope = choir__begin(&conv1d_op, in, 3, &poisoned);
     if (!scope)
         return poisoned;
+    opts.stride = or_one(opts.stride);
+    opts.dilation = or_one(opts.dilation);
+    opts.groups = or_one(opts.groups);
     if (!fit(in, 3, opts.groups))
         return choir__shape_error(conv1d_op.name, scope, in, 3,
             "expected x (N, C, L), weight (O, C/groups, K), bias (O), and groups that divide O");
@@ -123,6 +132,11 @@ choir_tensor *choir_conv3d(
     choir_scope *scope = choir__begin(&conv3d_op, in, 3, &poisoned);
     if (!scope)
         return poisoned;
+    for (int d = 0; d < 3; d++) {
+        o.stride[d] = or_one(o.stride[d]);
+        o.dilation[d] = or_one(o.dilation[d]);
+    }
+    o.groups = or_one(o.groups);
     if (!fit(in, 5, o.groups))
         return choir__shape_error(conv3d_op.name, scope, in, 3,
             "expected x (N, C, D, H, W), weight (O, C/groups, KD, KH, KW), bias (O), and groups "

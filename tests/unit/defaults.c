@@ -109,6 +109,24 @@ static void try_choir_conv_opts(void)
         choir_conv_transpose2d(x, t, NULL, choir_conv_defaults()));
 }
 
+static void try_choir_conv3d_opts(void)
+{
+    choir_tensor *x = random_of((choir_shape){5, {1, 2, 4, 5, 4}}, "x");
+    choir_tensor *w = random_of((choir_shape){5, {3, 2, 2, 3, 3}}, "w");
+    same_values(choir_conv3d(x, w, NULL, (choir_conv3d_opts){0}),
+        choir_conv3d(x, w, NULL, choir_conv3d_defaults()));
+}
+
+static void try_choir_ctc_loss_opts(void)
+{
+    choir_tensor *x = random_of(choir_dims(3, 1, 2), "x");
+    choir_tensor *targets = choir_full(step, CHOIR_I64, choir_dims(1, 1), 1);
+    choir_tensor *steps = choir_full(step, CHOIR_I64, choir_dims(1), 3);
+    choir_tensor *labels = choir_full(step, CHOIR_I64, choir_dims(1), 1);
+    choir_ctc_loss_with(x, targets, steps, labels, (choir_ctc_loss_opts){0});
+    scope_refused(step, "choir_ctc_loss_defaults()");
+}
+
 static void try_choir_nn_conv_opts(void)
 {
     choir_nn_conv2d_with(run, 2, 2, (choir_nn_conv_opts){0});

@@ -209,7 +209,7 @@ static choir_status compare_ids(choir__nodes *n)
     choir_status status = CHOIR_OK;
     if (mine && choir_store_get(n->store, "id", 0, &theirs, NULL) == CHOIR_OK &&
         strcmp(mine, theirs) != 0) {
-        choir_store_get(n->store, "node/0", 0, &who, NULL);
+        (void)!choir_store_get(n->store, "node/0", 0, &who, NULL);
         status = choir__error(CHOIR_ERR_MISMATCH,
             "the job at %s port %d is '%s' (node 0: %s), and this one is '%s' (--rdzv-id): "
             "choose another port",
@@ -501,7 +501,7 @@ static void see_off(choir__nodes *n)
     int64_t came = 0, left = 0;
     for (double end = choir__now() + farewell_s; choir__now() < end;) {
         if (choir_store_add(n->store, "came", 0, &came) != CHOIR_OK ||
-            (void)!choir_store_add(n->store, "left", 0, &left) != CHOIR_OK || left >= came - 1)
+            choir_store_add(n->store, "left", 0, &left) != CHOIR_OK || left >= came - 1)
             return;
         nanosleep(&moment, NULL);
     }

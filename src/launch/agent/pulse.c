@@ -35,13 +35,13 @@ static void beat(choir__pulse *p, int number)
 {
     char key[32], text[32];
     snprintf(text, sizeof text, "%d%s", number, atomic_load(&p->done) ? " done" : "");
-    choir_store_set(p->store, key_of("beat", p->node, key), text, strlen(text));
+    (void)!choir_store_set(p->store, key_of("beat", p->node, key), text, strlen(text));
 }
 
 static void post(const choir__pulse *p, const char *verdict)
 {
     char *now = NULL;
-    choir_store_compare_set(p->store, "verdict", NULL, verdict, &now);
+    (void)!choir_store_compare_set(p->store, "verdict", NULL, verdict, &now);
     free(now);
 }
 

@@ -177,7 +177,7 @@ static choir_status of_another_job(choir__joining *j, bool theirs, bool mine)
     int64_t others;
     if (!choir__member_read(j->root, &root))
         root = (choir__member){.host = "?"};
-    choir_store_add(j->meeting->store, "meet/others", 1, &others);
+    (void)!choir_store_add(j->meeting->store, "meet/others", 1, &others);
     return choir__error(CHOIR_ERR_MISMATCH,
         "rank 0 at %s (pid %d on %s) belongs to another job (%s): choose another port or file",
         j->where, root.pid, root.host,
