@@ -22,6 +22,8 @@ static choir_status check_names(int dims, const char *const *names)
     if (dims < 1 || dims > CHOIR_MESH_MAX_DIMS)
         return choir__error(CHOIR_ERR_ARGUMENT, "a mesh: expected 1 to %d dimensions, got %d",
             CHOIR_MESH_MAX_DIMS, dims);
+    if (!names)
+        return choir__missing("choir_mesh_new", "names");
     for (int d = 0; d < dims; d++) {
         if (!names[d] || !*names[d])
             return choir__error(
@@ -70,14 +72,12 @@ choir_status choir_mesh_new(
 {
     if (!group)
         return choir__missing(__func__, "group");
-    if (!names)
-        return choir__missing(__func__, "names");
-    if (!given)
-        return choir__missing(__func__, "given");
     if (!mesh)
         return choir__missing(__func__, "mesh");
     int sizes[CHOIR_MESH_MAX_DIMS] = {0}, rank = choir_group_rank(group), stride = 1;
     choir_status status = check_names(dims, names);
+    if (status == CHOIR_OK && !given)
+        status = choir__missing(__func__, "sizes");
     if (status == CHOIR_OK)
         status = complete(choir_group_world(group), dims, given, sizes);
     if (status != CHOIR_OK)

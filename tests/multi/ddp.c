@@ -591,7 +591,8 @@ static void test_options(void **state)
     job j = small_buckets(2);
     j.opts.bucket_cap_mb = 0;
     outcome *o = launch(2, train, j);
-    assert_said(o, "ddp: expected buckets above 0 MiB, got 0, the first of 0.001");
+    assert_said(o, "ddp: expected buckets above 0 MiB, got 0, the first of 0.001; begin with "
+                   "choir_ddp_defaults()");
     let_go(o);
     j = small_buckets(2);
     j.opts.microbatches = 1;

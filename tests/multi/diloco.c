@@ -332,6 +332,7 @@ static int by_hand(int rank, int world, void *arg)
     choir_sgd_opts hp = choir_sgd_defaults();
     hp.lr = 0;
     choir_optim *optim = choir_sgd(run, net, hp);
+    choir_optim_set_lr(optim, 0); /* meant: rates of 0 alone are refused */
     CHECK_OK(choir_read(weight, w, sizeof w));
     for (int i = 0; i < SIZE; i++)
         outer[i] = (double)w[i];

@@ -201,7 +201,8 @@ static choir_tensor *pair_losses(choir_tensor **in)
 /* The ids 3, 0, 5, 1, 1, 2 are two targets; the sequences have 3 and 0 steps and labels. */
 static choir_tensor *ctc(choir_tensor **in)
 {
-    return choir_ctc_loss_with(in[0], in[1], in[2], in[3], (choir_ctc_loss_opts){.blank = 4});
+    return choir_ctc_loss_with(in[0], in[1], in[2], in[3],
+        (choir_ctc_loss_opts){.blank = 4, .reduction = CHOIR_LOSS_MEAN});
 }
 
 static choir_tensor *mse(choir_tensor **in)
