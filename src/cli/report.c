@@ -29,10 +29,10 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Leaves out the first steps, which make primitives and recordings. */
 static double median_step(const choir__cli_report *r)
 {
-    int64_t skip = r->steps > 8 ? 4 : 0, n = r->steps - skip;
+    int64_t skip = r->steps > 2 * CHOIR__CLI_WARM_UP ? CHOIR__CLI_WARM_UP : 0,
+            n = r->steps - skip;
     if (n <= 0)
         return 0;
     double *sorted = choir__alloc((size_t)n * sizeof *sorted);

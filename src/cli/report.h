@@ -5,6 +5,10 @@
 #include <choir/trace.h>
 #include "cli/job.h"
 
+/* Steps at the beginning of a run that its median leaves out, if it has more than twice as
+ * many: they make primitives, measure costs, place parameters and record. */
+enum { CHOIR__CLI_WARM_UP = 4 };
+
 typedef struct choir__device_figures {
     char device[16];
     uint64_t peak_bytes, comm_bytes;

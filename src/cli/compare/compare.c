@@ -56,8 +56,9 @@ static choir_status take_failure(
 
 static choir_status run_entry(choir__compare *c, choir__compare_entry *e)
 {
+    int64_t steps = e->run_count < c->untimed ? c->job.steps : c->timed_steps;
     choir__outcome *o = &e->runs[e->run_count++];
-    choir_status status = choir__compare_run(c, e, c->job.microbatches, c->job.steps, NULL, o);
+    choir_status status = choir__compare_run(c, e, c->job.microbatches, steps, NULL, o);
     if (status == CHOIR_OK && (o->status || !o->summary))
         status = take_failure(c, e, o);
     return status;
@@ -67,7 +68,7 @@ static choir_status run_split(choir__compare *c, choir__compare_entry *e, int sp
 {
     choir__outcome o;
     int64_t m = c->job.batch_size / c->splits[split];
-    choir_status status = choir__compare_run(c, e, m, c->job.steps, NULL, &o);
+    choir_status status = choir__compare_run(c, e, m, c->timed_steps, NULL, &o);
     if (status == CHOIR_OK && !o.status && o.summary) {
         if (!e->split[split])
             e->split[split] = choir__calloc((size_t)c->repeats, sizeof(double));
@@ -81,15 +82,15 @@ static choir_status measure(choir__compare *c, progress *p)
 {
     char what[400];
     choir_status status = CHOIR_OK;
-    for (int64_t r = 0; r < c->repeats; r++) {
+    for (int64_t r = 0; r < c->untimed + c->repeats; r++) {
         for (int i = 0; i < c->count && status == CHOIR_OK; i++, p->done++) {
             snprintf(what, sizeof what, "%s, run %lld of %lld", c->entries[i].text,
-                (long long)r + 1, (long long)c->repeats);
+                (long long)r + 1, (long long)(c->untimed + c->repeats));
             show(p, what);
             if (!c->entries[i].failed)
                 status = run_entry(c, &c->entries[i]);
         }
-        for (int i = 0; i < c->count; i++)
+        for (int i = 0; i < c->count && r >= c->untimed; i++)
             for (int s = 0;
                  s < c->split_count && choir__is_pipeline(&c->entries[i]) && status == CHOIR_OK;
                  s++, p->done++) {
@@ -114,7 +115,7 @@ static choir_status watch(choir__compare *c, choir__compare_entry *e, progress *
     snprintf(what, sizeof what, "%s over time", e->text);
     show(p, what);
     p->done++;
-    double step_s = choir__outcome_number(&e->runs[0], "step_ms_median") * 1e-3;
+    double step_s = e->step_ms * 1e-3;
     e->watch = choir__calloc(1, sizeof *e->watch);
     e->watch->interval = step_s > 0.1 ? step_s / 50 : 0.002;
     int64_t steps = step_s > 0 ? (int64_t)fmin(watched_s / step_s, MOST_WATCHED) : 0;
@@ -143,7 +144,8 @@ static choir_status run_all(choir__compare *c)
     int pipelines = 0;
     for (int i = 0; i < c->count; i++)
         pipelines += choir__is_pipeline(&c->entries[i]);
-    p.all = (int)c->repeats * (c->count + pipelines * c->split_count) + (c->plot ? 4 : 0);
+    p.all = (int)c->repeats * (c->count + pipelines * c->split_count) + c->untimed * c->count +
+            (c->plot ? 4 : 0);
     choir_status status = choir__signals_take(numbers, CHOIR_COUNT(numbers));
     if (status != CHOIR_OK)
         return status;

@@ -57,11 +57,11 @@ typedef struct choir__compare_entry {
     choir__composition composition;
     const choir__cli_strategy *strategy; /* of the composition */
     int run_count;
-    choir__outcome *runs; /* (repeats) */
+    choir__outcome *runs; /* (untimed + repeats) */
     bool failed;
     char error[600]; /* of the first run that failed */
     /* over all runs; filled in by choir__compare_figures */
-    double items_per_s, spread, speed_up, efficiency, final_loss;
+    double items_per_s, step_ms, spread, speed_up, efficiency, final_loss;
     double peak_bytes, moved_bytes; /* of the largest device; of all, per step */
     int world;
     bool same_bits;
@@ -78,6 +78,11 @@ typedef struct choir__compare {
     const char *mesh;                            /* of compositions; NULL: from the devices */
     bool chosen;                                 /* the user named the strategies */
     int64_t repeats;
+    /* Rates leave out the first steps. If job.steps are too few for that, each strategy first
+     * runs once with job.steps, for the result (untimed 1), and then `repeats` times with more.
+     */
+    int64_t timed_steps;
+    int untimed;
     char devices[CHOIR__MAX_DEVICES * 16]; /* as --devices takes it */
     choir__compare_entry *entries;         /* (count) the first is single */
     int count;

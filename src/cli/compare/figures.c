@@ -85,17 +85,26 @@ static void devices_of(choir__compare_entry *e, const choir__outcome *o)
     e->moved_bytes = moved / fmax(1, steps);
 }
 
+static double items_of_step(const choir__outcome *o)
+{
+    return choir__outcome_number(o, "items_per_s") *
+           choir__outcome_number(o, "step_ms_median") * 1e-3;
+}
+
 static void figures_of(choir__compare *c, choir__compare_entry *e)
 {
     const choir__compare_entry *single = &c->entries[0];
-    double *rates = choir__calloc((size_t)e->run_count, sizeof *rates);
-    e->same_bits = true;
-    for (int r = 0; r < e->run_count; r++) {
-        rates[r] = choir__outcome_number(&e->runs[r], "items_per_s");
-        e->same_bits = e->same_bits && same(&e->runs[r], &single->runs[0]);
+    int timed = e->run_count - c->untimed;
+    double *rates = choir__calloc((size_t)timed, sizeof *rates);
+    e->same_bits = !c->untimed || same(&e->runs[0], &single->runs[0]);
+    for (int r = 0; r < timed; r++) {
+        const choir__outcome *o = &e->runs[c->untimed + r];
+        rates[r] = choir__outcome_number(o, "items_per_s");
+        e->same_bits = e->same_bits && same(o, &single->runs[c->untimed]);
     }
-    e->items_per_s = choir__median(rates, e->run_count);
-    e->spread = choir__run_spread(rates, e->run_count);
+    e->items_per_s = choir__median(rates, timed);
+    e->spread = choir__run_spread(rates, timed);
+    e->step_ms = items_of_step(&e->runs[0]) / e->items_per_s * 1e3;
     e->world = (int)choir__outcome_number(&e->runs[0], "world");
     e->final_loss = choir__outcome_number(&e->runs[0], "final_loss");
     e->speed_up = e->items_per_s / single->items_per_s;
@@ -169,10 +178,8 @@ static const choir__compare_entry *equal_to(
 
 const char *choir__compare_items(const choir__compare *c)
 {
-    const choir__outcome *o = &c->entries[0].runs[0];
-    double rate = choir__outcome_number(o, "items_per_s"),
-           seconds = choir__outcome_number(o, "step_ms_median") * 1e-3;
-    return rate * seconds > 1.5 * (double)c->job.batch_size ? "tokens" : "samples";
+    return items_of_step(&c->entries[0].runs[0]) > 1.5 * (double)c->job.batch_size ? "tokens"
+                                                                                   : "samples";
 }
 
 static void advise_memory(

@@ -7,6 +7,7 @@
 #include "base/options.h"
 #include "cli/choices.h"
 #include "cli/compare/compare.h"
+#include "cli/report.h"
 #include "cli/say.h"
 #include "launch/launchers.h"
 
@@ -142,7 +143,8 @@ static int list_strategies(choir__compare *c)
     }
     for (int i = 0; i < c->count; i++) {
         c->entries[i].strategy = choir__composition_strategy(&c->entries[i].composition);
-        c->entries[i].runs = choir__calloc((size_t)c->repeats, sizeof *c->entries[i].runs);
+        c->entries[i].runs =
+            choir__calloc((size_t)(c->untimed + c->repeats), sizeof *c->entries[i].runs);
     }
     return status;
 }
@@ -228,9 +230,18 @@ static int check_start(const choir__compare *c)
     return CHOIR__EXIT_OK;
 }
 
+static void plan_steps(choir__compare *c)
+{
+    int64_t least = 2 * CHOIR__CLI_WARM_UP + 1;
+    c->untimed = c->job.steps < least;
+    c->timed_steps =
+        c->untimed ? choir__max(c->job.steps + CHOIR__CLI_WARM_UP, least) : c->job.steps;
+}
+
 int choir__compare_prepare(choir__compare *c)
 {
     c->chosen = c->strategies != NULL;
+    plan_steps(c);
     int status = check_start(c);
     if (status == CHOIR__EXIT_OK)
         status = choir__job_check(&c->job);
@@ -252,7 +263,7 @@ void choir__compare_free(choir__compare *c)
 {
     for (int i = 0; i < c->count; i++) {
         choir__compare_entry *e = &c->entries[i];
-        for (int64_t r = 0; r < c->repeats && e->runs; r++)
+        for (int64_t r = 0; r < c->untimed + c->repeats && e->runs; r++)
             choir__outcome_free(&e->runs[r]);
         for (int s = 0; s < CHOIR__MAX_SPLITS; s++)
             free(e->split[s]);

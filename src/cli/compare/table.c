@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/compare/compare.h"
+#include "cli/report.h"
 
 enum { COLUMNS = 9, SEPARATE_DEVICES = 4, LINE = 79 };
 
@@ -141,6 +142,11 @@ void choir__compare_table(const choir__compare *c)
     printf(
         "\nPeak and busy: a device each; moved: by all devices, a step; ±: half of the %s.\n",
         c->repeats < 5 ? "range of the runs" : "runs' middle half");
+    printf("Rates leave out a run's first %d steps, in which strategies measure and record",
+        CHOIR__CLI_WARM_UP);
+    if (c->untimed)
+        printf("; they are of runs of %lld steps", (long long)c->timed_steps);
+    printf(".\n");
     for (int i = 0; i < c->count; i++)
         if (c->entries[i].failed)
             printf("Left out: %s (%s).\n", c->entries[i].text, c->entries[i].error);
@@ -164,13 +170,14 @@ static void print(json_t *object)
 }
 
 /* Prints train's summary of the first run, with the rate of all runs. */
-static void print_entry(const choir__compare_entry *e)
+static void print_entry(const choir__compare_entry *e, int untimed)
 {
     json_t *o = json_deep_copy(e->runs[0].summary), *runs = json_array();
-    for (int r = 0; r < e->run_count; r++)
+    for (int r = untimed; r < e->run_count; r++)
         json_array_append_new(
             runs, json_real(choir__outcome_number(&e->runs[r], "items_per_s")));
     put(o, "items_per_s", e->items_per_s);
+    put(o, "step_ms_median", e->step_ms);
     put(o, "items_per_s_spread", e->spread);
     json_object_set_new(o, "items_per_s_runs", runs);
     put(o, "speed_up", e->speed_up);
@@ -202,7 +209,7 @@ void choir__compare_json(const choir__compare *c)
             print(json_pack(
                 "{s:s, s:s, s:s}", "event", "failed", "strategy", e->text, "error", e->error));
         else
-            print_entry(e);
+            print_entry(e, c->untimed);
     }
     for (int i = 0; i < c->count; i++)
         if (!c->entries[i].failed)
