@@ -258,7 +258,7 @@ void choir__queue_run(choir__queue *q, uint64_t until, bool may_wait)
     if (choir__queue_finished(q) >= until)
         return;
     begin_busy(q);
-    choir__queue_put_off_worker(q, q->looked);
+    choir__queue_put_off_worker(q);
     make_current(q);
     while (choir__queue_finished(q) < until &&
            !(may_wait ? choir__queue_blocked(q) : choir__queue_must_wait(q)))

@@ -167,8 +167,8 @@ static inline void choir__queue_find_keeper(choir__queue *q)
         choir__queue_call_worker(q, false);
 }
 
-/* For the runner, at the time `now`: the worker, if it has been called, may sleep on. */
-void choir__queue_put_off_worker(choir__queue *q, double now);
+/* For the runner, as it begins: the worker, if it has been called, may sleep on. */
+void choir__queue_put_off_worker(choir__queue *q);
 /* For the runner: finds keepers for the queues that wait for a place up to `place`. */
 void choir__queue_call_watchers(choir__queue *q, uint64_t place);
 

@@ -34,10 +34,12 @@ static void set_alarm(choir__queue *q, bool at_once)
 
 /* In this order: an alarm that another thread sets meanwhile either stays, or its promise ends
  * here, too. */
-void choir__queue_put_off_worker(choir__queue *q, double now)
+void choir__queue_put_off_worker(choir__queue *q)
 {
-    if (atomic_load_explicit(&q->promised, memory_order_relaxed) != CHOIR__WORKER_CALLED ||
-        now - q->put_off <= PUT_OFF_EVERY_S)
+    if (atomic_load_explicit(&q->promised, memory_order_relaxed) != CHOIR__WORKER_CALLED)
+        return;
+    double now = q->opts.stream ? choir__now() : q->looked; /* runners of streams do not look */
+    if (now - q->put_off <= PUT_OFF_EVERY_S)
         return;
     choir__alarm_put_off(&q->alarm);
     end_promise(q, CHOIR__WORKER_CALLED);
