@@ -99,6 +99,7 @@ static choir_status try_size(
     if (status == CHOIR_OK)
         status = try_steps(run, &t);
     (void)!choir_scope_close(run);
+    choir_error_message(); /* an error is an answer here: it counts as read */
     return status;
 }
 

@@ -19,7 +19,7 @@ REDUCTIONS = ("mean", "sum", "none")
 
 def pairs(ours, theirs, x, y, *more, fixed=()):
     """Compares with each reduction. more: our arguments between the tensors and the reduction."""
-    for number, name in enumerate(REDUCTIONS):
+    for number, name in enumerate(REDUCTIONS, 1):
         function(lambda x, y: ours(x, y, *more, number), lambda x, y: theirs(x, y, reduction=name),
                  x.clone(), y.clone(), fixed=fixed)
 
@@ -58,7 +58,7 @@ def bce_with_logits():
     for shape in ((33,), (1,), (7, 33)):
         weight = torch.rand(shape) * 3
         full = weight.expand(33) if shape == (1,) else weight
-        for number, name in enumerate(REDUCTIONS):
+        for number, name in enumerate(REDUCTIONS, 1):
             function(lambda x, y, w: C.bce_with_logits_loss(x, y, w, number),
                      lambda x, y, w: F.binary_cross_entropy_with_logits(x, y, pos_weight=w, reduction=name),
                      scores.clone(), y, full.contiguous(), fixed=(1, 2))
@@ -68,7 +68,7 @@ def bce_with_logits():
 def kl_div():
     x, p = torch.randn(7, 33).log_softmax(-1), torch.randn(7, 33).softmax(-1)
     p[:, ::5] = 0
-    for number, name in enumerate(REDUCTIONS + ("batchmean",)):
+    for number, name in enumerate(REDUCTIONS + ("batchmean",), 1):
         function(lambda x, y: C.kl_div_loss(x, y, False, number),
                  lambda x, y: F.kl_div(x, y, reduction=name), x.clone(), p, fixed=(1,))
         function(lambda x, y: C.kl_div_loss(x, y, True, number),
@@ -90,7 +90,7 @@ def ctc():
                 if zero:
                     lengths[0], inputs[-1] = 0, 1  # silent; too short
                     lengths[-1] = most if batch > 1 else lengths[-1]
-                for number, name in enumerate(REDUCTIONS):
+                for number, name in enumerate(REDUCTIONS, 1):
                     opts = choir.options(C.ctc_loss_defaults, blank=blank, reduction=number, zero_infinity=zero)
                     function(lambda x, *ids: C.ctc_loss_with(C.log_softmax(x), *ids, opts),
                              lambda x, *ids: F.ctc_loss(x.double().log_softmax(-1), *ids, blank=blank,
@@ -109,14 +109,14 @@ def bad_arguments():
                     C.scope_clear(step)  # the device continues
         return attempt
     x, y = torch.rand(3, 4), torch.rand(3, 5)
-    refuses("shapes", ["l1_loss", "(3, 4)", "(3, 5)"], loss(lambda x, y: C.l1_loss(x, y, 0), x, y))
-    refuses("beta", ["beta of at least 0, got -1"], loss(lambda x: C.smooth_l1_loss(x, x, -1, 0), x))
-    refuses("delta", ["delta above 0, got 0"], loss(lambda x: C.huber_loss(x, x, 0, 0), x))
+    refuses("shapes", ["l1_loss", "(3, 4)", "(3, 5)"], loss(lambda x, y: C.l1_loss(x, y, 1), x, y))
+    refuses("beta", ["beta of at least 0, got -1"], loss(lambda x: C.smooth_l1_loss(x, x, -1, 1), x))
+    refuses("delta", ["delta above 0, got 0"], loss(lambda x: C.huber_loss(x, x, 0, 1), x))
     refuses("reduction", ["reduction 9"], loss(lambda x: C.l1_loss(x, x, 9), x))
-    refuses("weights", ["last dimensions"], loss(lambda x, w: C.bce_with_logits_loss(x, x, w, 0), x, y))
+    refuses("weights", ["last dimensions"], loss(lambda x, w: C.bce_with_logits_loss(x, x, w, 1), x, y))
     refuses("probability", ["bce_loss: expected a probability, got 7", "bce_with_logits_loss"],
-            loss(lambda x: C.bce_loss(x, x, 0), torch.tensor([0.5, 7])))
-    refuses("integers", ["l1_loss"], loss(lambda x: C.l1_loss(x, x, 0), torch.arange(3)))
+            loss(lambda x: C.bce_loss(x, x, 1), torch.tensor([0.5, 7])))
+    refuses("integers", ["l1_loss"], loss(lambda x: C.l1_loss(x, x, 1), torch.arange(3)))
 
 
 @case
@@ -159,7 +159,7 @@ def cross_entropy_weights_and_reductions():
         for weight in (None, torch.rand(classes) * 3):
             more = [] if weight is None else [weight]
             for smoothing in (0, 0.1):
-                for number, name in enumerate(REDUCTIONS):
+                for number, name in enumerate(REDUCTIONS, 1):
                     def ours(x, y, *w):
                         return C.cross_entropy_with(x, y, choir.options(
                             C.cross_entropy_defaults, ignore_index=-1, label_smoothing=smoothing,
@@ -190,7 +190,7 @@ def cross_entropy_refuses():
     refuses("dimensions", ["f32 (1, 3)", "class weights"], loss(torch.rand(1, 3)))
     refuses("type", ["i64 (3)", "class weights"], loss(torch.arange(3)))
     refuses("gradient", ["class weights that require no gradient"], loss(torch.rand(3), wants=True))
-    for number in (3, 9, -1):
+    for number in (0, 4, 9, -1):
         refuses("reduction", ["reduction %d" % number], loss(None, reduction=number))
 
 
