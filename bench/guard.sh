@@ -1,0 +1,61 @@
+#!/bin/bash
+# What must not become slower, in a minute: ratios to yardsticks that are measured in the same run.
+#
+# Each ratio is Choir's speed over a yardstick's, so higher is better, and a slower machine changes
+# both. Choir and yardstick take turns, ROUNDS times. Beside the median and its noise (half of the
+# middle half of the rounds) stands the last release's ratio, from bench/guard.ratios. The exit
+# status is 1 if a ratio is worse than that by more than 3 % and twice its noise.
+#
+#   ROUNDS=5     UPDATE=1: writes today's ratios to bench/guard.ratios
+set -uo pipefail
+source bench/lib.inc
+rounds=${ROUNDS:-5} kept=bench/guard.ratios
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+machine
+
+nano=(--model gpt2:layers=4,heads=4,width=128,context=64,vocab=65 --steps 10 --no-eval random)
+flops=7.92e9 # of a step of nano with 24 x 64 tokens: 6 x parameters x tokens, and attention
+
+note() { # NAME SPEED YARDSTICK: adds a round's ratio
+    if [ -n "$2" ] && [ -n "$3" ]; then echo "$(digits=5 calc "$2 / ($3)")" >>"$out/$1"; fi
+}
+all_reduce_us() { # SIZE
+    choir bench all_reduce -n 2 --min "$1" --max "$1" --json | field time_us
+}
+
+for _ in $(seq "$rounds"); do
+    build/choir_bench_yardsticks >"$out/yard"
+    matrix=$(build/choir_bench_matmul_rate) # GFLOP/s
+    taskset -c 0 choir train --json "${nano[@]}" --batch-size 24 | field step_ms_median >"$out/left" &
+    right=$(taskset -c 1 choir train --json "${nano[@]}" --batch-size 24 | field step_ms_median)
+    wait
+    apart=$(calc "($(cat "$out/left") + $right) / 2")
+    one=$(taskset -c 0 choir train --json "${nano[@]}" --batch-size 24 | field step_ms_median)
+    ddp=$(train "${nano[@]}" --batch-size 48 --strategy ddp --nproc 2 | field step_ms_median)
+    fsdp=$(train "${nano[@]}" --batch-size 48 --strategy fsdp --nproc 2 | field step_ms_median)
+    toy=$(train --model toy --steps 20000 random | field step_ms_median)
+    note 'two processes apart, two ranks of ddp' "$apart" "$ddp"
+    note 'two processes apart, two ranks of fsdp' "$apart" "$fsdp"
+    note 'nano on one core, the rate of matrices' "$(calc "$flops / $one / 1e6")" "$matrix"
+    note 'adding 1 KiB ten times, all-reduce of it' "$(field add_1k_us <"$out/yard")e1" \
+        "$(all_reduce_us 1K)"
+    note 'adding 1 MiB, all-reduce of it' "$(field add_1m_us <"$out/yard")" "$(all_reduce_us 1M)"
+    note '3200 empty calls, a step of toy' "$(field calls_us <"$out/yard")*50" "$toy*1e3"
+done
+
+worse=0
+printf '%-42s %8s %8s %8s\n' ratio now noise before
+for file in "$out"/*,*; do
+    name=$(basename "$file")
+    read -r now noise < <(grep . "$file" | sort -g | awk '{v[NR]=$1} END {
+        printf "%.3f %.3f\n", v[int((NR+1)/2)], (v[int(3*(NR-1)/4)+1] - v[int((NR-1)/4)+1]) / 2}')
+    before=$(sed -n "s|^$name: ||p" "$kept" 2>/dev/null)
+    verdict=$(awk -v n="$now" -v s="$noise" -v b="${before:-0}" \
+        'BEGIN { if (n < b * 0.97 && n < b - 2 * s) print "worse" }')
+    [ -z "$verdict" ] || worse=1
+    printf '%-42s %8s %8s %8s %s\n' "$name" "$now" "$noise" "${before:--}" "$verdict"
+    echo "$name: $now" >>"$out/today"
+done
+[ -z "${UPDATE:-}" ] || cp "$out/today" "$kept"
+exit $worse
