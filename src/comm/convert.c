@@ -9,11 +9,21 @@
 #include <immintrin.h>
 #define VECTOR static __attribute__((target("avx2,f16c"))) int64_t
 
-/* clang's __builtin_cpu_supports does not know f16c. */
-static bool have_vectors(void)
+static bool vectors;
+
+/* Asks once: on a virtual machine the instruction cpuid takes as long as converting thousands
+ * of numbers. clang's __builtin_cpu_supports does not know f16c. */
+static __attribute__((constructor)) void find_vectors(void)
 {
     unsigned a, b, c, d;
-    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+    __builtin_cpu_init();
+    vectors =
+        __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static bool have_vectors(void)
+{
+    return vectors;
 }
 
 /* Each function converts a multiple of its vector's length, and returns the number of converted
