@@ -38,6 +38,9 @@ void choir__alarm_put_off(const choir__alarm *alarm)
 void choir__alarm_sleep(const choir__alarm *alarm)
 {
     uint64_t times;
-    while (read(alarm->fd, &times, sizeof times) < 0 && errno == EINTR)
-        ;
+    while (read(alarm->fd, &times, sizeof times) < 0)
+        if (errno != EINTR) {
+            usleep(1000); /* the program has closed the descriptor */
+            return;
+        }
 }

@@ -74,10 +74,10 @@ void choir__queue_issue_raw(choir__queue *q, choir__task *fn, const void *args, 
     if (bytes)
         memcpy(t->args, args, bytes);
     q->write += need;
+    if (!q->started) /* before there is a task to call it for */
+        choir__queue_start_worker(q);
     uint64_t issued = atomic_fetch_add(&q->issued, 1) + 1;
     atomic_store_explicit(&q->gauges->issued, issued, memory_order_relaxed);
-    if (!q->started)
-        choir__queue_start_worker(q);
     pthread_mutex_unlock(&q->issue_lock);
     if (q->opts.stream)
         choir__queue_run_at_once(q, issued);
@@ -117,6 +117,7 @@ void choir__queue_let_go(choir__queue *q)
         return;
     if (q->opts.stream)
         q->opts.stream->ops->free(q->opts.stream);
+    choir__alarm_close(&q->alarm);
     free(q->watches);
     pthread_mutex_destroy(&q->watch_lock);
     free(q);
@@ -208,6 +209,7 @@ void choir__queue_clear(choir__queue *queue)
 {
     choir__queue_wait_for(queue, atomic_load(&queue->issued));
     atomic_store(&queue->status, CHOIR_OK);
+    choir__queue_end_watch(queue);
 }
 
 /* --- figures and observers --- */
@@ -223,6 +225,8 @@ choir__queue_stats choir__queue_get_stats(choir__queue *queue)
         .issued = atomic_load(&queue->issued),
         .finished = there < done ? there : done,
         .moved = atomic_load_explicit(&queue->moved, memory_order_relaxed),
+        .wakes = atomic_load(&queue->wakes),
+        .idle_wakes = atomic_load(&queue->idle_wakes),
     };
 }
 

@@ -132,17 +132,21 @@ const choir__event *choir__queue_awaited(choir__queue *q)
     return t->fn == choir__queue_wait_task ? (const choir__event *)t->args : NULL;
 }
 
-bool choir__queue_blocked(choir__queue *q)
+bool choir__queue_blocked(choir__queue *q, choir__event *first)
 {
     const choir__event *event = choir__queue_awaited(q);
-    return event && choir__queue_finished(event->queue) < event->seq;
+    if (!event || choir__queue_finished(event->queue) >= event->seq)
+        return false;
+    *first = *event;
+    return true;
 }
 
 bool choir__queue_must_wait(choir__queue *q)
 {
+    choir__event first;
     const choir__event *event = choir__queue_awaited(q);
     if (!event || choir__queue_follows(q, event->queue))
-        return choir__queue_blocked(q);
+        return choir__queue_blocked(q, &first);
     return !choir__event_done(*event);
 }
 
@@ -174,8 +178,7 @@ void choir__queue_wait_task(const void *args)
 bool choir__queue_try_running(choir__queue *q)
 {
     int free = 0;
-    return !atomic_load_explicit(&q->running, memory_order_relaxed) &&
-           atomic_compare_exchange_strong(&q->running, &free, 1);
+    return !atomic_load(&q->running) && atomic_compare_exchange_strong(&q->running, &free, 1);
 }
 
 static void call(choir__queue *q, choir__task *fn, const void *args, size_t bytes)
@@ -207,7 +210,7 @@ static void run_task(choir__queue *q, const task *t)
     observer(q->observer_arg, t->fn, t->args, start, choir__now());
 }
 
-static void wake_sleepers(choir__queue *q)
+void choir__queue_wake_sleepers(choir__queue *q)
 {
     atomic_fetch_add(&q->done, 1);
     if (atomic_load(&q->sleepers))
@@ -239,7 +242,7 @@ static void run_next(choir__queue *q, uint64_t until)
     atomic_store_explicit(&q->gauges->finished, now, memory_order_relaxed);
     if (now >= atomic_load(&q->wake_at)) {
         atomic_store(&q->wake_at, UINT64_MAX);
-        wake_sleepers(q);
+        choir__queue_wake_sleepers(q);
         choir__queue_call_watchers(q, now);
     }
 }
@@ -255,13 +258,14 @@ static void make_current(choir__queue *q)
 void choir__queue_run(choir__queue *q, uint64_t until, bool may_wait)
 {
     choir__queue *outer = current;
+    choir__event first;
     if (choir__queue_finished(q) >= until)
         return;
     begin_busy(q);
     choir__queue_put_off_worker(q);
     make_current(q);
     while (choir__queue_finished(q) < until &&
-           !(may_wait ? choir__queue_blocked(q) : choir__queue_must_wait(q)))
+           !(may_wait ? choir__queue_blocked(q, &first) : choir__queue_must_wait(q)))
         run_next(q, until);
     if (choir__queue_finished(q) < until)
         end_busy(q);
@@ -273,7 +277,7 @@ void choir__queue_stop_running(choir__queue *q)
     atomic_store(&q->running, 0);
     if (atomic_load(&q->sleepers) && !q->opts.worker_only &&
         atomic_load(&q->finished) != atomic_load(&q->issued))
-        wake_sleepers(q);
+        choir__queue_wake_sleepers(q);
 }
 
 /* --- waiters run tasks, or sleep --- */
@@ -289,29 +293,41 @@ static void sleep_until(choir__queue *q, uint64_t place)
     atomic_fetch_sub(&q->sleepers, 1);
 }
 
-/* The caller is the runner of a queue whose first task waits for another queue. Waits for that
- * one, and does not keep other threads from running this queue meanwhile. */
-static void wait_for_other(choir__queue *q)
+/* Ends the caller's turn as the runner of q. If q's first task waits for another queue, waits
+ * for that one, and does not keep other threads from running q meanwhile. Returns whether it
+ * did. */
+static bool wait_for_other(choir__queue *q)
 {
-    choir__event first = *choir__queue_awaited(q);
+    choir__event first;
+    if (!choir__queue_blocked(q, &first)) {
+        choir__queue_stop_running(q);
+        choir__queue_find_keeper(q);
+        return false;
+    }
     choir__queue_hold(first.queue);
     atomic_fetch_add(&q->waiters, 1);
     atomic_store(&q->running, 0); /* sleepers may sleep on: this thread comes back */
+    choir__queue_find_keeper(q);  /* of a queue that the worker alone may run */
     choir__queue_wait_for_tasks(first.queue, first.seq);
     choir__queue_let_go(first.queue);
     atomic_fetch_sub(&q->waiters, 1);
+    return true;
 }
 
-/* Runs tasks up to the place if no other thread runs any. */
+/* Runs tasks up to the place if no other thread runs any, or the queue that has to go first.
+ * Returns false if the caller has to sleep. */
 static bool run_towards(choir__queue *q, uint64_t place)
 {
-    if (q->opts.worker_only || !choir__queue_try_running(q))
+    bool worker_only = q->opts.worker_only;
+    if (worker_only && atomic_load(&q->promised) != CHOIR__QUEUE_WATCHES)
         return false;
-    choir__queue_run(q, place, true);
+    if (!choir__queue_try_running(q))
+        return false;
+    if (!worker_only)
+        choir__queue_run(q, place, true);
     if (choir__queue_finished(q) < place)
-        wait_for_other(q);
-    else
-        choir__queue_stop_running(q);
+        return wait_for_other(q) || !worker_only;
+    choir__queue_stop_running(q);
     return true;
 }
 

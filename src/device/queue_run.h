@@ -77,6 +77,7 @@ struct choir__queue {
     bool started; /* under issue_lock */
     atomic_bool stop;
     choir__alarm alarm;
+    pid_t alarm_pid;               /* a forked process makes its own */
     double put_off;                /* by the runner: when it last put the alarm off */
     atomic_uint wakes, idle_wakes; /* of the worker; idle: others had run its tasks */
     /* failure */
@@ -126,9 +127,11 @@ void choir__queue_note_trouble(choir__queue *q, choir_status status);
 
 /* For the runner: returns the event for which the queue's first task waits, or NULL. */
 const choir__event *choir__queue_awaited(choir__queue *q);
-/* For the runner: returns true if the tasks before the event have not been run. */
-bool choir__queue_blocked(choir__queue *q);
-/* For the runner: returns true if the first task would make the host wait. */
+/* For the runner: returns true if the tasks before that event have not been run, and copies it.
+ */
+bool choir__queue_blocked(choir__queue *q, choir__event *first);
+/* For the runner: returns true if the first task would make the host wait: as
+ * choir__queue_blocked, and also for a stream that is behind its queue. */
 bool choir__queue_must_wait(choir__queue *q);
 
 /* Lets the runner wake sleepers and look for watches at the place. */
@@ -140,6 +143,7 @@ static inline void choir__queue_wake_at(choir__queue *q, uint64_t place)
 }
 
 bool choir__queue_try_running(choir__queue *q);
+void choir__queue_wake_sleepers(choir__queue *q);
 /* Ends a turn of the runner, and wakes a sleeping waiter to which it leaves tasks. */
 void choir__queue_stop_running(choir__queue *q);
 /* Runs tasks up to the place `until`, or the first that must wait: for tasks of another queue,
@@ -171,6 +175,9 @@ static inline void choir__queue_find_keeper(choir__queue *q)
 void choir__queue_put_off_worker(choir__queue *q);
 /* For the runner: finds keepers for the queues that wait for a place up to `place`. */
 void choir__queue_call_watchers(choir__queue *q, uint64_t place);
+
+/* Forgets that the first task, which has been dropped, waited for another queue. */
+void choir__queue_end_watch(choir__queue *q);
 
 /* Called under issue_lock. */
 void choir__queue_start_worker(choir__queue *q);

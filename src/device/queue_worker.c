@@ -5,6 +5,7 @@
  * usually waits for it soon and then runs it itself. */
 #include <sched.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "device/queue_run.h"
 
@@ -28,8 +29,19 @@ static bool end_promise(choir__queue *q, int who)
 
 static void set_alarm(choir__queue *q, bool at_once)
 {
-    if (promise(q, CHOIR__WORKER_CALLED))
-        choir__alarm_set(&q->alarm, at_once || q->opts.worker_only ? 0 : q->opts.patience_us);
+    if (q->alarm.fd < 0 || !promise(q, CHOIR__WORKER_CALLED))
+        return;
+    choir__alarm_set(&q->alarm, at_once || q->opts.worker_only ? 0 : q->opts.patience_us);
+    if (atomic_load(&q->stop)) /* its call has perhaps been put off by this one */
+        choir__alarm_set(&q->alarm, 0);
+}
+
+/* A worker waits for this queue, so it is no use to leave the tasks to a waiter. */
+static void hurry(choir__queue *q)
+{
+    choir__queue_call_worker(q, true);
+    if (atomic_load(&q->promised) == CHOIR__WORKER_CALLED)
+        choir__alarm_set(&q->alarm, 0);
 }
 
 /* In this order: an alarm that another thread sets meanwhile either stays, or its promise ends
@@ -65,7 +77,11 @@ static void watch(choir__queue *q, choir__event event, bool at_once)
     other->watches[count] = (choir__watch){q, event.seq, at_once};
     atomic_store(&other->watch_count, count + 1);
     pthread_mutex_unlock(&other->watch_lock);
+    if (q->opts.worker_only && atomic_load(&q->sleepers))
+        choir__queue_wake_sleepers(q); /* they wait for the other queue */
     choir__queue_wake_at(other, event.seq);
+    if (at_once)
+        hurry(other);
     uint64_t finished = atomic_load(&other->finished);
     if (finished >= event.seq) /* perhaps since before the watch was there */
         choir__queue_call_watchers(other, finished);
@@ -107,10 +123,8 @@ void choir__queue_call_worker(choir__queue *q, bool at_once)
     while (choir__queue_lacks_keeper(q) && choir__queue_try_running(q)) {
         choir__event first = {0};
         bool any = atomic_load(&q->finished) != atomic_load(&q->issued);
-        if (any && choir__queue_blocked(q)) {
-            first = *choir__queue_awaited(q);
+        if (any && choir__queue_blocked(q, &first))
             choir__queue_hold(first.queue);
-        }
         choir__queue_stop_running(q); /* first: the worker may begin at once */
         if (first.queue) {
             watch(q, first, at_once);
@@ -137,13 +151,21 @@ static void pin(const choir__queue *q)
  * nothing to run. */
 static bool run_all(choir__queue *q)
 {
+    choir__event first;
     uint64_t issued, before = choir__queue_finished(q);
     if (before == atomic_load(&q->issued) || !choir__queue_try_running(q))
         return false;
     while (choir__queue_finished(q) < (issued = atomic_load(&q->issued)) &&
-           !choir__queue_blocked(q))
+           !choir__queue_blocked(q, &first))
         choir__queue_run(q, issued, true);
+    bool alone = choir__queue_blocked(q, &first) && !first.queue->started;
+    if (alone)
+        choir__queue_hold(first.queue);
     choir__queue_stop_running(q);
+    if (alone) { /* the other queue has no worker */
+        choir__queue_wait_for_tasks(first.queue, first.seq);
+        choir__queue_let_go(first.queue);
+    }
     choir__queue_call_worker(q, true);
     return choir__queue_finished(q) > before;
 }
@@ -162,15 +184,27 @@ static void *work(void *arg)
     }
 }
 
-/* Under issue_lock. Without a thread or an alarm for it, waiters run everything. */
+/* Under issue_lock. Without a thread or an alarm for it, waiters run everything; a queue that
+ * no thread waits for then stands still. The alarm stays until the queue's memory goes, since
+ * watches may still set it. */
 void choir__queue_start_worker(choir__queue *q)
 {
     atomic_store(&q->stop, false);
-    q->started = choir__alarm_open(&q->alarm) && pthread_create(&q->worker, NULL, work, q) == 0;
+    if (q->alarm_pid != getpid())
+        choir__alarm_close(&q->alarm);
+    q->alarm_pid = getpid();
+    q->started = (q->alarm.fd >= 0 || choir__alarm_open(&q->alarm)) &&
+                 pthread_create(&q->worker, NULL, work, q) == 0;
     if (!q->started) {
         choir__alarm_close(&q->alarm);
         q->opts.worker_only = false;
     }
+}
+
+void choir__queue_end_watch(choir__queue *q)
+{
+    end_promise(q, CHOIR__QUEUE_WATCHES);
+    choir__queue_find_keeper(q);
 }
 
 void choir__queue_stop_worker(choir__queue *q)
@@ -181,6 +215,5 @@ void choir__queue_stop_worker(choir__queue *q)
     atomic_store(&q->stop, true);
     choir__alarm_set(&q->alarm, 0);
     pthread_join(q->worker, NULL);
-    choir__alarm_close(&q->alarm);
     q->started = false;
 }

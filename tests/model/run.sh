@@ -25,6 +25,11 @@ explore() { # DEFINITIONS... -- OPTIONS OF PAN...: prints what spin found
 
 expect_errors() { # NUMBER: reads spin's words
     tee result | grep -E 'errors:|states, stored|assertion|invalid end' || true
+    if grep -q 'max search depth too small\|Search not completed' result && [ "$1" = 0 ] &&
+        [ -z "${store:-}" ]; then
+        echo "FAILED: the search was not completed"
+        exit 1
+    fi
     grep -q "errors: $1\$" result || { echo "FAILED: expected $1 errors"; exit 1; }
 }
 

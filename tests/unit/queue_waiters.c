@@ -107,8 +107,52 @@ static void waiter_runs_a_chain(void **state)
     }
 }
 
+/* As above, on a device that its worker alone may run: the host that waits for the device runs
+ * the group's queue, whose worker would leave it alone for an hour. */
+static void waiter_runs_what_a_worker_waits_for(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        choir__queue *device = choir__queue_new(
+                         (choir__queue_opts){.name = "device", .worker_only = true}),
+                     *group = new_queue("group", HOUR_US);
+        gate kernel = {.open = i % 2}, collective = {.open = true}, optimizer = {.open = true};
+        issue_gate(device, &kernel);
+        choir__queue_wait_event(group, choir__queue_record(device));
+        issue_gate(group, &collective);
+        choir__queue_wait_event(device, choir__queue_record(group));
+        issue_gate(device, &optimizer);
+        pthread_t thread;
+        choir__event end = choir__queue_record(device);
+        pthread_create(&thread, NULL, wait_for_event, &end);
+        usleep(i % 4 * 500); /* the host is asleep, or not yet */
+        atomic_store(&kernel.open, true);
+        pthread_join(thread, NULL);
+        assert_false(pthread_equal(optimizer.ran_by, thread));
+        choir__queue_free(device);
+        choir__queue_free(group);
+    }
+}
+
+/* No thread waits for a device that waits for a group. Its worker makes the group's hurry. */
+static void blocked_worker_hurries_the_other(void **state)
+{
+    (void)state;
+    choir__queue *device = new_queue("device", 1), *group = new_queue("group", HOUR_US);
+    gate kernel = {.open = true}, collective = {.open = true}, optimizer = {.open = true};
+    issue_gate(device, &kernel);
+    choir__queue_wait_event(group, choir__queue_record(device));
+    issue_gate(group, &collective);
+    choir__queue_wait_event(device, choir__queue_record(group));
+    issue_gate(device, &optimizer);
+    await(&optimizer.entered);
+    assert_true(choir__queue_get_stats(group).wakes > 0);
+    choir__queue_free(device);
+    choir__queue_free(group);
+}
+
 /* A worker has begun with a queue whose next task waits for another queue. It gives the queue
- * back, so a waiter runs both. */
+ * back, and does not run the other one: a waiter may. */
 static void blocked_worker_gives_back(void **state)
 {
     (void)state;
@@ -122,7 +166,7 @@ static void blocked_worker_gives_back(void **state)
         await(&begun.entered); /* by the worker */
         usleep(i % 4 * 500);
         assert_int_equal(choir__queue_wait(group), CHOIR_OK);
-        assert_true(pthread_equal(kernel.ran_by, pthread_self()));
+        assert_false(pthread_equal(kernel.ran_by, begun.ran_by));
         choir__queue_free(group);
         choir__queue_free(device);
     }
@@ -178,6 +222,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runner_leaves_tasks_to_a_sleeper),
         cmocka_unit_test(waiter_runs_a_chain),
+        cmocka_unit_test(waiter_runs_what_a_worker_waits_for),
+        cmocka_unit_test(blocked_worker_hurries_the_other),
         cmocka_unit_test(blocked_worker_gives_back),
         cmocka_unit_test(workers_run_a_chain),
         cmocka_unit_test(worker_sleeps_while_a_host_waits),
