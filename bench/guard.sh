@@ -20,6 +20,9 @@ flops=7.92e9 # of a step of nano with 24 x 64 tokens: 6 x parameters x tokens, a
 note() { # NAME SPEED YARDSTICK: adds a round's ratio
     if [ -n "$2" ] && [ -n "$3" ]; then echo "$(digits=5 calc "$2 / ($3)")" >>"$out/$1"; fi
 }
+on_core() { # NUMBER
+    taskset -c "$1" choir train --json "${nano[@]}" --batch-size 24 | field step_ms_median
+}
 all_reduce_us() { # SIZE
     choir bench all_reduce -n 2 --min "$1" --max "$1" --json | field time_us
 }
@@ -27,11 +30,11 @@ all_reduce_us() { # SIZE
 for _ in $(seq "$rounds"); do
     build/choir_bench_yardsticks >"$out/yard"
     matrix=$(build/choir_bench_matmul_rate) # GFLOP/s
-    taskset -c 0 choir train --json "${nano[@]}" --batch-size 24 | field step_ms_median >"$out/left" &
-    right=$(taskset -c 1 choir train --json "${nano[@]}" --batch-size 24 | field step_ms_median)
+    on_core 0 >"$out/left" &
+    right=$(on_core 1)
     wait
     apart=$(calc "($(cat "$out/left") + $right) / 2")
-    one=$(taskset -c 0 choir train --json "${nano[@]}" --batch-size 24 | field step_ms_median)
+    one=$(on_core 0)
     ddp=$(train "${nano[@]}" --batch-size 48 --strategy ddp --nproc 2 | field step_ms_median)
     fsdp=$(train "${nano[@]}" --batch-size 48 --strategy fsdp --nproc 2 | field step_ms_median)
     toy=$(train --model toy --steps 20000 random | field step_ms_median)
