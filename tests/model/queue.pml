@@ -12,6 +12,10 @@
  *
  *     spin -a queue.pml && cc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -m100000
  *
+ * Left out: streams, devices of several cores, failures, workers that start and stop, and times.
+ * A condition of several words is one step here; each of its words alone says that there is a
+ * keeper, so reading them one after another changes nothing.
+ *
  * -DRANKS=1 leaves the second rank out, -DSTEPS=n issues n steps. -DFAULT=n leaves one part of the protocol out, and has
  * to fail: tests/model/run.sh. */
 #ifndef RANKS
