@@ -289,6 +289,8 @@ static choir_status resolve(const char *path, char *found)
 
 choir_status choir__checkpoint_find(const char *path, char *found)
 {
+    if (!path)
+        return choir__missing("a saved training", "path");
     choir_status status = resolve(path, found);
     if (status != CHOIR_OK || choir__is_weights_file(found))
         return status;

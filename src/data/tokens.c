@@ -237,6 +237,8 @@ choir_status choir_dataset_tokens(const char *path, int64_t context, choir_split
     int64_t vocabulary, choir_dataset **dataset)
 {
     token_file f;
+    if (!path || !dataset)
+        return choir__missing(__func__, path ? "dataset" : "path");
     if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: unknown split %d: choose CHOIR_TRAIN or CHOIR_VALIDATION", path, (int)split);

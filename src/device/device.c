@@ -269,7 +269,7 @@ choir_device *choir__device_default(void)
 
 const char *choir_device_name(const choir_device *device)
 {
-    return device->name;
+    return choir__lacks(device, __func__, "device") ? NULL : device->name;
 }
 
 choir_status choir_device_sync(choir_device *device)

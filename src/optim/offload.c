@@ -47,6 +47,8 @@ choir_status choir_optim_offload(choir_optim *o, const char *folder)
     choir_status use = choir__use_optim(o, __func__);
     if (use != CHOIR_OK)
         return use;
+    if (!folder)
+        return choir__missing(__func__, "folder");
     if (o->offload || o->steps)
         return choir__error(CHOIR_ERR_STATE,
             "the optimizer's state has a place already: offload it once, before the first step");

@@ -76,6 +76,8 @@ bool choir_set_grad(choir_scope *scope, bool on)
 
 choir_tensor *choir_fail(choir_scope *scope, choir_status status, const char *format, ...)
 {
+    if (!format)
+        return choir__poison_missing(scope, __func__, "message");
     va_list args;
     va_start(args, format);
     choir_tensor *t = choir__vpoison(choir__open_scope(scope, __func__), status, format, args);

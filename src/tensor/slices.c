@@ -122,7 +122,8 @@ choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim)
         return cat_groups(parts, count, dim);
     if (count > 0 && !parts) /* begun with no operands, which is an error */
         count = 0;
-    memcpy(in, parts, count > 0 ? (size_t)count * sizeof *in : 0);
+    if (count > 0)
+        memcpy(in, parts, (size_t)count * sizeof *in);
     choir_scope *scope = choir__begin(&cat_op, in, count, &poisoned);
     if (!scope)
         return poisoned;

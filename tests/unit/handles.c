@@ -227,6 +227,7 @@ static void print_long(void)
     choir_tensor *x = choir_from(own, CHOIR_F32, choir_dims(20, 1), v);
     choir_print(choir_transpose(x, 0, 1));
     choir_print(choir_expand(x, choir_dims(1LL << 30, 20, 4))); /* 640 GB, were it copied */
+    assert_int_equal(choir_scope_close(own), CHOIR_OK);
 }
 
 static void test_print(void **state)
