@@ -63,7 +63,8 @@ if(CHOIR_SANITIZE)
     "softgpu[.](attention_sm_89|cli_output)" "multi[.](same_bits|pipeline_replicas|.*_numa)"
     "mpi[.](collectives|machines|failures)" "unit[.](schedule|message)"
     "cli[.](same_bits|amp|mesh|chaos|diloco|hogwild|run_nodes|faults|resume|bench|checkpoints)"
-    "cli[.](compare_plot|pipeline_ranks|tensor_parallel|recipes|real_data)" "fault[.]disagree")
+    "cli[.](compare_plot|pipeline_ranks|tensor_parallel|recipes|real_data|run|weights)"
+    "fault[.]disagree" "multi[.]meet_file" "conformance[.]collectives")
   list(REMOVE_ITEM long cuda.unit_module cuda.unit_step)
   set_property(TEST ${long} APPEND PROPERTY LABELS long)
 endif()
