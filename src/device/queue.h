@@ -11,7 +11,8 @@
  *
  * Tasks of a queue with a stream (stream.h) only issue work to the stream, so the issuing
  * thread runs them at once. If a task would have to wait for a queue of the host, the worker
- * runs it instead. Such a task is finished when its stream has reached it.
+ * runs it when that queue has come so far. Such a task is finished when its stream has reached
+ * it.
  *
  * An event is a place in a queue. choir__queue_wait_event makes one queue wait for another's.
  *

@@ -16,8 +16,8 @@
  * A condition of several words is one step here; each of its words alone says that there is a
  * keeper, so reading them one after another changes nothing.
  *
- * -DRANKS=1 leaves the second rank out, -DSTEPS=n issues n steps. -DFAULT=n leaves one part of the protocol out, and has
- * to fail: tests/model/run.sh. */
+ * -DRANKS=1 leaves the second rank out, -DSTEPS=n issues n steps. -DFAULT=n leaves one part of
+ * the protocol out, and has to fail: tests/model/run.sh. */
 #ifndef RANKS
 #define RANKS 2
 #endif
