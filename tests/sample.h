@@ -1,9 +1,10 @@
-/* Sampling of cases on the soft GPU, which takes seconds for work that a real GPU does in
- * milliseconds.
+/* Sampling of cases: on the soft GPU, which takes seconds for work that a real GPU does in
+ * milliseconds, and of combinations of strategies, models and ranks, of which there are many.
  *
  * SOFTGPU_SAMPLE=SEED makes a test run some of its cases, different ones for each seed; without
- * it a test runs all of them. script/test chooses a seed, prints it and passes it on
- * (tests/softgpu/with_gpu.sh); script/test --full and a real GPU leave nothing out. */
+ * it a test runs all of them. script/test chooses a seed, CHOIR_TEST_SAMPLE, prints it and
+ * passes it on (tests/softgpu/with_gpu.sh); script/test --full and a real GPU leave nothing
+ * out. */
 #ifndef CHOIR_TEST_SAMPLE_H
 #define CHOIR_TEST_SAMPLE_H
 
@@ -13,12 +14,17 @@
 
 #include "base/rng.h"
 
-/* Returns whether this run samples, and the seed if it does. */
-static inline bool sampling(uint64_t *seed)
+static inline bool sample_seed(const char *variable, uint64_t *seed)
 {
-    const char *text = getenv("SOFTGPU_SAMPLE");
+    const char *text = getenv(variable);
     *seed = text ? strtoull(text, NULL, 10) : 0;
     return text && *text;
+}
+
+/* Returns whether this run samples the cases of the soft GPU, and the seed if it does. */
+static inline bool sampling(uint64_t *seed)
+{
+    return sample_seed("SOFTGPU_SAMPLE", seed);
 }
 
 /* Four random words, different ones at each call. */
@@ -34,6 +40,17 @@ static inline bool sample_one_of(uint32_t n)
     uint64_t seed;
     uint32_t word[4];
     if (!sampling(&seed))
+        return true;
+    sample_words(seed, word);
+    return word[0] % n == 0;
+}
+
+/* Returns true for one combination of n on average, on any machine. */
+static inline bool sample_combination(uint32_t n)
+{
+    uint64_t seed;
+    uint32_t word[4];
+    if (!sample_seed("CHOIR_TEST_SAMPLE", &seed))
         return true;
     sample_words(seed, word);
     return word[0] % n == 0;

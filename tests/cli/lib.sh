@@ -4,6 +4,7 @@
 # shellcheck shell=bash
 set -u
 export LC_ALL=C
+. "$(dirname "${BASH_SOURCE[0]}")/../sample.sh"
 # These tests expect CPUs; --devices would take a GPU where one exists.
 [ "${CHOIR_DEVICE-}" = cuda ] || export CUDA_VISIBLE_DEVICES=
 CHOIR=${CHOIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/build/choir}
@@ -47,7 +48,7 @@ check() {
 
 finish() {
     echo "$checks checks, $failures failures"
-    [ "$failures" -eq 0 ]
+    [ "$checks" -gt 0 ] && [ "$failures" -eq 0 ]
     exit
 }
 
@@ -113,19 +114,28 @@ start() {
 
 # await SECONDS COMMAND...: until the command is true; false if it does not come true in time.
 # SECONDS is what a quiet machine needs at most. Tests run side by side, so they wait $patience
-# times as long before they call something hung; a wait ends as soon as its condition holds.
+# times as long before they call something hung; a wait ends soon after its condition holds. It
+# naps by reading what is never written, since a process for each nap would keep a core busy.
 patience=4
+exec {nothing}<> <(:)
 await() {
-    local end=$((SECONDS + $1 * patience))
+    local end=$((SECONDS + $1 * patience)) ms=8
     shift
     until "$@"; do
         [ $SECONDS -lt $end ] || return 1
-        sleep 0.02
+        read -rt "0.$(printf %03d $ms)" -u "$nothing"
+        [ $ms -ge 128 ] || ms=$((ms * 5 / 4))
     done
 }
 
-is_gone() { ! kill -0 "$1" 2>/dev/null || [ "$(ps -o stat= -p "$1" | head -c 1)" = Z ]; }
-group_is_gone() { [ -z "$(ps -eo pgid=,stat= | awk -v g="$1" '$1 == g && $2 !~ /^Z/')" ]; }
+is_gone() { # or a zombie
+    local stat
+    ! { read -r stat <"/proc/$1/stat"; } 2>/dev/null || [[ ${stat##*) } == Z* ]]
+}
+group_is_gone() {
+    ! kill -0 -- "-$1" 2>/dev/null ||
+        [ -z "$(ps -eo pgid=,stat= | awk -v g="$1" '$1 == g && $2 !~ /^Z/')" ]
+}
 
 # Tests mark their workers by a `sleep` of $mark seconds, a length unique to the test. gone
 # SECONDS waits until none of them is left.

@@ -11,6 +11,7 @@
 
 #include "comm/plugin.h"
 #include "conformance/collectives.h"
+#include "sample.h"
 
 static const int worlds[] = {1, 2, 3, 5, 8};
 
@@ -94,6 +95,8 @@ static void test_shm_threads(void **state)
     const venue v = {"shm", NULL, job, {3, 0}};
     (void)state;
     for (size_t w = 0; w < CHOIR_COUNT(worlds); w++) {
+        if (!sample_combination(2))
+            continue;
         snprintf(job, sizeof job, "conformance.%d.%d", (int)getpid(), worlds[w]);
         as_threads(&v, worlds[w]);
     }
@@ -104,7 +107,8 @@ static void test_shm_processes(void **state)
     const venue v = {"shm", NULL, NULL, {2, 5}};
     (void)state;
     for (size_t w = 0; w < CHOIR_COUNT(worlds); w++)
-        as_processes(&v, worlds[w]);
+        if (sample_combination(2))
+            as_processes(&v, worlds[w]);
 }
 
 static void skip_without(const char *plugin)
@@ -134,6 +138,8 @@ static void test_ucx_processes(void **state)
     (void)state;
     skip_without("ucx");
     for (size_t w = 0; w < CHOIR_COUNT(worlds); w++) {
+        if (!sample_combination(2))
+            continue;
         meeting_file(method);
         as_processes(&v, worlds[w]);
         unlink(method + strlen("file://"));

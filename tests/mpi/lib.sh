@@ -4,6 +4,7 @@
 # shellcheck shell=bash
 set -u
 export LC_ALL=C
+. "$(dirname "${BASH_SOURCE[0]}")/../sample.sh"
 # The libraries under a plug-in hold some memory until exit.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE CHOIR_JOB CHOIR_INIT CHOIR_BACKEND
@@ -25,7 +26,7 @@ fail() {
 }
 finish() {
     echo "$checks checks, $failures failures"
-    [ "$failures" -eq 0 ]
+    [ "$checks" -gt 0 ] && [ "$failures" -eq 0 ]
     exit
 }
 

@@ -15,6 +15,7 @@
 #include "base/half.h"
 #include "comm/group.h"
 #include "multi/ranks.h"
+#include "sample.h"
 
 enum { LARGEST = 40001, GUARD = 64 };
 
@@ -265,6 +266,8 @@ static int everything(int rank, int world, void *arg)
     r.shared_out = choir__shared_at(outs, rank);
     for (int l = 0; l < LAYOUTS; l++)
         for (size_t s = 0; s < CHOIR_COUNT(sizes); s++) {
+            if (!sample_combination(2)) /* the same for all ranks */
+                continue;
             int root = (int)((size_t)l + s) % world;
             place(&r, (layout)l);
             if (moves(&r, sizes[s], root) || all_to_alls(&r, sizes[s]))
