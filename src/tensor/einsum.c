@@ -18,7 +18,7 @@ typedef struct term {
     char letters[LETTERS];
 } term;
 
-static const choir__op einsum_op = {.name = "einsum", .any_dtype = true};
+static const choir__op einsum_op = {.name = "einsum", .any_dtype = true, .composed = true};
 
 static bool has(const char *letters, char c)
 {

@@ -100,6 +100,9 @@ choir_scope *choir__begin(
         (*poisoned)->poisoned = true;
         return NULL;
     }
+    for (int i = 0; i < count && op->composed; i++)
+        if (in[i] && in[i]->scope->kind == CHOIR__RUN && scope->kind != CHOIR__RUN)
+            in[i] = choir_in(scope, in[i]); /* an op on it alone has no step otherwise */
     return scope;
 }
 

@@ -32,6 +32,7 @@ typedef struct choir__op {
     const char *name;
     choir__cast cast;
     bool any_dtype; /* operands keep their dtypes: views, copies, a user's own op */
+    bool composed;  /* made of other ops: its operands of the run enter the step's scope */
     bool loss;      /* computes in f32 at every level of autocast */
     bool lookup;    /* copies rows of operand 0; under Apex's O2 its result is 16-bit */
     unsigned half;  /* bit i: the op takes operand i in 16 bits on every device */

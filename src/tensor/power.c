@@ -26,7 +26,7 @@ static void give_slope(choir__record *r, int i, choir_tensor *gy, choir_tensor *
 
 static void power_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
-    choir_tensor *a = r->in[0], *b = r->in[1];
+    choir_tensor *a = choir_in(sink->scope, r->in[0]), *b = choir_in(sink->scope, r->in[1]);
     if (choir__wanted(r, 0)) {
         choir_tensor *less = choir_affine(b, 1, -1);
         choir_tensor *slope = choir_mul(b, values_of(sink->scope, a, less));

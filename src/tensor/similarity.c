@@ -5,8 +5,11 @@
 
 #include "tensor/autocast.h"
 
-static const choir__op similarity_op = {
-    .name = "cosine_similarity", .cast = CHOIR__CAST_WIDEST, .half = 3, .half_native = 3};
+static const choir__op similarity_op = {.name = "cosine_similarity",
+    .composed = true,
+    .cast = CHOIR__CAST_WIDEST,
+    .half = 3,
+    .half_native = 3};
 
 static choir_tensor *at_least(choir_tensor *norm, double eps)
 {

@@ -10,8 +10,10 @@
 #include "tensor/conv.h"
 #include "tensor/op.h"
 
-static const choir__op conv1d_op = {.name = "conv1d", .any_dtype = true, .optional = 4};
-static const choir__op conv3d_op = {.name = "conv3d", .any_dtype = true, .optional = 4};
+static const choir__op conv1d_op = {
+    .name = "conv1d", .any_dtype = true, .composed = true, .optional = 4};
+static const choir__op conv3d_op = {
+    .name = "conv3d", .any_dtype = true, .composed = true, .optional = 4};
 
 /* Returns a view of (N, C, ...) as (N, ..., C), or back. */
 static choir_tensor *channels_to(choir_tensor *x, bool last)
