@@ -26,6 +26,7 @@
 #define CHOIR_NN_H
 
 #include <choir/ops.h>
+#include <choir/volumes.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -239,9 +240,16 @@ choir_module *choir_nn_linear(choir_scope *run, int64_t in, int64_t out);
 choir_module *choir_nn_linear_with(
     choir_scope *run, int64_t in, int64_t out, bool bias, choir_init weight);
 
+/** Convolves signals, as choir_conv1d: (N, in, L) -> (N, out, OL). */
+choir_module *choir_nn_conv1d(
+    choir_scope *run, int64_t in, int64_t out, int kernel, choir_conv_opts opts);
 /** Convolves with a square kernel: (N, in, H, W) -> (N, out, OH, OW). */
 choir_module *choir_nn_conv2d(
     choir_scope *run, int64_t in, int64_t out, int kernel, choir_conv_opts opts);
+/** Convolves volumes with a cubic kernel, as choir_conv3d: (N, in, D, H, W) -> (N, out, OD, OH,
+ * OW). */
+choir_module *choir_nn_conv3d(
+    choir_scope *run, int64_t in, int64_t out, int kernel, choir_conv3d_opts opts);
 /** Applies the transposed convolution, with a square kernel. */
 choir_module *choir_nn_conv_transpose2d(
     choir_scope *run, int64_t in, int64_t out, int kernel, choir_conv_opts opts);
@@ -254,10 +262,24 @@ typedef struct choir_nn_conv_opts {
 } choir_nn_conv_opts;
 
 choir_nn_conv_opts choir_nn_conv_defaults(int kernel); /* square */
+/** Like choir_nn_conv1d, with all options; kernel_h is the length of the kernel. */
+choir_module *choir_nn_conv1d_with(
+    choir_scope *run, int64_t in, int64_t out, choir_nn_conv_opts opts);
 choir_module *choir_nn_conv2d_with(
     choir_scope *run, int64_t in, int64_t out, choir_nn_conv_opts opts);
 choir_module *choir_nn_conv_transpose2d_with(
     choir_scope *run, int64_t in, int64_t out, choir_nn_conv_opts opts);
+
+typedef struct choir_nn_conv3d_opts {
+    int kernel[3]; /* depth, height, width */
+    choir_conv3d_opts conv;
+    bool no_bias;
+    const choir_init *weight; /* initial weights; NULL: PyTorch's default */
+} choir_nn_conv3d_opts;
+
+choir_nn_conv3d_opts choir_nn_conv3d_defaults(int kernel); /* cubic */
+choir_module *choir_nn_conv3d_with(
+    choir_scope *run, int64_t in, int64_t out, choir_nn_conv3d_opts opts);
 
 choir_module *choir_nn_max_pool2d(choir_scope *run, int kernel, int stride);
 choir_module *choir_nn_avg_pool2d(choir_scope *run, int kernel, int stride);

@@ -101,8 +101,12 @@ static int64_t fan_in_of(const choir_tensor *weight)
 
 static bool is_linear(const char *kind)
 {
-    return !strcmp(kind, "linear") || !strcmp(kind, "conv2d") ||
-           !strcmp(kind, "conv_transpose2d");
+    static const char *const kinds[] = {
+        "linear", "conv1d", "conv2d", "conv3d", "conv_transpose2d"};
+    for (size_t i = 0; i < CHOIR_COUNT(kinds); i++)
+        if (!strcmp(kind, kinds[i]))
+            return true;
+    return false;
 }
 
 /* Returns whether the model chose the initial values of a parameter, other than the defaults of

@@ -62,7 +62,7 @@ bool choir__linear_layer(
     const choir_module *m, choir_tensor **weight, choir_tensor **bias, bool *in_out)
 {
     const linear *l = (const linear *)m;
-    *in_out = choir__conv1d_weights(m, weight, bias);
+    *in_out = choir__linear_in_out_weights(m, weight, bias);
     if (m->type != &linear_class)
         return *in_out;
     *weight = l->weight;

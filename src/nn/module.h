@@ -97,10 +97,11 @@ bool choir__is_embedding(const choir_module *module);
 /* Returns whether the module maps each number independently, as ReLU and GELU do. */
 bool choir__is_function(const choir_module *module);
 
-/* GPT-2's linear layer, whose weight is (in, out). choir__conv1d_weights returns false if the
- * module is of another class. */
-choir_module *choir__conv1d_new(choir_scope *run, int64_t in, int64_t out, double deviation);
-bool choir__conv1d_weights(
+/* GPT-2's linear layer, whose weight is (in, out). choir__linear_in_out_weights returns false
+ * if the module is of another class. */
+choir_module *choir__linear_in_out_new(
+    choir_scope *run, int64_t in, int64_t out, double deviation);
+bool choir__linear_in_out_weights(
     const choir_module *module, choir_tensor **weight, choir_tensor **bias);
 
 /* Returns the weight of a choir_nn_embedding, so that a caller can tie it. */

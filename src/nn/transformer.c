@@ -54,9 +54,9 @@ static choir_module *new_attention(choir_scope *run, const choir__block_opts *o)
     a->head_dim = o->width / o->heads;
     a->causal = o->causal;
     choir_module_child(&a->base, "c_attn", &a->c_attn,
-        choir__conv1d_new(run, o->width, 3 * o->width, DEVIATION));
+        choir__linear_in_out_new(run, o->width, 3 * o->width, DEVIATION));
     choir_module_child(&a->base, "c_proj", &a->c_proj,
-        choir__conv1d_new(run, o->width, o->width, o->residual_deviation));
+        choir__linear_in_out_new(run, o->width, o->width, o->residual_deviation));
     choir_module_child(&a->base, "dropout", &a->dropout, choir_nn_dropout(run, o->dropout));
     choir__module_heads(&a->base,
         (choir__heads_of){
@@ -84,10 +84,10 @@ static const choir_module_class mlp_class = {"mlp", sizeof(mlp), mlp_forward, 1}
 static choir_module *new_mlp(choir_scope *run, const choir__block_opts *o)
 {
     mlp *m = choir_module_new(run, &mlp_class);
-    choir_module_child(
-        &m->base, "c_fc", &m->c_fc, choir__conv1d_new(run, o->width, o->hidden, DEVIATION));
+    choir_module_child(&m->base, "c_fc", &m->c_fc,
+        choir__linear_in_out_new(run, o->width, o->hidden, DEVIATION));
     choir_module_child(&m->base, "c_proj", &m->c_proj,
-        choir__conv1d_new(run, o->hidden, o->width, o->residual_deviation));
+        choir__linear_in_out_new(run, o->hidden, o->width, o->residual_deviation));
     choir_module_child(&m->base, "dropout", &m->dropout, choir_nn_dropout(run, o->dropout));
     return &m->base;
 }

@@ -1,4 +1,6 @@
 """Layers: output, gradients, buffers and ten training steps of modules with the same weights."""
+import ctypes
+
 from check import C, agree, case, copy_weights, layer, main  # first: it skips without PyTorch
 import choir
 import torch
@@ -21,6 +23,25 @@ def conv2d():
                              groups=groups)
         layer(lambda run: run.module(C.nn_conv2d, 8, 12, 3, opts),
               nn.Conv2d(8, 12, 3, stride, padding, dilation, groups), (3, 8, 10, 9))
+
+
+@case
+def conv1d():
+    for stride, padding, dilation, groups in ((1, 1, 1, 1), (2, 1, 1, 4), (1, 2, 2, 1)):
+        opts = choir.options(C.conv_defaults, stride=stride, padding=padding, dilation=dilation,
+                             groups=groups)
+        layer(lambda run: run.module(C.nn_conv1d, 8, 12, 3, opts),
+              nn.Conv1d(8, 12, 3, stride, padding, dilation, groups), (3, 8, 19))
+
+
+@case
+def conv3d():
+    for stride, padding, dilation, groups in ((1, 1, 1, 1), (2, 1, 1, 4), (1, 2, 2, 1)):
+        three = {name: (ctypes.c_int * 3)(value, value, value)
+                 for name, value in (("stride", stride), ("padding", padding), ("dilation", dilation))}
+        opts = choir.options(C.conv3d_defaults, groups=groups, **three)
+        layer(lambda run: run.module(C.nn_conv3d, 8, 12, 3, opts),
+              nn.Conv3d(8, 12, 3, stride, padding, dilation, groups), (2, 8, 6, 5, 7))
 
 
 @case

@@ -112,6 +112,10 @@ def initial_uniform():
         initial(lambda run: run.module(C.nn_linear, 777, 33), lambda: nn.Linear(777, 33), seed)
         initial(lambda run: run.module(C.nn_conv2d, 8, 12, 3, grouped),
                 lambda: nn.Conv2d(8, 12, 3, groups=4), seed)
+        initial(lambda run: run.module(C.nn_conv1d, 8, 12, 5, grouped),
+                lambda: nn.Conv1d(8, 12, 5, groups=4), seed)
+        initial(lambda run: run.module(C.nn_conv3d, 3, 5, 2, C.conv3d_defaults()),
+                lambda: nn.Conv3d(3, 5, 2), seed)
         initial(lambda run: sequential(
                     run, C.nn_conv2d(run, 1, 8, 3, same_padding), C.nn_batch_norm(run, 8),
                     C.nn_relu(run), C.nn_max_pool2d(run, 2, 2), C.nn_conv2d(run, 8, 16, 3, same_padding),

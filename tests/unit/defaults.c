@@ -129,10 +129,18 @@ static void try_choir_ctc_loss_opts(void)
 
 static void try_choir_nn_conv_opts(void)
 {
+    choir_nn_conv1d_with(run, 2, 2, (choir_nn_conv_opts){0});
+    run_refused("choir_nn_conv_defaults()");
     choir_nn_conv2d_with(run, 2, 2, (choir_nn_conv_opts){0});
     run_refused("choir_nn_conv_defaults()");
     choir_nn_conv_transpose2d_with(run, 2, 2, (choir_nn_conv_opts){0});
     run_refused("choir_nn_conv_defaults()");
+}
+
+static void try_choir_nn_conv3d_opts(void)
+{
+    choir_nn_conv3d_with(run, 2, 2, (choir_nn_conv3d_opts){0});
+    run_refused("choir_nn_conv3d_defaults()");
 }
 
 static void try_choir_cross_entropy_opts(void)
