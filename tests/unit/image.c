@@ -121,10 +121,16 @@ static double slow(const float *p, int width, const choir__view *v, int ox, int 
  * f32's rounding, and have the same bits on every instruction set. */
 static void check_views(const char *path, int width, int height, choir_crop crop)
 {
+    choir__resample_fn choir__resample_baseline;
+#if defined(__x86_64__)
+    choir__resample_fn choir__resample_avx2, choir__resample_avx512;
     static const char *const isas[] = {"baseline", "avx2", "avx512"};
-    choir__resample_fn choir__resample_baseline, choir__resample_avx2, choir__resample_avx512;
     choir__resample_fn *const fns[] = {
         choir__resample_baseline, choir__resample_avx2, choir__resample_avx512};
+#else
+    static const char *const isas[] = {"baseline"};
+    choir__resample_fn *const fns[] = {choir__resample_baseline};
+#endif
     enum { SIDE = 13, TALL = 9 };
     choir_image_opts o = plain(SIDE, TALL, crop);
     float *whole = pixels_of(path, width, height), out[3][SIDE * TALL * 3];
@@ -135,7 +141,7 @@ static void check_views(const char *path, int width, int height, choir_crop crop
     for (uint64_t key = 1; key < 10; key++) {
         choir__view v;
         assert_int_equal(choir__view_random(&o, path, width, height, key, &v), CHOIR_OK);
-        for (int f = 0; f < 3; f++) {
+        for (size_t f = 0; f < CHOIR_COUNT(fns); f++) {
             if (!choir__cpu_kernels(isas[f]))
                 continue;
             choir_check(choir__decoder_open(&work.decoder, path, data, bytes, 1 << 26));

@@ -195,8 +195,10 @@ static expected whole_batch(const job *j, const outcome *o)
 static double furthest(const float *a, const double *b, int n)
 {
     double most = 0;
-    for (int i = 0; i < n; i++)
-        most = fmax(most, fabs((double)a[i] - b[i]));
+    for (int i = 0; i < n; i++) { /* with fmax GCC 12 fails for aarch64 */
+        double off = fabs((double)a[i] - b[i]);
+        most = off > most ? off : most;
+    }
     return most;
 }
 

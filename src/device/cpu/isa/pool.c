@@ -34,13 +34,12 @@ INLINE int64_t pixel(const choir__conv_shape *s, const window *w, int64_t i, int
 
 INLINE ivec index_get(const uint8_t *p, int64_t left)
 {
+    uint8_t part[W] = {0};
     ivec v = {0};
-    if (left >= W)
-        for (int i = 0; i < W; i++)
-            v[i] = p[i];
-    else
-        for (int i = 0; i < left; i++)
-            v[i] = p[i];
+    if (left < W)
+        p = memcpy(part, p, (size_t)left);
+    for (int i = 0; i < W; i++)
+        v[i] = p[i];
     return v;
 }
 

@@ -28,8 +28,10 @@ void choir__reference_part_losses(const choir__k_part_losses *k)
     double sum = 0, count = 0;
     for (int64_t r = 0; r < k->rows; r++) {
         double top = -INFINITY, all = 0, score = 0;
-        for (int64_t p = 0; p < k->parts; p++)
-            top = fmax(top, stat(k, p, 0, r));
+        for (int64_t p = 0; p < k->parts; p++) { /* with fmax GCC 12 fails for aarch64 */
+            double of_part = stat(k, p, 0, r);
+            top = of_part > top ? of_part : top;
+        }
         for (int64_t p = 0; p < k->parts; p++) {
             all += exp(stat(k, p, 0, r) - top);
             score += stat(k, p, 1, r);
