@@ -48,6 +48,7 @@ typedef struct choir__job {
     const char *freeze;            /* patterns of names, "a,b"; NULL: all are trained */
     const char *lr_for;            /* rates by pattern, "a=1e-5,b=0"; NULL: one for all */
     bool launched;                 /* by choir run, mpirun, srun...: joins */
+    bool nameless;                 /* launched by hand, and no CHOIR_JOB names the job */
     int rank, world;               /* the launcher's; 0 and 1 without one */
 
     /* The data and the model are opened before any rank starts, so that wrong input is

@@ -191,6 +191,7 @@ static int find_launcher(choir__job *j)
     if (choir__launcher_find(false, &l) != CHOIR_OK)
         return choir__cli_usage(j->command, "%s", choir_error_message());
     j->launched = l.name && (l.world > 1 || strcmp(l.name, "RANK") == 0);
+    j->nameless = j->launched && !strcmp(l.name, "RANK") && !*l.job && !l.agent_store;
     j->rank = j->launched ? l.rank : 0;
     j->world = j->launched ? l.world : 1;
     return CHOIR__EXIT_OK;

@@ -358,7 +358,17 @@ static choir_status agree_on_data(const choir__job *j, choir_group *group)
     return status;
 }
 
-choir_status choir__job_agree(const choir__job *j, choir_group *group)
+/* Without a name two jobs on one port may exchange ranks. */
+static choir_status perhaps_two_jobs(choir_status status)
+{
+    char *sentence = choir__strdup(choir_error_message());
+    choir__error(status,
+        "%s; if these are ranks of two jobs, give each its own port or CHOIR_JOB", sentence);
+    free(sentence);
+    return status;
+}
+
+static choir_status agree(const choir__job *j, choir_group *group)
 {
     char *build =
         choir__format("Choir %s with products by %s", CHOIR_VERSION, choir__cpu_multiplier());
@@ -374,4 +384,10 @@ choir_status choir__job_agree(const choir__job *j, choir_group *group)
         free(text);
     }
     return status == CHOIR_OK ? agree_on_data(j, group) : status;
+}
+
+choir_status choir__job_agree(const choir__job *j, choir_group *group)
+{
+    choir_status status = agree(j, group);
+    return status == CHOIR_ERR_MISMATCH && j->nameless ? perhaps_two_jobs(status) : status;
 }

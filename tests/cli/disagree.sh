@@ -43,6 +43,22 @@ own_options() {
     [ ! -s err ] || fail "$(cat err)"
 }
 
+# Ranks that were started by hand have no name of a job: the sentence says what may have happened.
+two_jobs_on_one_port() {
+    local port=$((20000 + $$ % 10000)) rank
+    for rank in 0 1; do
+        env -u CHOIR_JOB RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 \
+            MASTER_PORT=$port timeout 60 "$CHOIR" train --lr 0.00$((rank + 1)) "${lm[@]}" text \
+            >out$rank 2>err$rank &
+    done
+    wait
+    for rank in 0 1; do
+        grep -q 'ranks disagree on --lr: .*; if these are ranks of two jobs, give each' err$rank ||
+            fail "$(cat err$rank)"
+    done
+}
+
 check options_are_compared
+check two_jobs_on_one_port
 check own_options
 finish
