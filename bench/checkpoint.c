@@ -1,22 +1,36 @@
-/* Measures the rate of writing checkpoints, relative to the disk's own rate, and the cost of
- * an asynchronous save for the steps that run meanwhile.
+/* Measures saving and loading checkpoints relative to the disk's own rates, and the cost of an
+ * asynchronous save: the copy that training waits for relative to memcpy, and the steps that
+ * run beside it relative to steps without one.
  *
  *   choir_bench_checkpoint FOLDER [RANKS] [MODEL] [ROUNDS]
  *
- * Each round runs, in turn: one process that writes as many bytes as a checkpoint has, in
- * blocks of 16 MiB, synced once at the end, as `dd conv=fsync` does; a save by all ranks; some
- * steps without a save; and some steps during an asynchronous one. */
+ * Each round runs, in turn and on one file system:
+ *
+ *     disk     rank 0 writes as many bytes as a checkpoint has, as `dd bs=16M conv=fsync` does
+ *     direct   the same, past the page cache, as `dd oflag=direct` does
+ *     save     all ranks save
+ *     read     rank 0 reads the checkpoint's bytes, which the page cache does not have, as
+ *              `dd bs=16M` does
+ *     load     all ranks load; the page cache does not have the files
+ *     steps    some steps without a save
+ *     memcpy   each rank copies as many bytes as its part of a checkpoint has, between memory
+ *              that was in use before
+ *     copy     an asynchronous save begins
+ *     beside   some steps during it
+ */
 #include <fcntl.h>
+#include <fts.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <choir/choir.h>
 #include "base/base.h"
 #include "median.h"
 
-enum { BLOCK = 16 << 20, TOKENS = 64, MOST = 64, STEPS = 8 };
+enum { BLOCK = 16 << 20, TOKENS = 64, MOST = 64, STEPS = 8, UNIT = 4096 };
 
 typedef struct plan {
     const char *folder, *model;
@@ -29,7 +43,15 @@ typedef struct job {
     choir_module *net;
     choir_optim *opt;
     uint64_t step;
+    int64_t bytes;   /* of a checkpoint */
+    char *block;     /* (BLOCK) for reading and writing plainly */
+    char *from, *to; /* (bytes / world) */
 } job;
+
+/* Seconds of one round. */
+typedef struct times {
+    double disk, direct, save, read, load, calm, copied, copy, beside;
+} times;
 
 static double one_step(job *j)
 {
@@ -47,25 +69,56 @@ static double one_step(job *j)
     return choir__now() - start;
 }
 
-/* Seconds. */
-static double write_plainly(const char *folder, int64_t bytes)
+static void fail(const char *what)
 {
-    char path[512], *block = malloc(BLOCK);
-    for (int i = 0; i < BLOCK; i++)
-        block[i] = (char)(i * 2654435761u >> 13);
+    perror(what);
+    exit(1);
+}
+
+static double write_plainly(const job *j, const char *folder, int more)
+{
+    char path[512];
     snprintf(path, sizeof path, "%s/plain", folder);
     double start = choir__now();
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    for (int64_t left = bytes; left > 0; left -= BLOCK)
-        if (write(fd, block, (size_t)choir__min(left, BLOCK)) < 0)
-            exit(1);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | more, 0666);
+    for (int64_t left = j->bytes / UNIT * UNIT; fd >= 0 && left > 0; left -= BLOCK)
+        if (write(fd, j->block, (size_t)choir__min(left, BLOCK)) < 0)
+            fail(path);
     if (fd < 0 || fsync(fd) != 0)
-        exit(1);
+        fail(path);
     double seconds = choir__now() - start;
     close(fd);
     unlink(path);
-    free(block);
     return seconds;
+}
+
+/* Calls each for the files of a folder. Returns the seconds that it takes. */
+static double for_files(const job *j, const char *folder, void (*each)(const job *j, int fd))
+{
+    char *const roots[] = {(char *)folder, NULL};
+    FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    double start = choir__now();
+    for (FTSENT *e; walk && (e = fts_read(walk));)
+        if (e->fts_info == FTS_F) {
+            int fd = open(e->fts_path, O_RDONLY | O_CLOEXEC);
+            each(j, fd);
+            close(fd);
+        }
+    double seconds = choir__now() - start;
+    fts_close(walk);
+    return seconds;
+}
+
+static void forget(const job *j, int fd)
+{
+    (void)j;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+static void read_all(const job *j, int fd)
+{
+    while (read(fd, j->block, BLOCK) > 0)
+        ;
 }
 
 static double save(job *j, choir_checkpoint *c)
@@ -73,6 +126,24 @@ static double save(job *j, choir_checkpoint *c)
     choir_check(choir_group_barrier(j->env.group, NULL));
     double start = choir__now();
     choir_check(choir_checkpoint_save(c, j->net, j->opt, (int64_t)j->step));
+    return choir__now() - start;
+}
+
+static double load(job *j, choir_checkpoint *c)
+{
+    int64_t step;
+    choir_check(choir_group_barrier(j->env.group, NULL));
+    double start = choir__now();
+    choir_check(choir_checkpoint_load(c, j->net, j->opt, &step));
+    return choir__now() - start;
+}
+
+static double copy_plainly(job *j)
+{
+    choir_check(choir_group_barrier(j->env.group, NULL));
+    double start = choir__now();
+    memcpy(j->to, j->from, (size_t)(j->bytes / j->env.world));
+    __asm__ volatile("" ::"r"(j->to) : "memory"); /* keeps the copy */
     return choir__now() - start;
 }
 
@@ -87,6 +158,13 @@ static void open_job(job *j, const char *model)
     j->opt = choir_adamw(j->run, j->net, choir_adamw_defaults());
     for (int i = 0; i < 3; i++)
         one_step(j);
+    j->bytes = 12 * choir_module_param_count(j->net); /* weights and two moments */
+    j->block = aligned_alloc(UNIT, BLOCK);
+    for (int i = 0; i < BLOCK; i++)
+        j->block[i] = (char)(i * 2654435761u >> 13);
+    size_t part = (size_t)(j->bytes / j->env.world);
+    j->from = memset(choir__alloc(part), 1, part);
+    j->to = memset(choir__alloc(part), 2, part);
 }
 
 static choir_checkpoint *open_folder(const job *j, const char *folder, bool async)
@@ -102,56 +180,91 @@ static choir_checkpoint *open_folder(const job *j, const char *folder, bool asyn
 }
 
 /* Times steps without a save, then steps that begin during one; the copy is timed apart. */
-static void beside(job *j, choir_checkpoint *async, double *plain, double *copy, double *slow)
+static void beside(job *j, choir_checkpoint *async, times *t)
 {
-    double steps[MOST], waited;
-    int n = 0;
+    double steps[MOST];
     for (int i = 0; i < STEPS; i++)
         steps[i] = one_step(j);
-    *plain = median(steps, STEPS);
-    *copy = save(j, async);
-    while (n < STEPS)
-        steps[n++] = one_step(j);
-    *slow = median(steps, n);
+    t->calm = median(steps, STEPS);
+    t->copied = copy_plainly(j);
+    t->copy = save(j, async);
+    for (int i = 0; i < STEPS; i++)
+        steps[i] = one_step(j);
+    t->beside = median(steps, STEPS);
     double start = choir__now();
     choir_check(choir_checkpoint_wait(async));
-    waited = choir__now() - start;
-    if (j->env.rank == 0 && waited < 1e-3)
+    if (j->env.rank == 0 && choir__now() - start < 1e-3)
         printf("(the save was done before the steps)\n");
+}
+
+static void measure(
+    job *j, const char *folder, choir_checkpoint *now, choir_checkpoint *async, times *t)
+{
+    char saved[512];
+    bool first = j->env.rank == 0;
+    snprintf(saved, sizeof saved, "%s/saved", folder);
+    *t = (times){.disk = first ? write_plainly(j, folder, 0) : 0,
+        .direct = first ? write_plainly(j, folder, O_DIRECT) : 0};
+    t->save = save(j, now);
+    if (first) {
+        for_files(j, saved, forget);
+        t->read = for_files(j, saved, read_all);
+        for_files(j, saved, forget);
+    }
+    t->load = load(j, now);
+    beside(j, async, t);
+}
+
+static void print(const job *j, const times *t)
+{
+    double mb = (double)j->bytes * 1e-6;
+    printf("%6.0f %6.0f %6.0f %6.2f  %6.0f %6.0f %6.2f  %6.0f %6.0f %6.2f  %6.0f %6.0f %6.3f\n",
+        mb / t->disk, mb / t->direct, mb / t->save, t->disk / t->save, mb / t->read,
+        mb / t->load, t->read / t->load, t->copied * 1e3, t->copy * 1e3, t->copy / t->copied,
+        t->calm * 1e3, t->beside * 1e3, t->beside / t->calm);
+    fflush(stdout);
+}
+
+static void print_medians(const times *all, int n)
+{
+    double save[MOST], past[MOST], load[MOST], of_disk[MOST], copy[MOST], step[MOST];
+    for (int i = 0; i < n; i++) {
+        save[i] = all[i].disk / all[i].save;
+        past[i] = all[i].direct / all[i].save;
+        load[i] = all[i].read / all[i].load;
+        of_disk[i] = all[i].disk / all[i].load;
+        copy[i] = all[i].copy / all[i].copied;
+        step[i] = all[i].beside / all[i].calm;
+    }
+    printf("medians of ratios: save %.2f of dd (%.2f of direct writes), load %.2f of a read "
+           "(%.2f of dd); copy %.2f x memcpy, a step beside a save %.3f\n",
+        median(save, n), median(past, n), median(load, n), median(of_disk, n), median(copy, n),
+        median(step, n));
 }
 
 static int bench(int rank, int world, void *arg)
 {
     const plan *p = arg;
     job j;
-    double plain[MOST], saved[MOST], calm[MOST], copied[MOST], slow[MOST];
+    times all[MOST];
     open_job(&j, p->model);
-    int64_t bytes = 12 * choir_module_param_count(j.net); /* weights and two moments */
     choir_checkpoint *now = open_folder(&j, p->folder, false);
-    choir_checkpoint *aside = open_folder(&j, p->folder, true);
+    choir_checkpoint *async = open_folder(&j, p->folder, true);
     if (rank == 0)
-        printf("%s, %d rank%s: %.0f MB a checkpoint\n%8s %8s %7s %10s %8s %10s %7s\n", p->model,
-            world, world > 1 ? "s" : "", (double)bytes * 1e-6, "disk", "save", "ratio", "step",
-            "copy", "beside", "ratio");
-    for (int i = 0; i < p->rounds; i++) {
-        plain[i] = rank == 0 ? write_plainly(p->folder, bytes) : 0;
-        saved[i] = save(&j, now);
-        beside(&j, aside, &calm[i], &copied[i], &slow[i]);
+        printf("%s, %d rank%s: %.0f MB a checkpoint; MB/s and ms\n"
+               "%6s %6s %6s %6s  %6s %6s %6s  %6s %6s %6s  %6s %6s %6s\n",
+            p->model, world, world > 1 ? "s" : "", (double)j.bytes * 1e-6, "disk", "direct",
+            "save", "ratio", "read", "load", "ratio", "memcpy", "copy", "ratio", "step",
+            "beside", "ratio");
+    for (int i = 0; i < p->rounds && i < MOST; i++) {
+        measure(&j, p->folder, now, async, &all[i]);
         if (rank == 0)
-            printf("%5.0f/s %6.0f/s %7.2f %7.0f ms %5.0f ms %7.0f ms %7.3f\n",
-                (double)bytes * 1e-6 / plain[i], (double)bytes * 1e-6 / saved[i],
-                plain[i] / saved[i], calm[i] * 1e3, copied[i] * 1e3, slow[i] * 1e3,
-                slow[i] / calm[i]);
-        plain[i] /= saved[i];
-        slow[i] /= calm[i];
-        fflush(stdout);
+            print(&j, &all[i]);
     }
     if (rank == 0)
-        printf("medians: a save has %.2f of the disk's rate (wanted: 0.80); a step beside one "
-               "takes %.3f times as long (1.05)\n",
-            median(plain, p->rounds), median(slow, p->rounds));
+        print_medians(all, (int)choir__min(p->rounds, MOST));
     choir_check(choir_checkpoint_close(now));
-    choir_check(choir_checkpoint_close(aside));
+    choir_check(choir_checkpoint_close(async));
     return choir_scope_close(j.run) != CHOIR_OK;
 }
 

@@ -155,7 +155,7 @@ static choir_dtype dtype_of(const choir__stored_tensor *t, const choir__convert_
 }
 
 static choir_status write_slice(const choir__stored *stored, int first, int count,
-    const char *path, const choir__convert_opts *opts, choir__st_digest *digest)
+    const char *path, const choir__convert_opts *opts, choir__digest *digest)
 {
     size_t largest = 0;
     choir__st_tensor *tensors = choir__calloc((size_t)count + 1, sizeof *tensors);
@@ -224,7 +224,7 @@ static choir_status write_kind(const choir__stored *stored, const char *folder,
     json_t *map = json_object();
     choir_status status = CHOIR_OK;
     for (int k = 0, first = 0, n; k < shards && status == CHOIR_OK; k++, first += n) {
-        choir__st_digest digest;
+        choir__digest digest;
         n = share_of(stored, first, shards - k);
         char *name = shards == 1
                          ? choir__format("%s.safetensors", kind)
@@ -352,7 +352,7 @@ choir_status choir__checkpoint_convert(
     const choir__opened *o, const char *to, choir__convert_opts opts)
 {
     struct stat info;
-    choir__st_digest digest;
+    choir__digest digest;
     if (!o->model.count)
         return choir__error(CHOIR_ERR_FORMAT, "%s has no tensors", o->model.where);
     if (lstat(to, &info) == 0)

@@ -1,8 +1,4 @@
-/* Drafts: write beside the target, sync, rename, sync the folder.
- *
- * One thread hashes a piece while another writes it, and the disk starts as soon as enough data
- * is there. So hashing, copying and the disk overlap, and the final sync has little left to
- * wait for. */
+/* Drafts: write beside the target, sync, rename, sync the folder. */
 #include "checkpoint/file.h"
 
 #include <errno.h>
@@ -15,74 +11,26 @@
 
 #include "base/fresh.h"
 
-enum {
-    WRITE_CHUNK = 8 << 20,
-    HASH_ASIDE = 1 << 20, /* the smallest piece worth passing to another thread */
-    FLUSH_CHUNK = 16 << 20,
-    READ_CHUNK = 1 << 18
-};
+enum { READ_CHUNK = 1 << 18 };
 
-static choir_status cannot_write(const char *path)
+static choir_status cannot_write(const char *path, int error)
 {
-    return choir__error(CHOIR_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    return choir__error(CHOIR_ERR_IO, "cannot write %s: %s", path, strerror(error));
 }
 
 choir_status choir__draft_open(choir__draft *draft, const char *path)
 {
-    draft->path = choir__strdup(path);
-    draft->bytes = draft->flushed = 0;
-    draft->hashed = false;
-    draft->hasher = NULL;
-    choir__sha256_init(&draft->hash);
+    *draft = (choir__draft){.path = choir__strdup(path)};
     draft->fd = choir__fresh_open(path, &draft->temp);
-    return draft->fd < 0 ? cannot_write(path) : CHOIR_OK;
-}
-
-/* Asks the system to start writing the data added since the last call. This is a hint, which
- * the system may refuse. */
-static void flush_some(choir__draft *draft)
-{
-    if (draft->bytes - draft->flushed < FLUSH_CHUNK)
-        return;
-    sync_file_range(
-        draft->fd, draft->flushed, draft->bytes - draft->flushed, SYNC_FILE_RANGE_WRITE);
-    draft->flushed = draft->bytes;
-}
-
-static choir_status write_piece(choir__draft *draft, const char *at, size_t bytes)
-{
-    while (bytes) {
-        ssize_t n = write(draft->fd, at, bytes);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return cannot_write(draft->path);
-        at += n;
-        bytes -= (size_t)n;
-        draft->bytes += n;
-        flush_some(draft);
-    }
-    return CHOIR_OK;
+    if (draft->fd >= 0)
+        draft->writer = choir__writer_new(draft->fd);
+    return draft->writer ? CHOIR_OK : cannot_write(path, errno);
 }
 
 choir_status choir__draft_write(choir__draft *draft, const void *data, size_t bytes)
 {
-    choir_status status = CHOIR_OK;
-    const char *at = data;
-    for (size_t n; bytes && status == CHOIR_OK; at += n, bytes -= n) {
-        n = bytes < WRITE_CHUNK ? bytes : WRITE_CHUNK;
-        if (draft->hashed && !draft->hasher && n >= HASH_ASIDE)
-            draft->hasher = choir__hasher_new(&draft->hash);
-        bool aside = draft->hasher && n >= HASH_ASIDE;
-        if (aside)
-            choir__hasher_add(draft->hasher, at, n);
-        else if (draft->hashed)
-            choir__sha256_update(&draft->hash, at, n);
-        status = write_piece(draft, at, n);
-        if (aside)
-            choir__hasher_wait(draft->hasher);
-    }
-    return status;
+    int error = choir__writer_add(draft->writer, data, bytes);
+    return error ? cannot_write(draft->path, error) : CHOIR_OK;
 }
 
 /* Returns the folder that contains a path; the caller frees it. */
@@ -95,24 +43,35 @@ static char *folder_of(const char *path)
                          : choir__format("%.*s", (int)(slash - path), path);
 }
 
-choir_status choir__draft_close(choir__draft *draft, choir_status status)
+/* Gives the complete file its name. */
+static choir_status install(choir__draft *draft)
 {
-    choir__hasher_free(draft->hasher);
-    if (draft->fd >= 0) {
-        if (status == CHOIR_OK && fsync(draft->fd) != 0)
-            status = cannot_write(draft->path);
-        if (close(draft->fd) != 0 && status == CHOIR_OK) /* network file systems fail here */
-            status = cannot_write(draft->path);
-        if (status == CHOIR_OK && rename(draft->temp, draft->path) != 0)
-            status = cannot_write(draft->path);
-        if (status != CHOIR_OK) {
-            unlink(draft->temp);
-        } else {
-            char *folder = folder_of(draft->path);
-            status = choir__sync_path(folder);
-            free(folder);
-        }
-    }
+    if (fsync(draft->fd) != 0)
+        return cannot_write(draft->path, errno);
+    int closed = close(draft->fd); /* network file systems fail here */
+    draft->fd = -1;
+    if (closed != 0 || rename(draft->temp, draft->path) != 0)
+        return cannot_write(draft->path, errno);
+    char *folder = folder_of(draft->path);
+    choir_status status = choir__sync_path(folder);
+    free(folder);
+    return status;
+}
+
+choir_status choir__draft_close(choir__draft *draft, choir_status status, choir__digest *digest)
+{
+    choir__digest own;
+    bool made = draft->fd >= 0;
+    digest = digest ? digest : &own;
+    int error = draft->writer ? choir__writer_end(draft->writer, digest) : 0;
+    if (status == CHOIR_OK && error)
+        status = cannot_write(draft->path, error);
+    if (status == CHOIR_OK)
+        status = install(draft);
+    if (draft->fd >= 0)
+        close(draft->fd);
+    if (made && status != CHOIR_OK)
+        unlink(draft->temp);
     free(draft->path);
     free(draft->temp);
     *draft = (choir__draft){.fd = -1};
@@ -125,7 +84,7 @@ choir_status choir__write_file(const char *path, const void *data, size_t bytes)
     choir_status status = choir__draft_open(&draft, path);
     if (status == CHOIR_OK)
         status = choir__draft_write(&draft, data, bytes);
-    return choir__draft_close(&draft, status);
+    return choir__draft_close(&draft, status, NULL);
 }
 
 choir_status choir__sync_path(const char *path)

@@ -5,23 +5,21 @@
 #ifndef CHOIR_FILE_H
 #define CHOIR_FILE_H
 
-#include "checkpoint/hasher.h"
+#include "checkpoint/writer.h"
 
 typedef struct choir__draft {
     char *path, *temp;
-    int fd;                 /* -1: not open */
-    int64_t bytes, flushed; /* written so far; passed on to the disk so far */
-    bool hashed;            /* also hash written data; set this after opening */
-    choir__sha256_state hash;
-    choir__hasher *hasher; /* for large pieces; NULL: not yet created */
+    int fd; /* -1: not open */
+    choir__writer *writer;
 } choir__draft;
 
 /* Errors: io, naming the target and the cause. */
 choir_status choir__draft_open(choir__draft *draft, const char *path);
 choir_status choir__draft_write(choir__draft *draft, const void *data, size_t bytes);
-/* Ends the draft: replaces the target if status is OK, else removes the draft. Returns status,
- * or the first error while ending it. */
-choir_status choir__draft_close(choir__draft *draft, choir_status status);
+/* Ends the draft: replaces the target if status is OK, else removes the draft. digest: of what
+ * was written; may be NULL. Returns status, or the first error while ending it. */
+choir_status choir__draft_close(
+    choir__draft *draft, choir_status status, choir__digest *digest);
 
 /* Writes a small file in one call. */
 choir_status choir__write_file(const char *path, const void *data, size_t bytes);

@@ -41,18 +41,27 @@ choir_status choir__st_write(
 /* Sets order (count) to the indices of the tensors in the order in which a file stores them. */
 void choir__st_order(const choir__st_tensor *tensors, int count, int *order);
 
-/* Size and hash of a file that was written. */
-typedef struct choir__st_digest {
-    int64_t bytes;
-    char sha256[CHOIR__SHA256_HEX];
-} choir__st_digest;
-
 /* Sets *data to the bytes of tensors[i], valid until the next call. */
 typedef choir_status choir__st_source(void *arg, int i, const void **data);
 
 /* Like choir__st_write, but calls source for each tensor's bytes in turn instead of reading
  * `data` of the tensors, and reports the file's digest. */
 choir_status choir__st_stream(const char *path, const choir__st_tensor *tensors, int count,
-    const char *const *metadata, choir__st_source *source, void *arg, choir__st_digest *digest);
+    const char *const *metadata, choir__st_source *source, void *arg, choir__digest *digest);
+
+/* A file that is written one tensor after another, so that a caller can write several files at
+ * once. On failure nothing stays open. Errors: io, argument. */
+typedef struct choir__st_out choir__st_out;
+choir_status choir__st_out_open(choir__st_out **out, const char *path,
+    const choir__st_tensor *tensors, int count, const char *const *metadata);
+/* Returns the index in tensors of the one that comes next, or -1 at the end. */
+int choir__st_out_next(const choir__st_out *out);
+/* Writes the tensor that comes next. */
+choir_status choir__st_out_put(choir__st_out *out, const void *data);
+/* Returns the part of the tensors' bytes that has been written, from 0 to 1. */
+double choir__st_out_progress(const choir__st_out *out);
+/* Ends the file like choir__draft_close. digest may be NULL. */
+choir_status choir__st_out_close(
+    choir__st_out *out, choir_status status, choir__digest *digest);
 
 #endif

@@ -104,46 +104,86 @@ static choir_status make_header(const char *path, const choir__st_tensor **order
     return status;
 }
 
-static choir_status write_all(choir__draft *draft, const char *header, size_t header_bytes,
-    const choir__st_tensor **order, int count, const choir__st_tensor *tensors,
-    choir__st_source *source, void *arg)
+/* --- a file that is being written --- */
+
+struct choir__st_out {
+    choir__draft draft;
+    const choir__st_tensor *tensors, **order; /* (count) as the caller lists them; as stored */
+    int count, next;                          /* order[next] is written next */
+    int64_t bytes, written;                   /* of the tensors */
+};
+
+static choir_status write_header(choir__st_out *out, const char *header, size_t header_bytes)
 {
     unsigned char length[LENGTH_BYTES];
-    const void *data;
     for (int i = 0; i < LENGTH_BYTES; i++)
         length[i] = (unsigned char)((uint64_t)header_bytes >> (8 * i));
-    draft->hashed = true;
-    choir_status status = choir__draft_write(draft, length, sizeof length);
+    choir_status status = choir__draft_write(&out->draft, length, sizeof length);
+    return status == CHOIR_OK ? choir__draft_write(&out->draft, header, header_bytes) : status;
+}
+
+choir_status choir__st_out_open(choir__st_out **out, const char *path,
+    const choir__st_tensor *tensors, int count, const char *const *metadata)
+{
+    char *header = NULL;
+    size_t header_bytes = 0;
+    choir__st_out *o = choir__calloc(1, sizeof *o);
+    *o = (choir__st_out){.draft.fd = -1, .tensors = tensors, .count = count};
+    o->order = sorted(tensors, count);
+    for (int i = 0; i < count; i++)
+        o->bytes += (int64_t)tensors[i].bytes;
+    choir_status status = make_header(path, o->order, count, metadata, &header, &header_bytes);
     if (status == CHOIR_OK)
-        status = choir__draft_write(draft, header, header_bytes);
-    for (int i = 0; i < count && status == CHOIR_OK; i++) {
-        status = source(arg, (int)(order[i] - tensors), &data);
-        if (status == CHOIR_OK)
-            status = choir__draft_write(draft, data, order[i]->bytes);
-    }
+        status = choir__draft_open(&o->draft, path);
+    if (status == CHOIR_OK)
+        status = write_header(o, header, header_bytes);
+    free(header);
+    if (status == CHOIR_OK)
+        *out = o;
+    else
+        choir__st_out_close(o, status, NULL);
+    return status;
+}
+
+int choir__st_out_next(const choir__st_out *out)
+{
+    return out->next < out->count ? (int)(out->order[out->next] - out->tensors) : -1;
+}
+
+double choir__st_out_progress(const choir__st_out *out)
+{
+    return out->bytes ? (double)out->written / (double)out->bytes : 0;
+}
+
+choir_status choir__st_out_put(choir__st_out *out, const void *data)
+{
+    const choir__st_tensor *t = out->order[out->next++];
+    out->written += (int64_t)t->bytes;
+    return choir__draft_write(&out->draft, data, t->bytes);
+}
+
+choir_status choir__st_out_close(choir__st_out *out, choir_status status, choir__digest *digest)
+{
+    status = choir__draft_close(&out->draft, status, digest);
+    free(out->order);
+    free(out);
     return status;
 }
 
 choir_status choir__st_stream(const char *path, const choir__st_tensor *tensors, int count,
-    const char *const *metadata, choir__st_source *source, void *arg, choir__st_digest *digest)
+    const char *const *metadata, choir__st_source *source, void *arg, choir__digest *digest)
 {
-    char *header = NULL;
-    size_t header_bytes = 0;
-    const choir__st_tensor **order = sorted(tensors, count);
-    choir_status status = make_header(path, order, count, metadata, &header, &header_bytes);
-    if (status == CHOIR_OK) {
-        choir__draft draft;
-        status = choir__draft_open(&draft, path);
+    choir__st_out *out;
+    const void *data;
+    choir_status status = choir__st_out_open(&out, path, tensors, count, metadata);
+    if (status != CHOIR_OK)
+        return status;
+    for (int i; status == CHOIR_OK && (i = choir__st_out_next(out)) >= 0;) {
+        status = source(arg, i, &data);
         if (status == CHOIR_OK)
-            status =
-                write_all(&draft, header, header_bytes, order, count, tensors, source, arg);
-        digest->bytes = draft.bytes;
-        choir__sha256_final(&draft.hash, digest->sha256);
-        status = choir__draft_close(&draft, status);
+            status = choir__st_out_put(out, data);
     }
-    free(header);
-    free(order);
-    return status;
+    return choir__st_out_close(out, status, digest);
 }
 
 static choir_status from_memory(void *arg, int i, const void **data)
@@ -155,7 +195,7 @@ static choir_status from_memory(void *arg, int i, const void **data)
 choir_status choir__st_write(
     const char *path, const choir__st_tensor *tensors, int count, const char *const *metadata)
 {
-    choir__st_digest digest;
+    choir__digest digest;
     return choir__st_stream(
         path, tensors, count, metadata, from_memory, (void *)tensors, &digest);
 }

@@ -153,15 +153,6 @@ static choir_status share_digests(choir__saver *s)
         s->plan.file_count * (int64_t)sizeof *s->digests, CHOIR_U8, CHOIR_BOR, NULL);
 }
 
-static choir_status write_own_files(choir__saver *s)
-{
-    choir_status status = CHOIR_OK;
-    for (int f = 0; f < s->plan.file_count && status == CHOIR_OK; f++)
-        if (s->plan.files[f].owner == s->rank)
-            status = choir__save_file(s, f);
-    return status;
-}
-
 /* Executes the plan: afterwards the checkpoint exists. */
 static choir_status run(choir__saver *s)
 {
@@ -169,7 +160,7 @@ static choir_status run(choir__saver *s)
     if (status == CHOIR_OK)
         status = find_fresh(s);
     if (status == CHOIR_OK)
-        status = choir__agree(s->group, write_own_files(s));
+        status = choir__agree(s->group, choir__save_files(s));
     if (status == CHOIR_OK)
         status = share_digests(s);
     if (status == CHOIR_OK && s->rank == 0)
@@ -186,7 +177,6 @@ static void *run_aside(void *arg)
     s->status = run(s);
     if (s->status != CHOIR_OK)
         snprintf(s->message, sizeof s->message, "%s", choir__message());
-    choir__save_forget_copy(s); /* freed now: the next save may be far off */
     atomic_store(&s->done, true);
     return NULL;
 }
@@ -209,13 +199,13 @@ static void forget(choir__saver *s)
 {
     choir__items_free(&s->items);
     choir__plan_free(&s->plan);
-    choir__save_forget_copy(s);
     free(s->digests);
     free(s->dir);
     free(s->fresh);
     free(s->job);
     s->digests = NULL;
     s->dir = s->fresh = s->job = NULL;
+    s->copied = false;
 }
 
 choir_status choir__saver_new(choir_group *group, choir__saver **saver)
@@ -295,7 +285,7 @@ choir_status choir__saver_save(choir__saver *s, const choir__save_args *args)
     if (status != CHOIR_OK)
         return status;
     status = prepare(s, args);
-    if (status == CHOIR_OK && s->copy && start_aside(s))
+    if (status == CHOIR_OK && s->copied && start_aside(s))
         return CHOIR_OK;
     if (status == CHOIR_OK)
         status = run(s);
@@ -310,6 +300,7 @@ void choir__saver_free(choir__saver *s)
         return;
     choir__saver_wait(s);
     choir_group_free(s->group);
+    choir__save_free_copy(s);
     free(s);
 }
 

@@ -23,9 +23,11 @@ struct choir__saver {
     choir__items items;
     choir__save_plan plan;
     /* (plan.file_count): zero except for files that this rank wrote */
-    choir__st_digest *digests;
+    choir__digest *digests;
 
-    /* All parts that this rank writes. NULL: they are read from the tensors. */
+    /* All parts that this rank writes, if copied; else they are read from the tensors. The
+     * memory stays for the next save. */
+    bool copied;
     char *copy;
     size_t copy_bytes;
     size_t *copy_at; /* (plan.part_count) offsets in copy */
@@ -44,10 +46,10 @@ struct choir__saver {
 /* Copies this rank's parts. If memory is not sufficient there is no copy and no error: the save
  * then happens at once instead. Errors: those of choir_read. */
 choir_status choir__save_copy(choir__saver *s);
-void choir__save_forget_copy(choir__saver *s);
+void choir__save_free_copy(choir__saver *s);
 
-/* Writes plan.files[f], which this rank owns, and records its digest. */
-choir_status choir__save_file(choir__saver *s, int f);
+/* Writes the files of the plan that this rank owns, and records their digests. */
+choir_status choir__save_files(choir__saver *s);
 
 /* Writes an index for each kind of files (weights, optimizer's state) that has several. */
 choir_status choir__save_indices(choir__saver *s);

@@ -1,5 +1,7 @@
-/* The files of a save: parts of tensors as safetensors, read from the tensors or from a
- * copy. */
+/* The files of a save: parts of tensors as safetensors, read from the tensors or from a copy.
+ *
+ * A rank usually has a file of weights and one of the optimizer's state. It fills them in turn,
+ * always the one that is least complete, so that they are hashed and written at once. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +14,10 @@
 #include "checkpoint/stored.h"
 #include "tensor/tensor.h"
 
-enum { ALIGNMENT = 64 };
+enum {
+    ALIGNMENT = 64,
+    MOST_OPEN = 4 /* files at once: each is hashed and written by threads of its own */
+};
 
 static const choir__item *item_of(const choir__saver *s, const choir__plan_part *part)
 {
@@ -21,33 +26,52 @@ static const choir__item *item_of(const choir__saver *s, const choir__plan_part 
 
 /* --- a copy --- */
 
-void choir__save_forget_copy(choir__saver *s)
+void choir__save_free_copy(choir__saver *s)
 {
     if (s->copy)
         munmap(s->copy, s->copy_bytes);
     free(s->copy_at);
     s->copy = NULL;
     s->copy_at = NULL;
+    s->copy_bytes = 0;
+}
+
+/* Sets the offsets of this rank's parts in the copy. Returns the bytes that it needs. */
+static size_t lay_out(choir__saver *s)
+{
+    size_t bytes = ALIGNMENT;
+    free(s->copy_at);
+    s->copy_at = choir__calloc((size_t)s->plan.part_count + 1, sizeof *s->copy_at);
+    for (int p = 0; p < s->plan.part_count; p++) {
+        s->copy_at[p] = bytes;
+        if (s->plan.parts[p].owner == s->rank)
+            bytes += ((size_t)s->plan.parts[p].bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    }
+    return bytes;
+}
+
+/* Makes room for a copy. The memory is kept from save to save: when a page is touched first,
+ * the kernel clears it, and a virtual machine may have to ask its host for it, which takes ten
+ * times as long as the copy. */
+static bool make_room(choir__saver *s, size_t bytes)
+{
+    if (s->copy && s->copy_bytes >= bytes)
+        return true;
+    if (s->copy)
+        munmap(s->copy, s->copy_bytes);
+    void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    s->copy = copy == MAP_FAILED ? NULL : copy;
+    s->copy_bytes = s->copy ? bytes : 0;
+    if (s->copy)
+        madvise(copy, bytes, MADV_HUGEPAGE); /* fewer faults, the first time */
+    return s->copy;
 }
 
 choir_status choir__save_copy(choir__saver *s)
 {
     choir_status status = CHOIR_OK;
-    s->copy_bytes = ALIGNMENT;
-    s->copy_at = choir__calloc((size_t)s->plan.part_count + 1, sizeof *s->copy_at);
-    for (int p = 0; p < s->plan.part_count; p++) {
-        s->copy_at[p] = s->copy_bytes;
-        if (s->plan.parts[p].owner == s->rank)
-            s->copy_bytes +=
-                ((size_t)s->plan.parts[p].bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    }
-    void *copy =
-        mmap(NULL, s->copy_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (copy == MAP_FAILED)
-        return CHOIR_OK;
-    madvise(copy, s->copy_bytes, MADV_HUGEPAGE); /* fewer faults delay training less */
-    s->copy = copy;
-    for (int p = 0; p < s->plan.part_count && status == CHOIR_OK; p++) {
+    s->copied = make_room(s, lay_out(s));
+    for (int p = 0; s->copied && p < s->plan.part_count && status == CHOIR_OK; p++) {
         const choir__plan_part *part = &s->plan.parts[p];
         if (part->owner == s->rank)
             status = choir__item_read(item_of(s, part), part->box, s->copy + s->copy_at[p]);
@@ -55,38 +79,17 @@ choir_status choir__save_copy(choir__saver *s)
     return status;
 }
 
-/* --- a file --- */
+/* --- files --- */
 
+/* A file that is being written. */
 typedef struct writing {
-    choir__saver *s;
-    const char *path;
-    const int *parts; /* (count) indices in the plan */
-    void *room;       /* memory for the largest of them */
+    int file; /* index in the plan */
+    char *path;
+    int *parts; /* (count) indices in the plan */
+    choir__st_tensor *tensors;
+    int count;
+    choir__st_out *out; /* NULL: not open */
 } writing;
-
-static choir_status check_finite(
-    const writing *f, const choir__item *item, const choir__plan_part *part, const void *data)
-{
-    choir__checked what = {f->path, item->name, item->whole, item->dtype,
-        !choir__box_region_is_whole(&part->region, item->whole)};
-    return choir__check_finite(
-        CHOIR_ERR_NONFINITE, &what, data, (size_t)part->bytes / choir_dtype_size(item->dtype));
-}
-
-static choir_status part_bytes(void *arg, int i, const void **data)
-{
-    writing *f = arg;
-    choir__saver *s = f->s;
-    const choir__plan_part *part = &s->plan.parts[f->parts[i]];
-    const choir__item *item = item_of(s, part);
-    choir_status status = CHOIR_OK;
-    *data = s->copy ? s->copy + s->copy_at[f->parts[i]] : f->room;
-    if (!s->copy)
-        status = choir__item_read(item, part->box, f->room);
-    if (status == CHOIR_OK && !item->moment)
-        status = check_finite(f, item, part, *data);
-    return status;
-}
 
 /* Returns the name and shape of a part. */
 static choir__st_tensor header_of(const choir__item *item, const choir__plan_part *part)
@@ -123,36 +126,115 @@ static char *sharding_info(const choir__saver *s, const int *parts, int count)
     return text;
 }
 
-choir_status choir__save_file(choir__saver *s, int index)
+static choir_status open_file(choir__saver *s, int file, writing *w)
 {
-    const choir__plan_file *planned = &s->plan.files[index];
-    int count = 0;
-    size_t largest = 0;
-    int *parts = choir__calloc((size_t)s->plan.part_count + 1, sizeof *parts);
-    choir__st_tensor *tensors = choir__calloc((size_t)s->plan.part_count + 1, sizeof *tensors);
+    const choir__plan_file *planned = &s->plan.files[file];
+    size_t room = (size_t)s->plan.part_count + 1;
+    *w = (writing){.file = file,
+        .path = choir__format("%s/%s", s->fresh, planned->name),
+        .parts = choir__calloc(room, sizeof *w->parts),
+        .tensors = choir__calloc(room, sizeof *w->tensors)};
     for (int p = 0; p < s->plan.part_count; p++)
-        if (s->plan.parts[p].file == index) {
-            parts[count] = p;
-            tensors[count] = header_of(item_of(s, &s->plan.parts[p]), &s->plan.parts[p]);
-            largest = tensors[count].bytes > largest ? tensors[count].bytes : largest;
-            count++;
+        if (s->plan.parts[p].file == file) {
+            w->parts[w->count] = p;
+            w->tensors[w->count++] =
+                header_of(item_of(s, &s->plan.parts[p]), &s->plan.parts[p]);
         }
-    char *path = choir__format("%s/%s", s->fresh, planned->name);
-    char *info = planned->parted ? sharding_info(s, parts, count) : NULL;
+    char *info = planned->parted ? sharding_info(s, w->parts, w->count) : NULL;
     const char *metadata[] = {"DCP_VERSION", "1.0", CHOIR__SHARDING_KEY, info, NULL};
-    writing f = {s, path, parts, s->copy ? NULL : malloc(largest + 1)};
-    choir_status status = CHOIR_OK;
-    if (!s->copy && !f.room)
-        status =
-            choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for %zu bytes", path, largest);
-    if (status == CHOIR_OK)
-        status = choir__st_stream(
-            path, tensors, count, info ? metadata : NULL, part_bytes, &f, &s->digests[index]);
-    free(f.room);
+    choir_status status =
+        choir__st_out_open(&w->out, w->path, w->tensors, w->count, info ? metadata : NULL);
     free(info);
-    free(path);
-    free(tensors);
-    free(parts);
+    return status;
+}
+
+static choir_status close_file(choir__saver *s, writing *w, choir_status status)
+{
+    if (w->out)
+        status = choir__st_out_close(w->out, status, &s->digests[w->file]);
+    free(w->path);
+    free(w->parts);
+    free(w->tensors);
+    *w = (writing){0};
+    return status;
+}
+
+static choir_status check_finite(
+    const writing *w, const choir__item *item, const choir__plan_part *part, const void *data)
+{
+    choir__checked what = {w->path, item->name, item->whole, item->dtype,
+        !choir__box_region_is_whole(&part->region, item->whole)};
+    return choir__check_finite(
+        CHOIR_ERR_NONFINITE, &what, data, (size_t)part->bytes / choir_dtype_size(item->dtype));
+}
+
+/* Writes part p, which comes next in its file. room: memory for it; NULL if there is a copy. */
+static choir_status write_part(choir__saver *s, writing *w, int p, void *room)
+{
+    const choir__plan_part *part = &s->plan.parts[p];
+    const choir__item *item = item_of(s, part);
+    const void *data = room ? room : s->copy + s->copy_at[p];
+    choir_status status = room ? choir__item_read(item, part->box, room) : CHOIR_OK;
+    if (status == CHOIR_OK && !item->moment)
+        status = check_finite(w, item, part, data);
+    return status == CHOIR_OK ? choir__st_out_put(w->out, data) : status;
+}
+
+/* Returns the open file that is least complete, or NULL. */
+static writing *most_behind(writing *open)
+{
+    writing *found = NULL;
+    for (writing *w = open; w < open + MOST_OPEN; w++)
+        if (w->out &&
+            (!found || choir__st_out_progress(w->out) < choir__st_out_progress(found->out)))
+            found = w;
+    return found;
+}
+
+/* Opens the next files of this rank while there is room. */
+static choir_status open_more(choir__saver *s, writing *open, int *next)
+{
+    choir_status status = CHOIR_OK;
+    for (writing *w = open; w < open + MOST_OPEN && status == CHOIR_OK; w++) {
+        while (*next < s->plan.file_count && s->plan.files[*next].owner != s->rank)
+            ++*next;
+        if (!w->out && *next < s->plan.file_count)
+            status = open_file(s, (*next)++, w);
+    }
+    return status;
+}
+
+static choir_status write_files(choir__saver *s, void *room)
+{
+    writing open[MOST_OPEN] = {{0}}, *w;
+    int next = 0;
+    choir_status status = open_more(s, open, &next);
+    while (status == CHOIR_OK && (w = most_behind(open))) {
+        int i = choir__st_out_next(w->out);
+        if (i >= 0)
+            status = write_part(s, w, w->parts[i], room);
+        else if ((status = close_file(s, w, status)) == CHOIR_OK)
+            status = open_more(s, open, &next);
+    }
+    for (w = open; w < open + MOST_OPEN; w++)
+        status = close_file(s, w, status);
+    return status;
+}
+
+choir_status choir__save_files(choir__saver *s)
+{
+    size_t largest = 0;
+    if (s->copied)
+        return write_files(s, NULL);
+    for (int p = 0; p < s->plan.part_count; p++)
+        if (s->plan.parts[p].owner == s->rank)
+            largest = choir__max(largest, s->plan.parts[p].bytes);
+    void *room = malloc(largest + 1);
+    if (!room)
+        return choir__error(
+            CHOIR_ERR_MEMORY, "%s: no host memory for %zu bytes", s->fresh, largest);
+    choir_status status = write_files(s, room);
+    free(room);
     return status;
 }
 

@@ -17,6 +17,12 @@ typedef SHA256_CTX choir__sha256_state;
 typedef crypto_hash_sha256_state choir__sha256_state;
 #endif
 
+/* Size and hash of a file. */
+typedef struct choir__digest {
+    int64_t bytes;
+    char sha256[CHOIR__SHA256_HEX];
+} choir__digest;
+
 void choir__sha256_init(choir__sha256_state *state);
 void choir__sha256_update(choir__sha256_state *state, const void *data, size_t bytes);
 /* Writes 64 lower-case hexadecimal digits. */

@@ -110,7 +110,7 @@ static choir_status add_small_files(const char *folder, json_t *files)
 {
     choir_status status = CHOIR_OK;
     for (size_t i = 0; i < CHOIR_COUNT(small_files) && status == CHOIR_OK; i++) {
-        choir__st_digest digest;
+        choir__digest digest;
         char *path = choir__format("%s/%s", folder, small_files[i]);
         if (access(path, F_OK) == 0) {
             status = choir__sha256_file(path, digest.sha256, &digest.bytes);
@@ -121,7 +121,7 @@ static choir_status add_small_files(const char *folder, json_t *files)
     return status;
 }
 
-void choir__state_add_file(json_t *files, const char *name, const choir__st_digest *digest)
+void choir__state_add_file(json_t *files, const char *name, const choir__digest *digest)
 {
     json_object_set_new(files, name,
         json_pack("{s:I, s:s}", "bytes", (json_int_t)digest->bytes, "sha256", digest->sha256));

@@ -24,7 +24,7 @@
 #define CHOIR__JOB_FILE           "job.json"
 
 /* Adds a file to the list that the state will contain. */
-void choir__state_add_file(json_t *files, const char *name, const choir__st_digest *digest);
+void choir__state_add_file(json_t *files, const char *name, const choir__digest *digest);
 
 /* Writes FOLDER/state.json. files: the files with weights; this function finds and adds all
  * others. Errors: argument (text that is not UTF-8), io. */

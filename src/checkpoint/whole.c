@@ -176,7 +176,7 @@ static choir_status write_wholes(export *e, const char *path)
 {
     int count = e->w.items.count, *order = choir__calloc((size_t)count + 1, sizeof *order);
     choir__st_tensor *tensors = choir__calloc((size_t)count + 1, sizeof *tensors);
-    choir__st_digest digest;
+    choir__digest digest;
     choir_status status = CHOIR_OK;
     for (int i = 0; i < count; i++) {
         const choir__item *item = &e->w.items.list[i];

@@ -18,7 +18,7 @@
 #include "multi/ranks.h"
 #include "tensor/scope.h"
 
-enum { MOST = 3, FAILURES = 200 };
+enum { MOST = 3, FAILURES = 200, MOST_FDS = 1024 };
 
 /* In memory that the ranks share. */
 typedef struct board {
@@ -36,8 +36,9 @@ static struct {
     int fail, dies; /* the number of the call that fails, or kills; 0: none */
     bool no_locks;  /* the file system has none */
     const char *dir;
-    int calls, unsynced_fd;
-} faults = {.unsynced_fd = -1};
+    int calls;
+    bool unsynced[MOST_FDS]; /* files written to by this rank and not on the disk */
+} faults;
 
 int __real_unlink(const char *path);
 int __real_rmdir(const char *path);
@@ -189,8 +190,8 @@ int __wrap_fsync(int fd)
     if (!concerned())
         return 0;
     bool failed = fails();
-    if (!failed && fd == faults.unsynced_fd) {
-        faults.unsynced_fd = -1;
+    if (!failed && faults.unsynced[fd]) {
+        faults.unsynced[fd] = false;
         shared->unsynced--;
     }
     return done(failed ? -1 : 0);
@@ -210,8 +211,8 @@ ssize_t __wrap_write(int fd, const void *data, size_t bytes)
         return __real_write(fd, data, bytes);
     if (fails())
         return done(-1);
-    shared->unsynced += faults.unsynced_fd != fd;
-    faults.unsynced_fd = fd;
+    shared->unsynced += !faults.unsynced[fd];
+    faults.unsynced[fd] = true;
     ssize_t n = __real_write(fd, data, bytes / 2 ? bytes / 2 : bytes);
     done(0);
     return n;
@@ -402,7 +403,7 @@ static int fail_each(int rank, int world, void *arg)
         CHECK(fill_with(w.net, w.opt, step + 1) == 0);
         CHECK_OK(choir_group_barrier(w.env.group, NULL));
         faults.calls = 0;
-        faults.unsynced_fd = -1;
+        memset(faults.unsynced, 0, sizeof faults.unsynced);
         faults.fail = rank == p->rank ? n : 0;
         faults.dir = p->dir;
         choir_status status = save_step(&w, step + 1);

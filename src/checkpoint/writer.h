@@ -1,0 +1,27 @@
+/* A stream of bytes into a file, with their number and SHA-256.
+ *
+ *     the caller   copies its data into a ring of chunks
+ *     a thread     hashes full chunks, in order
+ *     a thread     writes full chunks, in order
+ *
+ * So copying, hashing and the disk overlap, and data stay in the processor's cache from the
+ * copy to the hash. Chunks are written past the system's page cache where the file system can
+ * do so: a checkpoint would displace pages that training reads, and the final sync would find
+ * all of its data still unwritten. A stream that fits one chunk needs no threads. */
+#ifndef CHOIR_WRITER_H
+#define CHOIR_WRITER_H
+
+#include "checkpoint/sha256.h"
+
+typedef struct choir__writer choir__writer;
+
+/* The stream begins at the start of fd, an empty file, which stays the caller's. Returns NULL,
+ * with errno, if there is no memory. */
+choir__writer *choir__writer_new(int fd);
+/* Returns 0, or the errno of a write that failed; the failed write may be an earlier one. */
+int choir__writer_add(choir__writer *writer, const void *data, size_t bytes);
+/* Writes the rest and frees the writer. Returns 0, or the errno of the first write that failed.
+ */
+int choir__writer_end(choir__writer *writer, choir__digest *digest);
+
+#endif
