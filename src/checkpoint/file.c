@@ -11,8 +11,6 @@
 
 #include "base/fresh.h"
 
-enum { READ_CHUNK = 1 << 18 };
-
 static choir_status cannot_write(const char *path, int error)
 {
     return choir__error(CHOIR_ERR_IO, "cannot write %s: %s", path, strerror(error));
@@ -109,26 +107,30 @@ void choir__sha256(const void *data, size_t bytes, char *hex)
     choir__sha256_final(&state, hex);
 }
 
-choir_status choir__sha256_file(const char *path, char *hex, int64_t *bytes)
+/* Reads fd to its end. Returns 0 or an errno. */
+static int read_into(choir__writer *w, int fd)
 {
-    choir_status status = CHOIR_OK;
-    choir__sha256_state state;
-    unsigned char *chunk = choir__alloc(READ_CHUNK);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
-    ssize_t n = -1;
-    choir__sha256_init(&state);
-    *bytes = 0;
-    while (fd >= 0 && ((n = read(fd, chunk, READ_CHUNK)) > 0 || (n < 0 && errno == EINTR))) {
-        if (n < 0)
-            continue;
-        choir__sha256_update(&state, chunk, (size_t)n);
-        *bytes += n;
+    for (ssize_t n = 1; n != 0;) {
+        size_t room;
+        void *at = choir__writer_room(w, &room);
+        n = read(fd, at, room);
+        if (n < 0 && errno != EINTR)
+            return errno;
+        choir__writer_filled(w, n > 0 ? (size_t)n : 0);
     }
-    if (fd < 0 || n < 0)
-        status = choir__error(CHOIR_ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
-    choir__sha256_final(&state, hex);
+    return 0;
+}
+
+choir_status choir__sha256_file(const char *path, choir__digest *digest)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
+    choir__writer *w = fd < 0 ? NULL : choir__writer_new(-1);
+    int error = w ? read_into(w, fd) : errno;
+    *digest = (choir__digest){0};
+    if (w)
+        choir__writer_end(w, digest);
     if (fd >= 0)
         close(fd);
-    free(chunk);
-    return status;
+    return error ? choir__error(CHOIR_ERR_IO, "%s: cannot be read: %s", path, strerror(error))
+                 : CHOIR_OK;
 }

@@ -28,6 +28,7 @@ choir_status choir__write_file(const char *path, const void *data, size_t bytes)
 choir_status choir__sync_path(const char *path);
 
 void choir__sha256(const void *data, size_t bytes, char *hex);
-choir_status choir__sha256_file(const char *path, char *hex, int64_t *bytes);
+/* Reads a file on the calling thread, and hashes it on another if it is large. Errors: io. */
+choir_status choir__sha256_file(const char *path, choir__digest *digest);
 
 #endif

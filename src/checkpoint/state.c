@@ -113,7 +113,7 @@ static choir_status add_small_files(const char *folder, json_t *files)
         choir__digest digest;
         char *path = choir__format("%s/%s", folder, small_files[i]);
         if (access(path, F_OK) == 0) {
-            status = choir__sha256_file(path, digest.sha256, &digest.bytes);
+            status = choir__sha256_file(path, &digest);
             choir__state_add_file(files, small_files[i], &digest);
         }
         free(path);
@@ -316,11 +316,10 @@ static choir_status check_size(const char *path, const json_t *entry)
 
 static choir_status check_hash(const char *path, const json_t *entry)
 {
-    char hex[CHOIR__SHA256_HEX];
-    int64_t bytes;
-    choir_status status = choir__sha256_file(path, hex, &bytes);
+    choir__digest found;
+    choir_status status = choir__sha256_file(path, &found);
     if (status == CHOIR_OK &&
-        strcmp(json_string_value(json_object_get(entry, "sha256")), hex) != 0)
+        strcmp(json_string_value(json_object_get(entry, "sha256")), found.sha256) != 0)
         status = choir__error(CHOIR_ERR_FORMAT,
             "%s is damaged or of another checkpoint: its SHA-256 is not the one that state.json "
             "has of it; put the right file back" OR_GO_ON,
@@ -352,25 +351,5 @@ choir_status choir__state_check_sizes(const char *folder, json_t *files)
         if (status == CHOIR_OK)
             status = choir__state_check_file(folder, files, name, false);
     }
-    return status;
-}
-
-/* Distributes the files by size, each to the rank with the least to read so far. */
-choir_status choir__state_verify(const char *folder, json_t *files, int rank, int world)
-{
-    choir_status status = CHOIR_OK;
-    const char *name;
-    json_t *entry;
-    int64_t *load = choir__calloc((size_t)world, sizeof *load);
-    json_object_foreach(files, name, entry)
-    {
-        int least = 0;
-        for (int r = 1; r < world; r++)
-            least = load[r] < load[least] ? r : least;
-        load[least] += bytes_of(entry) + 1;
-        if (least == rank && status == CHOIR_OK)
-            status = choir__state_check_file(folder, files, name, true);
-    }
-    free(load);
     return status;
 }

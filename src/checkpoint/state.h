@@ -39,9 +39,9 @@ choir_status choir__state_read(const char *folder, choir_train_state *state, jso
  * Errors: io, format. */
 choir_status choir__state_check_file(
     const char *folder, const json_t *files, const char *name, bool hashed);
-/* Check every file in files. choir__state_check_sizes compares only sizes. choir__state_verify
- * also hashes, and distributes the files over the ranks by size. */
+/* Compares the sizes of all files. */
 choir_status choir__state_check_sizes(const char *folder, json_t *files);
+/* Compares sizes and SHA-256 of this rank's share of the files, several at once (verify.c). */
 choir_status choir__state_verify(const char *folder, json_t *files, int rank, int world);
 
 #endif

@@ -40,6 +40,7 @@ struct choir__writer {
     int64_t bytes;      /* of the stream, without that chunk */
     int64_t filled;     /* chunks passed to the stages */
     stage stages[STAGES];
+    int stage_count;
     bool started, ending;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -120,11 +121,12 @@ static void start(choir__writer *w)
 {
     sigset_t all, before;
     w->started = true;
-    set_direct(w, true);
+    if (w->fd >= 0)
+        set_direct(w, true);
     madvise(w->ring, (size_t)RING * CHUNK, MADV_HUGEPAGE);
     sigfillset(&all); /* signals go to the threads that existed before */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (stage *s = w->stages; s < w->stages + STAGES; s++)
+    for (stage *s = w->stages; s < w->stages + w->stage_count; s++)
         s->aside = pthread_create(&s->thread, NULL, run, s) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
@@ -132,7 +134,10 @@ static void start(choir__writer *w)
 /* Returns the number of chunks that all stages have done. Call it under the lock. */
 static int64_t all_done(const choir__writer *w)
 {
-    return choir__min(w->stages[0].done, w->stages[1].done);
+    int64_t done = w->stages->done;
+    for (int i = 1; i < w->stage_count; i++)
+        done = choir__min(done, w->stages[i].done);
+    return done;
 }
 
 /* Passes the chunk on, and returns when there is room for another. */
@@ -145,7 +150,7 @@ static void pass_on(choir__writer *w)
     w->filled++;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
-    for (stage *s = w->stages; s < w->stages + STAGES; s++)
+    for (stage *s = w->stages; s < w->stages + w->stage_count; s++)
         if (!s->aside) {
             work_on(s);
             pthread_mutex_lock(&w->lock);
@@ -164,6 +169,7 @@ choir__writer *choir__writer_new(int fd)
 {
     choir__writer *w = choir__calloc(1, sizeof *w);
     *w = (choir__writer){.fd = fd,
+        .stage_count = fd < 0 ? 1 : STAGES,
         .stages = {{.writer = w, .work = hash_chunk}, {.writer = w, .work = write_chunk}}};
     w->ring = mmap(
         NULL, (size_t)RING * CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -177,18 +183,30 @@ choir__writer *choir__writer_new(int fd)
     return w;
 }
 
+void *choir__writer_room(choir__writer *w, size_t *bytes)
+{
+    if (w->used == CHUNK) { /* only now: a stream of one chunk needs no threads */
+        if (!w->started)
+            start(w);
+        pass_on(w);
+    }
+    *bytes = CHUNK - w->used;
+    return w->ring + (size_t)(w->filled % RING) * CHUNK + w->used;
+}
+
+void choir__writer_filled(choir__writer *w, size_t bytes)
+{
+    w->used += bytes;
+}
+
 int choir__writer_add(choir__writer *w, const void *data, size_t bytes)
 {
     const char *at = data;
     for (size_t n; bytes && !w->error; at += n, bytes -= n) {
-        if (w->used == CHUNK) { /* only now: a stream of one chunk needs no threads */
-            if (!w->started)
-                start(w);
-            pass_on(w);
-        }
-        n = bytes < CHUNK - w->used ? bytes : CHUNK - w->used;
-        memcpy(w->ring + (size_t)(w->filled % RING) * CHUNK + w->used, at, n);
-        w->used += n;
+        void *room = choir__writer_room(w, &n);
+        n = bytes < n ? bytes : n;
+        memcpy(room, at, n);
+        choir__writer_filled(w, n);
     }
     return w->error;
 }
@@ -201,7 +219,7 @@ int choir__writer_end(choir__writer *w, choir__digest *digest)
     w->ending = true;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
-    for (stage *s = w->stages; s < w->stages + STAGES; s++)
+    for (stage *s = w->stages; s < w->stages + w->stage_count; s++)
         if (s->aside)
             pthread_join(s->thread, NULL);
     int error = w->error;

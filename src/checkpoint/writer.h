@@ -15,11 +15,15 @@
 
 typedef struct choir__writer choir__writer;
 
-/* The stream begins at the start of fd, an empty file, which stays the caller's. Returns NULL,
- * with errno, if there is no memory. */
+/* The stream begins at the start of fd, an empty file, which stays the caller's; -1: it is only
+ * hashed. Returns NULL, with errno, if there is no memory. */
 choir__writer *choir__writer_new(int fd);
 /* Returns 0, or the errno of a write that failed; the failed write may be an earlier one. */
 int choir__writer_add(choir__writer *writer, const void *data, size_t bytes);
+/* Returns memory for data that come next, at least one byte, for callers that make them there;
+ * choir__writer_filled then adds the first `bytes` bytes of it. */
+void *choir__writer_room(choir__writer *writer, size_t *bytes);
+void choir__writer_filled(choir__writer *writer, size_t bytes);
 /* Writes the rest and frees the writer. Returns 0, or the errno of the first write that failed.
  */
 int choir__writer_end(choir__writer *writer, choir__digest *digest);

@@ -56,6 +56,11 @@ static void stream(size_t bytes, size_t piece, size_t skip)
     assert_int_equal(digest.bytes, bytes);
     assert_string_equal(digest.sha256, hex);
     check_file(path, skip, bytes);
+    if (!skip) {
+        ok(choir__sha256_file(path, &digest));
+        assert_int_equal(digest.bytes, bytes);
+        assert_string_equal(digest.sha256, hex);
+    }
 }
 
 static void sizes(void **state)
