@@ -17,7 +17,7 @@
 
 enum {
     CHUNK = 2 << 20,
-    RING = 4,
+    RING = 8,
     DIRECT_UNIT = 4096, /* bytes; positions and sizes of writes past the page cache */
     STAGES = 2
 };
