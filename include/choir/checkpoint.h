@@ -84,6 +84,17 @@ bool choir_checkpoint_exists(const choir_checkpoint *checkpoint);
 CHOIR_CHECKED choir_status choir_checkpoint_save(
     choir_checkpoint *checkpoint, choir_module *module, choir_optim *optim, int64_t step);
 
+/**
+ * Prepares the memory into which asynchronous saves copy. Otherwise the first save prepares it
+ * while training waits, which takes up to ten times as long as the copy. A thread does the
+ * work; call this once before the first save, when the optimizer has made a step. Without async
+ * there is nothing to prepare.
+ *
+ * Errors: those of the save in progress, and of the group.
+ */
+CHOIR_CHECKED choir_status choir_checkpoint_prepare(
+    choir_checkpoint *checkpoint, choir_module *module, choir_optim *optim);
+
 /** Waits for the save in progress and returns its error. */
 CHOIR_CHECKED choir_status choir_checkpoint_wait(choir_checkpoint *checkpoint);
 

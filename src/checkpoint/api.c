@@ -56,6 +56,19 @@ choir_status choir_checkpoint_save(
         c, &(choir_training){.module = module, .optim = optim}, &state, 0);
 }
 
+choir_status choir_checkpoint_prepare(
+    choir_checkpoint *c, choir_module *module, choir_optim *optim)
+{
+    if (!c)
+        return choir__missing(__func__, "checkpoint");
+    choir_status use_module = choir__use_module(module, __func__);
+    if (use_module != CHOIR_OK)
+        return use_module;
+    choir__save_args args = {
+        .module = module, .optim = optim, .async = c->opts.async, .least = c->opts.file_bytes};
+    return choir__saver_prepare(c->saver, &args);
+}
+
 choir_status choir_checkpoint_wait(choir_checkpoint *c)
 {
     if (!c)

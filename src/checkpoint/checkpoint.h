@@ -48,6 +48,10 @@ typedef struct choir__save_args {
 
 /* group: all ranks that save together; NULL: this process alone. Collective. */
 choir_status choir__saver_new(choir_group *group, choir__saver **saver);
+/* Prepares memory for the copies of asynchronous saves of these objects on a thread, so that
+ * the first one need not wait for it. Only module, optim, async and least are used. Collective.
+ * Errors: those of the previous save, of the group and of the run. */
+choir_status choir__saver_prepare(choir__saver *saver, const choir__save_args *args);
 /* Waits for the previous save, then saves. An existing checkpoint of the same step is replaced.
  * All ranks return the same status: if one fails, all fail, and the previous checkpoint
  * remains. Collective. Errors: those of the previous save; io (also when another process saves

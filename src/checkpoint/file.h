@@ -16,8 +16,9 @@ typedef struct choir__draft {
 /* Errors: io, naming the target and the cause. */
 choir_status choir__draft_open(choir__draft *draft, const char *path);
 choir_status choir__draft_write(choir__draft *draft, const void *data, size_t bytes);
-/* Ends the draft: replaces the target if status is OK, else removes the draft. digest: of what
- * was written; may be NULL. Returns status, or the first error while ending it. */
+/* Ends the draft: replaces the target if status is OK, else removes the draft. digest receives
+ * the size and hash of the data; it may be NULL. Returns status, or the first error while
+ * ending it. */
 choir_status choir__draft_close(
     choir__draft *draft, choir_status status, choir__digest *digest);
 

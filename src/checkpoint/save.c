@@ -11,17 +11,15 @@
  * trains continues to train. */
 #include <errno.h>
 #include <jansson.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "checkpoint/agree.h"
+#include "checkpoint/aside.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/file.h"
 #include "checkpoint/folder.h"
@@ -31,8 +29,6 @@
 #include "data/tokenizer/tokenizer.h"
 #include "nn/models/config.h"
 #include "tensor/tensor.h"
-
-enum { LOWEST_PRIORITY = 19 };
 
 /* --- rank 0: the folder and small files --- */
 
@@ -173,7 +169,7 @@ static choir_status run(choir__saver *s)
 static void *run_aside(void *arg)
 {
     choir__saver *s = arg;
-    setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY);
+    choir__aside_yield();
     s->status = run(s);
     if (s->status != CHOIR_OK)
         snprintf(s->message, sizeof s->message, "%s", choir__message());
@@ -181,16 +177,10 @@ static void *run_aside(void *arg)
     return NULL;
 }
 
-/* Starts the thread. Signals go to the threads that existed before. */
 static bool start_aside(choir__saver *s)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     atomic_store(&s->done, false);
-    s->running = pthread_create(&s->thread, NULL, run_aside, s) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return s->running;
+    return s->running = choir__aside_start(&s->thread, run_aside, s);
 }
 
 /* --- one save after another --- */
@@ -258,6 +248,26 @@ bool choir__saver_saved(choir__saver *s, int64_t *step)
     return news;
 }
 
+static choir_status make_plan(choir__saver *s, const choir__save_args *args)
+{
+    choir_status status = choir__items_collect(&s->items, args->module, args->optim);
+    status = choir__agree(s->group, status);
+    return status == CHOIR_OK ? choir__plan_make(&s->plan, &s->items, s->group, args->least)
+                              : status;
+}
+
+choir_status choir__saver_prepare(choir__saver *s, const choir__save_args *args)
+{
+    choir_status status = choir__saver_wait(s);
+    if (status != CHOIR_OK || !args->async)
+        return status;
+    status = make_plan(s, args);
+    if (status == CHOIR_OK)
+        choir__save_touch_copy(s);
+    forget(s);
+    return status;
+}
+
 static choir_status prepare(choir__saver *s, const choir__save_args *args)
 {
     s->dir = choir__strdup(args->dir);
@@ -266,10 +276,7 @@ static choir_status prepare(choir__saver *s, const choir__save_args *args)
     s->classes = args->classes;
     s->job = args->job ? choir__strdup(args->job) : NULL;
     s->best = args->best;
-    choir_status status = choir__items_collect(&s->items, args->module, args->optim);
-    status = choir__agree(s->group, status);
-    if (status == CHOIR_OK)
-        status = choir__plan_make(&s->plan, &s->items, s->group, args->least);
+    choir_status status = make_plan(s, args);
     s->digests = choir__calloc((size_t)s->plan.file_count + 1, sizeof *s->digests);
     if (status == CHOIR_OK && args->async)
         status = choir__save_copy(s);

@@ -30,7 +30,10 @@ struct choir__saver {
     bool copied;
     char *copy;
     size_t copy_bytes;
-    size_t *copy_at; /* (plan.part_count) offsets in copy */
+    size_t *copy_at;   /* (plan.part_count) offsets in copy */
+    pthread_t toucher; /* touches the memory before it is needed */
+    bool touching;
+    atomic_bool enough;
 
     pthread_t thread;
     bool running;
@@ -46,6 +49,8 @@ struct choir__saver {
 /* Copies this rank's parts. If memory is not sufficient there is no copy and no error: the save
  * then happens at once instead. Errors: those of choir_read. */
 choir_status choir__save_copy(choir__saver *s);
+/* Makes room for a copy by the plan, and starts to touch its pages on a thread. */
+void choir__save_touch_copy(choir__saver *s);
 void choir__save_free_copy(choir__saver *s);
 
 /* Writes the files of the plan that this rank owns, and records their digests. */

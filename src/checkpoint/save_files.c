@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "checkpoint/aside.h"
 #include "checkpoint/file.h"
 #include "checkpoint/numbers.h"
 #include "checkpoint/save.h"
@@ -26,8 +27,19 @@ static const choir__item *item_of(const choir__saver *s, const choir__plan_part 
 
 /* --- a copy --- */
 
+/* Ends the thread that touches the copy's memory. */
+static void stop_touching(choir__saver *s)
+{
+    if (!s->touching)
+        return;
+    atomic_store(&s->enough, true);
+    pthread_join(s->toucher, NULL);
+    s->touching = false;
+}
+
 void choir__save_free_copy(choir__saver *s)
 {
+    stop_touching(s);
     if (s->copy)
         munmap(s->copy, s->copy_bytes);
     free(s->copy_at);
@@ -67,9 +79,31 @@ static bool make_room(choir__saver *s, size_t bytes)
     return s->copy;
 }
 
+/* Writes a byte to each page. They are zeros already, and nothing else uses them yet. */
+static void *touch(void *arg)
+{
+    enum { PAGE = 4096 }; /* bytes; the smallest page that there is */
+    choir__saver *s = arg;
+    choir__aside_yield();
+    for (size_t at = 0; at < s->copy_bytes && !s->enough; at += PAGE)
+        ((volatile char *)s->copy)[at] = 0;
+    return NULL;
+}
+
+void choir__save_touch_copy(choir__saver *s)
+{
+    size_t bytes = lay_out(s);
+    stop_touching(s);
+    if (s->copy_bytes >= bytes || !make_room(s, bytes))
+        return;
+    s->enough = false;
+    s->touching = choir__aside_start(&s->toucher, touch, s);
+}
+
 choir_status choir__save_copy(choir__saver *s)
 {
     choir_status status = CHOIR_OK;
+    stop_touching(s);
     s->copied = make_room(s, lay_out(s));
     for (int p = 0; s->copied && p < s->plan.part_count && status == CHOIR_OK; p++) {
         const choir__plan_part *part = &s->plan.parts[p];

@@ -1,11 +1,10 @@
 /* Hashing the files of a checkpoint: distributed over the ranks by size, and on each rank over
  * a few threads, which take the next file as long as there is one. */
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "checkpoint/aside.h"
 #include "checkpoint/state.h"
 
 enum { MOST_THREADS = 4 };
@@ -40,14 +39,10 @@ static void *run(void *arg)
 static void run_all(checks *all)
 {
     pthread_t threads[MOST_THREADS - 1];
-    sigset_t every, before;
     int count = 0;
-    sigfillset(&every); /* signals go to the threads that existed before */
-    pthread_sigmask(SIG_SETMASK, &every, &before);
     while (count < MOST_THREADS - 1 && count < all->count - 1 &&
-           pthread_create(&threads[count], NULL, run, all) == 0)
+           choir__aside_start(&threads[count], run, all))
         count++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     run(all);
     for (int i = 0; i < count; i++)
         pthread_join(threads[i], NULL);

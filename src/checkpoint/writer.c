@@ -7,13 +7,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "checkpoint/aside.h"
 
 enum {
     CHUNK = 2 << 20,
@@ -119,16 +119,12 @@ static void *run(void *arg)
 
 static void start(choir__writer *w)
 {
-    sigset_t all, before;
     w->started = true;
     if (w->fd >= 0)
         set_direct(w, true);
     madvise(w->ring, (size_t)RING * CHUNK, MADV_HUGEPAGE);
-    sigfillset(&all); /* signals go to the threads that existed before */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (stage *s = w->stages; s < w->stages + w->stage_count; s++)
-        s->aside = pthread_create(&s->thread, NULL, run, s) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+        s->aside = choir__aside_start(&s->thread, run, s);
 }
 
 /* Returns the number of chunks that all stages have done. Call it under the lock. */

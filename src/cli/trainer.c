@@ -206,6 +206,19 @@ static choir_status open_checkpoint(trainer *t)
     return t->saved ? CHOIR_OK : choir_checkpoint_open(t->job->save, opts, &t->saved);
 }
 
+/* Prepares memory for saves during training, which begin later. */
+static choir_status prepare_saves(trainer *t)
+{
+    const choir__job *j = t->job;
+    if (!j->save || !(j->save_every || j->eval_every) ||
+        (j->strategy->meet && t->part.env.rank != 0))
+        return CHOIR_OK;
+    choir_training parts = parts_of(t);
+    choir_status status = open_checkpoint(t);
+    return status == CHOIR_OK ? choir_checkpoint_prepare(t->saved, parts.module, parts.optim)
+                              : status;
+}
+
 /* Saves, with the flags of choir_training_save. Unless specified otherwise, training continues
  * during the write, and an error is reported when the next checkpoint is saved. */
 static choir_status save(trainer *t, float loss, unsigned flags)
@@ -393,6 +406,8 @@ static choir_status train(trainer *t)
     for (int64_t done = 0; status == CHOIR_OK && t->step < t->job->steps; done++) {
         start_trace(t, done);
         status = one_step(t, &loss);
+        if (status == CHOIR_OK && !done) /* now the optimizer has its state */
+            status = prepare_saves(t);
         if (status == CHOIR_OK)
             status = between_steps(t, loss);
         report_saved(t);

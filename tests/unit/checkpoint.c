@@ -2,10 +2,13 @@
  * not stopped, and a file that does not fit is refused before anything has changed. */
 #include "checkpoint_fixture.h"
 
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "base/half.h"
+#include "checkpoint/api.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/save.h"
 #include "tensor/tensor.h"
 
 /* --- weights --- */
@@ -347,6 +350,87 @@ static void tokenizer_comes_along(void **state)
     job_close(&j);
 }
 
+/* --- memory for copies --- */
+
+#define LARGE "toy:in=3,hidden=400000,out=2" /* files of many chunks */
+
+static bool resident(const char *from, size_t bytes)
+{
+    unsigned char in_use[1 << 14];
+    long page = sysconf(_SC_PAGESIZE);
+    size_t pages = (bytes + (size_t)page - 1) / (size_t)page;
+    assert_true(pages <= sizeof in_use);
+    assert_int_equal(mincore((void *)from, bytes, in_use), 0);
+    for (size_t i = 0; i < pages; i++)
+        if (!(in_use[i] & 1))
+            return false;
+    return true;
+}
+
+/* Prepared memory is touched before the first save, and all saves copy to it. */
+static void copies_to_kept_memory(void **state)
+{
+    (void)state;
+    int64_t step = 0;
+    job a = job_open(LARGE, ADAMW), b = job_open(LARGE, ADAMW);
+    choir_checkpoint_opts opts = choir_checkpoint_defaults();
+    choir_checkpoint *c;
+    opts.async = true;
+    ok(choir_checkpoint_open(at("kept"), opts, &c));
+    train(&a, 0, 1);
+    ok(choir_checkpoint_prepare(c, a.net, a.opt));
+    choir__saver *saver = c->saver;
+    assert_true(saver->touching);
+    assert_int_equal(pthread_join(saver->toucher, NULL), 0);
+    saver->touching = false;
+    const char *memory = saver->copy;
+    assert_true(saver->copy_bytes > (size_t)12 * 2000000);
+    assert_true(resident(memory, saver->copy_bytes));
+    for (int k = 1; k < 4; k++) {
+        ok(choir_checkpoint_save(c, a.net, a.opt, k));
+        assert_ptr_equal(saver->copy, memory);
+        ok(choir_checkpoint_load(c, b.net, b.opt, &step));
+        assert_int_equal(step, k);
+        assert_string_equal(sha(a.net), sha(b.net));
+        train(&a, k, k + 1);
+        train(&b, k, k + 1); /* the optimizer's state came along */
+        assert_string_equal(sha(a.net), sha(b.net));
+        ok(choir_checkpoint_prepare(c, a.net, a.opt)); /* nothing is left to prepare */
+        assert_false(saver->touching);
+    }
+    ok(choir_checkpoint_close(c));
+    opts.async = false;
+    ok(choir_checkpoint_open(at("kept"), opts, &c));
+    ok(choir_checkpoint_prepare(c, a.net, a.opt));
+    assert_null(c->saver->copy);
+    ok(choir_checkpoint_close(c));
+    job_close(&a);
+    job_close(&b);
+}
+
+/* A checkpoint may be saved, or closed, while its memory is still being prepared. */
+static void interrupted_preparation(void **state)
+{
+    (void)state;
+    job a = job_open(LARGE, ADAMW), b = job_open(LARGE, ADAMW);
+    choir_checkpoint_opts opts = choir_checkpoint_defaults();
+    opts.async = true;
+    for (int saves = 0; saves < 2; saves++) {
+        int64_t step = 0;
+        choir_checkpoint *c;
+        ok(choir_checkpoint_open(at("early"), opts, &c));
+        ok(choir_checkpoint_prepare(c, a.net, a.opt));
+        if (saves) {
+            ok(choir_checkpoint_save(c, a.net, a.opt, 1));
+            ok(choir_checkpoint_load(c, b.net, b.opt, &step));
+            assert_string_equal(sha(a.net), sha(b.net));
+        }
+        ok(choir_checkpoint_close(c));
+    }
+    job_close(&a);
+    job_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +449,8 @@ int main(void)
         cmocka_unit_test(weights_alone),
         cmocka_unit_test(another_model),
         cmocka_unit_test(tokenizer_comes_along),
+        cmocka_unit_test(copies_to_kept_memory),
+        cmocka_unit_test(interrupted_preparation),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
