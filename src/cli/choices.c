@@ -18,6 +18,12 @@ const char *choir__cli_strategy_names(size_t i)
     return choir__cli_strategies[i] ? choir__cli_strategies[i]->name : NULL;
 }
 
+/* The value of a job's --strategy may also be auto, which becomes one of them. */
+const char *choir__cli_job_strategy_names(size_t i)
+{
+    return i ? choir__cli_strategy_names(i - 1) : "auto";
+}
+
 const char *choir__cli_backend_names(size_t i)
 {
     const choir__name_table *engines = choir__engine_names();

@@ -128,5 +128,5 @@ void choir__cli_help_commands(const choir__cli_command *const *commands, FILE *o
     for (; *commands; commands++)
         fprintf(out, "  %-10s %s\n", (*commands)->name, (*commands)->summary);
     fprintf(out, "\nFor more about a command, see 'choir COMMAND --help'. An example:\n\n"
-                 "  choir train --strategy ddp --nproc 2 --steps 500\n");
+                 "  choir train --steps 500\n");
 }

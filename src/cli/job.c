@@ -170,6 +170,8 @@ choir_status choir__job_prepare(choir__job *j)
     if (status == CHOIR_OK)
         status = choir__job_check_optimizer(j);
     if (status == CHOIR_OK)
+        status = choir__job_auto_end(j);
+    if (status == CHOIR_OK)
         status = check_sizes(j);
     if (status == CHOIR_OK)
         status = choir__job_note(j);

@@ -47,9 +47,11 @@ typedef struct choir__job {
     choir_head head;               /* whether a new head replaces that of the weights */
     const char *freeze;            /* patterns of names, "a,b"; NULL: all are trained */
     const char *lr_for;            /* rates by pattern, "a=1e-5,b=0"; NULL: one for all */
-    bool launched;                 /* by choir run, mpirun, srun...: joins */
-    bool nameless;                 /* launched by hand, and no CHOIR_JOB names the job */
-    int rank, world;               /* the launcher's; 0 and 1 without one */
+    bool automatic;  /* --strategy auto; strategy_text is its choice (job_auto.c) */
+    bool undecided;  /* the choice waits for the data */
+    bool launched;   /* by choir run, mpirun, srun...: joins */
+    bool nameless;   /* launched by hand, and no CHOIR_JOB names the job */
+    int rank, world; /* the launcher's; 0 and 1 without one */
 
     /* The data and the model are opened before any rank starts, so that wrong input is
      * reported once. */
@@ -79,6 +81,15 @@ int choir__job_took(void *job, const choir__cli_option *option, const char *text
 
 /* Returns whether the command line gives the option of this name. */
 bool choir__job_was_given(const choir__job *job, const char *name);
+
+/* --- --strategy auto: job_auto.c --- */
+
+/* Replaces auto by what the options alone decide, or by single until choir__job_auto_end, which
+ * needs the data and the model. Returns like choir__job_check. */
+int choir__job_auto_begin(choir__job *job);
+choir_status choir__job_auto_end(choir__job *job);
+/* Returns a sentence about the choice; the caller frees it. */
+char *choir__job_auto_text(const choir__job *job);
 
 /* --- the record of a job: job_record.c --- */
 

@@ -66,10 +66,13 @@ static void list_rank_strategies(char *text, size_t bytes)
 
 static int parse_strategy(choir__job *j)
 {
+    int status = choir__job_auto_begin(j);
+    if (status != CHOIR__EXIT_OK)
+        return status;
     if (choir__composition_parse(j->strategy_text, &j->composition) != CHOIR_OK)
         return choir__cli_usage(
             j->command, "--strategy %s: %s", j->strategy_text, choir_error_message());
-    int status = fit_mesh(j);
+    status = fit_mesh(j);
     if (status != CHOIR__EXIT_OK)
         return status;
     j->strategy = choir__composition_strategy(&j->composition);

@@ -21,6 +21,8 @@ static void describe_models(FILE *out)
 static void describe_strategies(FILE *out)
 {
     char keys[320];
+    choir__cli_help_choice(out, 11, "auto",
+        "ddp on all GPUs or cores if the model and the batch gain by it, else single", "");
     for (int i = 0; choir__cli_strategies[i]; i++) {
         const choir__cli_strategy *s = choir__cli_strategies[i];
         choir__cli_help_choice(
@@ -68,9 +70,9 @@ const choir__cli_option choir__job_options[] = {
         .help = "seed of everything random", .passed_on = true,
         .recorded = CHOIR__RECORDED_KEEPS},
 
-    {"strategy", CHOIR__STRING, AT(strategy_text), .preset = "single",
+    {"strategy", CHOIR__STRING, AT(strategy_text), .preset = "auto",
         .argument = "NAME[:key=value,...]", .help = "how the work is distributed, one of these",
-        .choices = choir__cli_strategy_names, .details = describe_strategies,
+        .choices = choir__cli_job_strategy_names, .details = describe_strategies,
         .group = "Devices", .recorded = CHOIR__RECORDED_FREE},
     {"mesh", CHOIR__STRING, AT(mesh), .argument = "RxC",
         .help =

@@ -70,6 +70,11 @@ void choir__cli_report_start(
         alone ? " (--nproc N starts more)" : "", (long long)job->microbatches,
         job->microbatches > 1 ? "es" : "", (long long)(job->batch_size / job->microbatches),
         job->recompute ? ", recomputing" : "");
+    if (job->automatic) {
+        char *choice = choir__job_auto_text(job);
+        printf("%s\n", choice);
+        free(choice);
+    }
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (job->threads > cores)
         printf("%lld threads per device take turns on %ld core%s\n", (long long)job->threads,

@@ -118,9 +118,8 @@ const choir__cli_command choir__cli_train = {
         "images and JSON (train/metadata.jsonl), for bert:classes=N labelled texts (.jsonl, "
         ".csv or .tsv, with the columns text and label), or 'random'. Without DATA, the model is "
         "trained on a text that comes with Choir.",
-    .example_title = "two ranks in lockstep, with checkpoints",
-    .example =
-        "  choir train --strategy ddp --nproc 2 --steps 500 --save runs/1 shakespeare.txt",
+    .example_title = "on all cores, with checkpoints",
+    .example = "  choir train --steps 500 --save runs/1 shakespeare.txt",
     .options = choir__job_options,
     .operand = "DATA",
     .most = 1,

@@ -129,7 +129,6 @@ values() {
 }
 
 sizes() {
-    bad 2 'nproc 2.*ddp' "${toy[@]}" --nproc 2
     bad 2 'nproc 2.*ddp' "${toy[@]}" --nproc 2 --strategy single
     bad 1 '12.*5' "${toy[@]}" --microbatches 5
     bad 1 '12.*24' "${toy[@]}" --microbatches 24

@@ -475,7 +475,7 @@ train_joins() {
         same_run single ddp$ranks
         [ "$(field world ddp$ranks)" = $ranks ] || fail "not on $ranks ranks"
     done
-    run -n 2 "$CHOIR" "${args[@]}"
+    run -n 2 "$CHOIR" "${args[@]}" --strategy single
     ended_with 2
     has err 'got 2 that were started; strategies for several ranks are ddp'
 }

@@ -1,0 +1,27 @@
+/* --strategy auto: how many of the machine's cores, or GPUs, a job gains from. */
+#ifndef CHOIR_CLI_AUTO_H
+#define CHOIR_CLI_AUTO_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A job as far as the choice depends on it. */
+typedef struct choir__auto_case {
+    int devices;          /* GPUs, or cores that the process may use */
+    int64_t batch;        /* samples of the global batch */
+    int64_t microbatches; /* as declared; 0: left open */
+    double flop;          /* of a step, roughly */
+    int64_t parameters;
+    double memory; /* bytes of all devices; 0: not shared, as on GPUs */
+    bool batch_norm;
+} choir__auto_case;
+
+/* Returns the number of ranks, 1 for no others. It follows from the case alone, so that a
+ * command has the same bits each time that it runs on a machine. */
+int choir__auto_ranks(const choir__auto_case *c);
+
+/* Returns the cores that this process may use: those of its affinity, and no more than the CPU
+ * time that its control groups allow. root: "" or, for tests, a folder in place of "/". */
+int choir__usable_cores(const char *root);
+
+#endif

@@ -1,0 +1,94 @@
+# --strategy auto, the default: it takes the cores that the job gains from, says so in a line,
+# and has the bits of one device at the same number of micro-batches.
+source "$(dirname "$0")/lib.sh"
+
+# 57 MFLOP a step and 9,000 parameters: enough for two ranks.
+worth=(train --model mlp:in=64,hidden=64,classes=10 --batch-size 1024 --steps 4)
+summary() { tail -n 1 "$1"; }
+# says FILE TEXT...: the summary has each text
+says() {
+    local file=$1 text
+    shift
+    for text; do
+        summary "$file" | grep -qF "$text" || fail "no $text: $(summary "$file")"
+    done
+}
+same_weights() {
+    [ "$(summary "$1" | grep -o '"weights_sha256":"[^"]*"')" = \
+        "$(summary "$2" | grep -o '"weights_sha256":"[^"]*"')" ] || fail "$1 and $2 differ"
+}
+
+one_core() {
+    taskset -c 0 true 2>/dev/null || return 0
+    taskset -c 0 "$CHOIR" "${worth[@]}" random >out 2>err || fail "$(cat err)"
+    grep -qx -- '--strategy auto: single on 1 core; .*--microbatches 1 has the same bits' out ||
+        fail "$(cat out)"
+}
+
+small_jobs_stay_single() {
+    good train --steps 2 --json random
+    says out '"strategy":"single"' '"world":1' '"microbatches":1'
+}
+
+# Two devices are named, so that the test needs no second core.
+two_devices() {
+    local two=(--devices cpu:0,cpu:1)
+    export CHOIR_CPU_DEVICES=2
+    good "${worth[@]}" "${two[@]}" random
+    grep -qx -- '--strategy auto: ddp on 2 cores; .* --microbatches 2 has the same bits' out ||
+        fail "$(cat out)"
+    good "${worth[@]}" "${two[@]}" --json random && mv out auto
+    says auto '"strategy":"ddp"' '"world":2' '"microbatches":2'
+    good "${worth[@]}" --strategy single --microbatches 2 --json random && mv out single
+    same_weights auto single
+    good "${worth[@]}" --strategy auto "${two[@]}" --microbatches 4 --json random && mv out auto
+    says auto '"strategy":"ddp"' '"microbatches":4'
+    good "${worth[@]}" --strategy single --microbatches 4 --json random && mv out single
+    same_weights auto single
+    good "${worth[@]}" "${two[@]}" --microbatches 1 --json random && mv out auto
+    says auto '"strategy":"single"' '"microbatches":1'
+    good "${worth[@]}" "${two[@]}" --threads 2 --microbatches 1 --json random && mv out threads
+    same_weights auto threads
+    good "${worth[@]}" "${two[@]}" --batch-size 1023 --json random
+    says out '"strategy":"single"'
+    unset CHOIR_CPU_DEVICES
+}
+
+# A number of ranks, and a launcher, decide by themselves.
+ranks_decide() {
+    good train --steps 2 --nproc 2 --json random
+    says out '"strategy":"ddp"' '"world":2' '"microbatches":2'
+    good train --steps 2 --nproc 1 --devices cpu:0 --json random
+    says out '"strategy":"single"'
+    OMP_NUM_THREADS=1 good run -n 2 "$CHOIR" train --steps 2 --json random
+    says out '"strategy":"ddp"' '"world":2' '"microbatches":2'
+}
+
+# The record of a job has the choice, so that a resumed job goes on as it began.
+goes_on() {
+    export CHOIR_CPU_DEVICES=2
+    good "${worth[@]}" --devices cpu:0,cpu:1 --steps 8 --json random && mv out whole
+    good "${worth[@]}" --devices cpu:0,cpu:1 --save saved random && cp -r saved again
+    good train --resume saved --steps 8 --json && mv out rest
+    says rest '"strategy":"ddp"' '"microbatches":2'
+    same_weights whole rest
+    good train --resume again --strategy auto --devices cpu:0 --steps 8 --json && mv out one
+    says one '"strategy":"single"' '"microbatches":2'
+    same_weights whole one
+    unset CHOIR_CPU_DEVICES
+}
+
+refused() {
+    bad 2 "mesh 2x2: missing --strategy" train --mesh 2x2 random
+    bad 2 'auto has no keys' train --strategy auto:stage=2 random
+    bad 2 "unknown strategy 'autos'" train --strategy autos random
+    bad 2 "unknown strategy 'auto'" train --strategy auto+pipeline --mesh 2x2 random
+}
+
+check one_core
+check small_jobs_stay_single
+check two_devices
+check ranks_decide
+check goes_on
+check refused
+finish

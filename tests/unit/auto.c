@@ -1,0 +1,123 @@
+/* --strategy auto's rule as a table, and the cores that control groups leave to a process. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "cli/auto.h"
+
+#define GIB 1073741824.0
+
+static void ranks_by_case(void **state)
+{
+    static const struct {
+        const char *what;
+        choir__auto_case c;
+        int ranks;
+    } rows[] = {
+        {"toy", {16, 32, 0, 3e4, 165, 64 * GIB, false}, 1},
+        {"a small gpt2", {16, 24, 0, 7.5e9, 809856, 64 * GIB, false}, 12},
+        {"on two cores", {2, 24, 0, 7.5e9, 809856, 64 * GIB, false}, 2},
+        {"on one core", {1, 24, 0, 7.5e9, 809856, 64 * GIB, false}, 1},
+        {"a prime batch", {16, 23, 0, 7.5e9, 809856, 64 * GIB, false}, 1},
+        {"a prime batch of as many cores", {23, 23, 0, 7.5e9, 809856, 64 * GIB, false}, 23},
+        {"M = 1 is declared", {16, 24, 1, 7.5e9, 809856, 64 * GIB, false}, 1},
+        {"M = 6 is declared", {16, 24, 6, 7.5e9, 809856, 64 * GIB, false}, 6},
+        {"M = 6 on four cores", {4, 24, 6, 7.5e9, 809856, 64 * GIB, false}, 3},
+        {"little work per parameter", {2, 32, 0, 3.6e8, 1863690, 64 * GIB, false}, 1},
+        {"more samples", {2, 128, 0, 1.4e9, 1863690, 64 * GIB, false}, 2},
+        {"enough work for three", {8, 24, 0, 5e7, 5000, 64 * GIB, false}, 3},
+        {"batch norm of small parts", {8, 32, 0, 1e12, 25557032, 64 * GIB, true}, 2},
+        {"batch norm, M is declared", {8, 32, 8, 1e12, 25557032, 64 * GIB, true}, 8},
+        {"little memory", {16, 32, 0, 1e15, 1240000000, 96 * GIB, false}, 2},
+        {"GPUs have their own", {16, 32, 0, 1e15, 1240000000, 0, false}, 16},
+        {"a batch smaller than the cores", {64, 4, 0, 1e15, 1000, 0, false}, 4},
+    };
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(rows); i++)
+        if (choir__auto_ranks(&rows[i].c) != rows[i].ranks)
+            fail_msg("%s: %d ranks, expected %d", rows[i].what, choir__auto_ranks(&rows[i].c),
+                rows[i].ranks);
+}
+
+/* --- control groups --- */
+
+static char root[] = "/tmp/choir-auto-XXXXXX";
+
+static void put(const char *folder, const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "mkdir -p %s%s", root, folder);
+    assert_int_equal(system(path), 0);
+    snprintf(path, sizeof path, "%s%s/%s", root, folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Starts over with one group line. */
+static void group(const char *line)
+{
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf %s/*", root);
+    assert_int_equal(system(command), 0);
+    put("/proc/self", "cgroup", line);
+}
+
+static void quotas_limit_cores(void **state)
+{
+    cpu_set_t set;
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+    int all = CPU_COUNT(&set);
+    assert_int_equal(choir__usable_cores(root), all); /* no groups at all */
+    group("0::/\n");
+    put("/sys/fs/cgroup", "cpu.max", "max 100000\n");
+    assert_int_equal(choir__usable_cores(root), all);
+    put("/sys/fs/cgroup", "cpu.max", "50000 100000\n"); /* half a core is one */
+    assert_int_equal(choir__usable_cores(root), 1);
+    put("/sys/fs/cgroup", "cpu.max", "99900000 100000\n");
+    assert_int_equal(choir__usable_cores(root), all);
+    group("0::/a/b\n"); /* the group around it limits it, too */
+    put("/sys/fs/cgroup/a/b", "cpu.max", "max 100000\n");
+    put("/sys/fs/cgroup/a", "cpu.max", "150000 100000\n");
+    assert_int_equal(choir__usable_cores(root), 1);
+    group("0::/elsewhere\n"); /* a container that sees its group as the mount */
+    put("/sys/fs/cgroup", "cpu.max", "100000 100000\n");
+    assert_int_equal(choir__usable_cores(root), 1);
+    group("5:memory:/\n4:cpu,cpuacct:/job\n"); /* version 1 */
+    put("/sys/fs/cgroup/cpu/job", "cpu.cfs_quota_us", "-1\n");
+    put("/sys/fs/cgroup/cpu/job", "cpu.cfs_period_us", "100000\n");
+    assert_int_equal(choir__usable_cores(root), all);
+    put("/sys/fs/cgroup/cpu/job", "cpu.cfs_quota_us", "100000\n");
+    assert_int_equal(choir__usable_cores(root), 1);
+    group("nonsense\n4:cpu\n:::\n");
+    assert_int_equal(choir__usable_cores(root), all);
+}
+
+static int clean(void **state)
+{
+    char command[64];
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf %s", root);
+    return system(command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_by_case),
+        cmocka_unit_test(quotas_limit_cores),
+    };
+    return cmocka_run_group_tests(tests, NULL, clean);
+}
