@@ -30,6 +30,15 @@
  * The bits are those of one device, and of DDP, at the same number of micro-batches. With more
  * micro-batches than ranks, a rank stores its sums unsharded until its last micro-batch.
  *
+ * Off-loaded, the shards leave the device: its pool holds the weights of the units that run (at
+ * most two, and the parameters outside all units), the gradients of two units, activations, and
+ * the optimizer's tables, on any number of ranks, also on one. If a rank sums several
+ * micro-batches, these sums are outside, too. The optimizer updates the shards where they are:
+ * a processor in host memory or in the pages of the file, which are in the process's memory
+ * only meanwhile; a GPU in pinned host memory, over its bus (a file's pages it cannot reach).
+ * The file has no name and goes with the process; removing its folder during the run changes
+ * nothing.
+ *
  * choir_grad of a parameter, and the optimizer's state, have this rank's rows only.
  *
  * Around a pipeline, the ranks that have the same stage share its parameters; see
@@ -66,6 +75,12 @@ typedef struct choir_fsdp_opts {
      * reshard_after_forward: releases a unit's gathered weights after its forward and gathers
      * them again for its backward; default true. */
     bool gather, reshard_after_forward;
+    /* Stage 3. offload: this rank's shards of weights and gradients, and the optimizer's state
+     * of them, are in host memory, outside the device's pool; a unit's weights are gathered
+     * into the pool while it runs. With an offload_folder they are in a file there; the folder
+     * implies offload. Default: false, NULL */
+    bool offload;
+    const char *offload_folder;
 } choir_fsdp_opts;
 
 choir_fsdp_opts choir_fsdp_defaults(void);
@@ -77,8 +92,10 @@ void choir_fsdp_unit(choir_module *module);
  * than its share. If it was, it keeps its values, which must be equal on all ranks. Buffers
  * become rank 0's before each step. The wrapper forwards to the module and adds nothing to
  * names. Never NULL; errors stick to the run: argument (a stage, micro-batches that the ranks
- * cannot share, a class without modules), mismatch (ranks with different models), state
- * (parameters that another strategy has taken over), memory, peer lost. */
+ * cannot share, a class without modules, off-load in another stage or of a pipeline), I/O (a
+ * folder that is missing or full), unsupported (a GPU, and a folder), mismatch (ranks with
+ * different models), state (parameters that another strategy has taken over), memory, peer
+ * lost. */
 choir_module *choir_fsdp(
     choir_scope *run, choir_module *module, choir_group *group, choir_fsdp_opts opts);
 

@@ -87,8 +87,9 @@ choir_tensor *choir_optim_grad_norm(choir_optim *optim);
 
 /** Keeps the optimizer's state in a file of the folder, on disk, instead of in memory. Call it
  * before the first step and before state is restored. The file has no name and disappears with
- * the process; between updates its pages are not the process's. The bits stay the same.
- * Errors: I/O, state; if the disk is full, the first step reports memory. */
+ * the process; between updates its pages are not the process's. The bits stay the same. State
+ * of parameters that choir_fsdp has off-loaded follows them without this call. Errors: I/O,
+ * state; if the disk is full, the first step reports memory. */
 CHOIR_CHECKED choir_status choir_optim_offload(choir_optim *optim, const char *folder);
 
 /** Visits the state tensors ("exp_avg.fc1.weight", ...), for checkpoints. */

@@ -17,7 +17,7 @@ typedef struct choir__job {
     const char *data;    /* NULL: the text that comes with Choir */
     const char *model, *strategy_text, *optimizer, *schedule, *devices;
     const char *save, *resume, *trace;
-    const char *offload;                         /* folder of optimizer state; NULL: memory */
+    const char *offload;                         /* see choir__job_offload; NULL: memory */
     const char *backend, *rendezvous, *key_file; /* NULL: the environment's */
     const char *mesh;           /* NULL: none was specified; a composition needs one */
     const char *tokenizer_file; /* NULL: characters, or bytes */
@@ -127,6 +127,10 @@ choir_status choir__job_load_weights(const choir__job *job, choir_module *net, i
 
 /* Checks the form of --lr-for. */
 choir_status choir__job_check_groups(const choir__job *job);
+/* Returns true if --offload is "params" or "params:FOLDER", which off-loads fsdp's shards. Sets
+ * *folder to that of the shards or, if it returns false, of the optimizer's state; NULL: none.
+ */
+bool choir__job_offload(const choir__job *job, const char **folder);
 /* Freezes what --freeze names in the whole model, before a strategy wraps it, and checks that
  * the patterns of both options match parameters of it. */
 choir_status choir__job_freeze(const choir__job *job, choir_module *net);

@@ -210,6 +210,32 @@ static bool has_stages(const choir__job *j)
     return false;
 }
 
+bool choir__job_offload(const choir__job *j, const char **folder)
+{
+    static const char word[] = "params";
+    size_t n = sizeof word - 1;
+    bool params =
+        j->offload && !strncmp(j->offload, word, n) && (j->offload[n] == ':' || !j->offload[n]);
+    *folder = !params ? j->offload : j->offload[n] ? j->offload + n + 1 : NULL;
+    return params;
+}
+
+static int check_offload(const choir__job *j)
+{
+    const char *folder;
+    bool params = choir__job_offload(j, &folder);
+    if (j->offload && has_stages(j))
+        return choir__cli_usage(j->command,
+            "--offload with --strategy %s: each stage keeps its state on its own device",
+            j->strategy->name);
+    if (params && !j->strategy->shards)
+        return choir__cli_usage(j->command,
+            "--offload %s with --strategy %s, which shards no parameters: choose fsdp, also for "
+            "one device",
+            j->offload, j->strategy->name);
+    return CHOIR__EXIT_OK;
+}
+
 /* Checks options that exclude each other. */
 static int check_pairs(const choir__job *j)
 {
@@ -240,10 +266,8 @@ int choir__job_check(choir__job *j)
         return choir__cli_usage(j->command,
             "--amp %s with --strategy %s: shards are f32 weights; choose O2 or bf16", j->amp,
             j->strategy->name);
-    if (status == CHOIR__EXIT_OK && j->offload && has_stages(j))
-        return choir__cli_usage(j->command,
-            "--offload with --strategy %s: each stage keeps its state on its own device",
-            j->strategy->name);
+    if (status == CHOIR__EXIT_OK)
+        status = check_offload(j);
     if (status == CHOIR__EXIT_OK)
         status = parse_devices(j);
     if (status == CHOIR__EXIT_OK)

@@ -142,8 +142,10 @@ const choir__cli_option choir__job_options[] = {
     {"clip", CHOIR__FLOAT, AT(clip), 0, MOST, .argument = "X",
         .help = "largest norm of the gradient (default 0: no limit)", .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES},
-    {"offload", CHOIR__STRING, AT(offload), .argument = "FOLDER",
-        .help = "keep the optimizer's state in a file there instead of in memory",
+    {"offload", CHOIR__STRING, AT(offload), .argument = "FOLDER|params[:FOLDER]",
+        .help =
+            "keep the optimizer's state in a file there instead of in memory; params: fsdp's "
+            "weights, gradients and state in host memory, or in a file",
         .passed_on = true},
     {"eval-every", CHOIR__INT, AT(eval_every), 1, MANY, .argument = "N",
         .help = "validate every N steps (default: only at the end)",

@@ -279,8 +279,9 @@ choir_status choir__job_optimizer(
     if (status == CHOIR_OK)
         status = choir__job_groups(j, *optim, decay_of(&r), r.matrices_decay_alone);
     choir_optim_schedule(*optim, r.schedule);
-    if (j->offload && status == CHOIR_OK)
-        status = choir_optim_offload(*optim, j->offload);
+    const char *folder; /* state of off-loaded parameters follows them by itself */
+    if (!choir__job_offload(j, &folder) && folder && status == CHOIR_OK)
+        status = choir_optim_offload(*optim, folder);
     if (j->clip > 0 ||
         (j->json && !choir_optim_grad_norm(*optim))) /* LAMB has a limit of its own */
         choir_optim_clip(*optim, (float)j->clip);

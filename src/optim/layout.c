@@ -17,8 +17,12 @@
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
 
-static choir_tensor *state_like(choir_optim *o, const choir_tensor *param)
+/* Returns zeros like param. each: the number of state tensors per parameter. */
+static choir_tensor *state_like(choir_optim *o, const choir_tensor *param, int each)
 {
+    choir_tensor *outside = choir__offload_tensor(o, param, each);
+    if (outside)
+        return outside;
     choir_tensor like = *param;
     like.dtype = CHOIR_F32;
     choir_tensor *t = choir__tensor_like(o->run, &like);
@@ -29,9 +33,9 @@ static choir_tensor *state_like(choir_optim *o, const choir_tensor *param)
 
 /* Cuts a parameter's state to this rank's rows: the parameter was whole before and is sharded
  * by rows now. */
-static void take_rows(choir_optim *o, const choir__param *p, choir_tensor **state)
+static void take_rows(choir_optim *o, const choir__param *p, choir_tensor **state, int each)
 {
-    choir_tensor *whole = *state, *rows = state_like(o, p->local);
+    choir_tensor *whole = *state, *rows = state_like(o, p->local, each);
     int64_t count = p->local->shape.ndim ? p->local->shape.dim[0] : 1;
     int64_t first = count ? p->boxes->from[0] * (p->local->count / count) : 0;
     if (!rows->poisoned && p->local->count)
@@ -47,15 +51,14 @@ void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
     choir_tensor **wanted[3] = {&s->m, &s->v, &s->top};
     bool moments = o->kind != CHOIR__SGD,
          wants[3] = {moments || o->momentum != 0, moments, o->amsgrad};
+    int each = wants[0] + wants[1] + wants[2];
     for (int i = 0; i < 3; i++)
         if (wants[i] && !*wanted[i])
-            *wanted[i] = o->offload ? choir__offload_tensor(
-                                          o, s->param->local, wants[0] + wants[1] + wants[2])
-                                    : state_like(o, s->param->local);
+            *wanted[i] = state_like(o, s->param->local, each);
         else if (wants[i] && choir__tensor_move(*wanted[i], device, true) != CHOIR_OK)
             choir__scope_fail(o->run, CHOIR_ERR_STATE);
         else if (wants[i] && (*wanted[i])->count != s->param->local->count)
-            take_rows(o, s->param, wanted[i]);
+            take_rows(o, s->param, wanted[i], each);
 }
 
 static uint64_t place_of(const choir_tensor *t)

@@ -1,46 +1,20 @@
-/* Optimizer state in a file, which is in the process's memory only during the update.
+/* Optimizer state outside the device's pool (device/outside.h): in a file, if
+ * choir_optim_offload has asked for that, else where a parameter lies that is outside itself.
  *
- * The file has no name once it is open, so it disappears with the process. It is allocated
- * whole, so that a full disk is an error and not a SIGBUS in the middle of a step. It is
- * mapped: state tensors reside in it as they would in memory. After the update of a run of
- * parameters, a task in the device's queue makes the kernel start writing their pages to the
- * disk, and unmaps the pages from the process:
+ * From a file, the state is in the process's memory only during the update. After the update of
+ * a run of parameters, a task in the device's queue lets its pages go, and those of parameters
+ * and gradients that are in the same file:
  *
  *     device   | update 32 MiB of state | release | update the next | release | ...
  *
  * The next step reads them back, from the page cache if they are still in it. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include "device/device.h"
+#include "device/outside.h"
 #include "optim/optim.h"
 
-enum { PAGE = 4096, TOGETHER = 32 << 20 /* bytes of state that are updated together */ };
-
-struct choir__offload {
-    int fd;
-    char *folder, *at; /* at: NULL until there is state */
-    size_t bytes, used;
-};
-
-/* --- the file --- */
-
-static int open_unnamed(const char *folder)
-{
-    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
-        return fd;
-    char *path = choir__format("%s/choir-state.XXXXXX", folder); /* NFS has no O_TMPFILE */
-    fd = mkostemp(path, O_CLOEXEC);
-    if (fd >= 0)
-        unlink(path);
-    free(path);
-    return fd;
-}
+enum { PAGE = CHOIR__OUTSIDE_PAGE, TOGETHER = 32 << 20 /* bytes updated together */ };
 
 choir_status choir_optim_offload(choir_optim *o, const char *folder)
 {
@@ -49,7 +23,7 @@ choir_status choir_optim_offload(choir_optim *o, const char *folder)
         return use;
     if (!folder)
         return choir__missing(__func__, "folder");
-    if (o->offload || o->steps)
+    if (o->outside || o->steps)
         return choir__error(CHOIR_ERR_STATE,
             "the optimizer's state has a place already: offload it once, before the first step");
     for (int i = 0; i < o->count; i++)
@@ -57,13 +31,15 @@ choir_status choir_optim_offload(choir_optim *o, const char *folder)
             return choir__error(CHOIR_ERR_STATE,
                 "the optimizer has state of '%s' already: offload it before it is restored",
                 o->states[i].param->name);
-    int fd = open_unnamed(folder);
-    if (fd < 0)
-        return choir__error(CHOIR_ERR_IO, "optimizer state cannot go to a file in '%s': %s",
-            folder, strerror(errno));
-    o->offload = choir__calloc(1, sizeof *o->offload);
-    *o->offload = (struct choir__offload){.fd = fd, .folder = choir__strdup(folder)};
-    return CHOIR_OK;
+    choir_status status = choir__outside_new(folder, "optimizer state", &o->outside);
+    o->offloaded = status == CHOIR_OK;
+    return status;
+}
+
+/* Returns the place outside the pool for state like that of param, or NULL. */
+static choir__outside *place_of(const choir_optim *o, const choir_tensor *param)
+{
+    return o->offloaded ? o->outside : param->storage ? param->storage->outside : NULL;
 }
 
 static size_t room(const choir_tensor *t)
@@ -71,79 +47,52 @@ static size_t room(const choir_tensor *t)
     return ((size_t)t->count * sizeof(float) + PAGE - 1) / PAGE * PAGE;
 }
 
-static choir_status map_file(choir_optim *o, int each)
+/* Takes one piece for the state of all parameters whose state goes to the place. */
+static choir_status take_piece(
+    choir_optim *o, choir__outside *place, const choir_device *device, int each)
 {
-    struct choir__offload *f = o->offload;
     for (int i = 0; i < o->count; i++)
-        f->bytes += (size_t)each * room(o->states[i].param->local);
-    int why = f->bytes ? posix_fallocate(f->fd, 0, (off_t)f->bytes) : 0;
-    if (why)
-        return choir__error(CHOIR_ERR_IO,
-            "no %zu bytes for the optimizer's state in '%s': %s%s", f->bytes, f->folder,
-            strerror(why), why == ENOSPC ? "; choose a folder on another disk" : "");
-    f->at = mmap(NULL, f->bytes + PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, f->fd, 0);
-    if (f->at != MAP_FAILED)
-        return CHOIR_OK;
-    f->at = NULL;
-    return choir__error(CHOIR_ERR_MEMORY, "mapping %zu bytes of a file in '%s': %s", f->bytes,
-        f->folder, strerror(errno));
+        if (place_of(o, o->states[i].param->local) == place)
+            o->state_bytes += (size_t)each * room(o->states[i].param->local);
+    if (!o->outside)
+        o->outside = choir__outside_ref(place);
+    return choir__outside_get(
+        place, device, o->state_bytes, "the optimizer's state", &o->state_at);
 }
 
 choir_tensor *choir__offload_tensor(choir_optim *o, const choir_tensor *param, int each)
 {
-    struct choir__offload *f = o->offload;
+    choir__outside *place = place_of(o, param);
     choir_device *device = choir__device_of(param);
-    choir_status status = CHOIR_OK;
-    if (strncmp(choir_device_name(device), "cpu", 3))
-        status = choir__error(CHOIR_ERR_UNSUPPORTED,
-            "optimizer state in a file: %s cannot compute with host memory",
-            choir_device_name(device));
-    if (status == CHOIR_OK && !f->at)
-        status = map_file(o, each);
+    if (!place || (o->state_at && o->state_used + room(param) > o->state_bytes))
+        return NULL; /* parameters that have been sharded since leave their old state behind */
+    choir_status status = o->state_at ? CHOIR_OK : take_piece(o, place, device, each);
     if (status != CHOIR_OK) {
         choir__scope_fail(o->run, status);
         return choir__tensor_like(o->run, param);
     }
     choir_tensor *t = choir__tensor_bare(o->run, CHOIR_F32, param->shape);
     memcpy(t->stride, param->stride, sizeof t->stride);
-    t->storage = choir__storage_wrap(device, f->at + f->used, (size_t)t->count * sizeof(float));
-    f->used += room(param);
-    return t; /* the file is new: zeros */
+    t->storage = choir__storage_outside(
+        device, place, (char *)o->state_at + o->state_used, (size_t)t->count * sizeof(float));
+    o->state_used += room(param);
+    return t; /* a piece is new: zeros */
 }
 
 void choir__offload_free(choir_optim *o)
 {
-    struct choir__offload *f = o->offload;
-    if (!f)
-        return;
-    if (f->at)
-        munmap(f->at, f->bytes + PAGE);
-    close(f->fd);
-    free(f->folder);
-    free(f);
-    o->offload = NULL;
+    if (o->outside)
+        choir__outside_put(o->outside, o->state_at);
+    choir__outside_unref(o->outside);
+    o->outside = NULL;
+    o->state_at = NULL;
 }
 
 /* --- letting go --- */
 
-typedef struct letting {
-    const struct choir__offload *file;
-    float *state[3];
-    size_t bytes;
-} letting;
-
-static void let_go(const void *args)
+bool choir__offload_runs(const choir_optim *o)
 {
-    const letting *l = args;
-    for (int i = 0; i < 3; i++) {
-        size_t at = (size_t)((char *)l->state[i] - l->file->at);
-        /* no such state, or it has moved with its parameter */
-        if (!l->state[i] || at >= l->file->bytes)
-            continue;
-        sync_file_range(
-            l->file->fd, (off_t)at, (off_t)l->bytes, SYNC_FILE_RANGE_WRITE); /* begins */
-        madvise(l->state[i], l->bytes, MADV_DONTNEED); /* the file has the values */
-    }
+    return o->outside && choir__outside_is_file(o->outside);
 }
 
 int choir__offload_run(const choir__optim_part *part, int first)
@@ -162,8 +111,8 @@ void choir__offload_let_go(
 {
     for (int i = first; i < first + count; i++) {
         const choir__opt_entry *e = &part->table[i];
-        letting l = {o->offload, {e->m, e->v, e->top}, (size_t)e->n * sizeof(float)};
-        if (e->n)
-            choir__queue_issue(part->device->queue, let_go, &l, sizeof l);
+        const void *at[CHOIR__OUTSIDE_PARTS] = {e->m, e->v, e->top, e->param, e->grad};
+        choir__outside_let_go(
+            o->outside, part->device->queue, at, (size_t)e->n * sizeof(float));
     }
 }

@@ -291,7 +291,7 @@ static void launch_part(const choir_optim *o, const choir__optim_part *part, boo
 {
     choir__k_optim args = part_args(o, part, scaled);
     choir__storage_claim(part->rows); /* the norm's rows, which other devices may still read */
-    if (!o->offload || o->kind == CHOIR__LAMB) {
+    if (!choir__offload_runs(o) || o->kind == CHOIR__LAMB) {
         launch_kernel(o, part, &args);
         return;
     }
@@ -360,7 +360,7 @@ static choir_status step(choir_optim *o, const float *inverse)
     for (int i = 0;
          i < o->part_count && !(o->kind == CHOIR__LAMB && choir__strategies_share(o->run)); i++)
         launch_part(o, &o->parts[i], inverse != NULL);
-    for (int i = 0; i < o->part_count && o->offload && o->kind == CHOIR__LAMB; i++)
+    for (int i = 0; i < o->part_count && choir__offload_runs(o) && o->kind == CHOIR__LAMB; i++)
         choir__offload_let_go(o, &o->parts[i], 0, o->parts[i].entry_count);
     for (int i = 0; i < o->count; i++)
         if (o->states[i].param->book)

@@ -51,7 +51,11 @@ typedef struct choir__optim_span {
 
 struct choir_optim {
     choir_scope *run;
-    struct choir__offload *offload; /* NULL: state is in the device's memory */
+    /* where state lies that is not in the device's pool; NULL: nowhere. See offload.c */
+    struct choir__outside *outside;
+    bool offloaded; /* by choir_optim_offload: all state goes there */
+    void *state_at; /* the piece of it with the state; NULL: not taken yet */
+    size_t state_bytes, state_used;
     choir__optim_kind kind;
     choir_module *module;
     choir__optim_state *states; /* by name */
@@ -99,13 +103,15 @@ void choir__optim_visit_params(choir_optim *o, choir__state_visit_fn *visit, voi
 
 /* --- offload.c --- */
 
-/* Returns a state tensor like param, stored in the file, which has room for `each` such tensors
- * per parameter. */
+/* Returns a state tensor like param, outside the device's pool, where there is room for `each`
+ * such tensors per parameter; NULL: it belongs in the pool. */
 choir_tensor *choir__offload_tensor(choir_optim *o, const choir_tensor *param, int each);
 void choir__offload_free(choir_optim *o);
-/* choir__offload_run returns the number of entries, from `first` on, that are updated together.
- * choir__offload_let_go writes these entries back to the file after their update and releases
- * their memory. */
+/* choir__offload_runs returns true if parameters are updated a run at a time, because state is
+ * in a file. choir__offload_run returns the number of entries, from `first` on, that are
+ * updated together. choir__offload_let_go lets the pages of these entries go after their
+ * update. */
+bool choir__offload_runs(const choir_optim *o);
 int choir__offload_run(const choir__optim_part *part, int first);
 void choir__offload_let_go(
     const choir_optim *o, const choir__optim_part *part, int first, int count);

@@ -6,6 +6,7 @@
 #define CHOIR_GROUP_MEMORY_H
 
 #include "comm/group.h"
+#include "device/outside.h"
 #include "tensor/tensor.h"
 
 typedef struct choir__group_memory {
@@ -14,7 +15,8 @@ typedef struct choir__group_memory {
     choir_device *device;
     choir__shared *shared; /* either shared or storage is set */
     choir__storage *storage;
-    size_t charged; /* bytes of shared that are charged to the device's pool */
+    size_t charged;          /* bytes of shared that are charged to the device's pool */
+    choir__outside *outside; /* not in the pool: at is a piece of this place */
 } choir__group_memory;
 
 /* Returns true if ranks with such devices can read each other's memory in this group. */
@@ -25,6 +27,10 @@ bool choir__ranks_share(const choir_group *group, const choir_device *device);
  * aborts the group, so that the others do not wait for it. */
 choir_status choir__group_memory_new(choir__group_memory *m, choir_group *group,
     choir_device *device, size_t bytes, const char *what, const char *advice);
+/* Allocates memory outside the device's pool, filled with zeros, which peers cannot read: it
+ * travels in messages. Not collective, but aborts the group like choir__group_memory_new. */
+choir_status choir__group_memory_outside(choir__group_memory *m, choir_group *group,
+    choir_device *device, choir__outside *outside, size_t bytes, const char *what);
 /* Waits for the group, releases the memory and leaves *m empty. */
 void choir__group_memory_free(choir__group_memory *m);
 

@@ -22,6 +22,14 @@ choir__storage *choir__storage_wrap(choir_device *device, void *data, size_t byt
     return s;
 }
 
+choir__storage *choir__storage_outside(
+    choir_device *device, struct choir__outside *outside, void *data, size_t bytes)
+{
+    choir__storage *s = choir__storage_wrap(device, data, bytes);
+    s->outside = outside;
+    return s;
+}
+
 choir__storage *choir__storage_ref(choir__storage *storage)
 {
     atomic_fetch_add_explicit(&storage->refs, 1, memory_order_relaxed);

@@ -15,6 +15,9 @@ typedef struct choir__storage {
     choir__pool_block *block; /* NULL: another owner keeps the memory alive */
     /* the memory's mapping, if other processes can map it; else NULL */
     choir__mapping *mapping;
+    /* where it lies, if not in the device's pool (device/outside.h): state that belongs to the
+     * values goes there, too */
+    struct choir__outside *outside;
     bool shared; /* tensor queues pass the block itself to other processes */
     void *data;
     size_t bytes;
@@ -29,6 +32,9 @@ typedef struct choir__storage {
 choir__storage *choir__storage_new(choir_device *device, size_t bytes);
 /* Wraps memory that the caller keeps alive for longer than the storage. */
 choir__storage *choir__storage_wrap(choir_device *device, void *data, size_t bytes);
+/* Like choir__storage_wrap, for memory outside the device's pool. */
+choir__storage *choir__storage_outside(
+    choir_device *device, struct choir__outside *outside, void *data, size_t bytes);
 /* Wraps a part of shared memory and takes a reference to the mapping, which is released in
  * queue order. */
 choir__storage *choir__storage_mapped(

@@ -36,6 +36,20 @@ small_buckets_change_nothing() {
     same_run single buckets
 }
 
+# Shards outside the device, in memory and in a file; the device's pool then has no room for all.
+offload_changes_nothing() {
+    local model=gpt2:layers=6,heads=2,width=128,context=16,dropout=0.1
+    train single --strategy single --model $model text || return
+    for ranks in 1 3; do
+        train memory --strategy fsdp --nproc $ranks --offload params --mem-cap 10M \
+            --model $model text && same_run single memory
+    done
+    train file --strategy fsdp --nproc 2 --offload params:. --mem-cap 10M --recompute \
+        --model $model text && same_run single file
+    bad 1 'out of memory' train --quiet --mem-cap 10M --microbatches 4 --batch-size 24 --steps 6 \
+        --model $model text
+}
+
 # Recorded steps keep the bits, too, with every option of DDP.
 ddp_options_change_nothing() {
     train single --strategy single --model "$gpt" text
@@ -159,6 +173,7 @@ check every_strategy 16 --model gpt2:layers=4,heads=2,width=16,context=16,dropou
 unset CHOIR_CPU_DEVICES
 check threads_are_one_by_default
 check small_buckets_change_nothing
+check offload_changes_nothing
 check ddp_options_change_nothing
 check hooks_train
 check algorithms_and_engines_agree

@@ -85,11 +85,23 @@ full_disk() {
     bad 1 "optimizer's state in 'small': No space left.*another disk" \
         train "${lm[@]}" --optimizer adamw --offload small text
     ! grep -q micro-batch err || fail "$(cat err)"
+    bad 1 "no [0-9]+ bytes for .* in 'small': No space left.*another disk" \
+        train "${lm[@]}" --strategy fsdp --nproc 2 --offload params:small text
+    ! grep -q micro-batch err || fail "$(cat err)"
     umount small
+}
+
+off_load() {
+    bad 1 "shards cannot go to a file in 'nowhere': No such file" \
+        train "${lm[@]}" --strategy fsdp --nproc 2 --offload params:nowhere text
+    bad 2 'shards no parameters: choose fsdp' train --strategy ddp --offload params text
+    bad 1 'off-load in stage 1.*choose stage 3' \
+        train "${lm[@]}" --strategy fsdp:stage=1 --offload params text
 }
 
 check no_advice_on_memory
 check full_disk
+check off_load
 check notes
 check near_words
 check two_names

@@ -46,6 +46,8 @@ compositions() {
     train single --devices cuda:0 --model "$gpt" text &&
         train other --strategy fsdp:shard_ranks=2 --nproc 4 --devices cuda:0-3 \
             --model "$gpt" text && same_run single other
+    train other --strategy fsdp --nproc 2 --devices cuda:0-1 --offload params \
+        --model "$gpt" text && same_run single other
     train other --strategy fsdp:stage=2+pipeline "${two[@]}" && same_run single other
     train other --recompute --devices cuda:0 --model "$gpt" text && same_run single other
     train tp --strategy tp --nproc 2 --devices cuda:0-1 --model "$gpt" text || return

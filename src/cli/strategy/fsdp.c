@@ -32,6 +32,9 @@ static choir_status build(choir__cli_part *p)
     opts.unit_class = *k->unit_class ? k->unit_class : NULL;
     opts.gather = k->gather;
     opts.reshard_after_forward = k->reshard;
+    opts.offload = choir__job_offload(p->job, &opts.offload_folder);
+    if (!opts.offload)
+        opts.offload_folder = NULL; /* the optimizer's */
     p->model = choir_fsdp(p->run, p->model, p->along, opts);
     if (choir_module_collective(p->model))
         p->evaluated = p->model;

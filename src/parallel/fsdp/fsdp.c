@@ -122,9 +122,17 @@ static choir_status adopt(choir__sharder *s, choir__book *book, choir_group *gro
     return CHOIR_OK;
 }
 
+static bool offloads(const choir__fsdp *f)
+{
+    return f->opts.offload || f->opts.offload_folder;
+}
+
 static choir_status shard_stages(choir__fsdp *f, choir__strategy *pipeline)
 {
     choir_ddp_opts ddp = choir_ddp_defaults();
+    if (offloads(f))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "fsdp: off-load of a pipeline: its stages keep their shards on their own devices");
     if (f->opts.stage < 1 || f->opts.stage > 3 || f->opts.unit_params < 0 ||
         f->opts.shard_ranks)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -163,6 +171,10 @@ static choir_status check_options(const choir__fsdp *f, int64_t total)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "fsdp: unknown stage %d: choose one of 1 (shards the optimizer's state), 2 "
             "(gradients, too), 3 (weights, too); begin with choir_fsdp_defaults()",
+            f->opts.stage);
+    if (offloads(f) && f->opts.stage < 3)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "fsdp: off-load in stage %d, whose weights are whole on every rank: choose stage 3",
             f->opts.stage);
     if (f->opts.unit_params < 0)
         return choir__error(CHOIR_ERR_ARGUMENT, "fsdp: units of %lld parameters",
@@ -222,6 +234,15 @@ static void make_book(choir__fsdp *f, int64_t total)
     book->reducer_ops = fsdp_ops.reducer;
 }
 
+static choir_status open_place(choir__fsdp *f)
+{
+    choir_status status =
+        choir__outside_new(f->opts.offload_folder, "off-loaded shards", &f->outside);
+    if (status != CHOIR_OK)
+        choir__group_abort(f->group, status, choir__message());
+    return status;
+}
+
 static choir_status take_over(choir__fsdp *f)
 {
     choir_scope *run = f->base.run;
@@ -235,6 +256,8 @@ static choir_status take_over(choir__fsdp *f)
         status = choir__ranks_agree(f->group, f->module, "fsdp");
     if (status == CHOIR_OK)
         status = choir__fsdp_units(f);
+    if (status == CHOIR_OK && offloads(f))
+        status = open_place(f);
     if (status == CHOIR_OK)
         status = choir__fsdp_shard(f);
     if (status != CHOIR_OK)

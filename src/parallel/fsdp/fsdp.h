@@ -37,6 +37,7 @@ struct choir__fsdp {
     bool lent;             /* a pipeline shards its stages: one choir__fsdp per stage */
     choir__param **params; /* (count) in order of registration */
     int count;
+    choir__outside *outside; /* the place of the shards; NULL: the device's pool */
     uint64_t synced; /* one more than the step whose buffers have been broadcast from rank 0 */
 
     /* --- weights.c --- */
@@ -53,9 +54,9 @@ struct choir__fsdp {
     int *cut_count;
     int bucket_count;
     choir__storage *sums; /* gradients of this rank's rows */
-    /* hybrid sharding: the same sums, shared with the ranks of the other copies */
-    choir__group_memory copy_sums;
-    size_t sums_stride;            /* bytes between nodes in copy_sums */
+    /* the same sums, if they are off-loaded, or reduced with the ranks of the other copies */
+    choir__group_memory group_sums;
+    size_t sums_stride;            /* bytes between nodes in group_sums */
     int64_t *sums_at, *sums_count; /* (bucket_count) elements of each bucket in the sums */
 };
 

@@ -1,5 +1,5 @@
-/* Stage 3 if ranks share no memory: a unit's weights are gathered before use and released after
- * it.
+/* Stage 3 if ranks share no memory, or if shards are off-loaded: a unit's weights are gathered
+ * into the device's pool before use and released after it.
  *
  *     forward    | block 0 | block 1 | block 2 | loss |  block 2 | block 1 | block 0
  *     gathers    | 0, 1    | 2       |                |  1       | 0       |
@@ -46,6 +46,7 @@ struct choir__fsdp_gather {
     choir__fsdp *f;
     choir_group *group;
     choir__storage *mine; /* this rank's rows of all weights */
+    void *mine_outside;   /* their piece of f->outside; NULL: they are in the pool */
     whole *units;
     int unit_count;
     order training, evaluation;
@@ -96,6 +97,21 @@ static void give_up(whole *u, choir_status status)
     point(u, g->scrap);
 }
 
+/* Lets the pages of this rank's rows go, if they are a file's: after a step without an update,
+ * too, no more of them stay in memory than a unit's. */
+static void let_go(const whole *u)
+{
+    const choir__fsdp *f = u->gather->f;
+    for (int i = 0; i < u->count && f->outside; i++) {
+        int64_t lo, n = choir__cut_part(&u->cuts[i], choir_group_rank(f->shard),
+                        choir_group_world(f->shard), &lo);
+        const void *at[CHOIR__OUTSIDE_PARTS] = {
+            (const float *)u->gather->mine->data + u->cuts[i].out};
+        choir__outside_let_go(
+            f->outside, choir__group_queue(u->gather->group), at, (size_t)n * sizeof(float));
+    }
+}
+
 static choir_status fetch(whole *u)
 {
     choir__fsdp_gather *g = u->gather;
@@ -115,6 +131,7 @@ static choir_status fetch(whole *u)
     choir_status status = choir__group_gather_rows(g->group, &args);
     u->came = choir__queue_record(choir__group_queue(g->group));
     point(u, u->memory->data);
+    let_go(u);
     return status;
 }
 
@@ -329,22 +346,38 @@ static void settle(whole *u, choir__param *p, const choir__cut *cut)
     choir__storage_unref(old.storage);
 }
 
+/* Allocates the memory of this rank's rows. */
+static choir_status take_shard(choir__fsdp_gather *g, size_t bytes)
+{
+    choir__fsdp *f = g->f;
+    choir_device *device = device_of(g);
+    const char *what = "this rank's share of the weights";
+    if (!f->outside) {
+        g->mine = choir__storage_new(device, bytes);
+        return g->mine ? CHOIR_OK
+                       : choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for %s, %zu bytes",
+                             choir_device_name(device), what, bytes);
+    }
+    choir_status status = choir__outside_get(f->outside, device, bytes, what, &g->mine_outside);
+    if (status != CHOIR_OK)
+        choir__group_abort(f->shard, status, choir__message());
+    else
+        g->mine = choir__storage_outside(device, f->outside, g->mine_outside, bytes);
+    return status;
+}
+
 choir_status choir__fsdp_gather_new(choir__fsdp *f)
 {
     choir_device *device = f->base.run->device;
     choir__fsdp_gather *g = f->gather = choir__calloc(1, sizeof *g);
     g->f = f;
     g->now = &g->training;
-    choir_status status = choir_group_split(f->shard, 0, choir_group_rank(f->shard), &g->group);
+    count_units(g);
+    choir_status status = take_shard(g, (size_t)(place(g) + 1) * sizeof(float));
+    if (status == CHOIR_OK)
+        status = choir_group_split(f->shard, 0, choir_group_rank(f->shard), &g->group);
     if (status != CHOIR_OK)
         return status;
-    count_units(g);
-    size_t bytes = (size_t)(place(g) + 1) * sizeof(float);
-    g->mine = choir__storage_new(device, bytes);
-    if (!g->mine)
-        return choir__error(CHOIR_ERR_MEMORY,
-            "out of memory on %s for this rank's share of the weights, %zu bytes",
-            choir_device_name(device), bytes);
     choir__scope_uses(f->base.run, device);
     for (int i = 0; i < g->unit_count; i++) {
         for (int k = 0; k < g->units[i].count; k++)
@@ -366,6 +399,8 @@ void choir__fsdp_gather_free(choir__fsdp_gather *g)
         free(g->units[i].versions);
     }
     choir__storage_unref(g->mine);
+    if (g->mine_outside)
+        choir__outside_put(g->f->outside, g->mine_outside);
     free(g->scrap);
     free(g->units);
     free(g->training.units);

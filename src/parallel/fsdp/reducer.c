@@ -36,7 +36,7 @@ static void forget_layout(choir__fsdp *f)
     free(f->sums_at);
     free(f->sums_count);
     choir__storage_unref(f->sums);
-    choir__group_memory_free(&f->copy_sums);
+    choir__group_memory_free(&f->group_sums);
     f->cuts = NULL;
     f->cut_count = NULL;
     f->sums_at = f->sums_count = NULL;
@@ -80,7 +80,9 @@ static choir_status sums_memory(choir__fsdp *f, choir__book *book)
     choir__node nodes[CHOIR__MAX_NODES];
     int64_t lo, hi;
     run_of(f, book, &lo, &hi);
-    if (!f->replicate) {
+    size_t bytes =
+        f->sums_stride * (size_t)(f->replicate ? choir__tree_nodes(lo, hi, nodes) : 1);
+    if (!f->replicate && !f->outside) {
         f->sums = choir__storage_new(book->device, f->sums_stride);
         book->sums = f->sums ? f->sums->data : NULL;
         return f->sums ? CHOIR_OK
@@ -88,10 +90,13 @@ static choir_status sums_memory(choir__fsdp *f, choir__book *book)
                              "out of memory on %s for this rank's share of the gradients",
                              choir_device_name(book->device));
     }
-    choir_status status = choir__group_memory_new(&f->copy_sums, f->replicate, book->device,
-        f->sums_stride * (size_t)choir__tree_nodes(lo, hi, nodes),
-        "this rank's share of the gradients", "");
-    book->sums = f->copy_sums.at;
+    const char *what = "this rank's share of the gradients";
+    choir_group *group = f->replicate ? f->replicate : f->shard;
+    choir_status status = f->outside ? choir__group_memory_outside(&f->group_sums, group,
+                                           book->device, f->outside, bytes, what)
+                                     : choir__group_memory_new(&f->group_sums, group,
+                                           book->device, bytes, what, "");
+    book->sums = f->group_sums.at;
     return status;
 }
 
@@ -153,12 +158,16 @@ static choir__fsdp_slot *find_slot(choir__fsdp *f, size_t bytes)
                                                                                    : NULL;
 }
 
-static choir_status new_slot(
-    choir__fsdp *f, choir_device *device, int bucket, size_t bytes, choir__fsdp_slot **made)
+/* outside: the slot keeps its sums over several micro-batches, which are off-loaded. */
+static choir_status new_slot(choir__fsdp *f, choir_device *device, int bucket, size_t bytes,
+    choir__outside *outside, choir__fsdp_slot **made)
 {
     choir__group_memory memory;
-    choir_status status = choir__group_memory_new(&memory, f->shard, device, bytes,
-        "the gradients of a unit", "; smaller units need less");
+    const char *what = "the gradients of a unit";
+    choir_status status =
+        outside ? choir__group_memory_outside(&memory, f->shard, device, outside, bytes, what)
+                : choir__group_memory_new(
+                      &memory, f->shard, device, bytes, what, "; smaller units need less");
     if (status != CHOIR_OK)
         return status;
     *made = choir__calloc(1, sizeof **made);
@@ -187,7 +196,7 @@ static choir_status laid_out(void *reducer, choir__book *book)
     for (int b = 0; status == CHOIR_OK && keeps_slots(f, book) && b < book->bucket_count; b++) {
         choir__fsdp_slot *own;
         size_t bytes = (size_t)book->buckets[b].count * sizeof(float) * levels;
-        status = new_slot(f, book->device, b, bytes, &own);
+        status = new_slot(f, book->device, b, bytes, f->outside, &own);
     }
     return status;
 }
@@ -203,7 +212,7 @@ static choir_status hold(
     if (!s)
         s = find_slot(f, bytes);
     if (!s)
-        status = new_slot(f, book->device, bucket, bytes, &s);
+        status = new_slot(f, book->device, bucket, bytes, NULL, &s);
     if (status != CHOIR_OK)
         return status;
     s->bucket = bucket;
@@ -246,6 +255,16 @@ static choir_status reduce_copies(
     return choir__group_tree_reduce(f->replicate, &args);
 }
 
+/* Lets the pages of the bucket's slot go, if they are a file's. */
+static void let_go(
+    const choir__fsdp *f, const choir__book *book, const choir__fsdp_slot *s, int bucket)
+{
+    const void *at[CHOIR__OUTSIDE_PARTS] = {s->memory.at};
+    size_t bytes = (size_t)book->buckets[bucket].count * sizeof(float);
+    choir__outside_let_go(
+        f->outside, choir__group_queue(f->shard), at, bytes * (size_t)choir__book_levels(book));
+}
+
 static void bucket_ready(void *reducer, choir__book *book, int bucket)
 {
     choir__fsdp *f = reducer;
@@ -256,6 +275,8 @@ static void bucket_ready(void *reducer, choir__book *book, int bucket)
     s->turn = ++f->turns;
     if (!keeps_slots(f, book))
         s->bucket = -1;
+    if (f->outside)
+        let_go(f, book, s, bucket);
     if (status == CHOIR_OK && f->replicate)
         status = reduce_copies(f, book, bucket, scale);
     if (status != CHOIR_OK)

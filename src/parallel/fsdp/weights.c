@@ -8,7 +8,7 @@
  * In stage 3 the array is one piece of shared memory. Every rank maps it, computes with all of
  * it and writes its own rows, so there is one copy of the weights per machine. In stages 1 and
  * 2 each rank has its own array, and the optimizer's step ends with an in-place all-gather.
- * gather.c implements stage 3 without shared memory (as on GPUs). */
+ * gather.c implements stage 3 without shared memory (as on GPUs), and off-load. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,8 +123,8 @@ choir_status choir__fsdp_shard(choir__fsdp *f)
     float *array = NULL;
     for (int i = 0; i < f->count && status == CHOIR_OK; i++)
         status = can_shard(f, f->params[i]);
-    bool gathers =
-        f->opts.stage == 3 && (f->opts.gather || !choir__ranks_share(f->shard, f->device));
+    bool gathers = f->opts.stage == 3 &&
+                   (f->opts.gather || f->outside || !choir__ranks_share(f->shard, f->device));
     if (status == CHOIR_OK && gathers && f->staged)
         status = choir__error(CHOIR_ERR_UNSUPPORTED,
             "fsdp: stage 3 of a pipeline: expected replicas that share memory; take stage 2");
@@ -172,6 +172,7 @@ choir_status choir__fsdp_publish(choir__fsdp *f)
 void choir__fsdp_free_weights(choir__fsdp *f)
 {
     choir__fsdp_gather_free(f->gather);
+    choir__outside_unref(f->outside);
     choir__shared_free(f->shared);
     choir__storage_unref(f->whole);
     choir__pool_charge(f->device, -(ptrdiff_t)f->charged);
