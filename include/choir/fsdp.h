@@ -39,6 +39,11 @@
  * The file has no name and goes with the process; removing its folder during the run changes
  * nothing.
  *
+ * Ignored parameters are not sharded: every rank stores them whole, with their gradient and
+ * state, and reduces their gradients as choir_ddp does. That suits small ones that
+ * every unit reads, such as biases and norms, since nothing has to gather them, and modules
+ * that other code reads without a collective.
+ *
  * choir_grad of a parameter, and the optimizer's state, have this rank's rows only.
  *
  * Around a pipeline, the ranks that have the same stage share its parameters; see
@@ -81,6 +86,10 @@ typedef struct choir_fsdp_opts {
      * implies offload. Default: false, NULL */
     bool offload;
     const char *offload_folder;
+    /* Ignored parameters: patterns of names as in choir_module_freeze_matching, separated by
+     * commas; default NULL: none. Unlike with PyTorch's ignored_states, the ranks reduce their
+     * gradients. */
+    const char *ignored;
 } choir_fsdp_opts;
 
 choir_fsdp_opts choir_fsdp_defaults(void);
@@ -92,7 +101,8 @@ void choir_fsdp_unit(choir_module *module);
  * than its share. If it was, it keeps its values, which must be equal on all ranks. Buffers
  * become rank 0's before each step. The wrapper forwards to the module and adds nothing to
  * names. Never NULL; errors stick to the run: argument (a stage, micro-batches that the ranks
- * cannot share, a class without modules, off-load in another stage or of a pipeline), I/O (a
+ * cannot share, a class without modules, patterns without parameters, off-load
+ * in another stage or of a pipeline), I/O (a
  * folder that is missing or full), unsupported (a GPU, and a folder), mismatch (ranks with
  * different models), state (parameters that another strategy has taken over), memory, peer
  * lost. */

@@ -46,6 +46,8 @@ offload_changes_nothing() {
     done
     train file --strategy fsdp --nproc 2 --offload params:. --mem-cap 10M --recompute \
         --model $model text && same_run single file
+    train kept --strategy 'fsdp:ignored=*.bias/*wpe*' --nproc 2 --offload params \
+        --model $model text && same_run single kept
     bad 1 'out of memory' train --quiet --mem-cap 10M --microbatches 4 --batch-size 24 --steps 6 \
         --model $model text
 }

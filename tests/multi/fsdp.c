@@ -127,9 +127,9 @@ static int train(int rank, int world, void *arg)
         if (rank == 0)
             memcpy(&p->out->loss[s], &loss, sizeof loss);
     }
-    float *at = p->out->weights;
-    if (rank == 0)
-        choir_module_visit(j.net, false, note_weights, &at);
+    outcome others;
+    float *at = rank == 0 ? p->out->weights : others.weights;
+    choir_module_visit(j.net, false, note_weights, &at); /* collective if gathered */
     close_job(&j);
     return 0;
 }
@@ -194,6 +194,24 @@ static void units(void **state)
     }
 }
 
+/* In every stage, by both kinds of norms, gathered, off-loaded, in copies, and frozen ones. */
+static void ignored(void **state)
+{
+    (void)state;
+    for (int lamb = 0; lamb < 2; lamb++) {
+        outcome single = run(1, (plan){.lamb = lamb});
+        choir_fsdp_opts opts[] = {{.stage = 1, .ignored = "*.bias"},
+            {.stage = 2, .ignored = "0.weight,5.*", .shard_ranks = 2},
+            {.stage = 3, .ignored = "?.0.*"}, {.stage = 3, .gather = true, .ignored = "*bias"},
+            {.stage = 3, .offload = true, .ignored = "4.weight,*.bias"}};
+        for (size_t i = 0; i < CHOIR_COUNT(opts); i++) {
+            outcome o = run(i == 1 ? 4 : 1 + (int)i,
+                (plan){.fsdp = true, .lamb = lamb, .recorded = i % 2, .opts = opts[i]});
+            assert_memory_equal(&o, &single, sizeof o);
+        }
+    }
+}
+
 /* --- what a rank has --- */
 
 static void check_part(const char *name, choir_tensor *t, void *arg)
@@ -248,11 +266,40 @@ static int parts(int rank, int world, void *arg)
     return 0;
 }
 
+/* Ignored parameters are whole, with their gradient and state, and one rank alone may read
+ * them. */
+static int whole(int rank, int world, void *arg)
+{
+    job j;
+    int count, found = 0;
+    float bias[WIDTH];
+    (void)world;
+    open_job(&j, arg);
+    choir_scope *step = choir_step_open(j.run, 0);
+    choir_check(body(step, &j));
+    choir_check(choir_scope_close(step));
+    choir__param **params = choir__module_params(j.net, &count);
+    for (int i = 0; i < count; i++)
+        if (strstr(params[i]->name, ".0.bias")) {
+            assert_ptr_equal(params[i]->local, params[i]->tensor);
+            assert_int_equal(choir_grad(params[i]->tensor)->count, WIDTH);
+            if (rank == 0)
+                choir_check(choir_read(params[i]->tensor, bias, sizeof bias));
+            found++;
+        }
+    assert_int_equal(found, 3);
+    free(params);
+    close_job(&j);
+    return 0;
+}
+
 static void rows(void **state)
 {
     (void)state;
     assert_int_equal(
         choir_spawn(4, parts, &(plan){.fsdp = true, .opts = {.stage = 3}}), CHOIR_OK);
+    plan p = {.fsdp = true, .opts = {.stage = 3, .gather = true, .ignored = "*.bias"}};
+    assert_int_equal(choir_spawn(3, whole, &p), CHOIR_OK);
 }
 
 /* --- wrong input --- */
@@ -278,6 +325,8 @@ static void wrong(void **state)
     expect((choir_fsdp_opts){.stage = 3, .unit_class = "lineal"}, "is a 'lineal'");
     expect((choir_fsdp_opts){.stage = 3, .unit_params = -1}, "units of -1 parameters");
     expect((choir_fsdp_opts){.stage = 3, .shard_ranks = 2}, "in copies of 2 ranks");
+    expect((choir_fsdp_opts){.stage = 3, .ignored = "0.*,lineal"}, "name matches 'lineal'");
+    expect((choir_fsdp_opts){.stage = 3, .ignored = "*"}, "ignores every parameter");
     choir_env env;
     choir_check(choir_env_init(&env));
     choir_scope *run_ = choir_run_open(&env, 1);
@@ -316,7 +365,7 @@ static void capped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(many_ranks), cmocka_unit_test(hybrid),
-        cmocka_unit_test(units), cmocka_unit_test(rows), cmocka_unit_test(wrong),
-        cmocka_unit_test(capped)};
+        cmocka_unit_test(units), cmocka_unit_test(ignored), cmocka_unit_test(rows),
+        cmocka_unit_test(wrong), cmocka_unit_test(capped)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 
 typedef struct fsdp_keys {
     int64_t stage, shard_ranks, unit_params;
-    char unit_class[64];
+    char unit_class[64], ignored[256];
     bool gather, reshard;
 } fsdp_keys;
 
@@ -17,6 +17,7 @@ static const choir__cli_option keys[] = {
     {"shard_ranks", CHOIR__INT, AT(shard_ranks), -1, INT32_MAX, .preset = "0"},
     {"unit_params", CHOIR__INT, AT(unit_params), 0, 1e15, .preset = "0"},
     {"unit_class", CHOIR__WORD, AT(unit_class), .argument = "NAME"},
+    {"ignored", CHOIR__TEXT, AT(ignored), .argument = "PATTERN[/...]"},
     {"gather", CHOIR__FLAG, AT(gather), .preset = "0"},
     {"reshard", CHOIR__FLAG, AT(reshard), .preset = "1"},
     {NULL},
@@ -25,11 +26,15 @@ static const choir__cli_option keys[] = {
 static choir_status build(choir__cli_part *p)
 {
     const fsdp_keys *k = p->at->keys;
+    char patterns[sizeof k->ignored];
+    for (size_t i = 0; i < sizeof patterns; i++) /* a comma ends a key */
+        patterns[i] = k->ignored[i] == '/' ? ',' : k->ignored[i];
     choir_fsdp_opts opts = choir_fsdp_defaults();
     opts.stage = (int)k->stage;
     opts.shard_ranks = (int)k->shard_ranks;
     opts.unit_params = k->unit_params;
     opts.unit_class = *k->unit_class ? k->unit_class : NULL;
+    opts.ignored = *patterns ? patterns : NULL;
     opts.gather = k->gather;
     opts.reshard_after_forward = k->reshard;
     opts.offload = choir__job_offload(p->job, &opts.offload_folder);

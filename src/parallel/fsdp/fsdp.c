@@ -130,6 +130,9 @@ static bool offloads(const choir__fsdp *f)
 static choir_status shard_stages(choir__fsdp *f, choir__strategy *pipeline)
 {
     choir_ddp_opts ddp = choir_ddp_defaults();
+    if (f->opts.ignored)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "fsdp: ignored parameters of a pipeline: its stages shard all of theirs");
     if (offloads(f))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "fsdp: off-load of a pipeline: its stages keep their shards on their own devices");
@@ -154,6 +157,7 @@ static void close_fsdp(void *arg)
 {
     choir__fsdp *f = arg;
     free(f->params);
+    free(f->ignored);
     choir__fsdp_free_weights(f);
     for (choir__fsdp *stage = f->stages; stage; stage = stage->next)
         choir__fsdp_free_weights(stage);
@@ -218,20 +222,30 @@ static choir_status split_ranks(choir__fsdp *f, int64_t total)
     return status;
 }
 
-static void make_book(choir__fsdp *f, int64_t total)
+static void plan_leaves(const choir__fsdp *f, choir__book *book, int64_t total)
+{
+    int64_t lo, hi;
+    choir__tree_run(total, choir_group_rank(f->group), choir_group_world(f->group), &lo, &hi);
+    book->first = choir__run_of(f->base.run)->micro_first = lo;
+    book->planned = hi - lo;
+    book->total = total;
+}
+
+static void make_books(choir__fsdp *f, int64_t total)
 {
     choir_scope *run = f->base.run;
-    int64_t lo, hi;
     for (int i = 0; i < f->count; i++)
         if (f->params[i]->book)
             choir__book_free(f->params[i]->book);
+    for (int i = 0; i < f->ignored_count; i++)
+        if (f->ignored[i]->book)
+            choir__book_free(f->ignored[i]->book);
     choir__book *book = choir__book_new(run, run->device, f->params, f->count);
-    choir__tree_run(total, choir_group_rank(f->group), choir_group_world(f->group), &lo, &hi);
-    book->first = choir__run_of(run)->micro_first = lo;
-    book->planned = hi - lo;
-    book->total = total;
     book->reducer = f;
     book->reducer_ops = fsdp_ops.reducer;
+    plan_leaves(f, book, total);
+    if (f->ignored_count)
+        plan_leaves(f, choir__fsdp_ignored_book(f), total);
 }
 
 static choir_status open_place(choir__fsdp *f)
@@ -250,6 +264,10 @@ static choir_status take_over(choir__fsdp *f)
         f->opts.microbatches ? f->opts.microbatches : choir__run_of(run)->micro_total;
     int64_t total = asked ? asked : choir_group_world(f->group);
     choir_status status = check_options(f, total);
+    if (status == CHOIR_OK)
+        status = choir__fsdp_ignore(f);
+    for (int i = 0; i < f->ignored_count && status == CHOIR_OK; i++)
+        status = choir__fsdp_is_free(f, f->ignored[i]);
     if (status == CHOIR_OK && f->opts.shard_ranks)
         status = split_ranks(f, total);
     if (status == CHOIR_OK)
@@ -263,7 +281,7 @@ static choir_status take_over(choir__fsdp *f)
     if (status != CHOIR_OK)
         return status;
     f->strategy.collective = f->gather != NULL;
-    make_book(f, total);
+    make_books(f, total);
     choir__strategy_join(&f->strategy, run);
     return CHOIR_OK;
 }

@@ -35,8 +35,10 @@ struct choir__fsdp {
     choir_group *replicate; /* ranks with the same share of the other copies; NULL: none */
     choir_fsdp_opts opts;
     bool lent;             /* a pipeline shards its stages: one choir__fsdp per stage */
-    choir__param **params; /* (count) in order of registration */
+    choir__param **params; /* (count) in order of registration; without ignored ones */
     int count;
+    choir__param **ignored; /* (ignored_count) see ignored.c */
+    int ignored_count;
     choir__outside *outside; /* the place of the shards; NULL: the device's pool */
     uint64_t synced; /* one more than the step whose buffers have been broadcast from rank 0 */
 
@@ -63,9 +65,16 @@ struct choir__fsdp {
 /* units.c: numbers the units and assigns the parameters to them. Error: argument. */
 choir_status choir__fsdp_units(choir__fsdp *f);
 
+/* ignored.c. choir__fsdp_ignore moves the parameters that opts.ignored matches from params to
+ * ignored; error: argument. choir__fsdp_ignored_book makes their book, with its reducer. */
+choir_status choir__fsdp_ignore(choir__fsdp *f);
+choir__book *choir__fsdp_ignored_book(choir__fsdp *f);
+
 /* weights.c: allocates the parameters' memory, initializes it, and determines this rank's rows
  * of each. Collective. */
 choir_status choir__fsdp_shard(choir__fsdp *f);
+/* Returns an error if another strategy has taken p over. */
+choir_status choir__fsdp_is_free(const choir__fsdp *f, const choir__param *p);
 /* rows.c: sets p->local to this rank's rows of p's tensor, which begin at element `at` of
  * storage. */
 void choir__fsdp_take_rows(choir__fsdp *f, choir__param *p, const choir__cut *cut,

@@ -37,14 +37,24 @@ static int64_t place(choir__fsdp *f)
     return at;
 }
 
+choir_status choir__fsdp_is_free(const choir__fsdp *f, const choir__param *p)
+{
+    bool taken =
+        p->local != p->tensor || (p->replicas && !f->staged) || (p->book && p->book->reducer);
+    return !taken ? CHOIR_OK
+                  : choir__error(CHOIR_ERR_STATE,
+                        "fsdp: parameter '%s' is in the hands of another strategy already",
+                        p->name);
+}
+
 /* A rank's rows must be contiguous: dimension 0 must be the outermost one. */
 static choir_status can_shard(const choir__fsdp *f, const choir__param *p)
 {
     const choir_device *device = f->device;
     const choir_tensor *t = p->tensor;
-    if (p->local != t || (p->replicas && !f->staged) || (p->book && p->book->reducer))
-        return choir__error(CHOIR_ERR_STATE,
-            "fsdp: parameter '%s' is in the hands of another strategy already", p->name);
+    choir_status status = choir__fsdp_is_free(f, p);
+    if (status != CHOIR_OK)
+        return status;
     if (t->dtype != CHOIR_F32)
         return choir__error(CHOIR_ERR_DTYPE,
             "fsdp: parameter '%s' is of %s; shards are of f32 weights, which autocast computes "
