@@ -106,9 +106,12 @@ static void note_time(choir__walk *w, const choir__record *r, bool weight)
     if (!w->costs)
         return;
     (void)!choir_device_sync(choir__device_of(r->out));
+    bool copied = r->op == &choir__to_op && choir__device_of(r->in[0]) != choir__device_of(r->out);
+    if (copied)
+        (void)!choir_device_sync(choir__device_of(r->in[0]));
     double now = choir__now(),
            *cost = weight ? &w->costs[r->number].weight : &w->costs[r->number].input;
-    *cost += now - w->noted;
+    *cost += copied ? 0 : now - w->noted; /* a copy between devices is no work of the op */
     w->noted = now;
 }
 

@@ -54,10 +54,10 @@ told() {
     bad 2 'strategies for several ranks are .*pipeline' train --strategy single --nproc 2 \
         --model toy random
     late '3 stages for a model of 2 layers' --strategy pipeline --nproc 3
-    late "got 'nowhere'" --strategy pipeline:cuts=nowhere --nproc 2
+    late "unknown module 'nowhere'" --strategy pipeline:cuts=nowhere --nproc 2
 }
 
-# late PATTERN ARG...: found when the stages are cut, after two steps.
+# late PATTERN ARG...: found when the pipeline is made, or when its stages are cut.
 late() {
     local pattern=$1
     shift

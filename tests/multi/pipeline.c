@@ -346,7 +346,7 @@ static int odd_main(int rank, int world, void *arg)
 static void differ(void **state)
 {
     static const char *const told[][2] = {{"schedule", "schedules, chunks or cuts"},
-        {"seed", "seeds"}, {"data", "losses after the first steps"},
+        {"seed", "seeds"}, {"data", "data in the first step"},
         {"ops", "ops in their micro-batches"}};
     (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(told); i++) {

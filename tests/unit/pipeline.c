@@ -299,7 +299,7 @@ static void test_what_cannot_be_cut(void **state)
         {{.model = "toy", .schedule = "1f1b", .devices = 3, .microbatches = 3},
             "3 stages for a model of 2 layers"},
         {{.model = "mlp", .schedule = "1f1b", .devices = 2, .microbatches = 2, .cuts = "fc9"},
-            "stage 1: expected an op of the forward pass"},
+            "stage 1 is to begin at unknown module 'fc9': choose one of 0, 1, 2, 3, 4, or"},
         {{.model = "mlp", .schedule = "1f1b", .devices = 3, .microbatches = 3, .cuts = "1,1"},
             "stage 2 is to begin at '1', op 1, where stage 1 begins at op 1"},
         {{.model = "mlp", .schedule = "1f1b", .devices = 2, .microbatches = 2, .cuts = "1,2"},

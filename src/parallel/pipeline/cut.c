@@ -11,6 +11,8 @@
  * also fit within its device's limit: the bytes that its ops keep for backward, times the
  * micro-batches that the schedule holds at a time, and its parameters with gradients and two
  * moments. */
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,26 +43,84 @@ static bool has_param(const choir__pipeline *p, int from, int to)
 
 /* --- cuts given by the caller --- */
 
-static bool inside(const char *path, const char *name, size_t length)
+bool choir__pipeline_is_inside(const char *path, const char *name, size_t length)
 {
     return !strncmp(path, name, length) && (path[length] == '\0' || path[length] == '.');
+}
+
+int choir__pipeline_cut_path(const char *cut, size_t *length)
+{
+    char *end;
+    long number = strtol(cut, &end, 10);
+    if (end != cut && *end == '\0')
+        return number < 0 ? -2 : -1;
+    const char *plus = strchr(cut, '+');
+    *length = plus ? (size_t)(plus - cut) : strlen(cut);
+    if (!plus)
+        return 0;
+    number = strtol(plus + 1, &end, 10);
+    return end == plus + 1 || *end != '\0' || number < 0 || number > INT_MAX ? -2 : (int)number;
+}
+
+struct search {
+    const char *name;
+    size_t length;
+    bool found;
+    char choices[200];
+};
+
+static void search_in(struct search *s, const choir_module *m)
+{
+    s->found |= choir__pipeline_is_inside(m->path, s->name, s->length);
+    for (const choir__module_entry *e = m->inside->entries; e && !s->found; e = e->next)
+        if (e->kind == CHOIR__CHILD)
+            search_in(s, e->child);
+}
+
+static void add_choice(choir_module *block, void *arg)
+{
+    struct search *s = arg;
+    size_t used = strlen(s->choices);
+    if (used + strlen(block->path) + 8 < sizeof s->choices)
+        snprintf(s->choices + used, sizeof s->choices - used, "%s%s", used ? ", " : "",
+            block->path);
+    else if (strcmp(s->choices + used - 3, "..."))
+        snprintf(s->choices + used, sizeof s->choices - used, ", ...");
+}
+
+choir_status choir__pipeline_check_cuts(const choir__pipeline *p)
+{
+    for (int s = 1; s < p->stages; s++) {
+        struct search search = {.name = p->cut_names[s - 1]};
+        int ops = choir__pipeline_cut_path(search.name, &search.length);
+        if (ops == -2 || !*search.name)
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "pipeline: stage %d: expected the path of a module, maybe with '+' and a number "
+                "of ops, or the number of an op, got '%s'",
+                s, search.name);
+        if (ops >= 0)
+            search_in(&search, p->module);
+        if (ops < 0 || search.found)
+            continue;
+        choir__module_blocks(p->module, add_choice, &search);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "pipeline: stage %d is to begin at unknown module '%.*s': choose one of %s, or a "
+            "module in them",
+            s, (int)search.length, search.name, search.choices);
+    }
+    return CHOIR_OK;
 }
 
 /* Returns the op that "layer2.0+3" or "170" names; -1: none. */
 static int named_op(const choir__pipeline *p, const char *name)
 {
-    char *end;
-    long number = strtol(name, &end, 10);
-    const char *plus = strchr(name, '+');
-    if (end != name && *end == '\0')
-        return number < p->ops ? (int)number : -1;
-    size_t length = plus ? (size_t)(plus - name) : strlen(name);
-    long later = plus ? strtol(plus + 1, &end, 10) : 0;
-    if (plus && (end == plus + 1 || *end != '\0' || later < 0))
-        return -1;
+    size_t length;
+    int later = choir__pipeline_cut_path(name, &length);
+    if (later == -1)
+        return strtol(name, NULL, 10) < p->ops ? (int)strtol(name, NULL, 10) : -1;
     for (int i = 0; i < p->ops; i++)
-        if (inside(p->paths[i], name, length))
-            return i + later < p->ops ? (int)(i + later) : -1;
+        if (choir__pipeline_is_inside(p->paths[i], name, length))
+            return later < p->ops - i ? i + later : -1;
     return -1;
 }
 
@@ -140,10 +200,7 @@ static choir_status find_rooms(const choir__pipeline *p, int64_t micros, room *r
     choir_status status =
         choir_pipeline_plan_new(p->schedule, p->device_count, p->chunks, micros, NULL, &plan);
     for (int s = 0; s < p->stages && status == CHOIR_OK; s++) {
-        choir_device_stats stats = {0};
-        if (!p->remote) /* the limits of other ranks' devices are not known here */
-            choir_device_get_stats(choir__stage_device(p, s), &stats);
-        rooms[s].bytes = (double)stats.bytes_limit / p->chunks;
+        rooms[s].bytes = p->limits[s % p->device_count] / p->chunks;
         rooms[s].micros =
             (double)choir_pipeline_plan_peak(plan, s % p->device_count) / p->chunks;
     }

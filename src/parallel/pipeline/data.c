@@ -135,7 +135,8 @@ static choir_status shard(choir__pipeline_data *d, choir__book *book, int stage)
 
 choir_status choir__data_adopt(choir__pipeline_data *d, choir__book *book, int stage)
 {
-    if (d->sharder && stage >= 0 && !book->of_replicas)
+    bool final = d->pipeline->measured >= CHOIR__MEASURED_STEPS; /* rows cannot move */
+    if (d->sharder && final && stage >= 0 && !book->of_replicas)
         return shard(d, book, stage);
     if (book->device->away)
         return CHOIR_OK;
@@ -290,12 +291,12 @@ static void broadcast_tensor(const char *name, choir_tensor *t, void *arg)
 {
     struct broadcast *b = arg;
     (void)name;
-    if (b->status == CHOIR_OK)
+    if (b->status == CHOIR_OK && !choir__device_of(t)->away)
         b->status = choir__data_share(b->data, choir__data(t), t->storage->bytes);
 }
 
-/* Takes replica 0's parameters, which are still on the run's device. They are in one book until
- * the stages have theirs. */
+/* Takes replica 0's parameters. Each stage has a book for its share of them; with a single stage
+ * they are all on the run's device. */
 static choir_status take_params(choir__pipeline_data *d)
 {
     choir__pipeline *p = d->pipeline;
@@ -305,9 +306,14 @@ static choir_status take_params(choir__pipeline_data *d)
     for (int i = 0; i < count; i++)
         if (params[i]->book)
             choir__book_free(params[i]->book);
-    choir__data_adopt(d, choir__book_new(run, run->device, params, count), -1);
+    struct broadcast b = {d, CHOIR_OK};
+    if (p->stages > 1)
+        b.status = choir__pipeline_spread(p);
+    else
+        b.status = choir__data_adopt(d, choir__book_new(run, run->device, params, count), -1);
     free(params);
-    struct broadcast b = {d, choir_device_sync(run->device)};
+    for (int i = 0; i < p->device_count && b.status == CHOIR_OK; i++)
+        b.status = choir_device_sync(p->devices[i]);
     if (d->world > 1)
         choir_module_visit(p->module, true, broadcast_tensor, &b);
     return b.status;

@@ -1,11 +1,13 @@
-/* The first steps of a pipeline run on one device. They are real steps, so nothing is computed
- * twice. Between two ops the host waits for the device and reads the clock, in forward and
- * backward. The minimum over all micro-batches counts, because the first calls of a kernel make
- * what later calls reuse. */
+/* The first steps of a pipeline run without cuts, one micro-batch after the other, each op on the
+ * device that has its parameters (spread.c). They are real steps, so nothing is computed twice.
+ * Between two ops the host waits for the device and reads the clock, in forward and backward.
+ * The minimum over all micro-batches counts, because the first calls of a kernel make what later
+ * calls reuse. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "parallel/pipeline/pipeline.h"
+#include "tensor/launch.h"
 
 static void make_room(choir__pipeline *p)
 {
@@ -16,6 +18,7 @@ static void make_room(choir__pipeline *p)
     p->now = choir__realloc(p->now, (size_t)room * sizeof *p->now);
     p->held = choir__realloc(p->held, (size_t)room * sizeof *p->held);
     p->crossing = choir__realloc(p->crossing, (size_t)room * sizeof *p->crossing);
+    p->ran_on = choir__realloc(p->ran_on, (size_t)room * sizeof *p->ran_on);
     p->paths = choir__realloc(p->paths, (size_t)room * sizeof *p->paths);
     for (int i = p->room; i < room; i++) {
         p->costs[i] = (choir__op_cost){1e30, 1e30, 1e30};
@@ -42,20 +45,30 @@ static void note_use(choir__pipeline *p, choir_tensor *t, int op, bool rows)
     p->uses[p->use_count++] = (choir__op_use){t, op, rows};
 }
 
-/* Notes the time of the previous op, and the bytes that it left on the device. */
-static void note_forward(choir__micro *m)
+/* Begins to time an op, when its device has all operands. */
+static void begin_op(choir__micro *m)
+{
+    choir_device_stats stats;
+    const choir__pipeline *p = m->pipeline;
+    m->on = p->stages > 1 ? choir__stage_device(p, m->placement.stage) : m->scope->device;
+    (void)!choir_device_sync(m->on);
+    choir_device_get_stats(m->on, &stats);
+    m->bytes_noted = stats.bytes_now;
+    m->noted = choir__now();
+}
+
+/* Notes the time of the op under way, and the bytes that it leaves on its device. */
+static void end_op(choir__micro *m)
 {
     choir_device_stats stats;
     choir__pipeline *p = m->pipeline;
-    (void)!choir_device_sync(m->scope->device);
-    choir_device_get_stats(m->scope->device, &stats);
-    double now = choir__now();
-    if (m->ops > 0 && m->ops <= p->ops) {
-        p->now[m->ops - 1].forward += now - m->noted;
-        p->held[m->ops - 1] = (double)stats.bytes_now - (double)m->bytes_noted;
-    }
-    m->bytes_noted = stats.bytes_now;
-    m->noted = now;
+    if (!m->on)
+        return;
+    (void)!choir_device_sync(m->on);
+    choir_device_get_stats(m->on, &stats);
+    p->now[m->ops - 1].forward += choir__now() - m->noted;
+    p->held[m->ops - 1] = (double)stats.bytes_now - (double)m->bytes_noted;
+    m->on = NULL;
 }
 
 /* Returns the number of the op that made t, plus one; it stays known after t's memory is
@@ -78,7 +91,7 @@ static bool measure_op(
 {
     choir__pipeline *p = m->pipeline;
     bool first = p->measured == 0 && m->index == 0;
-    note_forward(m);
+    end_op(m);
     if (first && m->ops == p->ops) {
         make_room(p);
         p->ops++;
@@ -97,12 +110,21 @@ static bool measure_op(
             note_crossing(p, in[i], m->ops);
     }
     m->ops++;
-    if (m->ops <= p->ops)
-        return true;
-    choir__poison(scope, CHOIR_ERR_STATE,
-        "pipeline: micro-batch %lld has more ops than the first one, which had %d",
-        (long long)m->index, p->ops);
-    return false;
+    if (m->ops > p->ops) {
+        choir__poison(scope, CHOIR_ERR_STATE,
+            "pipeline: micro-batch %lld has more ops than the first one, which had %d",
+            (long long)m->index, p->ops);
+        return false;
+    }
+    if (p->remote && p->measured == 0)
+        for (int i = 0; i < count; i++)
+            if (in[i] && choir__pipeline_note_data(p, in[i]) != CHOIR_OK)
+                return false;
+    if (p->stages > 1 && !choir__pipeline_follow_op(m, scope, in, count))
+        return false;
+    p->ran_on[m->ops - 1] = m->placement.stage;
+    begin_op(m);
+    return true;
 }
 
 static void keep_the_least(choir__pipeline *p)
@@ -136,19 +158,23 @@ static choir_status backward(choir__micro *m)
 static choir_status run_micro(choir__micro *m, choir_tensor **loss)
 {
     choir__pipeline *p = m->pipeline;
-    m->noted = choir__now();
     m->loss = p->fn(m->scope, p->module, p->arg);
     choir_status status = choir__scope_status(m->scope);
     if (status == CHOIR_OK && !m->loss)
         status = choir__error(CHOIR_ERR_ARGUMENT, "pipeline: a micro-batch without a loss");
     if (status == CHOIR_OK && measuring(p))
-        note_forward(m);
+        end_op(m);
+    if (status == CHOIR_OK && p->remote && p->measured == 0 && m->index == 0)
+        status = choir__pipeline_agree_on_ops(p);
+    choir_tensor *home = m->loss; /* ranks have no other rank's tensors */
+    if (status == CHOIR_OK && choir__device_of(home)->carrier)
+        home = choir__copied_to(m->scope, m->loss, m->scope->device);
     if (status == CHOIR_OK)
         status = backward(m);
     if (status == CHOIR_OK && measuring(p))
         keep_the_least(p);
     if (status == CHOIR_OK)
-        *loss = choir__pipeline_keep(p, m->index, m->loss);
+        *loss = choir__pipeline_keep(p, m->index, home);
     return status;
 }
 

@@ -211,15 +211,19 @@ static void forget_gradients(choir__pipeline *p)
     free(params);
 }
 
-/* Runs a step on one device. After the last measured step, all ranks and replicas take the same
+/* Runs a step without cuts. After the last measured step, all ranks and replicas take the same
  * measurements. */
 static choir_status measure(
     choir__pipeline *p, choir_scope *step, int64_t count, choir_tensor **losses)
 {
     bool last = p->measured == CHOIR__MEASURED_STEPS - 1;
-    choir_status status = choir__pipeline_measure(p, step, count, losses);
+    choir_status status = CHOIR_OK;
+    if (p->stages > 1 && !p->spread) /* they were gathered */
+        status = choir__pipeline_spread(p);
+    if (status == CHOIR_OK)
+        status = choir__pipeline_measure(p, step, count, losses);
     if (status == CHOIR_OK && p->remote && last)
-        status = choir__pipeline_agree(p, losses, count);
+        status = choir__pipeline_agree(p);
     if (status == CHOIR_OK && p->data && last && p->stages > 1)
         status = choir__data_share(p->data, p->costs, (size_t)p->ops * sizeof *p->costs);
     if (status == CHOIR_OK && p->data && last && p->stages > 1)
@@ -297,7 +301,7 @@ static choir_tensor *pipeline_forward(choir_module *self, choir_tensor *const *i
 {
     choir__pipeline *p = (choir__pipeline *)self;
     choir_scope *scope = choir_tensor_scope(in[0]);
-    if (!p->placed && p->gathered < 0)
+    if (!p->placed && !p->spread && p->gathered < 0)
         return choir_forward_n(p->module, in, count);
     choir__placement *outer = scope->placement;
     choir__micro m = {.pipeline = p, .scope = scope};
@@ -377,6 +381,7 @@ static void close_pipeline(void *arg)
     free(p->now);
     free(p->kept);
     free(p->held);
+    free(p->ran_on);
     free(p->crossing);
     free(p->paths);
     free(p->uses);
@@ -400,7 +405,7 @@ static choir_status split_cuts(choir__pipeline *p, const char *cuts)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "pipeline: expected %d cuts for %d stages, got %d, '%s'", p->stages - 1, p->stages,
             count, cuts);
-    return CHOIR_OK;
+    return choir__pipeline_check_cuts(p);
 }
 
 static choir_status take_devices(choir__pipeline *p, choir_pipeline_opts opts)
@@ -485,9 +490,12 @@ static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
     p->stages = p->device_count * p->chunks;
     p->first = choir__arena_get(&run->arena, (size_t)(p->stages + 1) * sizeof(int));
     p->stage_costs = choir__arena_get(&run->arena, (size_t)p->stages * sizeof *p->stage_costs);
+    p->limits = choir__arena_get(&run->arena, (size_t)p->device_count * sizeof *p->limits);
     if (opts.cuts)
         status = split_cuts(p, opts.cuts);
-    return status == CHOIR_OK && lent ? choir__pipeline_replicate(p, &how) : status;
+    if (status != CHOIR_OK)
+        return status;
+    return lent ? choir__pipeline_replicate(p, &how) : choir__pipeline_spread(p);
 }
 
 choir_module *choir_pipeline(choir_scope *run, choir_module *module, choir_pipeline_opts opts)
@@ -495,7 +503,7 @@ choir_module *choir_pipeline(choir_scope *run, choir_module *module, choir_pipel
     run = choir__open_scope(run, __func__);
     module = choir__module_for(run, module, __func__);
     choir__pipeline *p = choir_module_new(run, &pipeline_class);
-    choir__module_ready(module); /* names are the module's own, without a prefix */
+    choir__module_name(module); /* names are the module's own, without a prefix */
     choir_module_child(&p->base, "", &p->module, module);
     choir__on_close(run, close_pipeline, p);
     choir_status status = set_up(p, opts);
@@ -519,7 +527,7 @@ choir_status choir_pipeline_gather(choir_module *pipeline, int rank)
     if (status == CHOIR_OK && p->data && choir__data_sharded(p->data))
         status = choir__error(CHOIR_ERR_UNSUPPORTED,
             "choir_pipeline_gather: each rank has rows of the parameters; choir_save writes them");
-    if (status == CHOIR_OK && (p->placed || p->gathered >= 0))
+    if (status == CHOIR_OK && (p->placed || p->spread || p->gathered >= 0))
         status = choir__pipeline_unplace(p, p->remote ? rank : -1);
     return status == CHOIR_OK ? CHOIR_OK : choir__scope_fail(pipeline->run, status);
 }

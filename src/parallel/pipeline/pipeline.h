@@ -1,6 +1,7 @@
 /* Inside a pipeline.
  *
- *   measure.c   the first steps, on one device: time and operands of each op
+ *   spread.c    before there are cuts: the stage of each module, by its size or by hand
+ *   measure.c   the first steps, without cuts: time and operands of each op
  *   cut.c       distributes the ops over the stages
  *   placement.c moves parameters and buffers to their stages; makes books and replicas
  *   place.c     while a micro-batch runs: the stage of an op, and its operands there
@@ -42,8 +43,11 @@ struct choir__micro {
     choir__walk walk;
     choir__event *done; /* (stages) events: its forward in each stage is complete */
     int left;           /* actions still to run */
-    double noted;       /* while measuring: the time at which the previous op was complete */
-    size_t bytes_noted; /* bytes in use on the device at that time */
+    /* while measuring: the device of the op under way (NULL: none), the time at which the op
+     * began, and the bytes in use on the device at that time */
+    choir_device *on;
+    double noted;
+    size_t bytes_noted;
 };
 
 /* One use of a parameter or buffer as an operand of an op. */
@@ -63,13 +67,17 @@ struct choir__pipeline {
     const char *cuts;           /* as the caller gave them; NULL: found by measuring */
     choir__remote *remote;      /* the devices are ranks; NULL: they belong to this process */
     choir__pipeline_data *data; /* the replicas of the pipeline; NULL: it is the only one */
+    double *limits; /* (device_count) bytes that each device may hold; 0: any number */
     /* --- measured --- */
     int measured; /* steps */
-    bool placed;
-    /* while not placed: the stage that has all parameters; -1: the run's device has them */
+    bool spread;  /* the parameters are where choir__pipeline_spread put them */
+    bool placed;  /* they are where the cuts put them */
+    /* while neither: the stage that has all parameters; -1: the run's device has them */
     int gathered;
+    uint64_t data_seen; /* over ranks: a hash of the data that came to the stages */
     choir__op_cost *costs, *now; /* (ops): the minimum so far; the current micro-batch's */
     double *held;                /* (ops): bytes that the op's forward keeps for backward */
+    int *ran_on;                 /* (ops): stage whose device measured the op */
     double *crossing; /* (ops): bytes of earlier activations that this op or later ones read */
     const char **paths; /* (ops): path of the module that issued it */
     int ops, room;
@@ -108,16 +116,29 @@ choir_tensor *choir__pipeline_keep(choir__pipeline *p, int64_t micro, choir_tens
 /* the first step also makes what kernels keep for later calls */
 enum { CHOIR__MEASURED_STEPS = 2 };
 
-/* measure.c: runs all micro-batches of a step one after another on the run's device, and
- * measures them if the step is one of the first. */
+/* spread.c: gives every stage its share of parameters and buffers, before the cuts are known.
+ * Collective over ranks. */
+choir_status choir__pipeline_spread(choir__pipeline *p);
+
+/* measure.c: runs all micro-batches of a step one after another, each op where its parameters
+ * are, and measures them if the step is one of the first. */
 choir_status choir__pipeline_measure(
     choir__pipeline *p, choir_scope *step, int64_t count, choir_tensor **losses);
 
 /* cut.c: fills in first and stage_costs, for steps of `micros` micro-batches. */
 choir_status choir__pipeline_cut(choir__pipeline *p, int64_t micros);
+/* Checks the cuts' names, before any op is known. */
+choir_status choir__pipeline_check_cuts(const choir__pipeline *p);
+/* Of a cut "PATH+N", returns N (0 without '+') and the length of PATH; -1: the cut is the
+ * number of an op; -2: it is neither. */
+int choir__pipeline_cut_path(const char *cut, size_t *length);
+/* True if path is the module that the first `length` characters of name call, or in it. */
+bool choir__pipeline_is_inside(const char *path, const char *name, size_t length);
 
 /* placement.c: cuts the model and moves each parameter and buffer to its stage. */
 choir_status choir__pipeline_place(choir__pipeline *p, int64_t micros);
+/* Makes a book of the parameters in each stage, and one of its replicas. */
+choir_status choir__pipeline_make_books(choir__pipeline *p);
 /* Moves all parameters and buffers to the device of `stage`; -1: the run's device. */
 choir_status choir__pipeline_unplace(choir__pipeline *p, int stage);
 /* Returns p's replica in `stage`; NULL if it has none there. */
@@ -128,10 +149,15 @@ choir__param *choir__pipeline_replica(const choir__param *p, int stage);
 /* Takes the group's ranks as devices, and checks that all ranks have the same options and
  * model. */
 choir_status choir__pipeline_over_ranks(choir__pipeline *p, choir_pipeline_opts opts);
-/* Checks that all ranks have measured the same ops and the same losses (count). All ranks then
- * use rank 0's times. */
-choir_status choir__pipeline_agree(
-    choir__pipeline *p, choir_tensor *const *losses, int64_t count);
+/* Collects the limits of all ranks' devices. */
+choir_status choir__pipeline_share_limits(choir__pipeline *p);
+/* Checks that all ranks issue the same ops. */
+choir_status choir__pipeline_agree_on_ops(choir__pipeline *p);
+/* Adds the bytes of x to the hash of the data, if every rank has made it for itself. */
+choir_status choir__pipeline_note_data(choir__pipeline *p, choir_tensor *x);
+/* Checks that all ranks have seen the same data. Every rank then has the measurements of all
+ * ops, from the ranks that ran them. */
+choir_status choir__pipeline_agree(choir__pipeline *p);
 /* Stores the loss of a finished micro-batch beside the others'. */
 choir_status choir__pipeline_put_loss(choir__pipeline *p, const choir__micro *m);
 /* After the plan has run: copies the losses to the run's device on every rank. */
@@ -180,6 +206,9 @@ void choir__pipeline_place_by(choir__micro *m, choir__place_fn *place);
 /* place.c: choir__pipeline_place_ops places the micro-batch's ops by the cuts, and
  * choir__pipeline_follow where their parameters are. */
 void choir__pipeline_place_ops(choir__micro *micro);
+/* Places one op where its parameters are. */
+bool choir__pipeline_follow_op(
+    choir__micro *m, choir_scope *scope, choir_tensor **in, int count);
 void choir__pipeline_follow(choir__micro *micro);
 
 #endif

@@ -12,12 +12,16 @@
 static choir_tensor *bring_param(choir__micro *m, choir_tensor *x, int stage)
 {
     choir__param *p = x->param, *replica = choir__pipeline_replica(p, stage);
-    if (!replica || p->stage == stage)
-        return choir__device_of(x) == choir__stage_device(m->pipeline, stage)
-                   ? x
-                   : choir__copied_to(m->scope, x, choir__stage_device(m->pipeline, stage));
-    choir__param_refresh(replica, p);
-    return replica->tensor;
+    choir_device *device = choir__stage_device(m->pipeline, stage);
+    if (replica && p->stage != stage) {
+        choir__param_refresh(replica, p);
+        return replica->tensor;
+    }
+    if (choir__device_of(x) == device)
+        return x;
+    choir_tensor *y = choir__copied_to(m->scope, x, device);
+    choir__record_op(&choir__to_op, y, &x, 1);
+    return y;
 }
 
 /* Returns a tensor whose memory on `device` already has x's values, from the chain of copies
@@ -117,25 +121,45 @@ void choir__pipeline_place_ops(choir__micro *m)
 
 /* --- without cuts: evaluation, which may run other ops --- */
 
-/* Places the op where its parameters or buffers are, otherwise in the latest stage of its
- * operands. */
+/* Returns the stage on whose device the module has a buffer, which its kernels update; -1: it has
+ * none. */
+static int stage_of_buffers(const choir__pipeline *p, const choir_module *m)
+{
+    for (const choir__module_entry *e = m ? m->inside->entries : NULL; e; e = e->next)
+        for (int s = 0; e->kind == CHOIR__BUFFER && s < p->stages; s++)
+            if (choir__device_of(e->tensor) == choir__stage_device(p, s))
+                return s;
+    return -1;
+}
+
+/* Returns the stage of the op's first parameter, or of its module's buffers, otherwise the latest
+ * of its operands. */
+static int stage_to_follow(
+    const choir__pipeline *p, const choir_module *at, choir_tensor *const *in, int count)
+{
+    int latest = 0, buffers = stage_of_buffers(p, at);
+    for (int i = 0; i < count; i++) {
+        if (in[i] && in[i]->param)
+            return in[i]->param->stage;
+        if (in[i] && choir__stage_of(in[i]) > latest)
+            latest = choir__stage_of(in[i]);
+    }
+    return buffers < 0 ? latest : buffers;
+}
+
+bool choir__pipeline_follow_op(
+    choir__micro *m, choir_scope *scope, choir_tensor **in, int count)
+{
+    m->placement.stage = stage_to_follow(m->pipeline, scope->run->at, in, count);
+    return bring_all(m, in, count);
+}
+
 static bool follow_op(
     choir__micro *m, choir_scope *scope, const char *op, choir_tensor **in, int count)
 {
-    int stage = 0;
     (void)op;
-    for (int i = 0; i < count; i++) {
-        if (!in[i])
-            continue;
-        if (in[i]->param) {
-            stage = in[i]->param->stage;
-            break;
-        }
-        stage = choir__stage_of(in[i]) > stage ? choir__stage_of(in[i]) : stage;
-    }
-    m->placement.stage = stage;
     m->scope = scope;
-    return bring_all(m, in, count);
+    return choir__pipeline_follow_op(m, scope, in, count);
 }
 
 void choir__pipeline_follow(choir__micro *m)

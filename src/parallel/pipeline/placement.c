@@ -102,6 +102,15 @@ static choir_status make_books(choir__pipeline *p, choir__param **params, int co
     return status == CHOIR_OK ? choir__scope_status(run) : status;
 }
 
+choir_status choir__pipeline_make_books(choir__pipeline *p)
+{
+    int count;
+    choir__param **params = choir__module_named_params(p->module, &count);
+    choir_status status = make_books(p, params, count);
+    free(params);
+    return status;
+}
+
 struct mover {
     choir__pipeline *pipeline;
     choir_status status;
@@ -178,6 +187,7 @@ choir_status choir__pipeline_unplace(choir__pipeline *p, int stage)
     };
     choir_module_visit(p->module, true, bring_home, &h);
     p->placed = h.status == CHOIR_OK ? false : p->placed;
+    p->spread = h.status == CHOIR_OK ? false : p->spread;
     p->gathered = stage;
     choir__step_forget(p->base.run);
     return h.status;
@@ -202,6 +212,7 @@ choir_status choir__pipeline_place(choir__pipeline *p, int64_t micros)
     status = m.status == CHOIR_OK ? make_books(p, params, count) : m.status;
     free(params);
     p->placed = p->fresh = status == CHOIR_OK;
+    p->spread = false;
     p->gathered = -1;
     if (p->remote) /* most of its memory belongs to other ranks' stages now */
         choir__pool_trim(p->base.run->device);

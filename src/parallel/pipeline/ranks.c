@@ -1,9 +1,9 @@
 /* A pipeline over ranks: the data on which ranks must agree, so that they go on alike without
  * further questions, and the losses, which all ranks receive.
  *
- * At the start they compare options and model. After the measured steps, which each rank has
- * run by itself, they compare the ops, the parameters these use, and the losses, bit by bit.
- * All later decisions depend only on these and on the times, which are rank 0's. */
+ * At the start they compare options and model; after the first micro-batch, the ops and the
+ * parameters these use; after the measured steps, the data, bit by bit. All later decisions
+ * depend only on these and on the measurements. Each op is measured by the rank that runs it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ void choir__pipeline_digests(const choir__pipeline *p, choir__digest digests[CHO
     uint64_t options = add_text(add_text(CHOIR__HASH_SEED, p->schedule), p->cuts),
              model = CHOIR__HASH_SEED;
     options = choir__hash_bytes(options, &p->chunks, sizeof p->chunks);
-    choir_module_visit(p->module, true, add_tensor, &model);
+    choir__module_visit_named(p->module, true, add_tensor, &model); /* no values yet */
     choir__device_signature(p->base.run->device, machine);
     digests[0] = (choir__digest){options, "schedules, chunks or cuts"};
     digests[1] = (choir__digest){model, "models"};
@@ -66,22 +66,17 @@ choir_status choir__pipeline_over_ranks(choir__pipeline *p, choir_pipeline_opts 
     return agree_on_options(p);
 }
 
-static choir_status hash_losses(choir_tensor *const *losses, int64_t count, uint64_t *h)
+choir_status choir__pipeline_share_limits(choir__pipeline *p)
 {
-    for (int64_t i = 0; i < count; i++) {
-        double loss = choir_item(losses[i]);
-        *h = choir__hash_bytes(*h, &loss, sizeof loss);
-        if (choir__scope_status(losses[i]->scope) != CHOIR_OK)
-            return choir__scope_status(losses[i]->scope);
-    }
-    return CHOIR_OK;
+    choir_device_stats stats;
+    choir_device_get_stats(p->base.run->device, &stats);
+    p->limits[choir__remote_rank(p->remote)] = (double)stats.bytes_limit;
+    return choir__remote_sum(p->remote, p->limits, p->device_count);
 }
 
-choir_status choir__pipeline_agree(
-    choir__pipeline *p, choir_tensor *const *losses, int64_t count)
+choir_status choir__pipeline_agree_on_ops(choir__pipeline *p)
 {
-    uint64_t ops = choir__hash_bytes(CHOIR__HASH_SEED, &p->ops, sizeof p->ops),
-             values = CHOIR__HASH_SEED;
+    uint64_t ops = choir__hash_bytes(CHOIR__HASH_SEED, &p->ops, sizeof p->ops);
     for (int i = 0; i < p->ops; i++)
         ops = choir__hash_bytes(
             add_text(ops, p->paths[i]), &p->crossing[i], sizeof p->crossing[i]);
@@ -90,16 +85,38 @@ choir_status choir__pipeline_agree(
         ops = add_text(ops, use->tensor->param ? use->tensor->param->name : "");
         ops = choir__hash_bytes(ops, &use->op, sizeof use->op);
     }
-    choir_status status = hash_losses(losses, count, &values);
+    return choir__remote_agree(p->remote, ops, "ops in their micro-batches");
+}
+
+choir_status choir__pipeline_note_data(choir__pipeline *p, choir_tensor *x)
+{
+    if (x->producer || x->param || x->scope->kind == CHOIR__RUN ||
+        choir__device_of(x) != p->base.run->device)
+        return CHOIR_OK;
+    size_t bytes = (size_t)x->count * choir_dtype_size(x->dtype);
+    void *data = choir__alloc(bytes + 1);
+    choir_status status = choir_read(x, data, bytes);
     if (status == CHOIR_OK)
-        status = choir__remote_agree(p->remote, ops, "ops in their micro-batches");
-    if (status == CHOIR_OK)
-        status = choir__remote_agree(p->remote, values,
-            "losses after the first steps: each must see the same data and begin with the same "
-            "weights");
-    if (status == CHOIR_OK)
-        status = choir__remote_share(p->remote, p->costs, (size_t)p->ops * sizeof *p->costs);
+        p->data_seen = choir__hash_bytes(p->data_seen, data, bytes);
+    else
+        choir__scope_fail(x->scope, status);
+    free(data);
     return status;
+}
+
+choir_status choir__pipeline_agree(choir__pipeline *p)
+{
+    for (int i = 0; i < p->ops; i++)
+        if (choir__stage_device(p, p->ran_on[i])->away) {
+            p->costs[i] = (choir__op_cost){0, 0, 0};
+            p->held[i] = 0;
+        }
+    choir_status status = choir__remote_agree(
+        p->remote, p->data_seen, "data in the first step: each must see the same");
+    if (status == CHOIR_OK)
+        status = choir__remote_sum(p->remote, &p->costs->forward,
+            (int64_t)p->ops * (int64_t)(sizeof *p->costs / sizeof(double)));
+    return status == CHOIR_OK ? choir__remote_sum(p->remote, p->held, p->ops) : status;
 }
 
 /* --- losses --- */

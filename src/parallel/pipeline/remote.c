@@ -259,9 +259,9 @@ choir_status choir__remote_agree(choir__remote *r, uint64_t mine, const char *wh
     return choir__ranks_have_same(r->whole, mine, "ranks", what);
 }
 
-choir_status choir__remote_share(choir__remote *r, void *data, size_t bytes)
+choir_status choir__remote_sum(choir__remote *r, double *numbers, int64_t count)
 {
-    return choir_group_broadcast(r->whole, data, (int64_t)bytes, CHOIR_U8, 0, NULL);
+    return choir_group_all_reduce(r->whole, numbers, count, CHOIR_F64, CHOIR_SUM, NULL);
 }
 
 /* --- open and close --- */
