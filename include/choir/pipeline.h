@@ -110,13 +110,20 @@ CHOIR_CHECKED choir_status choir_pipeline_gather(choir_module *pipeline, int ran
 const choir_stage_cost *choir_pipeline_costs(const choir_module *pipeline);
 int choir_pipeline_stages(const choir_module *pipeline);
 
+/** Returns the bytes that a stage's device is expected to hold for it at most: parameters, two
+ * moments, the sums of gradients, and the activations of as many micro-batches as the schedule
+ * holds at a time. The cuts respect devices' limits by this number. 0 before the stages are
+ * measured, and on a single device. */
+int64_t choir_pipeline_bytes(const choir_module *pipeline, int stage);
+
 /** Returns the plan of the last step; NULL before the stages are measured, and on a single
  * device. The pipeline owns it. */
 const choir_pipeline_plan *choir_pipeline_plan_of(const choir_module *pipeline);
 
 /** Prints one line per stage: device, ops (their numbers, as cuts take them), the module in
- * which it begins, parameters, milliseconds of F, B (of the input alone) and W for a
- * micro-batch. Before the third step, and on a single device, it prints one line in all. */
+ * which it begins, parameters, choir_pipeline_bytes in MiB, milliseconds of F, B (of the input
+ * alone) and W for a micro-batch. Before the third step, and on a single device, it prints one
+ * line in all. */
 void choir_pipeline_print_stages(const choir_module *pipeline, FILE *file);
 
 #ifdef __cplusplus

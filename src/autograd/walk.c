@@ -106,7 +106,8 @@ static void note_time(choir__walk *w, const choir__record *r, bool weight)
     if (!w->costs)
         return;
     (void)!choir_device_sync(choir__device_of(r->out));
-    bool copied = r->op == &choir__to_op && choir__device_of(r->in[0]) != choir__device_of(r->out);
+    bool copied =
+        r->op == &choir__to_op && choir__device_of(r->in[0]) != choir__device_of(r->out);
     if (copied)
         (void)!choir_device_sync(choir__device_of(r->in[0]));
     double now = choir__now(),

@@ -151,6 +151,8 @@ void choir__pools_free(choir__pool **list);
 /* Returns a block, 64-byte aligned, or NULL if the system or the limit refuses it. The caller
  * writes the message. */
 choir__pool_block *choir__block_new(choir_device *device, size_t bytes);
+/* Returns the size of the block that holds `bytes` bytes: that of its class. */
+size_t choir__block_size(size_t bytes);
 void choir__block_free(choir__pool_block *block);
 void *choir__block_data(const choir__pool_block *block);
 

@@ -58,6 +58,11 @@ static int class_of(size_t bytes)
     return class;
 }
 
+size_t choir__block_size(size_t bytes)
+{
+    return bytes ? class_bytes(class_of(bytes)) : 0;
+}
+
 choir__pool *choir__pool_new(
     const choir__memory_ops *ops, void *arg, choir__pool_gauges *gauges)
 {

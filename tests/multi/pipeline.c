@@ -25,12 +25,14 @@ typedef struct outcome {
     uint32_t loss_bits[STEPS][MICROS], norm_bits[STEPS];
     uint64_t weights, moments; /* hashes */
     int64_t bytes;             /* held after the last step */
+    int64_t peak, expected;    /* the most held, from the first step on; by the plan */
     char message[512];         /* of the expected error; of reading an absent value */
 } outcome;
 
 typedef struct plan {
     const char *model, *schedule, *cuts; /* schedule NULL: one device without a pipeline */
     int64_t microbatches;
+    size_t limit;          /* of each rank's device; 0: none */
     bool recorded, to_one; /* the weights are gathered on rank 0 alone */
     int odd;               /* a rank that differs: see differ() */
     const char *how;
@@ -130,6 +132,7 @@ static void open_job(job *j)
     const plan *p = j->plan;
     const choir__model_spec *spec;
     choir_check(choir_env_init(&j->env));
+    choir_device_set_limit(j->env.device, p->limit);
     j->run = choir_scope_open(j->env.device, differs(j, "seed") ? 12 : 11);
     choir_check(choir__model_find(p->model, &spec));
     choir_check(spec->describe(p->model, &j->info));
@@ -173,6 +176,10 @@ static void train(job *j, outcome *out)
     choir_device_stats stats;
     choir_device_get_stats(j->env.device, &stats);
     out->bytes = (int64_t)stats.bytes_now;
+    out->peak = (int64_t)stats.bytes_peak;
+    for (int s = 0; s < choir_pipeline_stages(j->pipe); s++)
+        if (choir_pipeline_bytes(j->pipe, s) > out->expected)
+            out->expected = choir_pipeline_bytes(j->pipe, s);
 }
 
 /* A parameter in another process cannot be read; a local one can. */
@@ -318,6 +325,38 @@ static void parts(void **state)
     munmap(got, MOST * sizeof *got);
 }
 
+/* A model that does not fit in one device trains on two ranks and on four, with cuts by hand
+ * and without. No rank ever holds more than the plan expects of a stage. */
+static void larger(void **state)
+{
+    static const struct {
+        int ranks;
+        const char *cuts;
+    } all[] = {{2, "transformer.h.4"}, {2, NULL},
+        {4, "transformer.h.2,transformer.h.4,transformer.h.6"}, {4, NULL}};
+    (void)state;
+    plan whole = {.model = "gpt2:layers=8,heads=4,width=64,context=32,vocab=500",
+        .microbatches = 4,
+        .recorded = true};
+    outcome *want = run(whole, 1);
+    for (size_t i = 0; i < CHOIR_COUNT(all); i++) {
+        plan p = whole;
+        p.schedule = "1f1b";
+        p.cuts = all[i].cuts;
+        p.limit = (size_t)want->peak * 8 / 10;
+        p.to_one = true;
+        outcome *got = run(p, all[i].ranks);
+        for (int r = 0; r < all[i].ranks; r++) {
+            assert_same(want, &got[r], &p, r);
+            if ((double)got[r].peak > 1.1 * (double)got[r].expected)
+                fail_msg("rank %d of %d held %lld bytes, expected were %lld", r, all[i].ranks,
+                    (long long)got[r].peak, (long long)got[r].expected);
+        }
+        munmap(got, MOST * sizeof *got);
+    }
+    munmap(want, MOST * sizeof *want);
+}
+
 /* --- ranks that differ --- */
 
 static int odd_main(int rank, int world, void *arg)
@@ -414,6 +453,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(gpt2),
         cmocka_unit_test(resnet),
         cmocka_unit_test(parts),
+        cmocka_unit_test(larger),
         cmocka_unit_test(differ),
         cmocka_unit_test(twice),
         cmocka_unit_test(ucx),

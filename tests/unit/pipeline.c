@@ -11,6 +11,8 @@
 
 #include <choir/choir.h>
 
+#include "base/base.h"
+#include "device/device.h"
 #include "nn/models/models.h"
 #include "nn/module.h"
 #include "tensor/scope.h"
@@ -133,16 +135,22 @@ static choir_status one_step(job *j, int number)
     return status == CHOIR_OK ? closed : status;
 }
 
+static choir_dataset *open_loader(job *j)
+{
+    choir_dataset *data = open_data(j);
+    choir_loader_opts opts = choir_loader_defaults();
+    opts.batch_size = BATCH;
+    opts.microbatches = opts.micro_count = j->microbatches;
+    opts.seed = 11;
+    j->loader = choir_loader_new(j->run, data, opts);
+    return data;
+}
+
 static outcome train(job j)
 {
     outcome out = {.weights = 0xCBF29CE484222325u, .states = 1};
     open_job(&j);
-    choir_dataset *data = open_data(&j);
-    choir_loader_opts opts = choir_loader_defaults();
-    opts.batch_size = BATCH;
-    opts.microbatches = opts.micro_count = j.microbatches;
-    opts.seed = 11;
-    j.loader = choir_loader_new(j.run, data, opts);
+    choir_dataset *data = open_loader(&j);
     choir_check(choir_scope_status(j.run));
     for (int step = 0; step < STEPS; step++) {
         choir_check(one_step(&j, step));
@@ -275,11 +283,7 @@ static const char *failure(job j)
 {
     static char text[1024];
     open_job(&j);
-    choir_dataset *data = open_data(&j);
-    choir_loader_opts opts = choir_loader_defaults();
-    opts.batch_size = BATCH;
-    opts.microbatches = opts.micro_count = j.microbatches;
-    j.loader = choir_loader_new(j.run, data, opts);
+    choir_dataset *data = open_loader(&j);
     choir_status status = choir_scope_status(j.run);
     for (int step = 0; step < STEPS && status == CHOIR_OK; step++)
         status = one_step(&j, step);
@@ -300,6 +304,8 @@ static void test_what_cannot_be_cut(void **state)
             "3 stages for a model of 2 layers"},
         {{.model = "mlp", .schedule = "1f1b", .devices = 2, .microbatches = 2, .cuts = "fc9"},
             "stage 1 is to begin at unknown module 'fc9': choose one of 0, 1, 2, 3, 4, or"},
+        {{.model = "mlp", .schedule = "1f1b", .devices = 2, .microbatches = 2, .cuts = "2+x"},
+            "stage 1: expected the path of a module, maybe with '+' and a number of ops, or the"},
         {{.model = "mlp", .schedule = "1f1b", .devices = 3, .microbatches = 3, .cuts = "1,1"},
             "stage 2 is to begin at '1', op 1, where stage 1 begins at op 1"},
         {{.model = "mlp", .schedule = "1f1b", .devices = 2, .microbatches = 2, .cuts = "1,2"},
@@ -316,7 +322,7 @@ static void test_what_cannot_be_cut(void **state)
 }
 
 /* Stages of equal time would exceed the second device's memory, so the cuts give it less. If no
- * cut fits, an error says so. */
+ * cut fits, an error names the stage that lacks most. */
 static void test_cuts_within_limits(void **state)
 {
     (void)state;
@@ -335,7 +341,131 @@ static void test_cuts_within_limits(void **state)
     choir_device_set_limit(second, 100);
     const char *told = failure(j);
     choir_device_set_limit(second, 0);
-    if (!strstr(told, "no cuts fit the limits of 2 devices"))
+    if (!strstr(
+            told, "no cuts fit the limits of 2 devices: at best, stage 1 on cpu:1, which ") ||
+        !strstr(told, " MiB are missing"))
+        fail_msg("told '%s'", told);
+}
+
+/* --- models larger than a device --- */
+
+static choir_device *device_at(int d)
+{
+    char name[16];
+    snprintf(name, sizeof name, "cpu:%d", d);
+    return choir_device_find(name);
+}
+
+/* The limit holds for blocks that a pool keeps from the run before, too. */
+static void limit_devices(size_t bytes)
+{
+    for (int d = 0; d < MOST; d++) {
+        choir__pool_trim(device_at(d));
+        choir_device_set_limit(device_at(d), bytes);
+    }
+}
+
+/* Returns the largest peak of the job's devices. */
+static int64_t peak_of(const job *j)
+{
+    choir_device_stats stats;
+    int64_t peak = 0;
+    for (int d = 0; d < (j->schedule ? j->devices : 1); d++) {
+        choir_device_get_stats(device_at(d), &stats);
+        peak = choir__max(peak, (int64_t)stats.bytes_peak);
+    }
+    return peak;
+}
+
+static void reset_peaks(void)
+{
+    for (int d = 0; d < MOST; d++)
+        choir_device_reset_peak(device_at(d));
+}
+
+/* Compares the most that a device held, from the first step on, with the most that is expected
+ * of one. */
+static void check_peak(job j)
+{
+    int64_t expected = 0;
+    reset_peaks();
+    open_job(&j);
+    choir_dataset *data = open_loader(&j);
+    for (int step = 0; step < STEPS; step++)
+        choir_check(one_step(&j, step));
+    for (int s = 0; s < choir_pipeline_stages(j.pipe); s++)
+        expected = choir__max(expected, choir_pipeline_bytes(j.pipe, s));
+    double ratio = (double)peak_of(&j) / (double)expected;
+    choir_check(choir_scope_close(j.run));
+    choir_dataset_free(data);
+    if (ratio > 1.1 || ratio < 0.6)
+        fail_msg("%s, %s on %d devices: the peak is %.2f of the %lld bytes expected", j.model,
+            j.schedule, j.devices, ratio, (long long)expected);
+}
+
+static void test_expected_bytes(void **state)
+{
+    static const char *const named[] = {"sequential", "gpipe", "1f1b", "zero-bubble"};
+    (void)state;
+    for (size_t s = 0; s < CHOIR_COUNT(named); s++)
+        for (int devices = 2; devices <= 4; devices += 2) {
+            check_peak((job){.model = "gpt2:layers=8,heads=4,width=64,context=32,vocab=500",
+                .schedule = named[s],
+                .devices = devices,
+                .microbatches = 4});
+            check_peak((job){.model = "mlp:in=64,hidden=256,classes=10,layers=9",
+                .schedule = named[s],
+                .devices = devices,
+                .microbatches = 6});
+        }
+}
+
+/* A model that does not fit in one device trains on two and on four, with the same bits, with
+ * cuts by hand and without. */
+static void test_larger_than_a_device(void **state)
+{
+    static const struct {
+        int devices;
+        const char *cuts;
+    } all[] = {{2, "transformer.h.4"}, {2, NULL},
+        {4, "transformer.h.2,transformer.h.4,transformer.h.6"}, {4, NULL}};
+    (void)state;
+    job alone = {
+        .model = "gpt2:layers=8,heads=4,width=64,context=32,vocab=500", .microbatches = 4};
+    reset_peaks();
+    outcome want = train(alone);
+    size_t limit = (size_t)peak_of(&alone) * 8 / 10;
+    limit_devices(limit);
+    if (!strstr(failure(alone), "out of memory"))
+        fail_msg("one device is enough");
+    for (size_t i = 0; i < CHOIR_COUNT(all); i++) {
+        job j = alone;
+        j.schedule = "1f1b";
+        j.devices = all[i].devices;
+        j.cuts = all[i].cuts;
+        limit_devices(limit);
+        outcome got = train(j);
+        assert_same(&want, &got, &j);
+    }
+    limit_devices(0);
+}
+
+/* The limits have no room for the parameters and gradients of a stage, which is said before the
+ * first step. */
+static void test_too_large(void **state)
+{
+    (void)state;
+    job j = {.model = "mlp:in=64,hidden=256,classes=10,layers=9",
+        .schedule = "1f1b",
+        .devices = 2,
+        .microbatches = 2,
+        .cuts = "2+0"};
+    choir_device_set_limit(device_at(1), 1 << 20);
+    const char *told = failure(j);
+    choir_device_set_limit(device_at(1), 0);
+    if (!strstr(told,
+            "stage 1 is too large for cpu:1: its parameters and gradients have 4.0 MiB, "
+            "and the device's limit is 1.0 MiB: 3.0 MiB are missing"))
         fail_msg("told '%s'", told);
 }
 
@@ -484,6 +614,9 @@ int main(void)
         cmocka_unit_test(test_cuts_by_hand),
         cmocka_unit_test(test_what_cannot_be_cut),
         cmocka_unit_test(test_cuts_within_limits),
+        cmocka_unit_test(test_expected_bytes),
+        cmocka_unit_test(test_larger_than_a_device),
+        cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_a_device_twice),
         cmocka_unit_test(test_another_module),
         cmocka_unit_test(test_a_strategy_within),

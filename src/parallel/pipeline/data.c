@@ -295,8 +295,8 @@ static void broadcast_tensor(const char *name, choir_tensor *t, void *arg)
         b->status = choir__data_share(b->data, choir__data(t), t->storage->bytes);
 }
 
-/* Takes replica 0's parameters. Each stage has a book for its share of them; with a single stage
- * they are all on the run's device. */
+/* Takes replica 0's parameters. Each stage has a book for its share of them; with a single
+ * stage they are all on the run's device. */
 static choir_status take_params(choir__pipeline_data *d)
 {
     choir__pipeline *p = d->pipeline;

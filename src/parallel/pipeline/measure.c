@@ -1,8 +1,8 @@
-/* The first steps of a pipeline run without cuts, one micro-batch after the other, each op on the
- * device that has its parameters (spread.c). They are real steps, so nothing is computed twice.
- * Between two ops the host waits for the device and reads the clock, in forward and backward.
- * The minimum over all micro-batches counts, because the first calls of a kernel make what later
- * calls reuse. */
+/* The first steps of a pipeline run without cuts, one micro-batch after the other, each op on
+ * the device that has its parameters (spread.c). They are real steps, so nothing is computed
+ * twice. Between two ops the host waits for the device and reads the clock, in forward and
+ * backward. The minimum over all micro-batches counts, because the first calls of a kernel make
+ * what later calls reuse. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,11 +18,12 @@ static void make_room(choir__pipeline *p)
     p->now = choir__realloc(p->now, (size_t)room * sizeof *p->now);
     p->held = choir__realloc(p->held, (size_t)room * sizeof *p->held);
     p->crossing = choir__realloc(p->crossing, (size_t)room * sizeof *p->crossing);
+    p->made = choir__realloc(p->made, (size_t)room * sizeof *p->made);
     p->ran_on = choir__realloc(p->ran_on, (size_t)room * sizeof *p->ran_on);
     p->paths = choir__realloc(p->paths, (size_t)room * sizeof *p->paths);
     for (int i = p->room; i < room; i++) {
         p->costs[i] = (choir__op_cost){1e30, 1e30, 1e30};
-        p->crossing[i] = p->held[i] = 0;
+        p->crossing[i] = p->held[i] = p->made[i] = 0;
         p->paths[i] = "";
     }
     p->room = room;
@@ -33,7 +34,7 @@ static void begin_noting(choir__pipeline *p)
 {
     p->ops = p->use_count = 0;
     for (int i = 0; i < p->room; i++)
-        p->crossing[i] = p->held[i] = 0;
+        p->crossing[i] = p->held[i] = p->made[i] = 0;
 }
 
 static void note_use(choir__pipeline *p, choir_tensor *t, int op, bool rows)
@@ -82,6 +83,8 @@ static int maker(const choir_tensor *t)
 static void note_crossing(choir__pipeline *p, const choir_tensor *x, int op)
 {
     double bytes = (double)x->count * (double)choir_dtype_size(x->dtype);
+    if (maker(x) && maker(x) <= p->ops)
+        p->made[maker(x) - 1] = bytes;
     for (int i = maker(x); i <= op; i++)
         p->crossing[i] += i > 0 ? bytes : 0;
 }

@@ -381,6 +381,7 @@ static void close_pipeline(void *arg)
     free(p->now);
     free(p->kept);
     free(p->held);
+    free(p->made);
     free(p->ran_on);
     free(p->crossing);
     free(p->paths);
@@ -490,6 +491,7 @@ static choir_status set_up(choir__pipeline *p, choir_pipeline_opts opts)
     p->stages = p->device_count * p->chunks;
     p->first = choir__arena_get(&run->arena, (size_t)(p->stages + 1) * sizeof(int));
     p->stage_costs = choir__arena_get(&run->arena, (size_t)p->stages * sizeof *p->stage_costs);
+    p->bytes = choir__arena_get(&run->arena, (size_t)p->stages * sizeof *p->bytes);
     p->limits = choir__arena_get(&run->arena, (size_t)p->device_count * sizeof *p->limits);
     if (opts.cuts)
         status = split_cuts(p, opts.cuts);

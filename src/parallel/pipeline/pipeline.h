@@ -3,6 +3,7 @@
  *   spread.c    before there are cuts: the stage of each module, by its size or by hand
  *   measure.c   the first steps, without cuts: time and operands of each op
  *   cut.c       distributes the ops over the stages
+ *   by_hand.c   the cuts that the caller names
  *   placement.c moves parameters and buffers to their stages; makes books and replicas
  *   place.c     while a micro-batch runs: the stage of an op, and its operands there
  *   pipeline.c  runs a plan's actions
@@ -74,9 +75,10 @@ struct choir__pipeline {
     bool placed;  /* they are where the cuts put them */
     /* while neither: the stage that has all parameters; -1: the run's device has them */
     int gathered;
-    uint64_t data_seen; /* over ranks: a hash of the data that came to the stages */
+    uint64_t data_seen;          /* over ranks: a hash of the data that came to the stages */
     choir__op_cost *costs, *now; /* (ops): the minimum so far; the current micro-batch's */
     double *held;                /* (ops): bytes that the op's forward keeps for backward */
+    double *made;                /* (ops): bytes of the op's result, as later ops read it */
     int *ran_on;                 /* (ops): stage whose device measured the op */
     double *crossing; /* (ops): bytes of earlier activations that this op or later ones read */
     const char **paths; /* (ops): path of the module that issued it */
@@ -87,6 +89,7 @@ struct choir__pipeline {
     char **cut_names; /* (stages - 1), as the caller gave them; or NULL */
     int *first;       /* (stages + 1): first op of each stage; the last entry is ops */
     choir_stage_cost *stage_costs;
+    double *bytes; /* (stages): that each is expected to hold */
     choir_pipeline_plan *plan;
     const char *planned;  /* the plan's schedule */
     bool fresh;           /* no step has run since the parameters were placed */
@@ -127,16 +130,21 @@ choir_status choir__pipeline_measure(
 
 /* cut.c: fills in first and stage_costs, for steps of `micros` micro-batches. */
 choir_status choir__pipeline_cut(choir__pipeline *p, int64_t micros);
+/* by_hand.c: writes the ops that the caller's cuts name to p->first. */
+choir_status choir__pipeline_cut_by_hand(choir__pipeline *p);
 /* Checks the cuts' names, before any op is known. */
 choir_status choir__pipeline_check_cuts(const choir__pipeline *p);
-/* Of a cut "PATH+N", returns N (0 without '+') and the length of PATH; -1: the cut is the
- * number of an op; -2: it is neither. */
+/* Reads a cut "PATH+N": returns N (0 without '+') and the length of PATH; -1 if the cut is the
+ * number of an op, -2 if it is malformed. */
 int choir__pipeline_cut_path(const char *cut, size_t *length);
 /* True if path is the module that the first `length` characters of name call, or in it. */
 bool choir__pipeline_is_inside(const char *path, const char *name, size_t length);
 
 /* placement.c: cuts the model and moves each parameter and buffer to its stage. */
 choir_status choir__pipeline_place(choir__pipeline *p, int64_t micros);
+/* Returns the use of t, at least one, in whose stage it is stored: the first dense one,
+ * otherwise the first. */
+int choir__pipeline_home_use(const choir__pipeline *p, const choir_tensor *t);
 /* Makes a book of the parameters in each stage, and one of its replicas. */
 choir_status choir__pipeline_make_books(choir__pipeline *p);
 /* Moves all parameters and buffers to the device of `stage`; -1: the run's device. */

@@ -121,8 +121,8 @@ void choir__pipeline_place_ops(choir__micro *m)
 
 /* --- without cuts: evaluation, which may run other ops --- */
 
-/* Returns the stage on whose device the module has a buffer, which its kernels update; -1: it has
- * none. */
+/* Returns the stage on whose device the module has a buffer, which its kernels update; -1: it
+ * has none. */
 static int stage_of_buffers(const choir__pipeline *p, const choir_module *m)
 {
     for (const choir__module_entry *e = m ? m->inside->entries : NULL; e; e = e->next)
@@ -132,8 +132,8 @@ static int stage_of_buffers(const choir__pipeline *p, const choir_module *m)
     return -1;
 }
 
-/* Returns the stage of the op's first parameter, or of its module's buffers, otherwise the latest
- * of its operands. */
+/* Returns the stage of the op's first parameter, or of its module's buffers, otherwise the
+ * latest of its operands. */
 static int stage_to_follow(
     const choir__pipeline *p, const choir_module *at, choir_tensor *const *in, int count)
 {

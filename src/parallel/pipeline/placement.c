@@ -18,19 +18,24 @@ static int stage_of(const choir__pipeline *p, int op)
     return stage;
 }
 
-/* Returns the stage of the first dense use, otherwise of the first use. */
-static int home_of(const choir__pipeline *p, const choir_tensor *t)
+int choir__pipeline_home_use(const choir__pipeline *p, const choir_tensor *t)
 {
     int found = -1;
     for (int u = 0; u < p->use_count; u++) {
         if (p->uses[u].tensor != t)
             continue;
         if (!p->uses[u].rows)
-            return stage_of(p, p->uses[u].op);
+            return u;
         if (found < 0)
-            found = stage_of(p, p->uses[u].op);
+            found = u;
     }
-    return found < 0 ? 0 : found;
+    return found;
+}
+
+static int home_of(const choir__pipeline *p, const choir_tensor *t)
+{
+    int use = choir__pipeline_home_use(p, t);
+    return use < 0 ? 0 : stage_of(p, p->uses[use].op);
 }
 
 /* A module's buffers are not operands of its ops, since kernels update them. They move to the

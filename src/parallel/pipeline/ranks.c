@@ -3,7 +3,8 @@
  *
  * At the start they compare options and model; after the first micro-batch, the ops and the
  * parameters these use; after the measured steps, the data, bit by bit. All later decisions
- * depend only on these and on the measurements. Each op is measured by the rank that runs it. */
+ * depend only on these and on the measurements. Each op is measured by the rank that runs it.
+ */
 #include <stdlib.h>
 #include <string.h>
 

@@ -16,6 +16,12 @@ const choir_stage_cost *choir_pipeline_costs(const choir_module *pipeline)
     return p && p->placed ? p->stage_costs : NULL;
 }
 
+int64_t choir_pipeline_bytes(const choir_module *pipeline, int stage)
+{
+    const choir__pipeline *p = choir__pipeline_of(pipeline);
+    return p && p->placed && stage >= 0 && stage < p->stages ? (int64_t)p->bytes[stage] : 0;
+}
+
 const choir_pipeline_plan *choir_pipeline_plan_of(const choir_module *pipeline)
 {
     const choir__pipeline *p = choir__pipeline_of(pipeline);
@@ -47,15 +53,15 @@ void choir_pipeline_print_stages(const choir_module *pipeline, FILE *file)
                              : "no stages yet: the first two steps measure them");
         return;
     }
-    fprintf(file, "%5s  %-8s %11s  %-24s %12s %9s %9s %9s\n", "stage", "device", "ops",
-        "begins in", "parameters", "F ms", "B ms", "W ms");
+    fprintf(file, "%5s  %-8s %11s  %-24s %12s %9s %9s %9s %9s\n", "stage", "device", "ops",
+        "begins in", "parameters", "MiB", "F ms", "B ms", "W ms");
     for (int s = 0; s < p->stages; s++) {
         const choir_stage_cost *c = &p->stage_costs[s];
         char ops[32];
         snprintf(ops, sizeof ops, "%d-%d", p->first[s], p->first[s + 1] - 1);
-        fprintf(file, "%5d  %-8s %11s  %-24s %12lld %9.3f %9.3f %9.3f\n", s,
+        fprintf(file, "%5d  %-8s %11s  %-24s %12lld %9.1f %9.3f %9.3f %9.3f\n", s,
             choir_device_name(choir__stage_device(p, s)), ops, p->paths[p->first[s]],
-            (long long)stage_params(p, s), c->forward * 1e3, c->backward_input * 1e3,
-            c->backward_weight * 1e3);
+            (long long)stage_params(p, s), p->bytes[s] / 1048576, c->forward * 1e3,
+            c->backward_input * 1e3, c->backward_weight * 1e3);
     }
 }

@@ -52,8 +52,8 @@ static void collect(items *all, const choir_module *m)
 
 /* --- shares of the bytes --- */
 
-/* Of a stage: values, gradients on two levels of their tree, two moments, and as much for
- * activations. */
+/* Bytes of a stage per byte of its parameters, as a guess: values, gradients on two levels of
+ * their tree, two moments, and activations. */
 enum { STATE = 8 };
 
 /* Writes the end of each stage's share, in bytes of parameters. Shares are equal, but a device
