@@ -19,10 +19,12 @@
  * carried to the device on which an op runs. A schedule (choir/pipeline_plan.h) determines the
  * order in which stages take micro-batches: "sequential" is model parallelism.
  *
- * The first two steps run on the run's device and are measured. Then the ops are distributed
- * over the stages so that the slowest stage is as fast as possible, within the memory that
- * choir_device_set_limit leaves each device, and parameters and buffers move to the stages
- * that use them. A parameter used in several stages (tied embeddings) has a copy in each. It
+ * No device ever holds the whole model. When the pipeline is made, every stage takes a run of
+ * modules: from its cut on, or its share of the bytes, within the memory that
+ * choir_device_set_limit leaves each device. Values are drawn there. In the first two steps an
+ * op runs where its parameters are, one micro-batch after the other, and is measured. Then the
+ * ops are distributed over the stages so that the slowest stage is as fast as possible, within
+ * the limits, and parameters and buffers move to the stages that use them. A parameter used in several stages (tied embeddings) has a copy in each. It
  * belongs to the stage in which its gradient is dense; the rows of a table's gradient are sent
  * there once per step. The bits are those of one device at the same number of micro-batches,
  * for any stages and schedule.
@@ -31,15 +33,15 @@
  * keeps the parameters of its own stages; ops of other stages cost it no more than their place
  * in the plan. The stages' devices are called "rank:0", "rank:1", ...; tensors in another
  * process cannot be read. All ranks receive losses and gradient norms; choir_pipeline_gather
- * brings the parameters. The first two steps run whole on every rank, and all ranks must find
- * the same losses. A rank that dies or fails is named on all others, with its stage.
+ * brings the parameters. All ranks must issue the same ops in the first micro-batch, and read the same
+ * data in the first step. A rank that dies or fails is named on all others, with its stage.
  *
  * Replicas: choir_ddp or choir_fsdp around a pipeline, or a pipeline around choir_ddp, over
  * the ranks that have the same stages (a mesh, choir/mesh.h). Each replica steps through a
  * contiguous range of the job's micro-batches, the range of choir_env_micro, and reports their
  * losses; stages may be other ranks or this process's devices. The functions here accept the
  * wrapper, too. All replicas use the cuts that the first one measured. Under choir_fsdp stages
- * are sharded by rows from the third step on, and cannot be gathered (choir_pipeline_gather:
+ * are sharded by rows from the third step on (before, they are whole), and cannot be gathered (choir_pipeline_gather:
  * unsupported); with a single stage they stay whole.
  *
  * Threads: those of the run. Collective over a group: construction, steps, forward passes,
@@ -65,8 +67,8 @@ typedef struct choir_pipeline_opts {
     const char *schedule; /* as in choir/pipeline_plan.h; NULL: "zero-bubble" */
     int chunks;           /* stages per device; default 0: 2 for "interleaved", else 1 */
     /* where stages 1, 2, ... begin: a module's path plus a number of ops, or the number of an
-     * op: "layer2.0,layer4.1+3,170" ("2+0" is a module "2"). NULL: as measured, and in one
-     * process within the devices' limits */
+     * op: "layer2.0,layer4.1+3,170" ("2+0" is a module "2"). NULL: as measured, within the
+     * devices' limits */
     const char *cuts;
 } choir_pipeline_opts;
 
@@ -74,7 +76,8 @@ choir_pipeline_opts choir_pipeline_defaults(void);
 
 /** Wraps module. The wrapper adds nothing to names; choir_forward on it runs the stages one
  * after another and returns its result on the run's device. Never NULL; errors stick to the
- * run: argument (devices named twice, unknown schedule), device. */
+ * run: argument (devices named twice, unknown schedule, cuts that name no module), device,
+ * memory (a stage whose parameters and gradients exceed its device's limit). */
 choir_module *choir_pipeline(choir_scope *run, choir_module *module, choir_pipeline_opts opts);
 
 /** The work of one micro-batch, including its data: returns its loss (), or NULL with an error

@@ -26,16 +26,23 @@ typedef struct items {
 
 static void add(items *all, choir_tensor *t, const choir_module *owner)
 {
-    for (int i = 0; i < all->count; i++)
-        if (all->list[i].tensor == t) {
-            all->bytes -= all->list[i].bytes;
-            all->list[i].tensor = NULL;
-            all->list[i].bytes = 0;
-        }
     double bytes = (double)t->count * (double)choir_dtype_size(t->dtype);
     all->list = choir__realloc(all->list, (size_t)(all->count + 1) * sizeof *all->list);
     all->list[all->count++] = (item){t, owner, bytes};
     all->bytes += bytes;
+}
+
+/* Moves a parameter of the list to its end; a tie to anything else is not the pipeline's. */
+static void add_tied(items *all, choir_tensor *t, const choir_module *owner)
+{
+    for (int i = 0; i < all->count; i++)
+        if (all->list[i].tensor && all->list[i].tensor == t) {
+            all->bytes -= all->list[i].bytes;
+            all->list[i].tensor = NULL;
+            all->list[i].bytes = 0;
+            add(all, t, owner);
+            return;
+        }
 }
 
 static void collect(items *all, const choir_module *m)
@@ -44,8 +51,8 @@ static void collect(items *all, const choir_module *m)
         switch (e->kind) {
         case CHOIR__CHILD: collect(all, e->child); break;
         case CHOIR__PARAM:
-        case CHOIR__TIED:
         case CHOIR__BUFFER: add(all, e->tensor, m); break;
+        case CHOIR__TIED: add_tied(all, e->tensor, m); break;
         case CHOIR__CONSTANT: break; /* an operand as any other */
         }
 }
