@@ -50,10 +50,10 @@ static choir_status open_model(const request *r, choir__saved *s)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s has no tokenizer: name the one that it was trained with by --tokenizer FILE",
             r->model);
-    if (!s->info.vocab && (s->info.input.ndim != 3 || s->info.input.dim[0] != 3))
+    int64_t channels = s->info.input.ndim == 3 ? s->info.input.dim[0] : 0;
+    if (!s->info.vocab && channels != 1 && channels != 3)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s was trained on images without colours, whose brightness depends on their data: "
-            "expected a model of JPEG or PNG images, got %s",
+            "%s: expected a model of texts, or of images with 1 or 3 channels, got %s",
             r->model, s->info.config);
     return CHOIR_OK;
 }
@@ -134,6 +134,18 @@ static choir_status open_texts(
 
 /* --- images --- */
 
+/* Images without colours are of IDX files, whose folder also says how bright its images are. */
+static choir_status open_idx(const request *r, const choir__saved *s, choir_dataset **data)
+{
+    if (r->count != 1)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s was trained on images without colours: expected one INPUT, a folder of IDX files, "
+            "got %d",
+            r->model, r->count);
+    choir_status status = choir_dataset_idx(r->inputs[0], CHOIR_VALIDATION, data);
+    return status == CHOIR_OK ? choir_dataset_fits(*data, r->inputs[0], &s->info) : status;
+}
+
 static choir_status open_images(const request *r, const choir__saved *s, choir_dataset **data)
 {
     choir_image_opts opts = choir_image_defaults();
@@ -142,6 +154,8 @@ static choir_status open_images(const request *r, const choir__saved *s, choir_d
     if (r->pair)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "--pair: %s gives classes to images, not to pairs", r->model);
+    if (s->info.input.dim[0] == 1)
+        return open_idx(r, s, data);
     if (!r->count)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "missing INPUT: a JPEG or PNG file, or a folder of them");
@@ -162,6 +176,7 @@ static choir_status predict(const request *r)
     choir__predictions out = {.saved = &s,
         .texts = s.info.vocab ? &texts : NULL,
         .data = data,
+        .folder = r->count ? r->inputs[0] : NULL,
         .top = choir__min(r->top, s.info.classes),
         .json = r->json};
     choir_eval_opts opts = {.batch_size = r->batch_size, .workers = (int)r->workers};
@@ -223,7 +238,8 @@ const choir__cli_command choir__cli_predict = {
         ".jsonl, .csv or .tsv file with the columns that choir train reads, of which labels are "
         "not needed; a tab is between the texts of a pair. Without INPUT, or for -, each line of "
         "standard input is a text. Models of words print a label for each word. For models of "
-        "images, INPUT is a JPEG or PNG file, or a folder of them.",
+        "images, INPUT is a JPEG or PNG file, or a folder of them; for models that were trained on "
+        "IDX files, a folder of IDX files, whose validation images are labelled.",
     .example = "  choir predict runs/reviews 'a film to remember'\n"
                "  choir predict --top 3 runs/photos holiday/*.jpg",
     .options = options,

@@ -129,6 +129,8 @@ choir_status choir__predictions_print(
     choir__predictions *p = arg;
     const choir_text *t = p->texts ? &p->texts->text[sample] : NULL;
     const char *file = t ? NULL : choir_dataset_sample_name(p->data, sample);
+    bool numbered = !t && !file;
+    file = numbered ? p->folder : file;
     bool words = t && !t->text;
     if (p->json)
         printf("{\"event\":\"predict\",\"input\":%lld", (long long)sample);
@@ -145,6 +147,8 @@ choir_status choir__predictions_print(
         print_choices(p, probabilities);
         printf("  %s%s%s", t ? t->text : file, t && t->pair ? "\t" : "",
             t && t->pair ? t->pair : "");
+        if (numbered)
+            printf(" %lld", (long long)sample);
     }
     printf(p->json ? "}\n" : "\n");
     return CHOIR_OK;

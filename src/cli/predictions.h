@@ -8,6 +8,7 @@ typedef struct choir__predictions {
     const choir__saved *saved;
     const choir_texts *texts;  /* the inputs; NULL: images, */
     const choir_dataset *data; /* which have names here */
+    const char *folder;        /* unless they are images of this folder's IDX files */
     int64_t top;               /* labels of each input */
     bool json;
     int64_t left_out; /* words without a label, so far */

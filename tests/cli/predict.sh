@@ -129,15 +129,32 @@ wrong() {
     bad 1 'masked holds no classifier but bert:.*classes=N' predict masked good
     good train --steps 1 --batch-size 4 --quiet --save numbers random
     bad 1 'numbers holds no classifier but toy' predict numbers good
-    make_idx idx train 40
-    good train --model cnn:width=2 --batch-size 4 --steps 1 --quiet --save digits idx
-    bad 1 'digits was trained on images without colours' predict digits good
+    good train --model mlp:in=4,hidden=4,classes=2 --steps 1 --quiet --save flat random
+    bad 1 'flat: expected a model of texts, or of images with 1 or 3 channels' predict flat good
+}
+
+# A folder of IDX files: its validation images, which choir eval scores as well.
+idx() {
+    make_idx idx train 200
+    make_idx idx t10k 30
+    good train --model mlp:hidden=32 --batch-size 20 --steps 60 --lr 0.01 --quiet --save digits idx
+    good predict digits idx
+    has out '^7  [01][.][0-9]{4}  idx 7$' '^9  [01][.][0-9]{4}  idx 29$'
+    [ "$(wc -l <out)" = 30 ] || fail "lines: $(cat out)"
+    good predict --json digits idx
+    [ "$(labels_in out | tr -d '\n')" = 012345678901234567890123456789 ] || fail "$(cat out)"
+    has out '"input":12,"file":"idx","label":"2","class":2,'
+    good eval --json digits idx
+    has out '"accuracy":1,.*"samples":30'
+    bad 1 'expected one INPUT, a folder of IDX files, got 2' predict digits idx idx
+    bad 1 'expected one INPUT' predict digits
 }
 
 train_texts
 check texts
 check pairs
 check images
+check idx
 check hostile_names
 check wrong
 finish
