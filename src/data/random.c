@@ -2,9 +2,12 @@
  *
  * Philox's key is the seed with a name for x or y; its counter is (i, block of four numbers).
  * Normal values come from a table, which Box and Muller's method fills once (in f64, rounded
- * once). A sample copies a stretch of the table from a position that Philox gives, so that a
- * sample costs one copy and a benchmark measures training instead of drawing. */
+ * once), when the first sample is read: a job's validation data are often not read at all, and
+ * those of training are read by each rank, at once. A sample copies a stretch of the table from
+ * a position that Philox gives, so that a sample costs one copy and a benchmark measures
+ * training instead of drawing. */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +18,9 @@ enum { TABLE = 1 << 16, STRETCH = 1 << 12 }; /* values; the most from one place 
 
 typedef struct random_dataset {
     choir_dataset base;
-    /* (TABLE + STRETCH): the first values are repeated at the end. NULL: no normal values. */
-    float *table;
+    /* (TABLE + STRETCH): the first values are repeated at the end. NULL: not drawn yet. */
+    _Atomic(float *) table;
+    uint64_t seed; /* of the table */
     int64_t length;
     int64_t x_count, y_count;
     int64_t range;  /* of integers */
@@ -51,14 +55,28 @@ static float *draw_table(uint64_t seed)
     return table;
 }
 
-static void normal_values(
-    const random_dataset *d, uint64_t key, int64_t sample, float *out, int64_t count)
+/* Returns the table. Where two threads draw it, the first one's remains. */
+static const float *table_of(random_dataset *d)
 {
+    float *table = d->table;
+    if (table)
+        return table;
+    float *drawn = draw_table(d->seed);
+    if (atomic_compare_exchange_strong(&d->table, &table, drawn))
+        return drawn;
+    free(drawn);
+    return table;
+}
+
+static void normal_values(
+    random_dataset *d, uint64_t key, int64_t sample, float *out, int64_t count)
+{
+    const float *table = table_of(d);
     for (int64_t i = 0; i < count; i += STRETCH) {
         uint32_t bits[4];
         choir__philox(key, (uint64_t)sample, (uint64_t)i / STRETCH, bits);
         size_t n = (size_t)choir__min(STRETCH, count - i);
-        memcpy(out + i, d->table + bits[0] % TABLE, n * sizeof *out);
+        memcpy(out + i, table + bits[0] % TABLE, n * sizeof *out);
     }
 }
 
@@ -128,8 +146,7 @@ static choir_status make(
     d->x_count = (int64_t)(x_bytes / choir_dtype_size(base.x_dtype));
     d->y_count = (int64_t)(y_bytes / choir_dtype_size(base.y_dtype));
     d->range = base.classes;
-    if (base.x_dtype == CHOIR_F32)
-        d->table = draw_table(seed);
+    d->seed = seed;
     d->x_key = choir__rng_key(seed, "data.x");
     d->y_key = choir__rng_key(seed, "data.y");
     *dataset = &d->base;
