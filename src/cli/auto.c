@@ -10,10 +10,12 @@
 
 #include "base/base.h"
 
-/* LEAST_FLOP: per rank, about 200 us of one core. LEAST_PER_PARAMETER: 6 FLOP times 50 items.
- * BYTES: of a parameter with its gradient and Adam's moments, and as much again for results.
- * SAMPLES: of a micro-batch with batch norm. */
-static const double LEAST_FLOP = 16e6, LEAST_PER_PARAMETER = 300, BYTES = 32;
+/* LEAST_FLOP: per rank, about 200 us of one core. LEAST_SHARED: of a rank whose kernels several
+ * cores share, about 15 ms of one; in shorter steps the threads wait for each other too often.
+ * LEAST_PER_PARAMETER: 6 FLOP times 50 items. BYTES: of a parameter with its gradient and
+ * Adam's moments, and as much again for results. SAMPLES: of a micro-batch with batch norm. */
+static const double LEAST_FLOP = 16e6, LEAST_SHARED = 1e9, LEAST_PER_PARAMETER = 300,
+                    BYTES = 32;
 enum { SAMPLES = 16 };
 
 static bool pays(const choir__auto_case *c, int ranks)
@@ -35,4 +37,9 @@ int choir__auto_ranks(const choir__auto_case *c)
     while (ranks > 1 && !pays(c, ranks))
         ranks--;
     return ranks > 1 ? ranks : 1;
+}
+
+int choir__auto_threads(const choir__auto_case *c, int ranks)
+{
+    return c->flop / ranks < LEAST_SHARED ? 1 : choir__max(1, c->devices / ranks);
 }

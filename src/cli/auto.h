@@ -19,6 +19,8 @@ typedef struct choir__auto_case {
 /* Returns the number of ranks, 1 for no others. It follows from the case alone, so that a
  * command has the same bits each time that it runs on a machine. */
 int choir__auto_ranks(const choir__auto_case *c);
+/* Returns the number of cores of each rank, on which the bits do not depend. */
+int choir__auto_threads(const choir__auto_case *c, int ranks);
 
 /* Returns the cores that this process may use: those of its affinity, and no more than the CPU
  * time that its control groups allow. root: "" or, for tests, a folder in place of "/". */

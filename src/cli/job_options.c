@@ -21,8 +21,6 @@ static void describe_models(FILE *out)
 static void describe_strategies(FILE *out)
 {
     char keys[320];
-    choir__cli_help_choice(out, 11, "auto",
-        "ddp on all GPUs or cores if the model and the batch gain by it, else single", "");
     for (int i = 0; choir__cli_strategies[i]; i++) {
         const choir__cli_strategy *s = choir__cli_strategies[i];
         choir__cli_help_choice(
@@ -71,7 +69,10 @@ const choir__cli_option choir__job_options[] = {
         .recorded = CHOIR__RECORDED_KEEPS},
 
     {"strategy", CHOIR__STRING, AT(strategy_text), .preset = "auto",
-        .argument = "NAME[:key=value,...]", .help = "how the work is distributed, one of these",
+        .argument = "NAME[:key=value,...]",
+        .help =
+            "how the work is distributed: auto, which is ddp on all GPUs or cores if the model and "
+            "the batch gain by that and else single, or one of these",
         .choices = choir__cli_job_strategy_names, .details = describe_strategies,
         .group = "Devices", .recorded = CHOIR__RECORDED_FREE},
     {"mesh", CHOIR__STRING, AT(mesh), .argument = "RxC",
@@ -90,8 +91,8 @@ const choir__cli_option choir__job_options[] = {
                 "machine without GPUs (default auto)",
         .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
     {"threads", CHOIR__INT, AT(threads), 1, MANY, .preset = "1", .argument = "N",
-        .help = "cores per CPU device", .passed_on = true, .recorded = CHOIR__RECORDED_TAKES,
-        .of_a_rank = true},
+        .help = "cores per CPU device; --strategy auto chooses them unless specified",
+        .passed_on = true, .recorded = CHOIR__RECORDED_TAKES, .of_a_rank = true},
     {"mem-cap", CHOIR__BYTES, AT(mem_cap), 0, 0x1p63, .argument = "BYTES",
         .help = "limit of the memory of each device, such as 500M", .passed_on = true,
         .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},

@@ -54,6 +54,19 @@ two_devices() {
     unset CHOIR_CPU_DEVICES
 }
 
+# A batch that no number of ranks divides: all cores compute in one device, with its bits.
+cores_in_one_device() {
+    local job=(train --model mlp:in=64,hidden=64,classes=10 --batch-size 20011 --steps 1) cores
+    cores=$(nproc)
+    [ "$cores" -ge 2 ] || return 0
+    good "${job[@]}" --no-eval random
+    grep -q -- "^--strategy auto: single on $cores cores; .*--microbatches 1 has" out ||
+        fail "$(cat out)"
+    good "${job[@]}" --no-eval --json random && mv out auto
+    good "${job[@]}" --no-eval --strategy single --json random && mv out single
+    same_weights auto single
+}
+
 # A number of ranks, and a launcher, decide by themselves.
 ranks_decide() {
     good train --steps 2 --nproc 2 --json random
@@ -88,6 +101,7 @@ refused() {
 check one_core
 check small_jobs_stay_single
 check two_devices
+check cores_in_one_device
 check ranks_decide
 check goes_on
 check refused

@@ -21,31 +21,34 @@ static void ranks_by_case(void **state)
     static const struct {
         const char *what;
         choir__auto_case c;
-        int ranks;
+        int ranks, threads;
     } rows[] = {
-        {"toy", {16, 32, 0, 3e4, 165, 64 * GIB, false}, 1},
-        {"a small gpt2", {16, 24, 0, 7.5e9, 809856, 64 * GIB, false}, 12},
-        {"on two cores", {2, 24, 0, 7.5e9, 809856, 64 * GIB, false}, 2},
-        {"on one core", {1, 24, 0, 7.5e9, 809856, 64 * GIB, false}, 1},
-        {"a prime batch", {16, 23, 0, 7.5e9, 809856, 64 * GIB, false}, 1},
-        {"a prime batch of as many cores", {23, 23, 0, 7.5e9, 809856, 64 * GIB, false}, 23},
-        {"M = 1 is declared", {16, 24, 1, 7.5e9, 809856, 64 * GIB, false}, 1},
-        {"M = 6 is declared", {16, 24, 6, 7.5e9, 809856, 64 * GIB, false}, 6},
-        {"M = 6 on four cores", {4, 24, 6, 7.5e9, 809856, 64 * GIB, false}, 3},
-        {"little work per parameter", {2, 32, 0, 3.6e8, 1863690, 64 * GIB, false}, 1},
-        {"more samples", {2, 128, 0, 1.4e9, 1863690, 64 * GIB, false}, 2},
-        {"enough work for three", {8, 24, 0, 5e7, 5000, 64 * GIB, false}, 3},
-        {"batch norm of small parts", {8, 32, 0, 1e12, 25557032, 64 * GIB, true}, 2},
-        {"batch norm, M is declared", {8, 32, 8, 1e12, 25557032, 64 * GIB, true}, 8},
-        {"little memory", {16, 32, 0, 1e15, 1240000000, 96 * GIB, false}, 2},
-        {"GPUs have their own", {16, 32, 0, 1e15, 1240000000, 0, false}, 16},
-        {"a batch smaller than the cores", {64, 4, 0, 1e15, 1000, 0, false}, 4},
+        {"toy", {16, 32, 0, 3e4, 165, 64 * GIB, false}, 1, 1},
+        {"a small gpt2", {16, 24, 0, 7.5e9, 809856, 64 * GIB, false}, 12, 1},
+        {"on two cores", {2, 24, 0, 7.5e9, 809856, 64 * GIB, false}, 2, 1},
+        {"on one core", {1, 24, 0, 7.5e9, 809856, 64 * GIB, false}, 1, 1},
+        {"a prime batch", {16, 23, 0, 7.5e9, 809856, 64 * GIB, false}, 1, 16},
+        {"a prime batch of as many cores", {23, 23, 0, 7.5e9, 809856, 64 * GIB, false}, 23, 1},
+        {"M = 1 is declared", {16, 24, 1, 7.5e9, 809856, 64 * GIB, false}, 1, 16},
+        {"M = 6 is declared", {16, 24, 6, 7.5e9, 809856, 64 * GIB, false}, 6, 2},
+        {"M = 6 on four cores", {4, 24, 6, 7.5e9, 809856, 64 * GIB, false}, 3, 1},
+        {"little work per parameter", {2, 32, 0, 3.6e8, 1863690, 64 * GIB, false}, 1, 1},
+        {"more samples", {2, 128, 0, 1.4e9, 1863690, 64 * GIB, false}, 2, 1},
+        {"enough work for three", {8, 24, 0, 5e7, 5000, 64 * GIB, false}, 3, 1},
+        {"batch norm of small parts", {8, 32, 0, 1e12, 25557032, 64 * GIB, true}, 2, 4},
+        {"batch norm, M is declared", {8, 32, 8, 1e12, 25557032, 64 * GIB, true}, 8, 1},
+        {"little memory", {16, 32, 0, 1e15, 1240000000, 96 * GIB, false}, 2, 8},
+        {"GPUs have their own", {16, 32, 0, 1e15, 1240000000, 0, false}, 16, 1},
+        {"a batch smaller than the cores", {64, 4, 0, 1e15, 1000, 0, false}, 4, 16},
     };
     (void)state;
-    for (size_t i = 0; i < CHOIR_COUNT(rows); i++)
-        if (choir__auto_ranks(&rows[i].c) != rows[i].ranks)
-            fail_msg("%s: %d ranks, expected %d", rows[i].what, choir__auto_ranks(&rows[i].c),
-                rows[i].ranks);
+    for (size_t i = 0; i < CHOIR_COUNT(rows); i++) {
+        int ranks = choir__auto_ranks(&rows[i].c);
+        int threads = choir__auto_threads(&rows[i].c, ranks);
+        if (ranks != rows[i].ranks || threads != rows[i].threads)
+            fail_msg("%s: %d ranks of %d cores, expected %d of %d", rows[i].what, ranks,
+                threads, rows[i].ranks, rows[i].threads);
+    }
 }
 
 /* --- control groups --- */

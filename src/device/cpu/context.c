@@ -95,6 +95,42 @@ int choir__cpu_context_threads(const choir__cpu_context *context)
     return context->threads;
 }
 
+static void run_range(
+    int64_t count, int64_t parts, int64_t i, choir__cpu_part *part, const void *arg)
+{
+    int64_t first = count / parts * i + choir__min(i, count % parts);
+    part(arg, first, count / parts + (i < count % parts));
+}
+
+/* All of the device's threads take part, even if fewer have work, because OpenMP would end the
+ * others. Inside, a thread computes alone: with its own context, and a team of one. */
+void choir__cpu_parallel(int64_t count, int64_t least, choir__cpu_part *part, const void *arg)
+{
+    int threads = current ? current->threads : 1;
+    int64_t parts = choir__min(threads, count / choir__max(1, least));
+    if (parts <= 1) {
+        part(arg, 0, count);
+        return;
+    }
+#ifdef CHOIR_HAVE_ONEDNN
+#pragma omp parallel num_threads(threads)
+    {
+        choir__cpu_context *outer = current;
+        int team = omp_threads;
+        omp_set_num_threads(omp_threads = 1);
+        current = NULL;
+        choir__cpu_context_current();
+        for (int64_t i = omp_get_thread_num(); i < parts; i += omp_get_num_threads())
+            run_range(count, parts, i, part, arg);
+        current = outer;
+        omp_threads = team;
+    }
+#else
+    for (int64_t i = 0; i < parts; i++)
+        run_range(count, parts, i, part, arg);
+#endif
+}
+
 static void *at_least(struct block *block, size_t bytes)
 {
     bytes += !bytes; /* memset and others need a valid pointer, even for 0 bytes */

@@ -18,6 +18,13 @@ choir__cpu_context *choir__cpu_context_current(void);
 
 int choir__cpu_context_threads(const choir__cpu_context *context);
 
+/* Calls part for ranges that cover [0, count), on the cores of the current context, and returns
+ * when all have ended. No range but the last has fewer than `least`; on one core, or without
+ * OpenMP, there is one range. Each call finds a context of its thread's own, with one thread.
+ */
+typedef void choir__cpu_part(const void *arg, int64_t first, int64_t count);
+void choir__cpu_parallel(int64_t count, int64_t least, choir__cpu_part *part, const void *arg);
+
 /* Returns scratch memory of at least `bytes` bytes, 64-byte aligned, valid until the next
  * call. */
 void *choir__cpu_scratch(choir__cpu_context *context, size_t bytes);
@@ -38,6 +45,9 @@ extern const choir__kernels choir__cpu_reference;
 /* Returns the fast kernels for an instruction set, "baseline", "avx2" or "avx512", or NULL if
  * this machine lacks it (instruction_sets.c). */
 const choir__kernels *choir__cpu_kernels(const char *isa);
+
+/* Returns the same kernels for a device of several cores (divide.c). */
+const choir__kernels *choir__cpu_divided(const choir__kernels *kernels);
 
 /* Returns the name of the library that multiplies matrices: "oneDNN 2.6.3", or "plain products"
  * if oneDNN is not built in. */

@@ -133,6 +133,9 @@ static choir_status set_threads(choir_device *device, int threads)
             "the threads of %s must be set before its first work", device->name);
     choir__queue_free(device->queue);
     choir__cpu_context_free(device->backend);
+    device->kernels = choir__cpu_kernels(choir_cpu_isa());
+    if (threads > 1)
+        device->kernels = choir__cpu_divided(device->kernels);
     start_queue(device, threads);
     return CHOIR_OK;
 }

@@ -2,6 +2,7 @@
  * it is cleared and starts again. */
 #include "device/cpu/onednn/onednn.h"
 
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,14 +47,30 @@ static void op_free(choir__onednn_op *op)
     memset(op, 0, sizeof *op);
 }
 
+void choir__onednn_plan_free(choir__onednn_plan *plan)
+{
+    op_free(&plan->op);
+    for (size_t i = 0; i < CHOIR_COUNT(plan->reorder); i++)
+        op_free(&plan->reorder[i]);
+}
+
+size_t choir__onednn_scratch(const choir__onednn_plan *plan)
+{
+    size_t bytes = 0, most = plan->op.scratchpad;
+    for (size_t i = 0; i < CHOIR_COUNT(plan->reorder); i++) {
+        bytes += plan->bytes[i];
+        if (plan->reorder[i].scratchpad > most)
+            most = plan->reorder[i].scratchpad;
+    }
+    return bytes + most;
+}
+
 static void forget(choir__onednn *cache)
 {
     for (int b = 0; b < BUCKETS; b++)
         for (entry *e = cache->buckets[b], *next; e; e = next) {
             next = e->next;
-            op_free(&e->plan.op);
-            for (size_t i = 0; i < CHOIR_COUNT(e->plan.reorder); i++)
-                op_free(&e->plan.reorder[i]);
+            choir__onednn_plan_free(&e->plan);
             free(e);
         }
     memset(cache->buckets, 0, sizeof cache->buckets);
@@ -143,6 +160,7 @@ bool choir__onednn_build(choir__onednn *cache, choir__onednn_op *op, dnnl_primit
     int count, const int *ids, const dnnl_memory_desc_t *const *mds)
 {
     bool ok = dnnl_primitive_create(&op->primitive, pd) == dnnl_success;
+    op->threads = omp_get_max_threads();
     for (int i = 0; ok && i < count; i++)
         ok = add_arg(cache, op, ids[i], mds[i]);
     const dnnl_memory_desc_t *scratch =
@@ -166,6 +184,12 @@ bool choir__onednn_run(
     if (op->scratchpad &&
         dnnl_memory_set_data_handle_v2(op->args[count].memory, scratchpad, cache->stream))
         return false;
-    return dnnl_primitive_execute(op->primitive, cache->stream, op->arg_count, op->args) ==
-           dnnl_success;
+    int threads = omp_get_max_threads();
+    if (op->threads != threads)
+        omp_set_num_threads(op->threads);
+    bool done = dnnl_primitive_execute(op->primitive, cache->stream, op->arg_count, op->args) ==
+                dnnl_success;
+    if (op->threads != threads)
+        omp_set_num_threads(threads);
+    return done;
 }

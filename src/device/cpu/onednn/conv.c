@@ -167,8 +167,9 @@ static int output_of(const problem *p)
 
 /* Makes the primitive. Its arguments are in the order in which `run` passes data: image in,
  * weights, image out, bias. */
-static void build(choir__onednn *cache, choir__onednn_plan *plan, const problem *p)
+static void build(choir__onednn *cache, choir__onednn_plan *plan, const void *what)
 {
+    const problem *p = what;
     static const int ids[][4] = {
         [FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
         [BACKWARD_INPUT] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC},
@@ -195,8 +196,11 @@ static void build(choir__onednn *cache, choir__onednn_plan *plan, const problem 
     if (p->kind == BACKWARD_INPUT)
         plain[FIRST] = &sh.y, plain[LAST] = &sh.x;
     dnnl_memory_desc_t md[3];
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         md[i] = *dnnl_primitive_desc_query_md(pd, queries[p->kind][i], 0);
+        plan->plain[i] = dnnl_memory_desc_get_size(plain[i]);
+    }
+    plan->plain[3] = p->bias ? dnnl_memory_desc_get_size(&sh.bias) : 0;
     bool ok = choir__onednn_build(cache, &plan->op, pd, p->bias ? 4 : 3, ids[p->kind],
         (const dnnl_memory_desc_t *[]){&md[0], &md[1], &md[2], &sh.bias});
     for (int i = 0; ok && i < 3; i++)
@@ -207,9 +211,10 @@ static void build(choir__onednn *cache, choir__onednn_plan *plan, const problem 
 }
 
 /* Runs the input's reorders, the primitive, and the output's reorder. */
-static bool execute(
-    choir__onednn *cache, choir__onednn_plan *plan, int out, void *const data[4], char *scratch)
+static bool execute(choir__onednn *cache, choir__onednn_plan *plan, const void *what,
+    void *const data[4], char *scratch)
 {
+    const int out = output_of(what);
     void *inner[] = {data[0], data[1], data[2], data[3]};
     bool ok = true;
     for (int i = 0; i < 3; i++)
@@ -228,6 +233,8 @@ static bool execute(
     return ok;
 }
 
+static const choir__onednn_kind plans = {build, execute};
+
 /* data: image in, plain weights, image out, bias. Returns false if the reference must compute
  * the pass. */
 static bool run(const char *op, const problem *p, void *const data[4])
@@ -237,16 +244,11 @@ static bool run(const char *op, const problem *p, void *const data[4])
     bool fresh;
     choir__onednn_plan *plan = choir__onednn_lookup(cache, p, sizeof *p, &fresh);
     if (fresh)
-        build(cache, plan, p);
+        choir__onednn_settle(cache, plan, &plans, p);
     if (!plan->op.primitive)
         return false;
-    size_t bytes = 0, most = plan->op.scratchpad;
-    for (int i = 0; i < 3; i++) {
-        bytes += plan->bytes[i];
-        if (plan->reorder[i].scratchpad > most)
-            most = plan->reorder[i].scratchpad;
-    }
-    if (!execute(cache, plan, output_of(p), data, choir__cpu_scratch(context, bytes + most)))
+    char *scratch = choir__cpu_scratch(context, choir__onednn_scratch(plan));
+    if (!execute(cache, plan, p, data, scratch))
         choir__queue_fail(CHOIR_ERR_INTERNAL,
             "%s: oneDNN failed on images of %lld x %lld x %lld", op, (long long)p->s.c,
             (long long)p->s.h, (long long)p->s.w);

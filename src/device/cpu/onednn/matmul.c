@@ -104,8 +104,9 @@ static bool build_reorder(choir__onednn *cache, choir__onednn_plan *plan,
                (const dnnl_memory_desc_t *[]){plain, packed});
 }
 
-static void build(choir__onednn *cache, choir__onednn_plan *plan, const problem *p)
+static void build(choir__onednn *cache, choir__onednn_plan *plan, const void *what)
 {
+    const problem *p = what;
     int ndims = p->batch0 > 1 ? 4 : p->batch1 > 1 ? 3 : 2;
     dnnl_memory_desc_t a, b, c, bias, plain;
     dnnl_matmul_desc_t desc;
@@ -122,6 +123,9 @@ static void build(choir__onednn *cache, choir__onednn_plan *plan, const problem 
         dnnl_matmul_desc_init(&desc, &a, &b, p->bias ? &bias : NULL, &c) ||
         !describe_matmul(cache, p, &desc, &pd))
         return;
+    const dnnl_memory_desc_t *operands[] = {&a, &plain, &c, &bias};
+    for (int i = 0; i < 3 + (p->bias != 0); i++)
+        plan->plain[i] = dnnl_memory_desc_get_size(operands[i]);
     b = *dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
     bool same = dnnl_memory_desc_equal(&b, &plain);
     if (choir__onednn_build(cache, &plan->op, pd, p->bias ? 4 : 3,
@@ -131,12 +135,30 @@ static void build(choir__onednn *cache, choir__onednn_plan *plan, const problem 
         plan->op.primitive = NULL; /* the rest is small and kept until the cache is freed */
 }
 
+/* Packs B if the plan needs that, and multiplies. */
+static bool execute(choir__onednn *cache, choir__onednn_plan *plan, const void *what,
+    void *const data[4], char *scratch)
+{
+    void *inner[] = {data[0], data[1], data[2], data[3]};
+    choir__onednn_op *reorder = &plan->reorder[0];
+    (void)what;
+    if (reorder->primitive) {
+        inner[1] = scratch;
+        scratch += plan->bytes[0];
+        if (!choir__onednn_run(cache, reorder, (void *[]){data[1], inner[1]}, scratch))
+            return false;
+    }
+    return choir__onednn_run(cache, &plan->op, inner, scratch);
+}
+
+static const choir__onednn_kind plans = {build, execute};
+
 static choir__onednn_plan *plan_of(choir__onednn *cache, const problem *p)
 {
     bool fresh;
     choir__onednn_plan *plan = choir__onednn_lookup(cache, p, sizeof *p, &fresh);
     if (fresh)
-        build(cache, plan, p);
+        choir__onednn_settle(cache, plan, &plans, p);
     return plan;
 }
 

@@ -27,6 +27,7 @@ typedef struct choir__onednn_op {
     dnnl_primitive_t primitive;
     dnnl_exec_arg_t args[CHOIR__ONEDNN_ARGS]; /* the last is the scratchpad, if needed */
     int arg_count;
+    int threads;       /* cores that it divides its work among */
     size_t scratchpad; /* bytes */
 } choir__onednn_op;
 
@@ -36,6 +37,7 @@ typedef struct choir__onednn_op {
 typedef struct choir__onednn_plan {
     choir__onednn_op op, reorder[3];
     size_t bytes[3]; /* size of each reordered operand */
+    size_t plain[4]; /* size of each operand as the caller has it */
 } choir__onednn_plan;
 
 typedef struct choir__onednn choir__onednn;
@@ -55,6 +57,22 @@ bool choir__onednn_describe(dnnl_memory_desc_t *md, choir_dtype dtype, int ndims
  * until the next call that makes a fresh one. */
 choir__onednn_plan *choir__onednn_lookup(
     choir__onednn *cache, const void *key, size_t bytes, bool *fresh);
+
+/* The functions of a file that makes plans: `build` fills in an empty plan for as many cores as
+ * OpenMP's threads, and `run` runs it on the operands (data, in the order of plan->plain). */
+typedef struct choir__onednn_kind {
+    void (*build)(choir__onednn *cache, choir__onednn_plan *plan, const void *problem);
+    bool (*run)(choir__onednn *cache, choir__onednn_plan *plan, const void *problem,
+        void *const data[4], char *scratch);
+} choir__onednn_kind;
+
+/* Fills in a fresh plan, on the context's cores if that has the bits of one core, else on one
+ * (threads.c). */
+void choir__onednn_settle(choir__onednn *cache, choir__onednn_plan *plan,
+    const choir__onednn_kind *kind, const void *problem);
+void choir__onednn_plan_free(choir__onednn_plan *plan);
+/* Returns the bytes of scratch memory that the plan's reorders and its primitive need. */
+size_t choir__onednn_scratch(const choir__onednn_plan *plan);
 
 /* Makes the primitive and its memory objects: ids[i] names an argument of the primitive
  * described by pd, with memory descriptor mds[i]. Takes ownership of pd. Returns false if

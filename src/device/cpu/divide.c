@@ -1,0 +1,351 @@
+/* Kernels on the cores of a device that has several.
+ *
+ * Each kernel here is the one-core kernel, called by several threads for parts of its rows (of
+ * its elements, heads, or gradients) that do not depend on each other. Narrowing a call to a
+ * part only moves pointers and reduces a size, so an element is computed by the same operations
+ * wherever it falls, and bits do not depend on the number of threads. Kernels whose sums cross
+ * rows are not here, nor are those that can fail: a failure belongs to the queue's own thread.
+ * Products and convolutions divide their work themselves (onednn/). */
+#include "device/cpu/context.h"
+
+/* Elements per thread from which on a division gains: about 4 us of work. */
+enum { LEAST = 8192 };
+
+static choir__kernels one, several; /* the tables of one core and of several */
+
+static void *at(const void *p, int64_t elements, size_t bytes)
+{
+    return p ? (char *)p + elements * (int64_t)bytes : NULL;
+}
+
+#define MOVE(member, elements) p->member = at(p->member, elements, sizeof(float))
+
+/* Defines the kernel `name`. `count` parts are independent, and each has `each` elements; the
+ * last argument narrows *p to parts [first, first + count). Only f32 operands are divided. */
+#define DIVIDED(name, parts, each, ...)                                                        \
+    static void name##_part(const void *arg, int64_t first, int64_t count)                     \
+    {                                                                                          \
+        choir__k_##name part = *(const choir__k_##name *)arg, *p = &part;                      \
+        __VA_ARGS__;                                                                           \
+        one.name(p);                                                                           \
+    }                                                                                          \
+    static void name(const choir__k_##name *k)                                                 \
+    {                                                                                          \
+        int64_t size = choir__max(1, each);                                                    \
+        if (k->dtype != CHOIR_F32)                                                             \
+            one.name(k);                                                                       \
+        else                                                                                   \
+            choir__cpu_parallel(parts, (LEAST + size - 1) / size, name##_part, k);             \
+    }
+
+/* --- element by element --- */
+
+DIVIDED(fill, k->n, 1, MOVE(y, first), p->n = count)
+DIVIDED(unary, k->n, 1, MOVE(x, first), MOVE(y, first), p->n = count)
+DIVIDED(unary_backward, k->n, 1, MOVE(x, first), MOVE(y, first), MOVE(gy, first),
+    MOVE(gx, first), p->n = count)
+DIVIDED(add_scaled, k->n, 1, MOVE(a, first), MOVE(b, first), MOVE(y, first), p->n = count)
+
+/* Returns the outermost dimension that has several elements, and stores those inside it. */
+static int outermost(const int64_t *shape, int ndim, int64_t *inside)
+{
+    int d = 0;
+    while (d < ndim - 1 && shape[d] == 1)
+        d++;
+    *inside = 1;
+    for (int i = d + 1; i < ndim; i++)
+        *inside *= shape[i];
+    return d;
+}
+
+static void narrow(choir__strided *x, int d, int64_t first, choir_dtype dtype)
+{
+    x->p = at(x->p, first * x->stride[d], choir_dtype_size(dtype));
+}
+
+static void binary_part(const void *arg, int64_t first, int64_t count)
+{
+    choir__k_binary part = *(const choir__k_binary *)arg;
+    int64_t inside;
+    int d = outermost(part.shape, part.ndim, &inside);
+    narrow(&part.y, d, first, part.dtype);
+    narrow(&part.a, d, first, part.dtype);
+    narrow(&part.b, d, first, part.dtype);
+    part.shape[d] = count;
+    one.binary(&part);
+}
+
+static void binary(const choir__k_binary *k)
+{
+    int64_t inside;
+    int d = outermost(k->shape, k->ndim, &inside);
+    if (k->ndim == 0)
+        one.binary(k);
+    else
+        choir__cpu_parallel(k->shape[d], LEAST / choir__max(1, inside) + 1, binary_part, k);
+}
+
+static void copy_part(const void *arg, int64_t first, int64_t count)
+{
+    choir__k_copy part = *(const choir__k_copy *)arg;
+    int64_t inside;
+    int d = outermost(part.shape, part.ndim, &inside);
+    narrow(&part.y, d, first, part.y_dtype);
+    narrow(&part.x, d, first, part.x_dtype);
+    part.shape[d] = count;
+    one.copy(&part);
+}
+
+static void copy(const choir__k_copy *k)
+{
+    int64_t inside;
+    int d = outermost(k->shape, k->ndim, &inside);
+    if (k->ndim == 0)
+        one.copy(k);
+    else
+        choir__cpu_parallel(k->shape[d], LEAST / choir__max(1, inside) + 1, copy_part, k);
+}
+
+/* --- row by row --- */
+
+#define ROWS(member) MOVE(member, first * p->cols)
+
+DIVIDED(softmax, k->rows, k->cols, ROWS(x), ROWS(y), p->rows = count)
+DIVIDED(softmax_backward, k->rows, k->cols, ROWS(y), ROWS(gy), ROWS(gx), p->rows = count)
+DIVIDED(layer_norm, k->rows, k->cols, ROWS(x), ROWS(add), ROWS(y), ROWS(sum), MOVE(mean, first),
+    MOVE(rstd, first), p->rows = count)
+DIVIDED(layer_norm_backward, k->rows, k->cols, ROWS(x), ROWS(gy), ROWS(gx_add), ROWS(gx),
+    MOVE(mean, first), MOVE(rstd, first), p->rows = count)
+DIVIDED(swiglu, k->rows, k->cols, MOVE(a, first * p->a_row), MOVE(b, first * p->b_row), ROWS(y),
+    p->rows = count)
+DIVIDED(swiglu_backward, k->rows, k->cols, MOVE(a, first * p->a_row), MOVE(b, first * p->b_row),
+    MOVE(ga, first * p->ga_row), MOVE(gb, first * p->gb_row), ROWS(gy), p->rows = count)
+DIVIDED(cross_entropy_backward, k->rows, k->cols, ROWS(logits), ROWS(glogits), MOVE(lse, first),
+    p->gloss = p->losses == CHOIR__ROWS_EACH ? at(p->gloss, first, sizeof(float)) : p->gloss,
+    p->targets += first, p->rows = count)
+
+static void sum_part(const void *arg, int64_t first, int64_t count)
+{
+    choir__k_sum part = *(const choir__k_sum *)arg, *p = &part;
+    ROWS(x);
+    MOVE(y, first);
+    p->rows = count;
+    one.sum(p);
+}
+
+/* Sums down columns need their rows whole. */
+static void sum(const choir__k_sum *k)
+{
+    if (k->over_rows || k->dtype != CHOIR_F32)
+        one.sum(k);
+    else
+        choir__cpu_parallel(k->rows, LEAST / choir__max(1, k->cols) + 1, sum_part, k);
+}
+
+/* --- attention: by samples and heads of keys --- */
+
+/* Narrows the operand to one sample and the heads from h on. */
+static void narrow_heads(choir__heads *x, int64_t b, int64_t h)
+{
+    x->p = at(x->p, b * x->b + h * x->h, sizeof(float));
+}
+
+static void narrow_bias(choir__attention_bias *a, int64_t b, int64_t h)
+{
+    if (a->p)
+        a->p = at(a->p, b % a->samples * a->stride[0] + h * a->stride[1], sizeof(float));
+    a->samples = 1;
+}
+
+static void attention_part(const void *arg, int64_t first, int64_t count)
+{
+    const choir__k_attention *k = arg;
+    const int64_t each = k->n.h / k->n.g; /* query heads per head of keys */
+    for (int64_t i = first; i < first + count; i++) {
+        choir__k_attention part = *k;
+        int64_t b = i / k->n.g, g = i % k->n.g, h = g * each;
+        part.n.b = part.n.g = 1;
+        part.n.h = each;
+        narrow_heads(&part.q, b, h);
+        narrow_heads(&part.y, b, h);
+        narrow_heads(&part.k, b, g);
+        narrow_heads(&part.v, b, g);
+        narrow_bias(&part.bias, b, h);
+        part.lse = at(part.lse, (b * k->n.h + h) * k->n.t, sizeof(float));
+        one.attention(&part);
+    }
+}
+
+static void attention(const choir__k_attention *k)
+{
+    if (k->dtype != CHOIR_F32)
+        one.attention(k);
+    else
+        choir__cpu_parallel(k->n.b * k->n.g, 1, attention_part, k);
+}
+
+static void attention_backward_part(const void *arg, int64_t first, int64_t count)
+{
+    const choir__k_attention_backward *k = arg;
+    const int64_t each = k->n.h / k->n.g;
+    for (int64_t i = first; i < first + count; i++) {
+        choir__k_attention_backward part = *k;
+        int64_t b = i / k->n.g, g = i % k->n.g, h = g * each;
+        part.n.b = part.n.g = 1;
+        part.n.h = each;
+        choir__heads *of_queries[] = {&part.q, &part.y, &part.gy, &part.gq};
+        choir__heads *of_keys[] = {&part.k, &part.v, &part.gk, &part.gv};
+        for (int j = 0; j < 4; j++) {
+            narrow_heads(of_queries[j], b, h);
+            narrow_heads(of_keys[j], b, g);
+        }
+        narrow_bias(&part.bias, b, h);
+        part.lse = at(part.lse, (b * k->n.h + h) * k->n.t, sizeof(float));
+        one.attention_backward(&part);
+    }
+}
+
+/* Samples may share the bias's gradient, which they add to in order. */
+static void attention_backward(const choir__k_attention_backward *k)
+{
+    if (k->dtype != CHOIR_F32 || k->gbias.p)
+        one.attention_backward(k);
+    else
+        choir__cpu_parallel(k->n.b * k->n.g, 1, attention_backward_part, k);
+}
+
+/* --- optimizers: all parameters as one range of elements, or of rows --- */
+
+typedef void optim_fn(const choir__k_optim *k);
+
+static choir__opt_entry entry_part(const choir__opt_entry *e, int64_t first, int64_t count)
+{
+    choir__opt_entry part = *e, *p = &part;
+    MOVE(param, first);
+    MOVE(grad, first);
+    MOVE(m, first);
+    MOVE(v, first);
+    MOVE(top, first);
+    p->half = at(p->half, first, sizeof *p->half);
+    p->n = count;
+    return part;
+}
+
+static void step_part(const choir__k_optim *k, int64_t first, int64_t count, optim_fn *step)
+{
+    for (int64_t i = 0; i < k->count && count > 0; i++) {
+        const choir__opt_entry *e = &k->entries[i];
+        int64_t n = choir__min(count, e->n - first);
+        if (n <= 0) {
+            first -= e->n;
+            continue;
+        }
+        choir__opt_entry part = entry_part(e, first, n);
+        choir__k_optim narrowed = *k;
+        narrowed.entries = &part;
+        narrowed.count = 1;
+        step(&narrowed);
+        first = 0;
+        count -= n;
+    }
+}
+
+static int64_t elements_of(const choir__k_optim *k)
+{
+    int64_t all = 0;
+    for (int64_t i = 0; i < k->count; i++)
+        all += k->entries[i].n;
+    return all;
+}
+
+static void adam_part(const void *k, int64_t first, int64_t count)
+{
+    step_part(k, first, count, one.adam);
+}
+
+static void adam(const choir__k_adam *k)
+{
+    choir__cpu_parallel(elements_of(k), LEAST, adam_part, k);
+}
+
+static void sgd_part(const void *k, int64_t first, int64_t count)
+{
+    step_part(k, first, count, one.sgd);
+}
+
+static void sgd(const choir__k_sgd *k)
+{
+    choir__cpu_parallel(elements_of(k), LEAST, sgd_part, k);
+}
+
+static int64_t rows_of(const choir__opt_entry *e)
+{
+    return (e->n + e->row - 1) / e->row;
+}
+
+/* Writes the sums of squares of rows [first, first + count). */
+static void grad_norm_part(const void *arg, int64_t first, int64_t count)
+{
+    const choir__k_grad_norm *k = arg;
+    int64_t given = k->given + first;
+    for (int64_t i = 0; i < k->count && count > 0; i++) {
+        const choir__opt_entry *e = &k->entries[i];
+        int64_t rows = rows_of(e), n = choir__min(count, rows - first);
+        if (n <= 0) {
+            first -= rows;
+            continue;
+        }
+        choir__opt_entry part = *e;
+        part.grad += first * e->row;
+        part.n = choir__min(n * e->row, e->n - first * e->row);
+        choir__k_grad_norm narrowed = *k;
+        narrowed.entries = &part;
+        narrowed.count = 1;
+        narrowed.given = given;
+        narrowed.norm = NULL;
+        one.grad_norm(&narrowed);
+        given += n;
+        first = 0;
+        count -= n;
+    }
+}
+
+static void grad_norm(const choir__k_grad_norm *k)
+{
+    int64_t rows = 0, elements = 0;
+    for (int64_t i = 0; i < k->count; i++) {
+        rows += rows_of(&k->entries[i]);
+        elements += k->entries[i].n;
+    }
+    int64_t each = elements / choir__max(1, rows);
+    choir__cpu_parallel(rows, LEAST / choir__max(1, each) + 1, grad_norm_part, k);
+    choir__k_grad_norm rest = *k; /* joins the rows' sums */
+    rest.count = 0;
+    rest.given = k->given + rows;
+    one.grad_norm(&rest);
+}
+
+const choir__kernels *choir__cpu_divided(const choir__kernels *kernels)
+{
+    one = several = *kernels;
+    several.fill = fill;
+    several.unary = unary;
+    several.unary_backward = unary_backward;
+    several.add_scaled = add_scaled;
+    several.binary = binary;
+    several.copy = copy;
+    several.softmax = softmax;
+    several.softmax_backward = softmax_backward;
+    several.layer_norm = layer_norm;
+    several.layer_norm_backward = layer_norm_backward;
+    several.swiglu = swiglu;
+    several.swiglu_backward = swiglu_backward;
+    several.cross_entropy_backward = cross_entropy_backward;
+    several.sum = sum;
+    several.attention = attention;
+    several.attention_backward = attention_backward;
+    several.adam = adam;
+    several.sgd = sgd;
+    several.grad_norm = grad_norm;
+    return &several;
+}
