@@ -19,7 +19,7 @@ endfunction()
 
 # --- who runs beside whom -------------------------------------------------------------------------
 choir_choose(busy "multi[.](same_bits|shm_places.*|group.*|pipeline.*)" "mpi[.](collectives|suite)"
-  "interop[.]ddp" "cli[.](amp|mesh|same_bits|chaos|bench|diloco|hogwild)" "cuda[.]shm_.*"
+  "interop[.]ddp" "cli[.](amp|mesh|same_bits|chaos|bench|diloco|hogwild|threads)" "cuda[.]shm_.*"
   "conformance[.]collectives")
 set_tests_properties(${busy} PROPERTIES PROCESSORS 2)
 
@@ -63,7 +63,7 @@ if(CHOIR_SANITIZE)
     "softgpu[.](attention_sm_89|cli_output)" "multi[.](same_bits|pipeline_replicas|.*_numa)"
     "mpi[.](collectives|machines|failures)" "unit[.](schedule|message)"
     "cli[.](same_bits|amp|mesh|chaos|diloco|hogwild|run_nodes|faults|resume|bench|checkpoints)"
-    "cli[.](compare_plot|pipeline_ranks|tensor_parallel|recipes|real_data|run|weights)"
+    "cli[.](compare_plot|pipeline_ranks|tensor_parallel|recipes|real_data|run|weights|threads)"
     "fault[.]disagree" "multi[.]meet_file" "conformance[.]collectives")
   list(REMOVE_ITEM long cuda.unit_module cuda.unit_step)
   set_property(TEST ${long} APPEND PROPERTY LABELS long)
