@@ -13,9 +13,12 @@
  * Bytes per parameter, on N ranks, with Adam in f32:
  *
  *     DDP       4 weights + 4 gradient + 8 state
- *     stage 1   4 + 4 + (8 + 4) / N       shards the state
+ *     stage 1   4 + (4 + 8) / N           shards the state
  *     stage 2   4 + (4 + 8) / N           shards gradients, too
  *     stage 3   (4 + 4 + 8) / N           shards weights, too: the default
+ *
+ * Stages 1 and 2 are the same program: a rank's optimizer reads the gradients of its rows
+ * alone, and nothing keeps the others.
  *
  * If ranks share a machine, stage 3's weights reside in one piece of memory that all ranks
  * map, and each rank writes its own rows: gathering copies nothing. Otherwise a unit's weights

@@ -211,6 +211,13 @@ static void memory(void **state)
     plan kept = run(4, (plan){.opts = gathered(false, 0), .microbatches = 4});
     assert_true(kept.peak > p.peak + (BLOCKS - 4) * unit);
     same(&p, &kept);
+    uint64_t peaks[2]; /* gradients of stage 1, too, are whole in two units at most */
+    for (int stage = 1; stage <= 2; stage++) {
+        choir_fsdp_opts opts = choir_fsdp_defaults();
+        opts.stage = stage;
+        peaks[stage - 1] = run(4, (plan){.opts = opts, .microbatches = 4}).peak;
+    }
+    assert_true(peaks[0] == peaks[1]);
 }
 
 /* --- writing to a weight --- */

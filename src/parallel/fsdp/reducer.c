@@ -5,9 +5,9 @@
  *     group                          | A: rows of 3      | B: rows of 2      | A: rows of 1
  *     sums       [ this rank's rows of all parameters ]
  *
- * A slot is reused once the peers have read it, so there are two of each size. In stage 1, and
- * if a rank adds up several micro-batches first, every bucket keeps its slot. The optimizer
- * reads the results in `sums`.
+ * A slot is reused once the peers have read it, so there are two of each size, in every stage:
+ * nothing reads whole gradients after that. If a rank adds up several micro-batches first,
+ * every bucket keeps its slot. The optimizer reads the results in `sums`.
  *
  * Hybrid: the ranks that share a model run a contiguous part of the job's micro-batches, whose
  * sum is one or more nodes of the job's tree. Ranks with the same rows in other copies then add
@@ -138,7 +138,7 @@ static choir_status lay_out_sums(choir__fsdp *f, choir__book *book)
  * allocate memory together. */
 static bool keeps_slots(const choir__fsdp *f, const choir__book *book)
 {
-    return f->opts.stage == 1 || book->total > choir_group_world(f->group);
+    return book->total > choir_group_world(f->group);
 }
 
 /* Finds a free slot of fitting size, the one longest out of use. Returns NULL if that is the
@@ -154,8 +154,7 @@ static choir__fsdp_slot *find_slot(choir__fsdp *f, size_t bytes)
         if (s->bucket < 0 && (!best || s->turn < best->turn))
             best = s;
     }
-    return f->opts.stage > 1 && (alike >= TURNS || !best || best->turn < f->turns) ? best
-                                                                                   : NULL;
+    return alike >= TURNS || !best || best->turn < f->turns ? best : NULL;
 }
 
 /* outside: the slot keeps its sums over several micro-batches, which are off-loaded. */
