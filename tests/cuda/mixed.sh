@@ -12,8 +12,8 @@ train() {
     good train --json --microbatches 2 --batch-size 8 --steps 3 --no-eval "$@" && mv out "$file"
 }
 
-# stages CUT DEVICES ARG...: a model over devices of both kinds. Cuts found by measuring differ from run to run, and so do the ops that
-# run on a device of another kind, with other bits.
+# stages CUT DEVICES ARG...: a model over devices of both kinds. Cuts found by measuring differ
+# from run to run, and so do the ops that run on the other kind, with other bits.
 stages() {
     local cut=$1
     shift
@@ -23,7 +23,8 @@ stages() {
 }
 for devices in cuda:0,cpu:0 cpu:0,cuda:0; do
     check stages transformer.h.0 $devices --model "$gpt" text
-    check stages transformer.h.0 $devices --clip 0.5 --model "$gpt" text # the factor goes from one to the other
+    # the factor goes from one to the other
+    check stages transformer.h.0 $devices --clip 0.5 --model "$gpt" text
     check stages 2+0 $devices --clip 0.5 --model toy random
     check stages transformer.h.0 $devices --optimizer lamb --clip 0.5 --model "$gpt" text
 done
