@@ -24,17 +24,18 @@
  * choir_device_set_limit leaves each device. Values are drawn there. In the first two steps an
  * op runs where its parameters are, one micro-batch after the other, and is measured. Then the
  * ops are distributed over the stages so that the slowest stage is as fast as possible, within
- * the limits, and parameters and buffers move to the stages that use them. A parameter used in several stages (tied embeddings) has a copy in each. It
- * belongs to the stage in which its gradient is dense; the rows of a table's gradient are sent
- * there once per step. The bits are those of one device at the same number of micro-batches,
- * for any stages and schedule.
+ * the limits, and parameters and buffers move to the stages that use them. A parameter used in
+ * several stages (tied embeddings) has a copy in each. It belongs to the stage in which its
+ * gradient is dense; the rows of a table's gradient are sent there once per step. The bits are
+ * those of one device at the same number of micro-batches, for any stages and schedule.
  *
  * Over the ranks of a group, every rank runs this same program, over the same data. Each rank
  * keeps the parameters of its own stages; ops of other stages cost it no more than their place
  * in the plan. The stages' devices are called "rank:0", "rank:1", ...; tensors in another
  * process cannot be read. All ranks receive losses and gradient norms; choir_pipeline_gather
- * brings the parameters. All ranks must issue the same ops in the first micro-batch, and read the same
- * data in the first step. A rank that dies or fails is named on all others, with its stage.
+ * brings the parameters. All ranks must issue the same ops in the first micro-batch, and read
+ * the same data in the first step. A rank that dies or fails is named on all others, with its
+ * stage.
  *
  * Replicas: choir_ddp or choir_fsdp around a pipeline, or a pipeline around choir_ddp, over
  * the ranks that have the same stages (a mesh, choir/mesh.h). Each replica steps through a
