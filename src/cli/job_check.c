@@ -210,16 +210,6 @@ static bool has_stages(const choir__job *j)
     return false;
 }
 
-bool choir__job_offload(const choir__job *j, const char **folder)
-{
-    static const char word[] = "params";
-    size_t n = sizeof word - 1;
-    bool params =
-        j->offload && !strncmp(j->offload, word, n) && (j->offload[n] == ':' || !j->offload[n]);
-    *folder = !params ? j->offload : j->offload[n] ? j->offload + n + 1 : NULL;
-    return params;
-}
-
 static int check_offload(const choir__job *j)
 {
     const char *folder;
