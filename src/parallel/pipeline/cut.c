@@ -22,6 +22,20 @@
 static const double COPY_RATE = 6e9;
 static const double STEP_TIME = 2e-9; /* seconds per parameter in an optimizer: three passes */
 
+int choir__pipeline_home_use(const choir__pipeline *p, const choir_tensor *t)
+{
+    int found = -1;
+    for (int u = 0; u < p->use_count; u++) {
+        if (p->uses[u].tensor != t)
+            continue;
+        if (!p->uses[u].rows)
+            return u;
+        if (found < 0)
+            found = u;
+    }
+    return found;
+}
+
 static double op_seconds(const choir__pipeline *p, int op)
 {
     const choir__op_cost *c = &p->costs[op];

@@ -210,6 +210,8 @@ choir_tensor *choir__data_gather(const choir__pipeline_data *d, choir_tensor *nu
 
 choir_status choir__data_share(choir__pipeline_data *d, void *bytes, size_t count)
 {
+    if (d->world == 1)
+        return CHOIR_OK;
     return choir_group_broadcast(d->groups[0], bytes, (int64_t)count, CHOIR_U8, 0, NULL);
 }
 
@@ -282,43 +284,6 @@ static choir_status open_groups(choir__pipeline_data *d, choir_group *group)
     return status;
 }
 
-struct broadcast {
-    choir__pipeline_data *data;
-    choir_status status;
-};
-
-static void broadcast_tensor(const char *name, choir_tensor *t, void *arg)
-{
-    struct broadcast *b = arg;
-    (void)name;
-    if (b->status == CHOIR_OK && !choir__device_of(t)->away)
-        b->status = choir__data_share(b->data, choir__data(t), t->storage->bytes);
-}
-
-/* Takes replica 0's parameters. Each stage has a book for its share of them; with a single
- * stage they are all on the run's device. */
-static choir_status take_params(choir__pipeline_data *d)
-{
-    choir__pipeline *p = d->pipeline;
-    choir_scope *run = p->base.run;
-    int count;
-    choir__param **params = choir__module_params(p->module, &count);
-    for (int i = 0; i < count; i++)
-        if (params[i]->book)
-            choir__book_free(params[i]->book);
-    struct broadcast b = {d, CHOIR_OK};
-    if (p->stages > 1)
-        b.status = choir__pipeline_spread(p);
-    else
-        b.status = choir__data_adopt(d, choir__book_new(run, run->device, params, count), -1);
-    free(params);
-    for (int i = 0; i < p->device_count && b.status == CHOIR_OK; i++)
-        b.status = choir_device_sync(p->devices[i]);
-    if (d->world > 1)
-        choir_module_visit(p->module, true, broadcast_tensor, &b);
-    return b.status;
-}
-
 static choir_status count_micros(choir__pipeline_data *d, int64_t asked)
 {
     int64_t end;
@@ -343,13 +308,11 @@ static choir_status open_data(choir__pipeline_data *d, const choir__replication 
         status = open_groups(d, how->group);
     if (status == CHOIR_OK)
         status = agree_on_all(d);
-    if (status == CHOIR_OK)
-        status = take_params(d);
     choir__run_of(run)->micro_first = d->first;
     return status;
 }
 
-choir_status choir__pipeline_replicate(choir__pipeline *p, const choir__replication *how)
+choir_status choir__data_open(choir__pipeline *p, const choir__replication *how)
 {
     choir__arena *arena = &p->base.run->arena;
     if (p->data)
@@ -366,10 +329,12 @@ choir_status choir__pipeline_replicate(choir__pipeline *p, const choir__replicat
     p->data = d;
     if (p->remote)
         choir__remote_of_replica(p->remote, d->rank, abort_with, d);
-    choir_status status = open_data(d, how);
-    if (status == CHOIR_OK && p->stages > 1)
-        d->sharder = how->sharder;
-    return status;
+    return open_data(d, how);
+}
+
+void choir__data_shard(choir__pipeline_data *d, choir__sharder *sharder)
+{
+    d->sharder = d->pipeline->stages > 1 ? sharder : NULL;
 }
 
 /* Frees the reducers and the gradients' memory; the caller then frees or replaces the books. */

@@ -122,6 +122,9 @@ enum { CHOIR__MEASURED_STEPS = 2 };
 /* spread.c: gives every stage its share of parameters and buffers, before the cuts are known.
  * Collective over ranks. */
 choir_status choir__pipeline_spread(choir__pipeline *p);
+/* The strategy's replicate: makes the pipeline one of several replicas. The ranks of how->group
+ * have one replica each, and the same stages. Collective. */
+choir_status choir__pipeline_replicate(choir__pipeline *p, const choir__replication *how);
 
 /* measure.c: runs all micro-batches of a step one after another, each op where its parameters
  * are, and measures them if the step is one of the first. */
@@ -130,6 +133,9 @@ choir_status choir__pipeline_measure(
 
 /* cut.c: fills in first and stage_costs, for steps of `micros` micro-batches. */
 choir_status choir__pipeline_cut(choir__pipeline *p, int64_t micros);
+/* Returns the use of t in whose stage t is stored, -1 without a use: the first
+ * dense one, otherwise the first. */
+int choir__pipeline_home_use(const choir__pipeline *p, const choir_tensor *t);
 /* by_hand.c: writes the ops that the caller's cuts name to p->first. */
 choir_status choir__pipeline_cut_by_hand(choir__pipeline *p);
 /* Checks the cuts' names, before any op is known. */
@@ -142,9 +148,6 @@ bool choir__pipeline_is_inside(const char *path, const char *name, size_t length
 
 /* placement.c: cuts the model and moves each parameter and buffer to its stage. */
 choir_status choir__pipeline_place(choir__pipeline *p, int64_t micros);
-/* Returns the use of t, at least one, in whose stage it is stored: the first dense one,
- * otherwise the first. */
-int choir__pipeline_home_use(const choir__pipeline *p, const choir_tensor *t);
 /* Makes a book of the parameters in each stage, and one of its replicas. */
 choir_status choir__pipeline_make_books(choir__pipeline *p);
 /* Moves all parameters and buffers to the device of `stage`; -1: the run's device. */
@@ -182,9 +185,11 @@ void choir__pipeline_digests(const choir__pipeline *p, choir__digest digests[CHO
 
 /* --- data.c --- */
 
-/* The strategy's replicate: makes the pipeline one of several replicas. The ranks of how->group
- * have one replica each, and the same stages. Collective. */
-choir_status choir__pipeline_replicate(choir__pipeline *p, const choir__replication *how);
+/* Makes the pipeline one of several replicas, without parameters yet: opens the groups and
+ * compares options. Collective. */
+choir_status choir__data_open(choir__pipeline *p, const choir__replication *how);
+/* From the next placement on, the sharder (NULL: none) distributes the stages' parameters. */
+void choir__data_shard(choir__pipeline_data *d, choir__sharder *sharder);
 /* Takes over the book of a stage (-1: of the whole model). If the stage is on this rank, the
  * book's gradients are summed over the replicas. With FSDP, its parameters become rows. */
 choir_status choir__data_adopt(choir__pipeline_data *d, choir__book *book, int stage);

@@ -18,20 +18,6 @@ static int stage_of(const choir__pipeline *p, int op)
     return stage;
 }
 
-int choir__pipeline_home_use(const choir__pipeline *p, const choir_tensor *t)
-{
-    int found = -1;
-    for (int u = 0; u < p->use_count; u++) {
-        if (p->uses[u].tensor != t)
-            continue;
-        if (!p->uses[u].rows)
-            return u;
-        if (found < 0)
-            found = u;
-    }
-    return found;
-}
-
 static int home_of(const choir__pipeline *p, const choir_tensor *t)
 {
     int use = choir__pipeline_home_use(p, t);
