@@ -21,9 +21,10 @@ void choir__record_classes(json_t *record, const choir_class_names *classes)
 choir_status choir__classes_of_record(const json_t *record, choir_class_names *classes)
 {
     const json_t *list = json_object_get(record, "classes");
-    *classes = (choir_class_names){
-        .name = choir__calloc(json_array_size(list) + 1, sizeof *classes->name)};
     bool good = !list || json_is_array(list);
+    *classes = (choir_class_names){0};
+    if (json_array_size(list) > 0)
+        classes->name = choir__calloc(json_array_size(list), sizeof *classes->name);
     for (size_t i = 0; i < json_array_size(list) && good; i++) {
         const char *name = json_string_value(json_array_get(list, i));
         good = name != NULL;

@@ -37,7 +37,8 @@ void choir__config_set_classes(json_t *root, int64_t count, const choir_class_na
 static choir_status read_labels(
     const char *path, const json_t *labels, choir_class_names *names, bool *named)
 {
-    names->name = choir__calloc(json_object_size(labels) + 1, sizeof *names->name);
+    if (json_object_size(labels) > 0)
+        names->name = choir__calloc(json_object_size(labels), sizeof *names->name);
     for (size_t i = 0; i < json_object_size(labels); i++) {
         char id[NUMBER], number[NUMBER];
         snprintf(id, sizeof id, "%zu", i);
