@@ -19,7 +19,7 @@
  * carried to the device on which an op runs. A schedule (choir/pipeline_plan.h) determines the
  * order in which stages take micro-batches: "sequential" is model parallelism.
  *
- * No device ever holds the whole model. When the pipeline is made, every stage takes a run of
+ * No device has to hold the whole model. When the pipeline is made, every stage takes a run of
  * modules: from its cut on, or its share of the bytes, within the memory that
  * choir_device_set_limit leaves each device. Values are drawn there. In the first two steps an
  * op runs where its parameters are, one micro-batch after the other, and is measured. Then the

@@ -91,6 +91,13 @@ choir_status choir__job_auto_end(choir__job *job);
 /* Returns a sentence about the choice; the caller frees it. */
 char *choir__job_auto_text(const choir__job *job);
 
+/* --- --offload: offload.c --- */
+
+/* Returns true if --offload is "params" or "params:FOLDER", which off-loads fsdp's shards. Sets
+ * *folder to that of the shards or, if it returns false, of the optimizer's state; NULL: none.
+ */
+bool choir__job_offload(const choir__job *job, const char **folder);
+
 /* --- the record of a job: job_record.c --- */
 
 /* With --resume: takes the options that the command line leaves open from the checkpoint,
@@ -127,10 +134,6 @@ choir_status choir__job_load_weights(const choir__job *job, choir_module *net, i
 
 /* Checks the form of --lr-for. */
 choir_status choir__job_check_groups(const choir__job *job);
-/* Returns true if --offload is "params" or "params:FOLDER", which off-loads fsdp's shards. Sets
- * *folder to that of the shards or, if it returns false, of the optimizer's state; NULL: none.
- */
-bool choir__job_offload(const choir__job *job, const char **folder);
 /* Freezes what --freeze names in the whole model, before a strategy wraps it, and checks that
  * the patterns of both options match parameters of it. */
 choir_status choir__job_freeze(const choir__job *job, choir_module *net);

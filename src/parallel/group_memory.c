@@ -75,3 +75,11 @@ void choir__group_memory_free(choir__group_memory *m)
         choir__pool_charge(m->device, -(ptrdiff_t)m->charged);
     *m = (choir__group_memory){0};
 }
+
+choir_status choir__group_memory_renew(choir__group_memory *m, choir_group *group,
+    choir_device *device, size_t bytes, const char *what, const char *advice)
+{
+    (void)!choir_device_sync(device);
+    choir__group_memory_free(m);
+    return choir__group_memory_new(m, group, device, bytes, what, advice);
+}

@@ -27,6 +27,9 @@ bool choir__ranks_share(const choir_group *group, const choir_device *device);
  * aborts the group, so that the others do not wait for it. */
 choir_status choir__group_memory_new(choir__group_memory *m, choir_group *group,
     choir_device *device, size_t bytes, const char *what, const char *advice);
+/* Waits for the device, which may be using the old memory, and replaces that by new memory. */
+choir_status choir__group_memory_renew(choir__group_memory *m, choir_group *group,
+    choir_device *device, size_t bytes, const char *what, const char *advice);
 /* Allocates memory outside the device's pool, filled with zeros, which peers cannot read: it
  * travels in messages. Not collective, but aborts the group like choir__group_memory_new. */
 choir_status choir__group_memory_outside(choir__group_memory *m, choir_group *group,

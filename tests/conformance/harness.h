@@ -488,7 +488,7 @@ static inline bool wanted_in(const trial *t, choir_dtype dtype)
     bool first = !(*kernel & bit);
     *kernel |= bit;
 #ifdef __SANITIZE_ADDRESS__
-    return first | sample_one_of(12); /* takes five times as long */
+    return first | sample_one_of(12); /* which makes each slower */
 #else
     return first | sample_one_of(4);
 #endif

@@ -112,8 +112,8 @@ void choir__cpu_parallel(int64_t count, int64_t least, choir__cpu_part *part, co
         part(arg, 0, count);
         return;
     }
-#if defined(CHOIR_HAVE_ONEDNN) && !defined(__SANITIZE_THREAD__) /* it sees no team's barrier   \
-                                                                 */
+/* ThreadSanitizer does not see the barrier of a team. */
+#if defined(CHOIR_HAVE_ONEDNN) && !defined(__SANITIZE_THREAD__)
 #pragma omp parallel num_threads(threads)
     {
         choir__cpu_context *outer = current;

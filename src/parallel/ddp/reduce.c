@@ -75,9 +75,7 @@ static choir_status begin(void *reducer, choir__book *book)
 static choir_status alloc_levels(void *reducer, size_t bytes, int levels, void **at)
 {
     choir__ddp_part *part = reducer;
-    (void)!choir_device_sync(part->book->device);
-    choir__group_memory_free(&part->levels);
-    choir_status status = choir__group_memory_new(&part->levels, part->ddp->group,
+    choir_status status = choir__group_memory_renew(&part->levels, part->ddp->group,
         part->book->device, bytes * (size_t)levels, "gradients", "; fsdp shards them");
     *at = part->levels.at;
     return status;

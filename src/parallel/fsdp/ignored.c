@@ -62,9 +62,7 @@ typedef struct reducer {
 static choir_status alloc_levels(void *arg, size_t bytes, int levels, void **at)
 {
     reducer *r = arg;
-    (void)!choir_device_sync(r->device);
-    choir__group_memory_free(&r->levels);
-    choir_status status = choir__group_memory_new(&r->levels, r->fsdp->group, r->device,
+    choir_status status = choir__group_memory_renew(&r->levels, r->fsdp->group, r->device,
         bytes * (size_t)levels, "gradients of ignored parameters", "");
     *at = r->levels.at;
     return status;

@@ -51,9 +51,7 @@ typedef struct reducer {
 static choir_status alloc_levels(void *arg, size_t bytes, int levels, void **at)
 {
     reducer *r = arg;
-    (void)!choir_device_sync(r->device);
-    choir__group_memory_free(&r->levels);
-    choir_status status = choir__group_memory_new(
+    choir_status status = choir__group_memory_renew(
         &r->levels, r->group, r->device, bytes * (size_t)levels, "gradients", "");
     *at = r->levels.at;
     return status;

@@ -122,8 +122,8 @@ enum { CHOIR__MEASURED_STEPS = 2 };
 /* spread.c: gives every stage its share of parameters and buffers, before the cuts are known.
  * Collective over ranks. */
 choir_status choir__pipeline_spread(choir__pipeline *p);
-/* The strategy's replicate: makes the pipeline one of several replicas. The ranks of how->group
- * have one replica each, and the same stages. Collective. */
+/* replicate.c: the strategy's replicate. Makes the pipeline one of several replicas. The ranks
+ * of how->group have one replica each, and the same stages. Collective. */
 choir_status choir__pipeline_replicate(choir__pipeline *p, const choir__replication *how);
 
 /* measure.c: runs all micro-batches of a step one after another, each op where its parameters
