@@ -2,7 +2,8 @@
 # Two ranks of DDP beside one, the batch a rank unchanged, and how much of the reduction is hidden.
 #
 # In turn, ROUNDS times over: one process on one core; two processes that know nothing of each
-# other on two cores at the same time, the machine's own ceiling; two ranks. Then a run with
+# other on two cores at the same time, the machine's own ceiling; two ranks. The slower of the two
+# processes in each step is the ceiling of ranks that wait for each other. Then a run with
 # --trace: of the time in which the group's queue was at work, the share in which the device was,
 # too.
 #
@@ -14,9 +15,9 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 machine
 
-step_ms() { # CORE MODEL BATCH
-    taskset -c "$1" choir train --json --log-every 1000000 --eval-batches 1 --model "$2" \
-        --batch-size "$3" --steps "$steps" random | tail -1 | field step_ms_median
+on_core() { # CORE MODEL BATCH
+    taskset -c "$1" choir train --json --eval-batches 1 --model "$2" --batch-size "$3" \
+        --steps "$steps" random
 }
 ddp() { # MODEL BATCH-A-RANK ARGUMENT...
     local model=$1 batch=$2
@@ -62,17 +63,22 @@ for job in ${MODELS:-resnet50:8 gpt2:context=64:4}; do
     model=${job%:*} batch=${job##*:}
     rm -f "$out"/*
     for _ in $(seq "$rounds"); do
-        step_ms 0 "$model" "$batch" >>"$out/alone"
-        step_ms 0 "$model" "$batch" >"$out/left" &
-        step_ms 1 "$model" "$batch" >"$out/right"
+        on_core 0 "$model" "$batch" | field step_ms_median >>"$out/alone"
+        on_core 0 "$model" "$batch" >"$out/left" &
+        on_core 1 "$model" "$batch" >"$out/right"
         wait
-        echo "$(calc "2 / (1 / $(cat "$out/left") + 1 / $(cat "$out/right"))")" >>"$out/pair"
+        left=$(field step_ms_median <"$out/left") right=$(field step_ms_median <"$out/right")
+        echo "$(calc "2 / (1 / $left + 1 / $right)")" >>"$out/pair"
+        slower_ms "$out/left" "$out/right" >>"$out/slower"
         ddp "$model" "$batch" | field step_ms_median >>"$out/ddp"
     done
     alone=$(median <"$out/alone") pair=$(median <"$out/pair") both=$(median <"$out/ddp")
-    printf '%-18s one rank %.1f ms, two apart %.1f, DDP %.1f: ' "$model" "$alone" "$pair" "$both"
-    printf '%.3f of twice one, %.3f of two apart\n' "$(digits=4 calc "$alone / $both")" \
-        "$(digits=4 calc "$pair / $both")"
+    slower=$(median <"$out/slower")
+    printf '%-18s one rank %.1f ms, two apart %.1f, the slower %.1f, DDP %.1f: ' "$model" "$alone" \
+        "$pair" "$slower" "$both"
+    printf '%.3f of twice one, %.3f of two apart, %.3f of the slower\n' \
+        "$(digits=4 calc "$alone / $both")" "$(digits=4 calc "$pair / $both")" \
+        "$(digits=4 calc "$slower / $both")"
     ddp "$model" "$batch" --trace "$out/trace.json" >/dev/null
     [ -s "$out/trace.json" ] && echo "                   trace: $(hidden "$out/trace.json")"
 done

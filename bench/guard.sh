@@ -21,7 +21,7 @@ note() { # NAME SPEED YARDSTICK: adds a round's ratio
     if [ -n "$2" ] && [ -n "$3" ]; then echo "$(digits=5 calc "$2 / ($3)")" >>"$out/$1"; fi
 }
 on_core() { # NUMBER
-    taskset -c "$1" choir train --json "${nano[@]}" --batch-size 24 | field step_ms_median
+    taskset -c "$1" choir train --json "${nano[@]}" --batch-size 24
 }
 all_reduce_us() { # SIZE
     choir bench all_reduce -n 2 --min "$1" --max "$1" --json | field time_us
@@ -31,15 +31,18 @@ for _ in $(seq "$rounds"); do
     build/choir_bench_yardsticks >"$out/yard"
     matrix=$(build/choir_bench_matmul_rate) # GFLOP/s
     on_core 0 >"$out/left" &
-    right=$(on_core 1)
+    on_core 1 >"$out/right"
     wait
-    apart=$(calc "($(cat "$out/left") + $right) / 2")
-    one=$(on_core 0)
+    left=$(field step_ms_median <"$out/left") right=$(field step_ms_median <"$out/right")
+    apart=$(calc "($left + $right) / 2")
+    slower=$(slower_ms "$out/left" "$out/right")
+    one=$(on_core 0 | field step_ms_median)
     ddp=$(train "${nano[@]}" --batch-size 48 --strategy ddp --nproc 2 | field step_ms_median)
     fsdp=$(train "${nano[@]}" --batch-size 48 --strategy fsdp --nproc 2 | field step_ms_median)
     toy=$(train --model toy --steps 20000 random | field step_ms_median)
     note 'two processes apart, two ranks of ddp' "$apart" "$ddp"
     note 'two processes apart, two ranks of fsdp' "$apart" "$fsdp"
+    note 'the slower of two apart in each step, ddp' "$slower" "$ddp"
     note 'nano on one core, the rate of matrices' "$(calc "$flops / $one / 1e6")" "$matrix"
     note 'adding 1 KiB ten times, all-reduce of it' "$(field add_1k_us <"$out/yard")e1" \
         "$(all_reduce_us 1K)"

@@ -26,6 +26,8 @@
 #include <choir/models.h>
 #include <choir/data_open.h>
 #include <choir/store.h>
+#include <choir/space.h>
+#include <choir/study.h>
 #include <choir/group.h>
 #include <choir/mesh.h>
 #include <choir/pattern.h>

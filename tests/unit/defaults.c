@@ -344,6 +344,15 @@ static void try_choir_store_opts(void)
         "choir_store_defaults()");
 }
 
+static void try_choir_study_opts(void)
+{
+    choir_study *study;
+    choir_space *space = choir_space_new();
+    assert_int_equal(choir_space_add(space, "x", "uniform(0, 1)"), CHOIR_OK);
+    refused(choir_study_open(space, (choir_study_opts){0}, &study), "choir_study_defaults()");
+    choir_space_free(space);
+}
+
 static void try_choir_checkpoint_opts(void)
 {
     choir_checkpoint *of_zeros, *of_defaults;

@@ -1,0 +1,110 @@
+/* Studies: searches for the best hyper-parameters, trial by trial.
+ *
+ *     choir_study_opts opts = choir_study_defaults();
+ *     opts.sampler = "tpe";
+ *     choir_check(choir_study_open(space, opts, &study));
+ *     for (int i = 0; i < 100; i++) {
+ *         choir_trial *t;
+ *         choir_check(choir_study_ask(study, &t));
+ *         double loss = train(choir_trial_real(t, "lr"), choir_trial_int(t, "width"));
+ *         choir_check(choir_study_tell(study, t, CHOIR_TRIAL_COMPLETE, &loss, 1));
+ *     }
+ *     printf("best: %g\n", choir_trial_value(choir_study_best(study), 0));
+ *
+ * The rule of order: trial n is suggested from the seed, n, and the results of the trials
+ * 0 ... n - window alone. So a study with the same space, seed and window has the same trials,
+ * and the same best one, however many of them run at once (up to `window`), and in whatever
+ * order they end. A sampler sees the parameters, but not the results, of the window - 1 trials
+ * before n.
+ *
+ * Threads: any; the calls of a study take turns. A trial belongs to the thread that asked for
+ * it until it is told. Collective: none. */
+#ifndef CHOIR_STUDY_H
+#define CHOIR_STUDY_H
+
+#include <choir/space.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct choir_study choir_study;
+typedef struct choir_trial choir_trial;
+
+typedef enum choir_trial_state {
+    CHOIR_TRIAL_RUNNING,
+    CHOIR_TRIAL_COMPLETE,
+    CHOIR_TRIAL_PRUNED, /* stopped early, because it was not promising */
+    CHOIR_TRIAL_FAIL,
+} choir_trial_state;
+
+enum { CHOIR_STUDY_OBJECTIVES = 8 };
+
+typedef struct choir_study_opts {
+    /* "random", "grid:points=5", "qmc", "tpe:startup=10,candidates=24,rule=5": the name of a
+     * sampler, and its options */
+    const char *sampler;
+    /* "minimize" or "maximize"; with several objectives separated by commas */
+    const char *direction;
+    uint64_t seed;
+    int64_t window; /* trials that may run at once; default 1 */
+} choir_study_opts;
+
+choir_study_opts choir_study_defaults(void);
+
+/** Opens a study in memory. Errors: argument (an empty space, an unknown sampler or option). */
+CHOIR_CHECKED choir_status choir_study_open(
+    const choir_space *space, choir_study_opts opts, choir_study **study);
+/** Frees a study and its trials; NULL is allowed. */
+void choir_study_free(choir_study *study);
+
+/** Returns whether choir_study_ask has a trial to give: no trial from which the next one is
+ * suggested is still running. */
+bool choir_study_ready(const choir_study *study);
+
+/** Stores the next trial, which the study owns. Errors: state (see choir_study_ready), end
+ * (a grid has no more points), argument (no suggestion fulfils the space's conditions). */
+CHOIR_CHECKED choir_status choir_study_ask(choir_study *study, choir_trial **trial);
+
+/** Adds a trial with given parameters as the next one: "lr=0.1,optimizer=sgd". Those that are
+ * not given are suggested. Errors: those of choir_study_ask, argument (a value outside of its
+ * distribution). */
+CHOIR_CHECKED choir_status choir_study_enqueue(choir_study *study, const char *parameters);
+
+/** Ends a trial. values: (count) one per objective, where the state is COMPLETE. NaN becomes
+ * FAIL. Errors: argument (another number of values), state (the trial has ended). */
+CHOIR_CHECKED choir_status choir_study_tell(choir_study *study, choir_trial *trial,
+    choir_trial_state state, const double *values, int count);
+
+/** Records a value on the way, such as an epoch's validation loss; a step's later value
+ * replaces an earlier one. Errors: argument (a negative step), state (the trial has ended). */
+CHOIR_CHECKED choir_status choir_trial_report(choir_trial *trial, int64_t step, double value);
+
+/** Returns the number of trials that the study has given. */
+int64_t choir_study_count(const choir_study *study);
+/** Returns trial `number`, or NULL. */
+choir_trial *choir_study_trial(const choir_study *study, int64_t number);
+/** Returns the complete trial with the best first value, of several the first; NULL: none. */
+choir_trial *choir_study_best(const choir_study *study);
+
+int64_t choir_trial_number(const choir_trial *trial);
+choir_trial_state choir_trial_result(const choir_trial *trial);
+/** Returns the value of an objective, or NaN if the trial has none. */
+double choir_trial_value(const choir_trial *trial, int objective);
+
+/** Returns whether the trial has a parameter of this name with a value. */
+bool choir_trial_has(const choir_trial *trial, const char *name);
+/** Returns a parameter as a real number: NaN if the trial does not have it, or its value is a
+ * word. */
+double choir_trial_real(const choir_trial *trial, const char *name);
+/** Returns a parameter as a whole number, rounded towards zero; 0 if choir_trial_real would
+ * return NaN. */
+int64_t choir_trial_int(const choir_trial *trial, const char *name);
+/** Returns a parameter as text, such as "0.001" or "adamw"; NULL if the trial does not have it.
+ * The text belongs to the trial. Numbers are written so that they are read back exactly. */
+const char *choir_trial_text(const choir_trial *trial, const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

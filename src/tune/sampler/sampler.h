@@ -1,0 +1,61 @@
+/* Samplers: they suggest the parameters of the next trial. */
+#ifndef CHOIR_TUNE_SAMPLER_H
+#define CHOIR_TUNE_SAMPLER_H
+
+#include "base/rng.h"
+#include "tune/space/space.h"
+#include "tune/trial.h"
+
+/* What a sampler may look at. */
+typedef struct choir__history {
+    const choir_space *space;
+    choir_trial *const *trial; /* (count) by number */
+    int64_t told;              /* trials 0 ... told - 1 have ended */
+    int64_t count;             /* the others' parameters may be looked at, but no results */
+    int objectives;
+    const double *sign; /* (objectives) 1: less is better; -1: more is better */
+} choir__history;
+
+/* The random numbers of one trial, which follow from the study's seed and the trial's number
+ * alone. */
+typedef struct choir__draws {
+    uint64_t key, next;
+} choir__draws;
+
+/* Returns a number in [0, 1) of 53 bits. */
+static inline double choir__draw(choir__draws *d)
+{
+    uint32_t bits[4];
+    choir__philox(d->key, 0, d->next++, bits);
+    return (double)(((uint64_t)bits[0] << 21) ^ (bits[1] >> 11)) * 0x1p-53;
+}
+
+typedef struct choir__sampler choir__sampler;
+
+typedef struct choir__sampler_ops {
+    const char *name;
+    /* Makes a sampler from its text, such as "tpe:startup=20". Errors: argument,
+     * unsupported. */
+    choir_status (*open)(
+        const choir__history *first, uint64_t seed, const char *text, choir__sampler **sampler);
+    /* Writes a value for each parameter, NaN for those that the trial does not have. Called
+     * again, with the next draws, if the space does not allow the values. Error: end. */
+    choir_status (*suggest)(
+        choir__sampler *s, const choir__history *history, choir__draws *draws, double *params);
+    void (*free)(choir__sampler *s);
+} choir__sampler_ops;
+
+struct choir__sampler {
+    const choir__sampler_ops *ops;
+};
+
+/* Opens the sampler that a text like "tpe:startup=20" names. Errors: argument. */
+choir_status choir__sampler_open(
+    const char *text, const choir__history *first, uint64_t seed, choir__sampler **sampler);
+
+/* Draws one value of a distribution. */
+double choir__dist_draw(const choir__dist *dist, choir__draws *draws);
+/* Draws every parameter that the trial has. */
+void choir__space_draw(const choir_space *space, choir__draws *draws, double *params);
+
+#endif

@@ -1,0 +1,25 @@
+/* The registry of samplers. */
+#include "tune/sampler/samplers.h"
+
+#include "base/named.h"
+
+static const choir__sampler_ops *const samplers[] = {
+    &choir__sampler_grid,
+    &choir__sampler_random,
+    &choir__sampler_tpe,
+};
+
+static const choir__name_table names = CHOIR__NAME_TABLE_OF_POINTERS(samplers);
+
+choir_status choir__sampler_open(
+    const char *text, const choir__history *first, uint64_t seed, choir__sampler **sampler)
+{
+    char name[32];
+    choir_status status = choir__options_name(text, name, sizeof name);
+    if (status != CHOIR_OK)
+        return status;
+    int at = choir__find_named(&names, name);
+    if (at < 0)
+        return choir__unknown_name(&names, "sampler", name);
+    return samplers[at]->open(first, seed, text, sampler);
+}

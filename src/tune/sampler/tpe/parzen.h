@@ -1,0 +1,72 @@
+/* Parzen estimates: densities over some parameters, as a weighted sum of one kernel per
+ * observed trial and one wide kernel, the prior.
+ *
+ *     density(x) = sum over kernels k of  weight(k) * product over parameters of kernel(k, x)
+ *
+ * A kernel is a normal distribution cut off at the ends of the range (whole numbers: its mass
+ * in the number's cell), or a table for a choice. All numbers are in unit coordinates: inner
+ * coordinates (space.h), moved and scaled to [0, 1].
+ *
+ * Source: Watanabe, "Tree-structured Parzen estimator: understanding its algorithm components
+ * and their roles for better empirical performance" (2023); the rules for widths are Optuna's.
+ */
+#ifndef CHOIR_TUNE_PARZEN_H
+#define CHOIR_TUNE_PARZEN_H
+
+#include "tune/sampler/sampler.h"
+
+/* How wide kernels are. */
+typedef enum choir__width_rule {
+    CHOIR__WIDTH_NEIGHBOURS, /* the distance to the farther neighbour: Optuna 5, and 4 for one
+                                parameter */
+    CHOIR__WIDTH_SCOTT       /* 0.2 n^(-1/(d+4)): Optuna 4 for several */
+} choir__width_rule;
+
+/* The last width of an observation's kernel and its `norm`, which takes long to compute and
+ * rarely changes. */
+typedef struct choir__kernel_mass {
+    double sigma, log; /* sigma 0: unknown */
+} choir__kernel_mass;
+
+/* One parameter's kernels. The arrays have count + 1 elements; the last is the prior. */
+typedef struct choir__kernels {
+    const choir__dist *dist;
+    double low, scale; /* inner = low + scale * unit */
+    bool cells;        /* whole numbers, few enough that their cells' masses are computed */
+    double *mu;
+    double *sigma, *over; /* over: 1 / sigma */
+    double *norm; /* log of what the kernel is divided by: its mass inside the range, ... */
+    const int32_t *sorted;
+} choir__kernels;
+
+typedef struct choir__parzen {
+    int dims;
+    choir__kernels *of; /* (dims) */
+    int64_t count;      /* observations */
+    double *weight;     /* (count + 1) sum 1 */
+    double *base;       /* (count + 1) log of all factors that x leaves alone */
+    double *scratch;    /* (count + 1) */
+    int32_t *rows;      /* of[d].sorted; freed with the estimate */
+} choir__parzen;
+
+/* Returns an estimate over parameters with room for `count` observations. */
+choir__parzen *choir__parzen_new(const choir__dist *const *dist, int dims, int64_t count);
+void choir__parzen_free(choir__parzen *p);
+
+/* Fills in the kernels. Before, the caller stores in of[d].mu (count) the observations, oldest
+ * first, as unit coordinates or places of choices, and in of[d].sorted (count) their order by
+ * coordinate. mass: (dims) (count) what is remembered of the observations, by pointer; NULL:
+ * nothing. */
+void choir__parzen_fit(
+    choir__parzen *p, choir__width_rule rule, choir__kernel_mass *const *const *mass);
+
+/* Draws x (dims) in unit coordinates, or places of choices. Whole numbers are rounded. */
+void choir__parzen_draw(const choir__parzen *p, choir__draws *draws, double *x);
+/* Returns the logarithm of the density at x. */
+double choir__parzen_log(const choir__parzen *p, const double *x);
+
+/* Between values and unit coordinates. */
+double choir__to_unit(const choir__kernels *k, double value);
+double choir__from_unit(const choir__kernels *k, double unit);
+
+#endif

@@ -1,0 +1,73 @@
+/* Between values and the coordinates in which samplers work: see space.h. */
+#include <math.h>
+
+#include "tune/space/normal.h"
+#include "tune/space/space.h"
+
+static double clip(double x, double low, double high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+void choir__inner_range(const choir__dist *d, double *low, double *high)
+{
+    *low = d->low, *high = d->high;
+    switch (d->kind) {
+    case CHOIR__UNIFORM: return;
+    case CHOIR__LOG: *low = log(d->low), *high = log(d->high); return;
+    case CHOIR__INTEGER:
+        *low -= d->step / 2, *high += d->step / 2;
+        if (d->log)
+            *low = log(*low), *high = log(*high);
+        return;
+    case CHOIR__CHOICE: *low = 0, *high = d->choice_count; return;
+    case CHOIR__NORMAL: *low = 0, *high = 1; return;
+    }
+}
+
+bool choir__inner_cell(const choir__dist *d, double value, double *from, double *to)
+{
+    if (d->kind != CHOIR__INTEGER)
+        return false;
+    *from = value - d->step / 2, *to = value + d->step / 2;
+    if (d->log)
+        *from = log(*from), *to = log(*to);
+    return true;
+}
+
+double choir__to_inner(const choir__dist *d, double value)
+{
+    switch (d->kind) {
+    case CHOIR__LOG: return log(value);
+    case CHOIR__INTEGER: return d->log ? log(value) : value;
+    case CHOIR__NORMAL: return choir__normal_cdf((value - d->low) / d->high);
+    default: return value;
+    }
+}
+
+double choir__from_inner(const choir__dist *d, double inner)
+{
+    double low, high;
+    choir__inner_range(d, &low, &high);
+    inner = clip(inner, low, high);
+    switch (d->kind) {
+    case CHOIR__UNIFORM: return inner;
+    case CHOIR__LOG: return clip(exp(inner), d->low, d->high);
+    case CHOIR__INTEGER:
+        inner = d->log ? exp(inner) : inner;
+        inner = d->low + d->step * floor((inner - d->low) / d->step + 0.5);
+        return clip(inner, d->low, d->high);
+    case CHOIR__CHOICE: return fmin(floor(inner), d->choice_count - 1);
+    default: /* never at an infinite distance: 1e-16 of the draws lie beyond 8 deviations */
+        return d->low + d->high * choir__normal_quantile(clip(inner, 1e-16, 1 - 1e-16));
+    }
+}
+
+int64_t choir__dist_size(const choir__dist *d)
+{
+    if (d->kind == CHOIR__CHOICE)
+        return d->choice_count;
+    if (d->kind == CHOIR__INTEGER)
+        return (int64_t)((d->high - d->low) / d->step) + 1;
+    return d->low == d->high && d->kind != CHOIR__NORMAL ? 1 : -1;
+}

@@ -1,0 +1,95 @@
+/* A space's parameters, as samplers and trials see them.
+ *
+ * A value is one double: the number itself, or for a choice its place in the list; NaN where a
+ * trial does not have the parameter. Samplers work in *inner* coordinates, an interval in which
+ * the distribution is flat:
+ *
+ *     uniform, int   the number (int: half a step more on both sides, rounded to the grid)
+ *     log            its logarithm
+ *     normal         the probability of a smaller number, in [0, 1]
+ *     choice         the place in the list: no order, no distance */
+#ifndef CHOIR_TUNE_SPACE_H
+#define CHOIR_TUNE_SPACE_H
+
+#include <choir/space.h>
+
+#include "base/base.h"
+#include "tune/space/expr.h"
+
+typedef enum choir__dist_kind {
+    CHOIR__UNIFORM,
+    CHOIR__LOG,
+    CHOIR__INTEGER,
+    CHOIR__CHOICE,
+    CHOIR__NORMAL
+} choir__dist_kind;
+
+typedef struct choir__choice {
+    char *text;
+    bool is_number;
+    double number;
+} choir__choice;
+
+typedef struct choir__dist {
+    choir__dist_kind kind;
+    double low, high; /* of numbers; normal: mean and standard deviation */
+    double step;      /* int: 1 or more */
+    bool log;         /* int */
+    choir__choice *choices;
+    int choice_count;
+} choir__dist;
+
+typedef struct choir__hyper {
+    char *name;
+    char *text; /* the distribution as it was written */
+    choir__dist dist;
+    choir__expr *only_if; /* NULL: always */
+} choir__hyper;
+
+struct choir_space {
+    choir__hyper *param; /* (count) */
+    int count;
+    choir__expr **require; /* (require_count) */
+    char **require_text;
+    int require_count;
+};
+
+/* --- distributions (dist.c) --- */
+
+/* Parses "log(1e-5, 0.1)" up to *end, which is the text's end or where " if " begins. Errors:
+ * argument; the message begins with name. */
+choir_status choir__dist_parse(
+    const char *name, const char *text, const char *end, choir__dist *dist);
+void choir__dist_free(choir__dist *dist);
+/* Stores in *value what text means: a number, or a choice. Error: argument, not one of the
+ * distribution's values. */
+choir_status choir__dist_read(
+    const choir__dist *dist, const char *name, const char *text, double *value);
+/* Returns the value as text, which the caller frees; numbers are read back exactly. */
+char *choir__dist_write(const choir__dist *dist, double value);
+
+/* --- inner coordinates (inner.c) --- */
+
+/* The interval of inner coordinates; choices have [0, choice_count]. */
+void choir__inner_range(const choir__dist *dist, double *low, double *high);
+/* Stores the cell of inner coordinates that becomes this value; returns false if the values
+ * are continuous. */
+bool choir__inner_cell(const choir__dist *dist, double value, double *from, double *to);
+double choir__to_inner(const choir__dist *dist, double value);
+/* Returns the value at an inner coordinate, which is first moved into the interval. */
+double choir__from_inner(const choir__dist *dist, double inner);
+/* Returns the number of values, or -1 if they are continuous. */
+int64_t choir__dist_size(const choir__dist *dist);
+
+/* --- trials' parameters --- */
+
+/* Returns parameter i's number, or -1. */
+int choir__space_find(const choir_space *space, const char *name);
+/* Returns whether parameter i has a value in a trial whose earlier parameters are `values`. */
+bool choir__space_active(const choir_space *space, int i, const double *values);
+/* Returns whether all conditions of the space hold. */
+bool choir__space_allows(const choir_space *space, const double *values);
+/* Returns a copy. */
+choir_space *choir__space_copy(const choir_space *space);
+
+#endif

@@ -1,0 +1,410 @@
+/* Studies: trials in the order of their numbers, and the rule of that order (study.h).
+ *
+ * ask gives trial n if the trials 0 ... n - window have ended. The sampler sees those with
+ * their results and the ones between with their parameters only, which follow from the same
+ * trials. So nothing that it sees depends on how many trials run at once, or on which ends
+ * first. */
+#include <choir/study.h>
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tune/sampler/sampler.h"
+#include "tune/study.h"
+#include "tune/trial.h"
+
+enum { ATTEMPTS = 1000 }; /* at a suggestion that fulfils the conditions */
+
+/* Parameters that somebody gave for a trial to come. */
+typedef struct given {
+    double *params; /* (space->count) NaN: to be suggested */
+    struct given *next;
+} given;
+
+struct choir_study {
+    pthread_mutex_t lock;
+    choir_space *space;
+    choir__sampler *sampler;
+    uint64_t key;
+    int64_t window;
+    int objectives;
+    double sign[CHOIR_STUDY_OBJECTIVES]; /* 1: less is better */
+    choir_trial **trial;                 /* (count) by number */
+    int64_t count, room;
+    int64_t ended; /* trials 0 ... ended - 1 have ended, trial `ended` has not */
+    given *queue;
+};
+
+choir_study_opts choir_study_defaults(void)
+{
+    return (choir_study_opts){.sampler = "tpe", .direction = "minimize", .window = 1};
+}
+
+/* --- opening --- */
+
+static choir_status read_directions(choir_study *s, const char *text)
+{
+    char *copy = choir__strdup(text), *rest = copy, *word;
+    choir_status status = CHOIR_OK;
+    while (status == CHOIR_OK && (word = strsep(&rest, ","))) {
+        bool most = !strcmp(word, "maximize");
+        if (!most && strcmp(word, "minimize") != 0)
+            status = choir__error(CHOIR_ERR_ARGUMENT,
+                "unknown direction '%s': choose one of minimize, maximize", word);
+        else if (s->objectives == CHOIR_STUDY_OBJECTIVES)
+            status = choir__error(
+                CHOIR_ERR_ARGUMENT, "expected at most %d directions", CHOIR_STUDY_OBJECTIVES);
+        else
+            s->sign[s->objectives++] = most ? -1 : 1;
+    }
+    free(copy);
+    return status;
+}
+
+static choir__history history(const choir_study *s)
+{
+    return (choir__history){.space = s->space,
+        .trial = s->trial,
+        .told = choir__max(0, s->count - s->window + 1),
+        .count = s->count,
+        .objectives = s->objectives,
+        .sign = s->sign};
+}
+
+static choir_status check_opts(const choir_space *space, choir_study_opts opts)
+{
+    if (!opts.sampler || !opts.direction || opts.window < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "choir_study_open: expected options that begin as choir_study_defaults(), with a "
+            "window of 1 or more");
+    if (!space->count)
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "choir_study_open: expected a space with parameters");
+    return CHOIR_OK;
+}
+
+choir_status choir_study_open(
+    const choir_space *space, choir_study_opts opts, choir_study **study)
+{
+    if (choir__lacks(space, __func__, "space") || choir__lacks(study, __func__, "study"))
+        return CHOIR_ERR_ARGUMENT;
+    choir_status status = check_opts(space, opts);
+    if (status != CHOIR_OK)
+        return status;
+    choir_study *s = choir__calloc(1, sizeof *s);
+    pthread_mutex_init(&s->lock, NULL);
+    s->space = choir__space_copy(space);
+    s->window = opts.window;
+    s->key = choir__rng_key(opts.seed, "study");
+    status = read_directions(s, opts.direction);
+    choir__history first = history(s);
+    if (status == CHOIR_OK)
+        status = choir__sampler_open(opts.sampler, &first, opts.seed, &s->sampler);
+    if (status == CHOIR_OK)
+        *study = s;
+    else
+        choir_study_free(s);
+    return status;
+}
+
+static void free_trial(choir_trial *t, int params)
+{
+    for (int i = 0; t->texts && i < params; i++)
+        free(t->texts[i]);
+    free(t->texts);
+    free(t->reports);
+    free(t->values);
+    free(t);
+}
+
+void choir_study_free(choir_study *s)
+{
+    if (!s)
+        return;
+    for (int64_t i = 0; i < s->count; i++)
+        free_trial(s->trial[i], s->space->count);
+    while (s->queue) {
+        given *g = s->queue;
+        s->queue = g->next;
+        free(g->params);
+        free(g);
+    }
+    if (s->sampler)
+        s->sampler->ops->free(s->sampler);
+    choir_space_free(s->space);
+    pthread_mutex_destroy(&s->lock);
+    free(s->trial);
+    free(s);
+}
+
+/* --- asking --- */
+
+/* Puts given values in place of suggested ones, from the first parameter on, since later ones
+ * may depend on them. */
+static void take_given(
+    const choir_space *space, const double *wished, choir__draws *draws, double *params)
+{
+    for (int i = 0; i < space->count; i++) {
+        if (!choir__space_active(space, i, params))
+            params[i] = (double)NAN;
+        else if (!isnan(wished[i]))
+            params[i] = wished[i];
+        else if (isnan(params[i]))
+            params[i] = choir__dist_draw(&space->param[i].dist, draws);
+    }
+}
+
+static choir_status suggest(choir_study *s, const given *g, double *params)
+{
+    choir__history h = history(s);
+    choir__draws draws = {.key = choir__mix(s->key, (uint64_t)s->count)};
+    for (int i = 0; i < ATTEMPTS; i++) {
+        choir_status status = s->sampler->ops->suggest(s->sampler, &h, &draws, params);
+        if (status != CHOIR_OK)
+            return status;
+        if (g)
+            take_given(s->space, g->params, &draws, params);
+        if (choir__space_allows(s->space, params))
+            return CHOIR_OK;
+    }
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "none of %d suggestions for trial %lld fulfils the space's conditions, such as '%s'",
+        ATTEMPTS, (long long)s->count, s->space->require_text[0]);
+}
+
+static bool ready(const choir_study *s)
+{
+    return s->ended + s->window > s->count;
+}
+
+static choir_status ask(choir_study *s, choir_trial **trial)
+{
+    if (!ready(s))
+        return choir__error(CHOIR_ERR_STATE,
+            "trial %lld follows from trial %lld, which has not ended (the window is %lld)",
+            (long long)s->count, (long long)s->ended, (long long)s->window);
+    choir_trial *t =
+        choir__calloc(1, sizeof *t + (size_t)s->space->count * sizeof t->params[0]);
+    choir_status status = suggest(s, s->queue, t->params);
+    if (status != CHOIR_OK) {
+        free(t);
+        return status;
+    }
+    if (s->queue) {
+        given *g = s->queue;
+        s->queue = g->next;
+        free(g->params);
+        free(g);
+    }
+    t->study = s;
+    t->number = s->count;
+    if (s->count == s->room) {
+        s->room = s->room ? 2 * s->room : 64;
+        s->trial = choir__realloc(s->trial, (size_t)s->room * sizeof(choir_trial *));
+    }
+    *trial = s->trial[s->count++] = t;
+    return CHOIR_OK;
+}
+
+choir_status choir_study_ask(choir_study *s, choir_trial **trial)
+{
+    if (choir__lacks(s, __func__, "study") || choir__lacks(trial, __func__, "trial"))
+        return CHOIR_ERR_ARGUMENT;
+    pthread_mutex_lock(&s->lock);
+    choir_status status = ask(s, trial);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+bool choir_study_ready(const choir_study *study)
+{
+    if (choir__lacks(study, __func__, "study"))
+        return false;
+    choir_study *s = (choir_study *)(uintptr_t)study;
+    pthread_mutex_lock(&s->lock);
+    bool is = ready(s);
+    pthread_mutex_unlock(&s->lock);
+    return is;
+}
+
+/* --- given parameters --- */
+
+/* Reads one "name=value". */
+static choir_status read_given(const choir_space *space, char *pair, double *params)
+{
+    char *equals = strchr(pair, '=');
+    if (!equals)
+        return choir__error(CHOIR_ERR_ARGUMENT, "expected PARAMETER=VALUE, got '%s'", pair);
+    *equals = '\0';
+    int i = choir__space_find(space, pair);
+    if (i < 0)
+        return choir__error(CHOIR_ERR_ARGUMENT, "the space has no parameter '%s'", pair);
+    return choir__dist_read(&space->param[i].dist, pair, equals + 1, &params[i]);
+}
+
+choir_status choir_study_enqueue(choir_study *s, const char *parameters)
+{
+    if (choir__lacks(s, __func__, "study") || choir__lacks(parameters, __func__, "parameters"))
+        return CHOIR_ERR_ARGUMENT;
+    given *g = choir__calloc(1, sizeof *g);
+    g->params = choir__alloc((size_t)s->space->count * sizeof(double));
+    for (int i = 0; i < s->space->count; i++)
+        g->params[i] = (double)NAN;
+    char *copy = choir__strdup(parameters), *rest = copy, *pair;
+    choir_status status = CHOIR_OK;
+    while (status == CHOIR_OK && (pair = strsep(&rest, ",")))
+        status = read_given(s->space, pair, g->params);
+    free(copy);
+    if (status != CHOIR_OK) {
+        free(g->params);
+        free(g);
+        return status;
+    }
+    pthread_mutex_lock(&s->lock);
+    given **last = &s->queue;
+    while (*last)
+        last = &(*last)->next;
+    *last = g;
+    pthread_mutex_unlock(&s->lock);
+    return CHOIR_OK;
+}
+
+/* --- telling --- */
+
+static choir_status check_told(const choir_study *s, const choir_trial *t,
+    choir_trial_state state, const double *values, int count)
+{
+    if (t->study != s)
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "choir_study_tell: expected a trial of this study");
+    if (t->state != CHOIR_TRIAL_RUNNING)
+        return choir__error(
+            CHOIR_ERR_STATE, "trial %lld has ended before", (long long)t->number);
+    if (state <= CHOIR_TRIAL_RUNNING || state > CHOIR_TRIAL_FAIL)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "choir_study_tell: expected one of CHOIR_TRIAL_COMPLETE, _PRUNED, _FAIL");
+    if (state == CHOIR_TRIAL_COMPLETE && (count != s->objectives || !values))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "trial %lld: expected %d values, one per direction, got %d", (long long)t->number,
+            s->objectives, values ? count : 0);
+    return CHOIR_OK;
+}
+
+static void tell(choir_study *s, choir_trial *t, choir_trial_state state, const double *values)
+{
+    for (int i = 0; state == CHOIR_TRIAL_COMPLETE && i < s->objectives; i++)
+        if (isnan(values[i]))
+            state = CHOIR_TRIAL_FAIL;
+    if (state == CHOIR_TRIAL_COMPLETE) {
+        t->values = choir__alloc((size_t)s->objectives * sizeof(double));
+        memcpy(t->values, values, (size_t)s->objectives * sizeof(double));
+    }
+    t->state = state;
+    while (s->ended < s->count && s->trial[s->ended]->state != CHOIR_TRIAL_RUNNING)
+        s->ended++;
+}
+
+choir_status choir_study_tell(choir_study *s, choir_trial *trial, choir_trial_state state,
+    const double *values, int count)
+{
+    if (choir__lacks(s, __func__, "study") || choir__lacks(trial, __func__, "trial"))
+        return CHOIR_ERR_ARGUMENT;
+    pthread_mutex_lock(&s->lock);
+    choir_status status = check_told(s, trial, state, values, count);
+    if (status == CHOIR_OK)
+        tell(s, trial, state, values);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+choir_status choir_trial_report(choir_trial *t, int64_t step, double value)
+{
+    if (choir__lacks(t, __func__, "trial"))
+        return CHOIR_ERR_ARGUMENT;
+    if (step < 0)
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "expected a step of 0 or more, got %lld", (long long)step);
+    pthread_mutex_lock(&t->study->lock);
+    choir_status status = CHOIR_OK;
+    int64_t at = t->report_count;
+    while (at > 0 && t->reports[at - 1].step >= step)
+        at--;
+    if (t->state != CHOIR_TRIAL_RUNNING)
+        status =
+            choir__error(CHOIR_ERR_STATE, "trial %lld has ended before", (long long)t->number);
+    else if (at < t->report_count && t->reports[at].step == step)
+        t->reports[at].value = value;
+    else {
+        size_t n = (size_t)t->report_count++;
+        t->reports = choir__realloc(t->reports, (n + 1) * sizeof *t->reports);
+        memmove(t->reports + at + 1, t->reports + at, (n - (size_t)at) * sizeof *t->reports);
+        t->reports[at] = (choir__report){step, value};
+    }
+    pthread_mutex_unlock(&t->study->lock);
+    return status;
+}
+
+/* --- looking --- */
+
+int64_t choir_study_count(const choir_study *study)
+{
+    if (choir__lacks(study, __func__, "study"))
+        return 0;
+    choir_study *s = (choir_study *)(uintptr_t)study;
+    pthread_mutex_lock(&s->lock);
+    int64_t count = s->count;
+    pthread_mutex_unlock(&s->lock);
+    return count;
+}
+
+choir_trial *choir_study_trial(const choir_study *study, int64_t number)
+{
+    if (choir__lacks(study, __func__, "study"))
+        return NULL;
+    choir_study *s = (choir_study *)(uintptr_t)study;
+    pthread_mutex_lock(&s->lock);
+    choir_trial *t = number >= 0 && number < s->count ? s->trial[number] : NULL;
+    pthread_mutex_unlock(&s->lock);
+    return t;
+}
+
+choir_trial *choir_study_best(const choir_study *study)
+{
+    if (choir__lacks(study, __func__, "study"))
+        return NULL;
+    choir_study *s = (choir_study *)(uintptr_t)study;
+    pthread_mutex_lock(&s->lock);
+    choir_trial *best = NULL;
+    for (int64_t i = 0; i < s->count; i++) {
+        choir_trial *t = s->trial[i];
+        if (t->state == CHOIR_TRIAL_COMPLETE &&
+            (!best || t->values[0] * s->sign[0] < best->values[0] * s->sign[0]))
+            best = t;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return best;
+}
+
+const choir_space *choir__study_space(const choir_study *study)
+{
+    return study->space;
+}
+
+int choir__study_objectives(const choir_study *study)
+{
+    return study->objectives;
+}
+
+const char *choir__study_text(choir_trial *t, int i)
+{
+    choir_study *s = t->study;
+    pthread_mutex_lock(&s->lock);
+    if (!t->texts)
+        t->texts = choir__calloc((size_t)s->space->count, sizeof(char *));
+    if (!t->texts[i])
+        t->texts[i] = choir__dist_write(&s->space->param[i].dist, t->params[i]);
+    pthread_mutex_unlock(&s->lock);
+    return t->texts[i];
+}

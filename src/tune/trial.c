@@ -1,0 +1,63 @@
+/* Trials, as programs see them. */
+#include "tune/trial.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "tune/study.h"
+
+int64_t choir_trial_number(const choir_trial *trial)
+{
+    return choir__lacks(trial, __func__, "trial") ? -1 : trial->number;
+}
+
+choir_trial_state choir_trial_result(const choir_trial *trial)
+{
+    return choir__lacks(trial, __func__, "trial") ? CHOIR_TRIAL_FAIL : trial->state;
+}
+
+double choir_trial_value(const choir_trial *trial, int objective)
+{
+    if (choir__lacks(trial, __func__, "trial"))
+        return (double)NAN;
+    bool has = objective >= 0 && objective < choir__study_objectives(trial->study);
+    return trial->values && has ? trial->values[objective] : (double)NAN;
+}
+
+/* Returns the place of a parameter that the trial has, or -1. */
+static int place(const choir_trial *trial, const char *name, const char *function)
+{
+    if (choir__lacks(trial, function, "trial") || choir__lacks(name, function, "name"))
+        return -1;
+    int i = choir__space_find(choir__study_space(trial->study), name);
+    return i >= 0 && !isnan(trial->params[i]) ? i : -1;
+}
+
+bool choir_trial_has(const choir_trial *trial, const char *name)
+{
+    return place(trial, name, __func__) >= 0;
+}
+
+double choir_trial_real(const choir_trial *trial, const char *name)
+{
+    int i = place(trial, name, __func__);
+    if (i < 0)
+        return (double)NAN;
+    const choir__dist *d = &choir__study_space(trial->study)->param[i].dist;
+    if (d->kind != CHOIR__CHOICE)
+        return trial->params[i];
+    const choir__choice *c = &d->choices[(int)trial->params[i]];
+    return c->is_number ? c->number : (double)NAN;
+}
+
+int64_t choir_trial_int(const choir_trial *trial, const char *name)
+{
+    double x = choir_trial_real(trial, name);
+    return fabs(x) < 0x1p62 ? (int64_t)x : 0;
+}
+
+const char *choir_trial_text(const choir_trial *trial, const char *name)
+{
+    int i = place(trial, name, __func__);
+    return i < 0 ? NULL : choir__study_text((choir_trial *)(uintptr_t)trial, i);
+}
