@@ -48,7 +48,7 @@ CHOIR_CHECKED choir_status choir_space_add(
     choir_space *space, const char *name, const char *distribution);
 
 /** Adds a condition that each trial's parameters fulfil; a suggestion that does not is drawn
- * anew. A condition that names a parameter without a value in a trial counts as fulfilled.
+ * again. A condition that names a parameter without a value in a trial counts as fulfilled.
  * Errors: argument (an expression that does not parse or names no parameter). */
 CHOIR_CHECKED choir_status choir_space_require(choir_space *space, const char *condition);
 

@@ -18,7 +18,7 @@
  * before n.
  *
  * Threads: any; the calls of a study take turns. A trial belongs to the thread that asked for
- * it until it is told. Collective: none. */
+ * it until choir_study_tell. Collective: none. */
 #ifndef CHOIR_STUDY_H
 #define CHOIR_STUDY_H
 

@@ -17,7 +17,7 @@
 
 enum { ATTEMPTS = 1000 }; /* at a suggestion that fulfils the conditions */
 
-/* Parameters that somebody gave for a trial to come. */
+/* Parameters that choir_study_enqueue gave for a later trial. */
 typedef struct given {
     double *params; /* (space->count) NaN: to be suggested */
     struct given *next;

@@ -1,4 +1,4 @@
-/* What a trial asks its study. */
+/* The study as its trials see it. */
 #ifndef CHOIR_TUNE_STUDY_H
 #define CHOIR_TUNE_STUDY_H
 

@@ -1,5 +1,5 @@
-/* Spaces of hyper-parameters: distributions, expressions and conditions as text, what is
- * refused and by which words, and values in inner coordinates. */
+/* Spaces of hyper-parameters: distributions, expressions and conditions as text, the
+ * messages about wrong ones, and values in inner coordinates. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@ static void add(choir_space *space, const char *name, const char *text)
         fail_msg("%s", choir_error_message());
 }
 
-/* --- what is read --- */
+/* --- distributions --- */
 
 static void test_distributions(void **state)
 {
@@ -146,7 +146,7 @@ static void test_conditional(void **state)
     choir_space_free(s);
 }
 
-/* --- what is refused --- */
+/* --- errors --- */
 
 static void test_errors(void **state)
 {

@@ -1,5 +1,5 @@
 /* Studies: the same trials from the same seed however many run at once and in whatever order
- * they end, what each sampler suggests, and what is refused.
+ * they end, the suggestions of each sampler, and errors.
  *
  * The oracle of the Parzen estimate is the sum over its kernels, written down once more without
  * anything that makes it fast. */
@@ -231,6 +231,23 @@ static void test_tpe(void **state)
     choir_space_free(space);
 }
 
+/* A condition keeps trials away from a part of the space, which TPE must not find promising for
+ * that. */
+static void test_tpe_with_condition(void **state)
+{
+    (void)state;
+    choir_space *space = SPACE("x", "uniform(0, 1)", "y", "uniform(0, 1)");
+    assert_int_equal(choir_space_require(space, "x + y < 0.5"), CHOIR_OK);
+    choir_study *study = study_of(space, "tpe", 2, 1);
+    for (int k = 0; k < 60; k++) {
+        choir_trial *t = ask(study);
+        assert_true(choir_trial_real(t, "x") + choir_trial_real(t, "y") < 0.5);
+        tell(study, t, choir_trial_real(t, "x"));
+    }
+    choir_study_free(study);
+    choir_space_free(space);
+}
+
 /* --- the Parzen estimate --- */
 
 /* The kernel's logarithm, by the definition. */
@@ -401,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_grid),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_tpe),
+        cmocka_unit_test(test_tpe_with_condition),
         cmocka_unit_test(test_parzen),
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_given),

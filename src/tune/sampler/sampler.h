@@ -6,7 +6,7 @@
 #include "tune/space/space.h"
 #include "tune/trial.h"
 
-/* What a sampler may look at. */
+/* The trials, as a sampler may look at them. */
 typedef struct choir__history {
     const choir_space *space;
     choir_trial *const *trial; /* (count) by number */
@@ -48,6 +48,9 @@ typedef struct choir__sampler_ops {
 struct choir__sampler {
     const choir__sampler_ops *ops;
 };
+
+/* Returns the name of sampler i, or NULL if there are fewer. */
+const char *choir__sampler_name(size_t i);
 
 /* Opens the sampler that a text like "tpe:startup=20" names. Errors: argument. */
 choir_status choir__sampler_open(

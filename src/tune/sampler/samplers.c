@@ -11,6 +11,11 @@ static const choir__sampler_ops *const samplers[] = {
 
 static const choir__name_table names = CHOIR__NAME_TABLE_OF_POINTERS(samplers);
 
+const char *choir__sampler_name(size_t i)
+{
+    return i < CHOIR_COUNT(samplers) ? samplers[i]->name : NULL;
+}
+
 choir_status choir__sampler_open(
     const char *text, const choir__history *first, uint64_t seed, choir__sampler **sampler)
 {

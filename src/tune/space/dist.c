@@ -1,7 +1,7 @@
 /* Distributions as people write them: "log(1e-5, 0.1)", "int(1, 8, step=2)", "choice(a, b)".
  *
  * A text is a name with arguments in parentheses, separated by commas, or a single value. The
- * kinds are in one table: how many numbers each takes, and what it asks of them. */
+ * kinds are in one table. */
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>

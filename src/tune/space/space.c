@@ -189,7 +189,7 @@ choir_status choir_space_require(choir_space *space, const char *condition)
     return CHOIR_OK;
 }
 
-/* What was added once parses again. */
+/* Texts that were added to one space parse again in another. */
 choir_space *choir__space_copy(const choir_space *space)
 {
     choir_space *copy = choir_space_new();

@@ -9,8 +9,8 @@
 
 static const double log_root_2pi = 0.91893853320467274178;
 
-/* Of whole numbers with more values, a cell is narrower than a quarter of the narrowest kernel,
- * whose density is nearly the same all over it. */
+/* Whole numbers with more values have cells narrower than a quarter of the narrowest kernel,
+ * whose density is nearly the same all over such a cell. */
 enum { MOST_CELLS = 400 };
 
 /* Eight numbers at once: vectors on any processor, with the same bits. */

@@ -55,8 +55,8 @@ void choir__parzen_free(choir__parzen *p);
 
 /* Fills in the kernels. Before, the caller stores in of[d].mu (count) the observations, oldest
  * first, as unit coordinates or places of choices, and in of[d].sorted (count) their order by
- * coordinate. mass: (dims) (count) what is remembered of the observations, by pointer; NULL:
- * nothing. */
+ * coordinate. mass: (dims) (count) pointers to the observations' earlier masses, or
+ * NULL. */
 void choir__parzen_fit(
     choir__parzen *p, choir__width_rule rule, choir__kernel_mass *const *const *mass);
 

@@ -101,7 +101,7 @@ static void free_tpe(choir__sampler *s)
     free(t);
 }
 
-/* --- what is known --- */
+/* --- the trials so far --- */
 
 static void grow(tpe *t, int64_t count)
 {
@@ -267,15 +267,17 @@ static void suggest_some(tpe *t, const int *of, int dims, choir__draws *draws, d
 {
     choir__parzen *best = estimate(t, of, dims, BEST);
     choir__parzen *other = estimate(t, of, dims, OTHER);
-    double x[CHOIR_SPACE_MAX], most = -(double)INFINITY;
+    double x[CHOIR_SPACE_MAX], tried[CHOIR_SPACE_MAX], most = -(double)INFINITY;
+    memcpy(tried, params, (size_t)t->space->count * sizeof *tried);
     for (int64_t i = 0; i < t->candidates; i++) {
         choir__parzen_draw(best, draws, x);
-        double gain = choir__parzen_log(best, x) - choir__parzen_log(other, x);
-        if (gain <= most)
-            continue;
-        most = gain;
         for (int d = 0; d < dims; d++)
-            params[of[d]] = choir__from_unit(&best->of[d], x[d]);
+            tried[of[d]] = choir__from_unit(&best->of[d], x[d]);
+        double gain = choir__parzen_log(best, x) - choir__parzen_log(other, x);
+        if (gain > most && choir__space_allows(t->space, tried)) {
+            most = gain;
+            memcpy(params, tried, (size_t)t->space->count * sizeof *tried);
+        }
     }
     choir__parzen_free(best);
     choir__parzen_free(other);

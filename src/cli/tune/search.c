@@ -1,0 +1,187 @@
+/* choir tune: runs trials, at most `parallel` at once, until there are enough.
+ *
+ * One loop sleeps until a trial writes or ends, a time is over, or a signal comes. A trial that
+ * failed is run again with the same parameters, `retries` times. Outcomes are printed in the
+ * order of the trials' numbers, so that the output is the same however many run at once. */
+#include "cli/tune/search.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/say.h"
+
+enum { INTERRUPTED = 128 };
+
+/* A place where a trial runs. */
+typedef struct slot {
+    bool busy;
+    int64_t attempt;
+    choir__running running;
+} slot;
+
+typedef struct search {
+    const choir__search *opts;
+    slot *slot;             /* (parallel) */
+    choir__outcome *ended;  /* (trials) trial NULL: not yet */
+    struct pollfd *polled;  /* for all slots, and the signals */
+    int64_t asked, printed; /* trials */
+    int64_t failures;       /* in a row, by number */
+    int busy;
+    bool exhausted; /* the space has no more points */
+    bool gave_up;   /* too many failures */
+    int signal;     /* that ends the search; 0: none */
+    choir_status status;
+} search;
+
+/* --- one trial --- */
+
+static void start(search *s, slot *at, choir_trial *trial)
+{
+    at->busy = true;
+    s->busy++;
+    s->status = choir__running_start(&at->running, &s->opts->job, trial);
+}
+
+static void fill(search *s)
+{
+    const choir__search *o = s->opts;
+    for (int64_t i = 0; i < o->parallel && s->status == CHOIR_OK; i++) {
+        if (s->slot[i].busy || s->asked == o->trials || s->exhausted || s->gave_up ||
+            s->signal || !choir_study_ready(o->study))
+            continue;
+        choir_trial *trial;
+        s->status = choir_study_ask(o->study, &trial);
+        if (s->status == CHOIR_ERR_END) {
+            s->exhausted = true;
+            s->status = CHOIR_OK;
+            return;
+        }
+        if (s->status != CHOIR_OK)
+            return;
+        s->asked++;
+        s->slot[i].attempt = 0;
+        start(s, &s->slot[i], trial);
+    }
+}
+
+/* Prints what can be printed, and counts failures in a row. */
+static void print(search *s)
+{
+    for (; s->printed < s->asked && s->ended[s->printed].trial; s->printed++) {
+        choir__outcome *o = &s->ended[s->printed];
+        choir__search_print_trial(s->opts, o);
+        s->failures = o->why ? s->failures + 1 : 0;
+        if (s->failures == s->opts->failures_max)
+            s->gave_up = true;
+    }
+}
+
+static void end(search *s, slot *at)
+{
+    choir__running *r = &at->running;
+    choir_trial *trial = r->trial;
+    char *why;
+    choir_trial_state state = choir__running_end(r, &why);
+    choir__outcome outcome = {
+        .trial = trial, .why = why, .step = r->step, .seconds = choir__now() - r->started};
+    double value = r->value;
+    choir__running_free(r);
+    at->busy = false;
+    s->busy--;
+    if (s->signal) { /* the trial was stopped by us: it has no result */
+        free(why);
+        return;
+    }
+    if (state == CHOIR_TRIAL_FAIL && at->attempt++ < s->opts->retries && !s->gave_up) {
+        free(why);
+        start(s, at, trial);
+        return;
+    }
+    s->status = choir_study_tell(s->opts->study, trial, state, &value, 1);
+    s->ended[choir_trial_number(trial)] = outcome;
+    print(s);
+}
+
+/* --- the loop --- */
+
+static void take_signals(search *s)
+{
+    for (choir__signal next; choir__signals_next(&next);) {
+        s->signal = next.number;
+        for (int64_t i = 0; i < s->opts->parallel; i++)
+            if (s->slot[i].busy)
+                choir__family_stop(&s->slot[i].running.family);
+    }
+}
+
+static void sleep_until_something(search *s)
+{
+    int count = 0, patience = -1;
+    for (int64_t i = 0; i < s->opts->parallel; i++) {
+        if (!s->slot[i].busy)
+            continue;
+        int most = choir__running_patience(&s->slot[i].running);
+        count += choir__running_poll(&s->slot[i].running, s->polled + count);
+        if (most >= 0 && (patience < 0 || most < patience))
+            patience = most;
+    }
+    s->polled[count++] = (struct pollfd){.fd = choir__signals_fd(), .events = POLLIN};
+    poll(s->polled, (nfds_t)count, patience);
+}
+
+static void loop(search *s)
+{
+    for (;;) {
+        fill(s);
+        if (!s->busy || s->status != CHOIR_OK)
+            return;
+        sleep_until_something(s);
+        take_signals(s);
+        for (int64_t i = 0; i < s->opts->parallel && s->status == CHOIR_OK; i++)
+            if (s->slot[i].busy && choir__running_look(&s->slot[i].running))
+                end(s, &s->slot[i]);
+    }
+}
+
+static int finish(search *s)
+{
+    const choir_trial *best = choir_study_best(s->opts->study);
+    for (int64_t i = 0; i < s->opts->parallel; i++)
+        if (s->slot[i].busy)
+            choir__running_free(&s->slot[i].running);
+    if (s->status != CHOIR_OK)
+        return choir__cli_fail();
+    if (best)
+        choir__search_print_best(s->opts, best);
+    if (s->signal)
+        return INTERRUPTED + s->signal;
+    if (s->gave_up)
+        fprintf(stderr,
+            "choir tune: %lld trials in a row have failed, the last one because it %s "
+            "(--max-failures)\n",
+            (long long)s->failures, s->ended[s->printed - 1].why);
+    else if (!best)
+        fprintf(stderr, "choir tune: no trial has a value\n");
+    return s->gave_up || !best ? CHOIR__EXIT_FAILED : CHOIR__EXIT_OK;
+}
+
+int choir__search_run(const choir__search *o)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    search s = {.opts = o};
+    s.slot = choir__calloc((size_t)o->parallel, sizeof *s.slot);
+    s.ended = choir__calloc((size_t)o->trials, sizeof *s.ended);
+    s.polled = choir__calloc((size_t)o->parallel * CHOIR__RUNNING_FDS + 1, sizeof *s.polled);
+    s.status = choir__signals_take(numbers, CHOIR_COUNT(numbers));
+    choir__search_print_head(o);
+    if (s.status == CHOIR_OK)
+        loop(&s);
+    int status = finish(&s);
+    choir__signals_give_back();
+    for (int64_t i = 0; i < o->trials; i++)
+        free(s.ended[i].why);
+    free(s.slot);
+    free(s.ended);
+    free(s.polled);
+    return status;
+}

@@ -1,0 +1,26 @@
+/* Commands with placeholders: "./train --lr {lr}" becomes the command line of one trial.
+ *
+ * {NAME} stands for a parameter, {trial} for the trial's number, {dir} for its folder, and
+ * {{NAME} for {NAME} itself; other braces have no meaning. An argument whose parameter the
+ * trial lacks is left out, and so is an option of its own before it ("--momentum {momentum}").
+ * `choir train` needs no placeholders: parameters that the command does not mention are
+ * appended as --NAME VALUE, and --json unless it is there. */
+#ifndef CHOIR_TUNE_COMMAND_H
+#define CHOIR_TUNE_COMMAND_H
+
+#include <choir/study.h>
+
+/* Checks a command (ended by NULL) against a space. Errors: argument (a placeholder without
+ * parameter, a parameter without placeholder). */
+choir_status choir__command_check(char *const *command, const choir_space *space);
+
+/* Returns the trial's command line, ended by NULL, which choir__command_free frees. dir: its
+ * folder, or NULL. */
+char **choir__command_of(
+    char *const *command, const choir_space *space, const choir_trial *trial, const char *dir);
+void choir__command_free(char **line);
+
+/* Returns a command line as text that a shell reads back, which the caller frees. */
+char *choir__command_text(char *const *line);
+
+#endif

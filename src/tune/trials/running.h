@@ -1,0 +1,65 @@
+/* A trial that runs as a process of its own.
+ *
+ * The process leads a process group, so that a trial of several ranks is stopped as a whole.
+ * Its standard output is read line by line: of each line that is a JSON object with the metric
+ * as a number, that number is a report, and the last one is the trial's value. Both streams go
+ * to the trial's folder if it has one. The parameters are in the environment, too:
+ *
+ *     CHOIR_TRIAL_NUMBER=3  CHOIR_TRIAL_DIR=...  CHOIR_TRIAL_PARAMS={"lr":0.001,"width":64}
+ *
+ * Threads: one; the kernel ties the processes to it. */
+#ifndef CHOIR_TUNE_RUNNING_H
+#define CHOIR_TUNE_RUNNING_H
+
+#include <poll.h>
+#include <choir/study.h>
+
+#include "launch/process/process.h"
+
+/* What all trials of a study share. */
+typedef struct choir__trial_job {
+    char *const *command; /* ended by NULL */
+    const choir_space *space;
+    const char *metric;
+    const char *dir;  /* holds a folder per trial; NULL: none */
+    double timeout_s; /* 0: none */
+} choir__trial_job;
+
+/* A stream of the process, of which the line that is not complete yet is kept. */
+typedef struct choir__trial_stream {
+    int fd, file; /* -1: closed, none */
+    char *line;
+    size_t bytes;
+} choir__trial_stream;
+
+typedef struct choir__running {
+    const choir__trial_job *job;
+    choir_trial *trial;
+    choir__family family;
+    choir__trial_stream out, err;
+    char *last_error; /* the last line that is not empty on standard error */
+    char *dir;
+    double started; /* choir__now */
+    int64_t step;   /* of the last report, -1: none */
+    bool has_value, timed_out;
+    double value;
+} choir__running;
+
+enum { CHOIR__RUNNING_FDS = 3 };
+
+/* Starts the trial's process. Errors: I/O. */
+choir_status choir__running_start(
+    choir__running *r, const choir__trial_job *job, choir_trial *trial);
+/* Fills in pollfds and returns their number. */
+int choir__running_poll(const choir__running *r, struct pollfd polled[CHOIR__RUNNING_FDS]);
+/* Reads what has come, after poll, and stops the process when its time is over. Returns whether
+ * it has ended; then everything it wrote has been read. */
+bool choir__running_look(choir__running *r);
+/* Returns for how many ms the caller may sleep, or -1. */
+int choir__running_patience(const choir__running *r);
+/* Returns how the trial ended, and if it failed, why: text that the caller frees. */
+choir_trial_state choir__running_end(const choir__running *r, char **why);
+/* Kills what is left of the process and frees what the trial held. */
+void choir__running_free(choir__running *r);
+
+#endif

@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# choir tune: the same trials however many run at once, commands with placeholders, trials that
+# fail, hang or are interrupted, and what is refused.
+. "$(dirname "$0")/lib.sh"
+
+# A bowl: its least value is 0 at x = 0.3, width = 4.
+cat >bowl <<'BOWL'
+#!/bin/bash
+echo "no JSON"
+echo '{"step":0,"eval_loss":99}'
+awk -v x="$1" -v w="$2" \
+    'BEGIN { printf "{\"step\":1,\"eval_loss\":%.6f}\n", (x - 0.3)^2 + (w - 4)^2 }'
+BOWL
+chmod +x bowl
+space=(--space 'x=uniform(0,1)' --space 'width=int(1,8)')
+
+# trials FILE: what must not depend on the number of trials at once.
+trials() { sed 's/,"seconds":[0-9.]*//' "$1"; }
+
+same_trials() {
+    good tune --json --trials 24 --window 4 --seed 3 "${space[@]}" -- ./bowl {x} {width}
+    [ "$(grep -c '^{"event":"trial"' out)" = 24 ] || fail "trials: $(cat out)"
+    local params='"params":\{"x":0[.][0-9]*,"width":[1-8]\}'
+    has out '^\{"event":"trial","number":0,"state":"COMPLETE",'"$params"',"value":[0-9.e-]*,"step":1'
+    tail -1 out | grep -qE '^\{"event":"best","number":[0-9]+,"params":\{.*"width":4\},"value":' ||
+        fail "best: $(tail -1 out)"
+    trials out >one
+    for n in 2 4; do
+        good tune --json --trials 24 --window 4 --parallel $n --seed 3 "${space[@]}" -- \
+        ./bowl {x} {width}
+        trials out | cmp -s one - || fail "other trials with --parallel $n"
+    done
+    good tune --json --trials 24 --window 4 --seed 4 "${space[@]}" -- ./bowl {x} {width}
+    trials out | cmp -s one - && fail 'another seed, the same trials'
+    good tune --json --trials 5 --direction maximize "${space[@]}" -- ./bowl {x} {width}
+    best=$(grep -o '"value":[0-9.e+-]*' out | head -5 | cut -d: -f2 | sort -g | tail -1)
+    tail -1 out | grep -qF "\"value\":$best}" || fail "not the most: $(cat out)"
+}
+
+table() {
+    good tune --trials 3 --sampler grid --space 'x=choice(0.3,0.5)' --space width=4 -- \
+        ./bowl {x} {width}
+    has out '^trial +state +eval_loss +x +width +seconds$' \
+        '^    0  COMPLETE +0 +0.3 +4 ' '^    1  COMPLETE +0.04 +0.5 +4 ' \
+        '^best: trial 0, eval_loss 0$' '^  ./bowl 0.3 4$'
+    good tune --quiet --sampler grid --space x=0.5 --space width=4 -- ./bowl {x} {width}
+    [ "$(wc -l <out)" = 2 ] || fail "quiet: $(cat out)"
+}
+
+# Conditional parameters, conditions on all, given trials.
+spaces() {
+    good tune --json --trials 12 --space 'o=choice(sgd,adamw)' --space 'm=uniform(0,1) if o==sgd' \
+        --space 'x=uniform(0,1)' --require 'x < 0.5' --enqueue 'o=sgd,m=0.25,x=0.125' -- \
+        sh -c 'echo "{\"eval_loss\":$1}"' sh {x} --m {m} {o}
+    has out '"number":0,.*"params":\{"o":"sgd","m":0.25,"x":0.125\},"value":0.125,'
+    grep -E '"x":0[.][5-9]' out && fail 'x of 0.5 or more'
+    grep -F '"o":"adamw","m"' out && fail 'a momentum of adamw'
+    grep -qF '"o":"adamw","x"' out || fail 'no adamw'
+    good tune --dir runs --trials 1 --enqueue o=adamw --space 'o=choice(sgd,adamw)' \
+        --space 'm=uniform(0,1) if o==sgd' -- sh -c 'echo "{\"eval_loss\":1}"
+        echo "$CHOIR_TRIAL_NUMBER $CHOIR_TRIAL_PARAMS $*" >&2' \
+        sh --m {m} -o{o} '{{x}' {trial} {dir}
+    [ "$(cat runs/0/stderr)" = '0 {"o":"adamw"} -oadamw {x} 0 runs/0' ] ||
+        fail "$(cat runs/0/stderr)"
+    [ "$(cat runs/0/stdout)" = '{"eval_loss":1}' ] || fail "$(cat runs/0/stdout)"
+    has out "-oadamw '[{]x[}]' 0 runs/0$"
+}
+
+# A model of choir itself needs no placeholders for its options.
+trains() {
+    good tune --json --trials 2 --space 'lr=log(1e-4,1e-1)' --space 'hidden=choice(8,16)' -- \
+        "$CHOIR" train --strategy single --steps 2 --eval-batches 1 --batch-size 4 \
+        --model 'mlp:in=4,hidden={hidden},classes=2' random
+    [ "$(grep -c '"state":"COMPLETE"' out)" = 2 ] || fail "$(cat out)"
+}
+
+fails() {
+    choir tune --trials 30 --max-failures 3 --space 'x=uniform(0,1)' -- \
+        sh -c 'echo why not >&2; exit 7' {x} >out 2>err
+    [ $? = 1 ] || fail 'status of a search that always fails'
+    [ "$(grep -c FAIL out)" = 3 ] || fail "$(cat out)"
+    is_one_line '3 trials in a row have failed, the last .* exited with status 7: why not' ||
+        fail "$(cat err)"
+    choir tune --trials 1 --space 'x=uniform(0,1)' -- not-there {x} >out 2>err
+    has out 'FAIL .* exited with status 127: cannot run not-there: No such file'
+    choir tune --trials 1 --space 'x=uniform(0,1)' -- echo '{"loss":1}' {x} >out 2>err
+    has out 'FAIL .* printed no line of JSON with a number "eval_loss"'
+    good tune --json --trials 2 --retries 1 --space 'x=uniform(0,1)' -- \
+        sh -c 'mkdir seen-$1 2>/dev/null && exit 1; echo "{\"eval_loss\":1}"' sh {x}
+    [ "$(grep -c COMPLETE out)" = 2 ] || fail "retries: $(cat out)"
+}
+
+# A trial that hangs is stopped with all that it started, and so are all when the search is.
+hangs() {
+    mark=3141.59
+    choir tune --trials 1 --trial-timeout 0.2 --space 'x=uniform(0,1)' -- \
+        sh -c "sleep $mark & sleep $mark" {x} >out 2>err
+    has out 'FAIL .* took longer than 0.2 s'
+    await 5 none_left || fail 'a hanging trial left processes'
+    start tune --trials 3 --parallel 2 --space 'x=uniform(0,1)' -- \
+        sh -c "echo >here; sleep $mark & sleep $mark" {x}
+    await 10 [ -e here ] || fail 'no trial began'
+    kill -INT "$started_pid"
+    wait "$started_pid"
+    [ $? = 130 ] || fail 'status after SIGINT'
+    await 5 none_left || fail 'an interrupted search left processes'
+    started_pid=
+}
+none_left() { ! pgrep -f "sleep $mark" >/dev/null; }
+
+wrong() {
+    local s='--space x=uniform(0,1)'
+    bad 2 'missing --space NAME=DISTRIBUTION' tune -- true
+    bad 2 'missing COMMAND' tune $s
+    bad 2 "expected NAME=DISTRIBUTION, got 'x'" tune --space x -- true
+    bad 2 "unknown distribution 'unifrm'.*did you mean 'uniform'" tune --space 'x=unifrm(0,1)' -- \
+        true
+    bad 2 "the space has no parameter 'y'" tune $s -- ./bowl {x} {y}
+    bad 2 'parameter x: the command has no \{x\}' tune $s -- ./bowl
+    bad 2 "unknown sampler 'tree'" tune $s --sampler tree -- ./bowl {x}
+    bad 2 "unknown direction 'down'" tune $s --direction down -- ./bowl {x}
+    bad 2 'expected one direction' tune $s --direction minimize,maximize -- ./bowl {x}
+    bad 2 'expected at least --parallel 4' tune $s --parallel 4 --window 2 -- ./bowl {x}
+    bad 2 "the space has no parameter 'y'" tune $s --enqueue y=1 -- ./bowl {x}
+    bad 1 'no suggestion|none of 1000 suggestions' tune $s --quiet --require 'x > 2' -- ./bowl {x}
+    bad 1 '/dev/null/runs' tune $s --dir /dev/null/runs -- ./bowl {x}
+}
+
+check same_trials
+check table
+check spaces
+check trains
+check fails
+check hangs
+check wrong
+finish
