@@ -18,7 +18,7 @@ typedef struct launch {
     char **argv; /* with the options of variables; as long as the process */
     choir__agent_opts opts;
     const char *nproc, *nnodes, *endpoint, *master, *redirects, *tee, *filter, *key_file;
-    const char *conf, *local, *signals, *numa, *specs;
+    const char *conf, *local, *signals, *numa, *specs, *completion;
     const char *copied[2]; /* stdout, stderr */
     bool virtual_rank;
     bool module, script, plain; /* -m, --run-path, --no-python */
@@ -39,13 +39,18 @@ static int check_name(const char *option, const char *text, size_t bytes)
     return CHOIR__EXIT_OK;
 }
 
-/* -n N is --standalone --nproc-per-node N. */
+/* -n N is --standalone --nproc-per-node N. --print-completion, which needs no command, is
+ * refused before a missing one is. */
 static int took(void *values, const choir__cli_option *o, const char *text)
 {
     launch *l = values;
-    (void)text;
     if (o->letter == 'n')
         l->standalone = true;
+    if (o->name && !strcmp(o->name, "print-completion"))
+        return choir__cli_usage("run",
+            "--print-completion %s: choir prints no completions; bash reads them from "
+            "share/bash-completion/completions/choir of the installation",
+            text);
     return CHOIR__EXIT_OK;
 }
 
@@ -366,8 +371,8 @@ static const choir__cli_option options[] = {
     {"local-ranks-filter", CHOIR__STRING, AT(filter), .argument = "LIST",
         .help = "only these local ranks, such as 0,1, write to the terminal"},
     {"log-line-prefix-template", CHOIR__STRING, AT(opts.prefix), .argument = "TEXT",
-        .help = "what stands before a line on the terminal, with ${rank}, ${local_rank} and "
-                "${role_name} (default [rank${rank}]:)"},
+        .help = "what stands before a line on the terminal, with ${rank}, ${local_rank}, "
+                "${role_name} and ${hostname} (default [rank${rank}]:)"},
     {"logs-specs", CHOIR__STRING, AT(specs), .argument = "NAME",
         .help = "accepted for torchrun's sake: there is one kind of logs",
         .choices = logs_specs, .strict = true},
@@ -375,6 +380,8 @@ static const choir__cli_option options[] = {
         .help = "refused, as --duplicate-stderr-filters is: --tee 3 writes a file per rank"},
     {"duplicate-stderr-filters", CHOIR__STRING, AT(copied[1]), .argument = "LIST",
         .help = "refused"},
+    {"print-completion", CHOIR__STRING, AT(completion), .argument = "SHELL",
+        .help = "refused: bash finds choir's completions where it is installed"},
     {NULL},
 };
 

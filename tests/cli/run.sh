@@ -80,8 +80,10 @@ line_of_a_script() {
     bad 2 'takes that of its LOCAL_RANK' run --virtual-local-rank true
     bad 2 "logs-specs: unknown value 'mine': choose one of default" run --logs-specs mine true
     choir run --logs-specs default --role me -n 2 \
-        --log_line_prefix_template '<${role_name} ${local_rank}/${rank}>' echo hi >out 2>err
-    has out '^<me 0/0> hi$' '^<me 1/1> hi$'
+        --log_line_prefix_template '<${hostname} ${role_name} ${local_rank}/${rank}>' \
+        echo hi >out 2>err
+    has out "^<$(uname -n) me 0/0> hi$" "^<$(uname -n) me 1/1> hi$"
+    bad 2 'prints no completions; bash reads them from' run --print-completion zsh
 }
 
 # Kubernetes' PyTorchJob gives options as variables.

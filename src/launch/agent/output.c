@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "launch/agent/console.h"
+#include "launch/process/job.h"
 
 enum {
     READ_BYTES = 1 << 16,
@@ -107,11 +108,12 @@ static char *prefix_of(const char *form, int rank, int local_rank, const char *r
 {
     char *text = NULL;
     size_t used = 0, room = 0;
-    char number[2][16];
+    char number[2][16], host[CHOIR__HOST_TEXT] = "?";
+    gethostname(host, sizeof host - 1);
     snprintf(number[0], sizeof number[0], "%d", rank);
     snprintf(number[1], sizeof number[1], "%d", local_rank);
-    const char *const names[] = {"${rank}", "${local_rank}", "${role_name}"},
-                      *values[] = {number[0], number[1], role};
+    const char *const names[] = {"${rank}", "${local_rank}", "${role_name}", "${hostname}"},
+                      *values[] = {number[0], number[1], role, host};
     while (*form) {
         size_t length = 1;
         const char *value = form;

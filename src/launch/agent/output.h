@@ -23,7 +23,7 @@ typedef struct choir__output choir__output;
 
 /* Opens the output of `count` workers. Log files are FOLDER/RANK/stdout.log; the folder is
  * created if a route needs it. prefix: what stands before a line, NULL "[rank${rank}]:"; it may
- * name ${rank}, ${local_rank} and ${role_name}. */
+ * name ${rank}, ${local_rank}, ${role_name} and ${hostname}. */
 choir_status choir__output_open(const choir__routes *routes, int count, int first_rank,
     const char *prefix, const char *role, const char *folder, choir__output **output);
 void choir__output_close(choir__output *output); /* accepts NULL */
