@@ -229,6 +229,38 @@ static void scatter_add(void **state)
     }
 }
 
+/* Lines of thousands of terms: a GPU divides them among threads and blocks. */
+static void scatter_long(void **state)
+{
+    static const struct {
+        int64_t lines, n, size, hot; /* every hot-th term belongs to one element */
+    } cases[] = {{1, 40, 3, 2}, {1, 5000, 97, 3}, {1, 9001, 9001, 5}, {3, 2500, 16, 1},
+        {20, 700, 1000, 7}, {1, 4100, 1, 1}};
+    (void)state;
+    for (size_t c = 0; c < CHOIR_COUNT(cases); c++)
+        for (int inner = 0; inner < 2; inner++) { /* lines beside each other, or in a row */
+            int64_t lines = cases[c].lines, n = cases[c].n, size = cases[c].size;
+            int64_t *index = malloc((size_t)(lines * n) * sizeof *index);
+            for (int64_t i = 0; i < lines * n; i++)
+                index[i] = i % cases[c].hot ? i * 7919 % 104729 % size : size / 2;
+            trial t =
+                TRIAL(scatter_add, .ndim = 2, .dim = !inner, .size = size, .index.p = index);
+            choir__k_scatter_add *k = (choir__k_scatter_add *)t.args;
+            int64_t along[2] = {inner ? lines : n, 1};
+            memcpy(k->shape, inner ? (int64_t[]){n, lines} : (int64_t[]){lines, n},
+                2 * sizeof *k->shape);
+            memcpy(k->x.stride, along, sizeof along);
+            memcpy(k->index.stride, along, sizeof along);
+            memcpy(k->y.stride, (int64_t[]){inner ? lines : size, 1}, sizeof along);
+            give(&t, AT(scatter_add, x.p), lines * n, uniform(lines * n, -2, 2));
+            update(&t, AT(scatter_add, y.p), lines * size, uniform(lines * size, -1, 1));
+            t.exact = true;
+            t.no_half = true;
+            check(t);
+            free(index);
+        }
+}
+
 /* Permutations along a dimension, as sorting makes them. */
 static void scatter_distinct(void **state)
 {
@@ -264,6 +296,7 @@ int main(void)
         cmocka_unit_test(cumsum),
         cmocka_unit_test(gather),
         cmocka_unit_test(scatter_add),
+        cmocka_unit_test(scatter_long),
         cmocka_unit_test(scatter_distinct),
     };
     return cmocka_run_group_tests_name("selecting kernels", tests, NULL, NULL);

@@ -35,19 +35,11 @@ template <class T> __global__ void compare(compared k)
 
 extern "C" void choir__cuda_compare(const choir__k_compare *k)
 {
-    int64_t size = (int64_t)choir_dtype_size(k->dtype), begin[WALK_OPERANDS] = {0};
-    walk w = {};
-    w.ndim = k->ndim;
-    w.operands = 3;
-    for (int d = 0; d < k->ndim; d++) {
-        w.shape[d] = k->shape[d];
-        w.stride[d][0] = k->y.stride[d];
-        w.stride[d][1] = k->a.stride[d];
-        w.stride[d][2] = k->b.stride[d];
-    }
+    int64_t size = (int64_t)choir_dtype_size(k->dtype);
+    walk w = walk_of(k->shape, k->ndim, {&k->y, &k->a, &k->b});
     if (!walk_simplify(&w))
         return;
-    walk_parts(&w, begin, [&](const walk *part, const int64_t *off) {
+    walk_parts(&w, [&](const walk *part, const int64_t *off) {
         compared c = {(uint8_t *)k->y.p + off[0], (char *)k->a.p + off[1] * size,
             (char *)k->b.p + off[2] * size, places_of(part), k->op};
         choose_any(k->dtype, [&](auto t) {
@@ -78,20 +70,11 @@ template <class W> __global__ void where(chosen k)
 
 extern "C" void choir__cuda_where(const choir__k_where *k)
 {
-    int64_t size = (int64_t)choir_dtype_size(k->dtype), begin[WALK_OPERANDS] = {0};
-    walk w = {};
-    w.ndim = k->ndim;
-    w.operands = 4;
-    for (int d = 0; d < k->ndim; d++) {
-        w.shape[d] = k->shape[d];
-        w.stride[d][0] = k->y.stride[d];
-        w.stride[d][1] = k->mask.stride[d];
-        w.stride[d][2] = k->a.stride[d];
-        w.stride[d][3] = k->b.stride[d];
-    }
+    int64_t size = (int64_t)choir_dtype_size(k->dtype);
+    walk w = walk_of(k->shape, k->ndim, {&k->y, &k->mask, &k->a, &k->b});
     if (!walk_simplify(&w))
         return;
-    walk_parts(&w, begin, [&](const walk *part, const int64_t *off) {
+    walk_parts(&w, [&](const walk *part, const int64_t *off) {
         chosen c = {(char *)k->y.p + off[0] * size, (const uint8_t *)k->mask.p + off[1],
             (char *)k->a.p + off[2] * size, (char *)k->b.p + off[3] * size, places_of(part)};
         choose_word((size_t)size, [&](auto t) {

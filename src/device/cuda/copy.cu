@@ -250,7 +250,6 @@ static void launch_convert_run(const side *y, const side *x, int64_t n)
 
 void choir__cuda_copy_here(const walk *w, const side *y, const side *x)
 {
-    int64_t begin[WALK_OPERANDS] = {0};
     bool same = y->dtype == x->dtype;
     if (is_run(w)) {
         if (same)
@@ -259,7 +258,7 @@ void choir__cuda_copy_here(const walk *w, const side *y, const side *x)
             launch_convert_run(y, x, w->shape[0]);
         return;
     }
-    walk_parts(w, begin, [&](const walk *part, const int64_t *off) {
+    walk_parts(w, [&](const walk *part, const int64_t *off) {
         char *to = y->p + off[0] * y->size, *from = x->p + off[1] * x->size;
         int d = same ? transposed_dimension(part) : -1;
         if (d >= 0) {
@@ -280,14 +279,7 @@ void choir__cuda_copy_here(const walk *w, const side *y, const side *x)
 
 extern "C" void choir__cuda_copy(const choir__k_copy *k)
 {
-    walk w = {};
-    w.ndim = k->ndim;
-    w.operands = 2;
-    for (int d = 0; d < k->ndim; d++) {
-        w.shape[d] = k->shape[d];
-        w.stride[d][0] = k->y.stride[d];
-        w.stride[d][1] = k->x.stride[d];
-    }
+    walk w = walk_of(k->shape, k->ndim, {&k->y, &k->x});
     if (!walk_simplify(&w))
         return;
     side y = {(char *)k->y.p, k->y_dtype, (int64_t)choir_dtype_size(k->y_dtype)};

@@ -211,8 +211,7 @@ static void binary_walk(const choir__k_binary *k, const walk *w)
         for (int o = 0; o < WALK_OPERANDS; o++)
             in_slots.stride[last][o] *= n;
     }
-    int64_t begin[WALK_OPERANDS] = {0};
-    walk_parts(&in_slots, begin, [&](const walk *part, const int64_t *off) {
+    walk_parts(&in_slots, [&](const walk *part, const int64_t *off) {
         strided_pairs p = {(char *)k->y.p + off[0] * size, (char *)k->a.p + off[1] * size,
             (char *)k->b.p + off[2] * size, places_of(part), slots && one_a, slots && one_b,
             k->op};
@@ -224,15 +223,7 @@ static void binary_walk(const choir__k_binary *k, const walk *w)
 
 extern "C" void choir__cuda_binary(const choir__k_binary *k)
 {
-    walk w = {};
-    w.ndim = k->ndim;
-    w.operands = 3;
-    for (int d = 0; d < k->ndim; d++) {
-        w.shape[d] = k->shape[d];
-        w.stride[d][0] = k->y.stride[d];
-        w.stride[d][1] = k->a.stride[d];
-        w.stride[d][2] = k->b.stride[d];
-    }
+    walk w = walk_of(k->shape, k->ndim, {&k->y, &k->a, &k->b});
     if (!walk_simplify(&w))
         return;
     const int64_t *s = w.stride[0];

@@ -16,6 +16,21 @@ typedef struct walk {
     int64_t stride[CHOIR__MAX_DIMS][WALK_OPERANDS]; /* in elements */
 } walk;
 
+/* Returns a walk over operands of one shape, the first of which is the output. */
+template <int count>
+walk walk_of(const int64_t *shape, int ndim, const choir__strided *const (&of)[count])
+{
+    walk w = {};
+    w.ndim = ndim;
+    w.operands = count;
+    for (int d = 0; d < ndim; d++) {
+        w.shape[d] = shape[d];
+        for (int o = 0; o < count; o++)
+            w.stride[d][o] = of[o]->stride[d];
+    }
+    return w;
+}
+
 inline bool walk_joins(const walk *w, int d)
 {
     for (int o = 0; o < w->operands; o++)
@@ -134,9 +149,7 @@ __device__ inline void place_at(const places &p, uint32_t i, int64_t (&off)[oper
         off[o] += i * p.stride[0][o];
 }
 
-/* Calls f(part, off) for parts of w of fewer than 2^31 places; part begins at off[o] elements
- * of operand o. Nearly always the only part is w itself. */
-template <class F> void walk_parts(const walk *w, const int64_t off[WALK_OPERANDS], F f)
+template <class F> void walk_parts_from(const walk *w, const int64_t *off, F f)
 {
     if (walk_count(w) < INT64_C(1) << 31) {
         f(w, off);
@@ -148,11 +161,19 @@ template <class F> void walk_parts(const walk *w, const int64_t off[WALK_OPERAND
     walk half = *w;
     int64_t at[WALK_OPERANDS], first = w->shape[d] / 2;
     half.shape[d] = first;
-    walk_parts(&half, off, f);
+    walk_parts_from(&half, off, f);
     half.shape[d] = w->shape[d] - first;
     for (int o = 0; o < WALK_OPERANDS; o++)
         at[o] = off[o] + first * w->stride[d][o];
-    walk_parts(&half, at, f);
+    walk_parts_from(&half, at, f);
+}
+
+/* Calls f(part, off) for parts of w of fewer than 2^31 places; part begins at off[o] elements
+ * of operand o. Nearly always the only part is w itself. */
+template <class F> void walk_parts(const walk *w, F f)
+{
+    const int64_t begin[WALK_OPERANDS] = {0};
+    walk_parts_from(w, begin, f);
 }
 
 #endif

@@ -73,13 +73,7 @@ void KERNEL(compare)(const choir__k_compare *k)
         choir__cpu_reference.compare(k);
         return;
     }
-    walk w = {.ndim = k->ndim, .operands = 3, .p = {k->y.p, a->p, b->p}};
-    for (int d = 0; d < k->ndim; d++) {
-        w.shape[d] = k->shape[d];
-        w.stride[d][0] = k->y.stride[d];
-        w.stride[d][1] = a->stride[d];
-        w.stride[d][2] = b->stride[d];
-    }
+    walk w = walk_of(k->shape, k->ndim, 3, (const choir__strided *[]){&k->y, a, b});
     if (!walk_simplify(&w))
         return;
     const int64_t *s = w.stride[w.ndim - 1];
@@ -124,14 +118,8 @@ CHOOSE(uint64_t)
 
 void KERNEL(where)(const choir__k_where *k)
 {
-    walk w = {.ndim = k->ndim, .operands = 4, .p = {k->y.p, k->mask.p, k->a.p, k->b.p}};
-    for (int d = 0; d < k->ndim; d++) {
-        w.shape[d] = k->shape[d];
-        w.stride[d][0] = k->y.stride[d];
-        w.stride[d][1] = k->mask.stride[d];
-        w.stride[d][2] = k->a.stride[d];
-        w.stride[d][3] = k->b.stride[d];
-    }
+    walk w = walk_of(
+        k->shape, k->ndim, 4, (const choir__strided *[]){&k->y, &k->mask, &k->a, &k->b});
     if (!walk_simplify(&w))
         return;
     int64_t at[CHOIR__MAX_DIMS] = {0}, off[WALK_OPERANDS] = {0};

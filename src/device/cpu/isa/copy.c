@@ -193,12 +193,7 @@ void KERNEL(copy)(const choir__k_copy *k)
 {
     size_t y_size = choir_dtype_size(k->y_dtype), x_size = choir_dtype_size(k->x_dtype);
     bool same = k->y_dtype == k->x_dtype;
-    walk w = {.ndim = k->ndim, .operands = 2, .p = {k->y.p, k->x.p}};
-    for (int d = 0; d < k->ndim; d++) {
-        w.shape[d] = k->shape[d];
-        w.stride[d][0] = k->y.stride[d];
-        w.stride[d][1] = k->x.stride[d];
-    }
+    walk w = walk_of(k->shape, k->ndim, 2, (const choir__strided *[]){&k->y, &k->x});
     if (!walk_simplify(&w) || (same && y_size == 4 && copy_transposed(&w)))
         return;
     copy_row *row = same ? same_bytes(&w, y_size) : convert[k->x_dtype][k->y_dtype];

@@ -98,13 +98,7 @@ INLINE void walk_rows(const walk *w, binary *op)
 void KERNEL(binary)(const choir__k_binary *k)
 {
     F32_ONLY(binary, k);
-    walk w = {.ndim = k->ndim, .operands = 3, .p = {k->y.p, k->a.p, k->b.p}};
-    for (int d = 0; d < k->ndim; d++) {
-        w.shape[d] = k->shape[d];
-        w.stride[d][0] = k->y.stride[d];
-        w.stride[d][1] = k->a.stride[d];
-        w.stride[d][2] = k->b.stride[d];
-    }
+    walk w = walk_of(k->shape, k->ndim, 3, (const choir__strided *[]){&k->y, &k->a, &k->b});
     if (!walk_simplify(&w))
         return;
     switch (k->op) {

@@ -71,25 +71,12 @@ static void walk_lookup(walk *w, lookup l, lookup_row *row)
         ;
 }
 
-/* a: the operand of the index's shape; b: the one that it points into. */
-static walk walk_of(const choir__strided *a, const choir__strided *index,
-    const choir__strided *b, const int64_t *shape, int ndim, int dim)
-{
-    walk w = {.ndim = ndim, .operands = 3, .p = {a->p, index->p, b->p}};
-    for (int d = 0; d < ndim; d++) {
-        w.shape[d] = shape[d];
-        w.stride[d][0] = a->stride[d];
-        w.stride[d][1] = index->stride[d];
-        w.stride[d][2] = d == dim ? 0 : b->stride[d];
-    }
-    return w;
-}
-
 void KERNEL(gather)(const choir__k_gather *k)
 {
     static lookup_row *const rows[] = {
         [1] = gather_8, [2] = gather_16, [4] = gather_32, [8] = gather_64};
-    walk w = walk_of(&k->y, &k->index, &k->x, k->shape, k->ndim, k->dim);
+    walk w = walk_of(k->shape, k->ndim, 3, (const choir__strided *[]){&k->y, &k->index, &k->x});
+    w.stride[k->dim][2] = 0; /* the index says where along dim */
     lookup l = {.size = k->size,
         .step = k->x.stride[k->dim],
         .what = k->lookup,
@@ -103,7 +90,8 @@ void KERNEL(scatter_add)(const choir__k_scatter_add *k)
         choir__cpu_reference.scatter_add(k);
         return;
     }
-    walk w = walk_of(&k->x, &k->index, &k->y, k->shape, k->ndim, k->dim);
+    walk w = walk_of(k->shape, k->ndim, 3, (const choir__strided *[]){&k->x, &k->index, &k->y});
+    w.stride[k->dim][2] = 0;
     lookup l = {.size = k->size,
         .step = k->y.stride[k->dim],
         .what = k->lookup,

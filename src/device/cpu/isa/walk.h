@@ -14,6 +14,20 @@ typedef struct walk {
     int64_t stride[CHOIR__MAX_DIMS][WALK_OPERANDS]; /* in elements */
 } walk;
 
+/* Returns a walk over operands of one shape. */
+static inline walk walk_of(
+    const int64_t *shape, int ndim, int operands, const choir__strided *const *of)
+{
+    walk w = {.ndim = ndim, .operands = operands};
+    for (int o = 0; o < operands; o++) {
+        w.p[o] = of[o]->p;
+        for (int d = 0; d < ndim; d++)
+            w.stride[d][o] = of[o]->stride[d];
+    }
+    memcpy(w.shape, shape, (size_t)ndim * sizeof *shape);
+    return w;
+}
+
 /* Returns true if dimension d and the next one form one run in every operand. */
 static inline bool walk_mergeable(const walk *w, int d)
 {
