@@ -68,6 +68,14 @@ bool choir_module_collective(const choir_module *module)
     return module->inside->strategy && module->inside->strategy->collective;
 }
 
+/* Returns false, with an error, if there is no module, no name or no field for an entry. */
+static bool can_add(
+    const choir_module *self, const char *name, const void *field, const char *function)
+{
+    return choir__use_module(self, function) == CHOIR_OK &&
+           !choir__lacks(name, function, "name") && !choir__lacks(field, function, "field");
+}
+
 static choir__module_entry *add_entry(
     choir_module *self, choir__entry_kind kind, const char *name, void *field)
 {
@@ -84,11 +92,7 @@ static choir__module_entry *add_entry(
 void choir_module_child(
     choir_module *self, const char *name, choir_module **field, choir_module *child)
 {
-    if (choir__use_module(self, __func__) != CHOIR_OK)
-        return;
-    if (choir__lacks(name, __func__, "name"))
-        return;
-    if (choir__lacks(field, __func__, "field"))
+    if (!can_add(self, name, field, __func__))
         return;
     child = choir__module_for(self->run, child, __func__);
     if (child->parent)
@@ -119,11 +123,7 @@ choir_init choir_init_normal(double mean, double deviation)
 void choir_module_param(choir_module *self, const char *name, choir_tensor **field,
     choir_shape shape, choir_init init)
 {
-    if (choir__use_module(self, __func__) != CHOIR_OK)
-        return;
-    if (choir__lacks(name, __func__, "name"))
-        return;
-    if (choir__lacks(field, __func__, "field"))
+    if (!can_add(self, name, field, __func__))
         return;
     choir_scope *run = self->run;
     choir__module_entry *e = add_entry(self, CHOIR__PARAM, name, field);
@@ -147,11 +147,7 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
 void choir_module_tie(
     choir_module *self, const char *name, choir_tensor **field, choir_tensor *param)
 {
-    if (choir__use_module(self, __func__) != CHOIR_OK)
-        return;
-    if (choir__lacks(name, __func__, "name"))
-        return;
-    if (choir__lacks(field, __func__, "field"))
+    if (!can_add(self, name, field, __func__))
         return;
     add_entry(self, CHOIR__TIED, name, field)->tensor = param;
     *field = param;
@@ -160,11 +156,7 @@ void choir_module_tie(
 void choir_module_buffer(
     choir_module *self, const char *name, choir_tensor **field, choir_shape shape, double value)
 {
-    if (choir__use_module(self, __func__) != CHOIR_OK)
-        return;
-    if (choir__lacks(name, __func__, "name"))
-        return;
-    if (choir__lacks(field, __func__, "field"))
+    if (!can_add(self, name, field, __func__))
         return;
     *field = choir_full(self->run, CHOIR_F32, shape, value);
     add_entry(self, CHOIR__BUFFER, name, field)->tensor = *field;
@@ -172,11 +164,7 @@ void choir_module_buffer(
 
 void choir_module_counter(choir_module *self, const char *name, choir_tensor **field)
 {
-    if (choir__use_module(self, __func__) != CHOIR_OK)
-        return;
-    if (choir__lacks(name, __func__, "name"))
-        return;
-    if (choir__lacks(field, __func__, "field"))
+    if (!can_add(self, name, field, __func__))
         return;
     *field = choir_full(self->run, CHOIR_I64, CHOIR_SCALAR, 0);
     add_entry(self, CHOIR__BUFFER, name, field)->tensor = *field;
@@ -185,11 +173,7 @@ void choir_module_counter(choir_module *self, const char *name, choir_tensor **f
 void choir_module_constant(
     choir_module *self, const char *name, choir_tensor **field, choir_tensor *t)
 {
-    if (choir__use_module(self, __func__) != CHOIR_OK)
-        return;
-    if (choir__lacks(name, __func__, "name"))
-        return;
-    if (choir__lacks(field, __func__, "field"))
+    if (!can_add(self, name, field, __func__))
         return;
     add_entry(self, CHOIR__CONSTANT, name, field)->tensor = *field = t;
 }

@@ -13,6 +13,8 @@ static choir_status fence(choir_group *group, choir_device *device)
         device->queue, choir__queue_record(choir__group_queue(group)));
 }
 
+/* --- in place --- */
+
 static choir_status usable(const choir_tensor *t, const char *name)
 {
     if (t->poisoned || !t->storage)
@@ -25,147 +27,136 @@ static choir_status usable(const choir_tensor *t, const char *name)
     return CHOIR_OK;
 }
 
-choir_status choir_all_reduce(choir_tensor *t, choir_group *group, choir_reduce_op op)
+/* Checks the operands, and makes the group wait for t's device. */
+static choir_status begin(const choir_tensor *t, choir_group *group, const char *name)
 {
-    choir_status use_t = choir__use_tensor(t, __func__);
-    if (use_t != CHOIR_OK)
-        return use_t;
-    if (!group)
-        return choir__missing(__func__, "group");
-    choir_work work;
-    choir_status status = usable(t, "choir_all_reduce");
+    choir_status status = choir__use_tensor(t, name);
+    if (status == CHOIR_OK && !group)
+        status = choir__missing(name, "group");
     if (status == CHOIR_OK)
-        status = choir_group_wait_device(group, choir__device_of(t));
-    if (status == CHOIR_OK)
-        status = choir_group_all_reduce(group, choir__data(t), t->count, t->dtype, op, &work);
+        status = usable(t, name);
+    return status == CHOIR_OK ? choir_group_wait_device(group, choir__device_of(t)) : status;
+}
+
+/* Notes that the group changes t, if it was asked to without an error. */
+static choir_status end(choir_tensor *t, choir_group *group, choir_status status)
+{
     if (status != CHOIR_OK)
         return status;
     t->storage->version++;
     return fence(group, choir__device_of(t));
+}
+
+choir_status choir_all_reduce(choir_tensor *t, choir_group *group, choir_reduce_op op)
+{
+    choir_work work;
+    choir_status status = begin(t, group, __func__);
+    if (status == CHOIR_OK)
+        status = choir_group_all_reduce(group, choir__data(t), t->count, t->dtype, op, &work);
+    return end(t, group, status);
 }
 
 choir_status choir_broadcast(choir_tensor *t, choir_group *group, int root)
 {
-    choir_status use_t = choir__use_tensor(t, __func__);
-    if (use_t != CHOIR_OK)
-        return use_t;
-    if (!group)
-        return choir__missing(__func__, "group");
     choir_work work;
-    choir_status status = usable(t, "choir_broadcast");
-    if (status == CHOIR_OK)
-        status = choir_group_wait_device(group, choir__device_of(t));
+    choir_status status = begin(t, group, __func__);
     if (status == CHOIR_OK)
         status = choir_group_broadcast(group, choir__data(t), t->count, t->dtype, root, &work);
-    if (status != CHOIR_OK)
-        return status;
-    t->storage->version++;
-    return fence(group, choir__device_of(t));
+    return end(t, group, status);
 }
 
 choir_status choir_reduce(choir_tensor *t, choir_group *group, choir_reduce_op op, int root)
 {
-    choir_status use_t = choir__use_tensor(t, __func__);
-    if (use_t != CHOIR_OK)
-        return use_t;
-    if (!group)
-        return choir__missing(__func__, "group");
     choir_work work;
-    choir_status status = usable(t, "choir_reduce");
-    if (status == CHOIR_OK)
-        status = choir_group_wait_device(group, choir__device_of(t));
+    choir_status status = begin(t, group, __func__);
     if (status == CHOIR_OK)
         status = choir_group_reduce(group, choir__data(t), t->count, t->dtype, op, root, &work);
-    if (status != CHOIR_OK)
-        return status;
-    t->storage->version++;
-    return fence(group, choir__device_of(t));
+    return end(t, group, status);
 }
 
 /* --- new tensors --- */
 
-/* Returns a new tensor whose rows are those of t times up / down. */
-static choir_tensor *result(
-    choir_tensor **t, const char *name, int up, int down, bool *usable_one)
+/* Which ranks' rows a tensor has. */
+typedef enum rows {
+    OWN = 1,
+    ALL /* a part for each rank */
+} rows;
+
+static choir_tensor *failed(choir_tensor *y, choir_status status)
 {
-    *usable_one = false;
-    if ((*t)->poisoned)
-        return *t;
-    *t = choir_contiguous(*t);
-    choir_shape shape = (*t)->shape;
-    if ((*t)->poisoned)
-        return *t;
-    if (shape.ndim < 1 || shape.dim[0] % down)
-        return choir__poison((*t)->scope, CHOIR_ERR_SHAPE,
-            "%s: expected a first dimension that is a multiple of %d, the number of ranks, "
-            "got %s",
-            name, down, choir__shape_text(shape));
-    shape.dim[0] = shape.dim[0] / down * up;
-    choir_tensor *y = choir__tensor_new((*t)->scope, choir__device_of(*t), (*t)->dtype, shape);
-    *usable_one = !y->poisoned;
+    choir__scope_fail(y->scope, status);
+    y->poisoned = true;
     return y;
 }
 
-static choir_tensor *finish(
-    choir_tensor *t, choir_tensor *y, choir_group *group, choir_status status)
+/* Makes *t contiguous, and the group wait for its device. Returns a new tensor of `to` rows for
+ * t's `from` rows; *ready: neither is poisoned. */
+static choir_tensor *result(
+    choir_tensor **t, choir_group *group, const char *name, rows from, rows to, bool *ready)
+{
+    *ready = false;
+    *t = choir__sound(*t, name);
+    if (!group)
+        return choir__poison_missing((*t)->scope, name, "group");
+    if (!(*t)->poisoned)
+        *t = choir_contiguous(*t);
+    if ((*t)->poisoned)
+        return *t;
+    int world = choir_group_world(group), parts = from == ALL ? world : 1;
+    choir_shape shape = (*t)->shape;
+    if (shape.ndim < 1 || shape.dim[0] % parts)
+        return choir__poison((*t)->scope, CHOIR_ERR_SHAPE,
+            "%s: expected a first dimension that is a multiple of %d, the number of ranks, "
+            "got %s",
+            name, parts, choir__shape_text(shape));
+    shape.dim[0] = shape.dim[0] / parts * (to == ALL ? world : 1);
+    choir_tensor *y = choir__tensor_new((*t)->scope, choir__device_of(*t), (*t)->dtype, shape);
+    if (y->poisoned)
+        return y;
+    choir_status status = choir_group_wait_device(group, choir__device_of(*t));
+    *ready = status == CHOIR_OK;
+    return *ready ? y : failed(y, status);
+}
+
+static choir_tensor *finish(choir_tensor *y, choir_group *group, choir_status status)
 {
     if (status == CHOIR_OK)
-        status = fence(group, choir__device_of(t));
-    if (status != CHOIR_OK) {
-        choir__scope_fail(t->scope, status);
-        y->poisoned = true;
-    }
-    return y;
+        status = fence(group, choir__device_of(y));
+    return status == CHOIR_OK ? y : failed(y, status);
 }
 
 choir_tensor *choir_all_gather(choir_tensor *t, choir_group *group)
 {
-    t = choir__sound(t, __func__);
-    if (!group)
-        return choir__poison_missing(t->scope, __func__, "group");
-    bool good;
+    bool ready;
     choir_work work;
-    choir_tensor *y = result(&t, "choir_all_gather", choir_group_world(group), 1, &good);
-    if (!good)
+    choir_tensor *y = result(&t, group, __func__, OWN, ALL, &ready);
+    if (!ready)
         return y;
-    choir_status status = choir_group_wait_device(group, choir__device_of(t));
-    if (status == CHOIR_OK)
-        status = choir_group_all_gather(
-            group, choir__data(t), choir__data(y), t->count, t->dtype, &work);
-    return finish(t, y, group, status);
+    return finish(y, group,
+        choir_group_all_gather(
+            group, choir__data(t), choir__data(y), t->count, t->dtype, &work));
 }
 
 choir_tensor *choir_reduce_scatter(choir_tensor *t, choir_group *group, choir_reduce_op op)
 {
-    t = choir__sound(t, __func__);
-    if (!group)
-        return choir__poison_missing(t->scope, __func__, "group");
-    bool good;
+    bool ready;
     choir_work work;
-    choir_tensor *y = result(&t, "choir_reduce_scatter", 1, choir_group_world(group), &good);
-    if (!good)
+    choir_tensor *y = result(&t, group, __func__, ALL, OWN, &ready);
+    if (!ready)
         return y;
-    choir_status status = choir_group_wait_device(group, choir__device_of(t));
-    if (status == CHOIR_OK)
-        status = choir_group_reduce_scatter(
-            group, choir__data(t), choir__data(y), y->count, t->dtype, op, &work);
-    return finish(t, y, group, status);
+    return finish(y, group,
+        choir_group_reduce_scatter(
+            group, choir__data(t), choir__data(y), y->count, t->dtype, op, &work));
 }
 
 choir_tensor *choir_all_to_all(choir_tensor *t, choir_group *group)
 {
-    t = choir__sound(t, __func__);
-    if (!group)
-        return choir__poison_missing(t->scope, __func__, "group");
-    bool good;
+    bool ready;
     choir_work work;
-    int world = choir_group_world(group);
-    choir_tensor *y = result(&t, "choir_all_to_all", world, world, &good);
-    if (!good)
+    choir_tensor *y = result(&t, group, __func__, ALL, ALL, &ready);
+    if (!ready)
         return y;
-    choir_status status = choir_group_wait_device(group, choir__device_of(t));
-    if (status == CHOIR_OK)
-        status = choir_group_all_to_all(
-            group, choir__data(t), choir__data(y), t->count / world, t->dtype, &work);
-    return finish(t, y, group, status);
+    return finish(y, group,
+        choir_group_all_to_all(group, choir__data(t), choir__data(y),
+            t->count / choir_group_world(group), t->dtype, &work));
 }
