@@ -38,6 +38,36 @@ man_has_all() {
     done
 }
 
+# An option's default in --help, where it is a value, is also in the option's item of the page.
+man_has_defaults() {
+    local name value
+    for command in $commands; do
+        good "$command" --help
+        awk 'function told() {
+                 if (name && match(text, /\(default [^ ,;:)]+[,;:)]/))
+                     print name, substr(text, RSTART + 9, RLENGTH - 10)
+                 name = text = ""
+             }
+             /^$/ { told() }
+             /^  +-/ { told(); if (match($0, /--[a-z][a-z-]+/)) name = substr($0, RSTART, RLENGTH) }
+             { sub(/^ +/, " "); text = text $0 }
+             END { told() }' out >defaults
+        awk 'function told() { for (n in names) print n, text; split("", names); text = "" }
+             /^\.(It Fl|Sh|Ss)/ { told() }
+             /^\.It Fl/ {
+                 for (rest = $0; match(rest, /Fl -[a-z][a-z-]+/);
+                      rest = substr(rest, RSTART + RLENGTH))
+                     names["--" substr(rest, RSTART + 4, RLENGTH - 4)]
+             }
+             { text = text " " $0 }' "$root/docs/man/choir-$command.1" >items
+        while read -r name value; do
+            grep -e "^$name " items | grep -i default | grep -qF -e "$value" ||
+                fail "choir-$command.1, $name: there is no default $value"
+        done <defaults
+        [ "$command" != train ] || [ "$(wc -l <defaults)" -gt 10 ] || fail 'defaults are not seen'
+    done
+}
+
 commands_are_in_man() {
     for command in $commands; do
         grep -q "^\.It Cm $command\$" "$root/docs/man/choir.1" || fail "choir.1 lacks $command"
@@ -70,6 +100,7 @@ completion_has_all() {
 
 check help_has_all
 check man_has_all
+check man_has_defaults
 check commands_are_in_man
 check completion_has_all
 finish
