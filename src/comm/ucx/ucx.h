@@ -94,7 +94,7 @@ struct choir__ucx {
     int wake_fd;              /* an eventfd: another thread has moved a message of this group */
     bool sleeping;
     choir_status found; /* a mismatch found by a callback; wait() makes it the verdict */
-    char found_text[400];
+    char found_text[2 * CHOIR__STAMP_TEXT + 128];
     /* this rank's verdict; the verdict received from the lowest rank */
     char sentence[544], told[544];
     int told_by;

@@ -69,7 +69,7 @@ static void make_device(choir__remote *r, int rank)
     d->index = rank;
     d->next = NULL;
     d->carrier = &r->carrier;
-    snprintf(d->name, sizeof d->name, "rank:%d", rank);
+    snprintf(d->name, sizeof d->name, "rank:%u", (unsigned)rank);
     if (rank == r->rank)
         return;
     d->away = true;
