@@ -1,11 +1,13 @@
 /* A shard and its metadata about the places of its parts. Its folder also has a shard with rows
- * 2 and 3 of the tensor "a" (4, 2), and with all of "b". */
+ * 2 and 3 of the tensor "a" (4, 2), and with all of "b". An input that begins with the byte 1
+ * is a recipe (header_recipe.h). */
 #include "fuzz.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "checkpoint/stored.h"
+#include "header_recipe.h"
 
 static const char other[] =
     "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"a\\\":{\\\"saved_offsets\\\":[2,0]},"
@@ -43,7 +45,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     choir__stored stored;
     if (!ready++)
         write_other();
-    const char *paths[] = {fuzz_write("1.safetensors", data, size), NULL};
+    blob first = weights_of(data, size);
+    const char *paths[] = {fuzz_write("1.safetensors", first.data, first.bytes), NULL};
+    free(first.data);
     char second[512];
     snprintf(second, sizeof second, "%s/2.safetensors", fuzz_folder());
     paths[1] = second;
