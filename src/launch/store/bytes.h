@@ -17,9 +17,10 @@ static inline size_t choir__bytes_left(const choir__bytes *b)
     return b->to - b->from;
 }
 
+/* Returns the first byte of the queue; NULL if nothing was ever in it. */
 static inline const uint8_t *choir__bytes_front(const choir__bytes *b)
 {
-    return b->data + b->from;
+    return b->data ? b->data + b->from : NULL;
 }
 
 /* Returns space for `bytes` more bytes after the queue. */
