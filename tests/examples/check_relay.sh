@@ -1,6 +1,7 @@
 #!/bin/sh
 # A program that continues from its own checkpoint: by four ranks, then one, then three, it
-# prints the output of a run that never stops.
+# prints the output of a run that never stops. The command, which cannot build the program's
+# model, says so.
 #
 #   check_relay.sh CHOIR PROGRAM
 choir=$1 program=$2
@@ -17,4 +18,10 @@ for ranks in 1 1 1; do
 done
 cat relay
 [ "$(wc -l <single)" = 15 ] || { echo "not 15 steps alone:"; cat single; exit 1; }
-cmp relay single
+cmp relay single || exit 1
+for command in eval generate 'train --resume'; do
+    # shellcheck disable=SC2086
+    "$choir" $command run 2>err && { echo "choir $command of another's model"; exit 1; }
+    grep -q "is of a model of a program's own, which only that program can" err ||
+        { echo "choir $command:"; cat err; exit 1; }
+done
