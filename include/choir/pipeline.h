@@ -42,8 +42,8 @@
  * contiguous range of the job's micro-batches, the range of choir_env_micro, and reports their
  * losses; stages may be other ranks or this process's devices. The functions here accept the
  * wrapper, too. All replicas use the cuts that the first one measured. Under choir_fsdp stages
- * are sharded by rows from the third step on (before, they are whole), and cannot be gathered
- * (choir_pipeline_gather: unsupported); with a single stage they stay whole.
+ * are sharded by rows, and cannot be gathered (choir_pipeline_gather: unsupported); with a
+ * single stage they stay whole.
  *
  * Threads: those of the run. Collective over a group: construction, steps, forward passes,
  * gathering, the run's end without an error; and the optimizer's step and state. */

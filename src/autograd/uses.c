@@ -5,6 +5,7 @@
 #include "autograd/layout.h"
 #include "tensor/launch.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* Copies an array to another device. Returns NULL if memory runs out. */
@@ -164,28 +165,35 @@ static choir__param *next_stage(choir__param *p, int after)
     return found;
 }
 
-/* Adds up the uses of all stages like choir__uses_add does on one device: the first dense one,
- * then all others in forward order. */
-static choir_status add_far_uses(choir__book *book, choir__param *p, float *y)
+/* Returns the first dense use among all stages; NULL: all uses give rows. */
+static const choir__slot *first_dense(choir__param *p)
+{
+    for (choir__param *q = next_stage(p, -1); q; q = next_stage(p, q->stage))
+        for (int u = 0; u < q->slot_count; u++)
+            if (!q->slots[u].by_rows)
+                return &q->slots[u];
+    return NULL;
+}
+
+/* Adds all uses but `first`, in forward order, to y, which `begun` says to have values. */
+static choir_status add_others(
+    choir__book *book, choir__param *p, const choir__slot *first, float *y, bool begun)
 {
     choir_status status = CHOIR_OK;
-    const choir__slot *first = NULL;
-    bool begun = false;
-    for (int pass = 0; pass < 2; pass++)
-        for (choir__param *q = next_stage(p, -1); q; q = next_stage(p, q->stage))
-            for (int u = 0; u < q->slot_count && status == CHOIR_OK; u++) {
-                choir__slot *slot = &q->slots[u];
-                if (pass == 0 ? slot->by_rows || first : slot == first)
-                    continue;
-                if (pass == 0)
-                    first = slot;
-                status = slot->by_rows ? add_far_rows(book, p, slot, y, begun)
-                                       : add_far_dense(book, p, q, slot, y, begun);
-                begun = true;
-            }
+    for (choir__param *q = next_stage(p, -1); q; q = next_stage(p, q->stage))
+        for (int u = 0; u < q->slot_count && status == CHOIR_OK; u++) {
+            choir__slot *slot = &q->slots[u];
+            if (slot == first)
+                continue;
+            status = slot->by_rows ? add_far_rows(book, p, slot, y, begun)
+                                   : add_far_dense(book, p, q, slot, y, begun);
+            begun = true;
+        }
     return status;
 }
 
+/* A parameter is stored on the stage of its first dense use (pipeline/placement.c), so the sum
+ * starts in that use's own memory, like choir__uses_add's on one device. */
 choir_status choir__uses_add_stages(choir__book *book, choir__param *p, float scale)
 {
     choir_status status = CHOIR_OK;
@@ -195,13 +203,10 @@ choir_status choir__uses_add_stages(choir__book *book, choir__param *p, float sc
     }
     if (status != CHOIR_OK || !p->has_grad)
         return status;
-    choir__storage *sum =
-        choir__storage_new(book->device, (size_t)p->local->count * sizeof(float));
-    if (!sum)
-        return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the gradient of %s",
-            choir_device_name(book->device), p->name);
-    status = add_far_uses(book, p, sum->data);
-    add_dense(book, p, choir__param_grad_data(p), sum->data, NULL, scale);
-    choir__storage_unref(sum);
+    const choir__slot *first = first_dense(p);
+    float *y = choir__param_grad_data(p);
+    assert(!first || choir__slot_sum(book, first) == y);
+    status = add_others(book, p, first, y, first);
+    add_dense(book, p, y, y, NULL, scale);
     return status;
 }

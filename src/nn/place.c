@@ -60,9 +60,9 @@ choir_status choir__param_move(choir__param *p, choir_device *device)
 {
     if (choir__device_of(p->tensor) == device || p->tensor->poisoned)
         return CHOIR_OK;
-    if (!p->tensor->storage) { /* it has no values yet */
+    if (!p->tensor->storage) { /* it has no values yet, or those of this rank's rows alone */
         p->tensor->device = device;
-        return CHOIR_OK;
+        return p->local == p->tensor ? CHOIR_OK : choir__tensor_move(p->local, device, true);
     }
     choir_status status = choir__param_can_move(p);
     if (status == CHOIR_OK && p->book)

@@ -11,6 +11,13 @@
 #include <choir/group.h>
 #include "nn/module.h"
 
+/* The bytes that a rank holds for each byte of a stage's parameters: of their values, of a
+ * tensor of the optimizer's state, and of sums of gradients beside the gradients' own levels.
+ */
+typedef struct choir__shares {
+    double values, state, sums;
+} choir__shares;
+
 /* Distributes the rows of a book's parameters over the ranks of a group (FSDP). */
 typedef struct choir__sharder choir__sharder;
 struct choir__sharder {
@@ -18,7 +25,12 @@ struct choir__sharder {
      * the book's. The book of a device that is another rank's is laid out as on that rank,
      * without a reducer. Collective. */
     choir_status (*adopt)(choir__sharder *s, choir__book *book, choir_group *group);
+    /* Frees the memory that adopt made. Each rank keeps its rows of each parameter, in memory
+     * of their own on the parameter's device, until the parameter moves and is adopted again.
+     * The books are without reducers already. */
+    choir_status (*release)(choir__sharder *s);
     const choir__reducer_ops *reducer; /* the one that adopt sets */
+    choir__shares shares;
 };
 
 typedef struct choir__replication {

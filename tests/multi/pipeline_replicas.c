@@ -24,6 +24,7 @@ enum { STEPS = 6, BATCH = 60, MOST = 8, MICROS = 12 };
 typedef struct outcome {
     uint32_t loss_bits[STEPS][MICROS], norm_bits[STEPS];
     uint64_t weights, moments; /* hashes */
+    int64_t peak, expected;    /* the most a device of this rank held; by the plan */
     char message[512];
 } outcome;
 
@@ -93,6 +94,14 @@ static choir_status body(choir_scope *step, void *arg)
 
 /* --- the job --- */
 
+/* Returns the device of a stage that is one of this rank's. */
+static choir_device *inside_device(const job *j, int stage)
+{
+    char name[16];
+    snprintf(name, sizeof name, "cpu:%d", (j->env.rank * j->plan->stages + stage) % MOST);
+    return choir_device_find(name);
+}
+
 static void wrap(job *j)
 {
     static const char *const names[] = {"data", "pipeline"};
@@ -108,11 +117,8 @@ static void wrap(job *j)
     if (p->inside) {
         opts.devices = devices;
         opts.device_count = p->stages;
-        for (int s = 0; s < p->stages; s++) {
-            char name[16];
-            snprintf(name, sizeof name, "cpu:%d", (j->env.rank * p->stages + s) % MOST);
-            devices[s] = choir_device_find(name);
-        }
+        for (int s = 0; s < p->stages; s++)
+            devices[s] = inside_device(j, s);
     } else {
         choir_check(choir_mesh_new(j->env.group, 2, names, sizes, &j->mesh));
         data = choir_mesh_group(j->mesh, differs(j, "place") ? "pipeline" : "data");
@@ -200,6 +206,18 @@ static void hash(const char *name, choir_tensor *t, void *arg)
     free(data);
 }
 
+/* Notes the most bytes that a device of this rank held, from the first step on, and the most
+ * that the plan expects of a stage. */
+static void note_bytes(const job *j, outcome *out)
+{
+    for (int s = 0; s < choir_pipeline_stages(j->model); s++) {
+        choir_device_stats stats;
+        choir_device_get_stats(j->plan->inside ? inside_device(j, s) : j->env.device, &stats);
+        out->peak = choir__max(out->peak, (int64_t)stats.bytes_peak);
+        out->expected = choir__max(out->expected, choir_pipeline_bytes(j->model, s));
+    }
+}
+
 static int rank_main(int rank, int world, void *arg)
 {
     job j = {.plan = arg};
@@ -218,6 +236,7 @@ static int rank_main(int rank, int world, void *arg)
         float norm = (float)choir_item(choir_optim_grad_norm(j.optim));
         memcpy(&out->norm_bits[step], &norm, sizeof norm);
     }
+    note_bytes(&j, out);
     if (j.plan->sharded) {
         assert_int_equal(choir_pipeline_gather(j.model, -1), CHOIR_ERR_UNSUPPORTED);
         close_job(&j);
@@ -346,6 +365,36 @@ static void fsdp(void **state)
     check("resnet18:image=16,width=4,classes=4,small=1", meshes, 2);
 }
 
+/* No rank ever holds more than the plan expects of its stage, from the first step on, whether
+ * replicas hold a stage whole or its rows, in each ZeRO stage. */
+static void held(void **state)
+{
+    static const mesh meshes[] = {{2, 2, "1f1b", 4, PLAIN}, {2, 2, "zero-bubble", 10, INSIDE},
+        {2, 2, "1f1b", 4, SHARDED}, {2, 2, "zero-bubble", 10, SHARDED | INSIDE},
+        {2, 3, "1f1b", 6, SHARDED}, {2, 4, "zero-bubble", 10, SHARDED}};
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(meshes); i++) {
+        const mesh *m = &meshes[i];
+        plan p = {.model = "gpt2:layers=8,heads=4,width=128,context=4,vocab=500",
+            .schedule = m->schedule,
+            .replicas = m->replicas,
+            .stages = m->stages,
+            .microbatches = m->microbatches,
+            .inside = m->how & INSIDE,
+            .sharded = m->how & SHARDED,
+            .recorded = true};
+        outcome *got = run(p, m->replicas * (p.inside ? 1 : m->stages));
+        for (int r = 0; r < m->replicas * (p.inside ? 1 : m->stages); r++) {
+            double ratio = (double)got[r].peak / (double)got[r].expected;
+            if (ratio > 1.1)
+                fail_msg("%s on %dx%d%s%s: rank %d held %.2f of the %lld bytes expected",
+                    m->schedule, m->replicas, m->stages, p.sharded ? " sharded" : "",
+                    p.inside ? " inside" : "", r, ratio, (long long)got[r].expected);
+        }
+        munmap(got, MOST * sizeof *got);
+    }
+}
+
 static void ucx(void **state)
 {
     static const mesh meshes[] = {{2, 2, "zero-bubble", 4, PLAIN}, {2, 2, "1f1b", 5, INSIDE}};
@@ -442,6 +491,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(gpt2),
         cmocka_unit_test(resnet),
         cmocka_unit_test(fsdp),
+        cmocka_unit_test(held),
         cmocka_unit_test(ucx),
         cmocka_unit_test(differ),
         cmocka_unit_test(too_few),

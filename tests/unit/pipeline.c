@@ -420,6 +420,54 @@ static void test_expected_bytes(void **state)
         }
 }
 
+/* Cuts by hand are taken as they are. A stage that then lacks memory is named, with the plan's
+ * number beside the limit. */
+static void test_lacking_memory(void **state)
+{
+    (void)state;
+    job j = {.model = "mlp:in=64,hidden=64,classes=10,layers=9",
+        .schedule = "gpipe",
+        .devices = 2,
+        .microbatches = 6,
+        .cuts = "12"};
+    reset_peaks();
+    train(j);
+    limit_devices((size_t)peak_of(&j) * 95 / 100);
+    const char *told = failure(j);
+    limit_devices(0);
+    if (!strstr(told, "pipeline: stage 0 on cpu:0, micro-batch ") ||
+        !strstr(told, "out of memory on cpu:0") ||
+        !strstr(told, "; the plan expects that the stage needs 0."))
+        fail_msg("told '%s'", told);
+}
+
+/* A tied table, which is nearly all of this model, is on both stages, and its gradient on one.
+ * The cuts are by hand, so that each device has its stage from the first step on. */
+static void test_expected_bytes_of_a_tied_table(void **state)
+{
+    (void)state;
+    job j = {.model = "gpt2:layers=2,heads=2,width=64,context=1,vocab=3000",
+        .schedule = "1f1b",
+        .devices = 2,
+        .microbatches = 4,
+        .cuts = "transformer.h.1"};
+    reset_peaks();
+    open_job(&j);
+    choir_dataset *data = open_loader(&j);
+    for (int step = 0; step < STEPS; step++)
+        choir_check(one_step(&j, step));
+    for (int s = 0; s < 2; s++) {
+        choir_device_stats stats;
+        choir_device_get_stats(device_at(s), &stats);
+        double ratio = (double)stats.bytes_peak / (double)choir_pipeline_bytes(j.pipe, s);
+        if (ratio > 1.1)
+            fail_msg("stage %d held %.2f of the %lld bytes expected", s, ratio,
+                (long long)choir_pipeline_bytes(j.pipe, s));
+    }
+    choir_check(choir_scope_close(j.run));
+    choir_dataset_free(data);
+}
+
 /* A model that does not fit in one device trains on two and on four, with the same bits, with
  * cuts by hand and without. */
 static void test_larger_than_a_device(void **state)
@@ -615,6 +663,8 @@ int main(void)
         cmocka_unit_test(test_what_cannot_be_cut),
         cmocka_unit_test(test_cuts_within_limits),
         cmocka_unit_test(test_expected_bytes),
+        cmocka_unit_test(test_lacking_memory),
+        cmocka_unit_test(test_expected_bytes_of_a_tied_table),
         cmocka_unit_test(test_larger_than_a_device),
         cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_a_device_twice),

@@ -107,8 +107,9 @@ static choir_status adopt(choir__sharder *s, choir__book *book, choir_group *gro
 {
     choir__fsdp *whole = CHOIR__STRATEGY_OF(s, choir__fsdp, sharder);
     choir__fsdp *f = stage_of(whole, book, group), **link = &whole->stages;
-    if (!whole->stages) /* norms now need the rows of several ranks */
+    if (!whole->joined) /* norms now need the rows of several ranks */
         choir__strategy_join(&whole->strategy, whole->base.run);
+    whole->joined = true;
     while (*link)
         link = &(*link)->next;
     *link = f;
@@ -120,6 +121,16 @@ static choir_status adopt(choir__sharder *s, choir__book *book, choir_group *gro
     book->reducer = f;
     book->reducer_ops = fsdp_ops.reducer;
     return CHOIR_OK;
+}
+
+/* Between the measured steps and the first planned one, parameters move to other stages. */
+static choir_status release(choir__sharder *s)
+{
+    choir__fsdp *whole = CHOIR__STRATEGY_OF(s, choir__fsdp, sharder);
+    choir_status status = CHOIR_OK;
+    for (; whole->stages && status == CHOIR_OK; whole->stages = whole->stages->next)
+        status = choir__fsdp_release(whole->stages);
+    return status;
 }
 
 static bool offloads(const choir__fsdp *f)
@@ -141,7 +152,11 @@ static choir_status shard_stages(choir__fsdp *f, choir__strategy *pipeline)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "fsdp: of a pipeline, stages 1 to 3 and units of any size; shard_ranks is the "
             "mesh's; begin with choir_fsdp_defaults()");
-    f->sharder = (choir__sharder){.adopt = adopt, .reducer = fsdp_ops.reducer};
+    double rows = 1.0 / choir_group_world(f->group);
+    f->sharder = (choir__sharder){.adopt = adopt,
+        .release = release,
+        .reducer = fsdp_ops.reducer,
+        .shares = {f->opts.stage == 3 ? rows : 1, rows, rows}};
     choir__replication how = {
         .group = f->group,
         .microbatches = f->opts.microbatches,

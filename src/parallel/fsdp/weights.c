@@ -39,8 +39,8 @@ static int64_t place(choir__fsdp *f)
 
 choir_status choir__fsdp_is_free(const choir__fsdp *f, const choir__param *p)
 {
-    bool taken =
-        p->local != p->tensor || (p->replicas && !f->staged) || (p->book && p->book->reducer);
+    bool rows = p->local != p->tensor && p->tensor->storage; /* else they were released */
+    bool taken = rows || (p->replicas && !f->staged) || (p->book && p->book->reducer);
     return !taken ? CHOIR_OK
                   : choir__error(CHOIR_ERR_STATE,
                         "fsdp: parameter '%s' is in the hands of another strategy already",
@@ -72,11 +72,11 @@ static choir_status can_shard(const choir__fsdp *f, const choir__param *p)
     return CHOIR_OK;
 }
 
-/* Moves p to its place in the array, with its current or initial values. In shared memory, each
- * rank writes only its own rows. */
+/* Moves p to its place in the array, with its current or initial values, or with the rows that
+ * were released. In shared memory, each rank writes only its own rows. */
 static void settle(choir__fsdp *f, choir__param *p, const choir__cut *cut, float *array)
 {
-    choir_tensor *t = p->tensor, old = *t;
+    choir_tensor *t = p->tensor, old = *t, *rows = p->local == t ? NULL : p->local;
     choir_device *device = f->device;
     size_t bytes = (size_t)t->count * sizeof(float);
     int64_t lo;
@@ -91,13 +91,18 @@ static void settle(choir__fsdp *f, choir__param *p, const choir__cut *cut, float
     choir__fsdp_take_rows(f, p, cut, t->storage, t->offset + lo);
     choir_tensor *mine = f->whole ? t : p->local;
     int64_t first = f->whole ? 0 : mine->offset;
-    if (p->initialised && mine->count)
+    if (rows)
+        choir__launch_bytes(device, choir__data(p->local), choir__data(rows),
+            (size_t)rows->count * sizeof(float));
+    else if (p->initialised && mine->count)
         choir__launch_bytes(device, choir__data(mine), (float *)choir__data(&old) + first,
             (size_t)mine->count * sizeof(float));
     else
         choir__param_draw(p, mine, first);
     p->initialised = true;
     choir__storage_unref(old.storage);
+    if (rows)
+        choir__tensor_release(rows);
 }
 
 static choir_status allocate(choir__fsdp *f, int64_t elements, float **array)
@@ -145,9 +150,12 @@ choir_status choir__fsdp_shard(choir__fsdp *f)
     if (status != CHOIR_OK)
         return status;
     choir__scope_uses(f->base.run, f->device);
-    for (int i = 0; i < f->count; i++)
+    bool rows = false;
+    for (int i = 0; i < f->count; i++) {
+        rows |= f->params[i]->local != f->params[i]->tensor;
         settle(f, f->params[i], &f->weight_cuts[i], array);
-    return choir__fsdp_fence(f);
+    }
+    return rows ? choir__fsdp_publish(f) : choir__fsdp_fence(f);
 }
 
 choir_status choir__fsdp_shard_away(choir__fsdp *f)
@@ -176,6 +184,30 @@ choir_status choir__fsdp_publish(choir__fsdp *f)
     choir__group_waits(f->shard, device);
     choir_status status = choir__group_gather_rows(f->shard, &args);
     choir__device_waits(device, f->shard);
+    return status;
+}
+
+choir_status choir__fsdp_release(choir__fsdp *f)
+{
+    for (int i = 0; i < f->count; i++) {
+        choir__param *p = f->params[i];
+        choir_tensor *rows = p->local, old = *rows;
+        if (!choir__tensor_allocate(rows, f->device))
+            return choir__scope_status(f->base.run);
+        rows->offset = 0;
+        if (rows->count)
+            choir__launch_bytes(f->device, choir__data(rows), choir__data(&old),
+                (size_t)rows->count * sizeof(float));
+        choir__storage_unref(old.storage);
+        choir__storage_unref(p->tensor->storage);
+        p->tensor->storage = NULL;
+        p->tensor->device = f->device;
+        p->tensor->offset = 0;
+        p->boxes = NULL;
+        p->box_count = 0;
+    }
+    choir_status status = choir_device_sync(f->device); /* it reads the array */
+    choir__fsdp_free_weights(f);
     return status;
 }
 

@@ -11,10 +11,10 @@
  * also fit within its device's limit: the bytes that its ops keep for backward and those that
  * cross its first cut, times the micro-batches that the schedule holds at a time; the gradients
  * that it keeps for as many W; its parameters with two moments and the levels of their
- * gradients' tree; and the operands of one op. */
+ * gradients' tree, or as much of them as a sharder leaves it; the rows that lookups give in a
+ * step; and the operands of one op. */
 #include <stdlib.h>
 
-#include "autograd/layout.h"
 #include "device/device.h"
 #include "parallel/pipeline/pipeline.h"
 
@@ -50,29 +50,38 @@ static double transfer_seconds(const choir__pipeline *p, int op)
 /* --- cuts found by cost --- */
 
 /* Sums over the ops before i: seconds; bytes kept for backward; bytes of the gradients that W
- * reads; bytes of parameters with their moments, and of the gradients of parameters; uses of
- * parameters. */
+ * reads; bytes of the rows that lookups give as gradients; bytes of parameters with their
+ * moments, and of the gradients of parameters; uses of parameters. */
 typedef struct before {
-    double seconds, held, late, params, grads;
+    double seconds, held, late, rows, params, grads;
     int layers;
 } before;
 
-/* Adds a parameter where it is stored. Where else its rows are looked up, there is a replica.
- */
+static double block_bytes(double bytes)
+{
+    return (double)choir__block_size((size_t)bytes);
+}
+
+/* Adds a parameter where it is stored. Where else its rows are looked up, there is a replica,
+ * whose rows are copied to the former when the step ends. */
 static void add_param(const choir__pipeline *p, before *sum, int use, double seconds_per_entry)
 {
     const choir_tensor *t = p->uses[use].tensor;
-    int home = choir__pipeline_home_use(p, t);
-    size_t size = (size_t)t->count * choir_dtype_size(t->dtype);
-    double bytes = (double)choir__block_size(size);
-    before *s = &sum[p->uses[use].op + 1];
+    const choir__shares part = choir__data_shares(p->data);
+    int home = choir__pipeline_home_use(p, t), op = p->uses[use].op;
+    double bytes = (double)t->count * (double)choir_dtype_size(t->dtype);
+    before *s = &sum[op + 1];
     if (use == home) {
-        s->params += t->requires_grad ? 3 * bytes : bytes;
-        s->grads += t->requires_grad ? (double)size : 0;
+        s->params += block_bytes(bytes * part.values);
+        s->params += t->requires_grad ? 2 * block_bytes(bytes * part.state) : 0;
+        s->grads += t->requires_grad ? bytes : 0;
         s->seconds += (double)t->count * seconds_per_entry;
     } else if (p->uses[use].rows && !p->uses[home].rows) {
-        s->params += bytes;
+        s->params += block_bytes(bytes);
+        sum[p->uses[home].op + 1].rows += t->requires_grad ? block_bytes(p->made[op]) : 0;
     }
+    if (p->uses[use].rows && t->requires_grad)
+        s->rows += block_bytes(p->made[op]);
 }
 
 static before *sums(const choir__pipeline *p, int64_t micros)
@@ -88,6 +97,7 @@ static before *sums(const choir__pipeline *p, int64_t micros)
         sum[i + 1].seconds += sum[i].seconds + op_seconds(p, i);
         sum[i + 1].held += sum[i].held + p->held[i];
         sum[i + 1].late += sum[i].late + (p->costs[i].weight > 0 ? p->made[i] : 0);
+        sum[i + 1].rows += sum[i].rows;
         sum[i + 1].params += sum[i].params;
         sum[i + 1].grads += sum[i].grads;
         sum[i + 1].layers += sum[i].layers;
@@ -96,10 +106,10 @@ static before *sums(const choir__pipeline *p, int64_t micros)
 }
 
 /* The limits of a stage: its part of the device's bytes (0: no limit), the micro-batches that
- * it holds at a time, those of them that wait for W, and the levels of its gradients. */
+ * it holds at a time, those of them that wait for W, all of a step's, and the levels of its
+ * gradients, with the sums beside them. */
 typedef struct room {
-    double bytes, micros, late;
-    int levels;
+    double bytes, micros, late, all, levels;
 } room;
 
 /* Returns the most micro-batches of a device that wait for W. */
@@ -126,7 +136,9 @@ static choir_status find_rooms(const choir__pipeline *p, int64_t micros, room *r
         rooms[s].micros =
             (double)choir_pipeline_plan_peak(plan, s % p->device_count) / p->chunks;
         rooms[s].late = (double)most_late(plan, s % p->device_count) / p->chunks;
-        rooms[s].levels = choir__layout_height(0, micros);
+        rooms[s].all = (double)micros;
+        rooms[s].levels =
+            choir__data_levels(p->data, micros) + choir__data_shares(p->data).sums;
     }
     if (status == CHOIR_OK)
         choir_pipeline_plan_free(plan);
@@ -139,9 +151,10 @@ static double stage_bytes(
     const choir__pipeline *p, const before *sum, const room *r, int j, int i, double widest)
 {
     double kept = sum[i].held - sum[j].held + p->crossing[j], late = sum[i].late - sum[j].late;
-    double grads = (double)choir__block_size((size_t)(sum[i].grads - sum[j].grads));
-    double params = sum[i].params - sum[j].params;
-    return kept * r->micros + late * r->late + params + grads * r->levels + 2 * widest;
+    double grads = block_bytes(sum[i].grads - sum[j].grads);
+    double params = sum[i].params - sum[j].params, rows = sum[i].rows - sum[j].rows;
+    return kept * r->micros + late * r->late + rows * r->all + params + grads * r->levels +
+           2 * widest;
 }
 
 /* The DP's value of a stage: seconds, or infinite if it does not fit; or, to find the cuts that

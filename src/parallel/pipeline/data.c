@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autograd/layout.h"
 #include "comm/group.h"
 #include "parallel/group_memory.h"
 #include "parallel/ranks.h"
@@ -133,8 +134,7 @@ static choir_status shard(choir__pipeline_data *d, choir__book *book, int stage)
 
 choir_status choir__data_adopt(choir__pipeline_data *d, choir__book *book, int stage)
 {
-    bool final = d->pipeline->measured >= CHOIR__MEASURED_STEPS; /* rows cannot move */
-    if (d->sharder && final && stage >= 0 && !book->of_replicas)
+    if (d->sharder && stage >= 0 && !book->of_replicas)
         return shard(d, book, stage);
     if (book->device->away)
         return CHOIR_OK;
@@ -184,6 +184,22 @@ void choir__data_sync_buffers(choir__pipeline_data *d, const choir_scope *step)
 int64_t choir__data_longest(const choir__pipeline_data *d)
 {
     return (d->total + d->world - 1) / d->world;
+}
+
+int choir__data_levels(const choir__pipeline_data *d, int64_t micros)
+{
+    int most = d ? 0 : choir__layout_height(0, micros);
+    for (int r = 0; d && r < d->world; r++) {
+        int64_t first, end;
+        choir__tree_run(d->total, r, d->world, &first, &end);
+        most = choir__max(most, choir__layout_height(first, end - first));
+    }
+    return most;
+}
+
+choir__shares choir__data_shares(const choir__pipeline_data *d)
+{
+    return d && d->sharder ? d->sharder->shares : (choir__shares){1, 1, 0};
 }
 
 int choir__data_stages(const choir__pipeline_data *d)
@@ -324,15 +340,11 @@ choir_status choir__data_open(choir__pipeline *p, const choir__replication *how)
     d->groups = choir__arena_get(arena, (size_t)d->group_count * sizeof(choir_group *));
     d->bucket_cap = (size_t)(how->bucket_cap_mb * 1048576);
     d->first_cap = (size_t)(how->first_bucket_mb * 1048576);
+    d->sharder = p->stages > 1 ? how->sharder : NULL;
     p->data = d;
     if (p->remote)
         choir__remote_of_replica(p->remote, d->rank, abort_with, d);
     return open_data(d, how);
-}
-
-void choir__data_shard(choir__pipeline_data *d, choir__sharder *sharder)
-{
-    d->sharder = d->pipeline->stages > 1 ? sharder : NULL;
 }
 
 /* Frees the reducers and the gradients' memory; the caller then frees or replaces the books. */
@@ -353,13 +365,15 @@ bool choir__data_sharded(const choir__pipeline_data *d)
     return d->sharded;
 }
 
-void choir__data_leave_books(choir__pipeline_data *d)
+choir_status choir__data_leave_books(choir__pipeline_data *d)
 {
     bool busy = false;
     for (choir__book *b = choir__run_of(d->pipeline->base.run)->books; b; b = b->next)
-        busy |= b->reducer_ops == &reducer_ops && b->leaves > 0 && !b->finished;
-    if (!busy) /* otherwise no parameter can move */
-        drop_reducers(d);
+        busy |= b->reducer_ops && b->leaves > 0 && !b->finished;
+    if (busy) /* no parameter can move */
+        return CHOIR_OK;
+    drop_reducers(d);
+    return d->sharded ? d->sharder->release(d->sharder) : CHOIR_OK;
 }
 
 void choir__data_close(choir__pipeline_data *d)

@@ -172,10 +172,19 @@ static void give_up(choir__pipeline *p, choir_status status, const char *message
 
 static choir_status fail(choir__pipeline *p, const choir_action *a, choir_status status)
 {
-    char *why = choir__strdup(choir__message());
-    choir__error(status, "pipeline: stage %d on %s, micro-batch %lld: %s", a->stage,
-        choir_device_name(choir__stage_device(p, a->stage)), (long long)a->micro, why);
+    char *why = choir__strdup(choir__message()), *plan = choir__strdup("");
+    double limit = p->limits[a->stage % p->device_count];
+    if (status == CHOIR_ERR_MEMORY && limit > 0) {
+        free(plan);
+        plan =
+            choir__format("; the plan expects that the stage needs %.1f MiB, and the device's "
+                          "limit is %.1f MiB",
+                p->bytes[a->stage] / 1048576, limit / 1048576);
+    }
+    choir__error(status, "pipeline: stage %d on %s, micro-batch %lld: %s%s", a->stage,
+        choir_device_name(choir__stage_device(p, a->stage)), (long long)a->micro, why, plan);
     free(why);
+    free(plan);
     why = choir__strdup(choir__message());
     give_up(p, status, why);
     choir__set_message(why);

@@ -186,22 +186,25 @@ void choir__pipeline_digests(const choir__pipeline *p, choir__digest digests[CHO
 /* --- data.c --- */
 
 /* Makes the pipeline one of several replicas, without parameters yet: opens the groups and
- * compares options. Collective. */
+ * compares options. A sharder distributes the parameters of every stage. Collective. */
 choir_status choir__data_open(choir__pipeline *p, const choir__replication *how);
-/* From the next placement on, the sharder (NULL: none) distributes the stages' parameters. */
-void choir__data_shard(choir__pipeline_data *d, choir__sharder *sharder);
 /* Takes over the book of a stage (-1: of the whole model). If the stage is on this rank, the
  * book's gradients are summed over the replicas. With FSDP, its parameters become rows. */
 choir_status choir__data_adopt(choir__pipeline_data *d, choir__book *book, int stage);
-/* Detaches the books from their reducers before parameters move to other stages and new books.
- * Does nothing while a step is half done. */
-void choir__data_leave_books(choir__pipeline_data *d);
-/* Returns true if parameters are distributed as rows, so that they cannot move. */
+/* Detaches the books from their reducers before parameters, or their rows, move to other stages
+ * and new books. Does nothing while a step is half done. */
+choir_status choir__data_leave_books(choir__pipeline_data *d);
+/* Returns true if parameters are distributed as rows. */
 bool choir__data_sharded(const choir__pipeline_data *d);
 /* Broadcasts the buffers of replica 0. Called before a step's first forward. */
 void choir__data_sync_buffers(choir__pipeline_data *d, const choir_scope *step);
 /* Returns the largest number of micro-batches of any replica; cuts are made for it. */
 int64_t choir__data_longest(const choir__pipeline_data *d);
+/* Returns the most levels that a replica's gradients have; d may be NULL, for one replica of
+ * `micros` micro-batches. */
+int choir__data_levels(const choir__pipeline_data *d, int64_t micros);
+/* Returns what this rank holds of a stage's parameters; d may be NULL. */
+choir__shares choir__data_shares(const choir__pipeline_data *d);
 /* Returns the number of stages whose gradients this rank reduces. */
 int choir__data_stages(const choir__pipeline_data *d);
 choir_status choir__data_check_count(const choir__pipeline_data *d, int64_t count);

@@ -158,7 +158,7 @@ choir_status choir__pipeline_unplace(choir__pipeline *p, int stage)
     choir_status status = CHOIR_OK;
     choir__param **params = choir__module_params(p->module, &count);
     if (p->data)
-        choir__data_leave_books(p->data);
+        status = choir__data_leave_books(p->data);
     for (int i = 0; i < count && status == CHOIR_OK; i++) {
         choir__param *replicas = params[i]->replicas; /* replicas do not prevent a move */
         params[i]->replicas = NULL;
@@ -192,7 +192,7 @@ choir_status choir__pipeline_place(choir__pipeline *p, int64_t micros)
     if (status != CHOIR_OK)
         return status;
     if (p->data)
-        choir__data_leave_books(p->data);
+        status = choir__data_leave_books(p->data);
     choir__param **params = choir__module_params(p->module, &count);
     for (int i = 0; i < count && status == CHOIR_OK; i++)
         status = choir__param_can_move(params[i]);

@@ -13,6 +13,8 @@ static void broadcast_tensor(const char *name, choir_tensor *t, void *arg)
 {
     struct broadcast *b = arg;
     (void)name;
+    if (t->param && choir__data_sharded(b->data)) /* equal seeds draw equal values */
+        return;
     if (b->status == CHOIR_OK && !choir__device_of(t)->away)
         b->status = choir__data_share(b->data, choir__data(t), t->storage->bytes);
 }
@@ -40,13 +42,8 @@ static choir_status take_params(choir__pipeline *p)
     return b.status;
 }
 
-/* Until the cuts are made, replicas hold the stages' parameters whole. */
 choir_status choir__pipeline_replicate(choir__pipeline *p, const choir__replication *how)
 {
     choir_status status = choir__data_open(p, how);
-    if (status == CHOIR_OK)
-        status = take_params(p);
-    if (status == CHOIR_OK)
-        choir__data_shard(p->data, how->sharder);
-    return status;
+    return status == CHOIR_OK ? take_params(p) : status;
 }

@@ -164,11 +164,14 @@ static choir_status put(choir__pipeline *p, choir_tensor *t, int stage)
  * optimizer stores. */
 static choir_status check_rooms(const choir__pipeline *p, const items *all, const int *stages)
 {
+    const choir__shares part = choir__data_shares(p->data);
+    double grads = part.sums > 0 ? part.sums : 1;
     for (int d = 0; d < p->device_count; d++) {
         double bytes = 0, limit = p->limits[d];
         for (int i = 0; i < all->count; i++)
             if (stages[i] % p->device_count == d && all->list[i].tensor)
-                bytes += all->list[i].bytes * (all->list[i].tensor->requires_grad ? 2 : 1);
+                bytes += all->list[i].bytes *
+                         (part.values + (all->list[i].tensor->requires_grad ? grads : 0));
         if (limit && bytes > limit)
             return choir__error(CHOIR_ERR_MEMORY,
                 "pipeline: stage %d is too large for %s: its parameters and gradients have "
