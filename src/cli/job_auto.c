@@ -128,7 +128,7 @@ choir_status choir__job_auto_end(choir__job *j)
     choir__auto_case c = {.devices = j->device_count,
         .batch = j->batch_size,
         .microbatches = j->microbatches,
-        .memory = cores ? (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) : 0};
+        .memory = cores ? choir__usable_memory("") : 0};
     if (cores && !j->devices)
         c.devices = (int)choir__min(c.devices, choir__usable_cores("") / j->threads);
     if (c.devices > 1) {

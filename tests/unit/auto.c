@@ -108,6 +108,27 @@ static void quotas_limit_cores(void **state)
     assert_int_equal(choir__usable_cores(root), all);
 }
 
+static void limits_of_memory(void **state)
+{
+    (void)state;
+    group("4:cpu,cpuacct:/job\n"); /* no group has a limit of memory */
+    double all = choir__usable_memory(root);
+    assert_true(all > 0);
+    group("0::/a/b\n"); /* version 2, by the group around it */
+    put("/sys/fs/cgroup/a/b", "memory.max", "max\n");
+    assert_true(choir__usable_memory(root) == all);
+    put("/sys/fs/cgroup/a", "memory.max", "1048576\n");
+    assert_true(choir__usable_memory(root) == 1048576);
+    group("0::/elsewhere\n"); /* a container that sees its group as the mount */
+    put("/sys/fs/cgroup", "memory.max", "2097152\n");
+    assert_true(choir__usable_memory(root) == 2097152);
+    group("5:memory:/job\n4:cpu,cpuacct:/job\n"); /* version 1: a huge number is no limit */
+    put("/sys/fs/cgroup/memory/job", "memory.limit_in_bytes", "9223372036854771712\n");
+    assert_true(choir__usable_memory(root) == all);
+    put("/sys/fs/cgroup/memory/job", "memory.limit_in_bytes", "4194304\n");
+    assert_true(choir__usable_memory(root) == 4194304);
+}
+
 static int clean(void **state)
 {
     char command[64];
@@ -121,6 +142,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_by_case),
         cmocka_unit_test(quotas_limit_cores),
+        cmocka_unit_test(limits_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, clean);
 }
