@@ -47,6 +47,13 @@ typedef struct choir__box {
     int64_t from[CHOIR_MAX_DIMS], at[CHOIR_MAX_DIMS], size[CHOIR_MAX_DIMS];
 } choir__box;
 
+/* A tensor laid out like a parameter's `local`, which goes with it to other devices: an
+ * optimizer's state. */
+typedef struct choir__companion {
+    choir_tensor **tensor;
+    struct choir__companion *next;
+} choir__companion;
+
 struct choir__param {
     choir_tensor *tensor;
     char *name; /* "" until its module has a root */
@@ -59,6 +66,7 @@ struct choir__param {
     int box_count;
     /* other ranks hold equal entries, and one of these ranks counts them in norms */
     bool uncounted;
+    choir__companion *companions;
     choir__book *book;
     choir__param *next; /* of the run */
     int unit;           /* a bucket holds parameters of one unit (FSDP); 0 unless specified */

@@ -107,7 +107,9 @@ choir_status choir__cli_part_build(choir__cli_part *p)
     p->model = p->evaluated = p->net;
     if (status == CHOIR_OK)
         status = choir__job_freeze(j, p->net);
-    if (status == CHOIR_OK && j->strategy->shards)
+    bool first =
+        j->strategy->parts && !choir__amp_find(j->amp)->halved; /* a whole model is cast */
+    if (status == CHOIR_OK && first)
         status = j->strategy->build(p);
     if (status == CHOIR_OK && j->init && !j->resume && !strcmp(j->init, "torch"))
         status = choir_module_init_torch(p->net, j->seed);
@@ -117,7 +119,7 @@ choir_status choir__cli_part_build(choir__cli_part *p)
         choir_module_recompute_blocks(p->net, true);
     if (status == CHOIR_OK)
         status = choir__amp_begin(p);
-    if (status == CHOIR_OK && !j->strategy->shards)
+    if (status == CHOIR_OK && !first)
         status = j->strategy->build(p);
     if (status == CHOIR_OK)
         status = choir__job_optimizer(j, p->run, p->model, &p->optim);

@@ -136,8 +136,8 @@ choir__pool *choir__pool_new(
 void choir__pool_free(choir__pool *pool);
 
 /* Counts memory that is not from the pool, such as memory that ranks share, among the device's
- * bytes; a negative number subtracts. Returns false and changes nothing if the limit forbids
- * it. */
+ * bytes; a negative number subtracts. If the limit forbids it, releases cached blocks; returns
+ * false and changes nothing if it still does. */
 bool choir__pool_charge(choir_device *device, ptrdiff_t bytes);
 
 /* Returns the memory that the device's pool has cached to the system. */

@@ -179,7 +179,7 @@ static void make_room(choir__pool *pool)
     choir__pool *idle = pool->counts;
     if (idle != pool)
         pthread_mutex_lock(&idle->lock);
-    collect(idle);
+    wait_for_readers(idle);
     trim(idle);
     if (idle != pool)
         pthread_mutex_unlock(&idle->lock);
@@ -237,6 +237,15 @@ static choir__pool_block *fresh(choir__pool *pool, int class)
     return block;
 }
 
+/* Returns cached blocks to the system. Queued tasks may still read them: those finish first.
+ * Under pool->lock. */
+static void release_unused(choir_device *device)
+{
+    choir__queue_wait(device->queue);
+    wait_for_readers(device->pool);
+    make_room(device->pool);
+}
+
 choir__pool_block *choir__block_new(choir_device *device, size_t bytes)
 {
     choir__pool *pool = device->pool;
@@ -250,10 +259,7 @@ choir__pool_block *choir__block_new(choir_device *device, size_t bytes)
     if (block)
         pool->cached[class] = block->next;
     else if (!(block = fresh(pool, class))) {
-        /* Queued tasks may still read cached blocks: let them finish first. */
-        choir__queue_wait(device->queue);
-        wait_for_readers(pool);
-        make_room(pool);
+        release_unused(device);
         block = fresh(pool, class);
     }
     if (block)
@@ -324,9 +330,13 @@ choir__pool *choir__pool_swap(choir_device *device, choir__pool *pool)
 
 bool choir__pool_charge(choir_device *device, ptrdiff_t bytes)
 {
-    choir__pool *pool = device->pool->counts;
+    choir__pool *pool = device->pool;
     pthread_mutex_lock(&pool->lock);
     bool fits = count(pool, bytes, bytes);
+    if (!fits) {
+        release_unused(device);
+        fits = count(pool, bytes, bytes);
+    }
     pthread_mutex_unlock(&pool->lock);
     return fits;
 }

@@ -506,7 +506,7 @@ int64_t choir_module_param_count(choir_module *m)
     if (choir__use_module(m, __func__) != CHOIR_OK)
         return 0;
     int64_t count = 0;
-    choir_module_visit(m, false, add_count, &count);
+    choir__module_visit_named(m, false, add_count, &count);
     return count;
 }
 

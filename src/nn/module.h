@@ -137,6 +137,8 @@ choir_module *choir__nn_block(choir_scope *run, choir__block_opts opts);
  * step, or a reducer. */
 choir_status choir__param_can_move(const choir__param *param);
 choir_status choir__param_move(choir__param *param, choir_device *device);
+/* Moves the parameter's companions; otherwise an optimizer moves its state at its next step. */
+choir_status choir__param_move_companions(choir__param *param, choir_device *device);
 choir_status choir__tensor_move(choir_tensor *t, choir_device *device, bool copied);
 
 /* Begins a segment (tensor/segment.h) of ops on in. NULL: there is nothing to recompute. */

@@ -72,6 +72,15 @@ choir_status choir__param_move(choir__param *p, choir_device *device)
     return status;
 }
 
+choir_status choir__param_move_companions(choir__param *p, choir_device *device)
+{
+    choir_status status = CHOIR_OK;
+    for (choir__companion *c = p->companions; c && status == CHOIR_OK; c = c->next)
+        if ((*c->tensor)->storage && !(*c->tensor)->storage->outside)
+            status = choir__tensor_move(*c->tensor, device, true);
+    return status;
+}
+
 static choir_status pinned(const choir_module *m)
 {
     const choir__strategy *s = m->inside->pinned_by;

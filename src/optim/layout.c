@@ -45,6 +45,14 @@ static void take_rows(choir_optim *o, const choir__param *p, choir_tensor **stat
     *state = rows;
 }
 
+/* Notes that the state goes with the parameter. */
+static void go_along(choir_optim *o, choir__param *p, choir_tensor **state)
+{
+    choir__companion *c = choir__arena_get(&o->run->arena, sizeof *c);
+    *c = (choir__companion){state, p->companions};
+    p->companions = c;
+}
+
 void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
 {
     choir_device *device = choir__device_of(s->param->local);
@@ -53,9 +61,10 @@ void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
          wants[3] = {moments || o->momentum != 0, moments, o->amsgrad};
     int each = wants[0] + wants[1] + wants[2];
     for (int i = 0; i < 3; i++)
-        if (wants[i] && !*wanted[i])
+        if (wants[i] && !*wanted[i]) {
             *wanted[i] = state_like(o, s->param->local, each);
-        else if (wants[i] && choir__tensor_move(*wanted[i], device, true) != CHOIR_OK)
+            go_along(o, s->param, wanted[i]);
+        } else if (wants[i] && choir__tensor_move(*wanted[i], device, true) != CHOIR_OK)
             choir__scope_fail(o->run, CHOIR_ERR_STATE);
         else if (wants[i] && (*wanted[i])->count != s->param->local->count)
             take_rows(o, s->param, wanted[i], each);

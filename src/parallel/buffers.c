@@ -117,7 +117,7 @@ choir_status choir__ranks_broadcast_buffers(choir_group *group, choir_module *mo
     choir_status status = CHOIR_OK;
     if (choir_group_world(group) == 1)
         return CHOIR_OK;
-    choir_module_visit(module, true, add, &b);
+    choir__module_visit_named(module, true, add, &b);
     for (int i = 0; i < b.block_count && status == CHOIR_OK; i++)
         status = broadcast(group, &b, &b.blocks[i], 0);
     let_go(&b);
@@ -143,6 +143,30 @@ choir_status choir__ranks_broadcast_model(choir_group *group, choir_module *modu
     }
     let_go(&b);
     return status;
+}
+
+/* Returns whether every rank will draw the parameters, from one seed. */
+static choir_status draw_alike(choir_group *group, const choir_module *module, bool *alike)
+{
+    int world = choir_group_world(group);
+    uint64_t mine[2] = {module->run->seed, module->inside->drawn};
+    uint64_t *all = choir__calloc((size_t)world, sizeof mine);
+    choir_status status = choir_group_all_gather(group, mine, all, 2, CHOIR_I64, NULL);
+    *alike = true;
+    for (int r = 0; r < world; r++)
+        *alike &= all[2 * r] == all[0] && !all[2 * r + 1];
+    free(all);
+    return status;
+}
+
+choir_status choir__ranks_share_model(choir_group *group, choir_module *module)
+{
+    bool alike;
+    choir_status status = draw_alike(group, module, &alike);
+    if (status != CHOIR_OK)
+        return status;
+    return alike ? choir__ranks_broadcast_buffers(group, module)
+                 : choir__ranks_broadcast_model(group, module, 0);
 }
 
 void choir__ranks_sync_buffers(

@@ -45,6 +45,9 @@ void choir__ranks_sync_buffers(
 
 /* Copies rank 0's buffers of the module to all ranks, in flat blocks (buffers.c). Queued. */
 choir_status choir__ranks_broadcast_buffers(choir_group *group, choir_module *module);
+/* Gives all ranks rank 0's parameters and buffers. Parameters that no rank has drawn yet stay
+ * so if all have one seed, and get memory where a strategy around this one puts them. */
+choir_status choir__ranks_share_model(choir_group *group, choir_module *module);
 /* Copies all parameters and buffers of rank `root` to all ranks. Waits. */
 choir_status choir__ranks_broadcast_model(choir_group *group, choir_module *module, int root);
 

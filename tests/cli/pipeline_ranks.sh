@@ -50,6 +50,25 @@ stages_go_on() {
     same_run whole rest 5
 }
 
+# The parameters alone are more than a device may hold: they go to their stages at once, when
+# they are drawn, read from a file or resumed, also around ddp.
+placed_at_once() {
+    local how args=(--json --microbatches 2 --batch-size 4 --steps 3 --no-eval)
+    args+=(--model gpt2:layers=8,heads=2,width=128,context=8,vocab=64 random)
+    local parts=(--strategy pipeline:schedule=1f1b --devices cpu:0-7 --mem-cap 5800K)
+    rm -rf kept
+    good train "${args[@]}" --strategy single --save kept --steps 1
+    for how in "--weights $(echo kept/step-*/model.safetensors)" "--init torch" "--resume kept"; do
+        # shellcheck disable=SC2086
+        CHOIR_CPU_DEVICES=8 good train "${args[@]}" "${parts[@]}" $how && mv out many &&
+            good train "${args[@]}" $how && mv out single && same_run single many ||
+            fail "with $how"
+    done
+    parts=(--strategy pipeline:schedule=1f1b+ddp --mesh 8x1 --mem-cap 5800K)
+    good train "${args[@]}" && mv out single && good train "${args[@]}" "${parts[@]}" &&
+        mv out many && same_run single many || fail "around ddp"
+}
+
 told() {
     bad 2 'strategies for several ranks are .*pipeline' train --strategy single --nproc 2 \
         --model toy random
@@ -72,5 +91,6 @@ check stages_over_ranks 3 --model resnet50:width=2,image=16,classes=5,stages=2 \
     --optimizer sgd:momentum=0.9 random
 check lamb_over_ranks
 check stages_go_on
+check placed_at_once
 check told
 finish

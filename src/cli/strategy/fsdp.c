@@ -53,6 +53,7 @@ const choir__cli_strategy choir__cli_strategy_fsdp = {
     .help = "a process a device, weights, gradients and state sharded",
     .dimension = "shard",
     .spread = CHOIR__DEVICE_A_RANK,
+    .parts = true,
     .shards = true,
     .variants = variants,
     .keys = keys,

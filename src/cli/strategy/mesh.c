@@ -127,6 +127,7 @@ static void make_whole(choir__composition *c)
             d ? "+" : "", s->name);
         if (s->step != choir__cli_strategy_plain_step)
             c->whole.step = s->step;
+        c->whole.parts |= s->parts;
         c->whole.shards |= s->shards;
     }
 }

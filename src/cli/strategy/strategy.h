@@ -80,7 +80,10 @@ struct choir__cli_strategy {
      * cannot be part of a composition. */
     const char *dimension;
     choir__spread spread;
-    bool shards; /* distributes weights: wraps the model before they are read from a file */
+    /* A device holds a part of the model: the strategy wraps it before its weights are drawn or
+     * read from a file, so that no device ever holds all of them. */
+    bool parts;
+    bool shards; /* those parts are rows of f32 weights */
     /* Texts that `choir compare` runs, ended by NULL. NULL: the name alone. */
     const char *const *variants;
     int64_t micro_each; /* default number of micro-batches per device or rank; 0: one in all */

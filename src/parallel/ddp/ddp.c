@@ -112,7 +112,7 @@ static void add_part(choir__ddp *d, choir__book *book)
 static void take_books(choir__ddp *d)
 {
     int count;
-    choir__param **params = choir__module_params(d->module, &count);
+    choir__param **params = choir__module_named_params(d->module, &count);
     for (int i = 0; i < count; i++)
         if (params[i]->book)
             choir__book_free(params[i]->book);
@@ -160,7 +160,7 @@ static choir_status take_over(choir__ddp *d)
         status = choir__ranks_agree(d->group, d->module, "ddp");
     if (status == CHOIR_OK)
         status = sync_devices(d);
-    return status == CHOIR_OK ? choir__ranks_broadcast_model(d->group, d->module, 0) : status;
+    return status == CHOIR_OK ? choir__ranks_share_model(d->group, d->module) : status;
 }
 
 /* A pipeline reduces a lent module bucket by bucket and exactly; it ignores these options. */
@@ -190,7 +190,7 @@ choir_module *choir_ddp(
     d->strategy = (choir__strategy){.ops = &choir__ddp_ops, .places = true};
     d->base.inside->strategy = &d->strategy;
     choir__strategy_join(&d->strategy, run);
-    choir__module_ready(module); /* names are the module's own, without a prefix */
+    choir__module_name(module); /* names are the module's own, without a prefix */
     choir_module_child(&d->base, "", &d->module, module);
     choir_status status = choir__scope_status(run);
     choir__strategy *inner = choir__strategy_within(module);

@@ -105,12 +105,25 @@ static before *sums(const choir__pipeline *p, int64_t micros)
     return sum;
 }
 
-/* The limits of a stage: its part of the device's bytes (0: no limit), the micro-batches that
- * it holds at a time, those of them that wait for W, all of a step's, and the levels of its
- * gradients, with the sums beside them. */
+/* The limits of a stage: its part of the device's bytes (0: no limit), and of those of them
+ * that any stage takes; the micro-batches that it holds at a time, those of them that wait for
+ * W, all of a step's, and the levels of its gradients, with the sums beside them. */
 typedef struct room {
-    double bytes, micros, late, all, levels;
+    double bytes, taken, micros, late, all, levels;
 } room;
+
+/* Returns the bytes that an optimizer takes on the run's device for norms over all parameters:
+ * two numbers per row (optim/layout.c), and over ranks a copy of those of each part. */
+static double norm_bytes(const choir__pipeline *p)
+{
+    double rows = 0;
+    for (int u = 0; u < p->use_count; u++) {
+        const choir_tensor *t = p->uses[u].tensor;
+        if (t->param && t->requires_grad && choir__pipeline_home_use(p, t) == u)
+            rows += t->shape.ndim ? (double)t->shape.dim[0] : 1;
+    }
+    return 2 * sizeof(double) * rows * (p->remote ? 2 : 1);
+}
 
 /* Returns the most micro-batches of a device that wait for W. */
 static int64_t most_late(const choir_pipeline_plan *plan, int device)
@@ -129,10 +142,13 @@ static int64_t most_late(const choir_pipeline_plan *plan, int device)
 static choir_status find_rooms(const choir__pipeline *p, int64_t micros, room *rooms)
 {
     choir_pipeline_plan *plan;
+    double norms = norm_bytes(p);
     choir_status status =
         choir_pipeline_plan_new(p->schedule, p->device_count, p->chunks, micros, NULL, &plan);
     for (int s = 0; s < p->stages && status == CHOIR_OK; s++) {
         rooms[s].bytes = p->limits[s % p->device_count] / p->chunks;
+        if (p->remote || s % p->device_count == 0) /* every rank has a run's device */
+            rooms[s].taken = norms / p->chunks;
         rooms[s].micros =
             (double)choir_pipeline_plan_peak(plan, s % p->device_count) / p->chunks;
         rooms[s].late = (double)most_late(plan, s % p->device_count) / p->chunks;
@@ -153,8 +169,8 @@ static double stage_bytes(
     double kept = sum[i].held - sum[j].held + p->crossing[j], late = sum[i].late - sum[j].late;
     double grads = block_bytes(sum[i].grads - sum[j].grads);
     double params = sum[i].params - sum[j].params, rows = sum[i].rows - sum[j].rows;
-    return kept * r->micros + late * r->late + rows * r->all + params + grads * r->levels +
-           2 * widest;
+    return r->taken + kept * r->micros + late * r->late + rows * r->all + params +
+           grads * r->levels + 2 * widest;
 }
 
 /* The DP's value of a stage: seconds, or infinite if it does not fit; or, to find the cuts that

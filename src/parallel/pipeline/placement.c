@@ -119,6 +119,8 @@ static void move_tensor(const char *name, choir_tensor *t, void *arg)
             choir__book_free(t->param->book);
         t->param->stage = stage;
         m->status = choir__param_move(t->param, device);
+        if (m->status == CHOIR_OK) /* no device holds the old stage's state and the new one's */
+            m->status = choir__param_move_companions(t->param, device);
     } else {
         m->status = choir__tensor_move(t, device, true);
     }

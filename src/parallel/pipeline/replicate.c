@@ -25,7 +25,7 @@ static choir_status take_params(choir__pipeline *p)
 {
     choir_scope *run = p->base.run;
     int count;
-    choir__param **params = choir__module_params(p->module, &count);
+    choir__param **params = choir__module_named_params(p->module, &count);
     for (int i = 0; i < count; i++)
         if (params[i]->book)
             choir__book_free(params[i]->book);
