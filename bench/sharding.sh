@@ -4,9 +4,13 @@
 # First gpt2 and bert on 2 and 4 ranks: a rank's proportional resident memory (PSS) against the
 # bound 16/N bytes a parameter + the largest unit's parameters and gradients + activations, and
 # throughput as a share of DDP's. Then, for each strategy, the deepest gpt2 (layers of width 768,
-# 128 tokens, 2 samples) that trains in pools of POOL bytes a device, by bisection.
+# 128 tokens) that trains in pools of POOL bytes a device, by bisection. A step has a sample per
+# device, at least two, each a micro-batch; a job has six steps, which a pipeline measures, plans,
+# and records.
 #
-#   MODELS='gpt2:context=128 bert:context=128'   RANKS='2 4'   ROUNDS=5   POOL=1G
+#   MODELS='gpt2:context=128 bert:context=128'   RANKS='2 4'   ROUNDS=5   POOL=1G   LAYERS=32
+#
+# Off-loaded parameters fill the machine's memory, 113 MB a layer, so no job has more than LAYERS.
 set -uo pipefail
 source bench/lib.inc
 machine
@@ -21,14 +25,17 @@ pool=${POOL-1G}
 [ -n "$pool" ] || exit 0
 export CHOIR_CPU_DEVICES=4
 fits() { # LAYERS ARGUMENTS...
-    local layers=$1
+    local layers=$1 samples=2
     shift
-    choir train random --model "gpt2:layers=$layers,context=128" --batch-size 2 \
-        --microbatches 2 --steps 3 --no-eval --quiet --mem-cap "$pool" "$@" >/dev/null 2>&1
+    case "$*" in *'--nproc 4'* | *cpu:0-3* | *2x2*) samples=4 ;; esac
+    choir train random --model "gpt2:layers=$layers,context=128" --batch-size "$samples" \
+        --microbatches "$samples" --steps 6 --no-eval --quiet --mem-cap "$pool" "$@" >/dev/null 2>&1
 }
-deepest() { # ARGUMENTS...: the most layers that fit, by bisection
+most=${LAYERS-32}
+deepest() { # ARGUMENTS...: the most layers that fit, by bisection; no more than `most`
     local low=0 high=1 middle
-    while fits "$high" "$@"; do low=$high high=$((high * 2)); done
+    while ((high <= most)) && fits "$high" "$@"; do low=$high high=$((high * 2)); done
+    ((high <= most)) || high=$((most + 1))
     while ((high - low > 1)); do
         middle=$(((low + high) / 2))
         if fits "$middle" "$@"; then low=$middle; else high=$middle; fi
@@ -37,9 +44,12 @@ deepest() { # ARGUMENTS...: the most layers that fit, by bisection
 }
 echo "the deepest gpt2 in pools of $pool"
 printf '%-34s %8s %14s\n' strategy layers parameters
-for line in 'single' 'single --recompute' 'ddp --nproc 2' 'fsdp:stage=1 --nproc 2' \
-    'fsdp:stage=2 --nproc 2' 'fsdp --nproc 2' 'fsdp --nproc 2 --recompute' \
-    'pipeline --devices cpu:0-1' 'pipeline --devices cpu:0-1 --recompute'; do
+for line in single 'ddp --nproc 2' 'fsdp:stage=1 --nproc 2' 'fsdp:stage=2 --nproc 2' \
+    'fsdp --nproc 2' 'fsdp --nproc 2 --recompute' 'fsdp --nproc 4' 'fsdp --nproc 4 --recompute' \
+    'fsdp --nproc 2 --offload params' 'fsdp --nproc 4 --offload params' \
+    'pipeline --devices cpu:0-1' 'pipeline --devices cpu:0-1 --recompute' \
+    'pipeline --devices cpu:0-3' 'pipeline --devices cpu:0-3 --recompute' \
+    'fsdp+pipeline --mesh 2x2'; do
     # shellcheck disable=SC2086
     layers=$(deepest --strategy $line)
     printf '%-34s %8d %14d\n' "$line" "$layers" \

@@ -214,10 +214,11 @@ static int check_offload(const choir__job *j)
 {
     const char *folder;
     bool params = choir__job_offload(j, &folder);
-    if (j->offload && has_stages(j))
+    if (params && has_stages(j))
         return choir__cli_usage(j->command,
-            "--offload with --strategy %s: each stage keeps its state on its own device",
-            j->strategy->name);
+            "--offload %s with --strategy %s: stages keep their parameters on their devices; "
+            "--offload FOLDER takes the optimizer's state out of them",
+            j->offload, j->strategy->name);
     if (params && !j->strategy->shards)
         return choir__cli_usage(j->command,
             "--offload %s with --strategy %s, which shards no parameters: choose fsdp, also for "

@@ -45,9 +45,29 @@ static void take_rows(choir_optim *o, const choir__param *p, choir_tensor **stat
     *state = rows;
 }
 
-/* Notes that the state goes with the parameter. */
+/* Moves state to the parameter's device. Off-loaded state stays off-loaded. */
+static choir_status move(choir_optim *o, choir_tensor **state, choir_device *device, int each)
+{
+    choir_tensor *old = *state, like = *old;
+    if (choir__device_of(old) == device)
+        return CHOIR_OK;
+    if (!o->offloaded)
+        return choir__tensor_move(old, device, true);
+    like.storage = NULL;
+    like.device = device;
+    *state = state_like(o, &like, each);
+    if (!(*state)->poisoned)
+        choir__copy_across(*state, old);
+    choir__tensor_release(old);
+    return choir__scope_status(o->run);
+}
+
+/* Notes that the state goes with the parameter, unless it is off-loaded: then it follows at the
+ * next step. */
 static void go_along(choir_optim *o, choir__param *p, choir_tensor **state)
 {
+    if (o->offloaded)
+        return;
     choir__companion *c = choir__arena_get(&o->run->arena, sizeof *c);
     *c = (choir__companion){state, p->companions};
     p->companions = c;
@@ -64,7 +84,7 @@ void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
         if (wants[i] && !*wanted[i]) {
             *wanted[i] = state_like(o, s->param->local, each);
             go_along(o, s->param, wanted[i]);
-        } else if (wants[i] && choir__tensor_move(*wanted[i], device, true) != CHOIR_OK)
+        } else if (wants[i] && move(o, wanted[i], device, each) != CHOIR_OK)
             choir__scope_fail(o->run, CHOIR_ERR_STATE);
         else if (wants[i] && (*wanted[i])->count != s->param->local->count)
             take_rows(o, s->param, wanted[i], each);

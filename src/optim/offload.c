@@ -47,26 +47,48 @@ static size_t room(const choir_tensor *t)
     return ((size_t)t->count * sizeof(float) + PAGE - 1) / PAGE * PAGE;
 }
 
-/* Takes one piece for the state of all parameters whose state goes to the place. */
-static choir_status take_piece(
-    choir_optim *o, choir__outside *place, const choir_device *device, int each)
+/* Returns the bytes of the state of all parameters whose state goes to the place, in this
+ * process. */
+static size_t all_state(const choir_optim *o, const choir__outside *place, int each)
 {
-    for (int i = 0; i < o->count; i++)
-        if (place_of(o, o->states[i].param->local) == place)
-            o->state_bytes += (size_t)each * room(o->states[i].param->local);
+    size_t bytes = 0;
+    for (int i = 0; i < o->count; i++) {
+        const choir_tensor *t = o->states[i].param->local;
+        if (place_of(o, t) == place && !choir__device_of(t)->away)
+            bytes += (size_t)each * room(t);
+    }
+    return bytes;
+}
+
+/* Takes one piece for all state; later ones for parameters that came from another stage. */
+static choir_status take_piece(
+    choir_optim *o, choir__outside *place, const choir_device *device, size_t bytes)
+{
+    choir__optim_piece *p = choir__arena_get(&o->run->arena, sizeof *p);
     if (!o->outside)
         o->outside = choir__outside_ref(place);
-    return choir__outside_get(
-        place, device, o->state_bytes, "the optimizer's state", &o->state_at);
+    choir_status status =
+        choir__outside_get(place, device, bytes, "the optimizer's state", &p->at);
+    if (status != CHOIR_OK)
+        return status;
+    *p = (choir__optim_piece){p->at, o->pieces};
+    o->pieces = p;
+    o->state_bytes = bytes;
+    o->state_used = 0;
+    return CHOIR_OK;
 }
 
 choir_tensor *choir__offload_tensor(choir_optim *o, const choir_tensor *param, int each)
 {
     choir__outside *place = place_of(o, param);
     choir_device *device = choir__device_of(param);
-    if (!place || (o->state_at && o->state_used + room(param) > o->state_bytes))
-        return NULL; /* parameters that have been sharded since leave their old state behind */
-    choir_status status = o->state_at ? CHOIR_OK : take_piece(o, place, device, each);
+    choir_status status = CHOIR_OK;
+    if (!place || device->away)
+        return NULL;
+    if (!o->pieces)
+        status = take_piece(o, place, device, all_state(o, place, each));
+    else if (o->state_used + room(param) > o->state_bytes)
+        status = take_piece(o, place, device, room(param));
     if (status != CHOIR_OK) {
         choir__scope_fail(o->run, status);
         return choir__tensor_like(o->run, param);
@@ -74,18 +96,18 @@ choir_tensor *choir__offload_tensor(choir_optim *o, const choir_tensor *param, i
     choir_tensor *t = choir__tensor_bare(o->run, CHOIR_F32, param->shape);
     memcpy(t->stride, param->stride, sizeof t->stride);
     t->storage = choir__storage_outside(
-        device, place, (char *)o->state_at + o->state_used, (size_t)t->count * sizeof(float));
+        device, place, (char *)o->pieces->at + o->state_used, (size_t)t->count * sizeof(float));
     o->state_used += room(param);
     return t; /* a piece is new: zeros */
 }
 
 void choir__offload_free(choir_optim *o)
 {
-    if (o->outside)
-        choir__outside_put(o->outside, o->state_at);
+    for (const choir__optim_piece *p = o->pieces; p; p = p->next)
+        choir__outside_put(o->outside, p->at);
     choir__outside_unref(o->outside);
     o->outside = NULL;
-    o->state_at = NULL;
+    o->pieces = NULL;
 }
 
 /* --- letting go --- */

@@ -49,13 +49,19 @@ typedef struct choir__optim_span {
     int64_t from, to, count; /* rows: first in the part, first in the whole model, number */
 } choir__optim_span;
 
+/* Off-loaded state. A piece stays until the end, also when a parameter has left it. */
+typedef struct choir__optim_piece {
+    void *at;
+    struct choir__optim_piece *next;
+} choir__optim_piece;
+
 struct choir_optim {
     choir_scope *run;
     /* where state lies that is not in the device's pool; NULL: nowhere. See offload.c */
     struct choir__outside *outside;
-    bool offloaded; /* by choir_optim_offload: all state goes there */
-    void *state_at; /* the piece of it with the state; NULL: not taken yet */
-    size_t state_bytes, state_used;
+    bool offloaded;                 /* by choir_optim_offload: all state goes there */
+    choir__optim_piece *pieces;     /* of it, with the state; NULL: not taken yet */
+    size_t state_bytes, state_used; /* of the latest piece */
     choir__optim_kind kind;
     choir_module *module;
     choir__optim_state *states; /* by name */

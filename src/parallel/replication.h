@@ -11,11 +11,10 @@
 #include <choir/group.h>
 #include "nn/module.h"
 
-/* The bytes that a rank holds for each byte of a stage's parameters: of their values, of a
- * tensor of the optimizer's state, and of sums of gradients beside the gradients' own levels.
- */
+/* The bytes that a rank holds for each byte of a stage's parameters: of their values, and of
+ * sums of gradients beside the gradients' own levels. */
 typedef struct choir__shares {
-    double values, state, sums;
+    double values, sums;
 } choir__shares;
 
 /* Distributes the rows of a book's parameters over the ranks of a group (FSDP). */

@@ -98,7 +98,7 @@ told() {
     bad 2 "'hogwild' takes no part in compositions: choose among ddp" \
         train --strategy ddp+hogwild --mesh 2x2 random
     bad 2 'ddp and fsdp both deal micro-batches' train --strategy ddp+fsdp --mesh 2x2 random
-    bad 2 'each stage keeps its state' train --strategy pipeline --offload . random
+    bad 2 'stages keep their parameters' train --strategy pipeline --offload params random
     bad 2 "mp and pipeline are both for the 'pipeline' dimension" \
         train --strategy mp+pipeline --mesh 2x2 random
     bad 2 "unknown strategy 'none'" train --strategy ddp+none --mesh 2x2 random

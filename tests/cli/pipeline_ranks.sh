@@ -69,6 +69,22 @@ placed_at_once() {
         mv out many && same_run single many || fail "around ddp"
 }
 
+# A file has the state of the stages' optimizer, also of parameters that moved to other stages.
+state_in_a_file() {
+    local how args=(--json --microbatches 4 --batch-size 8 --steps 5 --no-eval)
+    args+=(--model gpt2:layers=4,heads=2,width=128,context=8,vocab=64 random)
+    mkdir -p spilled
+    good train "${args[@]}" && mv out single
+    for how in '--devices cpu:0-1' '--nproc 2'; do
+        # shellcheck disable=SC2086
+        good train "${args[@]}" --strategy pipeline $how && mv out many &&
+            good train "${args[@]}" --strategy pipeline $how --offload spilled && mv out few &&
+            same_run single few || fail "$how"
+        [ "$(field peak_bytes few)" -lt $(($(field peak_bytes many) * 85 / 100)) ] ||
+            fail "$how: $(field peak_bytes few) of $(field peak_bytes many) bytes"
+    done
+}
+
 told() {
     bad 2 'strategies for several ranks are .*pipeline' train --strategy single --nproc 2 \
         --model toy random
@@ -92,5 +108,6 @@ check stages_over_ranks 3 --model resnet50:width=2,image=16,classes=5,stages=2 \
 check lamb_over_ranks
 check stages_go_on
 check placed_at_once
+check state_in_a_file
 check told
 finish

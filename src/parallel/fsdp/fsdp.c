@@ -156,7 +156,7 @@ static choir_status shard_stages(choir__fsdp *f, choir__strategy *pipeline)
     f->sharder = (choir__sharder){.adopt = adopt,
         .release = release,
         .reducer = fsdp_ops.reducer,
-        .shares = {f->opts.stage == 3 ? rows : 1, rows, rows}};
+        .shares = {f->opts.stage == 3 ? rows : 1, rows}};
     choir__replication how = {
         .group = f->group,
         .microbatches = f->opts.microbatches,

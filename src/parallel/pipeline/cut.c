@@ -10,9 +10,9 @@
  * over. Every stage must have a parameter, since one without parameters is not a layer. It must
  * also fit within its device's limit: the bytes that its ops keep for backward and those that
  * cross its first cut, times the micro-batches that the schedule holds at a time; the gradients
- * that it keeps for as many W; its parameters with two moments and the levels of their
- * gradients' tree, or as much of them as a sharder leaves it; the rows that lookups give in a
- * step; and the operands of one op. */
+ * that it keeps for as many W; its parameters with the optimizer's state, which the measured
+ * steps have made, and the levels of their gradients' tree, or as much of them as a sharder
+ * leaves it; the rows that lookups give in a step; and the operands of one op. */
 #include <stdlib.h>
 
 #include "device/device.h"
@@ -73,7 +73,8 @@ static void add_param(const choir__pipeline *p, before *sum, int use, double sec
     before *s = &sum[op + 1];
     if (use == home) {
         s->params += block_bytes(bytes * part.values);
-        s->params += t->requires_grad ? 2 * block_bytes(bytes * part.state) : 0;
+        for (const choir__companion *c = t->param->companions; c; c = c->next)
+            s->params += block_bytes((double)(*c->tensor)->count * sizeof(float));
         s->grads += t->requires_grad ? bytes : 0;
         s->seconds += (double)t->count * seconds_per_entry;
     } else if (p->uses[use].rows && !p->uses[home].rows) {

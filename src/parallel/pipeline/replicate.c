@@ -36,6 +36,7 @@ static choir_status take_params(choir__pipeline *p)
         b.status =
             choir__data_adopt(p->data, choir__book_new(run, run->device, params, count), -1);
     free(params);
+    choir__module_ready(p->module); /* draws on the stages' devices, which may take a while */
     for (int i = 0; i < p->device_count && b.status == CHOIR_OK; i++)
         b.status = choir_device_sync(p->devices[i]);
     choir_module_visit(p->module, true, broadcast_tensor, &b);
