@@ -20,3 +20,19 @@ function(choir_library_required name module header library package)
       "on a machine that cannot install anything bring it along, as script/gpu --help tells")
   endif()
 endfunction()
+
+# For a shared library that is opened when first needed (src/base/library.h): sets
+# CHOIR_<name>_LIBRARY to the name by which the dynamic linker finds it, and lets what is built
+# here look in its folder, as for a library that it is linked with.
+macro(choir_opened_library name file)
+  execute_process(COMMAND ${CMAKE_OBJDUMP} -p ${file} OUTPUT_VARIABLE text ERROR_QUIET)
+  if(NOT text MATCHES "SONAME +([^\n]+)")
+    message(FATAL_ERROR "${file}: expected a shared library, which Choir opens when it needs it; "
+      "-DCHOIR_${name}=OFF builds without it")
+  endif()
+  set(CHOIR_${name}_LIBRARY ${CMAKE_MATCH_1})
+  get_filename_component(folder ${file} DIRECTORY)
+  if(NOT folder IN_LIST CMAKE_C_IMPLICIT_LINK_DIRECTORIES)
+    list(APPEND CMAKE_BUILD_RPATH ${folder})
+  endif()
+endmacro()

@@ -40,16 +40,31 @@ uint32_t choir__mt_next(choir__mt19937 *mt)
     return y ^ (y >> 18);
 }
 
-void choir__randperm(uint64_t seed, int64_t n, int64_t *out)
+void choir__shuffle_begin(choir__shuffle *s, uint64_t seed, int64_t n, int64_t *out)
 {
-    choir__mt19937 mt;
-    choir__mt_seed(&mt, (uint32_t)seed);
+    choir__mt_seed(&s->mt, (uint32_t)seed);
+    s->n = n;
+    s->done = 0;
+    s->out = out;
     for (int64_t i = 0; i < n; i++)
         out[i] = i;
-    for (int64_t i = 0; i < n - 1; i++) { /* Fisher-Yates as in ATen on the CPU */
-        int64_t j = i + (int64_t)(choir__mt_next(&mt) % (uint64_t)(n - i));
+}
+
+void choir__shuffle_reach(choir__shuffle *s, int64_t count)
+{
+    int64_t *out = s->out, i = s->done;
+    for (; i < count && i < s->n - 1; i++) { /* Fisher-Yates as in ATen on the CPU */
+        int64_t j = i + (int64_t)(choir__mt_next(&s->mt) % (uint64_t)(s->n - i));
         int64_t t = out[i];
         out[i] = out[j];
         out[j] = t;
     }
+    s->done = i;
+}
+
+void choir__randperm(uint64_t seed, int64_t n, int64_t *out)
+{
+    choir__shuffle s;
+    choir__shuffle_begin(&s, seed, n, out);
+    choir__shuffle_reach(&s, n);
 }

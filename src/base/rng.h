@@ -56,4 +56,15 @@ uint32_t choir__mt_next(choir__mt19937 *mt);
 /* Writes torch.randperm(n) of a generator seeded with seed to out[n]. */
 void choir__randperm(uint64_t seed, int64_t n, int64_t *out);
 
+/* A permutation like that of choir__randperm, computed as far as it is read: entries
+ * out[0, done) are final. */
+typedef struct choir__shuffle {
+    choir__mt19937 mt;
+    int64_t n, done, *out;
+} choir__shuffle;
+
+void choir__shuffle_begin(choir__shuffle *s, uint64_t seed, int64_t n, int64_t *out);
+/* Makes out[0, count) final. */
+void choir__shuffle_reach(choir__shuffle *s, int64_t count);
+
 #endif

@@ -1,6 +1,6 @@
 /* SHA-256 (FIPS 180-4), as `sha256sum` prints it. Computed by OpenSSL, which uses the
- * processor's instructions (1-2 GB/s), or if that is not built in by libsodium (a tenth of
- * it). */
+ * processor's instructions (1-2 GB/s), or if that is not built in, or not installed, by
+ * libsodium (a tenth of it). */
 #ifndef CHOIR_SHA256_H
 #define CHOIR_SHA256_H
 
@@ -8,14 +8,18 @@
 
 enum { CHOIR__SHA256_BYTES = 32, CHOIR__SHA256_HEX = 65 }; /* hex: includes the '\0' */
 
+#include <sodium.h>
 #ifdef CHOIR_HAVE_CRYPTO
 #define OPENSSL_API_COMPAT 0x10101000L /* a state by value: nothing to free, whatever fails */
 #include <openssl/sha.h>
-typedef SHA256_CTX choir__sha256_state;
-#else
-#include <sodium.h>
-typedef crypto_hash_sha256_state choir__sha256_state;
 #endif
+
+typedef union choir__sha256_state {
+    crypto_hash_sha256_state sodium;
+#ifdef CHOIR_HAVE_CRYPTO
+    SHA256_CTX crypto;
+#endif
+} choir__sha256_state;
 
 /* Size and hash of a file. */
 typedef struct choir__digest {

@@ -1,12 +1,13 @@
 /* Random data, for benchmarks and tests: sample i is a pure function of (seed, i).
  *
  * Philox's key is the seed with a name for x or y; its counter is (i, block of four numbers).
- * Normal values come from a table, which Box and Muller's method fills once (in f64, rounded
- * once), when the first sample is read: a job's validation data are often not read at all, and
- * those of training are read by each rank, at once. A sample copies a stretch of the table from
- * a position that Philox gives, so that a sample costs one copy and a benchmark measures
- * training instead of drawing. */
+ * Normal values come from a table, which Box and Muller's method fills (in f64, rounded once).
+ * A sample copies a stretch of the table from a position that Philox gives, so that a sample
+ * costs one copy and a benchmark measures training instead of drawing. The table is drawn in
+ * blocks, each when it is first read: all of it takes 3 ms, which each rank's first step
+ * would wait for. */
 #include <math.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +15,19 @@
 #include "base/rng.h"
 #include "data/dataset.h"
 
-enum { TABLE = 1 << 16, STRETCH = 1 << 12 }; /* values; the most from one place */
+enum {
+    TABLE = 1 << 16,   /* values */
+    STRETCH = 1 << 12, /* the most from one place */
+    BLOCK = 32,        /* values that are drawn together */
+    BLOCKS = (TABLE + STRETCH) / BLOCK
+};
 
 typedef struct random_dataset {
     choir_dataset base;
-    /* (TABLE + STRETCH): the first values are repeated at the end. NULL: not drawn yet. */
-    _Atomic(float *) table;
-    uint64_t seed; /* of the table */
+    float *table; /* (TABLE + STRETCH): the first values are repeated at the end */
+    atomic_bool drawn[BLOCKS];
+    pthread_mutex_t drawing;
+    uint64_t table_key;
     int64_t length;
     int64_t x_count, y_count;
     int64_t range;  /* of integers */
@@ -35,48 +42,47 @@ static int64_t random_length(const choir_dataset *self)
 
 static void random_free(choir_dataset *self)
 {
-    free(((random_dataset *)self)->table);
-    free(self);
+    random_dataset *d = (random_dataset *)self;
+    pthread_mutex_destroy(&d->drawing);
+    free(d->table);
+    free(d);
 }
 
-static float *draw_table(uint64_t seed)
+static void draw(random_dataset *d, int64_t block)
 {
-    float *table = choir__alloc((TABLE + STRETCH) * sizeof *table);
-    uint64_t key = choir__rng_key(seed, "data.table");
-    for (int i = 0; i < TABLE; i += 2) {
+    for (int64_t i = block * BLOCK; i < (block + 1) * BLOCK; i += 2) {
         uint32_t bits[4];
-        choir__philox(key, 0, (uint64_t)i / 2, bits);
+        choir__philox(d->table_key, 0, (uint64_t)(i % TABLE) / 2, bits);
         double radius = sqrt(-2 * log((bits[0] + 1.0) * 0x1p-32)); /* of (0, 1] */
         double angle = 2 * M_PI * 0x1p-32 * bits[1];
-        table[i] = (float)(radius * cos(angle));
-        table[i + 1] = (float)(radius * sin(angle));
+        d->table[i] = (float)(radius * cos(angle));
+        d->table[i + 1] = (float)(radius * sin(angle));
     }
-    memcpy(table + TABLE, table, STRETCH * sizeof *table);
-    return table;
 }
 
-/* Returns the table. Where two threads draw it, the first one's remains. */
-static const float *table_of(random_dataset *d)
+/* Returns `count` values of the table, which are drawn now if they have not been. */
+static const float *values(random_dataset *d, int64_t first, int64_t count)
 {
-    float *table = d->table;
-    if (table)
-        return table;
-    float *drawn = draw_table(d->seed);
-    if (atomic_compare_exchange_strong(&d->table, &table, drawn))
-        return drawn;
-    free(drawn);
-    return table;
+    for (int64_t block = first / BLOCK; block <= (first + count - 1) / BLOCK; block++) {
+        if (atomic_load_explicit(&d->drawn[block], memory_order_acquire))
+            continue;
+        pthread_mutex_lock(&d->drawing);
+        if (!d->drawn[block])
+            draw(d, block);
+        d->drawn[block] = true;
+        pthread_mutex_unlock(&d->drawing);
+    }
+    return d->table + first;
 }
 
 static void normal_values(
     random_dataset *d, uint64_t key, int64_t sample, float *out, int64_t count)
 {
-    const float *table = table_of(d);
     for (int64_t i = 0; i < count; i += STRETCH) {
         uint32_t bits[4];
         choir__philox(key, (uint64_t)sample, (uint64_t)i / STRETCH, bits);
-        size_t n = (size_t)choir__min(STRETCH, count - i);
-        memcpy(out + i, table + bits[0] % TABLE, n * sizeof *out);
+        int64_t n = choir__min(STRETCH, count - i);
+        memcpy(out + i, values(d, bits[0] % TABLE, n), (size_t)n * sizeof *out);
     }
 }
 
@@ -146,7 +152,9 @@ static choir_status make(
     d->x_count = (int64_t)(x_bytes / choir_dtype_size(base.x_dtype));
     d->y_count = (int64_t)(y_bytes / choir_dtype_size(base.y_dtype));
     d->range = base.classes;
-    d->seed = seed;
+    d->table_key = choir__rng_key(seed, "data.table");
+    d->table = choir__alloc((TABLE + STRETCH) * sizeof *d->table);
+    pthread_mutex_init(&d->drawing, NULL);
     d->x_key = choir__rng_key(seed, "data.x");
     d->y_key = choir__rng_key(seed, "data.y");
     *dataset = &d->base;

@@ -10,8 +10,6 @@
 
 #include <stdlib.h>
 
-#include "base/rng.h"
-
 static choir_status check(int64_t length, int64_t replicas, int64_t batch)
 {
     if (length < 1 || length > INT64_MAX / 16)
@@ -62,23 +60,39 @@ void choir__sampler_free(choir__sampler *s)
     s->order = NULL;
 }
 
-void choir__sampler_set_epoch(choir__sampler *s, int64_t epoch)
+static void begin_epoch(choir__sampler *s, int64_t epoch)
 {
     if (s->epoch == epoch)
         return;
     s->epoch = epoch;
     if (s->shuffle)
-        choir__randperm(s->seed + (uint64_t)epoch, s->length, s->order);
+        choir__shuffle_begin(&s->shuffled, s->seed + (uint64_t)epoch, s->length, s->order);
+}
+
+void choir__sampler_set_epoch(choir__sampler *s, int64_t epoch)
+{
+    begin_epoch(s, epoch);
+    if (s->shuffle)
+        choir__shuffle_reach(&s->shuffled, s->length);
+}
+
+/* Returns the place in the epoch's order of an entry of replica m's list. */
+static int64_t place_of(const choir__sampler *s, int64_t m, int64_t entry)
+{
+    return (m + entry % s->dealt * s->replicas) % s->length;
 }
 
 int64_t choir__sampler_dealt(const choir__sampler *s, int64_t m, int64_t entry)
 {
-    int64_t i = (m + entry % s->dealt * s->replicas) % s->length;
+    int64_t i = place_of(s, m, entry);
     return s->order ? s->order[i] : i;
 }
 
 int64_t choir__sampler_at(choir__sampler *s, int64_t k, int64_t m, int64_t j)
 {
-    choir__sampler_set_epoch(s, k / s->batches);
-    return choir__sampler_dealt(s, m, k % s->batches * s->micro + j);
+    int64_t entry = k % s->batches * s->micro + j;
+    begin_epoch(s, k / s->batches);
+    if (s->shuffle)
+        choir__shuffle_reach(&s->shuffled, place_of(s, m, entry) + 1);
+    return choir__sampler_dealt(s, m, entry);
 }

@@ -5,16 +5,17 @@
 #ifndef CHOIR_SAMPLER_H
 #define CHOIR_SAMPLER_H
 
-#include "base/base.h"
+#include "base/rng.h"
 
 typedef struct choir__sampler {
     int64_t length, replicas, micro; /* N, M, b */
     uint64_t seed;
     bool shuffle;
-    int64_t dealt;   /* samples per replica in an epoch */
-    int64_t batches; /* global batches in an epoch */
-    int64_t epoch;   /* the epoch of order; -1: none yet */
-    int64_t *order;  /* (N) permutation of the epoch; NULL: natural order */
+    int64_t dealt;           /* samples per replica in an epoch */
+    int64_t batches;         /* global batches in an epoch */
+    int64_t epoch;           /* the epoch of order; -1: none yet */
+    int64_t *order;          /* (N) permutation of the epoch; NULL: natural order */
+    choir__shuffle shuffled; /* how far the permutation is computed */
 } choir__sampler;
 
 /* Errors: argument (batch not a multiple of replicas, fewer samples than a batch), memory. */
@@ -22,14 +23,14 @@ choir_status choir__sampler_init(choir__sampler *s, int64_t length, int64_t repl
     int64_t batch, uint64_t seed, bool shuffle, bool drop_last);
 void choir__sampler_free(choir__sampler *s);
 
-/* Computes the permutation of an epoch, if it differs from the current epoch. */
+/* Computes the whole permutation of an epoch, if it differs from the current epoch. */
 void choir__sampler_set_epoch(choir__sampler *s, int64_t epoch);
 
 /* Returns entry `entry` of replica m's list in this epoch; the list wraps around at its end. */
 int64_t choir__sampler_dealt(const choir__sampler *s, int64_t m, int64_t entry);
 
 /* Returns entry j of micro-batch m of global batch k, counted from the start of the job. Sets
- * the epoch. */
+ * the epoch, and computes its permutation as far as this entry. */
 int64_t choir__sampler_at(choir__sampler *s, int64_t k, int64_t m, int64_t j);
 
 #endif

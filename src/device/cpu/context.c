@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #ifdef CHOIR_HAVE_ONEDNN
-#include <omp.h>
 #include "device/cpu/onednn/onednn.h"
 #endif
 
@@ -25,9 +24,6 @@ struct choir__cpu_context {
 };
 
 static _Thread_local choir__cpu_context *current;
-#ifdef CHOIR_HAVE_ONEDNN
-static _Thread_local int omp_threads; /* as last passed to OpenMP */
-#endif
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
 static pthread_key_t own_key; /* a thread's own context, freed when the thread ends */
 
@@ -56,14 +52,7 @@ void choir__cpu_context_free(choir__cpu_context *context)
 
 void choir__cpu_context_enter(void *arg)
 {
-    choir__cpu_context *context = arg;
-    current = context;
-#ifdef CHOIR_HAVE_ONEDNN
-    if (omp_threads != context->threads) {
-        omp_threads = context->threads;
-        omp_set_num_threads(context->threads);
-    }
-#endif
+    current = arg;
 }
 
 static void own_free(void *context)
@@ -95,40 +84,47 @@ int choir__cpu_context_threads(const choir__cpu_context *context)
     return context->threads;
 }
 
-static void run_range(
-    int64_t count, int64_t parts, int64_t i, choir__cpu_part *part, const void *arg)
+struct work {
+    choir__cpu_part *part;
+    const void *arg;
+    int64_t count, parts;
+};
+
+static void run_range(const struct work *w, int64_t i)
 {
-    int64_t first = count / parts * i + choir__min(i, count % parts);
-    part(arg, first, count / parts + (i < count % parts));
+    int64_t first = w->count / w->parts * i + choir__min(i, w->count % w->parts);
+    w->part(w->arg, first, w->count / w->parts + (i < w->count % w->parts));
 }
 
+/* ThreadSanitizer does not see the barrier of a team. */
+#if defined(CHOIR_HAVE_ONEDNN) && !defined(__SANITIZE_THREAD__)
+static void run_ranges(const void *work, int thread, int threads)
+{
+    const struct work *w = work;
+    choir__cpu_context *outer = current;
+    current = NULL;
+    choir__cpu_context_current();
+    for (int64_t i = thread; i < w->parts; i += threads)
+        run_range(w, i);
+    current = outer;
+}
+#endif
+
 /* All of the device's threads take part, even if fewer have work, because OpenMP would end the
- * others. Inside, a thread computes alone: with its own context, and a team of one. */
+ * others. Inside, a thread computes alone, with its own context. */
 void choir__cpu_parallel(int64_t count, int64_t least, choir__cpu_part *part, const void *arg)
 {
     int threads = current ? current->threads : 1;
-    int64_t parts = choir__min(threads, count / choir__max(1, least));
-    if (parts <= 1) {
+    struct work w = {part, arg, count, choir__min(threads, count / choir__max(1, least))};
+    if (w.parts <= 1) {
         part(arg, 0, count);
         return;
     }
-/* ThreadSanitizer does not see the barrier of a team. */
 #if defined(CHOIR_HAVE_ONEDNN) && !defined(__SANITIZE_THREAD__)
-#pragma omp parallel num_threads(threads)
-    {
-        choir__cpu_context *outer = current;
-        int team = omp_threads;
-        omp_set_num_threads(omp_threads = 1);
-        current = NULL;
-        choir__cpu_context_current();
-        for (int64_t i = omp_get_thread_num(); i < parts; i += omp_get_num_threads())
-            run_range(count, parts, i, part, arg);
-        current = outer;
-        omp_threads = team;
-    }
+    choir__dnnl_parallel(threads, run_ranges, &w);
 #else
-    for (int64_t i = 0; i < parts; i++)
-        run_range(count, parts, i, part, arg);
+    for (int64_t i = 0; i < w.parts; i++)
+        run_range(&w, i);
 #endif
 }
 

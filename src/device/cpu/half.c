@@ -11,7 +11,7 @@
  * signature, so ranks that would differ refuse each other. */
 #include "device/cpu/half.h"
 #ifdef CHOIR_HAVE_ONEDNN
-#include <oneapi/dnnl/dnnl.h>
+#include "device/cpu/onednn/library.h"
 #endif
 
 enum { PANEL_BYTES = 4 << 20, IMAGE_BYTES = 16 << 20 };
@@ -25,13 +25,16 @@ bool choir__half_products(choir_dtype dtype)
 #else
 bool choir__half_products(choir_dtype dtype)
 {
+    if (dtype != CHOIR_BF16)
+        return false;
+    choir__dnnl_open();
     unsigned tiles = dnnl_cpu_isa_avx512_core_amx, bf16 = dnnl_cpu_isa_avx512_core_bf16;
-    unsigned isa = dnnl_get_effective_cpu_isa();
+    unsigned isa = choir__dnnl.get_effective_cpu_isa();
     bool amd = false;
 #if defined(__x86_64__)
     amd = __builtin_cpu_is("amd");
 #endif
-    return dtype == CHOIR_BF16 && ((isa & tiles) == tiles || (amd && (isa & bf16) == bf16));
+    return (isa & tiles) == tiles || (amd && (isa & bf16) == bf16);
 }
 #endif
 

@@ -2,13 +2,14 @@
 #include "device/cpu/context.h"
 
 #ifdef CHOIR_HAVE_ONEDNN
-#include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
+#include "device/cpu/onednn/library.h"
 
 const char *choir__cpu_multiplier(void)
 {
     static _Thread_local char text[32];
-    const dnnl_version_t *v = dnnl_version();
+    choir__dnnl_open();
+    const dnnl_version_t *v = choir__dnnl.version();
     snprintf(text, sizeof text, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
     return text;
 }

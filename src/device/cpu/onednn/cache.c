@@ -2,7 +2,6 @@
  * it is cleared and starts again. */
 #include "device/cpu/onednn/onednn.h"
 
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,11 +28,13 @@ struct choir__onednn {
 choir__onednn *choir__onednn_new(void)
 {
     choir__onednn *cache = choir__calloc(1, sizeof *cache);
-    dnnl_set_primitive_cache_capacity(0); /* this table caches primitives, without a lock */
-    if (dnnl_engine_create(&cache->engine, dnnl_cpu, 0) ||
-        dnnl_stream_create(&cache->stream, cache->engine, dnnl_stream_default_flags) ||
-        dnnl_primitive_attr_create(&cache->attr) ||
-        dnnl_primitive_attr_set_scratchpad_mode(cache->attr, dnnl_scratchpad_mode_user))
+    choir__dnnl_open();
+    choir__dnnl.set_primitive_cache_capacity(
+        0); /* this table caches primitives, without a lock */
+    if (choir__dnnl.engine_create(&cache->engine, dnnl_cpu, 0) ||
+        choir__dnnl.stream_create(&cache->stream, cache->engine, dnnl_stream_default_flags) ||
+        choir__dnnl.primitive_attr_create(&cache->attr) ||
+        choir__dnnl.primitive_attr_set_scratchpad_mode(cache->attr, dnnl_scratchpad_mode_user))
         abort(); /* out of host memory */
     return cache;
 }
@@ -41,9 +42,9 @@ choir__onednn *choir__onednn_new(void)
 static void op_free(choir__onednn_op *op)
 {
     for (int i = 0; i < op->arg_count; i++)
-        dnnl_memory_destroy(op->args[i].memory);
+        choir__dnnl.memory_destroy(op->args[i].memory);
     if (op->primitive)
-        dnnl_primitive_destroy(op->primitive);
+        choir__dnnl.primitive_destroy(op->primitive);
     memset(op, 0, sizeof *op);
 }
 
@@ -82,9 +83,9 @@ void choir__onednn_free(choir__onednn *cache)
     if (!cache)
         return;
     forget(cache);
-    dnnl_primitive_attr_destroy(cache->attr);
-    dnnl_stream_destroy(cache->stream);
-    dnnl_engine_destroy(cache->engine);
+    choir__dnnl.primitive_attr_destroy(cache->attr);
+    choir__dnnl.stream_destroy(cache->stream);
+    choir__dnnl.engine_destroy(cache->engine);
     free(cache);
 }
 
@@ -105,9 +106,9 @@ bool choir__onednn_describe(dnnl_memory_desc_t *md, choir_dtype dtype, int ndims
     dnnl_dims_t d = {0}, s = {0};
     memcpy(d, dims, (size_t)ndims * sizeof *d);
     if (!strides)
-        return !dnnl_memory_desc_init_by_tag(md, ndims, d, type, dnnl_format_tag_any);
+        return !choir__dnnl.memory_desc_init_by_tag(md, ndims, d, type, dnnl_format_tag_any);
     memcpy(s, strides, (size_t)ndims * sizeof *s);
-    return !dnnl_memory_desc_init_by_strides(md, ndims, d, type, s);
+    return !choir__dnnl.memory_desc_init_by_strides(md, ndims, d, type, s);
 }
 
 /* Keys are arrays of int64. Hashing one word at a time keeps the look-up short, which every
@@ -150,7 +151,7 @@ static bool add_arg(
 {
     dnnl_exec_arg_t *arg = &op->args[op->arg_count];
     arg->arg = id;
-    if (dnnl_memory_create(&arg->memory, md, cache->engine, DNNL_MEMORY_NONE))
+    if (choir__dnnl.memory_create(&arg->memory, md, cache->engine, DNNL_MEMORY_NONE))
         return false;
     op->arg_count++;
     return true;
@@ -159,16 +160,16 @@ static bool add_arg(
 bool choir__onednn_build(choir__onednn *cache, choir__onednn_op *op, dnnl_primitive_desc_t pd,
     int count, const int *ids, const dnnl_memory_desc_t *const *mds)
 {
-    bool ok = dnnl_primitive_create(&op->primitive, pd) == dnnl_success;
-    op->threads = omp_get_max_threads();
+    bool ok = choir__dnnl.primitive_create(&op->primitive, pd) == dnnl_success;
+    op->threads = choir__dnnl_team();
     for (int i = 0; ok && i < count; i++)
         ok = add_arg(cache, op, ids[i], mds[i]);
     const dnnl_memory_desc_t *scratch =
-        dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
-    op->scratchpad = scratch ? dnnl_memory_desc_get_size(scratch) : 0;
+        choir__dnnl.primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    op->scratchpad = scratch ? choir__dnnl.memory_desc_get_size(scratch) : 0;
     if (ok && op->scratchpad)
         ok = add_arg(cache, op, DNNL_ARG_SCRATCHPAD, scratch);
-    dnnl_primitive_desc_destroy(pd);
+    choir__dnnl.primitive_desc_destroy(pd);
     if (!ok)
         op_free(op);
     return ok;
@@ -179,17 +180,12 @@ bool choir__onednn_run(
 {
     int count = op->arg_count - (op->scratchpad > 0);
     for (int i = 0; i < count; i++)
-        if (dnnl_memory_set_data_handle_v2(op->args[i].memory, data[i], cache->stream))
+        if (choir__dnnl.memory_set_data_handle_v2(op->args[i].memory, data[i], cache->stream))
             return false;
-    if (op->scratchpad &&
-        dnnl_memory_set_data_handle_v2(op->args[count].memory, scratchpad, cache->stream))
+    if (op->scratchpad && choir__dnnl.memory_set_data_handle_v2(
+                              op->args[count].memory, scratchpad, cache->stream))
         return false;
-    int threads = omp_get_max_threads();
-    if (op->threads != threads)
-        omp_set_num_threads(op->threads);
-    bool done = dnnl_primitive_execute(op->primitive, cache->stream, op->arg_count, op->args) ==
-                dnnl_success;
-    if (op->threads != threads)
-        omp_set_num_threads(threads);
-    return done;
+    choir__dnnl_set_team(op->threads);
+    return choir__dnnl.primitive_execute(
+               op->primitive, cache->stream, op->arg_count, op->args) == dnnl_success;
 }

@@ -78,11 +78,11 @@ static dnnl_primitive_desc_t describe_forward(
 {
     dnnl_convolution_desc_t desc;
     dnnl_primitive_desc_t pd;
-    if (dnnl_dilated_convolution_forward_desc_init(&desc,
+    if (choir__dnnl.dilated_convolution_forward_desc_init(&desc,
             training ? dnnl_forward_training : dnnl_forward_inference, c->algorithm, c->x,
             &sh->any_w, p->bias ? &sh->bias : NULL, c->y, sh->strides, sh->dilates, sh->pad_low,
             sh->pad_high) ||
-        dnnl_primitive_desc_create(
+        choir__dnnl.primitive_desc_create(
             &pd, &desc, choir__onednn_attr(cache), choir__onednn_engine(cache), NULL))
         return NULL;
     return pd;
@@ -98,16 +98,16 @@ static dnnl_primitive_desc_t describe_backward(
         return NULL;
     dnnl_status_t status;
     if (p->kind == BACKWARD_INPUT)
-        status = dnnl_dilated_convolution_backward_data_desc_init(&desc, c->algorithm, c->x,
-            &sh->any_w, c->y, sh->strides, sh->dilates, sh->pad_low, sh->pad_high);
+        status = choir__dnnl.dilated_convolution_backward_data_desc_init(&desc, c->algorithm,
+            c->x, &sh->any_w, c->y, sh->strides, sh->dilates, sh->pad_low, sh->pad_high);
     else
-        status = dnnl_dilated_convolution_backward_weights_desc_init(&desc, c->algorithm, c->x,
-            &sh->any_w, p->bias ? &sh->bias : NULL, c->y, sh->strides, sh->dilates, sh->pad_low,
-            sh->pad_high);
-    if (status || dnnl_primitive_desc_create(
+        status = choir__dnnl.dilated_convolution_backward_weights_desc_init(&desc, c->algorithm,
+            c->x, &sh->any_w, p->bias ? &sh->bias : NULL, c->y, sh->strides, sh->dilates,
+            sh->pad_low, sh->pad_high);
+    if (status || choir__dnnl.primitive_desc_create(
                       &pd, &desc, choir__onednn_attr(cache), choir__onednn_engine(cache), hint))
         pd = NULL;
-    dnnl_primitive_desc_destroy(hint);
+    choir__dnnl.primitive_desc_destroy(hint);
     return pd;
 }
 
@@ -136,10 +136,10 @@ static dnnl_primitive_desc_t describe_winograd(
     const choice winograd = {dnnl_convolution_winograd, &sh->any_x, &sh->any_y};
     const char *name = "";
     dnnl_primitive_desc_t pd = tiles_pay(p) ? describe_pass(cache, sh, p, &winograd) : NULL;
-    if (!pd || (dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == 0 &&
+    if (!pd || (choir__dnnl.primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == 0 &&
                    strncmp(name, "jit", 3) == 0))
         return pd;
-    dnnl_primitive_desc_destroy(pd);
+    choir__dnnl.primitive_desc_destroy(pd);
     return NULL;
 }
 
@@ -152,8 +152,8 @@ static bool build_reorder(choir__onednn *cache, choir__onednn_plan *plan, int op
     const dnnl_memory_desc_t *from = operand == out ? blocked : plain;
     const dnnl_memory_desc_t *to = operand == out ? plain : blocked;
     dnnl_engine_t engine = choir__onednn_engine(cache);
-    plan->bytes[operand] = (dnnl_memory_desc_get_size(blocked) + 63) & ~(size_t)63;
-    return !dnnl_reorder_primitive_desc_create(
+    plan->bytes[operand] = (choir__dnnl.memory_desc_get_size(blocked) + 63) & ~(size_t)63;
+    return !choir__dnnl.reorder_primitive_desc_create(
                &pd, from, engine, to, engine, choir__onednn_attr(cache)) &&
            choir__onednn_build(cache, &plan->reorder[operand], pd, 2,
                (int[]){DNNL_ARG_FROM, DNNL_ARG_TO}, (const dnnl_memory_desc_t *[]){from, to});
@@ -197,14 +197,14 @@ static void build(choir__onednn *cache, choir__onednn_plan *plan, const void *wh
         plain[FIRST] = &sh.y, plain[LAST] = &sh.x;
     dnnl_memory_desc_t md[3];
     for (int i = 0; i < 3; i++) {
-        md[i] = *dnnl_primitive_desc_query_md(pd, queries[p->kind][i], 0);
-        plan->plain[i] = dnnl_memory_desc_get_size(plain[i]);
+        md[i] = *choir__dnnl.primitive_desc_query_md(pd, queries[p->kind][i], 0);
+        plan->plain[i] = choir__dnnl.memory_desc_get_size(plain[i]);
     }
-    plan->plain[3] = p->bias ? dnnl_memory_desc_get_size(&sh.bias) : 0;
+    plan->plain[3] = p->bias ? choir__dnnl.memory_desc_get_size(&sh.bias) : 0;
     bool ok = choir__onednn_build(cache, &plan->op, pd, p->bias ? 4 : 3, ids[p->kind],
         (const dnnl_memory_desc_t *[]){&md[0], &md[1], &md[2], &sh.bias});
     for (int i = 0; ok && i < 3; i++)
-        if (!dnnl_memory_desc_equal(&md[i], plain[i]))
+        if (!choir__dnnl.memory_desc_equal(&md[i], plain[i]))
             ok = build_reorder(cache, plan, i, output_of(p), plain[i], &md[i]);
     if (!ok)
         plan->op.primitive = NULL; /* the rest is small and kept until the cache is freed */

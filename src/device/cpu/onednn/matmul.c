@@ -78,15 +78,15 @@ static bool describe_matmul(choir__onednn *cache, const problem *p,
     dnnl_post_ops_t ops = NULL;
     bool ok = true;
     if (p->accumulate)
-        ok = !dnnl_primitive_attr_clone(&attr, choir__onednn_attr(cache)) &&
-             !dnnl_post_ops_create(&ops) && !dnnl_post_ops_append_sum(ops, 1) &&
-             !dnnl_primitive_attr_set_post_ops(attr, ops);
-    ok = ok && !dnnl_primitive_desc_create(pd, desc, attr ? attr : choir__onednn_attr(cache),
-                   choir__onednn_engine(cache), NULL);
+        ok = !choir__dnnl.primitive_attr_clone(&attr, choir__onednn_attr(cache)) &&
+             !choir__dnnl.post_ops_create(&ops) && !choir__dnnl.post_ops_append_sum(ops, 1) &&
+             !choir__dnnl.primitive_attr_set_post_ops(attr, ops);
+    ok = ok && !choir__dnnl.primitive_desc_create(pd, desc,
+                   attr ? attr : choir__onednn_attr(cache), choir__onednn_engine(cache), NULL);
     if (ops)
-        dnnl_post_ops_destroy(ops);
+        choir__dnnl.post_ops_destroy(ops);
     if (attr)
-        dnnl_primitive_attr_destroy(attr);
+        choir__dnnl.primitive_attr_destroy(attr);
     return ok;
 }
 
@@ -96,8 +96,8 @@ static bool build_reorder(choir__onednn *cache, choir__onednn_plan *plan,
 {
     dnnl_primitive_desc_t pd;
     dnnl_engine_t engine = choir__onednn_engine(cache);
-    plan->bytes[0] = (dnnl_memory_desc_get_size(packed) + 63) & ~(size_t)63;
-    return !dnnl_reorder_primitive_desc_create(
+    plan->bytes[0] = (choir__dnnl.memory_desc_get_size(packed) + 63) & ~(size_t)63;
+    return !choir__dnnl.reorder_primitive_desc_create(
                &pd, plain, engine, packed, engine, choir__onednn_attr(cache)) &&
            choir__onednn_build(cache, &plan->reorder[0], pd, 2,
                (int[]){DNNL_ARG_FROM, DNNL_ARG_TO},
@@ -120,14 +120,14 @@ static void build(choir__onednn *cache, choir__onednn_plan *plan, const void *wh
             p->kind == PACKED ? NULL : plain.format_desc.blocking.strides) ||
         !describe(&c, p->wide ? CHOIR_F32 : dtype, ndims, p, p->m, p->n, p->c) ||
         !describe(&bias, CHOIR_F32, ndims, &row, 1, p->n, (int64_t[]){p->n, p->n, p->n, 1}) ||
-        dnnl_matmul_desc_init(&desc, &a, &b, p->bias ? &bias : NULL, &c) ||
+        choir__dnnl.matmul_desc_init(&desc, &a, &b, p->bias ? &bias : NULL, &c) ||
         !describe_matmul(cache, p, &desc, &pd))
         return;
     const dnnl_memory_desc_t *operands[] = {&a, &plain, &c, &bias};
     for (int i = 0; i < 3 + (p->bias != 0); i++)
-        plan->plain[i] = dnnl_memory_desc_get_size(operands[i]);
-    b = *dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
-    bool same = dnnl_memory_desc_equal(&b, &plain);
+        plan->plain[i] = choir__dnnl.memory_desc_get_size(operands[i]);
+    b = *choir__dnnl.primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
+    bool same = choir__dnnl.memory_desc_equal(&b, &plain);
     if (choir__onednn_build(cache, &plan->op, pd, p->bias ? 4 : 3,
             (int[]){DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
             (const dnnl_memory_desc_t *[]){&a, &b, &c, &bias}) &&

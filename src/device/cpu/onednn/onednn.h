@@ -7,8 +7,8 @@
 #ifndef CHOIR_ONEDNN_H
 #define CHOIR_ONEDNN_H
 
-#include <oneapi/dnnl/dnnl.h>
 #include "device/cpu/context.h"
+#include "device/cpu/onednn/library.h"
 
 void choir__onednn_matmul(const choir__k_matmul *args);
 void choir__onednn_conv(const choir__k_conv *args);

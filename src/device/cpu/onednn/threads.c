@@ -9,7 +9,6 @@
  */
 #include "device/cpu/onednn/onednn.h"
 
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,14 +63,14 @@ static bool same_bits(choir__onednn *cache, choir__onednn_plan *alone,
 void choir__onednn_settle(choir__onednn *cache, choir__onednn_plan *plan,
     const choir__onednn_kind *kind, const void *problem)
 {
-    int threads = omp_get_max_threads();
+    int threads = choir__cpu_context_threads(choir__cpu_context_current());
     choir__onednn_plan alone = {0}, together = {0};
-    omp_set_num_threads(1);
+    choir__dnnl_set_team(1);
     kind->build(cache, &alone, problem);
-    omp_set_num_threads(threads);
     *plan = alone;
     if (threads == 1 || !alone.op.primitive)
         return;
+    choir__dnnl_set_team(threads);
     kind->build(cache, &together, problem);
     bool same = together.op.primitive && same_bits(cache, &alone, &together, kind, problem);
     *plan = same ? together : alone;
