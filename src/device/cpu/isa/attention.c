@@ -6,12 +6,13 @@
  *                G = gy v^T   G = scale P (G - rowsum(P G))  gq = G k      gk += G^T q
  *
  * A block has as many queries as keep its scores in the cache. The T x T matrix is never
- * stored, and a causal block leaves out the keys after its last query. Heads are strided in
+ * stored, and a causal block leaves out the keys after its last query; those after the other
+ * queries it computes in vain, so it is half as high. Heads are strided in
  * their tensors (a row of q is followed by the other heads'), which slows oneDNN's products, so
  * a head is first copied to rows without gaps: this takes a fifth of the time that it saves. */
 #include "device/cpu/isa/vector_math.h"
 
-enum { QUERIES = 128, SCORES = 1 << 17 }; /* upper limits of a block */
+enum { QUERIES = 128, CAUSAL = 64, SCORES = 1 << 17 }; /* upper limits of a block */
 
 typedef choir__attention_shape shape;
 
@@ -31,7 +32,7 @@ typedef struct work {
 
 static int64_t block_rows(const shape *n)
 {
-    int64_t blocks = (n->t + QUERIES - 1) / QUERIES;
+    int64_t most = n->causal ? CAUSAL : QUERIES, blocks = (n->t + most - 1) / most;
     while (blocks < n->t && (n->t + blocks - 1) / blocks > 16 &&
            (n->t + blocks - 1) / blocks * n->s > SCORES)
         blocks *= 2;
