@@ -37,7 +37,8 @@ set(seconds cli.run 60 cli.faults 55 multi.same_bits 50 mpi.failures 40 fault.ch
   cli.same_bits 60 cli.resume 50 cli.bench 35
   multi.pipeline 25 multi.ucx 30 mpi.machines 25 fault.checkpoint_damage 22 fault.checkpoint_kill 20
   multi.shm_places 20 multi.shm_places_numa 20 cli.mesh 20 unit.schedule 15 unit.message 15
-  mpi.slurm 30 cli.run_nodes 60 conformance.collectives 12 cuda.nccl 12 cli.chaos 15)
+  mpi.slurm 30 cli.run_nodes 60 cli.run_elastic 45
+  conformance.collectives 12 cuda.nccl 12 cli.chaos 15)
 while(seconds)
   list(POP_FRONT seconds name cost)
   if(name IN_LIST tests)
@@ -62,7 +63,8 @@ if(CHOIR_SANITIZE)
   choir_choose(long "cuda[.](same_bits|unit_.*|shm_.*|examples_.*|nccl|saved|mixed|bench)"
     "softgpu[.](attention_sm_89|cli_output)" "multi[.](same_bits|pipeline_replicas|.*_numa)"
     "mpi[.](collectives|machines|failures)" "unit[.](schedule|message)"
-    "cli[.](same_bits|amp|mesh|chaos|diloco|hogwild|run_nodes|faults|resume|bench|checkpoints)"
+    "cli[.](same_bits|amp|mesh|chaos|diloco|hogwild|faults|resume|bench|checkpoints)"
+    "cli[.]run_.*"
     "cli[.](compare_plot|pipeline_ranks|tensor_parallel|recipes|real_data|run|weights|threads)"
     "fault[.]disagree" "multi[.]meet_file" "conformance[.]collectives")
   list(REMOVE_ITEM long cuda.unit_module cuda.unit_step)

@@ -38,6 +38,8 @@ typedef struct choir_store_opts {
     int clients_max, keys_max; /* server: defaults 4096, 65536 */
     size_t bytes_max;          /* server: total of keys and values; default 256 MiB */
     double timeout_s; /* client: for connecting, and for calls that wait; default 300 */
+    /* how soon a machine that is cut off counts as gone; 0: about half a minute */
+    double lost_after_s;
 } choir_store_opts;
 
 choir_store_opts choir_store_defaults(void);

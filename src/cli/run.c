@@ -135,9 +135,13 @@ static int count_nodes(launch *l)
     int64_t fewest, most;
     snprintf(low, sizeof low, "%.*s", colon ? (int)(colon - text) : 31, text);
     if (!choir__parse_int(low, 1, CHOIR__CHILDREN_MAX, &fewest) ||
-        !choir__parse_int(colon ? colon + 1 : low, fewest, CHOIR__CHILDREN_MAX, &most))
+        !choir__parse_int(colon ? colon + 1 : low, 1, CHOIR__CHILDREN_MAX, &most))
         return choir__cli_usage(
             "run", "--nnodes: expected a number of nodes, or MIN:MAX, got '%s'", text);
+    if (fewest > most)
+        return choir__cli_usage("run",
+            "--nnodes %s: expected MIN:MAX with MIN not above MAX, as --nnodes %s:%s", text,
+            colon + 1, low);
     if (l->standalone && most > 1)
         return choir__cli_usage(
             "run", "--standalone (or -n) is for one node, and --nnodes is %s", text);
@@ -166,10 +170,6 @@ static int find_endpoint(launch *l)
     } else if (choir__host_port(l->endpoint, o->endpoint, &o->endpoint_port) != CHOIR_OK) {
         return choir__cli_usage("run", "--rdzv-endpoint %s", choir_error_message());
     }
-    if (o->max_restarts)
-        return choir__cli_usage("run",
-            "--max-restarts %d with --nnodes %s: restarts are for one node alone",
-            o->max_restarts, l->nnodes);
     if (l->local && !*o->master) /* of use on node 0, whose address the others learn */
         snprintf(o->master, sizeof o->master, "%s", l->local);
     return CHOIR__EXIT_OK;
@@ -304,7 +304,9 @@ static const choir__cli_option options[] = {
         .choices = kinds},
     {"max-restarts", CHOIR__INT, AT(opts.max_restarts), 0, 1000000, .preset = "0",
         .argument = "N",
-        .help = "how often all ranks are started again after a failure; on one node alone"},
+        .help = "how often all ranks of all nodes are started again after a failure"},
+    {"node-failures", CHOIR__INT, AT(opts.node_failures), 0, 1000000, .preset = "0",
+        .argument = "N", .help = "a node that has failed so often is left out; 0: never"},
     {"monitor-interval", CHOIR__FLOAT, AT(monitor_interval), 0, 1e9, .argument = "S",
         .help = "no effect: failures are seen at once"},
     {"shutdown-timeout", CHOIR__FLOAT, AT(opts.shutdown_s), 0, 1e9, .preset = "30",

@@ -1,20 +1,20 @@
 /* The agent of one node, from its start to the end of the last worker.
  *
  *   guard.c    the process in front, which outlives the agent and cleans up
- *   nodes.c    agents of several nodes: their list, and how the job ended
+ *   nodes.c    a job on several nodes: when to start and to stop, and how the job ended
  *   worker.c   a worker's environment and its command
  *   output.c   the workers' output; console.c, where it is shown
  *   report.c   the report of the first failure
  *   agent.c    the loop that watches all of them, here
  *
  * One poll covers everything: deaths (pidfds), output (pipes), signals, the guard's end, the
- * verdict of other nodes. The first event that ends the job settles its outcome: a worker that
- * fails, here or elsewhere, or a signal. Then all workers are stopped. After a failure they get
- * a moment to notice by themselves, then SIGTERM, and SIGKILL 30 s later; a signal is forwarded
- * in place of that SIGTERM.
+ * orders of other nodes. The first event that ends an attempt settles its outcome: a worker
+ * that fails, here or elsewhere, a change of nodes, or a signal. Then all workers are stopped.
+ * After a failure they get a moment to notice by themselves, then SIGTERM, and SIGKILL 30 s
+ * later; a signal is forwarded in place of that SIGTERM.
  *
- * An attempt is one start of all workers. After a failure there may be another (max_restarts).
- * The attempts share the roster; each has its own processes and pipes. */
+ * An attempt is one start of all workers. After a failure there may be another (max_restarts),
+ * and on several nodes after each change of nodes. Each has its own processes and pipes. */
 #include "launch/agent/agent.h"
 
 #include <errno.h>
@@ -31,6 +31,8 @@
 #include "launch/agent/report.h"
 #include "launch/agent/worker.h"
 
+static const int retry_ms = 500; /* while other nodes' store does not answer */
+
 typedef struct agent {
     const choir__agent_opts *opts;
     const choir__guarded *self;
@@ -40,7 +42,10 @@ typedef struct agent {
     choir__workers workers;
     struct pollfd *polled;
     int interrupted; /* the signal; 0: none */
-    bool told;       /* the verdict is settled, and posted to the other nodes */
+    bool told;       /* the attempt's outcome is settled, and posted to the other nodes */
+    bool cut_off;    /* it could not be posted: this node's own outcome is the verdict */
+    bool done;       /* the attempt's workers exited with 0, which is still to be posted */
+    int ran;         /* the generation of the last attempt, on several nodes */
     choir__verdict verdict;
 } agent;
 
@@ -51,8 +56,13 @@ static void settle(agent *a, int status, const char *report)
     a->told = true;
     a->verdict.status = status;
     snprintf(a->verdict.report, sizeof a->verdict.report, "%s", report);
+}
+
+static void settle_failure(agent *a, int status, const char *report)
+{
+    settle(a, status, report);
     if (a->nodes)
-        choir__nodes_post(a->nodes, status, report);
+        a->cut_off |= !choir__nodes_failed(a->nodes, status, report);
 }
 
 /* Reports the first failure here, unless the outcome is already settled. */
@@ -65,7 +75,7 @@ static void see_failure(agent *a)
     choir__child *c = &f->children[f->first];
     choir__output_drain(a->workers.output, f->first);
     choir__agent_report(&a->workers, report);
-    settle(a, choir__end_status(c), report);
+    settle_failure(a, choir__end_status(c), report);
     if (f->alive) {
         snprintf(line, sizeof line, "choir run: rank %d (pid %d) %s; stopping the others",
             a->workers.place.rank + f->first, (int)c->pid, choir__end_text(c, end));
@@ -84,9 +94,10 @@ static void interrupt(agent *a, int number)
     f->grace_s = 0;
     /* no further SIGTERM: this signal was their notice */
     f->pressed = again ? SIGKILL : SIGTERM;
-    if (!a->interrupted)
+    bool first = !a->interrupted;
+    if (first)
         a->interrupted = number;
-    if (a->told)
+    if (!first || (a->told && !a->nodes))
         return;
     gethostname(host, sizeof host - 1);
     if (a->nodes)
@@ -95,7 +106,10 @@ static void interrupt(agent *a, int number)
     else
         snprintf(
             report, sizeof report, "choir run: interrupted by SIG%s", sigabbrev_np(number));
-    settle(a, 128 + number, report);
+    if (!a->told || !a->verdict.status)
+        settle(a, 128 + number, report);
+    if (a->nodes)
+        choir__nodes_quit(a->nodes, 128 + number, report, number == SIGINT);
 }
 
 typedef struct shown {
@@ -182,7 +196,7 @@ static choir_status begin(agent *a, int attempt)
         .place = a->roster.place,
         .job = a->roster.job,
         .run_id = a->roster.run_id,
-        .attempt = attempt,
+        .restarts = a->nodes ? a->roster.restarts : attempt,
         .input = a->self->input};
     choir_status status = begin_duty();
     if (status != CHOIR_OK)
@@ -198,6 +212,33 @@ static choir_status begin(agent *a, int attempt)
     return status;
 }
 
+/* Shows the changes among the nodes. Returns the order of the moment. */
+static choir__order look(agent *a, choir__roster *roster)
+{
+    char *news;
+    choir__order order = choir__nodes_look(a->nodes, roster, &news);
+    if (news && a->workers.output)
+        choir__output_say(a->workers.output, news);
+    else if (news)
+        fprintf(stderr, "%s\n", news);
+    free(news);
+    return order;
+}
+
+/* Stops the workers if the other nodes have left their generation. */
+static void take_orders(agent *a)
+{
+    choir__family *f = &a->workers.family;
+    choir__roster now = a->roster;
+    choir__order order = look(a, &now);
+    if ((order == CHOIR__RUN && now.generation == a->roster.generation) || a->told)
+        return;
+    a->told = true;
+    if (!choir__nodes_failure(a->nodes))
+        f->grace_s = 0;
+    choir__family_stop(f);
+}
+
 static void watch(agent *a)
 {
     choir__family *f = &a->workers.family;
@@ -208,8 +249,8 @@ static void watch(agent *a)
         choir__output_poll(a->workers.output, outputs);
         others[0] = (struct pollfd){.fd = choir__signals_fd(), .events = POLLIN};
         others[1] = (struct pollfd){.fd = a->self->guard, .events = POLLIN};
-        others[2] = (struct pollfd){
-            .fd = a->nodes && !a->told ? choir__nodes_fd(a->nodes) : -1, .events = POLLIN};
+        others[2] =
+            (struct pollfd){.fd = a->nodes ? choir__nodes_fd(a->nodes) : -1, .events = POLLIN};
         if (poll(at, (nfds_t)(others + 3 - at), choir__family_press(f)) < 0)
             continue; /* EINTR: the pipe holds the signal */
         if (others[1].revents)
@@ -218,11 +259,8 @@ static void watch(agent *a)
         choir__output_pump(a->workers.output, outputs);
         choir__family_reap(f, at);
         see_failure(a);
-        if (others[2].revents && !a->told) { /* the job ended elsewhere */
-            a->told = true;
-            a->verdict = *choir__nodes_verdict(a->nodes);
-            choir__family_stop(f);
-        }
+        if (others[2].revents)
+            take_orders(a);
     }
 }
 
@@ -238,7 +276,7 @@ static void finish(agent *a)
     if (w->output && choir__output_finish(w->output) != CHOIR_OK && !a->told) {
         char text[CHOIR__REPORT_TEXT];
         snprintf(text, sizeof text, "choir run: %s", choir_error_message());
-        settle(a, 1, text);
+        settle_failure(a, 1, text);
     }
     choir__output_close(w->output);
     if (w->family.count)
@@ -258,7 +296,7 @@ static bool attempt(agent *a, int number)
     } else {
         char text[CHOIR__REPORT_TEXT];
         snprintf(text, sizeof text, "choir run: %s", choir_error_message());
-        settle(a, 1, text);
+        settle_failure(a, 1, text);
     }
     finish(a);
     return again;
@@ -266,39 +304,56 @@ static bool attempt(agent *a, int number)
 
 /* --- the job --- */
 
-/* Waits for other nodes' workers after those of this node are done. */
-static void await_others(agent *a)
+/* Waits for an order other than to wait. Meanwhile this node has no workers. */
+static choir__order await_order(agent *a)
 {
-    bool over = begin_duty() != CHOIR_OK;
-    while (!over) {
+    choir__order order = CHOIR__WAIT;
+    if (begin_duty() != CHOIR_OK)
+        return CHOIR__LEAVE;
+    while (order == CHOIR__WAIT && !a->interrupted && !a->cut_off) {
         struct pollfd polled[] = {{.fd = choir__nodes_fd(a->nodes), .events = POLLIN},
             {.fd = choir__signals_fd(), .events = POLLIN},
             {.fd = a->self->guard, .events = POLLIN}};
-        if (poll(polled, CHOIR_COUNT(polled), -1) < 0)
+        order = look(a, &a->roster);
+        if (order == CHOIR__RUN && a->roster.generation == a->ran)
+            order = CHOIR__WAIT;
+        if (order != CHOIR__WAIT)
+            break;
+        bool told = a->done ? choir__nodes_done(a->nodes) : choir__nodes_ready(a->nodes);
+        a->done &= !told;
+        if (poll(polled, CHOIR_COUNT(polled), told ? -1 : retry_ms) < 0)
             continue;
         if (polled[2].revents)
             abandon(a);
         take_signals(a);
-        over = polled[0].revents != 0;
     }
     end_duty(a);
+    return a->interrupted || a->cut_off ? CHOIR__LEAVE : order;
 }
 
-/* Waits until all nodes' workers are done or any has failed. Returns the exit status. */
-static int conclude(agent *a)
+/* Runs the workers of this node's part in a job on several, generation after generation. */
+static void take_part(agent *a)
 {
-    if (a->nodes) {
-        if (!a->told)
-            choir__nodes_post(a->nodes, 0, "");
-        await_others(a);
-        const choir__verdict *theirs = choir__nodes_verdict(a->nodes);
-        if (!choir__nodes_cut_off(a->nodes))
-            a->verdict = *theirs;
-        choir__nodes_leave(a->nodes);
+    while (await_order(a) == CHOIR__RUN) {
+        a->told = false;
+        a->verdict.status = 0;
+        a->ran = a->roster.generation;
+        attempt(a, a->ran - 1);
+        a->done = !a->told;
     }
-    if (a->verdict.status)
-        fprintf(stderr, "%s\n", a->verdict.report);
-    return a->verdict.status;
+    if (!a->interrupted && !a->cut_off)
+        a->verdict = choir__nodes_verdict(a->nodes);
+}
+
+/* Starts the workers of a single node, and starts them again as often as allowed. */
+static void run_alone(agent *a)
+{
+    for (int number = 0; attempt(a, number); number++) {
+        fprintf(stderr, "%s\nchoir run: starting all again: restart %d of %d\n",
+            a->verdict.report, number + 1, a->opts->max_restarts);
+        a->told = false;
+        a->verdict.status = 0;
+    }
 }
 
 static bool wants_logs(const choir__agent_opts *opts)
@@ -339,7 +394,7 @@ static choir_status alone(const choir__agent_opts *opts, choir__roster *r)
         *opts->master ? opts->master : "127.0.0.1");
     choir_status status = choir__job_random(r->job);
     if (status == CHOIR_OK)
-        status = choir__roster_name(opts, r);
+        status = choir__roster_name(opts, r->run_id);
     if (status == CHOIR_OK && !r->place.master_port)
         status = choir__job_free_port(&r->place.master_port);
     return status;
@@ -351,8 +406,10 @@ static int run_agent(const choir__guarded *self, void *arg)
     /* lets the agent write to the terminal from the background, too */
     signal(SIGTTOU, SIG_IGN);
     choir__adopt_orphans();
-    choir_status status = a.opts->nodes_max > 1 ? choir__nodes_meet(a.opts, &a.roster, &a.nodes)
-                                                : alone(a.opts, &a.roster);
+    choir_status status =
+        a.opts->nodes_max > 1 ? choir__nodes_join(a.opts, &a.nodes) : alone(a.opts, &a.roster);
+    if (status == CHOIR_OK && a.nodes)
+        snprintf(a.roster.run_id, sizeof a.roster.run_id, "%s", choir__nodes_run_id(a.nodes));
     if (status == CHOIR_OK)
         status = find_log_dir(&a);
     if (status != CHOIR_OK) {
@@ -362,16 +419,16 @@ static int run_agent(const choir__guarded *self, void *arg)
         return 1;
     }
     a.polled = choir__calloc(3 * (size_t)a.opts->nproc + 8, sizeof *a.polled);
-    for (int number = 0; attempt(&a, number); number++) {
-        fprintf(stderr, "%s\nchoir run: starting all again: restart %d of %d\n",
-            a.verdict.report, number + 1, a.opts->max_restarts);
-        a.told = false;
-        a.verdict.status = 0;
-    }
-    int exit_status = conclude(&a);
+    if (a.nodes)
+        take_part(&a);
+    else
+        run_alone(&a);
+    if (a.verdict.status)
+        fprintf(stderr, "%s\n", a.verdict.report);
+    choir__nodes_leave(a.nodes);
     free(a.polled);
     free(a.log_dir);
-    return exit_status;
+    return a.verdict.status;
 }
 
 int choir__agent_run(const choir__agent_opts *opts)

@@ -28,7 +28,8 @@ typedef struct choir__agent_opts {
     const char *key_file;          /* NULL: none */
     const char *role;              /* ROLE_NAME */
     const char *prefix;            /* of lines of output (output.h); NULL: the default */
-    int max_restarts;              /* of all workers, after a failure; single node only */
+    int max_restarts;              /* of all workers of the job, after failures */
+    int node_failures;             /* of a node, which is then left out; 0: no limit */
     double shutdown_s;             /* from SIGTERM to SIGKILL */
     uint64_t ending_signals;       /* bit N: signal N is passed on and ends the job */
 

@@ -1,526 +1,477 @@
-/* Agents of several nodes, in a store that node 0's agent serves at the endpoint.
- *
- *   id         node 0's --rdzv-id, if it has one: an agent with another one goes
- *   job        node 0's version and number of nodes, which must be equal on all nodes
- *   node/K     the agent of node K: the first to claim the number
- *   agent/K    its number of workers; node K is ready
- *   start      by node 0, when all are ready: number of nodes, the job's secret, rank 0's place
- *   verdict    how the job ended: the first one counts. It is also each agent's last will
- *   done, left counts of agents whose workers are done, and of those that have read the verdict
- *   beat/K     a sign of life of node K's agent (pulse.h)
- *
- * A thread with its own connection waits for the verdict, and notifies the agent's loop by a
- * pipe. If node 0's agent ends, so does the store, and that is a verdict, too. */
+/* An agent's part in a job on several nodes; see nodes.h. It joins here; the watcher
+ * (watcher.h) then follows the ledger, and the agent's loop asks for its orders. */
 #include "launch/agent/nodes.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
+#include <poll.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <choir/store.h>
+#include "launch/agent/follower.h"
+#include "launch/agent/watcher.h"
+#include "launch/store/store.h"
 
-#include "launch/agent/pulse.h"
-#include "launch/store/client.h"
-
-static const double look_s = 0.25;  /* how often a waiting agent looks for a verdict */
-static const double call_s = 10;    /* for an answer: the agent's loop waits, too */
-static const double farewell_s = 2; /* until the others have read the verdict */
+/* The node whose number a new agent claims may have died just now, which takes so long to
+ * notice. */
+static const double claim_s = 6;
 
 struct choir__nodes {
     const choir__agent_opts *opts;
-    choir_store_server *server; /* only on node 0 */
-    choir_store *store;
-    choir__pulse pulse;              /* the watcher's, with its connection */
-    char who[CHOIR__HOST_TEXT + 32]; /* this agent: "node7 (pid 4711)" */
-    int node, nodes;
+    choir__ledger *ledger; /* the agent's; the watcher has another */
+    choir__follower follower;
+    choir__watcher watcher;
+    choir__terms terms;
+    choir__node self; /* as it joins */
+    char where[CHOIR__HOST_TEXT + 32];
     double deadline;
-    pthread_t watcher;
-    bool watched;
-    bool cut_off; /* node 0 did not take this node's report */
-    bool silent;  /* node 0 gave no answer for the time limit */
-    int ends[2];  /* the watcher closes [1] once there is a verdict */
+    int generation; /* of the workers that run, or ran last */
+    bool refused;   /* this node cannot come back, and: */
     choir__verdict verdict;
 };
 
-/* --- the verdict --- */
-
-static void read_verdict(choir__verdict *v, const char *text)
+static const char *without_name(const char *report)
 {
-    char *report;
-    v->status = (int)strtol(text, &report, 10);
-    snprintf(v->report, sizeof v->report, "%s", *report ? report + 1 : report);
+    const char *name = "choir run: ";
+    return strncmp(report, name, strlen(name)) ? report : report + strlen(name);
 }
 
-static void *watch(void *arg)
-{
-    choir__nodes *n = arg;
-    char *text = NULL;
-    choir_status status = choir__pulse_await(&n->pulse, &text);
-    n->verdict.status = 1;
-    if (status == CHOIR_OK)
-        read_verdict(&n->verdict, text);
-    else if ((n->silent = status == CHOIR_ERR_TIMEOUT))
-        snprintf(n->verdict.report, sizeof n->verdict.report, "choir run: %s",
-            choir_error_message());
-    else
-        snprintf(n->verdict.report, sizeof n->verdict.report,
-            "choir run: node 0 is gone: the agent at %s port %d answers no more (%s)",
-            n->opts->endpoint, n->opts->endpoint_port, choir_error_message());
-    free(text);
-    close(n->ends[1]);
-    return NULL;
-}
+/* --- what this node is --- */
 
-int choir__nodes_fd(const choir__nodes *n)
-{
-    return n->ends[0];
-}
-
-static choir_status post_text(choir__nodes *n, int status, const char *report)
-{
-    char *text = choir__format("%d\n%s", status, report), *now = NULL;
-    choir_status posted = choir_store_compare_set(n->store, "verdict", NULL, text, &now);
-    free(text);
-    free(now);
-    return posted;
-}
-
-/* Ends the watcher: node 0 is out of reach, and TCP would take half a minute to find out. */
-static void hang_up(choir__nodes *n)
-{
-    if (n->watched)
-        shutdown(n->pulse.store->fd, SHUT_RDWR);
-}
-
-void choir__nodes_post(choir__nodes *n, int status, const char *report)
-{
-    int64_t done = 0;
-    if (n->cut_off)
-        return;
-    n->store->timeout_s = 0; /* node 0 has the time that every answer gets */
-    if (!status) {
-        atomic_store(&n->pulse.done, true);
-        if (choir_store_add(n->store, "done", 1, &done) == CHOIR_OK && done == n->nodes)
-            post_text(n, 0, "");
-        return;
-    }
-    n->cut_off = post_text(n, status, report) == CHOIR_ERR_TIMEOUT;
-    if (n->cut_off)
-        hang_up(n);
-}
-
-bool choir__nodes_cut_off(const choir__nodes *n)
-{
-    return n->cut_off;
-}
-
-const choir__verdict *choir__nodes_verdict(choir__nodes *n)
-{
-    if (n->watched)
-        pthread_join(n->watcher, NULL);
-    n->watched = false;
-    return &n->verdict;
-}
-
-/* --- meeting --- */
-
-/* Checks whether an agent has called off the meeting; then its report is the error. */
-static choir_status called_off(choir__nodes *n)
-{
-    char *text;
-    choir__verdict v;
-    if (choir_store_get(n->store, "verdict", 0, &text, NULL) != CHOIR_OK)
-        return CHOIR_OK;
-    read_verdict(&v, text);
-    free(text);
-    const char *said = v.report, *name = "choir run: ";
-    if (!strncmp(said, name, strlen(name)))
-        said += strlen(name);
-    return choir__error(CHOIR_ERR_PEER_LOST, "%s", said);
-}
-
-/* Posts this node's error, which ends the meeting for all. */
-static choir_status call_off(choir__nodes *n, choir_status status)
-{
-    char *report = choir__format("choir run: %s", choir_error_message());
-    post_text(n, 1, report);
-    choir__set_message(report + strlen("choir run: "));
-    free(report);
-    return status;
-}
-
-/* Waits for keys, until the meeting is called off. */
-static choir_status await(choir__nodes *n, const char *const *keys, int count, double until)
-{
-    for (;;) {
-        double left = until - choir__now();
-        choir_status status =
-            choir_store_wait(n->store, keys, count, left < look_s ? left : look_s);
-        if (status != CHOIR_ERR_TIMEOUT)
-            return status;
-        status = called_off(n);
-        if (status != CHOIR_OK)
-            return status;
-        if (choir__now() >= until)
-            return choir__error(CHOIR_ERR_TIMEOUT, "the other nodes did not come in time");
-    }
-}
-
-static bool is_there(choir__nodes *n, int node)
-{
-    char key[32], *text;
-    snprintf(key, sizeof key, "agent/%d", node);
-    if (choir_store_get(n->store, key, 0, &text, NULL) != CHOIR_OK)
-        return false;
-    free(text);
-    return true;
-}
-
-/* Serves the store if this is node 0: by option, or as the first at an endpoint of this
- * machine. */
-static choir_status serve(choir__nodes *n, choir_store_opts o)
-{
-    const choir__agent_opts *opts = n->opts;
-    struct in6_addr address;
-    bool number = inet_pton(AF_INET, opts->endpoint, &address) == 1 ||
-                  inet_pton(AF_INET6, opts->endpoint, &address) == 1 ||
-                  !strcmp(opts->endpoint, "localhost");
-    if (opts->node > 0)
-        return CHOIR_OK;
-    o.port = opts->endpoint_port;
-    /* A machine's own name often resolves to its loopback, which other machines cannot
-     * reach. */
-    o.bind = opts->node == 0 && !number && opts->key_file ? "0.0.0.0" : opts->endpoint;
-    choir_status status = choir_store_serve(o, &n->server);
-    return status == CHOIR_ERR_IO && opts->node < 0 ? CHOIR_OK : status;
-}
-
-/* An agent of another job goes, and this job's nodes go on without it. */
-static choir_status compare_ids(choir__nodes *n)
-{
-    const char *mine = n->opts->run_id;
-    char *theirs = NULL, *who = NULL;
-    choir_status status = CHOIR_OK;
-    if (mine && choir_store_get(n->store, "id", 0, &theirs, NULL) == CHOIR_OK &&
-        strcmp(mine, theirs) != 0) {
-        (void)!choir_store_get(n->store, "node/0", 0, &who, NULL);
-        status = choir__error(CHOIR_ERR_MISMATCH,
-            "the job at %s port %d is '%s' (node 0: %s), and this one is '%s' (--rdzv-id): "
-            "choose another port",
-            n->opts->endpoint, n->opts->endpoint_port, theirs, who ? who : "?", mine);
-    }
-    free(theirs);
-    free(who);
-    return status;
-}
-
-/* Checks that this node has the same version and --nnodes as node 0. */
-static choir_status compare_jobs(choir__nodes *n)
-{
-    const choir__agent_opts *opts = n->opts;
-    const char *key = "job";
-    char *mine = choir__format(
-             "version %s, --nnodes %d:%d", CHOIR_VERSION, opts->nodes_min, opts->nodes_max),
-         *theirs = NULL;
-    choir_status status = await(n, &key, 1, n->deadline);
-    if (status == CHOIR_OK)
-        status = compare_ids(n);
-    if (status == CHOIR_OK)
-        status = choir_store_get(n->store, key, -1, &theirs, NULL);
-    if (status == CHOIR_OK && strcmp(mine, theirs)) {
-        choir__error(CHOIR_ERR_MISMATCH, "nodes disagree: %s has %s, node 0 has %s", n->who,
-            mine, theirs);
-        status = call_off(n, CHOIR_ERR_MISMATCH);
-    }
-    free(mine);
-    free(theirs);
-    return status;
-}
-
-static choir_status announce_job(choir__nodes *n)
-{
-    char *text = choir__format(
-        "version %s, --nnodes %d:%d", CHOIR_VERSION, n->opts->nodes_min, n->opts->nodes_max);
-    const char *id = n->opts->run_id;
-    choir_status status = id ? choir_store_set(n->store, "id", id, strlen(id)) : CHOIR_OK;
-    if (status == CHOIR_OK)
-        status = choir_store_set(n->store, "job", text, strlen(text));
-    free(text);
-    return status;
-}
-
-/* Becomes node `node`, unless another agent is. */
-static choir_status claim(choir__nodes *n, int node, bool *mine, char **theirs)
-{
-    char key[32];
-    snprintf(key, sizeof key, "node/%d", node);
-    choir_status status = choir_store_compare_set(n->store, key, NULL, n->who, theirs);
-    *mine = status == CHOIR_OK && !strcmp(*theirs, n->who);
-    if (*mine)
-        n->node = node;
-    return status;
-}
-
-static choir_status take_place(choir__nodes *n)
-{
-    const choir__agent_opts *opts = n->opts;
-    bool mine = false;
-    char *theirs = NULL;
-    choir_status status = CHOIR_OK;
-    int first = opts->node < 0 ? 0 : opts->node;
-    int last = opts->node < 0 ? opts->nodes_max - 1 : opts->node;
-    for (int k = first; k <= last && !mine && status == CHOIR_OK; k++) {
-        free(theirs);
-        theirs = NULL;
-        status = claim(n, k, &mine, &theirs);
-    }
-    if (status == CHOIR_OK && !mine && opts->node < 0)
-        status = choir__error(CHOIR_ERR_MISMATCH,
-            "all %d nodes are there already; this one, %s, is one too many", opts->nodes_max,
-            n->who);
-    else if (status == CHOIR_OK && !mine)
-        status = choir__error(CHOIR_ERR_MISMATCH,
-            "node %d is there already: %s; give each node a --node-rank of its own", first,
-            theirs);
-    free(theirs);
-    return status;
-}
-
-/* Announces this agent to the others; its last will reports its death. */
-static choir_status show_up(choir__nodes *n)
-{
-    char key[32], workers[16];
-    int64_t came;
-    char *will = choir__format(
-        "1\nchoir run: node %d is gone: its agent, %s, died or was cut off", n->node, n->who);
-    choir_status status = choir_store_will(n->store, "verdict", will, strlen(will));
-    if (status == CHOIR_OK)
-        status = choir_store_add(n->store, "came", 1, &came);
-    snprintf(key, sizeof key, "agent/%d", n->node);
-    snprintf(workers, sizeof workers, "%d", n->opts->nproc);
-    if (status == CHOIR_OK)
-        status = choir_store_set(n->store, key, workers, strlen(workers));
-    free(will);
-    return status;
-}
-
-static choir_status name_missing(choir__nodes *n)
-{
-    char names[256] = "";
-    int missing = 0;
-    for (int k = 0; k < n->opts->nodes_min; k++)
-        if (!is_there(n, k)) {
-            size_t used = strlen(names);
-            snprintf(names + used, sizeof names - used, "%s%d", missing++ ? ", " : "", k);
-        }
-    return choir__error(CHOIR_ERR_TIMEOUT,
-        "node%s %s of %d never came to %s port %d within %g s: was 'choir run' started there, with "
-        "the same --nnodes, --rdzv-endpoint and --key-file?",
-        missing > 1 ? "s" : "", names, n->opts->nodes_min, n->opts->endpoint,
-        n->opts->endpoint_port, n->opts->timeout_s);
-}
-
-static choir_status await_agents(choir__nodes *n, int count, double until)
-{
-    char **keys = choir__calloc((size_t)count, sizeof *keys);
-    for (int k = 0; k < count; k++)
-        keys[k] = choir__format("agent/%d", k);
-    choir_status status = await(n, (const char *const *)keys, count, until);
-    for (int k = 0; k < count; k++)
-        free(keys[k]);
-    free(keys);
-    return status;
-}
-
-choir_status choir__roster_name(const choir__agent_opts *opts, choir__roster *r)
+choir_status choir__roster_name(const choir__agent_opts *opts, char run_id[128])
 {
     char random[CHOIR__JOB_TEXT];
     choir_status status = choir__job_random(random);
     if (opts->run_id)
-        snprintf(r->run_id, sizeof r->run_id, "%s", opts->run_id);
+        snprintf(run_id, 128, "%s", opts->run_id);
     else
-        snprintf(r->run_id, sizeof r->run_id, "%.12s", random);
+        snprintf(run_id, 128, "%.12s", random);
     return status;
 }
 
-/* Node 0 decides when the job starts, and with which nodes. */
-static choir_status start(choir__nodes *n, choir__roster *r)
+/* A text by which nodes compare their keys, and from which no key can be found. */
+static choir_status fingerprint(const char *key_file, char text[20])
 {
-    const choir__agent_opts *opts = n->opts;
-    choir_status status = await_agents(n, opts->nodes_min, n->deadline);
-    if (status == CHOIR_ERR_TIMEOUT)
-        return call_off(n, name_missing(n));
-    if (status == CHOIR_OK && opts->nodes_max > opts->nodes_min &&
-        await_agents(n, opts->nodes_max, choir__now() + opts->last_call_s) == CHOIR_OK)
-        n->nodes = opts->nodes_max;
-    else
-        for (n->nodes = opts->nodes_min; n->nodes < opts->nodes_max; n->nodes++)
-            if (!is_there(n, n->nodes))
-                break;
-    int port = opts->master_port;
-    if (status == CHOIR_OK)
-        status = choir__job_random(r->job);
-    if (status == CHOIR_OK)
-        status = choir__roster_name(opts, r);
-    if (status == CHOIR_OK && !port)
-        status = choir__job_free_port(&port);
+    choir__store_key key;
+    unsigned char hash[crypto_generichash_BYTES_MIN];
+    static const char what[] = "choir run: fingerprint";
+    *text = '\0';
+    if (!key_file)
+        return CHOIR_OK;
+    choir_status status = choir__store_key_read_file(key_file, &key);
     if (status != CHOIR_OK)
         return status;
-    char *text = choir__format("%d %s %s %d %s", n->nodes, r->job,
-        *opts->master ? opts->master : opts->endpoint, port, r->run_id);
-    status = choir_store_set(n->store, "start", text, strlen(text));
-    free(text);
-    return status;
-}
-
-static choir_status read_start(choir__nodes *n, choir__roster *r)
-{
-    const char *key = "start";
-    char *text = NULL;
-    /* node 0 reports the missing nodes first */
-    choir_status status = await(n, &key, 1, n->deadline + 2);
-    if (status == CHOIR_OK)
-        status = choir_store_get(n->store, key, -1, &text, NULL);
-    if (status == CHOIR_OK && sscanf(text, "%d %32s %255s %d %127s", &n->nodes, r->job,
-                                  r->place.master, &r->place.master_port, r->run_id) != 5)
-        status = choir__error(CHOIR_ERR_FORMAT, "node 0 said '%s'", text);
-    if (status == CHOIR_OK && n->node >= n->nodes)
-        status = choir__error(
-            CHOIR_ERR_MISMATCH, "the job has started on %d nodes, without this one", n->nodes);
-    free(text);
-    return status;
-}
-
-/* Distributes ranks node after node, one per worker. */
-static choir_status count_ranks(choir__nodes *n, choir__roster *r)
-{
-    int64_t world = 0;
-    for (int k = 0; k < n->nodes; k++) {
-        char key[32], *text;
-        snprintf(key, sizeof key, "agent/%d", k);
-        choir_status status = choir_store_get(n->store, key, -1, &text, NULL);
-        if (status != CHOIR_OK)
-            return status;
-        if (k == n->node)
-            r->place.rank = (int)world;
-        world += atoi(text);
-        free(text);
-    }
-    r->place.world = (int)world;
-    r->place.local_world = n->opts->nproc;
-    r->place.node = n->node;
-    r->place.nodes = n->nodes;
+    crypto_generichash(hash, sizeof hash, (const unsigned char *)what, sizeof what, key.bytes,
+        sizeof key.bytes);
+    sodium_bin2hex(text, 17, hash, 8);
+    sodium_memzero(&key, sizeof key);
     return CHOIR_OK;
 }
 
-static choir_status start_watcher(choir__nodes *n, choir_store_opts o)
+static choir_status find_port(const choir__agent_opts *opts, int *port)
 {
-    choir__pulse *p = &n->pulse;
-    choir_status status =
-        choir_store_connect(n->opts->endpoint, n->opts->endpoint_port, o, &p->store);
+    *port = opts->master_port;
+    return *port ? CHOIR_OK : choir__job_free_port(port);
+}
+
+static choir_status describe(choir__nodes *n)
+{
+    const choir__agent_opts *o = n->opts;
+    char host[CHOIR__HOST_TEXT] = "?";
+    choir__node *s = &n->self;
+    gethostname(host, sizeof host - 1);
+    *s = (choir__node){.workers = o->nproc, .number = o->node, .keeps = n->ledger->keeps};
+    snprintf(s->who, sizeof s->who, "%s (pid %d)", host, (int)getpid());
+    if (o->node >= 0)
+        snprintf(s->name, sizeof s->name, "%s as node %d", host, o->node);
+    else
+        snprintf(s->name, sizeof s->name, "%s", host);
+    snprintf(s->host, sizeof s->host, "%s",
+        *o->master         ? o->master
+        : n->ledger->keeps ? o->endpoint
+                           : n->ledger->self);
+    n->terms = (choir__terms){.nodes_min = o->nodes_min,
+        .nodes_max = o->nodes_max,
+        .max_restarts = o->max_restarts,
+        .node_failures = o->node_failures};
+    snprintf(n->terms.version, sizeof n->terms.version, "%s", CHOIR_VERSION);
+    choir_status status = fingerprint(o->key_file, n->terms.key);
+    if (status == CHOIR_OK)
+        status = find_port(o, &s->port);
+    return status == CHOIR_OK ? choir__job_random(s->id) : status;
+}
+
+/* --- joining --- */
+
+typedef struct joining {
+    choir__nodes *nodes;
+    char run_id[128]; /* of a new job */
+    choir_status status;
+    char why[700];
+    bool new_job; /* the ledger's last job is over, or left behind by agents that died */
+} joining;
+
+static void note(joining *j, choir_status status)
+{
+    j->status = status;
+    snprintf(j->why, sizeof j->why, "%s", choir_error_message());
+}
+
+static void begin_job(choir__membership *m, const joining *j)
+{
+    const choir__terms *t = &j->nodes->terms;
+    choir__membership_free(m);
+    m->terms = *t;
+    m->call = t->nodes_max > t->nodes_min;
+    m->round = 1;
+    m->named = j->nodes->opts->run_id != NULL;
+    snprintf(m->run_id, sizeof m->run_id, "%s", j->run_id);
+}
+
+/* An agent of another job goes, and this job's nodes go on without it. */
+static choir_status compare_ids(const choir__nodes *n, const choir__membership *m)
+{
+    const char *mine = n->opts->run_id;
+    if (!mine || !m->named || !strcmp(mine, m->run_id))
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_MISMATCH,
+        "the job at %s is '%s' (node 0: %s), and this one is '%s' (--rdzv-id): choose another "
+        "port",
+        n->where, m->run_id, m->count ? m->nodes[0].who : "?", mine);
+}
+
+static bool join(choir__membership *m, void *arg)
+{
+    joining *j = arg;
+    bool ends_all = false;
+    j->status = CHOIR_OK;
+    if (j->new_job)
+        begin_job(m, j);
+    else if (m->phase == CHOIR__OVER) {
+        note(j, choir__error(CHOIR_ERR_PEER_LOST, "%s",
+                    *m->verdict.report ? without_name(m->verdict.report) : "the job is over"));
+        return false;
+    }
+    choir_status status = compare_ids(j->nodes, m);
+    if (status == CHOIR_OK)
+        status = choir__membership_join(m, &j->nodes->terms, &j->nodes->self, &ends_all);
+    if (status == CHOIR_OK)
+        return true;
+    note(j, status);
+    if (ends_all) {
+        char *report = choir__format("choir run: %s", j->why);
+        choir__membership_end(m, 1, report);
+        free(report);
+    }
+    return ends_all;
+}
+
+/* Joins, and where another node has this one's number waits a moment: it may be its former
+ * agent. */
+static choir_status claim_place(choir__nodes *n, joining *j)
+{
+    double half = n->opts->timeout_s / 2,
+           until = choir__now() + (half < claim_s ? half : claim_s);
+    struct timespec moment = {.tv_nsec = 250000000};
+    for (;;) {
+        choir_status status = choir__follower_change(&n->follower, n->ledger, join, j);
+        if (status != CHOIR_OK)
+            return status;
+        j->new_job = false;
+        bool elastic = choir__membership_is_elastic(&n->follower.now);
+        if (j->status == CHOIR_OK)
+            return CHOIR_OK;
+        if (j->status != CHOIR_ERR_STATE || !elastic || choir__now() >= until)
+            break;
+        nanosleep(&moment, NULL);
+        bool none;
+        status = choir__follower_catch_up(&n->follower, n->ledger, &none);
+        if (status != CHOIR_OK)
+            return status;
+    }
+    return choir__error(j->status, "%s", j->why);
+}
+
+/* Returns whether no agent of the job in the ledger lives. */
+static bool is_left_behind(choir__nodes *n)
+{
+    const choir__membership *m = &n->follower.now;
+    choir__ledger *l = n->watcher.ledger;
+    for (int i = 0; i < m->count; i++)
+        if (l->ops->quiet_s(l, m->nodes[i].id) <= n->opts->timeout_s)
+            return false;
+    return true;
+}
+
+/* Reads the ledger; or, if this agent may, prepares a new job. */
+static choir_status find_job(choir__nodes *n, joining *j)
+{
+    bool none = false;
+    choir_status status = choir__follower_catch_up(&n->follower, n->ledger, &none);
+    if (status == CHOIR_OK && none && !n->ledger->founds)
+        status = choir__follower_next(&n->follower, n->ledger, n->deadline - choir__now());
+    if (status != CHOIR_OK || !n->ledger->founds)
+        return status;
+    j->new_job = none || n->follower.now.phase == CHOIR__OVER || is_left_behind(n);
+    return choir__roster_name(n->opts, j->run_id);
+}
+
+static choir_status meet(choir__nodes *n)
+{
+    joining j = {.nodes = n};
+    choir__watcher *w = &n->watcher;
+    choir_status status = choir__ledger_open(n->opts, true, n->deadline, &n->ledger);
+    if (status == CHOIR_OK)
+        status = choir__ledger_open(n->opts, false, n->deadline, &w->ledger);
+    if (status == CHOIR_OK)
+        status = describe(n);
     if (status != CHOIR_OK)
         return status;
-    p->node = n->node;
-    p->nodes = n->nodes;
-    p->timeout_s = n->opts->timeout_s;
-    if (pipe2(n->ends, O_CLOEXEC))
-        return choir__error(CHOIR_ERR_IO, "no pipe: %s", choir__why(errno));
-    int why = pthread_create(&n->watcher, NULL, watch, n);
-    n->watched = why == 0;
-    return why ? choir__error(CHOIR_ERR_IO, "no thread: %s", choir__why(why)) : CHOIR_OK;
+    w->ledger->keeps = n->ledger->keeps;
+    w->ledger->founds = n->ledger->founds;
+    w->id = n->self.id;
+    status = w->ledger->ops->live(w->ledger, n->self.id);
+    if (status == CHOIR_OK)
+        status = w->ledger->ops->beat(w->ledger);
+    if (status == CHOIR_OK)
+        status = find_job(n, &j);
+    if (status == CHOIR_OK)
+        status = claim_place(n, &j);
+    return status == CHOIR_OK ? choir__watcher_start(w) : status;
 }
 
-static choir_status reach(choir__nodes *n, choir_store_opts o)
+choir_status choir__nodes_join(const choir__agent_opts *opts, choir__nodes **nodes)
 {
-    choir_status status;
-    do {
-        double left = n->deadline - choir__now();
-        o.timeout_s = left < call_s ? left : call_s;
-        status = choir_store_connect(n->opts->endpoint, n->opts->endpoint_port, o, &n->store);
-    } while (status == CHOIR_ERR_TIMEOUT && choir__now() < n->deadline);
-    if (status != CHOIR_ERR_TIMEOUT)
-        return status;
-    char why[400];
-    snprintf(why, sizeof why, "%s", choir_error_message());
-    return choir__error(status,
-        "node 0 never came within %g s: was 'choir run' started there? (%s)",
-        n->opts->timeout_s, why);
-}
-
-static choir_status meet(choir__nodes *n, choir__roster *r)
-{
-    choir_store_opts o = choir_store_defaults();
-    o.key_file = n->opts->key_file;
-    o.timeout_s = call_s;
-    choir_status status = serve(n, o);
-    if (status == CHOIR_OK)
-        status = reach(n, o);
-    if (status == CHOIR_OK && !n->server)
-        status = compare_jobs(n);
-    if (status == CHOIR_OK)
-        status = take_place(n);
-    if (status == CHOIR_OK)
-        status = show_up(n);
-    if (status == CHOIR_OK && n->server)
-        status = announce_job(n);
-    if (status == CHOIR_OK && n->server)
-        status = start(n, r);
-    if (status == CHOIR_OK)
-        status = read_start(n, r);
-    if (status == CHOIR_OK)
-        status = count_ranks(n, r);
-    return status == CHOIR_OK ? start_watcher(n, o) : status;
-}
-
-choir_status choir__nodes_meet(
-    const choir__agent_opts *opts, choir__roster *roster, choir__nodes **nodes)
-{
-    char host[CHOIR__HOST_TEXT] = "?";
     choir__nodes *n = choir__calloc(1, sizeof *n);
-    gethostname(host, sizeof host - 1);
-    *n = (choir__nodes){
-        .opts = opts, .node = -1, .ends = {-1, -1}, .deadline = choir__now() + opts->timeout_s};
-    snprintf(n->who, sizeof n->who, "%s (pid %d)", host, (int)getpid());
-    choir_status status = meet(n, roster);
     *nodes = n;
-    return status;
+    n->opts = opts;
+    n->deadline = choir__now() + opts->timeout_s;
+    snprintf(n->where, sizeof n->where, "%s port %d", opts->endpoint, opts->endpoint_port);
+    n->watcher.follower = &n->follower;
+    n->watcher.patience = (choir__patience){
+        .timeout_s = opts->timeout_s, .last_call_s = opts->last_call_s, .where = n->where};
+    srand((unsigned)getpid());
+    choir_status status = choir__follower_open(&n->follower);
+    return status == CHOIR_OK ? meet(n) : status;
 }
 
-/* --- leaving --- */
+/* --- orders --- */
 
-/* Waits until the others have left, or take too long. */
-static void see_off(choir__nodes *n)
+int choir__nodes_fd(const choir__nodes *n)
 {
-    struct timespec moment = {0, 10000000};
-    int64_t came = 0, left = 0;
-    for (double end = choir__now() + farewell_s; choir__now() < end;) {
-        if (choir_store_add(n->store, "came", 0, &came) != CHOIR_OK ||
-            choir_store_add(n->store, "left", 0, &left) != CHOIR_OK || left >= came - 1)
-            return;
-        nanosleep(&moment, NULL);
+    return n->follower.event;
+}
+
+const char *choir__nodes_run_id(const choir__nodes *n)
+{
+    return n->follower.now.run_id; /* is set once */
+}
+
+static void fill(const choir__nodes *n, const choir__node *self, choir__roster *r)
+{
+    const choir__membership *m = &n->follower.now;
+    r->place = (choir__job_place){
+        .rank = self->rank, .local_world = self->workers, .node = self->index};
+    for (int i = 0; i < m->count; i++) {
+        const choir__node *k = &m->nodes[i];
+        if (k->index < 0)
+            continue;
+        r->place.nodes++;
+        r->place.world += k->workers;
+        if (k->index == 0) {
+            snprintf(r->place.master, sizeof r->place.master, "%s", k->host);
+            r->place.master_port = k->port;
+        }
     }
+    snprintf(r->job, sizeof r->job, "%s", m->secret);
+    snprintf(r->run_id, sizeof r->run_id, "%s", m->run_id);
+    r->generation = m->generation;
+    r->restarts = m->restarts;
+}
+
+choir__order choir__nodes_look(choir__nodes *n, choir__roster *r, char **news)
+{
+    choir__follower *f = &n->follower;
+    uint64_t count;
+    choir__order order = CHOIR__WAIT;
+    if (read(f->event, &count, sizeof count) < 0) {
+        /* nothing new */
+    }
+    pthread_mutex_lock(&f->lock);
+    const choir__node *self = choir__membership_find(&f->now, n->self.id);
+    *news = f->news;
+    f->news = NULL;
+    if (n->refused || atomic_load(&n->watcher.ended) || f->now.phase == CHOIR__OVER) {
+        order = CHOIR__LEAVE;
+    } else if (self && f->now.phase == CHOIR__RUNNING && self->stage == CHOIR__BUSY &&
+               !atomic_load(&n->watcher.fenced)) {
+        order = CHOIR__RUN;
+        fill(n, self, r);
+        if (n->generation != r->generation)
+            atomic_store(&n->watcher.waiting, false);
+        n->generation = r->generation;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return order;
+}
+
+bool choir__nodes_failure(choir__nodes *n)
+{
+    pthread_mutex_lock(&n->follower.lock);
+    bool failure = n->follower.now.cause_costs || n->follower.now.phase == CHOIR__OVER;
+    pthread_mutex_unlock(&n->follower.lock);
+    return failure;
+}
+
+/* --- this node's news --- */
+
+typedef struct told {
+    const char *id;
+    int generation, port;
+    choir__verdict verdict;
+    bool everywhere;
+    double silent_s;
+} told;
+
+static bool tell_done(choir__membership *m, void *arg)
+{
+    const told *t = arg;
+    return choir__membership_done(m, t->id, t->generation);
+}
+
+static bool tell_failed(choir__membership *m, void *arg)
+{
+    const told *t = arg;
+    return choir__membership_failed(m, t->id, t->generation, &t->verdict);
+}
+
+static bool tell_ready(choir__membership *m, void *arg)
+{
+    const told *t = arg;
+    return choir__membership_ready(m, t->id, t->port);
+}
+
+static bool tell_quit(choir__membership *m, void *arg)
+{
+    const told *t = arg;
+    return choir__membership_leave(m, t->id, &t->verdict, t->everywhere);
+}
+
+static bool tell_lost(choir__membership *m, void *arg)
+{
+    const told *t = arg;
+    return choir__membership_lost(m, t->id, t->silent_s);
+}
+
+static bool tell(choir__nodes *n, choir__change_fn *fn, told *t)
+{
+    t->id = n->self.id;
+    t->generation = n->generation;
+    return choir__follower_change(&n->follower, n->ledger, fn, t) == CHOIR_OK;
+}
+
+bool choir__nodes_done(choir__nodes *n)
+{
+    told t = {0};
+    atomic_store(&n->watcher.waiting, true);
+    return tell(n, tell_done, &t);
+}
+
+bool choir__nodes_failed(choir__nodes *n, int status, const char *report)
+{
+    told t = {.verdict.status = status};
+    snprintf(t.verdict.report, sizeof t.verdict.report, "%s", report);
+    return tell(n, tell_failed, &t);
+}
+
+bool choir__nodes_quit(choir__nodes *n, int status, const char *report, bool everywhere)
+{
+    told t = {.verdict.status = status, .everywhere = everywhere};
+    snprintf(t.verdict.report, sizeof t.verdict.report, "%s", report);
+    return tell(n, tell_quit, &t);
+}
+
+static bool is_member(choir__nodes *n)
+{
+    pthread_mutex_lock(&n->follower.lock);
+    bool is = choir__membership_find(&n->follower.now, n->self.id) != NULL;
+    pthread_mutex_unlock(&n->follower.lock);
+    return is;
+}
+
+/* The others have gone on without this node, which now comes back; or cannot. */
+static bool rejoin(choir__nodes *n)
+{
+    joining j = {.nodes = n};
+    if (choir__follower_change(&n->follower, n->ledger, join, &j) != CHOIR_OK)
+        return false;
+    if (j.status == CHOIR_OK || n->follower.now.phase == CHOIR__OVER)
+        return true;
+    n->refused = true;
+    n->verdict.status = 1;
+    snprintf(n->verdict.report, sizeof n->verdict.report, "choir run: %s", j.why);
+    choir__follower_wake(&n->follower);
+    return true;
+}
+
+bool choir__nodes_ready(choir__nodes *n)
+{
+    told t = {.silent_s = n->watcher.ledger->fence_s};
+    atomic_store(&n->watcher.waiting, true);
+    if (find_port(n->opts, &t.port) != CHOIR_OK)
+        return false;
+    n->self.port = t.port;
+    if (atomic_load(&n->watcher.fenced)) {
+        if (!tell(n, tell_lost, &t))
+            return false;
+        atomic_store(&n->watcher.fenced, false);
+    }
+    return is_member(n) ? tell(n, tell_ready, &t) : rejoin(n);
+}
+
+/* --- the end --- */
+
+choir__verdict choir__nodes_verdict(choir__nodes *n)
+{
+    choir__watcher *w = &n->watcher;
+    choir__verdict v = {.status = 1};
+    const choir__membership *m = &n->follower.now;
+    const char *keeper = "?";
+    choir__watcher_stop(w);
+    for (int i = 0; i < m->count; i++)
+        if (m->nodes[i].keeps)
+            keeper = m->nodes[i].who;
+    if (m->phase == CHOIR__OVER)
+        return m->verdict;
+    if (n->refused)
+        return n->verdict;
+    if (w->ledger->fence_s > 0)
+        snprintf(v.report, sizeof v.report, "choir run: %s", w->why);
+    else if (w->status == CHOIR_ERR_TIMEOUT)
+        snprintf(v.report, sizeof v.report,
+            "choir run: node 0 fell silent: its agent, %s, has not answered for %.0f s: was it "
+            "stopped?",
+            keeper, w->ledger->silent_s);
+    else
+        snprintf(v.report, sizeof v.report,
+            "choir run: node 0 is gone: its agent, %s, which served the job's store at %s, "
+            "answers no more (%s)",
+            keeper, n->where, w->why);
+    return v;
 }
 
 void choir__nodes_leave(choir__nodes *n)
 {
-    int64_t left;
     if (!n)
         return;
-    choir__nodes_verdict(n);
-    if (n->store && n->server)
-        see_off(n);
-    else if (n->store && n->node >= 0 && !n->cut_off && !n->silent)
-        (void)!choir_store_add(n->store, "left", 1, &left);
-    if (n->ends[0] >= 0)
-        close(n->ends[0]);
-    choir_store_free(n->pulse.store);
-    choir_store_free(n->store);
-    choir_store_server_free(n->server);
+    choir__watcher_stop(&n->watcher);
+    bool over = n->follower.now.phase == CHOIR__OVER;
+    if (n->watcher.ledger)
+        n->watcher.ledger->ops->close(n->watcher.ledger, over);
+    if (n->ledger)
+        n->ledger->ops->close(n->ledger, over);
+    choir__follower_close(&n->follower);
     free(n);
 }

@@ -1,13 +1,12 @@
-/* The agents of a job on several nodes exchange two things: the list of nodes, and how the job
- * ended. They meet in a store that node 0's agent serves.
+/* An agent's part in a job on several nodes: it joins, tells what becomes of its workers, and
+ * learns when to start them, when to stop them, and how the job ended.
  *
  * Threads: called from one; the object runs one of its own. */
 #ifndef CHOIR_LAUNCH_AGENT_NODES_H
 #define CHOIR_LAUNCH_AGENT_NODES_H
 
 #include "launch/agent/agent.h"
-
-enum { CHOIR__REPORT_TEXT = 8192 };
+#include "launch/agent/membership.h"
 
 typedef struct choir__nodes choir__nodes;
 
@@ -15,33 +14,42 @@ typedef struct choir__nodes choir__nodes;
 typedef struct choir__roster {
     choir__job_place place; /* of this node's first worker */
     char job[CHOIR__JOB_TEXT], run_id[128];
+    int generation, restarts;
 } choir__roster;
 
-/* Sets roster->run_id: the one in the options, or else a random one (no part of the secret). */
-choir_status choir__roster_name(const choir__agent_opts *opts, choir__roster *roster);
+/* Sets the run's name: the one in the options, or else a random one (no part of the secret). */
+choir_status choir__roster_name(const choir__agent_opts *opts, char run_id[128]);
 
-/* The end of the job, as the first agent to report it describes it. */
-typedef struct choir__verdict {
-    int status; /* of `choir run`; 0: all workers of all nodes exited 0 */
-    char report[CHOIR__REPORT_TEXT];
-} choir__verdict;
+/* An agent's orders. */
+typedef enum choir__order {
+    CHOIR__WAIT,  /* without workers; those that run are stopped */
+    CHOIR__RUN,   /* run the workers of the roster's generation */
+    CHOIR__LEAVE, /* the job is over, or goes on without this node: see the verdict */
+} choir__order;
 
-/* Waits for the other nodes. Errors: argument, timed out (naming the missing nodes), mismatch,
- * I/O, peer lost. */
-choir_status choir__nodes_meet(
-    const choir__agent_opts *opts, choir__roster *roster, choir__nodes **nodes);
+/* Joins the job. Errors: argument, timed out, mismatch, state, I/O, peer lost. *nodes is set
+ * also after an error, and left by the caller. */
+choir_status choir__nodes_join(const choir__agent_opts *opts, choir__nodes **nodes);
 
-/* Returns a descriptor that becomes readable once there is a verdict. */
+/* Returns a descriptor that becomes readable when there is something new. */
 int choir__nodes_fd(const choir__nodes *nodes);
-/* Posts this node's view of the end; the first post of all nodes counts. status 0: this node's
- * workers are done. */
-void choir__nodes_post(choir__nodes *nodes, int status, const char *report);
-/* Returns true if node 0 did not take a failure that was posted: the verdict is that failure.
- */
-bool choir__nodes_cut_off(const choir__nodes *nodes);
-/* Waits for the verdict. */
-const choir__verdict *choir__nodes_verdict(choir__nodes *nodes);
-/* Leaves the job. Node 0 stays until the others have seen the verdict. Accepts NULL. */
-void choir__nodes_leave(choir__nodes *nodes);
+/* Returns the order of the moment; *news: lines to show, on the heap, or NULL. */
+choir__order choir__nodes_look(choir__nodes *nodes, choir__roster *roster, char **news);
+/* Returns whether workers that are stopped now have a moment to notice a failure by themselves:
+ * not where they stop because nodes have changed. */
+bool choir__nodes_failure(choir__nodes *nodes);
+const char *choir__nodes_run_id(const choir__nodes *nodes);
+
+/* These report the state of this node's workers. They return false if the ledger does not
+ * answer. */
+bool choir__nodes_done(choir__nodes *nodes);
+bool choir__nodes_failed(choir__nodes *nodes, int status, const char *report);
+bool choir__nodes_ready(choir__nodes *nodes); /* there are none any more */
+/* This node leaves on a signal; everywhere: and ends the job. */
+bool choir__nodes_quit(choir__nodes *nodes, int status, const char *report, bool everywhere);
+
+/* Returns how the job ended, after CHOIR__LEAVE. */
+choir__verdict choir__nodes_verdict(choir__nodes *nodes);
+void choir__nodes_leave(choir__nodes *nodes); /* accepts NULL */
 
 #endif

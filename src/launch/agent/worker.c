@@ -71,7 +71,7 @@ static void set_environment(const choir__workers *w, const choir__job_place *pla
 {
     choir__job_place_export(place);
     setenv("ROLE_NAME", w->opts->role, 1);
-    choir__set_number("TORCHELASTIC_RESTART_COUNT", w->attempt);
+    choir__set_number("TORCHELASTIC_RESTART_COUNT", w->restarts);
     choir__set_number("TORCHELASTIC_MAX_RESTARTS", w->opts->max_restarts);
     setenv("TORCHELASTIC_RUN_ID", w->run_id, 1);
     /* rank 0 serves the store at MASTER_PORT */

@@ -11,8 +11,8 @@ typedef struct choir__workers {
     const choir__agent_opts *opts;
     choir__job_place place; /* of the first worker */
     const char *job, *run_id;
-    int attempt;
-    int input; /* standard input of rank 0 */
+    int restarts; /* that failures have cost so far */
+    int input;    /* standard input of rank 0 */
     choir__output *output;
     choir__family family;
     struct rlimit files; /* limit on the workers' open files */

@@ -292,6 +292,8 @@ choir_status choir__store_connect(const char *host, int port, choir_store_opts o
     a.deadline = a.started + opts.timeout_s;
     for (;;) {
         greeting g = try_once(&a, store, &status);
+        if (g == GREETED)
+            choir__net_lost_after((*store)->fd, opts.lost_after_s);
         if (g != TRY_AGAIN)
             return status;
         if (choir__now() >= a.deadline)

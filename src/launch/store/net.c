@@ -154,6 +154,17 @@ static void tune(int fd, const choir__address *address)
     set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 25 * 1000);
 }
 
+void choir__net_lost_after(int fd, double seconds)
+{
+    int whole = seconds < 3 ? 2 : (int)seconds;
+    if (!(seconds > 0))
+        return;
+    set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+    set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+    set(fd, IPPROTO_TCP, TCP_KEEPCNT, whole - 1);
+    set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * whole);
+}
+
 int choir__net_listen(const choir__address *address)
 {
     int fd = new_socket(address);

@@ -36,6 +36,9 @@ const char *choir__net_host(const choir__address *address, char host[160]);
 int choir__net_listen(const choir__address *address);
 int choir__net_connect(const choir__address *address, double deadline);
 int choir__net_accept(int listener, choir__address *from);
+/* Sets the seconds without an answer after which a connection's machine counts as gone, in
+ * place of half a minute; 0: no change. */
+void choir__net_lost_after(int fd, double seconds);
 bool choir__net_self(int fd, choir__address *address); /* this end's own address */
 
 /* Waits for `events` (POLLIN, POLLOUT). Returns false if the deadline (of choir__now) has

@@ -137,6 +137,7 @@ choir_status choir__store_serve(
     choir_store_server *s = choir__calloc(1, sizeof *s);
     s->listener = s->epoll = s->stop = -1;
     s->clients_max = opts.clients_max;
+    s->lost_after_s = opts.lost_after_s;
     s->keyed = key;
     if (key)
         s->key = *key;

@@ -232,6 +232,7 @@ static void take_in(choir_store_server *server)
                 listen_again(server, false);
             return;
         }
+        choir__net_lost_after(fd, server->lost_after_s);
         if (server->waiting.count >= WAITING_MAX)
             drop(server, server->waiting.first);
         choir__client *c = choir__calloc(1, sizeof *c);

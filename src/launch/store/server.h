@@ -35,6 +35,7 @@ struct choir_store_server {
     bool forked; /* a child's copy, which has no thread */
     int listener, epoll, stop;
     int port, clients_max;
+    double lost_after_s;
     size_t held;                /* by all clients */
     bool keyed, stopping, deaf; /* deaf: accepts no connections until hears_at */
     double hears_at;

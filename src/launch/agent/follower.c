@@ -1,0 +1,142 @@
+/* Reading and extending a ledger; see follower.h. */
+#include "launch/agent/follower.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+static const double answer_s = 5; /* for an entry that exists */
+
+choir_status choir__follower_open(choir__follower *f)
+{
+    *f = (choir__follower){.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    pthread_mutex_init(&f->lock, NULL);
+    return f->event < 0 ? choir__error(CHOIR_ERR_IO, "no eventfd: %s", choir__why(errno))
+                        : CHOIR_OK;
+}
+
+void choir__follower_close(choir__follower *f)
+{
+    if (f->event >= 0)
+        close(f->event);
+    choir__membership_free(&f->now);
+    free(f->news);
+    pthread_mutex_destroy(&f->lock);
+}
+
+void choir__follower_wake(choir__follower *f)
+{
+    uint64_t one = 1;
+    if (write(f->event, &one, sizeof one) < 0) {
+        /* the counter is full, so it is readable anyway */
+    }
+}
+
+/* Makes entry n the newest, and owns *m then; any: also if others lie between. */
+static void take(choir__follower *f, int64_t n, choir__membership *m, bool any)
+{
+    pthread_mutex_lock(&f->lock);
+    if (n == f->at + 1 || (any && n > f->at)) {
+        double now = choir__now();
+        if (!f->at || m->round != f->now.round)
+            f->round_at = now;
+        f->entry_at = now;
+        if (m->news) {
+            char *all =
+                f->news ? choir__format("%s\n%s", f->news, m->news) : choir__strdup(m->news);
+            free(f->news);
+            f->news = all;
+        }
+        choir__membership_free(&f->now);
+        f->now = *m;
+        f->at = n;
+        *m = (choir__membership){0};
+    }
+    pthread_mutex_unlock(&f->lock);
+    choir__membership_free(m);
+    choir__follower_wake(f);
+}
+
+static int64_t place(choir__follower *f)
+{
+    pthread_mutex_lock(&f->lock);
+    int64_t at = f->at;
+    pthread_mutex_unlock(&f->lock);
+    return at;
+}
+
+static choir_status read_entry(
+    choir__follower *f, choir__ledger *ledger, int64_t n, double wait_s, bool any)
+{
+    choir__membership m;
+    char *text = NULL;
+    choir_status status = ledger->ops->read(ledger, n, wait_s, &text);
+    if (status == CHOIR_OK)
+        status = choir__membership_read(text, &m);
+    free(text);
+    if (status == CHOIR_OK)
+        take(f, n, &m, any);
+    return status;
+}
+
+choir_status choir__follower_next(choir__follower *f, choir__ledger *ledger, double wait_s)
+{
+    return read_entry(f, ledger, place(f) + 1, wait_s, false);
+}
+
+choir_status choir__follower_catch_up(choir__follower *f, choir__ledger *ledger, bool *none)
+{
+    int64_t newest = 0;
+    choir_status status = ledger->ops->newest(ledger, &newest);
+    *none = !newest;
+    if (status == CHOIR_OK && newest > place(f))
+        status = read_entry(f, ledger, newest, answer_s, true);
+    while (status == CHOIR_OK && newest)
+        status = choir__follower_next(f, ledger, 0);
+    return status == CHOIR_ERR_TIMEOUT && ledger->silent_s <= 0 ? CHOIR_OK : status;
+}
+
+/* Another agent's entry came first: many may try again, so not all at a time. */
+static choir_status give_way(choir__follower *f, choir__ledger *ledger)
+{
+    bool none;
+    struct timespec moment = {.tv_nsec = (rand() % 10) * 1000000};
+    choir_status status = choir__follower_next(f, ledger, answer_s);
+    if (status == CHOIR_ERR_TIMEOUT)
+        status = choir__follower_catch_up(f, ledger, &none);
+    nanosleep(&moment, NULL);
+    return status;
+}
+
+choir_status choir__follower_change(
+    choir__follower *f, choir__ledger *ledger, choir__change_fn *fn, void *arg)
+{
+    for (;;) {
+        bool mine = false;
+        pthread_mutex_lock(&f->lock);
+        choir__membership next = choir__membership_copy(&f->now);
+        int64_t n = f->at + 1;
+        pthread_mutex_unlock(&f->lock);
+        free(next.news);
+        next.news = NULL;
+        if (!fn(&next, arg)) {
+            choir__membership_free(&next);
+            return CHOIR_OK;
+        }
+        char *text = choir__membership_text(&next);
+        choir_status status = ledger->ops->append(ledger, n, text, &mine);
+        free(text);
+        if (mine)
+            take(f, n, &next, false);
+        else
+            choir__membership_free(&next);
+        if (status == CHOIR_OK && !mine)
+            status = give_way(f, ledger);
+        if (status != CHOIR_OK || mine)
+            return status;
+    }
+}

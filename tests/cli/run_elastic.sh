@@ -1,0 +1,259 @@
+#!/usr/bin/env bash
+# choir run with nodes that fail, die, are cut off, join and leave: all ranks of all nodes start
+# again as the new membership has them; a failure costs a restart of the job, a change of nodes
+# none. The nodes are agents on one machine, and two network namespaces.
+. "$(dirname "$0")/agents.sh"
+
+# Each start of a rank writes a line into starts, and works until `go` is there.
+work='echo "$RANK of $WORLD_SIZE on node $GROUP_RANK of $GROUP_WORLD_SIZE, restart \
+$TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS, $LOCAL_RANK of $LOCAL_WORLD_SIZE, \
+port $MASTER_PORT job $CHOIR_JOB" >>starts; until [ -e go ]; do sleep 0.05; done'
+
+fresh() { rm -f starts go failed* ./*.out ./*.err; : >starts; begin; }
+started() { [ "$(grep -c -e "$1" starts)" -ge "$2" ]; }
+awaits() { # SECONDS PATTERN COUNT: so many ranks have started so
+    await "$1" started "$2" "$3" || fail "no $3 starts '$2': $(cat starts ./*.err)"
+}
+agent_of() { # NAME: the process below the guard
+    local guard
+    eval "guard=\$pid_$1"
+    read -r agent </proc/$guard/task/$guard/children
+}
+
+# A failure on another node than the first restarts the ranks of all nodes, with new secrets, and
+# costs one restart of the job.
+failure_anywhere() {
+    fresh
+    local fails='[ $RANK = 2 ] && [ ! -e failed ] && touch failed && echo so be it >&2 && exit 5'
+    for name in a b; do
+        node $name --nnodes 2 --max-restarts 3 --nproc-per-node 2 sh -c "$fails; $work"
+    done
+    awaits 20 ' of 4 on node . of 2, restart 1 of 3' 4
+    touch go
+    over 20
+    for name in a b; do
+        ended_with $name 0
+        has $name.err 'rank 2 of 4 exited with status 5' '\| so be it' \
+            'starting all again: restart 1 of 3'
+        [ "$(grep -c 'starting all again' $name.err)" -eq 1 ] || fail "$(cat $name.err)"
+    done
+    [ "$(sed -n 's/.* job //p' starts | sort -u | wc -l)" -eq 2 ] ||
+        fail "one secret: $(cat starts)"
+}
+
+# The restarts are those of the job, not of each node; in the end stand the last failure and the
+# first.
+restarts_are_counted_once() {
+    fresh
+    local fails='touch "failed$TORCHELASTIC_RESTART_COUNT"
+        [ $RANK = $((TORCHELASTIC_RESTART_COUNT % 2)) ] || exec sleep '$mark'
+        sleep 0.2; exit $((30 + TORCHELASTIC_RESTART_COUNT))'
+    node a --nnodes 2 --max-restarts 2 sh -c "$fails"
+    node b --nnodes 2 --max-restarts 2 sh -c "$fails"
+    over 30
+    [ "$(echo failed*)" = 'failed0 failed1 failed2' ] || fail "$(echo failed*)"
+    for name in a b; do
+        ended_with $name 32
+        has $name.err 'restart 1 of 2' 'restart 2 of 2' 'rank 0 of 2 exited with status 32' \
+            'before 2 restarts; first: .*rank 0 of 2 exited with status 30'
+    done
+    gone 5
+}
+
+# The agent of a node is killed, so are its ranks; the others go on without it, for free.
+agent_killed() {
+    fresh
+    for name in a b c; do
+        node $name --nnodes 2:3 --rdzv-conf last_call_timeout=0.1 sh -c "$work; exec sleep $mark"
+        [ $name != a ] || await 10 listens
+    done
+    awaits 20 ' of 3 on node' 3
+    agent_of c
+    kill -KILL $agent
+    awaits 10 ' of 2 on node . of 2, restart 0 of 0' 2
+    for name in a b; do
+        has $name.err "node [12] is gone: .*pid $agent.* died or was cut off; 2 nodes are left"
+    done
+    kill -INT "$pid_a" # a script's & ignores it, and choir run too
+    kill -TERM "$pid_a"
+    over 20
+    ended_with b 143
+    ended_with c 137
+    has b.err 'interrupted by SIGTERM on node 0'
+    gone 5
+}
+
+# A node joins a running job, and leaves it again.
+late_joiner() {
+    fresh
+    node a --nnodes 1:2 --rdzv-conf last_call_timeout=0.1 sh -c "$work"
+    awaits 20 '^0 of 1 on node 0 of 1' 1
+    node b --nnodes 1:2 --nproc-per-node 2 sh -c "$work"
+    awaits 20 ' of 3 on node . of 2, restart 0' 3
+    has a.err 'node 1 \(.*\) joins; all ranks start again on 2 nodes'
+    kill -TERM "$pid_b"
+    awaits 20 '^0 of 1 on node 0 of 1' 2
+    has a.err 'interrupted by SIGTERM on node 1 .*; 1 node is left; all ranks start again'
+    touch go
+    over 20
+    ended_with a 0
+    ended_with b 143
+}
+
+# A node beyond the most is a spare, which takes the place of one that is killed.
+spare_node() {
+    fresh
+    for name in a b c; do
+        node $name --nnodes 2 --max-restarts 1 sh -c "$work"
+        await 10 listens
+        [ $name = c ] || sleep 0.3
+    done
+    awaits 20 ' of 2 on node' 2
+    await 10 grep -q 'is a spare: all nodes are there' a.err || fail "no spare: $(cat a.err)"
+    agent_of b
+    kill -KILL $agent
+    awaits 20 ' of 2 on node . of 2, restart 0' 4
+    touch go
+    over 20
+    ended_with a 0
+    ended_with b 137
+    ended_with c 0
+}
+
+# A stopped agent does no harm while ranks work; when all are to start again it is left behind,
+# and comes back as soon as it continues.
+agent_stopped() {
+    fresh
+    local fails='echo $RANK of $WORLD_SIZE >>starts
+        until [ -e fail ]; do [ ! -e go ] || exit 0; sleep 0.05; done
+        [ $RANK != 0 ] || { rm fail; exit 3; }; exec sleep '$mark
+    for name in a b; do
+        node $name --nnodes 1:2 --max-restarts 2 sh -c "$fails"
+        await 10 listens
+    done
+    awaits 20 ' of 2' 2
+    agent_of b
+    kill -STOP $agent
+    touch fail
+    awaits 20 '0 of 1' 1
+    has a.err "node 1 fell silent: its agent, .*pid $agent.* no sign for . s: was it stopped"
+    kill -CONT $agent
+    awaits 20 ' of 2' 4
+    touch go
+    over 20
+    ended_with a 0
+    ended_with b 0
+    gone 5
+}
+
+# Too few nodes: the others wait for some time, and end with the reason for which it came to that.
+too_few_left() {
+    fresh
+    node a --nnodes 2 --max-restarts 1 --rdzv-conf join_timeout=2 sh -c "$work"
+    await 10 listens
+    node b --nnodes 2 --max-restarts 1 --rdzv-conf join_timeout=2 sh -c "$work"
+    awaits 20 ' of 2 on node' 2
+    agent_of b
+    kill -KILL $agent
+    over 20
+    ended_with a 1
+    has a.err 'node 1 is gone.*1 node is left, waiting for 1 more' \
+        '^choir run: node 1 is gone: its agent, .* died or was cut off$' \
+        '1 node was left, of at least 2, and no other came within 2 s'
+}
+
+# A node whose ranks fail again and again is left out, and does not come back.
+left_out() {
+    fresh
+    local fails="[ \$GROUP_RANK = 0 ] || [ \$WORLD_SIZE = 1 ] || { sleep 0.2; exit 6; }; $work"
+    node a --nnodes 1:2 --node-rank 0 --max-restarts 9 --node-failures 2 sh -c "$fails"
+    await 10 listens
+    node b --nnodes 1:2 --node-rank 1 --max-restarts 9 --node-failures 2 sh -c "$fails"
+    awaits 30 '^0 of 1 on node 0 of 1, restart 2 of 9' 1
+    await 10 is_gone "$pid_b"
+    has a.err 'node 1 .* is left out: it has failed 2 times .--node-failures 2'
+    has b.err 'this node, .*, is left out: it has failed 2 times'
+    node again --nnodes 1:2 --node-rank 1 --max-restarts 9 --node-failures 2 true
+    await 10 is_gone "$pid_again"
+    touch go
+    over 20
+    ended_with a 0
+    ended_with b 1
+    ended_with again 1
+    has again.err 'is left out'
+}
+
+# Node 0 keeps the store: its death ends the job, and the others say so.
+node_0_killed() {
+    fresh
+    for name in a b; do
+        node $name --nnodes 1:2 --max-restarts 5 sh -c "$work; exec sleep $mark"
+        await 10 listens
+    done
+    awaits 20 ' of 2 on node' 2
+    agent_of a
+    kill -KILL $agent
+    over 20
+    ended_with a 137
+    ended_with b 1
+    has b.err "node 0 is gone: .*pid $agent., which served the job's store at 127.0.0.1"
+    gone 5
+}
+
+# Whoever joins later with other options is refused alone.
+joiner_disagrees() {
+    fresh
+    node a --nnodes 1:2 --rdzv-conf last_call_timeout=0.1 sh -c "$work"
+    awaits 20 '^0 of 1' 1
+    node b --nnodes 1:3 sh -c "$work"
+    await 10 is_gone "$pid_b"
+    has b.err '^choir run: nodes disagree: .* has version .*1:3, node 0 has version .*1:2'
+    touch go
+    over 20
+    ended_with a 0
+    ended_with b 1
+}
+
+wrong_range() {
+    bad 2 "--nnodes 3:2: expected MIN:MAX with MIN not above MAX" run --nnodes 3:2 true
+}
+
+# A machine that is cut off is noticed within 5 s, and leaves no ranks behind.
+machine_cut_off() {
+    fresh
+    head -c 32 /dev/urandom >key && chmod 600 key
+    local command=("$CHOIR" run --nnodes 1:2 --rdzv-endpoint 10.99.7.1 --key-file key)
+    on $here node0 "${command[@]}" --node-rank 0 sh -c "$work" >a.out 2>a.err </dev/null &
+    pid_a=$!
+    on $there node1 "${command[@]}" --node-rank 1 \
+        sh -c "$work; exec sleep $mark" >b.out 2>b.err </dev/null &
+    pid_b=$! names=(a b)
+    awaits 20 ' of 2 on node' 2
+    ip -n $there link set crun$$b down
+    awaits 10 '^0 of 1 on node 0 of 1, restart 0' 1
+    await 10 is_gone "$pid_b" || fail 'the machine that is cut off goes on'
+    has b.err 'node 0 is gone'
+    touch go
+    over 20
+    ended_with a 0
+    ended_with b 1
+    has a.err 'node 1 is gone: its agent, node1 .* died or was cut off; 1 node is left'
+}
+
+check failure_anywhere
+check restarts_are_counted_once
+check agent_killed
+check late_joiner
+check spare_node
+check agent_stopped
+check too_few_left
+check left_out
+check node_0_killed
+check joiner_disagrees
+check wrong_range
+if hosts 2>hosts.err && unshare --uts true 2>hosts.err; then
+    check machine_cut_off
+else
+    echo "network namespaces are left out: $(tail -n 1 hosts.err)"
+fi
+finish
