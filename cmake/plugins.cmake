@@ -7,7 +7,10 @@ function(choir_plugin name)
 endfunction()
 function(choir_plugin_of folder name)
   file(GLOB sources CONFIGURE_DEPENDS src/comm/${folder}/*.c)
-  add_library(choir_${name} MODULE ${sources} src/comm/plugin_side.c src/base/plugin_side.c)
+  choir_plugin_from(${name} "${sources};src/comm/plugin_side.c" ${ARGN})
+endfunction()
+function(choir_plugin_from name sources)
+  add_library(choir_${name} MODULE ${sources} src/base/plugin_side.c)
   set_target_properties(choir_${name} PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
   target_include_directories(choir_${name} PRIVATE include src)
@@ -50,6 +53,14 @@ endif()
 
 if(CHOIR_UCX AND TARGET PkgConfig::UCX)
   choir_plugin(ucx PkgConfig::UCX)
+endif()
+
+# --- the meeting of nodes in etcd -----------------------------------------------------------------
+# choir_etcd.so: src/launch/etcd/.
+if(CHOIR_ETCD AND TARGET PkgConfig::ETCD)
+  file(GLOB CHOIR_ETCD_SOURCES CONFIGURE_DEPENDS src/launch/etcd/*.c)
+  choir_plugin_from(etcd "${CHOIR_ETCD_SOURCES}" PkgConfig::ETCD PkgConfig::JANSSON
+    PkgConfig::SODIUM)
 endif()
 
 # --- devices that are loaded on request -----------------------------------------------------------

@@ -1,11 +1,11 @@
 /* Plug-ins: parts of Choir that need a library which may not be installed. They are loaded on
  * demand.
  *
- * choir_ucx.so, choir_mpi_*.so and choir_cuda.so are opened with dlopen, so a program starts
- * without them and a package can ship them separately. A plug-in is built from the tree's own
- * headers and calls internal functions by their names. It cannot be linked with them: libchoir
- * hides its internal names, and the `choir` command has no libchoir at all. So the loader
- * passes a table of functions, and the plug-in's side (comm/plugin_side.c,
+ * choir_ucx.so, choir_mpi_*.so, choir_etcd.so and choir_cuda.so are opened with dlopen, so a
+ * program starts without them and a package can ship them separately. A plug-in is built from
+ * the tree's own headers and calls internal functions by their names. It cannot be linked with
+ * them: libchoir hides its internal names, and the `choir` command has no libchoir at all. So
+ * the loader passes a table of functions, and the plug-in's side (comm/plugin_side.c,
  * device/plugin_side.c) defines those names there, each as one call through the table:
  *
  *     plug-in                                   libchoir.so, or the command

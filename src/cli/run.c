@@ -86,6 +86,8 @@ static int check_values(launch *l)
     if (status == CHOIR__EXIT_OK)
         status = choir__torchrun_conf(l->conf, &l->opts);
     if (status == CHOIR__EXIT_OK)
+        choir__torchrun_etcd_user(&l->opts.etcd);
+    if (status == CHOIR__EXIT_OK)
         status = choir__torchrun_signals(l->signals, &l->opts);
     if (status == CHOIR__EXIT_OK)
         status = refuse(l);
@@ -160,10 +162,19 @@ static int find_endpoint(launch *l)
     choir__agent_opts *o = &l->opts;
     if (o->nodes_max == 1)
         return CHOIR__EXIT_OK;
+    o->etcd.is_used = l->backend && !strcmp(l->backend, "etcd");
+    if (o->etcd.is_used && (!l->endpoint || !o->run_id))
+        return choir__cli_usage("run",
+            "--rdzv-backend etcd: missing --%s: nodes with the same --rdzv-id meet in the etcd at "
+            "--rdzv-endpoint HOST:PORT",
+            l->endpoint ? "rdzv-id NAME" : "rdzv-endpoint HOST:PORT");
     if (!l->endpoint && !*o->master)
         return choir__cli_usage("run",
             "--nnodes %s: missing --rdzv-endpoint HOST:PORT, where all nodes meet", l->nnodes);
-    o->endpoint_port = l->endpoint ? 29400 : o->master_port ? o->master_port : 29500;
+    o->endpoint_port = o->etcd.is_used  ? 2379
+                       : l->endpoint    ? 29400
+                       : o->master_port ? o->master_port
+                                        : 29500;
     if (!l->endpoint) {
         memcpy(o->endpoint, o->master, sizeof o->endpoint);
         o->master_port = 0; /* taken, by us */
@@ -273,7 +284,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
 
 static const char *backends(size_t i)
 {
-    static const char *const names[] = {"static", "c10d"};
+    static const char *const names[] = {"static", "c10d", "etcd"};
     return i < CHOIR_COUNT(names) ? names[i] : NULL;
 }
 
@@ -349,11 +360,16 @@ static const choir__cli_option options[] = {
     {"rdzv-id", CHOIR__STRING, AT(opts.run_id), .argument = "NAME",
         .help = "name of this run, in the names of log files (default: a random one)"},
     {"rdzv-backend", CHOIR__STRING, AT(backend), .argument = "NAME",
-        .help = "accepted for torchrun's sake; every name means Choir's own",
+        .help =
+            "etcd: nodes meet in the etcd at --rdzv-endpoint (default port 2379), and the job "
+            "outlives any of them; the others mean a store that node 0 serves",
         .choices = backends, .strict = true},
     {"rdzv-conf", CHOIR__STRING, AT(conf), .argument = "KEY=VALUE,...",
-        .help = "timeout or join_timeout, as --timeout; last_call_timeout, seconds to wait for "
-                "more than MIN nodes; is_host, for node 0; torchrun's others have no effect"},
+        .help =
+            "timeout or join_timeout, as --timeout; last_call_timeout, seconds to wait for "
+            "more than MIN nodes; is_host, for node 0; for etcd cacert, cert and key, which "
+            "are files, user=NAME:PASSWORD and protocol=https; torchrun's others have no "
+            "effect"},
     {"local-addr", CHOIR__STRING, AT(local), .argument = "HOST",
         .help = "address of this node; on node 0 the default of --master-addr"},
     {"master-addr", CHOIR__STRING, AT(master), .argument = "HOST",

@@ -75,13 +75,15 @@ char **choir__torchrun_command(
 
 /* --- lists --- */
 
+enum { ITEM = 1024 };
+
 /* Copies the next item of a list to `item` and moves *at behind it; false at the end. */
-static bool next_item(const char **at, char item[128])
+static bool next_item(const char **at, char item[ITEM])
 {
     if (!**at)
         return false;
     size_t length = strcspn(*at, ",");
-    snprintf(item, 128, "%.*s", (int)(length < 127 ? length : 127), *at);
+    snprintf(item, ITEM, "%.*s", (int)(length < ITEM ? length : ITEM - 1), *at);
     *at += length + ((*at)[length] == ',');
     return true;
 }
@@ -94,12 +96,41 @@ static bool is_one_of(const char *name, const char *const *names, size_t count)
     return false;
 }
 
+/* Takes one of etcd's keys; returns false if it is none. */
+static bool take_etcd(choir__etcd_conf *etcd, const char *key, const char *value)
+{
+    const struct {
+        const char *key, **value;
+    } texts[] = {{"cacert", &etcd->cacert}, {"cert", &etcd->cert}, {"key", &etcd->key},
+        {"user", &etcd->user}};
+    for (size_t i = 0; i < CHOIR_COUNT(texts); i++)
+        if (!strcmp(key, texts[i].key)) {
+            *texts[i].value = choir__strdup(value);
+            etcd->tls |= strcmp(key, "user") != 0;
+            return true;
+        }
+    if (!strcmp(key, "protocol"))
+        etcd->tls |= !strcmp(value, "https");
+    return !strcmp(key, "protocol");
+}
+
+void choir__torchrun_etcd_user(choir__etcd_conf *etcd)
+{
+    const char *user = getenv("ETCDCTL_USER"), *password = getenv("ETCDCTL_PASSWORD");
+    if (!etcd->user && user && *user)
+        etcd->user = user;
+    const char *colon = etcd->user ? strchr(etcd->user, ':') : NULL;
+    etcd->password = colon ? colon + 1 : password ? password : "";
+    if (colon)
+        etcd->user = choir__format("%.*s", (int)(colon - etcd->user), etcd->user);
+}
+
 int choir__torchrun_conf(const char *text, choir__agent_opts *o)
 {
     /* Properties of torchrun's own store, which has no counterpart here. */
     static const char *const idle[] = {"close_timeout", "read_timeout", "keep_alive_interval",
         "keep_alive_max_attempt", "heartbeat_timeout", "store_type", "use_libuv", "rank"};
-    char item[128];
+    char item[ITEM];
     for (const char *at = text; at && next_item(&at, item);) {
         char *value = strchr(item, '=');
         double seconds = 0;
@@ -118,10 +149,11 @@ int choir__torchrun_conf(const char *text, choir__agent_opts *o)
             o->last_call_s = seconds;
         else if (!strcmp(item, "is_host") && *value && strchr("1tTyY", *value))
             o->node = o->node < 0 ? 0 : o->node;
-        else if (strcmp(item, "is_host") != 0 && !is_one_of(item, idle, CHOIR_COUNT(idle)))
+        else if (strcmp(item, "is_host") != 0 && !take_etcd(&o->etcd, item, value) &&
+                 !is_one_of(item, idle, CHOIR_COUNT(idle)))
             return choir__cli_usage("run",
                 "--rdzv-conf: unknown key '%s': choose one of timeout, join_timeout, "
-                "last_call_timeout, is_host",
+                "last_call_timeout, is_host, cacert, cert, key, user, protocol",
                 item);
     }
     return CHOIR__EXIT_OK;
@@ -130,7 +162,7 @@ int choir__torchrun_conf(const char *text, choir__agent_opts *o)
 int choir__torchrun_signals(const char *text, choir__agent_opts *o)
 {
     static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-    char item[128];
+    char item[ITEM];
     for (const char *at = text; at && next_item(&at, item);) {
         size_t i = 0;
         const char *name = !strncmp(item, "SIG", 3) ? item + 3 : item;

@@ -20,6 +20,10 @@ char **choir__torchrun_command(
 /* --rdzv-conf: KEY=VALUE,... */
 int choir__torchrun_conf(const char *text, choir__agent_opts *opts);
 
+/* Takes etcd's user from ETCDCTL_USER and ETCDCTL_PASSWORD, as etcdctl does, unless --rdzv-conf
+ * has named one, and divides NAME:PASSWORD. */
+void choir__torchrun_etcd_user(choir__etcd_conf *etcd);
+
 /* --signals-to-handle: NAME,... */
 int choir__torchrun_signals(const char *text, choir__agent_opts *opts);
 

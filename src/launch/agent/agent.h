@@ -8,6 +8,14 @@
 #include "launch/process/job.h"
 #include "launch/agent/output.h"
 
+/* How to reach an etcd; NULL: unspecified. */
+typedef struct choir__etcd_conf {
+    bool is_used; /* nodes meet in etcd, at the endpoint */
+    bool tls;
+    const char *cacert, *cert, *key; /* files */
+    const char *user, *password;
+} choir__etcd_conf;
+
 typedef struct choir__agent_opts {
     char **command;              /* with its arguments; NULL after the last */
     int nproc;                   /* workers on this node */
@@ -15,9 +23,10 @@ typedef struct choir__agent_opts {
 
     int nodes_min, nodes_max; /* a single node ignores the members below */
     int node;                 /* -1: assigned in the order of arrival */
-    /* where node 0's agent serves the store; "": unspecified */
+    /* where node 0's agent serves the store, or etcd is; "": unspecified */
     char endpoint[CHOIR__HOST_TEXT];
     int endpoint_port;
+    choir__etcd_conf etcd;
     double timeout_s;   /* how long to wait for the other nodes */
     double last_call_s; /* for more nodes, once the minimum is there */
 

@@ -32,7 +32,7 @@ typedef struct choir__ledger_ops {
     void (*close)(choir__ledger *ledger, bool over);
 } choir__ledger_ops;
 
-/* What every backend begins with. */
+/* The common beginning of every backend's object. */
 struct choir__ledger {
     const choir__ledger_ops *ops;
     bool keeps;      /* this agent serves the ledger */

@@ -90,7 +90,8 @@ static int taking_part(const choir__membership *m, int *done)
     return count;
 }
 
-/* The members were `before`: begins the waiting anew where that made a difference. */
+/* Restarts the time of waiting if the members were `before`, and enough or too few came of it.
+ */
 static void recount(choir__membership *m, int before)
 {
     bool enough = m->count >= m->terms.nodes_min, had = before >= m->terms.nodes_min;

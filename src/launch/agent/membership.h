@@ -1,5 +1,5 @@
-/* The membership of a job on several nodes: which agents belong to it, which of them run
- * workers now, what has failed, and how the job ended.
+/* The membership of a job on several nodes: its agents and their workers, the failures so far,
+ * and the end of the job.
  *
  * The agents share one state. Each change is a function of this header that takes the state and
  * returns the next; no function waits, reads a clock or talks. nodes.c writes each next state
@@ -53,7 +53,7 @@ typedef struct choir__terms {
     char version[32];
     char key[20]; /* a fingerprint of the key file; "": none */
     int nodes_min, nodes_max, max_restarts;
-    int node_failures; /* after so many a node is left out; 0: never */
+    int node_failures; /* of a node, which is then left out; 0: no limit */
 } choir__terms;
 
 typedef struct choir__tally {
@@ -68,7 +68,7 @@ typedef struct choir__membership {
     choir__phase phase;
     int generation; /* starts so far */
     int restarts;   /* those that a failure cost */
-    int round;      /* changes whenever the time that agents wait begins anew */
+    int round;      /* the number of the time for which agents wait */
     bool call;      /* the fewest nodes were missing: wait for more than these, for a moment */
     char secret[CHOIR__JOB_TEXT]; /* of this generation: ranks of another do not meet it */
     int count;

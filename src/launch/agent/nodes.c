@@ -147,6 +147,8 @@ static bool join(choir__membership *m, void *arg)
     joining *j = arg;
     bool ends_all = false;
     j->status = CHOIR_OK;
+    if (!j->new_job && choir__membership_find(m, j->nodes->self.id))
+        return false; /* written by a call whose answer was lost */
     if (j->new_job)
         begin_job(m, j);
     else if (m->phase == CHOIR__OVER) {
@@ -248,7 +250,8 @@ choir_status choir__nodes_join(const choir__agent_opts *opts, choir__nodes **nod
     *nodes = n;
     n->opts = opts;
     n->deadline = choir__now() + opts->timeout_s;
-    snprintf(n->where, sizeof n->where, "%s port %d", opts->endpoint, opts->endpoint_port);
+    snprintf(n->where, sizeof n->where, "%s%s port %d", opts->etcd.is_used ? "etcd at " : "",
+        opts->endpoint, opts->endpoint_port);
     n->watcher.follower = &n->follower;
     n->watcher.patience = (choir__patience){
         .timeout_s = opts->timeout_s, .last_call_s = opts->last_call_s, .where = n->where};
@@ -457,7 +460,7 @@ choir__verdict choir__nodes_verdict(choir__nodes *n)
     else
         snprintf(v.report, sizeof v.report,
             "choir run: node 0 is gone: its agent, %s, which served the job's store at %s, "
-            "answers no more (%s)",
+            "answers no more (%s); with --rdzv-backend etcd a job outlives any node",
             keeper, n->where, w->why);
     return v;
 }
