@@ -217,6 +217,7 @@ choir_status choir__membership_join(
     m->nodes = choir__realloc(m->nodes, (size_t)(m->count + 1) * sizeof *m->nodes);
     m->nodes[m->count++] = new;
     recount(m, before);
+    done += m->left_done;
     if (m->phase == CHOIR__RUNNING && used < m->terms.nodes_max && !done) {
         gather(m);
         announce(m, "node %d (%s) joins; all ranks start again on %d nodes", new.number,
@@ -337,6 +338,7 @@ bool choir__membership_lost(choir__membership *m, const char *id, double quiet_s
     if (idle && m->phase == CHOIR__RUNNING) {
         announce(m, "node %d (%s) is gone, which changes nothing: it was %s", known_as(n),
             n->who, n->stage == CHOIR__DONE ? "done" : "a spare");
+        m->left_done += n->stage == CHOIR__DONE;
         drop(m, n);
         complete(m);
         return true;
@@ -368,6 +370,7 @@ bool choir__membership_leave(
         return true;
     }
     announce(m, "node %d (%s) leaves", known_as(n), n->who);
+    m->left_done += m->phase == CHOIR__RUNNING && n->stage == CHOIR__DONE;
     drop(m, n);
     complete(m);
     return true;
@@ -455,6 +458,7 @@ static void start(choir__membership *m, const char *secret)
         rank += next->workers;
     }
     m->phase = CHOIR__RUNNING;
+    m->left_done = 0;
     m->generation++;
     m->call = false;
     snprintf(m->secret, sizeof m->secret, "%s", secret);

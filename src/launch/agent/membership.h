@@ -68,6 +68,7 @@ typedef struct choir__membership {
     choir__phase phase;
     int generation; /* starts so far */
     int restarts;   /* those that a failure cost */
+    int left_done;  /* nodes of this generation that are done, and gone */
     int round;      /* the number of the time for which agents wait */
     bool call;      /* the fewest nodes were missing: wait for more than these, for a moment */
     char secret[CHOIR__JOB_TEXT]; /* of this generation: ranks of another do not meet it */

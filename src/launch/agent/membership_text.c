@@ -62,12 +62,12 @@ char *choir__membership_text(const choir__membership *m)
     for (int i = 0; i < m->tally_count; i++)
         json_array_append_new(tallies, json_pack("{so si}", "name", text_of(m->tallies[i].name),
                                            "failures", m->tallies[i].failures));
-    json_t *all = json_pack("{so so sb ss si si si sb so so so so sb so so so so}", "terms",
+    json_t *all = json_pack("{so so sb ss si si si si sb so so so so sb so so so so}", "terms",
         terms_of(&m->terms), "run_id", text_of(m->run_id), "named", m->named, "phase",
-        phases[m->phase], "generation", m->generation, "restarts", m->restarts, "round",
-        m->round, "call", m->call, "secret", text_of(m->secret), "nodes", nodes, "tallies",
-        tallies, "cause", verdict_of(&m->cause), "cause_costs", m->cause_costs, "failing",
-        text_of(m->failing), "first", text_of(m->first), "news",
+        phases[m->phase], "generation", m->generation, "left_done", m->left_done, "restarts",
+        m->restarts, "round", m->round, "call", m->call, "secret", text_of(m->secret), "nodes",
+        nodes, "tallies", tallies, "cause", verdict_of(&m->cause), "cause_costs",
+        m->cause_costs, "failing", text_of(m->failing), "first", text_of(m->first), "news",
         text_of(m->news ? m->news : ""), "verdict", verdict_of(&m->verdict));
     char *text = json_dumps(all, JSON_COMPACT);
     json_decref(all);
@@ -145,12 +145,12 @@ static bool read_all(json_t *all, choir__membership *m)
     json_t *terms, *nodes, *tallies, *cause, *verdict;
     const char *run_id, *phase, *secret, *failing, *first, *news;
     int named, call, costs;
-    if (json_unpack(all, "{so ss sb ss si si si sb ss so so so sb ss ss ss so}", "terms",
+    if (json_unpack(all, "{so ss sb ss si si si si sb ss so so so sb ss ss ss so}", "terms",
             &terms, "run_id", &run_id, "named", &named, "phase", &phase, "generation",
-            &m->generation, "restarts", &m->restarts, "round", &m->round, "call", &call,
-            "secret", &secret, "nodes", &nodes, "tallies", &tallies, "cause", &cause,
-            "cause_costs", &costs, "failing", &failing, "first", &first, "news", &news,
-            "verdict", &verdict))
+            &m->generation, "left_done", &m->left_done, "restarts", &m->restarts, "round",
+            &m->round, "call", &call, "secret", &secret, "nodes", &nodes, "tallies", &tallies,
+            "cause", &cause, "cause_costs", &costs, "failing", &failing, "first", &first,
+            "news", &news, "verdict", &verdict))
         return false;
     int which = lookup(phases, CHOIR_COUNT(phases), phase);
     m->phase = (choir__phase)which;
