@@ -214,6 +214,35 @@ joiner_disagrees() {
     ended_with b 1
 }
 
+# A training that saves as it goes ends with the bits of one that nothing has disturbed, although
+# a node is killed in the middle and the other goes on alone.
+training_goes_on() {
+    local args="--json --microbatches 4 --batch-size 24 --steps 800 --model $gpt text"
+    make_text text 200
+    # shellcheck disable=SC2086
+    good train $args && mv out single
+    fresh
+    rm -rf saved
+    local train="echo start >>starts; if [ -e saved/latest ]
+        then exec $CHOIR train --json --resume saved
+        else exec $CHOIR train $args --strategy ddp --save saved --save-every 20; fi"
+    for name in a b; do
+        node $name --nnodes 1:2 sh -c "$train"
+        await 10 listens
+    done
+    await 30 has_saved || fail "no checkpoint: $(cat ./*.err)"
+    agent_of b
+    kill -KILL $agent
+    over 60
+    ended_with a 0
+    ended_with b 137
+    has a.err 'node 1 is gone'
+    [ "$(field weights_sha256 single)" = "$(field weights_sha256 a.out)" ] ||
+        fail "other bits: $(tail -n 1 single) $(tail -n 1 a.out)"
+    [ "$(field world a.out)" = 1 ] || fail "not on one rank: $(tail -n 1 a.out)"
+}
+has_saved() { [ -e saved/latest ]; }
+
 wrong_range() {
     bad 2 "--nnodes 3:2: expected MIN:MAX with MIN not above MAX" run --nnodes 3:2 true
 }
@@ -250,6 +279,7 @@ check too_few_left
 check left_out
 check node_0_killed
 check joiner_disagrees
+check training_goes_on
 check wrong_range
 if hosts 2>hosts.err && unshare --uts true 2>hosts.err; then
     check machine_cut_off
