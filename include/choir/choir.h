@@ -36,6 +36,7 @@
 #include <choir/trace.h>
 #include <choir/env.h>
 #include <choir/training.h>
+#include <choir/elastic.h>
 #include <choir/evaluate.h>
 #include <choir/ddp.h>
 #include <choir/ddp_hook.h>

@@ -22,6 +22,8 @@ typedef struct choir_env {
     choir_device *device;
     /* micro-batches in the global batch; a multiple of world accumulates; default: world */
     int64_t microbatches;
+    uint64_t generation; /* of the ranks: 1; counts up when ranks leave or join (elastic.h); 0:
+                          * this process is alone until it becomes a rank */
 } choir_env;
 
 /** Fills in env from the environment and meets the other ranks. Errors: argument (in the
@@ -52,6 +54,14 @@ CHOIR_CHECKED choir_status choir_env_mean(
  * choir_env_mean does. Waits for the device. Collective. */
 CHOIR_CHECKED choir_status choir_env_loss(
     const choir_env *env, choir_tensor *const *losses, double *mean);
+
+/** Queues an exchange of losses, within a step and before the optimizer's update. The arguments
+ * are the losses () of this rank's micro-batches, in order, in memory that persists, and `all`
+ * (microbatches), which receives the losses of all micro-batches. `all` is valid once the step
+ * is done, on every rank whose update runs, and outlives a recording of the step. Collective.
+ */
+CHOIR_CHECKED choir_status choir_env_share_losses(
+    const choir_env *env, choir_tensor *const *losses, float *all);
 
 /** Makes a loader of this rank's micro-batches of `dataset`, shuffled with the run's seed. */
 choir_loader *choir_env_loader(

@@ -276,6 +276,10 @@ typedef struct choir_spawn_opts {
     const char *key_file;
     double
         timeout_s; /* how long a rank may stay stopped after another has ended; default 1800 */
+    /* Number of ranks that may fail before the job does: see elastic.h. Each is replaced by a
+     * new process. One node only. Default 0 */
+    int max_restarts;
+    int spares; /* processes that wait to replace ranks, beside the `local` ones; default 0 */
 } choir_spawn_opts;
 
 choir_spawn_opts choir_spawn_defaults(void);

@@ -24,6 +24,8 @@ typedef struct choir__job {
     const char *amp;            /* NULL: off; or a level's name, see amp.h */
     const char *init;           /* NULL or choir: Choir's initial values; torch: PyTorch's */
     int nproc;                  /* ranks; 1 for strategies of one process */
+    int64_t max_restarts;       /* of ranks that were lost */
+    _Atomic int64_t *printed; /* the last step that any rank 0 has reported; NULL: own ranks' */
     int64_t batch_size, microbatches, steps, epochs;
     int64_t eval_every, eval_batches, save_every, log_every, mem_cap, threads, workers;
     uint64_t given; /* bit i: row i of choir__job_options was on the command line */
@@ -72,6 +74,10 @@ choir__job choir__job_new(const char *command);
 /* Checks whether the options fit one another, and fills in the derived values. Returns
  * CHOIR__EXIT_OK, or the status to exit with. */
 int choir__job_check(choir__job *job);
+
+/* Checks whether ranks can be replaced, if --max-restarts says so. Returns like
+ * choir__job_check. */
+int choir__job_check_restarts(const choir__job *job);
 
 /* Refuses a job that names a device twice. Returns like choir__job_check. */
 int choir__job_devices_once(const choir__job *job);

@@ -244,6 +244,32 @@ static int check_pairs(const choir__job *j)
     return CHOIR__EXIT_OK;
 }
 
+int choir__job_check_restarts(const choir__job *j)
+{
+    if (!j->max_restarts)
+        return CHOIR__EXIT_OK;
+    if (!j->strategy->regroups)
+        return choir__cli_usage(j->command,
+            "--max-restarts with --strategy %s, which cannot go on when ranks are lost: choose "
+            "ddp, or restart from a checkpoint by 'choir run --max-restarts'",
+            j->strategy->name);
+    if (j->launched)
+        return choir__cli_usage(j->command,
+            "--max-restarts is for ranks that 'choir train' starts; these were started by "
+            "another program");
+    if (j->nproc < 2)
+        return choir__cli_usage(j->command,
+            "--max-restarts: expected --nproc 2 or more, since a rank is replaced from the "
+            "others' memory");
+    if (j->backend && strcmp(j->backend, "shm"))
+        return choir__cli_usage(
+            j->command, "--max-restarts with --backend %s: expected shm", j->backend);
+    if (j->trace)
+        return choir__cli_usage(
+            j->command, "--max-restarts with --trace: a trace is of one group of ranks");
+    return CHOIR__EXIT_OK;
+}
+
 int choir__job_check(choir__job *j)
 {
     int status = check_pairs(j);

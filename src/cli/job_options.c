@@ -86,6 +86,11 @@ const choir__cli_option choir__job_options[] = {
             "number of ranks to start (default: one per device of --devices, else 1; mp and "
             "pipeline use one process unless specified)",
         .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
+    {"max-restarts", CHOIR__INT, AT(max_restarts), 0, 900, .preset = "0", .argument = "N",
+        .help =
+            "replace up to N ranks that die or hang, while the others go on without them; with "
+            "ddp (default 0: the job fails with the first); --nproc above --microbatches starts "
+            "spares"},
     {"devices", CHOIR__STRING, AT(devices), .argument = "LIST",
         .help = "devices such as cpu:0,cpu:1 or cuda:0-3, or auto: all GPUs, or all cores of a "
                 "machine without GPUs (default auto)",

@@ -92,7 +92,7 @@ choir_status choir__cli_part_open(
     status = take_devices(p);
     if (status == CHOIR_OK)
         status = choir__cli_part_mesh(p);
-    if (status == CHOIR_OK && p->env.world > 1)
+    if (status == CHOIR_OK && (p->env.world > 1 || j->max_restarts))
         choir_device_bind_thread(p->env.device);
     return status;
 }
@@ -130,13 +130,22 @@ choir_status choir__cli_part_build(choir__cli_part *p)
     choir_loader_opts loader = choir_loader_defaults();
     loader.batch_size = j->batch_size;
     loader.workers = (int)j->workers;
-    if (j->info.task == CHOIR_IMAGE_TO_TEXT && p->micro_count > 1)
-        loader.prefetch = (int)p->micro_count + 1; /* a step reads all of its batches first */
+    int64_t read = j->max_restarts ? j->microbatches : p->micro_count;
+    if (j->info.task == CHOIR_IMAGE_TO_TEXT && read > 1)
+        loader.prefetch = (int)read + 1; /* a step reads all of its batches first */
     p->loader = choir_env_loader_with(p->run, &p->dealt, j->train, loader);
-    p->losses = choir__calloc((size_t)p->micro_count, sizeof(choir_tensor *));
+    size_t most = (size_t)(j->max_restarts ? j->microbatches : p->micro_count);
+    p->losses = choir__calloc(most, sizeof(choir_tensor *));
     if (choir_model_ignores(&j->info))
-        p->batches = choir__calloc((size_t)p->micro_count, sizeof *p->batches);
+        p->batches = choir__calloc(most, sizeof *p->batches);
     return choir_scope_status(p->run);
+}
+
+void choir__cli_part_changed(choir__cli_part *p)
+{
+    p->dealt = p->env;
+    p->along = p->env.group;
+    choir_env_micro(&p->dealt, &p->micro_first, &p->micro_count);
 }
 
 choir_status choir__cli_part_mean(const choir__cli_part *p, const float *losses, float *mean)

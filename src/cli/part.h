@@ -16,6 +16,9 @@ choir_status choir__cli_part_open(
  * Collective. */
 choir_status choir__cli_part_build(choir__cli_part *part);
 
+/* Takes over env's ranks, which have changed: choir/elastic.h. */
+void choir__cli_part_changed(choir__cli_part *part);
+
 /* Computes the mean loss of the job from the losses of this rank's micro-batches. Collective.
  */
 choir_status choir__cli_part_mean(

@@ -51,14 +51,18 @@ static void end_line(choir__cli_report *r)
     r->line_open = false;
 }
 
-void choir__cli_report_start(
-    choir__cli_report *r, const choir__job *job, int64_t first_step, int64_t parameters)
+void choir__cli_report_begin(choir__cli_report *r, const choir__job *job, int64_t first_step)
 {
     *r = (choir__cli_report){.job = job,
         .first = first_step,
         .started = choir__now(),
         .terminal = isatty(STDOUT_FILENO),
         .scale = (double)NAN};
+}
+
+void choir__cli_report_start(choir__cli_report *r, int64_t parameters)
+{
+    const choir__job *job = r->job;
     if (job->json || job->quiet)
         return;
     int workers = choir__cli_strategy_workers(job);
@@ -129,15 +133,19 @@ static void progress(choir__cli_report *r, const choir__cli_step *s)
     fflush(stdout);
 }
 
-void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *s)
+void choir__cli_report_note(choir__cli_report *r, double seconds)
 {
-    uint32_t bits;
-    memcpy(&bits, &s->loss, sizeof bits);
     if (!r->steps)
         r->first_step_s = choir__cli_uptime();
     if (!(r->steps & (r->steps - 1))) /* 0 or a power of two: full */
         r->step_s = choir__realloc(r->step_s, (size_t)(2 * r->steps + 1) * sizeof *r->step_s);
-    r->step_s[r->steps++] = s->seconds;
+    r->step_s[r->steps++] = seconds;
+}
+
+void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *s)
+{
+    uint32_t bits;
+    memcpy(&bits, &s->loss, sizeof bits);
     if (r->job->quiet && !r->job->json)
         return;
     if (!r->job->json) {
@@ -154,8 +162,50 @@ void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *s)
     if (!isnan(r->scale))
         print_number("loss_scale", r->scale);
     printf("}\n");
-    if (r->terminal || s->seconds > 0.05)
-        fflush(stdout);
+    if (r->terminal || s->seconds > 0.05 || r->job->max_restarts)
+        fflush(stdout); /* else the last lines would be lost with this rank */
+}
+
+/* "rank 1 (pid 77) was killed by SIGKILL (Killed); rank 2 is new: 3 ranks go on from step 17,
+ * after 0.06 s" */
+static void say_membership(const choir__cli_report *r, const choir_membership *m)
+{
+    fprintf(stderr, "choir %s: ", r->job->command);
+    for (int i = 0; i < m->left_count; i++)
+        fprintf(stderr, "%srank %d (pid %d) %s", i ? "; " : "", m->left[i].rank, m->left[i].pid,
+            m->left[i].why);
+    for (int i = 0; i < m->joined_count; i++)
+        fprintf(stderr, "%srank %d is new", i || m->left_count ? "; " : "", m->joined[i]);
+    fprintf(stderr, ": %d rank%s on from step %lld, after %.2g s\n", m->world,
+        m->world > 1 ? "s go" : " goes", (long long)m->step, m->resumed_s);
+}
+
+void choir__cli_report_membership(choir__cli_report *r, const choir_membership *m)
+{
+    char host[65] = "?";
+    end_line(r);
+    say_membership(r, m);
+    if (!r->job->json)
+        return;
+    gethostname(host, sizeof host - 1);
+    printf(
+        "{\"event\":\"membership\",\"generation\":%llu,\"step\":%lld,\"world\":%d,\"left\":[",
+        (unsigned long long)m->generation, (long long)m->step, m->world);
+    for (int i = 0; i < m->left_count; i++) {
+        printf("%s{\"rank\":%d,", i ? "," : "", m->left[i].rank);
+        choir__cli_print_string("host", host);
+        printf(",");
+        choir__cli_print_string("why", m->left[i].why);
+        printf("}");
+    }
+    printf("],\"joined\":[");
+    for (int i = 0; i < m->joined_count; i++) {
+        printf("%s{\"rank\":%d,", i ? "," : "", m->joined[i]);
+        choir__cli_print_string("host", host);
+        printf("}");
+    }
+    printf("],\"detected_s\":%.6g,\"resumed_s\":%.6g}\n", m->detected_s, m->resumed_s);
+    fflush(stdout);
 }
 
 void choir__cli_report_eval(

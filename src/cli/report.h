@@ -2,6 +2,7 @@
 #ifndef CHOIR_REPORT_H
 #define CHOIR_REPORT_H
 
+#include <choir/elastic.h>
 #include <choir/trace.h>
 #include "cli/job.h"
 
@@ -26,8 +27,10 @@ typedef struct choir__cli_report {
     int64_t skipped; /* steps skipped because of infinite gradients */
 } choir__cli_report;
 
-void choir__cli_report_start(
-    choir__cli_report *r, const choir__job *job, int64_t first_step, int64_t parameters);
+/* choir__cli_report_begin prepares the report of a rank; choir__cli_report_start prints
+ * the job's sizes before the first step. */
+void choir__cli_report_begin(choir__cli_report *r, const choir__job *job, int64_t first_step);
+void choir__cli_report_start(choir__cli_report *r, int64_t parameters);
 /* A step that is done. */
 typedef struct choir__cli_step {
     int64_t number; /* from 1 */
@@ -35,7 +38,11 @@ typedef struct choir__cli_step {
     double seconds, lr, grad_norm; /* grad_norm: NaN if it was not measured */
 } choir__cli_step;
 
+/* Notes for how long a step ran; all ranks do, for the case that they report later. */
+void choir__cli_report_note(choir__cli_report *r, double seconds);
 void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *step);
+/* Reports that ranks have left or joined. */
+void choir__cli_report_membership(choir__cli_report *r, const choir_membership *m);
 void choir__cli_report_eval(
     choir__cli_report *r, int64_t step, const choir_score *score, bool best);
 void choir__cli_report_saved(choir__cli_report *r, int64_t step, const char *dir);

@@ -17,6 +17,7 @@
 
 /* The first failure, in memory that all ranks share. */
 typedef struct board {
+    _Atomic int64_t printed; /* choir__job.printed */
     atomic_int claimed, written;
     choir_status status;
     char message[1024];
@@ -66,10 +67,15 @@ static int run_ranks(const choir__job *job)
         choir__error(CHOIR_ERR_IO, "no memory for %d ranks", job->nproc);
         return choir__cli_fail();
     }
-    ranks r = {job, b};
+    choir__job shared = *job;
+    shared.printed = job->max_restarts ? &b->printed : NULL;
+    ranks r = {&shared, b};
     choir_spawn_opts opts = choir_spawn_defaults();
+    int most = (int)choir__min(job->nproc, job->microbatches);
     opts.timeout_s = job->timeout;
-    choir_status status = choir_spawn_with(job->nproc, run_rank, &r, opts);
+    opts.max_restarts = (int)job->max_restarts;
+    opts.spares = opts.max_restarts ? job->nproc - most : 0;
+    choir_status status = choir_spawn_with(job->nproc - opts.spares, run_rank, &r, opts);
     /* A rank's own words are more precise than its exit status, except on a lost peer, whose
      * end the supervisor has seen. */
     if (status != CHOIR_OK && atomic_load(&b->written)) {
@@ -96,6 +102,8 @@ static int run(const choir__cli_command *command, int argc, char **argv)
         /* the message is out */
     } else if (choir__job_prepare(&job) != CHOIR_OK) {
         status = choir__cli_fail();
+    } else if ((status = choir__job_check_restarts(&job)) != CHOIR__EXIT_OK) {
+        /* the message is out */
     } else if (job.nproc > 1 && !job.launched) {
         status = run_ranks(&job);
     } else {

@@ -2,12 +2,17 @@
  *
  * A step is a function handed to choir_step, which records it and replays it; between steps the
  * host reads the micro-batches' losses, gathers those of the other ranks, reports, evaluates
- * and saves. */
+ * and saves.
+ *
+ * With --max-restarts the step runs within choir_elastic_step, and ranks exchange their losses
+ * in it, so that every rank that has finished a step has all of them. What comes between two
+ * steps may be cut short by the loss of a rank; it is then repeated (`after`). */
 #include "cli/trainer.h"
 
 #include <limits.h>
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,16 +24,29 @@
 
 enum { SAMPLE_TOKENS = 300, LONG_RUN = 8, WARM_UP = 3 };
 
+/* How far the training is, as far as its objects do not say. With --max-restarts all ranks have
+ * the furthest one's after each change of the ranks. */
+typedef struct progress {
+    int64_t step;         /* done */
+    choir__cli_step last; /* that step, as it is reported */
+    double best, last_eval;
+    bool after;              /* the work after that step is not done yet */
+    bool eval_due, save_due; /* since the ranks met last */
+    bool best_due;           /* the last validation was the best: it is to be saved */
+} progress;
+
 typedef struct trainer {
     const choir__job *job;
     choir__cli_part part; /* devices, model, data, for the strategy */
-    float *read;          /* losses of this rank's micro-batches, on the host */
-    int64_t step;         /* done */
-    double best, last_eval;
+    progress now;
+    float *read;            /* losses of this rank's micro-batches, on the host */
+    bool joined;            /* this process was started while the others trained */
+    bool begins_again;      /* a rank was lost before the first step */
+    choir_elastic *elastic; /* NULL: a lost rank ends the job */
+    float *all;             /* (microbatches) losses of the whole job; NULL: without elastic */
     choir__cli_report report;
     choir_checkpoint *saved; /* NULL: nothing was saved yet */
     bool stopping;           /* one of the ranks that met was asked to stop */
-    bool eval_due, save_due; /* since the ranks met last */
     choir_trace *trace;      /* NULL without --trace */
     int64_t traced_before;   /* steps of this process before the trace began */
 } trainer;
@@ -58,12 +76,46 @@ static void catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
+/* --- ranks that are lost or new: choir/elastic.h --- */
+
+/* Prints the last step, unless a rank 0 that was lost later has. */
+static void show_step(trainer *t)
+{
+    _Atomic int64_t *printed = t->job->printed;
+    if (t->part.env.rank != 0 || (printed && t->now.last.number <= atomic_load(printed)))
+        return;
+    choir__cli_report_step(&t->report, &t->now.last);
+    if (printed)
+        atomic_store(printed, t->now.last.number);
+}
+
+/* Goes on with other ranks. A save that was under way may have lost a part. */
+static void note_change(trainer *t)
+{
+    choir__cli_part_changed(&t->part);
+    if (t->saved && choir_checkpoint_close(t->saved) != CHOIR_OK)
+        t->now.save_due = true;
+    t->saved = NULL;
+    show_step(t);
+}
+
+static void report_change(trainer *t)
+{
+    choir_membership m;
+    if (t->elastic && choir_elastic_change(t->elastic, &m) && t->part.env.rank == 0)
+        choir__cli_report_membership(&t->report, &m);
+}
+
 /* --- a step --- */
 
 static choir_status step_body(choir_scope *step, void *arg)
 {
     trainer *t = arg;
+    if (t->elastic) /* the ranks may have changed since the step began */
+        choir__cli_part_changed(&t->part);
     choir_status status = t->job->strategy->step(step, &t->part);
+    if (status == CHOIR_OK && t->all)
+        status = choir_env_share_losses(&t->part.dealt, t->part.losses, t->all);
     return status == CHOIR_OK ? choir__amp_step(&t->part) : status;
 }
 
@@ -71,6 +123,9 @@ static choir_status gather_loss(trainer *t, float *loss)
 {
     choir_status status = CHOIR_OK;
     float *at = t->read;
+    if (t->elastic) /* the step has exchanged them */
+        return choir_env_mean(
+            &(choir_env){.world = 1, .microbatches = t->job->microbatches}, t->all, loss);
     for (int64_t i = 0; i < t->part.loss_count && status == CHOIR_OK; i++) {
         int64_t count = choir_tensor_count(t->part.losses[i]);
         status = choir_read(t->part.losses[i], at, (size_t)count * sizeof *at);
@@ -95,36 +150,57 @@ static choir_status note_scale(trainer *t)
     return status;
 }
 
-static choir_status one_step(trainer *t, float *loss)
+/* Runs the step, and stores the mean of its losses. *ran: false if other ranks had finished the
+ * step, so that this one has received it. */
+static choir_status run_step(trainer *t, float *loss, bool *ran)
+{
+    *ran = true;
+    if (!t->elastic) {
+        choir_status status = choir_step(t->part.run, step_body, t);
+        return status == CHOIR_OK ? gather_loss(t, loss) : status;
+    }
+    uint64_t generation = t->part.env.generation;
+    choir_status status = choir_elastic_step(t->elastic, step_body, t);
+    if (t->part.env.generation != generation)
+        note_change(t);
+    *ran = t->now.step < (int64_t)choir_run_next(t->part.run);
+    return status == CHOIR_OK && *ran ? gather_loss(t, loss) : status;
+}
+
+static void trace_step(trainer *t, double start, double seconds)
+{
+    char name[32];
+    snprintf(name, sizeof name, "step %lld", (long long)t->now.step);
+    choir_trace_span(t->trace, name, start, start + seconds);
+}
+
+static choir_status one_step(trainer *t)
 {
     double start = choir__now(), lr = (double)choir_optim_lr(t->part.optim);
-    choir_status status = choir_step(t->part.run, step_body, t);
-    if (status == CHOIR_OK)
-        status = gather_loss(t, loss);
+    float loss = 0;
+    bool ran;
+    choir_status status = run_step(t, &loss, &ran);
     double seconds = choir__now() - start;
     if (status != CHOIR_OK)
         return status;
-    t->step++;
-    if (t->trace) {
-        char name[32];
-        snprintf(name, sizeof name, "step %lld", (long long)t->step);
-        choir_trace_span(t->trace, name, start, start + seconds);
+    if (ran) {
+        t->now.last = (choir__cli_step){++t->now.step, loss, seconds, lr, (double)NAN};
+        t->now.after = true;
     }
+    if (t->trace)
+        trace_step(t, start, seconds);
     if (t->part.scaler && (status = note_scale(t)) != CHOIR_OK)
         return status;
-    if (!isfinite(*loss) && !t->part.scaler) /* else the scaler decides when to give up */
+    if (!isfinite(t->now.last.loss) && !t->part.scaler) /* else the scaler may give up */
         return choir__error(CHOIR_ERR_NONFINITE,
             "the loss is %g at step %lld; a lower --lr, a warm-up or --clip may help",
-            fabs((double)*loss), (long long)t->step);
-    if (t->part.env.rank == 0) {
-        choir_tensor *norm = choir_optim_grad_norm(t->part.optim);
-        choir__cli_report_step(
-            &t->report, &(choir__cli_step){.number = t->step,
-                            .loss = *loss,
-                            .seconds = seconds,
-                            .lr = lr,
-                            .grad_norm = norm ? choir_item(norm) : (double)NAN});
-    }
+            fabs((double)t->now.last.loss), (long long)t->now.step);
+    choir_tensor *norm = choir_optim_grad_norm(t->part.optim);
+    if (ran && norm && (t->part.env.rank == 0 || t->elastic))
+        t->now.last.grad_norm = choir_item(norm);
+    choir__cli_report_note(&t->report, seconds);
+    report_change(t);
+    show_step(t);
     return CHOIR_OK;
 }
 
@@ -133,7 +209,7 @@ static choir_status one_step(trainer *t, float *loss)
 /* Leaves out the first steps of a long run, which make objects that later steps reuse. */
 static void start_trace(trainer *t, int64_t done)
 {
-    int64_t skip = t->job->steps - t->step + done > LONG_RUN ? WARM_UP : 0;
+    int64_t skip = t->job->steps - t->now.step + done > LONG_RUN ? WARM_UP : 0;
     if (!t->job->trace || done != skip)
         return;
     t->traced_before = done;
@@ -227,10 +303,10 @@ static choir_status save(trainer *t, float loss, unsigned flags)
     if (!j->save || (j->strategy->meet && t->part.env.rank != 0))
         return CHOIR_OK;
     choir_training parts = parts_of(t);
-    choir_train_state s = {.step = t->step,
+    choir_train_state s = {.step = t->now.step,
         .loss = (double)loss,
-        .eval_loss = t->last_eval,
-        .best_loss = t->best,
+        .eval_loss = t->now.last_eval,
+        .best_loss = t->now.best,
         .world = choir__cli_strategy_workers(j)};
     snprintf(s.optimizer, sizeof s.optimizer, "%s", j->optimizer);
     snprintf(s.strategy, sizeof s.strategy, "%s", j->strategy_text);
@@ -270,31 +346,40 @@ static bool apart(const trainer *t)
     return t->job->strategy->together && !t->job->strategy->together(&t->part);
 }
 
+static choir_status validate(trainer *t)
+{
+    choir_score score;
+    choir_status status = evaluate(t, t->job->eval_batches, &score);
+    if (status != CHOIR_OK)
+        return status;
+    t->now.last_eval = score.loss;
+    t->now.best_due = !(score.loss >= t->now.best);
+    t->now.best = t->now.best_due ? score.loss : t->now.best;
+    if (t->part.env.rank == 0)
+        choir__cli_report_eval(&t->report, t->now.step, &score, t->now.best_due);
+    t->now.eval_due = false;
+    return status;
+}
+
 /* Runs validation and saves a checkpoint if they are due. */
-static choir_status between_steps(trainer *t, float loss)
+static choir_status between_steps(trainer *t)
 {
     const choir__job *j = t->job;
-    bool last = t->step == j->steps, best = false;
+    bool last = t->now.step == j->steps;
     choir_status status = CHOIR_OK;
-    t->eval_due |= is_due(t->step, j->eval_every);
-    t->save_due |= is_due(t->step, j->save_every);
-    if (last || apart(t) || !(t->eval_due || t->save_due))
+    t->now.eval_due |= is_due(t->now.step, j->eval_every);
+    t->now.save_due |= is_due(t->now.step, j->save_every);
+    if (last || apart(t) || !(t->now.eval_due || t->now.save_due || t->now.best_due))
         return CHOIR_OK;
     status = meet(t);
     if (status != CHOIR_OK || t->stopping)
         return status;
-    if (t->eval_due) {
-        choir_score score;
-        status = evaluate(t, j->eval_batches, &score);
-        t->last_eval = score.loss;
-        best = !(score.loss >= t->best);
-        t->best = best ? score.loss : t->best;
-        if (status == CHOIR_OK && t->part.env.rank == 0)
-            choir__cli_report_eval(&t->report, t->step, &score, best);
-    }
-    if (status == CHOIR_OK && (t->save_due || best))
-        status = save(t, loss, best ? CHOIR_SAVE_BEST : 0);
-    t->eval_due = t->save_due = false;
+    if (t->now.eval_due)
+        status = validate(t);
+    if (status == CHOIR_OK && (t->now.save_due || t->now.best_due))
+        status = save(t, t->now.last.loss, t->now.best_due ? CHOIR_SAVE_BEST : 0);
+    if (status == CHOIR_OK)
+        t->now.eval_due = t->now.save_due = t->now.best_due = false;
     return status;
 }
 
@@ -305,9 +390,9 @@ static choir_status resume(trainer *t)
     choir_status status = choir_training_resume(t->job->resume, &parts, t->part.env.group, &s);
     if (status != CHOIR_OK)
         return status;
-    t->step = s.step;
-    t->best = s.best_loss;
-    t->last_eval = s.eval_loss;
+    t->now.step = s.step;
+    t->now.best = s.best_loss;
+    t->now.last_eval = s.eval_loss;
     if (status == CHOIR_OK && t->job->strategy->resumed)
         status = t->job->strategy->resumed(&t->part);
     return status;
@@ -318,9 +403,11 @@ static choir_status resume(trainer *t)
 static choir_status build(trainer *t)
 {
     choir_status status = choir__cli_part_build(&t->part);
-    t->read = choir__calloc((size_t)t->part.micro_count + 1, sizeof(float));
-    t->best = t->last_eval = (double)NAN;
-    return status == CHOIR_OK && t->job->resume ? resume(t) : status;
+    t->read = choir__calloc(
+        (size_t)choir__max(t->part.micro_count, t->job->microbatches) + 1, sizeof(float));
+    t->now.best = t->now.last_eval = (double)NAN;
+    t->joined = !t->part.env.generation && !t->begins_again; /* it receives its state */
+    return status == CHOIR_OK && t->job->resume && !t->joined ? resume(t) : status;
 }
 
 static choir_status sample(trainer *t)
@@ -353,13 +440,14 @@ static choir_status finish(trainer *t, float loss)
     choir_run_forget(t->part.run); /* its memory is more than validation needs */
     if (status == CHOIR_OK && !t->job->no_eval)
         status = evaluate(t, 0, &score);
-    bool best = status == CHOIR_OK && !t->job->no_eval && !(score.loss >= t->best);
-    t->last_eval = t->job->no_eval ? t->last_eval : score.loss;
-    t->best = best ? score.loss : t->best;
+    bool best = status == CHOIR_OK && !t->job->no_eval && !(score.loss >= t->now.best);
+    t->now.last_eval = t->job->no_eval ? t->now.last_eval : score.loss;
+    t->now.best = best ? score.loss : t->now.best;
     if (status == CHOIR_OK)
         status = save(t, loss, CHOIR_SAVE_NOW | (best ? CHOIR_SAVE_BEST : 0));
     if (status == CHOIR_OK && (savers(t) || t->part.env.rank == 0))
         status = choir_weights_sha256(t->part.net, savers(t), sha);
+    report_change(t);
     if (status == CHOIR_OK && t->part.env.rank == 0)
         choir__cli_report_summary(&t->report, choir_module_param_count(t->part.net), loss,
             &score, sha, figures, device_count);
@@ -391,55 +479,117 @@ static choir_status stop(trainer *t, float loss)
     if (status != CHOIR_OK)
         return status;
     return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted after step %lld; %s%s",
-        (long long)t->step, t->job->save ? "saved to " : "nothing is saved without --save",
+        (long long)t->now.step, t->job->save ? "saved to " : "nothing is saved without --save",
         t->job->save ? t->job->save : "");
+}
+
+/* The work after a step, which is repeated if a rank is lost on the way. */
+static choir_status after_step(trainer *t, bool first)
+{
+    choir_status status = first ? prepare_saves(t) : CHOIR_OK; /* the optimizer has its state */
+    if (status == CHOIR_OK)
+        status = between_steps(t);
+    report_saved(t);
+    if (status == CHOIR_OK && t->now.step < t->job->steps && stop_asked(t))
+        return stop(t, t->now.last.loss);
+    t->now.after = status != CHOIR_OK;
+    return status;
 }
 
 static choir_status train(trainer *t)
 {
     choir_status status = choir__cli_part_sync(&t->part);
-    float loss = 0;
-    choir__cli_part_start(&t->part);
-    if (t->part.env.rank == 0)
-        choir__cli_report_start(
-            &t->report, t->job, t->step, choir_module_param_count(t->part.net));
-    for (int64_t done = 0; status == CHOIR_OK && t->step < t->job->steps; done++) {
+    for (int64_t done = 0; status == CHOIR_OK && (t->now.after || t->now.step < t->job->steps);
+         done++) {
         start_trace(t, done);
-        status = one_step(t, &loss);
-        if (status == CHOIR_OK && !done) /* now the optimizer has its state */
-            status = prepare_saves(t);
+        if (!t->now.after)
+            status = one_step(t);
         if (status == CHOIR_OK)
-            status = between_steps(t, loss);
-        report_saved(t);
-        if (status == CHOIR_OK && t->step < t->job->steps && stop_asked(t))
-            return stop(t, loss);
+            status = after_step(t, !done);
     }
     if (status == CHOIR_OK)
         status = meet(t);
     if (status == CHOIR_OK && t->stopping)
-        return stop(t, loss);
+        return stop(t, t->now.last.loss);
     if (status == CHOIR_OK && t->job->strategy->meet) /* of all ranks' last steps */
-        status = choir_env_mean(&t->part.env, t->read, &loss);
-    return status == CHOIR_OK ? finish(t, loss) : status;
+        status = choir_env_mean(&t->part.env, t->read, &t->now.last.loss);
+    return status == CHOIR_OK ? finish(t, t->now.last.loss) : status;
+}
+
+static void start_report(trainer *t)
+{
+    choir__cli_part_start(&t->part);
+    choir__cli_report_begin(&t->report, t->job, t->now.step);
+    if (t->part.env.rank == 0 && !t->joined)
+        choir__cli_report_start(&t->report, choir_module_param_count(t->part.net));
+}
+
+/* Trains on after each change of the ranks, until rank 0 has done everything. */
+static choir_status train_elastic(trainer *t)
+{
+    choir_status status = CHOIR_OK;
+    for (bool again = true; again && status == CHOIR_OK;) {
+        status = train(t);
+        if (status == CHOIR_OK)
+            status = choir__cli_flush();
+        if (status == CHOIR_OK)
+            status = choir_elastic_end(t->elastic, &again);
+        else
+            status = choir_elastic_recover(t->elastic, status);
+        if (again && status == CHOIR_OK)
+            note_change(t);
+    }
+    return status;
+}
+
+/* Opens the part and builds it; a rank that is new returns when it takes part. */
+static choir_status set_up(trainer *t)
+{
+    const choir__job *j = t->job;
+    choir_status status = choir__cli_part_open(&t->part, j, choir__job_agree);
+    if (status == CHOIR_OK)
+        status = build(t);
+    if (status != CHOIR_OK || !j->max_restarts)
+        return status;
+    t->all = choir__calloc((size_t)j->microbatches, sizeof *t->all);
+    choir_training parts = parts_of(t);
+    choir_elastic_opts opts = {.state = &t->now, .state_bytes = sizeof t->now};
+    status = choir_elastic_open(&t->part.env, &parts, opts, &t->elastic);
+    choir__cli_part_changed(&t->part);
+    return status;
+}
+
+static void take_down(trainer *t)
+{
+    (void)!choir_checkpoint_close(t->saved);
+    choir_elastic_free(t->elastic);
+    choir_trace_free(t->trace);
+    choir__cli_report_free(&t->report);
+    choir__cli_part_close(&t->part);
+    free(t->read);
+    free(t->all);
+    *t = (trainer){.job = t->job};
 }
 
 choir_status choir__train_rank(const choir__job *job)
 {
     trainer t = {.job = job};
-    choir_status status = choir__cli_part_open(&t.part, job, choir__job_agree);
-    if (status == CHOIR_OK)
-        status = build(&t);
+    choir_status status = set_up(&t);
+    while (
+        job->max_restarts && (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT)) {
+        bool joined = t.joined;
+        take_down(&t);
+        t.begins_again = !joined;
+        status = set_up(&t);
+    }
     if (status == CHOIR_OK) {
         catch_signals();
-        status = train(&t);
+        start_report(&t);
+        status = t.elastic ? train_elastic(&t) : train(&t);
     }
     choir_device *device = t.part.env.device;
     int64_t micro_count = t.part.micro_count;
-    (void)!choir_checkpoint_close(t.saved);
-    choir_trace_free(t.trace);
-    choir__cli_report_free(&t.report);
-    choir__cli_part_close(&t.part);
-    free(t.read);
+    take_down(&t);
     if (status == CHOIR_ERR_MEMORY && device && choir__cli_strategy_is_whole(job))
         status = choir__explain_memory(job, device, micro_count);
     return status;

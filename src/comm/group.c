@@ -51,6 +51,12 @@ choir_status choir_group_init(const char *method, choir_group_opts opts, choir_g
 {
     if (!group)
         return choir__missing(__func__, "group");
+    return choir__group_open(method, opts, NULL, group);
+}
+
+choir_status choir__group_open(
+    const char *method, choir_group_opts opts, bool (*stale)(void), choir_group **group)
+{
     choir__engine *engine = NULL;
     choir__algorithm algorithm;
     if (choir__algorithm_parse(opts.algorithm ? opts.algorithm : "auto", &algorithm) !=
@@ -62,6 +68,7 @@ choir_status choir_group_init(const char *method, choir_group_opts opts, choir_g
     choir_status status = choir__meet(method ? method : getenv("CHOIR_INIT"), &opts,
         choir__engine_need(backend), &job->meeting);
     job->meeting.device = opts.device;
+    job->meeting.stale = stale;
     if (status == CHOIR_OK)
         status = choir__engine_open(backend, &job->meeting, &engine);
     job->meeting.device = NULL; /* the caller owns it */

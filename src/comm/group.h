@@ -44,6 +44,11 @@ struct choir_group {
 /* Creates a group over an engine, which it then owns. */
 choir_group *choir__group_new(choir__engine *engine, choir__membership *job, const char *name);
 
+/* Like choir_group_init. stale: true once the meeting cannot succeed any more, because a rank
+ * has left the job; the group then fails with "peer lost" at once. NULL: never. */
+choir_status choir__group_open(
+    const char *method, choir_group_opts opts, bool (*stale)(void), choir_group **group);
+
 /* Returns the queue that carries the group's collectives: strategies make it wait for devices'
  * events, and devices wait for its own. */
 choir__queue *choir__group_queue(choir_group *group);

@@ -21,6 +21,10 @@ choir_status choir__sample_bytes(
     const char *what, choir_dtype dtype, choir_shape shape, int64_t count, size_t *bytes);
 
 /* The options a loader was made with, micro_count filled in. */
+/* Gives the loader other micro-batches of each step, and the position before `step`. Between
+ * steps only. Error: argument. */
+choir_status choir__loader_deal(
+    choir_loader *loader, int64_t first, int64_t count, int64_t step);
 const choir_loader_opts *choir__loader_opts(const choir_loader *loader);
 
 /* Returns an error that states where a text stops being UTF-8. name: of the text; NULL:

@@ -293,6 +293,20 @@ void choir_loader_seek_step(choir_loader *loader, int64_t step)
     choir_loader_seek(loader, step * loader->opts.micro_count);
 }
 
+choir_status choir__loader_deal(choir_loader *l, int64_t first, int64_t count, int64_t step)
+{
+    choir_loader_opts dealt = l->opts;
+    dealt.micro_first = first;
+    dealt.micro_count = count;
+    choir_status status = l->status == CHOIR_OK ? check_micros(&dealt) : l->status;
+    if (status != CHOIR_OK)
+        return status;
+    choir__prefetch_rest(l->prefetch, step * count);
+    l->opts = dealt;
+    l->position = step * count;
+    return CHOIR_OK;
+}
+
 const choir_loader_opts *choir__loader_opts(const choir_loader *loader)
 {
     return &loader->opts;

@@ -237,6 +237,14 @@ void choir__prefetch_restart(choir__prefetch *p, int64_t position)
     pthread_mutex_unlock(&p->lock);
 }
 
+void choir__prefetch_rest(choir__prefetch *p, int64_t position)
+{
+    pthread_mutex_lock(&p->lock);
+    stop(p);
+    restart(p, position);
+    pthread_mutex_unlock(&p->lock);
+}
+
 static choir__prefetch_stage *find_ready(choir__prefetch *p, int64_t position)
 {
     for (int i = 0; i < p->depth; i++)

@@ -86,5 +86,8 @@ void choir__prefetch_done(choir__prefetch *p, choir__prefetch_stage *stage);
 
 /* Discards prepared stages and continues from position. */
 void choir__prefetch_restart(choir__prefetch *p, int64_t position);
+/* Like choir__prefetch_restart, but first ends the threads, so that the caller may change what
+ * the source lists; the next take starts them again. */
+void choir__prefetch_rest(choir__prefetch *p, int64_t position);
 
 #endif

@@ -10,17 +10,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "launch/process/job.h"
-#include "launch/process/process.h"
-
-typedef struct rank {
-    choir__job_place place;
-    const choir__spawn_host *host;
-    const choir_spawn_opts *opts;
-    const char *job;
-    choir_spawn_fn *fn;
-    void *arg;
-} rank;
+#include "launch/replace.h"
 
 /* --- watchers --- */
 
@@ -90,7 +80,7 @@ static void tell_leaving(int number)
 
 /* Ranks of several nodes meet by method; a job name made up by one node would keep them
  * apart. */
-static void set_meeting(const rank *r)
+static void set_meeting(const choir__spawning *r)
 {
     if (r->opts->method)
         setenv("CHOIR_INIT", r->opts->method, 1);
@@ -102,14 +92,29 @@ static void set_meeting(const rank *r)
         unsetenv("CHOIR_JOB");
 }
 
+/* A process that is not a rank yet works alone until it is one. */
+static void take_seat(choir__spawning *r)
+{
+    choir__crew_sit(r->crew, r->seat);
+    if (!choir__crew_is_new())
+        return;
+    r->place.rank = 0;
+    r->place.world = r->place.local_world = 1;
+    r->place.local_rank = choir__crew_local();
+}
+
 static int be_rank(void *arg)
 {
-    rank *r = arg;
+    choir__spawning *r = arg;
+    if (r->crew)
+        take_seat(r);
     choir__job_place_export(&r->place);
     set_meeting(r);
     choir__set_rank_label(r->place.rank);
     tell_child(r->place.rank);
     int status = r->fn(r->place.rank, r->place.world, r->arg);
+    if (status && r->crew)
+        choir__crew_say(choir_error_message());
     r->host->quiesce();
     tell_leaving(r->place.rank);
     return status;
@@ -117,22 +122,16 @@ static int be_rank(void *arg)
 
 /* --- the parent --- */
 
-typedef struct watcher {
-    const choir__spawn_host *host;
-    choir__family family;
-    bool interrupted;
-} watcher;
-
 /* Writes what the ranks are doing, on SIGUSR1. */
-static void show_ranks(const watcher *w)
+static void show_ranks(const choir__supervisor *w)
 {
     const choir__family *f = &w->family;
     for (int i = 0; i < f->count; i++)
         if (f->children[i].pidfd >= 0)
-            w->host->show((int)f->children[i].pid, stderr);
+            w->spawning->host->show((int)f->children[i].pid, stderr);
 }
 
-static void pass_signals_on(watcher *w)
+void choir__spawn_signals(choir__supervisor *w)
 {
     choir__signal s;
     while (choir__signals_next(&s)) {
@@ -146,7 +145,7 @@ static void pass_signals_on(watcher *w)
     }
 }
 
-static void watch(watcher *w)
+static void watch(choir__supervisor *w)
 {
     choir__family *f = &w->family;
     struct pollfd polled[CHOIR__CHILDREN_MAX + 1];
@@ -155,26 +154,45 @@ static void watch(watcher *w)
         polled[n] = (struct pollfd){.fd = choir__signals_fd(), .events = POLLIN};
         if (poll(polled, (nfds_t)n + 1, choir__family_press(f)) < 0)
             continue; /* EINTR: the pipe holds the signal */
-        pass_signals_on(w);
+        choir__spawn_signals(w);
         choir__family_reap(f, polled);
     }
 }
 
-static choir_status start(choir__family *f, rank *r)
+static choir_status start_seat(choir__family *f, choir__spawning *r, int seat)
 {
-    int first = r->place.rank;
-    for (int i = 0; i < f->count; i++) {
+    r->seat = seat;
+    choir_status status = choir__family_start(f, seat, be_rank, r);
+    if (status == CHOIR_OK && r->crew)
+        r->crew->seats[seat].pid = f->children[seat].pid;
+    return status;
+}
+
+choir_status choir__spawn_more(choir__supervisor *s, int seat)
+{
+    tell_before(seat, 1);
+    choir_status status = start_seat(&s->family, s->spawning, seat);
+    pthread_mutex_unlock(&watchers_lock);
+    return status;
+}
+
+static choir_status start(choir__family *f, choir__spawning *r, int spares)
+{
+    choir_status status = CHOIR_OK;
+    int first = r->place.rank, local = r->place.local_world;
+    for (int i = 0; i < local && status == CHOIR_OK; i++) {
         r->place.rank = first + i;
         r->place.local_rank = i;
-        choir_status status = choir__family_start(f, i, be_rank, r);
-        if (status != CHOIR_OK)
-            return status;
+        status = start_seat(f, r, i);
     }
-    return CHOIR_OK;
+    for (int i = 0; i < spares && status == CHOIR_OK; i++)
+        status = start_seat(f, r, choir__crew_seat(r->crew));
+    r->place.rank = first;
+    return status;
 }
 
 /* Describes the outcome. */
-static choir_status verdict(const watcher *w, int first_rank)
+static choir_status verdict(const choir__supervisor *w, int first_rank)
 {
     const choir__family *f = &w->family;
     char end[96];
@@ -200,6 +218,18 @@ static choir_status check(const choir__spawn_host *host, int local, choir_spawn_
     if (local > INT32_MAX / opts.nodes)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "spawn of %d ranks on each of %d nodes: too many", local, opts.nodes);
+    if (opts.max_restarts < 0 || opts.spares < 0)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "spawn: expected 0 or more restarts and spares, got %d and %d", opts.max_restarts,
+            opts.spares);
+    if ((opts.max_restarts || opts.spares) &&
+        (opts.nodes > 1 || local > CHOIR__MEMBERS_MAX ||
+            opts.max_restarts > CHOIR__SEATS_MAX - local - opts.spares))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "spawn: ranks that are replaced: expected one node, up to %d ranks and %d processes "
+            "in all, got %d, %d and %lld",
+            CHOIR__MEMBERS_MAX, CHOIR__SEATS_MAX, opts.nodes, local,
+            (long long)local + opts.spares + opts.max_restarts);
     status = host->may_fork();
     if (status != CHOIR_OK)
         return status;
@@ -210,14 +240,45 @@ static choir_status check(const choir__spawn_host *host, int local, choir_spawn_
     return CHOIR_OK;
 }
 
+/* Starts the ranks and waits until all have ended. */
+static choir_status supervise(choir__supervisor *w, choir__spawning *r)
+{
+    const choir_spawn_opts *opts = r->opts;
+    int local = r->place.local_world, seats = local + opts->spares + opts->max_restarts;
+    choir_status status = CHOIR_OK;
+    if (seats > local)
+        status = choir__crew_new(local, r->job, &r->crew);
+    if (status != CHOIR_OK)
+        return status;
+    choir__family_init(&w->family, seats);
+    w->family.stopped_max_s = opts->timeout_s;
+    w->family.outlives = r->crew;
+    r->host->quiesce(); /* a fork has one thread, so no other thread may be at work */
+    fflush(NULL);       /* otherwise each child would write buffered text again */
+    tell_before(r->place.rank, local);
+    status = start(&w->family, r, opts->spares);
+    pthread_mutex_unlock(&watchers_lock);
+    if (status == CHOIR_OK && r->crew) {
+        status = choir__spawn_replace(w);
+    } else if (status == CHOIR_OK) {
+        watch(w);
+        status = verdict(w, opts->node * local);
+    }
+    choir__family_bury(&w->family);
+    tell_after();
+    choir__family_free(&w->family);
+    choir__crew_free(r->crew);
+    return status;
+}
+
 choir_status choir__spawn(const choir__spawn_host *host, int local, choir_spawn_fn *fn,
     void *arg, choir_spawn_opts opts)
 {
     static const int taken[] = {SIGINT, SIGTERM, SIGUSR1};
     struct sigaction asking; /* SIGUSR1 may be in use already */
     char job[CHOIR__JOB_TEXT];
-    watcher w = {.host = host};
-    rank r = {.host = host, .opts = &opts, .job = job, .fn = fn, .arg = arg};
+    choir__spawning r = {.host = host, .opts = &opts, .job = job, .fn = fn, .arg = arg};
+    choir__supervisor w = {.spawning = &r, .restarts_left = opts.max_restarts};
     choir_status status = check(host, local, opts);
     if (status == CHOIR_OK)
         status = choir__job_random(job);
@@ -232,20 +293,7 @@ choir_status choir__spawn(const choir__spawn_host *host, int local, choir_spawn_
         .node = opts.node,
         .nodes = opts.nodes};
     choir__job_place_master(&r.place, opts.method);
-    choir__family_init(&w.family, local);
-    w.family.stopped_max_s = opts.timeout_s;
-    host->quiesce(); /* a fork has one thread, so no other thread may be at work */
-    fflush(NULL);    /* otherwise each child would write buffered text again */
-    tell_before(r.place.rank, local);
-    status = start(&w.family, &r);
-    pthread_mutex_unlock(&watchers_lock);
-    if (status == CHOIR_OK) {
-        watch(&w);
-        status = verdict(&w, opts.node * local);
-    }
-    choir__family_bury(&w.family);
-    tell_after();
+    status = supervise(&w, &r);
     choir__signals_give_back();
-    choir__family_free(&w.family);
     return status;
 }

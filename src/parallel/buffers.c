@@ -9,8 +9,11 @@
  * in its block is sent without a copy. */
 #include <stdlib.h>
 
+#include "comm/far.h"
 #include "parallel/ranks.h"
 #include "tensor/launch.h"
+#include "tensor/run.h"
+#include "tensor/strategy.h"
 
 /* Bytes per broadcast. For buffers this is PyTorch's number. Parameters include large ones,
  * which gain nothing from a block, and the pool would keep the block's memory. */
@@ -178,4 +181,65 @@ void choir__ranks_sync_buffers(
     choir_status status = choir__ranks_broadcast_buffers(group, module);
     if (status != CHOIR_OK)
         choir__scope_fail(module->run, status);
+}
+
+/* --- copies that undo a step --- */
+
+struct choir__kept_buffers {
+    choir_scope *run;
+    flat flat; /* each block ends with the step's number: 64 bytes more */
+};
+
+choir_status choir__ranks_make_kept(choir_module *module, choir__kept_buffers **made)
+{
+    choir__kept_buffers *kept = choir__calloc(1, sizeof *kept);
+    kept->run = module->run;
+    choir_module_visit(module, true, add, &kept->flat);
+    for (int i = 0; i < kept->flat.block_count; i++) {
+        block *k = &kept->flat.blocks[i];
+        k->storage = choir__storage_new(k->device, k->bytes + 64);
+        if (k->storage && choir__step_word(kept->run, k->device))
+            continue;
+        choir__ranks_free_kept(kept);
+        return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for a copy of buffers",
+            choir_device_name(k->device));
+    }
+    *made = kept;
+    return CHOIR_OK;
+}
+
+void choir__ranks_free_kept(choir__kept_buffers *kept)
+{
+    if (!kept)
+        return;
+    let_go(&kept->flat);
+    free(kept);
+}
+
+static char *step_of(const block *k)
+{
+    return (char *)k->storage->data + k->bytes;
+}
+
+void choir__ranks_keep_buffers(choir__kept_buffers *kept)
+{
+    for (int i = 0; i < kept->flat.block_count; i++) {
+        const block *k = &kept->flat.blocks[i];
+        copy(&kept->flat, k, true);
+        choir__launch_bytes(
+            k->device, step_of(k), choir__step_word(kept->run, k->device), sizeof(uint64_t));
+    }
+}
+
+/* The number says whether the device has come to the copy: if it has not, it has not come to
+ * the forward that changes the buffers either. */
+void choir__ranks_undo_buffers(choir__kept_buffers *kept, uint64_t step)
+{
+    for (int i = 0; i < kept->flat.block_count; i++) {
+        const block *k = &kept->flat.blocks[i];
+        uint64_t made = CHOIR__NO_STEP;
+        if (choir_device_sync(k->device) == CHOIR_OK &&
+            choir__far_copy(&made, step_of(k), sizeof made) == CHOIR_OK && made == step)
+            copy(&kept->flat, k, false);
+    }
 }

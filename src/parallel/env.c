@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/far.h"
 #include "comm/pattern/tree.h"
+#include "launch/crew/crew.h"
+#include "parallel/elastic/elastic.h"
 #include "tensor/handle.h"
 #include "tensor/run.h"
 #include "tensor/scope.h"
@@ -16,21 +19,45 @@ choir_status choir_env_init(choir_env *env)
     return choir_env_init_with(env, NULL, choir_group_defaults());
 }
 
+/* Meets the other ranks of a crew. A rank that is new, or whose first generation has failed
+ * before it had made its objects, makes them alone, and meets the others in choir_elastic_open:
+ * these may be further than it is. */
+static choir_status meet_crew(choir_group_opts opts, choir_group **group, uint64_t *generation)
+{
+    choir__change change;
+    *generation = 0;
+    if (choir__crew_enter(&change)) {
+        choir_status status = choir__elastic_meet(&change, opts, group);
+        *generation = status == CHOIR_OK ? change.generation : 0;
+        if (status != CHOIR_ERR_PEER_LOST && status != CHOIR_ERR_TIMEOUT)
+            return status;
+        choir__crew_leave(status == CHOIR_ERR_TIMEOUT);
+    }
+    opts.rank = 0;
+    opts.world = 1;
+    return choir_group_init(NULL, opts, group);
+}
+
 choir_status choir_env_join(choir_env *env, const char *method, choir_group_opts opts)
 {
     if (!env)
         return choir__missing(__func__, "env");
     choir_group *group;
+    uint64_t generation = 1;
+    const choir__crew *crew = choir__crew_mine();
     const char *assigned = getenv("CHOIR_DEVICE");
     if (!opts.device && assigned && strncmp(assigned, "cuda:", 5) == 0)
         opts.device = assigned;
-    choir_status status = choir_group_init(method, opts, &group);
+    choir_status status =
+        crew ? meet_crew(opts, &group, &generation) : choir_group_init(method, opts, &group);
     if (status != CHOIR_OK)
         return status;
-    *env = (choir_env){
-        .rank = choir_group_rank(group), .world = choir_group_world(group), .group = group};
-    env->local_rank = choir_group_local_rank(group, -1);
-    env->microbatches = env->world;
+    *env = (choir_env){.rank = choir_group_rank(group),
+        .world = choir_group_world(group),
+        .group = group,
+        .generation = generation};
+    env->local_rank = crew ? choir__crew_local() : choir_group_local_rank(group, -1);
+    env->microbatches = crew ? crew->world : env->world;
     return CHOIR_OK;
 }
 
@@ -131,6 +158,51 @@ choir_status choir_env_loss(const choir_env *env, choir_tensor *const *losses, d
         *mean = (double)all;
     free(mine);
     return status;
+}
+
+typedef struct loss_at {
+    float *to;
+    const void *from; /* NULL: zeros */
+    int64_t count;
+} loss_at;
+
+static choir_status place_loss(const void *args)
+{
+    const loss_at *l = args;
+    if (l->from)
+        return choir__far_copy(l->to, l->from, sizeof *l->to);
+    memset(l->to, 0, (size_t)l->count * sizeof *l->to);
+    return CHOIR_OK;
+}
+
+/* Each rank adds its own losses to zeros, which is exact. */
+choir_status choir_env_share_losses(
+    const choir_env *env, choir_tensor *const *losses, float *all)
+{
+    if (!env)
+        return choir__missing(__func__, "env");
+    if (!losses)
+        return choir__missing(__func__, "losses");
+    if (!all)
+        return choir__missing(__func__, "all");
+    int64_t first, count;
+    choir_work work;
+    choir_env_micro(env, &first, &count);
+    choir_status status = choir_group_wait_device(env->group, env->device);
+    loss_at at = {all, NULL, env->microbatches};
+    if (status == CHOIR_OK)
+        status = choir_group_call(env->group, place_loss, &at, sizeof at, &work);
+    for (int64_t m = 0; m < count && status == CHOIR_OK; m++) {
+        status = choir__use_tensor(losses[m], __func__);
+        if (status != CHOIR_OK)
+            break;
+        at = (loss_at){all + first + m, choir__data(losses[m]), 1};
+        status = choir_group_call(env->group, place_loss, &at, sizeof at, &work);
+    }
+    if (status == CHOIR_OK && env->world > 1)
+        status = choir_group_all_reduce(
+            env->group, all, env->microbatches, CHOIR_F32, CHOIR_SUM, &work);
+    return status == CHOIR_OK ? choir_device_wait_work(env->device, work) : status;
 }
 
 choir_loader *choir_env_loader(

@@ -43,6 +43,15 @@ choir_status choir__ranks_name_unused(choir__book *book, const char *strategy);
 void choir__ranks_sync_buffers(
     choir_group *group, choir_module *module, const choir_scope *scope, uint64_t *synced);
 
+/* A copy of a module's buffers, and of the number of the step in which it was made. The copy is
+ * queued, and may be recorded. Undoing copies the buffers back if the copy was made in `step`;
+ * it waits for the devices. Error: memory. */
+typedef struct choir__kept_buffers choir__kept_buffers;
+choir_status choir__ranks_make_kept(choir_module *module, choir__kept_buffers **kept);
+void choir__ranks_keep_buffers(choir__kept_buffers *kept);
+void choir__ranks_undo_buffers(choir__kept_buffers *kept, uint64_t step);
+void choir__ranks_free_kept(choir__kept_buffers *kept); /* NULL is fine */
+
 /* Copies rank 0's buffers of the module to all ranks, in flat blocks (buffers.c). Queued. */
 choir_status choir__ranks_broadcast_buffers(choir_group *group, choir_module *module);
 /* Gives all ranks rank 0's parameters and buffers. Parameters that no rank has drawn yet stay

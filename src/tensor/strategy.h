@@ -33,7 +33,12 @@ typedef void choir__state_visit_fn(
 typedef struct choir__regrouping {
     struct choir_group *group; /* of all ranks that are left or have joined */
     uint64_t generation;       /* counts changes, from 1 */
+    /* The step that ran when ranks were lost, and whose update has not been queued: the
+     * strategy undoes what it has changed. CHOIR__NO_STEP: none. */
+    uint64_t undone;
 } choir__regrouping;
+
+#define CHOIR__NO_STEP UINT64_MAX
 
 /* Ops that know tensors of which each rank of a group has a part: a parameter, or scores whose
  * classes are distributed. They hand such operands on to these functions; all other ops refuse
@@ -108,9 +113,10 @@ typedef struct choir__strategy_ops {
 
     /* --- membership --- */
 
-    /* The set of ranks has changed between two steps: the strategy distributes micro-batches
-     * and shards over now->group. Collective. NULL: the strategy cannot go on with other
-     * ranks. */
+    /* The ranks have changed, or can change from now on: the strategy distributes micro-batches
+     * over now->group, and releases its memory in the group before, which may have failed. It
+     * sends nothing, so it cannot fail because of other ranks. Error: unsupported, if its
+     * options do not allow other ranks. NULL: the strategy cannot go on with other ranks. */
     choir_status (*ranks_changed)(choir__strategy *s, const choir__regrouping *now);
 } choir__strategy_ops;
 
@@ -144,8 +150,8 @@ choir_status choir__strategies_sum(
 choir_tensor *choir__strategies_gather(const choir_scope *run, choir_tensor *numbers);
 /* True if any strategy of the run has `sum`: ranks share parameters. */
 bool choir__strategies_share(const choir_scope *run);
-/* Calls ranks_changed of all strategies; the next step makes a new recording. Collective.
- * Error: unsupported, naming a strategy that cannot go on. */
+/* Calls ranks_changed of all strategies; the next step makes a new recording. Error:
+ * unsupported, naming a strategy that cannot go on. */
 choir_status choir__strategies_ranks_changed(choir_scope *run, const choir__regrouping *now);
 
 /* --- placement --- */

@@ -380,6 +380,18 @@ static void try_choir_eval_opts(void)
     choir_dataset_free(data);
 }
 
+/* Zeros are its defaults. */
+static void try_choir_elastic_opts(void)
+{
+    choir_elastic *elastic = NULL;
+    choir_training t = {.module = choir_nn_linear(run, 2, 2)};
+    choir_env env;
+    assert_int_equal(choir_env_init(&env), CHOIR_OK);
+    assert_int_equal(choir_elastic_open(&env, &t, (choir_elastic_opts){0}, &elastic), CHOIR_OK);
+    choir_elastic_free(elastic);
+    choir_env_free(&env);
+}
+
 static void try_choir_data_opts(void)
 {
     choir_model_info info;

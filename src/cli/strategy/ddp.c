@@ -96,6 +96,7 @@ const choir__cli_strategy choir__cli_strategy_ddp = {
     .keys_bytes = sizeof(ddp_keys),
     .check = check,
     .micro_each = 1,
+    .regroups = true,
     .build = build,
     .step = choir__cli_strategy_plain_step,
     .forgets = forgets,

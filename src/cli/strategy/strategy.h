@@ -105,6 +105,7 @@ struct choir__cli_strategy {
     bool (*together)(const choir__cli_part *part);
     /* Called after all ranks have read weights from a checkpoint. May be NULL. */
     choir_status (*resumed)(choir__cli_part *part);
+    bool regroups;   /* it can go on when ranks are lost or join: choir/elastic.h */
     bool other_bits; /* its results do not have the bits of `single` */
     /* Returns what checkpoints do not hold, so that a resumed job has other numbers than one
      * that was never interrupted; NULL: nothing. May itself be NULL. */

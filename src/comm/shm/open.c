@@ -159,6 +159,7 @@ static choir_status meet(choir__shm *shm, choir__engine **opened)
     }
     fill_members(shm);
     shm->parent = NULL; /* the parent may be closed first */
+    shm->stale = NULL;
     shm->parent_numbers = NULL;
     *opened = &shm->base;
     return CHOIR_OK;
@@ -181,6 +182,7 @@ choir_status choir__shm_open(choir__meeting *m, choir__engine **engine)
             CHOIR__MAX_WORLD, m->world);
     choir__shm *shm = new_shm(m->rank, m->world, m->timeout_s);
     snprintf(shm->job, sizeof shm->job, "%s", m->job);
+    shm->stale = m->stale;
     if (m->members) {
         shm->base.members = choir__calloc((size_t)m->world, sizeof *m->members);
         memcpy(shm->base.members, m->members, (size_t)m->world * sizeof *m->members);

@@ -52,9 +52,12 @@ static int dead_but(const choir__shm *shm, int rank, int otherwise)
 }
 
 /* Adopts a failure of the parent group: a sub-group's members learn there what others have
- * found. */
-static choir_status parents_fault(choir__shm *shm)
+ * found. Fails, too, if the list of ranks that meet is out of date. */
+static choir_status outer_fault(choir__shm *shm)
 {
+    if (shm->stale && shm->stale())
+        return choir__shm_fail(
+            shm, CHOIR_ERR_PEER_LOST, "a rank has left the job while the group was meeting");
     choir_status status = shm->parent ? choir__shm_fault(shm->parent) : CHOIR_OK;
     return status != CHOIR_OK ? choir__shm_fail(shm, status, "%s", shm->parent->base.message)
                               : CHOIR_OK;
@@ -72,7 +75,7 @@ static int number_of(const choir__shm *shm, int rank)
 static choir_status lost(choir__shm *shm, int rank)
 {
     struct pollfd process = {.fd = shm->pidfds[rank], .events = POLLIN};
-    if (parents_fault(shm) != CHOIR_OK)
+    if (outer_fault(shm) != CHOIR_OK)
         return shm->base.failed;
     if (process.fd >= 0 && poll(&process, 1, 200) != 1)
         rank = dead_but(shm, rank, rank);
@@ -146,7 +149,7 @@ static choir_status receive(choir__shm *shm, int rank, void *data, size_t bytes,
                 return CHOIR_OK;
             return lost(shm, rank);
         }
-        if (choir__shm_fault(shm) != CHOIR_OK || parents_fault(shm) != CHOIR_OK)
+        if (choir__shm_fault(shm) != CHOIR_OK || outer_fault(shm) != CHOIR_OK)
             return shm->base.failed;
         if (choir__shm_dead(shm, rank))
             return lost(shm, rank);
@@ -302,7 +305,7 @@ static choir_status gather_ranks(choir__shm *shm, int listener, uint64_t key)
             if (watch[r].fd >= 0 && watch[r].revents)
                 return lost(shm, r);
         int rank, world, dead = dead_but(shm, -1, -1);
-        if (parents_fault(shm) != CHOIR_OK)
+        if (outer_fault(shm) != CHOIR_OK)
             return shm->base.failed;
         if (dead >= 0)
             return lost(shm, dead);
@@ -353,7 +356,7 @@ static choir_status listen_for_ranks(choir__shm *shm, uint64_t key)
     choir_status status = gather_ranks(shm, listener, key);
     if (status != CHOIR_OK)
         tell_all(shm);
-    if (status == CHOIR_ERR_PEER_LOST)
+    if (status == CHOIR_ERR_PEER_LOST && !shm->stale) /* else they know it elsewhere */
         tell_latecomers(shm, listener, key);
     close(listener);
     return status;
@@ -377,7 +380,7 @@ static choir_status call_rank_0(choir__shm *shm, uint64_t key)
             return choir__shm_fail(
                 shm, CHOIR_ERR_IO, "cannot call rank 0: %s", choir__why(errno));
         int dead = dead_but(shm, -1, -1);
-        if (parents_fault(shm) != CHOIR_OK)
+        if (outer_fault(shm) != CHOIR_OK)
             return shm->base.failed;
         if (dead >= 0)
             return lost(shm, dead);

@@ -83,6 +83,7 @@ typedef struct choir__shm {
     char job[160];
     /* the group of which this is a sub-group; set while the sub-group meets */
     struct choir__shm *parent;
+    bool (*stale)(void);       /* of the meeting; NULL once the ranks have met */
     const int *parent_numbers; /* (world) the ranks by the parent's numbers; NULL: no parent */
     size_t cache_bytes;        /* larger writes bypass the caches */
     int per_node;              /* ranks per memory node; world: one node, or irregular ones */

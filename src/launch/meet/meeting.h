@@ -25,6 +25,7 @@ typedef struct choir__meeting {
     const char *device;         /* for nccl: see choir_group_opts; NULL: cuda:LOCAL_RANK */
     choir_store_server *server; /* on rank 0, if it serves the store */
     bool consulted;             /* set by engines whose ranks look up failures in the store */
+    bool (*stale)(void); /* true: ranks have left the job, so not all can come; NULL: never */
 } choir__meeting;
 
 /* The means by which the requested engine joins its ranks. */

@@ -141,7 +141,7 @@ bool choir__family_reap(choir__family *f, const struct pollfd *polled)
     }
     if (f->first < 0)
         f->first = killed >= 0 ? killed : exited;
-    if (f->first >= 0)
+    if (f->first >= 0 && !f->outlives)
         choir__family_stop(f);
     return any;
 }

@@ -42,6 +42,7 @@ typedef struct choir__family {
      * Its own group cannot notice it, once the others have made their last call. */
     double stopped_max_s, looked_at;
     int first;          /* the child that failed first; -1: none */
+    bool outlives;      /* a child that fails does not stop the others */
     double stopping_at; /* when stopping began; 0: not stopping */
     int pressed;        /* the strongest signal sent so far to stop the family */
 } choir__family;

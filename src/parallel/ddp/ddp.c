@@ -25,7 +25,9 @@ static void first_forward(choir__ddp *d, choir_scope *scope)
     d->synced = scope->step + 1;
     if (d->joins)
         status = choir__ddp_notice(d);
-    if (status == CHOIR_OK && !d->opts.no_buffers)
+    if (d->elastic) /* the step before has sent them */
+        choir__ranks_keep_buffers(d->kept);
+    else if (status == CHOIR_OK && !d->opts.no_buffers)
         status = choir__ranks_broadcast_buffers(d->group, d->module);
     if (status != CHOIR_OK)
         choir__scope_fail(d->base.run, status);
@@ -34,7 +36,7 @@ static void first_forward(choir__ddp *d, choir_scope *scope)
 static choir_tensor *ddp_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     choir__ddp *d = (choir__ddp *)self;
-    if (self->training && choir_group_world(d->group) > 1 && !d->lent)
+    if (self->training && (choir_group_world(d->group) > 1 || d->elastic) && !d->lent)
         first_forward(d, choir_tensor_scope(in[0]));
     return choir_forward_n(d->module, in, count);
 }
@@ -125,19 +127,6 @@ static void take_books(choir__ddp *d)
     free(params);
 }
 
-static void plan(choir__ddp *d)
-{
-    int world = choir_group_world(d->group), rank = choir_group_rank(d->group);
-    int64_t asked = d->opts.microbatches ? d->opts.microbatches
-                                         : choir__run_of(d->base.run)->micro_total,
-            end;
-    d->total = asked ? asked : world;
-    choir__tree_run(d->total, rank, world, &d->first, &end);
-    d->planned = end - d->first;
-    d->flags[1] = 1;
-    d->active = choir__arena_get(&d->base.run->arena, (size_t)world * sizeof *d->active);
-}
-
 static choir_status sync_devices(const choir__ddp *d)
 {
     choir_status status = CHOIR_OK;
@@ -149,10 +138,11 @@ static choir_status sync_devices(const choir__ddp *d)
 static choir_status take_over(choir__ddp *d)
 {
     choir_status status = CHOIR_OK;
-    plan(d);
+    int64_t asked =
+        d->opts.microbatches ? d->opts.microbatches : choir__run_of(d->base.run)->micro_total;
+    choir__ddp_plan(d, asked ? asked : choir_group_world(d->group));
     if (d->total >= choir_group_world(d->group))
         take_books(d);
-    choir__run_of(d->base.run)->micro_first = d->first;
     status = check_opts(d);
     if (status == CHOIR_OK && d->opts.algorithm)
         status = choir__algorithm_parse(d->opts.algorithm, &d->algorithm);

@@ -5,6 +5,7 @@
  *    reduce.c     the reducer: plans of steps, buckets in order, ends of steps
  *    agree.c      what ranks exchange about their backwards: uses, order, unused parameters
  *    join.c       ranks without data take part in the steps of the others
+ *    regroup.c    ranks leave and join
  *    hook.c       hooks, bf16 and f16;  powersgd.c  PowerSGD
  *
  * All ranks issue the messages of a step in one order, which does not depend on what each
@@ -66,6 +67,10 @@ struct choir__ddp {
     choir_ddp_hook *hook;
     void *hook_arg;
     uint64_t synced; /* one more than the step whose buffers have been broadcast */
+    /* --- ranks that may leave and join: regroup.c --- */
+    bool elastic;
+    choir__kept_buffers *kept; /* the buffers before the step */
+    uint64_t settled; /* the value of `synced` at the latest broadcast after backward */
     /* --- join --- */
     bool joins, shadows; /* a join is under way; this rank has ended */
     choir_ddp_join_opts join;
@@ -109,6 +114,12 @@ choir_status choir__ddp_ask_used(choir__ddp_part *part);
 choir_status choir__ddp_settle_used(choir__ddp_part *part);
 /* Fails on all ranks if parameters have no gradient in this backward, and names them. */
 choir_status choir__ddp_name_unused(choir__ddp_part *part);
+
+/* --- regroup.c --- */
+
+/* Plans this rank's micro-batches: the same number in all, over the group as it is. */
+void choir__ddp_plan(choir__ddp *d, int64_t total);
+choir_status choir__ddp_ranks_changed(choir__strategy *s, const choir__regrouping *now);
 
 /* --- join.c --- */
 

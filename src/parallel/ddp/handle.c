@@ -38,8 +38,11 @@ static choir_tensor *gather(choir__strategy *s, choir_tensor *numbers)
     return choir__ranks_gather_numbers(d->group, numbers, d->first, d->planned, d->total);
 }
 
-const choir__strategy_ops choir__ddp_ops = {
-    .name = "ddp", .reducer = &choir__ddp_reducer, .gather = gather, .lend = lend};
+const choir__strategy_ops choir__ddp_ops = {.name = "ddp",
+    .reducer = &choir__ddp_reducer,
+    .gather = gather,
+    .lend = lend,
+    .ranks_changed = choir__ddp_ranks_changed};
 
 choir_status choir__ddp_of(choir_module *module, const char *who, choir__ddp **ddp)
 {

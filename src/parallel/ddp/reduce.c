@@ -214,6 +214,16 @@ static void bucket_ready(void *reducer, choir__book *book, int bucket)
 
 /* --- the end --- */
 
+/* If ranks can be lost, buffers are sent before the update instead of in the next step. A rank
+ * whose update runs then has the whole state after it, and any other rank may be lost. */
+static choir_status settle_buffers(choir__ddp *d)
+{
+    if (!d->elastic || d->settled == d->synced)
+        return CHOIR_OK;
+    d->settled = d->synced;
+    return choir__ranks_broadcast_buffers(d->group, d->module);
+}
+
 static choir_status finish(void *reducer, choir__book *book)
 {
     choir__ddp_part *part = reducer;
@@ -223,8 +233,11 @@ static choir_status finish(void *reducer, choir__book *book)
             "ddp: the %lld backwards of this step ran with no_sync on: nothing has been reduced; "
             "choir_ddp_no_sync(ddp, false) comes before the last one",
             (long long)book->leaves);
+    choir_status status = settle_buffers(d);
+    if (status != CHOIR_OK)
+        return status;
     choir__device_waits(book->device, d->group);
-    choir_status status = choir__ddp_settle_used(part);
+    status = choir__ddp_settle_used(part);
     return status == CHOIR_OK ? choir__queue_status(choir__ddp_queue(d)) : status;
 }
 

@@ -1,0 +1,169 @@
+/* The crew of a job: which processes of this machine are its ranks, while ranks die and new
+ * ones come.
+ *
+ * The supervisor of a job (choir_spawn) outlives its ranks, so it alone decides who is a rank.
+ * Each process has a *seat* in memory that all of them share. A *generation* is a group of
+ * ranks that have met; it ends as a whole, and the next one has another name, hence other
+ * sockets and other shared memory: no message of the old one can reach it.
+ *
+ *     seat       vacant -> starting -> ready -> member -> gone          (one process each)
+ *     rank       works in generation g -> has left g -> works in g + 1 -> ...
+ *
+ *   1. A member leaves generation g when its group has failed (a peer is dead or silent), or,
+ * in order, at a step boundary that rank 0 has announced because a new process is ready. It
+ * then waits (choir__crew_next).
+ *   2. Once every living member has left g, and not before, the supervisor writes the list of
+ *      the members of g + 1 and wakes them: those that are left, in their order, then as many
+ *      ready processes as there is room for. The other ready ones are spares.
+ *   3. The members meet under the name of g + 1. If one of them dies before all have met, g + 1
+ *      is *broken*: the others leave it, and 2 repeats.
+ *
+ * A rank acts on the list that it has read, and the supervisor writes a list only while no
+ * living member works, so the list needs no lock. A rank that has not left g a while after
+ * another one has, or that stays stopped, is killed by the supervisor (choir__crew_look) and
+ * is then a death like any other.
+ *
+ * At an orderly change all ranks must leave at the same step boundary. Rank 0 announces it one
+ * step ahead: before it begins step s it writes "leave before s + 1" to the crew. No rank can
+ * finish step s without rank 0's part of it, so every rank sees the note in time.
+ *
+ *   seat.c    a rank's side         form.c    the supervisor's side: no processes, only seats
+ */
+#ifndef CHOIR_LAUNCH_CREW_H
+#define CHOIR_LAUNCH_CREW_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include "base/base.h"
+#include "launch/process/job.h"
+
+enum {
+    CHOIR__SEATS_MAX = 1024,
+    CHOIR__MEMBERS_MAX = 64, /* ranks of a group in shared memory */
+    CHOIR__LEFT_MAX = 64,    /* ranks that one change names */
+    CHOIR__WHY_TEXT = 192
+};
+
+typedef enum choir__seat_state {
+    CHOIR__VACANT,
+    CHOIR__STARTING, /* its process is preparing itself */
+    CHOIR__READY,    /* it can become a member at any time */
+    CHOIR__MEMBER,
+    CHOIR__GONE
+} choir__seat_state;
+
+/* A process's seat; its own cache line, because the process writes to it while others work. */
+typedef struct choir__seat {
+    alignas(64) _Atomic uint32_t state;
+    _Atomic uint32_t gave_up; /* it left because a peer was silent for too long */
+    _Atomic uint64_t left;    /* the newest generation that it has left */
+    _Atomic int64_t left_at;  /* when: ns of choir__now */
+    int32_t pid, local;       /* local: number of its place on the machine, as LOCAL_RANK */
+    int32_t rank;             /* in the newest generation that it was a member of; -1: none */
+    char words[CHOIR__WHY_TEXT];  /* its own error, which it leaves as it ends */
+    char killed[CHOIR__WHY_TEXT]; /* why the supervisor has killed it; "": it has not */
+} choir__seat;
+
+/* A rank that is gone. */
+typedef struct choir__leaver {
+    int32_t rank, pid; /* its rank in the generation before */
+    char why[CHOIR__WHY_TEXT];
+} choir__leaver;
+
+/* The members of a generation, and how they differ from the ones before. */
+typedef struct choir__change {
+    uint64_t generation;
+    int32_t world;
+    int32_t seats[CHOIR__MEMBERS_MAX]; /* by rank */
+    int32_t left_count, joined_count;  /* since a rank has last reported a change */
+    choir__leaver left[CHOIR__LEFT_MAX];
+    int32_t joined[CHOIR__MEMBERS_MAX]; /* ranks that are new */
+    double began_at; /* choir__now when the first of them was lost, or the newcomers were due */
+    double left_at;  /* when the last member had left the generation before */
+} choir__change;
+
+typedef struct choir__crew {
+    /* a futex, which changes whenever waiting ranks have something to look at */
+    alignas(64) _Atomic uint32_t turn;
+    _Atomic uint32_t over;       /* rank 0 has finished the job's work */
+    _Atomic uint64_t generation; /* the newest one, whose members are in `change` */
+    _Atomic uint64_t broken;     /* the newest generation that has lost a member */
+    _Atomic uint64_t due;        /* the generation that newcomers wait to replace */
+    _Atomic int64_t leave_at;    /* its step boundary at which all leave; -1: none yet */
+    _Atomic uint64_t reported;   /* the newest generation whose change rank 0 has reported */
+    int bell;                    /* an eventfd by which ranks wake the supervisor */
+    bool accounting;           /* the supervisor's: the lists of `change` are the next one's */
+    int32_t world, seat_count; /* members if all places are taken; seats in use */
+    char job[CHOIR__JOB_TEXT]; /* of generation 1; the others' names follow from it */
+    choir__change change;
+    choir__seat seats[CHOIR__SEATS_MAX];
+} choir__crew;
+
+/* --- form.c: the supervisor --- */
+
+/* Makes a crew whose first `world` seats are generation 1. Error: memory, I/O. */
+choir_status choir__crew_new(int world, const char *job, choir__crew **crew);
+void choir__crew_free(choir__crew *crew); /* NULL is fine */
+
+/* Takes the next seat for a process that is about to start; -1: there is none left. */
+int choir__crew_seat(choir__crew *crew);
+
+/* Notes that the process of a seat has ended. */
+void choir__crew_lost(choir__crew *crew, int seat, const char *why);
+
+/* Writes and announces the next generation if every living member has left the last one; else,
+ * if there are newcomers and room for them, asks the members to leave in order. */
+void choir__crew_form(choir__crew *crew);
+
+/* Returns the number of members that are alive. */
+int choir__crew_alive(const choir__crew *crew);
+
+/* Returns a member that has kept the others waiting for so long that it counts as lost, and
+ * notes why it is killed; -1: none. after_silence: the limit once another member has found it
+ * silent; after_loss: the limit otherwise. Both in seconds. */
+int choir__crew_late(choir__crew *crew, double after_silence, double after_loss);
+
+/* --- seat.c: a rank --- */
+
+/* Seats this process, a child of the supervisor. */
+void choir__crew_sit(choir__crew *crew, int seat);
+/* Returns the crew of this process's job, or NULL if the job has none. */
+choir__crew *choir__crew_mine(void);
+/* Returns this process's place on the machine. */
+int choir__crew_local(void);
+/* True until this process has become a member of a generation. */
+bool choir__crew_is_new(void);
+/* Returns this process's rank in a generation of which it is a member. */
+int choir__crew_rank(const choir__change *change);
+
+/* Gets the generation in which this process prepares itself with others. Returns false if it
+ * prepares itself alone: it is new, or it has come here before, and leaves that generation. */
+bool choir__crew_enter(choir__change *change);
+
+/* Leaves the generation that this process belongs to. gave_up: because a peer was silent for
+ * too long. */
+void choir__crew_leave(bool gave_up);
+/* Leaves the generation that this process belongs to, if any, and waits for the next one in
+ * which it is a member. Does not return if there is none: the supervisor then ends this
+ * process. */
+void choir__crew_next(bool gave_up, choir__change *change);
+
+/* Before each step, on every rank: true if all ranks leave the generation now, in order. */
+bool choir__crew_parts(int rank, int64_t step);
+
+/* True if the generation has lost a member; a meeting of it cannot succeed. */
+bool choir__crew_stale(void);
+
+/* Writes the name under which a generation meets. */
+enum { CHOIR__GENERATION_TEXT = CHOIR__JOB_TEXT + 24 };
+void choir__crew_name(uint64_t generation, char name[CHOIR__GENERATION_TEXT]);
+
+/* Rank 0 ends the job's work: nobody is replaced any more. choir__crew_wait_over: the others
+ * wait for that; false: the generation has lost a member before. */
+void choir__crew_finish(void);
+bool choir__crew_wait_over(void);
+
+/* Leaves this process's last words, for the sentence about its end. */
+void choir__crew_say(const char *words);
+
+#endif

@@ -1,0 +1,216 @@
+/* The supervisor's side of the crew: seats are taken and lost, and generations are formed.
+ * Nothing here knows processes; spawn.c tells it who has ended. */
+#include "launch/crew/crew.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static void wake(choir__crew *r)
+{
+    atomic_fetch_add(&r->turn, 1);
+    syscall(SYS_futex, &r->turn, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+choir_status choir__crew_new(int world, const char *job, choir__crew **crew)
+{
+    choir__crew *r =
+        mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (r == MAP_FAILED)
+        return choir__error(CHOIR_ERR_MEMORY, "no memory for the list of %d ranks", world);
+    r->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (r->bell < 0) {
+        int why = errno;
+        munmap(r, sizeof *r);
+        return choir__error(
+            CHOIR_ERR_IO, "no eventfd for %d ranks: %s", world, choir__why(why));
+    }
+    r->world = r->change.world = r->seat_count = world;
+    r->generation = r->reported = r->change.generation = 1;
+    r->leave_at = -1;
+    snprintf(r->job, sizeof r->job, "%s", job);
+    for (int i = 0; i < world; i++) {
+        r->seats[i].state = CHOIR__MEMBER;
+        r->seats[i].local = r->seats[i].rank = r->change.seats[i] = i;
+    }
+    *crew = r;
+    return CHOIR_OK;
+}
+
+void choir__crew_free(choir__crew *r)
+{
+    if (!r)
+        return;
+    close(r->bell);
+    munmap(r, sizeof *r);
+}
+
+static bool lives(const choir__seat *s)
+{
+    uint32_t state = atomic_load(&s->state);
+    return state != CHOIR__VACANT && state != CHOIR__GONE;
+}
+
+/* Returns the lowest local number that no living process has. */
+static int free_local(const choir__crew *r)
+{
+    for (int local = 0;; local++) {
+        bool taken = false;
+        for (int i = 0; i < r->seat_count; i++)
+            taken |= lives(&r->seats[i]) && r->seats[i].local == local;
+        if (!taken)
+            return local;
+    }
+}
+
+int choir__crew_seat(choir__crew *r)
+{
+    if (r->seat_count == CHOIR__SEATS_MAX)
+        return -1;
+    int local = free_local(r), at = r->seat_count++;
+    r->seats[at].local = local;
+    r->seats[at].rank = -1;
+    atomic_store(&r->seats[at].state, CHOIR__STARTING);
+    return at;
+}
+
+/* Begins the account of the next change. If the last one has not been reported yet, the two
+ * become one. */
+static void begin_account(choir__crew *r)
+{
+    choir__change *c = &r->change;
+    if (r->accounting)
+        return;
+    r->accounting = true;
+    if (atomic_load(&r->reported) != c->generation)
+        return;
+    c->left_count = c->joined_count = 0;
+    c->began_at = choir__now();
+}
+
+void choir__crew_lost(choir__crew *r, int seat, const char *why)
+{
+    choir__seat *s = &r->seats[seat];
+    bool member = atomic_exchange(&s->state, CHOIR__GONE) == CHOIR__MEMBER;
+    choir__change *c = &r->change;
+    if (!member)
+        return;
+    begin_account(r);
+    if (c->left_count < CHOIR__LEFT_MAX) {
+        choir__leaver *l = &c->left[c->left_count++];
+        *l = (choir__leaver){.rank = s->rank, .pid = s->pid};
+        snprintf(l->why, sizeof l->why, "%s", why);
+    }
+    atomic_store(&r->broken, c->generation);
+    wake(r);
+}
+
+int choir__crew_alive(const choir__crew *r)
+{
+    int alive = 0;
+    for (int i = 0; i < r->seat_count; i++)
+        alive += atomic_load(&r->seats[i].state) == CHOIR__MEMBER;
+    return alive;
+}
+
+static int ready_count(const choir__crew *r)
+{
+    int count = 0;
+    for (int i = 0; i < r->seat_count; i++)
+        count += atomic_load(&r->seats[i].state) == CHOIR__READY;
+    return count;
+}
+
+/* Returns whether all living members have left the newest generation. */
+static bool all_left(const choir__crew *r)
+{
+    for (int i = 0; i < r->seat_count; i++)
+        if (atomic_load(&r->seats[i].state) == CHOIR__MEMBER &&
+            atomic_load(&r->seats[i].left) < r->change.generation)
+            return false;
+    return true;
+}
+
+/* Keeps the members that are left, in their order. */
+static void keep_members(choir__crew *r, choir__change *c)
+{
+    int now[CHOIR__MEMBERS_MAX], world = 0, joined = 0; /* now: their ranks; -1: gone */
+    for (int rank = 0; rank < c->world; rank++) {
+        bool kept = atomic_load(&r->seats[c->seats[rank]].state) == CHOIR__MEMBER;
+        now[rank] = kept ? world : -1;
+        if (kept) {
+            r->seats[c->seats[rank]].rank = world;
+            c->seats[world++] = c->seats[rank];
+        }
+    }
+    for (int j = 0; j < c->joined_count; j++) /* new, and not reported yet */
+        if (now[c->joined[j]] >= 0)
+            c->joined[joined++] = now[c->joined[j]];
+    c->joined_count = joined;
+    c->world = world;
+}
+
+static void add_members(choir__crew *r, choir__change *c)
+{
+    for (int i = 0; i < r->seat_count && c->world < r->world; i++)
+        if (atomic_load(&r->seats[i].state) == CHOIR__READY) {
+            r->seats[i].rank = c->joined[c->joined_count++] = c->world;
+            c->seats[c->world++] = i;
+            atomic_store(&r->seats[i].state, CHOIR__MEMBER);
+        }
+}
+
+void choir__crew_form(choir__crew *r)
+{
+    choir__change *c = &r->change;
+    int alive = choir__crew_alive(r);
+    if (!alive || atomic_load(&r->over))
+        return;
+    if (!all_left(r)) {
+        if (alive < r->world && ready_count(r) && atomic_load(&r->due) != c->generation) {
+            begin_account(r);
+            atomic_store(&r->due, c->generation);
+        }
+        return;
+    }
+    begin_account(r);
+    r->accounting = false;
+    c->left_at = choir__now();
+    keep_members(r, c);
+    add_members(r, c);
+    atomic_store(&r->leave_at, -1);
+    for (int i = 0; i < r->seat_count; i++)
+        atomic_store(&r->seats[i].gave_up, 0);
+    atomic_store(&r->generation, ++c->generation);
+    wake(r);
+}
+
+int choir__crew_late(choir__crew *r, double after_silence, double after_loss)
+{
+    double waited = 0, limit = after_loss;
+    int late = -1;
+    for (int i = 0; i < r->seat_count; i++) {
+        const choir__seat *s = &r->seats[i];
+        if (atomic_load(&s->state) != CHOIR__MEMBER)
+            continue;
+        if (atomic_load(&s->left) < r->change.generation) {
+            late = i;
+            continue;
+        }
+        waited = choir__max(waited, choir__now() - 1e-9 * (double)atomic_load(&s->left_at));
+        if (atomic_load(&s->gave_up))
+            limit = after_silence;
+    }
+    if (late < 0 || waited <= limit || *r->seats[late].killed)
+        return -1;
+    snprintf(r->seats[late].killed, CHOIR__WHY_TEXT,
+        "was silent: it did not notice within %.3g s that the ranks "
+        "form a new group",
+        limit);
+    return late;
+}

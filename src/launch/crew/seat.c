@@ -1,0 +1,158 @@
+/* A rank's side of the crew: leaving a generation, and waiting for the next one. */
+#include "launch/crew/crew.h"
+
+#include <linux/futex.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static struct {
+    choir__crew *crew; /* NULL: this process's job has none */
+    int seat;
+    uint64_t generation; /* joined last; 0: none yet */
+    bool is_new;         /* never a member so far */
+} mine;
+
+void choir__crew_sit(choir__crew *crew, int seat)
+{
+    bool member = atomic_load(&crew->seats[seat].state) == CHOIR__MEMBER;
+    mine.crew = crew;
+    mine.seat = seat;
+    mine.is_new = !member;
+    crew->seats[seat].pid = getpid();
+}
+
+choir__crew *choir__crew_mine(void)
+{
+    return mine.crew;
+}
+
+int choir__crew_local(void)
+{
+    return mine.crew->seats[mine.seat].local;
+}
+
+bool choir__crew_is_new(void)
+{
+    return mine.is_new;
+}
+
+int choir__crew_rank(const choir__change *c)
+{
+    int rank = 0;
+    while (c->seats[rank] != mine.seat)
+        rank++;
+    return rank;
+}
+
+bool choir__crew_enter(choir__change *change)
+{
+    if (mine.generation)
+        choir__crew_leave(false);
+    if (mine.is_new || mine.generation)
+        return false;
+    *change = mine.crew->change;
+    mine.generation = change->generation;
+    return true;
+}
+
+static void ring(const choir__crew *r)
+{
+    uint64_t one = 1;
+    if (write(r->bell, &one, sizeof one) < 0) {
+        /* full: the supervisor is awake */
+    }
+}
+
+/* Sleeps until the crew has changed since `turn`; it may wake early. */
+static void sleep_on(choir__crew *r, uint32_t turn)
+{
+    syscall(SYS_futex, &r->turn, FUTEX_WAIT, turn, NULL, NULL, 0);
+}
+
+void choir__crew_leave(bool gave_up)
+{
+    choir__seat *s = &mine.crew->seats[mine.seat];
+    if (atomic_load(&s->left) == mine.generation)
+        return;
+    atomic_store(&s->left_at, (int64_t)(1e9 * choir__now()));
+    atomic_store(&s->gave_up, gave_up);
+    atomic_store(&s->left, mine.generation);
+    ring(mine.crew);
+}
+
+void choir__crew_next(bool gave_up, choir__change *change)
+{
+    choir__crew *r = mine.crew;
+    choir__seat *s = &r->seats[mine.seat];
+    uint64_t after = mine.generation ? mine.generation : atomic_load(&r->generation);
+    if (mine.generation)
+        choir__crew_leave(gave_up);
+    else
+        atomic_store(&s->state, CHOIR__READY);
+    ring(r);
+    for (;;) {
+        uint32_t turn = atomic_load(&r->turn);
+        if (atomic_load(&s->state) == CHOIR__MEMBER && atomic_load(&r->generation) > after) {
+            *change = r->change;
+            mine.generation = change->generation;
+            mine.is_new = false;
+            return;
+        }
+        sleep_on(r, turn);
+    }
+}
+
+bool choir__crew_parts(int rank, int64_t step)
+{
+    choir__crew *r = mine.crew;
+    if (!r || atomic_load_explicit(&r->due, memory_order_acquire) != mine.generation)
+        return false;
+    int64_t at = atomic_load(&r->leave_at);
+    if (at < 0 && rank == 0)
+        atomic_store(&r->leave_at, step + 1);
+    return at >= 0 && step >= at;
+}
+
+bool choir__crew_stale(void)
+{
+    return mine.generation && atomic_load(&mine.crew->broken) >= mine.generation;
+}
+
+void choir__crew_name(uint64_t generation, char name[CHOIR__GENERATION_TEXT])
+{
+    if (generation == 1)
+        snprintf(name, CHOIR__GENERATION_TEXT, "%s", mine.crew->job);
+    else
+        snprintf(name, CHOIR__GENERATION_TEXT, "%s.%llu", mine.crew->job,
+            (unsigned long long)generation);
+}
+
+void choir__crew_finish(void)
+{
+    choir__crew *r = mine.crew;
+    atomic_store(&r->over, 1);
+    atomic_fetch_add(&r->turn, 1);
+    syscall(SYS_futex, &r->turn, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    ring(r);
+}
+
+bool choir__crew_wait_over(void)
+{
+    choir__crew *r = mine.crew;
+    for (;;) {
+        uint32_t turn = atomic_load(&r->turn);
+        if (atomic_load(&r->over))
+            return true;
+        if (choir__crew_stale())
+            return false;
+        sleep_on(r, turn);
+    }
+}
+
+void choir__crew_say(const char *words)
+{
+    if (mine.crew)
+        snprintf(mine.crew->seats[mine.seat].words, sizeof mine.crew->seats[mine.seat].words,
+            "%s", words);
+}

@@ -1,0 +1,181 @@
+/* The supervisor of ranks that are replaced: it notes deaths in the crew, starts new
+ * processes, and kills ranks that stay stopped or silent, so that these are deaths, too.
+ *
+ * A job ends well if rank 0 has finished its work (choir__crew_finish). It fails with its
+ * first cause when there are no restarts left, when no member is left that has the job's state,
+ * or when it is interrupted. */
+#include "launch/replace.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/board.h"
+
+enum { LOOK_MS = 500 };
+
+static const double STOPPED_MAX_S = 15; /* a stopped rank makes no progress */
+static const double SILENT_MAX_S = 5;   /* for a rank that others have found silent */
+
+/* Writes why a process is gone: why it was killed, or how it ended and its last words. */
+static void describe_end(const choir__supervisor *w, int seat, char why[CHOIR__WHY_TEXT])
+{
+    const choir__seat *s = &w->spawning->crew->seats[seat];
+    char end[96];
+    choir__end_text(&w->family.children[seat], end);
+    if (*s->killed)
+        snprintf(why, CHOIR__WHY_TEXT, "%s", s->killed);
+    else
+        snprintf(why, CHOIR__WHY_TEXT, "%s%s%.*s", end, *s->words ? ": " : "",
+            CHOIR__WHY_TEXT - 100, s->words);
+}
+
+/* --- deaths --- */
+
+static void replace(choir__supervisor *w)
+{
+    choir__crew *r = w->spawning->crew;
+    int seat = choir__crew_seat(r);
+    if (seat >= 0 && choir__spawn_more(w, seat) != CHOIR_OK)
+        choir__crew_lost(r, seat, choir_error_message());
+}
+
+static void note_end(choir__supervisor *w, int seat)
+{
+    choir__crew *r = w->spawning->crew;
+    const choir__child *c = &w->family.children[seat];
+    char why[CHOIR__WHY_TEXT];
+    describe_end(w, seat, why);
+    choir__crew_lost(r, seat, why);
+    bool exited = c->code == CLD_EXITED;
+    w->done |= exited && !c->status; /* then the others end, too */
+    if (w->done) {
+        if (exited && c->status && w->failed < 0) /* a kill changes nothing any more */
+            w->failed = seat;
+    } else if (w->interrupted || !w->restarts_left || !choir__crew_alive(r)) {
+        w->failed = w->interrupted ? seat : w->family.first;
+        choir__family_stop(&w->family);
+    } else {
+        w->restarts_left--;
+        replace(w);
+    }
+}
+
+static void note_ends(choir__supervisor *w)
+{
+    const choir__crew *r = w->spawning->crew;
+    w->done |= atomic_load(&r->over);
+    for (int i = 0; i < r->seat_count; i++)
+        if (w->family.children[i].code && atomic_load(&r->seats[i].state) != CHOIR__GONE)
+            note_end(w, i);
+}
+
+/* Kills processes that wait to become a rank, or for another generation: the job's work is
+ * done. */
+static void dismiss(const choir__supervisor *w)
+{
+    const choir__crew *r = w->spawning->crew;
+    for (int i = 0; i < r->seat_count; i++) {
+        uint32_t state = atomic_load(&r->seats[i].state);
+        bool left = atomic_load(&r->seats[i].left) == r->change.generation;
+        if (state == CHOIR__STARTING || state == CHOIR__READY ||
+            (state == CHOIR__MEMBER && left))
+            kill(w->family.children[i].pid, SIGKILL);
+    }
+}
+
+/* --- ranks that keep others waiting --- */
+
+/* Adds up for how long processes have been stopped; time in which this process was stopped,
+ * too, counts as one look. Returns the number of members that are stopped. */
+static int look_at_states(choir__supervisor *w, double passed)
+{
+    const choir__crew *r = w->spawning->crew;
+    int stopped = 0;
+    for (int i = 0; i < r->seat_count; i++) {
+        choir__child *c = &w->family.children[i];
+        bool is = c->pid && !c->code && choir__process_state(c->pid) == 'T';
+        c->stopped_s = is ? c->stopped_s + choir__min(passed, 2e-3 * LOOK_MS) : 0;
+        stopped += is && atomic_load(&r->seats[i].state) == CHOIR__MEMBER;
+    }
+    return stopped;
+}
+
+static void give_up(const choir__supervisor *w, int seat)
+{
+    kill(w->family.children[seat].pid, SIGKILL);
+}
+
+/* If all members are stopped, a user has stopped the job. */
+static void look_for_late(choir__supervisor *w)
+{
+    choir__crew *r = w->spawning->crew;
+    double now = choir__now(), passed = now - w->looked_at, timeout = w->family.stopped_max_s;
+    double stopped_max = choir__min(timeout, STOPPED_MAX_S);
+    if (passed < 1e-3 * LOOK_MS)
+        return;
+    w->looked_at = now;
+    bool all = look_at_states(w, passed) == choir__crew_alive(r);
+    for (int i = 0; i < r->seat_count && !all; i++) {
+        const choir__child *c = &w->family.children[i];
+        char *why = r->seats[i].killed;
+        if (c->stopped_s < stopped_max || *why)
+            continue;
+        snprintf(why, CHOIR__WHY_TEXT, "was stopped (SIGSTOP) for %.3g s", c->stopped_s);
+        give_up(w, i);
+    }
+    int late = choir__crew_late(r, choir__min(timeout, SILENT_MAX_S), timeout);
+    if (late >= 0)
+        give_up(w, late);
+}
+
+/* --- the job --- */
+
+static choir_status verdict(const choir__supervisor *w)
+{
+    const choir__crew *r = w->spawning->crew;
+    const choir__family *f = &w->family;
+    char why[CHOIR__WHY_TEXT], after[64] = "";
+    int first = w->failed, used = w->spawning->opts->max_restarts - w->restarts_left;
+    if (first < 0)
+        return CHOIR_OK;
+    describe_end(w, first, why);
+    if (used)
+        snprintf(after, sizeof after, "; %d restart%s did not help", used, used > 1 ? "s" : "");
+    return choir__error(w->interrupted ? CHOIR_ERR_INTERRUPTED : CHOIR_ERR_PEER_LOST,
+        "%srank %d (pid %d) %s%s", w->interrupted ? "interrupted; " : "", r->seats[first].rank,
+        (int)f->children[first].pid, why, after);
+}
+
+choir_status choir__spawn_replace(choir__supervisor *w)
+{
+    choir__family *f = &w->family;
+    choir__crew *r = w->spawning->crew;
+    struct pollfd *polled = choir__calloc((size_t)f->count + 2, sizeof *polled);
+    uint64_t rings;
+    w->looked_at = choir__now();
+    w->failed = -1;
+    while (f->alive) {
+        int n = choir__family_poll(f, polled);
+        polled[n] = (struct pollfd){.fd = choir__signals_fd(), .events = POLLIN};
+        polled[n + 1] = (struct pollfd){.fd = r->bell, .events = POLLIN};
+        int ms = f->stopping_at ? choir__family_press(f) : LOOK_MS;
+        if (poll(polled, (nfds_t)n + 2, ms) < 0)
+            continue; /* EINTR: the pipe holds the signal */
+        if (polled[n + 1].revents && read(r->bell, &rings, sizeof rings) < 0) {
+            /* another look has emptied it */
+        }
+        choir__spawn_signals(w);
+        choir__family_reap(f, polled);
+        note_ends(w);
+        if (w->done)
+            dismiss(w);
+        else if (!f->stopping_at)
+            choir__crew_form(r);
+        if (!f->stopping_at)
+            look_for_late(w);
+    }
+    free(polled);
+    return verdict(w);
+}

@@ -1,0 +1,315 @@
+/* Elastic trainings: steps that survive the loss of ranks.
+ *
+ *     a step fails: a peer is lost, or silent
+ *       devices drop the rest of the step, and their failure is forgotten
+ *       the group is aborted, so that no peer waits in it; then: which ranks are next?  (crew)
+ *       those ranks meet                                                     a new group
+ *       strategies distribute the micro-batches over it, and undo the step   (ranks_changed)
+ *       the furthest rank sends its state to those behind, if there are any  (exchange)
+ *       the loader goes to the step, which runs again, if it is not done
+ *
+ * If another rank is lost on the way, all of this begins again: the state of a rank never lies
+ * between two steps. A step is done on a rank if its update has run, which waits for all of the
+ * step's collectives; so ranks differ by at most one step. */
+#include "parallel/elastic/elastic.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/group.h"
+#include "data/dataset.h"
+#include "optim/optim.h"
+#include "tensor/handle.h"
+#include "tensor/strategy.h"
+
+choir_elastic_opts choir_elastic_defaults(void)
+{
+    return (choir_elastic_opts){0};
+}
+
+/* --- to the next group --- */
+
+choir_status choir__elastic_meet(
+    const choir__change *change, choir_group_opts opts, choir_group **group)
+{
+    char name[CHOIR__GENERATION_TEXT];
+    choir__crew_name(change->generation, name);
+    opts.rank = choir__crew_rank(change);
+    opts.world = change->world;
+    opts.job = name;
+    choir__set_rank_label(opts.rank);
+    return choir__group_open(NULL, opts, choir__crew_stale, group);
+}
+
+/* Returns whether `why` says that the group has lost a rank: a new one can then go on. */
+static bool lost_a_rank(const choir_elastic *e, choir_status why)
+{
+    return (why == CHOIR_ERR_PEER_LOST || why == CHOIR_ERR_TIMEOUT) &&
+           e->env->group->engine->failed != CHOIR_OK;
+}
+
+/* Gives up what the devices and the group still have to do. */
+static void quiet(const choir_elastic *e)
+{
+    choir__group_abort(e->env->group, CHOIR_ERR_PEER_LOST, "the ranks form a new group");
+    choir__queue_wait(choir__group_queue(e->env->group));
+    choir__run_clear(e->run);
+    choir_scope_clear(e->run);
+}
+
+/* Moves the strategies to the new group, and frees the old one. */
+static choir_status move_to(choir_elastic *e, choir_group *group)
+{
+    choir__regrouping now = {
+        .group = group, .generation = e->change.generation, .undone = e->running};
+    group->algorithm = e->env->group->algorithm;
+    choir_status status = choir__strategies_ranks_changed(e->run, &now);
+    if (status != CHOIR_OK) {
+        choir_group_free(group);
+        return status;
+    }
+    choir_group_free(e->env->group);
+    e->env->group = group;
+    e->env->rank = choir_group_rank(group);
+    e->env->world = choir_group_world(group);
+    e->env->generation = e->change.generation;
+    e->running = CHOIR__NO_STEP;
+    return CHOIR_OK;
+}
+
+/* Goes to the step that is next, with this rank's micro-batches. The optimizer's tables may
+ * have been among what the devices have dropped. */
+static choir_status deal(choir_elastic *e)
+{
+    int64_t first, count;
+    choir_env_micro(e->env, &first, &count);
+    choir_run_seek(e->run, (uint64_t)e->steps);
+    if (e->t.optim) {
+        choir_optim_restore(e->t.optim, e->optim_steps);
+        choir__optim_forget(e->t.optim);
+    }
+    return e->t.loader ? choir__loader_deal(e->t.loader, first, count, e->steps) : CHOIR_OK;
+}
+
+static choir_status meet_and_move(choir_elastic *e)
+{
+    choir_group_opts opts = choir_group_defaults();
+    choir_group *group;
+    opts.timeout_s = e->env->group->engine->timeout_s;
+    opts.backend = "shm";
+    choir_status status = choir__elastic_meet(&e->change, opts, &group);
+    return status == CHOIR_OK ? move_to(e, group) : status;
+}
+
+/* Leaves the group and works in the next one that meets. */
+static choir_status regroup(choir_elastic *e, bool gave_up)
+{
+    choir_status status;
+    bool again;
+    do {
+        quiet(e);
+        choir__crew_next(gave_up, &e->change);
+        status = meet_and_move(e);
+        again = status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT;
+        if (status == CHOIR_OK) {
+            status = choir__elastic_exchange(e);
+            again = lost_a_rank(e, status);
+        }
+        gave_up = status == CHOIR_ERR_TIMEOUT;
+    } while (again);
+    if (status == CHOIR_OK)
+        status = deal(e);
+    e->changed_at = e->steps;
+    e->untold = true;
+    e->resumed = false;
+    return status;
+}
+
+/* --- the training --- */
+
+static choir_status check(const choir_env *env, const choir_training *t)
+{
+    choir_status status = CHOIR_OK;
+    if (!t->module)
+        return choir__missing("choir_elastic_open", "module");
+    status = choir__use_part(t->module->run, "choir_elastic_open", "module");
+    if (status != CHOIR_OK)
+        return status;
+    if (!env->group)
+        return choir__missing("choir_elastic_open", "env's group");
+    if (choir__crew_mine() && strcmp(choir_group_backend(env->group), "shm") != 0)
+        return choir__error(CHOIR_ERR_UNSUPPORTED,
+            "ranks that can be lost: expected the backend shm, got %s",
+            choir_group_backend(env->group));
+    return choir__scope_status(t->module->run);
+}
+
+static void see(const char *name, choir_tensor *t, void *arg)
+{
+    (void)name, (void)t, (void)arg;
+}
+
+/* Makes what the first step would make, as devices drop a step that fails. */
+static choir_status make_state(const choir_elastic *e)
+{
+    choir_scaler_state scale;
+    choir_status status = CHOIR_OK;
+    if (e->t.optim)
+        choir_optim_visit(e->t.optim, see, NULL);
+    if (e->t.optim && e->t.scaler) {
+        status = choir_scaler_get(e->t.scaler, &scale);
+        if (status == CHOIR_OK)
+            status = choir_scaler_set(e->t.scaler, e->t.optim, scale);
+    }
+    return status == CHOIR_OK ? choir__run_sync(e->run) : status;
+}
+
+choir_status choir_elastic_open(choir_env *env, const choir_training *training,
+    choir_elastic_opts opts, choir_elastic **elastic)
+{
+    if (!env)
+        return choir__missing(__func__, "env");
+    if (!training)
+        return choir__missing(__func__, "training");
+    if (!elastic)
+        return choir__missing(__func__, "elastic");
+    choir_status status = check(env, training);
+    if (status != CHOIR_OK)
+        return status;
+    choir_elastic *e = choir__calloc(1, sizeof *e);
+    e->env = env;
+    e->t = *training;
+    e->opts = opts;
+    e->run = &training->module->run->run->base;
+    e->running = CHOIR__NO_STEP;
+    e->crewed = choir__crew_mine();
+    e->whole = !choir__crew_is_new();
+    e->steps = (int64_t)choir_run_next(e->run);
+    e->optim_steps = training->optim ? choir_optim_steps(training->optim) : 0;
+    if (e->crewed)
+        status = make_state(e);
+    if (status == CHOIR_OK && e->crewed)
+        status = choir__strategies_ranks_changed(
+            e->run, &(choir__regrouping){env->group, env->generation, CHOIR__NO_STEP});
+    if (status == CHOIR_OK && e->crewed && !env->generation)
+        status = regroup(e, false);
+    if (status != CHOIR_OK) {
+        free(e);
+        return status;
+    }
+    *elastic = e;
+    return CHOIR_OK;
+}
+
+void choir_elastic_free(choir_elastic *e)
+{
+    free(e);
+}
+
+/* --- steps --- */
+
+static void note_done(choir_elastic *e)
+{
+    e->running = CHOIR__NO_STEP;
+    e->steps = (int64_t)choir_run_next(e->run);
+    e->optim_steps = e->t.optim ? choir_optim_steps(e->t.optim) : 0;
+}
+
+static void note_resumed(choir_elastic *e)
+{
+    if (!e->resumed)
+        e->resumed_at = choir__now();
+    e->resumed = true;
+}
+
+static choir_status try_step(choir_elastic *e, choir_step_fn *fn, void *arg)
+{
+    e->running = choir_run_next(e->run);
+    choir_status status = choir_step(e->run, fn, arg);
+    if (status == CHOIR_OK)
+        status = choir__run_sync(e->run);
+    if (status == CHOIR_OK)
+        note_done(e);
+    return status;
+}
+
+choir_status choir_elastic_step(choir_elastic *e, choir_step_fn *fn, void *arg)
+{
+    if (!e)
+        return choir__missing(__func__, "elastic");
+    if (!fn)
+        return choir__missing(__func__, "function");
+    int64_t before = (int64_t)choir_run_next(e->run);
+    choir_status status = CHOIR_OK;
+    while (status == CHOIR_OK && e->steps == before) {
+        if (e->crewed && choir__crew_parts(e->env->rank, before)) {
+            status = regroup(e, false);
+            continue;
+        }
+        status = try_step(e, fn, arg);
+        if (status != CHOIR_OK)
+            status = choir_elastic_recover(e, status);
+    }
+    if (status == CHOIR_OK)
+        note_resumed(e);
+    return status;
+}
+
+choir_status choir_elastic_recover(choir_elastic *e, choir_status why)
+{
+    if (!e)
+        return choir__missing(__func__, "elastic");
+    if (!e->crewed || !lost_a_rank(e, why))
+        return why;
+    (void)choir_error_message(); /* read: the group's failure is dealt with */
+    return regroup(e, why == CHOIR_ERR_TIMEOUT);
+}
+
+choir_status choir_elastic_end(choir_elastic *e, bool *again)
+{
+    if (!e)
+        return choir__missing(__func__, "elastic");
+    if (!again)
+        return choir__missing(__func__, "again");
+    *again = false;
+    if (!e->crewed)
+        return CHOIR_OK;
+    if (e->env->rank == 0) {
+        choir__crew_finish();
+        return CHOIR_OK;
+    }
+    if (choir__crew_wait_over())
+        return CHOIR_OK;
+    *again = true;
+    return regroup(e, false);
+}
+
+/* --- what people see --- */
+
+bool choir_elastic_change(choir_elastic *e, choir_membership *m)
+{
+    if (choir__lacks(e, __func__, "elastic"))
+        return false;
+    if (choir__lacks(m, __func__, "membership"))
+        return false;
+    if (!e->untold)
+        return false;
+    const choir__change *c = &e->change;
+    note_resumed(e);
+    e->untold = false;
+    for (int i = 0; i < c->left_count; i++)
+        e->left[i] = (choir_leaver){c->left[i].rank, c->left[i].pid, c->left[i].why};
+    *m = (choir_membership){.generation = c->generation,
+        .step = e->changed_at,
+        .world = c->world,
+        .left_count = c->left_count,
+        .joined_count = c->joined_count,
+        .left = e->left,
+        .joined = c->joined,
+        .detected_s = c->left_at - c->began_at,
+        .resumed_s = e->resumed_at - c->began_at};
+    if (e->env->rank == 0)
+        atomic_store(&choir__crew_mine()->reported, c->generation);
+    return true;
+}

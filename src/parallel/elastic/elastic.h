@@ -1,0 +1,41 @@
+/* Inside elastic trainings.
+ *
+ *    elastic.c     the step, and the way from one group to the next
+ *    exchange.c    ranks bring those that are behind or new up to date
+ *
+ * launch/crew/crew.h says who decides which processes are the ranks; this folder moves the
+ * training's objects to the group that they form. */
+#ifndef CHOIR_ELASTIC_PRIVATE_H
+#define CHOIR_ELASTIC_PRIVATE_H
+
+#include <choir/elastic.h>
+#include "launch/crew/crew.h"
+
+struct choir_elastic {
+    choir_env *env;
+    choir_training t;
+    choir_elastic_opts opts;
+    choir_scope *run;
+    bool crewed;                /* ranks can be lost */
+    bool whole;                 /* this rank has the job's state */
+    int64_t steps, optim_steps; /* done: by the run, by the optimizer */
+    uint64_t running;           /* the step that runs; CHOIR__NO_STEP: none */
+    /* --- the last change --- */
+    choir__change change;
+    choir_leaver left[CHOIR__LEFT_MAX];
+    int64_t changed_at; /* steps */
+    bool untold, resumed;
+    double resumed_at;
+};
+
+/* Meets the members of a generation. opts: the timeout and the engine. Error: peer lost, if one
+ * of them is lost before. */
+choir_status choir__elastic_meet(
+    const choir__change *change, choir_group_opts opts, choir_group **group);
+
+/* Makes the state of all ranks that of the one that is furthest: weights, optimizer, scaler,
+ * the program's own state, and the numbers of steps. Collective over env's group. If it fails,
+ * a rank that had the state of a step has it still. */
+choir_status choir__elastic_exchange(choir_elastic *elastic);
+
+#endif

@@ -1,0 +1,346 @@
+/* Ranks of an elastic training are killed or stopped, at random moments and in chosen ones. The
+ * others go on, a new process takes the place of each, and the weights at the end are those of
+ * an undisturbed run, bit for bit. */
+#include "fault/notes.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <choir/choir.h>
+
+#include "multi/ranks.h"
+
+enum { STEPS = 40, MICROS = 4, TRIALS = 6 };
+
+typedef enum blow { NOTHING, KILL, STOP, ANYTIME } blow;
+
+/* In memory that all processes share. */
+typedef struct scene {
+    blow blow;
+    int victim;   /* the rank of generation 1 that is struck */
+    int moment;   /* the step in which; ANYTIME: microseconds after the first step */
+    bool in_loss; /* in the middle of a step, between two of its collectives */
+    bool norm;    /* the model has batch norms, hence buffers */
+    double timeout_s;
+    volatile int struck, generations, joined, steps_run, repeated, finished;
+    volatile pid_t pids[8];
+    uint64_t weights;
+    char last_words[512];
+} scene;
+
+typedef struct job {
+    scene *scene;
+    choir_env *env;
+    choir_module *net;
+    choir_optim *optim;
+    choir_loader *data;
+    choir_scope *run;
+} job;
+
+static uint64_t hash_of(choir_module *net)
+{
+    char hex[65];
+    uint64_t hash;
+    choir_check(choir_weights_sha256(net, NULL, hex));
+    hex[16] = '\0';
+    hash = strtoull(hex, NULL, 16);
+    return hash;
+}
+
+static void strike(const scene *s)
+{
+    kill(getpid(), s->blow == STOP ? SIGSTOP : SIGKILL);
+}
+
+static bool is_due(scene *s, const choir_env *env, int64_t step)
+{
+    int none = 0;
+    return s->blow != NOTHING && s->blow != ANYTIME && env->generation == 1 &&
+           env->rank == s->victim && step == s->moment &&
+           __atomic_compare_exchange_n(
+               &s->struck, &none, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+static choir_status body(choir_scope *step, void *arg)
+{
+    job *j = arg;
+    int64_t first, count;
+    choir_status status = CHOIR_OK;
+    choir_env_micro(j->env, &first, &count);
+    for (int64_t m = first; m < first + count && status == CHOIR_OK; m++) {
+        choir_scope *micro = choir_micro_open(step, m);
+        choir_batch b;
+        status = choir_loader_next(j->data, micro, &b);
+        if (status == CHOIR_OK)
+            status = choir_backward(choir_cross_entropy(choir_forward(j->net, b.x), b.y));
+        choir_status closed = choir_scope_close(micro);
+        status = status == CHOIR_OK ? closed : status;
+        if (m == first && j->scene->in_loss &&
+            is_due(j->scene, j->env, (int64_t)choir_run_next(j->run) - 1))
+            strike(j->scene);
+    }
+    return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
+}
+
+static choir_module *model(choir_scope *run, bool norm)
+{
+    if (!norm)
+        return choir_nn_sequential(run, choir_nn_flatten(run), choir_nn_linear(run, 16, 32),
+            choir_nn_relu(run), choir_nn_dropout(run, 0.1f), choir_nn_linear(run, 32, 4));
+    return choir_nn_sequential(run, choir_nn_conv2d(run, 1, 4, 3, choir_conv_defaults()),
+        choir_nn_batch_norm(run, 4), choir_nn_relu(run), choir_nn_flatten(run),
+        choir_nn_linear(run, 16, 4));
+}
+
+static choir_dataset *images;
+
+static choir_status train_once(scene *s)
+{
+    choir_env env;
+    choir_group_opts opts = choir_group_defaults();
+    opts.timeout_s = s->timeout_s;
+    choir_status joined = choir_env_init_with(&env, NULL, opts);
+    if (joined != CHOIR_OK)
+        return joined;
+    env.device = choir_device_find("cpu:0");
+    env.microbatches = MICROS;
+    bool is_new = !env.generation;
+    if (!is_new)
+        s->pids[env.rank] = getpid();
+    choir_scope *run = choir_run_open(&env, 42);
+    choir_module *bare = model(run, s->norm);
+    choir_module *net = choir_ddp(run, bare, env.group, choir_ddp_defaults());
+    choir_optim *optim = choir_adamw(run, net, choir_adamw_defaults());
+    choir_loader *data = choir_env_loader(run, &env, images, 16);
+    choir_training t = {.module = net, .optim = optim, .loader = data};
+    choir_elastic *elastic = NULL;
+    choir_status status = choir_elastic_open(&env, &t, choir_elastic_defaults(), &elastic);
+    job j = {s, &env, net, optim, data, run};
+    bool again = true;
+    if (is_new && status == CHOIR_OK)
+        s->joined++;
+    while (status == CHOIR_OK && again) {
+        while (status == CHOIR_OK && choir_run_next(run) < STEPS) {
+            choir_membership change;
+            if (!s->in_loss && is_due(s, &env, (int64_t)choir_run_next(run)))
+                strike(s);
+            status = choir_elastic_step(elastic, body, &j);
+            if (status == CHOIR_OK && choir_elastic_change(elastic, &change) && env.rank == 0)
+                s->generations = (int)change.generation;
+            if (env.rank == 0)
+                s->steps_run++;
+        }
+        if (status == CHOIR_OK && env.rank == 0)
+            s->weights = hash_of(net);
+        if (status == CHOIR_OK)
+            status = choir_elastic_end(elastic, &again);
+    }
+    if (status == CHOIR_OK)
+        s->finished++;
+    else
+        snprintf(s->last_words, sizeof s->last_words, "%s", choir_error_message());
+    choir_elastic_free(elastic);
+    choir_status closed = choir_scope_close(run);
+    choir_env_free(&env);
+    return status != CHOIR_OK ? status : closed;
+}
+
+/* A rank may be lost while the others make their objects; they begin again. */
+static int train(int rank, int world, void *arg)
+{
+    choir_status status = CHOIR_ERR_PEER_LOST;
+    (void)rank, (void)world;
+    while (status == CHOIR_ERR_PEER_LOST)
+        status = train_once(arg);
+    return status != CHOIR_OK;
+}
+
+static scene *new_scene(blow kind, int victim, int moment)
+{
+    scene *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(s != MAP_FAILED);
+    s->blow = kind;
+    s->victim = victim;
+    s->moment = moment;
+    s->timeout_s = 20;
+    return s;
+}
+
+static choir_status run_scene(scene *s, int world, int restarts, int spares)
+{
+    choir_spawn_opts opts = choir_spawn_defaults();
+    opts.max_restarts = restarts;
+    opts.spares = spares;
+    opts.timeout_s = s->timeout_s;
+    return choir_spawn_with(world, train, s, opts);
+}
+
+/* Returns the weights of an undisturbed run on one rank. */
+static uint64_t undisturbed(bool norm)
+{
+    scene *s = new_scene(NOTHING, 0, 0);
+    s->norm = norm;
+    assert_int_equal(run_scene(s, 1, 0, 0), CHOIR_OK);
+    uint64_t weights = s->weights;
+    munmap(s, sizeof *s);
+    return weights;
+}
+
+static void same_weights(scene *s, choir_status status, const char *what)
+{
+    uint64_t expected = undisturbed(s->norm);
+    if (status != CHOIR_OK)
+        fail_msg("%s: %s; a rank: %s", what, choir_error_message(), s->last_words);
+    if (s->weights != expected)
+        fail_msg("%s: other weights than undisturbed", what);
+}
+
+static void survives(blow kind, int victim, int moment, bool in_loss, bool norm)
+{
+    char what[96];
+    snprintf(what, sizeof what, "blow %d on rank %d in step %d%s%s", (int)kind, victim, moment,
+        in_loss ? ", inside" : "", norm ? ", batch norm" : "");
+    scene *s = new_scene(kind, victim, moment);
+    s->in_loss = in_loss;
+    s->norm = norm;
+    s->timeout_s = kind == STOP ? 1 : 20;
+    same_weights(s, run_scene(s, 3, 1, 0), what);
+    assert_true(s->struck);
+    assert_true(s->generations >= 2);
+    munmap(s, sizeof *s);
+}
+
+static void test_killed(void **state)
+{
+    (void)state;
+    survives(KILL, 0, 5, false, false);  /* while steps are replayed */
+    survives(KILL, 2, 0, true, false);   /* in the first step, which makes everything */
+    survives(KILL, 1, 2, true, true);    /* in the step that is recorded */
+    survives(KILL, 0, 1, true, true);    /* rank 0 has changed its buffers */
+    survives(KILL, 0, 39, false, false); /* the last step */
+}
+
+static void test_stopped(void **state)
+{
+    (void)state;
+    survives(STOP, 1, 7, false, false);
+}
+
+/* A spare takes the place at once. */
+static void test_spare(void **state)
+{
+    (void)state;
+    scene *s = new_scene(KILL, 0, 20);
+    same_weights(s, run_scene(s, 2, 1, 1), "a spare");
+    assert_true(s->joined >= 1);
+    munmap(s, sizeof *s);
+}
+
+/* Kills processes from outside, whatever they are doing. */
+static void anytime(unsigned seed)
+{
+    unsigned state = seed;
+    scene *s = new_scene(ANYTIME, 0, 0);
+    s->norm = seed % 2;
+    pid_t runner = fork();
+    if (runner == 0)
+        _exit(-run_scene(s, 3, 3, 0));
+    while (!s->pids[0] || !s->pids[1] || !s->pids[2])
+        nap(0.001);
+    int blows = 1 + rand_r(&state) % 2, wait_status;
+    for (int i = 0; i < blows; i++) {
+        nap(1e-6 * (rand_r(&state) % 60000));
+        kill(s->pids[rand_r(&state) % 3], SIGKILL); /* may have ended, and be a zombie */
+    }
+    waitpid(runner, &wait_status, 0);
+    bool good = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
+    if (!good || s->weights != undisturbed(s->norm))
+        fail_msg("seed %u: %s; a rank: '%s'", seed, good ? "other weights" : "the job failed",
+            s->last_words);
+    munmap(s, sizeof *s);
+}
+
+static void test_anytime(void **state)
+{
+    (void)state;
+    const char *chosen = getenv("CHOIR_TEST_SEED"), *many = getenv("CHOIR_TEST_TRIALS");
+    unsigned first = chosen ? (unsigned)atoi(chosen) : (unsigned)getpid();
+    for (int i = 0; i < (many ? atoi(many) : TRIALS); i++) {
+        printf("seed %u\n", first + (unsigned)i);
+        fflush(stdout);
+        anytime(first + (unsigned)i);
+    }
+}
+
+/* A rank that fails again and again ends the job with the first cause. */
+static int fails(int rank, int world, void *arg)
+{
+    choir_env env;
+    (void)rank, (void)world, (void)arg;
+    if (choir_env_init(&env) != CHOIR_OK)
+        return 1;
+    if (env.generation == 1 && env.rank == 1)
+        kill(getpid(), SIGABRT);
+    choir_env_free(&env);
+    for (;;)
+        _exit(3);
+}
+
+static void test_gives_up(void **state)
+{
+    (void)state;
+    choir_spawn_opts opts = choir_spawn_defaults();
+    opts.max_restarts = 2;
+    assert_int_equal(choir_spawn_with(2, fails, NULL, opts), CHOIR_ERR_PEER_LOST);
+    const char *message = choir_error_message();
+    if (!strstr(message, "SIGABRT") && !strstr(message, "status 3"))
+        fail_msg("%s", message);
+    opts.max_restarts = -1;
+    assert_int_equal(choir_spawn_with(2, fails, NULL, opts), CHOIR_ERR_ARGUMENT);
+}
+
+/* A strategy that cannot go on says so before the first step. */
+static int hooked(int rank, int world, void *arg)
+{
+    notes *n = arg;
+    choir_env env;
+    (void)world;
+    if (choir_env_init(&env) != CHOIR_OK)
+        return 1;
+    choir_scope *run = choir_run_open(&env, 1);
+    choir_module *net =
+        choir_ddp(run, choir_nn_linear(run, 4, 4), env.group, choir_ddp_defaults());
+    CHECK_OK(choir_ddp_set_hook(net, choir_ddp_bf16_compress, NULL));
+    choir_training t = {.module = net};
+    choir_elastic *elastic;
+    note(n, rank, choir_elastic_open(&env, &t, choir_elastic_defaults(), &elastic));
+    (void)choir_scope_close(run);
+    choir_env_free(&env);
+    return 0;
+}
+
+static void test_refuses(void **state)
+{
+    (void)state;
+    notes *n = new_notes();
+    choir_spawn_opts opts = choir_spawn_defaults();
+    opts.max_restarts = 1;
+    assert_int_equal(choir_spawn_with(2, hooked, n, opts), CHOIR_OK);
+    assert_int_equal(n->status[0], CHOIR_ERR_UNSUPPORTED);
+    assert_non_null(strstr(n->message[0], "ddp: a hook's sums depend on the number of ranks"));
+    munmap(n, sizeof *n);
+}
+
+int main(void)
+{
+    if (choir_dataset_random(96, choir_dims(1, 4, 4), CHOIR_SCALAR, 4, 7, &images) != CHOIR_OK)
+        return 1;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_stopped), cmocka_unit_test(test_spare),
+        cmocka_unit_test(test_anytime), cmocka_unit_test(test_gives_up),
+        cmocka_unit_test(test_refuses)};
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    choir_dataset_free(images);
+    return failed;
+}
