@@ -14,17 +14,18 @@ typedef struct walk {
     int64_t stride[CHOIR__MAX_DIMS][WALK_OPERANDS]; /* in elements */
 } walk;
 
-/* Returns a walk over operands of one shape. */
-static inline walk walk_of(
+/* Returns a walk over operands of one shape. Inlined, so that their number is a constant. */
+__attribute__((always_inline)) static inline walk walk_of(
     const int64_t *shape, int ndim, int operands, const choir__strided *const *of)
 {
     walk w = {.ndim = ndim, .operands = operands};
-    for (int o = 0; o < operands; o++) {
+    for (int o = 0; o < operands; o++)
         w.p[o] = of[o]->p;
-        for (int d = 0; d < ndim; d++)
+    for (int d = 0; d < ndim; d++) {
+        w.shape[d] = shape[d];
+        for (int o = 0; o < operands; o++)
             w.stride[d][o] = of[o]->stride[d];
     }
-    memcpy(w.shape, shape, (size_t)ndim * sizeof *shape);
     return w;
 }
 
