@@ -23,7 +23,7 @@ static _Thread_local int team; /* as last passed to OpenMP; 0: unknown */
  * not changed, and never freed. */
 static char **with_spin_count(char **environment)
 {
-    static char **larger;
+    static char **larger __attribute__((used)); /* for leak detectors */
     size_t count = 0;
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
         return environment;
