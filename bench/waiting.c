@@ -1,4 +1,5 @@
-/* What waiting costs: two ranks of a small GPT under DDP, in shared memory on this machine.
+/* Counts the cost of waiting: two ranks of a small GPT under DDP, in shared memory on this
+ * machine.
  *
  *   choir_bench_waiting [STEPS] [LATE_SECONDS]
  *

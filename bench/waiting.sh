@@ -1,6 +1,6 @@
 #!/bin/bash
-# What waiting costs: wake-ups per step and thread, and the processor time of a rank whose peer is
-# a second late.
+# Counts the cost of waiting: wake-ups per step and thread, and the processor time of a rank whose
+# peer is a second late.
 set -uo pipefail
 source bench/lib.inc
 machine
