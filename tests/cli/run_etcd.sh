@@ -163,7 +163,6 @@ left_behind() {
     for name in a b; do agent_of $name; kill -KILL "$agent"; done
     over 20
     names=()
-    sleep 5 # the leases
     member c --nnodes 2 sh -c "$work_on"
     member d --nnodes 2 sh -c "$work_on"
     awaits 20 ' of 2 on' 4

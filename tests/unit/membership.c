@@ -111,7 +111,7 @@ static void check_state(const choir__membership *m)
         assert_true(*m->verdict.report != '\0');
 }
 
-/* Nobody waits for ever: once no node has workers, time alone starts the job or ends it. */
+/* No wait lasts for ever: once no node has workers, time alone starts the job or ends it. */
 static void check_progress(const choir__membership *m)
 {
     choir__membership next = choir__membership_copy(m);

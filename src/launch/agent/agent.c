@@ -236,6 +236,8 @@ static void take_orders(agent *a)
     a->told = true;
     if (!choir__nodes_failure(a->nodes))
         f->grace_s = 0;
+    if (choir__nodes_fenced(a->nodes))
+        f->grace_s = f->patience_s = 0;
     choir__family_stop(f);
 }
 

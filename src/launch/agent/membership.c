@@ -206,7 +206,7 @@ choir_status choir__membership_join(
             "this node, %s, is left out: it has failed %d time%s (--node-failures %d)", new.who,
             failures, plural(failures), m->terms.node_failures);
     if (m->count >= m->terms.nodes_max && !choir__membership_is_elastic(m) && new.number < 0)
-        return choir__error(CHOIR_ERR_MISMATCH,
+        return choir__error(CHOIR_ERR_STATE,
             "all %d nodes are there already; this one, %s, is one too many", m->terms.nodes_max,
             new.who);
     status = number_it(m, &new);

@@ -16,7 +16,7 @@
 
 /* The node whose number a new agent claims may have died just now, which takes so long to
  * notice. */
-static const double claim_s = 6;
+static const double claim_s = 8;
 
 struct choir__nodes {
     const choir__agent_opts *opts;
@@ -110,7 +110,10 @@ typedef struct joining {
     char run_id[128]; /* of a new job */
     choir_status status;
     char why[700];
-    bool new_job; /* the ledger's last job is over, or left behind by agents that died */
+    /* The ledger's last job is over, or left behind by agents that died: begin another, unless
+     * the first node is no longer this one, because another agent has begun it. */
+    bool new_job;
+    char first[CHOIR__JOB_TEXT];
 } joining;
 
 static void note(joining *j, choir_status status)
@@ -147,9 +150,9 @@ static bool join(choir__membership *m, void *arg)
     joining *j = arg;
     bool ends_all = false;
     j->status = CHOIR_OK;
-    if (!j->new_job && choir__membership_find(m, j->nodes->self.id))
+    if (choir__membership_find(m, j->nodes->self.id))
         return false; /* written by a call whose answer was lost */
-    if (j->new_job)
+    if (j->new_job && !strcmp(j->first, m->count ? m->nodes[0].id : ""))
         begin_job(m, j);
     else if (m->phase == CHOIR__OVER) {
         note(j, choir__error(CHOIR_ERR_PEER_LOST, "%s",
@@ -168,32 +171,6 @@ static bool join(choir__membership *m, void *arg)
         free(report);
     }
     return ends_all;
-}
-
-/* Joins, and where another node has this one's number waits a moment: it may be its former
- * agent. */
-static choir_status claim_place(choir__nodes *n, joining *j)
-{
-    double half = n->opts->timeout_s / 2,
-           until = choir__now() + (half < claim_s ? half : claim_s);
-    struct timespec moment = {.tv_nsec = 250000000};
-    for (;;) {
-        choir_status status = choir__follower_change(&n->follower, n->ledger, join, j);
-        if (status != CHOIR_OK)
-            return status;
-        j->new_job = false;
-        bool elastic = choir__membership_is_elastic(&n->follower.now);
-        if (j->status == CHOIR_OK)
-            return CHOIR_OK;
-        if (j->status != CHOIR_ERR_STATE || !elastic || choir__now() >= until)
-            break;
-        nanosleep(&moment, NULL);
-        bool none;
-        status = choir__follower_catch_up(&n->follower, n->ledger, &none);
-        if (status != CHOIR_OK)
-            return status;
-    }
-    return choir__error(j->status, "%s", j->why);
 }
 
 /* Returns whether no agent of the job in the ledger lives. */
@@ -216,8 +193,38 @@ static choir_status find_job(choir__nodes *n, joining *j)
         status = choir__follower_next(&n->follower, n->ledger, n->deadline - choir__now());
     if (status != CHOIR_OK || !n->ledger->founds)
         return status;
+    const choir__membership *m = &n->follower.now;
+    snprintf(j->first, sizeof j->first, "%s", m->count ? m->nodes[0].id : "");
     j->new_job = none || n->follower.now.phase == CHOIR__OVER || is_left_behind(n);
     return choir__roster_name(n->opts, j->run_id);
+}
+
+/* Joins, and where there is no place for this node waits a moment: it may be that of its former
+ * agent, which has died just now. */
+static choir_status claim_place(choir__nodes *n, joining *j)
+{
+    double half = n->opts->timeout_s / 2,
+           until = choir__now() + (half < claim_s ? half : claim_s);
+    struct timespec moment = {.tv_nsec = 250000000};
+    for (;;) {
+        choir_status status = choir__follower_change(&n->follower, n->ledger, join, j);
+        if (status != CHOIR_OK)
+            return status;
+        j->new_job = false;
+        bool may_change =
+            n->ledger->fence_s > 0 || choir__membership_is_elastic(&n->follower.now);
+        if (j->status == CHOIR_OK)
+            return CHOIR_OK;
+        if (j->status != CHOIR_ERR_STATE || !may_change || choir__now() >= until)
+            break;
+        nanosleep(&moment, NULL);
+        status = n->watcher.ledger->ops->beat(n->watcher.ledger);
+        if (status == CHOIR_OK)
+            status = find_job(n, j);
+        if (status != CHOIR_OK)
+            return status;
+    }
+    return choir__error(j->status, "%s", j->why);
 }
 
 static choir_status meet(choir__nodes *n)
@@ -270,6 +277,11 @@ int choir__nodes_fd(const choir__nodes *n)
 const char *choir__nodes_run_id(const choir__nodes *n)
 {
     return n->follower.now.run_id; /* is set once */
+}
+
+bool choir__nodes_fenced(const choir__nodes *n)
+{
+    return atomic_load(&n->watcher.fenced);
 }
 
 static void fill(const choir__nodes *n, const choir__node *self, choir__roster *r)

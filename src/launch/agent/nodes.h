@@ -38,6 +38,8 @@ choir__order choir__nodes_look(choir__nodes *nodes, choir__roster *roster, char 
 /* Returns whether workers that are stopped now have a moment to notice a failure by themselves:
  * not where they stop because nodes have changed. */
 bool choir__nodes_failure(choir__nodes *nodes);
+/* Returns whether the others may run already without this node, so workers get no time. */
+bool choir__nodes_fenced(const choir__nodes *nodes);
 const char *choir__nodes_run_id(const choir__nodes *nodes);
 
 /* These report the state of this node's workers. They return false if the ledger does not

@@ -18,10 +18,10 @@
 #include "launch/etcd/http.h"
 #include "launch/etcd/plugin.h"
 
-enum { LEASE_S = 4, KEPT = 64 };
+enum { LEASE_S = 5, KEPT = 64 };
 
-static const double fence_s = 3.5;
-static const double call_s = 1.5;
+static const double fence_s = 4; /* the rest of the lease is for stopping */
+static const double call_s = 1.5, shortest_call_s = 0.3;
 
 typedef struct ledger {
     choir__ledger base;
@@ -58,8 +58,11 @@ static const char *end_of(const char *prefix, char end[400])
 /* Calls, and notes for how long etcd has not answered. */
 static choir_status call(ledger *l, const char *path, json_t *body, json_t **reply)
 {
-    double now = choir__now();
-    choir_status status = choir__etcd_call(&l->http, path, body, call_s, reply);
+    double now = choir__now(), left_s = l->renewed_at + fence_s - now;
+    double patience_s = left_s > call_s ? call_s : left_s;
+    if (patience_s < shortest_call_s) /* out of reach already, or opened long ago */
+        patience_s = left_s < 0 ? call_s : shortest_call_s;
+    choir_status status = choir__etcd_call(&l->http, path, body, patience_s, reply);
     if (status == CHOIR_ERR_TIMEOUT) {
         l->base.silent_s = choir__now() - l->renewed_at;
         return status;
