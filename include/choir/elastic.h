@@ -60,7 +60,7 @@ choir_elastic_opts choir_elastic_defaults(void);
  *
  * @param env       its rank, world, group and generation change with the ranks
  * @param training  the objects that are sent: module, optim, scaler; and the loader, whose
- *                  micro-batches are distributed anew. All objects outlive *elastic
+ *                  micro-batches are distributed again. All objects outlive *elastic
  * Errors: argument; unsupported (a strategy that cannot go on with other ranks, named), and
  * those of choir_elastic_step.
  */
@@ -81,7 +81,7 @@ CHOIR_CHECKED choir_status choir_elastic_step(
 /**
  * Goes on after the failure of another collective call on env->group, between steps. If `why`
  * says that a peer was lost or silent, forms the new group and returns CHOIR_OK: the program
- * repeats what it did since the last step. Otherwise, and if ranks cannot be lost, returns
+ * repeats its work since the last step. Otherwise, and if ranks cannot be lost, returns
  * `why`, with its message. A rank that was behind may have been moved on by a step.
  */
 CHOIR_CHECKED choir_status choir_elastic_recover(choir_elastic *elastic, choir_status why);
@@ -89,7 +89,7 @@ CHOIR_CHECKED choir_status choir_elastic_recover(choir_elastic *elastic, choir_s
 /**
  * Ends the job's work. Rank 0 calls it when everything is done, and the other ranks wait here
  * for that. *again: rank 0 was lost before, and the ranks have a new group: the program repeats
- * what it did since the last step. Errors: those of choir_elastic_step.
+ * its work since the last step. Errors: those of choir_elastic_step.
  */
 CHOIR_CHECKED choir_status choir_elastic_end(choir_elastic *elastic, bool *again);
 

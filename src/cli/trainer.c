@@ -46,6 +46,7 @@ typedef struct trainer {
     float *all;             /* (microbatches) losses of the whole job; NULL: without elastic */
     choir__cli_report report;
     choir_checkpoint *saved; /* NULL: nothing was saved yet */
+    bool prepared;           /* for saves during training */
     bool stopping;           /* one of the ranks that met was asked to stop */
     choir_trace *trace;      /* NULL without --trace */
     int64_t traced_before;   /* steps of this process before the trace began */
@@ -96,6 +97,7 @@ static void note_change(trainer *t)
     if (t->saved && choir_checkpoint_close(t->saved) != CHOIR_OK)
         t->now.save_due = true;
     t->saved = NULL;
+    t->prepared = false;
     show_step(t);
 }
 
@@ -484,9 +486,10 @@ static choir_status stop(trainer *t, float loss)
 }
 
 /* The work after a step, which is repeated if a rank is lost on the way. */
-static choir_status after_step(trainer *t, bool first)
+static choir_status after_step(trainer *t)
 {
-    choir_status status = first ? prepare_saves(t) : CHOIR_OK; /* the optimizer has its state */
+    choir_status status = t->prepared ? CHOIR_OK : prepare_saves(t);
+    t->prepared = status == CHOIR_OK; /* the optimizer has its state */
     if (status == CHOIR_OK)
         status = between_steps(t);
     report_saved(t);
@@ -505,7 +508,7 @@ static choir_status train(trainer *t)
         if (!t->now.after)
             status = one_step(t);
         if (status == CHOIR_OK)
-            status = after_step(t, !done);
+            status = after_step(t);
     }
     if (status == CHOIR_OK)
         status = meet(t);

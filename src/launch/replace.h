@@ -7,7 +7,7 @@
 #include "launch/crew/crew.h"
 #include "launch/spawn.h"
 
-/* What the processes of a spawn are started with. */
+/* The arguments with which the processes of a spawn start. */
 typedef struct choir__spawning {
     choir__job_place place;
     const choir__spawn_host *host;

@@ -33,8 +33,8 @@ typedef void choir__state_visit_fn(
 typedef struct choir__regrouping {
     struct choir_group *group; /* of all ranks that are left or have joined */
     uint64_t generation;       /* counts changes, from 1 */
-    /* The step that ran when ranks were lost, and whose update has not been queued: the
-     * strategy undoes what it has changed. CHOIR__NO_STEP: none. */
+    /* A step that ranks were lost in, before its update: the strategy undoes its changes.
+     * CHOIR__NO_STEP: none. */
     uint64_t undone;
 } choir__regrouping;
 

@@ -158,8 +158,9 @@ bool choir__crew_stale(void);
 enum { CHOIR__GENERATION_TEXT = CHOIR__JOB_TEXT + 24 };
 void choir__crew_name(uint64_t generation, char name[CHOIR__GENERATION_TEXT]);
 
-/* Rank 0 ends the job's work: nobody is replaced any more. choir__crew_wait_over: the others
- * wait for that; false: the generation has lost a member before. */
+/* choir__crew_finish, on rank 0, ends the job's work: no process is replaced any more.
+ * choir__crew_wait_over waits for that on the other ranks, and returns false if the generation
+ * has lost a member before. */
 void choir__crew_finish(void);
 bool choir__crew_wait_over(void);
 

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "comm/group.h"
 #include "data/dataset.h"
@@ -42,11 +43,22 @@ choir_status choir__elastic_meet(
     return choir__group_open(NULL, opts, choir__crew_stale, group);
 }
 
-/* Returns whether `why` says that the group has lost a rank: a new one can then go on. */
+/* Returns whether `why` says that a rank is lost, so that a new group can go on. Another group
+ * of the ranks, such as that of a checkpoint, may find it a moment before the supervisor does.
+ */
 static bool lost_a_rank(const choir_elastic *e, choir_status why)
 {
-    return (why == CHOIR_ERR_PEER_LOST || why == CHOIR_ERR_TIMEOUT) &&
-           e->env->group->engine->failed != CHOIR_OK;
+    static const double moment_s = 1;
+    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    double until = choir__now() + moment_s;
+    if (why != CHOIR_ERR_PEER_LOST && why != CHOIR_ERR_TIMEOUT)
+        return false;
+    while (e->env->group->engine->failed == CHOIR_OK && !choir__crew_stale()) {
+        if (why != CHOIR_ERR_PEER_LOST || choir__now() > until)
+            return false;
+        nanosleep(&pause, NULL);
+    }
+    return true;
 }
 
 /* Gives up what the devices and the group still have to do. */
@@ -262,7 +274,7 @@ choir_status choir_elastic_recover(choir_elastic *e, choir_status why)
         return choir__missing(__func__, "elastic");
     if (!e->crewed || !lost_a_rank(e, why))
         return why;
-    (void)choir_error_message(); /* read: the group's failure is dealt with */
+    (void)choir_error_message(); /* marks the error as read */
     return regroup(e, why == CHOIR_ERR_TIMEOUT);
 }
 

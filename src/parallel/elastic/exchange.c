@@ -14,7 +14,7 @@
 
 #include "base/base.h"
 
-/* What ranks tell each other. */
+/* A rank's position, which all ranks exchange. */
 typedef struct place {
     int64_t steps, optim_steps;
     int32_t whole;
@@ -90,7 +90,7 @@ static void write_waiting(sending *s)
     }
 }
 
-/* Sends what is not in tensors. */
+/* Sends the gradient scaler's state. */
 static choir_status send_rest(choir_elastic *e, const sending *s)
 {
     choir_scaler_state scale = {0};
