@@ -7,7 +7,8 @@ make_text text 200
 seed=${CHOIR_TEST_SEED:-$RANDOM}
 RANDOM=$seed
 echo "seed $seed"
-job=(train --model "$gpt" --batch-size 24 --microbatches 6 --steps 1500 --eval-every 400 --eval-batches 2
+job=(train --model "$gpt" --batch-size 24 --microbatches 6 --steps 1500
+    --eval-every 400 --eval-batches 2
     --json text)
 weights() { grep -o 'weights_sha256":"[0-9a-f]*' "$1"; }
 losses() { grep -o '"event":"\(step\|eval\)","step":[0-9]*,"loss":[^,}]*' "$1"; }
@@ -26,8 +27,10 @@ struck() {
     [ $? -eq 0 ] || fail "$signal after $lines lines: exit status, $(cat err)" || return
     grep -q '"event":"membership","generation":2' out || fail "no membership event: $(cat err)"
     grep -q "go on from step" err || fail "nothing on standard error"
-    [ "$(weights out)" = "$(weights calm)" ] || fail "$signal after $lines: other weights: $(cat err)"
-    diff <(losses calm) <(losses out) >/dev/null || fail "$signal after $lines: other losses"
+    [ "$(weights out)" = "$(weights calm)" ] ||
+        fail "$signal after $lines: other weights: $(cat err)"
+    diff <(losses calm) <(losses out) >/dev/null ||
+        fail "$signal after $lines: other losses"
     [ "$(shared_files)" = "$shared" ] || fail "/dev/shm has $(shared_files), it had $shared"
 }
 has_lines() { [ "$(wc -l <out)" -ge "$1" ]; }
