@@ -7,8 +7,8 @@ make_text text 200
 seed=${CHOIR_TEST_SEED:-$RANDOM}
 RANDOM=$seed
 echo "seed $seed"
-job=(train --model "$gpt" --batch-size 24 --microbatches 6 --steps 1500
-    --eval-every 400 --eval-batches 2
+job=(train --model "$gpt" --batch-size 24 --microbatches 6 --steps 5000
+    --eval-every 1500 --eval-batches 2
     --json text)
 weights() { grep -o 'weights_sha256":"[0-9a-f]*' "$1"; }
 losses() { grep -o '"event":"\(step\|eval\)","step":[0-9]*,"loss":[^,}]*' "$1"; }
