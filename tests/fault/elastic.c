@@ -301,7 +301,9 @@ static void test_gives_up(void **state)
 }
 
 /* A strategy that cannot go on says so before the first step. */
-static int hooked(int rank, int world, void *arg)
+static const char *algorithm; /* of the reduction; NULL: a hook, in its place */
+
+static int refused(int rank, int world, void *arg)
 {
     notes *n = arg;
     choir_env env;
@@ -309,9 +311,11 @@ static int hooked(int rank, int world, void *arg)
     if (choir_env_init(&env) != CHOIR_OK)
         return 1;
     choir_scope *run = choir_run_open(&env, 1);
-    choir_module *net =
-        choir_ddp(run, choir_nn_linear(run, 4, 4), env.group, choir_ddp_defaults());
-    CHECK_OK(choir_ddp_set_hook(net, choir_ddp_bf16_compress, NULL));
+    choir_ddp_opts ddp = choir_ddp_defaults();
+    ddp.algorithm = algorithm;
+    choir_module *net = choir_ddp(run, choir_nn_linear(run, 4, 4), env.group, ddp);
+    if (!algorithm)
+        CHECK_OK(choir_ddp_set_hook(net, choir_ddp_bf16_compress, NULL));
     choir_training t = {.module = net};
     choir_elastic *elastic;
     note(n, rank, choir_elastic_open(&env, &t, choir_elastic_defaults(), &elastic));
@@ -326,9 +330,14 @@ static void test_refuses(void **state)
     notes *n = new_notes();
     choir_spawn_opts opts = choir_spawn_defaults();
     opts.max_restarts = 1;
-    assert_int_equal(choir_spawn_with(2, hooked, n, opts), CHOIR_OK);
+    assert_int_equal(choir_spawn_with(2, refused, n, opts), CHOIR_OK);
     assert_int_equal(n->status[0], CHOIR_ERR_UNSUPPORTED);
     assert_non_null(strstr(n->message[0], "ddp: a hook's sums depend on the number of ranks"));
+    algorithm = "ring";
+    assert_int_equal(choir_spawn_with(2, refused, n, opts), CHOIR_OK);
+    assert_int_equal(n->status[0], CHOIR_ERR_UNSUPPORTED);
+    assert_non_null(strstr(n->message[0], "ddp: this algorithm's sums depend on the number"));
+    algorithm = NULL;
     munmap(n, sizeof *n);
 }
 

@@ -18,7 +18,7 @@ typedef struct choir__search {
  * last. Returns an exit status. */
 int choir__search_run(const choir__search *s);
 
-/* --- what is printed (print.c) --- */
+/* --- printing (print.c) --- */
 
 /* A trial that has ended. */
 typedef struct choir__outcome {

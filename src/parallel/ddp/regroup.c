@@ -42,6 +42,9 @@ static choir_status check(const choir__ddp *d, const choir_group *group)
             "checkpoint");
     if (d->hook)
         return refuse("the hook", "a hook's sums depend on the number of ranks");
+    if (d->algorithm != CHOIR__AUTO && d->algorithm != CHOIR__EXCHANGE &&
+        d->algorithm != CHOIR__DIRECT && d->algorithm != CHOIR__HIERARCHICAL)
+        return refuse("algorithm", "this algorithm's sums depend on the number of ranks");
     if (d->opts.no_buffers)
         return refuse("no_buffers", "each rank has its own buffers");
     if (d->joins || d->no_sync)

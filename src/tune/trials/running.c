@@ -17,7 +17,7 @@ enum { LONGEST_LINE = 1 << 20, NOT_STARTED = 127 };
 
 /* --- starting --- */
 
-/* What the child needs after the fork. */
+/* The child's arguments, which it reads after the fork. */
 typedef struct child {
     char **line;
     const char *dir, *params;
@@ -163,7 +163,7 @@ static void take_line(choir__running *r, choir__trial_stream *s)
     }
 }
 
-/* Splits what was read into lines; the rest of a line beyond LONGEST_LINE is lost. */
+/* Splits a stream into lines; the rest of a line beyond LONGEST_LINE is lost. */
 static void take_bytes(
     choir__running *r, choir__trial_stream *s, const char *from, size_t bytes)
 {

@@ -16,7 +16,7 @@
 
 #include "launch/process/process.h"
 
-/* What all trials of a study share. */
+/* The part of a study's commands that all trials share. */
 typedef struct choir__trial_job {
     char *const *command; /* ended by NULL */
     const choir_space *space;
@@ -52,14 +52,14 @@ choir_status choir__running_start(
     choir__running *r, const choir__trial_job *job, choir_trial *trial);
 /* Fills in pollfds and returns their number. */
 int choir__running_poll(const choir__running *r, struct pollfd polled[CHOIR__RUNNING_FDS]);
-/* Reads what has come, after poll, and stops the process when its time is over. Returns whether
+/* Reads the streams, after poll, and stops the process when its time is over. Returns whether
  * it has ended; then everything it wrote has been read. */
 bool choir__running_look(choir__running *r);
 /* Returns for how many ms the caller may sleep, or -1. */
 int choir__running_patience(const choir__running *r);
 /* Returns how the trial ended, and if it failed, why: text that the caller frees. */
 choir_trial_state choir__running_end(const choir__running *r, char **why);
-/* Kills what is left of the process and frees what the trial held. */
+/* Kills the rest of the process group and frees the trial's memory. */
 void choir__running_free(choir__running *r);
 
 #endif
