@@ -34,7 +34,7 @@ endif()
 # --- the longest first, in seconds ----------------------------------------------------------------
 set(seconds cli.run 60 cli.faults 55 multi.same_bits 50 mpi.failures 40 fault.chaos 40
   cuda.same_bits 40 interop.ddp 35 fault.disagree 30 cli.amp 30 mpi.collectives 30
-  cli.same_bits 60 cli.resume 50 cli.bench 35
+  cli.same_bits 60 cli.resume 50 cli.bench 35 cli.elastic 60 interop.torchrun 50
   multi.pipeline 25 multi.ucx 30 mpi.machines 25 fault.checkpoint_damage 22 fault.checkpoint_kill 20
   multi.shm_places 20 multi.shm_places_numa 20 cli.mesh 20 unit.schedule 15 unit.message 15
   mpi.slurm 30 cli.run_nodes 60 cli.run_elastic 45 cli.run_etcd 30

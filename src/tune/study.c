@@ -11,31 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tune/sampler/sampler.h"
 #include "tune/study.h"
 #include "tune/trial.h"
 
 enum { ATTEMPTS = 1000 }; /* at a suggestion that fulfils the conditions */
-
-/* Parameters that choir_study_enqueue gave for a later trial. */
-typedef struct given {
-    double *params; /* (space->count) NaN: to be suggested */
-    struct given *next;
-} given;
-
-struct choir_study {
-    pthread_mutex_t lock;
-    choir_space *space;
-    choir__sampler *sampler;
-    uint64_t key;
-    int64_t window;
-    int objectives;
-    double sign[CHOIR_STUDY_OBJECTIVES]; /* 1: less is better */
-    choir_trial **trial;                 /* (count) by number */
-    int64_t count, room;
-    int64_t ended; /* trials 0 ... ended - 1 have ended, trial `ended` has not */
-    given *queue;
-};
 
 choir_study_opts choir_study_defaults(void)
 {
@@ -126,7 +105,7 @@ void choir_study_free(choir_study *s)
     for (int64_t i = 0; i < s->count; i++)
         free_trial(s->trial[i], s->space->count);
     while (s->queue) {
-        given *g = s->queue;
+        choir__given *g = s->queue;
         s->queue = g->next;
         free(g->params);
         free(g);
@@ -156,7 +135,7 @@ static void take_given(
     }
 }
 
-static choir_status suggest(choir_study *s, const given *g, double *params)
+static choir_status suggest(choir_study *s, const choir__given *g, double *params)
 {
     choir__history h = history(s);
     choir__draws draws = {.key = choir__mix(s->key, (uint64_t)s->count)};
@@ -193,7 +172,7 @@ static choir_status ask(choir_study *s, choir_trial **trial)
         return status;
     }
     if (s->queue) {
-        given *g = s->queue;
+        choir__given *g = s->queue;
         s->queue = g->next;
         free(g->params);
         free(g);
@@ -248,7 +227,7 @@ choir_status choir_study_enqueue(choir_study *s, const char *parameters)
 {
     if (choir__lacks(s, __func__, "study") || choir__lacks(parameters, __func__, "parameters"))
         return CHOIR_ERR_ARGUMENT;
-    given *g = choir__calloc(1, sizeof *g);
+    choir__given *g = choir__calloc(1, sizeof *g);
     g->params = choir__alloc((size_t)s->space->count * sizeof(double));
     for (int i = 0; i < s->space->count; i++)
         g->params[i] = (double)NAN;
@@ -263,87 +242,12 @@ choir_status choir_study_enqueue(choir_study *s, const char *parameters)
         return status;
     }
     pthread_mutex_lock(&s->lock);
-    given **last = &s->queue;
+    choir__given **last = &s->queue;
     while (*last)
         last = &(*last)->next;
     *last = g;
     pthread_mutex_unlock(&s->lock);
     return CHOIR_OK;
-}
-
-/* --- telling --- */
-
-static choir_status check_told(const choir_study *s, const choir_trial *t,
-    choir_trial_state state, const double *values, int count)
-{
-    if (t->study != s)
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "choir_study_tell: expected a trial of this study");
-    if (t->state != CHOIR_TRIAL_RUNNING)
-        return choir__error(
-            CHOIR_ERR_STATE, "trial %lld has ended before", (long long)t->number);
-    if (state <= CHOIR_TRIAL_RUNNING || state > CHOIR_TRIAL_FAIL)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "choir_study_tell: expected one of CHOIR_TRIAL_COMPLETE, _PRUNED, _FAIL");
-    if (state == CHOIR_TRIAL_COMPLETE && (count != s->objectives || !values))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "trial %lld: expected %d values, one per direction, got %d", (long long)t->number,
-            s->objectives, values ? count : 0);
-    return CHOIR_OK;
-}
-
-static void tell(choir_study *s, choir_trial *t, choir_trial_state state, const double *values)
-{
-    for (int i = 0; state == CHOIR_TRIAL_COMPLETE && i < s->objectives; i++)
-        if (isnan(values[i]))
-            state = CHOIR_TRIAL_FAIL;
-    if (state == CHOIR_TRIAL_COMPLETE) {
-        t->values = choir__alloc((size_t)s->objectives * sizeof(double));
-        memcpy(t->values, values, (size_t)s->objectives * sizeof(double));
-    }
-    t->state = state;
-    while (s->ended < s->count && s->trial[s->ended]->state != CHOIR_TRIAL_RUNNING)
-        s->ended++;
-}
-
-choir_status choir_study_tell(choir_study *s, choir_trial *trial, choir_trial_state state,
-    const double *values, int count)
-{
-    if (choir__lacks(s, __func__, "study") || choir__lacks(trial, __func__, "trial"))
-        return CHOIR_ERR_ARGUMENT;
-    pthread_mutex_lock(&s->lock);
-    choir_status status = check_told(s, trial, state, values, count);
-    if (status == CHOIR_OK)
-        tell(s, trial, state, values);
-    pthread_mutex_unlock(&s->lock);
-    return status;
-}
-
-choir_status choir_trial_report(choir_trial *t, int64_t step, double value)
-{
-    if (choir__lacks(t, __func__, "trial"))
-        return CHOIR_ERR_ARGUMENT;
-    if (step < 0)
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "expected a step of 0 or more, got %lld", (long long)step);
-    pthread_mutex_lock(&t->study->lock);
-    choir_status status = CHOIR_OK;
-    int64_t at = t->report_count;
-    while (at > 0 && t->reports[at - 1].step >= step)
-        at--;
-    if (t->state != CHOIR_TRIAL_RUNNING)
-        status =
-            choir__error(CHOIR_ERR_STATE, "trial %lld has ended before", (long long)t->number);
-    else if (at < t->report_count && t->reports[at].step == step)
-        t->reports[at].value = value;
-    else {
-        size_t n = (size_t)t->report_count++;
-        t->reports = choir__realloc(t->reports, (n + 1) * sizeof *t->reports);
-        memmove(t->reports + at + 1, t->reports + at, (n - (size_t)at) * sizeof *t->reports);
-        t->reports[at] = (choir__report){step, value};
-    }
-    pthread_mutex_unlock(&t->study->lock);
-    return status;
 }
 
 /* --- looking --- */
@@ -385,16 +289,6 @@ choir_trial *choir_study_best(const choir_study *study)
     }
     pthread_mutex_unlock(&s->lock);
     return best;
-}
-
-const choir_space *choir__study_space(const choir_study *study)
-{
-    return study->space;
-}
-
-int choir__study_objectives(const choir_study *study)
-{
-    return study->objectives;
 }
 
 const char *choir__study_text(choir_trial *t, int i)

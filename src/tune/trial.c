@@ -20,7 +20,7 @@ double choir_trial_value(const choir_trial *trial, int objective)
 {
     if (choir__lacks(trial, __func__, "trial"))
         return (double)NAN;
-    bool has = objective >= 0 && objective < choir__study_objectives(trial->study);
+    bool has = objective >= 0 && objective < trial->study->objectives;
     return trial->values && has ? trial->values[objective] : (double)NAN;
 }
 
@@ -29,7 +29,7 @@ static int place(const choir_trial *trial, const char *name, const char *functio
 {
     if (choir__lacks(trial, function, "trial") || choir__lacks(name, function, "name"))
         return -1;
-    int i = choir__space_find(choir__study_space(trial->study), name);
+    int i = choir__space_find(trial->study->space, name);
     return i >= 0 && !isnan(trial->params[i]) ? i : -1;
 }
 
@@ -43,7 +43,7 @@ double choir_trial_real(const choir_trial *trial, const char *name)
     int i = place(trial, name, __func__);
     if (i < 0)
         return (double)NAN;
-    const choir__dist *d = &choir__study_space(trial->study)->param[i].dist;
+    const choir__dist *d = &trial->study->space->param[i].dist;
     if (d->kind != CHOIR__CHOICE)
         return trial->params[i];
     const choir__choice *c = &d->choices[(int)trial->params[i]];

@@ -7,8 +7,8 @@ make_text text 200
 seed=${CHOIR_TEST_SEED:-$RANDOM}
 RANDOM=$seed
 echo "seed $seed"
-job=(train --model "$gpt" --batch-size 24 --microbatches 6 --steps 5000
-    --eval-every 1500 --eval-batches 2
+job=(train --model "$gpt" --batch-size 24 --microbatches 6 --steps 1200
+    --eval-every 400 --eval-batches 2
     --json text)
 weights() { grep -o 'weights_sha256":"[0-9a-f]*' "$1"; }
 losses() { grep -o '"event":"\(step\|eval\)","step":[0-9]*,"loss":[^,}]*' "$1"; }
@@ -36,12 +36,12 @@ struck() {
 has_lines() { [ "$(wc -l <out)" -ge "$1" ]; }
 
 killed() {
-    for i in 1 2 3; do
-        struck KILL $((1 + RANDOM % 300)) $((2 + RANDOM % 2)) || return
+    for i in 1 2; do
+        struck KILL $((1 + RANDOM % 150)) $((2 + RANDOM % 2)) || return
     done
 }
 stopped() { struck STOP 20 2 --timeout 2; }
-with_saves() { struck KILL $((1 + RANDOM % 300)) 3 --save out.saved --save-every 50 --timeout 60; }
+with_saves() { struck KILL $((1 + RANDOM % 150)) 3 --save out.saved --save-every 50 --timeout 60; }
 
 refused() {
     bad 2 "cannot go on when ranks are lost" train --strategy fsdp --nproc 2 --max-restarts 1 random

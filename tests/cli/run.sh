@@ -313,13 +313,13 @@ usage() {
         bad 2 'local-ranks-filter' run -n 2 --local-ranks-filter "$value" true
     done
     bad 2 'nnodes 2.*rdzv-endpoint' run --nnodes 2 true
-    bad 2 "nnodes.*'2:1'" run --nnodes 2:1 --rdzv-endpoint localhost true
+    bad 2 'nnodes 2:1.*MIN not above MAX' run --nnodes 2:1 --rdzv-endpoint localhost true
     bad 2 'node-rank.*0 to 1.*got 2' run --nnodes 2 --node-rank 2 --rdzv-endpoint localhost true
     bad 2 'one node' run --nnodes 2 -n 2 --rdzv-endpoint localhost true
     bad 2 'rdzv-endpoint' run --nnodes 2 --rdzv-endpoint localhost:x true
     bad 2 'brackets' run --nnodes 2 --rdzv-endpoint ::1 true
-    bad 2 'restarts' run --nnodes 2 --max-restarts 1 --rdzv-endpoint localhost true
-    bad 2 "rdzv-backend.*'etcd'" run --rdzv-backend etcd true
+    bad 2 "rdzv-backend.*'zookeeper'" run --rdzv-backend zookeeper true
+    bad 2 'rdzv-endpoint' run --nnodes 2 --rdzv-backend etcd true
     bad 2 'rdzv-id' run --rdzv-id a/b true
     bad 2 'timeout' run --timeout soon true
     bad 2 'master-port' run --master-port 70000 true
