@@ -49,7 +49,10 @@ man_has_defaults() {
                  name = text = ""
              }
              /^$/ { told() }
-             /^  (    )?-/ { told(); if (match($0, /--[a-z][a-z-]+/)) name = substr($0, RSTART, RLENGTH) }
+             /^  (    )?-/ {
+                 told()
+                 if (match($0, /--[a-z][a-z-]+/)) name = substr($0, RSTART, RLENGTH)
+             }
              { sub(/^ +/, " "); text = text $0 }
              END { told() }' out >defaults
         awk 'function told() { for (n in names) print n, text; split("", names); text = "" }

@@ -202,10 +202,9 @@ const choir__cli_command choir__cli_tune = {
         "placeholder. The same seed and window give the same trials and the same best one at "
         "any number of trials at once.",
     .example_title = "the learning rate and width of a small language model",
-    .example =
-        "  choir tune --trials 20 --parallel 2 --space 'lr=log(1e-4,1e-1)' \\\n"
-        "    --space 'width=int(32,128,step=32)' -- choir train --steps 50 \\\n"
-        "    --model gpt2:layers=2,heads=4,width={width},context=32",
+    .example = "  choir tune --trials 20 --parallel 2 --space 'lr=log(1e-4,1e-1)' \\\n"
+               "    --space 'width=int(32,128,step=32)' -- choir train --steps 50 --model \\\n"
+               "    gpt2:layers=2,heads=4,width={width},context=32",
     .options = options,
     .operand = "COMMAND",
     .least = 1,
