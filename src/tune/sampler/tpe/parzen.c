@@ -16,6 +16,7 @@ enum { MOST_CELLS = 400 };
 /* Eight numbers at once: vectors on any processor, with the same bits. */
 typedef double eight __attribute__((vector_size(64)));
 typedef int64_t eight_whole __attribute__((vector_size(64)));
+typedef uint64_t eight_bits __attribute__((vector_size(64)));
 
 /* --- memory --- */
 
@@ -304,8 +305,8 @@ static inline void exp_below(const eight *in, double most, eight *out)
     y = y * r + 0.5;
     y = y * r + 1;
     y = y * r + 1;
-    eight_whole bits = (eight_whole)y + ((eight_whole)shifted << 52);
-    *out = (eight)(bits & ~small);
+    eight_bits bits = (eight_bits)y + ((eight_bits)shifted << 52);
+    *out = (eight)(bits & ~(eight_bits)small);
 }
 
 double choir__parzen_log(const choir__parzen *p, const double *x)
