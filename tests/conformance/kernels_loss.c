@@ -188,7 +188,7 @@ static void loss_divisor(void **state)
         int64_t n;
         float divisor;
     } trials[] = {{{7}, 1, 7}, {{7, 0, 5}, 3, 4}, {{0, 0.75, 0.25}, 3, 1.0f / 3},
-        {{0, 0}, 2, 1}, {{16777216, 16777218}, 2, 16777217}};
+        {{0, 0}, 2, 1}, {{16777216, 16777218}, 2, (float)16777217}};
     (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(trials); i++) {
         float y = 0;

@@ -135,6 +135,7 @@ static choir_status call(const void *args)
 #define BAD_choir_optim_1       OLD(old.optim)
 #define BAD_choir_loader_1      OLD(old.loader)
 #define BAD_choir_scaler_1      OLD(old.scaler)
+#pragma GCC diagnostic ignored "-Wformat-security" /* choir_fail's text is no literal here */
 #include "calls.inc"
 
 /* NULL is a valid argument of these functions, or they have nothing to report. */
