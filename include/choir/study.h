@@ -41,7 +41,7 @@ typedef enum choir_trial_state {
 enum { CHOIR_STUDY_OBJECTIVES = 8 };
 
 typedef struct choir_study_opts {
-    /* "random", "grid:points=5", "qmc", "tpe:startup=10,candidates=24,rule=5": the name of a
+    /* "random", "grid:points=5", "tpe:startup=10,candidates=24,rule=5": the name of a
      * sampler, and its options */
     const char *sampler;
     /* "minimize" or "maximize"; with several objectives separated by commas */

@@ -140,22 +140,27 @@ static choir_status suggest(choir_study *s, const choir__given *g, double *param
     choir__history h = history(s);
     choir__draws draws = {.key = choir__mix(s->key, (uint64_t)s->count)};
     for (int i = 0; i < ATTEMPTS; i++) {
-        choir_status status = s->sampler->ops->suggest(s->sampler, &h, &draws, params);
+        choir_status status = CHOIR_OK;
+        if (g) {
+            choir__space_draw(s->space, &draws, params);
+            take_given(s->space, g->params, &draws, params);
+        } else {
+            status = s->sampler->ops->suggest(s->sampler, &h, &draws, params);
+        }
         if (status != CHOIR_OK)
             return status;
-        if (g)
-            take_given(s->space, g->params, &draws, params);
         if (choir__space_allows(s->space, params))
             return CHOIR_OK;
     }
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "none of %d suggestions for trial %lld fulfils the space's conditions, such as '%s'",
-        ATTEMPTS, (long long)s->count, s->space->require_text[0]);
+        "none of %d suggestions for trial %lld%s fulfils the space's conditions, such as '%s'",
+        ATTEMPTS, (long long)s->count, g ? ", some of whose parameters are given," : "",
+        s->space->require_text[0]);
 }
 
 static bool ready(const choir_study *s)
 {
-    return s->ended + s->window > s->count;
+    return s->count - s->ended < s->window;
 }
 
 static choir_status ask(choir_study *s, choir_trial **trial)
@@ -166,16 +171,16 @@ static choir_status ask(choir_study *s, choir_trial **trial)
             (long long)s->count, (long long)s->ended, (long long)s->window);
     choir_trial *t =
         choir__calloc(1, sizeof *t + (size_t)s->space->count * sizeof t->params[0]);
-    choir_status status = suggest(s, s->queue, t->params);
-    if (status != CHOIR_OK) {
-        free(t);
-        return status;
-    }
-    if (s->queue) {
-        choir__given *g = s->queue;
+    choir__given *g = s->queue;
+    choir_status status = suggest(s, g, t->params);
+    if (g) {
         s->queue = g->next;
         free(g->params);
         free(g);
+    }
+    if (status != CHOIR_OK) {
+        free(t);
+        return status;
     }
     t->study = s;
     t->number = s->count;

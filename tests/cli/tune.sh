@@ -85,6 +85,19 @@ fails() {
     has out 'FAIL .* exited with status 127: cannot run not-there: No such file'
     choir tune --trials 1 --space 'x=uniform(0,1)' -- echo '{"loss":1}' {x} >out 2>err
     has out 'FAIL .* printed no line of JSON with a number "eval_loss"'
+    # A trial that has diverged has failed, whatever it said before.
+    for value in NaN Infinity null; do
+        choir tune --trials 1 --space 'x=uniform(0,1)' -- \
+            sh -c 'echo "{\"eval_loss\":0.1}"
+                echo "{\"step\":2,\"eval_loss\":$1}"' sh $value {x} >out 2>err
+        has out 'FAIL .* eval_loss is not a number'
+    done
+    # Trials beside the last failure that is allowed count no more.
+    choir tune --trials 9 --parallel 4 --max-failures 3 --space 'x=uniform(0,1)' -- \
+        sh -c '[ $1 -lt 3 ] && exit 7
+            sleep 0.2; echo "{\"eval_loss\":1}"' sh {trial} {x} >out 2>err
+    [ $? = 1 ] && [ "$(grep -c 'FAIL\|COMPLETE\|^best' out)" = 3 ] || fail "$(cat out err)"
+    is_one_line '3 trials in a row have failed, the last .* status 7' || fail "$(cat err)"
     good tune --json --trials 2 --retries 1 --space 'x=uniform(0,1)' -- \
         sh -c 'mkdir seen-$1 2>/dev/null && exit 1; echo "{\"eval_loss\":1}"' sh {x}
     [ "$(grep -c COMPLETE out)" = 2 ] || fail "retries: $(cat out)"
@@ -108,6 +121,16 @@ hangs() {
 }
 none_left() { ! pgrep -f "sleep $mark" >/dev/null; }
 
+# Numbers are written as JSON has them.
+numbers() {
+    good tune --json --dir numbers --trials 3 --sampler grid --space 'x=choice(0x10,.5,1e21)' -- \
+        sh -c 'echo "{\"eval_loss\":1}"; echo "$CHOIR_TRIAL_PARAMS" >&2' sh {x}
+    [ "$(grep -o '"x":[^}]*' out | head -3 | tr '\n' ' ')" = '"x":16 "x":0.5 "x":1e+21 ' ] ||
+        fail "$(cat out)"
+    [ "$(cat numbers/*/stderr | tr '\n' ' ')" = '{"x":16} {"x":0.5} {"x":1e21} ' ] ||
+        fail "$(cat numbers/*/stderr)"
+}
+
 wrong() {
     local s='--space x=uniform(0,1)'
     bad 2 'missing --space NAME=DISTRIBUTION' tune -- true
@@ -123,6 +146,8 @@ wrong() {
     bad 2 'expected at least --parallel 4' tune $s --parallel 4 --window 2 -- ./bowl {x}
     bad 2 "the space has no parameter 'y'" tune $s --enqueue y=1 -- ./bowl {x}
     bad 1 'no suggestion|none of 1000 suggestions' tune $s --quiet --require 'x > 2' -- ./bowl {x}
+    bad 2 'expected a program that every trial has' tune --space 'o=choice(a,b)' \
+        --space 'x=uniform(0,1) if o==a' -- {x} {o}
     bad 1 '/dev/null/runs' tune $s --dir /dev/null/runs -- ./bowl {x}
 }
 
@@ -132,5 +157,6 @@ check spaces
 check trains
 check fails
 check hangs
+check numbers
 check wrong
 finish

@@ -179,6 +179,23 @@ static void test_grid(void **state)
     choir_space_free(space);
 }
 
+/* Every whole number of a range once, also on a logarithmic scale, and given trials use up no
+ * point of the grid. */
+static void test_grid_of_integers(void **state)
+{
+    (void)state;
+    choir_space *space = SPACE("x", "int(1, 8, log)");
+    choir_study *study = study_of(space, "grid", 1, 1);
+    assert_int_equal(choir_study_enqueue(study, "x=5"), CHOIR_OK);
+    for (int i = 0; i < 9; i++) {
+        choir_trial *t = ask(study);
+        assert_int_equal(choir_trial_int(t, "x"), i ? i : 5);
+        tell(study, t, 0);
+    }
+    choir_study_free(study);
+    choir_space_free(space);
+}
+
 /* Each value of each distribution is as likely as it should be. */
 static void test_random(void **state)
 {
@@ -243,6 +260,23 @@ static void test_tpe_with_condition(void **state)
         choir_trial *t = ask(study);
         assert_true(choir_trial_real(t, "x") + choir_trial_real(t, "y") < 0.5);
         tell(study, t, choir_trial_real(t, "x"));
+    }
+    choir_study_free(study);
+    choir_space_free(space);
+}
+
+/* A condition on a parameter that few trials have keeps it in them, and disturbs no other. */
+static void test_tpe_with_conditional(void **state)
+{
+    (void)state;
+    choir_space *space = SPACE("o", "choice(a, b)", "m", "uniform(0, 1) if o == a");
+    assert_int_equal(choir_space_require(space, "m < 0.02"), CHOIR_OK);
+    choir_study *study = study_of(space, "tpe", 4, 1);
+    for (int k = 0; k < 40; k++) {
+        choir_trial *t = ask(study);
+        assert_true(choir_trial_has(t, "m") == !strcmp(choir_trial_text(t, "o"), "a"));
+        assert_true(!choir_trial_has(t, "m") || choir_trial_real(t, "m") < 0.02);
+        tell(study, t, choir_trial_has(t, "m") ? choir_trial_real(t, "m") : 1);
     }
     choir_study_free(study);
     choir_space_free(space);
@@ -416,9 +450,11 @@ int main(void)
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_window),
         cmocka_unit_test(test_grid),
+        cmocka_unit_test(test_grid_of_integers),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_tpe),
         cmocka_unit_test(test_tpe_with_condition),
+        cmocka_unit_test(test_tpe_with_conditional),
         cmocka_unit_test(test_parzen),
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_given),

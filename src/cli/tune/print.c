@@ -34,10 +34,11 @@ static void print_params(const choir_space *space, const choir_trial *trial)
             continue;
         printf("%s", comma);
         comma = ",";
-        if (isnan(choir_trial_real(trial, name)))
+        double x = choir_trial_real(trial, name);
+        if (isnan(x))
             choir__cli_print_string(name, text);
         else
-            printf("\"%s\":%s", name, text);
+            printf("\"%s\":%.17g", name, x);
     }
     printf("}");
 }

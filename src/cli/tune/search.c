@@ -5,6 +5,7 @@
  * order of the trials' numbers, so that the output is the same however many run at once. */
 #include "cli/tune/search.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -64,15 +65,15 @@ static void fill(search *s)
     }
 }
 
-/* Prints what can be printed, and counts failures in a row. */
+/* Prints outcomes in order, and counts failures in a row. After the last one that is allowed,
+ * trials that ran beside it count no more. */
 static void print(search *s)
 {
-    for (; s->printed < s->asked && s->ended[s->printed].trial; s->printed++) {
-        choir__outcome *o = &s->ended[s->printed];
+    while (!s->gave_up && s->printed < s->asked && s->ended[s->printed].trial) {
+        choir__outcome *o = &s->ended[s->printed++];
         choir__search_print_trial(s->opts, o);
         s->failures = o->why ? s->failures + 1 : 0;
-        if (s->failures == s->opts->failures_max)
-            s->gave_up = true;
+        s->gave_up = s->failures == s->opts->failures_max;
     }
 }
 
@@ -107,10 +108,14 @@ static void end(search *s, slot *at)
 static void take_signals(search *s)
 {
     for (choir__signal next; choir__signals_next(&next);) {
+        for (int64_t i = 0; i < s->opts->parallel; i++) {
+            if (!s->slot[i].busy)
+                continue;
+            choir__family_stop(&s->slot[i].running.family);
+            if (s->signal) /* the second one: no patience */
+                choir__family_signal(&s->slot[i].running.family, SIGKILL);
+        }
         s->signal = next.number;
-        for (int64_t i = 0; i < s->opts->parallel; i++)
-            if (s->slot[i].busy)
-                choir__family_stop(&s->slot[i].running.family);
     }
 }
 
@@ -143,9 +148,20 @@ static void loop(search *s)
     }
 }
 
+/* Returns whether a trial that was printed is better than the best one before it. */
+static bool is_better(const choir__search *o, const choir_trial *trial, const choir_trial *best)
+{
+    double value = choir_trial_value(trial, 0);
+    double before = best ? choir_trial_value(best, 0) : (double)NAN;
+    return !isnan(value) && (!best || (o->most ? value > before : value < before));
+}
+
 static int finish(search *s)
 {
-    const choir_trial *best = choir_study_best(s->opts->study);
+    const choir_trial *best = NULL;
+    for (int64_t i = 0; i < s->printed; i++)
+        if (s->ended[i].trial && is_better(s->opts, s->ended[i].trial, best))
+            best = s->ended[i].trial;
     for (int64_t i = 0; i < s->opts->parallel; i++)
         if (s->slot[i].busy)
             choir__running_free(&s->slot[i].running);

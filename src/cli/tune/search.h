@@ -11,6 +11,7 @@ typedef struct choir__search {
     const choir_space *space;
     choir__trial_job job;
     int64_t trials, parallel, retries, failures_max;
+    bool most; /* more is better */
     bool json, quiet;
 } choir__search;
 

@@ -128,6 +128,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
             .parallel = choir__min(r.parallel, r.trials),
             .retries = r.retries,
             .failures_max = r.failures_max,
+            .most = !strcmp(r.direction, "maximize"),
             .json = r.json,
             .quiet = r.quiet};
         status = choir__search_run(&search);

@@ -52,6 +52,8 @@ static double value_at(const choir__dist *d, int64_t digit, int64_t size)
         return (double)digit;
     if (d->kind == CHOIR__NORMAL)
         return choir__from_inner(d, ((double)digit + 0.5) / (double)size);
+    if (d->kind == CHOIR__INTEGER && size == choir__dist_size(d))
+        return d->low + d->step * (double)digit;
     double low = choir__to_inner(d, d->low), high = choir__to_inner(d, d->high);
     double part = size > 1 ? (double)digit / (double)(size - 1) : 0;
     return choir__from_inner(d, low + (high - low) * part);

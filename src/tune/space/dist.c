@@ -211,7 +211,7 @@ void choir__dist_free(choir__dist *d)
 choir_status choir__dist_read(
     const choir__dist *d, const char *name, const char *text, double *value)
 {
-    double x;
+    double x = 0;
     bool is_number = number_of(text, &x);
     for (int i = 0; i < d->choice_count; i++)
         if (!strcmp(d->choices[i].text, text) ||

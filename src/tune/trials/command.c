@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "tune/space/space.h"
 
 /* --- placeholders --- */
 
@@ -60,15 +61,22 @@ static const char *parameter_of(const choir_space *space, const char *begin, int
     return NULL;
 }
 
-static bool mentions(char *const *command, const char *name)
+/* Returns whether a word has the placeholder {name}. */
+static bool names(const char *word, const char *name)
 {
     const char *at;
     int length;
+    for (; next_placeholder(word, &at, &length); word = at + length + 2)
+        if (is_word(at, length, name))
+            return true;
+    return false;
+}
+
+static bool mentions(char *const *command, const char *name)
+{
     for (; *command; command++)
-        for (const char *text = *command; next_placeholder(text, &at, &length);
-             text = at + length + 2)
-            if (is_word(at, length, name))
-                return true;
+        if (names(*command, name))
+            return true;
     return false;
 }
 
@@ -83,6 +91,11 @@ choir_status choir__command_check(char *const *command, const choir_space *space
 {
     const char *at;
     int length;
+    for (int i = 0; i < space->count; i++)
+        if (space->param[i].only_if && names(command[0], space->param[i].name))
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "'%s': expected a program that every trial has, and %s is conditional",
+                command[0], space->param[i].name);
     for (char *const *word = command; *word; word++)
         for (const char *text = *word; next_placeholder(text, &at, &length);
              text = at + length + 2)

@@ -53,9 +53,10 @@ static char *params_json(const choir_space *space, const choir_trial *t)
         double x = choir_trial_real(t, name);
         if (!text)
             continue;
-        json_t *value = isnan(x)               ? json_string(text)
-                        : strpbrk(text, ".eE") ? json_real(x)
-                                               : json_integer((json_int_t)x);
+        bool whole = x == floor(x) && fabs(x) <= 0x1p53;
+        json_t *value = isnan(x) ? json_stringn_nocheck(text, strlen(text))
+                        : whole  ? json_integer((json_int_t)x)
+                                 : json_real(x);
         json_object_set_new(object, name, value);
     }
     char *text = json_dumps(object, JSON_COMPACT);
@@ -131,16 +132,40 @@ choir_status choir__running_start(
 
 /* --- reading --- */
 
-/* Takes the metric from a line of standard output. */
+/* Parses a line. JSON has no NaN and no infinity, which Python writes: they become null. */
+static json_t *parse_line(const char *line)
+{
+    static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
+    json_t *object = json_loads(line, 0, NULL);
+    if (object)
+        return object;
+    char *copy = choir__strdup(line);
+    for (size_t i = 0; i < CHOIR_COUNT(words); i++)
+        for (char *at = copy; (at = strstr(at, words[i]));) {
+            size_t length = strlen(words[i]);
+            if (length < 4) { /* no room for null: an empty object is no number, either */
+                memcpy(at, "{ }", 3);
+            } else {
+                memset(at, ' ', length);
+                memcpy(at, "null", 4);
+            }
+        }
+    object = json_loads(copy, 0, NULL);
+    free(copy);
+    return object;
+}
+
+/* Takes the metric from a line of standard output. A value that is no number, such as null, is
+ * one that is not finite. */
 static void take_output(choir__running *r, const char *line)
 {
     if (line[strspn(line, " \t")] != '{')
         return;
-    json_t *object = json_loads(line, 0, NULL);
+    json_t *object = parse_line(line);
     const json_t *value = json_object_get(object, r->job->metric);
     const json_t *step = json_object_get(object, "step");
-    if (json_is_number(value)) {
-        r->value = json_number_value(value);
+    if (value && !json_is_string(value)) {
+        r->value = json_is_number(value) ? json_number_value(value) : (double)NAN;
         r->has_value = true;
         if (json_is_integer(step) && json_integer_value(step) >= 0) {
             r->step = json_integer_value(step);

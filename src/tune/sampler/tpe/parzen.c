@@ -9,14 +9,22 @@
 
 static const double log_root_2pi = 0.91893853320467274178;
 
-/* Whole numbers with more values have cells narrower than a quarter of the narrowest kernel,
- * whose density is nearly the same all over such a cell. */
-enum { MOST_CELLS = 400 };
+/* A quarter of the narrowest kernel's width. The density of kernels is nearly the same all over
+ * the cell of a whole number that is narrower. */
+static const double narrow_cell = 1.0 / 400;
 
 /* Eight numbers at once: vectors on any processor, with the same bits. */
 typedef double eight __attribute__((vector_size(64)));
 typedef int64_t eight_whole __attribute__((vector_size(64)));
 typedef uint64_t eight_bits __attribute__((vector_size(64)));
+
+/* Returns whether the least number, whose cell is the widest, has a cell that is not narrow. */
+static bool has_wide_cells(const choir__kernels *k)
+{
+    double from, to;
+    return choir__inner_cell(k->dist, k->dist->low, &from, &to) &&
+           (to - from) / k->scale > narrow_cell;
+}
 
 /* --- memory --- */
 
@@ -45,7 +53,7 @@ choir__parzen *choir__parzen_new(const choir__dist *const *dist, int dims, int64
         k->dist = dist[d];
         choir__inner_range(dist[d], &k->low, &high);
         k->scale = high > k->low ? high - k->low : 1;
-        k->cells = dist[d]->kind == CHOIR__INTEGER && choir__dist_size(dist[d]) <= MOST_CELLS;
+        k->cells = has_wide_cells(k);
         k->mu = at += n;
         k->sigma = at += n;
         k->over = at += n;

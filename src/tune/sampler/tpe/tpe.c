@@ -265,6 +265,7 @@ static choir__parzen *estimate(tpe *t, const int *of, int dims, int group)
 /* Suggests the parameters `of` together. */
 static void suggest_some(tpe *t, const int *of, int dims, choir__draws *draws, double *params)
 {
+    int64_t allowed = 0;
     choir__parzen *best = estimate(t, of, dims, BEST);
     choir__parzen *other = estimate(t, of, dims, OTHER);
     double x[CHOIR_SPACE_MAX], tried[CHOIR_SPACE_MAX], most = -(double)INFINITY;
@@ -276,9 +277,13 @@ static void suggest_some(tpe *t, const int *of, int dims, choir__draws *draws, d
         double gain = choir__parzen_log(best, x) - choir__parzen_log(other, x);
         if (gain > most && choir__space_allows(t->space, tried)) {
             most = gain;
-            memcpy(params, tried, (size_t)t->space->count * sizeof *tried);
+            allowed++;
+            for (int d = 0; d < dims; d++)
+                params[of[d]] = tried[of[d]];
         }
     }
+    for (int d = 0; d < dims && !allowed; d++) /* the study refuses them, and asks again */
+        params[of[d]] = choir__dist_draw(&t->space->param[of[d]].dist, draws);
     choir__parzen_free(best);
     choir__parzen_free(other);
 }
@@ -292,6 +297,8 @@ static choir_status suggest(
     if (t->ranked_count < t->startup || !t->ranked_count)
         return CHOIR_OK;
     divide(t, h);
+    for (int i = 0; i < h->space->count; i++) /* undecided parameters exclude nothing */
+        params[i] = (double)NAN;
     int joint[CHOIR_SPACE_MAX], count = 0;
     for (int i = 0; i < h->space->count; i++)
         if (t->multivariate && !h->space->param[i].only_if)
