@@ -485,10 +485,23 @@ static choir_status stop(trainer *t, float loss)
         t->job->save ? t->job->save : "");
 }
 
+/* A save that was under way when a rank was lost is due again on every rank, also on new ones,
+ * which knew nothing of it. */
+static choir_status agree_on_save(trainer *t)
+{
+    int32_t due = t->now.save_due;
+    choir_status status =
+        choir_group_all_reduce(t->part.env.group, &due, 1, CHOIR_I32, CHOIR_MAX, NULL);
+    t->now.save_due = due > 0;
+    return status;
+}
+
 /* The work after a step, which is repeated if a rank is lost on the way. */
 static choir_status after_step(trainer *t)
 {
     choir_status status = t->prepared ? CHOIR_OK : prepare_saves(t);
+    if (status == CHOIR_OK && t->elastic && !t->prepared)
+        status = agree_on_save(t);
     t->prepared = status == CHOIR_OK; /* the optimizer has its state */
     if (status == CHOIR_OK)
         status = between_steps(t);

@@ -38,7 +38,7 @@ static void replace(choir__supervisor *w)
     choir__crew *r = w->spawning->crew;
     int seat = choir__crew_seat(r);
     if (seat >= 0 && choir__spawn_more(w, seat) != CHOIR_OK)
-        choir__crew_lost(r, seat, choir_error_message());
+        (void)choir__crew_lost(r, seat, choir_error_message());
 }
 
 static void note_end(choir__supervisor *w, int seat)
@@ -47,12 +47,17 @@ static void note_end(choir__supervisor *w, int seat)
     const choir__child *c = &w->family.children[seat];
     char why[CHOIR__WHY_TEXT];
     describe_end(w, seat, why);
-    choir__crew_lost(r, seat, why);
+    bool member = choir__crew_lost(r, seat, why);
     bool exited = c->code == CLD_EXITED;
     w->done |= exited && !c->status; /* then the others end, too */
     if (w->done) {
         if (exited && c->status && w->failed < 0) /* a kill changes nothing any more */
             w->failed = seat;
+    } else if (!member && choir__crew_alive(r)) { /* a spare: the ranks can do without it */
+        if (!w->interrupted && w->restarts_left) {
+            w->restarts_left--;
+            replace(w);
+        }
     } else if (w->interrupted || !w->restarts_left || !choir__crew_alive(r)) {
         w->failed = w->interrupted ? seat : w->family.first;
         choir__family_stop(&w->family);

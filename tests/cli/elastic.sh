@@ -43,6 +43,31 @@ killed() {
 stopped() { struck STOP 20 2 --timeout 2; }
 with_saves() { struck KILL $((1 + RANDOM % 150)) 3 --save out.saved --save-every 50 --timeout 60; }
 
+# A spare knows nothing of a save that is under way when a rank is lost, and yet takes part in its
+# repetition.
+saves_with_a_spare() {
+    local two=("${job[@]}" --microbatches 2 --steps 300 --strategy ddp)
+    choir "${two[@]}" --strategy single >calm.two 2>err || fail "undisturbed: $(cat err)"
+    start "${two[@]}" --nproc 3 --max-restarts 1 --timeout 60 --save two --save-every 40
+    await 60 has_lines 80 || fail "no 80 lines: $(cat err)" || return
+    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    kill -KILL "${ranks[RANDOM % 2]}"
+    wait "$started_pid"
+    [ $? -eq 0 ] || fail "exit status: $(cat err)" || return
+    [ "$(weights out)" = "$(weights calm.two)" ] || fail "other weights: $(cat err)"
+}
+
+# An interrupt ends spares at once, and the ranks after they have saved.
+interrupted() {
+    start "${job[@]}" --microbatches 2 --strategy ddp --nproc 3 --max-restarts 2 --save ended
+    await 60 has_lines 20 || fail "no 20 lines: $(cat err)" || return
+    kill -INT "$started_pid"
+    wait "$started_pid"
+    [ $? -eq 130 ] || fail "exit status after SIGINT: $(cat err)"
+    grep -q 'interrupted after step .*saved to ended' err || fail "$(cat err)"
+    [ -d ended ] || fail 'nothing is saved'
+}
+
 refused() {
     bad 2 "cannot go on when ranks are lost" train --strategy fsdp --nproc 2 --max-restarts 1 random
     bad 2 "expected --nproc 2 or more" train --strategy ddp --nproc 1 --max-restarts 1 random
@@ -55,5 +80,7 @@ choir "${job[@]}" --strategy single >calm 2>err || fail "undisturbed: $(cat err)
 check killed
 check stopped
 check with_saves
+check saves_with_a_spare
+check interrupted
 check refused
 finish

@@ -108,8 +108,8 @@ void choir__crew_free(choir__crew *crew); /* NULL is fine */
 /* Takes the next seat for a process that is about to start; -1: there is none left. */
 int choir__crew_seat(choir__crew *crew);
 
-/* Notes that the process of a seat has ended. */
-void choir__crew_lost(choir__crew *crew, int seat, const char *why);
+/* Notes that the process of a seat has ended. Returns whether it was a member. */
+bool choir__crew_lost(choir__crew *crew, int seat, const char *why);
 
 /* Writes and announces the next generation if every living member has left the last one; else,
  * if there are newcomers and room for them, asks the members to leave in order. */
@@ -131,8 +131,10 @@ void choir__crew_sit(choir__crew *crew, int seat);
 choir__crew *choir__crew_mine(void);
 /* Returns this process's place on the machine. */
 int choir__crew_local(void);
-/* True until this process has become a member of a generation. */
+/* True until this process has the state of the job's work: it is a member of generation 1, or a
+ * member of a later one has given it the state (choir__crew_settled). */
 bool choir__crew_is_new(void);
+void choir__crew_settled(void);
 /* Returns this process's rank in a generation of which it is a member. */
 int choir__crew_rank(const choir__change *change);
 

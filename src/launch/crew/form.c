@@ -93,13 +93,13 @@ static void begin_account(choir__crew *r)
     c->began_at = choir__now();
 }
 
-void choir__crew_lost(choir__crew *r, int seat, const char *why)
+bool choir__crew_lost(choir__crew *r, int seat, const char *why)
 {
     choir__seat *s = &r->seats[seat];
     bool member = atomic_exchange(&s->state, CHOIR__GONE) == CHOIR__MEMBER;
     choir__change *c = &r->change;
     if (!member)
-        return;
+        return false;
     begin_account(r);
     if (c->left_count < CHOIR__LEFT_MAX) {
         choir__leaver *l = &c->left[c->left_count++];
@@ -108,6 +108,7 @@ void choir__crew_lost(choir__crew *r, int seat, const char *why)
     }
     atomic_store(&r->broken, c->generation);
     wake(r);
+    return true;
 }
 
 int choir__crew_alive(const choir__crew *r)

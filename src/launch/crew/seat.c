@@ -10,7 +10,7 @@ static struct {
     choir__crew *crew; /* NULL: this process's job has none */
     int seat;
     uint64_t generation; /* joined last; 0: none yet */
-    bool is_new;         /* never a member so far */
+    bool is_new;         /* it has not taken up the job's state yet */
 } mine;
 
 void choir__crew_sit(choir__crew *crew, int seat)
@@ -35,6 +35,11 @@ int choir__crew_local(void)
 bool choir__crew_is_new(void)
 {
     return mine.is_new;
+}
+
+void choir__crew_settled(void)
+{
+    mine.is_new = false;
 }
 
 int choir__crew_rank(const choir__change *c)
@@ -96,7 +101,6 @@ void choir__crew_next(bool gave_up, choir__change *change)
         if (atomic_load(&s->state) == CHOIR__MEMBER && atomic_load(&r->generation) > after) {
             *change = r->change;
             mine.generation = change->generation;
-            mine.is_new = false;
             return;
         }
         sleep_on(r, turn);

@@ -67,7 +67,7 @@ static choir_status call(ledger *l, const char *path, json_t *body, json_t **rep
         l->base.silent_s = choir__now() - l->renewed_at;
         return status;
     }
-    if (status == CHOIR_OK && !*l->lease)
+    if (status == CHOIR_OK && !*l->id)
         l->renewed_at = now;
     if (status == CHOIR_OK)
         l->base.silent_s = 0;
@@ -189,7 +189,10 @@ static choir_status take_lease(ledger *l)
             "value", choir__etcd_bytes("live"), "lease", l->lease),
         &reply);
     json_decref(reply);
-    l->renewed_at = now;
+    if (status == CHOIR_OK)
+        l->renewed_at = now;
+    else
+        *l->lease = '\0'; /* a lease without its key says nothing of this agent */
     return status;
 }
 
@@ -230,6 +233,8 @@ static choir_status beat(choir__ledger *base)
     ledger *l = (ledger *)base;
     json_t *reply;
     double now = choir__now();
+    if (!*l->lease)
+        return take_lease(l);
     choir_status status = call(l, "lease/keepalive", json_pack("{ss}", "ID", l->lease), &reply);
     if (status != CHOIR_OK)
         return status;

@@ -146,8 +146,8 @@ choir_status choir__elastic_exchange(choir_elastic *e)
     for (int r = 0; r < world && source >= 0; r++)
         behind += !all[r].whole || all[r].steps < all[source].steps;
     if (status == CHOIR_OK && source < 0)
-        status = choir__error(
-            CHOIR_ERR_PEER_LOST, "no rank is left that has the state of the training");
+        status = choir__error(/* no other try helps */
+            CHOIR_ERR_STATE, "no rank is left that has the state of the training");
     void *own = choir__alloc(e->opts.state_bytes + 1);
     if (status == CHOIR_OK)
         status = send_own(e, source, own);
@@ -162,6 +162,8 @@ choir_status choir__elastic_exchange(choir_elastic *e)
     }
     if (status == CHOIR_OK && e->opts.state_bytes)
         memcpy(e->opts.state, own, e->opts.state_bytes);
+    if (status == CHOIR_OK)
+        choir__crew_settled();
     free(own);
     free(all);
     return status;
