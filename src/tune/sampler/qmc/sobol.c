@@ -3,8 +3,8 @@
  * A coordinate has a generator matrix C of bits: the digits of the coordinate are C times the
  * digits of the point's index. The matrix follows from a primitive polynomial of degree s over
  * two elements, and from s free numbers. Published tables list good ones; here they are found
- * when a sequence is made. Each coordinate tries some, and takes those whose pairs with the
- * coordinates before are the most even by Joe and Kuo's measure. */
+ * when a sequence is made: each coordinate tries some, and takes those that, together with the
+ * coordinates before, give means of functions the least error. */
 #include "tune/sampler/qmc/sobol.h"
 
 #include <math.h>
@@ -13,13 +13,12 @@
 
 #include "base/rng.h"
 
-enum { BITS = 32, MEASURED = 14, DEGREES = 12 };
+enum { BITS = 32, MEASURED = 11, DEGREES = 12 };
 
 struct choir__sobol {
     int dims;
     uint64_t key;
     uint32_t (*column)[BITS]; /* (dims) of C, the first digit in the highest bit */
-    uint32_t (*row)[BITS];    /* (dims) of C, the first column in the lowest bit */
 };
 
 /* --- generator matrices --- */
@@ -63,87 +62,56 @@ static void fill_columns(
     }
 }
 
-static void fill_rows(uint32_t row[BITS], const uint32_t column[BITS])
-{
-    memset(row, 0, BITS * sizeof *row);
-    for (int i = 0; i < BITS; i++)
-        for (int k = 0; k < BITS; k++)
-            row[i] |= (column[k] >> (BITS - 1 - i) & 1) << k;
-}
-
 /* --- the measure --- */
 
-/* Reduces a row by those of a basis, whose member b has b as its lowest bit, and adds the
- * remainder. Returns false if that is 0. */
-static bool add_row(uint32_t basis[BITS], uint32_t row)
+/* The worst error of a mean over the first 2^m points, squared, in a space of functions in
+ * which any set of coordinates counts `weight` to the power of its size: it is 1 less than the
+ * mean over the points of the product over the coordinates of these factors. */
+static double factor(uint32_t digits, double weight)
 {
-    while (row) {
-        int lowest = __builtin_ctz(row);
-        if (!basis[lowest]) {
-            basis[lowest] = row;
-            return true;
-        }
-        row ^= basis[lowest];
+    double power = digits ? ldexp(0.5, 31 - __builtin_clz(digits) - BITS) : 0;
+    return 1 + weight * (1 - 6 * power);
+}
+
+/* Sums the logarithm of that error over m. product: (2^MEASURED) of the coordinates before;
+ * replaced if `taken`. The points come in the order of a Gray code, which has the same first
+ * 2^m. */
+static double measure(const uint32_t column[BITS], double weight, double *product, bool taken)
+{
+    double sum = 0, value = 0;
+    uint32_t digits = 0;
+    for (uint32_t i = 0; i < 1u << MEASURED; i++) {
+        if (i)
+            digits ^= column[__builtin_ctz(i)];
+        double p = product[i] * factor(digits, weight);
+        if (taken)
+            product[i] = p;
+        sum += p - 1;
+        if (i >= 3 && !(i & (i + 1)))
+            value += log(fmax(sum / (i + 1), 1e-300));
     }
-    return false;
+    return value;
 }
 
-/* The quality t of the first 2^m points of two coordinates: every box of volume 2^(t - m) has
- * equally many. The first a rows of one and b of the other are independent for a + b = m - t.
- */
-static int quality(const uint32_t *x, const uint32_t *y, int m)
-{
-    uint32_t mask = (uint32_t)(((uint64_t)1 << m) - 1), begun[BITS] = {0};
-    int least = m;
-    for (int a = 0; a <= least; a++) {
-        uint32_t basis[BITS];
-        int b = 0;
-        memcpy(basis, begun, sizeof basis);
-        while (a + b < least && add_row(basis, y[b] & mask))
-            b++;
-        least = a + b < least ? a + b : least;
-        if (!add_row(begun, x[a] & mask))
-            break;
-    }
-    return m - least;
-}
-
-/* Joe and Kuo's measure with q = 6, the greatest over the coordinates before: less is better.
- * Given up beyond `most`. */
-static double measure(
-    uint32_t (*row)[BITS], int dim, const uint32_t candidate[BITS], double most)
-{
-    double worst = 0;
-    for (int d = dim - 1; d >= 0 && worst < most; d--)
-        for (int m = 2; m <= MEASURED; m += 2) {
-            int t = quality(row[d], candidate, m);
-            double value = pow(t, 6) / (m - t + 1) * pow(0.9999, d);
-            worst = value > worst ? value : worst;
-        }
-    return worst;
-}
-
-/* Chooses the free numbers of a coordinate; the more coordinates there are, the fewer it tries.
- */
-static void choose(choir__sobol *s, int dim, uint32_t polynomial, int degree)
+/* Chooses the free numbers of a coordinate; the more coordinates there are, the fewer it
+ * tries. */
+static void choose(
+    choir__sobol *s, int dim, uint32_t polynomial, int degree, double weight, double *product)
 {
     int tries = dim < 16 ? 128 : 2048 / dim;
     double least = (double)INFINITY;
     uint64_t key = choir__rng_key((uint64_t)dim, "sobol");
     for (int i = 0; i < tries; i++) {
-        uint32_t number[DEGREES], column[BITS], row[BITS];
+        uint32_t number[DEGREES], column[BITS];
         for (int k = 0; k < degree; k++) {
             key = choir__mix(key, (uint64_t)k);
-            number[k] = (uint32_t)(key >> 32) & ((2u << k) - 1);
-            number[k] |= 1;
+            number[k] = ((uint32_t)(key >> 32) & ((2u << k) - 1)) | 1;
         }
         fill_columns(column, polynomial, degree, number);
-        fill_rows(row, column);
-        double value = measure(s->row, dim, row, least);
+        double value = measure(column, weight, product, false);
         if (value < least) {
             least = value;
             memcpy(s->column[dim], column, sizeof column);
-            memcpy(s->row[dim], row, sizeof row);
         }
     }
 }
@@ -154,19 +122,22 @@ choir__sobol *choir__sobol_new(int dims, uint64_t key)
     s->dims = dims;
     s->key = key;
     s->column = choir__calloc((size_t)dims, sizeof *s->column);
-    s->row = choir__calloc((size_t)dims, sizeof *s->row);
+    double *product = choir__alloc(((size_t)1 << MEASURED) * sizeof *product);
+    double weight = 1.0 / dims;
+    for (int i = 0; i < 1 << MEASURED; i++)
+        product[i] = 1;
+    for (int i = 0; i < BITS; i++) /* van der Corput's: the digits backwards */
+        s->column[0][i] = (uint32_t)1 << (BITS - 1 - i);
     uint32_t polynomial = 1;
     int degree = 1;
     for (int d = 0; d < dims; d++) {
         if (d > 0) {
             degree = next_polynomial(&polynomial, degree);
-            choose(s, d, polynomial, degree);
-            continue;
+            choose(s, d, polynomial, degree, weight, product);
         }
-        for (int i = 0; i < BITS; i++) /* van der Corput's: the digits backwards */
-            s->column[0][i] = (uint32_t)1 << (BITS - 1 - i);
-        fill_rows(s->row[0], s->column[0]);
+        measure(s->column[d], weight, product, true);
     }
+    free(product);
     return s;
 }
 
@@ -175,7 +146,6 @@ void choir__sobol_free(choir__sobol *s)
     if (!s)
         return;
     free(s->column);
-    free(s->row);
     free(s);
 }
 

@@ -5,9 +5,9 @@
  * scrambling, which follows from the key, keeps that, and makes each point uniformly
  * distributed.
  *
- * Sources: Sobol, "On the distribution of points in a cube" (1967); Joe and Kuo, "Constructing
- * Sobol sequences with better two-dimensional projections" (2008), for the measure by which
- * direction numbers are chosen; Owen, "Randomly permuted (t,m,s)-nets" (1995). */
+ * Sources: Sobol, "On the distribution of points in a cube" (1967); Dick, Kuo, Pillichshammer,
+ * Sloan, "Construction algorithms for polynomial lattice rules" (2005), for the measure by
+ * which direction numbers are chosen; Owen, "Randomly permuted (t,m,s)-nets" (1995). */
 #ifndef CHOIR_TUNE_SOBOL_H
 #define CHOIR_TUNE_SOBOL_H
 
