@@ -257,8 +257,8 @@ static choir__regression *regression(int64_t n)
     return r;
 }
 
-/* The regression predicts new values, knows that the second number does not matter, and gives
- * the slopes of what it predicts. */
+/* The regression predicts new values, finds that the second number does not matter, and gives
+ * the slopes of its mean and variance. */
 static void test_regression(void **state)
 {
     (void)state;
