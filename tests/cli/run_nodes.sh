@@ -270,8 +270,8 @@ machines_train() {
     [ "$(field world a.out)" = 4 ] || fail "not on 4 ranks: $(cat a.out)"
 }
 
-# cut_off SECONDS: cuts node 1 off; both agents have ended after so long. TCP itself gives up after 25
-# s, or much later.
+# cut_off SECONDS: cuts node 1 off; both agents have ended after so long. TCP itself gives up
+# after 25 s, or much later.
 cut_off() {
     local since=$EPOCHSECONDS
     ip -n $there link set crun$$b down
