@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -225,6 +226,15 @@ static void save_input(const uint8_t *data, size_t size)
     fclose(file);
 }
 
+/* Ends the process after so long in one run, 0: never. A busy machine may leave a run without a
+ * core for long: a reader that hangs takes this much of the processor's time, or waits ten
+ * times as long for a file. */
+static void limit(int seconds)
+{
+    setitimer(ITIMER_PROF, &(struct itimerval){.it_value.tv_sec = seconds}, NULL);
+    alarm(10 * (unsigned)seconds);
+}
+
 /* The heap copy has the input's exact size, so that reading past its end is noticed. */
 static bool run(const uint8_t *data, size_t size)
 {
@@ -234,9 +244,9 @@ static bool run(const uint8_t *data, size_t size)
     memcpy(copy, data, size);
     memset(edges, 0, sizeof edges);
     last_edge = 0;
-    alarm(HANG_S);
+    limit(HANG_S);
     LLVMFuzzerTestOneInput(copy, size);
-    alarm(0);
+    limit(0);
     free(copy);
     f.runs++;
     return is_new();

@@ -1,7 +1,8 @@
 /* Grid search: every combination of the parameters' values, once, the last parameter fastest.
  *
  * An odometer counts through the combinations. A parameter that a combination lacks has no
- * digit in it, and combinations that the space does not allow are passed over. */
+ * digit in it, and combinations that the space does not allow are passed over, a bounded number
+ * of them per suggestion: a condition that never holds would keep a study for hours. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@ typedef struct grid {
     int64_t digit[]; /* (space->count) */
 } grid;
 
-enum { POINTS = 5, MOST_POINTS = 1000000 };
+enum { POINTS = 5, MOST_POINTS = 1000000, MOST_PASSED = 1000000 };
 
 static choir_status open_grid(
     const choir__history *first, uint64_t seed, const char *text, choir__sampler **sampler)
@@ -86,7 +87,7 @@ static choir_status suggest(
 {
     (void)draws;
     grid *g = (grid *)(void *)s;
-    while (!g->ended) {
+    for (int passed = 0; !g->ended && passed < MOST_PASSED; passed++) {
         if (g->begun) {
             write(g, h->space, params);
             g->ended = !step(g, h->space, params);
@@ -96,6 +97,11 @@ static choir_status suggest(
         if (!g->ended && choir__space_allows(h->space, params))
             return CHOIR_OK;
     }
+    if (!g->ended)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "none of %d points of the grid in a row fulfils the space's conditions, such as "
+            "'%s': give it fewer points or another sampler",
+            MOST_PASSED, h->space->require_text[0]);
     return choir__error(CHOIR_ERR_END, "the grid has no more points");
 }
 
