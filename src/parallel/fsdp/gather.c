@@ -314,7 +314,8 @@ static int64_t place(choir__fsdp_gather *g)
         whole *u = &g->units[p->unit];
         choir_shape shape = p->tensor->shape;
         int64_t count = p->tensor->count, rows = shape.ndim ? shape.dim[0] : 1;
-        choir__cut cut = {u->elements, rows, rows ? count / rows : 0, own};
+        choir__cut cut = {
+            .at = u->elements, .rows = rows, .row = rows ? count / rows : 0, .out = own};
         u->params[u->count] = p;
         u->cuts[u->count++] = cut;
         u->elements += align(count);
