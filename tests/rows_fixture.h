@@ -19,7 +19,8 @@
 
 enum { ROWS_LEAVES = 24 };
 
-/* Blocks of every kind: fewer rows than ranks, one row, no rows, many; gaps between them. */
+/* Blocks of every kind: fewer rows than ranks, one row, no rows, many, a part of a larger one;
+ * gaps between them. */
 typedef struct rows_layout {
     choir__cut cuts[7];
     int count;
@@ -32,10 +33,14 @@ static inline rows_layout rows_lay_out(int world, int64_t times)
     rows_layout l = {.whole = 3, .own = 2};
     for (size_t i = 0; i < CHOIR_COUNT(shapes); i++) {
         int64_t rows = shapes[i][0] * times, row = shapes[i][1];
-        l.cuts[l.count++] = (choir__cut){l.whole, rows, row, l.own};
+        l.cuts[l.count++] = (choir__cut){.at = l.whole, .rows = rows, .row = row, .out = l.own};
         l.whole += rows * row + (int64_t)(i % 3);
         l.own += (rows + world - 1) / world * row + 1;
     }
+    choir__cut part = {l.whole, 11 * times, 3, l.own, 9 * times, 37 * times};
+    l.cuts[l.count++] = part;
+    l.whole += part.rows * part.row;
+    l.own += choir__min(part.rows, (part.of + world - 1) / world) * part.row + 1;
     return l;
 }
 

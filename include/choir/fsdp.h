@@ -33,14 +33,14 @@
  * The bits are those of one device, and of DDP, at the same number of micro-batches. With more
  * micro-batches than ranks, a rank stores its sums unsharded until its last micro-batch.
  *
- * Off-loaded, the shards leave the device: its pool holds the weights of the units that run (at
- * most two, and the parameters outside all units), the gradients of two units, activations, and
- * the optimizer's tables, on any number of ranks, also on one. If a rank sums several
- * micro-batches, these sums are outside, too. The optimizer updates the shards where they are:
- * a processor in host memory or in the pages of the file, which are in the process's memory
- * only meanwhile; a GPU in pinned host memory, over its bus (a file's pages it cannot reach).
- * The file has no name and goes with the process; removing its folder during the run changes
- * nothing.
+ * Off-loaded, the shards leave the device: its pool holds the weights of three units (the last
+ * two that ran and the next one) and those outside all units, the gradients of two units,
+ * activations, and the optimizer's tables, on any number of ranks, also on one. If a rank sums
+ * several micro-batches, these sums are outside, too. The optimizer updates the shards where
+ * they are: a processor in host memory or in the pages of the file, which are in the process's
+ * memory only meanwhile; a GPU in pinned host memory, over its bus (a file's pages it cannot
+ * reach). The file has no name and goes with the process; removing its folder during the run
+ * changes nothing.
  *
  * Ignored parameters are not sharded: every rank stores them whole, with their gradient and
  * state, and reduces their gradients as choir_ddp does. That suits small ones that
@@ -50,7 +50,8 @@
  * choir_grad of a parameter, and the optimizer's state, have this rank's rows only.
  *
  * Around a pipeline, the ranks that have the same stage share its parameters; see
- * choir/pipeline.h.
+ * choir/pipeline.h. If weights are gathered, because they are off-loaded or ranks share no
+ * memory, every replica must have as many micro-batches.
  *
  * Threads: those of the run. Collective: choir_fsdp, forward in training, choir_backward of a
  * step's last micro-batch, choir_optim_step. */
@@ -105,10 +106,10 @@ void choir_fsdp_unit(choir_module *module);
  * become rank 0's before each step. The wrapper forwards to the module and adds nothing to
  * names. Never NULL; errors stick to the run: argument (a stage, micro-batches that the ranks
  * cannot share, a class without modules, patterns without parameters, off-load
- * in another stage or of a pipeline), I/O (a
- * folder that is missing or full), unsupported (a GPU, and a folder), mismatch (ranks with
- * different models), state (parameters that another strategy has taken over), memory, peer
- * lost. */
+ * in another stage; of a pipeline: ignored parameters, shard_ranks, replicas with different
+ * numbers of micro-batches if weights are gathered), I/O (a folder that is missing or full),
+ * unsupported (a GPU, and a folder), mismatch (ranks with different models), state (parameters
+ * that another strategy has taken over), memory, peer lost. */
 choir_module *choir_fsdp(
     choir_scope *run, choir_module *module, choir_group *group, choir_fsdp_opts opts);
 

@@ -137,8 +137,9 @@ choir_status choir__book_begin_leaf(choir__book *book)
         for (int u = 0; u < book->params[i]->slot_count; u++) {
             choir__slot *slot = &book->params[i]->slots[u];
             slot->done = false;
-            if (!slot->by_rows)
-                book->buckets[slot->bucket].pending++;
+            slot->parts_done = 0;
+            for (int64_t k = 0; k < slot->parts && !slot->by_rows; k++)
+                book->buckets[slot->bucket + k].pending++;
         }
     return CHOIR_OK;
 }
@@ -161,20 +162,36 @@ float *choir__slot_sum(choir__book *book, const choir__slot *slot)
     return book->sums ? book->sums + slot->local_at : choir__slot_data(book, slot, 0);
 }
 
-choir_tensor *choir__book_dest(choir__param *param, int use, choir_scope *scope)
+/* Returns memory at `at` of a bucket, for a gradient or a part of it. */
+static choir_tensor *dest_in(
+    choir__book *book, int bucket, int64_t at, choir_shape shape, choir_scope *scope)
 {
-    choir__book *book = param->book;
-    choir_status status = choir__layout_hold(book, param->slots[use].bucket);
+    choir_status status = choir__layout_hold(book, bucket);
     if (status != CHOIR_OK) {
         choir__scope_fail(scope, status);
-        choir_tensor *none = choir__tensor_bare(scope, CHOIR_F32, param->tensor->shape);
+        choir_tensor *none = choir__tensor_bare(scope, CHOIR_F32, shape);
         none->poisoned = true;
         return none;
     }
-    choir_tensor *t = choir__tensor_wrap(scope, book->device, CHOIR_F32, param->tensor->shape,
-        choir__slot_data(book, &param->slots[use], book->top));
+    return choir__tensor_wrap(scope, book->device, CHOIR_F32, shape,
+        (float *)choir__bucket_data(book, bucket, book->top) + at);
+}
+
+choir_tensor *choir__book_dest(choir__param *param, int use, choir_scope *scope)
+{
+    const choir__slot *slot = &param->slots[use];
+    choir_tensor *t = dest_in(param->book, slot->bucket, slot->at, param->tensor->shape, scope);
     memcpy(t->stride, param->tensor->stride, sizeof t->stride);
     return t;
+}
+
+choir_tensor *choir__book_dest_part(
+    choir__param *param, int use, int64_t part, choir_scope *scope)
+{
+    choir_shape shape = param->tensor->shape;
+    int64_t each = choir__part_rows(shape);
+    shape.dim[0] = choir__min(each, shape.dim[0] - part * each);
+    return dest_in(param->book, param->slots[use].bucket + (int)part, 0, shape, scope);
 }
 
 void choir__book_put_rows(choir__param *param, int use, choir_tensor *ids, choir_tensor *rows)
@@ -231,21 +248,40 @@ static void bucket_done(choir__book *book, int bucket)
     }
 }
 
-void choir__book_done(choir__param *param, int use)
+void choir__book_done_part(choir__param *param, int use)
 {
     choir__slot *slot = &param->slots[use];
-    param->has_grad = slot->done = true;
-    slot->turn = ++param->book->turns;
-    if (--param->book->buckets[slot->bucket].pending == 0)
-        bucket_done(param->book, slot->bucket);
+    int bucket = slot->bucket + (int)slot->parts_done++;
+    if (slot->parts_done == slot->parts) {
+        param->has_grad = slot->done = true;
+        slot->turn = ++param->book->turns;
+    }
+    if (--param->book->buckets[bucket].pending == 0)
+        bucket_done(param->book, bucket);
 }
 
-static void fill_slot(choir__book *book, choir__param *param, choir__slot *slot)
+void choir__book_done(choir__param *param, int use)
 {
-    choir__k_fill args = {.y = choir__slot_data(book, slot, book->top),
-        .n = param->tensor->count,
-        .dtype = CHOIR_F32};
-    choir__launch(book->device, CHOIR_F32, fill, &args);
+    choir__book_done_part(param, use);
+}
+
+/* Writes zeros as the gradient of a use. */
+static choir_status fill_use(choir__book *book, choir__param *param, int use)
+{
+    choir__slot *slot = &param->slots[use];
+    while (slot->parts_done < slot->parts) {
+        int bucket = slot->bucket + (int)slot->parts_done;
+        choir_status status = choir__layout_hold(book, bucket);
+        if (status != CHOIR_OK)
+            return status;
+        choir__k_fill args = {
+            .y = (float *)choir__bucket_data(book, bucket, book->top) + slot->at,
+            .n = slot->parts > 1 ? book->buckets[bucket].count : param->tensor->count,
+            .dtype = CHOIR_F32};
+        choir__launch(book->device, CHOIR_F32, fill, &args);
+        choir__book_done_part(param, use);
+    }
+    return CHOIR_OK;
 }
 
 /* Appends an empty leaf to each use that gave no rows in this leaf. */
@@ -272,11 +308,9 @@ choir_status choir__book_end_leaf(choir__book *book, int64_t parts)
             if (p->slots[u].done || p->slots[u].by_rows)
                 continue;
             bool had = p->has_grad;
-            choir_status status = choir__layout_hold(book, p->slots[u].bucket);
+            choir_status status = fill_use(book, p, u); /* sums count a missing one as zero */
             if (status != CHOIR_OK)
                 return status;
-            fill_slot(book, p, &p->slots[u]); /* the sums count a missing gradient as zero */
-            choir__book_done(p, u);
             p->has_grad = had;
         }
     }

@@ -31,7 +31,10 @@ typedef struct choir__book choir__book;
 
 typedef struct choir__slot { /* one use of one parameter */
     int bucket;
-    int64_t at;             /* offset in the bucket, elements */
+    int64_t at; /* offset in the bucket, elements */
+    /* 1, or the number of parts of a large gradient: buckets of their own, from `bucket` on, in
+     * a book whose reducer holds one bucket after the other */
+    int64_t parts, parts_done;
     bool done;              /* written by this backward */
     int turn;               /* ordinal among all slots that the book has ever written */
     bool by_rows;           /* this use gives rows, not a dense gradient */
@@ -72,6 +75,7 @@ struct choir__param {
     int unit;           /* a bucket holds parameters of one unit (FSDP); 0 unless specified */
     int uses;           /* uses in the current tape */
     uint32_t rows_uses; /* bit u: use u gives rows */
+    uint32_t part_uses; /* bit u: use u can give its gradient in parts */
     /* uses on other ranks; the layout relies on it while this rank has no use */
     int uses_elsewhere;
     uint32_t rows_elsewhere;
@@ -190,8 +194,13 @@ choir_status choir__book_check(choir__book *book);
 /* Opens a leaf; call it after choir__book_check. */
 choir_status choir__book_begin_leaf(choir__book *book);
 choir_tensor *choir__book_dest(choir__param *param, int use, choir_scope *scope);
+/* For a use in parts: returns the memory of one part of its gradient, (rows of the part, ...).
+ */
+choir_tensor *choir__book_dest_part(
+    choir__param *param, int use, int64_t part, choir_scope *scope);
 void choir__book_put_rows(choir__param *param, int use, choir_tensor *ids, choir_tensor *rows);
 void choir__book_done(choir__param *param, int use);
+void choir__book_done_part(choir__param *param, int use);
 /* Closes the leaf. parts: the number of losses from which the backward started. */
 choir_status choir__book_end_leaf(choir__book *book, int64_t parts);
 

@@ -2,7 +2,8 @@
  * roughly the order in which backward finishes them. A bucket closes once its size reaches the
  * cap (it may exceed it); the first one has a smaller cap, so that its reduction starts early.
  * Parameters with several uses get buckets of their own, because they are scaled only after
- * their uses have been added. */
+ * their uses have been added. If a reducer holds one bucket after the other, each part of a
+ * large gradient is a bucket, too. */
 #include "autograd/layout.h"
 
 #include <stdlib.h>
@@ -69,8 +70,43 @@ static void make_slots(choir__param *p)
     uint32_t rows = p->uses ? p->rows_uses : p->rows_elsewhere;
     p->slot_count = p->tensor->requires_grad ? (uses ? uses : 1) : 0;
     p->slots = choir__calloc((size_t)p->slot_count + 1, sizeof *p->slots);
-    for (int u = 0; u < p->slot_count; u++) /* uses that the tape marked as rows, see look.c */
+    for (int u = 0; u < p->slot_count;
+         u++) { /* uses that the tape marked as rows, see look.c */
         p->slots[u].by_rows = u < 32 && (rows >> u & 1);
+        p->slots[u].parts = 1;
+    }
+}
+
+static choir__bucket *add_bucket(choir__book *book, const choir__param *p, bool shared)
+{
+    size_t bytes = (size_t)(book->bucket_count + 1) * sizeof *book->buckets;
+    book->buckets = choir__realloc(book->buckets, bytes);
+    choir__bucket *b = &book->buckets[book->bucket_count++];
+    *b = (choir__bucket){.shared = shared, .unit = p->unit};
+    return b;
+}
+
+/* Returns the number of parts in which the use's gradient is stored. A pipeline's replicas hold
+ * theirs whole, since the uses of several stages are added. */
+static int64_t parts_of(const choir__book *book, const choir__param *p, int use)
+{
+    bool sharded = book->reducer && book->reducer_ops->hold && !book->of_replicas;
+    choir_shape shape = p->tensor->shape;
+    if (!sharded || p->replicas || use >= 32 || !(p->part_uses >> use & 1))
+        return 1;
+    int64_t each = choir__part_rows(shape);
+    return each ? (shape.dim[0] + each - 1) / each : 1;
+}
+
+static void add_parts(choir__book *book, const choir__param *p, choir__slot *slot, bool shared)
+{
+    choir_shape shape = p->tensor->shape;
+    int64_t each = choir__part_rows(shape);
+    slot->bucket = book->bucket_count;
+    slot->at = 0;
+    for (int64_t from = 0; from < shape.dim[0]; from += each)
+        add_bucket(book, p, shared)->count =
+            aligned(choir__min(each, shape.dim[0] - from) * shape.dim[1]);
 }
 
 /* Assigns the parameters that are `shared` (have several uses), or the others, to buckets. */
@@ -85,14 +121,16 @@ static void fill_buckets(choir__book *book, bool shared)
         for (int u = 0; u < p->slot_count; u++) {
             if (p->slots[u].by_rows)
                 continue;
+            p->slots[u].parts = parts_of(book, p, u);
+            if (p->slots[u].parts > 1) {
+                add_parts(book, p, &p->slots[u], shared);
+                open = NULL;
+                continue;
+            }
             size_t cap = book->bucket_count <= 1 ? book->first_cap : book->bucket_cap;
             if (!open || open->unit != p->unit ||
-                (!sharded && (size_t)open->count * sizeof(float) >= cap)) {
-                size_t bytes = (size_t)(book->bucket_count + 1) * sizeof *book->buckets;
-                book->buckets = choir__realloc(book->buckets, bytes);
-                open = &book->buckets[book->bucket_count++];
-                *open = (choir__bucket){.shared = shared, .unit = p->unit};
-            }
+                (!sharded && (size_t)open->count * sizeof(float) >= cap))
+                open = add_bucket(book, p, shared);
             p->slots[u].bucket = book->bucket_count - 1;
             p->slots[u].at = open->count;
             open->count += aligned(p->tensor->count);

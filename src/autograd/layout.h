@@ -15,8 +15,8 @@ int choir__layout_height(int64_t first, int64_t count);
 
 void choir__layout_free(choir__book *book);
 
-/* choir__slot_data returns the memory of a use's gradient at a level; choir__slot_sum returns
- * the memory of its sum at the end of the step. */
+/* choir__slot_data returns the memory of a use's gradient at a level, of the first part if it
+ * has parts; choir__slot_sum returns the memory of its sum at the end of the step. */
 float *choir__slot_data(choir__book *book, const choir__slot *slot, int level);
 float *choir__slot_sum(choir__book *book, const choir__slot *slot);
 /* Returns the memory of a bucket at a level. */

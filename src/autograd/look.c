@@ -99,8 +99,10 @@ void choir__look_touch(choir__walk *w, choir__record *r, int i, choir__param *p)
 static void number(choir__walk *w, choir__record *r, int i, choir__param *p)
 {
     (void)w;
-    if (p->uses < 32)
+    if (p->uses < 32) {
         p->rows_uses |= (r->op->rows_in >> i & 1) << p->uses;
+        p->part_uses |= (r->op->parts_in >> i & 1) << p->uses;
+    }
     r->use[i] = p->uses++;
 }
 
@@ -110,8 +112,11 @@ choir_status choir__look_uses(choir__walk *w)
     w->book_count = 0;
     each_use(w, w->root->scope, choir__look_touch);
     for (int b = 0; b < w->book_count; b++)
-        for (int i = 0; i < w->books[b]->count; i++)
-            w->books[b]->params[i]->uses = 0, w->books[b]->params[i]->rows_uses = 0;
+        for (int i = 0; i < w->books[b]->count; i++) {
+            choir__param *p = w->books[b]->params[i];
+            p->uses = 0;
+            p->rows_uses = p->part_uses = 0;
+        }
     each_use(w, w->root->scope, number);
     choir_status status = CHOIR_OK;
     for (int b = 0; b < w->book_count && status == CHOIR_OK; b++)

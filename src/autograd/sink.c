@@ -69,8 +69,8 @@ static choir_tensor *dest(choir__sink *sink, choir__record *r, int i)
     if (!choir__wanted(r, i))
         return NULL;
     choir_tensor *x = r->in[i];
-    bool dense_param = x->param && !x->param->slots[r->use[i]].by_rows;
-    if (dense_param && !walk_of(sink)->split) {
+    const choir__slot *use = x->param ? &x->param->slots[r->use[i]] : NULL;
+    if (use && !use->by_rows && use->parts == 1 && !walk_of(sink)->split) {
         choir_tensor *slot = choir__book_dest(x->param, r->use[i], sink->scope);
         return slot->poisoned ? NULL : slot;
     }
@@ -118,6 +118,40 @@ static choir_tensor *dest_over(choir__sink *sink, choir__record *r, int i)
     return g;
 }
 
+static choir_tensor *dest_part(choir__sink *sink, choir__record *r, int i, int64_t part)
+{
+    choir__param *p = r->in[i]->param;
+    bool parts = p && p->slots[r->use[i]].parts > 1 && !p->tensor->hooks;
+    if (!parts || walk_of(sink)->split)
+        return NULL;
+    choir_tensor *g = choir__book_dest_part(p, r->use[i], part, sink->scope);
+    return g->poisoned ? NULL : g;
+}
+
+static void give_part(choir__sink *sink, choir__record *r, int i)
+{
+    (void)sink;
+    choir__book_done_part(r->in[i]->param, r->use[i]);
+}
+
+/* Copies a whole gradient to the parts in which the book stores it. */
+static void give_in_parts(choir__sink *sink, choir__param *p, int use, choir_tensor *g)
+{
+    int64_t each = choir__part_rows(g->shape), from = 0;
+    if (p->tensor->hooks)
+        choir__call_hooks(p->tensor, g);
+    for (int64_t part = 0; part < p->slots[use].parts; part++, from += each) {
+        choir_tensor *to = choir__book_dest_part(p, use, part, sink->scope), rows = *g;
+        if (to->poisoned)
+            return;
+        rows.shape = to->shape;
+        rows.count = to->count;
+        rows.offset += from * g->stride[0];
+        choir__launch_copy(to, &rows);
+        choir__book_done_part(p, use);
+    }
+}
+
 static void give_param(choir__sink *sink, choir__record *r, int i, choir_tensor *g)
 {
     choir_tensor *x = r->in[i];
@@ -125,6 +159,10 @@ static void give_param(choir__sink *sink, choir__record *r, int i, choir_tensor 
         g = choir__tensor_alias(sink->scope, g); /* its own handle, independent of g */
         g->kept = true;
         choir__put_off(walk_of(sink), r, i)->grad = g;
+        return;
+    }
+    if (x->param->slots[r->use[i]].parts > 1) {
+        give_in_parts(sink, x->param, r->use[i], g);
         return;
     }
     choir_tensor *slot = choir__book_dest(x->param, r->use[i], sink->scope);
@@ -197,6 +235,8 @@ void choir__sink_fill(choir__sink *sink)
     *sink = (choir__sink){.dest = dest,
         .dest_onto = dest_onto,
         .dest_over = dest_over,
+        .dest_part = dest_part,
+        .give_part = give_part,
         .give = give,
         .give_rows = give_rows};
 }

@@ -57,14 +57,23 @@ uint32_t choir__mt_next(choir__mt19937 *mt);
 void choir__randperm(uint64_t seed, int64_t n, int64_t *out);
 
 /* A permutation like that of choir__randperm, computed as far as it is read: entries
- * out[0, done) are final. */
+ * out[0, done) are final. While they are few, the others are not written: those that have been
+ * exchanged are in a table, and entry i is i in all others, so that the first step of a
+ * training does not touch the order of a million samples. */
 typedef struct choir__shuffle {
     choir__mt19937 mt;
     int64_t n, done, *out;
+    /* (room) a power of two; entry `at`, which is not 0; NULL: out has all entries */
+    struct choir__moved {
+        int64_t at, entry;
+    } * moved;
+    int64_t moved_count, room;
 } choir__shuffle;
 
+/* s: zeros, or a permutation that was begun before. */
 void choir__shuffle_begin(choir__shuffle *s, uint64_t seed, int64_t n, int64_t *out);
 /* Makes out[0, count) final. */
 void choir__shuffle_reach(choir__shuffle *s, int64_t count);
+void choir__shuffle_end(choir__shuffle *s);
 
 #endif

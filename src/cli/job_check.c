@@ -200,29 +200,14 @@ static int find_launcher(choir__job *j)
     return CHOIR__EXIT_OK;
 }
 
-static bool has_stages(const choir__job *j)
-{
-    for (int d = 0; d < j->composition.count; d++) {
-        const char *dimension = j->composition.dims[d].strategy->dimension;
-        if (dimension && !strcmp(dimension, "pipeline"))
-            return true;
-    }
-    return false;
-}
-
 static int check_offload(const choir__job *j)
 {
     const char *folder;
     bool params = choir__job_offload(j, &folder);
-    if (params && has_stages(j))
-        return choir__cli_usage(j->command,
-            "--offload %s with --strategy %s: stages keep their parameters on their devices; "
-            "--offload FOLDER takes the optimizer's state out of them",
-            j->offload, j->strategy->name);
     if (params && !j->strategy->shards)
         return choir__cli_usage(j->command,
             "--offload %s with --strategy %s, which shards no parameters: choose fsdp, also for "
-            "one device",
+            "one device, or fsdp+pipeline",
             j->offload, j->strategy->name);
     return CHOIR__EXIT_OK;
 }

@@ -107,8 +107,9 @@ choir_status choir__cli_part_build(choir__cli_part *p)
     p->model = p->evaluated = p->net;
     if (status == CHOIR_OK)
         status = choir__job_freeze(j, p->net);
-    bool first =
-        j->strategy->parts && !choir__amp_find(j->amp)->halved; /* a whole model is cast */
+    /* Stages can be cast where they are; what a second strategy has wrapped cannot. */
+    bool castable = !choir__amp_find(j->amp)->halved || j->composition.count == 1;
+    bool first = j->strategy->parts && castable;
     if (status == CHOIR_OK && first)
         status = j->strategy->build(p);
     if (status == CHOIR_OK && j->init && !j->resume && !strcmp(j->init, "torch"))

@@ -78,7 +78,9 @@ static some take(const choir__cut *cuts, int first, int cut_count, int64_t most,
         int64_t lo, count = cuts[i].rows * cuts[i].row;
         if (s.count && s.whole + count > most)
             break;
-        near[s.count] = (choir__cut){s.whole, cuts[i].rows, cuts[i].row, s.own};
+        near[s.count] = cuts[i];
+        near[s.count].at = s.whole;
+        near[s.count].out = s.own;
         s.whole += align(count);
         s.own += align(choir__cut_part(&cuts[i], s.rank, s.world, &lo));
         s.count++;

@@ -18,6 +18,7 @@ static uint64_t digest(const choir__cut *cuts, int count, bool own_places)
     for (int i = 0; i < count; i++) {
         h = mix(
             mix(mix(h, (uint64_t)cuts[i].at), (uint64_t)cuts[i].rows), (uint64_t)cuts[i].row);
+        h = cuts[i].of ? mix(mix(h, (uint64_t)cuts[i].first), (uint64_t)cuts[i].of) : h;
         h = own_places ? mix(h, (uint64_t)cuts[i].out) : h;
     }
     return h;
@@ -30,7 +31,8 @@ static choir_status check_cuts(
     *whole = 0;
     for (int i = 0; i < count; i++) {
         const choir__cut *c = &cuts[i];
-        if (c->at < 0 || c->rows < 0 || c->row < 0 || c->out < 0 || c->at > most ||
+        bool within = !c->of || (c->first >= 0 && c->first <= c->of - c->rows);
+        if (c->at < 0 || c->rows < 0 || c->row < 0 || c->out < 0 || c->at > most || !within ||
             (c->row && c->rows > (most - c->at) / c->row))
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "%s: cut %d: expected at most %lld elements, got %lld rows of %lld from "

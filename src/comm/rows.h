@@ -5,6 +5,8 @@
  *      row 0 1 | 2 3 | 4                     |   cut 0   | cut 1 |     cut 2     |
  *          rank 0 rank 1 rank 2                0 0 1 1 2   0 1 2   0 0 0 1 1 1 2
  *
+ * A block may be a run of the rows of a larger one, whose rows are cut: a part of a gradient.
+ *
  * comm/rows.c checks and issues them. shm/rows.c reads the peers' rows in place; other engines,
  * and private memory, receive them in messages (message/rows.c). */
 #ifndef CHOIR_COMM_ROWS_H
@@ -19,6 +21,9 @@
 typedef struct choir__cut {
     int64_t at, rows, row; /* at: where the block begins in a whole buffer; all in elements */
     int64_t out;           /* where its rows begin in a buffer of this rank's own rows */
+    /* of != 0: the block is the rows [first, first + rows) of one of `of` rows, and rank r has
+     * those among them that it has of the larger block */
+    int64_t first, of;
 } choir__cut;
 
 /* Returns the size of the rank's part of the cut: elements [*lo, *lo + result) of the block. */

@@ -5,9 +5,9 @@
 
 int64_t choir__cut_part(const choir__cut *cut, int rank, int world, int64_t *lo)
 {
-    int64_t each = (cut->rows + world - 1) / world;
-    int64_t begin = choir__min(rank * each, cut->rows);
-    int64_t end = choir__min((rank + 1) * each, cut->rows);
+    int64_t each = ((cut->of ? cut->of : cut->rows) + world - 1) / world;
+    int64_t begin = choir__max(0, choir__min(rank * each - cut->first, cut->rows));
+    int64_t end = choir__max(0, choir__min((rank + 1) * each - cut->first, cut->rows));
     *lo = begin * cut->row;
     return (end - begin) * cut->row;
 }

@@ -4,8 +4,8 @@
  * Normal values come from a table, which Box and Muller's method fills (in f64, rounded once).
  * A sample copies a stretch of the table from a position that Philox gives, so that a sample
  * costs one copy and a benchmark measures training instead of drawing. The table is drawn in
- * blocks, each when it is first read: all of it takes 3 ms, which each rank's first step
- * would wait for. */
+ * blocks, each when it is first read, and stored in that order: all of it takes 3 ms, and a
+ * block at its own place a page of memory, for which each rank's first step would wait. */
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -24,8 +24,9 @@ enum {
 
 typedef struct random_dataset {
     choir_dataset base;
-    float *table; /* (TABLE + STRETCH): the first values are repeated at the end */
-    atomic_bool drawn[BLOCKS];
+    float *table; /* (BLOCKS, BLOCK) in the order of drawing; the first values come twice */
+    _Atomic uint16_t places[BLOCKS]; /* of a block in the table, from 1 on; 0: not drawn */
+    int drawn;
     pthread_mutex_t drawing;
     uint64_t table_key;
     int64_t length;
@@ -48,31 +49,41 @@ static void random_free(choir_dataset *self)
     free(d);
 }
 
-static void draw(random_dataset *d, int64_t block)
+static void draw(const random_dataset *d, int64_t block, float *out)
 {
-    for (int64_t i = block * BLOCK; i < (block + 1) * BLOCK; i += 2) {
+    for (int64_t i = 0; i < BLOCK; i += 2) {
         uint32_t bits[4];
-        choir__philox(d->table_key, 0, (uint64_t)(i % TABLE) / 2, bits);
+        choir__philox(d->table_key, 0, (uint64_t)((block * BLOCK + i) % TABLE) / 2, bits);
         double radius = sqrt(-2 * log((bits[0] + 1.0) * 0x1p-32)); /* of (0, 1] */
         double angle = 2 * M_PI * 0x1p-32 * bits[1];
-        d->table[i] = (float)(radius * cos(angle));
-        d->table[i + 1] = (float)(radius * sin(angle));
+        out[i] = (float)(radius * cos(angle));
+        out[i + 1] = (float)(radius * sin(angle));
     }
 }
 
-/* Returns `count` values of the table, which are drawn now if they have not been. */
-static const float *values(random_dataset *d, int64_t first, int64_t count)
+/* Returns the values of a block, which are drawn now if they have not been. */
+static const float *values(random_dataset *d, int64_t block)
 {
-    for (int64_t block = first / BLOCK; block <= (first + count - 1) / BLOCK; block++) {
-        if (atomic_load_explicit(&d->drawn[block], memory_order_acquire))
-            continue;
+    int place = atomic_load_explicit(&d->places[block], memory_order_acquire);
+    if (!place) {
         pthread_mutex_lock(&d->drawing);
-        if (!d->drawn[block])
-            draw(d, block);
-        d->drawn[block] = true;
+        place = d->places[block];
+        if (!place) {
+            draw(d, block, d->table + (ptrdiff_t)BLOCK * d->drawn);
+            d->places[block] = (uint16_t)(place = ++d->drawn);
+        }
         pthread_mutex_unlock(&d->drawing);
     }
-    return d->table + first;
+    return d->table + (ptrdiff_t)BLOCK * (place - 1);
+}
+
+/* Copies the values [first, first + count). */
+static void copy_values(random_dataset *d, int64_t first, int64_t count, float *out)
+{
+    for (int64_t at = first, end = first + count, n; at < end; at += n, out += n) {
+        n = choir__min(end - at, BLOCK - at % BLOCK);
+        memcpy(out, values(d, at / BLOCK) + at % BLOCK, (size_t)n * sizeof *out);
+    }
 }
 
 static void normal_values(
@@ -82,7 +93,7 @@ static void normal_values(
         uint32_t bits[4];
         choir__philox(key, (uint64_t)sample, (uint64_t)i / STRETCH, bits);
         int64_t n = choir__min(STRETCH, count - i);
-        memcpy(out + i, values(d, bits[0] % TABLE, n), (size_t)n * sizeof *out);
+        copy_values(d, bits[0] % TABLE, n, out + i);
     }
 }
 

@@ -56,6 +56,7 @@ choir_status choir__sampler_init(choir__sampler *s, int64_t length, int64_t repl
 
 void choir__sampler_free(choir__sampler *s)
 {
+    choir__shuffle_end(&s->shuffled);
     free(s->order);
     s->order = NULL;
 }

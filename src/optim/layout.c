@@ -45,16 +45,24 @@ static void take_rows(choir_optim *o, const choir__param *p, choir_tensor **stat
     *state = rows;
 }
 
-/* Moves state to the parameter's device. Off-loaded state stays off-loaded. */
-static choir_status move(choir_optim *o, choir_tensor **state, choir_device *device, int each)
+/* True if state of p is off-loaded, here or on the rank that has it. */
+static bool is_outside(const choir_optim *o, const choir__param *p)
 {
-    choir_tensor *old = *state, like = *old;
+    return o->offloaded || (p->local->storage && p->local->storage->outside);
+}
+
+/* Moves state to the parameter's device. Off-loaded state stays off-loaded. */
+static choir_status move(choir_optim *o, const choir__param *p, choir_tensor **state, int each)
+{
+    choir_device *device = choir__device_of(p->local);
+    choir_tensor *old = *state, like = *p->local;
     if (choir__device_of(old) == device)
         return CHOIR_OK;
-    if (!o->offloaded)
+    if (!is_outside(o, p))
         return choir__tensor_move(old, device, true);
-    like.storage = NULL;
-    like.device = device;
+    like.shape = old->shape; /* take_rows may cut it */
+    like.count = old->count;
+    memcpy(like.stride, old->stride, sizeof like.stride);
     *state = state_like(o, &like, each);
     if (!(*state)->poisoned)
         choir__copy_across(*state, old);
@@ -66,7 +74,7 @@ static choir_status move(choir_optim *o, choir_tensor **state, choir_device *dev
  * next step. */
 static void go_along(choir_optim *o, choir__param *p, choir_tensor **state)
 {
-    if (o->offloaded)
+    if (is_outside(o, p))
         return;
     choir__companion *c = choir__arena_get(&o->run->arena, sizeof *c);
     *c = (choir__companion){state, p->companions};
@@ -75,7 +83,6 @@ static void go_along(choir_optim *o, choir__param *p, choir_tensor **state)
 
 void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
 {
-    choir_device *device = choir__device_of(s->param->local);
     choir_tensor **wanted[3] = {&s->m, &s->v, &s->top};
     bool moments = o->kind != CHOIR__SGD,
          wants[3] = {moments || o->momentum != 0, moments, o->amsgrad};
@@ -84,7 +91,7 @@ void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
         if (wants[i] && !*wanted[i]) {
             *wanted[i] = state_like(o, s->param->local, each);
             go_along(o, s->param, wanted[i]);
-        } else if (wants[i] && move(o, wanted[i], device, each) != CHOIR_OK)
+        } else if (wants[i] && move(o, s->param, wanted[i], each) != CHOIR_OK)
             choir__scope_fail(o->run, CHOIR_ERR_STATE);
         else if (wants[i] && (*wanted[i])->count != s->param->local->count)
             take_rows(o, s->param, wanted[i], each);

@@ -12,9 +12,12 @@
 #include "nn/module.h"
 
 /* The bytes that a rank holds for each byte of a stage's parameters: of their values, and of
- * sums of gradients beside the gradients' own levels. */
+ * sums of gradients beside the gradients' own levels. by_unit: values are on the device while
+ * their unit runs, and those outside all units always.
+ * outside: gradients and the optimizer's state are not on the device. */
 typedef struct choir__shares {
     double values, sums;
+    bool by_unit, outside;
 } choir__shares;
 
 /* Distributes the rows of a book's parameters over the ranks of a group (FSDP). */

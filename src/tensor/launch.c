@@ -91,6 +91,7 @@ void choir__copy_across(choir_tensor *y, choir_tensor *x)
     choir_device *from = choir__device_of(x), *to = choir__device_of(y);
     if (y->count == 0)
         return;
+    (void)choir__data(x); /* may gather its values, which the events below then cover */
     choir__storage_claim(y->storage);
     bool carried = choir__carrier_of(from, to) != NULL;
     if (carried)

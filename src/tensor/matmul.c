@@ -76,16 +76,55 @@ static void linear_backward_input(choir__record *r, choir_tensor *gy, choir__sin
     sink->give(sink, r, 0, gx);
 }
 
+enum { PART_BYTES = 24 << 20 };
+
+int64_t choir__part_rows(choir_shape shape)
+{
+    int64_t rows = shape.dim[0], bytes = 4 * rows * shape.dim[1];
+    int64_t parts = (bytes + PART_BYTES - 1) / PART_BYTES;
+    return parts < 2 ? rows : ((rows + parts - 1) / parts + 15) / 16 * 16;
+}
+
+/* Computes rows [from, from + n) of a^T b in the memory of g. */
+static void launch_part(choir_tensor *g, struct matrix memory, choir_tensor *a, choir_tensor *b,
+    int64_t from, int64_t n)
+{
+    struct matrix left = transposed(rows_of(a));
+    left.p = (char *)left.p + (size_t)from * choir_dtype_size(a->dtype);
+    launch(g, a->dtype, memory, left, rows_of(b), NULL, 1, n, choir__cols(b), choir__rows(a));
+}
+
+/* The gradient of the weight: a^T b, in parts of its rows. */
+static void weight_gradient(
+    choir__record *r, choir_tensor *a, choir_tensor *b, choir__sink *sink)
+{
+    choir_shape shape = r->in[1]->shape;
+    int64_t rows = shape.dim[0], each = choir__part_rows(shape), part = 0;
+    choir_tensor *gw = sink->dest_part(sink, r, 1, 0);
+    bool whole = !gw;
+    if (whole && !(gw = sink->dest(sink, r, 1)))
+        return;
+    for (int64_t from = 0; from < rows && gw; from += each) {
+        struct matrix memory = rows_of(gw);
+        if (whole)
+            memory.p = (float *)memory.p + from * memory.row;
+        launch_part(gw, memory, a, b, from, choir__min(each, rows - from));
+        if (whole)
+            continue;
+        sink->give_part(sink, r, 1);
+        gw = from + each < rows ? sink->dest_part(sink, r, 1, ++part) : NULL;
+    }
+    if (whole)
+        sink->give(sink, r, 1, gw);
+}
+
 static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
-    choir_tensor *x = r->saved[0], *gw = sink->dest(sink, r, 1);
+    choir_tensor *x = r->saved[0];
+    bool in_out = *(const bool *)r->attrs;
     gy = choir__dense_rows(sink->scope, gy);
-    if (gw) {
-        choir_tensor *a = *(const bool *)r->attrs ? x : gy, *b = a == x ? gy : x;
-        launch(gw, gy->dtype, rows_of(gw), transposed(rows_of(a)), rows_of(b), NULL, 1,
-            choir__cols(a), choir__cols(b), choir__rows(gy));
-        sink->give(sink, r, 1, gw);
-    }
+    if (choir__wanted(r, 1))
+        weight_gradient(r, in_out ? x : gy, in_out ? gy : x, sink);
     choir_tensor *gb = sink->dest(sink, r, 2);
     if (gb && !choir__device_of(gy)->half)
         gy = choir__wide(sink->scope, gy);
@@ -130,6 +169,7 @@ static const choir__op linear_op = {
     .again = linear_again,
     .again_saved = 1,
     .reads_in = 3,
+    .parts_in = 2,
     .weights_in = 6,
 };
 

@@ -65,9 +65,10 @@ typedef struct choir__op {
     unsigned again_saved; /* bit i: `again` also writes saved[i], unless that is an operand */
     /* cheap to compute again: choir__done_with releases its result early */
     bool cheap;
-    bool view;           /* the result shares operand 0's memory: nothing is computed */
-    unsigned reads_in;   /* bit i: backward reads input i's values, so they must not change */
-    unsigned rows_in;    /* bit i: backward gives input i's gradient as rows of a table */
+    bool view;         /* the result shares operand 0's memory: nothing is computed */
+    unsigned reads_in; /* bit i: backward reads input i's values, so they must not change */
+    unsigned rows_in;  /* bit i: backward gives input i's gradient as rows of a table */
+    unsigned parts_in; /* bit i: backward gives input i's gradient by dest_part, if asked to */
     unsigned weights_in; /* bit i: backward_weight gives input i's gradient */
 } choir__op;
 
@@ -107,6 +108,11 @@ struct choir__sink {
     choir_tensor *(*dest_over)(choir__sink *sink, choir__record *r, int i);
     /* Gives g as in[i]'s gradient: dest's result or any other tensor of that shape. */
     void (*give)(choir__sink *sink, choir__record *r, int i, choir_tensor *g);
+    /* For an op that computes in[i]'s gradient in parts of choir__part_rows rows, from part 0
+     * on: dest_part returns the memory of a part, and give_part gives it before the next one
+     * begins. NULL: the gradient is given as a whole. */
+    choir_tensor *(*dest_part)(choir__sink *sink, choir__record *r, int i, int64_t part);
+    void (*give_part)(choir__sink *sink, choir__record *r, int i);
     /* For lookup tables: gives the gradient as rows (n, C) of ids (n). Returns false if the
      * sink expects a dense gradient. */
     bool (*give_rows)(
@@ -114,6 +120,12 @@ struct choir__sink {
     choir_scope *scope;  /* holds the scratch tensors of backward */
     choir_tensor *taken; /* taken by dest_onto, read-only; released after the record */
 };
+
+/* Returns the number of rows in a part of a matrix's gradient. A large gradient (a language
+ * model's head) has parts of some 20 MiB, which a strategy that shards reduces one by one. They
+ * follow from the shape alone, and products are of one part in every strategy, so the bits of a
+ * product of fewer rows do not matter. */
+int64_t choir__part_rows(choir_shape shape);
 
 /* True if input i exists and requires a gradient. */
 bool choir__wanted(const choir__record *r, int i);

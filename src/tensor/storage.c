@@ -62,6 +62,8 @@ void choir__storage_read_by(choir__storage *storage, choir__queue *queue)
 {
     if (storage->block)
         choir__block_used_by(storage->block, choir__queue_record(queue));
+    if (storage->holder) /* which may give the memory to other values */
+        choir__queue_wait_event(storage->device->queue, choir__queue_record(queue));
     if (storage->mapping && storage->mapping->drop) {
         choir__queue_wait_event_raw(storage->device->queue, choir__queue_record(queue));
     } else if (storage->mapping) {

@@ -92,6 +92,17 @@ checkpoints_carry_it() { # saved by ddp, continued by single at the stored level
     grep -q '"loss_scale": 65536' sfp16/latest/state.json || fail "no scale in state.json"
 }
 
+o3_goes_to_its_stages_at_once() { # the parameters in f32 are more than a device may hold
+    local want
+    local args=(--model gpt2:layers=8,heads=2,width=128,context=8,vocab=64 --amp O3 --steps 3)
+    args+=(--batch-size 4 --microbatches 2)
+    run "${args[@]}" || return
+    want=$(bits_of)
+    CHOIR_CPU_DEVICES=8 run "${args[@]}" --strategy pipeline:schedule=1f1b --devices cpu:0-7 \
+        --mem-cap 5800K || return
+    [ "$(bits_of)" = "$want" ] || fail "other bits"
+}
+
 infinities_for_long() {
     choir train --json --no-eval --model mlp:in=8,hidden=8,classes=3 --amp fp16 --optimizer sgd \
         --lr 1e11 --steps 100 random >out 2>err && fail "trained on NaN"
@@ -114,6 +125,7 @@ check apex_gives_the_same_bits
 check o1_is_fp16_and_o0_is_off
 check the_report_has_it
 check checkpoints_carry_it
+check o3_goes_to_its_stages_at_once
 check infinities_for_long
 check wrong_levels
 finish

@@ -34,6 +34,9 @@ language() {
     on 3x2 fsdp:stage=2+pipeline:schedule=1f1b
     on 2x3 fsdp:stage=1+pipeline:schedule=gpipe
     on 2x2 fsdp+pipeline --nproc 2
+    on 2x2 fsdp+pipeline --offload params
+    on 2x2 fsdp+pipeline:schedule=interleaved --nproc 2 --offload params:.
+    on 2x2 fsdp:gather=1+pipeline:schedule=1f1b
     on 2x2 ddp+pipeline --nproc 2
     "$CHOIR" run -n 4 "$CHOIR" train "${args[@]}" --strategy ddp+pipeline --mesh 2x2 >out 2>err &&
         sed -i 's/^\[rank[0-9]*\]: //' out && mv out many && same_run single many ||
@@ -76,6 +79,8 @@ goes_on() {
         mv out rest && same_run whole rest 5
     good train "${args[@]}" --steps 8 --resume saved --strategy ddp+pipeline --mesh 2x2 &&
         mv out rest && same_run whole rest 5
+    good train "${args[@]}" --steps 8 --resume saved --strategy fsdp+pipeline --mesh 2x2 \
+        --offload params && mv out rest && same_run whole rest 5
 }
 
 compared() {
@@ -98,7 +103,9 @@ told() {
     bad 2 "'hogwild' takes no part in compositions: choose among ddp" \
         train --strategy ddp+hogwild --mesh 2x2 random
     bad 2 'ddp and fsdp both deal micro-batches' train --strategy ddp+fsdp --mesh 2x2 random
-    bad 2 'stages keep their parameters' train --strategy pipeline --offload params random
+    bad 2 'or fsdp[+]pipeline' train --strategy pipeline --offload params random
+    bad 1 '3 micro-batches for 2 replicas .*: expected as many for each' train --batch-size 9 \
+        --strategy fsdp+pipeline --mesh 2x2 --microbatches 3 --offload params random
     bad 2 "mp and pipeline are both for the 'pipeline' dimension" \
         train --strategy mp+pipeline --mesh 2x2 random
     bad 2 "unknown strategy 'none'" train --strategy ddp+none --mesh 2x2 random

@@ -251,7 +251,7 @@ static int many_cuts(int rank, int world, void *arg)
     int64_t lo, hi, count = (int64_t)CUTS * world;
     CHECK_OK(join(arg, rank, &group));
     for (int c = 0; c < CUTS; c++)
-        cuts[c] = (choir__cut){(int64_t)c * world, world, 1, c};
+        cuts[c] = (choir__cut){.at = (int64_t)c * world, .rows = world, .row = 1, .out = c};
     choir__tree_run(LEAVES, rank, world, &lo, &hi);
     int n = choir__tree_nodes(lo, hi, mine);
     for (int k = 0; k < n; k++)

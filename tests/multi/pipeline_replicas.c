@@ -32,9 +32,10 @@ typedef struct plan {
     const char *model, *schedule; /* schedule NULL: one device, no replicas */
     int replicas, stages;
     int64_t microbatches;
-    bool inside;  /* stages are a process's devices */
-    bool within;  /* the pipeline wraps DDP, not the other way round */
-    bool sharded; /* FSDP replaces DDP: a rank keeps its rows, never gathered */
+    bool inside;              /* stages are a process's devices */
+    bool within;              /* the pipeline wraps DDP, not the other way round */
+    bool sharded;             /* FSDP replaces DDP: a rank keeps its rows, never gathered */
+    bool gathered, offloaded; /* FSDP's stage 3: weights come in units; rows are host memory */
     bool recorded;
     const char *odd; /* how rank 1 differs */
     outcome *out;    /* (MOST) in shared memory */
@@ -130,6 +131,9 @@ static void wrap(job *j)
         choir_fsdp_opts fsdp = choir_fsdp_defaults();
         fsdp.microbatches = p->microbatches;
         fsdp.stage = 1 + p->stages % 3; /* 2x2: 3; 2x3: 1; 2x4: 2 */
+        fsdp.gather = p->gathered;
+        fsdp.offload = p->offloaded;
+        fsdp.stage = p->gathered || p->offloaded ? 3 : fsdp.stage;
         j->model = choir_fsdp(j->run, j->model, data, fsdp);
     } else if (!p->within) {
         j->model = choir_ddp(j->run, j->model, data, ddp);
@@ -290,7 +294,8 @@ typedef struct mesh {
     int replicas, stages;
     const char *schedule;
     int64_t microbatches;
-    enum { PLAIN, INSIDE, WITHIN, SHARDED = 4 } how; /* bits */
+    /* bits */
+    enum { PLAIN, INSIDE, WITHIN, SHARDED = 4, GATHERED = 8, OFFLOADED = 16 } how;
 } mesh;
 
 static void check(const char *model, const mesh *meshes, int count)
@@ -306,6 +311,8 @@ static void check(const char *model, const mesh *meshes, int count)
             .inside = m->how & INSIDE,
             .within = m->how & WITHIN,
             .sharded = m->how & SHARDED,
+            .gathered = m->how & GATHERED,
+            .offloaded = m->how & OFFLOADED,
             .recorded = i % 2};
         outcome **want = &wants[m->microbatches];
         if (!*want)
@@ -358,7 +365,9 @@ static void fsdp(void **state)
     static const mesh meshes[] = {{2, 2, "zero-bubble", 4, SHARDED},
         {2, 2, "1f1b", 5, SHARDED | INSIDE}, {2, 3, "gpipe", 6, SHARDED},
         {2, 4, "1f1b", 4, SHARDED}, {3, 2, "interleaved", 4, SHARDED},
-        {4, 2, "zero-bubble", 6, SHARDED}};
+        {4, 2, "zero-bubble", 6, SHARDED}, {2, 2, "1f1b", 4, SHARDED | GATHERED},
+        {2, 2, "zero-bubble", 4, SHARDED | OFFLOADED},
+        {2, 3, "interleaved", 4, SHARDED | OFFLOADED | INSIDE}};
     (void)state;
     check("gpt2:layers=3,heads=2,width=16,context=8,vocab=40,dropout=0.1", meshes,
         CHOIR_COUNT(meshes));
@@ -366,30 +375,38 @@ static void fsdp(void **state)
 }
 
 /* No rank ever holds more than the plan expects of its stage, from the first step on, whether
- * replicas hold a stage whole or its rows, in each ZeRO stage. */
+ * replicas hold a stage whole or its rows, in each ZeRO stage, or units of it at a time. */
 static void held(void **state)
 {
     static const mesh meshes[] = {{2, 2, "1f1b", 4, PLAIN}, {2, 2, "zero-bubble", 10, INSIDE},
         {2, 2, "1f1b", 4, SHARDED}, {2, 2, "zero-bubble", 10, SHARDED | INSIDE},
-        {2, 3, "1f1b", 6, SHARDED}, {2, 4, "zero-bubble", 10, SHARDED}};
+        {2, 3, "1f1b", 6, SHARDED}, {2, 4, "zero-bubble", 10, SHARDED},
+        {2, 2, "1f1b", 4, SHARDED | OFFLOADED}, {2, 2, "zero-bubble", 4, SHARDED | GATHERED},
+        {2, 2, "zero-bubble", 10, SHARDED | OFFLOADED | INSIDE}};
     (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(meshes); i++) {
         const mesh *m = &meshes[i];
-        plan p = {.model = "gpt2:layers=8,heads=4,width=128,context=4,vocab=500",
+        /* a unit is to be much more than the optimizer's tables and the operands of an op */
+        plan p = {.model = m->how & OFFLOADED
+                               ? "gpt2:layers=8,heads=4,width=256,context=4,vocab=500"
+                               : "gpt2:layers=8,heads=4,width=128,context=4,vocab=500",
             .schedule = m->schedule,
             .replicas = m->replicas,
             .stages = m->stages,
             .microbatches = m->microbatches,
             .inside = m->how & INSIDE,
             .sharded = m->how & SHARDED,
+            .gathered = m->how & GATHERED,
+            .offloaded = m->how & OFFLOADED,
             .recorded = true};
         outcome *got = run(p, m->replicas * (p.inside ? 1 : m->stages));
         for (int r = 0; r < m->replicas * (p.inside ? 1 : m->stages); r++) {
             double ratio = (double)got[r].peak / (double)got[r].expected;
             if (ratio > 1.1)
-                fail_msg("%s on %dx%d%s%s: rank %d held %.2f of the %lld bytes expected",
-                    m->schedule, m->replicas, m->stages, p.sharded ? " sharded" : "",
-                    p.inside ? " inside" : "", r, ratio, (long long)got[r].expected);
+                fail_msg(
+                    "%s on %dx%d, options %d: rank %d held %.2f of the %lld bytes expected",
+                    m->schedule, m->replicas, m->stages, m->how, r, ratio,
+                    (long long)got[r].expected);
         }
         munmap(got, MOST * sizeof *got);
     }

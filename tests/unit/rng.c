@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
 #include "base/rng.h"
 
@@ -103,6 +104,28 @@ static void keys_differ(void **state)
     assert_true(choir__mix(key, 0) != choir__mix(key, 1));
 }
 
+/* A permutation that is read in steps, first a few entries and in the end all. */
+static void shuffled_in_steps(void **state)
+{
+    (void)state;
+    enum { N = 20000 };
+    static int64_t all[N], out[N];
+    static const int64_t steps[] = {1, 2, 40, 41, 600, 1100, 1250, 1251, 7000, N};
+    choir__shuffle s = {0};
+    for (int64_t n = N; n > 0; n /= 3)
+        for (uint64_t seed = 1; seed < 3; seed++) {
+            choir__randperm(seed, n, all);
+            memset(out, 0xff, sizeof out);
+            choir__shuffle_begin(&s, seed, n, out); /* also after one that ended early */
+            for (size_t i = 0; i < CHOIR_COUNT(steps) - seed; i++) {
+                int64_t count = choir__min(steps[i], n);
+                choir__shuffle_reach(&s, count);
+                assert_memory_equal(out, all, (size_t)count * sizeof *out);
+            }
+        }
+    choir__shuffle_end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -111,6 +134,7 @@ int main(void)
         cmocka_unit_test(mersenne),
         cmocka_unit_test(randperm),
         cmocka_unit_test(randperm_long),
+        cmocka_unit_test(shuffled_in_steps),
         cmocka_unit_test(keys_differ),
     };
     return cmocka_run_group_tests_name("random numbers", tests, NULL, NULL);

@@ -367,7 +367,7 @@ static choir_status listen_for_ranks(choir__shm *shm, uint64_t key)
 static choir_status call_rank_0(choir__shm *shm, uint64_t key)
 {
     double deadline = choir__now() + shm->base.timeout_s;
-    struct timespec pause = {.tv_nsec = 200 * 1000};
+    struct timespec pause = {.tv_nsec = 50 * 1000};
     char who[80];
     for (;;) {
         shm->sockets[0] = choir__socket_connect(key, shm->base.rank, shm->base.world);
@@ -387,8 +387,8 @@ static choir_status call_rank_0(choir__shm *shm, uint64_t key)
         if (choir__now() > deadline)
             return late_to_meet(shm, "rank", known_as(number_of(shm, 0), shm->pids[0], who));
         nanosleep(&pause, NULL);
-        if (pause.tv_nsec < 10 * 1000 * 1000)
-            pause.tv_nsec *= 2;
+        if (pause.tv_nsec < 10 * 1000 * 1000) /* late by a quarter of the wait at most */
+            pause.tv_nsec += pause.tv_nsec / 4;
     }
 }
 

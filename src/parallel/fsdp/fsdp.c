@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <choir/ddp.h>
-
 #include "parallel/fsdp/fsdp.h"
 #include "nn/module.h"
 #include "tensor/handle.h"
@@ -18,6 +16,15 @@ choir_fsdp_opts choir_fsdp_defaults(void)
     return (choir_fsdp_opts){.stage = 3, .reshard_after_forward = true};
 }
 
+static void reset_gathers(const choir__fsdp *f)
+{
+    if (f->gather)
+        choir__fsdp_gather_reset(f->gather);
+    for (const choir__fsdp *stage = f->stages; stage; stage = stage->next)
+        if (stage->gather)
+            choir__fsdp_gather_reset(stage->gather);
+}
+
 static choir_tensor *fsdp_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     choir__fsdp *f = (choir__fsdp *)self;
@@ -25,9 +32,11 @@ static choir_tensor *fsdp_forward(choir_module *self, choir_tensor *const *in, i
         choir__ranks_sync_buffers(f->group, f->module, choir_tensor_scope(in[0]), &f->synced);
     if (f->gather)
         choir__fsdp_gather_forward(f->gather, self->training);
+    if (!self->training) /* stages train in the order of the pipeline's plan */
+        choir__fsdp_stages_evaluate(f);
     choir_tensor *y = choir_forward_n(f->module, in, count);
-    if (f->gather && !self->training)
-        choir__fsdp_gather_reset(f->gather);
+    if (!self->training)
+        reset_gathers(f);
     return y;
 }
 
@@ -42,9 +51,7 @@ static choir__fsdp *fsdp_of(choir__strategy *s)
 
 static void step_begins(choir__strategy *s)
 {
-    choir__fsdp *f = fsdp_of(s);
-    if (f->gather)
-        choir__fsdp_gather_reset(f->gather);
+    reset_gathers(fsdp_of(s));
 }
 
 static void step_updated(choir__strategy *s)
@@ -83,91 +90,6 @@ static const choir__strategy_ops fsdp_ops = {.name = "fsdp",
     .sum = sum_rows,
     .gather = gather};
 
-/* --- a pipeline's stages --- */
-
-/* Returns an FSDP of one stage's parameters. If another rank runs the stage, its parameters are
- * laid out as on that rank, which belongs to this replica and has the same rows. */
-static choir__fsdp *stage_of(choir__fsdp *whole, choir__book *book, choir_group *group)
-{
-    choir_scope *run = whole->base.run;
-    choir__fsdp *f = choir__arena_get(&run->arena, sizeof *f);
-    size_t bytes = (size_t)book->count * sizeof *f->params;
-    f->base.run = run;
-    f->device = book->device;
-    f->group = f->shard = group;
-    f->opts = whole->opts;
-    f->staged = true;
-    f->params = choir__arena_get(&run->arena, bytes);
-    memcpy(f->params, book->params, bytes);
-    f->count = book->count;
-    return f;
-}
-
-static choir_status adopt(choir__sharder *s, choir__book *book, choir_group *group)
-{
-    choir__fsdp *whole = CHOIR__STRATEGY_OF(s, choir__fsdp, sharder);
-    choir__fsdp *f = stage_of(whole, book, group), **link = &whole->stages;
-    if (!whole->joined) /* norms now need the rows of several ranks */
-        choir__strategy_join(&whole->strategy, whole->base.run);
-    whole->joined = true;
-    while (*link)
-        link = &(*link)->next;
-    *link = f;
-    if (book->device->away)
-        return choir__fsdp_shard_away(f);
-    choir_status status = choir__fsdp_shard(f);
-    if (status != CHOIR_OK)
-        return status;
-    book->reducer = f;
-    book->reducer_ops = fsdp_ops.reducer;
-    return CHOIR_OK;
-}
-
-/* Between the measured steps and the first planned one, parameters move to other stages. */
-static choir_status release(choir__sharder *s)
-{
-    choir__fsdp *whole = CHOIR__STRATEGY_OF(s, choir__fsdp, sharder);
-    choir_status status = CHOIR_OK;
-    for (; whole->stages && status == CHOIR_OK; whole->stages = whole->stages->next)
-        status = choir__fsdp_release(whole->stages);
-    return status;
-}
-
-static bool offloads(const choir__fsdp *f)
-{
-    return f->opts.offload || f->opts.offload_folder;
-}
-
-static choir_status shard_stages(choir__fsdp *f, choir__strategy *pipeline)
-{
-    choir_ddp_opts ddp = choir_ddp_defaults();
-    if (f->opts.ignored)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "fsdp: ignored parameters of a pipeline: its stages shard all of theirs");
-    if (offloads(f))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "fsdp: off-load of a pipeline: its stages keep their shards on their own devices");
-    if (f->opts.stage < 1 || f->opts.stage > 3 || f->opts.unit_params < 0 ||
-        f->opts.shard_ranks)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "fsdp: of a pipeline, stages 1 to 3 and units of any size; shard_ranks is the "
-            "mesh's; begin with choir_fsdp_defaults()");
-    double rows = 1.0 / choir_group_world(f->group);
-    f->sharder = (choir__sharder){.adopt = adopt,
-        .release = release,
-        .reducer = fsdp_ops.reducer,
-        .shares = {f->opts.stage == 3 ? rows : 1, rows}};
-    choir__replication how = {
-        .group = f->group,
-        .microbatches = f->opts.microbatches,
-        .first_bucket_mb = ddp.first_bucket_mb,
-        .bucket_cap_mb = ddp.bucket_cap_mb,
-        .sharder = &f->sharder,
-    };
-    choir_status status = choir__fsdp_units(f);
-    return status == CHOIR_OK ? pipeline->ops->replicate(pipeline, &how) : status;
-}
-
 static void close_fsdp(void *arg)
 {
     choir__fsdp *f = arg;
@@ -183,21 +105,48 @@ static void close_fsdp(void *arg)
 
 /* --- construction --- */
 
-static choir_status check_options(const choir__fsdp *f, int64_t total)
+int64_t choir__fsdp_micros(const choir__fsdp *f)
 {
-    int world = choir_group_world(f->group);
+    int64_t asked =
+        f->opts.microbatches ? f->opts.microbatches : choir__run_of(f->base.run)->micro_total;
+    return asked ? asked : choir_group_world(f->group);
+}
+
+bool choir__fsdp_offloads(const choir__fsdp *f)
+{
+    return f->opts.offload || f->opts.offload_folder;
+}
+
+/* Checks the options that do not depend on whether the module is a pipeline. */
+static choir_status check_stage(const choir__fsdp *f)
+{
     if (f->opts.stage < 1 || f->opts.stage > 3)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "fsdp: unknown stage %d: choose one of 1 (shards the optimizer's state), 2 "
             "(gradients, too), 3 (weights, too); begin with choir_fsdp_defaults()",
             f->opts.stage);
-    if (offloads(f) && f->opts.stage < 3)
+    if (choir__fsdp_offloads(f) && f->opts.stage < 3)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "fsdp: off-load in stage %d, whose weights are whole on every rank: choose stage 3",
             f->opts.stage);
     if (f->opts.unit_params < 0)
         return choir__error(CHOIR_ERR_ARGUMENT, "fsdp: units of %lld parameters",
             (long long)f->opts.unit_params);
+    return CHOIR_OK;
+}
+
+static choir_status open_place(choir__fsdp *f)
+{
+    choir_status status =
+        choir__outside_new(f->opts.offload_folder, "off-loaded shards", &f->outside);
+    if (status != CHOIR_OK)
+        choir__group_abort(f->group, status, choir__message());
+    return status;
+}
+
+static choir_status check_options(const choir__fsdp *f, int64_t total)
+{
+    int world = choir_group_world(f->group);
     if (f->opts.shard_ranks < -1 || (f->opts.shard_ranks > 0 && world % f->opts.shard_ranks))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "fsdp: a world of %d does not come in copies of %d ranks that share a model", world,
@@ -263,21 +212,10 @@ static void make_books(choir__fsdp *f, int64_t total)
         plan_leaves(f, choir__fsdp_ignored_book(f), total);
 }
 
-static choir_status open_place(choir__fsdp *f)
-{
-    choir_status status =
-        choir__outside_new(f->opts.offload_folder, "off-loaded shards", &f->outside);
-    if (status != CHOIR_OK)
-        choir__group_abort(f->group, status, choir__message());
-    return status;
-}
-
 static choir_status take_over(choir__fsdp *f)
 {
     choir_scope *run = f->base.run;
-    int64_t asked =
-        f->opts.microbatches ? f->opts.microbatches : choir__run_of(run)->micro_total;
-    int64_t total = asked ? asked : choir_group_world(f->group);
+    int64_t total = choir__fsdp_micros(f);
     choir_status status = check_options(f, total);
     if (status == CHOIR_OK)
         status = choir__fsdp_ignore(f);
@@ -289,8 +227,6 @@ static choir_status take_over(choir__fsdp *f)
         status = choir__ranks_agree(f->group, f->module, "fsdp");
     if (status == CHOIR_OK)
         status = choir__fsdp_units(f);
-    if (status == CHOIR_OK && offloads(f))
-        status = open_place(f);
     if (status == CHOIR_OK)
         status = choir__fsdp_shard(f);
     if (status != CHOIR_OK)
@@ -324,7 +260,11 @@ choir_module *choir_fsdp(
     choir__strategy *pipeline = choir__strategy_within(module);
     f->lent = pipeline != NULL;
     if (status == CHOIR_OK)
-        status = pipeline ? shard_stages(f, pipeline) : take_over(f);
+        status = check_stage(f);
+    if (status == CHOIR_OK && choir__fsdp_offloads(f))
+        status = open_place(f);
+    if (status == CHOIR_OK)
+        status = pipeline ? choir__fsdp_shard_stages(f, pipeline) : take_over(f);
     if (status != CHOIR_OK)
         choir__scope_fail(run, status);
     return &f->base;

@@ -63,6 +63,15 @@ struct choir__fsdp {
     int64_t *sums_at, *sums_count; /* (bucket_count) elements of each bucket in the sums */
 };
 
+/* fsdp.c. choir__fsdp_micros returns the number of micro-batches of the job. */
+int64_t choir__fsdp_micros(const choir__fsdp *f);
+bool choir__fsdp_offloads(const choir__fsdp *f);
+
+/* stages.c. choir__fsdp_shard_stages makes f the sharder of a pipeline's stages.
+ * choir__fsdp_stages_evaluate begins a forward pass in evaluation. */
+choir_status choir__fsdp_shard_stages(choir__fsdp *f, choir__strategy *pipeline);
+void choir__fsdp_stages_evaluate(const choir__fsdp *f);
+
 /* units.c: numbers the units and assigns the parameters to them. Error: argument. */
 choir_status choir__fsdp_units(choir__fsdp *f);
 
@@ -74,6 +83,8 @@ choir__book *choir__fsdp_ignored_book(choir__fsdp *f);
 /* weights.c: allocates the parameters' memory, initializes it, and determines this rank's rows
  * of each. Collective. */
 choir_status choir__fsdp_shard(choir__fsdp *f);
+/* True if weights are gathered before they are used (gather.c). */
+bool choir__fsdp_gathers(const choir__fsdp *f);
 /* Returns an error if another strategy has taken p over. */
 choir_status choir__fsdp_is_free(const choir__fsdp *f, const choir__param *p);
 /* rows.c: sets p->local to this rank's rows of p's tensor, which begin at element `at` of

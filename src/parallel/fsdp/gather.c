@@ -13,7 +13,11 @@
  * from its first use to the end of the step.
  *
  * Every gather is a collective, so all ranks must use their weights in the same order and
- * equally often. A rank with one micro-batch less gathers once more for the other ranks. */
+ * equally often. A rank with one micro-batch less gathers once more for the other ranks.
+ *
+ * A stage of a pipeline runs forward and backward of several micro-batches by turns, in the
+ * order of its plan. It has a gather of its own, whose order of units is that of a whole step;
+ * its replicas have the same plan, since they have equally many micro-batches. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -61,7 +65,7 @@ struct choir__fsdp_gather {
 
 static choir_device *device_of(const choir__fsdp_gather *g)
 {
-    return g->f->base.run->device;
+    return g->f->device;
 }
 
 static void point(whole *u, char *at)
@@ -206,7 +210,7 @@ void choir__fsdp_gather_bring(choir__strategy *s, void *unit)
         return;
     choir_status status = choir__scope_status(g->f->base.run);
     for (int i = 1; i < g->unit_count && u->number; i++)
-        if (&g->units[i] != u && &g->units[i] != g->latest && g->units[i].used &&
+        if (&g->units[i] != u && &g->units[i] != g->latest && g->units[i].memory &&
             (g->backward || g->f->opts.reshard_after_forward))
             drop(&g->units[i], true);
     if (!u->memory && status == CHOIR_OK)
@@ -314,7 +318,8 @@ static int64_t place(choir__fsdp_gather *g)
         whole *u = &g->units[p->unit];
         choir_shape shape = p->tensor->shape;
         int64_t count = p->tensor->count, rows = shape.ndim ? shape.dim[0] : 1;
-        choir__cut cut = {u->elements, rows, rows ? count / rows : 0, own};
+        choir__cut cut = {
+            .at = u->elements, .rows = rows, .row = rows ? count / rows : 0, .out = own};
         u->params[u->count] = p;
         u->cuts[u->count++] = cut;
         u->elements += align(count);
@@ -323,11 +328,12 @@ static int64_t place(choir__fsdp_gather *g)
     return own;
 }
 
-/* Makes p->local this rank's rows; the whole parameter has no memory until it is gathered. */
+/* Makes p->local this rank's rows, with current or initial values, or those of the rows that
+ * were released; the whole parameter has no memory until it is gathered. */
 static void settle(whole *u, choir__param *p, const choir__cut *cut)
 {
     choir__fsdp_gather *g = u->gather;
-    choir_tensor *t = p->tensor, old = *t;
+    choir_tensor *t = p->tensor, old = *t, *rows = p->local == t ? NULL : p->local;
     choir_device *device = device_of(g);
     int64_t lo;
     choir__cut_part(cut, choir_group_rank(g->f->shard), choir_group_world(g->f->shard), &lo);
@@ -337,13 +343,18 @@ static void settle(whole *u, choir__param *p, const choir__cut *cut)
     t->storage->held = u;
     t->offset = 0;
     choir__fsdp_take_rows(g->f, p, cut, g->mine, cut->out);
-    if (p->initialised && p->local->count)
-        choir__launch_bytes(device, choir__data(p->local), (float *)choir__data(&old) + lo,
-            (size_t)p->local->count * sizeof(float));
+    size_t bytes = (size_t)p->local->count * sizeof(float);
+    if (rows)
+        choir__launch_bytes(device, choir__data(p->local), choir__data(rows), bytes);
+    else if (p->initialised && bytes)
+        choir__launch_bytes(
+            device, choir__data(p->local), (float *)choir__data(&old) + lo, bytes);
     else
         choir__param_draw(p, p->local, lo);
     p->initialised = true;
     choir__storage_unref(old.storage);
+    if (rows)
+        choir__tensor_release(rows);
 }
 
 /* Allocates the memory of this rank's rows. */
@@ -368,7 +379,7 @@ static choir_status take_shard(choir__fsdp_gather *g, size_t bytes)
 
 choir_status choir__fsdp_gather_new(choir__fsdp *f)
 {
-    choir_device *device = f->base.run->device;
+    choir_device *device = f->device;
     choir__fsdp_gather *g = f->gather = choir__calloc(1, sizeof *g);
     g->f = f;
     g->now = &g->training;

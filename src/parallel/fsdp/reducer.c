@@ -54,16 +54,41 @@ static void free_slots(choir__fsdp *f)
     }
 }
 
-static void add_cut(choir__fsdp *f, const choir__param *p, const choir__slot *slot)
+static void add_cut(choir__fsdp *f, int bucket, choir__cut cut)
+{
+    int *n = &f->cut_count[bucket];
+    choir__cut **cuts = &f->cuts[bucket];
+    *cuts = choir__realloc(*cuts, (size_t)(*n + 1) * sizeof **cuts);
+    (*cuts)[(*n)++] = cut;
+}
+
+/* Returns the cut of a use's gradient; its parts are blocks of that. */
+static choir__cut cut_of(const choir__param *p, const choir__slot *slot)
 {
     int64_t rows = p->tensor->shape.ndim ? p->tensor->shape.dim[0] : 1;
-    int *n = &f->cut_count[slot->bucket];
-    choir__cut **cuts = &f->cuts[slot->bucket];
-    *cuts = choir__realloc(*cuts, (size_t)(*n + 1) * sizeof **cuts);
-    (*cuts)[(*n)++] = (choir__cut){.at = slot->at,
+    return (choir__cut){.at = slot->at,
         .rows = rows,
         .row = rows ? p->tensor->count / rows : 0,
         .out = slot->local_at};
+}
+
+/* The sums of this rank's rows of all parts are one run, as of a gradient without parts. */
+static void add_parts(choir__fsdp *f, const choir__param *p, const choir__slot *slot)
+{
+    choir__cut whole = cut_of(p, slot), part = whole;
+    int64_t each = choir__part_rows(p->tensor->shape), lo, at = whole.out;
+    part.of = whole.rows;
+    for (int64_t k = 0; k < slot->parts; k++) {
+        int b = slot->bucket + (int)k;
+        part.first = k * each;
+        part.rows = choir__min(each, whole.rows - part.first);
+        part.out = at;
+        add_cut(f, b, part);
+        f->sums_at[b] = at;
+        f->sums_count[b] = choir__cut_part(
+            &part, choir_group_rank(f->shard), choir_group_world(f->shard), &lo);
+        at += f->sums_count[b];
+    }
 }
 
 /* Computes this group's run of the job's micro-batches. */
@@ -109,7 +134,10 @@ static int64_t lay_out_bucket(choir__fsdp *f, const choir__book *book, int bucke
                 continue;
             slot->local_at = at;
             at += (book->params[i]->local->count + ALIGN - 1) / ALIGN * ALIGN;
-            add_cut(f, book->params[i], slot);
+            if (slot->parts > 1)
+                add_parts(f, book->params[i], slot);
+            else
+                add_cut(f, bucket, cut_of(book->params[i], slot));
         }
     return at;
 }
@@ -124,9 +152,14 @@ static choir_status lay_out_sums(choir__fsdp *f, choir__book *book)
     f->sums_at = choir__calloc(n, sizeof *f->sums_at);
     f->sums_count = choir__calloc(n, sizeof *f->sums_count);
     for (int b = 0; b < book->bucket_count; b++) {
-        f->sums_at[b] = at;
+        if (f->cut_count[b]) /* a further part of the last bucket's gradient */
+            continue;
+        int64_t begin = at;
         at = lay_out_bucket(f, book, b, at);
-        f->sums_count[b] = at - f->sums_at[b];
+        if (f->cut_count[b] && f->cuts[b]->of)
+            continue;
+        f->sums_at[b] = begin;
+        f->sums_count[b] = at - begin;
     }
     f->sums_stride = (size_t)(at + ALIGN) * sizeof(float);
     return sums_memory(f, book);
@@ -176,6 +209,18 @@ static choir_status new_slot(choir__fsdp *f, choir_device *device, int bucket, s
     return CHOIR_OK;
 }
 
+/* Returns the size of a new slot: that of the largest bucket with which this one can share it,
+ * so that a model's blocks and the parts of its head need two slots, not four. */
+static size_t slot_size(const choir__book *book, size_t bytes, size_t levels)
+{
+    size_t most = bytes;
+    for (int b = 0; b < book->bucket_count; b++) {
+        size_t other = (size_t)book->buckets[b].count * sizeof(float) * levels;
+        most = other > most && other <= 2 * bytes ? other : most;
+    }
+    return most;
+}
+
 static choir__fsdp_slot *slot_of(const choir__fsdp *f, int bucket)
 {
     choir__fsdp_slot *s = f->slots;
@@ -211,7 +256,8 @@ static choir_status hold(
     if (!s)
         s = find_slot(f, bytes);
     if (!s)
-        status = new_slot(f, book->device, bucket, bytes, NULL, &s);
+        status =
+            new_slot(f, book->device, bucket, slot_size(book, bytes, (size_t)levels), NULL, &s);
     if (status != CHOIR_OK)
         return status;
     s->bucket = bucket;

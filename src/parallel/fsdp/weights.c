@@ -132,18 +132,19 @@ static choir_status allocate(choir__fsdp *f, int64_t elements, float **array)
     return CHOIR_OK;
 }
 
+bool choir__fsdp_gathers(const choir__fsdp *f)
+{
+    return f->opts.stage == 3 &&
+           (f->opts.gather || f->outside || !choir__ranks_share(f->shard, f->device));
+}
+
 choir_status choir__fsdp_shard(choir__fsdp *f)
 {
     choir_status status = CHOIR_OK;
     float *array = NULL;
     for (int i = 0; i < f->count && status == CHOIR_OK; i++)
         status = can_shard(f, f->params[i]);
-    bool gathers = f->opts.stage == 3 &&
-                   (f->opts.gather || f->outside || !choir__ranks_share(f->shard, f->device));
-    if (status == CHOIR_OK && gathers && f->staged)
-        status = choir__error(CHOIR_ERR_UNSUPPORTED,
-            "fsdp: stage 3 of a pipeline: expected replicas that share memory; take stage 2");
-    if (status == CHOIR_OK && gathers)
+    if (status == CHOIR_OK && choir__fsdp_gathers(f))
         return choir__fsdp_gather_new(f);
     if (status == CHOIR_OK)
         status = allocate(f, place(f), &array);
@@ -163,8 +164,10 @@ choir_status choir__fsdp_shard_away(choir__fsdp *f)
     f->whole = choir__storage_new(f->device, (size_t)place(f) * sizeof(float));
     if (!f->whole)
         return choir__error(CHOIR_ERR_MEMORY, "out of addresses");
-    for (int i = 0; i < f->count; i++)
+    for (int i = 0; i < f->count; i++) {
         settle(f, f->params[i], &f->weight_cuts[i], NULL);
+        f->params[i]->local->storage->outside = f->outside; /* as on the rank that has them */
+    }
     return CHOIR_OK;
 }
 
@@ -189,6 +192,8 @@ choir_status choir__fsdp_publish(choir__fsdp *f)
 
 choir_status choir__fsdp_release(choir__fsdp *f)
 {
+    if (f->gather)
+        choir__fsdp_gather_reset(f->gather);
     for (int i = 0; i < f->count; i++) {
         choir__param *p = f->params[i];
         choir_tensor *rows = p->local, old = *rows;

@@ -73,9 +73,10 @@ static void add_param(const choir__pipeline *p, before *sum, int use, double sec
     before *s = &sum[op + 1];
     if (use == home) {
         s->params += block_bytes(bytes * part.values);
+        s->params += part.by_unit && !t->param->unit ? block_bytes(bytes) : 0;
         for (const choir__companion *c = t->param->companions; c; c = c->next)
             s->params += block_bytes((double)(*c->tensor)->count * sizeof(float));
-        s->grads += t->requires_grad ? bytes : 0;
+        s->grads += t->requires_grad && !part.outside ? bytes : 0;
         s->seconds += (double)t->count * seconds_per_entry;
     } else if (p->uses[use].rows && !p->uses[home].rows) {
         s->params += block_bytes(bytes);
@@ -126,6 +127,26 @@ static double norm_bytes(const choir__pipeline *p)
     return 2 * sizeof(double) * rows * (p->remote ? 2 : 1);
 }
 
+/* Returns the bytes of the units that are gathered at a time: the last two that were used and
+ * the next one; and of two slots of gradients, if no sums keep those. */
+static double unit_bytes(const choir__pipeline *p, int64_t micros)
+{
+    const choir__shares part = choir__data_shares(p->data);
+    double most = 0;
+    for (int u = 0; part.by_unit && u < p->use_count; u++) {
+        const choir__param *first = p->uses[u].tensor->param;
+        double bytes = 0;
+        for (int v = u; first && first->unit && v < p->use_count; v++) {
+            const choir_tensor *t = p->uses[v].tensor;
+            if (t->param && t->param->unit == first->unit &&
+                choir__pipeline_home_use(p, t) == v)
+                bytes += (double)t->count * (double)choir_dtype_size(t->dtype);
+        }
+        most = block_bytes(bytes) > most ? block_bytes(bytes) : most;
+    }
+    return (part.outside && micros == 1 ? 5 : 3) * most;
+}
+
 /* Returns the most micro-batches of a device that wait for W. */
 static int64_t most_late(const choir_pipeline_plan *plan, int device)
 {
@@ -143,13 +164,14 @@ static int64_t most_late(const choir_pipeline_plan *plan, int device)
 static choir_status find_rooms(const choir__pipeline *p, int64_t micros, room *rooms)
 {
     choir_pipeline_plan *plan;
-    double norms = norm_bytes(p);
+    double norms = norm_bytes(p), units = unit_bytes(p, micros);
     choir_status status =
         choir_pipeline_plan_new(p->schedule, p->device_count, p->chunks, micros, NULL, &plan);
     for (int s = 0; s < p->stages && status == CHOIR_OK; s++) {
         rooms[s].bytes = p->limits[s % p->device_count] / p->chunks;
         if (p->remote || s % p->device_count == 0) /* every rank has a run's device */
             rooms[s].taken = norms / p->chunks;
+        rooms[s].taken += units;
         rooms[s].micros =
             (double)choir_pipeline_plan_peak(plan, s % p->device_count) / p->chunks;
         rooms[s].late = (double)most_late(plan, s % p->device_count) / p->chunks;

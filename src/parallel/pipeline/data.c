@@ -199,7 +199,7 @@ int choir__data_levels(const choir__pipeline_data *d, int64_t micros)
 
 choir__shares choir__data_shares(const choir__pipeline_data *d)
 {
-    return d && d->sharder ? d->sharder->shares : (choir__shares){1, 0};
+    return d && d->sharder ? d->sharder->shares : (choir__shares){.values = 1};
 }
 
 int choir__data_stages(const choir__pipeline_data *d)

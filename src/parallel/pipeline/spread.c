@@ -165,7 +165,7 @@ static choir_status put(choir__pipeline *p, choir_tensor *t, int stage)
 static choir_status check_rooms(const choir__pipeline *p, const items *all, const int *stages)
 {
     const choir__shares part = choir__data_shares(p->data);
-    double grads = part.sums > 0 ? part.sums : 1;
+    double grads = part.outside ? 0 : part.sums > 0 ? part.sums : 1;
     for (int d = 0; d < p->device_count; d++) {
         double bytes = 0, limit = p->limits[d];
         for (int i = 0; i < all->count; i++)

@@ -42,6 +42,7 @@ void GOMP_parallel(void (*body)(void *), void *data, unsigned threads, unsigned 
     X(dnnl_, primitive_destroy)                                                                \
     X(dnnl_, primitive_execute)                                                                \
     X(dnnl_, reorder_primitive_desc_create)                                                    \
+    X(dnnl_, set_jit_profiling_flags)                                                          \
     X(dnnl_, set_primitive_cache_capacity)                                                     \
     X(dnnl_, stream_create)                                                                    \
     X(dnnl_, stream_destroy)                                                                   \

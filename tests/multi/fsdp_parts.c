@@ -1,0 +1,243 @@
+/* FSDP of a large gradient: a head tied to its table, whose gradient comes in parts. On any
+ * number of ranks, in every stage, gathered, off-loaded, in copies and with a hook that sees it
+ * whole, the bits are those of one device; and no rank has memory for all of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <choir/choir.h>
+
+#include "multi/ranks.h"
+#include "nn/module.h"
+#include "parallel/fsdp/fsdp.h"
+#include "tensor/scope.h"
+
+/* VOCAB x WIDTH f32: 26 MB in two parts, or 77 MB in four */
+enum { VOCAB = 50257, WIDTH = 128, WIDE = 384, TOKENS = 4, STEPS = 2, M = 4 };
+
+typedef struct plan {
+    choir_fsdp_opts opts;
+    bool fsdp, recorded, hook, head_alone;
+    int64_t width, microbatches;
+    uint32_t loss[STEPS];
+    uint64_t weights, peak; /* peak: bytes of rank 0's pool */
+    int parts, hooked;      /* hooked: calls of rank 0's hook, each with the whole gradient */
+} plan;
+
+typedef struct net {
+    choir_module base;
+    choir_module *table;
+    choir_tensor *head;
+} net;
+
+typedef struct job {
+    plan *plan;
+    choir_env env;
+    choir_scope *run;
+    choir_module *net;
+    choir_optim *optim;
+    int64_t first, count;
+    choir_tensor *losses[M];
+} job;
+
+static choir_tensor *net_forward(choir_module *self, choir_tensor *const *in, int count)
+{
+    net *n = (net *)self;
+    (void)count;
+    choir_tensor *x = n->table ? choir_forward(n->table, in[0]) : choir_cast(in[0], CHOIR_F32);
+    return choir_linear(x, n->head, NULL); /* (TOKENS, VOCAB) */
+}
+
+static const choir_module_class net_class = {"net", sizeof(net), net_forward, 1};
+
+/* Returns a table with the head tied to it, or the head alone, whose input are floats. */
+static choir_module *new_net(choir_scope *run, const plan *p)
+{
+    net *n = choir_module_new(run, &net_class);
+    choir_init init = choir_init_normal(0, 0.02);
+    if (p->head_alone) {
+        choir_module_param(&n->base, "head", &n->head, choir_dims(VOCAB, p->width), init);
+        return &n->base;
+    }
+    choir_module_child(
+        &n->base, "table", &n->table, choir_nn_embedding(run, VOCAB, p->width, init));
+    choir_module_tie(&n->base, "head", &n->head, choir__embedding_table(n->table));
+    return &n->base;
+}
+
+static choir_tensor *input(const job *j, choir_scope *micro, int64_t m)
+{
+    float x[TOKENS * WIDE];
+    int64_t ids[TOKENS];
+    for (int i = 0; i < TOKENS; i++)
+        ids[i] = (m * 12345 + i * 17001) % VOCAB;
+    for (int i = 0; i < TOKENS * WIDE; i++)
+        x[i] = (float)((m + 3 * i) % 7) - 3;
+    return j->plan->head_alone
+               ? choir_from(micro, CHOIR_F32, choir_dims(TOKENS, j->plan->width), x)
+               : choir_from(micro, CHOIR_I64, choir_dims(TOKENS), ids);
+}
+
+static choir_status body(choir_scope *step, void *arg)
+{
+    job *j = arg;
+    for (int64_t m = 0; m < j->count; m++) {
+        choir_scope *micro = choir_micro_open(step, j->first + m);
+        choir_tensor *y = choir_forward(j->net, input(j, micro, j->first + m));
+        choir_tensor *loss = choir_mean(choir_mul(y, y));
+        choir_check(choir_backward(loss));
+        j->losses[m] = choir_keep(j->run, loss);
+        choir_check(choir_scope_close(micro));
+    }
+    return choir_optim_step(j->optim);
+}
+
+static void watch(choir_tensor *t, choir_tensor *grad, void *arg)
+{
+    plan *p = arg;
+    p->hooked += grad && grad->count == t->count;
+}
+
+static void open_job(job *j, plan *p)
+{
+    int count;
+    *j = (job){.plan = p};
+    choir_check(choir_env_init(&j->env));
+    j->env.microbatches = p->microbatches;
+    j->run = choir_run_open(&j->env, 7);
+    choir_env_micro(&j->env, &j->first, &j->count);
+    j->net = new_net(j->run, p);
+    choir__param **params = choir__module_params(j->net, &count);
+    if (p->hook && j->env.rank == 0)
+        choir_on_grad(params[0]->tensor, watch, p);
+    free(params);
+    if (p->fsdp)
+        j->net = choir_fsdp(j->run, j->net, j->env.group, p->opts);
+    j->optim = choir_adamw(j->run, j->net, choir_adamw_defaults());
+    choir_optim_clip(j->optim, 0.05f);
+    choir_check(choir_scope_status(j->run));
+}
+
+static void look(const char *name, choir_tensor *t, void *arg)
+{
+    plan *p = arg;
+    uint32_t *x = calloc((size_t)t->count, sizeof *x);
+    (void)name;
+    choir_check(choir_read(t, x, (size_t)t->count * sizeof *x));
+    for (int64_t i = 0; i < t->count; i++)
+        p->weights = (p->weights ^ x[i]) * 0x100000001B3u;
+    for (int u = 0; u < t->param->slot_count; u++)
+        p->parts = choir__max(p->parts, (int)t->param->slots[u].parts);
+    free(x);
+}
+
+static int train(int rank, int world, void *arg)
+{
+    plan *p = arg, others = *p;
+    job j;
+    choir_device_stats stats;
+    (void)world;
+    open_job(&j, p);
+    for (int s = 0; s < STEPS; s++) {
+        float mine[M] = {0}, loss;
+        if (p->recorded)
+            choir_check(choir_step(j.run, body, &j));
+        else {
+            choir_scope *step = choir_step_open(j.run, (uint64_t)s);
+            choir_check(body(step, &j));
+            choir_check(choir_scope_close(step));
+        }
+        for (int64_t m = 0; m < j.count; m++)
+            mine[m] = (float)choir_item(j.losses[m]);
+        choir_check(choir_env_mean(&j.env, mine, &loss));
+        if (rank == 0)
+            memcpy(&p->loss[s], &loss, sizeof loss);
+    }
+    choir_device_get_stats(j.env.device, &stats);
+    choir_module_visit(j.net, false, look, rank == 0 ? p : &others); /* may be collective */
+    if (rank == 0)
+        p->peak = stats.bytes_peak;
+    choir_check(choir_scope_close(j.run));
+    choir_env_free(&j.env);
+    return 0;
+}
+
+static plan run(int ranks, plan p)
+{
+    plan *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    *shared = p;
+    choir_status status = choir_spawn(ranks, train, shared);
+    if (status != CHOIR_OK)
+        print_error("%d ranks: %s\n", ranks, choir_error_message());
+    p = *shared;
+    munmap(shared, sizeof *shared);
+    assert_int_equal(status, CHOIR_OK);
+    return p;
+}
+
+static void same(const plan *p, const plan *single)
+{
+    assert_memory_equal(p->loss, single->loss, sizeof p->loss);
+    assert_true(p->weights == single->weights);
+}
+
+static void bits(void **state)
+{
+    (void)state;
+    choir_fsdp_opts full = {.stage = 3};
+    const struct {
+        int ranks;
+        plan plan;
+    } cases[] = {
+        {2, {.opts = {.stage = 1}, .recorded = true}},
+        {3, {.opts = {.stage = 2}}},
+        {4, {.opts = full}},
+        {2, {.opts = {.stage = 3, .gather = true}}},
+        {2, {.opts = {.stage = 3, .offload = true}}},
+        {4, {.opts = {.stage = 2, .shard_ranks = 2}}},
+        {2, {.opts = full, .hook = true}},
+    };
+    plan single = run(1, (plan){.width = WIDTH, .microbatches = M});
+    assert_true(single.loss[0] != single.loss[STEPS - 1]);
+    for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
+        plan p = cases[i].plan;
+        p.fsdp = true;
+        p.width = WIDTH;
+        p.microbatches = M;
+        p = run(cases[i].ranks, p);
+        same(&p, &single);
+        assert_int_equal(p.parts, 2);
+        if (p.hook) /* a table's rows are no gradient of the whole */
+            assert_int_equal(p.hooked, STEPS * M / cases[i].ranks);
+    }
+}
+
+/* 77 MB of weights: a quarter of them, of their sums and two moments are 77 MB, and two parts
+ * are 39. */
+static void memory(void **state)
+{
+    (void)state;
+    const uint64_t whole = (uint64_t)4 * VOCAB * WIDE;
+    plan of = {.width = WIDE, .microbatches = M, .head_alone = true};
+    plan single = run(1, of);
+    of.fsdp = true;
+    of.opts = (choir_fsdp_opts){.stage = 3};
+    plan p = run(4, of);
+    same(&p, &single);
+    assert_int_equal(p.parts, 4);
+    if (p.peak >= whole + whole * 3 / 4)
+        print_error("%llu bytes\n", (unsigned long long)p.peak);
+    assert_true(p.peak < whole + whole * 3 / 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bits), cmocka_unit_test(memory)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
