@@ -236,14 +236,18 @@ static void find_self(ledger *l)
 }
 
 choir_status choir__ledger_store(
-    const choir__agent_opts *opts, bool first, double deadline, choir__ledger **made)
+    const choir__agent_opts *opts, choir__ledger *first, double deadline, choir__ledger **made)
 {
     ledger *l = choir__calloc(1, sizeof *l);
     choir_store_opts o = choir_store_defaults();
     l->base.ops = &ops;
     o.key_file = opts->key_file;
     o.lost_after_s = cut_off_s;
-    choir_status status = first ? serve(l, opts, o) : CHOIR_OK;
+    choir_status status = first ? CHOIR_OK : serve(l, opts, o);
+    if (first) {
+        l->base.keeps = l->base.looks = first->keeps;
+        l->base.founds = first->founds;
+    }
     if (status == CHOIR_OK)
         status = reach(l, opts, o, deadline);
     if (status == CHOIR_OK) {

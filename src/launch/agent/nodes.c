@@ -25,7 +25,7 @@ struct choir__nodes {
     choir__watcher watcher;
     choir__terms terms;
     choir__node self; /* as it joins */
-    char where[CHOIR__HOST_TEXT + 32];
+    char where[CHOIR__HOST_TEXT + 64];
     double deadline;
     int generation; /* of the workers that run, or ran last */
     bool refused;   /* this node cannot come back, and: */
@@ -100,7 +100,11 @@ static choir_status describe(choir__nodes *n)
     choir_status status = fingerprint(o->key_file, n->terms.key);
     if (status == CHOIR_OK)
         status = find_port(o, &s->port);
-    return status == CHOIR_OK ? choir__job_random(s->id) : status;
+    if (status == CHOIR_OK)
+        status = choir__job_random(s->id);
+    if (*n->ledger->id)
+        memcpy(s->id, n->ledger->id, sizeof s->id);
+    return status;
 }
 
 /* --- joining --- */
@@ -231,15 +235,13 @@ static choir_status meet(choir__nodes *n)
 {
     joining j = {.nodes = n};
     choir__watcher *w = &n->watcher;
-    choir_status status = choir__ledger_open(n->opts, true, n->deadline, &n->ledger);
+    choir_status status = choir__ledger_open(n->opts, NULL, n->deadline, &n->ledger);
     if (status == CHOIR_OK)
-        status = choir__ledger_open(n->opts, false, n->deadline, &w->ledger);
+        status = choir__ledger_open(n->opts, n->ledger, n->deadline, &w->ledger);
     if (status == CHOIR_OK)
         status = describe(n);
     if (status != CHOIR_OK)
         return status;
-    w->ledger->keeps = n->ledger->keeps;
-    w->ledger->founds = n->ledger->founds;
     w->id = n->self.id;
     status = w->ledger->ops->live(w->ledger, n->self.id);
     if (status == CHOIR_OK)
@@ -257,7 +259,10 @@ choir_status choir__nodes_join(const choir__agent_opts *opts, choir__nodes **nod
     *nodes = n;
     n->opts = opts;
     n->deadline = choir__now() + opts->timeout_s;
-    snprintf(n->where, sizeof n->where, "%s%s port %d", opts->etcd.is_used ? "etcd at " : "",
+    snprintf(n->where, sizeof n->where, "%s%s port %d",
+        opts->etcd.is_used ? "etcd at "
+        : opts->raft       ? "a majority of the agents that met at "
+                           : "",
         opts->endpoint, opts->endpoint_port);
     n->watcher.follower = &n->follower;
     n->watcher.patience = (choir__patience){
