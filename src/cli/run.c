@@ -396,6 +396,9 @@ static const choir__cli_option options[] = {
         .group = "Output: 0 none, 1 stdout, 2 stderr, 3 both, or for single ranks as 0:3,1:2"},
     {"tee", CHOIR__STRING, AT(tee), .argument = "N",
         .help = "streams that go into files and to the terminal", .letter = 't'},
+    {"json", CHOIR__FLAG, AT(opts.json),
+        .help =
+            "print each change of membership on standard output, as JSON on a line of its own"},
     {"log-dir", CHOIR__STRING, AT(opts.log_dir), .argument = "DIR",
         .help = "write DIR/RUN_ID/attempt_0/RANK/stdout.log; without --redirects, as with "
                 "--tee 3"},

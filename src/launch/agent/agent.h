@@ -28,6 +28,7 @@ typedef struct choir__agent_opts {
     int endpoint_port;
     choir__etcd_conf etcd;
     bool raft;        /* the agents hold the ledger together; the endpoint is where they meet */
+    bool json;        /* changes of membership go to standard output as events */
     bool witness;     /* this agent has no workers: it votes on the ledger */
     double timeout_s; /* how long to wait for the other nodes */
     double last_call_s; /* for more nodes, once the minimum is there */

@@ -32,12 +32,6 @@ struct choir__nodes {
     choir__verdict verdict;
 };
 
-static const char *without_name(const char *report)
-{
-    const char *name = "choir run: ";
-    return strncmp(report, name, strlen(name)) ? report : report + strlen(name);
-}
-
 /* --- what this node is --- */
 
 choir_status choir__roster_name(const choir__agent_opts *opts, char run_id[128])
@@ -160,7 +154,8 @@ static bool join(choir__membership *m, void *arg)
         begin_job(m, j);
     else if (m->phase == CHOIR__OVER) {
         note(j, choir__error(CHOIR_ERR_PEER_LOST, "%s",
-                    *m->verdict.report ? without_name(m->verdict.report) : "the job is over"));
+                    *m->verdict.report ? choir__without_name(m->verdict.report)
+                                       : "the job is over"));
         return false;
     }
     choir_status status = compare_ids(j->nodes, m);
@@ -311,7 +306,7 @@ static void fill(const choir__nodes *n, const choir__node *self, choir__roster *
     r->restarts = m->restarts;
 }
 
-choir__order choir__nodes_look(choir__nodes *n, choir__roster *r, char **news)
+choir__order choir__nodes_look(choir__nodes *n, choir__roster *r, choir__news *news)
 {
     choir__follower *f = &n->follower;
     uint64_t count;
@@ -321,8 +316,8 @@ choir__order choir__nodes_look(choir__nodes *n, choir__roster *r, char **news)
     }
     pthread_mutex_lock(&f->lock);
     const choir__node *self = choir__membership_find(&f->now, n->self.id);
-    *news = f->news;
-    f->news = NULL;
+    *news = (choir__news){f->news, f->events};
+    f->news = f->events = NULL;
     if (n->refused || atomic_load(&n->watcher.ended) || f->now.phase == CHOIR__OVER) {
         order = CHOIR__LEAVE;
     } else if (self && f->now.phase == CHOIR__RUNNING && self->stage == CHOIR__BUSY &&
@@ -399,16 +394,15 @@ bool choir__nodes_done(choir__nodes *n)
     return tell(n, tell_done, &t);
 }
 
-bool choir__nodes_failed(choir__nodes *n, int status, const char *report)
+bool choir__nodes_failed(choir__nodes *n, const choir__verdict *failure)
 {
-    told t = {.verdict.status = status};
-    snprintf(t.verdict.report, sizeof t.verdict.report, "%s", report);
+    told t = {.verdict = *failure};
     return tell(n, tell_failed, &t);
 }
 
 bool choir__nodes_quit(choir__nodes *n, int status, const char *report, bool everywhere)
 {
-    told t = {.verdict.status = status, .everywhere = everywhere};
+    told t = {.verdict.status = status, .verdict.worker = -1, .everywhere = everywhere};
     snprintf(t.verdict.report, sizeof t.verdict.report, "%s", report);
     return tell(n, tell_quit, &t);
 }
