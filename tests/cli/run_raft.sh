@@ -123,6 +123,31 @@ agent_stopped() {
     for name in a b c; do ended_with $name 0; done
 }
 
+# A rank fails while there is no majority: its node tells the others when there is one again.
+failure_without_majority() {
+    fresh
+    local fails='echo "$RANK of $WORLD_SIZE on node $GROUP_RANK" >>starts; until [ -e go ]; do
+        if [ $RANK = 2 ] && [ -e fail ]; then rm fail; exit 9; fi; sleep 0.05; done'
+    local number=0 name stopped=()
+    for name in a b c; do
+        member $name --nnodes 3 --node-rank $((number++)) --max-restarts 1 sh -c "$fails"
+    done
+    awaits 20 ' of 3 on' 3
+    for name in a b; do
+        agent_of $name
+        stopped+=("$agent")
+    done
+    kill -STOP "${stopped[@]}"
+    touch fail
+    sleep 3 # longer than the node of the failure waits for an answer
+    kill -CONT "${stopped[@]}"
+    awaits 20 ' of 3 on' 6
+    touch go
+    over 20
+    for name in a b c; do ended_with $name 0; done
+    has c.err 'rank 2 of 3 exited with status 9|3 nodes are left|joins'
+}
+
 # Whoever joins with other options, another key, or by another backend is refused by name, and
 # the job goes on.
 disagreeing() {
@@ -231,6 +256,7 @@ check other_killed
 check all_but_one_leave
 check witness
 check agent_stopped
+check failure_without_majority
 check disagreeing
 check nobody_there
 if machines 2>machines.err && unshare --uts true 2>machines.err; then

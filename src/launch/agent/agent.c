@@ -43,7 +43,8 @@ typedef struct agent {
     struct pollfd *polled;
     int interrupted;   /* the signal; 0: none */
     bool told;         /* the attempt's outcome is settled, and posted to the other nodes */
-    bool cut_off;      /* it could not be posted: this node's own outcome is the verdict */
+    bool unposted;     /* a failure is, since the ledger did not answer: again later */
+    bool cut_off;      /* it cannot be posted: this node's own outcome is the verdict */
     bool done;         /* the attempt's workers exited with 0, which is still to be posted */
     double settled_at; /* when `told` was set */
     int ran;           /* the generation of the last attempt, on several nodes */
@@ -61,13 +62,22 @@ static void settle(agent *a, int status, const char *report)
     snprintf(a->verdict.report, sizeof a->verdict.report, "%s", report);
 }
 
+/* A ledger that does not answer may be without a leader for a moment. */
+static bool post_failure(agent *a)
+{
+    choir_status status = choir__nodes_failed(a->nodes, &a->verdict);
+    a->unposted = status == CHOIR_ERR_TIMEOUT;
+    a->cut_off |= status != CHOIR_OK && !a->unposted;
+    return !a->unposted;
+}
+
 /* worker: that failed; -1: none in particular. */
 static void settle_failure(agent *a, int worker, int status, const char *report)
 {
     settle(a, status, report);
     a->verdict.worker = worker;
     if (a->nodes)
-        a->cut_off |= !choir__nodes_failed(a->nodes, &a->verdict);
+        post_failure(a);
 }
 
 /* Reports the first failure here, unless the outcome is already settled. */
@@ -337,7 +347,8 @@ static choir__order await_order(agent *a)
             order = CHOIR__WAIT;
         if (order != CHOIR__WAIT)
             break;
-        bool told = a->done ? choir__nodes_done(a->nodes) : choir__nodes_ready(a->nodes);
+        bool told = (!a->unposted || post_failure(a)) &&
+                    (a->done ? choir__nodes_done(a->nodes) : choir__nodes_ready(a->nodes));
         a->done &= !told;
         if (poll(polled, CHOIR_COUNT(polled), told ? -1 : retry_ms) < 0)
             continue;
@@ -353,13 +364,13 @@ static choir__order await_order(agent *a)
 static void take_part(agent *a)
 {
     while (await_order(a) == CHOIR__RUN) {
-        a->told = false;
+        a->told = a->unposted = false;
         a->verdict.status = 0;
         a->ran = a->roster.generation;
         attempt(a, a->ran - 1);
         a->done = !a->told;
     }
-    if (!a->interrupted && !a->cut_off)
+    if (!a->interrupted && !a->cut_off && !a->unposted)
         a->verdict = choir__nodes_verdict(a->nodes);
 }
 

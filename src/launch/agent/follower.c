@@ -117,11 +117,24 @@ choir_status choir__follower_next(choir__follower *f, choir__ledger *ledger, dou
     return read_entry(f, ledger, place(f) + 1, wait_s, false);
 }
 
+/* The ledger is empty: the job that this agent has read of is over, and was removed. */
+static void forget(choir__follower *f)
+{
+    pthread_mutex_lock(&f->lock);
+    if (f->at) {
+        choir__membership_free(&f->now);
+        f->at = 0;
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
 choir_status choir__follower_catch_up(choir__follower *f, choir__ledger *ledger, bool *none)
 {
     int64_t newest = 0;
     choir_status status = ledger->ops->newest(ledger, &newest);
     *none = !newest;
+    if (status == CHOIR_OK && *none)
+        forget(f);
     if (status == CHOIR_OK && newest > place(f))
         status = read_entry(f, ledger, newest, answer_s, true);
     while (status == CHOIR_OK && newest)

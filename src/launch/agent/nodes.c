@@ -380,11 +380,16 @@ static bool tell_lost(choir__membership *m, void *arg)
     return choir__membership_lost(m, t->id, t->silent_s);
 }
 
-static bool tell(choir__nodes *n, choir__change_fn *fn, told *t)
+static choir_status post(choir__nodes *n, choir__change_fn *fn, told *t)
 {
     t->id = n->self.id;
     t->generation = n->generation;
-    return choir__follower_change(&n->follower, n->ledger, fn, t) == CHOIR_OK;
+    return choir__follower_change(&n->follower, n->ledger, fn, t);
+}
+
+static bool tell(choir__nodes *n, choir__change_fn *fn, told *t)
+{
+    return post(n, fn, t) == CHOIR_OK;
 }
 
 bool choir__nodes_done(choir__nodes *n)
@@ -394,10 +399,11 @@ bool choir__nodes_done(choir__nodes *n)
     return tell(n, tell_done, &t);
 }
 
-bool choir__nodes_failed(choir__nodes *n, const choir__verdict *failure)
+choir_status choir__nodes_failed(choir__nodes *n, const choir__verdict *failure)
 {
     told t = {.verdict = *failure};
-    return tell(n, tell_failed, &t);
+    atomic_store(&n->watcher.waiting, true);
+    return post(n, tell_failed, &t);
 }
 
 bool choir__nodes_quit(choir__nodes *n, int status, const char *report, bool everywhere)

@@ -47,10 +47,10 @@ bool choir__nodes_failure(choir__nodes *nodes);
 bool choir__nodes_fenced(const choir__nodes *nodes);
 const char *choir__nodes_run_id(const choir__nodes *nodes);
 
-/* These report the state of this node's workers. They return false if the ledger does not
- * answer. */
+/* These report the state of this node's workers. They return false, or TIMEOUT, if the ledger
+ * does not answer. */
+choir_status choir__nodes_failed(choir__nodes *nodes, const choir__verdict *failure);
 bool choir__nodes_done(choir__nodes *nodes);
-bool choir__nodes_failed(choir__nodes *nodes, const choir__verdict *failure);
 bool choir__nodes_ready(choir__nodes *nodes); /* there are none any more */
 /* This node leaves on a signal; everywhere: and ends the job. */
 bool choir__nodes_quit(choir__nodes *nodes, int status, const char *report, bool everywhere);
