@@ -63,6 +63,16 @@ if(CHOIR_ETCD AND TARGET PkgConfig::ETCD)
     PkgConfig::SODIUM)
 endif()
 
+# --- the ledger that the nodes of a job hold together ---------------------------------------------
+# choir_raft.so: src/launch/raft/, with the store's channel and sockets.
+if(CHOIR_RAFT AND TARGET PkgConfig::RAFT)
+  file(GLOB CHOIR_RAFT_SOURCES CONFIGURE_DEPENDS src/launch/raft/*.c)
+  foreach(part IN ITEMS channel net peer holder)
+    list(APPEND CHOIR_RAFT_SOURCES src/launch/store/${part}.c)
+  endforeach()
+  choir_plugin_from(raft "${CHOIR_RAFT_SOURCES}" PkgConfig::RAFT PkgConfig::SODIUM m)
+endif()
+
 # --- devices that are loaded on request -----------------------------------------------------------
 # choir_cuda.so: src/device/cuda/ and its side of the plug-in, with the parts that nvcc
 # compiles. Code for Ampere and Hopper, and PTX for later GPUs, unless specified by

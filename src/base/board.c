@@ -217,7 +217,7 @@ void choir__board_give_back(void *record)
     pthread_mutex_unlock(&lock);
 }
 
-void choir__board_job(uint64_t job, int rank, int world)
+void choir__board_job(uint64_t job, int rank, int world, int generation)
 {
     pthread_mutex_lock(&lock);
     choir__board_page *page = own_page();
@@ -225,6 +225,7 @@ void choir__board_job(uint64_t job, int rank, int world)
         page->job = job;
         page->rank = rank;
         page->world = world;
+        page->generation = generation;
     }
     pthread_mutex_unlock(&lock);
 }

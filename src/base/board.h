@@ -31,8 +31,8 @@ void choir__board_show(void *record);
 void choir__board_give_back(void *record); /* NULL is fine */
 
 /* Stores the job of this process on the board. `job` is equal on all ranks and is not
- * secret. */
-void choir__board_job(uint64_t job, int rank, int world);
+ * secret; generation: of its ranks, 0: unknown. */
+void choir__board_job(uint64_t job, int rank, int world, int generation);
 
 uint64_t choir__board_own_job(void); /* 0: none */
 
@@ -40,7 +40,7 @@ uint64_t choir__board_own_job(void); /* 0: none */
 
 typedef struct choir__board_who {
     uint64_t job; /* 0: none */
-    int32_t pid, rank, world;
+    int32_t pid, rank, world, generation;
     char host[64], program[64];
     double started; /* choir__now() */
 } choir__board_who;

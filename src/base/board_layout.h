@@ -12,7 +12,7 @@
 #define CHOIR__BOARD_MAGIC UINT64_C(0x647261726f686365)
 
 enum {
-    CHOIR__BOARD_VERSION = 1,        /* covers everything on the board, records included */
+    CHOIR__BOARD_VERSION = 2,        /* covers everything on the board, records included */
     CHOIR__BOARD_BYTES = 512 * 1024, /* untouched pages use no memory */
     CHOIR__BOARD_ENTRIES = 120,
     CHOIR__BOARD_RECORDS = 4096, /* offset of the first */
@@ -29,6 +29,7 @@ typedef struct choir__board_page {
     uint32_t version;
     int32_t pid, rank, world; /* rank, world: -1, no job */
     uint64_t job;
+    int32_t generation; /* of the job's ranks; 0: unknown */
     double started;
     char host[64], program[64];
     choir__board_entry directory[CHOIR__BOARD_ENTRIES];

@@ -241,6 +241,7 @@ choir__board_who choir__board_who_is(const choir__board *board)
         .pid = page->pid,
         .rank = page->rank,
         .world = page->world,
+        .generation = page->generation,
         .started = isfinite(page->started) ? page->started : 0};
     choir__board_text(who.host, sizeof who.host, page->host, sizeof page->host);
     choir__board_text(who.program, sizeof who.program, page->program, sizeof page->program);

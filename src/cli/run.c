@@ -163,6 +163,10 @@ static int find_endpoint(launch *l)
     if (o->nodes_max == 1)
         return CHOIR__EXIT_OK;
     o->etcd.is_used = l->backend && !strcmp(l->backend, "etcd");
+    o->raft = l->backend && !strcmp(l->backend, "raft");
+    if (o->witness && !o->raft)
+        return choir__cli_usage(
+            "run", "--witness: expected --rdzv-backend raft, whose agents vote on the ledger");
     if (o->etcd.is_used && (!l->endpoint || !o->run_id))
         return choir__cli_usage("run",
             "--rdzv-backend etcd: missing --%s: nodes with the same --rdzv-id meet in the etcd at "
@@ -275,6 +279,10 @@ static int run(const choir__cli_command *command, int argc, char **argv)
         status = find_endpoint(&l);
     if (status == CHOIR__EXIT_OK)
         status = route_output(&l);
+    if (status == CHOIR__EXIT_OK && !operands.count && !l.opts.witness)
+        status = choir__cli_usage("run", "missing %s", command->operand);
+    if (status == CHOIR__EXIT_OK && l.opts.witness)
+        return choir__witness_run(&l.opts);
     if (status == CHOIR__EXIT_OK) {
         l.opts.command = choir__torchrun_command(&operands, l.module, l.script, l.plain);
         status = choir__agent_run(&l.opts);
@@ -284,7 +292,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
 
 static const char *backends(size_t i)
 {
-    static const char *const names[] = {"static", "c10d", "etcd"};
+    static const char *const names[] = {"static", "c10d", "etcd", "raft"};
     return i < CHOIR_COUNT(names) ? names[i] : NULL;
 }
 
@@ -362,8 +370,13 @@ static const choir__cli_option options[] = {
     {"rdzv-backend", CHOIR__STRING, AT(backend), .argument = "NAME",
         .help =
             "etcd: nodes meet in the etcd at --rdzv-endpoint (default port 2379), and the job "
-            "outlives any of them; the others mean a store that node 0 serves",
+            "outlives any of them; raft: the nodes hold the job's state together, and it outlives "
+            "any one of three or more; the others mean a store that node 0 serves",
         .choices = backends, .strict = true},
+    {"witness", CHOIR__FLAG, AT(opts.witness),
+        .help =
+            "run no ranks, but vote with the nodes of --rdzv-backend raft: with a witness on a "
+            "third machine two nodes outlive each other"},
     {"rdzv-conf", CHOIR__STRING, AT(conf), .argument = "KEY=VALUE,...",
         .help =
             "timeout or join_timeout, as --timeout; last_call_timeout, seconds to wait for "
@@ -383,6 +396,9 @@ static const choir__cli_option options[] = {
         .group = "Output: 0 none, 1 stdout, 2 stderr, 3 both, or for single ranks as 0:3,1:2"},
     {"tee", CHOIR__STRING, AT(tee), .argument = "N",
         .help = "streams that go into files and to the terminal", .letter = 't'},
+    {"json", CHOIR__FLAG, AT(opts.json),
+        .help =
+            "print each change of membership on standard output, as JSON on a line of its own"},
     {"log-dir", CHOIR__STRING, AT(opts.log_dir), .argument = "DIR",
         .help = "write DIR/RUN_ID/attempt_0/RANK/stdout.log; without --redirects, as with "
                 "--tee 3"},
@@ -418,7 +434,7 @@ const choir__cli_command choir__cli_run = {
     .example = "  choir run -n 2 choir train --strategy ddp --steps 500",
     .options = options,
     .operand = "COMMAND",
-    .least = 1,
+    .least = 0,
     .most = INT_MAX,
     .stops_at_operand = true,
     .underscores = true,

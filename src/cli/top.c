@@ -199,17 +199,19 @@ static void put_process(screen *s, const choir__seen *seen, const choir__seen *b
 static void put_job(screen *s, const looks *l, int first)
 {
     const choir__seen *seen = l->seen[first];
-    char age[24], here[32] = "";
+    char age[24], here[32] = "", since[32] = "";
     int count = 1;
     while (first + count < l->count && l->seen[first + count]->who.job == seen->who.job)
         count++;
     if (seen->who.job && count != seen->who.world)
         snprintf(here, sizeof here, ", %d here", count);
+    if (seen->who.generation > 1)
+        snprintf(since, sizeof since, ", generation %d", seen->who.generation);
     const char *what = *seen->command ? seen->command : seen->who.program;
     choir__duration_text(seen->at - seen->who.started, age);
     if (seen->who.job)
-        put(s, "job %08" PRIx64 ", %d rank%s%s, up %s: %s", seen->who.job >> 32,
-            seen->who.world, seen->who.world == 1 ? "" : "s", here, age, what);
+        put(s, "job %08" PRIx64 ", %d rank%s%s%s, up %s: %s", seen->who.job >> 32,
+            seen->who.world, seen->who.world == 1 ? "" : "s", here, since, age, what);
     else
         put(s, "no job, up %s: %s", age, what);
 }

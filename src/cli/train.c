@@ -20,6 +20,7 @@ typedef struct board {
     _Atomic int64_t printed; /* choir__job.printed */
     atomic_int claimed, written;
     choir_status status;
+    int by; /* a signal, where that ended the job */
     char message[1024];
 } board;
 
@@ -28,7 +29,7 @@ typedef struct ranks {
     board *board;
 } ranks;
 
-static void post(board *b, choir_status status)
+static void post(board *b, choir_status status, int by)
 {
     int free = 0;
     if (status == CHOIR_ERR_PEER_LOST) /* a consequence of the peer's failure */
@@ -36,14 +37,16 @@ static void post(board *b, choir_status status)
     if (!atomic_compare_exchange_strong(&b->claimed, &free, 1))
         return;
     b->status = status;
+    b->by = by;
     snprintf(b->message, sizeof b->message, "%s", choir_error_message());
     atomic_store(&b->written, 1);
 }
 
-static int exit_status(choir_status status)
+/* by: the signal of an interruption; 0: unknown. */
+static int exit_status(choir_status status, int by)
 {
     return status == CHOIR_OK                ? CHOIR__EXIT_OK
-           : status == CHOIR_ERR_INTERRUPTED ? 130
+           : status == CHOIR_ERR_INTERRUPTED ? 128 + (by ? by : SIGINT)
                                              : CHOIR__EXIT_FAILED;
 }
 
@@ -52,12 +55,13 @@ static int run_rank(int rank, int world, void *arg)
     ranks *r = arg;
     (void)rank;
     (void)world;
-    choir_status status = choir__train_rank(r->job);
+    int by = 0;
+    choir_status status = choir__train_rank(r->job, &by);
     if (status == CHOIR_OK)
         status = choir__cli_flush();
     if (status != CHOIR_OK)
-        post(r->board, status);
-    return exit_status(status);
+        post(r->board, status, by);
+    return exit_status(status, by);
 }
 
 static int run_ranks(const choir__job *job)
@@ -82,10 +86,11 @@ static int run_ranks(const choir__job *job)
         status = b->status;
         choir__set_message(b->message);
     }
+    int by = b->by;
     munmap(b, sizeof *b);
     if (status != CHOIR_OK)
         choir__cli_fail();
-    return exit_status(status);
+    return exit_status(status, by);
 }
 
 static int run(const choir__cli_command *command, int argc, char **argv)
@@ -107,10 +112,11 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     } else if (job.nproc > 1 && !job.launched) {
         status = run_ranks(&job);
     } else {
-        choir_status trained = choir__train_rank(&job);
+        int by = 0;
+        choir_status trained = choir__train_rank(&job, &by);
         if (trained != CHOIR_OK)
             choir__cli_fail();
-        status = exit_status(trained);
+        status = exit_status(trained, by);
     }
     choir__job_free(&job);
     return status;

@@ -48,11 +48,12 @@ typedef struct trainer {
     choir_checkpoint *saved; /* NULL: nothing was saved yet */
     bool prepared;           /* for saves during training */
     bool stopping;           /* one of the ranks that met was asked to stop */
+    int by;                  /* the signal that did it, also where ranks do not meet; 0: none */
     choir_trace *trace;      /* NULL without --trace */
     int64_t traced_before;   /* steps of this process before the trace began */
 } trainer;
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted; /* the signal */
 
 /* A second signal stops at once. A signal within one second counts as the first one again: a
  * signal to the whole process group reaches a rank directly and through the supervisor. */
@@ -60,12 +61,11 @@ static void on_signal(int signal)
 {
     static double first;
     double now = choir__now();
-    (void)signal;
     if (interrupted && now - first > 1)
-        _exit(130);
+        _exit(128 + signal);
     if (!interrupted)
         first = now;
-    interrupted = 1;
+    interrupted = signal;
 }
 
 /* Called when the first step is due. Until then nothing is lost if a signal ends the process,
@@ -333,6 +333,7 @@ static choir_status meet(trainer *t)
     choir_status status =
         choir_group_all_reduce(t->part.env.group, &asked, 1, CHOIR_I32, CHOIR_MAX, NULL);
     t->stopping = asked;
+    t->by = asked;
     return status == CHOIR_OK ? t->job->strategy->meet(&t->part) : status;
 }
 
@@ -462,11 +463,12 @@ static choir_status finish(trainer *t, float loss)
 static bool stop_asked(trainer *t)
 {
     const choir__cli_strategy *s = t->job->strategy;
-    int32_t asked = interrupted || t->stopping;
+    int32_t asked = interrupted ? interrupted : t->by;
     if (apart(t))
         return false;
     if (t->part.env.world > 1 && (!s->meet || s->together))
         (void)!choir_group_all_reduce(t->part.env.group, &asked, 1, CHOIR_I32, CHOIR_MAX, NULL);
+    t->by = asked;
     return asked;
 }
 
@@ -587,7 +589,7 @@ static void take_down(trainer *t)
     *t = (trainer){.job = t->job};
 }
 
-choir_status choir__train_rank(const choir__job *job)
+choir_status choir__train_rank(const choir__job *job, int *by)
 {
     trainer t = {.job = job};
     choir_status status = set_up(&t);
@@ -605,6 +607,7 @@ choir_status choir__train_rank(const choir__job *job)
     }
     choir_device *device = t.part.env.device;
     int64_t micro_count = t.part.micro_count;
+    *by = t.by;
     take_down(&t);
     if (status == CHOIR_ERR_MEMORY && device && choir__cli_strategy_is_whole(job))
         status = choir__explain_memory(job, device, micro_count);

@@ -6,8 +6,8 @@
 
 /* Trains; rank 0 reports and saves. choir_error_message() has the message of a failure. SIGINT
  * and SIGTERM end the process until the first step is due. Afterwards they stop all ranks after
- * the current step, and the result is CHOIR_ERR_INTERRUPTED. */
-choir_status choir__train_rank(const choir__job *job);
+ * the current step, and the result is CHOIR_ERR_INTERRUPTED; *by: the signal. */
+choir_status choir__train_rank(const choir__job *job, int *by);
 
 /* Explains why a step does not fit into memory: its error message names the largest micro-batch
  * that does. */

@@ -14,6 +14,7 @@
 #include "comm/issue.h"
 #include "comm/shared.h"
 #include "device/device.h"
+#include "launch/launchers.h"
 
 /* The queue's worker leaves tasks to a waiting thread for this long. A rank often has one core,
  * which its device is using: reducing in the background of a short backward costs more in
@@ -80,7 +81,7 @@ choir_status choir__group_open(
     }
     const char *name = *job->meeting.job ? job->meeting.job : job->meeting.launched;
     if (*name)
-        choir__recorder_job(name, engine->rank, engine->world);
+        choir__recorder_job(name, engine->rank, engine->world, choir__launcher_generation());
     *group = choir__group_new(engine, job, "world");
     (*group)->algorithm = algorithm;
     return CHOIR_OK;

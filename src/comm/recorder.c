@@ -19,7 +19,7 @@ struct choir__log {
     uint64_t begun, ended; /* calls */
 };
 
-void choir__recorder_job(const char *job, int rank, int world)
+void choir__recorder_job(const char *job, int rank, int world, int generation)
 {
     uint64_t id = 0;
     static const unsigned char purpose[] = "choir: a job's name on the board";
@@ -29,7 +29,7 @@ void choir__recorder_job(const char *job, int rank, int world)
     crypto_generichash_update(&state, (const unsigned char *)job, strlen(job));
     crypto_generichash_final(&state, hash, sizeof hash);
     memcpy(&id, hash, sizeof id);
-    choir__board_job(id ? id : 1, rank, world);
+    choir__board_job(id ? id : 1, rank, world, generation);
 }
 
 choir__log *choir__log_open(const char *name, const char *backend, int rank, int world)

@@ -22,8 +22,9 @@ enum { CHOIR__LOG_ENTRIES = 64 }; /* collectives that a group remembers */
 
 typedef struct choir__log choir__log; /* the log of one group */
 
-/* Registers this process, with all its groups, in the job whose secret is `job`. */
-void choir__recorder_job(const char *job, int rank, int world);
+/* Registers this process, with all its groups, in the job whose secret is `job`. generation: of
+ * its ranks, 0: unknown. */
+void choir__recorder_job(const char *job, int rank, int world, int generation);
 
 /* Opens the log of a group. Returns NULL if there is no room or no board: then nothing is
  * recorded, and the functions below accept NULL. name: the group's ("world", "world/0"); rank

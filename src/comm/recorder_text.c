@@ -211,6 +211,8 @@ static json_t *who_json(const choir__seen *seen)
     if (seen->who.rank >= 0) {
         json_object_set_new(o, "rank", json_integer(seen->who.rank));
         json_object_set_new(o, "world", json_integer(seen->who.world));
+        if (seen->who.generation > 0)
+            json_object_set_new(o, "generation", json_integer(seen->who.generation));
     }
     return o;
 }

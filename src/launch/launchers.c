@@ -24,6 +24,7 @@
 #include "base/base.h"
 #include "base/options.h"
 #include "base/plugin.h"
+#include "launch/crew/crew.h"
 
 const char *choir__variable(const char *name)
 {
@@ -310,4 +311,13 @@ choir_status choir__launcher_find(bool clusters_only, choir__launcher *l)
     }
     l->mpi = l->mpi || of == &open_mpi || of == &mpich;
     return check(l, of);
+}
+
+int choir__launcher_generation(void)
+{
+    const choir__crew *crew = choir__crew_mine();
+    int number = 0;
+    if (crew)
+        return (int)atomic_load(&crew->generation);
+    return choir__variable_number("CHOIR_GENERATION", &number) == CHOIR_OK ? number : 0;
 }

@@ -32,6 +32,10 @@ choir_status choir__meet_launched(const choir__launcher *launcher, const choir_g
  * started this process; without mpirun, the one that is installed. */
 const char *choir__launcher_plugin(void);
 
+/* Returns which generation of the job's ranks this process belongs to, from 1: the ranks as
+ * they were after each change of membership. 0: unknown. */
+int choir__launcher_generation(void);
+
 /* Read a variable of the environment, as text or as a whole number. choir__variable returns
  * NULL for an empty or unset variable; choir__variable_number then leaves *value unchanged.
  * Errors: argument. */

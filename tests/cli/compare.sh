@@ -125,7 +125,7 @@ interrupted() {
     await 10 pgrep -P "$group" >/dev/null || fail "no run was started"
     kill -TERM "$group"
     ended 10
-    [ "$status" = 130 ] || fail "status $status"
+    [ "$status" = 143 ] || fail "status $status"
     is_one_line 'interrupted' || fail "$(cat err)"
     await 5 group_is_gone "$group" || fail "a run is left behind"
 }

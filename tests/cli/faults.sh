@@ -88,7 +88,8 @@ interrupted() {
     await 5 is_gone "$group" || fail "goes on after SIG$signal"
     over "$group" 1
     ended 1
-    [ "$status" -eq 130 ] || fail "status $status after SIG$signal to $to of $world ranks"
+    [ "$status" -eq $((128 + $(kill -l "$signal"))) ] ||
+        fail "status $status after SIG$signal to $to of $world ranks"
     is_one_line 'interrupted.*saved' || fail "standard error: $(cat err)"
     whole saved
 }

@@ -183,6 +183,41 @@ left_out() {
     has again.err 'is left out'
 }
 
+# Programs read each change as JSON on standard output: a node joins, a rank fails, the node leaves.
+tells_programs() {
+    fresh
+    local fails='echo "$RANK of $WORLD_SIZE, generation $CHOIR_GENERATION" >>starts
+        until [ -e go ]; do
+            if [ $RANK$WORLD_SIZE = 13 ] && [ -e fail ]; then rm fail; exit 5; fi
+            sleep 0.05
+        done'
+    local args=(--nnodes 1:2 --max-restarts 3 --rdzv-conf last_call_timeout=0.1)
+    node a --json "${args[@]}" sh -c "$fails"
+    awaits 20 '^0 of 1, generation 1' 1
+    node b "${args[@]}" --nproc-per-node 2 sh -c "$fails"
+    awaits 20 ' of 3, generation 2' 3
+    touch fail
+    awaits 20 ' of 3, generation 3' 3
+    kill -TERM "$pid_b"
+    awaits 20 '^0 of 1, generation 4' 1
+    touch go
+    over 20
+    ended_with a 0
+    local host='"host":"[^"]+"' times='"detected_s":[0-9.e-]+,"resumed_s":[0-9.e-]+}$'
+    local left='"left":\[' joined='"joined":\['
+    has a.out "^{\"event\":\"membership\",\"generation\":2,\"step\":null,\"world\":3,\"nodes\":2," \
+        "\"restarts\":0,$left\],$joined{\"rank\":1,$host},{\"rank\":2,$host}\],$times" \
+        "\"generation\":3,.*\"restarts\":1,$left{\"rank\":1,$host,\"why\":\"rank 1 of 3 exited" \
+        "with status 5.*$joined{\"rank\":1,$host}\]," \
+        "\"generation\":4,.*\"world\":1,.*$left{\"rank\":1,.*interrupted by SIGTERM.*{\"rank\":2,"
+    [ "$(grep -c '^{"event"' a.out)" -eq 3 ] || fail "events: $(cat a.out)"
+    [ ! -s b.out ] || fail "events without --json: $(cat b.out)"
+    choir run --json -n 2 --max-restarts 1 sh -c \
+        'echo $RANK in $CHOIR_GENERATION; [ $RANK$CHOIR_GENERATION != 11 ] || exit 7' >out 2>err
+    has out '"generation":2,"step":null,"world":2,"nodes":1,"restarts":1,' \
+        "$left{\"rank\":1,$host,\"why\":\"rank 1 of 2 exited with status 7" '1 in 2$'
+}
+
 # Node 0 keeps the store: its death ends the job, and the others say so.
 node_0_killed() {
     fresh
@@ -277,6 +312,7 @@ check spare_node
 check agent_stopped
 check too_few_left
 check left_out
+check tells_programs
 check node_0_killed
 check joiner_disagrees
 check training_goes_on

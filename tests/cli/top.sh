@@ -108,6 +108,24 @@ narrow() {
     no_more_job
 }
 
+# A rank that is replaced makes a new generation, which the table names.
+generations() {
+    job --max-restarts 1
+    top --json
+    [ "$(grep -c '"generation":1' seen)" -eq 2 ] || fail "at first: $(cat seen)"
+    top --once
+    ! grep -q generation seen || fail "the first generation is named: $(cat seen)"
+    kill -KILL "${ranks[1]}"
+    await 10 second_generation || fail "not generation 2: $(cat seen)"
+    top --once
+    grep -qE '^job [0-9a-f]{8}, 2 ranks, generation 2, up ' seen || fail "$(cat seen)"
+    no_more_job
+}
+second_generation() {
+    top --json
+    [ "$(grep -c '"world":2,"generation":2\|"generation":2,"world":2' seen)" -eq 2 ]
+}
+
 # In a separate PID namespace no other processes exist.
 none() {
     unshare -rpf --mount-proc true 2>/dev/null || { echo 'no namespaces here'; return; }
@@ -121,6 +139,7 @@ check table
 check stopped
 check on_a_terminal
 check narrow
+check generations
 check none
 check bad 2 "unknown option '--often'" top --often
 check bad 2 "expected the number of a process, got 'x7'" top x7

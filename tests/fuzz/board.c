@@ -20,7 +20,7 @@ static void make_whole(void)
 {
     char path[64], target[64] = "";
     choir_device_sync(choir_device_find("cpu:0"));
-    choir__recorder_job("job", 0, 2);
+    choir__recorder_job("job", 0, 2, 1);
     choir__log *logs[] = {
         choir__log_open("world", "shm", 0, 2), choir__log_open("world/1", "shm", 0, 2)};
     for (uint32_t i = 1; i <= 100; i++) {

@@ -79,4 +79,40 @@ for pair in openmpi:pmix mpich:pmi2; do
     CHOIR_BACKEND=mpi job --mpi="${pair#*:}" -N1 -n2 "$RANKS" where
     expect 2 '^rank [01] of 2, mpi, node 0 of 1, local [01] of 2'
 done
+
+# A job that is asked to end saves, is queued again, and ends with the bits of one that was not.
+CHOIR=${CHOIR:-$PLUGINS/../choir}
+submits() {
+    local script number status=
+    script=$(realpath "$(dirname "$0")/../../docs/cluster/train.sbatch")
+    local train=(--json --microbatches 2 --batch-size 8 --steps 300 --model mlp:hidden=8 random)
+    "$CHOIR" train "${train[@]}" >"$work/out" 2>&1 || fail 'no training' || return
+    local bits
+    bits=$(grep -o '"weights_sha256":"[0-9a-f]*"' "$work/out")
+    : >"$work/out"
+    export CHOIR SAVE=$work/saved RANKS=1 ENDPOINT=127.0.0.1:$((port + 9))
+    number=$(cd "$work" &&
+        sbatch --parsable -N2 --output job.out "$script" --save-every 20 "${train[@]}")
+    checks=$((checks + 1))
+    for _ in $(seq 240); do
+        [ -n "$status" ] || [ ! -e "$work/saved/latest" ] || {
+            scancel --batch --signal=TERM "$number"
+            status=asked
+        }
+        case $(scontrol show job "$number" | grep -o 'JobState=[A-Z]*') in
+        *=COMPLETED) break ;;
+        # Slurm would wait two minutes before it begins such a job again.
+        *=PENDING) scontrol update "JobId=$number" StartTime=now ;;
+        *=FAILED | *=CANCELLED) fail "the job fails: $(tail -n 5 "$work/job.out")" || return ;;
+        esac
+        sleep 0.25
+    done
+    scontrol show job "$number" | grep -q 'Restarts=1' ||
+        fail "not queued again: $(scontrol show job "$number" | head -4)" || return
+    grep -q 'interrupted after step [0-9]*; saved to' "$work/job.out" || fail 'nothing was saved'
+    grep -q "$bits" "$work/job.out" || fail "other weights than $bits: $(tail -n 3 "$work/job.out")"
+}
+if [ -x "$CHOIR" ]; then
+    submits
+fi
 finish

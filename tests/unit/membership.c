@@ -58,7 +58,8 @@ static void forget_news(choir__membership *m)
 
 enum { JOIN, READY, DONE, FAILED, LOST, LEAVE, KINDS, TICK = KINDS * AGENTS, LATE, EVENTS };
 
-static const choir__verdict failure = {.status = 3, .report = "choir run: rank failed"};
+static const choir__verdict failure = {
+    .status = 3, .worker = 0, .report = "choir run: rank failed"};
 static const choir__verdict notice = {.status = 143, .report = "choir run: interrupted"};
 static const choir__patience early = {.waited_s = 0, .timeout_s = 9, .last_call_s = 5};
 static const choir__patience late = {.waited_s = 99, .timeout_s = 9, .last_call_s = 5};
@@ -124,6 +125,29 @@ static void check_progress(const choir__membership *m)
     choir__membership_free(&next);
 }
 
+/* A new generation has the ranks of the last one, without those that left and with those that
+ * are new. */
+static void check_change(const choir__membership *was, const choir__membership *is, int world)
+{
+    int left = 0, joined = 0, before = 0;
+    for (int i = 0; i < is->departed_count; i++) {
+        const choir__departure *d = &is->departed[i];
+        const choir__node *n = choir__membership_find(is, d->id);
+        assert_true(*d->why != '\0');
+        left += d->workers;
+        joined += n && n->index >= 0 && !n->is_new ? d->workers : 0;
+    }
+    for (int i = 0; i < is->count; i++)
+        joined += is->nodes[i].index >= 0 && is->nodes[i].is_new ? is->nodes[i].workers : 0;
+    for (int i = 0; i < was->count; i++)
+        before += was->nodes[i].index >= 0 ? was->nodes[i].workers : 0;
+    for (int i = 0; i < is->departed_count; i++) { /* gone before, or back as a new node */
+        const choir__node *n = choir__membership_find(was, is->departed[i].id);
+        before += n && n->index >= 0 ? 0 : is->departed[i].workers;
+    }
+    assert_int_equal(before - left + joined, world);
+}
+
 /* A step from one state to the next. */
 static void check_step(const choir__membership *was, const choir__membership *is, int event)
 {
@@ -144,6 +168,7 @@ static void check_step(const choir__membership *was, const choir__membership *is
                     next += is->nodes[i].workers;
                 }
         assert_true(is->count >= is->terms.nodes_min);
+        check_change(was, is, next);
     }
     if (is->cause_costs && !was->cause_costs)
         assert_true(failed);
@@ -317,6 +342,38 @@ static void test_done_and_gone(void **state)
     choir__membership_free(&m);
 }
 
+/* The event of a change: a node is lost, another one joins; then a rank fails. */
+static void test_event(void **state)
+{
+    choir__membership m = new_job(terms_of(1, 3, 1, 0));
+    choir__verdict why = {
+        .status = 5, .worker = 1, .report = "choir run: rank 1 is \"ill\"\nmore"};
+    (void)state;
+    join(&m, 0, 2);
+    join(&m, 1, 1);
+    choir__membership_advance(&m, &late, "one");
+    choir__membership_lost(&m, "id1", INFINITY);
+    join(&m, 2, 2);
+    all_ready(&m);
+    assert_true(choir__membership_advance(&m, &late, "two"));
+    char *text = choir__membership_event(&m, 0.25, 1.5);
+    assert_string_equal(text,
+        "{\"event\":\"membership\",\"generation\":2,\"step\":null,\"world\":4,\"nodes\":2,"
+        "\"restarts\":0,\"left\":[{\"rank\":2,\"host\":\"host1\",\"why\":\"node 1 is gone: its "
+        "agent, host1 (pid 1), died or was cut off\"}],\"joined\":[{\"rank\":2,\"host\":\"host2\"},"
+        "{\"rank\":3,\"host\":\"host2\"}],\"detected_s\":0.25,\"resumed_s\":1.5}");
+    free(text);
+    choir__membership_failed(&m, "id0", 2, &why);
+    all_ready(&m);
+    assert_true(choir__membership_advance(&m, &late, "three"));
+    text = choir__membership_event(&m, 0, 0);
+    assert_non_null(strstr(text,
+        "\"world\":4,\"nodes\":2,\"restarts\":1,\"left\":[{\"rank\":1,\"host\":\"host0\",\"why\":"
+        "\"rank 1 is \\\"ill\\\"\"}],\"joined\":[{\"rank\":1,\"host\":\"host0\"}]"));
+    free(text);
+    choir__membership_free(&m);
+}
+
 static void test_bad_text(void **state)
 {
     static const char *const bad[] = {"", "{}", "[]", "{\"terms\":1}", "null"};
@@ -349,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_failure_of_a_lost_node),
         cmocka_unit_test(test_last_restart),
         cmocka_unit_test(test_done_and_gone),
+        cmocka_unit_test(test_event),
         cmocka_unit_test(test_bad_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

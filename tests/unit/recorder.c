@@ -86,7 +86,7 @@ static void run_call(const void *args)
 
 static void hundred_calls(void)
 {
-    choir__recorder_job("a secret", 1, 3);
+    choir__recorder_job("a secret", 1, 3, 2);
     choir__log *log = choir__log_open("world", "shm", 1, 3);
     choir__queue *queue = choir__queue_new((choir__queue_opts){
         .gauges = choir__log_gauges(log), .timed = true, .patience_us = 1000000});

@@ -210,7 +210,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     if (exit_status == CHOIR__EXIT_OK) {
         choir_status status = compare(&c);
         exit_status = status == CHOIR_OK ? verdict(&c) : choir__cli_fail();
-        exit_status = status == CHOIR_ERR_INTERRUPTED ? 130 : exit_status;
+        exit_status = status == CHOIR_ERR_INTERRUPTED ? 128 + c.interrupted : exit_status;
     }
     choir__compare_free(&c);
     return exit_status;

@@ -88,7 +88,7 @@ typedef struct choir__compare {
     int count;
     int64_t splits[CHOIR__MAX_SPLITS]; /* (split_count) samples per micro-batch */
     int split_count;
-    bool interrupted;
+    int interrupted; /* by this signal; 0: not */
 } choir__compare;
 
 /* --- options.c --- */

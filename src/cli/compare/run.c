@@ -101,13 +101,14 @@ static int until(const choir__watch *w, double next, int pressing)
     return pressing >= 0 && pressing < ms ? pressing : ms;
 }
 
-static bool asked_to_stop(void)
+/* Returns the first signal that has come; 0: none. */
+static int asked_to_stop(void)
 {
-    choir__signal number;
-    bool asked = false;
-    while (choir__signals_next(&number))
-        asked = true;
-    return asked;
+    choir__signal s;
+    int first = 0;
+    while (choir__signals_next(&s))
+        first = first ? first : s.number;
+    return first;
 }
 
 /* Attends to the run until it has ended and both pipes are empty. */
@@ -133,8 +134,9 @@ static void attend(choir__compare *c, run *r, choir__family *f, choir__watch *w)
             if (at[pids + i].revents)
                 open[i] = drain(r, at[pids + i].fd);
         choir__family_reap(f, at);
-        if (at[pids + 2].revents && asked_to_stop()) {
-            c->interrupted = true;
+        int by = at[pids + 2].revents ? asked_to_stop() : 0;
+        if (by) {
+            c->interrupted = by;
             choir__family_stop(f);
         }
     }
@@ -147,7 +149,7 @@ static void settle(run *r, const choir__child *child)
     choir__outcome *o = r->outcome;
     char end[96], *text = r->error;
     o->status = choir__end_status(child);
-    o->crashed = o->status > 128 && o->status != 130;
+    o->crashed = o->status > 128 && o->status != 128 + SIGINT && o->status != 128 + SIGTERM;
     r->error[r->error_length] = '\0';
     while (r->error_length && r->error[r->error_length - 1] == '\n')
         r->error[--r->error_length] = '\0';

@@ -171,11 +171,11 @@ static choir_status start_keeper(void)
 static choir_status wait_for_keeper(double timeout_s)
 {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)choir__min((int64_t)timeout_s, INT32_MAX) + 1;
     int late = 0;
     while (library.state == STARTING && !late)
-        late = pthread_cond_timedwait(&library.changed, &library.lock, &until);
+        late = pthread_cond_clockwait(&library.changed, &library.lock, CLOCK_MONOTONIC, &until);
     if (library.state == STARTING)
         return choir__error(CHOIR_ERR_TIMEOUT,
             "MPI did not start within %g s: not all ranks that the launcher started have come "

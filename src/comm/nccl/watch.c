@@ -53,12 +53,12 @@ void choir__nccl_end_comm(choir__nccl *n, ncclComm_t comm, bool aborts)
 void choir__nccl_await_end(choir__nccl *n)
 {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += END_S;
     if (!n->ending)
         return;
     n->ending = false;
-    if (pthread_timedjoin_np(n->ender, NULL, &until) == 0)
+    if (pthread_clockjoin_np(n->ender, NULL, CLOCK_MONOTONIC, &until) == 0)
         return;
     pthread_detach(n->ender);
     fprintf(stderr,

@@ -41,11 +41,13 @@ typedef struct agent {
     char *log_dir;
     choir__workers workers;
     struct pollfd *polled;
-    int interrupted; /* the signal; 0: none */
-    bool told;       /* the attempt's outcome is settled, and posted to the other nodes */
-    bool cut_off;    /* it could not be posted: this node's own outcome is the verdict */
-    bool done;       /* the attempt's workers exited with 0, which is still to be posted */
-    int ran;         /* the generation of the last attempt, on several nodes */
+    int interrupted;   /* the signal; 0: none */
+    bool told;         /* the attempt's outcome is settled, and posted to the other nodes */
+    bool unposted;     /* a failure is, since the ledger did not answer: again later */
+    bool cut_off;      /* it cannot be posted: this node's own outcome is the verdict */
+    bool done;         /* the attempt's workers exited with 0, which is still to be posted */
+    double settled_at; /* when `told` was set */
+    int ran;           /* the generation of the last attempt, on several nodes */
     choir__verdict verdict;
 } agent;
 
@@ -54,15 +56,28 @@ typedef struct agent {
 static void settle(agent *a, int status, const char *report)
 {
     a->told = true;
+    a->settled_at = choir__now();
     a->verdict.status = status;
+    a->verdict.worker = -1;
     snprintf(a->verdict.report, sizeof a->verdict.report, "%s", report);
 }
 
-static void settle_failure(agent *a, int status, const char *report)
+/* A ledger that does not answer may be without a leader for a moment. */
+static bool post_failure(agent *a)
+{
+    choir_status status = choir__nodes_failed(a->nodes, &a->verdict);
+    a->unposted = status == CHOIR_ERR_TIMEOUT;
+    a->cut_off |= status != CHOIR_OK && !a->unposted;
+    return !a->unposted;
+}
+
+/* worker: that failed; -1: none in particular. */
+static void settle_failure(agent *a, int worker, int status, const char *report)
 {
     settle(a, status, report);
+    a->verdict.worker = worker;
     if (a->nodes)
-        a->cut_off |= !choir__nodes_failed(a->nodes, status, report);
+        post_failure(a);
 }
 
 /* Reports the first failure here, unless the outcome is already settled. */
@@ -75,11 +90,11 @@ static void see_failure(agent *a)
     choir__child *c = &f->children[f->first];
     choir__output_drain(a->workers.output, f->first);
     choir__agent_report(&a->workers, report);
-    settle_failure(a, choir__end_status(c), report);
+    settle_failure(a, f->first, choir__end_status(c), report);
     if (f->alive) {
         snprintf(line, sizeof line, "choir run: rank %d (pid %d) %s; stopping the others",
             a->workers.place.rank + f->first, (int)c->pid, choir__end_text(c, end));
-        choir__output_say(a->workers.output, line);
+        choir__output_say(a->workers.output, STDERR_FILENO, line);
     }
 }
 
@@ -135,7 +150,7 @@ static void show_workers(agent *a)
             choir__each_of_group(f->children[i].pid, show, &to);
     if (!to.out || fclose(to.out))
         return;
-    choir__output_say(a->workers.output,
+    choir__output_say(a->workers.output, STDERR_FILENO,
         bytes ? text : "choir run: none of these ranks has a flight recorder");
     free(text);
 }
@@ -196,6 +211,7 @@ static choir_status begin(agent *a, int attempt)
         .place = a->roster.place,
         .job = a->roster.job,
         .run_id = a->roster.run_id,
+        .generation = attempt + 1,
         .restarts = a->nodes ? a->roster.restarts : attempt,
         .input = a->self->input};
     choir_status status = begin_duty();
@@ -212,16 +228,26 @@ static choir_status begin(agent *a, int attempt)
     return status;
 }
 
+/* Shows lines of the agent's own on a console, 1 (stdout) or 2 (stderr); owns the text. */
+static void say(agent *a, int console, char *text)
+{
+    if (text && a->workers.output)
+        choir__output_say(a->workers.output, console, text);
+    else if (text)
+        dprintf(console, "%s\n", text);
+    free(text);
+}
+
 /* Shows the changes among the nodes. Returns the order of the moment. */
 static choir__order look(agent *a, choir__roster *roster)
 {
-    char *news;
+    choir__news news;
     choir__order order = choir__nodes_look(a->nodes, roster, &news);
-    if (news && a->workers.output)
-        choir__output_say(a->workers.output, news);
-    else if (news)
-        fprintf(stderr, "%s\n", news);
-    free(news);
+    say(a, STDERR_FILENO, news.lines);
+    if (a->opts->json)
+        say(a, STDOUT_FILENO, news.events);
+    else
+        free(news.events);
     return order;
 }
 
@@ -278,7 +304,7 @@ static void finish(agent *a)
     if (w->output && choir__output_finish(w->output) != CHOIR_OK && !a->told) {
         char text[CHOIR__REPORT_TEXT];
         snprintf(text, sizeof text, "choir run: %s", choir_error_message());
-        settle_failure(a, 1, text);
+        settle_failure(a, -1, 1, text);
     }
     choir__output_close(w->output);
     if (w->family.count)
@@ -298,7 +324,7 @@ static bool attempt(agent *a, int number)
     } else {
         char text[CHOIR__REPORT_TEXT];
         snprintf(text, sizeof text, "choir run: %s", choir_error_message());
-        settle_failure(a, 1, text);
+        settle_failure(a, -1, 1, text);
     }
     finish(a);
     return again;
@@ -321,7 +347,8 @@ static choir__order await_order(agent *a)
             order = CHOIR__WAIT;
         if (order != CHOIR__WAIT)
             break;
-        bool told = a->done ? choir__nodes_done(a->nodes) : choir__nodes_ready(a->nodes);
+        bool told = (!a->unposted || post_failure(a)) &&
+                    (a->done ? choir__nodes_done(a->nodes) : choir__nodes_ready(a->nodes));
         a->done &= !told;
         if (poll(polled, CHOIR_COUNT(polled), told ? -1 : retry_ms) < 0)
             continue;
@@ -337,14 +364,36 @@ static choir__order await_order(agent *a)
 static void take_part(agent *a)
 {
     while (await_order(a) == CHOIR__RUN) {
-        a->told = false;
+        a->told = a->unposted = false;
         a->verdict.status = 0;
         a->ran = a->roster.generation;
         attempt(a, a->ran - 1);
         a->done = !a->told;
     }
-    if (!a->interrupted && !a->cut_off)
+    if (!a->interrupted && !a->cut_off && !a->unposted)
         a->verdict = choir__nodes_verdict(a->nodes);
+}
+
+/* Tells programs of restart `number` on a single node, as where there are several. */
+static void tell_restart(agent *a, int number)
+{
+    const choir__verdict *v = &a->verdict;
+    int worker = v->worker < 0 ? 0 : v->worker;
+    choir__node self = {.workers = a->opts->nproc};
+    choir__departure gone = {
+        .offset = worker, .rank = worker, .workers = v->worker < 0 ? self.workers : 1};
+    choir__membership m = {.generation = number + 1,
+        .restarts = number,
+        .count = 1,
+        .nodes = &self,
+        .departed_count = 1,
+        .departed = &gone};
+    double passed_s = choir__now() - a->settled_at;
+    const char *why = choir__without_name(v->report);
+    gethostname(gone.host, sizeof gone.host - 1);
+    snprintf(gone.why, sizeof gone.why, "%.*s", (int)strcspn(why, "\n"), why);
+    if (a->opts->json)
+        say(a, STDOUT_FILENO, choir__membership_event(&m, passed_s, passed_s));
 }
 
 /* Starts the workers of a single node, and starts them again as often as allowed. */
@@ -353,6 +402,7 @@ static void run_alone(agent *a)
     for (int number = 0; attempt(a, number); number++) {
         fprintf(stderr, "%s\nchoir run: starting all again: restart %d of %d\n",
             a->verdict.report, number + 1, a->opts->max_restarts);
+        tell_restart(a, number + 1);
         a->told = false;
         a->verdict.status = 0;
     }

@@ -27,7 +27,10 @@ typedef struct choir__agent_opts {
     char endpoint[CHOIR__HOST_TEXT];
     int endpoint_port;
     choir__etcd_conf etcd;
-    double timeout_s;   /* how long to wait for the other nodes */
+    bool raft;        /* the agents hold the ledger together; the endpoint is where they meet */
+    bool json;        /* changes of membership go to standard output as events */
+    bool witness;     /* this agent has no workers: it votes on the ledger */
+    double timeout_s; /* how long to wait for the other nodes */
     double last_call_s; /* for more nodes, once the minimum is there */
 
     char master[CHOIR__HOST_TEXT]; /* "": node 0's address, as the others reach it */
@@ -51,5 +54,9 @@ typedef struct choir__agent_opts {
  * the first failure's status, or 128 + its signal; 127 or 126 for a command that is missing or
  * cannot run. */
 int choir__agent_run(const choir__agent_opts *opts);
+
+/* Takes part in a job without workers: the third vote where a job has two nodes. Returns the
+ * job's exit status, or 128 + a signal. */
+int choir__witness_run(const choir__agent_opts *opts);
 
 #endif

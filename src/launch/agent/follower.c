@@ -25,6 +25,7 @@ void choir__follower_close(choir__follower *f)
         close(f->event);
     choir__membership_free(&f->now);
     free(f->news);
+    free(f->events);
     pthread_mutex_destroy(&f->lock);
 }
 
@@ -36,6 +37,37 @@ void choir__follower_wake(choir__follower *f)
     }
 }
 
+static void add_line(char **lines, const char *line)
+{
+    char *all = *lines ? choir__format("%s\n%s", *lines, line) : choir__strdup(line);
+    free(*lines);
+    *lines = all;
+}
+
+static bool is_at_work(const choir__membership *m)
+{
+    bool any = false;
+    for (int i = 0; i < m->count; i++)
+        any |= m->nodes[i].stage == CHOIR__BUSY;
+    return any;
+}
+
+/* Notes what an entry tells programs: a change of membership, once its generation runs. */
+static void note_event(choir__follower *f, const choir__membership *m, double now)
+{
+    if (m->phase == CHOIR__GATHERING && f->now.phase == CHOIR__RUNNING)
+        f->gathering_at = f->gathered_at = now;
+    if (m->phase == CHOIR__GATHERING && is_at_work(&f->now))
+        f->gathered_at = now;
+    bool seen_before = f->now.generation > 0;
+    if (m->phase != CHOIR__RUNNING || !seen_before || m->generation == f->now.generation)
+        return;
+    char *event =
+        choir__membership_event(m, f->gathered_at - f->gathering_at, now - f->gathering_at);
+    add_line(&f->events, event);
+    free(event);
+}
+
 /* Makes entry n the newest, and owns *m then; any: also if others lie between. */
 static void take(choir__follower *f, int64_t n, choir__membership *m, bool any)
 {
@@ -45,12 +77,9 @@ static void take(choir__follower *f, int64_t n, choir__membership *m, bool any)
         if (!f->at || m->round != f->now.round)
             f->round_at = now;
         f->entry_at = now;
-        if (m->news) {
-            char *all =
-                f->news ? choir__format("%s\n%s", f->news, m->news) : choir__strdup(m->news);
-            free(f->news);
-            f->news = all;
-        }
+        note_event(f, m, now);
+        if (m->news)
+            add_line(&f->news, m->news);
         choir__membership_free(&f->now);
         f->now = *m;
         f->at = n;
@@ -88,11 +117,24 @@ choir_status choir__follower_next(choir__follower *f, choir__ledger *ledger, dou
     return read_entry(f, ledger, place(f) + 1, wait_s, false);
 }
 
+/* The ledger is empty: the job that this agent has read of is over, and was removed. */
+static void forget(choir__follower *f)
+{
+    pthread_mutex_lock(&f->lock);
+    if (f->at) {
+        choir__membership_free(&f->now);
+        f->at = 0;
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
 choir_status choir__follower_catch_up(choir__follower *f, choir__ledger *ledger, bool *none)
 {
     int64_t newest = 0;
     choir_status status = ledger->ops->newest(ledger, &newest);
     *none = !newest;
+    if (status == CHOIR_OK && *none)
+        forget(f);
     if (status == CHOIR_OK && newest > place(f))
         status = read_entry(f, ledger, newest, answer_s, true);
     while (status == CHOIR_OK && newest)

@@ -15,10 +15,12 @@ typedef struct choir__follower {
     int event; /* an eventfd: readable after each new entry */
     /* the rest under the lock */
     choir__membership now;
-    int64_t at;      /* the entry's number; 0: none */
-    double round_at; /* when this agent saw the round begin, and */
-    double entry_at; /* the entry */
-    char *news;      /* of entries that were not shown yet */
+    int64_t at;                       /* the entry's number; 0: none */
+    double round_at;                  /* when this agent saw the round begin, and */
+    double entry_at;                  /* the entry */
+    double gathering_at, gathered_at; /* when the running generation ended, and its last rank */
+    /* of entries that were not shown yet: lines for people, and events for programs */
+    char *news, *events;
 } choir__follower;
 
 choir_status choir__follower_open(choir__follower *f);

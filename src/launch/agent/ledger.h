@@ -3,7 +3,8 @@
  *
  * Entry n+1 can be written only once, so of two agents that add at a time one succeeds, and the
  * other reads first what that one wrote. The backends are Choir's own store, which node 0's
- * agent serves (ledger_store.c), and etcd (src/launch/etcd/, a plug-in).
+ * agent serves (ledger_store.c), etcd (src/launch/etcd/, a plug-in), and the agents together,
+ * by Raft (src/launch/raft/, a plug-in).
  *
  * Threads: an object is one connection, for one thread at a time. */
 #ifndef CHOIR_LAUNCH_AGENT_LEDGER_H
@@ -35,22 +36,22 @@ typedef struct choir__ledger_ops {
 /* The common beginning of every backend's object. */
 struct choir__ledger {
     const choir__ledger_ops *ops;
-    bool keeps;      /* this agent serves the ledger */
+    bool keeps;      /* this agent serves the ledger: the job ends with it */
+    bool looks;      /* this agent may be the one that notices others' deaths: it looks often */
     bool founds;     /* this agent may write the first entry */
     double silent_s; /* for how long the ledger has not answered */
     /* After so long without an answer the others may have gone on without this agent, so its
      * workers must end; 0: they cannot. */
     double fence_s;
+    char id[CHOIR__JOB_TEXT];    /* by which the ledger knows this agent; "": `live` says it */
     char self[CHOIR__HOST_TEXT]; /* this machine's address, as seen from the ledger */
 };
 
-/* Opens a connection to the job's ledger. first: the agent's first one, whose object serves the
- * ledger where that is this agent's task. */
-choir_status choir__ledger_open(
-    const choir__agent_opts *opts, bool first, double deadline, choir__ledger **ledger);
-choir_status choir__ledger_store(
-    const choir__agent_opts *opts, bool first, double deadline, choir__ledger **ledger);
-choir_status choir__ledger_etcd(
-    const choir__agent_opts *opts, bool first, double deadline, choir__ledger **ledger);
+/* Opens a connection to the job's ledger. first: the agent's first one, which serves the ledger
+ * where that is this agent's task, and is closed last; NULL: this is it. */
+choir_status choir__ledger_open(const choir__agent_opts *opts, choir__ledger *first,
+    double deadline, choir__ledger **ledger);
+choir_status choir__ledger_store(const choir__agent_opts *opts, choir__ledger *first,
+    double deadline, choir__ledger **ledger);
 
 #endif

@@ -1,9 +1,9 @@
 /* The ledger in Choir's own store, which node 0's agent serves at the endpoint.
  *
- *   entry/N    the entries; all but the last ones are removed
- *   head       the number of the last one, or of one shortly before
- *   gone/ID    an agent's last will
- *   beat/ID    a sign of life of an agent that is not stopped (SIGSTOP)
+ *   entry/N    the entries; of all but the last ones the text is removed, but not the key, or
+ * an agent that has been stopped for long could write such an entry once more head       the
+ * number of the last one, or of one shortly before; it never falls gone/ID    an agent's last
+ * will beat/ID    a sign of life of an agent that is not stopped (SIGSTOP)
  *
  * Node 0's agent looks for the agents that are gone, since it hears of them first. If node 0 is
  * gone itself, so is the store, and the job ends. */
@@ -22,7 +22,7 @@
 #include "launch/store/client.h"
 #include "launch/store/net.h"
 
-enum { KEPT = 64 }; /* entries */
+enum { KEPT = 64, KEYS_MAX = 1 << 22 }; /* texts of entries; keys */
 
 static const double call_s = 10;    /* for connecting */
 static const double cut_off_s = 4;  /* without an answer of the other machine's kernel */
@@ -64,6 +64,11 @@ static choir_status read_entry(choir__ledger *base, int64_t n, double wait_s, ch
     char key[64];
     double since = choir__now();
     choir_status status = choir_store_get(l->store, entry_key(n, key), wait_s, text, NULL);
+    if (status == CHOIR_OK && !**text) { /* removed: the caller goes to the newest one */
+        free(*text);
+        *text = NULL;
+        status = choir__error(CHOIR_ERR_TIMEOUT, "entry %" PRId64 " is there no more", n);
+    }
     double passed = choir__now() - since, late_s = wait_s + CHOIR__STORE_SLACK_S;
     if (status != CHOIR_ERR_TIMEOUT || passed < late_s)
         base->silent_s = 0;
@@ -82,20 +87,37 @@ static choir_status newest(choir__ledger *base, int64_t *n)
     return status == CHOIR_ERR_TIMEOUT ? CHOIR_OK : status;
 }
 
+/* Another agent may have written the next entry, and its head, before this call. */
+static choir_status raise_head(ledger *l, int64_t n)
+{
+    char head[24], *was = NULL, *now = NULL;
+    snprintf(head, sizeof head, "%" PRId64, n);
+    choir_status status = choir_store_get(l->store, "head", 0, &was, NULL);
+    if (status == CHOIR_ERR_TIMEOUT) /* there is none */
+        status = CHOIR_OK;
+    while (status == CHOIR_OK && (was ? strtoll(was, NULL, 10) : 0) < n) {
+        status = choir_store_compare_set(l->store, "head", was, head, &now);
+        free(was);
+        was = now;
+        now = NULL;
+    }
+    free(was);
+    return status;
+}
+
 static choir_status append(choir__ledger *base, int64_t n, const char *text, bool *mine)
 {
     ledger *l = (ledger *)base;
-    char key[64], head[24], *now = NULL;
+    char key[64], *now = NULL;
     choir_status status =
         choir_store_compare_set(l->store, entry_key(n, key), NULL, text, &now);
     *mine = status == CHOIR_OK && !strcmp(now, text);
     free(now);
     if (!*mine)
         return status;
-    snprintf(head, sizeof head, "%" PRId64, n);
-    status = choir_store_set(l->store, "head", head, strlen(head));
+    status = raise_head(l, n);
     if (status == CHOIR_OK && n > KEPT)
-        status = choir_store_delete(l->store, entry_key(n - KEPT, key), NULL);
+        status = choir_store_set(l->store, entry_key(n - KEPT, key), "", 0);
     return status;
 }
 
@@ -236,14 +258,19 @@ static void find_self(ledger *l)
 }
 
 choir_status choir__ledger_store(
-    const choir__agent_opts *opts, bool first, double deadline, choir__ledger **made)
+    const choir__agent_opts *opts, choir__ledger *first, double deadline, choir__ledger **made)
 {
     ledger *l = choir__calloc(1, sizeof *l);
     choir_store_opts o = choir_store_defaults();
     l->base.ops = &ops;
     o.key_file = opts->key_file;
     o.lost_after_s = cut_off_s;
-    choir_status status = first ? serve(l, opts, o) : CHOIR_OK;
+    o.keys_max = KEYS_MAX;
+    choir_status status = first ? CHOIR_OK : serve(l, opts, o);
+    if (first) {
+        l->base.keeps = l->base.looks = first->keeps;
+        l->base.founds = first->founds;
+    }
     if (status == CHOIR_OK)
         status = reach(l, opts, o, deadline);
     if (status == CHOIR_OK) {

@@ -6,6 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *choir__without_name(const char *report)
+{
+    const char *name = "choir run: ";
+    return strncmp(report, name, strlen(name)) ? report : report + strlen(name);
+}
+
 choir__node *choir__membership_find(const choir__membership *m, const char *id)
 {
     for (int i = 0; i < m->count; i++)
@@ -23,6 +29,7 @@ void choir__membership_free(choir__membership *m)
 {
     free(m->nodes);
     free(m->tallies);
+    free(m->departed);
     free(m->news);
     *m = (choir__membership){0};
 }
@@ -34,6 +41,9 @@ choir__membership choir__membership_copy(const choir__membership *m)
     copy.tallies = choir__calloc((size_t)m->tally_count + 1, sizeof *copy.tallies);
     if (m->count)
         memcpy(copy.nodes, m->nodes, (size_t)m->count * sizeof *copy.nodes);
+    copy.departed = choir__calloc((size_t)m->departed_count + 1, sizeof *copy.departed);
+    if (m->departed_count)
+        memcpy(copy.departed, m->departed, (size_t)m->departed_count * sizeof *copy.departed);
     if (m->tally_count)
         memcpy(copy.tallies, m->tallies, (size_t)m->tally_count * sizeof *copy.tallies);
     copy.news = m->news ? choir__strdup(m->news) : NULL;
@@ -109,8 +119,28 @@ static void drop(choir__membership *m, choir__node *n)
     recount(m, m->count + 1);
 }
 
+/* Notes that ranks of the running generation, or of the last one, are gone: one, or (worker -1)
+ * all of a node. */
+static void note_departure(
+    choir__membership *m, const choir__node *n, int worker, const char *why)
+{
+    if (n->index < 0)
+        return;
+    why = choir__without_name(why);
+    m->departed =
+        choir__realloc(m->departed, (size_t)(m->departed_count + 1) * sizeof *m->departed);
+    choir__departure *d = &m->departed[m->departed_count++];
+    *d = (choir__departure){.offset = worker < 0 ? 0 : worker,
+        .rank = n->rank + (worker < 0 ? 0 : worker),
+        .workers = worker < 0 ? n->workers : 1};
+    snprintf(d->id, sizeof d->id, "%s", n->id);
+    snprintf(d->host, sizeof d->host, "%.*s", (int)strcspn(n->who, " "), n->who);
+    snprintf(d->why, sizeof d->why, "%.*s", (int)strcspn(why, "\n"), why);
+}
+
 static void gather(choir__membership *m)
 {
+    m->departed_count = 0;
     m->phase = CHOIR__GATHERING;
     m->round++;
     m->call = m->count < m->terms.nodes_min;
@@ -284,6 +314,7 @@ bool choir__membership_failed(
     m->cause = *failure;
     m->cause_costs = true;
     snprintf(m->failing, sizeof m->failing, "%s", id);
+    note_departure(m, choir__membership_find(m, id), failure->worker, failure->report);
     return true;
 }
 
@@ -303,13 +334,14 @@ static void announce_rest(choir__membership *m, const char *what)
 
 static void remove_running(choir__membership *m, choir__node *n, const choir__verdict *why)
 {
-    const char *name = "choir run: ";
-    const char *what = why->report;
-    if (!strncmp(what, name, strlen(name)))
-        what += strlen(name);
+    const char *what = choir__without_name(why->report);
+    choir__node gone = *n;
     drop(m, n);
     if (m->phase == CHOIR__RUNNING)
         gather(m);
+    if (m->cause_costs) /* a rank that failed because this node is gone */
+        m->departed_count = 0;
+    note_departure(m, &gone, -1, what);
     m->cause = *why;
     m->cause_costs = false;
     announce_rest(m, what);
@@ -318,7 +350,7 @@ static void remove_running(choir__membership *m, choir__node *n, const choir__ve
 bool choir__membership_lost(choir__membership *m, const char *id, double quiet_s)
 {
     choir__node *n = choir__membership_find(m, id);
-    choir__verdict why = {.status = 1};
+    choir__verdict why = {.status = 1, .worker = -1};
     if (!n || m->phase == CHOIR__OVER)
         return false;
     bool idle = n->index < 0 || (m->phase == CHOIR__RUNNING && n->stage == CHOIR__DONE);
@@ -409,6 +441,8 @@ static bool charge(choir__membership *m)
     }
     announce(m, "node %d (%s) is left out: it has failed %d time%s (--node-failures %d)",
         known_as(n), n->who, failures, plural(failures), m->terms.node_failures);
+    m->departed_count = 0;
+    note_departure(m, n, -1, m->cause.report);
     drop(m, n);
     return true;
 }
@@ -445,6 +479,7 @@ static void start(choir__membership *m, const char *secret)
 {
     int chosen = m->count < m->terms.nodes_max ? m->count : m->terms.nodes_max, rank = 0;
     for (int i = 0; i < m->count; i++) {
+        m->nodes[i].is_new = m->nodes[i].index < 0;
         m->nodes[i].index = m->nodes[i].rank = -1;
         m->nodes[i].stage = i < chosen ? CHOIR__BUSY : CHOIR__READY;
     }

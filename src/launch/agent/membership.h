@@ -40,11 +40,21 @@ typedef struct choir__node {
     bool keeps; /* serves the ledger: the job ends with this node */
     choir__stage stage;
     int index, rank; /* GROUP_RANK and first RANK in this generation; -1: a spare */
+    bool is_new;     /* it was not in the generation before */
 } choir__node;
+
+/* Ranks that have left a generation: those of a node, or one that failed. */
+typedef struct choir__departure {
+    char id[CHOIR__JOB_TEXT]; /* of the node, and */
+    int offset;               /* of the first rank among its workers */
+    int rank, workers;        /* the first rank as it was numbered, and how many */
+    char host[CHOIR__HOST_TEXT], why[256];
+} choir__departure;
 
 /* The end of the job. */
 typedef struct choir__verdict {
     int status; /* of `choir run`; 0: all workers of all nodes exited 0 */
+    int worker; /* of a node, that failed; -1: all of them */
     char report[CHOIR__REPORT_TEXT];
 } choir__verdict;
 
@@ -80,8 +90,10 @@ typedef struct choir__membership {
     bool cause_costs;              /* one restart: a worker failed, and no node was lost */
     char failing[CHOIR__JOB_TEXT]; /* the id of the node whose worker did */
     char first[256];               /* the first failure that cost a restart, in one line */
-    char *news;                    /* lines to show for this change; NULL: none */
-    choir__verdict verdict;        /* when it is OVER */
+    int departed_count;
+    choir__departure *departed; /* (departed_count) since the last generation */
+    char *news;                 /* lines to show for this change; NULL: none */
+    choir__verdict verdict;     /* when it is OVER */
 } choir__membership;
 
 /* A gathering's members, and when their waiting ends; an agent's own knowledge. */
@@ -97,6 +109,15 @@ choir__membership choir__membership_copy(const choir__membership *m);
 /* As JSON, on the heap, and back. Error: format. */
 char *choir__membership_text(const choir__membership *m);
 choir_status choir__membership_read(const char *text, choir__membership *m);
+
+/* Returns a report without the name of the command before it. */
+const char *choir__without_name(const char *report);
+
+/* Returns the last change of membership, from a generation to one that runs, as an event in
+ * JSON on the heap. In seconds since a rank was known to be lost or a node to come: gathered_s,
+ * until no rank of the old generation was left; resumed_s, until those of the new one were
+ * started. */
+char *choir__membership_event(const choir__membership *m, double gathered_s, double resumed_s);
 
 /* Returns the member with this id, or NULL. */
 choir__node *choir__membership_find(const choir__membership *m, const char *id);

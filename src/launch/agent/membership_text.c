@@ -36,15 +36,22 @@ static json_t *text_of(const char *text)
 
 static json_t *node_of(const choir__node *n)
 {
-    return json_pack("{so so so so si si si sb ss si si}", "id", text_of(n->id), "who",
+    return json_pack("{so so so so si si si sb ss si si sb}", "id", text_of(n->id), "who",
         text_of(n->who), "name", text_of(n->name), "host", text_of(n->host), "port", n->port,
         "workers", n->workers, "number", n->number, "keeps", n->keeps, "stage",
-        stages[n->stage], "index", n->index, "rank", n->rank);
+        stages[n->stage], "index", n->index, "rank", n->rank, "is_new", n->is_new);
+}
+
+static json_t *departure_of(const choir__departure *d)
+{
+    return json_pack("{so si si si so so}", "id", text_of(d->id), "offset", d->offset, "rank",
+        d->rank, "workers", d->workers, "host", text_of(d->host), "why", text_of(d->why));
 }
 
 static json_t *verdict_of(const choir__verdict *v)
 {
-    return json_pack("{si so}", "status", v->status, "report", text_of(v->report));
+    return json_pack(
+        "{si si so}", "status", v->status, "worker", v->worker, "report", text_of(v->report));
 }
 
 static json_t *terms_of(const choir__terms *t)
@@ -56,21 +63,71 @@ static json_t *terms_of(const choir__terms *t)
 
 char *choir__membership_text(const choir__membership *m)
 {
-    json_t *nodes = json_array(), *tallies = json_array();
+    json_t *nodes = json_array(), *tallies = json_array(), *departed = json_array();
     for (int i = 0; i < m->count; i++)
         json_array_append_new(nodes, node_of(&m->nodes[i]));
     for (int i = 0; i < m->tally_count; i++)
         json_array_append_new(tallies, json_pack("{so si}", "name", text_of(m->tallies[i].name),
                                            "failures", m->tallies[i].failures));
-    json_t *all = json_pack("{so so sb ss si si si si sb so so so so sb so so so so}", "terms",
-        terms_of(&m->terms), "run_id", text_of(m->run_id), "named", m->named, "phase",
+    for (int i = 0; i < m->departed_count; i++)
+        json_array_append_new(departed, departure_of(&m->departed[i]));
+    json_t *all = json_pack("{so so sb ss si si si si sb so so so so so sb so so so so}",
+        "terms", terms_of(&m->terms), "run_id", text_of(m->run_id), "named", m->named, "phase",
         phases[m->phase], "generation", m->generation, "left_done", m->left_done, "restarts",
         m->restarts, "round", m->round, "call", m->call, "secret", text_of(m->secret), "nodes",
-        nodes, "tallies", tallies, "cause", verdict_of(&m->cause), "cause_costs",
-        m->cause_costs, "failing", text_of(m->failing), "first", text_of(m->first), "news",
-        text_of(m->news ? m->news : ""), "verdict", verdict_of(&m->verdict));
+        nodes, "tallies", tallies, "departed", departed, "cause", verdict_of(&m->cause),
+        "cause_costs", m->cause_costs, "failing", text_of(m->failing), "first",
+        text_of(m->first), "news", text_of(m->news ? m->news : ""), "verdict",
+        verdict_of(&m->verdict));
     char *text = json_dumps(all, JSON_COMPACT);
     json_decref(all);
+    return text;
+}
+
+/* --- for programs that read the output of choir run --- */
+
+static void add_rank(json_t *list, int rank, const char *host, const char *why)
+{
+    json_t *o = json_pack("{si so}", "rank", rank, "host", text_of(host));
+    if (why)
+        json_object_set_new(o, "why", text_of(why));
+    json_array_append_new(list, o);
+}
+
+/* A rank that failed on a node that stays has left and, under its new number, joined. */
+static void add_departed(json_t *left, json_t *joined, const choir__membership *m)
+{
+    for (int i = 0; i < m->departed_count; i++) {
+        const choir__departure *d = &m->departed[i];
+        const choir__node *n = choir__membership_find(m, d->id);
+        for (int k = 0; k < d->workers; k++) {
+            add_rank(left, d->rank + k, d->host, d->why);
+            if (n && n->index >= 0 && !n->is_new)
+                add_rank(joined, n->rank + d->offset + k, d->host, NULL);
+        }
+    }
+}
+
+char *choir__membership_event(const choir__membership *m, double gathered_s, double resumed_s)
+{
+    json_t *left = json_array(), *joined = json_array();
+    int world = 0, nodes = 0;
+    add_departed(left, joined, m);
+    for (int i = 0; i < m->count; i++) {
+        const choir__node *n = &m->nodes[i];
+        char host[CHOIR__HOST_TEXT];
+        snprintf(host, sizeof host, "%.*s", (int)strcspn(n->who, " "), n->who);
+        nodes += n->index >= 0;
+        world += n->index >= 0 ? n->workers : 0;
+        for (int k = 0; k < n->workers && n->index >= 0 && n->is_new; k++)
+            add_rank(joined, n->rank + k, host, NULL);
+    }
+    json_t *event =
+        json_pack("{ss si sn si si si so so sf sf}", "event", "membership", "generation",
+            m->generation, "step", "world", world, "nodes", nodes, "restarts", m->restarts,
+            "left", left, "joined", joined, "detected_s", gathered_s, "resumed_s", resumed_s);
+    char *text = json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(6));
+    json_decref(event);
     return text;
 }
 
@@ -85,14 +142,16 @@ static void copy(char *to, size_t room, const char *from)
 static bool read_node(json_t *from, choir__node *n)
 {
     const char *id, *who, *name, *host, *stage;
-    int keeps;
-    if (json_unpack(from, "{ss ss ss ss si si si sb ss si si}", "id", &id, "who", &who, "name",
-            &name, "host", &host, "port", &n->port, "workers", &n->workers, "number",
-            &n->number, "keeps", &keeps, "stage", &stage, "index", &n->index, "rank", &n->rank))
+    int keeps, is_new;
+    if (json_unpack(from, "{ss ss ss ss si si si sb ss si si sb}", "id", &id, "who", &who,
+            "name", &name, "host", &host, "port", &n->port, "workers", &n->workers, "number",
+            &n->number, "keeps", &keeps, "stage", &stage, "index", &n->index, "rank", &n->rank,
+            "is_new", &is_new))
         return false;
     int which = lookup(stages, CHOIR_COUNT(stages), stage);
     n->stage = (choir__stage)which;
     n->keeps = keeps;
+    n->is_new = is_new;
     copy(n->id, sizeof n->id, id);
     copy(n->who, sizeof n->who, who);
     copy(n->name, sizeof n->name, name);
@@ -103,7 +162,8 @@ static bool read_node(json_t *from, choir__node *n)
 static bool read_verdict(json_t *from, choir__verdict *v)
 {
     const char *report;
-    if (json_unpack(from, "{si ss}", "status", &v->status, "report", &report))
+    if (json_unpack(
+            from, "{si si ss}", "status", &v->status, "worker", &v->worker, "report", &report))
         return false;
     copy(v->report, sizeof v->report, report);
     return true;
@@ -118,6 +178,29 @@ static bool read_terms(json_t *from, choir__terms *t)
         return false;
     copy(t->version, sizeof t->version, version);
     copy(t->key, sizeof t->key, key);
+    return true;
+}
+
+static bool read_departure(json_t *from, choir__departure *d)
+{
+    const char *id, *host, *why;
+    if (json_unpack(from, "{ss si si si ss ss}", "id", &id, "offset", &d->offset, "rank",
+            &d->rank, "workers", &d->workers, "host", &host, "why", &why))
+        return false;
+    copy(d->id, sizeof d->id, id);
+    copy(d->host, sizeof d->host, host);
+    copy(d->why, sizeof d->why, why);
+    return d->workers > 0 && d->workers <= 1 << 20 && d->rank >= 0 && d->rank <= 1 << 24 &&
+           d->offset >= 0 && d->offset < 1 << 20;
+}
+
+static bool read_departed(json_t *departed, choir__membership *m)
+{
+    size_t i;
+    json_t *item;
+    m->departed = choir__calloc(json_array_size(departed) + 1, sizeof *m->departed);
+    json_array_foreach(departed, i,
+        item) if (!read_departure(item, &m->departed[m->departed_count++])) return false;
     return true;
 }
 
@@ -142,15 +225,15 @@ static bool read_lists(json_t *nodes, json_t *tallies, choir__membership *m)
 
 static bool read_all(json_t *all, choir__membership *m)
 {
-    json_t *terms, *nodes, *tallies, *cause, *verdict;
+    json_t *terms, *nodes, *tallies, *departed, *cause, *verdict;
     const char *run_id, *phase, *secret, *failing, *first, *news;
     int named, call, costs;
-    if (json_unpack(all, "{so ss sb ss si si si si sb ss so so so sb ss ss ss so}", "terms",
+    if (json_unpack(all, "{so ss sb ss si si si si sb ss so so so so sb ss ss ss so}", "terms",
             &terms, "run_id", &run_id, "named", &named, "phase", &phase, "generation",
             &m->generation, "left_done", &m->left_done, "restarts", &m->restarts, "round",
             &m->round, "call", &call, "secret", &secret, "nodes", &nodes, "tallies", &tallies,
-            "cause", &cause, "cause_costs", &costs, "failing", &failing, "first", &first,
-            "news", &news, "verdict", &verdict))
+            "departed", &departed, "cause", &cause, "cause_costs", &costs, "failing", &failing,
+            "first", &first, "news", &news, "verdict", &verdict))
         return false;
     int which = lookup(phases, CHOIR_COUNT(phases), phase);
     m->phase = (choir__phase)which;
@@ -163,6 +246,7 @@ static bool read_all(json_t *all, choir__membership *m)
     copy(m->first, sizeof m->first, first);
     m->news = *news ? choir__clean(choir__strdup(news)) : NULL;
     return which >= 0 && json_is_array(nodes) && json_is_array(tallies) &&
+           json_is_array(departed) && read_departed(departed, m) &&
            read_terms(terms, &m->terms) && read_verdict(cause, &m->cause) &&
            read_verdict(verdict, &m->verdict) && read_lists(nodes, tallies, m);
 }

@@ -25,18 +25,12 @@ struct choir__nodes {
     choir__watcher watcher;
     choir__terms terms;
     choir__node self; /* as it joins */
-    char where[CHOIR__HOST_TEXT + 32];
+    char where[CHOIR__HOST_TEXT + 64];
     double deadline;
     int generation; /* of the workers that run, or ran last */
     bool refused;   /* this node cannot come back, and: */
     choir__verdict verdict;
 };
-
-static const char *without_name(const char *report)
-{
-    const char *name = "choir run: ";
-    return strncmp(report, name, strlen(name)) ? report : report + strlen(name);
-}
 
 /* --- what this node is --- */
 
@@ -102,7 +96,11 @@ static choir_status describe(choir__nodes *n)
     choir_status status = fingerprint(o->key_file, n->terms.key);
     if (status == CHOIR_OK)
         status = find_port(o, &s->port);
-    return status == CHOIR_OK ? choir__job_random(s->id) : status;
+    if (status == CHOIR_OK)
+        status = choir__job_random(s->id);
+    if (*n->ledger->id)
+        memcpy(s->id, n->ledger->id, sizeof s->id);
+    return status;
 }
 
 /* --- joining --- */
@@ -158,7 +156,8 @@ static bool join(choir__membership *m, void *arg)
         begin_job(m, j);
     else if (m->phase == CHOIR__OVER) {
         note(j, choir__error(CHOIR_ERR_PEER_LOST, "%s",
-                    *m->verdict.report ? without_name(m->verdict.report) : "the job is over"));
+                    *m->verdict.report ? choir__without_name(m->verdict.report)
+                                       : "the job is over"));
         return false;
     }
     choir_status status = compare_ids(j->nodes, m);
@@ -233,15 +232,13 @@ static choir_status meet(choir__nodes *n)
 {
     joining j = {.nodes = n};
     choir__watcher *w = &n->watcher;
-    choir_status status = choir__ledger_open(n->opts, true, n->deadline, &n->ledger);
+    choir_status status = choir__ledger_open(n->opts, NULL, n->deadline, &n->ledger);
     if (status == CHOIR_OK)
-        status = choir__ledger_open(n->opts, false, n->deadline, &w->ledger);
+        status = choir__ledger_open(n->opts, n->ledger, n->deadline, &w->ledger);
     if (status == CHOIR_OK)
         status = describe(n);
     if (status != CHOIR_OK)
         return status;
-    w->ledger->keeps = n->ledger->keeps;
-    w->ledger->founds = n->ledger->founds;
     w->id = n->self.id;
     status = w->ledger->ops->live(w->ledger, n->self.id);
     if (status == CHOIR_OK)
@@ -259,7 +256,10 @@ choir_status choir__nodes_join(const choir__agent_opts *opts, choir__nodes **nod
     *nodes = n;
     n->opts = opts;
     n->deadline = choir__now() + opts->timeout_s;
-    snprintf(n->where, sizeof n->where, "%s%s port %d", opts->etcd.is_used ? "etcd at " : "",
+    snprintf(n->where, sizeof n->where, "%s%s port %d",
+        opts->etcd.is_used ? "etcd at "
+        : opts->raft       ? "a majority of the agents that met at "
+                           : "",
         opts->endpoint, opts->endpoint_port);
     n->watcher.follower = &n->follower;
     n->watcher.patience = (choir__patience){
@@ -308,7 +308,7 @@ static void fill(const choir__nodes *n, const choir__node *self, choir__roster *
     r->restarts = m->restarts;
 }
 
-choir__order choir__nodes_look(choir__nodes *n, choir__roster *r, char **news)
+choir__order choir__nodes_look(choir__nodes *n, choir__roster *r, choir__news *news)
 {
     choir__follower *f = &n->follower;
     uint64_t count;
@@ -318,8 +318,8 @@ choir__order choir__nodes_look(choir__nodes *n, choir__roster *r, char **news)
     }
     pthread_mutex_lock(&f->lock);
     const choir__node *self = choir__membership_find(&f->now, n->self.id);
-    *news = f->news;
-    f->news = NULL;
+    *news = (choir__news){f->news, f->events};
+    f->news = f->events = NULL;
     if (n->refused || atomic_load(&n->watcher.ended) || f->now.phase == CHOIR__OVER) {
         order = CHOIR__LEAVE;
     } else if (self && f->now.phase == CHOIR__RUNNING && self->stage == CHOIR__BUSY &&
@@ -382,11 +382,16 @@ static bool tell_lost(choir__membership *m, void *arg)
     return choir__membership_lost(m, t->id, t->silent_s);
 }
 
-static bool tell(choir__nodes *n, choir__change_fn *fn, told *t)
+static choir_status post(choir__nodes *n, choir__change_fn *fn, told *t)
 {
     t->id = n->self.id;
     t->generation = n->generation;
-    return choir__follower_change(&n->follower, n->ledger, fn, t) == CHOIR_OK;
+    return choir__follower_change(&n->follower, n->ledger, fn, t);
+}
+
+static bool tell(choir__nodes *n, choir__change_fn *fn, told *t)
+{
+    return post(n, fn, t) == CHOIR_OK;
 }
 
 bool choir__nodes_done(choir__nodes *n)
@@ -396,16 +401,16 @@ bool choir__nodes_done(choir__nodes *n)
     return tell(n, tell_done, &t);
 }
 
-bool choir__nodes_failed(choir__nodes *n, int status, const char *report)
+choir_status choir__nodes_failed(choir__nodes *n, const choir__verdict *failure)
 {
-    told t = {.verdict.status = status};
-    snprintf(t.verdict.report, sizeof t.verdict.report, "%s", report);
-    return tell(n, tell_failed, &t);
+    told t = {.verdict = *failure};
+    atomic_store(&n->watcher.waiting, true);
+    return post(n, tell_failed, &t);
 }
 
 bool choir__nodes_quit(choir__nodes *n, int status, const char *report, bool everywhere)
 {
-    told t = {.verdict.status = status, .everywhere = everywhere};
+    told t = {.verdict.status = status, .verdict.worker = -1, .everywhere = everywhere};
     snprintf(t.verdict.report, sizeof t.verdict.report, "%s", report);
     return tell(n, tell_quit, &t);
 }

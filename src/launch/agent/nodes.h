@@ -33,8 +33,13 @@ choir_status choir__nodes_join(const choir__agent_opts *opts, choir__nodes **nod
 
 /* Returns a descriptor that becomes readable when there is something new. */
 int choir__nodes_fd(const choir__nodes *nodes);
-/* Returns the order of the moment; *news: lines to show, on the heap, or NULL. */
-choir__order choir__nodes_look(choir__nodes *nodes, choir__roster *roster, char **news);
+/* The changes since the last look, in lines: for people, and as JSON; NULL: none. */
+typedef struct choir__news {
+    char *lines, *events;
+} choir__news;
+
+/* Returns the order of the moment; the news are the caller's. */
+choir__order choir__nodes_look(choir__nodes *nodes, choir__roster *roster, choir__news *news);
 /* Returns whether workers that are stopped now have a moment to notice a failure by themselves:
  * not where they stop because nodes have changed. */
 bool choir__nodes_failure(choir__nodes *nodes);
@@ -42,10 +47,10 @@ bool choir__nodes_failure(choir__nodes *nodes);
 bool choir__nodes_fenced(const choir__nodes *nodes);
 const char *choir__nodes_run_id(const choir__nodes *nodes);
 
-/* These report the state of this node's workers. They return false if the ledger does not
- * answer. */
+/* These report the state of this node's workers. They return false, or TIMEOUT, if the ledger
+ * does not answer. */
+choir_status choir__nodes_failed(choir__nodes *nodes, const choir__verdict *failure);
 bool choir__nodes_done(choir__nodes *nodes);
-bool choir__nodes_failed(choir__nodes *nodes, int status, const char *report);
 bool choir__nodes_ready(choir__nodes *nodes); /* there are none any more */
 /* This node leaves on a signal; everywhere: and ends the job. */
 bool choir__nodes_quit(choir__nodes *nodes, int status, const char *report, bool everywhere);

@@ -249,7 +249,7 @@ static void lose_log(choir__output *o, stream *s)
 {
     char *text = choir__format(
         "choir run: cannot write on to the log file %s: %s", s->path, choir__why(errno));
-    choir__output_say(o, text);
+    choir__output_say(o, STDERR_FILENO, text);
     free(text);
     close(s->log);
     s->log = -1;
@@ -337,12 +337,13 @@ void choir__output_pump(choir__output *o, const struct pollfd *polled)
     }
 }
 
-void choir__output_say(choir__output *o, const char *text)
+void choir__output_say(choir__output *o, int descriptor, const char *text)
 {
     size_t bytes = strlen(text);
-    choir__console_put(&o->consoles[1], text, bytes);
+    choir__console *c = &o->consoles[descriptor == STDERR_FILENO];
+    choir__console_put(c, text, bytes);
     if (!bytes || text[bytes - 1] != '\n')
-        choir__console_put(&o->consoles[1], "\n", 1);
+        choir__console_put(c, "\n", 1);
 }
 
 void choir__output_drain(choir__output *o, int worker)

@@ -38,8 +38,9 @@ void choir__output_started(choir__output *output);
 int choir__output_polls(int workers);
 void choir__output_poll(choir__output *output, struct pollfd *polled);
 void choir__output_pump(choir__output *output, const struct pollfd *polled);
-/* Writes a line of the agent's own to standard error, after everything forwarded so far. */
-void choir__output_say(choir__output *output, const char *text);
+/* Writes a line of the agent's own to standard output (1) or standard error (2), after
+ * everything forwarded so far. */
+void choir__output_say(choir__output *output, int descriptor, const char *text);
 /* Reads what one worker has written so far, without blocking. */
 void choir__output_drain(choir__output *output, int worker);
 /* Forwards all that is left, unfinished lines included, and waits until the terminal has

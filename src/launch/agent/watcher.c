@@ -119,7 +119,7 @@ static double tick(const choir__watcher *w, bool *over)
     bool gathering = f->now.phase == CHOIR__GATHERING;
     *over = f->now.phase == CHOIR__OVER;
     pthread_mutex_unlock(&f->lock);
-    return gathering || w->ledger->keeps ? look_s : beat_s;
+    return gathering || w->ledger->looks ? look_s : beat_s;
 }
 
 /* Judges a ledger that does not answer. */

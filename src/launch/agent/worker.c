@@ -73,6 +73,7 @@ static void set_environment(const choir__workers *w, const choir__job_place *pla
     setenv("ROLE_NAME", w->opts->role, 1);
     choir__set_number("TORCHELASTIC_RESTART_COUNT", w->restarts);
     choir__set_number("TORCHELASTIC_MAX_RESTARTS", w->opts->max_restarts);
+    choir__set_number("CHOIR_GENERATION", w->generation);
     setenv("TORCHELASTIC_RUN_ID", w->run_id, 1);
     /* rank 0 serves the store at MASTER_PORT */
     setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1);

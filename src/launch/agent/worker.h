@@ -11,8 +11,9 @@ typedef struct choir__workers {
     const choir__agent_opts *opts;
     choir__job_place place; /* of the first worker */
     const char *job, *run_id;
-    int restarts; /* that failures have cost so far */
-    int input;    /* standard input of rank 0 */
+    int generation; /* of the job's ranks, from 1 */
+    int restarts;   /* that failures have cost so far */
+    int input;      /* standard input of rank 0 */
     choir__output *output;
     choir__family family;
     struct rlimit files; /* limit on the workers' open files */

@@ -146,12 +146,15 @@ static choir_status newest(choir__ledger *base, int64_t *n)
     return CHOIR_OK;
 }
 
-static choir_status delete (ledger *l, json_t *body)
+/* A condition of a transaction: the version of a key, or of all keys up to `to`, is EQUAL to 0
+ * (there is none) or GREATER. */
+static json_t *compare_version(const char *key, const char *to, const char *result)
 {
-    json_t *reply;
-    choir_status status = call(l, "kv/deleterange", body, &reply);
-    json_decref(reply);
-    return status;
+    json_t *o = json_pack("{ss so ss ss}", "target", "VERSION", "key", choir__etcd_bytes(key),
+        "version", "0", "result", result);
+    if (to)
+        json_object_set_new(o, "range_end", choir__etcd_bytes(to));
+    return o;
 }
 
 static choir_status append(choir__ledger *base, int64_t n, const char *text, bool *mine)
@@ -160,15 +163,19 @@ static choir_status append(choir__ledger *base, int64_t n, const char *text, boo
     char key[400];
     json_t *reply;
     entry_key(l, n, key);
-    json_t *body = json_pack("{s[{ss so ss ss}] s[{s{so so}}]}", "compare", "target", "VERSION",
-        "key", choir__etcd_bytes(key), "version", "0", "result", "EQUAL", "success",
-        "request_put", "key", choir__etcd_bytes(key), "value", choir__etcd_bytes(text));
-    choir_status status = call(l, "kv/txn", body, &reply);
+    json_t *compare = json_pack("[o]", compare_version(key, NULL, "EQUAL"));
+    json_t *success = json_pack("[{s{so so}}]", "request_put", "key", choir__etcd_bytes(key),
+        "value", choir__etcd_bytes(text));
+    if (n > 1) /* or an agent that has been stopped for long writes a removed entry once more */
+        json_array_append_new(
+            compare, compare_version(entry_key(l, n - 1, key), NULL, "GREATER"));
+    if (n > KEPT)
+        json_array_append_new(success, json_pack("{s{so}}", "request_delete_range", "key",
+                                           choir__etcd_bytes(entry_key(l, n - KEPT, key))));
+    choir_status status =
+        call(l, "kv/txn", json_pack("{so so}", "compare", compare, "success", success), &reply);
     *mine = status == CHOIR_OK && json_is_true(json_object_get(reply, "succeeded"));
     json_decref(reply);
-    if (*mine && n > KEPT)
-        (void)!delete (
-            l, json_pack("{so}", "key", choir__etcd_bytes(entry_key(l, n - KEPT, key))));
     return status;
 }
 
@@ -263,13 +270,19 @@ static double quiet_s(choir__ledger *base, const char *id)
 
 /* --- opening and closing --- */
 
-/* The last agent of a job that is over removes its keys. */
+/* The last agent of a job that is over removes its keys; not where another lives, which may
+ * have begun the next job. */
 static void remove_all(ledger *l)
 {
-    char end[400];
-    if (look(l) == CHOIR_OK && !json_object_size(l->alive))
-        (void)!delete (l, json_pack("{so so}", "key", choir__etcd_bytes(l->prefix), "range_end",
-                              choir__etcd_bytes(end_of(l->prefix, end))));
+    char live[400], live_end[400], end[400];
+    json_t *reply;
+    key_of(l, "live", "", live);
+    json_t *body = json_pack("{s[o] s[{s{so so}}]}", "compare",
+        compare_version(live, end_of(live, live_end), "EQUAL"), "success",
+        "request_delete_range", "key", choir__etcd_bytes(l->prefix), "range_end",
+        choir__etcd_bytes(end_of(l->prefix, end)));
+    if (call(l, "kv/txn", body, &reply) == CHOIR_OK)
+        json_decref(reply);
 }
 
 static void close_ledger(choir__ledger *base, bool over)

@@ -211,17 +211,24 @@ bool choir__net_await(int fd, short events, double deadline)
     }
 }
 
-int choir__net_connect(const choir__address *address, double deadline)
+int choir__net_begin(const choir__address *address)
 {
-    int fd = new_socket(address), error = 0;
-    socklen_t length = sizeof error;
+    int fd = new_socket(address);
     if (fd < 0)
         return -1;
     tune(fd, address);
-    if (connect(fd, (const struct sockaddr *)&address->at, address->length) == 0)
+    if (connect(fd, (const struct sockaddr *)&address->at, address->length) == 0 ||
+        errno == EINPROGRESS)
         return fd;
-    if (errno != EINPROGRESS)
-        return close_keeping_errno(fd); /* a Unix listener's full queue: EAGAIN */
+    return close_keeping_errno(fd); /* a Unix listener's full queue: EAGAIN */
+}
+
+int choir__net_connect(const choir__address *address, double deadline)
+{
+    int fd = choir__net_begin(address), error = 0;
+    socklen_t length = sizeof error;
+    if (fd < 0)
+        return -1;
     if (!choir__net_await(fd, POLLOUT, deadline))
         error = ETIMEDOUT;
     else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length))

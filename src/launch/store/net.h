@@ -35,6 +35,8 @@ const char *choir__net_host(const choir__address *address, char host[160]);
 /* Return a descriptor, or -1 and errno. */
 int choir__net_listen(const choir__address *address);
 int choir__net_connect(const choir__address *address, double deadline);
+/* Begins to connect: the descriptor becomes writable when that has succeeded or failed. */
+int choir__net_begin(const choir__address *address);
 int choir__net_accept(int listener, choir__address *from);
 /* Sets the seconds without an answer after which a connection's machine counts as gone, in
  * place of half a minute; 0: no change. */

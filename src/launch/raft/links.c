@@ -1,0 +1,490 @@
+/* The connections among agents; see links.h. */
+#include "launch/raft/links.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launch/raft/wire.h"
+#include "launch/store/channel.h"
+#include "launch/store/net.h"
+
+enum { STRANGERS_MAX = 256, READ_BYTES = 64 * 1024, OUT_MAX = 64 << 20, VERSION = 1 };
+
+static const double greet_s = 5;   /* for connecting and both hellos */
+static const double lost_s = 4;    /* without an answer of the other machine's kernel */
+static const double again_s = 0.2; /* until a lost connection is tried again */
+
+typedef struct line {
+    struct line *next;
+    int fd;
+    bool calls, connecting, over;
+    bool by_kernel; /* over: the other side's kernel has said so */
+    uint64_t id;    /* 0: no hello yet */
+    char address[CHOIR__LINK_ADDRESS];
+    double since;
+    choir__channel channel;
+} line;
+
+struct choir__links {
+    int listener, port;
+    bool keyed;
+    choir__store_key key;
+    uint64_t self;
+    char address[CHOIR__LINK_ADDRESS];
+    choir__links_user user;
+    line *lines;
+    struct pollfd *polled;
+    size_t polled_room;
+    struct { /* calls that failed lately are not repeated at once */
+        uint64_t id;
+        double at;
+    } failed[32];
+};
+
+/* --- lines --- */
+
+static line *add_line(choir__links *l, int fd, bool calls)
+{
+    line *n = choir__calloc(1, sizeof *n);
+    *n = (line){.next = l->lines, .fd = fd, .calls = calls, .connecting = calls};
+    n->since = choir__now();
+    choir__channel_init(&n->channel, !calls, l->keyed ? &l->key : NULL);
+    choir__net_lost_after(fd, lost_s);
+    l->lines = n;
+    return n;
+}
+
+static bool is_open(const line *n)
+{
+    return !n->over && n->id && n->channel.stage == CHOIR__STAGE_OPEN;
+}
+
+static line *line_to(const choir__links *l, uint64_t id)
+{
+    for (line *n = l->lines; n; n = n->next)
+        if (n->id == id && is_open(n))
+            return n;
+    return NULL;
+}
+
+static void hang_up(line *n, bool by_kernel)
+{
+    n->over = true;
+    n->by_kernel = by_kernel;
+}
+
+/* Queues a message. Short ones are filled up, for the channel expects 16 bytes. */
+static void put(line *n, const void *message, size_t bytes)
+{
+    uint8_t whole[CHOIR__STORE_HEAD] = {0};
+    if (bytes >= sizeof whole) {
+        choir__channel_put(&n->channel, message, bytes);
+    } else {
+        memcpy(whole, message, bytes);
+        choir__channel_put(&n->channel, whole, sizeof whole);
+    }
+    if (choir__bytes_left(&n->channel.out) > OUT_MAX)
+        hang_up(n, false);
+}
+
+static void flush(line *n)
+{
+    choir__bytes *out = &n->channel.out;
+    while (!n->connecting && choir__bytes_left(out)) {
+        ssize_t sent =
+            send(n->fd, choir__bytes_front(out), choir__bytes_left(out), MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0) {
+            if (errno != EAGAIN && errno != EWOULDBLOCK)
+                hang_up(n, errno == EPIPE || errno == ECONNRESET);
+            return;
+        }
+        choir__bytes_skip(out, (size_t)sent);
+    }
+}
+
+/* --- hellos --- */
+
+static void say_hello(choir__links *l, line *n)
+{
+    static const char magic[] = "choir agents";
+    choir__bytes b = {0};
+    choir__write_text(&b, magic, sizeof magic);
+    choir__write_number(&b, VERSION);
+    choir__write_number(&b, l->self);
+    choir__write_text(&b, l->address, strlen(l->address));
+    put(n, b.data, b.to);
+    choir__bytes_free(&b);
+}
+
+/* Takes the other side's hello. Without a key, its process must be this user's. */
+static void take_hello(choir__links *l, line *n, const uint8_t *message, size_t bytes)
+{
+    choir__reader r = {message, message + bytes, false};
+    char magic[16];
+    choir__copy_text(&r, magic, sizeof magic);
+    uint64_t version = choir__read_number(&r), id = choir__read_number(&r);
+    choir__copy_text(&r, n->address, sizeof n->address);
+    if (r.bad || strcmp(magic, "choir agents") != 0 || version != VERSION || !id ||
+        (!l->keyed && choir__net_peer(n->fd) != CHOIR__OURS)) {
+        hang_up(n, false);
+        return;
+    }
+    n->id = id;
+    if (!n->calls)
+        say_hello(l, n);
+}
+
+/* --- receiving --- */
+
+static void take_messages(choir__links *l, line *n)
+{
+    const uint8_t *message;
+    size_t bytes;
+    bool was_open = n->channel.stage == CHOIR__STAGE_OPEN;
+    int got = 0;
+    while (!n->over && (got = choir__channel_next(&n->channel, &message, &bytes)) > 0) {
+        if (!n->id)
+            take_hello(l, n, message, bytes);
+        else
+            l->user.came(l->user.arg, n->id, message, bytes);
+    }
+    if (n->calls && !was_open && n->channel.stage == CHOIR__STAGE_OPEN)
+        say_hello(l, n);
+    if (got < 0) {
+        flush(n); /* the reason for a refusal */
+        hang_up(n, false);
+    }
+}
+
+static void receive(choir__links *l, line *n)
+{
+    choir__bytes *in = &n->channel.in;
+    ssize_t got = recv(n->fd, choir__bytes_grow(in, READ_BYTES), READ_BYTES, 0);
+    if (got > 0) {
+        in->to += (size_t)got;
+        take_messages(l, n);
+    } else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+        hang_up(n, got == 0 || errno == ECONNRESET);
+    }
+}
+
+static void finish_connecting(line *n)
+{
+    int error = 0;
+    socklen_t length = sizeof error;
+    if (getsockopt(n->fd, SOL_SOCKET, SO_ERROR, &error, &length) || error)
+        hang_up(n, false);
+    n->connecting = false;
+}
+
+static void take_in(choir__links *l)
+{
+    choir__address from;
+    int fd, strangers = 0;
+    for (line *n = l->lines; n; n = n->next)
+        strangers += !n->id;
+    while (strangers++ < STRANGERS_MAX && (fd = choir__net_accept(l->listener, &from)) >= 0) {
+        line *n = add_line(l, fd, false);
+        if (!l->keyed && choir__net_peer(fd) != CHOIR__OURS) {
+            choir__channel_refuse(&n->channel, CHOIR__REFUSAL_USER);
+            flush(n);
+            hang_up(n, false);
+        }
+    }
+}
+
+/* --- calling --- */
+
+static bool failed_lately(choir__links *l, uint64_t id, bool note)
+{
+    double now = choir__now();
+    size_t at = id % CHOIR_COUNT(l->failed);
+    if (note) {
+        l->failed[at].id = id;
+        l->failed[at].at = now;
+    }
+    return l->failed[at].id == id && now - l->failed[at].at < again_s;
+}
+
+/* Begins a connection with the first address of that name. */
+static line *call(choir__links *l, const char *host, int port, char why[200], bool *again)
+{
+    choir__address list[CHOIR__ADDRESSES_MAX];
+    int count = choir__net_resolve(host, port, false, list, why, again);
+    for (int i = 0; i < count; i++) {
+        if (!l->keyed && !choir__net_is_here(&list[i])) {
+            snprintf(why, 200,
+                "it is not on this machine, which needs the job's key: name its "
+                "file with --key-file");
+            continue;
+        }
+        int fd = choir__net_begin(&list[i]);
+        if (fd >= 0)
+            return add_line(l, fd, true);
+        snprintf(why, 200, "%s", choir__why(errno));
+        *again = true;
+    }
+    return NULL;
+}
+
+static void call_agent(choir__links *l, uint64_t id, const char *address)
+{
+    char host[CHOIR__HOST_TEXT], why[200];
+    int port = 0;
+    bool again;
+    if (failed_lately(l, id, false))
+        return;
+    for (line *n = l->lines; n; n = n->next)
+        if (n->calls && !n->over && !n->id && !strcmp(n->address, address))
+            return;
+    line *n = choir__host_port(address, host, &port) == CHOIR_OK
+                  ? call(l, host, port, why, &again)
+                  : NULL;
+    if (n)
+        snprintf(n->address, sizeof n->address, "%s", address);
+    else
+        failed_lately(l, id, true);
+}
+
+bool choir__links_send(
+    choir__links *l, uint64_t id, const char *address, const void *message, size_t bytes)
+{
+    line *n = line_to(l, id);
+    if (!n) {
+        if (address && *address)
+            call_agent(l, id, address);
+        return false;
+    }
+    put(n, message, bytes);
+    flush(n);
+    return !n->over;
+}
+
+void choir__links_keep(choir__links *l, uint64_t id, const char *address)
+{
+    if (!line_to(l, id))
+        call_agent(l, id, address);
+}
+
+const char *choir__links_address(const choir__links *l, uint64_t id)
+{
+    line *n = line_to(l, id);
+    return n ? n->address : NULL;
+}
+
+/* --- polling --- */
+
+/* Frees the lines that are over, and tells of agents with which none is left. */
+static void sweep(choir__links *l)
+{
+    for (line **at = &l->lines; *at;) {
+        line *n = *at;
+        bool late = !n->id && choir__now() - n->since > greet_s;
+        if (!n->over && !late) {
+            at = &n->next;
+            continue;
+        }
+        *at = n->next;
+        close(n->fd);
+        choir__channel_free(&n->channel);
+        if (n->id && n->by_kernel && !line_to(l, n->id))
+            l->user.gone(l->user.arg, n->id);
+        free(n);
+        at = &l->lines; /* `gone` may have begun others */
+    }
+}
+
+void choir__links_poll(choir__links *l, double wait_s, int wake)
+{
+    size_t count = 2;
+    for (line *n = l->lines; n; n = n->next)
+        count++;
+    if (count > l->polled_room) {
+        l->polled_room = 2 * count;
+        l->polled = choir__realloc(l->polled, l->polled_room * sizeof *l->polled);
+    }
+    struct pollfd *p = l->polled;
+    p[0] = (struct pollfd){.fd = l->listener, .events = POLLIN};
+    p[1] = (struct pollfd){.fd = wake, .events = POLLIN};
+    count = 2;
+    for (line *n = l->lines; n; n = n->next) {
+        short out = n->connecting || choir__bytes_left(&n->channel.out) ? POLLOUT : 0;
+        p[count++] = (struct pollfd){.fd = n->fd, .events = (short)(POLLIN | out)};
+    }
+    if (poll(p, (nfds_t)count, (int)(wait_s * 1e3)) <= 0) {
+        sweep(l);
+        return;
+    }
+    size_t i = 2, there = count;
+    for (line *n = l->lines; n && i < there; n = n->next, i++) {
+        if (n->fd != p[i].fd) /* lines that callbacks have begun stand in front */
+            break;
+        if (n->connecting && p[i].revents)
+            finish_connecting(n);
+        if (!n->over && (p[i].revents & (POLLIN | POLLHUP | POLLERR)))
+            receive(l, n);
+        if (!n->over)
+            flush(n);
+    }
+    if (p[0].revents)
+        take_in(l);
+    sweep(l);
+}
+
+/* --- finding the first agent --- */
+
+static choir_status explain(const line *n, const char *where)
+{
+    switch (n->channel.refusal) {
+    case CHOIR__REFUSAL_KEY_NEEDED:
+        return choir__error(CHOIR_ERR_MISMATCH,
+            "the agent at %s asks for the job's key: name its file with --key-file", where);
+    case CHOIR__REFUSAL_NO_KEY:
+        return choir__error(CHOIR_ERR_MISMATCH,
+            "the agent at %s has no key, and this one was given one: is it another job's?",
+            where);
+    case CHOIR__REFUSAL_WRONG_KEY:
+    case CHOIR__REFUSAL_IMPOSTOR:
+        return choir__error(CHOIR_ERR_MISMATCH,
+            "the agent at %s has another key than this one: all nodes of a job need the same "
+            "key file, byte for byte",
+            where);
+    case CHOIR__REFUSAL_USER:
+        return choir__error(CHOIR_ERR_MISMATCH,
+            "the agent at %s belongs to another user: give the job a key (--key-file)", where);
+    case CHOIR__REFUSAL_VERSION:
+        return choir__error(CHOIR_ERR_MISMATCH,
+            "the agent at %s speaks version %d of the protocol, this one version %d: use the "
+            "same release of Choir everywhere",
+            where, n->channel.peer_version, CHOIR__STORE_VERSION);
+    default:
+        return choir__error(CHOIR_ERR_MISMATCH,
+            "what answers at %s is not an agent of --rdzv-backend raft", where);
+    }
+}
+
+/* Waits until the line says hello or is over, and then keeps it from being freed. */
+static bool await_hello(choir__links *l, line *n, double deadline)
+{
+    double until = choir__now() + greet_s;
+    if (until > deadline)
+        until = deadline;
+    while (!n->over && !n->id && choir__now() < until) {
+        short out = n->connecting || choir__bytes_left(&n->channel.out) ? POLLOUT : 0;
+        struct pollfd p = {.fd = n->fd, .events = (short)(POLLIN | out)};
+        if (poll(&p, 1, 100) <= 0)
+            continue;
+        if (n->connecting)
+            finish_connecting(n);
+        if (!n->over && (p.revents & (POLLIN | POLLHUP | POLLERR)))
+            receive(l, n);
+        if (!n->over)
+            flush(n);
+    }
+    return n->id && !n->over;
+}
+
+choir_status choir__links_find(choir__links *l, const char *host, int port, double deadline,
+    uint64_t *id, char self[CHOIR__HOST_TEXT])
+{
+    char where[CHOIR__HOST_TEXT + 16], why[200] = "it did not answer", text[160];
+    bool again = true;
+    snprintf(where, sizeof where, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
+    while (choir__now() < deadline && again) {
+        line *n = call(l, host, port, why, &again);
+        again |= n != NULL;
+        bool found = n && await_hello(l, n, deadline);
+        if (found) {
+            choir__address own;
+            *id = n->id;
+            if (choir__net_self(n->fd, &own))
+                snprintf(self, CHOIR__HOST_TEXT, "%s", choir__net_host(&own, text));
+            return CHOIR_OK;
+        }
+        bool answered = n && n->channel.stage != CHOIR__STAGE_HELLO;
+        choir_status status = answered && n->channel.refusal != CHOIR__REFUSAL_NONE
+                                  ? explain(n, where)
+                                  : CHOIR_OK;
+        bool strange = answered && n->channel.stage == CHOIR__STAGE_OPEN && n->over;
+        if (strange && !n->by_kernel)
+            status = explain(n, where);
+        if (n)
+            hang_up(n, false);
+        sweep(l);
+        if (status != CHOIR_OK)
+            return status;
+        choir__links_poll(l, 0.2, -1);
+    }
+    if (!again)
+        return choir__error(CHOIR_ERR_ARGUMENT, "cannot call the agent at %s: %s", where, why);
+    return choir__error(CHOIR_ERR_TIMEOUT, "no agent answered at %s: %s", where, why);
+}
+
+/* --- opening and closing --- */
+
+choir_status choir__links_open(const char *host, int port, const choir__store_key *key,
+    uint64_t self, choir__links_user user, choir__links **made)
+{
+    choir__address list[CHOIR__ADDRESSES_MAX], own;
+    char why[200] = "no address", holder[160];
+    bool again;
+    int listener = -1, count = choir__net_resolve(host, port, true, list, why, &again);
+    if (!count)
+        return choir__error(CHOIR_ERR_ARGUMENT, "cannot listen at '%s': %s", host, why);
+    for (int i = 0; i < count && listener < 0; i++) {
+        if (!key && !choir__net_is_here(&list[i]))
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "an agent at %s can be reached from other machines, which needs a key: name its "
+                "file (--key-file, mode 0600), or meet at 127.0.0.1",
+                host);
+        listener = choir__net_listen(&list[i]);
+    }
+    if (listener < 0)
+        return choir__error(CHOIR_ERR_IO, "cannot listen at %s port %d: %s%s", host, port,
+            choir__why(errno), errno == EADDRINUSE ? choir__net_holder(port, holder) : "");
+    choir__links *l = choir__calloc(1, sizeof *l);
+    l->listener = listener;
+    l->keyed = key;
+    if (key)
+        l->key = *key;
+    l->self = self;
+    l->user = user;
+    if (choir__net_self(listener, &own))
+        l->port = choir__net_port(&own);
+    *made = l;
+    return CHOIR_OK;
+}
+
+int choir__links_port(const choir__links *l)
+{
+    return l->port;
+}
+
+void choir__links_name(choir__links *l, const char *address)
+{
+    snprintf(l->address, sizeof l->address, "%s", address);
+}
+
+void choir__links_close(choir__links *l)
+{
+    if (!l)
+        return;
+    while (l->lines) {
+        line *n = l->lines;
+        l->lines = n->next;
+        flush(n);
+        close(n->fd);
+        choir__channel_free(&n->channel);
+        free(n);
+    }
+    close(l->listener);
+    free(l->polled);
+    sodium_memzero(&l->key, sizeof l->key);
+    free(l);
+}

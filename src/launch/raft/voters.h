@@ -1,0 +1,29 @@
+/* Which agents vote: 1 of one or two, 3 of three or four, 5 of more, so that a majority of the
+ * agents outlives the loss of any one of three. The others follow, and take the place of a
+ * voter that is lost. Of two agents the one with the vote goes on alone: the other would have
+ * to ask it. */
+#ifndef CHOIR_LAUNCH_RAFT_VOTERS_H
+#define CHOIR_LAUNCH_RAFT_VOTERS_H
+
+#include <raft.h>
+
+/* An agent in Raft's configuration. */
+typedef struct choir__seat {
+    raft_id id;
+    int role; /* RAFT_VOTER, ... */
+    bool alive, leads;
+} choir__seat;
+
+typedef enum choir__move_kind { CHOIR__STAY, CHOIR__ASSIGN, CHOIR__REMOVE } choir__move_kind;
+
+typedef struct choir__move {
+    choir__move_kind kind;
+    raft_id id;
+    int role; /* of CHOIR__ASSIGN */
+} choir__move;
+
+/* Returns the next change of the configuration, which its leader makes. retires: the leader
+ * leaves, and another is to take over. */
+choir__move choir__voters_next(const choir__seat *seats, int count, bool retires);
+
+#endif

@@ -1,0 +1,267 @@
+#!/usr/bin/env bash
+# choir run with nodes that hold their ledger together, by Raft: a job of three or more outlives
+# any one of them, the one at the endpoint included, and of two that lose sight of each other at
+# most one goes on. The nodes are agents on one machine, and network namespaces.
+. "$(dirname "$0")/agents.sh"
+[ -e "$(dirname "$CHOIR")/plugins/choir_raft.so" ] ||
+    skip 'Raft is not built in (install libraft-dev)'
+
+raft=(--rdzv-backend raft --rdzv-conf last_call_timeout=0.3)
+# member NAME ARG...: an agent; the first one founds the job.
+member() {
+    node "$1" "${raft[@]}" "${@:2}"
+    [ ${#names[@]} -gt 1 ] || await 10 listens
+}
+fresh() {
+    rm -f starts go fail* ./*.out ./*.err
+    : >starts
+    begin
+}
+work_on='echo "$RANK of $WORLD_SIZE on node $GROUP_RANK, restart $TORCHELASTIC_RESTART_COUNT" \
+>>starts; until [ -e go ]; do sleep 0.05; done'
+started() { [ "$(grep -c -e "$1" starts)" -ge "$2" ]; }
+awaits() { # SECONDS PATTERN COUNT: so many ranks have started so
+    await "$1" started "$2" "$3" || fail "no $3 starts '$2': $(cat starts ./*.err)"
+}
+agent_of() {
+    local guard
+    eval "guard=\$pid_$1"
+    read -r agent </proc/$guard/task/$guard/children
+}
+three() { # COMMAND: on three nodes
+    local name
+    for name in a b c; do
+        member $name --nnodes 2:3 --max-restarts 1 sh -c "$1"
+    done
+    awaits 20 ' of 3 on' 3
+}
+
+# A job from its beginning to its end, with a failure in between.
+whole_job() {
+    fresh
+    local fails='[ $RANK != 1 ] || [ -e failed ] || { touch failed; exit 7; }; '
+    member a --nnodes 2 --max-restarts 1 sh -c "$fails$work_on"
+    member b --nnodes 2 --max-restarts 1 --nproc-per-node 2 sh -c "$fails$work_on"
+    awaits 20 ' of 3 on node ., restart 1' 3
+    touch go
+    over 20
+    for name in a b; do
+        ended_with $name 0
+        has $name.err 'rank 1 of 3 exited with status 7' 'starting all again: restart 1 of 1'
+    done
+}
+
+# Any of three may be killed: the first one, where the endpoint is, or another.
+killed() { # NAME
+    fresh
+    three "$work_on; exec sleep $mark"
+    agent_of "$1"
+    kill -KILL "$agent"
+    awaits 20 ' of 2 on node ., restart 0' 2
+    for name in a b c; do
+        [ $name = "$1" ] && continue
+        has $name.err "node . is gone: its agent, .*pid $agent.*; 2 nodes are left; all ranks start"
+        eval "kill -TERM \$pid_$name"
+    done
+    over 20
+    gone 5
+}
+first_killed() { killed a; }
+other_killed() { killed c; }
+
+# The node at the endpoint leaves, and one by one the others: the last works on by itself.
+all_but_one_leave() {
+    fresh
+    for name in a b c; do
+        member $name --nnodes 1:3 sh -c "$work_on"
+    done
+    awaits 20 ' of 3 on' 3
+    kill -TERM "$pid_a"
+    awaits 20 ' of 2 on' 2
+    await 10 is_gone "$pid_a" || fail 'a does not leave'
+    kill -TERM "$pid_b"
+    awaits 20 '0 of 1 on' 1
+    touch go
+    over 20
+    ended_with a 143
+    ended_with b 143
+    ended_with c 0
+    has c.err 'interrupted by SIGTERM on node 0 .*; 2 nodes are left' '1 node is left'
+}
+
+# Of two nodes the one with the vote goes on alone; a third one without ranks breaks the tie.
+witness() {
+    fresh
+    member a --nnodes 1:2 sh -c "$work_on; exec sleep $mark"
+    awaits 20 ' of 1 on' 1
+    member b --nnodes 1:2 sh -c "$work_on"
+    member w --witness --nnodes 1:2
+    awaits 20 ' of 2 on' 2
+    sleep 2 # until all vote, which nothing shows
+    agent_of a
+    kill -KILL "$agent"
+    awaits 20 '0 of 1 on' 2
+    touch go
+    over 20
+    ended_with b 0
+    ended_with w 0
+    has w.err 'node 0 is gone'
+    gone 5
+}
+
+# A stopped agent stops its ranks when it continues, and joins again.
+agent_stopped() {
+    fresh
+    three "$work_on"
+    agent_of b
+    kill -STOP "$agent"
+    awaits 20 ' of 2 on' 2
+    kill -CONT "$agent"
+    awaits 20 ' of 3 on' 6
+    touch go
+    over 20
+    for name in a b c; do ended_with $name 0; done
+}
+
+# A rank fails while there is no majority: its node tells the others when there is one again.
+failure_without_majority() {
+    fresh
+    local fails='echo "$RANK of $WORLD_SIZE on node $GROUP_RANK" >>starts; until [ -e go ]; do
+        if [ $RANK = 2 ] && [ -e fail ]; then rm fail; exit 9; fi; sleep 0.05; done'
+    local number=0 name stopped=()
+    for name in a b c; do
+        member $name --nnodes 3 --node-rank $((number++)) --max-restarts 1 sh -c "$fails"
+    done
+    awaits 20 ' of 3 on' 3
+    for name in a b; do
+        agent_of $name
+        stopped+=("$agent")
+    done
+    kill -STOP "${stopped[@]}"
+    touch fail
+    sleep 3 # longer than the node of the failure waits for an answer
+    kill -CONT "${stopped[@]}"
+    awaits 20 ' of 3 on' 6
+    touch go
+    over 20
+    for name in a b c; do ended_with $name 0; done
+    has c.err 'rank 2 of 3 exited with status 9|3 nodes are left|joins'
+}
+
+# Whoever joins with other options, another key, or by another backend is refused by name, and
+# the job goes on.
+disagreeing() {
+    fresh
+    for name in 1 2; do head -c 32 /dev/urandom >key$name && chmod 600 key$name; done
+    member a --nnodes 1:2 --key-file key1 sh -c "$work_on"
+    awaits 20 '0 of 1 on' 1
+    local args=(run --nnodes 1:2 --rdzv-endpoint "127.0.0.1:$port" --timeout 5)
+    local raft='--rdzv-backend raft'
+    # shellcheck disable=SC2086
+    {
+        bad 1 'another key than this one: all nodes of a job need the same key file' \
+            "${args[@]}" $raft --key-file key2 true
+        bad 1 'asks for the job.s key: name its file with --key-file' "${args[@]}" $raft true
+        bad 1 'nodes disagree: .*--nnodes 1:2, --max-restarts 3, node 0 has ' \
+            "${args[@]}" $raft --key-file key1 --max-restarts 3 true
+        bad 1 'store' "${args[@]}" --key-file key1 true
+        bad 1 "the job at .* is '.*', and this one is 'other'|nodes disagree" \
+            "${args[@]}" $raft --key-file key1 --rdzv-id other --max-restarts 1 true
+    }
+    touch go
+    over 20
+    ended_with a 0
+    fresh
+    node a --nnodes 1:2 sh -c "$work_on"
+    awaits 20 '0 of 1 on' 1
+    bad 1 'what answers at .* is not an agent of --rdzv-backend raft' \
+        run --nnodes 1:2 --rdzv-endpoint "127.0.0.1:$port" --rdzv-backend raft --timeout 5 true
+    touch go
+    over 20
+    ended_with a 0
+}
+
+nobody_there() {
+    bad 1 'no agent answered at 127.0.0.1:1: ' run --nnodes 2 --node-rank 1 --timeout 1 \
+        --rdzv-backend raft --rdzv-endpoint 127.0.0.1:1 true
+    bad 2 '--witness: expected --rdzv-backend raft' run --nnodes 2 --witness \
+        --rdzv-endpoint 127.0.0.1:1
+}
+
+# --- machines -----------------------------------------------------------------------------------
+
+# Three machines at a switch, 10.99.9.1 to 3.
+switch=choir-raft-$$-s
+machine() { echo "choir-raft-$$-$1"; }
+machines() {
+    trap 'for i in s 1 2 3; do ip netns del "$(machine $i)"; done; clean_up' EXIT
+    ip netns add $switch && ip -n $switch link add br0 type bridge &&
+        ip -n $switch link set br0 up || return
+    for i in 1 2 3; do
+        ip netns add "$(machine $i)" &&
+            ip link add craft$$$i netns "$(machine $i)" type veth peer name port$i netns $switch &&
+            ip -n $switch link set port$i master br0 up &&
+            wire "$(machine $i)" craft$$$i 10.99.9.$i/24 || return
+    done
+}
+# Each rank writes when it is at work, and in which generation.
+at_work='echo "$RANK of $WORLD_SIZE on node $GROUP_RANK, restart 0" >>starts
+until [ -e go ]; do echo "$EPOCHREALTIME $CHOIR_JOB" >>work.$NODE; read -rt 0.02 <>/dev/zero; done'
+on_machine() { # N ARG...
+    local i=$1
+    shift
+    NODE=$i on "$(machine "$i")" node$i "$CHOIR" run --rdzv-endpoint 10.99.9.1 --key-file key1 \
+        --node-rank $((i - 1)) "${raft[@]}" "$@" >n$i.out 2>n$i.err </dev/null &
+    eval "pid_n$i=$!"
+    names+=("n$i")
+}
+
+# The machine at the endpoint is cut off: its ranks end before the others begin anew.
+partition() {
+    fresh
+    rm -f work.*
+    head -c 32 /dev/urandom >key1 && chmod 600 key1
+    for i in 1 2 3; do
+        on_machine $i --nnodes 2:3 --max-restarts 1 bash -c "$at_work"
+    done
+    awaits 20 ' of 3 on' 3
+    sleep 2 # until all vote
+    local cut=$EPOCHREALTIME
+    ip -n $switch link set port1 down
+    awaits 20 ' of 2 on' 2
+    [ -s work.2 ] && [ -s work.1 ] || return
+    local last first
+    first=$(awk -v job="$(tail -n 1 work.2 | cut -d' ' -f2)" '$2 == job { print $1; exit }' work.2)
+    await 10 silent work.1 || { fail 'the machine that is cut off goes on'; return; }
+    last=$(tail -n 1 work.1 | cut -d' ' -f1)
+    awk -v last="$last" -v first="$first" 'BEGIN { exit !(last < first) }' ||
+        fail "two sides at work: $last, $first"
+    echo "cut off: the others begin anew after $(echo "$first - $cut" | bc) s"
+    ip -n $switch link set port1 up
+    awaits 20 ' of 3 on' 6
+    touch go
+    over 30
+    for i in 1 2 3; do ended_with n$i 0; done
+}
+silent() { # FILE: nothing is added to it any more
+    local before
+    before=$(wc -l <"$1")
+    sleep 0.3
+    [ "$before" -eq "$(wc -l <"$1")" ]
+}
+
+check whole_job
+check first_killed
+check other_killed
+check all_but_one_leave
+check witness
+check agent_stopped
+check failure_without_majority
+check disagreeing
+check nobody_there
+if machines 2>machines.err && unshare --uts true 2>machines.err; then
+    check partition
+else
+    echo "network namespaces are left out: $(tail -n 1 machines.err)"
+fi
+finish
