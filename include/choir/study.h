@@ -53,8 +53,8 @@ typedef enum choir_trial_state {
 enum { CHOIR_STUDY_OBJECTIVES = 8 };
 
 typedef struct choir_study_opts {
-    /* "random", "grid:points=5", "tpe:startup=10,candidates=24,rule=5": the name of a
-     * sampler, and its options */
+    /* The name of a sampler, and its options: "random", "grid:points=5", "qmc", "tpe:rule=5",
+     * "gp:startup=10", "cmaes:sigma=0.2", "bohb:top=0.15", "nsga2:population=50". */
     const char *sampler;
     /* "none", "asha:min=1,max=100,eta=4", "hyperband:min=1,max=81,eta=3", "median:startup=5",
      * "percentile:percent=25", "patience:reports=10", "pbt:population=20,interval=1,max=100":
@@ -121,6 +121,10 @@ choir_trial *choir_study_trial(const choir_study *study, int64_t number);
 /** Returns the complete trial with the best first value, of several the first. If none is
  * complete: the best of the pruned ones that came furthest. NULL: none has a value. */
 choir_trial *choir_study_best(const choir_study *study);
+/** Returns how many complete trials no other one dominates: none is better in one objective
+ * without being worse in another. Stores the first `room` of them, by number, in trials (room),
+ * which may be NULL. */
+int64_t choir_study_pareto(const choir_study *study, choir_trial **trials, int64_t room);
 
 int64_t choir_trial_number(const choir_trial *trial);
 choir_trial_state choir_trial_result(const choir_trial *trial);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli/compare/compare.h"
+#include "cli/gnuplot.h"
 #include "cli/say.h"
 #include "launch/process/process.h"
 
@@ -179,7 +180,7 @@ static int verdict(const choir__compare *c)
 
 static choir_status compare(choir__compare *c)
 {
-    choir_status status = c->plot ? choir__compare_plot_check(c->plot) : CHOIR_OK;
+    choir_status status = c->plot ? choir__gnuplot_check("--plot", c->plot) : CHOIR_OK;
     if (status == CHOIR_OK)
         status = run_all(c);
     if (status == CHOIR_OK) {

@@ -133,6 +133,9 @@ bool choir__is_model_parallel(const choir__compare_entry *entry);
 /* Writes one or two sentences on which strategy to choose. */
 void choir__compare_advice(const choir__compare *c, char *text, size_t room);
 
+/* Stores a short label, such as "pipeline 1f1b" for "pipeline:schedule=1f1b". */
+void choir__compare_label(const choir__compare_entry *entry, char label[64]);
+
 /* Returns "tokens" or "samples". */
 const char *choir__compare_items(const choir__compare *c);
 
@@ -141,8 +144,6 @@ const char *choir__compare_items(const choir__compare *c);
 void choir__compare_table(const choir__compare *c);
 void choir__compare_json(const choir__compare *c);
 
-/* Checks that the picture can be made: gnuplot is installed, and the file can be written. */
-choir_status choir__compare_plot_check(const char *path);
 choir_status choir__compare_plot(const choir__compare *c);
 
 #endif

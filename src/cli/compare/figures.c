@@ -254,3 +254,14 @@ void choir__compare_advice(const choir__compare *c, char *text, size_t room)
     if (c->repeats == 1)
         snprintf(text + used, room - used, " One run each is little to go by: see --repeats.");
 }
+
+void choir__compare_label(const choir__compare_entry *e, char label[64])
+{
+    static const char middle[] = ":schedule=";
+    const char *at = strstr(e->text, middle);
+    if (at)
+        snprintf(label, 64, "%.*s %.30s", (int)choir__min(at - e->text, 30), e->text,
+            at + strlen(middle));
+    else
+        snprintf(label, 64, "%.60s", e->text);
+}

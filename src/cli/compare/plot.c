@@ -8,30 +8,14 @@
  *     +-----------------------------------------------------------+
  *
  * A part without data leaves no gap: the others take its place. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/compare/plot.h"
 
-enum { WIDTH = 1920, HEIGHT = 1080, FONT = CHOIR__PLOT_FONT };
-
-/* --- words --- */
-
-/* "pipeline 1f1b" of "pipeline:schedule=1f1b". */
-void choir__plot_label(const choir__compare_entry *e, char label[64])
-{
-    static const char middle[] = ":schedule=";
-    const char *at = strstr(e->text, middle);
-    if (at)
-        snprintf(label, 64, "%.*s %.30s", (int)choir__min(at - e->text, 30), e->text,
-            at + strlen(middle));
-    else
-        snprintf(label, 64, "%.60s", e->text);
-}
+enum { WIDTH = 1920, HEIGHT = 1080, FONT = CHOIR__GNUPLOT_FONT };
 
 static const char *colour_of(const choir__compare_entry *e)
 {
@@ -41,27 +25,6 @@ static const char *colour_of(const choir__compare_entry *e)
            : choir__is_pipeline(e)      ? "0x0072B2"
            : choir__is_data_parallel(e) ? "0x009E73"
                                         : "0xCC79A7";
-}
-
-void choir__plot_text(FILE *g, const char *text)
-{
-    fputc('\'', g);
-    for (; *text; text++)
-        fprintf(g, *text == '\'' ? "''" : "%c", *text);
-    fputc('\'', g);
-}
-
-void choir__plot_panel(FILE *g, choir__panel p, const char *title)
-{
-    fprintf(g,
-        "reset\nset lmargin at screen %g\nset rmargin at screen %g\n"
-        "set bmargin at screen %g\nset tmargin at screen %g\n"
-        "set border 3 lc rgb '#444444'\nset tics nomirror\nset grid ytics lc rgb '#DDDDDD' lt 1\n"
-        "set style fill solid 1 noborder\nset key off\nset xtics font ',%d'\n"
-        "set ytics font ',%d'\nset title offset 0,-0.2 font ',%d' ",
-        p.x, p.x + p.width, p.y, p.y + p.height, FONT - 2, FONT - 2, FONT + 1);
-    choir__plot_text(g, title);
-    fprintf(g, "\n");
 }
 
 /* --- bars --- */
@@ -92,7 +55,7 @@ static void three_bars(const choir__compare *c, FILE *g, choir__panel p)
         fprintf(g, "\"%s\" %.9g %.9g %s \"%.2f×\"\n", names[i], e[i]->items_per_s, e[i]->spread,
             colour_of(e[i]), e[i]->speed_up);
     fprintf(g, "EOD\n");
-    choir__plot_panel(g, p, "Model parallel and pipelining");
+    choir__gnuplot_panel(g, p, "Model parallel and pipelining");
     rate_label(c, g, 'y');
     fprintf(g,
         "set yrange [0:*]\nset offsets 0,0,graph 0.12,0\nset xrange [-0.6:2.6]\n"
@@ -129,14 +92,14 @@ static void all_bars(const choir__compare *c, FILE *g, choir__panel p)
         const choir__compare_entry *e = &c->entries[i];
         if (e->failed)
             continue;
-        choir__plot_label(e, label);
+        choir__compare_label(e, label);
         speed_text(e, speed);
         most = fmax(most, end_for(e, p));
         fprintf(g, "\"%s\" %.9g %.9g %s \"%s\" %d\n", label, e->items_per_s, e->spread,
             colour_of(e), speed, row++);
     }
     fprintf(g, "EOD\n");
-    choir__plot_panel(g, p, "Throughput, and how many times one device");
+    choir__gnuplot_panel(g, p, "Throughput, and how many times one device");
     rate_label(c, g, 'x');
     fprintf(g,
         "set yrange [%g:-0.7]\nset xrange [0:%.9g*k]\n"
@@ -180,7 +143,7 @@ static void over_splits(const choir__compare *c, FILE *g, choir__panel p)
     for (int i = 0; i < c->count; i++)
         if (has_splits(&c->entries[i]))
             write_splits(c, g, i);
-    choir__plot_panel(g, p, "Pipelines over split sizes");
+    choir__gnuplot_panel(g, p, "Pipelines over split sizes");
     rate_label(c, g, 'y');
     fprintf(g,
         "set logscale x 2\nset xlabel 'samples a split' font ',%d'\nset yrange [0:*]\n"
@@ -195,7 +158,7 @@ static void over_splits(const choir__compare *c, FILE *g, choir__panel p)
     for (int i = 0; i < c->count; i++) {
         if (!has_splits(&c->entries[i]))
             continue;
-        choir__plot_label(&c->entries[i], label);
+        choir__compare_label(&c->entries[i], label);
         fprintf(g,
             ", \\\n  $split%d using 1:($2*k):($3*k) with yerrorlines lc rgb '%s' lw 2.5 pt %d "
             "ps 1.3 title '%s'",
@@ -221,17 +184,18 @@ static void heading(const choir__compare *c, FILE *g)
             : c->repeats < 5 ? " and half of their range"
                              : " and half of what lies between the quartiles");
     fprintf(g, "set label 1 at screen 0.02,0.972 left font ',%d' ", FONT + 5);
-    choir__plot_text(g, text);
+    choir__gnuplot_text(g, text);
     fprintf(
         g, "\nset label 2 at screen 0.02,0.935 left font ',%d' tc rgb '#555555' ", FONT - 2);
-    choir__plot_text(g, more);
+    choir__gnuplot_text(g, more);
     fprintf(g, "\nunset border\nunset tics\nunset key\nplot [0:1][0:1] NaN\n");
     free(text);
     free(more);
 }
 
-static void write_script(const choir__compare *c, FILE *g)
+static void write_script(const void *arg, FILE *g)
 {
+    const choir__compare *c = arg;
     const char *kind = strrchr(c->plot, '.') + 1;
     fprintf(g,
         !strcmp(kind, "svg")
@@ -240,7 +204,7 @@ static void write_script(const choir__compare *c, FILE *g)
             : "set terminal pngcairo size %d,%d noenhanced font 'DejaVu Sans,%d'\n",
         WIDTH, HEIGHT, FONT);
     fprintf(g, "set encoding utf8\nset output ");
-    choir__plot_text(g, c->plot);
+    choir__gnuplot_text(g, c->plot);
     fprintf(g, "\nset multiplot\nk = %s\n", in_thousands(c) ? "0.001" : "1");
     heading(c, g);
     bool three = choir__compare_best(c, choir__is_model_parallel) &&
@@ -258,73 +222,7 @@ static void write_script(const choir__compare *c, FILE *g)
     fprintf(g, "unset multiplot\n");
 }
 
-/* Runs gnuplot and reports the first line of its messages, if any, without control characters.
- */
-static choir_status run_gnuplot(const char *script)
-{
-    char line[256] = "", rest[256], *command = choir__format("gnuplot '%s' 2>&1", script);
-    FILE *f = popen(command, "r");
-    free(command);
-    if (!f)
-        return choir__error(CHOIR_ERR_IO, "cannot run gnuplot: %s", strerror(errno));
-    while (fgets(rest, sizeof rest, f))
-        if (!*line && strcspn(rest, "\n"))
-            snprintf(line, sizeof line, "%.*s", (int)strcspn(rest, "\n"), rest);
-    int status = pclose(f);
-    return status ? choir__error(CHOIR_ERR_IO, "gnuplot failed: %s", line) : CHOIR_OK;
-}
-
 choir_status choir__compare_plot(const choir__compare *c)
 {
-    const char *folder = getenv("TMPDIR");
-    char *script = choir__format("%s/choir-plot-XXXXXX", folder && *folder ? folder : "/tmp");
-    int fd = mkstemp(script);
-    FILE *g = fd >= 0 ? fdopen(fd, "w") : NULL;
-    choir_status status = CHOIR_OK;
-    if (!g)
-        status = choir__error(CHOIR_ERR_IO, "cannot write %s: %s", script, strerror(errno));
-    if (g) {
-        write_script(c, g);
-        if (fclose(g) != 0)
-            status = choir__error(CHOIR_ERR_IO, "cannot write %s: %s", script, strerror(errno));
-        if (status == CHOIR_OK)
-            status = run_gnuplot(script);
-        unlink(script);
-    }
-    free(script);
-    return status;
-}
-
-/* --- before anything is run --- */
-
-static bool is_installed(const char *program)
-{
-    const char *path = getenv("PATH");
-    for (const char *at = path; at && *at;) {
-        int length = (int)strcspn(at, ":");
-        char *file = choir__format("%.*s/%s", length, at, program);
-        bool there = access(file, X_OK) == 0;
-        free(file);
-        if (there)
-            return true;
-        at += length + (at[length] == ':');
-    }
-    return false;
-}
-
-choir_status choir__compare_plot_check(const char *path)
-{
-    if (!is_installed("gnuplot"))
-        return choir__error(CHOIR_ERR_STATE,
-            "--plot %s: gnuplot draws it, and is not there: install Debian's gnuplot-nox",
-            path);
-    bool was_there = access(path, F_OK) == 0;
-    FILE *f = fopen(path, "ab");
-    if (!f)
-        return choir__error(
-            CHOIR_ERR_IO, "--plot %s: cannot write there: %s", path, strerror(errno));
-    fclose(f);
-    if (!was_there)
-        unlink(path);
-    return CHOIR_OK;
+    return choir__gnuplot(write_script, c);
 }

@@ -9,7 +9,7 @@
 
 #include "cli/compare/plot.h"
 
-enum { FONT = CHOIR__PLOT_FONT, BINS = 30, STEPS_SHOWN = 3, PANELS = 4 };
+enum { FONT = CHOIR__GNUPLOT_FONT, BINS = 30, STEPS_SHOWN = 3, PANELS = 4 };
 
 static const double mib = 1048576, lane_height = 0.82;
 
@@ -102,9 +102,9 @@ static void memory(
     double from, to;
     bool first = true;
     span_of(w, &from, &to);
-    choir__plot_label(e, label);
+    choir__compare_label(e, label);
     write_memory(w, g, from, to);
-    choir__plot_panel(g, p, label);
+    choir__gnuplot_panel(g, p, label);
     fprintf(g,
         "set xrange [0:%.6f]\nset yrange [0:%.6g]\nset xtics %g offset 0,0.3\nset ytics %g\n"
         "set xlabel 'seconds since it began' offset 0,0.7 font ',%d'\n",
@@ -142,7 +142,7 @@ static void use(
             fprintf(g, "\n");
         }
     fprintf(g, "EOD\n");
-    choir__plot_panel(g, p, "");
+    choir__gnuplot_panel(g, p, "");
     fprintf(g,
         "unset grid\nset xrange [0:%.6f]\n"
         "set xlabel 'milliseconds of three steps' offset 0,0.6 font ',%d'\n",

@@ -6,9 +6,7 @@
 
 double choir__dist_draw(const choir__dist *dist, choir__draws *draws)
 {
-    double low, high;
-    choir__inner_range(dist, &low, &high);
-    return choir__from_inner(dist, low + (high - low) * choir__draw(draws));
+    return choir__from_cube(dist, choir__draw(draws));
 }
 
 void choir__space_draw(const choir_space *space, choir__draws *draws, double *params)

@@ -4,7 +4,12 @@
 #include "base/named.h"
 
 static const choir__sampler_ops *const samplers[] = {
+    &choir__sampler_bohb,
+    &choir__sampler_cmaes,
+    &choir__sampler_gp,
     &choir__sampler_grid,
+    &choir__sampler_nsga2,
+    &choir__sampler_qmc,
     &choir__sampler_random,
     &choir__sampler_tpe,
 };

@@ -5,6 +5,8 @@
 #include "base/options.h"
 #include "tune/sampler/sampler.h"
 
-extern const choir__sampler_ops choir__sampler_random, choir__sampler_grid, choir__sampler_tpe;
+extern const choir__sampler_ops choir__sampler_bohb, choir__sampler_cmaes, choir__sampler_gp,
+    choir__sampler_grid, choir__sampler_nsga2, choir__sampler_qmc, choir__sampler_random,
+    choir__sampler_tpe;
 
 #endif

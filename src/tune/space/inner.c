@@ -63,6 +63,22 @@ double choir__from_inner(const choir__dist *d, double inner)
     }
 }
 
+double choir__to_cube(const choir__dist *d, double value)
+{
+    double low, high, inner = choir__to_inner(d, value);
+    choir__inner_range(d, &low, &high);
+    if (d->kind == CHOIR__CHOICE)
+        inner += 0.5;
+    return high > low ? (inner - low) / (high - low) : 0.5;
+}
+
+double choir__from_cube(const choir__dist *d, double x)
+{
+    double low, high;
+    choir__inner_range(d, &low, &high);
+    return choir__from_inner(d, low + (high - low) * x);
+}
+
 int64_t choir__dist_size(const choir__dist *d)
 {
     if (d->kind == CHOIR__CHOICE)

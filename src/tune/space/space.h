@@ -78,6 +78,10 @@ bool choir__inner_cell(const choir__dist *dist, double value, double *from, doub
 double choir__to_inner(const choir__dist *dist, double value);
 /* Returns the value at an inner coordinate, which is first moved into the interval. */
 double choir__from_inner(const choir__dist *dist, double inner);
+/* Between values and [0, 1]: inner coordinates, moved and scaled. A choice or a whole number is
+ * in the middle of its cell. */
+double choir__to_cube(const choir__dist *dist, double value);
+double choir__from_cube(const choir__dist *dist, double x);
 /* Returns the number of values, or -1 if they are continuous. */
 int64_t choir__dist_size(const choir__dist *dist);
 

@@ -9,7 +9,8 @@
  * If there are more than `kernels` others, every k-th stands for k of them, so that a
  * suggestion takes as long after 10,000 trials as after 1,000.
  *
- * Trials that run count as others, so that trials that run at once differ. Parameters that
+ * Trials that run count as others ("constant liar"), so that trials that run at once differ,
+ * unless liar=0. Parameters that
  * every trial has are drawn together ("multivariate"), unless the study has several objectives;
  * conditional parameters alone, from the trials that have them. The first `startup` trials are
  * random.
@@ -35,7 +36,7 @@ typedef struct tpe {
     choir__sampler base;
     const choir_space *space;
     int64_t startup, candidates, rule, kernels;
-    bool multivariate;
+    bool multivariate, liar;
     column *column;  /* (space->count) */
     int64_t seen;    /* trials in the columns */
     int64_t *ranked; /* (ranked_count) numbers of the trials that count, the best first */
@@ -59,7 +60,8 @@ static choir_status open_tpe(
         .startup = 10,
         .candidates = 24,
         .rule = 5,
-        .kernels = 1000};
+        .kernels = 1000,
+        .liar = true};
     char multivariate[64] = "";
     const choir__option known[] = {
         {"startup", CHOIR__INT, &t->startup, 0, 1e9},
@@ -67,6 +69,7 @@ static choir_status open_tpe(
         {"rule", CHOIR__INT, &t->rule, 4, 5},
         {"kernels", CHOIR__INT, &t->kernels, 100, 1e9},
         {"multivariate", CHOIR__WORD, multivariate, 0, 0},
+        {"liar", CHOIR__FLAG, &t->liar, 0, 1},
         {NULL},
     };
     choir_status status = choir__options_parse(text, "sampler tpe", known);
@@ -199,7 +202,7 @@ static void divide(tpe *t, const choir__history *h)
     int64_t best = choir__min((t->ranked_count + 9) / 10, 25);
     for (int64_t i = 0; i < t->ranked_count; i++)
         t->group[t->ranked[i]] = i < best ? BEST : OTHER;
-    for (int64_t i = h->told; i < h->count; i++)
+    for (int64_t i = h->told; i < h->count && t->liar; i++)
         t->group[i] = OTHER;
 }
 
@@ -288,6 +291,13 @@ static void suggest_some(tpe *t, const int *of, int dims, choir__draws *draws, d
     choir__parzen_free(other);
 }
 
+/* Parameters of a single value have no density, and kernels for them would only disturb that of
+ * the others. */
+static bool is_constant(const tpe *t, int i)
+{
+    return choir__dist_size(&t->space->param[i].dist) == 1;
+}
+
 static choir_status suggest(
     choir__sampler *s, const choir__history *h, choir__draws *draws, double *params)
 {
@@ -301,13 +311,15 @@ static choir_status suggest(
         params[i] = (double)NAN;
     int joint[CHOIR_SPACE_MAX], count = 0;
     for (int i = 0; i < h->space->count; i++)
-        if (t->multivariate && !h->space->param[i].only_if)
+        if (t->multivariate && !h->space->param[i].only_if && !is_constant(t, i))
             joint[count++] = i;
     if (count)
         suggest_some(t, joint, count, draws, params);
     for (int i = 0; i < h->space->count; i++) {
         if (!choir__space_active(h->space, i, params))
             params[i] = (double)NAN;
+        else if (is_constant(t, i))
+            params[i] = choir__from_cube(&h->space->param[i].dist, 0.5);
         else if (!t->multivariate || h->space->param[i].only_if)
             suggest_some(t, &i, 1, draws, params);
     }

@@ -1,0 +1,77 @@
+#!/bin/bash
+# Samplers of choir tune: regrets on known functions, suggestions per second, beside Optuna's.
+#
+# SEEDS=N (default 40), TRIALS=N (200). Optuna's side runs where CHOIR_PYTHON (default python3) has
+# it; PEER_SEEDS=N (10) seeds of it, since it is slower.
+set -uo pipefail
+source bench/lib.inc
+machine
+seeds=${SEEDS:-40} trials=${TRIALS:-200} peer_seeds=${PEER_SEEDS:-10}
+functions=(branin hartmann6 ones queens)
+has_optuna() { "$python" -c 'import optuna' 2>/dev/null; }
+
+# cell < JSON: the median and quartiles of a line, or a dash
+cell() {
+    sed -n 's/.*"regret_median": *\([^,]*\),.*\[\([^],]*\), *\([^],]*\)\].*/\1 \2 \3/p' |
+        awk '{printf "%.3g (%.3g, %.3g)", $1, $2, $3; some = 1} END {if (!some) printf "-"}'
+}
+
+# row NAME FUNCTIONS... -- COMMAND...: the regrets of one sampler; "%" in the command is the
+# function
+row() {
+    local name=$1 columns=()
+    shift
+    while [ "$1" != -- ]; do columns+=("$1"); shift; done
+    shift
+    printf '%-30s' "$name"
+    local column
+    for column in "${columns[@]}"; do
+        printf ' %-26s' "$("${@/#%/$column}" 2>/dev/null | cell)"
+    done
+    echo
+}
+
+echo "regret after $trials trials: median (quartiles) over $seeds seeds, of Optuna $peer_seeds"
+printf '%-30s' ''
+printf ' %-26s' "${functions[@]}"
+echo
+for sampler in random qmc tpe tpe:rule=4 tpe:rule=4,multivariate=1 gp cmaes bohb nsga2; do
+    row "$sampler" "${functions[@]}" -- \
+        build/choir_bench_tune quality "$sampler" % "$seeds" "$trials"
+done
+if has_optuna; then
+    for sampler in tpe cmaes gp; do
+        row "Optuna's $sampler" "${functions[@]}" -- \
+            "$python" bench/peers/tune.py quality "$sampler" % "$peer_seeds" "$trials"
+    done
+fi
+
+echo
+echo "two objectives: dominated area that is missing, zdt1, 1000 trials"
+for sampler in random nsga2; do
+    row "$sampler" zdt1 -- build/choir_bench_tune quality "$sampler" % "$seeds" 1000
+done
+has_optuna && row "Optuna's nsga2" zdt1 -- \
+    "$python" bench/peers/tune.py quality nsga2 % "$peer_seeds" 1000
+
+# us KEY COMMAND...: microseconds at the line whose "trials" is KEY
+us() {
+    local key=$1
+    shift
+    "$@" | sed -n "s/.*\"trials\": *$key,.*\"trial_us\": *\([0-9.]*\).*/\1/p" | tail -1
+}
+echo
+echo "8 parameters in memory"
+mean=$(build/choir_bench_tune speed random 1000000 8 | field mean_us)
+printf 'random, ask and tell          %10.0f a second\n' "$(calc "1e6 / $mean")"
+speed=$(build/choir_bench_tune speed tpe 10000 8)
+for count in 1000 10000; do
+    printf 'tpe after %5d trials         %10.2f ms a suggestion\n' $count \
+        "$(calc "$(us $count cat <<<"$speed") / 1000")"
+done
+if has_optuna; then
+    mean=$("$python" bench/peers/tune.py speed random 3000 8 | field mean_us)
+    printf "Optuna's random               %10.0f a second\n" "$(calc "1e6 / $mean")"
+    printf "Optuna's tpe after 1000       %10.2f ms a suggestion\n" \
+        "$(calc "$(us 1000 "$python" bench/peers/tune.py speed tpe 1000 8) / 1000")"
+fi

@@ -1,0 +1,30 @@
+/* Pictures drawn by gnuplot, which is run as a program: words and axes of a script, and its
+ * run. */
+#ifndef CHOIR_CLI_GNUPLOT_H
+#define CHOIR_CLI_GNUPLOT_H
+
+#include <stdio.h>
+
+#include <choir/status.h>
+
+enum { CHOIR__GNUPLOT_FONT = 15 }; /* points */
+
+/* Position of a plot's axes, in shares of the picture. */
+typedef struct choir__panel {
+    double x, y, width, height;
+} choir__panel;
+
+/* Writes the axes, fonts and grid of a panel. */
+void choir__gnuplot_panel(FILE *g, choir__panel p, const char *title);
+
+/* Writes a text, quoted for gnuplot. */
+void choir__gnuplot_text(FILE *g, const char *text);
+
+/* Runs gnuplot with the script that write writes to g. */
+choir_status choir__gnuplot(void (*write)(const void *arg, FILE *g), const void *arg);
+
+/* Checks that a picture can be made: gnuplot is installed, and the file can be written. option
+ * is named in the message. */
+choir_status choir__gnuplot_check(const char *option, const char *path);
+
+#endif
