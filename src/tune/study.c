@@ -54,11 +54,13 @@ static choir__history history(const choir_study *s)
 
 static choir_status check_opts(const choir_space *space, choir_study_opts opts)
 {
-    if (!opts.sampler || !opts.direction || opts.window < 1)
+    if (!opts.sampler || !opts.direction || opts.window < 1 || opts.trials < 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "choir_study_open: expected options that begin as choir_study_defaults(), with a "
             "window of 1 or more");
-    if (!space->count)
+    if (!space && !opts.storage)
+        return choir__missing("choir_study_open", "space");
+    if (space && !space->count)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "choir_study_open: expected a space with parameters");
     return CHOIR_OK;
@@ -67,20 +69,27 @@ static choir_status check_opts(const choir_space *space, choir_study_opts opts)
 choir_status choir_study_open(
     const choir_space *space, choir_study_opts opts, choir_study **study)
 {
-    if (choir__lacks(space, __func__, "space") || choir__lacks(study, __func__, "study"))
+    if (choir__lacks(study, __func__, "study"))
         return CHOIR_ERR_ARGUMENT;
     choir_status status = check_opts(space, opts);
     if (status != CHOIR_OK)
         return status;
     choir_study *s = choir__calloc(1, sizeof *s);
     pthread_mutex_init(&s->lock, NULL);
-    s->space = choir__space_copy(space);
     s->window = opts.window;
+    s->trials = opts.trials;
     s->key = choir__rng_key(opts.seed, "study");
     status = read_directions(s, opts.direction);
+    if (status == CHOIR_OK && space)
+        s->space = choir__space_copy(space);
+    if (status == CHOIR_OK && opts.storage)
+        status = choir__kept_open(s, &opts);
     choir__history first = history(s);
     if (status == CHOIR_OK)
-        status = choir__sampler_open(opts.sampler, &first, opts.seed, &s->sampler);
+        status = choir__sampler_open(
+            space ? opts.sampler : "random", &first, opts.seed, &s->sampler);
+    if (status == CHOIR_OK && opts.storage)
+        status = choir__kept_refresh(s);
     if (status == CHOIR_OK)
         *study = s;
     else
@@ -95,21 +104,28 @@ static void free_trial(choir_trial *t, int params)
     free(t->texts);
     free(t->reports);
     free(t->values);
+    choir__attributes_free(&t->attributes);
     free(t);
+}
+
+void choir__study_drop_given(choir_study *s)
+{
+    choir__given *g = s->queue;
+    s->queue = g->next;
+    free(g->params);
+    free(g);
 }
 
 void choir_study_free(choir_study *s)
 {
     if (!s)
         return;
+    choir__kept_close(s->kept);
     for (int64_t i = 0; i < s->count; i++)
         free_trial(s->trial[i], s->space->count);
-    while (s->queue) {
-        choir__given *g = s->queue;
-        s->queue = g->next;
-        free(g->params);
-        free(g);
-    }
+    while (s->queue)
+        choir__study_drop_given(s);
+    choir__attributes_free(&s->attributes);
     if (s->sampler)
         s->sampler->ops->free(s->sampler);
     choir_space_free(s->space);
@@ -122,14 +138,14 @@ void choir_study_free(choir_study *s)
 
 /* Puts given values in place of suggested ones, from the first parameter on, since later ones
  * may depend on them. */
-static void take_given(
-    const choir_space *space, const double *wished, choir__draws *draws, double *params)
+void choir__space_take_given(
+    const choir_space *space, const double *given, choir__draws *draws, double *params)
 {
     for (int i = 0; i < space->count; i++) {
         if (!choir__space_active(space, i, params))
             params[i] = (double)NAN;
-        else if (!isnan(wished[i]))
-            params[i] = wished[i];
+        else if (!isnan(given[i]))
+            params[i] = given[i];
         else if (isnan(params[i]))
             params[i] = choir__dist_draw(&space->param[i].dist, draws);
     }
@@ -143,7 +159,7 @@ static choir_status suggest(choir_study *s, const choir__given *g, double *param
         choir_status status = CHOIR_OK;
         if (g) {
             choir__space_draw(s->space, &draws, params);
-            take_given(s->space, g->params, &draws, params);
+            choir__space_take_given(s->space, g->params, &draws, params);
         } else {
             status = s->sampler->ops->suggest(s->sampler, &h, &draws, params);
         }
@@ -158,38 +174,45 @@ static choir_status suggest(choir_study *s, const choir__given *g, double *param
         s->space->require_text[0]);
 }
 
-static bool ready(const choir_study *s)
+bool choir__study_ready(const choir_study *s)
 {
     return s->count - s->ended < s->window;
 }
 
-static choir_status ask(choir_study *s, choir_trial **trial)
+choir_trial *choir__study_append(choir_study *s)
 {
-    if (!ready(s))
-        return choir__error(CHOIR_ERR_STATE,
-            "trial %lld follows from trial %lld, which has not ended (the window is %lld)",
-            (long long)s->count, (long long)s->ended, (long long)s->window);
-    choir_trial *t =
-        choir__calloc(1, sizeof *t + (size_t)s->space->count * sizeof t->params[0]);
-    choir__given *g = s->queue;
-    choir_status status = suggest(s, g, t->params);
-    if (g) {
-        s->queue = g->next;
-        free(g->params);
-        free(g);
-    }
-    if (status != CHOIR_OK) {
-        free(t);
-        return status;
-    }
-    t->study = s;
-    t->number = s->count;
     if (s->count == s->room) {
         s->room = s->room ? 2 * s->room : 64;
         s->trial = choir__realloc(s->trial, (size_t)s->room * sizeof(choir_trial *));
     }
-    *trial = s->trial[s->count++] = t;
-    return CHOIR_OK;
+    choir_trial *t =
+        choir__calloc(1, sizeof *t + (size_t)s->space->count * sizeof t->params[0]);
+    t->study = s;
+    t->number = s->count;
+    return s->trial[s->count++] = t;
+}
+
+choir_status choir__study_ask(choir_study *s, choir_trial **trial)
+{
+    if (s->trials && s->count >= s->trials)
+        return choir__error(
+            CHOIR_ERR_END, "the study has its %lld trials", (long long)s->trials);
+    if (!choir__study_ready(s))
+        return choir__error(CHOIR_ERR_STATE,
+            "trial %lld follows from trial %lld, which has not ended (the window is %lld)",
+            (long long)s->count, (long long)s->ended, (long long)s->window);
+    double *params = choir__alloc((size_t)s->space->count * sizeof(double));
+    bool given = s->queue;
+    choir_status status = suggest(s, s->queue, params);
+    if (given)
+        choir__study_drop_given(s);
+    if (status == CHOIR_OK) {
+        choir_trial *t = *trial = choir__study_append(s);
+        t->given = given;
+        memcpy(t->params, params, (size_t)s->space->count * sizeof(double));
+    }
+    free(params);
+    return status;
 }
 
 choir_status choir_study_ask(choir_study *s, choir_trial **trial)
@@ -197,7 +220,7 @@ choir_status choir_study_ask(choir_study *s, choir_trial **trial)
     if (choir__lacks(s, __func__, "study") || choir__lacks(trial, __func__, "trial"))
         return CHOIR_ERR_ARGUMENT;
     pthread_mutex_lock(&s->lock);
-    choir_status status = ask(s, trial);
+    choir_status status = s->kept ? choir__kept_ask(s, trial) : choir__study_ask(s, trial);
     pthread_mutex_unlock(&s->lock);
     return status;
 }
@@ -208,7 +231,7 @@ bool choir_study_ready(const choir_study *study)
         return false;
     choir_study *s = (choir_study *)(uintptr_t)study;
     pthread_mutex_lock(&s->lock);
-    bool is = ready(s);
+    bool is = s->kept ? choir__kept_ready(s) : choir__study_ready(s);
     pthread_mutex_unlock(&s->lock);
     return is;
 }
@@ -247,10 +270,13 @@ choir_status choir_study_enqueue(choir_study *s, const char *parameters)
         return status;
     }
     pthread_mutex_lock(&s->lock);
+    bool begun = s->kept && choir__kept_skips_given(s->kept);
     choir__given **last = &s->queue;
     while (*last)
         last = &(*last)->next;
     *last = g;
+    if (begun) /* the stored study has that trial */
+        choir__study_drop_given(s);
     pthread_mutex_unlock(&s->lock);
     return CHOIR_OK;
 }

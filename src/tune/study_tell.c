@@ -25,6 +25,12 @@ static choir_status check_told(const choir_study *s, const choir_trial *t,
     return CHOIR_OK;
 }
 
+void choir__study_count_ended(choir_study *s)
+{
+    while (s->ended < s->count && s->trial[s->ended]->state != CHOIR_TRIAL_RUNNING)
+        s->ended++;
+}
+
 static void tell(choir_study *s, choir_trial *t, choir_trial_state state, const double *values)
 {
     for (int i = 0; state == CHOIR_TRIAL_COMPLETE && i < s->objectives; i++)
@@ -35,8 +41,7 @@ static void tell(choir_study *s, choir_trial *t, choir_trial_state state, const 
         memcpy(t->values, values, (size_t)s->objectives * sizeof(double));
     }
     t->state = state;
-    while (s->ended < s->count && s->trial[s->ended]->state != CHOIR_TRIAL_RUNNING)
-        s->ended++;
+    choir__study_count_ended(s);
 }
 
 choir_status choir_study_tell(choir_study *s, choir_trial *trial, choir_trial_state state,
@@ -48,8 +53,25 @@ choir_status choir_study_tell(choir_study *s, choir_trial *trial, choir_trial_st
     choir_status status = check_told(s, trial, state, values, count);
     if (status == CHOIR_OK)
         tell(s, trial, state, values);
+    choir__change *told =
+        status == CHOIR_OK && s->kept ? choir__kept_tell(s->kept, trial) : NULL;
     pthread_mutex_unlock(&s->lock);
-    return status;
+    return told ? choir__kept_wait(s->kept, told) : status;
+}
+
+static void take_report(choir_trial *t, int64_t step, double value)
+{
+    int64_t at = t->report_count;
+    while (at > 0 && t->reports[at - 1].step >= step)
+        at--;
+    if (at < t->report_count && t->reports[at].step == step) {
+        t->reports[at].value = value;
+        return;
+    }
+    size_t n = (size_t)t->report_count++;
+    t->reports = choir__realloc(t->reports, (n + 1) * sizeof *t->reports);
+    memmove(t->reports + at + 1, t->reports + at, (n - (size_t)at) * sizeof *t->reports);
+    t->reports[at] = (choir__report){step, value};
 }
 
 choir_status choir_trial_report(choir_trial *t, int64_t step, double value)
@@ -61,20 +83,13 @@ choir_status choir_trial_report(choir_trial *t, int64_t step, double value)
             CHOIR_ERR_ARGUMENT, "expected a step of 0 or more, got %lld", (long long)step);
     pthread_mutex_lock(&t->study->lock);
     choir_status status = CHOIR_OK;
-    int64_t at = t->report_count;
-    while (at > 0 && t->reports[at - 1].step >= step)
-        at--;
     if (t->state != CHOIR_TRIAL_RUNNING)
         status =
             choir__error(CHOIR_ERR_STATE, "trial %lld has ended before", (long long)t->number);
-    else if (at < t->report_count && t->reports[at].step == step)
-        t->reports[at].value = value;
-    else {
-        size_t n = (size_t)t->report_count++;
-        t->reports = choir__realloc(t->reports, (n + 1) * sizeof *t->reports);
-        memmove(t->reports + at + 1, t->reports + at, (n - (size_t)at) * sizeof *t->reports);
-        t->reports[at] = (choir__report){step, value};
-    }
+    else if (t->study->kept)
+        status = choir__kept_report(t->study->kept, t, step, value);
+    if (status == CHOIR_OK)
+        take_report(t, step, value);
     pthread_mutex_unlock(&t->study->lock);
     return status;
 }

@@ -4,6 +4,8 @@
 
 #include <choir/study.h>
 
+#include "tune/storage/attributes.h"
+
 /* A value on the way. */
 typedef struct choir__report {
     int64_t step;
@@ -17,6 +19,11 @@ struct choir_trial {
     double *values;         /* (objectives), NaN before the end */
     choir__report *reports; /* (report_count), by step */
     int64_t report_count;
+    bool given;   /* choir_study_enqueue gave parameters of it */
+    bool foreign; /* of a stored study: another worker runs it, or ran it */
+    bool adopted; /* its parameters are those of the stored one */
+    bool again;   /* its worker is dead: it is to be run again */
+    choir__stored_attributes attributes;
     char **texts;    /* (space->count) made when asked for; NULL: none yet */
     double params[]; /* (space->count), see space.h; NaN: the trial lacks the parameter */
 };
