@@ -67,12 +67,25 @@ typedef struct choir_study_opts {
     int64_t trials; /* how many in all; 0: no limit */
     bool free;      /* each segment follows from all results that are there: not the same trials
                        each time, but nobody waits for the slowest of the window */
+    /* Where the study is kept: "sqlite:FILE" or "FILE.db", "postgresql://...", "journal:FILE";
+     * NULL: in memory. */
+    const char *storage;
+    const char *name; /* of the study in the storage; NULL: "study" */
 } choir_study_opts;
 
 choir_study_opts choir_study_defaults(void);
 
-/** Opens a study in memory. Errors: argument (an empty space, an unknown sampler, scheduler or
- * option), unsupported (a scheduler with several objectives). */
+/** Opens a study.
+ *
+ * A stored study of this name goes on: trials that have ended stay, and trials whose process
+ * has died are given again, with their numbers and parameters. Processes, also of several
+ * machines, that open one study share its trials. Space NULL: the stored study is looked at,
+ * and no trial can be asked for; name NULL is the only study of the storage then.
+ *
+ * Errors: argument (an empty space, an unknown sampler, scheduler or option; the stored study has another
+ * space, direction, sampler, seed or window), I/O, format (no storage, or of a newer version),
+ * unsupported (this build lacks the storage; a
+ * scheduler that lets trials wait, for a stored study or several objectives). */
 CHOIR_CHECKED choir_status choir_study_open(
     const choir_space *space, choir_study_opts opts, choir_study **study);
 /** Frees a study and its trials; NULL is allowed. */
@@ -84,7 +97,7 @@ bool choir_study_ready(const choir_study *study);
 
 /** Stores the next trial, which the study owns: a new one, or one that goes on. Errors: state
  * (see choir_study_ready), end (there are `trials`, or a grid has no more points, and nothing
- * goes on), argument (no suggestion fulfils the space's conditions). */
+ * goes on), argument (no suggestion fulfils the space's conditions), I/O (the storage). */
 CHOIR_CHECKED choir_status choir_study_ask(choir_study *study, choir_trial **trial);
 
 /** Adds a trial with given parameters as the next one: "lr=0.1,optimizer=sgd". Those that are
@@ -94,9 +107,9 @@ CHOIR_CHECKED choir_status choir_study_enqueue(choir_study *study, const char *p
 
 /** Ends a trial, or its segment. values: (count) one per objective, where the state is COMPLETE.
  * NaN becomes FAIL. A trial that was told to stop is PRUNED; at the scheduler's largest budget
- * it becomes COMPLETE, with the last report as its value. A trial that ends by itself at a
- * smaller budget becomes PRUNED. Errors: argument (another number of values), state (the trial
- * has ended). */
+ * it becomes COMPLETE, with its report there as its value. When the call returns, the trial is
+ * on the disk of a stored study. Errors: argument (another number of values), state (the trial
+ * has ended), I/O (the storage). */
 CHOIR_CHECKED choir_status choir_study_tell(choir_study *study, choir_trial *trial,
     choir_trial_state state, const double *values, int count);
 
@@ -113,6 +126,22 @@ int64_t choir_trial_budget(const choir_trial *trial);
 int64_t choir_trial_step(const choir_trial *trial);
 /** Returns the number of the trial whose checkpoint this one begins with (pbt), or -1. */
 int64_t choir_trial_parent(const choir_trial *trial);
+
+/** Stores JSON about a trial, which has not ended, or about a study, under a key; Optuna calls
+ * them user attributes. Errors: argument (no JSON), state (the trial has ended). */
+CHOIR_CHECKED choir_status choir_trial_set_attribute(
+    choir_trial *trial, const char *key, const char *json);
+CHOIR_CHECKED choir_status choir_study_set_attribute(
+    choir_study *study, const char *key, const char *json);
+/** Returns the JSON under a key, until it is set again, or NULL. */
+const char *choir_trial_attribute(const choir_trial *trial, const char *key);
+const char *choir_study_attribute(const choir_study *study, const char *key);
+
+/** Returns the space, which belongs to the study. */
+const choir_space *choir_study_space(const choir_study *study);
+/** Returns whether this process runs the trial, or has run it; false: it is of another process
+ * of a stored study, perhaps an earlier one. */
+bool choir_trial_is_ours(const choir_trial *trial);
 
 /** Returns the number of trials that the study has given. */
 int64_t choir_study_count(const choir_study *study);

@@ -15,8 +15,8 @@ typedef struct choir__segment {
     int64_t budget;
     bool last; /* a trial that reaches this budget is complete */
     bool ended;
-    choir_trial_state state; /* how it ended */
-    int64_t reports;         /* of the trial, at the segment's end */
+    choir_trial_state state; /* of the trial, at the segment's end */
+    int64_t reports;
 } choir__segment;
 
 #endif

@@ -8,7 +8,7 @@
 #include "cli/tune/search.h"
 #include "tune/trials/command.h"
 
-static const char *state_name(choir_trial_state state)
+const char *choir__search_state(choir_trial_state state)
 {
     static const char *const names[] = {"RUNNING", "COMPLETE", "PRUNED", "FAIL"};
     return names[state];
@@ -46,7 +46,8 @@ static void print_params(const choir_space *space, const choir_trial *trial)
 static void print_json(const choir__search *s, const choir__outcome *o)
 {
     printf("{\"event\":\"trial\",\"number\":%lld,\"state\":\"%s\"",
-        (long long)choir_trial_number(o->trial), state_name(choir_trial_result(o->trial)));
+        (long long)choir_trial_number(o->trial),
+        choir__search_state(choir_trial_result(o->trial)));
     print_params(s->space, o->trial);
     print_number("value", choir_trial_value(o->trial, 0));
     if (o->step >= 0)
@@ -84,7 +85,7 @@ static void print_row(const choir__search *s, const choir__outcome *o)
 {
     double value = choir_trial_value(o->trial, 0);
     printf("%5lld  %-8s", (long long)choir_trial_number(o->trial),
-        state_name(choir_trial_result(o->trial)));
+        choir__search_state(choir_trial_result(o->trial)));
     if (isnan(value))
         printf("  %12s", "-");
     else
@@ -119,13 +120,16 @@ void choir__search_print_best(const choir__search *s, const choir_trial *best)
         printf("}\n");
         return;
     }
+    printf("best: trial %lld, %s %.6g\n", (long long)choir_trial_number(best), s->job.metric,
+        choir_trial_value(best, 0));
+    if (!s->job.command[0]) /* a study that a program made */
+        return;
     char *dir = s->job.dir
                     ? choir__format("%s/%lld", s->job.dir, (long long)choir_trial_number(best))
                     : NULL;
     char **line = choir__command_of(s->job.command, s->space, best, dir);
     char *text = choir__command_text(line);
-    printf("best: trial %lld, %s %.6g\n  %s\n", (long long)choir_trial_number(best),
-        s->job.metric, choir_trial_value(best, 0), text);
+    printf("  %s\n", text);
     free(text);
     free(dir);
     choir__command_free(line);

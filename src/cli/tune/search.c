@@ -11,7 +11,7 @@
 
 #include "cli/say.h"
 
-enum { INTERRUPTED = 128 };
+enum { INTERRUPTED = 128, OTHERS_MS = 100 }; /* between looks at other processes' trials */
 
 /* A place where a trial runs. */
 typedef struct slot {
@@ -22,15 +22,14 @@ typedef struct slot {
 
 typedef struct search {
     const choir__search *opts;
-    slot *slot;             /* (parallel) */
-    choir__outcome *ended;  /* (trials) trial NULL: not yet */
-    struct pollfd *polled;  /* for all slots, and the signals */
-    int64_t asked, printed; /* trials */
-    int64_t failures;       /* in a row, by number */
+    slot *slot;            /* (parallel) */
+    struct pollfd *polled; /* for all slots, and the signals */
+    int64_t printed;       /* trials */
+    int64_t failures;      /* in a row, by number */
+    char *why;             /* the last one failed */
     int busy;
-    bool exhausted; /* the space has no more points */
-    bool gave_up;   /* too many failures */
-    int signal;     /* that ends the search; 0: none */
+    bool gave_up; /* too many failures */
+    int signal;   /* that ends the search; 0: none */
     choir_status status;
 } search;
 
@@ -47,19 +46,16 @@ static void fill(search *s)
 {
     const choir__search *o = s->opts;
     for (int64_t i = 0; i < o->parallel && s->status == CHOIR_OK; i++) {
-        if (s->slot[i].busy || s->asked == o->trials || s->exhausted || s->gave_up ||
-            s->signal || !choir_study_ready(o->study))
+        if (s->slot[i].busy || s->gave_up || s->signal || !choir_study_ready(o->study))
             continue;
         choir_trial *trial;
         s->status = choir_study_ask(o->study, &trial);
-        if (s->status == CHOIR_ERR_END) {
-            s->exhausted = true;
-            s->status = CHOIR_OK;
+        if (s->status == CHOIR_ERR_END || s->status == CHOIR_ERR_STATE) {
+            s->status = CHOIR_OK; /* no more, or not before another process's trial ends */
             return;
         }
         if (s->status != CHOIR_OK)
             return;
-        s->asked++;
         s->slot[i].attempt = 0;
         start(s, &s->slot[i], trial);
     }
@@ -69,11 +65,17 @@ static void fill(search *s)
  * trials that ran beside it count no more. */
 static void print(search *s)
 {
-    while (!s->gave_up && s->printed < s->asked && s->ended[s->printed].trial) {
-        choir__outcome *o = &s->ended[s->printed++];
-        choir__search_print_trial(s->opts, o);
-        s->failures = o->why ? s->failures + 1 : 0;
+    while (!s->gave_up && s->printed < choir_study_count(s->opts->study)) {
+        const choir_trial *t = choir_study_trial(s->opts->study, s->printed);
+        if (choir_trial_result(t) == CHOIR_TRIAL_RUNNING)
+            return;
+        choir__outcome o = choir__outcome_of(t);
+        s->printed++;
+        choir__search_print_trial(s->opts, &o);
+        s->failures = o.why ? s->failures + 1 : 0;
         s->gave_up = s->failures == s->opts->failures_max;
+        free(s->why);
+        s->why = o.why;
     }
 }
 
@@ -83,9 +85,8 @@ static void end(search *s, slot *at)
     choir_trial *trial = r->trial;
     char *why;
     choir_trial_state state = choir__running_end(r, &why);
-    choir__outcome outcome = {
-        .trial = trial, .why = why, .step = r->step, .seconds = choir__now() - r->started};
-    double value = r->value;
+    int64_t step = r->step;
+    double value = r->value, seconds = choir__now() - r->started;
     choir__running_free(r);
     at->busy = false;
     s->busy--;
@@ -98,8 +99,10 @@ static void end(search *s, slot *at)
         start(s, at, trial);
         return;
     }
-    s->status = choir_study_tell(s->opts->study, trial, state, &value, 1);
-    s->ended[choir_trial_number(trial)] = outcome;
+    s->status = choir__outcome_note(trial, why, step, seconds);
+    if (s->status == CHOIR_OK)
+        s->status = choir_study_tell(s->opts->study, trial, state, &value, 1);
+    free(why);
     print(s);
 }
 
@@ -121,7 +124,8 @@ static void take_signals(search *s)
 
 static void sleep_until_something(search *s)
 {
-    int count = 0, patience = -1;
+    bool others = s->busy < s->opts->parallel && s->printed < choir_study_count(s->opts->study);
+    int count = 0, patience = s->opts->stored && others ? OTHERS_MS : -1;
     for (int64_t i = 0; i < s->opts->parallel; i++) {
         if (!s->slot[i].busy)
             continue;
@@ -138,7 +142,10 @@ static void loop(search *s)
 {
     for (;;) {
         fill(s);
-        if (!s->busy || s->status != CHOIR_OK)
+        if (s->status == CHOIR_OK)
+            print(s);
+        bool all = s->printed == choir_study_count(s->opts->study);
+        if (s->status != CHOIR_OK || (!s->busy && (all || s->gave_up || s->signal)))
             return;
         sleep_until_something(s);
         take_signals(s);
@@ -159,9 +166,11 @@ static bool is_better(const choir__search *o, const choir_trial *trial, const ch
 static int finish(search *s)
 {
     const choir_trial *best = NULL;
-    for (int64_t i = 0; i < s->printed; i++)
-        if (s->ended[i].trial && is_better(s->opts, s->ended[i].trial, best))
-            best = s->ended[i].trial;
+    for (int64_t i = 0; i < s->printed; i++) {
+        const choir_trial *t = choir_study_trial(s->opts->study, i);
+        if (is_better(s->opts, t, best))
+            best = t;
+    }
     for (int64_t i = 0; i < s->opts->parallel; i++)
         if (s->slot[i].busy)
             choir__running_free(&s->slot[i].running);
@@ -175,7 +184,7 @@ static int finish(search *s)
         fprintf(stderr,
             "choir tune: %lld trials in a row have failed, the last one because it %s "
             "(--max-failures)\n",
-            (long long)s->failures, s->ended[s->printed - 1].why);
+            (long long)s->failures, s->why);
     else if (!best)
         fprintf(stderr, "choir tune: no trial has a value\n");
     return s->gave_up || !best ? CHOIR__EXIT_FAILED : CHOIR__EXIT_OK;
@@ -186,7 +195,6 @@ int choir__search_run(const choir__search *o)
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     search s = {.opts = o};
     s.slot = choir__calloc((size_t)o->parallel, sizeof *s.slot);
-    s.ended = choir__calloc((size_t)o->trials, sizeof *s.ended);
     s.polled = choir__calloc((size_t)o->parallel * CHOIR__RUNNING_FDS + 1, sizeof *s.polled);
     s.status = choir__signals_take(numbers, CHOIR_COUNT(numbers));
     choir__search_print_head(o);
@@ -194,10 +202,8 @@ int choir__search_run(const choir__search *o)
         loop(&s);
     int status = finish(&s);
     choir__signals_give_back();
-    for (int64_t i = 0; i < o->trials; i++)
-        free(s.ended[i].why);
     free(s.slot);
-    free(s.ended);
+    free(s.why);
     free(s.polled);
     return status;
 }

@@ -11,7 +11,7 @@
 typedef struct grid {
     choir__sampler base;
     int64_t points; /* per continuous parameter, and the most per int; 0: unspecified */
-    bool begun, ended;
+    bool begun, ended, stands; /* stands: the digits are those of a point to be given */
     int64_t digit[]; /* (space->count) */
 } grid;
 
@@ -81,22 +81,32 @@ static bool step(grid *g, const choir_space *space, const double *params)
     return false;
 }
 
+/* Moves on to the next point that the space allows, unless the grid stands at one. */
+static bool has_more(choir__sampler *s, const choir__history *h)
+{
+    grid *g = (grid *)(void *)s;
+    double params[CHOIR_SPACE_MAX];
+    while (!g->ended && !g->stands) {
+        write(g, h->space, params);
+        if (g->begun)
+            g->ended = !step(g, h->space, params);
+        g->begun = true;
+        write(g, h->space, params);
+        g->stands = !g->ended && choir__space_allows(h->space, params);
+    }
+    return !g->ended;
+}
+
 static choir_status suggest(
     choir__sampler *s, const choir__history *h, choir__draws *draws, double *params)
 {
     (void)draws;
     grid *g = (grid *)(void *)s;
-    while (!g->ended) {
-        if (g->begun) {
-            write(g, h->space, params);
-            g->ended = !step(g, h->space, params);
-        }
-        g->begun = true;
-        write(g, h->space, params);
-        if (!g->ended && choir__space_allows(h->space, params))
-            return CHOIR_OK;
-    }
-    return choir__error(CHOIR_ERR_END, "the grid has no more points");
+    if (!has_more(s, h))
+        return choir__error(CHOIR_ERR_END, "the grid has no more points");
+    write(g, h->space, params);
+    g->stands = false;
+    return CHOIR_OK;
 }
 
 static void free_grid(choir__sampler *s)
@@ -105,4 +115,8 @@ static void free_grid(choir__sampler *s)
 }
 
 const choir__sampler_ops choir__sampler_grid = {
-    .name = "grid", .open = open_grid, .suggest = suggest, .free = free_grid};
+    .name = "grid",
+    .open = open_grid,
+    .suggest = suggest,
+    .has_more = has_more,
+    .free = free_grid};

@@ -22,10 +22,10 @@ void choir__free_scheduler(choir__scheduler *s)
 double choir__known_loss(const choir__history *h, const choir_trial *t)
 {
     double value = (double)NAN;
-    if (t->state == CHOIR_TRIAL_COMPLETE)
+    if (t->known == CHOIR_TRIAL_COMPLETE)
         value = t->values[0];
-    else if (t->state == CHOIR_TRIAL_PRUNED && t->report_count)
-        value = t->reports[t->report_count - 1].value;
+    else if (t->known == CHOIR_TRIAL_PRUNED && t->known_reports)
+        value = t->reports[t->known_reports - 1].value;
     return isnan(value) ? (double)INFINITY : value * h->sign[0];
 }
 

@@ -21,9 +21,11 @@ typedef struct pbt {
     int64_t population, interval, max;
     double quantile, resample;
     uint64_t key;
-    int64_t *member; /* (population) each member's present trial; -1: it has ended */
-    int64_t turns;   /* that were given: (generation, member) */
-    int64_t copies;  /* that were begun */
+    struct {
+        int64_t trial; /* the present one; -1: it has ended */
+        int64_t known; /* generations whose results are known */
+    } *member;         /* (population) */
+    int64_t turns;     /* that were given: (generation, member) */
 } pbt;
 
 static choir_status open_pbt(const choir_study_opts *opts, choir__scheduler **scheduler)
@@ -75,18 +77,23 @@ static int compare(const void *a, const void *b)
 
 static bool has_reached(const choir_trial *t, int64_t step)
 {
-    return t->report_count > 0 && t->reports[t->report_count - 1].step >= step;
+    return t->known_reports > 0 && t->reports[t->known_reports - 1].step >= step;
 }
 
 /* Returns the loss at the first report from `step` on; members that are ahead are compared at
  * the same step. */
 static double loss_at(const choir__history *h, const choir_trial *t, int64_t step)
 {
-    for (int64_t i = 0; i < t->report_count; i++)
+    for (int64_t i = 0; i < t->known_reports; i++)
         if (t->reports[i].step >= step)
             return isnan(t->reports[i].value) ? (double)INFINITY
                                               : t->reports[i].value * h->sign[0];
     return (double)INFINITY;
+}
+
+static bool can_go_on(const choir__history *h, int64_t trial, int64_t step)
+{
+    return h->trial[trial]->known == CHOIR_TRIAL_PRUNED && has_reached(h->trial[trial], step);
 }
 
 /* Fills in the members that are known to have reached a step, the best first. */
@@ -94,8 +101,8 @@ static int64_t stand(const pbt *p, const choir__history *h, int64_t step, standi
 {
     int64_t count = 0;
     for (int64_t i = 0; i < p->population; i++) {
-        int64_t m = p->member[i];
-        if (m >= 0 && has_reached(h->trial[m], step))
+        int64_t m = p->member[i].trial;
+        if (m >= 0 && can_go_on(h, m, step))
             table[count++] = (standing){m, loss_at(h, h->trial[m], step)};
     }
     qsort(table, (size_t)count, sizeof *table, compare);
@@ -107,55 +114,117 @@ static int64_t stand(const pbt *p, const choir__history *h, int64_t step, standi
 static int64_t exploit(pbt *p, const choir__history *h, int64_t member, int64_t step)
 {
     standing *table = choir__alloc((size_t)p->population * sizeof *table);
-    int64_t own = p->member[member], count = stand(p, h, step, table), rank = count;
+    int64_t own = p->member[member].trial, count = stand(p, h, step, table), rank = count;
     for (int64_t i = 0; i < count; i++)
         if (table[i].trial == own)
             rank = i;
-    bool can_go_on = h->trial[own]->state == CHOIR_TRIAL_PRUNED && rank < count;
+    bool goes_on = can_go_on(h, own, step);
     int64_t part = (int64_t)(p->quantile * (double)count);
-    int64_t parent = can_go_on ? own : -1;
-    if (count && (!can_go_on || (part > 0 && rank >= count - part))) {
+    int64_t parent = goes_on ? own : -1;
+    if (count && (!goes_on || (part > 0 && rank >= count - part))) {
         choir__draws draws = {.key = choir__mix(p->key, (uint64_t)p->turns)};
         int64_t best = choir__max(part, 1);
         parent = table[(int64_t)(choir__draw(&draws) * (double)best)].trial;
-        if (isinf(h->trial[parent]->report_count ? 0 : INFINITY))
-            parent = -1;
     }
     free(table);
     return parent;
 }
 
-static void begin(pbt *p, int64_t member, bool more, choir__turn *turn, int64_t number)
+/* Decides on a member's next generation; returns false if its last result is not known yet. */
+static bool next_of(pbt *p, const choir__history *h, bool more, int64_t i, choir__turn *turn)
 {
-    if (!more) {
-        p->population = member; /* as many as there are */
-        return;
-    }
-    *turn = (choir__turn){.kind = CHOIR__TURN_NEW, .trial = -1};
-    p->member[member] = number;
-    p->turns++;
+    int64_t generation = p->turns / p->population, own = p->member[i].trial;
+    if (own >= 0 && p->member[i].known < generation)
+        return false;
+    int64_t from = own < 0 ? -1 : exploit(p, h, i, generation * p->interval);
+    if (from >= 0 && from != own && !more)
+        from = can_go_on(h, own, generation * p->interval) ? own : -1;
+    if (from >= 0)
+        *turn = (choir__turn){
+            .kind = from == own ? CHOIR__TURN_GO_ON : CHOIR__TURN_NEW, .trial = from};
+    p->member[i].trial = from < 0 || from == own ? from : h->count;
+    return true;
 }
 
 static void next(choir__scheduler *s, const choir__history *h, bool more, choir__turn *turn)
 {
     pbt *p = (pbt *)(void *)s;
     *turn = (choir__turn){.kind = CHOIR__TURN_NOTHING};
-    if (p->turns < p->population)
-        begin(p, p->turns, more, turn, h->count);
-    int64_t generation = p->population ? p->turns / p->population : 0;
-    while (turn->kind == CHOIR__TURN_NOTHING && p->population &&
-           generation * p->interval < p->max) {
-        int64_t i = p->turns % p->population, own = p->member[i];
-        if (own >= 0 && h->trial[own]->state == CHOIR_TRIAL_RUNNING)
-            return; /* a free study only: its result is not there yet */
-        int64_t from = own < 0 ? -1 : exploit(p, h, i, generation * p->interval);
-        if (from >= 0)
-            *turn = (choir__turn){
-                .kind = from == own ? CHOIR__TURN_GO_ON : CHOIR__TURN_NEW, .trial = from};
-        p->member[i] = from < 0 || from == own ? from : h->count;
+    int64_t generation = 0;
+    while (turn->kind == CHOIR__TURN_NOTHING && p->population) {
+        int64_t i = p->turns % p->population;
+        generation = p->turns / p->population;
+        if (generation * p->interval >= p->max)
+            return;
+        if (!generation && !more) {
+            p->population = p->turns; /* as many as there are */
+            continue;
+        }
+        if (!generation) {
+            *turn = (choir__turn){.kind = CHOIR__TURN_NEW, .trial = -1};
+            p->member[i].trial = h->count;
+        } else if (!next_of(p, h, more, i, turn)) {
+            return;
+        }
         p->turns++;
-        generation = (p->turns - (turn->kind != CHOIR__TURN_NOTHING)) / p->population;
     }
     turn->budget = choir__min((generation + 1) * p->interval, p->max);
     turn->last = turn->budget == p->max;
 }
+
+static void take(choir__scheduler *s, const choir__history *h, const choir__segment *segment)
+{
+    (void)h;
+    pbt *p = (pbt *)(void *)s;
+    for (int64_t i = 0; i < p->population; i++)
+        if (p->member[i].trial == segment->trial)
+            p->member[i].known = (segment->budget + p->interval - 1) / p->interval;
+}
+
+/* --- explore --- */
+
+static double changed(const choir__dist *d, double value, double draw)
+{
+    double factor = draw < 0.5 ? 0.8 : 1.2;
+    if (d->kind == CHOIR__CHOICE) {
+        double to = value + (draw < 0.5 ? -1 : 1);
+        return fmin(fmax(to, 0), d->choice_count - 1);
+    }
+    double to = value * factor;
+    if (d->kind == CHOIR__INTEGER && fabs(to - value) < d->step)
+        to = value + (draw < 0.5 ? -d->step : d->step);
+    if (d->kind != CHOIR__NORMAL)
+        to = fmin(fmax(to, d->low), d->high);
+    return choir__from_inner(d, choir__to_inner(d, to));
+}
+
+static void explore(const choir__scheduler *s, const choir__history *h, choir__draws *draws,
+    double *params)
+{
+    const pbt *p = (const pbt *)(const void *)s;
+    for (int i = 0; i < h->space->count; i++) {
+        const choir__dist *d = &h->space->param[i].dist;
+        double resample = choir__draw(draws), draw = choir__draw(draws);
+        if (!choir__space_active(h->space, i, params))
+            params[i] = (double)NAN;
+        else if (resample < p->resample || isnan(params[i]))
+            params[i] = choir__dist_draw(d, draws);
+        else
+            params[i] = changed(d, params[i], draw);
+    }
+}
+
+static void free_pbt(choir__scheduler *s)
+{
+    free(((pbt *)(void *)s)->member);
+    free(s);
+}
+
+const choir__scheduler_ops choir__scheduler_pbt = {.name = "pbt",
+    .pauses = true,
+    .copies = true,
+    .open = open_pbt,
+    .next = next,
+    .take = take,
+    .explore = explore,
+    .free = free_pbt};

@@ -8,8 +8,8 @@
 /* A trial that ended before the budget, by itself or by a failure, cannot go on. */
 static bool reached(const choir_trial *t, int64_t budget)
 {
-    return t->state == CHOIR_TRIAL_PRUNED && t->report_count > 0 &&
-           t->reports[t->report_count - 1].step >= budget;
+    return t->known == CHOIR_TRIAL_PRUNED && t->known_reports > 0 &&
+           t->reports[t->known_reports - 1].step >= budget;
 }
 
 static bool before(const choir__rung_entry *a, const choir__rung_entry *b)

@@ -86,8 +86,8 @@ static double least_loss(const choir__report *reports, int64_t count, double sig
 /* Returns whether the last report is the first one in its interval. */
 static bool is_due(const stopping *s, const choir_trial *t)
 {
-    int64_t step = t->reports[t->reported - 1].step;
-    int64_t before = t->reported > 1 ? t->reports[t->reported - 2].step : -1;
+    int64_t step = t->reports[t->report_count - 1].step;
+    int64_t before = t->report_count > 1 ? t->reports[t->report_count - 2].step : -1;
     return step >= s->warmup &&
            before < (step - s->warmup) / s->interval * s->interval + s->warmup;
 }
@@ -112,7 +112,7 @@ static double percentile(double *values, int64_t count, double percent)
 /* Finds a report by its step. */
 static const choir__report *report_at(const choir_trial *t, int64_t step)
 {
-    int64_t low = 0, high = t->report_count;
+    int64_t low = 0, high = t->known_reports;
     while (low < high) {
         int64_t middle = (low + high) / 2;
         if (t->reports[middle].step < step)
@@ -120,7 +120,7 @@ static const choir__report *report_at(const choir_trial *t, int64_t step)
         else
             high = middle;
     }
-    return low < t->report_count && t->reports[low].step == step ? &t->reports[low] : NULL;
+    return low < t->known_reports && t->reports[low].step == step ? &t->reports[low] : NULL;
 }
 
 static bool is_behind(const choir__scheduler *base, const choir__history *h,
@@ -129,11 +129,11 @@ static bool is_behind(const choir__scheduler *base, const choir__history *h,
     const stopping *s = (const stopping *)(const void *)base;
     if (!is_due(s, t))
         return false;
-    int64_t complete = 0, have = 0, count = 0, step = t->reports[t->reported - 1].step;
+    int64_t complete = 0, have = 0, count = 0, step = t->reports[t->report_count - 1].step;
     double *losses = choir__alloc((size_t)h->count * sizeof *losses);
     for (int64_t i = 0; i < h->count; i++) {
         const choir_trial *o = h->trial[i];
-        if (o->state != CHOIR_TRIAL_COMPLETE || o->known_since > since)
+        if (o->known != CHOIR_TRIAL_COMPLETE || o->known_since > since)
             continue;
         complete++;
         const choir__report *r = report_at(o, step);
@@ -143,7 +143,7 @@ static bool is_behind(const choir__scheduler *base, const choir__history *h,
     }
     bool behind = false;
     if (complete > 0 && complete >= s->startup) {
-        double best = least_loss(t->reports, t->reported, h->sign[0]);
+        double best = least_loss(t->reports, t->report_count, h->sign[0]);
         behind = best == (double)INFINITY || /* no value has been a number */
                  (have >= s->least && count > 0 &&
                      best > percentile(losses, count, s->percent));
@@ -159,7 +159,7 @@ static bool is_stuck(const choir__scheduler *base, const choir__history *h,
 {
     (void)since;
     const stopping *s = (const stopping *)(const void *)base;
-    int64_t early = t->reported - s->reports - 1;
+    int64_t early = t->report_count - s->reports - 1;
     if (early < 1)
         return false;
     return least_loss(t->reports, early, h->sign[0]) + s->delta <
