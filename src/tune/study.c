@@ -214,6 +214,7 @@ static choir_status begin_new(choir_study *s, choir_trial **trial)
 {
     double *params = choir__alloc((size_t)s->space->count * sizeof(double));
     const choir_trial *parent = s->turn.trial >= 0 ? s->trial[s->turn.trial] : NULL;
+    int64_t from = s->turn.from;
     bool given = !parent && s->queue;
     choir_status status = suggest(s, given ? s->queue : NULL, params);
     if (given)
@@ -224,7 +225,7 @@ static choir_status begin_new(choir_study *s, choir_trial **trial)
         memcpy(t->params, params, (size_t)s->space->count * sizeof(double));
         if (parent) {
             t->parent = parent->number;
-            t->began = parent->reports[parent->known_reports - 1].step;
+            t->began = from;
         }
     }
     free(params);

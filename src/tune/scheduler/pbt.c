@@ -47,9 +47,10 @@ static choir_status open_pbt(const choir_study_opts *opts, choir__scheduler **sc
         {NULL},
     };
     choir_status status = choir__options_parse(opts->scheduler, "scheduler pbt", known);
-    if (status == CHOIR_OK && opts->window > p->population)
+    if (status == CHOIR_OK && opts->window > p->population / 2)
         status = choir__error(CHOIR_ERR_ARGUMENT,
-            "scheduler pbt: expected a window of at most the population %lld, got %lld",
+            "scheduler pbt: expected a window of at most half of the population %lld, got %lld: "
+            "members are compared with those whose results are known",
             (long long)p->population, (long long)opts->window);
     if (status != CHOIR_OK) {
         free(p);
@@ -80,15 +81,20 @@ static bool has_reached(const choir_trial *t, int64_t step)
     return t->known_reports > 0 && t->reports[t->known_reports - 1].step >= step;
 }
 
-/* Returns the loss at the first report from `step` on; members that are ahead are compared at
- * the same step. */
+/* Returns the first report from `step` on, which the trial has reached; members that are ahead
+ * are compared at the same step. */
+static const choir__report *report_at(const choir_trial *t, int64_t step)
+{
+    const choir__report *r = t->reports;
+    while (r->step < step)
+        r++;
+    return r;
+}
+
 static double loss_at(const choir__history *h, const choir_trial *t, int64_t step)
 {
-    for (int64_t i = 0; i < t->known_reports; i++)
-        if (t->reports[i].step >= step)
-            return isnan(t->reports[i].value) ? (double)INFINITY
-                                              : t->reports[i].value * h->sign[0];
-    return (double)INFINITY;
+    double value = report_at(t, step)->value;
+    return isnan(value) ? (double)INFINITY : value * h->sign[0];
 }
 
 static bool can_go_on(const choir__history *h, int64_t trial, int64_t step)
@@ -136,12 +142,13 @@ static bool next_of(pbt *p, const choir__history *h, bool more, int64_t i, choir
     int64_t generation = p->turns / p->population, own = p->member[i].trial;
     if (own >= 0 && p->member[i].known < generation)
         return false;
-    int64_t from = own < 0 ? -1 : exploit(p, h, i, generation * p->interval);
+    int64_t step = generation * p->interval, from = own < 0 ? -1 : exploit(p, h, i, step);
     if (from >= 0 && from != own && !more)
-        from = can_go_on(h, own, generation * p->interval) ? own : -1;
+        from = can_go_on(h, own, step) ? own : -1;
     if (from >= 0)
-        *turn = (choir__turn){
-            .kind = from == own ? CHOIR__TURN_GO_ON : CHOIR__TURN_NEW, .trial = from};
+        *turn = (choir__turn){.kind = from == own ? CHOIR__TURN_GO_ON : CHOIR__TURN_NEW,
+            .trial = from,
+            .from = report_at(h->trial[from], step)->step};
     p->member[i].trial = from < 0 || from == own ? from : h->count;
     return true;
 }

@@ -19,6 +19,7 @@ typedef enum choir__turn_kind {
 typedef struct choir__turn {
     choir__turn_kind kind;
     int64_t trial;  /* GO_ON: which one; NEW: the one that it begins as a copy of, or -1 */
+    int64_t from;   /* a copy: the step at which it begins */
     int64_t budget; /* CHOIR__NO_BUDGET: to the trial's own end */
     bool last;      /* a trial that reaches this budget is complete */
 } choir__turn;
