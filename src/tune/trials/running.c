@@ -11,6 +11,8 @@
 
 #include <jansson.h>
 
+#include "tune/trial.h"
+#include "tune/trials/checkpoints.h"
 #include "tune/trials/command.h"
 
 enum { LONGEST_LINE = 1 << 20, NOT_STARTED = 127 };
@@ -21,16 +23,26 @@ enum { LONGEST_LINE = 1 << 20, NOT_STARTED = 127 };
 typedef struct child {
     char **line;
     const char *dir, *params;
-    int64_t number;
+    int64_t number, step, budget;
     int out, err;
 } child;
+
+static void set_number(const char *name, int64_t number)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%lld", (long long)number);
+    setenv(name, text, 1);
+}
 
 static int be_child(void *arg)
 {
     const child *c = arg;
-    char number[24];
-    snprintf(number, sizeof number, "%lld", (long long)c->number);
-    setenv("CHOIR_TRIAL_NUMBER", number, 1);
+    set_number("CHOIR_TRIAL_NUMBER", c->number);
+    set_number("CHOIR_TRIAL_STEP", choir__max(c->step, 0));
+    if (c->budget)
+        set_number("CHOIR_TRIAL_BUDGET", c->budget);
+    else
+        unsetenv("CHOIR_TRIAL_BUDGET");
     setenv("CHOIR_TRIAL_PARAMS", c->params, 1);
     if (c->dir)
         setenv("CHOIR_TRIAL_DIR", c->dir, 1);

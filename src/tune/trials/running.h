@@ -6,6 +6,10 @@
  * to the trial's folder if it has one. The parameters are in the environment, too:
  *
  *     CHOIR_TRIAL_NUMBER=3  CHOIR_TRIAL_DIR=...  CHOIR_TRIAL_PARAMS={"lr":0.001,"width":64}
+ *     CHOIR_TRIAL_STEP=4  CHOIR_TRIAL_BUDGET=16
+ *
+ * A trial that is to stop gets SIGTERM, and its end is none of its own then, whatever its exit
+ * status. What it has in its folder's `checkpoint` is there when it goes on (checkpoints.h).
  *
  * Threads: one; the kernel ties the processes to it. */
 #ifndef CHOIR_TUNE_RUNNING_H
@@ -23,6 +27,8 @@ typedef struct choir__trial_job {
     const char *metric;
     const char *dir;  /* holds a folder per trial; NULL: none */
     double timeout_s; /* 0: none */
+    bool pauses;      /* a trial that stops keeps a checkpoint, and goes on from it */
+    bool copies;      /* a trial may begin with another one's checkpoint */
 } choir__trial_job;
 
 /* A stream of the process, of which the line that is not complete yet is kept. */
@@ -41,7 +47,7 @@ typedef struct choir__running {
     char *dir;
     double started; /* choir__now */
     int64_t step;   /* of the last report, -1: none */
-    bool has_value, timed_out;
+    bool has_value, timed_out, stopped;
     double value;
 } choir__running;
 
