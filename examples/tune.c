@@ -34,7 +34,8 @@ int main(void)
     for (int i = 0; i < 40 && choir_study_ask(study, &t) == CHOIR_OK; i++)
         choir_check(choir_study_tell(study, t, CHOIR_TRIAL_COMPLETE, &(double){fit(t)}, 1));
     t = choir_study_best(study);
-    printf("lr %s, loss %.1e\n", choir_trial_text(t, "lr"), choir_trial_value(t, 0));
+    if (t) /* NULL: no trial has a value */
+        printf("lr %s, loss %.1e\n", choir_trial_text(t, "lr"), choir_trial_value(t, 0));
     choir_study_free(study);
     choir_space_free(space);
 }

@@ -254,7 +254,8 @@ CHOIR_CHECKED choir_status choir_group_algorithm(choir_group *group, const char 
 typedef int choir_spawn_fn(int rank, int world, void *arg);
 
 /**
- * Runs fn(rank, world, arg) in `world` new processes of this machine and waits for them.
+ * Runs fn(rank, world, arg) in `world` new processes of this machine, 1 to 1024, and waits for
+ * them. A group in shared memory has up to 64 ranks.
  *
  * The processes are forks: they see the caller's memory as it was. RANK, LOCAL_RANK,
  * WORLD_SIZE, LOCAL_WORLD_SIZE and CHOIR_JOB are set in each. If one fails, the others are

@@ -61,7 +61,8 @@ bool choir_module_collective(const choir_module *module);
 /** Makes a module of the class: a zeroed struct of type->size bytes, which the run owns. */
 void *choir_module_new(choir_scope *run, const choir_module_class *type);
 
-/** Makes child a part of self, named `name`, and stores it in *field. */
+/** Makes child a part of self, named `name`, and stores it in *field. Names of a module's
+ * entries differ (CHOIR_ERR_ARGUMENT). */
 void choir_module_child(
     choir_module *self, const char *name, choir_module **field, choir_module *child);
 

@@ -2,15 +2,18 @@
 #include "base/library.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <string.h>
 
 choir_status choir__library_open(
     const char *file, const char *const *names, size_t count, void *table)
 {
     void *library = dlopen(file, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
-    if (!library)
-        return choir__error(
-            CHOIR_ERR_UNSUPPORTED, "a library can't be opened: %s: install it", dlerror());
+    if (!library) {
+        const char *why = dlerror();
+        return choir__error(CHOIR_ERR_UNSUPPORTED, "a library can't be opened: %s%s", why,
+            strstr(why, strerror(ENOENT)) ? ": install it" : "");
+    }
     for (size_t i = 0; i < count; i++) {
         void *address = dlsym(library, names[i]);
         if (!address)

@@ -91,8 +91,8 @@ static choir_status check_sizes(choir__job *j)
             (long long)j->batch_size, dealt, to);
     if (j->microbatches < dealt)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%lld micro-batches are fewer than %d %s; each needs one",
-            (long long)j->microbatches, dealt, to);
+            "%lld micro-batch%s fewer than %d %s; each needs one", (long long)j->microbatches,
+            j->microbatches == 1 ? " is" : "es are", dealt, to);
     if (j->batch_size % j->microbatches)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "a batch of %lld does not divide into %lld micro-batches; %lld would%s",

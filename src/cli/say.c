@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "data/tokenizer/utf8.h"
 
 int choir__cli_fail(void)
 {
@@ -48,14 +49,17 @@ choir_status choir__cli_flush(void)
 
 void choir__cli_print_string(const char *key, const char *text)
 {
+    const char *end = text + strlen(text);
     printf("\"%s\":\"", key);
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            printf("\\");
-        if ((unsigned char)*text < 0x20)
-            printf("\\u%04x", (unsigned)*text);
+    for (int n; text<end; text += n> 0 ? n : 1) {
+        uint32_t code;
+        n = choir__utf8_decode(text, end, &code);
+        if (n == 0) /* JSON is UTF-8, and texts out of files or of other programs may not be */
+            printf("\\ufffd");
+        else if (code < 0x20)
+            printf("\\u%04x", (unsigned)code);
         else
-            printf("%c", *text);
+            printf("%s%.*s", code == '"' || code == '\\' ? "\\" : "", n, text);
     }
     printf("\"");
 }

@@ -68,12 +68,22 @@ bool choir_module_collective(const choir_module *module)
     return module->inside->strategy && module->inside->strategy->collective;
 }
 
-/* Returns false, with an error, if there is no module, no name or no field for an entry. */
+/* Returns false, with an error, if there is no module, no name or no field for an entry, or if
+ * the name is another entry's: files keep entries by name. */
 static bool can_add(
     const choir_module *self, const char *name, const void *field, const char *function)
 {
-    return choir__use_module(self, function) == CHOIR_OK &&
-           !choir__lacks(name, function, "name") && !choir__lacks(field, function, "field");
+    if (choir__use_module(self, function) != CHOIR_OK || choir__lacks(name, function, "name") ||
+        choir__lacks(field, function, "field"))
+        return false;
+    for (const choir__module_entry *e = self->inside->entries; e; e = e->next)
+        if (!strcmp(e->name, name)) {
+            choir__poison(self->run, CHOIR_ERR_ARGUMENT,
+                "module: '%s' already has an entry '%s': each name stands for one",
+                self->type->name, name);
+            return false;
+        }
+    return true;
 }
 
 static choir__module_entry *add_entry(

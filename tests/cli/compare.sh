@@ -70,7 +70,7 @@ options_are_passed_on() {
 # strategy is an error.
 what_does_not_fit() {
     good compare "${mlp[@]}" --microbatches 1 --repeats 1 random
-    has out '^single ' '^Left out: ddp \(1 micro-batches are fewer than 2 ranks'
+    has out '^single ' '^Left out: ddp \(1 micro-batch is fewer than 2 ranks'
     choir compare "${mlp[@]}" --microbatches 1 --repeats 1 --strategies ddp random >out 2>err
     [ $? -eq 1 ] || fail "exit status 0 though ddp failed"
     is_one_line 'ddp.*fewer than 2 ranks' || fail "$(cat err)"

@@ -10,6 +10,7 @@ png() {
     good "${plot[@]}" --strategies ddp --plot "it's.png" random
     [ "$(head -c 4 "it's.png" | tail -c 3)" = PNG ] || fail "no PNG"
     [ "$(stat -c %s "it's.png")" -gt 10000 ] || fail "an empty picture"
+    has out "^The picture is it's.png[.]$"
 }
 
 # An SVG stores its texts, so the test can read the picture.

@@ -107,7 +107,7 @@ told() {
         train --strategy ddp+pipeline --mesh 2x2 --nproc 3 random
     bad 2 'expected 9 devices per rank, got 8' \
         train --strategy ddp+pipeline --mesh 2x9 --nproc 2 random
-    bad 1 '1 micro-batches are fewer than 2 replicas' \
+    bad 1 '1 micro-batch is fewer than 2 replicas' \
         train --strategy ddp+pipeline --mesh 2x2 --microbatches 1 random
     RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 MASTER_ADDR=localhost MASTER_PORT=1 bad 2 \
         'mesh 2x2: expected 4 ranks, got 3 that were started' \

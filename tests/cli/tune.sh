@@ -103,6 +103,54 @@ fails() {
     [ "$(grep -c COMPLETE out)" = 2 ] || fail "retries: $(cat out)"
 }
 
+# A process that ends may leave others that still write, but not for long.
+late_output() {
+    good tune --json --trials 1 --space 'x=uniform(0,1)' -- \
+        sh -c '(sleep 0.3; echo "{\"eval_loss\":3}") & echo "{\"eval_loss\":9}"' sh {x}
+    has out '"state":"COMPLETE".*"value":3,'
+    mark=3141.61
+    good tune --json --trials 1 --space 'x=uniform(0,1)' -- \
+        sh -c "sleep $mark & echo '{\"eval_loss\":4}'" sh {x}
+    has out '"state":"COMPLETE".*"value":4,'
+    gone 5
+}
+
+# A trial that writes without end keeps no other from being read.
+endless_output() {
+    choir tune --trials 2 --parallel 2 --trial-timeout 1 --space 'x=uniform(0,1)' -- \
+        sh -c '[ $1 = 0 ] && exec yes; echo "{\"eval_loss\":5}"' sh {trial} {x} >out 2>err
+    [ $? = 0 ] || fail "status: $(cat err)"
+    has out '^    0  FAIL .* took longer than 1 s' '^    1  COMPLETE +5 ' '^best: trial 1'
+}
+
+# A process that cannot be started is a trial that failed; the soft limit of open files is no
+# reason, and trials have it as it was.
+few_descriptors() {
+    local slow='sleep 0.3; echo "{\"eval_loss\":$(ulimit -n)}"'
+    (ulimit -n 20; choir tune --trials 8 --parallel 8 --space 'x=uniform(0,1)' -- \
+        sh -c "$slow" sh {x}) >out 2>err
+    [ $? = 0 ] || fail "status: $(cat out err)"
+    has out 'FAIL .*could not be started: .*Too many open files: .*may have 20' \
+        '^best: trial [0-9], eval_loss 20$'
+    (ulimit -Sn 20; choir tune --trials 8 --parallel 8 --space 'x=uniform(0,1)' -- \
+        sh -c "$slow" sh {x}) >out 2>err
+    [ "$(grep -c 'COMPLETE *20 ' out)" = 8 ] || fail "soft limit: $(cat out err)"
+}
+
+# Output is valid JSON whatever trials write; options that a trial has no value for are left out.
+odd_words() {
+    choir tune --json --trials 1 --space 'x=uniform(0,1)' -- \
+        sh -c 'printf "no \377 \303\244 \\ \" t\n" >&2; exit 1' sh {x} >out 2>err
+    has out '"why":"exited with status 1: no .ufffd ä .. ." t"'
+    good tune --json --dir odd --trials 1 --space 'n=choice(0,1)' \
+        --enqueue n=1 --space 'm=1 if n == 0' -- \
+        sh -c 'echo "$*" >&2; echo "{\"eval_loss\":1}"' sh -- {m} -1 {m} --mm {m} --n {n}
+    [ "$(cat odd/0/stderr)" = '-- -1 --n 1' ] || fail "$(cat odd/0/stderr)"
+    CHOIR_TRIAL_DIR=outer choir tune --trials 1 --space n=1 -- \
+        sh -c 'echo "in [$CHOIR_TRIAL_DIR]" >&2; exit 1' sh {n} >out 2>err
+    has out 'FAIL .*: in \[]$'
+}
+
 # A trial that hangs is stopped with all that it started, and so are all when the search is.
 hangs() {
     mark=3141.59
@@ -148,6 +196,9 @@ wrong() {
     bad 1 'no suggestion|none of 1000 suggestions' tune $s --quiet --require 'x > 2' -- ./bowl {x}
     bad 2 'expected a program that every trial has' tune --space 'o=choice(a,b)' \
         --space 'x=uniform(0,1) if o==a' -- {x} {o}
+    bad 1 'none of 1000000 points of the grid in a row fulfils .*x \+ y > 3' tune --quiet \
+        --sampler grid:points=1000000 $s --space 'y=uniform(0,1)' --require 'x + y > 3' -- \
+        ./bowl {x} {y}
     bad 1 '/dev/null/runs' tune $s --dir /dev/null/runs -- ./bowl {x}
 }
 
@@ -156,6 +207,10 @@ check table
 check spaces
 check trains
 check fails
+check late_output
+check endless_output
+check few_descriptors
+check odd_words
 check hangs
 check numbers
 check wrong

@@ -10,11 +10,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *text = malloc(size + 1), again[CHOIR__NOTE_TEXT];
     choir__meet_note note, same;
+    choir__store_key key, same_key;
     memcpy(text, data, size);
     text[size] = '\0';
-    if (choir__meet_note_read(text, &note)) {
-        choir__meet_note_write(&note, again);
-        if (!choir__meet_note_read(again, &same) || memcmp(&note, &same, sizeof note) != 0)
+    if (choir__meet_note_read(text, &note, &key)) {
+        choir__meet_note_write(&note, &key, again);
+        if (!choir__meet_note_read(again, &same, &same_key) ||
+            memcmp(&note, &same, sizeof note) != 0 || memcmp(&key, &same_key, sizeof key) != 0)
             abort();
     }
     free(text);

@@ -302,6 +302,7 @@ static void await_seats(size_t i, int count)
     choir_store_opts opts = choir_store_defaults();
     choir_store *store = NULL;
     choir__meet_note note;
+    choir__store_key key;
     char text[CHOIR__NOTE_TEXT] = "";
     FILE *f = NULL;
     if (i == 0) {
@@ -313,19 +314,19 @@ static void await_seats(size_t i, int count)
                 usleep(1000);
             text[fread(text, 1, sizeof text - 1, f)] = '\0';
             fclose(f);
-            assert_true(choir__meet_note_read(text, &note));
+            assert_true(choir__meet_note_read(text, &note, &key));
             opts.timeout_s = 0.1;
         } while (choir__store_connect(
-            note.addresses[0].host, note.addresses[0].port, opts, &note.key, &store));
+            note.addresses[0].host, note.addresses[0].port, opts, &key, &store));
     } else {
         snprintf(text, sizeof text, "unix:choir-store/%016llx",
             (unsigned long long)choir__job_hash(job));
         assert_int_equal(choir_store_connect(text, 0, opts, &store), CHOIR_OK);
     }
     for (int r = 0; r < count; r++) {
-        char key[32];
-        const char *name = key;
-        snprintf(key, sizeof key, "meet/rank/%d", r);
+        char seat[32];
+        const char *name = seat;
+        snprintf(seat, sizeof seat, "meet/rank/%d", r);
         assert_int_equal(choir_store_wait(store, &name, 1, 20), CHOIR_OK);
     }
     choir_store_free(store);

@@ -12,6 +12,7 @@
 #include "launch/meet/file.h"
 #include "multi/meeters.h"
 
+static const choir__store_key some_key = {{3}};
 static char folder[] = "/tmp/choir-file-XXXXXX", path[64], method[80];
 
 static void write_file(const char *text, mode_t mode)
@@ -26,7 +27,7 @@ static void write_file(const char *text, mode_t mode)
 
 static choir__meet_note note_of(int pid, unsigned long long began, const char *machine)
 {
-    choir__meet_note note = {.began = began, .key = {{3}}, .address_count = 1};
+    choir__meet_note note = {.began = began, .address_count = 1};
     choir__meet_self(&note.holder);
     note.holder.pid = pid;
     if (machine)
@@ -39,7 +40,7 @@ static choir__meet_note note_of(int pid, unsigned long long began, const char *m
 static void write_note(choir__meet_note note)
 {
     char text[CHOIR__NOTE_TEXT];
-    choir__meet_note_write(&note, text);
+    choir__meet_note_write(&note, &some_key, text);
     write_file(text, 0600);
 }
 
@@ -168,7 +169,7 @@ static void of_others(void **state)
     assert_nothing_left();
 
     choir__meet_note note = note_of(dead_process(), 1, NULL);
-    choir__meet_note_write(&note, text);
+    choir__meet_note_write(&note, &some_key, text);
     write_file(text, 0644);
     assert_rank_0_says(CHOIR_ERR_ARGUMENT, "others may read");
     assert_rank_1_says(CHOIR_ERR_ARGUMENT, "others may read");
@@ -204,6 +205,7 @@ static void address(void **state)
     (void)state;
     char text[CHOIR__NOTE_TEXT];
     choir__meet_note note;
+    choir__store_key key;
     for (int master = 0; master < 2; master++) {
         if (master)
             setenv("MASTER_ADDR", "0.0.0.0", 1);
@@ -215,7 +217,7 @@ static void address(void **state)
         FILE *f = fopen(path, "re");
         text[fread(text, 1, sizeof text - 1, f)] = '\0';
         fclose(f);
-        assert_true(choir__meet_note_read(text, &note));
+        assert_true(choir__meet_note_read(text, &note, &key));
         assert_int_equal(note.address_count, 1);
         assert_string_equal(note.addresses[0].host, master ? "0.0.0.0" : "127.0.0.1");
         assert_int_equal(note.holder.pid, all->each[0].pid);

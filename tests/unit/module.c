@@ -251,6 +251,24 @@ static void test_too_many_inputs(void **state)
     assert_int_equal(choir_scope_status(step), CHOIR_ERR_ARGUMENT);
 }
 
+/* Files keep entries by name, so two of a module cannot share one, whatever they are. */
+static void test_names_once(void **state)
+{
+    (void)state;
+    net *n = choir_module_new(run, &net_class);
+    choir_module_child(&n->base, "fc1", &n->fc1, choir_nn_linear(run, 3, 4));
+    assert_int_equal(choir_scope_status(run), CHOIR_OK);
+    choir_module_child(&n->base, "fc1", &n->fc2, choir_nn_linear(run, 4, 2));
+    assert_null(n->fc2);
+    assert_int_equal(choir_scope_status(run), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "'net' already has an entry 'fc1'"));
+    choir_scope_clear(run);
+    choir_tensor *weight = NULL;
+    choir_module_param(&n->base, "fc1", &weight, choir_dims(2), choir_init_constant(0));
+    assert_null(weight);
+    assert_int_equal(choir_scope_status(run), CHOIR_ERR_ARGUMENT);
+}
+
 static void test_a_module_used_twice(void **state)
 {
     choir_module *shared = choir_nn_linear(run, 4, 4);
@@ -356,6 +374,7 @@ int main(void)
         TEST(test_freeze),
         TEST(test_padding),
         TEST(test_too_many_inputs),
+        TEST(test_names_once),
         TEST(test_a_module_used_twice),
         TEST(test_hooks),
         TEST(test_half),

@@ -31,9 +31,15 @@ static void test_distributions(void **state)
     add(s, "e", "choice(sgd, 'a, b', 16)");
     add(s, "f", "normal(0, 2)");
     add(s, "g", "adamw");
-    assert_int_equal(choir_space_count(s), 7);
+    add(s, "h", "'f(1)'\tif\te == \"a, b\"");
+    add(s, "i", "choice(\"don't\", '', 8bit) if e == 'sgd'");
+    add(s, "j", "uniform(0, 1) if i == 8bit");
+    assert_string_equal(s->param[7].dist.choices[0].text, "f(1)");
+    assert_string_equal(s->param[8].dist.choices[0].text, "don't");
+    assert_string_equal(s->param[8].dist.choices[1].text, "");
+    assert_int_equal(choir_space_count(s), 10);
     assert_string_equal(choir_space_name(s, 4), "e");
-    assert_null(choir_space_name(s, 7));
+    assert_null(choir_space_name(s, 10));
     assert_true(s->param[0].dist.low == -1 && s->param[0].dist.high == 2.5);
     assert_true(s->param[1].dist.kind == CHOIR__LOG && s->param[1].dist.low == 1e-5);
     assert_true(s->param[2].dist.high == 7 && choir__dist_size(&s->param[2].dist) == 3);
@@ -115,12 +121,17 @@ static void test_expressions(void **state)
     double nan = (double)NAN, v[] = {192, 1, 0, 0.25, nan}; /* heads 4, sgd */
     static const char *const yes[] = {"width % heads == 0", "width/heads==48",
         "heads + 2 * 3 == 10", "(heads + 2) * 3 == 18", "-heads < 0", "optimizer == sgd",
-        "optimizer == 'sgd'", "optimizer != adamw and width > 100", "not width < 100",
-        "!(width < 100) && heads != 2 || width == 1", "weight-decay - 0.25 == 0",
-        "width -heads == 188", "momentum > 2", "not not heads",
-        "width >= 192 and width <= 192"};
+        "optimizer == 'sgd'", "optimizer == (sgd)", "optimizer != adamw and width > 100",
+        "not width < 100", "!(width < 100) && heads != 2 || width == 1",
+        "weight-decay - 0.25 == 0", "width -heads == 188", "width-heads == 188",
+        "weight-decay-heads < 0", "momentum > 2", "not momentum > 2", "not not heads",
+        "width >= 192 and width <= 192", "momentum > 2 and width > 0",
+        "momentum > 2 or width < 0", "momentum > 2 or width > 0"};
     static const char *const no[] = {"width % heads", "optimizer == adamw", "not heads == 4",
-        "width > 100 and heads > 4", "optimizer * 2 == 0", "optimizer < 3"};
+        "width > 100 and heads > 4", "optimizer * 2 == 0", "optimizer < 3",
+        /* whatever the missing one would be */
+        "momentum < 2 and width < 0", "width < 0 and momentum < 2",
+        "not (momentum < 2 or width > 0)", "width % 0 == 0", "1e400 * 0 == 0 * heads"};
     for (size_t i = 0; i < CHOIR_COUNT(yes); i++)
         if (!allows(yes[i], v))
             fail_msg("false: %s", yes[i]);
@@ -184,6 +195,17 @@ static void test_errors(void **state)
         {"x", "uniform(0, 1) if width > 3 4", "expected an operator, got '4'"},
         {"x", "uniform(0, 1) if 1 > 3", "names no parameter"},
         {"x", "uniform(0, 1) if optimizer == 'sgd", "expected a closing quote"},
+        {"x", "uniform(0, 1) if -sgd == optimizer", "there is no parameter 'sgd'"},
+        {"x", "uniform(0, 1) if optimizer == -sgd", "there is no parameter 'sgd'"},
+        {"x", "uniform(0, 1) if heads > 8bit", "never '8bit'"},
+        {"x", "uniform(0, 1) if 64 < width < 512", "expected 'and' or 'or' between"},
+        {"x", "choice(don't, do)", "expected quotes around a whole value, got 'don't, do'"},
+        {"x", "choice('a, b)", "expected quotes around a whole value, got ''a, b'"},
+        {"x", "choice(a, b')", "expected quotes around a whole value, got 'b''"},
+        {"x", "choice('a' 'b')", "expected quotes around a whole value, got ''a' 'b''"},
+        {"x", "choice('a\"', \"b')", "expected quotes around a whole value"},
+        {"x", "'", "expected quotes around a whole value"},
+        {"x", "choice(\xff, a)", "expected text in UTF-8"},
     };
     for (size_t i = 0; i < CHOIR_COUNT(bad); i++) {
         choir_space *s = some_space();

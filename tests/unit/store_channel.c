@@ -11,6 +11,7 @@
 
 typedef struct pair {
     choir__channel client, server;
+    choir__store_key keys[2];
     size_t sent[2]; /* bytes on the wire so far, from the client, from the server */
     long flip;      /* the byte of the wire to change, both directions counted together; -1 */
     choir__bytes record[2];
@@ -27,12 +28,12 @@ static choir__store_key key_of(const char *text)
 
 static void open_pair(pair *p, const char *client_key, const char *server_key, long flip)
 {
-    choir__store_key c = key_of(client_key ? client_key : ""),
-                     s = key_of(server_key ? server_key : "");
     memset(p, 0, sizeof *p);
     p->flip = flip;
-    choir__channel_init(&p->client, false, client_key ? &c : NULL);
-    choir__channel_init(&p->server, true, server_key ? &s : NULL);
+    p->keys[0] = key_of(client_key ? client_key : "");
+    p->keys[1] = key_of(server_key ? server_key : "");
+    choir__channel_init(&p->client, false, client_key ? &p->keys[0] : NULL);
+    choir__channel_init(&p->server, true, server_key ? &p->keys[1] : NULL);
 }
 
 static void close_pair(pair *p)

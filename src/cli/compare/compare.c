@@ -189,6 +189,10 @@ static choir_status compare(choir__compare *c)
     }
     if (status == CHOIR_OK && c->plot)
         status = choir__compare_plot(c);
+    if (status == CHOIR_OK && c->plot && !c->job.json) {
+        printf("\nThe picture is %s.\n", c->plot);
+        status = choir__cli_flush();
+    }
     return status;
 }
 

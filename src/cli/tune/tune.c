@@ -140,7 +140,8 @@ static int run(const choir__cli_command *command, int argc, char **argv)
         .space = space,
         .metric = r.metric,
         .dir = r.dir,
-        .timeout_s = r.timeout_s};
+        .timeout_s = r.timeout_s,
+        .files = choir__running_room()};
     if (made == CHOIR_OK)
         made = choir__outcome_note_job(study, &job);
     if (made == CHOIR_OK) {

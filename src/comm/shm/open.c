@@ -178,8 +178,9 @@ static choir__shm *new_shm(int rank, int world, double timeout_s)
 choir_status choir__shm_open(choir__meeting *m, choir__engine **engine)
 {
     if (m->world > CHOIR__MAX_WORLD)
-        return choir__error(CHOIR_ERR_ARGUMENT, "a group: expected 1 to %d ranks, got %d",
-            CHOIR__MAX_WORLD, m->world);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a group in shared memory: expected 1 to %d ranks, got %d", CHOIR__MAX_WORLD,
+            m->world);
     choir__shm *shm = new_shm(m->rank, m->world, m->timeout_s);
     snprintf(shm->job, sizeof shm->job, "%s", m->job);
     shm->stale = m->stale;

@@ -54,20 +54,22 @@ choir_status choir__roster_name(const choir__agent_opts *opts, char run_id[128])
 /* A text by which nodes compare their keys, and from which no key can be found. */
 static choir_status fingerprint(const char *key_file, char text[20])
 {
-    choir__store_key key;
+    choir__store_key *key;
     unsigned char hash[crypto_generichash_BYTES_MIN];
     static const char what[] = "choir run: fingerprint";
     *text = '\0';
     if (!key_file)
         return CHOIR_OK;
-    choir_status status = choir__store_key_read_file(key_file, &key);
-    if (status != CHOIR_OK)
-        return status;
-    crypto_generichash(hash, sizeof hash, (const unsigned char *)what, sizeof what, key.bytes,
-        sizeof key.bytes);
-    sodium_bin2hex(text, 17, hash, 8);
-    sodium_memzero(&key, sizeof key);
-    return CHOIR_OK;
+    choir_status status = choir__store_key_new(&key);
+    if (status == CHOIR_OK)
+        status = choir__store_key_read_file(key_file, key);
+    if (status == CHOIR_OK) {
+        crypto_generichash(hash, sizeof hash, (const unsigned char *)what, sizeof what,
+            key->bytes, sizeof key->bytes);
+        sodium_bin2hex(text, 17, hash, 8);
+    }
+    choir__store_key_free(key);
+    return status;
 }
 
 static choir_status find_port(const choir__agent_opts *opts, int *port)

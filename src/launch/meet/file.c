@@ -42,8 +42,8 @@ typedef enum found { NOTE, NO_FILE, EMPTY, OTHER, DENIED } found;
 
 /* Reads the file. DENIED: *status has the reason. *inode distinguishes this file from its
  * successor. */
-static found read_file(
-    const char *path, choir__meet_note *note, ino_t *inode, choir_status *status)
+static found read_file(const char *path, choir__meet_note *note, choir__store_key *key,
+    ino_t *inode, choir_status *status)
 {
     char text[CHOIR__NOTE_TEXT];
     struct stat info;
@@ -69,7 +69,8 @@ static found read_file(
             choir__error(CHOIR_ERR_IO, "cannot read 'file://%s': %s", path, choir__why(errno));
     else {
         text[n] = '\0';
-        what = strlen(text) == (size_t)n && choir__meet_note_read(text, note) ? NOTE : OTHER;
+        what =
+            strlen(text) == (size_t)n && choir__meet_note_read(text, note, key) ? NOTE : OTHER;
         sodium_memzero(text, sizeof text);
     }
     if (what == NOTE && (info.st_mode & 077)) {
@@ -114,19 +115,20 @@ static bool is_local(const char *host)
 
 /* Calls the note's addresses; loopback only if the holder is on this machine. */
 static choir__meet_result call(choir__joining *j, const choir__meet_note *note,
-    const choir__member *self, choir_status *status)
+    const choir__store_key *key, const choir__member *self, choir_status *status)
 {
     bool near = !strcmp(note->holder.machine, self->machine);
     choir__meet_result a = CHOIR__MEET_UNREACHED;
     for (int i = 0; i < note->address_count && a == CHOIR__MEET_UNREACHED; i++)
         if (near || !is_local(note->addresses[i].host))
-            a = choir__meet_try(j, note->addresses[i].host, note->addresses[i].port, answer_s,
-                &note->key, status);
+            a = choir__meet_try(
+                j, note->addresses[i].host, note->addresses[i].port, answer_s, key, status);
     return a;
 }
 
 /* Returns true if a server with the note's key answers. */
-static bool answers(const choir__meet_note *note, const choir__member *self)
+static bool answers(
+    const choir__meet_note *note, const choir__store_key *key, const choir__member *self)
 {
     choir_store_opts opts = choir_store_defaults();
     choir_store *store = NULL;
@@ -135,27 +137,30 @@ static bool answers(const choir__meet_note *note, const choir__member *self)
     for (int i = 0; i < note->address_count && !store; i++)
         if (near || !is_local(note->addresses[i].host))
             choir__store_connect(
-                note->addresses[i].host, note->addresses[i].port, opts, &note->key, &store);
+                note->addresses[i].host, note->addresses[i].port, opts, key, &store);
     choir_store_free(store);
     return store != NULL;
 }
 
-static bool is_alive(const choir__meet_note *note, const choir__member *self)
+static bool is_alive(
+    const choir__meet_note *note, const choir__store_key *key, const choir__member *self)
 {
     if (!strcmp(note->holder.machine, self->machine))
         return birth_of(note->holder.pid) == note->began;
-    return answers(note, self);
+    return answers(note, key, self);
 }
 
 /* --- rank 0 --- */
 
-/* Makes way for the new file: removes an empty one, or one that was left behind. */
-static choir_status clear_path(const char *path, const choir__member *self)
+/* Makes way for the new file: removes an empty one, or one that was left behind. old_key: room
+ * for the key of that one. */
+static choir_status make_way(
+    const char *path, const choir__member *self, choir__store_key *old_key)
 {
     choir__meet_note old;
     choir_status status = CHOIR_OK;
     ino_t inode, now;
-    switch (read_file(path, &old, &inode, &status)) {
+    switch (read_file(path, &old, old_key, &inode, &status)) {
     case NO_FILE: return CHOIR_OK;
     case DENIED: return status;
     case OTHER:
@@ -165,18 +170,29 @@ static choir_status clear_path(const char *path, const choir__member *self)
             path);
     case EMPTY: break;
     case NOTE:
-        if (is_alive(&old, self))
+        if (is_alive(&old, old_key, self))
             return choir__error(CHOIR_ERR_STATE,
                 "cannot meet at 'file://%s': ranks are meeting there, and their rank 0 (pid %d "
                 "on %s) lives; was rank 0 started twice, or is it another job's file?",
                 path, old.holder.pid, old.holder.host);
         break;
     }
-    found again = read_file(path, &old, &now, &status); /* another rank 0 may be as fast */
+    found again =
+        read_file(path, &old, old_key, &now, &status); /* another rank 0 may be as fast */
     if (again != NO_FILE && now == inode && unlink(path) && errno != ENOENT)
         return choir__error(CHOIR_ERR_IO,
             "cannot replace 'file://%s', which was left behind: %s", path, choir__why(errno));
     return CHOIR_OK;
+}
+
+static choir_status clear_path(const char *path, const choir__member *self)
+{
+    choir__store_key *old_key;
+    choir_status status = choir__store_key_new(&old_key);
+    if (status == CHOIR_OK)
+        status = make_way(path, self, old_key);
+    choir__store_key_free(old_key);
+    return status;
 }
 
 /* Returns the path's folder, or "." if it names none. The caller frees it. */
@@ -247,12 +263,13 @@ static bool put_whole(const char *path, const char *text)
     return put_nameless(path, text, &tried) || (!tried && put_draft(path, text));
 }
 
-static choir_status place_file(const char *path, const choir__meet_note *note)
+static choir_status place_file(
+    const char *path, const choir__meet_note *note, const choir__store_key *key)
 {
     char text[CHOIR__NOTE_TEXT];
     choir_status status = CHOIR_OK;
     bool fine = false;
-    choir__meet_note_write(note, text);
+    choir__meet_note_write(note, key, text);
     for (int tries = 0; tries < 5 && !fine && status == CHOIR_OK; tries++) {
         status = clear_path(path, &note->holder);
         if (status != CHOIR_OK)
@@ -318,7 +335,7 @@ static void add_all(choir__meet_note *note, int port)
 /* Writes the file, once the server listens. */
 static choir_status write_note(choir__joining *j, const choir__store_key *key)
 {
-    choir__meet_note note = {.began = birth_of(getpid()), .key = *key};
+    choir__meet_note note = {.began = birth_of(getpid())};
     const char *master = getenv("MASTER_ADDR");
     int port = choir_store_port(j->meeting->server);
     char host[160];
@@ -331,9 +348,8 @@ static choir_status write_note(choir__joining *j, const choir__store_key *key)
         if (!on_this_machine(j->path))
             add_all(&note, port);
     }
-    choir_status status = place_file(j->path, &note);
+    choir_status status = place_file(j->path, &note, key);
     j->placed = status == CHOIR_OK;
-    sodium_memzero(&note, sizeof note);
     return status;
 }
 
@@ -348,22 +364,24 @@ static choir_status host_meeting(choir__joining *j)
 {
     choir_store_opts opts = choir_store_defaults();
     const char *master = getenv("MASTER_ADDR");
-    choir__store_key key;
+    choir__store_key *key = NULL;
     choir__member self;
     choir__meet_self(&self);
     choir_status status = clear_path(j->path, &self); /* before anything is opened */
+    if (status == CHOIR_OK)
+        status = choir__store_key_new(&key);
     if (status != CHOIR_OK)
         return status;
-    randombytes_buf(key.bytes, sizeof key.bytes);
+    randombytes_buf(key->bytes, sizeof key->bytes);
     if (master && *master)
         opts.bind = master;
     j->listening = write_note;
     j->all_joined = remove_note;
     if (on_this_machine(j->path) || (master && *master))
-        status = choir__meet_host(j, opts, &key);
+        status = choir__meet_host(j, opts, key);
     else
-        status = choir__meet_host_everywhere(j, opts, &key);
-    sodium_memzero(&key, sizeof key);
+        status = choir__meet_host_everywhere(j, opts, key);
+    choir__store_key_free(key);
     return status;
 }
 
@@ -382,7 +400,7 @@ static choir_status never_came(choir__joining *j, found what, const choir__meet_
         what == NO_FILE ? "missing file" : "nothing from it in", j->path);
 }
 
-static choir_status call_meeting(choir__joining *j)
+static choir_status call_until(choir__joining *j, choir__store_key *key)
 {
     struct timespec pause = {.tv_nsec = 5 * 1000 * 1000};
     choir__meet_note note;
@@ -391,12 +409,11 @@ static choir_status call_meeting(choir__joining *j)
     for (;;) {
         choir_status status = CHOIR_OK;
         ino_t inode;
-        found what = read_file(j->path, &note, &inode, &status);
+        found what = read_file(j->path, &note, key, &inode, &status);
         if (what == DENIED)
             return status;
         if (what == NOTE) {
-            choir__meet_result a = call(j, &note, &self, &status);
-            sodium_memzero(&note.key, sizeof note.key);
+            choir__meet_result a = call(j, &note, key, &self, &status);
             if (a == CHOIR__MEET_DONE || a == CHOIR__MEET_FAILED)
                 return status;
         }
@@ -406,6 +423,16 @@ static choir_status call_meeting(choir__joining *j)
         if (pause.tv_nsec < 100 * 1000 * 1000)
             pause.tv_nsec += pause.tv_nsec / 2;
     }
+}
+
+static choir_status call_meeting(choir__joining *j)
+{
+    choir__store_key *key;
+    choir_status status = choir__store_key_new(&key);
+    if (status == CHOIR_OK)
+        status = call_until(j, key);
+    choir__store_key_free(key);
+    return status;
 }
 
 choir_status choir__meet_file(choir__joining *joining)

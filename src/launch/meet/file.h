@@ -11,7 +11,6 @@ enum { CHOIR__FILE_ADDRESSES = 8 };
 typedef struct choir__meet_note {
     choir__member holder; /* rank 0: pid, host, machine */
     unsigned long long began;
-    choir__store_key key;
     int address_count;
     struct {
         char host[64];
@@ -21,7 +20,8 @@ typedef struct choir__meet_note {
 
 enum { CHOIR__NOTE_TEXT = 2048 };
 
-void choir__meet_note_write(const choir__meet_note *note, char text[CHOIR__NOTE_TEXT]);
-bool choir__meet_note_read(const char *text, choir__meet_note *note);
+void choir__meet_note_write(
+    const choir__meet_note *note, const choir__store_key *key, char text[CHOIR__NOTE_TEXT]);
+bool choir__meet_note_read(const char *text, choir__meet_note *note, choir__store_key *key);
 
 #endif

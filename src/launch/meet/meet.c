@@ -81,18 +81,17 @@ static choir_status meet_at(
     choir__joining *j, const choir_group_opts *opts, const char *name, int port)
 {
     choir_store_opts store = choir_store_defaults();
-    choir__store_key key;
-    bool given;
+    choir__store_key *key;
     store.key_file = opts->key_file ? opts->key_file : choir__variable("CHOIR_KEY_FILE");
-    choir_status status = choir__store_key_given(&store, &key, &given);
+    choir_status status = choir__store_key_given(&store, &key);
     choir__meet_set_where(j, name, port);
     if (status == CHOIR_OK && !port)
-        status = choir__meet_torchrun(j, name, given ? &key : NULL);
+        status = choir__meet_torchrun(j, name, key);
     else if (status == CHOIR_OK && j->meeting->rank == 0)
-        status = choir__meet_host_at(j, name, port, given ? &key : NULL);
+        status = choir__meet_host_at(j, name, port, key);
     else if (status == CHOIR_OK)
-        status = choir__meet_call(j, name, port, given ? &key : NULL);
-    sodium_memzero(&key, sizeof key);
+        status = choir__meet_call(j, name, port, key);
+    choir__store_key_free(key);
     return status;
 }
 

@@ -89,8 +89,10 @@ choir_status choir__family_start(choir__family *f, int index, choir__child_fn *f
             kill(pid, SIGKILL);
             waitpid(pid, NULL, 0);
         }
-        return choir__error(CHOIR_ERR_IO, "cannot start process %d of %d: %s", index, f->count,
-            choir__why(why));
+        return choir__error(CHOIR_ERR_IO, "cannot start process %d of %d: %s%s", index,
+            f->count, choir__why(why),
+            why == EAGAIN ? ": this user or container may have no more processes (ulimit -u)"
+                          : "");
     }
     f->children[index] = (choir__child){.pid = pid, .pidfd = pidfd};
     f->alive++;

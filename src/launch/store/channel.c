@@ -35,8 +35,7 @@ void choir__channel_init(choir__channel *channel, bool server, const choir__stor
     memset(channel, 0, sizeof *channel);
     channel->server = server;
     channel->keyed = key;
-    if (key)
-        channel->key = *key;
+    channel->key = key;
     if (!server)
         write_hello(channel, CHOIR__REFUSAL_NONE);
 }
@@ -66,7 +65,7 @@ static bool agree(choir__channel *c)
     crypto_generichash_state hash;
     uint8_t shared[32], master[32];
     bool fine = crypto_scalarmult(shared, c->secret, c->hellos[!c->server] + PUBLIC_AT) == 0;
-    crypto_generichash_init(&hash, c->key.bytes, sizeof c->key.bytes, sizeof master);
+    crypto_generichash_init(&hash, c->key->bytes, sizeof c->key->bytes, sizeof master);
     crypto_generichash_update(&hash, label, sizeof label - 1);
     crypto_generichash_update(&hash, shared, sizeof shared);
     crypto_generichash_update(&hash, c->hellos[CLIENT], CHOIR__HELLO_BYTES);
@@ -110,7 +109,7 @@ static bool proven(choir__channel *c, const uint8_t *at)
 static void forget_keys(choir__channel *c)
 {
     sodium_memzero(c->keys, sizeof c->keys);
-    sodium_memzero(&c->key, sizeof c->key);
+    c->key = NULL;
 }
 
 /* The server handles the client's hello. */

@@ -40,9 +40,9 @@ typedef struct choir__channel {
     uint8_t peer_version; /* from its hello */
     choir__channel_stage stage;
     choir__refusal refusal;
-    choir__store_key key;
-    choir__bytes in, out; /* received but not yet parsed; still to be sent */
-    uint8_t *message;     /* the last message, decrypted */
+    const choir__store_key *key; /* NULL once the greeting needs it no more */
+    choir__bytes in, out;        /* received but not yet parsed; still to be sent */
+    uint8_t *message;            /* the last message, decrypted */
     size_t message_room;
     uint8_t secret[32], hellos[2][CHOIR__HELLO_BYTES]; /* X25519; client's, server's */
     /* client's proof, server's proof; client's frames, server's frames */
@@ -50,7 +50,8 @@ typedef struct choir__channel {
     crypto_secretstream_xchacha20poly1305_state pull, push;
 } choir__channel;
 
-/* key NULL: without encryption. A client's channel begins with its hello in `out`. */
+/* key NULL: without encryption; otherwise the caller keeps it until the channel is open or
+ * over. A client's channel begins with its hello in `out`. */
 void choir__channel_init(choir__channel *channel, bool server, const choir__store_key *key);
 void choir__channel_free(choir__channel *channel);
 

@@ -20,12 +20,10 @@ choir_store_opts choir_store_defaults(void)
         .timeout_s = 300};
 }
 
-choir_status choir__store_key_given(
-    const choir_store_opts *opts, choir__store_key *key, bool *given)
+choir_status choir__store_key_given(const choir_store_opts *opts, choir__store_key **key)
 {
     bool file = opts->key_file && *opts->key_file;
-    *given = file || opts->key_fd >= 0;
-    *key = (choir__store_key){{0}};
+    *key = NULL;
     if (!opts->bind) /* key_fd 0 would be standard input */
         return choir__error(CHOIR_ERR_ARGUMENT,
             "a store: missing bind; begin the options with choir_store_defaults()");
@@ -33,9 +31,17 @@ choir_status choir__store_key_given(
         return choir__error(CHOIR_ERR_ARGUMENT,
             "a key from the file '%s' and from descriptor %d: name one of them", opts->key_file,
             opts->key_fd);
-    if (file)
-        return choir__store_key_read_file(opts->key_file, key);
-    return *given ? choir__store_key_read_fd(opts->key_fd, key) : CHOIR_OK;
+    if (!file && opts->key_fd < 0)
+        return CHOIR_OK;
+    choir_status status = choir__store_key_new(key);
+    if (status == CHOIR_OK)
+        status = file ? choir__store_key_read_file(opts->key_file, *key)
+                      : choir__store_key_read_fd(opts->key_fd, *key);
+    if (status == CHOIR_OK)
+        return CHOIR_OK;
+    choir__store_key_free(*key);
+    *key = NULL;
+    return status;
 }
 
 /* --- greeting --- */
@@ -308,13 +314,12 @@ choir_status choir__store_connect(const char *host, int port, choir_store_opts o
 choir_status choir_store_connect(
     const char *host, int port, choir_store_opts opts, choir_store **store)
 {
-    choir__store_key key;
-    bool given;
+    choir__store_key *key;
     if (!store)
         return choir__missing(__func__, "store");
-    choir_status status = choir__store_key_given(&opts, &key, &given);
+    choir_status status = choir__store_key_given(&opts, &key);
     if (status == CHOIR_OK)
-        status = choir__store_connect(host, port, opts, given ? &key : NULL, store);
-    sodium_memzero(&key, sizeof key);
+        status = choir__store_connect(host, port, opts, key, store);
+    choir__store_key_free(key);
     return status;
 }

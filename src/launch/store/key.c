@@ -1,3 +1,4 @@
+/* The job's key: its memory, and where it comes from; see key.h. */
 #include "launch/store/key.h"
 
 #include <errno.h>
@@ -9,6 +10,19 @@
 #include <unistd.h>
 
 #include "base/base.h"
+
+choir_status choir__store_key_new(choir__store_key **key)
+{
+    *key = sodium_init() < 0 ? NULL : sodium_malloc(sizeof **key);
+    return *key ? CHOIR_OK
+                : choir__error(
+                      CHOIR_ERR_MEMORY, "no memory for the job's key: %s", choir__why(errno));
+}
+
+void choir__store_key_free(choir__store_key *key)
+{
+    sodium_free(key);
+}
 
 void choir__store_key_of(const void *secret, size_t bytes, choir__store_key *key)
 {

@@ -24,7 +24,7 @@ static choir_status check(const choir_store_opts *o)
 static choir_status listen_at(choir_store_server *server, const choir__address *a)
 {
     char text[160], holder[160];
-    if (!server->keyed && !choir__net_is_here(a))
+    if (!server->key && !choir__net_is_here(a))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "a store at %s can be reached from other machines, which needs a key: name its "
             "file (--key-file or CHOIR_KEY_FILE, mode 0600), or listen at 127.0.0.1",
@@ -123,7 +123,7 @@ static void dismantle(choir_store_server *server)
     close_descriptors(server);
     choir__hub_free(&server->hub);
     pthread_mutex_destroy(&server->lock);
-    sodium_memzero(&server->key, sizeof server->key);
+    choir__store_key_free(server->key);
     free(server);
 }
 
@@ -138,12 +138,13 @@ choir_status choir__store_serve(
     s->listener = s->epoll = s->stop = -1;
     s->clients_max = opts.clients_max;
     s->lost_after_s = opts.lost_after_s;
-    s->keyed = key;
-    if (key)
-        s->key = *key;
     pthread_mutex_init(&s->lock, NULL);
     choir__hub_init(&s->hub, (size_t)opts.keys_max, opts.bytes_max);
-    choir_status status = open_listener(s, &opts);
+    choir_status status = key ? choir__store_key_new(&s->key) : CHOIR_OK;
+    if (s->key)
+        *s->key = *key;
+    if (status == CHOIR_OK)
+        status = open_listener(s, &opts);
     if (status == CHOIR_OK)
         status = start(s);
     if (status != CHOIR_OK) {
@@ -162,12 +163,11 @@ choir_status choir_store_serve(choir_store_opts opts, choir_store_server **serve
 {
     if (!server)
         return choir__missing(__func__, "server");
-    choir__store_key key;
-    bool given;
-    choir_status status = choir__store_key_given(&opts, &key, &given);
+    choir__store_key *key;
+    choir_status status = choir__store_key_given(&opts, &key);
     if (status == CHOIR_OK)
-        status = choir__store_serve(opts, given ? &key : NULL, server);
-    sodium_memzero(&key, sizeof key);
+        status = choir__store_serve(opts, key, server);
+    choir__store_key_free(key);
     return status;
 }
 

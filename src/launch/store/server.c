@@ -198,7 +198,7 @@ static bool is_this_machine(int fd, const choir__address *address, uint64_t from
 static uint64_t caller(const choir_store_server *server, int fd, const choir__address *address)
 {
     uint64_t from = choir__failures_from(address);
-    bool ours = server->keyed && choir__failures_many(&server->failures, from, choir__now()) &&
+    bool ours = server->key && choir__failures_many(&server->failures, from, choir__now()) &&
                 is_this_machine(fd, address, from) && choir__net_peer(fd) == CHOIR__OURS;
     return ours ? choir__failures_from_us(from) : from;
 }
@@ -207,7 +207,7 @@ static choir__refusal judge(choir_store_server *server, int fd, uint64_t from)
 {
     if (server->open.count >= server->clients_max)
         return CHOIR__REFUSAL_FULL;
-    if (!server->keyed)
+    if (!server->key)
         return choir__net_peer(fd) == CHOIR__OURS ? CHOIR__REFUSAL_NONE : CHOIR__REFUSAL_USER;
     return choir__failures_many(&server->failures, from, choir__now()) ? CHOIR__REFUSAL_BUSY
                                                                        : CHOIR__REFUSAL_NONE;
@@ -239,7 +239,7 @@ static void take_in(choir_store_server *server)
         c->fd = fd;
         c->from = caller(server, fd, &from);
         c->deadline = choir__now() + patience_s;
-        choir__session_init(&c->session, &server->hub, server->keyed ? &server->key : NULL);
+        choir__session_init(&c->session, &server->hub, server->key);
         c->session.owner = c;
         enter(&server->waiting, c);
         choir__refusal why = judge(server, fd, c->from);

@@ -36,10 +36,10 @@ struct choir_store_server {
     int listener, epoll, stop;
     int port, clients_max;
     double lost_after_s;
-    size_t held;                /* by all clients */
-    bool keyed, stopping, deaf; /* deaf: accepts no connections until hears_at */
+    size_t held;         /* by all clients */
+    bool stopping, deaf; /* deaf: accepts no connections until hears_at */
     double hears_at;
-    choir__store_key key;
+    choir__store_key *key; /* NULL: none */
     choir__hub hub;
     choir__failures failures;
     choir__clients waiting, open, gone; /* waiting: in the order of deadlines */

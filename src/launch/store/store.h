@@ -28,9 +28,9 @@ choir_status choir__store_over(int fd, const char *where, double timeout_s,
 /* Closes without a goodbye, so that the server carries out the wills. Accepts NULL. */
 void choir__store_abandon(choir_store *store);
 
-/* Reads the key that opts names. *given: there is one. */
-choir_status choir__store_key_given(
-    const choir_store_opts *opts, choir__store_key *key, bool *given);
+/* Reads the key that opts names into *key, which choir__store_key_free frees; NULL: opts names
+ * none. */
+choir_status choir__store_key_given(const choir_store_opts *opts, choir__store_key **key);
 
 /* Returns the host under which this machine's processes reach the server: "127.0.0.1",
  * "unix:NAME". */

@@ -1,7 +1,8 @@
 /* Grid search: every combination of the parameters' values, once, the last parameter fastest.
  *
  * An odometer counts through the combinations. A parameter that a combination lacks has no
- * digit in it, and combinations that the space does not allow are passed over. */
+ * digit in it, and combinations that the space does not allow are passed over, a bounded number
+ * of them per suggestion: a condition that never holds would keep a study for hours. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@ typedef struct grid {
     int64_t digit[]; /* (space->count) */
 } grid;
 
-enum { POINTS = 5, MOST_POINTS = 1000000 };
+enum { POINTS = 5, MOST_POINTS = 1000000, MOST_PASSED = 1000000 };
 
 static choir_status open_grid(
     const choir__history *first, uint64_t seed, const char *text, choir__sampler **sampler)
@@ -86,7 +87,7 @@ static bool has_more(choir__sampler *s, const choir__history *h)
 {
     grid *g = (grid *)(void *)s;
     double params[CHOIR_SPACE_MAX];
-    while (!g->ended && !g->stands) {
+    for (int passed = 0; !g->ended && !g->stands && passed < MOST_PASSED; passed++) {
         write(g, h->space, params);
         if (g->begun)
             g->ended = !step(g, h->space, params);
@@ -104,6 +105,11 @@ static choir_status suggest(
     grid *g = (grid *)(void *)s;
     if (!has_more(s, h))
         return choir__error(CHOIR_ERR_END, "the grid has no more points");
+    if (!g->stands)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "none of %d points of the grid in a row fulfils the space's conditions, such as "
+            "'%s': give it fewer points or another sampler",
+            MOST_PASSED, h->space->require_text[0]);
     write(g, h->space, params);
     g->stands = false;
     return CHOIR_OK;

@@ -95,6 +95,22 @@ static choir_status add_number(reader *r, const char *text)
     return status;
 }
 
+/* Quotes enclose a whole value, or have no place in it: a single one would hide all commas
+ * behind it. */
+static choir_status check_quotes(const reader *r, const char *from, const char *to)
+{
+    char quote = *from == '\'' || *from == '"' ? *from : 0;
+    const char *first = quote ? memchr(from + 1, quote, (size_t)(to - from - 1)) : NULL;
+    if (quote && first == to - 1)
+        return CHOIR_OK;
+    if (!quote && !memchr(from, '\'', (size_t)(to - from)) &&
+        !memchr(from, '"', (size_t)(to - from)))
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "parameter %s: expected quotes around a whole value, got '%.*s'", r->name,
+        (int)(to - from), from);
+}
+
 /* Returns the end of the argument at `at`: the next comma outside of quotes, or `end`. */
 static const char *argument_end(const char *at, const char *end)
 {
@@ -116,8 +132,11 @@ static choir_status add_argument(reader *r, const char *from, const char *to)
     if (from == to)
         return refuse(r, "a value between the commas");
     if (r->kind->kind == CHOIR__CHOICE) {
-        bool quoted = to - from >= 2 && (*from == '\'' || *from == '"') && to[-1] == *from;
-        return add_choice(r, from + quoted, (size_t)(to - from) - 2 * (size_t)quoted, quoted);
+        bool quoted = *from == '\'' || *from == '"';
+        choir_status status = check_quotes(r, from, to);
+        return status == CHOIR_OK ? add_choice(r, from + quoted,
+                                        (size_t)(to - from) - 2 * (size_t)quoted, quoted)
+                                  : status;
     }
     char *text = choir__format("%.*s", (int)(to - from), from);
     choir_status status = add_number(r, text);
@@ -178,9 +197,10 @@ choir_status choir__dist_parse(
         end--;
     *dist = (choir__dist){.kind = CHOIR__CHOICE, .step = 1};
     reader r = {.name = name, .text = text, .end = end, .dist = dist, .kind = &kinds[3]};
-    const char *open = memchr(text, '(', (size_t)(end - text));
     if (text == end)
         return refuse(&r, "a distribution or a value");
+    bool quoted = *text == '\'' || *text == '"';
+    const char *open = quoted ? NULL : memchr(text, '(', (size_t)(end - text));
     if (!open) /* a single value */
         return add_argument(&r, text, end);
     if (end[-1] != ')')

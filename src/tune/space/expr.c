@@ -129,25 +129,41 @@ static choir__expr *quoted(parser *p)
     return e;
 }
 
-/* A parameter's name, or any other word. A '-' belongs to the name only of a parameter. */
+/* A parameter's name, or any other word. A '-' belongs to the name only of a parameter, the
+ * longest one that fits: with parameters a and a-b, "a-b-c" is a-b less c. */
 static choir__expr *name(parser *p)
 {
-    size_t n = 0, dashed = 0;
-    while (is_name(p->at[n]))
+    size_t shortest = 0, n;
+    while (is_name(p->at[shortest]))
+        shortest++;
+    for (n = shortest; is_name(p->at[n]) || p->at[n] == '-';)
         n++;
-    for (dashed = n; is_name(p->at[dashed]) || p->at[dashed] == '-';)
-        dashed++;
     choir__expr *e = node(PARAMETER, NULL, NULL);
-    for (size_t length = dashed; length >= n; length = length > n ? n : 0) {
-        free(e->word);
-        e->word = choir__format("%.*s", (int)length, p->at);
+    for (;; n--) {
+        if (n > shortest && is_name(p->at[n]))
+            continue; /* in the midst of a word */
+        e->word = choir__format("%.*s", (int)n, p->at);
         e->parameter = p->names->find(p->names->of, e->word);
-        if (e->parameter >= 0 || length == n)
+        if (e->parameter >= 0 || n == shortest)
             break;
+        free(e->word);
     }
-    p->at += strlen(e->word);
+    p->at += n;
     if (e->parameter < 0)
         e->kind = WORD;
+    return e;
+}
+
+/* A number, unless letters follow it: "8bit" is a word. */
+static choir__expr *number_or_name(parser *p)
+{
+    char *end;
+    double value = strtod(p->at, &end);
+    if (end == p->at || is_name(*end))
+        return name(p);
+    choir__expr *e = node(NUMBER, NULL, NULL);
+    e->number = value;
+    p->at = end;
     return e;
 }
 
@@ -162,15 +178,8 @@ static choir__expr *operand(parser *p)
     }
     if (*p->at == '\'' || *p->at == '"')
         return quoted(p);
-    if (isdigit((unsigned char)*p->at) || *p->at == '.') {
-        char *end;
-        choir__expr *e = node(NUMBER, NULL, NULL);
-        e->number = strtod(p->at, &end);
-        if (end == p->at)
-            wrong(p, "a number");
-        p->at = end;
-        return e;
-    }
+    if (isdigit((unsigned char)*p->at) || *p->at == '.')
+        return number_or_name(p);
     if (is_name(*p->at))
         return name(p);
     wrong(p, "a number, a name or '('");
@@ -179,15 +188,6 @@ static choir__expr *operand(parser *p)
 
 /* --- operators --- */
 
-static choir__expr *unary(parser *p)
-{
-    int minus = 0;
-    while (take(p, "-"))
-        minus++;
-    choir__expr *e = operand(p);
-    return minus % 2 ? node(NEGATE, e, NULL) : e;
-}
-
 /* Refuses a word where only numbers and truths have a meaning: it is a misspelt name. */
 static choir__expr *no_word(parser *p, choir__expr *e)
 {
@@ -195,6 +195,18 @@ static choir__expr *no_word(parser *p, choir__expr *e)
         p->status = choir__error(
             CHOIR_ERR_ARGUMENT, "'%s': there is no parameter '%s' before it", p->text, e->word);
     return e;
+}
+
+static choir__expr *unary(parser *p)
+{
+    int minus = 0;
+    while (take(p, "-"))
+        minus++;
+    choir__expr *e = operand(p);
+    if (!minus)
+        return e;
+    no_word(p, e);
+    return minus % 2 ? node(NEGATE, e, NULL) : e;
 }
 
 /* Operators of one rank, from left to right. */
@@ -245,6 +257,11 @@ static choir__expr *compare(parser *p)
     choir__expr *right = sum(p);
     check_word(p, right, e);
     check_word(p, e, right);
+    const char *next = p->at;
+    if (p->status == CHOIR_OK && take_sign(p, signs, CHOIR_COUNT(signs), &(kind){0})) {
+        p->at = next;
+        wrong(p, "'and' or 'or' between comparisons");
+    }
     return node(k, e, right);
 }
 
@@ -342,6 +359,15 @@ static bool truth(choir__expr_value v)
     return x < 0 || x > 0;
 }
 
+/* "or" and "and": one side may decide although the other one is missing. */
+static choir__expr_value join(kind k, choir__expr_value a, choir__expr_value b)
+{
+    bool decides = k == OR;
+    if ((!a.missing && truth(a) == decides) || (!b.missing && truth(b) == decides))
+        return number(decides);
+    return a.missing ? a : b.missing ? b : number(!decides);
+}
+
 static choir__expr_value evaluate(const choir__expr *e, const choir__expr_value *values)
 {
     switch (e->kind) {
@@ -351,18 +377,14 @@ static choir__expr_value evaluate(const choir__expr *e, const choir__expr_value 
     default: break;
     }
     choir__expr_value a = evaluate(e->left, values);
+    if (e->kind == OR || e->kind == AND)
+        return join(e->kind, a, evaluate(e->right, values));
     if (a.missing)
         return a;
     if (e->kind == NEGATE)
         return number(-as_number(a));
     if (e->kind == NOT)
         return number(!truth(a));
-    if (e->kind == OR || e->kind == AND) {
-        if (truth(a) == (e->kind == OR))
-            return number(e->kind == OR);
-        choir__expr_value b = evaluate(e->right, values);
-        return b.missing ? b : number(truth(b));
-    }
     choir__expr_value b = evaluate(e->right, values);
     if (b.missing)
         return b;

@@ -7,7 +7,10 @@
  *     compare = sum [ ("==" | "!=" | "<" | "<=" | ">" | ">=") sum ]
  *     sum     = product { ("+" | "-") product }
  *     product = unary { ("*" | "/" | "%") unary }
- *     unary   = "-" unary | NUMBER | 'WORD' | WORD | PARAMETER | "(" or ")" */
+ *     unary   = "-" unary | NUMBER | 'WORD' | WORD | PARAMETER | "(" or ")"
+ *
+ * A parameter that a trial lacks has an unknown value, and so has what depends on it: "m > 0
+ * and x > 0" is false where x is 0, and unknown where x is 1 and m is missing. */
 #ifndef CHOIR_TUNE_EXPR_H
 #define CHOIR_TUNE_EXPR_H
 

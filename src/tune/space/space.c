@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/tokenizer/utf8.h"
+
 enum { MOST_CONDITIONS = 256 };
 
 choir_space *choir_space_new(void)
@@ -139,7 +141,8 @@ static const char *find_if(const char *text)
             quote = *text;
         else if (*text == '(' || *text == ')')
             depth += *text == '(' ? 1 : -1;
-        else if (depth == 0 && !strncmp(text, " if ", 4))
+        else if (depth == 0 && isspace((unsigned char)text[0]) && !strncmp(text + 1, "if", 2) &&
+                 isspace((unsigned char)text[3]))
             break;
     }
     return text;
@@ -153,6 +156,8 @@ choir_status choir_space_add(choir_space *space, const char *name, const char *d
     const char *condition = find_if(distribution);
     choir__hyper p = {0};
     choir_status status = check_name(space, name);
+    if (status == CHOIR_OK && !choir__is_utf8(distribution, strlen(distribution)))
+        status = choir__error(CHOIR_ERR_ARGUMENT, "parameter %s: expected text in UTF-8", name);
     if (status == CHOIR_OK)
         status = choir__dist_parse(name, distribution, condition, &p.dist);
     if (status == CHOIR_OK && *condition)

@@ -144,10 +144,12 @@ static char *replace(
     return NULL;
 }
 
-/* Returns whether a word is an option whose value is the next word. */
+/* Returns whether a word is an option whose value is the next word: "-m", "--momentum", but not
+ * "-", "--" or "-1". */
 static bool takes_next(const char *word)
 {
-    return word[0] == '-' && word[1] && !strchr(word, '=') && !strchr(word, '{');
+    size_t dashes = strspn(word, "-");
+    return dashes > 0 && isalpha((unsigned char)word[dashes]) && !strpbrk(word, "={");
 }
 
 static bool has_word(char *const *command, const char *word)

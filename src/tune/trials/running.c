@@ -15,7 +15,10 @@
 #include "tune/trials/checkpoints.h"
 #include "tune/trials/command.h"
 
-enum { LONGEST_LINE = 1 << 20, NOT_STARTED = 127 };
+/* READS at a time are more than a pipe holds. */
+enum { LONGEST_LINE = 1 << 20, NOT_STARTED = 127, READS = 64 };
+
+static const double late_s = 1; /* for the output of processes that the first one has left */
 
 /* --- starting --- */
 
@@ -25,6 +28,7 @@ typedef struct child {
     const char *dir, *params;
     int64_t number, step, budget;
     int out, err;
+    struct rlimit files;
 } child;
 
 static void set_number(const char *name, int64_t number)
@@ -46,6 +50,9 @@ static int be_child(void *arg)
     setenv("CHOIR_TRIAL_PARAMS", c->params, 1);
     if (c->dir)
         setenv("CHOIR_TRIAL_DIR", c->dir, 1);
+    else
+        unsetenv("CHOIR_TRIAL_DIR"); /* may be inherited from an outer trial */
+    setrlimit(RLIMIT_NOFILE, &c->files);
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     dup2(null, STDIN_FILENO);
     dup2(c->out, STDOUT_FILENO);
@@ -108,19 +115,20 @@ static choir_status make_dir(choir__running *r)
     return CHOIR_OK;
 }
 
-choir_status choir__running_start(
-    choir__running *r, const choir__trial_job *job, choir_trial *trial)
+struct rlimit choir__running_room(void)
 {
-    *r = (choir__running){.job = job,
-        .trial = trial,
-        .step = -1,
-        .out = {-1, -1, NULL, 0},
-        .err = {-1, -1, NULL, 0}};
-    choir__family_init(&r->family, 1);
-    r->family.own_groups = true;
-    r->family.grace_s = 0;
-    r->family.patience_s = 30;
-    child c = {.number = choir_trial_number(trial), .out = -1, .err = -1};
+    struct rlimit before;
+    getrlimit(RLIMIT_NOFILE, &before);
+    struct rlimit most = {before.rlim_max, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &most);
+    return before;
+}
+
+static choir_status start(choir__running *r)
+{
+    const choir__trial_job *job = r->job;
+    const choir_trial *trial = r->trial;
+    child c = {.number = choir_trial_number(trial), .out = -1, .err = -1, .files = job->files};
     choir_status status = make_dir(r);
     if (status == CHOIR_OK)
         status = open_stream(&r->out, r->dir, "stdout", &c.out);
@@ -130,7 +138,6 @@ choir_status choir__running_start(
     c.line = choir__command_of(job->command, job->space, trial, r->dir);
     char *params = params_json(job->space, trial);
     c.params = params;
-    r->started = choir__now();
     if (status == CHOIR_OK)
         status = choir__family_start(&r->family, 0, be_child, &c);
     if (c.out >= 0)
@@ -140,6 +147,24 @@ choir_status choir__running_start(
     choir__command_free(c.line);
     free(params);
     return status;
+}
+
+choir_status choir__running_start(
+    choir__running *r, const choir__trial_job *job, choir_trial *trial)
+{
+    *r = (choir__running){.job = job,
+        .trial = trial,
+        .step = -1,
+        .started = choir__now(),
+        .out = {-1, -1, NULL, 0},
+        .err = {-1, -1, NULL, 0}};
+    choir__family_init(&r->family, 1);
+    r->family.own_groups = true;
+    r->family.grace_s = 0;
+    r->family.patience_s = 30;
+    if (start(r) != CHOIR_OK)
+        r->cannot = choir__strdup(choir__message());
+    return CHOIR_OK;
 }
 
 /* --- reading --- */
@@ -239,20 +264,18 @@ static void close_stream(choir__running *r, choir__trial_stream *s)
     s->fd = -1;
 }
 
-/* Reads until nothing is left for now. ended: the process is gone, so nothing more comes. */
-static void read_stream(choir__running *r, choir__trial_stream *s, bool ended)
+/* Reads until nothing is left for now, or it was much. */
+static void read_stream(choir__running *r, choir__trial_stream *s)
 {
     char buffer[1 << 14];
-    while (s->fd >= 0) {
+    for (int reads = 0; s->fd >= 0 && reads < READS; reads++) {
         ssize_t n = read(s->fd, buffer, sizeof buffer);
-        if (n < 0 && errno == EINTR)
-            continue;
         if (n > 0) {
             copy_bytes(s, buffer, (size_t)n);
             take_bytes(r, s, buffer, (size_t)n);
-        } else if (n == 0 || errno != EAGAIN || ended) {
+        } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
             close_stream(r, s);
-        } else {
+        } else if (errno == EAGAIN) {
             return;
         }
     }
@@ -266,33 +289,57 @@ int choir__running_poll(const choir__running *r, struct pollfd polled[CHOIR__RUN
     return CHOIR__RUNNING_FDS;
 }
 
+/* Returns whether nothing more is read of a trial whose process has ended. */
+static bool is_over(choir__running *r)
+{
+    double now = choir__now();
+    bool closed = r->out.fd < 0 && r->err.fd < 0;
+    if (!r->ended)
+        r->ended = now;
+    if (!closed && !r->family.pressed && now - r->ended < late_s)
+        return false;
+    close_stream(r, &r->out);
+    close_stream(r, &r->err);
+    return true;
+}
+
 bool choir__running_look(choir__running *r)
 {
     struct pollfd polled;
+    if (r->cannot)
+        return true;
     choir__family_poll(&r->family, &polled);
     poll(&polled, 1, 0);
     choir__family_reap(&r->family, &polled);
-    bool ended = r->family.alive == 0;
-    read_stream(r, &r->out, ended);
-    read_stream(r, &r->err, ended);
-    if (!ended && r->job->timeout_s > 0 && !r->timed_out &&
+    read_stream(r, &r->out);
+    read_stream(r, &r->err);
+    if (!r->family.alive)
+        return is_over(r);
+    if (r->job->timeout_s > 0 && !r->timed_out &&
         choir__now() - r->started > r->job->timeout_s) {
         r->timed_out = true;
         choir__family_stop(&r->family);
     }
-    if (!ended)
-        choir__family_press(&r->family);
-    return ended;
+    choir__family_press(&r->family);
+    return false;
+}
+
+static int in_ms(double seconds)
+{
+    return seconds <= 0 ? 0 : seconds > 3600 ? 3600000 : (int)(seconds * 1e3) + 1;
 }
 
 int choir__running_patience(const choir__running *r)
 {
+    if (r->cannot)
+        return 0;
+    if (r->ended > 0)
+        return in_ms(late_s - (choir__now() - r->ended));
     if (r->family.stopping_at > 0)
         return 100;
     if (r->job->timeout_s <= 0)
         return -1;
-    double left = r->job->timeout_s - (choir__now() - r->started);
-    return left <= 0 ? 0 : left > 3600 ? 3600000 : (int)(left * 1e3) + 1;
+    return in_ms(r->job->timeout_s - (choir__now() - r->started));
 }
 
 /* --- the end --- */
@@ -302,7 +349,9 @@ choir_trial_state choir__running_end(const choir__running *r, char **why)
     char text[96];
     const choir__child *c = &r->family.children[0];
     *why = NULL;
-    if (r->timed_out)
+    if (r->cannot)
+        *why = choir__format("could not be started: %s", r->cannot);
+    else if (r->timed_out)
         *why = choir__format("took longer than %g s", r->job->timeout_s);
     else if (choir__end_status(c) != 0)
         *why = r->last_error ? choir__format("%s: %s", choir__end_text(c, text), r->last_error)
@@ -327,5 +376,6 @@ void choir__running_free(choir__running *r)
     free(r->out.line);
     free(r->err.line);
     free(r->last_error);
+    free(r->cannot);
     free(r->dir);
 }

@@ -2,8 +2,10 @@
  *
  * The process leads a process group, so that a trial of several ranks is stopped as a whole.
  * Its standard output is read line by line: of each line that is a JSON object with the metric
- * as a number, that number is a report, and the last one is the trial's value. Both streams go
- * to the trial's folder if it has one. The parameters are in the environment, too:
+ * as a number, that number is a report, and the last one is the trial's value. Other processes
+ * of the trial may write for another second after the first one has ended. Both streams go to
+ * the end of files in the trial's folder, if it has one. The parameters are in the environment,
+ * too:
  *
  *     CHOIR_TRIAL_NUMBER=3  CHOIR_TRIAL_DIR=...  CHOIR_TRIAL_PARAMS={"lr":0.001,"width":64}
  *     CHOIR_TRIAL_STEP=4  CHOIR_TRIAL_BUDGET=16
@@ -16,6 +18,7 @@
 #define CHOIR_TUNE_RUNNING_H
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <choir/study.h>
 
 #include "launch/process/process.h"
@@ -25,8 +28,9 @@ typedef struct choir__trial_job {
     char *const *command; /* ended by NULL */
     const choir_space *space;
     const char *metric;
-    const char *dir;  /* holds a folder per trial; NULL: none */
-    double timeout_s; /* 0: none */
+    const char *dir;     /* holds a folder per trial; NULL: none */
+    double timeout_s;    /* 0: none */
+    struct rlimit files; /* trials get this limit (choir__running_room) */
     bool pauses;      /* a trial that stops keeps a checkpoint, and goes on from it */
     bool copies;      /* a trial may begin with another one's checkpoint */
 } choir__trial_job;
@@ -45,21 +49,29 @@ typedef struct choir__running {
     choir__trial_stream out, err;
     char *last_error; /* the last line that is not empty on standard error */
     char *dir;
-    double started; /* choir__now */
-    int64_t step;   /* of the last report, -1: none */
+    char *cannot;          /* why the process could not be started; NULL: it was */
+    double started, ended; /* choir__now; ended 0: not yet */
+    int64_t step;          /* of the last report, -1: none */
     bool has_value, timed_out, stopped;
     double value;
 } choir__running;
 
 enum { CHOIR__RUNNING_FDS = 3 };
 
-/* Starts the trial's process. Errors: I/O. */
+/* Raises this process's limit of open files as far as it may, since each trial needs some.
+ * Returns the limit from before. */
+struct rlimit choir__running_room(void);
+
+/* Starts the trial's process. A process that cannot be started is a trial that fails, with the
+ * reason, so that a search outlives it: the result is CHOIR_OK. A retried trial keeps the
+ * reports of its earlier attempts; one of the same step replaces theirs. */
 choir_status choir__running_start(
     choir__running *r, const choir__trial_job *job, choir_trial *trial);
 /* Fills in pollfds and returns their number. */
 int choir__running_poll(const choir__running *r, struct pollfd polled[CHOIR__RUNNING_FDS]);
 /* Reads the streams, after poll, and stops the process when its time is over. Returns whether
- * it has ended; then everything it wrote has been read. */
+ * the trial has ended; then everything that its process wrote has been read. Reads a bounded
+ * number of bytes, so that no trial keeps the others waiting. */
 bool choir__running_look(choir__running *r);
 /* Returns for how many ms the caller may sleep, or -1. */
 int choir__running_patience(const choir__running *r);

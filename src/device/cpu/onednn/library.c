@@ -10,7 +10,13 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+/* Bytes of address space for oneDNN, the libraries that it needs, and the first kernels that it
+ * generates. Its generator does not look whether it got memory for them. */
+static const size_t room = (size_t)192 << 20;
 
 choir__dnnl_calls choir__dnnl;
 
@@ -36,12 +42,31 @@ static char **with_spin_count(char **environment)
     return larger;
 }
 
+static choir_status check_room(void)
+{
+    struct rlimit limit;
+    void *there =
+        mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (there != MAP_FAILED) {
+        munmap(there, room);
+        return CHOIR_OK;
+    }
+    if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY)
+        return CHOIR_OK; /* the linker says why */
+    return choir__error(CHOIR_ERR_MEMORY,
+        "expected %zu MB of address space for %s, got less: this process may have %lld MB in all "
+        "(ulimit -v)",
+        room >> 20, CHOIR_ONEDNN_LIBRARY, (long long)(limit.rlim_cur >> 20));
+}
+
 static void open_library(void)
 {
     char **environment = environ;
     environ = with_spin_count(environment);
-    choir_status status =
-        choir__library_open(CHOIR_ONEDNN_LIBRARY, names, CHOIR_COUNT(names), &choir__dnnl);
+    choir_status status = check_room();
+    if (status == CHOIR_OK)
+        status =
+            choir__library_open(CHOIR_ONEDNN_LIBRARY, names, CHOIR_COUNT(names), &choir__dnnl);
     environ = environment;
     if (status == CHOIR_OK)
         return;
