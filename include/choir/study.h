@@ -122,8 +122,11 @@ CHOIR_CHECKED choir_status choir_trial_report(choir_trial *trial, int64_t step, 
 bool choir_trial_should_stop(const choir_trial *trial);
 /** Returns the step at which the trial's segment ends, or 0: at the trial's own end. */
 int64_t choir_trial_budget(const choir_trial *trial);
-/** Returns the last step that the trial has reported before this segment, or -1. */
+/** Returns the step from which this segment goes on, the last one of the segment before; -1: the
+ * trial is new. */
 int64_t choir_trial_step(const choir_trial *trial);
+/** Returns the last step that was reported, up to the budget; -1: none. */
+int64_t choir_trial_last_step(const choir_trial *trial);
 /** Returns the number of the trial whose checkpoint this one begins with (pbt), or -1. */
 int64_t choir_trial_parent(const choir_trial *trial);
 

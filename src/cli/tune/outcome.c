@@ -41,6 +41,8 @@ choir__outcome choir__outcome_of(const choir_trial *trial)
     json_t *step = parsed(choir_trial_attribute(trial, "step"));
     json_t *seconds = parsed(choir_trial_attribute(trial, "seconds"));
     choir__outcome o = {.trial = trial,
+        .state = choir_trial_result(trial),
+        .value = choir_trial_value(trial, 0),
         .step = json_is_integer(step) ? json_integer_value(step) : -1,
         .seconds = json_number_value(seconds)};
     if (json_is_string(why))

@@ -47,9 +47,9 @@ static void print_json(const choir__search *s, const choir__outcome *o)
 {
     printf("{\"event\":\"trial\",\"number\":%lld,\"state\":\"%s\"",
         (long long)choir_trial_number(o->trial),
-        choir__search_state(choir_trial_result(o->trial)));
+        choir__search_state(o->state));
     print_params(s->space, o->trial);
-    print_number("value", choir_trial_value(o->trial, 0));
+    print_number("value", o->value);
     if (o->step >= 0)
         printf(",\"step\":%lld", (long long)o->step);
     printf(",\"seconds\":%.3f", o->seconds);
@@ -83,9 +83,9 @@ void choir__search_print_head(const choir__search *s)
 
 static void print_row(const choir__search *s, const choir__outcome *o)
 {
-    double value = choir_trial_value(o->trial, 0);
+    double value = o->value;
     printf("%5lld  %-8s", (long long)choir_trial_number(o->trial),
-        choir__search_state(choir_trial_result(o->trial)));
+        choir__search_state(o->state));
     if (isnan(value))
         printf("  %12s", "-");
     else
@@ -127,7 +127,7 @@ void choir__search_print_best(const choir__search *s, const choir_trial *best)
     char *dir = s->job.dir
                     ? choir__format("%s/%lld", s->job.dir, (long long)choir_trial_number(best))
                     : NULL;
-    char **line = choir__command_of(s->job.command, s->space, best, dir);
+    char **line = choir__command_of(s->job.command, s->space, best, dir, NULL);
     char *text = choir__command_text(line);
     printf("  %s\n", text);
     free(text);

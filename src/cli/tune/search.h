@@ -14,10 +14,12 @@ typedef struct choir__search {
     bool most; /* more is better */
     bool json, quiet;
     bool stored; /* other processes may run trials of the study */
+    bool pauses; /* trials stop and go on: each part is printed */
 } choir__search;
 
 /* Runs the search, printing each trial when it and all before it have ended, and the best one
- * last. Returns an exit status. */
+ * last. Where trials stop and go on, each part of a trial is printed, in the order in which
+ * they begin. Returns an exit status. */
 int choir__search_run(const choir__search *s);
 
 /* --- printing (print.c) --- */
@@ -25,6 +27,8 @@ int choir__search_run(const choir__search *s);
 /* A trial that has ended, with what the process that ran it has noted (outcome.c). */
 typedef struct choir__outcome {
     const choir_trial *trial;
+    choir_trial_state state;
+    double value;
     char *why;    /* it failed; NULL: it did not */
     int64_t step; /* of the last report, -1: none */
     double seconds;

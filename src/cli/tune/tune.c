@@ -4,22 +4,23 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "cli/command.h"
 #include "cli/tune/look.h"
 #include "cli/tune/search.h"
-#include "tune/sampler/sampler.h"
+#include "tune/scheduler/scheduler.h"
 #include "tune/trials/command.h"
 
 enum { MOST_TEXTS = 1024 };
 
 typedef struct request {
     const char *space, *require, *enqueue; /* the last of each; all are in the lists below */
-    const char *metric, *direction, *sampler, *dir, *storage, *name;
+    const char *metric, *direction, *sampler, *scheduler, *dir, *storage, *name;
     int64_t trials, parallel, window, retries, failures_max, seed;
     double timeout_s;
-    bool json, quiet;
+    bool json, quiet, free;
     /* --space, --require and --enqueue in their order */
     struct {
         char option;
@@ -77,6 +78,8 @@ static choir_status open_study(const request *r, const choir_space *space, choir
 {
     choir_study_opts opts = choir_study_defaults();
     opts.sampler = r->sampler;
+    opts.scheduler = r->scheduler;
+    opts.free = r->free;
     opts.direction = r->direction;
     opts.seed = (uint64_t)r->seed;
     opts.window = r->window ? r->window : r->parallel;
@@ -90,6 +93,30 @@ static choir_status open_study(const request *r, const choir_space *space, choir
     return status;
 }
 
+static bool pauses(const request *r)
+{
+    const choir__scheduler_ops *scheduler = choir__scheduler_find(r->scheduler);
+    return scheduler && scheduler->pauses;
+}
+
+/* Trials that stop keep their checkpoints in folders of this search. */
+static choir_status check_pauses(const request *r, char *const *command)
+{
+    if (!r->dir)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--scheduler %s: expected --dir DIR, where trials that stop keep their checkpoints",
+            r->scheduler);
+    char *first = choir__format("%s/0", r->dir);
+    bool used = access(first, F_OK) == 0;
+    free(first);
+    if (used)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--dir %s: expected a folder without trials of another search, since their "
+            "checkpoints would be used",
+            r->dir);
+    return choir__command_check_pauses(command, r->scheduler, r->metric);
+}
+
 static choir_status check(const request *r, char *const *command, const choir_space *space)
 {
     if (strchr(r->direction, ','))
@@ -101,6 +128,8 @@ static choir_status check(const request *r, char *const *command, const choir_sp
             "n - window",
             (long long)r->window, (long long)r->parallel);
     choir_status status = choir__command_check(command, space);
+    if (status == CHOIR_OK && pauses(r))
+        status = check_pauses(r, command);
     if (status == CHOIR_OK && r->dir && mkdir(r->dir, 0777) && errno != EEXIST)
         status = choir__error(CHOIR_ERR_IO, "--dir %s: %s", r->dir, choir__why(errno));
     return status;
@@ -111,7 +140,7 @@ static const char *storage_of(const request *r, char **file)
 {
     *file = NULL;
 #ifdef CHOIR_HAVE_SQLITE
-    if (!r->storage && r->dir)
+    if (!r->storage && r->dir && !pauses(r))
         *file = choir__format("sqlite:%s/study.db", r->dir);
 #endif
     const char *storage = r->storage ? r->storage : *file;
@@ -141,7 +170,9 @@ static int run(const choir__cli_command *command, int argc, char **argv)
         .metric = r.metric,
         .dir = r.dir,
         .timeout_s = r.timeout_s,
-        .files = choir__running_room()};
+        .files = choir__running_room(),
+        .pauses = pauses(&r),
+        .copies = pauses(&r) && choir__scheduler_find(r.scheduler)->copies};
     if (made == CHOIR_OK)
         made = choir__outcome_note_job(study, &job);
     if (made == CHOIR_OK) {
@@ -155,7 +186,8 @@ static int run(const choir__cli_command *command, int argc, char **argv)
             .most = !strcmp(r.direction, "maximize"),
             .json = r.json,
             .quiet = r.quiet,
-            .stored = r.storage};
+            .stored = r.storage,
+            .pauses = job.pauses};
         status = choir__search_run(&search);
     } else {
         choir__cli_fail();
@@ -202,6 +234,13 @@ static const choir__cli_option options[] = {
     {"sampler", CHOIR__STRING, AT(sampler), .preset = "tpe", .argument = "NAME",
         .help = "how parameters are suggested, with options as tpe:startup=20 or grid:points=5",
         .choices = choir__sampler_name},
+    {"scheduler", CHOIR__STRING, AT(scheduler), .preset = "none", .argument = "NAME",
+        .help = "which trials stop early, or wait at a step until it is known that they are "
+                "among the best, as asha:min=100,max=2000 or median:startup=5",
+        .choices = choir__scheduler_name},
+    {"free", CHOIR__FLAG, AT(free),
+        .help = "decide from all results that are there, so that nobody waits for the slowest; "
+                "then the trials differ from run to run"},
     {"seed", CHOIR__INT, AT(seed), 0, CHOIR__CLI_NO_LIMIT, .preset = "0", .argument = "N",
         .help = "everything random"},
     {"retries", CHOIR__INT, AT(retries), 0, 1000, .preset = "0", .argument = "N",

@@ -56,6 +56,9 @@ struct choir__scheduler {
 /* Returns the name of scheduler i, or NULL if there are fewer. */
 const char *choir__scheduler_name(size_t i);
 
+/* Returns the scheduler that a text like "asha:max=100" names; NULL: it is unknown. */
+const choir__scheduler_ops *choir__scheduler_find(const char *text);
+
 /* Opens the scheduler that the study's options name, for a number of objectives. Errors:
  * argument, unsupported. */
 choir_status choir__scheduler_open(

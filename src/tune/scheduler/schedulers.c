@@ -20,6 +20,15 @@ const char *choir__scheduler_name(size_t i)
     return i < CHOIR_COUNT(schedulers) ? schedulers[i]->name : NULL;
 }
 
+const choir__scheduler_ops *choir__scheduler_find(const char *text)
+{
+    char name[32];
+    int at = choir__options_name(text, name, sizeof name) == CHOIR_OK
+                 ? choir__find_named(&names, name)
+                 : -1;
+    return at < 0 ? NULL : schedulers[at];
+}
+
 choir_status choir__scheduler_open(
     const choir_study_opts *opts, int objectives, choir__scheduler **scheduler)
 {

@@ -52,7 +52,7 @@ typedef struct choir__running {
     char *cannot;          /* why the process could not be started; NULL: it was */
     double started, ended; /* choir__now; ended 0: not yet */
     int64_t step;          /* of the last report, -1: none */
-    bool has_value, timed_out, stopped;
+    bool has_value, timed_out, stopped; /* stopped: by the scheduler */
     double value;
 } choir__running;
 
