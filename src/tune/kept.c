@@ -197,11 +197,18 @@ static choir_trial *next_again(const choir_study *s)
     return NULL;
 }
 
-/* Looks for news if the first trial that has not ended is another worker's. */
+/* Returns whether other workers' trials run. */
+static bool has_others(const choir_study *s)
+{
+    for (int64_t i = s->ended; i < s->count; i++)
+        if (s->trial[i]->foreign && s->trial[i]->state == CHOIR_TRIAL_RUNNING)
+            return true;
+    return false;
+}
+
 static choir_status look_for_news(choir_study *s)
 {
-    bool waits = s->ended < s->count && s->trial[s->ended]->foreign;
-    if (!waits || choir__now() - s->kept->refreshed < REFRESH_S)
+    if (!has_others(s) || choir__now() - s->kept->refreshed < REFRESH_S)
         return CHOIR_OK;
     return choir__kept_refresh(s);
 }
@@ -266,6 +273,27 @@ static choir_status claim(choir_study *s, choir_trial *t, bool *won)
     return status;
 }
 
+/* Finds a trial to claim: a dead worker's, or a new one. There are no more only when all trials
+ * of other workers have ended. */
+static choir_status find_next(choir_study *s, choir_trial **t)
+{
+    for (bool looked = false;; looked = true) {
+        *t = next_again(s);
+        if (*t)
+            return CHOIR_OK;
+        choir_status status = choir__study_ask(s, t);
+        bool waits = status == CHOIR_ERR_STATE || status == CHOIR_ERR_END;
+        if (!waits || !has_others(s))
+            return status;
+        if (looked)
+            return choir__error(
+                CHOIR_ERR_STATE, "the next trial follows from those of other processes");
+        status = look_for_news(s);
+        if (status != CHOIR_OK)
+            return status;
+    }
+}
+
 choir_status choir__kept_ask(choir_study *s, choir_trial **trial)
 {
     choir_status status = CHOIR_OK;
@@ -274,13 +302,8 @@ choir_status choir__kept_ask(choir_study *s, choir_trial **trial)
             "choir_study_ask: expected a study that was opened with a space, since it gives no "
             "trials without one");
     while (status == CHOIR_OK) {
-        choir_trial *t = next_again(s);
-        if (!t && !choir__study_ready(s))
-            status = look_for_news(s);
-        if (status == CHOIR_OK && !t)
-            t = next_again(s);
-        if (status == CHOIR_OK && !t)
-            status = choir__study_ask(s, &t);
+        choir_trial *t;
+        status = find_next(s, &t);
         bool won = false;
         if (status == CHOIR_OK)
             status = claim(s, t, &won);
