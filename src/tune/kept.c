@@ -3,8 +3,8 @@
  * By the rule of order each worker finds the same parameters for trial n, once it knows the
  * results that trial n follows from. The worker whose record of trial n comes first runs it;
  * the others adopt the record. A trial whose worker is dead is claimed again, with its number
- * and its parameters. So all that a worker needs to know is in the records, and there is nobody
- * who coordinates. */
+ * and its parameters. So all that a worker needs to know is in the records, and nothing
+ * coordinates them. */
 #include "tune/kept.h"
 
 #include <jansson.h>
@@ -123,7 +123,7 @@ static choir_status read_fixed(choir_trial *t, const choir__record *r)
     return status;
 }
 
-/* Takes over a record's state. A trial of a program that tells nobody whether it lives has
+/* Takes over a record's state. A running trial whose program sends no sign of life has
  * failed, as far as this study knows. */
 static void take_state(choir_trial *t, const choir__record *r, const char *self)
 {
@@ -188,7 +188,7 @@ choir_status choir__kept_refresh(choir_study *s)
 
 /* --- asking --- */
 
-/* Returns the first trial that nobody runs any more, or NULL. */
+/* Returns the first trial whose worker is dead, or NULL. */
 static choir_trial *next_again(const choir_study *s)
 {
     for (int64_t i = s->ended; i < s->count; i++)
@@ -242,8 +242,8 @@ static choir__change *claim_of(const choir__kept *kept, const choir_trial *t)
     return c;
 }
 
-/* Keeps what was given for a trial that another worker has begun, for the next one: unless that
- * worker was given it, too. */
+/* Keeps the parameters given for a trial that another worker has begun, for the next one:
+ * unless that worker was given it, too. */
 static void give_back(choir_study *s, const choir_trial *t)
 {
     size_t bytes = (size_t)s->space->count * sizeof(double);
@@ -260,13 +260,14 @@ static choir_status claim(choir_study *s, choir_trial *t, bool *won)
     bool is_new = !t->foreign;
     choir__change *c = claim_of(s->kept, t);
     t->foreign = t->again = false;
-    choir__attribute_set(&t->attributes, true, CHOIR__WORKER_KEY, c->worker);
     choir__study_store_send_awaited(store, c);
     pthread_mutex_unlock(&s->lock);
     choir_status status = choir__study_store_wait(store, c);
     pthread_mutex_lock(&s->lock);
     *won = status == CHOIR_OK && !c->lost;
     t->foreign = !*won;
+    if (*won)
+        choir__attribute_set(&t->attributes, true, CHOIR__WORKER_KEY, c->worker);
     choir__change_free(c);
     if (!*won && is_new && t->given)
         give_back(s, t);

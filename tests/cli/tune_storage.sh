@@ -22,17 +22,18 @@ chmod +x bowl
 mark=2718.28
 search=(--window 4 --seed 3 --space 'x=uniform(0,1)' --space 'width=int(1,8)')
 bowl=(-- ./bowl {x} {width})
+whole=(--trials 30 "${search[@]}" "${bowl[@]}")
 
 # trials FILE: what must not depend on who ran them.
 trials() { sed 's/,"seconds":[0-9.]*//' "$1"; }
 
 reference() {
-    good tune --json --trials 30 "${search[@]}" "${bowl[@]}"
+    good tune --json "${whole[@]}"
     trials out >reference
 }
 
 # ended_trials: numbers of trials whose end is on the disk.
-ended_trials() { sqlite3 "$1" "SELECT number FROM trials WHERE state = 'COMPLETE' ORDER BY number"; }
+ended_trials() { sqlite3 "$1" "SELECT number FROM trials WHERE state = 'COMPLETE'"; }
 has_trials() { [ "$(ended_trials "$1" 2>/dev/null | wc -l)" -ge "$2" ]; }
 
 # Killed again and again, at moments of all kinds, the search ends with the same table; what had
@@ -41,7 +42,7 @@ killed() {
     local at told n
     for at in 1 2 5 6 9 13 14 19 24 28; do
         rm -f starts
-        start tune --json --storage sqlite:killed.db --parallel 3 --trials 30 "${search[@]}" "${bowl[@]}"
+        start tune --json --storage sqlite:killed.db --parallel 3 "${whole[@]}"
         await 20 has_trials killed.db "$at" || fail "no $at trials: $(cat err)"
         kill -KILL "$started_pid" 2>/dev/null
         wait "$started_pid" 2>/dev/null
@@ -52,10 +53,11 @@ killed() {
         cp before told
     done
     started_pid=
-    good tune --json --storage sqlite:killed.db --parallel 3 --trials 30 "${search[@]}" "${bowl[@]}"
-    trials out | cmp -s reference - || fail "another table after kills: $(trials out | diff reference -)"
+    good tune --json --storage sqlite:killed.db --parallel 3 "${whole[@]}"
+    trials out | cmp -s reference - ||
+        fail "another table after kills: $(trials out | diff reference -)"
     rm -f starts
-    good tune --json --storage sqlite:killed.db --trials 30 "${search[@]}" "${bowl[@]}"
+    good tune --json --storage sqlite:killed.db "${whole[@]}"
     trials out | cmp -s reference - || fail 'another table of a study that has all trials'
     [ ! -e starts ] || fail "started again: $(cat starts)"
     [ "$(sqlite3 killed.db 'SELECT count(*), count(DISTINCT number) FROM trials')" = '30|30' ] ||
@@ -70,9 +72,11 @@ shared() {
         status=$((128 + $(kill -l $end)))
         rm -f holder starts
         echo 5 >holding
-        "$CHOIR" tune --json --storage sqlite:$end.db --trials 30 "${search[@]}" "${bowl[@]}" >out1 2>err1 &
+        "$CHOIR" tune --json --storage sqlite:$end.db "${whole[@]}" \
+            >out1 2>err1 &
         first=$!
-        "$CHOIR" tune --json --storage sqlite:$end.db --trials 30 "${search[@]}" "${bowl[@]}" >out2 2>err2 &
+        "$CHOIR" tune --json --storage sqlite:$end.db "${whole[@]}" \
+            >out2 2>err2 &
         second=$!
         await 20 [ -e holder ] || fail "nobody runs trial 5: $(cat err1 err2)"
         rm holding
@@ -97,19 +101,20 @@ shared() {
 crowd() {
     local i pids=
     for i in 1 2 3 4 5 6 7 8; do
-        "$CHOIR" tune --json --storage crowd.db --trials 30 "${search[@]}" "${bowl[@]}" \
+        "$CHOIR" tune --json --storage crowd.db "${whole[@]}" \
             >crowd$i 2>crowd-err$i &
         pids+=" $!"
     done
     for i in $pids; do wait "$i" || fail "status $?"; done
     for i in 1 2 3 4 5 6 7 8; do
         [ ! -s crowd-err$i ] || fail "$(cat crowd-err$i)"
-        trials crowd$i | cmp -s reference - || fail "another table: $(trials crowd$i | diff reference -)"
+        trials crowd$i | cmp -s reference - ||
+            fail "another table: $(trials crowd$i | diff reference -)"
     done
 }
 
 looks() {
-    good tune --dir runs --trials 30 "${search[@]}" "${bowl[@]}"
+    good tune --dir runs "${whole[@]}"
     cp out whole
     good tune show runs
     cmp -s whole out || fail "show: $(diff whole out)"
@@ -124,8 +129,8 @@ looks() {
         awk '{ v[NR] = $1 } END { exit !(NR == 2 && v[1] - v[2] == 0) }' ||
         fail "the best trial's command: $(cat again)"
     good tune export runs
-    [ "$(head -1 out)" = 'number,state,eval_loss,x,width,step,seconds,why' ] && [ "$(wc -l <out)" = 31 ] ||
-        fail "export: $(head -1 out)"
+    [ "$(head -1 out)" = 'number,state,eval_loss,x,width,step,seconds,why' ]  &&
+        [ "$(wc -l <out)" = 31 ] || fail "export: $(head -1 out)"
     has out '^29,COMPLETE,[0-9.e-]+,0[.][0-9]+,[1-8],1,[0-9.]+,$'
     choir tune --dir failed --trials 2 --space 'x=choice("a,b","say ""so""")' --sampler grid -- \
         sh -c 'echo "no, \"never\"" >&2; exit 3' {x} >out 2>err
@@ -140,8 +145,10 @@ other_studies() {
     local db="sqlite:KILL.db"
     bad 2 'expected sqlite:FILE, postgresql://.*, journal:FILE or a FILE.db' \
         tune --storage studies.txt "${search[@]}" "${bowl[@]}"
-    bad 2 "study 'study' has the window 4, got 1" tune --storage $db --seed 3 "${search[@]:4}" "${bowl[@]}"
-    bad 2 "study 'study' has the space .*, got " tune --storage $db "${search[@]:0:4}" --space x=1 -- true {x}
+    bad 2 "study 'study' has the window 4, got 1" \
+        tune --storage $db --seed 3 "${search[@]:4}" "${bowl[@]}"
+    bad 2 "study 'study' has the space .*, got " \
+        tune --storage $db "${search[@]:0:4}" --space x=1 -- true {x}
     bad 2 "study 'study' has another direction" \
         tune --storage $db --direction maximize "${search[@]}" "${bowl[@]}"
     bad 2 "study 'study' has the sampler \"tpe\", got \"random\"" \
@@ -156,7 +163,8 @@ other_studies() {
 no_storages() {
     local s=("${search[@]}" "${bowl[@]}")
     bad 1 'cannot open .*none.db: no such file' tune show none.db
-    bad 1 'cannot open .*no/such.db: no such file, or no right' tune --storage sqlite:no/such.db "${s[@]}"
+    bad 1 'cannot open .*no/such.db: no such file, or no right' \
+        tune --storage sqlite:no/such.db "${s[@]}"
     echo 'Once upon a time there was no database, but a long line of text.' >text.db
     bad 1 'text.db is not an SQLite database' tune --storage sqlite:text.db "${s[@]}"
     sqlite3 empty.db 'CREATE TABLE things (id INTEGER)'
@@ -202,7 +210,8 @@ locked() {
     release
     ended 20
     [ "$status" = 0 ] && [ "$(grep -c COMPLETE out)" = 4 ] || fail "$(cat out err)"
-    [ "$(wc -l <err)" = 2 ] && has err 'locked the file for 0.1 s; the study.s trials wait$' 'answers again$'
+    [ "$(wc -l <err)" = 2 ] || fail "$(cat err)"
+    has err 'locked the file for 0.1 s; the study.s trials wait$' 'answers again$'
 }
 
 read_only() {
@@ -216,7 +225,8 @@ read_only() {
     mount -t tmpfs -o size=4m tmpfs small
     good tune --quiet --storage small/once.db --trials 2 "${search[@]}" "${bowl[@]}"
     mount -o remount,ro small
-    bad 1 'once.db: the file is read-only' tune --storage small/once.db --trials 3 "${search[@]}" "${bowl[@]}"
+    bad 1 'once.db: the file is read-only' \
+        tune --storage small/once.db --trials 3 "${search[@]}" "${bowl[@]}"
     umount small
 }
 

@@ -1,6 +1,6 @@
-/* Stored studies, on every kind of storage that is a file: what is asked for, told and noted is
+/* Stored studies, on every kind of storage that is a file: trials, values and attributes are
  * there again; trials without a worker are given again, once; two workers share the trials of
- * one study, which are those of a study in memory; and what is refused. */
+ * one study, which are those of a study in memory; and refusals. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
