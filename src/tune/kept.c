@@ -3,8 +3,8 @@
  * By the rule of order each worker finds the same parameters for trial n, once it knows the
  * results that trial n follows from. The worker whose record of trial n comes first runs it;
  * the others adopt the record. A trial whose worker is dead is claimed again, with its number
- * and its parameters. So all that a worker needs to know is in the records, and there is nobody
- * who coordinates. */
+ * and its parameters. So all that a worker needs to know is in the records, and nothing
+ * coordinates them. */
 #include "tune/kept.h"
 
 #include <jansson.h>
@@ -123,7 +123,7 @@ static choir_status read_fixed(choir_trial *t, const choir__record *r)
     return status;
 }
 
-/* Takes over a record's state. A trial of a program that tells nobody whether it lives has
+/* Takes over a record's state. A running trial whose program sends no sign of life has
  * failed, as far as this study knows. */
 static void take_state(choir_trial *t, const choir__record *r, const char *self)
 {
@@ -196,7 +196,7 @@ choir_status choir__kept_refresh(choir_study *s)
 
 /* --- asking --- */
 
-/* Returns the first trial that nobody runs any more, or NULL. */
+/* Returns the first trial whose worker is dead, or NULL. */
 static choir_trial *next_again(const choir_study *s)
 {
     for (int64_t i = s->ended; i < s->count; i++)
@@ -205,11 +205,18 @@ static choir_trial *next_again(const choir_study *s)
     return NULL;
 }
 
-/* Looks for news if the first trial that has not ended is another worker's. */
+/* Returns whether other workers' trials run. */
+static bool has_others(const choir_study *s)
+{
+    for (int64_t i = s->ended; i < s->count; i++)
+        if (s->trial[i]->foreign && s->trial[i]->state == CHOIR_TRIAL_RUNNING)
+            return true;
+    return false;
+}
+
 static choir_status look_for_news(choir_study *s)
 {
-    bool waits = s->ended < s->count && s->trial[s->ended]->foreign;
-    if (!waits || choir__now() - s->kept->refreshed < REFRESH_S)
+    if (!has_others(s) || choir__now() - s->kept->refreshed < REFRESH_S)
         return CHOIR_OK;
     return choir__kept_refresh(s);
 }
@@ -243,8 +250,8 @@ static choir__change *claim_of(const choir__kept *kept, const choir_trial *t)
     return c;
 }
 
-/* Keeps what was given for a trial that another worker has begun, for the next one: unless that
- * worker was given it, too. */
+/* Keeps the parameters given for a trial that another worker has begun, for the next one:
+ * unless that worker was given it, too. */
 static void give_back(choir_study *s, const choir_trial *t)
 {
     size_t bytes = (size_t)s->space->count * sizeof(double);
@@ -261,17 +268,39 @@ static choir_status claim(choir_study *s, choir_trial *t, bool *won)
     bool is_new = !t->foreign;
     choir__change *c = claim_of(s->kept, t);
     t->foreign = t->again = false;
-    choir__attribute_set(&t->attributes, true, CHOIR__WORKER_KEY, c->worker);
     choir__study_store_send_awaited(store, c);
     pthread_mutex_unlock(&s->lock);
     choir_status status = choir__study_store_wait(store, c);
     pthread_mutex_lock(&s->lock);
     *won = status == CHOIR_OK && !c->lost;
     t->foreign = !*won;
+    if (*won)
+        choir__attribute_set(&t->attributes, true, CHOIR__WORKER_KEY, c->worker);
     choir__change_free(c);
     if (!*won && is_new && t->given)
         give_back(s, t);
     return status;
+}
+
+/* Finds a trial to claim: a dead worker's, or a new one. There are no more only when all trials
+ * of other workers have ended. */
+static choir_status find_next(choir_study *s, choir_trial **t)
+{
+    for (bool looked = false;; looked = true) {
+        *t = next_again(s);
+        if (*t)
+            return CHOIR_OK;
+        choir_status status = choir__study_ask(s, t);
+        bool waits = status == CHOIR_ERR_STATE || status == CHOIR_ERR_END;
+        if (!waits || !has_others(s))
+            return status;
+        if (looked)
+            return choir__error(
+                CHOIR_ERR_STATE, "the next trial follows from those of other processes");
+        status = look_for_news(s);
+        if (status != CHOIR_OK)
+            return status;
+    }
 }
 
 choir_status choir__kept_ask(choir_study *s, choir_trial **trial)
@@ -282,13 +311,8 @@ choir_status choir__kept_ask(choir_study *s, choir_trial **trial)
             "choir_study_ask: expected a study that was opened with a space, since it gives no "
             "trials without one");
     while (status == CHOIR_OK) {
-        choir_trial *t = next_again(s);
-        if (!t && !choir__study_ready(s))
-            status = look_for_news(s);
-        if (status == CHOIR_OK && !t)
-            t = next_again(s);
-        if (status == CHOIR_OK && !t)
-            status = choir__study_ask(s, &t);
+        choir_trial *t;
+        status = find_next(s, &t);
         bool won = false;
         if (status == CHOIR_OK)
             status = claim(s, t, &won);

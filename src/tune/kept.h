@@ -1,4 +1,4 @@
-/* What a stored study does beside one in memory: see kept.c. */
+/* Calls of a stored study beside those of one in memory: see kept.c. */
 #ifndef CHOIR_TUNE_KEPT_H
 #define CHOIR_TUNE_KEPT_H
 
@@ -10,7 +10,7 @@ typedef struct choir__change choir__change;
 /* Opens the storage of s, which has its directions, and its space unless it is to be looked at
  * only; then both come from the storage. Sets s->kept. Errors: see choir_study_open. */
 choir_status choir__kept_open(choir_study *s, const choir_study_opts *opts);
-/* Writes what is queued; NULL is allowed. */
+/* Writes all queued changes; NULL is allowed. */
 void choir__kept_close(choir__kept *kept);
 
 /* Adopts the trials of other workers, and their ends. The study's lock is held. Errors:

@@ -1,4 +1,4 @@
-/* What a kind of storage provides: one table of functions, called by one thread at a time.
+/* A kind of storage provides one table of functions, called by one thread at a time.
  *
  * A backend that has lost its server returns CHOIR_ERR_PEER_LOST and connects again at the next
  * call; the caller repeats the call, so each change may be written twice and counts once. */

@@ -452,7 +452,8 @@ static choir_status write_change(choir__sql *db, choir__change *c)
     return CHOIR_OK;
 }
 
-/* After a loss of power nobody runs the trials that had begun: only ends wait for the disk. */
+/* After a loss of power no process runs the trials that had begun: only ends wait for the disk.
+ */
 choir_status choir__sql_write(choir__study_backend *b, choir__change *const *changes, int count)
 {
     choir__sql *db = (choir__sql *)(void *)b;

@@ -103,7 +103,7 @@ static void queue(choir__study_store *s, choir__change *c)
     pthread_cond_signal(&s->work);
 }
 
-/* Takes what is queued, writes it, and tells those who wait. */
+/* Writes the queued changes, and wakes the threads that wait for them. */
 static void write_queued(choir__study_store *s, batch *b)
 {
     for (b->count = 0; s->first && b->count < MOST_AT_ONCE; s->first = s->first->next)

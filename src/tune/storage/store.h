@@ -17,7 +17,7 @@ typedef struct choir__study_store choir__study_store;
 
 /* Opens a storage; create: to write to it. Errors: argument, I/O, format, unsupported. */
 choir_status choir__study_store_open(const char *url, bool create, choir__study_store **store);
-/* Writes what is queued and closes; NULL is allowed. */
+/* Writes all queued changes and closes; NULL is allowed. */
 void choir__study_store_close(choir__study_store *s);
 
 /* Before any change: finds or makes the study, see backend.h. */
