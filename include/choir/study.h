@@ -66,7 +66,7 @@ typedef struct choir_study_opts {
     int64_t window; /* segments that may run at once; default 1 */
     int64_t trials; /* how many in all; 0: no limit */
     bool free;      /* each segment follows from all results that are there: not the same trials
-                       each time, but nobody waits for the slowest of the window */
+                       each time, but no trial waits for the slowest of the window */
     /* Where the study is kept: "sqlite:FILE" or "FILE.db", "postgresql://...", "journal:FILE";
      * NULL: in memory. */
     const char *storage;
@@ -82,10 +82,10 @@ choir_study_opts choir_study_defaults(void);
  * machines, that open one study share its trials. Space NULL: the stored study is looked at,
  * and no trial can be asked for; name NULL is the only study of the storage then.
  *
- * Errors: argument (an empty space, an unknown sampler, scheduler or option; the stored study has another
- * space, direction, sampler, seed or window), I/O, format (no storage, or of a newer version),
- * unsupported (this build lacks the storage; a
- * scheduler that lets trials wait, for a stored study or several objectives). */
+ * Errors: argument (an empty space, an unknown sampler, scheduler or option; the stored study
+ * has another space, direction, sampler, seed or window), I/O, format (no storage, or of a
+ * newer version), unsupported (this build lacks the storage; a scheduler that lets trials wait,
+ * for a stored study or several objectives). */
 CHOIR_CHECKED choir_status choir_study_open(
     const choir_space *space, choir_study_opts opts, choir_study **study);
 /** Frees a study and its trials; NULL is allowed. */
@@ -105,25 +105,26 @@ CHOIR_CHECKED choir_status choir_study_ask(choir_study *study, choir_trial **tri
  * distribution). */
 CHOIR_CHECKED choir_status choir_study_enqueue(choir_study *study, const char *parameters);
 
-/** Ends a trial, or its segment. values: (count) one per objective, where the state is COMPLETE.
- * NaN becomes FAIL. A trial that was told to stop is PRUNED; at the scheduler's largest budget
- * it becomes COMPLETE, with its report there as its value. When the call returns, the trial is
- * on the disk of a stored study. Errors: argument (another number of values), state (the trial
- * has ended), I/O (the storage). */
+/** Ends a trial, or its segment. values: (count) one per objective, where the state is
+ * COMPLETE. NaN becomes FAIL. A trial that was stopped is PRUNED; at the scheduler's
+ * largest budget it becomes COMPLETE, with its report there as its value. When the call
+ * returns, the trial is on the disk of a stored study. Errors: argument (another number of
+ * values), state (the trial has ended), I/O (the storage). */
 CHOIR_CHECKED choir_status choir_study_tell(choir_study *study, choir_trial *trial,
     choir_trial_state state, const double *values, int count);
 
 /** Records a value on the way, such as an epoch's validation loss; a step's later value
  * replaces an earlier one. Steps of earlier segments stay as they are, so a trial that has no
- * checkpoint may begin anew. Errors: argument (a negative step), state (the trial has ended). */
+ * checkpoint may begin again. Errors: argument (a negative step), state (the trial has ended).
+ */
 CHOIR_CHECKED choir_status choir_trial_report(choir_trial *trial, int64_t step, double value);
 
 /** Returns whether the trial is to stop: it has reached its budget, or is not promising. */
 bool choir_trial_should_stop(const choir_trial *trial);
 /** Returns the step at which the trial's segment ends, or 0: at the trial's own end. */
 int64_t choir_trial_budget(const choir_trial *trial);
-/** Returns the step from which this segment goes on, the last one of the segment before; -1: the
- * trial is new. */
+/** Returns the step from which this segment goes on, the last one of the segment before; -1:
+ * the trial is new. */
 int64_t choir_trial_step(const choir_trial *trial);
 /** Returns the last step that was reported, up to the budget; -1: none. */
 int64_t choir_trial_last_step(const choir_trial *trial);

@@ -175,6 +175,27 @@ static void note_end(choir_study *s, choir_trial *t)
         choir__study_end_segment(s, t);
 }
 
+/* Passes over the point of a grid that another worker's trial has used. */
+static void pass_over(choir_study *s, const choir_trial *t)
+{
+    choir__history h = choir__study_history(s);
+    choir__draws draws = {.key = s->key};
+    double params[CHOIR_SPACE_MAX];
+    if (!t->given && s->sampler->ops->has_more && s->sampler->ops->has_more(s->sampler, &h) &&
+        s->sampler->ops->suggest(s->sampler, &h, &draws, params) != CHOIR_OK)
+        (void)choir__message();
+}
+
+/* Takes over the record of a trial that this worker has not begun. */
+static choir_status adopt_new(choir_study *s, const choir__record *r)
+{
+    choir_trial *t = choir__study_append(s);
+    choir_status status = adopt(s, t, r);
+    if (status == CHOIR_OK)
+        pass_over(s, t);
+    return status;
+}
+
 choir_status choir__kept_refresh(choir_study *s)
 {
     choir__records records = {0};
@@ -184,10 +205,12 @@ choir_status choir__kept_refresh(choir_study *s)
         choir_trial *t = r->number < s->count ? s->trial[r->number] : NULL;
         if (t && t->adopted && t->foreign && t->state == CHOIR_TRIAL_RUNNING)
             take_state(t, r, choir__study_store_worker(s->kept->store));
-        else if (t ? t->foreign && !t->adopted : r->number == s->count)
-            status = adopt(s, t = t ? t : choir__study_append(s), r);
-        if (t && status == CHOIR_OK)
-            note_end(s, t);
+        else if (t && t->foreign && !t->adopted)
+            status = adopt(s, t, r);
+        else if (!t && r->number == s->count)
+            status = adopt_new(s, r);
+        if (status == CHOIR_OK && r->number < s->count)
+            note_end(s, s->trial[r->number]);
     }
     choir__records_free(&records);
     s->kept->refreshed = choir__now();

@@ -90,7 +90,8 @@ choir_status choir__facts_agree(choir_study *s, const choir__stored_study *store
         choir__format("%lld", (long long)opts->window)};
     static const char *const keys[] = {
         SPACE, REQUIRE, "choir:sampler", "choir:scheduler", "choir:seed", "choir:window"};
-    static const char *const whats[] = {"space", "conditions", "sampler", "scheduler", "seed", "window"};
+    static const char *const whats[] = {
+        "space", "conditions", "sampler", "scheduler", "seed", "window"};
     choir_status status = same_directions(s, stored, store);
     for (size_t i = 0; i < CHOIR_COUNT(texts) && status == CHOIR_OK; i++)
         status = agree(s, stored, store, whats[i], keys[i], texts[i]);

@@ -41,7 +41,8 @@ static choir_status read_directions(choir_study *s, const char *text)
 
 static choir_status check_opts(const choir_space *space, choir_study_opts opts)
 {
-    if (!opts.sampler || !opts.scheduler || !opts.direction || opts.window < 1 || opts.trials < 0)
+    if (!opts.sampler || !opts.scheduler || !opts.direction || opts.window < 1 ||
+        opts.trials < 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "choir_study_open: expected options that begin as choir_study_defaults(), with a "
             "window of 1 or more");
@@ -204,8 +205,8 @@ choir_trial *choir__study_append(choir_study *s)
     t->parent = t->began = -1;
     s->trial[s->count++] = t;
     if (!s->has_turn) /* another worker began the trial */
-        s->turn = (choir__turn){
-            .kind = CHOIR__TURN_NEW, .trial = -1, .budget = CHOIR__NO_BUDGET};
+        s->turn =
+            (choir__turn){.kind = CHOIR__TURN_NEW, .trial = -1, .budget = CHOIR__NO_BUDGET};
     choir__study_begin_segment(s, t);
     return t;
 }
@@ -241,8 +242,8 @@ choir_status choir__study_ask(choir_study *s, choir_trial **trial)
             (long long)s->segment[s->ended].trial, (long long)s->window);
     case CHOIR__PROSPECT_END:
         return s->trials && s->count >= s->trials
-                   ? choir__error(CHOIR_ERR_END, "the study has its %lld trials",
-                         (long long)s->trials)
+                   ? choir__error(
+                         CHOIR_ERR_END, "the study has its %lld trials", (long long)s->trials)
                    : choir__error(CHOIR_ERR_END, "the space has no more points");
     case CHOIR__PROSPECT_TURN: break;
     }

@@ -26,14 +26,14 @@ struct choir_study {
     int64_t count, room;
     /* The rule of order (turns.c). */
     choir__scheduler *scheduler;
-    bool free;                /* results count as they come */
-    choir__segment *segment;  /* (segment_count) */
+    bool free;               /* results count as they come */
+    choir__segment *segment; /* (segment_count) */
     int64_t segment_count, segment_room;
     int64_t work_count; /* up to the last one that is not empty */
-    int64_t ended; /* segments 0 ... ended - 1 have ended, segment `ended` has not */
-    int64_t known; /* segments whose results are known; not counted where `free` */
-    int64_t runs;  /* segments that have not ended */
-    int64_t *news; /* (news_count) see choir__history */
+    int64_t ended;      /* segments 0 ... ended - 1 have ended, segment `ended` has not */
+    int64_t known;      /* segments whose results are known; not counted where `free` */
+    int64_t runs;       /* segments that have not ended */
+    int64_t *news;      /* (news_count) see choir__history */
     int64_t news_count, news_room;
     bool has_turn;
     choir__turn turn; /* the next one, if it is decided */
@@ -43,7 +43,7 @@ struct choir_study {
 };
 
 typedef enum choir__prospect {
-    CHOIR__PROSPECT_TURN, /* s->turn is what is next */
+    CHOIR__PROSPECT_TURN, /* s->turn is the next one */
     CHOIR__PROSPECT_WAIT, /* for the end of a segment */
     CHOIR__PROSPECT_END,  /* nothing is left to be done */
 } choir__prospect;
@@ -52,7 +52,7 @@ typedef enum choir__prospect {
 
 /* Returns the known results. */
 choir__history choir__study_history(const choir_study *s);
-/* Decides what is next. */
+/* Decides on the next turn. */
 choir__prospect choir__study_look_ahead(choir_study *s);
 /* Begins the segment that s->turn says, of this trial. */
 void choir__study_begin_segment(choir_study *s, choir_trial *t);

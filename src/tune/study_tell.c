@@ -33,7 +33,7 @@ static bool has_nan(const choir_study *s, const double *values)
     return false;
 }
 
-/* How a trial's segment ends. One that was told to stop waits for what the scheduler says, or
+/* How a trial's segment ends. One that was stopped waits for the scheduler, or
  * is complete at the largest budget. */
 static void tell(choir_study *s, choir_trial *t, choir_trial_state state, const double *values)
 {

@@ -61,8 +61,7 @@ int64_t choir_trial_last_step(const choir_trial *trial)
     if (choir__lacks(trial, __func__, "trial"))
         return -1;
     pthread_mutex_lock(&trial->study->lock);
-    int64_t step =
-        trial->report_count ? trial->reports[trial->report_count - 1].step : -1;
+    int64_t step = trial->report_count ? trial->reports[trial->report_count - 1].step : -1;
     pthread_mutex_unlock(&trial->study->lock);
     return step;
 }

@@ -21,14 +21,14 @@ struct choir_trial {
     double *values;         /* (objectives) of a complete trial */
     choir__report *reports; /* (report_count), by step */
     int64_t report_count;
-    /* What the rule of order lets samplers and schedulers know; RUNNING: nothing yet. From then
-     * on it never is RUNNING again, also where the trial goes on. */
+    /* The view of samplers and schedulers, by the rule of order; RUNNING: nothing yet. From
+     * then on it never is RUNNING again, also where the trial goes on. */
     choir_trial_state known;
     int64_t known_reports; /* the first ones */
     int64_t known_since;   /* the segment of that result */
     /* Its present segment, or its last one. */
     int64_t segment, before; /* before: reports of earlier segments */
-    choir__report *later;    /* (later_count) those after it was told to stop */
+    choir__report *later;    /* (later_count) those after it was stopped */
     int64_t later_count;
     bool stop;
     bool given;   /* choir_study_enqueue gave parameters of it */

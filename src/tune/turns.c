@@ -2,12 +2,12 @@
  *
  * Segment n is decided when the segments 0 ... n - window have ended. The scheduler and the
  * sampler then know the results of these alone, whatever else has ended: a trial's `known`
- * members are what they look at. So nothing that they decide depends on how many trials run at
+ * members are their view of it. So nothing that they decide depends on how many trials run at
  * once, or on which ends first.
  *
  * Where the scheduler has nothing to do for segment n, since everything that could go on waits
  * for results that n may not know, the segment is empty and ends at once: segment n + 1 may
- * know more. In a free study there is no n: what has ended is known. */
+ * know more. In a free study there is no n: results are known at once. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,8 +60,7 @@ static int64_t append(choir_study *s, choir__segment segment)
 {
     if (s->segment_count == s->segment_room) {
         s->segment_room = s->segment_room ? 2 * s->segment_room : 64;
-        s->segment =
-            choir__realloc(s->segment, (size_t)s->segment_room * sizeof *s->segment);
+        s->segment = choir__realloc(s->segment, (size_t)s->segment_room * sizeof *s->segment);
     }
     s->segment[s->segment_count] = segment;
     return s->segment_count++;
@@ -73,7 +72,7 @@ static void count_ended(choir_study *s)
         s->ended++;
 }
 
-/* --- what is next --- */
+/* --- the next turn --- */
 
 static bool may_decide(const choir_study *s)
 {
@@ -138,7 +137,7 @@ static bool is_to_stop(const choir_study *s, const choir_trial *t)
     return ops->stops(s->scheduler, &h, t, s->free ? INT64_MAX : t->segment - s->window);
 }
 
-/* Reports of earlier segments stay, and those after the trial was told to stop are for its next
+/* Reports of earlier segments stay, and those after the trial was stopped are for its next
  * segment: how many come depends on how fast it stops. */
 void choir__study_report(choir_study *s, choir_trial *t, int64_t step, double value)
 {
@@ -156,9 +155,8 @@ void choir__study_report(choir_study *s, choir_trial *t, int64_t step, double va
 
 void choir__study_begin_segment(choir_study *s, choir_trial *t)
 {
-    t->segment = append(s, (choir__segment){.trial = t->number,
-                               .budget = s->turn.budget,
-                               .last = s->turn.last});
+    t->segment = append(s,
+        (choir__segment){.trial = t->number, .budget = s->turn.budget, .last = s->turn.last});
     s->work_count = s->segment_count;
     s->has_turn = false;
     s->runs++;

@@ -132,11 +132,16 @@ looks() {
     [ "$(head -1 out)" = 'number,state,eval_loss,x,width,step,seconds,why' ]  &&
         [ "$(wc -l <out)" = 31 ] || fail "export: $(head -1 out)"
     has out '^29,COMPLETE,[0-9.e-]+,0[.][0-9]+,[1-8],1,[0-9.]+,$'
-    choir tune --dir failed --trials 2 --space 'x=choice("a,b","say ""so""")' --sampler grid -- \
+    choir tune --dir failed --trials 2 --space 'x=choice("a,b",c)' --sampler grid -- \
         sh -c 'echo "no, \"never\"" >&2; exit 3' {x} >out 2>err
     good tune export failed
     has out '^0,FAIL,,"a,b",,[0-9.]+,"exited with status 3: no, ""never"""$'
     bad 1 'no trial has a value' tune best failed
+    for n in 3 9; do # a grid goes on behind its last point
+        good tune --dir grid --trials $n --space 'x=choice(1,2,3,4,5)' --sampler grid -- \
+            sh -c 'echo "{\"eval_loss\":$1}"' sh {x}
+    done
+    [ "$(grep -c COMPLETE out)" = 5 ] || fail "a grid of 5: $(cat out)"
 }
 
 # --- what is refused --------------------------------------------------------------------------

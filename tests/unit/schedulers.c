@@ -3,7 +3,7 @@
  * training, and errors. tests/interop compares the stopping rules with Optuna's.
  *
  * A trial here is a curve that falls to a level of its own. Each of its steps is taken when a
- * dice says so; one that is told to stop reports a few more steps, and one that goes on begins
+ * dice says so; one that is stopped reports a few more steps, and one that goes on begins
  * from a checkpoint that is a few steps old. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +52,7 @@ static double curve(const choir_trial *t, int64_t step)
 typedef struct worker {
     choir_trial *trial;
     int64_t step;
-    int late; /* steps after it was told to stop */
+    int late; /* steps after it was stopped */
 } worker;
 
 static unsigned dice;
@@ -112,7 +112,7 @@ static char *table_of(const choir_study *study)
     return text;
 }
 
-/* Runs a study to its end with so many workers, and adds up the steps. */
+/* Runs a study to its end with this number of workers, and adds up the steps. */
 static char *run(choir_study *study, int workers, int64_t *steps)
 {
     worker w[16];
@@ -149,8 +149,8 @@ static void test_order(void **state)
     (void)state;
     static const char *const samplers[] = {"random", "tpe", "bohb", "cmaes:population=5"};
     for (size_t i = 0; choir__scheduler_name(i); i++) /* none is left out */
-        assert_int_equal(strncmp(schedulers[i], choir__scheduler_name(i),
-                             strlen(choir__scheduler_name(i))),
+        assert_int_equal(
+            strncmp(schedulers[i], choir__scheduler_name(i), strlen(choir__scheduler_name(i))),
             0);
     for (size_t k = 0; k < CHOIR_COUNT(schedulers); k++)
         for (size_t s = 0; s < CHOIR_COUNT(samplers); s++) {
@@ -235,8 +235,8 @@ static void test_hyperband(void **state)
                 assert_int_equal(
                     choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
                 if (rung) /* the first of the bracket are the best */
-                    assert_int_equal(choir_trial_number(t) - (choir_study_count(study) -
-                                                                 counts[bracket][0]),
+                    assert_int_equal(
+                        choir_trial_number(t) - (choir_study_count(study) - counts[bracket][0]),
                         i);
             }
     choir_trial *t;
@@ -244,7 +244,7 @@ static void test_hyperband(void **state)
     choir_study_free(study);
 }
 
-/* The worst members begin anew as copies of the best ones, at their step. */
+/* The worst members begin again as copies of the best ones, at their step. */
 static void test_pbt(void **state)
 {
     (void)state;
@@ -261,7 +261,7 @@ static void test_pbt(void **state)
         if (i < 6)
             continue;
         double ratio = choir_trial_real(t, "lr") / choir_trial_real(parent, "lr");
-        assert_true(fabs(ratio - 1) > 1e-9); /* 0.8, 1.2, or drawn anew */
+        assert_true(fabs(ratio - 1) > 1e-9); /* 0.8, 1.2, or drawn again */
     }
     for (int i = 0; i < 8; i++)
         assert_int_equal(choir_trial_budget(go(study, 30, i)), 30);
@@ -270,8 +270,8 @@ static void test_pbt(void **state)
     choir_study_free(study);
 }
 
-/* A trial that was told to stop is judged by what it had reported until then; what came later
- * is there when it goes on. Reports from before its checkpoint change nothing. */
+/* A trial that was stopped is judged by its reports until then; later ones are there when it
+ * goes on. Reports from before its checkpoint change nothing. */
 static void test_reports(void **state)
 {
     (void)state;
@@ -302,7 +302,7 @@ static void test_reports(void **state)
     choir_study_free(study);
 }
 
-/* Without the rule of order nobody waits for the slowest. */
+/* Without the rule of order no trial waits for the  slowest. */
 static void test_without_order(void **state)
 {
     (void)state;
@@ -359,7 +359,7 @@ static void test_errors(void **state)
     choir_space_free(space);
 }
 
-/* Prints the reports of trials, one after the other, up to where they are told to stop, for
+/* Prints the reports of trials, one after the other, up to where they are stopped, for
  * tests/interop/pruners.py. Some steps have no value, or one that is no number. */
 static void print_curves(const char *scheduler, const char *direction)
 {
@@ -380,8 +380,8 @@ static void print_curves(const char *scheduler, const char *direction)
         for (int64_t step = 0; step < STEPS && !choir_trial_should_stop(t); step++) {
             if (roll(5) == 0)
                 continue;
-            value = roll(12) ? level + 3 * exp(-(double)step / 6) + roll(100) / 100.0
-                             : (double)NAN;
+            value =
+                roll(12) ? level + 3 * exp(-(double)step / 6) + roll(100) / 100.0 : (double)NAN;
             assert_int_equal(choir_trial_report(t, step, value), CHOIR_OK);
             printf("%lld %.17g ", (long long)step, value);
         }

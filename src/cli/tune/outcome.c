@@ -2,10 +2,12 @@
  * trial that another process ran, or an earlier one, is printed like the others. */
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
+#include "data/tokenizer/utf8.h"
 #include "cli/tune/search.h"
 
 static choir_status note(choir_trial *trial, const char *key, json_t *value)
@@ -17,16 +19,32 @@ static choir_status note(choir_trial *trial, const char *key, json_t *value)
     return status;
 }
 
+/* Returns a text as JSON, in which U+FFFD stands for bytes that are not UTF-8. */
+static json_t *json_of(const char *text)
+{
+    char *clean = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&clean, &bytes);
+    const char *end = text + strlen(text);
+    for (int n; text<end; text += n> 0 ? n : 1) {
+        uint32_t code;
+        n = choir__utf8_decode(text, end, &code);
+        fprintf(out, "%.*s", n > 0 ? n : 3, n > 0 ? text : "\xef\xbf\xbd");
+    }
+    fclose(out);
+    json_t *string = json_string(clean);
+    free(clean);
+    return string;
+}
+
 choir_status choir__outcome_note(
     choir_trial *trial, const char *why, int64_t step, double seconds)
 {
     choir_status status = note(trial, "seconds", json_real(round(seconds * 1e3) / 1e3));
     if (status == CHOIR_OK && step >= 0)
         status = note(trial, "step", json_integer(step));
-    if (status == CHOIR_OK && why) {
-        json_t *text = json_string(why); /* NULL: the program's last line is not UTF-8 */
-        status = note(trial, "why", text ? text : json_string("failed"));
-    }
+    if (status == CHOIR_OK && why)
+        status = note(trial, "why", json_of(why));
     return status;
 }
 

@@ -46,8 +46,7 @@ static void print_params(const choir_space *space, const choir_trial *trial)
 static void print_json(const choir__search *s, const choir__outcome *o)
 {
     printf("{\"event\":\"trial\",\"number\":%lld,\"state\":\"%s\"",
-        (long long)choir_trial_number(o->trial),
-        choir__search_state(o->state));
+        (long long)choir_trial_number(o->trial), choir__search_state(o->state));
     print_params(s->space, o->trial);
     print_number("value", o->value);
     if (o->step >= 0)
@@ -73,6 +72,8 @@ void choir__search_print_head(const choir__search *s)
     if (s->json || s->quiet)
         return;
     printf("%5s  %-8s  %12s", "trial", "state", s->job.metric);
+    if (s->pauses)
+        printf("  %8s", "step");
     for (int i = 0; i < choir_space_count(s->space); i++) {
         const char *name = choir_space_name(s->space, i);
         printf("  %*s", width_of(name), name);
@@ -84,12 +85,14 @@ void choir__search_print_head(const choir__search *s)
 static void print_row(const choir__search *s, const choir__outcome *o)
 {
     double value = o->value;
-    printf("%5lld  %-8s", (long long)choir_trial_number(o->trial),
-        choir__search_state(o->state));
+    printf(
+        "%5lld  %-8s", (long long)choir_trial_number(o->trial), choir__search_state(o->state));
     if (isnan(value))
         printf("  %12s", "-");
     else
         printf("  %12.6g", value);
+    if (s->pauses)
+        printf("  %8lld", (long long)o->step);
     for (int i = 0; i < choir_space_count(s->space); i++) {
         const char *name = choir_space_name(s->space, i),
                    *text = choir_trial_text(o->trial, name);

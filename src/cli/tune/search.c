@@ -33,9 +33,9 @@ typedef struct search {
     struct pollfd *polled; /* for all slots, and the signals */
     part *part;            /* (part_count) in the order in which they began */
     int64_t part_count, part_room;
-    int64_t printed;       /* trials, or parts */
-    int64_t failures;      /* of these, in a row */
-    char *why;             /* the last one failed */
+    int64_t printed;  /* trials, or parts */
+    int64_t failures; /* of these, in a row */
+    char *why;        /* the last one failed */
     int busy;
     bool gave_up; /* too many failures */
     int signal;   /* that ends the search; 0: none */
@@ -62,8 +62,7 @@ static int64_t begin_part(search *s, const choir_trial *trial)
 }
 
 /* Tells the study how a trial, or a part of it, has ended. */
-static void tell(
-    search *s, slot *at, choir_trial *trial, choir_trial_state state, double value)
+static void tell(search *s, slot *at, choir_trial *trial, choir_trial_state state, double value)
 {
     int64_t number = choir_trial_number(trial), step = choir_trial_last_step(trial);
     choir__outcome *o = &s->part[at->part].outcome;
@@ -163,7 +162,7 @@ static void end(search *s, slot *at)
 
 /* --- the loop --- */
 
-/* Returns how many outcomes there will be of what has begun. */
+/* Returns the number of outcomes of all that has begun. */
 static int64_t expected(const search *s)
 {
     return s->opts->pauses ? s->part_count : choir_study_count(s->opts->study);

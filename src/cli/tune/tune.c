@@ -239,8 +239,9 @@ static const choir__cli_option options[] = {
                 "among the best, as asha:min=100,max=2000 or median:startup=5",
         .choices = choir__scheduler_name},
     {"free", CHOIR__FLAG, AT(free),
-        .help = "decide from all results that are there, so that nobody waits for the slowest; "
-                "then the trials differ from run to run"},
+        .help =
+            "decide from all results that are there, so that no trial waits for the slowest; "
+            "then the trials differ from run to run"},
     {"seed", CHOIR__INT, AT(seed), 0, CHOIR__CLI_NO_LIMIT, .preset = "0", .argument = "N",
         .help = "everything random"},
     {"retries", CHOIR__INT, AT(retries), 0, 1000, .preset = "0", .argument = "N",

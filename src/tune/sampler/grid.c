@@ -13,7 +13,7 @@ typedef struct grid {
     choir__sampler base;
     int64_t points; /* per continuous parameter, and the most per int; 0: unspecified */
     bool begun, ended, stands; /* stands: the digits are those of a point to be given */
-    int64_t digit[]; /* (space->count) */
+    int64_t digit[];           /* (space->count) */
 } grid;
 
 enum { POINTS = 5, MOST_POINTS = 1000000, MOST_PASSED = 1000000 };
@@ -120,8 +120,7 @@ static void free_grid(choir__sampler *s)
     free(s);
 }
 
-const choir__sampler_ops choir__sampler_grid = {
-    .name = "grid",
+const choir__sampler_ops choir__sampler_grid = {.name = "grid",
     .open = open_grid,
     .suggest = suggest,
     .has_more = has_more,

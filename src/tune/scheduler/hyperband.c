@@ -28,7 +28,7 @@ typedef struct bracket {
 typedef struct hyperband {
     choir__scheduler base;
     choir__ladder ladder;
-    int most; /* S */
+    int most;          /* S */
     bracket **bracket; /* (count) */
     int64_t count;
     int64_t *home; /* (trials) each trial's bracket */
@@ -48,7 +48,8 @@ static choir_status open_hyperband(const choir_study_opts *opts, choir__schedule
     hyperband *h = choir__calloc(1, sizeof *h);
     h->base.ops = &choir__scheduler_hyperband;
     h->ladder = (choir__ladder){.min = 1, .max = 81, .eta = 3};
-    choir_status status = choir__ladder_parse(opts->scheduler, "scheduler hyperband", &h->ladder);
+    choir_status status =
+        choir__ladder_parse(opts->scheduler, "scheduler hyperband", &h->ladder);
     if (status != CHOIR_OK) {
         free(h);
         return status;

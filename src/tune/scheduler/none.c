@@ -10,8 +10,9 @@ void choir__next_is_new(
 {
     (void)s;
     (void)history;
-    *turn = (choir__turn){
-        .kind = more ? CHOIR__TURN_NEW : CHOIR__TURN_NOTHING, .trial = -1, .budget = CHOIR__NO_BUDGET};
+    *turn = (choir__turn){.kind = more ? CHOIR__TURN_NEW : CHOIR__TURN_NOTHING,
+        .trial = -1,
+        .budget = CHOIR__NO_BUDGET};
 }
 
 void choir__free_scheduler(choir__scheduler *s)

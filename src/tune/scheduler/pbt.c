@@ -1,7 +1,7 @@
 /* Population-based training: `population` trials train side by side. After each `interval`
  * steps, a member that is among the worst `quantile` ends, and a new trial takes its place,
  * which begins with the checkpoint of a random one of the best `quantile` (exploit) and with
- * its parameters, changed (explore): each is drawn anew with the probability `resample`, and
+ * its parameters, changed (explore): each is drawn again with the probability `resample`, and
  * otherwise multiplied by 1.2 or 0.8, or for choices moved to a neighbour.
  *
  * So a trial's parameters never change, and the table of trials tells the whole schedule of
@@ -24,7 +24,7 @@ typedef struct pbt {
     struct {
         int64_t trial; /* the present one; -1: it has ended */
         int64_t known; /* generations whose results are known */
-    } *member;         /* (population) */
+    } * member;        /* (population) */
     int64_t turns;     /* that were given: (generation, member) */
 } pbt;
 
@@ -125,7 +125,8 @@ static int64_t exploit(pbt *p, const choir__history *h, int64_t member, int64_t 
         if (table[i].trial == own)
             rank = i;
     bool goes_on = can_go_on(h, own, step);
-    int64_t part = (int64_t)(p->quantile * (double)count);
+    int64_t part = (int64_t)ceil(p->quantile * (double)count);
+    part = choir__min(part, count / 2);
     int64_t parent = goes_on ? own : -1;
     if (count && (!goes_on || (part > 0 && rank >= count - part))) {
         choir__draws draws = {.key = choir__mix(p->key, (uint64_t)p->turns)};
@@ -205,8 +206,8 @@ static double changed(const choir__dist *d, double value, double draw)
     return choir__from_inner(d, choir__to_inner(d, to));
 }
 
-static void explore(const choir__scheduler *s, const choir__history *h, choir__draws *draws,
-    double *params)
+static void explore(
+    const choir__scheduler *s, const choir__history *h, choir__draws *draws, double *params)
 {
     const pbt *p = (const pbt *)(const void *)s;
     for (int i = 0; i < h->space->count; i++) {

@@ -1,4 +1,4 @@
-/* What several schedulers share. */
+/* Rules that several schedulers share. */
 #ifndef CHOIR_TUNE_RULES_H
 #define CHOIR_TUNE_RULES_H
 

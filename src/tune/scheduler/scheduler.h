@@ -15,7 +15,7 @@ typedef enum choir__turn_kind {
     CHOIR__TURN_GO_ON,   /* a trial that was stopped at its budget */
 } choir__turn_kind;
 
-/* What is to be done next. */
+/* The next thing to be done. */
 typedef struct choir__turn {
     choir__turn_kind kind;
     int64_t trial;  /* GO_ON: which one; NEW: the one that it begins as a copy of, or -1 */
@@ -33,7 +33,7 @@ typedef struct choir__scheduler_ops {
     /* Makes a scheduler from the study's options, whose text is such as "asha:max=100". Errors:
      * argument, unsupported. */
     choir_status (*open)(const choir_study_opts *opts, choir__scheduler **scheduler);
-    /* Decides what is next. more: new trials of the sampler are possible. */
+    /* Decides on the next turn. more: new trials of the sampler are possible. */
     void (*next)(
         choir__scheduler *s, const choir__history *history, bool more, choir__turn *turn);
     /* Takes the result of a segment. NULL: it needs none. */
@@ -43,7 +43,8 @@ typedef struct choir__scheduler_ops {
      * later segments are not to be looked at. NULL: none before its budget. */
     bool (*stops)(const choir__scheduler *s, const choir__history *history,
         const choir_trial *trial, int64_t since);
-    /* Changes a copied trial's parameters, which are its parent's. NULL: there are no copies. */
+    /* Changes a copied trial's parameters, which are its parent's. NULL: there are no copies.
+     */
     void (*explore)(const choir__scheduler *s, const choir__history *history,
         choir__draws *draws, double *params);
     void (*free)(choir__scheduler *s);

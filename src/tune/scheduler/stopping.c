@@ -43,8 +43,8 @@ static choir_status open_with(const choir__scheduler_ops *ops, const char *text,
         {"delta", CHOIR__FLOAT, &s->delta, 0, 1e300},
         {NULL},
     };
-    choir_status status = choir__options_parse(
-        text, what, ops == &choir__scheduler_patience ? patience : median);
+    choir_status status =
+        choir__options_parse(text, what, ops == &choir__scheduler_patience ? patience : median);
     free(what);
     if (status == CHOIR_OK)
         *scheduler = &s->base;
@@ -123,8 +123,8 @@ static const choir__report *report_at(const choir_trial *t, int64_t step)
     return low < t->known_reports && t->reports[low].step == step ? &t->reports[low] : NULL;
 }
 
-static bool is_behind(const choir__scheduler *base, const choir__history *h,
-    const choir_trial *t, int64_t since)
+static bool is_behind(
+    const choir__scheduler *base, const choir__history *h, const choir_trial *t, int64_t since)
 {
     const stopping *s = (const stopping *)(const void *)base;
     if (!is_due(s, t))
@@ -144,9 +144,9 @@ static bool is_behind(const choir__scheduler *base, const choir__history *h,
     bool behind = false;
     if (complete > 0 && complete >= s->startup) {
         double best = least_loss(t->reports, t->report_count, h->sign[0]);
-        behind = best == (double)INFINITY || /* no value has been a number */
-                 (have >= s->least && count > 0 &&
-                     best > percentile(losses, count, s->percent));
+        behind =
+            best == (double)INFINITY || /* no value has been a number */
+            (have >= s->least && count > 0 && best > percentile(losses, count, s->percent));
     }
     free(losses);
     return behind;
@@ -154,8 +154,8 @@ static bool is_behind(const choir__scheduler *base, const choir__history *h,
 
 /* --- patience --- */
 
-static bool is_stuck(const choir__scheduler *base, const choir__history *h,
-    const choir_trial *t, int64_t since)
+static bool is_stuck(
+    const choir__scheduler *base, const choir__history *h, const choir_trial *t, int64_t since)
 {
     (void)since;
     const stopping *s = (const stopping *)(const void *)base;

@@ -136,8 +136,8 @@ static choir_status start(choir__running *r)
         .files = job->files};
     choir_status status = make_dir(r);
     if (status == CHOIR_OK && choir_trial_parent(trial) >= 0 && job->copies)
-        status = choir__checkpoint_inherit(
-            job->dir, c.number, choir_trial_parent(trial), c.step);
+        status =
+            choir__checkpoint_inherit(job->dir, c.number, choir_trial_parent(trial), c.step);
     if (status == CHOIR_OK)
         status = open_stream(&r->out, r->dir, "stdout", &c.out);
     if (status == CHOIR_OK)
@@ -213,6 +213,8 @@ static void take_output(choir__running *r, const char *line)
     const json_t *step = json_object_get(object, "step"),
                  *event = json_object_get(object, "event");
     static const char prefix[] = "eval_"; /* {"event":"eval","loss":x} is an eval_loss */
+    if (!step && json_is_string(event) && !strcmp(json_string_value(event), "summary"))
+        step = json_object_get(object, "steps");
     if (!value && json_is_string(event) && !strcmp(json_string_value(event), "eval") &&
         !strncmp(r->job->metric, prefix, strlen(prefix)))
         value = json_object_get(object, r->job->metric + strlen(prefix));

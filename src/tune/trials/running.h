@@ -31,8 +31,8 @@ typedef struct choir__trial_job {
     const char *dir;     /* holds a folder per trial; NULL: none */
     double timeout_s;    /* 0: none */
     struct rlimit files; /* trials get this limit (choir__running_room) */
-    bool pauses;      /* a trial that stops keeps a checkpoint, and goes on from it */
-    bool copies;      /* a trial may begin with another one's checkpoint */
+    bool pauses;         /* a trial that stops keeps a checkpoint, and goes on from it */
+    bool copies;         /* a trial may begin with another one's checkpoint */
 } choir__trial_job;
 
 /* A stream of the process, of which the line that is not complete yet is kept. */
@@ -49,9 +49,9 @@ typedef struct choir__running {
     choir__trial_stream out, err;
     char *last_error; /* the last line that is not empty on standard error */
     char *dir;
-    char *cannot;          /* why the process could not be started; NULL: it was */
-    double started, ended; /* choir__now; ended 0: not yet */
-    int64_t step;          /* of the last report, -1: none */
+    char *cannot;                       /* why the process could not be started; NULL: it was */
+    double started, ended;              /* choir__now; ended 0: not yet */
+    int64_t step;                       /* of the last report, -1: none */
     bool has_value, timed_out, stopped; /* stopped: by the scheduler */
     double value;
 } choir__running;

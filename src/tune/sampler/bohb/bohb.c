@@ -30,10 +30,10 @@ typedef struct bohb {
     double random, top, wider;
     int64_t samples, points;
     int dims, of[CHOIR_SPACE_MAX], places[CHOIR_SPACE_MAX];
-    int64_t seen, complete;       /* news that was looked at; complete trials in it */
-    int64_t *counted;             /* (trials) reports of each that are in the budgets */
+    int64_t seen, complete; /* news that was looked at; complete trials in it */
+    int64_t *counted;       /* (trials) reports of each that are in the budgets */
     int64_t trials, room;
-    budget *budgets;              /* (budget_count) by step */
+    budget *budgets; /* (budget_count) by step */
     int64_t budget_count;
 } bohb;
 

@@ -176,8 +176,8 @@ static void unrank(tpe *t, int64_t number)
     while (t->ranked[at] != number)
         at++;
     t->ranked_count--;
-    memmove(t->ranked + at, t->ranked + at + 1,
-        (size_t)(t->ranked_count - at) * sizeof *t->ranked);
+    memmove(
+        t->ranked + at, t->ranked + at + 1, (size_t)(t->ranked_count - at) * sizeof *t->ranked);
     t->is_ranked[number] = false;
 }
 
