@@ -1,9 +1,5 @@
-/* Studies: trials in the order of their numbers, and the rule of that order (study.h).
- *
- * ask gives trial n if the trials 0 ... n - window have ended. The sampler sees those with
- * their results and the ones between with their parameters only, which follow from the same
- * trials. So nothing that it sees depends on how many trials run at once, or on which ends
- * first. */
+/* Studies: they give trials, new ones and such that go on, and keep them. turns.c decides which
+ * one is next. */
 #include <choir/study.h>
 
 #include <math.h>
@@ -18,7 +14,8 @@ enum { ATTEMPTS = 1000 }; /* at a suggestion that fulfils the conditions */
 
 choir_study_opts choir_study_defaults(void)
 {
-    return (choir_study_opts){.sampler = "tpe", .direction = "minimize", .window = 1};
+    return (choir_study_opts){
+        .sampler = "tpe", .scheduler = "none", .direction = "minimize", .window = 1};
 }
 
 /* --- opening --- */
@@ -42,45 +39,59 @@ static choir_status read_directions(choir_study *s, const char *text)
     return status;
 }
 
-static choir__history history(const choir_study *s)
-{
-    return (choir__history){.space = s->space,
-        .trial = s->trial,
-        .told = choir__max(0, s->count - s->window + 1),
-        .count = s->count,
-        .objectives = s->objectives,
-        .sign = s->sign};
-}
-
 static choir_status check_opts(const choir_space *space, choir_study_opts opts)
 {
-    if (!opts.sampler || !opts.direction || opts.window < 1)
+    if (!opts.sampler || !opts.scheduler || !opts.direction || opts.window < 1 ||
+        opts.trials < 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "choir_study_open: expected options that begin as choir_study_defaults(), with a "
             "window of 1 or more");
-    if (!space->count)
+    if (!space && !opts.storage)
+        return choir__missing("choir_study_open", "space");
+    if (space && !space->count)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "choir_study_open: expected a space with parameters");
     return CHOIR_OK;
 }
 
+static choir_status open_scheduler(choir_study *s, const choir_study_opts *opts)
+{
+    choir_status status = choir__scheduler_open(opts, s->objectives, &s->scheduler);
+    if (status == CHOIR_OK && s->kept && s->scheduler->ops->pauses)
+        return choir__error(CHOIR_ERR_UNSUPPORTED,
+            "scheduler %s: expected a study in memory, since the storage does not keep which "
+            "trials wait",
+            opts->scheduler);
+    return status;
+}
+
 choir_status choir_study_open(
     const choir_space *space, choir_study_opts opts, choir_study **study)
 {
-    if (choir__lacks(space, __func__, "space") || choir__lacks(study, __func__, "study"))
+    if (choir__lacks(study, __func__, "study"))
         return CHOIR_ERR_ARGUMENT;
     choir_status status = check_opts(space, opts);
     if (status != CHOIR_OK)
         return status;
     choir_study *s = choir__calloc(1, sizeof *s);
     pthread_mutex_init(&s->lock, NULL);
-    s->space = choir__space_copy(space);
     s->window = opts.window;
+    s->trials = opts.trials;
+    s->free = opts.free;
     s->key = choir__rng_key(opts.seed, "study");
     status = read_directions(s, opts.direction);
-    choir__history first = history(s);
+    if (status == CHOIR_OK && space)
+        s->space = choir__space_copy(space);
+    if (status == CHOIR_OK && opts.storage)
+        status = choir__kept_open(s, &opts);
+    choir__history first = choir__study_history(s);
     if (status == CHOIR_OK)
-        status = choir__sampler_open(opts.sampler, &first, opts.seed, &s->sampler);
+        status = choir__sampler_open(
+            space ? opts.sampler : "random", &first, opts.seed, &s->sampler);
+    if (status == CHOIR_OK)
+        status = open_scheduler(s, &opts);
+    if (status == CHOIR_OK && opts.storage)
+        status = choir__kept_refresh(s);
     if (status == CHOIR_OK)
         *study = s;
     else
@@ -94,24 +105,36 @@ static void free_trial(choir_trial *t, int params)
         free(t->texts[i]);
     free(t->texts);
     free(t->reports);
+    free(t->later);
     free(t->values);
+    choir__attributes_free(&t->attributes);
     free(t);
+}
+
+void choir__study_drop_given(choir_study *s)
+{
+    choir__given *g = s->queue;
+    s->queue = g->next;
+    free(g->params);
+    free(g);
 }
 
 void choir_study_free(choir_study *s)
 {
     if (!s)
         return;
+    choir__kept_close(s->kept);
     for (int64_t i = 0; i < s->count; i++)
         free_trial(s->trial[i], s->space->count);
-    while (s->queue) {
-        choir__given *g = s->queue;
-        s->queue = g->next;
-        free(g->params);
-        free(g);
-    }
+    while (s->queue)
+        choir__study_drop_given(s);
+    choir__attributes_free(&s->attributes);
     if (s->sampler)
         s->sampler->ops->free(s->sampler);
+    if (s->scheduler)
+        s->scheduler->ops->free(s->scheduler);
+    free(s->segment);
+    free(s->news);
     choir_space_free(s->space);
     pthread_mutex_destroy(&s->lock);
     free(s->trial);
@@ -122,28 +145,34 @@ void choir_study_free(choir_study *s)
 
 /* Puts given values in place of suggested ones, from the first parameter on, since later ones
  * may depend on them. */
-static void take_given(
-    const choir_space *space, const double *wished, choir__draws *draws, double *params)
+void choir__space_take_given(
+    const choir_space *space, const double *given, choir__draws *draws, double *params)
 {
     for (int i = 0; i < space->count; i++) {
         if (!choir__space_active(space, i, params))
             params[i] = (double)NAN;
-        else if (!isnan(wished[i]))
-            params[i] = wished[i];
+        else if (!isnan(given[i]))
+            params[i] = given[i];
         else if (isnan(params[i]))
             params[i] = choir__dist_draw(&space->param[i].dist, draws);
     }
 }
 
+/* Writes the parameters of a new trial: those of its parent, changed, or given or suggested
+ * ones. */
 static choir_status suggest(choir_study *s, const choir__given *g, double *params)
 {
-    choir__history h = history(s);
+    choir__history h = choir__study_history(s);
     choir__draws draws = {.key = choir__mix(s->key, (uint64_t)s->count)};
+    size_t bytes = (size_t)s->space->count * sizeof(double);
     for (int i = 0; i < ATTEMPTS; i++) {
         choir_status status = CHOIR_OK;
-        if (g) {
+        if (s->turn.trial >= 0) {
+            memcpy(params, s->trial[s->turn.trial]->params, bytes);
+            s->scheduler->ops->explore(s->scheduler, &h, &draws, params);
+        } else if (g) {
             choir__space_draw(s->space, &draws, params);
-            take_given(s->space, g->params, &draws, params);
+            choir__space_take_given(s->space, g->params, &draws, params);
         } else {
             status = s->sampler->ops->suggest(s->sampler, &h, &draws, params);
         }
@@ -158,37 +187,70 @@ static choir_status suggest(choir_study *s, const choir__given *g, double *param
         s->space->require_text[0]);
 }
 
-static bool ready(const choir_study *s)
+bool choir__study_ready(choir_study *s)
 {
-    return s->count - s->ended < s->window;
+    return choir__study_look_ahead(s) != CHOIR__PROSPECT_WAIT;
 }
 
-static choir_status ask(choir_study *s, choir_trial **trial)
+choir_trial *choir__study_append(choir_study *s)
 {
-    if (!ready(s))
-        return choir__error(CHOIR_ERR_STATE,
-            "trial %lld follows from trial %lld, which has not ended (the window is %lld)",
-            (long long)s->count, (long long)s->ended, (long long)s->window);
-    choir_trial *t =
-        choir__calloc(1, sizeof *t + (size_t)s->space->count * sizeof t->params[0]);
-    choir__given *g = s->queue;
-    choir_status status = suggest(s, g, t->params);
-    if (g) {
-        s->queue = g->next;
-        free(g->params);
-        free(g);
-    }
-    if (status != CHOIR_OK) {
-        free(t);
-        return status;
-    }
-    t->study = s;
-    t->number = s->count;
     if (s->count == s->room) {
         s->room = s->room ? 2 * s->room : 64;
         s->trial = choir__realloc(s->trial, (size_t)s->room * sizeof(choir_trial *));
     }
-    *trial = s->trial[s->count++] = t;
+    choir_trial *t =
+        choir__calloc(1, sizeof *t + (size_t)s->space->count * sizeof t->params[0]);
+    t->study = s;
+    t->number = s->count;
+    t->parent = t->began = -1;
+    s->trial[s->count++] = t;
+    if (!s->has_turn) /* another worker began the trial */
+        s->turn =
+            (choir__turn){.kind = CHOIR__TURN_NEW, .trial = -1, .budget = CHOIR__NO_BUDGET};
+    choir__study_begin_segment(s, t);
+    return t;
+}
+
+static choir_status begin_new(choir_study *s, choir_trial **trial)
+{
+    double *params = choir__alloc((size_t)s->space->count * sizeof(double));
+    const choir_trial *parent = s->turn.trial >= 0 ? s->trial[s->turn.trial] : NULL;
+    int64_t from = s->turn.from;
+    bool given = !parent && s->queue;
+    choir_status status = suggest(s, given ? s->queue : NULL, params);
+    if (given)
+        choir__study_drop_given(s);
+    if (status == CHOIR_OK) {
+        choir_trial *t = *trial = choir__study_append(s);
+        t->given = given;
+        memcpy(t->params, params, (size_t)s->space->count * sizeof(double));
+        if (parent) {
+            t->parent = parent->number;
+            t->began = from;
+        }
+    }
+    free(params);
+    return status;
+}
+
+choir_status choir__study_ask(choir_study *s, choir_trial **trial)
+{
+    switch (choir__study_look_ahead(s)) {
+    case CHOIR__PROSPECT_WAIT:
+        return choir__error(CHOIR_ERR_STATE,
+            "the next trial follows from trial %lld, which has not ended (the window is %lld)",
+            (long long)s->segment[s->ended].trial, (long long)s->window);
+    case CHOIR__PROSPECT_END:
+        return s->trials && s->count >= s->trials
+                   ? choir__error(
+                         CHOIR_ERR_END, "the study has its %lld trials", (long long)s->trials)
+                   : choir__error(CHOIR_ERR_END, "the space has no more points");
+    case CHOIR__PROSPECT_TURN: break;
+    }
+    if (s->turn.kind == CHOIR__TURN_NEW)
+        return begin_new(s, trial);
+    *trial = s->trial[s->turn.trial];
+    choir__study_begin_segment(s, *trial);
     return CHOIR_OK;
 }
 
@@ -197,7 +259,7 @@ choir_status choir_study_ask(choir_study *s, choir_trial **trial)
     if (choir__lacks(s, __func__, "study") || choir__lacks(trial, __func__, "trial"))
         return CHOIR_ERR_ARGUMENT;
     pthread_mutex_lock(&s->lock);
-    choir_status status = ask(s, trial);
+    choir_status status = s->kept ? choir__kept_ask(s, trial) : choir__study_ask(s, trial);
     pthread_mutex_unlock(&s->lock);
     return status;
 }
@@ -208,7 +270,7 @@ bool choir_study_ready(const choir_study *study)
         return false;
     choir_study *s = (choir_study *)(uintptr_t)study;
     pthread_mutex_lock(&s->lock);
-    bool is = ready(s);
+    bool is = s->kept ? choir__kept_ready(s) : choir__study_ready(s);
     pthread_mutex_unlock(&s->lock);
     return is;
 }
@@ -247,10 +309,13 @@ choir_status choir_study_enqueue(choir_study *s, const char *parameters)
         return status;
     }
     pthread_mutex_lock(&s->lock);
+    bool begun = s->kept && choir__kept_skips_given(s->kept);
     choir__given **last = &s->queue;
     while (*last)
         last = &(*last)->next;
     *last = g;
+    if (begun) /* the stored study has that trial */
+        choir__study_drop_given(s);
     pthread_mutex_unlock(&s->lock);
     return CHOIR_OK;
 }
@@ -279,6 +344,22 @@ choir_trial *choir_study_trial(const choir_study *study, int64_t number)
     return t;
 }
 
+/* Returns the last report of a trial that was stopped; NULL: it has none. */
+static const choir__report *last_report(const choir_trial *t)
+{
+    return t->report_count ? &t->reports[t->report_count - 1] : NULL;
+}
+
+/* Returns whether a is better than b, each complete or pruned. */
+static bool better(const choir_trial *a, const choir_trial *b, double sign)
+{
+    if (a->state != b->state)
+        return a->state == CHOIR_TRIAL_COMPLETE;
+    if (a->state == CHOIR_TRIAL_PRUNED && last_report(a)->step != last_report(b)->step)
+        return last_report(a)->step > last_report(b)->step;
+    return choir_trial_value(a, 0) * sign < choir_trial_value(b, 0) * sign;
+}
+
 choir_trial *choir_study_best(const choir_study *study)
 {
     if (choir__lacks(study, __func__, "study"))
@@ -288,8 +369,10 @@ choir_trial *choir_study_best(const choir_study *study)
     choir_trial *best = NULL;
     for (int64_t i = 0; i < s->count; i++) {
         choir_trial *t = s->trial[i];
-        if (t->state == CHOIR_TRIAL_COMPLETE &&
-            (!best || t->values[0] * s->sign[0] < best->values[0] * s->sign[0]))
+        bool has_value = (t->state == CHOIR_TRIAL_COMPLETE ||
+                             (t->state == CHOIR_TRIAL_PRUNED && last_report(t))) &&
+                         !isnan(choir_trial_value(t, 0));
+        if (has_value && (!best || better(t, best, s->sign[0])))
             best = t;
     }
     pthread_mutex_unlock(&s->lock);

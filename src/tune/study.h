@@ -5,7 +5,8 @@
 #include <pthread.h>
 #include <choir/study.h>
 
-#include "tune/sampler/sampler.h"
+#include "tune/scheduler/scheduler.h"
+#include "tune/kept.h"
 
 /* Parameters that choir_study_enqueue gave for a later trial. */
 typedef struct choir__given {
@@ -18,14 +19,60 @@ struct choir_study {
     choir_space *space;
     choir__sampler *sampler;
     uint64_t key;
-    int64_t window;
+    int64_t window, trials;
     int objectives;
     double sign[CHOIR_STUDY_OBJECTIVES]; /* 1: less is better */
     choir_trial **trial;                 /* (count) by number */
     int64_t count, room;
-    int64_t ended; /* trials 0 ... ended - 1 have ended, trial `ended` has not */
+    /* The rule of order (turns.c). */
+    choir__scheduler *scheduler;
+    bool free;               /* results count as they come */
+    choir__segment *segment; /* (segment_count) */
+    int64_t segment_count, segment_room;
+    int64_t work_count; /* up to the last one that is not empty */
+    int64_t ended;      /* segments 0 ... ended - 1 have ended, segment `ended` has not */
+    int64_t known;      /* segments whose results are known; not counted where `free` */
+    int64_t runs;       /* segments that have not ended */
+    int64_t *news;      /* (news_count) see choir__history */
+    int64_t news_count, news_room;
+    bool has_turn;
+    choir__turn turn; /* the next one, if it is decided */
     choir__given *queue;
+    choir__kept *kept; /* NULL: in memory alone */
+    choir__stored_attributes attributes;
 };
+
+typedef enum choir__prospect {
+    CHOIR__PROSPECT_TURN, /* s->turn is the next one */
+    CHOIR__PROSPECT_WAIT, /* for the end of a segment */
+    CHOIR__PROSPECT_END,  /* nothing is left to be done */
+} choir__prospect;
+
+/* --- turns.c --- */
+
+/* Returns the known results. */
+choir__history choir__study_history(const choir_study *s);
+/* Decides on the next turn. */
+choir__prospect choir__study_look_ahead(choir_study *s);
+/* Begins the segment that s->turn says, of this trial. */
+void choir__study_begin_segment(choir_study *s, choir_trial *t);
+/* Ends the trial's segment, whose result is in the trial. */
+void choir__study_end_segment(choir_study *s, choir_trial *t);
+/* Adds a report of a trial that runs, and decides whether it is to stop. */
+void choir__study_report(choir_study *s, choir_trial *t, int64_t step, double value);
+
+/* --- study.c --- */
+
+/* Appends a trial, whose parameters are to be filled in; its first segment begins. */
+choir_trial *choir__study_append(choir_study *s);
+/* Gives the next new trial. */
+choir_status choir__study_ask(choir_study *s, choir_trial **trial);
+bool choir__study_ready(choir_study *s);
+/* Drops the parameters that were given for the next trial. */
+void choir__study_drop_given(choir_study *s);
+/* Draws the parameters that are not given (NaN). */
+void choir__space_take_given(
+    const choir_space *space, const double *given, choir__draws *draws, double *params);
 
 /* Returns the text of the trial's parameter i, which it has; the trial keeps it. */
 const char *choir__study_text(choir_trial *trial, int i);

@@ -25,18 +25,35 @@ static choir_status check_told(const choir_study *s, const choir_trial *t,
     return CHOIR_OK;
 }
 
+static bool has_nan(const choir_study *s, const double *values)
+{
+    for (int i = 0; i < s->objectives; i++)
+        if (isnan(values[i]))
+            return true;
+    return false;
+}
+
+/* How a trial's segment ends. One that was stopped waits for the scheduler, or
+ * is complete at the largest budget. */
 static void tell(choir_study *s, choir_trial *t, choir_trial_state state, const double *values)
 {
-    for (int i = 0; state == CHOIR_TRIAL_COMPLETE && i < s->objectives; i++)
-        if (isnan(values[i]))
-            state = CHOIR_TRIAL_FAIL;
+    const choir__segment *g = &s->segment[t->segment];
+    double last = t->report_count ? t->reports[t->report_count - 1].value : (double)NAN;
+    bool reached = t->report_count && t->reports[t->report_count - 1].step >= g->budget;
+    if (t->stop && state == CHOIR_TRIAL_COMPLETE)
+        state = CHOIR_TRIAL_PRUNED;
+    if (state == CHOIR_TRIAL_PRUNED && reached && g->last) {
+        state = CHOIR_TRIAL_COMPLETE;
+        values = &last;
+    }
+    if (state == CHOIR_TRIAL_COMPLETE && has_nan(s, values))
+        state = CHOIR_TRIAL_FAIL;
     if (state == CHOIR_TRIAL_COMPLETE) {
         t->values = choir__alloc((size_t)s->objectives * sizeof(double));
         memcpy(t->values, values, (size_t)s->objectives * sizeof(double));
     }
     t->state = state;
-    while (s->ended < s->count && s->trial[s->ended]->state != CHOIR_TRIAL_RUNNING)
-        s->ended++;
+    choir__study_end_segment(s, t);
 }
 
 choir_status choir_study_tell(choir_study *s, choir_trial *trial, choir_trial_state state,
@@ -48,8 +65,10 @@ choir_status choir_study_tell(choir_study *s, choir_trial *trial, choir_trial_st
     choir_status status = check_told(s, trial, state, values, count);
     if (status == CHOIR_OK)
         tell(s, trial, state, values);
+    choir__change *told =
+        status == CHOIR_OK && s->kept ? choir__kept_tell(s->kept, trial) : NULL;
     pthread_mutex_unlock(&s->lock);
-    return status;
+    return told ? choir__kept_wait(s->kept, told) : status;
 }
 
 choir_status choir_trial_report(choir_trial *t, int64_t step, double value)
@@ -61,20 +80,13 @@ choir_status choir_trial_report(choir_trial *t, int64_t step, double value)
             CHOIR_ERR_ARGUMENT, "expected a step of 0 or more, got %lld", (long long)step);
     pthread_mutex_lock(&t->study->lock);
     choir_status status = CHOIR_OK;
-    int64_t at = t->report_count;
-    while (at > 0 && t->reports[at - 1].step >= step)
-        at--;
     if (t->state != CHOIR_TRIAL_RUNNING)
         status =
             choir__error(CHOIR_ERR_STATE, "trial %lld has ended before", (long long)t->number);
-    else if (at < t->report_count && t->reports[at].step == step)
-        t->reports[at].value = value;
-    else {
-        size_t n = (size_t)t->report_count++;
-        t->reports = choir__realloc(t->reports, (n + 1) * sizeof *t->reports);
-        memmove(t->reports + at + 1, t->reports + at, (n - (size_t)at) * sizeof *t->reports);
-        t->reports[at] = (choir__report){step, value};
-    }
+    else if (t->study->kept)
+        status = choir__kept_report(t->study->kept, t, step, value);
+    if (status == CHOIR_OK)
+        choir__study_report(t->study, t, step, value);
     pthread_mutex_unlock(&t->study->lock);
     return status;
 }

@@ -21,7 +21,54 @@ double choir_trial_value(const choir_trial *trial, int objective)
     if (choir__lacks(trial, __func__, "trial"))
         return (double)NAN;
     bool has = objective >= 0 && objective < trial->study->objectives;
-    return trial->values && has ? trial->values[objective] : (double)NAN;
+    if (trial->values && has)
+        return trial->values[objective];
+    bool stopped = trial->state == CHOIR_TRIAL_PRUNED && trial->report_count && !objective;
+    return stopped ? trial->reports[trial->report_count - 1].value : (double)NAN;
+}
+
+/* --- segments --- */
+
+bool choir_trial_should_stop(const choir_trial *trial)
+{
+    if (choir__lacks(trial, __func__, "trial"))
+        return true;
+    pthread_mutex_lock(&trial->study->lock);
+    bool stop = trial->stop;
+    pthread_mutex_unlock(&trial->study->lock);
+    return stop;
+}
+
+int64_t choir_trial_budget(const choir_trial *trial)
+{
+    if (choir__lacks(trial, __func__, "trial"))
+        return 0;
+    pthread_mutex_lock(&trial->study->lock);
+    int64_t budget = trial->study->segment[trial->segment].budget;
+    pthread_mutex_unlock(&trial->study->lock);
+    return budget == CHOIR__NO_BUDGET ? 0 : budget;
+}
+
+int64_t choir_trial_step(const choir_trial *trial)
+{
+    if (choir__lacks(trial, __func__, "trial"))
+        return -1;
+    return trial->before ? trial->reports[trial->before - 1].step : trial->began;
+}
+
+int64_t choir_trial_last_step(const choir_trial *trial)
+{
+    if (choir__lacks(trial, __func__, "trial"))
+        return -1;
+    pthread_mutex_lock(&trial->study->lock);
+    int64_t step = trial->report_count ? trial->reports[trial->report_count - 1].step : -1;
+    pthread_mutex_unlock(&trial->study->lock);
+    return step;
+}
+
+int64_t choir_trial_parent(const choir_trial *trial)
+{
+    return choir__lacks(trial, __func__, "trial") ? -1 : trial->parent;
 }
 
 /* Returns the place of a parameter that the trial has, or -1. */

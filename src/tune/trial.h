@@ -4,6 +4,8 @@
 
 #include <choir/study.h>
 
+#include "tune/storage/attributes.h"
+
 /* A value on the way. */
 typedef struct choir__report {
     int64_t step;
@@ -13,19 +15,36 @@ typedef struct choir__report {
 struct choir_trial {
     choir_study *study;
     int64_t number;
+    int64_t parent; /* whose checkpoint it began with, or -1 */
+    int64_t began;  /* the step of that checkpoint, or -1 */
     choir_trial_state state;
-    double *values;         /* (objectives), NaN before the end */
+    double *values;         /* (objectives) of a complete trial */
     choir__report *reports; /* (report_count), by step */
     int64_t report_count;
+    /* The view of samplers and schedulers, by the rule of order; RUNNING: nothing yet. From
+     * then on it never is RUNNING again, also where the trial goes on. */
+    choir_trial_state known;
+    int64_t known_reports; /* the first ones */
+    int64_t known_since;   /* the segment of that result */
+    /* Its present segment, or its last one. */
+    int64_t segment, before; /* before: reports of earlier segments */
+    choir__report *later;    /* (later_count) those after it was stopped */
+    int64_t later_count;
+    bool stop;
+    bool given;   /* choir_study_enqueue gave parameters of it */
+    bool foreign; /* of a stored study: another worker runs it, or ran it */
+    bool adopted; /* its parameters are those of the stored one */
+    bool again;   /* its worker is dead: it is to be run again */
+    choir__stored_attributes attributes;
     char **texts;    /* (space->count) made when asked for; NULL: none yet */
     double params[]; /* (space->count), see space.h; NaN: the trial lacks the parameter */
 };
 
-/* Returns whether the trial's result can guide a sampler. */
+/* Returns whether the trial's known result can guide a sampler. */
 static inline bool choir__trial_counts(const choir_trial *t)
 {
-    return t->state == CHOIR_TRIAL_COMPLETE ||
-           (t->state == CHOIR_TRIAL_PRUNED && t->report_count > 0);
+    return t->known == CHOIR_TRIAL_COMPLETE ||
+           (t->known == CHOIR_TRIAL_PRUNED && t->known_reports > 0);
 }
 
 #endif

@@ -165,7 +165,7 @@ static void test_window(void **state)
     choir_trial *a = ask(study), *b = ask(study), *c = NULL;
     assert_false(choir_study_ready(study));
     assert_int_equal(choir_study_ask(study, &c), CHOIR_ERR_STATE);
-    assert_non_null(strstr(choir_error_message(), "trial 2 follows from trial 0"));
+    assert_non_null(strstr(choir_error_message(), "follows from trial 0"));
     tell(study, b, 1);
     assert_false(choir_study_ready(study));
     tell(study, a, 2);

@@ -8,7 +8,7 @@
 #include "cli/tune/search.h"
 #include "tune/trials/command.h"
 
-static const char *state_name(choir_trial_state state)
+const char *choir__search_state(choir_trial_state state)
 {
     static const char *const names[] = {"RUNNING", "COMPLETE", "PRUNED", "FAIL"};
     return names[state];
@@ -46,9 +46,9 @@ static void print_params(const choir_space *space, const choir_trial *trial)
 static void print_json(const choir__search *s, const choir__outcome *o)
 {
     printf("{\"event\":\"trial\",\"number\":%lld,\"state\":\"%s\"",
-        (long long)choir_trial_number(o->trial), state_name(choir_trial_result(o->trial)));
+        (long long)choir_trial_number(o->trial), choir__search_state(o->state));
     print_params(s->space, o->trial);
-    print_number("value", choir_trial_value(o->trial, 0));
+    print_number("value", o->value);
     if (o->step >= 0)
         printf(",\"step\":%lld", (long long)o->step);
     printf(",\"seconds\":%.3f", o->seconds);
@@ -72,6 +72,8 @@ void choir__search_print_head(const choir__search *s)
     if (s->json || s->quiet)
         return;
     printf("%5s  %-8s  %12s", "trial", "state", s->job.metric);
+    if (s->pauses)
+        printf("  %8s", "step");
     for (int i = 0; i < choir_space_count(s->space); i++) {
         const char *name = choir_space_name(s->space, i);
         printf("  %*s", width_of(name), name);
@@ -82,13 +84,15 @@ void choir__search_print_head(const choir__search *s)
 
 static void print_row(const choir__search *s, const choir__outcome *o)
 {
-    double value = choir_trial_value(o->trial, 0);
-    printf("%5lld  %-8s", (long long)choir_trial_number(o->trial),
-        state_name(choir_trial_result(o->trial)));
+    double value = o->value;
+    printf(
+        "%5lld  %-8s", (long long)choir_trial_number(o->trial), choir__search_state(o->state));
     if (isnan(value))
         printf("  %12s", "-");
     else
         printf("  %12.6g", value);
+    if (s->pauses)
+        printf("  %8lld", (long long)o->step);
     for (int i = 0; i < choir_space_count(s->space); i++) {
         const char *name = choir_space_name(s->space, i),
                    *text = choir_trial_text(o->trial, name);
@@ -119,13 +123,16 @@ void choir__search_print_best(const choir__search *s, const choir_trial *best)
         printf("}\n");
         return;
     }
+    printf("best: trial %lld, %s %.6g\n", (long long)choir_trial_number(best), s->job.metric,
+        choir_trial_value(best, 0));
+    if (!s->job.command[0]) /* a study that a program made */
+        return;
     char *dir = s->job.dir
                     ? choir__format("%s/%lld", s->job.dir, (long long)choir_trial_number(best))
                     : NULL;
-    char **line = choir__command_of(s->job.command, s->space, best, dir);
+    char **line = choir__command_of(s->job.command, s->space, best, dir, NULL);
     char *text = choir__command_text(line);
-    printf("best: trial %lld, %s %.6g\n  %s\n", (long long)choir_trial_number(best),
-        s->job.metric, choir_trial_value(best, 0), text);
+    printf("  %s\n", text);
     free(text);
     free(dir);
     choir__command_free(line);

@@ -10,27 +10,35 @@
 #include <stdlib.h>
 
 #include "cli/say.h"
+#include "tune/trials/checkpoints.h"
 
-enum { INTERRUPTED = 128 };
+enum { INTERRUPTED = 128, OTHERS_MS = 100 }; /* between looks at other processes' trials */
 
 /* A place where a trial runs. */
 typedef struct slot {
     bool busy;
-    int64_t attempt;
+    int64_t attempt, part;
     choir__running running;
 } slot;
 
+/* A part of a trial that stops and goes on. */
+typedef struct part {
+    bool ended;
+    choir__outcome outcome;
+} part;
+
 typedef struct search {
     const choir__search *opts;
-    slot *slot;             /* (parallel) */
-    choir__outcome *ended;  /* (trials) trial NULL: not yet */
-    struct pollfd *polled;  /* for all slots, and the signals */
-    int64_t asked, printed; /* trials */
-    int64_t failures;       /* in a row, by number */
+    slot *slot;            /* (parallel) */
+    struct pollfd *polled; /* for all slots, and the signals */
+    part *part;            /* (part_count) in the order in which they began */
+    int64_t part_count, part_room;
+    int64_t printed;  /* trials, or parts */
+    int64_t failures; /* of these, in a row */
+    char *why;        /* the last one failed */
     int busy;
-    bool exhausted; /* the space has no more points */
-    bool gave_up;   /* too many failures */
-    int signal;     /* that ends the search; 0: none */
+    bool gave_up; /* too many failures */
+    int signal;   /* that ends the search; 0: none */
     choir_status status;
 } search;
 
@@ -43,37 +51,87 @@ static void start(search *s, slot *at, choir_trial *trial)
     s->status = choir__running_start(&at->running, &s->opts->job, trial);
 }
 
+static int64_t begin_part(search *s, const choir_trial *trial)
+{
+    if (s->part_count == s->part_room) {
+        s->part_room = s->part_room ? 2 * s->part_room : 64;
+        s->part = choir__realloc(s->part, (size_t)s->part_room * sizeof *s->part);
+    }
+    s->part[s->part_count] = (part){.outcome.trial = trial};
+    return s->part_count++;
+}
+
+/* Tells the study how a trial, or a part of it, has ended. */
+static void tell(search *s, slot *at, choir_trial *trial, choir_trial_state state, double value)
+{
+    int64_t number = choir_trial_number(trial), step = choir_trial_last_step(trial);
+    choir__outcome *o = &s->part[at->part].outcome;
+    if (s->opts->job.copies && state == CHOIR_TRIAL_PRUNED)
+        s->status = choir__checkpoint_keep(s->opts->job.dir, number, step);
+    if (s->status == CHOIR_OK)
+        s->status = choir__outcome_note(trial, o->why, step, o->seconds);
+    if (s->status == CHOIR_OK)
+        s->status = choir_study_tell(s->opts->study, trial, state, &value, 1);
+    o->step = step;
+    o->state = choir_trial_result(trial);
+    o->value = choir_trial_value(trial, 0);
+    s->part[at->part].ended = true;
+}
+
+/* Begins the next trial, or goes on with one; returns false if there is none for now. */
+static bool begin(search *s, slot *at)
+{
+    choir_trial *trial;
+    if (s->gave_up || s->signal || !choir_study_ready(s->opts->study))
+        return false;
+    s->status = choir_study_ask(s->opts->study, &trial);
+    if (s->status == CHOIR_ERR_END || s->status == CHOIR_ERR_STATE) {
+        s->status = CHOIR_OK; /* no more, or not before another process's trial ends */
+        return false;
+    }
+    if (s->status != CHOIR_OK)
+        return false;
+    at->attempt = 0;
+    at->part = begin_part(s, trial);
+    if (choir_trial_should_stop(trial)) /* it ran as far as this before it was stopped */
+        tell(s, at, trial, CHOIR_TRIAL_PRUNED, (double)NAN);
+    else
+        start(s, at, trial);
+    return true;
+}
+
 static void fill(search *s)
 {
-    const choir__search *o = s->opts;
-    for (int64_t i = 0; i < o->parallel && s->status == CHOIR_OK; i++) {
-        if (s->slot[i].busy || s->asked == o->trials || s->exhausted || s->gave_up ||
-            s->signal || !choir_study_ready(o->study))
-            continue;
-        choir_trial *trial;
-        s->status = choir_study_ask(o->study, &trial);
-        if (s->status == CHOIR_ERR_END) {
-            s->exhausted = true;
-            s->status = CHOIR_OK;
-            return;
-        }
-        if (s->status != CHOIR_OK)
-            return;
-        s->asked++;
-        s->slot[i].attempt = 0;
-        start(s, &s->slot[i], trial);
-    }
+    for (int64_t i = 0; i < s->opts->parallel; i++)
+        while (!s->slot[i].busy && s->status == CHOIR_OK)
+            if (!begin(s, &s->slot[i]))
+                return;
+}
+
+static void note_printed(search *s, choir__outcome *o)
+{
+    s->printed++;
+    choir__search_print_trial(s->opts, o);
+    s->failures = o->why ? s->failures + 1 : 0;
+    s->gave_up = s->failures == s->opts->failures_max;
+    free(s->why);
+    s->why = o->why;
+    o->why = NULL;
 }
 
 /* Prints outcomes in order, and counts failures in a row. After the last one that is allowed,
  * trials that ran beside it count no more. */
 static void print(search *s)
 {
-    while (!s->gave_up && s->printed < s->asked && s->ended[s->printed].trial) {
-        choir__outcome *o = &s->ended[s->printed++];
-        choir__search_print_trial(s->opts, o);
-        s->failures = o->why ? s->failures + 1 : 0;
-        s->gave_up = s->failures == s->opts->failures_max;
+    while (s->opts->pauses && !s->gave_up && s->printed < s->part_count &&
+           s->part[s->printed].ended)
+        note_printed(s, &s->part[s->printed].outcome);
+    while (!s->opts->pauses && !s->gave_up && s->printed < choir_study_count(s->opts->study)) {
+        const choir_trial *t = choir_study_trial(s->opts->study, s->printed);
+        if (choir_trial_result(t) == CHOIR_TRIAL_RUNNING)
+            return;
+        choir__outcome o = choir__outcome_of(t);
+        note_printed(s, &o);
     }
 }
 
@@ -83,9 +141,7 @@ static void end(search *s, slot *at)
     choir_trial *trial = r->trial;
     char *why;
     choir_trial_state state = choir__running_end(r, &why);
-    choir__outcome outcome = {
-        .trial = trial, .why = why, .step = r->step, .seconds = choir__now() - r->started};
-    double value = r->value;
+    double value = r->value, seconds = choir__now() - r->started;
     choir__running_free(r);
     at->busy = false;
     s->busy--;
@@ -98,12 +154,19 @@ static void end(search *s, slot *at)
         start(s, at, trial);
         return;
     }
-    s->status = choir_study_tell(s->opts->study, trial, state, &value, 1);
-    s->ended[choir_trial_number(trial)] = outcome;
+    s->part[at->part].outcome.why = why;
+    s->part[at->part].outcome.seconds = seconds;
+    tell(s, at, trial, state, value);
     print(s);
 }
 
 /* --- the loop --- */
+
+/* Returns the number of outcomes of all that has begun. */
+static int64_t expected(const search *s)
+{
+    return s->opts->pauses ? s->part_count : choir_study_count(s->opts->study);
+}
 
 static void take_signals(search *s)
 {
@@ -121,7 +184,8 @@ static void take_signals(search *s)
 
 static void sleep_until_something(search *s)
 {
-    int count = 0, patience = -1;
+    bool others = s->busy < s->opts->parallel && s->printed < expected(s);
+    int count = 0, patience = s->opts->stored && others ? OTHERS_MS : -1;
     for (int64_t i = 0; i < s->opts->parallel; i++) {
         if (!s->slot[i].busy)
             continue;
@@ -138,7 +202,10 @@ static void loop(search *s)
 {
     for (;;) {
         fill(s);
-        if (!s->busy || s->status != CHOIR_OK)
+        if (s->status == CHOIR_OK)
+            print(s);
+        bool all = s->printed == expected(s);
+        if (s->status != CHOIR_OK || (!s->busy && (all || s->gave_up || s->signal)))
             return;
         sleep_until_something(s);
         take_signals(s);
@@ -148,20 +215,25 @@ static void loop(search *s)
     }
 }
 
-/* Returns whether a trial that was printed is better than the best one before it. */
-static bool is_better(const choir__search *o, const choir_trial *trial, const choir_trial *best)
+/* Returns the best one of the trials that were printed. Those that ran beside the last failure
+ * that was allowed do not count. */
+static const choir_trial *best_of(const search *s)
 {
-    double value = choir_trial_value(trial, 0);
-    double before = best ? choir_trial_value(best, 0) : (double)NAN;
-    return !isnan(value) && (!best || (o->most ? value > before : value < before));
+    const choir_trial *best = NULL;
+    for (int64_t i = 0; i < s->printed && s->gave_up && !s->opts->pauses; i++) {
+        const choir_trial *t = choir_study_trial(s->opts->study, i);
+        double value = choir_trial_value(t, 0);
+        double before = best ? choir_trial_value(best, 0) : (double)NAN;
+        if (choir_trial_result(t) == CHOIR_TRIAL_COMPLETE &&
+            (!best || (s->opts->most ? value > before : value < before)))
+            best = t;
+    }
+    return s->gave_up && !s->opts->pauses ? best : choir_study_best(s->opts->study);
 }
 
 static int finish(search *s)
 {
-    const choir_trial *best = NULL;
-    for (int64_t i = 0; i < s->printed; i++)
-        if (s->ended[i].trial && is_better(s->opts, s->ended[i].trial, best))
-            best = s->ended[i].trial;
+    const choir_trial *best = best_of(s);
     for (int64_t i = 0; i < s->opts->parallel; i++)
         if (s->slot[i].busy)
             choir__running_free(&s->slot[i].running);
@@ -175,7 +247,7 @@ static int finish(search *s)
         fprintf(stderr,
             "choir tune: %lld trials in a row have failed, the last one because it %s "
             "(--max-failures)\n",
-            (long long)s->failures, s->ended[s->printed - 1].why);
+            (long long)s->failures, s->why);
     else if (!best)
         fprintf(stderr, "choir tune: no trial has a value\n");
     return s->gave_up || !best ? CHOIR__EXIT_FAILED : CHOIR__EXIT_OK;
@@ -186,7 +258,6 @@ int choir__search_run(const choir__search *o)
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     search s = {.opts = o};
     s.slot = choir__calloc((size_t)o->parallel, sizeof *s.slot);
-    s.ended = choir__calloc((size_t)o->trials, sizeof *s.ended);
     s.polled = choir__calloc((size_t)o->parallel * CHOIR__RUNNING_FDS + 1, sizeof *s.polled);
     s.status = choir__signals_take(numbers, CHOIR_COUNT(numbers));
     choir__search_print_head(o);
@@ -194,10 +265,11 @@ int choir__search_run(const choir__search *o)
         loop(&s);
     int status = finish(&s);
     choir__signals_give_back();
-    for (int64_t i = 0; i < o->trials; i++)
-        free(s.ended[i].why);
+    for (int64_t i = 0; i < s.part_count; i++)
+        free(s.part[i].outcome.why);
+    free(s.part);
     free(s.slot);
-    free(s.ended);
+    free(s.why);
     free(s.polled);
     return status;
 }

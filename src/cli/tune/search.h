@@ -13,21 +13,40 @@ typedef struct choir__search {
     int64_t trials, parallel, retries, failures_max;
     bool most; /* more is better */
     bool json, quiet;
+    bool stored; /* other processes may run trials of the study */
+    bool pauses; /* trials stop and go on: each part is printed */
 } choir__search;
 
 /* Runs the search, printing each trial when it and all before it have ended, and the best one
- * last. Returns an exit status. */
+ * last. Where trials stop and go on, each part of a trial is printed, in the order in which
+ * they begin. Returns an exit status. */
 int choir__search_run(const choir__search *s);
 
 /* --- printing (print.c) --- */
 
-/* A trial that has ended. */
+/* A trial that has ended, with what the process that ran it has noted (outcome.c). */
 typedef struct choir__outcome {
     const choir_trial *trial;
+    choir_trial_state state;
+    double value;
     char *why;    /* it failed; NULL: it did not */
     int64_t step; /* of the last report, -1: none */
     double seconds;
 } choir__outcome;
+
+/* Notes how a trial has ended as its attributes, before choir_study_tell. */
+choir_status choir__outcome_note(
+    choir_trial *trial, const char *why, int64_t step, double seconds);
+/* Reads it; `why` is on the heap. */
+choir__outcome choir__outcome_of(const choir_trial *trial);
+/* Notes the search's command, metric and folder as attributes of the study. */
+choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job *job);
+/* Reads them; false if they are not there. The members are on the heap. */
+bool choir__outcome_job(const choir_study *study, choir__trial_job *job);
+void choir__outcome_free_job(choir__trial_job *job);
+
+/* Returns the state's name, "COMPLETE". */
+const char *choir__search_state(choir_trial_state state);
 
 void choir__search_print_head(const choir__search *s);
 void choir__search_print_trial(const choir__search *s, const choir__outcome *o);

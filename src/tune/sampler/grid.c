@@ -12,8 +12,8 @@
 typedef struct grid {
     choir__sampler base;
     int64_t points; /* per continuous parameter, and the most per int; 0: unspecified */
-    bool begun, ended;
-    int64_t digit[]; /* (space->count) */
+    bool begun, ended, stands; /* stands: the digits are those of a point to be given */
+    int64_t digit[];           /* (space->count) */
 } grid;
 
 enum { POINTS = 5, MOST_POINTS = 1000000, MOST_PASSED = 1000000 };
@@ -82,27 +82,37 @@ static bool step(grid *g, const choir_space *space, const double *params)
     return false;
 }
 
+/* Moves on to the next point that the space allows, unless the grid stands at one. */
+static bool has_more(choir__sampler *s, const choir__history *h)
+{
+    grid *g = (grid *)(void *)s;
+    double params[CHOIR_SPACE_MAX];
+    for (int passed = 0; !g->ended && !g->stands && passed < MOST_PASSED; passed++) {
+        write(g, h->space, params);
+        if (g->begun)
+            g->ended = !step(g, h->space, params);
+        g->begun = true;
+        write(g, h->space, params);
+        g->stands = !g->ended && choir__space_allows(h->space, params);
+    }
+    return !g->ended;
+}
+
 static choir_status suggest(
     choir__sampler *s, const choir__history *h, choir__draws *draws, double *params)
 {
     (void)draws;
     grid *g = (grid *)(void *)s;
-    for (int passed = 0; !g->ended && passed < MOST_PASSED; passed++) {
-        if (g->begun) {
-            write(g, h->space, params);
-            g->ended = !step(g, h->space, params);
-        }
-        g->begun = true;
-        write(g, h->space, params);
-        if (!g->ended && choir__space_allows(h->space, params))
-            return CHOIR_OK;
-    }
-    if (!g->ended)
+    if (!has_more(s, h))
+        return choir__error(CHOIR_ERR_END, "the grid has no more points");
+    if (!g->stands)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "none of %d points of the grid in a row fulfils the space's conditions, such as "
             "'%s': give it fewer points or another sampler",
             MOST_PASSED, h->space->require_text[0]);
-    return choir__error(CHOIR_ERR_END, "the grid has no more points");
+    write(g, h->space, params);
+    g->stands = false;
+    return CHOIR_OK;
 }
 
 static void free_grid(choir__sampler *s)
@@ -110,5 +120,8 @@ static void free_grid(choir__sampler *s)
     free(s);
 }
 
-const choir__sampler_ops choir__sampler_grid = {
-    .name = "grid", .open = open_grid, .suggest = suggest, .free = free_grid};
+const choir__sampler_ops choir__sampler_grid = {.name = "grid",
+    .open = open_grid,
+    .suggest = suggest,
+    .has_more = has_more,
+    .free = free_grid};

@@ -9,9 +9,11 @@
 /* The trials, as a sampler may look at them. */
 typedef struct choir__history {
     const choir_space *space;
-    choir_trial *const *trial; /* (count) by number */
-    int64_t told;              /* trials 0 ... told - 1 have ended */
-    int64_t count;             /* the others' parameters may be looked at, but no results */
+    choir_trial *const *trial; /* (count) by number; of results, the known ones (trial.h) */
+    int64_t count;
+    const int64_t *news; /* (news_count) trials in the order in which results became known; one
+                            that went on is there several times */
+    int64_t news_count;
     int objectives;
     const double *sign; /* (objectives) 1: less is better; -1: more is better */
 } choir__history;
@@ -42,6 +44,8 @@ typedef struct choir__sampler_ops {
      * again, with the next draws, if the space does not allow the values. Error: end. */
     choir_status (*suggest)(
         choir__sampler *s, const choir__history *history, choir__draws *draws, double *params);
+    /* Returns whether suggest has another suggestion. NULL: it always has. */
+    bool (*has_more)(choir__sampler *s, const choir__history *history);
     void (*free)(choir__sampler *s);
 } choir__sampler_ops;
 

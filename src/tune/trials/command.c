@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "tune/space/space.h"
+#include "tune/trials/checkpoints.h"
 
 /* --- placeholders --- */
 
@@ -160,10 +161,27 @@ static bool has_word(char *const *command, const char *word)
     return false;
 }
 
-char **choir__command_of(
-    char *const *command, const choir_space *space, const choir_trial *trial, const char *dir)
+choir_status choir__command_check_pauses(
+    char *const *command, const char *scheduler, const char *metric)
 {
-    size_t room = 2 * (size_t)choir_space_count(space) + 2, n = 0;
+    if (!is_choir_train(command))
+        return CHOIR_OK;
+    if (!strncmp(metric, "eval_", 5) && !has_word(command, "--eval-every"))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--scheduler %s: expected a command with --eval-every N, since %s decides on the way",
+            scheduler, metric);
+    if (has_word(command, "--save") || has_word(command, "--resume"))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--scheduler %s: expected a command without --save and --resume, which each trial "
+            "gets for its own folder",
+            scheduler);
+    return CHOIR_OK;
+}
+
+char **choir__command_of(char *const *command, const choir_space *space,
+    const choir_trial *trial, const char *dir, const char *checkpoint)
+{
+    size_t room = 2 * (size_t)choir_space_count(space) + 6, n = 0;
     for (char *const *word = command; *word; word++)
         room++;
     char **line = choir__calloc(room, sizeof(char *));
@@ -183,6 +201,14 @@ char **choir__command_of(
     }
     if (is_choir_train(command) && !has_word(command, "--json"))
         line[n++] = choir__strdup("--json");
+    if (is_choir_train(command) && checkpoint) {
+        line[n++] = choir__strdup("--save");
+        line[n++] = choir__strdup(checkpoint);
+    }
+    if (is_choir_train(command) && checkpoint && choir__checkpoint_is_there(checkpoint)) {
+        line[n++] = choir__strdup("--resume");
+        line[n++] = choir__strdup(checkpoint);
+    }
     return line;
 }
 

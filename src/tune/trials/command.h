@@ -4,7 +4,8 @@
  * {{NAME} for {NAME} itself; other braces have no meaning. An argument whose parameter the
  * trial lacks is left out, and so is an option of its own before it ("--momentum {momentum}").
  * `choir train` needs no placeholders: parameters that the command does not mention are
- * appended as --NAME VALUE, and --json unless it is there. */
+ * appended as --NAME VALUE, and --json unless it is there, and where trials go on, --save and
+ * --resume. */
 #ifndef CHOIR_TUNE_COMMAND_H
 #define CHOIR_TUNE_COMMAND_H
 
@@ -14,10 +15,15 @@
  * parameter, a parameter without placeholder). */
 choir_status choir__command_check(char *const *command, const choir_space *space);
 
+/* Checks that a command's trials can stop and go on with a scheduler, whose metric they report
+ * on the way. Error: argument. */
+choir_status choir__command_check_pauses(
+    char *const *command, const char *scheduler, const char *metric);
+
 /* Returns the trial's command line, ended by NULL, which choir__command_free frees. dir: its
- * folder, or NULL. */
-char **choir__command_of(
-    char *const *command, const choir_space *space, const choir_trial *trial, const char *dir);
+ * folder, or NULL. checkpoint: where the trial keeps its state when it stops, or NULL. */
+char **choir__command_of(char *const *command, const choir_space *space,
+    const choir_trial *trial, const char *dir, const char *checkpoint);
 void choir__command_free(char **line);
 
 /* Returns a command line as text that a shell reads back, which the caller frees. */

@@ -11,6 +11,8 @@
 
 #include <jansson.h>
 
+#include "tune/trial.h"
+#include "tune/trials/checkpoints.h"
 #include "tune/trials/command.h"
 
 /* READS at a time are more than a pipe holds. */
@@ -24,17 +26,27 @@ static const double late_s = 1; /* for the output of processes that the first on
 typedef struct child {
     char **line;
     const char *dir, *params;
-    int64_t number;
+    int64_t number, step, budget;
     int out, err;
     struct rlimit files;
 } child;
 
+static void set_number(const char *name, int64_t number)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%lld", (long long)number);
+    setenv(name, text, 1);
+}
+
 static int be_child(void *arg)
 {
     const child *c = arg;
-    char number[24];
-    snprintf(number, sizeof number, "%lld", (long long)c->number);
-    setenv("CHOIR_TRIAL_NUMBER", number, 1);
+    set_number("CHOIR_TRIAL_NUMBER", c->number);
+    set_number("CHOIR_TRIAL_STEP", choir__max(c->step, 0));
+    if (c->budget)
+        set_number("CHOIR_TRIAL_BUDGET", c->budget);
+    else
+        unsetenv("CHOIR_TRIAL_BUDGET");
     setenv("CHOIR_TRIAL_PARAMS", c->params, 1);
     if (c->dir)
         setenv("CHOIR_TRIAL_DIR", c->dir, 1);
@@ -116,14 +128,24 @@ static choir_status start(choir__running *r)
 {
     const choir__trial_job *job = r->job;
     const choir_trial *trial = r->trial;
-    child c = {.number = choir_trial_number(trial), .out = -1, .err = -1, .files = job->files};
+    child c = {.number = choir_trial_number(trial),
+        .step = choir_trial_step(trial),
+        .budget = choir_trial_budget(trial),
+        .out = -1,
+        .err = -1,
+        .files = job->files};
     choir_status status = make_dir(r);
+    if (status == CHOIR_OK && choir_trial_parent(trial) >= 0 && job->copies)
+        status =
+            choir__checkpoint_inherit(job->dir, c.number, choir_trial_parent(trial), c.step);
     if (status == CHOIR_OK)
         status = open_stream(&r->out, r->dir, "stdout", &c.out);
     if (status == CHOIR_OK)
         status = open_stream(&r->err, r->dir, "stderr", &c.err);
     c.dir = r->dir;
-    c.line = choir__command_of(job->command, job->space, trial, r->dir);
+    char *checkpoint = job->pauses ? choir__checkpoint_path(job->dir, c.number) : NULL;
+    c.line = choir__command_of(job->command, job->space, trial, r->dir, checkpoint);
+    free(checkpoint);
     char *params = params_json(job->space, trial);
     c.params = params;
     if (status == CHOIR_OK)
@@ -188,7 +210,14 @@ static void take_output(choir__running *r, const char *line)
         return;
     json_t *object = parse_line(line);
     const json_t *value = json_object_get(object, r->job->metric);
-    const json_t *step = json_object_get(object, "step");
+    const json_t *step = json_object_get(object, "step"),
+                 *event = json_object_get(object, "event");
+    static const char prefix[] = "eval_"; /* {"event":"eval","loss":x} is an eval_loss */
+    if (!step && json_is_string(event) && !strcmp(json_string_value(event), "summary"))
+        step = json_object_get(object, "steps");
+    if (!value && json_is_string(event) && !strcmp(json_string_value(event), "eval") &&
+        !strncmp(r->job->metric, prefix, strlen(prefix)))
+        value = json_object_get(object, r->job->metric + strlen(prefix));
     if (value && !json_is_string(value)) {
         r->value = json_is_number(value) ? json_number_value(value) : (double)NAN;
         r->has_value = true;
@@ -303,6 +332,10 @@ bool choir__running_look(choir__running *r)
     read_stream(r, &r->err);
     if (!r->family.alive)
         return is_over(r);
+    if (!r->stopped && choir_trial_should_stop(r->trial)) {
+        r->stopped = true;
+        choir__family_stop(&r->family);
+    }
     if (r->job->timeout_s > 0 && !r->timed_out &&
         choir__now() - r->started > r->job->timeout_s) {
         r->timed_out = true;
@@ -337,6 +370,8 @@ choir_trial_state choir__running_end(const choir__running *r, char **why)
     char text[96];
     const choir__child *c = &r->family.children[0];
     *why = NULL;
+    if (!r->cannot && !r->timed_out && choir_trial_should_stop(r->trial))
+        return CHOIR_TRIAL_PRUNED;
     if (r->cannot)
         *why = choir__format("could not be started: %s", r->cannot);
     else if (r->timed_out)

@@ -8,6 +8,10 @@
  * too:
  *
  *     CHOIR_TRIAL_NUMBER=3  CHOIR_TRIAL_DIR=...  CHOIR_TRIAL_PARAMS={"lr":0.001,"width":64}
+ *     CHOIR_TRIAL_STEP=4  CHOIR_TRIAL_BUDGET=16
+ *
+ * A trial that is to stop gets SIGTERM, and its end is none of its own then, whatever its exit
+ * status. What it has in its folder's `checkpoint` is there when it goes on (checkpoints.h).
  *
  * Threads: one; the kernel ties the processes to it. */
 #ifndef CHOIR_TUNE_RUNNING_H
@@ -27,6 +31,8 @@ typedef struct choir__trial_job {
     const char *dir;     /* holds a folder per trial; NULL: none */
     double timeout_s;    /* 0: none */
     struct rlimit files; /* trials get this limit (choir__running_room) */
+    bool pauses;         /* a trial that stops keeps a checkpoint, and goes on from it */
+    bool copies;         /* a trial may begin with another one's checkpoint */
 } choir__trial_job;
 
 /* A stream of the process, of which the line that is not complete yet is kept. */
@@ -43,10 +49,10 @@ typedef struct choir__running {
     choir__trial_stream out, err;
     char *last_error; /* the last line that is not empty on standard error */
     char *dir;
-    char *cannot;          /* why the process could not be started; NULL: it was */
-    double started, ended; /* choir__now; ended 0: not yet */
-    int64_t step;          /* of the last report, -1: none */
-    bool has_value, timed_out;
+    char *cannot;                       /* why the process could not be started; NULL: it was */
+    double started, ended;              /* choir__now; ended 0: not yet */
+    int64_t step;                       /* of the last report, -1: none */
+    bool has_value, timed_out, stopped; /* stopped: by the scheduler */
     double value;
 } choir__running;
 

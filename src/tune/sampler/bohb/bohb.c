@@ -30,8 +30,9 @@ typedef struct bohb {
     double random, top, wider;
     int64_t samples, points;
     int dims, of[CHOIR_SPACE_MAX], places[CHOIR_SPACE_MAX];
-    int64_t seen,
-        complete;    /* trials that were looked at, and those of them that are complete */
+    int64_t seen, complete; /* news that was looked at; complete trials in it */
+    int64_t *counted;       /* (trials) reports of each that are in the budgets */
+    int64_t trials, room;
     budget *budgets; /* (budget_count) by step */
     int64_t budget_count;
 } bohb;
@@ -40,6 +41,7 @@ static void free_bohb(choir__sampler *s)
 {
     bohb *b = (bohb *)(void *)s;
     free(b->budgets);
+    free(b->counted);
     free(b);
 }
 
@@ -104,14 +106,22 @@ static void count_report(bohb *b, int64_t step)
 
 static void learn(bohb *b, const choir__history *h)
 {
-    for (; b->seen < h->told; b->seen++) {
-        const choir_trial *t = h->trial[b->seen];
+    if (h->count > b->room) {
+        b->room = choir__max(64, 2 * h->count);
+        b->counted = choir__realloc(b->counted, (size_t)b->room * sizeof *b->counted);
+    }
+    for (; b->trials < h->count; b->trials++)
+        b->counted[b->trials] = 0;
+    for (; b->seen < h->news_count; b->seen++) {
+        const choir_trial *t = h->trial[h->news[b->seen]];
         if (!choir__trial_counts(t))
             continue;
-        b->complete += t->state == CHOIR_TRIAL_COMPLETE;
-        for (int64_t i = 0; i < t->report_count; i++)
+        b->complete += t->known == CHOIR_TRIAL_COMPLETE;
+        int64_t i = b->counted[t->number];
+        for (; i < t->known_reports; i++)
             if (!isnan(t->reports[i].value))
                 count_report(b, t->reports[i].step);
+        b->counted[t->number] = i;
     }
 }
 
@@ -135,8 +145,8 @@ static double value_at(const choir_trial *t, int64_t step)
     if (!choir__trial_counts(t))
         return (double)NAN;
     if (step == COMPLETE)
-        return t->state == CHOIR_TRIAL_COMPLETE ? t->values[0] : (double)NAN;
-    int64_t low = 0, high = t->report_count;
+        return t->known == CHOIR_TRIAL_COMPLETE ? t->values[0] : (double)NAN;
+    int64_t low = 0, high = t->known_reports;
     while (low < high) {
         int64_t middle = (low + high) / 2;
         if (t->reports[middle].step < step)
@@ -144,7 +154,7 @@ static double value_at(const choir_trial *t, int64_t step)
         else
             high = middle;
     }
-    bool has = low < t->report_count && t->reports[low].step == step;
+    bool has = low < t->known_reports && t->reports[low].step == step;
     return has ? t->reports[low].value : (double)NAN;
 }
 
@@ -241,8 +251,8 @@ static choir_status suggest(
     choir__space_draw(h->space, draws, params);
     if (!b->dims || choir__draw(draws) < b->random || !find_budget(b, &step))
         return CHOIR_OK;
-    judged *trials = choir__alloc((size_t)h->told * sizeof *trials);
-    for (int64_t i = 0; i < h->told; i++) {
+    judged *trials = choir__alloc((size_t)(h->count + 1) * sizeof *trials);
+    for (int64_t i = 0; i < h->count; i++) {
         double value = value_at(h->trial[i], step);
         if (!isnan(value))
             trials[n++] = (judged){i, h->sign[0] * value};

@@ -142,9 +142,9 @@ static void end_generation(cmaes *c, const choir__history *h)
 
 static void learn(cmaes *c, const choir__history *h)
 {
-    for (; c->seen < h->told; c->seen++) {
-        const choir_trial *t = h->trial[c->seen];
-        if (t->state != CHOIR_TRIAL_COMPLETE)
+    for (; c->seen < h->news_count; c->seen++) {
+        const choir_trial *t = h->trial[h->news[c->seen]];
+        if (t->known != CHOIR_TRIAL_COMPLETE)
             continue;
         c->members[c->member_count++] = (member){t->number, h->sign[0] * t->values[0]};
         if (c->member_count == c->population)

@@ -85,10 +85,10 @@ static int newest_first(const void *a, const void *b)
  * them. */
 static judged *choose(const gp *g, const choir__history *h, int64_t *count)
 {
-    judged *all = choir__alloc((size_t)(h->told + 1) * sizeof *all);
+    judged *all = choir__alloc((size_t)(h->count + 1) * sizeof *all);
     int64_t n = 0;
-    for (int64_t i = 0; i < h->told; i++)
-        if (h->trial[i]->state == CHOIR_TRIAL_COMPLETE)
+    for (int64_t i = 0; i < h->count; i++)
+        if (h->trial[i]->known == CHOIR_TRIAL_COMPLETE)
             all[n++] = (judged){i, -h->sign[0] * h->trial[i]->values[0]};
     qsort(all, (size_t)n, sizeof *all, by_merit);
     if (n > g->points) {
@@ -121,18 +121,27 @@ static void standardize(const judged *from, int64_t n, double *y)
 
 /* --- suggesting --- */
 
+static int64_t running(const choir__history *h)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < h->count; i++)
+        count += h->trial[i]->known == CHOIR_TRIAL_RUNNING;
+    return count;
+}
+
 /* Adds the trials that run to the regression, at the means that it predicts. */
 static void believe(choir__regression *r, const choir__history *h, double *scratch)
 {
-    int64_t n = r->count, running = h->count - h->told;
-    if (!running)
-        return;
-    for (int64_t i = 0; i < running; i++) {
-        double *x = r->x + (n + i) * r->dims, variance;
-        choir__coordinates(h->space, h->trial[h->told + i]->params, x);
-        choir__regression_predict(r, x, scratch, &r->y[n + i], &variance, NULL, NULL);
+    int64_t n = r->count, all = n;
+    for (int64_t i = 0; i < h->count; i++) {
+        if (h->trial[i]->known != CHOIR_TRIAL_RUNNING)
+            continue;
+        double *x = r->x + all * r->dims, variance;
+        choir__coordinates(h->space, h->trial[i]->params, x);
+        choir__regression_predict(r, x, scratch, &r->y[all++], &variance, NULL, NULL);
     }
-    choir__regression_solve(r, n + running);
+    if (all > n)
+        choir__regression_solve(r, all);
 }
 
 static choir_status suggest(
@@ -146,7 +155,7 @@ static choir_status suggest(
         choir__space_draw(h->space, draws, params);
         return CHOIR_OK;
     }
-    int64_t all = n + h->count - h->told, dims = h->space->count;
+    int64_t all = n + running(h), dims = h->space->count;
     bool is_choice[CHOIR_SPACE_MAX];
     for (int i = 0; i < dims; i++)
         is_choice[i] = h->space->param[i].dist.kind == CHOIR__CHOICE;

@@ -62,9 +62,9 @@ static choir_status open_nsga2(
 
 static void learn(nsga2 *g, const choir__history *h)
 {
-    for (; g->seen < h->told; g->seen++) {
-        const choir_trial *t = h->trial[g->seen];
-        if (t->state != CHOIR_TRIAL_COMPLETE)
+    for (; g->seen < h->news_count; g->seen++) {
+        const choir_trial *t = h->trial[h->news[g->seen]];
+        if (t->known != CHOIR_TRIAL_COMPLETE)
             continue;
         g->all[g->count++] = (choir__individual){.trial = t};
         if (g->count < g->survivors + g->population)

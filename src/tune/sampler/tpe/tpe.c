@@ -40,7 +40,8 @@ typedef struct tpe {
     column *column;  /* (space->count) */
     int64_t seen;    /* trials in the columns */
     int64_t *ranked; /* (ranked_count) numbers of the trials that count, the best first */
-    int64_t ranked_count, judged; /* judged: trials that were looked at for the ranking */
+    int64_t ranked_count, judged; /* judged: news that was looked at */
+    bool *is_ranked;              /* (seen) */
     int8_t *group;                /* (seen) 0: neither, or BEST, or OTHER */
     int32_t *place;               /* (seen) scratch */
     int64_t room;
@@ -100,6 +101,7 @@ static void free_tpe(choir__sampler *s)
     free(t->column);
     free(t->ranked);
     free(t->group);
+    free(t->is_ranked);
     free(t->place);
     free(t);
 }
@@ -119,6 +121,7 @@ static void grow(tpe *t, int64_t count)
     }
     t->ranked = choir__realloc(t->ranked, n * sizeof *t->ranked);
     t->group = choir__realloc(t->group, n);
+    t->is_ranked = choir__realloc(t->is_ranked, n);
     t->place = choir__realloc(t->place, n * sizeof *t->place);
 }
 
@@ -155,21 +158,34 @@ static void add_to_column(column *c, const choir__dist *dist, int64_t number, do
 /* Returns whether trial a is better than b. */
 static bool better(const choir_trial *a, const choir_trial *b, double sign)
 {
-    if (a->state != b->state)
-        return a->state == CHOIR_TRIAL_COMPLETE;
-    if (a->state == CHOIR_TRIAL_COMPLETE)
+    if (a->known != b->known)
+        return a->known == CHOIR_TRIAL_COMPLETE;
+    if (a->known == CHOIR_TRIAL_COMPLETE)
         return a->values[0] * sign < b->values[0] * sign;
-    const choir__report *x = &a->reports[a->report_count - 1];
-    const choir__report *y = &b->reports[b->report_count - 1];
+    const choir__report *x = &a->reports[a->known_reports - 1];
+    const choir__report *y = &b->reports[b->known_reports - 1];
     if (x->step != y->step)
         return x->step > y->step;
     return x->value * sign < y->value * sign || (isnan(y->value) && !isnan(x->value));
 }
 
+/* Takes out a trial that went on: it has another result now. */
+static void unrank(tpe *t, int64_t number)
+{
+    int64_t at = 0;
+    while (t->ranked[at] != number)
+        at++;
+    t->ranked_count--;
+    memmove(
+        t->ranked + at, t->ranked + at + 1, (size_t)(t->ranked_count - at) * sizeof *t->ranked);
+    t->is_ranked[number] = false;
+}
+
 static void rank(tpe *t, const choir__history *h, const choir_trial *trial)
 {
-    if (!choir__trial_counts(trial))
+    if (!choir__trial_counts(trial) || t->is_ranked[trial->number])
         return;
+    t->is_ranked[trial->number] = true;
     int64_t low = 0, high = t->ranked_count;
     while (low < high) {
         int64_t middle = (low + high) / 2;
@@ -187,12 +203,17 @@ static void rank(tpe *t, const choir__history *h, const choir_trial *trial)
 static void learn(tpe *t, const choir__history *h)
 {
     grow(t, h->count);
-    for (; t->seen < h->count; t->seen++)
+    for (; t->seen < h->count; t->seen++) {
+        t->is_ranked[t->seen] = false;
         for (int i = 0; i < t->space->count; i++)
             add_to_column(
                 &t->column[i], &t->space->param[i].dist, t->seen, h->trial[t->seen]->params[i]);
-    for (; t->judged < h->told; t->judged++)
-        rank(t, h, h->trial[t->judged]);
+    }
+    for (int64_t i = t->judged; i < h->news_count; i++)
+        if (t->is_ranked[h->news[i]])
+            unrank(t, h->news[i]);
+    for (; t->judged < h->news_count; t->judged++)
+        rank(t, h, h->trial[h->news[t->judged]]);
 }
 
 /* Divides the trials into the best, the others, and those that failed. */
@@ -202,8 +223,9 @@ static void divide(tpe *t, const choir__history *h)
     int64_t best = choir__min((t->ranked_count + 9) / 10, 25);
     for (int64_t i = 0; i < t->ranked_count; i++)
         t->group[t->ranked[i]] = i < best ? BEST : OTHER;
-    for (int64_t i = h->told; i < h->count && t->liar; i++)
-        t->group[i] = OTHER;
+    for (int64_t i = 0; i < h->count && t->liar; i++)
+        if (h->trial[i]->known == CHOIR_TRIAL_RUNNING)
+            t->group[i] = OTHER;
 }
 
 /* --- estimates --- */

@@ -1,0 +1,175 @@
+/* choir tune show, best, export: prints the trials of a stored study, its best trial with the
+ * command that repeats it, or all trials as CSV. The study may be one that is being written, or
+ * one of Optuna's. */
+#include "cli/tune/look.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/base.h"
+#include "cli/command.h"
+#include "cli/tune/search.h"
+
+typedef struct request {
+    const char *name;
+    bool json;
+} request;
+
+static const char *const verbs[] = {"show", "best", "export"};
+
+bool choir__tune_looks(int argc, char **argv)
+{
+    for (size_t i = 0; argc > 1 && i < CHOIR_COUNT(verbs); i++)
+        if (!strcmp(argv[1], verbs[i]))
+            return true;
+    return false;
+}
+
+/* A folder of choir tune --dir holds study.db; a plain file is SQLite's or a journal. */
+static char *url_of(const char *text)
+{
+    struct stat about;
+    if (stat(text, &about) != 0)
+        return choir__strdup(text);
+    if (S_ISDIR(about.st_mode))
+        return choir__format("sqlite:%s/study.db", text);
+    char head[16] = "";
+    FILE *file = fopen(text, "re");
+    if (file && fread(head, 1, sizeof head - 1, file) > 0 && head[0] == '{') {
+        fclose(file);
+        return choir__format("journal:%s", text);
+    }
+    if (file)
+        fclose(file);
+    return choir__format("sqlite:%s", text);
+}
+
+/* --- printing --- */
+
+static void print_trials(const choir__search *s)
+{
+    choir__search_print_head(s);
+    for (int64_t i = 0; i < choir_study_count(s->study); i++) {
+        choir__outcome o = choir__outcome_of(choir_study_trial(s->study, i));
+        choir__search_print_trial(s, &o);
+        free(o.why);
+    }
+}
+
+/* A field of CSV: in quotes where it has a comma, a quote or a line's end. */
+static void print_field(const char *text)
+{
+    if (!text[strcspn(text, ",\"\r\n")]) {
+        printf("%s", text);
+        return;
+    }
+    putchar('"');
+    for (; *text; text++)
+        printf(*text == '"' ? "\"\"" : "%c", *text);
+    putchar('"');
+}
+
+static void print_csv_row(const choir__search *s, const choir_trial *t)
+{
+    choir__outcome o = choir__outcome_of(t);
+    double value = choir_trial_value(t, 0);
+    printf("%lld,%s,", (long long)choir_trial_number(t),
+        choir__search_state(choir_trial_result(t)));
+    if (!isnan(value))
+        printf("%.17g", value);
+    for (int i = 0; i < choir_space_count(s->space); i++) {
+        const char *text = choir_trial_text(t, choir_space_name(s->space, i));
+        putchar(',');
+        print_field(text ? text : "");
+    }
+    putchar(',');
+    if (o.step >= 0)
+        printf("%lld", (long long)o.step);
+    printf(",%.3f,", o.seconds);
+    print_field(o.why ? o.why : "");
+    putchar('\n');
+    free(o.why);
+}
+
+static void print_csv(const choir__search *s)
+{
+    printf("number,state,");
+    print_field(s->job.metric);
+    for (int i = 0; i < choir_space_count(s->space); i++) {
+        putchar(',');
+        print_field(choir_space_name(s->space, i));
+    }
+    printf(",step,seconds,why\n");
+    for (int64_t i = 0; i < choir_study_count(s->study); i++)
+        print_csv_row(s, choir_study_trial(s->study, i));
+}
+
+static int look(const choir__search *s, const char *verb)
+{
+    const choir_trial *best = choir_study_best(s->study);
+    if (!strcmp(verb, "show"))
+        print_trials(s);
+    if (!strcmp(verb, "export"))
+        print_csv(s);
+    else if (best)
+        choir__search_print_best(s, best);
+    if (choir__cli_flush() != CHOIR_OK)
+        return choir__cli_fail();
+    if (strcmp(verb, "best") != 0 || best)
+        return CHOIR__EXIT_OK;
+    fprintf(stderr, "choir tune: no trial has a value\n");
+    return CHOIR__EXIT_FAILED;
+}
+
+#define AT(member) CHOIR__CLI_AT(request, member)
+
+static const choir__cli_option options[] = {
+    {"study", CHOIR__STRING, AT(name), .argument = "NAME",
+        .help = "the study's name (default: the only one of the storage)"},
+    {"json", CHOIR__FLAG, AT(json), .help = "print JSON, as the search does"},
+    {NULL},
+};
+
+static const choir__cli_command command = {
+    .name = "tune",
+    .usage = "show|best|export [OPTION]... STUDY",
+    .about = "Prints the trials of a stored study (show), its best trial with the command that "
+             "repeats it (best), or all trials as CSV (export). STUDY is a storage, as "
+             "sqlite:FILE, postgresql://... or journal:FILE, its file, or a folder of --dir. "
+             "Optuna's studies can be looked at, too.",
+    .example = "  choir tune best runs",
+    .options = options,
+    .operand = "STUDY",
+    .least = 1,
+    .most = 1,
+};
+
+int choir__tune_look(int argc, char **argv)
+{
+    static request r;
+    choir__cli_operands operands;
+    const char *verb = argv[1];
+    argv[1] = argv[0];
+    int status = choir__cli_parse(&command, &r, argc - 1, argv + 1, &operands);
+    if (status != CHOIR__EXIT_OK)
+        return status;
+    choir_study_opts opts = choir_study_defaults();
+    char *url = url_of(operands.words[0]);
+    opts.storage = url;
+    opts.name = r.name;
+    choir_study *study = NULL;
+    if (choir_study_open(NULL, opts, &study) != CHOIR_OK) {
+        free(url);
+        return choir__cli_fail();
+    }
+    choir__search s = {.study = study, .space = choir_study_space(study), .json = r.json};
+    choir__outcome_job(study, &s.job);
+    status = look(&s, verb);
+    choir__outcome_free_job(&s.job);
+    choir_study_free(study);
+    free(url);
+    return status;
+}

@@ -1,0 +1,75 @@
+/* Attributes of studies and trials, as programs see them. */
+#include <jansson.h>
+
+#include "tune/study.h"
+#include "tune/trial.h"
+
+static choir_status check(const char *key, const char *json, const char *function)
+{
+    if (choir__lacks(key, function, "key") || choir__lacks(json, function, "json"))
+        return CHOIR_ERR_ARGUMENT;
+    json_t *value = json_loads(json, JSON_DECODE_ANY, NULL);
+    if (!value)
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "attribute %s: expected JSON, got '%s'", key, json);
+    json_decref(value);
+    return CHOIR_OK;
+}
+
+choir_status choir_trial_set_attribute(choir_trial *t, const char *key, const char *json)
+{
+    if (choir__lacks(t, __func__, "trial"))
+        return CHOIR_ERR_ARGUMENT;
+    choir_status status = check(key, json, __func__);
+    if (status != CHOIR_OK)
+        return status;
+    pthread_mutex_lock(&t->study->lock);
+    if (t->state != CHOIR_TRIAL_RUNNING)
+        status =
+            choir__error(CHOIR_ERR_STATE, "trial %lld has ended before", (long long)t->number);
+    else
+        choir__attribute_set(&t->attributes, false, key, json);
+    if (status == CHOIR_OK && t->study->kept)
+        choir__kept_set_attribute(t->study->kept, t, key, json);
+    pthread_mutex_unlock(&t->study->lock);
+    return status;
+}
+
+choir_status choir_study_set_attribute(choir_study *s, const char *key, const char *json)
+{
+    if (choir__lacks(s, __func__, "study"))
+        return CHOIR_ERR_ARGUMENT;
+    choir_status status = check(key, json, __func__);
+    if (status != CHOIR_OK)
+        return status;
+    pthread_mutex_lock(&s->lock);
+    choir__attribute_set(&s->attributes, false, key, json);
+    if (s->kept)
+        choir__kept_set_attribute(s->kept, NULL, key, json);
+    pthread_mutex_unlock(&s->lock);
+    return CHOIR_OK;
+}
+
+const char *choir_trial_attribute(const choir_trial *t, const char *key)
+{
+    if (choir__lacks(t, __func__, "trial") || choir__lacks(key, __func__, "key"))
+        return NULL;
+    return choir__attribute_get(&t->attributes, false, key);
+}
+
+const char *choir_study_attribute(const choir_study *s, const char *key)
+{
+    if (choir__lacks(s, __func__, "study") || choir__lacks(key, __func__, "key"))
+        return NULL;
+    return choir__attribute_get(&s->attributes, false, key);
+}
+
+const choir_space *choir_study_space(const choir_study *s)
+{
+    return choir__lacks(s, __func__, "study") ? NULL : s->space;
+}
+
+bool choir_trial_is_ours(const choir_trial *t)
+{
+    return !choir__lacks(t, __func__, "trial") && !t->foreign;
+}

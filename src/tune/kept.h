@@ -1,0 +1,39 @@
+/* Calls of a stored study beside those of one in memory: see kept.c. */
+#ifndef CHOIR_TUNE_KEPT_H
+#define CHOIR_TUNE_KEPT_H
+
+#include <choir/study.h>
+
+typedef struct choir__kept choir__kept;
+typedef struct choir__change choir__change;
+
+/* Opens the storage of s, which has its directions, and its space unless it is to be looked at
+ * only; then both come from the storage. Sets s->kept. Errors: see choir_study_open. */
+choir_status choir__kept_open(choir_study *s, const choir_study_opts *opts);
+/* Writes all queued changes; NULL is allowed. */
+void choir__kept_close(choir__kept *kept);
+
+/* Adopts the trials of other workers, and their ends. The study's lock is held. Errors:
+ * argument (they are not of this space), I/O. */
+choir_status choir__kept_refresh(choir_study *s);
+
+/* Like choir__study_ask and choir__study_ready, among all workers. The lock is held, and
+ * released while the storage works. */
+choir_status choir__kept_ask(choir_study *s, choir_trial **trial);
+bool choir__kept_ready(choir_study *s);
+
+/* Queues the end of a trial; choir__kept_wait waits, without the lock. */
+choir__change *choir__kept_tell(choir__kept *kept, const choir_trial *t);
+choir_status choir__kept_wait(choir__kept *kept, choir__change *told);
+/* Queues a report. Error: argument, a step that the tables cannot hold. */
+choir_status choir__kept_report(
+    choir__kept *kept, const choir_trial *t, int64_t step, double value);
+
+/* Returns whether a trial that is given now was begun before the study was opened. */
+bool choir__kept_skips_given(choir__kept *kept);
+
+/* Queues an attribute of a trial; t NULL: of the study. */
+void choir__kept_set_attribute(
+    choir__kept *kept, const choir_trial *t, const char *key, const char *json);
+
+#endif

@@ -1,0 +1,39 @@
+/* A kind of storage provides one table of functions, called by one thread at a time.
+ *
+ * A backend that has lost its server returns CHOIR_ERR_PEER_LOST and connects again at the next
+ * call; the caller repeats the call, so each change may be written twice and counts once. */
+#ifndef CHOIR_TUNE_STORAGE_BACKEND_H
+#define CHOIR_TUNE_STORAGE_BACKEND_H
+
+#include "tune/storage/record.h"
+
+typedef struct choir__study_backend choir__study_backend;
+
+typedef struct choir__study_backend_ops {
+    const char *name; /* of the URL's scheme */
+    /* Opens what the text behind the scheme names. create: it may be made. Errors: I/O, format
+     * (another kind of file, a newer schema), peer lost, unsupported. */
+    choir_status (*open)(const char *place, bool create, choir__study_backend **backend);
+    /* Finds the study study->name, or makes it if `create`, and stores how it is stored in
+     * *study. Name NULL: the only study that is there. All later calls are about it. Error:
+     * argument (none, or several). */
+    choir_status (*study)(choir__study_backend *b, bool create, choir__stored_study *study);
+    /* Appends the trials from number `from` on. */
+    choir_status (*load)(choir__study_backend *b, int64_t from, choir__records *records);
+    /* Writes all changes or none. They are durable when it returns. */
+    choir_status (*write)(choir__study_backend *b, choir__change *const *changes, int count);
+    void (*close)(choir__study_backend *b);
+} choir__study_backend_ops;
+
+struct choir__study_backend {
+    const choir__study_backend_ops *ops;
+    char *place; /* for messages */
+};
+
+extern const choir__study_backend_ops choir__backend_journal, choir__backend_sqlite,
+    choir__backend_postgres;
+
+/* Opens the backend that a URL names (backends.c). Errors: argument, those of `open`. */
+choir_status choir__backend_open(const char *url, bool create, choir__study_backend **backend);
+
+#endif

@@ -1,0 +1,45 @@
+/* The registry of storages: which backend a URL or a file's name means. */
+#include <string.h>
+
+#include "base/named.h"
+#include "tune/storage/backend.h"
+
+typedef struct scheme {
+    const char *name; /* what the URL begins with, or the file's name ends with */
+    bool ends, whole; /* whole: the backend reads the scheme, too */
+    const choir__study_backend_ops *ops;
+} scheme;
+
+static const scheme schemes[] = {
+    {"sqlite:///", false, false, &choir__backend_sqlite},
+    {"sqlite:", false, false, &choir__backend_sqlite},
+    {"postgresql://", false, true, &choir__backend_postgres},
+    {"postgres://", false, true, &choir__backend_postgres},
+    {"journal:///", false, false, &choir__backend_journal},
+    {"journal:", false, false, &choir__backend_journal},
+    {".db", true, false, &choir__backend_sqlite},
+    {".sqlite3", true, false, &choir__backend_sqlite},
+    {".log", true, false, &choir__backend_journal},
+    {".journal", true, false, &choir__backend_journal},
+};
+
+static bool fits(const scheme *s, const char *url)
+{
+    size_t length = strlen(s->name), of = strlen(url);
+    if (s->ends)
+        return of > length && !strcmp(url + of - length, s->name);
+    return of > length && !strncmp(url, s->name, length);
+}
+
+choir_status choir__backend_open(const char *url, bool create, choir__study_backend **backend)
+{
+    for (size_t i = 0; i < CHOIR_COUNT(schemes); i++) {
+        const scheme *s = &schemes[i];
+        if (fits(s, url))
+            return s->ops->open(
+                s->ends || s->whole ? url : url + strlen(s->name), create, backend);
+    }
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "storage: expected sqlite:FILE, postgresql://..., journal:FILE or a FILE.db, got '%s'",
+        url);
+}

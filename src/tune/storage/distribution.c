@@ -1,0 +1,195 @@
+/* Optuna's JSON of distributions, both ways:
+ *
+ *     {"name": "FloatDistribution", "attributes": {"step": null, "low": 0.0, "high": 1.0,
+ *         "log": false}}
+ *     {"name": "IntDistribution", "attributes": {"log": false, "step": 1, "low": 1, "high": 8}}
+ *     {"name": "CategoricalDistribution", "attributes": {"choices": ["sgd", 0.5, true]}} */
+#include "tune/storage/distribution.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *number(double x)
+{
+    bool whole = x == floor(x) && fabs(x) < 0x1p53;
+    return whole ? json_integer((json_int_t)x) : json_real(x);
+}
+
+static json_t *choices_json(const choir__dist *d)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < d->choice_count; i++) {
+        const choir__choice *c = &d->choices[i];
+        json_array_append_new(list,
+            c->is_number ? number(c->number) : json_stringn_nocheck(c->text, strlen(c->text)));
+    }
+    return json_pack("{s:o}", "choices", list);
+}
+
+char *choir__dist_json(const choir__dist *d)
+{
+    const char *name = "FloatDistribution";
+    json_t *about;
+    if (d->kind == CHOIR__CHOICE) {
+        name = "CategoricalDistribution";
+        about = choices_json(d);
+    } else if (d->kind == CHOIR__INTEGER) {
+        name = "IntDistribution";
+        about = json_pack("{s:b, s:o, s:o, s:o}", "log", d->log, "step", number(d->step), "low",
+            number(d->low), "high", number(d->high));
+    } else {
+        bool normal = d->kind == CHOIR__NORMAL;
+        about = json_pack("{s:n, s:f, s:f, s:b}", "step", "low",
+            normal ? d->low - 9 * d->high : d->low, "high",
+            normal ? d->low + 9 * d->high : d->high, "log", d->kind == CHOIR__LOG);
+    }
+    json_t *whole = json_pack("{s:s, s:o}", "name", name, "attributes", about);
+    char *text = json_dumps(whole, 0);
+    json_decref(whole);
+    return text;
+}
+
+/* --- reading --- */
+
+typedef enum family { NONE, REAL, INTEGER, CHOICE } family;
+
+typedef struct stored {
+    json_t *root;
+    const json_t *about;
+    family family;
+    double low, high, step;
+    bool log;
+} stored;
+
+/* Reads JSON, also of Optuna's older classes; false: it is no distribution. */
+static bool read(const char *json, stored *s)
+{
+    static const struct {
+        const char *name;
+        family family;
+        bool log;
+    } classes[] = {
+        {"FloatDistribution", REAL, false},
+        {"UniformDistribution", REAL, false},
+        {"LogUniformDistribution", REAL, true},
+        {"DiscreteUniformDistribution", REAL, false},
+        {"IntDistribution", INTEGER, false},
+        {"IntUniformDistribution", INTEGER, false},
+        {"IntLogUniformDistribution", INTEGER, true},
+        {"CategoricalDistribution", CHOICE, false},
+    };
+    *s = (stored){.root = json_loads(json, 0, NULL), .step = 1};
+    const char *name = json_string_value(json_object_get(s->root, "name"));
+    s->about = json_object_get(s->root, "attributes");
+    for (size_t i = 0; name && i < CHOIR_COUNT(classes); i++)
+        if (!strcmp(classes[i].name, name))
+            s->family = classes[i].family, s->log = classes[i].log;
+    s->low = json_number_value(json_object_get(s->about, "low"));
+    s->high = json_number_value(json_object_get(s->about, "high"));
+    s->log = s->log || json_is_true(json_object_get(s->about, "log"));
+    const json_t *step = json_object_get(s->about, "step");
+    if (json_is_number(step))
+        s->step = json_number_value(step);
+    return s->family != NONE;
+}
+
+/* Returns a choice as people write it, on the heap. */
+static char *choice_text(const json_t *c)
+{
+    if (json_is_string(c))
+        return choir__strdup(json_string_value(c));
+    if (json_is_boolean(c))
+        return choir__strdup(json_is_true(c) ? "True" : "False");
+    if (json_is_integer(c))
+        return choir__format("%lld", (long long)json_integer_value(c));
+    return json_is_real(c) ? choir__format("%.17g", json_real_value(c)) : choir__strdup("None");
+}
+
+/* Choices that are not plain words are quoted. */
+static char *choices_text(const json_t *choices)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    for (size_t i = 0; i < json_array_size(choices); i++) {
+        const json_t *one = json_array_get(choices, i);
+        char *word = choice_text(one);
+        const char *quote = !json_is_string(one) ? "" : strchr(word, '\'') ? "\"" : "'";
+        fprintf(out, "%s%s%s%s", i ? ", " : "choice(", quote, word, quote);
+        free(word);
+    }
+    fputs(json_array_size(choices) ? ")" : "", out);
+    fclose(out);
+    return text;
+}
+
+char *choir__dist_text_of_json(const char *json)
+{
+    stored s;
+    char *text = NULL;
+    if (!read(json, &s))
+        text = NULL;
+    else if (s.family == CHOICE)
+        text = choices_text(json_object_get(s.about, "choices"));
+    else if (s.family == REAL)
+        text = choir__format("%s(%.17g, %.17g)", s.log ? "log" : "uniform", s.low, s.high);
+    else if (s.log)
+        text = choir__format("int(%.0f, %.0f, log)", s.low, s.high);
+    else
+        text = choir__format("int(%.0f, %.0f, step=%.0f)", s.low, s.high, s.step);
+    json_decref(s.root);
+    return text;
+}
+
+static bool same_choice(const choir__choice *c, const json_t *there)
+{
+    if (c->is_number && json_is_number(there))
+        return c->number == json_number_value(there);
+    char *text = choice_text(there);
+    bool same = !json_is_number(there) && !strcmp(text, c->text);
+    free(text);
+    return same;
+}
+
+static bool same(const choir__dist *d, const stored *s)
+{
+    const json_t *choices = json_object_get(s->about, "choices");
+    if (d->kind == CHOIR__CHOICE) {
+        bool all = s->family == CHOICE && json_array_size(choices) == (size_t)d->choice_count;
+        for (int i = 0; i < d->choice_count && all; i++)
+            all = same_choice(&d->choices[i], json_array_get(choices, (size_t)i));
+        return all;
+    }
+    if (d->kind == CHOIR__INTEGER)
+        return s->family == INTEGER && s->log == d->log;
+    return s->family == REAL && s->log == (d->kind == CHOIR__LOG);
+}
+
+static bool holds(const choir__dist *d, double x)
+{
+    if (d->kind == CHOIR__CHOICE)
+        return x >= 0 && x < d->choice_count && x == floor(x);
+    if (d->kind == CHOIR__INTEGER && fmod(x - d->low, d->step) != 0)
+        return false;
+    return d->kind == CHOIR__NORMAL ? isfinite(x) : x >= d->low && x <= d->high;
+}
+
+choir_status choir__dist_value_of_json(
+    const choir__dist *d, const char *name, const char *json, double internal, double *value)
+{
+    stored s;
+    bool good = read(json, &s) && same(d, &s) && holds(d, internal);
+    char *text = good ? NULL : choir__dist_text_of_json(json);
+    if (good)
+        *value = internal;
+    else
+        choir__error(CHOIR_ERR_ARGUMENT,
+            "parameter %s: the study has it as %s, with the value %g, which is not the space's",
+            name, text ? text : json, internal);
+    free(text);
+    json_decref(s.root);
+    return good ? CHOIR_OK : CHOIR_ERR_ARGUMENT;
+}

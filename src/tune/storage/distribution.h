@@ -1,0 +1,20 @@
+/* Distributions as Optuna writes them, in JSON. */
+#ifndef CHOIR_TUNE_STORAGE_DISTRIBUTION_H
+#define CHOIR_TUNE_STORAGE_DISTRIBUTION_H
+
+#include "tune/space/space.h"
+
+/* Returns Optuna's JSON, on the heap. A normal distribution, which Optuna does not have, is a
+ * range of nine deviations on both sides. */
+char *choir__dist_json(const choir__dist *dist);
+
+/* Returns the distribution of Optuna's JSON as people write it, "log(1e-5, 0.1)", on the heap;
+ * NULL if it is none. */
+char *choir__dist_text_of_json(const char *json);
+
+/* Stores in *value what an internal value of Optuna's means in `dist`. Error: argument, the
+ * stored distribution is another one; the message begins with the parameter's name. */
+choir_status choir__dist_value_of_json(const choir__dist *dist, const char *name,
+    const char *json, double internal, double *value);
+
+#endif

@@ -1,0 +1,164 @@
+/* Memory of stored trials and of changes. */
+#include "tune/storage/record.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const states[] = {"RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING"};
+
+const char *choir__stored_state_name(int state)
+{
+    return states[state];
+}
+
+int choir__stored_state(const char *name)
+{
+    for (size_t i = 0; i < CHOIR_COUNT(states); i++)
+        if (!strcmp(states[i], name))
+            return (int)i;
+    return -1;
+}
+
+/* --- attributes --- */
+
+static choir__stored_attribute *find(
+    const choir__stored_attributes *a, bool system, const char *key)
+{
+    for (int i = 0; i < a->count; i++)
+        if (a->at[i].system == system && !strcmp(a->at[i].key, key))
+            return &a->at[i];
+    return NULL;
+}
+
+void choir__attribute_set(
+    choir__stored_attributes *a, bool system, const char *key, const char *json)
+{
+    choir__stored_attribute *old = find(a, system, key);
+    if (old) {
+        free(old->json);
+        old->json = choir__strdup(json);
+        return;
+    }
+    a->at = choir__realloc(a->at, (size_t)(a->count + 1) * sizeof *a->at);
+    a->at[a->count++] = (choir__stored_attribute){
+        .key = choir__strdup(key), .json = choir__strdup(json), .system = system};
+}
+
+const char *choir__attribute_get(
+    const choir__stored_attributes *a, bool system, const char *key)
+{
+    const choir__stored_attribute *at = find(a, system, key);
+    return at ? at->json : NULL;
+}
+
+void choir__attributes_free(choir__stored_attributes *a)
+{
+    for (int i = 0; i < a->count; i++) {
+        free(a->at[i].key);
+        free(a->at[i].json);
+    }
+    free(a->at);
+    *a = (choir__stored_attributes){NULL, 0};
+}
+
+void choir__stored_study_free(choir__stored_study *s)
+{
+    free(s->name);
+    choir__attributes_free(&s->attributes);
+    *s = (choir__stored_study){0};
+}
+
+/* --- records --- */
+
+static void free_params(choir__stored_param *params, int count)
+{
+    for (int i = 0; i < count; i++) {
+        free(params[i].name);
+        free(params[i].dist);
+    }
+    free(params);
+}
+
+void choir__record_clear(choir__record *r)
+{
+    free_params(r->params, r->param_count);
+    free(r->reports);
+    choir__attributes_free(&r->attributes);
+    *r = (choir__record){0};
+}
+
+choir__record *choir__records_add(choir__records *r, int64_t number)
+{
+    if (r->count == r->room) {
+        r->room = r->room ? 2 * r->room : 64;
+        r->at = choir__realloc(r->at, (size_t)r->room * sizeof *r->at);
+    }
+    r->at[r->count] = (choir__record){.number = number, .silent_s = (double)NAN};
+    return &r->at[r->count++];
+}
+
+choir__record *choir__records_find(const choir__records *r, int64_t number)
+{
+    int64_t low = 0, high = r->count;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (r->at[middle].number < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < r->count && r->at[low].number == number ? &r->at[low] : NULL;
+}
+
+void choir__records_free(choir__records *r)
+{
+    for (int64_t i = 0; i < r->count; i++)
+        choir__record_clear(&r->at[i]);
+    free(r->at);
+    *r = (choir__records){0};
+}
+
+void choir__record_param(choir__record *r, const char *name, const char *dist, double value)
+{
+    r->params = choir__realloc(r->params, (size_t)(r->param_count + 1) * sizeof r->params[0]);
+    r->params[r->param_count++] = (choir__stored_param){
+        .name = choir__strdup(name), .dist = choir__strdup(dist), .value = value};
+}
+
+void choir__record_report(choir__record *r, int64_t step, double value)
+{
+    int64_t at = r->report_count;
+    while (at > 0 && r->reports[at - 1].step >= step)
+        at--;
+    if (at < r->report_count && r->reports[at].step == step) {
+        r->reports[at].value = value;
+        return;
+    }
+    size_t n = (size_t)r->report_count++;
+    r->reports = choir__realloc(r->reports, (n + 1) * sizeof *r->reports);
+    memmove(r->reports + at + 1, r->reports + at, (n - (size_t)at) * sizeof *r->reports);
+    r->reports[at] = (choir__report){step, value};
+}
+
+/* --- changes --- */
+
+choir__change *choir__change_new(choir__change_kind kind, int64_t number)
+{
+    choir__change *c = choir__calloc(1, sizeof *c);
+    c->kind = kind;
+    c->number = number;
+    return c;
+}
+
+void choir__change_free(choir__change *c)
+{
+    if (!c)
+        return;
+    free(c->worker);
+    free(c->former);
+    free_params(c->params, c->param_count);
+    free(c->attribute.key);
+    free(c->attribute.json);
+    free(c);
+}

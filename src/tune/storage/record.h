@@ -1,0 +1,106 @@
+/* Trials as storages hold them, and changes of them: what the backends read and write.
+ *
+ * Names and values are Optuna's: a parameter has an internal value (of a choice, its place) and
+ * its distribution as JSON, an attribute is JSON under a key. */
+#ifndef CHOIR_TUNE_STORAGE_RECORD_H
+#define CHOIR_TUNE_STORAGE_RECORD_H
+
+#include <choir/study.h>
+
+#include "tune/storage/attributes.h"
+#include "tune/trial.h"
+
+/* choir_trial_state, and Optuna's state of a trial that is to be run later. */
+enum { CHOIR__STORED_WAITING = CHOIR_TRIAL_FAIL + 1 };
+
+typedef struct choir__stored_param {
+    char *name, *dist;
+    double value;
+} choir__stored_param;
+
+typedef struct choir__record {
+    int64_t number;
+    int state;
+    double silent_s; /* since the last heartbeat; NaN: there is none */
+    choir__stored_param *params;
+    int param_count;
+    double values[CHOIR_STUDY_OBJECTIVES];
+    int value_count;
+    choir__report *reports; /* by step */
+    int64_t report_count;
+    choir__stored_attributes attributes;
+} choir__record;
+
+typedef struct choir__records {
+    choir__record *at; /* (count) by number */
+    int64_t count, room;
+} choir__records;
+
+/* A study, as it is stored. */
+typedef struct choir__stored_study {
+    char *name;
+    bool most[CHOIR_STUDY_OBJECTIVES]; /* more is better */
+    int objectives;
+    choir__stored_attributes attributes;
+} choir__stored_study;
+
+/* Returns a new record behind the others. */
+choir__record *choir__records_add(choir__records *r, int64_t number);
+/* Returns the record of a trial, or NULL. */
+choir__record *choir__records_find(const choir__records *r, int64_t number);
+void choir__records_free(choir__records *r);
+void choir__record_clear(choir__record *r);
+
+/* Takes copies of the texts. A step that is there already is replaced. */
+void choir__record_param(choir__record *r, const char *name, const char *dist, double value);
+void choir__record_report(choir__record *r, int64_t step, double value);
+void choir__stored_study_free(choir__stored_study *s);
+
+/* Returns the state's name, "RUNNING", or the state of a name, -1: unknown. */
+const char *choir__stored_state_name(int state);
+int choir__stored_state(const char *name);
+
+/* --- changes --- */
+
+typedef enum choir__change_kind {
+    CHOIR__CHANGE_BEGIN, /* a trial that is not there yet, or waits, runs */
+    CHOIR__CHANGE_TAKE,  /* a trial whose worker is dead has this worker */
+    CHOIR__CHANGE_REPORT,
+    CHOIR__CHANGE_ATTRIBUTE,
+    CHOIR__CHANGE_END,
+    CHOIR__CHANGE_BEAT,  /* the trial's worker is alive */
+    CHOIR__CHANGE_LEAVE, /* the trial's worker gives it up */
+} choir__change_kind;
+
+typedef struct choir__change {
+    choir__change_kind kind;
+    int64_t number; /* of the trial; -1: an attribute of the study */
+    /* BEGIN, TAKE, LEAVE; former: TAKE, the dead worker. Both JSON */
+    char *worker, *former;
+    bool given, waits; /* BEGIN: choir_study_enqueue gave it; Optuna's enqueue_trial made it */
+    choir__stored_param *params; /* BEGIN */
+    int param_count;
+    int64_t step; /* REPORT */
+    int state;    /* END */
+    double values[CHOIR_STUDY_OBJECTIVES];
+    int value_count; /* REPORT: 1 */
+    choir__stored_attribute attribute;
+    bool lost; /* out, of BEGIN and TAKE: another worker has the trial */
+
+    struct choir__change *next; /* the writer's (storage.c) */
+    bool awaited, done;
+    choir_status status;
+} choir__change;
+
+choir__change *choir__change_new(choir__change_kind kind, int64_t number);
+void choir__change_free(choir__change *c);
+
+/* The attribute of a trial that names its worker, and its value when the worker has left. */
+#define CHOIR__WORKER_KEY  "choir:worker"
+#define CHOIR__WORKER_LEFT "\"left\""
+/* The attribute of a trial whose parameters choir_study_enqueue gave. */
+#define CHOIR__GIVEN_KEY "choir:given"
+/* Optuna's, of a trial that waits: its parameters. */
+#define CHOIR__FIXED_KEY "fixed_params"
+
+#endif

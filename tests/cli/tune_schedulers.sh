@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# choir tune --scheduler: trials that stop early, wait with a checkpoint and go on, copies of
+# better ones, and what is refused. The rules are in tests/unit/schedulers.c.
+. "$(dirname "$0")/lib.sh"
+
+# A curve that falls to its parameter's distance from 0.3; it keeps its step when it is stopped.
+cat >curve <<'CURVE'
+#!/bin/bash
+step=0 stop=0 file=$CHOIR_TRIAL_DIR/checkpoint
+[ -e "$file" ] && read -r step <"$file"
+echo "$CHOIR_TRIAL_STEP to ${CHOIR_TRIAL_BUDGET-the end}, from $step" >>"$CHOIR_TRIAL_DIR/runs"
+trap stop=1 TERM
+while ((step < 9 && !stop)); do
+    step=$((step + 1))
+    awk -v s=$step -v x="$1" 'BEGIN { d = x - 0.3; if (d < 0) d = -d
+        printf "{\"step\":%d,\"eval_loss\":%.6f}\n", s, d + 1 / s }'
+    echo $step >"$file"
+    read -rt 0.05 <> <(:) # time for the signal
+done
+((!stop)) || exit 143
+CURVE
+chmod +x curve
+space=(--space 'x=uniform(0,1)')
+
+# parts FILE: what must not depend on the number of trials at once.
+parts() { sed 's/,"seconds":[0-9.]*//' "$1"; }
+
+asha() {
+    local n
+    for n in 1 4; do
+        good tune --json --trials 9 --window 4 --parallel $n --sampler random --dir asha$n \
+            --scheduler asha:min=1,max=9,eta=3 "${space[@]}" -- ./curve {x}
+        parts out >asha$n.out
+    done
+    cmp -s asha1.out asha4.out || fail "other parts with --parallel 4: $(diff asha1.out asha4.out)"
+    has asha1.out '"number":0,"state":"PRUNED","params":\{"x":[0-9.]+\},"value":.*,"step":1\}' \
+        '"state":"PRUNED",.*,"step":3\}' '"state":"COMPLETE",.*,"step":9\}'
+    [ "$(grep -c '"step":1}' asha1.out)" = 9 ] || fail "$(cat asha1.out)"
+    local best
+    best=$(grep -o '"event":"best","number":[0-9]*' out | grep -o '[0-9]*$')
+    has "asha4/$best/runs" '^0 to 1, from 0$' '^3 to 9, from [3-8]$'
+    good tune --trials 3 --sampler random --dir asha_table --scheduler asha:max=9 "${space[@]}" \
+        -- ./curve {x}
+    has out '^trial +state +eval_loss +step +x +seconds$' '^    0  PRUNED +[0-9.]+ +1 '
+}
+
+# choir train keeps its checkpoints by itself.
+trains() {
+    good tune --json --trials 4 --parallel 2 --sampler random --dir train \
+        --scheduler asha:min=20,max=80,eta=2 --space 'lr=log(1e-4,1e-1)' -- \
+        "$CHOIR" train --strategy single --steps 80 --eval-every 20 --eval-batches 1 \
+        --batch-size 4 --model mlp:in=4,hidden=8,classes=2 random
+    has out '"state":"PRUNED",.*,"step":20,' '"state":"COMPLETE",.*,"step":80,'
+    [ -e train/0/checkpoint/latest ] || fail "no checkpoint: $(ls train/0)"
+}
+
+stops() {
+    good tune --json --trials 8 --sampler grid --scheduler median:startup=1 \
+        --space 'x=choice(0.3,0.9,0.31,0.8)' --dir stops -- ./curve {x}
+    has out '"number":0,"state":"COMPLETE","params":\{"x":0.29*[0-9]*\}' \
+        '"number":1,"state":"PRUNED",.*,"step":1,'
+}
+
+population() {
+    good tune --json --parallel 2 --sampler random --dir pbt \
+        --scheduler pbt:population=4,interval=3,max=9 "${space[@]}" -- ./curve {x}
+    grep -q '^3 to 6, from 3$' pbt/[4-9]/runs || fail "no copies: $(cat out)"
+    [ "$(grep -c '"state":"COMPLETE"' out)" = 4 ] || fail "$(cat out)"
+}
+
+wrong() {
+    bad 2 'unknown scheduler .asha1. .did you mean .asha.*choose one of none, asha, ' \
+        tune --scheduler asha1 "${space[@]}" -- ./curve {x}
+    bad 2 '--scheduler asha: expected --dir DIR, where trials' \
+        tune --scheduler asha "${space[@]}" -- ./curve {x}
+    bad 2 '--dir asha1: expected a folder without trials of another search' \
+        tune --scheduler asha --dir asha1 "${space[@]}" -- ./curve {x}
+    bad 2 '--eval-every N, since eval_loss decides on the way' \
+        tune --scheduler asha --dir new --space 'lr=log(1e-4,1)' -- "$CHOIR" train random
+    bad 2 'without --save and --resume' tune --scheduler asha --dir new \
+        --space 'lr=log(1e-4,1)' -- "$CHOIR" train --eval-every 5 --save x random
+    bad 2 'half of the population 4, got 4' tune --scheduler pbt:population=4 --parallel 4 \
+        --dir new "${space[@]}" -- ./curve {x}
+    bad 2 'expected a study in memory' tune --scheduler asha --dir new \
+        --storage sqlite:new.db "${space[@]}" -- ./curve {x}
+}
+
+check asha
+check trains
+check stops
+check population
+check wrong
+finish

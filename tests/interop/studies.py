@@ -1,0 +1,133 @@
+"""Studies in Optuna's tables: Optuna reads those of `choir tune`, also while they run, and `choir tune`
+goes on with those of Optuna."""
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+
+if importlib.util.find_spec("optuna") is None:
+    print("skipped: %s has no optuna (PyPI has it)" % sys.executable)
+    sys.exit(77)
+
+import optuna
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+CHOIR = os.environ["CHOIR"]
+SPACE = ["--space", "lr=log(1e-5,0.1)", "--space", "width=int(16,128,step=16)",
+         "--space", "opt=choice(sgd,adamw,0.5)", "--space", "m=uniform(0,0.99) if opt==sgd"]
+# Prints two reports; its value follows from the parameters.
+TRIAL = ["sh", "-c", r'''printf '{"step":1,"eval_loss":9}\n{"step":2,"eval_loss":%s}\n' "$2"
+    if [ -e "$0" ] && [ "$1" = 3 ]; then echo >"$0.here"; while [ -e "$0" ]; do sleep 0.02; done; fi''',
+         "hold", "{trial}", "{lr}", "{width}", "{opt}", "{m}"]
+
+
+def tune(*args, **options):
+    done = subprocess.run([CHOIR, "tune", *args], capture_output=True, text=True, timeout=60, **options)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def same(trial, line):
+    """An Optuna trial is what choir tune printed."""
+    assert trial.number == line["number"] and trial.state.name == line["state"]
+    assert trial.params == line["params"], (trial.params, line)
+    assert trial.value == line["value"]
+
+
+def optuna_reads(storage, url):
+    study = ["--storage", storage, "--study", "first", "--window", "2", *SPACE]
+    lines = tune("--json", "--trials", "12", *study, "--", *TRIAL)
+    loaded = optuna.load_study(study_name="first", storage=url)
+    assert len(loaded.trials) == 12 and loaded.direction.name == "MINIMIZE"
+    for trial, line in zip(loaded.trials, lines):
+        same(trial, line)
+        assert trial.intermediate_values == {1: 9.0, 2: trial.value}
+        assert trial.distributions["lr"] == FloatDistribution(1e-5, 0.1, log=True)
+        assert trial.distributions["width"] == IntDistribution(16, 128, step=16)
+        assert trial.distributions["opt"] == CategoricalDistribution(("sgd", "adamw", 0.5))
+        assert ("m" in trial.params) == (trial.params["opt"] == "sgd")
+        assert trial.datetime_complete >= trial.datetime_start
+    assert loaded.best_trial.number == lines[-1]["number"]
+    assert optuna.importance.get_param_importances(
+        loaded, evaluator=optuna.importance.PedAnovaImportanceEvaluator(), params=["lr", "width"])
+
+
+def optuna_reads_live(storage, url):
+    with open("hold", "w"):
+        pass
+    running = subprocess.Popen([CHOIR, "tune", "--storage", storage, "--study", "live", "--trials", "5", *SPACE,
+                                "--", *TRIAL], stdout=subprocess.DEVNULL)
+    while not os.path.exists("hold.here"):
+        assert running.poll() is None
+    loaded = optuna.load_study(study_name="live", storage=url)
+    for _ in range(200):
+        states = [t.state for t in loaded.trials]
+        if len(states) == 4 and loaded.trials[3].intermediate_values:
+            break
+    assert states == [TrialState.COMPLETE] * 3 + [TrialState.RUNNING]
+    loaded.enqueue_trial({"lr": 0.01, "width": 32, "opt": "adamw"})
+    os.unlink("hold")
+    assert running.wait() == 0
+    assert [t.state for t in loaded.trials] == [TrialState.COMPLETE] * 5
+    assert loaded.trials[4].params == {"lr": 0.01, "width": 32, "opt": "adamw"}
+
+
+def objective(trial):
+    lr = trial.suggest_float("lr", 1e-5, 0.1, log=True)
+    trial.suggest_int("width", 16, 128, step=16)
+    if trial.suggest_categorical("opt", ["sgd", "adamw", 0.5]) == "sgd":
+        trial.suggest_float("m", 0, 0.99)
+    trial.report(lr + 1, 1)
+    if trial.number == 2:
+        raise optuna.TrialPruned
+    if trial.number == 3:
+        trial.report(math.nan, 2)
+        return math.nan
+    return math.inf if trial.number == 4 else lr
+
+
+def choir_goes_on(storage, url):
+    made = optuna.create_study(storage=url, study_name="theirs", sampler=optuna.samplers.RandomSampler(seed=1))
+    made.optimize(objective, n_trials=8)
+    made.set_user_attr("by", "us")
+    made.ask()  # abandoned
+    made.enqueue_trial({"lr": 0.02})
+    shown = tune("show", "--json", "--study", "theirs", storage)
+    for trial, line in zip(made.trials[:8], shown):
+        assert (trial.state.name, trial.params) == (line["state"], line["params"])
+        finite = trial.state == TrialState.COMPLETE and math.isfinite(trial.value)
+        assert line["value"] == (trial.value if finite else None)
+    lines = tune("--json", "--storage", storage, "--study", "theirs", "--trials", "14", *SPACE, "--", *TRIAL)
+    assert [line["state"] for line in lines[:10]] == ["COMPLETE"] * 2 + ["PRUNED", "FAIL"] + ["COMPLETE"] * 4 + [
+        "FAIL", "COMPLETE"]
+    assert lines[9]["params"]["lr"] == 0.02
+    assert len(made.trials) == 14 and made.user_attrs["by"] == "us"
+    for trial, line in zip(made.trials[9:], lines[9:]):
+        same(trial, line)
+    made.sampler = optuna.samplers.TPESampler(seed=2)
+    made.optimize(objective, n_trials=2)  # and Optuna goes on with it in turn
+    assert [t.number for t in made.trials] == list(range(16))
+    other = subprocess.run([CHOIR, "tune", "--storage", storage, "--study", "theirs", "--space", "lr=log(1e-4,0.1)",
+                            *SPACE[2:], "--", *TRIAL], capture_output=True, text=True)
+    assert other.returncode == 2 and "space" in other.stderr, other.stderr
+
+
+def backends():
+    yield "sqlite:study.db", "sqlite:///study.db"
+    if os.environ.get("CHOIR_TEST_POSTGRES"):
+        url = os.environ["CHOIR_TEST_POSTGRES"]
+        yield url, url
+
+
+with tempfile.TemporaryDirectory() as folder:
+    os.chdir(folder)
+    for storage, url in backends():
+        optuna_reads(storage, url)
+        optuna_reads_live(storage, url)
+        choir_goes_on(storage, url)
+        print("%s: studies of %s are the same" % (storage.split(":")[0], optuna.__version__))

@@ -1,0 +1,309 @@
+/* Stored studies, on every kind of storage that is a file: trials, values and attributes are
+ * there again; trials without a worker are given again, once; two workers share the trials of
+ * one study, which are those of a study in memory; and refusals. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include <choir/choir.h>
+
+static char folder[64], url[128];
+static const char *scheme;
+
+static int new_storage(void **state)
+{
+    scheme = *state;
+    snprintf(folder, sizeof folder, "/tmp/choir-stored.XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(url, sizeof url, "%s:%s/study", scheme, folder);
+    return 0;
+}
+
+static int remove_storage(void **state)
+{
+    (void)state;
+    char *line = choir__format("rm -rf %s", folder);
+    int status = system(line);
+    free(line);
+    return status;
+}
+
+static choir_space *make_space(void)
+{
+    choir_space *s = choir_space_new();
+    assert_int_equal(choir_space_add(s, "x", "uniform(0, 1)"), CHOIR_OK);
+    assert_int_equal(choir_space_add(s, "width", "int(16, 512, step=16)"), CHOIR_OK);
+    assert_int_equal(choir_space_add(s, "o", "choice(sgd, adamw, 0.5)"), CHOIR_OK);
+    assert_int_equal(choir_space_add(s, "m", "normal(0, 1) if o == sgd"), CHOIR_OK);
+    return s;
+}
+
+static choir_study_opts options(int64_t window)
+{
+    choir_study_opts opts = choir_study_defaults();
+    opts.storage = url;
+    opts.window = window;
+    opts.seed = 5;
+    return opts;
+}
+
+static choir_study *open_with(choir_study_opts opts)
+{
+    choir_space *space = make_space();
+    choir_study *s = NULL;
+    if (choir_study_open(space, opts, &s) != CHOIR_OK)
+        fail_msg("%s", choir_error_message());
+    choir_space_free(space);
+    return s;
+}
+
+static choir_trial *ask(choir_study *s)
+{
+    choir_trial *t = NULL;
+    if (choir_study_ask(s, &t) != CHOIR_OK)
+        fail_msg("%s", choir_error_message());
+    return t;
+}
+
+/* Its value follows from the parameters, so that all who run the trial find the same. */
+static double value_of(const choir_trial *t)
+{
+    double m = choir_trial_has(t, "m") ? choir_trial_real(t, "m") : 3;
+    return choir_trial_real(t, "x") + m * m + (double)choir_trial_int(t, "width") / 100;
+}
+
+static void end(choir_study *s, choir_trial *t)
+{
+    double value = value_of(t);
+    assert_int_equal(choir_study_tell(s, t, CHOIR_TRIAL_COMPLETE, &value, 1), CHOIR_OK);
+}
+
+/* Both have the same trials. */
+static void assert_same(const choir_study *a, const choir_study *b)
+{
+    assert_int_equal(choir_study_count(a), choir_study_count(b));
+    for (int64_t i = 0; i < choir_study_count(a); i++) {
+        const choir_trial *x = choir_study_trial(a, i), *y = choir_study_trial(b, i);
+        double u = choir_trial_value(x, 0), v = choir_trial_value(y, 0);
+        assert_int_equal(choir_trial_result(x), choir_trial_result(y));
+        assert_true((isnan(u) && isnan(v)) || u == v);
+        for (const char *const *name = (const char *const[]){"x", "width", "o", "m", NULL};
+             *name; name++) {
+            const char *p = choir_trial_text(x, *name), *q = choir_trial_text(y, *name);
+            assert_true(p && q ? !strcmp(p, q) : !p && !q);
+        }
+    }
+}
+
+/* Trials of every outcome, then the same study again. */
+static void is_there_again(void **state)
+{
+    (void)state;
+    double infinite = (double)INFINITY;
+    choir_study *s = open_with(options(4));
+    for (int i = 0; i < 12; i++)
+        end(s, ask(s));
+    choir_trial *t = ask(s);
+    assert_int_equal(choir_trial_report(t, 0, 0.5), CHOIR_OK);
+    assert_int_equal(choir_trial_report(t, 7, (double)NAN), CHOIR_OK);
+    assert_int_equal(choir_trial_report(t, 9, -infinite), CHOIR_OK);
+    assert_int_equal(choir_trial_report(t, 9, infinite), CHOIR_OK);
+    assert_int_equal(
+        choir_trial_set_attribute(t, "note", "{\"a\": [1, \"\\u00fc\"]}"), CHOIR_OK);
+    assert_int_equal(choir_study_tell(s, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+    assert_int_equal(choir_study_tell(s, ask(s), CHOIR_TRIAL_FAIL, NULL, 0), CHOIR_OK);
+    assert_int_equal(choir_study_tell(s, ask(s), CHOIR_TRIAL_COMPLETE, &infinite, 1), CHOIR_OK);
+    assert_int_equal(choir_study_set_attribute(s, "by", "\"us\""), CHOIR_OK);
+    assert_int_equal(choir_trial_report(ask(s), (int64_t)1 << 31, 1), CHOIR_ERR_ARGUMENT);
+    choir_trial *other = ask(s);
+    assert_int_equal(choir_trial_report(other, 1, 2), CHOIR_OK);
+
+    choir_study_opts looking = choir_study_defaults();
+    looking.storage = url;
+    choir_study *look = NULL;
+    choir_study_free(s); /* with two trials that run */
+    assert_int_equal(choir_study_open(NULL, looking, &look), CHOIR_OK);
+    s = open_with(options(4));
+    assert_same(s, look);
+    assert_int_equal(choir_study_ask(look, &t), CHOIR_ERR_STATE);
+    t = choir_study_trial(look, 12);
+    assert_string_equal(choir_trial_attribute(t, "note"), "{\"a\": [1, \"\\u00fc\"]}");
+    assert_string_equal(choir_study_attribute(look, "by"), "\"us\"");
+    assert_true(isinf(choir_trial_value(choir_study_trial(s, 14), 0)));
+    assert_int_equal(choir_space_count(choir_study_space(look)), 4);
+    choir_study_free(look);
+
+    assert_int_equal(choir_trial_number(ask(s)), 15); /* again, and new ones after them */
+    assert_int_equal(choir_trial_number(ask(s)), 16);
+    assert_int_equal(choir_trial_number(ask(s)), 17);
+    choir_study_free(s);
+}
+
+/* A study that is closed and opened again at every trial is one in memory. */
+static void same_trials(void **state)
+{
+    (void)state;
+    choir_study_opts memory = options(3);
+    memory.storage = NULL;
+    choir_study *whole = open_with(memory), *part = NULL;
+    assert_int_equal(choir_study_enqueue(whole, "x=0.25,o=sgd"), CHOIR_OK);
+    assert_int_equal(choir_study_enqueue(whole, "width=32"), CHOIR_OK);
+    for (int i = 0; i < 40; i++)
+        end(whole, ask(whole));
+    for (int i = 0; i < 40; i++) {
+        if (i % 4 == 0) {
+            choir_study_free(part);
+            part = open_with(options(3));
+            assert_int_equal(choir_study_enqueue(part, "x=0.25,o=sgd"), CHOIR_OK);
+            assert_int_equal(choir_study_enqueue(part, "width=32"), CHOIR_OK);
+        }
+        choir_trial *t = ask(part);
+        assert_int_equal(choir_trial_number(t), i);
+        end(part, t);
+    }
+    assert_same(whole, part);
+    choir_study_free(whole);
+    choir_study_free(part);
+}
+
+/* Runs a worker's trials, and is killed in the middle of one. Its exit status is 0 if there
+ * are no more. */
+static int be_worker(int until_kill, int log)
+{
+    choir_study_opts opts = options(4);
+    opts.trials = 40;
+    choir_study *s = open_with(opts);
+    for (;;) {
+        choir_trial *t;
+        choir_status status = choir_study_ask(s, &t);
+        if (status == CHOIR_ERR_END)
+            return 0;
+        if (status == CHOIR_ERR_STATE) {
+            usleep(2000);
+            continue;
+        }
+        if (status != CHOIR_OK) {
+            fprintf(stderr, "%s\n", choir_error_message());
+            return 1;
+        }
+        if (until_kill-- == 0)
+            kill(getpid(), SIGKILL);
+        end(s, t);
+        char line[16];
+        int n = snprintf(line, sizeof line, "%d\n", (int)choir_trial_number(t));
+        if (write(log, line, (size_t)n) != n) /* told, so it must not run again */
+            return 1;
+    }
+}
+
+/* Four processes at once, of which some are killed and replaced. */
+static void workers_share(void **state)
+{
+    (void)state;
+    int log[2], started = 0, running = 0, times[40] = {0};
+    assert_int_equal(pipe(log), 0);
+    for (; started < 12 || running; running--) {
+        for (; running < 4 && started < 12; running++, started++)
+            if (fork() == 0)
+                _exit(be_worker(started < 8 ? started % 5 : -1, log[1]));
+        int status;
+        assert_true(wait(&status) > 0);
+        assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+    }
+    close(log[1]);
+    FILE *in = fdopen(log[0], "r");
+    for (int number; fscanf(in, "%d", &number) == 1;)
+        times[number]++;
+    fclose(in);
+    for (int i = 0; i < 40; i++)
+        assert_int_equal(times[i], 1);
+
+    choir_study_opts opts = options(4);
+    opts.storage = NULL;
+    choir_study *whole = open_with(opts), *shared = open_with(options(4));
+    for (int i = 0; i < 40; i += 4) { /* in the order of the window */
+        choir_trial *t[4];
+        for (int k = 0; k < 4; k++)
+            t[k] = ask(whole);
+        for (int k = 0; k < 4; k++)
+            end(whole, t[k]);
+    }
+    assert_same(whole, shared);
+    choir_study_free(whole);
+    choir_study_free(shared);
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    choir_space *space = make_space();
+    choir_study *s = NULL;
+    choir_study_opts looking = choir_study_defaults();
+    looking.storage = url;
+    assert_int_not_equal(choir_study_open(NULL, looking, &s), CHOIR_OK); /* no file */
+    choir_study_free(open_with(options(4)));
+    choir_study_opts opts[] = {options(5), options(4), options(4), options(4), options(4)};
+    opts[1].seed = 6;
+    opts[2].direction = "maximize";
+    opts[3].sampler = "random";
+    opts[4].direction = "minimize,minimize";
+    static const char *const whats[] = {"window 4, got 5", "seed 5, got 6", "direction",
+        "sampler \"tpe\", got \"random\"", "direction"};
+    for (size_t i = 0; i < CHOIR_COUNT(opts); i++) {
+        assert_int_equal(choir_study_open(space, opts[i], &s), CHOIR_ERR_ARGUMENT);
+        if (!strstr(choir_error_message(), whats[i]))
+            fail_msg("no '%s' in: %s", whats[i], choir_error_message());
+    }
+    assert_int_equal(choir_space_add(space, "y", "uniform(0, 1)"), CHOIR_OK);
+    assert_int_equal(choir_study_open(space, options(4), &s), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "space"));
+    looking.name = "other";
+    assert_int_equal(choir_study_open(NULL, looking, &s), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "no study 'other'"));
+    choir_study_opts second = options(4);
+    second.name = "second";
+    choir_study_free(open_with(second));
+    looking.name = NULL;
+    assert_int_equal(choir_study_open(NULL, looking, &s), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "choose one of study, second"));
+    opts[0].storage = "studies.txt";
+    assert_int_equal(choir_study_open(space, opts[0], &s), CHOIR_ERR_ARGUMENT);
+    choir_space_free(space);
+}
+
+int main(void)
+{
+    static char *const schemes[] = {"sqlite"};
+    int failures = 0;
+    for (size_t i = 0; i < CHOIR_COUNT(schemes); i++) {
+#ifndef CHOIR_HAVE_SQLITE
+        if (i == 0)
+            continue;
+#endif
+        void *kind = schemes[i];
+#define ON(test)                                                                               \
+    {                                                                                          \
+        schemes[i], test, new_storage, remove_storage, kind                                    \
+    }
+        struct CMUnitTest tests[] = {
+            ON(is_there_again), ON(same_trials), ON(workers_share), ON(refused)};
+        for (size_t k = 0; k < CHOIR_COUNT(tests); k++) {
+            static const char *const names[] = {
+                "is_there_again", "same_trials", "workers_share", "refused"};
+            tests[k].name = names[k];
+        }
+        failures += _cmocka_run_group_tests(schemes[i], tests, CHOIR_COUNT(tests), NULL, NULL);
+    }
+    return failures;
+}
