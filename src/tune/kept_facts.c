@@ -45,11 +45,20 @@ static char *require_json(const choir_space *space)
     return dump(list);
 }
 
+static bool same_json(const char *a, const char *b)
+{
+    json_t *x = json_loads(a, JSON_DECODE_ANY, NULL), *y = json_loads(b, JSON_DECODE_ANY, NULL);
+    bool same = x && y && json_equal(x, y);
+    json_decref(x);
+    json_decref(y);
+    return same;
+}
+
 static choir_status agree(choir_study *s, const choir__stored_study *stored,
     choir__study_store *store, const char *what, const char *key, const char *json)
 {
     const char *there = choir__attribute_get(&stored->attributes, false, key);
-    if (there && strcmp(there, json) != 0)
+    if (there && !same_json(there, json))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: study '%s' has the %s %s, got %s; choose the same, or another name for the "
             "study",

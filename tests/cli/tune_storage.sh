@@ -97,6 +97,34 @@ shared() {
     done
 }
 
+# Journals: killed, shared, and looked at.
+journals() {
+    local at
+    for at in 3 8 17; do
+        start tune --json --storage journal:killed.log --parallel 3 "${search[@]}" "${bowl[@]}"
+        await 20 [ -e killed.log ]
+        await 20 ends_in killed.log $at || fail "no $at trials: $(cat err)"
+        kill -KILL "$started_pid" 2>/dev/null
+        wait "$started_pid" 2>/dev/null
+        printf '{"op_code":6,"worker_id":"x","trial_id":0,"sta' >>killed.log # half a line
+        rm -f killed.log.lock # else the next one waits for 30 s
+    done
+    started_pid=
+    "$CHOIR" tune --json --storage killed.log "${whole[@]}" >out1 2>err1 &
+    good tune --json --storage journal:///killed.log "${whole[@]}"
+    wait $!
+    trials out | cmp -s reference - || fail "another table: $(trials out | diff reference -)"
+    trials out1 | cmp -s reference - || fail "another table: $(trials out1 | diff reference -)"
+    good tune best --json killed.log
+    [ "$(cat out)" = "$(tail -1 reference)" ] || fail "best: $(cat out)"
+    [ ! -e killed.log.lock ] || fail 'a lock is left'
+    echo 'Once upon a time.' >story.log
+    bad 1 "story.log, line 1: expected a line of Optuna's journals, got 'Once upon" \
+        tune --storage journal:story.log "${whole[@]}"
+    bad 1 'cannot open no/such.log: No such file' tune --storage no/such.log "${whole[@]}"
+}
+ends_in() { [ "$(grep -c '"state":1' "$1")" -ge "$2" ]; }
+
 # Many begin at once with a file that is not there yet.
 crowd() {
     local i pids=
@@ -238,6 +266,7 @@ read_only() {
 check reference
 check killed
 check shared
+check journals
 check crowd
 check looks
 check other_studies

@@ -60,6 +60,8 @@ def optuna_reads(storage, url):
 def optuna_reads_live(storage, url):
     with open("hold", "w"):
         pass
+    if os.path.exists("hold.here"):
+        os.unlink("hold.here")
     running = subprocess.Popen([CHOIR, "tune", "--storage", storage, "--study", "live", "--trials", "5", *SPACE,
                                 "--", *TRIAL], stdout=subprocess.DEVNULL)
     while not os.path.exists("hold.here"):
@@ -119,6 +121,8 @@ def choir_goes_on(storage, url):
 
 def backends():
     yield "sqlite:study.db", "sqlite:///study.db"
+    yield "journal:study.log", optuna.storages.JournalStorage(
+        optuna.storages.journal.JournalFileBackend("study.log"))
     if os.environ.get("CHOIR_TEST_POSTGRES"):
         url = os.environ["CHOIR_TEST_POSTGRES"]
         yield url, url

@@ -68,6 +68,56 @@ job() { # SRUN OPTION... PROGRAM
 export TIMEOUT_S=30
 job --mpi=none -N1 -n3 "$RANKS" where
 expect 3 '^rank [0-2] of 3, shm, node 0 of 1, local [0-2] of 3'
+
+# An array of searches that share a study. One of them is killed, one is asked to end and is queued
+# again; the trials are those of one search alone.
+CHOIR=${CHOIR:-$PLUGINS/../choir}
+searches() {
+    local script number holder
+    local search=(--json --trials 24 --window 4 --seed 3 --space 'x=uniform(0,1)')
+    script=$(realpath "$(dirname "$0")/../../docs/cluster/tune.sbatch")
+    cat >"$work/bowl" <<'END'
+#!/bin/bash
+while [ "$CHOIR_TRIAL_NUMBER" = 9 ] && [ -e holding ] && echo "$PPID" >holder; do sleep 0.1; done
+awk -v x="$1" 'BEGIN { printf "{\"eval_loss\":%.6f}\n", (x - 0.3)^2 }'
+END
+    chmod +x "$work/bowl"
+    : >"$work/holding"
+    number=$(cd "$work" && CHOIR=$CHOIR STORAGE=journal:study.log DIR=trials \
+        sbatch --parsable --array=1-3 --output search-%a.out "$script" "${search[@]}" -- ./bowl {x})
+    checks=$((checks + 1))
+    until_true [ -e "$work/holder" ] || fail 'no trial 9' || return
+    scancel --batch --signal=TERM "${number}_2"
+    until_true queued_again "${number}_2" || fail "$(scontrol show job "${number}_2")" || return
+    rm "$work/holder"
+    until_true [ -e "$work/holder" ] || fail 'no trial 9 again' || return
+    holder=$(cat "$work/holder")
+    kill -KILL "$holder"
+    rm "$work/holding"
+    until_true no_job "$number" || fail "$(squeue)" || return
+    (cd "$work" && "$CHOIR" tune "${search[@]}" -- ./bowl {x}) | sed 's/,"seconds":[0-9.]*//' \
+        >"$work/reference"
+    "$CHOIR" tune show --json "$work/study.log" | sed 's/,"seconds":[0-9.]*//' >"$work/shown"
+    cmp "$work/reference" "$work/shown" || fail "another table: $(cat "$work"/search-*.out)"
+    [ "$(ls "$work/trials" | wc -l)" = 24 ] || fail "folders: $(ls "$work/trials")"
+}
+until_true() {
+    for _ in $(seq 160); do
+        "$@" && return
+        sleep 0.25
+    done
+    return 1
+}
+queued_again() { scontrol show job "$1" | grep -q 'Restarts=1'; }
+no_job() {
+    # Slurm would wait two minutes before it begins such a job again.
+    scontrol update "JobId=${1}_2" StartTime=now 2>/dev/null
+    [ -z "$(squeue -h -j "$1" 2>/dev/null)" ]
+}
+if [ -x "$CHOIR" ]; then
+    searches
+fi
+
 # The nodes' names do not resolve, so the test sets an address.
 MASTER_ADDR=127.0.0.1 job --mpi=none -N2 -n4 --ntasks-per-node=2 "$RANKS" where
 expect 4 '^rank [0-3] of 4, shm, node 0 of 1, local [0-3] of 4'

@@ -36,4 +36,8 @@ extern const choir__study_backend_ops choir__backend_journal, choir__backend_sql
 /* Opens the backend that a URL names (backends.c). Errors: argument, those of `open`. */
 choir_status choir__backend_open(const char *url, bool create, choir__study_backend **backend);
 
+/* Errors of `study`: it is not there, or which one is not said. Both return argument. */
+choir_status choir__backend_none(const choir__study_backend *b, const char *name);
+choir_status choir__backend_several(const choir__study_backend *b, const char *names);
+
 #endif

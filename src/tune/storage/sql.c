@@ -154,8 +154,7 @@ static choir_status find_study(choir__sql *db, choir__stored_study *s, bool *the
     *there = f.count == 1;
     memcpy(db->study_id, f.id, sizeof f.id);
     if (status == CHOIR_OK && !s->name && f.count > 1)
-        status = choir__error(CHOIR_ERR_ARGUMENT, "%s holds several studies: choose one of %s",
-            db->base.place, f.names);
+        status = choir__backend_several(&db->base, f.names);
     else if (status == CHOIR_OK && !s->name && f.count == 1)
         s->name = choir__strdup(f.names);
     free(f.names);
@@ -201,8 +200,7 @@ choir_status choir__sql_study(choir__study_backend *b, bool create, choir__store
     if (status != CHOIR_OK)
         return status;
     if (!there)
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s holds no study%s%s%s", b->place,
-            study->name ? " '" : "", study->name ? study->name : "", study->name ? "'" : "");
+        return choir__backend_none(b, study->name);
     return read_study(db, study);
 }
 

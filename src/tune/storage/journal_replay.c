@@ -1,0 +1,230 @@
+/* The state behind a journal's lines: see journal.h. */
+#include "tune/storage/journal.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Returns the line as JSON: words that JSON does not have become strings. */
+static json_t *parse(const char *line)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    json_t *object = json_loads(line, 0, NULL);
+    if (object || !(strstr(line, "NaN") || strstr(line, "Infinity")))
+        return object;
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    bool quoted = false;
+    while (*line) {
+        size_t length = 0;
+        for (size_t i = 0; i < CHOIR_COUNT(words) && !quoted; i++)
+            if (!strncmp(line, words[i], strlen(words[i])))
+                length = strlen(words[i]);
+        if (length)
+            fprintf(out, "\"%.*s\"", (int)length, line);
+        else if (quoted && *line == '\\' && line[1])
+            length = 2, fprintf(out, "%.2s", line);
+        else
+            length = 1, quoted ^= *line == '"', fputc(*line, out);
+        line += length;
+    }
+    fclose(out);
+    object = json_loads(text, 0, NULL);
+    free(text);
+    return object;
+}
+
+static double number_of(const json_t *x)
+{
+    if (json_is_number(x))
+        return json_number_value(x);
+    return json_is_string(x) ? strtod(json_string_value(x), NULL) : (double)NAN;
+}
+
+static void set_attributes(choir__stored_attributes *to, bool system, const json_t *from)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)from, key, value)
+    {
+        char *json = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+        choir__attribute_set(to, system, key, json);
+        free(json);
+    }
+}
+
+static void set_values(choir__record *r, const json_t *values)
+{
+    r->value_count = 0;
+    for (size_t i = 0; i < json_array_size(values) && i < CHOIR_STUDY_OBJECTIVES; i++)
+        r->values[r->value_count++] = number_of(json_array_get(values, i));
+}
+
+/* --- studies --- */
+
+int64_t choir__journal_find(const choir__journal *j, const char *name)
+{
+    for (int64_t i = 0; i < j->study_count; i++)
+        if (!j->study[i].deleted && !strcmp(j->study[i].about.name, name))
+            return i;
+    return -1;
+}
+
+static bool add_study(choir__journal *j, const json_t *line)
+{
+    const char *name = json_string_value(json_object_get(line, "study_name"));
+    const json_t *directions = json_object_get(line, "directions");
+    if (!name)
+        return false;
+    if (choir__journal_find(j, name) >= 0)
+        return true; /* two workers began at once: the first counts */
+    j->study = choir__realloc(j->study, (size_t)(j->study_count + 1) * sizeof *j->study);
+    choir__journal_study *s = &j->study[j->study_count++];
+    *s = (choir__journal_study){.about = {.name = choir__strdup(name)}};
+    for (size_t i = 0; i < json_array_size(directions) && i < CHOIR_STUDY_OBJECTIVES; i++)
+        s->about.most[s->about.objectives++] =
+            json_integer_value(json_array_get(directions, i)) == 2;
+    return true;
+}
+
+/* --- trials --- */
+
+static void fill_trial(choir__record *r, const json_t *line)
+{
+    const char *name;
+    json_t *value;
+    const json_t *dists = json_object_get(line, "distributions");
+    const json_t *state = json_object_get(line, "state"), *one = json_object_get(line, "value");
+    r->state = json_is_integer(state) ? (int)json_integer_value(state) : CHOIR_TRIAL_RUNNING;
+    json_object_foreach(json_object_get(line, "params"), name, value)
+    {
+        const char *dist = json_string_value(json_object_get(dists, name));
+        if (dist)
+            choir__record_param(r, name, dist, number_of(value));
+    }
+    json_object_foreach(json_object_get(line, "intermediate_values"), name, value)
+        choir__record_report(r, strtoll(name, NULL, 10), number_of(value));
+    set_attributes(&r->attributes, false, json_object_get(line, "user_attrs"));
+    set_attributes(&r->attributes, true, json_object_get(line, "system_attrs"));
+    set_values(r, json_object_get(line, "values"));
+    if (one && !json_is_null(one))
+        r->values[0] = number_of(one), r->value_count = 1;
+}
+
+static void add_trial(choir__journal *j, int64_t study, const json_t *line)
+{
+    choir__journal_study *s = &j->study[study];
+    int64_t number = s->trials.count;
+    choir__record *r = choir__records_add(&s->trials, number);
+    fill_trial(r, line);
+    s->ids = choir__realloc(s->ids, (size_t)s->trials.room * sizeof *s->ids);
+    s->ids[number] = j->trial_count;
+    if (j->trial_count == j->trial_room) {
+        j->trial_room = j->trial_room ? 2 * j->trial_room : 64;
+        j->trial = choir__realloc(j->trial, (size_t)j->trial_room * sizeof *j->trial);
+    }
+    j->trial[j->trial_count++] = (choir__journal_trial){study, number};
+}
+
+static void change_trial(choir__record *r, choir__journal_op op, const json_t *line)
+{
+    const char *name = json_string_value(json_object_get(line, "param_name"));
+    const char *dist = json_string_value(json_object_get(line, "distribution"));
+    if (op == CHOIR__JOURNAL_PARAM && name && dist)
+        choir__record_param(
+            r, name, dist, number_of(json_object_get(line, "param_value_internal")));
+    else if (op == CHOIR__JOURNAL_REPORT)
+        choir__record_report(r, json_integer_value(json_object_get(line, "step")),
+            number_of(json_object_get(line, "intermediate_value")));
+    else if (op == CHOIR__JOURNAL_TRIAL_USER)
+        set_attributes(&r->attributes, false, json_object_get(line, "user_attr"));
+    else if (op == CHOIR__JOURNAL_TRIAL_SYSTEM)
+        set_attributes(&r->attributes, true, json_object_get(line, "system_attr"));
+    else if (op == CHOIR__JOURNAL_STATE) {
+        r->state = (int)json_integer_value(json_object_get(line, "state"));
+        if (json_is_array(json_object_get(line, "values")))
+            set_values(r, json_object_get(line, "values"));
+    }
+}
+
+static bool apply_to_study(choir__journal *j, choir__journal_op op, const json_t *line)
+{
+    const json_t *id = json_object_get(line, "study_id");
+    int64_t i = json_integer_value(id);
+    if (!json_is_integer(id))
+        return false;
+    if (i < 0 || i >= j->study_count || j->study[i].deleted)
+        return true;
+    if (op == CHOIR__JOURNAL_TRIAL)
+        add_trial(j, i, line);
+    else if (op == CHOIR__JOURNAL_STUDY_DELETED)
+        j->study[i].deleted = true;
+    else
+        set_attributes(&j->study[i].about.attributes, op == CHOIR__JOURNAL_STUDY_SYSTEM,
+            json_object_get(
+                line, op == CHOIR__JOURNAL_STUDY_SYSTEM ? "system_attr" : "user_attr"));
+    return true;
+}
+
+static bool apply_to_trial(choir__journal *j, choir__journal_op op, const json_t *line)
+{
+    const json_t *id = json_object_get(line, "trial_id");
+    int64_t i = json_integer_value(id);
+    if (!json_is_integer(id))
+        return false;
+    if (i < 0 || i >= j->trial_count)
+        return true;
+    choir__record *r = &j->study[j->trial[i].study].trials.at[j->trial[i].number];
+    if (r->state == CHOIR_TRIAL_RUNNING || r->state == CHOIR__STORED_WAITING)
+        change_trial(r, op, line); /* what has ended stays as it is */
+    return true;
+}
+
+bool choir__journal_apply(choir__journal *j, const char *text)
+{
+    json_t *line = parse(text);
+    const json_t *op = json_object_get(line, "op_code");
+    bool good = json_is_integer(op);
+    choir__journal_op kind = (choir__journal_op)json_integer_value(op);
+    if (good && kind == CHOIR__JOURNAL_STUDY)
+        good = add_study(j, line);
+    else if (good && kind <= CHOIR__JOURNAL_TRIAL)
+        good = apply_to_study(j, kind, line);
+    else if (good && kind <= CHOIR__JOURNAL_TRIAL_SYSTEM)
+        good = apply_to_trial(j, kind, line);
+    json_decref(line);
+    return good;
+}
+
+void choir__journal_copy(const choir__record *from, double now_s, choir__record *to)
+{
+    const char *beat = choir__attribute_get(&from->attributes, true, CHOIR__BEAT_KEY);
+    to->state = from->state;
+    to->silent_s = beat ? now_s - strtod(beat, NULL) : (double)NAN;
+    for (int i = 0; i < from->param_count; i++)
+        choir__record_param(
+            to, from->params[i].name, from->params[i].dist, from->params[i].value);
+    to->value_count = from->value_count;
+    memcpy(to->values, from->values, sizeof to->values);
+    for (int64_t i = 0; i < from->report_count; i++)
+        choir__record_report(to, from->reports[i].step, from->reports[i].value);
+    for (int i = 0; i < from->attributes.count; i++) {
+        const choir__stored_attribute *a = &from->attributes.at[i];
+        choir__attribute_set(&to->attributes, a->system, a->key, a->json);
+    }
+}
+
+void choir__journal_clear(choir__journal *j)
+{
+    for (int64_t i = 0; i < j->study_count; i++) {
+        choir__stored_study_free(&j->study[i].about);
+        choir__records_free(&j->study[i].trials);
+        free(j->study[i].ids);
+    }
+    free(j->study);
+    free(j->trial);
+    *j = (choir__journal){0};
+}

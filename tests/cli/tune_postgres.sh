@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# choir tune --storage postgresql://...: a real server in a folder of its own. Searches share a
+# study; the server goes away and comes back; connections are cut; a machine is lost.
+. "$(dirname "$0")/lib.sh"
+choir tune --storage postgresql://x --space x=1 -- true {x} 2>&1 | grep -q 'has no PostgreSQL' &&
+    skip 'this build has no PostgreSQL'
+bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -1)
+PATH=$PATH:$bin
+for program in initdb pg_ctl psql; do
+    command -v $program >/dev/null || skip "there is no $program (see script/bootstrap --dev)"
+done
+
+# A server does not run as root.
+as_owner() { "$@"; }
+owner=$(id -un)
+if [ "$owner" = root ]; then
+    owner=postgres
+    as_owner() { setpriv --reuid postgres --regid postgres --clear-groups "$@"; }
+    chmod 711 "$work"
+fi
+server=$work/server
+mkdir "$server"
+[ "$owner" = "$(id -un)" ] || chown "$owner" "$server"
+as_owner initdb -D "$server/data" -U postgres -A trust -N >"$work/initdb.log" 2>&1 ||
+    skip "initdb: $(tail -1 "$work/initdb.log")"
+begin_server() {
+    as_owner pg_ctl -D "$server/data" -l "$server/log" -w -t 60 \
+        -o "-c listen_addresses= -c unix_socket_directories='$server' -c fsync=off" start >/dev/null
+}
+end_server() { as_owner pg_ctl -D "$server/data" -m immediate -w stop >/dev/null; }
+trap 'end_server 2>/dev/null; clean_up' EXIT
+begin_server || skip "the server does not start: $(tail -3 "$server/log")"
+url="postgresql://postgres@/postgres?host=$server"
+sql() { psql -qAtX "$url" -c "$1"; }
+
+# A bowl that notes each start. Of a number that is in `holding` it waits.
+cat >bowl <<'BOWL'
+#!/bin/bash
+echo "$CHOIR_TRIAL_NUMBER" >>starts
+if [ -e holding ] && [ "$(cat holding)" = "$CHOIR_TRIAL_NUMBER" ]; then
+    echo "$PPID" >holder.new
+    mv holder.new holder
+    while [ -e holding ]; do sleep 0.02; done
+fi
+awk -v x="$1" -v w="$2" \
+    'BEGIN { printf "{\"step\":1,\"eval_loss\":%.6f}\n", (x - 0.3)^2 + (w - 4)^2 }'
+BOWL
+chmod +x bowl
+search=(--json --trials 30 --window 4 --seed 3 --space 'x=uniform(0,1)' --space 'width=int(1,8)')
+bowl=(-- ./bowl {x} {width})
+trials() { sed 's/,"seconds":[0-9.]*//' "$1"; }
+same_table() {
+    trials out | cmp -s reference - || fail "another table: $(trials out | diff reference -)"
+}
+
+reference() {
+    good tune "${search[@]}" "${bowl[@]}"
+    trials out >reference
+}
+
+shared() {
+    local i pids=
+    rm -f starts
+    for i in 1 2 3 4; do
+        "$CHOIR" tune --storage "$url" "${search[@]}" "${bowl[@]}" >out$i 2>err$i &
+        pids+=" $!"
+    done
+    for i in $pids; do wait "$i" || fail "status $?: $(cat err?)"; done
+    for i in 1 2 3 4; do
+        cp out$i out
+        same_table
+        [ ! -s err$i ] || fail "$(cat err$i)"
+    done
+    [ "$(sort -n starts)" = "$(seq 0 29)" ] || fail "started twice: $(sort -n starts | uniq -d)"
+    good tune show --json "$url"
+    same_table
+    good tune best "$url"
+    bad 2 "study 'study' has the window 4, got 2" \
+        tune --storage "$url" "${search[@]}" --window 2 "${bowl[@]}"
+}
+
+# The server dies while trials run and comes back; connections are cut all the time.
+goes_away() {
+    local i
+    rm -f starts holder
+    echo 5 >holding
+    start tune --storage "$url" --study away --parallel 2 "${search[@]}" "${bowl[@]}"
+    await 20 [ -e holder ] || fail "no trial 5: $(cat err)"
+    end_server
+    rm holding
+    await 20 grep -q 'trials wait' err || fail "does not wait: $(cat err)"
+    begin_server
+    ended 60
+    [ "$status" = 0 ] || fail "status $status: $(cat err)"
+    same_table
+    [ "$(wc -l <err)" = 2 ] || fail "$(cat err)"
+    has err "^choir: postgresql://.*; the study's trials wait$" 'answers again$'
+    [ "$(sort -n starts)" = "$(seq 0 29)" ] || fail "started twice: $(sort -n starts | uniq -d)"
+    start tune --storage "$url" --study cut --parallel 2 "${search[@]}" "${bowl[@]}"
+    while ! is_gone "$started_pid"; do
+        sql "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'" >cuts
+    done
+    ended 1
+    [ "$status" = 0 ] || fail "status $status: $(cat err)"
+    same_table
+}
+
+# The trial of a machine from which no sign of life comes is taken up, and not before.
+lost_machine() {
+    rm -f starts holder
+    echo 5 >holding
+    start tune --storage "$url" --study lost "${search[@]}" "${bowl[@]}"
+    await 20 [ -e holder ] || fail "no trial 5: $(cat err)"
+    kill -KILL "$started_pid"
+    wait "$started_pid" 2>/dev/null
+    # The name of a worker on another machine.
+    sql "UPDATE trial_system_attributes SET value_json = regexp_replace(value_json,
+         '[0-9a-f]{8}-[0-9a-f-]*', 'another-boot') WHERE \"key\" = 'choir:worker'"
+    rm holding
+    start tune --storage "$url" --study lost "${search[@]}" "${bowl[@]}"
+    await 20 grep -q '"number":4' out || fail "no trial 4: $(cat err)"
+    await 20 grep -qx 8 starts || fail "no trials that the window allows: $(cat starts)"
+    [ "$(grep -cx 5 starts)" = 1 ] || fail 'took up the trial of a machine that may be alive'
+    sql "UPDATE trial_heartbeats SET heartbeat = heartbeat - interval '61 seconds'"
+    ended 30
+    [ "$status" = 0 ] || fail "status $status: $(cat err)"
+    same_table
+    [ "$(sort -n starts | uniq -d)" = 5 ] || fail "started twice: $(sort -n starts | uniq -d)"
+}
+
+refused() {
+    bad 1 'database "none" does not exist' \
+        tune --storage "postgresql://postgres@/none?host=$server" "${search[@]}" "${bowl[@]}"
+    bad 1 'role "nobody-of-ours" does not exist' \
+        tune --storage "postgresql://nobody-of-ours:secret@/postgres?host=$server" \
+        "${search[@]}" "${bowl[@]}"
+    grep -q secret err && fail 'the password is printed'
+    sql 'UPDATE version_info SET schema_version = 13'
+    bad 1 'newer Optuna: expected tables of version 12, got 13' \
+        tune --storage "$url" "${search[@]}" "${bowl[@]}"
+    end_server
+    bad 1 'connection to server .* failed' tune --storage "$url" "${search[@]}" "${bowl[@]}"
+}
+
+check reference
+check shared
+check goes_away
+check lost_machine
+check refused
+finish
