@@ -67,8 +67,9 @@ choir_status choir__missing(const char *function, const char *thing)
 
 void choir__set_message(const char *text)
 {
-    if (text != message)
-        snprintf(message, sizeof message, "%s", text);
+    size_t bytes = strnlen(text, sizeof message - 1);
+    memmove(message, text, bytes); /* it may be this message */
+    message[bytes] = '\0';
     choir__clean(message);
 }
 
