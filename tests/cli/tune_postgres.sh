@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # choir tune --storage postgresql://...: a real server in a folder of its own. Searches share a
 # study; the server goes away and comes back; connections are cut; a machine is lost.
-. "$(dirname "$0")/lib.sh"
+tests=$(cd "$(dirname "$0")/.." && pwd)
+. "$tests/cli/lib.sh"
 choir tune --storage postgresql://x --space x=1 -- true {x} 2>&1 | grep -q 'has no PostgreSQL' &&
     skip 'this build has no PostgreSQL'
 bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -1)
@@ -74,7 +75,7 @@ shared() {
     [ "$(sort -n starts)" = "$(seq 0 29)" ] || fail "started twice: $(sort -n starts | uniq -d)"
     good tune show --json "$url"
     same_table
-    good tune best "$url"
+    good tune best "postgresql+psycopg2:${url#*:}"
     bad 2 "study 'study' has the window 4, got 2" \
         tune --storage "$url" "${search[@]}" --window 2 "${bowl[@]}"
 }
@@ -143,7 +144,20 @@ refused() {
     bad 1 'connection to server .* failed' tune --storage "$url" "${search[@]}" "${bowl[@]}"
 }
 
+# Optuna reads these studies, and both go on with each other's.
+beside_optuna() {
+    local python=${CHOIR_PYTHON:-python3}
+    $python -c 'import optuna, psycopg2' 2>/dev/null ||
+        { echo "no Optuna with psycopg2 in $python: not beside Optuna"; return; }
+    CHOIR_TEST_POSTGRES=$url CHOIR=$CHOIR timeout 100 \
+        $python "$tests/interop/studies.py" >out 2>err ||
+        fail "$(tail -5 err)"
+    grep -q '^postgresql: studies' out || fail "$(cat out)"
+    sql 'DROP SCHEMA public CASCADE; CREATE SCHEMA public' 2>/dev/null
+}
+
 check reference
+check beside_optuna
 check shared
 check goes_away
 check lost_machine
