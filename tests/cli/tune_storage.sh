@@ -2,8 +2,7 @@
 # choir tune --storage: searches that are killed and go on, machines that share a study, what
 # show, best and export say, and storages that are locked, read-only, full or no such storage.
 . "$(dirname "$0")/lib.sh"
-choir tune --storage sqlite:none/none --space x=1 -- true {x} 2>&1 | grep -q 'has no SQLite' &&
-    skip 'this build has no SQLite'
+"$CHOIR" info --json | grep -q '"studies":\[[^]]*"sqlite"' || skip 'this build has no SQLite'
 command -v sqlite3 >/dev/null || skip 'there is no sqlite3 (see script/bootstrap --dev)'
 
 # A bowl that notes each start. Of a number that is in `holding` it waits for its own end.
