@@ -318,6 +318,12 @@ choir_status choir__kept_ask(choir_study *s, choir_trial **trial)
     return status;
 }
 
+void choir__kept_stop_on(choir_study *s, int fd)
+{
+    if (s->kept)
+        choir__study_store_stop_on(s->kept->store, fd);
+}
+
 bool choir__kept_skips_given(choir__kept *kept)
 {
     if (!kept->given_skip)

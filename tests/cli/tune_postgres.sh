@@ -107,6 +107,23 @@ goes_away() {
     same_table
 }
 
+# A signal ends a search that waits.
+waiting_ends() {
+    rm -f holder
+    echo 5 >holding
+    start tune --storage "$url" --study ends "${search[@]}" "${bowl[@]}"
+    await 20 [ -e holder ] || fail "no trial 5: $(cat err)"
+    end_server
+    rm holding
+    await 20 grep -q 'trials wait' err || fail "does not wait: $(cat err)"
+    kill -TERM "$started_pid"
+    ended 10
+    [ "$status" = 1 ] || fail "status $status: $(cat err)"
+    begin_server
+    good tune --storage "$url" --study ends "${search[@]}" "${bowl[@]}"
+    same_table
+}
+
 # The trial of a machine from which no sign of life comes is taken up, and not before.
 lost_machine() {
     rm -f starts holder
@@ -160,6 +177,7 @@ check reference
 check beside_optuna
 check shared
 check goes_away
+check waiting_ends
 check lost_machine
 check refused
 finish
