@@ -21,6 +21,17 @@
 #else
 #define PNG_NAME ""
 #endif
+/* Storages of studies. */
+#ifdef CHOIR_HAVE_SQLITE
+#define SQLITE_NAME "sqlite"
+#else
+#define SQLITE_NAME ""
+#endif
+#ifdef CHOIR_HAVE_POSTGRES
+#define POSTGRES_NAME "postgresql"
+#else
+#define POSTGRES_NAME ""
+#endif
 
 /* Adds `name` to a list in text. */
 static void add(char text[64], const char *name, const char *quote)
@@ -42,6 +53,17 @@ static const char *images(const char *quote, const char *none)
         if (*names[i])
             add(text, names[i], quote);
     return *text ? text : none;
+}
+
+static const char *studies(const char *quote)
+{
+    static char text[64];
+    const char *names[] = {"journal", SQLITE_NAME, POSTGRES_NAME};
+    *text = '\0';
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (*names[i])
+            add(text, names[i], quote);
+    return text;
 }
 
 /* Lists the engines of groups: shm, and the plug-ins that are installed. */
@@ -75,9 +97,10 @@ static void print_json(int devices)
     bool onednn = !strncmp(multiplier, "oneDNN", 6);
     int gpus = choir_device_count("cuda");
     printf("{\"version\":\"%s\",\"onednn\":%s%s%s,\"isa\":\"%s\",\"backends\":[\"cpu\",%s%s],"
-           "\"images\":[%s],\"devices\":[",
+           "\"images\":[%s],\"studies\":[%s],\"devices\":[",
         CHOIR_VERSION, onednn ? "\"" : "", onednn ? number : "null", onednn ? "\"" : "",
-        choir_cpu_isa(), has_cuda() ? "\"cuda\"," : "", engines("\""), images("\"", ""));
+        choir_cpu_isa(), has_cuda() ? "\"cuda\"," : "", engines("\""), images("\"", ""),
+        studies("\""));
     for (int i = 0; i < devices; i++)
         printf("%s\"cpu:%d\"", i ? "," : "", i);
     for (int i = 0; i < gpus; i++)
@@ -147,10 +170,11 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     printf(
         "choir     %s\nkernels   %s, %s\nbackends  cpu%s (devices); %s (groups)\n"
         "images    %s\n"
+        "studies   %s\n"
         "devices   cpu:0 to cpu:%d, one core each (--threads for more, CHOIR_CPU_DEVICES for "
         "others)\n",
         CHOIR_VERSION, choir_cpu_isa(), choir__cpu_multiplier(), has_cuda() ? ", cuda" : "",
-        engines(""), images("", "none"), devices - 1);
+        engines(""), images("", "none"), studies(""), devices - 1);
     print_gpus();
     return CHOIR__EXIT_OK;
 }

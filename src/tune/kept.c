@@ -133,7 +133,7 @@ static void take_state(choir_trial *t, const choir__record *r, const char *self)
     bool named = choir__attribute_get(&r->attributes, true, CHOIR__WORKER_KEY);
     t->again = waits || (dead && named);
     t->state = waits || runs ? CHOIR_TRIAL_RUNNING : (choir_trial_state)r->state;
-    if (dead && !named)
+    if ((dead && !named) || r->state < 0 || r->state > CHOIR__STORED_WAITING)
         t->state = CHOIR_TRIAL_FAIL;
     if (t->state == CHOIR_TRIAL_COMPLETE && r->value_count < objectives)
         t->state = CHOIR_TRIAL_FAIL;
@@ -347,6 +347,12 @@ choir_status choir__kept_ask(choir_study *s, choir_trial **trial)
             status = choir__kept_refresh(s);
     }
     return status;
+}
+
+void choir__kept_stop_on(choir_study *s, int fd)
+{
+    if (s->kept)
+        choir__study_store_stop_on(s->kept->store, fd);
 }
 
 bool choir__kept_skips_given(choir__kept *kept)

@@ -29,6 +29,10 @@ choir_status choir__kept_wait(choir__kept *kept, choir__change *told);
 choir_status choir__kept_report(
     choir__kept *kept, const choir_trial *t, int64_t step, double value);
 
+/* While a server is away, calls wait, and return an error when fd becomes readable. Does
+ * nothing for a study in memory. */
+void choir__kept_stop_on(choir_study *s, int fd);
+
 /* Returns whether a trial that is given now was begun before the study was opened. */
 bool choir__kept_skips_given(choir__kept *kept);
 

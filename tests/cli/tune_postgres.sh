@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # choir tune --storage postgresql://...: a real server in a folder of its own. Searches share a
 # study; the server goes away and comes back; connections are cut; a machine is lost.
-. "$(dirname "$0")/lib.sh"
-choir tune --storage postgresql://x --space x=1 -- true {x} 2>&1 | grep -q 'has no PostgreSQL' &&
+tests=$(cd "$(dirname "$0")/.." && pwd)
+. "$tests/cli/lib.sh"
+"$CHOIR" info --json | grep -q '"studies":\[[^]]*"postgresql"' ||
     skip 'this build has no PostgreSQL'
 bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -1)
 PATH=$PATH:$bin
@@ -74,7 +75,7 @@ shared() {
     [ "$(sort -n starts)" = "$(seq 0 29)" ] || fail "started twice: $(sort -n starts | uniq -d)"
     good tune show --json "$url"
     same_table
-    good tune best "$url"
+    good tune best "postgresql+psycopg2:${url#*:}"
     bad 2 "study 'study' has the window 4, got 2" \
         tune --storage "$url" "${search[@]}" --window 2 "${bowl[@]}"
 }
@@ -103,6 +104,23 @@ goes_away() {
     done
     ended 1
     [ "$status" = 0 ] || fail "status $status: $(cat err)"
+    same_table
+}
+
+# A signal ends a search that waits.
+waiting_ends() {
+    rm -f holder
+    echo 5 >holding
+    start tune --storage "$url" --study ends "${search[@]}" "${bowl[@]}"
+    await 20 [ -e holder ] || fail "no trial 5: $(cat err)"
+    end_server
+    rm holding
+    await 20 grep -q 'trials wait' err || fail "does not wait: $(cat err)"
+    kill -TERM "$started_pid"
+    ended 10
+    [ "$status" = 1 ] || fail "status $status: $(cat err)"
+    begin_server
+    good tune --storage "$url" --study ends "${search[@]}" "${bowl[@]}"
     same_table
 }
 
@@ -143,9 +161,23 @@ refused() {
     bad 1 'connection to server .* failed' tune --storage "$url" "${search[@]}" "${bowl[@]}"
 }
 
+# Optuna reads these studies, and both go on with each other's.
+beside_optuna() {
+    local python=${CHOIR_PYTHON:-python3}
+    $python -c 'import optuna, psycopg2' 2>/dev/null ||
+        { echo "no Optuna with psycopg2 in $python: not beside Optuna"; return; }
+    CHOIR_TEST_POSTGRES=$url CHOIR=$CHOIR timeout 100 \
+        $python "$tests/interop/studies.py" >out 2>err ||
+        fail "$(tail -5 err)"
+    grep -q '^postgresql: studies' out || fail "$(cat out)"
+    sql 'DROP SCHEMA public CASCADE; CREATE SCHEMA public' 2>/dev/null
+}
+
 check reference
+check beside_optuna
 check shared
 check goes_away
+check waiting_ends
 check lost_machine
 check refused
 finish

@@ -2,8 +2,7 @@
 # choir tune --storage: searches that are killed and go on, machines that share a study, what
 # show, best and export say, and storages that are locked, read-only, full or no such storage.
 . "$(dirname "$0")/lib.sh"
-choir tune --storage sqlite:none/none --space x=1 -- true {x} 2>&1 | grep -q 'has no SQLite' &&
-    skip 'this build has no SQLite'
+"$CHOIR" info --json | grep -q '"studies":\[[^]]*"sqlite"' || skip 'this build has no SQLite'
 command -v sqlite3 >/dev/null || skip 'there is no sqlite3 (see script/bootstrap --dev)'
 
 # A bowl that notes each start. Of a number that is in `holding` it waits for its own end.
@@ -186,6 +185,8 @@ other_studies() {
         tune --storage $db --direction maximize "${search[@]}" "${bowl[@]}"
     bad 2 "study 'study' has the sampler \"tpe\", got \"random\"" \
         tune --storage $db --sampler random "${search[@]}" "${bowl[@]}"
+    bad 2 'the study has the metric eval_loss, got accuracy' \
+        tune --storage $db --metric accuracy "${whole[@]}"
     bad 1 "holds no study 'other'" tune show --study other KILL.db
     good tune --quiet --trials 1 --storage $db --study other --space x=1 -- ./bowl {x} 4
     bad 1 'holds several studies: choose one of study, other' tune show KILL.db

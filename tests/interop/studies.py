@@ -125,7 +125,7 @@ def backends():
         optuna.storages.journal.JournalFileBackend("study.log"))
     if os.environ.get("CHOIR_TEST_POSTGRES"):
         url = os.environ["CHOIR_TEST_POSTGRES"]
-        yield url, url
+        yield url, url.replace("postgresql:", "postgresql+psycopg2:")
 
 
 with tempfile.TemporaryDirectory() as folder:

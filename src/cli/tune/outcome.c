@@ -77,10 +77,28 @@ choir__outcome choir__outcome_of(const choir_trial *trial)
 
 static choir_status note_text(choir_study *study, const char *key, json_t *value)
 {
-    char *json = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-    choir_status status = choir_study_set_attribute(study, key, json ? json : "null");
+    char *json =
+        value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : choir__strdup("null");
+    const char *there = choir_study_attribute(study, key);
+    choir_status status = CHOIR_OK;
+    if (!there || strcmp(there, json) != 0)
+        status = choir_study_set_attribute(study, key, json);
     free(json);
     json_decref(value);
+    return status;
+}
+
+/* Values of another metric cannot be compared. */
+static choir_status check_metric(const choir_study *study, const char *metric)
+{
+    json_t *there = parsed(choir_study_attribute(study, "choir:metric"));
+    choir_status status = CHOIR_OK;
+    if (json_is_string(there) && strcmp(json_string_value(there), metric) != 0)
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "the study has the metric %s, got %s; choose the same, or another name for the "
+            "study",
+            json_string_value(there), metric);
+    json_decref(there);
     return status;
 }
 
@@ -89,7 +107,10 @@ choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job 
     json_t *words = json_array();
     for (char *const *word = job->command; *word; word++)
         json_array_append_new(words, json_stringn_nocheck(*word, strlen(*word)));
-    choir_status status = note_text(study, "choir:command", words);
+    choir_status status = check_metric(study, job->metric);
+    if (status == CHOIR_OK)
+        status = note_text(study, "choir:command", json_incref(words));
+    json_decref(words);
     if (status == CHOIR_OK)
         status = note_text(study, "choir:metric", json_string(job->metric));
     if (status == CHOIR_OK)

@@ -11,6 +11,7 @@
 
 #include "cli/say.h"
 #include "tune/trials/checkpoints.h"
+#include "tune/kept.h"
 
 enum { INTERRUPTED = 128, OTHERS_MS = 100 }; /* between looks at other processes' trials */
 
@@ -260,10 +261,13 @@ int choir__search_run(const choir__search *o)
     s.slot = choir__calloc((size_t)o->parallel, sizeof *s.slot);
     s.polled = choir__calloc((size_t)o->parallel * CHOIR__RUNNING_FDS + 1, sizeof *s.polled);
     s.status = choir__signals_take(numbers, CHOIR_COUNT(numbers));
+    if (s.status == CHOIR_OK)
+        choir__kept_stop_on(o->study, choir__signals_fd());
     choir__search_print_head(o);
     if (s.status == CHOIR_OK)
         loop(&s);
     int status = finish(&s);
+    choir__kept_stop_on(o->study, -1);
     choir__signals_give_back();
     for (int64_t i = 0; i < s.part_count; i++)
         free(s.part[i].outcome.why);

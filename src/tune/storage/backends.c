@@ -14,6 +14,7 @@ static const scheme schemes[] = {
     {"sqlite:///", false, false, &choir__backend_sqlite},
     {"sqlite:", false, false, &choir__backend_sqlite},
     {"postgresql://", false, true, &choir__backend_postgres},
+    {"postgresql+", false, true, &choir__backend_postgres},
     {"postgres://", false, true, &choir__backend_postgres},
     {"journal:///", false, false, &choir__backend_journal},
     {"journal:", false, false, &choir__backend_journal},
@@ -35,7 +36,7 @@ choir_status choir__backend_open(const char *url, bool create, choir__study_back
 {
     for (size_t i = 0; i < CHOIR_COUNT(schemes); i++) {
         const scheme *s = &schemes[i];
-        if (fits(s, url))
+        if (fits(s, url) && (!s->whole || strstr(url, "://")))
             return s->ops->open(
                 s->ends || s->whole ? url : url + strlen(s->name), create, backend);
     }

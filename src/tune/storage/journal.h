@@ -1,4 +1,4 @@
-/* What the lines of Optuna's journal files add up to: studies and their trials.
+/* Optuna's journal files as studies and their trials.
  *
  * Each line is a JSON object with an operation; ids count studies and trials of the whole file.
  * Python writes NaN, Infinity and -Infinity, which JSON does not have. */

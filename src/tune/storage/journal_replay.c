@@ -179,7 +179,7 @@ static bool apply_to_trial(choir__journal *j, choir__journal_op op, const json_t
         return true;
     choir__record *r = &j->study[j->trial[i].study].trials.at[j->trial[i].number];
     if (r->state == CHOIR_TRIAL_RUNNING || r->state == CHOIR__STORED_WAITING)
-        change_trial(r, op, line); /* what has ended stays as it is */
+        change_trial(r, op, line); /* a trial that has ended stays as it is */
     return true;
 }
 

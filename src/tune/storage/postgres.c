@@ -37,11 +37,12 @@ static struct {
 } pq;
 static const char *const names[] = {CALLS(CHOIR__LIBRARY_NAME)};
 
-enum { MOST_STATEMENTS = 64, MOST_COLUMNS = 8 };
+enum { MOST_STATEMENTS = 64, MOST_COLUMNS = 8, MOST_TRIES = 100 };
 
 typedef struct postgres {
     choir__sql sql;
     char *url;
+    bool connected;                        /* since it was last reset */
     PGconn *connection;                    /* NULL: lost */
     const char *prepared[MOST_STATEMENTS]; /* by their addresses; named by their places */
     int count;
@@ -91,6 +92,7 @@ static choir_status reconnect(postgres *p)
     p->connection = pq.connectdb(p->url);
     if (p->connection && pq.status(p->connection) == CONNECTION_OK) {
         pq.setNoticeReceiver(p->connection, drop_notice, NULL);
+        p->connected = true;
         return CHOIR_OK;
     }
     choir_status status =
@@ -229,8 +231,13 @@ static choir_status open_postgres(
     p->sql.base.ops = &choir__backend_postgres;
     p->sql.base.place = public_place(place);
     p->sql.dialect = &dialect;
-    p->url = choir__strdup(place);
-    status = choir__sql_schema(&p->sql, create);
+    /* SQLAlchemy's URLs, as Optuna has them, may name a driver: postgresql+psycopg2://. */
+    p->url = choir__format("postgresql%s", strstr(place, "://"));
+    int tries = MOST_TRIES;
+    do { /* again if the connection was cut, but not if the server is not there */
+        p->connected = false;
+        status = choir__sql_schema(&p->sql, create);
+    } while (status == CHOIR_ERR_PEER_LOST && p->connected && --tries > 0);
     if (status == CHOIR_OK)
         *backend = &p->sql.base;
     else

@@ -1,6 +1,7 @@
 /* The queue of a stored study and its writer: see store.h. */
 #include "tune/storage/store.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@ struct choir__study_store {
     char *worker;
     pthread_t writer;
     bool has_writer;
+    int stop_fd;                  /* readable: wait no more for a server; -1: none */
     pthread_mutex_t backend_lock; /* the writer's, or a reader's */
 
     pthread_mutex_t lock; /* of what follows */
@@ -43,11 +45,18 @@ static void pause_for(choir__study_store *s, double seconds)
     pthread_cond_timedwait(&s->work, &s->lock, &until);
 }
 
+static bool is_to_stop(const choir__study_store *s)
+{
+    struct pollfd stop = {.fd = s->stop_fd, .events = POLLIN};
+    return poll(&stop, 1, 0) > 0;
+}
+
 /* Repeats a call until the server answers. The lock is held before and after. */
 static choir_status insist(choir__study_store *s, choir_status (*call)(void *), void *arg)
 {
     bool said = false;
-    for (;;) {
+    for (bool again = false;; again = true) {
+        double from = choir__now();
         pthread_mutex_unlock(&s->lock);
         pthread_mutex_lock(&s->backend_lock);
         choir_status status = call(arg);
@@ -58,8 +67,10 @@ static choir_status insist(choir__study_store *s, choir_status (*call)(void *), 
                 fprintf(stderr, "choir: %s answers again\n", s->backend->place);
             return status;
         }
-        if (s->closing)
+        if (s->closing || is_to_stop(s))
             return status;
+        if (!again && choir__now() - from < 1) /* perhaps only the connection was cut */
+            continue;
         if (!said)
             fprintf(stderr, "choir: %s; the study's trials wait\n", choir__message());
         said = true;
@@ -168,6 +179,7 @@ choir_status choir__study_store_open(const char *url, bool create, choir__study_
     s->backend = backend;
     s->worker = choir__worker_name(s);
     s->last = &s->first;
+    s->stop_fd = -1;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -230,6 +242,13 @@ choir_status choir__study_store_study(choir__study_store *s, choir__stored_study
     choir_status status = insist(s, find, &a);
     pthread_mutex_unlock(&s->lock);
     return status;
+}
+
+void choir__study_store_stop_on(choir__study_store *s, int fd)
+{
+    pthread_mutex_lock(&s->lock);
+    s->stop_fd = fd;
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* --- reading --- */

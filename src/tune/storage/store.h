@@ -33,6 +33,9 @@ void choir__study_store_send(choir__study_store *s, choir__change *c);
 void choir__study_store_send_awaited(choir__study_store *s, choir__change *c);
 choir_status choir__study_store_wait(choir__study_store *s, choir__change *c);
 
+/* From now on an fd that becomes readable ends all waits for a server, with an error. */
+void choir__study_store_stop_on(choir__study_store *s, int fd);
+
 /* This worker's name, JSON. */
 const char *choir__study_store_worker(const choir__study_store *s);
 /* The storage's name, for messages. */
