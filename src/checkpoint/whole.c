@@ -18,21 +18,39 @@ static size_t bytes_of(const choir__item *item)
     return (size_t)choir__shape_count(item->whole) * choir_dtype_size(item->dtype);
 }
 
+/* True if rank 0 reads or receives the part at its position in w->room. */
+static bool comes_whole(const choir__wholes *w, const choir__plan_part *part)
+{
+    return choir__rank_of(w->group) == 0 &&
+           (size_t)part->bytes == bytes_of(&w->items.list[part->item]);
+}
+
+/* Returns the size of the largest part that this rank reads or receives by itself. */
+static size_t largest_part(const choir__wholes *w)
+{
+    size_t largest = 0;
+    int rank = choir__rank_of(w->group);
+    for (int p = 0; p < w->plan.part_count; p++) {
+        const choir__plan_part *part = &w->plan.parts[p];
+        if ((rank == 0 || part->owner == rank) && !comes_whole(w, part) &&
+            (size_t)part->bytes > largest)
+            largest = (size_t)part->bytes;
+    }
+    return largest;
+}
+
 choir_status choir__wholes_open(choir__wholes *w, choir_module *module, choir_group *group)
 {
     *w = (choir__wholes){.group = group};
-    size_t largest = 0, largest_part = 0;
+    size_t largest = 0;
     choir_status status = choir__agree(group, choir__items_collect(&w->items, module, NULL));
     if (status == CHOIR_OK)
         status = choir__plan_make(&w->plan, &w->items, group, INT64_MAX);
     for (int i = 0; i < w->items.count; i++)
         if (bytes_of(&w->items.list[i]) > largest)
             largest = bytes_of(&w->items.list[i]);
-    for (int p = 0; p < w->plan.part_count; p++)
-        if ((size_t)w->plan.parts[p].bytes > largest_part)
-            largest_part = (size_t)w->plan.parts[p].bytes;
     w->room = choir__rank_of(group) == 0 ? malloc(largest + 1) : NULL;
-    w->part = malloc(largest_part + 1);
+    w->part = malloc(largest_part(w) + 1);
     if (status == CHOIR_OK && (!w->part || (!w->room && choir__rank_of(group) == 0)))
         status = choir__error(CHOIR_ERR_MEMORY,
             "no host memory for %zu bytes, the largest tensor of the model", largest);
@@ -85,14 +103,15 @@ choir_status choir__wholes_get(choir__wholes *w, int index, const void **data)
         if (part->item != index || (rank != 0 && part->owner != rank))
             continue;
         choir_status got = CHOIR_OK;
+        char *to = comes_whole(w, part) ? w->room : w->part;
         if (part->owner == rank)
-            got = choir__item_read(item, part->box, w->part);
+            got = choir__item_read(item, part->box, to);
         if (rank != 0) /* also after an error, because rank 0 waits for it */
-            status = choir_group_send(w->group, w->part, part->bytes, CHOIR_U8, 0, NULL);
+            status = choir_group_send(w->group, to, part->bytes, CHOIR_U8, 0, NULL);
         else if (part->owner != rank)
-            status = choir_group_receive(
-                w->group, w->part, part->bytes, CHOIR_U8, part->owner, NULL);
-        if (rank == 0 && got == CHOIR_OK && status == CHOIR_OK)
+            status =
+                choir_group_receive(w->group, to, part->bytes, CHOIR_U8, part->owner, NULL);
+        if (to == w->part && rank == 0 && got == CHOIR_OK && status == CHOIR_OK)
             put_part(w, part);
         status = status == CHOIR_OK ? got : status;
     }

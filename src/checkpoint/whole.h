@@ -10,7 +10,7 @@ typedef struct choir__wholes {
     choir__items items; /* the model's, by name */
     choir__save_plan plan;
     char *room; /* rank 0: memory for the largest item */
-    char *part; /* memory for the largest part */
+    char *part; /* memory for the largest part that is not all of an item on rank 0 */
 } choir__wholes;
 
 /* Collective. Errors: those of choir__plan_make, memory. */

@@ -1,12 +1,15 @@
 /* The caching pool: free lists by size class.
  *
- * Sizes round up to one of four steps per octave (at most 25 % over), so freed blocks fit
- * again. A freed block goes to the head of its class's list and is the next one reused, while
- * it is warm in the cache. A device runs its queue in order, so a block may be reused as soon
- * as its owner frees it on the host, even if the device is still reading it: the new owner's
- * work runs later. Only readers in *other* queues need care; their events stay with the block.
- * A replay does not wait for reads that happened while the recording was made, so a block of a
- * recording keeps its readers, and its next owner makes the queue wait for them.
+ * Sizes round up to one of four steps per octave (at most 25 % over), from 1 MiB on of 16 (6
+ * %), so freed blocks fit again. A freed block goes to the head of its class's list and is the
+ * next one reused, while it is warm in the cache. A large block also serves a request that is
+ * at most 25 % smaller, if there is none of its class.
+ *
+ * A device runs its queue in order, so a block may be reused as soon as its owner frees it on
+ * the host, even if the device is still reading it: the new owner's work runs later. Only
+ * readers in *other* queues need care; their events stay with the block. A replay does not wait
+ * for reads that happened while the recording was made, so a block of a recording keeps its
+ * readers, and its next owner makes the queue wait for them.
  *
  * When the system or the limit refuses memory, cached blocks of all classes are released and
  * the request is tried once more. Live bytes and their peak count what was handed out. */
@@ -16,11 +19,13 @@
 
 #include "device/device.h"
 
-enum { CLASSES = 4 * 48, SMALLEST = 64 };
+/* Octaves 0 to 13 are below 1 MiB and have 4 classes each, the others 16. */
+enum { SMALLEST = 64, LARGE = 4 * 14, CLASSES = LARGE + 16 * 34, NEAR = 16 / 4 };
 
 struct choir__pool_block {
     void *data;
-    size_t bytes; /* size of its class */
+    size_t bytes;  /* size of its class */
+    size_t handed; /* size of the class that was requested */
     int class;
     choir__pool *pool;
     choir__pool_block *next;
@@ -32,19 +37,22 @@ struct choir__pool {
     const choir__memory_ops *ops;
     void *arg; /* argument of the ops */
     pthread_mutex_t lock;
-    choir__pool_block *cached[CLASSES];
-    choir__pool *next;           /* in a list of retired ones */
-    choir__pool_block *awaiting; /* free, except for readers in other queues */
+    choir__pool_block *cached[CLASSES + NEAR]; /* the last ones stay empty */
+    choir__pool *next;                         /* in a list of retired ones */
+    choir__pool_block *awaiting;               /* free, except for readers in other queues */
     /* the pool whose counters are used: itself, or the pool it was split from */
     choir__pool *counts;
     size_t live, peak, reserved, limit; /* under counts->lock */
     choir__pool_gauges *gauges;         /* these figures for other processes; NULL: none */
 };
 
-/* Class c holds blocks of (4 + c % 4) << (c / 4) units of 16 bytes. */
+/* Class c holds blocks of (4 + c % 4) << (c / 4) units of 16 bytes; large ones, counted from
+ * LARGE, of (16 + c % 16) << (c / 16) units of 64 KiB. */
 static size_t class_bytes(int class)
 {
-    return (size_t)(4 + class % 4) << (class / 4 + 4);
+    int large = class - LARGE;
+    return large < 0 ? (size_t)(4 + class % 4) << (class / 4 + 4)
+                     : (size_t)(16 + large % 16) << (large / 16 + 16);
 }
 
 static int class_of(size_t bytes)
@@ -52,7 +60,7 @@ static int class_of(size_t bytes)
     if (bytes <= SMALLEST)
         return 0;
     int octave = 63 - __builtin_clzll(bytes - 1) - 6; /* 64 << octave < bytes */
-    int class = 4 * octave;
+    int class = octave < LARGE / 4 ? 4 * octave : LARGE + 16 * (octave - LARGE / 4);
     while (class_bytes(class) < bytes)
         class ++;
     return class;
@@ -222,6 +230,18 @@ void choir__pools_free(choir__pool **list)
     }
 }
 
+/* Takes a cached block of the class or, if it is a large one, of the next ones. */
+static choir__pool_block *take_cached(choir__pool *pool, int class)
+{
+    int last = class < LARGE ? class : class + NEAR;
+    while (class < last && !pool->cached[class])
+        class ++;
+    choir__pool_block *block = pool->cached[class];
+    if (block)
+        pool->cached[class] = block->next;
+    return block;
+}
+
 static choir__pool_block *fresh(choir__pool *pool, int class)
 {
     size_t bytes = class_bytes(class);
@@ -255,15 +275,15 @@ choir__pool_block *choir__block_new(choir_device *device, size_t bytes)
     pthread_mutex_lock(&pool->lock);
     if (pool->awaiting)
         collect(pool);
-    choir__pool_block *block = pool->cached[class];
-    if (block)
-        pool->cached[class] = block->next;
-    else if (!(block = fresh(pool, class))) {
+    choir__pool_block *block = take_cached(pool, class);
+    if (!block && !(block = fresh(pool, class))) {
         release_unused(device);
         block = fresh(pool, class);
     }
-    if (block)
-        count(pool, (ptrdiff_t)block->bytes, 0);
+    if (block) {
+        block->handed = class_bytes(class);
+        count(pool, (ptrdiff_t)block->handed, 0);
+    }
     pthread_mutex_unlock(&pool->lock);
     if (block && block->reader_count)
         choir__block_wait_readers(block, device->queue);
@@ -276,7 +296,7 @@ void choir__block_free(choir__pool_block *block)
         return;
     choir__pool *pool = block->pool;
     pthread_mutex_lock(&pool->lock);
-    count(pool, -(ptrdiff_t)block->bytes, 0);
+    count(pool, -(ptrdiff_t)block->handed, 0);
     if (block->reader_count) {
         block->next = pool->awaiting;
         pool->awaiting = block;

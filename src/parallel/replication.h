@@ -31,6 +31,8 @@ struct choir__sharder {
      * of their own on the parameter's device, until the parameter moves and is adopted again.
      * The books are without reducers already. */
     choir_status (*release)(choir__sharder *s);
+    /* Returns the bytes of weights on the device that were gathered and will be dropped. */
+    size_t (*gathered)(const choir__sharder *s, const choir_device *device);
     const choir__reducer_ops *reducer; /* the one that adopt sets */
     choir__shares shares;
 };

@@ -386,10 +386,7 @@ static void held(void **state)
     (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(meshes); i++) {
         const mesh *m = &meshes[i];
-        /* a unit is to be much more than the optimizer's tables and the operands of an op */
-        plan p = {.model = m->how & OFFLOADED
-                               ? "gpt2:layers=8,heads=4,width=256,context=4,vocab=500"
-                               : "gpt2:layers=8,heads=4,width=128,context=4,vocab=500",
+        plan p = {.model = "gpt2:layers=8,heads=4,width=128,context=4,vocab=500",
             .schedule = m->schedule,
             .replicas = m->replicas,
             .stages = m->stages,

@@ -71,6 +71,34 @@ static void test_reuse(void **state)
     choir__block_free(b);
 }
 
+/* From 1 MiB on, a block is at most 6 % larger than the request. It also serves somewhat
+ * smaller requests, which count by their own class. */
+static void test_large(void **state)
+{
+    choir_device *fresh = choir_device_find("cpu:1");
+    (void)state;
+    size_t asked = 9 << 20,
+           now = stats_of(fresh).bytes_now; /* 64 KiB over a class of an octave */
+    for (size_t bytes = 1 << 20; bytes < 200u << 20; bytes += bytes / 7 + 4096) {
+        assert_true(choir__block_size(bytes) >= bytes);
+        assert_true(choir__block_size(bytes) <= bytes + bytes / 16 + 1);
+    }
+    choir__pool_block *a = choir__block_new(fresh, asked);
+    assert_int_equal(stats_of(fresh).bytes_now, now + asked);
+    void *at = choir__block_data(a);
+    size_t reserved = stats_of(fresh).bytes_reserved;
+    choir__block_free(a);
+    a = choir__block_new(fresh, asked - asked / 8);
+    assert_ptr_equal(choir__block_data(a), at);
+    assert_int_equal(stats_of(fresh).bytes_now, now + choir__block_size(asked - asked / 8));
+    choir__pool_block *b =
+        choir__block_new(fresh, asked / 2); /* for which the block is too large */
+    assert_true(stats_of(fresh).bytes_reserved > reserved);
+    choir__block_free(a);
+    choir__block_free(b);
+    assert_int_equal(stats_of(fresh).bytes_now, now);
+}
+
 static void test_peak(void **state)
 {
     (void)state;
@@ -180,6 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_size_classes),
         cmocka_unit_test(test_reuse),
+        cmocka_unit_test(test_large),
         cmocka_unit_test(test_peak),
         cmocka_unit_test(test_cap),
         cmocka_unit_test(test_cap_waits_for_readers),

@@ -118,6 +118,8 @@ void choir__fsdp_gather_updated(choir__fsdp_gather *g);
  * weights. */
 void choir__fsdp_gather_reset(choir__fsdp_gather *g);
 choir_status choir__fsdp_gather_status(const choir__fsdp_gather *g);
+/* Returns the bytes of gathered weights in the device's pool. */
+size_t choir__fsdp_gather_bytes(const choir__fsdp_gather *g);
 
 /* --- reducer.c --- */
 extern const choir__reducer_ops choir__fsdp_reducer;

@@ -282,6 +282,15 @@ choir_status choir__fsdp_gather_status(const choir__fsdp_gather *g)
     return choir__queue_status(choir__group_queue(g->group));
 }
 
+size_t choir__fsdp_gather_bytes(const choir__fsdp_gather *g)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < g->unit_count; i++)
+        if (g->units[i].memory)
+            bytes += choir__block_size(g->units[i].memory->bytes);
+    return bytes;
+}
+
 /* --- construction --- */
 
 static void count_units(choir__fsdp_gather *g)

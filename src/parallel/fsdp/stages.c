@@ -3,6 +3,7 @@
  * Each stage has a choir__fsdp of its own: its parameters, its group (the ranks that have this
  * stage), its rows, and a gather if ranks share no memory or shards are off-loaded. The one
  * that the caller made, `whole`, holds their list and is the strategy of the run. */
+#include <stddef.h>
 #include <string.h>
 
 #include <choir/ddp.h>
@@ -59,6 +60,17 @@ static choir_status release(choir__sharder *s)
     return status;
 }
 
+static size_t gathered(const choir__sharder *s, const choir_device *device)
+{
+    const choir__fsdp *whole =
+        (const choir__fsdp *)(const void *)((const char *)s - offsetof(choir__fsdp, sharder));
+    size_t bytes = 0;
+    for (const choir__fsdp *f = whole->stages; f; f = f->next)
+        if (f->gather && f->device == device)
+            bytes += choir__fsdp_gather_bytes(f->gather);
+    return bytes;
+}
+
 static choir_status check_options(const choir__fsdp *f)
 {
     int64_t total = choir__fsdp_micros(f);
@@ -82,6 +94,7 @@ static choir__sharder sharder_of(const choir__fsdp *f)
     bool outside = choir__fsdp_offloads(f);
     return (choir__sharder){.adopt = adopt,
         .release = release,
+        .gathered = gathered,
         .reducer = &choir__fsdp_reducer,
         .shares = {.values = outside              ? 0
                              : f->opts.stage == 3 ? rows

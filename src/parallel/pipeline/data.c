@@ -202,6 +202,11 @@ choir__shares choir__data_shares(const choir__pipeline_data *d)
     return d && d->sharder ? d->sharder->shares : (choir__shares){.values = 1};
 }
 
+size_t choir__data_gathered(const choir__pipeline_data *d, const choir_device *device)
+{
+    return d && d->sharder ? d->sharder->gathered(d->sharder, device) : 0;
+}
+
 int choir__data_stages(const choir__pipeline_data *d)
 {
     return d->group_count;

@@ -47,28 +47,33 @@ static void note_use(choir__pipeline *p, choir_tensor *t, int op, bool rows)
 }
 
 /* Begins to time an op, when its device has all operands. */
-static void begin_op(choir__micro *m)
+/* Returns the bytes on the device that is measured, without gathered weights, which come and go
+ * with the units. */
+static double bytes_on(const choir__micro *m)
 {
     choir_device_stats stats;
+    choir_device_get_stats(m->on, &stats);
+    return (double)stats.bytes_now - (double)choir__data_gathered(m->pipeline->data, m->on);
+}
+
+static void begin_op(choir__micro *m)
+{
     const choir__pipeline *p = m->pipeline;
     m->on = p->stages > 1 ? choir__stage_device(p, m->placement.stage) : m->scope->device;
     (void)!choir_device_sync(m->on);
-    choir_device_get_stats(m->on, &stats);
-    m->bytes_noted = stats.bytes_now;
+    m->bytes_noted = bytes_on(m);
     m->noted = choir__now();
 }
 
 /* Notes the time of the op under way, and the bytes that it leaves on its device. */
 static void end_op(choir__micro *m)
 {
-    choir_device_stats stats;
     choir__pipeline *p = m->pipeline;
     if (!m->on)
         return;
     (void)!choir_device_sync(m->on);
-    choir_device_get_stats(m->on, &stats);
     p->now[m->ops - 1].forward += choir__now() - m->noted;
-    p->held[m->ops - 1] = (double)stats.bytes_now - (double)m->bytes_noted;
+    p->held[m->ops - 1] = bytes_on(m) - m->bytes_noted;
     m->on = NULL;
 }
 

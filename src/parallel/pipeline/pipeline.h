@@ -48,7 +48,7 @@ struct choir__micro {
      * began, and the bytes in use on the device at that time */
     choir_device *on;
     double noted;
-    size_t bytes_noted;
+    double bytes_noted;
 };
 
 /* One use of a parameter or buffer as an operand of an op. */
@@ -205,6 +205,8 @@ int64_t choir__data_longest(const choir__pipeline_data *d);
 int choir__data_levels(const choir__pipeline_data *d, int64_t micros);
 /* Returns what this rank holds of a stage's parameters; d may be NULL. */
 choir__shares choir__data_shares(const choir__pipeline_data *d);
+/* Returns the bytes of weights that a sharder has gathered on the device; d may be NULL. */
+size_t choir__data_gathered(const choir__pipeline_data *d, const choir_device *device);
 /* Returns the number of stages whose gradients this rank reduces. */
 int choir__data_stages(const choir__pipeline_data *d);
 choir_status choir__data_check_count(const choir__pipeline_data *d, int64_t count);

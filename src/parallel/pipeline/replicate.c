@@ -46,5 +46,10 @@ static choir_status take_params(choir__pipeline *p)
 choir_status choir__pipeline_replicate(choir__pipeline *p, const choir__replication *how)
 {
     choir_status status = choir__data_open(p, how);
-    return status == CHOIR_OK ? take_params(p) : status;
+    if (status != CHOIR_OK)
+        return status;
+    status = take_params(p);
+    if (status != CHOIR_OK) /* the ranks of other stages wait in collectives, too */
+        choir__data_abort(p->data, status, choir__message());
+    return status;
 }
