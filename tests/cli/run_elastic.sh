@@ -183,6 +183,32 @@ left_out() {
     has again.err 'is left out'
 }
 
+# A machine that comes with another training, or with that of another job, is refused by name; the
+# options of a machine's own may differ.
+another_training() {
+    fresh
+    local train=("$CHOIR" train --strategy ddp --steps 100000000 --batch-size 8 --model toy)
+    local args=(--nnodes 1:2 --rdzv-conf last_call_timeout=0.1)
+    node a "${args[@]}" "${train[@]}" --json --log-every 1000 random
+    await 20 test -s a.out || fail "no step: $(cat a.err)"
+    node b "${args[@]}" "${train[@]}" --seed 2 random
+    await 10 is_gone "$pid_b"
+    has b.err 'nodes disagree: .* runs .choir train --strategy .*--seed 2 random .*, node 0 runs' \
+        'is that another job at this endpoint'
+    node c "${args[@]}" true
+    await 10 is_gone "$pid_c"
+    has c.err "runs 'another program', node 0 runs 'choir train --strategy ddp --steps 100000000"
+    node d "${args[@]}" "${train[@]}" --threads 1 --log-every=7 random
+    await 10 grep -q 'joins; all ranks start again on 2 nodes' a.err || fail "$(cat a.err d.err)"
+    kill -TERM "$pid_d"
+    await 10 is_gone "$pid_d"
+    kill -TERM "$pid_a"
+    over 20
+    ended_with a 143
+    ended_with b 1
+    ended_with c 1
+}
+
 # Programs read each change as JSON on standard output: a node joins, a rank fails, the node leaves.
 tells_programs() {
     fresh
@@ -315,6 +341,7 @@ check left_out
 check tells_programs
 check node_0_killed
 check joiner_disagrees
+check another_training
 check training_goes_on
 check wrong_range
 if hosts 2>hosts.err && unshare --uts true 2>hosts.err; then
