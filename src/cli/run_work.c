@@ -1,7 +1,8 @@
-/* What the ranks of choir run do, where that is `choir train`: its options, and what else
- * decides the bits of a training. Agents compare it, so a machine that joins a job with another
- * training, or by mistake with that of another job at the endpoint, is refused before any rank
- * starts. Of other programs nothing is known, and nothing is compared. */
+/* The work of the ranks of choir run, where that is `choir train`: its options, the instruction
+ * set and the library that multiplies, on which the bits of a training depend. Agents compare
+ * it, so a machine that joins a job with another training, or by mistake with that of another
+ * job at the endpoint, is refused before any rank starts. Of other programs nothing is known or
+ * compared. */
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
