@@ -285,7 +285,10 @@ static int run(const choir__cli_command *command, int argc, char **argv)
         return choir__witness_run(&l.opts);
     if (status == CHOIR__EXIT_OK) {
         l.opts.command = choir__torchrun_command(&operands, l.module, l.script, l.plain);
+        char *work = choir__run_work(l.opts.command);
+        l.opts.work = work;
         status = choir__agent_run(&l.opts);
+        free(work);
     }
     return status;
 }

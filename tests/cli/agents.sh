@@ -5,7 +5,7 @@
 unset RANK WORLD_SIZE CHOIR_JOB CHOIR_INIT MASTER_ADDR MASTER_PORT
 export OMP_NUM_THREADS=1
 mark=$((200000 + $$)).25 # seconds of this test's sleep
-port=$((20000 + $$ % 10000))
+port=$((20000 + $$ * 40 % 10000)) # each check takes the next one, and tests run side by side
 LIMIT=40
 
 # node NAME ARG...: an agent in the background, with its output in NAME.out and NAME.err.

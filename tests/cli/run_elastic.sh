@@ -183,6 +183,68 @@ left_out() {
     has again.err 'is left out'
 }
 
+# A machine that comes with another training, or with that of another job, is refused by name; the
+# options of a machine's own may differ.
+another_training() {
+    fresh
+    local train=("$CHOIR" train --strategy ddp --steps 100000000 --batch-size 8 --model toy)
+    local args=(--nnodes 1:2 --rdzv-conf last_call_timeout=0.1)
+    node a "${args[@]}" "${train[@]}" --json --log-every 1000 random
+    await 20 test -s a.out || fail "no step: $(cat a.err)"
+    node b "${args[@]}" "${train[@]}" --seed 2 random
+    await 10 is_gone "$pid_b"
+    has b.err 'nodes disagree: .* runs .choir train --strategy .*--seed 2 random .*, node 0 runs' \
+        'is that another job at this endpoint'
+    node c "${args[@]}" true
+    await 10 is_gone "$pid_c"
+    has c.err "runs 'another program', node 0 runs 'choir train --strategy ddp --steps 100000000"
+    node d "${args[@]}" "${train[@]}" --threads 1 --log-every=7 random
+    await 10 grep -q 'joins; all ranks start again on 2 nodes' a.err || fail "$(cat a.err d.err)"
+    kill -TERM "$pid_d"
+    await 10 is_gone "$pid_d"
+    kill -TERM "$pid_a"
+    over 20
+    ended_with a 143
+    ended_with b 1
+    ended_with c 1
+}
+
+# The machine's clock jumps by an hour, forth and back: nothing happens, and what happens later is
+# noticed as ever.
+clock_jumps() {
+    fresh
+    local library name
+    library=$(ls /usr/lib/*/faketime/libfaketimeMT.so.1 2>/dev/null) ||
+        { echo 'a clock that jumps is left out (install faketime)'; return; }
+    echo +0 >clock
+    for name in a b; do
+        LD_PRELOAD=$library FAKETIME_TIMESTAMP_FILE=$PWD/clock FAKETIME_NO_CACHE=1 \
+            FAKETIME_DONT_FAKE_MONOTONIC=1 DONT_FAKE_MONOTONIC=1 node $name --nnodes 1:2 \
+            --max-restarts 1 --rdzv-conf last_call_timeout=0.1 sh -c "$work"
+        [ $name = b ] || awaits 20 '^0 of 1' 1
+    done
+    awaits 20 ' of 2 on node' 2
+    for name in +3601 -3601; do
+        echo $name >clock
+        await 2 jumped $name || fail "the clock does not jump to $name"
+        sleep 1.2 # longer than from one sign of life to the next
+        [ "$(wc -l <starts)" -eq 3 ] || fail "ranks start again: $(cat starts a.err b.err)"
+    done
+    agent_of b
+    kill -KILL $agent
+    awaits 10 '^0 of 1 on node 0 of 1, restart 0' 2
+    touch go
+    over 20
+    ended_with a 0
+    ended_with b 137
+}
+# What a process sees that has the clock of this check.
+jumped() {
+    local seen
+    seen=$(LD_PRELOAD=$library FAKETIME_TIMESTAMP_FILE=$PWD/clock FAKETIME_NO_CACHE=1 date +%s)
+    [ $(((seen - EPOCHSECONDS) / 1800)) -eq $(($1 / 1800)) ]
+}
+
 # Programs read each change as JSON on standard output: a node joins, a rank fails, the node leaves.
 tells_programs() {
     fresh
@@ -315,6 +377,8 @@ check left_out
 check tells_programs
 check node_0_killed
 check joiner_disagrees
+check another_training
+check clock_jumps
 check training_goes_on
 check wrong_range
 if hosts 2>hosts.err && unshare --uts true 2>hosts.err; then

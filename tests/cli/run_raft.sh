@@ -206,7 +206,9 @@ machines() {
 }
 # Each rank writes when it is at work, and in which generation.
 at_work='echo "$RANK of $WORLD_SIZE on node $GROUP_RANK, restart 0" >>starts
-until [ -e go ]; do echo "$EPOCHREALTIME $CHOIR_JOB" >>work.$NODE; read -rt 0.02 <>/dev/zero; done'
+exec {nothing}<> <(:)
+until [ -e go ]; do echo "$EPOCHREALTIME $CHOIR_JOB" >>work.$NODE; read -rt 0.02 -u $nothing; done
+exit 0'
 on_machine() { # N ARG...
     local i=$1
     shift
@@ -216,7 +218,8 @@ on_machine() { # N ARG...
     names+=("n$i")
 }
 
-# The machine at the endpoint is cut off: its ranks end before the others begin anew.
+# The machine at the endpoint is cut off: its ranks end before the others begin anew. Later it
+# joins again.
 partition() {
     fresh
     rm -f work.*
@@ -226,22 +229,60 @@ partition() {
     done
     awaits 20 ' of 3 on' 3
     sleep 2 # until all vote
-    local cut=$EPOCHREALTIME
-    ip -n $switch link set port1 down
-    awaits 20 ' of 2 on' 2
-    [ -s work.2 ] && [ -s work.1 ] || return
-    local last first
-    first=$(awk -v job="$(tail -n 1 work.2 | cut -d' ' -f2)" '$2 == job { print $1; exit }' work.2)
-    await 10 silent work.1 || { fail 'the machine that is cut off goes on'; return; }
-    last=$(tail -n 1 work.1 | cut -d' ' -f1)
-    awk -v last="$last" -v first="$first" 'BEGIN { exit !(last < first) }' ||
-        fail "two sides at work: $last, $first"
-    echo "cut off: the others begin anew after $(echo "$first - $cut" | bc) s"
+    cut_off 1 ' of 2 on' 2
     ip -n $switch link set port1 up
     awaits 20 ' of 3 on' 6
     touch go
     over 30
     for i in 1 2 3; do ended_with n$i 0; done
+}
+
+# Two machines with ranks, and a witness on the third: either of the two may be cut off, and only
+# the other one goes on.
+partition_with_witness() { # MACHINE
+    local other=$((3 - $1))
+    fresh
+    rm -f work.*
+    head -c 32 /dev/urandom >key1 && chmod 600 key1
+    for i in 1 2; do
+        on_machine $i --nnodes 1:2 bash -c "$at_work"
+        [ $i = 2 ] || awaits 20 '0 of 1 on' 1
+    done
+    on "$(machine 3)" node3 "$CHOIR" run --rdzv-endpoint 10.99.9.1 --key-file key1 \
+        "${raft[@]}" --witness --nnodes 1:2 >n3.out 2>n3.err </dev/null &
+    pid_n3=$!
+    names+=(n3)
+    awaits 20 ' of 2 on' 2
+    sleep 2 # until all vote
+    cut_off "$1" '^0 of 1 on' 2 "$other"
+    ip -n $switch link set "port$1" up
+    awaits 20 ' of 2 on' 4
+    touch go
+    over 30
+    for i in 1 2 3; do ended_with n$i 0; done
+}
+endpoint_cut_from_witness() { partition_with_witness 1; }
+other_cut_from_witness() { partition_with_witness 2; }
+
+# cut_off MACHINE PATTERN COUNT [OTHER]: the other machine (default 2) begins anew, with so many
+# ranks, after the ranks of the one that is cut off have ended.
+cut_off() {
+    local victim=work.$1 other=work.${4:-2} cut=$EPOCHREALTIME last first job
+    ip -n $switch link set "port$1" down
+    awaits 20 "$2" "$3"
+    [ -s "$victim" ] && [ -s "$other" ] || { fail "nobody was at work: $(cat starts)"; return; }
+    await 10 at_new_work "$other" || { fail 'the others do no work'; return; }
+    job=$(tail -n 1 "$other" | cut -d' ' -f2)
+    first=$(awk -v job="$job" '$2 == job { print $1; exit }' "$other")
+    await 10 silent "$victim" || { fail 'the machine that is cut off goes on'; return; }
+    last=$(tail -n 1 "$victim" | cut -d' ' -f1)
+    awk -v last="$last" -v first="$first" 'BEGIN { exit !(last < first) }' ||
+        fail "two sides at work: $last, $first"
+    echo "cut off: the others begin anew after $(echo "$first - $cut" | bc) s"
+}
+# In another generation than that of the machine that was cut off.
+at_new_work() {
+    [ "$(tail -n 1 "$1" | cut -d' ' -f2)" != "$(tail -n 1 "$victim" | cut -d' ' -f2)" ]
 }
 silent() { # FILE: nothing is added to it any more
     local before
@@ -261,6 +302,8 @@ check disagreeing
 check nobody_there
 if machines 2>machines.err && unshare --uts true 2>machines.err; then
     check partition
+    check endpoint_cut_from_witness
+    check other_cut_from_witness
 else
     echo "network namespaces are left out: $(tail -n 1 machines.err)"
 fi

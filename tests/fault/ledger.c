@@ -1,16 +1,15 @@
 /* The ledger under kills and pauses: several processes write and read it while others of them
- * are stopped, continued and killed. What each call was told, and when, is a history, and the
- * history must be one of a list that grows by one entry at a time (linearizable): an entry has
- * one text, whoever reads it; and there are moments, in the order of the entries, each within
- * the call that wrote its entry, before the end of every call that saw it and after the begin
- * of every one that saw it missing.
+ * are stopped, continued and killed. The calls, their times and their results are a history,
+ * which must be one of a list that grows by one entry at a time (linearizable): an entry has
+ * one text for all readers; and there are moments, in the order of the entries, each within the
+ * call that wrote its entry, before the end of every call that saw it and after the begin of
+ * every one that missed it.
  *
  *     test_fault_ledger                                        a few runs of each ledger
  *     test_fault_ledger store|raft|etcd RUNS SEED [HOST:PORT]  RUNS of one, for etcd at an
  * endpoint
  *
- * script/histories runs many of each. A run is repeated by its seed, but for what the machine's
- * scheduler adds. */
+ * script/histories has many of each. A seed repeats a run, but for the machine's scheduler. */
 #include "launch/agent/ledger.h"
 
 #include <errno.h>
@@ -109,7 +108,8 @@ static bool try_read(choir__ledger *l, history *h, int64_t n, double wait_s)
     note *o = begin(h, READ, n);
     choir_status status = l->ops->read(l, n, wait_s, &text);
     o->text = status == CHOIR_OK ? strtoull(text, NULL, 10) : 0;
-    end(o, status == CHOIR_OK ? YES : NO);
+    bool missing = status == CHOIR_ERR_TIMEOUT && !(l->silent_s > 0); /* not: no answer */
+    end(o, status == CHOIR_OK ? YES : missing ? NO : UNKNOWN);
     free(text);
     return status == CHOIR_OK;
 }
@@ -229,7 +229,7 @@ static void run(const setting *s)
 /* --- the check --- */
 
 typedef struct entry {
-    uint64_t text;           /* 0: nobody has seen it */
+    uint64_t text;           /* 0: unseen */
     double earliest, latest; /* the moment at which it was written lies between */
     const note *by;
 } entry;
@@ -279,7 +279,7 @@ static void narrow(const char *backend, const note *o, entry *e)
         e[o->n].earliest = fmax(e[o->n].earliest, o->begun);
 }
 
-/* Returns what is wrong with the history, or NULL. */
+/* Returns the fault of the history, or NULL. */
 static const char *judge(const char *backend, const history *h, int *entries, char said[200])
 {
     static entry e[ENTRIES_MAX + KEPT + 2];
@@ -298,10 +298,10 @@ static const char *judge(const char *backend, const history *h, int *entries, ch
     for (int64_t n = 1; n <= last && !wrong; n++) {
         e[n].earliest = fmax(e[n].earliest, e[n - 1].earliest);
         if (!e[n].text)
-            continue; /* seen by nobody who was told its text; its place is between the others
+            continue; /* no call had its text; its place is between the others
                        */
         if (!e[n].by)
-            wrong = fault(said, "nobody wrote this text", n);
+            wrong = fault(said, "a text that no call wrote", n);
     }
     for (int64_t n = last; n >= 1 && !wrong; n--) {
         e[n].latest = fmin(e[n].latest, e[n + 1].latest);
@@ -352,7 +352,7 @@ static int explore(const char *backend, int runs, uint64_t seed, const char *hos
     return wrong;
 }
 
-/* The check itself must see what is wrong. */
+/* The check itself must find faults. */
 static int check_the_check(void)
 {
     static const note wrongs[][3] = {

@@ -18,6 +18,7 @@ typedef struct choir__etcd_conf {
 
 typedef struct choir__agent_opts {
     char **command;              /* with its arguments; NULL after the last */
+    const char *work;            /* of the ranks, equal on all nodes; "": not compared */
     int nproc;                   /* workers on this node */
     const choir__routes *routes; /* (nproc) */
 

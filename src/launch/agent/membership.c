@@ -198,6 +198,11 @@ static choir_status compare(const choir__membership *m, const choir__terms *t, c
         return choir__error(CHOIR_ERR_MISMATCH,
             "nodes disagree: the key file (--key-file) of %s is not that of node 0, %s", who,
             first);
+    if (strcmp(t->work, m->terms.work) != 0)
+        return choir__error(CHOIR_ERR_MISMATCH,
+            "nodes disagree: %s runs '%s', node 0 runs '%s'; is that another job at this endpoint?",
+            who, *t->work ? t->work : "another program",
+            *m->terms.work ? m->terms.work : "another program");
     return CHOIR_OK;
 }
 

@@ -61,7 +61,8 @@ typedef struct choir__verdict {
 /* The options that must be equal on all nodes. */
 typedef struct choir__terms {
     char version[32];
-    char key[20]; /* a fingerprint of the key file; "": none */
+    char key[20];   /* a fingerprint of the key file; "": none */
+    char work[400]; /* of the ranks; "": not compared */
     int nodes_min, nodes_max, max_restarts;
     int node_failures; /* of a node, which is then left out; 0: no limit */
 } choir__terms;

@@ -56,9 +56,9 @@ static json_t *verdict_of(const choir__verdict *v)
 
 static json_t *terms_of(const choir__terms *t)
 {
-    return json_pack("{so so si si si si}", "version", text_of(t->version), "key",
-        text_of(t->key), "nodes_min", t->nodes_min, "nodes_max", t->nodes_max, "max_restarts",
-        t->max_restarts, "node_failures", t->node_failures);
+    return json_pack("{so so so si si si si}", "version", text_of(t->version), "key",
+        text_of(t->key), "work", text_of(t->work), "nodes_min", t->nodes_min, "nodes_max",
+        t->nodes_max, "max_restarts", t->max_restarts, "node_failures", t->node_failures);
 }
 
 char *choir__membership_text(const choir__membership *m)
@@ -171,13 +171,14 @@ static bool read_verdict(json_t *from, choir__verdict *v)
 
 static bool read_terms(json_t *from, choir__terms *t)
 {
-    const char *version, *key;
-    if (json_unpack(from, "{ss ss si si si si}", "version", &version, "key", &key, "nodes_min",
-            &t->nodes_min, "nodes_max", &t->nodes_max, "max_restarts", &t->max_restarts,
-            "node_failures", &t->node_failures))
+    const char *version, *key, *work;
+    if (json_unpack(from, "{ss ss ss si si si si}", "version", &version, "key", &key, "work",
+            &work, "nodes_min", &t->nodes_min, "nodes_max", &t->nodes_max, "max_restarts",
+            &t->max_restarts, "node_failures", &t->node_failures))
         return false;
     copy(t->version, sizeof t->version, version);
     copy(t->key, sizeof t->key, key);
+    copy(t->work, sizeof t->work, work);
     return true;
 }
 

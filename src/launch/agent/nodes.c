@@ -93,6 +93,7 @@ static choir_status describe(choir__nodes *n)
         .max_restarts = o->max_restarts,
         .node_failures = o->node_failures};
     snprintf(n->terms.version, sizeof n->terms.version, "%s", CHOIR_VERSION);
+    snprintf(n->terms.work, sizeof n->terms.work, "%s", o->work ? o->work : "");
     choir_status status = fingerprint(o->key_file, n->terms.key);
     if (status == CHOIR_OK)
         status = find_port(o, &s->port);

@@ -1,0 +1,64 @@
+/* The work of the ranks of choir run, where that is `choir train`: its options, the instruction
+ * set and the library that multiplies, on which the bits of a training depend. Agents compare
+ * it, so a machine that joins a job with another training, or by mistake with that of another
+ * job at the endpoint, is refused before any rank starts. Of other programs nothing is known or
+ * compared. */
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/torchrun.h"
+#include <choir/device.h>
+#include "device/cpu/context.h"
+
+/* Options that may differ between nodes; with a value, but for those that end the list. */
+static const char *const own[] = {"devices", "threads", "workers", "key-file", "timeout",
+    "log-every", "log", "trace", "mem-cap", "rendezvous", "resume", "json", "quiet"};
+enum { WITHOUT_VALUE = 2 };
+
+/* Returns how many words an option of a node's own takes; 0: it is none. */
+static int words_of_own(const char *word)
+{
+    size_t count = sizeof own / sizeof *own;
+    if (strncmp(word, "--", 2))
+        return 0;
+    size_t length = strcspn(word + 2, "=");
+    for (size_t i = 0; i < count; i++)
+        if (strlen(own[i]) == length && !strncmp(word + 2, own[i], length))
+            return i < count - WITHOUT_VALUE && !word[2 + length] ? 2 : 1;
+    return 0;
+}
+
+static bool is_training(char **command)
+{
+    const char *name = strrchr(command[0], '/');
+    return !strcmp(name ? name + 1 : command[0], "choir") && command[1] &&
+           !strcmp(command[1], "train");
+}
+
+char *choir__run_work(char **command)
+{
+    unsigned char hash[crypto_generichash_BYTES_MIN];
+    char hex[17];
+    if (!command || !command[0] || !is_training(command))
+        return choir__strdup("");
+    char *all = choir__strdup("choir train");
+    for (char **word = command + 2; *word; word++) {
+        int skipped = words_of_own(*word);
+        if (skipped) {
+            word += skipped == 2 && word[1] ? 1 : 0;
+            continue;
+        }
+        char *longer = choir__format("%s %s", all, *word);
+        free(all);
+        all = longer;
+    }
+    char *text = choir__format("%s (%s, %s)", all, choir_cpu_isa(), choir__cpu_multiplier());
+    crypto_generichash(hash, sizeof hash, (const unsigned char *)text, strlen(text), NULL, 0);
+    sodium_bin2hex(hex, sizeof hex, hash, 8);
+    free(all);
+    all = choir__format("%.300s [%s]", text, hex);
+    free(text);
+    return all;
+}
