@@ -41,6 +41,15 @@ static void replace(choir__supervisor *w)
         (void)choir__crew_lost(r, seat, choir_error_message());
 }
 
+/* Returns whether the job can go on after a loss, with `more` new processes: there are members
+ * that have its state, or, where the state is kept outside of them, as many processes as a
+ * generation needs. A member that is not replaced ends the job. */
+static bool can_go_on(const choir__crew *r, bool member, int more)
+{
+    int left = r->rebuild ? choir__crew_living(r) + more : choir__crew_alive(r);
+    return left >= choir__max(r->least, 1) && (more || !member);
+}
+
 static void note_end(choir__supervisor *w, int seat)
 {
     choir__crew *r = w->spawning->crew;
@@ -51,19 +60,17 @@ static void note_end(choir__supervisor *w, int seat)
     bool exited = c->code == CLD_EXITED;
     w->done |= exited && !c->status; /* then the others end, too */
     if (w->done) {
-        if (exited && c->status && w->failed < 0) /* a kill changes nothing any more */
+        bool kill_counts = !atomic_load(&r->over) && !*r->seats[seat].killed;
+        if ((exited ? c->status : kill_counts) && w->failed < 0)
             w->failed = seat;
-    } else if (!member && choir__crew_alive(r)) { /* a spare: the ranks can do without it */
-        if (!w->interrupted && w->restarts_left) {
-            w->restarts_left--;
-            replace(w);
-        }
-    } else if (w->interrupted || !w->restarts_left || !choir__crew_alive(r)) {
-        w->failed = w->interrupted ? seat : w->family.first;
-        choir__family_stop(&w->family);
-    } else {
+        return;
+    }
+    if (!w->interrupted && w->restarts_left && can_go_on(r, member, 1)) {
         w->restarts_left--;
         replace(w);
+    } else if (w->interrupted ? member : !can_go_on(r, member, 0)) {
+        w->failed = w->interrupted ? seat : w->family.first;
+        choir__family_stop(&w->family);
     }
 }
 
@@ -80,13 +87,15 @@ static void note_ends(choir__supervisor *w)
  * done. */
 static void dismiss(const choir__supervisor *w)
 {
-    const choir__crew *r = w->spawning->crew;
+    choir__crew *r = w->spawning->crew;
     for (int i = 0; i < r->seat_count; i++) {
         uint32_t state = atomic_load(&r->seats[i].state);
         bool left = atomic_load(&r->seats[i].left) == r->change.generation;
-        if (state == CHOIR__STARTING || state == CHOIR__READY ||
-            (state == CHOIR__MEMBER && left))
-            kill(w->family.children[i].pid, SIGKILL);
+        if (state != CHOIR__STARTING && state != CHOIR__READY &&
+            !(state == CHOIR__MEMBER && left))
+            continue;
+        snprintf(r->seats[i].killed, CHOIR__WHY_TEXT, "was not needed any more");
+        kill(w->family.children[i].pid, SIGKILL);
     }
 }
 
@@ -112,7 +121,8 @@ static void give_up(const choir__supervisor *w, int seat)
     kill(w->family.children[seat].pid, SIGKILL);
 }
 
-/* If all members are stopped, a user has stopped the job. */
+/* If all members are stopped, a user has stopped the job; unless one of them is gone, so that
+ * the others are not all there were. */
 static void look_for_late(choir__supervisor *w)
 {
     choir__crew *r = w->spawning->crew;
@@ -121,7 +131,8 @@ static void look_for_late(choir__supervisor *w)
     if (passed < 1e-3 * LOOK_MS)
         return;
     w->looked_at = now;
-    bool all = look_at_states(w, passed) == choir__crew_alive(r);
+    bool all = look_at_states(w, passed) == choir__crew_alive(r) &&
+               atomic_load(&r->broken) < r->change.generation;
     for (int i = 0; i < r->seat_count && !all; i++) {
         const choir__child *c = &w->family.children[i];
         char *why = r->seats[i].killed;
