@@ -6,6 +6,7 @@
  * or when it is interrupted. */
 #include "launch/replace.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,8 @@ static void replace(choir__supervisor *w)
 
 /* Returns whether the job can go on after a loss, with `more` new processes: there are members
  * that have its state, or, where the state is kept outside of them, as many processes as a
- * generation needs. A member that is not replaced ends the job. */
+ * generation needs. A member that is not replaced ends the job, but for an interrupted one,
+ * whose other members save and end. */
 static bool can_go_on(const choir__crew *r, bool member, int more)
 {
     int left = r->rebuild ? choir__crew_living(r) + more : choir__crew_alive(r);
@@ -68,7 +70,7 @@ static void note_end(choir__supervisor *w, int seat)
     if (!w->interrupted && w->restarts_left && can_go_on(r, member, 1)) {
         w->restarts_left--;
         replace(w);
-    } else if (w->interrupted ? member : !can_go_on(r, member, 0)) {
+    } else if (!can_go_on(r, member && !w->interrupted, 0)) {
         w->failed = w->interrupted ? seat : w->family.first;
         choir__family_stop(&w->family);
     }
@@ -110,10 +112,34 @@ static int look_at_states(choir__supervisor *w, double passed)
     for (int i = 0; i < r->seat_count; i++) {
         choir__child *c = &w->family.children[i];
         bool is = c->pid && !c->code && choir__process_state(c->pid) == 'T';
-        c->stopped_s = is ? c->stopped_s + choir__min(passed, 2e-3 * LOOK_MS) : 0;
+        c->stopped_s = is ? c->stopped_s + fmin(passed, 2e-3 * LOOK_MS) : 0;
         stopped += is && atomic_load(&r->seats[i].state) == CHOIR__MEMBER;
     }
     return stopped;
+}
+
+/* Adds up for how long members have finished nothing, without waiting for others. Returns a
+ * member that has done so for `limit` seconds while another one waits; -1: none. */
+static int find_live_locked(const choir__supervisor *w, double passed, double limit)
+{
+    choir__crew *r = w->spawning->crew;
+    int found = -1, waiting = 0;
+    for (int i = 0; i < r->seat_count; i++) {
+        choir__seat *s = &r->seats[i];
+        bool waits = false, left = atomic_load(&s->left) == r->change.generation;
+        if (atomic_load(&s->state) != CHOIR__MEMBER)
+            continue;
+        int pid = (int)w->family.children[i].pid;
+        uint64_t now = w->spawning->host->progress(pid, &waits);
+        bool stopped = w->family.children[i].stopped_s > 0;
+        bool is_idle = now == s->progress && !waits && !left && !stopped;
+        s->idle_s = is_idle ? s->idle_s + fmin(passed, 2e-3 * LOOK_MS) : 0;
+        s->progress = now;
+        waiting += waits || left;
+        if (s->idle_s > limit && !*s->killed)
+            found = i;
+    }
+    return waiting ? found : -1;
 }
 
 static void give_up(const choir__supervisor *w, int seat)
@@ -127,7 +153,7 @@ static void look_for_late(choir__supervisor *w)
 {
     choir__crew *r = w->spawning->crew;
     double now = choir__now(), passed = now - w->looked_at, timeout = w->family.stopped_max_s;
-    double stopped_max = choir__min(timeout, STOPPED_MAX_S);
+    double stopped_max = fmin(timeout, STOPPED_MAX_S);
     if (passed < 1e-3 * LOOK_MS)
         return;
     w->looked_at = now;
@@ -141,7 +167,14 @@ static void look_for_late(choir__supervisor *w)
         snprintf(why, CHOIR__WHY_TEXT, "was stopped (SIGSTOP) for %.3g s", c->stopped_s);
         give_up(w, i);
     }
-    int late = choir__crew_late(r, choir__min(timeout, SILENT_MAX_S), timeout);
+    double patience = choir__crew_patience(r, timeout);
+    int locked = all ? -1 : find_live_locked(w, passed, patience);
+    if (locked >= 0) {
+        snprintf(r->seats[locked].killed, CHOIR__WHY_TEXT,
+            "finished nothing for %.3g s while others waited for it", r->seats[locked].idle_s);
+        give_up(w, locked);
+    }
+    int late = choir__crew_late(r, fmin(timeout, SILENT_MAX_S), timeout);
     if (late >= 0)
         give_up(w, late);
 }

@@ -3,6 +3,7 @@
  * an undisturbed run, bit for bit: with DDP, whose objects stay, and with strategies whose
  * ranks are rebuilt. */
 #include "fault/notes.h"
+#include "launch/crew/crew.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 enum { STEPS = 40, MICROS = 4, TRIALS = 6 };
 
-typedef enum blow { NOTHING, KILL, STOP, ANYTIME } blow;
+typedef enum blow { NOTHING, KILL, STOP, LIVE_LOCK, ANYTIME } blow;
 typedef enum strategy { DDP, STAGE_1, STAGE_2, STAGE_3, GATHER, DILOCO, LOCAL_SGD } strategy;
 
 /* In memory that all processes share. */
@@ -25,8 +26,9 @@ typedef struct scene {
     int moment;   /* the step in which; ANYTIME: microseconds after the first step */
     bool in_loss; /* in the middle of a step, between two of its collectives */
     bool norm;    /* the model has batch norms, hence buffers */
-    double timeout_s;
+    double timeout_s, silence_s; /* of groups; of the supervisor, 0: the same */
     bool no_copy;
+    char why[256]; /* the rank that was struck is gone */
     volatile int struck, generations, joined, steps_run, kept;
     volatile pid_t pids[8];
     uint64_t weights;
@@ -78,6 +80,10 @@ static choir_module *wrap(
 
 static void strike(const scene *s)
 {
+    while (s->blow == LIVE_LOCK) {
+        volatile int spin = 0;
+        spin++;
+    }
     kill(getpid(), s->blow == STOP ? SIGSTOP : SIGKILL);
 }
 
@@ -157,8 +163,11 @@ static choir_status train_once(scene *s)
             if (!s->in_loss && is_due(s, &env, (int64_t)choir_run_next(run)))
                 strike(s);
             status = choir_elastic_step(elastic, body, &j);
-            if (status == CHOIR_OK && choir_elastic_change(elastic, &change) && env.rank == 0)
+            if (status == CHOIR_OK && choir_elastic_change(elastic, &change) && env.rank == 0) {
                 s->generations = (int)change.generation;
+                if (change.left_count)
+                    snprintf(s->why, sizeof s->why, "%s", change.left[0].why);
+            }
             if (env.rank == 0)
                 s->steps_run++;
         }
@@ -202,7 +211,7 @@ static choir_status run_scene(scene *s, int world, int restarts, int spares)
     choir_spawn_opts opts = choir_spawn_defaults();
     opts.max_restarts = restarts;
     opts.spares = spares;
-    opts.timeout_s = s->timeout_s;
+    opts.timeout_s = s->silence_s > 0 ? s->silence_s : s->timeout_s;
     opts.rebuild = s->strategy != DDP;
     opts.least = s->strategy >= DILOCO ? world : 0;
     return choir_spawn_with(world, train, s, opts);
@@ -270,6 +279,23 @@ static void test_stopped(void **state)
     survives(STOP, 1, 7, false, false);
 }
 
+/* A rank computes without end. Its group would wait for long, but the supervisor sees that it
+ * finishes nothing while others wait. */
+static void test_live_locked(void **state)
+{
+    (void)state;
+    static const strategy tried[] = {DDP, STAGE_3};
+    for (int i = 0; i < 2; i++) {
+        scene *s = new_scene(LIVE_LOCK, 1, 7);
+        s->strategy = tried[i];
+        s->timeout_s = 60;
+        s->silence_s = 2;
+        same_weights(s, run_scene(s, 3, 1, 0), "a live-lock");
+        assert_non_null(strstr(s->why, "finished nothing for"));
+        munmap(s, sizeof *s);
+    }
+}
+
 /* Each rank has rows that no other one has. */
 static void test_shards(void **state)
 {
@@ -334,6 +360,113 @@ static void test_spare(void **state)
     same_weights(s, run_scene(s, 2, 1, 1), "a spare");
     assert_true(s->joined >= 1);
     munmap(s, sizeof *s);
+}
+
+/* --- interrupts, and a second training --- */
+
+static void end_at_second(int number)
+{
+    static volatile sig_atomic_t seen;
+    (void)number;
+    if (seen++)
+        _exit(130);
+}
+
+/* Two ranks that both have to be there; one dies, and the process that replaces it interrupts
+ * the job, hence itself, too. The other one would wait for a third. */
+static int interrupted_rank(int rank, int world, void *arg)
+{
+    choir_env env;
+    (void)rank, (void)world, (void)arg;
+    if (choir__crew_is_new()) {
+        kill(getppid(), SIGTERM);
+        for (;;)
+            pause();
+    }
+    signal(SIGTERM, end_at_second);
+    if (choir_env_init(&env) != CHOIR_OK)
+        return 1;
+    if (env.rank == 1)
+        kill(getpid(), SIGKILL);
+    choir_status status = choir_group_barrier(env.group, NULL);
+    choir_env_free(&env);
+    return status == CHOIR_ERR_PEER_LOST ? choir_env_init(&env) != CHOIR_OK : 2;
+}
+
+static void test_interrupted(void **state)
+{
+    (void)state;
+    int wait_status;
+    pid_t runner = fork();
+    if (runner == 0) {
+        choir_spawn_opts opts = choir_spawn_defaults();
+        opts.max_restarts = 2;
+        opts.rebuild = true;
+        opts.least = 2;
+        _exit(-choir_spawn_with(2, interrupted_rank, NULL, opts));
+    }
+    waitpid(runner, &wait_status, 0);
+    assert_true(WIFEXITED(wait_status));
+    assert_int_equal(-WEXITSTATUS(wait_status), CHOIR_ERR_INTERRUPTED);
+}
+
+/* One training after another in one process: rank 1 is lost in the first, rank 0 in the second.
+ * Then the process that has joined is the only one that has the state. */
+static choir_status train_twice(notes *n, choir_env *env)
+{
+    choir_status status = CHOIR_OK;
+    choir_scope *run = choir_run_open(env, 42);
+    choir_module *net = choir_ddp(run, model(run, false), env->group, choir_ddp_defaults());
+    choir_optim *optim = choir_sgd(run, net, choir_sgd_defaults());
+    choir_loader *data = choir_env_loader(run, env, images, 16);
+    choir_training t = {.module = net, .optim = optim, .loader = data};
+    scene quiet = {.blow = NOTHING};
+    job j = {&quiet, env, net, optim, data, run};
+    for (int part = 0; part < 2 && status == CHOIR_OK; part++) {
+        choir_elastic *elastic = NULL;
+        bool again = part > 0;
+        status = choir_elastic_open(env, &t, choir_elastic_defaults(), &elastic);
+        while (status == CHOIR_OK && (choir_run_next(run) < 10 || (part && !n->killed))) {
+            if (!part && env->generation == 1 && env->rank == 1 && choir_run_next(run) == 5)
+                kill(getpid(), SIGKILL);
+            if (part && env->rank == 0 && env->world == 2) { /* the new process has come */
+                n->killed = true;
+                kill(getpid(), SIGKILL);
+            }
+            status = choir_elastic_step(elastic, body, &j);
+        }
+        if (part > 0 && status == CHOIR_OK)
+            status = choir_elastic_end(elastic, &again);
+        choir_elastic_free(elastic);
+    }
+    choir_status closed = choir_scope_close(run);
+    return status != CHOIR_OK ? status : closed;
+}
+
+static int twice(int rank, int world, void *arg)
+{
+    choir_env env;
+    (void)world;
+    if (choir_env_init(&env) != CHOIR_OK)
+        return 1;
+    env.device = choir_device_find("cpu:0");
+    env.microbatches = MICROS;
+    note(arg, rank, train_twice(arg, &env));
+    choir_env_free(&env);
+    return ((notes *)arg)->status[rank] != CHOIR_OK;
+}
+
+static void test_settled(void **state)
+{
+    (void)state;
+    notes *n = new_notes();
+    choir_spawn_opts opts = choir_spawn_defaults();
+    opts.max_restarts = 2;
+    opts.spares = 1;
+    choir_status status = choir_spawn_with(2, twice, n, opts);
+    if (status != CHOIR_OK)
+        fail_msg("%s; %s; %s", choir_error_message(), n->message[0], n->message[1]);
+    munmap(n, sizeof *n);
 }
 
 /* Kills processes from outside, whatever they are doing. */
@@ -446,11 +579,12 @@ int main(void)
     if (choir_dataset_random(96, choir_dims(1, 4, 4), CHOIR_SCALAR, 4, 7, &images) != CHOIR_OK)
         return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_stopped), cmocka_unit_test(test_spare),
-        cmocka_unit_test(test_shards), cmocka_unit_test(test_apart),
-        cmocka_unit_test(test_all_lost), cmocka_unit_test(test_no_copy),
-        cmocka_unit_test(test_anytime), cmocka_unit_test(test_gives_up),
-        cmocka_unit_test(test_refuses)};
+        cmocka_unit_test(test_stopped), cmocka_unit_test(test_live_locked),
+        cmocka_unit_test(test_spare), cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_settled), cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_apart), cmocka_unit_test(test_all_lost),
+        cmocka_unit_test(test_no_copy), cmocka_unit_test(test_anytime),
+        cmocka_unit_test(test_gives_up), cmocka_unit_test(test_refuses)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     choir_dataset_free(images);
     return failed;

@@ -41,6 +41,7 @@ enum {
     CHOIR__SEATS_MAX = 1024,
     CHOIR__MEMBERS_MAX = 64, /* ranks of a group in shared memory */
     CHOIR__LEFT_MAX = 64,    /* ranks that one change names */
+    CHOIR__TOOK = 64,        /* steps whose times are known */
     CHOIR__WHY_TEXT = 192
 };
 
@@ -62,6 +63,8 @@ typedef struct choir__seat {
     int32_t rank;             /* in the newest generation that it was a member of; -1: none */
     char words[CHOIR__WHY_TEXT];  /* its own error, which it leaves as it ends */
     char killed[CHOIR__WHY_TEXT]; /* why the supervisor has killed it; "": it has not */
+    uint64_t progress; /* the supervisor's: changes whenever the process finishes something */
+    double idle_s; /* the supervisor's: for how long it has not, without waiting for others */
 } choir__seat;
 
 /* A rank that is gone. */
@@ -92,7 +95,10 @@ typedef struct choir__crew {
     _Atomic uint64_t due;        /* the generation that newcomers wait to replace */
     _Atomic int64_t leave_at;    /* its step boundary at which all leave; -1: none yet */
     _Atomic uint64_t reported;   /* the newest generation whose change rank 0 has reported */
-    int bell;                    /* an eventfd by which ranks wake the supervisor */
+    /* the times of rank 0's last steps, in a ring, and the number of all */
+    _Atomic float took_s[CHOIR__TOOK];
+    _Atomic uint32_t took;
+    int bell;      /* an eventfd by which ranks wake the supervisor */
     bool rebuild;  /* a generation's ranks rebuild everything, and none prepares itself alone */
     int32_t least; /* with `rebuild`: members without which no generation is formed; 0: one */
     /* With `rebuild`: memfds, two per rank, for copies of the ranks' state. The supervisor has
@@ -135,6 +141,11 @@ int choir__crew_living(const choir__crew *crew);
  * silent; after_loss: the limit otherwise. Both in seconds. */
 int choir__crew_late(choir__crew *crew, double after_silence, double after_loss);
 
+/* Returns for how many seconds a rank may finish nothing, while others wait for it, before it
+ * counts as live-locked: 50 usual steps of this job, but one minute or more, and `timeout` at
+ * most, which also holds until enough steps are known. */
+double choir__crew_patience(const choir__crew *crew, double timeout);
+
 /* --- seat.c: a rank --- */
 
 /* Seats this process, a child of the supervisor. */
@@ -172,6 +183,9 @@ void choir__crew_next(bool gave_up, choir__change *change);
 
 /* Before each step, on every rank: true if all ranks leave the generation now, in order. */
 bool choir__crew_parts(int rank, int64_t step);
+
+/* Notes how long rank 0's last step has taken. */
+void choir__crew_took(double seconds);
 
 /* True if the generation has lost a member, or a member has found that it failed; a meeting of
  * it cannot succeed. */

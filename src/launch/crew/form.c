@@ -4,7 +4,9 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -234,6 +236,26 @@ void choir__crew_form(choir__crew *r)
     announce(r);
 }
 
+static int by_time(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+double choir__crew_patience(const choir__crew *r, double timeout)
+{
+    enum { FEWEST = 8 }; /* the first steps take longer */
+    static const double least_s = 60, steps = 50;
+    float took[CHOIR__TOOK];
+    int count = (int)choir__min(atomic_load(&r->took), (uint32_t)CHOIR__TOOK);
+    if (count < FEWEST)
+        return timeout;
+    for (int i = 0; i < count; i++)
+        took[i] = atomic_load(&r->took_s[i]);
+    qsort(took, (size_t)count, sizeof *took, by_time);
+    return fmin(timeout, fmax(least_s, steps * (double)took[count / 2]));
+}
+
 int choir__crew_late(choir__crew *r, double after_silence, double after_loss)
 {
     double waited = 0, limit = after_loss;
@@ -246,7 +268,7 @@ int choir__crew_late(choir__crew *r, double after_silence, double after_loss)
             late = i;
             continue;
         }
-        waited = choir__max(waited, choir__now() - 1e-9 * (double)atomic_load(&s->left_at));
+        waited = fmax(waited, choir__now() - 1e-9 * (double)atomic_load(&s->left_at));
         if (atomic_load(&s->gave_up))
             limit = after_silence;
     }

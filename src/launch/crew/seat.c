@@ -142,6 +142,13 @@ bool choir__crew_parts(int rank, int64_t step)
     return at >= 0 && step >= at;
 }
 
+void choir__crew_took(double seconds)
+{
+    choir__crew *r = mine.crew;
+    atomic_store(&r->took_s[atomic_load(&r->took) % CHOIR__TOOK], (float)seconds);
+    atomic_fetch_add(&r->took, 1);
+}
+
 bool choir__crew_stale(void)
 {
     return mine.generation && (atomic_load(&mine.crew->broken) >= mine.generation ||

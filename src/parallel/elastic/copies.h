@@ -1,10 +1,10 @@
 /* Copies of the ranks' state, from which ranks that are rebuilt go on.
  *
- * Each rank writes, between two steps, all that it has of the training's tensors to memory that
+ * Each rank writes, between two steps, its part of the training's tensors to memory that
  * outlives its process: two memfds that the job's supervisor holds, too. They take turns, so
  * one of them is complete at any instant, even if the rank is killed while it writes the other.
  *
- *     rank 0   [ step 17 | step 18 ]      All ranks have a copy of step 17: nobody finishes a
+ *     rank 0   [ step 17 | step 18 ]      All ranks have a copy of step 17: none finishes a
  *     rank 1   [ step 17 | step 16 ]      step before all have begun it, hence have copied the
  *     rank 2   [ step 17 | step 18 ]      one before. The job goes on from step 17.
  *

@@ -1,4 +1,4 @@
-/* How a copy of a rank's state lies in its memfd, between copies.c and copies_restore.c:
+/* The layout of a copy of a rank's state, between copies.c and copies_restore.c:
  *
  *     | head | boxes (count) | the program's own state | numbers of box 0 | of box 1 | ... */
 #ifndef CHOIR_ELASTIC_COPIES_LAYOUT_H

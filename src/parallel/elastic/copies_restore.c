@@ -1,4 +1,4 @@
-/* Reading copies: each rank maps those of all ranks and takes what it needs; no rank sends
+/* Reading copies: each rank maps those of all ranks and takes its boxes; no rank sends
  * anything. */
 #include "parallel/elastic/copies_layout.h"
 

@@ -313,12 +313,15 @@ static void note_resumed(choir_elastic *e)
 
 static choir_status try_step(choir_elastic *e, choir_step_fn *fn, void *arg)
 {
+    double began = choir__now();
     e->running = choir_run_next(e->run);
     choir_status status = choir_step(e->run, fn, arg);
     if (status == CHOIR_OK)
         status = choir__run_sync(e->run);
     if (status == CHOIR_OK)
         note_done(e);
+    if (status == CHOIR_OK && e->crewed && e->env->rank == 0)
+        choir__crew_took(choir__now() - began);
     return status;
 }
 
