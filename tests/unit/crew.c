@@ -186,7 +186,8 @@ static void begin_or_part(state *s, int i)
 {
     process *p = &s->processes[i];
     if (choir__crew_parts(s->rank[i], p->done)) {
-        for (int r = 0; r < s->world; r++) /* in order: nobody has begun what would be undone */
+        for (int r = 0; r < s->world;
+             r++) /* in order: no rank has begun a step that would be undone */
             assert_true(s->processes[s->members[r]].begun <= p->done);
         leave(s, i, false);
         return;
@@ -230,7 +231,7 @@ static void check_joining(const state *s, int i)
     assert_true(s->world <= job.world);
     if (job.rebuild)
         assert_true(s->world >= job.least);
-    for (int j = 0; j < s->seat_count; j++) /* nobody works in a generation before */
+    for (int j = 0; j < s->seat_count; j++) /* no process works in a generation before */
         assert_false(works(s, j) && s->processes[j].joined < s->generation);
 }
 
