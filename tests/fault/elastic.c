@@ -362,7 +362,7 @@ static void test_spare(void **state)
     munmap(s, sizeof *s);
 }
 
-/* --- interrupts, and a second training --- */
+/* --- interrupts --- */
 
 static void end_at_second(int number)
 {
@@ -408,65 +408,6 @@ static void test_interrupted(void **state)
     waitpid(runner, &wait_status, 0);
     assert_true(WIFEXITED(wait_status));
     assert_int_equal(-WEXITSTATUS(wait_status), CHOIR_ERR_INTERRUPTED);
-}
-
-/* One training after another in one process: rank 1 is lost in the first, rank 0 in the second.
- * Then the process that has joined is the only one that has the state. */
-static choir_status train_twice(notes *n, choir_env *env)
-{
-    choir_status status = CHOIR_OK;
-    choir_scope *run = choir_run_open(env, 42);
-    choir_module *net = choir_ddp(run, model(run, false), env->group, choir_ddp_defaults());
-    choir_optim *optim = choir_sgd(run, net, choir_sgd_defaults());
-    choir_loader *data = choir_env_loader(run, env, images, 16);
-    choir_training t = {.module = net, .optim = optim, .loader = data};
-    scene quiet = {.blow = NOTHING};
-    job j = {&quiet, env, net, optim, data, run};
-    for (int part = 0; part < 2 && status == CHOIR_OK; part++) {
-        choir_elastic *elastic = NULL;
-        bool again = part > 0;
-        status = choir_elastic_open(env, &t, choir_elastic_defaults(), &elastic);
-        while (status == CHOIR_OK && (choir_run_next(run) < 10 || (part && !n->killed))) {
-            if (!part && env->generation == 1 && env->rank == 1 && choir_run_next(run) == 5)
-                kill(getpid(), SIGKILL);
-            if (part && env->rank == 0 && env->world == 2) { /* the new process has come */
-                n->killed = true;
-                kill(getpid(), SIGKILL);
-            }
-            status = choir_elastic_step(elastic, body, &j);
-        }
-        if (part > 0 && status == CHOIR_OK)
-            status = choir_elastic_end(elastic, &again);
-        choir_elastic_free(elastic);
-    }
-    choir_status closed = choir_scope_close(run);
-    return status != CHOIR_OK ? status : closed;
-}
-
-static int twice(int rank, int world, void *arg)
-{
-    choir_env env;
-    (void)world;
-    if (choir_env_init(&env) != CHOIR_OK)
-        return 1;
-    env.device = choir_device_find("cpu:0");
-    env.microbatches = MICROS;
-    note(arg, rank, train_twice(arg, &env));
-    choir_env_free(&env);
-    return ((notes *)arg)->status[rank] != CHOIR_OK;
-}
-
-static void test_settled(void **state)
-{
-    (void)state;
-    notes *n = new_notes();
-    choir_spawn_opts opts = choir_spawn_defaults();
-    opts.max_restarts = 2;
-    opts.spares = 1;
-    choir_status status = choir_spawn_with(2, twice, n, opts);
-    if (status != CHOIR_OK)
-        fail_msg("%s; %s; %s", choir_error_message(), n->message[0], n->message[1]);
-    munmap(n, sizeof *n);
 }
 
 /* Kills processes from outside, whatever they are doing. */
@@ -581,10 +522,10 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed),
         cmocka_unit_test(test_stopped), cmocka_unit_test(test_live_locked),
         cmocka_unit_test(test_spare), cmocka_unit_test(test_interrupted),
-        cmocka_unit_test(test_settled), cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_apart), cmocka_unit_test(test_all_lost),
-        cmocka_unit_test(test_no_copy), cmocka_unit_test(test_anytime),
-        cmocka_unit_test(test_gives_up), cmocka_unit_test(test_refuses)};
+        cmocka_unit_test(test_shards), cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_all_lost), cmocka_unit_test(test_no_copy),
+        cmocka_unit_test(test_anytime), cmocka_unit_test(test_gives_up),
+        cmocka_unit_test(test_refuses)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     choir_dataset_free(images);
     return failed;
