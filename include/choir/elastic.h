@@ -28,8 +28,24 @@
  * it is alone until choir_elastic_open, in which it meets the others.
  *
  * Ranks of one machine that choir_spawn_with or `choir train --max-restarts` has started can be
- * lost and replaced; under other launchers the functions run a training whose ranks stay. The
- * strategy must be choir_ddp without a hook, SyncBatchNorm or a pipeline, over shared memory.
+ * lost and replaced; under other launchers the functions run a training whose ranks stay.
+ *
+ * Two ways. With choir_ddp (without a hook, SyncBatchNorm or a pipeline) every rank has the
+ * whole state, so the ranks that are left keep their objects, as above. With other strategies
+ * they are rebuilt:
+ *
+ *     opts.rebuild = true;                              (choir_spawn_opts)
+ *     opts.least = 4;                                (for strategies whose results or parts
+ * depend on the number of ranks; else 0)
+ *
+ * Before each step every rank copies its part of the state, twice in turns, to memory of the
+ * job that outlives all ranks. After a change of the ranks the functions below, and
+ * constructors, fail with "peer lost". The program closes its run, frees its env, and begins
+ * again with choir_env_init, which waits for the new group; choir_elastic_open then returns at
+ * the step at which the job goes on, with everything as it was. With `least`, choir_env_init
+ * waits until lost ranks are replaced. At most one step is repeated; with choir_diloco and
+ * choir_local_sgd, the steps since the ranks have met. choir_hogwild's results depend on time,
+ * so no repetition could be exact, and it goes on by itself.
  *
  * Threads: the main thread. Collective: all functions except choir_elastic_change and
  * choir_elastic_free. */
@@ -50,6 +66,9 @@ typedef struct choir_elastic_opts {
      * that of the one that is furthest. state_bytes is equal on all ranks; NULL: none. */
     void *state;
     size_t state_bytes;
+    /* For ranks that are rebuilt: keep no copies of their state. After a loss the program
+     * reads its last checkpoint before choir_elastic_open. Default false */
+    bool no_copy;
 } choir_elastic_opts;
 
 choir_elastic_opts choir_elastic_defaults(void);
@@ -94,6 +113,10 @@ CHOIR_CHECKED choir_status choir_elastic_recover(choir_elastic *elastic, choir_s
 CHOIR_CHECKED choir_status choir_elastic_end(choir_elastic *elastic, bool *again);
 
 void choir_elastic_free(choir_elastic *elastic); /* NULL is fine */
+
+/** Returns whether there are copies of the state of ranks that are rebuilt, so that
+ * choir_elastic_open will bring it back: initial weights need not be read from files. */
+bool choir_elastic_kept(void);
 
 /** A rank that is gone. */
 typedef struct choir_leaver {

@@ -281,6 +281,12 @@ typedef struct choir_spawn_opts {
      * new process. One node only. Default 0 */
     int max_restarts;
     int spares; /* processes that wait to replace ranks, beside the `local` ones; default 0 */
+    /* With max_restarts: after each change of the ranks all of them rebuild their objects, as
+     * strategies other than choir_ddp need it: see elastic.h. Default false */
+    bool rebuild;
+    /* With rebuild: the number of ranks without which the job does not go on; fewer wait for
+     * new processes. Default 0: one rank */
+    int least;
 } choir_spawn_opts;
 
 choir_spawn_opts choir_spawn_defaults(void);

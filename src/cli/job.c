@@ -82,7 +82,8 @@ static choir_status check_sizes(choir__job *j)
     if (!chosen)
         j->microbatches = choir__cli_strategy_microbatches(j);
     int dealt = choir__cli_strategy_dealt(j);
-    if (j->max_restarts && j->strategy->regroups && chosen && dealt > j->microbatches)
+    if (j->max_restarts && choir__cli_strategy_recovery(j) < CHOIR__REBUILT_AS_MANY && chosen &&
+        dealt > j->microbatches)
         dealt = (int)j->microbatches; /* the other ranks are spares */
     const char *to = j->composition.count > 1 ? "replicas" : "ranks";
     if (j->batch_size < dealt)

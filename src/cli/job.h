@@ -12,6 +12,17 @@
 #include "cli/command.h"
 #include "cli/strategy/strategy.h"
 
+/* The work that the ranks of a job, one after another, have done and shown; in shared memory.
+ */
+typedef struct choir__job_shared {
+    _Atomic int64_t stepped, evaluated; /* the last steps that were reported */
+    _Atomic uint64_t generation;        /* of the ranks, the newest that has begun to train */
+    _Atomic int32_t started;            /* the line at the start is printed */
+    /* what --save held before the job: a checkpoint in which this job has no part; 0: nothing
+     */
+    uint64_t old_checkpoint;
+} choir__job_shared;
+
 typedef struct choir__job {
     const char *command; /* the command it belongs to, "train" or "compare", for messages */
     const char *data;    /* NULL: the text that comes with Choir */
@@ -25,7 +36,8 @@ typedef struct choir__job {
     const char *init;           /* NULL or choir: Choir's initial values; torch: PyTorch's */
     int nproc;                  /* ranks; 1 for strategies of one process */
     int64_t max_restarts;       /* of ranks that were lost */
-    _Atomic int64_t *printed; /* the last step that any rank 0 has reported; NULL: own ranks' */
+    bool no_copy;               /* --max-restarts goes on from the last checkpoint */
+    struct choir__job_shared *shared; /* NULL: ranks that are lost are not replaced */
     int64_t batch_size, microbatches, steps, epochs;
     int64_t eval_every, eval_batches, save_every, log_every, mem_cap, threads, workers;
     uint64_t given; /* bit i: row i of choir__job_options was on the command line */
@@ -78,6 +90,9 @@ int choir__job_check(choir__job *job);
 /* Checks whether ranks can be replaced, if --max-restarts says so. Returns like
  * choir__job_check. */
 int choir__job_check_restarts(const choir__job *job);
+
+/* Returns a number that stands for the newest checkpoint of --save; 0: there is none. */
+uint64_t choir__job_checkpoint(const choir__job *job);
 
 /* Refuses a job that names a device twice. Returns like choir__job_check. */
 int choir__job_devices_once(const choir__job *job);

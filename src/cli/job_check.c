@@ -231,12 +231,22 @@ static int check_pairs(const choir__job *j)
 
 int choir__job_check_restarts(const choir__job *j)
 {
+    choir__recovery recovery = choir__cli_strategy_recovery(j);
+    if (j->no_copy && (!j->max_restarts || recovery == CHOIR__IN_PLACE))
+        return choir__cli_usage(j->command, "--no-copy %s",
+            j->max_restarts
+                ? "with --strategy ddp, whose ranks have the whole state and so need "
+                  "no copies"
+                : "without --max-restarts: nothing is copied then");
+    if (j->no_copy && !j->save)
+        return choir__cli_usage(j->command,
+            "--no-copy without --save: after a loss there would be nothing to go on from");
     if (!j->max_restarts)
         return CHOIR__EXIT_OK;
-    if (!j->strategy->regroups)
+    if (recovery == CHOIR__NO_RECOVERY)
         return choir__cli_usage(j->command,
             "--max-restarts with --strategy %s, which cannot go on when ranks are lost: choose "
-            "ddp, or restart from a checkpoint by 'choir run --max-restarts'",
+            "ddp or fsdp, or restart from a checkpoint by 'choir run --max-restarts'",
             j->strategy->name);
     if (j->launched)
         return choir__cli_usage(j->command,

@@ -88,9 +88,13 @@ const choir__cli_option choir__job_options[] = {
         .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
     {"max-restarts", CHOIR__INT, AT(max_restarts), 0, 900, .preset = "0", .argument = "N",
         .help =
-            "replace up to N ranks that die or hang, while the others go on without them; with "
-            "ddp (default 0: the job fails with the first); --nproc above --microbatches starts "
-            "spares"},
+            "replace up to N ranks that die or hang; the others go on without them, or wait where "
+            "the strategy needs as many (default 0: the job fails with the first); --nproc above "
+            "--microbatches starts spares"},
+    {"no-copy", CHOIR__FLAG, AT(no_copy),
+        .help =
+            "with --max-restarts, of strategies other than ddp: keep no copies of the ranks' state "
+            "in memory; after a loss the job goes on from its last checkpoint"},
     {"devices", CHOIR__STRING, AT(devices), .argument = "LIST",
         .help = "devices such as cpu:0,cpu:1 or cuda:0-3, or auto: all GPUs, or all cores of a "
                 "machine without GPUs (default auto)",

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/hash.h"
 #include "cli/job.h"
@@ -390,4 +391,17 @@ choir_status choir__job_agree(const choir__job *j, choir_group *group)
 {
     choir_status status = agree(j, group);
     return status == CHOIR_ERR_MISMATCH && j->nameless ? perhaps_two_jobs(status) : status;
+}
+
+/* --- the newest checkpoint --- */
+
+uint64_t choir__job_checkpoint(const choir__job *j)
+{
+    char found[PATH_MAX];
+    struct stat folder;
+    if (!j->save || choir_training_find(j->save, found) != CHOIR_OK || stat(found, &folder) < 0)
+        return 0;
+    uint64_t made =
+        (uint64_t)folder.st_mtim.tv_sec * 1000000000u + (uint64_t)folder.st_mtim.tv_nsec;
+    return (uint64_t)folder.st_ino * 31 + made; /* each save makes a folder of its own */
 }

@@ -15,10 +15,11 @@
 #include "cli/trainer.h"
 #include "base/base.h"
 
-/* The first failure, in memory that all ranks share. */
+/* The first failure of the ranks' newest generation, in memory that all ranks share. Those of
+ * generations before have been got over. */
 typedef struct board {
-    _Atomic int64_t printed; /* choir__job.printed */
-    atomic_int claimed, written;
+    choir__job_shared shared;
+    _Atomic uint64_t claimed, written; /* one more than the generation that it is of; 0: none */
     choir_status status;
     int by; /* a signal, where that ended the job */
     char message[1024];
@@ -31,15 +32,21 @@ typedef struct ranks {
 
 static void post(board *b, choir_status status, int by)
 {
-    int free = 0;
+    uint64_t now = atomic_load(&b->shared.generation) + 1, before = atomic_load(&b->claimed);
     if (status == CHOIR_ERR_PEER_LOST) /* a consequence of the peer's failure */
         return;
-    if (!atomic_compare_exchange_strong(&b->claimed, &free, 1))
+    if (before == now || !atomic_compare_exchange_strong(&b->claimed, &before, now))
         return;
     b->status = status;
     b->by = by;
     snprintf(b->message, sizeof b->message, "%s", choir_error_message());
-    atomic_store(&b->written, 1);
+    atomic_store(&b->written, now);
+}
+
+/* Returns whether a rank of the newest generation has left its own words. */
+static bool is_posted(const board *b)
+{
+    return atomic_load(&b->written) == atomic_load(&b->shared.generation) + 1;
 }
 
 /* by: the signal of an interruption; 0: unknown. */
@@ -72,17 +79,22 @@ static int run_ranks(const choir__job *job)
         return choir__cli_fail();
     }
     choir__job shared = *job;
-    shared.printed = job->max_restarts ? &b->printed : NULL;
+    shared.shared = job->max_restarts ? &b->shared : NULL;
+    b->shared.old_checkpoint = choir__job_checkpoint(job);
     ranks r = {&shared, b};
+    choir__recovery recovery = choir__cli_strategy_recovery(job);
     choir_spawn_opts opts = choir_spawn_defaults();
     int most = (int)choir__min(job->nproc, job->microbatches);
     opts.timeout_s = job->timeout;
     opts.max_restarts = (int)job->max_restarts;
-    opts.spares = opts.max_restarts ? job->nproc - most : 0;
+    opts.rebuild = recovery >= CHOIR__REBUILT;
+    opts.least = recovery == CHOIR__REBUILT_AS_MANY ? job->nproc : 0;
+    opts.spares =
+        opts.max_restarts && recovery < CHOIR__REBUILT_AS_MANY ? job->nproc - most : 0;
     choir_status status = choir_spawn_with(job->nproc - opts.spares, run_rank, &r, opts);
     /* A rank's own words are more precise than its exit status, except on a lost peer, whose
      * end the supervisor has seen. */
-    if (status != CHOIR_OK && atomic_load(&b->written)) {
+    if (status != CHOIR_OK && is_posted(b)) {
         status = b->status;
         choir__set_message(b->message);
     }

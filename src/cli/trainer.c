@@ -4,9 +4,11 @@
  * host reads the micro-batches' losses, gathers those of the other ranks, reports, evaluates
  * and saves.
  *
- * With --max-restarts the step runs within choir_elastic_step, and ranks exchange their losses
- * in it, so that every rank that has finished a step has all of them. What comes between two
- * steps may be cut short by the loss of a rank; it is then repeated (`after`). */
+ * With --max-restarts the step runs within choir_elastic_step. Ranks whose objects outlive a
+ * loss (ddp) exchange their losses in the step, so that every rank that has finished it has all
+ * of them. What comes between two steps may be cut short by the loss of a rank; it is then
+ * repeated (`after`). Under the other strategies a loss ends everything, and choir__train_rank
+ * sets it up again: the step before, and what came after it, are repeated, but not shown. */
 #include "cli/trainer.h"
 
 #include <limits.h>
@@ -41,9 +43,13 @@ typedef struct trainer {
     progress now;
     float *read;            /* losses of this rank's micro-batches, on the host */
     bool joined;            /* this process was started while the others trained */
-    bool begins_again;      /* a rank was lost before the first step */
+    bool begins_again;      /* a rank was lost, so that this process sets itself up again */
+    bool reports;           /* the report has begun */
+    bool lost_save;         /* a save was under way then */
     choir_elastic *elastic; /* NULL: a lost rank ends the job */
-    float *all;             /* (microbatches) losses of the whole job; NULL: without elastic */
+    /* (microbatches) losses of the whole job, if this process's objects outlive a loss; else
+     * NULL */
+    float *all;
     choir__cli_report report;
     choir_checkpoint *saved; /* NULL: nothing was saved yet */
     bool prepared;           /* for saves during training */
@@ -82,18 +88,36 @@ static void catch_signals(void)
 /* Prints the last step, unless a rank 0 that was lost later has. */
 static void show_step(trainer *t)
 {
-    _Atomic int64_t *printed = t->job->printed;
-    if (t->part.env.rank != 0 || (printed && t->now.last.number <= atomic_load(printed)))
+    choir__job_shared *shared = t->job->shared;
+    if (t->part.env.rank != 0 ||
+        (shared && t->now.last.number <= atomic_load(&shared->stepped)))
         return;
     choir__cli_report_step(&t->report, &t->now.last);
-    if (printed)
-        atomic_store(printed, t->now.last.number);
+    if (shared)
+        atomic_store(&shared->stepped, t->now.last.number);
+}
+
+static void show_eval(trainer *t, const choir_score *score)
+{
+    choir__job_shared *shared = t->job->shared;
+    if (t->part.env.rank != 0 || (shared && t->now.step <= atomic_load(&shared->evaluated)))
+        return;
+    choir__cli_report_eval(&t->report, t->now.step, score, t->now.best_due);
+    if (shared)
+        atomic_store(&shared->evaluated, t->now.step);
+}
+
+static void note_generation(const trainer *t)
+{
+    if (t->job->shared)
+        atomic_store(&t->job->shared->generation, t->part.env.generation);
 }
 
 /* Goes on with other ranks. A save that was under way may have lost a part. */
 static void note_change(trainer *t)
 {
     choir__cli_part_changed(&t->part);
+    note_generation(t);
     if (t->saved && choir_checkpoint_close(t->saved) != CHOIR_OK)
         t->now.save_due = true;
     t->saved = NULL;
@@ -113,7 +137,7 @@ static void report_change(trainer *t)
 static choir_status step_body(choir_scope *step, void *arg)
 {
     trainer *t = arg;
-    if (t->elastic) /* the ranks may have changed since the step began */
+    if (t->all) /* the ranks may have changed since the step began */
         choir__cli_part_changed(&t->part);
     choir_status status = t->job->strategy->step(step, &t->part);
     if (status == CHOIR_OK && t->all)
@@ -125,7 +149,7 @@ static choir_status gather_loss(trainer *t, float *loss)
 {
     choir_status status = CHOIR_OK;
     float *at = t->read;
-    if (t->elastic) /* the step has exchanged them */
+    if (t->all) /* the step has exchanged them */
         return choir_env_mean(
             &(choir_env){.world = 1, .microbatches = t->job->microbatches}, t->all, loss);
     for (int64_t i = 0; i < t->part.loss_count && status == CHOIR_OK; i++) {
@@ -163,7 +187,7 @@ static choir_status run_step(trainer *t, float *loss, bool *ran)
     }
     uint64_t generation = t->part.env.generation;
     choir_status status = choir_elastic_step(t->elastic, step_body, t);
-    if (t->part.env.generation != generation)
+    if (t->all && t->part.env.generation != generation)
         note_change(t);
     *ran = t->now.step < (int64_t)choir_run_next(t->part.run);
     return status == CHOIR_OK && *ran ? gather_loss(t, loss) : status;
@@ -356,10 +380,9 @@ static choir_status validate(trainer *t)
     if (status != CHOIR_OK)
         return status;
     t->now.last_eval = score.loss;
-    t->now.best_due = !(score.loss >= t->now.best);
+    t->now.best_due |= !(score.loss >= t->now.best); /* a repetition is no better than before */
     t->now.best = t->now.best_due ? score.loss : t->now.best;
-    if (t->part.env.rank == 0)
-        choir__cli_report_eval(&t->report, t->now.step, &score, t->now.best_due);
+    show_eval(t, &score);
     t->now.eval_due = false;
     return status;
 }
@@ -386,11 +409,11 @@ static choir_status between_steps(trainer *t)
     return status;
 }
 
-static choir_status resume(trainer *t)
+static choir_status resume(trainer *t, const char *from)
 {
     choir_training parts = parts_of(t);
     choir_train_state s;
-    choir_status status = choir_training_resume(t->job->resume, &parts, t->part.env.group, &s);
+    choir_status status = choir_training_resume(from, &parts, t->part.env.group, &s);
     if (status != CHOIR_OK)
         return status;
     t->now.step = s.step;
@@ -399,6 +422,23 @@ static choir_status resume(trainer *t)
     if (status == CHOIR_OK && t->job->strategy->resumed)
         status = t->job->strategy->resumed(&t->part);
     return status;
+}
+
+/* Goes on from the job's last checkpoint, after a loss without copies. */
+static choir_status go_back(trainer *t)
+{
+    const choir__job *j = t->job;
+    uint64_t newest = choir__job_checkpoint(j);
+    if (newest && newest != j->shared->old_checkpoint)
+        return resume(t, j->save);
+    if (j->resume)
+        return resume(t, j->resume);
+    if (!atomic_load(&j->shared->stepped))
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_STATE,
+        "a rank was lost after step %lld, and %s has no checkpoint of this job yet: --no-copy "
+        "keeps no other state to go on from",
+        (long long)atomic_load(&j->shared->stepped), j->save);
 }
 
 /* --- the whole job --- */
@@ -410,7 +450,10 @@ static choir_status build(trainer *t)
         (size_t)choir__max(t->part.micro_count, t->job->microbatches) + 1, sizeof(float));
     t->now.best = t->now.last_eval = (double)NAN;
     t->joined = !t->part.env.generation && !t->begins_again; /* it receives its state */
-    return status == CHOIR_OK && t->job->resume && !t->joined ? resume(t) : status;
+    if (status == CHOIR_OK && t->job->no_copy && t->part.env.generation > 1)
+        return go_back(t);
+    bool reads = t->job->resume && !t->joined && !choir_elastic_kept();
+    return status == CHOIR_OK && reads ? resume(t, t->job->resume) : status;
 }
 
 static choir_status sample(trainer *t)
@@ -491,10 +534,11 @@ static choir_status stop(trainer *t, float loss)
  * which knew nothing of it. */
 static choir_status agree_on_save(trainer *t)
 {
-    int32_t due = t->now.save_due;
+    int32_t due = t->now.save_due || t->lost_save;
     choir_status status =
         choir_group_all_reduce(t->part.env.group, &due, 1, CHOIR_I32, CHOIR_MAX, NULL);
     t->now.save_due = due > 0;
+    t->lost_save = false;
     return status;
 }
 
@@ -536,9 +580,14 @@ static choir_status train(trainer *t)
 
 static void start_report(trainer *t)
 {
+    choir__job_shared *shared = t->job->shared;
     choir__cli_part_start(&t->part);
+    note_generation(t);
+    if (t->reports)
+        return;
+    t->reports = true;
     choir__cli_report_begin(&t->report, t->job, t->now.step);
-    if (t->part.env.rank == 0 && !t->joined)
+    if (t->part.env.rank == 0 && (!shared || !atomic_exchange(&shared->started, 1)))
         choir__cli_report_start(&t->report, choir_module_param_count(t->part.net));
 }
 
@@ -569,46 +618,58 @@ static choir_status set_up(trainer *t)
         status = build(t);
     if (status != CHOIR_OK || !j->max_restarts)
         return status;
-    t->all = choir__calloc((size_t)j->microbatches, sizeof *t->all);
+    if (choir__cli_strategy_recovery(j) == CHOIR__IN_PLACE)
+        t->all = choir__calloc((size_t)j->microbatches, sizeof *t->all);
     choir_training parts = parts_of(t);
-    choir_elastic_opts opts = {.state = &t->now, .state_bytes = sizeof t->now};
+    choir_elastic_opts opts = {
+        .state = &t->now, .state_bytes = sizeof t->now, .no_copy = j->no_copy};
     status = choir_elastic_open(&t->part.env, &parts, opts, &t->elastic);
-    choir__cli_part_changed(&t->part);
+    if (t->all)
+        choir__cli_part_changed(&t->part);
     return status;
 }
 
+/* Closes everything but the report, which goes on if this process does. */
 static void take_down(trainer *t)
 {
-    (void)!choir_checkpoint_close(t->saved);
+    bool saves = t->saved != NULL, saved = choir_checkpoint_close(t->saved) == CHOIR_OK;
     choir_elastic_free(t->elastic);
     choir_trace_free(t->trace);
-    choir__cli_report_free(&t->report);
     choir__cli_part_close(&t->part);
     free(t->read);
     free(t->all);
-    *t = (trainer){.job = t->job};
+    *t = (trainer){.job = t->job,
+        .report = t->report,
+        .reports = t->reports,
+        .begins_again = !t->joined,
+        .lost_save = saves && !saved};
+}
+
+static choir_status run(trainer *t)
+{
+    choir_status status = set_up(t);
+    if (status != CHOIR_OK)
+        return status;
+    catch_signals();
+    start_report(t);
+    return t->elastic ? train_elastic(t) : train(t);
 }
 
 choir_status choir__train_rank(const choir__job *job, int *by)
 {
     trainer t = {.job = job};
-    choir_status status = set_up(&t);
-    while (
-        job->max_restarts && (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT)) {
-        bool joined = t.joined;
+    choir_status status = run(&t);
+    bool rebuilds = choir__cli_strategy_recovery(job) != CHOIR__IN_PLACE;
+    while (job->max_restarts && (rebuilds || !t.reports) &&
+           (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT)) {
         take_down(&t);
-        t.begins_again = !joined;
-        status = set_up(&t);
-    }
-    if (status == CHOIR_OK) {
-        catch_signals();
-        start_report(&t);
-        status = t.elastic ? train_elastic(&t) : train(&t);
+        status = run(&t);
     }
     choir_device *device = t.part.env.device;
     int64_t micro_count = t.part.micro_count;
     *by = t.by;
     take_down(&t);
+    choir__cli_report_free(&t.report);
     if (status == CHOIR_ERR_MEMORY && device && choir__cli_strategy_is_whole(job))
         status = choir__explain_memory(job, device, micro_count);
     return status;

@@ -62,6 +62,7 @@ typedef struct choir__seen_device {
     char name[16];
     uint64_t now, peak, reserved, limit; /* bytes: see choir_device_stats */
     uint64_t queued;                     /* tasks issued and not finished */
+    uint64_t finished;                   /* tasks */
     double busy_s;                       /* in kernels, since the process began */
 } choir__seen_device;
 
@@ -85,6 +86,10 @@ void choir__seen_free(choir__seen *seen);
 /* Returns the fraction of the time between two readings in which device i was busy. earlier
  * NULL: since the process began. */
 double choir__seen_busy(const choir__seen *seen, const choir__seen *earlier, int i);
+
+/* Returns a number that changes whenever the process has finished something: a task of a
+ * device, a call of a group. *waits: it is in a call, where it waits for others. */
+uint64_t choir__seen_progress(int pid, bool *waits);
 
 /* Returns the group's current call: the running one, else the last; NULL if there was none. */
 const choir__seen_call *choir__seen_current(const choir__seen_group *group);

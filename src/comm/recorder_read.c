@@ -74,6 +74,7 @@ static void read_device(const choir__gauges *gauges, double now, choir__seen_dev
         .reserved = pool->reserved,
         .limit = pool->limit,
         .queued = backlog(queue),
+        .finished = queue->finished,
         .busy_s = (double)queue->busy_ns * 1e-9 + (since > 0 ? now - since : 0)};
     choir__board_text(device->name, sizeof device->name, gauges->name, sizeof gauges->name);
 }
@@ -118,6 +119,24 @@ choir__seen *choir__recorder_read(int pid)
     seen->state = choir__process_state(pid);
     choir__process_command(pid, seen->command, sizeof seen->command);
     return seen;
+}
+
+uint64_t choir__seen_progress(int pid, bool *waits)
+{
+    choir__board *board = choir__board_read(pid);
+    choir__seen *seen = board ? choir__recorder_parse(board, pid) : NULL;
+    uint64_t sum = 0;
+    *waits = false;
+    for (int i = 0; seen && i < seen->device_count; i++)
+        sum += seen->devices[i].finished;
+    for (int i = 0; seen && i < seen->group_count; i++) {
+        const choir__seen_group *g = &seen->groups[i];
+        sum += g->begun + g->ended;
+        *waits |= g->begun > g->ended;
+    }
+    choir__seen_free(seen);
+    choir__board_free(board);
+    return sum;
 }
 
 void choir__seen_free(choir__seen *seen)

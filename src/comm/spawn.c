@@ -28,6 +28,7 @@ choir_status choir_spawn_with(int local, choir_spawn_fn *fn, void *arg, choir_sp
         .may_fork = may_fork,
         .quiesce = choir__queues_quiesce,
         .show = choir__recorder_dump,
+        .progress = choir__seen_progress,
     };
     return choir__spawn(&host, local, fn, arg, opts);
 }

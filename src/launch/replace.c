@@ -6,6 +6,7 @@
  * or when it is interrupted. */
 #include "launch/replace.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +42,16 @@ static void replace(choir__supervisor *w)
         (void)choir__crew_lost(r, seat, choir_error_message());
 }
 
+/* Returns whether the job can go on after a loss, with `more` new processes: there are members
+ * that have its state, or, where the state is kept outside of them, as many processes as a
+ * generation needs. A member that is not replaced ends the job, but for an interrupted one,
+ * whose other members save and end. */
+static bool can_go_on(const choir__crew *r, bool member, int more)
+{
+    int left = r->rebuild ? choir__crew_living(r) + more : choir__crew_alive(r);
+    return left >= choir__max(r->least, 1) && (more || !member);
+}
+
 static void note_end(choir__supervisor *w, int seat)
 {
     choir__crew *r = w->spawning->crew;
@@ -51,19 +62,17 @@ static void note_end(choir__supervisor *w, int seat)
     bool exited = c->code == CLD_EXITED;
     w->done |= exited && !c->status; /* then the others end, too */
     if (w->done) {
-        if (exited && c->status && w->failed < 0) /* a kill changes nothing any more */
+        bool kill_counts = !atomic_load(&r->over) && !*r->seats[seat].killed;
+        if ((exited ? c->status : kill_counts) && w->failed < 0)
             w->failed = seat;
-    } else if (!member && choir__crew_alive(r)) { /* a spare: the ranks can do without it */
-        if (!w->interrupted && w->restarts_left) {
-            w->restarts_left--;
-            replace(w);
-        }
-    } else if (w->interrupted || !w->restarts_left || !choir__crew_alive(r)) {
-        w->failed = w->interrupted ? seat : w->family.first;
-        choir__family_stop(&w->family);
-    } else {
+        return;
+    }
+    if (!w->interrupted && w->restarts_left && can_go_on(r, member, 1)) {
         w->restarts_left--;
         replace(w);
+    } else if (!can_go_on(r, member && !w->interrupted, 0)) {
+        w->failed = w->interrupted ? seat : w->family.first;
+        choir__family_stop(&w->family);
     }
 }
 
@@ -80,13 +89,15 @@ static void note_ends(choir__supervisor *w)
  * done. */
 static void dismiss(const choir__supervisor *w)
 {
-    const choir__crew *r = w->spawning->crew;
+    choir__crew *r = w->spawning->crew;
     for (int i = 0; i < r->seat_count; i++) {
         uint32_t state = atomic_load(&r->seats[i].state);
         bool left = atomic_load(&r->seats[i].left) == r->change.generation;
-        if (state == CHOIR__STARTING || state == CHOIR__READY ||
-            (state == CHOIR__MEMBER && left))
-            kill(w->family.children[i].pid, SIGKILL);
+        if (state != CHOIR__STARTING && state != CHOIR__READY &&
+            !(state == CHOIR__MEMBER && left))
+            continue;
+        snprintf(r->seats[i].killed, CHOIR__WHY_TEXT, "was not needed any more");
+        kill(w->family.children[i].pid, SIGKILL);
     }
 }
 
@@ -101,10 +112,34 @@ static int look_at_states(choir__supervisor *w, double passed)
     for (int i = 0; i < r->seat_count; i++) {
         choir__child *c = &w->family.children[i];
         bool is = c->pid && !c->code && choir__process_state(c->pid) == 'T';
-        c->stopped_s = is ? c->stopped_s + choir__min(passed, 2e-3 * LOOK_MS) : 0;
+        c->stopped_s = is ? c->stopped_s + fmin(passed, 2e-3 * LOOK_MS) : 0;
         stopped += is && atomic_load(&r->seats[i].state) == CHOIR__MEMBER;
     }
     return stopped;
+}
+
+/* Adds up for how long members have finished nothing, without waiting for others. Returns a
+ * member that has done so for `limit` seconds while another one waits; -1: none. */
+static int find_live_locked(const choir__supervisor *w, double passed, double limit)
+{
+    choir__crew *r = w->spawning->crew;
+    int found = -1, waiting = 0;
+    for (int i = 0; i < r->seat_count; i++) {
+        choir__seat *s = &r->seats[i];
+        bool waits = false, left = atomic_load(&s->left) == r->change.generation;
+        if (atomic_load(&s->state) != CHOIR__MEMBER)
+            continue;
+        int pid = (int)w->family.children[i].pid;
+        uint64_t now = w->spawning->host->progress(pid, &waits);
+        bool stopped = w->family.children[i].stopped_s > 0;
+        bool is_idle = now == s->progress && !waits && !left && !stopped;
+        s->idle_s = is_idle ? s->idle_s + fmin(passed, 2e-3 * LOOK_MS) : 0;
+        s->progress = now;
+        waiting += waits || left;
+        if (s->idle_s > limit && !*s->killed)
+            found = i;
+    }
+    return waiting ? found : -1;
 }
 
 static void give_up(const choir__supervisor *w, int seat)
@@ -112,16 +147,18 @@ static void give_up(const choir__supervisor *w, int seat)
     kill(w->family.children[seat].pid, SIGKILL);
 }
 
-/* If all members are stopped, a user has stopped the job. */
+/* If all members are stopped, a user has stopped the job; unless one of them is gone, so that
+ * the others are not all there were. */
 static void look_for_late(choir__supervisor *w)
 {
     choir__crew *r = w->spawning->crew;
     double now = choir__now(), passed = now - w->looked_at, timeout = w->family.stopped_max_s;
-    double stopped_max = choir__min(timeout, STOPPED_MAX_S);
+    double stopped_max = fmin(timeout, STOPPED_MAX_S);
     if (passed < 1e-3 * LOOK_MS)
         return;
     w->looked_at = now;
-    bool all = look_at_states(w, passed) == choir__crew_alive(r);
+    bool all = look_at_states(w, passed) == choir__crew_alive(r) &&
+               atomic_load(&r->broken) < r->change.generation;
     for (int i = 0; i < r->seat_count && !all; i++) {
         const choir__child *c = &w->family.children[i];
         char *why = r->seats[i].killed;
@@ -130,7 +167,14 @@ static void look_for_late(choir__supervisor *w)
         snprintf(why, CHOIR__WHY_TEXT, "was stopped (SIGSTOP) for %.3g s", c->stopped_s);
         give_up(w, i);
     }
-    int late = choir__crew_late(r, choir__min(timeout, SILENT_MAX_S), timeout);
+    double patience = choir__crew_patience(r, timeout);
+    int locked = all ? -1 : find_live_locked(w, passed, patience);
+    if (locked >= 0) {
+        snprintf(r->seats[locked].killed, CHOIR__WHY_TEXT,
+            "finished nothing for %.3g s while others waited for it", r->seats[locked].idle_s);
+        give_up(w, locked);
+    }
+    int late = choir__crew_late(r, fmin(timeout, SILENT_MAX_S), timeout);
     if (late >= 0)
         give_up(w, late);
 }

@@ -55,7 +55,8 @@ static void tell_after(void)
     pthread_mutex_unlock(&watchers_lock);
 }
 
-/* Runs in the child, whose only thread has held the lock since before the fork. */
+/* Runs in the child, whose only thread has held the lock since before the fork. The number is
+ * that of its rank, or of its seat: two processes never have the same one. */
 static void tell_child(int number)
 {
     for (choir__spawn_watcher *w = watchers; w; w = w->next)
@@ -111,12 +112,13 @@ static int be_rank(void *arg)
     choir__job_place_export(&r->place);
     set_meeting(r);
     choir__set_rank_label(r->place.rank);
-    tell_child(r->place.rank);
+    int number = r->crew ? r->seat : r->place.rank;
+    tell_child(number);
     int status = r->fn(r->place.rank, r->place.world, r->arg);
     if (status && r->crew)
         choir__crew_say(choir_error_message());
     r->host->quiesce();
-    tell_leaving(r->place.rank);
+    tell_leaving(number);
     return status;
 }
 
@@ -222,6 +224,13 @@ static choir_status check(const choir__spawn_host *host, int local, choir_spawn_
         return choir__error(CHOIR_ERR_ARGUMENT,
             "spawn: expected 0 or more restarts and spares, got %d and %d", opts.max_restarts,
             opts.spares);
+    if (opts.rebuild && (opts.least < 0 || opts.least > local))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "spawn: expected a least number of ranks from 0 to %d, got %d", local, opts.least);
+    if ((opts.max_restarts || opts.spares) && opts.method)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "spawn: ranks that are replaced meet by themselves: expected no method, got '%s'",
+            opts.method);
     if ((opts.max_restarts || opts.spares) &&
         (opts.nodes > 1 || local > CHOIR__MEMBERS_MAX ||
             opts.max_restarts > CHOIR__SEATS_MAX - local - opts.spares))
@@ -248,14 +257,18 @@ static choir_status supervise(choir__supervisor *w, choir__spawning *r)
     choir_status status = CHOIR_OK;
     if (seats > local)
         status = choir__crew_new(local, r->job, &r->crew);
-    if (status != CHOIR_OK)
+    if (status == CHOIR_OK && r->crew && opts->rebuild)
+        status = choir__crew_rebuild(r->crew, opts->least);
+    if (status != CHOIR_OK) {
+        choir__crew_free(r->crew);
         return status;
+    }
     choir__family_init(&w->family, seats);
     w->family.stopped_max_s = opts->timeout_s;
     w->family.outlives = r->crew;
     r->host->quiesce(); /* a fork has one thread, so no other thread may be at work */
     fflush(NULL);       /* otherwise each child would write buffered text again */
-    tell_before(r->place.rank, local);
+    tell_before(r->place.rank, local + opts->spares);
     status = start(&w->family, r, opts->spares);
     pthread_mutex_unlock(&watchers_lock);
     if (status == CHOIR_OK && r->crew) {

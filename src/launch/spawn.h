@@ -12,6 +12,9 @@ typedef struct choir__spawn_host {
     choir_status (*may_fork)(void);   /* error if this process cannot fork */
     void (*quiesce)(void);            /* brings all other threads of the process to rest */
     bool (*show)(int pid, FILE *out); /* writes what a rank is doing; false: unknown */
+    /* Returns a number that changes whenever a rank has finished something; *waits: it waits
+     * for other ranks. */
+    uint64_t (*progress)(int pid, bool *waits);
 } choir__spawn_host;
 
 /* Starts `local` ranks as forks and waits until all have ended. Otherwise as

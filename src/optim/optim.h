@@ -2,7 +2,7 @@
 #ifndef CHOIR_OPTIM_PRIVATE_H
 #define CHOIR_OPTIM_PRIVATE_H
 
-#include <choir/optim.h>
+#include <choir/amp.h>
 #include "nn/module.h"
 
 enum { CHOIR__MAX_GROUPS = 16 };
@@ -92,6 +92,9 @@ struct choir_optim {
 choir_status choir__optim_step_scaled(choir_optim *o, const float *inverse);
 /* Multiplies the gradients in place by *inverse. */
 choir_status choir__optim_unscale(choir_optim *o, const float *inverse);
+
+/* Forgets how far an interrupted step was. */
+void choir__scaler_undo(choir_scaler *s);
 
 /* --- layout.c --- */
 

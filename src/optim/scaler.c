@@ -252,6 +252,12 @@ choir_status choir_scaler_update(choir_scaler *s)
     return CHOIR_OK;
 }
 
+void choir__scaler_undo(choir_scaler *s)
+{
+    for (int i = 0; i < s->count; i++)
+        s->progress[i] = READY;
+}
+
 /* --- its state --- */
 
 static choir_status read_numbers(const choir_scaler *s, choir__scaler_numbers *n)

@@ -19,6 +19,32 @@ choir_status choir_env_init(choir_env *env)
     return choir_env_init_with(env, NULL, choir_group_defaults());
 }
 
+static bool is_loss(choir_status status)
+{
+    return status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT;
+}
+
+/* Meets the ranks of the next generation, in which all rebuild everything. A process that
+ * comes here again has given up the generation before. */
+static choir_status meet_rebuilt(
+    choir_group_opts opts, choir_group **group, uint64_t *generation)
+{
+    choir__change change;
+    bool first = choir__crew_begin(&change), gave_up = false;
+    choir_status status;
+    do {
+        if (!first)
+            choir__crew_next(gave_up, &change);
+        first = false;
+        status = choir__elastic_meet(&change, opts, group);
+        gave_up = status == CHOIR_ERR_TIMEOUT;
+        if (is_loss(status))
+            choir__crew_fail(gave_up);
+    } while (is_loss(status));
+    *generation = change.generation;
+    return status;
+}
+
 /* Meets the other ranks of a crew. A rank that is new, or whose first generation has failed
  * before it had made its objects, makes them alone, and meets the others in choir_elastic_open:
  * these may be further than it is. */
@@ -26,10 +52,12 @@ static choir_status meet_crew(choir_group_opts opts, choir_group **group, uint64
 {
     choir__change change;
     *generation = 0;
+    if (choir__crew_mine()->rebuild)
+        return meet_rebuilt(opts, group, generation);
     if (choir__crew_enter(&change)) {
         choir_status status = choir__elastic_meet(&change, opts, group);
         *generation = status == CHOIR_OK ? change.generation : 0;
-        if (status != CHOIR_ERR_PEER_LOST && status != CHOIR_ERR_TIMEOUT)
+        if (!is_loss(status))
             return status;
         choir__crew_leave(status == CHOIR_ERR_TIMEOUT);
     }

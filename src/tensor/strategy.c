@@ -64,6 +64,21 @@ bool choir__strategies_share(const choir_scope *scope)
     return false;
 }
 
+bool choir__strategies_apart(const choir_scope *scope)
+{
+    for (const choir__strategy *s = scope->run->strategies; s; s = s->next)
+        if (s->ops->apart && s->ops->apart(s))
+            return true;
+    return false;
+}
+
+void choir__strategies_went_to(const choir_scope *scope, int64_t steps)
+{
+    for (choir__strategy *s = scope->run->strategies; s; s = s->next)
+        if (s->ops->went_to)
+            s->ops->went_to(s, steps);
+}
+
 choir__route *choir__route_of(choir_tensor *t)
 {
     if (!t->route)

@@ -118,6 +118,12 @@ typedef struct choir__strategy_ops {
      * sends nothing, so it cannot fail because of other ranks. Error: unsupported, if its
      * options do not allow other ranks. NULL: the strategy cannot go on with other ranks. */
     choir_status (*ranks_changed)(choir__strategy *s, const choir__regrouping *now);
+    /* Returns whether ranks step by themselves at the moment, so that their numbers of steps,
+     * and their states, may differ. NULL: never. */
+    bool (*apart)(const choir__strategy *s);
+    /* All tensors have been set to the values that they had after `steps` steps, when ranks
+     * were not apart. */
+    void (*went_to)(choir__strategy *s, int64_t steps);
 } choir__strategy_ops;
 
 #define CHOIR__KEPT "outer_"
@@ -153,6 +159,11 @@ bool choir__strategies_share(const choir_scope *run);
 /* Calls ranks_changed of all strategies; the next step makes a new recording. Error:
  * unsupported, naming a strategy that cannot go on. */
 choir_status choir__strategies_ranks_changed(choir_scope *run, const choir__regrouping *now);
+
+/* Returns whether any strategy's ranks are apart. */
+bool choir__strategies_apart(const choir_scope *run);
+/* Calls went_to of all strategies. */
+void choir__strategies_went_to(const choir_scope *run, int64_t steps);
 
 /* --- placement --- */
 

@@ -13,27 +13,29 @@ job=(train --model "$gpt" --batch-size 24 --microbatches 6 --steps 1200
 weights() { grep -o 'weights_sha256":"[0-9a-f]*' "$1"; }
 losses() { grep -o '"event":"\(step\|eval\)","step":[0-9]*,"loss":[^,}]*' "$1"; }
 
-# struck SIGNAL LINES RANKS OPTION...: strikes a random rank once LINES lines are out.
+# struck SIGNAL LINES RANKS OPTION...: strikes a random rank once LINES lines are out. `strategy`
+# and `calm`, a file with the output of an undisturbed job, say which job.
+strategy=ddp
+calm=calm
 struck() {
-    local signal=$1 lines=$2 world=$3
+    local signal=$1 after=$2 world=$3
     shift 3
     shared=$(shared_files)
-    start "${job[@]}" --strategy ddp --nproc "$world" --max-restarts 2 "$@"
-    await 60 has_lines "$lines" || fail "no $lines lines: $(cat err)" || return
+    start_until "$after" "${job[@]}" --strategy "$strategy" --nproc "$world" --max-restarts 2 \
+        "$@" || return
     mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
-    [ ${#ranks[@]} -ge "$world" ] || fail "${#ranks[@]} ranks, not $world" || return
+    [ ${#ranks[@]} -ge "$world" ] || fail "${#ranks[@]} ranks, not $world: $(cat err)" || return
     kill -"$signal" "${ranks[RANDOM % world]}"
-    wait "$started_pid"
-    [ $? -eq 0 ] || fail "$signal after $lines lines: exit status, $(cat err)" || return
+    end_started
+    [ $? -eq 0 ] || fail "$strategy, $signal after $after lines: exit status, $(cat err)" || return
     grep -q '"event":"membership","generation":2' out || fail "no membership event: $(cat err)"
     grep -q "go on from step" err || fail "nothing on standard error"
-    [ "$(weights out)" = "$(weights calm)" ] ||
-        fail "$signal after $lines: other weights: $(cat err)"
-    diff <(losses calm) <(losses out) >/dev/null ||
-        fail "$signal after $lines: other losses"
+    [ "$(weights out)" = "$(weights $calm)" ] ||
+        fail "$strategy, $signal after $after: other weights: $(cat err)"
+    diff <(losses $calm) <(losses out) >/dev/null ||
+        fail "$strategy, $signal after $after: other losses"
     [ "$(shared_files)" = "$shared" ] || fail "/dev/shm has $(shared_files), it had $shared"
 }
-has_lines() { [ "$(wc -l <out)" -ge "$1" ]; }
 
 killed() {
     for i in 1 2; do
@@ -43,33 +45,91 @@ killed() {
 stopped() { struck STOP 20 2 --timeout 2; }
 with_saves() { struck KILL $((1 + RANDOM % 150)) 3 --save out.saved --save-every 50 --timeout 60; }
 
+# Ranks that are rebuilt: shards have the numbers of one rank; the other strategies have numbers
+# of their own.
+rebuilt() {
+    local strategy
+    strategy=fsdp:stage=$((1 + RANDOM % 3))
+    struck KILL $((1 + RANDOM % 150)) $((2 + RANDOM % 2)) || return
+    strategy=fsdp
+    struck STOP 20 3 --timeout 2 || return
+    strategy=fsdp:stage=2
+    struck KILL $((1 + RANDOM % 150)) 3 --save rebuilt.saved --save-every 50 --timeout 60 || return
+}
+rebuilt_as_many() {
+    local strategy job=("${job[@]}" --steps 800) calm=calm.other world more
+    while read -r world strategy more; do
+        sampled 2 || continue
+        # shellcheck disable=SC2086
+        choir "${job[@]}" --strategy $strategy --nproc "$world" $more >$calm 2>err ||
+            fail "undisturbed $strategy: $(cat err)"
+        # shellcheck disable=SC2086
+        struck KILL $((1 + RANDOM % 150)) "$world" $more || return
+    done <<'END'
+2 tp
+2 pipeline
+2 diloco:every=20
+3 local-sgd:every=10
+4 ddp+pipeline --mesh 2x2
+4 fsdp+tp --mesh 2x2
+END
+}
+
+# A step that gradients' scale has not survived is skipped, so the scale is a part of the state.
+scaled() {
+    local job=("${job[@]}" --steps 800 --amp fp16) calm=calm.scaled strategy
+    choir "${job[@]}" --strategy single >$calm 2>err || fail "undisturbed: $(cat err)"
+    for strategy in ddp fsdp; do
+        struck KILL $((1 + RANDOM % 150)) 2 || return
+    done
+}
+
+# Without copies, the job goes on from its last checkpoint, or says that there is none.
+no_copy() {
+    local job=("${job[@]}" --steps 800) calm=calm.kept strategy=fsdp
+    choir "${job[@]}" --strategy single >$calm 2>err || fail "undisturbed: $(cat err)"
+    struck KILL $((60 + RANDOM % 90)) 2 --no-copy --save kept --save-every 20 || return
+    rm -rf kept
+    start_until 20 "${job[@]}" --strategy fsdp --nproc 2 --max-restarts 1 --no-copy --save kept ||
+        return
+    mapfile -t ranks < <(pgrep -P "$started_pid")
+    kill -KILL "${ranks[0]}"
+    end_started
+    [ $? -eq 1 ] || fail "exit status without a checkpoint: $(cat err)"
+    grep -q 'kept has no checkpoint of this job yet' err || fail "$(cat err)"
+}
+
 # A spare knows nothing of a save that is under way when a rank is lost, and yet takes part in its
 # repetition.
 saves_with_a_spare() {
-    local two=("${job[@]}" --microbatches 2 --steps 300 --strategy ddp)
+    local two=("${job[@]}" --microbatches 2 --steps 800 --strategy ddp)
     choir "${two[@]}" --strategy single >calm.two 2>err || fail "undisturbed: $(cat err)"
-    start "${two[@]}" --nproc 3 --max-restarts 1 --timeout 60 --save two --save-every 40
-    await 60 has_lines 80 || fail "no 80 lines: $(cat err)" || return
+    start_until 80 "${two[@]}" --nproc 3 --max-restarts 1 --timeout 60 --save two \
+        --save-every 40 || return
     mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
     kill -KILL "${ranks[RANDOM % 2]}"
-    wait "$started_pid"
+    end_started
     [ $? -eq 0 ] || fail "exit status: $(cat err)" || return
     [ "$(weights out)" = "$(weights calm.two)" ] || fail "other weights: $(cat err)"
 }
 
 # An interrupt ends spares at once, and the ranks after they have saved.
 interrupted() {
-    start "${job[@]}" --microbatches 2 --strategy ddp --nproc 3 --max-restarts 2 --save ended
-    await 60 has_lines 20 || fail "no 20 lines: $(cat err)" || return
+    start_until 20 "${job[@]}" --microbatches 2 --strategy ddp --nproc 3 --max-restarts 2 \
+        --save ended || return
     kill -INT "$started_pid"
-    wait "$started_pid"
+    end_started
     [ $? -eq 130 ] || fail "exit status after SIGINT: $(cat err)"
     grep -q 'interrupted after step .*saved to ended' err || fail "$(cat err)"
     [ -d ended ] || fail 'nothing is saved'
 }
 
 refused() {
-    bad 2 "cannot go on when ranks are lost" train --strategy fsdp --nproc 2 --max-restarts 1 random
+    bad 2 "cannot go on when ranks are lost" \
+        train --strategy hogwild --nproc 2 --max-restarts 1 random
+    bad 2 "need no copies" train --strategy ddp --nproc 2 --max-restarts 1 --no-copy random
+    bad 2 "without --max-restarts" train --strategy fsdp --nproc 2 --no-copy random
+    bad 2 "without --save" train --strategy fsdp --nproc 2 --max-restarts 1 --no-copy random
     bad 2 "expected --nproc 2 or more" train --strategy ddp --nproc 1 --max-restarts 1 random
     bad 2 "expected shm" train --strategy ddp --nproc 2 --backend ucx --max-restarts 1 random
     bad 1 "a hook's sums depend on the number of ranks" train --model toy --steps 5 \
@@ -79,6 +139,10 @@ refused() {
 choir "${job[@]}" --strategy single >calm 2>err || fail "undisturbed: $(cat err)"
 check killed
 check stopped
+check rebuilt
+check rebuilt_as_many
+check scaled
+check no_copy
 check with_saves
 check saves_with_a_spare
 check interrupted

@@ -162,6 +162,30 @@ ended() {
     started_pid=
 }
 
+# start_until LINES OPTION...: starts a job, whose output goes to a pipe, and reads LINES lines of
+# it. A job that is read no further cannot end, so a test that is slow still strikes it in time.
+start_until() {
+    local more=$1 line
+    shift
+    rm -f pipe
+    mkfifo pipe
+    set -m
+    "$CHOIR" "$@" >pipe 2>err </dev/null &
+    started_pid=$!
+    set +m
+    exec {lines}<pipe
+    while ((more--)) && read -r -t $((60 * patience)) -u "$lines" line; do
+        echo "$line"
+    done >out
+    [ "$more" -lt 0 ] || fail "the output ends: $(cat err)"
+}
+# Reads the rest, waits for the job, and returns its exit status.
+end_started() {
+    timeout $((60 * patience)) cat <&"$lines" >>out
+    exec {lines}<&-
+    wait "$started_pid"
+}
+
 # has FILE PATTERN...: FILE contains each pattern.
 has() {
     local file=$1 pattern

@@ -1,7 +1,9 @@
 /* Ranks of an elastic training are killed or stopped, at random moments and in chosen ones. The
  * others go on, a new process takes the place of each, and the weights at the end are those of
- * an undisturbed run, bit for bit. */
+ * an undisturbed run, bit for bit: with DDP, whose objects stay, and with strategies whose
+ * ranks are rebuilt. */
 #include "fault/notes.h"
+#include "launch/crew/crew.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -13,17 +15,21 @@
 
 enum { STEPS = 40, MICROS = 4, TRIALS = 6 };
 
-typedef enum blow { NOTHING, KILL, STOP, ANYTIME } blow;
+typedef enum blow { NOTHING, KILL, STOP, LIVE_LOCK, ANYTIME } blow;
+typedef enum strategy { DDP, STAGE_1, STAGE_2, STAGE_3, GATHER, DILOCO, LOCAL_SGD } strategy;
 
 /* In memory that all processes share. */
 typedef struct scene {
     blow blow;
+    strategy strategy;
     int victim;   /* the rank of generation 1 that is struck */
     int moment;   /* the step in which; ANYTIME: microseconds after the first step */
     bool in_loss; /* in the middle of a step, between two of its collectives */
     bool norm;    /* the model has batch norms, hence buffers */
-    double timeout_s;
-    volatile int struck, generations, joined, steps_run, repeated, finished;
+    double timeout_s, silence_s; /* of groups; of the supervisor, 0: the same */
+    bool no_copy;
+    char why[256]; /* the rank that was struck is gone */
+    volatile int struck, generations, joined, steps_run, kept;
     volatile pid_t pids[8];
     uint64_t weights;
     char last_words[512];
@@ -38,18 +44,46 @@ typedef struct job {
     choir_scope *run;
 } job;
 
-static uint64_t hash_of(choir_module *net)
+/* Collective: ranks may have parts of the weights. */
+static choir_status note_weights(scene *s, const choir_env *env, choir_module *net)
 {
     char hex[65];
-    uint64_t hash;
-    choir_check(choir_weights_sha256(net, NULL, hex));
+    bool parts = s->strategy >= STAGE_1 && s->strategy <= GATHER;
+    choir_status status = CHOIR_OK;
+    if (s->strategy >= DILOCO)
+        status = choir_meet(net);
+    if (status != CHOIR_OK || (!parts && env->rank != 0))
+        return status;
+    status = choir_weights_sha256(net, parts ? env->group : NULL, hex);
     hex[16] = '\0';
-    hash = strtoull(hex, NULL, 16);
-    return hash;
+    if (status == CHOIR_OK && env->rank == 0)
+        s->weights = strtoull(hex, NULL, 16);
+    return status;
+}
+
+static choir_module *wrap(
+    const scene *s, choir_scope *run, choir_module *bare, choir_group *group)
+{
+    choir_fsdp_opts fsdp = choir_fsdp_defaults();
+    choir_diloco_opts diloco = choir_diloco_defaults();
+    choir_local_sgd_opts local_sgd = choir_local_sgd_defaults();
+    diloco.every = local_sgd.every = 7;
+    fsdp.stage = s->strategy < GATHER ? (int)s->strategy : 3;
+    fsdp.gather = s->strategy == GATHER;
+    switch (s->strategy) {
+    case DDP: return choir_ddp(run, bare, group, choir_ddp_defaults());
+    case DILOCO: return choir_diloco(run, bare, group, diloco);
+    case LOCAL_SGD: return choir_local_sgd(run, bare, group, local_sgd);
+    default: return choir_fsdp(run, bare, group, fsdp);
+    }
 }
 
 static void strike(const scene *s)
 {
+    while (s->blow == LIVE_LOCK) {
+        volatile int spin = 0;
+        spin++;
+    }
     kill(getpid(), s->blow == STOP ? SIGSTOP : SIGKILL);
 }
 
@@ -108,14 +142,17 @@ static choir_status train_once(scene *s)
     bool is_new = !env.generation;
     if (!is_new)
         s->pids[env.rank] = getpid();
+    s->kept += choir_elastic_kept();
     choir_scope *run = choir_run_open(&env, 42);
     choir_module *bare = model(run, s->norm);
-    choir_module *net = choir_ddp(run, bare, env.group, choir_ddp_defaults());
+    choir_module *net = wrap(s, run, bare, env.group);
     choir_optim *optim = choir_adamw(run, net, choir_adamw_defaults());
     choir_loader *data = choir_env_loader(run, &env, images, 16);
     choir_training t = {.module = net, .optim = optim, .loader = data};
     choir_elastic *elastic = NULL;
-    choir_status status = choir_elastic_open(&env, &t, choir_elastic_defaults(), &elastic);
+    choir_elastic_opts how = choir_elastic_defaults();
+    how.no_copy = s->no_copy;
+    choir_status status = choir_elastic_open(&env, &t, how, &elastic);
     job j = {s, &env, net, optim, data, run};
     bool again = true;
     if (is_new && status == CHOIR_OK)
@@ -126,19 +163,20 @@ static choir_status train_once(scene *s)
             if (!s->in_loss && is_due(s, &env, (int64_t)choir_run_next(run)))
                 strike(s);
             status = choir_elastic_step(elastic, body, &j);
-            if (status == CHOIR_OK && choir_elastic_change(elastic, &change) && env.rank == 0)
+            if (status == CHOIR_OK && choir_elastic_change(elastic, &change) && env.rank == 0) {
                 s->generations = (int)change.generation;
+                if (change.left_count)
+                    snprintf(s->why, sizeof s->why, "%s", change.left[0].why);
+            }
             if (env.rank == 0)
                 s->steps_run++;
         }
-        if (status == CHOIR_OK && env.rank == 0)
-            s->weights = hash_of(net);
-        if (status == CHOIR_OK)
+        if (status == CHOIR_OK && (status = note_weights(s, &env, net)) != CHOIR_OK)
+            status = choir_elastic_recover(elastic, status);
+        else if (status == CHOIR_OK)
             status = choir_elastic_end(elastic, &again);
     }
-    if (status == CHOIR_OK)
-        s->finished++;
-    else
+    if (status != CHOIR_OK)
         snprintf(s->last_words, sizeof s->last_words, "%s", choir_error_message());
     choir_elastic_free(elastic);
     choir_status closed = choir_scope_close(run);
@@ -146,12 +184,13 @@ static choir_status train_once(scene *s)
     return status != CHOIR_OK ? status : closed;
 }
 
-/* A rank may be lost while the others make their objects; they begin again. */
+/* A rank may be lost while the others make their objects, or always, if these are rebuilt;
+ * they begin again. */
 static int train(int rank, int world, void *arg)
 {
     choir_status status = CHOIR_ERR_PEER_LOST;
     (void)rank, (void)world;
-    while (status == CHOIR_ERR_PEER_LOST)
+    while (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT)
         status = train_once(arg);
     return status != CHOIR_OK;
 }
@@ -172,16 +211,21 @@ static choir_status run_scene(scene *s, int world, int restarts, int spares)
     choir_spawn_opts opts = choir_spawn_defaults();
     opts.max_restarts = restarts;
     opts.spares = spares;
-    opts.timeout_s = s->timeout_s;
+    opts.timeout_s = s->silence_s > 0 ? s->silence_s : s->timeout_s;
+    opts.rebuild = s->strategy != DDP;
+    opts.least = s->strategy >= DILOCO ? world : 0;
     return choir_spawn_with(world, train, s, opts);
 }
 
-/* Returns the weights of an undisturbed run on one rank. */
-static uint64_t undisturbed(bool norm)
+/* Returns the weights of an undisturbed run: on one rank, or, if the strategy's depend on the
+ * number of ranks, on three. */
+static uint64_t undisturbed(strategy as, bool norm)
 {
+    bool others = as >= DILOCO;
     scene *s = new_scene(NOTHING, 0, 0);
     s->norm = norm;
-    assert_int_equal(run_scene(s, 1, 0, 0), CHOIR_OK);
+    s->strategy = others ? as : DDP;
+    assert_int_equal(run_scene(s, others ? 3 : 1, 0, 0), CHOIR_OK);
     uint64_t weights = s->weights;
     munmap(s, sizeof *s);
     return weights;
@@ -189,26 +233,34 @@ static uint64_t undisturbed(bool norm)
 
 static void same_weights(scene *s, choir_status status, const char *what)
 {
-    uint64_t expected = undisturbed(s->norm);
+    uint64_t expected = undisturbed(s->strategy, s->norm);
     if (status != CHOIR_OK)
         fail_msg("%s: %s; a rank: %s", what, choir_error_message(), s->last_words);
     if (s->weights != expected)
         fail_msg("%s: other weights than undisturbed", what);
 }
 
-static void survives(blow kind, int victim, int moment, bool in_loss, bool norm)
+static void survives_as(strategy as, blow kind, int victim, int moment, bool in_loss, bool norm)
 {
     char what[96];
-    snprintf(what, sizeof what, "blow %d on rank %d in step %d%s%s", (int)kind, victim, moment,
-        in_loss ? ", inside" : "", norm ? ", batch norm" : "");
+    snprintf(what, sizeof what, "strategy %d: blow %d on rank %d in step %d%s%s", (int)as,
+        (int)kind, victim, moment, in_loss ? ", inside" : "", norm ? ", batch norm" : "");
     scene *s = new_scene(kind, victim, moment);
+    s->strategy = as;
     s->in_loss = in_loss;
     s->norm = norm;
     s->timeout_s = kind == STOP ? 1 : 20;
     same_weights(s, run_scene(s, 3, 1, 0), what);
     assert_true(s->struck);
     assert_true(s->generations >= 2);
+    if (as != DDP)
+        assert_true(s->kept > 0);
     munmap(s, sizeof *s);
+}
+
+static void survives(blow kind, int victim, int moment, bool in_loss, bool norm)
+{
+    survives_as(DDP, kind, victim, moment, in_loss, norm);
 }
 
 static void test_killed(void **state)
@@ -227,6 +279,79 @@ static void test_stopped(void **state)
     survives(STOP, 1, 7, false, false);
 }
 
+/* A rank computes without end. Its group would wait for long, but the supervisor sees that it
+ * finishes nothing while others wait. */
+static void test_live_locked(void **state)
+{
+    (void)state;
+    static const strategy tried[] = {DDP, STAGE_3};
+    for (int i = 0; i < 2; i++) {
+        scene *s = new_scene(LIVE_LOCK, 1, 7);
+        s->strategy = tried[i];
+        s->timeout_s = 60;
+        s->silence_s = 2;
+        same_weights(s, run_scene(s, 3, 1, 0), "a live-lock");
+        assert_non_null(strstr(s->why, "finished nothing for"));
+        munmap(s, sizeof *s);
+    }
+}
+
+/* Each rank has rows that no other one has. */
+static void test_shards(void **state)
+{
+    (void)state;
+    survives_as(STAGE_1, KILL, 1, 5, false, true);
+    survives_as(STAGE_2, KILL, 0, 2, true, false);   /* in the step that is recorded */
+    survives_as(STAGE_3, KILL, 2, 39, false, false); /* the last step */
+    survives_as(STAGE_3, KILL, 1, 0, true, true);    /* before there are copies of all ranks */
+    survives_as(GATHER, KILL, 0, 20, false, false);
+    survives_as(STAGE_3, STOP, 1, 7, false, false);
+}
+
+/* Each rank has weights and a state of its own; its successor takes them over. */
+static void test_apart(void **state)
+{
+    (void)state;
+    survives_as(DILOCO, KILL, 1, 12, false, false); /* five steps after they have met */
+    survives_as(DILOCO, KILL, 0, 20, false, true);  /* in the step that ends with a meeting */
+    survives_as(LOCAL_SGD, KILL, 2, 30, false, false);
+}
+
+/* All ranks are lost at a time; their copies are the supervisor's, too. */
+static void test_all_lost(void **state)
+{
+    (void)state;
+    scene *s = new_scene(ANYTIME, 0, 0);
+    s->strategy = STAGE_3;
+    pid_t runner = fork();
+    if (runner == 0)
+        _exit(-run_scene(s, 3, 3, 0));
+    while (s->steps_run < 10)
+        nap(0.001);
+    for (int r = 0; r < 3; r++)
+        kill(s->pids[r], SIGKILL);
+    int wait_status;
+    waitpid(runner, &wait_status, 0);
+    assert_true(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0);
+    assert_true(s->weights == undisturbed(STAGE_3, false));
+    assert_true(s->kept > 0);
+    munmap(s, sizeof *s);
+}
+
+/* Without copies the program goes on from its own records: here none, so from the first step.
+ */
+static void test_no_copy(void **state)
+{
+    (void)state;
+    scene *s = new_scene(KILL, 1, 9);
+    s->strategy = STAGE_2;
+    s->no_copy = true;
+    same_weights(s, run_scene(s, 3, 1, 0), "without copies");
+    assert_int_equal(s->kept, 0);
+    assert_true(s->steps_run >= 9 + STEPS);
+    munmap(s, sizeof *s);
+}
+
 /* A spare takes the place at once. */
 static void test_spare(void **state)
 {
@@ -237,12 +362,61 @@ static void test_spare(void **state)
     munmap(s, sizeof *s);
 }
 
+/* --- interrupts --- */
+
+static void end_at_second(int number)
+{
+    static volatile sig_atomic_t seen;
+    (void)number;
+    if (seen++)
+        _exit(130);
+}
+
+/* Two ranks that both have to be there; one dies, and the process that replaces it interrupts
+ * the job, hence itself, too. The other one would wait for a third. */
+static int interrupted_rank(int rank, int world, void *arg)
+{
+    choir_env env;
+    (void)rank, (void)world, (void)arg;
+    if (choir__crew_is_new()) {
+        kill(getppid(), SIGTERM);
+        for (;;)
+            pause();
+    }
+    signal(SIGTERM, end_at_second);
+    if (choir_env_init(&env) != CHOIR_OK)
+        return 1;
+    if (env.rank == 1)
+        kill(getpid(), SIGKILL);
+    choir_status status = choir_group_barrier(env.group, NULL);
+    choir_env_free(&env);
+    return status == CHOIR_ERR_PEER_LOST ? choir_env_init(&env) != CHOIR_OK : 2;
+}
+
+static void test_interrupted(void **state)
+{
+    (void)state;
+    int wait_status;
+    pid_t runner = fork();
+    if (runner == 0) {
+        choir_spawn_opts opts = choir_spawn_defaults();
+        opts.max_restarts = 2;
+        opts.rebuild = true;
+        opts.least = 2;
+        _exit(-choir_spawn_with(2, interrupted_rank, NULL, opts));
+    }
+    waitpid(runner, &wait_status, 0);
+    assert_true(WIFEXITED(wait_status));
+    assert_int_equal(-WEXITSTATUS(wait_status), CHOIR_ERR_INTERRUPTED);
+}
+
 /* Kills processes from outside, whatever they are doing. */
 static void anytime(unsigned seed)
 {
     unsigned state = seed;
     scene *s = new_scene(ANYTIME, 0, 0);
     s->norm = seed % 2;
+    s->strategy = (strategy)(seed / 2 % (LOCAL_SGD + 1));
     pid_t runner = fork();
     if (runner == 0)
         _exit(-run_scene(s, 3, 3, 0));
@@ -255,7 +429,7 @@ static void anytime(unsigned seed)
     }
     waitpid(runner, &wait_status, 0);
     bool good = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
-    if (!good || s->weights != undisturbed(s->norm))
+    if (!good || s->weights != undisturbed(s->strategy, s->norm))
         fail_msg("seed %u: %s; a rank: '%s'", seed, good ? "other weights" : "the job failed",
             s->last_words);
     munmap(s, sizeof *s);
@@ -346,7 +520,10 @@ int main(void)
     if (choir_dataset_random(96, choir_dims(1, 4, 4), CHOIR_SCALAR, 4, 7, &images) != CHOIR_OK)
         return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_stopped), cmocka_unit_test(test_spare),
+        cmocka_unit_test(test_stopped), cmocka_unit_test(test_live_locked),
+        cmocka_unit_test(test_spare), cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_shards), cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_all_lost), cmocka_unit_test(test_no_copy),
         cmocka_unit_test(test_anytime), cmocka_unit_test(test_gives_up),
         cmocka_unit_test(test_refuses)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -183,8 +183,9 @@ static int disagree(int rank, int world, void *arg)
         CHECK_OK(choir_group_init(NULL, opts, &group));
         if (open_memory(group, &m, 200, 200))
             return 1;
-        const choir__cut cut = {
-            0, i == 0 && rank ? 5 : 4, i == 0 && rank ? 4 : 5, i == 3 ? rank : 0};
+        const choir__cut cut = {.rows = i == 0 && rank ? 5 : 4,
+            .row = i == 0 && rank ? 4 : 5,
+            .out = i == 3 ? rank : 0};
         const choir__tree_scatter a = {.nodes = m.nodes,
             .node_stride = i == 1 && rank ? 400 : 80,
             .cuts = &cut,
@@ -214,7 +215,7 @@ static int too_big(int rank, int world, void *arg)
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     if (open_memory(group, &m, 512, 0))
         return 1;
-    const choir__cut cut = {0, 4, 5, 0};
+    const choir__cut cut = {.rows = 4, .row = 5};
     choir__group_tree_scatter(group, &(choir__tree_scatter){.nodes = m.nodes,
                                          .node_stride = 2040, /* and a run of 3: two nodes */
                                          .cuts = &cut,
@@ -278,7 +279,7 @@ static void test_arguments(void **state)
     (void)state;
     unsetenv("RANK");
     assert_int_equal(choir_group_init(NULL, choir_group_defaults(), &group), CHOIR_OK);
-    const choir__cut cut = {0, 2, 4, 0}, far = {1, 2, 4, 0};
+    const choir__cut cut = {.rows = 2, .row = 4}, far = {.at = 1, .rows = 2, .row = 4};
     choir__tree_scatter a = {x, 32, &cut, 1, 8, 0, 1, 1, x, 0, 1};
     choir__gather_rows g = {x, NULL, &cut, 1, CHOIR_F32};
     choir_group_batch_begin(group);

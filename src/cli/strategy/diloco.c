@@ -122,6 +122,7 @@ const choir__cli_strategy choir__cli_strategy_diloco = {
     .together = together,
     .resumed = resumed,
     .other_bits = true,
+    .recovery = CHOIR__REBUILT_AS_MANY,
     .forgets = forgets,
 };
 
@@ -138,5 +139,6 @@ const choir__cli_strategy choir__cli_strategy_local_sgd = {
     .together = together,
     .resumed = resumed,
     .other_bits = true,
+    .recovery = CHOIR__REBUILT_AS_MANY,
     .forgets = forgets,
 };

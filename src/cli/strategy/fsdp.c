@@ -46,6 +46,13 @@ static choir_status build(choir__cli_part *p)
     return CHOIR_OK; /* errors stick to the run */
 }
 
+/* Copies of the model have as many ranks each. */
+static choir__recovery recovers(const void *own)
+{
+    const fsdp_keys *k = own;
+    return k->shard_ranks ? CHOIR__REBUILT_AS_MANY : CHOIR__REBUILT;
+}
+
 static const char *const variants[] = {"fsdp:stage=1", "fsdp:stage=2", "fsdp", NULL};
 
 const choir__cli_strategy choir__cli_strategy_fsdp = {
@@ -59,6 +66,8 @@ const choir__cli_strategy choir__cli_strategy_fsdp = {
     .keys = keys,
     .keys_bytes = sizeof(fsdp_keys),
     .micro_each = 1,
+    .recovery = CHOIR__REBUILT,
+    .recovers = recovers,
     .build = build,
     .step = choir__cli_strategy_plain_step,
 };

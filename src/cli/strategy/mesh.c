@@ -120,6 +120,7 @@ static void make_whole(choir__composition *c)
         .spread = CHOIR__ON_A_MESH,
         .build = build_all,
         .step = choir__cli_strategy_plain_step,
+        .recovery = CHOIR__REBUILT_AS_MANY,
         .resumed = resumed_all};
     for (int d = 0; d < c->count; d++) {
         const choir__cli_strategy *s = c->dims[d].strategy;
@@ -127,6 +128,8 @@ static void make_whole(choir__composition *c)
             d ? "+" : "", s->name);
         if (s->step != choir__cli_strategy_plain_step)
             c->whole.step = s->step;
+        if (s->recovery == CHOIR__NO_RECOVERY && s->spread != CHOIR__ALL_DEVICES)
+            c->whole.recovery = CHOIR__NO_RECOVERY;
         c->whole.parts |= s->parts;
         c->whole.shards |= s->shards;
     }

@@ -93,6 +93,7 @@ static const choir__cli_strategy mp_over_ranks = {
     .keys_bytes = sizeof(pipeline_keys),
     .check = check,
     .parts = true,
+    .recovery = CHOIR__REBUILT_AS_MANY,
     .build = build,
     .step = step_pipeline,
 };
@@ -123,6 +124,7 @@ static const choir__cli_strategy pipeline_over_ranks = {
     .check = check,
     .micro_each = 4,
     .parts = true,
+    .recovery = CHOIR__REBUILT_AS_MANY,
     .build = build,
     .step = step_pipeline,
 };

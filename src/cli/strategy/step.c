@@ -48,6 +48,13 @@ int64_t choir__cli_strategy_microbatches(const choir__job *job)
     return product;
 }
 
+choir__recovery choir__cli_strategy_recovery(const choir__job *job)
+{
+    const choir__dimension *only = &job->composition.dims[0];
+    bool asks = job->composition.count == 1 && job->strategy->recovers;
+    return asks ? job->strategy->recovers(only->keys) : job->strategy->recovery;
+}
+
 bool choir__cli_strategy_is_whole(const choir__job *job)
 {
     for (int d = 0; d < job->composition.count; d++) {

@@ -66,6 +66,15 @@ typedef enum choir__spread {
     CHOIR__ON_A_MESH,      /* a composition: each strategy has its own spread */
 } choir__spread;
 
+/* How a job goes on when ranks are lost or join: choir/elastic.h. */
+typedef enum choir__recovery {
+    CHOIR__NO_RECOVERY,
+    CHOIR__IN_PLACE,       /* the ranks that are left keep their objects */
+    CHOIR__REBUILT,        /* any number of ranks makes new ones */
+    CHOIR__REBUILT_AS_MANY /* as many ranks as before do: results or parts depend on the number
+                            */
+} choir__recovery;
+
 typedef struct choir__cli_strategy choir__cli_strategy;
 struct choir__cli_strategy {
     const char *name;
@@ -84,6 +93,8 @@ struct choir__cli_strategy {
      * read from a file, so that no device ever holds all of them. */
     bool parts;
     bool shards; /* those parts are rows of f32 weights */
+    /* Returns how a job with these keys goes on, if that is not `recovery`. May be NULL. */
+    choir__recovery (*recovers)(const void *keys);
     /* Texts that `choir compare` runs, ended by NULL. NULL: the name alone. */
     const char *const *variants;
     int64_t micro_each; /* default number of micro-batches per device or rank; 0: one in all */
@@ -105,8 +116,8 @@ struct choir__cli_strategy {
     bool (*together)(const choir__cli_part *part);
     /* Called after all ranks have read weights from a checkpoint. May be NULL. */
     choir_status (*resumed)(choir__cli_part *part);
-    bool regroups;   /* it can go on when ranks are lost or join: choir/elastic.h */
-    bool other_bits; /* its results do not have the bits of `single` */
+    choir__recovery recovery; /* when ranks are lost or join */
+    bool other_bits;          /* its results do not have the bits of `single` */
     /* Returns what checkpoints do not hold, so that a resumed job has other numbers than one
      * that was never interrupted; NULL: nothing. May itself be NULL. */
     const char *(*forgets)(const void *keys);
@@ -177,6 +188,9 @@ int64_t choir__cli_strategy_microbatches(const struct choir__job *job);
 /* Adds a device that a strategy uses in addition to the part's. Does nothing if device is NULL
  * or the part has it already. */
 void choir__cli_part_add_device(choir__cli_part *part, choir_device *device);
+
+/* Returns how the job goes on when ranks are lost. */
+choir__recovery choir__cli_strategy_recovery(const struct choir__job *job);
 
 /* Returns whether a process's device holds the whole model and its whole micro-batches. */
 bool choir__cli_strategy_is_whole(const struct choir__job *job);

@@ -19,4 +19,5 @@ const choir__cli_strategy choir__cli_strategy_tp = {
     .build = build,
     .step = choir__cli_strategy_plain_step,
     .other_bits = true,
+    .recovery = CHOIR__REBUILT_AS_MANY,
 };

@@ -7,6 +7,7 @@
  * (announced). */
 #include "comm/shm/shm.h"
 #include "comm/recorder.h"
+#include "launch/crew/crew.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -23,6 +24,11 @@ choir_status choir__shm_fault(choir__shm *shm)
         atomic_load_explicit(&fault->state, memory_order_acquire) == 2) {
         shm->base.failed = (choir_status)fault->status;
         snprintf(shm->base.message, sizeof shm->base.message, "%s", fault->text);
+    }
+    if (shm->base.failed == CHOIR_OK && choir__crew_void()) {
+        shm->base.failed = CHOIR_ERR_PEER_LOST;
+        snprintf(shm->base.message, sizeof shm->base.message,
+            "another rank of the job is lost, perhaps one of another group");
     }
     return shm->base.failed;
 }

@@ -41,6 +41,7 @@ enum {
     CHOIR__SEATS_MAX = 1024,
     CHOIR__MEMBERS_MAX = 64, /* ranks of a group in shared memory */
     CHOIR__LEFT_MAX = 64,    /* ranks that one change names */
+    CHOIR__TOOK = 64,        /* steps whose times are known */
     CHOIR__WHY_TEXT = 192
 };
 
@@ -62,6 +63,8 @@ typedef struct choir__seat {
     int32_t rank;             /* in the newest generation that it was a member of; -1: none */
     char words[CHOIR__WHY_TEXT];  /* its own error, which it leaves as it ends */
     char killed[CHOIR__WHY_TEXT]; /* why the supervisor has killed it; "": it has not */
+    uint64_t progress; /* the supervisor's: changes whenever the process finishes something */
+    double idle_s; /* the supervisor's: for how long it has not, without waiting for others */
 } choir__seat;
 
 /* A rank that is gone. */
@@ -88,10 +91,19 @@ typedef struct choir__crew {
     _Atomic uint32_t over;       /* rank 0 has finished the job's work */
     _Atomic uint64_t generation; /* the newest one, whose members are in `change` */
     _Atomic uint64_t broken;     /* the newest generation that has lost a member */
+    _Atomic uint64_t failed;     /* the newest one that a member has left as it failed */
     _Atomic uint64_t due;        /* the generation that newcomers wait to replace */
     _Atomic int64_t leave_at;    /* its step boundary at which all leave; -1: none yet */
     _Atomic uint64_t reported;   /* the newest generation whose change rank 0 has reported */
-    int bell;                    /* an eventfd by which ranks wake the supervisor */
+    /* the times of rank 0's last steps, in a ring, and the number of all */
+    _Atomic float took_s[CHOIR__TOOK];
+    _Atomic uint32_t took;
+    int bell;      /* an eventfd by which ranks wake the supervisor */
+    bool rebuild;  /* a generation's ranks rebuild everything, and none prepares itself alone */
+    int32_t least; /* with `rebuild`: members without which no generation is formed; 0: one */
+    /* With `rebuild`: memfds, two per rank, for copies of the ranks' state. The supervisor has
+     * them as well, so they outlive all ranks. */
+    int copies[CHOIR__MEMBERS_MAX][2];
     bool accounting;           /* the supervisor's: the lists of `change` are the next one's */
     int32_t world, seat_count; /* members if all places are taken; seats in use */
     char job[CHOIR__JOB_TEXT]; /* of generation 1; the others' names follow from it */
@@ -105,6 +117,10 @@ typedef struct choir__crew {
 choir_status choir__crew_new(int world, const char *job, choir__crew **crew);
 void choir__crew_free(choir__crew *crew); /* NULL is fine */
 
+/* From now on the crew's ranks rebuild everything in each generation, and a generation has
+ * `least` members or more. Call it before the first rank starts. Error: I/O. */
+choir_status choir__crew_rebuild(choir__crew *crew, int least);
+
 /* Takes the next seat for a process that is about to start; -1: there is none left. */
 int choir__crew_seat(choir__crew *crew);
 
@@ -115,13 +131,20 @@ bool choir__crew_lost(choir__crew *crew, int seat, const char *why);
  * if there are newcomers and room for them, asks the members to leave in order. */
 void choir__crew_form(choir__crew *crew);
 
-/* Returns the number of members that are alive. */
+/* choir__crew_alive returns the number of members that are alive, choir__crew_living that of
+ * all processes: members, and those that are or will be ready. */
 int choir__crew_alive(const choir__crew *crew);
+int choir__crew_living(const choir__crew *crew);
 
 /* Returns a member that has kept the others waiting for so long that it counts as lost, and
  * notes why it is killed; -1: none. after_silence: the limit once another member has found it
  * silent; after_loss: the limit otherwise. Both in seconds. */
 int choir__crew_late(choir__crew *crew, double after_silence, double after_loss);
+
+/* Returns for how many seconds a rank may finish nothing, while others wait for it, before it
+ * counts as live-locked: 50 usual steps of this job, but one minute or more, and `timeout` at
+ * most, which also holds until enough steps are known. */
+double choir__crew_patience(const choir__crew *crew, double timeout);
 
 /* --- seat.c: a rank --- */
 
@@ -141,10 +164,18 @@ int choir__crew_rank(const choir__change *change);
 /* Gets the generation in which this process prepares itself with others. Returns false if it
  * prepares itself alone: it is new, or it has come here before, and leaves that generation. */
 bool choir__crew_enter(choir__change *change);
+/* choir__crew_enter of a crew whose ranks rebuild everything: returns false if this process has
+ * to wait for the next generation (choir__crew_next). If it was in one, that one has failed. */
+bool choir__crew_begin(choir__change *change);
+
+/* Returns the generation that this process has joined last, as it was written then. */
+const choir__change *choir__crew_change(void);
 
 /* Leaves the generation that this process belongs to. gave_up: because a peer was silent for
  * too long. */
 void choir__crew_leave(bool gave_up);
+/* Leaves it because it has failed: the other members, whatever they wait for, learn that. */
+void choir__crew_fail(bool gave_up);
 /* Leaves the generation that this process belongs to, if any, and waits for the next one in
  * which it is a member. Does not return if there is none: the supervisor then ends this
  * process. */
@@ -153,8 +184,15 @@ void choir__crew_next(bool gave_up, choir__change *change);
 /* Before each step, on every rank: true if all ranks leave the generation now, in order. */
 bool choir__crew_parts(int rank, int64_t step);
 
-/* True if the generation has lost a member; a meeting of it cannot succeed. */
+/* Notes how long rank 0's last step has taken. */
+void choir__crew_took(double seconds);
+
+/* True if the generation has lost a member, or a member has found that it failed; a meeting of
+ * it cannot succeed. */
 bool choir__crew_stale(void);
+/* True if it is stale and the crew's ranks rebuild everything: then nothing of the generation,
+ * in any of its groups, can succeed. */
+bool choir__crew_void(void);
 
 /* Writes the name under which a generation meets. */
 enum { CHOIR__GENERATION_TEXT = CHOIR__JOB_TEXT + 24 };

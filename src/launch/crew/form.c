@@ -4,7 +4,9 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -33,6 +35,7 @@ choir_status choir__crew_new(int world, const char *job, choir__crew **crew)
     r->world = r->change.world = r->seat_count = world;
     r->generation = r->reported = r->change.generation = 1;
     r->leave_at = -1;
+    memset(r->copies, -1, sizeof r->copies); /* none */
     snprintf(r->job, sizeof r->job, "%s", job);
     for (int i = 0; i < world; i++) {
         r->seats[i].state = CHOIR__MEMBER;
@@ -42,10 +45,27 @@ choir_status choir__crew_new(int world, const char *job, choir__crew **crew)
     return CHOIR_OK;
 }
 
+choir_status choir__crew_rebuild(choir__crew *r, int least)
+{
+    r->rebuild = true;
+    r->least = least;
+    for (int i = 0; i < 2 * r->world; i++) {
+        int fd = memfd_create("choir-copy", MFD_CLOEXEC);
+        if (fd < 0)
+            return choir__error(CHOIR_ERR_IO, "no memory for copies of %d ranks' state: %s",
+                r->world, choir__why(errno));
+        r->copies[i / 2][i % 2] = fd;
+    }
+    return CHOIR_OK;
+}
+
 void choir__crew_free(choir__crew *r)
 {
     if (!r)
         return;
+    for (int i = 0; i < 2 * r->world; i++)
+        if (r->copies[i / 2][i % 2] >= 0)
+            close(r->copies[i / 2][i % 2]);
     close(r->bell);
     munmap(r, sizeof *r);
 }
@@ -111,6 +131,14 @@ bool choir__crew_lost(choir__crew *r, int seat, const char *why)
     return true;
 }
 
+int choir__crew_living(const choir__crew *r)
+{
+    int living = 0;
+    for (int i = 0; i < r->seat_count; i++)
+        living += lives(&r->seats[i]);
+    return living;
+}
+
 int choir__crew_alive(const choir__crew *r)
 {
     int alive = 0;
@@ -162,18 +190,36 @@ static void add_members(choir__crew *r, choir__change *c)
         if (atomic_load(&r->seats[i].state) == CHOIR__READY) {
             r->seats[i].rank = c->joined[c->joined_count++] = c->world;
             c->seats[c->world++] = i;
-            atomic_store(&r->seats[i].state, CHOIR__MEMBER);
         }
+}
+
+/* Announces the members: a process that finds itself among them finds the whole list. */
+static void announce(choir__crew *r)
+{
+    choir__change *c = &r->change;
+    atomic_store(&r->generation, ++c->generation);
+    for (int rank = 0; rank < c->world; rank++)
+        atomic_store(&r->seats[c->seats[rank]].state, CHOIR__MEMBER);
+    wake(r);
+}
+
+/* Returns whether there are enough processes for a generation. Ranks that rebuild everything
+ * need none of the last one's members, whose state is kept. */
+static bool enough(const choir__crew *r, int alive)
+{
+    int ready = ready_count(r), least = choir__max(r->least, 1);
+    return r->rebuild ? choir__min(alive + ready, r->world) >= least : alive > 0;
 }
 
 void choir__crew_form(choir__crew *r)
 {
     choir__change *c = &r->change;
     int alive = choir__crew_alive(r);
-    if (!alive || atomic_load(&r->over))
+    if (!enough(r, alive) || atomic_load(&r->over))
         return;
     if (!all_left(r)) {
-        if (alive < r->world && ready_count(r) && atomic_load(&r->due) != c->generation) {
+        if (alive < r->world && ready_count(r) && atomic_load(&r->due) != c->generation &&
+            atomic_load(&r->broken) != c->generation) {
             begin_account(r);
             atomic_store(&r->due, c->generation);
         }
@@ -187,8 +233,27 @@ void choir__crew_form(choir__crew *r)
     atomic_store(&r->leave_at, -1);
     for (int i = 0; i < r->seat_count; i++)
         atomic_store(&r->seats[i].gave_up, 0);
-    atomic_store(&r->generation, ++c->generation);
-    wake(r);
+    announce(r);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+double choir__crew_patience(const choir__crew *r, double timeout)
+{
+    enum { FEWEST = 8 }; /* the first steps take longer */
+    static const double least_s = 60, steps = 50;
+    float took[CHOIR__TOOK];
+    int count = (int)choir__min(atomic_load(&r->took), (uint32_t)CHOIR__TOOK);
+    if (count < FEWEST)
+        return timeout;
+    for (int i = 0; i < count; i++)
+        took[i] = atomic_load(&r->took_s[i]);
+    qsort(took, (size_t)count, sizeof *took, by_time);
+    return fmin(timeout, fmax(least_s, steps * (double)took[count / 2]));
 }
 
 int choir__crew_late(choir__crew *r, double after_silence, double after_loss)
@@ -203,7 +268,7 @@ int choir__crew_late(choir__crew *r, double after_silence, double after_loss)
             late = i;
             continue;
         }
-        waited = choir__max(waited, choir__now() - 1e-9 * (double)atomic_load(&s->left_at));
+        waited = fmax(waited, choir__now() - 1e-9 * (double)atomic_load(&s->left_at));
         if (atomic_load(&s->gave_up))
             limit = after_silence;
     }

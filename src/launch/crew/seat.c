@@ -9,8 +9,9 @@
 static struct {
     choir__crew *crew; /* NULL: this process's job has none */
     int seat;
-    uint64_t generation; /* joined last; 0: none yet */
-    bool is_new;         /* it has not taken up the job's state yet */
+    uint64_t generation;  /* joined last; 0: none yet */
+    bool is_new;          /* it has not taken up the job's state yet */
+    choir__change change; /* of `generation` */
 } mine;
 
 void choir__crew_sit(choir__crew *crew, int seat)
@@ -56,9 +57,23 @@ bool choir__crew_enter(choir__change *change)
         choir__crew_leave(false);
     if (mine.is_new || mine.generation)
         return false;
-    *change = mine.crew->change;
+    *change = mine.change = mine.crew->change;
     mine.generation = change->generation;
     return true;
+}
+
+bool choir__crew_begin(choir__change *change)
+{
+    if (!mine.generation)
+        return choir__crew_enter(change);
+    if (atomic_load(&mine.crew->seats[mine.seat].left) != mine.generation)
+        choir__crew_fail(false);
+    return false;
+}
+
+const choir__change *choir__crew_change(void)
+{
+    return &mine.change;
 }
 
 static void ring(const choir__crew *r)
@@ -86,6 +101,15 @@ void choir__crew_leave(bool gave_up)
     ring(mine.crew);
 }
 
+void choir__crew_fail(bool gave_up)
+{
+    choir__crew *r = mine.crew;
+    atomic_store(&r->failed, mine.generation); /* no member works in a later one yet */
+    choir__crew_leave(gave_up);
+    atomic_fetch_add(&r->turn, 1);
+    syscall(SYS_futex, &r->turn, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
 void choir__crew_next(bool gave_up, choir__change *change)
 {
     choir__crew *r = mine.crew;
@@ -99,7 +123,7 @@ void choir__crew_next(bool gave_up, choir__change *change)
     for (;;) {
         uint32_t turn = atomic_load(&r->turn);
         if (atomic_load(&s->state) == CHOIR__MEMBER && atomic_load(&r->generation) > after) {
-            *change = r->change;
+            *change = mine.change = r->change;
             mine.generation = change->generation;
             return;
         }
@@ -118,9 +142,22 @@ bool choir__crew_parts(int rank, int64_t step)
     return at >= 0 && step >= at;
 }
 
+void choir__crew_took(double seconds)
+{
+    choir__crew *r = mine.crew;
+    atomic_store(&r->took_s[atomic_load(&r->took) % CHOIR__TOOK], (float)seconds);
+    atomic_fetch_add(&r->took, 1);
+}
+
 bool choir__crew_stale(void)
 {
-    return mine.generation && atomic_load(&mine.crew->broken) >= mine.generation;
+    return mine.generation && (atomic_load(&mine.crew->broken) >= mine.generation ||
+                                  atomic_load(&mine.crew->failed) >= mine.generation);
+}
+
+bool choir__crew_void(void)
+{
+    return mine.crew && mine.crew->rebuild && choir__crew_stale();
 }
 
 void choir__crew_name(uint64_t generation, char name[CHOIR__GENERATION_TEXT])

@@ -88,12 +88,27 @@ static void visit_state(choir__strategy *s, choir__state_visit_fn *visit, void *
     }
 }
 
+static bool is_apart(const choir__strategy *s)
+{
+    return CHOIR__STRATEGY_OF(s, const choir__worker, strategy)->apart > 0;
+}
+
+static void went_to(choir__strategy *s, int64_t steps)
+{
+    choir__worker *w = CHOIR__STRATEGY_OF(s, choir__worker, strategy);
+    w->steps = steps;
+    w->apart = 0;
+    choir__worker_restart(w);
+}
+
 /* --- the module --- */
 
 static const choir__strategy_ops worker_ops = {.name = "diloco",
     .step_begins = step_begins,
     .step_updated = step_updated,
-    .visit_state = visit_state};
+    .visit_state = visit_state,
+    .apart = is_apart,
+    .went_to = went_to};
 
 static choir_tensor *forward(choir_module *self, choir_tensor *const *in, int count)
 {
@@ -157,9 +172,7 @@ choir_status choir_diloco_resume(choir_module *module, int64_t steps)
     choir_status status = worker_of(module, &w);
     if (status != CHOIR_OK)
         return status;
-    w->steps = steps;
-    w->apart = 0;
-    choir__worker_restart(w);
+    went_to(&w->strategy, steps);
     return CHOIR_OK;
 }
 

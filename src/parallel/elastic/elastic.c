@@ -10,8 +10,13 @@
  *
  * If another rank is lost on the way, all of this begins again: the state of a rank never lies
  * between two steps. A step is done on a rank if its update has run, which waits for all of the
- * step's collectives; so ranks differ by at most one step. */
-#include "parallel/elastic/elastic.h"
+ * step's collectives; so ranks differ by at most one step.
+ *
+ * Strategies other than DDP have state that no other rank has, and groups of their own. There
+ * the ranks are made `rebuild`: before each step every rank copies its state to memory that
+ * outlives it (copies.h), and after a loss the program makes its objects again, as at its
+ * start, for the next group; choir_elastic_open then brings the state back. */
+#include "parallel/elastic/copies.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,10 +56,12 @@ static bool lost_a_rank(const choir_elastic *e, choir_status why)
     static const double moment_s = 1;
     const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
     double until = choir__now() + moment_s;
-    if (why != CHOIR_ERR_PEER_LOST && why != CHOIR_ERR_TIMEOUT)
+    if (why == CHOIR_ERR_TIMEOUT || (e->rebuild && why != CHOIR_OK && choir__crew_stale()))
+        return true;
+    if (why != CHOIR_ERR_PEER_LOST)
         return false;
     while (e->env->group->engine->failed == CHOIR_OK && !choir__crew_stale()) {
-        if (why != CHOIR_ERR_PEER_LOST || choir__now() > until)
+        if (choir__now() > until)
             return false;
         nanosleep(&pause, NULL);
     }
@@ -101,6 +108,8 @@ static choir_status deal(choir_elastic *e)
         choir_optim_restore(e->t.optim, e->optim_steps);
         choir__optim_forget(e->t.optim);
     }
+    if (e->t.scaler)
+        choir__scaler_undo(e->t.scaler);
     return e->t.loader ? choir__loader_deal(e->t.loader, first, count, e->steps) : CHOIR_OK;
 }
 
@@ -136,6 +145,65 @@ static choir_status regroup(choir_elastic *e, bool gave_up)
     e->untold = true;
     e->resumed = false;
     return status;
+}
+
+/* --- ranks that are rebuilt --- */
+
+/* Ends the work in this generation. The program's objects are closed next, by the program. */
+static choir_status begin_again(choir_elastic *e, choir_status why)
+{
+    if (e->over)
+        return choir__error(CHOIR_ERR_PEER_LOST, "the ranks have changed and begin again");
+    if (!lost_a_rank(e, why)) {
+        char *message = choir__format("%s", choir__message());
+        choir_status status = why == CHOIR_ERR_PEER_LOST ? CHOIR_ERR_STATE : why;
+        choir__set_message(message); /* no other generation would go better */
+        free(message);
+        return status;
+    }
+    e->over = true;
+    choir__crew_fail(why == CHOIR_ERR_TIMEOUT);
+    quiet(e);
+    return choir__error(CHOIR_ERR_PEER_LOST, "a rank is lost: the ranks begin again");
+}
+
+/* Goes to where the copies are, if there are any. */
+static choir_status go_back(choir_elastic *e)
+{
+    choir__copied n;
+    choir_status status = choir__copies_restore(e, &n);
+    if (status == CHOIR_OK && e->t.scaler)
+        status = choir_scaler_set(e->t.scaler, e->t.optim, n.scale);
+    if (status != CHOIR_OK)
+        return status;
+    e->steps = n.steps;
+    e->optim_steps = n.optim_steps;
+    choir_run_seek(e->run, (uint64_t)n.steps);
+    if (e->t.optim)
+        choir_optim_restore(e->t.optim, n.optim_steps);
+    if (e->t.loader)
+        choir_loader_seek_step(e->t.loader, n.steps);
+    choir__strategies_went_to(e->run, n.steps);
+    return choir__run_sync(e->run);
+}
+
+static choir_status open_rebuilt(choir_elastic *e)
+{
+    choir_status status = CHOIR_OK;
+    if (!e->opts.no_copy && choir__copies_exist())
+        status = go_back(e);
+    if (status != CHOIR_OK)
+        return status;
+    e->change = *choir__crew_change();
+    e->changed_at = e->steps;
+    e->untold = e->change.generation > 1;
+    choir__crew_settled();
+    return CHOIR_OK;
+}
+
+bool choir_elastic_kept(void)
+{
+    return choir__copies_exist();
 }
 
 /* --- the training --- */
@@ -196,18 +264,23 @@ choir_status choir_elastic_open(choir_env *env, const choir_training *training,
     e->run = &training->module->run->run->base;
     e->running = CHOIR__NO_STEP;
     e->crewed = choir__crew_mine();
+    e->rebuild = e->crewed && choir__crew_mine()->rebuild;
     e->whole = !choir__crew_is_new();
     e->steps = (int64_t)choir_run_next(e->run);
     e->optim_steps = training->optim ? choir_optim_steps(training->optim) : 0;
     if (e->crewed)
         status = make_state(e);
-    if (status == CHOIR_OK && e->crewed)
+    if (status == CHOIR_OK && e->rebuild)
+        status = open_rebuilt(e);
+    else if (status == CHOIR_OK && e->crewed)
         status = choir__strategies_ranks_changed(
             e->run, &(choir__regrouping){env->group, env->generation, CHOIR__NO_STEP});
     if (status == CHOIR_OK && e->crewed && !env->generation)
         status = regroup(e, false);
     if (status != CHOIR_OK) {
-        free(e);
+        if (e->rebuild)
+            status = begin_again(e, status);
+        choir_elastic_free(e);
         return status;
     }
     *elastic = e;
@@ -216,6 +289,9 @@ choir_status choir_elastic_open(choir_env *env, const choir_training *training,
 
 void choir_elastic_free(choir_elastic *e)
 {
+    if (!e)
+        return;
+    choir__copies_close(e);
     free(e);
 }
 
@@ -237,21 +313,39 @@ static void note_resumed(choir_elastic *e)
 
 static choir_status try_step(choir_elastic *e, choir_step_fn *fn, void *arg)
 {
+    double began = choir__now();
     e->running = choir_run_next(e->run);
     choir_status status = choir_step(e->run, fn, arg);
     if (status == CHOIR_OK)
         status = choir__run_sync(e->run);
     if (status == CHOIR_OK)
         note_done(e);
+    if (status == CHOIR_OK && e->crewed && e->env->rank == 0)
+        choir__crew_took(choir__now() - began);
     return status;
 }
 
-choir_status choir_elastic_step(choir_elastic *e, choir_step_fn *fn, void *arg)
+/* Between the points where a strategy brings ranks together, each rank has gone its own way by
+ * another number of steps: there is nothing to copy. */
+static choir_status step_rebuilt(choir_elastic *e, choir_step_fn *fn, void *arg)
 {
-    if (!e)
-        return choir__missing(__func__, "elastic");
-    if (!fn)
-        return choir__missing(__func__, "function");
+    choir_status status = CHOIR_OK;
+    if (choir__crew_stale())
+        return begin_again(e, CHOIR_ERR_PEER_LOST);
+    if (choir__crew_parts(e->env->rank, e->steps)) {
+        choir__crew_leave(false);
+        e->over = true;
+        return begin_again(e, CHOIR_ERR_PEER_LOST);
+    }
+    if (!e->opts.no_copy && !choir__strategies_apart(e->run))
+        status = choir__copies_take(e);
+    if (status == CHOIR_OK)
+        status = try_step(e, fn, arg);
+    return status == CHOIR_OK ? CHOIR_OK : begin_again(e, status);
+}
+
+static choir_status step_in_place(choir_elastic *e, choir_step_fn *fn, void *arg)
+{
     int64_t before = (int64_t)choir_run_next(e->run);
     choir_status status = CHOIR_OK;
     while (status == CHOIR_OK && e->steps == before) {
@@ -263,6 +357,18 @@ choir_status choir_elastic_step(choir_elastic *e, choir_step_fn *fn, void *arg)
         if (status != CHOIR_OK)
             status = choir_elastic_recover(e, status);
     }
+    return status;
+}
+
+choir_status choir_elastic_step(choir_elastic *e, choir_step_fn *fn, void *arg)
+{
+    if (!e)
+        return choir__missing(__func__, "elastic");
+    if (!fn)
+        return choir__missing(__func__, "function");
+    e->in_step = true;
+    choir_status status = e->rebuild ? step_rebuilt(e, fn, arg) : step_in_place(e, fn, arg);
+    e->in_step = false;
     if (status == CHOIR_OK)
         note_resumed(e);
     return status;
@@ -272,6 +378,8 @@ choir_status choir_elastic_recover(choir_elastic *e, choir_status why)
 {
     if (!e)
         return choir__missing(__func__, "elastic");
+    if (e->rebuild)
+        return begin_again(e, why);
     if (!e->crewed || !lost_a_rank(e, why))
         return why;
     (void)choir_error_message(); /* marks the error as read */
@@ -293,6 +401,8 @@ choir_status choir_elastic_end(choir_elastic *e, bool *again)
     }
     if (choir__crew_wait_over())
         return CHOIR_OK;
+    if (e->rebuild)
+        return begin_again(e, CHOIR_ERR_PEER_LOST);
     *again = true;
     return regroup(e, false);
 }

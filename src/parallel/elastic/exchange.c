@@ -17,8 +17,13 @@
 /* A rank's position, which all ranks exchange. */
 typedef struct place {
     int64_t steps, optim_steps;
-    int32_t whole;
+    int32_t whole, in_step; /* in_step: it has done the program's work after these steps */
 } place;
+
+static bool is_further(const place *a, const place *b)
+{
+    return a->steps != b->steps ? a->steps > b->steps : a->in_step > b->in_step;
+}
 
 /* A tensor whose new values wait until all have come. */
 typedef struct waiting {
@@ -136,12 +141,12 @@ static choir_status send_state(choir_elastic *e, sending *s, const place *from)
 choir_status choir__elastic_exchange(choir_elastic *e)
 {
     int world = e->env->world, rank = e->env->rank, source = -1, behind = 0;
-    place mine = {e->steps, e->optim_steps, e->whole};
+    place mine = {e->steps, e->optim_steps, e->whole, e->in_step};
     place *all = choir__calloc((size_t)world, sizeof *all);
     choir_status status =
         choir_group_all_gather(e->env->group, &mine, all, sizeof mine, CHOIR_U8, NULL);
     for (int r = 0; r < world; r++)
-        if (all[r].whole && (source < 0 || all[r].steps > all[source].steps))
+        if (all[r].whole && (source < 0 || is_further(&all[r], &all[source])))
             source = r;
     for (int r = 0; r < world && source >= 0; r++)
         behind += !all[r].whole || all[r].steps < all[source].steps;
