@@ -30,6 +30,9 @@
  * Ranks of one machine that choir_spawn_with or `choir train --max-restarts` has started can be
  * lost and replaced; under other launchers the functions run a training whose ranks stay.
  *
+ * A program has one elastic training: a process that is new begins with the program's first,
+ * whose collectives would not be those that the others have come to.
+ *
  * Two ways. With choir_ddp (without a hook, SyncBatchNorm or a pipeline) every rank has the
  * whole state, so the ranks that are left keep their objects, as above. With other strategies
  * they are rebuilt:

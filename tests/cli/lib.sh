@@ -260,9 +260,9 @@ be32() {
         $(($1 >> 8 & 255)) $(($1 & 255))
 }
 
-# Lists /dev/shm without the semaphores of Python's multiprocessing, which do not come from
-# Choir.
-shared_files() { ls /dev/shm | grep -v '^sem\.mp-'; }
+# Lists /dev/shm without the semaphores of Python's multiprocessing and PostgreSQL's segments, which
+# do not come from Choir.
+shared_files() { ls /dev/shm | grep -v -e '^sem\.mp-' -e '^PostgreSQL\.'; }
 
 # make_idx FOLDER PREFIX COUNT: images of 12 by 12 whose columns tell the class, and their
 # labels.
