@@ -33,8 +33,7 @@ int main(void)
     choir_check(choir_study_open(space, choir_study_defaults(), &study));
     for (int i = 0; i < 40 && choir_study_ask(study, &t) == CHOIR_OK; i++)
         choir_check(choir_study_tell(study, t, CHOIR_TRIAL_COMPLETE, &(double){fit(t)}, 1));
-    t = choir_study_best(study);
-    if (t) /* NULL: no trial has a value */
+    if ((t = choir_study_best(study)) != NULL) /* else no trial has a value */
         printf("lr %s, loss %.1e\n", choir_trial_text(t, "lr"), choir_trial_value(t, 0));
     choir_study_free(study);
     choir_space_free(space);

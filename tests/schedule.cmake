@@ -37,7 +37,7 @@ set(seconds cli.run 60 cli.faults 55 multi.same_bits 50 mpi.failures 40 fault.ch
   cli.same_bits 60 cli.resume 50 cli.bench 35 cli.elastic 60 interop.torchrun 50
   multi.pipeline 25 multi.ucx 30 mpi.machines 25 fault.checkpoint_damage 22 fault.checkpoint_kill 20
   multi.shm_places 20 multi.shm_places_numa 20 cli.mesh 20 unit.schedule 15 unit.message 15
-  mpi.slurm 30 cli.run_nodes 60 cli.run_elastic 45 cli.run_etcd 30 cli.run_raft 45
+  mpi.slurm 30 cli.run_nodes 60 cli.run_elastic 45 cli.run_etcd 30 cli.run_raft 120 fault.ledger 20
   conformance.collectives 12 cuda.nccl 12 cli.chaos 15)
 while(seconds)
   list(POP_FRONT seconds name cost)

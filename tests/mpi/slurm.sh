@@ -135,7 +135,7 @@ CHOIR=${CHOIR:-$PLUGINS/../choir}
 submits() {
     local script number status=
     script=$(realpath "$(dirname "$0")/../../docs/cluster/train.sbatch")
-    local train=(--json --microbatches 2 --batch-size 8 --steps 300 --model mlp:hidden=8 random)
+    local train=(--json --microbatches 2 --batch-size 8 --steps 3000 --model mlp:hidden=8 random)
     "$CHOIR" train "${train[@]}" >"$work/out" 2>&1 || fail 'no training' || return
     local bits
     bits=$(grep -o '"weights_sha256":"[0-9a-f]*"' "$work/out")
