@@ -1,5 +1,5 @@
-/* Between the files of choir_spawn: spawn.c starts processes and ends with the first that
- * fails; replace.c supervises ranks that are replaced. */
+/* Between the files of choir_spawn: spawn.c starts processes (spawn_rank.c) and ends with the
+ * first that fails; replace.c supervises ranks that are replaced. */
 #ifndef CHOIR_LAUNCH_REPLACE_H
 #define CHOIR_LAUNCH_REPLACE_H
 
@@ -30,7 +30,20 @@ typedef struct choir__supervisor {
     int failed;       /* the seat whose end is the job's; -1: none */
 } choir__supervisor;
 
-/* Starts the process of one more seat. */
+/* --- spawn_watch.c: the parts of the library that watch forks --- */
+
+/* Takes the lock, which is kept over the fork, and calls the watchers' `before`. */
+void choir__watch_before(int first_rank, int count);
+void choir__watch_unlock(void);
+void choir__watch_after(void);
+void choir__watch_child(int number);
+void choir__watch_leaving(int number);
+
+/* --- spawn_rank.c --- */
+
+/* Starts the process of a seat; the watchers' lock is held. */
+choir_status choir__spawn_seat(choir__family *family, choir__spawning *spawning, int seat);
+/* Starts the process of one more seat, later than the others. */
 choir_status choir__spawn_more(choir__supervisor *supervisor, int seat);
 /* Passes on the signals that this process has received. */
 void choir__spawn_signals(choir__supervisor *supervisor);

@@ -3,7 +3,6 @@
  * choir_spawn (comm/spawn.c) adds the handling of devices. */
 #include "launch/spawn.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,140 +11,7 @@
 #include "base/base.h"
 #include "launch/replace.h"
 
-/* --- watchers --- */
-
-static pthread_mutex_t watchers_lock = PTHREAD_MUTEX_INITIALIZER;
-static choir__spawn_watcher *watchers;
-
-void choir__spawn_watch(choir__spawn_watcher *watcher)
-{
-    pthread_mutex_lock(&watchers_lock);
-    watcher->next = watchers;
-    watchers = watcher;
-    pthread_mutex_unlock(&watchers_lock);
-}
-
-void choir__spawn_unwatch(choir__spawn_watcher *watcher)
-{
-    pthread_mutex_lock(&watchers_lock);
-    choir__spawn_watcher **link = &watchers;
-    while (*link && *link != watcher)
-        link = &(*link)->next;
-    if (*link)
-        *link = watcher->next;
-    pthread_mutex_unlock(&watchers_lock);
-}
-
-/* Takes the lock and keeps it over the fork: if another thread held it, it would stay locked in
- * the child. */
-static void tell_before(int first_rank, int count)
-{
-    pthread_mutex_lock(&watchers_lock);
-    for (choir__spawn_watcher *w = watchers; w; w = w->next)
-        if (w->before)
-            w->before(w->arg, first_rank, count);
-}
-
-static void tell_after(void)
-{
-    pthread_mutex_lock(&watchers_lock);
-    for (choir__spawn_watcher *w = watchers; w; w = w->next)
-        if (w->after)
-            w->after(w->arg);
-    pthread_mutex_unlock(&watchers_lock);
-}
-
-/* Runs in the child, whose only thread has held the lock since before the fork. The number is
- * that of its rank, or of its seat: two processes never have the same one. */
-static void tell_child(int number)
-{
-    for (choir__spawn_watcher *w = watchers; w; w = w->next)
-        if (w->child)
-            w->child(w->arg, number);
-    pthread_mutex_unlock(&watchers_lock);
-}
-
-static void tell_leaving(int number)
-{
-    pthread_mutex_lock(&watchers_lock);
-    for (choir__spawn_watcher *w = watchers; w; w = w->next)
-        if (w->leaving)
-            w->leaving(w->arg, number);
-    for (choir__spawn_watcher *w = watchers; w; w = w->next)
-        if (w->left)
-            w->left(w->arg);
-    pthread_mutex_unlock(&watchers_lock);
-}
-
-/* --- the child --- */
-
-/* Ranks of several nodes meet by method; a job name made up by one node would keep them
- * apart. */
-static void set_meeting(const choir__spawning *r)
-{
-    if (r->opts->method)
-        setenv("CHOIR_INIT", r->opts->method, 1);
-    if (r->opts->key_file)
-        setenv("CHOIR_KEY_FILE", r->opts->key_file, 1);
-    if (r->opts->nodes == 1)
-        setenv("CHOIR_JOB", r->job, 1);
-    else
-        unsetenv("CHOIR_JOB");
-}
-
-/* A process that is not a rank yet works alone until it is one. */
-static void take_seat(choir__spawning *r)
-{
-    choir__crew_sit(r->crew, r->seat);
-    if (!choir__crew_is_new())
-        return;
-    r->place.rank = 0;
-    r->place.world = r->place.local_world = 1;
-    r->place.local_rank = choir__crew_local();
-}
-
-static int be_rank(void *arg)
-{
-    choir__spawning *r = arg;
-    if (r->crew)
-        take_seat(r);
-    choir__job_place_export(&r->place);
-    set_meeting(r);
-    choir__set_rank_label(r->place.rank);
-    int number = r->crew ? r->seat : r->place.rank;
-    tell_child(number);
-    int status = r->fn(r->place.rank, r->place.world, r->arg);
-    if (status && r->crew)
-        choir__crew_say(choir_error_message());
-    r->host->quiesce();
-    tell_leaving(number);
-    return status;
-}
-
 /* --- the parent --- */
-
-/* Writes what the ranks are doing, on SIGUSR1. */
-static void show_ranks(const choir__supervisor *w)
-{
-    const choir__family *f = &w->family;
-    for (int i = 0; i < f->count; i++)
-        if (f->children[i].pidfd >= 0)
-            w->spawning->host->show((int)f->children[i].pid, stderr);
-}
-
-void choir__spawn_signals(choir__supervisor *w)
-{
-    choir__signal s;
-    while (choir__signals_next(&s)) {
-        if (s.number == SIGUSR1) {
-            show_ranks(w);
-            continue;
-        }
-        w->interrupted = true;
-        if (!s.typed)
-            choir__family_signal(&w->family, s.number);
-    }
-}
 
 static void watch(choir__supervisor *w)
 {
@@ -161,23 +27,6 @@ static void watch(choir__supervisor *w)
     }
 }
 
-static choir_status start_seat(choir__family *f, choir__spawning *r, int seat)
-{
-    r->seat = seat;
-    choir_status status = choir__family_start(f, seat, be_rank, r);
-    if (status == CHOIR_OK && r->crew)
-        r->crew->seats[seat].pid = f->children[seat].pid;
-    return status;
-}
-
-choir_status choir__spawn_more(choir__supervisor *s, int seat)
-{
-    tell_before(seat, 1);
-    choir_status status = start_seat(&s->family, s->spawning, seat);
-    pthread_mutex_unlock(&watchers_lock);
-    return status;
-}
-
 static choir_status start(choir__family *f, choir__spawning *r, int spares)
 {
     choir_status status = CHOIR_OK;
@@ -185,10 +34,10 @@ static choir_status start(choir__family *f, choir__spawning *r, int spares)
     for (int i = 0; i < local && status == CHOIR_OK; i++) {
         r->place.rank = first + i;
         r->place.local_rank = i;
-        status = start_seat(f, r, i);
+        status = choir__spawn_seat(f, r, i);
     }
     for (int i = 0; i < spares && status == CHOIR_OK; i++)
-        status = start_seat(f, r, choir__crew_seat(r->crew));
+        status = choir__spawn_seat(f, r, choir__crew_seat(r->crew));
     r->place.rank = first;
     return status;
 }
@@ -268,9 +117,9 @@ static choir_status supervise(choir__supervisor *w, choir__spawning *r)
     w->family.outlives = r->crew;
     r->host->quiesce(); /* a fork has one thread, so no other thread may be at work */
     fflush(NULL);       /* otherwise each child would write buffered text again */
-    tell_before(r->place.rank, local + opts->spares);
+    choir__watch_before(r->place.rank, local + opts->spares);
     status = start(&w->family, r, opts->spares);
-    pthread_mutex_unlock(&watchers_lock);
+    choir__watch_unlock();
     if (status == CHOIR_OK && r->crew) {
         status = choir__spawn_replace(w);
     } else if (status == CHOIR_OK) {
@@ -278,7 +127,7 @@ static choir_status supervise(choir__supervisor *w, choir__spawning *r)
         status = verdict(w, opts->node * local);
     }
     choir__family_bury(&w->family);
-    tell_after();
+    choir__watch_after();
     choir__family_free(&w->family);
     choir__crew_free(r->crew);
     return status;

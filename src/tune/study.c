@@ -1,5 +1,4 @@
-/* Studies: they give trials, new ones and such that go on, and keep them. turns.c decides which
- * one is next. */
+/* Studies: they keep trials. turns.c decides which one is next, and give.c gives it. */
 #include <choir/study.h>
 
 #include <math.h>
@@ -9,8 +8,6 @@
 
 #include "tune/study.h"
 #include "tune/trial.h"
-
-enum { ATTEMPTS = 1000 }; /* at a suggestion that fulfils the conditions */
 
 choir_study_opts choir_study_defaults(void)
 {
@@ -111,14 +108,6 @@ static void free_trial(choir_trial *t, int params)
     free(t);
 }
 
-void choir__study_drop_given(choir_study *s)
-{
-    choir__given *g = s->queue;
-    s->queue = g->next;
-    free(g->params);
-    free(g);
-}
-
 void choir_study_free(choir_study *s)
 {
     if (!s)
@@ -142,117 +131,6 @@ void choir_study_free(choir_study *s)
 }
 
 /* --- asking --- */
-
-/* Puts given values in place of suggested ones, from the first parameter on, since later ones
- * may depend on them. */
-void choir__space_take_given(
-    const choir_space *space, const double *given, choir__draws *draws, double *params)
-{
-    for (int i = 0; i < space->count; i++) {
-        if (!choir__space_active(space, i, params))
-            params[i] = (double)NAN;
-        else if (!isnan(given[i]))
-            params[i] = given[i];
-        else if (isnan(params[i]))
-            params[i] = choir__dist_draw(&space->param[i].dist, draws);
-    }
-}
-
-/* Writes the parameters of a new trial: those of its parent, changed, or given or suggested
- * ones. */
-static choir_status suggest(choir_study *s, const choir__given *g, double *params)
-{
-    choir__history h = choir__study_history(s);
-    choir__draws draws = {.key = choir__mix(s->key, (uint64_t)s->count)};
-    size_t bytes = (size_t)s->space->count * sizeof(double);
-    for (int i = 0; i < ATTEMPTS; i++) {
-        choir_status status = CHOIR_OK;
-        if (s->turn.trial >= 0) {
-            memcpy(params, s->trial[s->turn.trial]->params, bytes);
-            s->scheduler->ops->explore(s->scheduler, &h, &draws, params);
-        } else if (g) {
-            choir__space_draw(s->space, &draws, params);
-            choir__space_take_given(s->space, g->params, &draws, params);
-        } else {
-            status = s->sampler->ops->suggest(s->sampler, &h, &draws, params);
-        }
-        if (status != CHOIR_OK)
-            return status;
-        if (choir__space_allows(s->space, params))
-            return CHOIR_OK;
-    }
-    return choir__error(CHOIR_ERR_ARGUMENT,
-        "none of %d suggestions for trial %lld%s fulfils the space's conditions, such as '%s'",
-        ATTEMPTS, (long long)s->count, g ? ", some of whose parameters are given," : "",
-        s->space->require_text[0]);
-}
-
-bool choir__study_ready(choir_study *s)
-{
-    return choir__study_look_ahead(s) != CHOIR__PROSPECT_WAIT;
-}
-
-choir_trial *choir__study_append(choir_study *s)
-{
-    if (s->count == s->room) {
-        s->room = s->room ? 2 * s->room : 64;
-        s->trial = choir__realloc(s->trial, (size_t)s->room * sizeof(choir_trial *));
-    }
-    choir_trial *t =
-        choir__calloc(1, sizeof *t + (size_t)s->space->count * sizeof t->params[0]);
-    t->study = s;
-    t->number = s->count;
-    t->parent = t->began = -1;
-    s->trial[s->count++] = t;
-    if (!s->has_turn) /* another worker began the trial */
-        s->turn =
-            (choir__turn){.kind = CHOIR__TURN_NEW, .trial = -1, .budget = CHOIR__NO_BUDGET};
-    choir__study_begin_segment(s, t);
-    return t;
-}
-
-static choir_status begin_new(choir_study *s, choir_trial **trial)
-{
-    double *params = choir__alloc((size_t)s->space->count * sizeof(double));
-    const choir_trial *parent = s->turn.trial >= 0 ? s->trial[s->turn.trial] : NULL;
-    int64_t from = s->turn.from;
-    bool given = !parent && s->queue;
-    choir_status status = suggest(s, given ? s->queue : NULL, params);
-    if (given)
-        choir__study_drop_given(s);
-    if (status == CHOIR_OK) {
-        choir_trial *t = *trial = choir__study_append(s);
-        t->given = given;
-        memcpy(t->params, params, (size_t)s->space->count * sizeof(double));
-        if (parent) {
-            t->parent = parent->number;
-            t->began = from;
-        }
-    }
-    free(params);
-    return status;
-}
-
-choir_status choir__study_ask(choir_study *s, choir_trial **trial)
-{
-    switch (choir__study_look_ahead(s)) {
-    case CHOIR__PROSPECT_WAIT:
-        return choir__error(CHOIR_ERR_STATE,
-            "the next trial follows from trial %lld, which has not ended (the window is %lld)",
-            (long long)s->segment[s->ended].trial, (long long)s->window);
-    case CHOIR__PROSPECT_END:
-        return s->trials && s->count >= s->trials
-                   ? choir__error(
-                         CHOIR_ERR_END, "the study has its %lld trials", (long long)s->trials)
-                   : choir__error(CHOIR_ERR_END, "the space has no more points");
-    case CHOIR__PROSPECT_TURN: break;
-    }
-    if (s->turn.kind == CHOIR__TURN_NEW)
-        return begin_new(s, trial);
-    *trial = s->trial[s->turn.trial];
-    choir__study_begin_segment(s, *trial);
-    return CHOIR_OK;
-}
 
 choir_status choir_study_ask(choir_study *s, choir_trial **trial)
 {
@@ -377,16 +255,4 @@ choir_trial *choir_study_best(const choir_study *study)
     }
     pthread_mutex_unlock(&s->lock);
     return best;
-}
-
-const char *choir__study_text(choir_trial *t, int i)
-{
-    choir_study *s = t->study;
-    pthread_mutex_lock(&s->lock);
-    if (!t->texts)
-        t->texts = choir__calloc((size_t)s->space->count, sizeof(char *));
-    if (!t->texts[i])
-        t->texts[i] = choir__dist_write(&s->space->param[i].dist, t->params[i]);
-    pthread_mutex_unlock(&s->lock);
-    return t->texts[i];
 }

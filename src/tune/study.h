@@ -61,7 +61,7 @@ void choir__study_end_segment(choir_study *s, choir_trial *t);
 /* Adds a report of a trial that runs, and decides whether it is to stop. */
 void choir__study_report(choir_study *s, choir_trial *t, int64_t step, double value);
 
-/* --- study.c --- */
+/* --- give.c --- */
 
 /* Appends a trial, whose parameters are to be filled in; its first segment begins. */
 choir_trial *choir__study_append(choir_study *s);
@@ -73,8 +73,5 @@ void choir__study_drop_given(choir_study *s);
 /* Draws the parameters that are not given (NaN). */
 void choir__space_take_given(
     const choir_space *space, const double *given, choir__draws *draws, double *params);
-
-/* Returns the text of the trial's parameter i, which it has; the trial keeps it. */
-const char *choir__study_text(choir_trial *trial, int i);
 
 #endif

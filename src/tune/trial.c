@@ -2,6 +2,7 @@
 #include "tune/trial.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tune/study.h"
@@ -103,8 +104,21 @@ int64_t choir_trial_int(const choir_trial *trial, const char *name)
     return fabs(x) < 0x1p62 ? (int64_t)x : 0;
 }
 
+/* Returns the text of parameter i, which the trial has and keeps. */
+static const char *text_of(choir_trial *t, int i)
+{
+    choir_study *s = t->study;
+    pthread_mutex_lock(&s->lock);
+    if (!t->texts)
+        t->texts = choir__calloc((size_t)s->space->count, sizeof(char *));
+    if (!t->texts[i])
+        t->texts[i] = choir__dist_write(&s->space->param[i].dist, t->params[i]);
+    pthread_mutex_unlock(&s->lock);
+    return t->texts[i];
+}
+
 const char *choir_trial_text(const choir_trial *trial, const char *name)
 {
     int i = place(trial, name, __func__);
-    return i < 0 ? NULL : choir__study_text((choir_trial *)(uintptr_t)trial, i);
+    return i < 0 ? NULL : text_of((choir_trial *)(uintptr_t)trial, i);
 }

@@ -44,15 +44,3 @@ choir_status choir__backend_open(const char *url, bool create, choir__study_back
         "storage: expected sqlite:FILE, postgresql://..., journal:FILE or a FILE.db, got '%s'",
         url);
 }
-
-choir_status choir__backend_none(const choir__study_backend *b, const char *name)
-{
-    return choir__error(CHOIR_ERR_ARGUMENT, "%s holds no study%s%s%s", b->place,
-        name ? " '" : "", name ? name : "", name ? "'" : "");
-}
-
-choir_status choir__backend_several(const choir__study_backend *b, const char *names)
-{
-    return choir__error(
-        CHOIR_ERR_ARGUMENT, "%s holds several studies: choose one of %s", b->place, names);
-}

@@ -1,0 +1,91 @@
+/* One process of a spawn: its start, its place in the job, and the signals that it is passed.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "launch/replace.h"
+
+/* Ranks of several nodes meet by method; a job name made up by one node would keep them
+ * apart. */
+static void set_meeting(const choir__spawning *r)
+{
+    if (r->opts->method)
+        setenv("CHOIR_INIT", r->opts->method, 1);
+    if (r->opts->key_file)
+        setenv("CHOIR_KEY_FILE", r->opts->key_file, 1);
+    if (r->opts->nodes == 1)
+        setenv("CHOIR_JOB", r->job, 1);
+    else
+        unsetenv("CHOIR_JOB");
+}
+
+/* A process that is not a rank yet works alone until it is one. */
+static void take_seat(choir__spawning *r)
+{
+    choir__crew_sit(r->crew, r->seat);
+    if (!choir__crew_is_new())
+        return;
+    r->place.rank = 0;
+    r->place.world = r->place.local_world = 1;
+    r->place.local_rank = choir__crew_local();
+}
+
+static int be_rank(void *arg)
+{
+    choir__spawning *r = arg;
+    if (r->crew)
+        take_seat(r);
+    choir__job_place_export(&r->place);
+    set_meeting(r);
+    choir__set_rank_label(r->place.rank);
+    int number = r->crew ? r->seat : r->place.rank;
+    choir__watch_child(number);
+    int status = r->fn(r->place.rank, r->place.world, r->arg);
+    if (status && r->crew)
+        choir__crew_say(choir_error_message());
+    r->host->quiesce();
+    choir__watch_leaving(number);
+    return status;
+}
+
+/* Writes what the ranks are doing, on SIGUSR1. */
+static void show_ranks(const choir__supervisor *w)
+{
+    const choir__family *f = &w->family;
+    for (int i = 0; i < f->count; i++)
+        if (f->children[i].pidfd >= 0)
+            w->spawning->host->show((int)f->children[i].pid, stderr);
+}
+
+void choir__spawn_signals(choir__supervisor *w)
+{
+    choir__signal s;
+    while (choir__signals_next(&s)) {
+        if (s.number == SIGUSR1) {
+            show_ranks(w);
+            continue;
+        }
+        w->interrupted = true;
+        if (!s.typed)
+            choir__family_signal(&w->family, s.number);
+    }
+}
+
+choir_status choir__spawn_seat(choir__family *f, choir__spawning *r, int seat)
+{
+    r->seat = seat;
+    choir_status status = choir__family_start(f, seat, be_rank, r);
+    if (status == CHOIR_OK && r->crew)
+        r->crew->seats[seat].pid = f->children[seat].pid;
+    return status;
+}
+
+choir_status choir__spawn_more(choir__supervisor *s, int seat)
+{
+    choir__watch_before(seat, 1);
+    choir_status status = choir__spawn_seat(&s->family, s->spawning, seat);
+    choir__watch_unlock();
+    return status;
+}
