@@ -161,7 +161,8 @@ int64_t choir_study_pareto(const choir_study *study, choir_trial **trials, int64
 
 int64_t choir_trial_number(const choir_trial *trial);
 choir_trial_state choir_trial_result(const choir_trial *trial);
-/** Returns the value of an objective, of a pruned trial its last report; NaN: there is none. */
+/** Returns the value of an objective, of a trial that was stopped, also
+ * one that goes on, its last report then; NaN: there is none. */
 double choir_trial_value(const choir_trial *trial, int objective);
 
 /** Returns whether the trial has a parameter of this name with a value. */

@@ -501,12 +501,23 @@ static choir_status finish(trainer *t, float loss)
     return status == CHOIR_OK ? sample(t) : status;
 }
 
+/* Returns whether this is the step at which a trial of a search will be stopped: it saves its
+ * state there, not a few steps later. */
+static bool has_budget(const trainer *t)
+{
+    const char *budget = t->job->save ? getenv("CHOIR_TRIAL_BUDGET") : NULL;
+    return budget && t->now.step >= atoll(budget) &&
+           (!t->job->eval_every || is_due(t->now.step, t->job->eval_every));
+}
+
 /* Returns whether any rank was interrupted. All ranks stop after the same step, so that the
  * saved state is complete. */
 static bool stop_asked(trainer *t)
 {
     const choir__cli_strategy *s = t->job->strategy;
     int32_t asked = interrupted ? interrupted : t->by;
+    if (!asked && has_budget(t))
+        asked = SIGTERM;
     if (apart(t))
         return false;
     if (t->part.env.world > 1 && (!s->meet || s->together))

@@ -269,7 +269,7 @@ static void release_unused(choir_device *device)
 choir__pool_block *choir__block_new(choir_device *device, size_t bytes)
 {
     choir__pool *pool = device->pool;
-    if (bytes > SIZE_MAX / 4)
+    if (bytes > class_bytes(CLASSES - 1))
         return NULL;
     int class = class_of(bytes);
     pthread_mutex_lock(&pool->lock);

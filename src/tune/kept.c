@@ -310,6 +310,7 @@ static choir_status claim(choir_study *s, choir_trial *t, bool *won)
 static choir_status find_next(choir_study *s, choir_trial **t)
 {
     for (bool looked = false;; looked = true) {
+        (void)choir__study_look_ahead(s); /* learns what a trial is compared with */
         *t = next_again(s);
         if (*t)
             return CHOIR_OK;

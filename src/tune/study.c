@@ -51,10 +51,16 @@ static choir_status check_opts(const choir_space *space, choir_study_opts opts)
     return CHOIR_OK;
 }
 
+static choir_status open_sampler(choir_study *s, const char *sampler, uint64_t seed)
+{
+    choir__history first = choir__study_history(s);
+    return choir__sampler_open(sampler, &first, seed, &s->sampler);
+}
+
 static choir_status open_scheduler(choir_study *s, const choir_study_opts *opts)
 {
     choir_status status = choir__scheduler_open(opts, s->objectives, &s->scheduler);
-    if (status == CHOIR_OK && s->kept && s->scheduler->ops->pauses)
+    if (status == CHOIR_OK && opts->storage && s->scheduler->ops->pauses)
         return choir__error(CHOIR_ERR_UNSUPPORTED,
             "scheduler %s: expected a study in memory, since the storage does not keep which "
             "trials wait",
@@ -79,14 +85,14 @@ choir_status choir_study_open(
     status = read_directions(s, opts.direction);
     if (status == CHOIR_OK && space)
         s->space = choir__space_copy(space);
-    if (status == CHOIR_OK && opts.storage)
-        status = choir__kept_open(s, &opts);
-    choir__history first = choir__study_history(s);
-    if (status == CHOIR_OK)
-        status = choir__sampler_open(
-            space ? opts.sampler : "random", &first, opts.seed, &s->sampler);
     if (status == CHOIR_OK)
         status = open_scheduler(s, &opts);
+    if (status == CHOIR_OK && space)
+        status = open_sampler(s, opts.sampler, opts.seed);
+    if (status == CHOIR_OK && opts.storage)
+        status = choir__kept_open(s, &opts); /* all options have been checked */
+    if (status == CHOIR_OK && !space)
+        status = open_sampler(s, "random", opts.seed);
     if (status == CHOIR_OK && opts.storage)
         status = choir__kept_refresh(s);
     if (status == CHOIR_OK)
@@ -222,20 +228,28 @@ choir_trial *choir_study_trial(const choir_study *study, int64_t number)
     return t;
 }
 
-/* Returns the last report of a trial that was stopped; NULL: it has none. */
+/* Returns the last report of a trial that was stopped, perhaps to go on since; NULL: it has
+ * none. */
 static const choir__report *last_report(const choir_trial *t)
 {
-    return t->report_count ? &t->reports[t->report_count - 1] : NULL;
+    int64_t count = t->state == CHOIR_TRIAL_RUNNING ? t->before : t->report_count;
+    return count ? &t->reports[count - 1] : NULL;
 }
 
-/* Returns whether a is better than b, each complete or pruned. */
+static double value_of(const choir_trial *t)
+{
+    return t->state == CHOIR_TRIAL_COMPLETE ? t->values[0] : last_report(t)->value;
+}
+
+/* Returns whether a is better than b, each complete or stopped. */
 static bool better(const choir_trial *a, const choir_trial *b, double sign)
 {
-    if (a->state != b->state)
-        return a->state == CHOIR_TRIAL_COMPLETE;
-    if (a->state == CHOIR_TRIAL_PRUNED && last_report(a)->step != last_report(b)->step)
+    bool done = a->state == CHOIR_TRIAL_COMPLETE;
+    if (done != (b->state == CHOIR_TRIAL_COMPLETE))
+        return done;
+    if (!done && last_report(a)->step != last_report(b)->step)
         return last_report(a)->step > last_report(b)->step;
-    return choir_trial_value(a, 0) * sign < choir_trial_value(b, 0) * sign;
+    return value_of(a) * sign < value_of(b) * sign;
 }
 
 choir_trial *choir_study_best(const choir_study *study)
@@ -247,9 +261,9 @@ choir_trial *choir_study_best(const choir_study *study)
     choir_trial *best = NULL;
     for (int64_t i = 0; i < s->count; i++) {
         choir_trial *t = s->trial[i];
-        bool has_value = (t->state == CHOIR_TRIAL_COMPLETE ||
-                             (t->state == CHOIR_TRIAL_PRUNED && last_report(t))) &&
-                         !isnan(choir_trial_value(t, 0));
+        bool has_value =
+            t->state == CHOIR_TRIAL_COMPLETE ||
+            (t->state != CHOIR_TRIAL_FAIL && last_report(t) && !isnan(last_report(t)->value));
         if (has_value && (!best || better(t, best, s->sign[0])))
             best = t;
     }

@@ -83,7 +83,7 @@ choir_status choir_trial_report(choir_trial *t, int64_t step, double value)
     if (t->state != CHOIR_TRIAL_RUNNING)
         status =
             choir__error(CHOIR_ERR_STATE, "trial %lld has ended before", (long long)t->number);
-    else if (t->study->kept)
+    else if (t->study->kept && !t->stop) /* later reports depend on how fast it stops */
         status = choir__kept_report(t->study->kept, t, step, value);
     if (status == CHOIR_OK)
         choir__study_report(t->study, t, step, value);

@@ -24,8 +24,10 @@ double choir_trial_value(const choir_trial *trial, int objective)
     bool has = objective >= 0 && objective < trial->study->objectives;
     if (trial->values && has)
         return trial->values[objective];
-    bool stopped = trial->state == CHOIR_TRIAL_PRUNED && trial->report_count && !objective;
-    return stopped ? trial->reports[trial->report_count - 1].value : (double)NAN;
+    bool runs = trial->state == CHOIR_TRIAL_RUNNING;
+    int64_t count = runs ? trial->before : trial->report_count;
+    bool stopped = (runs || trial->state == CHOIR_TRIAL_PRUNED) && count && !objective;
+    return stopped ? trial->reports[count - 1].value : (double)NAN;
 }
 
 /* --- segments --- */

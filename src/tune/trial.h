@@ -26,6 +26,7 @@ struct choir_trial {
     choir_trial_state known;
     int64_t known_reports; /* the first ones */
     int64_t known_since;   /* the segment of that result */
+    int64_t known_news;    /* the place of that result in the news */
     /* Its present segment, or its last one. */
     int64_t segment, before; /* before: reports of earlier segments */
     choir__report *later;    /* (later_count) those after it was stopped */

@@ -38,6 +38,7 @@ static void learn(choir_study *s, int64_t n)
     t->known = g->state;
     t->known_reports = g->reports;
     t->known_since = n;
+    t->known_news = s->news_count;
     if (s->news_count == s->news_room) {
         s->news_room = s->news_room ? 2 * s->news_room : 64;
         s->news = choir__realloc(s->news, (size_t)s->news_room * sizeof *s->news);
@@ -162,7 +163,7 @@ void choir__study_begin_segment(choir_study *s, choir_trial *t)
     s->runs++;
     t->state = CHOIR_TRIAL_RUNNING;
     t->before = t->report_count;
-    t->stop = false;
+    t->stop = is_to_stop(s, t); /* it may be there already */
     choir__report *later = t->later;
     int64_t count = t->later_count;
     t->later = NULL;

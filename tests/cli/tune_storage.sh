@@ -175,6 +175,13 @@ looks() {
 
 other_studies() {
     local db="sqlite:KILL.db"
+    # An option that is refused leaves nothing in the storage.
+    bad 2 'expected a study in memory' tune --storage sqlite:fresh.db --scheduler asha \
+        --dir fresh --space 'x=uniform(0,1)' -- true {x}
+    bad 2 'sampler tpe: ' tune --storage sqlite:fresh.db --sampler tpe:statup=5 \
+        --space 'x=uniform(0,1)' -- true {x}
+    good tune --storage sqlite:fresh.db --trials 1 --space 'x=uniform(0,1)' -- \
+        sh -c 'echo "{\"eval_loss\":1}"' sh {x}
     bad 2 'expected sqlite:FILE, postgresql://.*, journal:FILE or a FILE.db' \
         tune --storage studies.txt "${search[@]}" "${bowl[@]}"
     bad 2 "study 'study' has the window 4, got 1" \

@@ -48,4 +48,4 @@ for scheduler, pruner in CASES:
             else:
                 study.tell(trial, float(words[-1]))
 print("%d reports, %d trials stopped, %d decisions differ" % (reports, stopped, wrong))
-sys.exit(wrong != 0 or stopped < 100)
+sys.exit(1 if wrong or stopped < 100 else 0)

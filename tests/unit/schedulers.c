@@ -302,6 +302,46 @@ static void test_reports(void **state)
     choir_study_free(study);
 }
 
+/* A trial that has reached its next budget already stops at once; one that goes on counts as
+ * the best by its value from before. */
+static void test_reached(void **state)
+{
+    (void)state;
+    choir_study *study = study_of("asha:min=25,max=100,eta=2", "random", 1, 2);
+    choir_trial *t, *again;
+    assert_int_equal(choir_study_ask(study, &t), CHOIR_OK);
+    assert_int_equal(choir_trial_report(t, 100, -1), CHOIR_OK);
+    assert_true(choir_trial_should_stop(t));
+    assert_int_equal(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+    go(study, 25, 0);
+    assert_int_equal(choir_study_ask(study, &again), CHOIR_OK);
+    assert_ptr_equal(again, t);
+    assert_true(choir_trial_should_stop(t));
+    assert_ptr_equal(choir_study_best(study), t);
+    assert_true(choir_trial_value(t, 0) == -1);
+    assert_int_equal(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+    choir_study_free(study);
+}
+
+/* A trial that completes after several parts, of which nothing was looked at between, is one
+ * result for samplers, not several. */
+static void test_results_once(void **state)
+{
+    (void)state;
+    static const char *const samplers[] = {"bohb", "cmaes:population=5", "tpe:startup=3"};
+    for (size_t i = 0; i < CHOIR_COUNT(samplers); i++) {
+        choir_study *study = study_of("hyperband:min=1,max=81,eta=3", samplers[i], 1, 300);
+        choir_trial *t;
+        while (choir_study_ask(study, &t) == CHOIR_OK) {
+            int64_t step = choir_trial_budget(t);
+            assert_int_equal(choir_trial_report(t, step, curve(t, step)), CHOIR_OK);
+            assert_int_equal(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+        }
+        assert_int_equal(choir_study_count(study), 300);
+        choir_study_free(study);
+    }
+}
+
 /* Without the rule of order no trial waits for the  slowest. */
 static void test_without_order(void **state)
 {
@@ -407,6 +447,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_hyperband),
         cmocka_unit_test(test_pbt),
         cmocka_unit_test(test_reports),
+        cmocka_unit_test(test_reached),
+        cmocka_unit_test(test_results_once),
         cmocka_unit_test(test_without_order),
         cmocka_unit_test(test_errors),
     };

@@ -257,6 +257,7 @@ static void refused(void **state)
     opts[2].direction = "maximize";
     opts[3].sampler = "random";
     opts[4].direction = "minimize,minimize";
+    opts[4].sampler = "random";
     static const char *const whats[] = {"window 4, got 5", "seed 5, got 6", "direction",
         "sampler \"tpe\", got \"random\"", "direction"};
     for (size_t i = 0; i < CHOIR_COUNT(opts); i++) {

@@ -76,6 +76,8 @@ static void tell(search *s, slot *at, choir_trial *trial, choir_trial_state stat
     o->step = step;
     o->state = choir_trial_result(trial);
     o->value = choir_trial_value(trial, 0);
+    if (o->state == CHOIR_TRIAL_FAIL && !o->why)
+        o->why = choir__format("%s is not a number", s->opts->job.metric);
     s->part[at->part].ended = true;
 }
 
@@ -216,25 +218,38 @@ static void loop(search *s)
     }
 }
 
-/* Returns the best one of the trials that were printed. Those that ran beside the last failure
- * that was allowed do not count. */
-static const choir_trial *best_of(const search *s)
+/* Returns whether outcome a is better than b: complete, or further, or by its value. */
+static bool is_better(const search *s, const choir__outcome *a, const choir__outcome *b)
 {
-    const choir_trial *best = NULL;
-    for (int64_t i = 0; i < s->printed && s->gave_up && !s->opts->pauses; i++) {
-        const choir_trial *t = choir_study_trial(s->opts->study, i);
-        double value = choir_trial_value(t, 0);
-        double before = best ? choir_trial_value(best, 0) : (double)NAN;
-        if (choir_trial_result(t) == CHOIR_TRIAL_COMPLETE &&
-            (!best || (s->opts->most ? value > before : value < before)))
-            best = t;
+    bool done = a->state == CHOIR_TRIAL_COMPLETE;
+    if (done != (b->state == CHOIR_TRIAL_COMPLETE))
+        return done;
+    if (!done && a->step != b->step)
+        return a->step > b->step;
+    return s->opts->most ? a->value > b->value : a->value < b->value;
+}
+
+/* Returns the best one of the outcomes that were printed. Those of trials that ran beside the
+ * last failure that was allowed are none. */
+static const choir_trial *best_printed(search *s)
+{
+    choir__outcome best = {.trial = NULL};
+    for (int64_t i = 0; i < s->printed; i++) {
+        choir__outcome o = s->opts->pauses
+                               ? s->part[i].outcome
+                               : choir__outcome_of(choir_study_trial(s->opts->study, i));
+        if (!s->opts->pauses)
+            free(o.why);
+        if (o.state != CHOIR_TRIAL_FAIL && !isnan(o.value) &&
+            (!best.trial || is_better(s, &o, &best)))
+            best = o;
     }
-    return s->gave_up && !s->opts->pauses ? best : choir_study_best(s->opts->study);
+    return best.trial;
 }
 
 static int finish(search *s)
 {
-    const choir_trial *best = best_of(s);
+    const choir_trial *best = s->gave_up ? best_printed(s) : choir_study_best(s->opts->study);
     for (int64_t i = 0; i < s->opts->parallel; i++)
         if (s->slot[i].busy)
             choir__running_free(&s->slot[i].running);

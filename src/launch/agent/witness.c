@@ -30,10 +30,13 @@ static choir_status follow(choir__follower *f, choir__ledger *ledger, double tim
             return choir__error(CHOIR_ERR_TIMEOUT,
                 "a majority of the agents has not answered for %.0f s", ledger->silent_s);
         status = choir__follower_next(f, ledger, wait_s);
+        if (status == CHOIR_ERR_TIMEOUT && ledger->silent_s <= 0) /* the entry may be gone */
+            status = choir__follower_catch_up(f, ledger, &none);
         if (f->news)
             fprintf(stderr, "%s\n", f->news);
         free(f->news);
-        f->news = NULL;
+        free(f->events);
+        f->news = f->events = NULL;
     }
     return CHOIR_OK;
 }

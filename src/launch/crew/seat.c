@@ -157,7 +157,8 @@ bool choir__crew_stale(void)
 
 bool choir__crew_void(void)
 {
-    return mine.crew && mine.crew->rebuild && choir__crew_stale();
+    return mine.crew && mine.crew->rebuild && !atomic_load(&mine.crew->over) &&
+           choir__crew_stale();
 }
 
 void choir__crew_name(uint64_t generation, char name[CHOIR__GENERATION_TEXT])

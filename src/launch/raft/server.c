@@ -55,7 +55,7 @@ static void settle(choir__raft_server *s, uint64_t from, const choir__answer *a)
     if (s->proof.seq == a->seq && a->leads)
         s->proof.done = true;
     for (choir__request *r = s->requests; r; r = r->next) {
-        if (r->seq != a->seq)
+        if (r->seq != a->seq || r->done)
             continue;
         r->done = a->leads;
         r->mine = a->mine;
@@ -63,8 +63,11 @@ static void settle(choir__raft_server *s, uint64_t from, const choir__answer *a)
         if (!a->leads && a->leader)
             r->sent_at = 0; /* ask the leader at once */
     }
-    if (a->leads)
+    if (a->leads) {
+        const char *address = choir__links_address(s->links, from);
         s->hint = from;
+        snprintf(s->hint_address, sizeof s->hint_address, "%s", address ? address : "");
+    }
     pthread_cond_broadcast(&s->news);
 }
 

@@ -116,7 +116,10 @@ static choir_status make_room(choir__copy_memory *m, int fd, size_t bytes)
         munmap(m->at, m->bytes);
     m->at = NULL;
     m->bytes = 0;
-    int why = posix_fallocate(fd, 0, (off_t)bytes);
+    int why;
+    do
+        why = posix_fallocate(fd, 0, (off_t)bytes);
+    while (why == EINTR);
     void *at = why ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
         return choir__error(CHOIR_ERR_MEMORY,

@@ -12,7 +12,7 @@ typedef struct choir__history {
     choir_trial *const *trial; /* (count) by number; of results, the known ones (trial.h) */
     int64_t count;
     const int64_t *news; /* (news_count) trials in the order in which results became known; one
-                            that went on is there several times */
+                            that went on is there several times, at last at its known_news */
     int64_t news_count;
     int objectives;
     const double *sign; /* (objectives) 1: less is better; -1: more is better */

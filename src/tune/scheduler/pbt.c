@@ -158,11 +158,11 @@ static void next(choir__scheduler *s, const choir__history *h, bool more, choir_
 {
     pbt *p = (pbt *)(void *)s;
     *turn = (choir__turn){.kind = CHOIR__TURN_NOTHING};
-    int64_t generation = 0;
+    int64_t generation = 0, left = p->population + 1; /* a round without a member ends it */
     while (turn->kind == CHOIR__TURN_NOTHING && p->population) {
         int64_t i = p->turns % p->population;
         generation = p->turns / p->population;
-        if (generation * p->interval >= p->max)
+        if (generation * p->interval >= p->max || !left--)
             return;
         if (!generation && !more) {
             p->population = p->turns; /* as many as there are */

@@ -385,9 +385,11 @@ static choir_status begin_trial(choir__sql *db, choir__change *c, const char *nu
 static choir_status take_over(choir__sql *db, choir__change *c, const char *number)
 {
     int64_t changed = 0;
-    choir_status status = RUN(db, &changed,
+    choir_status status = RUN(db, &changed, /* of a trial that has not ended just before */
         "UPDATE trial_system_attributes SET value_json = $3 WHERE \"key\" = "
-        "'" CHOIR__WORKER_KEY "' AND value_json = $4 AND trial_id = " TRIAL,
+        "'" CHOIR__WORKER_KEY
+        "' AND value_json = $4 AND trial_id = (SELECT trial_id FROM trials "
+        "WHERE study_id = $1 AND number = $2 AND state = 'RUNNING')",
         db->study_id, number, c->worker, c->former);
     if (status == CHOIR_OK)
         status = changed ? beat(db, number) : check_lost(db, c, number);

@@ -336,7 +336,7 @@ bool choir__running_look(choir__running *r)
         r->stopped = true;
         choir__family_stop(&r->family);
     }
-    if (r->job->timeout_s > 0 && !r->timed_out &&
+    if (r->job->timeout_s > 0 && !r->timed_out && !r->stopped &&
         choir__now() - r->started > r->job->timeout_s) {
         r->timed_out = true;
         choir__family_stop(&r->family);
@@ -372,6 +372,7 @@ choir_trial_state choir__running_end(const choir__running *r, char **why)
     *why = NULL;
     if (!r->cannot && !r->timed_out && choir_trial_should_stop(r->trial))
         return CHOIR_TRIAL_PRUNED;
+    bool ended = !choir__end_status(c) && r->job->pauses;
     if (r->cannot)
         *why = choir__format("could not be started: %s", r->cannot);
     else if (r->timed_out)
@@ -379,6 +380,8 @@ choir_trial_state choir__running_end(const choir__running *r, char **why)
     else if (choir__end_status(c) != 0)
         *why = r->last_error ? choir__format("%s: %s", choir__end_text(c, text), r->last_error)
                              : choir__strdup(choir__end_text(c, text));
+    else if (!r->has_value && ended && choir_trial_last_step(r->trial) >= 0)
+        return CHOIR_TRIAL_PRUNED; /* nothing was left to be done */
     else if (!r->has_value)
         *why = choir__format("printed no line of JSON with a number \"%s\"", r->job->metric);
     else if (isnan(r->value))

@@ -114,7 +114,7 @@ static void learn(bohb *b, const choir__history *h)
         b->counted[b->trials] = 0;
     for (; b->seen < h->news_count; b->seen++) {
         const choir_trial *t = h->trial[h->news[b->seen]];
-        if (!choir__trial_counts(t))
+        if (!choir__trial_counts(t) || t->known_news != b->seen)
             continue;
         b->complete += t->known == CHOIR_TRIAL_COMPLETE;
         int64_t i = b->counted[t->number];

@@ -144,7 +144,7 @@ static void learn(cmaes *c, const choir__history *h)
 {
     for (; c->seen < h->news_count; c->seen++) {
         const choir_trial *t = h->trial[h->news[c->seen]];
-        if (t->known != CHOIR_TRIAL_COMPLETE)
+        if (t->known != CHOIR_TRIAL_COMPLETE || t->known_news != c->seen)
             continue;
         c->members[c->member_count++] = (member){t->number, h->sign[0] * t->values[0]};
         if (c->member_count == c->population)

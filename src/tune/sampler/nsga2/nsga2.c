@@ -64,7 +64,7 @@ static void learn(nsga2 *g, const choir__history *h)
 {
     for (; g->seen < h->news_count; g->seen++) {
         const choir_trial *t = h->trial[h->news[g->seen]];
-        if (t->known != CHOIR_TRIAL_COMPLETE)
+        if (t->known != CHOIR_TRIAL_COMPLETE || t->known_news != g->seen)
             continue;
         g->all[g->count++] = (choir__individual){.trial = t};
         if (g->count < g->survivors + g->population)
