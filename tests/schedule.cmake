@@ -64,7 +64,8 @@ if(CHOIR_SANITIZE)
   choir_choose(long "cuda[.](same_bits|unit_.*|shm_.*|examples_.*|nccl|saved|mixed|bench)"
     "softgpu[.](attention_sm_89|cli_output)" "multi[.](same_bits|pipeline_replicas|.*_numa)"
     "mpi[.](collectives|machines|failures)" "unit[.](schedule|message)"
-    "cli[.](same_bits|amp|mesh|chaos|chaos_elastic|diloco|hogwild|faults|resume|bench|checkpoints)"
+    "cli[.](same_bits|amp|mesh|chaos|chaos_elastic|elastic|limits|diloco|hogwild|faults)"
+    "cli[.](resume|bench|checkpoints)"
     "cli[.]run_.*"
     "cli[.](compare_plot|pipeline_ranks|tensor_parallel|recipes|real_data|run|weights|threads)"
     "fault[.]disagree" "multi[.]meet_file" "conformance[.]collectives")
