@@ -56,15 +56,15 @@ list(REMOVE_ITEM quick unit.schedule unit.message unit.pattern)
 set_property(TEST ${quick} APPEND PROPERTY LABELS quick)
 
 # --- what --full has alone -----------------------------------------------------------------------
-# cli.run_raft waits for elections, minutes on a busy machine.
-choir_choose(long "model[.].*" "cli[.]run_raft")
+# cli.run_raft waits for elections, and cli.chaos_elastic for faults: minutes on a busy machine.
+choir_choose(long "model[.].*" "cli[.](run_raft|chaos_elastic)")
 set_property(TEST ${long} APPEND PROPERTY LABELS long)
 # Under a sanitizer what runs the same code as another test there, with other numbers.
 if(CHOIR_SANITIZE)
   choir_choose(long "cuda[.](same_bits|unit_.*|shm_.*|examples_.*|nccl|saved|mixed|bench)"
     "softgpu[.](attention_sm_89|cli_output)" "multi[.](same_bits|pipeline_replicas|.*_numa)"
     "mpi[.](collectives|machines|failures)" "unit[.](schedule|message)"
-    "cli[.](same_bits|amp|mesh|chaos|chaos_elastic|elastic|limits|diloco|hogwild|faults)"
+    "cli[.](same_bits|amp|mesh|chaos|elastic|limits|diloco|hogwild|faults)"
     "cli[.](resume|bench|checkpoints)"
     "cli[.]run_.*"
     "cli[.](compare_plot|pipeline_ranks|tensor_parallel|recipes|real_data|run|weights|threads)"

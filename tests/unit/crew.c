@@ -171,7 +171,8 @@ static bool exchange(state *s, int i)
             source = s->members[r];
     }
     if (source < 0) {
-        s->over = crew->over = 1; /* the job fails: the state is lost */
+        s->over = 1; /* the job fails: the state is lost */
+        crew->over = 1;
         return true;
     }
     bool takes = !p->whole || p->done < s->processes[source].done;
