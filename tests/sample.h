@@ -45,6 +45,19 @@ static inline bool sample_one_of(uint32_t n)
     return word[0] % n == 0;
 }
 
+/* Returns n if a run tries one trial of a kernel in n: SOFTGPU_SAMPLE_RATE, which is larger
+ * where a checker makes each trial slower. */
+static inline uint32_t sample_rate(void)
+{
+    const char *text = getenv("SOFTGPU_SAMPLE_RATE");
+#ifdef __SANITIZE_ADDRESS__
+    uint32_t usual = 12;
+#else
+    uint32_t usual = 4;
+#endif
+    return text ? (uint32_t)strtoul(text, NULL, 10) : usual;
+}
+
 /* Returns true for one combination of n on average, on any machine. */
 static inline bool sample_combination(uint32_t n)
 {

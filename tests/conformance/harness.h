@@ -487,11 +487,7 @@ static inline bool wanted_in(const trial *t, choir_dtype dtype)
         return false;
     bool first = !(*kernel & bit);
     *kernel |= bit;
-#ifdef __SANITIZE_ADDRESS__
-    return first | sample_one_of(12); /* which makes each slower */
-#else
-    return first | sample_one_of(4);
-#endif
+    return first | sample_one_of(sample_rate());
 }
 
 static inline void check(trial t)

@@ -7,10 +7,11 @@
  * threads have ended or wait at a barrier; then, if all of them wait at the same barrier, it
  * opens. Anything else would at least hang on a GPU, and ends the program with a message.
  *
- * The order that a GPU leaves open is varied: every other kernel runs its threads backwards,
- * and blocks run in a scattered order, so that a kernel that forgets a barrier or relies on the
- * order of blocks soon computes something else. SOFTGPU_ORDER=forward runs all of them in
- * order. */
+ * The order that a GPU leaves open is varied: kernels take turns in running their threads in
+ * order, backwards, and shuffled, in another way after each barrier; and blocks run in a
+ * scattered order. So a kernel that forgets a barrier or relies on the order of blocks soon
+ * computes something else. SOFTGPU_SEED=N chooses the shuffles (1), and every message about a
+ * wrong kernel has it. SOFTGPU_ORDER=forward runs all threads in order. */
 #include "block.h"
 
 #include <stdarg.h>
@@ -19,11 +20,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "async.h"
 #include "fiber.h"
+#include "race.h"
 
 enum { MAX_WARPS = SOFTGPU_MAX_THREADS / SOFTGPU_WARP, MAX_SHARED = 256 << 10 };
 
 typedef enum state { FRESH, READY, AT_WARP, AT_BARRIER, DONE } state;
+
+typedef enum order { FORWARD, BACKWARD, SHUFFLED, ORDERS } order;
 
 typedef struct carrier carrier;
 
@@ -52,12 +57,14 @@ static struct {
     const void *args;
     thread thread[SOFTGPU_MAX_THREADS];
     int count;
-    bool backwards;
+    order order;
+    int lane[SOFTGPU_MAX_THREADS]; /* the threads of each warp, in the order in which they run
+                                    */
     thread *running;
     int warp, fresh;  /* the warp that runs, and how many of its lanes have begun */
     unsigned waiting; /* its lanes at a collective */
     carrier *idle;
-    uint64_t launches;
+    uint64_t launches, seed, random;
     bool in_line, asked;
 } now;
 
@@ -72,6 +79,8 @@ void softgpu_wrong(const char *format, ...)
         fprintf(stderr, " (block %u,%u,%u, thread %u,%u,%u)", softgpu_here.block.x,
             softgpu_here.block.y, softgpu_here.block.z, now.running->index.x,
             now.running->index.y, now.running->index.z);
+    if (now.order == SHUFFLED)
+        fprintf(stderr, " (SOFTGPU_SEED=%llu)", (unsigned long long)now.seed);
     fprintf(stderr, "\n");
     abort();
 }
@@ -87,14 +96,33 @@ static int lanes_of(int warp)
 /* Returns the i-th thread to run in the current warp. */
 static thread *lane_in_order(int i)
 {
-    int first = now.warp * SOFTGPU_WARP, lanes = lanes_of(now.warp);
-    return &now.thread[first + (now.backwards ? lanes - 1 - i : i)];
+    return &now.thread[now.lane[now.warp * SOFTGPU_WARP + i]];
+}
+
+/* Returns a number below n (splitmix64). */
+static int random_below(int n)
+{
+    uint64_t x = now.random += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return (int)((x ^ x >> 31) % (uint64_t)n);
+}
+
+/* Puts the numbers from first to first + n - 1 in the order in which they run. */
+static void put_in_order(int *list, int first, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int at = now.order == SHUFFLED ? random_below(i + 1) : i;
+        list[i] = list[at];
+        list[at] = first + (now.order == BACKWARD ? n - 1 - i : i);
+    }
 }
 
 static void take(thread *t)
 {
     now.running = t;
     softgpu_here.thread = t->index;
+    softgpu_race_thread((int)(t - now.thread));
 }
 
 static void carry(void *arg)
@@ -105,6 +133,7 @@ static void carry(void *arg)
         for (;;) {
             t->carrier = self;
             now.kernel->run(now.kernel->kernel, now.args);
+            softgpu_async_end((int)(t - now.thread));
             t->state = DONE;
             if (now.fresh == lanes_of(now.warp))
                 break;
@@ -151,6 +180,17 @@ static void wait_as(state why)
 
 /* --- warps --- */
 
+int softgpu_number(void)
+{
+    return (int)(now.running - now.thread);
+}
+
+void softgpu_aligned(const void *p, size_t bytes)
+{
+    if ((uintptr_t)p % bytes)
+        softgpu_wrong("expected an address that is a multiple of %zu, got %p", bytes, p);
+}
+
 int softgpu_lane(void)
 {
     return (int)(now.running - now.thread) % SOFTGPU_WARP;
@@ -191,6 +231,17 @@ void softgpu_warp(unsigned mask, void *mine, softgpu_act *act, const char *what)
     for (int i = 0; i < lanes; i++)
         if (given[i] && i != lane)
             now.thread[now.warp * SOFTGPU_WARP + i].state = READY;
+}
+
+static void meet(void *const lanes[SOFTGPU_WARP])
+{
+    softgpu_race_lanes(now.warp * SOFTGPU_WARP, lanes);
+}
+
+void softgpu_warp_barrier(unsigned mask)
+{
+    char here;
+    softgpu_warp(mask, &here, meet, "__syncwarp");
 }
 
 static void run_warp(int warp)
@@ -249,6 +300,7 @@ static bool open_barrier(void)
         t->state = READY;
     }
     now.running = NULL;
+    softgpu_race_barrier();
     return true;
 }
 
@@ -257,11 +309,16 @@ static void run_block(void)
     memset(softgpu_shared_memory, 0xFF, now.kernel->shared); /* NaN, or -1 */
     for (int i = 0; i < now.count; i++)
         now.thread[i].state = FRESH;
-    int warps = (now.count + SOFTGPU_WARP - 1) / SOFTGPU_WARP;
-    do
-        for (int i = 0; i < warps; i++)
-            run_warp(now.backwards ? warps - 1 - i : i);
-    while (open_barrier());
+    int warps = (now.count + SOFTGPU_WARP - 1) / SOFTGPU_WARP, warp[MAX_WARPS];
+    softgpu_race_block(now.count);
+    do {
+        put_in_order(warp, 0, warps);
+        for (int i = 0; i < warps; i++) {
+            int first = warp[i] * SOFTGPU_WARP;
+            put_in_order(now.lane + first, first, lanes_of(warp[i]));
+            run_warp(warp[i]);
+        }
+    } while (open_barrier());
 }
 
 /* Returns a number below n that has no common factor with it. */
@@ -292,8 +349,10 @@ static void prepare(const softgpu_kernel *k, const void *args)
 {
     static unsigned char shared[MAX_SHARED] __attribute__((aligned(1024)));
     if (!now.asked) {
-        const char *order = getenv("SOFTGPU_ORDER");
-        now.in_line = order && strcmp(order, "forward") == 0;
+        const char *way = getenv("SOFTGPU_ORDER"), *seed = getenv("SOFTGPU_SEED");
+        now.in_line = way && strcmp(way, "forward") == 0;
+        now.seed = seed ? strtoull(seed, NULL, 10) : 1;
+        now.random = now.seed;
         now.asked = true;
     }
     /* The block's memory ends at the end of the array, so that the address sanitizer sees
@@ -302,7 +361,7 @@ static void prepare(const softgpu_kernel *k, const void *args)
     now.kernel = k;
     now.args = args;
     number_threads(k->threads);
-    now.backwards = !now.in_line && now.launches++ % 2 == 1;
+    now.order = now.in_line ? FORWARD : (order)(now.launches++ % ORDERS);
 }
 
 void softgpu_run_kernel(const softgpu_kernel *k, const void *args)
@@ -312,10 +371,12 @@ void softgpu_run_kernel(const softgpu_kernel *k, const void *args)
     uint64_t step = now.in_line || blocks < 2 ? 1 : scatter(blocks);
     softgpu_here.blocks = k->blocks;
     softgpu_here.threads = k->threads;
-    for (uint64_t i = 0, b = now.backwards ? blocks / 2 : 0; i < blocks; i++) {
+    softgpu_race_begin(k);
+    for (uint64_t i = 0, b = now.order == BACKWARD ? blocks / 2 : 0; i < blocks; i++) {
         softgpu_here.block =
             (uint3){(unsigned)(b % x), (unsigned)(b / x % y), (unsigned)(b / x / y)};
         run_block();
         b = (b + step) % blocks;
     }
+    softgpu_race_end();
 }

@@ -41,7 +41,15 @@ void softgpu_barrier(const char *file, int line);
 typedef void softgpu_act(void *const lanes[SOFTGPU_WARP]);
 void softgpu_warp(unsigned mask, void *mine, softgpu_act *act, const char *what);
 
-int softgpu_lane(void); /* the running thread's */
+/* Called by a kernel's thread: waits like softgpu_warp, and orders the memory accesses of the
+ * lanes, as __syncwarp does. */
+void softgpu_warp_barrier(unsigned mask);
+
+int softgpu_lane(void);   /* the running thread's */
+int softgpu_number(void); /* the running thread's number in its block */
+
+/* Ends the program if p is not a multiple of bytes: a GPU traps on such a wide access. */
+void softgpu_aligned(const void *p, size_t bytes);
 
 /* Issues a kernel to a stream, with a copy of its one argument: cudaLaunchKernel (launch.c). */
 cudaError_t softgpu_issue_kernel(

@@ -13,6 +13,8 @@
  *   SOFTGPU_STRICT=1     device memory is accessible only while a GPU that may use it works
  *   SOFTGPU_POINTERS=1   a kernel whose arguments point to the host's memory is fatal
  *   SOFTGPU_ORDER=forward  runs threads and blocks in order (block.c)
+ *   SOFTGPU_SEED=n       of the orders in which threads run (1)
+ *   SOFTGPU_RACE=all     prints each race of instrumented kernels and goes on (race.c)
  *   SOFTGPU_DRIVER=12020 the driver's version; 0: no driver
  *   SOFTGPU_CAPABILITY=61  compute capability 6.1 (90), with its shared memory
  *   SOFTGPU_FAIL=kernel:3,malloc:1   the calls that fail: see softgpu_fail_next */

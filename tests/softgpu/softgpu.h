@@ -22,6 +22,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "async.h"
 #include "block.h"
 
 /* The headers leave all of these empty for a compiler that isn't nvcc. */
@@ -47,14 +48,9 @@ inline void __syncthreads(const char *file = __builtin_FILE(), int line = __buil
     softgpu_barrier(file, line);
 }
 
-inline void softgpu_nothing(void *const *)
-{
-}
-
 inline void __syncwarp(unsigned mask = 0xffffffffu)
 {
-    char here;
-    softgpu_warp(mask, &here, softgpu_nothing, "__syncwarp");
+    softgpu_warp_barrier(mask);
 }
 
 inline void __threadfence()
@@ -174,9 +170,9 @@ inline int softgpu_block_vote(int yes, int kind, const char *file, int line)
 {
     static int count;
     softgpu_barrier(file, line);
-    count = 0;
+    __atomic_store_n(&count, 0, __ATOMIC_RELAXED);
     softgpu_barrier(file, -line);
-    count += yes != 0;
+    __atomic_fetch_add(&count, yes != 0, __ATOMIC_RELAXED);
     softgpu_barrier(file, line);
     int threads = (int)(blockDim.x * blockDim.y * blockDim.z);
     return kind == 0 ? count : kind == 1 ? count == threads : count != 0;

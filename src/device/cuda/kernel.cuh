@@ -56,6 +56,7 @@ __device__ inline uint4 load_16(const void *p)
 {
 #ifdef CHOIR_SOFT_GPU
     uint4 words;
+    softgpu_aligned(p, sizeof words);
     memcpy(&words, p, sizeof words);
     return words;
 #else
@@ -66,6 +67,7 @@ __device__ inline uint4 load_16(const void *p)
 __device__ inline void store_16(void *p, uint4 words)
 {
 #ifdef CHOIR_SOFT_GPU
+    softgpu_aligned(p, sizeof words);
     memcpy(p, &words, sizeof words);
 #else
     __stwb((uint4 *)p, words);

@@ -82,15 +82,16 @@ __device__ inline void add_waiting(T *y, const waiting_terms<T> &w, int count)
         if (own >= end)
             continue;
         int64_t to = w.to[own];
-        bool is_first = true;
+        int i = first;
+        while (w.to[i] != to)
+            i++;
+        if (i < own)
+            continue; /* another thread adds all terms of this destination */
         T sum = y[to];
-        for (int i = first; i < end && is_first; i++)
-            if (w.to[i] == to) {
-                is_first = i >= own;
+        for (; i < end; i++)
+            if (w.to[i] == to)
                 sum += w.term[i];
-            }
-        if (is_first)
-            y[to] = sum;
+        y[to] = sum;
     }
     __syncthreads();
 }

@@ -94,9 +94,17 @@ template <class T> __device__ inline uint32_t two_of(const T *low, const T *high
     return pack<T>(get(low), get(high));
 }
 
+/* Checks a tile as ldmatrix does: each of its rows begins at a multiple of 16 bytes. */
+template <class T> __device__ inline void check_rows(const T *tile, int row)
+{
+    softgpu_aligned(tile, 16);
+    softgpu_aligned(tile + row, 16);
+}
+
 /* Loads A from the tile's rows 0-15, columns 0-15. */
 template <class T> __device__ inline void load_first(uint32_t (&a)[4], const T *tile, int row)
 {
+    check_rows(tile, row);
     int g = lane_id() / 4, q = lane_id() % 4 * 2;
     for (int i = 0; i < 4; i++) {
         const T *at = tile + (g + i % 2 * 8) * row + q + i / 2 * 8;
@@ -108,6 +116,7 @@ template <class T> __device__ inline void load_first(uint32_t (&a)[4], const T *
 template <class T>
 __device__ inline void load_second(uint32_t (&b)[2][2], const T *tile, int row)
 {
+    check_rows(tile, row);
     int g = lane_id() / 4, q = lane_id() % 4 * 2;
     for (int i = 0; i < 4; i++) {
         const T *at = tile + (g + i / 2 * 8) * row + q + i % 2 * 8;
@@ -119,6 +128,7 @@ __device__ inline void load_second(uint32_t (&b)[2][2], const T *tile, int row)
 template <class T>
 __device__ inline void load_second_turned(uint32_t (&b)[2][2], const T *tile, int row)
 {
+    check_rows(tile, row);
     int g = lane_id() / 4, q = lane_id() % 4 * 2;
     for (int i = 0; i < 4; i++) {
         const T *at = tile + (q + i % 2 * 8) * row + g + i / 2 * 8;
@@ -136,18 +146,17 @@ __device__ inline float exp2_quick(float x)
  * `there`. */
 __device__ inline void copy16(void *to, const void *from, bool there)
 {
-    if (there)
-        memcpy(to, from, 16);
-    else
-        memset(to, 0, 16);
+    softgpu_async_copy(to, from, there);
 }
 
 __device__ inline void close_copies()
 {
+    softgpu_async_close();
 }
 
 template <int LEFT> __device__ inline void wait_copies()
 {
+    softgpu_async_wait(LEFT);
 }
 
 #else

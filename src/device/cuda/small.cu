@@ -28,6 +28,9 @@ static __device__ void correct(choir__opt_hyper *h, choir__opt_bias bias, int64_
     } else if (bias == CHOIR__BIAS_LAMB) {
         h->inv_bias1 = (float)(1 / bias1);
         h->inv_bias2 = (float)(1 / bias2);
+    } else if (bias == CHOIR__BIAS_ADAFACTOR) {
+        h->step_size = (float)fmin((double)h->lr, 1 / sqrt(t));
+        h->take1 = (float)pow(t, (double)h->beta2);
     }
 }
 

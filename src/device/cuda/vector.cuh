@@ -208,15 +208,23 @@ __device__ inline int64_t row_here()
     return (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
 }
 
-/* Sums over all threads of a row. */
+/* Sums over all threads of a row, and orders their reads before it and their writes after it, so
+ * that a kernel may write a row in place. block_sum has barriers; shuffles order no memory. */
 template <class V> __device__ inline V row_sum(V v)
 {
-    return blockDim.x == WARP ? warp_sum(v) : block_sum(v);
+    if (blockDim.x != WARP)
+        return block_sum(v);
+    __syncwarp();
+    return warp_sum(v);
 }
 
+/* Like row_sum, the largest. */
 template <class V> __device__ inline V row_max(V v)
 {
-    return blockDim.x == WARP ? warp_max(v) : block_max(v);
+    if (blockDim.x != WARP)
+        return block_max(v);
+    __syncwarp();
+    return warp_max(v);
 }
 
 /* The access for sums along rows: slots of 16 bytes, cut from a row's beginning. */
