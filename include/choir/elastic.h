@@ -28,7 +28,10 @@
  * it is alone until choir_elastic_open, in which it meets the others.
  *
  * Ranks of one machine that choir_spawn_with or `choir train --max-restarts` has started can be
- * lost and replaced; under other launchers the functions run a training whose ranks stay.
+ * lost and replaced. Under `choir run --max-restarts` or with a range of --nnodes, whose agents
+ * start all ranks of all machines again, choir_elastic_open brings back the state after the
+ * last step, or the one before, from copies that the agents keep; so a machine may be lost with
+ * its ranks. Under other launchers the functions run a training whose ranks stay.
  *
  * A program has one elastic training: a process that is new begins with the program's first,
  * whose collectives would not be those that the others have come to.
@@ -69,8 +72,8 @@ typedef struct choir_elastic_opts {
      * that of the one that is furthest. state_bytes is equal on all ranks; NULL: none. */
     void *state;
     size_t state_bytes;
-    /* For ranks that are rebuilt: keep no copies of their state. After a loss the program
-     * reads its last checkpoint before choir_elastic_open. Default false */
+    /* For ranks that are rebuilt or started again: keep no copies of their state. After a loss
+     * the program reads its last checkpoint before choir_elastic_open. Default false */
     bool no_copy;
 } choir_elastic_opts;
 
@@ -116,6 +119,12 @@ CHOIR_CHECKED choir_status choir_elastic_recover(choir_elastic *elastic, choir_s
 CHOIR_CHECKED choir_status choir_elastic_end(choir_elastic *elastic, bool *again);
 
 void choir_elastic_free(choir_elastic *elastic); /* NULL is fine */
+
+/** Notes that this rank makes progress in the program's own code. A rank that finishes nothing
+ * for long, while others wait for it, is replaced; devices, collectives, loaders and
+ * checkpoints show their progress by themselves. A program whose own work between them takes a
+ * minute or more calls this every few seconds. Not collective; any thread. */
+void choir_elastic_beat(void);
 
 /** Returns whether there are copies of the state of ranks that are rebuilt, so that
  * choir_elastic_open will bring it back: initial weights need not be read from files. */

@@ -33,6 +33,8 @@ static struct {
     ino_t inode;
     uint32_t used; /* bytes; new records follow them */
 } mine = {.fd = -1};
+/* mine.page for threads without the lock; it stays where it is, also in a fork */
+static _Atomic(choir__board_page *) shown;
 
 /* Returns a new file for a board, or -1. Descriptors 0 to 2 are left free for standard
  * streams. */
@@ -142,6 +144,7 @@ static choir__board_page *own_page(void)
     mine.page = p;
     mine.used = CHOIR__BOARD_RECORDS;
     introduce(mine.page);
+    atomic_store(&shown, mine.page);
     pthread_atfork(before_fork, after_fork, in_child);
     return mine.page;
 }
@@ -228,6 +231,20 @@ void choir__board_job(uint64_t job, int rank, int world, int generation)
         page->generation = generation;
     }
     pthread_mutex_unlock(&lock);
+}
+
+void choir__board_beat(void)
+{
+    choir__board_page *page = atomic_load_explicit(&shown, memory_order_acquire);
+    if (page)
+        atomic_fetch_add_explicit(&page->beats, 1, memory_order_relaxed);
+}
+
+void choir__board_step(void)
+{
+    choir__board_page *page = atomic_load_explicit(&shown, memory_order_acquire);
+    if (page)
+        atomic_fetch_add_explicit(&page->steps, 1, memory_order_relaxed);
 }
 
 uint64_t choir__board_own_job(void)

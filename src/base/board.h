@@ -36,6 +36,14 @@ void choir__board_job(uint64_t job, int rank, int world, int generation);
 
 uint64_t choir__board_own_job(void); /* 0: none */
 
+/* Notes that this process's code makes progress: a sample is read, a part of a file is written.
+ * Long work on the host that neither a device nor a group would show calls it again and again,
+ * so that it does not look like a rank that hangs. */
+void choir__board_beat(void);
+
+/* Notes that a step of a training begins. */
+void choir__board_step(void);
+
 /* --- reading --- */
 
 typedef struct choir__board_who {
@@ -43,6 +51,7 @@ typedef struct choir__board_who {
     int32_t pid, rank, world, generation;
     char host[64], program[64];
     double started; /* choir__now() */
+    uint64_t beats, steps;
 } choir__board_who;
 
 /* Another process's board as it was at one moment. Only the shape of its contents has been

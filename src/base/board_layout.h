@@ -12,7 +12,7 @@
 #define CHOIR__BOARD_MAGIC UINT64_C(0x647261726f686365)
 
 enum {
-    CHOIR__BOARD_VERSION = 2,        /* covers everything on the board, records included */
+    CHOIR__BOARD_VERSION = 3,        /* covers everything on the board, records included */
     CHOIR__BOARD_BYTES = 512 * 1024, /* untouched pages use no memory */
     CHOIR__BOARD_ENTRIES = 120,
     CHOIR__BOARD_RECORDS = 4096, /* offset of the first */
@@ -31,6 +31,8 @@ typedef struct choir__board_page {
     uint64_t job;
     int32_t generation; /* of the job's ranks; 0: unknown */
     double started;
+    _Atomic uint64_t beats; /* signs of progress of the process's own code */
+    _Atomic uint64_t steps; /* begun by choir_step */
     char host[64], program[64];
     choir__board_entry directory[CHOIR__BOARD_ENTRIES];
 } choir__board_page;

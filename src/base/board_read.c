@@ -242,7 +242,9 @@ choir__board_who choir__board_who_is(const choir__board *board)
         .rank = page->rank,
         .world = page->world,
         .generation = page->generation,
-        .started = isfinite(page->started) ? page->started : 0};
+        .started = isfinite(page->started) ? page->started : 0,
+        .beats = page->beats,
+        .steps = page->steps};
     choir__board_text(who.host, sizeof who.host, page->host, sizeof page->host);
     choir__board_text(who.program, sizeof who.program, page->program, sizeof page->program);
     return who;

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -216,6 +217,37 @@ static void put_job(screen *s, const looks *l, int first)
         put(s, "no job, up %s: %s", age, what);
 }
 
+/* Names the rank of a job's on this machine for which the others wait: the one that has waited
+ * least since the round before. `from` is the job's first process. */
+static void put_slow(screen *s, const looks *l, int from, const looks *before)
+{
+    static const double share_least = 0.2; /* of the time */
+    double least = INFINITY, most = 0, per_step = 0;
+    int slowest = -1, ranks = 0;
+    for (int i = from; i < l->count && l->seen[i]->who.job == l->seen[from]->who.job; i++) {
+        const choir__seen *now = l->seen[i], *then = earlier(before, now);
+        if (!then || now->who.rank < 0 || !(now->at > then->at))
+            continue;
+        double share =
+            (choir__seen_waited(now) - choir__seen_waited(then)) / (now->at - then->at);
+        uint64_t steps = now->who.steps - then->who.steps;
+        ranks++;
+        most = fmax(most, share);
+        if (share >= least)
+            continue;
+        least = share;
+        slowest = now->who.rank;
+        per_step = steps ? (now->at - then->at) / (double)steps : 0;
+    }
+    if (ranks < 2 || !l->seen[from]->who.job || most - least < share_least)
+        return;
+    char cost[48] = "";
+    if (per_step > 0)
+        snprintf(cost, sizeof cost, ", %.2g s per step", (most - least) * per_step);
+    put(s, "rank %d is slow: the others wait for it %.0f %% of the time%s", slowest,
+        100 * fmin(most - least, 1), cost);
+}
+
 static void print_table(screen *s, const looks *l, const looks *before)
 {
     if (!l->count)
@@ -224,8 +256,10 @@ static void print_table(screen *s, const looks *l, const looks *before)
         put_head(s);
     for (int i = 0; i < l->count; i++) {
         uint64_t job = l->seen[i]->who.job;
-        if (!i || !job || job != l->seen[i - 1]->who.job)
+        if (!i || !job || job != l->seen[i - 1]->who.job) {
             put_job(s, l, i);
+            put_slow(s, l, i, before);
+        }
         put_process(s, l->seen[i], earlier(before, l->seen[i]));
     }
 }

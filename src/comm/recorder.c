@@ -17,7 +17,10 @@
 struct choir__log {
     choir__log_page *page;
     uint64_t begun, ended; /* calls */
+    int64_t since_ns;      /* when the first of the calls that run now began */
 };
+
+static _Atomic int64_t waited_ns; /* in all groups of this process, but those aside */
 
 void choir__recorder_job(const char *job, int rank, int world, int generation)
 {
@@ -69,13 +72,16 @@ void choir__log_begin(choir__log *log, const choir__stamp *stamp)
 {
     if (!log)
         return;
+    int64_t now = ns(choir__queue_looked());
+    if (log->begun == log->ended)
+        log->since_ns = now;
     uint64_t n = log->begun++;
     choir__log_entry *e = &log->page->entries[n % CHOIR__LOG_ENTRIES];
     atomic_store_explicit(&e->number, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
     e->stamp = *stamp;
     e->issued_ns = ns(choir__queue_issued());
-    e->begun_ns = ns(choir__queue_looked());
+    e->begun_ns = now;
     atomic_store_explicit(&e->ended_ns, 0, memory_order_relaxed);
     atomic_store_explicit(&e->number, n + 1, memory_order_release);
     atomic_store_explicit(&log->page->begun, n + 1, memory_order_release);
@@ -104,4 +110,20 @@ void choir__log_end(choir__log *log, const choir__stamp *stamp, choir_status sta
         atomic_store_explicit(&e->ended_ns, now, memory_order_release);
     }
     atomic_store_explicit(&log->page->ended, ++log->ended, memory_order_release);
+    if (log->begun != log->ended)
+        return;
+    atomic_fetch_add_explicit(&log->page->waited_ns, now - log->since_ns, memory_order_relaxed);
+    if (!log->page->aside)
+        atomic_fetch_add_explicit(&waited_ns, now - log->since_ns, memory_order_relaxed);
+}
+
+void choir__log_aside(choir__log *log)
+{
+    if (log)
+        log->page->aside = true;
+}
+
+double choir__recorder_waited(void)
+{
+    return 1e-9 * (double)atomic_load_explicit(&waited_ns, memory_order_relaxed);
 }

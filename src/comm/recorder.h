@@ -40,6 +40,12 @@ choir__queue_gauges *choir__log_gauges(choir__log *log);
 void choir__log_begin(choir__log *log, const choir__stamp *stamp);
 void choir__log_end(choir__log *log, const choir__stamp *stamp, choir_status status);
 
+/* Notes that another thread than the training's waits for the group's calls. */
+void choir__log_aside(choir__log *log);
+/* Returns for how many seconds this process has been in calls of its groups, those aside left
+ * out. It waits there for others, so of the ranks of a job the slowest one has least of it. */
+double choir__recorder_waited(void);
+
 /* --- reading: a process at one moment; all values read are checked, only text is not --- */
 
 typedef struct choir__seen_call {
@@ -53,6 +59,8 @@ typedef struct choir__seen_group {
     char name[48], backend[16];
     int rank, world;
     uint64_t begun, ended; /* calls */
+    double waited_s;       /* in calls, those that run included */
+    bool aside;            /* another thread than the training's waits for them */
     uint64_t queued;       /* tasks that have not finished: calls, batches, waits for devices */
     int count;
     choir__seen_call calls[CHOIR__LOG_ENTRIES]; /* (count), oldest first */
@@ -87,8 +95,13 @@ void choir__seen_free(choir__seen *seen);
  * NULL: since the process began. */
 double choir__seen_busy(const choir__seen *seen, const choir__seen *earlier, int i);
 
+/* Returns for how many seconds the process has been in calls of its groups, where it waits for
+ * other ranks. */
+double choir__seen_waited(const choir__seen *seen);
+
 /* Returns a number that changes whenever the process has finished something: a task of a
- * device, a call of a group. *waits: it is in a call, where it waits for others. */
+ * device, a call of a group, or a part of its work on the host (choir__board_beat). *waits: it
+ * is in a call, where it waits for others. */
 uint64_t choir__seen_progress(int pid, bool *waits);
 
 /* Returns the group's current call: the running one, else the last; NULL if there was none. */

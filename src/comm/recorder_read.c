@@ -62,6 +62,11 @@ static void read_group(const choir__board *board, const choir__log_page *page, d
     for (int slot = 0; slot < CHOIR__LOG_ENTRIES; slot++)
         group->count += read_entry(board, page, slot, now, &group->calls[group->count]);
     qsort(group->calls, (size_t)group->count, sizeof *group->calls, by_number);
+    const choir__seen_call *call = choir__seen_current(group);
+    group->aside = page->aside;
+    group->waited_s = 1e-9 * (double)page->waited_ns;
+    if (call && !call->ended && call->begun > 0)
+        group->waited_s += now - call->begun;
 }
 
 static void read_device(const choir__gauges *gauges, double now, choir__seen_device *device)
@@ -125,7 +130,7 @@ uint64_t choir__seen_progress(int pid, bool *waits)
 {
     choir__board *board = choir__board_read(pid);
     choir__seen *seen = board ? choir__recorder_parse(board, pid) : NULL;
-    uint64_t sum = 0;
+    uint64_t sum = seen ? seen->who.beats : 0;
     *waits = false;
     for (int i = 0; seen && i < seen->device_count; i++)
         sum += seen->devices[i].finished;
@@ -154,6 +159,14 @@ const choir__seen_call *choir__seen_current(const choir__seen_group *group)
         if (!group->calls[i].ended)
             return &group->calls[i];
     return group->count ? &group->calls[group->count - 1] : NULL;
+}
+
+double choir__seen_waited(const choir__seen *seen)
+{
+    double waited_s = 0;
+    for (int i = 0; i < seen->group_count; i++)
+        waited_s += seen->groups[i].aside ? 0 : seen->groups[i].waited_s;
+    return waited_s;
 }
 
 double choir__seen_busy(const choir__seen *seen, const choir__seen *earlier, int i)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "launch/keeper.h"
 #include "launch/replace.h"
 
 /* Ranks of several nodes meet by method; a job name made up by one node would keep them
@@ -38,6 +39,7 @@ static int be_rank(void *arg)
     if (r->crew)
         take_seat(r);
     choir__job_place_export(&r->place);
+    choir__keeper_forget(); /* that of a worker which is these ranks' parent */
     set_meeting(r);
     choir__set_rank_label(r->place.rank);
     int number = r->crew ? r->seat : r->place.rank;

@@ -99,6 +99,18 @@ no_copy() {
     grep -q 'kept has no checkpoint of this job yet' err || fail "$(cat err)"
 }
 
+# A failure of an older generation that was got over is not the cause of the job's end: no save
+# succeeds, and the ranks that begin again find nothing to go on from.
+newest_cause() {
+    mkdir small
+    mount -t tmpfs -o size=16k tmpfs small 2>/dev/null ||
+        { echo 'no tmpfs may be mounted: no full disk'; return; }
+    choir "${job[@]}" --strategy fsdp --nproc 2 --no-copy --max-restarts 2 --save small \
+        --save-every 5 >out 2>err && fail 'a full disk, and status 0'
+    umount small
+    grep -q 'small has no checkpoint of this job yet' err || fail "the cause: $(cat err)"
+}
+
 # A spare knows nothing of a save that is under way when a rank is lost, and yet takes part in its
 # repetition.
 saves_with_a_spare() {
@@ -143,6 +155,7 @@ check rebuilt
 check rebuilt_as_many
 check scaled
 check no_copy
+check newest_cause
 check with_saves
 check saves_with_a_spare
 check interrupted

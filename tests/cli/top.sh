@@ -127,6 +127,39 @@ second_generation() {
     [ "$(grep -c '"world":2,"generation":2\|"generation":2,"world":2' seen)" -eq 2 ]
 }
 
+# A rank that works a third of the time only, the others wait for: it is named, and nothing happens
+# to it.
+slow() {
+    make_text text 200
+    rm -f out err
+    start train --steps 100000000 --json --batch-size 32 --strategy ddp --nproc 2 --slow-after 1 \
+        --model gpt2:layers=2,heads=2,width=64,context=32 text
+    await 20 test -s out || fail "no steps: $(cat err)"
+    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    for ((i = 0; i < 400; i++)); do
+        kill -STOP "${ranks[1]}"
+        sleep 0.04
+        kill -CONT "${ranks[1]}"
+        sleep 0.02
+        ! grep -q 'is slow' err || break
+    done
+    grep -qE '^choir train: rank 1 is slow: the others wait [0-9.e-]+ s of [0-9.e-]+ s per' err ||
+        fail "not named: $(cat err)"
+    grep -qE '"event":"straggler","step":[0-9]+,"rank":1,"cost_s":[0-9.e-]+,' out || fail 'no event'
+    (while sleep 0.04 && kill -STOP "${ranks[1]}" && sleep 0.06 && kill -CONT "${ranks[1]}"; do
+        :
+    done) 2>/dev/null &
+    local striker=$!
+    await 20 named || fail "top: $(cat seen)"
+    kill "$striker"
+    wait "$striker" 2>/dev/null
+    no_more_job
+}
+named() {
+    top --once "${ranks[@]}"
+    grep -qE '^rank 1 is slow: the others wait for it [0-9]+ % of the time' seen
+}
+
 # In a separate PID namespace no other processes exist.
 none() {
     unshare -rpf --mount-proc true 2>/dev/null || { echo 'no namespaces here'; return; }
@@ -138,6 +171,7 @@ none() {
 
 check table
 check stopped
+check slow
 check on_a_terminal
 check narrow
 check generations

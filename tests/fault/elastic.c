@@ -15,7 +15,7 @@
 
 enum { STEPS = 40, MICROS = 4, TRIALS = 6 };
 
-typedef enum blow { NOTHING, KILL, STOP, LIVE_LOCK, ANYTIME } blow;
+typedef enum blow { NOTHING, KILL, STOP, LIVE_LOCK, WORK, ANYTIME } blow;
 typedef enum strategy { DDP, STAGE_1, STAGE_2, STAGE_3, GATHER, DILOCO, LOCAL_SGD } strategy;
 
 /* In memory that all processes share. */
@@ -78,8 +78,21 @@ static choir_module *wrap(
     }
 }
 
+/* Works on the host for longer than a rank may finish nothing, and says so. */
+static void work(double seconds)
+{
+    for (double until = choir__now() + seconds; choir__now() < until;) {
+        nap(0.05);
+        choir_elastic_beat();
+    }
+}
+
 static void strike(const scene *s)
 {
+    if (s->blow == WORK) {
+        work(2 * s->silence_s);
+        return;
+    }
     while (s->blow == LIVE_LOCK) {
         volatile int spin = 0;
         spin++;
@@ -294,6 +307,19 @@ static void test_live_locked(void **state)
         assert_non_null(strstr(s->why, "finished nothing for"));
         munmap(s, sizeof *s);
     }
+}
+
+/* Others wait for a rank that has long work of its own, and nothing happens to it. */
+static void test_host_work(void **state)
+{
+    (void)state;
+    scene *s = new_scene(WORK, 1, 10);
+    s->timeout_s = 60;
+    s->silence_s = 1;
+    assert_int_equal(run_scene(s, 2, 1, 0), CHOIR_OK);
+    assert_int_equal(s->struck, 1);
+    assert_int_equal(s->generations, 0);
+    munmap(s, sizeof *s);
 }
 
 /* Each rank has rows that no other one has. */
@@ -521,11 +547,11 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed),
         cmocka_unit_test(test_stopped), cmocka_unit_test(test_live_locked),
-        cmocka_unit_test(test_spare), cmocka_unit_test(test_interrupted),
-        cmocka_unit_test(test_shards), cmocka_unit_test(test_apart),
-        cmocka_unit_test(test_all_lost), cmocka_unit_test(test_no_copy),
-        cmocka_unit_test(test_anytime), cmocka_unit_test(test_gives_up),
-        cmocka_unit_test(test_refuses)};
+        cmocka_unit_test(test_host_work), cmocka_unit_test(test_spare),
+        cmocka_unit_test(test_interrupted), cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_apart), cmocka_unit_test(test_all_lost),
+        cmocka_unit_test(test_no_copy), cmocka_unit_test(test_anytime),
+        cmocka_unit_test(test_gives_up), cmocka_unit_test(test_refuses)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     choir_dataset_free(images);
     return failed;

@@ -447,9 +447,30 @@ static void test_patience(void **unused)
     choir__crew_free(crew);
 }
 
+/* A process that is new prepares itself alone, and counts as new until it has the job's state:
+ * then it is a rank like the others, which brings the next newcomer up to date. */
+static void test_settled(void **unused)
+{
+    (void)unused;
+    choir__change change;
+    assert_int_equal(choir__crew_new(2, "job", &crew), CHOIR_OK);
+    memset(&mine, 0, sizeof mine);
+    choir__crew_sit(crew, 0);
+    assert_false(choir__crew_is_new());
+    int seat = choir__crew_seat(crew);
+    choir__crew_sit(crew, seat);
+    assert_true(choir__crew_is_new());
+    assert_false(choir__crew_enter(&change)); /* it is no member of any generation */
+    choir__crew_settled();
+    assert_false(choir__crew_is_new());
+    choir__crew_free(crew);
+    memset(&mine, 0, sizeof mine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_place),
-        cmocka_unit_test(test_rebuilt), cmocka_unit_test(test_patience)};
+        cmocka_unit_test(test_rebuilt), cmocka_unit_test(test_patience),
+        cmocka_unit_test(test_settled)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@
 #include <choir/device.h>
 #include "base/board.h"
 #include "comm/recorder.h"
+#include "data/prefetch.h"
 #include "device/queue.h"
 
 static void nap(double s)
@@ -361,14 +362,49 @@ static void test_process_list(void **state)
     finish(pid);
 }
 
+/* --- work on the host --- */
+
+static void list(void *arg, int64_t position, int64_t *epoch, int64_t *index, int64_t *count)
+{
+    (void)arg;
+    *epoch = 0;
+    for (int64_t i = 0; i < *count; i++)
+        index[i] = position + i;
+}
+
+static choir_status get(void *arg, int64_t epoch, int64_t index, void *x, void *y)
+{
+    (void)arg, (void)epoch, (void)index, (void)x, (void)y;
+    return CHOIR_OK;
+}
+
+/* A process that only reads data makes progress, by each sample. */
+static void test_host_work(void **state)
+{
+    (void)state;
+    choir__prefetch_source source = {
+        .list = list, .get = get, .samples = 5, .x_bytes = 4, .y_bytes = 4, .depth = 1};
+    choir__prefetch *p;
+    choir__prefetch_stage *stage;
+    bool waits;
+    assert_non_null(choir_device_find("cpu:0"));
+    assert_int_equal(choir__prefetch_new(&source, &p), CHOIR_OK);
+    uint64_t before = choir__seen_progress(getpid(), &waits);
+    assert_int_equal(choir__prefetch_take(p, 0, &stage), CHOIR_OK);
+    uint64_t after = choir__seen_progress(getpid(), &waits);
+    assert_int_equal(after - before, 5);
+    assert_false(waits);
+    choir__prefetch_free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ring), cmocka_unit_test(test_last_seen),
-        cmocka_unit_test(test_no_calls), cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_fork), cmocka_unit_test(test_descriptor_taken),
-        cmocka_unit_test(test_sealed), cmocka_unit_test(test_dump),
-        cmocka_unit_test(test_process_list),
+        cmocka_unit_test(test_host_work), cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_last_seen), cmocka_unit_test(test_no_calls),
+        cmocka_unit_test(test_batch), cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_descriptor_taken), cmocka_unit_test(test_sealed),
+        cmocka_unit_test(test_dump), cmocka_unit_test(test_process_list),
         cmocka_unit_test(test_places), /* last: it leaves no place of another size */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

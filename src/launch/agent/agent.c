@@ -40,6 +40,7 @@ typedef struct agent {
     choir__nodes *nodes; /* NULL: a single node */
     char *log_dir;
     choir__workers workers;
+    choir__keeper keeper; /* of copies from which the next generation goes on */
     struct pollfd *polled;
     int interrupted;   /* the signal; 0: none */
     bool told;         /* the attempt's outcome is settled, and posted to the other nodes */
@@ -203,11 +204,18 @@ static void end_duty(agent *a)
 
 /* --- one attempt --- */
 
+static bool is_elastic(const choir__agent_opts *o)
+{
+    return o->max_restarts > 0 || o->nodes_min < o->nodes_max;
+}
+
 static choir_status begin(agent *a, int attempt)
 {
     choir__workers *w = &a->workers;
     char *folder = NULL;
     *w = (choir__workers){.opts = a->opts,
+        .keeper = &a->keeper,
+        .agent_pid = (int)getpid(),
         .place = a->roster.place,
         .job = a->roster.job,
         .run_id = a->roster.run_id,
@@ -218,6 +226,9 @@ static choir_status begin(agent *a, int attempt)
     if (status != CHOIR_OK)
         return status;
     choir__workers_room(w);
+    if (is_elastic(a->opts))
+        choir__keeper_make(
+            &a->keeper, a->opts->nproc, a->roster.place.nodes > 1 ? a->roster.most_workers : 0);
     if (a->log_dir)
         folder = choir__format("%s/%s/attempt_%d", a->log_dir, a->roster.run_id, attempt);
     status = choir__output_open(a->opts->routes, a->opts->nproc, w->place.rank, a->opts->prefix,
@@ -478,6 +489,7 @@ static int run_agent(const choir__guarded *self, void *arg)
     if (a.verdict.status)
         fprintf(stderr, "%s\n", a.verdict.report);
     choir__nodes_leave(a.nodes);
+    choir__keeper_free(&a.keeper);
     free(a.polled);
     free(a.log_dir);
     return a.verdict.status;

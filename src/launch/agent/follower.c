@@ -135,11 +135,36 @@ choir_status choir__follower_catch_up(choir__follower *f, choir__ledger *ledger,
     *none = !newest;
     if (status == CHOIR_OK && *none)
         forget(f);
+    while (
+        status == CHOIR_OK && newest && place(f)) /* none of those that are there is missed */
+        status = choir__follower_next(f, ledger, 0);
+    if (status == CHOIR_ERR_TIMEOUT && ledger->silent_s <= 0)
+        status = CHOIR_OK;
     if (status == CHOIR_OK && newest > place(f))
         status = read_entry(f, ledger, newest, answer_s, true);
     while (status == CHOIR_OK && newest)
         status = choir__follower_next(f, ledger, 0);
     return status == CHOIR_ERR_TIMEOUT && ledger->silent_s <= 0 ? CHOIR_OK : status;
+}
+
+void choir__follower_note_voters(choir__follower *f, const choir__ledger *ledger)
+{
+    char line[128];
+    int voters = ledger->voters, spare = (voters - 1) / 2;
+    pthread_mutex_lock(&f->lock);
+    bool told = voters && voters != f->voters && (f->voters || voters > 1);
+    if (voters)
+        f->voters = voters;
+    if (told && !spare)
+        snprintf(line, sizeof line, "choir run: 1 agent votes: the job ends with it");
+    else if (told)
+        snprintf(line, sizeof line,
+            "choir run: %d agents vote: the job outlives any %d of them", voters, spare);
+    if (told)
+        add_line(&f->news, line);
+    pthread_mutex_unlock(&f->lock);
+    if (told)
+        choir__follower_wake(f);
 }
 
 /* Another agent's entry came first: many may try again, so not all at a time. */

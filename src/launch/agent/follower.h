@@ -21,6 +21,7 @@ typedef struct choir__follower {
     double gathering_at, gathered_at; /* when the running generation ended, and its last rank */
     /* of entries that were not shown yet: lines for people, and events for programs */
     char *news, *events;
+    int voters; /* at the last line about them; 0: there was none */
 } choir__follower;
 
 choir_status choir__follower_open(choir__follower *f);
@@ -31,6 +32,9 @@ void choir__follower_wake(choir__follower *f);
 choir_status choir__follower_catch_up(choir__follower *f, choir__ledger *ledger, bool *none);
 /* Waits for the next entry. TIMEOUT: there is none. */
 choir_status choir__follower_next(choir__follower *f, choir__ledger *ledger, double wait_s);
+
+/* Tells people, in the news, how many agents decide on the ledger, once that has changed. */
+void choir__follower_note_voters(choir__follower *f, const choir__ledger *ledger);
 
 /* Changes the membership: calls fn on a copy of the newest one until its result is the next
  * entry, or fn returns false: then nothing changes. */

@@ -40,6 +40,7 @@ struct choir__ledger {
     bool looks;      /* this agent may be the one that notices others' deaths: it looks often */
     bool founds;     /* this agent may write the first entry */
     double silent_s; /* for how long the ledger has not answered */
+    int voters; /* agents that decide on its entries by a majority; 0: it is not decided so */
     /* After so long without an answer the others may have gone on without this agent, so its
      * workers must end; 0: they cannot. */
     double fence_s;

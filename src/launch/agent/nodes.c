@@ -290,6 +290,7 @@ bool choir__nodes_fenced(const choir__nodes *n)
 static void fill(const choir__nodes *n, const choir__node *self, choir__roster *r)
 {
     const choir__membership *m = &n->follower.now;
+    r->most_workers = 0;
     r->place = (choir__job_place){
         .rank = self->rank, .local_world = self->workers, .node = self->index};
     for (int i = 0; i < m->count; i++) {
@@ -298,6 +299,7 @@ static void fill(const choir__nodes *n, const choir__node *self, choir__roster *
             continue;
         r->place.nodes++;
         r->place.world += k->workers;
+        r->most_workers = choir__max(r->most_workers, k->workers);
         if (k->index == 0) {
             snprintf(r->place.master, sizeof r->place.master, "%s", k->host);
             r->place.master_port = k->port;

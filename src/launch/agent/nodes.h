@@ -15,6 +15,7 @@ typedef struct choir__roster {
     choir__job_place place; /* of this node's first worker */
     char job[CHOIR__JOB_TEXT], run_id[128];
     int generation, restarts;
+    int most_workers; /* of any node of the generation */
 } choir__roster;
 
 /* Sets the run's name: the one in the options, or else a random one (no part of the secret). */

@@ -62,7 +62,7 @@ static bool find_lost(choir__watcher *w, loss *found)
     return any;
 }
 
-static choir_status report_lost(choir__watcher *w)
+choir_status choir__watcher_report_lost(choir__watcher *w)
 {
     choir_status status = CHOIR_OK;
     loss l;
@@ -135,29 +135,40 @@ static choir_status judge_silence(choir__watcher *w)
         CHOIR_ERR_TIMEOUT, "%s has not answered for %.0f s", w->patience.where, silent_s);
 }
 
+/* Reads the next entry. A ledger keeps the newest entries alone, so the next one may never
+ * come: others were written since. looks: it is time to find out; a ledger that did not wait
+ * for the entry knows. */
+static choir_status next_entry(choir__watcher *w, double wait_s, bool looks)
+{
+    double began = choir__now();
+    choir_status status = choir__follower_next(w->follower, w->ledger, wait_s);
+    bool none, waited = choir__now() - began >= wait_s / 2;
+    if (status != CHOIR_ERR_TIMEOUT || w->ledger->silent_s > 0 || (waited && !looks))
+        return status;
+    return choir__follower_catch_up(w->follower, w->ledger, &none);
+}
+
 static void *run(void *arg)
 {
     choir__watcher *w = arg;
     choir_status status = CHOIR_OK;
-    bool over = false, none;
-    double beaten = 0, looped = choir__now();
+    bool over = false;
+    double beaten = 0;
     while (status == CHOIR_OK && !over && !atomic_load(&w->closing)) {
         double wait_s = tick(w, &over);
         if (over)
             break;
-        status = choir__follower_next(w->follower, w->ledger, wait_s);
+        status = next_entry(w, wait_s, choir__now() - beaten >= beat_s);
         if (status == CHOIR_ERR_TIMEOUT)
             status = judge_silence(w);
         double now = choir__now();
-        if (status == CHOIR_OK && now - looped > silence_s && w->ledger->silent_s <= 0)
-            status = choir__follower_catch_up(w->follower, w->ledger, &none);
-        looped = now;
         if (status == CHOIR_OK && now - beaten >= beat_s && w->ledger->silent_s <= 0) {
             status = w->ledger->ops->beat(w->ledger);
             beaten = now;
         }
+        choir__follower_note_voters(w->follower, w->ledger);
         if (status == CHOIR_OK && w->ledger->silent_s <= 0)
-            status = report_lost(w);
+            status = choir__watcher_report_lost(w);
         if (status == CHOIR_OK && w->ledger->silent_s <= 0)
             status = start_if_due(w);
         if (status == CHOIR_ERR_TIMEOUT && w->ledger->silent_s <= w->patience.timeout_s)

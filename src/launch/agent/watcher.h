@@ -23,6 +23,9 @@ typedef struct choir__watcher {
     char why[600];
 } choir__watcher;
 
+/* Tells the others of agents that are gone, if this one knows of any; the thread does it. */
+choir_status choir__watcher_report_lost(choir__watcher *w);
+
 choir_status choir__watcher_start(choir__watcher *w);
 void choir__watcher_stop(choir__watcher *w); /* waits for the thread */
 

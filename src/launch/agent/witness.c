@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "launch/agent/follower.h"
+#include "launch/agent/watcher.h"
 #include "launch/process/process.h"
 
 static const double wait_s = 0.5;
@@ -22,6 +22,8 @@ static int interrupted(void)
 static choir_status follow(choir__follower *f, choir__ledger *ledger, double timeout_s, int *by)
 {
     bool none;
+    choir__watcher w = {
+        .follower = f, .ledger = ledger, .id = "", .patience.timeout_s = timeout_s};
     choir_status status = choir__follower_catch_up(f, ledger, &none);
     while (f->now.phase != CHOIR__OVER && !(*by = interrupted())) {
         if (status != CHOIR_OK && status != CHOIR_ERR_TIMEOUT)
@@ -32,6 +34,9 @@ static choir_status follow(choir__follower *f, choir__ledger *ledger, double tim
         status = choir__follower_next(f, ledger, wait_s);
         if (status == CHOIR_ERR_TIMEOUT && ledger->silent_s <= 0) /* the entry may be gone */
             status = choir__follower_catch_up(f, ledger, &none);
+        if (ledger->silent_s <= 0 && (status == CHOIR_OK || status == CHOIR_ERR_TIMEOUT))
+            status = choir__watcher_report_lost(&w); /* if it leads, no other agent can */
+        choir__follower_note_voters(f, ledger);
         if (f->news)
             fprintf(stderr, "%s\n", f->news);
         free(f->news);

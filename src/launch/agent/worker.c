@@ -74,6 +74,7 @@ static void set_environment(const choir__workers *w, const choir__job_place *pla
     choir__set_number("TORCHELASTIC_RESTART_COUNT", w->restarts);
     choir__set_number("TORCHELASTIC_MAX_RESTARTS", w->opts->max_restarts);
     choir__set_number("CHOIR_GENERATION", w->generation);
+    choir__keeper_export(w->keeper, w->agent_pid, w->generation);
     setenv("TORCHELASTIC_RUN_ID", w->run_id, 1);
     /* rank 0 serves the store at MASTER_PORT */
     setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1);
@@ -117,7 +118,8 @@ static int be_worker(void *arg)
  * get the original limit. */
 void choir__workers_room(choir__workers *w)
 {
-    rlim_t wanted = 64 + 5 * (rlim_t)w->opts->nproc;
+    rlim_t copies = 2 * ((rlim_t)w->opts->nproc + CHOIR__KEEPER_MOST);
+    rlim_t wanted = 64 + 5 * (rlim_t)w->opts->nproc + copies;
     getrlimit(RLIMIT_NOFILE, &w->files);
     struct rlimit more = w->files;
     if (more.rlim_cur < wanted)

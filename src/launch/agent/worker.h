@@ -3,6 +3,7 @@
 #define CHOIR_LAUNCH_AGENT_WORKER_H
 
 #include <sys/resource.h>
+#include "launch/keeper.h"
 #include "launch/process/process.h"
 #include "launch/agent/agent.h"
 
@@ -11,6 +12,8 @@ typedef struct choir__workers {
     const choir__agent_opts *opts;
     choir__job_place place; /* of the first worker */
     const char *job, *run_id;
+    const choir__keeper *keeper; /* for their copies; empty where they are not started again */
+    int agent_pid;
     int generation; /* of the job's ranks, from 1 */
     int restarts;   /* that failures have cost so far */
     int input;      /* standard input of rank 0 */

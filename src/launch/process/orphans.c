@@ -78,6 +78,51 @@ void choir__each_of_group(pid_t group, void (*fn)(pid_t pid, void *arg), void *a
         closedir(proc);
 }
 
+static int by_pid(const void *a, const void *b)
+{
+    const kin *x = a, *y = b;
+    return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+/* Returns all processes (count), by their numbers, which the caller frees. */
+static kin *all_processes(size_t *count)
+{
+    DIR *proc = opendir("/proc");
+    size_t room = 256;
+    kin *all = choir__alloc(room * sizeof *all);
+    for (*count = 0; proc && next_process(proc, &all[*count]);)
+        if (++*count == room)
+            all = choir__realloc(all, (room *= 2) * sizeof *all);
+    if (proc)
+        closedir(proc);
+    qsort(all, *count, sizeof *all, by_pid);
+    return all;
+}
+
+void choir__each_of_tree(pid_t root, void (*fn)(pid_t pid, void *arg), void *arg)
+{
+    size_t count;
+    kin *all = all_processes(&count);
+    bool *is_in = choir__calloc(count + 1, sizeof *is_in);
+    for (bool more = true; more;) { /* a child may have a lower number than its parent */
+        more = false;
+        for (size_t i = 0; i < count; i++) {
+            const kin key = {.pid = all[i].parent};
+            const kin *parent =
+                is_in[i] ? NULL : bsearch(&key, all, count, sizeof *all, by_pid);
+            bool joins = !is_in[i] && (all[i].pid == root || all[i].group == root ||
+                                          (parent && is_in[parent - all]));
+            is_in[i] = is_in[i] || joins;
+            more = more || joins;
+        }
+    }
+    for (size_t i = 0; i < count; i++)
+        if (is_in[i])
+            fn(all[i].pid, arg);
+    free(is_in);
+    free(all);
+}
+
 void choir__kill_descendants(void)
 {
     struct timespec moment = {0, 1000000};

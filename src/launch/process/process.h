@@ -98,6 +98,9 @@ void choir__adopt_orphans(void);
 /* Kills and reaps all children of this process, adopted ones and their descendants included. */
 void choir__kill_descendants(void);
 
+/* Calls fn for a process, for those of the group that it leads, and for all descendants of
+ * these, which may lead groups of their own. */
+void choir__each_of_tree(pid_t root, void (*fn)(pid_t pid, void *arg), void *arg);
 /* Calls fn for each process of a process group. */
 void choir__each_of_group(pid_t group, void (*fn)(pid_t pid, void *arg), void *arg);
 

@@ -24,6 +24,7 @@ static void listen(ledger *l)
 {
     double silent_s = choir__raft_server_silent_s(l->server);
     l->base.silent_s = silent_s > unproven_s ? silent_s : 0;
+    l->base.voters = choir__raft_server_voters(l->server);
 }
 
 static choir_status read_entry(choir__ledger *base, int64_t n, double wait_s, char **text)

@@ -17,6 +17,7 @@ enum { STRANGERS_MAX = 256, READ_BYTES = 64 * 1024, OUT_MAX = 64 << 20, VERSION 
 static const double greet_s = 5;   /* for connecting and both hellos */
 static const double lost_s = 4;    /* without an answer of the other machine's kernel */
 static const double again_s = 0.2; /* until a lost connection is tried again */
+static const double deaf_s = 0.5;  /* without accepting, where there are no descriptors left */
 
 typedef struct line {
     struct line *next;
@@ -39,7 +40,8 @@ struct choir__links {
     line *lines;
     struct pollfd *polled;
     size_t polled_room;
-    struct { /* calls that failed lately are not repeated at once */
+    double hears_at; /* when calls are accepted again */
+    struct {         /* calls that failed lately are not repeated at once */
         uint64_t id;
         double at;
     } failed[32];
@@ -122,6 +124,19 @@ static void say_hello(choir__links *l, line *n)
     choir__bytes_free(&b);
 }
 
+/* Two agents may call each other at the same moment. Of two lines, the agent with the smaller
+ * number hangs up the one that came later; the other agent leaves that to it, so that never
+ * both lines end. */
+static void drop_duplicate(const choir__links *l, line *n)
+{
+    for (const line *other = l->lines; other && l->self < n->id; other = other->next)
+        if (other != n && other->id == n->id && is_open(other)) {
+            flush(n);
+            hang_up(n, false);
+            return;
+        }
+}
+
 /* Takes the other side's hello. Without a key, its process must be this user's. */
 static void take_hello(choir__links *l, line *n, const uint8_t *message, size_t bytes)
 {
@@ -138,6 +153,7 @@ static void take_hello(choir__links *l, line *n, const uint8_t *message, size_t 
     n->id = id;
     if (!n->calls)
         say_hello(l, n);
+    drop_duplicate(l, n);
 }
 
 /* --- receiving --- */
@@ -183,13 +199,32 @@ static void finish_connecting(line *n)
     n->connecting = false;
 }
 
+static int count_strangers(const choir__links *l)
+{
+    int strangers = 0;
+    for (const line *n = l->lines; n; n = n->next)
+        strangers += !n->id && !n->calls;
+    return strangers;
+}
+
+/* Returns whether calls are accepted now. Others wait in the kernel, and must not keep poll
+ * from sleeping meanwhile. */
+static bool hears(const choir__links *l)
+{
+    return choir__now() >= l->hears_at && count_strangers(l) < STRANGERS_MAX;
+}
+
 static void take_in(choir__links *l)
 {
     choir__address from;
-    int fd, strangers = 0;
-    for (line *n = l->lines; n; n = n->next)
-        strangers += !n->id;
-    while (strangers++ < STRANGERS_MAX && (fd = choir__net_accept(l->listener, &from)) >= 0) {
+    for (int strangers = count_strangers(l); strangers < STRANGERS_MAX; strangers++) {
+        int fd = choir__net_accept(l->listener, &from);
+        if (fd < 0) {
+            if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR &&
+                errno != ECONNABORTED)
+                l->hears_at = choir__now() + deaf_s;
+            return;
+        }
         line *n = add_line(l, fd, false);
         if (!l->keyed && choir__net_peer(fd) != CHOIR__OURS) {
             choir__channel_refuse(&n->channel, CHOIR__REFUSAL_USER);
@@ -280,6 +315,16 @@ const char *choir__links_address(const choir__links *l, uint64_t id)
 
 /* --- polling --- */
 
+/* Returns whether another line with the agent of n stands, or is about to: the other side may
+ * have hung up n because that one is open there already. */
+static bool has_another(const choir__links *l, const line *n)
+{
+    for (const line *other = l->lines; other; other = other->next)
+        if (!other->over && !other->id && other->calls && !strcmp(other->address, n->address))
+            return true;
+    return line_to(l, n->id) != NULL;
+}
+
 /* Frees the lines that are over, and tells of agents with which none is left. */
 static void sweep(choir__links *l)
 {
@@ -293,7 +338,7 @@ static void sweep(choir__links *l)
         *at = n->next;
         close(n->fd);
         choir__channel_free(&n->channel);
-        if (n->id && n->by_kernel && !line_to(l, n->id))
+        if (n->id && n->by_kernel && !has_another(l, n))
             l->user.gone(l->user.arg, n->id);
         free(n);
         at = &l->lines; /* `gone` may have begun others */
@@ -310,13 +355,16 @@ void choir__links_poll(choir__links *l, double wait_s, int wake)
         l->polled = choir__realloc(l->polled, l->polled_room * sizeof *l->polled);
     }
     struct pollfd *p = l->polled;
-    p[0] = (struct pollfd){.fd = l->listener, .events = POLLIN};
+    bool listens = hears(l);
+    p[0] = (struct pollfd){.fd = listens ? l->listener : -1, .events = POLLIN};
     p[1] = (struct pollfd){.fd = wake, .events = POLLIN};
     count = 2;
     for (line *n = l->lines; n; n = n->next) {
         short out = n->connecting || choir__bytes_left(&n->channel.out) ? POLLOUT : 0;
         p[count++] = (struct pollfd){.fd = n->fd, .events = (short)(POLLIN | out)};
     }
+    if (!listens && wait_s > deaf_s)
+        wait_s = deaf_s;
     if (poll(p, (nfds_t)count, (int)(wait_s * 1e3)) <= 0) {
         sweep(l);
         return;

@@ -322,6 +322,19 @@ uint64_t choir__raft_server_id(const choir__raft_server *s)
     return s->id;
 }
 
+int choir__raft_server_voters(choir__raft_server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    const struct raft_configuration *c = &s->raft.configuration;
+    if (!s->raft.configuration_uncommitted_index)
+        s->voters = 0;
+    for (unsigned i = 0; i < c->n && !s->raft.configuration_uncommitted_index; i++)
+        s->voters += c->servers[i].role == RAFT_VOTER;
+    int voters = s->voters;
+    pthread_mutex_unlock(&s->lock);
+    return voters;
+}
+
 double choir__raft_server_silent_s(choir__raft_server *s)
 {
     pthread_mutex_lock(&s->lock);

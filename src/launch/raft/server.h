@@ -39,6 +39,9 @@ choir_status choir__raft_server_newest(
 choir_status choir__raft_server_append(
     choir__raft_server *server, int64_t n, const char *text, double patience_s, bool *mine);
 
+/* Returns the number of agents that vote, by the last configuration that is known to be
+ * decided. */
+int choir__raft_server_voters(choir__raft_server *server);
 /* Returns the age of the last proof. */
 double choir__raft_server_silent_s(choir__raft_server *server);
 /* Returns for how long an agent has been silent; 0 where this server does not lead; INFINITY:

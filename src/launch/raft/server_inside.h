@@ -33,6 +33,7 @@ struct choir__raft_server {
     choir__entries entries;
     struct raft raft;
     double next_tick;
+    int voters; /* by the last configuration that was decided */
 
     /* as a client */
     uint64_t seq, first_id; /* of the agent that was called first */

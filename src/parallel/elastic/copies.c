@@ -1,170 +1,237 @@
-/* Writing and finding copies: see copies.h. copies_restore.c reads them. */
+/* Writing copies: see copies.h. */
 #include "parallel/elastic/copies_layout.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/board.h"
+#include "base/hash.h"
+#include "comm/group.h"
+#include "tensor/strategy.h"
 
-/* --- finding --- */
+/* --- opening --- */
 
-bool choir__copies_find(choir__copy_set *set)
+/* Extends the hash by this process's command line: another command is another training. */
+static uint64_t add_command(uint64_t hash)
 {
+    char part[4096];
+    FILE *f = fopen("/proc/self/cmdline", "re");
+    for (size_t n; f && (n = fread(part, 1, sizeof part, f)) > 0;)
+        hash = choir__hash_bytes(hash, part, n);
+    if (f)
+        fclose(f);
+    return hash;
+}
+
+static uint64_t print_of(const choir_elastic *e, const choir__items *items)
+{
+    uint64_t hash = add_command(CHOIR__HASH_SEED);
+    hash = choir__hash_step(hash, (uint64_t)e->env->microbatches);
+    hash = choir__hash_step(hash, e->opts.state_bytes);
+    for (int i = 0; i < items->count; i++) {
+        const choir__item *item = &items->list[i];
+        hash = choir__hash_text(hash, item->name);
+        hash = choir__hash_step(hash, (uint64_t)item->dtype);
+        hash = choir__hash_bytes(hash, &item->whole, sizeof item->whole);
+    }
+    return hash;
+}
+
+/* Returns whether this rank has the tensor as a whole. Buffers differ between ranks. */
+static bool is_whole(const choir__item *item)
+{
+    choir__box_region region;
+    if (item->box_count != 1 || item->buffer)
+        return false;
+    region = choir__box_region_of(&item->boxes[0]);
+    return choir__box_region_is_whole(&region, item->whole);
+}
+
+/* Finds the tensors that all ranks have as a whole, with the same numbers. */
+static choir_status find_common(choir__copies *c, const choir__items *items)
+{
+    const choir_elastic *e = c->elastic;
+    uint8_t *whole = choir__calloc((size_t)items->count + 1, sizeof *whole);
+    bool differ = choir__strategies_may_part(e->run);
+    c->items = items->count;
+    c->common = choir__calloc((size_t)items->count + 1, sizeof *c->common);
+    for (int i = 0; i < items->count; i++)
+        whole[i] = !differ && is_whole(&items->list[i]);
+    choir_status status =
+        choir_group_all_reduce(e->env->group, whole, items->count, CHOIR_U8, CHOIR_MIN, NULL);
+    for (int i = 0; i < items->count; i++)
+        c->common[i] = whole[i];
+    free(whole);
+    return status;
+}
+
+/* Finds this machine's slots, and this rank's place among its ranks. */
+static choir_status find_slots(choir__copies *c)
+{
+    const choir_elastic *e = c->elastic;
     const choir__crew *crew = choir__crew_mine();
-    uint64_t newest = 0;
-    *set = (choir__copy_set){.world = 0};
-    for (int r = 0; r < crew->world; r++)
-        for (int i = 0; i < 2; i++) {
-            choir__copy_head *head = &set->heads[r][i];
-            ssize_t got = pread(crew->copies[r][i], head, sizeof *head, 0);
-            if (got != (ssize_t)sizeof *head)
-                *head = (choir__copy_head){.complete = 0};
-        }
-    /* the newest generation of which all ranks have a copy */
-    for (int r = 0; r < 2 * crew->world; r++) {
-        const choir__copy_head *head = &set->heads[r / 2][r % 2];
-        if (head->complete && head->generation > newest && choir__copies_fit(set, head))
-            newest = head->generation;
+    if (crew) {
+        c->generation = e->env->generation;
+        c->fds = (const int(*)[2])crew->copies;
+        c->slots = crew->world;
+        c->own = c->local_rank = e->env->rank;
+        c->local_world = e->env->world;
+        return CHOIR_OK;
     }
-    return newest > 0;
+    c->kept = true;
+    if (!choir__keeper_open(&c->keeper))
+        return choir__error(CHOIR_ERR_STATE,
+            "the memory for copies of the ranks' state, which the agent of 'choir run' keeps, "
+            "cannot be opened: %s",
+            choir__why(errno));
+    c->generation = c->keeper.generation;
+    c->fds = (const int(*)[2])c->keeper.fds;
+    c->slots = c->keeper.own + c->keeper.others;
+    c->own = c->local_rank = c->keeper.local_rank;
+    c->local_world = c->keeper.own;
+    return CHOIR_OK;
 }
 
-/* Returns the newest copy of a rank in a generation; NULL: it has none. */
-static const choir__copy_head *newest_of(
-    const choir__copy_set *set, int rank, uint64_t generation)
+/* A new copy must not overwrite one that the ranks would go on from. */
+static void spare_found(choir__copies *c)
 {
-    const choir__copy_head *best = NULL;
-    for (int i = 0; i < 2; i++) {
-        const choir__copy_head *head = &set->heads[rank][i];
-        if (head->complete && head->generation == generation &&
-            (!best || head->numbers.steps > best->numbers.steps))
-            best = head;
+    for (int r = 0; r < c->set.world; r++) {
+        const choir__copy_place *p = &c->set.places[r];
+        if (p->slot >= 0)
+            c->next[p->slot] = (uint8_t)(1 - p->half);
     }
-    return best;
 }
 
-/* Notes in the set the step of which all ranks of the head's generation have a copy, and which
- * copies these are. */
-bool choir__copies_fit(choir__copy_set *set, const choir__copy_head *head)
+choir_status choir__copies_open(choir_elastic *e, choir__copies **made)
 {
-    uint64_t generation = head->generation;
-    int world = head->world, at[CHOIR__MEMBERS_MAX];
-    int64_t steps = INT64_MAX;
-    for (int r = 0; r < world; r++) {
-        const choir__copy_head *newest = newest_of(set, r, generation);
-        if (!newest)
-            return false;
-        steps = choir__min(steps, newest->numbers.steps);
+    choir__items items = {0};
+    choir__copies *c = choir__calloc(1, sizeof *c);
+    c->elastic = e;
+    choir_status status = find_slots(c);
+    if (status == CHOIR_OK)
+        status = choir__items_collect(&items, e->t.module, e->t.optim);
+    if (status == CHOIR_OK) {
+        c->print = print_of(e, &items);
+        status = find_common(c, &items);
     }
-    for (int r = 0; r < world; r++) {
-        at[r] = -1;
-        for (int i = 0; i < 2; i++) {
-            const choir__copy_head *h = &set->heads[r][i];
-            if (h->complete && h->generation == generation && h->numbers.steps == steps)
-                at[r] = i;
-        }
-        if (at[r] < 0)
-            return false;
-    }
-    set->world = world;
-    memcpy(set->at, at, sizeof at);
-    return true;
+    choir__items_free(&items);
+    if (status == CHOIR_OK)
+        status = choir__copies_find(c, &c->set);
+    if (status == CHOIR_OK && c->kept)
+        status = choir__courier_new(c, &c->courier);
+    spare_found(c);
+    if (status == CHOIR_OK)
+        *made = c;
+    else
+        choir__copies_close(c);
+    return status;
 }
 
-bool choir__copies_exist(void)
+void choir__copies_close(choir__copies *c)
 {
-    choir__copy_set set;
-    return choir__crew_mine() && choir__crew_mine()->rebuild && choir__copies_find(&set);
+    if (!c)
+        return;
+    choir__courier_free(c->courier);
+    for (int i = 0; i < 2; i++)
+        if (c->memory[i].at)
+            munmap(c->memory[i].at, c->memory[i].bytes);
+    if (c->kept)
+        choir__keeper_close(&c->keeper);
+    choir__copy_set_free(&c->set);
+    free(c->common);
+    free(c);
+}
+
+bool choir__copies_found(const choir__copies *c, int64_t *steps)
+{
+    *steps = c->set.steps;
+    return c->set.world > 0;
 }
 
 /* --- writing --- */
 
-/* Makes a list of this rank's boxes; *bytes receives the size of a copy. */
-static choir__copy_box *list_boxes(
-    const choir_elastic *e, const choir__items *items, int *count, size_t *bytes)
+/* Returns whether this rank copies a tensor that every rank has. */
+static bool is_my_turn(const choir__copies *c, int item)
 {
-    choir__copy_box *boxes = NULL;
+    return item % c->local_world == c->local_rank;
+}
+
+/* Adds the boxes of one kind to the list. */
+static void add_boxes(const choir__copies *c, const choir__items *items, bool common,
+    choir__copy_box *boxes, choir__copy_head *head)
+{
+    for (int i = 0; i < items->count; i++) {
+        const choir__item *item = &items->list[i];
+        if (c->common[i] != common || (common && !is_my_turn(c, i)))
+            continue;
+        for (int b = 0; b < item->box_count; b++) {
+            choir__box_region region = choir__box_region_of(&item->boxes[b]);
+            size_t bytes = (size_t)choir__box_region_count(&region, item->whole.ndim) *
+                           choir_dtype_size(item->dtype);
+            boxes[head->boxes++] = (choir__copy_box){i, b, region, head->bytes, bytes};
+            head->bytes += choir__copy_align(bytes);
+        }
+    }
+}
+
+/* Makes a list of this rank's boxes, and the copy's head. */
+static choir__copy_box *list_boxes(
+    const choir__copies *c, const choir__items *items, choir__copy_head *head)
+{
+    const choir_elastic *e = c->elastic;
     int n = 0;
     for (int i = 0; i < items->count; i++)
-        n += items->list[i].box_count;
-    boxes = choir__calloc((size_t)n + 1, sizeof *boxes);
-    size_t at = choir__copy_own(n) + choir__copy_align(e->opts.state_bytes);
-    n = 0;
-    for (int i = 0; i < items->count; i++)
-        for (int b = 0; b < items->list[i].box_count; b++) {
-            const choir__item *item = &items->list[i];
-            choir__box_region region = choir__box_region_of(&item->boxes[b]);
-            boxes[n++] = (choir__copy_box){i, b, region, at};
-            at += choir__copy_align((size_t)choir__box_region_count(&region, item->whole.ndim) *
-                                    choir_dtype_size(item->dtype));
-        }
-    *count = n;
-    *bytes = at;
+        if (!c->common[i] || is_my_turn(c, i))
+            n += items->list[i].box_count;
+    choir__copy_box *boxes = choir__calloc((size_t)n + 1, sizeof *boxes);
+    head->own_bytes = e->opts.state_bytes;
+    head->own_at = choir__copy_align(sizeof *head + (size_t)n * sizeof *boxes);
+    head->bytes = head->own_at + choir__copy_align(head->own_bytes);
+    add_boxes(c, items, false, boxes, head);
+    head->parts = head->boxes;
+    head->parts_bytes = head->bytes;
+    add_boxes(c, items, true, boxes, head);
     return boxes;
 }
 
-/* Gives the memfd at least `bytes` bytes of memory, and maps it. */
-static choir_status make_room(choir__copy_memory *m, int fd, size_t bytes)
-{
-    if (m->bytes >= bytes)
-        return CHOIR_OK;
-    if (m->at)
-        munmap(m->at, m->bytes);
-    m->at = NULL;
-    m->bytes = 0;
-    int why;
-    do
-        why = posix_fallocate(fd, 0, (off_t)bytes);
-    while (why == EINTR);
-    void *at = why ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED)
-        return choir__error(CHOIR_ERR_MEMORY,
-            "no %zu bytes of memory for a copy of this rank's state: %s", bytes,
-            choir__why(why ? why : errno));
-    m->at = at;
-    m->bytes = bytes;
-    return CHOIR_OK;
-}
-
 static choir_status write_boxes(const choir_elastic *e, const choir__items *items,
-    const choir__copy_box *boxes, int count, char *at)
+    const choir__copy_head *head, const choir__copy_box *boxes, char *at)
 {
     choir_status status = CHOIR_OK;
-    memcpy(at + sizeof(choir__copy_head), boxes, (size_t)count * sizeof *boxes);
+    memcpy(at + sizeof *head, boxes, (size_t)head->boxes * sizeof *boxes);
     if (e->opts.state_bytes)
-        memcpy(at + choir__copy_own(count), e->opts.state, e->opts.state_bytes);
-    for (int i = 0; i < count && status == CHOIR_OK; i++)
+        memcpy(at + head->own_at, e->opts.state, e->opts.state_bytes);
+    for (int i = 0; i < head->boxes && status == CHOIR_OK; i++) {
         status = choir__item_read(&items->list[boxes[i].item], boxes[i].box, at + boxes[i].at);
+        choir__board_beat();
+    }
     return status;
+}
+
+/* Gives back the memory of a slot that no rank of this generation writes to. */
+static void empty(const choir__copies *c, int slot)
+{
+    for (int half = 0; half < 2; half++)
+        if (ftruncate(c->fds[slot][half], 0) < 0) {
+            /* it keeps its memory */
+        }
 }
 
 /* The copies of the generation before are not needed any more once this one has two: the memory
  * of ranks that are no more goes back. */
-static void drop_others(const choir_elastic *e)
+static void drop_others(const choir__copies *c)
 {
-    const choir__crew *crew = choir__crew_mine();
-    if (e->env->rank != 0 || e->copies_taken != 2)
+    int used = c->local_world + (c->courier ? choir__courier_slots(c->courier) : 0);
+    if (c->local_rank != 0 || c->taken != 2)
         return;
-    for (int r = e->env->world; r < crew->world; r++)
-        for (int i = 0; i < 2; i++)
-            if (ftruncate(crew->copies[r][i], 0) < 0) {
-                /* it keeps its memory */
-            }
-}
-
-/* Returns which of the two memfds of this rank a new copy may overwrite: not the one that the
- * ranks would go on from. */
-static int which(const choir_elastic *e)
-{
-    choir__copy_set set;
-    if (e->copies_taken)
-        return (e->copy_last + 1) % 2;
-    bool found = choir__copies_find(&set);
-    return found && e->env->rank < set.world ? 1 - set.at[e->env->rank] : 0;
+    for (int slot = used; slot < c->slots; slot++)
+        empty(c, slot);
 }
 
 static choir_status number(const choir_elastic *e, choir__copied *n)
@@ -173,51 +240,54 @@ static choir_status number(const choir_elastic *e, choir__copied *n)
     return e->t.scaler ? choir_scaler_get(e->t.scaler, &n->scale) : CHOIR_OK;
 }
 
-choir_status choir__copies_take(choir_elastic *e)
+/* Writes a copy, whose head is complete but for its parts, to memory. */
+static choir_status write_copy(
+    choir__copies *c, const choir__items *items, choir__copy_head *head)
 {
-    choir__items items;
-    choir__copied numbers;
-    int count, to = which(e), fd = choir__crew_mine()->copies[e->env->rank][to];
-    size_t bytes;
-    choir__copy_memory *m = &e->copies[to];
-    choir_status status = number(e, &numbers);
-    if (status == CHOIR_OK)
-        status = choir__items_collect(&items, e->t.module, e->t.optim);
-    if (status != CHOIR_OK)
-        return status;
-    choir__copy_box *boxes = list_boxes(e, &items, &count, &bytes);
-    choir__copy_head head = {.generation = e->env->generation,
-        .numbers = numbers,
-        .world = e->env->world,
-        .items = items.count,
-        .boxes = count,
-        .own_bytes = e->opts.state_bytes};
-    status = make_room(m, fd, bytes);
+    int half = c->next[c->own];
+    choir__copy_memory *m = &c->memory[half];
+    choir__copy_box *boxes = list_boxes(c, items, head);
+    choir_status status = choir__copy_make_room(m, c->fds[c->own][half], head->bytes);
     if (status == CHOIR_OK) {
         choir__copy_head *there = (choir__copy_head *)m->at;
         atomic_store(&there->complete, 0);
-        status = write_boxes(e, &items, boxes, count, m->at);
-        memcpy((char *)there + sizeof there->complete, (char *)&head + sizeof head.complete,
-            sizeof head - sizeof head.complete);
+        status = write_boxes(c->elastic, items, head, boxes, m->at);
+        memcpy((char *)there + sizeof there->complete, (char *)head + sizeof head->complete,
+            sizeof *head - sizeof head->complete);
         if (status == CHOIR_OK)
             atomic_store(&there->complete, 1);
     }
     free(boxes);
-    choir__items_free(&items);
-    e->copy_last = to;
-    e->copies_taken++;
-    drop_others(e);
+    if (status == CHOIR_OK && c->courier)
+        choir__courier_send(c->courier, m->at, head->parts_bytes);
+    c->next[c->own] = (uint8_t)(1 - half);
     return status;
 }
 
-size_t choir__copies_bytes(const choir_elastic *e)
+choir_status choir__copies_take(choir__copies *c)
 {
-    return e->copies[0].bytes + e->copies[1].bytes;
+    const choir_elastic *e = c->elastic;
+    choir__items items;
+    choir__copy_head head = {.generation = c->generation,
+        .print = c->print,
+        .rank = e->env->rank,
+        .world = e->env->world};
+    choir_status status = choir__copies_settle(c);
+    if (status == CHOIR_OK)
+        status = number(e, &head.numbers);
+    if (status == CHOIR_OK)
+        status = choir__items_collect(&items, e->t.module, e->t.optim);
+    if (status != CHOIR_OK)
+        return status;
+    head.items = items.count;
+    status = write_copy(c, &items, &head);
+    choir__items_free(&items);
+    c->taken++;
+    drop_others(c);
+    return status;
 }
 
-void choir__copies_close(choir_elastic *e)
+choir_status choir__copies_settle(choir__copies *c)
 {
-    for (int i = 0; i < 2; i++)
-        if (e->copies[i].at)
-            munmap(e->copies[i].at, e->copies[i].bytes);
+    return c->courier ? choir__courier_wait(c->courier) : CHOIR_OK;
 }

@@ -1,12 +1,18 @@
-/* Copies of the ranks' state, from which ranks that are rebuilt go on.
+/* Copies of the ranks' state, from which ranks that are rebuilt or started again go on.
  *
  * Each rank writes, between two steps, its part of the training's tensors to memory that
- * outlives its process: two memfds that the job's supervisor holds, too. They take turns, so
- * one of them is complete at any instant, even if the rank is killed while it writes the other.
+ * outlives its process: two memfds that the job's supervisor holds, too, or the agent of `choir
+ * run`. They take turns, so one of them is complete at any instant, even if the rank is killed
+ * while it writes the other.
  *
  *     rank 0   [ step 17 | step 18 ]      All ranks have a copy of step 17: none finishes a
  *     rank 1   [ step 17 | step 16 ]      step before all have begun it, hence have copied the
  *     rank 2   [ step 17 | step 18 ]      one before. The job goes on from step 17.
+ *
+ * Under agents on several machines each copy is also sent to the next machine, where the agent
+ * keeps it in two memfds as well, so that the loss of a machine takes none along. A thread
+ * sends it while the step runs; before the next copy, every rank waits until all copies of the
+ * last step have arrived. So what holds above holds for both places.
  *
  * A copy is boxes of whole tensors, as in a checkpoint; so the ranks of the next generation may
  * be fewer or more, and divide the tensors in another way. */
@@ -22,21 +28,29 @@ typedef struct choir__copied {
     choir_scaler_state scale;
 } choir__copied;
 
-/* Copies this rank's part of the state after e->steps steps. Error: memory. */
-choir_status choir__copies_take(choir_elastic *elastic);
+typedef struct choir__copies choir__copies;
 
-/* Returns whether there are copies of a state. All ranks of a generation get the same answer
- * until one of them takes a copy. */
+/* Finds the copies that there are, and prepares new ones. Collective. Errors: memory, those of
+ * the run and of env's group. */
+choir_status choir__copies_open(choir_elastic *elastic, choir__copies **copies);
+void choir__copies_close(choir__copies *copies); /* NULL is fine */
+
+/* Returns whether there was a state to go on from, and after how many steps. */
+bool choir__copies_found(const choir__copies *copies, int64_t *steps);
+
+/* Copies this rank's part of the state after elastic->steps steps. Collective where machines
+ * send each other copies. Errors: memory, the group's. */
+choir_status choir__copies_take(choir__copies *copies);
+/* Waits until the last copy is where it belongs. */
+choir_status choir__copies_settle(choir__copies *copies);
+
+/* Returns whether the supervisor of this process's crew has copies of a state. All ranks of a
+ * generation get the same answer until one of them takes a copy. */
 bool choir__copies_exist(void);
 
 /* Sets this rank's tensors, and the program's own state, to those of the copies, and tells the
- * numbers. Call it only if there are copies. Errors: state (the copies lack something), memory.
- */
-choir_status choir__copies_restore(choir_elastic *elastic, choir__copied *numbers);
-
-/* Returns the bytes of memory that this rank's copies take. */
-size_t choir__copies_bytes(const choir_elastic *elastic);
-
-void choir__copies_close(choir_elastic *elastic);
+ * numbers. Call it only if there are copies. Collective where they are on several machines.
+ * Errors: state (the copies lack something), memory, the group's. */
+choir_status choir__copies_restore(choir__copies *copies, choir__copied *numbers);
 
 #endif

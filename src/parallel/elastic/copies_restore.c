@@ -1,5 +1,9 @@
-/* Reading copies: each rank maps those of all ranks and takes its boxes; no rank sends
- * anything. */
+/* Reading copies: each rank takes its boxes from the copies of all ranks. It maps the copies
+ * that are on its machine. A copy that some machine lacks is broadcast, box after box as the
+ * tensors come, so that a rank needs memory for the boxes of one tensor.
+ *
+ * All ranks go through the same tensors and boxes in one order. The tables of all copies, which
+ * they exchange first, say which boxes are broadcast. */
 #include "parallel/elastic/copies_layout.h"
 
 #include <errno.h>
@@ -9,21 +13,28 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
+#include "base/board.h"
+#include "comm/group.h"
 
-/* A copy, mapped. */
+/* A rank's copy. */
 typedef struct copy {
-    const char *at;
-    size_t bytes;
-    const choir__copy_head *head;
-    const choir__copy_box *boxes; /* (head->boxes) ascending by item */
+    const char *map; /* on this machine; NULL: it is on others */
+    size_t map_bytes;
+    int there;              /* boxes whose values the map has */
+    choir__copy_head head;  /* of the holder's, with which all ranks reckon */
+    choir__copy_box *boxes; /* (head.boxes) the parts by item, then the common ones by item */
+    void *own;              /* (head.own_bytes) the program's state */
+    const choir__copy_place *place;
+    char **fetched; /* (head.boxes) values that were sent, of the present item; NULL: none */
 } copy;
 
 typedef struct source {
-    copy copies[CHOIR__MEMBERS_MAX]; /* (world) */
+    choir__copies *copies;
+    copy *list;      /* (world) */
     int world, mine; /* mine: the copy of this rank; -1: the world was another */
 } source;
 
-/* --- mapping --- */
+/* --- tables --- */
 
 static choir_status map_copy(copy *c, int fd)
 {
@@ -34,32 +45,158 @@ static choir_status map_copy(copy *c, int fd)
     if (at == MAP_FAILED)
         return choir__error(
             CHOIR_ERR_MEMORY, "cannot map a copy of a rank's state: %s", choir__why(errno));
-    *c = (copy){.at = at,
-        .bytes = (size_t)file.st_size,
-        .head = at,
-        .boxes = (const choir__copy_box *)((const char *)at + sizeof(choir__copy_head))};
+    c->map = at;
+    c->map_bytes = (size_t)file.st_size;
+    c->head = *(const choir__copy_head *)at;
+    c->there = c->head.boxes;
     return CHOIR_OK;
 }
 
-static choir_status map_all(source *s, const choir_elastic *e)
+static choir_status send(source *s, const copy *c, void *data, size_t bytes)
 {
-    const choir__crew *crew = choir__crew_mine();
-    choir__copy_set set;
+    return bytes ? choir_group_broadcast(s->copies->elastic->env->group, data, (int64_t)bytes,
+                       CHOIR_U8, c->place->holder, NULL)
+                 : CHOIR_OK;
+}
+
+/* Reads the tables of a copy: all ranks those of its holder. */
+static choir_status read_tables(source *s, copy *c)
+{
     choir_status status = CHOIR_OK;
-    *s = (source){.mine = -1};
-    if (!choir__copies_find(&set))
+    bool shared = s->copies->kept;
+    if (shared)
+        status = send(s, c, &c->head, sizeof c->head);
+    if (status != CHOIR_OK)
+        return status;
+    size_t bytes = (size_t)c->head.boxes * sizeof *c->boxes;
+    c->boxes = choir__alloc(bytes + 1);
+    c->own = choir__alloc(c->head.own_bytes + 1);
+    c->fetched = choir__calloc((size_t)c->head.boxes + 1, sizeof *c->fetched);
+    bool holds = c->map && (!shared || s->copies->elastic->env->rank == c->place->holder);
+    if (holds) {
+        memcpy(c->boxes, c->map + sizeof c->head, bytes);
+        memcpy(c->own, c->map + c->head.own_at, c->head.own_bytes);
+    }
+    if (shared)
+        status = send(s, c, c->boxes, bytes);
+    return status == CHOIR_OK && shared ? send(s, c, c->own, c->head.own_bytes) : status;
+}
+
+static choir_status open_all(source *s, choir__copies *c)
+{
+    const choir__copy_set *set = &c->set;
+    choir_status status = CHOIR_OK;
+    *s = (source){.copies = c, .mine = -1};
+    if (!set->world)
         return choir__error(CHOIR_ERR_STATE, "there is no copy of the training's state");
-    for (; s->world < set.world && status == CHOIR_OK; s->world += status == CHOIR_OK)
-        status = map_copy(&s->copies[s->world], crew->copies[s->world][set.at[s->world]]);
-    if (set.world == e->env->world)
-        s->mine = e->env->rank;
+    s->list = choir__calloc((size_t)set->world, sizeof *s->list);
+    s->world = set->world;
+    for (int r = 0; r < set->world && status == CHOIR_OK; r++) {
+        copy *n = &s->list[r];
+        n->place = &set->places[r];
+        if (n->place->slot >= 0)
+            status = map_copy(n, c->fds[n->place->slot][n->place->half]);
+    }
+    for (int r = 0; r < set->world && status == CHOIR_OK; r++)
+        status = read_tables(s, &s->list[r]);
+    if (set->world == c->elastic->env->world)
+        s->mine = c->elastic->env->rank;
     return status;
 }
 
-static void unmap_all(source *s)
+static void close_all(source *s)
+{
+    for (int r = 0; r < s->world; r++) {
+        copy *c = &s->list[r];
+        if (c->map)
+            munmap((void *)c->map, c->map_bytes);
+        free(c->boxes);
+        free(c->own);
+        free(c->fetched);
+    }
+    free(s->list);
+}
+
+/* --- boxes --- */
+
+/* Returns the first of the boxes [lo, hi) that is of an item, or the place after those before.
+ */
+static int first_box(const copy *c, int lo, int hi, int item)
+{
+    while (lo < hi) {
+        int middle = (lo + hi) / 2;
+        if (c->boxes[middle].item < item)
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    return lo;
+}
+
+/* The boxes of an item are [from, to): those of the rank's parts, or a common one. */
+typedef struct range {
+    int from, to;
+} range;
+
+static range boxes_of(const copy *c, int item, bool common)
+{
+    int lo = common ? c->head.parts : 0, hi = common ? c->head.boxes : c->head.parts;
+    range r = {.from = first_box(c, lo, hi, item)};
+    r.to = first_box(c, r.from, hi, item + 1);
+    return r;
+}
+
+static const char *values_of(const copy *c, int box)
+{
+    if (c->fetched[box])
+        return c->fetched[box];
+    return c->map && box < c->there ? c->map + c->boxes[box].at : NULL;
+}
+
+/* The holder of a box sends it to all ranks. */
+static choir_status fetch(source *s, copy *c, int box)
+{
+    size_t bytes = c->boxes[box].bytes;
+    char *at = malloc(bytes + 1);
+    if (!at)
+        return choir__error(CHOIR_ERR_MEMORY,
+            "no %zu bytes of host memory, to receive a part of a rank's state", bytes);
+    if (s->copies->elastic->env->rank == c->place->holder)
+        memcpy(at, c->map + c->boxes[box].at, bytes);
+    c->fetched[box] = at;
+    return send(s, c, at, bytes);
+}
+
+/* Fetches the boxes of an item that some machine lacks. */
+static choir_status fetch_item(source *s, int item)
+{
+    choir_status status = CHOIR_OK;
+    bool sent = !s->copies->set.newcomers; /* every machine has the common tensors */
+    for (int r = 0; r < s->world && s->copies->kept; r++) {
+        copy *c = &s->list[r];
+        range parts = boxes_of(c, item, false), common = boxes_of(c, item, true);
+        for (int b = parts.from; b < parts.to && status == CHOIR_OK; b++)
+            if (!c->place->everywhere)
+                status = fetch(s, c, b);
+        for (int b = common.from; b < common.to && status == CHOIR_OK && !sent; b++) {
+            sent = true;
+            status = fetch(s, c, b);
+        }
+    }
+    return status;
+}
+
+static void forget_item(source *s, int item)
 {
     for (int r = 0; r < s->world; r++)
-        munmap((void *)s->copies[r].at, s->copies[r].bytes);
+        for (int common = 0; common < 2; common++) {
+            copy *c = &s->list[r];
+            range boxes = boxes_of(c, item, common);
+            for (int b = boxes.from; b < boxes.to; b++) {
+                free(c->fetched[b]);
+                c->fetched[b] = NULL;
+            }
+        }
 }
 
 /* --- tensors --- */
@@ -76,35 +213,24 @@ static void copy_run(void *arg, int64_t to, int64_t from, int64_t n)
     memcpy(c->to + (size_t)to * c->each, c->from + (size_t)from * c->each, (size_t)n * c->each);
 }
 
-/* Returns the first box of an item, or the place after all boxes of those before. */
-static int first_box(const copy *c, int item)
-{
-    int lo = 0, hi = c->head->boxes;
-    while (lo < hi) {
-        int middle = (lo + hi) / 2;
-        if (c->boxes[middle].item < item)
-            lo = middle + 1;
-        else
-            hi = middle;
-    }
-    return lo;
-}
-
-/* Copies what c has of the wanted region into the block `to`. Returns whether that is all. */
+/* Copies what c has of a region into the block `to`. Returns whether that is all. */
 static bool take(const copy *c, int number, const choir__item *item,
-    const choir__box_region *wanted, const choir__block_of *to, char *host)
+    const choir__box_region *region, const choir__block_of *to, char *host)
 {
     int ndim = item->whole.ndim;
     bool all = false;
-    for (int i = first_box(c, number); i < c->head->boxes && c->boxes[i].item == number; i++) {
-        choir__box_region both = {{0}, {0}};
-        const choir__copy_box *b = &c->boxes[i];
-        choir__block_of from = choir__block_of_region(&b->region);
-        run_copy run = {host, c->at + b->at, choir_dtype_size(item->dtype)};
-        if (!choir__box_region_meet(wanted, &b->region, ndim, &both))
-            continue;
-        choir__box_region_runs(&both, ndim, to, &from, copy_run, &run);
-        all |= choir__box_region_same(&both, wanted, ndim);
+    for (int common = 0; common < 2; common++) {
+        range boxes = boxes_of(c, number, common);
+        for (int i = boxes.from; i < boxes.to; i++) {
+            choir__box_region both = {{0}, {0}};
+            const choir__copy_box *b = &c->boxes[i];
+            choir__block_of from = choir__block_of_region(&b->region);
+            run_copy run = {host, values_of(c, i), choir_dtype_size(item->dtype)};
+            if (!run.from || !choir__box_region_meet(region, &b->region, ndim, &both))
+                continue;
+            choir__box_region_runs(&both, ndim, to, &from, copy_run, &run);
+            all |= choir__box_region_same(&both, region, ndim);
+        }
     }
     return all;
 }
@@ -116,11 +242,11 @@ static bool covers(const source *s, int number, const choir__item *item)
     choir__box_region *regions = NULL;
     int count = 0;
     int64_t covered = 0;
-    for (int r = 0; r < s->world; r++) {
-        const copy *c = &s->copies[r];
-        for (int i = first_box(c, number); i < c->head->boxes && c->boxes[i].item == number;
-             i++) {
-            const choir__box_region *region = &c->boxes[i].region;
+    for (int i = 0; i < 2 * s->world; i++) {
+        const copy *c = &s->list[i / 2];
+        range boxes = boxes_of(c, number, i % 2);
+        for (int b = boxes.from; b < boxes.to; b++) {
+            const choir__box_region *region = &c->boxes[b].region;
             bool known = false;
             for (int k = 0; k < count && !known; k++)
                 known = choir__box_region_same(&regions[k], region, item->whole.ndim);
@@ -147,16 +273,16 @@ static choir_status restore_item(
             "it",
             item->name);
     for (int b = 0; b < item->box_count; b++) {
-        choir__box_region wanted = choir__box_region_of(&item->boxes[b]);
+        choir__box_region region = choir__box_region_of(&item->boxes[b]);
         choir__block_of to = choir__block_of_local(&item->boxes[b], item->tensor->shape);
-        bool all = s->mine >= 0 && take(&s->copies[s->mine], number, item, &wanted, &to, host);
+        bool all = s->mine >= 0 && take(&s->list[s->mine], number, item, &region, &to, host);
         for (int r = s->world - 1; r >= 0 && !all; r--)
-            (void)take(&s->copies[r], number, item, &wanted, &to, host);
+            (void)take(&s->list[r], number, item, &region, &to, host);
     }
-    return choir_write(item->tensor, host, bytes);
+    return item->box_count ? choir_write(item->tensor, host, bytes) : CHOIR_OK;
 }
 
-static choir_status restore_items(const source *s, const choir__items *items)
+static choir_status restore_items(source *s, const choir__items *items)
 {
     choir_status status = CHOIR_OK;
     size_t most = 0;
@@ -168,9 +294,13 @@ static choir_status restore_items(const source *s, const choir__items *items)
     if (!host)
         return choir__error(
             CHOIR_ERR_MEMORY, "no %zu bytes of host memory, to restore a rank's state", most);
-    for (int i = 0; i < items->count && status == CHOIR_OK; i++)
-        if (items->list[i].box_count)
+    for (int i = 0; i < items->count && status == CHOIR_OK; i++) {
+        status = fetch_item(s, i);
+        if (status == CHOIR_OK)
             status = restore_item(s, i, &items->list[i], host);
+        forget_item(s, i);
+        choir__board_beat();
+    }
     free(host);
     return status;
 }
@@ -179,27 +309,21 @@ static choir_status restore_items(const source *s, const choir__items *items)
 
 static choir_status check(const source *s, const choir_elastic *e, const choir__items *items)
 {
-    const choir__copy_head *head = s->copies[0].head;
+    const choir__copy_head *head = &s->list[0].head;
     if (head->items == items->count && head->own_bytes == e->opts.state_bytes)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_STATE,
         "the copies have %d tensors and %zu bytes of the program's state, this rank %d and %zu: "
         "expected the same objects in each generation of the ranks",
-        head->items, head->own_bytes, items->count, e->opts.state_bytes);
+        head->items, (size_t)head->own_bytes, items->count, e->opts.state_bytes);
 }
 
-static void restore_own(const source *s, const choir_elastic *e)
-{
-    const copy *c = &s->copies[0];
-    if (e->opts.state_bytes)
-        memcpy(e->opts.state, c->at + choir__copy_own(c->head->boxes), e->opts.state_bytes);
-}
-
-choir_status choir__copies_restore(choir_elastic *e, choir__copied *numbers)
+choir_status choir__copies_restore(choir__copies *c, choir__copied *numbers)
 {
     source s;
     choir__items items;
-    choir_status status = map_all(&s, e);
+    choir_elastic *e = c->elastic;
+    choir_status status = open_all(&s, c);
     if (status == CHOIR_OK) {
         status = choir__items_collect(&items, e->t.module, e->t.optim);
         if (status == CHOIR_OK)
@@ -211,9 +335,10 @@ choir_status choir__copies_restore(choir_elastic *e, choir__copied *numbers)
         choir__items_free(&items);
     }
     if (status == CHOIR_OK) {
-        restore_own(&s, e);
-        *numbers = s.copies[0].head->numbers;
+        if (e->opts.state_bytes)
+            memcpy(e->opts.state, s.list[0].own, e->opts.state_bytes);
+        *numbers = s.list[0].head.numbers;
     }
-    unmap_all(&s);
+    close_all(&s);
     return status;
 }

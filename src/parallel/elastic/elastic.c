@@ -15,7 +15,10 @@
  * Strategies other than DDP have state that no other rank has, and groups of their own. There
  * the ranks are made `rebuild`: before each step every rank copies its state to memory that
  * outlives it (copies.h), and after a loss the program makes its objects again, as at its
- * start, for the next group; choir_elastic_open then brings the state back. */
+ * start, for the next group; choir_elastic_open then brings the state back.
+ *
+ * Under `choir run`, whose agents start all ranks of all machines again when one is lost, ranks
+ * copy their state in the same way, to memory of the agents (`kept`). */
 #include "parallel/elastic/copies.h"
 
 #include <stdio.h>
@@ -23,8 +26,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/board.h"
 #include "comm/group.h"
 #include "data/dataset.h"
+#include "launch/keeper.h"
 #include "optim/optim.h"
 #include "tensor/handle.h"
 #include "tensor/strategy.h"
@@ -171,7 +176,7 @@ static choir_status begin_again(choir_elastic *e, choir_status why)
 static choir_status go_back(choir_elastic *e)
 {
     choir__copied n;
-    choir_status status = choir__copies_restore(e, &n);
+    choir_status status = choir__copies_restore(e->copies, &n);
     if (status == CHOIR_OK && e->t.scaler)
         status = choir_scaler_set(e->t.scaler, e->t.optim, n.scale);
     if (status != CHOIR_OK)
@@ -189,8 +194,9 @@ static choir_status go_back(choir_elastic *e)
 
 static choir_status open_rebuilt(choir_elastic *e)
 {
-    choir_status status = CHOIR_OK;
-    if (!e->opts.no_copy && choir__copies_exist())
+    int64_t steps;
+    choir_status status = e->opts.no_copy ? CHOIR_OK : choir__copies_open(e, &e->copies);
+    if (status == CHOIR_OK && e->copies && choir__copies_found(e->copies, &steps))
         status = go_back(e);
     if (status != CHOIR_OK)
         return status;
@@ -199,6 +205,17 @@ static choir_status open_rebuilt(choir_elastic *e)
     e->untold = e->change.generation > 1;
     choir__crew_settled();
     return CHOIR_OK;
+}
+
+/* The program may have read a checkpoint, which is older than the copies, unless the steps
+ * since then left none. */
+static choir_status open_kept(choir_elastic *e)
+{
+    int64_t steps;
+    choir_status status = choir__copies_open(e, &e->copies);
+    if (status == CHOIR_OK && choir__copies_found(e->copies, &steps) && steps >= e->steps)
+        status = go_back(e);
+    return status;
 }
 
 bool choir_elastic_kept(void)
@@ -265,12 +282,15 @@ choir_status choir_elastic_open(choir_env *env, const choir_training *training,
     e->running = CHOIR__NO_STEP;
     e->crewed = choir__crew_mine();
     e->rebuild = e->crewed && choir__crew_mine()->rebuild;
+    e->kept = !e->crewed && !opts.no_copy && choir__keeper_is_there();
     e->whole = !choir__crew_is_new();
     e->steps = (int64_t)choir_run_next(e->run);
     e->optim_steps = training->optim ? choir_optim_steps(training->optim) : 0;
-    if (e->crewed)
+    if (e->crewed || e->kept)
         status = make_state(e);
-    if (status == CHOIR_OK && e->rebuild)
+    if (status == CHOIR_OK && e->kept)
+        status = open_kept(e);
+    else if (status == CHOIR_OK && e->rebuild)
         status = open_rebuilt(e);
     else if (status == CHOIR_OK && e->crewed)
         status = choir__strategies_ranks_changed(
@@ -291,8 +311,13 @@ void choir_elastic_free(choir_elastic *e)
 {
     if (!e)
         return;
-    choir__copies_close(e);
+    choir__copies_close(e->copies);
     free(e);
+}
+
+void choir_elastic_beat(void)
+{
+    choir__board_beat();
 }
 
 /* --- steps --- */
@@ -338,10 +363,18 @@ static choir_status step_rebuilt(choir_elastic *e, choir_step_fn *fn, void *arg)
         return begin_again(e, CHOIR_ERR_PEER_LOST);
     }
     if (!e->opts.no_copy && !choir__strategies_apart(e->run))
-        status = choir__copies_take(e);
+        status = choir__copies_take(e->copies);
     if (status == CHOIR_OK)
         status = try_step(e, fn, arg);
     return status == CHOIR_OK ? CHOIR_OK : begin_again(e, status);
+}
+
+/* A failure ends this process, and the agents start all again. */
+static choir_status step_kept(choir_elastic *e, choir_step_fn *fn, void *arg)
+{
+    choir_status status =
+        choir__strategies_apart(e->run) ? CHOIR_OK : choir__copies_take(e->copies);
+    return status == CHOIR_OK ? try_step(e, fn, arg) : status;
 }
 
 static choir_status step_in_place(choir_elastic *e, choir_step_fn *fn, void *arg)
@@ -367,7 +400,9 @@ choir_status choir_elastic_step(choir_elastic *e, choir_step_fn *fn, void *arg)
     if (!fn)
         return choir__missing(__func__, "function");
     e->in_step = true;
-    choir_status status = e->rebuild ? step_rebuilt(e, fn, arg) : step_in_place(e, fn, arg);
+    choir_status status = e->rebuild ? step_rebuilt(e, fn, arg)
+                          : e->kept  ? step_kept(e, fn, arg)
+                                     : step_in_place(e, fn, arg);
     e->in_step = false;
     if (status == CHOIR_OK)
         note_resumed(e);
@@ -393,6 +428,8 @@ choir_status choir_elastic_end(choir_elastic *e, bool *again)
     if (!again)
         return choir__missing(__func__, "again");
     *again = false;
+    if (e->kept)
+        return choir__copies_settle(e->copies);
     if (!e->crewed)
         return CHOIR_OK;
     if (e->env->rank == 0) {

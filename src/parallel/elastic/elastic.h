@@ -2,8 +2,8 @@
  *
  *    elastic.c     the step, and the way from one group to the next
  *    exchange.c    ranks bring those that are behind or new up to date
- *    copies.c      copies of the state for ranks that are rebuilt; copies_restore.c reads
- * them
+ *    copies.c      copies of the state for ranks that are rebuilt or started again; copies_*.c
+ *                  find, read and send them
  *
  * launch/crew/crew.h says who decides which processes are the ranks; this folder moves the
  * training's objects to the group that they form. */
@@ -26,15 +26,13 @@ struct choir_elastic {
     choir_scope *run;
     bool crewed;                /* ranks can be lost */
     bool rebuild;               /* after a change the program makes all objects again */
+    bool kept;                  /* an agent keeps copies, and starts all ranks again */
     bool over;                  /* this rank has left its generation to be rebuilt */
     bool whole;                 /* this rank has the job's state */
     bool in_step;               /* in choir_elastic_step: the work after the last one is done */
     int64_t steps, optim_steps; /* done: by the run, by the optimizer */
     uint64_t running;           /* the step that runs; CHOIR__NO_STEP: none */
-    /* --- copies --- */
-    choir__copy_memory copies[2];
-    int copy_last;        /* the newer one */
-    int64_t copies_taken; /* by this object */
+    struct choir__copies *copies; /* NULL: there are none */
     /* --- the last change --- */
     choir__change change;
     choir_leaver left[CHOIR__LEFT_MAX];

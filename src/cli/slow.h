@@ -1,0 +1,32 @@
+/* Ranks for which the others wait. Each rank knows which share of its time it spends in
+ * collectives. The slowest rank spends the least there, and its cost is by how much others
+ * spend more. The ranks compare these shares in a collective that ends each step anyway. */
+#ifndef CHOIR_CLI_SLOW_H
+#define CHOIR_CLI_SLOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct choir__cli_slow {
+    double waited, ended; /* by this process, when the last step ended; that moment */
+    double share, rate;   /* lately: of its time that it waits; steps per second; 0: none yet */
+    int rank;             /* the slowest, where it costs much; -1: none does */
+    double cost_s, step_s; /* for how long the others wait for it, per step of so long */
+    double since, told_at; /* when it became so, and when it was named last; 0: it was not */
+} choir__cli_slow;
+
+enum { CHOIR__SLOW_WORDS = 2 };
+
+void choir__cli_slow_begin(choir__cli_slow *slow);
+/* Notes that a step of this rank has ended. */
+void choir__cli_slow_note(choir__cli_slow *slow);
+/* Writes what the ranks compare: the maximum of each word over the ranks is what
+ * choir__cli_slow_judge takes. */
+void choir__cli_slow_write(
+    const choir__cli_slow *slow, int rank, int64_t words[CHOIR__SLOW_WORDS]);
+/* Finds the slowest rank. Returns whether it is to be named now: it has been the slowest for
+ * `after` seconds, and was not named in the last ten times as many. */
+bool choir__cli_slow_judge(
+    choir__cli_slow *slow, const int64_t words[CHOIR__SLOW_WORDS], double after);
+
+#endif

@@ -1,0 +1,47 @@
+/* Memory that an agent keeps for its workers, and that outlives them: for copies of the ranks'
+ * state, from which the ranks of the next generation go on (parallel/elastic/copies.h). An
+ * agent keeps its own workers' copies, and those that the ranks of another machine have sent
+ * here.
+ *
+ *     slot 0 ... own - 1              the copies of this machine's ranks, by local rank
+ *     slot own ... own + others - 1   those of the machine before, by their local ranks there
+ *
+ * Each slot is two memfds, which take turns. They have no memory until a rank writes to them. A
+ * worker opens them in /proc by the agent's process id, which its environment names; so they
+ * reach it through any shell or script. */
+#ifndef CHOIR_LAUNCH_KEEPER_H
+#define CHOIR_LAUNCH_KEEPER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { CHOIR__KEEPER_MOST = 64 }; /* workers of a machine whose copies are kept */
+
+typedef struct choir__keeper {
+    int own, others;      /* slots */
+    uint64_t generation;  /* of the workers that have them */
+    int node, local_rank; /* of this worker: its machine among the job's, and its slot */
+    int fds[2 * CHOIR__KEEPER_MOST][2];
+} choir__keeper;
+
+/* --- the agent --- */
+
+/* Makes the slots for a generation, those that are not there yet. Without descriptors, or with
+ * too many workers, there are none, and ranks go on from their checkpoints. */
+void choir__keeper_make(choir__keeper *keeper, int own, int others);
+void choir__keeper_free(choir__keeper *keeper);
+
+/* In a worker, before it runs the command: puts the slots into its environment. */
+void choir__keeper_export(const choir__keeper *keeper, int agent_pid, int generation);
+/* In a process that is no worker's rank itself: takes them out. */
+void choir__keeper_forget(void);
+
+/* --- a worker --- */
+
+/* Returns whether an agent keeps memory for this process. */
+bool choir__keeper_is_there(void);
+/* Opens the slots. Returns false if there are none. */
+bool choir__keeper_open(choir__keeper *keeper);
+void choir__keeper_close(choir__keeper *keeper);
+
+#endif

@@ -1,0 +1,102 @@
+/* The agent's watcher (launch/agent/watcher.h) over a ledger in this process: a ledger keeps
+ * its newest entries alone, and an agent that has missed some goes on from the newest. */
+#include "launch/agent/watcher.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { KEPT = 4, HEAD = 100 };
+
+static atomic_int reads;
+
+static void nap(double seconds)
+{
+    struct timespec t = {.tv_nsec = (long)(1e9 * seconds)};
+    nanosleep(&t, NULL);
+}
+
+/* Entry n has n restarts. */
+static char *entry(int64_t n)
+{
+    choir__membership m = {.round = 1, .run_id = "x", .restarts = (int)n};
+    return choir__membership_text(&m);
+}
+
+static choir_status read_entry(choir__ledger *l, int64_t n, double wait_s, char **text)
+{
+    (void)l;
+    atomic_fetch_add(&reads, 1);
+    if (n > HEAD - KEPT && n <= HEAD) {
+        *text = entry(n);
+        return CHOIR_OK;
+    }
+    if (n > HEAD)
+        nap(wait_s);
+    return choir__error(CHOIR_ERR_TIMEOUT, "there is no entry %lld", (long long)n);
+}
+
+static choir_status newest(choir__ledger *l, int64_t *n)
+{
+    (void)l;
+    *n = HEAD;
+    return CHOIR_OK;
+}
+
+static choir_status beat(choir__ledger *l)
+{
+    (void)l;
+    return CHOIR_OK;
+}
+
+static double quiet_s(choir__ledger *l, const char *id)
+{
+    (void)l, (void)id;
+    return 0;
+}
+
+static int64_t place(choir__follower *f)
+{
+    pthread_mutex_lock(&f->lock);
+    int64_t at = f->at;
+    pthread_mutex_unlock(&f->lock);
+    return at;
+}
+
+/* This agent has read the first entry; meanwhile a hundred were written. */
+static void missed_entries(void **state)
+{
+    (void)state;
+    static const choir__ledger_ops ops = {
+        .read = read_entry, .newest = newest, .beat = beat, .quiet_s = quiet_s};
+    choir__ledger ledger = {.ops = &ops};
+    choir__follower f;
+    assert_int_equal(choir__follower_open(&f), CHOIR_OK);
+    f.at = 1;
+    f.now = (choir__membership){.phase = CHOIR__RUNNING};
+    choir__watcher w = {
+        .follower = &f, .ledger = &ledger, .id = "me", .patience = {.timeout_s = 60}};
+    assert_int_equal(choir__watcher_start(&w), CHOIR_OK);
+    for (double until = choir__now() + 10; place(&f) < HEAD && choir__now() < until;)
+        nap(0.01);
+    assert_int_equal(place(&f), HEAD);
+    assert_int_equal(f.now.restarts, HEAD);
+    int before = atomic_load(&reads);
+    nap(0.2); /* it waits for the next entry */
+    assert_in_range(atomic_load(&reads) - before, 0, 3);
+    choir__watcher_stop(&w);
+    assert_false(atomic_load(&w.ended));
+    choir__follower_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(missed_entries)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
