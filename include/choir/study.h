@@ -78,14 +78,15 @@ choir_study_opts choir_study_defaults(void);
 /** Opens a study.
  *
  * A stored study of this name goes on: trials that have ended stay, and trials whose process
- * has died are given again, with their numbers and parameters. Processes, also of several
- * machines, that open one study share its trials. Space NULL: the stored study is looked at,
- * and no trial can be asked for; name NULL is the only study of the storage then.
+ * has died are given again, with their numbers and parameters. The same holds for segments.
+ * Processes, also of several machines, that open one study share its trials. Space NULL: the
+ * stored study is looked at, and no trial can be asked for; name NULL is the only study of the
+ * storage then.
  *
  * Errors: argument (an empty space, an unknown sampler, scheduler or option; the stored study
  * has another space, direction, sampler, seed or window), I/O, format (no storage, or of a
  * newer version), unsupported (this build lacks the storage; a scheduler that lets trials wait,
- * for a stored study or several objectives). */
+ * for several objectives or a stored study that is free). */
 CHOIR_CHECKED choir_status choir_study_open(
     const choir_space *space, choir_study_opts opts, choir_study **study);
 /** Frees a study and its trials; NULL is allowed. */
@@ -128,6 +129,10 @@ int64_t choir_trial_budget(const choir_trial *trial);
 int64_t choir_trial_step(const choir_trial *trial);
 /** Returns the last step that was reported, up to the budget; -1: none. */
 int64_t choir_trial_last_step(const choir_trial *trial);
+/** Returns the number of reports of a trial, and stores the first `room` of them, by step, in
+ * steps (room) and values (room), which may be NULL. */
+int64_t choir_trial_reports(
+    const choir_trial *trial, int64_t *steps, double *values, int64_t room);
 /** Returns the number of the trial whose checkpoint this one begins with (pbt), or -1. */
 int64_t choir_trial_parent(const choir_trial *trial);
 
@@ -158,6 +163,17 @@ choir_trial *choir_study_best(const choir_study *study);
  * without being worse in another. Stores the first `room` of them, by number, in trials (room),
  * which may be NULL. */
 int64_t choir_study_pareto(const choir_study *study, choir_trial **trials, int64_t room);
+
+/** Computes how much each parameter decides whether a trial is among the best tenth, by
+ * PED-ANOVA as Optuna 5 does. shares: (parameters of the space) sum 1; 0 where no complete
+ * trial has the parameter. Errors: argument, state (no complete trial has a finite value). */
+CHOIR_CHECKED choir_status choir_study_importance(
+    const choir_study *study, int objective, double *shares);
+
+/** Returns the number of objectives. */
+int choir_study_objectives(const choir_study *study);
+/** Returns whether more is better in an objective. */
+bool choir_study_maximizes(const choir_study *study, int objective);
 
 int64_t choir_trial_number(const choir_trial *trial);
 choir_trial_state choir_trial_result(const choir_trial *trial);

@@ -1,17 +1,26 @@
 /* Attributes of studies and trials, as programs see them. */
+#include <stdlib.h>
+#include <string.h>
+
 #include <jansson.h>
 
+#include "tune/program/link.h"
 #include "tune/study.h"
 #include "tune/trial.h"
 
-static choir_status check(const char *key, const char *json, const char *function)
+/* Checks an attribute, and stores its value on one line, as journals need it, in *line, for the
+ * caller to free. */
+static choir_status check(const char *key, const char *json, const char *function, char **line)
 {
+    *line = NULL;
     if (choir__lacks(key, function, "key") || choir__lacks(json, function, "json"))
         return CHOIR_ERR_ARGUMENT;
     json_t *value = json_loads(json, JSON_DECODE_ANY, NULL);
     if (!value)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "attribute %s: expected JSON, got '%s'", key, json);
+    *line = strpbrk(json, "\r\n") ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY)
+                                  : choir__strdup(json);
     json_decref(value);
     return CHOIR_OK;
 }
@@ -20,18 +29,25 @@ choir_status choir_trial_set_attribute(choir_trial *t, const char *key, const ch
 {
     if (choir__lacks(t, __func__, "trial"))
         return CHOIR_ERR_ARGUMENT;
-    choir_status status = check(key, json, __func__);
+    char *line;
+    choir_status status = check(key, json, __func__, &line);
     if (status != CHOIR_OK)
         return status;
+    if (t->link) {
+        status = choir__link_set_attribute(t, key, line);
+        free(line);
+        return status;
+    }
     pthread_mutex_lock(&t->study->lock);
     if (t->state != CHOIR_TRIAL_RUNNING)
         status =
             choir__error(CHOIR_ERR_STATE, "trial %lld has ended before", (long long)t->number);
     else
-        choir__attribute_set(&t->attributes, false, key, json);
+        choir__attribute_set(&t->attributes, false, key, line);
     if (status == CHOIR_OK && t->study->kept)
-        choir__kept_set_attribute(t->study->kept, t, key, json);
+        choir__kept_set_attribute(t->study->kept, t, key, line);
     pthread_mutex_unlock(&t->study->lock);
+    free(line);
     return status;
 }
 
@@ -39,14 +55,18 @@ choir_status choir_study_set_attribute(choir_study *s, const char *key, const ch
 {
     if (choir__lacks(s, __func__, "study"))
         return CHOIR_ERR_ARGUMENT;
-    choir_status status = check(key, json, __func__);
+    if (s->forked)
+        return choir__link_refuses(__func__);
+    char *line;
+    choir_status status = check(key, json, __func__, &line);
     if (status != CHOIR_OK)
         return status;
     pthread_mutex_lock(&s->lock);
-    choir__attribute_set(&s->attributes, false, key, json);
+    choir__attribute_set(&s->attributes, false, key, line);
     if (s->kept)
-        choir__kept_set_attribute(s->kept, NULL, key, json);
+        choir__kept_set_attribute(s->kept, NULL, key, line);
     pthread_mutex_unlock(&s->lock);
+    free(line);
     return CHOIR_OK;
 }
 

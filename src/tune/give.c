@@ -75,11 +75,12 @@ choir_trial *choir__study_append(choir_study *s)
         choir__calloc(1, sizeof *t + (size_t)s->space->count * sizeof t->params[0]);
     t->study = s;
     t->number = s->count;
-    t->parent = t->began = -1;
     s->trial[s->count++] = t;
     if (!s->has_turn) /* another worker began the trial */
         s->turn =
             (choir__turn){.kind = CHOIR__TURN_NEW, .trial = -1, .budget = CHOIR__NO_BUDGET};
+    t->parent = s->turn.trial;
+    t->began = t->parent >= 0 ? s->turn.from : -1;
     choir__study_begin_segment(s, t);
     return t;
 }
@@ -87,9 +88,7 @@ choir_trial *choir__study_append(choir_study *s)
 static choir_status begin_new(choir_study *s, choir_trial **trial)
 {
     double *params = choir__alloc((size_t)s->space->count * sizeof(double));
-    const choir_trial *parent = s->turn.trial >= 0 ? s->trial[s->turn.trial] : NULL;
-    int64_t from = s->turn.from;
-    bool given = !parent && s->queue;
+    bool given = s->turn.trial < 0 && s->queue;
     choir_status status = suggest(s, given ? s->queue : NULL, params);
     if (given)
         choir__study_drop_given(s);
@@ -97,10 +96,6 @@ static choir_status begin_new(choir_study *s, choir_trial **trial)
         choir_trial *t = *trial = choir__study_append(s);
         t->given = given;
         memcpy(t->params, params, (size_t)s->space->count * sizeof(double));
-        if (parent) {
-            t->parent = parent->number;
-            t->began = from;
-        }
     }
     free(params);
     return status;

@@ -5,30 +5,21 @@
  * the others adopt the record. A trial whose worker is dead is claimed again, with its number
  * and its parameters. So all that a worker needs to know is in the records, and nothing
  * coordinates them. */
-#include "tune/kept.h"
+#include "tune/kept_inside.h"
 
-#include <jansson.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tune/storage/distribution.h"
-#include "tune/storage/store.h"
 #include "tune/storage/worker.h"
 #include "tune/kept_facts.h"
-#include "tune/study.h"
 #include "tune/trial.h"
 
-struct choir__kept {
-    choir__study_store *store;
-    char **dists; /* (space->count) Optuna's JSON; NULL: the study is only looked at */
-    int dist_count;
-    double refreshed;   /* choir__now */
-    int64_t given_skip; /* trials that were given to other workers, and to us not yet */
-};
-
-static const double REFRESH_S = 0.1; /* at most as often */
+/* Looks at other workers' trials are at least so far apart, and ten times as far as one takes.
+ */
+static const double REFRESH_S = 0.1;
 
 /* --- opening --- */
 
@@ -74,172 +65,53 @@ void choir__kept_close(choir__kept *kept)
 
 /* --- adopting --- */
 
-static choir_status read_params(choir_trial *t, const choir__record *r)
-{
-    const choir_space *space = t->study->space;
-    choir_status status = CHOIR_OK;
-    for (int i = 0; i < space->count; i++)
-        t->params[i] = (double)NAN;
-    for (int k = 0; k < r->param_count && status == CHOIR_OK; k++) {
-        const choir__stored_param *p = &r->params[k];
-        int i = choir__space_find(space, p->name);
-        if (i < 0)
-            return choir__error(CHOIR_ERR_ARGUMENT,
-                "trial %lld of the stored study has a parameter %s, which the space lacks",
-                (long long)r->number, p->name);
-        const choir__dist *dist = &space->param[i].dist;
-        if (!t->study->kept->dists && dist->kind != CHOIR__CHOICE)
-            t->params[i] = p->value; /* looked at only: Optuna's ranges may change */
-        else
-            status = choir__dist_value_of_json(dist, p->name, p->dist, p->value, &t->params[i]);
-    }
-    return status;
-}
-
-/* Fills in the parameters of a trial that Optuna's enqueue_trial made. */
-static choir_status read_fixed(choir_trial *t, const choir__record *r)
-{
-    const choir_space *space = t->study->space;
-    const char *text = choir__attribute_get(&r->attributes, true, CHOIR__FIXED_KEY);
-    json_t *fixed = json_loads(text ? text : "{}", 0, NULL), *value;
-    const char *name;
-    choir_status status = CHOIR_OK;
-    json_object_foreach(fixed, name, value)
-    {
-        int i = choir__space_find(space, name);
-        char *word = json_is_string(value) ? choir__strdup(json_string_value(value))
-                                           : json_dumps(value, JSON_ENCODE_ANY);
-        if (i >= 0 && status == CHOIR_OK)
-            status = choir__dist_read(&space->param[i].dist, name, word, &t->params[i]);
-        free(word);
-    }
-    json_decref(fixed);
-    double *given = choir__alloc((size_t)space->count * sizeof(double));
-    memcpy(given, t->params, (size_t)space->count * sizeof(double));
-    choir__draws draws = {.key = choir__mix(t->study->key, (uint64_t)t->number)};
-    choir__space_draw(space, &draws, t->params);
-    choir__space_take_given(space, given, &draws, t->params);
-    free(given);
-    return status;
-}
-
-/* Takes over a record's state. A running trial whose program sends no sign of life has
- * failed, as far as this study knows. */
-static void take_state(choir_trial *t, const choir__record *r, const char *self)
-{
-    int objectives = t->study->objectives;
-    bool waits = r->state == CHOIR__STORED_WAITING, runs = r->state == CHOIR_TRIAL_RUNNING;
-    bool dead = runs && choir__worker_is_dead(r, self);
-    bool named = choir__attribute_get(&r->attributes, true, CHOIR__WORKER_KEY);
-    t->again = waits || (dead && named);
-    t->state = waits || runs ? CHOIR_TRIAL_RUNNING : (choir_trial_state)r->state;
-    if ((dead && !named) || r->state < 0 || r->state > CHOIR__STORED_WAITING)
-        t->state = CHOIR_TRIAL_FAIL;
-    if (t->state == CHOIR_TRIAL_COMPLETE && r->value_count < objectives)
-        t->state = CHOIR_TRIAL_FAIL;
-    if (t->state == CHOIR_TRIAL_COMPLETE && !t->values) {
-        t->values = choir__alloc((size_t)objectives * sizeof(double));
-        memcpy(t->values, r->values, (size_t)objectives * sizeof(double));
-    }
-    free(t->reports);
-    t->report_count = r->report_count;
-    t->reports = choir__alloc((size_t)(r->report_count + 1) * sizeof *t->reports);
-    if (r->report_count)
-        memcpy(t->reports, r->reports, (size_t)r->report_count * sizeof *t->reports);
-    for (int i = 0; i < r->attributes.count; i++) {
-        const choir__stored_attribute *a = &r->attributes.at[i];
-        choir__attribute_set(&t->attributes, a->system, a->key, a->json);
-    }
-}
-
-/* Takes over a record of a trial that is new here, or that this worker claimed in vain. */
-static choir_status adopt(choir_study *s, choir_trial *t, const choir__record *r)
-{
-    choir_status status = read_params(t, r);
-    if (status == CHOIR_OK && r->state == CHOIR__STORED_WAITING)
-        status = read_fixed(t, r);
-    t->foreign = t->adopted = true;
-    t->given = choir__attribute_get(&r->attributes, true, CHOIR__GIVEN_KEY);
-    take_state(t, r, choir__study_store_worker(s->kept->store));
-    if (t->given && s->queue)
-        choir__study_drop_given(s);
-    else if (t->given)
-        s->kept->given_skip++;
-    return status;
-}
-
-/* Ends the segment of another worker's trial that has ended. */
-static void note_end(choir_study *s, choir_trial *t)
-{
-    if (t->state != CHOIR_TRIAL_RUNNING && !s->segment[t->segment].ended)
-        choir__study_end_segment(s, t);
-}
-
-/* Passes over the point of a grid that another worker's trial has used. */
-static void pass_over(choir_study *s, const choir_trial *t)
-{
-    choir__history h = choir__study_history(s);
-    choir__draws draws = {.key = s->key};
-    double params[CHOIR_SPACE_MAX];
-    if (!t->given && s->sampler->ops->has_more && s->sampler->ops->has_more(s->sampler, &h) &&
-        s->sampler->ops->suggest(s->sampler, &h, &draws, params) != CHOIR_OK)
-        (void)choir__message();
-}
-
-/* Takes over the record of a trial that this worker has not begun. */
-static choir_status adopt_new(choir_study *s, const choir__record *r)
-{
-    choir_trial *t = choir__study_append(s);
-    choir_status status = adopt(s, t, r);
-    if (status == CHOIR_OK)
-        pass_over(s, t);
-    return status;
-}
-
 choir_status choir__kept_refresh(choir_study *s)
 {
     choir__records records = {0};
-    choir_status status = choir__study_store_load(s->kept->store, s->ended, &records);
-    for (int64_t i = 0; i < records.count && status == CHOIR_OK; i++) {
-        const choir__record *r = &records.at[i];
-        choir_trial *t = r->number < s->count ? s->trial[r->number] : NULL;
-        if (t && t->adopted && t->foreign && t->state == CHOIR_TRIAL_RUNNING)
-            take_state(t, r, choir__study_store_worker(s->kept->store));
-        else if (t && t->foreign && !t->adopted)
-            status = adopt(s, t, r);
-        else if (!t && r->number == s->count)
-            status = adopt_new(s, r);
-        if (status == CHOIR_OK && r->number < s->count)
-            note_end(s, s->trial[r->number]);
-    }
+    bool pauses = s->scheduler->ops->pauses;
+    double from = choir__now();
+    /* trials that have ended are no news; those that stopped may go on */
+    choir_status status =
+        choir__study_store_load(s->kept->store, pauses ? 0 : s->ended, &records);
+    if (status == CHOIR_OK)
+        status = pauses ? choir__kept_follow(s, &records) : choir__kept_adopt_all(s, &records);
     choir__records_free(&records);
     s->kept->refreshed = choir__now();
+    s->kept->reading_s = s->kept->refreshed - from;
     return status;
 }
 
 /* --- asking --- */
 
+/* Returns the trial of segment n, which runs, or NULL. */
+static choir_trial *running(const choir_study *s, int64_t n)
+{
+    const choir__segment *g = &s->segment[n];
+    return g->trial < 0 || g->ended ? NULL : s->trial[g->trial];
+}
+
 /* Returns the first trial whose worker is dead, or NULL. */
 static choir_trial *next_again(const choir_study *s)
 {
-    for (int64_t i = s->ended; i < s->count; i++)
-        if (s->trial[i]->again)
-            return s->trial[i];
+    for (int64_t n = s->ended; n < s->segment_count; n++)
+        if (running(s, n) && running(s, n)->again)
+            return running(s, n);
     return NULL;
 }
 
 /* Returns whether other workers' trials run. */
 static bool has_others(const choir_study *s)
 {
-    for (int64_t i = s->ended; i < s->count; i++)
-        if (s->trial[i]->foreign && s->trial[i]->state == CHOIR_TRIAL_RUNNING)
+    for (int64_t n = s->ended; n < s->segment_count; n++)
+        if (running(s, n) && running(s, n)->foreign)
             return true;
     return false;
 }
 
 static choir_status look_for_news(choir_study *s)
 {
-    if (!has_others(s) || choir__now() - s->kept->refreshed < REFRESH_S)
+    double apart = fmax(REFRESH_S, 10 * s->kept->reading_s);
+    if (!has_others(s) || choir__now() - s->kept->refreshed < apart)
         return CHOIR_OK;
     return choir__kept_refresh(s);
 }
@@ -284,12 +156,22 @@ static void give_back(choir_study *s, const choir_trial *t)
     s->queue = g;
 }
 
+/* Stores the reports from after the trial was stopped, which count for this segment now. */
+static void note_won(choir_study *s, choir_trial *t, const char *worker)
+{
+    t->adopted = true; /* the parameters are the stored ones */
+    t->closed = false;
+    choir__attribute_set(&t->attributes, true, CHOIR__WORKER_KEY, worker);
+    for (int64_t i = t->before; i < t->report_count && s->scheduler->ops->pauses; i++)
+        choir__kept_report(s->kept, t, t->reports[i].step, t->reports[i].value);
+}
+
 /* Claims a trial; *won: this worker has it. */
 static choir_status claim(choir_study *s, choir_trial *t, bool *won)
 {
     choir__study_store *store = s->kept->store;
-    bool is_new = !t->foreign;
     choir__change *c = claim_of(s->kept, t);
+    bool is_new = c->kind == CHOIR__CHANGE_BEGIN && !c->waits;
     t->foreign = t->again = false;
     choir__study_store_send_awaited(store, c);
     pthread_mutex_unlock(&s->lock);
@@ -298,7 +180,7 @@ static choir_status claim(choir_study *s, choir_trial *t, bool *won)
     *won = status == CHOIR_OK && !c->lost;
     t->foreign = !*won;
     if (*won)
-        choir__attribute_set(&t->attributes, true, CHOIR__WORKER_KEY, c->worker);
+        note_won(s, t, c->worker);
     choir__change_free(c);
     if (!*won && is_new && t->given)
         give_back(s, t);
@@ -327,6 +209,53 @@ static choir_status find_next(choir_study *s, choir_trial **t)
     }
 }
 
+/* Returns the change that ends a trial. */
+static choir__change *end_of(const choir_trial *t)
+{
+    choir__change *c = choir__change_new(CHOIR__CHANGE_END, t->number);
+    c->state = t->state;
+    if (t->state == CHOIR_TRIAL_COMPLETE) {
+        c->value_count = t->study->objectives;
+        memcpy(c->values, t->values, (size_t)c->value_count * sizeof(double));
+    } else if (t->state == CHOIR_TRIAL_PRUNED && t->report_count) { /* as Optuna does */
+        c->values[0] = t->reports[t->report_count - 1].value;
+        c->value_count = !isnan(c->values[0]);
+    }
+    return c;
+}
+
+/* Nothing goes on: the trials that were stopped have ended for Optuna, too. Returns the status
+ * of choir__study_ask, END, or of the storage. */
+static choir_status close_trials(choir_study *s)
+{
+    char *why = choir__strdup(choir__message());
+    choir__change *last = NULL;
+    for (int64_t i = 0; i < s->count && s->scheduler->ops->pauses; i++) {
+        choir_trial *t = s->trial[i];
+        if (t->closed || t->state != CHOIR_TRIAL_PRUNED)
+            continue;
+        if (last)
+            choir__study_store_send(s->kept->store, last);
+        last = end_of(t);
+        last->worker =
+            choir__strdup(choir__attribute_get(&t->attributes, true, CHOIR__WORKER_KEY));
+        t->closed = true;
+    }
+    choir_status status = CHOIR_OK;
+    if (last) {
+        choir__study_store_send_awaited(s->kept->store, last);
+        pthread_mutex_unlock(&s->lock);
+        status = choir__kept_wait(s->kept, last);
+        pthread_mutex_lock(&s->lock);
+    }
+    if (status == CHOIR_OK) {
+        choir__set_message(why);
+        status = CHOIR_ERR_END;
+    }
+    free(why);
+    return status;
+}
+
 choir_status choir__kept_ask(choir_study *s, choir_trial **trial)
 {
     choir_status status = CHOIR_OK;
@@ -337,6 +266,8 @@ choir_status choir__kept_ask(choir_study *s, choir_trial **trial)
     while (status == CHOIR_OK) {
         choir_trial *t;
         status = find_next(s, &t);
+        if (status == CHOIR_ERR_END)
+            status = close_trials(s);
         bool won = false;
         if (status == CHOIR_OK)
             status = claim(s, t, &won);
@@ -366,16 +297,19 @@ bool choir__kept_skips_given(choir__kept *kept)
 
 /* --- changes --- */
 
-choir__change *choir__kept_tell(choir__kept *kept, const choir_trial *t)
+choir__change *choir__kept_tell(choir__kept *kept, choir_trial *t)
 {
-    choir__change *c = choir__change_new(CHOIR__CHANGE_END, t->number);
-    c->state = t->state;
-    if (t->state == CHOIR_TRIAL_COMPLETE) {
-        c->value_count = t->study->objectives;
-        memcpy(c->values, t->values, (size_t)c->value_count * sizeof(double));
-    } else if (t->state == CHOIR_TRIAL_PRUNED && t->report_count) { /* as Optuna does */
-        c->values[0] = t->reports[t->report_count - 1].value;
-        c->value_count = !isnan(c->values[0]);
+    choir__change *c = end_of(t);
+    if (t->study->scheduler->ops->pauses) {
+        choir__kept_note_segment(t);
+        c->worker = choir__strdup(choir__study_store_worker(kept->store));
+        c->segments =
+            choir__strdup(choir__attribute_get(&t->attributes, true, CHOIR__SEGMENTS_KEY));
+        choir__kept_note_pause(t);
+    }
+    if (t->study->scheduler->ops->pauses && t->state == CHOIR_TRIAL_PRUNED) {
+        c->kind = CHOIR__CHANGE_PAUSE;
+        c->after = choir__worker_pause(t->parts);
     }
     choir__study_store_send_awaited(kept->store, c);
     return c;
@@ -388,19 +322,22 @@ choir_status choir__kept_wait(choir__kept *kept, choir__change *told)
     return status;
 }
 
-choir_status choir__kept_report(
-    choir__kept *kept, const choir_trial *t, int64_t step, double value)
+choir_status choir__kept_check_step(int64_t step)
 {
-    if (step > INT32_MAX)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "expected a step of at most %d in a stored study, got %lld", INT32_MAX,
-            (long long)step);
+    if (step <= INT32_MAX)
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "expected a step of at most %d in a stored study, got %lld", INT32_MAX,
+        (long long)step);
+}
+
+void choir__kept_report(choir__kept *kept, const choir_trial *t, int64_t step, double value)
+{
     choir__change *c = choir__change_new(CHOIR__CHANGE_REPORT, t->number);
     c->step = step;
     c->values[0] = value;
     c->value_count = 1;
     choir__study_store_send(kept->store, c);
-    return CHOIR_OK;
 }
 
 void choir__kept_set_attribute(

@@ -22,12 +22,13 @@ choir_status choir__kept_refresh(choir_study *s);
 choir_status choir__kept_ask(choir_study *s, choir_trial **trial);
 bool choir__kept_ready(choir_study *s);
 
-/* Queues the end of a trial; choir__kept_wait waits, without the lock. */
-choir__change *choir__kept_tell(choir__kept *kept, const choir_trial *t);
+/* Queues the end of a trial or of its segment; choir__kept_wait waits, without the lock. */
+choir__change *choir__kept_tell(choir__kept *kept, choir_trial *t);
 choir_status choir__kept_wait(choir__kept *kept, choir__change *told);
-/* Queues a report. Error: argument, a step that the tables cannot hold. */
-choir_status choir__kept_report(
-    choir__kept *kept, const choir_trial *t, int64_t step, double value);
+/* Error: argument, a step that the tables cannot hold. */
+choir_status choir__kept_check_step(int64_t step);
+/* Queues a report. */
+void choir__kept_report(choir__kept *kept, const choir_trial *t, int64_t step, double value);
 
 /* While a server is away, calls wait, and return an error when fd becomes readable. Does
  * nothing for a study in memory. */

@@ -17,6 +17,20 @@ typedef struct choir__segment {
     bool ended;
     choir_trial_state state; /* of the trial, at the segment's end */
     int64_t reports;
+    double began, seconds; /* choir__now, and until its end, on the machine that ran it */
 } choir__segment;
+
+/* A segment as people see it. */
+typedef struct choir__segment_view {
+    choir_trial *trial; /* NULL: it is empty */
+    choir_trial_state state;
+    double value; /* NaN: none */
+    int64_t step; /* of the last report, -1: none */
+    double seconds;
+} choir__segment_view;
+
+/* Returns how many segments have begun. */
+int64_t choir__study_segments(const choir_study *study);
+choir__segment_view choir__study_segment(const choir_study *study, int64_t n);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tune/program/link.h"
 #include "tune/study.h"
 #include "tune/trial.h"
 
@@ -60,10 +61,10 @@ static choir_status open_sampler(choir_study *s, const char *sampler, uint64_t s
 static choir_status open_scheduler(choir_study *s, const choir_study_opts *opts)
 {
     choir_status status = choir__scheduler_open(opts, s->objectives, &s->scheduler);
-    if (status == CHOIR_OK && opts->storage && s->scheduler->ops->pauses)
+    if (status == CHOIR_OK && opts->storage && opts->free && s->scheduler->ops->pauses)
         return choir__error(CHOIR_ERR_UNSUPPORTED,
-            "scheduler %s: expected a study in memory, since the storage does not keep which "
-            "trials wait",
+            "scheduler %s: expected a study in memory, since which trials go on follows from the "
+            "order of their ends in a free study, and the storage does not keep that",
             opts->scheduler);
     return status;
 }
@@ -142,6 +143,8 @@ choir_status choir_study_ask(choir_study *s, choir_trial **trial)
 {
     if (choir__lacks(s, __func__, "study") || choir__lacks(trial, __func__, "trial"))
         return CHOIR_ERR_ARGUMENT;
+    if (s->forked)
+        return choir__link_refuses(__func__);
     pthread_mutex_lock(&s->lock);
     choir_status status = s->kept ? choir__kept_ask(s, trial) : choir__study_ask(s, trial);
     pthread_mutex_unlock(&s->lock);
@@ -178,6 +181,8 @@ choir_status choir_study_enqueue(choir_study *s, const char *parameters)
 {
     if (choir__lacks(s, __func__, "study") || choir__lacks(parameters, __func__, "parameters"))
         return CHOIR_ERR_ARGUMENT;
+    if (s->forked)
+        return choir__link_refuses(__func__);
     choir__given *g = choir__calloc(1, sizeof *g);
     g->params = choir__alloc((size_t)s->space->count * sizeof(double));
     for (int i = 0; i < s->space->count; i++)
@@ -217,6 +222,17 @@ int64_t choir_study_count(const choir_study *study)
     return count;
 }
 
+int choir_study_objectives(const choir_study *s)
+{
+    return choir__lacks(s, __func__, "study") ? 0 : s->objectives;
+}
+
+bool choir_study_maximizes(const choir_study *s, int objective)
+{
+    return !choir__lacks(s, __func__, "study") && objective >= 0 && objective < s->objectives &&
+           s->sign[objective] < 0;
+}
+
 choir_trial *choir_study_trial(const choir_study *study, int64_t number)
 {
     if (choir__lacks(study, __func__, "study"))
@@ -226,6 +242,36 @@ choir_trial *choir_study_trial(const choir_study *study, int64_t number)
     choir_trial *t = number >= 0 && number < s->count ? s->trial[number] : NULL;
     pthread_mutex_unlock(&s->lock);
     return t;
+}
+
+int64_t choir__study_segments(const choir_study *study)
+{
+    choir_study *s = (choir_study *)(uintptr_t)study;
+    pthread_mutex_lock(&s->lock);
+    int64_t count = s->segment_count;
+    pthread_mutex_unlock(&s->lock);
+    return count;
+}
+
+choir__segment_view choir__study_segment(const choir_study *study, int64_t n)
+{
+    choir_study *s = (choir_study *)(uintptr_t)study;
+    choir__segment_view view = {.value = (double)NAN, .step = -1};
+    pthread_mutex_lock(&s->lock);
+    const choir__segment *g = &s->segment[n];
+    if (g->trial >= 0) {
+        const choir_trial *t = view.trial = s->trial[g->trial];
+        const choir__report *last = g->reports ? &t->reports[g->reports - 1] : NULL;
+        view.state = g->ended ? g->state : CHOIR_TRIAL_RUNNING;
+        view.seconds = g->seconds;
+        view.step = g->ended && last ? last->step : -1;
+        if (view.state == CHOIR_TRIAL_COMPLETE)
+            view.value = t->values[0];
+        else if (view.state == CHOIR_TRIAL_PRUNED && last)
+            view.value = last->value;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return view;
 }
 
 /* Returns the last report of a trial that was stopped, perhaps to go on since; NULL: it has

@@ -27,6 +27,7 @@ struct choir_study {
     /* The rule of order (turns.c). */
     choir__scheduler *scheduler;
     bool free;               /* results count as they come */
+    bool forked;             /* this is a copy, in a trial's fork */
     choir__segment *segment; /* (segment_count) */
     int64_t segment_count, segment_room;
     int64_t work_count; /* up to the last one that is not empty */
@@ -58,12 +59,17 @@ choir__prospect choir__study_look_ahead(choir_study *s);
 void choir__study_begin_segment(choir_study *s, choir_trial *t);
 /* Ends the trial's segment, whose result is in the trial. */
 void choir__study_end_segment(choir_study *s, choir_trial *t);
-/* Adds a report of a trial that runs, and decides whether it is to stop. */
-void choir__study_report(choir_study *s, choir_trial *t, int64_t step, double value);
+/* Begins the trial's segment again, which has the reports t->later already. */
+void choir__study_restart_segment(choir_study *s, choir_trial *t);
+
+/* Adds a report of a trial that runs, and decides whether it is to stop. False: the report does
+ * not count for this segment, since its step is an earlier one's, or the trial is to stop. */
+bool choir__study_report(choir_study *s, choir_trial *t, int64_t step, double value);
 
 /* --- give.c --- */
 
-/* Appends a trial, whose parameters are to be filled in; its first segment begins. */
+/* Appends the trial of the next turn, whose parameters are to be filled in; its first segment
+ * begins. */
 choir_trial *choir__study_append(choir_study *s);
 /* Gives the next new trial. */
 choir_status choir__study_ask(choir_study *s, choir_trial **trial);

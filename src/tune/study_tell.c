@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tune/program/link.h"
 #include "tune/study.h"
 #include "tune/trial.h"
 
@@ -61,6 +62,8 @@ choir_status choir_study_tell(choir_study *s, choir_trial *trial, choir_trial_st
 {
     if (choir__lacks(s, __func__, "study") || choir__lacks(trial, __func__, "trial"))
         return CHOIR_ERR_ARGUMENT;
+    if (s->forked)
+        return choir__link_refuses(__func__);
     pthread_mutex_lock(&s->lock);
     choir_status status = check_told(s, trial, state, values, count);
     if (status == CHOIR_OK)
@@ -78,15 +81,20 @@ choir_status choir_trial_report(choir_trial *t, int64_t step, double value)
     if (step < 0)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "expected a step of 0 or more, got %lld", (long long)step);
+    if (t->link)
+        return choir__link_report(t, step, value);
     pthread_mutex_lock(&t->study->lock);
     choir_status status = CHOIR_OK;
     if (t->state != CHOIR_TRIAL_RUNNING)
         status =
             choir__error(CHOIR_ERR_STATE, "trial %lld has ended before", (long long)t->number);
-    else if (t->study->kept && !t->stop) /* later reports depend on how fast it stops */
-        status = choir__kept_report(t->study->kept, t, step, value);
-    if (status == CHOIR_OK)
-        choir__study_report(t->study, t, step, value);
+    else if (t->study->kept)
+        status = choir__kept_check_step(step);
+    if (status == CHOIR_OK) {
+        bool counts = choir__study_report(t->study, t, step, value);
+        if (t->study->kept && counts) /* how many come later depends on how fast it stops */
+            choir__kept_report(t->study->kept, t, step, value);
+    }
     pthread_mutex_unlock(&t->study->lock);
     return status;
 }

@@ -69,6 +69,23 @@ int64_t choir_trial_last_step(const choir_trial *trial)
     return step;
 }
 
+int64_t choir_trial_reports(
+    const choir_trial *trial, int64_t *steps, double *values, int64_t room)
+{
+    if (choir__lacks(trial, __func__, "trial"))
+        return 0;
+    pthread_mutex_lock(&trial->study->lock);
+    int64_t count = trial->report_count;
+    for (int64_t i = 0; i < count && i < room; i++) {
+        if (steps)
+            steps[i] = trial->reports[i].step;
+        if (values)
+            values[i] = trial->reports[i].value;
+    }
+    pthread_mutex_unlock(&trial->study->lock);
+    return count;
+}
+
 int64_t choir_trial_parent(const choir_trial *trial)
 {
     return choir__lacks(trial, __func__, "trial") ? -1 : trial->parent;

@@ -29,13 +29,18 @@ struct choir_trial {
     int64_t known_news;    /* the place of that result in the news */
     /* Its present segment, or its last one. */
     int64_t segment, before; /* before: reports of earlier segments */
+    int64_t parts;           /* segments that have begun */
     choir__report *later;    /* (later_count) those after it was stopped */
     int64_t later_count;
     bool stop;
-    bool given;   /* choir_study_enqueue gave parameters of it */
-    bool foreign; /* of a stored study: another worker runs it, or ran it */
-    bool adopted; /* its parameters are those of the stored one */
-    bool again;   /* its worker is dead: it is to be run again */
+    int place;                      /* of choir_tune, counted from 1; 0: none */
+    struct choir__trial_link *link; /* in a fork: to the process that has the study */
+    bool given;                     /* choir_study_enqueue gave parameters of it */
+    bool foreign;                   /* of a stored study: another worker runs it, or ran it */
+    bool adopted;                   /* its parameters are those of the stored one */
+    bool again;                     /* its worker is dead: it is to be run again */
+    bool retaken; /* the worker of its segment has died; reports may be lost */
+    bool closed;  /* stored as one that does not go on */
     choir__stored_attributes attributes;
     char **texts;    /* (space->count) made when asked for; NULL: none yet */
     double params[]; /* (space->count), see space.h; NaN: the trial lacks the parameter */

@@ -20,6 +20,7 @@ choir__history choir__study_history(const choir_study *s)
     return (choir__history){.space = s->space,
         .trial = s->trial,
         .count = s->count,
+        .most = s->trials,
         .news = s->news,
         .news_count = s->news_count,
         .objectives = s->objectives,
@@ -140,29 +141,24 @@ static bool is_to_stop(const choir_study *s, const choir_trial *t)
 
 /* Reports of earlier segments stay, and those after the trial was stopped are for its next
  * segment: how many come depends on how fast it stops. */
-void choir__study_report(choir_study *s, choir_trial *t, int64_t step, double value)
+bool choir__study_report(choir_study *s, choir_trial *t, int64_t step, double value)
 {
     if (step <= t->began || (t->before && step <= t->reports[t->before - 1].step))
-        return;
+        return false;
     if (t->stop) {
         size_t n = (size_t)t->later_count++;
         t->later = choir__realloc(t->later, (n + 1) * sizeof *t->later);
         t->later[n] = (choir__report){step, value};
-        return;
+        return false;
     }
     insert(t, step, value);
     t->stop = is_to_stop(s, t);
+    return true;
 }
 
-void choir__study_begin_segment(choir_study *s, choir_trial *t)
+void choir__study_restart_segment(choir_study *s, choir_trial *t)
 {
-    t->segment = append(s,
-        (choir__segment){.trial = t->number, .budget = s->turn.budget, .last = s->turn.last});
-    s->work_count = s->segment_count;
-    s->has_turn = false;
-    s->runs++;
-    t->state = CHOIR_TRIAL_RUNNING;
-    t->before = t->report_count;
+    t->report_count = t->before;
     t->stop = is_to_stop(s, t); /* it may be there already */
     choir__report *later = t->later;
     int64_t count = t->later_count;
@@ -173,12 +169,29 @@ void choir__study_begin_segment(choir_study *s, choir_trial *t)
     free(later);
 }
 
+void choir__study_begin_segment(choir_study *s, choir_trial *t)
+{
+    t->segment = append(s, (choir__segment){.trial = t->number,
+                               .budget = s->turn.budget,
+                               .last = s->turn.last,
+                               .began = choir__now()});
+    t->parts++;
+    t->retaken = false;
+    s->work_count = s->segment_count;
+    s->has_turn = false;
+    s->runs++;
+    t->state = CHOIR_TRIAL_RUNNING;
+    t->before = t->report_count;
+    choir__study_restart_segment(s, t);
+}
+
 void choir__study_end_segment(choir_study *s, choir_trial *t)
 {
     choir__segment *g = &s->segment[t->segment];
     g->ended = true;
     g->state = t->state;
     g->reports = t->report_count;
+    g->seconds = choir__now() - g->began;
     s->runs--;
     count_ended(s);
     if (s->free)

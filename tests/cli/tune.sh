@@ -98,6 +98,14 @@ fails() {
             sleep 0.2; echo "{\"eval_loss\":1}"' sh {trial} {x} >out 2>err
     [ $? = 1 ] && [ "$(grep -c 'FAIL\|COMPLETE\|^best' out)" = 3 ] || fail "$(cat out err)"
     is_one_line '3 trials in a row have failed, the last .* status 7' || fail "$(cat err)"
+    # A command that was mended goes on: failures of an earlier run count no more.
+    choir tune --dir gave --trials 4 --max-failures 2 --space 'x=uniform(0,1)' -- \
+        sh -c 'test -f mended && echo "{\"eval_loss\":$0}"' {x} >out 2>err
+    [ $? = 1 ] || fail 'status of a search that gave up'
+    touch mended
+    good tune --dir gave --trials 4 --max-failures 2 --space 'x=uniform(0,1)' -- \
+        sh -c 'test -f mended && echo "{\"eval_loss\":$0}"' {x}
+    [ "$(grep -c COMPLETE out)" = 2 ] || fail "goes on: $(cat out)"
     good tune --json --trials 2 --retries 1 --space 'x=uniform(0,1)' -- \
         sh -c 'mkdir seen-$1 2>/dev/null && exit 1; echo "{\"eval_loss\":1}"' sh {x}
     [ "$(grep -c COMPLETE out)" = 2 ] || fail "retries: $(cat out)"
@@ -190,7 +198,8 @@ wrong() {
     bad 2 'parameter x: the command has no \{x\}' tune $s -- ./bowl
     bad 2 "unknown sampler 'tree'" tune $s --sampler tree -- ./bowl {x}
     bad 2 "unknown direction 'down'" tune $s --direction down -- ./bowl {x}
-    bad 2 'expected one direction' tune $s --direction minimize,maximize -- ./bowl {x}
+    bad 2 "unknown direction 'minimize,maximize'" \
+        tune $s --direction minimize,maximize -- ./bowl {x}
     bad 2 'expected at least --parallel 4' tune $s --parallel 4 --window 2 -- ./bowl {x}
     bad 2 "the space has no parameter 'y'" tune $s --enqueue y=1 -- ./bowl {x}
     bad 1 'no suggestion|none of 1000 suggestions' tune $s --quiet --require 'x > 2' -- ./bowl {x}

@@ -41,7 +41,10 @@ echo "$CHOIR_TRIAL_NUMBER" >>starts
 if [ -e holding ] && [ "$(cat holding)" = "$CHOIR_TRIAL_NUMBER" ]; then
     echo "$PPID" >holder.new
     mv holder.new holder
+    [ -z "${CHOIR_TRIAL_DIR-}" ] || echo half >"$CHOIR_TRIAL_DIR/checkpoint"
     while [ -e holding ]; do sleep 0.02; done
+elif [ -e "${CHOIR_TRIAL_DIR-none}/checkpoint" ]; then
+    echo "$CHOIR_TRIAL_NUMBER from $(cat "$CHOIR_TRIAL_DIR/checkpoint")" >>went_on
 fi
 awk -v x="$1" -v w="$2" \
     'BEGIN { printf "{\"step\":1,\"eval_loss\":%.6f}\n", (x - 0.3)^2 + (w - 4)^2 }'
@@ -128,7 +131,7 @@ waiting_ends() {
 lost_machine() {
     rm -f starts holder
     echo 5 >holding
-    start tune --storage "$url" --study lost "${search[@]}" "${bowl[@]}"
+    start tune --storage "$url" --study lost --dir lost_dir "${search[@]}" "${bowl[@]}"
     await 20 [ -e holder ] || fail "no trial 5: $(cat err)"
     kill -KILL "$started_pid"
     wait "$started_pid" 2>/dev/null
@@ -136,7 +139,7 @@ lost_machine() {
     sql "UPDATE trial_system_attributes SET value_json = regexp_replace(value_json,
          '[0-9a-f]{8}-[0-9a-f-]*', 'another-boot') WHERE \"key\" = 'choir:worker'"
     rm holding
-    start tune --storage "$url" --study lost "${search[@]}" "${bowl[@]}"
+    start tune --storage "$url" --study lost --dir lost_dir "${search[@]}" "${bowl[@]}"
     await 20 grep -q '"number":4' out || fail "no trial 4: $(cat err)"
     await 20 grep -qx 8 starts || fail "no trials that the window allows: $(cat starts)"
     [ "$(grep -cx 5 starts)" = 1 ] || fail 'took up the trial of a machine that may be alive'
@@ -145,6 +148,93 @@ lost_machine() {
     [ "$status" = 0 ] || fail "status $status: $(cat err)"
     same_table
     [ "$(sort -n starts | uniq -d)" = 5 ] || fail "started twice: $(sort -n starts | uniq -d)"
+    [ "$(cat went_on)" = '5 from half' ] || fail 'trial 5 does not find its checkpoint'
+}
+
+# --- trials that stop and go on ---
+
+# A curve that notes its starts. A trial that goes on to the budget in `holding` waits at its
+# second step.
+cat >curve <<'CURVE'
+#!/bin/bash
+step=0 file=$CHOIR_TRIAL_DIR/checkpoint far=$(($1 - 300000))
+[ -e "$file" ] && read -r step <"$file"
+echo "$CHOIR_TRIAL_NUMBER $CHOIR_TRIAL_BUDGET from $step" >>starts
+trap : TERM
+while ((step < CHOIR_TRIAL_BUDGET)); do
+    step=$((step + 1))
+    echo "{\"step\":$step,\"eval_loss\":$(((far < 0 ? -far : far) + 1000000 / step))}"
+    echo $step >"$file"
+    if [ $step = 2 ] && [ "$(cat holding 2>/dev/null)" = "$CHOIR_TRIAL_BUDGET" ]; then
+        echo "$CHOIR_TRIAL_NUMBER" >holder.new
+        mv holder.new holder
+        while [ -e holding ]; do read -rt 0.02 <> <(:); done
+    fi
+done
+CURVE
+chmod +x curve
+segments=(--json --trials 12 --window 4 --seed 2 --sampler random --space 'x=int(0,1000000)'
+    --scheduler 'asha:min=1,max=9,eta=3' -- ./curve {x})
+
+segments_reference() {
+    good tune --storage memory --dir memory "${segments[@]}"
+    trials out >reference
+}
+
+# Several machines share a folder and the study; the server goes away and comes back.
+segments_shared() {
+    local i pids=
+    rm -f starts
+    for i in 1 2 3; do
+        "$CHOIR" tune --storage "$url" --study segments --dir shared --parallel 2 "${segments[@]}" \
+            >out$i 2>err$i &
+        pids+=" $!"
+    done
+    await 20 [ -e shared/3 ] || fail "no trial 3: $(cat err?)"
+    end_server
+    begin_server
+    for i in $pids; do wait "$i" || fail "status $?: $(cat err?)"; done
+    for i in 1 2 3; do
+        cp out$i out
+        same_table
+    done
+    [ -z "$(cut -d' ' -f1,2 starts | sort | uniq -d)" ] || fail "started twice: $(sort starts)"
+    [ "$(sql "SELECT string_agg(DISTINCT state::text, ' ') FROM trials JOIN studies USING (study_id)
+        WHERE study_name = 'segments'")" = 'COMPLETE PRUNED' ] || fail 'states of the trials'
+    start tune --storage "$url" --study cut_segments --dir cut --parallel 2 "${segments[@]}"
+    while ! is_gone "$started_pid"; do # connections are cut all the time
+        sql "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'" >cuts
+    done
+    ended 1
+    [ "$status" = 0 ] || fail "status $status: $(cat err)"
+    same_table
+}
+
+# A machine is lost while a trial goes on: another one takes it up, with the checkpoint that the
+# trial had when it went on.
+segments_lost_machine() {
+    local trial
+    rm -f starts holder
+    echo 3 >holding
+    start tune --storage "$url" --study lost_segments --dir lost "${segments[@]}"
+    await 20 [ -e holder ] || fail "no trial goes on: $(cat err)"
+    trial=$(cat holder)
+    kill -KILL "$started_pid"
+    wait "$started_pid" 2>/dev/null
+    sql "UPDATE trial_system_attributes SET value_json = regexp_replace(value_json,
+         '[0-9a-f]{8}-[0-9a-f-]*', 'another-boot') WHERE \"key\" = 'choir:worker'"
+    rm holding
+    start tune --storage "$url" --study lost_segments --dir lost "${segments[@]}"
+    await 20 [ -s out ] || fail "nothing: $(cat err)"
+    [ "$(grep -c "^$trial 3 " starts)" = 1 ] ||
+        fail 'took up the segment of a machine that may be alive'
+    sql "UPDATE trial_heartbeats SET heartbeat = heartbeat - interval '61 seconds'"
+    ended 30
+    [ "$status" = 0 ] || fail "status $status: $(cat err)"
+    same_table
+    [ "$(grep "^$trial 3 " starts)" = "$trial 3 from 1
+$trial 3 from 1" ] || fail "starts of trial $trial: $(grep "^$trial " starts)"
 }
 
 refused() {
@@ -179,5 +269,8 @@ check shared
 check goes_away
 check waiting_ends
 check lost_machine
+check segments_reference
+check segments_shared
+check segments_lost_machine
 check refused
 finish

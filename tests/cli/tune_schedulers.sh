@@ -74,14 +74,14 @@ wrong() {
     bad 2 '--scheduler asha: expected --dir DIR, where trials' \
         tune --scheduler asha "${space[@]}" -- ./curve {x}
     bad 2 '--dir asha1: expected a folder without trials of another search' \
-        tune --scheduler asha --dir asha1 "${space[@]}" -- ./curve {x}
+        tune --scheduler asha --dir asha1 --storage memory "${space[@]}" -- ./curve {x}
     bad 2 '--eval-every N, since eval_loss decides on the way' \
         tune --scheduler asha --dir new --space 'lr=log(1e-4,1)' -- "$CHOIR" train random
     bad 2 'without --save and --resume' tune --scheduler asha --dir new \
         --space 'lr=log(1e-4,1)' -- "$CHOIR" train --eval-every 5 --save x random
     bad 2 'half of the population 4, got 4' tune --scheduler pbt:population=4 --parallel 4 \
         --dir new "${space[@]}" -- ./curve {x}
-    bad 2 'expected a study in memory' tune --scheduler asha --dir new \
+    bad 2 'expected a study in memory' tune --scheduler asha --free --dir new \
         --storage sqlite:new.db "${space[@]}" -- ./curve {x}
 }
 

@@ -177,7 +177,7 @@ other_studies() {
     local db="sqlite:KILL.db"
     # An option that is refused leaves nothing in the storage.
     bad 2 'expected a study in memory' tune --storage sqlite:fresh.db --scheduler asha \
-        --dir fresh --space 'x=uniform(0,1)' -- true {x}
+        --free --dir fresh --space 'x=uniform(0,1)' -- true {x}
     bad 2 'sampler tpe: ' tune --storage sqlite:fresh.db --sampler tpe:statup=5 \
         --space 'x=uniform(0,1)' -- true {x}
     good tune --storage sqlite:fresh.db --trials 1 --space 'x=uniform(0,1)' -- \

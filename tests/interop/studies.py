@@ -79,6 +79,36 @@ def optuna_reads_live(storage, url):
     assert loaded.trials[4].params == {"lr": 0.01, "width": 32, "opt": "adamw"}
 
 
+# A curve that keeps its step, and ends at its budget.
+CURVE = ["sh", "-c", r"""step=$CHOIR_TRIAL_STEP
+    while [ $step -lt $CHOIR_TRIAL_BUDGET ]; do
+        step=$((step + 1)); printf '{"step":%d,"eval_loss":%d}\n' $step $(($1 + 1000 / step)); done
+    echo $step >"$CHOIR_TRIAL_DIR/checkpoint" """, "curve", "{x}"]
+
+
+def optuna_reads_segments(storage, url, folder):
+    """Trials that stop and go on are RUNNING until nothing is left to be done."""
+    options = ["--json", "--sampler", "random", "--space", "x=int(0,1000)", "--window", "4", "--dir", folder,
+               "--scheduler", "asha:min=1,max=9,eta=3", "--storage", storage, "--study", "segments"]
+    lines = tune(*options, "--trials", "10", "--parallel", "2", "--", *CURVE)
+    last = {line["number"]: line for line in lines if line["event"] == "trial"}
+    loaded = optuna.load_study(study_name="segments", storage=url)
+    assert {line["state"] for line in last.values()} == {"COMPLETE", "PRUNED"}
+    assert len(loaded.trials) == len(last) == 10
+    for trial in loaded.trials:
+        same(trial, last[trial.number])
+        steps = range(1, last[trial.number]["step"] + 1)
+        assert trial.intermediate_values == {s: trial.params["x"] + 1000 // s for s in steps}
+        assert trial.last_step == last[trial.number]["step"]
+    assert loaded.best_trial.number == lines[-1]["number"]
+    more = tune(*options, "--trials", "12", "--", *CURVE)  # and they go on, if there are more
+    last = {line["number"]: line for line in more if line["event"] == "trial"}
+    assert len(last) == 12
+    if not storage.startswith("journal:"):  # of which Optuna takes no notice
+        for trial in optuna.load_study(study_name="segments", storage=url).trials:
+            same(trial, last[trial.number])
+
+
 def objective(trial):
     lr = trial.suggest_float("lr", 1e-5, 0.1, log=True)
     trial.suggest_int("width", 16, 128, step=16)
@@ -134,4 +164,5 @@ with tempfile.TemporaryDirectory() as folder:
         optuna_reads(storage, url)
         optuna_reads_live(storage, url)
         choir_goes_on(storage, url)
+        optuna_reads_segments(storage, url, "folder." + storage.split(":")[0])
         print("%s: studies of %s are the same" % (storage.split(":")[0], optuna.__version__))

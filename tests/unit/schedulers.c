@@ -16,16 +16,12 @@
 #include <string.h>
 
 #include "tune/scheduler/scheduler.h"
-
-enum { STEPS = 27 };
+#include "unit/curve.h"
 
 static choir_study *study_of(
     const char *scheduler, const char *sampler, int64_t window, int64_t trials)
 {
-    choir_space *space = choir_space_new();
-    assert_int_equal(choir_space_add(space, "lr", "log(1e-4, 1)"), CHOIR_OK);
-    assert_int_equal(choir_space_add(space, "width", "int(16, 64, step=16)"), CHOIR_OK);
-    assert_int_equal(choir_space_add(space, "kind", "choice(a, b, c)"), CHOIR_OK);
+    choir_space *space = curve_space();
     choir_study_opts opts = choir_study_defaults();
     opts.scheduler = scheduler;
     opts.sampler = sampler;
@@ -37,14 +33,6 @@ static choir_study *study_of(
         fail_msg("%s", choir_error_message());
     choir_space_free(space);
     return study;
-}
-
-static double curve(const choir_trial *t, int64_t step)
-{
-    double level = fabs(log10(choir_trial_real(t, "lr")) + 2) +
-                   64 / choir_trial_real(t, "width") / 8 +
-                   0.1 * (choir_trial_text(t, "kind")[0] - 'a');
-    return level + 3 * exp(-(double)step / 6) + 0.3 * sin(7 * level + (double)step);
 }
 
 /* --- many at once --- */
@@ -80,36 +68,16 @@ static bool begin(worker *w, choir_study *study)
 static bool advance(worker *w, choir_study *study)
 {
     bool stop = choir_trial_should_stop(w->trial);
-    if (w->step < STEPS && (!stop || w->late-- > 0)) {
+    if (w->step < CURVE_STEPS && (!stop || w->late-- > 0)) {
         w->step++;
         assert_int_equal(
-            choir_trial_report(w->trial, w->step, curve(w->trial, w->step)), CHOIR_OK);
+            choir_trial_report(w->trial, w->step, curve_at(w->trial, w->step)), CHOIR_OK);
         return false;
     }
-    double value = curve(w->trial, STEPS);
-    choir_trial_state state = choir_trial_number(w->trial) % 11 == 4 ? CHOIR_TRIAL_FAIL
-                              : w->step == STEPS && !stop            ? CHOIR_TRIAL_COMPLETE
-                                                                     : CHOIR_TRIAL_PRUNED;
+    double value = curve_at(w->trial, CURVE_STEPS);
+    choir_trial_state state = curve_end(w->trial, w->step, stop);
     assert_int_equal(choir_study_tell(study, w->trial, state, &value, 1), CHOIR_OK);
     return true;
-}
-
-static char *table_of(const choir_study *study)
-{
-    char *text = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
-    for (int64_t i = 0; i < choir_study_count(study); i++) {
-        choir_trial *t = choir_study_trial(study, i);
-        fprintf(out, "%s %s %s %d %.17g parent %lld steps %lld budget %lld\n",
-            choir_trial_text(t, "lr"), choir_trial_text(t, "width"),
-            choir_trial_text(t, "kind"), (int)choir_trial_result(t), choir_trial_value(t, 0),
-            (long long)choir_trial_parent(t), (long long)choir_trial_step(t),
-            (long long)choir_trial_budget(t));
-    }
-    fprintf(out, "best %lld\n", (long long)choir_trial_number(choir_study_best(study)));
-    fclose(out);
-    return text;
 }
 
 /* Runs a study to its end with this number of workers, and adds up the steps. */
@@ -131,7 +99,7 @@ static char *run(choir_study *study, int workers, int64_t *steps)
             w[which] = w[--busy];
     }
     assert_true(over);
-    return table_of(study);
+    return curve_table(study);
 }
 
 static const char *const schedulers[] = {
@@ -270,6 +238,36 @@ static void test_pbt(void **state)
     choir_study_free(study);
 }
 
+/* Copies are new trials, but none of a grid, which has as many points as there are members. */
+static void test_pbt_grid(void **state)
+{
+    (void)state;
+    choir_space *space = choir_space_new();
+    assert_int_equal(choir_space_add(space, "x", "choice(1,2,3,4,5,6,7,8)"), CHOIR_OK);
+    choir_study_opts opts = choir_study_defaults();
+    opts.scheduler = "pbt:population=10,interval=10,max=30";
+    opts.sampler = "grid";
+    opts.trials = 11;
+    choir_study *study = NULL;
+    assert_int_equal(choir_study_open(space, opts, &study), CHOIR_OK);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(choir_trial_parent(go(study, 10, i)), -1);
+    for (int i = 0; i < 8; i++) {
+        choir_trial *t = go(study, 20, i);
+        assert_true((choir_trial_parent(t) >= 0) == (i >= 6));
+    }
+    choir_trial *t;
+    int parts = 0;
+    for (; choir_study_ask(study, &t) == CHOIR_OK; parts++) { /* room for one more copy */
+        assert_int_equal(choir_trial_report(t, 30, parts), CHOIR_OK);
+        assert_int_equal(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+    }
+    assert_int_equal(parts, 8);
+    assert_int_equal(choir_study_count(study), 11);
+    choir_study_free(study);
+    choir_space_free(space);
+}
+
 /* A trial that was stopped is judged by its reports until then; later ones are there when it
  * goes on. Reports from before its checkpoint change nothing. */
 static void test_reports(void **state)
@@ -334,7 +332,7 @@ static void test_results_once(void **state)
         choir_trial *t;
         while (choir_study_ask(study, &t) == CHOIR_OK) {
             int64_t step = choir_trial_budget(t);
-            assert_int_equal(choir_trial_report(t, step, curve(t, step)), CHOIR_OK);
+            assert_int_equal(choir_trial_report(t, step, curve_at(t, step)), CHOIR_OK);
             assert_int_equal(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
         }
         assert_int_equal(choir_study_count(study), 300);
@@ -417,7 +415,7 @@ static void print_curves(const char *scheduler, const char *direction)
         choir_trial *t;
         assert_int_equal(choir_study_ask(study, &t), CHOIR_OK);
         double level = roll(100) / 25.0, value = 0;
-        for (int64_t step = 0; step < STEPS && !choir_trial_should_stop(t); step++) {
+        for (int64_t step = 0; step < CURVE_STEPS && !choir_trial_should_stop(t); step++) {
             if (roll(5) == 0)
                 continue;
             value =
@@ -446,6 +444,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_asha),
         cmocka_unit_test(test_hyperband),
         cmocka_unit_test(test_pbt),
+        cmocka_unit_test(test_pbt_grid),
         cmocka_unit_test(test_reports),
         cmocka_unit_test(test_reached),
         cmocka_unit_test(test_results_once),

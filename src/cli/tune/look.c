@@ -1,6 +1,6 @@
-/* choir tune show, best, export: prints the trials of a stored study, its best trial with the
- * command that repeats it, or all trials as CSV. The study may be one that is being written, or
- * one of Optuna's. */
+/* choir tune show, best, importance, export: prints the trials of a stored study, its best
+ * trial with the command that repeats it, its parameters' importance, or all trials as CSV. The
+ * study may be one that is being written, or one of Optuna's. */
 #include "cli/tune/look.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ typedef struct request {
     bool json;
 } request;
 
-static const char *const verbs[] = {"show", "best", "export"};
+static const char *const verbs[] = {"show", "best", "importance", "export"};
 
 bool choir__tune_looks(int argc, char **argv)
 {
@@ -51,10 +51,10 @@ static char *url_of(const char *text)
 
 static void print_trials(const choir__search *s)
 {
-    choir__search_print_head(s);
+    choir__search_print_head(s, NULL);
     for (int64_t i = 0; i < choir_study_count(s->study); i++) {
         choir__outcome o = choir__outcome_of(choir_study_trial(s->study, i));
-        choir__search_print_trial(s, &o);
+        choir__search_print_trial(s, &o, NULL);
         free(o.why);
     }
 }
@@ -75,11 +75,10 @@ static void print_field(const char *text)
 static void print_csv_row(const choir__search *s, const choir_trial *t)
 {
     choir__outcome o = choir__outcome_of(t);
-    double value = choir_trial_value(t, 0);
-    printf("%lld,%s,", (long long)choir_trial_number(t),
+    printf("%lld,%s", (long long)choir_trial_number(t),
         choir__search_state(choir_trial_result(t)));
-    if (!isnan(value))
-        printf("%.17g", value);
+    for (int i = 0; i < s->job.metrics; i++)
+        printf(isnan(o.value[i]) ? "," : ",%.17g", o.value[i]);
     for (int i = 0; i < choir_space_count(s->space); i++) {
         const char *text = choir_trial_text(t, choir_space_name(s->space, i));
         putchar(',');
@@ -96,8 +95,11 @@ static void print_csv_row(const choir__search *s, const choir_trial *t)
 
 static void print_csv(const choir__search *s)
 {
-    printf("number,state,");
-    print_field(s->job.metric);
+    printf("number,state");
+    for (int i = 0; i < s->job.metrics; i++) {
+        putchar(',');
+        print_field(s->job.metric[i]);
+    }
     for (int i = 0; i < choir_space_count(s->space); i++) {
         putchar(',');
         print_field(choir_space_name(s->space, i));
@@ -107,6 +109,41 @@ static void print_csv(const choir__search *s)
         print_csv_row(s, choir_study_trial(s->study, i));
 }
 
+/* Returns whether a complete trial has the parameter. */
+static bool is_used(const choir__search *s, int param)
+{
+    for (int64_t i = 0; i < choir_study_count(s->study); i++) {
+        const choir_trial *t = choir_study_trial(s->study, i);
+        if (choir_trial_result(t) == CHOIR_TRIAL_COMPLETE &&
+            choir_trial_has(t, choir_space_name(s->space, param)))
+            return true;
+    }
+    return false;
+}
+
+/* How much each parameter decides whether a trial is among the best tenth. */
+static choir_status print_importance(const choir__search *s)
+{
+    double share[CHOIR_SPACE_MAX];
+    const char *comma = "";
+    choir_status status = choir_study_importance(s->study, 0, share);
+    if (status != CHOIR_OK)
+        return status;
+    if (s->json)
+        printf("{\"event\":\"importance\",\"shares\":{");
+    for (int i = 0; i < choir_space_count(s->space); i++) {
+        if (!is_used(s, i))
+            continue;
+        if (s->json)
+            printf("%s\"%s\":%.17g", comma, choir_space_name(s->space, i), share[i]);
+        else
+            printf("%6.3f  %s\n", share[i], choir_space_name(s->space, i));
+        comma = ",";
+    }
+    printf(s->json ? "}}\n" : "");
+    return CHOIR_OK;
+}
+
 static int look(const choir__search *s, const char *verb)
 {
     const choir_trial *best = choir_study_best(s->study);
@@ -114,8 +151,10 @@ static int look(const choir__search *s, const char *verb)
         print_trials(s);
     if (!strcmp(verb, "export"))
         print_csv(s);
-    else if (best)
-        choir__search_print_best(s, best);
+    if (!strcmp(verb, "importance") && print_importance(s) != CHOIR_OK)
+        return choir__cli_fail();
+    if (best && (!strcmp(verb, "show") || !strcmp(verb, "best")))
+        choir__search_print_best(s, best, NULL);
     if (choir__cli_flush() != CHOIR_OK)
         return choir__cli_fail();
     if (strcmp(verb, "best") != 0 || best)
@@ -135,17 +174,30 @@ static const choir__cli_option options[] = {
 
 static const choir__cli_command command = {
     .name = "tune",
-    .usage = "show|best|export [OPTION]... STUDY",
-    .about = "Prints the trials of a stored study (show), its best trial with the command that "
-             "repeats it (best), or all trials as CSV (export). STUDY is a storage, as "
-             "sqlite:FILE, postgresql://... or journal:FILE, its file, or a folder of --dir. "
-             "Optuna's studies can be looked at, too.",
+    .usage = "show|best|importance|export [OPTION]... STUDY",
+    .about =
+        "Prints the trials of a stored study (show), its best trial with the command that "
+        "repeats it (best), how much each parameter decides whether a trial is among the best "
+        "tenth (importance), or all trials as CSV (export). STUDY is a storage, as "
+        "sqlite:FILE, postgresql://... or journal:FILE, its file, or a folder of --dir. "
+        "Optuna's studies can be looked at, too.",
     .example = "  choir tune best runs",
     .options = options,
     .operand = "STUDY",
     .least = 1,
     .most = 1,
 };
+
+choir_status choir__tune_open(const char *where, const char *name, choir_study **study)
+{
+    choir_study_opts opts = choir_study_defaults();
+    char *url = url_of(where);
+    opts.storage = url;
+    opts.name = name;
+    choir_status status = choir_study_open(NULL, opts, study);
+    free(url);
+    return status;
+}
 
 int choir__tune_look(int argc, char **argv)
 {
@@ -156,20 +208,13 @@ int choir__tune_look(int argc, char **argv)
     int status = choir__cli_parse(&command, &r, argc - 1, argv + 1, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;
-    choir_study_opts opts = choir_study_defaults();
-    char *url = url_of(operands.words[0]);
-    opts.storage = url;
-    opts.name = r.name;
     choir_study *study = NULL;
-    if (choir_study_open(NULL, opts, &study) != CHOIR_OK) {
-        free(url);
+    if (choir__tune_open(operands.words[0], r.name, &study) != CHOIR_OK)
         return choir__cli_fail();
-    }
     choir__search s = {.study = study, .space = choir_study_space(study), .json = r.json};
     choir__outcome_job(study, &s.job);
     status = look(&s, verb);
     choir__outcome_free_job(&s.job);
     choir_study_free(study);
-    free(url);
     return status;
 }

@@ -1,12 +1,16 @@
-/* choir tune show, best, export: a stored study is looked at. */
+/* choir tune show, best, importance, export: a stored study is looked at. */
 #ifndef CHOIR_CLI_TUNE_LOOK_H
 #define CHOIR_CLI_TUNE_LOOK_H
 
-#include <stdbool.h>
+#include <choir/study.h>
 
-/* Returns whether the command line begins with show, best or export. */
+/* Returns whether the command line begins with the name of one of these. */
 bool choir__tune_looks(int argc, char **argv);
 /* Runs it. Returns an exit status. */
 int choir__tune_look(int argc, char **argv);
+
+/* Opens a stored study to look at it. where: a storage, its file, or a folder of --dir; name:
+ * NULL for the only study there. Errors: those of choir_study_open. */
+choir_status choir__tune_open(const char *where, const char *name, choir_study **study);
 
 #endif

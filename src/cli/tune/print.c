@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "cli/say.h"
+#include "cli/tune/live.h"
 #include "cli/tune/search.h"
 #include "tune/trials/command.h"
 
@@ -43,12 +44,25 @@ static void print_params(const choir_space *space, const choir_trial *trial)
     printf("}");
 }
 
+/* "value":1.5, or for several metrics "values":[1.5,3]. */
+static void print_values(const choir__search *s, const double *values)
+{
+    if (s->job.metrics == 1) {
+        print_number("value", values[0]);
+        return;
+    }
+    printf(",\"values\":");
+    for (int i = 0; i < s->job.metrics; i++)
+        printf(isfinite(values[i]) ? "%c%.17g" : "%cnull", i ? ',' : '[', values[i]);
+    printf("]");
+}
+
 static void print_json(const choir__search *s, const choir__outcome *o)
 {
     printf("{\"event\":\"trial\",\"number\":%lld,\"state\":\"%s\"",
         (long long)choir_trial_number(o->trial), choir__search_state(o->state));
     print_params(s->space, o->trial);
-    print_number("value", o->value);
+    print_values(s, o->value);
     if (o->step >= 0)
         printf(",\"step\":%lld", (long long)o->step);
     printf(",\"seconds\":%.3f", o->seconds);
@@ -67,64 +81,94 @@ static int width_of(const char *name)
     return width < 12 ? 12 : width;
 }
 
-void choir__search_print_head(const choir__search *s)
+static void print_names(const choir__search *s, FILE *out)
 {
-    if (s->json || s->quiet)
-        return;
-    printf("%5s  %-8s  %12s", "trial", "state", s->job.metric);
+    fprintf(out, "%5s  %-8s", "trial", "state");
+    for (int i = 0; i < s->job.metrics; i++)
+        fprintf(out, "  %*s", width_of(s->job.metric[i]), s->job.metric[i]);
     if (s->pauses)
-        printf("  %8s", "step");
+        fprintf(out, "  %8s", "step");
     for (int i = 0; i < choir_space_count(s->space); i++) {
         const char *name = choir_space_name(s->space, i);
-        printf("  %*s", width_of(name), name);
+        fprintf(out, "  %*s", width_of(name), name);
     }
-    printf("  %8s\n", "seconds");
-    fflush(stdout);
+    fprintf(out, "  %8s\n", "seconds");
 }
 
-static void print_row(const choir__search *s, const choir__outcome *o)
+static void print_number_at(FILE *out, const char *name, double x)
 {
-    double value = o->value;
-    printf(
-        "%5lld  %-8s", (long long)choir_trial_number(o->trial), choir__search_state(o->state));
-    if (isnan(value))
-        printf("  %12s", "-");
+    if (isnan(x))
+        fprintf(out, "  %*s", width_of(name), "-");
     else
-        printf("  %12.6g", value);
+        fprintf(out, "  %*.6g", width_of(name), x);
+}
+
+static void print_row(const choir__search *s, const choir__outcome *o, FILE *out)
+{
+    fprintf(out, "%5lld  %-8s", (long long)choir_trial_number(o->trial),
+        choir__search_state(o->state));
+    for (int i = 0; i < s->job.metrics; i++)
+        print_number_at(out, s->job.metric[i], o->value[i]);
     if (s->pauses)
-        printf("  %8lld", (long long)o->step);
+        fprintf(out, "  %8lld", (long long)o->step);
     for (int i = 0; i < choir_space_count(s->space); i++) {
         const char *name = choir_space_name(s->space, i),
                    *text = choir_trial_text(o->trial, name);
         double x = choir_trial_real(o->trial, name);
-        if (!text || isnan(x))
-            printf("  %*s", width_of(name), text ? text : "-");
+        if (text && isnan(x))
+            fprintf(out, "  %*s", width_of(name), text);
         else
-            printf("  %*.6g", width_of(name), x);
+            print_number_at(out, name, x);
     }
-    printf("  %8.1f%s%s\n", o->seconds, o->why ? "  " : "", o->why ? o->why : "");
+    fprintf(out, "  %8.1f%s%s\n", o->seconds, o->why ? "  " : "", o->why ? o->why : "");
 }
 
-void choir__search_print_trial(const choir__search *s, const choir__outcome *o)
+void choir__search_print_head(const choir__search *s, const choir__live *live)
 {
+    char *text = NULL;
+    size_t bytes;
+    if (s->json || s->quiet)
+        return;
+    FILE *out = open_memstream(&text, &bytes);
+    print_names(s, out);
+    fclose(out);
+    choir__live_print(live, text);
+    free(text);
+}
+
+void choir__search_print_trial(
+    const choir__search *s, const choir__outcome *o, const choir__live *live)
+{
+    char *text = NULL;
+    size_t bytes;
     if (s->json)
         print_json(s, o);
-    else if (!s->quiet)
-        print_row(s, o);
     fflush(stdout);
+    if (s->json || s->quiet)
+        return;
+    FILE *out = open_memstream(&text, &bytes);
+    print_row(s, o, out);
+    fclose(out);
+    choir__live_print(live, text);
+    free(text);
 }
 
-void choir__search_print_best(const choir__search *s, const choir_trial *best)
+static void print_one_best(const choir__search *s, const choir_trial *best, const double *known)
 {
+    double values[CHOIR_STUDY_OBJECTIVES];
+    for (int i = 0; i < s->job.metrics; i++)
+        values[i] = known ? known[i] : choir_trial_value(best, i);
     if (s->json) {
         printf("{\"event\":\"best\",\"number\":%lld", (long long)choir_trial_number(best));
         print_params(s->space, best);
-        print_number("value", choir_trial_value(best, 0));
+        print_values(s, values);
         printf("}\n");
         return;
     }
-    printf("best: trial %lld, %s %.6g\n", (long long)choir_trial_number(best), s->job.metric,
-        choir_trial_value(best, 0));
+    printf("best: trial %lld", (long long)choir_trial_number(best));
+    for (int i = 0; i < s->job.metrics; i++)
+        printf(", %s %.6g", s->job.metric[i], values[i]);
+    printf("\n");
     if (!s->job.command[0]) /* a study that a program made */
         return;
     char *dir = s->job.dir
@@ -136,4 +180,19 @@ void choir__search_print_best(const choir__search *s, const choir_trial *best)
     free(text);
     free(dir);
     choir__command_free(line);
+}
+
+void choir__search_print_best(
+    const choir__search *s, const choir_trial *best, const double *values)
+{
+    if (s->job.metrics == 1 || values) {
+        print_one_best(s, best, values);
+        return;
+    }
+    int64_t room = choir_study_count(s->study);
+    choir_trial **front = choir__alloc((size_t)(room + 1) * sizeof(choir_trial *));
+    int64_t count = choir__min(choir_study_pareto(s->study, front, room), room);
+    for (int64_t i = 0; i < count; i++)
+        print_one_best(s, front[i], NULL);
+    free(front);
 }

@@ -8,39 +8,39 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/say.h"
+#include "cli/tune/live.h"
 #include "tune/trials/checkpoints.h"
+#include "tune/trials/ended.h"
 #include "tune/kept.h"
+#include "tune/segment.h"
 
 enum { INTERRUPTED = 128, OTHERS_MS = 100 }; /* between looks at other processes' trials */
 
 /* A place where a trial runs. */
 typedef struct slot {
     bool busy;
-    int64_t attempt, part;
+    int64_t attempt;
     choir__running running;
 } slot;
 
-/* A part of a trial that stops and goes on. */
-typedef struct part {
-    bool ended;
-    choir__outcome outcome;
-} part;
-
 typedef struct search {
     const choir__search *opts;
+    choir__trial_job job;
     slot *slot;            /* (parallel) */
     struct pollfd *polled; /* for all slots, and the signals */
-    part *part;            /* (part_count) in the order in which they began */
-    int64_t part_count, part_room;
-    int64_t printed;  /* trials, or parts */
-    int64_t failures; /* of these, in a row */
-    char *why;        /* the last one failed */
+    int64_t printed;       /* trials, or segments of trials that stop and go on */
+    int64_t failures;      /* of these, in a row */
+    char *why;             /* the last one failed */
     int busy;
     bool gave_up; /* too many failures */
     int signal;   /* that ends the search; 0: none */
     choir_status status;
+    choir__live live;
+    /* Trials that had ended, and trials or segments that had begun, when this search began */
+    int64_t ended_before, begun_before;
 } search;
 
 /* --- one trial --- */
@@ -49,36 +49,26 @@ static void start(search *s, slot *at, choir_trial *trial)
 {
     at->busy = true;
     s->busy++;
-    s->status = choir__running_start(&at->running, &s->opts->job, trial);
+    const choir__trial_place *place = s->opts->places ? &s->opts->places[at - s->slot] : NULL;
+    s->status = choir__running_start(&at->running, &s->job, place, trial);
 }
 
-static int64_t begin_part(search *s, const choir_trial *trial)
+/* Tells the study how a trial, or its segment, has ended; why: NULL, or on the heap. */
+static void tell(search *s, choir_trial *trial, choir_trial_state state, const double *values,
+    char *why, double seconds)
 {
-    if (s->part_count == s->part_room) {
-        s->part_room = s->part_room ? 2 * s->part_room : 64;
-        s->part = choir__realloc(s->part, (size_t)s->part_room * sizeof *s->part);
-    }
-    s->part[s->part_count] = (part){.outcome.trial = trial};
-    return s->part_count++;
-}
-
-/* Tells the study how a trial, or a part of it, has ended. */
-static void tell(search *s, slot *at, choir_trial *trial, choir_trial_state state, double value)
-{
-    int64_t number = choir_trial_number(trial), step = choir_trial_last_step(trial);
-    choir__outcome *o = &s->part[at->part].outcome;
-    if (s->opts->job.copies && state == CHOIR_TRIAL_PRUNED)
-        s->status = choir__checkpoint_keep(s->opts->job.dir, number, step);
+    const choir__trial_job *job = &s->opts->job;
+    if (job->copies && state == CHOIR_TRIAL_PRUNED)
+        s->status = choir__checkpoint_keep(
+            job->dir, choir_trial_number(trial), choir_trial_last_step(trial));
     if (s->status == CHOIR_OK)
-        s->status = choir__outcome_note(trial, o->why, step, o->seconds);
+        s->status = choir__trial_note_end(trial, why, choir_trial_last_step(trial), seconds);
+    int64_t begun_at = choir_trial_step(trial);
     if (s->status == CHOIR_OK)
-        s->status = choir_study_tell(s->opts->study, trial, state, &value, 1);
-    o->step = step;
-    o->state = choir_trial_result(trial);
-    o->value = choir_trial_value(trial, 0);
-    if (o->state == CHOIR_TRIAL_FAIL && !o->why)
-        o->why = choir__format("%s is not a number", s->opts->job.metric);
-    s->part[at->part].ended = true;
+        s->status = choir_study_tell(s->opts->study, trial, state, values, job->metrics);
+    if (s->status == CHOIR_OK && job->pauses && !job->copies)
+        choir__checkpoint_drop(job->dir, choir_trial_number(trial), begun_at);
+    free(why);
 }
 
 /* Begins the next trial, or goes on with one; returns false if there is none for now. */
@@ -95,9 +85,8 @@ static bool begin(search *s, slot *at)
     if (s->status != CHOIR_OK)
         return false;
     at->attempt = 0;
-    at->part = begin_part(s, trial);
     if (choir_trial_should_stop(trial)) /* it ran as far as this before it was stopped */
-        tell(s, at, trial, CHOIR_TRIAL_PRUNED, (double)NAN);
+        tell(s, trial, CHOIR_TRIAL_PRUNED, NULL, NULL, 0);
     else
         start(s, at, trial);
     return true;
@@ -111,30 +100,55 @@ static void fill(search *s)
                 return;
 }
 
-static void note_printed(search *s, choir__outcome *o)
+/* Returns the number of trials, or segments, that have begun. */
+static int64_t begun(const search *s)
 {
-    s->printed++;
-    choir__search_print_trial(s->opts, o);
-    s->failures = o->why ? s->failures + 1 : 0;
-    s->gave_up = s->failures == s->opts->failures_max;
-    free(s->why);
-    s->why = o->why;
-    o->why = NULL;
+    return s->opts->pauses ? choir__study_segments(s->opts->study)
+                           : choir_study_count(s->opts->study);
+}
+
+/* Returns the outcome of a segment, whose trial is NULL if it is empty. */
+static choir__outcome outcome_of_segment(const search *s, int64_t i)
+{
+    choir__segment_view g = choir__study_segment(s->opts->study, i);
+    choir__outcome o = {.trial = g.trial,
+        .state = g.state,
+        .value = {g.value},
+        .step = g.step,
+        .seconds = g.seconds};
+    if (g.trial && g.state == CHOIR_TRIAL_FAIL) {
+        o.why = choir__outcome_of(g.trial).why;
+        if (!choir_trial_attribute(g.trial, "why")) {
+            free(o.why);
+            o.why = choir__format("%s is not a number", s->opts->job.metric[0]);
+        }
+    }
+    return o;
+}
+
+static choir__outcome outcome_at(const search *s, int64_t i)
+{
+    return s->opts->pauses ? outcome_of_segment(s, i)
+                           : choir__outcome_of(choir_study_trial(s->opts->study, i));
 }
 
 /* Prints outcomes in order, and counts failures in a row. After the last one that is allowed,
  * trials that ran beside it count no more. */
 static void print(search *s)
 {
-    while (s->opts->pauses && !s->gave_up && s->printed < s->part_count &&
-           s->part[s->printed].ended)
-        note_printed(s, &s->part[s->printed].outcome);
-    while (!s->opts->pauses && !s->gave_up && s->printed < choir_study_count(s->opts->study)) {
-        const choir_trial *t = choir_study_trial(s->opts->study, s->printed);
-        if (choir_trial_result(t) == CHOIR_TRIAL_RUNNING)
+    for (; !s->gave_up && s->printed < begun(s); s->printed++) {
+        choir__outcome o = outcome_at(s, s->printed);
+        if (!o.trial)
+            continue;
+        if (o.state == CHOIR_TRIAL_RUNNING)
             return;
-        choir__outcome o = choir__outcome_of(t);
-        note_printed(s, &o);
+        choir__live_erase(&s->live);
+        choir__search_print_trial(s->opts, &o, &s->live);
+        bool earlier = s->printed < s->begun_before; /* another run of the search had it */
+        s->failures = o.why && !earlier ? s->failures + 1 : 0;
+        s->gave_up = s->failures == s->opts->failures_max;
+        free(s->why);
+        s->why = o.why;
     }
 }
 
@@ -144,7 +158,8 @@ static void end(search *s, slot *at)
     choir_trial *trial = r->trial;
     char *why;
     choir_trial_state state = choir__running_end(r, &why);
-    double value = r->value, seconds = choir__now() - r->started;
+    double values[CHOIR_STUDY_OBJECTIVES], seconds = choir__now() - r->started;
+    memcpy(values, r->value, sizeof values);
     choir__running_free(r);
     at->busy = false;
     s->busy--;
@@ -157,19 +172,11 @@ static void end(search *s, slot *at)
         start(s, at, trial);
         return;
     }
-    s->part[at->part].outcome.why = why;
-    s->part[at->part].outcome.seconds = seconds;
-    tell(s, at, trial, state, value);
+    tell(s, trial, state, values, why, seconds);
     print(s);
 }
 
 /* --- the loop --- */
-
-/* Returns the number of outcomes of all that has begun. */
-static int64_t expected(const search *s)
-{
-    return s->opts->pauses ? s->part_count : choir_study_count(s->opts->study);
-}
 
 static void take_signals(search *s)
 {
@@ -187,7 +194,7 @@ static void take_signals(search *s)
 
 static void sleep_until_something(search *s)
 {
-    bool others = s->busy < s->opts->parallel && s->printed < expected(s);
+    bool others = s->busy < s->opts->parallel && s->printed < begun(s);
     int count = 0, patience = s->opts->stored && others ? OTHERS_MS : -1;
     for (int64_t i = 0; i < s->opts->parallel; i++) {
         if (!s->slot[i].busy)
@@ -198,7 +205,59 @@ static void sleep_until_something(search *s)
             patience = most;
     }
     s->polled[count++] = (struct pollfd){.fd = choir__signals_fd(), .events = POLLIN};
+    if (s->live.on && (patience < 0 || patience > 2 * CHOIR__LIVE_MS))
+        patience = 2 * CHOIR__LIVE_MS;
     poll(s->polled, (nfds_t)count, patience);
+}
+
+/* --- the lines below the table --- */
+
+static void count_trials(const search *s, choir__live_facts *f)
+{
+    for (int64_t i = 0; i < choir_study_count(s->opts->study); i++) {
+        choir_trial_state state = choir_trial_result(choir_study_trial(s->opts->study, i));
+        f->ended += state != CHOIR_TRIAL_RUNNING;
+        f->failed += state == CHOIR_TRIAL_FAIL;
+        f->stopped += state == CHOIR_TRIAL_PRUNED;
+    }
+}
+
+/* Counts a part that has ended at a step; of too many steps the first ones. */
+static void count_rung(choir__live_facts *f, int64_t step)
+{
+    int at = 0;
+    while (at < f->rungs && f->rung[at].step < step)
+        at++;
+    if (at < f->rungs && f->rung[at].step == step) {
+        f->rung[at].ended++;
+    } else if (f->rungs < CHOIR__LIVE_RUNGS) {
+        memmove(f->rung + at + 1, f->rung + at, (size_t)(f->rungs++ - at) * sizeof *f->rung);
+        f->rung[at] = (choir__live_rung){step, 1};
+    }
+}
+
+static void show(search *s)
+{
+    choir__live_facts f = {.best = choir_study_best(s->opts->study),
+        .trials = s->opts->trials,
+        .can_predict = !s->opts->pauses};
+    choir__live_trial *running = choir__alloc((size_t)s->opts->parallel * sizeof *running);
+    for (int64_t i = 0; i < s->opts->parallel; i++) {
+        const choir__running *r = &s->slot[i].running;
+        if (s->slot[i].busy)
+            running[f.running_count++] =
+                (choir__live_trial){choir_trial_number(r->trial), r->step, r->value[0]};
+    }
+    f.running = running;
+    count_trials(s, &f);
+    f.here = f.ended - s->ended_before;
+    for (int64_t i = 0; s->opts->pauses && i < begun(s); i++) {
+        choir__segment_view g = choir__study_segment(s->opts->study, i);
+        if (g.trial && g.state != CHOIR_TRIAL_RUNNING && g.state != CHOIR_TRIAL_FAIL)
+            count_rung(&f, g.step);
+    }
+    choir__live_draw(&s->live, &f);
+    free(running);
 }
 
 static void loop(search *s)
@@ -207,9 +266,11 @@ static void loop(search *s)
         fill(s);
         if (s->status == CHOIR_OK)
             print(s);
-        bool all = s->printed == expected(s);
+        bool all = s->printed == begun(s);
         if (s->status != CHOIR_OK || (!s->busy && (all || s->gave_up || s->signal)))
             return;
+        if (choir__live_due(&s->live))
+            show(s);
         sleep_until_something(s);
         take_signals(s);
         for (int64_t i = 0; i < s->opts->parallel && s->status == CHOIR_OK; i++)
@@ -226,37 +287,35 @@ static bool is_better(const search *s, const choir__outcome *a, const choir__out
         return done;
     if (!done && a->step != b->step)
         return a->step > b->step;
-    return s->opts->most ? a->value > b->value : a->value < b->value;
+    return s->opts->most ? a->value[0] > b->value[0] : a->value[0] < b->value[0];
 }
 
 /* Returns the best one of the outcomes that were printed. Those of trials that ran beside the
  * last failure that was allowed are none. */
-static const choir_trial *best_printed(search *s)
+static choir__outcome best_printed(search *s)
 {
     choir__outcome best = {.trial = NULL};
     for (int64_t i = 0; i < s->printed; i++) {
-        choir__outcome o = s->opts->pauses
-                               ? s->part[i].outcome
-                               : choir__outcome_of(choir_study_trial(s->opts->study, i));
-        if (!s->opts->pauses)
-            free(o.why);
-        if (o.state != CHOIR_TRIAL_FAIL && !isnan(o.value) &&
+        choir__outcome o = outcome_at(s, i);
+        free(o.why);
+        if (o.trial && o.state != CHOIR_TRIAL_FAIL && !isnan(o.value[0]) &&
             (!best.trial || is_better(s, &o, &best)))
             best = o;
     }
-    return best.trial;
+    return best;
 }
 
 static int finish(search *s)
 {
-    const choir_trial *best = s->gave_up ? best_printed(s) : choir_study_best(s->opts->study);
+    choir__outcome printed = s->gave_up ? best_printed(s) : (choir__outcome){.trial = NULL};
+    const choir_trial *best = s->gave_up ? printed.trial : choir_study_best(s->opts->study);
     for (int64_t i = 0; i < s->opts->parallel; i++)
         if (s->slot[i].busy)
             choir__running_free(&s->slot[i].running);
     if (s->status != CHOIR_OK)
         return choir__cli_fail();
     if (best)
-        choir__search_print_best(s->opts, best);
+        choir__search_print_best(s->opts, best, s->gave_up ? printed.value : NULL);
     if (s->signal)
         return INTERRUPTED + s->signal;
     if (s->gave_up)
@@ -275,18 +334,25 @@ int choir__search_run(const choir__search *o)
     search s = {.opts = o};
     s.slot = choir__calloc((size_t)o->parallel, sizeof *s.slot);
     s.polled = choir__calloc((size_t)o->parallel * CHOIR__RUNNING_FDS + 1, sizeof *s.polled);
+    s.job = o->job;
     s.status = choir__signals_take(numbers, CHOIR_COUNT(numbers));
     if (s.status == CHOIR_OK)
+        s.status = choir__warden_new((int)o->parallel, &s.job.warden);
+    if (s.status == CHOIR_OK)
         choir__kept_stop_on(o->study, choir__signals_fd());
-    choir__search_print_head(o);
+    choir__live_begin(&s.live, o);
+    choir__search_print_head(o, &s.live);
+    choir__live_facts before = {.ended = 0};
+    count_trials(&s, &before);
+    s.ended_before = before.ended;
+    s.begun_before = begun(&s);
     if (s.status == CHOIR_OK)
         loop(&s);
+    choir__live_erase(&s.live);
     int status = finish(&s);
     choir__kept_stop_on(o->study, -1);
     choir__signals_give_back();
-    for (int64_t i = 0; i < s.part_count; i++)
-        free(s.part[i].outcome.why);
-    free(s.part);
+    choir__warden_free(s.job.warden);
     free(s.slot);
     free(s.why);
     free(s.polled);

@@ -11,7 +11,8 @@ typedef struct choir__search {
     const choir_space *space;
     choir__trial_job job;
     int64_t trials, parallel, retries, failures_max;
-    bool most; /* more is better */
+    choir__trial_place *places; /* (parallel or more) NULL: trials are not bound to devices */
+    bool most;                  /* more is better */
     bool json, quiet;
     bool stored; /* other processes may run trials of the study */
     bool pauses; /* trials stop and go on: each part is printed */
@@ -22,24 +23,29 @@ typedef struct choir__search {
  * they begin. Returns an exit status. */
 int choir__search_run(const choir__search *s);
 
+/* --- with the best trial (final.c) --- */
+
+/* Splits a command line into words, ended by NULL, which choir__command_free frees. Error:
+ * argument. */
+choir_status choir__final_words(const char *text, char ***words);
+/* Runs them with the values of a trial. Returns an exit status. */
+int choir__final_run(const choir__search *s, char *const *words, const choir_trial *best);
+
 /* --- printing (print.c) --- */
 
 /* A trial that has ended, with what the process that ran it has noted (outcome.c). */
 typedef struct choir__outcome {
     const choir_trial *trial;
     choir_trial_state state;
-    double value;
-    char *why;    /* it failed; NULL: it did not */
-    int64_t step; /* of the last report, -1: none */
+    double value[CHOIR_STUDY_OBJECTIVES]; /* (metrics) */
+    char *why;                            /* it failed; NULL: it did not */
+    int64_t step;                         /* of the last report, -1: none */
     double seconds;
 } choir__outcome;
 
-/* Notes how a trial has ended as its attributes, before choir_study_tell. */
-choir_status choir__outcome_note(
-    choir_trial *trial, const char *why, int64_t step, double seconds);
-/* Reads it; `why` is on the heap. */
+/* Reads what choir__trial_note_end has noted; `why` is on the heap. */
 choir__outcome choir__outcome_of(const choir_trial *trial);
-/* Notes the search's command, metric and folder as attributes of the study. */
+/* Notes the search's command, metrics and folder as attributes of the study. */
 choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job *job);
 /* Reads them; false if they are not there. The members are on the heap. */
 bool choir__outcome_job(const choir_study *study, choir__trial_job *job);
@@ -48,8 +54,13 @@ void choir__outcome_free_job(choir__trial_job *job);
 /* Returns the state's name, "COMPLETE". */
 const char *choir__search_state(choir_trial_state state);
 
-void choir__search_print_head(const choir__search *s);
-void choir__search_print_trial(const choir__search *s, const choir__outcome *o);
-void choir__search_print_best(const choir__search *s, const choir_trial *best);
+/* live: where the lines are cut (live.h), or NULL. */
+typedef struct choir__live choir__live;
+void choir__search_print_head(const choir__search *s, const choir__live *live);
+void choir__search_print_trial(
+    const choir__search *s, const choir__outcome *o, const choir__live *live);
+/* Prints the best trial; of several metrics, all trials that no other one dominates. */
+void choir__search_print_best(
+    const choir__search *s, const choir_trial *best, const double *values);
 
 #endif

@@ -9,89 +9,29 @@
 #include "base/base.h"
 #include "cli/command.h"
 #include "cli/tune/look.h"
+#include "cli/tune/machine.h"
+#include "cli/tune/plot.h"
+#include "cli/tune/request.h"
 #include "cli/tune/search.h"
 #include "tune/scheduler/scheduler.h"
 #include "tune/trials/command.h"
 
-enum { MOST_TEXTS = 1024 };
+typedef choir__tune_request request;
 
-typedef struct request {
-    const char *space, *require, *enqueue; /* the last of each; all are in the lists below */
-    const char *metric, *direction, *sampler, *scheduler, *dir, *storage, *name;
-    int64_t trials, parallel, window, retries, failures_max, seed;
-    double timeout_s;
-    bool json, quiet, free;
-    /* --space, --require and --enqueue in their order */
-    struct {
-        char option;
-        const char *text;
-    } given[MOST_TEXTS];
-    int given_count;
-} request;
+extern const choir__cli_command choir__cli_tune;
 
 static int took(void *values, const choir__cli_option *o, const char *text)
 {
     request *r = values;
-    bool repeated =
-        !strcmp(o->name, "space") || !strcmp(o->name, "require") || !strcmp(o->name, "enqueue");
-    if (!repeated)
-        return CHOIR__EXIT_OK;
-    if (r->given_count == MOST_TEXTS)
-        return choir__cli_usage(
-            "tune", "--%s: expected at most %d of them", o->name, MOST_TEXTS);
-    r->given[r->given_count].option = o->name[0];
-    r->given[r->given_count++].text = text;
+    bool repeated = !strcmp(o->name, "space") || !strcmp(o->name, "require") ||
+                    !strcmp(o->name, "enqueue") || !strcmp(o->name, "metric");
+    r->on_line |= (uint64_t)1 << (o - choir__cli_tune.options);
+    if (repeated)
+        choir__tune_give(r, o->name, text);
     return CHOIR__EXIT_OK;
 }
 
-/* --- the study --- */
-
-/* "lr=log(1e-5, 0.1)". */
-static choir_status add_space(choir_space *space, const char *text)
-{
-    size_t length = strcspn(text, "=");
-    if (!text[length])
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "--space: expected NAME=DISTRIBUTION, got '%s'", text);
-    char *name = choir__format("%.*s", (int)length, text);
-    choir_status status = choir_space_add(space, name, text + length + 1);
-    free(name);
-    return status;
-}
-
-static choir_status fill_space(const request *r, choir_space *space)
-{
-    choir_status status = CHOIR_OK;
-    for (int i = 0; i < r->given_count && status == CHOIR_OK; i++)
-        if (r->given[i].option == 's')
-            status = add_space(space, r->given[i].text);
-    for (int i = 0; i < r->given_count && status == CHOIR_OK; i++)
-        if (r->given[i].option == 'r')
-            status = choir_space_require(space, r->given[i].text);
-    if (status == CHOIR_OK && !choir_space_count(space))
-        status = choir__error(
-            CHOIR_ERR_ARGUMENT, "missing --space NAME=DISTRIBUTION, such as lr=log(1e-5,0.1)");
-    return status;
-}
-
-static choir_status open_study(const request *r, const choir_space *space, choir_study **study)
-{
-    choir_study_opts opts = choir_study_defaults();
-    opts.sampler = r->sampler;
-    opts.scheduler = r->scheduler;
-    opts.free = r->free;
-    opts.direction = r->direction;
-    opts.seed = (uint64_t)r->seed;
-    opts.window = r->window ? r->window : r->parallel;
-    opts.trials = r->trials;
-    opts.storage = r->storage;
-    opts.name = r->name;
-    choir_status status = choir_study_open(space, opts, study);
-    for (int i = 0; i < r->given_count && status == CHOIR_OK; i++)
-        if (r->given[i].option == 'e')
-            status = choir_study_enqueue(*study, r->given[i].text);
-    return status;
-}
+/* --- checks --- */
 
 static bool pauses(const request *r)
 {
@@ -99,8 +39,21 @@ static bool pauses(const request *r)
     return scheduler && scheduler->pauses;
 }
 
+/* Returns whether the storage has trials of the study, which go on. */
+static bool has_trials(const request *r)
+{
+    choir_study_opts opts = choir_study_defaults();
+    opts.storage = r->storage;
+    opts.name = r->name;
+    choir_study *study = NULL;
+    bool has = r->storage && choir_study_open(NULL, opts, &study) == CHOIR_OK &&
+               choir_study_count(study) > 0;
+    choir_study_free(study);
+    return has;
+}
+
 /* Trials that stop keep their checkpoints in folders of this search. */
-static choir_status check_pauses(const request *r, char *const *command)
+static choir_status check_pauses(const request *r, const char *metric)
 {
     if (!r->dir)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -109,27 +62,27 @@ static choir_status check_pauses(const request *r, char *const *command)
     char *first = choir__format("%s/0", r->dir);
     bool used = access(first, F_OK) == 0;
     free(first);
-    if (used)
+    if (used && !has_trials(r))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--dir %s: expected a folder without trials of another search, since their "
             "checkpoints would be used",
             r->dir);
-    return choir__command_check_pauses(command, r->scheduler, r->metric);
+    return choir__command_check_pauses(r->command, r->scheduler, metric, r->unit);
 }
 
-static choir_status check(const request *r, char *const *command, const choir_space *space)
+static choir_status check(
+    const request *r, const choir__tune_metrics *m, const choir_space *space)
 {
-    if (strchr(r->direction, ','))
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "--direction: expected one direction, got '%s'", r->direction);
     if (r->window && r->window < r->parallel)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--window %lld: expected at least --parallel %lld, since trial n follows from trial "
             "n - window",
             (long long)r->window, (long long)r->parallel);
-    choir_status status = choir__command_check(command, space);
+    choir_status status = choir__command_check(r->command, space);
     if (status == CHOIR_OK && pauses(r))
-        status = check_pauses(r, command);
+        status = check_pauses(r, m->name[0]);
+    if (status == CHOIR_OK && r->plot)
+        status = choir__tune_picture_check("all", r->plot);
     if (status == CHOIR_OK && r->dir && mkdir(r->dir, 0777) && errno != EEXIST)
         status = choir__error(CHOIR_ERR_IO, "--dir %s: %s", r->dir, choir__why(errno));
     return status;
@@ -140,64 +93,165 @@ static const char *storage_of(const request *r, char **file)
 {
     *file = NULL;
 #ifdef CHOIR_HAVE_SQLITE
-    if (!r->storage && r->dir && !pauses(r))
+    if (!r->storage && r->dir && !(r->free && pauses(r)))
         *file = choir__format("sqlite:%s/study.db", r->dir);
 #endif
     const char *storage = r->storage ? r->storage : *file;
     return storage && !strcmp(storage, "memory") ? NULL : storage;
 }
 
+/* --- the search --- */
+
+/* Draws the search that has ended. */
+static choir_status draw(const request *r, const choir__search *s)
+{
+    choir__plotted p = {
+        .study = s->study, .space = s->space, .name = r->name, .metrics = s->job.metric};
+    choir__tune_picture picture = {&p, 1, "all", r->plot};
+    choir_status status = choir__plotted_choose(&p, NULL);
+    if (status == CHOIR_OK)
+        status = choir__plotted_read(&p, NULL);
+    if (status == CHOIR_OK)
+        status = choir__tune_picture_draw(&picture);
+    choir__plotted_free(&p);
+    return status;
+}
+
+/* Says why nothing was done, and returns the exit status. */
+static int refuse(choir_status status)
+{
+    choir__cli_fail();
+    return status == CHOIR_ERR_ARGUMENT || status == CHOIR_ERR_UNSUPPORTED ? CHOIR__EXIT_USAGE
+                                                                           : CHOIR__EXIT_FAILED;
+}
+
+/* Splits the command of --test, if there is one. */
+static choir_status read_test(const request *r, const choir_space *space, char ***words)
+{
+    *words = NULL;
+    choir_status status = r->test ? choir__final_words(r->test, words) : CHOIR_OK;
+    return status == CHOIR_OK && *words ? choir__command_check_names(*words, space) : status;
+}
+
+static int run_search(const request *r, const choir__tune_metrics *m, const choir_space *space,
+    choir_study *study, char *const *test)
+{
+    choir__search s = {.study = study,
+        .space = space,
+        .job = {.command = r->command,
+            .space = space,
+            .metrics = m->count,
+            .unit = r->unit,
+            .dir = r->dir,
+            .timeout_s = r->timeout_s,
+            .memory_max = r->machine.memory_each,
+            .files = choir__running_room(),
+            .pauses = pauses(r),
+            .copies = pauses(r) && choir__scheduler_find(r->scheduler)->copies},
+        .trials = r->trials,
+        .places = r->machine.places,
+        .parallel = choir__min(r->parallel, r->trials),
+        .retries = r->retries,
+        .failures_max = r->failures_max,
+        .most = m->most[0],
+        .json = r->json,
+        .quiet = r->quiet,
+        .stored = r->storage,
+        .pauses = pauses(r)};
+    for (int i = 0; i < m->count; i++)
+        s.job.metric[i] = m->name[i];
+    choir_status noted = choir__outcome_note_job(study, &s.job);
+    if (noted != CHOIR_OK)
+        return refuse(noted);
+    int status = choir__search_run(&s);
+    const choir_trial *best = choir_study_best(study);
+    if (status == CHOIR__EXIT_OK && test && best)
+        status = choir__final_run(&s, test, best);
+    if (r->plot && best && draw(r, &s) != CHOIR_OK)
+        return choir__cli_fail();
+    return status;
+}
+
+/* Runs the search that is asked for. */
+static int search(request *r)
+{
+    choir_space *space = choir_space_new();
+    choir_study *study = NULL;
+    choir__tune_metrics metrics = {.count = 0};
+    char *file, **test = NULL;
+    r->storage = storage_of(r, &file);
+    choir_status made = choir__tune_space(r, space);
+    if (made == CHOIR_OK)
+        made = choir__tune_metrics_read(r, &metrics);
+    if (made == CHOIR_OK)
+        made = check(r, &metrics, space);
+    if (made == CHOIR_OK)
+        made = read_test(r, space, &test);
+    if (made == CHOIR_OK)
+        made = choir__tune_study(r, &metrics, space, &study);
+    int status = made == CHOIR_OK ? run_search(r, &metrics, space, study, test) : refuse(made);
+    choir_study_free(study);
+    choir_space_free(space);
+    choir__tune_metrics_free(&metrics);
+    choir__command_free(test);
+    free(file);
+    return status;
+}
+
+/* --- the command line --- */
+
+static bool is_study_file(const char *word)
+{
+    size_t length = strlen(word);
+    return length > 5 && !strcmp(word + length - 5, ".json");
+}
+
+/* Parses the command line. A study file among the options (not behind --) is taken out, so that
+ * options may follow it; *path is its name. */
+static int parse(
+    const choir__cli_command *command, request *r, int argc, char **argv, const char **path)
+{
+    choir__cli_operands operands;
+    int status = choir__cli_parse(command, r, argc, argv, &operands);
+    *path = NULL;
+    if (status != CHOIR__EXIT_OK)
+        return status;
+    int at = argc - operands.count;
+    if (operands.count && is_study_file(operands.words[0]) && strcmp(argv[at - 1], "--") != 0) {
+        *path = argv[at];
+        memmove(argv + at, argv + at + 1, (size_t)(argc - at) * sizeof *argv);
+        choir__tune_request_free(r);
+        *r = (request){.json = false};
+        status = choir__cli_parse(command, r, argc - 1, argv, &operands);
+    }
+    r->command = operands.count ? operands.words : NULL;
+    return status;
+}
+
 static int run(const choir__cli_command *command, int argc, char **argv)
 {
     static request r;
-    choir__cli_operands operands;
+    const char *path;
+    if (argc > 1 && !strcmp(argv[1], "plot"))
+        return choir__tune_plot(argc, argv);
     if (choir__tune_looks(argc, argv))
         return choir__tune_look(argc, argv);
-    int status = choir__cli_parse(command, &r, argc, argv, &operands);
-    if (status != CHOIR__EXIT_OK)
-        return status;
-    choir_space *space = choir_space_new();
-    choir_study *study = NULL;
-    char *file;
-    r.storage = storage_of(&r, &file);
-    choir_status made = fill_space(&r, space);
-    if (made == CHOIR_OK)
-        made = check(&r, operands.words, space);
-    if (made == CHOIR_OK)
-        made = open_study(&r, space, &study);
-    choir__trial_job job = {.command = operands.words,
-        .space = space,
-        .metric = r.metric,
-        .dir = r.dir,
-        .timeout_s = r.timeout_s,
-        .files = choir__running_room(),
-        .pauses = pauses(&r),
-        .copies = pauses(&r) && choir__scheduler_find(r.scheduler)->copies};
-    if (made == CHOIR_OK)
-        made = choir__outcome_note_job(study, &job);
-    if (made == CHOIR_OK) {
-        choir__search search = {.study = study,
-            .space = space,
-            .job = job,
-            .trials = r.trials,
-            .parallel = choir__min(r.parallel, r.trials),
-            .retries = r.retries,
-            .failures_max = r.failures_max,
-            .most = !strcmp(r.direction, "maximize"),
-            .json = r.json,
-            .quiet = r.quiet,
-            .stored = r.storage,
-            .pauses = job.pauses};
-        status = choir__search_run(&search);
-    } else {
+    int status = parse(command, &r, argc, argv, &path);
+    if (status == CHOIR__EXIT_OK && path &&
+        choir__tune_file_read(path, command->options, &r) != CHOIR_OK) {
         choir__cli_fail();
-        status = made == CHOIR_ERR_ARGUMENT || made == CHOIR_ERR_UNSUPPORTED
-                     ? CHOIR__EXIT_USAGE
-                     : CHOIR__EXIT_FAILED;
+        status = CHOIR__EXIT_USAGE;
     }
-    choir_study_free(study);
-    choir_space_free(space);
-    free(file);
+    if (status == CHOIR__EXIT_OK && !r.command)
+        status = choir__cli_usage("tune", "missing COMMAND");
+    if (status == CHOIR__EXIT_OK && r.print_study)
+        choir__tune_file_print(command->options, &r);
+    else if (status == CHOIR__EXIT_OK)
+        status = choir__tune_machine_read(&r.machine, &r.parallel);
+    if (status == CHOIR__EXIT_OK && !r.print_study)
+        status = search(&r);
+    choir__places_free(r.machine.places, r.machine.place_count);
+    choir__tune_request_free(&r);
     return status;
 }
 
@@ -219,20 +273,34 @@ static const choir__cli_option options[] = {
         .help = "what all trials fulfil, as 'width % heads == 0'; may be given several times"},
     {"enqueue", CHOIR__STRING, AT(enqueue), .argument = "NAME=VALUE,...",
         .help = "a trial with these parameters before all others; may be given several times"},
-    {"metric", CHOIR__STRING, AT(metric), .preset = "eval_loss", .argument = "NAME",
-        .help = "the number in the trials' JSON lines that is searched for"},
+    {"metric", CHOIR__STRING, AT(metric), .preset = "eval_loss", .argument = "NAME[:max]",
+        .help = "the number in the trials' JSON lines that is searched for; with several, all "
+                "trials that no other one dominates are the best"},
     {"direction", CHOIR__STRING, AT(direction), .preset = "minimize", .argument = "NAME",
-        .help = "whether the metric is better when it is less or more", .choices = directions},
+        .help = "whether metrics without :min or :max are better when they are less or more",
+        .choices = directions},
+    {"unit", CHOIR__STRING, AT(unit), .preset = "step", .argument = "NAME",
+        .help = "the number in the JSON lines that counts a trial's progress, in which "
+                "schedulers have their budgets; epoch for choir train --eval-epochs 1"},
     {"trials", CHOIR__INT, AT(trials), 1, 1e7, .preset = "100", .argument = "N",
         .help = "how many trials"},
-    {"parallel", CHOIR__INT, AT(parallel), 1, 1024, .preset = "1", .argument = "W",
-        .help = "trials that run at once"},
+    {"parallel", CHOIR__INT, AT(parallel), 1, 1024, .argument = "W",
+        .help = "trials that run at once (default: as many as --devices has room for, else 1)"},
+    {"devices", CHOIR__STRING, AT(machine.devices), .argument = "LIST",
+        .help =
+            "divide these devices among the trials, as cpu:0-7, cuda:0-3 or auto: a trial is "
+            "bound to the cores, or sees the GPUs, that are its own"},
+    {"devices-per-trial", CHOIR__INT, AT(machine.devices_each), 1, CHOIR__TUNE_DEVICES,
+        .preset = "1", .argument = "K", .help = "how many of --devices each trial has"},
+    {"memory-per-trial", CHOIR__BYTES, AT(machine.memory_each), 0, 0x1p62, .argument = "BYTES",
+        .help = "a trial that takes more memory than this, such as 500M, has failed"},
     {"window", CHOIR__INT, AT(window), 1, 1e7, .argument = "W",
         .help =
             "suggest trial n from the results of trials 0 to n - W alone, so the same trials "
             "follow from a seed however many run at once (default: --parallel)"},
-    {"sampler", CHOIR__STRING, AT(sampler), .preset = "tpe", .argument = "NAME",
-        .help = "how parameters are suggested, with options as tpe:startup=20 or grid:points=5",
+    {"sampler", CHOIR__STRING, AT(sampler), .argument = "NAME",
+        .help = "how parameters are suggested, with options as tpe:startup=20 or grid:points=5 "
+                "(default: tpe; for several metrics nsga2)",
         .choices = choir__sampler_name},
     {"scheduler", CHOIR__STRING, AT(scheduler), .preset = "none", .argument = "NAME",
         .help = "which trials stop early, or wait at a step until it is known that they are "
@@ -258,6 +326,15 @@ static const choir__cli_option options[] = {
             "and go on with it (default: DIR/study.db of --dir; else memory)"},
     {"study", CHOIR__STRING, AT(name), .argument = "NAME", .preset = "study",
         .help = "the study's name in the storage"},
+    {"test", CHOIR__STRING, AT(test), .argument = "COMMAND",
+        .help =
+            "run this when the search has ended, with the values and the folder of the best "
+            "trial, as 'choir eval {dir}/checkpoint/latest DATA'"},
+    {"plot", CHOIR__STRING, AT(plot), .argument = "FILE",
+        .help =
+            "draw the search when it ends, as choir tune plot does, in FILE.png or FILE.svg"},
+    {"print-study", CHOIR__FLAG, AT(print_study),
+        .help = "print these options and the command as a study file, and do nothing else"},
     {"quiet", CHOIR__FLAG, AT(quiet), .help = "print the best trial alone"},
     {"json", CHOIR__FLAG, AT(json), .help = "print one JSON object per trial, and the best"},
     {NULL},
@@ -267,7 +344,9 @@ const choir__cli_command choir__cli_tune = {
     .name = "tune",
     .summary = "search for the best hyper-parameters of a command",
     .usage = "[OPTION]... -- COMMAND [ARGUMENT]...\n"
-             "show|best|export [OPTION]... STUDY",
+             "[OPTION]... STUDY.json\n"
+             "show|best|importance|export [OPTION]... STUDY\n"
+             "plot [OPTION]... STUDY... FILE.png|.svg",
     .about =
         "Runs COMMAND once per trial, with {NAME} replaced by the trial's value of the parameter "
         "NAME, {trial} by its number and {dir} by its folder, and finds the parameters with the "
@@ -275,15 +354,16 @@ const choir__cli_command choir__cli_tune = {
         "last value of the metric counts. Parameters that are options of choir train need no "
         "placeholder. The same seed and window give the same trials and the same best one at "
         "any number of trials at once. A search with --storage that was interrupted goes on when "
-        "it is started again, and several machines that start it share its trials. show prints "
-        "a stored study's trials, best the best one with its command, export all as CSV.",
+        "it is started again, and several machines that start it share its trials. STUDY.json "
+        "holds the options and the command; options beside it replace its own. show prints "
+        "a stored study's trials, best the best one with its command, importance how much "
+        "each parameter decides, export all trials as CSV, and plot draws them.",
     .example_title = "the learning rate and width of a small language model",
     .example = "  choir tune --trials 20 --parallel 2 --space 'lr=log(1e-4,1e-1)' \\\n"
                "    --space 'width=int(32,128,step=32)' -- choir train --steps 50 --model \\\n"
                "    gpt2:layers=2,heads=4,width={width},context=32",
     .options = options,
     .operand = "COMMAND",
-    .least = 1,
     .most = INT_MAX,
     .stops_at_operand = true,
     .took = took,

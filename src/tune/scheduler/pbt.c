@@ -102,13 +102,15 @@ static bool can_go_on(const choir__history *h, int64_t trial, int64_t step)
     return h->trial[trial]->known == CHOIR_TRIAL_PRUNED && has_reached(h->trial[trial], step);
 }
 
-/* Fills in the members that are known to have reached a step, the best first. */
+/* Fills in the members that are known to have reached a step, the best first; also those that
+ * are complete by now, whose checkpoints of that step are there. */
 static int64_t stand(const pbt *p, const choir__history *h, int64_t step, standing *table)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < p->population; i++) {
         int64_t m = p->member[i].trial;
-        if (m >= 0 && can_go_on(h, m, step))
+        bool failed = m < 0 || h->trial[m]->known == CHOIR_TRIAL_FAIL;
+        if (!failed && has_reached(h->trial[m], step))
             table[count++] = (standing){m, loss_at(h, h->trial[m], step)};
     }
     qsort(table, (size_t)count, sizeof *table, compare);
@@ -137,14 +139,15 @@ static int64_t exploit(pbt *p, const choir__history *h, int64_t member, int64_t 
     return parent;
 }
 
-/* Decides on a member's next generation; returns false if its last result is not known yet. */
-static bool next_of(pbt *p, const choir__history *h, bool more, int64_t i, choir__turn *turn)
+/* Decides on a member's next generation; returns false if its last result is not known yet. A
+ * copy is a new trial, but none of the sampler's, which may have no more. */
+static bool next_of(pbt *p, const choir__history *h, int64_t i, choir__turn *turn)
 {
     int64_t generation = p->turns / p->population, own = p->member[i].trial;
     if (own >= 0 && p->member[i].known < generation)
         return false;
     int64_t step = generation * p->interval, from = own < 0 ? -1 : exploit(p, h, i, step);
-    if (from >= 0 && from != own && !more)
+    if (from >= 0 && from != own && h->most && h->count >= h->most)
         from = can_go_on(h, own, step) ? own : -1;
     if (from >= 0)
         *turn = (choir__turn){.kind = from == own ? CHOIR__TURN_GO_ON : CHOIR__TURN_NEW,
@@ -171,7 +174,7 @@ static void next(choir__scheduler *s, const choir__history *h, bool more, choir_
         if (!generation) {
             *turn = (choir__turn){.kind = CHOIR__TURN_NEW, .trial = -1};
             p->member[i].trial = h->count;
-        } else if (!next_of(p, h, more, i, turn)) {
+        } else if (!next_of(p, h, i, turn)) {
             return;
         }
         p->turns++;

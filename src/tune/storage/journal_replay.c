@@ -1,5 +1,6 @@
 /* The state behind a journal's lines: see journal.h. */
 #include "tune/storage/journal.h"
+#include "tune/storage/worker.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -169,6 +170,15 @@ static bool apply_to_study(choir__journal *j, choir__journal_op op, const json_t
     return true;
 }
 
+/* Returns whether a trial that was pruned at the end of a study runs again. */
+static bool goes_on(const choir__record *r, choir__journal_op op, const json_t *line)
+{
+    const char *worker = choir__attribute_get(&r->attributes, true, CHOIR__WORKER_KEY);
+    return r->state == CHOIR_TRIAL_PRUNED && choir__worker_paused(worker) >= 0 &&
+           op == CHOIR__JOURNAL_STATE &&
+           json_integer_value(json_object_get(line, "state")) == CHOIR_TRIAL_RUNNING;
+}
+
 static bool apply_to_trial(choir__journal *j, choir__journal_op op, const json_t *line)
 {
     const json_t *id = json_object_get(line, "trial_id");
@@ -178,7 +188,8 @@ static bool apply_to_trial(choir__journal *j, choir__journal_op op, const json_t
     if (i < 0 || i >= j->trial_count)
         return true;
     choir__record *r = &j->study[j->trial[i].study].trials.at[j->trial[i].number];
-    if (r->state == CHOIR_TRIAL_RUNNING || r->state == CHOIR__STORED_WAITING)
+    if (r->state == CHOIR_TRIAL_RUNNING || r->state == CHOIR__STORED_WAITING ||
+        goes_on(r, op, line))
         change_trial(r, op, line); /* a trial that has ended stays as it is */
     return true;
 }

@@ -157,6 +157,8 @@ void choir__change_free(choir__change *c)
         return;
     free(c->worker);
     free(c->former);
+    free(c->after);
+    free(c->segments);
     free_params(c->params, c->param_count);
     free(c->attribute.key);
     free(c->attribute.json);

@@ -67,6 +67,7 @@ typedef enum choir__change_kind {
     CHOIR__CHANGE_TAKE,  /* a trial whose worker is dead has this worker */
     CHOIR__CHANGE_REPORT,
     CHOIR__CHANGE_ATTRIBUTE,
+    CHOIR__CHANGE_PAUSE, /* a segment of a trial that may go on has ended */
     CHOIR__CHANGE_END,
     CHOIR__CHANGE_BEAT,  /* the trial's worker is alive */
     CHOIR__CHANGE_LEAVE, /* the trial's worker gives it up */
@@ -75,8 +76,11 @@ typedef enum choir__change_kind {
 typedef struct choir__change {
     choir__change_kind kind;
     int64_t number; /* of the trial; -1: an attribute of the study */
-    /* BEGIN, TAKE, LEAVE; former: TAKE, the dead worker. Both JSON */
-    char *worker, *former;
+    /* BEGIN, TAKE, LEAVE, PAUSE, END: this worker; the latter two do nothing if another one has
+     * the trial (END: NULL, unless it has ended). former: TAKE, the dead worker, or the pause
+     * (worker.h), that it replaces; after: PAUSE, the pause. All JSON */
+    char *worker, *former, *after;
+    char *segments;    /* PAUSE, END: the new value of CHOIR__SEGMENTS_KEY; NULL: none */
     bool given, waits; /* BEGIN: choir_study_enqueue gave it; Optuna's enqueue_trial made it */
     choir__stored_param *params; /* BEGIN */
     int param_count;
@@ -98,6 +102,8 @@ void choir__change_free(choir__change *c);
 /* The attribute of a trial that names its worker, and its value when the worker has left. */
 #define CHOIR__WORKER_KEY  "choir:worker"
 #define CHOIR__WORKER_LEFT "\"left\""
+/* The attribute of a trial that stops and goes on (kept_segments.c). */
+#define CHOIR__SEGMENTS_KEY "choir:segments"
 /* The attribute of a trial whose parameters choir_study_enqueue gave. */
 #define CHOIR__GIVEN_KEY "choir:given"
 /* Optuna's, of a trial that waits: its parameters. */

@@ -167,11 +167,5 @@ choir_status choir__sql_schema(choir__sql *db, bool create)
     if (status == CHOIR_OK)
         status = choir__sql_run(db, "CREATE UNIQUE INDEX IF NOT EXISTS choir_trial_numbers "
                                     "ON trials (study_id, number)");
-    if (status == CHOIR_OK)
-        return choir__sql_run(db, "COMMIT");
-    char *why = choir__strdup(choir__message());
-    (void)!choir__sql_run(db, "ROLLBACK");
-    choir__set_message(why);
-    free(why);
-    return status;
+    return choir__sql_end(db, status);
 }

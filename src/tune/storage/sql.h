@@ -1,4 +1,4 @@
-/* Optuna's tables by SQL: what SQLite and PostgreSQL share (sql.c), and where they differ.
+/* Optuna's tables by SQL: what SQLite and PostgreSQL share (sql*.c), and where they differ.
  *
  * The statements are the same text for both, with $1, $2, ... for values, which are passed as
  * text. */
@@ -29,7 +29,8 @@ typedef struct choir__sql_dialect {
     bool enums;
     const char *has_tables; /* a query with a row if Optuna's tables are there */
     const char *begin_read, *begin_write;
-    const char *lock; /* keeps others from adding trials to study $1; NULL: begin_write does */
+    const char
+        *lock; /* keeps others from claiming trials of study $1; NULL: begin_write does */
     const char *schema_lock; /* keeps others from making the tables; NULL: begin_write does */
     const char *silent_s;    /* seconds since h.heartbeat */
     /* Runs a statement. Errors: peer lost, I/O. */
@@ -47,6 +48,23 @@ struct choir__sql {
 };
 
 choir_status choir__sql_run(choir__sql *db, const char *text);
+/* Runs a statement with values (count); changed: NULL, or how many rows it changed. */
+choir_status choir__sql_run_with(
+    choir__sql *db, int64_t *changed, const char *text, int count, const char *const *values);
+#define CHOIR__SQL_RUN(db, changed, text, ...)                                                 \
+    choir__sql_run_with(db, changed, text,                                                     \
+        (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)),                    \
+        (const char *const[]){__VA_ARGS__})
+/* Ends a transaction, and keeps the first error's message. */
+choir_status choir__sql_end(choir__sql *db, choir_status status);
+
+enum { CHOIR__SQL_NUMBER = 32 }; /* bytes of a number's text */
+const char *choir__sql_whole(char text[CHOIR__SQL_NUMBER], int64_t x);
+
+/* Rows (key, JSON) of attributes; arg: choir__stored_attributes. */
+void choir__sql_take_user(void *arg, const char *const *cells);
+void choir__sql_take_system(void *arg, const char *const *cells);
+
 /* Makes Optuna's tables where they are missing and `create` allows it, and checks their version
  * (schema.c). Errors: format, argument (no tables), I/O. */
 choir_status choir__sql_schema(choir__sql *db, bool create);

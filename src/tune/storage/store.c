@@ -101,7 +101,8 @@ static void note_running(choir__study_store *s, const choir__change *c)
         }
         s->running[s->running_count++] = c->number;
     }
-    for (int64_t i = 0; i < s->running_count && c->kind == CHOIR__CHANGE_END; i++)
+    bool ends = c->kind == CHOIR__CHANGE_END || c->kind == CHOIR__CHANGE_PAUSE;
+    for (int64_t i = 0; i < s->running_count && ends; i++)
         if (s->running[i] == c->number)
             s->running[i] = s->running[--s->running_count];
 }

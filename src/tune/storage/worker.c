@@ -64,6 +64,17 @@ char *choir__worker_name(const void *unique)
         p.space, (unsigned long long)(uintptr_t)unique);
 }
 
+char *choir__worker_pause(int64_t part)
+{
+    return choir__format("\"paused %lld\"", (long long)part);
+}
+
+int64_t choir__worker_paused(const char *name)
+{
+    long long part;
+    return name && sscanf(name, "\"paused %lld\"", &part) == 1 ? part : -1;
+}
+
 bool choir__worker_is_dead(const choir__record *r, const char *self)
 {
     const char *name = choir__attribute_get(&r->attributes, true, CHOIR__WORKER_KEY);
@@ -71,7 +82,7 @@ bool choir__worker_is_dead(const choir__record *r, const char *self)
     bool silent = isnan(r->silent_s) || r->silent_s > CHOIR__SILENT_S;
     if (!name)
         return silent;
-    if (!strcmp(name, self))
+    if (!strcmp(name, self) || choir__worker_paused(name) >= 0)
         return false;
     if (!strcmp(name, CHOIR__WORKER_LEFT))
         return true;

@@ -12,6 +12,12 @@
  * one process has opened apart. */
 char *choir__worker_name(const void *unique);
 
+/* Between two segments of a trial, a pause stands in the place of its worker's name. Returns
+ * the pause before segment `part` of the trial, JSON, on the heap. */
+char *choir__worker_pause(int64_t part);
+/* Returns whose segment a pause is before, or -1: it is a worker's name, or NULL. */
+int64_t choir__worker_paused(const char *name);
+
 /* Returns whether the worker of a running trial is dead. Trials of programs that send no
  * heartbeats and name no worker count as abandoned. */
 bool choir__worker_is_dead(const choir__record *r, const char *self);

@@ -2,7 +2,9 @@
 #include "tune/trials/checkpoints.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,43 +23,113 @@ bool choir__checkpoint_is_there(const char *path)
     return access(path, F_OK) == 0;
 }
 
-/* Copies a file or a folder with its links, where file systems can by reference. */
-static choir_status copy(const char *from, const char *to)
+/* Runs a command of coreutils, which does `what` with `path`. */
+static choir_status run(char *const *line, const char *what, const char *path)
 {
-    char *const line[] = {"cp", "-a", "--reflink=auto", "-T", "--", (char *)(uintptr_t)from,
-        (char *)(uintptr_t)to, NULL};
     pid_t pid;
     int status = -1, error = posix_spawnp(&pid, line[0], NULL, NULL, line, environ);
     while (!error && waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     if (error || status)
-        return choir__error(CHOIR_ERR_IO, "cannot copy the checkpoint %s to %s%s%s", from, to,
+        return choir__error(CHOIR_ERR_IO, "cannot %s the checkpoint %s%s%s", what, path,
             error ? ": " : "", error ? choir__why(error) : "");
+    return CHOIR_OK;
+}
+
+static choir_status discard(const char *path)
+{
+    char *const line[] = {"rm", "-rf", "--", (char *)(uintptr_t)path, NULL};
+    return choir__checkpoint_is_there(path) ? run(line, "delete", path) : CHOIR_OK;
+}
+
+/* Copies a file or a folder with its links, where file systems can by reference. */
+static choir_status copy(const char *from, const char *to)
+{
+    char *const line[] = {"cp", "-a", "--reflink=auto", "-T", "--", (char *)(uintptr_t)from,
+        (char *)(uintptr_t)to, NULL};
+    return run(line, "copy", from);
+}
+
+/* Makes a copy that is whole if it is there at all. */
+static choir_status copy_whole(const char *from, const char *to)
+{
+    char *part = choir__format("%s.part", to);
+    choir_status status = discard(part);
+    if (status == CHOIR_OK)
+        status = copy(from, part);
+    if (status == CHOIR_OK && rename(part, to))
+        status = choir__error(CHOIR_ERR_IO, "cannot rename the checkpoint %s to %s: %s", part,
+            to, choir__why(errno));
+    free(part);
+    return status;
+}
+
+/* Returns the path of the copy of a step, which the caller frees. */
+static char *kept_path(const char *dir, int64_t number, int64_t step)
+{
+    return choir__format("%s/%lld/checkpoint.%lld", dir, (long long)number, (long long)step);
+}
+
+/* Notes that there was no checkpoint. */
+static choir_status note_none(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return choir__error(CHOIR_ERR_IO, "cannot write %s: %s", path, choir__why(errno));
+    close(fd);
     return CHOIR_OK;
 }
 
 choir_status choir__checkpoint_keep(const char *dir, int64_t number, int64_t step)
 {
-    char *from = choir__checkpoint_path(dir, number);
-    char *to = choir__format("%s.%lld", from, (long long)step);
+    char *from = choir__checkpoint_path(dir, number), *to = kept_path(dir, number, step);
+    char *none = choir__format("%s.none", to);
     choir_status status = CHOIR_OK;
-    if (choir__checkpoint_is_there(from) && !choir__checkpoint_is_there(to))
-        status = copy(from, to);
+    bool is_noted = choir__checkpoint_is_there(to) || choir__checkpoint_is_there(none);
+    if (!is_noted && choir__checkpoint_is_there(from))
+        status = copy_whole(from, to);
+    else if (!is_noted)
+        status = note_none(none);
+    free(none);
     free(from);
     free(to);
+    return status;
+}
+
+void choir__checkpoint_drop(const char *dir, int64_t number, int64_t step)
+{
+    char *path = kept_path(dir, number, step), *none = choir__format("%s.none", path);
+    if (discard(path) != CHOIR_OK) /* a copy that is left does no harm */
+        (void)choir__message();
+    unlink(none);
+    free(none);
+    free(path);
+}
+
+choir_status choir__checkpoint_restore(
+    const char *dir, int64_t number, bool began_without, int64_t step)
+{
+    char *to = choir__checkpoint_path(dir, number), *from = kept_path(dir, number, step);
+    char *none = choir__format("%s.none", from);
+    bool without = began_without || choir__checkpoint_is_there(none);
+    bool kept = !without && choir__checkpoint_is_there(from);
+    choir_status status = without || kept ? discard(to) : CHOIR_OK;
+    if (status == CHOIR_OK && kept)
+        status = copy(from, to);
+    free(none);
+    free(to);
+    free(from);
     return status;
 }
 
 choir_status choir__checkpoint_inherit(
     const char *dir, int64_t number, int64_t parent, int64_t step)
 {
-    char *to = choir__checkpoint_path(dir, number), *from = choir__checkpoint_path(dir, parent);
-    char *kept = choir__format("%s.%lld", from, (long long)step);
+    char *to = choir__checkpoint_path(dir, number), *from = kept_path(dir, parent, step);
     choir_status status = CHOIR_OK;
-    if (choir__checkpoint_is_there(kept) && !choir__checkpoint_is_there(to))
-        status = copy(kept, to);
+    if (choir__checkpoint_is_there(from) && !choir__checkpoint_is_there(to))
+        status = copy(from, to);
     free(to);
     free(from);
-    free(kept);
     return status;
 }

@@ -88,7 +88,7 @@ static bool is_choir_train(char *const *command)
            !strcmp(command[1], "train");
 }
 
-choir_status choir__command_check(char *const *command, const choir_space *space)
+choir_status choir__command_check_names(char *const *command, const choir_space *space)
 {
     const char *at;
     int length;
@@ -105,6 +105,14 @@ choir_status choir__command_check(char *const *command, const choir_space *space
                 return choir__error(CHOIR_ERR_ARGUMENT,
                     "'%s': the space has no parameter '%.*s' ({{%.*s} stands for the text itself)",
                     *word, length, at + 1, length, at + 1);
+    return CHOIR_OK;
+}
+
+choir_status choir__command_check(char *const *command, const choir_space *space)
+{
+    choir_status status = choir__command_check_names(command, space);
+    if (status != CHOIR_OK)
+        return status;
     for (int i = 0; i < choir_space_count(space) && !is_choir_train(command); i++)
         if (!mentions(command, choir_space_name(space, i)))
             return choir__error(CHOIR_ERR_ARGUMENT,
@@ -153,23 +161,27 @@ static bool takes_next(const char *word)
     return dashes > 0 && isalpha((unsigned char)word[dashes]) && !strpbrk(word, "={");
 }
 
+/* Returns whether a command has an option, as "--save" or "--save=DIR". */
 static bool has_word(char *const *command, const char *word)
 {
+    size_t length = strlen(word);
     for (; *command; command++)
-        if (!strcmp(*command, word))
+        if (!strncmp(*command, word, length) && strchr("=", (*command)[length]))
             return true;
     return false;
 }
 
 choir_status choir__command_check_pauses(
-    char *const *command, const char *scheduler, const char *metric)
+    char *const *command, const char *scheduler, const char *metric, const char *unit)
 {
     if (!is_choir_train(command))
         return CHOIR_OK;
-    if (!strncmp(metric, "eval_", 5) && !has_word(command, "--eval-every"))
+    const char *each = !strcmp(unit, "epoch") ? "--eval-epochs" : "--eval-every";
+    bool validates = has_word(command, each) || has_word(command, "--eval-epochs");
+    if (!strncmp(metric, "eval_", 5) && !validates)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "--scheduler %s: expected a command with --eval-every N, since %s decides on the way",
-            scheduler, metric);
+            "--scheduler %s: expected a command with %s N, since %s decides on the way",
+            scheduler, each, metric);
     if (has_word(command, "--save") || has_word(command, "--resume"))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--scheduler %s: expected a command without --save and --resume, which each trial "

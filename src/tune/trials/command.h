@@ -15,10 +15,13 @@
  * parameter, a parameter without placeholder). */
 choir_status choir__command_check(char *const *command, const choir_space *space);
 
+/* Checks the placeholders alone: the command may leave parameters out. */
+choir_status choir__command_check_names(char *const *command, const choir_space *space);
+
 /* Checks that a command's trials can stop and go on with a scheduler, whose metric they report
  * on the way. Error: argument. */
 choir_status choir__command_check_pauses(
-    char *const *command, const char *scheduler, const char *metric);
+    char *const *command, const char *scheduler, const char *metric, const char *unit);
 
 /* Returns the trial's command line, ended by NULL, which choir__command_free frees. dir: its
  * folder, or NULL. checkpoint: where the trial keeps its state when it stops, or NULL. */

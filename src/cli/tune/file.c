@@ -1,0 +1,333 @@
+/* Study files: a search written down as JSON.
+ *
+ *     {
+ *       "space": {"lr": "log(1e-5, 0.1)", "width": "int(32, 512, step=32)", "layers": 2},
+ *       "require": ["width % 64 == 0"],
+ *       "enqueue": [{"lr": 0.01, "width": 64}],
+ *       "metric": ["eval_loss"],
+ *       "trials": 100, "parallel": 4, "window": 8, "sampler": "tpe", "seed": 7,
+ *       "command": ["choir", "train", "--lr", "{lr}"]
+ *     }
+ *
+ * A key is an option of choir tune, with the same values, so that the table of options is the
+ * only list of them; docs/study.schema.json is checked against it. Options on the command line
+ * replace the file's. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/named.h"
+#include "cli/tune/request.h"
+
+/* A file that is being read. */
+typedef struct reader {
+    const char *path;
+    const choir__cli_option *options;
+    choir__tune_request *r;
+    choir__tune_request line; /* what the command line gave several times */
+} reader;
+
+/* Options that choose the output are no part of a study. */
+static bool is_of_line(const char *option)
+{
+    static const char *const of_line[] = {"json", "quiet", "print-study", "plot"};
+    for (size_t i = 0; i < CHOIR_COUNT(of_line); i++)
+        if (!strcmp(of_line[i], option))
+            return true;
+    return false;
+}
+
+static bool is_repeated(const char *option)
+{
+    return !strcmp(option, "space") || !strcmp(option, "require") ||
+           !strcmp(option, "enqueue") || !strcmp(option, "metric");
+}
+
+/* --- values --- */
+
+static choir_status expected(const reader *f, const char *key, const char *what, json_t *got)
+{
+    char *text = json_dumps(got, JSON_ENCODE_ANY | JSON_COMPACT);
+    choir_status status = choir__error(CHOIR_ERR_ARGUMENT, "%s: %s: expected %s, got %.80s",
+        f->path, key, what, text ? text : "?");
+    free(text);
+    return status;
+}
+
+/* Puts the file's name, and a key, before the message of a failure. */
+static choir_status located(const reader *f, const char *key, choir_status status)
+{
+    return choir__error(status, "%s: %s%s%s", f->path, key, *key ? ": " : "", choir__message());
+}
+
+/* Returns a word or a number as text, on the heap; NULL: it is neither. */
+static char *text_of(const json_t *value)
+{
+    if (json_is_string(value) && strlen(json_string_value(value)) == json_string_length(value))
+        return choir__strdup(json_string_value(value));
+    if (json_is_integer(value))
+        return choir__format("%lld", (long long)json_integer_value(value));
+    return json_is_real(value) ? choir__format("%.17g", json_real_value(value)) : NULL;
+}
+
+/* Keeps a word for as long as the request. */
+static char *keep(choir__tune_request *r, char *word)
+{
+    r->words = choir__realloc(r->words, (size_t)(r->word_count + 2) * sizeof(char *));
+    r->words[r->word_count++] = word;
+    r->words[r->word_count] = NULL;
+    return word;
+}
+
+static choir_status set_option(const reader *f, const choir__cli_option *o, json_t *value)
+{
+    char *place = (char *)f->r + o->at, *text = text_of(value);
+    bool flag = !o->argument, number = o->type == CHOIR__INT || o->type == CHOIR__FLOAT;
+    choir_status status = CHOIR_OK;
+    if (flag && !json_is_boolean(value))
+        status = expected(f, o->name, "true or false", value);
+    else if (flag)
+        *(bool *)place = json_is_true(value);
+    else if (!text || number != json_is_number(value))
+        status = expected(f, o->name, number ? "a number" : "a text", value);
+    else if (choir__cli_set(o, place, keep(f->r, text)) != CHOIR_OK)
+        return located(f, o->name, CHOIR_ERR_ARGUMENT);
+    else
+        text = NULL;
+    free(text);
+    return status;
+}
+
+/* --- lists --- */
+
+/* Returns the command line's distribution of a parameter, or NULL. */
+static const char *space_on_line(const reader *f, const char *name)
+{
+    const char *text;
+    size_t length = strlen(name);
+    for (int i = 0; (text = choir__tune_given_at(&f->line, "space", i)); i++)
+        if (!strncmp(text, name, length) && text[length] == '=')
+            return text;
+    return NULL;
+}
+
+static choir_status read_space(const reader *f, json_t *space)
+{
+    const char *name;
+    json_t *value;
+    if (!json_is_object(space))
+        return expected(f, "space", "an object, a distribution by parameter", space);
+    json_object_foreach(space, name, value)
+    {
+        char *text = text_of(value), *key = choir__format("space: %s", name);
+        choir_status status = CHOIR_OK;
+        if (!text)
+            status = expected(f, key, "a distribution, such as \"log(1e-5, 0.1)\"", value);
+        char *pair = choir__format("%s=%s", name, text ? text : "");
+        const char *on_line = space_on_line(f, name);
+        choir__tune_give(f->r, "space", on_line ? on_line : pair);
+        free(pair);
+        free(key);
+        free(text);
+        if (status != CHOIR_OK)
+            return status;
+    }
+    return CHOIR_OK;
+}
+
+/* Returns {"lr": 0.1, "opt": "sgd"} as "lr=0.1,opt=sgd", on the heap; NULL: it is none. */
+static char *trial_text(json_t *trial)
+{
+    char *text = choir__strdup("");
+    const char *name;
+    json_t *value;
+    json_object_foreach(trial, name, value)
+    {
+        char *word = text_of(value);
+        if (!word || strchr(word, ',')) {
+            free(word);
+            free(text);
+            return NULL;
+        }
+        char *longer = choir__format("%s%s%s=%s", text, *text ? "," : "", name, word);
+        free(word);
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+/* Reads a list of texts, or a single one; those of enqueue may be objects. */
+static choir_status read_list(const reader *f, const char *key, json_t *list)
+{
+    bool trials = !strcmp(key, "enqueue"), many = json_is_array(list);
+    for (size_t i = 0; i < (many ? json_array_size(list) : 1); i++) {
+        json_t *value = many ? json_array_get(list, i) : list;
+        char *text = trials && json_is_object(value) ? trial_text(value)
+                     : json_is_string(value)         ? text_of(value)
+                                                     : NULL;
+        if (!text)
+            return expected(
+                f, key, trials ? "objects of words and numbers" : "a list of texts", value);
+        choir__tune_give(f->r, key, text);
+        free(text);
+    }
+    return CHOIR_OK;
+}
+
+static choir_status read_command(const reader *f, json_t *list)
+{
+    if (!json_is_array(list) || !json_array_size(list))
+        return expected(f, "command", "a list of words", list);
+    int first = f->r->word_count;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        char *word = text_of(json_array_get(list, i));
+        if (!word)
+            return expected(f, "command", "a list of words", json_array_get(list, i));
+        keep(f->r, word);
+    }
+    size_t count = (size_t)(f->r->word_count - first);
+    f->r->command = f->r->own_command = choir__calloc(count + 1, sizeof(char *));
+    memcpy(f->r->command, f->r->words + first, count * sizeof(char *));
+    return CHOIR_OK;
+}
+
+/* --- the file --- */
+
+static choir_status unknown(const reader *f, const char *key)
+{
+    const char *names[CHOIR__CLI_MOST_OPTIONS + 1];
+    choir__name_table table = {names, 0, sizeof *names, false};
+    for (const choir__cli_option *o = f->options; o->name; o++)
+        if (!is_of_line(o->name))
+            names[table.count++] = o->name;
+    names[table.count++] = "command";
+    return located(f, "", choir__unknown_name(&table, "key", key));
+}
+
+static choir_status read_key(const reader *f, const char *key, json_t *value)
+{
+    if (!strcmp(key, "$schema"))
+        return CHOIR_OK;
+    if (!strcmp(key, "command"))
+        return f->r->command ? CHOIR_OK : read_command(f, value);
+    for (const choir__cli_option *o = f->options; o->name; o++) {
+        if (is_of_line(o->name) || strcmp(o->name, key) != 0)
+            continue;
+        bool on_line = f->r->on_line >> (o - f->options) & 1;
+        if (!strcmp(key, "space"))
+            return read_space(f, value);
+        if (is_repeated(key))
+            return on_line && !strcmp(key, "metric") ? CHOIR_OK : read_list(f, o->name, value);
+        return on_line ? CHOIR_OK : set_option(f, o, value);
+    }
+    return unknown(f, key);
+}
+
+/* The command line's parameters, conditions and trials come behind the file's. */
+static void add_line(const reader *f)
+{
+    for (int i = 0; i < f->line.given_count; i++) {
+        const choir__tune_given *g = &f->line.given[i];
+        bool replaced = false;
+        size_t length = strcspn(g->text, "=");
+        for (int k = 0; k < f->r->given_count && !strcmp(g->option, "space"); k++)
+            replaced = replaced || (!strcmp(f->r->given[k].option, "space") &&
+                                       !strncmp(f->r->given[k].text, g->text, length + 1));
+        if (!replaced)
+            choir__tune_give(f->r, g->option, g->text);
+    }
+}
+
+choir_status choir__tune_file_read(
+    const char *path, const choir__cli_option *options, choir__tune_request *r)
+{
+    json_error_t error;
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    if (!root && error.line < 0)
+        return choir__error(CHOIR_ERR_IO, "%s", error.text);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return choir__error(CHOIR_ERR_FORMAT, "%s: line %d: expected a study as JSON%s%s", path,
+            error.line, root ? "" : ": ", root ? "" : error.text);
+    }
+    reader f = {.path = path, .options = options, .r = r};
+    f.line.given = r->given, f.line.given_count = r->given_count;
+    r->given = NULL, r->given_count = 0;
+    choir_status status = CHOIR_OK;
+    const char *key;
+    json_t *value;
+    json_object_foreach(root, key, value)
+    {
+        if (status == CHOIR_OK)
+            status = read_key(&f, key, value);
+    }
+    add_line(&f);
+    choir__tune_request_free(&f.line);
+    json_decref(root);
+    return status;
+}
+
+/* --- printing --- */
+
+static json_t *printed_space(const choir__tune_request *r)
+{
+    json_t *space = json_object();
+    const char *text;
+    for (int i = 0; (text = choir__tune_given_at(r, "space", i)); i++) {
+        char *name = choir__format("%.*s", (int)strcspn(text, "="), text);
+        json_object_set_new(space, name, json_string(text + strcspn(text, "=") + 1));
+        free(name);
+    }
+    return space;
+}
+
+static json_t *printed_list(const choir__tune_request *r, const char *key)
+{
+    json_t *list = json_array();
+    const char *text;
+    for (int i = 0; (text = choir__tune_given_at(r, key, i)); i++)
+        json_array_append_new(list, json_string(text));
+    if (!strcmp(key, "metric") && !json_array_size(list))
+        json_array_append_new(list, json_string(r->metric));
+    return list;
+}
+
+/* Returns an option's value, or NULL if it has none. */
+static json_t *printed(const choir__cli_option *o, const choir__tune_request *r)
+{
+    if (!strcmp(o->name, "space"))
+        return printed_space(r);
+    if (is_repeated(o->name))
+        return printed_list(r, o->name);
+    char *text = choir__cli_text(o, (const char *)r + o->at);
+    json_t *value = !text                     ? NULL
+                    : !o->argument            ? json_true()
+                    : o->type == CHOIR__INT   ? json_integer(strtoll(text, NULL, 10))
+                    : o->type == CHOIR__FLOAT ? json_real(strtod(text, NULL))
+                                              : json_string(text);
+    free(text);
+    return value;
+}
+
+void choir__tune_file_print(const choir__cli_option *options, const choir__tune_request *r)
+{
+    json_t *root = json_object(), *words = json_array();
+    for (const choir__cli_option *o = options; o->name; o++) {
+        json_t *value = is_of_line(o->name) ? NULL : printed(o, r);
+        bool empty = json_is_array(value) && !json_array_size(value);
+        if (value && !empty)
+            json_object_set_new(root, o->name, value);
+        else
+            json_decref(value);
+    }
+    for (char *const *word = r->command; *word; word++)
+        json_array_append_new(words, json_string(*word));
+    json_object_set_new(root, "command", words);
+    char *text = json_dumps(root, JSON_INDENT(2));
+    printf("%s\n", text ? text : "{}");
+    free(text);
+    json_decref(root);
+}

@@ -1,0 +1,56 @@
+/* choir tune on a terminal: some lines below the table that show how the search stands. They
+ * are rewritten in place; no mode of the terminal is changed, so nothing has to be restored,
+ * however the search ends. */
+#ifndef CHOIR_CLI_TUNE_LIVE_H
+#define CHOIR_CLI_TUNE_LIVE_H
+
+#include <choir/study.h>
+
+#include "cli/tune/search.h"
+
+enum { CHOIR__LIVE_LINES = 16, CHOIR__LIVE_RUNGS = 12, CHOIR__LIVE_MS = 200 };
+
+/* A trial that runs, and its last report. */
+typedef struct choir__live_trial {
+    int64_t number, step; /* step -1: none yet */
+    double value;
+} choir__live_trial;
+
+/* How many parts of trials have ended at a step. */
+typedef struct choir__live_rung {
+    int64_t step, ended;
+} choir__live_rung;
+
+/* How the search stands. */
+typedef struct choir__live_facts {
+    const choir_trial *best;          /* or NULL */
+    const choir__live_trial *running; /* (running_count) */
+    int running_count;
+    choir__live_rung rung[CHOIR__LIVE_RUNGS]; /* (rungs) by step */
+    int rungs;
+    int64_t ended, stopped, failed; /* trials */
+    int64_t here;                   /* of these, those that ended since this process began */
+    int64_t trials;                 /* in all */
+    bool can_predict;               /* trials do not go on, so the time left can be estimated */
+} choir__live_facts;
+
+struct choir__live {
+    const choir__search *search;
+    bool on; /* standard output is a terminal for people */
+    int columns;
+    int drawn; /* lines on the terminal, of which the i-th takes width[i] columns */
+    int width[CHOIR__LIVE_LINES];
+    double began, at; /* choir__now; at: of the last drawing */
+};
+
+void choir__live_begin(choir__live *l, const choir__search *search);
+/* Returns whether it is time to draw again. */
+bool choir__live_due(const choir__live *l);
+void choir__live_draw(choir__live *l, const choir__live_facts *facts);
+/* Removes the lines, before others are printed. */
+void choir__live_erase(choir__live *l);
+/* Prints a line (the text up to its '\n'), on a terminal as much as it has columns for; l may
+ * be NULL. */
+void choir__live_print(const choir__live *l, const char *text);
+
+#endif

@@ -1,0 +1,200 @@
+/* Pictures of a study: which there are, and where they are placed.
+ *
+ *     +---------------------------+-----------------+
+ *     | history                   | importance      |
+ *     +---------------------------+-----------------+
+ *     | parallel coordinates, or rungs beside them  |
+ *     +---------------------------------------------+
+ *     | slices: a panel per parameter               |
+ *     +---------------------------------------------+
+ *
+ * A part without data leaves its room to the others. */
+#include "cli/tune/plot.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/named.h"
+
+enum { FONT = CHOIR__GNUPLOT_FONT };
+
+typedef struct kind {
+    const char *name;
+    void (*draw)(
+        const choir__plotted *p, FILE *g, choir__panel panel); /* NULL: several parts */
+    bool several;                                              /* of studies side by side */
+    int least;                                                 /* parameters */
+    int width, height;                                         /* of the picture, in pixels */
+    int side, head, foot;         /* room for the texts beside the panels */
+    bool values, reports, shares; /* parts of a study that it needs */
+} kind;
+
+static void draw_all(const choir__plotted *p, FILE *g, choir__panel panel);
+
+static const kind kinds[] = {
+    {"all", draw_all, false, 0, 1600, 1200, 100, 120, 15, .values = true},
+    {"history", choir__plot_history, false, 0, 1200, 700, 100, 120, 80, .values = true},
+    {"slice", choir__plot_slices, false, 1, 1600, 800, 100, 120, 80, .values = true},
+    {"parallel", choir__plot_parallel, false, 1, 1400, 700, 60, 150, 90, .values = true},
+    {"importance", choir__plot_importance, false, 1, 1000, 600, 200, 120, 60, .shares = true},
+    {"rungs", choir__plot_rungs, false, 0, 1200, 700, 100, 140, 80, .reports = true},
+    {"front", choir__plot_front, false, 0, 1000, 800, 100, 120, 80, .values = true},
+    {"points", choir__plot_points, true, 2, 800, 800, 100, 90, 120, .values = false},
+};
+static const choir__name_table names = CHOIR__NAME_TABLE(kinds);
+
+const char *choir__tune_picture_kind(size_t i)
+{
+    return i < CHOIR_COUNT(kinds) ? kinds[i].name : NULL;
+}
+
+/* --- checks --- */
+
+choir_status choir__tune_picture_check(const char *name, const char *file)
+{
+    const char *dot = strrchr(file, '.');
+    if (choir__find_named(&names, name) < 0)
+        return choir__unknown_name(&names, "picture", name);
+    if (!dot || (strcmp(dot, ".png") != 0 && strcmp(dot, ".svg") != 0))
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "%s: expected a file name that ends with .png or .svg", file);
+    return choir__gnuplot_check("the picture", file);
+}
+
+static choir_status check_study(const kind *k, const choir__plotted *p)
+{
+    if (k->values && !p->has_values)
+        return choir__error(CHOIR_ERR_STATE, "%s: no trial has a value to draw", p->name);
+    if (k->reports && !p->has_reports)
+        return choir__error(CHOIR_ERR_STATE,
+            "%s: expected trials that report several steps, for --kind %s", p->name, k->name);
+    if (k->draw == choir__plot_front && choir_study_objectives(p->study) != 2)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: expected two metrics, got %d, for --kind %s", p->name,
+            choir_study_objectives(p->study), k->name);
+    if (k->shares && !p->has_shares)
+        return choir__error(
+            CHOIR_ERR_STATE, "%s: expected complete trials, for --kind %s", p->name, k->name);
+    if (p->param_count < k->least)
+        return choir__error(CHOIR_ERR_STATE,
+            "%s: expected %d parameter%s with different values, for --kind %s", p->name,
+            k->least, k->least == 1 ? "" : "s", k->name);
+    return CHOIR_OK;
+}
+
+/* --- the whole picture --- */
+
+/* Returns whether the importance says something: with few complete trials all shares are equal.
+ */
+static bool shares_differ(const choir__plotted *p)
+{
+    for (int i = 1; i < p->param_count && p->has_shares; i++)
+        if (p->share[p->param[i]] != p->share[p->param[0]])
+            return true;
+    return false;
+}
+
+static void draw_all(const choir__plotted *p, FILE *g, choir__panel area)
+{
+    bool shares = shares_differ(p);
+    bool rungs = p->has_reports;
+    double rows = p->param_count ? 3 : 1, height = area.height / rows;
+    double left = area.x, width = area.width, inner = height - 0.095; /* without texts */
+    double y = area.y + area.height - inner;
+    choir__plot_history(p, g, (choir__panel){left, y, (shares ? 0.58 : 1) * width, inner});
+    if (shares)
+        choir__plot_importance(
+            p, g, (choir__panel){left + 0.72 * width, y, 0.28 * width, inner});
+    if (!p->param_count)
+        return;
+    y -= height;
+    choir__plot_parallel(
+        p, g, (choir__panel){left + 0.01, y, (rungs ? 0.5 : 0.98) * width, inner - 0.015});
+    if (rungs)
+        choir__plot_rungs(p, g, (choir__panel){left + 0.62 * width, y, 0.38 * width, inner});
+    choir__plot_slices(p, g, (choir__panel){left, y - height, width, inner});
+}
+
+static int64_t count_state(const choir__plotted *p, choir_trial_state state)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < p->count; i++)
+        count += p->trial[i].state == state;
+    return count;
+}
+
+/* "a name", and below it "64 trials: 40 complete, 24 stopped early; best 0.1 (trial 7)". */
+static void heading(const choir__plotted *p, FILE *g, int height)
+{
+    static const char *const words[] = {"running", "complete", "stopped early", "failed"};
+    char *text = choir__format("%lld trial%s", (long long)p->count, p->count == 1 ? "" : "s");
+    const char *sign = ": ";
+    for (size_t i = 0; i < CHOIR_COUNT(words); i++) {
+        int64_t n = count_state(p, (choir_trial_state)i);
+        if (!n)
+            continue;
+        char *longer = choir__format("%s%s%lld %s", text, sign, (long long)n, words[i]);
+        free(text);
+        text = longer;
+        sign = ", ";
+    }
+    const choir_trial *best = p->objective ? NULL : choir_study_best(p->study);
+    if (best) {
+        char *longer = choir__format("%s; best %s %.6g, trial %lld", text, p->metric,
+            choir_trial_value(best, 0), (long long)choir_trial_number(best));
+        free(text);
+        text = longer;
+    }
+    fprintf(g, "set label 1 ");
+    choir__plot_text(g, p->name, 80);
+    fprintf(g, " at screen 0.02,%g left font ',%d'\nset label 2 ", 1 - 24.0 / height, FONT + 4);
+    choir__plot_text(g, text, 160);
+    fprintf(g,
+        " at screen 0.02,%g left font ',%d' tc rgb '#555555'\n"
+        "unset border\nunset tics\nunset key\nplot [0:1][0:1] NaN\n",
+        1 - 58.0 / height, FONT - 1);
+    free(text);
+}
+
+static void write_script(const void *arg, FILE *g)
+{
+    const choir__tune_picture *picture = arg;
+    const kind *k = &kinds[choir__find_named(&names, picture->kind)];
+    int width = k->width * picture->count;
+    bool svg = !strcmp(strrchr(picture->file, '.'), ".svg");
+    fprintf(g,
+        svg ? "set terminal svg size %d,%d dynamic noenhanced background rgb 'white' "
+              "font 'DejaVu Sans,Helvetica,Arial,%d'\n"
+            : "set terminal pngcairo size %d,%d noenhanced font 'DejaVu Sans,%d'\n",
+        width, k->height, FONT - 1);
+    fprintf(g, "set encoding utf8\nset output ");
+    choir__gnuplot_text(g, picture->file);
+    fprintf(g, "\nset multiplot\n");
+    if (!k->several)
+        heading(&picture->of[0], g, k->height);
+    for (int i = 0; i < picture->count; i++) {
+        double share = 1.0 / picture->count, side = (double)k->side / width;
+        double head = (double)k->head / k->height, foot = (double)k->foot / k->height;
+        k->draw(&picture->of[i], g,
+            (choir__panel){
+                i * share + side, foot, share - side - 50.0 / width, 1 - head - foot});
+    }
+    fprintf(g, "unset multiplot\n");
+}
+
+choir_status choir__tune_picture_draw(const choir__tune_picture *picture)
+{
+    const kind *k = &kinds[choir__find_named(&names, picture->kind)];
+    if (picture->count > 1 && !k->several)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--kind %s: expected one study, got %d; several are drawn with --kind points",
+            k->name, picture->count);
+    for (int i = 0; i < picture->count; i++) {
+        choir_status status = check_study(k, &picture->of[i]);
+        if (status != CHOIR_OK)
+            return status;
+    }
+    return choir__gnuplot(write_script, picture);
+}

@@ -1,0 +1,97 @@
+/* Where the trials of a search lie, in the plane of two parameters: a grid beside random
+ * points, for example. Marks at the edges show how many values of each parameter were tried:
+ * nine trials of a grid try three, nine random ones nine.
+ *
+ * Source: Bergstra and Bengio, "Random search for hyper-parameter optimization" (2012),
+ * figure 1. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "cli/tune/plot.h"
+
+enum { FONT = CHOIR__GNUPLOT_FONT, MOST_MARKS = 400 };
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Marks the values of a parameter that were tried outside the axes, and returns their number.
+ */
+static int64_t mark_values(
+    const choir__plotted *p, FILE *g, const choir__hyper *param, char axis)
+{
+    double *x = choir__alloc((size_t)(p->count + 1) * sizeof(double));
+    int64_t count = 0, different = 0;
+    for (int64_t i = 0; i < p->count; i++) {
+        x[count] = choir__plot_param(p->trial[i].trial, param);
+        count += !isnan(x[count]);
+    }
+    qsort(x, (size_t)count, sizeof(double), by_value);
+    for (int64_t i = 0; i < count; i++) {
+        if (i && x[i] == x[i - 1])
+            continue;
+        if (different++ >= MOST_MARKS)
+            continue;
+        if (axis == 'x')
+            fprintf(g, "set arrow from %.12g, graph 1.02 to %.12g, graph 1.06", x[i], x[i]);
+        else
+            fprintf(g, "set arrow from graph 1.02, first %.12g to graph 1.06, first %.12g",
+                x[i], x[i]);
+        fprintf(g, " nohead lw 2 lc rgb '#2171B5'\n");
+    }
+    free(x);
+    return different;
+}
+
+static void write_points(
+    const choir__plotted *p, FILE *g, const choir__hyper *x, const choir__hyper *y)
+{
+    const choir__plotted_trial *best = NULL;
+    fprintf(g, "$points << EOD\n");
+    for (int64_t i = 0; i < p->count; i++) {
+        const choir__plotted_trial *t = &p->trial[i];
+        double at_x = choir__plot_param(t->trial, x), at_y = choir__plot_param(t->trial, y);
+        if (isnan(at_x) || isnan(at_y))
+            continue;
+        fprintf(g, "%.12g %.12g %.4f\n", at_x, at_y, t->place);
+        if (!isnan(t->value) && (!best || t->place < best->place))
+            best = t;
+    }
+    fprintf(g, "NaN NaN NaN\nEOD\n$best << EOD\n");
+    if (best)
+        fprintf(g, "%.12g %.12g\n", choir__plot_param(best->trial, x),
+            choir__plot_param(best->trial, y));
+    fprintf(g, "NaN NaN\nEOD\n");
+}
+
+void choir__plot_points(const choir__plotted *p, FILE *g, choir__panel panel)
+{
+    const choir__hyper *x = &p->space->param[p->param[0]], *y = &p->space->param[p->param[1]];
+    write_points(p, g, x, y);
+    choir__gnuplot_panel(g, panel, "");
+    int64_t xs = mark_values(p, g, x, 'x'), ys = mark_values(p, g, y, 'y');
+    char *title =
+        choir__format("%lld trials: %lld value%s of %s, %lld of %s", (long long)p->count,
+            (long long)xs, xs == 1 ? "" : "s", x->name, (long long)ys, y->name);
+    fprintf(g, "set title ");
+    choir__plot_text(g, title, 64);
+    fprintf(g, " offset 0,1\nset label ");
+    choir__plot_text(g, p->name, 48);
+    fprintf(g, " at graph 0.5, graph -0.17 center font ',%d'\n", FONT);
+    free(title);
+    choir__plot_param_axis(g, 'x', x, 70);
+    choir__plot_param_axis(g, 'y', y, 10 * (y->dist.choice_count + 1));
+    fprintf(g, "set xlabel ");
+    choir__plot_text(g, x->name, 24);
+    fprintf(g, " font ',%d'\nset ylabel ", FONT - 1);
+    choir__plot_text(g, y->name, 24);
+    fprintf(g,
+        " font ',%d'\nset palette defined (0 '#08306B', 0.4 '#2171B5', 0.75 '#6BAED6', 1 "
+        "'#C6DBEF')\nset cbrange [0:1]\nunset colorbox\n"
+        "plot $points using 1:2:3 with points pt 7 ps 1.8 lc palette, \\\n"
+        "  $best with points pt 6 ps 3 lw 2 lc rgb '#D55E00'\n",
+        FONT - 1);
+}

@@ -1,0 +1,152 @@
+/* From a request to the space, the metrics and the study: see request.h. */
+#include "cli/tune/request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+/* --- options that may be given several times --- */
+
+void choir__tune_give(choir__tune_request *r, const char *option, const char *text)
+{
+    size_t n = (size_t)r->given_count++;
+    r->given = choir__realloc(r->given, (n + 1) * sizeof *r->given);
+    r->given[n] = (choir__tune_given){option, choir__strdup(text)};
+}
+
+const char *choir__tune_given_at(const choir__tune_request *r, const char *option, int i)
+{
+    for (int k = 0; k < r->given_count; k++)
+        if (!strcmp(r->given[k].option, option) && i-- == 0)
+            return r->given[k].text;
+    return NULL;
+}
+
+void choir__tune_request_free(choir__tune_request *r)
+{
+    for (int i = 0; i < r->given_count; i++)
+        free(r->given[i].text);
+    for (int i = 0; i < r->word_count; i++)
+        free(r->words[i]);
+    free(r->given);
+    free(r->words);
+    free(r->own_command);
+}
+
+/* --- metrics --- */
+
+/* "accuracy:max" or "accuracy", in the direction that is the default. */
+static choir_status add_metric(const char *text, bool most, choir__tune_metrics *m)
+{
+    static const char *const ends[] = {":min", ":minimize", ":max", ":maximize"};
+    size_t length = strlen(text);
+    if (m->count == CHOIR_STUDY_OBJECTIVES)
+        return choir__error(CHOIR_ERR_ARGUMENT, "--metric: expected at most %d of them",
+            CHOIR_STUDY_OBJECTIVES);
+    for (size_t i = 0; i < CHOIR_COUNT(ends); i++) {
+        size_t end = strlen(ends[i]);
+        if (strlen(text) < end || strcmp(text + strlen(text) - end, ends[i]) != 0)
+            continue;
+        length = strlen(text) - end;
+        most = i >= 2;
+    }
+    char *name = choir__format("%.*s", (int)length, text);
+    for (int i = 0; i < m->count; i++)
+        if (!strcmp(m->name[i], name)) {
+            free(name);
+            return choir__error(
+                CHOIR_ERR_ARGUMENT, "--metric %s: the metric is there twice", text);
+        }
+    m->name[m->count] = name;
+    m->most[m->count++] = most;
+    return *name ? CHOIR_OK
+                 : choir__error(CHOIR_ERR_ARGUMENT,
+                       "--metric: expected NAME or NAME:max, got '%s'", text);
+}
+
+choir_status choir__tune_metrics_read(const choir__tune_request *r, choir__tune_metrics *m)
+{
+    bool most = !strcmp(r->direction, "maximize");
+    const char *text = choir__tune_given_at(r, "metric", 0);
+    *m = (choir__tune_metrics){.count = 0};
+    if (!most && strcmp(r->direction, "minimize") != 0)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "unknown direction '%s': choose one of minimize, maximize", r->direction);
+    if (!text)
+        return add_metric(r->metric, most, m);
+    choir_status status = CHOIR_OK;
+    for (int i = 0; status == CHOIR_OK && (text = choir__tune_given_at(r, "metric", i)); i++)
+        status = add_metric(text, most, m);
+    return status;
+}
+
+void choir__tune_metrics_free(choir__tune_metrics *m)
+{
+    for (int i = 0; i < m->count; i++)
+        free(m->name[i]);
+}
+
+/* --- the study --- */
+
+/* "lr=log(1e-5, 0.1)". */
+static choir_status add_space(choir_space *space, const char *text)
+{
+    size_t length = strcspn(text, "=");
+    if (!text[length])
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "--space: expected NAME=DISTRIBUTION, got '%s'", text);
+    char *name = choir__format("%.*s", (int)length, text);
+    choir_status status = choir_space_add(space, name, text + length + 1);
+    free(name);
+    return status;
+}
+
+choir_status choir__tune_space(const choir__tune_request *r, choir_space *space)
+{
+    choir_status status = CHOIR_OK;
+    const char *text;
+    for (int i = 0; status == CHOIR_OK && (text = choir__tune_given_at(r, "space", i)); i++)
+        status = add_space(space, text);
+    for (int i = 0; status == CHOIR_OK && (text = choir__tune_given_at(r, "require", i)); i++)
+        status = choir_space_require(space, text);
+    if (status == CHOIR_OK && !choir_space_count(space))
+        status = choir__error(
+            CHOIR_ERR_ARGUMENT, "missing --space NAME=DISTRIBUTION, such as lr=log(1e-5,0.1)");
+    return status;
+}
+
+/* "minimize,maximize", on the heap. */
+static char *directions_of(const choir__tune_metrics *m)
+{
+    char *text = choir__strdup("");
+    for (int i = 0; i < m->count; i++) {
+        char *longer =
+            choir__format("%s%s%s", text, i ? "," : "", m->most[i] ? "maximize" : "minimize");
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+choir_status choir__tune_study(const choir__tune_request *r, const choir__tune_metrics *m,
+    const choir_space *space, choir_study **study)
+{
+    choir_study_opts opts = choir_study_defaults();
+    char *directions = directions_of(m);
+    opts.sampler = r->sampler ? r->sampler : m->count > 1 ? "nsga2" : "tpe";
+    opts.scheduler = r->scheduler;
+    opts.free = r->free;
+    opts.direction = directions;
+    opts.seed = (uint64_t)r->seed;
+    opts.window = r->window ? r->window : r->parallel;
+    opts.trials = r->trials;
+    opts.storage = r->storage;
+    opts.name = r->name;
+    choir_status status = choir_study_open(space, opts, study);
+    free(directions);
+    const char *text;
+    for (int i = 0; status == CHOIR_OK && (text = choir__tune_given_at(r, "enqueue", i)); i++)
+        status = choir_study_enqueue(*study, text);
+    return status;
+}

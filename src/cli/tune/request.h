@@ -1,0 +1,67 @@
+/* A search as it was asked for, by options or by a study file. */
+#ifndef CHOIR_CLI_TUNE_REQUEST_H
+#define CHOIR_CLI_TUNE_REQUEST_H
+
+#include <choir/study.h>
+
+#include "cli/command.h"
+#include "cli/tune/machine.h"
+
+/* A value of an option that may be given several times. */
+typedef struct choir__tune_given {
+    const char *option; /* "space" */
+    char *text;
+} choir__tune_given;
+
+typedef struct choir__tune_request {
+    /* The last values of options that may be given several times; all are in `given`. */
+    const char *space, *require, *enqueue, *metric;
+    const char *direction, *unit, *sampler, *scheduler, *dir, *storage, *name, *plot, *test;
+    int64_t trials, parallel, window, retries, failures_max, seed;
+    choir__tune_machine machine;
+    double timeout_s;
+    bool json, quiet, free, print_study;
+    choir__tune_given *given; /* (given_count) in their order */
+    int given_count;
+    uint64_t on_line;   /* bit i: the command line has option i of the table */
+    char **command;     /* ended by NULL; argv's, or the file's */
+    char **own_command; /* the file's, freed with the request */
+    char **words;       /* (word_count) the file's texts */
+    int word_count;
+} choir__tune_request;
+
+/* --- request.c --- */
+
+/* Adds a value. */
+void choir__tune_give(choir__tune_request *r, const char *option, const char *text);
+/* Returns value i of an option, or NULL if there are fewer. */
+const char *choir__tune_given_at(const choir__tune_request *r, const char *option, int i);
+void choir__tune_request_free(choir__tune_request *r);
+
+/* A metric and its direction: "accuracy:max". */
+typedef struct choir__tune_metrics {
+    char *name[CHOIR_STUDY_OBJECTIVES]; /* (count) */
+    bool most[CHOIR_STUDY_OBJECTIVES];
+    int count;
+} choir__tune_metrics;
+
+/* Reads the metrics, eval_loss unless specified. Error: argument. */
+choir_status choir__tune_metrics_read(const choir__tune_request *r, choir__tune_metrics *m);
+void choir__tune_metrics_free(choir__tune_metrics *m);
+
+/* Fills in the space. Error: argument. */
+choir_status choir__tune_space(const choir__tune_request *r, choir_space *space);
+/* Opens the study, with the trials that are given. Errors: those of choir_study_open. */
+choir_status choir__tune_study(const choir__tune_request *r, const choir__tune_metrics *m,
+    const choir_space *space, choir_study **study);
+
+/* --- file.c --- */
+
+/* Takes what the study file says and the command line does not. Errors: I/O, format, argument.
+ */
+choir_status choir__tune_file_read(
+    const char *path, const choir__cli_option *options, choir__tune_request *r);
+/* Prints the request as a study file. */
+void choir__tune_file_print(const choir__cli_option *options, const choir__tune_request *r);
+
+#endif

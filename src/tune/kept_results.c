@@ -1,0 +1,42 @@
+/* Records of trials that stop and go on: the results of segments that they hold. */
+#include "tune/kept_inside.h"
+#include "tune/storage/worker.h"
+
+json_t *choir__kept_list(const choir__stored_attributes *a)
+{
+    const char *text = choir__attribute_get(a, true, CHOIR__SEGMENTS_KEY);
+    json_t *list = text ? json_loads(text, 0, NULL) : NULL;
+    return list ? list : json_array();
+}
+
+bool choir__kept_find_result(const choir__record *r, int64_t part, choir__kept_result *found)
+{
+    json_t *list = choir__kept_list(&r->attributes);
+    const json_t *entry = json_array_get(list, (size_t)part);
+    int64_t count = (int64_t)json_array_size(list);
+    bool failed = r->state == CHOIR_TRIAL_FAIL || r->state < 0;
+    bool over = failed || r->state == CHOIR_TRIAL_COMPLETE;
+    *found = (choir__kept_result){.state = CHOIR_TRIAL_PRUNED};
+    if (entry) {
+        found->until = json_integer_value(json_object_get(entry, "until"));
+        found->seconds = json_number_value(json_object_get(entry, "seconds"));
+    } else { /* another program ended it: one that it stopped has no result */
+        found->until = over ? INT64_MAX : -1;
+    }
+    bool waited = /* another program ended it while it did */
+        choir__worker_paused(choir__attribute_get(&r->attributes, true, CHOIR__WORKER_KEY)) >=
+        0;
+    if (over && part + 1 >= count + waited)
+        found->state = failed ? CHOIR_TRIAL_FAIL : CHOIR_TRIAL_COMPLETE;
+    json_decref(list);
+    return entry || over || (!count && r->state == CHOIR_TRIAL_PRUNED);
+}
+
+int64_t choir__kept_last_step(const choir__record *r)
+{
+    json_t *list = choir__kept_list(&r->attributes);
+    const json_t *last = json_array_get(list, json_array_size(list) - 1);
+    int64_t step = last ? json_integer_value(json_object_get(last, "until")) : -1;
+    json_decref(list);
+    return step;
+}

@@ -1,0 +1,133 @@
+/* The file of a journal. Lines are appended, and never changed.
+ *
+ * A writer holds a lock, the symbolic link FILE.lock, as Optuna does; this works on network
+ * file systems, too. Under the lock the file is read to its end, so the lines it appends follow
+ * from all that is there. A writer that was killed leaves a part of a line, which the next one
+ * cuts off, or its lock, which is broken when the file has not grown for 30 seconds. */
+#include "tune/storage/journal_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static const double GRACE_S = 30;
+
+choir_status choir__journal_failed(const choir__journal_file *j, const char *what)
+{
+    return choir__error(
+        CHOIR_ERR_IO, "cannot %s %s: %s", what, j->base.place, choir__why(errno));
+}
+
+double choir__journal_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* --- reading --- */
+
+static choir_status apply_lines(choir__journal_file *j, char *text)
+{
+    for (char *end; (end = strchr(text, '\n')); text = end + 1) {
+        *end = '\0';
+        j->lines++;
+        if (!choir__journal_apply(&j->state, text))
+            return choir__error(CHOIR_ERR_FORMAT,
+                "%s, line %lld: expected a line of Optuna's journals, got '%.40s'",
+                j->base.place, (long long)j->lines, text);
+        j->read += end + 1 - text;
+    }
+    return CHOIR_OK;
+}
+
+choir_status choir__journal_catch_up(choir__journal_file *j)
+{
+    struct stat about;
+    if (fstat(j->fd, &about))
+        return choir__journal_failed(j, "read");
+    if (about.st_size <= j->read)
+        return CHOIR_OK;
+    size_t bytes = (size_t)(about.st_size - j->read);
+    char *text = choir__alloc(bytes + 1);
+    ssize_t n = pread(j->fd, text, bytes, j->read);
+    text[n > 0 ? n : 0] = '\0';
+    choir_status status = n < 0 ? choir__journal_failed(j, "read") : apply_lines(j, text);
+    free(text);
+    return status;
+}
+
+/* --- the lock --- */
+
+/* Waits for the lock. The link leads to the file, whose growth is its holder's sign of life. */
+static choir_status lock(choir__journal_file *j)
+{
+    const char *name = strrchr(j->base.place, '/');
+    double since = choir__now();
+    struct stat last = {0}, about;
+    for (long wait_ns = 1000000; symlink(name ? name + 1 : j->base.place, j->lock);) {
+        if (errno != EEXIST)
+            return choir__journal_failed(j, "lock");
+        if (!fstat(j->fd, &about) && about.st_size != last.st_size)
+            last = about, since = choir__now();
+        if (choir__now() - since > GRACE_S) {
+            unlink(j->lock);
+            since = choir__now();
+        }
+        nanosleep(&(struct timespec){.tv_nsec = wait_ns}, NULL);
+        wait_ns = wait_ns < 50000000 ? 2 * wait_ns : wait_ns;
+    }
+    return CHOIR_OK;
+}
+
+static choir_status append(choir__journal_file *j, const char *text, size_t bytes)
+{
+    struct stat about;
+    if (fstat(j->fd, &about) || (about.st_size > j->read && ftruncate(j->fd, j->read)))
+        return choir__journal_failed(
+            j, "repair"); /* a part of a line, of a writer that was killed */
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = write(j->fd, text + done, bytes - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            choir_status status = choir__journal_failed(j, "write");
+            (void)!ftruncate(j->fd, j->read);
+            return status;
+        }
+        done += (size_t)n;
+    }
+    return j->ends && fdatasync(j->fd) ? choir__journal_failed(j, "write") : CHOIR_OK;
+}
+
+choir_status choir__journal_transact(
+    choir__journal_file *j, void (*compose)(choir__journal_file *, void *), void *arg)
+{
+    choir_status status = lock(j);
+    if (status != CHOIR_OK)
+        return status;
+    char *text = NULL;
+    size_t bytes = 0;
+    off_t read = j->read;
+    status = choir__journal_catch_up(j);
+    if (status == CHOIR_OK) {
+        read = j->read;
+        j->ends = false;
+        j->out = open_memstream(&text, &bytes);
+        compose(j, arg);
+        fclose(j->out);
+        status = append(j, text, bytes);
+    }
+    unlink(j->lock);
+    j->read = read + (status == CHOIR_OK ? (off_t)bytes : 0);
+    if (status != CHOIR_OK) { /* the state is ahead of the file */
+        choir__journal_clear(&j->state);
+        j->read = j->lines = 0;
+    }
+    free(text);
+    return status;
+}

@@ -1,0 +1,49 @@
+/* Attributes of trials that have ended: see ended.h. */
+#include "tune/trials/ended.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "data/tokenizer/utf8.h"
+
+static choir_status note(choir_trial *trial, const char *key, json_t *value)
+{
+    char *json = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    choir_status status = choir_trial_set_attribute(trial, key, json);
+    free(json);
+    json_decref(value);
+    return status;
+}
+
+/* Returns a text as JSON, in which U+FFFD stands for bytes that are not UTF-8. */
+static json_t *json_of(const char *text)
+{
+    char *clean = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&clean, &bytes);
+    const char *end = text + strlen(text);
+    for (int n; text<end; text += n> 0 ? n : 1) {
+        uint32_t code;
+        n = choir__utf8_decode(text, end, &code);
+        fprintf(out, "%.*s", n > 0 ? n : 3, n > 0 ? text : "\xef\xbf\xbd");
+    }
+    fclose(out);
+    json_t *string = json_string(clean);
+    free(clean);
+    return string;
+}
+
+choir_status choir__trial_note_end(
+    choir_trial *trial, const char *why, int64_t step, double seconds)
+{
+    choir_status status = note(trial, "seconds", json_real(round(seconds * 1e3) / 1e3));
+    if (status == CHOIR_OK && step >= 0)
+        status = note(trial, "step", json_integer(step));
+    if (status == CHOIR_OK && why)
+        status = note(trial, "why", json_of(why));
+    return status;
+}

@@ -1,0 +1,71 @@
+/* The memory of trials, as /proc has it: see memory.h. */
+#include "tune/trials/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launch/process/process.h"
+
+/* Returns the number behind a word that begins a line of a file; 0: there is none. */
+static int64_t number_of(const char *path, const char *word)
+{
+    char line[256];
+    long long number = 0;
+    size_t length = strlen(word);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        if (!strncmp(line, word, length)) {
+            number = strtoll(line + length, NULL, 10);
+            break;
+        }
+    if (file)
+        fclose(file);
+    return number;
+}
+
+/* Adds the pages of a process, shared ones included, which is quick. */
+static void add_resident(pid_t pid, void *arg)
+{
+    char path[64];
+    long long pages = 0;
+    snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%*s %lld", &pages) == 1)
+        *(int64_t *)arg += pages * sysconf(_SC_PAGESIZE);
+    if (file)
+        fclose(file);
+}
+
+/* Adds the process's share of its pages, for which the kernel looks at each of them. */
+static void add_share(pid_t pid, void *arg)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
+    *(int64_t *)arg += 1024 * number_of(path, "Pss:");
+}
+
+int64_t choir__memory_beyond(pid_t root, int64_t most)
+{
+    int64_t resident = 0, share = 0;
+    choir__each_of_tree(root, add_resident, &resident);
+    if (resident <= most)
+        return 0;
+    choir__each_of_tree(root, add_share, &share);
+    return share > most ? share : 0;
+}
+
+int64_t choir__memory_kills(void)
+{
+    return number_of("/proc/vmstat", "oom_kill ");
+}
+
+void choir__memory_offer(void)
+{
+    FILE *file = fopen("/proc/self/oom_score_adj", "we");
+    if (!file)
+        return;
+    fputs("500", file);
+    fclose(file);
+}

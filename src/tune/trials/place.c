@@ -1,0 +1,102 @@
+/* Places of trials: see place.h. */
+#include "tune/trials/place.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Returns core `index` of those that this process may use; they start over behind the last, as
+ * the devices do. */
+static int core_of(int index)
+{
+    cpu_set_t set;
+    int all[CPU_SETSIZE], count = 0;
+    if (sched_getaffinity(0, sizeof set, &set))
+        CPU_ZERO(&set);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &set))
+            all[count++] = i;
+    return count ? all[index % count] : -1;
+}
+
+/* Returns the name of GPU `index` for CUDA_VISIBLE_DEVICES, on the heap: the entry of this
+ * process's own list, which may hold numbers or UUIDs. */
+static char *gpu_of(int index)
+{
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    if (!list || !*list)
+        return choir__format("%d", index);
+    int count = 1;
+    for (const char *c = list; *c; c++)
+        count += *c == ',';
+    for (index %= count; index > 0; index--)
+        list = strchr(list, ',') + 1;
+    return choir__format("%.*s", (int)strcspn(list, ","), list);
+}
+
+static void append(char **list, char *word)
+{
+    char *longer = choir__format("%s%s%s", *list, **list ? "," : "", word);
+    free(*list);
+    free(word);
+    *list = longer;
+}
+
+static void add(choir__trial_place *p, const char *name)
+{
+    int index = atoi(strchr(name, ':') + 1);
+    if (!strncmp(name, "cuda:", 5)) {
+        append(&p->gpus, gpu_of(index));
+    } else if (core_of(index) >= 0) {
+        CPU_SET(core_of(index), &p->cores);
+        p->has_cores = true;
+    }
+    p->count++;
+}
+
+/* Counts the devices of a kind that are in `names` from 0 on. */
+static void count_again(choir__trial_place *p, char (*names)[CHOIR__DEVICE_NAME], int each)
+{
+    for (int i = 0; i < each; i++) {
+        int before = 0, length = (int)strcspn(names[i], ":");
+        for (int k = 0; k < i; k++)
+            before += !strncmp(names[i], names[k], (size_t)length + 1);
+        append(&p->devices, choir__format("%.*s:%d", length, names[i], before));
+    }
+}
+
+choir__trial_place *choir__places_new(char (*names)[CHOIR__DEVICE_NAME], int count, int each)
+{
+    choir__trial_place *places = choir__calloc((size_t)(count / each), sizeof *places);
+    for (int i = 0; i < count / each; i++) {
+        places[i].gpus = choir__strdup("");
+        places[i].devices = choir__strdup("");
+        for (int k = 0; k < each; k++)
+            add(&places[i], names[i * each + k]);
+        count_again(&places[i], names + (ptrdiff_t)i * each, each);
+    }
+    return places;
+}
+
+void choir__places_free(choir__trial_place *places, int count)
+{
+    for (int i = 0; places && i < count; i++) {
+        free(places[i].gpus);
+        free(places[i].devices);
+    }
+    free(places);
+}
+
+void choir__place_enter(const choir__trial_place *p)
+{
+    char count[16];
+    snprintf(count, sizeof count, "%d", p->count);
+    if (p->has_cores)
+        sched_setaffinity(0, sizeof p->cores, &p->cores);
+    setenv("CUDA_VISIBLE_DEVICES", p->gpus, 1);
+    setenv("CHOIR_TRIAL_DEVICES", p->devices, 1);
+    if (getenv("CHOIR_CPU_DEVICES") && p->has_cores) /* more devices than there are */
+        setenv("CHOIR_CPU_DEVICES", count, 1);
+    if (getenv("CHOIR_CUDA_DEVICES") && *p->gpus)
+        setenv("CHOIR_CUDA_DEVICES", count, 1);
+}

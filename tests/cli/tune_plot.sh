@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# choir tune plot: pictures of stored studies. An SVG stores its texts, so the test can read them.
+. "$(dirname "$0")/lib.sh"
+command -v gnuplot >/dev/null || skip "there is no gnuplot (install gnuplot-nox)"
+
+cat >curve <<'CURVE'
+#!/bin/bash
+[ "$4" = 5 ] && exit 1
+awk -v x="$1" -v w="$2" -v a="$3" 'BEGIN { for (s = 1; s <= 4; s++)
+    printf "{\"step\":%d,\"eval_loss\":%.6f}\n", s,
+        (x - 0.3)^2 + (w - 4)^2 / 9 + (a == "b" ? 1 : 0) + 1 / s }'
+CURVE
+chmod +x curve
+space=(--space 'x=uniform(0,1)' --space 'width=int(1,8)'
+    --space "act=choice(a,b,\"it's\")" --space same=1)
+command=(./curve {x} {width} {act} {trial} {same})
+
+make_study() {
+    good tune --sampler random --trials 20 --dir runs --scheduler median:startup=2 \
+        "${space[@]}" --plot end.svg -- "${command[@]}"
+}
+
+# picture KIND PATTERN...: the picture has the texts, and no other kind's.
+picture() {
+    local kind=$1 pattern
+    shift
+    good tune plot --kind "$kind" runs "$kind.svg"
+    [ ! -s out ] || fail "$kind: $(cat out)"
+    sed -E 's/<[^>]*>/\n/g' "$kind.svg" >texts
+    for pattern; do
+        has texts "$pattern"
+    done
+    if command -v python3 >/dev/null; then
+        python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$kind.svg" ||
+            fail "no XML: $kind"
+    fi
+}
+
+kinds() {
+    picture history '^History$' '^best so far$' '^failed$' '^stopped early$' '^eval_loss$' \
+        '^20 trials: [0-9]+ complete, [0-9]+ stopped early, 1 failed; best eval_loss'
+    picture importance '^Importance .PED-ANOVA.$' '^width$' '^x$' '^act$' '^0[.][0-9][0-9]$'
+    ! grep -q '^same$' texts || fail 'a parameter that does not vary'
+    picture slice '^width$' "^it'?&?.*s$" '^eval_loss$'
+    picture parallel '^Each trial a line' '^width$' '^x$' '^eval_loss$'
+    picture rungs '^Where trials stopped' '^step$'
+    picture all '^History$' '^Importance' '^Each trial a line' '^Where trials stopped' \
+        '^Each parameter'
+    sed -E 's/<[^>]*>/\n/g' end.svg >texts
+    has texts '^History$' '^study$'
+    good tune plot --kind history runs "it's.png"
+    [ "$(head -c 4 "it's.png" | tail -c 3)" = PNG ] || fail "no PNG"
+    [ "$(stat -c %s "it's.png")" -gt 10000 ] || fail "an empty picture"
+}
+
+# Nine trials of a grid try three values of each parameter, nine random ones nine.
+grid_beside_random() {
+    local two=(--space 'lr=log(1e-3,1)' --space 'momentum=uniform(0,1)')
+    local loss=(sh -c 'echo "{\"eval_loss\":$1}"' sh {lr} {momentum})
+    good tune --storage grid.db --sampler grid:points=3 "${two[@]}" -- "${loss[@]}"
+    good tune --storage random.db --sampler random --trials 9 "${two[@]}" -- "${loss[@]}"
+    good tune plot --kind points --params lr,momentum grid.db random.db both.svg
+    sed -E 's/<[^>]*>/\n/g' both.svg >texts
+    has texts '^9 trials: 3 values of lr, 3 of momentum$' \
+        '^9 trials: 9 values of lr, 9 of momentum$' '^grid.db$' '^random.db$'
+}
+
+# Trials in the plane of two metrics; the other kinds draw the metric that is named.
+metrics() {
+    good tune --storage two.db --trials 12 --sampler random --metric a --metric b:max \
+        --space 'x=uniform(0,1)' --space 'y=uniform(0,1)' -- \
+        sh -c 'echo "{\"a\":$1,\"b\":$2}"' sh {x} {y}
+    good tune plot --kind front two.db front.svg
+    sed -E 's/<[^>]*>/\n/g' front.svg >texts
+    has texts '^Trials that no other one dominates$' '^a$' '^b$'
+    good tune plot --kind history --metric b two.db b.svg
+    sed -E 's/<[^>]*>/\n/g' b.svg >texts
+    has texts '^b$'
+    ! grep -q '^a$' texts || fail 'the other metric'
+    bad 2 "two.db has no metric 'c'" tune plot --metric c two.db a.svg
+    bad 2 'runs: expected two metrics, got 1, for --kind front' tune plot --kind front runs a.svg
+}
+
+numbers() {
+    good tune importance runs
+    has out '^ 0[.][0-9]+  x$' '^ 0[.][0-9]+  width$' '^ 0[.]000  same$'
+    good tune importance --json runs
+    has out '^\{"event":"importance","shares":\{"x":0[.].*"same":0\}\}$'
+}
+
+wrong() {
+    bad 2 'missing STUDY' tune plot runs
+    bad 2 'expected a file name that ends with .png or .svg' tune plot runs picture.gif
+    bad 2 "unknown picture 'histry' .did you mean 'history'" tune plot --kind histry runs a.svg
+    bad 2 "the study has no parameter 'y'" tune plot --params x,y runs a.svg
+    bad 2 'expected one study, got 2; several are drawn with --kind points' \
+        tune plot runs runs a.svg
+    bad 1 '' tune plot none.db a.svg
+    [ ! -e a.svg ] || fail 'a picture of nothing'
+}
+
+check make_study
+check kinds
+check grid_beside_random
+check metrics
+check numbers
+check wrong
+finish

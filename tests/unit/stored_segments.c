@@ -1,0 +1,359 @@
+/* Stored studies whose trials stop and go on: the same table of trials as in memory, whether
+ * one worker runs them or several that share the storage, that leave and come back, or that are
+ * killed; each segment ends once; and Optuna's states of the trials. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tune/study.h"
+#include "unit/curve.h"
+
+static char folder[64], url[128], study_name[64];
+
+static int new_storage(void **state)
+{
+    snprintf(folder, sizeof folder, "/tmp/choir-segments.XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(url, sizeof url, "%s:%s/study", (const char *)*state, folder);
+    strcpy(study_name, "study");
+    return 0;
+}
+
+static int remove_storage(void **state)
+{
+    (void)state;
+    char *line = choir__format("rm -rf %s", folder);
+    int status = system(line);
+    free(line);
+    return status;
+}
+
+typedef struct plan {
+    const char *scheduler, *sampler;
+    int64_t window, trials;
+} plan;
+
+static const plan plans[] = {
+    {"asha:min=1,max=27,eta=3", "tpe", 8, 18},
+    {"hyperband:min=1,max=27,eta=3", "bohb", 8, 18},
+    {"pbt:population=8,interval=5,max=15", "random", 4, 12},
+    {"asha:min=2,max=18,eta=3", "grid:points=3", 4, 12},
+};
+
+static choir_study *open_study(const plan *p, bool stored)
+{
+    choir_space *space = curve_space();
+    choir_study_opts opts = choir_study_defaults();
+    opts.scheduler = p->scheduler;
+    opts.sampler = p->sampler;
+    opts.window = p->window;
+    opts.trials = p->trials;
+    opts.seed = 3;
+    opts.storage = stored ? url : NULL;
+    opts.name = study_name;
+    choir_study *study = NULL;
+    if (choir_study_open(space, opts, &study) != CHOIR_OK)
+        fail_msg("%s", choir_error_message());
+    choir_space_free(space);
+    return study;
+}
+
+/* --- workers of one process, which take turns --- */
+
+static unsigned dice;
+static int roll(int sides)
+{
+    dice = dice * 1103515245u + 12345u;
+    return (int)(dice >> 16) % sides;
+}
+
+enum { WORKERS = 4, AT_ONCE = 2 };
+
+typedef struct worker {
+    choir_study *study;
+    choir_trial *trial[AT_ONCE]; /* (busy) */
+    int64_t step[AT_ONCE];
+    int late[AT_ONCE]; /* steps after it was stopped */
+    int busy;
+    bool over;
+} worker;
+
+/* A trial that goes on begins from a checkpoint that is a few steps old. */
+static void begin(worker *w)
+{
+    choir_trial *t;
+    choir_status status = choir_study_ask(w->study, &t);
+    w->over = status == CHOIR_ERR_END;
+    if (status == CHOIR_ERR_STATE || w->over)
+        return;
+    if (status != CHOIR_OK)
+        fail_msg("%s", choir_error_message());
+    int64_t step = choir_trial_step(t);
+    w->trial[w->busy] = t;
+    w->step[w->busy] = step < 0 ? 0 : step - roll(2) * roll((int)step + 1);
+    w->late[w->busy++] = roll(3);
+}
+
+/* Looks at other workers' trials as often as it waits for them. */
+static void try_to_begin(worker *w)
+{
+    if (choir_study_ready(w->study))
+        begin(w);
+    else if (w->study->kept)
+        assert_int_equal(choir__kept_refresh(w->study), CHOIR_OK);
+}
+
+static void advance(worker *w, int i)
+{
+    choir_trial *t = w->trial[i];
+    bool stop = choir_trial_should_stop(t);
+    if (w->step[i] < CURVE_STEPS && (!stop || w->late[i]-- > 0)) {
+        w->step[i]++;
+        assert_int_equal(choir_trial_report(t, w->step[i], curve_at(t, w->step[i])), CHOIR_OK);
+        return;
+    }
+    double value = curve_at(t, CURVE_STEPS);
+    assert_int_equal(
+        choir_study_tell(w->study, t, curve_end(t, w->step[i], stop), &value, 1), CHOIR_OK);
+    w->busy--;
+    w->trial[i] = w->trial[w->busy];
+    w->step[i] = w->step[w->busy];
+    w->late[i] = w->late[w->busy];
+}
+
+/* Runs a study to its end; returns its table. leaves: now and then a worker leaves its trials.
+ */
+static char *run(const plan *p, int workers, bool stored, bool leaves)
+{
+    worker all[WORKERS] = {{0}};
+    for (int i = 0; i < workers; i++)
+        all[i].study = open_study(p, stored);
+    for (int over = 0; over < workers;) {
+        worker *w = &all[roll(workers)];
+        if (leaves && roll(150) == 0) {
+            choir_study_free(w->study);
+            *w = (worker){.study = open_study(p, stored)};
+        }
+        if (w->busy < AT_ONCE && !w->over)
+            try_to_begin(w);
+        if (w->busy)
+            advance(w, roll(w->busy));
+        over = 0;
+        for (int i = 0; i < workers; i++)
+            over += all[i].over && !all[i].busy;
+    }
+    char *table = curve_table(all[0].study);
+    for (int i = 0; i < workers; i++) {
+        char *other = curve_table(all[i].study);
+        assert_string_equal(table, other);
+        free(other);
+        choir_study_free(all[i].study);
+    }
+    return table;
+}
+
+static void workers_take_turns(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < CHOIR_COUNT(plans); k++) {
+        plan p = plans[k];
+        dice = 1;
+        char *memory = run(&p, 1, false, false);
+        for (int workers = k ? WORKERS : 1; workers <= WORKERS; workers += WORKERS - 1) {
+            snprintf(study_name, sizeof study_name, "%s %d", p.scheduler, workers);
+            dice = (unsigned)workers;
+            char *stored = run(&p, workers, true, true);
+            assert_string_equal(memory, stored);
+            free(stored);
+        }
+        choir_study *again = open_study(&p, true); /* all from its records */
+        char *read = curve_table(again);
+        assert_string_equal(memory, read);
+        free(read);
+        choir_trial *t;
+        assert_int_equal(choir_study_ask(again, &t), CHOIR_ERR_END);
+        choir_study_free(again);
+        free(memory);
+    }
+}
+
+/* --- processes that are killed --- */
+
+/* Runs trials, two at once, and is killed at a step. Its exit status is 0 at the study's end.
+ */
+static int be_worker(const plan *p, unsigned seed, int until_kill, int log)
+{
+    dice = seed;
+    worker w = {.study = open_study(p, true)};
+    while (!w.over || w.busy) {
+        if (w.busy < AT_ONCE && !w.over)
+            try_to_begin(&w);
+        if (until_kill-- == 0)
+            kill(getpid(), SIGKILL);
+        if (!w.busy)
+            continue;
+        choir_trial *t = w.trial[0];
+        int busy = w.busy;
+        char line[64];
+        int n = snprintf(line, sizeof line, "%d %d\n", (int)choir_trial_number(t),
+            (int)choir_trial_budget(t));
+        advance(&w, 0);
+        if (w.busy < busy && write(log, line, (size_t)n) != n)
+            return 1; /* told, so it must not run again */
+    }
+    choir_study_free(w.study);
+    return 0;
+}
+
+static void workers_are_killed(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < CHOIR_COUNT(plans); k++) {
+        const plan *p = &plans[k];
+        strcpy(study_name, p->scheduler);
+        int log[2], started = 0, running = 0;
+        assert_int_equal(pipe(log), 0);
+        for (; started < 8 || running; running--) {
+            for (; running < 3 && started < 8; running++, started++)
+                if (fork() == 0)
+                    _exit(be_worker(p, (unsigned)started + 1,
+                        started < 5 ? 5 + 17 * (started % 5) : -1, log[1]));
+            int status;
+            assert_true(wait(&status) > 0);
+            assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+        }
+        close(log[1]);
+        FILE *in = fdopen(log[0], "r");
+        static bool told[64][CURVE_STEPS + 1];
+        memset(told, 0, sizeof told);
+        for (int number, budget; fscanf(in, "%d %d", &number, &budget) == 2;) {
+            assert_false(told[number][budget]);
+            told[number][budget] = true;
+        }
+        fclose(in);
+        dice = 1;
+        char *memory = run(p, 1, false, false);
+        choir_study *shared = open_study(p, true);
+        char *table = curve_table(shared);
+        assert_string_equal(memory, table);
+        free(memory);
+        free(table);
+        choir_study_free(shared);
+    }
+}
+
+/* --- what Optuna sees --- */
+
+static choir_trial *go(choir_study *study, int64_t late, double loss)
+{
+    choir_trial *t = NULL;
+    if (choir_study_ask(study, &t) != CHOIR_OK)
+        fail_msg("%s", choir_error_message());
+    int64_t from = choir_trial_step(t), to = choir_trial_budget(t) + late;
+    for (int64_t i = from < 0 ? 1 : from + 1; i <= to; i++)
+        assert_int_equal(choir_trial_report(t, i, loss + (double)i), CHOIR_OK);
+    assert_int_equal(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+    return t;
+}
+
+static const choir_study *look(void)
+{
+    choir_study_opts looking = choir_study_defaults();
+    looking.storage = url;
+    choir_study *s = NULL;
+    if (choir_study_open(NULL, looking, &s) != CHOIR_OK)
+        fail_msg("%s", choir_error_message());
+    return s;
+}
+
+/* Reports from after a trial was stopped count when it goes on, also elsewhere. A study that
+ * gets more trials goes on with those that were stopped. */
+static void goes_on(void **state)
+{
+    (void)state;
+    plan p = {"asha:min=2,max=4,eta=2", "random", 1, 2};
+    choir_study *s = open_study(&p, true);
+    go(s, 1, 0); /* 2 steps and a late one */
+    choir_study_free(s);
+    s = open_study(&p, true);
+    go(s, 0, 5);
+    choir_trial *t = NULL;
+    assert_int_equal(choir_study_ask(s, &t), CHOIR_OK);
+    assert_int_equal(choir_trial_number(t), 0);
+    assert_int_equal(choir_trial_step(t), 2);
+    assert_int_equal(choir_trial_last_step(t), 3);
+    const choir_study *other = look();
+    assert_int_equal(choir_trial_result(choir_study_trial(other, 0)), CHOIR_TRIAL_RUNNING);
+    assert_int_equal(choir_trial_result(choir_study_trial(other, 1)), CHOIR_TRIAL_PRUNED);
+    assert_ptr_equal(choir_study_best(other), choir_study_trial(other, 0)); /* as it was */
+    assert_true(choir_trial_value(choir_study_best(other), 0) == 2);
+    choir_study_free((choir_study *)(uintptr_t)other);
+    assert_int_equal(choir_trial_report(t, 4, 7), CHOIR_OK);
+    assert_int_equal(choir_study_tell(s, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+    assert_int_equal(choir_trial_result(t), CHOIR_TRIAL_COMPLETE);
+    choir_trial *none;
+    assert_int_equal(choir_study_ask(s, &none), CHOIR_ERR_END);
+    choir_study_free(s);
+
+    p.trials = 4; /* trial 1 is one of the best two of four now */
+    s = open_study(&p, true);
+    assert_int_equal(choir_trial_number(go(s, 0, 8)), 2);
+    assert_int_equal(choir_trial_number(go(s, 0, 9)), 3);
+    assert_int_equal(choir_trial_number(t = go(s, 0, 5)), 1);
+    assert_int_equal(choir_trial_result(t), CHOIR_TRIAL_COMPLETE);
+    assert_int_equal(choir_study_ask(s, &none), CHOIR_ERR_END);
+    choir_study_free(s);
+    other = look();
+    static const choir_trial_state states[] = {
+        CHOIR_TRIAL_COMPLETE, CHOIR_TRIAL_COMPLETE, CHOIR_TRIAL_PRUNED, CHOIR_TRIAL_PRUNED};
+    static const double values[] = {7, 9, 10, 11};
+    for (int i = 0; i < 4; i++) {
+        t = choir_study_trial(other, i);
+        assert_int_equal(choir_trial_result(t), states[i]);
+        assert_true(choir_trial_value(t, 0) == values[i]);
+    }
+    choir_study_free((choir_study *)(uintptr_t)other);
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    choir_space *space = curve_space();
+    choir_study_opts opts = choir_study_defaults();
+    opts.scheduler = "asha";
+    opts.storage = url;
+    opts.free = true;
+    choir_study *s = NULL;
+    assert_int_equal(choir_study_open(space, opts, &s), CHOIR_ERR_UNSUPPORTED);
+    assert_non_null(strstr(choir_error_message(), "expected a study in memory"));
+    choir_space_free(space);
+}
+
+int main(void)
+{
+    static char *const schemes[] = {"sqlite", "journal"};
+    int failures = 0;
+    for (size_t i = 0; i < CHOIR_COUNT(schemes); i++) {
+#ifndef CHOIR_HAVE_SQLITE
+        if (i == 0)
+            continue;
+#endif
+        void *kind = schemes[i];
+#define ON(test)                                                                               \
+    {                                                                                          \
+#test, test, new_storage, remove_storage, kind                                         \
+    }
+        struct CMUnitTest tests[] = {
+            ON(workers_take_turns), ON(workers_are_killed), ON(goes_on), ON(refused)};
+        failures += _cmocka_run_group_tests(schemes[i], tests, CHOIR_COUNT(tests), NULL, NULL);
+    }
+    return failures;
+}
