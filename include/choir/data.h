@@ -42,6 +42,13 @@ typedef struct choir_dataset_ops {
     const char *(*class_name)(const choir_dataset *self, int64_t id);
     /** Returns the name of a sample, such as its file, which the dataset owns. May be NULL. */
     const char *(*sample_name)(const choir_dataset *self, int64_t index);
+    /** Stores the numbers per channel by which images were normalised, (v - mean) / std
+     * for values v in [0, 1]. May be NULL: such samples cannot be augmented. */
+    void (*normalized)(const choir_dataset *self, float mean[3], float std[3]);
+    /** Returns a sample's class without reading it; -1: an error. May be NULL. */
+    int64_t (*class_of)(choir_dataset *self, int64_t index);
+    /** Returns whether some of y may be CHOIR_IGNORED. May be NULL: none are. */
+    bool (*ignores)(const choir_dataset *self);
 } choir_dataset_ops;
 
 struct choir_dataset {
@@ -58,7 +65,34 @@ CHOIR_CHECKED choir_status choir_dataset_get(
 /** Like choir_dataset_get, for the sample as it is in this epoch. */
 CHOIR_CHECKED choir_status choir_dataset_get_epoch(
     choir_dataset *dataset, int64_t epoch, int64_t index, void *x, void *y);
+/** Returns the class of a sample whose y is a class id; -1: it has none, or cannot be read. */
+int64_t choir_dataset_class_of(choir_dataset *dataset, int64_t index);
 void choir_dataset_free(choir_dataset *dataset); /* NULL is fine */
+
+/** Returns whether some of y may be CHOIR_IGNORED. */
+bool choir_dataset_ignores(const choir_dataset *dataset);
+
+/** The samples first, first + step, ... of another dataset, `count` of them. Takes ownership of
+ * `inner`; after a failure the caller still owns it. Error: argument. */
+CHOIR_CHECKED choir_status choir_dataset_subset(
+    choir_dataset *inner, int64_t first, int64_t step, int64_t count, choir_dataset **dataset);
+
+/**
+ * Several datasets as one, of samples with the same shapes and types. weights (count): the
+ * samples of each source are spread evenly over the positions, in proportion to its weight. The
+ * length is that after which each source has been read to its end; shorter ones begin again.
+ * NULL: the sources follow one another.
+ *
+ * Takes ownership of the sources, not of the arrays; after a failure the caller still owns
+ * them. Errors: argument, shape.
+ */
+CHOIR_CHECKED choir_status choir_dataset_mixed(
+    choir_dataset *const *sources, const double *weights, int count, choir_dataset **dataset);
+
+/** Stores for each sample one divided by the number of samples of its class, so that a loader
+ * with these weights draws all classes equally often. weights (the dataset's length). Error:
+ * argument (samples without a class each), those of reading a sample. */
+CHOIR_CHECKED choir_status choir_dataset_class_weights(choir_dataset *dataset, double *weights);
 
 /* --- tokens --- */
 
@@ -158,6 +192,47 @@ CHOIR_CHECKED choir_status choir_dataset_tokens(const char *path, int64_t contex
 CHOIR_CHECKED choir_status choir_tokens_write(
     const choir_tokenizer *tokenizer, const char *text_path, const char *path, int64_t *count);
 
+typedef struct choir_corpus_opts {
+    int64_t context; /* tokens of a sample; 1024 */
+    /* the model has weights, so no token can be added to the tokenizer; false */
+    bool fixed_tokens;
+    /* documents do not see one another: x (3, context) i64 has the ids, the number of each
+     * position's document in the sample, and its position there; false */
+    bool apart;
+} choir_corpus_opts;
+
+choir_corpus_opts choir_corpus_defaults(void);
+
+/**
+ * Documents for a language model from a file of records, .jsonl, .csv or .tsv, of which every
+ * tenth is for validation, or from a folder with train.jsonl (or .csv, .tsv) and
+ * validation.jsonl (or val, dev, test). A record is one of:
+ *
+ *     {"text": T}                              T
+ *     {"prompt": P, "completion": C}           P C, of which only C is learned
+ *     {"messages": [{"role": R, "content": C}, ...]}    ChatML: <|im_start|>R
+C<|im_end|>
+ for
+ *                                              each, of which C<|im_end|> of the role
+ *                                              "assistant" is learned
+ *
+ * The documents are joined, each with the tokenizer's token that ends a text behind it. A
+sample
+ * is a window: x (context) i64 tokens, y (context) the same window shifted by one,
+CHOIR_IGNORED
+ * where the next token is not learned. Windows follow one another in both splits, so an epoch
+ * reads each token once. With opts.apart, samples are filled with whole documents instead, or,
+ * of longer ones, with pieces of a context; the rest of a sample is padding, which is ignored.
+ *
+ * If *tokenizer is NULL, the characters of all documents are the tokens; else *tokenizer is
+ * read. A tokenizer without a token that ends a text (<|endoftext|>, <|end_of_text|>, </s>,
+ * <eos>, [SEP]) gets <|endoftext|>. *tokenizer receives the result, for the caller to free.
+ * Errors: io; format, naming the file, the line and the column; argument (shorter than the
+ * context; no token that ends a text).
+ */
+CHOIR_CHECKED choir_status choir_dataset_corpus(const char *path, choir_split split,
+    choir_corpus_opts opts, choir_tokenizer **tokenizer, choir_dataset **dataset);
+
 /**
  * A folder of IDX files, *-images-idx3-ubyte and *-labels-idx1-ubyte, also .gz (MNIST's
  * format): x (1, H, W) f32, (pixel/255 - mean)/deviation of the training split; y () i64.
@@ -223,6 +298,21 @@ choir_image_opts choir_image_defaults(void);
  */
 CHOIR_CHECKED choir_status choir_dataset_images(
     const char *folder, choir_split split, choir_image_opts opts, choir_dataset **dataset);
+
+/**
+ * Images with classes in tars, as WebDataset stores them: members with one name and different
+ * suffixes follow one another, 0001.jpg (or .jpeg, .png), and 0001.cls, the class as text, or
+ * 0001.json, whose "cls" or "label" is the class. Samples are those of choir_dataset_images.
+ *
+ * path is a NAME.tar; several tars, NAME-{000..010}.tar; or a folder, in which train*.tar and
+ * val*.tar (or test*.tar) are the splits. Without two splits every tenth sample is for
+ * validation. Classes that are all whole numbers are the class ids; other ones are sorted.
+ *
+ * Opening reads the headers of all members. Errors: argument; io; format (a tar that is damaged
+ * or cut short, an image without a class), naming the tar and the member.
+ */
+CHOIR_CHECKED choir_status choir_dataset_shards(
+    const char *path, choir_split split, choir_image_opts opts, choir_dataset **dataset);
 
 /**
  * Images without classes, for choir_predict: x as in choir_dataset_images for validation, and
@@ -396,6 +486,10 @@ typedef struct choir_sampler_opts {
     bool shuffle;        /* default true */
     bool drop_last;      /* default false */
     uint64_t seed;       /* default 0 */
+    /* (samples) NULL, or: in place of a permutation, an epoch has as many draws with
+     * replacement, in proportion to these weights: torch.multinomial of WeightedRandomSampler,
+     * seeded with seed + epoch. They are copied */
+    const double *weights;
 } choir_sampler_opts;
 
 choir_sampler_opts choir_sampler_defaults(void);
@@ -437,7 +531,8 @@ typedef struct choir_loader_opts {
     int workers;
     /* micro-batches prepared in advance; 0 (the default): chosen by their size */
     int prefetch;
-    double timeout_s; /* limit of choir_loader_next's wait; 0 (the default): none */
+    double timeout_s;      /* limit of choir_loader_next's wait; 0 (the default): none */
+    const double *weights; /* (the dataset's length) as of choir_sampler_opts; NULL: none */
 } choir_loader_opts;
 
 choir_loader_opts choir_loader_defaults(void);

@@ -4,16 +4,22 @@
  *     a folder with a metadata.jsonl      images with JSON          (choir_dataset_documents)
  *     a folder of class folders           images with a class each  (choir_dataset_images)
  *     a folder of IDX files               images with a class each  (choir_dataset_idx)
+ *     a .tar, or NAME-{000..010}.tar,     images with a class each  (choir_dataset_shards)
+ *       or a folder of tars
  *     a .jsonl, .csv or .tsv file, or     texts or words with a class each
  *       a folder with train.jsonl etc.                              (choir_dataset_labelled)
+ *                                         documents, pairs, chats   (choir_dataset_corpus)
  *     a file of token ids                 windows of the ids        (choir_dataset_tokens)
  *     a text file                         windows of its tokens     (choir_dataset_text)
  *     NULL                                the text that comes with Choir
+ *     "a.jsonl:weight=0.7+b.txt:weight=0.3"   several of them       (choir_dataset_mixed)
+ *     "DIR:part=0.1", "a.jsonl:first=1000", "a.csv:every=3"    training samples of a part
+ *                                                                   (choir_dataset_subset)
  *
  * The meaning of a path also depends on the model's description: documents are for
  * IMAGE_TO_TEXT, images for CLASSIFICATION, labelled texts for CLASSIFICATION by models that
- * read tokens, tokens and texts for LANGUAGE. Models that predict masked tokens get masked
- * tokens.
+ * read tokens, documents, tokens and texts for LANGUAGE. Models that predict masked tokens get
+ * masked tokens.
  *
  *     choir_data_opts opts = choir_data_defaults();
  *     choir_check(choir_model_data("gpt2:layers=4", path, opts, &info, &data));
@@ -49,6 +55,11 @@ typedef struct choir_data_opts {
     /* the classes of a model that labels are mapped to: a name that is not among them is an
      * error; NULL (the default): the data's own */
     const choir_class_names *classes;
+    /* changes of training images, as choir_augment_parse reads them; NULL (the default): none
+     */
+    const char *augment;
+    bool
+        pack; /* documents of a sample do not see one another: choir_corpus_opts.apart; false */
 } choir_data_opts;
 
 choir_data_opts choir_data_defaults(void);

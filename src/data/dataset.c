@@ -62,6 +62,58 @@ const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id)
     return dataset->ops->class_name ? dataset->ops->class_name(dataset, id) : NULL;
 }
 
+bool choir_dataset_ignores(const choir_dataset *d)
+{
+    if (choir__lacks(d, __func__, "dataset"))
+        return false;
+    return d->ops->ignores && d->ops->ignores(d);
+}
+
+static int64_t values_of(choir_shape shape)
+{
+    int64_t count = 1;
+    for (int i = 0; i < shape.ndim; i++)
+        count *= shape.dim[i];
+    return count;
+}
+
+int64_t choir_dataset_class_of(choir_dataset *d, int64_t index)
+{
+    int64_t class = -1;
+    if (choir__lacks(d, __func__, "dataset") || index < 0 || index >= d->ops->length(d))
+        return -1;
+    if (d->ops->class_of)
+        return d->ops->class_of(d, index);
+    if (d->y_dtype != CHOIR_I64 || d->y_shape.ndim || !d->classes)
+        return -1;
+    void *x = choir__alloc((size_t)values_of(d->x_shape) * choir_dtype_size(d->x_dtype) + 1);
+    choir_status status = choir_dataset_get(d, index, x, &class);
+    free(x);
+    return status == CHOIR_OK ? class : -1;
+}
+
+choir_status choir_dataset_class_weights(choir_dataset *d, double *weights)
+{
+    if (!d || !weights)
+        return choir__missing(__func__, d ? "weights" : "dataset");
+    int64_t length = choir_dataset_length(d), *count = choir__calloc((size_t)d->classes + 1, 8);
+    choir_status status = CHOIR_OK;
+    for (int64_t i = 0; i < length && status == CHOIR_OK; i++) {
+        int64_t class = choir_dataset_class_of(d, i);
+        if (class < 0 || class >= d->classes)
+            status = choir__error(CHOIR_ERR_ARGUMENT,
+                "balancing: expected samples with a class each, and sample %lld has none",
+                (long long)i);
+        else
+            count[class]++;
+        weights[i] = (double)class;
+    }
+    for (int64_t i = 0; i < length && status == CHOIR_OK; i++)
+        weights[i] = 1 / (double)count[(int64_t)weights[i]];
+    free(count);
+    return status;
+}
+
 void choir_dataset_free(choir_dataset *dataset)
 {
     if (dataset && dataset->ops->free)
@@ -134,33 +186,42 @@ static choir_status check_kind(const char *path, mode_t mode, bool pipes)
                          : choir__error(CHOIR_ERR_IO, "%s: expected a regular file", path);
 }
 
+/* Opens a file of the kinds that check_kind admits, and stores its size. */
+static choir_status open_kind(const char *path, bool pipes, int *fd, size_t *size)
+{
+    struct stat info;
+    /* opening a FIFO without a writer must not wait */
+    *fd = open(path, O_RDONLY | O_CLOEXEC | (pipes ? 0 : O_NONBLOCK));
+    if (*fd < 0 || fstat(*fd, &info) != 0)
+        return choir__error(CHOIR_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+    *size = info.st_size > 0 ? (size_t)info.st_size : 0;
+    return check_kind(path, info.st_mode, pipes);
+}
+
+choir_status choir__open_file(const char *path, int *fd)
+{
+    size_t size;
+    choir_status status = open_kind(path, false, fd, &size);
+    if (status != CHOIR_OK && *fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    return status;
+}
+
 choir_status choir__read_file(const char *path, size_t limit, char **data, size_t *bytes)
 {
-    choir_status status = CHOIR_OK;
-    struct stat info;
     char *text = NULL;
-    /* opening a FIFO without a writer must not wait */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | (limit ? O_NONBLOCK : 0));
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        status = choir__error(CHOIR_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
-        goto out;
-    }
-    status = check_kind(path, info.st_mode, limit == 0);
-    if (status != CHOIR_OK)
-        goto out;
-    size_t size = info.st_size > 0 ? (size_t)info.st_size : 0;
-    if (limit && size > limit) {
+    size_t size = 0;
+    int fd;
+    choir_status status = open_kind(path, limit == 0, &fd, &size);
+    if (status == CHOIR_OK && limit && size > limit)
         status = too_large(path, limit);
-        goto out;
-    }
-    size_t room = size + 4096;
-    if (!(text = malloc(room))) {
+    if (status == CHOIR_OK && !(text = malloc(size + 4096)))
         status =
             choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for its %zu bytes", path, size);
-        goto out;
-    }
-    status = read_all(fd, path, limit, room, &text, bytes);
-out:
+    if (status == CHOIR_OK)
+        status = read_all(fd, path, limit, size + 4096, &text, bytes);
     if (fd >= 0)
         close(fd);
     if (status == CHOIR_OK)

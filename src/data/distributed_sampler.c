@@ -35,7 +35,10 @@ choir_status choir_distributed_sampler(
     choir_sampler *made = choir__calloc(1, sizeof *made);
     choir_status status = choir__sampler_init(
         &made->s, samples, o.world, o.world, o.seed, o.shuffle, o.drop_last);
+    if (status == CHOIR_OK && o.weights)
+        status = choir__sampler_weigh(&made->s, o.weights);
     if (status != CHOIR_OK) {
+        choir__sampler_free(&made->s);
         free(made);
         return status;
     }

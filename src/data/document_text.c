@@ -4,6 +4,7 @@
 #include "data/document_text.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,27 +55,30 @@ static int downwards(const void *a, const void *b)
     return -strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static void add_value(text *t, const json_t *value, choir__names *fields);
+static void add_value(text *t, const choir__json *value, choir__names *fields);
 
-static void add_object(text *t, const json_t *object, choir__names *fields)
+static void add_object(text *t, const choir__json *object, choir__names *fields)
 {
-    size_t count = json_object_size(object), i = 0;
-    const char **keys = choir__alloc((count + 1) * sizeof *keys), *key;
-    json_t *inner = json_object_get(object, "text_sequence");
+    size_t count = object->count;
+    const choir__json *inner = choir__json_get(object, "text_sequence");
+    const choir__json *member = choir__json_first(object);
     if (count == 1 && inner) {
         add_value(t, inner, fields);
-        free(keys);
         return;
     }
-    json_object_foreach((json_t *)object, key, inner) keys[i++] = key;
+    const char **keys = choir__alloc((count + 1) * sizeof *keys);
+    for (size_t i = 0; i < count; i++, member = choir__json_next(member + 1))
+        keys[i] = member->text;
     qsort(keys, count, sizeof *keys, downwards);
-    for (i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
+        if (i && !strcmp(keys[i], keys[i - 1]))
+            continue; /* of members of one name the last one counts */
         choir__names_add(fields, "<s_*>", keys[i]);
         choir__names_add(fields, "</s_*>", keys[i]);
         add(t, "<s_");
         add(t, keys[i]);
         add(t, ">");
-        add_value(t, json_object_get(object, keys[i]), fields);
+        add_value(t, choir__json_get(object, keys[i]), fields);
         add(t, "</s_");
         add(t, keys[i]);
         add(t, ">");
@@ -98,34 +102,42 @@ static void write_real(char *out, size_t room, double value)
     }
 }
 
-/* jansson refuses files nested deeper than 2048, so this recursion ends. */
-static void add_value(text *t, const json_t *value, choir__names *fields)
+static void add_array(text *t, const choir__json *array, choir__names *fields)
+{
+    const choir__json *entry = choir__json_first(array);
+    for (uint32_t i = 0; i < array->count; i++, entry = choir__json_next(entry)) {
+        if (i) {
+            choir__names_add(fields, "*", "<sep/>");
+            add(t, "<sep/>");
+        }
+        add_value(t, entry, fields);
+    }
+}
+
+/* The parser refuses values that are nested too deeply, so this recursion ends. */
+static void add_value(text *t, const choir__json *value, choir__names *fields)
 {
     char number[64] = "";
-    switch (json_typeof(value)) {
-    case JSON_OBJECT: add_object(t, value, fields); return;
-    case JSON_ARRAY:
-        for (size_t i = 0; i < json_array_size(value); i++) {
-            if (i) {
-                choir__names_add(fields, "*", "<sep/>");
-                add(t, "<sep/>");
-            }
-            add_value(t, json_array_get(value, i), fields);
-        }
-        return;
-    case JSON_STRING: add(t, json_string_value(value)); return;
-    case JSON_INTEGER:
-        snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+    int64_t whole;
+    switch (value->type) {
+    case CHOIR__JSON_OBJECT: add_object(t, value, fields); return;
+    case CHOIR__JSON_ARRAY: add_array(t, value, fields); return;
+    case CHOIR__JSON_STRING: add(t, value->text); return;
+    case CHOIR__JSON_INTEGER:
+        if (choir__json_integer(value, &whole))
+            snprintf(number, sizeof number, "%lld", (long long)whole);
+        else
+            write_real(number, sizeof number, choir__json_real(value));
         break;
-    case JSON_REAL: write_real(number, sizeof number, json_real_value(value)); break;
-    case JSON_TRUE: strcpy(number, "True"); break;
-    case JSON_FALSE: strcpy(number, "False"); break;
-    case JSON_NULL: strcpy(number, "None"); break;
+    case CHOIR__JSON_REAL: write_real(number, sizeof number, choir__json_real(value)); break;
+    case CHOIR__JSON_TRUE: strcpy(number, "True"); break;
+    case CHOIR__JSON_FALSE: strcpy(number, "False"); break;
+    case CHOIR__JSON_NULL: strcpy(number, "None"); break;
     }
     add(t, number);
 }
 
-char *choir__document_text(const json_t *value, choir__names *fields)
+char *choir__document_text(const choir__json *value, choir__names *fields)
 {
     text t = {0};
     add(&t, "");

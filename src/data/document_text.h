@@ -2,8 +2,8 @@
 #ifndef CHOIR_DOCUMENT_TEXT_H
 #define CHOIR_DOCUMENT_TEXT_H
 
-#include <jansson.h>
 #include "data/dataset.h"
+#include "data/json.h"
 
 /* Names in order of first appearance, each once. */
 typedef struct choir__names {
@@ -16,6 +16,6 @@ void choir__names_free(choir__names *names);
 
 /* Returns the text of `value`, which the caller frees, and adds the tokens of its fields to
  * `fields`. */
-char *choir__document_text(const json_t *value, choir__names *fields);
+char *choir__document_text(const choir__json *value, choir__names *fields);
 
 #endif

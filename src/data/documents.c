@@ -31,22 +31,31 @@ typedef struct documents {
 
 /* --- a line of metadata.jsonl --- */
 
+/* JSON within a string of JSON, which is parsed in a copy. */
+typedef struct inner_json {
+    char *text;
+    choir__json_nodes nodes;
+} inner_json;
+
 /* Finds the value to predict: gt_parse of ground_truth, or the first of gt_parses. */
-static choir_status find_value(
-    const choir__record_at *at, const json_t *root, json_t **parsed, const json_t **value)
+static choir_status find_value(const choir__record_at *at, const choir__json *root,
+    inner_json *inner, const choir__json **value)
 {
-    const json_t *truth = json_object_get(root, "ground_truth");
-    json_error_t error;
-    if (json_is_string(truth)) {
-        *parsed = json_loads(json_string_value(truth), 0, &error);
-        if (!*parsed)
+    const choir__json *truth = choir__json_get(root, "ground_truth"), *several;
+    const char *where;
+    if (choir__json_is(truth, CHOIR__JSON_STRING)) {
+        inner->text = choir__strdup(truth->text);
+        const char *wrong =
+            choir__json_parse(&inner->nodes, inner->text, inner->text + truth->bytes, &where);
+        if (wrong)
             return choir__record_wrong(
-                at, "ground_truth: expected a string of JSON: %s", error.text);
-        truth = *parsed;
+                at, "ground_truth: expected a string of JSON: %s", wrong);
+        truth = inner->nodes.node;
     }
-    *value = json_object_get(truth, "gt_parse");
-    if (!*value)
-        *value = json_array_get(json_object_get(truth, "gt_parses"), 0);
+    *value = choir__json_get(truth, "gt_parse");
+    several = choir__json_get(truth, "gt_parses");
+    if (!*value && choir__json_is(several, CHOIR__JSON_ARRAY) && several->count)
+        *value = choir__json_first(several);
     return *value ? CHOIR_OK : choir__record_wrong(at, "missing ground_truth with a gt_parse");
 }
 
@@ -89,20 +98,23 @@ typedef struct reading {
 } reading;
 
 /* Adds a line. If the file has both splits, every tenth line is for validation. */
-static choir_status read_record(void *arg, const choir__record_at *at, const json_t *record)
+static choir_status read_record(
+    void *arg, const choir__record_at *at, const choir__json *record)
 {
     reading *r = arg;
-    json_t *parsed = NULL;
-    const json_t *value = NULL;
+    inner_json inner = {0};
+    const choir__json *value = NULL, *image_name = choir__json_get(record, "file_name");
     bool held = r->entries++ % HOLD_OUT == HOLD_OUT - 1;
-    const char *image = json_string_value(json_object_get(record, "file_name"));
+    const char *image =
+        choir__json_is(image_name, CHOIR__JSON_STRING) ? image_name->text : NULL;
     choir_status status = check_name(at, image);
     if (status == CHOIR_OK)
-        status = find_value(at, record, &parsed, &value);
+        status = find_value(at, record, &inner, &value);
     if (status == CHOIR_OK)
         add_document(r->rest && held == r->training ? r->rest : r->d, image,
             choir__document_text(value, r->fields));
-    json_decref(parsed);
+    choir__json_nodes_free(&inner.nodes);
+    free(inner.text);
     return status;
 }
 

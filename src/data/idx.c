@@ -48,7 +48,8 @@ typedef struct idx_dataset {
     choir_dataset base;
     idx_pair pair;
     int64_t first, length; /* of this split */
-    float value[256];      /* by pixel */
+    float value[256];      /* by pixel: (level/255 - mean) / deviation */
+    float mean, deviation;
 } idx_dataset;
 
 /* --- one file --- */
@@ -298,6 +299,8 @@ static void measure(idx_dataset *d, const unsigned char *pixels, int64_t count)
     double mean = sum / (double)count / 255;
     double variance = squares / (double)count / (255.0 * 255) - mean * mean;
     double deviation = variance > 1e-12 ? sqrt(variance) : 1; /* 1 if all pixels are equal */
+    d->mean = (float)mean;
+    d->deviation = (float)deviation;
     for (int i = 0; i < 256; i++)
         d->value[i] = (float)((i / 255.0 - mean) / deviation);
 }
@@ -384,8 +387,17 @@ static void idx_free(choir_dataset *self)
     free(self);
 }
 
+static void idx_normalized(const choir_dataset *self, float mean[3], float std[3])
+{
+    const idx_dataset *d = (const idx_dataset *)self;
+    for (int c = 0; c < 3; c++) {
+        mean[c] = d->mean;
+        std[c] = d->deviation;
+    }
+}
+
 static const choir_dataset_ops idx_ops = {
-    .length = idx_length, .get = idx_get, .free = idx_free};
+    .length = idx_length, .get = idx_get, .free = idx_free, .normalized = idx_normalized};
 
 choir_status choir_dataset_idx(const char *folder, choir_split split, choir_dataset **dataset)
 {

@@ -25,6 +25,18 @@ static choir_status render(choir__image_work *w, const choir_image_opts *opts,
     return status == CHOIR_OK ? choir__image_render(w, opts, resample, &view, out) : status;
 }
 
+choir_status choir__image_data(choir__image_work *w, const choir_image_opts *opts,
+    choir__resample_fn *resample, const char *name, const char *data, size_t bytes,
+    const uint64_t *random, float *out)
+{
+    choir_status status = choir__decoder_open(&w->decoder, name, data, bytes, opts->max_pixels);
+    if (status == CHOIR_OK) {
+        status = render(w, opts, resample, name, random, out);
+        choir__decoder_close(&w->decoder);
+    }
+    return status;
+}
+
 choir_status choir__image_file(choir__image_work *w, const choir_image_opts *opts,
     choir__resample_fn *resample, const char *path, const uint64_t *random, float *out)
 {
@@ -32,11 +44,7 @@ choir_status choir__image_file(choir__image_work *w, const choir_image_opts *opt
     size_t bytes;
     choir_status status = choir__read_file(path, FILE_LIMIT, &data, &bytes);
     if (status == CHOIR_OK)
-        status = choir__decoder_open(&w->decoder, path, data, bytes, opts->max_pixels);
-    if (status == CHOIR_OK) {
-        status = render(w, opts, resample, path, random, out);
-        choir__decoder_close(&w->decoder);
-    }
+        status = choir__image_data(w, opts, resample, path, data, bytes, random, out);
     free(data);
     return status;
 }
@@ -53,6 +61,22 @@ static void settle(choir_image_opts *o, int width, int height)
             width == o->width && height == o->height ? CHOIR_CROP_PADDED : CHOIR_CROP_RESIZED;
 }
 
+choir_status choir__image_opts_settle_data(
+    choir_image_opts *o, const char *name, const char *data, size_t bytes)
+{
+    choir__decoder first = {0};
+    if (o->height && o->crop != CHOIR_CROP_AUTO)
+        return CHOIR_OK;
+    choir_status status = choir__decoder_open(&first, name, data, bytes, o->max_pixels);
+    if (status == CHOIR_OK) {
+        settle(o, first.width, first.height);
+        choir__decoder_close(&first);
+        status = choir__image_opts_check(o); /* an image may be larger than a sample */
+    }
+    choir__decoder_free(&first);
+    return status;
+}
+
 choir_status choir__image_opts_settle(choir_image_opts *o, const char *path, const char *of)
 {
     if (o->height && o->crop != CHOIR_CROP_AUTO)
@@ -60,18 +84,11 @@ choir_status choir__image_opts_settle(choir_image_opts *o, const char *path, con
     if (!path)
         return choir__error(
             CHOIR_ERR_FORMAT, "%s: the first class has no images to train on", of);
-    choir__decoder first = {0};
     char *data = NULL;
     size_t bytes;
     choir_status status = choir__read_file(path, FILE_LIMIT, &data, &bytes);
     if (status == CHOIR_OK)
-        status = choir__decoder_open(&first, path, data, bytes, o->max_pixels);
-    if (status == CHOIR_OK) {
-        settle(o, first.width, first.height);
-        choir__decoder_close(&first);
-        status = choir__image_opts_check(o); /* an image may be larger than a sample */
-    }
-    choir__decoder_free(&first);
+        status = choir__image_opts_settle_data(o, path, data, bytes);
     free(data);
     return status;
 }

@@ -223,12 +223,26 @@ static const char *class_name(const choir_dataset *self, int64_t id)
     return id >= 0 && id < d->classes.count ? d->classes.name[id] : NULL;
 }
 
+static int64_t class_of(choir_dataset *self, int64_t index)
+{
+    return ((const image_folder *)self)->files[index].class;
+}
+
+static void normalized(const choir_dataset *self, float mean[3], float std[3])
+{
+    const choir_image_opts *o = &((const image_folder *)self)->opts;
+    memcpy(mean, o->mean, sizeof o->mean);
+    memcpy(std, o->std, sizeof o->std);
+}
+
 static const choir_dataset_ops ops = {.length = length,
     .get = get,
     .get_epoch = get_epoch,
     .free = free_folder,
     .channels_last = true,
-    .class_name = class_name};
+    .class_name = class_name,
+    .normalized = normalized,
+    .class_of = class_of};
 
 choir_image_opts choir_image_defaults(void)
 {

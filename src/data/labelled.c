@@ -24,14 +24,15 @@ const char *const choir__column_words[] = {"tokens", "words", NULL};
 static const char *const classes[] = {"label", "labels", NULL};
 static const char *const word_classes[] = {"tags", "ner_tags", "labels", NULL};
 
-const json_t *choir__column(const json_t *record, const char *named, const char *const *usual)
+const choir__json *choir__column(
+    const choir__json *record, const char *named, const char *const *usual)
 {
     if (named)
-        return json_object_get(record, named);
-    for (int i = 0; usual[i]; i++)
-        if (json_object_get(record, usual[i]))
-            return json_object_get(record, usual[i]);
-    return NULL;
+        return choir__json_get(record, named);
+    const choir__json *found = NULL;
+    for (int i = 0; usual[i] && !found; i++)
+        found = choir__json_get(record, usual[i]);
+    return found;
 }
 
 choir_status choir__column_missing(
@@ -41,14 +42,14 @@ choir_status choir__column_missing(
 }
 
 choir_status choir__column_pieces(
-    const choir__record_at *at, const json_t *list, choir__piece **pieces)
+    const choir__record_at *at, const choir__json *list, choir__piece **pieces)
 {
-    *pieces = choir__calloc(json_array_size(list) + 1, sizeof **pieces);
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *word = json_array_get(list, i);
-        if (!json_is_string(word))
+    const choir__json *word = choir__json_first(list);
+    *pieces = choir__calloc((size_t)list->count + 1, sizeof **pieces);
+    for (size_t i = 0; i < list->count; i++, word = choir__json_next(word)) {
+        if (!choir__json_is(word, CHOIR__JSON_STRING))
             return choir__record_wrong(at, "expected words as strings");
-        (*pieces)[i] = (choir__piece){json_string_value(word), json_string_length(word)};
+        (*pieces)[i] = (choir__piece){word->text, word->bytes};
     }
     return CHOIR_OK;
 }
@@ -71,36 +72,41 @@ static choir_status added(const choir__record_at *at, choir_status status)
     return status == CHOIR_OK ? CHOIR_OK : choir__record_wrong(at, "%s", choir__message());
 }
 
-static choir_status add_text(reading *r, const choir__record_at *at, const json_t *record,
-    const json_t *text, int64_t label)
+static choir_status add_text(reading *r, const choir__record_at *at, const choir__json *record,
+    const choir__json *text, int64_t label)
 {
-    const json_t *pair = choir__column(record, r->opts->pair, choir__column_pair);
-    if (!json_is_string(text) || (pair && !json_is_string(pair)))
+    const choir__json *pair = choir__column(record, r->opts->pair, choir__column_pair);
+    choir__piece second = {0};
+    if (!choir__json_is(text, CHOIR__JSON_STRING) ||
+        (pair && !choir__json_is(pair, CHOIR__JSON_STRING)))
         return choir__record_wrong(at, "expected texts as strings");
-    return added(
-        at, choir__encoded_text(&r->d->encoded,
-                (choir__piece){json_string_value(text), json_string_length(text)},
-                (choir__piece){json_string_value(pair), json_string_length(pair)}, label));
+    if (pair)
+        second = (choir__piece){pair->text, pair->bytes};
+    return added(at, choir__encoded_text(&r->d->encoded,
+                         (choir__piece){text->text, text->bytes}, second, label));
 }
 
-static choir_status read_words(reading *r, const choir__record_at *at, const json_t *record)
+static choir_status read_words(
+    reading *r, const choir__record_at *at, const choir__json *record)
 {
-    const json_t *list = choir__column(record, r->opts->text, choir__column_words);
-    const json_t *tags = choir__column(record, r->opts->label, word_classes);
+    const choir__json *list = choir__column(record, r->opts->text, choir__column_words);
+    const choir__json *tags = choir__column(record, r->opts->label, word_classes);
     choir__piece *words;
     if (!list)
         return choir__column_missing(at, r->opts->text, choir__column_words);
     if (!tags)
         return choir__column_missing(at, r->opts->label, word_classes);
-    size_t count = json_array_size(list);
-    if (!json_is_array(list) || !json_is_array(tags) || count != json_array_size(tags))
+    if (list->type != CHOIR__JSON_ARRAY || tags->type != CHOIR__JSON_ARRAY ||
+        list->count != tags->count)
         return choir__record_wrong(at,
-            "expected an array of words, and one of as many classes, got %zu and %zu", count,
-            json_array_size(tags));
+            "expected an array of words, and one of as many classes, got %u and %u",
+            list->count, tags->count);
+    size_t count = list->count;
     int64_t *labels = choir__calloc(count + 1, sizeof *labels);
     choir_status status = choir__column_pieces(at, list, &words);
-    for (size_t i = 0; i < count && status == CHOIR_OK; i++)
-        status = choir__labels_add(&r->d->labels, at, json_array_get(tags, i), &labels[i]);
+    const choir__json *tag = choir__json_first(tags);
+    for (size_t i = 0; i < count && status == CHOIR_OK; i++, tag = choir__json_next(tag))
+        status = choir__labels_add(&r->d->labels, at, tag, &labels[i]);
     if (status == CHOIR_OK && r->keep)
         status = added(at, choir__encoded_words(&r->d->encoded, words, count, labels));
     free(words);
@@ -108,10 +114,10 @@ static choir_status read_words(reading *r, const choir__record_at *at, const jso
     return status;
 }
 
-static choir_status read_text(reading *r, const choir__record_at *at, const json_t *record)
+static choir_status read_text(reading *r, const choir__record_at *at, const choir__json *record)
 {
-    const json_t *text = choir__column(record, r->opts->text, choir__column_text);
-    const json_t *label = choir__column(record, r->opts->label, classes);
+    const choir__json *text = choir__column(record, r->opts->text, choir__column_text);
+    const choir__json *label = choir__column(record, r->opts->label, classes);
     int64_t number;
     if (!text)
         return choir__column_missing(at, r->opts->text, choir__column_text);
@@ -121,7 +127,8 @@ static choir_status read_text(reading *r, const choir__record_at *at, const json
     return status == CHOIR_OK && r->keep ? add_text(r, at, record, text, number) : status;
 }
 
-static choir_status read_record(void *arg, const choir__record_at *at, const json_t *record)
+static choir_status read_record(
+    void *arg, const choir__record_at *at, const choir__json *record)
 {
     reading *r = arg;
     bool held = r->entries++ % HOLD_OUT == HOLD_OUT - 1;
@@ -157,11 +164,17 @@ bool choir__is_labelled(const char *path)
     return train != NULL;
 }
 
+void choir__record_parts(const char *path, char **train, char **held)
+{
+    *train = choir__is_record_file(path) ? NULL : find_part(path, training_names);
+    *held = *train ? find_part(path, validation_names) : NULL;
+}
+
 /* The classes are the given ones or, in both splits, those of the training split. */
 static choir_status read_parts(reading *r, const char *path)
 {
-    char *train = choir__is_record_file(path) ? NULL : find_part(path, training_names);
-    char *held = train ? find_part(path, validation_names) : NULL;
+    char *train, *held;
+    choir__record_parts(path, &train, &held);
     bool other = held && !r->training, given = r->opts->classes && r->opts->classes->count;
     r->shared = !held;
     r->labels_only = other && !given;

@@ -9,13 +9,18 @@
 /* Returns whether the path is a file of records, or a folder with one for training. */
 bool choir__is_labelled(const char *path);
 
+/* Stores the paths of the two files of a folder, which the caller frees; of a file of records,
+ * or if there is none, NULL. */
+void choir__record_parts(const char *path, char **train, char **held);
+
 /* The usual names of the columns, ended by NULL. */
 extern const char *const choir__column_text[], *const choir__column_pair[],
                                                    *const choir__column_words[];
 
 /* Returns the value of the column that the caller names or, without a name, of the first usual
  * one that the record has; NULL: there is none. */
-const json_t *choir__column(const json_t *record, const char *named, const char *const *usual);
+const choir__json *choir__column(
+    const choir__json *record, const char *named, const char *const *usual);
 
 /* Fails: the record has no such column. */
 choir_status choir__column_missing(
@@ -24,6 +29,6 @@ choir_status choir__column_missing(
 /* Lists the words of an array, which the record owns; the caller frees the list, also after an
  * error. Error: format (an entry that is no string). */
 choir_status choir__column_pieces(
-    const choir__record_at *at, const json_t *list, choir__piece **pieces);
+    const choir__record_at *at, const choir__json *list, choir__piece **pieces);
 
 #endif

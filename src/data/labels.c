@@ -8,15 +8,16 @@
 enum { CLASSES_MAX = 1 << 20 };
 
 static choir_status text_of(
-    const choir__record_at *at, const json_t *label, char number[24], const char **text)
+    const choir__record_at *at, const choir__json *label, char number[24], const char **text)
 {
+    int64_t whole;
     *text = number;
-    if (json_is_integer(label))
-        snprintf(number, 24, "%lld", (long long)json_integer_value(label));
-    else if (json_is_boolean(label))
-        snprintf(number, 24, "%d", json_is_true(label));
-    else if (json_is_string(label))
-        *text = json_string_value(label);
+    if (choir__json_integer(label, &whole))
+        snprintf(number, 24, "%lld", (long long)whole);
+    else if (label->type == CHOIR__JSON_TRUE || label->type == CHOIR__JSON_FALSE)
+        snprintf(number, 24, "%d", label->type == CHOIR__JSON_TRUE);
+    else if (label->type == CHOIR__JSON_STRING)
+        *text = label->text;
     else
         return choir__record_wrong(at, "expected a label that is a text or a whole number");
     return CHOIR_OK;
@@ -64,7 +65,7 @@ static choir_status not_given(
 }
 
 choir_status choir__labels_add(
-    choir__labels *l, const choir__record_at *at, const json_t *label, int64_t *number)
+    choir__labels *l, const choir__record_at *at, const choir__json *label, int64_t *number)
 {
     char digits[24];
     const char *text;

@@ -7,6 +7,8 @@
 #ifndef CHOIR_DATA_LABELS_H
 #define CHOIR_DATA_LABELS_H
 
+#include <jansson.h>
+
 #include "data/dataset.h"
 #include "data/records.h"
 
@@ -27,8 +29,8 @@ void choir__labels_give(choir__labels *labels, const choir_class_names *classes)
 /* Adds a label, a text or a whole number, and stores its number. Errors: format (neither of the
  * two; a text that is none of the given classes; after choir__labels_settle, a label that was
  * not there before). */
-choir_status choir__labels_add(
-    choir__labels *labels, const choir__record_at *at, const json_t *label, int64_t *number);
+choir_status choir__labels_add(choir__labels *labels, const choir__record_at *at,
+    const choir__json *label, int64_t *number);
 
 /* Gives each label its class. Error: range (a number that is no class). */
 choir_status choir__labels_settle(choir__labels *labels);

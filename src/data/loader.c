@@ -147,6 +147,9 @@ static choir_status make(choir_loader *l)
             (long long)o->microbatches);
     choir_status status = choir__sampler_init(&l->sampler, choir_dataset_length(l->dataset),
         o->microbatches, o->batch_size, o->seed, o->shuffle, o->drop_last);
+    if (status == CHOIR_OK && o->weights)
+        status = choir__sampler_weigh(&l->sampler, o->weights);
+    o->weights = NULL; /* the caller's */
     if (status == CHOIR_OK)
         status = check_micros(o);
     if (status == CHOIR_OK)

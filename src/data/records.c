@@ -1,157 +1,140 @@
-/* Reading of records: lines of JSON, and rows of comma- or tab-separated fields. */
+/* Reading of records: the buffer, lines of JSON, and files. */
 #include "data/records.h"
 
-#include <stdarg.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "data/dataset.h"
 
-enum { FILE_LIMIT = 1 << 30 };
+enum {
+    ROOM = 1 << 18, /* bytes that are read together: they stay in the cache while parsed */
+    LONGEST = 1 << 30
+};
 
-choir_status choir__record_wrong(const choir__record_at *at, const char *format, ...)
+/* --- the buffer --- */
+
+static choir_status make_room(choir__records *r)
 {
-    char text[300];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return choir__error(
-        CHOIR_ERR_FORMAT, "%s, line %lld: %s", at->path, (long long)at->line, text);
-}
-
-/* --- lines of JSON --- */
-
-static choir_status read_lines(
-    choir__record_at *at, const char *data, size_t bytes, choir__record_fn *fn, void *arg)
-{
-    choir_status status = CHOIR_OK;
-    for (const char *line = data, *next; status == CHOIR_OK && line < data + bytes;
-         line = next) {
-        const char *end = memchr(line, '\n', (size_t)(data + bytes - line));
-        end = end ? end : data + bytes;
-        next = end + 1;
-        at->line++;
-        if (strspn(line, " \t\r") >= (size_t)(end - line))
-            continue;
-        json_error_t error;
-        json_t *record = json_loadb(line, (size_t)(end - line), 0, &error);
-        if (!record)
-            status = choir__record_wrong(at, "%s", error.text);
-        else if (!json_is_object(record))
-            status = choir__record_wrong(at, "expected an object, {...}");
-        else
-            status = fn(arg, at, record);
-        json_decref(record);
+    if (r->next) {
+        memmove(r->data, r->data + r->next, r->end - r->next);
+        r->end -= r->next;
+        r->next = 0;
     }
-    return status;
+    if (r->end < r->room)
+        return CHOIR_OK;
+    size_t room = r->room ? 2 * r->room : ROOM;
+    char *data = room <= LONGEST ? realloc(r->data, room + 1) : NULL;
+    if (!data)
+        return room > LONGEST
+                   ? choir__record_wrong(&r->at, "a record of more than %d bytes", LONGEST)
+                   : choir__error(CHOIR_ERR_MEMORY, "%s: no host memory for %zu bytes",
+                         r->at.path, room);
+    r->data = data;
+    r->room = room;
+    return CHOIR_OK;
 }
 
-/* --- rows of fields --- */
-
-typedef struct table {
-    choir__record_at at;
-    const char *next, *end;
-    char separator;
-    bool quotes;
-    char *field; /* room for the whole file */
-    json_t *columns;
-} table;
-
-/* Reads a quoted field behind its first quote: "" is a quote. */
-static choir_status read_quoted(table *t, size_t *length, int64_t *lines)
+/* Reads more bytes behind those that are there. */
+static choir_status fill(choir__records *r)
 {
-    for (; t->next < t->end; t->next++) {
-        if (*t->next == '"' && (t->next + 1 == t->end || t->next[1] != '"')) {
-            t->next++;
-            return CHOIR_OK;
-        }
-        t->next += *t->next == '"';
-        *lines += *t->next == '\n';
-        t->field[(*length)++] = *t->next;
+    ssize_t n;
+    choir_status status = make_room(r);
+    if (status != CHOIR_OK)
+        return status;
+    do
+        n = read(r->fd, r->data + r->end, r->room - r->end);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return choir__error(
+            CHOIR_ERR_IO, "%s: cannot be read: %s", r->at.path, strerror(errno));
+    r->end += (size_t)n;
+    r->ended = n == 0;
+    return CHOIR_OK;
+}
+
+/* Finds the end of the line that begins at data + next. */
+static bool find_line(choir__records *r, char **end)
+{
+    char *from = r->data + r->next;
+    char *found = r->end > r->next ? memchr(from, '\n', r->end - r->next) : NULL;
+    *end = found ? found : r->data + r->end;
+    r->lines = 1;
+    return found || r->ended;
+}
+
+/* --- records --- */
+
+static choir_status parse_line(choir__records *r, char *line, char *end)
+{
+    if (r->text) {
+        size_t bytes = (size_t)(r->data + r->next - line); /* with the line's end */
+        r->nodes.count = 0;
+        choir__json_add(&r->nodes,
+            (choir__json){CHOIR__JSON_STRING, .nodes = 1, .text = line, .bytes = bytes});
+        return CHOIR_OK;
     }
-    return choir__record_wrong(&t->at, "a quoted field has no end");
+    const char *where;
+    const char *wrong = choir__json_parse(&r->nodes, line, end, &where);
+    if (wrong)
+        r->at.column = where - line + 1;
+    else if (r->nodes.node[0].type != CHOIR__JSON_OBJECT)
+        wrong = "expected an object, {...}";
+    return wrong ? choir__record_wrong(&r->at, "%s", wrong) : CHOIR_OK;
 }
 
-/* Reads a field and what ends it; *last: it is the row's last one. */
-static choir_status read_field(table *t, json_t **value, bool *last, int64_t *lines)
+static bool is_empty(const choir__records *r, const char *line, const char *end)
 {
-    size_t length = 0;
-    if (t->quotes && t->next < t->end && *t->next == '"') {
-        t->next++;
-        choir_status status = read_quoted(t, &length, lines);
+    if (r->text)
+        return false;
+    if (r->table) /* of a single column, a row may be blanks */
+        return line == end || (end - line == 1 && *line == '\r');
+    while (line < end && (*line == ' ' || *line == '\t' || *line == '\r'))
+        line++;
+    return line == end;
+}
+
+/* Finds the next line or row with bytes; *end NULL: there is none. */
+static choir_status find_record(choir__records *r, char **from, char **end)
+{
+    for (;;) {
+        choir_status status = CHOIR_OK;
+        while (status == CHOIR_OK &&
+               !(r->table ? choir__table_find_row(r, end) : find_line(r, end)))
+            status = fill(r);
         if (status != CHOIR_OK)
             return status;
-    } else {
-        for (; t->next < t->end && *t->next != t->separator && *t->next != '\n'; t->next++)
-            t->field[length++] = *t->next;
-        if (length && t->field[length - 1] == '\r' && t->next < t->end && *t->next == '\n')
-            length--;
-    }
-    if (t->next < t->end && *t->next == '\r')
-        t->next++; /* behind a quote */
-    *last = t->next == t->end || *t->next == '\n';
-    if (!*last && *t->next != t->separator)
-        return choir__record_wrong(&t->at, "a quote ends within a field");
-    t->next += t->next < t->end;
-    *value = json_stringn(t->field, length);
-    return *value ? CHOIR_OK : choir__record_wrong(&t->at, "expected UTF-8");
-}
-
-/* Reads a row of fields into *row, an array. */
-static choir_status read_row(table *t, json_t **row, int64_t *lines)
-{
-    bool last = false;
-    choir_status status = CHOIR_OK;
-    *row = json_array();
-    *lines = 1;
-    while (status == CHOIR_OK && !last) {
-        json_t *value = NULL;
-        status = read_field(t, &value, &last, lines);
-        if (status == CHOIR_OK)
-            json_array_append_new(*row, value);
-    }
-    return status;
-}
-
-static choir_status give_row(const table *t, const json_t *row, choir__record_fn *fn, void *arg)
-{
-    size_t fields = json_array_size(row), columns = json_array_size(t->columns);
-    if (fields != columns)
-        return choir__record_wrong(
-            &t->at, "expected %zu fields, as in the first row, got %zu", columns, fields);
-    json_t *record = json_object();
-    for (size_t i = 0; i < fields; i++)
-        json_object_set(
-            record, json_string_value(json_array_get(t->columns, i)), json_array_get(row, i));
-    choir_status status = fn(arg, &t->at, record);
-    json_decref(record);
-    return status;
-}
-
-static choir_status read_table(table *t, choir__record_fn *fn, void *arg)
-{
-    choir_status status = CHOIR_OK;
-    int64_t lines = 0;
-    t->at.line = 1;
-    while (status == CHOIR_OK && t->next < t->end) {
-        json_t *row = NULL;
-        if (*t->next == '\n' ||
-            (*t->next == '\r' && t->end - t->next > 1 && t->next[1] == '\n')) {
-            t->next += *t->next == '\r' ? 2 : 1;
-            t->at.line++;
-            continue;
+        *from = r->data + r->next;
+        if (r->next == r->end) {
+            *end = NULL;
+            return CHOIR_OK;
         }
-        status = read_row(t, &row, &lines);
-        if (status == CHOIR_OK && !t->columns)
-            t->columns = json_incref(row);
-        else if (status == CHOIR_OK)
-            status = give_row(t, row, fn, arg);
-        json_decref(row);
-        t->at.line += lines;
+        r->next = (size_t)choir__min(*end - r->data + 1, (int64_t)r->end);
+        r->behind += r->lines;
+        r->at.line = r->behind - r->lines + 1;
+        if (!is_empty(r, *from, *end))
+            return CHOIR_OK;
     }
-    return status;
+}
+
+choir_status choir__records_next(choir__records *r, const choir__json **record)
+{
+    char *from, *end;
+    *record = NULL;
+    r->at.column = 0;
+    choir_status status = find_record(r, &from, &end);
+    if (status != CHOIR_OK || !end)
+        return status;
+    bool head = r->table && !r->columns;
+    status = r->table ? choir__table_parse_row(r, from, end) : parse_line(r, from, end);
+    if (status != CHOIR_OK)
+        return status;
+    if (head)
+        return choir__records_next(r, record);
+    *record = r->nodes.node;
+    return CHOIR_OK;
 }
 
 /* --- files --- */
@@ -167,29 +150,70 @@ bool choir__is_record_file(const char *path)
     return ends_in(path, ".jsonl") || ends_in(path, ".csv") || ends_in(path, ".tsv");
 }
 
+void choir__records_take(choir__records *r, int fd, const char *name)
+{
+    *r = (choir__records){.at = {.path = name}, .fd = fd};
+}
+
+choir_status choir__records_look(choir__records *r, bool *documents)
+{
+    size_t at = 0;
+    choir_status status = CHOIR_OK;
+    while (status == CHOIR_OK && !r->ended && r->end < 3)
+        status = fill(r);
+    if (status == CHOIR_OK && r->end >= 3 && !memcmp(r->data, "\xef\xbb\xbf", 3))
+        r->next = 3;
+    while (status == CHOIR_OK && !r->ended) {
+        at = r->next;
+        while (at < r->end && strchr(" \t\r\n", r->data[at]) && r->data[at])
+            at++;
+        if (at < r->end)
+            break;
+        status = fill(r);
+    }
+    for (at = r->next; at < r->end && strchr(" \t\r\n", r->data[at]) && r->data[at];)
+        at++;
+    *documents = at < r->end && r->data[at] == '{';
+    if (!*documents)
+        r->next = 0; /* of a text each byte counts */
+    r->text = !*documents;
+    return status;
+}
+
+choir_status choir__records_open(choir__records *r, const char *path)
+{
+    choir__records_take(r, -1, path);
+    r->table = !ends_in(path, ".jsonl");
+    r->quotes = r->table && !ends_in(path, ".tsv");
+    r->separator = r->quotes ? ',' : '\t';
+    choir_status status = choir__open_file(path, &r->fd);
+    while (status == CHOIR_OK && !r->ended && r->end < 3)
+        status = fill(r);
+    if (status == CHOIR_OK && r->end >= 3 && !memcmp(r->data, "\xef\xbb\xbf", 3))
+        r->next = 3;
+    return status;
+}
+
+void choir__records_close(choir__records *r)
+{
+    if (r->fd >= 0)
+        close(r->fd);
+    for (size_t i = 0; i < r->column_count; i++)
+        free(r->columns[i]);
+    free(r->columns);
+    free(r->data);
+    choir__json_nodes_free(&r->nodes);
+    *r = (choir__records){.fd = -1};
+}
+
 choir_status choir__records_read(const char *path, choir__record_fn *fn, void *arg)
 {
-    char *data = NULL;
-    size_t bytes = 0;
-    choir_status status = choir__read_file(path, FILE_LIMIT, &data, &bytes);
-    if (status != CHOIR_OK)
-        return status;
-    size_t mark = bytes >= 3 && !memcmp(data, "\xef\xbb\xbf", 3) ? 3 : 0;
-    if (ends_in(path, ".jsonl")) {
-        choir__record_at at = {path, 0};
-        status = read_lines(&at, data + mark, bytes - mark, fn, arg);
-    } else {
-        bool tabs = ends_in(path, ".tsv");
-        table t = {.at = {path, 0},
-            .next = data + mark,
-            .end = data + bytes,
-            .separator = tabs ? '\t' : ',',
-            .quotes = !tabs,
-            .field = choir__alloc(bytes + 1)};
-        status = read_table(&t, fn, arg);
-        json_decref(t.columns);
-        free(t.field);
-    }
-    free(data);
+    choir__records r;
+    const choir__json *record;
+    choir_status status = choir__records_open(&r, path);
+    while (
+        status == CHOIR_OK && (status = choir__records_next(&r, &record)) == CHOIR_OK && record)
+        status = fn(arg, &r.at, record);
+    choir__records_close(&r);
     return status;
 }

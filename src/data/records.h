@@ -4,31 +4,73 @@
  *     NAME.csv     rows of fields, as in RFC 4180; the first row has the columns' names
  *     NAME.tsv     the same with tabs between fields, which are never quoted
  *
- * A row becomes an object of strings, so readers see one kind of record. */
+ * A row becomes an object of strings, so readers see one kind of record. A file is read a part
+ * at a time, and records are parsed where they lie, so memory is bounded by the longest one. */
 #ifndef CHOIR_DATA_RECORDS_H
 #define CHOIR_DATA_RECORDS_H
 
-#include <jansson.h>
 #include "base/base.h"
+#include "data/json.h"
 
 /* The place of a record, for messages. */
 typedef struct choir__record_at {
     const char *path;
-    int64_t line; /* from 1 */
+    int64_t line;   /* from 1; 0: the path says all */
+    int64_t column; /* byte of the line, from 1; 0: the whole record */
 } choir__record_at;
 
-typedef choir_status choir__record_fn(
-    void *arg, const choir__record_at *at, const json_t *record);
+/* A file of records that is being read. */
+typedef struct choir__records {
+    choir__record_at at; /* the present record */
+    int fd;
+    bool table, quotes; /* fields, of which some may be quoted */
+    bool text;          /* lines of text: a record is a string, with its line end */
+    bool ended;         /* the file has no more bytes */
+    char separator;
+    char *data; /* (room + 1) bytes [next, end) are not read yet */
+    size_t next, end, room;
+    int64_t lines, behind;   /* of the present record; of the file, with it */
+    choir__json_nodes nodes; /* the present record */
+    char **columns;          /* (column_count) of a table */
+    size_t column_count;
+} choir__records;
 
 /* Returns whether the name of the file is that of a file of records. */
 bool choir__is_record_file(const char *path);
 
-/* Calls fn for each record, in order, until it fails. Empty lines are skipped. Errors: io,
- * format (naming the file and the line), those of fn. */
+/* Opens a regular file, whose kind its name tells. Close it also after an error. Errors: io. */
+choir_status choir__records_open(choir__records *records, const char *path);
+/* Takes records of JSON from a descriptor, which close closes. name: for messages. */
+void choir__records_take(choir__records *records, int fd, const char *name);
+/* Looks at the first character that is not blank: other than {, records are lines of text.
+ * Errors: io. */
+choir_status choir__records_look(choir__records *records, bool *documents);
+void choir__records_close(choir__records *records);
+
+/* Reads the next record into *record, which is valid until the next call; NULL: there are no
+ * more. Empty lines are skipped. Errors: io, format (naming the file, the line and the column).
+ */
+choir_status choir__records_next(choir__records *records, const choir__json **record);
+
+typedef choir_status choir__record_fn(
+    void *arg, const choir__record_at *at, const choir__json *record);
+
+/* Calls fn for each record of a file, in order, until it fails. Errors: those of
+ * choir__records_next and of fn. */
 choir_status choir__records_read(const char *path, choir__record_fn *fn, void *arg);
 
 /* Fails with CHOIR_ERR_FORMAT: "PATH, line N: ...". */
 choir_status choir__record_wrong(const choir__record_at *at, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* --- rows of tables: table.c --- */
+
+/* Finds the end of the row that begins at data + next: its line's end, or the end of a file
+ * that has ended. Sets the number of its lines. Returns false if the row goes on beyond `end`.
+ */
+bool choir__table_find_row(choir__records *records, char **end);
+/* Parses the row [row, end), whose end is overwritten, into the nodes, or into the columns if
+ * there are none yet. Errors: format, memory. */
+choir_status choir__table_parse_row(choir__records *records, char *row, char *end);
 
 #endif

@@ -8,6 +8,7 @@
  * `padded` is never stored: its entry i is order[i % N]. */
 #include "data/sampler.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static choir_status check(int64_t length, int64_t replicas, int64_t batch)
@@ -54,9 +55,64 @@ choir_status choir__sampler_init(choir__sampler *s, int64_t length, int64_t repl
     return CHOIR_OK;
 }
 
+choir_status choir__sampler_weigh(choir__sampler *s, const double *weights)
+{
+    double sum = 0;
+    size_t bytes = (size_t)s->length * sizeof(double);
+    s->cumulative = malloc(bytes);
+    s->order = s->order ? s->order : malloc(bytes);
+    if (!s->cumulative || !s->order)
+        return choir__error(CHOIR_ERR_MEMORY, "no host memory for the weights of %lld samples",
+            (long long)s->length);
+    for (int64_t i = 0; i < s->length; i++) {
+        if (!(weights[i] >= 0 && isfinite(weights[i])))
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "sample %lld: expected a weight of 0 or more, got %g", (long long)i,
+                weights[i]);
+        s->cumulative[i] = sum += weights[i];
+    }
+    if (!(sum > 0 && isfinite(sum)))
+        return choir__error(CHOIR_ERR_ARGUMENT, "the weights of the samples add up to %g", sum);
+    for (int64_t i = 0; i < s->length; i++)
+        s->cumulative[i] /= sum;
+    s->cumulative[s->length - 1] = 1;
+    return CHOIR_OK;
+}
+
+/* torch.multinomial with replacement, on a CPU: the first entry that is not below a number of
+ * 53 bits. */
+static void draw_weighted(choir__sampler *s, int64_t count)
+{
+    for (int64_t *done = &s->shuffled.done; *done < count && *done < s->length; (*done)++) {
+        uint64_t bits = (uint64_t)choir__mt_next(&s->shuffled.mt) << 32;
+        bits |= choir__mt_next(&s->shuffled.mt);
+        double at = (double)(bits & ((UINT64_C(1) << 53) - 1)) * 0x1p-53;
+        int64_t low = 0, high = s->length;
+        while (low < high) {
+            int64_t middle = low + (high - low) / 2;
+            if (s->cumulative[middle] < at)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        s->order[*done] = low;
+    }
+}
+
+/* Makes the first `count` entries of the epoch's order final. */
+static void reach(choir__sampler *s, int64_t count)
+{
+    if (s->cumulative)
+        draw_weighted(s, count);
+    else if (s->shuffle)
+        choir__shuffle_reach(&s->shuffled, count);
+}
+
 void choir__sampler_free(choir__sampler *s)
 {
     choir__shuffle_end(&s->shuffled);
+    free(s->cumulative);
+    s->cumulative = NULL;
     free(s->order);
     s->order = NULL;
 }
@@ -66,15 +122,18 @@ static void begin_epoch(choir__sampler *s, int64_t epoch)
     if (s->epoch == epoch)
         return;
     s->epoch = epoch;
-    if (s->shuffle)
-        choir__shuffle_begin(&s->shuffled, s->seed + (uint64_t)epoch, s->length, s->order);
+    uint64_t seed = s->seed + (uint64_t)epoch;
+    if (s->cumulative) {
+        choir__mt_seed(&s->shuffled.mt, (uint32_t)seed);
+        s->shuffled.done = 0;
+    } else if (s->shuffle)
+        choir__shuffle_begin(&s->shuffled, seed, s->length, s->order);
 }
 
 void choir__sampler_set_epoch(choir__sampler *s, int64_t epoch)
 {
     begin_epoch(s, epoch);
-    if (s->shuffle)
-        choir__shuffle_reach(&s->shuffled, s->length);
+    reach(s, s->length);
 }
 
 /* Returns the place in the epoch's order of an entry of replica m's list. */
@@ -93,7 +152,6 @@ int64_t choir__sampler_at(choir__sampler *s, int64_t k, int64_t m, int64_t j)
 {
     int64_t entry = k % s->batches * s->micro + j;
     begin_epoch(s, k / s->batches);
-    if (s->shuffle)
-        choir__shuffle_reach(&s->shuffled, place_of(s, m, entry) + 1);
+    reach(s, place_of(s, m, entry) + 1);
     return choir__sampler_dealt(s, m, entry);
 }

@@ -16,11 +16,15 @@ typedef struct choir__sampler {
     int64_t epoch;           /* the epoch of order; -1: none yet */
     int64_t *order;          /* (N) permutation of the epoch; NULL: natural order */
     choir__shuffle shuffled; /* how far the permutation is computed */
+    double *cumulative;      /* (N) of weights, up to 1; NULL: a permutation */
 } choir__sampler;
 
 /* Errors: argument (batch not a multiple of replicas, fewer samples than a batch), memory. */
 choir_status choir__sampler_init(choir__sampler *s, int64_t length, int64_t replicas,
     int64_t batch, uint64_t seed, bool shuffle, bool drop_last);
+/* Draws samples in proportion to weights (N) from the next epoch on. Errors: argument, memory.
+ */
+choir_status choir__sampler_weigh(choir__sampler *s, const double *weights);
 void choir__sampler_free(choir__sampler *s);
 
 /* Computes the whole permutation of an epoch, if it differs from the current epoch. */

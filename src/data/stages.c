@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+#include "base/board.h"
 #include "device/cpu/context.h"
 
 enum {
@@ -99,6 +100,7 @@ static int64_t get_samples(choir__prefetch *p, choir__prefetch_stage *s, int64_t
         *status = source->get(source->arg, s->epoch, s->index[j],
             (char *)s->x + (size_t)j * source->x_bytes,
             (char *)s->y + (size_t)j * source->y_bytes);
+        choir__board_beat();
     }
     p->reading[number] = -1;
     return *status == CHOIR_OK ? to : j - 1;

@@ -72,43 +72,44 @@ typedef struct reading {
 } reading;
 
 static choir_status read_words(
-    const reading *r, const choir__record_at *at, const json_t *record)
+    const reading *r, const choir__record_at *at, const choir__json *record)
 {
-    const json_t *list = choir__column(record, r->opts->text, choir__column_words);
+    const choir__json *list = choir__column(record, r->opts->text, choir__column_words);
     choir__piece *words;
     if (!list)
         list = choir__column(record, r->opts->text, choir__column_text);
     if (!list)
         return choir__column_missing(at, r->opts->text, choir__column_words);
-    if (json_is_string(list)) {
-        choir_texts_add(r->texts, json_string_value(list), NULL, true);
+    if (list->type == CHOIR__JSON_STRING) {
+        choir_texts_add(r->texts, list->text, NULL, true);
         return CHOIR_OK;
     }
-    if (!json_is_array(list))
+    if (list->type != CHOIR__JSON_ARRAY)
         return choir__record_wrong(at, "expected an array of words, or a text");
     choir_status status = choir__column_pieces(at, list, &words);
     choir_text *t = add(r->texts);
-    t->words = choir__calloc(json_array_size(list) + 1, sizeof *t->words);
-    for (size_t i = 0; i < json_array_size(list) && status == CHOIR_OK; i++)
+    t->words = choir__calloc((size_t)list->count + 1, sizeof *t->words);
+    for (size_t i = 0; i < list->count && status == CHOIR_OK; i++)
         add_word(t, words[i].text, words[i].bytes);
     free(words);
     return status;
 }
 
 static choir_status read_text(
-    const reading *r, const choir__record_at *at, const json_t *record)
+    const reading *r, const choir__record_at *at, const choir__json *record)
 {
-    const json_t *text = choir__column(record, r->opts->text, choir__column_text);
-    const json_t *pair = choir__column(record, r->opts->pair, choir__column_pair);
+    const choir__json *text = choir__column(record, r->opts->text, choir__column_text);
+    const choir__json *pair = choir__column(record, r->opts->pair, choir__column_pair);
     if (!text)
         return choir__column_missing(at, r->opts->text, choir__column_text);
-    if (!json_is_string(text) || (pair && !json_is_string(pair)))
+    if (text->type != CHOIR__JSON_STRING || (pair && pair->type != CHOIR__JSON_STRING))
         return choir__record_wrong(at, "expected texts as strings");
-    choir_texts_add(r->texts, json_string_value(text), json_string_value(pair), false);
+    choir_texts_add(r->texts, text->text, pair ? pair->text : NULL, false);
     return CHOIR_OK;
 }
 
-static choir_status read_record(void *arg, const choir__record_at *at, const json_t *record)
+static choir_status read_record(
+    void *arg, const choir__record_at *at, const choir__json *record)
 {
     const reading *r = arg;
     return r->opts->words ? read_words(r, at, record) : read_text(r, at, record);

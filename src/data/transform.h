@@ -60,6 +60,15 @@ void choir__image_work_free(choir__image_work *work);
 choir_status choir__image_file(choir__image_work *work, const choir_image_opts *opts,
     choir__resample_fn *resample, const char *path, const uint64_t *random, float *out);
 
+/* Like choir__image_file, with the bytes of a file. */
+choir_status choir__image_data(choir__image_work *work, const choir_image_opts *opts,
+    choir__resample_fn *resample, const char *name, const char *data, size_t bytes,
+    const uint64_t *random, float *out);
+
+/* Like choir__image_opts_settle, with the bytes of the first image. */
+choir_status choir__image_opts_settle_data(
+    choir_image_opts *opts, const char *name, const char *data, size_t bytes);
+
 /* Sets the options that depend on the first image, unless they are set; first NULL: there is
  * none. of: for messages. Errors: io, format, argument. */
 choir_status choir__image_opts_settle(

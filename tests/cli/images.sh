@@ -39,6 +39,59 @@ same_bits() {
     same_run one out
 }
 
+# Augmented samples and balanced classes, too; and other bits than without.
+augmented() {
+    local how=("${job[@]}" --steps 9 --balance
+        --augment "jitter+randaugment+erase:p=0.5+mixup:alpha=0.4+cutmix")
+    good train "${how[@]}" set
+    mv out changed
+    good train "${how[@]}" --workers 3 set
+    same_run changed out
+    good train "${how[@]}" --strategy ddp --nproc 2 set
+    same_run changed out
+    good train "${how[@]}" --steps 4 --save changing set
+    good train "${how[@]}" --resume changing set
+    same_run changed out 5
+    good train "${job[@]}" --steps 9 --balance set
+    [ "$(field weights_sha256 out)" != "$(field weights_sha256 changed)" ] ||
+        fail 'augmentation changes nothing'
+    bad 2 "unknown augmentation 'jiter' .did you mean 'jitter'" train --augment jiter set
+    bad 2 "unknown option 'alfa'" train --augment mixup:alfa=1 set
+    bad 1 'changes images with a class each' train --augment mixup --model toy random
+    bad 1 'balance: expected a model that gives each sample a class' train --balance --steps 1
+}
+
+# The folder's images as tars of WebDataset's.
+tars() {
+    local split class i=0 file
+    for split in train val; do
+        mkdir -p flat
+        for class in grey red; do
+            for file in set/$split/$class/*; do
+                i=$((i + 1))
+                cp "$file" "flat/$(printf %04d $i).${file##*.}"
+                echo $class >"flat/$(printf %04d $i).cls"
+            done
+        done
+        mkdir -p tars
+        (cd flat && tar -cf ../tars/$split.tar --sort=name .)
+        rm -r flat
+    done
+    good train "${job[@]}" --steps 14 tars
+    mv out packed
+    good train "${job[@]}" --steps 14 --workers 3 --strategy ddp --nproc 2 tars
+    same_run packed out
+    for i in 0 1; do cp tars/train.tar tars/part-$i.tar; done
+    good train "${job[@]}" --steps 3 --save shot 'tars/part-{0..1}.tar'
+    good eval --per-class shot tars
+    grep -qE ' grey$' out && grep -qE ' red$' out || fail "$(cat out)"
+    head -c 5000 tars/train.tar >cut.tar
+    bad 1 "cut.tar.*cut short" train "${job[@]}" cut.tar
+    head -c 1024 /dev/urandom >noise.tar
+    bad 1 'noise.tar, byte 0: expected the header of a member' train "${job[@]}" noise.tar
+    bad 1 'tars/part-2.tar: cannot be opened' train "${job[@]}" 'tars/part-{0..2}.tar'
+}
+
 resumes_in_mid_epoch() {
     good train "${job[@]}" --steps 8 --save half set # an epoch has 6 steps
     good train "${job[@]}" --steps 14 --resume half --workers 4 set
@@ -61,6 +114,9 @@ sizes() {
 
 bad_folders() {
     make_images other
+    cp -r other alike && mv alike/train/red alike/train/zinc && mv alike/val/red alike/val/zinc
+    bad 1 'expected the classes of source 0' train "${job[@]}" other+alike
+    rm -r alike
     mkdir other/train/blue
     bad 1 'other/train/blue: the class has no images' train "${job[@]}" other
     image png/rgb other/train/blue/1.png
@@ -96,6 +152,8 @@ fails() {
 }
 
 check same_bits
+check augmented
+check tars
 check resumes_in_mid_epoch
 check sizes
 check bad_folders

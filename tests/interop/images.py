@@ -127,5 +127,23 @@ def sampler():
         same("randperm(%d)" % n, out, torch.randperm(n, generator=generator).numpy())
 
 
+@case
+def weighted():
+    """The draws of WeightedRandomSampler, bit for bit."""
+    from torch.utils.data import WeightedRandomSampler
+    random = np.random.RandomState(3)
+    for n, seed, weights in ((5, 0, [0.1, 0.9, 0.4, 0.7, 3.0]), (1000, 7, random.rand(1000)),
+                             (3, 2**33 + 1, [0.0, 1.0, 0.0]), (40000, 42, random.rand(40000) ** 4)):
+        weights = np.array(weights, np.float64)
+        generator = torch.Generator()
+        generator.manual_seed(seed)
+        want = list(WeightedRandomSampler(weights, n, generator=generator))
+        ours = ctypes.c_void_p()
+        opts = choir.options(C.sampler_defaults, seed=seed, weights=weights.ctypes.data)
+        C.distributed_sampler(n, opts, ctypes.addressof(ours))
+        same("%d weights" % n, np.array([C.sampler_at(ours, i) for i in range(n)]), np.array(want))
+        C.sampler_free(ours)
+
+
 if __name__ == "__main__":
     main()

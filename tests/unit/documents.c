@@ -24,12 +24,16 @@ static void text_of(void **state)
     (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
         choir__names fields = {0};
-        json_t *value = json_loads(cases[i][0], 0, NULL);
-        char *text = choir__document_text(value, &fields);
+        choir__json_nodes nodes = {0};
+        const char *where;
+        char *json = choir__strdup(cases[i][0]);
+        assert_null(choir__json_parse(&nodes, json, json + strlen(json), &where));
+        char *text = choir__document_text(nodes.node, &fields);
         assert_string_equal(text, cases[i][1]);
         free(text);
         choir__names_free(&fields);
-        json_decref(value);
+        choir__json_nodes_free(&nodes);
+        free(json);
     }
 }
 

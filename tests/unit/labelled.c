@@ -298,17 +298,19 @@ static void faults(void **state)
     (void)state;
     refused(put("f.jsonl", "{\"text\":\"a\",\"label\":1}\n[1]\n"),
         "f.jsonl, line 2: expected an object");
-    refused(put("f.jsonl", "{\"text\":\"a\""), "line 1: ");
+    refused(put("f.jsonl", "{\"text\":\"a\""),
+        "line 1, column 12: expected a comma or the end of an object");
     refused(put("f.jsonl", "{\"text\":\"a\"}"), "line 1: missing the column 'label'");
     refused(put("f.jsonl", "{\"label\":\"a\"}"), "line 1: missing the column 'text'");
     refused(put("f.jsonl", "{\"text\":3,\"label\":1}"), "expected texts as strings");
     refused(put("f.jsonl", "{\"text\":\"a\",\"label\":1.5}"), "a text or a whole number");
     refused(put("f.jsonl", "{\"text\":\"a\",\"label\":123456789012}"), "too large");
-    refused(
-        put("f.csv", "text,label\na,1\n\n\"b\n"), "f.csv, line 4: a quoted field has no end");
+    refused(put("f.csv", "text,label\na,1\n\n\"b\n"),
+        "f.csv, line 4, column 1: a quoted field has no end");
     refused(put("f.csv", "text,label\n\"a\nb\",1\nc\n"), "line 4: expected 2 fields");
-    refused(put("f.csv", "text,label\n\"a\"b,1\n"), "line 2: a quote ends within a field");
-    refused(put("f.csv", "text,label\n\xff,1\n"), "line 2: expected UTF-8");
+    refused(put("f.csv", "text,label\n\"a\"b,1\n"),
+        "line 2, column 4: a quote ends within a field");
+    refused(put("f.csv", "text,label\n\xff,1\n"), "line 2, column 1: expected UTF-8");
     refused(put("f.csv", "text,label\n"), "the training split has no samples");
     refused(put("f.csv", ""), "the training split has no samples");
     refused(at("none.csv"), "none.csv");

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <math.h>
 #include <string.h>
 #include <cmocka.h>
 #include <choir/data.h>
@@ -175,6 +176,50 @@ static void refusals(void **state)
     assert_int_equal(s.batches, 1);
 }
 
+/* Draws in proportion to weights, which interop.images compares with torch.multinomial. */
+static void weighted(void **state)
+{
+    (void)state;
+    static const double weights[] = {0.1, 0.9, 0.4, 0.7, 3.0};
+    int64_t drawn[5], count[5] = {0};
+    choir_sampler_opts opts = choir_sampler_defaults();
+    choir_sampler *s;
+    opts.weights = weights;
+    for (int64_t epoch = 0; epoch < 2000; epoch++) {
+        opts.seed = 3;
+        opts.world = 1;
+        opts.rank = 0;
+        assert_int_equal(choir_distributed_sampler(5, opts, &s), CHOIR_OK);
+        choir_sampler_set_epoch(s, epoch);
+        for (int i = 0; i < 5; i++)
+            count[drawn[i] = choir_sampler_at(s, i)]++;
+        choir_sampler_free(s);
+        opts.world = 2;
+        opts.drop_last = true;
+        for (opts.rank = 0; opts.rank < 2;
+             opts.rank++) { /* the same draws, on any number of ranks */
+            assert_int_equal(choir_distributed_sampler(5, opts, &s), CHOIR_OK);
+            choir_sampler_set_epoch(s, epoch);
+            assert_int_equal(choir_sampler_length(s), 2);
+            for (int i = 0; i < 2; i++)
+                assert_int_equal(choir_sampler_at(s, i), drawn[opts.rank + 2 * i]);
+            choir_sampler_free(s);
+        }
+        opts.drop_last = false;
+    }
+    for (int i = 0; i < 5; i++) {
+        double share = (double)count[i] / 10000 - weights[i] / 5.1;
+        assert_true(share > -0.02 && share < 0.02);
+    }
+    static const double wrong[3][2] = {{0, 0}, {1, -1}, {1, (double)INFINITY}};
+    for (int i = 0; i < 3; i++) {
+        opts.weights = wrong[i];
+        opts.rank = 0;
+        opts.world = 1;
+        assert_int_equal(choir_distributed_sampler(2, opts, &s), CHOIR_ERR_ARGUMENT);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +229,7 @@ int main(void)
         cmocka_unit_test(last_batch_is_dropped),
         cmocka_unit_test(any_order_of_asking),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(weighted),
     };
     return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
 }

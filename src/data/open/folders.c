@@ -6,6 +6,7 @@
 
 #include "data/dataset.h"
 #include "data/open/reader.h"
+#include "data/shards.h"
 
 bool choir__data_is_folder(const char *path)
 {
@@ -42,18 +43,36 @@ static bool takes_images(const choir__data_request *r)
     return takes_idx(r) && has_classes(r->path);
 }
 
-static choir_status open_images(
-    const choir__data_request *r, choir_tokenizer **tokenizer, choir_dataset **dataset)
+static bool takes_shards(const choir__data_request *r)
+{
+    return r->info->task == CHOIR_CLASSIFICATION && !r->info->vocab &&
+           choir__is_shards(r->path);
+}
+
+static choir_image_opts image_opts(const choir__data_request *r)
 {
     choir_image_opts opts = choir_image_defaults();
-    (void)tokenizer;
     if (r->info->input.ndim == 3) {
         opts.height = (int)r->info->input.dim[1];
         opts.width = (int)r->info->input.dim[2];
     }
     opts.seed = r->opts->seed;
     opts.classes = r->opts->classes;
-    return choir_dataset_images(r->path, r->split, opts, dataset);
+    return opts;
+}
+
+static choir_status open_images(
+    const choir__data_request *r, choir_tokenizer **tokenizer, choir_dataset **dataset)
+{
+    (void)tokenizer;
+    return choir_dataset_images(r->path, r->split, image_opts(r), dataset);
+}
+
+static choir_status open_shards(
+    const choir__data_request *r, choir_tokenizer **tokenizer, choir_dataset **dataset)
+{
+    (void)tokenizer;
+    return choir_dataset_shards(r->path, r->split, image_opts(r), dataset);
 }
 
 static choir_status open_idx(
@@ -97,6 +116,8 @@ static bool is_image_or_list(const char *name)
 
 const choir__data_reader choir__data_images = {
     "images", takes_images, open_images, choir__is_image_name};
+const choir__data_reader choir__data_shards = {
+    "shards", takes_shards, open_shards, choir__is_tar_name};
 const choir__data_reader choir__data_idx = {"idx", takes_idx, open_idx, is_idx};
 const choir__data_reader choir__data_documents = {
     "documents", takes_documents, open_documents, is_image_or_list};

@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <choir/augment.h>
+
 #include "data/open/reader.h"
 #include "tensor/tensor.h"
 
@@ -37,6 +39,88 @@ static choir_status refuse(const choir__data_request *r)
         r->path);
 }
 
+/* Augments the training split, if the options say so. Frees *dataset on failure. */
+static choir_status augment(const choir__data_request *r, choir_dataset **dataset)
+{
+    choir_augment_opts opts = choir_augment_defaults();
+    if (!r->opts->augment || r->split != CHOIR_TRAIN)
+        return CHOIR_OK;
+    choir_status status = choir_augment_parse(r->opts->augment, &opts);
+    opts.seed = r->opts->seed;
+    if (status == CHOIR_OK && !(*dataset)->ops->normalized)
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: --augment %s changes images with a class each, and these are other data",
+            r->path, r->opts->augment);
+    if (status == CHOIR_OK)
+        status = choir_dataset_augmented(*dataset, opts, dataset);
+    if (status != CHOIR_OK) {
+        choir_dataset_free(*dataset);
+        *dataset = NULL;
+    }
+    return status;
+}
+
+static choir_status open_one(
+    const choir__data_request *r, choir_tokenizer **tokenizer, choir_dataset **dataset)
+{
+    const char *dot = strrchr(r->path, '.');
+    if (dot && !strcmp(dot, ".parquet"))
+        return choir__error(CHOIR_ERR_UNSUPPORTED,
+            "%s: Parquet is not read: convert it to .jsonl or .csv", r->path);
+    const choir__data_reader *reader = choir__data_reader_find(r);
+    if (reader && r->opts->pack && (reader != &choir__data_corpus || !r->info->packs))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: packing (choir train --pack) is for documents (.jsonl, .csv or .tsv) and models "
+            "that keep them apart: gpt2, llama and mistral",
+            r->path);
+    return reader ? reader->open(r, tokenizer, dataset) : refuse(r);
+}
+
+/* Opens each source. Validation reads all samples of all sources once. */
+static choir_status open_sources(const choir__data_request *r,
+    const choir__data_sources *sources, choir_tokenizer **tokenizer, choir_dataset **dataset)
+{
+    choir_dataset *each[CHOIR__MOST_SOURCES] = {NULL};
+    double weights[CHOIR__MOST_SOURCES];
+    bool training = r->split == CHOIR_TRAIN;
+    choir_status status = CHOIR_OK;
+    if (sources->count > 1 && r->info->task == CHOIR_LANGUAGE && !*tokenizer)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: several texts need a tokenizer for all of them (choir train --tokenizer FILE, or "
+            "--bytes)",
+            r->path);
+    for (int s = 0; s < sources->count && status == CHOIR_OK; s++) {
+        choir__data_request one = *r;
+        one.path = sources->source[s].path;
+        weights[s] = sources->source[s].weight;
+        status = open_one(&one, tokenizer, &each[s]);
+        if (status == CHOIR_OK && training)
+            status = choir__data_source_cut(&sources->source[s], &each[s]);
+    }
+    if (status == CHOIR_OK && sources->count == 1)
+        *dataset = each[0];
+    else if (status == CHOIR_OK)
+        status = choir_dataset_mixed(
+            each, sources->weighed && training ? weights : NULL, sources->count, dataset);
+    for (int s = 0; s < sources->count && status != CHOIR_OK; s++)
+        choir_dataset_free(each[s]);
+    return status;
+}
+
+/* Opens the data that a path names, or several that it joins. */
+static choir_status open_path(
+    choir__data_request *r, choir_tokenizer **tokenizer, choir_dataset **dataset)
+{
+    choir__data_sources sources;
+    choir_status status = choir__data_sources_parse(r->path, &sources);
+    if (status == CHOIR_OK)
+        status = open_sources(r, &sources, tokenizer, dataset);
+    if (status == CHOIR_OK)
+        status = augment(r, dataset);
+    choir__data_sources_free(&sources);
+    return status;
+}
+
 choir_status choir_dataset_open(const char *path, choir_split split, choir_data_opts opts,
     const choir_model_info *info, choir_tokenizer **tokenizer, choir_dataset **dataset)
 {
@@ -55,10 +139,8 @@ choir_status choir_dataset_open(const char *path, choir_split split, choir_data_
         .split = split,
         .opts = &opts,
         .info = info};
-    const choir__data_reader *reader = path || own
-                                           ? choir__data_reader_find(&r)
-                                           : NULL; /* only language models have a default */
-    choir_status status = reader ? reader->open(&r, tokenizer, dataset) : refuse(&r);
+    choir_status status = path || own ? open_path(&r, tokenizer, dataset)
+                                      : refuse(&r); /* only language models have a default */
     free(own);
     return status;
 }

@@ -25,7 +25,8 @@ typedef struct choir__data_reader {
 } choir__data_reader;
 
 extern const choir__data_reader choir__data_random, choir__data_documents, choir__data_images,
-    choir__data_idx, choir__data_labelled, choir__data_tokens, choir__data_text;
+    choir__data_idx, choir__data_shards, choir__data_labelled, choir__data_tokens,
+    choir__data_corpus, choir__data_text;
 
 /* Returns the first reader that takes the path, or NULL. */
 const choir__data_reader *choir__data_reader_find(const choir__data_request *request);
@@ -33,6 +34,32 @@ const choir__data_reader *choir__data_reader_find(const choir__data_request *req
 /* Returns an error if the request needs a tokenizer and there is none. */
 choir_status choir__data_check_tokenizer(
     const choir__data_request *request, const choir_tokenizer *tokenizer);
+
+/* --- several sources: sources.c --- */
+
+enum { CHOIR__MOST_SOURCES = 64 };
+
+typedef struct choir__data_source {
+    const char *path; /* in the text of the sources */
+    double weight;    /* 0: none */
+    int64_t first;    /* samples at most; 0: all */
+    double part;      /* of the samples, from the first on */
+    int64_t every;    /* 2: every second sample */
+} choir__data_source;
+
+typedef struct choir__data_sources {
+    char *text;
+    bool weighed;
+    int count;
+    choir__data_source source[CHOIR__MOST_SOURCES];
+} choir__data_sources;
+
+/* Reads the sources that a text names. The caller frees them, also after an error. Error:
+ * argument. */
+choir_status choir__data_sources_parse(const char *text, choir__data_sources *sources);
+void choir__data_sources_free(choir__data_sources *sources);
+/* Replaces *dataset by the part of it that the source names. Error: argument. */
+choir_status choir__data_source_cut(const choir__data_source *source, choir_dataset **dataset);
 
 /* Returns whether the path means random samples. */
 bool choir__data_is_random(const char *path);

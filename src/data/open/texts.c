@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "data/dataset.h"
+#include "data/labelled.h"
 #include "data/open/reader.h"
 
 /* Returns the id of the mask: the token of that name, which published tokenizers have, or the
@@ -47,6 +48,11 @@ static bool takes_text(const choir__data_request *r)
     return r->info->task == CHOIR_LANGUAGE && !choir__data_is_folder(r->path);
 }
 
+static bool takes_corpus(const choir__data_request *r)
+{
+    return r->info->task == CHOIR_LANGUAGE && choir__is_labelled(r->path);
+}
+
 static bool takes_tokens(const choir__data_request *r)
 {
     return takes_text(r) && choir__is_token_file(r->path);
@@ -62,6 +68,19 @@ static choir_status open_text(
     return status == CHOIR_OK ? mask(r, *tokenizer, dataset) : status;
 }
 
+static choir_status open_corpus(
+    const choir__data_request *r, choir_tokenizer **tokenizer, choir_dataset **dataset)
+{
+    choir_corpus_opts opts = choir_corpus_defaults();
+    opts.context = r->info->input.dim[0];
+    opts.fixed_tokens = r->opts->needs_tokenizer;
+    opts.apart = r->opts->pack;
+    choir_status status = choir__data_check_tokenizer(r, *tokenizer);
+    if (status == CHOIR_OK)
+        status = choir_dataset_corpus(r->path, r->split, opts, tokenizer, dataset);
+    return status == CHOIR_OK ? mask(r, *tokenizer, dataset) : status;
+}
+
 static choir_status open_tokens(
     const choir__data_request *r, choir_tokenizer **tokenizer, choir_dataset **dataset)
 {
@@ -72,6 +91,8 @@ static choir_status open_tokens(
 }
 
 const choir__data_reader choir__data_text = {"text", takes_text, open_text, NULL};
+const choir__data_reader choir__data_corpus = {
+    "corpus", takes_corpus, open_corpus, choir__is_record_file};
 const choir__data_reader choir__data_tokens = {"tokens", takes_tokens, open_tokens, NULL};
 
 /* --- the text that comes with Choir --- */

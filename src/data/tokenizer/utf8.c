@@ -57,9 +57,14 @@ bool choir__is_utf8(const char *text, size_t bytes)
 {
     const char *end = text + bytes;
     uint32_t code;
-    for (int n; text < end; text += n)
-        if (!(n = choir__utf8_decode(text, end, &code)))
-            return false;
+    for (int n; text < end; text += n) {
+        uint64_t eight; /* characters of ASCII, mostly */
+        while (end - text >= 8 && (memcpy(&eight, text, 8), !(eight & 0x8080808080808080u)))
+            text += 8;
+        n = text < end ? choir__utf8_decode(text, end, &code) : 0;
+        if (!n)
+            return text == end;
+    }
     return true;
 }
 

@@ -1,0 +1,77 @@
+/* A stream of text, such as standard input, as the data of a language model: it is read while
+ * the model trains, once, and may never end.
+ *
+ *     choir_check(choir_stream_open(0, "standard input", tokenizer, opts, &stream));
+ *     choir_check(choir_stream_start(stream, 1));
+ *     loader options: shuffle = false; loader over choir_stream_data(stream)
+ *     for (bool whole; ; step++) {
+ *         choir_check(choir_stream_wait(stream, 0, step, &whole));
+ *         if (!whole)
+ *             break;                                   the stream has ended
+ *         ...
+ *     }
+ *     choir_stream_leave(stream); close the run; choir_stream_free(stream);
+ *
+ * The process that opens the stream reads it. Ranks that it forks afterwards read the tokens
+ * from shared memory, a ring, which the reader fills as far as the slowest rank allows. Sample
+ * i is the i-th window of the stream, so the samples of a step do not depend on the number of
+ * ranks.
+ *
+ * A stream whose first character is { has documents, as JSON per line (choir_dataset_corpus);
+ * other streams are text, each line of which is encoded by itself.
+ *
+ * Threads: choir_stream_wait and choir_stream_leave are for the run's thread. */
+#ifndef CHOIR_STREAM_H
+#define CHOIR_STREAM_H
+
+#include <choir/data.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct choir_stream choir_stream;
+
+typedef struct choir_stream_opts {
+    int64_t context;    /* tokens of a sample; 1024 */
+    int64_t batch_size; /* samples of a step; 32 */
+    int64_t validation; /* samples at the beginning that are kept for validation; 128 */
+} choir_stream_opts;
+
+choir_stream_opts choir_stream_defaults(void);
+
+/** Opens a stream on a descriptor, which stays the caller's, and reads the samples for
+ * validation. Borrows the tokenizer. Documents need one with a token that ends a text. name:
+ * for messages. Errors: argument; io; format; range. */
+CHOIR_CHECKED choir_status choir_stream_open(int fd, const char *name,
+    const choir_tokenizer *tokenizer, choir_stream_opts opts, choir_stream **stream);
+
+/** Return the two splits, which the stream owns. Training has more samples than anybody reads.
+ * NULL if stream is NULL. */
+choir_dataset *choir_stream_data(choir_stream *stream);
+choir_dataset *choir_stream_validation(choir_stream *stream);
+
+/** Begins to read for a number of ranks. Called once, before they are forked. Error: argument.
+ */
+CHOIR_CHECKED choir_status choir_stream_start(choir_stream *stream, int ranks);
+
+/**
+ * Waits until all samples of a step have been read, or the stream has ended. *whole: they have;
+ * all ranks get the same. The samples of earlier steps can no longer be read. Errors: those of
+ * reading the stream.
+ */
+CHOIR_CHECKED choir_status choir_stream_wait(
+    choir_stream *stream, int rank, int64_t step, bool *whole);
+
+/** Returns the number of tokens that have been read for training. */
+int64_t choir_stream_tokens(const choir_stream *stream);
+
+/** Ends reading in this process; loaders that wait for samples fail. */
+void choir_stream_leave(choir_stream *stream);
+/** Frees the stream, after the loaders. NULL is fine. */
+void choir_stream_free(choir_stream *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

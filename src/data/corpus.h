@@ -1,0 +1,39 @@
+/* Documents of a language model: their tokens, one after another. */
+#ifndef CHOIR_DATA_CORPUS_H
+#define CHOIR_DATA_CORPUS_H
+
+#include "data/json.h"
+#include "data/records.h"
+#include "data/tokenizer/tokenizer.h"
+
+/* The text of a document in parts; a part is learned, or only read. */
+typedef struct choir__document_parts {
+    choir__tokenizer_buffer text;
+    struct choir__document_part {
+        size_t end; /* in text */
+        bool learned;
+    } * part; /* (count) */
+    size_t count, room;
+} choir__document_parts;
+
+/* Fills in the parts of a record: of a text, of a prompt and its completion, or of a chat.
+ * Errors: format. */
+choir_status choir__document_parts_of(
+    const choir__record_at *at, const choir__json *record, choir__document_parts *parts);
+/* Encodes a record's document, with `end` behind it, and adds the ids; id i of a token that is
+ * not learned is -1 - i. parts: room that is reused. Errors: format, naming the record. */
+choir_status choir__document_encode(const choir__record_at *at, const choir__json *record,
+    const choir_tokenizer *tokenizer, int32_t end, choir__document_parts *parts,
+    choir__ids *ids);
+
+static inline int32_t choir__document_token(int32_t id)
+{
+    return id < 0 ? -1 - id : id;
+}
+
+/* Returns the id of the token that ends a text; -1: the tokenizer has none. */
+int64_t choir__end_of_text(const choir_tokenizer *tokenizer);
+
+void choir__document_parts_free(choir__document_parts *parts);
+
+#endif

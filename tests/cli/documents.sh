@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Language models on documents: JSONL and CSV, pairs and chats, several sources, packed samples; the
+# same bits on any number of ranks, and after a pause; and what is said about wrong ones.
+. "$(dirname "$0")/lib.sh"
+
+documents() {
+    local i
+    for i in $(seq 40); do
+        case $((i % 3)) in
+        0) echo '{"text": "A text, number '"$i"', with \"quotes\"."}' ;;
+        1) echo '{"prompt": "Say '"$i"': ", "completion": "it is '"$i"'"}' ;;
+        2) echo '{"messages": [{"role": "user", "content": "And '"$i"'?"},' \
+                '{"role": "assistant", "content": "Yes, '"$i"'."}]}' ;;
+        esac
+    done >docs.jsonl
+    echo 'id,text' >rows.csv
+    for i in $(seq 60); do echo "$i,\"row $i, in \"\"quotes\"\"\""; done >>rows.csv
+}
+documents
+model=(--model gpt2:layers=1,heads=2,width=16,context=32 --batch-size 4 --microbatches 2 --json)
+
+# all_alike ARGUMENTS...: two ranks, and a run that was interrupted, have the bits of one.
+all_alike() {
+    good train "${model[@]}" "$@" --steps 8
+    mv out one
+    good train "${model[@]}" "$@" --steps 8 --strategy ddp --nproc 2 --workers 2
+    same_run one out
+    rm -rf half
+    good train "${model[@]}" "$@" --steps 4 --save half
+    good train --json --resume half --steps 8
+    same_run one out 5
+}
+
+joined() { all_alike docs.jsonl; }
+packed() { all_alike --pack docs.jsonl; }
+packed_llama() {
+    all_alike --pack docs.jsonl --model llama:layers=1,heads=2,width=16,hidden=24,context=32
+}
+several() { all_alike --bytes docs.jsonl:weight=0.7+rows.csv:weight=0.3,every=2; }
+
+evaluated() {
+    good train "${model[@]}" --pack --steps 3 --save kept docs.jsonl
+    good eval --json --batch-size 2 kept docs.jsonl
+    [ -n "$(field loss out)" ] || fail "$(cat out)"
+}
+
+faults() {
+    echo '{"text": "a"' >torn.jsonl
+    bad 1 'torn.jsonl, line 1, column 13: expected a comma' train "${model[@]}" torn.jsonl
+    printf 'text,id\na,1\nb\n' >ragged.csv
+    bad 1 'ragged.csv, line 3: expected 2 fields, as in the first row, got 1' \
+        train "${model[@]}" ragged.csv
+    cp rows.csv rows.parquet
+    bad 1 'rows.parquet: Parquet is not read' train "${model[@]}" rows.parquet
+    bad 1 'several texts need a tokenizer' train "${model[@]}" docs.jsonl+rows.csv
+    bad 1 'packing .* is for documents' train "${model[@]}" --pack --model \
+        bert:layers=1,heads=2,width=16,context=32 docs.jsonl
+    bad 1 '1 of 2 sources have a weight' train "${model[@]}" --bytes docs.jsonl:weight=1+rows.csv
+    good train "${model[@]}" --steps 2 --save again docs.jsonl
+    bad 1 "cannot go on with it" train --resume again --steps 4 --pack
+}
+
+check joined
+check packed
+check packed_llama
+check several
+check evaluated
+check faults
+finish

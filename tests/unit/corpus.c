@@ -1,0 +1,290 @@
+/* Documents of language models: how records become tokens and targets, the splits, mixtures and
+ * parts of data, and the messages for wrong records. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <choir/data_open.h>
+#include <choir/models.h>
+#include "base/base.h"
+
+#define assert_says(status, expected, text)                                                    \
+    do {                                                                                       \
+        assert_int_equal(status, expected);                                                    \
+        if (!strstr(choir_error_message(), text))                                              \
+            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                   \
+    } while (0)
+
+static char folder[] = "/tmp/choir-corpus-XXXXXX";
+
+static int set_up(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char *command = choir__format("rm -rf %s", folder);
+    int status = system(command);
+    free(command);
+    return status;
+}
+
+static const char *put(const char *name, const char *text)
+{
+    static char paths[4][64];
+    static int used;
+    char *path = paths[used++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    return path;
+}
+
+static choir_dataset *open_corpus(
+    const char *path, choir_split split, int64_t context, choir_tokenizer **tokenizer)
+{
+    choir_corpus_opts opts = choir_corpus_defaults();
+    choir_dataset *data;
+    opts.context = context;
+    choir_status status = choir_dataset_corpus(path, split, opts, tokenizer, &data);
+    if (status != CHOIR_OK)
+        fail_msg("%s", choir_error_message());
+    return data;
+}
+
+/* Writes x and y of sample 0 as text: a target in brackets, the end of a text as '$'. */
+static void show(choir_dataset *data, const choir_tokenizer *t, char *x_text, char *y_text)
+{
+    int64_t n = data->x_shape.dim[0], x[256], y[256],
+            end = choir_tokenizer_id(t, "<|endoftext|>");
+    assert_true(n <= 256);
+    assert_int_equal(choir_dataset_get(data, 0, x, y), CHOIR_OK);
+    for (int64_t i = 0; i < n; i++) {
+        x_text += sprintf(x_text, "%s", x[i] == end ? "$" : choir_tokenizer_decode(t, x[i]));
+        y_text += sprintf(y_text, "%s",
+            y[i] == CHOIR_IGNORED ? "."
+            : y[i] == end         ? "$"
+                                  : choir_tokenizer_decode(t, y[i]));
+    }
+}
+
+static void texts_are_joined(void **state)
+{
+    (void)state;
+    char x[256], y[256];
+    choir_tokenizer *t = NULL;
+    const char *path = put("a.jsonl", "{\"text\":\"ab\"}\n{\"text\":\"c\"}\n{\"text\":\"\"}\n"
+                                      "{\"text\":\"d\\u00e9f\"}\n");
+    choir_corpus_opts opts = choir_corpus_defaults();
+    choir_dataset *data = open_corpus(path, CHOIR_TRAIN, 9, &t);
+    show(data, t, x, y);
+    assert_string_equal(x, "ab$c$$d\xc3\xa9"
+                           "f");
+    assert_string_equal(y, "b$c$$d\xc3\xa9"
+                           "f$");
+    assert_int_equal(choir_dataset_length(data), 1);
+    assert_false(choir_dataset_ignores(data));
+    assert_int_equal(data->classes, choir_tokenizer_size(t));
+    choir_dataset_free(data);
+    data = NULL;
+    assert_says(choir_dataset_corpus(path, CHOIR_VALIDATION, opts, &t, &data),
+        CHOIR_ERR_ARGUMENT, "validation split");
+    choir_tokenizer_free(t);
+}
+
+static void prompts_and_chats_are_not_learned(void **state)
+{
+    (void)state;
+    char x[256], y[256];
+    choir_tokenizer *t = NULL;
+    choir_dataset *data = open_corpus(
+        put("b.jsonl", "{\"prompt\":\"hi\",\"completion\":\"yo\"}\n{\"text\":\"z\"}"),
+        CHOIR_TRAIN, 6, &t);
+    show(data, t, x, y);
+    assert_string_equal(x, "hiyo$z");
+    assert_string_equal(y, ".yo$z$");
+    assert_true(choir_dataset_ignores(data));
+    choir_dataset_free(data);
+    choir_tokenizer_free(t);
+    t = NULL;
+    static const char chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"U\"},"
+                               "{\"content\":\"A\",\"role\":\"assistant\"}]}";
+    static const char text[] =
+        "<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n$";
+    data = open_corpus(put("c.jsonl", chat), CHOIR_TRAIN, (int64_t)strlen(text) - 1, &t);
+    show(data, t, x, y);
+    assert_memory_equal(x, text, strlen(text) - 1);
+    assert_string_equal(y + strlen(y) - 13, "A<|im_end|>.$");
+    assert_int_equal(strspn(y, "."), strlen(y) - 13);
+    choir_dataset_free(data);
+    choir_tokenizer_free(t);
+}
+
+static void splits(void **state)
+{
+    (void)state;
+    char text[400] = "text\n", x[64], y[64];
+    for (int i = 0; i < 20; i++)
+        sprintf(text + strlen(text), "%c\n", 'a' + i);
+    choir_tokenizer *t = NULL;
+    const char *path = put("d.csv", text);
+    choir_dataset *train = open_corpus(path, CHOIR_TRAIN, 35, &t);
+    choir_dataset *held = open_corpus(path, CHOIR_VALIDATION, 3, &t);
+    show(train, t, x, y);
+    assert_string_equal(x, "a$b$c$d$e$f$g$h$i$k$l$m$n$o$p$q$r$s");
+    show(held, t, x, y);
+    assert_string_equal(x, "j$t");
+    choir_dataset_free(train);
+    choir_dataset_free(held);
+    choir_tokenizer_free(t);
+}
+
+static void mixtures(void **state)
+{
+    (void)state;
+    choir_dataset *one, *two, *three, *all;
+    enum { A = 30, B = 7, C = 100 };
+    int64_t x[4], y[4], seen[3][C] = {{0}}, before[3] = {0};
+    static const double weights[] = {0.2, 0.7, 0.1};
+    assert_int_equal(choir_dataset_random_tokens(A, 4, 9, 1, &one), CHOIR_OK);
+    assert_int_equal(choir_dataset_random_tokens(B, 4, 9, 2, &two), CHOIR_OK);
+    assert_int_equal(choir_dataset_random_tokens(C, 4, 9, 3, &three), CHOIR_OK);
+    choir_dataset *sources[] = {one, two, three};
+    assert_int_equal(choir_dataset_mixed(sources, weights, 3, &all), CHOIR_OK);
+    int64_t n = choir_dataset_length(all);
+    assert_int_equal(n, 1000); /* 100 / 0.1 */
+    for (int64_t i = 0; i < n; i++) {
+        int64_t got_x[4], got_y[4];
+        int from = -1;
+        assert_int_equal(choir_dataset_get(all, i, got_x, got_y), CHOIR_OK);
+        for (int s = 0; s < 3; s++) {
+            int64_t index = before[s] % choir_dataset_length(sources[s]);
+            assert_int_equal(choir_dataset_get(sources[s], index, x, y), CHOIR_OK);
+            if (from < 0 && !memcmp(x, got_x, sizeof x) && !memcmp(y, got_y, sizeof y))
+                from = s;
+        }
+        assert_true(from >= 0);
+        seen[from][before[from]++ % choir_dataset_length(sources[from])]++;
+    }
+    for (int s = 0; s < 3; s++) /* spread evenly */
+        assert_true(before[s] >= (int64_t)(weights[s] * (double)n) - 2 &&
+                    before[s] <= (int64_t)(weights[s] * (double)n) + 2);
+    for (int64_t i = 0; i < C - 2; i++)
+        assert_int_equal(seen[2][i], 1);
+    choir_dataset_free(all);
+}
+
+static void parts(void **state)
+{
+    (void)state;
+    choir_dataset *inner, *part;
+    int64_t x[4], y[4], other[4];
+    assert_int_equal(choir_dataset_random_tokens(20, 4, 99, 1, &inner), CHOIR_OK);
+    assert_says(
+        choir_dataset_subset(inner, 2, 3, 7, &part), CHOIR_ERR_ARGUMENT, "there are not 7");
+    assert_int_equal(choir_dataset_subset(inner, 2, 3, 6, &part), CHOIR_OK);
+    assert_int_equal(choir_dataset_length(part), 6);
+    assert_int_equal(choir_dataset_get(part, 5, x, y), CHOIR_OK);
+    assert_int_equal(choir_dataset_get(inner, 17, other, y), CHOIR_OK);
+    assert_memory_equal(x, other, sizeof x);
+    choir_dataset_free(part);
+}
+
+static void sources_by_path(void **state)
+{
+    (void)state;
+    char text[9000] = "", path[200];
+    for (int i = 0; i < 200; i++)
+        strcat(text, "{\"text\": \"abcdefghijklmnopqrstuvwxyz\"}\n");
+    put("one.jsonl", text);
+    put("two.txt", text);
+    choir_model_info info = {.task = CHOIR_LANGUAGE, .input = choir_dims(8)};
+    static const struct {
+        const char *format;
+        int64_t length;
+        const char *words;
+    } cases[] = {{"%1$s/one.jsonl", 607, NULL}, {"%1$s/one.jsonl:first=20", 20, NULL},
+        {"%1$s/one.jsonl:part=0.5", 304, NULL}, {"%1$s/one.jsonl:every=2,first=500", 304, NULL},
+        {"%1$s/one.jsonl:first=10+%1$s/two.txt:first=5", 15, NULL},
+        {"%1$s/one.jsonl:first=10,weight=1+%1$s/two.txt:first=5,weight=3", 40, NULL},
+        {"%1$s/one.jsonl:weight=1+%1$s/two.txt", 0, "1 of 2 sources have a weight"},
+        {"%1$s/one.jsonl:first=x", 0, "first=x"},
+        {"%1$s/one.jsonl:part=0.5,wight=1", 0, "did you mean 'weight'"},
+        {"%1$s/one.jsonl+", 0, "a source has no name"},
+        {"%1$s/one.jsonl+%1$s/three.txt", 0, "three.txt"}};
+    for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
+        choir_tokenizer *t;
+        choir_dataset *data;
+        assert_int_equal(choir_tokenizer_bytes(&t), CHOIR_OK);
+        snprintf(path, sizeof path, cases[i].format, folder);
+        choir_status status =
+            choir_dataset_open(path, CHOIR_TRAIN, choir_data_defaults(), &info, &t, &data);
+        if (cases[i].words) {
+            assert_true(status != CHOIR_OK);
+            assert_says(status, status, cases[i].words);
+        } else {
+            if (status != CHOIR_OK)
+                fail_msg("%s", choir_error_message());
+            assert_int_equal(choir_dataset_length(data), cases[i].length);
+            choir_dataset_free(data);
+        }
+        choir_tokenizer_free(t);
+    }
+}
+
+static void wrong_records(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *words;
+    } wrong[] = {{"{\"a\":1}", "line 1: missing the column 'text'"},
+        {"{\"text\":1}", "column 'text': expected a text"},
+        {"{\"prompt\":\"a\"}", "missing the column 'text'"},
+        {"{\"prompt\":[],\"completion\":\"b\"}", "column 'prompt'"},
+        {"{\"messages\":[]}", "expected an array of one or more"},
+        {"{\"messages\":[{\"role\":\"user\"}]}", "expected objects with the texts"},
+        {"{\"text\":\"\"}", "its documents are empty"},
+        {"{\"text\":\"a\"}\n{\"text\":\"b}", "line 2, column 12: a string has no end"}};
+    for (size_t i = 0; i < CHOIR_COUNT(wrong); i++) {
+        choir_tokenizer *t = NULL;
+        choir_dataset *data;
+        choir_status status = choir_dataset_corpus(
+            put("w.jsonl", wrong[i].text), CHOIR_TRAIN, choir_corpus_defaults(), &t, &data);
+        assert_says(status, CHOIR_ERR_FORMAT, wrong[i].words);
+        assert_null(t);
+    }
+    choir_tokenizer *t;
+    choir_dataset *data;
+    choir_corpus_opts opts = choir_corpus_defaults();
+    opts.fixed_tokens = true;
+    assert_int_equal(choir_tokenizer_bytes(&t), CHOIR_OK);
+    assert_says(
+        choir_dataset_corpus(put("w.jsonl", "{\"text\":\"a\"}"), CHOIR_TRAIN, opts, &t, &data),
+        CHOIR_ERR_ARGUMENT, "no token that ends a text");
+    choir_tokenizer_free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_are_joined),
+        cmocka_unit_test(prompts_and_chats_are_not_learned),
+        cmocka_unit_test(splits),
+        cmocka_unit_test(mixtures),
+        cmocka_unit_test(parts),
+        cmocka_unit_test(sources_by_path),
+        cmocka_unit_test(wrong_records),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
