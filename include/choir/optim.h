@@ -26,7 +26,53 @@ typedef struct choir_adamw_opts {
     float lr, beta1, beta2, eps, weight_decay;
     bool amsgrad; /* divides by the largest second moment so far (Reddi et al., 2018) */
     bool maximize;
+    /* Keeps both moments in 8 bits (Dettmers et al., 2022): a code per element, as bitsandbytes
+     * has them, and the largest magnitude of each block of 256 elements. A block ends where a
+     * row of dimension 0 ends. Parameters of one dimension or of less than 4096 elements keep
+     * f32 state. Not with amsgrad. */
+    bool eight_bits;
 } choir_adamw_opts;
+
+typedef struct choir_lion_opts {
+    float lr, beta1, beta2, weight_decay;
+    bool maximize;
+} choir_lion_opts;
+
+typedef struct choir_rmsprop_opts {
+    float lr, alpha, eps, weight_decay, momentum;
+    bool centered; /* divides by the root of the variance */
+    bool maximize;
+} choir_rmsprop_opts;
+
+typedef struct choir_adafactor_opts {
+    float lr;          /* the relative rate is at most this */
+    float beta2_decay; /* below 0: beta2 = 1 - t^beta2_decay at step t = 1, 2, ... */
+    float eps1;        /* the least mean of second moments; its square is their least value */
+    float eps2;        /* the least root mean square of a parameter, which scales the rate */
+    float d;           /* the largest root mean square of an update, at least 1 */
+    float weight_decay;
+    bool maximize;
+} choir_adafactor_opts;
+
+/** A predicate on parameters, for choir_optim_group and others. */
+typedef bool choir_match_fn(const char *name, const choir_tensor *t, void *arg);
+
+typedef struct choir_muon_opts {
+    float lr, momentum, weight_decay;
+    bool nesterov;
+    int ns_steps; /* products of Newton-Schulz, 1 to 100 */
+    float eps;    /* the least norm by which a matrix is divided */
+    /* true: the rate's factor is 0.2 sqrt(max(rows, columns)), so that updates are as large as
+     * AdamW's and one rate suits all parameters ("match_rms_adamw"); false: sqrt(max(1, rows /
+     * columns)), PyTorch's default ("original") */
+    bool match_rms;
+    bool maximize;
+    /* of the parameters that AdamW updates */
+    float beta1, beta2, adam_eps;
+    /* matrices that AdamW updates as well, such as a language model's head; NULL: none */
+    choir_match_fn *adam;
+    void *adam_arg;
+} choir_muon_opts;
 
 typedef struct choir_lamb_opts {
     float lr, beta1, beta2, eps, weight_decay;
@@ -44,6 +90,12 @@ choir_adamw_opts choir_adam_defaults(void);  /* 1e-3, 0.9, 0.999, 1e-8, 0 */
 choir_adamw_opts choir_adamw_defaults(void); /* 1e-3, 0.9, 0.999, 1e-8, 0.01 */
 /* 1e-3, 0.9, 0.999, 1e-6, 0.01; max_grad_norm 1; bias correction, averaging, decoupled */
 choir_lamb_opts choir_lamb_defaults(void);
+choir_lion_opts choir_lion_defaults(void);       /* 1e-4, 0.9, 0.99, 0 */
+choir_rmsprop_opts choir_rmsprop_defaults(void); /* 1e-2, 0.99, 1e-8, the rest 0 */
+/* 1e-2, -0.8, 1.1920929e-7, 1e-3, 1, 0 */
+choir_adafactor_opts choir_adafactor_defaults(void);
+/* 1e-3, 0.95, 0.1; Nesterov; 5, 1e-7; match_rms; 0.9, 0.999, 1e-8 */
+choir_muon_opts choir_muon_defaults(void);
 
 /* The constructors' errors stick to the run: argument, naming the option and its value. */
 
@@ -58,9 +110,23 @@ choir_optim *choir_adamw(choir_scope *run, choir_module *module, choir_adamw_opt
  * decay is scaled, for each parameter, to that parameter's norm: p -= lr |p| / |u| u. A group
  * without weight decay uses p -= lr u, unless trust_always is set. */
 choir_optim *choir_lamb(choir_scope *run, choir_module *module, choir_lamb_opts opts);
+/** Lion (Chen et al., 2023): p -= lr (sign(beta1 m + (1 - beta1) g) + weight_decay p), then m =
+ * beta2 m + (1 - beta2) g. */
+choir_optim *choir_lion(choir_scope *run, choir_module *module, choir_lion_opts opts);
+/** RMSprop (Tieleman & Hinton, 2012) in PyTorch's form. Weight decay is added to the gradient.
+ */
+choir_optim *choir_rmsprop(choir_scope *run, choir_module *module, choir_rmsprop_opts opts);
+/** Adafactor (Shazeer & Stern, 2018) in PyTorch's form: second moments are a product of one
+ * number per row and one per column. f32 weights. Where ranks have parts of a parameter, each
+ * rank computes the whole update. */
+choir_optim *choir_adafactor(choir_scope *run, choir_module *module, choir_adafactor_opts opts);
+/** Muon (Jordan et al., 2024) for matrices, AdamW for all other parameters. A matrix is a
+ * parameter of two dimensions that is no embedding's table and that opts.adam does not match;
+ * its update is the matrix nearest to the momentum whose singular values are about 1
+ * [torch.optim.Muon, in f32]. f32 weights. Where ranks have parts of a parameter, each rank
+ * computes the whole update. */
+choir_optim *choir_muon(choir_scope *run, choir_module *module, choir_muon_opts opts);
 
-/** A predicate on parameters, for choir_optim_group. */
-typedef bool choir_match_fn(const char *name, const choir_tensor *t, void *arg);
 /** Makes a group of the parameters for which match(name, t, arg) is true, with the given
  * rates. */
 CHOIR_CHECKED choir_status choir_optim_group(
@@ -84,6 +150,29 @@ void choir_optim_clip(choir_optim *optim, float max_norm);
 /** Returns the latest step's norm before clipping: () f32 in device memory, overwritten by each
  * step. NULL unless choir_optim_clip was called. */
 choir_tensor *choir_optim_grad_norm(choir_optim *optim);
+
+/** How choir_optim_average averages the weights of the steps t = start, start + every, ... */
+typedef struct choir_average_opts {
+    /* above 0: an exponential average, a = decay a + (1 - decay) p [swa_utils with
+     * get_ema_multi_avg_fn]; 0: the mean of all so far [AveragedModel, Stochastic Weight
+     * Averaging (Izmailov et al., 2018)] */
+    float decay;
+    int64_t start; /* the first step that counts, from 1; default, and 0: 1 */
+    int64_t every; /* default, and 0: 1 */
+} choir_average_opts;
+
+choir_average_opts choir_average_defaults(void); /* 0.999, 1, 1 */
+
+/** Keeps an average of the parameters over steps, as part of the optimizer's state: it is
+ * sharded, saved and restored with it. The weights themselves stay those of the training.
+ * Buffers, such as batch norm's statistics, have no average. Call it before the first step and
+ * before state is restored. f32 weights. Errors: argument, state. */
+CHOIR_CHECKED choir_status choir_optim_average(choir_optim *optim, choir_average_opts opts);
+/** Exchanges the parameters and their averages, so that an evaluation or a save reads the
+ * averages; a second call exchanges them back. Does nothing before the first step that counts.
+ * choir_training_save exchanges them by itself: a checkpoint's weights are the averages, and
+ * choir_training_resume restores both. Errors: the scope's. */
+CHOIR_CHECKED choir_status choir_optim_swap(choir_optim *optim);
 
 /** Keeps the optimizer's state in a file of the folder, on disk, instead of in memory. Call it
  * before the first step and before state is restored. The file has no name and disappears with

@@ -401,16 +401,26 @@ typedef struct choir__k_random {
 typedef struct choir__opt_entry {
     float *param;
     const float *grad;
-    float *m, *v; /* SGD: m is the momentum buffer, v unused */
-    float *top;   /* Adam with amsgrad: the largest v so far; else NULL */
+    /* SGD: m is the momentum buffer, v unused; RMSprop: m is the momentum buffer or NULL */
+    float *m, *v;
+    /* Adam with amsgrad: the largest v so far; centered RMSprop: mean of gradients; else NULL
+     */
+    float *top;
+    /* Adam with 8-bit state, else NULL: the codes of m and v in place of m and v, and the
+     * largest magnitude of each block. A row of dimension 0 has ceil(row / 256) blocks. */
+    uint8_t *m_codes, *v_codes;
+    float *m_most, *v_most;
     int64_t n, row;
     int group; /* index of its hyper-parameters */
     /* the whole parameter's first row, among all rows of the whole model, and its number of
      * rows */
     int64_t whole_at, whole_rows;
-    /* SGD, Adam: the parameter, if it is of half_dtype; each step rounds it. NULL: it is f32 */
+    /* not for LAMB: the parameter, if it is of half_dtype; each step rounds it. NULL: it is
+     * f32 */
     uint16_t *half;
     choir_dtype half_dtype;
+    int32_t apart;  /* Adam leaves the entry out: Muon updates it */
+    float *average; /* of the parameter, over steps; NULL: it has none */
 } choir__opt_entry;
 
 /* The hyper-parameters of a group in this step, in device memory. */
@@ -424,14 +434,17 @@ typedef struct choir__opt_hyper {
      * scaled by |p| / |u| */
     float inv_bias1, inv_bias2, take1;
     int32_t trust;
+    float take; /* the weight of this step in the average of parameters */
 } choir__opt_hyper;
 
-/* The corrections that depend on a step's number: none; step_size and rsqrt_bias2; inv_bias1
- * and inv_bias2. */
+/* The corrections that depend on a step's number t = 1, 2, ...: none; step_size and
+ * rsqrt_bias2; inv_bias1 and inv_bias2; for Adafactor step_size = min(lr, 1 / sqrt(t)) and
+ * take1 = t^beta2, with a negative exponent as beta2. */
 typedef enum choir__opt_bias {
     CHOIR__BIAS_NONE,
     CHOIR__BIAS_ADAM,
-    CHOIR__BIAS_LAMB
+    CHOIR__BIAS_LAMB,
+    CHOIR__BIAS_ADAFACTOR
 } choir__opt_bias;
 
 /* Sets the numbers of h that depend on the number of steps before this one. */
@@ -446,6 +459,9 @@ static inline void choir__opt_correct(choir__opt_hyper *h, choir__opt_bias bias,
     } else if (bias == CHOIR__BIAS_LAMB) {
         h->inv_bias1 = (float)(1 / bias1);
         h->inv_bias2 = (float)(1 / bias2);
+    } else if (bias == CHOIR__BIAS_ADAFACTOR) {
+        h->step_size = (float)fmin((double)h->lr, 1 / sqrt(t));
+        h->take1 = (float)pow(t, (double)h->beta2);
     }
 }
 
@@ -457,6 +473,12 @@ static inline void choir__opt_correct(choir__opt_hyper *h, choir__opt_bias bias,
  *   LAMB: decoupled ? : g += wd p;  m = b1 m + take1 g;  v = b2 v + (1-b2) g g;
  *         u = m inv_bias1 / (sqrt(v inv_bias2) + eps) + (decoupled ? wd p : 0);
  *         p -= lr r u, with r = |p| / |u| if trust and neither is 0, else 1
+ *   Lion: p -= lr wd p;  p -= lr sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g
+ *   RMSprop: g += wd p;  v = b2 v + (1-b2) g g;
+ *         w = top ? v - (top = b2 top + (1-b2) g)^2 : v;  u = g / (sqrt(w) + eps);
+ *         u = m ? (m = momentum m + u) : u;  p -= lr u
+ *   Average: average += take (p - average), with the first group's take; a take of 0 does
+ *         nothing, and 1 copies p. It is queued behind the step, and reads f32 parameters.
  * maximize: g = -g at the start. The norms |p|, |u| of an entry are f64 sums per row of
  * dimension 0, joined by the fixed tree. rows: LAMB's scratch, two doubles for each row of all
  * entries.
@@ -465,6 +487,8 @@ static inline void choir__opt_correct(choir__opt_hyper *h, choir__opt_bias bias,
  * and stores the sums of squares of p's rows, then those of u's rows, in `rows`. STEP expects
  * the sums of the whole model in `rows`, whole_rows of each kind; it overwrites them and
  * updates p. */
+enum { CHOIR__CODED_BLOCK = 256 }; /* elements that share a largest magnitude */
+
 typedef enum choir__lamb_part {
     CHOIR__LAMB_WHOLE,
     CHOIR__LAMB_MEASURE,
@@ -480,6 +504,7 @@ typedef struct choir__k_optim {
     double *rows;
     choir__lamb_part part;
     int64_t whole_rows;
+    bool coded; /* some entries have 8-bit state */
 } choir__k_optim;
 
 /* A step that a gradient scaler may skip. The hyper-parameters of `groups` groups, corrected
@@ -561,7 +586,7 @@ typedef struct choir__k_store {
     X(nll_backward) X(count_targets) X(loss_divisor) X(part_targets) X(part_losses)            \
     X(ctc) X(ctc_backward)                                                                      \
     X(part_max) X(dropout) X(random) X(conv) X(conv_backward_input) X(conv_backward_weight)    \
-    X(pool) X(pool_backward) X(sgd) X(adam) X(lamb) X(grad_norm)                        \
+    X(pool) X(pool_backward) X(sgd) X(adam) X(lamb) X(lion) X(rmsprop) X(average) X(grad_norm)     \
     X(optim_skipped) X(unscale) X(scaler_update) X(store)                                      \
     X(compare) X(where) X(extreme) X(cumsum) X(gather) X(scatter_add)            \
     X(sort) X(stretch)
@@ -572,6 +597,9 @@ typedef choir__k_nll choir__k_nll_backward;
 typedef choir__k_optim choir__k_sgd;
 typedef choir__k_optim choir__k_adam;
 typedef choir__k_optim choir__k_lamb;
+typedef choir__k_optim choir__k_lion;
+typedef choir__k_optim choir__k_rmsprop;
+typedef choir__k_optim choir__k_average;
 
 typedef struct choir__kernels {
 #define X(name) void (*name)(const choir__k_##name *args);

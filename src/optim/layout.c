@@ -17,86 +17,6 @@
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
 
-/* Returns zeros like param. each: the number of state tensors per parameter. */
-static choir_tensor *state_like(choir_optim *o, const choir_tensor *param, int each)
-{
-    choir_tensor *outside = choir__offload_tensor(o, param, each);
-    if (outside)
-        return outside;
-    choir_tensor like = *param;
-    like.dtype = CHOIR_F32;
-    choir_tensor *t = choir__tensor_like(o->run, &like);
-    if (!t->poisoned)
-        choir__launch_fill(t, 0);
-    return t;
-}
-
-/* Cuts a parameter's state to this rank's rows: the parameter was whole before and is sharded
- * by rows now. */
-static void take_rows(choir_optim *o, const choir__param *p, choir_tensor **state, int each)
-{
-    choir_tensor *whole = *state, *rows = state_like(o, p->local, each);
-    int64_t count = p->local->shape.ndim ? p->local->shape.dim[0] : 1;
-    int64_t first = count ? p->boxes->from[0] * (p->local->count / count) : 0;
-    if (!rows->poisoned && p->local->count)
-        choir__launch_bytes(choir__device_of(rows), choir__data(rows),
-            (float *)choir__data(whole) + first, (size_t)p->local->count * sizeof(float));
-    choir__tensor_release(whole);
-    *state = rows;
-}
-
-/* True if state of p is off-loaded, here or on the rank that has it. */
-static bool is_outside(const choir_optim *o, const choir__param *p)
-{
-    return o->offloaded || (p->local->storage && p->local->storage->outside);
-}
-
-/* Moves state to the parameter's device. Off-loaded state stays off-loaded. */
-static choir_status move(choir_optim *o, const choir__param *p, choir_tensor **state, int each)
-{
-    choir_device *device = choir__device_of(p->local);
-    choir_tensor *old = *state, like = *p->local;
-    if (choir__device_of(old) == device)
-        return CHOIR_OK;
-    if (!is_outside(o, p))
-        return choir__tensor_move(old, device, true);
-    like.shape = old->shape; /* take_rows may cut it */
-    like.count = old->count;
-    memcpy(like.stride, old->stride, sizeof like.stride);
-    *state = state_like(o, &like, each);
-    if (!(*state)->poisoned)
-        choir__copy_across(*state, old);
-    choir__tensor_release(old);
-    return choir__scope_status(o->run);
-}
-
-/* Notes that the state goes with the parameter, unless it is off-loaded: then it follows at the
- * next step. */
-static void go_along(choir_optim *o, choir__param *p, choir_tensor **state)
-{
-    if (is_outside(o, p))
-        return;
-    choir__companion *c = choir__arena_get(&o->run->arena, sizeof *c);
-    *c = (choir__companion){state, p->companions};
-    p->companions = c;
-}
-
-void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
-{
-    choir_tensor **wanted[3] = {&s->m, &s->v, &s->top};
-    bool moments = o->kind != CHOIR__SGD,
-         wants[3] = {moments || o->momentum != 0, moments, o->amsgrad};
-    int each = wants[0] + wants[1] + wants[2];
-    for (int i = 0; i < 3; i++)
-        if (wants[i] && !*wanted[i]) {
-            *wanted[i] = state_like(o, s->param->local, each);
-            go_along(o, s->param, wanted[i]);
-        } else if (wants[i] && move(o, s->param, wanted[i], each) != CHOIR_OK)
-            choir__scope_fail(o->run, CHOIR_ERR_STATE);
-        else if (wants[i] && (*wanted[i])->count != s->param->local->count)
-            take_rows(o, s->param, wanted[i], each);
-}
-
 static uint64_t place_of(const choir_tensor *t)
 {
     return t && t->storage ? (uintptr_t)choir__data(t) : 0;
@@ -112,9 +32,9 @@ static uint64_t places(const choir_optim *o)
         const choir__optim_state *s = &o->states[i];
         key = choir__mix(key, place_of(s->param->local));
         key = choir__mix(key, (uintptr_t)choir__param_grad_data(s->param));
-        key = choir__mix(key, place_of(s->m));
-        key = choir__mix(key, place_of(s->v));
-        key = choir__mix(key, place_of(s->top));
+        choir_tensor *const states[] = {s->m, s->v, s->top, s->m_most, s->v_most, s->average};
+        for (size_t j = 0; j < CHOIR_COUNT(states); j++)
+            key = choir__mix(key, place_of(states[j]));
     }
     return key ? key : 1;
 }
@@ -186,6 +106,21 @@ static void add_spans(choir_optim *o, int at, const choir__param *p, int64_t to)
     o->parts[at].row_count += rows;
 }
 
+static void point_to_state(choir__opt_entry *e, const choir__optim_state *s)
+{
+    e->top = s->top ? choir__data(s->top) : NULL;
+    e->average = s->average ? choir__data(s->average) : NULL;
+    if (s->m_most) {
+        e->m_codes = choir__data(s->m);
+        e->v_codes = choir__data(s->v);
+        e->m_most = choir__data(s->m_most);
+        e->v_most = choir__data(s->v_most);
+        return;
+    }
+    e->m = s->m ? choir__data(s->m) : NULL;
+    e->v = s->v ? choir__data(s->v) : NULL;
+}
+
 static choir_status fill_tables(choir_optim *o, int64_t *rows)
 {
     *rows = 0;
@@ -195,29 +130,27 @@ static choir_status fill_tables(choir_optim *o, int64_t *rows)
         float *grad = choir__param_grad_data(s->param);
         if (!grad)
             continue;
-        if (o->kind == CHOIR__LAMB && t->dtype != CHOIR_F32)
-            return choir__error(CHOIR_ERR_DTYPE,
-                "lamb: expected f32 weights, as it steps by their norms, got %s as %s",
-                s->param->name, choir_dtype_name(t->dtype));
+        choir_status status = choir__optim_check_part(o, s->param);
+        if (status != CHOIR_OK)
+            return status;
         choir__optim_make_state(o, s);
         if (choir__scope_status(o->run) != CHOIR_OK)
             return choir__scope_status(o->run);
         int64_t first = rows_of(t->shape) ? rows_of(t->shape) : 1;
         int at = part_on(o, choir__device_of(t));
         choir__optim_part *part = &o->parts[at];
-        part->table[part->entry_count++] =
-            (choir__opt_entry){.param = choir__is_half(t->dtype) ? NULL : choir__data(t),
-                .grad = grad,
-                .m = s->m ? choir__data(s->m) : NULL,
-                .v = s->v ? choir__data(s->v) : NULL,
-                .top = s->top ? choir__data(s->top) : NULL,
-                .n = t->count,
-                .row = t->count / first,
-                .group = s->group,
-                .whole_at = *rows,
-                .whole_rows = rows_of(s->param->whole),
-                .half = choir__is_half(t->dtype) ? choir__data(t) : NULL,
-                .half_dtype = t->dtype};
+        choir__opt_entry *e = &part->table[part->entry_count++];
+        *e = (choir__opt_entry){.param = choir__is_half(t->dtype) ? NULL : choir__data(t),
+            .grad = grad,
+            .n = t->count,
+            .row = t->count / first,
+            .group = s->group,
+            .whole_at = *rows,
+            .whole_rows = rows_of(s->param->whole),
+            .half = choir__is_half(t->dtype) ? choir__data(t) : NULL,
+            .half_dtype = t->dtype,
+            .apart = s->matrix};
+        point_to_state(e, s);
         add_spans(o, at, s->param, *rows);
         *rows += rows_of(s->param->whole);
     }

@@ -1,4 +1,5 @@
 /* Making optimizers: their options, and checks of the options. */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,36 @@ choir_lamb_opts choir_lamb_defaults(void)
         .bias_correction = true,
         .grad_averaging = true,
         .decoupled = true};
+}
+
+choir_lion_opts choir_lion_defaults(void)
+{
+    return (choir_lion_opts){.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.99f};
+}
+
+choir_rmsprop_opts choir_rmsprop_defaults(void)
+{
+    return (choir_rmsprop_opts){.lr = 1e-2f, .alpha = 0.99f, .eps = 1e-8f};
+}
+
+choir_adafactor_opts choir_adafactor_defaults(void)
+{
+    return (choir_adafactor_opts){
+        .lr = 1e-2f, .beta2_decay = -0.8f, .eps1 = FLT_EPSILON, .eps2 = 1e-3f, .d = 1};
+}
+
+choir_muon_opts choir_muon_defaults(void)
+{
+    return (choir_muon_opts){.lr = 1e-3f,
+        .momentum = 0.95f,
+        .weight_decay = 0.1f,
+        .nesterov = true,
+        .ns_steps = 5,
+        .eps = 1e-7f,
+        .match_rms = true,
+        .beta1 = 0.9f,
+        .beta2 = 0.999f,
+        .adam_eps = 1e-8f};
 }
 
 static void close_optim(void *arg)
@@ -129,6 +160,10 @@ static choir_optim *new_adam(choir_scope *run, choir_module *module, const char 
     o->decoupled = decoupled;
     o->amsgrad = opts.amsgrad;
     o->maximize = opts.maximize;
+    o->coded = opts.eight_bits;
+    if (opts.eight_bits && opts.amsgrad)
+        choir__poison(run, CHOIR_ERR_ARGUMENT,
+            "%s: amsgrad keeps a third moment, which has no 8-bit form", name);
     return o;
 }
 
@@ -160,5 +195,105 @@ choir_optim *choir_lamb(choir_scope *run, choir_module *module, choir_lamb_opts 
     check_number(o, "lamb", "a max_grad_norm", opts.max_grad_norm);
     if (opts.max_grad_norm > 0)
         choir_optim_clip(o, opts.max_grad_norm);
+    return o;
+}
+
+choir_optim *choir_lion(choir_scope *run, choir_module *module, choir_lion_opts opts)
+{
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
+    choir_optim *o = new_optim(run, module, CHOIR__LION, "lion", opts.lr, opts.weight_decay);
+    set_moments(o, "lion", opts.beta1, opts.beta2, 0);
+    o->maximize = opts.maximize;
+    return o;
+}
+
+choir_optim *choir_rmsprop(choir_scope *run, choir_module *module, choir_rmsprop_opts opts)
+{
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
+    choir_optim *o =
+        new_optim(run, module, CHOIR__RMSPROP, "rmsprop", opts.lr, opts.weight_decay);
+    o->beta2 = opts.alpha;
+    o->eps = opts.eps;
+    o->momentum = opts.momentum;
+    o->centered = opts.centered;
+    o->maximize = opts.maximize;
+    check_number(o, "rmsprop", "an eps", opts.eps);
+    check_number(o, "rmsprop", "a momentum", opts.momentum);
+    if (opts.alpha == 0 && opts.eps == 0)
+        choir__poison(run, CHOIR_ERR_ARGUMENT,
+            "rmsprop: alpha and eps are 0; begin with choir_rmsprop_defaults()");
+    if (!(opts.alpha >= 0 && opts.alpha <= 1))
+        choir__poison(run, CHOIR_ERR_ARGUMENT, "rmsprop: expected an alpha from 0 to 1, got %g",
+            (double)opts.alpha);
+    return o;
+}
+
+choir_optim *choir_adafactor(choir_scope *run, choir_module *module, choir_adafactor_opts opts)
+{
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
+    choir_optim *o =
+        new_optim(run, module, CHOIR__ADAFACTOR, "adafactor", opts.lr, opts.weight_decay);
+    o->beta2 = opts.beta2_decay;
+    o->eps = opts.eps1;
+    o->least = opts.eps2;
+    o->threshold = opts.d;
+    o->maximize = opts.maximize;
+    check_number(o, "adafactor", "an eps1", opts.eps1);
+    check_number(o, "adafactor", "an eps2", opts.eps2);
+    if (opts.d == 0 && opts.beta2_decay == 0)
+        choir__poison(run, CHOIR_ERR_ARGUMENT,
+            "adafactor: d and beta2_decay are 0; begin with choir_adafactor_defaults()");
+    if (!(opts.beta2_decay <= 0 && isfinite(opts.beta2_decay)))
+        choir__poison(run, CHOIR_ERR_ARGUMENT,
+            "adafactor: expected a beta2_decay of at most 0, got %g", (double)opts.beta2_decay);
+    if (!(opts.d >= 1 && isfinite(opts.d)))
+        choir__poison(run, CHOIR_ERR_ARGUMENT, "adafactor: expected a d of at least 1, got %g",
+            (double)opts.d);
+    return o;
+}
+
+/* Marks the tables of the module's embeddings, which are no matrices to Muon. */
+static void leave_tables(choir_optim *o, const choir_module *module)
+{
+    if (choir__is_embedding(module)) {
+        const choir_tensor *table = choir__embedding_table((choir_module *)(uintptr_t)module);
+        for (int i = 0; i < o->count; i++)
+            if (o->states[i].param == table->param)
+                o->states[i].matrix = false;
+    }
+    for (const choir__module_entry *e = module->inside->entries; e; e = e->next)
+        if (e->kind == CHOIR__CHILD)
+            leave_tables(o, e->child);
+}
+
+choir_optim *choir_muon(choir_scope *run, choir_module *module, choir_muon_opts opts)
+{
+    run = choir__open_scope(run, __func__);
+    module = choir__module_for(run, module, __func__);
+    choir_optim *o = new_optim(run, module, CHOIR__MUON, "muon", opts.lr, opts.weight_decay);
+    set_moments(o, "muon", opts.beta1, opts.beta2, opts.adam_eps);
+    o->decoupled = true;
+    o->momentum = opts.momentum;
+    o->nesterov = opts.nesterov;
+    o->products = opts.ns_steps;
+    o->least = opts.eps;
+    o->match_rms = opts.match_rms;
+    o->maximize = opts.maximize;
+    check_number(o, "muon", "an eps", opts.eps);
+    if (!(opts.momentum >= 0 && opts.momentum < 1))
+        choir__poison(run, CHOIR_ERR_ARGUMENT, "muon: expected a momentum in [0, 1), got %g",
+            (double)opts.momentum);
+    if (opts.ns_steps < 1 || opts.ns_steps > 100)
+        choir__poison(
+            run, CHOIR_ERR_ARGUMENT, "muon: expected 1 to 100 ns_steps, got %d", opts.ns_steps);
+    for (int i = 0; i < o->count; i++) {
+        const choir__param *p = o->states[i].param;
+        o->states[i].matrix =
+            p->whole.ndim == 2 && !(opts.adam && opts.adam(p->name, p->tensor, opts.adam_arg));
+    }
+    leave_tables(o, module);
     return o;
 }

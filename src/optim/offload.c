@@ -26,6 +26,9 @@ choir_status choir_optim_offload(choir_optim *o, const char *folder)
     if (o->outside || o->steps)
         return choir__error(CHOIR_ERR_STATE,
             "the optimizer's state has a place already: offload it once, before the first step");
+    if (o->coded || o->kind == CHOIR__ADAFACTOR || o->kind == CHOIR__MUON)
+        return choir__error(CHOIR_ERR_UNSUPPORTED,
+            "8-bit state, and that of adafactor and muon, stays in memory: no --offload of it");
     for (int i = 0; i < o->count; i++)
         if (o->states[i].m || o->states[i].v)
             return choir__error(CHOIR_ERR_STATE,

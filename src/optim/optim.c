@@ -77,15 +77,13 @@ void choir_optim_schedule(choir_optim *o, choir_schedule schedule)
 
 static choir__opt_bias bias_of(const choir_optim *o)
 {
-    return o->kind == CHOIR__ADAM                         ? CHOIR__BIAS_ADAM
-           : o->kind == CHOIR__LAMB && o->bias_correction ? CHOIR__BIAS_LAMB
-                                                          : CHOIR__BIAS_NONE;
-}
-
-/* Returns the address at which the part can read o->clip. */
-static float *clip_of(const choir_optim *o, const choir__optim_part *part)
-{
-    return part->clip ? part->clip->data : choir__data(o->clip);
+    switch (o->kind) {
+    case CHOIR__ADAM:
+    case CHOIR__MUON: return CHOIR__BIAS_ADAM;
+    case CHOIR__ADAFACTOR: return CHOIR__BIAS_ADAFACTOR;
+    case CHOIR__LAMB: return o->bias_correction ? CHOIR__BIAS_LAMB : CHOIR__BIAS_NONE;
+    default: return CHOIR__BIAS_NONE;
+    }
 }
 
 static choir__opt_hyper hyper_of(const choir_optim *o, int g)
@@ -107,6 +105,7 @@ static choir__opt_hyper hyper_of(const choir_optim *o, int g)
         .take1 = o->grad_averaging ? 1.0f - o->beta1 : 1.0f,
         .inv_bias1 = 1,
         .inv_bias2 = 1,
+        .take = choir__optim_take(o, o->steps),
     };
     if (g == 0)
         h.lr = choir_optim_lr(o); /* not through a ratio */
@@ -142,7 +141,7 @@ static choir_status correct_for_skipped(void *arg)
     for (int i = 0; i < o->part_count; i++) {
         const choir__optim_part *part = &o->parts[i];
         choir__k_optim_skipped args = {.hyper = part->hyper->data,
-            .skipped = clip_of(o, part) + CHOIR__CLIP_SKIPPED,
+            .skipped = choir__optim_clip_of(o, part) + CHOIR__CLIP_SKIPPED,
             .steps = o->steps - 1, /* `decide` has counted this one */
             .groups = o->group_count,
             .bias = bias_of(o)};
@@ -267,11 +266,12 @@ static choir__k_optim part_args(
     choir__k_optim args = {.entries = part->entries->data,
         .count = part->entry_count,
         .hyper = part->hyper->data,
-        .rows = part->rows->data};
+        .rows = part->rows->data,
+        .coded = o->coded};
     if (o->norm)
-        args.clip = clip_of(o, part) + CHOIR__CLIP_FACTOR;
+        args.clip = choir__optim_clip_of(o, part) + CHOIR__CLIP_FACTOR;
     if (scaled)
-        args.found = clip_of(o, part) + CHOIR__CLIP_FOUND;
+        args.found = choir__optim_clip_of(o, part) + CHOIR__CLIP_FOUND;
     return args;
 }
 
@@ -282,6 +282,10 @@ static void launch_kernel(
     case CHOIR__SGD: choir__launch(part->device, CHOIR_F32, sgd, args); break;
     case CHOIR__ADAM: choir__launch(part->device, CHOIR_F32, adam, args); break;
     case CHOIR__LAMB: choir__launch(part->device, CHOIR_F32, lamb, args); break;
+    case CHOIR__LION: choir__launch(part->device, CHOIR_F32, lion, args); break;
+    case CHOIR__RMSPROP: choir__launch(part->device, CHOIR_F32, rmsprop, args); break;
+    case CHOIR__ADAFACTOR: break; /* matrices.c */
+    case CHOIR__MUON: choir__launch(part->device, CHOIR_F32, adam, args); break;
     }
 }
 
@@ -331,6 +335,9 @@ static choir_status launch_lamb(const choir_optim *o, bool scaled)
 static choir_status get_ready(choir_optim *o)
 {
     choir_status status = choir__scope_status(o->run);
+    if (status == CHOIR_OK && o->swapped)
+        status = choir__error(CHOIR_ERR_STATE,
+            "optimizer: the parameters are averages now: exchange them back by choir_optim_swap");
     if (status == CHOIR_OK && o->idle)
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "sgd: all options are 0, which trains nothing; begin with choir_sgd_defaults(), or "
@@ -338,6 +345,18 @@ static choir_status get_ready(choir_optim *o)
     if (status == CHOIR_OK)
         status = finish_books(o);
     return status == CHOIR_OK ? choir__optim_lay_out(o) : status;
+}
+
+/* Queues the update of all parts. */
+static choir_status update(choir_optim *o, bool scaled)
+{
+    if (o->kind == CHOIR__LAMB && choir__strategies_share(o->run))
+        return launch_lamb(o, scaled);
+    for (int i = 0; i < o->part_count; i++)
+        launch_part(o, &o->parts[i], scaled);
+    return o->kind == CHOIR__ADAFACTOR || o->kind == CHOIR__MUON
+               ? choir__optim_step_matrices(o, scaled)
+               : CHOIR_OK;
 }
 
 /* Steps; inverse NULL: the gradients need no unscaling. */
@@ -354,12 +373,10 @@ static choir_status step(choir_optim *o, const float *inverse)
         return choir__scope_fail(o->run, status);
     for (int i = 0; i < o->count; i++)
         choir__storage_claim(o->states[i].param->local->storage);
-    if (o->kind == CHOIR__LAMB && choir__strategies_share(o->run) &&
-        (status = launch_lamb(o, inverse != NULL)) != CHOIR_OK)
+    status = update(o, inverse != NULL);
+    if (status != CHOIR_OK)
         return choir__scope_fail(o->run, status);
-    for (int i = 0;
-         i < o->part_count && !(o->kind == CHOIR__LAMB && choir__strategies_share(o->run)); i++)
-        launch_part(o, &o->parts[i], inverse != NULL);
+    choir__optim_launch_average(o);
     for (int i = 0; i < o->part_count && choir__offload_runs(o) && o->kind == CHOIR__LAMB; i++)
         choir__offload_let_go(o, &o->parts[i], 0, o->parts[i].entry_count);
     for (int i = 0; i < o->count; i++)
@@ -398,7 +415,7 @@ choir_status choir__optim_unscale(choir_optim *o, const float *inverse)
         const choir__optim_part *part = &o->parts[i];
         choir__k_unscale args = {.entries = part->entries->data,
             .count = part->entry_count,
-            .inverse = clip_of(o, part) + CHOIR__CLIP_INVERSE};
+            .inverse = choir__optim_clip_of(o, part) + CHOIR__CLIP_INVERSE};
         choir__launch(part->device, CHOIR_F32, unscale, &args);
     }
     return CHOIR_OK;
@@ -422,27 +439,10 @@ choir_tensor *choir_optim_grad_norm(choir_optim *o)
 
 /* --- for checkpoints --- */
 
-static void visit_state(const char *kind_name, const choir__optim_state *s, choir_tensor *t,
-    choir__state_visit_fn *visit, void *arg)
-{
-    char *name = choir__format("%s.%s", kind_name, s->param->name);
-    visit(name, t, s->param, arg);
-    free(name);
-}
-
 void choir__optim_visit_params(choir_optim *o, choir__state_visit_fn *visit, void *arg)
 {
-    for (int i = 0; i < o->count; i++) {
-        choir__optim_state *s = &o->states[i];
-        choir__optim_make_state(o, s);
-        if (s->m)
-            visit_state(
-                o->kind == CHOIR__SGD ? "momentum_buffer" : "exp_avg", s, s->m, visit, arg);
-        if (s->v)
-            visit_state("exp_avg_sq", s, s->v, visit, arg);
-        if (s->top)
-            visit_state("max_exp_avg_sq", s, s->top, visit, arg);
-    }
+    for (int i = 0; i < o->count; i++)
+        choir__optim_visit_state(o, &o->states[i], visit, arg);
     choir__strategies_visit_state(o->run, visit, arg);
 }
 

@@ -18,7 +18,15 @@ enum {
     CHOIR__CLIP_COUNT
 };
 
-typedef enum choir__optim_kind { CHOIR__SGD, CHOIR__ADAM, CHOIR__LAMB } choir__optim_kind;
+typedef enum choir__optim_kind {
+    CHOIR__SGD,
+    CHOIR__ADAM,
+    CHOIR__LAMB,
+    CHOIR__LION,
+    CHOIR__RMSPROP,
+    CHOIR__ADAFACTOR,
+    CHOIR__MUON
+} choir__optim_kind;
 
 typedef struct choir__optim_group {
     float lr, weight_decay; /* lr: the group's, at a base rate of base_lr */
@@ -26,9 +34,36 @@ typedef struct choir__optim_group {
 
 typedef struct choir__optim_state {
     choir__param *param;
-    choir_tensor *m, *v, *top; /* momentum or first moment; second moment; its largest */
+    choir_tensor *m, *v, *top;     /* momentum or first moment; second moment; its largest */
+    choir_tensor *m_most, *v_most; /* of 8-bit m and v: the largest magnitude of each block */
+    choir_tensor *average;         /* of the parameter, over steps */
     int group;
+    bool matrix; /* Muon updates it; else Adam does */
 } choir__optim_state;
+
+/* How a state tensor is laid out: like the parameter's local part; like that, as 8-bit codes;
+ * one number for each of its blocks; or for the whole parameter, equal on all ranks: per row,
+ * per column, per element. */
+typedef enum choir__state_form {
+    CHOIR__STATE_ELEMENTS,
+    CHOIR__STATE_CODES,
+    CHOIR__STATE_BLOCKS,
+    CHOIR__STATE_ROWS,
+    CHOIR__STATE_COLUMNS,
+    CHOIR__STATE_WHOLE
+} choir__state_form;
+
+enum { CHOIR__MAX_STATES = 6 };
+
+/* The state tensors that an optimizer keeps for a parameter. */
+typedef struct choir__state_list {
+    struct {
+        choir_tensor **tensor;
+        const char *name; /* in checkpoints, before the parameter's */
+        choir__state_form form;
+    } of[CHOIR__MAX_STATES];
+    int count;
+} choir__state_list;
 
 /* The part of an optimizer on one device. */
 typedef struct choir__optim_part {
@@ -72,6 +107,12 @@ struct choir_optim {
     bool idle;         /* SGD's options were all 0, and nothing has given it a rate since */
     float beta1, beta2, eps, momentum, dampening;
     bool nesterov, decoupled, amsgrad, maximize;
+    bool centered, coded;   /* RMSprop; Adam with 8-bit state */
+    float least, threshold; /* Adafactor: eps2 and d; Muon: the least norm */
+    int products;           /* Muon: Newton-Schulz steps */
+    bool match_rms;         /* Muon: the rate's factor follows AdamW's updates */
+    bool averages, swapped; /* has averages; they are exchanged with the parameters */
+    choir_average_opts average;
     bool bias_correction, grad_averaging, trust_always; /* LAMB */
     choir_schedule schedule;
     int64_t steps;
@@ -102,8 +143,34 @@ void choir__scaler_undo(choir_scaler *s);
 choir_status choir__optim_lay_out(choir_optim *o);
 /* Releases the parts and tables once the devices are done with them. */
 void choir__optim_forget(choir_optim *o);
+
+/* --- state.c --- */
+
+/* Lists the state that the optimizer keeps for s->param. */
+void choir__optim_states(const choir_optim *o, choir__optim_state *s, choir__state_list *list);
 /* Makes the parameter's state, zero at first, on the parameter's device, or moves it there. */
 void choir__optim_make_state(choir_optim *o, choir__optim_state *s);
+/* Returns an error if the rule cannot update the rank's part of the parameter. */
+choir_status choir__optim_check_part(const choir_optim *o, const choir__param *p);
+/* Passes the state of a parameter to visit, for checkpoints. */
+void choir__optim_visit_state(
+    choir_optim *o, choir__optim_state *s, choir__state_visit_fn *visit, void *arg);
+
+/* --- average.c --- */
+
+/* Returns the weight of the step after `steps` steps in the averages. */
+float choir__optim_take(const choir_optim *o, int64_t steps);
+/* A checkpoint that was just loaded has averages as parameters: exchanges them. */
+choir_status choir__optim_unswap(choir_optim *o);
+/* Queues the averages' part of a step, behind its update. */
+void choir__optim_launch_average(const choir_optim *o);
+
+/* --- matrices.c --- */
+
+/* Queues the update of the parameters whose rule reads whole matrices: all of Adafactor's, and
+ * Muon's matrices. scaled: the step is left out where CHOIR__CLIP_FOUND is not 0. Collective
+ * where ranks have parts of parameters. */
+choir_status choir__optim_step_matrices(choir_optim *o, bool scaled);
 
 /* --- optim.c --- */
 
@@ -124,6 +191,12 @@ bool choir__offload_runs(const choir_optim *o);
 int choir__offload_run(const choir__optim_part *part, int first);
 void choir__offload_let_go(
     const choir_optim *o, const choir__optim_part *part, int first, int count);
+
+/* Returns the address at which the part can read o->clip. */
+static inline float *choir__optim_clip_of(const choir_optim *o, const choir__optim_part *part)
+{
+    return part->clip ? part->clip->data : choir__data(o->clip);
+}
 
 /* Returns an error if the optimizer is NULL or belongs to a closed run. */
 static inline choir_status choir__use_optim(const choir_optim *o, const char *function)

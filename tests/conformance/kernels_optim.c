@@ -1,5 +1,6 @@
 /* Conformance of the optimizers, the gradient norm, dropout, random and store. */
 #include "conformance/harness.h"
+#include "device/code_map.h"
 
 /* Parameters of one multi-tensor step: name, elements, elements per row, group. */
 enum { ENTRIES = 6, MOST = 1056 };
@@ -82,8 +83,12 @@ static void assert_steps_alike(
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
     int count = isa_tables(tables, names);
-    parameters *start = parameters_new(amsgrad), *expected = parameters_copy(start, amsgrad),
-               *first = NULL;
+    parameters *start = parameters_new(amsgrad);
+    bool squares = kernel == offsetof(choir__kernels, rmsprop);
+    for (int i = 0; i < ENTRIES && squares; i++) /* their mean is above the mean's square */
+        for (int j = 0; j < MOST; j++)
+            start->v[i][j] += 1.5f;
+    parameters *expected = parameters_copy(start, amsgrad), *first = NULL;
     double rows[2 * MOST];
     choir__k_optim k = {.entries = expected->entries,
         .count = ENTRIES,
@@ -171,6 +176,43 @@ static void adam(void **state)
         other.eps = 0.1f;
         assert_steps_alike((choir__opt_hyper[]){h, other}, v & 4 ? &clip : NULL,
             offsetof(choir__kernels, adam), v & 8);
+    }
+}
+
+static void lion(void **state)
+{
+    (void)state;
+    static const float clip = 0.3f;
+    for (int v = 0; v < 8; v++) {
+        choir__opt_hyper h = {.lr = 1e-2f,
+            .beta1 = 0.9f,
+            .beta2 = 0.99f,
+            .weight_decay = v & 1 ? 0.1f : 0,
+            .maximize = !!(v & 2)};
+        choir__opt_hyper other = h;
+        other.lr = 0.1f;
+        assert_steps_alike((choir__opt_hyper[]){h, other}, v & 4 ? &clip : NULL,
+            offsetof(choir__kernels, lion), false);
+    }
+}
+
+/* With the mean of gradients ("centered"), or without. */
+static void rmsprop(void **state)
+{
+    (void)state;
+    static const float clip = 0.3f;
+    for (int v = 0; v < 16; v++) {
+        choir__opt_hyper h = {.lr = 1e-2f,
+            .beta2 = 0.99f,
+            .eps = 1e-3f,
+            .momentum = 0.9f,
+            .weight_decay = v & 1 ? 0.1f : 0,
+            .maximize = !!(v & 2)};
+        choir__opt_hyper other = h;
+        other.lr = 0.1f;
+        other.momentum = 0.5f;
+        assert_steps_alike((choir__opt_hyper[]){h, other}, v & 4 ? &clip : NULL,
+            offsetof(choir__kernels, rmsprop), v & 8);
     }
 }
 
@@ -365,37 +407,199 @@ static const choir__opt_hyper many_hyper[2] = {{.lr = 0.1f,
 static void many_parameters(void **state)
 {
     (void)state;
-    static const size_t kernels[] = {offsetof(choir__kernels, sgd),
-        offsetof(choir__kernels, adam), offsetof(choir__kernels, lamb)};
+    enum { KERNELS = 5 }; /* lamb, the last, has no parameters of 16 bits */
+    static const size_t kernels[KERNELS] = {offsetof(choir__kernels, sgd),
+        offsetof(choir__kernels, adam), offsetof(choir__kernels, lion),
+        offsetof(choir__kernels, rmsprop), offsetof(choir__kernels, lamb)};
     static const float clip = 0.3f, skip = 1, go = 0;
     const choir__kernels *tables[MAX_TABLES];
     const char *names[MAX_TABLES];
     int count = isa_tables(tables, names);
     many *start = many_new(NULL, false);
     double *rows = malloc((size_t)(2 * start->rows) * sizeof *rows);
-    for (int i = 0; i < 3 * count; i++) {
-        many *out = many_new(start, i % 3 < 2), *expected = many_new(start, i % 3 < 2);
+    for (int i = 0; i < KERNELS * count; i++) {
+        const bool halves = i % KERNELS < KERNELS - 1;
+        const size_t kernel = kernels[i % KERNELS];
+        many *out = many_new(start, halves), *expected = many_new(start, halves);
         choir__k_optim k = {.entries = expected->entries,
             .count = MANY,
             .hyper = many_hyper,
             .clip = &clip,
             .found = &go,
             .rows = rows};
-        kernel_at(&choir__cpu_reference, kernels[i % 3])(&k);
+        kernel_at(&choir__cpu_reference, kernel)(&k);
         k.entries = out->entries;
-        kernel_at(tables[i / 3], kernels[i % 3])(&k);
+        kernel_at(tables[i / KERNELS], kernel)(&k);
         assert_true(many_distance(out, expected) <= 1e-6);
         assert_true(
             half_distance(out, expected) <= 1e-4); /* another rounding, here and there */
         many *same = many_new(out, false);
         k.found = &skip; /* then nothing is done */
-        kernel_at(tables[i / 3], kernels[i % 3])(&k);
+        kernel_at(tables[i / KERNELS], kernel)(&k);
         assert_true(many_distance(out, same) == 0);
         many_free(same);
         many_free(out);
         many_free(expected);
     }
     free(rows);
+    many_free(start);
+}
+
+/* --- 8-bit state: three matrices, whose rows are shorter and longer than a block --- */
+
+enum { CODED = 3, CODED_MOST = 7 * 600, CODED_BLOCKS = 7 * 3 };
+
+typedef struct coded {
+    float param[CODED][CODED_MOST], grad[CODED][CODED_MOST];
+    float m_most[CODED][CODED_BLOCKS], v_most[CODED][CODED_BLOCKS];
+    uint8_t m[CODED][CODED_MOST], v[CODED][CODED_MOST];
+    uint16_t half[CODED_MOST];
+    choir__opt_entry entries[CODED];
+} coded;
+
+static const int64_t coded_rows[CODED] = {600, 256, 37};
+
+static coded *coded_copy(const coded *like)
+{
+    coded *c = malloc(sizeof *c);
+    memcpy(c, like, sizeof *c);
+    for (int i = 0; i < CODED; i++)
+        c->entries[i] = (choir__opt_entry){.param = i == 1 ? NULL : c->param[i],
+            .grad = c->grad[i],
+            .m_codes = c->m[i],
+            .v_codes = c->v[i],
+            .m_most = c->m_most[i],
+            .v_most = c->v_most[i],
+            .n = 7 * coded_rows[i],
+            .row = coded_rows[i],
+            .half = i == 1 ? c->half : NULL,
+            .half_dtype = CHOIR_BF16};
+    return c;
+}
+
+/* Any codes; the last block's state and gradients are zeros. */
+static coded *coded_new(void)
+{
+    coded *c = calloc(1, sizeof *c), *pointed;
+    for (int i = 0; i < CODED; i++)
+        for (int j = 0; j < CODED_MOST; j++) {
+            bool zero = j >= 6 * coded_rows[i];
+            c->param[i][j] = (float)(j % 101) / 50 - 1;
+            c->grad[i][j] = zero ? 0 : (float)(j * 7 % 97) / 48 - 1;
+            c->m[i][j] = zero ? 0 : (uint8_t)(j * 31 % 256);
+            c->v[i][j] = zero ? 0 : (uint8_t)(j * 57 % 256);
+            c->m_most[i][j % CODED_BLOCKS] = 0.5f + (float)(j % CODED_BLOCKS) / 10;
+            c->v_most[i][j % CODED_BLOCKS] = 0.1f + (float)(j % CODED_BLOCKS) / 7;
+            c->half[j] = choir__bf16_from_f32(c->param[1][j]);
+        }
+    pointed = coded_copy(c);
+    free(c);
+    return pointed;
+}
+
+/* Codes may differ by one where a number is halfway between two. */
+static void assert_codes_close(const coded *a, const coded *b, const char *isa)
+{
+    int apart = 0;
+    for (int i = 0; i < CODED; i++)
+        for (int j = 0; j < CODED_MOST; j++) {
+            int m = abs(a->m[i][j] - b->m[i][j]), v = abs(a->v[i][j] - b->v[i][j]);
+            if (m > 1 || v > 1)
+                fail_msg("%s: codes %d and %d at %d, %d are not %d and %d", isa, a->m[i][j],
+                    a->v[i][j], i, j, b->m[i][j], b->v[i][j]);
+            apart += m + v;
+        }
+    assert_true(apart <= CODED * CODED_MOST / 1000);
+}
+
+static void assert_near(const float *a, const float *b, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!(fabsf(a[i] - b[i]) <= 1e-5f * fmaxf(1, fabsf(b[i]))))
+            fail_msg("%g at %d is not %g", (double)a[i], i, (double)b[i]);
+}
+
+static void adam_with_codes(void **state)
+{
+    (void)state;
+    static const choir__opt_hyper h = {.lr = 1e-2f,
+        .beta1 = 0.9f,
+        .beta2 = 0.999f,
+        .eps = 1e-8f,
+        .weight_decay = 0.1f,
+        .decoupled = 1,
+        .step_size = 0.0369f,
+        .rsqrt_bias2 = 15.8f};
+    const choir__kernels *tables[MAX_TABLES];
+    const char *names[MAX_TABLES];
+    int count = isa_tables(tables, names);
+    coded *start = coded_new(), *expected = coded_copy(start), *first = NULL;
+    choir__k_adam k = {
+        .entries = expected->entries, .count = CODED, .hyper = &h, .coded = true};
+    choir__cpu_reference.adam(&k);
+    for (int j = 0; j < count; j++) {
+        coded *out = coded_copy(start);
+        k.entries = out->entries;
+        tables[j]->adam(&k);
+        for (int i = 0; i < CODED; i++) {
+            assert_near(out->param[i], expected->param[i], CODED_MOST);
+            assert_near(out->m_most[i], expected->m_most[i], CODED_BLOCKS);
+            assert_near(out->v_most[i], expected->v_most[i], CODED_BLOCKS);
+        }
+        assert_codes_close(out, expected, names[j]);
+        if (first) {
+            assert_memory_equal(out, first, offsetof(coded, entries));
+            free(out);
+        } else {
+            first = out;
+        }
+    }
+    free(first);
+    free(start);
+    free(expected);
+}
+
+/* The numbers of bitsandbytes' create_dynamic_map: a few of them, and that all ascend. */
+static void code_maps(void **state)
+{
+    (void)state;
+    const choir__code_maps *maps = choir__code_maps_get();
+    for (int i = 0; i < 255; i++) {
+        assert_true(maps->m.value[i] < maps->m.value[i + 1]);
+        assert_true(maps->v.value[i] < maps->v.value[i + 1]);
+    }
+    assert_true(maps->m.value[127] == 0 && maps->v.value[0] == 0);
+    assert_true(maps->m.value[255] == 1 && maps->v.value[255] == 1);
+    assert_true(fabsf(maps->m.value[0] + 0.99296875f) < 1e-6f);
+    assert_true(fabsf(maps->v.value[254] - 0.996484375f) < 1e-6f);
+    assert_true(fabsf(maps->m.value[128] - 5.5e-7f) < 1e-12f);
+    assert_true(fabsf(maps->v.value[1] - 3.25e-7f) < 1e-12f);
+}
+
+/* An average takes a share, copies the parameter, or stays. */
+static void average(void **state)
+{
+    (void)state;
+    const choir__kernels *tables[MAX_TABLES];
+    const char *names[MAX_TABLES];
+    int count = isa_tables(tables, names);
+    many *start = many_new(NULL, false);
+    for (int i = 0; i < 3 * count; i++) {
+        many *out = many_new(start, false), *expected = many_new(start, false);
+        choir__opt_hyper h = {.take = i % 3 == 0 ? 0.3f : i % 3 == 1 ? 1 : 0};
+        choir__k_average k = {.entries = expected->entries, .count = MANY, .hyper = &h};
+        for (int e = 0; e < MANY; e++) {
+            expected->entries[e].average = e % 7 ? expected->entries[e].v : NULL;
+            out->entries[e].average = e % 7 ? out->entries[e].v : NULL;
+        }
+        choir__cpu_reference.average(&k);
+        k.entries = out->entries;
+        tables[i / 3]->average(&k);
+        assert_true(many_distance(out, expected) <= 1e-6);
+        assert_true((many_distance(out, start) > 0) == (h.take != 0));
+        many_free(out);
+        many_free(expected);
+    }
     many_free(start);
 }
 
@@ -639,6 +843,11 @@ int main(void)
         cmocka_unit_test(sgd),
         cmocka_unit_test(sgd_without_buffers),
         cmocka_unit_test(adam),
+        cmocka_unit_test(adam_with_codes),
+        cmocka_unit_test(code_maps),
+        cmocka_unit_test(average),
+        cmocka_unit_test(lion),
+        cmocka_unit_test(rmsprop),
         cmocka_unit_test(lamb),
         cmocka_unit_test(lamb_of_zeros),
         cmocka_unit_test(grad_norm),

@@ -226,9 +226,25 @@ static choir__opt_entry entry_part(const choir__opt_entry *e, int64_t first, int
     MOVE(m, first);
     MOVE(v, first);
     MOVE(top, first);
+    MOVE(average, first);
+    if (p->m_codes) { /* whole rows: step_part */
+        int64_t row = first / p->row;
+        int64_t blocks = (p->row + CHOIR__CODED_BLOCK - 1) / CHOIR__CODED_BLOCK;
+        p->m_codes += first;
+        p->v_codes += first;
+        MOVE(m_most, row * blocks);
+        MOVE(v_most, row * blocks);
+    }
     p->half = at(p->half, first, sizeof *p->half);
     p->n = count;
     return part;
+}
+
+/* Returns the end of the row before which element i is, since blocks of 8-bit state are never
+ * cut: the thread that has a row's first element updates the row. */
+static int64_t whole_rows(const choir__opt_entry *e, int64_t i)
+{
+    return e->m_codes ? (i + e->row - 1) / e->row * e->row : i;
 }
 
 static void step_part(const choir__k_optim *k, int64_t first, int64_t count, optim_fn *step)
@@ -240,7 +256,8 @@ static void step_part(const choir__k_optim *k, int64_t first, int64_t count, opt
             first -= e->n;
             continue;
         }
-        choir__opt_entry part = entry_part(e, first, n);
+        int64_t from = whole_rows(e, first), to = whole_rows(e, first + n);
+        choir__opt_entry part = entry_part(e, from, to - from);
         choir__k_optim narrowed = *k;
         narrowed.entries = &part;
         narrowed.count = 1;
@@ -276,6 +293,36 @@ static void sgd_part(const void *k, int64_t first, int64_t count)
 static void sgd(const choir__k_sgd *k)
 {
     choir__cpu_parallel(elements_of(k), LEAST, sgd_part, k);
+}
+
+static void lion_part(const void *k, int64_t first, int64_t count)
+{
+    step_part(k, first, count, one.lion);
+}
+
+static void lion(const choir__k_lion *k)
+{
+    choir__cpu_parallel(elements_of(k), LEAST, lion_part, k);
+}
+
+static void rmsprop_part(const void *k, int64_t first, int64_t count)
+{
+    step_part(k, first, count, one.rmsprop);
+}
+
+static void rmsprop(const choir__k_rmsprop *k)
+{
+    choir__cpu_parallel(elements_of(k), LEAST, rmsprop_part, k);
+}
+
+static void average_part(const void *k, int64_t first, int64_t count)
+{
+    step_part(k, first, count, one.average);
+}
+
+static void average(const choir__k_average *k)
+{
+    choir__cpu_parallel(elements_of(k), LEAST, average_part, k);
 }
 
 static int64_t rows_of(const choir__opt_entry *e)
@@ -346,6 +393,9 @@ const choir__kernels *choir__cpu_divided(const choir__kernels *kernels)
     several.attention_backward = attention_backward;
     several.adam = adam;
     several.sgd = sgd;
+    several.lion = lion;
+    several.rmsprop = rmsprop;
+    several.average = average;
     several.grad_norm = grad_norm;
     return &several;
 }

@@ -1,5 +1,6 @@
 /* One optimizer step over all parameters in one call, and the norm of all gradients. */
 #include "base/half.h"
+#include "device/code_map.h"
 #include "device/cpu/isa/isa.h"
 
 /* Returns the factor for a group's gradients. */
@@ -65,6 +66,9 @@ static void step_half(
     }
 }
 
+static void step_coded(
+    const choir__opt_entry *e, const choir__opt_hyper *h, float clip, step_fn *step);
+
 static void step_all(const choir__k_optim *k, step_fn *step)
 {
     if (k->found && *k->found != 0)
@@ -72,7 +76,11 @@ static void step_all(const choir__k_optim *k, step_fn *step)
     for (int64_t i = 0; i < k->count; i++) {
         const choir__opt_entry *e = &k->entries[i];
         const choir__opt_hyper *h = &k->hyper[e->group];
-        if (e->half)
+        if (e->apart)
+            continue;
+        if (e->m_codes)
+            step_coded(e, h, clip_of(k, h), step);
+        else if (e->half)
             step_half(e, h, clip_of(k, h), step);
         else
             step(e, h, clip_of(k, h));
@@ -140,6 +148,149 @@ static void adam_step(const choir__opt_entry *e, const choir__opt_hyper *h, floa
 void KERNEL(adam)(const choir__k_adam *k)
 {
     step_all(k, adam_step);
+}
+
+/* --- Adam with 8-bit state --- */
+
+static void decode(
+    float *to, const uint8_t *codes, float most, const choir__code_map *map, int n)
+{
+    for (int i = 0; i < n; i++)
+        to[i] = map->value[codes[i]] * most;
+}
+
+/* Stores the codes of the numbers that are nearest to from / most. */
+static void nearest(
+    uint8_t *codes, const float *from, float most, const choir__code_map *map, int n)
+{
+    for (int i = 0; i < n; i++)
+        codes[i] = choir__code_of(map, most > 0 ? from[i] / most : 0);
+}
+
+/* Returns the largest magnitude; NaN if there is one. */
+static float most_of(const float *x, int n)
+{
+    float most = 0;
+    for (int i = 0; i < n; i++)
+        most = fabsf(x[i]) <= most ? most : fabsf(x[i]);
+    return most;
+}
+
+/* A number keeps its sign, even where zero is nearer. */
+static void keep_signs(uint8_t *codes, const float *m, const choir__code_map *map, int n)
+{
+    for (int i = 0; i < n; i++) {
+        bool below = map->value[codes[i]] < 0;
+        if (m[i] < 0 && !below)
+            codes[i]--;
+        else if (m[i] > 0 && below)
+            codes[i]++;
+    }
+}
+
+/* Updates elements [at, at + n) of an entry, which share the block's magnitudes. */
+static void step_block(const choir__opt_entry *e, const choir__opt_hyper *h, float clip,
+    step_fn *step, int64_t at, int64_t block, int n)
+{
+    const choir__code_maps *maps = choir__code_maps_get();
+    float m[CHOIR__CODED_BLOCK], v[CHOIR__CODED_BLOCK];
+    uint8_t *m_codes = e->m_codes + at, *v_codes = e->v_codes + at;
+    choir__opt_entry part = {.param = e->half ? NULL : e->param + at,
+        .grad = e->grad + at,
+        .m = m,
+        .v = v,
+        .n = n,
+        .half = e->half ? e->half + at : NULL,
+        .half_dtype = e->half_dtype};
+    decode(m, m_codes, e->m_most[block], &maps->m, n);
+    decode(v, v_codes, e->v_most[block], &maps->v, n);
+    if (e->half)
+        step_half(&part, h, clip, step);
+    else
+        step(&part, h, clip);
+    e->m_most[block] = most_of(m, n);
+    e->v_most[block] = most_of(v, n);
+    nearest(m_codes, m, e->m_most[block], &maps->m, n);
+    nearest(v_codes, v, e->v_most[block], &maps->v, n);
+    keep_signs(m_codes, m, &maps->m, n);
+}
+
+static void step_coded(
+    const choir__opt_entry *e, const choir__opt_hyper *h, float clip, step_fn *step)
+{
+    int64_t block = 0;
+    for (int64_t row = 0; row < e->n; row += e->row)
+        for (int64_t c = 0; c < e->row; c += CHOIR__CODED_BLOCK)
+            step_block(e, h, clip, step, row + c, block++,
+                (int)choir__min(CHOIR__CODED_BLOCK, e->row - c));
+}
+
+/* --- Lion and RMSprop --- */
+
+static void lion_step(const choir__opt_entry *e, const choir__opt_hyper *h, float clip)
+{
+    float take1 = 1.0f - h->beta1, take2 = 1.0f - h->beta2, decay = h->lr * h->weight_decay;
+    vec up = v_set(h->lr), down = v_set(-h->lr), zero = {0};
+    for (int64_t i = 0; i < e->n; i += W) {
+        int64_t left = e->n - i;
+        vec p = v_get(e->param + i, left), g = v_get(e->grad + i, left) * clip;
+        vec m = v_get(e->m + i, left), c = m * h->beta1 + g * take1;
+        p -= p * decay;
+        p -= v_sel(v_gt(c, zero), up, v_sel(v_lt(c, zero), down, c)); /* 0 or NaN: c */
+        v_put(e->m + i, m * h->beta2 + g * take2, left);
+        v_put(e->param + i, p, left);
+    }
+}
+
+void KERNEL(lion)(const choir__k_lion *k)
+{
+    step_all(k, lion_step);
+}
+
+static void rmsprop_step(const choir__opt_entry *e, const choir__opt_hyper *h, float clip)
+{
+    float take = 1.0f - h->beta2;
+    for (int64_t i = 0; i < e->n; i += W) {
+        int64_t left = e->n - i;
+        vec p = v_get(e->param + i, left);
+        vec g = v_get(e->grad + i, left) * clip + p * h->weight_decay;
+        vec w = v_get(e->v + i, left) * h->beta2 + g * g * take;
+        v_put(e->v + i, w, left);
+        if (e->top) {
+            vec mean = v_get(e->top + i, left) * h->beta2 + g * take;
+            v_put(e->top + i, mean, left);
+            w -= mean * mean;
+        }
+        vec u = g / (v_sqrt(w) + h->eps);
+        if (e->m) {
+            u = v_get(e->m + i, left) * h->momentum + u;
+            v_put(e->m + i, u, left);
+        }
+        v_put(e->param + i, p - u * h->lr, left);
+    }
+}
+
+void KERNEL(rmsprop)(const choir__k_rmsprop *k)
+{
+    step_all(k, rmsprop_step);
+}
+
+/* --- averages of parameters --- */
+
+static void average_entry(const choir__opt_entry *e, float take)
+{
+    for (int64_t i = 0; i < e->n; i += W) {
+        int64_t left = e->n - i;
+        vec p = v_get(e->param + i, left), a = v_get(e->average + i, left);
+        v_put(e->average + i, take == 1 ? p : a + (p - a) * take, left);
+    }
+}
+
+void KERNEL(average)(const choir__k_average *k)
+{
+    for (int64_t i = 0; i < k->count; i++)
+        if (k->entries[i].average && k->hyper->take != 0)
+            average_entry(&k->entries[i], k->hyper->take);
 }
 
 static double join_lanes(double lane[16])

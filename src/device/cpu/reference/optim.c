@@ -5,6 +5,7 @@
  * all entries, so it does not depend on how rows are distributed over ranks. */
 #include <stdlib.h>
 
+#include "device/code_map.h"
 #include "device/cpu/reference/reference.h"
 #include "device/queue.h"
 
@@ -55,29 +56,149 @@ void choir__reference_sgd(const choir__k_sgd *k)
     }
 }
 
+static void adam_entry(const choir__k_adam *k, const choir__opt_entry *e)
+{
+    const choir__opt_hyper *h = &k->hyper[e->group];
+    double b1 = (double)h->beta1, b2 = (double)h->beta2;
+    for (int64_t i = 0; i < e->n; i++) {
+        double p = param_of(e, i), g = clipped(k, e, i);
+        if (h->decoupled)
+            p -= (double)h->lr * (double)h->weight_decay * p;
+        else
+            g += (double)h->weight_decay * p;
+        double m = b1 * (double)e->m[i] + (1 - b1) * g;
+        double v = b2 * (double)e->v[i] + (1 - b2) * g * g;
+        double top = e->top && (double)e->top[i] > v ? (double)e->top[i] : v;
+        if (e->top)
+            e->top[i] = (float)top;
+        double root = sqrt(top) * (double)h->rsqrt_bias2 + (double)h->eps;
+        e->m[i] = (float)m;
+        e->v[i] = (float)v;
+        set_param(e, i, p - (double)h->step_size * m / root);
+    }
+}
+
+/* Returns the code whose number is nearest to x, which is at most 1. */
+static uint8_t nearest(const float *value, double x)
+{
+    int best = 0;
+    for (int i = 1; i < 256; i++)
+        if (fabs((double)value[i] - x) < fabs((double)value[best] - x))
+            best = i;
+    return (uint8_t)best;
+}
+
+/* Stores n numbers as codes; with signs kept, even where zero is nearer. */
+static void encode(uint8_t *codes, float *most, const float *x, int64_t n, const float *value)
+{
+    *most = 0;
+    for (int64_t i = 0; i < n; i++)
+        *most = fmaxf(*most, fabsf(x[i]));
+    for (int64_t i = 0; i < n; i++) {
+        codes[i] = nearest(value, *most > 0 ? (double)x[i] / (double)*most : 0);
+        if (x[i] < 0 && value[codes[i]] >= 0)
+            codes[i]--;
+        if (x[i] > 0 && value[codes[i]] < 0)
+            codes[i]++;
+    }
+}
+
+/* Adam on elements [at, at + n) of an entry, whose state is the codes of a block. */
+static void coded_block(
+    const choir__k_adam *k, const choir__opt_entry *e, int64_t at, int64_t block, int64_t n)
+{
+    const choir__code_maps *maps = choir__code_maps_get();
+    float m[CHOIR__CODED_BLOCK], v[CHOIR__CODED_BLOCK];
+    choir__opt_entry part = {.param = e->half ? NULL : e->param + at,
+        .grad = e->grad + at,
+        .m = m,
+        .v = v,
+        .n = n,
+        .group = e->group,
+        .half = e->half ? e->half + at : NULL,
+        .half_dtype = e->half_dtype};
+    for (int64_t i = 0; i < n; i++) {
+        m[i] = maps->m.value[e->m_codes[at + i]] * e->m_most[block];
+        v[i] = maps->v.value[e->v_codes[at + i]] * e->v_most[block];
+    }
+    adam_entry(k, &part);
+    encode(e->m_codes + at, &e->m_most[block], m, n, maps->m.value);
+    encode(e->v_codes + at, &e->v_most[block], v, n, maps->v.value);
+}
+
+static void coded_entry(const choir__k_adam *k, const choir__opt_entry *e)
+{
+    int64_t block = 0;
+    for (int64_t row = 0; row < e->n; row += e->row)
+        for (int64_t c = 0; c < e->row; c += CHOIR__CODED_BLOCK)
+            coded_block(k, e, row + c, block++, choir__min(CHOIR__CODED_BLOCK, e->row - c));
+}
+
 void choir__reference_adam(const choir__k_adam *k)
 {
     if (k->found && *k->found != 0)
         return;
     for (int64_t j = 0; j < k->count; j++) {
         const choir__opt_entry *e = &k->entries[j];
+        if (e->apart)
+            continue;
+        if (e->m_codes)
+            coded_entry(k, e);
+        else
+            adam_entry(k, e);
+    }
+}
+
+void choir__reference_lion(const choir__k_lion *k)
+{
+    if (k->found && *k->found != 0)
+        return;
+    for (int64_t j = 0; j < k->count; j++) {
+        const choir__opt_entry *e = &k->entries[j];
         const choir__opt_hyper *h = &k->hyper[e->group];
-        double b1 = (double)h->beta1, b2 = (double)h->beta2;
+        double b1 = (double)h->beta1, b2 = (double)h->beta2, lr = (double)h->lr;
         for (int64_t i = 0; i < e->n; i++) {
-            double p = param_of(e, i), g = clipped(k, e, i);
-            if (h->decoupled)
-                p -= (double)h->lr * (double)h->weight_decay * p;
-            else
-                g += (double)h->weight_decay * p;
-            double m = b1 * (double)e->m[i] + (1 - b1) * g;
-            double v = b2 * (double)e->v[i] + (1 - b2) * g * g;
-            double top = e->top && (double)e->top[i] > v ? (double)e->top[i] : v;
-            if (e->top)
-                e->top[i] = (float)top;
-            double root = sqrt(top) * (double)h->rsqrt_bias2 + (double)h->eps;
-            e->m[i] = (float)m;
+            double p = param_of(e, i), g = clipped(k, e, i), m = (double)e->m[i];
+            double c = b1 * m + (1 - b1) * g, sign = c > 0 ? 1 : c < 0 ? -1 : c;
+            e->m[i] = (float)(b2 * m + (1 - b2) * g);
+            set_param(e, i, p - lr * (sign + (double)h->weight_decay * p));
+        }
+    }
+}
+
+void choir__reference_rmsprop(const choir__k_rmsprop *k)
+{
+    if (k->found && *k->found != 0)
+        return;
+    for (int64_t j = 0; j < k->count; j++) {
+        const choir__opt_entry *e = &k->entries[j];
+        const choir__opt_hyper *h = &k->hyper[e->group];
+        double b = (double)h->beta2;
+        for (int64_t i = 0; i < e->n; i++) {
+            double p = param_of(e, i), g = clipped(k, e, i) + (double)h->weight_decay * p;
+            double v = b * (double)e->v[i] + (1 - b) * g * g, w = v;
             e->v[i] = (float)v;
-            set_param(e, i, p - (double)h->step_size * m / root);
+            if (e->top) {
+                double mean = b * (double)e->top[i] + (1 - b) * g;
+                e->top[i] = (float)mean;
+                w -= mean * mean;
+            }
+            double u = g / (sqrt(w) + (double)h->eps);
+            if (e->m)
+                e->m[i] = (float)(u += (double)h->momentum * (double)e->m[i]);
+            set_param(e, i, p - (double)h->lr * u);
+        }
+    }
+}
+
+void choir__reference_average(const choir__k_average *k)
+{
+    double take = (double)k->hyper->take;
+    for (int64_t j = 0; j < k->count; j++) {
+        const choir__opt_entry *e = &k->entries[j];
+        for (int64_t i = 0; i < e->n && e->average && take != 0; i++) {
+            double p = (double)e->param[i], a = (double)e->average[i];
+            e->average[i] = (float)(take == 1 ? p : a + (p - a) * take);
         }
     }
 }

@@ -1,0 +1,17 @@
+/* The optimizers of --optimizer. */
+#ifndef CHOIR_CLI_OPTIMIZERS_H
+#define CHOIR_CLI_OPTIMIZERS_H
+
+#include "cli/job.h"
+
+typedef struct choir__made_optimizer {
+    choir_optim *optim;
+    float weight_decay;
+    bool matrices_decay_alone; /* biases and norms have no weight decay */
+} choir__made_optimizer;
+
+/* Makes the optimizer that the job names. run NULL: only checks its options. */
+choir_status choir__cli_optimizer_make(
+    const choir__job *job, choir_scope *run, choir_module *net, choir__made_optimizer *made);
+
+#endif
