@@ -1,0 +1,91 @@
+/* Logs: numbers and events of a training loop, written where other tools open them.
+ *
+ *     choir_logger *log;
+ *     choir_check(choir_log_open("tensorboard:runs/1", choir_log_defaults(), &log));
+ *     choir_check(choir_log_add(log, "csv:loss.csv"));        (further destinations)
+ *     choir_check(choir_log_param(log, "lr", "0.001"));
+ *     for (int64_t step = 1; step <= steps; step++) {
+ *         ...
+ *         choir_check(choir_log_number(log, "loss", loss));
+ *         choir_check(choir_log_step(log, step));             (writes the numbers of the step)
+ *     }
+ *     choir_check(choir_log_close(log));
+ *
+ * A destination is NAME:PLACE. `tensorboard:DIR` gets TensorBoard's event files, `csv:FILE` a
+ * table, `mlflow:DIR` or `mlflow:http://...` a run of MLflow, `wandb:DIR` an offline run for
+ * `wandb sync`, `metrics::PORT` is served in OpenMetrics' form on this machine's loopback
+ * address (metrics:HOST:PORT: on another one), and `run:DIR` is a run folder for `choir plot`.
+ *
+ * Numbers are written with all of their digits. A process that is killed leaves files that can
+ * be read. A loop that goes on from a checkpoint gives its step in choir_log_opts.resume: the
+ * curve goes on there, and records of later steps are replaced.
+ *
+ * If a destination fails (a full disk), the call returns its error, once; that destination is
+ * closed then, and the others go on.
+ *
+ * Threads: one at a time. Collective: none; with several ranks, one of them logs. */
+#ifndef CHOIR_LOG_H
+#define CHOIR_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <choir/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct choir_logger choir_logger; /* choir_log is the logarithm */
+
+typedef struct choir_log_opts {
+    const char *name; /* of the run, in tools that show several; NULL: "choir" */
+    /* Text that identifies the run, such as the path of its checkpoints, so that MLflow and
+     * W&B find it again when it is resumed; NULL: a random one */
+    const char *id;
+    const char
+        *job;       /* JSON about the job, for job.json of a run folder; NULL: the parameters */
+    int64_t resume; /* the step from which the run goes on */
+    bool goes_on;   /* the run has been logged before; else places start empty */
+} choir_log_opts;
+
+/** NULL, NULL, NULL, 0, false. */
+choir_log_opts choir_log_defaults(void);
+
+/** Opens a log to one destination; with NULL, to none yet. Errors: argument (an unknown name, a
+ * place that is missing), I/O (also a port that is taken), unsupported (this build lacks the
+ * library). */
+CHOIR_CHECKED choir_status choir_log_open(
+    const char *destination, choir_log_opts opts, choir_logger **log);
+/** Adds a destination, before the first step. Errors: those of choir_log_open, state. */
+CHOIR_CHECKED choir_status choir_log_add(choir_logger *log, const char *destination);
+/** Ends the log and frees it; returns the first error that any of its destinations had. NULL is
+ * fine. */
+CHOIR_CHECKED choir_status choir_log_close(choir_logger *log);
+
+/** Sets a hyper-parameter, before the first step. A text that reads as a number, or as true or
+ * false, is one. Errors: argument (no name), state. */
+CHOIR_CHECKED choir_status choir_log_param(
+    choir_logger *log, const char *name, const char *value);
+
+/** Sets a number of the next choir_log_step. Errors: argument: names have 1 to 200 bytes and no
+ * control characters. */
+CHOIR_CHECKED choir_status choir_log_number(choir_logger *log, const char *name, double value);
+/** Writes the numbers that were set since the last call as those of a step; steps are not
+ * negative and ascend. Errors: argument, I/O. */
+CHOIR_CHECKED choir_status choir_log_step(choir_logger *log, int64_t step);
+
+/** Logs a text, such as a sample of a language model. Errors: argument, I/O. */
+CHOIR_CHECKED choir_status choir_log_text(
+    choir_logger *log, int64_t step, const char *name, const char *text);
+/** Logs the distribution of values (count). Errors: argument, I/O. */
+CHOIR_CHECKED choir_status choir_log_histogram(
+    choir_logger *log, int64_t step, const char *name, const float *values, int64_t count);
+/** Logs an event, such as "eval", with a JSON object of its own or NULL. An evaluation's
+ * numbers also become curves ("eval/loss"). Errors: argument (no object), I/O. */
+CHOIR_CHECKED choir_status choir_log_event(
+    choir_logger *log, int64_t step, const char *kind, const char *json);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

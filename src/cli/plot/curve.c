@@ -1,0 +1,218 @@
+/* Reading curves out of metrics.jsonl and events.jsonl, whose lines the record layer writes
+ * (record/run_folder.c): one object each, without nested ones in front of the numbers. A line
+ * that a running or killed process has not finished is left out. */
+#include "cli/plot/curve.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void add(choir__points *p, double x, double y)
+{
+    if (!isfinite(x) || !isfinite(y))
+        return;
+    if (!(p->count & (p->count - 1))) { /* 0 or a power of two: full */
+        size_t room = (size_t)(2 * p->count + 1);
+        p->x = choir__realloc(p->x, room * sizeof *p->x);
+        p->y = choir__realloc(p->y, room * sizeof *p->y);
+    }
+    p->x[p->count] = x;
+    p->y[p->count++] = y;
+}
+
+/* Returns the number behind "KEY": in a line, NaN if there is none. */
+static double number_in(const char *line, const char *key)
+{
+    size_t length = strlen(key);
+    for (const char *at = line; (at = strchr(at, '"')); at++) {
+        if (strncmp(at + 1, key, length) || strncmp(at + 1 + length, "\":", 2))
+            continue;
+        char *end;
+        double x = strtod(at + length + 3, &end);
+        return end > at + length + 3 ? x : (double)NAN;
+    }
+    return (double)NAN;
+}
+
+/* --- the x of a step --- */
+
+/* The place in the files so far, for x and for evaluations, which say their step alone. */
+typedef struct progress {
+    double step, x, seconds, first_time;
+} progress;
+
+static void advance(progress *at, const choir__plot *plot, const char *line)
+{
+    double took = number_in(line, "step_s"), time = number_in(line, "time");
+    at->step = number_in(line, "step");
+    at->first_time = isnan(at->first_time) ? time : at->first_time;
+    at->seconds = isnan(took) ? time - at->first_time : at->seconds + took;
+    at->x = plot->axis == CHOIR__STEPS     ? at->step
+            : plot->axis == CHOIR__SECONDS ? at->seconds
+                                           : number_in(line, "items");
+}
+
+static FILE *open_file(const char *run, const char *name)
+{
+    char *path = choir__format("%s/%s", run, name);
+    FILE *f = fopen(path, "re");
+    free(path);
+    return f;
+}
+
+static bool is_whole(const char *line, ssize_t bytes)
+{
+    return bytes > 2 && line[0] == '{' && line[bytes - 1] == '\n' && line[bytes - 2] == '}';
+}
+
+/* Adds the evaluations up to the step that `at` has reached; the next one waits in line. */
+typedef struct evaluations {
+    FILE *file;
+    char *line;
+    size_t room;
+    double step; /* of the one that waits; NaN: none */
+} evaluations;
+
+static void next_evaluation(evaluations *e)
+{
+    e->step = (double)NAN;
+    for (ssize_t n; e->file && (n = getline(&e->line, &e->room, e->file)) > 0;)
+        if (is_whole(e->line, n) && !strncmp(e->line, "{\"event\":\"eval\"", 15)) {
+            e->step = number_in(e->line, "step");
+            return;
+        }
+}
+
+static void take_evaluations(
+    evaluations *e, const choir__plot *plot, const progress *at, choir__curve *c)
+{
+    for (; e->step <= at->step; next_evaluation(e))
+        add(&c->eval, at->x, number_in(e->line, plot->metric));
+}
+
+/* --- a whole curve --- */
+
+/* Exponential smoothing whose beginning is corrected for the missing past, as in TensorBoard.
+ */
+static void smoothen(choir__curve *c, double weight)
+{
+    double sum = 0, norm = 0;
+    for (int64_t i = 0; i < c->all.count && weight > 0; i++) {
+        sum = weight * sum + (1 - weight) * c->all.y[i];
+        norm = weight * norm + (1 - weight);
+        add(&c->smooth, c->all.x[i], sum / norm);
+    }
+}
+
+choir_status choir__curve_read(choir__plot *plot, const char *run, choir__curve *c)
+{
+    const char *name = run + strlen(run);
+    while (name > run && name[-1] != '/')
+        name--;
+    *c = (choir__curve){.name = *name ? name : run};
+    FILE *f = open_file(run, "metrics.jsonl");
+    if (!f)
+        return choir__error(CHOIR_ERR_IO,
+            "%s is no folder of a recorded run: metrics.jsonl: %s; choir train --save or --run "
+            "makes one",
+            run, strerror(errno));
+    evaluations e = {.file = open_file(run, "events.jsonl")};
+    progress at = {.first_time = (double)NAN};
+    char *line = NULL;
+    size_t room = 0;
+    bool is_curve = false;
+    next_evaluation(&e);
+    for (ssize_t n; (n = getline(&line, &room, f)) > 0;) {
+        if (!is_whole(line, n))
+            continue;
+        advance(&at, plot, line);
+        double y = number_in(line, plot->metric);
+        is_curve |= !isnan(y);
+        add(&c->all, at.x, y);
+        take_evaluations(&e, plot, &at, c);
+    }
+    at.step = INFINITY;
+    take_evaluations(&e, plot, &at, c);
+    smoothen(c, plot->smooth);
+    free(line);
+    free(e.line);
+    fclose(f);
+    if (e.file)
+        fclose(e.file);
+    return is_curve && c->all.count
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_ARGUMENT, "%s has no metric '%s' %s", run, plot->metric,
+                     plot->axis == CHOIR__ITEMS ? "over items" : "yet");
+}
+
+void choir__curve_free(choir__curve *c)
+{
+    choir__points *of[] = {&c->all, &c->smooth, &c->eval};
+    for (size_t i = 0; i < CHOIR_COUNT(of); i++) {
+        free(of[i]->x);
+        free(of[i]->y);
+    }
+}
+
+const choir__points *choir__curve_drawn(const choir__curve *c)
+{
+    return c->smooth.count ? &c->smooth : &c->all;
+}
+
+choir__points choir__points_thin(const choir__points *p, int64_t most)
+{
+    choir__points thin = {0};
+    int64_t each = p->count / choir__max(most / 2, 1) + 1;
+    for (int64_t from = 0; from < p->count; from += each) {
+        int64_t to = choir__min(from + each, p->count), low = from, high = from;
+        for (int64_t i = from; i < to; i++) {
+            low = p->y[i] < p->y[low] ? i : low;
+            high = p->y[i] > p->y[high] ? i : high;
+        }
+        add(&thin, p->x[choir__min(low, high)], p->y[choir__min(low, high)]);
+        if (low != high)
+            add(&thin, p->x[choir__max(low, high)], p->y[choir__max(low, high)]);
+    }
+    if (p->count && thin.x[thin.count - 1] < p->x[p->count - 1]) /* the end is looked at most */
+        add(&thin, p->x[p->count - 1], p->y[p->count - 1]);
+    return thin;
+}
+
+/* --- axes --- */
+
+const char *choir__axis_words(const choir__plot *plot, double *factor)
+{
+    double last = 0;
+    *factor = 1;
+    if (plot->axis == CHOIR__STEPS)
+        return "steps";
+    for (int i = 0; i < plot->count; i++) {
+        const choir__points *p = &plot->curves[i].all;
+        last = fmax(last, p->x[p->count - 1]);
+    }
+    double in_seconds[] = {1, 60, 3600}, in_items[] = {1, 1e3, 1e6, 1e9};
+    static const char *const seconds[] = {"seconds", "minutes", "hours"},
+                             *const items[] = {"tokens or samples",
+                                 "thousand tokens or samples", "million tokens or samples",
+                                 "billion tokens or samples"};
+    int unit = 0;
+    if (plot->axis == CHOIR__SECONDS) {
+        while (unit < 2 && last > 3 * in_seconds[unit + 1])
+            unit++;
+        *factor = 1 / in_seconds[unit];
+        return seconds[unit];
+    }
+    while (unit < 3 && last > 3 * in_items[unit + 1])
+        unit++;
+    *factor = 1 / in_items[unit];
+    return items[unit];
+}
+
+double choir__axis_step(double low, double high, int count)
+{
+    double rough = (high - low) / count, power = pow(10, floor(log10(rough)));
+    double times = rough / power;
+    return power * (times <= 1 ? 1 : times <= 2 ? 2 : times <= 5 ? 5 : 10);
+}

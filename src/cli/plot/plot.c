@@ -1,0 +1,146 @@
+/* choir plot: curves of recorded runs, as a picture or in the terminal. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "cli/command.h"
+#include "cli/gnuplot.h"
+#include "cli/plot/curve.h"
+#include "cli/say.h"
+
+enum { MOST_RUNS = 26, COLUMNS = 80 };
+
+typedef struct request {
+    const char *metric, *against;
+    double smooth;
+    bool logarithmic;
+} request;
+
+static const char *const axes[] = {"steps", "time", "items", "tokens"};
+
+static const char *axis_names(size_t i)
+{
+    return i < CHOIR_COUNT(axes) ? axes[i] : NULL;
+}
+
+static choir__axis axis_of(const char *name)
+{
+    return !strcmp(name, "steps")  ? CHOIR__STEPS
+           : !strcmp(name, "time") ? CHOIR__SECONDS
+                                   : CHOIR__ITEMS;
+}
+
+static bool is_picture(const char *word)
+{
+    const char *dot = strrchr(word, '.');
+    return dot && (!strcmp(dot, ".png") || !strcmp(dot, ".svg"));
+}
+
+static int columns_of_terminal(void)
+{
+    struct winsize size;
+    bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    return known && size.ws_col < COLUMNS ? size.ws_col : COLUMNS;
+}
+
+/* Runs in folders of one name ("a/run", "b/run") are named by their paths. */
+static void name_apart(choir__plot *p, char **paths)
+{
+    bool shared[MOST_RUNS] = {false};
+    for (int i = 0; i < p->count; i++)
+        for (int k = 0; k < p->count; k++)
+            shared[i] |= i != k && !strcmp(p->curves[i].name, p->curves[k].name);
+    for (int i = 0; i < p->count; i++)
+        if (shared[i])
+            p->curves[i].name = paths[i];
+}
+
+static choir_status draw(choir__plot *p, char **runs, int count)
+{
+    choir_status status = p->file ? choir__gnuplot_check("choir plot", p->file) : CHOIR_OK;
+    p->curves = choir__calloc((size_t)count, sizeof *p->curves);
+    for (int i = 0; i < count && status == CHOIR_OK; i++) {
+        p->count++;
+        status = choir__curve_read(p, runs[i], &p->curves[i]);
+    }
+    if (status == CHOIR_OK) {
+        char **names = choir__calloc((size_t)count, sizeof *names);
+        for (int i = 0; i < count; i++) /* a folder's name may command the terminal */
+            names[i] = choir__clean(choir__strdup(runs[i]));
+        for (int i = 0; i < count; i++)
+            p->curves[i].name = names[i] + (p->curves[i].name - runs[i]);
+        name_apart(p, names);
+        if (p->file)
+            status = choir__plot_picture(p);
+        else
+            choir__plot_braille(
+                p, columns_of_terminal(), isatty(STDOUT_FILENO) && !getenv("NO_COLOR"));
+        for (int i = 0; i < count; i++)
+            free(names[i]);
+        free(names);
+    }
+    for (int i = 0; i < p->count; i++)
+        choir__curve_free(&p->curves[i]);
+    free(p->curves);
+    return status;
+}
+
+static int run(const choir__cli_command *command, int argc, char **argv)
+{
+    request r = {0};
+    choir__cli_operands given;
+    int status = choir__cli_parse(command, &r, argc, argv, &given);
+    if (status != CHOIR__EXIT_OK)
+        return status;
+    choir__plot p = {.metric = r.metric,
+        .axis = axis_of(r.against),
+        .logarithmic = r.logarithmic,
+        .smooth = r.smooth};
+    if (is_picture(given.words[given.count - 1]))
+        p.file = given.words[--given.count];
+    if (given.count > MOST_RUNS)
+        return choir__cli_usage(
+            command->name, "expected at most %d runs, got %d", MOST_RUNS, given.count);
+    if (!given.count)
+        return choir__cli_usage(command->name, "missing RUN before %s", p.file);
+    if (draw(&p, given.words, given.count) != CHOIR_OK)
+        return choir__cli_fail();
+    if (p.file)
+        printf("%s\n", p.file);
+    return CHOIR__EXIT_OK;
+}
+
+#define AT(member) CHOIR__CLI_AT(request, member)
+
+static const choir__cli_option options[] = {
+    {"metric", CHOIR__STRING, AT(metric), .preset = "loss", .argument = "NAME",
+        .help = "a number of the runs' metrics.jsonl, such as lr, grad_norm or items_per_s"},
+    {"against", CHOIR__STRING, AT(against), .preset = "steps", .argument = "AXIS",
+        .help = "the other axis: time is that of the steps, and items are tokens of language "
+                "models, samples elsewhere",
+        .choices = axis_names, .strict = true},
+    {"smooth", CHOIR__FLOAT, AT(smooth), 0, 0.9999, .preset = "0", .argument = "X",
+        .help = "weight of the past in a moving average, such as 0.9"},
+    {"log-scale", CHOIR__FLAG, AT(logarithmic), .help = "logarithmic axis of the metric"},
+    {NULL},
+};
+
+const choir__cli_command choir__cli_plot = {
+    .name = "plot",
+    .summary = "draw the curves of recorded runs",
+    .usage = "[OPTION]... RUN... [FILE.png|FILE.svg]",
+    .about =
+        "Draws a metric of runs, over each other. RUN is a folder that choir train --save or "
+        "--run has written. Without FILE, the curves are drawn in the terminal.",
+    .example_title = "two runs over each other, as a picture",
+    .example = "  choir plot --smooth 0.9 runs/first runs/second loss.png",
+    .options = options,
+    .operand = "RUN",
+    .least = 1,
+    .most = MOST_RUNS + 1,
+    .run = run,
+};

@@ -1,0 +1,253 @@
+/* A table: "step,time,loss,lr,..." and a line per row, with the numbers in full. A row that has
+ * a new name adds a column: then the file is written again, with the column, and takes the old
+ * one's place. Evaluations are rows of their own. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fresh.h"
+#include "record/lines.h"
+#include "record/recorder.h"
+#include "record/text.h"
+
+typedef struct csv {
+    choir__recorder base;
+    choir__lines lines;
+    char **columns; /* (count), the first two: step, time */
+    int count;
+    choir__text text; /* of a line */
+} csv;
+
+/* Adds a field, quoted where its text demands it. */
+static void put_field(choir__text *t, const char *text)
+{
+    if (!strpbrk(text, ",\"\r\n")) {
+        choir__text_put(t, text);
+        return;
+    }
+    choir__text_put(t, "\"");
+    for (; *text; text++)
+        choir__text_add(t, *text == '"' ? "\"\"" : text, *text == '"' ? 2 : 1);
+    choir__text_put(t, "\"");
+}
+
+static void add_column(csv *c, const char *name)
+{
+    c->columns = choir__realloc(c->columns, (size_t)(c->count + 1) * sizeof *c->columns);
+    c->columns[c->count++] = choir__strdup(name);
+}
+
+static void put_header(csv *c)
+{
+    choir__text_clear(&c->text);
+    for (int i = 0; i < c->count; i++) {
+        choir__text_put(&c->text, i ? "," : "");
+        put_field(&c->text, c->columns[i]);
+    }
+    choir__text_put(&c->text, "\n");
+}
+
+/* --- going on with a file --- */
+
+static bool stays(const char *line, size_t bytes, void *arg)
+{
+    bool header = bytes >= 4 && !strncmp(line, "step", 4);
+    return header || strtoll(line, NULL, 10) <= *(const int64_t *)arg;
+}
+
+/* Reads the columns of the header. */
+static void read_columns(csv *c, char *line)
+{
+    choir__text field = {0};
+    bool quoted = false;
+    line[strcspn(line, "\r\n")] = '\0';
+    for (const char *at = line;; at++) {
+        if (*at == '"' && quoted && at[1] == '"')
+            choir__text_add(&field, at++, 1);
+        else if (*at == '"')
+            quoted = !quoted;
+        else if (*at && (*at != ',' || quoted))
+            choir__text_add(&field, at, 1);
+        else
+            add_column(c, field.bytes ? field.bytes : "");
+        if (!*at)
+            break;
+        if (*at == ',' && !quoted)
+            choir__text_clear(&field);
+    }
+    choir__text_free(&field);
+}
+
+static choir_status find_columns(csv *c)
+{
+    char *line = NULL;
+    size_t room = 0;
+    FILE *f = fopen(c->lines.path, "re");
+    if (f && getline(&line, &room, f) > 0)
+        read_columns(c, line);
+    if (f)
+        fclose(f);
+    free(line);
+    if (c->count && (c->count < 2 || strcmp(c->columns[0], "step")))
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s is no table that a log can go on with: expected the columns step and time",
+            c->lines.path);
+    return CHOIR_OK;
+}
+
+/* Writes the file again, with empty fields at the end of each line, and opens that. */
+static choir_status widen(csv *c, int more)
+{
+    struct stat is;
+    if (fstat(c->lines.fd, &is) || !S_ISREG(is.st_mode))
+        return choir__error(CHOIR_ERR_IO,
+            "%s is no regular file: a table gets new columns as numbers come, and is written "
+            "again then",
+            c->lines.path);
+    char *temporary = NULL, *line = NULL, *path = choir__strdup(c->lines.path);
+    size_t room = 0;
+    FILE *from = fopen(path, "re");
+    int fd = choir__fresh_open(path, &temporary), error = fd < 0 || !from ? errno : 0;
+    FILE *to = fd < 0 ? NULL : fdopen(fd, "w");
+    put_header(c);
+    if (to)
+        fwrite(c->text.bytes, 1, c->text.used, to);
+    bool header = true;
+    for (ssize_t n; from && to && (n = getline(&line, &room, from)) > 0; header = false) {
+        if (header || line[n - 1] != '\n')
+            continue;
+        fwrite(line, 1, (size_t)n - 1, to);
+        for (int i = 0; i < more; i++)
+            fputc(',', to);
+        fputc('\n', to);
+    }
+    if (!error && (!to || fflush(to) != 0 || ferror(to) || rename(temporary, path) != 0))
+        error = errno;
+    if (to)
+        fclose(to);
+    if (from)
+        fclose(from);
+    if (error && fd >= 0)
+        unlink(temporary);
+    choir_status status =
+        error ? choir__error(CHOIR_ERR_IO, "cannot write %s: %s", path, choir__why(error))
+              : choir__lines_close(&c->lines);
+    int64_t all = INT64_MAX;
+    if (status == CHOIR_OK)
+        status = choir__lines_open(&c->lines, path, stays, &all);
+    free(temporary);
+    free(line);
+    free(path);
+    return status;
+}
+
+/* --- the recorder --- */
+
+static choir_status end(choir__recorder *base, bool good)
+{
+    csv *c = (csv *)base;
+    (void)good;
+    choir_status status = choir__lines_close(&c->lines);
+    for (int i = 0; i < c->count; i++)
+        free(c->columns[i]);
+    free(c->columns);
+    choir__text_free(&c->text);
+    free(c);
+    return status;
+}
+
+static choir_status open_csv(
+    const char *place, const choir__record_start *start, choir__recorder **made)
+{
+    csv *c = choir__calloc(1, sizeof *c);
+    int64_t resume = start->resume;
+    c->base.ops = &choir__recorder_csv;
+    choir_status status =
+        choir__lines_open(&c->lines, place, resume < 0 ? NULL : stays, &resume);
+    if (status == CHOIR_OK && resume >= 0)
+        status = find_columns(c);
+    *made = &c->base;
+    if (status != CHOIR_OK) {
+        (void)!end(&c->base, false);
+        *made = NULL;
+    }
+    return status;
+}
+
+/* Returns the column of a name; `near` is where the one before was found. */
+static int column_of(const csv *c, const char *name, int near)
+{
+    for (int i = 0; i < c->count; i++) {
+        int at = (near + 1 + i) % c->count;
+        if (!strcmp(c->columns[at], name))
+            return at;
+    }
+    return -1;
+}
+
+/* Makes columns of the names that are new. */
+static choir_status fit_columns(csv *c, const choir__row *row)
+{
+    int before = c->count, near = 1;
+    if (!before) {
+        add_column(c, "step");
+        add_column(c, "time");
+    }
+    for (int i = 0; i < row->count; i++) {
+        int at = column_of(c, row->numbers[i].name, near);
+        if (at < 0)
+            add_column(c, row->numbers[i].name);
+        near = at < 0 ? c->count - 1 : at;
+    }
+    if (before == c->count)
+        return CHOIR_OK;
+    if (before)
+        return widen(c, c->count - before);
+    put_header(c);
+    return choir__lines_add(&c->lines, c->text.bytes, c->text.used);
+}
+
+static choir_status step(choir__recorder *base, const choir__row *row)
+{
+    csv *c = (csv *)base;
+    char text[64];
+    choir_status status = fit_columns(c, row);
+    if (status != CHOIR_OK)
+        return status;
+    choir__text_clear(&c->text);
+    snprintf(text, sizeof text, "%lld,%.6f", (long long)row->step, row->time);
+    choir__text_put(&c->text, text);
+    for (int i = 2, at = 0; i < c->count; i++) {
+        choir__text_put(&c->text, ",");
+        for (int k = 0; k < row->count; k++) { /* rows are mostly in the order of columns */
+            const choir__number *n = &row->numbers[(at + k) % row->count];
+            if (strcmp(n->name, c->columns[i]))
+                continue;
+            choir__text_add(&c->text, text, (size_t)choir__number_text(n->value, text));
+            at = (at + k + 1) % row->count;
+            break;
+        }
+    }
+    choir__text_put(&c->text, "\n");
+    return choir__lines_add(&c->lines, c->text.bytes, c->text.used);
+}
+
+static choir_status event(choir__recorder *base, const choir__record_event *e)
+{
+    choir__event_row made;
+    choir__event_as_row(e, &made);
+    return made.row.count ? step(base, &made.row) : CHOIR_OK;
+}
+
+const choir__recorder_ops choir__recorder_csv = {
+    .name = "csv",
+    .place = "FILE",
+    .help = "a table with one line per step",
+    .open = open_csv,
+    .step = step,
+    .event = event,
+    .end = end,
+};

@@ -1,0 +1,106 @@
+/* The seam of records: what a training tells, and the table of functions of the files, folders
+ * and servers that write it down.
+ *
+ *     trainer, or a program's loop
+ *       -> choir_log (log.c): a row of numbers per step, events, histograms
+ *            -> recorder: run folder, CSV, TensorBoard, MLflow, W&B, metrics over HTTP
+ *
+ * Facts flow one way: a recorder answers nothing but a status, and a recorder that fails is
+ * closed while the others go on. The registry (recorders.c) alone knows all recorders. This
+ * layer stands on base/ alone, so a value is a double and a histogram an array of floats,
+ * wherever they come from. */
+#ifndef CHOIR_RECORDER_H
+#define CHOIR_RECORDER_H
+
+#include <jansson.h>
+
+#include "base/base.h"
+
+typedef struct choir__number {
+    const char *name; /* "loss", "eval/loss", "device/0/cpu:0/bytes": of rank 0 */
+    double value;
+} choir__number;
+
+/* The numbers of one step. A step may have several rows, with different names. */
+typedef struct choir__row {
+    int64_t step; /* done, so the first is 1 */
+    double time;  /* seconds since 1970 */
+    int count;
+    const choir__number *numbers; /* (count) */
+} choir__row;
+
+/* An evaluation, a checkpoint, a failure, a change of the ranks, a text sample, the end. */
+typedef struct choir__record_event {
+    const char *kind; /* "eval" */
+    int64_t step;
+    double time;
+    const json_t *fields; /* object: {"loss": 2.5, "accuracy": null} */
+} choir__record_event;
+
+typedef struct choir__histogram {
+    const char *name; /* "weights/0.weight" */
+    int64_t step;
+    double time;
+    const float *values; /* (count) */
+    int64_t count;
+} choir__histogram;
+
+/* Facts that are known when a recorder is opened. */
+typedef struct choir__record_start {
+    const char *name; /* of the run, for people */
+    const char *id;   /* of the run: 32 hexadecimal digits; a resumed run has the same */
+    int64_t resume;   /* steps after this one are recorded again; -1: the run is new */
+    double time;
+} choir__record_start;
+
+typedef struct choir__recorder choir__recorder;
+
+/* Every entry but name and end may be missing; members of the registry have place, help and
+ * open. */
+typedef struct choir__recorder_ops {
+    const char *name;  /* of --log NAME:PLACE */
+    const char *place; /* "DIR", for the help */
+    const char *help;
+    /* Makes the recorder. With start->resume it goes on where an earlier recorder of the run
+     * stopped, without the steps after that one. Its arguments end with the call. */
+    choir_status (*open)(
+        const char *place, const choir__record_start *start, choir__recorder **made);
+    /* Called once, before the first step or event. params: an object of texts, numbers and
+     * booleans; job: JSON text, or NULL. */
+    choir_status (*begin)(choir__recorder *r, const json_t *params, const char *job);
+    choir_status (*step)(choir__recorder *r, const choir__row *row);
+    choir_status (*event)(choir__recorder *r, const choir__record_event *e);
+    choir_status (*histogram)(choir__recorder *r, const choir__histogram *h);
+    /* Writes the rest, and frees the recorder, also if it failed before. */
+    choir_status (*end)(choir__recorder *r, bool good);
+} choir__recorder_ops;
+
+/* The first member of each recorder. */
+struct choir__recorder {
+    const choir__recorder_ops *ops;
+};
+
+/* The numbers among the fields of an evaluation as a row, for recorders that have no events:
+ * "eval/loss". A row of another kind of event is empty. */
+enum { CHOIR__EVENT_NUMBERS = 16 };
+typedef struct choir__event_row {
+    choir__row row;
+    choir__number numbers[CHOIR__EVENT_NUMBERS];
+    char names[CHOIR__EVENT_NUMBERS][96];
+} choir__event_row;
+void choir__event_as_row(const choir__record_event *event, choir__event_row *made);
+
+/* --- the registry: recorders.c --- */
+
+extern const choir__recorder_ops choir__recorder_run, choir__recorder_tensorboard,
+    choir__recorder_csv, choir__recorder_metrics, choir__recorder_mlflow, choir__recorder_wandb;
+
+/* Returns recorder i of the registry, or NULL. */
+const choir__recorder_ops *choir__recorder_at(size_t i);
+
+/* Finds the recorder that a destination such as "csv:loss.csv" names, and its place behind the
+ * colon. Error: argument (an unknown name, a missing place). */
+choir_status choir__recorder_find(
+    const char *dest, const choir__recorder_ops **ops, const char **place);
+
+#endif

@@ -1,0 +1,215 @@
+/* A run folder: what a training leaves for people, and for `choir plot` and other readers.
+ *
+ *     DIR/job.json        the job, as text
+ *     DIR/metrics.jsonl   {"step":1,"time":1764000000.25,"loss":4.1,"lr":0.001,...}
+ *     DIR/events.jsonl    {"event":"eval","step":50,"time":...,"loss":2.5,"accuracy":null}
+ *
+ * A line of metrics is one row. Lines are added with one write() each and ascend by step, so
+ * other processes can read the files while they grow. A run that goes on after step N first
+ * drops the rows, evaluations and checkpoints after N, which it will make again; failures and
+ * changes of the ranks stay, since they did happen. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/folders.h"
+#include "base/fresh.h"
+#include "record/lines.h"
+#include "record/recorder.h"
+#include "record/text.h"
+
+typedef struct run_folder {
+    choir__recorder base;
+    char *folder;
+    choir__lines metrics, events;
+    choir__text text; /* of a line */
+} run_folder;
+
+/* --- what stays --- */
+
+/* Finds "KEY": in a line that this file wrote, and returns the address of its value. */
+static const char *value_of(const char *line, size_t bytes, const char *key)
+{
+    char quoted[32];
+    int length = snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    const char *at = memmem(line, bytes, quoted, (size_t)length);
+    return at ? at + length : NULL;
+}
+
+static bool row_stays(const char *line, size_t bytes, void *arg)
+{
+    const char *step = value_of(line, bytes, "step");
+    return step && strtoll(step, NULL, 10) <= *(const int64_t *)arg;
+}
+
+static bool is_made_again(const char *line, size_t bytes)
+{
+    const char *kind = value_of(line, bytes, "event");
+    return kind && (!strncmp(kind, "\"eval\"", 6) || !strncmp(kind, "\"checkpoint\"", 12));
+}
+
+/* Rewrites a file of events without those that will be made again. */
+static choir_status drop_events(const char *path, int64_t resume)
+{
+    FILE *from = fopen(path, "re");
+    if (!from)
+        return CHOIR_OK;
+    char *temporary = NULL, *line = NULL;
+    size_t room = 0;
+    int fd = choir__fresh_open(path, &temporary), error = errno;
+    FILE *to = fd < 0 ? NULL : fdopen(fd, "w");
+    for (ssize_t n; to && (n = getline(&line, &room, from)) > 0;) {
+        bool whole = line[n - 1] == '\n';
+        if (whole && !(is_made_again(line, (size_t)n) && !row_stays(line, (size_t)n, &resume)))
+            fwrite(line, 1, (size_t)n, to);
+    }
+    bool good = to && fflush(to) == 0 && !ferror(to);
+    error = good ? 0 : errno;
+    if (to)
+        fclose(to);
+    fclose(from);
+    if (good && rename(temporary, path) != 0)
+        error = errno;
+    if (error && fd >= 0)
+        unlink(temporary);
+    free(temporary);
+    free(line);
+    return error ? choir__error(CHOIR_ERR_IO, "cannot write %s: %s", path, choir__why(error))
+                 : CHOIR_OK;
+}
+
+static bool any_stays(const char *line, size_t bytes, void *arg)
+{
+    (void)line, (void)bytes, (void)arg;
+    return true;
+}
+
+/* --- the recorder --- */
+
+static choir_status end(choir__recorder *base, bool good)
+{
+    run_folder *r = (run_folder *)base;
+    (void)good;
+    choir_status status = choir__lines_close(&r->metrics),
+                 also = choir__lines_close(&r->events);
+    choir__text_free(&r->text);
+    free(r->folder);
+    free(r);
+    return status == CHOIR_OK ? also : status;
+}
+
+static choir_status open_files(run_folder *r, int64_t resume)
+{
+    char *metrics = choir__format("%s/metrics.jsonl", r->folder),
+         *events = choir__format("%s/events.jsonl", r->folder);
+    choir_status status =
+        choir__lines_open(&r->metrics, metrics, resume < 0 ? NULL : row_stays, &resume);
+    if (status == CHOIR_OK && resume >= 0)
+        status = drop_events(events, resume);
+    if (status == CHOIR_OK)
+        status = choir__lines_open(&r->events, events, resume < 0 ? NULL : any_stays, NULL);
+    free(metrics);
+    free(events);
+    return status;
+}
+
+static choir_status open_folder(
+    const char *place, const choir__record_start *start, choir__recorder **made)
+{
+    int error = choir__folders_make(place);
+    if (error)
+        return choir__error(
+            CHOIR_ERR_IO, "cannot write a run's records to %s: %s", place, choir__why(error));
+    run_folder *r = choir__calloc(1, sizeof *r);
+    r->base.ops = &choir__recorder_run;
+    r->folder = choir__strdup(place);
+    choir_status status = open_files(r, start->resume);
+    *made = &r->base;
+    if (status != CHOIR_OK) {
+        (void)!end(&r->base, false);
+        *made = NULL;
+    }
+    return status;
+}
+
+/* Writes job.json, whole or not at all. */
+static choir_status begin(choir__recorder *base, const json_t *params, const char *job)
+{
+    run_folder *r = (run_folder *)base;
+    if (!job && !json_object_size(params))
+        return CHOIR_OK; /* events alone are added: the job that is there stays */
+    char *path = choir__format("%s/job.json", r->folder), *temporary = NULL;
+    char *text =
+        job ? choir__strdup(job) : json_dumps(params, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
+    size_t bytes = strlen(text);
+    int fd = choir__fresh_open(path, &temporary), error = fd < 0 ? errno : 0;
+    if (!error && (write(fd, text, bytes) != (ssize_t)bytes || write(fd, "\n", 1) != 1))
+        error = errno ? errno : ENOSPC;
+    if (fd >= 0 && close(fd) != 0 && !error)
+        error = errno;
+    if (!error && rename(temporary, path) != 0)
+        error = errno;
+    if (error && fd >= 0)
+        unlink(temporary);
+    choir_status status =
+        error ? choir__error(CHOIR_ERR_IO, "cannot write %s: %s", path, choir__why(error))
+              : CHOIR_OK;
+    free(text);
+    free(temporary);
+    free(path);
+    return status;
+}
+
+static void put_head(choir__text *t, int64_t step, double time)
+{
+    char text[64];
+    snprintf(text, sizeof text, "\"step\":%lld,\"time\":%.6f", (long long)step, time);
+    choir__text_put(t, text);
+}
+
+static choir_status step(choir__recorder *base, const choir__row *row)
+{
+    run_folder *r = (run_folder *)base;
+    choir__text_clear(&r->text);
+    choir__text_put(&r->text, "{");
+    put_head(&r->text, row->step, row->time);
+    for (int i = 0; i < row->count; i++) {
+        choir__text_put(&r->text, ",");
+        choir__text_json(&r->text, row->numbers[i].name);
+        choir__text_put(&r->text, ":");
+        choir__text_number(&r->text, row->numbers[i].value);
+    }
+    choir__text_put(&r->text, "}\n");
+    return choir__lines_add(&r->metrics, r->text.bytes, r->text.used);
+}
+
+static choir_status event(choir__recorder *base, const choir__record_event *e)
+{
+    run_folder *r = (run_folder *)base;
+    char *fields = json_dumps(e->fields, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    choir__text_clear(&r->text);
+    choir__text_put(&r->text, "{\"event\":");
+    choir__text_json(&r->text, e->kind);
+    choir__text_put(&r->text, ",");
+    put_head(&r->text, e->step, e->time);
+    choir__text_put(&r->text, json_object_size(e->fields) ? "," : "");
+    choir__text_put(&r->text, fields + 1); /* with the brace at its end */
+    choir__text_put(&r->text, "\n");
+    free(fields);
+    return choir__lines_add(&r->events, r->text.bytes, r->text.used);
+}
+
+const choir__recorder_ops choir__recorder_run = {
+    .name = "run",
+    .place = "DIR",
+    .help = "a run folder, as --run makes it: metrics.jsonl, events.jsonl, job.json",
+    .open = open_folder,
+    .begin = begin,
+    .step = step,
+    .event = event,
+    .end = end,
+};

@@ -1,0 +1,98 @@
+/* Records of event files:
+ *
+ *     length (u64) | checksum of the length (u32) | message | checksum of the message (u32)
+ *
+ * all little-endian. A record that is cut off ends a file for its readers. */
+#include "record/tensorboard/events.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { HEAD = 12, TAIL = 4 };
+
+uint32_t choir__crc32c(const void *data, size_t bytes)
+{
+    static uint32_t table[256];
+    if (!table[1])
+        for (uint32_t i = 256; i-- > 0;) { /* entry 1 comes last but one: see above */
+            uint32_t c = i;
+            for (int bit = 0; bit < 8; bit++)
+                c = c & 1 ? c >> 1 ^ 0x82f63b78u : c >> 1;
+            table[i] = c;
+        }
+    uint32_t c = UINT32_MAX;
+    for (const unsigned char *at = data; bytes--; at++)
+        c = c >> 8 ^ table[(c ^ *at) & 0xff];
+    return ~c;
+}
+
+static void put32(unsigned char *to, uint32_t x)
+{
+    for (int i = 0; i < 4; i++)
+        to[i] = (unsigned char)(x >> 8 * i);
+}
+
+/* Stores the checksum in the form in which it can itself be part of checked bytes. */
+static void put_masked(unsigned char *to, const void *data, size_t bytes)
+{
+    uint32_t c = choir__crc32c(data, bytes);
+    put32(to, (c >> 15 | c << 17) + 0xa282ead8u);
+}
+
+static choir_status cannot_write(const choir__event_file *f, int error)
+{
+    return choir__error(CHOIR_ERR_IO, "cannot write %s: %s", f->path, choir__why(error));
+}
+
+choir_status choir__event_file_open(choir__event_file *f, const char *folder, double time)
+{
+    char host[65] = "host";
+    gethostname(host, sizeof host - 1);
+    *f = (choir__event_file){.fd = -1};
+    for (int n = 0; n < 1000 && f->fd < 0; n++) { /* several of one process and second */
+        free(f->path);
+        f->path = choir__format("%s/events.out.tfevents.%010lld.%s.%d.%03d", folder,
+            (long long)time, host, (int)getpid(), n);
+        f->fd = open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+        if (f->fd < 0 && errno != EEXIST)
+            break;
+    }
+    return f->fd < 0 ? cannot_write(f, errno) : CHOIR_OK;
+}
+
+choir_status choir__event_file_add(choir__event_file *f, const ChoirTb__Event *event)
+{
+    size_t bytes = choir_tb__event__get_packed_size(event), all = HEAD + bytes + TAIL;
+    if (all > f->room) {
+        f->room = 2 * all;
+        f->record = choir__realloc(f->record, f->room);
+    }
+    put32(f->record, (uint32_t)bytes);
+    put32(f->record + 4, (uint32_t)((uint64_t)bytes >> 32));
+    put_masked(f->record + 8, f->record, 8);
+    choir_tb__event__pack(event, f->record + HEAD);
+    put_masked(f->record + HEAD + bytes, f->record + HEAD, bytes);
+    ssize_t written;
+    do
+        written = write(f->fd, f->record, all);
+    while (written < 0 && errno == EINTR);
+    if (written == (ssize_t)all)
+        return CHOIR_OK;
+    return cannot_write(f, written < 0 ? errno : ENOSPC); /* readers stop at a part */
+}
+
+choir_status choir__event_file_close(choir__event_file *f)
+{
+    choir_status status = CHOIR_OK;
+    if (f->path && f->fd >= 0 && close(f->fd) != 0)
+        status = cannot_write(f, errno);
+    free(f->path);
+    free(f->record);
+    *f = (choir__event_file){.fd = -1};
+    return status;
+}

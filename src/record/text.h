@@ -1,0 +1,36 @@
+/* A text that grows, and numbers as texts that read back as the same number. */
+#ifndef CHOIR_RECORD_TEXT_H
+#define CHOIR_RECORD_TEXT_H
+
+#include <jansson.h>
+
+#include "base/base.h"
+
+typedef struct choir__text {
+    char *bytes; /* ends with '\0'; NULL: nothing was added yet */
+    size_t used, room;
+} choir__text;
+
+/* Empties the text; its memory stays. */
+void choir__text_clear(choir__text *t);
+void choir__text_add(choir__text *t, const char *bytes, size_t count);
+void choir__text_put(choir__text *t, const char *text);
+/* Adds a string of JSON with its quotation marks. Bytes that are no UTF-8 become U+FFFD. */
+void choir__text_json(choir__text *t, const char *text);
+/* Returns such a string as a new value. */
+json_t *choir__json_string(const char *text);
+/* Returns a value as a text without quotation marks: a parameter, for people. The caller frees
+ * it. */
+char *choir__json_plain(const json_t *value);
+void choir__text_free(choir__text *t);
+
+enum { CHOIR__NUMBER_TEXT = 32 };
+
+/* Writes the shortest of 15, 16 or 17 digits that strtod reads as x, in the C locale; "nan",
+ * "inf" or "-inf" if x is not finite. Returns the length. */
+int choir__number_text(double x, char text[CHOIR__NUMBER_TEXT]);
+
+/* Adds x as JSON, in which numbers are finite: null otherwise. */
+void choir__text_number(choir__text *t, double x);
+
+#endif

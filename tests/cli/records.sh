@@ -1,0 +1,255 @@
+#!/usr/bin/env bash
+# What a training leaves: its run folder, the logs that --log names, and curves of them. A kill or
+# a full disk costs no more than what could not be written, and a run that goes on goes on in the
+# same curve.
+root=$(cd "$(dirname "$0")/../.." && pwd)
+. "$root/tests/cli/lib.sh"
+
+make_text text 200
+lm=(--batch-size 12 --microbatches 2 --model "$gpt")
+
+# losses FILE: "step bits" for each line of metrics.jsonl, as steps_of has it.
+losses() {
+    python3 -c '
+import json, struct, sys
+for line in open(sys.argv[1]):
+    row = json.loads(line)
+    print(row["step"], "0x%08x" % struct.unpack("I", struct.pack("f", row["loss"])))' "$1"
+}
+events() { sed -n 's/.*"event":"\([a-z]*\)".*/\1/p' "$1" | tr '\n' ' '; }
+
+# The folder has every step, with the bits that --json prints.
+folder_has_all() {
+    good train --json "${lm[@]}" --steps 6 --eval-every 3 --save-every 4 --save run "$@" text
+    [ "$(losses run/metrics.jsonl)" = "$(steps_of out)" ] || fail "$(losses run/metrics.jsonl)"
+    has run/metrics.jsonl '"lr":0.001' '"grad_norm":[0-9]' '"items_per_s":' '"step_s":' \
+        '"items":1152,' '"device/0/cpu:0/bytes":[1-9]' '"device/0/cpu:0/busy":[01]'
+    [ $# = 0 ] || has run/metrics.jsonl '"device/1/cpu:1/bytes":[1-9]'
+    [ "$(events run/events.jsonl | tr ' ' '\n' | sort | tr '\n' ' ')" = \
+        'begin checkpoint checkpoint checkpoint end eval eval ' ] || # a save ends when it ends
+        fail "events: $(events run/events.jsonl)"
+    has run/events.jsonl "\"weights_sha256\":\"$(field weights_sha256 out)\""
+    has run/job.json '"format": "choir-job"' '"lr": 0.001' '"steps": 6' '"recompute": false' \
+        "\"data_sha256\": \"$(sha256sum <text | cut -c 1-64)\"" '"host": ' '"products": '
+    [ ! -s run/stderr.log ] || fail "stderr.log: $(cat run/stderr.log)"
+    rm -rf run
+}
+
+run_has_no_checkpoints() {
+    good train --quiet "${lm[@]}" --steps 2 --run only text
+    [ "$(ls only | tr '\n' ' ')" = 'events.jsonl job.json metrics.jsonl stderr.log ' ] ||
+        fail "files: $(ls only)"
+    bad 1 'only holds the records of another run' train --quiet "${lm[@]}" --steps 1 --run only text
+}
+
+# A killed run goes on: each step is there once, with the bits of an undisturbed one. Its output
+# fills the pipe, so it cannot end before it is killed.
+goes_on_after_a_kill() {
+    local logs=(--log csv:loss.csv --log "mlflow:$PWD/ml")
+    rm -rf run ml loss.csv
+    good train --json "${lm[@]}" --steps 900 text && mv out whole
+    start_until 130 train --json "${lm[@]}" --steps 900 --save-every 50 --save run "${logs[@]}" text
+    kill -KILL -- "-$started_pid"
+    end_started
+    started_pid=
+    printf '{"step":99,"lo' >>run/metrics.jsonl # as a kill in mid-write may leave it
+    printf '99,12' >>loss.csv
+    good train --json --resume run "${logs[@]}" && mv out rest
+    [ "$(losses run/metrics.jsonl)" = "$(steps_of whole)" ] || fail "$(losses run/metrics.jsonl)"
+    [ "$(grep -c '"event":"begin"' run/events.jsonl)" = 2 ] || fail "$(cat run/events.jsonl)"
+    [ "$(cut -d, -f1 loss.csv | tr '\n' ' ')" = "step $(seq -s ' ' 900) 900 " ] ||
+        fail "steps of the table: $(cut -d, -f1 loss.csv | tr '\n' ' ')"
+    [ "$(cut -d' ' -f3 ml/*/*/metrics/loss | tr '\n' ' ')" = "$(seq -s ' ' 900) " ] ||
+        fail "steps of MLflow: $(cut -d' ' -f3 ml/*/*/metrics/loss | tr '\n' ' ')"
+    rm -rf run ml loss.csv
+}
+
+# A rank that is killed, also rank 0, leaves each step once in the curve.
+lost_ranks_leave_the_curve() {
+    local step pid
+    for step in 6 9; do
+        rm -rf run
+        start_until $step train --json "${lm[@]}" --steps 900 --strategy ddp --nproc 2 \
+            --max-restarts 2 --run run text
+        pid=$(pgrep -P "$started_pid" | head -n 1) # rank 0
+        kill -KILL "$pid"
+        end_started || fail "the job ended with $?: $(cat err)"
+        started_pid=
+        [ "$(losses run/metrics.jsonl | cut -d ' ' -f 1 | tr '\n' ' ')" = "$(seq -s ' ' 900) " ] ||
+            fail "steps: $(losses run/metrics.jsonl)"
+        grep -q '"event":"membership"' run/events.jsonl || fail "$(cat run/events.jsonl)"
+        grep -q 'killed by SIGKILL' run/stderr.log || fail "stderr.log: $(cat run/stderr.log)"
+    done
+    rm -rf run
+}
+
+failures_are_events() {
+    rm -rf run
+    bad 1 'loss is' train --quiet "${lm[@]}" --steps 50 --lr 1e12 --optimizer sgd --run run text
+    has run/events.jsonl '"event":"failure".*"message":".*the loss is'
+    cmp -s err run/stderr.log || fail "stderr.log: $(cat run/stderr.log)"
+    rm -rf run failed
+    bad 1 'loss is' train --quiet "${lm[@]}" --steps 50 --lr 1e12 --optimizer sgd \
+        --log "mlflow:$PWD/failed" text
+    grep -rq '^status: 4' failed || fail "mlflow: $(grep -r '^status' failed)"
+    start_until 5 train --json "${lm[@]}" --steps 100000 --strategy ddp --nproc 2 --run run text
+    kill -KILL "$(pgrep -P "$started_pid" | head -n 1)"
+    end_started
+    started_pid=
+    has run/events.jsonl '"event":"failure".*SIGKILL'
+    has run/job.json '"options"'
+    rm -rf run
+}
+
+# A record that cannot be written costs a warning and the exit status, not the training.
+unwritable_records() {
+    unwritten() { # PATTERN ARG...: of a job that is trained
+        local pattern=$1
+        shift
+        choir train --quiet "${lm[@]}" --steps 3 "$@" text >out 2>err
+        local status=$?
+        [ $status = 3 ] || fail "status $status of $*: $(cat err)"
+        grep -q '^3 steps: loss' out || fail "$*: $(cat out)"
+        [ "$(wc -l <err)" = 1 ] && grep -qE "warning: .*$pattern" err || fail "$*: $(cat err)"
+    }
+    echo >file
+    unwritten '/proc/nothing' --run /proc/nothing
+    unwritten 'file/run' --run file/run
+    unwritten '/dev/full' --log csv:/dev/full
+    unwritten '/dev/full' --log csv:/dev/full --strategy ddp --nproc 2
+    bad 2 "unknown kind of log 'tensorbord' \(did you mean 'tensorboard'\?\)" \
+        train --log tensorbord:x text
+    bad 2 'missing FILE' train --log csv text
+}
+
+port_is_taken() {
+    choir train --quiet "${lm[@]}" --steps 1 --log metrics::1 text >out 2>err
+    ! grep -q 'no libmicrohttpd' err || return 0
+    local port
+    coproc held { exec python3 -c '
+import socket, sys
+s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); print(s.getsockname()[1], flush=True)
+sys.stdin.read()' 2>/dev/null; }
+    read -r port <&"${held[0]}"
+    choir train --quiet "${lm[@]}" --steps 2 --log "metrics::$port" text >out 2>err
+    [ $? = 3 ] && grep -q "port $port is taken" err || fail "$(cat err)"
+    exec {held[1]}>&-
+    wait "$held_PID" 2>/dev/null
+}
+
+# On a narrow terminal no line is longer than it, and lines with the loss stay.
+narrow_terminals() {
+    command -v script >/dev/null || return 0
+    script -qec "stty cols 40; $CHOIR train --steps 60 --batch-size 12 --model $gpt \
+        --eval-every 30 --save narrow text" /dev/null >out 2>err </dev/null || fail "$(cat out)"
+    sed 's/\r$//; s/.*\r//; s/\x1b\[K//g' out | sed '/What it writes/,$d' >lines
+    [ "$(awk '{ if (length > m) m = length } END { print m + 0 }' lines)" -le 40 ] ||
+        fail "wider than 40 columns: $(awk 'length > 40' lines)"
+    [ "$(grep -c '^step .*loss' lines)" -ge 10 ] || fail "lines that stay: $(cat lines)"
+}
+
+# --- jobs as files ----------------------------------------------------------------------------
+
+jobs_run_again() {
+    rm -rf run
+    good train --json "${lm[@]}" --steps 8 --lr 0.0123 --schedule cosine:warmup=2 --clip 0.7 \
+        --save run text && mv out first
+    good train --json run/job.json && mv out again
+    same_run first again
+    good train --json --steps 4 run/job.json && mv out shorter
+    [ "$(steps_of shorter | wc -l)" = 4 ] || fail 'steps of the command line'
+    good train --print-job "${lm[@]}" --steps 8 --lr 0.0123 --schedule cosine:warmup=2 --clip 0.7 \
+        --save printed text
+    [ ! -e printed ] || fail '--print-job makes folders'
+    mv out job.json
+    good train --json job.json && mv out third
+    same_run first third
+    [ -e printed/latest ] || fail 'the job of --print-job did not save'
+    good train --print-job job.json
+    cmp -s out job.json || fail "a printed job changes: $(diff out job.json)"
+    good train --json --strategy ddp --nproc 2 run/job.json && mv out ranks
+    same_run first ranks
+    good train --json run/latest/job.json && mv out of_checkpoint
+    same_run first of_checkpoint
+    tr 'ab' 'ba' <text >other
+    mv text kept && cp other text
+    bad 1 'not the data of this job' train run/job.json
+    good train --quiet run/job.json other
+    mv kept text
+}
+
+bad_jobs() {
+    wrong() { # PATTERN JSON
+        printf '%s' "$2" >bad.json
+        bad 2 "$1" train bad.json
+    }
+    local head='{"format":"choir-job","version":1'
+    wrong "unknown option 'stesp'; did you mean 'steps'\?" "$head,\"options\":{\"stesp\":3}}"
+    wrong "unknown key 'optoins'; did you mean 'options'\?" "$head,\"optoins\":{}}"
+    wrong "option 'lr': expected a number of at least 0, got true" \
+        "$head,\"options\":{\"lr\":true}}"
+    wrong "option 'lr': expected a number.*got 'fast'" "$head,\"options\":{\"lr\":\"fast\"}}"
+    wrong "option 'model': expected a text, got a number" "$head,\"options\":{\"model\":3}}"
+    wrong "option 'recompute': expected true or false, got a text|got 'x'" \
+        "$head,\"options\":{\"recompute\":\"x\"}}"
+    wrong "option 'log': expected a text, got a number" "$head,\"options\":{\"log\":[1]}}"
+    wrong "key 'data': expected a text, got a list" "$head,\"data\":[]}"
+    wrong 'expected "version": 1, got 2' '{"format":"choir-job","version":2}'
+    wrong 'bad.json:1:[0-9]+: ' "$head,}"
+    wrong "unknown option 'print-job'" "$head,\"options\":{\"print-job\":true}}"
+    bad 2 "unexpected argument 'more'" train text more
+}
+
+schema_is_current() {
+    choir __job_schema >schema.json
+    cmp -s schema.json "$root/docs/job.schema.json" ||
+        fail 'docs/job.schema.json is old: choir __job_schema >docs/job.schema.json'
+    python3 -c 'import jsonschema' 2>/dev/null || return 0
+    python3 - <<'END' || fail 'a job does not fit the schema'
+import json, jsonschema
+schema = json.load(open('schema.json'))
+jsonschema.validate(json.load(open('job.json')), schema)
+jsonschema.validate(json.load(open('run/job.json')), schema)
+END
+}
+
+# --- curves -----------------------------------------------------------------------------------
+
+curves() {
+    local file
+    good train --quiet "${lm[@]}" --steps 30 --eval-every 10 --run a text
+    good train --quiet "${lm[@]}" --steps 20 --lr 0.02 --run b text
+    good plot a
+    [ "$(wc -l <out)" -ge 20 ] || fail "$(cat out)"
+    has out 'loss against steps' 'a: last .*validation'
+    [ "$(awk '{ if (length > m) m = length } END { print m }' < <(iconv -f utf8 -t utf16le out |
+        tr -d '\000' | tr -c '\n -~' x))" -le 400 ] || fail 'lines'
+    good plot a b --against time --smooth 0.5 --log-scale
+    has out '^a  a: ' '^b  b: ' 'seconds'
+    good plot a --metric lr --against tokens
+    bad 1 "a has no metric 'los'" plot a --metric los
+    bad 1 'nowhere is no folder of a recorded run' plot nowhere
+    bad 2 'missing RUN before x.png' plot x.png
+    bad 2 "unknown value 'years'" plot a --against years
+    command -v gnuplot >/dev/null || return 0
+    for file in curve.png curve.svg; do
+        good plot --smooth 0.9 a b "$file"
+        [ -s "$file" ] || fail "no $file"
+    done
+    bad 1 'cannot write there' plot a /nonexistent/x.png
+}
+
+check folder_has_all
+check folder_has_all --strategy ddp --nproc 2
+check run_has_no_checkpoints
+check goes_on_after_a_kill
+check lost_ranks_leave_the_curve
+check failures_are_events
+check unwritable_records
+check port_is_taken
+check narrow_terminals
+check jobs_run_again
+check bad_jobs
+check schema_is_current
+check curves
+finish

@@ -1,0 +1,492 @@
+/* Logs: numbers that read back, files that survive a kill and a full disk, runs that go on, and
+ * the bytes of formats whose readers may be missing here (tests/interop/logs.py has them). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <choir/choir.h>
+
+#include "base/base.h"
+#include "record/metrics/openmetrics.h"
+#include "record/recorder.h"
+#include "record/text.h"
+#ifdef CHOIR_HAVE_PROTOBUF
+#include "record/tensorboard/events.h"
+#endif
+
+static char folder[64];
+
+static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *at)
+{
+    (void)s, (void)kind, (void)at;
+    return remove(path);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/choir-log.XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* --- files --- */
+
+static char *path_of(const char *name)
+{
+    static char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+/* Returns the whole file; the caller frees it. */
+static char *contents(const char *path, size_t *bytes)
+{
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    char *text = NULL;
+    *bytes = 0;
+    for (size_t n = 1; n;) {
+        text = realloc(text, *bytes + 4097);
+        n = fread(text + *bytes, 1, 4096, f);
+        *bytes += n;
+    }
+    text[*bytes] = '\0';
+    fclose(f);
+    return text;
+}
+
+static void append(const char *name, const char *text)
+{
+    FILE *f = fopen(path_of(name), "a");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static int lines_of(const char *name)
+{
+    size_t bytes;
+    int lines = 0;
+    char *text = contents(path_of(name), &bytes);
+    for (size_t i = 0; i < bytes; i++)
+        lines += text[i] == '\n';
+    free(text);
+    return lines;
+}
+
+static choir_logger *open_log(const char *kind, const char *name, int64_t resume, bool goes_on)
+{
+    choir_logger *log = NULL;
+    choir_log_opts opts = choir_log_defaults();
+    char dest[512];
+    snprintf(dest, sizeof dest, "%s:%s", kind, path_of(name));
+    opts.resume = resume;
+    opts.goes_on = goes_on;
+    opts.id = "a run";
+    if (choir_log_open(dest, opts, &log) != CHOIR_OK)
+        fail_msg("%s: %s", dest, choir_error_message());
+    return log;
+}
+
+/* Logs steps [first, last], with a loss that is not round. */
+static void log_steps(choir_logger *log, int64_t first, int64_t last)
+{
+    for (int64_t step = first; step <= last; step++) {
+        assert_int_equal(choir_log_number(log, "loss", (double)(1.1f / (float)step)), CHOIR_OK);
+        assert_int_equal(choir_log_number(log, "lr", 0.1), CHOIR_OK);
+        assert_int_equal(choir_log_step(log, step), CHOIR_OK);
+    }
+}
+
+/* --- numbers --- */
+
+static void numbers_read_back(void **state)
+{
+    (void)state;
+    const double exact[] = {0.1, 1.0 / 3, 4.1712003, (double)1.1f, 1e300, 5e-324, -2.5, 0, -0.0,
+        3, 1e15, 1.2345678901234568e17, 0x1.fffffffffffffp+1023};
+    char text[CHOIR__NUMBER_TEXT];
+    for (size_t i = 0; i < CHOIR_COUNT(exact); i++) {
+        int length = choir__number_text(exact[i], text);
+        double back = strtod(text, NULL);
+        assert_int_equal(length, strlen(text));
+        assert_memory_equal(&back, &exact[i], sizeof back);
+    }
+    choir__number_text(0.1, text);
+    assert_string_equal(text, "0.1");
+    choir__number_text(NAN, text);
+    assert_string_equal(text, "nan");
+    choir__number_text(-INFINITY, text);
+    assert_string_equal(text, "-inf");
+}
+
+static void texts_become_json(void **state)
+{
+    (void)state;
+    choir__text t = {0};
+    choir__text_json(&t, "a\"\n\xff\xc3\xa9\xc3");
+    assert_string_equal(t.bytes, "\"a\\\"\\n\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\"");
+    choir__text_clear(&t);
+    choir__text_number(&t, NAN);
+    choir__text_number(&t, 2);
+    assert_string_equal(t.bytes, "null2");
+    choir__text_free(&t);
+}
+
+/* --- destinations --- */
+
+static void destinations_are_checked(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *dest, *message;
+    } wrong[] = {
+        {"cvs:x", "unknown kind of log 'cvs' (did you mean 'csv'?)"},
+        {"csv", "missing FILE"},
+        {"csv:", "missing FILE"},
+        {"csv:/nonexistent/x.csv", "cannot write /nonexistent/x.csv"},
+        {"run:/proc/nothing", "cannot write"},
+        {"tensorboard:/proc/nothing", "/proc/nothing"},
+        {"wandb:/proc/nothing", "/proc/nothing"},
+        {"mlflow:/proc/nothing", "/proc/nothing"},
+        {"metrics:9", "metrics:9"},
+        {"metrics::70000", "metrics::70000"},
+    };
+    for (size_t i = 0; i < CHOIR_COUNT(wrong); i++) {
+        choir_logger *log = NULL;
+        assert_int_not_equal(
+            choir_log_open(wrong[i].dest, choir_log_defaults(), &log), CHOIR_OK);
+        assert_null(log);
+        if (!strstr(choir_error_message(), wrong[i].message))
+            fail_msg("'%s' is not in '%s'", wrong[i].message, choir_error_message());
+    }
+}
+
+static void arguments_are_checked(void **state)
+{
+    (void)state;
+    choir_logger *log = open_log("csv", "a.csv", 0, false);
+    assert_int_equal(choir_log_number(log, "", 1), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir_log_number(log, "a\nb", 1), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir_log_step(log, -1), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir_log_event(log, 1, "eval", "[1]"), CHOIR_ERR_ARGUMENT);
+    log_steps(log, 1, 1);
+    assert_int_equal(choir_log_param(log, "lr", "1"), CHOIR_ERR_STATE);
+    assert_int_equal(choir_log_add(log, "csv:b.csv"), CHOIR_ERR_STATE);
+    assert_int_equal(choir_log_close(log), CHOIR_OK);
+}
+
+/* A full disk costs one destination, which says so once and in the end. */
+static void others_go_on(void **state)
+{
+    (void)state;
+    choir_logger *log = open_log("csv", "a.csv", 0, false);
+    assert_int_equal(choir_log_add(log, "csv:/dev/full"), CHOIR_OK);
+    assert_int_equal(choir_log_number(log, "loss", 1), CHOIR_OK);
+    assert_int_equal(choir_log_step(log, 1), CHOIR_ERR_IO);
+    assert_non_null(strstr(choir_error_message(), "/dev/full"));
+    log_steps(log, 2, 4);
+    assert_int_equal(choir_log_close(log), CHOIR_ERR_IO);
+    assert_non_null(strstr(choir_error_message(), "/dev/full"));
+    assert_int_equal(lines_of("a.csv"), 5);
+}
+
+/* --- CSV and the run folder --- */
+
+/* Reads a CSV's column of step n. */
+static double csv_number(const char *name, int64_t step, int column)
+{
+    size_t bytes;
+    char *text = contents(path_of(name), &bytes), *rest = text, *line;
+    double found = NAN;
+    while ((line = strsep(&rest, "\n")))
+        if (strtoll(line, NULL, 10) == step && *line) {
+            for (int i = 0; i < column && line; i++)
+                line = strchr(line, ',') + 1;
+            found = strtod(line, NULL);
+        }
+    free(text);
+    return found;
+}
+
+static void csv_goes_on(void **state)
+{
+    (void)state;
+    choir_logger *log = open_log("csv", "a.csv", 0, false);
+    log_steps(log, 1, 9);
+    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    append("a.csv", "10,12345.6,0.1"); /* as a kill may leave it */
+    log = open_log("csv", "a.csv", 6, true);
+    log_steps(log, 7, 12);
+    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    assert_int_equal(lines_of("a.csv"), 13);
+    for (int64_t step = 1; step <= 12; step++)
+        assert_true((float)csv_number("a.csv", step, 2) == 1.1f / (float)step);
+    log = open_log("csv", "a.csv", 0, false); /* a new run begins at the beginning */
+    log_steps(log, 1, 1);
+    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    assert_int_equal(lines_of("a.csv"), 2);
+}
+
+static void csv_widens(void **state)
+{
+    (void)state;
+    choir_logger *log = open_log("csv", "a.csv", 0, false);
+    log_steps(log, 1, 2);
+    assert_int_equal(choir_log_event(log, 2, "eval", "{\"loss\":0.5,\"best\":true}"), CHOIR_OK);
+    assert_int_equal(choir_log_number(log, "a,\"b", 7), CHOIR_OK);
+    assert_int_equal(choir_log_step(log, 3), CHOIR_OK);
+    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    size_t bytes;
+    char *text = contents(path_of("a.csv"), &bytes);
+    assert_memory_equal(text, "step,time,loss,lr,eval/loss,\"a,\"\"b\"\n", 34);
+    int commas = 0;
+    for (size_t i = 0; i < bytes; i++)
+        commas += text[i] == ',';
+    assert_int_equal(commas, 6 + 4 * 5);
+    free(text);
+    log = open_log("csv", "a.csv", 3, true); /* finds the columns again */
+    assert_int_equal(choir_log_number(log, "a,\"b", 8), CHOIR_OK);
+    assert_int_equal(choir_log_step(log, 4), CHOIR_OK);
+    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    assert_true(csv_number("a.csv", 4, 5) == 8);
+}
+
+static void run_folder_goes_on(void **state)
+{
+    (void)state;
+    choir_logger *log = open_log("run", "r", 0, false);
+    assert_int_equal(choir_log_param(log, "lr", "0.1"), CHOIR_OK);
+    log_steps(log, 1, 5);
+    assert_int_equal(choir_log_event(log, 4, "eval", "{\"loss\":1}"), CHOIR_OK);
+    assert_int_equal(
+        choir_log_event(log, 5, "failure", "{\"message\":\"a \\u00e9\"}"), CHOIR_OK);
+    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    append("r/metrics.jsonl", "{\"step\":6,\"ti");
+    append("r/events.jsonl", "{\"event\":\"ev");
+    log = open_log("run", "r", 3, true);
+    log_steps(log, 4, 6);
+    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    assert_int_equal(lines_of("r/metrics.jsonl"), 6);
+    assert_int_equal(lines_of("r/events.jsonl"), 1); /* the failure stays */
+    size_t bytes;
+    char *text = contents(path_of("r/metrics.jsonl"), &bytes), *at = text;
+    for (int step = 1; step <= 6; step++) {
+        char expected[32];
+        int length = snprintf(expected, sizeof expected, "{\"step\":%d,", step);
+        assert_memory_equal(at, expected, (size_t)length);
+        at = strstr(at, "\"loss\":");
+        assert_true((float)strtod(at + 7, NULL) == 1.1f / (float)step);
+        at = strchr(at, '\n') + 1;
+    }
+    free(text);
+}
+
+/* --- MLflow's files --- */
+
+static void mlflow_goes_on(void **state)
+{
+    (void)state;
+    choir_logger *log = open_log("mlflow", "m", 0, false);
+    assert_int_equal(choir_log_param(log, "lr", "0.1"), CHOIR_OK);
+    log_steps(log, 1, 5);
+    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    log = open_log("mlflow", "m", 2, true);
+    log_steps(log, 3, 4);
+    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    char command[256];
+    snprintf(command, sizeof command,
+        "cd %s/m/*/*/ && cat params/lr && cut -d' ' -f3 "
+        "metrics/loss | tr '\\n' ' ' && grep status meta.yaml",
+        folder);
+    FILE *f = popen(command, "r");
+    char text[256] = "";
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    text[n] = '\0';
+    pclose(f);
+    assert_string_equal(text, "0.11 2 3 4 status: 3\n");
+}
+
+/* --- bytes --- */
+
+#ifdef CHOIR_HAVE_PROTOBUF
+static uint64_t little(const char *at, int bytes)
+{
+    uint64_t x = 0;
+    for (int i = bytes; i-- > 0;)
+        x = x << 8 | (unsigned char)at[i];
+    return x;
+}
+
+static uint32_t masked(const char *bytes, size_t count)
+{
+    uint32_t c = choir__crc32c(bytes, count);
+    return (c >> 15 | c << 17) + 0xa282ead8u;
+}
+
+/* Returns the only file in a folder whose name begins so. */
+static char *only_file(const char *in, const char *begin)
+{
+    static char found[512];
+    DIR *d = opendir(path_of(in));
+    int count = 0;
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (!strncmp(e->d_name, begin, strlen(begin))) {
+            snprintf(found, sizeof found, "%s/%s/%s", folder, in, e->d_name);
+            count++;
+        }
+    closedir(d);
+    assert_int_equal(count, 1);
+    return found;
+}
+
+static void tensorboard_has_records(void **state)
+{
+    (void)state;
+    assert_int_equal(choir__crc32c("123456789", 9), 0xe3069283); /* the published check value */
+    choir_logger *log = open_log("tensorboard", "t", 0, false);
+    const float values[] = {-1, 0, 0, 2.5f, INFINITY};
+    assert_int_equal(choir_log_param(log, "lr", "0.1"), CHOIR_OK);
+    log_steps(log, 1, 3);
+    assert_int_equal(choir_log_text(log, 3, "sample", "so \xff"), CHOIR_OK);
+    assert_int_equal(choir_log_histogram(log, 3, "w", values, 5), CHOIR_OK);
+    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    size_t bytes, at = 0;
+    char *text = contents(only_file("t", "events.out.tfevents."), &bytes);
+    int records = 0, losses = 0, histograms = 0;
+    for (; at < bytes; records++) {
+        size_t length = little(text + at, 8);
+        assert_true(at + length + 16 <= bytes);
+        assert_int_equal(little(text + at + 8, 4), masked(text + at, 8));
+        assert_int_equal(little(text + at + 12 + length, 4), masked(text + at + 12, length));
+        ChoirTb__Event *e =
+            choir_tb__event__unpack(NULL, length, (const uint8_t *)text + at + 12);
+        assert_non_null(e);
+        for (size_t i = 0;
+             e->what_case == CHOIR_TB__EVENT__WHAT_SUMMARY && i < e->summary->n_value; i++) {
+            const ChoirTb__Summary__Value *v = e->summary->value[i];
+            losses += !strcmp(v->tag, "loss") && v->simple_value == 1.1f / (float)e->step;
+            if (v->value_case == CHOIR_TB__SUMMARY__VALUE__VALUE_HISTO) {
+                histograms++;
+                assert_true(v->histo->num == 4 && v->histo->min == -1 && v->histo->max == 2.5);
+                double sum = 0;
+                for (size_t k = 0; k < v->histo->n_bucket; k++)
+                    sum += v->histo->bucket[k];
+                assert_true(sum == 4);
+            }
+        }
+        choir_tb__event__free_unpacked(e, NULL);
+        at += length + 16;
+    }
+    assert_int_equal(records, 2 + 1 + 3 + 1 + 1 + 1);
+    assert_int_equal(losses, 3);
+    assert_int_equal(histograms, 1);
+    free(text);
+}
+
+/* Records of all lengths cross the ends of blocks. */
+static void wandb_has_blocks(void **state)
+{
+    (void)state;
+    choir_logger *log = open_log("wandb", "w", 0, false);
+    char name[201];
+    for (int step = 1; step <= 900; step++) {
+        memset(name, 'n', sizeof name);
+        name[1 + step % 200] = '\0';
+        assert_int_equal(choir_log_number(log, name, step), CHOIR_OK);
+        assert_int_equal(choir_log_step(log, step), CHOIR_OK);
+    }
+    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    char run[512];
+    snprintf(run, sizeof run, "w/%s", strrchr(only_file("w", "offline-run-"), '/') + 1);
+    size_t bytes, at = 7;
+    char *text = contents(only_file(run, "run-"), &bytes);
+    assert_memory_equal(text, ":W&B\xe1\xbe", 7);
+    int whole = 0, begun = 0, ended = 0;
+    while (at < bytes) {
+        size_t left = 32768 - at % 32768;
+        if (left < 7) {
+            at += left;
+            continue;
+        }
+        size_t length = little(text + at + 4, 2);
+        assert_true(length + 7 <= left && at + 7 + length <= bytes);
+        whole += text[at + 6] == 1;
+        begun += text[at + 6] == 2;
+        ended += text[at + 6] == 4;
+        at += 7 + length;
+    }
+    assert_true(begun > 0);
+    assert_int_equal(begun, ended);
+    assert_int_equal(whole + begun, 1 + 1 + 900 + 1 + 1);
+    free(text);
+}
+#endif
+
+static void metrics_are_open(void **state)
+{
+    (void)state;
+    choir__gauge_list list = {0};
+    const choir__number numbers[] = {{"loss", 0.1}, {"device/cpu:0/bytes", 5},
+        {"eval/loss", NAN}, {"device/cpu:1/bytes", 6}};
+    const choir__row row = {3, 0, CHOIR_COUNT(numbers), numbers};
+    json_t *params = json_pack("{s:s, s:f}", "model", "a\"b", "weight-decay", 0.5);
+    choir__text page = {0};
+    choir__gauges_take(&list, &row);
+    choir__gauges_take(&list, &row);
+    choir__openmetrics(&list, params, &page);
+    assert_string_equal(page.bytes,
+        "# TYPE choir_run info\n"
+        "choir_run_info{model=\"a\\\"b\",weight_decay=\"0.5\"} 1\n"
+        "# TYPE choir_step gauge\nchoir_step 3\n"
+        "# TYPE choir_loss gauge\nchoir_loss 0.1\n"
+        "# TYPE choir_device_bytes gauge\nchoir_device_bytes{device=\"cpu:0\"} 5\n"
+        "choir_device_bytes{device=\"cpu:1\"} 6\n"
+        "# TYPE choir_eval_loss gauge\nchoir_eval_loss NaN\n"
+        "# EOF\n");
+    choir__text_free(&page);
+    choir__gauges_free(&list);
+    json_decref(params);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_read_back),
+        cmocka_unit_test(texts_become_json),
+        cmocka_unit_test(destinations_are_checked),
+        cmocka_unit_test(arguments_are_checked),
+        cmocka_unit_test(others_go_on),
+        cmocka_unit_test(csv_goes_on),
+        cmocka_unit_test(csv_widens),
+        cmocka_unit_test(run_folder_goes_on),
+        cmocka_unit_test(mlflow_goes_on),
+#ifdef CHOIR_HAVE_PROTOBUF
+        cmocka_unit_test(tensorboard_has_records),
+        cmocka_unit_test(wandb_has_blocks),
+#endif
+        cmocka_unit_test(metrics_are_open),
+    };
+    for (size_t i = 0; i < CHOIR_COUNT(tests); i++) {
+        tests[i].setup_func = set_up;
+        tests[i].teardown_func = tear_down;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
