@@ -118,7 +118,7 @@ if(CHOIR_CUDA_FOUND)
   set(CMAKE_CUDA_STANDARD 17)
   # Line information of kernels: --generate-line-info costs nothing at run time.
   add_library(choir_cuda MODULE ${CHOIR_CUDA_SOURCES} ${CHOIR_CUDA_KERNELS}
-    src/device/plugin_side.c src/base/plugin_side.c)
+    src/device/plugin_side.c src/base/plugin_side.c src/device/code_map.c)
   # No fused multiply-add where the bits must equal the CPU's, or where a sum must not depend on
   # the kernel that computed its terms.
   set_source_files_properties(src/device/cuda/random.cu src/device/cuda/embedding_backward.cu

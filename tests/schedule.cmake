@@ -32,13 +32,16 @@ if(NOT cannot_be_alone EQUAL 0)
 endif()
 
 # --- the longest first, in seconds ----------------------------------------------------------------
-set(seconds cli.run 60 cli.faults 55 multi.same_bits 50 mpi.failures 40 fault.chaos 40
-  cuda.same_bits 40 interop.ddp 35 fault.disagree 30 cli.amp 30 mpi.collectives 30
-  cli.same_bits 60 cli.resume 50 cli.bench 35 cli.elastic 60 interop.torchrun 50
-  multi.pipeline 25 multi.ucx 30 mpi.machines 25 fault.checkpoint_damage 22 fault.checkpoint_kill 20
-  multi.shm_places 20 multi.shm_places_numa 20 cli.mesh 20 unit.schedule 15 unit.message 15
-  mpi.slurm 30 cli.run_nodes 60 cli.run_elastic 45 cli.run_etcd 30 cli.run_raft 120 fault.ledger 20
-  conformance.collectives 12 cuda.nccl 12 cli.chaos 15)
+set(seconds cli.elastic 180 cli.run_nodes 70 cli.faults 60 cli.same_bits 60 cli.bench 55
+  cli.run_etcd 50 cli.run_elastic 50 fault.disagree 50 cuda.saved 45 cli.records 45
+  multi.same_bits 50 mpi.failures 40 fault.chaos 40 cuda.same_bits 40 multi.meet 40
+  interop.tokenizers 35 interop.ddp 35 interop.torchrun 35 softgpu.race_kernels_attention 30
+  cli.comforts 30 cli.run_copies 30 multi.meet_file 30 cli.weights 30 cli.recipes 30
+  cli.pipeline_ranks 30 cli.resume 30 cli.amp 30 mpi.collectives 30 multi.ucx 30 mpi.slurm 30
+  cuda.half 25 cuda.unit_recompute 25 cuda.nccl 25 softgpu.cli_output 25 install.languages 25
+  multi.pipeline 25 mpi.machines 25 fault.checkpoint_damage 22 fault.checkpoint_kill 20
+  multi.shm_places 20 multi.shm_places_numa 20 cli.mesh 20 fault.ledger 20 unit.schedule 15
+  unit.message 15 cli.chaos 15 conformance.collectives 12)
 while(seconds)
   list(POP_FRONT seconds name cost)
   if(name IN_LIST tests)
@@ -57,7 +60,8 @@ set_property(TEST ${quick} APPEND PROPERTY LABELS quick)
 
 # --- what --full has alone -----------------------------------------------------------------------
 # cli.run_raft waits for elections, and cli.chaos_elastic for faults: minutes on a busy machine.
-choir_choose(long "model[.].*" "cli[.](run_raft|chaos_elastic)")
+# softgpu.race_faults compiles kernels; softgpu.race has the same faults in small.
+choir_choose(long "model[.].*" "cli[.](run_raft|chaos_elastic)" "softgpu[.]race_faults")
 set_property(TEST ${long} APPEND PROPERTY LABELS long)
 # Under a sanitizer what runs the same code as another test there, with other numbers.
 if(CHOIR_SANITIZE)

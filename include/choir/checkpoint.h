@@ -51,7 +51,7 @@ CHOIR_CHECKED choir_status choir_load(choir_module *module, const char *path);
 
 /* --- training checkpoints --- */
 
-/** A folder that holds the checkpoints of a run: the latest one, and the one being saved. */
+/** A folder that holds the newest checkpoints of a run, and the one being saved. */
 typedef struct choir_checkpoint choir_checkpoint;
 
 typedef struct choir_checkpoint_opts {
@@ -60,6 +60,7 @@ typedef struct choir_checkpoint_opts {
     /* Replicated tensors are split over enough ranks that each writes about this many bytes;
      * default 64 MiB. */
     int64_t file_bytes;
+    int64_t keep; /* newest checkpoints that stay; default, and 0: 1 */
 } choir_checkpoint_opts;
 
 choir_checkpoint_opts choir_checkpoint_defaults(void);
@@ -73,7 +74,8 @@ bool choir_checkpoint_exists(const choir_checkpoint *checkpoint);
 
 /**
  * Saves parameters, buffers and the optimizer's state (optim may be NULL) as DIR/step-N, and
- * makes it the latest checkpoint. The previous one is removed when the new one is on the disk.
+ * makes it the latest checkpoint. When it is on the disk, all but the newest opts.keep ones are
+ * removed, and so are those of later steps: the run went back and took another way.
  *
  * With async, a save first waits for the previous one; if that one failed, it returns its
  * error instead of saving. If one rank fails (a full disk), all ranks return its error, and

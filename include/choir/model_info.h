@@ -32,6 +32,7 @@ typedef struct choir_model_info {
     bool random;        /* the data is random, of the shape that the model expects */
     int64_t vocab;      /* samples are ids below this, if it differs from classes; or 0 */
     bool masked;        /* LANGUAGE: targets are the masked tokens, not the next ones */
+    bool packs;         /* LANGUAGE: the model takes documents and positions, too */
     bool padded;        /* some targets are CHOIR_IGNORED: padding, or prompts */
     int64_t pad, start; /* IMAGE_TO_TEXT: ids of these tokens; both 0: not known yet */
     char config[512];   /* the model in full, "gpt2:layers=4,..."; saved in checkpoints */

@@ -26,7 +26,10 @@ extern "C" {
  *     cnn, resnet, alexnet      images (B, 3 or 1, H, W) f32         -> (B, classes)
  *     lstm                      ids (B, T)                           -> (B, T, V),
  *                               or sequences (B, T, in) f32          -> (B, T, out)
- *     gpt2, llama, mistral      ids (B, T); causal: position t sees up to t -> (B, T, V)
+ *     gpt2, llama, mistral      ids (B, T); causal: position t sees up to t; optionally the
+ *                               number of each position's document (B, T) i64, and after them
+ *                               its position there (B, T) i64: positions see their document
+ *                               alone                                -> (B, T, V)
  *     bert                      ids (B, T); optionally token types (B, T) i64 (NULL: 0), and
  *                               after them a mask (B, T) of any dtype, 1 for a token and 0 for
  *                               padding, which no position attends to (NULL: all are tokens)
@@ -87,9 +90,9 @@ enum { CHOIR_MODEL_INPUTS = 3 }; /* the most inputs that a model's forward takes
 
 /**
  * Stores the inputs of the module's forward for a micro-batch in in[], and returns their
- * number: the ids, token types and mask of labelled texts, x (B, 3, T); for IMAGE_TO_TEXT the
- * image, and the targets y moved by one, since each token is predicted from the ones before it;
- * else x.
+ * number: the ids, token types and mask of labelled texts, x (B, 3, T), or the ids, documents
+ * and positions of packed ones; for IMAGE_TO_TEXT the image, and the targets y moved by one,
+ * since each token is predicted from the ones before it; else x.
  */
 int choir_model_inputs(const choir_model_info *info, choir_tensor *x, choir_tensor *y,
     choir_tensor *in[CHOIR_MODEL_INPUTS]);

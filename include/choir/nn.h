@@ -217,6 +217,11 @@ typedef void choir_visit_fn(const char *name, choir_tensor *t, void *arg);
  * registration. */
 void choir_module_visit(choir_module *module, bool buffers, choir_visit_fn *visit, void *arg);
 
+typedef void choir_module_fn(choir_module *module, void *arg);
+/** Calls fn for the module and for each module inside it, in order of registration, parents
+ * before their children. */
+void choir_module_each(choir_module *module, choir_module_fn *fn, void *arg);
+
 /** Returns the number of trainable elements. */
 int64_t choir_module_param_count(choir_module *module);
 

@@ -46,6 +46,14 @@ typedef struct choir_train_state {
     char amp[16];       /* mixed precision: "fp16"; "": none, or unknown */
     double loss_scale;  /* of gradients; 0 or less: they were not scaled */
     int64_t scale_clean, scale_in_a_row, skipped_steps; /* see choir_scaler_state */
+    /* the program's own measure of the best checkpoint, and the best of its regular
+     * evaluations; NaN: none yet. stale: regular evaluations since then */
+    double best, best_regular;
+    int64_t stale;
+    double base_lr; /* before the schedule; NaN: the program's */
+    double plateau_best;
+    int64_t plateau_bad, plateau_cooling; /* see choir_plateau */
+    double epoch_loss;                    /* the sum of the losses of the epoch's steps */
 } choir_train_state;
 
 /** Returns the state before the first step, with unknown losses. */

@@ -40,6 +40,7 @@ typedef struct choir__save_args {
     const choir_class_names *classes; /* may be NULL; like the tokenizer */
     const char *job;                  /* text of job.json, which is copied; may be NULL */
     bool best;                        /* this is the best checkpoint so far */
+    int64_t keep;                     /* newest checkpoints that stay; 0: 1 */
     /* returns once the data is copied; a thread writes it */
     bool async;
     /* replicated tensors are split over enough ranks that each writes this many bytes */

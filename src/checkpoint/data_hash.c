@@ -17,6 +17,7 @@
 
 #include "checkpoint/sha256.h"
 #include "data/open/reader.h"
+#include "data/shards.h"
 
 enum { PIECE = 1 << 20, PIECES = 256 };
 static const int64_t whole_limit = (int64_t)PIECE * PIECES; /* bytes */
@@ -111,30 +112,67 @@ static choir_status add_folder(choir__sha256_state *hash, const char *path,
     return status;
 }
 
+static choir_status add_tars(choir__sha256_state *hash, const char *path)
+{
+    choir__name_list files = {0};
+    choir_status status = choir__shards_list(&files, path);
+    for (int64_t i = 0; i < files.count && status == CHOIR_OK; i++)
+        status = add_file(hash, files.name[i]);
+    choir__name_list_free(&files);
+    return status;
+}
+
+/* Adds one source: a file, or the files of a folder that its reader opens. */
+static choir_status add_source(choir__sha256_state *hash, const choir__data_request *r)
+{
+    const choir__data_reader *reader = choir__data_reader_find(r);
+    int64_t total = 0;
+    if (choir__data_is_random(r->path))
+        return CHOIR_OK;
+    if (choir__is_tar_name(r->path))
+        return add_tars(hash, r->path);
+    if (!choir__data_is_folder(r->path))
+        return add_file(hash, r->path);
+    if (!reader || !reader->reads)
+        return CHOIR_OK;
+    choir_status status = add_folder(hash, r->path, reader->reads, false, &total);
+    return status == CHOIR_OK && total <= whole_limit
+               ? add_folder(hash, r->path, reader->reads, true, &total)
+               : status;
+}
+
+/* Adds each source, and, of several or of a part, the text that names them. */
+static choir_status add_sources(choir__sha256_state *hash, choir__data_request *r)
+{
+    choir__data_sources sources;
+    const char *text = r->path;
+    choir_status status = choir__data_sources_parse(text, &sources);
+    if (status == CHOIR_OK && strcmp(sources.source[0].path, text) != 0)
+        choir__sha256_update(hash, text, strlen(text) + 1);
+    for (int s = 0; s < sources.count && status == CHOIR_OK; s++) {
+        r->path = sources.source[s].path;
+        status = add_source(hash, r);
+    }
+    choir__data_sources_free(&sources);
+    return status;
+}
+
 choir_status choir_data_sha256(const char *path, const choir_model_info *info, char hex[65])
 {
     if (!info || !hex)
         return choir__missing(__func__, info ? "hex" : "model info");
     choir_data_opts opts = choir_data_defaults();
     choir__sha256_state hash;
-    int64_t total = 0;
     char *own = path ? NULL : choir__data_own_text();
     *hex = '\0';
     if (!path && !own)
         return CHOIR_ERR_IO;
     choir__data_request r = {
         .path = path ? path : own, .split = CHOIR_TRAIN, .opts = &opts, .info = info};
-    const choir__data_reader *reader = choir__data_reader_find(&r);
-    choir_status status = CHOIR_OK;
+    bool random = choir__data_is_random(r.path);
     choir__sha256_init(&hash);
-    if (!choir__data_is_folder(r.path)) {
-        status = choir__data_is_random(r.path) ? CHOIR_OK : add_file(&hash, r.path);
-    } else if (reader && reader->reads) {
-        status = add_folder(&hash, r.path, reader->reads, false, &total);
-        if (status == CHOIR_OK && total <= whole_limit)
-            status = add_folder(&hash, r.path, reader->reads, true, &total);
-    }
-    if (status == CHOIR_OK && !choir__data_is_random(r.path))
+    choir_status status = random ? CHOIR_OK : add_sources(&hash, &r);
+    if (status == CHOIR_OK && !random)
         choir__sha256_final(&hash, hex);
     free(own);
     return status;

@@ -136,10 +136,13 @@ static void clean_entry(const char *dir, const char *name, void *arg)
     free(path);
 }
 
-/* Targets of the links; "" for a missing link. */
-typedef struct links {
+/* The steps that stay: the targets of the links, "" for a missing link, and the newest. */
+typedef struct kept {
     char latest[NAME_MAX + 1], best[NAME_MAX + 1];
-} links;
+    int64_t *steps; /* up to that of latest */
+    int64_t count;
+    int64_t least; /* of those that stay */
+} kept;
 
 static void read_link(const char *dir, const char *name, char *target)
 {
@@ -149,25 +152,56 @@ static void read_link(const char *dir, const char *name, char *target)
     free(path);
 }
 
-static void prune_entry(const char *dir, const char *name, void *arg)
+/* Returns the number of a step's folder, or -1 if this is another file. */
+static int64_t step_of(const char *name)
 {
-    const links *kept = arg;
     const char *digits = name + strlen("step-");
     if (!starts_with(name, "step-") || !*digits || digits[strspn(digits, "0123456789")])
+        return -1;
+    return strtoll(digits, NULL, 10);
+}
+
+static void note_step(const char *dir, const char *name, void *arg)
+{
+    kept *k = arg;
+    int64_t step = step_of(name);
+    (void)dir;
+    if (step < 0 || step > step_of(k->latest))
         return;
-    if (!strcmp(name, kept->latest) || !strcmp(name, kept->best))
+    k->steps = choir__realloc(k->steps, (size_t)(k->count + 1) * sizeof *k->steps);
+    k->steps[k->count++] = step;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+static void prune_entry(const char *dir, const char *name, void *arg)
+{
+    const kept *k = arg;
+    int64_t step = step_of(name);
+    if (step < 0 || !strcmp(name, k->latest) || !strcmp(name, k->best) ||
+        (step >= k->least && step <= step_of(k->latest)))
         return;
     char *path = choir__format("%s/%s", dir, name);
     choir__folder_remove(path);
     free(path);
 }
 
-static void prune(const char *dir)
+static void prune(const char *dir, int64_t keep)
 {
-    links kept;
-    read_link(dir, "latest", kept.latest);
-    read_link(dir, "best", kept.best);
-    walk(dir, prune_entry, &kept);
+    kept k = {.least = INT64_MAX};
+    read_link(dir, "latest", k.latest);
+    read_link(dir, "best", k.best);
+    walk(dir, note_step, &k);
+    if (k.count) {
+        qsort(k.steps, (size_t)k.count, sizeof *k.steps, newest_first);
+        k.least = k.steps[choir__min(choir__max(keep, 1), k.count) - 1];
+    }
+    walk(dir, prune_entry, &k);
+    free(k.steps);
 }
 
 /* --- installing --- */
@@ -205,7 +239,7 @@ static choir_status move_link(const char *dir, const char *name, const char *ste
 }
 
 choir_status choir__folder_install(
-    const char *dir, const char *fresh, const char *step, bool best)
+    const char *dir, const char *fresh, const char *step, bool best, int64_t keep)
 {
     choir_status status = give_name(dir, fresh, step);
     if (status == CHOIR_OK)
@@ -215,7 +249,7 @@ choir_status choir__folder_install(
     if (status == CHOIR_OK)
         status = choir__sync_path(dir);
     if (status == CHOIR_OK)
-        prune(dir);
+        prune(dir, keep);
     return status;
 }
 

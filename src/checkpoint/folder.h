@@ -16,7 +16,7 @@ void choir__folder_clean(const char *dir);
 /* Renames the finished folder `fresh` in DIR to `step`, moves `latest` (and `best`) to it, and
  * removes steps that neither link names. Errors: io; the links are then unchanged. */
 choir_status choir__folder_install(
-    const char *dir, const char *fresh, const char *step, bool best);
+    const char *dir, const char *fresh, const char *step, bool best, int64_t keep);
 
 /* Removes a checkpoint's folder. Files that do not belong to a checkpoint are kept, and so is
  * the folder if it holds any. */

@@ -39,6 +39,7 @@ static void learn(const choir_data *data, choir_model_info *info)
         return;
     }
     info->classes = choir__max(data->train->classes, data->validation->classes);
+    info->padded |= choir_dataset_ignores(data->train);
     if (info->task == CHOIR_CLASSIFICATION)
         *info = (choir_model_info){.input = data->train->x_shape, .classes = info->classes};
     if (info->task == CHOIR_IMAGE_TO_TEXT) {

@@ -26,6 +26,8 @@
 #include "checkpoint/plan.h"
 #include "checkpoint/save.h"
 #include "checkpoint/state.h"
+#include "comm/group.h"
+#include "comm/recorder.h"
 #include "data/tokenizer/tokenizer.h"
 #include "nn/models/config.h"
 #include "tensor/tensor.h"
@@ -117,7 +119,7 @@ static choir_status publish(choir__saver *s)
     if (status == CHOIR_OK)
         status = choir__sync_path(s->fresh);
     if (status == CHOIR_OK)
-        status = choir__folder_install(s->dir, s->fresh, step, s->best);
+        status = choir__folder_install(s->dir, s->fresh, step, s->best, s->keep);
     json_decref(files);
     free(step);
     return status;
@@ -207,6 +209,8 @@ choir_status choir__saver_new(choir_group *group, choir__saver **saver)
     s->lock = -1;
     if (s->world > 1)
         status = choir_group_split(group, 0, s->rank, &s->group);
+    if (status == CHOIR_OK && s->group)
+        choir__log_aside(s->group->log);
     if (status == CHOIR_OK)
         *saver = s;
     else
@@ -276,6 +280,7 @@ static choir_status prepare(choir__saver *s, const choir__save_args *args)
     s->classes = args->classes;
     s->job = args->job ? choir__strdup(args->job) : NULL;
     s->best = args->best;
+    s->keep = args->keep;
     choir_status status = make_plan(s, args);
     s->digests = choir__calloc((size_t)s->plan.file_count + 1, sizeof *s->digests);
     if (status == CHOIR_OK && args->async)

@@ -20,6 +20,7 @@ struct choir__saver {
     const choir_class_names *classes; /* NULL: none */
     char *job;                        /* the text of job.json; NULL: none */
     bool best;
+    int64_t keep; /* newest checkpoints that stay; 0: 1 */
     choir__items items;
     choir__save_plan plan;
     /* (plan.file_count): zero except for files that this rank wrote */

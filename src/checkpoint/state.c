@@ -23,6 +23,17 @@ static const char *const small_files[] = {CHOIR__TOKENIZER_FILE, CHOIR__OWN_TOKE
     CHOIR__CONFIG_FILE, CHOIR__JOB_FILE, CHOIR__MODEL_FILE ".index.json",
     CHOIR__OPTIM_FILE ".index.json"};
 
+choir_train_state choir_train_state_none(void)
+{
+    return (choir_train_state){.loss = (double)NAN,
+        .eval_loss = (double)NAN,
+        .best_loss = (double)NAN,
+        .best = (double)NAN,
+        .best_regular = (double)NAN,
+        .base_lr = (double)NAN,
+        .plateau_best = (double)NAN};
+}
+
 /* --- the fields --- */
 
 typedef enum field_type { TEXT, COUNT, POSITION, TASK, SEED, NUMBER, SHAPE } field_type;
@@ -64,6 +75,14 @@ static const field fields[] = {
     OPTIONAL(scale_clean, COUNT, true),
     OPTIONAL(scale_in_a_row, COUNT, true),
     OPTIONAL(skipped_steps, COUNT, true),
+    OPTIONAL(best, NUMBER, true),
+    OPTIONAL(best_regular, NUMBER, true),
+    OPTIONAL(stale, COUNT, true),
+    OPTIONAL(base_lr, NUMBER, true),
+    OPTIONAL(plateau_best, NUMBER, true),
+    OPTIONAL(plateau_bad, COUNT, true),
+    OPTIONAL(plateau_cooling, COUNT, true),
+    OPTIONAL(epoch_loss, NUMBER, true),
 };
 
 /* --- writing --- */
@@ -266,7 +285,7 @@ static choir_status parse_state(const char *path, json_t *root, choir_train_stat
 
 choir_status choir__state_read(const char *folder, choir_train_state *state, json_t **files)
 {
-    choir_train_state found = {0};
+    choir_train_state found = choir_train_state_none();
     json_error_t why;
     json_t *root = NULL;
     char *text = NULL;

@@ -9,6 +9,7 @@
 #include "checkpoint/agree.h"
 #include "checkpoint/api.h"
 #include "data/dataset.h"
+#include "optim/optim.h"
 
 choir_status choir_training_find(const char *path, char *found)
 {
@@ -91,6 +92,8 @@ choir_status choir_training_resume(
         status = choir__checkpoint_load(found, t->module, t->optim, group);
     if (status == CHOIR_OK)
         status = set_scale(t, &s);
+    if (status == CHOIR_OK && t->optim)
+        status = choir__optim_unswap(t->optim);
     if (status != CHOIR_OK)
         return status;
     choir_run_seek(t->module->run, (uint64_t)s.step);

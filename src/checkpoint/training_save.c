@@ -2,18 +2,12 @@
 #include <choir/training.h>
 
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 
 #include "checkpoint/agree.h"
 #include "checkpoint/api.h"
 #include "data/dataset.h"
-
-choir_train_state choir_train_state_none(void)
-{
-    return (choir_train_state){
-        .loss = (double)NAN, .eval_loss = (double)NAN, .best_loss = (double)NAN};
-}
+#include "optim/optim.h"
 
 static void note_data(const choir_loader *loader, choir_train_state *s)
 {
@@ -75,7 +69,14 @@ choir_status choir_training_save(choir_checkpoint *c, const choir_training *t,
         .classes = t->classes,
         .job = t->job,
         .best = flags & CHOIR_SAVE_BEST,
+        .keep = c->opts.keep,
         .async = c->opts.async && !(flags & CHOIR_SAVE_NOW),
         .least = c->opts.file_bytes};
-    return choir__saver_save(c->saver, &args);
+    bool averages = t->optim && t->optim->averages && !t->optim->swapped;
+    status = averages ? choir_optim_swap(t->optim) : CHOIR_OK;
+    if (status != CHOIR_OK)
+        return status;
+    choir_status saved = choir__saver_save(c->saver, &args);
+    status = averages ? choir_optim_swap(t->optim) : CHOIR_OK;
+    return saved == CHOIR_OK ? status : saved;
 }

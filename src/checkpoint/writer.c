@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/board.h"
 #include "checkpoint/aside.h"
 
 enum {
@@ -95,6 +96,7 @@ static void work_on(stage *s)
 {
     int place = (int)(s->done % RING);
     s->work(s->writer, s->writer->ring + (size_t)place * CHUNK, s->writer->sizes[place]);
+    choir__board_beat();
 }
 
 static void *run(void *arg)

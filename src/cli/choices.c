@@ -1,6 +1,7 @@
 /* Names from the registries of the library, one by one: see choices.h. */
 #include "cli/choices.h"
 
+#include <choir/augment.h>
 #include <choir/dtype.h>
 #include <choir/models.h>
 
@@ -11,6 +12,11 @@
 const char *choir__cli_model_names(size_t i)
 {
     return choir_model_name((int)i, NULL);
+}
+
+const char *choir__cli_augment_names(size_t i)
+{
+    return choir_augment_name((int)i, NULL);
 }
 
 const char *choir__cli_strategy_names(size_t i)

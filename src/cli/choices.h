@@ -7,6 +7,6 @@
 choir__cli_choices choir__cli_model_names, choir__cli_strategy_names,
     choir__cli_job_strategy_names, choir__cli_backend_names, choir__cli_dtype_names,
     choir__cli_weight_dtype_names, choir__cli_init_names, choir__cli_amp_level_names,
-    choir__cli_optimizer_names, choir__cli_schedule_names;
+    choir__cli_optimizer_names, choir__cli_augment_names, choir__cli_schedule_names;
 
 #endif

@@ -106,7 +106,7 @@ void choir__cli_complete(
 
 /* --- for the readers of tables --- */
 
-enum { CHOIR__CLI_MOST_OPTIONS = 64 };
+enum { CHOIR__CLI_MOST_OPTIONS = 128 };
 
 /* An option that a command takes, and the offset of its value in the command's values. */
 typedef struct choir__cli_taken {

@@ -67,7 +67,7 @@ static choir_status next_scores(choir_scope *run, choir_module *net, const int64
 
 choir_status choir__generate(choir_scope *run, choir_module *net, const choir_model_info *info,
     const choir_tokenizer *tokenizer, const int64_t *prompt, int64_t prompt_count,
-    int64_t count, double temperature, int64_t top_k)
+    int64_t count, double temperature, int64_t top_k, FILE *out)
 {
     int64_t context = info->input.dim[0], n = info->classes, used = choir__max(prompt_count, 1);
     int64_t *ids = choir__calloc((size_t)(used + count), sizeof *ids); /* no prompt: token 0 */
@@ -86,8 +86,8 @@ choir_status choir__generate(choir_scope *run, choir_module *net, const choir_mo
         int64_t id = draw(scores, n, temperature, top_k, choir__unit(words[0]));
         size_t bytes = 1;
         const char *text = choir_tokenizer_token(tokenizer, id, &bytes);
-        fwrite(text ? text : "?", 1, bytes, stdout);
-        fflush(stdout);
+        fwrite(text ? text : "?", 1, bytes, out);
+        fflush(out);
         ids[used++] = id;
     }
     choir_module_train(net, true);
@@ -139,7 +139,7 @@ static choir_status generate(const request *r)
     if (status == CHOIR_OK) {
         fputs(r->prompt, stdout);
         status = choir__generate(s.run, s.net, &s.info, s.tokenizer, ids, count, r->tokens,
-            r->temperature, r->top_k);
+            r->temperature, r->top_k, stdout);
         printf("\n");
     }
     free(ids);

@@ -66,6 +66,28 @@ static const char *studies(const char *quote)
     return text;
 }
 
+/* Lists the destinations of logs. */
+static const char *logs(const char *quote)
+{
+    static char text[128];
+    static const char *const names[] = {
+        "run",
+        "csv",
+        "mlflow",
+#ifdef CHOIR_HAVE_PROTOBUF
+        "tensorboard",
+        "wandb",
+#endif
+#ifdef CHOIR_HAVE_MICROHTTPD
+        "metrics",
+#endif
+    };
+    *text = '\0';
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        add(text, names[i], quote);
+    return text;
+}
+
 /* Lists the engines of groups: shm, and the plug-ins that are installed. */
 static const char *engines(const char *quote)
 {
@@ -97,10 +119,10 @@ static void print_json(int devices)
     bool onednn = !strncmp(multiplier, "oneDNN", 6);
     int gpus = choir_device_count("cuda");
     printf("{\"version\":\"%s\",\"onednn\":%s%s%s,\"isa\":\"%s\",\"backends\":[\"cpu\",%s%s],"
-           "\"images\":[%s],\"studies\":[%s],\"devices\":[",
+           "\"images\":[%s],\"studies\":[%s],\"logs\":[%s],\"devices\":[",
         CHOIR_VERSION, onednn ? "\"" : "", onednn ? number : "null", onednn ? "\"" : "",
         choir_cpu_isa(), has_cuda() ? "\"cuda\"," : "", engines("\""), images("\"", ""),
-        studies("\""));
+        studies("\""), logs("\""));
     for (int i = 0; i < devices; i++)
         printf("%s\"cpu:%d\"", i ? "," : "", i);
     for (int i = 0; i < gpus; i++)
@@ -171,10 +193,11 @@ static int run(const choir__cli_command *command, int argc, char **argv)
         "choir     %s\nkernels   %s, %s\nbackends  cpu%s (devices); %s (groups)\n"
         "images    %s\n"
         "studies   %s\n"
+        "logs      %s\n"
         "devices   cpu:0 to cpu:%d, one core each (--threads for more, CHOIR_CPU_DEVICES for "
         "others)\n",
         CHOIR_VERSION, choir_cpu_isa(), choir__cpu_multiplier(), has_cuda() ? ", cuda" : "",
-        engines(""), images("", "none"), studies(""), devices - 1);
+        engines(""), images("", "none"), studies(""), logs(""), devices - 1);
     print_gpus();
     return CHOIR__EXIT_OK;
 }

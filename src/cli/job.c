@@ -11,10 +11,13 @@
 
 #include <jansson.h>
 
+#include "base/folders.h"
 #include "base/options.h"
 #include "cli/amp.h"
+#include "cli/judge.h"
 #include "cli/say.h"
 #include "cli/text.h"
+#include "launch/launchers.h"
 
 enum { RANDOM_BATCHES = 4 }; /* of random data, to validate on */
 
@@ -31,6 +34,17 @@ static bool is_folder(const choir__job *j)
     return j->data && !is_random(j) && stat(j->data, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
+bool choir__job_is_stream(const choir__job *j)
+{
+    return j->data && !strcmp(j->data, "-");
+}
+
+static bool is_tar(const choir__job *j)
+{
+    size_t length = j->data ? strlen(j->data) : 0;
+    return length > 4 && !strcmp(j->data + length - 4, ".tar");
+}
+
 /* Takes the names of the classes from the checkpoint that is resumed, or from the published
  * model whose head is trained on. */
 static choir_status known_classes(choir__job *j)
@@ -40,6 +54,33 @@ static choir_status known_classes(choir__job *j)
     return j->published && j->head != CHOIR_HEAD_REPLACED
                ? choir_model_class_names(j->published, &j->classes)
                : CHOIR_OK;
+}
+
+/* Opens standard input. The first samples are for validation. */
+static choir_status open_stream(choir__job *j, choir_tokenizer *tokenizer)
+{
+    choir_stream_opts opts = choir_stream_defaults();
+    j->tokenizer = tokenizer;
+    if (j->info.task != CHOIR_LANGUAGE || j->info.masked)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "standard input is for models that predict the next token, got %s", j->info.config);
+    if (!tokenizer)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "standard input cannot be searched for its characters: name --tokenizer FILE, or "
+            "--bytes");
+    opts.context = j->info.input.dim[0];
+    opts.batch_size = j->batch_size;
+    opts.validation = RANDOM_BATCHES * j->batch_size;
+    choir_status status =
+        choir_stream_open(STDIN_FILENO, "standard input", tokenizer, opts, &j->stream);
+    if (status != CHOIR_OK)
+        return status;
+    j->train = choir_stream_data(j->stream);
+    j->validation = choir_stream_validation(j->stream);
+    j->info = (choir_model_info){.classes = j->train->classes};
+    status = choir_model_describe(j->model, &j->info);
+    j->info.padded |= choir_dataset_ignores(j->train);
+    return status;
 }
 
 /* Opens the data for the model, and describes the model for the data. */
@@ -55,10 +96,16 @@ static choir_status open_data(choir__job *j)
         status = choir__text_tokenizer(j, &opts.tokenizer);
     if (status != CHOIR_OK)
         return status;
+    if (choir__job_is_stream(j)) {
+        j->info = wanted;
+        return open_stream(j, opts.tokenizer);
+    }
     opts.needs_tokenizer = j->weights && !choir__text_is_chars(j->tokenizer_file);
     opts.seed = j->seed;
     opts.random_valid = RANDOM_BATCHES * j->batch_size;
     opts.classes = &j->classes;
+    opts.augment = j->augment;
+    opts.pack = j->pack;
     status = known_classes(j);
     if (status != CHOIR_OK)
         choir_tokenizer_free(opts.tokenizer);
@@ -72,6 +119,20 @@ static choir_status open_data(choir__job *j)
     if (j->info.task == CHOIR_CLASSIFICATION && !j->classes.count)
         choir_dataset_class_names(j->train, j->info.classes, &j->classes);
     return CHOIR_OK;
+}
+
+/* Weighs the samples for --balance. */
+static choir_status balance(choir__job *j)
+{
+    if (!j->balance)
+        return CHOIR_OK;
+    if (j->info.task != CHOIR_CLASSIFICATION || j->info.output.ndim)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--balance: expected a model that gives each sample a class, got %s",
+            j->info.config);
+    int64_t length = choir_dataset_length(j->train);
+    j->weights_of_samples = choir__calloc((size_t)length, sizeof *j->weights_of_samples);
+    return choir_dataset_class_weights(j->train, j->weights_of_samples);
 }
 
 /* --- sizes --- */
@@ -107,30 +168,29 @@ static choir_status check_sizes(choir__job *j)
             (long long)samples, (long long)j->batch_size);
     if (!j->steps && !j->epochs)
         j->steps = 1000;
-    if (!j->steps && __builtin_mul_overflow(j->epochs, samples / j->batch_size, &j->steps))
+    if (!j->steps && __builtin_mul_overflow(j->epochs, choir__job_epoch_steps(j), &j->steps))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--epochs %lld: expected fewer, as the number of steps overflows",
             (long long)j->epochs);
+    j->epoch_steps = samples / j->batch_size;
+    if (j->eval_epochs &&
+        __builtin_mul_overflow(j->eval_epochs, j->epoch_steps, &j->eval_every))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--eval-epochs %lld: expected fewer, as the number of steps overflows",
+            (long long)j->eval_epochs);
     return CHOIR_OK;
+}
+
+int64_t choir__job_epoch_steps(const choir__job *j)
+{
+    return choir__max(choir_dataset_length(j->train) / j->batch_size, 1);
 }
 
 /* Makes the folder of --save before the first step, so that a folder that cannot be written is
  * reported before training and not after it. */
 static choir_status make_save_folder(const char *path)
 {
-    struct stat s;
-    int why = ENOENT;
-    char *part = choir__strdup(path);
-    for (char *slash = part; *part && slash;) {
-        if ((slash = strchr(slash + 1, '/')))
-            *slash = '\0';
-        why = mkdir(part, 0777) == 0 ? 0 : errno;
-        if (slash)
-            *slash = '/';
-    }
-    free(part);
-    if (stat(path, &s) == 0)
-        why = !S_ISDIR(s.st_mode) ? ENOTDIR : access(path, W_OK | X_OK) ? errno : 0;
+    int why = choir__folders_make(path);
     return why ? choir__error(
                      CHOIR_ERR_IO, "--save %s: cannot write there: %s", path, strerror(why))
                : CHOIR_OK;
@@ -146,11 +206,18 @@ static choir_status check_trace_file(const char *path)
     return CHOIR_OK;
 }
 
-/* Refuses a folder of --save that holds another run: a run is resumed, never overwritten. */
+bool choir__job_is_started_again(const choir__job *j)
+{
+    return j->launched && choir__launcher_generation() > 1;
+}
+
+/* Refuses a folder of --save that holds another run: a run is resumed, never overwritten. What
+ * ranks find that an agent has started again is their own. */
 static choir_status check_save_folder(const choir__job *j)
 {
     char old[PATH_MAX], resumed[PATH_MAX], folder[PATH_MAX];
-    if (j->rank > 0 || choir_training_find(j->save, old) != CHOIR_OK)
+    if (j->rank > 0 || choir__job_is_started_again(j) ||
+        choir_training_find(j->save, old) != CHOIR_OK)
         return CHOIR_OK;
     if (j->resume && choir_training_find(j->resume, resumed) == CHOIR_OK &&
         realpath(j->save, folder) && !strncmp(resumed, folder, strlen(folder)))
@@ -160,18 +227,38 @@ static choir_status check_save_folder(const choir__job *j)
         j->save, j->save);
 }
 
+/* Refuses a folder of --run that holds the records of another run. */
+static choir_status check_run_folder(const choir__job *j)
+{
+    if (j->rank > 0 || j->resume || choir__job_is_started_again(j))
+        return CHOIR_OK;
+    char *rows = choir__format("%s/metrics.jsonl", j->run);
+    bool used = access(rows, F_OK) == 0;
+    free(rows);
+    return used
+               ? choir__error(CHOIR_ERR_ARGUMENT,
+                     "--run %s holds the records of another run: choose another folder", j->run)
+               : CHOIR_OK;
+}
+
 choir_status choir__job_prepare(choir__job *j)
 {
-    choir_status status = j->save ? check_save_folder(j) : CHOIR_OK;
+    choir_status status = j->save && !j->print_job ? check_save_folder(j) : CHOIR_OK;
+    if (status == CHOIR_OK && j->run && !j->print_job)
+        status = check_run_folder(j);
     if (status != CHOIR_OK)
         return status;
     if (!j->model)
-        j->model = is_random(j)   ? "toy"
-                   : is_folder(j) ? "cnn"
-                                  : "gpt2:layers=4,heads=4,width=128,context=64";
+        j->model = is_random(j)                ? "toy"
+                   : is_folder(j) || is_tar(j) ? "cnn"
+                                               : "gpt2:layers=4,heads=4,width=128,context=64";
     status = open_data(j);
     if (status == CHOIR_OK)
+        status = balance(j);
+    if (status == CHOIR_OK)
         status = choir__job_check_optimizer(j);
+    if (status == CHOIR_OK)
+        status = choir__judge_check_task(j);
     if (status == CHOIR_OK)
         status = choir__job_auto_end(j);
     if (status == CHOIR_OK)
@@ -180,19 +267,29 @@ choir_status choir__job_prepare(choir__job *j)
         status = choir__job_note(j);
     if (status == CHOIR_OK)
         choir__job_notes(j);
+    if (j->print_job || j->summary)
+        return status;
     if (status == CHOIR_OK && j->trace)
         status = check_trace_file(j->trace);
+    if (status == CHOIR_OK && j->stream)
+        status = choir_stream_start(j->stream, j->nproc);
     return status == CHOIR_OK && j->save ? make_save_folder(j->save) : status;
 }
 
 void choir__job_free(choir__job *j)
 {
-    choir_dataset_free(j->train);
-    choir_dataset_free(j->validation);
+    if (!j->stream) {
+        choir_dataset_free(j->train);
+        choir_dataset_free(j->validation);
+    }
+    choir_stream_free(j->stream);
     choir_tokenizer_free(j->tokenizer);
     choir_class_names_free(&j->classes);
     choir__composition_free(&j->composition);
+    free(j->weights_of_samples);
     json_decref(j->resumed);
+    json_decref(j->file);
+    free(j->logs);
     free(j->notes);
     free(j->record);
 }

@@ -3,20 +3,24 @@
 #define CHOIR_CLI_JOB_H
 
 #include <limits.h>
+#include <string.h>
 
 #include <choir/data_open.h>
 #include <choir/evaluate.h>
 #include <choir/models.h>
 #include <choir/optim.h>
+#include <choir/stream.h>
 #include <choir/training.h>
+
 #include "cli/command.h"
+#include "cli/devices.h"
 #include "cli/strategy/strategy.h"
 
 /* The work that the ranks of a job, one after another, have done and shown; in shared memory.
  */
 typedef struct choir__job_shared {
     _Atomic int64_t stepped, evaluated; /* the last steps that were reported */
-    _Atomic uint64_t generation;        /* of the ranks, the newest that has begun to train */
+    _Atomic uint64_t generation;        /* of the ranks, the newest that any has come to */
     _Atomic int32_t started;            /* the line at the start is printed */
     /* what --save held before the job: a checkpoint in which this job has no part; 0: nothing
      */
@@ -39,15 +43,42 @@ typedef struct choir__job {
     bool no_copy;               /* --max-restarts goes on from the last checkpoint */
     struct choir__job_shared *shared; /* NULL: ranks that are lost are not replaced */
     int64_t batch_size, microbatches, steps, epochs;
-    int64_t eval_every, eval_batches, save_every, log_every, mem_cap, threads, workers;
-    uint64_t given; /* bit i: row i of choir__job_options was on the command line */
+    int64_t epoch_steps; /* in an epoch; 0: not known yet */
+    int64_t eval_epochs, eval_every, eval_batches, save_every, log_every, mem_cap, threads,
+        workers;
+    double slow_after; /* seconds until a rank that is slow is named; 0: it never is */
+    /* bit i of all: row i of choir__job_options was on the command line */
+    uint64_t given[2];
+    double ema;             /* decay of the weights' average; 0: none */
+    int64_t swa, swa_every; /* the first step of the weights' mean, 0: none; interval */
+    bool summary;           /* print the module tree, and end */
+    bool debug_nan;      /* name the module whose numbers are the first that are not finite */
+    const char *find_lr; /* a picture of losses over rates, instead of training; NULL: none */
+    const char *best;    /* "METRIC[:min|max]"; NULL: the validation loss */
+    int64_t patience;    /* evaluations without progress that end the training; 0: any number */
+    const char *max_time; /* see choir__job_seconds; NULL: no limit */
+    int64_t save_keep;    /* newest checkpoints that stay */
+    bool save_warn;       /* a checkpoint that fails during training is a warning */
     double lr, weight_decay, clip, timeout; /* weight_decay < 0: the optimizer's own */
     uint64_t seed;
     bool json, quiet, bytes;
+    bool pack;      /* documents of a sample do not see one another */
+    bool balance;   /* all classes are drawn equally often */
     bool no_eval;   /* no validation at the end */
     bool recompute; /* choir_module_recompute_blocks */
     choir__composition composition;
     const choir__cli_strategy *strategy; /* of the composition */
+    const char *run;        /* folder of records without checkpoints; NULL: --save's, or none */
+    const char *log;        /* the last --log */
+    char *logs;             /* all of them, a line each; NULL: none */
+    int64_t log_histograms; /* steps from one to the next; 0: none */
+    bool print_job;
+    struct json_t *file; /* the job file, whose texts the options use; NULL: none */
+    const char *file_path, *file_sha256; /* of it, and of its data; NULL: unknown */
+    const char *model_given;             /* --model as it was given, if it is a path */
+    /* Set to 1 when a record could not be written, and when rank 0 has recorded a failure of
+     * the job; may be NULL. */
+    _Atomic int32_t *unrecorded, *recorded;
     struct json_t
         *resumed; /* the record of --resume's checkpoint, whose texts the options use */
     int64_t resumed_step;
@@ -59,6 +90,7 @@ typedef struct choir__job {
     char published_model[512];     /* text from its config.json */
     char published_path[PATH_MAX]; /* of --model, without options */
     choir_head head;               /* whether a new head replaces that of the weights */
+    const char *augment;           /* see choir_augment_parse; NULL: images stay */
     const char *freeze;            /* patterns of names, "a,b"; NULL: all are trained */
     const char *lr_for;            /* rates by pattern, "a=1e-5,b=0"; NULL: one for all */
     bool automatic;  /* --strategy auto; strategy_text is its choice (job_auto.c) */
@@ -70,10 +102,12 @@ typedef struct choir__job {
     /* The data and the model are opened before any rank starts, so that wrong input is
      * reported once. */
     choir_model_info info;
-    choir_dataset *train, *validation;
+    choir_stream *stream;              /* DATA is -: standard input; else NULL */
+    choir_dataset *train, *validation; /* of the stream, or the job's own */
+    double *weights_of_samples;        /* of --balance, or NULL */
     choir_tokenizer *tokenizer;
     choir_class_names classes; /* of a classifier, as the model or the data names them */
-    char device_names[CHOIR__MAX_DEVICES][32];
+    char device_names[CHOIR__MAX_DEVICES][CHOIR__CLI_DEVICE_NAME];
     int device_count;
 } choir__job;
 
@@ -91,6 +125,14 @@ int choir__job_check(choir__job *job);
  * choir__job_check. */
 int choir__job_check_restarts(const choir__job *job);
 
+/* Returns whether an agent of `choir run` has started the ranks again, after a loss or a change
+ * of nodes. */
+bool choir__job_is_started_again(const choir__job *job);
+
+/* Returns whether the ranks copy their state to memory of the agents of `choir run`, which
+ * start them again when one is lost. */
+bool choir__job_is_kept(const choir__job *job);
+
 /* Returns a number that stands for the newest checkpoint of --save; 0: there is none. */
 uint64_t choir__job_checkpoint(const choir__job *job);
 
@@ -102,6 +144,15 @@ int choir__job_took(void *job, const choir__cli_option *option, const char *text
 
 /* Returns whether the command line gives the option of this name. */
 bool choir__job_was_given(const choir__job *job, const char *name);
+
+/* Adds a destination of --log. Error: argument. */
+choir_status choir__job_add_log(choir__job *job, const char *destination);
+
+/* --- the job as a file: job_file.c --- */
+
+/* Returns the prepared job as JSON, with all options; id: of the run that it begins, or NULL.
+ * The caller frees it. */
+char *choir__job_text(const choir__job *job, const char *id);
 
 /* --- --strategy auto: job_auto.c --- */
 
@@ -126,6 +177,26 @@ bool choir__job_offload(const choir__job *job, const char **folder);
  * choir__job_check. */
 int choir__job_recall(choir__job *job);
 
+/* Returns whether the job is recorded anywhere: in a folder, or by --log. */
+static inline bool choir__job_is_logged(const choir__job *job)
+{
+    return job->run || job->save || job->logs;
+}
+
+/* Returns whether the value of an option follows from another one: epochs say the steps. */
+static inline bool choir__job_follows(const choir__job *job, const char *option)
+{
+    return (job->epochs && !strcmp(option, "steps")) ||
+           (job->eval_epochs && !strcmp(option, "eval-every"));
+}
+
+/* Returns whether a stored option, such as a place of work, is overruled by another one on the
+ * command line. */
+bool choir__job_is_displaced(const choir__job *job, const char *option);
+
+/* Returns the text of an option in the record of --resume's checkpoint, or NULL. */
+const char *choir__job_recorded(const choir__job *job, const char *name);
+
 /* After the data and the model are open: refuses other data than the checkpoint's, and writes
  * the job's record if it will be saved. */
 choir_status choir__job_note(choir__job *job);
@@ -141,6 +212,9 @@ void choir__record_classes(struct json_t *record, const choir_class_names *class
 /* Compares all options that decide the numbers, the data and the build with those of the other
  * ranks. Collective over group. Error: mismatch, with the option and the ranks. */
 choir_status choir__job_agree(const choir__job *job, choir_group *group);
+
+/* Returns whether the data is standard input. */
+bool choir__job_is_stream(const choir__job *job);
 
 /* Opens the data, describes the model, and checks that all sizes fit one another. */
 choir_status choir__job_prepare(choir__job *job);
@@ -169,6 +243,16 @@ choir_status choir__job_optimizer(
 
 /* Returns the steps of the schedule's warm-up; the schedule has been checked. */
 int64_t choir__job_warmup(const choir__job *job);
+
+/* Returns the number of steps in a pass over the data. */
+int64_t choir__job_epoch_steps(const choir__job *job);
+
+/* Returns whether --schedule is plateau, and its options. */
+bool choir__job_plateau(const choir__job *job, choir_plateau *plateau);
+
+/* Returns the seconds of --max-time: "90", "90s", "15m", "2h" or "1d"; 0: no limit; below 0:
+ * the text is none of these. */
+double choir__job_seconds(const char *text);
 
 /* Prints notes on options that are unlikely to be meant. */
 void choir__job_notes(const choir__job *job);

@@ -1,15 +1,17 @@
 /* Whether the options of a training job fit one another, and what follows from them: the
  * strategy and its mesh, the devices, the number of ranks. */
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <choir/augment.h>
+
 #include "base/options.h"
 #include "cli/amp.h"
-#include "cli/job.h"
+#include "cli/find_lr.h"
+#include "cli/judge.h"
 #include "cli/say.h"
-#include "device/device.h"
+#include "launch/keeper.h"
 #include "launch/launchers.h"
 
 /* Strategies that can run in one process or over ranks run over ranks. The exception is the
@@ -90,13 +92,6 @@ static int parse_strategy(choir__job *j)
         j->strategy->name, list);
 }
 
-static void add_device(choir__job *j, const char *kind, size_t length, long index)
-{
-    if (j->device_count < (int)CHOIR_COUNT(j->device_names) && length < 8)
-        snprintf(j->device_names[j->device_count++], sizeof j->device_names[0], "%.*s:%d",
-            (int)length, kind, (int)index);
-}
-
 int choir__job_devices_once(const choir__job *j)
 {
     for (int i = 1; i < j->device_count; i++)
@@ -105,46 +100,6 @@ int choir__job_devices_once(const choir__job *j)
                 return choir__cli_usage(j->command,
                     "--devices %s: %s is named twice; one process needs different devices",
                     j->devices, j->device_names[i]);
-    return CHOIR__EXIT_OK;
-}
-
-/* Reads --devices: "cpu:0,cpu:2-4" names cpu:0 cpu:2 cpu:3 cpu:4, and "auto" all GPUs, or all
- * cores of a machine without GPUs. */
-static int parse_devices(choir__job *j)
-{
-    const char *text = j->devices && strcmp(j->devices, "auto") ? j->devices : NULL;
-    if (!text) {
-        const char *kind = choir__device_kind("auto");
-        int there = choir__device_look(kind, NULL, 0);
-        for (int i = 0; i < there && i < (int)CHOIR_COUNT(j->device_names); i++)
-            add_device(j, kind, strlen(kind), i);
-        return CHOIR__EXIT_OK;
-    }
-    for (const char *at = text; *at;) {
-        size_t length = strcspn(at, ",");
-        const char *colon = memchr(at, ':', length);
-        char *end = NULL;
-        long low = colon ? strtol(colon + 1, &end, 10) : -1, high = low;
-        if (end && *end == '-' && isdigit((unsigned char)end[1]))
-            high = strtol(end + 1, &end, 10);
-        if (!colon || colon - at >= 8 || !isdigit((unsigned char)colon[1]) ||
-            end != at + length || high < low || high > 1 << 20)
-            return choir__cli_usage(j->command,
-                "--devices: expected a list such as cpu:0,cpu:1 or cuda:0-3, got '%s'", text);
-        if (high - low >= (int)CHOIR_COUNT(j->device_names) - j->device_count)
-            return choir__cli_usage(j->command,
-                "--devices: expected at most %d devices, got '%s'",
-                (int)CHOIR_COUNT(j->device_names), text);
-        for (long i = low; i <= high; i++)
-            add_device(j, at, (size_t)(colon - at), i);
-        at += length + (at[length] == ',');
-    }
-    if (!j->device_count)
-        return choir__cli_usage(
-            j->command, "--devices: expected a list such as cpu:0,cpu:1 or cuda:0-3, got ''");
-    for (int i = 0; i < j->device_count; i++)
-        if (!choir__device_is_there(j->device_names[i]))
-            return choir__cli_fail();
     return CHOIR__EXIT_OK;
 }
 
@@ -170,6 +125,9 @@ static int check_words(choir__job *j)
     choir_status status = j->model ? choir_model_describe(j->model, &info) : CHOIR_OK;
     if (status == CHOIR_OK)
         status = choir__job_check_optimizer(j);
+    choir_augment_opts augment = choir_augment_defaults();
+    if (status == CHOIR_OK && j->augment)
+        status = choir_augment_parse(j->augment, &augment);
     return status == CHOIR_OK ? CHOIR__EXIT_OK
                               : choir__cli_usage(j->command, "%s", choir_error_message());
 }
@@ -212,6 +170,28 @@ static int check_offload(const choir__job *j)
     return CHOIR__EXIT_OK;
 }
 
+/* Checks what standard input, which is read once, cannot do. */
+static int check_stream(const choir__job *j)
+{
+    if (!choir__job_is_stream(j))
+        return CHOIR__EXIT_OK;
+    if (j->resume)
+        return choir__cli_usage(j->command,
+            "--resume %s: standard input cannot be read again from where it was: begin another "
+            "run from its weights by --weights %s/latest",
+            j->resume, j->resume);
+    if (strcmp(j->command, "train"))
+        return choir__cli_usage(j->command, "-: standard input can be read only once");
+    if (j->launched && j->world > 1)
+        return choir__cli_usage(j->command,
+            "-: standard input has one reader: start the ranks by choir train --nproc");
+    if (j->epochs || j->max_restarts || j->balance || j->pack)
+        return choir__cli_usage(j->command,
+            "-: standard input is read once, so --epochs, --max-restarts, --balance and --pack "
+            "are not possible");
+    return CHOIR__EXIT_OK;
+}
+
 /* Checks options that exclude each other. */
 static int check_pairs(const choir__job *j)
 {
@@ -222,16 +202,60 @@ static int check_pairs(const choir__job *j)
         return choir__cli_usage(j->command,
             "--weights %s with --resume %s: choose one of them to start from", j->weights,
             j->resume);
+    if (j->ema > 0 && j->swa)
+        return choir__cli_usage(j->command, "--ema %g with --swa %lld: choose one of them",
+            j->ema, (long long)j->swa);
+    if (j->swa_every > 1 && !j->swa)
+        return choir__cli_usage(
+            j->command, "--swa-every %lld without --swa", (long long)j->swa_every);
+    if (choir__job_seconds(j->max_time) < 0)
+        return choir__cli_usage(j->command,
+            "--max-time: expected a time such as 90s, 15m, 2h or 1d, got '%s'", j->max_time);
     if (j->epochs && choir__job_was_given(j, "steps"))
         return choir__cli_usage(j->command,
             "--steps %lld with --epochs %lld: choose one of them", (long long)j->steps,
             (long long)j->epochs);
+    if (j->eval_epochs && choir__job_was_given(j, "eval-every"))
+        return choir__cli_usage(j->command,
+            "--eval-every %lld with --eval-epochs %lld: choose one of them",
+            (long long)j->eval_every, (long long)j->eval_epochs);
     return CHOIR__EXIT_OK;
+}
+
+bool choir__job_is_kept(const choir__job *j)
+{
+    return j->launched && !j->no_copy && choir__keeper_is_there() &&
+           choir__cli_strategy_recovery(j) != CHOIR__NO_RECOVERY;
+}
+
+double choir__job_seconds(const char *text)
+{
+    static const struct {
+        char unit;
+        double seconds;
+    } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
+    char number[32];
+    double value, each = 1;
+    size_t length = text ? strlen(text) : 0;
+    if (!text)
+        return 0;
+    for (size_t i = 0; i < CHOIR_COUNT(units) && length; i++)
+        if (text[length - 1] == units[i].unit) {
+            each = units[i].seconds;
+            length--;
+            break;
+        }
+    if (length == 0 || length >= sizeof number)
+        return -1;
+    snprintf(number, sizeof number, "%.*s", (int)length, text);
+    return choir__parse_float(number, 0.001, 1e12, &value) ? value * each : -1;
 }
 
 int choir__job_check_restarts(const choir__job *j)
 {
     choir__recovery recovery = choir__cli_strategy_recovery(j);
+    if (j->no_copy && j->launched && choir__keeper_is_there())
+        return CHOIR__EXIT_OK; /* the agents start again what goes on from its checkpoints */
     if (j->no_copy && (!j->max_restarts || recovery == CHOIR__IN_PLACE))
         return choir__cli_usage(j->command, "--no-copy %s",
             j->max_restarts
@@ -265,6 +289,28 @@ int choir__job_check_restarts(const choir__job *j)
     return CHOIR__EXIT_OK;
 }
 
+/* Checks the options that need ranks which step together, or weights of a kind. */
+static int check_strategy(const choir__job *j)
+{
+    const choir__cli_strategy *s = j->strategy;
+    bool halved = choir__amp_find(j->amp)->halved;
+    if (s->shards && halved)
+        return choir__cli_usage(j->command,
+            "--amp %s with --strategy %s: shards are f32 weights; choose O2 or bf16", j->amp,
+            s->name);
+    if ((j->ema > 0 || j->swa) && (s->meet || halved))
+        return choir__cli_usage(j->command,
+            "--%s with --%s %s: expected f32 weights that all ranks update together",
+            j->swa ? "swa" : "ema", s->meet ? "strategy" : "amp", s->meet ? s->name : j->amp);
+    if (j->find_lr && s->meet)
+        return choir__cli_usage(j->command,
+            "--find-lr with --strategy %s: its ranks have losses of their own", s->name);
+    if (j->max_time && s->meet && !s->together)
+        return choir__cli_usage(j->command,
+            "--max-time with --strategy %s: its ranks step apart; choose --steps", s->name);
+    return CHOIR__EXIT_OK;
+}
+
 int choir__job_check(choir__job *j)
 {
     int status = check_pairs(j);
@@ -273,18 +319,23 @@ int choir__job_check(choir__job *j)
     if (status == CHOIR__EXIT_OK && j->resume)
         status = choir__job_recall(j);
     if (status == CHOIR__EXIT_OK)
+        status = check_stream(j);
+    if (status == CHOIR__EXIT_OK)
         status = parse_strategy(j);
-    if (status == CHOIR__EXIT_OK && j->strategy->shards && choir__amp_find(j->amp)->halved)
-        return choir__cli_usage(j->command,
-            "--amp %s with --strategy %s: shards are f32 weights; choose O2 or bf16", j->amp,
-            j->strategy->name);
+    if (status == CHOIR__EXIT_OK)
+        status = check_strategy(j);
     if (status == CHOIR__EXIT_OK)
         status = check_offload(j);
     if (status == CHOIR__EXIT_OK)
-        status = parse_devices(j);
+        status = choir__cli_devices_read(j->command, j->devices, j->device_names,
+            CHOIR_COUNT(j->device_names), &j->device_count);
     if (status == CHOIR__EXIT_OK)
         status = check_devices(j);
     if (status == CHOIR__EXIT_OK)
         status = check_words(j);
+    if (status == CHOIR__EXIT_OK)
+        status = choir__judge_check(j);
+    if (status == CHOIR__EXIT_OK)
+        status = choir__rate_test_check(j);
     return status == CHOIR__EXIT_OK ? count_ranks(j) : status;
 }

@@ -11,7 +11,7 @@
 /* Returns whether the data are a text by its contents and something else by its name. */
 static bool is_table(const choir__job *j)
 {
-    static const char *const ends[] = {".csv", ".tsv", ".json", ".jsonl", ".parquet", ".xml"};
+    static const char *const ends[] = {".json", ".xml"};
     const char *dot = j->data ? strrchr(j->data, '.') : NULL;
     for (size_t i = 0; dot && j->info.task == CHOIR_LANGUAGE && i < CHOIR_COUNT(ends); i++)
         if (!strcasecmp(dot, ends[i]))

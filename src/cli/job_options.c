@@ -1,10 +1,14 @@
 /* The options of a training job: `choir train` takes all of them, and `choir compare` passes
  * those marked so on to the jobs it starts. */
+#include <stdlib.h>
 #include <string.h>
+
+#include <choir/augment.h>
 
 #include "cli/amp.h"
 #include "cli/choices.h"
 #include "cli/job.h"
+#include "record/recorder.h"
 
 #define AT(member) CHOIR__CLI_AT(choir__job, member)
 #define MANY       CHOIR__CLI_NO_LIMIT
@@ -26,6 +30,23 @@ static void describe_strategies(FILE *out)
         choir__cli_help_choice(
             out, 11, s->name, s->help, choir__cli_strategy_keys_text(s, keys, sizeof keys));
     }
+}
+
+static void describe_augment(FILE *out)
+{
+    const char *name, *about;
+    for (int i = 0; (name = choir_augment_name(i, &about)); i++)
+        choir__cli_help_choice(out, 11, name, about, "");
+}
+
+/* Returns a destination's form, "csv:FILE", until the next call. */
+static const char *log_forms(size_t i)
+{
+    static char form[48];
+    const choir__recorder_ops *r = choir__recorder_at(i);
+    if (r)
+        snprintf(form, sizeof form, "%s:%s", r->name, r->place);
+    return r ? form : NULL;
 }
 
 const choir__cli_option choir__job_options[] = {
@@ -55,6 +76,19 @@ const choir__cli_option choir__job_options[] = {
         .help =
             "number of micro-batches that the global batch is cut into (default: one per rank)",
         .recorded = CHOIR__RECORDED_KEEPS},
+    {"augment", CHOIR__STRING, AT(augment), .argument = "NAME[:key=value,...][+...]",
+        .help = "random changes of training images, such as "
+                "randaugment:magnitude=9+mixup:alpha=0.2 (default: crop and flip alone)",
+        .choices = choir__cli_augment_names, .details = describe_augment, .passed_on = true,
+        .recorded = CHOIR__RECORDED_TAKES},
+    {"pack", CHOIR__FLAG, AT(pack),
+        .help =
+            "fill samples with whole documents that do not see one another (default: documents "
+            "are joined, and cut where a sample ends)",
+        .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS},
+    {"balance", CHOIR__FLAG, AT(balance),
+        .help = "draw the samples of all classes equally often, with replacement",
+        .passed_on = true, .recorded = CHOIR__RECORDED_TAKES},
     {"workers", CHOIR__INT, AT(workers), 1, CHOIR_MAX_WORKERS, .preset = "1", .argument = "N",
         .help = "threads per rank that read samples ahead", .passed_on = true,
         .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
@@ -114,6 +148,10 @@ const choir__cli_option choir__job_options[] = {
         .recorded = CHOIR__RECORDED_TAKES},
     {"timeout", CHOIR__FLOAT, AT(timeout), 0, MOST, .preset = "1800", .argument = "S",
         .help = "seconds after which a silent rank is given up", .passed_on = true},
+    {"slow-after", CHOIR__FLOAT, AT(slow_after), 0, MOST, .preset = "30", .argument = "S",
+        .help =
+            "seconds after which a rank for which the others wait is named (default 30); 0: it "
+            "never is"},
     {"backend", CHOIR__STRING, AT(backend), .argument = "NAME",
         .help = "how ranks communicate (default: the best that reaches all of them)",
         .choices = choir__cli_backend_names, .strict = true, .passed_on = true,
@@ -157,24 +195,84 @@ const choir__cli_option choir__job_options[] = {
             "keep the optimizer's state in a file there instead of in memory; params: fsdp's "
             "weights, gradients and state in host memory, or in a file",
         .passed_on = true},
+    {"ema", CHOIR__FLOAT, AT(ema), 1e-6, 0.999999999, .argument = "DECAY",
+        .help =
+            "keep an exponential average of the weights, such as 0.999: validations and the "
+            "weights of checkpoints are of the average",
+        .recorded = CHOIR__RECORDED_KEEPS},
+    {"swa", CHOIR__INT, AT(swa), 1, MANY, .argument = "STEP",
+        .help =
+            "keep the mean of the weights from that step on (stochastic weight averaging), as "
+            "--ema does",
+        .recorded = CHOIR__RECORDED_KEEPS},
+    {"swa-every", CHOIR__INT, AT(swa_every), 1, MANY, .preset = "1", .argument = "N",
+        .help = "the mean of --swa is of every N-th step", .recorded = CHOIR__RECORDED_KEEPS},
+    {"max-time", CHOIR__STRING, AT(max_time), .argument = "TIME",
+        .help =
+            "end the training after this time, such as 90s, 15m, 2h or 1d, as if the steps were "
+            "done"},
     {"eval-every", CHOIR__INT, AT(eval_every), 1, MANY, .argument = "N",
         .help = "validate every N steps (default: only at the end)",
         .recorded = CHOIR__RECORDED_FREE},
+    {"eval-epochs", CHOIR__INT, AT(eval_epochs), 1, MANY, .argument = "N",
+        .help = "validate every N epochs instead", .recorded = CHOIR__RECORDED_FREE},
     {"eval-batches", CHOIR__INT, AT(eval_batches), 0, MANY, .preset = "0", .argument = "N",
         .help = "validate on at most N batches; 0: on the whole split",
         .recorded = CHOIR__RECORDED_FREE},
     {"no-eval", CHOIR__FLAG, AT(no_eval), .help = "do not validate at the end",
+        .recorded = CHOIR__RECORDED_FREE},
+    {"best", CHOIR__STRING, AT(best), .argument = "METRIC[:min|max]",
+        .help =
+            "the measure of the best checkpoint, DIR/best: loss or accuracy, of validations "
+            "(default loss)",
+        .recorded = CHOIR__RECORDED_FREE},
+    {"patience", CHOIR__INT, AT(patience), 1, MANY, .argument = "N",
+        .help =
+            "end the training when N validations of --eval-every in a row were no better than "
+            "the best (default: never)",
         .recorded = CHOIR__RECORDED_FREE},
     {"save", CHOIR__STRING, AT(save), .argument = "DIR",
         .help = "write checkpoints to DIR, the last one at the end"},
     {"save-every", CHOIR__INT, AT(save_every), 1, MANY, .argument = "N",
         .help = "write a checkpoint every N steps as well", .recorded = CHOIR__RECORDED_FREE,
         .of_a_rank = true},
+    {"save-keep", CHOIR__INT, AT(save_keep), 1, MANY, .preset = "1", .argument = "K",
+        .help = "keep the newest K checkpoints, and the best one",
+        .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
+    {"save-warn", CHOIR__FLAG, AT(save_warn),
+        .help =
+            "a checkpoint that cannot be written during training is a warning, and training "
+            "goes on; the last one must succeed"},
     {"resume", CHOIR__STRING, AT(resume), .argument = "DIR",
         .help = "continue the job of the latest checkpoint in DIR, with its options and data"},
 
-    {"json", CHOIR__FLAG, AT(json), .help = "print one JSON object per line",
+    {"run", CHOIR__STRING, AT(run), .argument = "DIR",
+        .help = "record the run in DIR, without checkpoints: its job, a line per step, events; "
+                "--save does so by itself",
+        .group = "Records"},
+    {"log", CHOIR__STRING, AT(log), .argument = "NAME:PLACE",
+        .help = "write what happens for another tool, too; may be repeated",
+        .choices = log_forms},
+    {"log-histograms", CHOIR__INT, AT(log_histograms), 1, MANY, .argument = "N",
+        .help = "with --log tensorboard: histograms of weights and gradients every N steps "
+                "(default: none)"},
+    {"print-job", CHOIR__FLAG, AT(print_job),
+        .help = "print this command line as a job file, with all defaults, and train nothing"},
+
+    {"summary", CHOIR__FLAG, AT(summary),
+        .help =
+            "print the tree of the model with shapes, parameters, FLOPs and memory, and end",
         .group = "Output"},
+    {"find-lr", CHOIR__STRING, AT(find_lr), .argument = "FILE",
+        .help =
+            "instead of training, raise the rate from 1e-7 to 10 in 200 steps (or --steps), draw "
+            "the loss as FILE.png or .svg, and print the rate at which it falls fastest"},
+    {"debug-nan", CHOIR__FLAG, AT(debug_nan),
+        .help =
+            "name the module whose numbers were the first that are infinite or NaN, forward or "
+            "backward; slow"},
+
+    {"json", CHOIR__FLAG, AT(json), .help = "print one JSON object per line"},
     {"quiet", CHOIR__FLAG, AT(quiet), .help = "print only the last line"},
     {"log-every", CHOIR__INT, AT(log_every), 1, MANY, .argument = "N",
         .help = "report every N steps (default: now and then; with --json every step)"},
@@ -184,23 +282,41 @@ const choir__cli_option choir__job_options[] = {
     {NULL},
 };
 
+choir_status choir__job_add_log(choir__job *j, const char *dest)
+{
+    const choir__recorder_ops *ops;
+    const char *place;
+    choir_status status = choir__recorder_find(dest, &ops, &place);
+    if (status == CHOIR_OK && strchr(dest, '\n'))
+        status = choir__error(CHOIR_ERR_ARGUMENT, "expected a place without line ends");
+    if (status != CHOIR_OK)
+        return status;
+    char *all = choir__format("%s%s%s", j->logs ? j->logs : "", j->logs ? "\n" : "", dest);
+    free(j->logs);
+    j->logs = all;
+    return CHOIR_OK;
+}
+
 int choir__job_took(void *values, const choir__cli_option *option, const char *text)
 {
     choir__job *j = values;
-    (void)text;
+    if (!strcmp(option->name, "log") && choir__job_add_log(j, text) != CHOIR_OK)
+        return choir__cli_usage(j->command, "--log %s: %s", text, choir_error_message());
     for (int i = 0; choir__job_options[i].name; i++)
         if (option == &choir__job_options[i])
-            j->given |= UINT64_C(1) << i;
+            j->given[i / 64] |= UINT64_C(1) << i % 64;
     if (j->amp) /* by one name */
         j->amp = choir__amp_find(j->amp)->name;
     return CHOIR__EXIT_OK;
 }
 
+_Static_assert(CHOIR_COUNT(choir__job_options) <= 128, "choir__job.given has a bit per row");
+
 bool choir__job_was_given(const choir__job *j, const char *name)
 {
     for (int i = 0; choir__job_options[i].name; i++)
         if (!strcmp(choir__job_options[i].name, name))
-            return j->given >> i & 1;
+            return j->given[i / 64] >> i % 64 & 1;
     return false;
 }
 

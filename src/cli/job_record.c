@@ -99,7 +99,7 @@ static choir_status read_record(choir__job *j)
     return status;
 }
 
-static const char *recorded(const choir__job *j, const char *name)
+const char *choir__job_recorded(const choir__job *j, const char *name)
 {
     return json_string_value(json_object_get(json_object_get(j->resumed, "options"), name));
 }
@@ -141,10 +141,13 @@ static choir_status compare(
     return CHOIR_OK;
 }
 
-/* Returns whether a recorded place of work is overruled by another one on the command line. */
-static bool is_displaced(const choir__job *j, const char *name)
+bool choir__job_is_displaced(const choir__job *j, const char *name)
 {
     bool before = false;
+    if (!strcmp(name, "eval-every") && choir__job_was_given(j, "eval-epochs"))
+        return true;
+    if (!strcmp(name, "eval-epochs") && choir__job_was_given(j, "eval-every"))
+        return true;
     for (size_t i = 0; i < CHOIR_COUNT(placement); i++) {
         if (!strcmp(placement[i], name))
             return before || (!strcmp(name, "nproc") &&
@@ -156,9 +159,9 @@ static bool is_displaced(const choir__job *j, const char *name)
 
 static choir_status take(choir__job *j, const choir__cli_option *o, bool *changed)
 {
-    const char *was = recorded(j, o->name);
+    const char *was = choir__job_recorded(j, o->name);
     if (!choir__job_was_given(j, o->name)) {
-        if (!was || is_displaced(j, o->name))
+        if (!was || choir__job_is_displaced(j, o->name))
             return CHOIR_OK;
         choir_status status = choir__cli_set(o, (char *)j + o->at, was);
         if (status == CHOIR_OK)
@@ -180,7 +183,7 @@ static void note_what_is_missing(choir__job *j)
     char list[400] = "";
     for (const choir__cli_option *o = choir__job_options; o->name; o++)
         if (o->recorded == CHOIR__RECORDED_TAKES && !choir__job_was_given(j, o->name) &&
-            !recorded(j, o->name))
+            !choir__job_recorded(j, o->name))
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s--%s",
                 *list ? ", " : "", o->name);
     if (*list)
@@ -224,7 +227,7 @@ int choir__job_recall(choir__job *j)
 /* Refuses a job that the checkpoint is not a part of. */
 static choir_status check_resumed(const choir__job *j)
 {
-    const char *model = recorded(j, "model");
+    const char *model = choir__job_recorded(j, "model");
     if (strcmp(model, j->info.config) != 0)
         return choir__error(CHOIR_ERR_ARGUMENT, "%s is of the model %s, not %s", j->resume,
             model, j->info.config);
@@ -237,9 +240,16 @@ static choir_status check_resumed(const choir__job *j)
 
 static choir_status check_data(const choir__job *j)
 {
-    const char *was = json_string_value(json_object_get(j->resumed, "data_sha256"));
-    if (!was || !strcmp(was, j->data_sha256))
+    const char *was = j->resumed ? json_string_value(json_object_get(j->resumed, "data_sha256"))
+                                 : j->file_sha256;
+    if (!was || !strcmp(was, j->data_sha256) || (!j->resumed && !*was))
         return CHOIR_OK;
+    if (!j->resumed)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: '%s' is not the data of this job (SHA-256 %.12s..., expected %.12s...); naming "
+            "them on the command line takes them as they are",
+            j->file_path, j->data ? j->data : "the text that comes with Choir",
+            *j->data_sha256 ? j->data_sha256 : "none", was);
     return choir__error(CHOIR_ERR_ARGUMENT,
         "%s is not the data that %s was trained on (SHA-256 %.12s..., expected %.12s...): name the "
         "same data, or begin another run from its weights by --weights %s/latest",
@@ -250,7 +260,7 @@ static choir_status check_data(const choir__job *j)
 /* Epochs become steps only when the data is open. */
 static void note_epochs(choir__job *j)
 {
-    const char *was = recorded(j, "steps");
+    const char *was = choir__job_recorded(j, "steps");
     if (j->epochs && was && strtoll(was, NULL, 10) != j->steps)
         note(j, choir__format("--epochs %lld, %lld steps, replaces the checkpoint's %s steps",
                     (long long)j->epochs, (long long)j->steps, was));
@@ -267,7 +277,7 @@ static bool has_other_bits(const choir__composition *c)
 /* Strategies that have the bits of `single` replace each other without a word. */
 static void note_strategy(choir__job *j)
 {
-    const char *was = recorded(j, "strategy");
+    const char *was = choir__job_recorded(j, "strategy");
     choir__composition before = {0};
     const choir__composition *c = &j->composition;
     bool known = was && choir__composition_parse(was, &before) == CHOIR_OK;
@@ -295,7 +305,7 @@ static void write_record(choir__job *j)
     json_t *options = json_object(), *root;
     for (const choir__cli_option *o = choir__job_options; o->name; o++) {
         char *text = o->recorded ? choir__cli_text(o, value_of(j, o)) : NULL;
-        if (text)
+        if (text && (strcmp(o->name, "eval-every") != 0 || !j->eval_epochs))
             json_object_set_new(options, o->name, json_string(text));
         free(text);
     }
@@ -312,12 +322,12 @@ static void write_record(choir__job *j)
 
 choir_status choir__job_note(choir__job *j)
 {
-    if (!j->save && !j->resume && !j->launched)
+    if (!j->save && !j->run && !j->resume && !j->launched && !j->file_sha256 && !j->print_job)
         return CHOIR_OK;
     choir_status status = j->resumed ? check_resumed(j) : CHOIR_OK;
-    if (status == CHOIR_OK)
+    if (status == CHOIR_OK && !j->stream)
         status = choir_data_sha256(j->data, &j->info, j->data_sha256);
-    if (status == CHOIR_OK && j->resumed)
+    if (status == CHOIR_OK)
         status = check_data(j);
     if (status != CHOIR_OK)
         return status;

@@ -5,11 +5,12 @@
 
 #include "base/named.h"
 #include "cli/command.h"
+#include "cli/job_file.h"
 #include "cli/self.h"
 
 extern const choir__cli_command choir__cli_train, choir__cli_compare, choir__cli_eval,
     choir__cli_predict, choir__cli_generate, choir__cli_checkpoint, choir__cli_run,
-    choir__cli_tune, choir__cli_bench, choir__cli_top, choir__cli_info;
+    choir__cli_tune, choir__cli_plot, choir__cli_bench, choir__cli_top, choir__cli_info;
 
 static const choir__cli_command *const commands[] = {
     &choir__cli_train,
@@ -20,6 +21,7 @@ static const choir__cli_command *const commands[] = {
     &choir__cli_checkpoint,
     &choir__cli_run,
     &choir__cli_tune,
+    &choir__cli_plot,
     &choir__cli_bench,
     &choir__cli_top,
     &choir__cli_info,
@@ -42,6 +44,8 @@ static int run(int argc, char **argv)
         choir__cli_help_commands(commands, stdout);
     } else if (!strcmp(name, "--version")) {
         printf("choir %s\n", CHOIR_VERSION);
+    } else if (!strcmp(name, "__job_schema")) {
+        choir__job_print_schema();
     } else if (!strcmp(name, "__complete")) {
         choir__cli_complete(commands, argc - 2, argv + 2, stdout);
     } else {

@@ -134,6 +134,8 @@ choir_status choir__cli_part_build(choir__cli_part *p)
     int64_t read = j->max_restarts ? j->microbatches : p->micro_count;
     if (j->info.task == CHOIR_IMAGE_TO_TEXT && read > 1)
         loader.prefetch = (int)read + 1; /* a step reads all of its batches first */
+    loader.shuffle = !j->stream;
+    loader.weights = j->weights_of_samples;
     p->loader = choir_env_loader_with(p->run, &p->dealt, j->train, loader);
     size_t most = (size_t)(j->max_restarts ? j->microbatches : p->micro_count);
     p->losses = choir__calloc(most, sizeof(choir_tensor *));
@@ -215,6 +217,8 @@ choir_status choir__cli_part_figures(
 
 void choir__cli_part_close(choir__cli_part *p)
 {
+    if (p->job->stream)
+        choir_stream_leave(p->job->stream); /* loaders may wait for it */
     (void)!choir_scope_close(p->run);
     choir_mesh_free(p->mesh);
     choir_group_free(p->also);

@@ -58,6 +58,7 @@ choir_status choir__job_published(choir__job *j)
     if (j->model)
         j->head = choir_model_head(j->model);
     if (j->model && choir_model_is_path(j->model)) {
+        j->model_given = j->model;
         char *path = choir_model_path(j->model);
         snprintf(j->published_path, sizeof j->published_path, "%s", path);
         free(path);

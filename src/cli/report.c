@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 #include "cli/self.h"
+#include "cli/slow.h"
 
 static double items_of(const choir__cli_report *r)
 {
@@ -51,12 +52,78 @@ static void end_line(choir__cli_report *r)
     r->line_open = false;
 }
 
+/* Returns the columns of the terminal; without one, enough for any line. */
+static int columns(const choir__cli_report *r)
+{
+    struct winsize size;
+    bool known = r->terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    return known ? size.ws_col - 1 : INT_MAX;
+}
+
+/* --- lines for people, which a narrow terminal must not cut in the middle of words --- */
+
+/* Prints a line in several, broken at blanks and commas, if
+ * the terminal is narrower than it. */
+static void print_folded(const char *line, int length, int width)
+{
+    enum { INDENT = 2 };
+    int used = 0;
+    for (const char *at = line, *end = line + length; at < end;) {
+        int blanks = (int)strspn(at, " "), word = (int)strcspn(at + blanks, " ,\n");
+        word += at[blanks + word] == ',';
+        if (at + blanks + word > end)
+            word = (int)(end - at) - blanks;
+        if (used && used + blanks + word > width) {
+            printf("\n%*s", INDENT, "");
+            used = INDENT;
+            at += blanks;
+            blanks = 0;
+        }
+        printf("%.*s", blanks + word, at);
+        used += blanks + word;
+        at += blanks + word;
+    }
+    printf("\n");
+}
+
+/* A paragraph, which is printed when it is complete. */
+typedef struct paragraph {
+    FILE *out;
+    char *text;
+    size_t bytes;
+} paragraph;
+
+static void begin_paragraph(paragraph *p)
+{
+    *p = (paragraph){0};
+    p->out = open_memstream(&p->text, &p->bytes);
+    if (!p->out) {
+        fprintf(stderr, "choir: out of host memory\n");
+        abort();
+    }
+}
+
+/* Prints the paragraph, whose lines end with '\n'. */
+static void end_paragraph(const choir__cli_report *r, paragraph *p)
+{
+    fclose(p->out);
+    for (const char *at = p->text; *at;) {
+        int length = (int)strcspn(at, "\n");
+        print_folded(at, length, columns(r));
+        at += length + (at[length] == '\n');
+    }
+    fflush(stdout);
+    free(p->text);
+}
+
 void choir__cli_report_begin(choir__cli_report *r, const choir__job *job, int64_t first_step)
 {
     *r = (choir__cli_report){.job = job,
         .first = first_step,
+        .last = first_step,
         .started = choir__now(),
         .terminal = isatty(STDOUT_FILENO),
+        .outlived = job->max_restarts || choir__job_is_kept(job),
         .scale = (double)NAN};
 }
 
@@ -68,7 +135,10 @@ void choir__cli_report_start(choir__cli_report *r, int64_t parameters)
     int workers = choir__cli_strategy_workers(job);
     bool alone = workers == 1 && choir__cli_strategy_has_ranks(job->strategy) &&
                  !choir__job_was_given(job, "nproc") && !job->launched;
-    printf("%s: %lld parameters, %s on %d %s%s%s, %lld micro-batch%s of %lld samples%s\n",
+    paragraph p;
+    begin_paragraph(&p);
+    fprintf(p.out,
+        "%s: %lld parameters, %s on %d %s%s%s, %lld micro-batch%s of %lld samples%s\n",
         job->info.config, (long long)parameters, job->strategy_text, workers,
         job->strategy->spread == CHOIR__ALL_DEVICES ? "device" : "rank", workers > 1 ? "s" : "",
         alone ? " (--nproc N starts more)" : "", (long long)job->microbatches,
@@ -76,16 +146,16 @@ void choir__cli_report_start(choir__cli_report *r, int64_t parameters)
         job->recompute ? ", recomputing" : "");
     if (job->automatic) {
         char *choice = choir__job_auto_text(job);
-        printf("%s\n", choice);
+        fprintf(p.out, "%s\n", choice);
         free(choice);
     }
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (job->threads > cores)
-        printf("%lld threads per device take turns on %ld core%s\n", (long long)job->threads,
-            cores, cores > 1 ? "s" : "");
+        fprintf(p.out, "%lld threads per device take turns on %ld core%s\n",
+            (long long)job->threads, cores, cores > 1 ? "s" : "");
     if (job->amp && strcmp(job->amp, "off") != 0)
-        printf("mixed precision: %s\n", job->amp);
-    fflush(stdout);
+        fprintf(p.out, "mixed precision: %s\n", job->amp);
+    end_paragraph(r, &p);
 }
 
 static void print_number(const char *key, double value)
@@ -94,14 +164,6 @@ static void print_number(const char *key, double value)
         printf(",\"%s\":%.9g", key, value);
     else
         printf(",\"%s\":null", key);
-}
-
-/* Returns the columns of the terminal; without one, enough for any line. */
-static int columns(const choir__cli_report *r)
-{
-    struct winsize size;
-    bool known = r->terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-    return known ? size.ws_col - 1 : INT_MAX;
 }
 
 /* On a terminal, a line is rewritten until a twentieth of the job is done, and then stays. */
@@ -113,16 +175,31 @@ static bool stays(const choir__cli_report *r, int64_t step)
     return !r->terminal || done % each == 0;
 }
 
+/* Returns the seconds that `left` steps will take, each as long as the median of the last ones,
+ * because the first steps do more work, and as long as the time between two steps so far. */
+static double time_left(const choir__cli_report *r, int64_t left)
+{
+    enum { LAST = 16 };
+    double last[LAST], elapsed = choir__now() - r->started;
+    int64_t n = choir__min(r->steps, LAST);
+    if (n == 0)
+        return 0;
+    memcpy(last, r->step_s + r->steps - n, (size_t)n * sizeof *last);
+    qsort(last, (size_t)n, sizeof *last, by_value);
+    double between = choir__max(elapsed - r->in_steps, 0) / (double)r->steps;
+    return (last[n / 2] + between) * (double)left;
+}
+
 static void progress(choir__cli_report *r, const choir__cli_step *s)
 {
     char line[160];
     int64_t done = s->number - r->first, left = r->job->steps - s->number;
-    double elapsed = choir__now() - r->started, rest = elapsed / (double)done * (double)left;
     bool last = left == 0, due = choir__now() - r->last_line > (r->terminal ? 0.1 : 2);
     due |= r->terminal && stays(r, s->number);
     if (r->job->log_every ? s->number % r->job->log_every && !last : !due && !last && done > 1)
         return;
     r->last_line = choir__now();
+    double rest = time_left(r, left);
     snprintf(line, sizeof line, "step %lld/%lld  loss %.4f  lr %.3g  %.0f %s/s  %lld:%02d left",
         (long long)s->number, (long long)r->job->steps, (double)s->loss, s->lr,
         items_of(r) / s->seconds, items_name(r), (long long)rest / 60,
@@ -140,12 +217,14 @@ void choir__cli_report_note(choir__cli_report *r, double seconds)
     if (!(r->steps & (r->steps - 1))) /* 0 or a power of two: full */
         r->step_s = choir__realloc(r->step_s, (size_t)(2 * r->steps + 1) * sizeof *r->step_s);
     r->step_s[r->steps++] = seconds;
+    r->in_steps += seconds;
 }
 
 void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *s)
 {
     uint32_t bits;
     memcpy(&bits, &s->loss, sizeof bits);
+    r->last = s->number;
     if (r->job->quiet && !r->job->json)
         return;
     if (!r->job->json) {
@@ -162,7 +241,7 @@ void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *s)
     if (!isnan(r->scale))
         print_number("loss_scale", r->scale);
     printf("}\n");
-    if (r->terminal || s->seconds > 0.05 || r->job->max_restarts)
+    if (r->terminal || s->seconds > 0.05 || r->outlived)
         fflush(stdout); /* else the last lines would be lost with this rank */
 }
 
@@ -208,20 +287,70 @@ void choir__cli_report_membership(choir__cli_report *r, const choir_membership *
     fflush(stdout);
 }
 
+/* "rank 3 on node 1 is slow: the others wait 0.12 s of 0.5 s per step for it" */
+void choir__cli_report_slow(
+    choir__cli_report *r, int64_t step, const choir__cli_slow *slow, const choir_env *env)
+{
+    char node[32] = "";
+    if (choir_group_nodes(env->group) > 1)
+        snprintf(node, sizeof node, " on node %d", choir_group_node(env->group, slow->rank));
+    end_line(r);
+    fprintf(stderr,
+        "choir %s: rank %d%s is slow: the others wait %.2g s of %.2g s per step for it\n",
+        r->job->command, slow->rank, node, slow->cost_s, slow->step_s);
+    if (!r->job->json)
+        return;
+    printf(
+        "{\"event\":\"straggler\",\"step\":%lld,\"rank\":%d,\"cost_s\":%.6g,\"step_s\":%.6g}\n",
+        (long long)step, slow->rank, slow->cost_s, slow->step_s);
+    fflush(stdout);
+}
+
 void choir__cli_report_eval(
     choir__cli_report *r, int64_t step, const choir_score *score, bool best)
 {
     if (r->job->json) {
         printf("{\"event\":\"eval\",\"step\":%lld", (long long)step);
+        if (r->job->eval_epochs)
+            printf(",\"epoch\":%lld", (long long)(step / r->job->epoch_steps));
         print_number("loss", score->loss);
         print_number("accuracy", score->accuracy);
         printf("}\n");
     } else if (!r->job->quiet) {
+        paragraph p;
         end_line(r);
-        printf("validation after step %lld: loss %.4f", (long long)step, score->loss);
+        begin_paragraph(&p);
+        fprintf(p.out, "validation after step %lld: loss %.4f", (long long)step, score->loss);
         if (isfinite(score->accuracy))
-            printf(", accuracy %.2f %%", 100 * score->accuracy);
-        printf(best ? ", the best so far\n" : "\n");
+            fprintf(p.out, ", accuracy %.2f %%", 100 * score->accuracy);
+        fprintf(p.out, best ? ", the best so far\n" : "\n");
+        end_paragraph(r, &p);
+    }
+    fflush(stdout);
+}
+
+void choir__cli_report_epoch(choir__cli_report *r, int64_t epoch, int64_t step, double loss)
+{
+    if (r->job->json) {
+        printf("{\"event\":\"epoch\",\"epoch\":%lld,\"step\":%lld", (long long)epoch,
+            (long long)step);
+        print_number("loss", loss);
+        printf("}\n");
+    } else if (!r->job->quiet) {
+        end_line(r);
+        printf("epoch %lld/%lld: mean loss %.4f\n", (long long)epoch, (long long)r->job->epochs,
+            loss);
+    }
+    fflush(stdout);
+}
+
+void choir__cli_report_end(choir__cli_report *r, int64_t step, const char *option)
+{
+    if (r->job->json) {
+        printf("{\"event\":\"end\",\"step\":%lld,\"by\":\"%s\"}\n", (long long)step, option);
+    } else if (!r->job->quiet) {
+        end_line(r);
+        printf("training ends after step %lld, by --%s\n", (long long)step, option);
     }
     fflush(stdout);
 }
@@ -230,9 +359,11 @@ void choir__cli_report_saved(choir__cli_report *r, int64_t step, const char *dir
 {
     if (r->job->json || r->job->quiet)
         return;
+    paragraph p;
     end_line(r);
-    printf("saved step %lld to %s\n", (long long)step, dir);
-    fflush(stdout);
+    begin_paragraph(&p);
+    fprintf(p.out, "saved step %lld to %s\n", (long long)step, dir);
+    end_paragraph(r, &p);
 }
 
 static void summary_json(choir__cli_report *r, int64_t parameters, float loss,
@@ -246,7 +377,9 @@ static void summary_json(choir__cli_report *r, int64_t parameters, float loss,
     choir__cli_print_string("strategy", r->job->strategy_text);
     printf(",\"world\":%d,\"microbatches\":%lld,\"steps\":%lld,\"parameters\":%lld",
         choir__cli_strategy_workers(r->job), (long long)r->job->microbatches,
-        (long long)r->job->steps, (long long)parameters);
+        (long long)r->last, (long long)parameters);
+    if (r->job->eval_epochs)
+        printf(",\"epochs\":%lld", (long long)(r->last / r->job->epoch_steps));
     printf(",\"recompute\":%s,", r->job->recompute ? "true" : "false");
     printf("\"amp\":\"%s\"", r->job->amp ? r->job->amp : "off");
     if (!isnan(r->scale)) {
@@ -276,21 +409,25 @@ void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float l
     if (r->job->json) {
         summary_json(r, parameters, loss, score, sha256, devices, device_count);
     } else {
-        printf("%lld steps: loss %.4f", (long long)r->job->steps, (double)loss);
+        paragraph p;
+        begin_paragraph(&p);
+        fprintf(p.out, "%lld steps: loss %.4f", (long long)r->last, (double)loss);
         if (!r->job->no_eval)
-            printf(", validation %.4f", score->loss);
+            fprintf(p.out, ", validation %.4f", score->loss);
         if (isfinite(score->accuracy))
-            printf(" (accuracy %.2f %%)", 100 * score->accuracy);
+            fprintf(p.out, " (accuracy %.2f %%)", 100 * score->accuracy);
         if (r->skipped)
-            printf("; %lld steps skipped, loss scale %g", (long long)r->skipped, r->scale);
+            fprintf(
+                p.out, "; %lld steps skipped, loss scale %g", (long long)r->skipped, r->scale);
         if (median > 0)
-            printf("; %.4g ms a step, %.0f %s/s", median * 1e3, items_of(r) / median,
+            fprintf(p.out, "; %.4g ms a step, %.0f %s/s", median * 1e3, items_of(r) / median,
                 items_name(r));
-        printf("\n");
+        fprintf(p.out, "\n");
         for (int i = 0; i < device_count && !r->job->quiet; i++)
-            printf("  %-8s peak %8.1f MiB   busy %3.0f %%   communicated %8.1f MiB\n",
+            fprintf(p.out, "  %-8s peak %8.1f MiB   busy %3.0f %%   communicated %8.1f MiB\n",
                 devices[i].device, (double)devices[i].peak_bytes / 1048576,
                 100 * devices[i].busy, (double)devices[i].comm_bytes / 1048576);
+        end_paragraph(r, &p);
     }
     fflush(stdout);
 }

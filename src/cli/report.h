@@ -18,10 +18,12 @@ typedef struct choir__device_figures {
 
 typedef struct choir__cli_report {
     const choir__job *job;
-    double *step_s; /* seconds of each step of this process */
-    int64_t steps, first;
+    double *step_s;             /* seconds of each step of this process */
+    double in_steps;            /* their sum */
+    int64_t steps, first, last; /* of this process; before its first; the last that is done */
     double started, last_line;
     bool terminal, line_open;
+    bool outlived; /* others go on if this process is killed */
     double first_step_s;
     double scale;    /* of gradients, after the latest step; NaN: not scaled */
     int64_t skipped; /* steps skipped because of infinite gradients */
@@ -43,8 +45,16 @@ void choir__cli_report_note(choir__cli_report *r, double seconds);
 void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *step);
 /* Reports that ranks have left or joined. */
 void choir__cli_report_membership(choir__cli_report *r, const choir_membership *m);
+/* Names the rank for which the others wait. */
+struct choir__cli_slow;
+void choir__cli_report_slow(choir__cli_report *r, int64_t step,
+    const struct choir__cli_slow *slow, const choir_env *env);
 void choir__cli_report_eval(
     choir__cli_report *r, int64_t step, const choir_score *score, bool best);
+/* Reports an epoch that is complete; loss: the mean of its steps. */
+void choir__cli_report_epoch(choir__cli_report *r, int64_t epoch, int64_t step, double loss);
+/* Reports that an option, such as "patience", ends the training before its last step. */
+void choir__cli_report_end(choir__cli_report *r, int64_t step, const char *option);
 void choir__cli_report_saved(choir__cli_report *r, int64_t step, const char *dir);
 void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float loss,
     const choir_score *score, const char *sha256, const choir__device_figures *devices,

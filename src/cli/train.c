@@ -11,14 +11,21 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "cli/job_file.h"
+#include "cli/record.h"
 #include "cli/say.h"
+#include "cli/summary.h"
+#include "cli/tee.h"
 #include "cli/trainer.h"
 #include "base/base.h"
+#include "base/folders.h"
 
 /* The first failure of the ranks' newest generation, in memory that all ranks share. Those of
  * generations before have been got over. */
 typedef struct board {
     choir__job_shared shared;
+    _Atomic int32_t unrecorded;        /* a record could not be written */
+    _Atomic int32_t recorded;          /* rank 0 has recorded how the job ended */
     _Atomic uint64_t claimed, written; /* one more than the generation that it is of; 0: none */
     choir_status status;
     int by; /* a signal, where that ended the job */
@@ -48,6 +55,9 @@ static bool is_posted(const board *b)
 {
     return atomic_load(&b->written) == atomic_load(&b->shared.generation) + 1;
 }
+
+/* The job is done, but its record has gaps. */
+enum { EXIT_UNRECORDED = 3 };
 
 /* by: the signal of an interruption; 0: unknown. */
 static int exit_status(choir_status status, int by)
@@ -80,6 +90,8 @@ static int run_ranks(const choir__job *job)
     }
     choir__job shared = *job;
     shared.shared = job->max_restarts ? &b->shared : NULL;
+    shared.unrecorded = &b->unrecorded;
+    shared.recorded = &b->recorded;
     b->shared.old_checkpoint = choir__job_checkpoint(job);
     ranks r = {&shared, b};
     choir__recovery recovery = choir__cli_strategy_recovery(job);
@@ -99,10 +111,61 @@ static int run_ranks(const choir__job *job)
         choir__set_message(b->message);
     }
     int by = b->by;
+    bool unrecorded = atomic_load(&b->unrecorded);
+    if (status != CHOIR_OK && !atomic_load(&b->recorded))
+        choir__cli_record_loss(&shared);
     munmap(b, sizeof *b);
     if (status != CHOIR_OK)
         choir__cli_fail();
-    return exit_status(status, by);
+    return status == CHOIR_OK && unrecorded ? EXIT_UNRECORDED : exit_status(status, by);
+}
+
+/* Trains in this process. A launcher would take another exit status than 0 for a failure of the
+ * job, and begin it again. */
+static int run_alone(choir__job *job)
+{
+    _Atomic int32_t unrecorded = 0;
+    int by = 0;
+    job->unrecorded = &unrecorded;
+    choir_status status = choir__train_rank(job, &by);
+    if (status != CHOIR_OK)
+        choir__cli_fail();
+    return status == CHOIR_OK && atomic_load(&unrecorded) && !job->launched
+               ? EXIT_UNRECORDED
+               : exit_status(status, by);
+}
+
+/* Begins the copy of standard error in the folder of the job's records, which also has what
+ * came before in a job that goes on. */
+static choir__tee *copy_errors(const choir__job *job)
+{
+    const char *folder = choir__cli_record_folder(job);
+    if (!folder || job->rank > 0 || job->find_lr || choir__folders_make(folder))
+        return NULL;
+    char *path = choir__format("%s/stderr.log", folder);
+    if (!job->resume && !choir__job_is_started_again(job))
+        unlink(path);
+    choir__tee *tee = choir__tee_open(path);
+    free(path);
+    return tee;
+}
+
+static int print_job(const choir__job *job)
+{
+    char *text = choir__job_text(job, NULL);
+    printf("%s\n", text);
+    free(text);
+    return CHOIR__EXIT_OK;
+}
+
+/* Takes DATA, or a job file, behind which other data may be named. */
+static int take_operands(choir__job *job, const choir__cli_operands *given)
+{
+    bool file = given->count && choir__job_is_file(given->words[0]);
+    if (given->count > 1 && !file)
+        return choir__cli_usage(job->command, "unexpected argument '%s'", given->words[1]);
+    job->data = given->count > file ? given->words[file] : NULL;
+    return file ? choir__job_read_file(job, given->words[0]) : CHOIR__EXIT_OK;
 }
 
 static int run(const choir__cli_command *command, int argc, char **argv)
@@ -113,22 +176,23 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     int status = choir__cli_parse(command, &job, argc, argv, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;
-    job.data = operands.count ? operands.words[0] : NULL;
-    status = choir__job_check(&job);
+    status = take_operands(&job, &operands);
+    if (status == CHOIR__EXIT_OK)
+        status = choir__job_check(&job);
     if (status != CHOIR__EXIT_OK) {
         /* the message is out */
     } else if (choir__job_prepare(&job) != CHOIR_OK) {
         status = choir__cli_fail();
     } else if ((status = choir__job_check_restarts(&job)) != CHOIR__EXIT_OK) {
         /* the message is out */
-    } else if (job.nproc > 1 && !job.launched) {
-        status = run_ranks(&job);
+    } else if (job.print_job) {
+        status = print_job(&job);
+    } else if (job.summary) {
+        status = choir__summary(&job) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
     } else {
-        int by = 0;
-        choir_status trained = choir__train_rank(&job, &by);
-        if (trained != CHOIR_OK)
-            choir__cli_fail();
-        status = exit_status(trained, by);
+        choir__tee *tee = copy_errors(&job);
+        status = job.nproc > 1 && !job.launched ? run_ranks(&job) : run_alone(&job);
+        choir__tee_close(tee);
     }
     choir__job_free(&job);
     return status;
@@ -137,18 +201,22 @@ static int run(const choir__cli_command *command, int argc, char **argv)
 const choir__cli_command choir__cli_train = {
     .name = "train",
     .summary = "train a model on a text, a folder of images or random data",
-    .usage = "[OPTION]... [DATA]",
+    .usage = "[OPTION]... [DATA]\n[OPTION]... JOB.json [DATA]",
     .about =
-        "Trains a model. DATA is a text file or a file of token ids (language models), a folder "
-        "of images (IDX files, or train/CLASS/*.jpg and val/CLASS/*.jpg), for donut a folder of "
-        "images and JSON (train/metadata.jsonl), for bert:classes=N labelled texts (.jsonl, "
-        ".csv or .tsv, with the columns text and label), or 'random'. Without DATA, the model is "
-        "trained on a text that comes with Choir.",
+        "Trains a model. DATA is a text file, documents (.jsonl, .csv or .tsv, with the column "
+        "text, prompt and completion, or messages) or a file of token ids (language models), "
+        "images with classes (a folder of IDX files or of train/CLASS/*.jpg and val/CLASS/*.jpg, "
+        "or tars of WebDataset's form), for donut a folder of images and JSON "
+        "(train/metadata.jsonl), for bert:classes=N labelled texts (.jsonl, .csv or .tsv, with "
+        "the columns text and label), - for standard input, or 'random'. Several are joined by "
+        "+, as in a.jsonl:weight=0.7+b.txt:weight=0.3. Without DATA, the model is trained on a "
+        "text that comes with Choir. JOB.json is a job that --print-job or a run's folder wrote "
+        "down; options on the command line go before its own.",
     .example_title = "on all cores, with checkpoints",
     .example = "  choir train --steps 500 --save runs/1 shakespeare.txt",
     .options = choir__job_options,
     .operand = "DATA",
-    .most = 1,
+    .most = 2,
     .run = run,
     .took = choir__job_took,
 };

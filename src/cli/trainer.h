@@ -2,6 +2,8 @@
 #ifndef CHOIR_TRAINER_H
 #define CHOIR_TRAINER_H
 
+#include <stdio.h>
+
 #include "cli/job.h"
 
 /* Trains; rank 0 reports and saves. choir_error_message() has the message of a failure. SIGINT
@@ -14,9 +16,9 @@ choir_status choir__train_rank(const choir__job *job, int *by);
 choir_status choir__explain_memory(
     const choir__job *job, choir_device *device, int64_t micro_count);
 
-/* Writes `count` tokens after prompt (count of ids; may be 0) to stdout. */
+/* Writes `count` tokens after prompt (count of ids; may be 0) to out. */
 choir_status choir__generate(choir_scope *run, choir_module *net, const choir_model_info *info,
     const choir_tokenizer *tokenizer, const int64_t *prompt, int64_t prompt_count,
-    int64_t count, double temperature, int64_t top_k);
+    int64_t count, double temperature, int64_t top_k, FILE *out);
 
 #endif

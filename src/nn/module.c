@@ -471,6 +471,23 @@ void choir__module_visit_named(choir_module *m, bool buffers, choir_visit_fn *fn
     visit(m, buffers, fn, arg);
 }
 
+static void call_each(choir_module *m, choir_module_fn *fn, void *arg)
+{
+    fn(m, arg);
+    for (choir__module_entry *e = m->inside->entries; e; e = e->next)
+        if (e->kind == CHOIR__CHILD)
+            call_each(e->child, fn, arg);
+}
+
+void choir_module_each(choir_module *m, choir_module_fn *fn, void *arg)
+{
+    if (choir__use_module(m, __func__) != CHOIR_OK)
+        return;
+    choir__module_name(m);
+    if (fn)
+        call_each(m, fn, arg);
+}
+
 void choir__module_visit_ties(choir_module *m, choir_visit_fn *fn, void *arg)
 {
     choir__module_ready(m);

@@ -35,18 +35,31 @@ typedef struct attention {
     bool causal;
 } attention;
 
+/* qkv (B, T, 3C) with a bias of the scores, (B, 1, T, T) */
+static choir_tensor *biased(
+    const attention *a, choir_tensor *qkv, int heads, choir_tensor *bias)
+{
+    choir_attention_opts opts = choir_attention_defaults();
+    int64_t c = heads * a->head_dim;
+    opts.causal = a->causal;
+    opts.bias = bias;
+    return choir__attention_of_heads(choir_narrow(qkv, 2, 0, c), choir_narrow(qkv, 2, c, c),
+        choir_narrow(qkv, 2, 2 * c, c), heads, opts);
+}
+
+/* in: x (B, T, C), and perhaps a bias of the scores */
 static choir_tensor *attention_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     attention *a = (attention *)self;
-    (void)count;
     choir_tensor *qkv = choir_forward(a->c_attn, in[0]); /* (B, T, 3C), C of the heads here */
     int heads = (int)(choir__cols(qkv) / (3 * a->head_dim));
-    choir_tensor *y = choir_self_attention(qkv, heads, a->causal); /* (B, T, C) */
+    choir_tensor *y = count > 1 ? biased(a, qkv, heads, in[1])
+                                : choir_self_attention(qkv, heads, a->causal); /* (B, T, C) */
     return choir_forward(a->dropout, choir_forward(a->c_proj, y));
 }
 
 static const choir_module_class attention_class = {
-    "attention", sizeof(attention), attention_forward, 1};
+    "attention", sizeof(attention), attention_forward, 2};
 
 static choir_module *new_attention(choir_scope *run, const choir__block_opts *o)
 {
@@ -100,9 +113,8 @@ typedef struct block {
 static choir_tensor *block_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     block *b = (block *)self;
-    (void)count;
     choir_tensor *x = in[0], *h = choir_forward(b->ln_1, x); /* (B, T, C) */
-    choir_tensor *a = choir_forward(b->attn, h);
+    choir_tensor *a = count > 1 ? choir_forward(b->attn, h, in[1]) : choir_forward(b->attn, h);
     choir__done_with(h);
     h = choir__norm_of_sum(b->ln_2, x, a, &x);
     choir__done_with(a);
@@ -113,7 +125,7 @@ static choir_tensor *block_forward(choir_module *self, choir_tensor *const *in, 
     return x;
 }
 
-static const choir_module_class block_class = {"block", sizeof(block), block_forward, 1};
+static const choir_module_class block_class = {"block", sizeof(block), block_forward, 2};
 
 choir_module *choir__nn_block(choir_scope *run, choir__block_opts o)
 {

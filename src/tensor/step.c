@@ -10,6 +10,7 @@
  * next. */
 #include <stdlib.h>
 
+#include "base/board.h"
 #include "tensor/handle.h"
 #include "tensor/run.h"
 
@@ -133,6 +134,7 @@ choir_status choir_step(choir_scope *scope, choir_step_fn *fn, void *arg)
         r->anew = false;
     }
     uint64_t number = run->next_step++;
+    choir__board_step();
     if (r->recording) {
         choir__step_begins(scope, number);
         choir_status status = choir__recording_replay(r->recording);

@@ -72,6 +72,14 @@ bool choir__strategies_apart(const choir_scope *scope)
     return false;
 }
 
+bool choir__strategies_may_part(const choir_scope *scope)
+{
+    for (const choir__strategy *s = scope->run->strategies; s; s = s->next)
+        if (s->ops->apart)
+            return true;
+    return false;
+}
+
 void choir__strategies_went_to(const choir_scope *scope, int64_t steps)
 {
     for (choir__strategy *s = scope->run->strategies; s; s = s->next)

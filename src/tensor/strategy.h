@@ -162,6 +162,8 @@ choir_status choir__strategies_ranks_changed(choir_scope *run, const choir__regr
 
 /* Returns whether any strategy's ranks are apart. */
 bool choir__strategies_apart(const choir_scope *run);
+/* Returns whether there are steps in which it does. */
+bool choir__strategies_may_part(const choir_scope *run);
 /* Calls went_to of all strategies. */
 void choir__strategies_went_to(const choir_scope *run, int64_t steps);
 

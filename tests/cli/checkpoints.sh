@@ -28,7 +28,8 @@ relay() {
     done
     same_run whole rest $((steps - 3))
     good checkpoint verify saved
-    [ "$(ls -A saved | wc -l)" -le 3 ] || fail "left in saved: $(ls -A saved)"
+    local records='job.json|metrics.jsonl|events.jsonl|stderr.log'
+    [ "$(ls -A saved | grep -cvxE "$records")" -le 3 ] || fail "left in saved: $(ls -A saved)"
 }
 
 # Each rank writes its files, with an index; an existing step is replaced.

@@ -24,9 +24,69 @@ optimizers_resume() {
     local text
     for text in sgd sgd:momentum=0.9,dampening=0.1 sgd:momentum=0.9,nesterov=1 sgd:maximize=1 adam \
         adam:amsgrad=1 adamw:amsgrad=1,decay=matrices lamb lamb:max_grad_norm=0,trust_always=1 \
-        lamb:bias_correction=0,grad_averaging=0,decoupled=0; do
+        lamb:bias_correction=0,grad_averaging=0,decoupled=0 lion lion:beta1=0.8,decay=matrices \
+        rmsprop rmsprop:momentum=0.9,centered=1,eps=1e-3 adafactor \
+        adafactor:d=2,beta2_decay=-0.5 muon \
+        muon:adjust=original,nesterov=0,ns_steps=3; do
         same_after_resume --optimizer "$text" --weight-decay 0.1 --lr 1e-2 || return
     done
+}
+
+# Matrices of at least 4096 elements have codes, which are saved as they are, with magnitudes.
+eight_bits_resume() {
+    local model=mlp:in=300,hidden=33,classes=7 text
+    for text in adamw:bits=8 adam:bits=8,beta2=0.9; do
+        same_after_resume --optimizer "$text" --lr 1e-2 || return
+    done
+    good train --json --model "$model" --steps 8 --optimizer adamw:bits=8 --lr 1e-2 --save saved8 \
+        random
+    local whole
+    whole=$(hash_of)
+    choir checkpoint inspect saved8 >parts || fail "inspect"
+    grep -q 'exp_avg_absmax.*33, 2' parts || fail "no magnitudes of blocks: $(cat parts)"
+    good train --json --model "$model" --steps 8 --lr 1e-2 random
+    [ "$(hash_of)" != "$whole" ] || fail "codes of 8 bits are not f32"
+}
+
+# Each rank has some of the rows; Adafactor and Muon need all of them. Other ranks may resume.
+optimizers_keep_their_bits() {
+    local model=mlp:in=300,hidden=33,classes=7 text whole
+    for text in lion rmsprop:momentum=0.9,centered=1,eps=1e-3 adafactor muon adamw:bits=8; do
+        set -- --json --model "$model" --microbatches 6 --batch-size 24 --lr 1e-2 --clip 0.5 \
+            --optimizer "$text" random
+        good train --steps 6 "$@" || return
+        whole=$(hash_of)
+        local way
+        for way in "ddp --nproc 2" "fsdp:stage=1 --nproc 3" "fsdp:stage=2 --nproc 2" \
+            "fsdp --nproc 3"; do
+            # shellcheck disable=SC2086
+            good train --steps 6 --strategy $way "$@" || return
+            [ "$(hash_of)" = "$whole" ] || fail "other weights: $text, $way"
+        done
+        good train --steps 6 --strategy fsdp+pipeline --mesh 2x2 "$@" || return
+        [ "$(hash_of out)" = "$whole" ] || fail "other weights: $text, fsdp around a pipeline"
+        good train --steps 3 --strategy fsdp --nproc 3 --save "moved$checks" "$@" || return
+        good train --steps 6 --strategy fsdp --nproc 2 --resume "moved$checks" "$@" || return
+        [ "$(hash_of)" = "$whole" ] || fail "other weights after ranks have changed: $text"
+        rm -r "moved$checks"
+    done
+}
+
+# Each has columns of some matrices: the update of the whole is computed on each rank.
+optimizers_with_tensor_parallelism() {
+    local text
+    for text in adafactor muon; do
+        good train --json --model "$gpt" --steps 8 --lr 1e-2 --optimizer $text random || return
+        mv out single
+        good train --json --model "$gpt" --steps 8 --lr 1e-2 --optimizer $text --strategy tp \
+            --nproc 2 random || return
+        awk "BEGIN { d = $(field final_loss single) - $(field final_loss out)
+            exit !(d < 1e-3 && d > -1e-3) }" ||
+            fail "$text: the loss is $(field final_loss out), not $(field final_loss single)"
+    done
+    choir train --model mlp:in=300,hidden=64,classes=8 --optimizer adamw:bits=8 --strategy tp \
+        --nproc 2 --steps 2 random >out 2>err && fail "columns of codes"
+    grep -q "8-bit optimizer state: expected whole rows" err || fail "$(cat err)"
 }
 
 schedules_resume() {
@@ -57,7 +117,9 @@ refused() { # WORDS OPTION...
 }
 
 wrong_options() {
-    refused "sgd, adam, adamw, lamb" --optimizer lomb
+    refused "sgd, adam, adamw, lamb, lion, rmsprop, adafactor, muon" --optimizer lomb
+    refused "bits=16" --optimizer adamw:bits=16
+    refused "adjust=half" --optimizer muon:adjust=half
     refused "max_grad_norm" --optimizer lamb:norm=1
     refused "beta1=2" --optimizer lamb:beta1=2
     refused "decay=some" --optimizer adamw:decay=some
@@ -101,6 +163,9 @@ init_is_chosen() {
 
 check init_is_chosen
 check optimizers_resume
+check eight_bits_resume
+check optimizers_keep_their_bits
+check optimizers_with_tensor_parallelism
 check schedules_resume
 check a_schedule_changes_the_weights
 check wrong_options

@@ -267,10 +267,11 @@ state['sha256'] = hashlib.sha256(text().encode()).hexdigest()
 open(path + 'state.json', 'w').write(text())
 os.remove(path + 'job.json')
 EOF
-    local all='--threads, --steps, --lr, --lr-for, --schedule, --weight-decay, --clip'
+    local all='--augment, --balance, --threads, --steps, --lr, --lr-for, --schedule'
+    all+=', --weight-decay, --clip'
     noted "all options .*: $all\$" \
         train --json --resume saved --save older text
-    noted 'defaults: --lr-for, --schedule, --weight-decay$' \
+    noted 'defaults: --augment, --balance, --lr-for, --schedule, --weight-decay$' \
         train --json --resume saved --save more \
         --threads 1 --steps 8 --lr 1e-3 --clip 0 text && mv out rest
     same_run whole rest 5

@@ -7,8 +7,8 @@ lm=(--quiet --no-eval --batch-size 4 --steps 2 --model "$gpt")
 toy=(--model toy --batch-size 4 --steps 3)
 
 notes() {
-    cp text d.csv
-    noted 'd.csv is trained on as plain text' train "${lm[@]}" d.csv
+    cp text d.xml
+    noted 'd.xml is trained on as plain text' train "${lm[@]}" d.xml
     good train "${lm[@]}" text
     noted 'warm-up of 100 steps and --steps 3: the rate never reaches --lr 0.001' \
         train --quiet "${toy[@]}" --schedule cosine:warmup=100 random

@@ -202,6 +202,44 @@ static void try_choir_lamb_opts(void)
     run_refused("choir_lamb_defaults()");
 }
 
+static void try_choir_lion_opts(void)
+{
+    choir_lion(run, layer(), (choir_lion_opts){0});
+    run_refused("choir_lion_defaults()");
+}
+
+static void try_choir_rmsprop_opts(void)
+{
+    choir_rmsprop(run, layer(), (choir_rmsprop_opts){0});
+    run_refused("choir_rmsprop_defaults()");
+}
+
+static void try_choir_adafactor_opts(void)
+{
+    choir_adafactor(run, layer(), (choir_adafactor_opts){0});
+    run_refused("choir_adafactor_defaults()");
+}
+
+static void try_choir_muon_opts(void)
+{
+    choir_muon(run, layer(), (choir_muon_opts){0});
+    run_refused("choir_muon_defaults()");
+}
+
+static void try_choir_loop_opts(void)
+{
+    choir_loop_new(NULL, (choir_training){.module = layer()}, (choir_loop_opts){0});
+    run_refused("choir_loop_defaults()");
+}
+
+/* The mean of the weights of all steps. */
+static void try_choir_average_opts(void)
+{
+    choir_optim *optim = choir_sgd(run, layer(), choir_sgd_defaults());
+    assert_int_equal(choir_optim_average(optim, (choir_average_opts){0}), CHOIR_OK);
+    refused(choir_optim_average(optim, (choir_average_opts){.decay = 1}), "got 1");
+}
+
 static void try_choir_scaler_opts(void)
 {
     choir_scaler_new(run, (choir_scaler_opts){0});
@@ -353,6 +391,23 @@ static void try_choir_study_opts(void)
     choir_space_free(space);
 }
 
+static choir_status no_trial(choir_trial *trial, void *arg, double *values)
+{
+    (void)trial, (void)arg, (void)values;
+    return CHOIR_OK;
+}
+
+static void try_choir_tune_opts(void)
+{
+    choir_study *study;
+    choir_space *space = choir_space_new();
+    assert_int_equal(choir_space_add(space, "x", "uniform(0, 1)"), CHOIR_OK);
+    assert_int_equal(choir_study_open(space, choir_study_defaults(), &study), CHOIR_OK);
+    refused(choir_tune(study, no_trial, NULL, (choir_tune_opts){0}), "choir_tune_defaults()");
+    choir_study_free(study);
+    choir_space_free(space);
+}
+
 static void try_choir_checkpoint_opts(void)
 {
     choir_checkpoint *of_zeros, *of_defaults;
@@ -430,6 +485,34 @@ static void try_choir_labelled_opts(void)
     choir_tokenizer_free(tokenizer);
 }
 
+static void try_choir_corpus_opts(void)
+{
+    choir_dataset *data;
+    choir_tokenizer *tokenizer = NULL;
+    refused(choir_dataset_corpus(
+                "/nowhere.jsonl", CHOIR_TRAIN, (choir_corpus_opts){0}, &tokenizer, &data),
+        "choir_corpus_defaults()");
+}
+
+static void try_choir_augment_opts(void)
+{
+    choir_dataset *inner, *data;
+    assert_int_equal(choir_dataset_random_tokens(8, 4, 9, 1, &inner), CHOIR_OK);
+    refused(choir_dataset_augmented(inner, (choir_augment_opts){0}, &data),
+        "choir_augment_defaults()");
+    choir_dataset_free(inner);
+}
+
+static void try_choir_stream_opts(void)
+{
+    choir_stream *stream;
+    choir_tokenizer *tokenizer;
+    assert_int_equal(choir_tokenizer_bytes(&tokenizer), CHOIR_OK);
+    refused(choir_stream_open(0, "x", tokenizer, (choir_stream_opts){0}, &stream),
+        "choir_stream_defaults()");
+    choir_tokenizer_free(tokenizer);
+}
+
 static void try_choir_sampler_opts(void)
 {
     choir_sampler *sampler;
@@ -447,6 +530,20 @@ static void try_choir_loader_opts(void)
     choir_loader_new(run, data, (choir_loader_opts){.batch_size = 2});
     run_refused("choir_loader_defaults()");
     choir_dataset_free(data);
+}
+
+static choir_status log_to_csv(bool zeros)
+{
+    choir_logger *log = NULL;
+    choir_status status =
+        choir_log_open("csv:/nowhere/x.csv", OF(choir_log_opts, choir_log_defaults), &log);
+    (void)!choir_log_close(log);
+    return status;
+}
+
+static void try_choir_log_opts(void)
+{
+    alike(log_to_csv);
 }
 
 /* --- all of them --- */

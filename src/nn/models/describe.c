@@ -1,4 +1,6 @@
 /* Shared by the models: the data of classifiers, and ids of positions. */
+#include <choir/select.h>
+
 #include "nn/models/spec.h"
 
 #include "tensor/launch.h"
@@ -28,6 +30,21 @@ choir_status choir__model_images(
     return choir__error(CHOIR_ERR_ARGUMENT,
         "model %s: expected images of at least %lld x %lld, got samples of %s", model,
         (long long)least, (long long)least, choir__shape_text(info->input));
+}
+
+choir_tensor *choir__model_apart(choir_tensor *documents, choir_tensor *ids, choir_dtype dtype)
+{
+    if (!documents)
+        return NULL;
+    if (!choir__same_shape(choir_tensor_shape(documents), choir_tensor_shape(ids)))
+        return choir__poison(choir_tensor_scope(ids), CHOIR_ERR_SHAPE,
+            "expected documents and positions of the ids' shape, %s, got %s",
+            choir__shape_text(choir_tensor_shape(ids)),
+            choir__shape_text(choir_tensor_shape(documents)));
+    int64_t b = choir_tensor_size(ids, 0), t = choir_tensor_size(ids, 1);
+    choir_tensor *same = choir_eq(choir_reshape(documents, choir_dims(b, 1, t, 1)),
+        choir_reshape(documents, choir_dims(b, 1, 1, t)));
+    return choir_cast(choir_affine(choir_cast(same, CHOIR_F32), 1e30, -1e30), dtype);
 }
 
 choir_tensor *choir__model_positions(choir_scope *scope, int64_t t)

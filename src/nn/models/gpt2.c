@@ -30,28 +30,31 @@ typedef struct gpt2 {
 static choir_tensor *gpt2_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     gpt2 *g = (gpt2 *)self;
-    choir_tensor *ids = in[0]; /* (B, T) i64 */
-    (void)count;
+    choir_tensor *ids = in[0];                          /* (B, T) i64 */
+    choir_tensor *documents = count > 1 ? in[1] : NULL; /* (B, T) */
+    choir_tensor *positions = count > 2 ? in[2] : NULL; /* (B, T) i64 */
     int64_t t = choir_tensor_size(ids, 1);
     if (choir_tensor_ndim(ids) != 2 || t > g->context)
         return choir__poison(choir_tensor_scope(ids), CHOIR_ERR_SHAPE,
             "gpt2: expected ids (B, T) with T up to its context of %lld, got %s",
             (long long)g->context, choir__shape_text(choir_tensor_shape(ids)));
-    choir_tensor *where =
-        choir_forward(g->wpe, choir__model_positions(choir_tensor_scope(ids), t)); /* (T, C) */
-    choir_tensor *token = choir_forward(g->wte, ids); /* (B, T, C) */
+    if (!positions)
+        positions = choir__model_positions(choir_tensor_scope(ids), t); /* (T) */
+    choir_tensor *where = choir_forward(g->wpe, positions); /* (T, C) or (B, T, C) */
+    choir_tensor *token = choir_forward(g->wte, ids);       /* (B, T, C) */
     choir_tensor *x = choir_add(token, where);
     choir__done_with(token);
     x = choir_forward(g->drop, x);
+    choir_tensor *apart = choir__model_apart(documents, ids, choir_tensor_dtype(x));
     for (int i = 0; i < g->layers; i++)
-        x = choir_forward(g->h[i], x);
+        x = apart ? choir_forward(g->h[i], x, apart) : choir_forward(g->h[i], x);
     x = choir_forward(g->ln_f, x);
     choir_tensor *scores = choir_linear(x, g->head, NULL); /* (B, T, V) */
     choir__done_with(x);
     return scores;
 }
 
-static const choir_module_class gpt2_class = {"gpt2", sizeof(gpt2), gpt2_forward, 1};
+static const choir_module_class gpt2_class = {"gpt2", sizeof(gpt2), gpt2_forward, 3};
 
 static choir_module *new_gpt2(choir_scope *run, const struct sizes *s)
 {
@@ -118,6 +121,7 @@ static choir_status describe(const char *text, choir_model_info *info)
     if (!info->classes)
         info->classes = 50257;
     info->task = CHOIR_LANGUAGE;
+    info->packs = true;
     info->input = choir_dims(s.context);
     info->items = s.context;
     snprintf(info->config, sizeof info->config,

@@ -40,24 +40,24 @@ static choir_tensor *turned_heads(choir_tensor *x, const attention *a, choir_ten
     return choir_transpose(turned, 1, 2);
 }
 
-/* in: x (B, T, C), the table of rotary positions */
+/* in: x (B, T, C), the table of rotary positions, and perhaps a bias of the scores */
 static choir_tensor *attention_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     attention *a = (attention *)self;
-    (void)count;
     choir_tensor *q = turned_heads(choir_forward(a->q_proj, in[0]), a, in[1]);
     choir_tensor *k = turned_heads(choir_forward(a->k_proj, in[0]), a, in[1]);
     choir_tensor *v = by_heads(choir_forward(a->v_proj, in[0]), a->head_dim);
     choir_attention_opts opts = choir_attention_defaults();
     opts.causal = true;
     opts.window = a->window;
+    opts.bias = count > 2 ? in[2] : NULL;
     choir_tensor *y = choir_attention_with(q, k, choir_transpose(v, 1, 2), opts);
     y = choir_flatten(choir_transpose(y, 1, 2), 2); /* (B, T, H D) */
     return choir_forward(a->o_proj, y);
 }
 
 static const choir_module_class attention_class = {
-    "llama_attention", sizeof(attention), attention_forward, 2};
+    "llama_attention", sizeof(attention), attention_forward, 3};
 
 static choir_module *new_attention(choir_scope *run, const choir__llama_sizes *s)
 {
@@ -124,9 +124,9 @@ typedef struct block {
 static choir_tensor *block_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     block *b = (block *)self;
-    (void)count;
     choir_tensor *x = in[0], *h = choir_forward(b->input_layernorm, x); /* (B, T, C) */
-    choir_tensor *a = choir_forward(b->self_attn, h, in[1]);
+    choir_tensor *a = count > 2 ? choir_forward(b->self_attn, h, in[1], in[2])
+                                : choir_forward(b->self_attn, h, in[1]);
     choir__done_with(h);
     h = choir__norm_of_sum(b->post_attention_layernorm, x, a, &x);
     choir__done_with(a);
@@ -137,7 +137,7 @@ static choir_tensor *block_forward(choir_module *self, choir_tensor *const *in, 
     return x;
 }
 
-static const choir_module_class block_class = {"llama_block", sizeof(block), block_forward, 2};
+static const choir_module_class block_class = {"llama_block", sizeof(block), block_forward, 3};
 
 static choir_module *new_block(choir_scope *run, const choir__llama_sizes *s)
 {
@@ -177,19 +177,23 @@ static choir_tensor *table_for(llama *g, int64_t t)
     return g->table;
 }
 
+/* in: ids, and perhaps documents and positions. Rotary attention depends on the distance of
+ * positions alone, so it needs none that begin again with each document. */
 static choir_tensor *llama_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     llama *g = (llama *)self;
     choir_tensor *ids = in[0]; /* (B, T) i64 */
-    (void)count;
     if (choir_tensor_ndim(ids) != 2 || choir_tensor_size(ids, 1) > g->sizes.context)
         return choir__poison(choir_tensor_scope(ids), CHOIR_ERR_SHAPE,
             "llama: expected ids (B, T) with T up to its context of %lld, got %s",
             (long long)g->sizes.context, choir__shape_text(choir_tensor_shape(ids)));
     choir_tensor *table = table_for(g, choir_tensor_size(ids, 1));
     choir_tensor *x = choir_forward(g->embed_tokens, ids); /* (B, T, C) */
+    choir_tensor *apart =
+        choir__model_apart(count > 1 ? in[1] : NULL, ids, choir_tensor_dtype(x));
     for (int64_t i = 0; i < g->sizes.layers; i++)
-        x = choir_forward(g->layers[i], x, table);
+        x = apart ? choir_forward(g->layers[i], x, table, apart)
+                  : choir_forward(g->layers[i], x, table);
     x = choir_forward(g->norm, x);
     choir_tensor *scores =
         g->head ? choir_linear(x, g->head, NULL) : choir_forward(g->lm_head, x);
@@ -197,7 +201,7 @@ static choir_tensor *llama_forward(choir_module *self, choir_tensor *const *in, 
     return scores;
 }
 
-static const choir_module_class llama_class = {"llama", sizeof(llama), llama_forward, 1};
+static const choir_module_class llama_class = {"llama", sizeof(llama), llama_forward, 3};
 
 choir_module *choir__llama_new(choir_scope *run, const choir__llama_sizes *s)
 {

@@ -250,6 +250,7 @@ static choir_status describe(const char *text, choir_model_info *info)
             "model %s: pad=%lld is no token of a vocabulary of %lld", model, (long long)s.pad,
             (long long)s.vocab);
     info->task = CHOIR_LANGUAGE;
+    info->packs = true;
     info->input = choir_dims(s.context);
     info->items = s.context;
     write_config(model, &s, info->config, sizeof info->config);

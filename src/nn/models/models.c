@@ -8,6 +8,7 @@ static const choir__model_spec *const models[] = {
     &choir__model_toy,
     &choir__model_mlp,
     &choir__model_cnn,
+    &choir__model_lenet,
     &choir__model_resnet18,
     &choir__model_resnet34,
     &choir__model_resnet50,

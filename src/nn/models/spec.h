@@ -25,6 +25,11 @@ choir_status choir__model_classes(const char *model, choir_model_info *info, int
 choir_status choir__model_images(
     const char *model, choir_model_info *info, int64_t channels, int64_t size, int64_t least);
 
+/* Returns what keeps documents apart in attention, (B, 1, T, T) of this dtype: 0 between
+ * positions of one document, and nearly minus infinity elsewhere. documents (B, T): their
+ * numbers; NULL: returns NULL. Errors: shape, other than that of the ids. */
+choir_tensor *choir__model_apart(choir_tensor *documents, choir_tensor *ids, choir_dtype dtype);
+
 /* Returns 0 ... t - 1, i64. */
 choir_tensor *choir__model_positions(choir_scope *scope, int64_t t);
 

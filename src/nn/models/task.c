@@ -31,7 +31,7 @@ int choir_model_inputs(const choir_model_info *info, choir_tensor *x, choir_tens
     if (choir__lacks(in, __func__, "in"))
         return 0;
     in[0] = x;
-    if (info->vocab && choir_tensor_shape(x).ndim == 3) {
+    if ((info->vocab || info->packs) && choir_tensor_shape(x).ndim == 3) {
         for (int r = 0; r < CHOIR_MODEL_INPUTS; r++)
             in[r] = row_of(x, r);
         return CHOIR_MODEL_INPUTS;

@@ -1,0 +1,162 @@
+/* See judge.h. A score's measure is turned so that less is better. */
+#include "cli/judge.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/options.h"
+#include "cli/say.h"
+
+static const char *const metrics[] = {"loss", "accuracy"};
+
+typedef struct metric {
+    bool accuracy, max;
+} metric;
+
+/* Reads --best "METRIC[:min|max]". */
+static choir_status read_metric(const char *text, metric *m)
+{
+    *m = (metric){0};
+    if (!text)
+        return CHOIR_OK;
+    size_t length = strcspn(text, ":");
+    const char *way = text[length] ? text + length + 1 : NULL;
+    m->accuracy = length == strlen("accuracy") && !strncmp(text, "accuracy", length);
+    m->max = way ? !strcmp(way, "max") : m->accuracy;
+    if (!m->accuracy && (length != strlen("loss") || strncmp(text, "loss", length) != 0))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--best %s: unknown metric '%.*s': choose one of %s, %s", text, (int)length, text,
+            metrics[0], metrics[1]);
+    if (way && strcmp(way, "min") && strcmp(way, "max"))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--best %s: expected 'min' or 'max' behind the colon, got '%s'", text, way);
+    return CHOIR_OK;
+}
+
+static bool has_plateau(const choir__job *j)
+{
+    choir_plateau p;
+    return choir__job_plateau(j, &p);
+}
+
+int choir__judge_check(const choir__job *j)
+{
+    metric m;
+    if (read_metric(j->best, &m) != CHOIR_OK)
+        return choir__cli_usage(j->command, "%s", choir_error_message());
+    if (j->patience && !j->eval_every && !j->eval_epochs)
+        return choir__cli_usage(j->command,
+            "--patience %lld without --eval-every: training would never be evaluated before "
+            "its end",
+            (long long)j->patience);
+    if (has_plateau(j) && !j->eval_every && !j->eval_epochs)
+        return choir__cli_usage(j->command,
+            "--schedule plateau without --eval-every: the rate falls when the validation loss "
+            "stops to fall");
+    return CHOIR__EXIT_OK;
+}
+
+choir_status choir__judge_check_task(const choir__job *j)
+{
+    metric m;
+    choir_status status = read_metric(j->best, &m);
+    return status == CHOIR_OK && m.accuracy && j->info.task == CHOIR_REGRESSION
+               ? choir__error(CHOIR_ERR_ARGUMENT,
+                     "--best %s: this model's outputs have no accuracy: choose loss", j->best)
+               : status;
+}
+
+choir__judge choir__judge_new(const choir__job *j)
+{
+    choir__judge judge = {.best = (double)NAN, .regular = (double)NAN, .base_lr = (double)NAN};
+    if (choir__job_plateau(j, &judge.plateau))
+        judge.base_lr = j->lr;
+    return judge;
+}
+
+void choir__judge_to_state(const choir__judge *judge, const choir__job *j, choir_train_state *s)
+{
+    metric m;
+    bool by_loss = read_metric(j->best, &m) == CHOIR_OK && !m.accuracy && !m.max;
+    s->best = judge->best;
+    s->best_loss = by_loss ? judge->best : (double)NAN;
+    s->best_regular = judge->regular;
+    s->stale = judge->stale;
+    s->base_lr = judge->base_lr;
+    s->plateau_best = judge->plateau.started ? judge->plateau.best : (double)NAN;
+    s->plateau_bad = judge->plateau.bad;
+    s->plateau_cooling = judge->plateau.cooling;
+}
+
+/* Returns whether the command line gives another rate than the job had that is resumed. */
+static bool has_other_rate(const choir__job *j)
+{
+    double was;
+    const char *text = choir__job_recorded(j, "lr");
+    return text && choir__parse_float(text, 0, (double)INFINITY, &was) && was != j->lr;
+}
+
+void choir__judge_from_state(
+    choir__judge *judge, const choir__job *j, const choir_train_state *s)
+{
+    *judge = choir__judge_new(j);
+    judge->best = isnan(s->best) && !j->best ? s->best_loss : s->best;
+    judge->regular = s->best_regular;
+    judge->stale = s->stale;
+    if (isnan(judge->base_lr) || isnan(s->base_lr))
+        return;
+    if (!has_other_rate(j))
+        judge->base_lr = s->base_lr;
+    judge->plateau.started = !isnan(s->plateau_best);
+    judge->plateau.best = s->plateau_best;
+    judge->plateau.bad = s->plateau_bad;
+    judge->plateau.cooling = s->plateau_cooling;
+}
+
+bool choir__judge_decides(const choir__job *j)
+{
+    return j->patience || has_plateau(j);
+}
+
+static double measure_of(const choir__job *j, const choir_score *score)
+{
+    metric m;
+    (void)!read_metric(j->best, &m); /* checked */
+    double value = m.accuracy ? score->accuracy : score->loss;
+    return m.max ? -value : value;
+}
+
+/* A repetition is no better than before; anything is better than nothing. */
+static bool is_better(double measure, double best)
+{
+    return !(measure >= best);
+}
+
+bool choir__judge_score(
+    choir__judge *judge, const choir__job *j, const choir_score *score, bool regular)
+{
+    double measure = measure_of(j, score);
+    bool best = is_better(measure, judge->best);
+    if (best)
+        judge->best = measure;
+    if (!regular)
+        return best;
+    judge->stale = is_better(measure, judge->regular) ? 0 : judge->stale + 1;
+    if (!judge->stale)
+        judge->regular = measure;
+    if (!isnan(judge->base_lr))
+        judge->base_lr =
+            (double)choir_plateau_next(&judge->plateau, (float)judge->base_lr, score->loss);
+    return best;
+}
+
+bool choir__judge_is_tired(const choir__judge *judge, const choir__job *j)
+{
+    return j->patience && judge->stale >= j->patience;
+}
+
+void choir__judge_set_rate(const choir__judge *judge, choir_optim *optim)
+{
+    if (!isnan(judge->base_lr))
+        choir_optim_set_lr(optim, (float)judge->base_lr);
+}

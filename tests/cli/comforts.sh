@@ -1,0 +1,259 @@
+#!/bin/bash
+# What a trainer leans on: which checkpoints stay, the best one by a measure, training that ends by
+# itself, the rate that falls on a plateau; and that a resumed job decides as one without a break.
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "$0")/lib.sh"
+
+make_text text 300
+model=mlp:in=20,hidden=9,classes=5
+
+hash_of() { # of the summary in FILE
+    sed -n 's/.*"weights_sha256":"\([0-9a-f]*\)".*/\1/p' "$1"
+}
+
+steps_in() { # DIR
+    (cd "$1" && echo step-*)
+}
+
+checkpoints_stay() {
+    good train --quiet --model "$model" --steps 10 --save-every 2 --save kept --save-keep 3 \
+        --no-eval random || return
+    [ "$(steps_in kept)" = "step-00000006 step-00000008 step-00000010" ] ||
+        fail "kept: $(steps_in kept)"
+    good train --quiet --model "$model" --steps 10 --save-every 2 --save one --no-eval random ||
+        return
+    [ "$(steps_in one)" = step-00000010 ] || fail "kept without --save-keep: $(steps_in one)"
+    # A run that goes back takes another way: the steps after it are gone, the older ones stay.
+    good train --quiet --model "$model" --steps 10 --save-every 3 --resume kept/step-00000006 \
+        --save kept --save-keep 2 --no-eval random || return
+    [ "$(steps_in kept)" = "step-00000009 step-00000010" ] ||
+        fail "after going back: $(steps_in kept)"
+}
+
+# The best by accuracy is not the best by loss; the largest loss is the worst.
+the_best_by_a_measure() {
+    local of=(train --json --model "$model" --batch-size 16 --steps 40 --eval-every 4 --lr 3e-2
+        --no-eval) measure
+    for measure in loss loss:max accuracy accuracy:min; do
+        good "${of[@]}" --save "best-$measure" --best "$measure" random || return
+        python3 - "$measure" out "best-$measure/best" <<'END' ||
+import json, os, sys
+metric, _, way = sys.argv[1].partition(":")
+events = [json.loads(line) for line in open(sys.argv[2])]
+scores = [(e[metric], e["step"]) for e in events if e["event"] == "eval"]
+better = max if (way or ("max" if metric == "accuracy" else "min")) == "max" else min
+best = better(s for s, _ in scores)
+first = min(step for s, step in scores if s == best)
+sys.exit(os.readlink(sys.argv[3]) != "step-%08d" % first)
+END
+            fail "$measure: $(readlink "best-$measure/best")"
+    done
+    bad 2 "unknown metric 'speed': choose one of loss, accuracy" train --best speed random
+    bad 2 "expected 'min' or 'max' behind the colon, got 'up'" train --best loss:up random
+    bad 1 "no accuracy" train --best accuracy --model toy:in=2,hidden=3,out=1 random
+}
+
+# A rate of 0 never improves: the first validation is the best, and three more are none.
+patience_runs_out() {
+    good train --json --model "$model" --lr 0 --steps 100 --eval-every 5 --patience 3 --save tired \
+        random || return
+    [ "$(field steps out)" = 20 ] || fail "ended after step $(field steps out)"
+    grep -q '{"event":"end","step":20,"by":"patience"}' out || fail "no event: $(cat out)"
+    good train --json --resume tired random || return
+    [ "$(field steps out)" = 20 ] || fail "a resumed run went on to step $(field steps out)"
+    # The count goes on where the checkpoint was.
+    good train --json --model "$model" --lr 0 --steps 12 --eval-every 5 --patience 3 --save half \
+        random || return
+    choir train --json --resume half --steps 100 random >out 2>err || fail "$(cat err)"
+    [ "$(field steps out)" = 20 ] || fail "counted anew: step $(field steps out)"
+    bad 2 'patience 3 without --eval-every' train --patience 3 random
+}
+
+# The decision at the last step is in the checkpoint, so that a longer job goes on with its rate.
+plateau_resumes() {
+    local of=(--json --model "$model" --lr 0.3 --eval-every 3 --eval-batches 2
+        --schedule plateau:factor=0.5,patience=0,threshold=0.1) at whole
+    good train --steps 24 "${of[@]}" random || return
+    whole=$(hash_of out)
+    python3 - out <<'END' || fail "the rate never fell"
+import json, sys
+rates = [e["lr"] for e in map(json.loads, open(sys.argv[1])) if e["event"] == "step"]
+falls = [b / a for a, b in zip(rates, rates[1:])]
+sys.exit(not (rates[0] == 0.3 and rates[-1] < 0.2 and
+              all(f == 1 or abs(f - 0.5) < 1e-6 for f in falls)))
+END
+    for at in 11 12; do
+        good train --steps $at "${of[@]}" --save "flat$at" random || return
+        good train --steps 24 "${of[@]}" --resume "flat$at" random || return
+        [ "$(hash_of out)" = "$whole" ] || fail "other weights after a break at step $at"
+    done
+    good train --steps 24 "${of[@]}" --strategy ddp --nproc 2 --microbatches 2 random || return
+    whole=$(hash_of out)
+    good train --steps 24 "${of[@]}" --strategy fsdp --nproc 2 --microbatches 2 random || return
+    [ "$(hash_of out)" = "$whole" ] || fail "other weights with fsdp"
+    bad 2 'plateau without --eval-every' train --schedule plateau random
+}
+
+time_ends_training() {
+    good train --json --model "$model" --steps 1000000000 --max-time 0.3s --save timed random ||
+        return
+    grep -q '"by":"max-time"' out || fail "no event"
+    grep -q '"event":"summary"' out || fail "no summary"
+    local step
+    step=$(field steps out)
+    good train --json --steps $((step + 5)) --resume timed random || return
+    [ "$(field steps out)" = $((step + 5)) ] || fail "resumed to $(field steps out)"
+    local again
+    again=$(hash_of out)
+    good train --json --model "$model" --steps $((step + 5)) random || return
+    [ "$(hash_of out)" = "$again" ] || fail "other weights than without a break"
+    good train --json --model "$model" --steps 1000000000 --max-time 0.5 --strategy ddp --nproc 2 \
+        random || return
+    for text in 5x 1hh -3 h 0; do
+        bad 2 "max-time: expected a time such as 90s" train --max-time=$text random
+    done
+}
+
+epochs_have_lines() {
+    good train --json --epochs 3 --model "$gpt" --batch-size 32 text || return
+    [ "$(grep -c '"event":"epoch"' out)" = 3 ] || fail "$(grep -c '"event":"epoch"' out) epochs"
+    grep '"event":"epoch"' out >whole
+    python3 - out <<'END' || fail "the mean of an epoch's steps is another"
+import json, sys
+events = [json.loads(line) for line in open(sys.argv[1])]
+losses = [e["loss"] for e in events if e["event"] == "step"]
+means = [e["loss"] for e in events if e["event"] == "epoch"]
+n = len(losses) // 3
+sys.exit(any(abs(m - sum(losses[i * n:i * n + n]) / n) > 1e-6 for i, m in enumerate(means)))
+END
+    local steps
+    steps=$(field steps out)
+    good train --json --steps $((steps / 2)) --save epochs --model "$gpt" --batch-size 32 text ||
+        return
+    choir train --json --epochs 3 --resume epochs >out 2>err || fail "$(cat err)"
+    grep '"event":"epoch"' out >rest
+    diff <(tail -n "$(wc -l <rest)" whole) rest || fail "other lines after --resume"
+}
+
+# The disk is full; the last checkpoint must be written all the same.
+failed_saves_warn() {
+    local of=(train --json --model "$model" --steps 9 --save-every 2 --no-eval)
+    mkdir -p small
+    mount -t tmpfs -o size=256k tmpfs small 2>/dev/null || return 0 # not allowed
+    head -c 1M /dev/zero >small/filler 2>/dev/null
+    choir "${of[@]}" --save small/run random >out 2>err && fail "a full disk is no error"
+    [ "$(grep -c '"event":"step"' out)" = 9 ] && fail "training went on without --save-warn"
+    choir "${of[@]}" --save small/run --save-warn random >out 2>err &&
+        fail "the last checkpoint is missing, and the status is 0"
+    [ "$(grep -c '"event":"step"' out)" = 9 ] || fail "training ended: $(cat err)"
+    grep -q 'warning: .*; training goes on' err || fail "no warning: $(cat err)"
+    umount small
+}
+
+# Averages are evaluated and saved; a resumed run has those of a run without a break.
+averages() {
+    local how whole
+    for how in "--ema 0.9" "--swa 4 --swa-every 2"; do
+        # shellcheck disable=SC2086
+        set -- --json --model "$gpt" --microbatches 4 --lr 1e-2 --eval-every 3 $how
+        good train --steps 12 "$@" --save "whole$checks" text || return
+        whole=$(hash_of out)
+        grep '"event":"eval"' out >evals
+        choir eval --json "whole$checks" text >eval || fail "eval"
+        awk "BEGIN { exit !($(field loss eval) - $(field eval_loss out) < 1e-5 &&
+            $(field eval_loss out) - $(field loss eval) < 1e-5) }" ||
+            fail "$how: choir eval has the loss $(field loss eval), not $(field eval_loss out)"
+        local way
+        for way in "ddp --nproc 2" "fsdp:stage=1 --nproc 3" "fsdp --nproc 2" \
+            "dp --devices cpu:0,cpu:1"; do
+            # shellcheck disable=SC2086
+            good train --steps 12 "$@" --strategy $way text || return
+            [ "$(hash_of out)" = "$whole" ] || fail "$how: other averages with $way"
+            diff <(grep '"event":"eval"' out) evals || fail "$how: other validations with $way"
+        done
+        for at in 2 3 7; do
+            good train --steps $at "$@" --strategy fsdp --nproc 2 --save "cut$checks$at" text ||
+                return
+            good train --steps 12 "$@" --resume "cut$checks$at" text || return
+            [ "$(hash_of out)" = "$whole" ] || fail "$how: other averages after a break at step $at"
+            rm -r "cut$checks$at"
+        done
+        rm -r "whole$checks"
+        good train --json --steps 12 --model "$gpt" --microbatches 4 --lr 1e-2 text || return
+        [ "$(hash_of out)" != "$whole" ] || fail "$how: the weights are no averages"
+    done
+    bad 2 'choose one of them' train --ema 0.9 --swa 3 random
+    bad 2 'expected f32 weights' train --ema 0.9 --amp O3 random
+    bad 2 'without --swa' train --swa-every 3 random
+    # A frozen parameter is its own average.
+    local loss
+    good train --json --nproc 1 --model toy --lr 0 --steps 5 --freeze 0.weight random || return
+    loss=$(field eval_loss out)
+    good train --json --nproc 1 --model toy --lr 0 --steps 5 --freeze 0.weight --ema 0.5 random
+    [ "$(field eval_loss out)" = "$loss" ] || fail "frozen: $(field eval_loss out), not $loss"
+    bad 2 'its ranks step apart' train --strategy hogwild --nproc 2 --max-time 1s random
+    bad 2 'losses of their own' train --strategy local-sgd --nproc 2 --find-lr r.svg random
+}
+
+# Sums of the tree are those of its parts; a linear layer has 2 M N K operations.
+summaries() {
+    good train --json --summary --model mlp:in=20,hidden=9,classes=5 --batch-size 16 \
+        --optimizer adam random || return
+    python3 - out <<'END' || fail "$(cat out)"
+import json, sys
+*modules, model = map(json.loads, open(sys.argv[1]))
+root, rest = modules[0], [m for m in modules[1:] if m["parameters"]]
+assert root["parameters"] == model["parameters"] == sum(m["parameters"] for m in rest)
+linear = [m for m in modules if m["class"] == "linear"]
+assert linear[0]["flops"] == 2 * 16 * 20 * 9 and linear[0]["output"] == "(16, 9)", linear
+assert model["flops"] == sum(m["flops"] for m in linear)
+assert model["state_bytes"] == 2 * 4 * model["parameters"]
+assert model["peak_bytes"] >= 4 * 4 * model["parameters"]
+END
+    good train --summary --model "$gpt" text || return
+    grep -q '^  transformer.h.0 *block *(32, 16, 16)' out &&
+        grep -q 'memory of a step' out || fail "$(cat out)"
+}
+
+# A rate that is far too high: the numbers of the first layer whose products overflow are named.
+debugging_names_a_module() {
+    bad 1 'step 3, the first numbers that are not finite: forward, the output of 2 \(linear\): ' \
+        train --quiet --debug-nan --lr 1e12 --optimizer sgd --model "$model" random
+    bad 1 'backward, the gradient that leaves' \
+        train --quiet --debug-nan --lr 1e12 --optimizer sgd --model toy:in=6,hidden=5,out=3 \
+        --batch-size 1 random
+    good train --json --debug-nan --model "$model" --steps 6 random || return
+    local with
+    with=$(hash_of out)
+    good train --json --model "$model" --steps 6 random || return
+    [ "$(hash_of out)" = "$with" ] || fail "looking changes the weights"
+}
+
+a_rate_is_found() {
+    command -v gnuplot >/dev/null || return 0
+    good train --json --find-lr rate.png --model "$gpt" --batch-size 16 text || return
+    python3 - out <<'END' || fail "$(tail -n 2 out)"
+import json, sys
+*points, found = map(json.loads, open(sys.argv[1]))
+assert points[0]["lr"] == 1e-7 and all(a["lr"] < b["lr"] for a, b in zip(points, points[1:]))
+assert 1e-4 < found["lr"] < 1, found
+END
+    [ "$(head -c 8 rate.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || fail "no PNG"
+    good train --find-lr rate.svg --steps 50 --model "$gpt" --strategy ddp --nproc 2 text || return
+    grep -q 'falls fastest at --lr' out && grep -q '<svg' rate.svg || fail "$(cat out)"
+    bad 2 'expected a file .png or .svg' train --find-lr rate.gif random
+    bad 2 'it trains no model to keep' train --find-lr rate.png --save x random
+}
+
+check summaries
+check debugging_names_a_module
+check a_rate_is_found
+check averages
+check checkpoints_stay
+check the_best_by_a_measure
+check patience_runs_out
+check plateau_resumes
+check time_ends_training
+check epochs_have_lines
+check failed_saves_warn
+finish
