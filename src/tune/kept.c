@@ -135,6 +135,8 @@ static choir__change *claim_of(const choir__kept *kept, const choir_trial *t)
     c->waits = t->again;
     c->given = t->given;
     c->former = former ? choir__strdup(former) : NULL;
+    const char *segments = choir__attribute_get(&t->attributes, true, CHOIR__SEGMENTS_KEY);
+    c->segments = former && segments ? choir__strdup(segments) : NULL;
     c->params = choir__calloc((size_t)space->count, sizeof *c->params);
     for (int i = 0; i < space->count && !former; i++)
         if (!isnan(t->params[i]))

@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tune/storage/store.h"
+#include "tune/storage/worker.h"
 #include "tune/study.h"
 #include "unit/curve.h"
 
@@ -323,6 +325,44 @@ static void goes_on(void **state)
     choir_study_free((choir_study *)(uintptr_t)other);
 }
 
+/* Sends a change of trial 0 and returns whether it was lost. */
+static bool send(choir__study_store *store, choir__change_kind kind, const char *by,
+    const char *former, const char *segments)
+{
+    choir__change *c = choir__change_new(kind, 0);
+    c->worker = choir__strdup(by);
+    c->former = former ? choir__strdup(former) : NULL;
+    c->segments = segments ? choir__strdup(segments) : NULL;
+    c->after = kind == CHOIR__CHANGE_PAUSE ? choir__worker_pause(1) : NULL;
+    choir__study_store_send_awaited(store, c);
+    assert_int_equal(choir__study_store_wait(store, c), CHOIR_OK);
+    bool lost = c->lost;
+    choir__change_free(c);
+    return lost;
+}
+
+/* A worker ends a segment, begins the next one of the same trial, and dies. Whoever has seen it
+ * in the first one must not take that segment over. */
+static void died_in_a_later_segment(void **state)
+{
+    (void)state;
+    static const char first[] = "\"first 1\"", second[] = "\"second 2\"";
+    static const char segments[] = "[{\"until\":4}]";
+    char *pause = choir__worker_pause(1);
+    choir__study_store *store;
+    choir__stored_study about = {.name = choir__strdup("study"), .objectives = 1};
+    assert_int_equal(choir__study_store_open(url, true, &store), CHOIR_OK);
+    assert_int_equal(choir__study_store_study(store, &about), CHOIR_OK);
+    assert_false(send(store, CHOIR__CHANGE_BEGIN, first, NULL, NULL));
+    send(store, CHOIR__CHANGE_PAUSE, first, NULL, segments);
+    assert_false(send(store, CHOIR__CHANGE_TAKE, first, pause, segments));
+    assert_true(send(store, CHOIR__CHANGE_TAKE, second, first, NULL));
+    assert_false(send(store, CHOIR__CHANGE_TAKE, second, first, segments));
+    choir__study_store_close(store);
+    choir__stored_study_free(&about);
+    free(pause);
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -352,7 +392,8 @@ int main(void)
 #test, test, new_storage, remove_storage, kind                                         \
     }
         struct CMUnitTest tests[] = {
-            ON(workers_take_turns), ON(workers_are_killed), ON(goes_on), ON(refused)};
+            ON(workers_take_turns), ON(workers_are_killed), ON(goes_on),
+            ON(died_in_a_later_segment), ON(refused)};
         failures += _cmocka_run_group_tests(schemes[i], tests, CHOIR_COUNT(tests), NULL, NULL);
     }
     return failures;

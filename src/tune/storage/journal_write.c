@@ -152,6 +152,12 @@ static void end_trial(choir__journal_file *j, const choir__change *c, int64_t id
     j->ends = true;
 }
 
+static bool has_segments(const choir__record *r, const char *expected)
+{
+    const char *segments = choir__attribute_get(&r->attributes, true, CHOIR__SEGMENTS_KEY);
+    return segments && expected ? !strcmp(segments, expected) : segments == expected;
+}
+
 static void change_trial(choir__journal_file *j, choir__change *c)
 {
     const choir__journal_study *s = &j->state.study[j->study];
@@ -177,7 +183,7 @@ static void change_trial(choir__journal_file *j, choir__change *c)
         break;
     case CHOIR__CHANGE_TAKE:
         c->lost = !ours;
-        was_former = worker && !strcmp(worker, c->former);
+        was_former = worker && !strcmp(worker, c->former) && has_segments(r, c->segments);
         if (r->state == CHOIR_TRIAL_PRUNED && was_former && choir__worker_paused(worker) >= 0)
             reopen(j, id), runs = true;
         if (runs && was_former) {

@@ -80,7 +80,10 @@ typedef struct choir__change {
      * the trial (END: NULL, unless it has ended). former: TAKE, the dead worker, or the pause
      * (worker.h), that it replaces; after: PAUSE, the pause. All JSON */
     char *worker, *former, *after;
-    char *segments;    /* PAUSE, END: the new value of CHOIR__SEGMENTS_KEY; NULL: none */
+    /* The value of CHOIR__SEGMENTS_KEY, NULL: none. PAUSE, END: the new one; TAKE: the one that
+     * the claim rests on, since a worker that was dead may have ended a segment before and died
+     * in the next one. */
+    char *segments;
     bool given, waits; /* BEGIN: choir_study_enqueue gave it; Optuna's enqueue_trial made it */
     choir__stored_param *params; /* BEGIN */
     int param_count;

@@ -157,8 +157,10 @@ static choir_status take_over(choir__sql *db, choir__change *c, const char *numb
             "UPDATE trial_system_attributes SET value_json = $3 WHERE \"key\" = "
             "'" CHOIR__WORKER_KEY
             "' AND value_json = $4 AND trial_id = (SELECT trial_id FROM trials "
-            "WHERE study_id = $1 AND number = $2 AND state = 'RUNNING')",
-            db->study_id, number, c->worker, c->former);
+            "WHERE study_id = $1 AND number = $2 AND state = 'RUNNING') AND "
+            "COALESCE((SELECT value_json FROM trial_system_attributes WHERE \"key\" = "
+            "'" CHOIR__SEGMENTS_KEY "' AND trial_id = " TRIAL "), '') = $5",
+            db->study_id, number, c->worker, c->former, c->segments ? c->segments : "");
     if (status == CHOIR_OK)
         status = changed ? beat(db, number) : check_lost(db, c, number);
     return status;
