@@ -109,9 +109,15 @@ until_true() {
     return 1
 }
 queued_again() { scontrol show job "$1" | grep -q 'Restarts=1'; }
+# Slurm would wait two minutes before it begins a job again that was queued again. At once is too
+# early: in the same second Slurm takes the new credential for the one that it has revoked.
+hastened=
+hasten() {
+    [ "$hastened" = "$1" ] ||
+        { scontrol update "JobId=$1" StartTime=now+2 2>/dev/null && hastened=$1; }
+}
 no_job() {
-    # Slurm would wait two minutes before it begins such a job again.
-    scontrol update "JobId=${1}_2" StartTime=now 2>/dev/null
+    hasten "${1}_2"
     [ -z "$(squeue -h -j "$1" 2>/dev/null)" ]
 }
 if [ -x "$CHOIR" ]; then
@@ -151,8 +157,7 @@ submits() {
         }
         case $(scontrol show job "$number" | grep -o 'JobState=[A-Z]*') in
         *=COMPLETED) break ;;
-        # Slurm would wait two minutes before it begins such a job again.
-        *=PENDING) scontrol update "JobId=$number" StartTime=now ;;
+        *=PENDING) [ -z "$status" ] || hasten "$number" ;;
         *=FAILED | *=CANCELLED) fail "the job fails: $(tail -n 5 "$work/job.out")" || return ;;
         esac
         sleep 0.25
