@@ -86,6 +86,13 @@ bool choir__option_set(const choir__option *o, const char *text)
     switch (o->type) {
     case CHOIR__INT: return choir__parse_int(text, limit(o->low), limit(o->high), o->value);
     case CHOIR__FLOAT: return choir__parse_float(text, o->low, o->high, o->value);
+    case CHOIR__SINGLE: {
+        double x;
+        if (!choir__parse_float(text, o->low, o->high, &x))
+            return false;
+        *(float *)o->value = (float)x;
+        return true;
+    }
     case CHOIR__BYTES: {
         int64_t bytes;
         if (!choir__parse_bytes(text, &bytes) || bytes < limit(o->low) ||
@@ -117,6 +124,7 @@ const char *choir__option_expected(const choir__option *o, char text[CHOIR__EXPE
         break;
     case CHOIR__INT:
     case CHOIR__FLOAT:
+    case CHOIR__SINGLE:
         if (o->high >= no_limit)
             snprintf(text, CHOIR__EXPECTED_TEXT, "%s of at least %g", kind, o->low);
         else

@@ -8,6 +8,7 @@
 typedef enum choir__option_type {
     CHOIR__INT,    /* int64_t */
     CHOIR__FLOAT,  /* double */
+    CHOIR__SINGLE, /* float */
     CHOIR__BYTES,  /* int64_t, with K, M or G behind the number */
     CHOIR__FLAG,   /* bool: 1, true, 0 or false */
     CHOIR__WORD,   /* char[64] */

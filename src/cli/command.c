@@ -88,6 +88,10 @@ char *choir__cli_text(const choir__cli_option *o, const void *place)
                    : choir__format("%lld", (long long)n);
     case CHOIR__FLOAT:
         return *(const double *)place < o->low ? NULL : number_text(*(const double *)place);
+    case CHOIR__SINGLE:
+        return *(const float *)place < (float)o->low
+                   ? NULL
+                   : number_text((double)*(const float *)place);
     case CHOIR__FLAG: return *(const bool *)place ? choir__strdup("true") : NULL;
     case CHOIR__WORD:
     case CHOIR__TEXT: return *(const char *)place ? choir__strdup(place) : NULL;

@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "device/cpu/context.h"
 #include "device/device.h"
+#include "record/recorder.h"
 
 /* Formats of images that are built in. */
 #ifdef CHOIR_HAVE_JPEG
@@ -33,11 +34,13 @@
 #define POSTGRES_NAME ""
 #endif
 
+enum { MOST = 128 }; /* bytes of a list */
+
 /* Adds `name` to a list in text. */
-static void add(char text[64], const char *name, const char *quote)
+static void add(char text[MOST], const char *name, const char *quote)
 {
     size_t used = strlen(text);
-    snprintf(text + used, 64 - used, "%s%s%s%s",
+    snprintf(text + used, MOST - used, "%s%s%s%s",
         !used    ? ""
         : *quote ? ","
                  : ", ",
@@ -46,7 +49,7 @@ static void add(char text[64], const char *name, const char *quote)
 
 static const char *images(const char *quote, const char *none)
 {
-    static char text[64];
+    static char text[MOST];
     const char *names[] = {JPEG_NAME, PNG_NAME};
     *text = '\0';
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -57,7 +60,7 @@ static const char *images(const char *quote, const char *none)
 
 static const char *studies(const char *quote)
 {
-    static char text[64];
+    static char text[MOST];
     const char *names[] = {"journal", SQLITE_NAME, POSTGRES_NAME};
     *text = '\0';
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -69,29 +72,18 @@ static const char *studies(const char *quote)
 /* Lists the destinations of logs. */
 static const char *logs(const char *quote)
 {
-    static char text[128];
-    static const char *const names[] = {
-        "run",
-        "csv",
-        "mlflow",
-#ifdef CHOIR_HAVE_PROTOBUF
-        "tensorboard",
-        "wandb",
-#endif
-#ifdef CHOIR_HAVE_MICROHTTPD
-        "metrics",
-#endif
-    };
+    static char text[MOST];
     *text = '\0';
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        add(text, names[i], quote);
+    for (size_t i = 0; choir__recorder_at(i); i++)
+        if (!choir__recorder_at(i)->needs)
+            add(text, choir__recorder_at(i)->name, quote);
     return text;
 }
 
 /* Lists the engines of groups: shm, and the plug-ins that are installed. */
 static const char *engines(const char *quote)
 {
-    static char text[64];
+    static char text[MOST];
     static const char *const plugins[][2] = {/* file, engine */
         {"ucx", "ucx"}, {"nccl", "nccl"}, {"mpi", "mpi"}, {"mpi_openmpi", "mpi"},
         {"mpi_mpich", "mpi"}};

@@ -17,19 +17,25 @@ typedef struct reading {
     choir_scope *run;
     choir_module *net;
     choir__made_optimizer *made;
-    bool maximize;
 } reading;
 
-/* Reads the text's options: those in `own`, which end with a NULL key, and those that all
- * optimizers have. */
-static choir_status read_options(reading *r, const choir__option *own)
+/* Members that the options of every optimizer have. */
+typedef struct common {
+    float *lr, *weight_decay;
+    bool *maximize;
+} common;
+#define COMMON(opts) ((common){&(opts).lr, &(opts).weight_decay, &(opts).maximize})
+
+/* Reads the text's options, those in `own`, which end with a NULL key, and those that all
+ * optimizers have; then those of the job. */
+static choir_status read_options(reading *r, const choir__option *own, common all)
 {
     char decay[64] = "all";
     choir__option known[MOST_KEYS + 3];
     int count = 0;
     for (; own[count].key; count++)
         known[count] = own[count];
-    known[count++] = (choir__option){"maximize", CHOIR__FLAG, &r->maximize, 0, 0};
+    known[count++] = (choir__option){"maximize", CHOIR__FLAG, all.maximize, 0, 0};
     known[count++] = (choir__option){"decay", CHOIR__WORD, decay, 0, 0};
     known[count] = (choir__option){NULL};
     choir_status status = choir__options_parse(r->job->optimizer, "the optimizer", known);
@@ -40,31 +46,33 @@ static choir_status read_options(reading *r, const choir__option *own)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "the optimizer: decay=%s: expected 'all' or 'matrices' (no biases, no norms)",
             decay);
+    *all.lr = (float)r->job->lr;
+    if (r->job->weight_decay >= 0)
+        *all.weight_decay = (float)r->job->weight_decay;
+    r->made->weight_decay = *all.weight_decay;
     return CHOIR_OK;
 }
 
-/* Returns the job's weight decay, which the made optimizer has. */
-static float decay_of(reading *r, float preset)
-{
-    r->made->weight_decay = r->job->weight_decay >= 0 ? (float)r->job->weight_decay : preset;
-    return r->made->weight_decay;
-}
+/* Options that several optimizers have. */
+#define BETAS(o)                                                                               \
+    {"beta1", CHOIR__SINGLE, &(o).beta1, 0, 0.999999},                                         \
+    {                                                                                          \
+        "beta2", CHOIR__SINGLE, &(o).beta2, 0, 0.9999999                                       \
+    }
+#define EPS(name, place)                                                                       \
+    {                                                                                          \
+        name, CHOIR__SINGLE, place, 0, 1                                                       \
+    }
 
 static choir_status sgd(reading *r)
 {
-    double momentum = 0, dampening = 0;
     choir_sgd_opts o = choir_sgd_defaults();
-    choir__option own[] = {{"momentum", CHOIR__FLOAT, &momentum, 0, 1},
-        {"dampening", CHOIR__FLOAT, &dampening, 0, 1},
+    choir__option own[] = {{"momentum", CHOIR__SINGLE, &o.momentum, 0, 1},
+        {"dampening", CHOIR__SINGLE, &o.dampening, 0, 1},
         {"nesterov", CHOIR__FLAG, &o.nesterov, 0, 0}, {NULL}};
-    choir_status status = read_options(r, own);
+    choir_status status = read_options(r, own, COMMON(o));
     if (status != CHOIR_OK || !r->run)
         return status;
-    o.lr = (float)r->job->lr;
-    o.momentum = (float)momentum;
-    o.dampening = (float)dampening;
-    o.weight_decay = decay_of(r, o.weight_decay);
-    o.maximize = r->maximize;
     r->made->optim = choir_sgd(r->run, r->net, o);
     choir_optim_set_lr(r->made->optim, o.lr); /* --lr 0 is meant */
     return CHOIR_OK;
@@ -72,13 +80,11 @@ static choir_status sgd(reading *r)
 
 static choir_status read_adam(reading *r, choir_adamw_opts *o)
 {
-    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
     int64_t bits = 32;
-    choir__option own[] = {{"beta1", CHOIR__FLOAT, &beta1, 0, 0.999999},
-        {"beta2", CHOIR__FLOAT, &beta2, 0, 0.9999999}, {"eps", CHOIR__FLOAT, &eps, 0, 1},
+    choir__option own[] = {BETAS(*o), EPS("eps", &o->eps),
         {"amsgrad", CHOIR__FLAG, &o->amsgrad, 0, 0}, {"bits", CHOIR__INT, &bits, 8, 32},
         {NULL}};
-    choir_status status = read_options(r, own);
+    choir_status status = read_options(r, own, COMMON(*o));
     if (status == CHOIR_OK && bits != 8 && bits != 32)
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "the optimizer: bits=%lld: expected 32, or 8 for state as 8-bit codes",
@@ -86,12 +92,6 @@ static choir_status read_adam(reading *r, choir_adamw_opts *o)
     if (status == CHOIR_OK && bits == 8 && o->amsgrad)
         status =
             choir__error(CHOIR_ERR_ARGUMENT, "the optimizer: amsgrad has no state of 8 bits");
-    o->lr = (float)r->job->lr;
-    o->beta1 = (float)beta1;
-    o->beta2 = (float)beta2;
-    o->eps = (float)eps;
-    o->weight_decay = decay_of(r, o->weight_decay);
-    o->maximize = r->maximize;
     o->eight_bits = bits == 8;
     return status;
 }
@@ -116,86 +116,51 @@ static choir_status adamw(reading *r)
 
 static choir_status lamb(reading *r)
 {
-    double beta1 = 0.9, beta2 = 0.999, eps = 1e-6, max_grad_norm = 1;
     choir_lamb_opts o = choir_lamb_defaults();
-    choir__option own[] = {{"beta1", CHOIR__FLOAT, &beta1, 0, 0.999999},
-        {"beta2", CHOIR__FLOAT, &beta2, 0, 0.9999999}, {"eps", CHOIR__FLOAT, &eps, 0, 1},
-        {"max_grad_norm", CHOIR__FLOAT, &max_grad_norm, 0, 1e30},
+    choir__option own[] = {BETAS(o), EPS("eps", &o.eps),
+        {"max_grad_norm", CHOIR__SINGLE, &o.max_grad_norm, 0, 1e30},
         {"bias_correction", CHOIR__FLAG, &o.bias_correction, 0, 0},
         {"grad_averaging", CHOIR__FLAG, &o.grad_averaging, 0, 0},
         {"decoupled", CHOIR__FLAG, &o.decoupled, 0, 0},
         {"trust_always", CHOIR__FLAG, &o.trust_always, 0, 0}, {NULL}};
-    choir_status status = read_options(r, own);
-    if (status != CHOIR_OK || !r->run)
-        return status;
-    o.lr = (float)r->job->lr;
-    o.beta1 = (float)beta1;
-    o.beta2 = (float)beta2;
-    o.eps = (float)eps;
-    o.max_grad_norm = (float)max_grad_norm;
-    o.weight_decay = decay_of(r, o.weight_decay);
-    o.maximize = r->maximize;
-    r->made->optim = choir_lamb(r->run, r->net, o);
-    return CHOIR_OK;
+    choir_status status = read_options(r, own, COMMON(o));
+    if (status == CHOIR_OK && r->run)
+        r->made->optim = choir_lamb(r->run, r->net, o);
+    return status;
 }
 
 static choir_status lion(reading *r)
 {
-    double beta1 = 0.9, beta2 = 0.99;
     choir_lion_opts o = choir_lion_defaults();
-    choir__option own[] = {{"beta1", CHOIR__FLOAT, &beta1, 0, 0.999999},
-        {"beta2", CHOIR__FLOAT, &beta2, 0, 0.9999999}, {NULL}};
-    choir_status status = read_options(r, own);
-    if (status != CHOIR_OK || !r->run)
-        return status;
-    o.lr = (float)r->job->lr;
-    o.beta1 = (float)beta1;
-    o.beta2 = (float)beta2;
-    o.weight_decay = decay_of(r, o.weight_decay);
-    o.maximize = r->maximize;
-    r->made->optim = choir_lion(r->run, r->net, o);
-    return CHOIR_OK;
+    choir__option own[] = {BETAS(o), {NULL}};
+    choir_status status = read_options(r, own, COMMON(o));
+    if (status == CHOIR_OK && r->run)
+        r->made->optim = choir_lion(r->run, r->net, o);
+    return status;
 }
 
 static choir_status rmsprop(reading *r)
 {
-    double alpha = 0.99, eps = 1e-8, momentum = 0;
     choir_rmsprop_opts o = choir_rmsprop_defaults();
-    choir__option own[] = {{"alpha", CHOIR__FLOAT, &alpha, 0, 1},
-        {"eps", CHOIR__FLOAT, &eps, 0, 1}, {"momentum", CHOIR__FLOAT, &momentum, 0, 1},
+    choir__option own[] = {{"alpha", CHOIR__SINGLE, &o.alpha, 0, 1}, EPS("eps", &o.eps),
+        {"momentum", CHOIR__SINGLE, &o.momentum, 0, 1},
         {"centered", CHOIR__FLAG, &o.centered, 0, 0}, {NULL}};
-    choir_status status = read_options(r, own);
-    if (status != CHOIR_OK || !r->run)
-        return status;
-    o.lr = (float)r->job->lr;
-    o.alpha = (float)alpha;
-    o.eps = (float)eps;
-    o.momentum = (float)momentum;
-    o.weight_decay = decay_of(r, o.weight_decay);
-    o.maximize = r->maximize;
-    r->made->optim = choir_rmsprop(r->run, r->net, o);
-    return CHOIR_OK;
+    choir_status status = read_options(r, own, COMMON(o));
+    if (status == CHOIR_OK && r->run)
+        r->made->optim = choir_rmsprop(r->run, r->net, o);
+    return status;
 }
 
 static choir_status adafactor(reading *r)
 {
     choir_adafactor_opts o = choir_adafactor_defaults();
-    double beta2_decay = -0.8, eps1 = (double)o.eps1, eps2 = 1e-3, d = 1;
-    choir__option own[] = {{"beta2_decay", CHOIR__FLOAT, &beta2_decay, -10, 0},
-        {"eps1", CHOIR__FLOAT, &eps1, 0, 1}, {"eps2", CHOIR__FLOAT, &eps2, 0, 1e6},
-        {"d", CHOIR__FLOAT, &d, 1, 1e6}, {NULL}};
-    choir_status status = read_options(r, own);
-    if (status != CHOIR_OK || !r->run)
-        return status;
-    o.lr = (float)r->job->lr;
-    o.beta2_decay = (float)beta2_decay;
-    o.eps1 = (float)eps1;
-    o.eps2 = (float)eps2;
-    o.d = (float)d;
-    o.weight_decay = decay_of(r, o.weight_decay);
-    o.maximize = r->maximize;
-    r->made->optim = choir_adafactor(r->run, r->net, o);
-    return CHOIR_OK;
+    choir__option own[] = {{"beta2_decay", CHOIR__SINGLE, &o.beta2_decay, -10, 0},
+        EPS("eps1", &o.eps1), {"eps2", CHOIR__SINGLE, &o.eps2, 0, 1e6},
+        {"d", CHOIR__SINGLE, &o.d, 1, 1e6}, {NULL}};
+    choir_status status = read_options(r, own, COMMON(o));
+    if (status == CHOIR_OK && r->run)
+        r->made->optim = choir_adafactor(r->run, r->net, o);
+    return status;
 }
 
 /* Returns whether a parameter's name matches a pattern, as in a shell. */
@@ -207,32 +172,21 @@ static bool matches(const char *name, const choir_tensor *t, void *pattern)
 
 static choir_status muon(reading *r)
 {
-    double momentum = 0.95, eps = 1e-7, beta1 = 0.9, beta2 = 0.999, adam_eps = 1e-8;
-    int64_t steps = 5;
     char adjust[64] = "match_rms_adamw", pattern[64] = "";
     choir_muon_opts o = choir_muon_defaults();
-    choir__option own[] = {{"momentum", CHOIR__FLOAT, &momentum, 0, 0.999999},
+    int64_t steps = o.ns_steps;
+    choir__option own[] = {{"momentum", CHOIR__SINGLE, &o.momentum, 0, 0.999999},
         {"nesterov", CHOIR__FLAG, &o.nesterov, 0, 0}, {"ns_steps", CHOIR__INT, &steps, 1, 100},
-        {"eps", CHOIR__FLOAT, &eps, 0, 1}, {"adjust", CHOIR__WORD, adjust, 0, 0},
-        {"adam", CHOIR__WORD, pattern, 0, 0}, {"beta1", CHOIR__FLOAT, &beta1, 0, 0.999999},
-        {"beta2", CHOIR__FLOAT, &beta2, 0, 0.9999999},
-        {"adam_eps", CHOIR__FLOAT, &adam_eps, 0, 1}, {NULL}};
-    choir_status status = read_options(r, own);
+        EPS("eps", &o.eps), {"adjust", CHOIR__WORD, adjust, 0, 0},
+        {"adam", CHOIR__WORD, pattern, 0, 0}, BETAS(o), EPS("adam_eps", &o.adam_eps), {NULL}};
+    choir_status status = read_options(r, own, COMMON(o));
     o.match_rms = !strcmp(adjust, "match_rms_adamw");
     if (status == CHOIR_OK && !o.match_rms && strcmp(adjust, "original"))
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "the optimizer: adjust=%s: expected 'match_rms_adamw' or 'original'", adjust);
     if (status != CHOIR_OK || !r->run)
         return status;
-    o.lr = (float)r->job->lr;
-    o.momentum = (float)momentum;
-    o.eps = (float)eps;
-    o.beta1 = (float)beta1;
-    o.beta2 = (float)beta2;
-    o.adam_eps = (float)adam_eps;
     o.ns_steps = (int)steps;
-    o.weight_decay = decay_of(r, o.weight_decay);
-    o.maximize = r->maximize;
     o.adam = *pattern ? matches : NULL;
     o.adam_arg = pattern;
     r->made->optim = choir_muon(r->run, r->net, o);

@@ -800,11 +800,10 @@ static choir_status find_rate(trainer *t)
     choir__rate_test_begin(&test, t->job);
     while (more && status == CHOIR_OK) {
         choir_optim_set_lr(t->part.optim, (float)choir__rate_test_next(&test));
-        if (stop_asked(t))
-            return choir__error(
-                CHOIR_ERR_INTERRUPTED, "interrupted after step %lld", (long long)t->now.step);
-        status = run_step(t, &loss, &ran);
-        t->now.step++;
+        status = stop_asked(t) ? choir__error(CHOIR_ERR_INTERRUPTED,
+                                     "interrupted after step %lld", (long long)t->now.step)
+                               : run_step(t, &loss, &ran);
+        t->now.step += status == CHOIR_OK;
         more = status == CHOIR_OK && choir__rate_test_note(&test, (double)loss);
     }
     if (status == CHOIR_OK && t->part.env.rank == 0)

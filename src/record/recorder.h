@@ -55,12 +55,14 @@ typedef struct choir__record_start {
 
 typedef struct choir__recorder choir__recorder;
 
-/* Every entry but name and end may be missing; members of the registry have place, help and
- * open. */
+/* Every entry but name and end may be missing; members of the registry have place and help,
+ * and open or needs. */
 typedef struct choir__recorder_ops {
     const char *name;  /* of --log NAME:PLACE */
     const char *place; /* "DIR", for the help */
     const char *help;
+    const char
+        *needs; /* packages whose lack has left the recorder out of this build, or NULL */
     /* Makes the recorder. With start->resume it goes on where an earlier recorder of the run
      * stopped, without the steps after that one. Its arguments end with the call. */
     choir_status (*open)(
@@ -99,7 +101,8 @@ extern const choir__recorder_ops choir__recorder_run, choir__recorder_tensorboar
 const choir__recorder_ops *choir__recorder_at(size_t i);
 
 /* Finds the recorder that a destination such as "csv:loss.csv" names, and its place behind the
- * colon. Error: argument (an unknown name, a missing place). */
+ * colon. Errors: argument (an unknown name, a missing place), unsupported (not in this build).
+ */
 choir_status choir__recorder_find(
     const char *dest, const choir__recorder_ops **ops, const char **place);
 

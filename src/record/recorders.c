@@ -33,5 +33,9 @@ choir_status choir__recorder_find(
     if (!dest[length] || !**place)
         return choir__error(CHOIR_ERR_ARGUMENT, "log '%s': missing %s, as in %s:%s", dest,
             recorders[at]->place, name, recorders[at]->place);
+    if (recorders[at]->needs)
+        return choir__error(CHOIR_ERR_UNSUPPORTED,
+            "log '%s': this build has no %s; install %s and build again", dest, name,
+            recorders[at]->needs);
     return CHOIR_OK;
 }

@@ -39,11 +39,12 @@ typedef struct touch {     /* an access */
     uint32_t time;         /* of its lane */
     uint16_t thread;
     bool atomic;
-} touch; /* an touch */
+} touch;
 
 /* A read replaces the read before it. Of those that it replaces, the cell keeps the last one
- * by another thread of the same warp, by another warp, and by another block: at least one of
- * the kept reads races with a write if any read does. */
+ * by another thread of the same warp, by another warp, and by another block. A write is
+ * compared with these alone: its race with a read that was forgotten is missed where the later
+ * reads of the same kind came to be ordered before the write. */
 enum { READ, READ_WARP, READ_BLOCK, READ_GRID, READS };
 
 typedef struct cell {

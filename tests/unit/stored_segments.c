@@ -391,9 +391,8 @@ int main(void)
     {                                                                                          \
 #test, test, new_storage, remove_storage, kind                                         \
     }
-        struct CMUnitTest tests[] = {
-            ON(workers_take_turns), ON(workers_are_killed), ON(goes_on),
-            ON(died_in_a_later_segment), ON(refused)};
+        struct CMUnitTest tests[] = {ON(workers_take_turns), ON(workers_are_killed),
+            ON(goes_on), ON(died_in_a_later_segment), ON(refused)};
         failures += _cmocka_run_group_tests(schemes[i], tests, CHOIR_COUNT(tests), NULL, NULL);
     }
     return failures;

@@ -221,7 +221,8 @@ struct coded_maps {
     float m[256], v[256], m_middle[256], v_middle[256];
 };
 
-static_assert((int)BLOCK == (int)CHOIR__CODED_BLOCK && BLOCK == 256, "a thread per element and per code");
+static_assert((int)BLOCK == (int)CHOIR__CODED_BLOCK && BLOCK == 256,
+    "a thread per element and per code");
 
 __device__ static void fill_maps(coded_maps *maps, const coded_args &args)
 {

@@ -91,6 +91,7 @@ static choir_status read_option(
         want = "a whole number of 1 or more";
         break;
     case CHOIR__FLOAT:
+    case CHOIR__SINGLE:
         good = json_is_number(value) && json_number_value(value) >= 0;
         want = "a number of 0 or more";
         break;
@@ -402,7 +403,8 @@ static json_t *value_json(choir__option_type type, const char *text)
     switch (type) {
     case CHOIR__INT:
     case CHOIR__BYTES: return json_integer(strtoll(text, NULL, 10));
-    case CHOIR__FLOAT: return json_real(strtod(text, NULL));
+    case CHOIR__FLOAT:
+    case CHOIR__SINGLE: return json_real(strtod(text, NULL));
     case CHOIR__FLAG: return json_boolean(!strcmp(text, "1") || !strcmp(text, "true"));
     case CHOIR__WORD:
     case CHOIR__TEXT:

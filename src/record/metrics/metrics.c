@@ -196,27 +196,19 @@ static choir_status event(choir__recorder *base, const choir__record_event *e)
     choir__event_as_row(e, &made);
     return made.row.count ? step(base, &made.row) : CHOIR_OK;
 }
-#else
-static choir_status open_metrics(
-    const char *place, const choir__record_start *start, choir__recorder **made)
-{
-    (void)start, (void)made;
-    return choir__error(CHOIR_ERR_UNSUPPORTED,
-        "log 'metrics:%s': this build has no libmicrohttpd; install libmicrohttpd-dev and "
-        "build again",
-        place);
-}
 #endif
 
 const choir__recorder_ops choir__recorder_metrics = {
     .name = "metrics",
     .place = ":PORT",
     .help = "the latest numbers in OpenMetrics' form, at http://127.0.0.1:PORT/metrics",
-    .open = open_metrics,
 #ifdef CHOIR_HAVE_MICROHTTPD
+    .open = open_metrics,
     .begin = begin,
     .step = step,
     .event = event,
     .end = end,
+#else
+    .needs = "libmicrohttpd-dev",
 #endif
 };

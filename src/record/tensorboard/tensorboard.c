@@ -318,28 +318,20 @@ static choir_status histogram(choir__recorder *base, const choir__histogram *h)
     free(counts);
     return status;
 }
-#else
-static choir_status open_tensorboard(
-    const char *place, const choir__record_start *start, choir__recorder **made)
-{
-    (void)start, (void)made;
-    return choir__error(CHOIR_ERR_UNSUPPORTED,
-        "log 'tensorboard:%s': this build has no protobuf-c; install libprotobuf-c-dev and "
-        "protobuf-c-compiler and build again",
-        place);
-}
 #endif
 
 const choir__recorder_ops choir__recorder_tensorboard = {
     .name = "tensorboard",
     .place = "DIR",
     .help = "TensorBoard's event files",
-    .open = open_tensorboard,
 #ifdef CHOIR_HAVE_PROTOBUF
+    .open = open_tensorboard,
     .begin = begin,
     .step = step,
     .event = event,
     .histogram = histogram,
     .end = end,
+#else
+    .needs = "libprotobuf-c-dev and protobuf-c-compiler",
 #endif
 };

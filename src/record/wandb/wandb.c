@@ -355,27 +355,19 @@ static choir_status end(choir__recorder *base, bool good)
     free(w);
     return status;
 }
-#else
-static choir_status open_wandb(
-    const char *place, const choir__record_start *start, choir__recorder **made)
-{
-    (void)start, (void)made;
-    return choir__error(CHOIR_ERR_UNSUPPORTED,
-        "log 'wandb:%s': this build has no protobuf-c; install libprotobuf-c-dev and "
-        "protobuf-c-compiler and build again",
-        place);
-}
 #endif
 
 const choir__recorder_ops choir__recorder_wandb = {
     .name = "wandb",
     .place = "DIR",
     .help = "an offline run of W&B, for 'wandb sync'",
-    .open = open_wandb,
 #ifdef CHOIR_HAVE_PROTOBUF
+    .open = open_wandb,
     .begin = begin,
     .step = step,
     .event = event,
     .end = end,
+#else
+    .needs = "libprotobuf-c-dev and protobuf-c-compiler",
 #endif
 };
