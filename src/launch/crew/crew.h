@@ -118,8 +118,9 @@ choir_status choir__crew_new(int world, const char *job, choir__crew **crew);
 void choir__crew_free(choir__crew *crew); /* NULL is fine */
 
 /* From now on the crew's ranks rebuild everything in each generation, and a generation has
- * `least` members or more. Call it before the first rank starts. Error: I/O. */
-choir_status choir__crew_rebuild(choir__crew *crew, int least);
+ * `least` members or more. Call it before the first rank starts. Where the system has no files
+ * for copies, `copies` stay -1. */
+void choir__crew_rebuild(choir__crew *crew, int least);
 
 /* Takes the next seat for a process that is about to start; -1: there is none left. */
 int choir__crew_seat(choir__crew *crew);
