@@ -42,7 +42,7 @@ enum {
     CHOIR__MEMBERS_MAX = 64, /* ranks of a group in shared memory */
     CHOIR__LEFT_MAX = 64,    /* ranks that one change names */
     CHOIR__TOOK = 64,        /* steps whose times are known */
-    CHOIR__WHY_TEXT = 192
+    CHOIR__WHY_TEXT = 400
 };
 
 typedef enum choir__seat_state {
