@@ -53,8 +53,8 @@
  * choir_local_sgd, the steps since the ranks have met. choir_hogwild's results depend on time,
  * so no repetition could be exact, and it goes on by itself.
  *
- * Threads: the main thread. Collective: all functions except choir_elastic_change and
- * choir_elastic_free. */
+ * Threads: the main thread. Collective: all functions except choir_elastic_change,
+ * choir_elastic_keeps and choir_elastic_free. */
 #ifndef CHOIR_ELASTIC_H
 #define CHOIR_ELASTIC_H
 
@@ -129,6 +129,11 @@ void choir_elastic_beat(void);
 /** Returns whether there are copies of the state of ranks that are rebuilt, so that
  * choir_elastic_open will bring it back: initial weights need not be read from files. */
 bool choir_elastic_kept(void);
+
+/** Returns whether copies of the ranks' state are kept from now on: they are rebuilt or started
+ * again, `no_copy` is not set, and all of them have the memory. If some have none, rank 0 says
+ * so on standard error, and after a loss the program goes on from its last checkpoint. */
+bool choir_elastic_keeps(const choir_elastic *elastic);
 
 /** A rank that is gone. */
 typedef struct choir_leaver {

@@ -130,8 +130,9 @@ int choir__job_check_restarts(const choir__job *job);
 bool choir__job_is_started_again(const choir__job *job);
 
 /* Returns whether the ranks copy their state to memory of the agents of `choir run`, which
- * start them again when one is lost. */
-bool choir__job_is_kept(const choir__job *job);
+ * start them again when one is lost: if there are such agents, and all ranks have the memory.
+ */
+bool choir__job_may_be_kept(const choir__job *job);
 
 /* Returns a number that stands for the newest checkpoint of --save; 0: there is none. */
 uint64_t choir__job_checkpoint(const choir__job *job);

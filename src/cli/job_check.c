@@ -222,10 +222,9 @@ static int check_pairs(const choir__job *j)
     return CHOIR__EXIT_OK;
 }
 
-bool choir__job_is_kept(const choir__job *j)
+bool choir__job_may_be_kept(const choir__job *j)
 {
-    return j->launched && !j->no_copy && choir__keeper_is_there() &&
-           choir__cli_strategy_recovery(j) != CHOIR__NO_RECOVERY;
+    return j->launched && !j->no_copy && choir__cli_strategy_recovery(j) != CHOIR__NO_RECOVERY;
 }
 
 double choir__job_seconds(const char *text)

@@ -123,7 +123,6 @@ void choir__cli_report_begin(choir__cli_report *r, const choir__job *job, int64_
         .last = first_step,
         .started = choir__now(),
         .terminal = isatty(STDOUT_FILENO),
-        .outlived = job->max_restarts || choir__job_is_kept(job),
         .scale = (double)NAN};
 }
 

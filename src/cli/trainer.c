@@ -529,7 +529,8 @@ static choir_status resume(trainer *t, const char *from)
     return status;
 }
 
-/* Goes on from the job's last checkpoint, after a loss without copies. */
+/* Goes on from the job's last checkpoint, after a loss without copies: by --no-copy, or because
+ * there was no memory for them. */
 static choir_status go_back(trainer *t)
 {
     const choir__job *j = t->job;
@@ -540,10 +541,16 @@ static choir_status go_back(trainer *t)
         return resume(t, j->resume);
     if (!atomic_load(&j->shared->stepped))
         return CHOIR_OK;
+    long long stepped = (long long)atomic_load(&j->shared->stepped);
+    if (!j->save)
+        return choir__error(CHOIR_ERR_STATE,
+            "a rank was lost after step %lld, and there is nothing to go on from: no copies of "
+            "the ranks' state could be kept, and without --save there is no checkpoint",
+            stepped);
     return choir__error(CHOIR_ERR_STATE,
-        "a rank was lost after step %lld, and %s has no checkpoint of this job yet: --no-copy "
-        "keeps no other state to go on from",
-        (long long)atomic_load(&j->shared->stepped), j->save);
+        "a rank was lost after step %lld, and %s has no checkpoint of this job yet: without "
+        "copies no other state is kept to go on from",
+        stepped, j->save);
 }
 
 /* --- the whole job --- */
@@ -570,7 +577,9 @@ static choir_status build(trainer *t)
     t->now.judge = choir__judge_new(t->job);
     t->now.last_eval = (double)NAN;
     t->joined = !t->part.env.generation && !t->begins_again; /* it receives its state */
-    if (status == CHOIR_OK && t->job->no_copy && t->part.env.generation > 1)
+    bool rebuilt =
+        t->job->max_restarts && choir__cli_strategy_recovery(t->job) != CHOIR__IN_PLACE;
+    if (status == CHOIR_OK && rebuilt && t->part.env.generation > 1 && !choir_elastic_kept())
         return go_back(t);
     if (status == CHOIR_OK)
         status = continue_own(t);
@@ -847,6 +856,7 @@ static void start_report(trainer *t)
         return;
     t->reports = true;
     choir__cli_report_begin(&t->report, t->job, t->now.step);
+    t->report.outlived = t->elastic != NULL;
     if (t->part.env.rank == 0 && (!shared || !atomic_exchange(&shared->started, 1)))
         choir__cli_report_start(&t->report, choir_module_param_count(t->part.net));
 }
@@ -877,7 +887,7 @@ static choir_status set_up(trainer *t)
     note_generation(t); /* what fails from here on is this one's failure */
     if (status == CHOIR_OK)
         status = build(t);
-    if (status != CHOIR_OK || !(j->max_restarts || choir__job_is_kept(j)))
+    if (status != CHOIR_OK || !(j->max_restarts || choir__job_may_be_kept(j)))
         return status;
     if (j->max_restarts && choir__cli_strategy_recovery(j) == CHOIR__IN_PLACE)
         t->all = choir__calloc((size_t)j->microbatches, sizeof *t->all);
@@ -885,6 +895,10 @@ static choir_status set_up(trainer *t)
     choir_elastic_opts opts = {
         .state = &t->now, .state_bytes = sizeof t->now, .no_copy = j->no_copy};
     status = choir_elastic_open(&t->part.env, &parts, opts, &t->elastic);
+    if (status == CHOIR_OK && !j->max_restarts && !choir_elastic_keeps(t->elastic)) {
+        choir_elastic_free(t->elastic); /* nothing is kept: a job like any other */
+        t->elastic = NULL;
+    }
     note_generation(t); /* a rank that is new has come to its first one */
     if (t->all)
         choir__cli_part_changed(&t->part);

@@ -106,12 +106,10 @@ static choir_status supervise(choir__supervisor *w, choir__spawning *r)
     choir_status status = CHOIR_OK;
     if (seats > local)
         status = choir__crew_new(local, r->job, &r->crew);
-    if (status == CHOIR_OK && r->crew && opts->rebuild)
-        status = choir__crew_rebuild(r->crew, opts->least);
-    if (status != CHOIR_OK) {
-        choir__crew_free(r->crew);
+    if (status != CHOIR_OK)
         return status;
-    }
+    if (r->crew && opts->rebuild)
+        choir__crew_rebuild(r->crew, opts->least);
     choir__family_init(&w->family, seats);
     w->family.stopped_max_s = opts->timeout_s;
     w->family.outlives = r->crew;

@@ -151,10 +151,40 @@ no_copy() {
     [ "$(field weights_sha256 a.out)" = "$(field weights_sha256 calm.out)" ] || fail 'other weights'
 }
 
+# One machine's ranks do not get the memory of their agent: their environment is lost on the way,
+# or they are in a container, where /proc shows other processes. The job goes on without copies,
+# and after a loss from its checkpoint.
+no_memory() {
+    local way ways=('unset CHOIR_COPIES' 'CHOIR_COPIES="$$ 1 1 1 0 0 0 0"')
+    local wrapped=(sh -c 'eval "$LOSE"; exec "$0" "$@"' "$CHOIR" train --strategy fsdp
+        "${job[@]}" --save kept --save-every 20 text)
+    local machine=(--nnodes 1:2 --max-restarts 1 --nproc-per-node 1
+        --rdzv-conf last_call_timeout=1)
+    calm --strategy single
+    for way in "${ways[@]}"; do
+        sampled 2 || continue
+        fresh
+        rm -rf kept
+        LOSE='' node a "${machine[@]}" "${wrapped[@]}"
+        await 10 listens
+        LOSE=$way node b "${machine[@]}" "${wrapped[@]}"
+        await 40 has_step 60 a.out || fail "$way: no step: $(cat a.err b.err)" || return
+        await 20 test -e kept/latest || fail "no save: $(cat a.err)"
+        agent_of b
+        kill -KILL "$agent"
+        over 60
+        ended_with a 0
+        has a.err "no copies of the ranks' state are kept: .* on this rank's machine; after a loss"
+        [ "$(field weights_sha256 a.out)" = "$(field weights_sha256 calm.out)" ] ||
+            fail "$way: other weights: $(cat a.err)"
+    done
+}
+
 check two_machines
 check three_machines
 check endpoint
 check spare_machine
 check apart
 check no_copy
+check no_memory
 finish

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <choir/choir.h>
 
@@ -27,9 +28,9 @@ typedef struct scene {
     bool in_loss; /* in the middle of a step, between two of its collectives */
     bool norm;    /* the model has batch norms, hence buffers */
     double timeout_s, silence_s; /* of groups; of the supervisor, 0: the same */
-    bool no_copy;
-    char why[256]; /* the rank that was struck is gone */
-    volatile int struck, generations, joined, steps_run, kept;
+    bool no_copy, no_room;       /* no_room: one rank has no memory for its copies */
+    char why[256];               /* the rank that was struck is gone */
+    volatile int struck, generations, joined, steps_run, kept, keepers;
     volatile pid_t pids[8];
     uint64_t weights;
     char last_words[512];
@@ -142,6 +143,15 @@ static choir_module *model(choir_scope *run, bool norm)
 
 static choir_dataset *images;
 
+/* The longest files that this process may have, those in memory included. */
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
 static choir_status train_once(scene *s)
 {
     choir_env env;
@@ -165,7 +175,14 @@ static choir_status train_once(scene *s)
     choir_elastic *elastic = NULL;
     choir_elastic_opts how = choir_elastic_defaults();
     how.no_copy = s->no_copy;
+    bool limited = s->no_room && env.rank == 1;
+    if (limited)
+        limit_files(64);
     choir_status status = choir_elastic_open(&env, &t, how, &elastic);
+    if (limited)
+        limit_files(RLIM_INFINITY);
+    if (s->no_room && status == CHOIR_OK)
+        s->keepers += choir_elastic_keeps(elastic);
     job j = {s, &env, net, optim, data, run};
     bool again = true;
     if (is_new && status == CHOIR_OK)
@@ -378,6 +395,22 @@ static void test_no_copy(void **state)
     munmap(s, sizeof *s);
 }
 
+/* One rank alone has no memory for its copies: none of them keeps any, and the program goes on
+ * as without copies. */
+static void test_no_room(void **state)
+{
+    (void)state;
+    scene *s = new_scene(KILL, 0, 9);
+    s->strategy = STAGE_3;
+    s->no_room = true;
+    signal(SIGXFSZ, SIG_IGN);
+    same_weights(s, run_scene(s, 3, 1, 0), "no memory for one rank's copies");
+    assert_int_equal(s->keepers, 0);
+    assert_int_equal(s->kept, 0);
+    assert_true(s->steps_run >= 9 + STEPS);
+    munmap(s, sizeof *s);
+}
+
 /* A spare takes the place at once. */
 static void test_spare(void **state)
 {
@@ -550,8 +583,9 @@ int main(void)
         cmocka_unit_test(test_host_work), cmocka_unit_test(test_spare),
         cmocka_unit_test(test_interrupted), cmocka_unit_test(test_shards),
         cmocka_unit_test(test_apart), cmocka_unit_test(test_all_lost),
-        cmocka_unit_test(test_no_copy), cmocka_unit_test(test_anytime),
-        cmocka_unit_test(test_gives_up), cmocka_unit_test(test_refuses)};
+        cmocka_unit_test(test_no_copy), cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_anytime), cmocka_unit_test(test_gives_up),
+        cmocka_unit_test(test_refuses)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     choir_dataset_free(images);
     return failed;

@@ -2,6 +2,7 @@
  * inject. */
 #include "gpu.h"
 
+#include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,8 +14,9 @@ static struct {
     size_t memory;
     bool now, strict;
     cudaError_t broken;
-    int left[SOFTGPU_FAIL_COUNT]; /* calls until one fails; 0: none does */
-    unsigned contexts;            /* bits of GPUs that this process has begun to use */
+    int left[SOFTGPU_FAIL_COUNT];         /* calls until one fails; 0: none does */
+    bool lasts[SOFTGPU_FAIL_COUNT], mine; /* lasts: from then on all do; mine: it is my turn */
+    unsigned contexts;                    /* bits of GPUs that this process has begun to use */
 } gpu = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static __thread int current;
@@ -63,8 +65,10 @@ static void read_failures(void)
     while (text && *text) {
         size_t length = strcspn(text, ":,");
         for (int i = 0; i < SOFTGPU_FAIL_COUNT; i++)
-            if (strlen(names[i]) == length && strncmp(names[i], text, length) == 0)
+            if (strlen(names[i]) == length && strncmp(names[i], text, length) == 0) {
                 gpu.left[i] = text[length] == ':' ? atoi(text + length + 1) : 1;
+                gpu.lasts[i] = text[strcspn(text, ",+")] == '+';
+            }
         text += strcspn(text, ",");
         text += *text == ',';
     }
@@ -169,14 +173,29 @@ cudaError_t cudaPeekAtLastError(void)
 
 /* --- failures --- */
 
+/* Returns whether no other process has had the failure that is for one alone. */
+static bool is_my_turn(void)
+{
+    const char *once = getenv("SOFTGPU_FAIL_ONCE");
+    int fd = -1;
+    if (once && !gpu.mine)
+        fd = open(once, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        close(fd);
+    gpu.mine |= !once || fd >= 0;
+    return gpu.mine;
+}
+
 bool softgpu_failing(softgpu_call call, cudaError_t *error)
 {
     static const cudaError_t errors[SOFTGPU_FAIL_COUNT] = {cudaErrorMemoryAllocation,
         cudaErrorMemoryAllocation, cudaErrorLaunchOutOfResources, cudaErrorIllegalAddress,
         cudaErrorIllegalAddress, cudaErrorStreamCaptureUnsupported, cudaErrorMemoryAllocation,
         cudaErrorNotSupported, cudaErrorNotSupported, cudaErrorInvalidValue};
-    if (gpu.left[call] == 0 || --gpu.left[call] > 0)
+    if (gpu.left[call] == 0 || --gpu.left[call] > 0 || !is_my_turn())
         return false;
+    if (gpu.lasts[call])
+        gpu.left[call] = 1;
     *error = errors[call];
     return true;
 }

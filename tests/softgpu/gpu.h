@@ -17,7 +17,10 @@
  *   SOFTGPU_RACE=all     prints each race of instrumented kernels and goes on (race.c)
  *   SOFTGPU_DRIVER=12020 the driver's version; 0: no driver
  *   SOFTGPU_CAPABILITY=61  compute capability 6.1 (90), with its shared memory
- *   SOFTGPU_FAIL=kernel:3,malloc:1   the calls that fail: see softgpu_fail_next */
+ *   SOFTGPU_FAIL=kernel:3,malloc:1+  the calls that fail: see softgpu_fail_next; with a +, all
+ *                                    later ones, too
+ *   SOFTGPU_FAIL_ONCE=FILE           of all processes the first to come to such a call, which
+ *                                    makes the file, is the only one in which it fails */
 #ifndef SOFTGPU_GPU_H
 #define SOFTGPU_GPU_H
 

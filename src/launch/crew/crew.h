@@ -42,7 +42,7 @@ enum {
     CHOIR__MEMBERS_MAX = 64, /* ranks of a group in shared memory */
     CHOIR__LEFT_MAX = 64,    /* ranks that one change names */
     CHOIR__TOOK = 64,        /* steps whose times are known */
-    CHOIR__WHY_TEXT = 192
+    CHOIR__WHY_TEXT = 400
 };
 
 typedef enum choir__seat_state {
@@ -118,8 +118,9 @@ choir_status choir__crew_new(int world, const char *job, choir__crew **crew);
 void choir__crew_free(choir__crew *crew); /* NULL is fine */
 
 /* From now on the crew's ranks rebuild everything in each generation, and a generation has
- * `least` members or more. Call it before the first rank starts. Error: I/O. */
-choir_status choir__crew_rebuild(choir__crew *crew, int least);
+ * `least` members or more. Call it before the first rank starts. Where the system has no files
+ * for copies, `copies` stay -1. */
+void choir__crew_rebuild(choir__crew *crew, int least);
 
 /* Takes the next seat for a process that is about to start; -1: there is none left. */
 int choir__crew_seat(choir__crew *crew);

@@ -45,18 +45,12 @@ choir_status choir__crew_new(int world, const char *job, choir__crew **crew)
     return CHOIR_OK;
 }
 
-choir_status choir__crew_rebuild(choir__crew *r, int least)
+void choir__crew_rebuild(choir__crew *r, int least)
 {
     r->rebuild = true;
     r->least = least;
-    for (int i = 0; i < 2 * r->world; i++) {
-        int fd = memfd_create("choir-copy", MFD_CLOEXEC);
-        if (fd < 0)
-            return choir__error(CHOIR_ERR_IO, "no memory for copies of %d ranks' state: %s",
-                r->world, choir__why(errno));
-        r->copies[i / 2][i % 2] = fd;
-    }
-    return CHOIR_OK;
+    for (int i = 0; i < 2 * r->world; i++)
+        r->copies[i / 2][i % 2] = memfd_create("choir-copy", MFD_CLOEXEC);
 }
 
 void choir__crew_free(choir__crew *r)

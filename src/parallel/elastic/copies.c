@@ -71,6 +71,31 @@ static choir_status find_common(choir__copies *c, const choir__items *items)
     return status;
 }
 
+static choir_status open_keeper(choir__keeper *keeper)
+{
+    if (choir__keeper_open(keeper))
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_STATE,
+        "the memory for copies of the ranks' state, which the agent of 'choir run' keeps, "
+        "cannot be opened on this rank's machine");
+}
+
+/* The environment may be lost on the way to a rank, and /proc may show other processes: in a
+ * container, say. No agent keeps anything under other launchers. */
+choir_status choir__copies_agents(const choir_elastic *e, bool *kept)
+{
+    choir__keeper keeper;
+    uint8_t none = !choir__keeper_is_there();
+    *kept = false;
+    choir_status status =
+        choir_group_all_reduce(e->env->group, &none, 1, CHOIR_U8, CHOIR_MIN, NULL);
+    if (status != CHOIR_OK || none)
+        return status;
+    choir_status mine = open_keeper(&keeper);
+    choir__keeper_close(&keeper);
+    return choir__copies_agree(e, mine, kept);
+}
+
 /* Finds this machine's slots, and this rank's place among its ranks. */
 static choir_status find_slots(choir__copies *c)
 {
@@ -85,11 +110,9 @@ static choir_status find_slots(choir__copies *c)
         return CHOIR_OK;
     }
     c->kept = true;
-    if (!choir__keeper_open(&c->keeper))
-        return choir__error(CHOIR_ERR_STATE,
-            "the memory for copies of the ranks' state, which the agent of 'choir run' keeps, "
-            "cannot be opened: %s",
-            choir__why(errno));
+    choir_status status = open_keeper(&c->keeper);
+    if (status != CHOIR_OK)
+        return status;
     c->generation = c->keeper.generation;
     c->fds = (const int(*)[2])c->keeper.fds;
     c->slots = c->keeper.own + c->keeper.others;
@@ -262,6 +285,27 @@ static choir_status write_copy(
         choir__courier_send(c->courier, m->at, head->parts_bytes);
     c->next[c->own] = (uint8_t)(1 - half);
     return status;
+}
+
+/* Both files of each slot get their memory now, so that no step fails for want of it. */
+choir_status choir__copies_prepare(choir__copies *c, bool *ready)
+{
+    choir__items items;
+    choir__copy_head head = {0};
+    choir_status mine = choir__items_collect(&items, c->elastic->t.module, c->elastic->t.optim);
+    if (mine == CHOIR_OK)
+        free(list_boxes(c, &items, &head));
+    choir__items_free(&items);
+    *ready = false;
+    choir_status status =
+        c->courier ? choir__courier_lengths(c->courier, head.parts_bytes) : CHOIR_OK;
+    if (status != CHOIR_OK)
+        return status;
+    if (mine == CHOIR_OK)
+        mine = choir__copy_make_slot(c->memory, c->fds[c->own], head.bytes);
+    if (mine == CHOIR_OK && c->courier)
+        mine = choir__courier_start(c->courier);
+    return choir__copies_agree(c->elastic, mine, ready);
 }
 
 choir_status choir__copies_take(choir__copies *c)

@@ -30,9 +30,18 @@ typedef struct choir__copied {
 
 typedef struct choir__copies choir__copies;
 
-/* Finds the copies that there are, and prepares new ones. Collective. Errors: memory, those of
- * the run and of env's group. */
+/* Under agents: returns in *kept whether all ranks' agents keep memory for them. If only some
+ * do, the first rank says on standard error why there are no copies. Collective. Errors: those
+ * of env's group. */
+choir_status choir__copies_agents(const choir_elastic *elastic, bool *kept);
+
+/* Finds the copies that there are. Collective. Errors: memory, those of the run and of env's
+ * group. */
 choir_status choir__copies_open(choir_elastic *elastic, choir__copies **copies);
+/* Takes the memory for new copies, once everything has been restored. If any rank gets none,
+ * *ready is false on all of them, and the first rank says why there are no copies. Collective.
+ * Errors: those of env's group. */
+choir_status choir__copies_prepare(choir__copies *copies, bool *ready);
 void choir__copies_close(choir__copies *copies); /* NULL is fine */
 
 /* Returns whether there was a state to go on from, and after how many steps. */

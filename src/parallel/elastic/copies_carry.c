@@ -213,8 +213,24 @@ choir_status choir__courier_wait(choir__courier *k)
 
 /* --- life --- */
 
-static choir_status start(choir__courier *k)
+choir_status choir__courier_lengths(choir__courier *k, size_t bytes)
 {
+    const choir_env *env = k->copies->elastic->env;
+    int64_t mine = (int64_t)bytes;
+    return choir_group_all_gather(
+        env->group, &mine, k->bytes, (int64_t)sizeof mine, CHOIR_U8, NULL);
+}
+
+choir_status choir__courier_start(choir__courier *k)
+{
+    const choir__copies *c = k->copies;
+    for (int i = 0; i < k->sender_count; i++) {
+        sender *s = &k->senders[i];
+        choir_status status =
+            choir__copy_make_slot(s->memory, c->fds[s->slot], (size_t)k->bytes[s->rank]);
+        if (status != CHOIR_OK)
+            return status;
+    }
     sigset_t all, before;
     sigfillset(&all); /* signals are for the program's own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -247,15 +263,13 @@ choir_status choir__courier_new(choir__copies *c, choir__courier **made)
     find_senders(k, seats, env->rank);
     free(seats);
     status = choir_group_split(env->group, 0, env->rank, &k->group);
-    if (status == CHOIR_OK) {
-        choir__log_aside(k->group->log);
-        status = start(k);
-    }
-    if (status == CHOIR_OK)
-        *made = k;
-    else
+    if (status != CHOIR_OK) {
         choir__courier_free(k);
-    return status;
+        return status;
+    }
+    choir__log_aside(k->group->log);
+    *made = k;
+    return CHOIR_OK;
 }
 
 /* A copy that is still under way belongs to ranks that end by a failure. */

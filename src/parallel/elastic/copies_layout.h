@@ -4,6 +4,7 @@
  *   copies_find.c      the copies of all ranks, on all machines: which make up a state
  *   copies_restore.c   they are read
  *   copies_carry.c     a thread sends them to the next machine
+ *   copies_room.c      memory for them, or the ranks' agreement that there is none
  *
  *     | head | boxes (count) | the program's own state | numbers of box 0 | of box 1 | ...
  *
@@ -80,8 +81,17 @@ struct choir__copies {
     choir__courier *courier; /* NULL: there is no other machine */
 };
 
+/* --- copies_room.c --- */
+
 /* Gives the memfd at least `bytes` bytes of memory, and maps it. */
 choir_status choir__copy_make_room(choir__copy_memory *memory, int fd, size_t bytes);
+/* Gives both files of a slot memory. */
+choir_status choir__copy_make_slot(
+    choir__copy_memory memory[2], const int fds[2], size_t bytes);
+
+/* Exchanges whether this rank can keep copies: mine. If some cannot, *all is false, and rank 0
+ * says why the first of these cannot. Collective over env's group, whose errors it returns. */
+choir_status choir__copies_agree(const choir_elastic *elastic, choir_status mine, bool *all);
 
 /* --- copies_find.c --- */
 
@@ -92,8 +102,12 @@ void choir__copy_set_free(choir__copy_set *set);
 
 /* --- copies_carry.c --- */
 
-/* Makes the thread, if the ranks are on several machines. Collective. */
+/* Makes the group of the threads, if the ranks are on several machines. Collective. */
 choir_status choir__courier_new(choir__copies *copies, choir__courier **courier);
+/* Exchanges how long the ranks' copies are. Collective. Error: the group's. */
+choir_status choir__courier_lengths(choir__courier *courier, size_t bytes);
+/* Takes memory for the copies that come, and starts the thread. Errors: memory, I/O. */
+choir_status choir__courier_start(choir__courier *courier);
 /* Begins to send this rank's new copy, and to receive those that come here. */
 void choir__courier_send(choir__courier *courier, const char *copy, size_t bytes);
 /* Returns the number of slots, after this machine's own, to which ranks send. */

@@ -1,15 +1,23 @@
-/* The memory of a copy: a file of its agent, which is as long as the longest copy in it. */
+/* The memory of a copy: a file of its agent, or of the supervisor, which is as long as the
+ * longest copy in it. Copies of some ranks alone would be of no use, so all ranks agree whether
+ * they have memory; where they do not, the job goes on without copies. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "base/base.h"
+#include "checkpoint/agree.h"
 #include "parallel/elastic/copies_layout.h"
 
 choir_status choir__copy_make_room(choir__copy_memory *m, int fd, size_t bytes)
 {
     if (m->bytes >= bytes)
         return CHOIR_OK;
+    if (fd < 0)
+        return choir__error(CHOIR_ERR_MEMORY,
+            "the system had no files in memory for copies of the ranks' state");
     if (m->at)
         munmap(m->at, m->bytes);
     m->at = NULL;
@@ -21,10 +29,38 @@ choir_status choir__copy_make_room(choir__copy_memory *m, int fd, size_t bytes)
     void *at = why ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
         return choir__error(CHOIR_ERR_MEMORY,
-            "no %zu bytes of memory for a copy of a rank's state: %s; --no-copy goes on from "
-            "checkpoints alone",
-            bytes, choir__why(why ? why : errno));
+            "no %zu bytes of memory for a copy of a rank's state: %s", bytes,
+            choir__why(why ? why : errno));
     m->at = at;
     m->bytes = bytes;
+    return CHOIR_OK;
+}
+
+choir_status choir__copy_make_slot(choir__copy_memory memory[2], const int fds[2], size_t bytes)
+{
+    choir_status status = choir__copy_make_room(&memory[0], fds[0], bytes);
+    return status == CHOIR_OK ? choir__copy_make_room(&memory[1], fds[1], bytes) : status;
+}
+
+choir_status choir__copies_agree(const choir_elastic *e, choir_status mine, bool *all)
+{
+    uint8_t can = mine == CHOIR_OK;
+    char *why = can ? NULL : choir__strdup(choir__message());
+    choir_status status =
+        choir_group_all_reduce(e->env->group, &can, 1, CHOIR_U8, CHOIR_MIN, NULL);
+    *all = can;
+    if (why)
+        choir__set_message(why);
+    free(why);
+    if (status != CHOIR_OK || can)
+        return status;
+    status = choir__agree(e->env->group, mine);
+    if (status != CHOIR_ERR_MEMORY && status != CHOIR_ERR_STATE && status != CHOIR_ERR_IO)
+        return status;
+    if (e->env->rank == 0)
+        fprintf(stderr,
+            "choir: no copies of the ranks' state are kept: %s; after a loss the job goes on "
+            "from its last checkpoint, as with --no-copy\n",
+            choir_error_message());
     return CHOIR_OK;
 }

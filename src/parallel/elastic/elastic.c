@@ -29,7 +29,6 @@
 #include "base/board.h"
 #include "comm/group.h"
 #include "data/dataset.h"
-#include "launch/keeper.h"
 #include "optim/optim.h"
 #include "tensor/handle.h"
 #include "tensor/strategy.h"
@@ -192,12 +191,28 @@ static choir_status go_back(choir_elastic *e)
     return choir__run_sync(e->run);
 }
 
-static choir_status open_rebuilt(choir_elastic *e)
+/* Goes to where the copies are, if that is not before the program's own checkpoint, and begins
+ * to keep new ones if all ranks can. */
+static choir_status open_copies(choir_elastic *e)
 {
     int64_t steps;
-    choir_status status = e->opts.no_copy ? CHOIR_OK : choir__copies_open(e, &e->copies);
-    if (status == CHOIR_OK && e->copies && choir__copies_found(e->copies, &steps))
+    bool ready = false;
+    choir_status status = choir__copies_open(e, &e->copies);
+    if (status == CHOIR_OK && choir__copies_found(e->copies, &steps) && steps >= e->steps)
         status = go_back(e);
+    if (status == CHOIR_OK)
+        status = choir__copies_prepare(e->copies, &ready);
+    if (status != CHOIR_OK || ready)
+        return status;
+    choir__copies_close(e->copies);
+    e->copies = NULL;
+    e->kept = false;
+    return CHOIR_OK;
+}
+
+static choir_status open_rebuilt(choir_elastic *e)
+{
+    choir_status status = e->opts.no_copy ? CHOIR_OK : open_copies(e);
     if (status != CHOIR_OK)
         return status;
     e->change = *choir__crew_change();
@@ -207,20 +222,14 @@ static choir_status open_rebuilt(choir_elastic *e)
     return CHOIR_OK;
 }
 
-/* The program may have read a checkpoint, which is older than the copies, unless the steps
- * since then left none. */
-static choir_status open_kept(choir_elastic *e)
-{
-    int64_t steps;
-    choir_status status = choir__copies_open(e, &e->copies);
-    if (status == CHOIR_OK && choir__copies_found(e->copies, &steps) && steps >= e->steps)
-        status = go_back(e);
-    return status;
-}
-
 bool choir_elastic_kept(void)
 {
     return choir__copies_exist();
+}
+
+bool choir_elastic_keeps(const choir_elastic *e)
+{
+    return !choir__lacks(e, __func__, "elastic") && e->copies;
 }
 
 /* --- the training --- */
@@ -282,14 +291,15 @@ choir_status choir_elastic_open(choir_env *env, const choir_training *training,
     e->running = CHOIR__NO_STEP;
     e->crewed = choir__crew_mine();
     e->rebuild = e->crewed && choir__crew_mine()->rebuild;
-    e->kept = !e->crewed && !opts.no_copy && choir__keeper_is_there();
     e->whole = !choir__crew_is_new();
     e->steps = (int64_t)choir_run_next(e->run);
     e->optim_steps = training->optim ? choir_optim_steps(training->optim) : 0;
-    if (e->crewed || e->kept)
+    if (!e->crewed && !opts.no_copy)
+        status = choir__copies_agents(e, &e->kept);
+    if (status == CHOIR_OK && (e->crewed || e->kept))
         status = make_state(e);
     if (status == CHOIR_OK && e->kept)
-        status = open_kept(e);
+        status = open_copies(e);
     else if (status == CHOIR_OK && e->rebuild)
         status = open_rebuilt(e);
     else if (status == CHOIR_OK && e->crewed)
@@ -362,7 +372,7 @@ static choir_status step_rebuilt(choir_elastic *e, choir_step_fn *fn, void *arg)
         e->over = true;
         return begin_again(e, CHOIR_ERR_PEER_LOST);
     }
-    if (!e->opts.no_copy && !choir__strategies_apart(e->run))
+    if (e->copies && !choir__strategies_apart(e->run))
         status = choir__copies_take(e->copies);
     if (status == CHOIR_OK)
         status = try_step(e, fn, arg);
