@@ -116,8 +116,8 @@ CHOIR_CHECKED choir_status choir_study_tell(choir_study *study, choir_trial *tri
 
 /** Records a value on the way, such as an epoch's validation loss; a step's later value
  * replaces an earlier one. Steps of earlier segments stay as they are, so a trial that has no
- * checkpoint may begin again. Errors: argument (a negative step), state (the trial has ended).
- */
+ * checkpoint may begin again. Errors: argument (a step below 0, or larger than the storage can
+ * hold: PostgreSQL's tables end at 2^31 - 1), state (the trial has ended). */
 CHOIR_CHECKED choir_status choir_trial_report(choir_trial *trial, int64_t step, double value);
 
 /** Returns whether the trial is to stop: it has reached its budget, or is not promising. */

@@ -7,7 +7,6 @@
  * coordinates them. */
 #include "tune/kept_inside.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -322,13 +321,15 @@ choir_status choir__kept_wait(choir__kept *kept, choir__change *told)
     return status;
 }
 
-choir_status choir__kept_check_step(int64_t step)
+choir_status choir__kept_check_step(const choir__kept *kept, int64_t step)
 {
-    if (step <= INT32_MAX)
+    int64_t most = choir__study_store_most_step(kept->store);
+    if (step <= most)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "expected a step of at most %d in a stored study, got %lld", INT32_MAX,
-        (long long)step);
+        "expected a step of at most %lld, the largest in Optuna's tables in %s, got %lld; count "
+        "in a larger unit, or choose another storage",
+        (long long)most, choir__study_store_place(kept->store), (long long)step);
 }
 
 void choir__kept_report(choir__kept *kept, const choir_trial *t, int64_t step, double value)

@@ -6,6 +6,9 @@
 
 #include "tune/storage/attributes.h"
 
+/* Behind it there is one number for "no budget" (segment.h). */
+#define CHOIR__MOST_STEP (INT64_MAX - 1)
+
 /* A value on the way. */
 typedef struct choir__report {
     int64_t step;

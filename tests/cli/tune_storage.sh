@@ -171,6 +171,21 @@ looks() {
     [ "$(grep -c COMPLETE out)" = 5 ] || fail "a grid of 5: $(cat out)"
 }
 
+# Steps that count tokens are large; one that no storage holds is a trial's failure.
+large_steps() {
+    local storage
+    for storage in sqlite:large.db journal:large.log; do
+        good tune --trials 1 --storage $storage --unit tokens --space n=7000000000 -- \
+            sh -c 'echo "{\"tokens\":$1,\"eval_loss\":1}"' sh {n}
+        good tune show --json $storage
+        has out '"state":"COMPLETE",.*"value":1,"step":7000000000,'
+    done
+    choir tune --storage large.db --study more --trials 1 --space n=1 -- sh -c \
+        'echo "{\"step\":99999999999999999999,\"eval_loss\":1}"; exec sleep 1618.03' {n} >out 2>err
+    [ $? = 1 ] || fail "a step that is too large: $(cat out)"
+    has out 'FAIL .* step: expected a step of at most 9223372036854775806, got '
+}
+
 # --- what is refused --------------------------------------------------------------------------
 
 other_studies() {
@@ -277,6 +292,7 @@ check shared
 check journals
 check crowd
 check looks
+check large_steps
 check other_studies
 check no_storages
 check locked

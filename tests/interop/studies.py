@@ -79,6 +79,16 @@ def optuna_reads_live(storage, url):
     assert loaded.trials[4].params == {"lr": 0.01, "width": 32, "opt": "adamw"}
 
 
+def optuna_reads_large_steps(storage, url):
+    """SQLite's integers and JSON's have room for steps that PostgreSQL's have not."""
+    if storage.startswith("postgresql"):
+        return
+    tune("--storage", storage, "--study", "steps", "--trials", "1", "--unit", "tokens", "--space", "n=7000000000", "--",
+         "sh", "-c", '''printf '{"tokens":%s,"eval_loss":1}\n' "$0"''', "{n}")
+    trial = optuna.load_study(study_name="steps", storage=url).trials[0]
+    assert trial.intermediate_values == {7000000000: 1.0}
+
+
 # A curve that keeps its step, and ends at its budget.
 CURVE = ["sh", "-c", r"""step=$CHOIR_TRIAL_STEP
     while [ $step -lt $CHOIR_TRIAL_BUDGET ]; do
@@ -163,6 +173,7 @@ with tempfile.TemporaryDirectory() as folder:
     for storage, url in backends():
         optuna_reads(storage, url)
         optuna_reads_live(storage, url)
+        optuna_reads_large_steps(storage, url)
         choir_goes_on(storage, url)
         optuna_reads_segments(storage, url, "folder." + storage.split(":")[0])
         print("%s: studies of %s are the same" % (storage.split(":")[0], optuna.__version__))

@@ -124,8 +124,12 @@ static void is_there_again(void **state)
     assert_int_equal(choir_study_tell(s, ask(s), CHOIR_TRIAL_FAIL, NULL, 0), CHOIR_OK);
     assert_int_equal(choir_study_tell(s, ask(s), CHOIR_TRIAL_COMPLETE, &infinite, 1), CHOIR_OK);
     assert_int_equal(choir_study_set_attribute(s, "by", "\"us\""), CHOIR_OK);
-    assert_int_equal(choir_trial_report(ask(s), (int64_t)1 << 31, 1), CHOIR_ERR_ARGUMENT);
-    choir_trial *other = ask(s);
+    choir_trial *far = ask(s), *other = ask(s);
+    static const int64_t steps[] = {(int64_t)1 << 31, (int64_t)3 << 40, INT64_MAX - 1};
+    for (size_t i = 0; i < CHOIR_COUNT(steps); i++)
+        assert_int_equal(choir_trial_report(far, steps[i], (double)i), CHOIR_OK);
+    assert_int_equal(choir_trial_report(far, INT64_MAX, 1), CHOIR_ERR_ARGUMENT);
+    assert_false(choir_trial_should_stop(far));
     assert_int_equal(choir_trial_report(other, 1, 2), CHOIR_OK);
 
     choir_study_opts looking = choir_study_defaults();
@@ -141,6 +145,9 @@ static void is_there_again(void **state)
     assert_string_equal(choir_study_attribute(look, "by"), "\"us\"");
     assert_true(isinf(choir_trial_value(choir_study_trial(s, 14), 0)));
     assert_int_equal(choir_space_count(choir_study_space(look)), 4);
+    int64_t there[CHOIR_COUNT(steps)];
+    assert_int_equal(choir_trial_reports(choir_study_trial(look, 15), there, NULL, 3), 3);
+    assert_memory_equal(there, steps, sizeof steps);
     choir_study_free(look);
 
     assert_int_equal(choir_trial_number(ask(s)), 15); /* again, and new ones after them */
