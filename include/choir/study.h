@@ -101,9 +101,12 @@ bool choir_study_ready(const choir_study *study);
  * goes on), argument (no suggestion fulfils the space's conditions), I/O (the storage). */
 CHOIR_CHECKED choir_status choir_study_ask(choir_study *study, choir_trial **trial);
 
-/** Adds a trial with given parameters as the next one: "lr=0.1,optimizer=sgd". Those that are
- * not given are suggested. Errors: those of choir_study_ask, argument (a value outside of its
- * distribution). */
+/** Adds a trial with given parameters behind those that are given already, before all that are
+ * suggested: "lr=0.1,optimizer=sgd". Those that are not given are suggested. Does nothing if
+ * the study has been given these parameters before, or has a trial with these and no others,
+ * like Optuna's enqueue_trial with skip_if_exists; so a study that goes on may be given them
+ * again. Errors: argument (a value outside of its distribution), end (the study has no room for
+ * another trial). */
 CHOIR_CHECKED choir_status choir_study_enqueue(choir_study *study, const char *parameters);
 
 /** Ends a trial, or its segment. values: (count) one per objective, where the state is

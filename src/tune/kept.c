@@ -132,7 +132,7 @@ static choir__change *claim_of(const choir__kept *kept, const choir_trial *t)
         choir__change_new(former ? CHOIR__CHANGE_TAKE : CHOIR__CHANGE_BEGIN, t->number);
     c->worker = choir__strdup(choir__study_store_worker(kept->store));
     c->waits = t->again;
-    c->given = t->given;
+    c->given = t->given && t->point ? choir__strdup(t->point) : NULL;
     c->former = former ? choir__strdup(former) : NULL;
     c->params = choir__calloc((size_t)space->count, sizeof *c->params);
     for (int i = 0; i < space->count && !former; i++)
@@ -142,17 +142,6 @@ static choir__change *claim_of(const choir__kept *kept, const choir_trial *t)
                     .dist = choir__strdup(kept->dists[i]),
                     .value = t->params[i]};
     return c;
-}
-
-/* Keeps the parameters given for a trial that another worker has begun, for the next one:
- * unless that worker was given it, too. */
-static void give_back(choir_study *s, const choir_trial *t)
-{
-    size_t bytes = (size_t)s->space->count * sizeof(double);
-    choir__given *g = choir__alloc(sizeof *g);
-    *g = (choir__given){.next = s->queue, .params = choir__alloc(bytes)};
-    memcpy(g->params, t->params, bytes);
-    s->queue = g;
 }
 
 /* Stores the reports from after the trial was stopped, which count for this segment now. */
@@ -181,8 +170,8 @@ static choir_status claim(choir_study *s, choir_trial *t, bool *won)
     if (*won)
         note_won(s, t, c->worker);
     choir__change_free(c);
-    if (!*won && is_new && t->given)
-        give_back(s, t);
+    if (!*won && is_new && t->given) /* the other worker may have another point */
+        choir__study_give_back(s, t);
     return status;
 }
 
@@ -284,14 +273,6 @@ void choir__kept_stop_on(choir_study *s, int fd)
 {
     if (s->kept)
         choir__study_store_stop_on(s->kept->store, fd);
-}
-
-bool choir__kept_skips_given(choir__kept *kept)
-{
-    if (!kept->given_skip)
-        return false;
-    kept->given_skip--;
-    return true;
 }
 
 /* --- changes --- */

@@ -34,9 +34,6 @@ void choir__kept_report(choir__kept *kept, const choir_trial *t, int64_t step, d
  * nothing for a study in memory. */
 void choir__kept_stop_on(choir_study *s, int fd);
 
-/* Returns whether a trial that is given now was begun before the study was opened. */
-bool choir__kept_skips_given(choir__kept *kept);
-
 /* Queues an attribute of a trial; t NULL: of the study. */
 void choir__kept_set_attribute(
     choir__kept *kept, const choir_trial *t, const char *key, const char *json);

@@ -244,7 +244,7 @@ large_steps() {
     "$CHOIR" tune --storage "$url" --study larger --trials 1 --space n=2147483648 -- \
         sh -c 'echo "{\"step\":$1,\"eval_loss\":1}"; exec sleep 1618.03' sh {n} >out 2>err
     [ $? = 1 ] || fail "a step that is too large: $(cat out err)"
-    has out 'FAIL .* step: expected a step of at most 2147483647, .* postgresql://.*, got 2147483648'
+    has out 'FAIL .* step: expected a step of at most 2147483647, .* .*, got 2147483648'
 }
 
 refused() {

@@ -80,8 +80,9 @@ typedef struct choir__change {
      * the trial (END: NULL, unless it has ended). former: TAKE, the dead worker, or the pause
      * (worker.h), that it replaces; after: PAUSE, the pause. All JSON */
     char *worker, *former, *after;
-    char *segments;    /* PAUSE, END: the new value of CHOIR__SEGMENTS_KEY; NULL: none */
-    bool given, waits; /* BEGIN: choir_study_enqueue gave it; Optuna's enqueue_trial made it */
+    char *segments; /* PAUSE, END: the new value of CHOIR__SEGMENTS_KEY; NULL: none */
+    char *given;    /* BEGIN: choir_study_enqueue gave this point, JSON; NULL: it did not */
+    bool waits;     /* BEGIN: Optuna's enqueue_trial made it */
     choir__stored_param *params; /* BEGIN */
     int param_count;
     int64_t step; /* REPORT */
@@ -106,7 +107,7 @@ void choir__change_free(choir__change *c);
 #define CHOIR__SEGMENTS_KEY "choir:segments"
 /* The attribute of a trial whose parameters choir_study_enqueue gave. */
 #define CHOIR__GIVEN_KEY "choir:given"
-/* Optuna's, of a trial that waits: its parameters. */
+/* Optuna's, of a trial that is given: these parameters. */
 #define CHOIR__FIXED_KEY "fixed_params"
 
 #endif
