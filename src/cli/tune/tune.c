@@ -105,8 +105,11 @@ static const char *storage_of(const request *r, char **file)
 /* Draws the search that has ended. */
 static choir_status draw(const request *r, const choir__search *s)
 {
-    choir__plotted p = {
-        .study = s->study, .space = s->space, .name = r->name, .metrics = s->job.metric};
+    choir__plotted p = {.study = s->study,
+        .space = s->space,
+        .name = r->name,
+        .metrics = s->job.metric,
+        .unit = r->unit};
     choir__tune_picture picture = {&p, 1, "all", r->plot};
     choir_status status = choir__plotted_choose(&p, NULL);
     if (status == CHOIR_OK)
