@@ -101,9 +101,12 @@ bool choir_study_ready(const choir_study *study);
  * goes on), argument (no suggestion fulfils the space's conditions), I/O (the storage). */
 CHOIR_CHECKED choir_status choir_study_ask(choir_study *study, choir_trial **trial);
 
-/** Adds a trial with given parameters as the next one: "lr=0.1,optimizer=sgd". Those that are
- * not given are suggested. Errors: those of choir_study_ask, argument (a value outside of its
- * distribution). */
+/** Adds a trial with given parameters behind those that are given already, before all that are
+ * suggested: "lr=0.1,optimizer=sgd". Those that are not given are suggested. Does nothing if
+ * the study has been given these parameters before, or has a trial with these and no others,
+ * like Optuna's enqueue_trial with skip_if_exists; so a study that goes on may be given them
+ * again. Errors: argument (a value outside of its distribution), end (the study has no room for
+ * another trial). */
 CHOIR_CHECKED choir_status choir_study_enqueue(choir_study *study, const char *parameters);
 
 /** Ends a trial, or its segment. values: (count) one per objective, where the state is
@@ -116,8 +119,8 @@ CHOIR_CHECKED choir_status choir_study_tell(choir_study *study, choir_trial *tri
 
 /** Records a value on the way, such as an epoch's validation loss; a step's later value
  * replaces an earlier one. Steps of earlier segments stay as they are, so a trial that has no
- * checkpoint may begin again. Errors: argument (a negative step), state (the trial has ended).
- */
+ * checkpoint may begin again. Errors: argument (a step below 0, or larger than the storage can
+ * hold: PostgreSQL's tables end at 2^31 - 1), state (the trial has ended). */
 CHOIR_CHECKED choir_status choir_trial_report(choir_trial *trial, int64_t step, double value);
 
 /** Returns whether the trial is to stop: it has reached its budget, or is not promising. */

@@ -53,8 +53,9 @@ choir_tune_opts choir_tune_defaults(void);
  * "seconds" and "step", and "why" if it failed, as those of `choir tune` do.
  *
  * Errors: argument (options that do not begin as choir_tune_defaults(), a time limit of
- * threads), state (too many failures in a row, of which the message names the last reason; with
- * forks: the process uses a GPU), and those of choir_study_ask and choir_study_tell. */
+ * threads), state (too many failures in a row, of which the message names the last reason; a
+ * trial that the caller, or fn, has asked for has not ended; with forks: the process uses a
+ * GPU), and those of choir_study_ask and choir_study_tell. */
 CHOIR_CHECKED choir_status choir_tune(
     choir_study *study, choir_trial_fn *fn, void *arg, choir_tune_opts opts);
 

@@ -119,8 +119,8 @@ const char *choir__option_expected(const choir__option *o, char text[CHOIR__EXPE
     const char *kind = o->type == CHOIR__INT ? "a whole number" : "a number";
     switch (o->type) {
     case CHOIR__BYTES:
-        snprintf(text, CHOIR__EXPECTED_TEXT, "a number of bytes of at least %g, as 500M or 2G",
-            o->low);
+        snprintf(text, CHOIR__EXPECTED_TEXT,
+            "a whole number of bytes of at least %g, as 500M or 2G", o->low);
         break;
     case CHOIR__INT:
     case CHOIR__FLOAT:

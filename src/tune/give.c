@@ -8,14 +8,6 @@
 
 enum { ATTEMPTS = 1000 }; /* at a suggestion that fulfils the conditions */
 
-void choir__study_drop_given(choir_study *s)
-{
-    choir__given *g = s->queue;
-    s->queue = g->next;
-    free(g->params);
-    free(g);
-}
-
 /* Puts given values in place of suggested ones, from the first parameter on, since later ones
  * may depend on them. */
 void choir__space_take_given(
@@ -89,14 +81,18 @@ static choir_status begin_new(choir_study *s, choir_trial **trial)
 {
     double *params = choir__alloc((size_t)s->space->count * sizeof(double));
     bool given = s->turn.trial < 0 && s->queue;
+    char *point = given ? choir__point_json(s->space, s->queue->params) : NULL;
     choir_status status = suggest(s, given ? s->queue : NULL, params);
     if (given)
         choir__study_drop_given(s);
     if (status == CHOIR_OK) {
         choir_trial *t = *trial = choir__study_append(s);
         t->given = given;
+        t->point = point;
         memcpy(t->params, params, (size_t)s->space->count * sizeof(double));
     }
+    if (status != CHOIR_OK)
+        free(point);
     free(params);
     return status;
 }

@@ -7,7 +7,6 @@
  * coordinates them. */
 #include "tune/kept_inside.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,7 +132,7 @@ static choir__change *claim_of(const choir__kept *kept, const choir_trial *t)
         choir__change_new(former ? CHOIR__CHANGE_TAKE : CHOIR__CHANGE_BEGIN, t->number);
     c->worker = choir__strdup(choir__study_store_worker(kept->store));
     c->waits = t->again;
-    c->given = t->given;
+    c->given = t->given && t->point ? choir__strdup(t->point) : NULL;
     c->former = former ? choir__strdup(former) : NULL;
     const char *segments = choir__attribute_get(&t->attributes, true, CHOIR__SEGMENTS_KEY);
     c->segments = former && segments ? choir__strdup(segments) : NULL;
@@ -145,17 +144,6 @@ static choir__change *claim_of(const choir__kept *kept, const choir_trial *t)
                     .dist = choir__strdup(kept->dists[i]),
                     .value = t->params[i]};
     return c;
-}
-
-/* Keeps the parameters given for a trial that another worker has begun, for the next one:
- * unless that worker was given it, too. */
-static void give_back(choir_study *s, const choir_trial *t)
-{
-    size_t bytes = (size_t)s->space->count * sizeof(double);
-    choir__given *g = choir__alloc(sizeof *g);
-    *g = (choir__given){.next = s->queue, .params = choir__alloc(bytes)};
-    memcpy(g->params, t->params, bytes);
-    s->queue = g;
 }
 
 /* Stores the reports from after the trial was stopped, which count for this segment now. */
@@ -184,8 +172,8 @@ static choir_status claim(choir_study *s, choir_trial *t, bool *won)
     if (*won)
         note_won(s, t, c->worker);
     choir__change_free(c);
-    if (!*won && is_new && t->given)
-        give_back(s, t);
+    if (!*won && is_new && t->given) /* the other worker may have another point */
+        choir__study_give_back(s, t);
     return status;
 }
 
@@ -289,14 +277,6 @@ void choir__kept_stop_on(choir_study *s, int fd)
         choir__study_store_stop_on(s->kept->store, fd);
 }
 
-bool choir__kept_skips_given(choir__kept *kept)
-{
-    if (!kept->given_skip)
-        return false;
-    kept->given_skip--;
-    return true;
-}
-
 /* --- changes --- */
 
 choir__change *choir__kept_tell(choir__kept *kept, choir_trial *t)
@@ -324,13 +304,15 @@ choir_status choir__kept_wait(choir__kept *kept, choir__change *told)
     return status;
 }
 
-choir_status choir__kept_check_step(int64_t step)
+choir_status choir__kept_check_step(const choir__kept *kept, int64_t step)
 {
-    if (step <= INT32_MAX)
+    int64_t most = choir__study_store_most_step(kept->store);
+    if (step <= most)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "expected a step of at most %d in a stored study, got %lld", INT32_MAX,
-        (long long)step);
+        "expected a step of at most %lld, the largest in Optuna's tables in %s, got %lld; count "
+        "in a larger unit, or choose another storage",
+        (long long)most, choir__study_store_place(kept->store), (long long)step);
 }
 
 void choir__kept_report(choir__kept *kept, const choir_trial *t, int64_t step, double value)

@@ -25,17 +25,14 @@ bool choir__kept_ready(choir_study *s);
 /* Queues the end of a trial or of its segment; choir__kept_wait waits, without the lock. */
 choir__change *choir__kept_tell(choir__kept *kept, choir_trial *t);
 choir_status choir__kept_wait(choir__kept *kept, choir__change *told);
-/* Error: argument, a step that the tables cannot hold. */
-choir_status choir__kept_check_step(int64_t step);
+/* Error: argument, a step that the storage cannot hold. */
+choir_status choir__kept_check_step(const choir__kept *kept, int64_t step);
 /* Queues a report. */
 void choir__kept_report(choir__kept *kept, const choir_trial *t, int64_t step, double value);
 
 /* While a server is away, calls wait, and return an error when fd becomes readable. Does
  * nothing for a study in memory. */
 void choir__kept_stop_on(choir_study *s, int fd);
-
-/* Returns whether a trial that is given now was begun before the study was opened. */
-bool choir__kept_skips_given(choir__kept *kept);
 
 /* Queues an attribute of a trial; t NULL: of the study. */
 void choir__kept_set_attribute(

@@ -36,21 +36,12 @@ static choir_status read_fixed(choir_trial *t, const choir__record *r)
 {
     const choir_space *space = t->study->space;
     const char *text = choir__attribute_get(&r->attributes, true, CHOIR__FIXED_KEY);
-    json_t *fixed = json_loads(text ? text : "{}", 0, NULL), *value;
-    const char *name;
-    choir_status status = CHOIR_OK;
-    json_object_foreach(fixed, name, value)
-    {
-        int i = choir__space_find(space, name);
-        char *word = json_is_string(value) ? choir__strdup(json_string_value(value))
-                                           : json_dumps(value, JSON_ENCODE_ANY);
-        if (i >= 0 && status == CHOIR_OK)
-            status = choir__dist_read(&space->param[i].dist, name, word, &t->params[i]);
-        free(word);
-    }
-    json_decref(fixed);
+    bool others;
     double *given = choir__alloc((size_t)space->count * sizeof(double));
-    memcpy(given, t->params, (size_t)space->count * sizeof(double));
+    choir_status status = choir__point_read(space, text ? text : "{}", given, &others);
+    for (int i = 0; i < space->count; i++)
+        if (isnan(given[i]))
+            given[i] = t->params[i];
     choir__draws draws = {.key = choir__mix(t->study->key, (uint64_t)t->number)};
     choir__space_draw(space, &draws, t->params);
     choir__space_take_given(space, given, &draws, t->params);
@@ -117,11 +108,12 @@ choir_status choir__kept_adopt(choir_study *s, choir_trial *t, const choir__reco
     if (status == CHOIR_OK && r->state == CHOIR__STORED_WAITING)
         status = read_fixed(t, r);
     t->foreign = t->adopted = true;
+    const char *point = choir__attribute_get(&r->attributes, true, CHOIR__FIXED_KEY);
     t->given = choir__attribute_get(&r->attributes, true, CHOIR__GIVEN_KEY);
-    if (t->given && s->queue)
-        choir__study_drop_given(s);
-    else if (t->given)
-        s->kept->given_skip++;
+    free(t->point);
+    t->point = point ? choir__strdup(point) : NULL;
+    if (status == CHOIR_OK && (t->given || t->point))
+        choir__study_forget_given(s, t);
     return status;
 }
 

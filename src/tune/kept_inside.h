@@ -14,7 +14,6 @@ struct choir__kept {
     char **dists; /* (space->count) Optuna's JSON; NULL: the study is only looked at */
     int dist_count;
     double refreshed, reading_s; /* choir__now; how long it took */
-    int64_t given_skip; /* trials that were given to other workers, and to us not yet */
 };
 
 /* --- kept_results.c --- */

@@ -1,6 +1,7 @@
 /* Records of trials that stop and go on: the results of segments that they hold. */
 #include "tune/kept_inside.h"
 #include "tune/storage/worker.h"
+#include "tune/trial.h"
 
 json_t *choir__kept_list(const choir__stored_attributes *a)
 {
@@ -39,4 +40,20 @@ int64_t choir__kept_last_step(const choir__record *r)
     int64_t step = last ? json_integer_value(json_object_get(last, "until")) : -1;
     json_decref(list);
     return step;
+}
+
+void choir__trial_parts(const choir_trial *trial, int64_t *step, double *seconds)
+{
+    json_t *list = choir__kept_list(&trial->attributes), *part;
+    size_t i;
+    double sum = 0;
+    json_array_foreach(list, i, part)
+    {
+        int64_t until = json_integer_value(json_object_get(part, "until"));
+        *step = until > *step ? until : *step;
+        sum += json_number_value(json_object_get(part, "seconds"));
+    }
+    if (json_array_size(list))
+        *seconds = sum;
+    json_decref(list);
 }

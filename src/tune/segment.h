@@ -33,4 +33,8 @@ typedef struct choir__segment_view {
 int64_t choir__study_segments(const choir_study *study);
 choir__segment_view choir__study_segment(const choir_study *study, int64_t n);
 
+/* Replaces a trial's last step, and its seconds, by those of all its parts that have ended, as
+ * a storage has them (kept_results.c). Does nothing where it has none: trials of one part. */
+void choir__trial_parts(const choir_trial *trial, int64_t *step, double *seconds);
+
 #endif

@@ -110,6 +110,7 @@ static void free_trial(choir_trial *t, int params)
     free(t->texts);
     free(t->reports);
     free(t->later);
+    free(t->point);
     free(t->values);
     choir__attributes_free(&t->attributes);
     free(t);
@@ -160,53 +161,6 @@ bool choir_study_ready(const choir_study *study)
     bool is = s->kept ? choir__kept_ready(s) : choir__study_ready(s);
     pthread_mutex_unlock(&s->lock);
     return is;
-}
-
-/* --- given parameters --- */
-
-/* Reads one "name=value". */
-static choir_status read_given(const choir_space *space, char *pair, double *params)
-{
-    char *equals = strchr(pair, '=');
-    if (!equals)
-        return choir__error(CHOIR_ERR_ARGUMENT, "expected PARAMETER=VALUE, got '%s'", pair);
-    *equals = '\0';
-    int i = choir__space_find(space, pair);
-    if (i < 0)
-        return choir__error(CHOIR_ERR_ARGUMENT, "the space has no parameter '%s'", pair);
-    return choir__dist_read(&space->param[i].dist, pair, equals + 1, &params[i]);
-}
-
-choir_status choir_study_enqueue(choir_study *s, const char *parameters)
-{
-    if (choir__lacks(s, __func__, "study") || choir__lacks(parameters, __func__, "parameters"))
-        return CHOIR_ERR_ARGUMENT;
-    if (s->forked)
-        return choir__link_refuses(__func__);
-    choir__given *g = choir__calloc(1, sizeof *g);
-    g->params = choir__alloc((size_t)s->space->count * sizeof(double));
-    for (int i = 0; i < s->space->count; i++)
-        g->params[i] = (double)NAN;
-    char *copy = choir__strdup(parameters), *rest = copy, *pair;
-    choir_status status = CHOIR_OK;
-    while (status == CHOIR_OK && (pair = strsep(&rest, ",")))
-        status = read_given(s->space, pair, g->params);
-    free(copy);
-    if (status != CHOIR_OK) {
-        free(g->params);
-        free(g);
-        return status;
-    }
-    pthread_mutex_lock(&s->lock);
-    bool begun = s->kept && choir__kept_skips_given(s->kept);
-    choir__given **last = &s->queue;
-    while (*last)
-        last = &(*last)->next;
-    *last = g;
-    if (begun) /* the stored study has that trial */
-        choir__study_drop_given(s);
-    pthread_mutex_unlock(&s->lock);
-    return CHOIR_OK;
 }
 
 /* --- looking --- */

@@ -74,10 +74,23 @@ choir_trial *choir__study_append(choir_study *s);
 /* Gives the next new trial. */
 choir_status choir__study_ask(choir_study *s, choir_trial **trial);
 bool choir__study_ready(choir_study *s);
-/* Drops the parameters that were given for the next trial. */
-void choir__study_drop_given(choir_study *s);
 /* Draws the parameters that are not given (NaN). */
 void choir__space_take_given(
     const choir_space *space, const double *given, choir__draws *draws, double *params);
+
+/* --- given.c --- */
+
+/* Drops the parameters that were given for the next trial. */
+void choir__study_drop_given(choir_study *s);
+/* Drops the point of a trial, which another worker has begun. */
+void choir__study_forget_given(choir_study *s, const choir_trial *t);
+/* Keeps the point of a trial for the next one. */
+void choir__study_give_back(choir_study *s, const choir_trial *t);
+/* Returns a point (space->count) as JSON, on the heap, without the parameters that are NaN. */
+char *choir__point_json(const choir_space *space, const double *point);
+/* Reads it; *others: it has parameters that the space lacks. Error: argument (a value outside
+ * of its distribution). */
+choir_status choir__point_read(
+    const choir_space *space, const char *json, double *point, bool *others);
 
 #endif

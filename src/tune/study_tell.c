@@ -81,6 +81,9 @@ choir_status choir_trial_report(choir_trial *t, int64_t step, double value)
     if (step < 0)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "expected a step of 0 or more, got %lld", (long long)step);
+    if (step > CHOIR__MOST_STEP)
+        return choir__error(CHOIR_ERR_ARGUMENT, "expected a step of at most %lld, got %lld",
+            (long long)CHOIR__MOST_STEP, (long long)step);
     if (t->link)
         return choir__link_report(t, step, value);
     pthread_mutex_lock(&t->study->lock);
@@ -89,7 +92,7 @@ choir_status choir_trial_report(choir_trial *t, int64_t step, double value)
         status =
             choir__error(CHOIR_ERR_STATE, "trial %lld has ended before", (long long)t->number);
     else if (t->study->kept)
-        status = choir__kept_check_step(step);
+        status = choir__kept_check_step(t->study->kept, step);
     if (status == CHOIR_OK) {
         bool counts = choir__study_report(t->study, t, step, value);
         if (t->study->kept && counts) /* how many come later depends on how fast it stops */

@@ -6,6 +6,9 @@
 
 #include "tune/storage/attributes.h"
 
+/* Behind it there is one number for "no budget" (segment.h). */
+#define CHOIR__MOST_STEP (INT64_MAX - 1)
+
 /* A value on the way. */
 typedef struct choir__report {
     int64_t step;
@@ -36,6 +39,7 @@ struct choir_trial {
     int place;                      /* of choir_tune, counted from 1; 0: none */
     struct choir__trial_link *link; /* in a fork: to the process that has the study */
     bool given;                     /* choir_study_enqueue gave parameters of it */
+    char *point;                    /* these, or those of Optuna's enqueue_trial (given.c) */
     bool foreign;                   /* of a stored study: another worker runs it, or ran it */
     bool adopted;                   /* its parameters are those of the stored one */
     bool again;                     /* its worker is dead: it is to be run again */

@@ -68,6 +68,11 @@ wrong() {
     bad 2 'none.json' tune none.json
     echo '{"space": {"x": "uniform(0,1)"},' >broken.json
     bad 2 'broken.json: line 2: expected a study as JSON: ' tune broken.json
+    echo '[]' >list.json
+    bad 2 '^choir: list.json: expected a study as a JSON object, such as .*, got a list$' \
+        tune list.json
+    bad 2 '^choir: --space: parameter x is on the command line twice$' \
+        tune study.json --space 'x=uniform(0,2)' --space 'x=uniform(0,3)'
     while read -r key value; do
         sed "s/\"seed\": 3/\"$key\": $value/" study.json >wrong.json
         choir tune wrong.json >out 2>err
@@ -93,8 +98,45 @@ KEYS
     bad 2 'expected one direction, got 2' tune study.json --metric a --metric b --sampler tpe
 }
 
+# Texts that JSON does not know are refused, not left out.
+odd_texts() {
+    local s=(--space 'x=uniform(0,1)') odd=$'a\xffb'
+    bad 2 '^choir: --print-study: command: expected text in UTF-8, .* got .a.+b.$' \
+        tune "${s[@]}" --print-study -- echo "$odd" {x}
+    bad 2 '^choir: --print-study: space: expected text in UTF-8' \
+        tune --space "x=choice($odd,b)" --print-study -- echo {x}
+    bad 2 '^choir: --print-study: enqueue: expected text in UTF-8' \
+        tune "${s[@]}" --enqueue "x=$odd" --print-study -- echo {x}
+    bad 2 '^choir: --print-study: dir: expected text in UTF-8' \
+        tune "${s[@]}" --dir "$odd" --print-study -- echo {x}
+    bad 2 'parameter x is in the space twice' tune "${s[@]}" "${s[@]}" --print-study -- echo {x}
+}
+
+resources() {
+    bad 2 'devices-per-trial 2: expected --devices LIST beside it' \
+        tune --devices-per-trial 2 study.json
+    sed 's/"seed": 3/"devices-per-trial": 2/' study.json >wrong.json
+    bad 2 'devices-per-trial 2: expected --devices LIST beside it' tune wrong.json
+    bad 2 "memory-per-trial: expected a whole number of bytes .* got '1.5M'" \
+        tune --memory-per-trial 1.5M study.json
+    local value
+    for value in 1.5 true '["1G"]' 1e9; do
+        sed "s/\"seed\": 3/\"memory-per-trial\": $value/" study.json >wrong.json
+        bad 2 'wrong.json: memory-per-trial: expected a whole number of bytes, or a text such as' \
+            tune wrong.json
+    done
+    for value in 100000000 '"100M"'; do
+        sed "s/\"seed\": 3/\"memory-per-trial\": $value/" study.json >memory.json
+        good tune --trials 1 memory.json
+        good tune --print-study memory.json
+        has out '"memory-per-trial": "10[0-9]*"'
+    done
+}
+
 check same_search
 check replaces
 check metrics
+check odd_texts
+check resources
 check wrong
 finish

@@ -53,6 +53,19 @@ kinds() {
     [ "$(stat -c %s "it's.png")" -gt 10000 ] || fail "an empty picture"
 }
 
+# Steps have the study's unit, stored or not.
+units() {
+    good tune --sampler random --trials 4 --dir epochs --unit epoch "${space[@]}" \
+        --plot unit.svg -- sh -c './curve "$@" | sed s/step/epoch/' sh "${command[@]:1}"
+    good tune plot --kind rungs epochs rungs.svg
+    local file
+    for file in unit rungs; do
+        sed -E 's/<[^>]*>/\n/g' $file.svg >texts
+        has texts '^Where trials stopped' '^epoch$'
+        ! grep -q '^step$' texts || fail "$file: steps"
+    done
+}
+
 # Nine trials of a grid try three values of each parameter, nine random ones nine.
 grid_beside_random() {
     local two=(--space 'lr=log(1e-3,1)' --space 'momentum=uniform(0,1)')
@@ -101,6 +114,7 @@ wrong() {
 
 check make_study
 check kinds
+check units
 check grid_beside_random
 check metrics
 check numbers

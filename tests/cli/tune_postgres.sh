@@ -237,6 +237,16 @@ segments_lost_machine() {
 $trial 3 from 1" ] || fail "starts of trial $trial: $(grep "^$trial " starts)"
 }
 
+# Optuna's column of steps has 32 bits here: the trial ends at once, with the reason.
+large_steps() {
+    good tune --storage "$url" --study steps --trials 1 --space n=2147483647 -- \
+        sh -c 'echo "{\"step\":$1,\"eval_loss\":1}"' sh {n}
+    "$CHOIR" tune --storage "$url" --study larger --trials 1 --space n=2147483648 -- \
+        sh -c 'echo "{\"step\":$1,\"eval_loss\":1}"; exec sleep 1618.03' sh {n} >out 2>err
+    [ $? = 1 ] || fail "a step that is too large: $(cat out err)"
+    has out 'FAIL .* step: expected a step of at most 2147483647, .* .*, got 2147483648'
+}
+
 refused() {
     bad 1 'database "none" does not exist' \
         tune --storage "postgresql://postgres@/none?host=$server" "${search[@]}" "${bowl[@]}"
@@ -272,5 +282,6 @@ check lost_machine
 check segments_reference
 check segments_shared
 check segments_lost_machine
+check large_steps
 check refused
 finish

@@ -16,7 +16,8 @@ echo "$CHOIR_TRIAL_NUMBER ${CHOIR_TRIAL_BUDGET-9} from $step" >>starts
 trap stop=1 TERM
 while ((step < 9 && !stop)); do
     step=$((step + 1))
-    echo "{\"step\":$step,\"eval_loss\":$(((far < 0 ? -far : far) + 1000000 / step))}"
+    loss=$(((far < 0 ? -far : far) + 1000000 / step))
+    echo "{\"${CHOIR_TRIAL_UNIT-step}\":$step,\"eval_loss\":$loss}"
     echo $step >"$file"
     read -rt 0.01 <> <(:) # time for the signal
 done
@@ -48,6 +49,38 @@ references() {
         good "${words[@]}"
         parts out >$kind.reference
     done
+}
+
+# sum_of_parts FILE: "trial seconds step" of the printed parts of each trial
+sum_of_parts() {
+    sed -nE 's/.*"trial","number":([0-9]*),.*"step":([0-9]*),.*"seconds":([0-9.]*).*/\1 \2 \3/p' \
+        "$1" | awk '{ seconds[$1] += $3; step[$1] = $2 }
+            END { for (t in step) printf "%d %.3f %d\n", t, seconds[t], step[t] }' | sort -n
+}
+
+# A trial's seconds are those of all its parts, and its step is the last one's; the unit of steps
+# is the study's.
+looks() {
+    words asha --dir units --unit epoch
+    good "${words[@]}"
+    sed 's/,"unit":"epoch"//' out >printed
+    sum_of_parts printed >from_parts
+    [ "$(wc -l <from_parts)" = 12 ] || fail "parts: $(cat out)"
+    good tune show --json units
+    has out '"number":0,.*,"step":[0-9]+,"unit":"epoch","seconds":'
+    sed 's/,"unit":"epoch"//' out >shown
+    sum_of_parts shown | cmp -s from_parts - || fail "show: $(cat out)"
+    good tune export units
+    [ "$(head -1 out)" = number,state,eval_loss,x,epoch,seconds,why ] || fail "$(head -1 out)"
+    tail -n +2 out | awk -F, '{ printf "%d %.3f %d\n", $1, $6, $5 }' | cmp -s from_parts - ||
+        fail "export: $(cat out)"
+    good tune show units
+    has out '^trial +state +eval_loss +epoch +x +seconds$'
+    bad 2 'the study has the unit epoch, got step; choose the same, or another name' \
+        tune "${asha[@]}" --dir units "${search[@]}"
+    sqlite3 units/study.db "DELETE FROM study_user_attributes WHERE key = 'choir:unit'"
+    good tune show units # a study of an earlier Choir
+    has out '^trial +state +eval_loss +step +x +seconds$'
 }
 
 # ended_segments FILE: "trial count" of the segments whose end is on the disk.
@@ -218,6 +251,7 @@ wrong() {
 }
 
 check references
+check looks
 check killed
 check interrupted
 check shared

@@ -171,6 +171,38 @@ looks() {
     [ "$(grep -c COMPLETE out)" = 5 ] || fail "a grid of 5: $(cat out)"
 }
 
+# Of the trials that are given to a search that goes on, the new ones run, once each.
+given() {
+    local given=(--sampler random --space 'x=uniform(0,1)' --space 'width=int(1,8)')
+    good tune --storage given.db --trials 3 --enqueue x=0.25 "${given[@]}" "${bowl[@]}"
+    good tune --json --storage given.db --trials 6 --enqueue x=0.5,width=2 --enqueue x=0.25 \
+        --enqueue x=0.125 --enqueue x=0.125 "${given[@]}" "${bowl[@]}"
+    has out '"number":0,.*"x":0.25,' '"number":3,.*"x":0.5,"width":2\}' '"number":4,.*"x":0.125,'
+    [ "$(grep '"trial"' out | grep -cE '"x":0[.](25|5|125),')" = 3 ] || fail "$(cat out)"
+    # A study of an earlier Choir does not say which point a trial was given.
+    sqlite3 given.db "DELETE FROM trial_system_attributes WHERE key = 'fixed_params'"
+    good tune --json --storage given.db --trials 7 --enqueue x=0.125 --enqueue x=0.5,width=2 \
+        "${given[@]}" "${bowl[@]}"
+    [ "$(grep '"trial"' out | grep -cE '"x":0[.](25|5|125),')" = 3 ] || fail "$(cat out)"
+    bad 2 '^choir: --enqueue: trial x=0.75: the study of 7 trials has no room' \
+        tune --storage given.db --trials 7 --enqueue x=0.75 "${given[@]}" "${bowl[@]}"
+}
+
+# Steps that count tokens are large; one that no storage holds is a trial's failure.
+large_steps() {
+    local storage
+    for storage in sqlite:large.db journal:large.log; do
+        good tune --trials 1 --storage $storage --unit tokens --space n=7000000000 -- \
+            sh -c 'echo "{\"tokens\":$1,\"eval_loss\":1}"' sh {n}
+        good tune show --json $storage
+        has out '"state":"COMPLETE",.*"value":1,"step":7000000000,'
+    done
+    choir tune --storage large.db --study more --trials 1 --space n=1 -- sh -c \
+        'echo "{\"step\":99999999999999999999,\"eval_loss\":1}"; exec sleep 1618.03' {n} >out 2>err
+    [ $? = 1 ] || fail "a step that is too large: $(cat out)"
+    has out 'FAIL .* step: expected a step of at most 9223372036854775806, got '
+}
+
 # --- what is refused --------------------------------------------------------------------------
 
 other_studies() {
@@ -277,6 +309,8 @@ check shared
 check journals
 check crowd
 check looks
+check given
+check large_steps
 check other_studies
 check no_storages
 check locked

@@ -79,6 +79,31 @@ def optuna_reads_live(storage, url):
     assert loaded.trials[4].params == {"lr": 0.01, "width": 32, "opt": "adamw"}
 
 
+def optuna_knows_points(storage, url):
+    """A trial that was given is one for skip_if_exists, on both sides."""
+    options = ["--storage", storage, "--study", "given", "--sampler", "random", *SPACE]
+    tune(*options, "--trials", "2", "--enqueue", "lr=0.01,width=32,opt=0.5", "--enqueue", "opt=adamw", "--", *TRIAL)
+    loaded = optuna.load_study(study_name="given", storage=url)
+    assert loaded.trials[0].system_attrs["fixed_params"] == {"lr": 0.01, "width": 32, "opt": 0.5}
+    loaded.enqueue_trial({"lr": 0.01, "width": 32, "opt": 0.5}, skip_if_exists=True)
+    loaded.enqueue_trial({"opt": "adamw"}, skip_if_exists=True)
+    assert len(loaded.trials) == 2
+    loaded.enqueue_trial({"lr": 0.02}, skip_if_exists=True)
+    tune(*options, "--trials", "5", "--enqueue", "lr=0.02", "--enqueue", "lr=0.03", "--", *TRIAL)
+    rates = [trial.params["lr"] for trial in loaded.trials]
+    assert rates[2:4] == [0.02, 0.03] and len(set(rates)) == 5
+
+
+def optuna_reads_large_steps(storage, url):
+    """SQLite's integers and JSON's have room for steps that PostgreSQL's have not."""
+    if storage.startswith("postgresql"):
+        return
+    tune("--storage", storage, "--study", "steps", "--trials", "1", "--unit", "tokens", "--space", "n=7000000000", "--",
+         "sh", "-c", '''printf '{"tokens":%s,"eval_loss":1}\n' "$0"''', "{n}")
+    trial = optuna.load_study(study_name="steps", storage=url).trials[0]
+    assert trial.intermediate_values == {7000000000: 1.0}
+
+
 # A curve that keeps its step, and ends at its budget.
 CURVE = ["sh", "-c", r"""step=$CHOIR_TRIAL_STEP
     while [ $step -lt $CHOIR_TRIAL_BUDGET ]; do
@@ -163,6 +188,8 @@ with tempfile.TemporaryDirectory() as folder:
     for storage, url in backends():
         optuna_reads(storage, url)
         optuna_reads_live(storage, url)
+        optuna_reads_large_steps(storage, url)
+        optuna_knows_points(storage, url)
         choir_goes_on(storage, url)
         optuna_reads_segments(storage, url, "folder." + storage.split(":")[0])
         print("%s: studies of %s are the same" % (storage.split(":")[0], optuna.__version__))

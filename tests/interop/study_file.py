@@ -36,7 +36,8 @@ good = {"space": {"x": "uniform(0,1)", "n": 3, "m": "normal(0,1) if n == 3"}, "r
 bad = [{"trails": 3}, {"trials": "3"}, {"trials": 0}, {"trials": 2.5}, {"seed": -1}, {"direction": "down"},
        {"metric": 3}, {"space": {}}, {"space": ["x"]}, {"space": {"x": [1, 2]}}, {"space": {"1x": 2}},
        {"enqueue": [3]}, {"command": []}, {"command": "true"}, {"command": [["sh"]]}, {"free": "yes"},
-       {"sampler": "tree"}, {"scheduler": "asha1"}, {"quiet": True}, {"require": [1]}]
+       {"sampler": "tree"}, {"scheduler": "asha1"}, {"quiet": True}, {"require": [1]}, {"memory-per-trial": 1.5},
+       {"memory-per-trial": ["1G"]}, {"memory-per-trial": -1}]
 
 
 def accepted(study, *options):

@@ -124,8 +124,12 @@ static void is_there_again(void **state)
     assert_int_equal(choir_study_tell(s, ask(s), CHOIR_TRIAL_FAIL, NULL, 0), CHOIR_OK);
     assert_int_equal(choir_study_tell(s, ask(s), CHOIR_TRIAL_COMPLETE, &infinite, 1), CHOIR_OK);
     assert_int_equal(choir_study_set_attribute(s, "by", "\"us\""), CHOIR_OK);
-    assert_int_equal(choir_trial_report(ask(s), (int64_t)1 << 31, 1), CHOIR_ERR_ARGUMENT);
-    choir_trial *other = ask(s);
+    choir_trial *far = ask(s), *other = ask(s);
+    static const int64_t steps[] = {(int64_t)1 << 31, (int64_t)3 << 40, INT64_MAX - 1};
+    for (size_t i = 0; i < CHOIR_COUNT(steps); i++)
+        assert_int_equal(choir_trial_report(far, steps[i], (double)i), CHOIR_OK);
+    assert_int_equal(choir_trial_report(far, INT64_MAX, 1), CHOIR_ERR_ARGUMENT);
+    assert_false(choir_trial_should_stop(far));
     assert_int_equal(choir_trial_report(other, 1, 2), CHOIR_OK);
 
     choir_study_opts looking = choir_study_defaults();
@@ -141,6 +145,9 @@ static void is_there_again(void **state)
     assert_string_equal(choir_study_attribute(look, "by"), "\"us\"");
     assert_true(isinf(choir_trial_value(choir_study_trial(s, 14), 0)));
     assert_int_equal(choir_space_count(choir_study_space(look)), 4);
+    int64_t there[CHOIR_COUNT(steps)];
+    assert_int_equal(choir_trial_reports(choir_study_trial(look, 15), there, NULL, 3), 3);
+    assert_memory_equal(there, steps, sizeof steps);
     choir_study_free(look);
 
     assert_int_equal(choir_trial_number(ask(s)), 15); /* again, and new ones after them */
@@ -174,6 +181,71 @@ static void same_trials(void **state)
     assert_same(whole, part);
     choir_study_free(whole);
     choir_study_free(part);
+}
+
+static int count_points(const choir_study *s, const char *name, const char *text)
+{
+    int count = 0;
+    for (int64_t i = 0; i < choir_study_count(s); i++) {
+        const char *there = choir_trial_text(choir_study_trial(s, i), name);
+        count += there && !strcmp(there, text);
+    }
+    return count;
+}
+
+static void enqueue(choir_study *s, const char *const *points)
+{
+    for (; *points; points++)
+        if (choir_study_enqueue(s, *points) != CHOIR_OK)
+            fail_msg("%s: %s", *points, choir_error_message());
+}
+
+/* When a study goes on, given trials that are new are added, and no one twice. */
+static void given_points(void **state)
+{
+    (void)state;
+    choir_study_opts opts = options(2);
+    opts.trials = 6;
+    choir_study *s = open_with(opts);
+    enqueue(s, (const char *const[]){"x=0.25", "x=0.5,o=sgd,m=0.125", "x=0.25", NULL});
+    for (int i = 0; i < 3; i++)
+        end(s, ask(s));
+    assert_int_equal(count_points(s, "x", "0.25"), 1); /* the third one is suggested */
+    choir_study_free(s);
+
+    s = open_with(opts);
+    enqueue(s, (const char *const[]){"x=0.25", "x=0.75,o=0.5", "x=0.5,o=sgd,m=0.125", "x=0.5",
+                   "x=0.75,o=0.5", NULL});
+    assert_int_equal(choir_study_enqueue(s, "x=0.875"), CHOIR_OK);
+    assert_int_equal(choir_study_enqueue(s, "x=0.125"), CHOIR_ERR_END);
+    assert_non_null(strstr(choir_error_message(), "trial x=0.125: the study of 6 trials"));
+    static const char *const next[] = {"0.75", "0.5", "0.875"};
+    for (size_t i = 0; i < CHOIR_COUNT(next); i++) {
+        choir_trial *t = ask(s);
+        assert_string_equal(choir_trial_text(t, "x"), next[i]);
+        end(s, t);
+    }
+    choir_trial *t = NULL;
+    assert_int_equal(choir_study_ask(s, &t), CHOIR_ERR_END);
+    choir_study_free(s);
+}
+
+/* Workers that are given lists which differ run each point once. */
+static void workers_are_given_points(void **state)
+{
+    (void)state;
+    choir_study *a = open_with(options(8)), *b = open_with(options(8));
+    enqueue(a, (const char *const[]){"x=0.25", "x=0.5", "x=0.75", NULL});
+    enqueue(b, (const char *const[]){"x=0.25", "x=0.875", "x=0.5", NULL});
+    for (int i = 0; i < 8; i++)
+        end(i % 2 ? a : b, ask(i % 2 ? a : b));
+    choir_study_free(a);
+    choir_study_free(b);
+    a = open_with(options(8));
+    for (const char *const *x = (const char *const[]){"0.25", "0.5", "0.75", "0.875", NULL}; *x;
+         x++)
+        assert_int_equal(count_points(a, "x", *x), 1);
+    choir_study_free(a);
 }
 
 /* Runs a worker's trials, and is killed in the middle of one. Its exit status is 0 if there
@@ -296,11 +368,11 @@ int main(void)
     {                                                                                          \
         schemes[i], test, new_storage, remove_storage, kind                                    \
     }
-        struct CMUnitTest tests[] = {
-            ON(is_there_again), ON(same_trials), ON(workers_share), ON(refused)};
+        struct CMUnitTest tests[] = {ON(is_there_again), ON(same_trials), ON(given_points),
+            ON(workers_are_given_points), ON(workers_share), ON(refused)};
         for (size_t k = 0; k < CHOIR_COUNT(tests); k++) {
-            static const char *const names[] = {
-                "is_there_again", "same_trials", "workers_share", "refused"};
+            static const char *const names[] = {"is_there_again", "same_trials", "given_points",
+                "workers_are_given_points", "workers_share", "refused"};
             tests[k].name = names[k];
         }
         failures += _cmocka_run_group_tests(schemes[i], tests, CHOIR_COUNT(tests), NULL, NULL);

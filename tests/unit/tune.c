@@ -314,6 +314,59 @@ static void test_forks_share_nothing(void **state)
     choir_study_free(study);
 }
 
+/* --- trials of the caller's own --- */
+
+/* Asks for a trial of its own, which it never tells. */
+static choir_status grab(choir_trial *trial, void *arg, double *values)
+{
+    choir_trial *own;
+    (void)trial;
+    values[0] = 0;
+    return choir_study_ask(arg, &own);
+}
+
+static void check_held(choir_study *study, choir_tune_opts opts, const char *trial)
+{
+    alarm(60); /* an error, not a wait */
+    assert_int_equal(choir_tune(study, curve, NULL, opts), CHOIR_ERR_STATE);
+    alarm(0);
+    if (!strstr(choir_error_message(), trial))
+        fail_msg("no '%s' in: %s", trial, choir_error_message());
+}
+
+static void test_held_trials(void **state)
+{
+    (void)state;
+    for (int forks = 0; forks < 2; forks++)
+        for (int64_t window = 1; window <= 4; window += 3) {
+            choir_study *study = open_study("random", "none", window, 6);
+            choir_tune_opts opts = choir_tune_defaults();
+            choir_trial *own;
+            double value = 0;
+            opts.forks = forks;
+            opts.parallel = 2;
+            assert_int_equal(choir_study_ask(study, &own), CHOIR_OK);
+            check_held(study, opts, "got trial 0, which was asked for and has not ended");
+            assert_int_equal(choir_study_count(study), 1); /* no other one has begun */
+            assert_int_equal(
+                choir_study_tell(study, own, CHOIR_TRIAL_COMPLETE, &value, 1), CHOIR_OK);
+            assert_int_equal(choir_tune(study, curve, NULL, opts), CHOIR_OK);
+            assert_int_equal(choir_study_count(study), 6);
+            choir_study_free(study);
+        }
+}
+
+static void test_held_by_function(void **state)
+{
+    (void)state;
+    choir_study *study = open_study("random", "none", 2, 6);
+    alarm(60);
+    assert_int_equal(choir_tune(study, grab, study, choir_tune_defaults()), CHOIR_ERR_STATE);
+    alarm(0);
+    assert_non_null(strstr(choir_error_message(), "got trial 1, which was asked for"));
+    choir_study_free(study);
+}
+
 /* --- options --- */
 
 static void test_options(void **state)
@@ -340,6 +393,8 @@ int main(void)
         cmocka_unit_test(test_too_many_failures),
         cmocka_unit_test(test_time_limit),
         cmocka_unit_test(test_forks_share_nothing),
+        cmocka_unit_test(test_held_trials),
+        cmocka_unit_test(test_held_by_function),
         cmocka_unit_test(test_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,12 +85,16 @@ static choir_status set_option(const reader *f, const choir__cli_option *o, json
 {
     char *place = (char *)f->r + o->at, *text = text_of(value);
     bool flag = !o->argument, number = o->type == CHOIR__INT || o->type == CHOIR__FLOAT;
+    bool bytes = o->type == CHOIR__BYTES && text && !json_is_real(value);
     choir_status status = CHOIR_OK;
     if (flag && !json_is_boolean(value))
         status = expected(f, o->name, "true or false", value);
     else if (flag)
         *(bool *)place = json_is_true(value);
-    else if (!text || number != json_is_number(value))
+    else if (o->type == CHOIR__BYTES && !bytes)
+        status =
+            expected(f, o->name, "a whole number of bytes, or a text such as \"500M\"", value);
+    else if (!bytes && (!text || number != json_is_number(value)))
         status = expected(f, o->name, number ? "a number" : "a text", value);
     else if (choir__cli_set(o, place, keep(f->r, text)) != CHOIR_OK)
         return located(f, o->name, CHOIR_ERR_ARGUMENT);
@@ -226,6 +230,20 @@ static choir_status read_key(const reader *f, const char *key, json_t *value)
     return unknown(f, key);
 }
 
+/* A parameter of the command line replaces the file's, so there must be one of a name. */
+static choir_status check_line(const reader *f)
+{
+    const char *a, *b;
+    for (int i = 0; (a = choir__tune_given_at(&f->line, "space", i)); i++)
+        for (int k = 0; k < i && (b = choir__tune_given_at(&f->line, "space", k)); k++) {
+            size_t length = strcspn(a, "=");
+            if (a[length] && !strncmp(a, b, length + 1))
+                return choir__error(CHOIR_ERR_ARGUMENT,
+                    "--space: parameter %.*s is on the command line twice", (int)length, a);
+        }
+    return CHOIR_OK;
+}
+
 /* The command line's parameters, conditions and trials come behind the file's. */
 static void add_line(const reader *f)
 {
@@ -248,15 +266,21 @@ choir_status choir__tune_file_read(
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (!root && error.line < 0)
         return choir__error(CHOIR_ERR_IO, "%s", error.text);
-    if (!json_is_object(root)) {
-        json_decref(root);
-        return choir__error(CHOIR_ERR_FORMAT, "%s: line %d: expected a study as JSON%s%s", path,
-            error.line, root ? "" : ": ", root ? "" : error.text);
-    }
     reader f = {.path = path, .options = options, .r = r};
+    if (!root)
+        return choir__error(CHOIR_ERR_FORMAT, "%s: line %d: expected a study as JSON: %s", path,
+            error.line, error.text);
+    if (!json_is_object(root)) {
+        choir_status status = choir__error(CHOIR_ERR_FORMAT,
+            "%s: expected a study as a JSON object, such as {\"space\": {...}, \"command\": "
+            "[...]}, got a list",
+            path);
+        json_decref(root);
+        return status;
+    }
     f.line.given = r->given, f.line.given_count = r->given_count;
     r->given = NULL, r->given_count = 0;
-    choir_status status = CHOIR_OK;
+    choir_status status = check_line(&f);
     const char *key;
     json_t *value;
     json_object_foreach(root, key, value)
@@ -272,51 +296,76 @@ choir_status choir__tune_file_read(
 
 /* --- printing --- */
 
-static json_t *printed_space(const choir__tune_request *r)
+/* Returns a text as JSON, which knows UTF-8 alone. *status: error, argument. */
+static json_t *printed_text(const char *key, const char *text, choir_status *status)
+{
+    json_t *string = json_string(text);
+    if (!string && *status == CHOIR_OK) {
+        char *clean = choir__clean(choir__strdup(text));
+        *status = choir__error(CHOIR_ERR_ARGUMENT,
+            "--print-study: %s: expected text in UTF-8, as JSON has it, got '%s'", key, clean);
+        free(clean);
+    }
+    return string;
+}
+
+static json_t *printed_space(const choir__tune_request *r, choir_status *status)
 {
     json_t *space = json_object();
     const char *text;
     for (int i = 0; (text = choir__tune_given_at(r, "space", i)); i++) {
-        char *name = choir__format("%.*s", (int)strcspn(text, "="), text);
-        json_object_set_new(space, name, json_string(text + strcspn(text, "=") + 1));
+        size_t length = strcspn(text, "=");
+        char *name = choir__format("%.*s", (int)length, text);
+        json_t *dist = printed_text("space", text[length] ? text + length + 1 : text, status);
+        if (*status == CHOIR_OK && (!text[length] || json_object_get(space, name)))
+            *status = text[length] ? choir__error(CHOIR_ERR_ARGUMENT,
+                                         "parameter %s is in the space twice", name)
+                                   : choir__error(CHOIR_ERR_ARGUMENT,
+                                         "--space: expected NAME=DISTRIBUTION, got '%s'", text);
+        if (*status == CHOIR_OK && json_object_set(space, name, dist))
+            json_decref(printed_text("space", name, status));
+        json_decref(dist);
         free(name);
     }
     return space;
 }
 
-static json_t *printed_list(const choir__tune_request *r, const char *key)
+static json_t *printed_list(const choir__tune_request *r, const char *key, choir_status *status)
 {
     json_t *list = json_array();
     const char *text;
     for (int i = 0; (text = choir__tune_given_at(r, key, i)); i++)
-        json_array_append_new(list, json_string(text));
+        json_array_append_new(list, printed_text(key, text, status));
     if (!strcmp(key, "metric") && !json_array_size(list))
-        json_array_append_new(list, json_string(r->metric));
+        json_array_append_new(list, printed_text(key, r->metric, status));
     return list;
 }
 
 /* Returns an option's value, or NULL if it has none. */
-static json_t *printed(const choir__cli_option *o, const choir__tune_request *r)
+static json_t *printed(
+    const choir__cli_option *o, const choir__tune_request *r, choir_status *status)
 {
     if (!strcmp(o->name, "space"))
-        return printed_space(r);
+        return printed_space(r, status);
     if (is_repeated(o->name))
-        return printed_list(r, o->name);
+        return printed_list(r, o->name, status);
     char *text = choir__cli_text(o, (const char *)r + o->at);
     json_t *value = !text                     ? NULL
                     : !o->argument            ? json_true()
                     : o->type == CHOIR__INT   ? json_integer(strtoll(text, NULL, 10))
                     : o->type == CHOIR__FLOAT ? json_real(strtod(text, NULL))
-                                              : json_string(text);
+                                              : printed_text(o->name, text, status);
     free(text);
     return value;
 }
 
-void choir__tune_file_print(const choir__cli_option *options, const choir__tune_request *r)
+choir_status choir__tune_file_print(
+    const choir__cli_option *options, const choir__tune_request *r)
 {
+    choir_status status = CHOIR_OK;
     json_t *root = json_object(), *words = json_array();
     for (const choir__cli_option *o = options; o->name; o++) {
-        json_t *value = is_of_line(o->name) ? NULL : printed(o, r);
+        json_t *value = is_of_line(o->name) ? NULL : printed(o, r, &status);
         bool empty = json_is_array(value) && !json_array_size(value);
         if (value && !empty)
             json_object_set_new(root, o->name, value);
@@ -324,10 +373,12 @@ void choir__tune_file_print(const choir__cli_option *options, const choir__tune_
             json_decref(value);
     }
     for (char *const *word = r->command; *word; word++)
-        json_array_append_new(words, json_string(*word));
+        json_array_append_new(words, printed_text("command", *word, &status));
     json_object_set_new(root, "command", words);
-    char *text = json_dumps(root, JSON_INDENT(2));
-    printf("%s\n", text ? text : "{}");
+    char *text = status == CHOIR_OK ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    if (text)
+        printf("%s\n", text);
     free(text);
     json_decref(root);
+    return status;
 }

@@ -145,11 +145,11 @@ static void rungs_line(const choir__live_facts *f, FILE *out)
             (long long)f->rung[i].ended);
 }
 
-static void running_line(const choir__live_trial *t, FILE *out)
+static void running_line(const choir__live_trial *t, const char *unit, FILE *out)
 {
     fprintf(out, "  trial %lld", (long long)t->number);
     if (t->step >= 0)
-        fprintf(out, ", step %lld: %.6g", (long long)t->step, t->value);
+        fprintf(out, ", %s %lld: %.6g", unit, (long long)t->step, t->value);
 }
 
 /* The lines as one text, on the heap. */
@@ -172,7 +172,7 @@ static char *lines_of(choir__live *l, const choir__live_facts *f)
     int shown = (int)choir__min(f->running_count, CHOIR__LIVE_LINES - BESIDE);
     fprintf(out, "running %d\n", f->running_count);
     for (int i = 0; i < shown; i++) {
-        running_line(&f->running[i], out);
+        running_line(&f->running[i], l->search->job.unit, out);
         fputc('\n', out);
     }
     if (shown < f->running_count)

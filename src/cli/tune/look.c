@@ -104,7 +104,9 @@ static void print_csv(const choir__search *s)
         putchar(',');
         print_field(choir_space_name(s->space, i));
     }
-    printf(",step,seconds,why\n");
+    putchar(',');
+    print_field(s->job.unit);
+    printf(",seconds,why\n");
     for (int64_t i = 0; i < choir_study_count(s->study); i++)
         print_csv_row(s, choir_study_trial(s->study, i));
 }
@@ -213,6 +215,7 @@ int choir__tune_look(int argc, char **argv)
         return choir__cli_fail();
     choir__search s = {.study = study, .space = choir_study_space(study), .json = r.json};
     choir__outcome_job(study, &s.job);
+    s.pauses = s.job.pauses;
     status = look(&s, verb);
     choir__outcome_free_job(&s.job);
     choir_study_free(study);

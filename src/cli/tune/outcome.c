@@ -7,12 +7,18 @@
 
 #include "base/base.h"
 #include "cli/tune/search.h"
+#include "tune/scheduler/scheduler.h"
+#include "tune/segment.h"
+
+#define METRIC "choir:metric"
+#define UNIT   "choir:unit"
 
 static json_t *parsed(const char *json)
 {
     return json ? json_loads(json, JSON_DECODE_ANY, NULL) : NULL;
 }
 
+/* The attributes are those of a trial's last part. */
 choir__outcome choir__outcome_of(const choir_trial *trial)
 {
     json_t *why = parsed(choir_trial_attribute(trial, "why"));
@@ -22,6 +28,7 @@ choir__outcome choir__outcome_of(const choir_trial *trial)
         .state = choir_trial_result(trial),
         .step = json_is_integer(step) ? json_integer_value(step) : -1,
         .seconds = json_number_value(seconds)};
+    choir__trial_parts(trial, &o.step, &o.seconds);
     for (int i = 0; i < CHOIR_STUDY_OBJECTIVES; i++)
         o.value[i] = choir_trial_value(trial, i);
     if (json_is_string(why))
@@ -73,18 +80,17 @@ static char *metrics_text(const json_t *metrics)
     return text;
 }
 
-/* Values of another metric cannot be compared. */
-static choir_status check_metric(const choir_study *study, const choir__trial_job *job)
+/* Values of another metric cannot be compared, nor can steps of another unit. */
+static choir_status check_same(
+    const choir_study *study, const char *key, const char *what, json_t *ours)
 {
-    json_t *there = parsed(choir_study_attribute(study, "choir:metric"));
-    json_t *ours = metrics_json(job);
+    json_t *there = parsed(choir_study_attribute(study, key));
     char *old = metrics_text(there), *new = metrics_text(ours);
     choir_status status = CHOIR_OK;
     if (there && !json_equal(there, ours))
         status = choir__error(CHOIR_ERR_ARGUMENT,
-            "the study has the metric %s, got %s; choose the same, or another name for the "
-            "study",
-            old, new);
+            "the study has the %s %s, got %s; choose the same, or another name for the study",
+            what, old, new);
     json_decref(there);
     json_decref(ours);
     free(old);
@@ -97,21 +103,36 @@ choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job 
     json_t *words = json_array();
     for (char *const *word = job->command; *word; word++)
         json_array_append_new(words, json_stringn_nocheck(*word, strlen(*word)));
-    choir_status status = check_metric(study, job);
+    choir_status status = check_same(study, METRIC, "metric", metrics_json(job));
+    if (status == CHOIR_OK)
+        status = check_same(study, UNIT, "unit", json_string(job->unit));
     if (status == CHOIR_OK)
         status = note_text(study, "choir:command", json_incref(words));
     json_decref(words);
     if (status == CHOIR_OK)
-        status = note_text(study, "choir:metric", metrics_json(job));
+        status = note_text(study, METRIC, metrics_json(job));
+    if (status == CHOIR_OK)
+        status = note_text(study, UNIT, json_string(job->unit));
     if (status == CHOIR_OK)
         status = note_text(study, "choir:dir", job->dir ? json_string(job->dir) : NULL);
     return status;
 }
 
+/* Returns whether the study's scheduler lets trials stop and go on. */
+static bool was_to_pause(const choir_study *study)
+{
+    json_t *name = parsed(choir_study_attribute(study, "choir:scheduler"));
+    const choir__scheduler_ops *scheduler =
+        json_is_string(name) ? choir__scheduler_find(json_string_value(name)) : NULL;
+    json_decref(name);
+    return scheduler && scheduler->pauses;
+}
+
 bool choir__outcome_job(const choir_study *study, choir__trial_job *job)
 {
     json_t *words = parsed(choir_study_attribute(study, "choir:command"));
-    json_t *metric = parsed(choir_study_attribute(study, "choir:metric"));
+    json_t *metric = parsed(choir_study_attribute(study, METRIC));
+    json_t *unit = parsed(choir_study_attribute(study, UNIT));
     json_t *dir = parsed(choir_study_attribute(study, "choir:dir"));
     size_t count = json_array_size(words);
     char **command = choir__calloc(count + 1, sizeof(char *));
@@ -120,6 +141,8 @@ bool choir__outcome_job(const choir_study *study, choir__trial_job *job)
         command[i] = choir__strdup(word ? word : "");
     }
     *job = (choir__trial_job){.command = command, .space = choir_study_space(study)};
+    job->pauses = was_to_pause(study);
+    job->unit = choir__strdup(json_is_string(unit) ? json_string_value(unit) : "step");
     job->metrics = choir_study_objectives(study);
     for (int i = 0; i < job->metrics; i++) {
         const json_t *name = json_is_array(metric) ? json_array_get(metric, (size_t)i) : metric;
@@ -130,6 +153,7 @@ bool choir__outcome_job(const choir_study *study, choir__trial_job *job)
         job->dir = choir__strdup(json_string_value(dir));
     json_decref(words);
     json_decref(metric);
+    json_decref(unit);
     json_decref(dir);
     return count > 0;
 }
@@ -141,5 +165,6 @@ void choir__outcome_free_job(choir__trial_job *job)
     free((void *)(uintptr_t)job->command);
     for (int i = 0; i < job->metrics; i++)
         free((char *)(uintptr_t)job->metric[i]);
+    free((char *)(uintptr_t)job->unit);
     free((char *)(uintptr_t)job->dir);
 }

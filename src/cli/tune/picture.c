@@ -62,7 +62,8 @@ static choir_status open_study(
     *p = (choir__plotted){.study = o->study,
         .space = choir_study_space(o->study),
         .name = where,
-        .metrics = o->job.metric};
+        .metrics = o->job.metric,
+        .unit = o->job.unit};
     status = choir__plotted_choose(p, r->metric);
     return status == CHOIR_OK ? choir__plotted_read(p, params) : status;
 }

@@ -34,6 +34,7 @@ typedef struct choir__plotted {
     const char *name;
     const char *const *metrics; /* (objectives) */
     const char *metric;         /* of these: the value that is drawn */
+    const char *unit;           /* of steps */
     int objective;
     bool most;                   /* more is better */
     choir__plotted_trial *trial; /* (count) */

@@ -196,7 +196,9 @@ void choir__plot_rungs(const choir__plotted *p, FILE *g, choir__panel panel)
     choir__plot_axis(g, 'x', (choir__plot_range){from, fmax(to, 1), logs});
     choir__plot_axis(g, 'y', c.range);
     draw_rungs(&c, g, logs, from, to);
-    fprintf(g, "set xlabel 'step' font ',%d'\nset ylabel ", FONT - 1);
+    fprintf(g, "set xlabel ");
+    choir__plot_text(g, p->unit, 32);
+    fprintf(g, " font ',%d'\nset ylabel ", FONT - 1);
     choir__plot_text(g, p->metric, 32);
     fprintf(g,
         " font ',%d'\nset pointsize 0.8\n"

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "cli/say.h"
@@ -65,6 +66,10 @@ static void print_json(const choir__search *s, const choir__outcome *o)
     print_values(s, o->value);
     if (o->step >= 0)
         printf(",\"step\":%lld", (long long)o->step);
+    if (o->step >= 0 && strcmp(s->job.unit, "step") != 0) {
+        printf(",");
+        choir__cli_print_string("unit", s->job.unit);
+    }
     printf(",\"seconds\":%.3f", o->seconds);
     if (o->why) {
         printf(",");
@@ -81,13 +86,19 @@ static int width_of(const char *name)
     return width < 12 ? 12 : width;
 }
 
+static int width_of_step(const choir__search *s)
+{
+    int width = snprintf(NULL, 0, "%s", s->job.unit);
+    return width < 8 ? 8 : width;
+}
+
 static void print_names(const choir__search *s, FILE *out)
 {
     fprintf(out, "%5s  %-8s", "trial", "state");
     for (int i = 0; i < s->job.metrics; i++)
         fprintf(out, "  %*s", width_of(s->job.metric[i]), s->job.metric[i]);
     if (s->pauses)
-        fprintf(out, "  %8s", "step");
+        fprintf(out, "  %*s", width_of_step(s), s->job.unit);
     for (int i = 0; i < choir_space_count(s->space); i++) {
         const char *name = choir_space_name(s->space, i);
         fprintf(out, "  %*s", width_of(name), name);
@@ -110,7 +121,7 @@ static void print_row(const choir__search *s, const choir__outcome *o, FILE *out
     for (int i = 0; i < s->job.metrics; i++)
         print_number_at(out, s->job.metric[i], o->value[i]);
     if (s->pauses)
-        fprintf(out, "  %8lld", (long long)o->step);
+        fprintf(out, "  %*lld", width_of_step(s), (long long)o->step);
     for (int i = 0; i < choir_space_count(s->space); i++) {
         const char *name = choir_space_name(s->space, i),
                    *text = choir_trial_text(o->trial, name);

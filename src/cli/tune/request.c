@@ -148,5 +148,8 @@ choir_status choir__tune_study(const choir__tune_request *r, const choir__tune_m
     const char *text;
     for (int i = 0; status == CHOIR_OK && (text = choir__tune_given_at(r, "enqueue", i)); i++)
         status = choir_study_enqueue(*study, text);
+    if (status == CHOIR_ERR_END)
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "--enqueue: %s (--trials counts all of the study)", choir__message());
     return status;
 }

@@ -61,7 +61,9 @@ choir_status choir__tune_study(const choir__tune_request *r, const choir__tune_m
  */
 choir_status choir__tune_file_read(
     const char *path, const choir__cli_option *options, choir__tune_request *r);
-/* Prints the request as a study file. */
-void choir__tune_file_print(const choir__cli_option *options, const choir__tune_request *r);
+/* Prints the request as a study file. Error: argument (a text is not UTF-8; a parameter is
+ * there twice). */
+choir_status choir__tune_file_print(
+    const choir__cli_option *options, const choir__tune_request *r);
 
 #endif

@@ -45,7 +45,8 @@ typedef struct choir__outcome {
 
 /* Reads what choir__trial_note_end has noted; `why` is on the heap. */
 choir__outcome choir__outcome_of(const choir_trial *trial);
-/* Notes the search's command, metrics and folder as attributes of the study. */
+/* Notes the search's command, metrics, unit and folder as attributes of the study. Error:
+ * argument (the study has another metric or unit). */
 choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job *job);
 /* Reads them; false if they are not there. The members are on the heap. */
 bool choir__outcome_job(const choir_study *study, choir__trial_job *job);

@@ -105,8 +105,11 @@ static const char *storage_of(const request *r, char **file)
 /* Draws the search that has ended. */
 static choir_status draw(const request *r, const choir__search *s)
 {
-    choir__plotted p = {
-        .study = s->study, .space = s->space, .name = r->name, .metrics = s->job.metric};
+    choir__plotted p = {.study = s->study,
+        .space = s->space,
+        .name = r->name,
+        .metrics = s->job.metric,
+        .unit = r->unit};
     choir__tune_picture picture = {&p, 1, "all", r->plot};
     choir_status status = choir__plotted_choose(&p, NULL);
     if (status == CHOIR_OK)
@@ -244,9 +247,10 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     }
     if (status == CHOIR__EXIT_OK && !r.command)
         status = choir__cli_usage("tune", "missing COMMAND");
-    if (status == CHOIR__EXIT_OK && r.print_study)
-        choir__tune_file_print(command->options, &r);
-    else if (status == CHOIR__EXIT_OK)
+    if (status == CHOIR__EXIT_OK && r.print_study) {
+        choir_status printed = choir__tune_file_print(command->options, &r);
+        status = printed == CHOIR_OK ? CHOIR__EXIT_OK : refuse(printed);
+    } else if (status == CHOIR__EXIT_OK)
         status = choir__tune_machine_read(&r.machine, &r.parallel);
     if (status == CHOIR__EXIT_OK && !r.print_study)
         status = search(&r);

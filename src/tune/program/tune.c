@@ -41,6 +41,9 @@ choir_status choir_tune(choir_study *study, choir_trial_fn *fn, void *arg, choir
         return choir__error(CHOIR_ERR_STATE,
             "choir_tune: expected a study with a space, got one that was opened to be read");
     choir__tuning t = {.study = study, .fn = fn, .arg = arg, .opts = opts};
+    status = choir__tuning_check_held(&t);
+    if (status != CHOIR_OK)
+        return status;
     pthread_mutex_init(&t.lock, NULL);
     pthread_cond_init(&t.changed, NULL);
     if (opts.forks)

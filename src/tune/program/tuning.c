@@ -40,6 +40,25 @@ static void count(choir__tuning *t)
     }
 }
 
+/* While no part runs, a trial of this process that runs was asked for elsewhere. */
+choir_status choir__tuning_check_held(const choir__tuning *t)
+{
+    choir_study *s = t->study;
+    const choir_trial *held = NULL;
+    pthread_mutex_lock(&s->lock);
+    for (int64_t n = s->ended; n < s->segment_count && !held; n++)
+        if (s->segment[n].trial >= 0 && !s->segment[n].ended &&
+            !s->trial[s->segment[n].trial]->foreign)
+            held = s->trial[s->segment[n].trial];
+    pthread_mutex_unlock(&s->lock);
+    if (!held)
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_STATE,
+        "choir_tune: expected a study without trials of the caller's own, got trial %lld, which "
+        "was asked for and has not ended: end it by choir_study_tell",
+        (long long)held->number);
+}
+
 /* --- a part --- */
 
 static void begin(choir__tuning *t, int place, choir__tuned *one)
@@ -49,6 +68,7 @@ static void begin(choir__tuning *t, int place, choir__tuned *one)
         t->part = choir__realloc(t->part, (size_t)t->room);
     }
     t->part[t->begun] = -1;
+    t->running++;
     one->part = t->begun++;
     one->attempt = 0;
     one->why = NULL;
@@ -74,6 +94,7 @@ static void tell(choir__tuning *t, choir__tuned *one)
     if (failed && !one->why)
         one->why = choir__strdup("a value is not a number");
     t->part[one->part] = failed;
+    t->running--;
     if (failed) {
         free(t->why);
         t->why = one->why;
@@ -103,6 +124,11 @@ static bool try_begin(choir__tuning *t, int place, choir__tuned *one)
             if (!began) /* it ran as far as this before it was stopped */
                 tell(t, one);
         }
+    }
+    if (!began && !t->over && !t->running) { /* else a trial of another process runs */
+        choir_status status = choir__tuning_check_held(t);
+        if (status != CHOIR_OK)
+            stop_by(t, status);
     }
     if (t->over)
         pthread_cond_broadcast(&t->changed);

@@ -19,6 +19,7 @@ typedef struct choir__tuning {
     pthread_cond_t changed; /* a part has ended */
     signed char *part;      /* (begun) -1: it runs, 0: it ended well, 1: it failed */
     int64_t begun, room;
+    int64_t running;           /* of those that have begun */
     int64_t counted, failures; /* of the first `counted` parts the last `failures` failed */
     char *why;                 /* the last failure */
     bool over;                 /* nothing is left to be begun */
@@ -39,6 +40,9 @@ typedef struct choir__tuned {
 
 enum { CHOIR__OTHERS_MS = 100 }; /* between looks at other processes' trials */
 
+/* Returns an error if the caller of choir_tune, or a trial's function, has asked the study for
+ * a trial and has not told its end, for which the study would wait for ever. No part runs. */
+choir_status choir__tuning_check_held(const choir__tuning *t);
 /* Begins the next part. Returns false if there is none for now, or the search is over
  * (t->over). */
 bool choir__tuning_begin(choir__tuning *t, int place, choir__tuned *one);

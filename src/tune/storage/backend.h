@@ -10,7 +10,8 @@
 typedef struct choir__study_backend choir__study_backend;
 
 typedef struct choir__study_backend_ops {
-    const char *name; /* of the URL's scheme */
+    const char *name;  /* of the URL's scheme */
+    int64_t most_step; /* of a report */
     /* Opens what the text behind the scheme names. create: it may be made. Errors: I/O, format
      * (another kind of file, a newer schema), peer lost, unsupported. */
     choir_status (*open)(const char *place, bool create, choir__study_backend **backend);

@@ -115,6 +115,7 @@ static choir_status open_journal(const char *place, bool create, choir__study_ba
 
 const choir__study_backend_ops choir__backend_journal = {
     .name = "journal",
+    .most_step = CHOIR__MOST_STEP,
     .open = open_journal,
     .study = study,
     .load = load,

@@ -110,9 +110,11 @@ static void begin_new(choir__journal_file *j, const choir__change *c)
         fprintf(out, "%s%s:%s", i ? "," : "", name, real(text, c->params[i].value));
         free(name);
     }
-    fprintf(out, "},\"system_attrs\":{\"%s\":%s,\"%s\":%s%s}", CHOIR__WORKER_KEY, c->worker,
-        CHOIR__BEAT_KEY, real(text, choir__journal_now()),
-        c->given ? ",\"" CHOIR__GIVEN_KEY "\":true" : "");
+    fprintf(out, "},\"system_attrs\":{\"%s\":%s,\"%s\":%s", CHOIR__WORKER_KEY, c->worker,
+        CHOIR__BEAT_KEY, real(text, choir__journal_now()));
+    if (c->given)
+        fprintf(out, ",\"%s\":true,\"%s\":%s", CHOIR__GIVEN_KEY, CHOIR__FIXED_KEY, c->given);
+    fprintf(out, "}");
     fclose(out);
     choir__journal_put(j, CHOIR__JOURNAL_TRIAL, members);
 }

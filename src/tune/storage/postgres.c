@@ -256,6 +256,7 @@ static choir_status open_postgres(
 
 const choir__study_backend_ops choir__backend_postgres = {
     .name = "postgresql",
+    .most_step = INT32_MAX, /* INTEGER of PostgreSQL has 32 bits */
     .open = open_postgres,
     .study = choir__sql_study,
     .load = choir__sql_load,

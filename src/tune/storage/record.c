@@ -157,6 +157,7 @@ void choir__change_free(choir__change *c)
         return;
     free(c->worker);
     free(c->former);
+    free(c->given);
     free(c->after);
     free(c->segments);
     free_params(c->params, c->param_count);

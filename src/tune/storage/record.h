@@ -84,7 +84,8 @@ typedef struct choir__change {
      * the claim rests on, since a worker that was dead may have ended a segment before and died
      * in the next one. */
     char *segments;
-    bool given, waits; /* BEGIN: choir_study_enqueue gave it; Optuna's enqueue_trial made it */
+    char *given;    /* BEGIN: choir_study_enqueue gave this point, JSON; NULL: it did not */
+    bool waits;     /* BEGIN: Optuna's enqueue_trial made it */
     choir__stored_param *params; /* BEGIN */
     int param_count;
     int64_t step; /* REPORT */
@@ -109,7 +110,7 @@ void choir__change_free(choir__change *c);
 #define CHOIR__SEGMENTS_KEY "choir:segments"
 /* The attribute of a trial whose parameters choir_study_enqueue gave. */
 #define CHOIR__GIVEN_KEY "choir:given"
-/* Optuna's, of a trial that waits: its parameters. */
+/* Optuna's, of a trial that is given: these parameters. */
 #define CHOIR__FIXED_KEY "fixed_params"
 
 #endif

@@ -116,6 +116,8 @@ static choir_status begin_trial(choir__sql *db, choir__change *c, const char *nu
         status = set_attribute(db, number, true, CHOIR__WORKER_KEY, c->worker);
     if (status == CHOIR_OK && c->given)
         status = set_attribute(db, number, true, CHOIR__GIVEN_KEY, "true");
+    if (status == CHOIR_OK && c->given)
+        status = set_attribute(db, number, true, CHOIR__FIXED_KEY, c->given);
     return status == CHOIR_OK ? beat(db, number) : status;
 }
 

@@ -311,6 +311,11 @@ const char *choir__study_store_worker(const choir__study_store *s)
     return s->worker;
 }
 
+int64_t choir__study_store_most_step(const choir__study_store *s)
+{
+    return s->backend->ops->most_step;
+}
+
 const char *choir__study_store_place(const choir__study_store *s)
 {
     return s->backend->place;

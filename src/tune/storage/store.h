@@ -38,6 +38,8 @@ void choir__study_store_stop_on(choir__study_store *s, int fd);
 
 /* This worker's name, JSON. */
 const char *choir__study_store_worker(const choir__study_store *s);
+/* The largest step of a report. */
+int64_t choir__study_store_most_step(const choir__study_store *s);
 /* The storage's name, for messages. */
 const char *choir__study_store_place(const choir__study_store *s);
 

@@ -19,11 +19,21 @@ static const double weigh_s = 0.2; /* between looks at the trial's memory */
 
 /* --- reading --- */
 
+/* Parses JSON, in which whole numbers may be larger than an int64_t. */
+static json_t *parse(const char *text)
+{
+    json_error_t error;
+    json_t *object = json_loads(text, 0, &error);
+    if (!object && json_error_code(&error) == json_error_numeric_overflow)
+        object = json_loads(text, JSON_DECODE_INT_AS_REAL, NULL);
+    return object;
+}
+
 /* Parses a line. JSON has no NaN and no infinity, which Python writes: they become null. */
 static json_t *parse_line(const char *line)
 {
     static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
-    json_t *object = json_loads(line, 0, NULL);
+    json_t *object = parse(line);
     if (object)
         return object;
     char *copy = choir__strdup(line);
@@ -37,7 +47,7 @@ static json_t *parse_line(const char *line)
                 memcpy(at, "null", 4);
             }
         }
-    object = json_loads(copy, 0, NULL);
+    object = parse(copy);
     free(copy);
     return object;
 }
@@ -66,11 +76,15 @@ static void report(choir__running *r, const json_t *object)
         step = json_object_get(object, all);
         free(all);
     }
-    if (!json_is_integer(step) || json_integer_value(step) < 0)
+    /* a whole number beyond an int64_t was read as a real one */
+    bool huge = json_is_real(step) && json_real_value(step) >= 0x1p63;
+    int64_t n = huge ? INT64_MAX : json_is_integer(step) ? json_integer_value(step) : -1;
+    if (n < 0 || r->refused)
         return;
-    r->step = json_integer_value(step);
-    if (choir_trial_report(r->trial, r->step, r->value[0]) != CHOIR_OK)
-        r->step = -1;
+    if (choir_trial_report(r->trial, n, r->value[0]) == CHOIR_OK)
+        r->step = n;
+    else
+        r->refused = choir__format("%s: %s", r->job->unit, choir__message());
 }
 
 /* Takes the metrics from a line of standard output. A value that is no number, such as null, is
@@ -207,7 +221,7 @@ bool choir__running_look(choir__running *r)
     read_stream(r, &r->err);
     if (!r->family.alive)
         return is_over(r);
-    if (!r->stopped && choir_trial_should_stop(r->trial)) {
+    if (!r->stopped && (r->refused || choir_trial_should_stop(r->trial))) {
         r->stopped = true;
         choir__family_stop(&r->family);
     }
@@ -264,11 +278,14 @@ choir_trial_state choir__running_end(const choir__running *r, char **why)
     char text[96];
     const choir__child *c = &r->family.children[0];
     *why = NULL;
-    if (!r->cannot && !r->timed_out && !r->bytes && choir_trial_should_stop(r->trial))
+    if (!r->cannot && !r->refused && !r->timed_out && !r->bytes &&
+        choir_trial_should_stop(r->trial))
         return CHOIR_TRIAL_PRUNED;
     bool ended = !choir__end_status(c) && r->job->pauses;
     if (r->cannot)
         *why = choir__format("could not be started: %s", r->cannot);
+    else if (r->refused)
+        *why = choir__strdup(r->refused);
     else if (r->timed_out)
         *why = choir__format("took longer than %g s", r->job->timeout_s);
     else if (r->bytes)
@@ -303,5 +320,6 @@ void choir__running_free(choir__running *r)
     free(r->err.line);
     free(r->last_error);
     free(r->cannot);
+    free(r->refused);
     free(r->dir);
 }

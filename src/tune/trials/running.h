@@ -59,6 +59,7 @@ typedef struct choir__running {
     char *last_error; /* the last line that is not empty on standard error */
     char *dir;
     char *cannot;            /* why the process could not be started; NULL: it was */
+    char *refused;           /* why a report was refused; NULL: none was */
     double started, ended;   /* choir__now; ended 0: not yet */
     int64_t step;            /* of the last report, -1: none */
     bool timed_out, stopped; /* stopped: by the scheduler */

@@ -1,0 +1,200 @@
+/* Points: parameters that choir_study_enqueue gives for a later trial.
+ *
+ * A study has each point once, as with Optuna's enqueue_trial(skip_if_exists=True). So a search
+ * that goes on, and each of several that share a study, may be given the same list again, of
+ * which the new points are added. A trial keeps its point as Optuna does, as JSON:
+ *
+ *     fixed_params  {"lr":0.1,"optimizer":"sgd"}  */
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tune/program/link.h"
+#include "tune/study.h"
+#include "tune/trial.h"
+
+void choir__study_drop_given(choir_study *s)
+{
+    choir__given *g = s->queue;
+    s->queue = g->next;
+    free(g->params);
+    free(g);
+}
+
+/* --- as JSON --- */
+
+static json_t *value_json(const choir__dist *d, double x)
+{
+    const choir__choice *c = d->kind == CHOIR__CHOICE ? &d->choices[(int)x] : NULL;
+    if (c && !c->is_number)
+        return json_stringn_nocheck(c->text, strlen(c->text));
+    if (c)
+        x = c->number;
+    return x == floor(x) && fabs(x) < 0x1p53 && (c || d->kind == CHOIR__INTEGER)
+               ? json_integer((json_int_t)x)
+               : json_real(x);
+}
+
+char *choir__point_json(const choir_space *space, const double *point)
+{
+    json_t *object = json_object();
+    for (int i = 0; i < space->count; i++)
+        if (!isnan(point[i]))
+            json_object_set_new(
+                object, space->param[i].name, value_json(&space->param[i].dist, point[i]));
+    char *text = json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    return text ? text : choir__strdup("{}");
+}
+
+choir_status choir__point_read(
+    const choir_space *space, const char *json, double *point, bool *others)
+{
+    json_t *object = json_loads(json, 0, NULL), *value;
+    const char *name;
+    choir_status status = CHOIR_OK;
+    *others = false;
+    for (int i = 0; i < space->count; i++)
+        point[i] = (double)NAN;
+    json_object_foreach(object, name, value)
+    {
+        int i = choir__space_find(space, name);
+        char *word = json_is_string(value) ? choir__strdup(json_string_value(value))
+                                           : json_dumps(value, JSON_ENCODE_ANY);
+        if (i >= 0 && status == CHOIR_OK)
+            status = choir__dist_read(&space->param[i].dist, name, word, &point[i]);
+        *others = *others || i < 0;
+        free(word);
+    }
+    json_decref(object);
+    return status;
+}
+
+/* --- each point once --- */
+
+static bool same(const choir_space *space, const double *a, const double *b)
+{
+    for (int i = 0; i < space->count; i++)
+        if (a[i] != b[i] && !(isnan(a[i]) && isnan(b[i])))
+            return false;
+    return true;
+}
+
+/* Returns whether a trial was given this point, or, if none was given for it, has it by chance.
+ * A study that an earlier Choir stored says only that a point was given: then it is this one if
+ * the trial has its values. */
+static bool has_point(const choir_trial *t, const double *point)
+{
+    const choir_space *space = t->study->space;
+    double there[CHOIR_SPACE_MAX];
+    bool others;
+    if (!t->point && !t->given)
+        return same(space, t->params, point);
+    if (t->point)
+        return choir__point_read(space, t->point, there, &others) == CHOIR_OK && !others &&
+               same(space, there, point);
+    for (int i = 0; i < space->count; i++)
+        if (!isnan(point[i]) && !isnan(t->params[i]) && point[i] != t->params[i])
+            return false;
+    return true;
+}
+
+static bool is_there(const choir_study *s, const double *point)
+{
+    for (const choir__given *g = s->queue; g; g = g->next)
+        if (same(s->space, g->params, point))
+            return true;
+    for (int64_t i = 0; i < s->count; i++)
+        if (has_point(s->trial[i], point))
+            return true;
+    return false;
+}
+
+void choir__study_forget_given(choir_study *s, const choir_trial *t)
+{
+    for (choir__given **g = &s->queue; *g;) {
+        choir__given *one = *g;
+        if (!has_point(t, one->params)) {
+            g = &one->next;
+            continue;
+        }
+        *g = one->next;
+        free(one->params);
+        free(one);
+    }
+}
+
+static choir__given *given_of(const choir_space *space)
+{
+    choir__given *g = choir__calloc(1, sizeof *g);
+    g->params = choir__alloc((size_t)space->count * sizeof(double));
+    for (int i = 0; i < space->count; i++)
+        g->params[i] = (double)NAN;
+    return g;
+}
+
+void choir__study_give_back(choir_study *s, const choir_trial *t)
+{
+    choir__given *g = given_of(s->space);
+    bool others;
+    (void)!choir__point_read(s->space, t->point, g->params, &others); /* it is this study's */
+    g->next = s->queue;
+    s->queue = g;
+}
+
+/* --- choir_study_enqueue --- */
+
+/* Reads one "name=value". */
+static choir_status read_given(const choir_space *space, char *pair, double *params)
+{
+    char *equals = strchr(pair, '=');
+    if (!equals)
+        return choir__error(CHOIR_ERR_ARGUMENT, "expected PARAMETER=VALUE, got '%s'", pair);
+    *equals = '\0';
+    int i = choir__space_find(space, pair);
+    if (i < 0)
+        return choir__error(CHOIR_ERR_ARGUMENT, "the space has no parameter '%s'", pair);
+    return choir__dist_read(&space->param[i].dist, pair, equals + 1, &params[i]);
+}
+
+/* Appends a point that is new. */
+static choir_status append(choir_study *s, choir__given *g, const char *parameters)
+{
+    choir__given **last = &s->queue;
+    int64_t trials = s->count + 1;
+    for (; *last; last = &(*last)->next)
+        trials++;
+    if (s->trials && trials > s->trials)
+        return choir__error(CHOIR_ERR_END,
+            "trial %s: the study of %lld trials has no room for it; choose more trials",
+            parameters, (long long)s->trials);
+    *last = g;
+    return CHOIR_OK;
+}
+
+choir_status choir_study_enqueue(choir_study *s, const char *parameters)
+{
+    if (choir__lacks(s, __func__, "study") || choir__lacks(parameters, __func__, "parameters"))
+        return CHOIR_ERR_ARGUMENT;
+    if (s->forked)
+        return choir__link_refuses(__func__);
+    choir__given *g = given_of(s->space);
+    char *copy = choir__strdup(parameters), *rest = copy, *pair;
+    choir_status status = CHOIR_OK;
+    while (status == CHOIR_OK && (pair = strsep(&rest, ",")))
+        status = read_given(s->space, pair, g->params);
+    free(copy);
+    pthread_mutex_lock(&s->lock);
+    bool added = false;
+    if (status == CHOIR_OK && !is_there(s, g->params)) {
+        status = append(s, g, parameters);
+        added = status == CHOIR_OK;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!added) {
+        free(g->params);
+        free(g);
+    }
+    return status;
+}
