@@ -18,18 +18,21 @@
 
 #include "cli/watch/ranks.h"
 
-static const double pass_s = 1, find_s = 3, ranks_s = 2; /* from one to the next, at least */
+static const double pass_s = 1, find_s = 1, ranks_s = 2; /* from one to the next, at least */
+static const double times = 200; /* and this many times what the last one took */
+static const double end_s = 3;   /* for readers that have yet to take what is there */
 enum { DEPTH = 3, MOST_ENTRIES = 4096, SIGN_S = 5 };
 
 struct choir__watch_board {
     pthread_mutex_t lock;
-    pthread_cond_t ended;
+    pthread_cond_t ended; /* ends is set, or a reader has gone */
     bool ends;
+    int readers;
     char *const *paths;
     int path_count;
     choir__watch_run *runs[CHOIR__WATCH_RUNS];
-    int run_count, left_out;    /* left_out: runs for which there was no room */
-    double found_at, looked_at; /* choir__now() */
+    int run_count, left_out; /* left_out: runs for which there was no room */
+    double find_at, look_at; /* choir__now(), when runs and ranks are looked for again */
     choir__looks before;
     choir__text ranks;
     int64_t rounds; /* of ranks */
@@ -94,19 +97,19 @@ static void find_runs(choir__watch_board *b, const char *path, int depth, int *e
 static void find_all(choir__watch_board *b, double now)
 {
     int entries = 0;
-    if (b->found_at > 0 && now - b->found_at < find_s)
+    if (now < b->find_at)
         return;
-    b->found_at = now;
     b->left_out = 0;
     for (int i = 0; i < b->path_count; i++)
         find_runs(b, b->paths[i], DEPTH, &entries);
+    b->find_at = now + fmax(find_s, times * (choir__now() - now));
 }
 
 /* --- the ranks --- */
 
 static void look_at_ranks(choir__watch_board *b, double now)
 {
-    if (b->looked_at > 0 && now - b->looked_at < ranks_s)
+    if (now < b->look_at)
         return;
     choir__looks looks = choir__looks_read(NULL, 0);
     choir__text_clear(&b->ranks);
@@ -117,7 +120,7 @@ static void look_at_ranks(choir__watch_board *b, double now)
         b->rounds++;
     choir__looks_free(&b->before);
     b->before = looks;
-    b->looked_at = now;
+    b->look_at = now + fmax(ranks_s, times * (choir__now() - now));
 }
 
 /* --- telling --- */
@@ -175,16 +178,21 @@ static bool go_on(choir__watch_reader *r)
     return r->out.used > 0;
 }
 
+static struct timespec in_seconds(double seconds)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    int64_t ns = at.tv_nsec + (int64_t)(1e9 * fmax(seconds, 0));
+    at.tv_sec += ns / 1000000000;
+    at.tv_nsec = ns % 1000000000;
+    return at;
+}
+
 /* Waits until a second after the pass began, or until the end. */
 static void wait_for_more(choir__watch_reader *r)
 {
     choir__watch_board *b = r->board;
-    struct timespec until;
-    double left = pass_s - (choir__now() - r->began_at);
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)(1e9 * fmax(left, 0));
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    struct timespec until = in_seconds(pass_s - (choir__now() - r->began_at));
     while (!b->ends && pthread_cond_timedwait(&b->ended, &b->lock, &until) != ETIMEDOUT)
         ;
 }
@@ -228,6 +236,7 @@ choir__watch_reader *choir__watch_reader_new(choir__watch_board *b)
     r->board = b;
     r->counted[0] = -1;
     pthread_mutex_lock(&b->lock);
+    b->readers++;
     begin_pass(r);
     pthread_mutex_unlock(&b->lock);
     return r;
@@ -236,6 +245,10 @@ choir__watch_reader *choir__watch_reader_new(choir__watch_board *b)
 void choir__watch_reader_free(void *reader)
 {
     choir__watch_reader *r = reader;
+    pthread_mutex_lock(&r->board->lock);
+    r->board->readers--;
+    pthread_cond_broadcast(&r->board->ended);
+    pthread_mutex_unlock(&r->board->lock);
     choir__text_free(&r->out);
     free(r);
 }
@@ -269,8 +282,11 @@ void choir__watch_board_free(choir__watch_board *b)
 
 void choir__watch_board_end(choir__watch_board *b)
 {
+    struct timespec until = in_seconds(end_s);
     pthread_mutex_lock(&b->lock);
     b->ends = true;
     pthread_cond_broadcast(&b->ended);
+    while (b->readers && pthread_cond_timedwait(&b->ended, &b->lock, &until) != ETIMEDOUT)
+        ;
     pthread_mutex_unlock(&b->lock);
 }
