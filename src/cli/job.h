@@ -73,6 +73,7 @@ typedef struct choir__job {
     char *logs;             /* all of them, a line each; NULL: none */
     int64_t log_histograms; /* steps from one to the next; 0: none */
     bool print_job;
+    bool page;           /* a live page is served while the job runs */
     struct json_t *file; /* the job file, whose texts the options use; NULL: none */
     const char *file_path, *file_sha256; /* of it, and of its data; NULL: unknown */
     const char *model_given;             /* --model as it was given, if it is a path */

@@ -50,7 +50,7 @@ static bool is_place(const char *name)
 /* Returns whether a job file may have the option. */
 static bool is_of_files(const choir__cli_option *o)
 {
-    return strcmp(o->name, "print-job") != 0;
+    return strcmp(o->name, "print-job") != 0 && strcmp(o->name, "page") != 0;
 }
 
 static const choir__cli_option *find_option(const char *name)

@@ -256,6 +256,9 @@ const choir__cli_option choir__job_options[] = {
     {"log-histograms", CHOIR__INT, AT(log_histograms), 1, MANY, .argument = "N",
         .help = "with --log tensorboard: histograms of weights and gradients every N steps "
                 "(default: none)"},
+    {"page", CHOIR__FLAG, AT(page),
+        .help = "serve a live page of the run to a browser on this machine, and print its "
+                "address; with --run or --save, whose folder it shows"},
     {"print-job", CHOIR__FLAG, AT(print_job),
         .help = "print this command line as a job file, with all defaults, and train nothing"},
 

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
-#include "comm/recorder.h"
+#include "cli/looks.h"
 
 static const double first_look_s = 0.25; /* from the first look to the one that is shown */
 
@@ -28,56 +28,6 @@ typedef struct top {
     double interval_s;
     int *pids, pid_count; /* only these; none: all */
 } top;
-
-/* All processes at one moment, by job, then by rank. */
-typedef struct looks {
-    choir__seen **seen;
-    int count;
-} looks;
-
-/* --- looking --- */
-
-static int by_job(const void *a, const void *b)
-{
-    const choir__seen *x = *(choir__seen *const *)a, *y = *(choir__seen *const *)b;
-    if (x->who.job != y->who.job)
-        return x->who.job < y->who.job ? -1 : 1;
-    if (x->who.rank != y->who.rank)
-        return x->who.rank < y->who.rank ? -1 : 1;
-    return (x->pid > y->pid) - (x->pid < y->pid);
-}
-
-static looks look(const top *t)
-{
-    looks l = {0};
-    int *all = NULL, count = t->pid_count ? t->pid_count : choir__board_processes(&all);
-    l.seen = choir__calloc((size_t)count + 1, sizeof(choir__seen *));
-    for (int i = 0; i < count; i++) {
-        l.seen[l.count] = choir__recorder_read(t->pid_count ? t->pids[i] : all[i]);
-        l.count += l.seen[l.count] != NULL;
-    }
-    qsort(l.seen, (size_t)l.count, sizeof(choir__seen *), by_job);
-    free(all);
-    return l;
-}
-
-static void forget(looks *l)
-{
-    for (int i = 0; i < l->count; i++)
-        choir__seen_free(l->seen[i]);
-    free(l->seen);
-    *l = (looks){0};
-}
-
-/* Returns the same process in the previous round, or NULL if it was not there. */
-static const choir__seen *earlier(const looks *before, const choir__seen *seen)
-{
-    for (int i = 0; i < before->count; i++)
-        if (before->seen[i]->pid == seen->pid &&
-            before->seen[i]->who.started == seen->who.started)
-            return before->seen[i];
-    return NULL;
-}
 
 /* --- the table --- */
 
@@ -123,34 +73,6 @@ static const char *bytes_text(uint64_t bytes, char text[16])
     return text;
 }
 
-/* Describes the collective that the process has run the longest, else the last one it finished.
- */
-static void doing(const choir__seen *seen, char *text, size_t room)
-{
-    const choir__seen_group *at = NULL;
-    const choir__seen_call *call = NULL;
-    char what[CHOIR__CALL_TEXT], time[24];
-    for (int i = 0; i < seen->group_count; i++) {
-        const choir__seen_call *c = choir__seen_current(&seen->groups[i]);
-        bool better = c && (!call || (call->ended && !c->ended) ||
-                               (call->ended && c->ended > call->ended) ||
-                               (!call->ended && !c->ended && c->begun < call->begun));
-        if (better) {
-            at = &seen->groups[i];
-            call = c;
-        }
-    }
-    const char *state = choir__state_text(seen->state);
-    int used = snprintf(text, room, "%s", state);
-    if (!call)
-        return;
-    bool named = strcmp(at->name, "world") != 0;
-    choir__duration_text(seen->at - (call->ended ? call->ended : call->begun), time);
-    snprintf(text + used, room - (size_t)used, "%s%s%s%s%s%s%s", *state ? ", " : "",
-        call->ended ? "idle since " : "", choir__call_text(&call->stamp, what),
-        named ? " of " : "", named ? at->name : "", call->ended ? ", " : " for ", time);
-}
-
 static void put_head(screen *s)
 {
     static const char *const heads[] = {
@@ -186,7 +108,7 @@ static void put_process(screen *s, const choir__seen *seen, const choir__seen *b
     layout l = layout_of(s);
     if (seen->who.rank >= 0)
         snprintf(rank, sizeof rank, "%d", seen->who.rank);
-    doing(seen, at, sizeof at);
+    choir__looks_doing(seen, at, sizeof at);
     if (!seen->device_count && l == NARROW)
         put(s, "%4s %7d    -  %s", rank, seen->pid, at);
     else if (!seen->device_count)
@@ -197,7 +119,7 @@ static void put_process(screen *s, const choir__seen *seen, const choir__seen *b
 }
 
 /* Prints the line above the ranks of a job. */
-static void put_job(screen *s, const looks *l, int first)
+static void put_job(screen *s, const choir__looks *l, int first)
 {
     const choir__seen *seen = l->seen[first];
     char age[24], here[32] = "", since[32] = "";
@@ -217,38 +139,20 @@ static void put_job(screen *s, const looks *l, int first)
         put(s, "no job, up %s: %s", age, what);
 }
 
-/* Names the rank of a job's on this machine for which the others wait: the one that has waited
- * least since the round before. `from` is the job's first process. */
-static void put_slow(screen *s, const looks *l, int from, const looks *before)
+/* Names the rank of a job's on this machine for which the others wait. */
+static void put_slow(screen *s, const choir__looks *l, int from, const choir__looks *before)
 {
-    static const double share_least = 0.2; /* of the time */
-    double least = INFINITY, most = 0, per_step = 0;
-    int slowest = -1, ranks = 0;
-    for (int i = from; i < l->count && l->seen[i]->who.job == l->seen[from]->who.job; i++) {
-        const choir__seen *now = l->seen[i], *then = earlier(before, now);
-        if (!then || now->who.rank < 0 || !(now->at > then->at))
-            continue;
-        double share =
-            (choir__seen_waited(now) - choir__seen_waited(then)) / (now->at - then->at);
-        uint64_t steps = now->who.steps - then->who.steps;
-        ranks++;
-        most = fmax(most, share);
-        if (share >= least)
-            continue;
-        least = share;
-        slowest = now->who.rank;
-        per_step = steps ? (now->at - then->at) / (double)steps : 0;
-    }
-    if (ranks < 2 || !l->seen[from]->who.job || most - least < share_least)
-        return;
+    choir__slow_rank slow = choir__looks_slow(l, from, before);
     char cost[48] = "";
-    if (per_step > 0)
-        snprintf(cost, sizeof cost, ", %.2g s per step", (most - least) * per_step);
-    put(s, "rank %d is slow: the others wait for it %.0f %% of the time%s", slowest,
-        100 * fmin(most - least, 1), cost);
+    if (slow.rank < 0)
+        return;
+    if (slow.per_step > 0)
+        snprintf(cost, sizeof cost, ", %.2g s per step", slow.per_step);
+    put(s, "rank %d is slow: the others wait for it %.0f %% of the time%s", slow.rank,
+        100 * slow.share, cost);
 }
 
-static void print_table(screen *s, const looks *l, const looks *before)
+static void print_table(screen *s, const choir__looks *l, const choir__looks *before)
 {
     if (!l->count)
         put(s, "No process of yours uses Choir now.");
@@ -260,7 +164,7 @@ static void print_table(screen *s, const looks *l, const looks *before)
             put_job(s, l, i);
             put_slow(s, l, i, before);
         }
-        put_process(s, l->seen[i], earlier(before, l->seen[i]));
+        put_process(s, l->seen[i], choir__looks_earlier(before, l->seen[i]));
     }
 }
 
@@ -287,16 +191,16 @@ static bool pause_for(double seconds, bool keys)
 static void one_round(const top *t)
 {
     screen s = {0};
-    looks before = look(t);
+    choir__looks before = choir__looks_read(t->pids, t->pid_count);
     if (before.count)
         pause_for(first_look_s, false);
-    looks now = look(t);
+    choir__looks now = choir__looks_read(t->pids, t->pid_count);
     for (int i = 0; i < now.count && t->json; i++)
-        choir__seen_json(now.seen[i], earlier(&before, now.seen[i]), stdout);
+        choir__seen_json(now.seen[i], choir__looks_earlier(&before, now.seen[i]), stdout);
     if (!t->json)
         print_table(&s, &now, &before);
-    forget(&before);
-    forget(&now);
+    choir__looks_free(&before);
+    choir__looks_free(&now);
 }
 
 static void refresh(const top *t)
@@ -312,13 +216,13 @@ static void refresh(const top *t)
         silent.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
         tcsetattr(STDIN_FILENO, TCSANOW, &silent);
     }
-    looks before = look(t);
+    choir__looks before = choir__looks_read(t->pids, t->pid_count);
     bool enough = pause_for(first_look_s, keys);
     printf("\033[?1049h\033[?25l"); /* the other screen, without a cursor */
     while (!enough) {
         struct winsize size = {0};
         screen s = {.live = true};
-        looks now = look(t);
+        choir__looks now = choir__looks_read(t->pids, t->pid_count);
         if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) {
             s.columns = size.ws_col;
             s.rows = size.ws_row;
@@ -327,7 +231,7 @@ static void refresh(const top *t)
         print_table(&s, &now, &before);
         printf("\033[J");
         fflush(stdout);
-        forget(&before);
+        choir__looks_free(&before);
         before = now;
         enough = pause_for(t->interval_s, keys);
     }
@@ -335,12 +239,12 @@ static void refresh(const top *t)
     fflush(stdout);
     if (keys)
         tcsetattr(STDIN_FILENO, TCSANOW, &old);
-    forget(&before);
+    choir__looks_free(&before);
 }
 
 static void dump(const top *t)
 {
-    looks now = look(t);
+    choir__looks now = choir__looks_read(t->pids, t->pid_count);
     for (int i = 0; i < now.count; i++)
         if (t->json)
             choir__seen_calls_json(now.seen[i], stdout);
@@ -348,7 +252,7 @@ static void dump(const top *t)
             choir__recorder_dump(now.seen[i]->pid, stdout);
     if (!now.count && !t->json)
         printf("No process of yours uses Choir now.\n");
-    forget(&now);
+    choir__looks_free(&now);
 }
 
 /* --- the command --- */

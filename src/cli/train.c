@@ -17,6 +17,7 @@
 #include "cli/summary.h"
 #include "cli/tee.h"
 #include "cli/trainer.h"
+#include "cli/watch/beside.h"
 #include "base/base.h"
 #include "base/folders.h"
 
@@ -150,6 +151,23 @@ static choir__tee *copy_errors(const choir__job *job)
     return tee;
 }
 
+/* Runs the job, with the page of its run if there is one. */
+static int train(choir__job *job)
+{
+    const char *folder = choir__cli_record_folder(job);
+    choir__watch_beside *page = NULL;
+    if (job->page && !folder)
+        return choir__cli_usage(
+            job->command, "--page shows a recorded run: name its folder with --run DIR");
+    if (job->page && job->rank == 0 && choir__watch_beside_open(folder, &page) != CHOIR_OK)
+        return choir__cli_fail();
+    choir__tee *tee = copy_errors(job);
+    int status = job->nproc > 1 && !job->launched ? run_ranks(job) : run_alone(job);
+    choir__tee_close(tee);
+    choir__watch_beside_close(page);
+    return status;
+}
+
 static int print_job(const choir__job *job)
 {
     char *text = choir__job_text(job, NULL);
@@ -190,9 +208,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     } else if (job.summary) {
         status = choir__summary(&job) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
     } else {
-        choir__tee *tee = copy_errors(&job);
-        status = job.nproc > 1 && !job.launched ? run_ranks(&job) : run_alone(&job);
-        choir__tee_close(tee);
+        status = train(&job);
     }
     choir__job_free(&job);
     return status;

@@ -1,0 +1,37 @@
+/* All of this user's processes that use Choir, on this machine, at one moment: what `choir top`
+ * and `choir watch` show of them. The processes do nothing for it (base/board.h). */
+#ifndef CHOIR_CLI_LOOKS_H
+#define CHOIR_CLI_LOOKS_H
+
+#include "comm/recorder.h"
+
+/* By job, then by rank. */
+typedef struct choir__looks {
+    choir__seen **seen;
+    int count;
+} choir__looks;
+
+/* Reads the processes, all of them if pid_count is 0. */
+choir__looks choir__looks_read(const int *pids, int pid_count);
+void choir__looks_free(choir__looks *looks);
+
+/* Returns the same process in an earlier round, or NULL if it was not there. */
+const choir__seen *choir__looks_earlier(const choir__looks *before, const choir__seen *seen);
+
+/* Describes the collective that the process has run the longest, else the last one it finished.
+ */
+void choir__looks_doing(const choir__seen *seen, char *text, size_t room);
+
+/* The rank of a job on this machine for which the others wait. */
+typedef struct choir__slow_rank {
+    int rank;        /* -1: none is slow */
+    double share;    /* of the time that the others wait for it */
+    double per_step; /* in seconds; 0: unknown */
+} choir__slow_rank;
+
+/* Finds the rank that has waited least since the round before. `from` is the job's first
+ * process. */
+choir__slow_rank choir__looks_slow(
+    const choir__looks *now, int from, const choir__looks *before);
+
+#endif

@@ -1,0 +1,28 @@
+/* All that the page shows: the runs in the named folders, and the ranks on this machine. It is
+ * read when a reader of the page asks, so that without readers it costs nothing. */
+#ifndef CHOIR_CLI_WATCH_BOARD_H
+#define CHOIR_CLI_WATCH_BOARD_H
+
+#include "cli/watch/run.h"
+
+enum { CHOIR__WATCH_RUNS = 64 };
+
+typedef struct choir__watch_board choir__watch_board;
+
+/* paths: (count) folders of runs, or folders that hold such folders; they may come later. */
+choir__watch_board *choir__watch_board_new(char *const *paths, int count);
+void choir__watch_board_free(choir__watch_board *board); /* when no reader is left */
+
+/* Ends all readers, each when it has got what is there now, and waits some seconds for them. */
+void choir__watch_board_end(choir__watch_board *board);
+
+/* A reader of the page: server-sent events, as many as there are to tell. Threads: a reader
+ * belongs to one. */
+typedef struct choir__watch_reader choir__watch_reader;
+
+choir__watch_reader *choir__watch_reader_new(choir__watch_board *board);
+void choir__watch_reader_free(void *reader);
+/* See choir__http_read. */
+size_t choir__watch_reader_read(void *reader, char *bytes, size_t room);
+
+#endif

@@ -1,0 +1,26 @@
+/* The page over HTTP: the document, and what happens as server-sent events.
+ *
+ *     GET /TOKEN/        page.html with page.css and page.js in it
+ *     GET /TOKEN/live    the events that board.h and run.h describe
+ *
+ * All users of a machine share its loopback address, and pages of other sites may send requests
+ * there; so everything lies behind a token that only the printed address has. */
+#ifndef CHOIR_CLI_WATCH_PAGE_H
+#define CHOIR_CLI_WATCH_PAGE_H
+
+#include <choir/status.h>
+
+typedef struct choir__watch_page choir__watch_page;
+
+/* Begins to serve. what: the option or command, for messages. place: [HOST]:PORT. key_file:
+ * the token follows from its contents, and other addresses than loopback are allowed; NULL: the
+ * token is random. paths: (count) as for choir__watch_board_new; they outlive the page. */
+choir_status choir__watch_page_open(const char *what, const char *place, const char *key_file,
+    char *const *paths, int count, choir__watch_page **made);
+/* Tells the readers what is there, and ends. NULL is fine. */
+void choir__watch_page_close(choir__watch_page *page);
+
+/* Returns the address to open: "http://127.0.0.1:8080/TOKEN/". */
+const char *choir__watch_page_url(const choir__watch_page *page);
+
+#endif

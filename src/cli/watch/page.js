@@ -1,0 +1,720 @@
+/* The page of choir watch. The server tells what happens as server-sent events (run.h, board.h):
+ *
+ *   board   how many runs there are, and where they are looked for
+ *   run     a run's path, state and job
+ *   steps, evals   columns of numbers from a bucket on (table.h)
+ *   events  what happened in a run
+ *   ranks   what this machine's ranks do now
+ *   end     the server ends
+ *
+ * They fill in `model`; a moment later, what has changed is drawn. All words from the server are
+ * put into the page as text, never as markup. */
+'use strict';
+
+const model = { runs: new Map(), board: null, jobs: [], ended: false };
+const choices = { axis: 'step', smooth: 0, log: false, hidden: new Set(), allEvents: false };
+const MOST_AT_FIRST = 10;    // runs whose curves are shown unasked
+const EVENTS_AT_FIRST = 30;
+const MOST_DEVICES = 256;    // drawn per run
+
+const byId = (id) => document.getElementById(id);
+
+// Makes an element. Attributes are set as such, and children are elements or text.
+function make(name, attributes = {}, ...children) {
+  const e = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) e.setAttribute(key, value);
+  e.append(...children);
+  return e;
+}
+
+function draw(name, attributes = {}, ...children) {
+  const e = document.createElementNS('http://www.w3.org/2000/svg', name);
+  for (const [key, value] of Object.entries(attributes)) e.setAttribute(key, value);
+  e.append(...children);
+  return e;
+}
+
+// --- words for numbers ---------------------------------------------------------------------------
+
+function short(x) {
+  if (x === null || x === undefined || Number.isNaN(x)) return '–';
+  const size = Math.abs(x);
+  if (size >= 1e12 || (size > 0 && size < 1e-3)) return x.toExponential(2).replace('e+', 'e');
+  for (const [unit, sign] of [[1e9, 'G'], [1e6, 'M'], [1e4, 'k']])
+    if (size >= unit) return trim(x / (unit === 1e4 ? 1e3 : unit)) + sign;
+  return trim(x);
+}
+
+const trim = (x) => String(Number(x.toPrecision(4)));
+
+function bytes(x) {
+  for (const [unit, sign] of [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']])
+    if (x >= unit) return `${Number((x / unit).toPrecision(3))} ${sign}`;
+  return `${x} B`;
+}
+
+function duration(seconds) {
+  if (!Number.isFinite(seconds) || seconds < 0) return '–';
+  if (seconds < 90) return `${Number(seconds.toPrecision(2))} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 48 * 3600) return `${trim(Math.round(seconds / 360) / 10)} h`;
+  return `${Math.round(seconds / 86400)} days`;
+}
+
+// --- the model -----------------------------------------------------------------------------------
+
+function emptyTable() {
+  return { step: [], seconds: [], items: [], columns: {}, leftOut: 0 };
+}
+
+function runOf(message) {
+  let run = model.runs.get(message.id);
+  if (!run || run.generation !== message.generation) {
+    run = { id: message.id, generation: message.generation, path: run ? run.path : '', state: '',
+      job: run ? run.job : null, steps: emptyTable(), evals: emptyTable(), events: [] };
+    model.runs.set(message.id, run);
+  }
+  return run;
+}
+
+// Buckets from `from` on are new, or replace those that are there.
+function putBuckets(list, from, values) {
+  list.length = Math.min(list.length, from);
+  for (const value of values) list.push(value === null ? NaN : value);
+}
+
+function takeTable(table, message) {
+  table.leftOut = message.left_out;
+  for (const axis of ['step', 'seconds', 'items']) putBuckets(table[axis], message.from, message[axis]);
+  for (const [name, column] of Object.entries(message.columns)) {
+    const mine = Object.hasOwn(table.columns, name) ? table.columns[name] : {};
+    for (const [kind, values] of Object.entries(column))
+      putBuckets(mine[kind] ??= [], message.from, values);
+    Object.defineProperty(table.columns, name, { value: mine, enumerable: true, configurable: true });
+  }
+}
+
+const takes = {
+  board(message) {
+    model.board = message;
+    model.clock = message.now - performance.now() / 1000;
+  },
+  run(message) {
+    const run = runOf(message);
+    Object.assign(run, { path: message.path, state: message.state, first: message.first_time,
+      last: message.last_time });
+    run.job = message.job || run.job;
+    if (!('known' in run)) {
+      run.known = true;
+      if (run.id >= MOST_AT_FIRST && !choices.shownOnce?.has(run.path)) choices.hidden.add(run.path);
+    }
+  },
+  steps: (message) => takeTable(runOf(message).steps, message),
+  evals: (message) => takeTable(runOf(message).evals, message),
+  events(message) {
+    const run = runOf(message);
+    const first = run.events.length ? run.events[0].number : message.from;
+    run.events.length = Math.max(0, Math.min(run.events.length, message.from - first));
+    message.events.forEach((event, i) => run.events.push({ ...event, number: message.from + i }));
+    run.events.splice(0, Math.max(0, run.events.length - 1000));
+  },
+  ranks(message) { model.jobs = message.jobs; },
+};
+
+const now = () => (model.clock || 0) + performance.now() / 1000;
+const runs = () => [...model.runs.values()].filter((run) => run.path);
+const shown = () => runs().filter((run) => !choices.hidden.has(run.path));
+const colour = (run) => `c${run.id % 10}${run.id >= 10 ? ' dashed' : ''}`;
+
+// The last part of the path, or all of it where two runs share that.
+function nameOf(run) {
+  const last = (path) => path.replace(/\/+$/, '').split('/').pop() || path;
+  const mine = last(run.path);
+  return runs().some((r) => r !== run && last(r.path) === mine) ? run.path : mine;
+}
+
+const lastOf = (list) => (list && list.length ? list[list.length - 1] : NaN);
+const column = (table, name) => (Object.hasOwn(table.columns, name) ? table.columns[name] : null);
+
+function option(run, name) {
+  const options = run.job && run.job.options;
+  return options && Object.hasOwn(options, name) ? options[name] : undefined;
+}
+
+// --- runs ----------------------------------------------------------------------------------------
+
+// Keeps the elements of a list, so that neither the focus nor an opened part is lost.
+function keep(parent, key, build) {
+  for (const child of parent.children) if (child.dataset.key === key) return child;
+  const child = build();
+  child.dataset.key = key;
+  parent.append(child);
+  return child;
+}
+
+function forgetOthers(parent, keys) {
+  for (const child of [...parent.children]) if (!keys.has(child.dataset.key)) child.remove();
+}
+
+function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+function buildRun(run) {
+  const box = make('input', { type: 'checkbox' });
+  box.checked = !choices.hidden.has(run.path);
+  box.addEventListener('change', () => {
+    if (box.checked) choices.hidden.delete(run.path);
+    else choices.hidden.add(run.path);
+    (choices.shownOnce ??= new Set()).add(run.path);
+    redraw();
+  });
+  return make('li', {},
+    make('label', {}, box, make('span', { class: `swatch ${colour(run)}` }),
+      make('span', { class: 'name' }), make('span', { class: 'state' })),
+    make('p', { class: 'quiet figures' }),
+    make('details', {}, make('summary', {}, 'job'), make('dl')));
+}
+
+function stateOf(run) {
+  const silent = now() - run.last;
+  if (run.state === 'waiting') return 'waiting';
+  if (run.state === 'running' && silent > 30) return `silent for ${duration(silent)}`;
+  return run.state;
+}
+
+function figuresOf(run) {
+  const steps = run.steps, step = lastOf(steps.step), total = Number(option(run, 'steps'));
+  const parts = [];
+  if (Number.isFinite(step)) parts.push(total ? `step ${step} of ${total}` : `step ${step}`);
+  const loss = column(steps, 'loss'), evaluated = column(run.evals, 'loss');
+  if (loss) parts.push(`loss ${short(lastOf(loss.mean))}`);
+  if (evaluated) parts.push(`validation ${short(lastOf(evaluated.mean))}`);
+  const speed = column(steps, 'items_per_s');
+  if (speed) parts.push(`${short(lastOf(speed.mean))}/s`);
+  const took = lastOf(steps.seconds);
+  if (Number.isFinite(took)) parts.push(`${duration(took)} of steps`);
+  if (total > step && run.state === 'running' && step > 0)
+    parts.push(`${duration((total - step) * took / step)} left`);
+  if (steps.leftOut) parts.push('some of its numbers are not shown');
+  return parts.join(' · ') || 'no step yet';
+}
+
+function drawJob(list, run) {
+  if (list.dataset.of === String(run.generation) + Boolean(run.job)) return;
+  list.dataset.of = String(run.generation) + Boolean(run.job);
+  list.replaceChildren();
+  const options = (run.job && (run.job.options || run.job)) || {};
+  for (const [name, value] of Object.entries(options)) {
+    const text = typeof value === 'string' ? value : JSON.stringify(value);
+    list.append(make('dt', {}, name), make('dd', {}, text));
+  }
+}
+
+function drawRuns() {
+  const list = byId('runs'), keys = new Set();
+  for (const run of runs()) {
+    keys.add(run.path);
+    const item = keep(list, run.path, () => buildRun(run)), state = item.querySelector('.state');
+    setText(item.querySelector('.name'), nameOf(run));
+    setText(state, stateOf(run));
+    state.className = `state ${run.state === 'interrupted' ? 'failed' : run.state}`;
+    setText(item.querySelector('.figures'), figuresOf(run));
+    item.querySelector('details').hidden = !run.job;
+    drawJob(item.querySelector('dl'), run);
+  }
+  forgetOthers(list, keys);
+  const board = model.board, waiting = byId('waiting');
+  waiting.hidden = !board || (board.runs > 0 && !board.left_out);
+  if (board && !board.runs)
+    setText(waiting, `No run yet in ${board.places.join(', ')}. The page waits for one.`);
+  else if (board && board.left_out)
+    setText(waiting, `${board.left_out} more runs are left out; name fewer to see them.`);
+}
+
+// --- charts --------------------------------------------------------------------------------------
+
+const charts = [
+  { title: 'Loss', column: 'loss', evals: 'loss', log: true },
+  { title: 'Accuracy of validation', column: '', evals: 'accuracy' },
+  { title: 'Learning rate', column: 'lr' },
+  { title: 'Gradient norm', column: 'grad_norm', log: true },
+  { title: 'Tokens or samples per second', column: 'items_per_s', zero: true },
+  { title: 'Seconds per step', column: 'step_s', zero: true },
+];
+const box = { width: 560, height: 240, left: 52, right: 10, top: 8, bottom: 22 };
+
+// Exponential smoothing whose beginning is corrected for the missing past, as in choir plot.
+function smoothed(values, weight) {
+  if (!weight) return values;
+  let sum = 0, norm = 0;
+  return values.map((value) => {
+    if (!Number.isFinite(value)) return value;
+    sum = weight * sum + (1 - weight) * value;
+    norm = weight * norm + (1 - weight);
+    return sum / norm;
+  });
+}
+
+// An evaluation knows its step alone; time and items are those of the step.
+function evalAxis(run) {
+  if (choices.axis === 'step') return run.evals.step;
+  const steps = run.steps.step, axis = run.steps[choices.axis];
+  return run.evals.step.map((step) => {
+    const at = steps.findIndex((s) => s >= step);
+    return at < 0 ? lastOf(axis) : axis[at];
+  });
+}
+
+function curvesOf(chart) {
+  const curves = [];
+  for (const run of shown()) {
+    const steps = column(run.steps, chart.column), evals = column(run.evals, chart.evals || '');
+    if (!steps && !evals) continue;
+    curves.push({ run,
+      x: run.steps[choices.axis],
+      raw: steps ? steps.mean : [], low: steps && steps.low, high: steps && steps.high,
+      y: steps ? smoothed(steps.mean, choices.smooth) : [],
+      evalX: evals ? evalAxis(run) : [], evalY: evals ? evals.mean : [] });
+  }
+  return curves;
+}
+
+// Distances between marks are 1, 2 or 5 times a power of ten.
+function marks(low, high, count) {
+  const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].find((times) => times * power >= rough) * power;
+  const list = [];
+  for (let i = Math.ceil(low / step); i * step <= high * (1 + 1e-12) && list.length < 50; i++)
+    list.push(i * step);
+  return list;
+}
+
+function logMarks(low, high) {
+  const list = [], wide = high / low > 50;
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
+    for (const times of wide ? [1] : [1, 2, 5]) list.push(times * 10 ** power);
+  const inside = list.filter((y) => y >= low && y <= high);
+  return inside.length > 1 ? inside : marks(low, high, 4);
+}
+
+function rangeOf(lists, wanted) {
+  let low = Infinity, high = -Infinity;
+  for (const list of lists)
+    for (const value of list)
+      if (Number.isFinite(value) && wanted(value)) {
+        low = Math.min(low, value);
+        high = Math.max(high, value);
+      }
+  return [low, high];
+}
+
+// Maps values to places in the picture; null: there is nothing to draw.
+function scalesOf(chart, curves) {
+  const log = Boolean(chart.log) && choices.log;
+  let [left, right] = rangeOf(curves.flatMap((c) => [c.x, c.evalX]), () => true);
+  let [low, high] = rangeOf(curves.flatMap((c) => [c.raw, c.y, c.evalY]), (y) => !log || y > 0);
+  if (left > right || low > high) return null;
+  if (chart.zero) low = Math.min(0, low);
+  if (left === right) { left -= 0.5; right += 0.5; }
+  const around = log ? 0 : (high - low) * 0.04 || Math.abs(high) * 0.05 || 1;
+  if (!(chart.zero && low === 0)) low -= around;
+  high += around;
+  if (log && low === high) { low /= 2; high *= 2; }
+  const place = log ? Math.log : (y) => y;
+  const width = box.width - box.left - box.right, height = box.height - box.top - box.bottom;
+  return { log, left, right, low, high,
+    x: (x) => box.left + (x - left) / (right - left) * width,
+    y: (y) => box.top + (place(high) - place(y)) / (place(high) - place(low)) * height,
+    back: (px) => left + (px - box.left) / width * (right - left) };
+}
+
+const inPicture = (scale, x, y) => Number.isFinite(x) && Number.isFinite(y) && (!scale.log || y > 0);
+
+function pathOf(scale, xs, ys) {
+  let path = '', pen = false;
+  for (let i = 0; i < ys.length; i++) {
+    if (!inPicture(scale, xs[i], ys[i])) { pen = false; continue; }
+    path += `${pen ? 'L' : 'M'}${scale.x(xs[i]).toFixed(1)},${scale.y(ys[i]).toFixed(1)}`;
+    pen = true;
+  }
+  return path;
+}
+
+// The area between the lowest and the highest of each bucket.
+function bandOf(scale, c) {
+  const there = [], back = [];
+  const inside = (y) => Math.max(scale.low, Math.min(scale.high, y));
+  for (let i = 0; i < c.low.length; i++) {
+    if (!inPicture(scale, c.x[i], inside(c.low[i])) || !Number.isFinite(c.high[i])) continue;
+    const x = scale.x(c.x[i]).toFixed(1);
+    there.push(`${x},${scale.y(inside(c.high[i])).toFixed(1)}`);
+    back.unshift(`${x},${scale.y(inside(c.low[i])).toFixed(1)}`);
+  }
+  return there.length > 1 ? `M${there.join('L')}L${back.join('L')}Z` : '';
+}
+
+function axisText(x) {
+  return choices.axis === 'seconds' ? duration(x) : short(x);
+}
+
+function drawAxes(scale) {
+  const group = draw('g'), bottom = box.height - box.bottom;
+  for (const y of scale.log ? logMarks(scale.low, scale.high) : marks(scale.low, scale.high, 5)) {
+    const at = scale.y(y).toFixed(1);
+    group.append(draw('path', { class: 'grid', d: `M${box.left},${at}H${box.width - box.right}` }),
+      draw('text', { x: box.left - 6, y: Number(at) + 4, 'text-anchor': 'end' }, short(y)));
+  }
+  for (const x of marks(scale.left, scale.right, 5)) {
+    const at = scale.x(x);
+    const anchor = at > box.width - 40 ? 'end' : at < box.left + 15 ? 'start' : 'middle';
+    group.append(draw('text', { x: at.toFixed(1), y: bottom + 16, 'text-anchor': anchor }, axisText(x)));
+  }
+  return group;
+}
+
+function drawCurve(scale, c) {
+  const group = draw('g', { class: colour(c.run) });
+  if (c.low) group.append(draw('path', { class: 'range', d: bandOf(scale, c) }));
+  if (choices.smooth) group.append(draw('path', { class: 'raw', d: pathOf(scale, c.x, c.raw) }));
+  group.append(draw('path', { class: 'curve', d: pathOf(scale, c.x, c.y) }));
+  if (c.evalX.length > 1 && !c.y.length)
+    group.append(draw('path', { class: 'curve', d: pathOf(scale, c.evalX, c.evalY) }));
+  const radius = c.evalX.length > 100 ? 1.5 : 3;
+  c.evalX.forEach((x, i) => {
+    if (inPicture(scale, x, c.evalY[i]))
+      group.append(draw('circle', { class: 'mark', r: radius, cx: scale.x(x).toFixed(1),
+        cy: scale.y(c.evalY[i]).toFixed(1) }));
+  });
+  return group;
+}
+
+// The index of the value that is nearest to x in an ascending list.
+function nearest(list, x) {
+  let low = 0, high = list.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (list[middle] <= x) low = middle;
+    else high = middle;
+  }
+  return high > 0 && Math.abs(list[high] - x) < Math.abs(list[low] - x) ? high : low;
+}
+
+// Writes the values at the cursor, or the last ones, below a chart.
+function readOut(card, state) {
+  const list = card.querySelector('.readout'), at = state.cursor;
+  list.replaceChildren();
+  if (at !== null) list.append(make('span', {}, axisText(at)));
+  for (const c of state.curves) {
+    const [xs, ys] = c.y.length ? [c.x, c.y] : [c.evalX, c.evalY];
+    const i = at === null ? ys.length - 1 : nearest(xs, at);
+    if (i >= 0) list.append(make('span', { class: colour(c.run) }, `${nameOf(c.run)} ${short(ys[i])}`));
+  }
+}
+
+function moveCursor(card, state, x) {
+  const { scale } = state, svg = card.querySelector('svg');
+  svg.querySelector('.cursor')?.remove();
+  state.cursor = x === null || !scale ? null : Math.max(scale.left, Math.min(scale.right, x));
+  if (state.cursor !== null) {
+    const at = scale.x(state.cursor).toFixed(1);
+    svg.append(draw('path', { class: 'cursor', d: `M${at},${box.top}V${box.height - box.bottom}` }));
+  }
+  readOut(card, state);
+}
+
+function steer(card, state, event) {
+  const { scale } = state;
+  if (!scale) return;
+  const step = (scale.right - scale.left) / (event.shiftKey ? 10 : 100);
+  const from = state.cursor === null ? scale.right : state.cursor;
+  const to = { ArrowLeft: from - step, ArrowRight: from + step, Home: scale.left, End: scale.right,
+    Escape: null }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  moveCursor(card, state, to);
+}
+
+const chartStates = new Map(charts.map((chart) => [chart, { cursor: null, scale: null, curves: [] }]));
+
+function buildChart(chart) {
+  const state = chartStates.get(chart);
+  const svg = draw('svg', { viewBox: `0 0 ${box.width} ${box.height}`, role: 'img', tabindex: 0,
+    'aria-label': chart.title, preserveAspectRatio: 'none' });
+  const card = make('figure', { class: 'card' }, make('h3', {}, chart.title), svg,
+    make('figcaption', { class: 'readout', 'aria-live': 'polite' }));
+  svg.addEventListener('keydown', (event) => steer(card, state, event));
+  svg.addEventListener('pointermove', (event) => {
+    const rect = svg.getBoundingClientRect();
+    if (state.scale)
+      moveCursor(card, state, state.scale.back((event.clientX - rect.left) / rect.width * box.width));
+  });
+  svg.addEventListener('pointerleave', () => moveCursor(card, state, null));
+  return card;
+}
+
+function drawCharts() {
+  const parent = byId('curves'), keys = new Set();
+  for (const chart of charts) {
+    const state = chartStates.get(chart);
+    state.curves = curvesOf(chart);
+    state.scale = scalesOf(chart, state.curves);
+    if (!state.scale) continue;
+    keys.add(chart.title);
+    const card = keep(parent, chart.title, () => buildChart(chart)), svg = card.querySelector('svg');
+    box.width = Math.max(240, svg.clientWidth || 560);
+    box.height = svg.clientHeight || 240;
+    svg.setAttribute('viewBox', `0 0 ${box.width} ${box.height}`);
+    state.scale = scalesOf(chart, state.curves);
+    svg.replaceChildren(drawAxes(state.scale), ...state.curves.map((c) => drawCurve(state.scale, c)));
+    moveCursor(card, state, state.cursor);
+  }
+  forgetOthers(parent, keys);
+  parent.parentElement.hidden = !keys.size;
+}
+
+// --- devices -------------------------------------------------------------------------------------
+
+// The devices of a run, from columns such as device/0/cpu:0/bytes (rank 0).
+function devicesOf(run) {
+  const devices = new Map();
+  for (const [name, values] of Object.entries(run.steps.columns)) {
+    const parts = /^device\/(\d+)\/(.+)\/(bytes|peak_bytes|busy)$/.exec(name);
+    if (!parts || devices.size > MOST_DEVICES) continue;
+    const key = `rank ${parts[1]}, ${parts[2]}`;
+    if (!devices.has(key)) devices.set(key, { rank: Number(parts[1]), key });
+    devices.get(key)[parts[3]] = values.mean;
+  }
+  return [...devices.values()].sort((a, b) => a.rank - b.rank || (a.key < b.key ? -1 : 1));
+}
+
+// At most 150 points of a curve, as shares of `most`, in a picture of 300 x 40.
+function strip(values, most) {
+  const points = [], each = Math.max(1, Math.ceil(values.length / 150));
+  for (let i = 0; i < values.length; i += each) {
+    const some = values.slice(i, i + each).filter(Number.isFinite);
+    if (!some.length) continue;
+    const share = some.reduce((a, b) => a + b, 0) / some.length / most;
+    const x = values.length > 1 ? i / (values.length - 1) * 300 : 0;
+    points.push(`${x.toFixed(1)},${(39 - 38 * Math.min(1, share)).toFixed(1)}`);
+  }
+  return points;
+}
+
+function lastFinite(values) {
+  for (let i = (values || []).length - 1; i >= 0; i--) if (Number.isFinite(values[i])) return values[i];
+  return NaN;
+}
+
+function buildDevice() {
+  return make('div', { class: 'device' },
+    make('p', {}, make('span', { class: 'name' }), make('span', { class: 'key-busy busy' })),
+    draw('svg', { viewBox: '0 0 300 40', preserveAspectRatio: 'none', role: 'img' }),
+    make('p', {}, make('span', { class: 'key-memory bytes' })));
+}
+
+function drawDevice(item, device, most) {
+  const busy = strip(device.busy || [], 1), memory = strip(device.bytes || [], most);
+  const used = lastFinite(device.busy), svg = item.querySelector('svg'), parts = [];
+  if (busy.length > 1)
+    parts.push(draw('path', { class: 'area',
+      d: `M${busy[0].split(',')[0]},40L${busy.join('L')}L${busy.at(-1).split(',')[0]},40Z` }),
+    draw('path', { class: 'area-line', d: `M${busy.join('L')}` }));
+  if (memory.length > 1) parts.push(draw('path', { class: 'memory', d: `M${memory.join('L')}` }));
+  svg.replaceChildren(...parts);
+  svg.setAttribute('aria-label', `use and memory of ${device.key} over the run`);
+  setText(item.querySelector('.name'), device.key);
+  setText(item.querySelector('.busy'), Number.isFinite(used) ? `busy ${Math.round(100 * used)} %` : '');
+  setText(item.querySelector('.bytes'),
+    `memory ${bytes(lastFinite(device.bytes))}, at most ${bytes(lastFinite(device.peak_bytes))}`);
+}
+
+function drawDevices() {
+  const parent = byId('devices'), keys = new Set();
+  for (const run of shown()) {
+    const devices = devicesOf(run);
+    if (!devices.length) continue;
+    const most = Math.max(1, ...devices.map((d) => lastFinite(d.peak_bytes) || 0));
+    const title = keep(parent, `h ${run.path}`, () => make('h3', { class: colour(run) }));
+    setText(title, nameOf(run));
+    keys.add(`h ${run.path}`);
+    for (const device of devices) {
+      const key = `${run.path} ${device.key}`;
+      keys.add(key);
+      drawDevice(keep(parent, key, buildDevice), device, most);
+    }
+  }
+  forgetOthers(parent, keys);
+  parent.parentElement.hidden = !keys.size;
+}
+
+// --- ranks ---------------------------------------------------------------------------------------
+
+// The time before now in which most ranks have all of their remembered collectives.
+function windowOf(ranks) {
+  const spans = ranks.filter((r) => r.calls.length).map((r) => Math.max(...r.calls.map((c) => c[1])));
+  spans.sort((a, b) => a - b);
+  const recent = ranks.flatMap((r) => r.calls.map((c) => c[1] - c[2]));
+  return { from: spans.length ? spans[spans.length >> 1] : 0, to: Math.max(0, Math.min(...recent)) };
+}
+
+function drawTimeline(job, kinds) {
+  const lanes = job.ranks.filter((r) => r.calls.length), view = windowOf(lanes);
+  const span = view.from - view.to;
+  if (!(span > 0)) return null;
+  const height = Math.max(4, Math.min(16, 480 / lanes.length)), width = 800;
+  const svg = draw('svg', { viewBox: `0 0 ${width} ${lanes.length * height + 16}`, role: 'img',
+    'aria-label': 'collectives of each rank over time; between them it computes' });
+  lanes.forEach((rank, lane) => {
+    svg.append(draw('rect', { class: 'lane', x: 0, y: lane * height + 1, width, height: height - 2 }));
+    for (const [kind, ago, long, ended] of rank.calls) {
+      const x = Math.max(0, (view.from - ago) / span * width), end = (view.from - ago + long) / span * width;
+      if (end < 0) continue;
+      svg.append(draw('rect', { class: `call c${kinds.indexOf(kind) % 10}${ended ? '' : ' open'}`,
+        x: x.toFixed(1), y: lane * height + 1, height: height - 2,
+        width: Math.max(0.8, Math.min(width, end) - x).toFixed(1) },
+      draw('title', {}, `rank ${rank.rank}: ${kind}, ${duration(long)}${ended ? '' : ' so far'}`)));
+    }
+  });
+  svg.append(draw('text', { x: 0, y: lanes.length * height + 13 }, `the last ${duration(span)}, a line per rank`));
+  return svg;
+}
+
+function drawRank(rank, slow) {
+  const devices = rank.devices.map((d) => `${d.device} ${bytes(d.bytes)}, busy ${Math.round(100 * d.busy)} %`);
+  const words = [rank.doing, devices.join('; ')].filter(Boolean).join(' · ') || 'no device yet';
+  return make('div', { class: `rank${slow ? ' slow' : ''}` },
+    make('span', {}, rank.rank < 0 ? `pid ${rank.pid}` : `rank ${rank.rank}`), make('span', {}, words));
+}
+
+function drawRankJob(job) {
+  const kinds = [...new Set(job.ranks.flatMap((r) => r.calls.map((c) => c[0])))].sort();
+  const many = job.ranks.length > 1 ? `${job.ranks.length} of ${job.world} ranks here` : 'one process';
+  const card = make('div', { class: 'job' },
+    make('h3', {}, job.command),
+    make('p', { class: 'quiet' }, `${job.host}, ${many}, up ${duration(job.age_s)}` +
+      (job.generation > 1 ? `, generation ${job.generation}` : '')));
+  if (job.slow) {
+    const cost = job.slow.per_step_s > 0 ? `, ${duration(job.slow.per_step_s)} per step` : '';
+    card.append(make('p', { class: 'failed' }, `rank ${job.slow.rank} is slow: the others wait for it ` +
+      `${Math.round(100 * job.slow.share)} % of the time${cost}`));
+  }
+  const timeline = job.ranks.length > 1 ? drawTimeline(job, kinds) : null;
+  if (timeline)
+    card.append(timeline, make('p', { class: 'legend quiet' }, ...kinds.map((kind, i) =>
+      make('span', {}, make('i', { class: `c${i % 10}` }), kind))));
+  for (const rank of job.ranks) card.append(drawRank(rank, job.slow && job.slow.rank === rank.rank));
+  return card;
+}
+
+function drawRanks() {
+  byId('ranks').replaceChildren(...model.jobs.map(drawRankJob));
+  byId('ranks').parentElement.hidden = !model.jobs.length;
+}
+
+// --- events --------------------------------------------------------------------------------------
+
+const words = {
+  begin: (e) => `${e.resumed ? 'goes on' : 'begins'}: ${e.strategy}, ${e.world} at work`,
+  end: (e) => `ends with loss ${short(e.loss)}`,
+  eval: (e) => `validation: loss ${short(e.loss)}${e.accuracy === null || e.accuracy === undefined ? ''
+    : `, accuracy ${short(e.accuracy)}`}${e.best ? ', the best so far' : ''}`,
+  checkpoint: (e) => `saved ${e.path}`,
+  failure: (e) => `failed: ${e.message || 'no reason is known'}`,
+  interrupted: (e) => `interrupted${e.message ? `: ${e.message}` : ''}`,
+  text: (e) => `${e.name}: ${e.text}`,
+  membership: (e) => {
+    const left = (e.left || []).map((rank) => `rank ${rank.rank} left (${rank.why})`);
+    const joined = (e.joined || []).length ? [`joined: ${e.joined.join(', ')}`] : [];
+    return `generation ${e.generation}, ${e.world} ranks; ${[...left, ...joined].join('; ')}`;
+  },
+};
+
+function wordsOf(event) {
+  if (Object.hasOwn(words, event.event)) {
+    try {
+      return words[event.event](event);
+    } catch { /* its fields are others than ours */ }
+  }
+  const { event: kind, step, time, number, ...rest } = event;
+  return `${kind} ${JSON.stringify(rest)}`;
+}
+
+function drawEvents() {
+  const all = shown().flatMap((run) => run.events.map((event) => ({ run, event })));
+  all.sort((a, b) => b.event.time - a.event.time || b.event.number - a.event.number);
+  const some = choices.allEvents ? all : all.slice(0, EVENTS_AT_FIRST);
+  byId('events').replaceChildren(...some.map(({ run, event }) => make('li', {},
+    make('span', { class: 'quiet' }, new Date(event.time * 1000).toLocaleTimeString()),
+    make('span', { class: colour(run) }, `${nameOf(run)}, step ${event.step}`),
+    make('span', { class: event.event === 'failure' ? 'text failed' : 'text' }, wordsOf(event)))));
+  byId('all-events').hidden = some.length === all.length;
+  byId('events').parentElement.hidden = !all.length;
+}
+
+// --- the whole -----------------------------------------------------------------------------------
+
+let due = false;
+
+function drawAll() {
+  due = false;
+  drawRuns();
+  drawCharts();
+  drawDevices();
+  drawRanks();
+  drawEvents();
+  document.title = runs().length === 1 ? `${nameOf(runs()[0])} – Choir` : 'Choir';
+}
+
+// Draws soon, with all that comes until then; a page in the background waits to be seen.
+function redraw() {
+  if (due || document.hidden) return;
+  due = true;
+  setTimeout(() => requestAnimationFrame(drawAll), 150);
+}
+
+function say(text, lost) {
+  byId('link').textContent = text;
+  byId('link').className = lost ? 'lost' : '';
+}
+
+function connect() {
+  const source = new EventSource('live');
+  source.onopen = () => { // the server tells all from the start
+    model.runs.clear();
+    say('live', false);
+  };
+  source.onerror = () => {
+    if (!model.ended) say('the connection is lost; trying again', true);
+  };
+  for (const [name, take] of Object.entries(takes))
+    source.addEventListener(name, (event) => {
+      take(JSON.parse(event.data));
+      redraw();
+    });
+  source.addEventListener('end', () => {
+    model.ended = true;
+    source.close();
+    say('the server of this page has ended; choir watch shows the runs again', false);
+  });
+}
+
+function listen() {
+  byId('controls').addEventListener('submit', (event) => event.preventDefault());
+  byId('axis').addEventListener('change', (event) => { choices.axis = event.target.value; redraw(); });
+  byId('log').addEventListener('change', (event) => { choices.log = event.target.checked; redraw(); });
+  byId('smooth').addEventListener('input', (event) => {
+    choices.smooth = Number(event.target.value) / 100;
+    byId('smooth-value').textContent = choices.smooth ? choices.smooth.toFixed(2) : 'none';
+    redraw();
+  });
+  byId('all-events').addEventListener('click', () => { choices.allEvents = true; redraw(); });
+  document.addEventListener('visibilitychange', redraw);
+  addEventListener('resize', redraw);
+  setInterval(redraw, 10000); // "silent for ..." goes on by itself
+}
+
+if (typeof document !== 'undefined') { // else it is checked without a browser
+  listen();
+  connect();
+}

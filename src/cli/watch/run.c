@@ -1,0 +1,342 @@
+/* Reading a run folder as it grows: see run.h. Nothing in it is trusted: lines may be cut,
+ * huge, or nonsense, and are left out then. */
+#include "cli/watch/run.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool choir__watch_is_run(const char *path)
+{
+    static const char *const files[] = {"metrics.jsonl", "events.jsonl"};
+    bool is = false;
+    for (size_t i = 0; i < CHOIR_COUNT(files) && !is; i++) {
+        char *file = choir__format("%s/%s", path, files[i]);
+        is = access(file, F_OK) == 0;
+        free(file);
+    }
+    return is;
+}
+
+choir__watch_run *choir__watch_run_new(const char *path)
+{
+    choir__watch_run *r = choir__calloc(1, sizeof *r);
+    r->path = choir__strdup(path);
+    r->metrics.path = choir__format("%s/metrics.jsonl", path);
+    r->events.path = choir__format("%s/events.jsonl", path);
+    r->first_time = r->last_time = (double)NAN;
+    strcpy(r->state, "waiting");
+    return r;
+}
+
+static void forget_events(choir__watch_run *r)
+{
+    for (int i = 0; i < CHOIR__WATCH_EVENTS; i++) {
+        free(r->told[i]);
+        r->told[i] = NULL;
+    }
+    r->event_count = 0;
+}
+
+void choir__watch_run_free(choir__watch_run *r)
+{
+    if (!r)
+        return;
+    choir__watch_table_free(&r->steps);
+    choir__watch_table_free(&r->evals);
+    forget_events(r);
+    free(r->metrics.path);
+    free(r->events.path);
+    free(r->path);
+    free(r->job);
+    free(r);
+}
+
+static void begin_anew(choir__watch_run *r)
+{
+    choir__watch_table_free(&r->steps);
+    choir__watch_table_free(&r->evals);
+    forget_events(r);
+    choir__tail_rewind(&r->metrics);
+    choir__tail_rewind(&r->events);
+    r->x = (choir__watch_x){0};
+    r->first_time = r->last_time = (double)NAN;
+    strcpy(r->state, "waiting");
+    r->generation++;
+}
+
+/* --- steps --- */
+
+typedef struct member {
+    const char *name;
+    size_t length;
+    double value;
+} member;
+
+enum { MOST_MEMBERS = CHOIR__WATCH_COLUMNS + 8 };
+
+/* Stores the members of a flat object of numbers, as run folders have it, and returns their
+ * number; -1: it is something else. null becomes NaN. */
+static int members_of(const char *at, member all[MOST_MEMBERS])
+{
+    int count = 0;
+    if (*at++ != '{')
+        return -1;
+    while (*at == '"' && count < MOST_MEMBERS) {
+        const char *name = ++at;
+        at += strcspn(at, "\"\\");
+        if (at[0] != '"' || at[1] != ':')
+            return -1;
+        member *m = &all[count++];
+        *m = (member){name, (size_t)(at - name), (double)NAN};
+        at += 2;
+        char *end;
+        if (!strncmp(at, "null", 4))
+            end = (char *)at + 4;
+        else
+            m->value = strtod(at, &end);
+        if (end == at || (*end != ',' && *end != '}'))
+            return -1;
+        at = *end == ',' ? end + 1 : end;
+    }
+    return *at == '}' || count == MOST_MEMBERS ? count : -1;
+}
+
+static double value_of(const member *all, int count, const char *name)
+{
+    for (int i = 0; i < count; i++)
+        if (strlen(name) == all[i].length && !strncmp(name, all[i].name, all[i].length))
+            return all[i].value;
+    return (double)NAN;
+}
+
+static void note_time(choir__watch_run *r, double time)
+{
+    if (isnan(time))
+        return;
+    r->first_time = isnan(r->first_time) ? time : r->first_time;
+    r->last_time = isnan(r->last_time) ? time : fmax(r->last_time, time);
+}
+
+static void take_step(void *arg, char *line, size_t bytes)
+{
+    choir__watch_run *r = arg;
+    member all[MOST_MEMBERS];
+    int count = bytes ? members_of(line, all) : -1, at = -1;
+    double step = count > 0 ? value_of(all, count, "step") : (double)NAN;
+    if (isnan(step))
+        return;
+    double took = value_of(all, count, "step_s"), time = value_of(all, count, "time");
+    note_time(r, time);
+    r->x.step = step;
+    r->x.seconds = isnan(took) ? time - r->first_time : r->x.seconds + took;
+    r->x.items = value_of(all, count, "items");
+    choir__watch_table_row(&r->steps, r->x);
+    for (int i = 0; i < count; i++) {
+        const member *m = &all[i];
+        bool axis = (m->length == 4 &&
+                        (!strncmp(m->name, "step", 4) || !strncmp(m->name, "time", 4))) ||
+                    (m->length == 5 && !strncmp(m->name, "items", 5));
+        if (!axis)
+            at = choir__watch_table_put(&r->steps, m->name, m->length, m->value, at + 1);
+    }
+}
+
+/* --- events --- */
+
+/* Cuts texts that are longer than a page shows, between two characters. */
+static void shorten(json_t *event)
+{
+    enum { MOST = 2000 };
+    const char *name;
+    json_t *value;
+    json_object_foreach(event, name, value)
+    {
+        size_t bytes = json_string_length(value), cut = MOST;
+        const char *text = json_string_value(value);
+        if (bytes <= MOST)
+            continue;
+        while (cut && ((unsigned char)text[cut] & 0xc0) == 0x80)
+            cut--;
+        json_object_set_new(event, name, json_stringn(text, cut));
+    }
+}
+
+static void note_state(choir__watch_run *r, const char *kind)
+{
+    static const char *const states[][2] = {{"begin", "running"}, {"end", "ended"},
+        {"failure", "failed"}, {"interrupted", "interrupted"}, {"membership", "running"}};
+    for (size_t i = 0; i < CHOIR_COUNT(states); i++)
+        if (!strcmp(kind, states[i][0]))
+            snprintf(r->state, sizeof r->state, "%s", states[i][1]);
+}
+
+/* Time and items of an evaluation are those of its step, which the page has. */
+static void take_eval(choir__watch_run *r, json_t *event, double step)
+{
+    const char *name;
+    json_t *value;
+    int at = -1;
+    choir__watch_table_row(&r->evals, (choir__watch_x){step, (double)NAN, (double)NAN});
+    json_object_foreach(event, name, value)
+    {
+        if (json_is_number(value) && strcmp(name, "step") && strcmp(name, "time"))
+            at = choir__watch_table_put(
+                &r->evals, name, strlen(name), json_number_value(value), at + 1);
+    }
+}
+
+static void take_event(void *arg, char *line, size_t bytes)
+{
+    choir__watch_run *r = arg;
+    json_t *event = json_loadb(line, bytes, 0, NULL);
+    const char *kind = json_string_value(json_object_get(event, "event"));
+    json_t *step = json_object_get(event, "step"), *time = json_object_get(event, "time");
+    if (kind && json_is_number(step)) {
+        note_time(r, json_is_number(time) ? json_number_value(time) : (double)NAN);
+        note_state(r, kind);
+        if (!strcmp(kind, "eval"))
+            take_eval(r, event, json_number_value(step));
+        shorten(event);
+        char **place = &r->told[r->event_count++ % CHOIR__WATCH_EVENTS];
+        free(*place);
+        *place = json_dumps(event, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    }
+    json_decref(event);
+}
+
+/* --- the job --- */
+
+static void look_at_job(choir__watch_run *r)
+{
+    enum { MOST = 256 * 1024 };
+    char *path = choir__format("%s/job.json", r->path);
+    struct stat s;
+    if (stat(path, &s) == 0 && S_ISREG(s.st_mode) && s.st_size <= MOST) {
+        double changed = (double)s.st_mtim.tv_sec + 1e-9 * (double)s.st_mtim.tv_nsec;
+        if (changed < r->job_changed || changed > r->job_changed) {
+            json_t *job = json_load_file(path, 0, NULL);
+            free(r->job);
+            r->job = json_is_object(job) ? json_dumps(job, JSON_COMPACT | JSON_PRESERVE_ORDER)
+                                         : NULL;
+            json_decref(job);
+            r->job_changed = changed;
+            r->job_version++;
+        }
+    }
+    free(path);
+}
+
+bool choir__watch_run_look(choir__watch_run *r)
+{
+    look_at_job(r);
+    choir__tail_state events = choir__tail_read(&r->events, take_event, r),
+                      steps = choir__tail_read(&r->metrics, take_step, r);
+    if (events == CHOIR__TAIL_ANEW || steps == CHOIR__TAIL_ANEW) {
+        begin_anew(r);
+        return true;
+    }
+    if (r->steps.rows && !strcmp(r->state, "waiting"))
+        strcpy(r->state, "running"); /* a loop that logs steps alone */
+    return events == CHOIR__TAIL_MORE || steps == CHOIR__TAIL_MORE;
+}
+
+/* --- telling --- */
+
+static void put_head(choir__text *out, const char *event, int id, int64_t generation)
+{
+    char head[128];
+    snprintf(head, sizeof head, "event: %s\ndata: {\"id\":%d,\"generation\":%lld", event, id,
+        (long long)generation);
+    choir__text_put(out, head);
+}
+
+static void put_time(choir__text *out, const char *name, double time)
+{
+    char text[64];
+    if (isnan(time))
+        snprintf(text, sizeof text, ",\"%s\":null", name);
+    else
+        snprintf(text, sizeof text, ",\"%s\":%.3f", name, time);
+    choir__text_put(out, text);
+}
+
+static void put_run(
+    const choir__watch_run *r, int id, choir__watch_known *known, choir__text *out)
+{
+    bool same_time =
+        known->last_time == r->last_time || (isnan(known->last_time) && isnan(r->last_time));
+    if (known->any && same_time && known->job_version == r->job_version &&
+        !strcmp(known->state, r->state))
+        return;
+    put_head(out, "run", id, r->generation);
+    choir__text_put(out, ",\"path\":");
+    choir__text_json(out, r->path);
+    choir__text_put(out, ",\"state\":");
+    choir__text_json(out, r->state);
+    put_time(out, "first_time", r->first_time);
+    put_time(out, "last_time", r->last_time);
+    if (r->job && (!known->any || known->job_version != r->job_version)) {
+        choir__text_put(out, ",\"job\":");
+        choir__text_put(out, r->job);
+    }
+    choir__text_put(out, "}\n\n");
+    known->any = true;
+    known->last_time = r->last_time;
+    known->job_version = r->job_version;
+    memcpy(known->state, r->state, sizeof known->state);
+}
+
+/* Device figures are drawn as lines; the others with the range that a bucket covers. */
+static bool is_ranged(const char *name)
+{
+    return strncmp(name, "device/", 7) != 0;
+}
+
+static void put_table(const choir__watch_run *r, const char *event, int id,
+    const choir__watch_table *t, choir__watch_seen *seen, choir__text *out)
+{
+    size_t before = out->used;
+    put_head(out, event, id, r->generation);
+    choir__text_put(out, ",");
+    if (choir__watch_table_news(t, seen, is_ranged, out)) {
+        choir__text_put(out, "}\n\n");
+    } else {
+        out->used = before;
+        out->bytes[before] = '\0';
+    }
+}
+
+static void put_events(
+    const choir__watch_run *r, int id, choir__watch_known *known, choir__text *out)
+{
+    if (known->events == r->event_count)
+        return;
+    int64_t from = choir__max(known->events, r->event_count - CHOIR__WATCH_EVENTS);
+    char text[64];
+    put_head(out, "events", id, r->generation);
+    snprintf(text, sizeof text, ",\"from\":%lld,\"events\":[", (long long)from);
+    choir__text_put(out, text);
+    for (int64_t i = from; i < r->event_count; i++) {
+        choir__text_put(out, i > from ? "," : "");
+        choir__text_put(out, r->told[i % CHOIR__WATCH_EVENTS]);
+    }
+    choir__text_put(out, "]}\n\n");
+    known->events = r->event_count;
+}
+
+void choir__watch_run_news(
+    const choir__watch_run *r, int id, choir__watch_known *known, choir__text *out)
+{
+    if (known->any && known->generation != r->generation)
+        *known = (choir__watch_known){0};
+    known->generation = r->generation;
+    put_run(r, id, known, out);
+    put_table(r, "steps", id, &r->steps, &known->steps, out);
+    put_table(r, "evals", id, &r->evals, &known->evals, out);
+    put_events(r, id, known, out);
+}

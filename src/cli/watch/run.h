@@ -1,0 +1,49 @@
+/* A run folder as it grows (record/run_folder.c): its job, the numbers of its steps and its
+ * evaluations, its events. */
+#ifndef CHOIR_CLI_WATCH_RUN_H
+#define CHOIR_CLI_WATCH_RUN_H
+
+#include "cli/watch/table.h"
+#include "cli/watch/tail.h"
+
+enum { CHOIR__WATCH_EVENTS = 200 }; /* the newest ones that are kept */
+
+typedef struct choir__watch_run {
+    char *path;
+    int64_t generation; /* how often its files began anew */
+    choir__tail metrics, events;
+    choir__watch_table steps, evals;
+    choir__watch_x x;             /* of the last step */
+    double first_time, last_time; /* seconds since 1970, of records; NaN: none yet */
+    char state[16];               /* "waiting", "running", "ended", "failed", "interrupted" */
+    char *told[CHOIR__WATCH_EVENTS]; /* JSON; event n is at n % CHOIR__WATCH_EVENTS */
+    int64_t event_count;
+    char *job; /* of job.json, in one line; NULL: none */
+    double job_changed;
+    int job_version;
+} choir__watch_run;
+
+/* Returns whether the folder has a file of a run. */
+bool choir__watch_is_run(const char *path);
+
+choir__watch_run *choir__watch_run_new(const char *path);
+void choir__watch_run_free(choir__watch_run *run);
+/* Reads what is new, or a part of it; returns whether more can be read now. */
+bool choir__watch_run_look(choir__watch_run *run);
+
+/* What one reader of the page has got of a run. */
+typedef struct choir__watch_known {
+    int64_t generation, events;
+    int job_version;
+    char state[16];
+    double last_time;
+    bool any;
+    choir__watch_seen steps, evals;
+} choir__watch_known;
+
+/* Adds what is new, as server-sent events: run, steps, evals, events. `id` stands for the run
+ * in them. */
+void choir__watch_run_news(
+    const choir__watch_run *run, int id, choir__watch_known *known, choir__text *out);
+
+#endif

@@ -1,0 +1,266 @@
+/* Pages over HTTP: see http.h. The socket is made here, so that a port that is taken is known
+ * as such, and handed to libmicrohttpd. */
+#include "record/http/http.h"
+
+#ifdef CHOIR_HAVE_MICROHTTPD
+#include <arpa/inet.h>
+#include <errno.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/library.h"
+
+#define CALLS(X)                                                                               \
+    X(MHD_, start_daemon)                                                                      \
+    X(MHD_, stop_daemon)                                                                       \
+    X(MHD_, create_response_from_buffer)                                                       \
+    X(MHD_, create_response_from_callback)                                                     \
+    X(MHD_, add_response_header)                                                               \
+    X(MHD_, queue_response)                                                                    \
+    X(MHD_, destroy_response)
+static struct {
+    CALLS(CHOIR__LIBRARY_CALL)
+} mhd;
+static const char *const names[] = {CALLS(CHOIR__LIBRARY_NAME)};
+
+struct choir__http {
+    choir__http_opts opts;
+    struct MHD_Daemon *daemon;
+    int socket;       /* -1: the daemon has it */
+    char address[80]; /* [IPv6]:PORT or IPv4:PORT */
+};
+
+struct choir__http_request {
+    struct MHD_Connection *connection;
+    enum MHD_Result result;
+};
+
+/* --- answering --- */
+
+static enum MHD_Result answer(void *arg, struct MHD_Connection *connection, const char *url,
+    const char *method, const char *version, const char *upload, size_t *upload_bytes,
+    void **state)
+{
+    const choir__http *h = arg;
+    choir__http_request request = {connection, MHD_NO};
+    (void)version, (void)upload, (void)upload_bytes, (void)state;
+    if (!strcmp(method, MHD_HTTP_METHOD_GET) || !strcmp(method, MHD_HTTP_METHOD_HEAD))
+        h->opts.answer(h->opts.arg, url, &request);
+    return request.result;
+}
+
+static void queue(choir__http_request *request, unsigned status, struct MHD_Response *r,
+    const char *const (*headers)[2], int header_count)
+{
+    if (!r)
+        return;
+    for (int i = 0; i < header_count; i++)
+        mhd.add_response_header(r, headers[i][0], headers[i][1]);
+    request->result = mhd.queue_response(request->connection, status, r);
+    mhd.destroy_response(r);
+}
+
+void choir__http_reply(choir__http_request *request, unsigned status, const char *bytes,
+    size_t count, const char *const (*headers)[2], int header_count)
+{
+    queue(request, status,
+        mhd.create_response_from_buffer(count, (void *)bytes, MHD_RESPMEM_MUST_COPY), headers,
+        header_count);
+}
+
+typedef struct stream {
+    choir__http_read *read;
+    void (*done)(void *arg);
+    void *arg;
+} stream;
+
+static ssize_t read_stream(void *arg, uint64_t at, char *bytes, size_t room)
+{
+    stream *s = arg;
+    (void)at;
+    size_t count = s->read(s->arg, bytes, room);
+    return count ? (ssize_t)count : MHD_CONTENT_READER_END_OF_STREAM;
+}
+
+static void free_stream(void *arg)
+{
+    stream *s = arg;
+    s->done(s->arg);
+    free(s);
+}
+
+void choir__http_stream(choir__http_request *request, choir__http_read *read,
+    void (*done)(void *arg), void *arg, const char *const (*headers)[2], int header_count)
+{
+    enum { BLOCK = 64 * 1024 };
+    stream *s = choir__calloc(1, sizeof *s);
+    *s = (stream){read, done, arg};
+    struct MHD_Response *r =
+        mhd.create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, s, free_stream);
+    if (!r)
+        free_stream(s);
+    queue(request, MHD_HTTP_OK, r, headers, header_count);
+}
+
+/* --- opening --- */
+
+static bool is_loopback(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
+    return address->sa_family == AF_INET6 &&
+           IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
+}
+
+/* Stores the address with the port that a request for any free one has got. */
+static void name_address(choir__http *h)
+{
+    struct sockaddr_storage at;
+    socklen_t bytes = sizeof at;
+    char host[64] = "", port[8] = "";
+    if (getsockname(h->socket, (struct sockaddr *)&at, &bytes) == 0)
+        getnameinfo((struct sockaddr *)&at, bytes, host, sizeof host, port, sizeof port,
+            NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(h->address, sizeof h->address, at.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s",
+        host, port);
+}
+
+static choir_status listen_there(choir__http *h, const struct addrinfo *there)
+{
+    const char *what = h->opts.what;
+    if (h->opts.local_only && !is_loopback(there->ai_addr))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: %s is not this machine's loopback address; other machines are let in with a "
+            "key alone",
+            what, h->opts.place);
+    h->socket = socket(there->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int yes = 1;
+    if (h->socket >= 0)
+        setsockopt(h->socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (h->socket >= 0 && bind(h->socket, there->ai_addr, there->ai_addrlen) == 0 &&
+        listen(h->socket, 16) == 0) {
+        name_address(h);
+        return CHOIR_OK;
+    }
+    int error = errno;
+    return error == EADDRINUSE
+               ? choir__error(CHOIR_ERR_IO,
+                     "%s: port %s is taken by another program; choose another one", what,
+                     strrchr(h->opts.place, ':') + 1)
+               : choir__error(
+                     CHOIR_ERR_IO, "%s: cannot listen there: %s", what, choir__why(error));
+}
+
+/* Listens at HOST:PORT, or at :PORT on the loopback address. */
+static choir_status listen_at(choir__http *h, const char *place)
+{
+    const char *colon = strrchr(place, ':'), *port = colon ? colon + 1 : "";
+    char *end, host[256];
+    long number = strtol(port, &end, 10);
+    int least = h->opts.any_port ? 0 : 1;
+    if (!colon || *port < '0' || *port > '9' || *end || number < least || number > 65535)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: expected :PORT or HOST:PORT, with a port from %d to 65535", h->opts.what,
+            least);
+    snprintf(host, sizeof host, "%.*s", (int)(colon - place), place);
+    size_t length = strlen(host);
+    bool bracketed = length > 1 && host[0] == '[' && host[length - 1] == ']';
+    host[bracketed ? length - 1 : length] = '\0';
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
+    int error = getaddrinfo(*host ? host + bracketed : "127.0.0.1", port, &hints, &found);
+    if (error)
+        return choir__error(
+            CHOIR_ERR_IO, "%s: unknown host '%s': %s", h->opts.what, host, gai_strerror(error));
+    choir_status status = listen_there(h, found);
+    freeaddrinfo(found);
+    return status;
+}
+
+static choir_status start_daemon(choir__http *h)
+{
+    enum { MOST_READERS = 32, SILENT_S = 20, STACK = 512 * 1024 };
+    h->daemon = mhd.start_daemon(
+        MHD_USE_INTERNAL_POLLING_THREAD | (h->opts.streams ? MHD_USE_THREAD_PER_CONNECTION : 0),
+        0, NULL, NULL, answer, h, MHD_OPTION_LISTEN_SOCKET, (MHD_socket)h->socket,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)MOST_READERS, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)SILENT_S, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK, MHD_OPTION_END);
+    if (!h->daemon)
+        return choir__error(CHOIR_ERR_IO, "%s: libmicrohttpd does not start", h->opts.what);
+    h->socket = -1;
+    return CHOIR_OK;
+}
+
+choir_status choir__http_open(const choir__http_opts *opts, choir__http **made)
+{
+    *made = NULL;
+    choir_status status =
+        choir__library_open(CHOIR_MICROHTTPD_LIBRARY, names, CHOIR_COUNT(names), &mhd);
+    if (status != CHOIR_OK)
+        return status;
+    choir__http *h = choir__calloc(1, sizeof *h);
+    h->opts = *opts;
+    h->socket = -1;
+    status = listen_at(h, opts->place);
+    if (status == CHOIR_OK)
+        status = start_daemon(h);
+    h->opts.what = h->opts.place = NULL; /* the caller's, until here */
+    if (status == CHOIR_OK)
+        *made = h;
+    else
+        choir__http_close(h);
+    return status;
+}
+
+void choir__http_close(choir__http *h)
+{
+    if (!h)
+        return;
+    if (h->daemon)
+        mhd.stop_daemon(h->daemon);
+    if (h->socket >= 0)
+        close(h->socket);
+    free(h);
+}
+
+const char *choir__http_address(const choir__http *h)
+{
+    return h->address;
+}
+#else
+choir_status choir__http_open(const choir__http_opts *opts, choir__http **made)
+{
+    *made = NULL;
+    return choir__error(CHOIR_ERR_UNSUPPORTED,
+        "%s: this build has no libmicrohttpd; install libmicrohttpd-dev and build again",
+        opts->what);
+}
+
+void choir__http_close(choir__http *h)
+{
+    (void)h;
+}
+
+const char *choir__http_address(const choir__http *h)
+{
+    (void)h;
+    return "";
+}
+
+void choir__http_reply(choir__http_request *request, unsigned status, const char *bytes,
+    size_t count, const char *const (*headers)[2], int header_count)
+{
+    (void)request, (void)status, (void)bytes, (void)count, (void)headers, (void)header_count;
+}
+
+void choir__http_stream(choir__http_request *request, choir__http_read *read,
+    void (*done)(void *arg), void *arg, const char *const (*headers)[2], int header_count)
+{
+    (void)request, (void)read, (void)headers, (void)header_count;
+    done(arg);
+}
+#endif

@@ -1,0 +1,50 @@
+/* A server of a few pages over HTTP, by libmicrohttpd, which is opened when it is first needed.
+ *
+ * One function answers all requests. It calls choir__http_reply, or choir__http_stream for an
+ * answer that goes on while things happen.
+ *
+ * Threads: without streams one thread of the server answers, with them one per connection. */
+#ifndef CHOIR_RECORD_HTTP_H
+#define CHOIR_RECORD_HTTP_H
+
+#include "base/base.h"
+
+typedef struct choir__http choir__http;
+typedef struct choir__http_request choir__http_request;
+
+/* Answers a GET or a HEAD of `path`, such as "/metrics", with its %XX decoded. */
+typedef void choir__http_answer(void *arg, const char *path, choir__http_request *request);
+
+typedef struct choir__http_opts {
+    const char
+        *what; /* the option that asks for the server, for messages: "log 'metrics::1'" */
+    const char *place; /* HOST:PORT, or :PORT on the loopback address */
+    bool any_port;     /* port 0 is any free one; else it is refused */
+    bool streams;      /* requests may be answered by choir__http_stream */
+    bool local_only;   /* addresses other than those of loopback are refused */
+    choir__http_answer *answer;
+    void *arg;
+} choir__http_opts;
+
+/* Begins to listen and to answer. Errors: argument (a place that is none), io (a port that is
+ * taken, an unknown host), unsupported (a build without libmicrohttpd). */
+choir_status choir__http_open(const choir__http_opts *opts, choir__http **made);
+/* Ends all connections, and waits for streams to end. NULL is fine. */
+void choir__http_close(choir__http *server);
+
+/* Returns the address as in a URL, "127.0.0.1:8080". */
+const char *choir__http_address(const choir__http *server);
+
+/* Replies with a copy of `bytes`. headers: (count) pairs of names and values. */
+void choir__http_reply(choir__http_request *request, unsigned status, const char *bytes,
+    size_t count, const char *const (*headers)[2], int header_count);
+
+/* Returns the next bytes of a stream, at least one and at most `room`, or 0 at its end. It may
+ * wait, but no longer than a few seconds, so that ended connections are noticed. */
+typedef size_t choir__http_read(void *arg, char *bytes, size_t room);
+
+/* Replies with all that `read` returns; `done` frees arg. */
+void choir__http_stream(choir__http_request *request, choir__http_read *read,
+    void (*done)(void *arg), void *arg, const char *const (*headers)[2], int header_count);
+
+#endif
