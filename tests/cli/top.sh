@@ -21,7 +21,7 @@ no_more_job() {
 
 # top ARG...: writes to $work/seen, and nothing to standard error.
 top() {
-    timeout 20 "$CHOIR" top "$@" >seen 2>top.err || fail "status $? of top $*: $(cat top.err)"
+    timeout $((20 * patience)) "$CHOIR" top "$@" >seen 2>top.err || fail "status $? of top $*: $(cat top.err)"
     [ ! -s top.err ] || fail "standard error of top $*: $(cat top.err)"
 }
 
@@ -58,7 +58,7 @@ table() {
 stopped() {
     job
     kill -STOP "${ranks[1]}"
-    sleep 1.2
+    await 20 waits_for_seconds || fail "the last: $(tail -n 1 seen)"
     top --once
     grep -qE "^ +1 +${ranks[1]} .*  stopped \(SIGSTOP\), " seen || fail "rank 1: $(cat seen)"
     grep -qE "^ +0 +${ranks[0]} .* for [0-9.]+ s$" seen || fail "rank 0: $(cat seen)"
@@ -72,9 +72,11 @@ stopped() {
     top --dump --json "${ranks[0]}"
     [ "$(wc -l <seen)" -eq 64 ] || fail "$(wc -l <seen) collectives"
     [ "$(grep -c '"running":true' seen)" -eq 1 ] || fail "what runs: $(cat seen)"
-    tail -n 1 seen | grep -qE '"call":"[a-z_]+","number":[0-9]+,.*"running":true,"took_s":[1-9]' ||
-        fail "the last: $(tail -n 1 seen)"
     no_more_job
+}
+waits_for_seconds() {
+    top --dump --json "${ranks[0]}"
+    tail -n 1 seen | grep -qE '"call":"[a-z_]+","number":[0-9]+,.*"running":true,"took_s":[1-9]'
 }
 
 refreshed() { [ -e typescript ] && [ "$(grep -c 'rank *pid' typescript)" -gt 3 ]; }
@@ -83,7 +85,7 @@ on_a_terminal() {
     command -v script >/dev/null || { echo 'no script(1): no terminal'; return; }
     job
     rm -f typescript
-    (await 15 refreshed; printf q) | timeout 20 script -qefc "$CHOIR top --interval 0.1" \
+    (await 15 refreshed; printf q) | timeout $((20 * patience)) script -qefc "$CHOIR top --interval 0.1" \
         typescript >/dev/null 2>&1 || fail "status $? on a terminal"
     refreshed || fail "not refreshed: $(cat -v typescript)"
     grep -q "${ranks[0]}" typescript || fail "no rank 0: $(cat -v typescript)"
@@ -98,7 +100,7 @@ narrow() {
     job
     for columns in 40 70; do
         rm -f typescript
-        (await 15 refreshed; printf q) | timeout 20 script -qefc \
+        (await 15 refreshed; printf q) | timeout $((20 * patience)) script -qefc \
             "stty cols $columns; $CHOIR top --interval 0.1" typescript >/dev/null 2>&1
         tr -d '\r' <typescript | sed 's/\x1b\[[?0-9]*[A-Za-z]//g' | grep -v '^Script' >rows
         awk -v most=$columns 'length($0) > most { exit 1 }' rows || fail "wide: $(cat rows)"
@@ -123,7 +125,7 @@ generations() {
 }
 second_generation() {
     mapfile -t ranks < <(pgrep -r D,R,S -P "$started_pid" | sort -n)
-    timeout 20 "$CHOIR" top --json "${ranks[@]}" >seen 2>top.err # one may be gone again
+    timeout $((20 * patience)) "$CHOIR" top --json "${ranks[@]}" >seen 2>top.err # one may be gone again
     [ "$(grep -c '"world":2,"generation":2\|"generation":2,"world":2' seen)" -eq 2 ]
 }
 
@@ -136,20 +138,18 @@ slow() {
         --model gpt2:layers=2,heads=2,width=64,context=32 text
     await 20 test -s out || fail "no steps: $(cat err)"
     mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
-    for ((i = 0; i < 400; i++)); do
-        kill -STOP "${ranks[1]}"
-        sleep 0.04
-        kill -CONT "${ranks[1]}"
-        sleep 0.02
-        ! grep -q 'is slow' err || break
-    done
-    grep -qE '^choir train: rank 1 is slow: the others wait [0-9.e-]+ s of [0-9.e-]+ s per' err ||
-        fail "not named: $(cat err)"
-    grep -qE '"event":"straggler","step":[0-9]+,"rank":1,"cost_s":[0-9.e-]+,' out || fail 'no event'
-    (while sleep 0.04 && kill -STOP "${ranks[1]}" && sleep 0.06 && kill -CONT "${ranks[1]}"; do
+    # Where other processes take the cores' time, either rank may be the one that waits. This one
+    # then also gets less of that time.
+    renice -n 10 -p "${ranks[1]}" >/dev/null
+    (while kill -STOP "${ranks[1]}" && sleep 0.06 && kill -CONT "${ranks[1]}" && sleep 0.02; do
         :
     done) 2>/dev/null &
     local striker=$!
+    await 60 grep -qE \
+        '^choir train: rank 1 is slow: the others wait [0-9.e-]+ s of [0-9.e-]+ s per' err ||
+        fail "not named: $(cat err)"
+    await 20 grep -qE '"event":"straggler","step":[0-9]+,"rank":1,"cost_s":[0-9.e-]+,' out ||
+        fail 'no event'
     await 20 named || fail "top: $(cat seen)"
     kill "$striker"
     wait "$striker" 2>/dev/null
