@@ -84,8 +84,8 @@ typedef struct choir__change {
      * the claim rests on, since a worker that was dead may have ended a segment before and died
      * in the next one. */
     char *segments;
-    char *given;    /* BEGIN: choir_study_enqueue gave this point, JSON; NULL: it did not */
-    bool waits;     /* BEGIN: Optuna's enqueue_trial made it */
+    char *given; /* BEGIN: choir_study_enqueue gave this point, JSON; NULL: it did not */
+    bool waits;  /* BEGIN: Optuna's enqueue_trial made it */
     choir__stored_param *params; /* BEGIN */
     int param_count;
     int64_t step; /* REPORT */

@@ -1,0 +1,100 @@
+/* The end of a training: validation, the last checkpoint, the summary, a sample of text. */
+#include "cli/trainer.h"
+#include "cli/trainer/inside.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/judge.h"
+#include "cli/record.h"
+#include "base/base.h"
+
+enum { SAMPLE_TOKENS = 300 };
+
+/* A sample that is shown while it is written, and kept for the record. */
+static ssize_t keep_and_show(void *kept, const char *bytes, size_t count)
+{
+    fwrite(bytes, 1, count, stdout);
+    fflush(stdout);
+    return (ssize_t)fwrite(bytes, 1, count, kept);
+}
+
+static choir_status write_sample(choir__trainer *t, bool shown)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *kept = open_memstream(&text, &bytes);
+    FILE *out = kept && shown
+                    ? fopencookie(kept, "w", (cookie_io_functions_t){.write = keep_and_show})
+                    : kept;
+    choir_status status = out ? choir__generate(t->part.run, t->part.evaluated, &t->job->info,
+                                    t->job->tokenizer, NULL, 0, SAMPLE_TOKENS, 0.8, 40, out)
+                              : CHOIR_OK;
+    if (out && out != kept)
+        fclose(out);
+    if (kept)
+        fclose(kept);
+    if (shown)
+        printf("\n");
+    if (text)
+        choir__cli_record_sample(t->record, t->now.step, text);
+    free(text);
+    return status;
+}
+
+static choir_status sample(choir__trainer *t)
+{
+    bool shown = !t->job->json && !t->job->quiet;
+    if (t->job->info.task != CHOIR_LANGUAGE || t->job->info.masked || !t->job->tokenizer ||
+        (!shown && !t->job->logs) || t->part.env.rank != 0)
+        return CHOIR_OK;
+    bool apart_here =
+        choir_module_collective(t->part.evaluated) || /* all ranks would have to */
+        (t->part.env.world > 1 && !choir__cli_strategy_is_whole(t->job));
+    if (shown)
+        printf("\nWhat it writes:\n");
+    if (shown && apart_here)
+        printf(
+            "  no rank has the whole model here: choir generate tells, from what --save kept\n");
+    return apart_here ? CHOIR_OK : write_sample(t, shown);
+}
+
+choir_status choir__trainer_finish(choir__trainer *t, float loss)
+{
+    choir_score score = {.loss = (double)NAN, .accuracy = (double)NAN};
+    char sha[65];
+    int device_count;
+    choir__device_figures *figures;
+    choir_status status = choir__cli_part_figures(&t->part, &figures, &device_count);
+    if (status == CHOIR_OK)
+        status = choir__trainer_end_trace(t, t->report.steps - t->traced_before);
+    choir_run_forget(t->part.run); /* its memory is more than validation needs */
+    if (status == CHOIR_OK && !t->job->no_eval)
+        status = choir__trainer_evaluate(t, 0, &score);
+    if (status == CHOIR_OK && !t->job->no_eval)
+        t->now.best_due |= choir__judge_score(&t->now.judge, t->job, &score, false);
+    bool best = t->now.best_due;
+    t->now.last_eval = t->job->no_eval ? t->now.last_eval : score.loss;
+    if (status == CHOIR_OK && !t->job->no_eval)
+        choir__cli_record_eval(choir__trainer_record(t), t->now.step, &score, best);
+    if (status == CHOIR_OK)
+        status = choir__trainer_save(t, loss, CHOIR_SAVE_NOW | (best ? CHOIR_SAVE_BEST : 0));
+    bool swapped = status == CHOIR_OK; /* to the weights that the checkpoint has */
+    if (swapped)
+        status = choir_optim_swap(t->part.optim);
+    if (status == CHOIR_OK && (choir__trainer_savers(t) || t->part.env.rank == 0))
+        status = choir_weights_sha256(t->part.net, choir__trainer_savers(t), sha);
+    choir__trainer_report_change(t);
+    t->report.last = t->now.step;
+    if (status == CHOIR_OK && t->part.env.rank == 0) {
+        choir__cli_report_summary(&t->report, choir_module_param_count(t->part.net), loss,
+            &score, sha, figures, device_count);
+        choir__cli_record_end(choir__trainer_record(t), t->now.step, loss, sha);
+    }
+    free(figures);
+    if (status == CHOIR_OK)
+        status = sample(t);
+    choir_status back = swapped ? choir_optim_swap(t->part.optim) : CHOIR_OK;
+    return status == CHOIR_OK ? back : status;
+}

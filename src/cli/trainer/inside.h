@@ -1,0 +1,171 @@
+/* The inside of the trainer: one rank's training, as the files of this folder share it.
+ *
+ *     trainer.c    sets up, loops, takes down
+ *     step.c       one step, its loss, its trace
+ *     saves.c      validation and checkpoints between steps
+ *     resume.c     goes on from a checkpoint
+ *     show.c       what rank 0 shows and records; changes of the ranks
+ *     stop.c       signals, time limits and budgets, on which ranks agree
+ *     finish.c     the end
+ */
+#ifndef CHOIR_CLI_TRAINER_INSIDE_H
+#define CHOIR_CLI_TRAINER_INSIDE_H
+
+#include "cli/debug_nan.h"
+#include "cli/judge.h"
+#include "cli/part.h"
+#include "cli/record.h"
+#include "cli/report.h"
+#include "cli/slow.h"
+
+/* How far the training is, as far as its objects do not say. With --max-restarts all ranks have
+ * the furthest one's after each change of the ranks. */
+typedef struct choir__progress {
+    int64_t step;         /* done */
+    choir__cli_step last; /* that step, as it is reported */
+    double last_eval;
+    choir__judge judge;
+    double epoch_loss;       /* the sum of the losses of the epoch's steps */
+    bool ended;              /* before the last step, by --patience or --max-time */
+    bool after;              /* the work after that step is not done yet */
+    bool eval_due, save_due; /* since the ranks met last */
+    bool best_due;           /* the last validation was the best: it is to be saved */
+} choir__progress;
+
+typedef struct choir__trainer {
+    const choir__job *job;
+    choir__cli_part part; /* devices, model, data, for the strategy */
+    choir__progress now;
+    float *read;            /* losses of this rank's micro-batches, on the host */
+    bool joined;            /* this process was started while the others trained */
+    bool begins_again;      /* a rank was lost, so that this process sets itself up again */
+    bool reports;           /* the report has begun */
+    bool lost_save;         /* a save was under way then */
+    choir_elastic *elastic; /* NULL: a lost rank ends the job */
+    /* (microbatches) losses of the whole job, if this process's objects outlive a loss; else
+     * NULL */
+    float *all;
+    choir__cli_report report;
+    choir__cli_record *record; /* rank 0's, once there is something to record; else NULL */
+    choir__cli_slow slow;      /* the rank for which the others wait */
+    choir_checkpoint *saved;   /* NULL: nothing was saved yet */
+    bool prepared;             /* for saves during training */
+    bool stopping;             /* one of the ranks that met was asked to stop */
+    int by;                 /* the signal that did it, also where ranks do not meet; 0: none */
+    choir__nan_watch watch; /* of --debug-nan */
+    choir_trace *trace;     /* NULL without --trace */
+    int64_t traced_before;  /* steps of this process before the trace began */
+} choir__trainer;
+
+/* --- step.c --- */
+
+/* Runs the step, and stores the mean of its losses. *ran: false if other ranks had finished the
+ * step, so that this one has received it. */
+choir_status choir__trainer_run_step(choir__trainer *t, float *loss, bool *ran);
+
+/* Runs, reports and records one step. */
+choir_status choir__trainer_one_step(choir__trainer *t);
+
+/* Begins the trace when `done` steps of this process have been run. It leaves out the first
+ * steps of a long run, which make objects that later steps reuse. */
+void choir__trainer_start_trace(choir__trainer *t, int64_t done);
+
+/* Writes the trace, before validation, which is not training. steps: that it has. */
+choir_status choir__trainer_end_trace(choir__trainer *t, int64_t steps);
+
+/* --- show.c --- */
+
+/* Returns the job's record, or NULL. A process that becomes rank 0 goes on with it. */
+choir__cli_record *choir__trainer_record(choir__trainer *t);
+
+/* Shows and records the last step, unless a rank 0 that was lost later has. */
+void choir__trainer_show_step(choir__trainer *t);
+
+/* Shows and records a validation, unless a rank 0 that was lost later has. */
+void choir__trainer_show_eval(choir__trainer *t, const choir_score *score);
+
+/* Says that training ends before its last step. */
+void choir__trainer_show_end(choir__trainer *t, const char *option);
+
+/* Notes the newest generation that any rank has come to; one that is behind does not lower it.
+ */
+void choir__trainer_note_generation(const choir__trainer *t);
+
+/* Goes on with other ranks. A save that was under way may have lost a part. */
+void choir__trainer_note_change(choir__trainer *t);
+
+/* Reports a change of the ranks since the last call. */
+void choir__trainer_report_change(choir__trainer *t);
+
+/* --- saves.c --- */
+
+/* Returns the ranks that save together. Ranks that step by themselves have their own
+ * optimizers: only the first rank's is saved, and the group is NULL. */
+choir_group *choir__trainer_savers(const choir__trainer *t);
+
+/* Reports a checkpoint that has been written whole. */
+void choir__trainer_report_saved(choir__trainer *t);
+
+/* Returns what a checkpoint of the job saves and loads. */
+choir_training choir__trainer_parts(const choir__trainer *t);
+
+/* Computes the score of the model, with the averages of the weights where the job has any. */
+choir_status choir__trainer_evaluate(choir__trainer *t, int64_t batches, choir_score *score);
+
+/* Prepares memory for saves during training, which begin later. */
+choir_status choir__trainer_prepare_saves(choir__trainer *t);
+
+/* Saves, with the flags of choir_training_save. Unless specified otherwise, training continues
+ * during the write, and an error is reported when the next checkpoint is saved. */
+choir_status choir__trainer_save(choir__trainer *t, float loss, unsigned flags);
+
+/* Returns whether something that comes every so many steps comes after this one. */
+bool choir__trainer_is_due(int64_t step, int64_t every);
+
+/* Runs validation and saves a checkpoint if they are due. */
+choir_status choir__trainer_between_steps(choir__trainer *t);
+
+/* --- resume.c --- */
+
+/* Loads a checkpoint: weights, optimizer, place in the data, and progress. */
+choir_status choir__trainer_resume(choir__trainer *t, const char *from);
+
+/* Goes on from the job's last checkpoint, after a loss without copies: by --no-copy, or because
+ * there was no memory for them. */
+choir_status choir__trainer_go_back(choir__trainer *t);
+
+/* Ranks that an agent has started again continue their own checkpoint, which rank 0 looks for.
+ */
+choir_status choir__trainer_continue_own(choir__trainer *t);
+
+/* --- stop.c --- */
+
+/* Lets SIGINT and SIGTERM stop the training after a step. Called when the first step is due:
+ * until then nothing is lost if a signal ends the process, and a rank that waits for others
+ * must not outlive it. */
+void choir__trainer_catch_signals(void);
+
+/* Returns whether no further step follows. */
+bool choir__trainer_is_done(const choir__trainer *t);
+
+/* Returns true between the points at which the strategy synchronises the ranks on its own
+ * schedule. The weights of a rank are then not the job's model. */
+bool choir__trainer_apart(const choir__trainer *t);
+
+/* Makes ranks that step by themselves wait for each other. If one of them was asked to stop,
+ * all stop. Does nothing for ranks that step together. */
+choir_status choir__trainer_meet(choir__trainer *t);
+
+/* Returns whether any rank was interrupted. All ranks stop after the same step, so that the
+ * saved state is complete. */
+bool choir__trainer_stop_asked(choir__trainer *t);
+
+/* Saves after a signal, and returns the error that ends the training. */
+choir_status choir__trainer_stop(choir__trainer *t, float loss);
+
+/* --- finish.c --- */
+
+/* Validates, saves, and reports the end of the training. loss: the last step's. */
+choir_status choir__trainer_finish(choir__trainer *t, float loss);
+
+#endif

@@ -1,0 +1,61 @@
+/* Checkpoints that a training goes on from. */
+#include "cli/trainer/inside.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "cli/judge.h"
+
+choir_status choir__trainer_resume(choir__trainer *t, const char *from)
+{
+    choir_training parts = choir__trainer_parts(t);
+    choir_train_state s;
+    choir_status status = choir_training_resume(from, &parts, t->part.env.group, &s);
+    if (status != CHOIR_OK)
+        return status;
+    t->now.step = s.step;
+    choir__judge_from_state(&t->now.judge, t->job, &s);
+    t->now.epoch_loss = s.epoch_loss;
+    t->now.last.number = s.step;
+    t->now.last.loss = (float)s.loss;
+    t->now.ended = choir__judge_is_tired(&t->now.judge, t->job);
+    t->now.last_eval = s.eval_loss;
+    if (status == CHOIR_OK && t->job->strategy->resumed)
+        status = t->job->strategy->resumed(&t->part);
+    return status;
+}
+
+choir_status choir__trainer_go_back(choir__trainer *t)
+{
+    const choir__job *j = t->job;
+    uint64_t newest = choir__job_checkpoint(j);
+    if (newest && newest != j->shared->old_checkpoint)
+        return choir__trainer_resume(t, j->save);
+    if (j->resume)
+        return choir__trainer_resume(t, j->resume);
+    if (!atomic_load(&j->shared->stepped))
+        return CHOIR_OK;
+    long long stepped = (long long)atomic_load(&j->shared->stepped);
+    if (!j->save)
+        return choir__error(CHOIR_ERR_STATE,
+            "a rank was lost after step %lld, and there is nothing to go on from: no copies of "
+            "the ranks' state could be kept, and without --save there is no checkpoint",
+            stepped);
+    return choir__error(CHOIR_ERR_STATE,
+        "a rank was lost after step %lld, and %s has no checkpoint of this job yet: without "
+        "copies no other state is kept to go on from",
+        stepped, j->save);
+}
+
+choir_status choir__trainer_continue_own(choir__trainer *t)
+{
+    const choir__job *j = t->job;
+    char path[PATH_MAX];
+    if (!j->save || j->resume || !choir__job_is_started_again(j))
+        return CHOIR_OK;
+    int32_t there = t->part.env.rank == 0 && choir_training_find(j->save, path) == CHOIR_OK;
+    choir_status status =
+        choir_group_broadcast(t->part.env.group, &there, 1, CHOIR_I32, 0, NULL);
+    return status == CHOIR_OK && there ? choir__trainer_resume(t, j->save) : status;
+}
