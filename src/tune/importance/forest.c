@@ -2,7 +2,7 @@
  *
  * Each column's rows are sorted once. A node is the same range of every column's list; a split
  * divides the ranges and keeps their order, so that a tree of depth d takes d passes over the
- * lists. Columns are looked at in an order that is drawn anew at each node, since of equally
+ * lists. Each node draws the order in which it looks at columns, since of equally
  * good splits the first one is taken. */
 #include "tune/importance/forest.h"
 
