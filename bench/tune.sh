@@ -1,19 +1,27 @@
 #!/bin/bash
-# Samplers of choir tune: regrets on known functions, suggestions per second, beside Optuna's.
+# Samplers of choir tune: regrets on known functions and times, beside Optuna's and skopt's.
 #
-# SEEDS=N (default 40), TRIALS=N (200). Optuna's side runs where CHOIR_PYTHON (default python3) has
-# it; PEER_SEEDS=N (10) seeds of it, since it is slower.
+# SEEDS=N (default 40), TRIALS=N (200), FUNCTIONS="branin hartmann6 ones queens". The peers run in
+# the same run where they are there: CHOIR_PYTHON (default python3) names a Python with Optuna, and
+# CHOIR_SKOPT (default: the same) one with scikit-optimize; PEER_SEEDS=N (10) seeds of them, since
+# they are slower. All have one thread. With FUNCTIONS, nothing else is measured, for a short form:
+#
+#   SEEDS=5 PEER_SEEDS=5 TRIALS=100 FUNCTIONS="branin hartmann6" script/bench tune
 set -uo pipefail
 source bench/lib.inc
 machine
 seeds=${SEEDS:-40} trials=${TRIALS:-200} peer_seeds=${PEER_SEEDS:-10}
-functions=(branin hartmann6 ones queens)
+read -ra functions <<<"${FUNCTIONS:-branin hartmann6 ones queens}"
+skopt=${CHOIR_SKOPT:-$python}
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 has_optuna() { "$python" -c 'import optuna' 2>/dev/null; }
+has_skopt() { "$skopt" -c 'import skopt' 2>/dev/null; }
 
-# cell < JSON: the median and quartiles of a line, or a dash
+# cell < JSON: the median and quartiles of a line, and the milliseconds of a trial, or a dash
 cell() {
-    sed -n 's/.*"regret_median": *\([^,]*\),.*\[\([^],]*\), *\([^],]*\)\].*/\1 \2 \3/p' |
-        awk '{printf "%.3g (%.3g, %.3g)", $1, $2, $3; some = 1} END {if (!some) printf "-"}'
+    sed -nE 's/.*"regret_median": *([^,]*),.*\[([^],]*), *([^],]*)\].*"trial_ms": *([^,}]*).*/\1 \2 \3 \4/p' |
+        awk '{printf "%.3g (%.3g, %.3g) %.3g", $1, $2, $3, $4; some = 1}
+            END {if (!some) printf "-"}'
 }
 
 # row NAME FUNCTIONS... -- COMMAND...: the regrets of one sampler; "%" in the command is the
@@ -23,29 +31,39 @@ row() {
     shift
     while [ "$1" != -- ]; do columns+=("$1"); shift; done
     shift
-    printf '%-30s' "$name"
+    printf '%-27s' "$name"
     local column
     for column in "${columns[@]}"; do
-        printf ' %-26s' "$("${@/#%/$column}" 2>/dev/null | cell)"
+        printf ' %-32s' "$("${@/#%/$column}" 2>/dev/null | cell)"
     done
     echo
 }
 
-echo "regret after $trials trials: median (quartiles) over $seeds seeds, of Optuna $peer_seeds"
-printf '%-30s' ''
-printf ' %-26s' "${functions[@]}"
+echo "regret after $trials trials: median (quartiles) over $seeds seeds, of the peers $peer_seeds;" \
+    'behind it milliseconds per trial'
+printf '%-27s' ''
+printf ' %-32s' "${functions[@]}"
 echo
 for sampler in random qmc tpe tpe:rule=4 tpe:rule=4,multivariate=1 gp cmaes bohb nsga2; do
     row "$sampler" "${functions[@]}" -- \
         build/choir_bench_tune quality "$sampler" % "$seeds" "$trials"
 done
 if has_optuna; then
-    for sampler in tpe cmaes gp; do
+    for sampler in random tpe cmaes gp; do
         row "Optuna's $sampler" "${functions[@]}" -- \
             "$python" bench/peers/tune.py quality "$sampler" % "$peer_seeds" "$trials"
     done
 fi
+reals=() # functions of real numbers alone, which skopt's gp_minimize is for
+for name in "${functions[@]}"; do
+    case $name in branin | hartmann6) reals+=("$name") ;; esac
+done
+if has_skopt && [ ${#reals[@]} -gt 0 ]; then
+    row "skopt's gp" "${reals[@]}" -- \
+        "$skopt" bench/peers/tune.py quality skopt % "$peer_seeds" "$trials"
+fi
 
+[ -n "${FUNCTIONS-}" ] && exit
 echo
 echo "two objectives: dominated area that is missing, zdt1, 1000 trials"
 for sampler in random nsga2; do

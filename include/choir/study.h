@@ -172,6 +172,12 @@ int64_t choir_study_pareto(const choir_study *study, choir_trial **trials, int64
  * trial has the parameter. Errors: argument, state (no complete trial has a finite value). */
 CHOIR_CHECKED choir_status choir_study_importance(
     const choir_study *study, int objective, double *shares);
+/** Like choir_study_importance, by an evaluator: "ped-anova", or "fanova": how much of the
+ * value's variance over the whole space each parameter explains alone, by a random forest, as
+ * Optuna's FanovaImportanceEvaluator; parameters that a complete trial lacks have 0. Errors:
+ * argument, state. */
+CHOIR_CHECKED choir_status choir_study_importance_by(
+    const choir_study *study, const char *evaluator, int objective, double *shares);
 
 /** Returns the number of objectives. */
 int choir_study_objectives(const choir_study *study);

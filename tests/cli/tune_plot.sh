@@ -41,6 +41,9 @@ kinds() {
         '^20 trials: [0-9]+ complete, [0-9]+ stopped early, 1 failed; best eval_loss'
     picture importance '^Importance .PED-ANOVA.$' '^width$' '^x$' '^act$' '^0[.][0-9][0-9]$'
     ! grep -q '^same$' texts || fail 'a parameter that does not vary'
+    good tune plot --kind importance --evaluator fanova runs fanova.svg
+    sed -E 's/<[^>]*>/\n/g' fanova.svg >texts
+    has texts '^Importance .fANOVA.$' '^width$'
     picture slice '^width$' "^it'?&?.*s$" '^eval_loss$'
     picture parallel '^Each trial a line' '^width$' '^x$' '^eval_loss$'
     picture rungs '^Where trials stopped' '^step$'
@@ -101,6 +104,22 @@ numbers() {
     has out '^\{"event":"importance","shares":\{"x":0[.].*"same":0\}\}$'
 }
 
+evaluators() {
+    good tune importance runs
+    cp out shares
+    good tune importance --evaluator ped-anova runs
+    cmp -s out shares || fail "another default: $(cat out)"
+    good tune importance --evaluator fanova runs
+    has out '^ 0[.][0-9]{3}  x$' '^ 0[.][0-9]{3}  width$' '^ 0[.][0-9]{3}  act$' '^ 0[.]000  same$'
+    ! cmp -s out shares || fail 'two evaluators with the same shares'
+    good tune importance --evaluator fanova --json runs
+    has out '^\{"event":"importance","shares":\{"x":0[.]'
+    bad 2 "unknown value 'anova': choose one of ped-anova, fanova" \
+        tune importance --evaluator anova runs
+    bad 2 "evaluator fanova: expected it behind 'importance', got 'show'" \
+        tune show --evaluator fanova runs
+}
+
 wrong() {
     bad 2 'missing STUDY' tune plot runs
     bad 2 'expected a file name that ends with .png or .svg' tune plot runs picture.gif
@@ -114,6 +133,7 @@ wrong() {
 
 check make_study
 check kinds
+check evaluators
 check units
 check grid_beside_random
 check metrics

@@ -63,6 +63,24 @@ def compare(made, name):
     assert worst < 1e-9, (ours, theirs)
 
 
+def compare_forests(made, name):
+    """fANOVA of a random forest: shares differ as those of two seeds do."""
+    if importlib.util.find_spec("sklearn") is None:
+        print("%s has no sklearn: fANOVA is not compared" % sys.executable)
+        return
+    theirs = [optuna.importance.get_param_importances(
+        made, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=seed)) for seed in range(2)]
+    done = subprocess.run([CHOIR, "tune", "importance", "--evaluator", "fanova", "--json", "--study", name,
+                           "journal:study.log"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    ours = json.loads(done.stdout)["shares"]
+    assert all(ours[k] == 0 for k in ours if k not in theirs[0]), ours
+    worst = max(abs(ours[k] - sum(t[k] for t in theirs) / 2) for k in theirs[0])
+    between = max(abs(theirs[0][k] - theirs[1][k]) for k in theirs[0])
+    print("%s, fANOVA: worst difference %.2g, between two seeds of Optuna's %.2g" % (name, worst, between))
+    assert worst < 0.05, (ours, theirs)
+
+
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend("study.log"))
@@ -76,3 +94,10 @@ with tempfile.TemporaryDirectory() as folder:
         storage.create_new_study([study.direction], name)
         optuna.load_study(study_name=name, storage=storage).add_trials(study.trials)
         compare(study, name)
+    for objective, trials in [(mixed, 100), (few, 30)]:
+        name = "%s of %d" % (objective.__name__, trials)
+        study = optuna.create_study(study_name=name, sampler=optuna.samplers.RandomSampler(seed=trials))
+        study.optimize(objective, n_trials=trials)
+        storage.create_new_study([study.direction], name)
+        optuna.load_study(study_name=name, storage=storage).add_trials(study.trials)
+        compare_forests(study, name)

@@ -12,9 +12,10 @@
 #include "base/base.h"
 #include "cli/command.h"
 #include "cli/tune/search.h"
+#include "tune/importance/importance.h"
 
 typedef struct request {
-    const char *name;
+    const char *name, *evaluator;
     bool json;
 } request;
 
@@ -123,12 +124,12 @@ static bool is_used(const choir__search *s, int param)
     return false;
 }
 
-/* How much each parameter decides whether a trial is among the best tenth. */
-static choir_status print_importance(const choir__search *s)
+/* How much each parameter decides, as the evaluator defines it. */
+static choir_status print_importance(const choir__search *s, const char *evaluator)
 {
     double share[CHOIR_SPACE_MAX];
     const char *comma = "";
-    choir_status status = choir_study_importance(s->study, 0, share);
+    choir_status status = choir_study_importance_by(s->study, evaluator, 0, share);
     if (status != CHOIR_OK)
         return status;
     if (s->json)
@@ -146,14 +147,14 @@ static choir_status print_importance(const choir__search *s)
     return CHOIR_OK;
 }
 
-static int look(const choir__search *s, const char *verb)
+static int look(const choir__search *s, const char *verb, const char *evaluator)
 {
     const choir_trial *best = choir_study_best(s->study);
     if (!strcmp(verb, "show"))
         print_trials(s);
     if (!strcmp(verb, "export"))
         print_csv(s);
-    if (!strcmp(verb, "importance") && print_importance(s) != CHOIR_OK)
+    if (!strcmp(verb, "importance") && print_importance(s, evaluator) != CHOIR_OK)
         return choir__cli_fail();
     if (best && (!strcmp(verb, "show") || !strcmp(verb, "best")))
         choir__search_print_best(s, best, NULL);
@@ -170,6 +171,11 @@ static int look(const choir__search *s, const char *verb)
 static const choir__cli_option options[] = {
     {"study", CHOIR__STRING, AT(name), .argument = "NAME",
         .help = "the study's name (default: the only one of the storage)"},
+    {"evaluator", CHOIR__STRING, AT(evaluator), .argument = "NAME", .strict = true,
+        .help =
+            "how importance is computed: ped-anova (the default), or fanova, a share of the "
+            "variance over the whole space",
+        .choices = choir__importance_name},
     {"json", CHOIR__FLAG, AT(json), .help = "print JSON, as the search does"},
     {NULL},
 };
@@ -210,13 +216,16 @@ int choir__tune_look(int argc, char **argv)
     int status = choir__cli_parse(&command, &r, argc - 1, argv + 1, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;
+    if (r.evaluator && strcmp(verb, "importance") != 0)
+        return choir__cli_usage("tune",
+            "--evaluator %s: expected it behind 'importance', got '%s'", r.evaluator, verb);
     choir_study *study = NULL;
     if (choir__tune_open(operands.words[0], r.name, &study) != CHOIR_OK)
         return choir__cli_fail();
     choir__search s = {.study = study, .space = choir_study_space(study), .json = r.json};
     choir__outcome_job(study, &s.job);
     s.pauses = s.job.pauses;
-    status = look(&s, verb);
+    status = look(&s, verb, r.evaluator ? r.evaluator : "ped-anova");
     choir__outcome_free_job(&s.job);
     choir_study_free(study);
     return status;

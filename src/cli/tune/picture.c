@@ -8,11 +8,12 @@
 #include "cli/tune/look.h"
 #include "cli/tune/plot.h"
 #include "cli/tune/search.h"
+#include "tune/importance/importance.h"
 
 enum { MOST_STUDIES = 4 };
 
 typedef struct request {
-    const char *kind, *metric, *params, *name;
+    const char *kind, *metric, *params, *evaluator, *name;
 } request;
 
 /* A study that is drawn. */
@@ -32,6 +33,9 @@ static const choir__cli_option options[] = {
     {"params", CHOIR__STRING, AT(params), .argument = "NAME,...",
         .help = "these parameters alone, in this order (default: those that vary, the most "
                 "important ones first)"},
+    {"evaluator", CHOIR__STRING, AT(evaluator), .argument = "NAME", .strict = true,
+        .help = "how importance is computed: ped-anova (the default) or fanova",
+        .choices = choir__importance_name},
     {"study", CHOIR__STRING, AT(name), .argument = "NAME",
         .help = "the study's name (default: the only one of the storage)"},
     {NULL},
@@ -63,7 +67,8 @@ static choir_status open_study(
         .space = choir_study_space(o->study),
         .name = where,
         .metrics = o->job.metric,
-        .unit = o->job.unit};
+        .unit = o->job.unit,
+        .evaluator = r->evaluator};
     status = choir__plotted_choose(p, r->metric);
     return status == CHOIR_OK ? choir__plotted_read(p, params) : status;
 }

@@ -35,6 +35,7 @@ typedef struct choir__plotted {
     const char *const *metrics; /* (objectives) */
     const char *metric;         /* of these: the value that is drawn */
     const char *unit;           /* of steps */
+    const char *evaluator;      /* of shares; NULL: ped-anova */
     int objective;
     bool most;                   /* more is better */
     choir__plotted_trial *trial; /* (count) */

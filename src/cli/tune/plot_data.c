@@ -229,7 +229,9 @@ choir_status choir__plotted_read(choir__plotted *p, const char *params)
     p->param = choir__calloc((size_t)p->space->count + 1, sizeof(int));
     if (!p->count)
         return choir__error(CHOIR_ERR_STATE, "%s: expected a study with trials", p->name);
-    p->has_shares = choir_study_importance(p->study, p->objective, p->share) == CHOIR_OK;
+    p->has_shares =
+        choir_study_importance_by(p->study, p->evaluator ? p->evaluator : "ped-anova",
+            p->objective, p->share) == CHOIR_OK;
     if (params)
         return read_params(p, params);
     order_params(p);

@@ -2,6 +2,7 @@
  * are. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "cli/tune/plot.h"
@@ -184,7 +185,8 @@ void choir__plot_importance(const choir__plotted *p, FILE *g, choir__panel panel
         fprintf(g, "%d %.6f \"%.2f\"\n", i, share, share);
     }
     fprintf(g, "NaN NaN NaN\nEOD\n");
-    choir__plot_panel(g, panel, "Importance (PED-ANOVA)", 1.2);
+    bool fanova = p->evaluator && !strcmp(p->evaluator, "fanova");
+    choir__plot_panel(g, panel, fanova ? "Importance (fANOVA)" : "Importance (PED-ANOVA)", 1.2);
     fprintf(g,
         "unset grid\nset grid xtics lc rgb '#DDDDDD' lt 1\nset xrange [0:%g]\n"
         "set yrange [%g:-0.6]\nset ytics (",

@@ -1,4 +1,4 @@
-/* How important parameters are: PED-ANOVA, with the numbers of Optuna 5.
+/* PED-ANOVA, with the numbers of Optuna 5.
  *
  * Where do the best tenth of the trials lie, compared to all? Each parameter's values are put
  * on a grid, the values of the best trials and of all trials become a density each, and the
@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tune/importance/evaluators.h"
 #include "tune/space/normal.h"
 #include "tune/study.h"
 #include "tune/trial.h"
@@ -26,9 +27,9 @@ static const double best_share = 0.1, prior = 1, least_density = 1e-12;
 
 /* The complete trials with finite values, the best of them marked. */
 typedef struct ranked {
-    const choir_trial **trial; /* (count) */
-    bool *best;                /* (count) */
-    double *loss;              /* (count) less is better */
+    const choir_trial *const *trial; /* (count) */
+    bool *best;                      /* (count) */
+    const double *loss;              /* (count) less is better */
     int64_t count, best_count;
 } ranked;
 
@@ -57,30 +58,6 @@ static void mark_best(ranked *r)
     for (int64_t i = 0; i < r->count; i++)
         r->best_count += r->best[i] = r->loss[i] <= worst;
     free(sorted);
-}
-
-static ranked rank(const choir_study *s, int objective)
-{
-    size_t most = (size_t)s->count + 1;
-    ranked r = {choir__alloc(most * sizeof(choir_trial *)), choir__calloc(most, sizeof(bool)),
-        choir__alloc(most * sizeof(double)), 0, 0};
-    for (int64_t i = 0; i < s->count; i++) {
-        const choir_trial *t = s->trial[i];
-        if (t->state != CHOIR_TRIAL_COMPLETE || !isfinite(t->values[objective]))
-            continue;
-        r.trial[r.count] = t;
-        r.loss[r.count++] = s->sign[objective] * t->values[objective];
-    }
-    if (r.count > 1)
-        mark_best(&r);
-    return r;
-}
-
-static void free_ranked(ranked *r)
-{
-    free(r->trial);
-    free(r->best);
-    free(r->loss);
 }
 
 /* --- the grid --- */
@@ -239,47 +216,16 @@ static double importance(const choir_study *s, const ranked *r, int param)
     return result;
 }
 
-/* Returns whether a complete trial has the parameter. */
-static bool is_used(const choir_study *s, int param)
+static void evaluate(const choir_study *s, const choir__valued *v, double *result)
 {
-    for (int64_t i = 0; i < s->count; i++)
-        if (s->trial[i]->state == CHOIR_TRIAL_COMPLETE && !isnan(s->trial[i]->params[param]))
-            return true;
-    return false;
-}
-
-static void scale(const choir_study *s, double *shares)
-{
-    double sum = 0;
-    int used = 0;
-    for (int i = 0; i < s->space->count; i++) {
-        sum += shares[i];
-        used += is_used(s, i);
-    }
+    ranked r = {v->trial, choir__calloc((size_t)v->count, sizeof(bool)), v->loss, v->count, 0};
+    mark_best(&r);
     for (int i = 0; i < s->space->count; i++)
-        shares[i] = sum > 0 ? shares[i] / sum : is_used(s, i) ? 1.0 / used : 0;
+        result[i] = importance(s, &r, i);
+    free(r.best);
 }
 
-choir_status choir_study_importance(const choir_study *study, int objective, double *shares)
-{
-    if (choir__lacks(study, __func__, "study") || choir__lacks(shares, __func__, "shares"))
-        return CHOIR_ERR_ARGUMENT;
-    choir_study *s = (choir_study *)(uintptr_t)study;
-    if (objective < 0 || objective >= s->objectives)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "choir_study_importance: expected an objective from 0 to %d, got %d",
-            s->objectives - 1, objective);
-    pthread_mutex_lock(&s->lock);
-    ranked r = rank(s, objective);
-    choir_status status = CHOIR_OK;
-    if (!r.count)
-        status = choir__error(
-            CHOIR_ERR_STATE, "importance: expected a complete trial with a finite value");
-    for (int i = 0; i < s->space->count && status == CHOIR_OK; i++)
-        shares[i] = r.count > 1 ? importance(s, &r, i) : 0;
-    if (status == CHOIR_OK)
-        scale(s, shares);
-    pthread_mutex_unlock(&s->lock);
-    free_ranked(&r);
-    return status;
-}
+const choir__importance_ops choir__importance_ped_anova = {
+    .name = "ped-anova",
+    .evaluate = evaluate,
+};

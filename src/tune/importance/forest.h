@@ -1,0 +1,32 @@
+/* Regression trees of a random forest, as boxes: what a tree says in each part of the space. */
+#ifndef CHOIR_TUNE_FOREST_H
+#define CHOIR_TUNE_FOREST_H
+
+#include "base/base.h"
+
+/* The data: columns of numbers, and a value for each row. */
+typedef struct choir__table {
+    int columns;
+    int64_t rows;
+    double *x;          /* (columns, rows) */
+    double *y;          /* (rows) */
+    double *low, *high; /* (columns) the space, which holds all rows */
+    int64_t *order;     /* (columns, rows) rows by x, see choir__table_sort */
+} choir__table;
+
+/* A tree's leaves: boxes that fill the space. */
+typedef struct choir__leaves {
+    int columns;
+    int64_t count, room;
+    double *value; /* (count) */
+    double *box;   /* (count, columns, 2) from and to */
+} choir__leaves;
+
+/* Fills in table->order. */
+void choir__table_sort(choir__table *table);
+/* Grows a tree (CART, squared error, all columns, to the end) on rows that are drawn with
+ * replacement, and replaces *leaves by its leaves. */
+void choir__forest_tree(const choir__table *table, uint64_t key, choir__leaves *leaves);
+void choir__leaves_free(choir__leaves *leaves);
+
+#endif
