@@ -39,7 +39,7 @@ function draw(name, attributes = {}, ...children) {
 function short(x) {
   if (x === null || x === undefined || Number.isNaN(x)) return '–';
   const size = Math.abs(x);
-  if (size >= 1e12 || (size > 0 && size < 1e-3)) return x.toExponential(2).replace('e+', 'e');
+  if (size >= 1e12 || (size > 0 && size < 1e-3)) return Number(x.toPrecision(3)).toExponential().replace('e+', 'e');
   for (const [unit, sign] of [[1e9, 'G'], [1e6, 'M'], [1e4, 'k']])
     if (size >= unit) return trim(x / (unit === 1e4 ? 1e3 : unit)) + sign;
   return trim(x);
@@ -237,7 +237,7 @@ function drawRuns() {
 const charts = [
   { title: 'Loss', column: 'loss', evals: 'loss', log: true },
   { title: 'Accuracy of validation', column: '', evals: 'accuracy' },
-  { title: 'Learning rate', column: 'lr' },
+  { title: 'Learning rate', column: 'lr', exact: true },
   { title: 'Gradient norm', column: 'grad_norm', log: true },
   { title: 'Tokens or samples per second', column: 'items_per_s', zero: true },
   { title: 'Seconds per step', column: 'step_s', zero: true },
@@ -274,7 +274,7 @@ function curvesOf(chart) {
     curves.push({ run,
       x: run.steps[choices.axis],
       raw: steps ? steps.mean : [], low: steps && steps.low, high: steps && steps.high,
-      y: steps ? smoothed(steps.mean, choices.smooth) : [],
+      y: steps ? smoothed(steps.mean, chart.exact ? 0 : choices.smooth) : [],
       evalX: evals ? evalAxis(run) : [], evalY: evals ? evals.mean : [] });
   }
   return curves;
@@ -442,7 +442,10 @@ function buildChart(chart) {
   const svg = draw('svg', { viewBox: `0 0 ${box.width} ${box.height}`, role: 'img', tabindex: 0,
     'aria-label': chart.title, preserveAspectRatio: 'none' });
   const card = make('figure', { class: 'card' }, make('h3', {}, chart.title), svg,
-    make('figcaption', { class: 'readout', 'aria-live': 'polite' }));
+    make('figcaption', { class: 'readout' }));
+  const readout = card.querySelector('.readout'); // read aloud for whoever moves the cursor
+  svg.addEventListener('focus', () => readout.setAttribute('aria-live', 'polite'));
+  svg.addEventListener('blur', () => readout.removeAttribute('aria-live'));
   svg.addEventListener('keydown', (event) => steer(card, state, event));
   svg.addEventListener('pointermove', (event) => {
     const rect = svg.getBoundingClientRect();
@@ -563,8 +566,9 @@ function drawTimeline(job, kinds) {
   const span = view.from - view.to;
   if (!(span > 0)) return null;
   const height = Math.max(4, Math.min(16, 480 / lanes.length)), width = 800;
-  const svg = draw('svg', { viewBox: `0 0 ${width} ${lanes.length * height + 16}`, role: 'img',
-    'aria-label': 'collectives of each rank over time; between them it computes' });
+  const svg = draw('svg', { viewBox: `0 0 ${width} ${lanes.length * height}`, role: 'img',
+    preserveAspectRatio: 'none', height: lanes.length * height,
+    'aria-label': `collectives of each rank in the last ${duration(span)}` });
   lanes.forEach((rank, lane) => {
     svg.append(draw('rect', { class: 'lane', x: 0, y: lane * height + 1, width, height: height - 2 }));
     for (const [kind, ago, long, ended] of rank.calls) {
@@ -576,8 +580,8 @@ function drawTimeline(job, kinds) {
       draw('title', {}, `rank ${rank.rank}: ${kind}, ${duration(long)}${ended ? '' : ' so far'}`)));
     }
   });
-  svg.append(draw('text', { x: 0, y: lanes.length * height + 13 }, `the last ${duration(span)}, a line per rank`));
-  return svg;
+  return [svg, make('p', { class: 'quiet' },
+    `The last ${duration(span)}, a line per rank: between its collectives a rank computes.`)];
 }
 
 function drawRank(rank, slow) {
@@ -601,7 +605,7 @@ function drawRankJob(job) {
   }
   const timeline = job.ranks.length > 1 ? drawTimeline(job, kinds) : null;
   if (timeline)
-    card.append(timeline, make('p', { class: 'legend quiet' }, ...kinds.map((kind, i) =>
+    card.append(...timeline, make('p', { class: 'legend quiet' }, ...kinds.map((kind, i) =>
       make('span', {}, make('i', { class: `c${i % 10}` }), kind))));
   for (const rank of job.ranks) card.append(drawRank(rank, job.slow && job.slow.rank === rank.rank));
   return card;
