@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The live page: what its server answers, who gets in, and that it follows runs which begin, go on,
-# begin again and end. No browser is needed: the page's script is checked by node where there is one.
+# The live page: its server's answers, its token, and runs that begin, go on, begin again and end.
+# No browser is needed: node checks the page's script where there is one.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tests/cli/lib.sh"
 command -v python3 >/dev/null || skip 'there is no python3'
@@ -216,9 +216,10 @@ words_are_harmless() {
     mkdir -p "runs/$name" runs/$'bad\xff\nname'
     printf '{"step":1,"time":1,"loss":1,"<b>\\"":3}\n{"step":2,"time":1,"</script>":3}\n' |
         tee "runs/$name/metrics.jsonl" >runs/$'bad\xff\nname/metrics.jsonl'
-    printf '{"event":"<i>","step":1,"time":1,"text":"\\n\\ndata: {}\\u2028"}\n' >"runs/$name/events.jsonl"
-    printf '{"event":"text","step":1,"time":1,"text":"%s"}\n' "$(head -c 100000 /dev/zero | tr '\0' y)" \
-        >>"runs/$name/events.jsonl"
+    printf '{"event":"<i>","step":1,"time":1,"text":"\\n\\ndata: {}\\u2028"}\n' \
+        >"runs/$name/events.jsonl"
+    printf '{"event":"text","step":1,"time":1,"text":"%s"}\n' \
+        "$(head -c 100000 /dev/zero | tr '\0' y)" >>"runs/$name/events.jsonl"
     printf '["%s"]' "$name" >"runs/$name/job.json"
     mkfifo "runs/$name/job"
     watch runs
@@ -247,7 +248,8 @@ for step in range(1, 100001):
                                                        99 if step == 77777 else 1))
 END
     watch runs
-    live "$url" 'runs and runs["runs/long"]["steps"].get("step", [])[-1:] == [100000]' >seen || return
+    live "$url" 'runs and runs["runs/long"]["steps"].get("step", [])[-1:] == [100000]' >seen ||
+        return
     python3 - <<'END' || fail "$(head -c 300 seen)"
 import json
 steps = json.load(open("seen"))["runs"]["runs/long"]["steps"]

@@ -1,4 +1,4 @@
-/* What the page shows: see board.h.
+/* The contents of the page: see board.h.
  *
  * Readers take turns at looking, each once per second. The files are asked, rather than the
  * kernel to report changes: a run may write to a network's file system from another machine,
@@ -20,7 +20,7 @@
 
 static const double pass_s = 1, find_s = 1, ranks_s = 2; /* from one to the next, at least */
 static const double times = 200; /* and this many times what the last one took */
-static const double end_s = 3;   /* for readers that have yet to take what is there */
+static const double end_s = 3;   /* for slow readers */
 enum { DEPTH = 3, MOST_ENTRIES = 4096, SIGN_S = 5 };
 
 struct choir__watch_board {
@@ -48,7 +48,7 @@ struct choir__watch_reader {
     bool last_pass;  /* it began after the board's end */
     double began_at; /* the pass; choir__now() */
     int64_t rounds;
-    int counted[2]; /* runs and those left out, as they were told; -1: not yet */
+    int counted[2]; /* the runs and left_out that were sent last; -1: none yet */
     double told_at;
     bool said_end;
 };
@@ -204,7 +204,7 @@ static void fill(choir__watch_reader *r)
     r->sent = 0;
     pthread_mutex_lock(&r->board->lock);
     while (!r->said_end && !go_on(r)) {
-        if (r->last_pass) { /* what is told now has happened before the end */
+        if (r->last_pass) { /* everything before the end has been sent */
             choir__text_put(&r->out, "event: end\ndata: {}\n\n");
             r->said_end = true;
             break;

@@ -13,7 +13,8 @@ typedef struct choir__watch_board choir__watch_board;
 choir__watch_board *choir__watch_board_new(char *const *paths, int count);
 void choir__watch_board_free(choir__watch_board *board); /* when no reader is left */
 
-/* Ends all readers, each when it has got what is there now, and waits some seconds for them. */
+/* Ends the readers and waits some seconds for them. Each gets all present news before its end.
+ */
 void choir__watch_board_end(choir__watch_board *board);
 
 /* A reader of the page: server-sent events, as many as there are to tell. Threads: a reader

@@ -1,4 +1,4 @@
-/* choir watch: a page of runs, on this machine, until it is told to end. */
+/* choir watch: a page of runs, served by this process until a signal ends it. */
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
