@@ -4,6 +4,7 @@
  *   run     a run's path, state and job
  *   steps, evals   columns of numbers from a bucket on (table.h)
  *   events  what happened in a run
+ *   study   the trials of a search
  *   ranks   what this machine's ranks do now
  *   end     the server ends
  *
@@ -11,7 +12,7 @@
  * put into the page as text, never as markup. */
 'use strict';
 
-const model = { runs: new Map(), board: null, jobs: [], ended: false };
+const model = { runs: new Map(), studies: new Map(), board: null, jobs: [], ended: false };
 const choices = { axis: 'step', smooth: 0, log: false, hidden: new Set(), allEvents: false };
 const MOST_AT_FIRST = 10;    // runs whose curves are shown unasked
 const EVENTS_AT_FIRST = 30;
@@ -118,6 +119,7 @@ const takes = {
     message.events.forEach((event, i) => run.events.push({ ...event, number: message.from + i }));
     run.events.splice(0, Math.max(0, run.events.length - 1000));
   },
+  study(message) { model.studies.set(message.id, message); },
   ranks(message) { model.jobs = message.jobs; },
 };
 
@@ -225,8 +227,8 @@ function drawRuns() {
   }
   forgetOthers(list, keys);
   const board = model.board, waiting = byId('waiting');
-  waiting.hidden = !board || (board.runs > 0 && !board.left_out);
-  if (board && !board.runs)
+  waiting.hidden = !board || (board.runs + board.studies > 0 && !board.left_out);
+  if (board && !board.runs && !board.studies)
     setText(waiting, `No run yet in ${board.places.join(', ')}. The page waits for one.`);
   else if (board && board.left_out)
     setText(waiting, `${board.left_out} more runs are left out; name fewer to see them.`);
@@ -358,7 +360,7 @@ function axisText(x) {
   return choices.axis === 'seconds' ? duration(x) : short(x);
 }
 
-function drawAxes(scale) {
+function drawAxes(scale, words = axisText) {
   const group = draw('g'), bottom = box.height - box.bottom;
   for (const y of scale.log ? logMarks(scale.low, scale.high) : marks(scale.low, scale.high, 5)) {
     const at = scale.y(y).toFixed(1);
@@ -368,7 +370,7 @@ function drawAxes(scale) {
   for (const x of marks(scale.left, scale.right, 5)) {
     const at = scale.x(x);
     const anchor = at > box.width - 40 ? 'end' : at < box.left + 15 ? 'start' : 'middle';
-    group.append(draw('text', { x: at.toFixed(1), y: bottom + 16, 'text-anchor': anchor }, axisText(x)));
+    group.append(draw('text', { x: at.toFixed(1), y: bottom + 16, 'text-anchor': anchor }, words(x)));
   }
   return group;
 }
@@ -474,6 +476,65 @@ function drawCharts() {
   }
   forgetOthers(parent, keys);
   parent.parentElement.hidden = !keys.size;
+}
+
+// --- searches ------------------------------------------------------------------------------------
+
+// The first value of each trial over its number.
+function drawTrials(study) {
+  const trials = study.trials.filter((trial) => trial.values[0] !== null);
+  const svg = draw('svg', { viewBox: `0 0 ${box.width} ${box.height}`, role: 'img',
+    'aria-label': 'values of the trials' });
+  const numbers = trials.map((trial) => trial.number), values = trials.map((trial) => trial.values[0]);
+  const curve = { x: numbers, raw: values, y: values, evalX: [], evalY: [] };
+  const scale = scalesOf({ log: true }, [curve]);
+  if (!scale) return [];
+  svg.append(drawAxes(scale, short));
+  for (const trial of trials) {
+    if (!inPicture(scale, trial.number, trial.values[0])) continue;
+    const best = study.best && study.best.number === trial.number;
+    svg.append(draw('circle', { class: `dot ${best ? 'best' : trial.state.toLowerCase()}`,
+      r: best ? 5 : 3, cx: scale.x(trial.number).toFixed(1), cy: scale.y(trial.values[0]).toFixed(1) },
+    draw('title', {}, `trial ${trial.number}: ${short(trial.values[0])}`)));
+  }
+  return [svg];
+}
+
+function trialRow(trial, names, best) {
+  const value = trial.values.map(short).join(', '), step = trial.step < 0 ? '–' : String(trial.step);
+  return make('tr', best ? { class: 'best' } : {}, ...[String(trial.number), trial.state.toLowerCase(),
+    value, step, ...names.map((name) => (Object.hasOwn(trial.params, name) ? trial.params[name] : '–'))]
+    .map((text) => make('td', {}, text)));
+}
+
+function drawStudy(study) {
+  const names = [...new Set(study.trials.flatMap((trial) => Object.keys(trial.params)))];
+  const running = study.trials.filter((trial) => trial.state === 'RUNNING').length;
+  const number = study.best ? study.best.number : -1;
+  const rows = study.trials.slice(-100).reverse().filter((trial) => trial.number !== number)
+    .map((trial) => trialRow(trial, names, false));
+  if (study.best) rows.unshift(trialRow(study.best, names, true));
+  const heads = ['trial', 'state', 'value', 'step', ...names].map((text) => make('th', {}, text));
+  return make('div', { class: 'study' }, make('h3', {}, study.path),
+    make('p', { class: 'quiet' }, `${study.count} trials, ${running} of them running; ` +
+      `${study.maximizes[0] ? 'more' : 'less'} is better` +
+      (study.best ? `; the best so far is trial ${number} with ${study.best.values.map(short).join(', ')}` : '')),
+    ...drawTrials(study),
+    make('div', { class: 'scroll', tabindex: 0, role: 'group', 'aria-label': 'the newest trials' },
+      make('table', {}, make('thead', {}, make('tr', {}, ...heads)), make('tbody', {}, ...rows))));
+}
+
+let studiesDrawn = '';
+
+function drawStudies() {
+  const parent = byId('studies');
+  parent.parentElement.hidden = !model.studies.size;
+  box.width = Math.max(240, (parent.clientWidth || 560) - 24);
+  box.height = 192;
+  const now = JSON.stringify([box.width, choices.log, [...model.studies.values()]]);
+  if (studiesDrawn === now) return; // a table keeps its place while nothing changes
+  studiesDrawn = now;
+  parent.replaceChildren(...[...model.studies.values()].map(drawStudy));
 }
 
 // --- devices -------------------------------------------------------------------------------------
@@ -664,6 +725,7 @@ function drawAll() {
   due = false;
   drawRuns();
   drawCharts();
+  drawStudies();
   drawDevices();
   drawRanks();
   drawEvents();
@@ -686,6 +748,7 @@ function connect() {
   const source = new EventSource('live');
   source.onopen = () => { // the server tells all from the start
     model.runs.clear();
+    model.studies.clear();
     say('live', false);
   };
   source.onerror = () => {
