@@ -1,7 +1,8 @@
 # Makes a C file of text files: for page.css the array choir__watch_page_css, which ends with a
 # zero, and its size without that.
 #
-#   cmake -DOUT=<file> -DHEADER=<its header> -DPREFIX=choir__watch_ -DFILES="<file>;..." -P embed.cmake
+#   cmake -DOUT=<file> -DHEADER=<its header> -DPREFIX=choir__watch_ -DFILES="<file>;..."
+#     -P embed.cmake
 set(code "/* Made by cmake/embed.cmake. */\n#include \"${HEADER}\"\n")
 foreach(path IN LISTS FILES)
   get_filename_component(name ${path} NAME)

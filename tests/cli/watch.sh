@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The live page: what its server answers, who gets in, and that it follows runs which begin, go on,
-# begin again and end. No browser is needed: the page's script is checked by node where there is one.
+# The live page: its server's answers, its token, and runs that begin, go on, begin again and end.
+# No browser is needed: node checks the page's script where there is one.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tests/cli/lib.sh"
 command -v python3 >/dev/null || skip 'there is no python3'
@@ -24,11 +24,12 @@ sys.stdout.write(answer.read().decode())' "$1"
 }
 
 # live URL CONDITION: follows the page until the Python expression is true of `runs`, by path, as
-# page.js would have them, with `board`, `jobs` and `over`; prints one JSON object of it all.
+# page.js would have them, with `studies`, `board`, `jobs` and `over`; prints one JSON object of it
+# all.
 live() {
     timeout -k 2 $((60 * patience)) python3 -c '
 import json, math, sys, urllib.request
-runs, board, jobs, over = {}, {}, [], False
+runs, studies, board, jobs, over = {}, {}, {}, [], False
 by_id = {}
 class Run(dict): pass
 def run_of(m):
@@ -59,6 +60,7 @@ for line in stream:
     m = json.loads(line[6:])
     if kind == "board": board = m
     elif kind == "ranks": jobs = m["jobs"]
+    elif kind == "study": studies[m["path"]] = m
     elif kind == "end": over = True
     else:
         r = run_of(m)
@@ -74,7 +76,8 @@ for line in stream:
         break
 else:
     sys.exit("the stream ended before: " + sys.argv[2])
-print(json.dumps({"runs": runs, "board": board, "jobs": jobs, "over": over}))' "$1" "$2"
+print(json.dumps({"runs": runs, "studies": studies, "board": board, "jobs": jobs,
+    "over": over}))' "$1" "$2"
 }
 
 # watch ARG...: starts the command, and sets url.
@@ -216,9 +219,10 @@ words_are_harmless() {
     mkdir -p "runs/$name" runs/$'bad\xff\nname'
     printf '{"step":1,"time":1,"loss":1,"<b>\\"":3}\n{"step":2,"time":1,"</script>":3}\n' |
         tee "runs/$name/metrics.jsonl" >runs/$'bad\xff\nname/metrics.jsonl'
-    printf '{"event":"<i>","step":1,"time":1,"text":"\\n\\ndata: {}\\u2028"}\n' >"runs/$name/events.jsonl"
-    printf '{"event":"text","step":1,"time":1,"text":"%s"}\n' "$(head -c 100000 /dev/zero | tr '\0' y)" \
-        >>"runs/$name/events.jsonl"
+    printf '{"event":"<i>","step":1,"time":1,"text":"\\n\\ndata: {}\\u2028"}\n' \
+        >"runs/$name/events.jsonl"
+    printf '{"event":"text","step":1,"time":1,"text":"%s"}\n' \
+        "$(head -c 100000 /dev/zero | tr '\0' y)" >>"runs/$name/events.jsonl"
     printf '["%s"]' "$name" >"runs/$name/job.json"
     mkfifo "runs/$name/job"
     watch runs
@@ -247,7 +251,8 @@ for step in range(1, 100001):
                                                        99 if step == 77777 else 1))
 END
     watch runs
-    live "$url" 'runs and runs["runs/long"]["steps"].get("step", [])[-1:] == [100000]' >seen || return
+    live "$url" 'runs and runs["runs/long"]["steps"].get("step", [])[-1:] == [100000]' >seen ||
+        return
     python3 - <<'END' || fail "$(head -c 300 seen)"
 import json
 steps = json.load(open("seen"))["runs"]["runs/long"]["steps"]
@@ -299,6 +304,32 @@ says_goodbye() {
     has seen '"step": \[1, 2\]'
 }
 
+# The trials of a search, while it goes on, from a file and from a folder that holds others.
+follows_a_search() {
+    local search=(--storage journal:found/search.journal --study s --space 'x=uniform(0,1)' --seed 1
+        --metric y -- sh -c 'echo "{\"y\":{x}}"')
+    rm -rf runs found
+    mkdir found
+    good tune --trials 2 "${search[@]}"
+    watch found/search.journal
+    start_reading "$url" 'studies and studies["found/search.journal"]["count"] == 5 and
+        all(t["state"] == "COMPLETE" for t in studies["found/search.journal"]["trials"])'
+    live "$url" 'studies and studies["found/search.journal"]["count"] == 2' >first ||
+        fail 'not seen'
+    good tune --trials 5 "${search[@]}"
+    end_reading
+    python3 - <<'END' || fail "$(cat seen)"
+import json
+study = json.load(open("seen"))["studies"]["found/search.journal"]
+trials = study["trials"]
+assert [trial["number"] for trial in trials] == list(range(5)) and study["maximizes"] == [False]
+for trial in trials:
+    assert abs(float(trial["params"]["x"]) - trial["values"][0]) < 1e-8, trial
+assert study["best"] == min(trials, key=lambda trial: trial["values"][0])
+END
+    stop_watching
+}
+
 train_has_a_page() {
     rm -rf runs
     start train --json --page "${lm[@]}" --steps 1000000 --strategy ddp --nproc 2 --run runs/p text
@@ -340,7 +371,7 @@ keys_and_ports() {
     bad 1 'expected :PORT or HOST:PORT, with a port from 0 to 65535' watch --listen 99999 runs
     bad 1 'expected :PORT or HOST:PORT' watch --listen :70000 runs
     bad 1 "unknown host 'no.such.host.invalid'" watch --listen no.such.host.invalid:0 runs
-    bad 1 'text is a file; expected the folder of a run' watch text
+    bad 1 'text: expected the folder of a run.* it is a file: ' watch text
     chmod 644 key
     bad 1 'key' watch --key-file key runs
 }
@@ -355,6 +386,7 @@ check words_are_harmless
 check long_runs_are_thinned
 check shows_ranks
 check says_goodbye
+check follows_a_search
 check train_has_a_page
 check keys_and_ports
 finish

@@ -2,8 +2,8 @@
  * work never delays a step, and no child of the training, so that no wait for children returns
  * it.
  *
- *     choir__watch_beside_close: one byte on `orders` -> the server tells its readers what is
- *                                there and ends -> `words` hangs up
+ *     choir__watch_beside_close: one byte on `orders` -> the server sends its readers the last
+ *                                news and ends -> `words` hangs up
  *
  * If the training dies, `orders` hangs up when the last of its ranks has ended, and the server
  * ends, too. */

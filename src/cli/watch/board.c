@@ -1,4 +1,4 @@
-/* What the page shows: see board.h.
+/* The contents of the page: see board.h.
  *
  * Readers take turns at looking, each once per second. The files are asked, rather than the
  * kernel to report changes: a run may write to a network's file system from another machine,
@@ -17,10 +17,11 @@
 #include <unistd.h>
 
 #include "cli/watch/ranks.h"
+#include "cli/watch/study.h"
 
 static const double pass_s = 1, find_s = 1, ranks_s = 2; /* from one to the next, at least */
 static const double times = 200; /* and this many times what the last one took */
-static const double end_s = 3;   /* for readers that have yet to take what is there */
+static const double end_s = 3;   /* for slow readers */
 enum { DEPTH = 3, MOST_ENTRIES = 4096, SIGN_S = 5 };
 
 struct choir__watch_board {
@@ -32,6 +33,8 @@ struct choir__watch_board {
     int path_count;
     choir__watch_run *runs[CHOIR__WATCH_RUNS];
     int run_count, left_out; /* left_out: runs for which there was no room */
+    choir__watch_study *studies[CHOIR__WATCH_STUDIES];
+    int study_count;
     double find_at, look_at; /* choir__now(), when runs and ranks are looked for again */
     choir__looks before;
     choir__text ranks;
@@ -42,13 +45,13 @@ struct choir__watch_reader {
     choir__watch_board *board;
     choir__watch_known known[CHOIR__WATCH_RUNS];
     choir__text out;
-    size_t sent;     /* bytes of out */
-    int next;        /* run of this pass */
-    bool more;       /* something was left to read in this pass */
-    bool last_pass;  /* it began after the board's end */
-    double began_at; /* the pass; choir__now() */
-    int64_t rounds;
-    int counted[2]; /* runs and those left out, as they were told; -1: not yet */
+    size_t sent;                                   /* bytes of out */
+    int next;                                      /* run of this pass */
+    bool more;                                     /* something was left to read in this pass */
+    bool last_pass;                                /* it began after the board's end */
+    double began_at;                               /* the pass; choir__now() */
+    int64_t rounds, studies[CHOIR__WATCH_STUDIES]; /* versions that were sent */
+    int counted[3]; /* runs, left_out and studies as they were sent last; -1: not yet */
     double told_at;
     bool said_end;
 };
@@ -66,6 +69,15 @@ static void add_run(choir__watch_board *b, const char *path)
         b->runs[b->run_count++] = choir__watch_run_new(path);
 }
 
+static void add_study(choir__watch_board *b, const char *path)
+{
+    for (int i = 0; i < b->study_count; i++)
+        if (!strcmp(b->studies[i]->path, path))
+            return;
+    if (b->study_count < CHOIR__WATCH_STUDIES)
+        b->studies[b->study_count++] = choir__watch_study_new(path);
+}
+
 static int is_visible(const struct dirent *entry)
 {
     return entry->d_name[0] != '.' &&
@@ -75,6 +87,8 @@ static int is_visible(const struct dirent *entry)
 /* Adds a run, or the runs in a folder and the folders in it. */
 static void find_runs(choir__watch_board *b, const char *path, int depth, int *entries)
 {
+    if (choir__watch_is_study(path))
+        add_study(b, path); /* its folder may hold runs, too */
     if (choir__watch_is_run(path)) {
         add_run(b, path);
         return;
@@ -132,8 +146,10 @@ static void put_counts(choir__watch_reader *r)
     char text[160];
     clock_gettime(CLOCK_REALTIME, &now);
     snprintf(text, sizeof text,
-        "event: board\ndata: {\"runs\":%d,\"left_out\":%d,\"now\":%.3f,\"places\":[",
-        b->run_count, b->left_out, (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
+        "event: board\ndata: {\"runs\":%d,\"left_out\":%d,\"studies\":%d,\"now\":%.3f,"
+        "\"places\":[",
+        b->run_count, b->left_out, b->study_count,
+        (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
     choir__text_put(&r->out, text);
     for (int i = 0; i < b->path_count; i++) {
         choir__text_put(&r->out, i ? "," : "");
@@ -142,6 +158,7 @@ static void put_counts(choir__watch_reader *r)
     choir__text_put(&r->out, "]}\n\n");
     r->counted[0] = b->run_count;
     r->counted[1] = b->left_out;
+    r->counted[2] = b->study_count;
 }
 
 /* A pass goes over all runs, then the ranks, and stops wherever there is something to tell, so
@@ -155,7 +172,8 @@ static void begin_pass(choir__watch_reader *r)
     r->next = 0;
     find_all(b, r->began_at);
     look_at_ranks(b, r->began_at);
-    if (r->counted[0] != b->run_count || r->counted[1] != b->left_out)
+    if (r->counted[0] != b->run_count || r->counted[1] != b->left_out ||
+        r->counted[2] != b->study_count)
         put_counts(r);
 }
 
@@ -166,6 +184,13 @@ static bool go_on(choir__watch_reader *r)
     for (; r->next < b->run_count && !r->out.used; r->next++) {
         r->more |= choir__watch_run_look(b->runs[r->next]);
         choir__watch_run_news(b->runs[r->next], r->next, &r->known[r->next], &r->out);
+    }
+    for (int i = 0; i < b->study_count && !r->out.used; i++) {
+        choir__watch_study_look(b->studies[i], i);
+        if (r->studies[i] != b->studies[i]->version) {
+            choir__text_put(&r->out, b->studies[i]->news.bytes);
+            r->studies[i] = b->studies[i]->version;
+        }
     }
     if (!r->out.used && r->rounds != b->rounds) {
         choir__text_put(&r->out, b->ranks.bytes);
@@ -204,7 +229,7 @@ static void fill(choir__watch_reader *r)
     r->sent = 0;
     pthread_mutex_lock(&r->board->lock);
     while (!r->said_end && !go_on(r)) {
-        if (r->last_pass) { /* what is told now has happened before the end */
+        if (r->last_pass) { /* everything before the end has been sent */
             choir__text_put(&r->out, "event: end\ndata: {}\n\n");
             r->said_end = true;
             break;
@@ -273,6 +298,8 @@ void choir__watch_board_free(choir__watch_board *b)
         return;
     for (int i = 0; i < b->run_count; i++)
         choir__watch_run_free(b->runs[i]);
+    for (int i = 0; i < b->study_count; i++)
+        choir__watch_study_free(b->studies[i]);
     choir__looks_free(&b->before);
     choir__text_free(&b->ranks);
     pthread_cond_destroy(&b->ended);

@@ -1,19 +1,22 @@
-/* All that the page shows: the runs in the named folders, and the ranks on this machine. It is
- * read when a reader of the page asks, so that without readers it costs nothing. */
+/* All that the page shows: the runs and studies in the named places, and the ranks on this
+ * machine. It is read when a reader of the page asks, so that without readers it costs nothing.
+ */
 #ifndef CHOIR_CLI_WATCH_BOARD_H
 #define CHOIR_CLI_WATCH_BOARD_H
 
 #include "cli/watch/run.h"
 
-enum { CHOIR__WATCH_RUNS = 64 };
+enum { CHOIR__WATCH_RUNS = 64, CHOIR__WATCH_STUDIES = 16 };
 
 typedef struct choir__watch_board choir__watch_board;
 
-/* paths: (count) folders of runs, or folders that hold such folders; they may come later. */
+/* paths: (count) folders of runs or studies, folders that hold such folders, which may come
+ * later, or files of studies. */
 choir__watch_board *choir__watch_board_new(char *const *paths, int count);
 void choir__watch_board_free(choir__watch_board *board); /* when no reader is left */
 
-/* Ends all readers, each when it has got what is there now, and waits some seconds for them. */
+/* Ends the readers and waits some seconds for them. Each gets all present news before its end.
+ */
 void choir__watch_board_end(choir__watch_board *board);
 
 /* A reader of the page: server-sent events, as many as there are to tell. Threads: a reader

@@ -1,10 +1,10 @@
-/* The page over HTTP: the document, and what happens as server-sent events.
+/* The page over HTTP: the document, and the news as server-sent events.
  *
  *     GET /TOKEN/        page.html with page.css and page.js in it
- *     GET /TOKEN/live    the events that board.h and run.h describe
+ *     GET /TOKEN/live    the server-sent events of board.h and run.h
  *
  * All users of a machine share its loopback address, and pages of other sites may send requests
- * there; so everything lies behind a token that only the printed address has. */
+ * there; so all answers need a token, which is part of the printed address alone. */
 #ifndef CHOIR_CLI_WATCH_PAGE_H
 #define CHOIR_CLI_WATCH_PAGE_H
 
@@ -17,7 +17,7 @@ typedef struct choir__watch_page choir__watch_page;
  * token is random. paths: (count) as for choir__watch_board_new; they outlive the page. */
 choir_status choir__watch_page_open(const char *what, const char *place, const char *key_file,
     char *const *paths, int count, choir__watch_page **made);
-/* Tells the readers what is there, and ends. NULL is fine. */
+/* Sends the readers the last news, and ends. NULL is fine. */
 void choir__watch_page_close(choir__watch_page *page);
 
 /* Returns the address to open: "http://127.0.0.1:8080/TOKEN/". */

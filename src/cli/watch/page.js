@@ -4,6 +4,7 @@
  *   run     a run's path, state and job
  *   steps, evals   columns of numbers from a bucket on (table.h)
  *   events  what happened in a run
+ *   study   the trials of a search
  *   ranks   what this machine's ranks do now
  *   end     the server ends
  *
@@ -11,7 +12,7 @@
  * put into the page as text, never as markup. */
 'use strict';
 
-const model = { runs: new Map(), board: null, jobs: [], ended: false };
+const model = { runs: new Map(), studies: new Map(), board: null, jobs: [], ended: false };
 const choices = { axis: 'step', smooth: 0, log: false, hidden: new Set(), allEvents: false };
 const MOST_AT_FIRST = 10;    // runs whose curves are shown unasked
 const EVENTS_AT_FIRST = 30;
@@ -39,7 +40,7 @@ function draw(name, attributes = {}, ...children) {
 function short(x) {
   if (x === null || x === undefined || Number.isNaN(x)) return '–';
   const size = Math.abs(x);
-  if (size >= 1e12 || (size > 0 && size < 1e-3)) return x.toExponential(2).replace('e+', 'e');
+  if (size >= 1e12 || (size > 0 && size < 1e-3)) return Number(x.toPrecision(3)).toExponential().replace('e+', 'e');
   for (const [unit, sign] of [[1e9, 'G'], [1e6, 'M'], [1e4, 'k']])
     if (size >= unit) return trim(x / (unit === 1e4 ? 1e3 : unit)) + sign;
   return trim(x);
@@ -118,6 +119,7 @@ const takes = {
     message.events.forEach((event, i) => run.events.push({ ...event, number: message.from + i }));
     run.events.splice(0, Math.max(0, run.events.length - 1000));
   },
+  study(message) { model.studies.set(message.id, message); },
   ranks(message) { model.jobs = message.jobs; },
 };
 
@@ -225,8 +227,8 @@ function drawRuns() {
   }
   forgetOthers(list, keys);
   const board = model.board, waiting = byId('waiting');
-  waiting.hidden = !board || (board.runs > 0 && !board.left_out);
-  if (board && !board.runs)
+  waiting.hidden = !board || (board.runs + board.studies > 0 && !board.left_out);
+  if (board && !board.runs && !board.studies)
     setText(waiting, `No run yet in ${board.places.join(', ')}. The page waits for one.`);
   else if (board && board.left_out)
     setText(waiting, `${board.left_out} more runs are left out; name fewer to see them.`);
@@ -237,7 +239,7 @@ function drawRuns() {
 const charts = [
   { title: 'Loss', column: 'loss', evals: 'loss', log: true },
   { title: 'Accuracy of validation', column: '', evals: 'accuracy' },
-  { title: 'Learning rate', column: 'lr' },
+  { title: 'Learning rate', column: 'lr', exact: true },
   { title: 'Gradient norm', column: 'grad_norm', log: true },
   { title: 'Tokens or samples per second', column: 'items_per_s', zero: true },
   { title: 'Seconds per step', column: 'step_s', zero: true },
@@ -274,7 +276,7 @@ function curvesOf(chart) {
     curves.push({ run,
       x: run.steps[choices.axis],
       raw: steps ? steps.mean : [], low: steps && steps.low, high: steps && steps.high,
-      y: steps ? smoothed(steps.mean, choices.smooth) : [],
+      y: steps ? smoothed(steps.mean, chart.exact ? 0 : choices.smooth) : [],
       evalX: evals ? evalAxis(run) : [], evalY: evals ? evals.mean : [] });
   }
   return curves;
@@ -358,7 +360,7 @@ function axisText(x) {
   return choices.axis === 'seconds' ? duration(x) : short(x);
 }
 
-function drawAxes(scale) {
+function drawAxes(scale, words = axisText) {
   const group = draw('g'), bottom = box.height - box.bottom;
   for (const y of scale.log ? logMarks(scale.low, scale.high) : marks(scale.low, scale.high, 5)) {
     const at = scale.y(y).toFixed(1);
@@ -368,7 +370,7 @@ function drawAxes(scale) {
   for (const x of marks(scale.left, scale.right, 5)) {
     const at = scale.x(x);
     const anchor = at > box.width - 40 ? 'end' : at < box.left + 15 ? 'start' : 'middle';
-    group.append(draw('text', { x: at.toFixed(1), y: bottom + 16, 'text-anchor': anchor }, axisText(x)));
+    group.append(draw('text', { x: at.toFixed(1), y: bottom + 16, 'text-anchor': anchor }, words(x)));
   }
   return group;
 }
@@ -442,7 +444,10 @@ function buildChart(chart) {
   const svg = draw('svg', { viewBox: `0 0 ${box.width} ${box.height}`, role: 'img', tabindex: 0,
     'aria-label': chart.title, preserveAspectRatio: 'none' });
   const card = make('figure', { class: 'card' }, make('h3', {}, chart.title), svg,
-    make('figcaption', { class: 'readout', 'aria-live': 'polite' }));
+    make('figcaption', { class: 'readout' }));
+  const readout = card.querySelector('.readout'); // read aloud for whoever moves the cursor
+  svg.addEventListener('focus', () => readout.setAttribute('aria-live', 'polite'));
+  svg.addEventListener('blur', () => readout.removeAttribute('aria-live'));
   svg.addEventListener('keydown', (event) => steer(card, state, event));
   svg.addEventListener('pointermove', (event) => {
     const rect = svg.getBoundingClientRect();
@@ -471,6 +476,65 @@ function drawCharts() {
   }
   forgetOthers(parent, keys);
   parent.parentElement.hidden = !keys.size;
+}
+
+// --- searches ------------------------------------------------------------------------------------
+
+// The first value of each trial over its number.
+function drawTrials(study) {
+  const trials = study.trials.filter((trial) => trial.values[0] !== null);
+  const svg = draw('svg', { viewBox: `0 0 ${box.width} ${box.height}`, role: 'img',
+    'aria-label': 'values of the trials' });
+  const numbers = trials.map((trial) => trial.number), values = trials.map((trial) => trial.values[0]);
+  const curve = { x: numbers, raw: values, y: values, evalX: [], evalY: [] };
+  const scale = scalesOf({ log: true }, [curve]);
+  if (!scale) return [];
+  svg.append(drawAxes(scale, short));
+  for (const trial of trials) {
+    if (!inPicture(scale, trial.number, trial.values[0])) continue;
+    const best = study.best && study.best.number === trial.number;
+    svg.append(draw('circle', { class: `dot ${best ? 'best' : trial.state.toLowerCase()}`,
+      r: best ? 5 : 3, cx: scale.x(trial.number).toFixed(1), cy: scale.y(trial.values[0]).toFixed(1) },
+    draw('title', {}, `trial ${trial.number}: ${short(trial.values[0])}`)));
+  }
+  return [svg];
+}
+
+function trialRow(trial, names, best) {
+  const value = trial.values.map(short).join(', '), step = trial.step < 0 ? '–' : String(trial.step);
+  return make('tr', best ? { class: 'best' } : {}, ...[String(trial.number), trial.state.toLowerCase(),
+    value, step, ...names.map((name) => (Object.hasOwn(trial.params, name) ? trial.params[name] : '–'))]
+    .map((text) => make('td', {}, text)));
+}
+
+function drawStudy(study) {
+  const names = [...new Set(study.trials.flatMap((trial) => Object.keys(trial.params)))];
+  const running = study.trials.filter((trial) => trial.state === 'RUNNING').length;
+  const number = study.best ? study.best.number : -1;
+  const rows = study.trials.slice(-100).reverse().filter((trial) => trial.number !== number)
+    .map((trial) => trialRow(trial, names, false));
+  if (study.best) rows.unshift(trialRow(study.best, names, true));
+  const heads = ['trial', 'state', 'value', 'step', ...names].map((text) => make('th', {}, text));
+  return make('div', { class: 'study' }, make('h3', {}, study.path),
+    make('p', { class: 'quiet' }, `${study.count} trials, ${running} of them running; ` +
+      `${study.maximizes[0] ? 'more' : 'less'} is better` +
+      (study.best ? `; the best so far is trial ${number} with ${study.best.values.map(short).join(', ')}` : '')),
+    ...drawTrials(study),
+    make('div', { class: 'scroll', tabindex: 0, role: 'group', 'aria-label': 'the newest trials' },
+      make('table', {}, make('thead', {}, make('tr', {}, ...heads)), make('tbody', {}, ...rows))));
+}
+
+let studiesDrawn = '';
+
+function drawStudies() {
+  const parent = byId('studies');
+  parent.parentElement.hidden = !model.studies.size;
+  box.width = Math.max(240, (parent.clientWidth || 560) - 24);
+  box.height = 192;
+  const now = JSON.stringify([box.width, choices.log, [...model.studies.values()]]);
+  if (studiesDrawn === now) return; // a table keeps its place while nothing changes
+  studiesDrawn = now;
+  parent.replaceChildren(...[...model.studies.values()].map(drawStudy));
 }
 
 // --- devices -------------------------------------------------------------------------------------
@@ -563,8 +627,9 @@ function drawTimeline(job, kinds) {
   const span = view.from - view.to;
   if (!(span > 0)) return null;
   const height = Math.max(4, Math.min(16, 480 / lanes.length)), width = 800;
-  const svg = draw('svg', { viewBox: `0 0 ${width} ${lanes.length * height + 16}`, role: 'img',
-    'aria-label': 'collectives of each rank over time; between them it computes' });
+  const svg = draw('svg', { viewBox: `0 0 ${width} ${lanes.length * height}`, role: 'img',
+    preserveAspectRatio: 'none', height: lanes.length * height,
+    'aria-label': `collectives of each rank in the last ${duration(span)}` });
   lanes.forEach((rank, lane) => {
     svg.append(draw('rect', { class: 'lane', x: 0, y: lane * height + 1, width, height: height - 2 }));
     for (const [kind, ago, long, ended] of rank.calls) {
@@ -576,8 +641,8 @@ function drawTimeline(job, kinds) {
       draw('title', {}, `rank ${rank.rank}: ${kind}, ${duration(long)}${ended ? '' : ' so far'}`)));
     }
   });
-  svg.append(draw('text', { x: 0, y: lanes.length * height + 13 }, `the last ${duration(span)}, a line per rank`));
-  return svg;
+  return [svg, make('p', { class: 'quiet' },
+    `The last ${duration(span)}, a line per rank: between its collectives a rank computes.`)];
 }
 
 function drawRank(rank, slow) {
@@ -601,7 +666,7 @@ function drawRankJob(job) {
   }
   const timeline = job.ranks.length > 1 ? drawTimeline(job, kinds) : null;
   if (timeline)
-    card.append(timeline, make('p', { class: 'legend quiet' }, ...kinds.map((kind, i) =>
+    card.append(...timeline, make('p', { class: 'legend quiet' }, ...kinds.map((kind, i) =>
       make('span', {}, make('i', { class: `c${i % 10}` }), kind))));
   for (const rank of job.ranks) card.append(drawRank(rank, job.slow && job.slow.rank === rank.rank));
   return card;
@@ -660,6 +725,7 @@ function drawAll() {
   due = false;
   drawRuns();
   drawCharts();
+  drawStudies();
   drawDevices();
   drawRanks();
   drawEvents();
@@ -682,6 +748,7 @@ function connect() {
   const source = new EventSource('live');
   source.onopen = () => { // the server tells all from the start
     model.runs.clear();
+    model.studies.clear();
     say('live', false);
   };
   source.onerror = () => {

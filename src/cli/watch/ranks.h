@@ -1,4 +1,4 @@
-/* What the ranks on this machine do now, as JSON for the page. */
+/* The present activity of the ranks on this machine, as JSON for the page. */
 #ifndef CHOIR_CLI_WATCH_RANKS_H
 #define CHOIR_CLI_WATCH_RANKS_H
 
@@ -6,7 +6,7 @@
 #include "record/text.h"
 
 /* Adds {"jobs":[{"job":...,"world":...,"slow":{...},"ranks":[...]}]}. A rank has its devices,
- * what it is doing, and its last collectives as [name, seconds ago, seconds long]. before: an
+ * its activity, and its last collectives as [name, seconds ago, seconds long]. before: an
  * earlier round, against which times are counted. */
 void choir__watch_ranks(const choir__looks *now, const choir__looks *before, choir__text *json);
 

@@ -10,7 +10,7 @@ enum { CHOIR__WATCH_EVENTS = 200 }; /* the newest ones that are kept */
 
 typedef struct choir__watch_run {
     char *path;
-    int64_t generation; /* how often its files began anew */
+    int64_t generation; /* counts the times that its files were replaced */
     choir__tail metrics, events;
     choir__watch_table steps, evals;
     choir__watch_x x;             /* of the last step */
@@ -28,10 +28,10 @@ bool choir__watch_is_run(const char *path);
 
 choir__watch_run *choir__watch_run_new(const char *path);
 void choir__watch_run_free(choir__watch_run *run);
-/* Reads what is new, or a part of it; returns whether more can be read now. */
+/* Reads all new lines, or some megabytes of them; returns true if more can be read now. */
 bool choir__watch_run_look(choir__watch_run *run);
 
-/* What one reader of the page has got of a run. */
+/* The state of a run that one reader of the page knows. */
 typedef struct choir__watch_known {
     int64_t generation, events;
     int job_version;
@@ -41,8 +41,8 @@ typedef struct choir__watch_known {
     choir__watch_seen steps, evals;
 } choir__watch_known;
 
-/* Adds what is new, as server-sent events: run, steps, evals, events. `id` stands for the run
- * in them. */
+/* Adds the news since `known`, as server-sent events: run, steps, evals, events. They name the
+ * run by `id`. */
 void choir__watch_run_news(
     const choir__watch_run *run, int id, choir__watch_known *known, choir__text *out);
 

@@ -49,7 +49,7 @@ int choir__watch_table_put(
     choir__watch_table *t, const char *name, size_t length, double value, int guess);
 void choir__watch_table_free(choir__watch_table *t);
 
-/* How much of a table somebody has already. */
+/* The part of a table that a reader knows. */
 typedef struct choir__watch_seen {
     int64_t rows;
     int halvings, columns, buckets;

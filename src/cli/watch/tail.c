@@ -1,5 +1,5 @@
-/* Files that grow by lines: see tail.h. The file is opened anew each time, since it may be
- * replaced at any moment, and an open file of a network's file system is a burden there. */
+/* Files that grow by lines: see tail.h. The file is opened each time, since it may be
+ * replaced at any moment, and an open file on a network's file system may fail for good. */
 #include "cli/watch/tail.h"
 
 #include <fcntl.h>

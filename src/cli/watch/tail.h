@@ -1,6 +1,6 @@
-/* A file of lines that another process writes, read as it grows: see record/lines.h for the
- * writing side. Only whole lines are handed out. A file that is replaced, or cut and written
- * anew, begins anew here, too. */
+/* A file of lines that another process writes, read as it grows: record/lines.h is the
+ * writing side. Only whole lines are handed out. A file that is replaced, or cut and rewritten,
+ * is read from its start. */
 #ifndef CHOIR_CLI_WATCH_TAIL_H
 #define CHOIR_CLI_WATCH_TAIL_H
 
@@ -12,7 +12,7 @@ typedef struct choir__tail {
     char *path;
     dev_t device;
     ino_t inode; /* 0: the file has not been there */
-    off_t at;    /* what lies before has been read */
+    off_t at;    /* offset of the first byte that was not read */
     char
         before[64]; /* (before_count) the last bytes read, by which a rewritten file is known */
     int before_count;
@@ -22,7 +22,7 @@ typedef struct choir__tail {
 typedef enum choir__tail_state {
     CHOIR__TAIL_IDLE, /* all that is there has been read */
     CHOIR__TAIL_MORE, /* more can be read now */
-    CHOIR__TAIL_ANEW, /* the file is another one: whoever keeps its lines drops them */
+    CHOIR__TAIL_ANEW, /* the file is another one: kept lines are void */
 } choir__tail_state;
 
 /* line: `bytes` bytes without the line's end, followed by '\0'. */

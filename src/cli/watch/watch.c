@@ -1,4 +1,4 @@
-/* choir watch: a page of runs, on this machine, until it is told to end. */
+/* choir watch: a page of runs, served by this process until a signal ends it. */
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "cli/command.h"
+#include "cli/tune/look.h"
 #include "cli/watch/page.h"
 
 enum { MOST_PLACES = 64 };
@@ -15,18 +16,25 @@ typedef struct request {
     const char *listen, *key_file;
 } request;
 
-/* A folder that is not there yet may come; a file never becomes one. */
-static bool all_may_be_folders(const choir__cli_operands *given)
+/* A folder may come later; a file is a study, or a mistake. */
+static bool all_can_be_shown(const choir__cli_operands *given)
 {
     for (int i = 0; i < given->count; i++) {
         struct stat s;
-        if (stat(given->words[i], &s) == 0 && !S_ISDIR(s.st_mode)) {
-            choir__error(CHOIR_ERR_ARGUMENT,
-                "%s is a file; expected the folder of a run, as choir train --save or --run "
-                "makes it, or one that holds such folders",
-                given->words[i]);
-            return false;
-        }
+        choir_study *study = NULL;
+        if (stat(given->words[i], &s) != 0 || S_ISDIR(s.st_mode))
+            continue;
+        choir_status status = choir__tune_open(given->words[i], NULL, &study);
+        choir_study_free(study);
+        if (status == CHOIR_OK)
+            continue;
+        char *why = choir__strdup(choir_error_message());
+        choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: expected the folder of a run, a folder that holds some, or a study of choir "
+            "tune; it is a file: %s",
+            given->words[i], why);
+        free(why);
+        return false;
     }
     return true;
 }
@@ -42,7 +50,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     int status = choir__cli_parse(command, &r, argc, argv, &given), number;
     if (status != CHOIR__EXIT_OK)
         return status;
-    if (!all_may_be_folders(&given))
+    if (!all_can_be_shown(&given))
         return choir__cli_fail();
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
@@ -83,7 +91,8 @@ const choir__cli_command choir__cli_watch = {
     .about =
         "Serves a page with the curves, events and ranks of runs, which follows them as they go "
         "on, and prints its address. RUN is a folder that choir train --save or --run writes or "
-        "will write, or one that holds such folders; by default the present one. The page needs "
+        "will write, one that holds such folders (by default the present one), or a study of choir "
+        "tune: its file or the folder of --dir. The page needs "
         "nothing from elsewhere. Ctrl-C ends it.",
     .example_title = "all runs below a folder",
     .example = "  choir watch runs",
