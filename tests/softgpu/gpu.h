@@ -15,6 +15,7 @@
  *   SOFTGPU_ORDER=forward  runs threads and blocks in order (block.c)
  *   SOFTGPU_SEED=n       of the orders in which threads run (1)
  *   SOFTGPU_RACE=all     prints each race of instrumented kernels and goes on (race.c)
+ *   SOFTGPU_WRITES=no    refuses cuStreamWriteValue32; =lost: accepts and never does it
  *   SOFTGPU_DRIVER=12020 the driver's version; 0: no driver
  *   SOFTGPU_CAPABILITY=61  compute capability 6.1 (90), with its shared memory
  *   SOFTGPU_FAIL=kernel:3,malloc:1   the calls that fail: see softgpu_fail_next */

@@ -126,7 +126,10 @@ static int write_value(cudaStream_t handle, uintptr_t at, uint32_t value, unsign
     number n = {.at = (uint32_t *)at, .value = value};
     cudaError_t error = softgpu_enter();
     int gpu;
+    const char *writes = getenv("SOFTGPU_WRITES");
     (void)flags;
+    if (writes)
+        return softgpu_leave(!error && strcmp(writes, "lost") ? cudaErrorNotSupported : error);
     if (!error && (at % 4 || softgpu_kind_of(n.at, &gpu) == SOFTGPU_PAGEABLE))
         error = cudaErrorInvalidValue;
     if (!error)
