@@ -27,6 +27,9 @@ extern "C" {
 void softgpu_fail_next(softgpu_call call, int n);
 /* Forgets an error that stuck, as only a new process would. */
 void softgpu_heal(void);
+/* Returns the number of kernels, products, fills and copies that have been run, also in graphs.
+ */
+long softgpu_launches(void);
 /* Returns the number of events made so far whose waiters sleep. */
 unsigned softgpu_blocking_events(void);
 /* Returns the bits of the GPUs that this process has begun to use. */

@@ -2,6 +2,7 @@
  * inject. */
 #include "gpu.h"
 
+#include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -142,6 +143,24 @@ cudaError_t softgpu_enter_unsafe(void)
         return cudaErrorStreamCaptureUnsupported;
     }
     return error;
+}
+
+static atomic_long launches;
+
+long softgpu_launches(void)
+{
+    return atomic_load(&launches);
+}
+
+bool softgpu_runs(void)
+{
+    static atomic_int runs = -1;
+    atomic_fetch_add(&launches, 1);
+    if (atomic_load(&runs) < 0) {
+        const char *wanted = getenv("SOFTGPU_RUN");
+        atomic_store(&runs, !wanted || strcmp(wanted, "no") != 0);
+    }
+    return atomic_load(&runs) > 0;
 }
 
 cudaError_t softgpu_leave(cudaError_t error)

@@ -8,6 +8,7 @@
  *
  * Environment:
  *   SOFTGPU=now          runs operations as they are issued
+ *   SOFTGPU_RUN=no       kernels, products and fills of device memory do nothing: for counting
  *   SOFTGPU_COUNT=n      number of GPUs (1); CUDA_VISIBLE_DEVICES selects among them
  *   SOFTGPU_MEMORY=bytes of each GPU (4 GiB); K, M, G are understood
  *   SOFTGPU_STRICT=1     device memory is accessible only while a GPU that may use it works
@@ -37,6 +38,9 @@
 enum { SOFTGPU_MAX_GPUS = 16, SOFTGPU_LEAST_CAPABILITY = 80 };
 
 /* --- gpu.c: the GPUs, and how calls begin and end --- */
+
+/* Counts an operation that a GPU runs; returns false if it is only counted (SOFTGPU_RUN). */
+bool softgpu_runs(void);
 
 /* Every call is softgpu_enter, its work if that succeeded, softgpu_leave. softgpu_enter is for
  * calls that are legal during a capture. softgpu_enter_unsafe is for the others: it returns an

@@ -52,6 +52,8 @@ static void run_kernel(const void *args)
 {
     softgpu_kernel k;
     memcpy(&k, args, sizeof k);
+    if (!softgpu_runs())
+        return;
     softgpu_run_kernel(&k, (const char *)args + (sizeof k + 15) / 16 * 16);
 }
 
