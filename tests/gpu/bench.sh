@@ -26,6 +26,9 @@ awk -F'[:,]' '/gpt2/ { rate = $8; work = $10 * 1e12
 "$bench" --tiny --count --json "$device" gpt2 toy >"$work/count" 2>&1 || fail "--count: status $?"
 [ "$(grep -cE '"tasks":[1-9][0-9]*,"gb":[0-9.]+,"products":[1-9]' "$work/count")" = 2 ] ||
     fail "--count's lines"
+# On a GPU norms run once: of two layers and the end.
+"$bench" --tiny --count "$device" gpt2 >"$work/count" 2>&1 || fail "--count of gpt2: status $?"
+[[ $device != cuda:* ]] || grep -qE '^ +layer_norm +5 calls' "$work/count" || fail "norms again"
 # On the soft GPU, which then does no work, at any size: the backward of an elementwise op moves
 # three numbers where the op moves two.
 if [[ $device == cuda:* ]] && [ -n "${CHOIR_PLUGIN_PATH:-}" ]; then
