@@ -1,13 +1,15 @@
 /* Measures training steps on a GPU: their rate, their share of the card's matrix rate, and
  * their memory.
  *
- *   choir_bench_gpu [--tiny] [--seconds S] [--json] DEVICE [WORKLOAD=BATCH[,BATCH...]]...
+ *   choir_bench_gpu [--tiny] [--seconds S] [--json] [--count] DEVICE
+ *                   [WORKLOAD=BATCH[,BATCH...]]...
  *
  * Workloads: gpt2 (124M, 1024 tokens), resnet50 (224 x 224), bert (base, 512 tokens), toy;
  * bf16 by autocast, toy in f32; AdamW; one recorded step after another on random data that
  * reside on the device. --tiny makes the models and the yardstick small, for a CPU or a test.
  * --seconds is the approximate time for each batch size. bench/peers/gpu.py measures the same
- * in PyTorch, and bench/gpu.sh runs both.
+ * in PyTorch, and bench/gpu.sh runs both. --count measures no time: it counts the calls of a
+ * recorded step and their memory traffic (gpu/count.c).
  *
  * A time is the duration of a run of steps of 0.2 s between two waits for the device, divided
  * by their number; the program reports the median of several runs. Model FLOPs are 6 per
@@ -22,6 +24,7 @@
 #include <choir/choir.h>
 
 #include "base/base.h"
+#include "gpu/count.h"
 #include "median.h"
 #include "nn/models/models.h"
 #include "tensor/scope.h"
@@ -50,7 +53,7 @@ static const workload workloads[] = {
 };
 
 static struct settings {
-    bool tiny, json;
+    bool tiny, json, count;
     double seconds;
     choir_device *device;
 } set = {.seconds = 5};
@@ -234,6 +237,22 @@ static void print(const workload *w, const job *j, int64_t batch, double step, d
     fflush(stdout);
 }
 
+/* Counts a step that is replayed, then the same step task by task. */
+static choir_status count_step(const workload *w, job *j, int64_t batch)
+{
+    double seconds;
+    choir_status status = steps(j, WARM_UP, &seconds);
+    long before = choir__count_launches();
+    if (status == CHOIR_OK)
+        status = steps(j, 1, &seconds);
+    long launches = choir__count_launches() - before;
+    choir__count_begin(set.device, j->parameters);
+    if (status == CHOIR_OK)
+        status = steps(j, 1, &seconds);
+    choir__count_end(w->name, batch, launches, set.json);
+    return status;
+}
+
 static bool one(const workload *w, int64_t batch, double rate)
 {
     job j = {0};
@@ -242,10 +261,10 @@ static bool one(const workload *w, int64_t batch, double rate)
     j.run = choir_scope_open(set.device, 1);
     choir_status status = open_job(&j, w, batch);
     if (status == CHOIR_OK)
-        status = measure(&j, &step);
-    if (status == CHOIR_OK)
+        status = set.count ? count_step(w, &j, batch) : measure(&j, &step);
+    if (status == CHOIR_OK && !set.count)
         print(w, &j, batch, step, rate);
-    else
+    else if (status != CHOIR_OK)
         fprintf(
             stderr, "%s, batch %lld: %s\n", w->name, (long long)batch, choir_error_message());
     (void)!choir_scope_close(j.run);
@@ -281,13 +300,15 @@ int main(int argc, char **argv)
             set.tiny = true;
         else if (!strcmp(argv[at], "--json"))
             set.json = true;
+        else if (!strcmp(argv[at], "--count"))
+            set.count = true;
         else if (!strcmp(argv[at], "--seconds") && at + 1 < argc)
             set.seconds = atof(argv[++at]);
         else
             at = argc;
     if (at >= argc) {
-        fprintf(stderr, "usage: choir_bench_gpu [--tiny] [--seconds S] [--json] DEVICE "
-                        "[WORKLOAD=BATCH,...]...\n");
+        fprintf(stderr, "usage: choir_bench_gpu [--tiny] [--seconds S] [--json] [--count] "
+                        "DEVICE [WORKLOAD=BATCH,...]...\n");
         return 2;
     }
     set.device = choir_device_find(argv[at++]);
@@ -295,8 +316,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", choir_error_message());
         return 1;
     }
-    double rate = matrix_rate();
-    printf(set.json ? "{\"matmul_tflops\":%.3f}\n" : "a bf16 product: %.1f TFLOP/s\n", rate);
+    double rate = set.count ? 1 : matrix_rate();
+    if (!set.count)
+        printf(
+            set.json ? "{\"matmul_tflops\":%.3f}\n" : "a bf16 product: %.1f TFLOP/s\n", rate);
     bool fine = rate > 0;
     for (int i = at; i < argc; i++)
         fine = all_of(argv[i], rate) && fine;

@@ -8,6 +8,9 @@
 #   DEVICE=cuda:0   SECONDS_EACH=5
 #   GPT2=64,32,16   RESNET50=256   BERT=64   TOY=20    batches; -: not this one
 #   GPU_JSON=FILE   all numbers;   TINY=yes   models of no size, on DEVICE=cpu:0 too
+#
+# --count: no times, but a step's kernels and their memory traffic, at full size and without a GPU:
+# the GPU made of software is given all work and does none.
 set -uo pipefail
 source bench/lib.inc
 build=${CHOIR_BUILD:-build} device=${DEVICE:-cuda:0}
@@ -19,6 +22,14 @@ torch_options=(--device "${device%:*}")
 [[ $device == cuda:* ]] && torch_options=(--device cuda)
 [ "${EAGER:-no}" = yes ] && torch_options+=(--eager)
 
+if [ "${1:-}" = --count ]; then
+    plugins=$build/tests/softgpu/plugins
+    [ -e "$plugins/choir_cuda.so" ] ||
+        { echo "skipped: no GPU made of software: it needs the CUDA toolkit's headers"; exit 0; }
+    export SOFTGPU_RUN=no SOFTGPU_MEMORY=300G CHOIR_PLUGIN_PATH=$plugins
+    exec "$build/choir_bench_gpu" --count cuda:0 "gpt2=${GPT2:-32}" "bert=${BERT:-64}" \
+        "resnet50=${RESNET50:-256}"
+fi
 if ! "$build/choir_bench_gpu" --tiny --seconds 0 "$device" toy >/dev/null 2>"$out/why"; then
     echo "skipped: $(head -1 "$out/why")"
     exit 0

@@ -75,41 +75,86 @@ endif()
 
 # --- devices that are loaded on request -----------------------------------------------------------
 # choir_cuda.so: src/device/cuda/ and its side of the plug-in, with the parts that nvcc
-# compiles. Code for Ampere and Hopper, and PTX for later GPUs, unless specified by
-# CMAKE_CUDA_ARCHITECTURES.
+# compiles, for the GPUs that CMAKE_CUDA_ARCHITECTURES names (cmake/cuda.cmake has the default).
 set(CHOIR_CUDA AUTO CACHE STRING "CUDA devices, by the CUDA toolkit: ON, OFF or AUTO")
 set_property(CACHE CHOIR_CUDA PROPERTY STRINGS ON OFF AUTO)
 file(GLOB CHOIR_CUDA_SOURCES CONFIGURE_DEPENDS src/device/cuda/*.c)
 file(GLOB CHOIR_CUDA_KERNELS CONFIGURE_DEPENDS src/device/cuda/*.cu)
 if(CHOIR_CUDA)
+  include(cmake/cuda.cmake)
   include(CheckLanguage)
-  check_language(CUDA)
-  find_package(CUDAToolkit 12.5 QUIET)
-  if(CMAKE_CUDA_COMPILER AND CUDAToolkit_FOUND AND TARGET CUDA::cublasLt)
+  choir_find_nvcc(nvcc looked)
+  set(no_cuda "")
+  if(NOT nvcc)
+    set(no_cuda "no nvcc in ${looked}; -DCMAKE_CUDA_COMPILER=/.../nvcc names one")
+  else()
+    get_filename_component(toolkit ${nvcc} REALPATH)
+    get_filename_component(toolkit ${toolkit} DIRECTORY)
+    get_filename_component(toolkit ${toolkit} DIRECTORY)
+    if(NOT DEFINED CMAKE_CUDA_COMPILER)
+      set(ENV{CUDACXX} ${nvcc})
+    endif()
+    if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER AND "$ENV{CUDAHOSTCXX}" STREQUAL "")
+      choir_newest_host(${toolkit}/include/crt/host_config.h newest)
+      choir_find_host("${newest}" host no_cuda)
+      if(host)
+        set(CMAKE_CUDA_HOST_COMPILER ${host} CACHE FILEPATH "The C++ compiler of nvcc")
+      endif()
+    endif()
+  endif()
+  if(NOT no_cuda)
+    check_language(CUDA)
+    find_package(CUDAToolkit 12.5 QUIET)
+    if(NOT CMAKE_CUDA_COMPILER)
+      set(no_cuda "${nvcc} does not compile: -DCHOIR_CUDA=ON shows why")
+      if(NOT CHOIR_CUDA STREQUAL AUTO)
+        enable_language(CUDA) # its error has the compiler's own
+      endif()
+    elseif(NOT CUDAToolkit_FOUND OR NOT TARGET CUDA::cublasLt)
+      set(no_cuda "${nvcc} is there, and cuBLASLt of CUDA 12.5 or later is missing")
+    endif()
+  endif()
+  if(NOT no_cuda)
     set(CHOIR_CUDA_FOUND ON)
-  elseif(NOT CHOIR_CUDA STREQUAL AUTO)
-    message(FATAL_ERROR "CHOIR_CUDA is ${CHOIR_CUDA}, and nvcc or cuBLASLt of CUDA 12.5 or later "
-      "is missing")
+  elseif(CHOIR_CUDA STREQUAL AUTO)
+    message(NOTICE "Without CUDA devices: ${no_cuda}")
+  else()
+    message(FATAL_ERROR "CHOIR_CUDA is ${CHOIR_CUDA}: ${no_cuda}")
   endif()
 endif()
-# cuDNN, for convolutions and attention; without it the plug-in uses its own kernels.
+# cuDNN, for convolutions and attention: its headers here, the library when the plug-in first
+# needs it (src/device/cuda/dnn_library.c); without it the plug-in uses its own kernels.
 set(CHOIR_CUDNN AUTO CACHE STRING "cuDNN in the CUDA devices: ON, OFF or AUTO")
 set_property(CACHE CHOIR_CUDNN PROPERTY STRINGS ON OFF AUTO)
 if(CHOIR_CUDA_FOUND AND CHOIR_CUDNN)
   find_path(CHOIR_CUDNN_HEADERS cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV CUDNN_PATH
     PATH_SUFFIXES include)
-  find_library(CHOIR_CUDNN_LIBRARY cudnn
-    HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_TARGET_DIR}/lib ENV CUDNN_PATH
-    PATH_SUFFIXES lib lib64)
-  if(CHOIR_CUDNN_HEADERS AND CHOIR_CUDNN_LIBRARY)
+  if(CHOIR_CUDNN_HEADERS)
     set(CHOIR_CUDNN_FOUND ON)
   elseif(NOT CHOIR_CUDNN STREQUAL AUTO)
-    message(FATAL_ERROR "CHOIR_CUDNN is ${CHOIR_CUDNN}, and cuDNN 9 is missing")
+    message(FATAL_ERROR "CHOIR_CUDNN is ${CHOIR_CUDNN}, and the headers of cuDNN 9 are missing: "
+      "CUDNN_PATH names the folder that has them in include/")
   endif()
+endif()
+# The folders of the toolkit's libraries, for plug-ins to look in: the dynamic linker does not know
+# those of wheels, conda and modules.
+set(CHOIR_CUDA_RPATH)
+if(CHOIR_CUDA_FOUND)
+  foreach(target IN ITEMS CUDA::cudart CUDA::cublasLt)
+    get_target_property(file ${target} IMPORTED_LOCATION)
+    if(file)
+      get_filename_component(folder ${file} DIRECTORY)
+      if(NOT folder IN_LIST CMAKE_C_IMPLICIT_LINK_DIRECTORIES)
+        list(APPEND CHOIR_CUDA_RPATH ${folder})
+      endif()
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES CHOIR_CUDA_RPATH)
 endif()
 if(CHOIR_CUDA_FOUND)
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+    execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
+    choir_cuda_kinds("${known}" CMAKE_CUDA_ARCHITECTURES)
   elseif(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     message(NOTICE "The CUDA device is compiled for GPUs of these kinds alone: $ENV{CUDAARCHS} "
       "(CUDAARCHS; -DCMAKE_CUDA_ARCHITECTURES changes it)")
@@ -118,13 +163,15 @@ if(CHOIR_CUDA_FOUND)
   set(CMAKE_CUDA_STANDARD 17)
   # Line information of kernels: --generate-line-info costs nothing at run time.
   add_library(choir_cuda MODULE ${CHOIR_CUDA_SOURCES} ${CHOIR_CUDA_KERNELS}
-    src/device/plugin_side.c src/base/plugin_side.c src/device/code_map.c)
+    src/device/plugin_side.c src/base/plugin_side.c src/device/code_map.c src/base/library.c
+    src/base/library_nvidia.c)
   # No fused multiply-add where the bits must equal the CPU's, or where a sum must not depend on
   # the kernel that computed its terms.
   set_source_files_properties(src/device/cuda/random.cu src/device/cuda/embedding_backward.cu
     PROPERTIES COMPILE_OPTIONS "-fmad=false")
   set_target_properties(choir_cuda PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden
-    CUDA_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
+    CUDA_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins
+    BUILD_RPATH "${CHOIR_CUDA_RPATH}" INSTALL_RPATH "${CHOIR_CUDA_RPATH}")
   target_include_directories(choir_cuda PRIVATE include src)
   target_compile_definitions(choir_cuda PRIVATE _GNU_SOURCE CHOIR_VERSION="${PROJECT_VERSION}")
   target_compile_options(choir_cuda PRIVATE
@@ -134,7 +181,6 @@ if(CHOIR_CUDA_FOUND)
   if(CHOIR_CUDNN_FOUND)
     target_compile_definitions(choir_cuda PRIVATE CHOIR_HAVE_CUDNN)
     target_include_directories(choir_cuda SYSTEM PRIVATE ${CHOIR_CUDNN_HEADERS})
-    target_link_libraries(choir_cuda PRIVATE ${CHOIR_CUDNN_LIBRARY})
   endif()
   install(TARGETS choir_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/choir)
 endif()
@@ -146,19 +192,22 @@ set_property(CACHE CHOIR_NCCL PROPERTY STRINGS ON OFF AUTO)
 file(GLOB CHOIR_NCCL_SOURCES CONFIGURE_DEPENDS src/comm/nccl/*.c)
 file(GLOB CHOIR_NCCL_KERNELS CONFIGURE_DEPENDS src/comm/nccl/*.cu)
 if(CHOIR_NCCL AND CHOIR_CUDA_FOUND)
-  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-  find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV NCCL_HOME
+    PATH_SUFFIXES include)
 endif()
-if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+if(NCCL_INCLUDE_DIR)
   set(CHOIR_NCCL_FOUND ON)
-  choir_plugin(nccl CUDA::cudart ${NCCL_LIBRARY})
+  choir_plugin(nccl CUDA::cudart ${CMAKE_DL_LIBS}) # NCCL itself is opened when needed
+  target_sources(choir_nccl PRIVATE src/base/library.c src/base/library_nvidia.c)
   add_library(choir_nccl_kernels OBJECT ${CHOIR_NCCL_KERNELS}) # choir_flags are for C
   set_target_properties(choir_nccl_kernels PROPERTIES CUDA_VISIBILITY_PRESET hidden)
-  set_target_properties(choir_nccl PROPERTIES CUDA_RUNTIME_LIBRARY Shared)
+  set_target_properties(choir_nccl PROPERTIES CUDA_RUNTIME_LIBRARY Shared
+    BUILD_RPATH "${CHOIR_CUDA_RPATH}" INSTALL_RPATH "${CHOIR_CUDA_RPATH}")
   target_include_directories(choir_nccl_kernels PRIVATE include src)
   target_compile_options(choir_nccl_kernels PRIVATE -lineinfo)
   target_link_libraries(choir_nccl PRIVATE choir_nccl_kernels)
   target_include_directories(choir_nccl SYSTEM PRIVATE ${NCCL_INCLUDE_DIR})
 elseif(CHOIR_NCCL AND NOT CHOIR_NCCL STREQUAL AUTO)
-  message(FATAL_ERROR "CHOIR_NCCL is ${CHOIR_NCCL}, and NCCL or the CUDA device is missing")
+  message(FATAL_ERROR "CHOIR_NCCL is ${CHOIR_NCCL}, and NCCL's header or the CUDA device is "
+    "missing: NCCL_HOME names the folder that has nccl.h in include/")
 endif()

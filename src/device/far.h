@@ -30,8 +30,10 @@ typedef struct choir__far {
     void (*unreach)(void *p);
     /* Shares a device's memory with other processes. p must be in the memory of a
      * choir__pool_block; *offset is p's place in what the other process opens. close releases
-     * the result of open. */
+     * the result of open. The memory is not given back to the GPU before hide has been called
+     * as often as show: the caller knows by then that no process has it open. */
     choir_status (*show)(const void *p, choir__far_handle *handle, size_t *offset);
+    void (*hide)(const void *p);
     void *(*open)(choir_device *device, const choir__far_handle *handle);
     void (*close)(void *p);
 } choir__far;

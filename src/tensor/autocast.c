@@ -65,9 +65,12 @@ choir_status choir__cast_again(choir_tensor *t)
     return CHOIR_OK;
 }
 
+/* On a GPU the 16-bit copy of a norm's result is kept: to make it again, norm and cast move
+ * seven times its size through memory. */
 static const choir__op *cast_op_of(const choir_tensor *x)
 {
-    bool cheap = x->producer && x->producer->op->cheap && x->producer->scope == x->scope;
+    bool cheap = !choir__device_of(x)->half && x->producer && x->producer->op->cheap &&
+                 x->producer->scope == x->scope;
     return choir__is_half(x->dtype) ? &choir__widen_op
            : cheap                  ? &choir__recast_op
                                     : &choir__cast_op;

@@ -29,6 +29,21 @@ check refused "shows no GPU; CUDA_VISIBLE_DEVICES is 7" CUDA_VISIBLE_DEVICES=7
 check refused "of compute capability 6.1, for which this build has no code" SOFTGPU_CAPABILITY=61
 check refused "no device 'cuda:0'" CHOIR_PLUGIN_PATH=/nowhere
 
+# A kernel that fails is named by the numbers that the GPU writes. Where it cannot write them,
+# no kernel is named: the first of those kept would be blamed.
+names_kernels() { # PART ENV...
+    local part=$1
+    shift
+    if env SOFTGPU_FAIL=kernel:8 "$@" timeout 60 "$CHOIR" train --devices cuda:0 --steps 3 \
+        --model toy random >out 2>err; then
+        fail "a failed kernel was not noticed with $*"
+    fi
+    grep -qE "$part" err || fail "with $*: $(cat err)"
+}
+check names_kernels "choir: [a-z_]+ of [0-9]+ failed on GPU 0"
+check names_kernels "one of the last kernels failed on GPU 0" SOFTGPU_WRITES=no
+check names_kernels "one of the last kernels failed on GPU 0" SOFTGPU_WRITES=lost
+
 # Commands that read checkpoints take their device only from CHOIR_DEVICE.
 no_such_device() {
     make_text text 20

@@ -236,6 +236,85 @@ static void kernels_that_fail_are_named(void **state)
     choir_scope_close(run);
 }
 
+/* Libraries try calls that fail, and CUDA keeps the error for its next reader. */
+static void errors_of_libraries_blame_no_task(void **state)
+{
+    (void)state;
+    soft("softgpu_heal");
+    choir_scope *run = choir_scope_open(first, 1);
+    choir_tensor *x = choir_full(run, CHOIR_F32, choir_dims(4, 4), 1);
+    ok(choir_device_sync(first));
+    fail_next(SOFTGPU_FAIL_STRAY, 1);
+    choir_tensor *y = choir_relu(choir_matmul(x, x));
+    assert_true(choir_item(choir_sum(y)) == 64);
+    fail_next(SOFTGPU_FAIL_STRAY, 1); /* a launch's own error is found beside it */
+    choir_matmul(x, x);
+    fail_next(SOFTGPU_FAIL_LAUNCH, 1);
+    choir_relu(x);
+    assert_int_equal(choir_device_sync(first), CHOIR_ERR_DEVICE);
+    assert_said("cuda:0: unary of 16: ");
+    heal(first);
+    choir_scope_close(run);
+}
+
+/* Waits spin, unless this machine's ranks outnumber the cores. */
+static void waits_sleep_in_a_crowd(void **state)
+{
+    unsigned (*events)(void);
+    (void)state;
+    *(void **)&events = soft("softgpu_blocking_events");
+    assert_int_equal(events(), 0);
+    assert_non_null(choir_device_find("cuda:2"));
+    assert_int_equal(events(), 0);
+    setenv("LOCAL_WORLD_SIZE", "1000000", 1);
+    assert_non_null(choir_device_find("cuda:3"));
+    assert_int_not_equal(events(), 0);
+    unsetenv("LOCAL_WORLD_SIZE");
+    choir_scope *run = choir_scope_open(choir_device_find("cuda:3"), 1);
+    assert_true(choir_item(choir_sum(choir_full(run, CHOIR_F32, choir_dims(3), 2))) == 6);
+    ok(choir_scope_close(run));
+}
+
+/* Only memory that CUDA has not got back can be shown. */
+static bool is_there(const char *at)
+{
+    choir__far_handle handle;
+    size_t offset;
+    bool there = first->far->show(at, &handle, &offset) == CHOIR_OK;
+    if (there)
+        first->far->hide(at);
+    return there;
+}
+
+/* Memory that another process may have open stays, also when its pool has given it back. */
+static void shown_memory_stays(void **state)
+{
+    (void)state;
+    const choir__far *far = first->far;
+    choir__far_handle handle;
+    size_t offset;
+    choir__pool_block *block = choir__block_new(first, 3 << 20);
+    char *at = choir__block_data(block);
+    ok(far->show(at, &handle, &offset));
+    ok(far->show(at + 5, &handle, &offset));
+    assert_int_equal(offset, 5);
+    choir__block_free(block);
+    choir__pool_trim(first);
+    assert_true(is_there(at));
+    far->hide(at);
+    assert_true(is_there(at));
+    far->hide(at + 5);
+    assert_false(is_there(at));
+    block = choir__block_new(first, 3 << 20); /* hidden before it is given back */
+    at = choir__block_data(block);
+    ok(far->show(at, &handle, &offset));
+    far->hide(at);
+    assert_true(is_there(at));
+    choir__block_free(block);
+    choir__pool_trim(first);
+    assert_false(is_there(at));
+}
+
 static void a_process_with_gpus_does_not_fork(void **state)
 {
     (void)state;
@@ -329,6 +408,8 @@ int main(void)
         cmocka_unit_test(replays_have_the_same_bits),
         cmocka_unit_test(what_is_not_captured_is_issued),
         cmocka_unit_test(a_fault_is_told_to_who_watches),
+        cmocka_unit_test(errors_of_libraries_blame_no_task),
+        cmocka_unit_test(waits_sleep_in_a_crowd), cmocka_unit_test(shown_memory_stays),
         cmocka_unit_test(kernels_that_fail_are_named)};
     return cmocka_run_group_tests(tests, devices, NULL);
 }

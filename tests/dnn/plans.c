@@ -34,7 +34,7 @@ cudaError_t cudaGetLastError(void)
     return cudaSuccess;
 }
 
-bool choir__cuda_tf32(void)
+bool choir__cuda_conv_tf32(void)
 {
     return false;
 }
@@ -58,13 +58,13 @@ static const char h200[] =
 static choir__dnn_target described(void)
 {
     choir__dnn_target t = {0};
-    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &t.device) !=
+    if (choir__cudnn.BackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &t.device) !=
             CUDNN_STATUS_SUCCESS ||
-        cudnnBackendSetAttribute(t.device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+        choir__cudnn.BackendSetAttribute(t.device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
             CUDNN_TYPE_CHAR, sizeof h200, h200) != CUDNN_STATUS_SUCCESS ||
-        cudnnBackendFinalize(t.device) != CUDNN_STATUS_SUCCESS) {
+        choir__cudnn.BackendFinalize(t.device) != CUDNN_STATUS_SUCCESS) {
         char why[256] = "";
-        cudnnGetLastErrorString(why, sizeof why);
+        choir__cudnn.GetLastErrorString(why, sizeof why);
         printf("skipped: this cuDNN takes no such description of a GPU: %s\n", why);
         exit(77);
     }
@@ -80,12 +80,12 @@ static void expect_plan(choir__dnn_target t, choir__dnn_build *build, choir__dnn
     int engines = 0;
     choir__dnn_thing plan = choir__dnn_plan_new(t, build, &p, &space, &engines);
     if (!plan && !(loads && engines)) {
-        cudnnGetLastErrorString(why, sizeof why);
+        choir__cudnn.GetLastErrorString(why, sizeof why);
         fail_msg("%s %d, kind %d, %s: no plan; %s", what, i, p.kind,
             choir_dtype_name((choir_dtype)p.dtype), why);
     }
     if (plan)
-        cudnnBackendDestroyDescriptor(plan);
+        choir__cudnn.BackendDestroyDescriptor(plan);
 }
 
 #define CONV(N, SIZE, C, O, K, STRIDE, PAD, OUT)                                               \
@@ -111,7 +111,7 @@ static void conv(void **state)
                 expect_plan(t, choir__dnn_build_conv,
                     choir__dnn_conv_problem(kind, &convs[i], dtypes[d], false), false, "conv",
                     i);
-    cudnnBackendDestroyDescriptor(t.device);
+    choir__cudnn.BackendDestroyDescriptor(t.device);
 }
 
 /* Heads of one packed (B, T, 3, H, D) tensor, as gpt2 has them, and grouped ones. */
@@ -136,7 +136,7 @@ static void attention(void **state)
             "attention", i);
     }
     dlclose(driver);
-    cudnnBackendDestroyDescriptor(t.device);
+    choir__cudnn.BackendDestroyDescriptor(t.device);
 }
 
 /* A graph that no engine takes: it shows that the test above can fail. */
@@ -150,11 +150,15 @@ static void refused(void **state)
     (void)state;
     assert_null(choir__dnn_plan_new(t, choir__dnn_build_conv, &p, &space, &engines));
     assert_int_equal(engines, 0);
-    cudnnBackendDestroyDescriptor(t.device);
+    choir__cudnn.BackendDestroyDescriptor(t.device);
 }
 
 int main(void)
 {
+    if (choir__cudnn_open() != CHOIR_OK) {
+        printf("skipped: %s\n", choir_error_message());
+        return 77;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention),
         cmocka_unit_test(conv),

@@ -22,6 +22,24 @@ awk -F'[:,]' '/gpt2/ { rate = $8; work = $10 * 1e12
 "$bench" --tiny --seconds 0 "$device" toy=20,7 >"$work/out" 2>&1
 [ "$(grep -cE '^toy ' "$work/out")" = 2 ] || fail "batches"
 
+# Counted: a step has kernels, traffic and products.
+"$bench" --tiny --count --json "$device" gpt2 toy >"$work/count" 2>&1 || fail "--count: status $?"
+[ "$(grep -cE '"tasks":[1-9][0-9]*,"gb":[0-9.]+,"products":[1-9]' "$work/count")" = 2 ] ||
+    fail "--count's lines"
+# On a GPU norms run once: of two layers and the end.
+"$bench" --tiny --count "$device" gpt2 >"$work/count" 2>&1 || fail "--count of gpt2: status $?"
+[[ $device != cuda:* ]] || grep -qE '^ +layer_norm +5 calls' "$work/count" || fail "norms again"
+# On the soft GPU, which then does no work, at any size: the backward of an elementwise op moves
+# three numbers where the op moves two.
+if [[ $device == cuda:* ]] && [ -n "${CHOIR_PLUGIN_PATH:-}" ]; then
+    SOFTGPU_RUN=no "$bench" --count "$device" toy=1000000 >"$work/count" 2>&1 ||
+        fail "--count of a large toy: status $?"
+    awk '$1 == "unary" { forward = $4 } $1 == "unary_backward" { backward = $4 }
+        END { exit !(forward > 0.1 && backward == 1.5 * forward) }' "$work/count" ||
+        fail "--count's traffic"
+    grep -qE '^toy, .* [1-9][0-9]* launches; ' "$work/count" || fail "--count's launches"
+fi
+
 "$bench" --tiny "$device" gpt9 >"$work/out" 2>&1 && fail "took an unknown workload"
 grep -q "no workload 'gpt9'" "$work/out" || fail "did not name the unknown workload"
 "$bench" --tiny cuda:99 >"$work/out" 2>&1 && fail "took an unknown device"

@@ -47,3 +47,21 @@ ldd "$work/all" | grep -E 'jansson|sodium|cmocka|libz' | grep -v "$work/carried"
 [ "$(find "$work/carried/licenses" -type f | grep -c .)" -ge 4 ] ||
     ! command -v dpkg-query >/dev/null || fail "licences were left behind"
 [ "$(du -sk "$work/carried" | cut -f1)" -lt 8192 ] || fail "more than 8 MiB"
+
+# A machine with three cards of two kinds: the build is for both. cmake is replaced, too: it notes
+# its options and fails.
+mkdir "$work/bin"
+cat >"$work/bin/nvidia-smi" <<'SH'
+#!/bin/sh
+case $* in
+-L) printf 'GPU 0: A\nGPU 1: B\nGPU 2: A\n' ;;
+*name*) echo 'index, name' ;;
+*compute_cap*) printf '9.0\n8.0\n9.0\n' ;;
+esac
+SH
+printf '#!/bin/sh\necho "$*" >>"%s"\nexit 1\n' "$work/options" >"$work/bin/cmake"
+chmod +x "$work/bin"/*
+PATH=$work/bin:$PATH CHOIR_PYTHON=/nowhere script/gpu --tests --out "$work/report" >/dev/null 2>&1
+grep -qF -- '-DCMAKE_CUDA_ARCHITECTURES=80;90 ' "$work/options" ||
+    fail "not for every card: $(cat "$work/options")"
+grep -q 'build for sm_80, sm_90' "$work/report" || fail "the report's cards"

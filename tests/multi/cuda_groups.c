@@ -12,6 +12,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -301,6 +303,41 @@ static int messages(int rank, int world, void *arg)
     return 0;
 }
 
+static _Atomic int naps;
+
+/* NCCL's plug-in calls this one (CMakeLists.txt exports it). */
+int usleep(useconds_t us)
+{
+    naps++;
+    return nanosleep(&(struct timespec){.tv_nsec = 1000L * us}, NULL);
+}
+
+/* NCCL's own thread launches a group of calls, shortly after the call has returned. Waiting for
+ * it includes no sleep, unless it takes long. */
+static int no_sleep(int rank, int world, void *arg)
+{
+    choir_group *group;
+    choir__pool_block *a;
+    float x[1000] = {0};
+    CHECK_OK(join(arg, rank, &group));
+    float *at = on_gpu(1000, x, &a);
+    setenv("SOFTGPU_NCCL_SLOW", "30", 1);
+    CHECK_OK(choir_group_all_reduce(group, at, 1000, CHOIR_F32, CHOIR_SUM, NULL));
+    naps = 0; /* of the communicator's beginning */
+    for (int i = 0; i < 5; i++)
+        CHECK_OK(choir_group_all_reduce(group, at, 1000, CHOIR_F32, CHOIR_SUM, NULL));
+    CHECK_OK(choir_group_barrier(group, NULL));
+    CHECK(naps == 0);
+    setenv("SOFTGPU_NCCL_SLOW", "4100", 1);
+    CHECK_OK(choir_group_all_reduce(group, at, 1000, CHOIR_F32, CHOIR_SUM, NULL));
+    CHECK_OK(choir_group_barrier(group, NULL));
+    CHECK(naps > 0);
+    (void)world;
+    choir__block_free(a);
+    choir_group_free(group);
+    return 0;
+}
+
 /* A batch that NCCL does not support (maxima), after a sum on its stream. The host packs the
  * data, so it waits for the stream. */
 static int maxima_of_sums(int rank, int world, void *arg)
@@ -345,6 +382,27 @@ static int one_card(int rank, int world, void *arg)
     CHECK(choir_group_init(NULL, opts, &group) == CHOIR_ERR_DEVICE);
     CHECK(strstr(choir_error_message(), "got ranks 0 and 1 on GPU"));
     CHECK(strstr(choir_error_message(), "--backend shm"));
+    return 0;
+}
+
+/* One rank's library is not NCCL. */
+static int no_library(int rank, int world, void *arg)
+{
+    choir_group *group;
+    choir_group_opts opts = choir_group_defaults();
+    char folder[] = "/tmp/choir-nccl-XXXXXX", file[64];
+    (void)world;
+    opts.backend = arg;
+    if (rank == 1) {
+        CHECK(mkdtemp(folder));
+        snprintf(file, sizeof file, "%s/libsoftgpu.so", folder);
+        CHECK(symlink("/proc/self/exe", file) == 0);
+        setenv("NCCL_HOME", folder, 1);
+    }
+    CHECK(choir_group_init(NULL, opts, &group) == CHOIR_ERR_UNSUPPORTED);
+    CHECK(strstr(choir_error_message(), "backend nccl: rank 1: a library can't be opened: "));
+    CHECK(strstr(choir_error_message(), "/libsoftgpu.so"));
+    CHECK(rank != 1 || (unlink(file) == 0 && rmdir(folder) == 0));
     return 0;
 }
 
@@ -398,19 +456,23 @@ static int a_rank_dies(int rank, int world, void *arg)
     return 0;
 }
 
-/* Rank 3 exits in a sub-group. That sub-group fails; the ranks of the other one continue. */
+/* (in shared memory) ranks that have made their sub-group */
+static _Atomic int *halves;
+
+/* Rank 3 exits in a sub-group, when all ranks have left the whole group's last call. That
+ * sub-group fails; the ranks of the other one continue. */
 static int a_sub_group_fails(int rank, int world, void *arg)
 {
     choir_group *group, *half;
     choir__pool_block *block;
     float x[100] = {0};
-    (void)world;
     CHECK_OK(join(arg, rank, &group));
     CHECK_OK(choir_group_split(group, rank / 2, rank, &half));
     float *at = on_gpu(100, x, &block);
     CHECK_OK(choir_group_all_reduce(half, at, 100, CHOIR_F32, CHOIR_SUM, NULL));
-    if (rank == 3)
-        _exit(0);
+    for (*halves += 1; rank == 3; nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL))
+        if (*halves % world == 0)
+            _exit(0);
     choir_status status = choir_group_all_reduce(half, at, 100, CHOIR_F32, CHOIR_SUM, NULL);
     CHECK(status == (rank < 2 ? CHOIR_OK : CHOIR_ERR_PEER_LOST));
     CHECK(!status || strstr(choir_error_message(), "rank 1 (pid "));
@@ -582,6 +644,10 @@ static void test_refused(void **state)
     if (!there_is("nccl"))
         skip();
     run(2, one_card, "nccl");
+    if (getenv("SOFTGPU_STRICT")) { /* on the soft GPU */
+        run(2, no_library, "nccl");
+        run(2, no_sleep, "nccl");
+    }
     run(2, no_such_card, "nccl");
     run(2, no_communicator, "nccl");
 }
@@ -589,6 +655,9 @@ static void test_refused(void **state)
 static void test_failures(void **state)
 {
     (void)state;
+    halves =
+        mmap(NULL, sizeof *halves, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(halves != MAP_FAILED);
     on_all(3, a_rank_dies);
     on_all(4, a_sub_group_fails);
     if (there_is("nccl"))

@@ -430,6 +430,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
             softgpu_reachable(s->gpu), true);
         status = error ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
     }
+    if (!error && softgpu_failing(SOFTGPU_FAIL_STRAY, &refused))
+        error = cudaErrorInvalidValue;
     (void)softgpu_leave(error);
     return status;
 }

@@ -2,6 +2,8 @@
  * for the event waits for that operation, whatever is recorded later. */
 #include "gpu.h"
 
+#include <stdatomic.h>
+
 enum { EVENT = 0x64e47001 };
 
 static void event_let_go(cudaEvent_t e)
@@ -25,6 +27,13 @@ static cudaError_t check_event(cudaEvent_t e)
     return e && e->magic == EVENT && !e->gone ? cudaSuccess : cudaErrorInvalidResourceHandle;
 }
 
+static atomic_uint blocking;
+
+unsigned softgpu_blocking_events(void)
+{
+    return atomic_load(&blocking);
+}
+
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
     cudaError_t error = softgpu_enter();
@@ -34,6 +43,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
         e->magic = EVENT;
         e->gpu = softgpu_current();
         e->timed = !(flags & cudaEventDisableTiming);
+        atomic_fetch_add(&blocking, flags & cudaEventBlockingSync ? 1 : 0);
         *event = e;
     }
     return softgpu_leave(error);

@@ -15,6 +15,7 @@ typedef enum softgpu_call {
     SOFTGPU_FAIL_BLAS,    /* "blas": no heuristic for a product */
     SOFTGPU_FAIL_PRODUCT, /* "product": a product is refused at once */
     SOFTGPU_FAIL_WAIT,    /* "wait": a stream cannot wait for a captured event */
+    SOFTGPU_FAIL_STRAY,   /* "stray": a product succeeds and leaves an error of the thread */
     SOFTGPU_FAIL_COUNT
 } softgpu_call;
 
@@ -26,6 +27,11 @@ extern "C" {
 void softgpu_fail_next(softgpu_call call, int n);
 /* Forgets an error that stuck, as only a new process would. */
 void softgpu_heal(void);
+/* Returns the number of kernels, products, fills and copies that have been run, also in graphs.
+ */
+long softgpu_launches(void);
+/* Returns the number of events made so far whose waiters sleep. */
+unsigned softgpu_blocking_events(void);
 /* Returns the bits of the GPUs that this process has begun to use. */
 unsigned softgpu_contexts(void);
 

@@ -3,6 +3,7 @@
 #include "gpu.h"
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -60,7 +61,7 @@ static void pick_visible(int there)
 static void read_failures(void)
 {
     static const char *const names[SOFTGPU_FAIL_COUNT] = {"malloc", "pinned", "launch",
-        "kernel", "copy", "capture", "graph", "blas", "product", "wait"};
+        "kernel", "copy", "capture", "graph", "blas", "product", "wait", "stray"};
     const char *text = getenv("SOFTGPU_FAIL");
     while (text && *text) {
         size_t length = strcspn(text, ":,");
@@ -146,6 +147,24 @@ cudaError_t softgpu_enter_unsafe(void)
         return cudaErrorStreamCaptureUnsupported;
     }
     return error;
+}
+
+static atomic_long launches;
+
+long softgpu_launches(void)
+{
+    return atomic_load(&launches);
+}
+
+bool softgpu_runs(void)
+{
+    static atomic_int runs = -1;
+    atomic_fetch_add(&launches, 1);
+    if (atomic_load(&runs) < 0) {
+        const char *wanted = getenv("SOFTGPU_RUN");
+        atomic_store(&runs, !wanted || strcmp(wanted, "no") != 0);
+    }
+    return atomic_load(&runs) > 0;
 }
 
 cudaError_t softgpu_leave(cudaError_t error)

@@ -8,6 +8,7 @@
  *
  * Environment:
  *   SOFTGPU=now          runs operations as they are issued
+ *   SOFTGPU_RUN=no       kernels, products and fills of device memory do nothing: for counting
  *   SOFTGPU_COUNT=n      number of GPUs (1); CUDA_VISIBLE_DEVICES selects among them
  *   SOFTGPU_MEMORY=bytes of each GPU (4 GiB); K, M, G are understood
  *   SOFTGPU_STRICT=1     device memory is accessible only while a GPU that may use it works
@@ -15,6 +16,7 @@
  *   SOFTGPU_ORDER=forward  runs threads and blocks in order (block.c)
  *   SOFTGPU_SEED=n       of the orders in which threads run (1)
  *   SOFTGPU_RACE=all     prints each race of instrumented kernels and goes on (race.c)
+ *   SOFTGPU_WRITES=no    refuses cuStreamWriteValue32; =lost: accepts and never does it
  *   SOFTGPU_DRIVER=12020 the driver's version; 0: no driver
  *   SOFTGPU_CAPABILITY=61  compute capability 6.1 (90), with its shared memory
  *   SOFTGPU_FAIL=kernel:3,malloc:1+  the calls that fail: see softgpu_fail_next; with a +, all
@@ -39,6 +41,9 @@
 enum { SOFTGPU_MAX_GPUS = 16, SOFTGPU_LEAST_CAPABILITY = 80 };
 
 /* --- gpu.c: the GPUs, and how calls begin and end --- */
+
+/* Counts an operation that a GPU runs; returns false if it is only counted (SOFTGPU_RUN). */
+bool softgpu_runs(void);
 
 /* Every call is softgpu_enter, its work if that succeeded, softgpu_leave. softgpu_enter is for
  * calls that are legal during a capture. softgpu_enter_unsafe is for the others: it returns an

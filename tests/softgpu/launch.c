@@ -52,6 +52,8 @@ static void run_kernel(const void *args)
 {
     softgpu_kernel k;
     memcpy(&k, args, sizeof k);
+    if (!softgpu_runs())
+        return;
     softgpu_run_kernel(&k, (const char *)args + (sizeof k + 15) / 16 * 16);
 }
 
@@ -126,7 +128,10 @@ static int write_value(cudaStream_t handle, uintptr_t at, uint32_t value, unsign
     number n = {.at = (uint32_t *)at, .value = value};
     cudaError_t error = softgpu_enter();
     int gpu;
+    const char *writes = getenv("SOFTGPU_WRITES");
     (void)flags;
+    if (writes)
+        return softgpu_leave(!error && strcmp(writes, "lost") ? cudaErrorNotSupported : error);
     if (!error && (at % 4 || softgpu_kind_of(n.at, &gpu) == SOFTGPU_PAGEABLE))
         error = cudaErrorInvalidValue;
     if (!error)

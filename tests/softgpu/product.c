@@ -7,6 +7,7 @@
 #include <library_types.h>
 
 #include "base/half.h"
+#include "gpu.h"
 
 size_t softgpu_size_of(int type)
 {
@@ -105,6 +106,8 @@ RUN(run_f64, double, AS_F64, multiply_f64)
 void softgpu_run_product(const void *args)
 {
     const softgpu_product *p = args;
+    if (!softgpu_runs())
+        return;
     if (p->space_bytes)
         memset(p->space, 0xFF, p->space_bytes);
     if (p->a.type == CUDA_R_64F)

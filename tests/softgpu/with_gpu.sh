@@ -3,6 +3,7 @@
 # plug-in can use, else the soft one. CHOIR_TEST_GPU=soft or real decides. On the soft one
 # CHOIR_TEST_SAMPLE=SEED has tests try a part of their cases (tests/sample.h), and is the seed of
 # the orders in which threads run (block.c).
+export CHOIR_CUDA_TF32=${CHOIR_CUDA_TF32:-0} # results are compared with those of CPUs
 case ${CHOIR_TEST_GPU:-any} in
 soft) ;;
 real) exec "$@" ;;

@@ -46,18 +46,18 @@ char *choir__nccl_scratch(choir__nccl *n, size_t bytes)
 void choir__nccl_send(choir__nccl *n, const void *at, size_t bytes, int peer)
 {
     if (bytes && n->comm)
-        ncclSend(at, bytes, ncclUint8, peer, n->comm, n->stream);
+        choir__nccl_calls.Send(at, bytes, ncclUint8, peer, n->comm, n->stream);
 }
 
 void choir__nccl_receive(choir__nccl *n, void *at, size_t bytes, int peer)
 {
     if (bytes && n->comm)
-        ncclRecv(at, bytes, ncclUint8, peer, n->comm, n->stream);
+        choir__nccl_calls.Recv(at, bytes, ncclUint8, peer, n->comm, n->stream);
 }
 
 choir_status choir__nccl_end(choir__nccl *n)
 {
-    return choir__nccl_done(n, ncclGroupEnd(), "an exchange");
+    return choir__nccl_done(n, choir__nccl_calls.GroupEnd(), "an exchange");
 }
 
 choir_status choir__nccl_copy(choir__nccl *n, void *to, const void *from, size_t bytes)
@@ -83,7 +83,7 @@ static choir_status all_to_all(choir__nccl *n, const parts *p)
 {
     size_t in = 0, out = 0, own_in = 0, own_out = 0, own = 0;
     int rank = n->base.rank;
-    ncclGroupStart();
+    choir__nccl_calls.GroupStart();
     for (int r = 0; r < n->base.world; r++) {
         size_t gives = p->in_counts ? (size_t)p->in_counts[r] * p->size : p->bytes;
         size_t takes = p->out_counts ? (size_t)p->out_counts[r] * p->size : p->bytes;
@@ -125,7 +125,7 @@ static choir_status run_rooted(choir__nccl *n, const choir__call *call, bool gat
     size_t bytes = (size_t)call->stamp.count * choir_dtype_size((choir_dtype)call->stamp.dtype);
     char *all = gathers ? call->out : (char *)(uintptr_t)call->in;
     char *one = gathers ? (char *)(uintptr_t)call->in : call->out;
-    ncclGroupStart();
+    choir__nccl_calls.GroupStart();
     for (int r = 0; r < n->base.world && rank == root; r++) {
         char *part = all + (size_t)r * bytes;
         if (r != rank && gathers)
@@ -160,7 +160,7 @@ static choir_status gather_rows(choir__nccl *n, const choir__call *call)
                     (size_t)own * size) != CHOIR_OK)
                 return choir__nccl_stopped(n);
         }
-        ncclGroupStart();
+        choir__nccl_calls.GroupStart();
         for (int i = first; i < end; i++)
             for (int r = 0; r < world; r++) {
                 int64_t lo, mine, theirs, at;
@@ -186,13 +186,13 @@ choir_status choir__nccl_carry(choir__nccl *n, const choir__call *call)
     switch ((choir__kind)call->stamp.kind) {
     case CHOIR__BROADCAST:
         return bytes ? choir__nccl_done(n,
-                           ncclBroadcast(call->out, call->out, bytes, ncclUint8,
+                           choir__nccl_calls.Broadcast(call->out, call->out, bytes, ncclUint8,
                                call->stamp.root, n->comm, n->stream),
                            "a broadcast")
                      : CHOIR_OK;
     case CHOIR__ALL_GATHER:
         return bytes ? choir__nccl_done(n,
-                           ncclAllGather(
+                           choir__nccl_calls.AllGather(
                                call->in, call->out, bytes, ncclUint8, n->comm, n->stream),
                            "an all-gather")
                      : CHOIR_OK;

@@ -46,7 +46,7 @@ static choir_status all_gather(choir__nccl *n, const void *mine, void *all, size
 
 typedef struct report {
     int32_t status;
-    char bus[64], machine[80], text[400];
+    char bus[64], machine[80], text[900];
 } report;
 
 static void name_gpu(int gpu, char bus[64])
@@ -68,6 +68,11 @@ static report look_here(choir__nccl *n, const char *name)
             n->device ? "NCCL carries what lies on GPUs, and this rank's device is a CPU: take "
                         "another backend"
                       : choir_error_message());
+        return mine;
+    }
+    mine.status = choir__nccl_library();
+    if (mine.status != CHOIR_OK) {
+        snprintf(mine.text, sizeof mine.text, "%s", choir_error_message());
         return mine;
     }
     n->gpu = ((const choir__cuda *)n->device->backend)->gpu;
@@ -114,7 +119,7 @@ static choir_status open_comm(choir__nccl *n)
 {
     ncclUniqueId id;
     memset(&id, 0, sizeof id);
-    ncclResult_t result = n->base.rank ? ncclSuccess : ncclGetUniqueId(&id);
+    ncclResult_t result = n->base.rank ? ncclSuccess : choir__nccl_calls.GetUniqueId(&id);
     choir__call call = {
         .stamp = {.count = sizeof id, .kind = CHOIR__BROADCAST, .dtype = CHOIR_U8},
         .in = &id,
@@ -126,13 +131,15 @@ static choir_status open_comm(choir__nccl *n)
     cudaSetDevice(n->gpu);
     pthread_mutex_lock(&n->lock);
     if (result == ncclSuccess)
-        result = ncclCommInitRankConfig(&n->comm, n->base.world, id, n->base.rank, &config);
+        result = choir__nccl_calls.CommInitRankConfig(
+            &n->comm, n->base.world, id, n->base.rank, &config);
     choir_status status = choir__nccl_done(n, result, "a communicator");
     if (status == CHOIR_OK && result != ncclSuccess &&
         result != ncclInProgress) /* there is no communicator to query */
         status = choir__error(CHOIR_ERR_DEVICE,
             "backend nccl: rank %d has no communicator on %s: %s; NCCL_DEBUG=WARN says more",
-            n->base.rank, choir_device_name(n->device), ncclGetErrorString(result));
+            n->base.rank, choir_device_name(n->device),
+            choir__nccl_calls.GetErrorString(result));
     pthread_mutex_unlock(&n->lock);
     return status;
 }
@@ -218,7 +225,7 @@ static void close_comm(choir__nccl *n)
 {
     pthread_mutex_lock(&n->lock);
     if (n->comm && n->base.failed == CHOIR_OK) {
-        ncclResult_t result = ncclCommFinalize(n->comm);
+        ncclResult_t result = choir__nccl_calls.CommFinalize(n->comm);
         choir__nccl_done(n, result, "the end");
     }
     ncclComm_t comm = n->comm;
@@ -254,7 +261,8 @@ static choir_status barrier(choir__nccl *n)
 {
     char *at = choir__nccl_scratch(n, 64);
     return at ? choir__nccl_done(n,
-                    ncclAllReduce(at, at, 1, ncclUint8, ncclMax, n->comm, n->stream),
+                    choir__nccl_calls.AllReduce(
+                        at, at, 1, ncclUint8, ncclMax, n->comm, n->stream),
                     "a barrier")
               : choir__nccl_stopped(n);
 }
@@ -284,7 +292,7 @@ static choir_status run_on_gpu(choir__nccl *n, const choir__call *calls, int cou
     else if (status == CHOIR_OK && !messages)
         status = choir__nccl_carry(n, calls);
     if (status == CHOIR_OK && messages) {
-        ncclGroupStart();
+        choir__nccl_calls.GroupStart();
         for (int i = 0; i < count; i++)
             if (calls[i].stamp.kind == CHOIR__SEND)
                 choir__nccl_send(n, calls[i].in, bytes_of(&calls[i]), calls[i].stamp.peer);

@@ -16,17 +16,44 @@
  *
  *   engine.c   opening, sub-groups, the end        carry.c   data moved
  *   watch.c    failures                            sum.c     data added, exactly or natively
- *   add.cu     the sum of several arrays in the fixed tree */
+ *   add.cu     the sum of several arrays in the fixed tree
+ *   library.c  NCCL's functions */
 #ifndef CHOIR_NCCL_H
 #define CHOIR_NCCL_H
 
 #include <nccl.h>
 #include <pthread.h>
 
+#include "base/library.h"
 #include "comm/engine.h"
 #include "comm/nccl/add.h"
 #include "comm/reduce.h"
 #include "comm/rows.h"
+
+/* NCCL's functions, opened with the first group (library.c). */
+#define CHOIR__NCCL_CALLS(X)                                                                   \
+    X(nccl, AllGather)                                                                         \
+    X(nccl, AllReduce)                                                                         \
+    X(nccl, Broadcast)                                                                         \
+    X(nccl, CommAbort)                                                                         \
+    X(nccl, CommDestroy)                                                                       \
+    X(nccl, CommFinalize)                                                                      \
+    X(nccl, CommGetAsyncError)                                                                 \
+    X(nccl, CommInitRankConfig)                                                                \
+    X(nccl, GetErrorString)                                                                    \
+    X(nccl, GetUniqueId)                                                                       \
+    X(nccl, GroupEnd)                                                                          \
+    X(nccl, GroupStart)                                                                        \
+    X(nccl, Recv)                                                                              \
+    X(nccl, Reduce)                                                                            \
+    X(nccl, ReduceScatter)                                                                     \
+    X(nccl, Send)
+extern struct choir__nccl_calls {
+    CHOIR__NCCL_CALLS(CHOIR__LIBRARY_CALL)
+} choir__nccl_calls;
+
+/* Opens NCCL once per process. Error: unsupported, which says where it was looked for. */
+choir_status choir__nccl_library(void);
 
 /* Cuts of rows per NCCL group, which has limited room. */
 enum { CHOIR__NCCL_CUTS = 32 };

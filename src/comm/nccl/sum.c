@@ -158,7 +158,7 @@ static choir_status sum_whole(const job *j, void *out, bool here)
     char *scratch = choir__nccl_scratch(n, (size_t)others * bytes + 1);
     if (!scratch)
         return choir__nccl_stopped(n);
-    ncclGroupStart();
+    choir__nccl_calls.GroupStart();
     for (int r = 0; r < n->base.world; r++) {
         if (r == rank)
             continue;
@@ -192,7 +192,7 @@ static choir_status sum_slices(const job *j, int64_t *lo, int64_t *mine, char **
     *scratch = choir__nccl_scratch(n, (size_t)(others + 1) * own + 64);
     if (!*scratch)
         return choir__nccl_stopped(n);
-    ncclGroupStart();
+    choir__nccl_calls.GroupStart();
     for (int r = 0; r < n->base.world; r++) {
         int64_t theirs, each = slice_of(j, r, &theirs);
         if (r == rank)
@@ -229,7 +229,7 @@ static choir_status all_reduce(const job *j)
         return sum_whole(j, out, true);
     if (sum_slices(j, &lo, &mine, &scratch, in_place) != CHOIR_OK)
         return choir__nccl_stopped(n);
-    ncclGroupStart();
+    choir__nccl_calls.GroupStart();
     for (int r = 0; r < n->base.world; r++) {
         int64_t theirs, each = slice_of(j, r, &theirs);
         if (r == n->base.rank)
@@ -254,7 +254,7 @@ static choir_status reduce(const job *j)
         return choir__nccl_stopped(n);
     int others = j->all.count - nodes_of(&j->all, n->base.rank);
     char *sum = scratch + (size_t)others * (size_t)mine * j->size;
-    ncclGroupStart();
+    choir__nccl_calls.GroupStart();
     if (!here)
         choir__nccl_send(n, sum, (size_t)mine * j->size, root);
     for (int r = 0; r < n->base.world && here; r++) {
@@ -274,7 +274,7 @@ static choir_status reduce_scatter(job *j)
     char *scratch = choir__nccl_scratch(n, (size_t)n->base.world * bytes + 1);
     if (!scratch)
         return choir__nccl_stopped(n);
-    ncclGroupStart();
+    choir__nccl_calls.GroupStart();
     for (int r = 0; r < n->base.world; r++) {
         if (r == rank)
             continue;
@@ -328,7 +328,7 @@ static choir_status scatter_cuts(
 {
     choir__nccl *n = j->n;
     int rank = n->base.rank, world = n->base.world;
-    ncclGroupStart();
+    choir__nccl_calls.GroupStart();
     for (int i = first; i < end; i++)
         for (int r = 0; r < world; r++) {
             int64_t lo, theirs = choir__cut_part(&a->cuts[i], r, world, &lo), from;
@@ -400,8 +400,8 @@ static choir_status native_tree(job *j)
     if (own != 1 && add(n, &mine, j->all.nodes + first) != CHOIR_OK)
         return choir__nccl_stopped(n);
     if (choir__nccl_done(n,
-            ncclAllReduce(j->call->out, j->call->out, (size_t)j->count, ncclFloat32, ncclSum,
-                n->comm, n->stream),
+            choir__nccl_calls.AllReduce(j->call->out, j->call->out, (size_t)j->count,
+                ncclFloat32, ncclSum, n->comm, n->stream),
             "an all-reduce") != CHOIR_OK)
         return choir__nccl_stopped(n);
     choir__nccl_addition scaled = addition(j, j->call->out, j->count);
@@ -422,16 +422,18 @@ static choir_status native(job *j)
     case CHOIR__TREE_REDUCE: return native_tree(j);
     case CHOIR__REDUCE:
         return choir__nccl_done(n,
-            ncclReduce(
+            choir__nccl_calls.Reduce(
                 call->out, call->out, count, type, op, call->stamp.root, n->comm, n->stream),
             "a reduction");
     case CHOIR__REDUCE_SCATTER:
         return choir__nccl_done(n,
-            ncclReduceScatter(call->in, call->out, count, type, op, n->comm, n->stream),
+            choir__nccl_calls.ReduceScatter(
+                call->in, call->out, count, type, op, n->comm, n->stream),
             "a reduce-scatter");
     default:
         return choir__nccl_done(n,
-            ncclAllReduce(call->out, call->out, count, type, op, n->comm, n->stream),
+            choir__nccl_calls.AllReduce(
+                call->out, call->out, count, type, op, n->comm, n->stream),
             "an all-reduce");
     }
 }

@@ -5,6 +5,7 @@
  * watcher can abort at any time. */
 #include "comm/nccl/nccl.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 #include "device/stream.h"
 
 static const double look_s = 0.1, left_s = 2;
-enum { NAP_MS = 20, ASK_US = 20, END_S = 10 };
+enum { NAP_MS = 20, ASK_US = 20, END_S = 10, QUICK_ASKS = 4000 /* a millisecond or so */ };
 
 /* --- the communicator's end --- */
 
@@ -32,9 +33,9 @@ static void *end_comm(void *arg)
     free(arg);
     cudaSetDevice(e.gpu);
     if (e.aborts)
-        ncclCommAbort(e.comm);
+        choir__nccl_calls.CommAbort(e.comm);
     else
-        ncclCommDestroy(e.comm);
+        choir__nccl_calls.CommDestroy(e.comm);
     return NULL;
 }
 
@@ -129,21 +130,27 @@ static void say_trouble(choir__nccl *n, ncclResult_t result, const char *what)
 {
     char text[400];
     snprintf(text, sizeof text, "rank %d: NCCL: %s on %s: %s; NCCL_DEBUG=WARN says more",
-        n->base.rank, what, choir_device_name(n->device), ncclGetErrorString(result));
+        n->base.rank, what, choir_device_name(n->device),
+        choir__nccl_calls.GetErrorString(result));
     choir__nccl_go_down(
         n, result == ncclRemoteError ? CHOIR_ERR_PEER_LOST : CHOIR_ERR_DEVICE, text);
 }
 
 choir_status choir__nccl_done(choir__nccl *n, ncclResult_t result, const char *what)
 {
+    /* A group of calls takes NCCL's thread some 100 us to launch, and a sleep lasts 70 or more:
+     * short waits ask again at once. A yield leaves the core to a thread that has work. */
     double until = choir__now() + n->base.timeout_s;
-    while (result == ncclInProgress && n->comm) {
-        if (ncclCommGetAsyncError(n->comm, &result) != ncclSuccess)
+    for (int asked = 0; result == ncclInProgress && n->comm; asked++) {
+        if (choir__nccl_calls.CommGetAsyncError(n->comm, &result) != ncclSuccess)
             result = ncclInternalError;
         if (result != ncclInProgress)
             break;
         pthread_mutex_unlock(&n->lock);
-        usleep(ASK_US);
+        if (asked < QUICK_ASKS)
+            sched_yield();
+        else
+            usleep(ASK_US);
         pthread_mutex_lock(&n->lock);
         if (choir__now() > until) {
             char text[300];
@@ -192,7 +199,7 @@ static void look_at_nccl(choir__nccl *n)
 {
     ncclResult_t result = ncclSuccess;
     pthread_mutex_lock(&n->lock);
-    if (n->comm && ncclCommGetAsyncError(n->comm, &result) == ncclSuccess &&
+    if (n->comm && choir__nccl_calls.CommGetAsyncError(n->comm, &result) == ncclSuccess &&
         result != ncclSuccess && result != ncclInProgress)
         say_trouble(n, result, "a call");
     pthread_mutex_unlock(&n->lock);

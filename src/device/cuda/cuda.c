@@ -212,7 +212,9 @@ static void signature(const choir_device *device, char *text, size_t bytes)
     snprintf(text, bytes, "cuda %s (%d.%d), CUDA %d.%d, cuBLASLt %zu, cuDNN %zu%s", p.name,
         cuda->capability / 10, cuda->capability % 10, CUDART_VERSION / 1000,
         CUDART_VERSION % 1000 / 10, cublasLtGetVersion(), choir__dnn_version(),
-        choir__cuda_tf32() ? ", TF32" : "");
+        choir__cuda_tf32()                                ? ", TF32"
+        : choir__dnn_version() && choir__cuda_conv_tf32() ? ", convolutions TF32"
+                                                          : "");
 }
 
 static void describe(int index, char *json, size_t bytes)

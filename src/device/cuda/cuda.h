@@ -58,6 +58,7 @@ typedef struct choir__cuda {
     size_t workspace_bytes;
     choir__cuda_fault *fault; /* host memory at an address that the GPU can use */
     struct choir__cuda_scratch_slots *scratch;
+    cudaError_t launched;       /* of the running task's launches: the first error */
     bool capturing;             /* launched work is stored, not run */
     bool refused;               /* something could not be captured */
     struct choir__plans *plans; /* matmul.cu's; NULL: none yet */

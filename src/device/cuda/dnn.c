@@ -16,6 +16,8 @@
 #include "device/cuda/matmul.h"
 #include "device/cuda/plans.h"
 
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,8 +28,9 @@ enum { WORK_SLOT = 2, MAX_CONFIGS = 16, MAX_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_CO
 choir__dnn_thing choir__dnn_new(choir__dnn_graph *g, cudnnBackendDescriptorType_t type)
 {
     choir__dnn_thing thing = NULL;
-    if (!g->failed && (g->count == CHOIR__DNN_THINGS ||
-                          cudnnBackendCreateDescriptor(type, &thing) != CUDNN_STATUS_SUCCESS))
+    if (!g->failed &&
+        (g->count == CHOIR__DNN_THINGS ||
+            choir__cudnn.BackendCreateDescriptor(type, &thing) != CUDNN_STATUS_SUCCESS))
         g->failed = true;
     if (thing)
         g->things[g->count++] = thing;
@@ -38,8 +41,8 @@ void choir__dnn_set(choir__dnn_graph *g, choir__dnn_thing thing,
     cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
     const void *value)
 {
-    if (!g->failed &&
-        cudnnBackendSetAttribute(thing, name, type, count, value) != CUDNN_STATUS_SUCCESS)
+    if (!g->failed && choir__cudnn.BackendSetAttribute(thing, name, type, count, value) !=
+                          CUDNN_STATUS_SUCCESS)
         g->failed = true;
 }
 
@@ -57,7 +60,7 @@ void choir__dnn_set_float(
 
 void choir__dnn_done(choir__dnn_graph *g, choir__dnn_thing thing)
 {
-    if (!g->failed && cudnnBackendFinalize(thing) != CUDNN_STATUS_SUCCESS)
+    if (!g->failed && choir__cudnn.BackendFinalize(thing) != CUDNN_STATUS_SUCCESS)
         g->failed = true;
 }
 
@@ -73,7 +76,7 @@ void choir__dnn_op(choir__dnn_graph *g, choir__dnn_thing op)
 void choir__dnn_graph_free(choir__dnn_graph *g)
 {
     while (g->count)
-        cudnnBackendDestroyDescriptor(g->things[--g->count]);
+        choir__cudnn.BackendDestroyDescriptor(g->things[--g->count]);
 }
 
 cudnnDataType_t choir__dnn_type(choir_dtype dtype)
@@ -160,18 +163,18 @@ static bool acceptable(choir__dnn_thing config, const choir__dnn_problem *p)
     cudnnBackendNumericalNote_t notes[MAX_NOTES];
     int64_t count = 0;
     bool fine = false;
-    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) !=
+    if (choir__cudnn.BackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) !=
         CUDNN_STATUS_SUCCESS)
         return false;
-    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
+    if (choir__cudnn.BackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine) == CUDNN_STATUS_SUCCESS &&
-        cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+        choir__cudnn.BackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
             CUDNN_TYPE_NUMERICAL_NOTE, MAX_NOTES, &count, notes) == CUDNN_STATUS_SUCCESS) {
         fine = true;
         for (int64_t i = 0; i < count; i++)
             fine &= fits(notes[i], p);
     }
-    cudnnBackendDestroyDescriptor(engine);
+    choir__cudnn.BackendDestroyDescriptor(engine);
     return fine;
 }
 
@@ -189,8 +192,9 @@ static choir__dnn_thing plan_by(
         choir__dnn_set_thing(&g, plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, target.device);
     choir__dnn_set_thing(&g, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
     choir__dnn_done(&g, plan);
-    if (!g.failed && cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                         CUDNN_TYPE_INT64, 1, &count, workspace) == CUDNN_STATUS_SUCCESS)
+    if (!g.failed &&
+        choir__cudnn.BackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+            CUDNN_TYPE_INT64, 1, &count, workspace) == CUDNN_STATUS_SUCCESS)
         return plan;
     choir__dnn_graph_free(&g);
     return NULL;
@@ -204,7 +208,7 @@ static choir__dnn_thing first_plan(choir__dnn_target target, choir__dnn_graph *g
     for (int i = 0; i < MAX_CONFIGS; i++)
         config[i] = choir__dnn_new(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     if (g->failed ||
-        cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+        choir__cudnn.BackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
             CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_CONFIGS, &count, config) != CUDNN_STATUS_SUCCESS)
         return NULL;
     for (int64_t i = 0; i < count && i < MAX_CONFIGS && !plan; i++)
@@ -269,7 +273,7 @@ static void plan_free(void *p)
 {
     plan *x = p;
     if (x->thing)
-        cudnnBackendDestroyDescriptor(x->thing);
+        choir__cudnn.BackendDestroyDescriptor(x->thing);
     free(x);
 }
 
@@ -279,14 +283,29 @@ static bool wanted(void)
     return !text || strcmp(text, "0");
 }
 
+/* Opens cuDNN. If it is missing, prints one line in the process's life. */
+static bool opens(void)
+{
+    static _Atomic bool said;
+    if (choir__cudnn_open() == CHOIR_OK)
+        return true;
+    if (!atomic_exchange(&said, true))
+        fprintf(stderr,
+            "choir: convolutions and attention take Choir's own, slower kernels: %s; "
+            "CHOIR_CUDA_DNN=0 ends this line\n",
+            choir_error_message());
+    return false;
+}
+
 static library *library_of(choir__cuda *cuda)
 {
     library *dnn = cuda->dnn;
     if (dnn || cuda->capturing)
         return dnn;
     cuda->dnn = dnn = choir__calloc(1, sizeof *dnn);
-    if (wanted() && (cudnnCreate(&dnn->handle) != CUDNN_STATUS_SUCCESS ||
-                        cudnnSetStream(dnn->handle, cuda->stream) != CUDNN_STATUS_SUCCESS))
+    if (wanted() && opens() &&
+        (choir__cudnn.Create(&dnn->handle) != CUDNN_STATUS_SUCCESS ||
+            choir__cudnn.SetStream(dnn->handle, cuda->stream) != CUDNN_STATUS_SUCCESS))
         dnn->handle = NULL;
     return dnn;
 }
@@ -313,14 +332,14 @@ void choir__cuda_dnn_free(choir__cuda *cuda)
     if (dnn)
         choir__plans_free(&dnn->plans, plan_free);
     if (dnn && dnn->handle)
-        cudnnDestroy(dnn->handle);
+        choir__cudnn.Destroy(dnn->handle);
     free(dnn);
     cuda->dnn = NULL;
 }
 
 size_t choir__dnn_version(void)
 {
-    return wanted() ? cudnnGetVersion() : 0;
+    return wanted() && choir__cudnn_open() == CHOIR_OK ? choir__cudnn.GetVersion() : 0;
 }
 
 /* --- calls --- */
@@ -337,8 +356,8 @@ static bool execute(library *dnn, const plan *x, void *space, int count, void *c
     choir__dnn_set(&g, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, ids);
     choir__dnn_set(&g, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &space);
     choir__dnn_done(&g, pack);
-    bool done =
-        !g.failed && cudnnBackendExecute(dnn->handle, x->thing, pack) == CUDNN_STATUS_SUCCESS;
+    bool done = !g.failed && choir__cudnn.BackendExecute(dnn->handle, x->thing, pack) ==
+                                 CUDNN_STATUS_SUCCESS;
     choir__dnn_graph_free(&g);
     return done;
 }

@@ -20,7 +20,7 @@ choir__dnn_problem choir__dnn_conv_problem(
     choir__dnn_problem p;
     memset(&p, 0, sizeof p);
     p.kind = kind, p.dtype = (int32_t)dtype, p.flags = bias;
-    p.tf32 = dtype == CHOIR_F32 && choir__cuda_tf32();
+    p.tf32 = dtype == CHOIR_F32 && choir__cuda_conv_tf32();
     _Static_assert(sizeof *s <= sizeof p.n, "a shape is in the problem");
     memcpy(p.n, s, sizeof *s);
     return p;

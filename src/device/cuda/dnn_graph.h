@@ -5,7 +5,30 @@
 
 #include <cudnn.h>
 
+#include "base/library.h"
 #include "device/cuda/cuda.h"
+
+/* cuDNN's functions, opened when first needed (dnn_library.c). */
+#define CHOIR__CUDNN_CALLS(X)                                                                  \
+    X(cudnn, BackendCreateDescriptor)                                                          \
+    X(cudnn, BackendDestroyDescriptor)                                                         \
+    X(cudnn, BackendExecute)                                                                   \
+    X(cudnn, BackendFinalize)                                                                  \
+    X(cudnn, BackendGetAttribute)                                                              \
+    X(cudnn, BackendSetAttribute)                                                              \
+    X(cudnn, Create)                                                                           \
+    X(cudnn, Destroy)                                                                          \
+    X(cudnn, GetLastErrorString)                                                               \
+    X(cudnn, GetVersion)                                                                       \
+    X(cudnn, SetStream)
+typedef struct choir__cudnn_calls {
+    CHOIR__CUDNN_CALLS(CHOIR__LIBRARY_CALL)
+} choir__cudnn_calls;
+extern choir__cudnn_calls choir__cudnn;
+
+/* Opens cuDNN once per process; any thread. Error: unsupported, which says where it was looked
+ * for. */
+choir_status choir__cudnn_open(void);
 
 typedef cudnnBackendDescriptor_t choir__dnn_thing;
 

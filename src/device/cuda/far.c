@@ -133,8 +133,15 @@ static choir_status show(const void *p, choir__far_handle *handle, size_t *offse
             "GPU %d: memory can't be shown to another process: %s", gpu,
             cudaGetErrorString(error));
     name_gpu(gpu, handle->device);
+    choir__cuda_region_shown(at, 1);
     *offset = (size_t)((const char *)p - at);
     return CHOIR_OK;
+}
+
+static void hide(const void *p)
+{
+    choir__cuda_settle();
+    choir__cuda_region_shown(p, -1);
 }
 
 static void *open_shown(choir_device *device, const choir__far_handle *handle)
@@ -181,6 +188,7 @@ const choir__far choir__cuda_far = {
     .reach = reach,
     .unreach = unreach,
     .show = show,
+    .hide = hide,
     .open = open_shown,
     .close = close_shown,
 };

@@ -95,21 +95,28 @@ inline unsigned grid_for(int64_t n, int64_t each = BLOCK)
 }
 
 /* Launches kernel<<<grid, block, shared>>>(args) on the current stream. A refused launch fails
- * the queue after the task (trouble.c), with a message that names the op. */
+ * the queue after the task (trouble.c), with a message that names the op. Only the launch's own
+ * result counts: CUDA's last error may be one that a library left behind. */
 template <class A, class B>
 void launch(void (*kernel)(A), dim3 grid, dim3 block, size_t shared, const B &args)
 {
     A copy = args;
+    choir__cuda *here = choir__cuda_here();
+    cudaError_t error = cudaSuccess;
     if (shared > 48 << 10) /* more than this only on demand */
-        (void)cudaFuncSetAttribute((const void *)kernel,
+        error = cudaFuncSetAttribute((const void *)kernel,
             cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    if (error == cudaSuccess) {
 #ifdef CHOIR_SOFT_GPU
-    softgpu_launch(kernel, grid, block, shared, choir__cuda_here()->stream, copy);
+        error = softgpu_launch(kernel, grid, block, shared, here->stream, copy);
 #else
-    void *pointers[] = {&copy};
-    (void)cudaLaunchKernel((const void *)kernel, grid, block, pointers, shared,
-        choir__cuda_here()->stream);
+        void *pointers[] = {&copy};
+        error = cudaLaunchKernel(
+            (const void *)kernel, grid, block, pointers, shared, here->stream);
 #endif
+    }
+    if (here->launched == cudaSuccess)
+        here->launched = error;
 }
 
 /* Returns the shared memory that a launch requests with `shared`, aligned to 16. */

@@ -12,8 +12,9 @@
  * includes the alignment, the same product may have other bits if its pointers are not
  * multiples of 16 bytes; those of Choir's own tensors are.
  *
- * f32 is f32: CHOIR_CUDA_TF32=1 lets products and convolutions round its operands to 11 bits
- * (TF32), as PyTorch's torch.backends.cuda.matmul.allow_tf32 does. The bias of 16-bit results
+ * Products of f32 are f32, and cuDNN's convolutions of f32 may round their operands to 11 bits
+ * (TF32): PyTorch's defaults, torch.backends.cuda.matmul.allow_tf32 and cudnn.allow_tf32.
+ * CHOIR_CUDA_TF32 is 1 for both, and 0 for neither. The bias of 16-bit results
  * is first rounded to 16 bits, since the epilogue's bias must have C's type.
  *
  * The library's GELU epilogues are not used: they are the tanh form, and in training they must
@@ -54,12 +55,21 @@ typedef struct plan {
     cublasLtMatmulAlgo_t algo;
 } plan;
 
+static bool tf32_is(const char *value)
+{
+    const char *wanted = getenv("CHOIR_CUDA_TF32");
+    return wanted && !strcmp(wanted, value);
+}
+
 bool choir__cuda_tf32(void)
 {
-    static const bool on = [] {
-        const char *wanted = getenv("CHOIR_CUDA_TF32");
-        return wanted && !strcmp(wanted, "1");
-    }();
+    static const bool on = tf32_is("1");
+    return on;
+}
+
+bool choir__cuda_conv_tf32(void)
+{
+    static const bool on = !tf32_is("0");
     return on;
 }
 

@@ -26,8 +26,10 @@ static inline choir__k_matmul choir__product(choir_dtype dtype, int64_t m, int64
     return p;
 }
 
-/* Returns true if f32 operands may be rounded to TF32: CHOIR_CUDA_TF32=1 at the first call. */
+/* Return true if f32 operands of products, or of cuDNN's convolutions, may be rounded to TF32:
+ * CHOIR_CUDA_TF32 at the first call is 1, or is not 0. */
 bool choir__cuda_tf32(void);
+bool choir__cuda_conv_tf32(void);
 
 #ifdef __cplusplus
 }

@@ -20,6 +20,8 @@ typedef struct region {
     char *at;
     size_t bytes;
     int gpu;
+    int shown;  /* to other processes, which may have it open: CUDA must keep it */
+    bool spare; /* given back meanwhile */
 } region;
 
 typedef struct spare {
@@ -54,19 +56,32 @@ static void note_region(char *at, size_t bytes, int gpu)
     pthread_mutex_lock(&memory.lock);
     memory.regions =
         choir__realloc(memory.regions, (size_t)(memory.count + 1) * sizeof *memory.regions);
-    memory.regions[memory.count++] = (region){at, bytes, gpu};
+    memory.regions[memory.count++] = (region){.at = at, .bytes = bytes, .gpu = gpu};
     pthread_mutex_unlock(&memory.lock);
 }
 
-static void forget_region(const char *at)
+/* Returns the region that contains p, or NULL. Under lock. */
+static region *region_of(const char *p)
+{
+    for (int i = 0; i < memory.count; i++)
+        if (p >= memory.regions[i].at && p < memory.regions[i].at + memory.regions[i].bytes)
+            return &memory.regions[i];
+    return NULL;
+}
+
+/* Returns false if the region stays: another process may have it open, and freeing it then is
+ * undefined in CUDA. */
+static bool forget_region(const char *at)
 {
     pthread_mutex_lock(&memory.lock);
-    for (int i = 0; i < memory.count; i++)
-        if (memory.regions[i].at == at) {
-            memory.regions[i] = memory.regions[--memory.count];
-            break;
-        }
+    region *r = region_of(at);
+    bool frees = !r || !r->shown;
+    if (r && frees)
+        *r = memory.regions[--memory.count];
+    else if (r)
+        r->spare = true;
     pthread_mutex_unlock(&memory.lock);
+    return frees;
 }
 
 /* Called without the lock: cudaFree waits for all work of the GPU, which may wait for a thread
@@ -85,9 +100,24 @@ static void *take(int gpu, size_t bytes)
 
 static void give_back(int gpu, void *p)
 {
-    forget_region(p);
+    if (!forget_region(p))
+        return;
     cudaSetDevice(gpu);
     cudaFree(p);
+}
+
+void choir__cuda_region_shown(const void *p, int change)
+{
+    pthread_mutex_lock(&memory.lock);
+    region *r = region_of(p);
+    if (r)
+        r->shown += change;
+    bool over = r && r->spare && !r->shown;
+    char *at = r ? r->at : NULL;
+    int gpu = r ? r->gpu : 0;
+    pthread_mutex_unlock(&memory.lock);
+    if (over)
+        give_back(gpu, at);
 }
 
 /* --- small memory --- */
@@ -268,14 +298,10 @@ void choir__cuda_memory_note(const choir_device *device, char *text, size_t byte
 
 bool choir__cuda_region_of(const char *p, char **at, int *gpu)
 {
-    bool there = false;
     pthread_mutex_lock(&memory.lock);
-    for (int i = 0; i < memory.count && !there; i++) {
-        const region *r = &memory.regions[i];
-        there = p >= r->at && p < r->at + r->bytes;
-        if (there)
-            *at = r->at, *gpu = r->gpu;
-    }
+    const region *r = region_of(p);
+    if (r)
+        *at = r->at, *gpu = r->gpu;
     pthread_mutex_unlock(&memory.lock);
-    return there;
+    return r != NULL;
 }

@@ -12,6 +12,10 @@ extern const choir__far choir__cuda_far;
 /* Finds this process's own allocation that contains p, and its GPU. */
 bool choir__cuda_region_of(const char *p, char **at, int *gpu);
 
+/* Counts the times that the allocation was shown to other processes (+1) and hidden again (-1).
+ * While the count is above zero it is not given back to CUDA. */
+void choir__cuda_region_shown(const void *p, int change);
+
 /* Returns memory on the context's GPU that lives as long as the context; NULL: out of
  * memory. */
 void *choir__cuda_get(choir__cuda *cuda, size_t bytes);

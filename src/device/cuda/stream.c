@@ -5,6 +5,7 @@
  * that cannot depend on them. */
 #include "device/cuda/stream_run.h"
 
+#include <sched.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -254,22 +255,33 @@ static const choir__stream_ops ops = {
     .forget = choir__cuda_forget,
 };
 
+/* Returns true if the ranks of this machine outnumber the cores that this one may use: a wait
+ * that spins would then take a core from a rank that has work. */
+static bool crowded(void)
+{
+    const char *ranks = getenv("LOCAL_WORLD_SIZE");
+    cpu_set_t cores;
+    return ranks && sched_getaffinity(0, sizeof cores, &cores) == 0 &&
+           atoi(ranks) > CPU_COUNT(&cores);
+}
+
 static cudaError_t make(cuda_stream *s)
 {
+    unsigned waits = crowded() ? cudaEventBlockingSync : cudaEventDefault;
     cudaError_t error = cudaSetDevice(s->cuda.gpu);
     if (error == cudaSuccess)
         error = cudaStreamCreateWithFlags(&s->cuda.stream, cudaStreamNonBlocking);
     if (error == cudaSuccess)
         error = cudaEventCreate(&s->began);
     for (int i = 0; i < MARKS && error == cudaSuccess; i++)
-        error = cudaEventCreate(&s->marks[i].event);
+        error = cudaEventCreateWithFlags(&s->marks[i].event, waits);
     if (error == cudaSuccess)
         error = cudaHostAlloc(
             (void **)&s->seen, sizeof *s->seen, cudaHostAllocPortable | cudaHostAllocMapped);
     if (error != cudaSuccess)
         return error;
-    s->numbered = choir__cuda_numbers();
     memset(s->seen, 0, sizeof *s->seen);
+    s->numbered = choir__cuda_numbers(s->cuda.stream, &s->seen->number);
     s->cuda.fault = &s->seen->fault;
     s->cuda.workspace = choir__cuda_get(&s->cuda, WORKSPACE);
     return s->cuda.workspace ? cudaSuccess : cudaErrorMemoryAllocation;

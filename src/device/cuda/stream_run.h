@@ -53,8 +53,8 @@ cuda_stream *choir__cuda_stream_here(void);
  * lock. */
 choir_status choir__cuda_findings(cuda_stream *s, cudaError_t error);
 void choir__cuda_ran(choir__stream *stream, choir__task *fn, const void *args, size_t bytes);
-/* Returns true if the GPU can write tasks' numbers. */
-bool choir__cuda_numbers(void);
+/* Returns true if the GPU can write tasks' numbers: tries it, on a stream without work. */
+bool choir__cuda_numbers(cudaStream_t stream, volatile uint32_t *number);
 bool choir__cuda_synchronous(void); /* CHOIR_CUDA_SYNC */
 
 /* --- capture.c: see choir__stream_ops --- */

@@ -148,9 +148,16 @@ static write_value_fn *write_value(void)
     return atomic_load(&found);
 }
 
-bool choir__cuda_numbers(void)
+/* Some drivers have the function and refuse it, or accept it and never write: WSL's, virtual
+ * GPUs'. */
+bool choir__cuda_numbers(cudaStream_t stream, volatile uint32_t *number)
 {
-    return write_value() != NULL;
+    const uint32_t written = 0x50be;
+    bool works = write_value() && write_value()(stream, (uintptr_t)number, written, 0) == 0 &&
+                 cudaStreamSynchronize(stream) == cudaSuccess && *number == written;
+    *number = 0;
+    cudaGetLastError();
+    return works;
 }
 
 bool choir__cuda_synchronous(void)
@@ -163,7 +170,9 @@ void choir__cuda_ran(choir__stream *stream, choir__task *fn, const void *args, s
 {
     cuda_stream *s = (cuda_stream *)stream;
     ran_task *t = &s->last[(s->number + 1) % LAST];
-    cudaError_t error = cudaGetLastError();
+    cudaError_t error = s->cuda.launched;
+    s->cuda.launched = cudaSuccess;
+    cudaGetLastError(); /* a library may have left one behind, which is no task's */
     t->fn = fn;
     memcpy(t->args, args, bytes);
     if (!s->cuda.capturing) {

@@ -22,6 +22,7 @@ struct loan {
     int end; /* of the pipe; hung up: no other process has the memory any more */
     choir__storage *storage;
     const choir_tensor_queue *queue;
+    bool back; /* no process has it open; only then is its GPU told */
     loan *next;
 };
 
@@ -131,8 +132,9 @@ static bool collect(const choir_tensor_queue *q, bool all)
     bool some = false;
     loan *back = NULL, *l;
     pthread_mutex_lock(&loans.lock);
-    for (loan **link = &loans.list; (l = *link);)
-        if ((all && l->queue == q) || is_back(l)) {
+    for (loan **link = &loans.list; (l = *link);) {
+        l->back = is_back(l);
+        if (l->back || (all && l->queue == q)) {
             *link = l->next;
             l->next = back;
             back = l;
@@ -140,9 +142,12 @@ static bool collect(const choir_tensor_queue *q, bool all)
             some |= l->queue == q;
             link = &l->next;
         }
+    }
     pthread_mutex_unlock(&loans.lock);
     while ((l = back)) {
         back = l->next;
+        if (l->back)
+            l->storage->device->far->hide(l->storage->data);
         choir__storage_unref(l->storage);
         close(l->end);
         free(l);
