@@ -4,9 +4,6 @@
 # of its ranks' state, a step before. No checkpoint is written. The machines are agents.
 . "$(dirname "$0")/agents.sh"
 
-# The leak detector of GCC 12 ends with a signal of its own in programs that some libraries are a
-# part of, and a rank that ends so would be started again.
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 make_text text 200
 steps=800
 job=(--json --microbatches 4 --batch-size 24 --steps $steps --model "$gpt")
