@@ -54,9 +54,9 @@ finish() {
 
 # --- running the command ----------------------------------------------------------------------
 
-# choir ARG...: runs the command, and kills it after a time limit.
+# choir ARG...: runs the command, and kills it after a time limit, $patience times LIMIT seconds.
 choir() {
-    timeout -k 2 "${LIMIT:-60}" "$CHOIR" "$@"
+    timeout -k 2 $((${LIMIT:-60} * patience)) "$CHOIR" "$@"
 }
 
 # Removes from err what each resumed job with more steps or another strategy says.
