@@ -7,8 +7,8 @@ make_text text 200
 seed=${CHOIR_TEST_SEED:-$RANDOM}
 RANDOM=$seed
 echo "seed $seed"
-job=(train --model "$gpt" --batch-size 24 --microbatches 6 --steps 1200
-    --eval-every 400 --eval-batches 2
+job=(train --model "$gpt" --batch-size 24 --microbatches 6 --steps 300
+    --eval-every 100 --eval-batches 2
     --json text)
 weights() { grep -o 'weights_sha256":"[0-9a-f]*' "$1"; }
 losses() { grep -o '"event":"\(step\|eval\)","step":[0-9]*,"loss":[^,}]*' "$1"; }
@@ -57,7 +57,7 @@ rebuilt() {
     struck KILL $((1 + RANDOM % 150)) 3 --save rebuilt.saved --save-every 50 --timeout 60 || return
 }
 rebuilt_as_many() {
-    local strategy job=("${job[@]}" --steps 800) calm=calm.other world more
+    local strategy calm=calm.other world more
     while read -r world strategy more; do
         sampled 2 || continue
         # shellcheck disable=SC2086
@@ -77,7 +77,7 @@ END
 
 # A step that gradients' scale has not survived is skipped, so the scale is a part of the state.
 scaled() {
-    local job=("${job[@]}" --steps 800 --amp fp16) calm=calm.scaled strategy
+    local job=("${job[@]}" --amp fp16) calm=calm.scaled strategy
     choir "${job[@]}" --strategy single >$calm 2>err || fail "undisturbed: $(cat err)"
     for strategy in ddp fsdp; do
         struck KILL $((1 + RANDOM % 150)) 2 || return
@@ -86,8 +86,7 @@ scaled() {
 
 # Without copies, the job goes on from its last checkpoint, or says that there is none.
 no_copy() {
-    local job=("${job[@]}" --steps 800) calm=calm.kept strategy=fsdp
-    choir "${job[@]}" --strategy single >$calm 2>err || fail "undisturbed: $(cat err)"
+    local strategy=fsdp
     struck KILL $((60 + RANDOM % 90)) 2 --no-copy --save kept --save-every 20 || return
     rm -rf kept
     start_until 20 "${job[@]}" --strategy fsdp --nproc 2 --max-restarts 1 --no-copy --save kept ||
@@ -114,7 +113,7 @@ newest_cause() {
 # A spare knows nothing of a save that is under way when a rank is lost, and yet takes part in its
 # repetition.
 saves_with_a_spare() {
-    local two=("${job[@]}" --microbatches 2 --steps 800 --strategy ddp)
+    local two=("${job[@]}" --microbatches 2 --strategy ddp)
     choir "${two[@]}" --strategy single >calm.two 2>err || fail "undisturbed: $(cat err)"
     start_until 80 "${two[@]}" --nproc 3 --max-restarts 1 --timeout 60 --save two \
         --save-every 40 || return

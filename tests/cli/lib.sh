@@ -54,9 +54,9 @@ finish() {
 
 # --- running the command ----------------------------------------------------------------------
 
-# choir ARG...: runs the command, and kills it after a time limit.
+# choir ARG...: runs the command, and kills it after a time limit, $patience times LIMIT seconds.
 choir() {
-    timeout -k 2 "${LIMIT:-60}" "$CHOIR" "$@"
+    timeout -k 2 $((${LIMIT:-60} * patience)) "$CHOIR" "$@"
 }
 
 # Removes from err what each resumed job with more steps or another strategy says.
@@ -163,17 +163,21 @@ ended() {
 }
 
 # start_until LINES OPTION...: starts a job, whose output goes to a pipe, and reads LINES lines of
-# it. A job that is read no further cannot end, so a test that is slow still strikes it in time.
+# it. A job that is read no further cannot end, so a test that is slow still strikes it in time. The
+# pipe holds 16 KiB in place of 64, about 130 lines of JSON (1031 is F_SETPIPE_SZ), so that this
+# holds for jobs of LINES + 150 steps.
 start_until() {
-    local more=$1 line
+    local more=$1 line held
     shift
     rm -f pipe
     mkfifo pipe
+    exec {held}<>pipe
+    perl -e 'exit(fcntl(STDIN, 1031, 16384) != 16384)' <&"$held" || fail 'the pipe stays large'
     set -m
-    "$CHOIR" "$@" >pipe 2>err </dev/null &
+    "$CHOIR" "$@" >pipe 2>err </dev/null {held}<&- &
     started_pid=$!
     set +m
-    exec {lines}<pipe
+    exec {lines}<pipe {held}<&-
     while ((more--)) && read -r -t $((60 * patience)) -u "$lines" line; do
         echo "$line"
     done >out

@@ -179,18 +179,19 @@ record=(--lr 0.01 --clip 0.5 --weight-decay 0.2 --schedule cosine:warmup=2,min_l
 # `--resume DIR` needs no other argument: it has the options, the data and the folder of the job,
 # and ends with the bits of the job that was never interrupted. resumes_alone ARG...
 resumes_alone() {
-    local args=("${one[@]}" --steps 60 "${record[@]}" --save-every 1)
+    local args=("${one[@]}" --steps 160 "${record[@]}" --save-every 50)
     rm -rf saved
     job whole "${args[@]}" --save saved "$@" || return
     mv saved whole_saved
-    start train --json "${args[@]}" --model "$gpt,dropout=0.1" --save saved "$@" text
-    await 20 test -e saved/latest || fail "no checkpoint: $(cat err)"
+    start_until $((1 + RANDOM % 10)) train --json "${args[@]}" --model "$gpt,dropout=0.1" \
+        --save saved "$@" text || return
     kill -INT "$started_pid"
-    ended 10
+    end_started
+    status=$?
     [ "$status" = 130 ] || fail "status $status, not interrupted: $(cat err)"
     good train --json --resume saved && mv out rest
     same_run whole rest "$(steps_of rest | head -n 1 | cut -d ' ' -f 1)"
-    [ "$(readlink saved/latest)" = step-00000060 ] || fail "latest is $(readlink saved/latest)"
+    [ "$(readlink saved/latest)" = step-00000160 ] || fail "latest is $(readlink saved/latest)"
     cmp whole_saved/latest/job.json saved/latest/job.json || fail "the record has changed"
     rm -rf whole_saved
 }

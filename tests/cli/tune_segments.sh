@@ -20,6 +20,8 @@ while ((step < 9 && !stop)); do
     echo "{\"${CHOIR_TRIAL_UNIT-step}\":$step,\"eval_loss\":$loss}"
     echo $step >"$file"
     read -rt 0.01 <> <(:) # time for the signal
+    # At its budget the trial is stopped, which may take longer on a busy machine.
+    while ((step < 9 && step == ${CHOIR_TRIAL_BUDGET-9} && !stop)); do read -rt 0.01 <> <(:); done
 done
 ((!stop)) || exit 143
 CURVE
