@@ -19,9 +19,9 @@ has_skopt() { "$skopt" -c 'import skopt' 2>/dev/null; }
 
 # cell < JSON: the median and quartiles of a line, and the milliseconds of a trial, or a dash
 cell() {
-    sed -nE 's/.*"regret_median": *([^,]*),.*\[([^],]*), *([^],]*)\].*"trial_ms": *([^,}]*).*/\1 \2 \3 \4/p' |
-        awk '{printf "%.3g (%.3g, %.3g) %.3g", $1, $2, $3, $4; some = 1}
-            END {if (!some) printf "-"}'
+    local n=' *([-0-9.e+]+)' line
+    line=$(sed -nE "s/.*regret_median\":$n,.*\[$n,$n\].*trial_ms\":$n.*/\1 \2 \3 \4/p")
+    awk '{printf NF == 4 ? "%.3g (%.3g, %.3g) %.3g" : "-", $1, $2, $3, $4}' <<<"$line"
 }
 
 # row NAME FUNCTIONS... -- COMMAND...: the regrets of one sampler; "%" in the command is the
@@ -34,15 +34,15 @@ row() {
     printf '%-27s' "$name"
     local column
     for column in "${columns[@]}"; do
-        printf ' %-32s' "$("${@/#%/$column}" 2>/dev/null | cell)"
+        printf ' %-36s' "$("${@/#%/$column}" 2>/dev/null | cell)"
     done
     echo
 }
 
-echo "regret after $trials trials: median (quartiles) over $seeds seeds, of the peers $peer_seeds;" \
-    'behind it milliseconds per trial'
+echo "regret after $trials trials: median (quartiles) over $seeds seeds, of the peers" \
+    "$peer_seeds; behind it milliseconds per trial"
 printf '%-27s' ''
-printf ' %-32s' "${functions[@]}"
+printf ' %-36s' "${functions[@]}"
 echo
 for sampler in random qmc tpe tpe:rule=4 tpe:rule=4,multivariate=1 gp cmaes bohb nsga2; do
     row "$sampler" "${functions[@]}" -- \

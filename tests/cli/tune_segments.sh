@@ -7,14 +7,16 @@
 command -v sqlite3 >/dev/null || skip 'there is no sqlite3 (see script/bootstrap --dev)'
 
 # A curve that falls to its parameter's distance from 300000, and keeps its step after each
-# report. It notes its starts.
+# report. It notes its starts. It runs on until it is stopped, or with CURVE_ENDS to its budget:
+# with pbt, copies of a checkpoint begin where it is.
 cat >curve <<'CURVE'
 #!/bin/bash
+last=${CURVE_ENDS:+$CHOIR_TRIAL_BUDGET}
 step=0 stop=0 file=$CHOIR_TRIAL_DIR/checkpoint far=$(($1 - 300000))
 [ -e "$file" ] && read -r step <"$file"
 echo "$CHOIR_TRIAL_NUMBER ${CHOIR_TRIAL_BUDGET-9} from $step" >>starts
 trap stop=1 TERM
-while ((step < 9 && !stop)); do
+while ((step < ${last:-9} && !stop)); do
     step=$((step + 1))
     loss=$(((far < 0 ? -far : far) + 1000000 / step))
     echo "{\"${CHOIR_TRIAL_UNIT-step}\":$step,\"eval_loss\":$loss}"
@@ -37,9 +39,11 @@ same_table() {
     parts out | cmp -s "$1.reference" - ||
         fail "another table: $(parts out | diff "$1.reference" -)"
 }
-# tune KIND FOLDER OPTION...: goes on with the search of that scheduler in the folder.
+# words KIND OPTION...: the words of the search with that scheduler.
 words() {
     local -n options=$1
+    export CURVE_ENDS=
+    [ "$1" = pbt ] && CURVE_ENDS=yes
     shift
     words=(tune "${options[@]}" "$@" "${search[@]}")
 }
