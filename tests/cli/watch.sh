@@ -50,6 +50,7 @@ def take(table, m):
     assert len({len(values) for values in table.values()}) == 1, "ragged"
 stream = urllib.request.urlopen(sys.argv[1] + "live", timeout=200)
 assert stream.headers["Content-Type"] == "text/event-stream"
+print("connected", file=sys.stderr, flush=True)
 kind = None
 for line in stream:
     line = line.decode().rstrip("\n")
@@ -144,7 +145,7 @@ strangers_stay_out() {
 follows_a_run() {
     rm -rf runs
     watch runs/later
-    live "$url" 'board and board["runs"] == 0' >before || fail "before: $(cat before)"
+    live "$url" 'board and board["runs"] == 0' >before 2>live.err || fail "before: $(cat before)"
     start_reading "$url" 'runs and runs["runs/later"]["steps"].get("step", [])[-1:] == [40] and
         [e["event"] for e in runs["runs/later"]["events"]][-1:] == ["end"]'
     choir train --quiet "${lm[@]}" --steps 40 --eval-every 20 --save-every 20 \
@@ -171,8 +172,10 @@ END
 
 # start_reading URL CONDITION, end_reading: `live` in the background, into the file `seen`.
 start_reading() {
+    : >seen.err
     live "$@" >seen 2>seen.err &
     reader=$!
+    await 20 test -s seen.err
 }
 end_reading() {
     wait "$reader" || fail "not seen: $(tail -n 1 seen.err)"
