@@ -23,9 +23,9 @@ print(answer.headers)
 sys.stdout.write(answer.read().decode())' "$1"
 }
 
-# live URL CONDITION: follows the page until the Python expression is true of `runs`, by path, as
-# page.js would have them, with `studies`, `board`, `jobs` and `over`; prints one JSON object of it
-# all.
+# live URL CONDITION [FILE]: follows the page until the Python expression is true of `runs`, by path,
+# as page.js would have them, with `studies`, `board`, `jobs` and `over`; prints one JSON object of
+# it all. Makes FILE once it is connected.
 live() {
     timeout -k 2 $((60 * patience)) python3 -c '
 import json, math, sys, urllib.request
@@ -50,7 +50,8 @@ def take(table, m):
     assert len({len(values) for values in table.values()}) == 1, "ragged"
 stream = urllib.request.urlopen(sys.argv[1] + "live", timeout=200)
 assert stream.headers["Content-Type"] == "text/event-stream"
-print("connected", file=sys.stderr, flush=True)
+if sys.argv[3]:
+    open(sys.argv[3], "w").close()
 kind = None
 for line in stream:
     line = line.decode().rstrip("\n")
@@ -78,7 +79,7 @@ for line in stream:
 else:
     sys.exit("the stream ended before: " + sys.argv[2])
 print(json.dumps({"runs": runs, "studies": studies, "board": board, "jobs": jobs,
-    "over": over}))' "$1" "$2"
+    "over": over}))' "$1" "$2" "${3-}"
 }
 
 # watch ARG...: starts the command, and sets url.
@@ -145,7 +146,7 @@ strangers_stay_out() {
 follows_a_run() {
     rm -rf runs
     watch runs/later
-    live "$url" 'board and board["runs"] == 0' >before 2>live.err || fail "before: $(cat before)"
+    live "$url" 'board and board["runs"] == 0' >before || fail "before: $(cat before)"
     start_reading "$url" 'runs and runs["runs/later"]["steps"].get("step", [])[-1:] == [40] and
         [e["event"] for e in runs["runs/later"]["events"]][-1:] == ["end"]'
     choir train --quiet "${lm[@]}" --steps 40 --eval-every 20 --save-every 20 \
@@ -172,10 +173,10 @@ END
 
 # start_reading URL CONDITION, end_reading: `live` in the background, into the file `seen`.
 start_reading() {
-    : >seen.err
-    live "$@" >seen 2>seen.err &
+    rm -f connected
+    live "$@" connected >seen 2>seen.err &
     reader=$!
-    await 20 test -s seen.err
+    await 20 test -e connected
 }
 end_reading() {
     wait "$reader" || fail "not seen: $(tail -n 1 seen.err)"
