@@ -23,9 +23,9 @@ print(answer.headers)
 sys.stdout.write(answer.read().decode())' "$1"
 }
 
-# live URL CONDITION [FILE]: follows the page until the Python expression is true of `runs`, by path,
-# as page.js would have them, with `studies`, `board`, `jobs` and `over`; prints one JSON object of
-# it all. Makes FILE once it is connected.
+# live URL CONDITION [FILE]: follows the page until the Python expression is true of `runs`, by
+# path, as page.js would have them, with `studies`, `board`, `jobs` and `over`; prints one JSON
+# object of it all. Makes FILE once it is connected.
 live() {
     timeout -k 2 $((60 * patience)) python3 -c '
 import json, math, sys, urllib.request
