@@ -126,6 +126,22 @@ choir__cli_record *choir__cli_record_open(const choir__job *j, int64_t step, boo
 
 /* --- rows --- */
 
+/* Returns the shortest number that rounds to x, if x is the value of a float: 0.001 for
+ * 0.0010000000474974513. It is as short in every record, and as a float it has the same bits.
+ */
+static double of_float(double x)
+{
+    char text[32];
+    double found = x;
+    bool narrow = isfinite(x) && (double)(float)x == x;
+    for (int digits = 6; narrow && digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        found = strtod(text, NULL);
+        narrow = (float)found != (float)x;
+    }
+    return found;
+}
+
 static void put(choir__cli_record *r, const char *name, double value)
 {
     look(r, choir_log_number(r->log, name, value));
@@ -200,10 +216,10 @@ void choir__cli_record_step(choir__cli_record *r, const choir__cli_step *s,
     if (!r || !r->log)
         return;
     double items = (double)(r->job->batch_size * r->job->info.items);
-    put(r, "loss", (double)s->loss);
-    put(r, "lr", s->lr);
+    put(r, "loss", of_float((double)s->loss));
+    put(r, "lr", of_float(s->lr));
     if (!isnan(s->grad_norm))
-        put(r, "grad_norm", s->grad_norm);
+        put(r, "grad_norm", of_float(s->grad_norm));
     put(r, "items_per_s", s->seconds > 0 ? items / s->seconds : 0);
     put(r, "step_s", s->seconds);
     put(r, "items", items * (double)s->number);
@@ -278,7 +294,8 @@ void choir__cli_record_end(choir__cli_record *r, int64_t step, float loss, const
 {
     if (r && r->log)
         tell(r, step, "end",
-            json_pack("{s:o, s:s}", "loss", number((double)loss), "weights_sha256", sha256));
+            json_pack("{s:o, s:s}", "loss", number(of_float((double)loss)), "weights_sha256",
+                sha256));
 }
 
 void choir__cli_record_failure(choir__cli_record *r, int64_t step, choir_status status)

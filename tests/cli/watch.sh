@@ -23,9 +23,9 @@ print(answer.headers)
 sys.stdout.write(answer.read().decode())' "$1"
 }
 
-# live URL CONDITION: follows the page until the Python expression is true of `runs`, by path, as
-# page.js would have them, with `studies`, `board`, `jobs` and `over`; prints one JSON object of it
-# all.
+# live URL CONDITION [FILE]: follows the page until the Python expression is true of `runs`, by
+# path, as page.js would have them, with `studies`, `board`, `jobs` and `over`; prints one JSON
+# object of it all. Makes FILE once it is connected.
 live() {
     timeout -k 2 $((60 * patience)) python3 -c '
 import json, math, sys, urllib.request
@@ -50,6 +50,8 @@ def take(table, m):
     assert len({len(values) for values in table.values()}) == 1, "ragged"
 stream = urllib.request.urlopen(sys.argv[1] + "live", timeout=200)
 assert stream.headers["Content-Type"] == "text/event-stream"
+if sys.argv[3]:
+    open(sys.argv[3], "w").close()
 kind = None
 for line in stream:
     line = line.decode().rstrip("\n")
@@ -77,7 +79,7 @@ for line in stream:
 else:
     sys.exit("the stream ended before: " + sys.argv[2])
 print(json.dumps({"runs": runs, "studies": studies, "board": board, "jobs": jobs,
-    "over": over}))' "$1" "$2"
+    "over": over}))' "$1" "$2" "${3-}"
 }
 
 # watch ARG...: starts the command, and sets url.
@@ -171,8 +173,10 @@ END
 
 # start_reading URL CONDITION, end_reading: `live` in the background, into the file `seen`.
 start_reading() {
-    live "$@" >seen 2>seen.err &
+    rm -f connected
+    live "$@" connected >seen 2>seen.err &
     reader=$!
+    await 20 test -e connected
 }
 end_reading() {
     wait "$reader" || fail "not seen: $(tail -n 1 seen.err)"

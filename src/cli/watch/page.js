@@ -16,6 +16,7 @@ const model = { runs: new Map(), studies: new Map(), board: null, jobs: [], ende
 const choices = { axis: 'step', smooth: 0, log: false, hidden: new Set(), allEvents: false };
 const MOST_AT_FIRST = 10;    // runs whose curves are shown unasked
 const EVENTS_AT_FIRST = 30;
+const DEVICES_AT_FIRST = 32;
 const MOST_DEVICES = 256;    // drawn per run
 
 const byId = (id) => document.getElementById(id);
@@ -220,7 +221,8 @@ function drawRuns() {
     const item = keep(list, run.path, () => buildRun(run)), state = item.querySelector('.state');
     setText(item.querySelector('.name'), nameOf(run));
     setText(state, stateOf(run));
-    state.className = `state ${run.state === 'interrupted' ? 'failed' : run.state}`;
+    const kind = { interrupted: 'failed', running: state.textContent === 'running' ? 'running' : '' };
+    state.className = `state ${kind[run.state] ?? run.state}`;
     setText(item.querySelector('.figures'), figuresOf(run));
     item.querySelector('details').hidden = !run.job;
     drawJob(item.querySelector('dl'), run);
@@ -593,20 +595,31 @@ function drawDevice(item, device, most) {
     `memory ${bytes(lastFinite(device.bytes))}, at most ${bytes(lastFinite(device.peak_bytes))}`);
 }
 
+// The devices of a run, which are drawn while they are open; a few are open unasked.
+function buildDevices(run, count) {
+  const part = make('details', { class: 'of-run' }, make('summary', { class: colour(run) }),
+    make('div', { class: 'devices' }));
+  part.open = count <= DEVICES_AT_FIRST;
+  part.addEventListener('toggle', redraw);
+  return part;
+}
+
+function drawDevicesOf(run, list, devices) {
+  const most = Math.max(1, ...devices.map((d) => lastFinite(d.peak_bytes) || 0));
+  for (const device of devices) drawDevice(keep(list, device.key, buildDevice), device, most);
+  forgetOthers(list, new Set(devices.map((device) => device.key)));
+}
+
 function drawDevices() {
   const parent = byId('devices'), keys = new Set();
-  for (const run of shown()) {
-    const devices = devicesOf(run);
-    if (!devices.length) continue;
-    const most = Math.max(1, ...devices.map((d) => lastFinite(d.peak_bytes) || 0));
-    const title = keep(parent, `h ${run.path}`, () => make('h3', { class: colour(run) }));
-    setText(title, nameOf(run));
-    keys.add(`h ${run.path}`);
-    for (const device of devices) {
-      const key = `${run.path} ${device.key}`;
-      keys.add(key);
-      drawDevice(keep(parent, key, buildDevice), device, most);
-    }
+  const all = shown().map((run) => [run, devicesOf(run)]).filter(([, devices]) => devices.length);
+  const count = all.reduce((sum, [, devices]) => sum + devices.length, 0);
+  for (const [run, devices] of all) {
+    keys.add(run.path);
+    const part = keep(parent, run.path, () => buildDevices(run, count));
+    setText(part.querySelector('summary'),
+      `${nameOf(run)}: ${devices.length === 1 ? 'one device' : `${devices.length} devices`}`);
+    if (part.open) drawDevicesOf(run, part.querySelector('.devices'), devices);
   }
   forgetOthers(parent, keys);
   parent.parentElement.hidden = !keys.size;

@@ -89,12 +89,15 @@ void choir__watch_table_free(choir__watch_table *t)
 
 /* --- telling --- */
 
-/* Seven digits are more than a picture shows. */
-static void put_number(choir__text *json, double x, bool first)
+/* Seven digits are more than a picture shows; steps and items are exact. */
+enum { SHOWN = 7, EXACT = 15 };
+
+static void put_number(choir__text *json, double x, int digits, bool first)
 {
-    char text[32];
-    int length = isfinite(x) ? snprintf(text, sizeof text, "%s%.7g", first ? "" : ",", x)
-                             : snprintf(text, sizeof text, "%snull", first ? "" : ",");
+    char text[40];
+    int length = isfinite(x)
+                     ? snprintf(text, sizeof text, "%s%.*g", first ? "" : ",", digits, x)
+                     : snprintf(text, sizeof text, "%snull", first ? "" : ",");
     choir__text_add(json, text, (size_t)length);
 }
 
@@ -118,7 +121,7 @@ static void put_cells(const choir__watch_table *t, int column, int from, const c
 {
     choir__text_put(json, name);
     for (int i = from; i < t->buckets; i++)
-        put_number(json, of(&t->columns[column].cells[i]), i == from);
+        put_number(json, of(&t->columns[column].cells[i]), SHOWN, i == from);
     choir__text_put(json, "]");
 }
 
@@ -129,7 +132,7 @@ static void put_axis(
     for (int i = from; i < t->buckets; i++) {
         double x;
         memcpy(&x, (const char *)&t->x[i] + at, sizeof x);
-        put_number(json, x, i == from);
+        put_number(json, x, EXACT, i == from);
     }
     choir__text_put(json, "]");
 }
