@@ -134,7 +134,7 @@ static const struct {
 
 /* --- counting --- */
 
-/* Names a task; casts are told from other copies by their types. */
+/* Names a task. A copy between two types is a cast. */
 static void name_task(const char *name, const void *args, char text[64])
 {
     const choir__k_copy *k = args;

@@ -1,5 +1,5 @@
-/* The search for NVIDIA's libraries: see library_nvidia.h. The linker's own search comes before
- * ours, so that LD_LIBRARY_PATH and the plug-in's RUNPATH mean what they always mean. */
+/* The search for NVIDIA's libraries: see library_nvidia.h. The dynamic linker's own search
+ * comes before ours, so LD_LIBRARY_PATH and the plug-in's RUNPATH keep their usual meaning. */
 #include "base/library_nvidia.h"
 
 #include <dlfcn.h>

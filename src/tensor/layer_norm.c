@@ -152,6 +152,16 @@ static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamm
     return choir__as_stored(launch(scope, in, in[3], eps, rms, sum));
 }
 
+/* True if autocast makes the sum f32: one of the two is, and the other one is cast to it, by
+ * choir_add as well as by the norm. */
+static bool becomes_f32(choir_tensor *x, choir_tensor *r)
+{
+    bool mixed = (x->dtype == CHOIR_F32 && choir__is_half(r->dtype)) ||
+                 (r->dtype == CHOIR_F32 && choir__is_half(x->dtype));
+    choir_scope *scope = mixed ? choir__join((choir_tensor *[]){x, r}, 2) : NULL;
+    return scope && scope->autocast.on && !scope->autocast.all;
+}
+
 /* Computes norm(x + r) with the kernel that does both, or with two kernels if that is
  * impossible. */
 static choir_tensor *norm_of_sum(choir_tensor *x, choir_tensor *r, choir_tensor *gamma,
@@ -159,8 +169,8 @@ static choir_tensor *norm_of_sum(choir_tensor *x, choir_tensor *r, choir_tensor 
 {
     if (!sum)
         return choir__poison_missing(x->scope, "add_norm", "sum");
-    bool one = choir__same_shape(x->shape, r->shape) && x->dtype == r->dtype &&
-               (x->dtype == CHOIR_F32 || x->dtype == CHOIR_F64);
+    bool wide = x->dtype == r->dtype && (x->dtype == CHOIR_F32 || x->dtype == CHOIR_F64);
+    bool one = choir__same_shape(x->shape, r->shape) && (wide || becomes_f32(x, r));
     if (!one) { /* broadcasting, or a sum that is rounded before the norm */
         *sum = choir_add(x, r);
         return norm(*sum, NULL, gamma, beta, eps, rms, NULL);

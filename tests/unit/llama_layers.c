@@ -133,16 +133,23 @@ struct bits {
     float sum[N], y[N], gx[N], gr[N], ggamma[COLS];
 };
 
-static struct bits norm_of_sum(bool fused, bool rms_norm)
+/* half: the operand of the sum that has 16 bits, under autocast; -1: none */
+static struct bits norm_of_sum(bool fused, bool rms_norm, int half, int64_t *tasks)
 {
     struct bits b;
+    choir_device_stats before, after;
     choir_scope *s = choir_micro_open(step, 0);
     choir_shape shape = choir_dims(ROWS, COLS);
-    choir_tensor *in[4];
+    choir_tensor *leaf[4], *in[4];
     for (int i = 0; i < 4; i++) {
         char name[8] = {(char)('a' + i)};
-        in[i] = choir_require_grad(choir_randn(s, i < 2 ? shape : choir_dims(COLS), name));
+        leaf[i] = choir_require_grad(choir_randn(s, i < 2 ? shape : choir_dims(COLS), name));
+        in[i] = i == half ? choir_cast(leaf[i], CHOIR_BF16) : leaf[i];
     }
+    if (half >= 0)
+        choir_autocast(s, CHOIR_BF16);
+    choir_check(choir_device_sync(choir__device_of(in[0])));
+    choir_device_get_stats(choir__device_of(in[0]), &before);
     choir_tensor *sum = NULL, *y;
     if (!fused) {
         sum = choir_add(in[0], in[1]);
@@ -153,12 +160,15 @@ static struct bits norm_of_sum(bool fused, bool rms_norm)
     } else {
         y = choir_add_layer_norm(in[0], in[1], in[2], in[3], 1e-5f, &sum);
     }
+    choir_check(choir_device_sync(choir__device_of(sum)));
+    choir_device_get_stats(choir__device_of(sum), &after);
+    *tasks = (int64_t)(after.tasks - before.tasks);
     choir_check(choir_read(sum, b.sum, sizeof b.sum));
     choir_check(choir_read(y, b.y, sizeof b.y));
     choir_check(choir_backward(choir_sum(choir_add(choir_tanh(sum), choir_square(y)))));
-    choir_check(choir_read(choir_grad(in[0]), b.gx, sizeof b.gx));
-    choir_check(choir_read(choir_grad(in[1]), b.gr, sizeof b.gr));
-    choir_check(choir_read(choir_grad(in[2]), b.ggamma, sizeof b.ggamma));
+    choir_check(choir_read(choir_grad(leaf[0]), b.gx, sizeof b.gx));
+    choir_check(choir_read(choir_grad(leaf[1]), b.gr, sizeof b.gr));
+    choir_check(choir_read(choir_grad(leaf[2]), b.ggamma, sizeof b.ggamma));
     choir_check(choir_scope_close(s));
     return b;
 }
@@ -166,10 +176,15 @@ static struct bits norm_of_sum(bool fused, bool rms_norm)
 static void same_bits(void **state)
 {
     (void)state;
-    for (int rms_norm = 0; rms_norm < 2; rms_norm++) {
-        struct bits one = norm_of_sum(true, rms_norm), two = norm_of_sum(false, rms_norm);
+    for (int i = 0; i < 6; i++) {
+        int half = i / 2 - 1;
+        int64_t few, more;
+        struct bits one = norm_of_sum(true, i % 2, half, &few);
+        struct bits two = norm_of_sum(false, i % 2, half, &more);
         assert_memory_equal(&one, &two, sizeof one);
-        assert_memory_equal(one.gx, one.gr, sizeof one.gx);
+        assert_true(more == few + 1);
+        if (half < 0)
+            assert_memory_equal(one.gx, one.gr, sizeof one.gx);
         assert_true(one.gx[0] != 0 && one.ggamma[0] != 0 && one.sum[0] != one.y[0]);
     }
 }
