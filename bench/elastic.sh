@@ -71,10 +71,11 @@ die() { # STRATEGY
         random >"$out/job" 2>/dev/null &
     job_pid=$!
     pids+=("$job_pid")
-    stamp <"$out/job" >"$out/lines" &
+    : >"$out/lines"
+    stamp <"$out/job" >>"$out/lines" &
     until [ "$(wc -l <"$out/lines")" -gt 20 ]; do sleep 0.1; done
     for ((i = 1; i <= deaths; i++)); do
-        mapfile -t victims < <(pgrep -P "$job_pid")
+        mapfile -t victims < <(pgrep -r R,S,D -P "$job_pid") # zombies are kept until the end
         echo "$EPOCHREALTIME" >>"$out/died"
         kill -KILL "${victims[RANDOM % ${#victims[@]}]}"
         for ((n = 0; n < 600; n++)); do whole "$i" && break; sleep 0.1; done
@@ -100,11 +101,11 @@ machines() {
             netns "$there" && plug "$here" cbe$$a 10.98.7.1/24 && plug "$there" cbe$$b 10.98.7.2/24
 }
 
-# agent NAMESPACE NAME MIN: one rank on a machine
+# agent NAMESPACE NAME: one rank on a machine
 agent() {
     ip netns exec "$1" unshare --uts sh -c 'hostname "$0" && exec "$@"' "$2" \
-        choir run --nnodes "$3" --max-restarts 1 --rdzv-endpoint 10.98.7.1:29478 \
-        --nproc-per-node 1 --rdzv-conf last_call_timeout=1 \
+        choir run --nnodes 1:2 --max-restarts 1 --rdzv-endpoint 10.98.7.1:29478 \
+        --nproc-per-node 1 --rdzv-conf last_call_timeout=1 --key-file "$out/key" \
         choir "${job[@]}" --steps 100000000 --strategy fsdp random
 }
 
@@ -116,15 +117,15 @@ cut_once() {
     ip -n "$there" link set cbe$$b up
     rm -f "$out/lines"
     mkfifo "$out/job"
-    agent "$here" one 1:2 >"$out/job" 2>"$out/err" &
+    agent "$here" one >"$out/job" 2>"$out/err" &
     a=$!
-    stamp <"$out/job" >"$out/lines" &
+    : >"$out/lines"
+    stamp <"$out/job" >>"$out/lines" &
     sleep 1
-    agent "$there" two 1:2 >/dev/null 2>&1 &
+    agent "$there" two >/dev/null 2>&1 &
     b=$!
     pids+=("$a" "$b")
-    until grep -q 'as node 1 of 2\|2 nodes' "$out/err" || [ "$(steps)" -gt 60 ]; do sleep 0.1; done
-    until_step $(($(steps) + 60))
+    until_step 100 # of both
     from=$EPOCHREALTIME
     ip -n "$there" link set cbe$$b down
     sleep 0.1
@@ -139,24 +140,34 @@ cut_once() {
 
 cut() {
     machines 2>"$out/err" || { echo "machines are left out: $(tail -n 1 "$out/err")"; return; }
+    (umask 077 && od -An -tx1 -N32 /dev/urandom | tr -d ' \n' >"$out/key")
     for ((i = 0; i < cuts; i++)); do cut_once; done
     spread "fsdp: a machine cut off to the next step" <"$out/cut"
 }
 
 # --- the price --------------------------------------------------------------------------------
 
-# pairs_of WHAT: `without` and `with` run in turns, and print what they took
+# taken NAME: runs it, and notes the median step in ms, and the processors' seconds of it all
+taken() {
+    local TIMEFORMAT='%U %S'
+    { time "$1" >"$out/said" 2>/dev/null; } 2>"$out/cpu"
+    tail -n 1 "$out/said" | field step_ms_median >>"$out/$1"
+    awk '{print $1 + $2}' "$out/cpu" >>"$out/$1.cpu"
+}
+
+# pairs_of WHAT: `without` and `with` run in turns, and print what they took. On a machine that
+# does other work, the processors' time says more than the clock.
 pairs_of() {
-    rm -f "$out"/with "$out"/without
-    for ((i = 0; i < pairs; i++)); do
-        without | tail -n 1 | field step_ms_median >>"$out/without"
-        with | tail -n 1 | field step_ms_median >>"$out/with"
+    rm -f "$out"/with* "$out"/without*
+    for ((i = 0; i < pairs; i++)); do taken without; taken with; done
+    local a b unit=ms kind
+    for kind in '' .cpu; do
+        a=$(median <"$out/without$kind") b=$(median <"$out/with$kind")
+        printf '%-44s without %8.2f %s   with %8.2f %s   median of pairs %+6.2f %%\n' "$1" "$a" \
+            "$unit" "$b" "$unit" "$(paste "$out/without$kind" "$out/with$kind" |
+                awk '{print 100 * ($2 / $1 - 1)}' | median)"
+        unit='CPU s'
     done
-    local a b
-    a=$(median <"$out/without") b=$(median <"$out/with")
-    printf '%-44s without %7.2f ms   with %7.2f ms   price %5.2f %%   median of pairs %5.2f %%\n' \
-        "$1" "$a" "$b" "$(calc "100 * ($b / $a - 1)")" \
-        "$(paste "$out/without" "$out/with" | awk '{print 100 * ($2 / $1 - 1)}' | median)"
 }
 ranks() { choir "${job[@]}" --steps 100 --nproc 2 "$@" random; }
 agents() {

@@ -16,7 +16,7 @@
 
 enum { STEPS = 40, MICROS = 4, TRIALS = 6 };
 
-typedef enum blow { NOTHING, KILL, STOP, LIVE_LOCK, WORK, ANYTIME } blow;
+typedef enum blow { NOTHING, KILL, LATE_KILL, STOP, LIVE_LOCK, WORK, ANYTIME, ALL } blow;
 typedef enum strategy { DDP, STAGE_1, STAGE_2, STAGE_3, GATHER, DILOCO, LOCAL_SGD } strategy;
 
 /* In memory that all processes share. */
@@ -90,6 +90,9 @@ static void work(double seconds)
 
 static void strike(const scene *s)
 {
+    if (s->blow == LATE_KILL) /* the others may go on meanwhile */
+        for (int i = 0; i < 100 && s->steps_run < s->moment + 6; i++)
+            nap(0.005);
     if (s->blow == WORK) {
         work(2 * s->silence_s);
         return;
@@ -104,7 +107,7 @@ static void strike(const scene *s)
 static bool is_due(scene *s, const choir_env *env, int64_t step)
 {
     int none = 0;
-    return s->blow != NOTHING && s->blow != ANYTIME && env->generation == 1 &&
+    return s->blow != NOTHING && s->blow < ANYTIME && env->generation == 1 &&
            env->rank == s->victim && step == s->moment &&
            __atomic_compare_exchange_n(
                &s->struck, &none, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
@@ -190,6 +193,8 @@ static choir_status train_once(scene *s)
     while (status == CHOIR_OK && again) {
         while (status == CHOIR_OK && choir_run_next(run) < STEPS) {
             choir_membership change;
+            while (s->blow == ALL && env.generation == 1 && choir_run_next(run) == 12)
+                pause(); /* until it is killed */
             if (!s->in_loss && is_due(s, &env, (int64_t)choir_run_next(run)))
                 strike(s);
             status = choir_elastic_step(elastic, body, &j);
@@ -360,11 +365,24 @@ static void test_apart(void **state)
     survives_as(LOCAL_SGD, KILL, 2, 30, false, false);
 }
 
+/* A rank is lost after the ranks have met, before its copy is made: the others have waited for
+ * it, so the steps since the meeting before are all that they repeat. */
+static void test_lost_as_they_meet(void **state)
+{
+    (void)state;
+    scene *s = new_scene(LATE_KILL, 1, 14);
+    s->strategy = DILOCO;
+    same_weights(s, run_scene(s, 3, 1, 0), "a loss between a meeting and its copy");
+    if (s->steps_run > STEPS + 8) /* one of them has failed */
+        fail_msg("%d steps were run for %d", s->steps_run, STEPS);
+    munmap(s, sizeof *s);
+}
+
 /* All ranks are lost at a time; their copies are the supervisor's, too. */
 static void test_all_lost(void **state)
 {
     (void)state;
-    scene *s = new_scene(ANYTIME, 0, 0);
+    scene *s = new_scene(ALL, 0, 0);
     s->strategy = STAGE_3;
     pid_t runner = fork();
     if (runner == 0)
@@ -582,10 +600,10 @@ int main(void)
         cmocka_unit_test(test_stopped), cmocka_unit_test(test_live_locked),
         cmocka_unit_test(test_host_work), cmocka_unit_test(test_spare),
         cmocka_unit_test(test_interrupted), cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_apart), cmocka_unit_test(test_all_lost),
-        cmocka_unit_test(test_no_copy), cmocka_unit_test(test_no_room),
-        cmocka_unit_test(test_anytime), cmocka_unit_test(test_gives_up),
-        cmocka_unit_test(test_refuses)};
+        cmocka_unit_test(test_apart), cmocka_unit_test(test_lost_as_they_meet),
+        cmocka_unit_test(test_all_lost), cmocka_unit_test(test_no_copy),
+        cmocka_unit_test(test_no_room), cmocka_unit_test(test_anytime),
+        cmocka_unit_test(test_gives_up), cmocka_unit_test(test_refuses)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     choir_dataset_free(images);
     return failed;

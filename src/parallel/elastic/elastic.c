@@ -361,10 +361,22 @@ static choir_status try_step(choir_elastic *e, choir_step_fn *fn, void *arg)
 }
 
 /* Between the points where a strategy brings ranks together, each rank has gone its own way by
- * another number of steps: there is nothing to copy. */
+ * another number of steps: there is nothing to copy. Where it has brought them together, none
+ * goes on until all have their copies: otherwise a rank that is lost before it has one would
+ * cost the others both the steps before this point and those after it. */
+static choir_status take_copies(choir_elastic *e)
+{
+    if (!e->copies || choir__strategies_apart(e->run))
+        return CHOIR_OK;
+    choir_status status = choir__copies_take(e->copies);
+    if (status == CHOIR_OK && choir__strategies_may_part(e->run))
+        status = choir_group_barrier(e->env->group, NULL);
+    return status;
+}
+
 static choir_status step_rebuilt(choir_elastic *e, choir_step_fn *fn, void *arg)
 {
-    choir_status status = CHOIR_OK;
+    choir_status status;
     if (choir__crew_stale())
         return begin_again(e, CHOIR_ERR_PEER_LOST);
     if (choir__crew_parts(e->env->rank, e->steps)) {
@@ -372,8 +384,7 @@ static choir_status step_rebuilt(choir_elastic *e, choir_step_fn *fn, void *arg)
         e->over = true;
         return begin_again(e, CHOIR_ERR_PEER_LOST);
     }
-    if (e->copies && !choir__strategies_apart(e->run))
-        status = choir__copies_take(e->copies);
+    status = take_copies(e);
     if (status == CHOIR_OK)
         status = try_step(e, fn, arg);
     return status == CHOIR_OK ? CHOIR_OK : begin_again(e, status);
@@ -382,8 +393,7 @@ static choir_status step_rebuilt(choir_elastic *e, choir_step_fn *fn, void *arg)
 /* A failure ends this process, and the agents start all again. */
 static choir_status step_kept(choir_elastic *e, choir_step_fn *fn, void *arg)
 {
-    choir_status status =
-        choir__strategies_apart(e->run) ? CHOIR_OK : choir__copies_take(e->copies);
+    choir_status status = take_copies(e);
     return status == CHOIR_OK ? try_step(e, fn, arg) : status;
 }
 
