@@ -60,8 +60,8 @@ set_property(TEST ${quick} APPEND PROPERTY LABELS quick)
 
 # --- what --full has alone -----------------------------------------------------------------------
 # cli.run_raft waits for elections, and cli.chaos_elastic for faults: minutes on a busy machine.
-# softgpu.race_faults compiles kernels; softgpu.race has the same faults in small.
-choir_choose(long "model[.].*" "cli[.](run_raft|chaos_elastic)" "softgpu[.]race_faults")
+# softgpu/CMakeLists.txt, whose tests are not seen here, labels softgpu.race_faults.
+choir_choose(long "model[.].*" "cli[.](run_raft|chaos_elastic)")
 set_property(TEST ${long} APPEND PROPERTY LABELS long)
 # Under a sanitizer what runs the same code as another test there, with other numbers.
 if(CHOIR_SANITIZE)
