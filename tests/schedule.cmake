@@ -32,11 +32,11 @@ if(NOT cannot_be_alone EQUAL 0)
 endif()
 
 # --- the longest first, in seconds ----------------------------------------------------------------
-set(seconds cli.run_copies 80 cli.faults 60 cli.same_bits 60 cli.bench 55 cli.elastic 50
+set(seconds cli.faults 60 cli.same_bits 60 cli.bench 55 cli.elastic 50 cli.run_machines 25
   cli.run_nodes 45 cli.run_etcd 50 cli.run_elastic 50 fault.disagree 50 cuda.saved 45 cli.records 45
   multi.same_bits 50 mpi.failures 40 fault.chaos 25 cuda.same_bits 40 multi.meet 40
   interop.tokenizers 35 interop.ddp 35 interop.torchrun 35 softgpu.race_kernels_attention 30
-  cli.comforts 30 cli.run_machines 25 multi.meet_file 15 cli.weights 30 cli.recipes 30
+  cli.watch 20 cli.comforts 30 cli.run_copies 30 multi.meet_file 30 cli.weights 30 cli.recipes 30
   cli.pipeline_ranks 30 cli.resume 30 cli.amp 30 mpi.collectives 30 multi.ucx 30 mpi.slurm 30
   cuda.half 25 cuda.unit_recompute 25 cuda.nccl 25 softgpu.cli_output 25 install.languages 25
   multi.pipeline 25 mpi.machines 25 fault.checkpoint_damage 22 fault.checkpoint_kill 20
