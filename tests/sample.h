@@ -28,21 +28,21 @@ static inline bool sampling(uint64_t *seed)
 }
 
 /* Four random words, different ones at each call. */
-static inline void sample_words(uint64_t seed, uint32_t word[4])
+static inline void sample_words(uint64_t seed, uint32_t words[4])
 {
     static uint64_t calls;
-    choir__philox(seed, 77, calls++, word);
+    choir__philox(seed, 77, calls++, words);
 }
 
 /* Returns true for one case of n on average; for every case where the run does not sample. */
 static inline bool sample_one_of(uint32_t n)
 {
     uint64_t seed;
-    uint32_t word[4];
+    uint32_t words[4];
     if (!sampling(&seed))
         return true;
-    sample_words(seed, word);
-    return word[0] % n == 0;
+    sample_words(seed, words);
+    return words[0] % n == 0;
 }
 
 /* Returns n if a run tries one trial of a kernel in n: SOFTGPU_SAMPLE_RATE, which is larger
@@ -62,11 +62,11 @@ static inline uint32_t sample_rate(void)
 static inline bool sample_combination(uint32_t n)
 {
     uint64_t seed;
-    uint32_t word[4];
+    uint32_t words[4];
     if (!sample_seed("CHOIR_TEST_SAMPLE", &seed))
         return true;
-    sample_words(seed, word);
-    return word[0] % n == 0;
+    sample_words(seed, words);
+    return words[0] % n == 0;
 }
 
 #endif

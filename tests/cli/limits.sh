@@ -3,7 +3,7 @@
 # without /proc or /dev/shm, or whose disk becomes read-only. Training works or says in one
 # sentence why not.
 . "$(dirname "$0")/lib.sh"
-LIMIT=30
+LIMIT=30 limit_s=$((30 * patience)) # of choir, and of what is started otherwise
 export OMP_NUM_THREADS=1
 
 make_text text 100
@@ -14,7 +14,7 @@ good train "${lm[@]}" text && loss=$(grep -o 'loss [0-9.]*' out)
 limited() {
     local limit=$1
     shift
-    timeout -k 2 $((LIMIT * patience)) prlimit "$limit" "$CHOIR" train "${lm[@]}" "$@" text >out 2>err
+    timeout -k 2 $limit_s prlimit "$limit" "$CHOIR" train "${lm[@]}" "$@" text >out 2>err
     status=$?
 }
 trains() {
@@ -47,7 +47,7 @@ processes() {
     as=(setpriv --reuid $user --regid $user --clear-groups)
     chmod 755 . && chmod 644 text
     "${as[@]}" test -x "$CHOIR" || return 0 # it lies in a folder of this user's
-    timeout $((LIMIT * patience)) "${as[@]}" prlimit --nproc=2 "$CHOIR" train "${lm[@]}" --batch-size 6 \
+    timeout $limit_s "${as[@]}" prlimit --nproc=2 "$CHOIR" train "${lm[@]}" --batch-size 6 \
         --microbatches 3 --strategy ddp --nproc 3 text >out 2>err
     [ $? = 1 ] || fail "status: $(cat out err)"
     is_one_line 'cannot start process [0-2] of 3: .*[(]ulimit -u[)]' || fail "$(cat err)"
@@ -61,7 +61,7 @@ small_limits() {
 
 # without MOUNTS: trains on two ranks where these commands have been run first.
 without() {
-    timeout -k 2 $((LIMIT * patience)) unshare --mount sh -c "$1 && shift && exec \"\$@\"" sh - "$CHOIR" train \
+    timeout -k 2 $limit_s unshare --mount sh -c "$1 && shift && exec \"\$@\"" sh - "$CHOIR" train \
         "${lm[@]}" --strategy ddp --nproc 2 text >out 2>err && has out "$loss" ||
         fail "$1: $(cat out err)"
 }

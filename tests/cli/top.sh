@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # choir top: shows running and stopped ranks, in a table, as JSON, on a terminal.
 . "$(dirname "$0")/lib.sh"
+limit_s=$((20 * patience))
 
 # job [ARG...]: starts two ranks in the background and waits for some steps; `ranks` holds their
 # pids.
@@ -21,7 +22,7 @@ no_more_job() {
 
 # top ARG...: writes to $work/seen, and nothing to standard error.
 top() {
-    timeout $((20 * patience)) "$CHOIR" top "$@" >seen 2>top.err || fail "status $? of top $*: $(cat top.err)"
+    timeout $limit_s "$CHOIR" top "$@" >seen 2>top.err || fail "status $? of top $*: $(cat top.err)"
     [ ! -s top.err ] || fail "standard error of top $*: $(cat top.err)"
 }
 
@@ -85,7 +86,7 @@ on_a_terminal() {
     command -v script >/dev/null || { echo 'no script(1): no terminal'; return; }
     job
     rm -f typescript
-    (await 15 refreshed; printf q) | timeout $((20 * patience)) script -qefc "$CHOIR top --interval 0.1" \
+    (await 15 refreshed; printf q) | timeout $limit_s script -qefc "$CHOIR top --interval 0.1" \
         typescript >/dev/null 2>&1 || fail "status $? on a terminal"
     refreshed || fail "not refreshed: $(cat -v typescript)"
     grep -q "${ranks[0]}" typescript || fail "no rank 0: $(cat -v typescript)"
@@ -100,7 +101,7 @@ narrow() {
     job
     for columns in 40 70; do
         rm -f typescript
-        (await 15 refreshed; printf q) | timeout $((20 * patience)) script -qefc \
+        (await 15 refreshed; printf q) | timeout $limit_s script -qefc \
             "stty cols $columns; $CHOIR top --interval 0.1" typescript >/dev/null 2>&1
         tr -d '\r' <typescript | sed 's/\x1b\[[?0-9]*[A-Za-z]//g' | grep -v '^Script' >rows
         awk -v most=$columns 'length($0) > most { exit 1 }' rows || fail "wide: $(cat rows)"

@@ -51,8 +51,9 @@ def torchrun(python, version, worker, fails, *options):
     # The old torchrun does not know stream 0 or 3 under Python 3.11.
     old = ["-r", "1", "-t", "1"] if version.startswith("1.") else []
     done = subprocess.run(
-        [python, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--no_python", *old, *options,
-         worker, *TRAIN], env=environment(FAILS=str(int(fails))), timeout=120, stdin=subprocess.DEVNULL,
+        [python, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--no_python",
+         "--monitor_interval", "0.2", *old, *options, worker, *TRAIN],
+        env=environment(FAILS=str(int(fails))), timeout=120, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     text = done.stdout.decode(errors="replace")
     assert done.returncode == 0, "torchrun %s of PyTorch %s: %s" % (options, version, text[-9000:])

@@ -121,8 +121,8 @@ static void left_behind(void **state)
     assert_rank_1_says(CHOIR_ERR_TIMEOUT, "missing file");
 }
 
-/* Whether the process has written its note. The file's inode would not tell: a new file may have
- * the number of the removed one. */
+/* Whether the process has written its note. The file's inode would not tell: a new file may
+ * have the number of the removed one. */
 static bool is_noted(int pid)
 {
     char text[CHOIR__NOTE_TEXT];
