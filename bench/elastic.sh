@@ -25,7 +25,9 @@ trap 'exit 1' INT TERM
 # stamp < LINES: the lines of steps and changes, and when each was read in us
 stamp() {
     while read -r line; do
-        case $line in *'"event":"step"'* | *'"event":"membership"'*) echo "$EPOCHREALTIME $line" ;; esac
+        case $line in
+        *'"event":"step"'* | *'"event":"membership"'*) echo "$EPOCHREALTIME $line" ;;
+        esac
     done
 }
 
@@ -44,7 +46,10 @@ spread() {
 after_deaths() {
     awk 'NR == FNR { died[++n] = $1; next }
         /"event":"membership"/ { changed = 1 }
-        /"event":"step"/ && changed { while (at < n && died[at + 1] < $1) print $1 - died[++at]; changed = 0 }' \
+        /"event":"step"/ && changed {
+            while (at < n && died[at + 1] < $1) print $1 - died[++at]
+            changed = 0
+        }' \
         "$1" -
 }
 
@@ -131,7 +136,8 @@ cut_once() {
     sleep 0.1
     until_step "$(steps)"
     until_step $(($(steps) + 2))
-    awk -v from="$from" '$1 > from { if (before && $1 - before > most) { most = $1 - before; at = $1 }
+    awk -v from="$from" '$1 > from {
+        if (before && $1 - before > most) { most = $1 - before; at = $1 }
         } { before = $1 } END { print at - from }' "$out/lines" >>"$out/cut"
     kill -TERM "$a" "$b" 2>/dev/null
     wait "$a" "$b" 2>/dev/null

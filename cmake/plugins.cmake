@@ -153,7 +153,8 @@ if(CHOIR_CUDA_FOUND)
 endif()
 if(CHOIR_CUDA_FOUND)
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
-    execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
+    execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch
+      OUTPUT_VARIABLE known ERROR_QUIET)
     choir_cuda_kinds("${known}" CMAKE_CUDA_ARCHITECTURES)
   elseif(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     message(NOTICE "The CUDA device is compiled for GPUs of these kinds alone: $ENV{CUDAARCHS} "

@@ -85,7 +85,7 @@ typedef struct choir__cli_operands {
 enum { CHOIR__EXIT_DONE = -1 };
 
 /* Fills in values from the presets, then from argv. Returns CHOIR__EXIT_OK, CHOIR__EXIT_DONE,
- * or CHOIR__EXIT_USAGE after saying what is wrong. */
+ * or CHOIR__EXIT_USAGE after naming the mistake. */
 int choir__cli_parse(const choir__cli_command *command, void *values, int argc, char **argv,
     choir__cli_operands *operands);
 

@@ -16,7 +16,8 @@ serve_etcd() {
     local name=$1 scheme=$2 client peer try
     shift 2
     for try in 1 2 3 4 5; do
-        client=$((30000 + (RANDOM * 7 + $$) % 15000)) peer=$((45000 + (RANDOM * 7 + $$) % 15000))
+        # Ports below those that the kernel gives to connections.
+        client=$((30000 + (RANDOM + $$) % 2700)) peer=$((10000 + (RANDOM + $$) % 9000))
         etcd --name test --data-dir "$work/etcd.$name.$try" --log-level error --unsafe-no-fsync \
             --listen-client-urls "$scheme://127.0.0.1:$client" \
             --advertise-client-urls "$scheme://127.0.0.1:$client" \
@@ -27,15 +28,14 @@ serve_etcd() {
         disown $etcd_pid
         etcds="$etcds $etcd_pid"
         eval "etcd_$name=$client"
-        await 5 etcd_answers "$scheme" $client && return
+        await 20 etcd_answers_or_ends "$scheme" $client
+        ! is_gone $etcd_pid && etcd_answers "$scheme" $client && return
         kill -KILL $etcd_pid 2>/dev/null
     done
     fail "etcd does not start: $(tail -n 3 "etcd.$name.log")"
 }
-etcd_answers() {
-    is_gone $etcd_pid && return 0
-    curl -sk $curl_options "$1://127.0.0.1:$2/version" | grep -q etcdserver
-}
+etcd_answers() { curl -sk $curl_options "$1://127.0.0.1:$2/version" | grep -q etcdserver; }
+etcd_answers_or_ends() { is_gone $etcd_pid || etcd_answers "$@"; } # another's port ends it
 curl_options=
 # shellcheck disable=SC2086
 trap 'kill -KILL $etcds 2>/dev/null; clean_up' EXIT

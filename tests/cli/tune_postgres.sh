@@ -182,14 +182,20 @@ segments_reference() {
 }
 
 # Several machines share a folder and the study; the server goes away and comes back.
+# All three searches have their study: a server that goes away before is an error.
+three_are_open() {
+    [ "$(sql "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'three' AND
+        state = 'idle' AND query <> ''")" = 3 ]
+}
 segments_shared() {
     local i pids=
     rm -f starts
     for i in 1 2 3; do
-        "$CHOIR" tune --storage "$url" --study segments --dir shared --parallel 2 "${segments[@]}" \
-            >out$i 2>err$i &
+        PGAPPNAME=three "$CHOIR" tune --storage "$url" --study segments --dir shared --parallel 2 \
+            "${segments[@]}" >out$i 2>err$i &
         pids+=" $!"
     done
+    await 20 three_are_open || fail "not open: $(cat err?)"
     await 20 [ -e shared/3 ] || fail "no trial 3: $(cat err?)"
     end_server
     begin_server

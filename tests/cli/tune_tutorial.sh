@@ -29,8 +29,10 @@ tutorial() {
         sed 's/,"seconds":[0-9.]*//' out >parts$places
     done
     cmp -s parts1 parts2 || fail "other parts on two places: $(diff parts1 parts2)"
-    [ "$(grep -c '"event":"trial".*"step":1}' parts1)" = 4 ] || fail "first epochs: $(cat parts1)"
-    has parts1 '"state":"PRUNED",.*"step":2\}' '"state":"COMPLETE",.*"step":4\}' '"event":"best"'
+    [ "$(grep -c '"event":"trial".*"step":1,"unit":"epoch"}' parts1)" = 4 ] ||
+        fail "first epochs: $(cat parts1)"
+    has parts1 '"state":"PRUNED",.*"step":2,"unit":"epoch"\}' \
+        '"state":"COMPLETE",.*"step":4,"unit":"epoch"\}' '"event":"best"'
     # The test has seen all images of test/, 20 per class.
     tail -1 parts1 | grep -qE '^\{"event":"eval",.*"accuracy":.*"samples":200,?' ||
         fail "no test: $(tail -1 parts1)"

@@ -18,7 +18,8 @@ fails() {
     [ -e failed ] || fail "$what: the call was not reached"
     has out '"event":"membership","generation":2,.*"why":"exited with status 1: .*'"$3"
     has err "rank [01] .pid [0-9]*. exited with status 1: .*$3.* from step [0-9]*, after"
-    [ "$(field weights_sha256 out)" = "$(field weights_sha256 calm)" ] || fail "$what: other weights"
+    [ "$(field weights_sha256 out)" = "$(field weights_sha256 calm)" ] ||
+        fail "$what: other weights"
 }
 
 gpu_errors() {

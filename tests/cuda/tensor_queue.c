@@ -276,7 +276,7 @@ static int refused(int rank, int world, void *arg)
         if (choir_device_count("cuda") > 1) {
             choir_scope *other = choir_scope_open(choir_device_find("cuda:1"), 1);
             CHECK(choir_tensor_queue_get(q->to, other, &t, 1, PATIENCE) == CHOIR_ERR_DEVICE);
-            CHECK(strstr(choir_error_message(), "what was passed lies on"));
+            CHECK(strstr(choir_error_message(), "the tensor passed is on"));
             CHECK_OK(choir_scope_close(other));
         }
         h = choir_zeros(host, CHOIR_F32, CHOIR_SCALAR);

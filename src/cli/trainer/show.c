@@ -1,5 +1,5 @@
-/* What rank 0 shows and records, each step once, also if the ranks change; and changes of the
- * ranks. */
+/* Rank 0 shows and records each step once, also if the ranks change, and tells each change of
+ * the ranks. */
 #include "cli/trainer/inside.h"
 
 #include <stdatomic.h>

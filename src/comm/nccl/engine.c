@@ -65,7 +65,7 @@ static report look_here(choir__nccl *n, const char *name)
     if (!n->device || strcmp(n->device->kind, "cuda") != 0) {
         mine.status = CHOIR_ERR_DEVICE;
         snprintf(mine.text, sizeof mine.text, "%s",
-            n->device ? "NCCL carries what lies on GPUs, and this rank's device is a CPU: take "
+            n->device ? "NCCL carries data of GPUs, and this rank's device is a CPU: take "
                         "another backend"
                       : choir_error_message());
         return mine;

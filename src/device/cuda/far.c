@@ -151,7 +151,7 @@ static void *open_shown(choir_device *device, const choir__far_handle *handle)
     void *p = NULL;
     name_gpu(cuda->gpu, mine);
     if (strcmp(mine, handle->device) != 0) {
-        choir__error(CHOIR_ERR_DEVICE, "%s is GPU %s, and what was passed lies on %s",
+        choir__error(CHOIR_ERR_DEVICE, "%s is GPU %s, and the tensor passed is on %s",
             device->name, mine, handle->device);
         return NULL;
     }
