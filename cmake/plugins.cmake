@@ -196,7 +196,7 @@ if(CHOIR_NCCL AND CHOIR_CUDA_FOUND)
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV NCCL_HOME
     PATH_SUFFIXES include)
 endif()
-if(NCCL_INCLUDE_DIR)
+if(CHOIR_NCCL AND CHOIR_CUDA_FOUND AND NCCL_INCLUDE_DIR) # which an earlier configuration has found
   set(CHOIR_NCCL_FOUND ON)
   choir_plugin(nccl CUDA::cudart ${CMAKE_DL_LIBS}) # NCCL itself is opened when needed
   target_sources(choir_nccl PRIVATE src/base/library.c src/base/library_nvidia.c)

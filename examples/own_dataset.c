@@ -19,7 +19,7 @@ static choir_status get(choir_dataset *self, int64_t index, void *x, void *y)
 int main(void)
 {
     const choir_dataset_ops ops = {.length = length, .get = get};
-    choir_dataset set = {&ops, CHOIR_F32, CHOIR_I64, choir_dims(2), CHOIR_SCALAR, 2};
+    choir_dataset set = {&ops, CHOIR_F32, CHOIR_I64, choir_dims(2), CHOIR_SCALAR, .classes = 2};
     choir_scope *run = choir_scope_open(NULL, 42);
     choir_loader *data = choir_loader_shuffled(run, &set, 64);
     choir_module *net = choir_nn_sequential(

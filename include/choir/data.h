@@ -56,6 +56,9 @@ struct choir_dataset {
     choir_dtype x_dtype, y_dtype;
     choir_shape x_shape, y_shape; /* of one sample */
     int64_t classes;              /* y is a class id in [0, classes); 0: y is something else */
+    /* a validation split that is a part of data, which have none of their own; of several
+     * datasets: some are; false */
+    bool held_out;
 };
 
 int64_t choir_dataset_length(const choir_dataset *dataset);
@@ -154,7 +157,8 @@ typedef enum choir_split { CHOIR_TRAIN, CHOIR_VALIDATION } choir_split;
 /**
  * Windows of a text file: x (context) i64 tokens, y (context) the same window shifted by one.
  *
- * The last tenth of the file is the validation split. Training windows start at every
+ * The last tenth of the file is the validation split (choir_data_opts.held_out changes the
+ * part). Training windows start at every
  * position; validation windows follow one another, so an epoch reads each token once.
  *
  * If *tokenizer is NULL, the characters of the whole file are the tokens (bytes if it is not
@@ -199,6 +203,9 @@ typedef struct choir_corpus_opts {
     /* documents do not see one another: x (3, context) i64 has the ids, the number of each
      * position's document in the sample, and its position there; false */
     bool apart;
+    /* the part of a single file that is for validation, such as 0.2: every fifth record; 0 (the
+     * default): a tenth */
+    double held_out;
 } choir_corpus_opts;
 
 choir_corpus_opts choir_corpus_defaults(void);
@@ -274,6 +281,9 @@ typedef struct choir_image_opts {
     /* the classes of a model, which the folders' names are among; NULL (the default): the
      * sorted names of the training folders */
     const choir_class_names *classes;
+    /* the part of data without a validation split that is for validation, such as 0.2: every
+     * fifth file of a class, or sample of a tar; 0 (the default): a tenth */
+    double held_out;
 } choir_image_opts;
 
 choir_image_opts choir_image_defaults(void);
@@ -304,9 +314,10 @@ CHOIR_CHECKED choir_status choir_dataset_images(
  * suffixes follow one another, 0001.jpg (or .jpeg, .png), and 0001.cls, the class as text, or
  * 0001.json, whose "cls" or "label" is the class. Samples are those of choir_dataset_images.
  *
- * path is a NAME.tar; several tars, NAME-{000..010}.tar; or a folder, in which train*.tar and
- * val*.tar (or test*.tar) are the splits. Without two splits every tenth sample is for
- * validation. Classes that are all whole numbers are the class ids; other ones are sorted.
+ * path is a NAME.tar; several tars, NAME-{000..010}.tar; or a folder, in which val*.tar (or
+ * test*.tar) are for validation and train*.tar (or all others) for training. Without the former
+ * every tenth sample is for validation. Classes that are all whole numbers are the class ids;
+ * other ones are sorted.
  *
  * Opening reads the headers of all members. Errors: argument; io; format (a tar that is damaged
  * or cut short, an image without a class), naming the tar and the member.
@@ -361,6 +372,9 @@ typedef struct choir_labelled_opts {
     /* the classes of a model, which the labels are among; NULL (the default): those of the
      * training split */
     const choir_class_names *classes;
+    /* the part of a single file that is for validation, such as 0.2: every fifth record; 0 (the
+     * default): a tenth */
+    double held_out;
 } choir_labelled_opts;
 
 choir_labelled_opts choir_labelled_defaults(void);

@@ -60,6 +60,10 @@ typedef struct choir_data_opts {
     const char *augment;
     bool
         pack; /* documents of a sample do not see one another: choir_corpus_opts.apart; false */
+    /* the part of data without a validation split of their own that is for validation: the end
+     * of a text, every n-th record or file; 0 (the default): a tenth. Data that have a
+     * validation split keep it, whose held_out is false. */
+    double held_out;
 } choir_data_opts;
 
 choir_data_opts choir_data_defaults(void);
@@ -98,6 +102,10 @@ CHOIR_CHECKED choir_status choir_dataset_open(const char *path, choir_split spli
  */
 CHOIR_CHECKED choir_status choir_data_sha256(
     const char *path, const choir_model_info *info, char hex[65]);
+
+/** Returns whether language models read documents there, which choir_data_opts.pack can keep
+ * apart: all sources of the path are .jsonl, .csv or .tsv files, or folders of such. */
+bool choir_data_has_documents(const char *path);
 
 /** Checks that an existing model can be run on the dataset: that samples have its input shape,
  * and that the model has all ids and classes. path is for messages. Errors: shape, range. */

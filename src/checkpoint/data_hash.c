@@ -141,15 +141,25 @@ static choir_status add_source(choir__sha256_state *hash, const choir__data_requ
                : status;
 }
 
-/* Adds each source, and, of several or of a part, the text that names them. */
+/* Adds which samples of the source are read, and how often. */
+static void add_share(choir__sha256_state *hash, const choir__data_source *source)
+{
+    char *text = choir__format("%.17g %lld %.17g %lld\n", source->weight,
+        (long long)source->first, source->part, (long long)source->every);
+    choir__sha256_update(hash, text, strlen(text));
+    free(text);
+}
+
+/* Adds each source, and, of several or of a part, their shares; not where they are. */
 static choir_status add_sources(choir__sha256_state *hash, choir__data_request *r)
 {
     choir__data_sources sources;
     const char *text = r->path;
     choir_status status = choir__data_sources_parse(text, &sources);
-    if (status == CHOIR_OK && strcmp(sources.source[0].path, text) != 0)
-        choir__sha256_update(hash, text, strlen(text) + 1);
+    bool shared = status == CHOIR_OK && strcmp(sources.source[0].path, text) != 0;
     for (int s = 0; s < sources.count && status == CHOIR_OK; s++) {
+        if (shared)
+            add_share(hash, &sources.source[s]);
         r->path = sources.source[s].path;
         status = add_source(hash, r);
     }

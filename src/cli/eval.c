@@ -22,6 +22,8 @@ static choir_status open_data(choir__saved *s, const request *r, choir_dataset *
     opts.seed = s->seed;
     opts.needs_tokenizer = !choir__text_is_chars(r->tokenizer);
     opts.classes = &s->classes;
+    opts.held_out = s->held_out;
+    opts.pack = s->pack && choir_data_has_documents(path);
     if (path && !strcmp(path, "random"))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "expected data to evaluate on, a file or a folder, got 'random'");
@@ -165,7 +167,8 @@ const choir__cli_command choir__cli_eval = {
     .usage = "[OPTION]... CHECKPOINT [DATA]",
     .about =
         "Prints the loss and accuracy of a saved model over the validation split of DATA, a "
-        "text file or a folder of images (default: the text that comes with Choir); for "
+        "text file or a folder of images (default: the text that comes with Choir), or the part "
+        "that training held out; for "
         "language models also the perplexity, for classifiers the top-5 accuracy and the mean "
         "F1 of the classes. Every sample counts once. The "
         "model runs on cpu:0, or where CHOIR_DEVICE says; cuda is the first GPU.",

@@ -106,6 +106,7 @@ static choir_status open_data(choir__job *j)
     opts.classes = &j->classes;
     opts.augment = j->augment;
     opts.pack = j->pack;
+    opts.held_out = j->val_split;
     status = known_classes(j);
     if (status != CHOIR_OK)
         choir_tokenizer_free(opts.tokenizer);
@@ -116,6 +117,9 @@ static choir_status open_data(choir__job *j)
     j->train = data.train;
     j->validation = data.validation;
     j->tokenizer = data.tokenizer;
+    if (j->val_split > 0 && !j->validation->held_out)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--val-split %g: %s has a validation split of its own", j->val_split, j->data);
     if (j->info.task == CHOIR_CLASSIFICATION && !j->classes.count)
         choir_dataset_class_names(j->train, j->info.classes, &j->classes);
     return CHOIR_OK;

@@ -62,10 +62,11 @@ typedef struct choir__job {
     double lr, weight_decay, clip, timeout; /* weight_decay < 0: the optimizer's own */
     uint64_t seed;
     bool json, quiet, bytes;
-    bool pack;      /* documents of a sample do not see one another */
-    bool balance;   /* all classes are drawn equally often */
-    bool no_eval;   /* no validation at the end */
-    bool recompute; /* choir_module_recompute_blocks */
+    double val_split; /* see choir_data_opts.held_out; 0: a tenth */
+    bool pack;        /* documents of a sample do not see one another */
+    bool balance;     /* all classes are drawn equally often */
+    bool no_eval;     /* no validation at the end */
+    bool recompute;   /* choir_module_recompute_blocks */
     choir__composition composition;
     const choir__cli_strategy *strategy; /* of the composition */
     const char *run;        /* folder of records without checkpoints; NULL: --save's, or none */
@@ -155,6 +156,13 @@ choir_status choir__job_add_log(choir__job *job, const char *destination);
 /* Returns the prepared job as JSON, with all options; id: of the run that it begins, or NULL.
  * The caller frees it. */
 char *choir__job_text(const choir__job *job, const char *id);
+
+/* --- words of a record: job_words.c --- */
+
+/* Refuses texts of the job that JSON cannot have. Error: argument. */
+choir_status choir__job_check_words(const choir__job *job);
+/* Returns DATA so that it is found from any folder; the caller frees it. */
+char *choir__job_place(const char *data);
 
 /* --- --strategy auto: job_auto.c --- */
 

@@ -185,10 +185,10 @@ static int check_stream(const choir__job *j)
     if (j->launched && j->world > 1)
         return choir__cli_usage(j->command,
             "-: standard input has one reader: start the ranks by choir train --nproc");
-    if (j->epochs || j->max_restarts || j->balance || j->pack || j->find_lr)
+    if (j->epochs || j->max_restarts || j->balance || j->pack || j->val_split > 0 || j->find_lr)
         return choir__cli_usage(j->command,
-            "-: standard input is read once, so --epochs, --max-restarts, --balance, --pack and "
-            "--find-lr are not possible");
+            "-: standard input is read once, so --epochs, --max-restarts, --balance, --pack, "
+            "--val-split and --find-lr are not possible");
     return CHOIR__EXIT_OK;
 }
 

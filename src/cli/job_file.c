@@ -141,11 +141,11 @@ static char *exact_text(const json_t *root)
 
 char *choir__job_text(const choir__job *j, const char *id)
 {
-    char path[PATH_MAX];
     json_t *root = json_pack("{s:s, s:i}", "format", "choir-job", "version", VERSION);
-    if (j->data) /* found from any folder */
-        json_object_set_new(root, "data",
-            json_string(strcmp(j->data, "random") && realpath(j->data, path) ? path : j->data));
+    char *place = j->data ? choir__job_place(j->data) : NULL;
+    if (place)
+        json_object_set_new(root, "data", json_string(place));
+    free(place);
     json_object_set_new(root, "data_sha256", json_string(j->data_sha256));
     json_object_set_new(root, "options", options_of(j));
     choir__record_classes(root, &j->classes);

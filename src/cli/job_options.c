@@ -86,6 +86,11 @@ const choir__cli_option choir__job_options[] = {
             "fill samples with whole documents that do not see one another (default: documents "
             "are joined, and cut where a sample ends)",
         .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS},
+    {"val-split", CHOIR__FLOAT, AT(val_split), 1e-6, 1 - 1e-6, .argument = "PART",
+        .help =
+            "the part of the data for validation, such as 0.2, if they have no validation split "
+            "of their own (default: a tenth)",
+        .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS},
     {"balance", CHOIR__FLAG, AT(balance),
         .help = "draw the samples of all classes equally often, with replacement",
         .passed_on = true, .recorded = CHOIR__RECORDED_TAKES},

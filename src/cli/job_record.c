@@ -301,7 +301,6 @@ static void note_strategy(choir__job *j)
 
 static void write_record(choir__job *j)
 {
-    char path[PATH_MAX];
     json_t *options = json_object(), *root;
     for (const choir__cli_option *o = choir__job_options; o->name; o++) {
         char *text = o->recorded ? choir__cli_text(o, value_of(j, o)) : NULL;
@@ -312,9 +311,10 @@ static void write_record(choir__job *j)
     json_object_set_new(options, "model", json_string(j->info.config));
     root = json_pack("{s:s, s:i, s:s, s:o}", "format", "choir-job", "version", VERSION,
         "data_sha256", j->data_sha256, "options", options);
-    if (j->data) /* found from any folder */
-        json_object_set_new(
-            root, "data", json_string(realpath(j->data, path) ? path : j->data));
+    char *place = j->data ? choir__job_place(j->data) : NULL;
+    if (place)
+        json_object_set_new(root, "data", json_string(place));
+    free(place);
     choir__record_classes(root, &j->classes);
     j->record = json_dumps(root, JSON_INDENT(2));
     json_decref(root);
@@ -324,7 +324,9 @@ choir_status choir__job_note(choir__job *j)
 {
     if (!j->save && !j->run && !j->resume && !j->launched && !j->file_sha256 && !j->print_job)
         return CHOIR_OK;
-    choir_status status = j->resumed ? check_resumed(j) : CHOIR_OK;
+    choir_status status = choir__job_check_words(j);
+    if (status == CHOIR_OK && j->resumed)
+        status = check_resumed(j);
     if (status == CHOIR_OK && !j->stream)
         status = choir_data_sha256(j->data, &j->info, j->data_sha256);
     if (status == CHOIR_OK)

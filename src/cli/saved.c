@@ -2,6 +2,7 @@
  */
 #include "cli/saved.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -64,6 +65,21 @@ static choir_status open_published(
     return status;
 }
 
+/* Reads how training read its data, which validation reads alike. */
+static choir_status read_job(const char *path, choir__saved *s)
+{
+    char *job = NULL;
+    choir_status status = choir_training_job(path, &job);
+    json_t *record = job ? json_loads(job, 0, NULL) : NULL;
+    const json_t *options = json_object_get(record, "options");
+    const char *part = json_string_value(json_object_get(options, "val-split"));
+    s->held_out = part ? strtod(part, NULL) : 0;
+    s->pack = json_object_get(options, "pack") != NULL;
+    json_decref(record);
+    free(job);
+    return status;
+}
+
 static choir_status open_checkpoint(
     const char *path, choir_device *device, uint64_t seed, choir__saved *s)
 {
@@ -85,6 +101,8 @@ static choir_status open_checkpoint(
         status = choir_training_resume(path, &(choir_training){.module = s->net}, NULL, NULL);
     if (status == CHOIR_OK)
         status = choir_training_tokenizer(path, &s->tokenizer);
+    if (status == CHOIR_OK)
+        status = read_job(path, s);
     return status;
 }
 

@@ -11,7 +11,9 @@ typedef struct choir__saved {
     choir_tokenizer *tokenizer; /* of a model of texts; NULL: none was kept */
     choir_class_names classes;  /* of a classifier; none: its classes have no names */
     int64_t step;
-    uint64_t seed; /* of its training */
+    uint64_t seed;   /* of its training */
+    double held_out; /* of its data: see choir_data_opts; 0: the default */
+    bool pack;       /* its documents did not see one another */
 } choir__saved;
 
 /* Opens the model on a device; NULL: the one that CHOIR_DEVICE names. The caller calls

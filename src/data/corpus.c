@@ -12,10 +12,9 @@
 #include <unistd.h>
 
 #include "data/corpus.h"
+#include "data/held.h"
 #include "data/labelled.h"
 #include "data/packs.h"
-
-enum { HOLD_OUT = 10 };
 
 typedef struct corpus {
     choir_dataset base;
@@ -23,6 +22,7 @@ typedef struct corpus {
     bool ignores;      /* some tokens are no targets */
     int64_t context, length;
     choir__packs packs; /* of documents that are kept apart */
+    bool shared;        /* the file has both splits (data/held.h) */
 } corpus;
 
 /* --- one document --- */
@@ -35,7 +35,7 @@ typedef struct reading {
     int32_t end;         /* the token that ends a text */
     int64_t records;     /* of the file, so far */
     bool training, keep; /* keep: all records of this file are of this split */
-    bool shared;         /* every tenth record is for validation */
+    double held;         /* the part for validation then */
     bool apart;          /* documents do not see one another */
 } reading;
 
@@ -64,9 +64,10 @@ static choir_status read_record(
     void *arg, const choir__record_at *at, const choir__json *record)
 {
     reading *r = arg;
-    bool held = r->records++ % HOLD_OUT == HOLD_OUT - 1;
+    bool held = choir__is_held(r->held, r->records++);
     if (r->tokenizer)
-        return (r->shared ? held != r->training : r->keep) ? encode(r, at, record) : CHOIR_OK;
+        return (r->d->shared ? held != r->training : r->keep) ? encode(r, at, record)
+                                                              : CHOIR_OK;
     choir_status status = choir__document_parts_of(at, record, &r->parts);
     if (status == CHOIR_OK)
         note_characters(r);
@@ -80,11 +81,11 @@ static choir_status read_files(reading *r, const char *path)
 {
     char *train, *held;
     choir__record_parts(path, &train, &held);
-    r->shared = !held;
+    r->d->shared = !held;
     r->records = 0;
     r->keep = r->training;
     choir_status status = CHOIR_OK;
-    if (!r->tokenizer || r->shared || r->training)
+    if (!r->tokenizer || r->d->shared || r->training)
         status = choir__records_read(train ? train : path, read_record, r);
     r->keep = !r->training;
     if (status == CHOIR_OK && held && (!r->tokenizer || !r->training))
@@ -193,7 +194,7 @@ static const choir_dataset_ops ops_apart = {
 static choir_status read_all(corpus *d, const char *path, choir_corpus_opts opts, bool training,
     choir_tokenizer **tokenizer)
 {
-    reading r = {.d = d, .training = training, .apart = opts.apart};
+    reading r = {.d = d, .training = training, .held = opts.held_out, .apart = opts.apart};
     choir_tokenizer *used = *tokenizer, *made = NULL;
     choir_status status = used ? CHOIR_OK : characters(&r, path, &made);
     used = used ? used : made;
@@ -240,6 +241,8 @@ choir_status choir_dataset_corpus(const char *path, choir_split split, choir_cor
             "%s: expected a context of 1 token or more, got %lld; begin with "
             "choir_corpus_defaults()",
             path, (long long)opts.context);
+    if (choir__held_check(path, opts.held_out) != CHOIR_OK)
+        return CHOIR_ERR_ARGUMENT;
     corpus *d = choir__calloc(1, sizeof *d);
     bool training = split == CHOIR_TRAIN;
     d->context = d->packs.context = opts.context;
@@ -257,7 +260,8 @@ choir_status choir_dataset_corpus(const char *path, choir_split split, choir_cor
         .y_dtype = CHOIR_I64,
         .x_shape = opts.apart ? choir_dims(3, opts.context) : choir_dims(opts.context),
         .y_shape = choir_dims(opts.context),
-        .classes = choir_tokenizer_size(*tokenizer)};
+        .classes = choir_tokenizer_size(*tokenizer),
+        .held_out = d->shared && !training};
     *dataset = &d->base;
     return CHOIR_OK;
 }

@@ -45,10 +45,16 @@ char *choir__class_names_list(const choir_class_names *names);
 /* Returns whether a file is taken for an image, by its name. */
 bool choir__is_image_name(const char *name);
 
-/* choir__training_part returns how many of `count` tokens are for training: nine tenths,
- * rounded down. choir__check_split checks that a split holds at least one window. Error:
- * argument. */
-int64_t choir__training_part(int64_t count);
+/* Like choir_dataset_text, choir_dataset_tokens and choir_dataset_idx, with the part of them
+ * that is for validation (data/held.h). */
+choir_status choir__dataset_text(const char *path, int64_t context, choir_split split,
+    double held, choir_tokenizer **tokenizer, choir_dataset **dataset);
+choir_status choir__dataset_tokens(const char *path, int64_t context, choir_split split,
+    double held, int64_t vocabulary, choir_dataset **dataset);
+choir_status choir__dataset_idx(
+    const char *folder, choir_split split, double held, choir_dataset **dataset);
+
+/* Checks that a split holds at least one window. Error: argument. */
 choir_status choir__check_split(
     const char *name, const char *split, int64_t tokens, int64_t context);
 

@@ -7,11 +7,12 @@
 #include <sys/stat.h>
 
 #include "data/document_text.h"
+#include "data/held.h"
 #include "data/records.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/transform.h"
 
-enum { HOLD_OUT = 10, FILE_LIMIT = 1 << 30 };
+enum { FILE_LIMIT = 1 << 30 };
 
 typedef struct document {
     char *image, *text;
@@ -97,14 +98,14 @@ typedef struct reading {
     choir__names *fields;
 } reading;
 
-/* Adds a line. If the file has both splits, every tenth line is for validation. */
+/* Adds a line, to the split that it is of if the file has both (data/held.h). */
 static choir_status read_record(
     void *arg, const choir__record_at *at, const choir__json *record)
 {
     reading *r = arg;
     inner_json inner = {0};
     const choir__json *value = NULL, *image_name = choir__json_get(record, "file_name");
-    bool held = r->entries++ % HOLD_OUT == HOLD_OUT - 1;
+    bool held = choir__is_held(r->d->opts.image.held_out, r->entries++);
     const char *image =
         choir__json_is(image_name, CHOIR__JSON_STRING) ? image_name->text : NULL;
     choir_status status = check_name(at, image);
@@ -161,11 +162,12 @@ static choir_status read_all(
         training || !held ? d : rest, held ? NULL : rest, train, training, fields);
     if (status == CHOIR_OK && held)
         status = read_metadata(training ? rest : d, NULL, held, training, fields);
+    d->base.held_out = !held && !training;
     d->root = training || !held ? train : held;
     free(training || !held ? held : train);
     if (status == CHOIR_OK && !d->count)
         status = choir__error(CHOIR_ERR_FORMAT, "%s: %s", folder,
-            training ? "metadata.jsonl has no lines"
+            training ? "metadata.jsonl has no lines to train on"
                      : "no lines are held out to validate on: make validation/metadata.jsonl");
     return status;
 }

@@ -17,6 +17,7 @@
 #include <zlib.h>
 
 #include "data/dataset.h"
+#include "data/held.h"
 
 #define IMAGES   "-images-idx3-ubyte"
 #define LABELS   "-labels-idx1-ubyte"
@@ -345,20 +346,23 @@ out:
 }
 
 static choir_status open_one(
-    const char *folder, const char *name, choir_split split, idx_dataset *d)
+    const char *folder, const char *name, choir_split split, double held, idx_dataset *d)
 {
-    choir_status status = read_pair(folder, name, &d->pair);
+    choir_status status = choir__held_check(folder, held);
+    if (status == CHOIR_OK)
+        status = read_pair(folder, name, &d->pair);
     if (status != CHOIR_OK)
         return status;
-    int64_t count = d->pair.images.count, training = count * 9 / 10;
+    int64_t count = d->pair.images.count, training = choir__training_part(held, count);
     if (training == 0)
         return choir__error(CHOIR_ERR_FORMAT,
-            "%s: %s" IMAGES " holds 1 image: 2 are needed, one to train and one to validate",
-            folder, name);
+            "%s: %s" IMAGES " holds %lld image%s: none of them would be left to train on",
+            folder, name, (long long)count, count == 1 ? "" : "s");
     measure(d, d->pair.images.values, training * pixels_of(&d->pair));
     count_classes(d, &d->pair.labels);
     d->first = split == CHOIR_TRAIN ? 0 : training;
     d->length = split == CHOIR_TRAIN ? training : count - training;
+    d->base.held_out = split == CHOIR_VALIDATION;
     return CHOIR_OK;
 }
 
@@ -403,6 +407,12 @@ choir_status choir_dataset_idx(const char *folder, choir_split split, choir_data
 {
     if (!folder)
         return choir__missing(__func__, "folder");
+    return choir__dataset_idx(folder, split, 0, dataset);
+}
+
+choir_status choir__dataset_idx(
+    const char *folder, choir_split split, double held, choir_dataset **dataset)
+{
     if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: unknown split %d: choose CHOIR_TRAIN or CHOIR_VALIDATION", folder, (int)split);
@@ -415,7 +425,7 @@ choir_status choir_dataset_idx(const char *folder, choir_split split, choir_data
     if (f.train && f.t10k)
         status = open_two(folder, split, d);
     else if (f.others == 1)
-        status = open_one(folder, f.name, split, d);
+        status = open_one(folder, f.name, split, held, d);
     else
         status = choir__error(CHOIR_ERR_FORMAT,
             "%s: expected a single set of images, or train-* and t10k-*, got several (%s" IMAGES

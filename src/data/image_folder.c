@@ -11,10 +11,10 @@
 
 #include "base/rng.h"
 #include "data/dataset.h"
+#include "data/held.h"
 #include "data/image_list.h"
+#include "data/tokenizer/utf8.h"
 #include "data/transform.h"
-
-enum { HOLD_OUT = 10 };
 
 typedef struct image_file {
     char *name;
@@ -45,7 +45,7 @@ static void add_file(image_folder *d, char *name, int64_t class)
     d->files[d->count++] = (image_file){name, class};
 }
 
-/* held: every tenth file is for validation and the others are for training. */
+/* held: the folder has the files of both splits (data/held.h). */
 static choir_status add_class(image_folder *d, const char *class_name, int64_t class, bool held)
 {
     choir__name_list n = {0};
@@ -57,7 +57,7 @@ static choir_status add_class(image_folder *d, const char *class_name, int64_t c
             " there",
             path);
     for (int64_t i = 0; i < n.count && status == CHOIR_OK; i++)
-        if (!held || (i % HOLD_OUT == HOLD_OUT - 1) != d->training) {
+        if (!held || choir__is_held(d->opts.held_out, i) != d->training) {
             add_file(d, n.name[i], class);
             n.name[i] = NULL;
         }
@@ -140,6 +140,18 @@ static choir_status take_classes(image_folder *d)
     return status;
 }
 
+/* Names of classes are kept in JSON. */
+static choir_status check_names(const image_folder *d)
+{
+    for (int64_t c = 0; c < d->classes.count; c++)
+        if (!choir__is_utf8(d->classes.name[c], strlen(d->classes.name[c])))
+            return choir__error(CHOIR_ERR_FORMAT,
+                "%s: expected folders of classes whose names are UTF-8, got other bytes in that of "
+                "class %lld",
+                d->root, (long long)c);
+    return CHOIR_OK;
+}
+
 static choir_status look_into(image_folder *d, const char *folder)
 {
     bool has_train = choir__is_folder_at(folder, "train");
@@ -149,6 +161,8 @@ static choir_status look_into(image_folder *d, const char *folder)
     bool held = !has_train || !other;
     d->root = choir__format("%s%s", folder, has_train ? "/train" : "");
     choir_status status = choir__list_folders(d->root, &d->classes);
+    if (status == CHOIR_OK)
+        status = check_names(d);
     if (status == CHOIR_OK)
         status = find_first(d);
     if (status == CHOIR_OK && d->opts.classes)
@@ -161,10 +175,11 @@ static choir_status look_into(image_folder *d, const char *folder)
         status = add_classes(d, held);
     if (status == CHOIR_OK && !d->count)
         status = choir__error(CHOIR_ERR_FORMAT,
-            "%s: no class has %d images, so none are held out to validate on: make train/CLASS"
-            " and val/CLASS",
-            folder, HOLD_OUT);
+            "%s: its classes have too few images for some to be held out to validate on: make "
+            "train/CLASS and val/CLASS",
+            folder);
     d->base.classes = d->classes.count;
+    d->base.held_out = held && !d->training;
     return status;
 }
 

@@ -5,10 +5,9 @@
 #include <unistd.h>
 
 #include "data/encoded.h"
+#include "data/held.h"
 #include "data/labelled.h"
 #include "data/labels.h"
-
-enum { HOLD_OUT = 10 };
 
 typedef struct labelled {
     choir_dataset base;
@@ -61,7 +60,7 @@ typedef struct reading {
     const choir_labelled_opts *opts;
     int64_t entries; /* of the file, so far */
     bool training;
-    bool shared;      /* the file has both splits: every tenth entry is for validation */
+    bool shared;      /* the file has both splits (data/held.h) */
     bool labels_only; /* the file is the other split's: its labels are the classes */
     bool keep;        /* the present entry is a sample of this split */
 } reading;
@@ -131,7 +130,7 @@ static choir_status read_record(
     void *arg, const choir__record_at *at, const choir__json *record)
 {
     reading *r = arg;
-    bool held = r->entries++ % HOLD_OUT == HOLD_OUT - 1;
+    bool held = choir__is_held(r->opts->held_out, r->entries++);
     r->keep = r->shared ? held != r->training : !r->labels_only;
     return r->opts->words ? read_words(r, at, record) : read_text(r, at, record);
 }
@@ -178,12 +177,13 @@ static choir_status read_parts(reading *r, const char *path)
     bool other = held && !r->training, given = r->opts->classes && r->opts->classes->count;
     r->shared = !held;
     r->labels_only = other && !given;
-    if (given)
-        choir__labels_give(&r->d->labels, r->opts->classes);
-    choir_status status = choir__records_read(other && given ? held
-                                              : train        ? train
-                                                             : path,
-        read_record, r);
+    choir_status status =
+        given ? choir__labels_give(&r->d->labels, r->opts->classes) : CHOIR_OK;
+    if (status == CHOIR_OK)
+        status = choir__records_read(other && given ? held
+                                     : train        ? train
+                                                    : path,
+            read_record, r);
     if (status == CHOIR_OK)
         status = choir__labels_settle(&r->d->labels);
     if (status == CHOIR_OK && r->labels_only) {
@@ -243,8 +243,9 @@ choir_status choir_dataset_labelled(const char *path, choir_split split,
         return choir__missing(__func__, !path ? "path" : tokenizer ? "dataset" : "tokenizer");
     labelled *d = choir__calloc(1, sizeof *d);
     reading r = {.d = d, .opts = &opts, .training = split == CHOIR_TRAIN};
-    choir_status status =
-        choir__encoded_init(&d->encoded, tokenizer, opts.context, opts.words, path);
+    choir_status status = choir__held_check(path, opts.held_out);
+    if (status == CHOIR_OK)
+        status = choir__encoded_init(&d->encoded, tokenizer, opts.context, opts.words, path);
     if (status == CHOIR_OK)
         status = read_parts(&r, path);
     if (status == CHOIR_OK && !d->encoded.count)
@@ -259,7 +260,8 @@ choir_status choir_dataset_labelled(const char *path, choir_split split,
         .y_dtype = CHOIR_I64,
         .x_shape = choir_dims(CHOIR__ENCODED_ROWS, opts.context),
         .y_shape = opts.words ? choir_dims(opts.context) : CHOIR_SCALAR,
-        .classes = d->labels.classes};
+        .classes = d->labels.classes,
+        .held_out = r.shared && !r.training};
     *dataset = &d->base;
     return CHOIR_OK;
 }

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/tokenizer/utf8.h"
+
 enum { CLASSES_MAX = 1 << 20 };
 
 static choir_status text_of(
@@ -41,16 +43,21 @@ static void append(choir__labels *l, const char *text)
     l->text[l->count++] = json_object_iter_key(json_object_iter_at(l->seen, text));
 }
 
-void choir__labels_give(choir__labels *l, const choir_class_names *classes)
+choir_status choir__labels_give(choir__labels *l, const choir_class_names *classes)
 {
     l->seen = json_object();
     for (int64_t c = 0; c < classes->count; c++) {
+        if (!choir__is_utf8(classes->name[c], strlen(classes->name[c])))
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "expected names of classes in UTF-8, got other bytes as that of class %lld",
+                (long long)c);
         char *again = choir__format("%s (%lld)", classes->name[c], (long long)c);
         bool twice = json_object_get(l->seen, classes->name[c]) != NULL;
         append(l, twice ? again : classes->name[c]); /* a label means the first of that name */
         free(again);
     }
     l->given = l->count;
+    return CHOIR_OK;
 }
 
 static choir_status not_given(
@@ -62,6 +69,15 @@ static choir_status not_given(
         at, "the label '%.60s' is none of the model's classes: %s", text, list);
     free(list);
     return status;
+}
+
+/* Adds the class of a label that is a number, and that the training split lacks. */
+static void add_class(choir__labels *l, int64_t number)
+{
+    const int64_t class = number_in(l->text[number]);
+    l->class_of = choir__realloc(l->class_of, (size_t)l->count * sizeof *l->class_of);
+    l->class_of[number] = class;
+    l->classes = choir__max(l->classes, class + 1);
 }
 
 choir_status choir__labels_add(
@@ -82,13 +98,18 @@ choir_status choir__labels_add(
     }
     if (l->given && (l->named || number_in(text) < 0))
         return not_given(l, at, text);
-    if (l->settled)
+    if (l->settled && (l->sorted || number_in(text) < 0 || number_in(text) >= CLASSES_MAX))
         return choir__record_wrong(
             at, "the label '%s' is not among those of the training split", text);
+    if (!choir__is_utf8(text, strlen(text)))
+        return choir__record_wrong(
+            at, "the label is not UTF-8, as the name of a class must be");
     if (l->count == CLASSES_MAX)
         return choir__record_wrong(at, "there are more than %d labels", CLASSES_MAX);
     *number = l->count;
     append(l, text);
+    if (l->settled)
+        add_class(l, *number);
     return CHOIR_OK;
 }
 

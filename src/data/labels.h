@@ -23,12 +23,14 @@ typedef struct choir__labels {
     bool settled;
 } choir__labels;
 
-/* Begins with the classes of a model, before any label is added. */
-void choir__labels_give(choir__labels *labels, const choir_class_names *classes);
+/* Begins with the classes of a model, before any label is added. Error: argument (a name that
+ * is not UTF-8). */
+choir_status choir__labels_give(choir__labels *labels, const choir_class_names *classes);
 
 /* Adds a label, a text or a whole number, and stores its number. Errors: format (neither of the
- * two; a text that is none of the given classes; after choir__labels_settle, a label that was
- * not there before). */
+ * two; a text that is none of the given classes; a text that is not UTF-8; after
+ * choir__labels_settle, a text that was not there before: numbers are classes by themselves).
+ */
 choir_status choir__labels_add(choir__labels *labels, const choir__record_at *at,
     const choir__json *label, int64_t *number);
 

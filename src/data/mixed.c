@@ -181,6 +181,26 @@ static const char *mixed_sample_name(const choir_dataset *self, int64_t index)
     return choir_dataset_sample_name(from, index);
 }
 
+static void mixed_normalized(const choir_dataset *self, float mean[3], float std[3])
+{
+    const choir_dataset *first = ((const mixed *)self)->sources[0].data;
+    first->ops->normalized(first, mean, std);
+}
+
+/* Returns whether all sources are images that were normalised alike. */
+static bool are_normalized_alike(choir_dataset *const *sources, int count)
+{
+    float first[6], other[6];
+    for (int s = 0; s < count; s++) {
+        if (!sources[s]->ops->normalized)
+            return false;
+        sources[s]->ops->normalized(sources[s], s ? other : first, (s ? other : first) + 3);
+        if (s && memcmp(first, other, sizeof first) != 0)
+            return false;
+    }
+    return true;
+}
+
 static int64_t mixed_class_of(choir_dataset *self, int64_t index)
 {
     choir_dataset *from = find(self, &index);
@@ -284,6 +304,7 @@ choir_status choir_dataset_mixed(
             (source){.data = sources[s], .length = choir_dataset_length(sources[s])};
         d->length += d->sources[s].length;
         d->base.classes = choir__max(d->base.classes, sources[s]->classes);
+        d->base.held_out |= sources[s]->held_out;
     }
     if (weights)
         status = divide(d, weights);
@@ -298,6 +319,7 @@ choir_status choir_dataset_mixed(
         .channels_last = sources[0]->ops->channels_last,
         .class_name = mixed_class_name,
         .sample_name = mixed_sample_name,
+        .normalized = are_normalized_alike(sources, count) ? mixed_normalized : NULL,
         .class_of = mixed_class_of,
         .ignores = mixed_ignores};
     d->base.ops = &d->ops;

@@ -21,11 +21,13 @@ static choir_status make_room(choir__records *r)
     if (r->next) {
         memmove(r->data, r->data + r->next, r->end - r->next);
         r->end -= r->next;
+        r->searched -= choir__min(r->searched, r->next);
         r->next = 0;
     }
     if (r->end < r->room)
         return CHOIR_OK;
     size_t room = r->room ? 2 * r->room : ROOM;
+    r->at.line = r->behind + 1;
     char *data = room <= LONGEST ? realloc(r->data, room + 1) : NULL;
     if (!data)
         return room > LONGEST
@@ -58,9 +60,10 @@ static choir_status fill(choir__records *r)
 /* Finds the end of the line that begins at data + next. */
 static bool find_line(choir__records *r, char **end)
 {
-    char *from = r->data + r->next;
-    char *found = r->end > r->next ? memchr(from, '\n', r->end - r->next) : NULL;
+    size_t from = choir__max(r->next, r->searched);
+    char *found = r->end > from ? memchr(r->data + from, '\n', r->end - from) : NULL;
     *end = found ? found : r->data + r->end;
+    r->searched = found ? r->next : r->end;
     r->lines = 1;
     return found || r->ended;
 }

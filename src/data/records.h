@@ -29,6 +29,7 @@ typedef struct choir__records {
     char separator;
     char *data; /* (room + 1) bytes [next, end) are not read yet */
     size_t next, end, room;
+    size_t searched; /* no line ends in [next, searched); below next: it was not searched */
     int64_t lines, behind;   /* of the present record; of the file, with it */
     choir__json_nodes nodes; /* the present record */
     char **columns;          /* (column_count) of a table */

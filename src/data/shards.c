@@ -6,20 +6,21 @@
  *
  * Opening reads all headers, and the classes. An image is read from its place when its sample
  * is requested. */
+#include <dirent.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "data/held.h"
 #include "data/labels.h"
 #include "data/shards.h"
 #include "data/tar.h"
 #include "data/tokenizer/utf8.h"
 #include "data/transform.h"
 
-enum { HOLD_OUT = 10, LONGEST_LABEL = 1 << 20, MOST_SHARDS = 100000 };
+enum { LONGEST_LABEL = 1 << 20, MOST_SHARDS = 100000 };
 
 typedef struct member {
     int64_t at, bytes,
@@ -34,9 +35,9 @@ typedef struct shards {
     choir_image_opts opts;
     bool training;
     choir__name_list files;
-    int64_t
-        train_files; /* the first ones are for training, the others for validation; 0: mixed */
-    member first;    /* its image determines the size of samples */
+    bool splits;         /* some files are for validation; false: a part of the samples is */
+    int64_t train_files; /* the first ones are for training, the others for validation */
+    member first;        /* its image determines the size of samples */
     member *samples;
     int64_t count, room, seen; /* seen: samples of both splits */
     choir__labels labels;
@@ -83,33 +84,63 @@ choir_status choir__shards_list(choir__name_list *files, const char *path)
     return CHOIR_OK;
 }
 
-/* Adds the tars whose paths match; returns how many do. */
-static int64_t add_matching(choir__name_list *files, const char *folder, const char *pattern)
+static bool begins_with(const char *text, const char *begin)
 {
-    glob_t found = {0};
-    char *path = choir__format("%s/%s", folder, pattern);
-    if (glob(path, 0, NULL, &found) == 0)
-        for (size_t i = 0; i < found.gl_pathc; i++)
-            choir__name_list_add(files, found.gl_pathv[i]);
-    int64_t count = (int64_t)found.gl_pathc;
-    globfree(&found);
-    free(path);
-    return count;
+    return !strncmp(text, begin, strlen(begin));
 }
 
-/* In a folder, train*.tar and val*.tar (or test*.tar) are the splits; without these every tenth
- * sample is for validation. */
+static bool is_other_tar(const char *name, const char *begin)
+{
+    (void)begin;
+    return choir__is_tar_name(name) && !begins_with(name, "val") && !begins_with(name, "test");
+}
+
+static bool is_tar_of(const char *name, const char *begin)
+{
+    return choir__is_tar_name(name) && begins_with(name, begin);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Adds the folder's tars of which `takes` is true, in the order of their names; returns how
+ * many they are. */
+static int64_t add_tars(choir__name_list *files, const char *folder,
+    bool (*takes)(const char *name, const char *begin), const char *begin)
+{
+    int64_t before = files->count;
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        if (e->d_name[0] != '.' && takes(e->d_name, begin)) {
+            char *path = choir__format("%s/%s", folder, e->d_name);
+            choir__name_list_add(files, path);
+            free(path);
+        }
+    if (dir)
+        closedir(dir);
+    if (files->count > before)
+        qsort(files->name + before, (size_t)(files->count - before), sizeof *files->name,
+            by_name);
+    return files->count - before;
+}
+
+/* In a folder, val*.tar (or test*.tar) are for validation, and train*.tar, or else all others,
+ * for training. Without the former a part of the samples is (data/held.h). */
 static choir_status list(shards *d, const char *path)
 {
     if (choir__is_tar_name(path))
         return choir__shards_list(&d->files, path);
-    d->train_files = add_matching(&d->files, path, "train*.tar");
+    d->train_files = add_tars(&d->files, path, is_tar_of, "train");
     if (!d->train_files)
-        add_matching(&d->files, path, "*.tar");
-    else if (!add_matching(&d->files, path, "val*.tar") &&
-             !add_matching(&d->files, path, "test*.tar"))
-        d->train_files = 0;
-    return CHOIR_OK;
+        d->train_files = add_tars(&d->files, path, is_other_tar, "");
+    d->splits = add_tars(&d->files, path, is_tar_of, "val") ||
+                add_tars(&d->files, path, is_tar_of, "test");
+    return d->training && !d->train_files
+               ? choir__error(CHOIR_ERR_FORMAT,
+                     "%s has tars for validation alone: train*.tar are missing", path)
+               : CHOIR_OK;
 }
 
 bool choir__is_shards(const char *path)
@@ -117,7 +148,7 @@ bool choir__is_shards(const char *path)
     choir__name_list files = {0};
     if (choir__is_tar_name(path))
         return true;
-    int64_t count = add_matching(&files, path, "*.tar");
+    int64_t count = add_tars(&files, path, is_tar_of, "");
     choir__name_list_free(&files);
     return count > 0;
 }
@@ -215,7 +246,7 @@ static void free_member(member *s)
 /* Returns whether the next whole sample is for validation. */
 static bool is_held(shards *d, const member *s)
 {
-    return d->train_files ? s->shard >= d->train_files : d->seen++ % HOLD_OUT == HOLD_OUT - 1;
+    return d->splits ? s->shard >= d->train_files : choir__is_held(d->opts.held_out, d->seen++);
 }
 
 /* Keeps the samples from number `first` on that are whole and of this split. */
@@ -226,6 +257,9 @@ static choir_status keep_samples(shards *d, int64_t first)
     for (int64_t i = first; i < d->count; i++) {
         member *s = &d->samples[i];
         bool whole = s->image && s->bytes && s->label >= 0;
+        if (s->image && !s->bytes && status == CHOIR_OK)
+            status = choir__error(CHOIR_ERR_FORMAT, "%s: %s is empty: expected an image",
+                d->files.name[s->shard], s->image);
         if (s->image && s->label < 0 && status == CHOIR_OK)
             status = choir__error(CHOIR_ERR_FORMAT,
                 "%s: %s has no class: expected %scls, or %sjson with \"cls\" or \"label\"",
@@ -263,11 +297,11 @@ static choir_status read_shard(shards *d, int32_t shard)
 static choir_status read_shards(shards *d, const char *path)
 {
     choir_status status = list(d, path);
-    int64_t last = d->train_files && d->training ? d->train_files : d->files.count;
-    if (d->opts.classes)
-        choir__labels_give(&d->labels, d->opts.classes);
+    int64_t last = d->splits && d->training ? d->train_files : d->files.count;
+    if (status == CHOIR_OK && d->opts.classes)
+        status = choir__labels_give(&d->labels, d->opts.classes);
     for (int64_t i = 0; i < last && status == CHOIR_OK; i++) {
-        if (d->train_files && i == d->train_files)
+        if (d->splits && i && i == d->train_files && !d->opts.classes)
             status = choir__labels_settle(&d->labels);
         if (status == CHOIR_OK)
             status = read_shard(d, (int32_t)i);
@@ -412,7 +446,8 @@ choir_status choir_dataset_shards(
         .y_dtype = CHOIR_I64,
         .x_shape = choir_dims(3, d->opts.height, d->opts.width),
         .y_shape = CHOIR_SCALAR,
-        .classes = d->labels.classes};
+        .classes = d->labels.classes,
+        .held_out = !d->splits && !d->training};
     *dataset = &d->base;
     return CHOIR_OK;
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/dataset.h"
+#include "data/held.h"
 #include "data/tokenizer/tokenizer.h"
 
 typedef struct text_dataset {
@@ -40,11 +42,6 @@ static void text_free(choir_dataset *self)
 static const choir_dataset_ops text_ops = {
     .length = text_length, .get = text_get, .free = text_free};
 
-int64_t choir__training_part(int64_t count)
-{
-    return count / 10 * 9 + count % 10 * 9 / 10;
-}
-
 choir_status choir__check_split(
     const char *name, const char *split, int64_t tokens, int64_t context)
 {
@@ -58,10 +55,10 @@ choir_status choir__check_split(
 
 /* Creates a dataset of the split's tokens; takes ownership of the tokens. */
 static choir_status cut(const char *name, choir__ids *tokens, int64_t context,
-    choir_split split, text_dataset **dataset)
+    choir_split split, double held, text_dataset **dataset)
 {
     int64_t count = (int64_t)tokens->count;
-    int64_t training = choir__training_part(count);
+    int64_t training = choir__training_part(held, count);
     choir_status status = choir__check_split(name, "training", training, context);
     if (status == CHOIR_OK)
         status = choir__check_split(name, "validation", count - training, context);
@@ -102,15 +99,17 @@ static choir_status check_arguments(
     return CHOIR_OK;
 }
 
-choir_status choir_dataset_text_memory(const char *name, const char *text, size_t bytes,
-    int64_t context, choir_split split, choir_tokenizer **tokenizer, choir_dataset **dataset)
+static choir_status open_memory(const char *name, const char *text, size_t bytes,
+    int64_t context, choir_split split, double held, choir_tokenizer **tokenizer,
+    choir_dataset **dataset)
 {
-    name = name ? name : "the text";
     choir_tokenizer *made = NULL;
     const choir_tokenizer *used = tokenizer ? *tokenizer : NULL;
     choir__ids tokens = {0};
     text_dataset *d;
     choir_status status = check_arguments(name, bytes, context, split);
+    if (status == CHOIR_OK)
+        status = choir__held_check(name, held);
     if (status == CHOIR_OK && !used) {
         status = pick_tokenizer(text, bytes, &made);
         used = made;
@@ -118,7 +117,7 @@ choir_status choir_dataset_text_memory(const char *name, const char *text, size_
     if (status == CHOIR_OK)
         status = choir__tokenizer_encode(used, name, text, bytes, CHOIR__BEGINNING, &tokens);
     if (status == CHOIR_OK)
-        status = cut(name, &tokens, context, split, &d);
+        status = cut(name, &tokens, context, split, held, &d);
     if (status != CHOIR_OK)
         goto out;
     d->base = (choir_dataset){.ops = &text_ops,
@@ -126,7 +125,8 @@ choir_status choir_dataset_text_memory(const char *name, const char *text, size_
         .y_dtype = CHOIR_I64,
         .x_shape = choir_dims(context),
         .y_shape = choir_dims(context),
-        .classes = choir_tokenizer_size(used)};
+        .classes = choir_tokenizer_size(used),
+        .held_out = split == CHOIR_VALIDATION};
     *dataset = &d->base;
     if (tokenizer && made) {
         *tokenizer = made;
@@ -138,6 +138,26 @@ out:
     return status;
 }
 
+choir_status choir_dataset_text_memory(const char *name, const char *text, size_t bytes,
+    int64_t context, choir_split split, choir_tokenizer **tokenizer, choir_dataset **dataset)
+{
+    return open_memory(
+        name ? name : "the text", text, bytes, context, split, 0, tokenizer, dataset);
+}
+
+choir_status choir__dataset_text(const char *path, int64_t context, choir_split split,
+    double held, choir_tokenizer **tokenizer, choir_dataset **dataset)
+{
+    char *text;
+    size_t bytes;
+    choir_status status = choir__read_file(path, 0, &text, &bytes);
+    if (status != CHOIR_OK)
+        return status;
+    status = open_memory(path, text, bytes, context, split, held, tokenizer, dataset);
+    free(text);
+    return status;
+}
+
 choir_status choir_dataset_text(const char *path, int64_t context, choir_split split,
     choir_tokenizer **tokenizer, choir_dataset **dataset)
 {
@@ -145,12 +165,5 @@ choir_status choir_dataset_text(const char *path, int64_t context, choir_split s
         return choir__missing(__func__, "tokenizer");
     if (!dataset)
         return choir__missing(__func__, "dataset");
-    char *text;
-    size_t bytes;
-    choir_status status = choir__read_file(path, 0, &text, &bytes);
-    if (status != CHOIR_OK)
-        return status;
-    status = choir_dataset_text_memory(path, text, bytes, context, split, tokenizer, dataset);
-    free(text);
-    return status;
+    return choir__dataset_text(path, context, split, 0, tokenizer, dataset);
 }

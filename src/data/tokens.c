@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "data/dataset.h"
+#include "data/held.h"
 #include "data/tokens.h"
 
 typedef struct token_file {
@@ -217,9 +218,9 @@ static choir_status needed_vocabulary(const token_file *f, int64_t *vocabulary)
 }
 
 static choir_status check_arguments(
-    const char *path, const token_file *f, int64_t context, int64_t vocabulary)
+    const char *path, const token_file *f, int64_t context, double held, int64_t vocabulary)
 {
-    int64_t training = choir__training_part(f->count);
+    int64_t training = choir__training_part(held, f->count);
     if (context < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: expected a context of 1 token or more, got %lld", path, (long long)context);
@@ -227,7 +228,9 @@ static choir_status check_arguments(
         return choir__error(CHOIR_ERR_RANGE,
             "%s has ids of a vocabulary of %lld, the model's has %lld", path,
             (long long)f->vocabulary, (long long)vocabulary);
-    choir_status status = choir__check_split(path, "training", training, context);
+    choir_status status = choir__held_check(path, held);
+    if (status == CHOIR_OK)
+        status = choir__check_split(path, "training", training, context);
     return status == CHOIR_OK
                ? choir__check_split(path, "validation", f->count - training, context)
                : status;
@@ -236,9 +239,15 @@ static choir_status check_arguments(
 choir_status choir_dataset_tokens(const char *path, int64_t context, choir_split split,
     int64_t vocabulary, choir_dataset **dataset)
 {
-    token_file f;
     if (!path || !dataset)
         return choir__missing(__func__, path ? "dataset" : "path");
+    return choir__dataset_tokens(path, context, split, 0, vocabulary, dataset);
+}
+
+choir_status choir__dataset_tokens(const char *path, int64_t context, choir_split split,
+    double held, int64_t vocabulary, choir_dataset **dataset)
+{
+    token_file f;
     if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: unknown split %d: choose CHOIR_TRAIN or CHOIR_VALIDATION", path, (int)split);
@@ -246,7 +255,7 @@ choir_status choir_dataset_tokens(const char *path, int64_t context, choir_split
     if (status == CHOIR_OK)
         status = check_header(path, &f);
     if (status == CHOIR_OK)
-        status = check_arguments(path, &f, context, vocabulary);
+        status = check_arguments(path, &f, context, held, vocabulary);
     if (status == CHOIR_OK && !vocabulary)
         vocabulary = f.vocabulary;
     if (status == CHOIR_OK && !vocabulary)
@@ -257,7 +266,7 @@ choir_status choir_dataset_tokens(const char *path, int64_t context, choir_split
         return status;
     }
     posix_fadvise(f.fd, 0, 0, split == CHOIR_TRAIN ? POSIX_FADV_RANDOM : POSIX_FADV_SEQUENTIAL);
-    int64_t training = choir__training_part(f.count);
+    int64_t training = choir__training_part(held, f.count);
     int64_t kept = split == CHOIR_TRAIN ? training : f.count - training;
     token_dataset *d = choir__calloc(1, sizeof *d);
     d->file = f;
@@ -271,7 +280,8 @@ choir_status choir_dataset_tokens(const char *path, int64_t context, choir_split
         .y_dtype = CHOIR_I64,
         .x_shape = choir_dims(context),
         .y_shape = choir_dims(context),
-        .classes = vocabulary};
+        .classes = vocabulary,
+        .held_out = split == CHOIR_VALIDATION};
     *dataset = &d->base;
     return CHOIR_OK;
 }

@@ -38,6 +38,28 @@ packed_llama() {
 }
 several() { all_alike --bytes docs.jsonl:weight=0.7+rows.csv:weight=0.3,every=2; }
 
+# A run's job names its data so that they are found from any folder.
+from_other_folders() {
+    mkdir -p other
+    rm -rf run
+    good train "${model[@]}" --bytes --steps 2 --run run docs.jsonl:first=30+rows.csv
+    mv out first
+    (cd other && "$CHOIR" train --json ../run/job.json) >out 2>err || fail "$(cat err)"
+    same_run first out
+}
+
+# JSON has no name that is not UTF-8, and a job must not be another one without a word.
+not_utf8() {
+    cp docs.jsonl $'d\xe9.jsonl'
+    good train "${model[@]}" --steps 1 $'d\xe9.jsonl'
+    bad 1 "the path of the data 'd.*.jsonl' is not UTF-8" \
+        train "${model[@]}" --steps 1 --save saved $'d\xe9.jsonl'
+    bad 1 "the path of the data 'd.*.jsonl' is not UTF-8" \
+        train "${model[@]}" --steps 1 --print-job $'d\xe9.jsonl'
+    bad 1 "trace 't.*' is not UTF-8" \
+        train "${model[@]}" --steps 1 --run run2 --trace $'t\xe9' docs.jsonl
+}
+
 evaluated() {
     good train "${model[@]}" --pack --steps 3 --save kept docs.jsonl
     good eval --json --batch-size 2 kept docs.jsonl
@@ -64,6 +86,8 @@ check joined
 check packed
 check packed_llama
 check several
+check from_other_folders
+check not_utf8
 check evaluated
 check faults
 finish

@@ -55,6 +55,7 @@ augmented() {
     good train "${job[@]}" --steps 9 --balance set
     [ "$(field weights_sha256 out)" != "$(field weights_sha256 changed)" ] ||
         fail 'augmentation changes nothing'
+    good train "${how[@]}" set+set:first=5 # as one
     bad 2 "unknown augmentation 'jiter' .did you mean 'jitter'" train --augment jiter set
     bad 2 "unknown option 'alfa'" train --augment mixup:alfa=1 set
     bad 1 'changes images with a class each' train --augment mixup --model toy random
@@ -92,6 +93,44 @@ tars() {
     bad 1 'tars/part-2.tar: cannot be opened' train "${job[@]}" 'tars/part-{0..2}.tar'
 }
 
+# pack FOLDER FIRST LAST: a tar of images with numbers as classes, 0, 1 and 2 in turns.
+pack() {
+    local i
+    rm -rf flat && mkdir flat
+    for i in $(seq -w "$2" "$3"); do
+        image png/rgb flat/$i.png
+        echo $((10#$i % 3)) >flat/$i.cls
+    done
+    (cd flat && tar -cf "$OLDPWD/$1" --sort=name .)
+}
+
+# Which tars of a folder are of which split; a class that training lacks, and an empty image.
+splits_of_tars() {
+    mkdir -p 'named[1]' less held
+    pack 'named[1]/a.tar' 01 30
+    good train "${job[@]}" --steps 8 --save three 'named[1]'
+    good eval --json three 'named[1]'
+    [ "$(field samples out)" = 3 ] || fail "a tenth of 30: $(cat out)"
+    pack 'named[1]/val-0.tar' 01 06
+    good train "${job[@]}" --steps 8 'named[1]'
+    good eval --json three 'named[1]'
+    [ "$(field samples out)" = 6 ] || fail "val-0.tar: $(cat out)"
+    pack held/val-0.tar 01 06
+    good eval --json three held
+    [ "$(field samples out)" = 6 ] || fail "only val-0.tar: $(cat out)"
+    bad 1 'held has tars for validation alone: train.*are missing' train "${job[@]}" held
+    rm -rf flat && mkdir flat
+    image png/rgb flat/1.png && echo 0 >flat/1.cls
+    (cd flat && tar -cf ../less/train-0.tar .)
+    cp held/val-0.tar less/
+    good eval --json three less
+    [ "$(field samples out)" = 6 ] || fail "classes that training lacks: $(cat out)"
+    : >flat/2.png
+    echo 1 >flat/2.cls
+    (cd flat && tar -cf ../less/train-0.tar --sort=name .)
+    bad 1 'train-0.tar: ./2.png is empty: expected an image' train "${job[@]}" less
+}
+
 resumes_in_mid_epoch() {
     good train "${job[@]}" --steps 8 --save half set # an epoch has 6 steps
     good train "${job[@]}" --steps 14 --resume half --workers 4 set
@@ -126,7 +165,10 @@ bad_folders() {
     bad 1 'expected a text file, got set, a folder' train --model gpt2 set
     bad 2 "workers: expected a whole number from 1 to 64, got '0'" train --workers 0 set
     bad 2 "workers: .* to 64, got '1000'" train --workers 1000 set
-    bad 1 'no class has 10 images' train "${job[@]}" set/val
+    bad 1 'too few images for some to be held out' train "${job[@]}" set/val
+    cp -r set latin && mv latin/train/grey latin/train/$'caf\xe9'
+    bad 1 'expected folders of classes whose names are UTF-8, got other bytes in that of class 0' \
+        train "${job[@]}" latin
 }
 
 # An unusable file in the middle of an epoch ends the run, and is named.
@@ -154,6 +196,7 @@ fails() {
 check same_bits
 check augmented
 check tars
+check splits_of_tars
 check resumes_in_mid_epoch
 check sizes
 check bad_folders

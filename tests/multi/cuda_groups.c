@@ -470,9 +470,12 @@ static int a_sub_group_fails(int rank, int world, void *arg)
     CHECK_OK(choir_group_split(group, rank / 2, rank, &half));
     float *at = on_gpu(100, x, &block);
     CHECK_OK(choir_group_all_reduce(half, at, 100, CHOIR_F32, CHOIR_SUM, NULL));
-    for (*halves += 1; rank == 3; nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL))
-        if (*halves % world == 0)
-            _exit(0);
+    *halves += 1;
+    if (rank == 3) {
+        while (*halves % world)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        _exit(0);
+    }
     choir_status status = choir_group_all_reduce(half, at, 100, CHOIR_F32, CHOIR_SUM, NULL);
     CHECK(status == (rank < 2 ? CHOIR_OK : CHOIR_ERR_PEER_LOST));
     CHECK(!status || strstr(choir_error_message(), "rank 1 (pid "));

@@ -51,8 +51,11 @@ static const choir_dataset_ops ops = {.length = length, .get = get};
 /* A fresh dataset, and the model's description. */
 static choir_dataset the_data(void)
 {
-    return (choir_dataset){
-        &ops, CHOIR_F32, CHOIR_I64, {.ndim = 1, .dim = {CLASSES}}, {.ndim = 0}, CLASSES};
+    return (choir_dataset){.ops = &ops,
+        .x_dtype = CHOIR_F32,
+        .y_dtype = CHOIR_I64,
+        .x_shape = {.ndim = 1, .dim = {CLASSES}},
+        .classes = CLASSES};
 }
 
 static choir_status evaluate(

@@ -70,8 +70,8 @@ static const choir_dataset_ops ops = {.length = length,
 static choir_dataset *make_pictures(bool flat)
 {
     pictures *p = calloc(1, sizeof *p);
-    *p = (pictures){
-        {&ops, CHOIR_F32, CHOIR_I64, choir_dims(CHANNELS, SIDE, SIDE), CHOIR_SCALAR, SAMPLES},
+    *p = (pictures){{&ops, CHOIR_F32, CHOIR_I64, choir_dims(CHANNELS, SIDE, SIDE), CHOIR_SCALAR,
+                        .classes = SAMPLES},
         flat};
     return &p->base;
 }
@@ -304,6 +304,9 @@ static void refuses_what_is_wrong(void **state)
     choir_dataset_free(images);
     assert_int_equal(choir_image_change(x, 2, 1, 1, CHOIR_IMAGE_HUE, 0), CHOIR_ERR_ARGUMENT);
     assert_int_equal(choir_image_change(x, 3, 1, 1, CHOIR_IMAGE_OPS, 0), CHOIR_ERR_ARGUMENT);
+    float wild[3 * 4] = {-1e30f, 2, 201, (float)NAN, (float)INFINITY, -(float)INFINITY};
+    for (int op = 0; op < CHOIR_IMAGE_OPS; op++) /* such values are no levels, and no indices */
+        assert_int_equal(choir_image_change(wild, 3, 2, 2, (choir_image_op)op, 0), CHOIR_OK);
     assert_int_equal(
         choir_image_change(x, 3, 1, 1, CHOIR_IMAGE_CONTRAST, (double)NAN), CHOIR_ERR_ARGUMENT);
 }

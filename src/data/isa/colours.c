@@ -187,6 +187,13 @@ static void equalized(const int32_t *count, int64_t pixels, float *value)
     }
 }
 
+/* Values beyond [0, 1], and NaN, have the nearest level, and 0. */
+static inline int32_t level_of(float x)
+{
+    x = x > 0 ? x : 0;
+    return (int32_t)((x < 1 ? x : 1) * 255.999f);
+}
+
 static void equalize(choir__picture *p, double amount)
 {
     int64_t n = plane_of(p);
@@ -195,7 +202,7 @@ static void equalize(choir__picture *p, double amount)
         int32_t count[4][256] = {{0}}, *levels = (int32_t *)p->spare;
         float value[256], *x = p->x + c * n;
         for (int64_t i = 0; i < n; i++)
-            levels[i] = (int32_t)(x[i] * 255.999f);
+            levels[i] = level_of(x[i]);
         for (int64_t i = 0; i < n; i++)
             count[i % 4][levels[i]]++; /* equal levels that follow one another do not wait */
         for (int i = 0; i < 256; i++)

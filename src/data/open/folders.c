@@ -58,6 +58,7 @@ static choir_image_opts image_opts(const choir__data_request *r)
     }
     opts.seed = r->opts->seed;
     opts.classes = r->opts->classes;
+    opts.held_out = r->opts->held_out;
     return opts;
 }
 
@@ -79,7 +80,7 @@ static choir_status open_idx(
     const choir__data_request *r, choir_tokenizer **tokenizer, choir_dataset **dataset)
 {
     (void)tokenizer;
-    return choir_dataset_idx(r->path, r->split, dataset);
+    return choir__dataset_idx(r->path, r->split, r->opts->held_out, dataset);
 }
 
 /* --- documents --- */
@@ -95,6 +96,7 @@ static choir_status open_documents(
     choir_document_opts opts = choir_document_defaults();
     opts.image.height = (int)r->info->input.dim[1];
     opts.image.width = (int)r->info->input.dim[2];
+    opts.image.held_out = r->opts->held_out;
     opts.context = r->info->output.dim[0];
     choir_status status = choir__data_check_tokenizer(r, *tokenizer);
     return status == CHOIR_OK

@@ -16,6 +16,7 @@ static choir_status open_labelled(
     opts.context = r->info->input.dim[0];
     opts.words = r->info->output.ndim == 1;
     opts.classes = r->opts->classes;
+    opts.held_out = r->opts->held_out;
     if (!*tokenizer)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: labelled texts need the model's tokenizer (choir train --tokenizer FILE)",

@@ -4,6 +4,7 @@
 
 #include <choir/augment.h>
 
+#include "data/labelled.h"
 #include "data/open/reader.h"
 #include "tensor/tensor.h"
 
@@ -49,7 +50,8 @@ static choir_status augment(const choir__data_request *r, choir_dataset **datase
     opts.seed = r->opts->seed;
     if (status == CHOIR_OK && !(*dataset)->ops->normalized)
         status = choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: --augment %s changes images with a class each, and these are other data",
+            "%s: --augment %s changes images with a class each, all normalised alike, and these "
+            "are other data",
             r->path, r->opts->augment);
     if (status == CHOIR_OK)
         status = choir_dataset_augmented(*dataset, opts, dataset);
@@ -145,6 +147,17 @@ choir_status choir_dataset_open(const char *path, choir_split split, choir_data_
     return status;
 }
 
+bool choir_data_has_documents(const char *path)
+{
+    choir__data_sources sources;
+    bool all = path && choir__data_sources_parse(path, &sources) == CHOIR_OK;
+    for (int s = 0; all && s < sources.count; s++)
+        all = choir__is_labelled(sources.source[s].path);
+    if (path)
+        choir__data_sources_free(&sources);
+    return all;
+}
+
 void choir_data_free(choir_data *data)
 {
     if (!data)
@@ -163,7 +176,8 @@ static choir_status images_fit(
     if (!choir__same_shape(d->x_shape, info->input))
         return choir__error(CHOIR_ERR_SHAPE, "%s: expected images of %s, as the model, got %s",
             path, choir__shape_text(info->input), choir__shape_text(d->x_shape));
-    if (choir_dataset_class_name(d, 0) && d->classes != info->classes)
+    if ((choir_dataset_class_name(d, 0) && d->classes != info->classes) ||
+        d->classes > info->classes)
         return choir__error(CHOIR_ERR_SHAPE, "%s has %lld classes, the model %lld", path,
             (long long)d->classes, (long long)info->classes);
     return CHOIR_OK;

@@ -63,8 +63,8 @@ static choir_status open_text(
 {
     choir_status status = choir__data_check_tokenizer(r, *tokenizer);
     if (status == CHOIR_OK)
-        status =
-            choir_dataset_text(r->path, r->info->input.dim[0], r->split, tokenizer, dataset);
+        status = choir__dataset_text(
+            r->path, r->info->input.dim[0], r->split, r->opts->held_out, tokenizer, dataset);
     return status == CHOIR_OK ? mask(r, *tokenizer, dataset) : status;
 }
 
@@ -75,6 +75,7 @@ static choir_status open_corpus(
     opts.context = r->info->input.dim[0];
     opts.fixed_tokens = r->opts->needs_tokenizer;
     opts.apart = r->opts->pack;
+    opts.held_out = r->opts->held_out;
     choir_status status = choir__data_check_tokenizer(r, *tokenizer);
     if (status == CHOIR_OK)
         status = choir_dataset_corpus(r->path, r->split, opts, tokenizer, dataset);
@@ -85,8 +86,8 @@ static choir_status open_tokens(
     const choir__data_request *r, choir_tokenizer **tokenizer, choir_dataset **dataset)
 {
     int64_t vocabulary = *tokenizer ? choir_tokenizer_size(*tokenizer) : 0;
-    choir_status status =
-        choir_dataset_tokens(r->path, r->info->input.dim[0], r->split, vocabulary, dataset);
+    choir_status status = choir__dataset_tokens(
+        r->path, r->info->input.dim[0], r->split, r->opts->held_out, vocabulary, dataset);
     return status == CHOIR_OK ? mask(r, *tokenizer, dataset) : status;
 }
 

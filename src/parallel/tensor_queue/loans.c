@@ -105,7 +105,12 @@ choir_status choir__loan_new(choir_tensor_queue *q, choir__storage *storage,
     *memory = (choir__queue_memory){.owner = (int32_t)getpid(), .bytes = storage->bytes};
     choir_status status = storage->device->far->show(storage->data, &memory->handle, &at);
     memory->at = at;
-    return status == CHOIR_OK ? lend(q, storage, memory, mapping) : status;
+    if (status != CHOIR_OK)
+        return status;
+    status = lend(q, storage, memory, mapping);
+    if (status != CHOIR_OK)
+        storage->device->far->hide(storage->data);
+    return status;
 }
 
 choir__storage *choir__loan_find(uint64_t number)

@@ -1,0 +1,19 @@
+/* Which samples are for validation, of data that have no validation split of their own: the
+ * last ones of text, and every n-th one of records and files, so that each class has some. */
+#ifndef CHOIR_DATA_HELD_H
+#define CHOIR_DATA_HELD_H
+
+#include "base/base.h"
+
+/* A part is a share of the samples, such as 0.2; 0: a tenth, the default. choir__held_check
+ * returns an error for a part outside [0, 1). Error: argument. */
+choir_status choir__held_check(const char *name, double part);
+
+/* Returns whether the sample is for validation: with a part of 0.1, the samples 9, 19, ... */
+bool choir__is_held(double part, int64_t sample);
+
+/* Returns how many of `count` tokens or samples are for training, rounded down, if the last
+ * ones are for validation. */
+int64_t choir__training_part(double part, int64_t count);
+
+#endif

@@ -1,0 +1,58 @@
+/* Which samples are for validation (data/held.h): each once, as many as the part says. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "data/held.h"
+
+static void records(void **state)
+{
+    (void)state;
+    const double parts[] = {0, 0.1, 0.2, 0.25, 0.29, 1.0 / 3, 0.5, 0.9, 1e-6, 1 - 1e-6};
+    for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+        int64_t held = 0, expected = 0;
+        for (int64_t i = 0; i < 100000; i++) {
+            held += choir__is_held(parts[p], i);
+            expected = (int64_t)((parts[p] > 0 ? parts[p] : 0.1) * (double)(i + 1) + 1e-9);
+            if (parts[p] != 1.0 / 3) /* which is 0.333333 here */
+                assert_int_equal(held, expected);
+        }
+        assert_in_range(held + 1, expected, expected + 2);
+    }
+    for (int64_t i = 0; i < 1000; i++) /* the default: every tenth one */
+        assert_int_equal(choir__is_held(0, i), i % 10 == 9);
+}
+
+static void windows(void **state)
+{
+    (void)state;
+    for (int64_t count = 0; count < 2000; count++)
+        assert_int_equal(choir__training_part(0, count), count * 9 / 10);
+    assert_int_equal(choir__training_part(0.29, 100), 71);
+    assert_int_equal(choir__training_part(0.5, INT64_MAX), INT64_MAX / 2);
+    assert_int_equal(choir__training_part(0.999, 5), 0);
+    assert_int_equal(choir__training_part(1e-9, 5), 4); /* one is held out */
+}
+
+static void parts(void **state)
+{
+    (void)state;
+    const double wrong[] = {-0.1, 1, 2, (double)INFINITY, (double)NAN};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(choir__held_check("x", wrong[i]), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir__held_check("x", 0.999), CHOIR_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(records),
+        cmocka_unit_test(windows),
+        cmocka_unit_test(parts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
