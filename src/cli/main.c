@@ -5,6 +5,7 @@
 
 #include "base/named.h"
 #include "cli/command.h"
+#include "cli/gpus_tried.h"
 #include "cli/job_file.h"
 #include "cli/self.h"
 
@@ -48,6 +49,8 @@ static int run(int argc, char **argv)
         printf("choir %s\n", CHOIR_VERSION);
     } else if (!strcmp(name, "__job_schema")) {
         choir__job_print_schema();
+    } else if (!strcmp(name, "__gpus_tried")) {
+        return choir__gpus_tried_command();
     } else if (!strcmp(name, "__complete")) {
         choir__cli_complete(commands, argc - 2, argv + 2, stdout);
     } else {

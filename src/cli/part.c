@@ -2,6 +2,7 @@
  * figures of its devices. */
 #include "cli/part.h"
 #include "cli/amp.h"
+#include "cli/gpus_tried.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -76,14 +77,17 @@ choir_status choir__cli_part_open(
     *p = (choir__cli_part){.job = j};
     choir_group_opts opts = choir_group_defaults();
     opts.timeout_s = j->timeout;
-    opts.backend = j->backend;
     opts.key_file = j->key_file;
     char *devices = first_devices(j);
+    const char *note;
     opts.device = devices;
+    opts.backend = choir__gpus_backend(j, devices, &note);
     choir_status status = choir_env_join(&p->env, j->rendezvous, opts);
     free(devices);
     if (status != CHOIR_OK)
         return status;
+    if (note && p->env.rank == 0 && !j->json && !j->quiet)
+        choir__cli_notes(j->command, note);
     if (j->launched) /* other ranks are forks of one process, with one command line */
         status = agree(j, p->env.group);
     if (status != CHOIR_OK)

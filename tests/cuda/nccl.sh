@@ -49,6 +49,27 @@ same() {
 check same tp pipeline diloco:every=2 local-sgd:every=2,warmup=1 \
     ddp:hook=powersgd,rank=2,start_step=1
 
+# NCCL is the default where script/gpu has passed, which a stamp tells: then a failure of NCCL's is
+# one of the job. Elsewhere a line says why it is not.
+by_default() {
+    local ranks=(--steps 2 --no-eval --strategy ddp --nproc 2 --devices cuda:0-1 --model "$gpt")
+    local -x XDG_STATE_HOME=$PWD/state
+    choir train "${ranks[@]}" text >out 2>err || fail "$(cat err)"
+    is_one_line 'note: .*by way of shared memory: NCCL is the default once script.gpu has' ||
+        fail "$(cat err)"
+    good __gpus_tried || return
+    grep -q '^choir .*, .*, .*, ' state/choir/gpus-tried.* || fail "stamp: $(cat state/choir/*)"
+    good train "${ranks[@]}" text
+    SOFTGPU_NCCL_FAIL=id choir train "${ranks[@]}" text >out 2>err && fail "that was not NCCL"
+    SOFTGPU_NCCL_FAIL=id good train "${ranks[@]}" --backend shm text
+    SOFTGPU_NCCL_FAIL=id good train "${ranks[@]}" --max-restarts 1 text # needs shared memory
+    sed -i 's/^choir [0-9.]*/choir 0.0.0/' state/choir/gpus-tried.*
+    SOFTGPU_NCCL_FAIL=id choir train "${ranks[@]}" text >out 2>err ||
+        fail "the stamp of another version holds: $(cat err)"
+    grep -q 'script/gpu' err || fail "no word of it"
+}
+[ -z "${CHOIR_PLUGIN_PATH-}" ] || check by_default # a real machine's stamp stays as it is
+
 # Two ranks on one card.
 one_card() {
     choir train --backend nccl --strategy ddp --nproc 2 --devices cuda:0,cuda:0 --model "$gpt" \
