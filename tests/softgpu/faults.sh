@@ -43,7 +43,7 @@ expect_race() {
 all=("$@")
 without kernel.cuh '/an earlier call.s readers are done/d'
 expect_race layer_norm.cu test_conformance_kernels_norm
-without attention_mma.cu '/inline void put_rows/,/^}/{/^    }$/{n;/__syncwarp/d}}'
+without attention_mma.cuh '/inline void put_rows/,/^}/{/^    }$/{n;/__syncwarp/d}}'
 expect_race attention_mma.cu test_conformance_kernels_attention
 without attention_mma.cu '0,/wait_copies<1>();/{/wait_copies<1>();/{n;d}}'
 expect_race attention_mma.cu test_conformance_kernels_attention

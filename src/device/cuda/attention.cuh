@@ -20,7 +20,7 @@ void choir__attention_plain(const attend *k);
 void choir__attention_plain_backward(const attend *k);
 void choir__attention_plain_bias(const attend *k); /* computes gbias only, for every dtype */
 
-/* The kernels on tensor cores (attention_mma.cu): 16-bit operands, D <= 128, and tiles that fit
+/* The kernels on tensor cores (attention_mma*.cu): 16-bit operands, D <= 128, and tiles that fit
  * into the GPU's shared memory. The backward's tiles are larger than the forward's. */
 bool choir__attention_mma_fits(const attend *k, bool back);
 void choir__attention_mma(const attend *k);
