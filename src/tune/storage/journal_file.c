@@ -31,6 +31,7 @@ double choir__journal_now(void)
 
 /* --- reading --- */
 
+/* Applies the whole lines of a text. */
 static choir_status apply_lines(choir__journal_file *j, char *text)
 {
     for (char *end; (end = strchr(text, '\n')); text = end + 1) {
@@ -45,18 +46,26 @@ static choir_status apply_lines(choir__journal_file *j, char *text)
     return CHOIR_OK;
 }
 
+/* The file is read in blocks, so that one that is no journal is known as such by its first
+ * block, however large it is; a block grows while it holds no whole line. A file that ends
+ * early, or has no bytes where a writer's ones are still on their way, is left for later from
+ * there on. */
 choir_status choir__journal_catch_up(choir__journal_file *j)
 {
-    struct stat about;
-    if (fstat(j->fd, &about))
-        return choir__journal_failed(j, "read");
-    if (about.st_size <= j->read)
-        return CHOIR_OK;
-    size_t bytes = (size_t)(about.st_size - j->read);
-    char *text = choir__alloc(bytes + 1);
-    ssize_t n = pread(j->fd, text, bytes, j->read);
-    text[n > 0 ? n : 0] = '\0';
-    choir_status status = n < 0 ? choir__journal_failed(j, "read") : apply_lines(j, text);
+    enum { BLOCK = 1 << 20 };
+    size_t room = BLOCK;
+    char *text = NULL;
+    choir_status status = CHOIR_OK;
+    for (bool more = true; more && status == CHOIR_OK;) {
+        off_t from = j->read;
+        text = choir__realloc(text, room + 1);
+        ssize_t n = pread(j->fd, text, room, from);
+        text[n > 0 ? n : 0] = '\0';
+        more = n == (ssize_t)room && !memchr(text, '\0', room);
+        status = n < 0 ? choir__journal_failed(j, "read") : apply_lines(j, text);
+        if (j->read == from)
+            room *= 2;
+    }
     free(text);
     return status;
 }
