@@ -3,98 +3,10 @@
 # No browser is needed: node checks the page's script where there is one.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tests/cli/lib.sh"
-command -v python3 >/dev/null || skip 'there is no python3'
-timeout 60 "$CHOIR" watch --listen :1000000 >out 2>err
-! grep -q 'no libmicrohttpd' err || skip "$(cat err)"
+. "$root/tests/page.sh"
 
 make_text text 200
 lm=(--batch-size 12 --microbatches 2 --model "$gpt")
-
-# get URL: prints the status, the headers and the document.
-get() {
-    python3 -c '
-import sys, urllib.error, urllib.request
-try:
-    answer = urllib.request.urlopen(sys.argv[1], timeout=60)
-except urllib.error.HTTPError as error:
-    answer = error
-print(answer.status)
-print(answer.headers)
-sys.stdout.write(answer.read().decode())' "$1"
-}
-
-# live URL CONDITION [FILE]: follows the page until the Python expression is true of `runs`, by
-# path, as page.js would have them, with `studies`, `board`, `jobs` and `over`; prints one JSON
-# object of it all. Makes FILE once it is connected.
-live() {
-    timeout -k 2 $((60 * patience)) python3 -c '
-import json, math, sys, urllib.request
-runs, studies, board, jobs, over = {}, {}, {}, [], False
-by_id = {}
-class Run(dict): pass
-def run_of(m):
-    r = by_id.get(m["id"])
-    if not r or r["generation"] != m["generation"]:
-        r = Run(generation=m["generation"], path=r and r["path"], state="", job=None, steps={},
-                evals={}, events=[])
-        by_id[m["id"]] = r
-        runs.update({r["path"]: r} if r["path"] else {})
-    return r
-def take(table, m):
-    for name in ("step", "seconds", "items"):
-        table[name] = table.get(name, [])[:m["from"]] + m[name]
-    for name, column in m["columns"].items():
-        for kind, values in column.items():
-            key = name + " " + kind
-            table[key] = table.get(key, [])[:m["from"]] + values
-    assert len({len(values) for values in table.values()}) == 1, "ragged"
-stream = urllib.request.urlopen(sys.argv[1] + "live", timeout=200)
-assert stream.headers["Content-Type"] == "text/event-stream"
-if sys.argv[3]:
-    open(sys.argv[3], "w").close()
-kind = None
-for line in stream:
-    line = line.decode().rstrip("\n")
-    if line.startswith("event: "):
-        kind = line[7:]
-    if not line.startswith("data: "):
-        continue
-    m = json.loads(line[6:])
-    if kind == "board": board = m
-    elif kind == "ranks": jobs = m["jobs"]
-    elif kind == "study": studies[m["path"]] = m
-    elif kind == "end": over = True
-    else:
-        r = run_of(m)
-        if kind == "run":
-            runs[m["path"]] = r
-            r.update({k: m[k] for k in ("path", "state", "first_time", "last_time")})
-            r["job"] = m.get("job") or r["job"]
-        elif kind == "events":
-            r["events"] = r["events"][:m["from"]] + m["events"]
-        else:
-            take(r[kind], m)
-    if eval("(" + sys.argv[2] + ")"):
-        break
-else:
-    sys.exit("the stream ended before: " + sys.argv[2])
-print(json.dumps({"runs": runs, "studies": studies, "board": board, "jobs": jobs,
-    "over": over}))' "$1" "$2" "${3-}"
-}
-
-# watch ARG...: starts the command, and sets url.
-watch() {
-    rm -f out
-    start watch "$@"
-    await 10 test -s out || { fail "no address: $(cat err)"; return 1; }
-    url=$(cat out)
-    [ "$(wc -l <out)" = 1 ] || fail "more than a line: $(cat out)"
-}
-stop_watching() {
-    kill -TERM "$started_pid"
-    ended 10
-    [ "$status" = 0 ] && [ ! -s err ] || fail "status $status: $(cat err)"
-}
 
 the_page_is_whole() {
     watch runs
@@ -171,24 +83,13 @@ END
     stop_watching
 }
 
-# start_reading URL CONDITION, end_reading: `live` in the background, into the file `seen`.
-start_reading() {
-    rm -f connected
-    live "$@" connected >seen 2>seen.err &
-    reader=$!
-    await 20 test -e connected
-}
-end_reading() {
-    wait "$reader" || fail "not seen: $(tail -n 1 seen.err)"
-}
-
 # Lines that are not whole are left for later, and nonsense is passed over.
 takes_whole_lines() {
     rm -rf runs
     mkdir -p runs/a
     printf '{"step":1,"time":1,"loss":2}\n{"step":2,"time":2,"lo' >runs/a/metrics.jsonl
     watch runs
-    live "$url" 'runs and "step" in runs["runs/a"]["steps"]' >seen || return
+    live "$url" 'runs and "step" in runs["runs/a"]["steps"]' >seen || fail 'not seen' || return
     has seen '"step": \[1\]'
     start_reading "$url" 'runs and runs["runs/a"]["steps"].get("step", [])[-1:] == [5]'
     {
@@ -231,7 +132,7 @@ words_are_harmless() {
     mkfifo "runs/$name/job"
     watch runs
     live "$url" 'len([r for r in runs.values() if r["steps"]]) == 2 and
-        any(len(r["events"]) == 2 for r in runs.values())' >seen || return
+        any(len(r["events"]) == 2 for r in runs.values())' >seen || fail 'not seen' || return
     python3 - "runs/$name" <<'END' || fail "$(head -c 3000 seen)"
 import json, sys
 seen = json.load(open("seen"))
@@ -256,7 +157,7 @@ for step in range(1, 100001):
 END
     watch runs
     live "$url" 'runs and runs["runs/long"]["steps"].get("step", [])[-1:] == [100000]' >seen ||
-        return
+        fail 'not seen' || return
     python3 - <<'END' || fail "$(head -c 300 seen)"
 import json
 steps = json.load(open("seen"))["runs"]["runs/long"]["steps"]
