@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/watch/json.h"
+
 bool choir__watch_is_run(const char *path)
 {
     static const char *const files[] = {"metrics.jsonl", "events.jsonl"};
@@ -116,7 +118,7 @@ static double value_of(const member *all, int count, const char *name)
 
 static void note_time(choir__watch_run *r, double time)
 {
-    if (isnan(time))
+    if (!(fabs(time) < 1e12)) /* no time of a calendar, or none at all */
         return;
     r->first_time = isnan(r->first_time) ? time : r->first_time;
     r->last_time = isnan(r->last_time) ? time : fmax(r->last_time, time);
@@ -128,12 +130,12 @@ static void take_step(void *arg, char *line, size_t bytes)
     member all[MOST_MEMBERS];
     int count = bytes ? members_of(line, all) : -1, at = -1;
     double step = count > 0 ? value_of(all, count, "step") : (double)NAN;
-    if (isnan(step))
+    if (!isfinite(step)) /* 1e999, too, is a number of JSON */
         return;
     double took = value_of(all, count, "step_s"), time = value_of(all, count, "time");
     note_time(r, time);
     r->x.step = step;
-    r->x.seconds = isnan(took) ? time - r->first_time : r->x.seconds + took;
+    r->x.seconds = !isfinite(took) ? time - r->first_time : r->x.seconds + took;
     r->x.items = value_of(all, count, "items");
     choir__watch_table_row(&r->steps, r->x);
     for (int i = 0; i < count; i++) {
@@ -147,24 +149,6 @@ static void take_step(void *arg, char *line, size_t bytes)
 }
 
 /* --- events --- */
-
-/* Cuts texts that are longer than a page shows, between two characters. */
-static void shorten(json_t *event)
-{
-    enum { MOST = 2000 };
-    const char *name;
-    json_t *value;
-    json_object_foreach(event, name, value)
-    {
-        size_t bytes = json_string_length(value), cut = MOST;
-        const char *text = json_string_value(value);
-        if (bytes <= MOST)
-            continue;
-        while (cut && ((unsigned char)text[cut] & 0xc0) == 0x80)
-            cut--;
-        json_object_set_new(event, name, json_stringn(text, cut));
-    }
-}
 
 static void note_state(choir__watch_run *r, const char *kind)
 {
@@ -193,7 +177,7 @@ static void take_eval(choir__watch_run *r, json_t *event, double step)
 static void take_event(void *arg, char *line, size_t bytes)
 {
     choir__watch_run *r = arg;
-    json_t *event = json_loadb(line, bytes, 0, NULL);
+    json_t *event = choir__watch_json(line, bytes);
     const char *kind = json_string_value(json_object_get(event, "event"));
     json_t *step = json_object_get(event, "step"), *time = json_object_get(event, "time");
     if (kind && json_is_number(step)) {
@@ -201,10 +185,9 @@ static void take_event(void *arg, char *line, size_t bytes)
         note_state(r, kind);
         if (!strcmp(kind, "eval"))
             take_eval(r, event, json_number_value(step));
-        shorten(event);
         char **place = &r->told[r->event_count++ % CHOIR__WATCH_EVENTS];
         free(*place);
-        *place = json_dumps(event, JSON_COMPACT | JSON_PRESERVE_ORDER);
+        *place = choir__watch_json_event(event);
     }
     json_decref(event);
 }
@@ -219,7 +202,7 @@ static void look_at_job(choir__watch_run *r)
     if (stat(path, &s) == 0 && S_ISREG(s.st_mode) && s.st_size <= MOST) {
         double changed = (double)s.st_mtim.tv_sec + 1e-9 * (double)s.st_mtim.tv_nsec;
         if (changed < r->job_changed || changed > r->job_changed) {
-            json_t *job = json_load_file(path, 0, NULL);
+            json_t *job = choir__watch_json_file(path, MOST);
             free(r->job);
             r->job = json_is_object(job) ? json_dumps(job, JSON_COMPACT | JSON_PRESERVE_ORDER)
                                          : NULL;
@@ -258,7 +241,7 @@ static void put_head(choir__text *out, const char *event, int id, int64_t genera
 static void put_time(choir__text *out, const char *name, double time)
 {
     char text[64];
-    if (isnan(time))
+    if (!isfinite(time))
         snprintf(text, sizeof text, ",\"%s\":null", name);
     else
         snprintf(text, sizeof text, ",\"%s\":%.3f", name, time);

@@ -10,6 +10,8 @@ enum { CHOIR__WATCH_EVENTS = 200 }; /* the newest ones that are kept */
 
 typedef struct choir__watch_run {
     char *path;
+    dev_t device; /* of its folder */
+    ino_t inode;
     int64_t generation; /* counts the times that its files were replaced */
     choir__tail metrics, events;
     choir__watch_table steps, evals;

@@ -56,7 +56,7 @@ static int column_of(choir__watch_table *t, const char *name, size_t length, int
         if (is_named(&t->columns[at], name, length))
             return at;
     }
-    if (t->column_count == CHOIR__WATCH_COLUMNS)
+    if (t->column_count == CHOIR__WATCH_COLUMNS || length > CHOIR__WATCH_NAME)
         return -1;
     t->columns[t->column_count] = (choir__watch_column){
         strndup(name, length), choir__calloc(CHOIR__WATCH_BUCKETS, sizeof(choir__watch_cell))};

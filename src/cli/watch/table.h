@@ -13,7 +13,11 @@
 #include "base/base.h"
 #include "record/text.h"
 
-enum { CHOIR__WATCH_BUCKETS = 768, CHOIR__WATCH_COLUMNS = 400 };
+enum {
+    CHOIR__WATCH_BUCKETS = 768,
+    CHOIR__WATCH_COLUMNS = 400,
+    CHOIR__WATCH_NAME = 400, /* bytes of a column's name; those of devices are the longest */
+};
 
 typedef struct choir__watch_cell {
     double sum;
@@ -38,13 +42,14 @@ typedef struct choir__watch_table {
     choir__watch_x x[CHOIR__WATCH_BUCKETS];
     choir__watch_column columns[CHOIR__WATCH_COLUMNS];
     int column_count;
-    int left_out; /* numbers for which there was no column any more */
+    int left_out; /* numbers whose name is too long, or for which there was no column any more
+                   */
 } choir__watch_table;
 
 /* Begins a row; its numbers follow. */
 void choir__watch_table_row(choir__watch_table *t, choir__watch_x x);
 /* Adds a number to the row. guess: the column where the last such number went, or any; returns
- * the column, -1 if there is no room. */
+ * the column, -1 if there is no room or the name is too long. */
 int choir__watch_table_put(
     choir__watch_table *t, const char *name, size_t length, double value, int guess);
 void choir__watch_table_free(choir__watch_table *t);

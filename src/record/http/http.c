@@ -183,7 +183,9 @@ static choir_status listen_at(choir__http *h, const char *place)
 
 static choir_status start_daemon(choir__http *h)
 {
-    enum { MOST_READERS = 32, SILENT_S = 20, STACK = 512 * 1024 };
+    /* The stack, of which only what is used takes memory, is for the JSON of studies, too,
+     * which nests up to the parser's 2048 levels. */
+    enum { MOST_READERS = 32, SILENT_S = 20, STACK = 4 * 1024 * 1024 };
     h->daemon = mhd.start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | (h->opts.streams ? MHD_USE_THREAD_PER_CONNECTION : 0),
         0, NULL, NULL, answer, h, MHD_OPTION_LISTEN_SOCKET, (MHD_socket)h->socket,
