@@ -103,6 +103,7 @@ const takes = {
   },
   run(message) {
     const run = runOf(message);
+    if (run.path !== message.path) run.job = null; // the server gave the place to another run
     Object.assign(run, { path: message.path, state: message.state, first: message.first_time,
       last: message.last_time });
     run.job = message.job || run.job;
@@ -180,14 +181,20 @@ function buildRun(run) {
 }
 
 function stateOf(run) {
-  const silent = now() - run.last;
+  const silent = run.last === null ? 0 : now() - run.last;
   if (run.state === 'waiting') return 'waiting';
   if (run.state === 'running' && silent > 30) return `silent for ${duration(silent)}`;
   return run.state;
 }
 
+// A job may hold anything.
+function totalOf(run) {
+  const steps = option(run, 'steps');
+  return typeof steps === 'number' || (typeof steps === 'string' && /^\d+$/.test(steps)) ? Number(steps) : NaN;
+}
+
 function figuresOf(run) {
-  const steps = run.steps, step = lastOf(steps.step), total = Number(option(run, 'steps'));
+  const steps = run.steps, step = lastOf(steps.step), total = totalOf(run);
   const parts = [];
   if (Number.isFinite(step)) parts.push(total ? `step ${step} of ${total}` : `step ${step}`);
   const loss = column(steps, 'loss'), evaluated = column(run.evals, 'loss');
@@ -228,12 +235,23 @@ function drawRuns() {
     drawJob(item.querySelector('dl'), run);
   }
   forgetOthers(list, keys);
-  const board = model.board, waiting = byId('waiting');
-  waiting.hidden = !board || (board.runs + board.studies > 0 && !board.left_out);
-  if (board && !board.runs && !board.studies)
-    setText(waiting, `No run yet in ${board.places.join(', ')}. The page waits for one.`);
-  else if (board && board.left_out)
-    setText(waiting, `${board.left_out} more runs are left out; name fewer to see them.`);
+  setText(byId('waiting'), waitingWords(model.board));
+  byId('waiting').hidden = !byId('waiting').textContent;
+}
+
+// What the page does not show, in words.
+function waitingWords(board) {
+  if (!board) return '';
+  const words = [];
+  if (!board.runs && !board.studies)
+    words.push(`No run yet in ${board.places.join(', ')}. The page waits for one.`);
+  if (board.left_out) words.push(`${board.left_out} more runs are left out; name fewer to see them.`);
+  if (board.studies_left_out)
+    words.push(`${board.studies_left_out} more searches are left out; name fewer to see them.`);
+  if (board.folders_left_out)
+    words.push(`There are too many folders: ${board.folders_left_out} of them are not searched for ` +
+      'runs; name the folders of runs themselves.');
+  return words.join(' ');
 }
 
 // --- charts --------------------------------------------------------------------------------------
@@ -709,6 +727,7 @@ const words = {
 };
 
 function wordsOf(event) {
+  if (event.too_long === true) return `${event.event}, with more than a page shows`;
   if (Object.hasOwn(words, event.event)) {
     try {
       return words[event.event](event);
@@ -718,12 +737,14 @@ function wordsOf(event) {
   return `${kind} ${JSON.stringify(rest)}`;
 }
 
+const timeOf = (event) => (Number.isFinite(event.time) ? event.time : 0);
+
 function drawEvents() {
   const all = shown().flatMap((run) => run.events.map((event) => ({ run, event })));
-  all.sort((a, b) => b.event.time - a.event.time || b.event.number - a.event.number);
+  all.sort((a, b) => timeOf(b.event) - timeOf(a.event) || b.event.number - a.event.number);
   const some = choices.allEvents ? all : all.slice(0, EVENTS_AT_FIRST);
   byId('events').replaceChildren(...some.map(({ run, event }) => make('li', {},
-    make('span', { class: 'quiet' }, new Date(event.time * 1000).toLocaleTimeString()),
+    make('span', { class: 'quiet' }, new Date(timeOf(event) * 1000).toLocaleTimeString()),
     make('span', { class: colour(run) }, `${nameOf(run)}, step ${event.step}`),
     make('span', { class: event.event === 'failure' ? 'text failed' : 'text' }, wordsOf(event)))));
   byId('all-events').hidden = some.length === all.length;
@@ -734,14 +755,15 @@ function drawEvents() {
 
 let due = false;
 
+// Words from elsewhere that one part cannot draw leave the others as they should be.
 function drawAll() {
   due = false;
-  drawRuns();
-  drawCharts();
-  drawStudies();
-  drawDevices();
-  drawRanks();
-  drawEvents();
+  for (const drawPart of [drawRuns, drawCharts, drawStudies, drawDevices, drawRanks, drawEvents])
+    try {
+      drawPart();
+    } catch (error) {
+      console.error(error);
+    }
   document.title = runs().length === 1 ? `${nameOf(runs()[0])} – Choir` : 'Choir';
 }
 
@@ -765,11 +787,17 @@ function connect() {
     say('live', false);
   };
   source.onerror = () => {
-    if (!model.ended) say('the connection is lost; trying again', true);
+    if (model.ended) return;
+    say('the connection is lost; trying again', true);
+    if (source.readyState === 2) setTimeout(connect, 5000); // refused: the browser gives up then
   };
   for (const [name, take] of Object.entries(takes))
     source.addEventListener(name, (event) => {
-      take(JSON.parse(event.data));
+      try {
+        take(JSON.parse(event.data));
+      } catch (error) { // the others are still good
+        console.error(error);
+      }
       redraw();
     });
   source.addEventListener('end', () => {
