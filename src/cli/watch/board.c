@@ -5,36 +5,32 @@
  * and then there are no reports. */
 #include "cli/watch/board.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "cli/watch/ranks.h"
-#include "cli/watch/study.h"
+#include "cli/watch/shown.h"
 
 static const double pass_s = 1, find_s = 1, ranks_s = 2; /* from one to the next, at least */
 static const double times = 200; /* and this many times what the last one took */
-static const double end_s = 3;   /* for slow readers */
-enum { DEPTH = 3, MOST_ENTRIES = 4096, SIGN_S = 5 };
+static const double news_s = 3;  /* for news, after the end */
+static const double end_s = 4;   /* for slow readers */
+enum { SIGN_S = 5 };
 
 struct choir__watch_board {
     pthread_mutex_t lock;
     pthread_cond_t ended; /* ends is set, or a reader has gone */
     bool ends;
+    double end_at; /* choir__now(), until when readers get news */
     int readers;
     char *const *paths;
     int path_count;
-    choir__watch_run *runs[CHOIR__WATCH_RUNS];
-    int run_count, left_out; /* left_out: runs for which there was no room */
-    choir__watch_study *studies[CHOIR__WATCH_STUDIES];
-    int study_count;
+    choir__watch_shown shown;
     double find_at, look_at; /* choir__now(), when runs and ranks are looked for again */
     choir__looks before;
     choir__text ranks;
@@ -51,71 +47,16 @@ struct choir__watch_reader {
     bool last_pass;                                /* it began after the board's end */
     double began_at;                               /* the pass; choir__now() */
     int64_t rounds, studies[CHOIR__WATCH_STUDIES]; /* versions that were sent */
-    int counted[3]; /* runs, left_out and studies as they were sent last; -1: not yet */
+    choir__watch_counts counted;                   /* as they were sent last */
     double told_at;
     bool said_end;
 };
 
-/* --- finding runs --- */
-
-static void add_run(choir__watch_board *b, const char *path)
-{
-    for (int i = 0; i < b->run_count; i++)
-        if (!strcmp(b->runs[i]->path, path))
-            return;
-    if (b->run_count == CHOIR__WATCH_RUNS)
-        b->left_out++;
-    else
-        b->runs[b->run_count++] = choir__watch_run_new(path);
-}
-
-static void add_study(choir__watch_board *b, const char *path)
-{
-    for (int i = 0; i < b->study_count; i++)
-        if (!strcmp(b->studies[i]->path, path))
-            return;
-    if (b->study_count < CHOIR__WATCH_STUDIES)
-        b->studies[b->study_count++] = choir__watch_study_new(path);
-}
-
-static int is_visible(const struct dirent *entry)
-{
-    return entry->d_name[0] != '.' &&
-           (entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN || entry->d_type == DT_LNK);
-}
-
-/* Adds a run, or the runs in a folder and the folders in it. */
-static void find_runs(choir__watch_board *b, const char *path, int depth, int *entries)
-{
-    if (choir__watch_is_study(path))
-        add_study(b, path); /* its folder may hold runs, too */
-    if (choir__watch_is_run(path)) {
-        add_run(b, path);
-        return;
-    }
-    struct dirent **list;
-    int count = depth ? scandir(path, &list, is_visible, alphasort) : -1;
-    for (int i = 0; i < count; i++) {
-        if ((*entries)++ < MOST_ENTRIES) {
-            char *inner = strcmp(path, ".") ? choir__format("%s/%s", path, list[i]->d_name)
-                                            : choir__strdup(list[i]->d_name);
-            find_runs(b, inner, depth - 1, entries);
-            free(inner);
-        }
-        free(list[i]);
-    }
-    if (count >= 0)
-        free(list);
-}
-
 static void find_all(choir__watch_board *b, double now)
 {
-    int entries = 0;
     if (now < b->find_at)
         return;
-    b->left_out = 0;
-    for (int i = 0; i < b->path_count; i++)
-        find_runs(b, b->paths[i], DEPTH, &entries);
+    choir__watch_shown_find(&b->shown, b->paths, b->path_count);
     b->find_at = now + fmax(find_s, times * (choir__now() - now));
 }
 
@@ -142,13 +83,15 @@ static void look_at_ranks(choir__watch_board *b, double now)
 static void put_counts(choir__watch_reader *r)
 {
     const choir__watch_board *b = r->board;
+    const choir__watch_counts *c = &b->shown.counts;
     struct timespec now;
-    char text[160];
+    char text[320];
     clock_gettime(CLOCK_REALTIME, &now);
     snprintf(text, sizeof text,
-        "event: board\ndata: {\"runs\":%d,\"left_out\":%d,\"studies\":%d,\"now\":%.3f,"
-        "\"places\":[",
-        b->run_count, b->left_out, b->study_count,
+        "event: board\ndata: {\"runs\":%lld,\"left_out\":%lld,\"studies\":%lld,"
+        "\"studies_left_out\":%lld,\"folders_left_out\":%lld,\"now\":%.3f,\"places\":[",
+        (long long)c->runs, (long long)c->runs_left_out, (long long)c->studies,
+        (long long)c->studies_left_out, (long long)c->folders_left_out,
         (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
     choir__text_put(&r->out, text);
     for (int i = 0; i < b->path_count; i++) {
@@ -156,9 +99,7 @@ static void put_counts(choir__watch_reader *r)
         choir__text_json(&r->out, b->paths[i]);
     }
     choir__text_put(&r->out, "]}\n\n");
-    r->counted[0] = b->run_count;
-    r->counted[1] = b->left_out;
-    r->counted[2] = b->study_count;
+    r->counted = *c;
 }
 
 /* A pass goes over all runs, then the ranks, and stops wherever there is something to tell, so
@@ -172,24 +113,19 @@ static void begin_pass(choir__watch_reader *r)
     r->next = 0;
     find_all(b, r->began_at);
     look_at_ranks(b, r->began_at);
-    if (r->counted[0] != b->run_count || r->counted[1] != b->left_out ||
-        r->counted[2] != b->study_count)
+    if (memcmp(&r->counted, &b->shown.counts, sizeof r->counted) != 0)
         put_counts(r);
 }
 
-/* Goes on with the pass until something is in `out`; false: the pass is done. */
-static bool go_on(choir__watch_reader *r)
+static void tell_others(choir__watch_reader *r)
 {
     const choir__watch_board *b = r->board;
-    for (; r->next < b->run_count && !r->out.used; r->next++) {
-        r->more |= choir__watch_run_look(b->runs[r->next]);
-        choir__watch_run_news(b->runs[r->next], r->next, &r->known[r->next], &r->out);
-    }
-    for (int i = 0; i < b->study_count && !r->out.used; i++) {
-        choir__watch_study_look(b->studies[i], i);
-        if (r->studies[i] != b->studies[i]->version) {
-            choir__text_put(&r->out, b->studies[i]->news.bytes);
-            r->studies[i] = b->studies[i]->version;
+    const choir__watch_shown *shown = &b->shown;
+    for (int i = 0; i < shown->study_count && !r->out.used; i++) {
+        choir__watch_study_look(shown->studies[i], i);
+        if (r->studies[i] != shown->studies[i]->version) {
+            choir__text_put(&r->out, shown->studies[i]->news.bytes);
+            r->studies[i] = shown->studies[i]->version;
         }
     }
     if (!r->out.used && r->rounds != b->rounds) {
@@ -198,9 +134,25 @@ static bool go_on(choir__watch_reader *r)
     }
     if (!r->out.used && choir__now() - r->told_at >= SIGN_S)
         put_counts(r); /* a sign of life, which also finds out whether the reader is there */
+}
+
+/* Goes on with the pass until something is in `out`, or until a run has more to read than a
+ * turn takes; returns false when the pass is done. */
+static bool go_on(choir__watch_reader *r)
+{
+    const choir__watch_shown *shown = &r->board->shown;
+    bool more = false;
+    while (r->next < shown->run_count && !r->out.used && !more) {
+        int at = r->next++;
+        more = choir__watch_run_look(shown->runs[at]);
+        choir__watch_run_news(shown->runs[at], at, &r->known[at], &r->out);
+    }
+    r->more |= more;
+    if (!more)
+        tell_others(r);
     if (r->out.used)
         r->told_at = choir__now();
-    return r->out.used > 0;
+    return more || r->out.used;
 }
 
 static struct timespec in_seconds(double seconds)
@@ -222,21 +174,42 @@ static void wait_for_more(choir__watch_reader *r)
         ;
 }
 
+/* Lets the other readers look, and the processor rest, after a turn that told nothing: a file
+ * may hold any number of bytes and not one line of a run. */
+static void give_way(choir__watch_reader *r, double took)
+{
+    const struct timespec pause = {.tv_nsec = (long)(1e9 * fmin(0.002 + 2 * took, 0.02))};
+    pthread_mutex_unlock(&r->board->lock);
+    nanosleep(&pause, NULL);
+    pthread_mutex_lock(&r->board->lock);
+}
+
+/* Returns whether everything before the board's end has been sent, or the time for it is over.
+ */
+static bool is_done(const choir__watch_reader *r)
+{
+    return r->last_pass && (!r->more || choir__now() > r->board->end_at);
+}
+
 /* Fills in `out` with what comes next; leaves it empty at the end. */
 static void fill(choir__watch_reader *r)
 {
     choir__text_clear(&r->out);
     r->sent = 0;
     pthread_mutex_lock(&r->board->lock);
-    while (!r->said_end && !go_on(r)) {
-        if (r->last_pass) { /* everything before the end has been sent */
+    while (!r->said_end && !r->out.used) {
+        double began = choir__now();
+        if (go_on(r)) {
+            if (!r->out.used)
+                give_way(r, choir__now() - began);
+        } else if (is_done(r)) {
             choir__text_put(&r->out, "event: end\ndata: {}\n\n");
             r->said_end = true;
-            break;
+        } else {
+            if (!r->more)
+                wait_for_more(r);
+            begin_pass(r);
         }
-        if (!r->more)
-            wait_for_more(r);
-        begin_pass(r);
     }
     pthread_mutex_unlock(&r->board->lock);
 }
@@ -259,7 +232,7 @@ choir__watch_reader *choir__watch_reader_new(choir__watch_board *b)
 {
     choir__watch_reader *r = choir__calloc(1, sizeof *r);
     r->board = b;
-    r->counted[0] = -1;
+    r->counted.runs = -1; /* nothing has been sent */
     pthread_mutex_lock(&b->lock);
     b->readers++;
     begin_pass(r);
@@ -296,10 +269,7 @@ void choir__watch_board_free(choir__watch_board *b)
 {
     if (!b)
         return;
-    for (int i = 0; i < b->run_count; i++)
-        choir__watch_run_free(b->runs[i]);
-    for (int i = 0; i < b->study_count; i++)
-        choir__watch_study_free(b->studies[i]);
+    choir__watch_shown_free(&b->shown);
     choir__looks_free(&b->before);
     choir__text_free(&b->ranks);
     pthread_cond_destroy(&b->ended);
@@ -312,6 +282,7 @@ void choir__watch_board_end(choir__watch_board *b)
     struct timespec until = in_seconds(end_s);
     pthread_mutex_lock(&b->lock);
     b->ends = true;
+    b->end_at = choir__now() + news_s;
     pthread_cond_broadcast(&b->ended);
     while (b->readers && pthread_cond_timedwait(&b->ended, &b->lock, &until) != ETIMEDOUT)
         ;

@@ -4,9 +4,7 @@
 #ifndef CHOIR_CLI_WATCH_BOARD_H
 #define CHOIR_CLI_WATCH_BOARD_H
 
-#include "cli/watch/run.h"
-
-enum { CHOIR__WATCH_RUNS = 64, CHOIR__WATCH_STUDIES = 16 };
+#include <stddef.h>
 
 typedef struct choir__watch_board choir__watch_board;
 

@@ -15,11 +15,11 @@
 static const double pause_s = 2, times = 200; /* from one look to the next, at least */
 enum { MOST_TRIALS = 1000 };                  /* the newest ones */
 
-bool choir__watch_is_study(const char *path)
+bool choir__watch_is_study(const char *path, struct stat *file)
 {
-    struct stat s;
     char *inner = choir__format("%s/study.db", path);
-    bool is = (stat(path, &s) == 0 && S_ISREG(s.st_mode)) || stat(inner, &s) == 0;
+    bool is = (stat(path, file) == 0 && S_ISREG(file->st_mode)) ||
+              (stat(inner, file) == 0 && S_ISREG(file->st_mode));
     free(inner);
     return is;
 }

@@ -1,0 +1,22 @@
+/* The search for runs and studies in a folder and those below it. */
+#ifndef CHOIR_CLI_WATCH_SEARCH_H
+#define CHOIR_CLI_WATCH_SEARCH_H
+
+#include <sys/stat.h>
+
+#include "base/base.h"
+
+/* What has been found. The file is the run's folder or the study's file: one that was found by
+ * another path, too, is known by its st_dev and st_ino. */
+typedef struct choir__watch_finds {
+    void (*run)(void *arg, const char *path, const struct stat *file);
+    void (*study)(void *arg, const char *path, const struct stat *file);
+    void *arg;
+} choir__watch_finds;
+
+/* Looks at the place, which may be a study's file, too, and if it is no run at the folders up
+ * to three levels below it, those that are near first; a symbolic link to a folder comes after
+ * the folders. Of a very large tree some folders are left out; returns their number. */
+int64_t choir__watch_search(const char *place, const choir__watch_finds *finds);
+
+#endif

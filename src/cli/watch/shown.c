@@ -1,0 +1,133 @@
+/* What the page shows: see shown.h. */
+#include "cli/watch/shown.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "cli/watch/search.h"
+
+static bool is_at(const char *path, dev_t device, ino_t inode)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && s.st_dev == device && s.st_ino == inode;
+}
+
+static bool is_gone(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
+/* Returns whether a run of this path, or of a path that leads to the same folder, is known. A
+ * file system gives the number of a removed folder to a new one, so a number alone says little.
+ */
+static bool knows_run(choir__watch_shown *shown, const char *path, const struct stat *file)
+{
+    for (int i = 0; i < shown->run_count; i++)
+        if (!strcmp(shown->runs[i]->path, path)) {
+            shown->runs[i]->device = file->st_dev; /* of now: the folder may be another one */
+            shown->runs[i]->inode = file->st_ino;
+            return true;
+        }
+    for (int i = 0; i < shown->run_count; i++) {
+        const choir__watch_run *r = shown->runs[i];
+        if (r->inode == file->st_ino && r->device == file->st_dev &&
+            is_at(r->path, r->device, r->inode))
+            return true;
+    }
+    return false;
+}
+
+/* Returns a place for a run: a free one, or that of a run whose folder is gone; -1: none. */
+static int place_for_run(choir__watch_shown *shown)
+{
+    if (shown->run_count < CHOIR__WATCH_RUNS)
+        return shown->run_count++;
+    while (shown->next_run < CHOIR__WATCH_RUNS)
+        if (is_gone(shown->runs[shown->next_run++]->path))
+            return shown->next_run - 1;
+    return -1;
+}
+
+static void add_run(void *arg, const char *path, const struct stat *file)
+{
+    choir__watch_shown *shown = arg;
+    if (knows_run(shown, path, file))
+        return;
+    int at = place_for_run(shown);
+    if (at < 0) {
+        shown->counts.runs_left_out++;
+        return;
+    }
+    choir__watch_run *made = choir__watch_run_new(path), *gone = shown->runs[at];
+    made->device = file->st_dev;
+    made->inode = file->st_ino;
+    made->generation = gone ? gone->generation + 1 : 0; /* readers begin anew */
+    choir__watch_run_free(gone);
+    shown->runs[at] = made;
+}
+
+static bool knows_study(choir__watch_shown *shown, const char *path, const struct stat *file)
+{
+    for (int i = 0; i < shown->study_count; i++) {
+        choir__watch_study *s = shown->studies[i];
+        if (!strcmp(s->path, path)) {
+            s->device = file->st_dev;
+            s->inode = file->st_ino;
+            return true;
+        }
+    }
+    for (int i = 0; i < shown->study_count; i++) {
+        const choir__watch_study *s = shown->studies[i];
+        struct stat now;
+        if (s->inode == file->st_ino && s->device == file->st_dev &&
+            choir__watch_is_study(s->path, &now) && now.st_ino == s->inode &&
+            now.st_dev == s->device)
+            return true;
+    }
+    return false;
+}
+
+static void add_study(void *arg, const char *path, const struct stat *file)
+{
+    choir__watch_shown *shown = arg;
+    int at = shown->study_count;
+    if (knows_study(shown, path, file))
+        return;
+    if (at == CHOIR__WATCH_STUDIES) {
+        while (shown->next_study < at && !is_gone(shown->studies[shown->next_study]->path))
+            shown->next_study++;
+        if (shown->next_study == at) {
+            shown->counts.studies_left_out++;
+            return;
+        }
+        at = shown->next_study++;
+    } else {
+        shown->study_count++;
+    }
+    choir__watch_study *made = choir__watch_study_new(path), *gone = shown->studies[at];
+    made->device = file->st_dev;
+    made->inode = file->st_ino;
+    made->version = gone ? gone->version : 0; /* readers wait for the next one */
+    choir__watch_study_free(gone);
+    shown->studies[at] = made;
+}
+
+void choir__watch_shown_find(choir__watch_shown *shown, char *const *places, int count)
+{
+    const choir__watch_finds finds = {.run = add_run, .study = add_study, .arg = shown};
+    shown->counts = (choir__watch_counts){0};
+    shown->next_run = shown->next_study = 0;
+    for (int i = 0; i < count; i++)
+        shown->counts.folders_left_out += choir__watch_search(places[i], &finds);
+    shown->counts.runs = shown->run_count;
+    shown->counts.studies = shown->study_count;
+}
+
+void choir__watch_shown_free(choir__watch_shown *shown)
+{
+    for (int i = 0; i < shown->run_count; i++)
+        choir__watch_run_free(shown->runs[i]);
+    for (int i = 0; i < shown->study_count; i++)
+        choir__watch_study_free(shown->studies[i]);
+}
