@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The live page over what choir did not write: nested, huge and endless files, links, thousands of
-# folders, and runs that go away.
+# folders, runs that go away, and strangers.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$root/tests/cli/lib.sh"
 . "$root/tests/page.sh"
@@ -192,6 +192,34 @@ END
     stop_watching
 }
 
+# Connections of strangers, and more readers than there may be, leave the owner the page.
+strangers_leave_room() {
+    rm -rf runs
+    a_run runs/a 1
+    watch runs
+    python3 - "$url" <<'END' >strangers.out 2>&1 || fail "$(tail -n 5 strangers.out)"
+import socket, sys, urllib.error, urllib.parse, urllib.request
+url = sys.argv[1]
+place = urllib.parse.urlsplit(url)
+def connect(words):
+    s = socket.create_connection((place.hostname, place.port), timeout=100)
+    s.sendall(words.encode())
+    return s
+idle = [connect("GET /") for _ in range(100)]
+assert b"<title>" in urllib.request.urlopen(url, timeout=100).read()
+readers = [urllib.request.urlopen(url + "live", timeout=100) for _ in range(32)]
+try:
+    urllib.request.urlopen(url + "live", timeout=100)
+    raise AssertionError("a reader too many")
+except urllib.error.HTTPError as error:
+    assert error.code == 503, error
+assert readers[31].readline() == b"event: board\n"
+for s in idle: # they say nothing more, and are not waited for
+    assert s.recv(1000) == b""
+END
+    stop_watching
+}
+
 # What one part of the page cannot draw leaves the others as they should be. node stands for the
 # browser, without its elements.
 the_page_takes_anything() {
@@ -241,5 +269,6 @@ check many_folders_hide_nothing
 check last_news_are_sent
 check endless_files_hold_up_nothing
 check odd_records_are_left_out
+check strangers_leave_room
 check the_page_takes_anything
 finish

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -299,6 +301,71 @@ static void run_folder_goes_on(void **state)
     free(text);
 }
 
+/* --- metrics over HTTP --- */
+
+static int connect_to(int port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    return fd;
+}
+
+/* Returns a port that was free a moment ago. */
+static int free_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t bytes = sizeof at;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
+    close(fd);
+    return ntohs(at.sin_port);
+}
+
+static int status_for(int port, const char *host)
+{
+    char text[256], answer[4096] = "";
+    int fd = connect_to(port),
+        length = snprintf(text, sizeof text,
+            "GET /metrics HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host);
+    assert_int_equal(write(fd, text, (size_t)length), length);
+    assert_true(read(fd, answer, sizeof answer - 1) > 12);
+    close(fd);
+    return atoi(answer + strlen("HTTP/1.1 "));
+}
+
+/* A page of another site can make its own name lead to the loopback address. */
+static void other_names_read_no_metrics(void **state)
+{
+    static const struct {
+        const char *host;
+        int status;
+    } cases[] = {{"127.0.0.1", 200}, {"127.0.0.1:9", 200}, {"localhost:80", 200},
+        {"LocalHost", 200}, {"[::1]:80", 200}, {"evil.example", 403}, {"evil.example:80", 403},
+        {"127.0.0.1.evil.example", 403}, {"localhost.evil.example", 403}, {"[evil", 403},
+        {"", 403}};
+    choir_logger *log = NULL;
+    choir_status status = CHOIR_ERR_IO;
+    int port = 0;
+    (void)state;
+    for (int i = 0; i < 20 && status == CHOIR_ERR_IO; i++) { /* others may take the port */
+        char dest[32];
+        port = free_port();
+        snprintf(dest, sizeof dest, "metrics::%d", port);
+        status = choir_log_open(dest, choir_log_defaults(), &log);
+    }
+    if (status == CHOIR_ERR_UNSUPPORTED)
+        skip();
+    assert_int_equal(status, CHOIR_OK);
+    for (size_t i = 0; i < CHOIR_COUNT(cases); i++)
+        if (status_for(port, cases[i].host) != cases[i].status)
+            fail_msg("expected %d for '%s'", cases[i].status, cases[i].host);
+    assert_int_equal(choir_log_close(log), CHOIR_OK);
+}
+
 /* --- MLflow's files --- */
 
 static void mlflow_goes_on(void **state)
@@ -477,6 +544,7 @@ int main(void)
         cmocka_unit_test(csv_goes_on),
         cmocka_unit_test(csv_widens),
         cmocka_unit_test(run_folder_goes_on),
+        cmocka_unit_test(other_names_read_no_metrics),
         cmocka_unit_test(mlflow_goes_on),
 #ifdef CHOIR_HAVE_PROTOBUF
         cmocka_unit_test(tensorboard_has_records),

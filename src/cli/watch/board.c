@@ -230,12 +230,15 @@ size_t choir__watch_reader_read(void *reader, char *bytes, size_t room)
 
 choir__watch_reader *choir__watch_reader_new(choir__watch_board *b)
 {
-    choir__watch_reader *r = choir__calloc(1, sizeof *r);
-    r->board = b;
-    r->counted.runs = -1; /* nothing has been sent */
+    choir__watch_reader *r = NULL;
     pthread_mutex_lock(&b->lock);
-    b->readers++;
-    begin_pass(r);
+    if (b->readers < CHOIR__WATCH_READERS) {
+        b->readers++;
+        r = choir__calloc(1, sizeof *r);
+        r->board = b;
+        r->counted.runs = -1; /* nothing has been sent */
+        begin_pass(r);
+    }
     pthread_mutex_unlock(&b->lock);
     return r;
 }

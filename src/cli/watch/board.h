@@ -21,6 +21,9 @@ void choir__watch_board_end(choir__watch_board *board);
  * belongs to one. */
 typedef struct choir__watch_reader choir__watch_reader;
 
+enum { CHOIR__WATCH_READERS = 32 }; /* at once */
+
+/* Returns NULL if there are too many. */
 choir__watch_reader *choir__watch_reader_new(choir__watch_board *board);
 void choir__watch_reader_free(void *reader);
 /* See choir__http_read. */

@@ -81,6 +81,19 @@ static void refuse(choir__http_request *request, unsigned status, const char *wh
     choir__http_reply(request, status, why, strlen(why), headers, (int)CHOIR_COUNT(headers));
 }
 
+static void stream(const choir__watch_page *p, choir__http_request *request)
+{
+    static const char *const headers[][2] = {{"Content-Type", "text/event-stream"},
+        {"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-store"},
+        {"Cross-Origin-Resource-Policy", "same-origin"}};
+    choir__watch_reader *reader = choir__watch_reader_new(p->board);
+    if (reader)
+        choir__http_stream(request, choir__watch_reader_read, choir__watch_reader_free, reader,
+            headers, (int)CHOIR_COUNT(headers));
+    else
+        refuse(request, 503, "This page is open in as many places as it can be.\n");
+}
+
 static void answer(void *arg, const char *path, choir__http_request *request)
 {
     choir__watch_page *p = arg;
@@ -88,10 +101,7 @@ static void answer(void *arg, const char *path, choir__http_request *request)
     const char *const headers[][2] = {{"Content-Type", "text/html; charset=utf-8"},
         {"Content-Security-Policy", p->policy}, {"X-Content-Type-Options", "nosniff"},
         {"Referrer-Policy", "no-referrer"}, {"Cache-Control", "no-store"},
-        {"Cross-Origin-Resource-Policy", "same-origin"}},
-                      *const live[][2] = {{"Content-Type", "text/event-stream"},
-                          {"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-store"},
-                          {"Cross-Origin-Resource-Policy", "same-origin"}};
+        {"Cross-Origin-Resource-Policy", "same-origin"}};
     if (!rest)
         refuse(request, 403,
             "This page opens with its whole address, which choir has printed: the token in it "
@@ -100,8 +110,7 @@ static void answer(void *arg, const char *path, choir__http_request *request)
         choir__http_reply(request, 200, p->document.bytes, p->document.used, headers,
             (int)CHOIR_COUNT(headers));
     else if (!strcmp(rest, "/live"))
-        choir__http_stream(request, choir__watch_reader_read, choir__watch_reader_free,
-            choir__watch_reader_new(p->board), live, (int)CHOIR_COUNT(live));
+        stream(p, request);
     else
         refuse(request, 404, "There is no such page.\n");
 }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,7 +23,9 @@
     X(MHD_, create_response_from_callback)                                                     \
     X(MHD_, add_response_header)                                                               \
     X(MHD_, queue_response)                                                                    \
-    X(MHD_, destroy_response)
+    X(MHD_, destroy_response)                                                                  \
+    X(MHD_, set_connection_option)                                                             \
+    X(MHD_, lookup_connection_value)
 static struct {
     CALLS(CHOIR__LIBRARY_CALL)
 } mhd;
@@ -32,6 +35,7 @@ struct choir__http {
     choir__http_opts opts;
     struct MHD_Daemon *daemon;
     int socket;       /* -1: the daemon has it */
+    bool loopback;    /* the address is one of this machine alone */
     char address[80]; /* [IPv6]:PORT or IPv4:PORT */
 };
 
@@ -42,16 +46,23 @@ struct choir__http_request {
 
 /* --- answering --- */
 
-static enum MHD_Result answer(void *arg, struct MHD_Connection *connection, const char *url,
-    const char *method, const char *version, const char *upload, size_t *upload_bytes,
-    void **state)
+/* Returns whether the request calls this machine by a number or as localhost. A page of another
+ * site may have its own name lead here, and then a browser lets it read the answers. */
+static bool is_called_by_number(struct MHD_Connection *connection)
 {
-    const choir__http *h = arg;
-    choir__http_request request = {connection, MHD_NO};
-    (void)version, (void)upload, (void)upload_bytes, (void)state;
-    if (!strcmp(method, MHD_HTTP_METHOD_GET) || !strcmp(method, MHD_HTTP_METHOD_HEAD))
-        h->opts.answer(h->opts.arg, url, &request);
-    return request.result;
+    const char *given =
+        mhd.lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
+    unsigned char number[sizeof(struct in6_addr)];
+    char host[64];
+    if (!given) /* no browser */
+        return true;
+    bool bracketed = *given == '[';
+    size_t length = strcspn(given + bracketed, bracketed ? "]" : ":");
+    if (length >= sizeof host)
+        return false;
+    snprintf(host, sizeof host, "%.*s", (int)length, given + bracketed);
+    return bracketed ? inet_pton(AF_INET6, host, number) == 1
+                     : !strcasecmp(host, "localhost") || inet_pton(AF_INET, host, number) == 1;
 }
 
 static void queue(choir__http_request *request, unsigned status, struct MHD_Response *r,
@@ -71,6 +82,24 @@ void choir__http_reply(choir__http_request *request, unsigned status, const char
     queue(request, status,
         mhd.create_response_from_buffer(count, (void *)bytes, MHD_RESPMEM_MUST_COPY), headers,
         header_count);
+}
+
+static enum MHD_Result answer(void *arg, struct MHD_Connection *connection, const char *url,
+    const char *method, const char *version, const char *upload, size_t *upload_bytes,
+    void **state)
+{
+    const choir__http *h = arg;
+    choir__http_request request = {connection, MHD_NO};
+    (void)version, (void)upload, (void)upload_bytes, (void)state;
+    if (h->opts.keyless && h->loopback && !is_called_by_number(connection)) {
+        static const char why[] =
+            "this machine is called by its address here, or as localhost\n";
+        choir__http_reply(&request, MHD_HTTP_FORBIDDEN, why, sizeof why - 1, NULL, 0);
+        return request.result;
+    }
+    if (!strcmp(method, MHD_HTTP_METHOD_GET) || !strcmp(method, MHD_HTTP_METHOD_HEAD))
+        h->opts.answer(h->opts.arg, url, &request);
+    return request.result;
 }
 
 typedef struct stream {
@@ -97,13 +126,15 @@ static void free_stream(void *arg)
 void choir__http_stream(choir__http_request *request, choir__http_read *read,
     void (*done)(void *arg), void *arg, const char *const (*headers)[2], int header_count)
 {
-    enum { BLOCK = 64 * 1024 };
+    enum { BLOCK = 64 * 1024, SILENT_S = 20 };
     stream *s = choir__calloc(1, sizeof *s);
     *s = (stream){read, done, arg};
     struct MHD_Response *r =
         mhd.create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, s, free_stream);
     if (!r)
         free_stream(s);
+    mhd.set_connection_option(
+        request->connection, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)SILENT_S);
     queue(request, MHD_HTTP_OK, r, headers, header_count);
 }
 
@@ -138,6 +169,7 @@ static choir_status listen_there(choir__http *h, const struct addrinfo *there)
             "%s: %s is not this machine's loopback address; other machines are let in with a "
             "key alone",
             what, h->opts.place);
+    h->loopback = is_loopback(there->ai_addr);
     h->socket = socket(there->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int yes = 1;
     if (h->socket >= 0)
@@ -181,15 +213,18 @@ static choir_status listen_at(choir__http *h, const char *place)
     return status;
 }
 
+/* Anyone who reaches the address may connect: strangers' connections must leave room for
+ * others, and say soon what they want. */
 static choir_status start_daemon(choir__http *h)
 {
     /* The stack, of which only what is used takes memory, is for the JSON of studies, too,
      * which nests up to the parser's 2048 levels. */
-    enum { MOST_READERS = 32, SILENT_S = 20, STACK = 4 * 1024 * 1024 };
+    enum { MOST = 256, MOST_PER_HOST = 64, SILENT_S = 5, STACK = 4 * 1024 * 1024 };
     h->daemon = mhd.start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | (h->opts.streams ? MHD_USE_THREAD_PER_CONNECTION : 0),
         0, NULL, NULL, answer, h, MHD_OPTION_LISTEN_SOCKET, (MHD_socket)h->socket,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)MOST_READERS, MHD_OPTION_CONNECTION_TIMEOUT,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)MOST, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        (unsigned)(h->loopback ? 0 : MOST_PER_HOST), MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)SILENT_S, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK, MHD_OPTION_END);
     if (!h->daemon)
         return choir__error(CHOIR_ERR_IO, "%s: libmicrohttpd does not start", h->opts.what);

@@ -22,6 +22,7 @@ typedef struct choir__http_opts {
     bool any_port;     /* port 0 is any free one; else it is refused */
     bool streams;      /* requests may be answered by choir__http_stream */
     bool local_only;   /* addresses other than those of loopback are refused */
+    bool keyless;      /* the paths hold no secret: a loopback address answers no other names */
     choir__http_answer *answer;
     void *arg;
 } choir__http_opts;

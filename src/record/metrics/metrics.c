@@ -59,7 +59,8 @@ static choir_status open_metrics(
     m->list.step = start->resume < 0 ? 0 : start->resume;
     pthread_mutex_init(&m->lock, NULL);
     char *what = choir__format("log 'metrics:%s'", place);
-    const choir__http_opts opts = {.what = what, .place = place, .answer = answer, .arg = m};
+    const choir__http_opts opts = {
+        .what = what, .place = place, .keyless = true, .answer = answer, .arg = m};
     choir_status status = choir__http_open(&opts, &m->server);
     free(what);
     *made = &m->base;
