@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "data/tokenizer/utf8.h"
 
 enum { FONT = CHOIR__GNUPLOT_FONT };
 
@@ -15,6 +16,24 @@ void choir__gnuplot_text(FILE *g, const char *text)
     fputc('\'', g);
     for (; *text; text++)
         fprintf(g, *text == '\'' ? "''" : "%c", *text);
+    fputc('\'', g);
+}
+
+/* A picture as SVG is XML, which has neither bytes that are no UTF-8 nor control characters. */
+void choir__gnuplot_words(FILE *g, const char *text)
+{
+    const char *end = text + strlen(text);
+    fputc('\'', g);
+    for (int n; text<end; text += n> 0 ? n : 1) {
+        uint32_t code = 0;
+        n = choir__utf8_decode(text, end, &code);
+        if (n <= 0 || code < 0x20)
+            fputc('?', g);
+        else if (code == '\'')
+            fputs("''", g);
+        else
+            fwrite(text, 1, (size_t)n, g);
+    }
     fputc('\'', g);
 }
 
@@ -27,7 +46,7 @@ void choir__gnuplot_panel(FILE *g, choir__panel p, const char *title)
         "set style fill solid 1 noborder\nset key off\nset xtics font ',%d'\n"
         "set ytics font ',%d'\nset title offset 0,-0.2 font ',%d' ",
         p.x, p.x + p.width, p.y, p.y + p.height, FONT - 2, FONT - 2, FONT + 1);
-    choir__gnuplot_text(g, title);
+    choir__gnuplot_words(g, title);
     fprintf(g, "\n");
 }
 

@@ -19,6 +19,8 @@ void choir__gnuplot_panel(FILE *g, choir__panel p, const char *title);
 
 /* Writes a text, quoted for gnuplot. */
 void choir__gnuplot_text(FILE *g, const char *text);
+/* The same of a text that is shown: bytes that no picture may have are question marks. */
+void choir__gnuplot_words(FILE *g, const char *text);
 
 /* Runs gnuplot with the script that write writes to g. */
 choir_status choir__gnuplot(void (*write)(const void *arg, FILE *g), const void *arg);

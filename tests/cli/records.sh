@@ -236,6 +236,12 @@ curves() {
         good plot --smooth 0.9 a b "$file"
         [ -s "$file" ] || fail "no $file"
     done
+    cp -r a $'odd\xff\x01<name>' # a picture has XML's characters alone
+    good plot a $'odd\xff\x01<name>' odd.svg
+    python3 -c '
+import xml.dom.minidom
+text = xml.dom.minidom.parse("odd.svg").toxml()
+assert "odd??&lt;name&gt;" in text, "no name"' || fail 'an SVG that is no XML'
     bad 1 'cannot write there' plot a /nonexistent/x.png
 }
 

@@ -184,10 +184,10 @@ static void heading(const choir__compare *c, FILE *g)
             : c->repeats < 5 ? " and half of their range"
                              : " and half of what lies between the quartiles");
     fprintf(g, "set label 1 at screen 0.02,0.972 left font ',%d' ", FONT + 5);
-    choir__gnuplot_text(g, text);
+    choir__gnuplot_words(g, text);
     fprintf(
         g, "\nset label 2 at screen 0.02,0.935 left font ',%d' tc rgb '#555555' ", FONT - 2);
-    choir__gnuplot_text(g, more);
+    choir__gnuplot_words(g, more);
     fprintf(g, "\nunset border\nunset tics\nunset key\nplot [0:1][0:1] NaN\n");
     free(text);
     free(more);

@@ -59,13 +59,13 @@ static void write_plots(const choir__plot *p, FILE *g)
         separate(g, &drawn);
         fprintf(g, "$%c%d using ($1*k):2 with lines lc rgb '%s' lw 2 title ",
             p->curves[i].smooth.count ? 's' : 'a', i, colour);
-        choir__gnuplot_text(g, p->curves[i].name);
+        choir__gnuplot_words(g, p->curves[i].name);
         if (p->curves[i].eval.count) {
             separate(g, &drawn);
             fprintf(g,
                 "$e%d using ($1*k):2 with linespoints lc rgb '%s' lw 1.5 dt 3 pt 7 ps 0.9 title ",
                 i, colour);
-            choir__gnuplot_text(g, eval);
+            choir__gnuplot_words(g, eval);
         }
         free(eval);
     }
@@ -124,7 +124,7 @@ static void write_script(const void *arg, FILE *g)
     write_data(p, g);
     choir__gnuplot_panel(g, (choir__panel){0.085, 0.12, 0.885, 0.78}, title);
     fprintf(g, "k = %.17g\nset xlabel '%s' font ',%d'\nset ylabel ", factor, words, FONT - 1);
-    choir__gnuplot_text(g, p->metric);
+    choir__gnuplot_words(g, p->metric);
     fprintf(g,
         " font ',%d' offset 1.8,0\nset autoscale xfix\n"
         "set key top right Left reverse samplen 2 width 1 spacing 1.15 font ',%d' box "
