@@ -19,7 +19,8 @@ void choir__gnuplot_panel(FILE *g, choir__panel p, const char *title);
 
 /* Writes a text, quoted for gnuplot. */
 void choir__gnuplot_text(FILE *g, const char *text);
-/* The same of a text that is shown: bytes that no picture may have are question marks. */
+/* Writes a text that the picture shows: a question mark stands for a byte that no picture may
+ * have. */
 void choir__gnuplot_words(FILE *g, const char *text);
 
 /* Runs gnuplot with the script that write writes to g. */

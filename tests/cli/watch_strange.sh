@@ -80,9 +80,11 @@ a_run_is_shown_once() {
     ln -s . runs/again
     ln -s ../elsewhere/two runs/linked
     watch runs runs/ ./runs/one
-    live "$url" 'len([r for r in runs.values() if r["steps"]]) >= 2' >seen || fail 'not seen' || return
+    live "$url" 'len([r for r in runs.values() if r["steps"]]) >= 2' >seen ||
+        fail 'not seen' || return
     a_run runs/three 3 # all that is there is told before what comes later
-    live "$url" '"runs/three" in runs and runs["runs/three"]["steps"]' >seen || fail 'not seen' || return
+    live "$url" '"runs/three" in runs and runs["runs/three"]["steps"]' >seen ||
+        fail 'not seen' || return
     python3 - <<'END' || fail "$(head -c 3000 seen)"
 import json
 seen = json.load(open("seen"))
@@ -241,7 +243,8 @@ run.job = { options: { steps: 6 } };
 assert.match(vm.runInThisContext('figuresOf')(run), /^step 3 of 6 · /);
 assert.match(vm.runInThisContext('wordsOf')(run.events[0]), /^wide, /);
 assert.equal(vm.runInThisContext('timeOf')(run.events[0]), 0);
-assert.match(vm.runInThisContext('waitingWords')({ runs: 1, studies: 0, folders_left_out: 7 }), /7 of/);
+const board = { runs: 1, studies: 0, folders_left_out: 7 };
+assert.match(vm.runInThisContext('waitingWords')(board), /7 of/);
 // another run takes the place
 vm.runInThisContext(`takes.run({ id: 0, generation: 1, path: 'b', state: 'running', first_time: 1,
   last_time: 1 })`);

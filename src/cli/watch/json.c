@@ -21,7 +21,7 @@ static bool is_too_deep(const char *text, size_t bytes)
         if (text[i] == '"')
             quoted = !quoted;
         else if (quoted)
-            i += text[i] == '\\'; /* and what it escapes */
+            i += text[i] == '\\'; /* and the escaped character */
         else if (text[i] == '[' || text[i] == '{')
             depth++;
         else if (text[i] == ']' || text[i] == '}')

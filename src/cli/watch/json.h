@@ -7,11 +7,12 @@
 
 /* Returns the value, or NULL if the text (bytes) is no JSON or nests deeper than records do. */
 json_t *choir__watch_json(const char *text, size_t bytes);
-/* The same of a regular file of at most `most` bytes; NULL also if it cannot be read. */
+/* Reads a regular file of at most `most` bytes as such a value; returns NULL also if it cannot
+ * be read. */
 json_t *choir__watch_json_file(const char *path, size_t most);
 
 /* Returns an event as one line of JSON, of some kilobytes at most; it cuts the event's texts.
- * An event that is longer even so is told by its "event", "step" and "time", with
+ * An event that is longer even so keeps its "event", "step" and "time", with
  * "too_long":true. The caller frees it. */
 char *choir__watch_json_event(json_t *event);
 

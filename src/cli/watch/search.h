@@ -6,8 +6,8 @@
 
 #include "base/base.h"
 
-/* What has been found. The file is the run's folder or the study's file: one that was found by
- * another path, too, is known by its st_dev and st_ino. */
+/* Functions that get each run and each study. The file is the run's folder or the study's file:
+ * its st_dev and st_ino are the same for each path that leads to it. */
 typedef struct choir__watch_finds {
     void (*run)(void *arg, const char *path, const struct stat *file);
     void (*study)(void *arg, const char *path, const struct stat *file);

@@ -1,4 +1,4 @@
-/* What the page shows: see shown.h. */
+/* The runs and studies of the page: see shown.h. */
 #include "cli/watch/shown.h"
 
 #include <errno.h>
@@ -62,7 +62,7 @@ static void add_run(void *arg, const char *path, const struct stat *file)
     choir__watch_run *made = choir__watch_run_new(path), *gone = shown->runs[at];
     made->device = file->st_dev;
     made->inode = file->st_ino;
-    made->generation = gone ? gone->generation + 1 : 0; /* readers begin anew */
+    made->generation = gone ? gone->generation + 1 : 0; /* readers forget the other run */
     choir__watch_run_free(gone);
     shown->runs[at] = made;
 }

@@ -213,12 +213,12 @@ static choir_status listen_at(choir__http *h, const char *place)
     return status;
 }
 
-/* Anyone who reaches the address may connect: strangers' connections must leave room for
- * others, and say soon what they want. */
+/* Strangers may connect, too: their connections leave room for others, and a request that
+ * pauses is dropped soon. */
 static choir_status start_daemon(choir__http *h)
 {
-    /* The stack, of which only what is used takes memory, is for the JSON of studies, too,
-     * which nests up to the parser's 2048 levels. */
+    /* The stack holds the JSON of studies, which nests up to the parser's 2048 levels; only the
+     * used part of it takes memory. */
     enum { MOST = 256, MOST_PER_HOST = 64, SILENT_S = 5, STACK = 4 * 1024 * 1024 };
     h->daemon = mhd.start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | (h->opts.streams ? MHD_USE_THREAD_PER_CONNECTION : 0),
