@@ -3,8 +3,8 @@
  * Folders wait in queues, and those of the first queue that has any come first:
  *
  *     NEAR    the first folders of each folder, level by level
- *     LINKS   symbolic links to folders: what they show is called by its own path, if it has
- * one REST    the further folders of a large one
+ *     LINKS   symbolic links to folders: a run is found by its own path before by a link
+ *     REST    the further folders of a large one
  *
  * So thousands of folders with images do not hide a run that is beside them. */
 #include "cli/watch/search.h"
