@@ -130,6 +130,12 @@ void choir_elastic_beat(void);
  * choir_elastic_open will bring it back: initial weights need not be read from files. */
 bool choir_elastic_kept(void);
 
+/** Returns the number of steps that were done when these copies were made; -1: there are none.
+ * Copies are older than the job's newest checkpoint if the ranks have lately had no memory for
+ * them. A program that then reads the checkpoint before choir_elastic_open goes on from there,
+ * since that function brings back copies only of the same step or a later one. */
+int64_t choir_elastic_kept_step(void);
+
 /** Returns whether copies of the ranks' state are kept from now on: they are rebuilt or started
  * again, `no_copy` is not set, and all of them have the memory. If some have none, rank 0 says
  * so on standard error, and after a loss the program goes on from its last checkpoint. */

@@ -130,6 +130,10 @@ choir_status choir__trainer_between_steps(choir__trainer *t);
 /* Loads a checkpoint: weights, optimizer, place in the data, and progress. */
 choir_status choir__trainer_resume(choir__trainer *t, const char *from);
 
+/* Returns in *found, after a change of the ranks, whether there are copies of their state to go
+ * on from, which the job's last checkpoint is not well ahead of. Collective. */
+choir_status choir__trainer_finds_copies(const choir__trainer *t, bool *found);
+
 /* Goes on from the job's last checkpoint, after a loss without copies: by --no-copy, or because
  * there was no memory for them. */
 choir_status choir__trainer_go_back(choir__trainer *t);

@@ -26,11 +26,34 @@ choir_status choir__trainer_resume(choir__trainer *t, const char *from)
     return status;
 }
 
+/* Returns whether this job has written a checkpoint. */
+static bool has_saved(const choir__job *j)
+{
+    uint64_t newest = choir__job_checkpoint(j);
+    return newest && newest != j->shared->old_checkpoint;
+}
+
+/* While copies are taken they are at most one step behind a checkpoint, and going on from them
+ * is quicker. Those further behind are of a time before the ranks had no memory for copies.
+ * Ranks that step by themselves have more of a state than their checkpoint. */
+choir_status choir__trainer_finds_copies(const choir__trainer *t, bool *found)
+{
+    const choir__job *j = t->job;
+    choir_train_state s;
+    int64_t step = choir_elastic_kept_step();
+    int32_t are = step >= 0;
+    if (are && !j->strategy->meet && has_saved(j) &&
+        choir_training_read(j->save, &s) == CHOIR_OK && s.step > step + 1)
+        are = 0;
+    choir_status status = choir_group_broadcast(t->part.env.group, &are, 1, CHOIR_I32, 0, NULL);
+    *found = are > 0;
+    return status;
+}
+
 choir_status choir__trainer_go_back(choir__trainer *t)
 {
     const choir__job *j = t->job;
-    uint64_t newest = choir__job_checkpoint(j);
-    if (newest && newest != j->shared->old_checkpoint)
+    if (has_saved(j))
         return choir__trainer_resume(t, j->save);
     if (j->resume)
         return choir__trainer_resume(t, j->resume);

@@ -21,6 +21,22 @@
 #include "cli/self.h"
 #include "cli/trainer/inside.h"
 
+/* Loads the state with which this process begins, unless choir_elastic_open brings it. */
+static choir_status load(choir__trainer *t)
+{
+    const choir__job *j = t->job;
+    bool rebuilt = j->max_restarts && choir__cli_strategy_recovery(j) != CHOIR__IN_PLACE;
+    bool again = rebuilt && t->part.env.generation > 1, copied = false;
+    choir_status status = again ? choir__trainer_finds_copies(t, &copied) : CHOIR_OK;
+    if (status != CHOIR_OK || copied)
+        return status;
+    if (again)
+        return choir__trainer_go_back(t);
+    status = choir__trainer_continue_own(t);
+    bool reads = j->resume && !t->joined;
+    return status == CHOIR_OK && reads ? choir__trainer_resume(t, j->resume) : status;
+}
+
 static choir_status build(choir__trainer *t)
 {
     choir_status status = choir__cli_part_build(&t->part);
@@ -29,17 +45,10 @@ static choir_status build(choir__trainer *t)
     t->now.judge = choir__judge_new(t->job);
     t->now.last_eval = (double)NAN;
     t->joined = !t->part.env.generation && !t->begins_again; /* it receives its state */
-    bool rebuilt =
-        t->job->max_restarts && choir__cli_strategy_recovery(t->job) != CHOIR__IN_PLACE;
-    if (status == CHOIR_OK && rebuilt && t->part.env.generation > 1 && !choir_elastic_kept())
-        return choir__trainer_go_back(t);
-    if (status == CHOIR_OK)
-        status = choir__trainer_continue_own(t);
     t->watch.backward = !t->part.scaler; /* a loss scale makes gradients overflow */
     if (status == CHOIR_OK && t->job->debug_nan)
         choir__nan_watch_net(&t->watch, t->part.net);
-    bool reads = t->job->resume && !t->joined && !choir_elastic_kept();
-    return status == CHOIR_OK && reads ? choir__trainer_resume(t, t->job->resume) : status;
+    return status == CHOIR_OK ? load(t) : status;
 }
 
 /* Opens the part and builds it; a rank that is new returns when it takes part. */
@@ -55,8 +64,9 @@ static choir_status set_up(choir__trainer *t)
     if (j->max_restarts && choir__cli_strategy_recovery(j) == CHOIR__IN_PLACE)
         t->all = choir__calloc((size_t)j->microbatches, sizeof *t->all);
     choir_training parts = choir__trainer_parts(t);
-    choir_elastic_opts opts = {
-        .state = &t->now, .state_bytes = sizeof t->now, .no_copy = j->no_copy};
+    choir_elastic_opts opts = {.state = &t->now,
+        .state_bytes = sizeof t->now,
+        .no_copy = j->no_copy};
     status = choir_elastic_open(&t->part.env, &parts, opts, &t->elastic);
     if (status == CHOIR_OK && !j->max_restarts && !choir_elastic_keeps(t->elastic)) {
         choir_elastic_free(t->elastic); /* nothing is kept: a job like any other */

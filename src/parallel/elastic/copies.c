@@ -257,6 +257,33 @@ static void drop_others(const choir__copies *c)
         empty(c, slot);
 }
 
+/* Returns whether a file is one of the copies that were found. */
+static bool was_found(const choir__copies *c, int slot, int half)
+{
+    for (int r = 0; r < c->set.world; r++)
+        if (c->set.places[r].slot == slot && c->set.places[r].half == half)
+            return true;
+    return false;
+}
+
+/* The ranks of a machine divide its slots among themselves. What was found stays, since a job
+ * without checkpoints has nothing else to go on from, but a file that has already been extended
+ * for the next copy shrinks to this one's length. */
+void choir__copies_drop(const choir__copies *c)
+{
+    for (int slot = c->local_rank; slot < c->slots; slot += c->local_world)
+        for (int half = 0; half < 2; half++) {
+            choir__copy_head head = {0};
+            int fd = c->fds[slot][half];
+            bool stays = was_found(c, slot, half);
+            if (stays && pread(fd, &head, sizeof head, 0) != (ssize_t)sizeof head)
+                continue;
+            if (ftruncate(fd, (off_t)head.bytes) < 0) {
+                /* it keeps its memory */
+            }
+        }
+}
+
 static choir_status number(const choir_elastic *e, choir__copied *n)
 {
     *n = (choir__copied){.steps = e->steps, .optim_steps = e->optim_steps};

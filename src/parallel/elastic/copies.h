@@ -53,9 +53,14 @@ choir_status choir__copies_take(choir__copies *copies);
 /* Waits until the last copy is where it belongs. */
 choir_status choir__copies_settle(choir__copies *copies);
 
-/* Returns whether the supervisor of this process's crew has copies of a state. All ranks of a
- * generation get the same answer until one of them takes a copy. */
-bool choir__copies_exist(void);
+/* Returns the number of steps of the state of which the supervisor of this process's crew has
+ * copies; -1: there are none. All ranks of a generation get the same answer until one of them
+ * takes or drops a copy. */
+int64_t choir__copies_kept_step(void);
+
+/* Gives back the memory of all copies but those of the state that was found. Called on every
+ * rank when some cannot keep copies, after choir__copies_prepare. */
+void choir__copies_drop(const choir__copies *copies);
 
 /* Sets this rank's tensors, and the program's own state, to those of the copies, and tells the
  * numbers. Call it only if there are copies. Collective where they are on several machines.

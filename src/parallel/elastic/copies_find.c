@@ -179,13 +179,14 @@ void choir__copy_set_free(choir__copy_set *set)
     *set = (choir__copy_set){0};
 }
 
-bool choir__copies_exist(void)
+int64_t choir__copies_kept_step(void)
 {
     const choir__crew *crew = choir__crew_mine();
     note list[2 * CHOIR__MEMBERS_MAX];
     if (!crew || !crew->rebuild)
-        return false;
+        return -1;
     notes all = {
         list, read_heads((const int(*)[2])crew->copies, crew->world, crew->world, 0, list)};
-    return newest(&all) != NULL;
+    const note *chosen = newest(&all);
+    return chosen ? chosen->steps : -1;
 }

@@ -204,6 +204,7 @@ static choir_status open_copies(choir_elastic *e)
         status = choir__copies_prepare(e->copies, &ready);
     if (status != CHOIR_OK || ready)
         return status;
+    choir__copies_drop(e->copies);
     choir__copies_close(e->copies);
     e->copies = NULL;
     e->kept = false;
@@ -224,7 +225,12 @@ static choir_status open_rebuilt(choir_elastic *e)
 
 bool choir_elastic_kept(void)
 {
-    return choir__copies_exist();
+    return choir__copies_kept_step() >= 0;
+}
+
+int64_t choir_elastic_kept_step(void)
+{
+    return choir__copies_kept_step();
 }
 
 bool choir_elastic_keeps(const choir_elastic *e)

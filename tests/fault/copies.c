@@ -1,0 +1,305 @@
+/* Ranks that are rebuilt, and in some generations have no memory for copies of their state. They
+ * go on from copies or from the program's checkpoint, whichever is newer, and memory that is of
+ * no use goes back. */
+#include "fault/notes.h"
+#include "launch/crew/crew.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <choir/choir.h>
+
+#include "multi/ranks.h"
+
+enum { STEPS = 40, MICROS = 4, WORLD = 3, SAVES = 10, MOST = 8 };
+
+/* In memory that all processes share. Arrays are by generation, from 1. */
+typedef struct scene {
+    char dir[64];       /* of a checkpoint after every SAVES steps; "": none */
+    bool no_copy;       /* no generation keeps copies */
+    bool no_room[MOST]; /* rank 1 has no memory for them */
+    int dies[MOST];     /* rank 1 dies when so many steps are done; 0: it does not */
+    int newcomer;       /* new processes begin when so many steps are done; 0: at once */
+    volatile int done, from[MOST]; /* steps: done; at which the generation began */
+    volatile long held[MOST];      /* bytes of copies once it had begun */
+    volatile int generations;
+    char weights[65], words[512];
+} scene;
+
+typedef struct job {
+    scene *scene;
+    choir_env env;
+    choir_training parts;
+    choir_scope *run;
+    choir_elastic *elastic;
+    choir_checkpoint *saved;
+} job;
+
+static choir_dataset *images;
+
+static choir_status body(choir_scope *step, void *arg)
+{
+    job *j = arg;
+    int64_t first, count;
+    choir_status status = CHOIR_OK;
+    choir_env_micro(&j->env, &first, &count);
+    for (int64_t m = first; m < first + count && status == CHOIR_OK; m++) {
+        choir_scope *micro = choir_micro_open(step, m);
+        choir_batch b;
+        status = choir_loader_next(j->parts.loader, micro, &b);
+        if (status == CHOIR_OK)
+            status =
+                choir_backward(choir_cross_entropy(choir_forward(j->parts.module, b.x), b.y));
+        choir_status closed = choir_scope_close(micro);
+        status = status == CHOIR_OK ? closed : status;
+    }
+    return status == CHOIR_OK ? choir_optim_step(j->parts.optim) : status;
+}
+
+/* --- a generation --- */
+
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+static long bytes_held(void)
+{
+    const choir__crew *crew = choir__crew_mine();
+    struct stat file;
+    long bytes = 0;
+    for (int i = 0; i < 2 * crew->world; i++)
+        if (fstat(crew->copies[i / 2][i % 2], &file) == 0)
+            bytes += 512 * (long)file.st_blocks;
+    return bytes;
+}
+
+static choir_status open_elastic(job *j)
+{
+    scene *s = j->scene;
+    uint64_t generation = j->env.generation;
+    bool limited = s->no_room[generation % MOST] && j->env.rank == 1;
+    choir_elastic_opts opts = choir_elastic_defaults();
+    opts.no_copy = s->no_copy;
+    if (limited)
+        limit_files(64);
+    choir_status status = choir_elastic_open(&j->env, &j->parts, opts, &j->elastic);
+    if (limited)
+        limit_files(RLIM_INFINITY);
+    if (status == CHOIR_OK)
+        status = choir_group_barrier(j->env.group, NULL); /* all have given memory back */
+    if (status == CHOIR_OK && j->env.rank == 0) {
+        s->held[generation] = bytes_held();
+        s->from[generation] = (int)choir_run_next(j->run);
+        s->generations = (int)generation;
+    }
+    return status;
+}
+
+/* Goes on from the checkpoint if there are no copies of a later step. */
+static choir_status load(job *j)
+{
+    choir_train_state s;
+    char found[4096];
+    if (!*j->scene->dir || choir_training_find(j->scene->dir, found) != CHOIR_OK)
+        return CHOIR_OK;
+    choir_status status = choir_training_read(j->scene->dir, &s);
+    if (status != CHOIR_OK || s.step <= choir_elastic_kept_step())
+        return status;
+    return choir_training_resume(j->scene->dir, &j->parts, j->env.group, NULL);
+}
+
+static choir_status save(job *j, int64_t step)
+{
+    choir_checkpoint_opts opts = choir_checkpoint_defaults();
+    choir_train_state s = choir_train_state_none();
+    choir_status status = CHOIR_OK;
+    opts.group = j->env.group;
+    s.step = step;
+    if (!j->saved)
+        status = choir_checkpoint_open(j->scene->dir, opts, &j->saved);
+    return status == CHOIR_OK ? choir_training_save(j->saved, &j->parts, &s, CHOIR_SAVE_NOW)
+                              : status;
+}
+
+static choir_status steps(job *j)
+{
+    scene *s = j->scene;
+    uint64_t generation = j->env.generation;
+    choir_status status = CHOIR_OK;
+    while (status == CHOIR_OK && choir_run_next(j->run) < STEPS) {
+        int next = (int)choir_run_next(j->run);
+        if (j->env.rank == 1 && s->dies[generation % MOST] && next == s->dies[generation])
+            kill(getpid(), SIGKILL);
+        status = choir_elastic_step(j->elastic, body, j);
+        next = (int)choir_run_next(j->run);
+        if (status == CHOIR_OK && *s->dir && next % SAVES == 0)
+            status = save(j, next);
+        if (status == CHOIR_OK && j->env.rank == 0)
+            s->done = next;
+    }
+    return status;
+}
+
+static choir_status finish(job *j)
+{
+    bool again;
+    char hex[65];
+    choir_status status = choir_weights_sha256(j->parts.module, j->env.group, hex);
+    if (status != CHOIR_OK)
+        return choir_elastic_recover(j->elastic, status);
+    if (j->env.rank == 0)
+        snprintf(j->scene->weights, sizeof j->scene->weights, "%s", hex);
+    return choir_elastic_end(j->elastic, &again);
+}
+
+static choir_status train_once(scene *s)
+{
+    job j = {.scene = s};
+    choir_group_opts group = choir_group_defaults();
+    choir_fsdp_opts fsdp = choir_fsdp_defaults();
+    group.timeout_s = 60;
+    choir_status status = choir_env_init_with(&j.env, NULL, group);
+    if (status != CHOIR_OK)
+        return status;
+    j.env.device = choir_device_find("cpu:0");
+    j.env.microbatches = MICROS;
+    j.run = choir_run_open(&j.env, 42);
+    choir_module *bare = choir_nn_sequential(j.run, choir_nn_flatten(j.run),
+        choir_nn_linear(j.run, 16, 128), choir_nn_relu(j.run), choir_nn_linear(j.run, 128, 4));
+    choir_module *net = choir_fsdp(j.run, bare, j.env.group, fsdp);
+    j.parts = (choir_training){.module = net,
+        .optim = choir_adamw(j.run, net, choir_adamw_defaults()),
+        .loader = choir_env_loader(j.run, &j.env, images, 16)};
+    status = load(&j);
+    if (status == CHOIR_OK)
+        status = open_elastic(&j);
+    if (status == CHOIR_OK)
+        status = steps(&j);
+    if (status == CHOIR_OK)
+        status = finish(&j);
+    if (status != CHOIR_OK)
+        snprintf(s->words, sizeof s->words, "%s", choir_error_message());
+    choir_status closed = choir_checkpoint_close(j.saved);
+    status = status == CHOIR_OK ? closed : status;
+    choir_elastic_free(j.elastic);
+    closed = choir_scope_close(j.run);
+    choir_env_free(&j.env);
+    return status != CHOIR_OK ? status : closed;
+}
+
+static int train(int rank, int world, void *arg)
+{
+    scene *s = arg;
+    choir_status status = CHOIR_ERR_PEER_LOST;
+    (void)rank, (void)world;
+    while (choir__crew_is_new() && s->done < s->newcomer)
+        nap(0.001);
+    while (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT)
+        status = train_once(s);
+    return status != CHOIR_OK;
+}
+
+/* --- scenes --- */
+
+static scene *new_scene(bool saves)
+{
+    scene *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(s != MAP_FAILED);
+    if (saves) {
+        snprintf(s->dir, sizeof s->dir, "/tmp/choir-copies.XXXXXX");
+        assert_non_null(mkdtemp(s->dir));
+    }
+    return s;
+}
+
+/* Runs the job, which ends with the weights of an undisturbed one. */
+static void run_scene(scene *s)
+{
+    static char calm[65];
+    choir_spawn_opts opts = choir_spawn_defaults();
+    opts.max_restarts = 3;
+    opts.rebuild = true;
+    if (choir_spawn_with(WORLD, train, s, opts) != CHOIR_OK)
+        fail_msg("%s; a rank: %s", choir_error_message(), s->words);
+    if (!*calm) {
+        scene *c = new_scene(false);
+        assert_int_equal(choir_spawn_with(WORLD, train, c, opts), CHOIR_OK);
+        snprintf(calm, sizeof calm, "%s", c->weights);
+        munmap(c, sizeof *c);
+    }
+    assert_string_equal(s->weights, calm);
+}
+
+static void free_scene(scene *s)
+{
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf %s", s->dir);
+    if (*s->dir)
+        assert_int_equal(system(command), 0);
+    munmap(s, sizeof *s);
+}
+
+/* Generation 1 leaves copies, and generation 2, whose two ranks would need more memory for
+ * each, keeps none. */
+static scene *new_scene_without_room(bool saves)
+{
+    scene *s = new_scene(saves);
+    s->dies[1] = 9;
+    s->no_room[2] = true;
+    s->dies[2] = 25;
+    s->newcomer = 24;
+    run_scene(s);
+    assert_in_range(s->from[2], 8, 9);
+    assert_true(s->held[1] > 0);
+    return s;
+}
+
+/* Generation 3 goes on from the checkpoint of generation 2. Meanwhile one copy of each rank's
+ * state stays, and no more. */
+static void test_newer_checkpoint(void **state)
+{
+    (void)state;
+    scene *s = new_scene_without_room(true);
+    assert_int_equal(s->from[3], 20);
+    assert_int_equal(2 * s->held[2], s->held[1]);
+    free_scene(s);
+}
+
+/* Without a checkpoint the copies are all there is, however old. */
+static void test_old_copies(void **state)
+{
+    (void)state;
+    scene *s = new_scene_without_room(false);
+    assert_int_equal(s->from[3], s->from[2]);
+    free_scene(s);
+}
+
+/* What other ranks had reserved goes back when one of them gets nothing. */
+static void test_reserved(void **state)
+{
+    (void)state;
+    scene *s = new_scene(false);
+    s->no_room[1] = true;
+    run_scene(s);
+    assert_int_equal(s->generations, 1);
+    assert_int_equal(s->held[1], 0);
+    free_scene(s);
+}
+
+int main(void)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    if (choir_dataset_random(96, choir_dims(1, 4, 4), CHOIR_SCALAR, 4, 7, &images) != CHOIR_OK)
+        return 1;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_newer_checkpoint),
+        cmocka_unit_test(test_old_copies), cmocka_unit_test(test_reserved)};
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    choir_dataset_free(images);
+    return failed;
+}
