@@ -1,6 +1,6 @@
-/* Ranks that are rebuilt, and in some generations have no memory for copies of their state. They
- * go on from copies or from the program's checkpoint, whichever is newer, and memory that is of
- * no use goes back. */
+/* Ranks that are rebuilt, and have no memory for copies of their state in some generations, or
+ * keep none. They go on from copies or from the program's checkpoint, whichever is newer;
+ * memory that is of no use goes back; and a new process costs no steps. */
 #include "fault/notes.h"
 #include "launch/crew/crew.h"
 
@@ -22,6 +22,7 @@ typedef struct scene {
     bool no_room[MOST]; /* rank 1 has no memory for them */
     int dies[MOST];     /* rank 1 dies when so many steps are done; 0: it does not */
     int newcomer;       /* new processes begin when so many steps are done; 0: at once */
+    int waits; /* in generation 2 rank 0 waits for one after so many steps; 0: it does not */
     volatile int done, from[MOST]; /* steps: done; at which the generation began */
     volatile long held[MOST];      /* bytes of copies once it had begun */
     volatile int generations;
@@ -86,6 +87,7 @@ static choir_status open_elastic(job *j)
     bool limited = s->no_room[generation % MOST] && j->env.rank == 1;
     choir_elastic_opts opts = choir_elastic_defaults();
     opts.no_copy = s->no_copy;
+    opts.save_every = *s->dir ? SAVES : 0;
     if (limited)
         limit_files(64);
     choir_status status = choir_elastic_open(&j->env, &j->parts, opts, &j->elastic);
@@ -127,6 +129,13 @@ static choir_status save(job *j, int64_t step)
                               : status;
 }
 
+static void await_newcomer(const job *j)
+{
+    const choir__crew *crew = choir__crew_mine();
+    while (atomic_load(&crew->due) != j->env.generation)
+        nap(0.001);
+}
+
 static choir_status steps(job *j)
 {
     scene *s = j->scene;
@@ -136,6 +145,8 @@ static choir_status steps(job *j)
         int next = (int)choir_run_next(j->run);
         if (j->env.rank == 1 && s->dies[generation % MOST] && next == s->dies[generation])
             kill(getpid(), SIGKILL);
+        if (j->env.rank == 0 && generation == 2 && s->waits && next == s->waits)
+            await_newcomer(j);
         status = choir_elastic_step(j->elastic, body, j);
         next = (int)choir_run_next(j->run);
         if (status == CHOIR_OK && *s->dir && next % SAVES == 0)
@@ -292,13 +303,44 @@ static void test_reserved(void **state)
     free_scene(s);
 }
 
+/* A new process that comes between two checkpoints waits for the next one, so no step is done
+ * twice. */
+static void test_newcomer_waits(void **state)
+{
+    (void)state;
+    scene *s = new_scene(true);
+    s->no_copy = true;
+    s->dies[1] = 12;
+    s->newcomer = s->waits = 13;
+    run_scene(s);
+    assert_int_equal(s->generations, 3);
+    assert_int_equal(s->from[2], 10);
+    assert_int_equal(s->from[3], 20);
+    free_scene(s);
+}
+
+/* Without any checkpoint it waits for the end: the others' steps would be lost. */
+static void test_newcomer_in_vain(void **state)
+{
+    (void)state;
+    scene *s = new_scene(false);
+    s->no_copy = true;
+    s->dies[1] = 5;
+    s->newcomer = s->waits = 13;
+    run_scene(s);
+    assert_int_equal(s->generations, 2);
+    assert_int_equal(s->from[2], 0);
+    free_scene(s);
+}
+
 int main(void)
 {
     signal(SIGXFSZ, SIG_IGN);
     if (choir_dataset_random(96, choir_dims(1, 4, 4), CHOIR_SCALAR, 4, 7, &images) != CHOIR_OK)
         return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_newer_checkpoint),
-        cmocka_unit_test(test_old_copies), cmocka_unit_test(test_reserved)};
+        cmocka_unit_test(test_old_copies), cmocka_unit_test(test_reserved),
+        cmocka_unit_test(test_newcomer_waits), cmocka_unit_test(test_newcomer_in_vain)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     choir_dataset_free(images);
     return failed;

@@ -186,7 +186,7 @@ static bool exchange(state *s, int i)
 static void begin_or_part(state *s, int i)
 {
     process *p = &s->processes[i];
-    if (choir__crew_parts(s->rank[i], p->done)) {
+    if (choir__crew_parts(s->rank[i], p->done, true)) {
         for (int r = 0; r < s->world;
              r++) /* in order: no rank has begun a step that would be undone */
             assert_true(s->processes[s->members[r]].begun <= p->done);

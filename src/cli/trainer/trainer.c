@@ -66,7 +66,8 @@ static choir_status set_up(choir__trainer *t)
     choir_training parts = choir__trainer_parts(t);
     choir_elastic_opts opts = {.state = &t->now,
         .state_bytes = sizeof t->now,
-        .no_copy = j->no_copy};
+        .no_copy = j->no_copy,
+        .save_every = j->save ? j->save_every : 0};
     status = choir_elastic_open(&t->part.env, &parts, opts, &t->elastic);
     if (status == CHOIR_OK && !j->max_restarts && !choir_elastic_keeps(t->elastic)) {
         choir_elastic_free(t->elastic); /* nothing is kept: a job like any other */

@@ -131,13 +131,13 @@ void choir__crew_next(bool gave_up, choir__change *change)
     }
 }
 
-bool choir__crew_parts(int rank, int64_t step)
+bool choir__crew_parts(int rank, int64_t step, bool next)
 {
     choir__crew *r = mine.crew;
     if (!r || atomic_load_explicit(&r->due, memory_order_acquire) != mine.generation)
         return false;
     int64_t at = atomic_load(&r->leave_at);
-    if (at < 0 && rank == 0)
+    if (at < 0 && rank == 0 && next)
         atomic_store(&r->leave_at, step + 1);
     return at >= 0 && step >= at;
 }

@@ -380,12 +380,20 @@ static choir_status take_copies(choir_elastic *e)
     return status;
 }
 
+/* Returns whether the ranks can leave in order after the next step: it is copied, or the
+ * program saves a checkpoint then. */
+static bool loses_nothing(const choir_elastic *e)
+{
+    int64_t every = e->opts.save_every;
+    return e->copies || (every > 0 && (e->steps + 1) % every == 0);
+}
+
 static choir_status step_rebuilt(choir_elastic *e, choir_step_fn *fn, void *arg)
 {
     choir_status status;
     if (choir__crew_stale())
         return begin_again(e, CHOIR_ERR_PEER_LOST);
-    if (choir__crew_parts(e->env->rank, e->steps)) {
+    if (choir__crew_parts(e->env->rank, e->steps, loses_nothing(e))) {
         choir__crew_leave(false);
         e->over = true;
         return begin_again(e, CHOIR_ERR_PEER_LOST);
@@ -408,7 +416,7 @@ static choir_status step_in_place(choir_elastic *e, choir_step_fn *fn, void *arg
     int64_t before = (int64_t)choir_run_next(e->run);
     choir_status status = CHOIR_OK;
     while (status == CHOIR_OK && e->steps == before) {
-        if (e->crewed && choir__crew_parts(e->env->rank, before)) {
+        if (e->crewed && choir__crew_parts(e->env->rank, before, true)) {
             status = regroup(e, false);
             continue;
         }
