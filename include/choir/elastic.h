@@ -137,7 +137,8 @@ bool choir_elastic_kept(void);
 /** Returns the number of steps that were done when these copies were made; -1: there are none.
  * Copies are older than the job's newest checkpoint if the ranks have lately had no memory for
  * them. A program that then reads the checkpoint before choir_elastic_open goes on from there,
- * since that function brings back copies only of the same step or a later one. */
+ * since that function brings back copies only of the same step or a later one; but with
+ * choir_diloco and choir_local_sgd of any step, since checkpoints lack state of their ranks. */
 int64_t choir_elastic_kept_step(void);
 
 /** Returns whether copies of the ranks' state are kept from now on: they are rebuilt or started

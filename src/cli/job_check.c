@@ -253,6 +253,13 @@ double choir__job_seconds(const char *text)
 int choir__job_check_restarts(const choir__job *j)
 {
     choir__recovery recovery = choir__cli_strategy_recovery(j);
+    const char *forgotten = choir__cli_strategy_forgets(j);
+    bool goes_on = recovery != CHOIR__IN_PLACE && recovery != CHOIR__NO_RECOVERY;
+    if (j->no_copy && (j->launched || j->max_restarts) && goes_on && forgotten)
+        return choir__cli_usage(j->command,
+            "--no-copy with --strategy %s: %s, so after a loss the job would end with other "
+            "weights: leave out --no-copy",
+            j->strategy->name, forgotten);
     if (j->no_copy && j->launched && choir__keeper_is_there())
         return CHOIR__EXIT_OK; /* the agents start again what goes on from its checkpoints */
     if (j->no_copy && (!j->max_restarts || recovery == CHOIR__IN_PLACE))

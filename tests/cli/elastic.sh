@@ -98,6 +98,26 @@ no_copy() {
     grep -q 'kept has no checkpoint of this job yet' err || fail "$(cat err)"
 }
 
+# A checkpoint of ranks that have optimizers of their own has one of these. Without copies the job
+# ends with a sentence, not with other weights.
+lacking() {
+    local most job=(train --model gpt2:layers=2,heads=2,width=64,context=16 --batch-size 24
+        --microbatches 6 --steps 300 --json text)
+    most=$(ulimit -S -f)
+    trap '' XFSZ
+    ulimit -S -f 1500
+    start_until 40 "${job[@]}" --strategy diloco:every=10 --nproc 2 --max-restarts 1 \
+        --save lacking --save-every 20
+    trap - XFSZ
+    ulimit -S -f "$most"
+    await 10 test -e lacking/latest || fail "no save: $(cat err)"
+    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    kill -KILL "${ranks[1]}"
+    end_started
+    [ $? -eq 1 ] || fail "exit status without copies: $(cat err)"
+    has err 'optimizer of rank 0 alone.* others than .* undisturbed job' '--resume lacking$'
+}
+
 # have_left PID...: these ranks have left their generation, and closed what they shared.
 have_left() {
     local pid
@@ -181,6 +201,10 @@ refused() {
         train --strategy hogwild --nproc 2 --max-restarts 1 random
     bad 2 "need no copies" train --strategy ddp --nproc 2 --max-restarts 1 --no-copy random
     bad 2 "without --max-restarts" train --strategy fsdp --nproc 2 --no-copy random
+    for strategy in diloco:every=10 local-sgd:every=10; do
+        bad 2 "--no-copy with --strategy ${strategy%:*}: .* other weights" train \
+            --strategy "$strategy" --nproc 2 --max-restarts 1 --no-copy --save no random
+    done
     bad 2 "without --save" train --strategy fsdp --nproc 2 --max-restarts 1 --no-copy random
     bad 2 "expected --nproc 2 or more" train --strategy ddp --nproc 1 --max-restarts 1 random
     bad 2 "expected shm" train --strategy ddp --nproc 2 --backend ucx --max-restarts 1 random
@@ -196,6 +220,7 @@ check rebuilt_as_many
 check scaled
 check no_copy
 check little_room
+check lacking
 check newest_cause
 check with_saves
 check saves_with_a_spare

@@ -55,6 +55,17 @@ choir__recovery choir__cli_strategy_recovery(const choir__job *job)
     return asks ? job->strategy->recovers(only->keys) : job->strategy->recovery;
 }
 
+const char *choir__cli_strategy_forgets(const choir__job *job)
+{
+    const char *forgotten = NULL;
+    for (int d = 0; d < job->composition.count && !forgotten; d++) {
+        const choir__dimension *dim = &job->composition.dims[d];
+        if (dim->strategy->forgets)
+            forgotten = dim->strategy->forgets(dim->keys);
+    }
+    return forgotten;
+}
+
 bool choir__cli_strategy_is_whole(const choir__job *job)
 {
     for (int d = 0; d < job->composition.count; d++) {

@@ -192,6 +192,10 @@ void choir__cli_part_add_device(choir__cli_part *part, choir_device *device);
 /* Returns how the job goes on when ranks are lost. */
 choir__recovery choir__cli_strategy_recovery(const struct choir__job *job);
 
+/* Returns what checkpoints of the job do not hold, of the first strategy with such state; NULL:
+ * nothing. */
+const char *choir__cli_strategy_forgets(const struct choir__job *job);
+
 /* Returns whether a process's device holds the whole model and its whole micro-batches. */
 bool choir__cli_strategy_is_whole(const struct choir__job *job);
 

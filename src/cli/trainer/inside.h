@@ -30,6 +30,7 @@ typedef struct choir__progress {
     bool after;              /* the work after that step is not done yet */
     bool eval_due, save_due; /* since the ranks met last */
     bool best_due;           /* the last validation was the best: it is to be saved */
+    bool forgot; /* it is that of the job's checkpoint, which lacks a part of the state */
 } choir__progress;
 
 typedef struct choir__trainer {
@@ -141,6 +142,9 @@ choir_status choir__trainer_go_back(choir__trainer *t);
 /* Ranks that an agent has started again continue their own checkpoint, which rank 0 looks for.
  */
 choir_status choir__trainer_continue_own(choir__trainer *t);
+
+/* Says that they do, if the checkpoint lacks a part of the state and no copies were newer. */
+void choir__trainer_note_forgotten(choir__trainer *t);
 
 /* --- stop.c --- */
 

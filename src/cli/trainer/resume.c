@@ -35,14 +35,14 @@ static bool has_saved(const choir__job *j)
 
 /* While copies are taken they are at most one step behind a checkpoint, and going on from them
  * is quicker. Those further behind are of a time before the ranks had no memory for copies.
- * Ranks that step by themselves have more of a state than their checkpoint. */
+ * They are better than a checkpoint that lacks a part of the state. */
 choir_status choir__trainer_finds_copies(const choir__trainer *t, bool *found)
 {
     const choir__job *j = t->job;
     choir_train_state s;
     int64_t step = choir_elastic_kept_step();
     int32_t are = step >= 0;
-    if (are && !j->strategy->meet && has_saved(j) &&
+    if (are && !choir__cli_strategy_forgets(j) && has_saved(j) &&
         choir_training_read(j->save, &s) == CHOIR_OK && s.step > step + 1)
         are = 0;
     choir_status status = choir_group_broadcast(t->part.env.group, &are, 1, CHOIR_I32, 0, NULL);
@@ -53,6 +53,13 @@ choir_status choir__trainer_finds_copies(const choir__trainer *t, bool *found)
 choir_status choir__trainer_go_back(choir__trainer *t)
 {
     const choir__job *j = t->job;
+    const char *forgotten = choir__cli_strategy_forgets(j);
+    if (has_saved(j) && forgotten)
+        return choir__error(CHOIR_ERR_STATE,
+            "a rank was lost, and no copies of the ranks' state could be kept; strategy %s: %s, "
+            "so the weights would be others than those of an undisturbed job. If that will do, "
+            "go on with --resume %s",
+            j->strategy->name, forgotten, j->save);
     if (has_saved(j))
         return choir__trainer_resume(t, j->save);
     if (j->resume)
@@ -80,5 +87,19 @@ choir_status choir__trainer_continue_own(choir__trainer *t)
     int32_t there = t->part.env.rank == 0 && choir_training_find(j->save, path) == CHOIR_OK;
     choir_status status =
         choir_group_broadcast(t->part.env.group, &there, 1, CHOIR_I32, 0, NULL);
-    return status == CHOIR_OK && there ? choir__trainer_resume(t, j->save) : status;
+    if (status != CHOIR_OK || !there)
+        return status;
+    t->now.forgot = choir__cli_strategy_forgets(j) != NULL;
+    return choir__trainer_resume(t, j->save);
+}
+
+void choir__trainer_note_forgotten(choir__trainer *t)
+{
+    if (t->now.forgot && t->part.env.rank == 0)
+        fprintf(stderr,
+            "choir %s: note: the ranks go on from %s; strategy %s: %s; the numbers from here on "
+            "may be others than those of an uninterrupted run\n",
+            t->job->command, t->job->save, t->job->strategy->name,
+            choir__cli_strategy_forgets(t->job));
+    t->now.forgot = false;
 }

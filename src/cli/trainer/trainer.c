@@ -51,6 +51,28 @@ static choir_status build(choir__trainer *t)
     return status == CHOIR_OK ? load(t) : status;
 }
 
+/* Opens the elastic training, which may bring copies of the state. */
+static choir_status open_elastic(choir__trainer *t)
+{
+    const choir__job *j = t->job;
+    if (j->max_restarts && choir__cli_strategy_recovery(j) == CHOIR__IN_PLACE)
+        t->all = choir__calloc((size_t)j->microbatches, sizeof *t->all);
+    choir_training parts = choir__trainer_parts(t);
+    choir_elastic_opts opts = {.state = &t->now,
+        .state_bytes = sizeof t->now,
+        .no_copy = j->no_copy,
+        .save_every = j->save ? j->save_every : 0};
+    choir_status status = choir_elastic_open(&t->part.env, &parts, opts, &t->elastic);
+    if (status == CHOIR_OK && !j->max_restarts && !choir_elastic_keeps(t->elastic)) {
+        choir_elastic_free(t->elastic); /* nothing is kept: a job like any other */
+        t->elastic = NULL;
+    }
+    choir__trainer_note_generation(t); /* a rank that is new has come to its first one */
+    if (t->all)
+        choir__cli_part_changed(&t->part);
+    return status;
+}
+
 /* Opens the part and builds it; a rank that is new returns when it takes part. */
 static choir_status set_up(choir__trainer *t)
 {
@@ -59,23 +81,10 @@ static choir_status set_up(choir__trainer *t)
     choir__trainer_note_generation(t); /* what fails from here on is this one's failure */
     if (status == CHOIR_OK)
         status = build(t);
-    if (status != CHOIR_OK || !(j->max_restarts || choir__job_may_be_kept(j)))
-        return status;
-    if (j->max_restarts && choir__cli_strategy_recovery(j) == CHOIR__IN_PLACE)
-        t->all = choir__calloc((size_t)j->microbatches, sizeof *t->all);
-    choir_training parts = choir__trainer_parts(t);
-    choir_elastic_opts opts = {.state = &t->now,
-        .state_bytes = sizeof t->now,
-        .no_copy = j->no_copy,
-        .save_every = j->save ? j->save_every : 0};
-    status = choir_elastic_open(&t->part.env, &parts, opts, &t->elastic);
-    if (status == CHOIR_OK && !j->max_restarts && !choir_elastic_keeps(t->elastic)) {
-        choir_elastic_free(t->elastic); /* nothing is kept: a job like any other */
-        t->elastic = NULL;
-    }
-    choir__trainer_note_generation(t); /* a rank that is new has come to its first one */
-    if (t->all)
-        choir__cli_part_changed(&t->part);
+    if (status == CHOIR_OK && (j->max_restarts || choir__job_may_be_kept(j)))
+        status = open_elastic(t);
+    if (status == CHOIR_OK)
+        choir__trainer_note_forgotten(t);
     return status;
 }
 

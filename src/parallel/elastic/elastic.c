@@ -192,13 +192,16 @@ static choir_status go_back(choir_elastic *e)
 }
 
 /* Goes to where the copies are, if that is not before the program's own checkpoint, and begins
- * to keep new ones if all ranks can. */
+ * to keep new ones if all ranks can. Ranks that step by themselves have more of a state than a
+ * checkpoint, which may be newer than their copies: it is saved where they have met, a moment
+ * before they copy. */
 static choir_status open_copies(choir_elastic *e)
 {
     int64_t steps;
     bool ready = false;
     choir_status status = choir__copies_open(e, &e->copies);
-    if (status == CHOIR_OK && choir__copies_found(e->copies, &steps) && steps >= e->steps)
+    if (status == CHOIR_OK && choir__copies_found(e->copies, &steps) &&
+        (steps >= e->steps || choir__strategies_may_part(e->run)))
         status = go_back(e);
     if (status == CHOIR_OK)
         status = choir__copies_prepare(e->copies, &ready);
