@@ -11,7 +11,6 @@
 #include "cli/find_lr.h"
 #include "cli/judge.h"
 #include "cli/say.h"
-#include "launch/keeper.h"
 #include "launch/launchers.h"
 
 /* Strategies that can run in one process or over ranks run over ranks. The exception is the
@@ -260,8 +259,10 @@ int choir__job_check_restarts(const choir__job *j)
             "--no-copy with --strategy %s: %s, so after a loss the job would end with other "
             "weights: leave out --no-copy",
             j->strategy->name, forgotten);
-    if (j->no_copy && j->launched && choir__keeper_is_there())
-        return CHOIR__EXIT_OK; /* the agents start again what goes on from its checkpoints */
+    /* Agents start again what goes on from its checkpoints. Whether one keeps memory for this rank
+     * is another question, whose answers may differ: all ranks have to come as far as to ask. */
+    if (j->no_copy && j->launched && !j->max_restarts)
+        return CHOIR__EXIT_OK;
     if (j->no_copy && (!j->max_restarts || recovery == CHOIR__IN_PLACE))
         return choir__cli_usage(j->command, "--no-copy %s",
             j->max_restarts

@@ -148,6 +148,17 @@ no_copy() {
     [ "$(field weights_sha256 a.out)" = "$(field weights_sha256 calm.out)" ] || fail 'other weights'
 }
 
+# --no-copy is for all ranks, also for one whose environment is lost on the way.
+no_copy_unseen() {
+    LIMIT=60 choir run --max-restarts 1 --nproc-per-node 2 \
+        sh -c '[ $RANK = 0 ] || unset CHOIR_COPIES; exec "$0" "$@"' \
+        "$CHOIR" train --strategy fsdp --microbatches 2 --batch-size 8 --steps 4 --model "$gpt" \
+        --no-copy --save unseen text >out 2>err || fail "refused: $(cat err)"
+    choir run --max-restarts 1 --nproc-per-node 1 "$CHOIR" train --strategy fsdp --no-copy \
+        --max-restarts 1 --save unseen.more text >out 2>err && fail 'two kinds of restarts'
+    has err "max-restarts is for ranks that 'choir train' starts"
+}
+
 # One machine's ranks do not get the memory of their agent: their environment is lost on the way,
 # or they are in a container, where /proc shows other processes. The job goes on without copies,
 # and after a loss from its checkpoint.
@@ -183,5 +194,6 @@ check endpoint
 check spare_machine
 check apart
 check no_copy
+check no_copy_unseen
 check no_memory
 finish
