@@ -24,6 +24,8 @@ typedef struct scene {
     int dies[MOST];     /* rank 1 dies when so many steps are done; 0: it does not */
     int newcomer;       /* new processes begin when so many steps are done; 0: at once */
     int waits; /* in generation 2 rank 0 waits for one after so many steps; 0: it does not */
+    bool evaluates;                /* after each step; a rank that dies does so before */
+    int err;                       /* standard error of the ranks; 0: that of the test */
     volatile int done, from[MOST]; /* steps: done; at which the generation began */
     volatile long held[MOST];      /* bytes of copies once it had begun */
     volatile int generations;
@@ -140,6 +142,16 @@ static void await_newcomer(const job *j)
         nap(0.001);
 }
 
+static choir_status evaluate(job *j)
+{
+    choir_model_info info = {.task = CHOIR_CLASSIFICATION, .classes = 4};
+    choir_eval_opts opts = choir_eval_defaults();
+    choir_score score;
+    opts.batch_size = 16;
+    opts.group = j->env.group;
+    return choir_evaluate(j->run, j->parts.module, &info, images, opts, &score);
+}
+
 static choir_status steps(job *j)
 {
     scene *s = j->scene;
@@ -155,6 +167,10 @@ static choir_status steps(job *j)
         next = (int)choir_run_next(j->run);
         if (status == CHOIR_OK && *s->dir && next % SAVES == 0)
             status = save(j, next);
+        if (j->env.rank == 1 && s->evaluates && next == s->dies[generation % MOST])
+            kill(getpid(), SIGKILL);
+        if (status == CHOIR_OK && s->evaluates)
+            status = choir_elastic_recover(j->elastic, evaluate(j));
         if (status == CHOIR_OK && j->env.rank == 0)
             s->done = next;
     }
@@ -167,8 +183,8 @@ static choir_status finish(job *j)
     char hex[65];
     choir_status status = j->scene->diloco ? choir_meet(j->parts.module) : CHOIR_OK;
     if (status == CHOIR_OK)
-        status = choir_weights_sha256(
-            j->parts.module, j->scene->diloco ? NULL : j->env.group, hex);
+        status =
+            choir_weights_sha256(j->parts.module, j->scene->diloco ? NULL : j->env.group, hex);
     if (status != CHOIR_OK)
         return choir_elastic_recover(j->elastic, status);
     if (j->env.rank == 0)
@@ -180,9 +196,11 @@ static choir_module *wrap(
     const scene *s, choir_scope *run, choir_module *bare, choir_group *group)
 {
     choir_diloco_opts opts = choir_diloco_defaults();
+    choir_fsdp_opts fsdp = choir_fsdp_defaults();
     opts.every = MEETS;
+    fsdp.gather = s->evaluates;
     return s->diloco ? choir_diloco(run, bare, group, opts)
-                     : choir_fsdp(run, bare, group, choir_fsdp_defaults());
+                     : choir_fsdp(run, bare, group, fsdp);
 }
 
 static choir_status train_once(scene *s)
@@ -209,7 +227,7 @@ static choir_status train_once(scene *s)
         status = steps(&j);
     if (status == CHOIR_OK)
         status = finish(&j);
-    if (status != CHOIR_OK)
+    if (status != CHOIR_OK && status != CHOIR_ERR_PEER_LOST) /* a loss is not read */
         snprintf(s->words, sizeof s->words, "%s", choir_error_message());
     choir_status closed = choir_checkpoint_close(j.saved);
     status = status == CHOIR_OK ? closed : status;
@@ -224,6 +242,8 @@ static int train(int rank, int world, void *arg)
     scene *s = arg;
     choir_status status = CHOIR_ERR_PEER_LOST;
     (void)rank, (void)world;
+    if (s->err)
+        dup2(s->err, STDERR_FILENO);
     while (choir__crew_is_new() && s->done < s->newcomer)
         nap(0.001);
     while (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT)
@@ -351,8 +371,8 @@ static void test_newcomer_in_vain(void **state)
     free_scene(s);
 }
 
-/* A rank is lost when the checkpoint is there, and the copies of that step are not. Checkpoints of
- * DiLoCo lack the state of all ranks but one, so the older copies count. */
+/* A rank is lost when the checkpoint is there, and the copies of that step are not. Checkpoints
+ * of DiLoCo lack the state of all ranks but one, so the older copies count. */
 static void test_checkpoint_lacks_state(void **state)
 {
     (void)state;
@@ -365,6 +385,27 @@ static void test_checkpoint_lacks_state(void **state)
     free_scene(s);
 }
 
+/* A loss while the others evaluate fails in a scope of theirs, which is no error of the
+ * program's that it has not read. */
+static void test_loss_is_read(void **state)
+{
+    (void)state;
+    char text[4096];
+    scene *s = new_scene(false);
+    s->evaluates = true;
+    s->dies[1] = 9;
+    FILE *err = tmpfile();
+    assert_non_null(err);
+    s->err = fileno(err);
+    run_scene(s);
+    text[pread(s->err, text, sizeof text - 1, 0)] = '\0';
+    if (strstr(text, "was not read"))
+        fail_msg("%s", text);
+    fclose(err);
+    assert_true(s->generations >= 2);
+    free_scene(s);
+}
+
 int main(void)
 {
     signal(SIGXFSZ, SIG_IGN);
@@ -373,7 +414,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_newer_checkpoint),
         cmocka_unit_test(test_old_copies), cmocka_unit_test(test_reserved),
         cmocka_unit_test(test_newcomer_waits), cmocka_unit_test(test_newcomer_in_vain),
-        cmocka_unit_test(test_checkpoint_lacks_state)};
+        cmocka_unit_test(test_checkpoint_lacks_state), cmocka_unit_test(test_loss_is_read)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     choir_dataset_free(images);
     return failed;

@@ -262,6 +262,7 @@ choir_status choir__train_rank(const choir__job *job, int *by)
     bool rebuilds = choir__cli_strategy_recovery(job) != CHOIR__IN_PLACE;
     while (job->max_restarts && (rebuilds || !t.reports) &&
            (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT)) {
+        (void)choir_error_message(); /* marks the error as read: it may be one of a set-up */
         take_down(&t);
         status = run(&t);
     }

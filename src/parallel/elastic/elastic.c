@@ -165,6 +165,7 @@ static choir_status begin_again(choir_elastic *e, choir_status why)
         free(message);
         return status;
     }
+    (void)choir_error_message(); /* marks the error as read */
     e->over = true;
     choir__crew_fail(why == CHOIR_ERR_TIMEOUT);
     quiet(e);
