@@ -22,11 +22,4 @@ int choir__auto_ranks(const choir__auto_case *c);
 /* Returns the number of cores of each rank, on which the bits do not depend. */
 int choir__auto_threads(const choir__auto_case *c, int ranks);
 
-/* Returns the cores that this process may use: those of its affinity, and no more than the CPU
- * time that its control groups allow. root: "" or, for tests, a folder in place of "/". */
-int choir__usable_cores(const char *root);
-/* Returns the bytes that this process may use: the machine's memory, and no more than its
- * control groups allow. */
-double choir__usable_memory(const char *root);
-
 #endif

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/usable.h"
 #include "cli/auto.h"
 #include "cli/job.h"
 #include "cli/say.h"

@@ -98,6 +98,32 @@ no_copy() {
     grep -q 'kept has no checkpoint of this job yet' err || fail "$(cat err)"
 }
 
+# in_group LEFT ARG...: the command in a control group of either version that has 1 GB, and LEFT
+# bytes of it left: files of a mount that only the command sees.
+in_group() {
+    local used=$((1000000000 - $1))
+    shift
+    mkdir -p groups/memory
+    echo 1000000000 | tee groups/memory.max groups/memory/memory.limit_in_bytes >/dev/null
+    echo $used | tee groups/memory.current groups/memory/memory.usage_in_bytes >/dev/null
+    timeout $((60 * patience)) unshare -m \
+        sh -c 'mount --bind groups /sys/fs/cgroup && exec "$0" "$@"' "$CHOIR" "$@" >out 2>err
+}
+
+# The limit of a control group would have a rank killed, in place of an error: ranks ask before.
+control_group() {
+    local job=(train --model "$gpt" --batch-size 8 --microbatches 2 --steps 4 text)
+    unshare -m sh -c 'mount --bind . /sys/fs/cgroup' 2>/dev/null ||
+        { echo 'nothing may be mounted: no control group'; return; }
+    grep -qE '^(0::|[0-9]+:([a-z,]*,)?memory)' /proc/self/cgroup || { echo 'no groups'; return; }
+    in_group 900000000 "${job[@]}" --strategy fsdp --nproc 2 --max-restarts 1 ||
+        fail "status in a large group: $(cat err)"
+    ! grep -q 'no copies' err || fail "a group with room: $(cat err)"
+    in_group 1000 "${job[@]}" --strategy fsdp --nproc 2 --max-restarts 1 ||
+        fail "status in a small group: $(cat err)"
+    has err "no copies .* are kept: .* the control group has 0 MB of memory left, .* --no-copy"
+}
+
 # A checkpoint of ranks that have optimizers of their own has one of these. Without copies the job
 # ends with a sentence, not with other weights.
 lacking() {
@@ -221,6 +247,7 @@ check scaled
 check no_copy
 check little_room
 check lacking
+check control_group
 check newest_cause
 check with_saves
 check saves_with_a_spare

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/usable.h"
 #include "cli/auto.h"
 
 #define GIB 1073741824.0
@@ -129,6 +131,31 @@ static void limits_of_memory(void **state)
     assert_true(choir__usable_memory(root) == 4194304);
 }
 
+static void room_of_memory(void **state)
+{
+    (void)state;
+    group("4:cpu,cpuacct:/job\n");
+    assert_true(isinf(choir__usable_room(root)));
+    group("0::/c/d\n"); /* version 2: what the group around it has left is less */
+    put("/sys/fs/cgroup", "memory.max", "max\n");
+    put("/sys/fs/cgroup/c/d", "memory.max", "8000\n");
+    put("/sys/fs/cgroup/c/d", "memory.current", "1000\n");
+    put("/sys/fs/cgroup/c", "memory.max", "9000\n");
+    put("/sys/fs/cgroup/c", "memory.current", "7000\n");
+    assert_true(choir__usable_room(root) == 2000);
+    put("/sys/fs/cgroup/c", "memory.stat",
+        "anon 5000\nfile 2000\ninactive_file 300\nactive_file 200\nslab 9\n");
+    assert_true(choir__usable_room(root) == 2500); /* files may be dropped */
+    put("/sys/fs/cgroup/c", "memory.current", "9900\n");
+    assert_true(choir__usable_room(root) == 1);
+    group("5:memory:/work\n"); /* version 1 */
+    put("/sys/fs/cgroup/memory/work", "memory.limit_in_bytes", "6000\n");
+    put("/sys/fs/cgroup/memory/work", "memory.usage_in_bytes", "5000\n");
+    put("/sys/fs/cgroup/memory/work", "memory.stat",
+        "inactive_file 10\nactive_file 10\ntotal_inactive_file 400\ntotal_active_file 100\n");
+    assert_true(choir__usable_room(root) == 1500);
+}
+
 static int clean(void **state)
 {
     char command[64];
@@ -143,6 +170,7 @@ int main(void)
         cmocka_unit_test(ranks_by_case),
         cmocka_unit_test(quotas_limit_cores),
         cmocka_unit_test(limits_of_memory),
+        cmocka_unit_test(room_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, clean);
 }

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "cli/auto.h"
+#include "base/usable.h"
 #include "cli/command.h"
 #include "cli/devices.h"
 

@@ -328,6 +328,11 @@ choir_status choir__copies_prepare(choir__copies *c, bool *ready)
         c->courier ? choir__courier_lengths(c->courier, head.parts_bytes) : CHOIR_OK;
     if (status != CHOIR_OK)
         return status;
+    size_t lack = choir__copy_lack(c->fds[c->own], head.bytes) +
+                  (c->courier ? choir__courier_lack(c->courier) : 0);
+    status = choir__copies_fit(c, lack, &mine);
+    if (status != CHOIR_OK)
+        return status;
     if (mine == CHOIR_OK)
         mine = choir__copy_make_slot(c->memory, c->fds[c->own], head.bytes);
     if (mine == CHOIR_OK && c->courier)

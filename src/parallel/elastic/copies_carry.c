@@ -221,6 +221,16 @@ choir_status choir__courier_lengths(choir__courier *k, size_t bytes)
         env->group, &mine, k->bytes, (int64_t)sizeof mine, CHOIR_U8, NULL);
 }
 
+size_t choir__courier_lack(const choir__courier *k)
+{
+    size_t lack = 0;
+    for (int i = 0; i < k->sender_count; i++) {
+        const sender *s = &k->senders[i];
+        lack += choir__copy_lack(k->copies->fds[s->slot], (size_t)k->bytes[s->rank]);
+    }
+    return lack;
+}
+
 choir_status choir__courier_start(choir__courier *k)
 {
     const choir__copies *c = k->copies;

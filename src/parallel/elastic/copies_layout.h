@@ -89,6 +89,13 @@ choir_status choir__copy_make_room(choir__copy_memory *memory, int fd, size_t by
 choir_status choir__copy_make_slot(
     choir__copy_memory memory[2], const int fds[2], size_t bytes);
 
+/* Returns how much more memory the files of a slot need for `bytes` each. */
+size_t choir__copy_lack(const int fds[2], size_t bytes);
+/* Exchanges how much more the ranks need: lack, for this one. If the copies of this machine do
+ * not fit into its control group, *mine becomes that error, unless it is one. Collective over
+ * env's group, whose errors it returns. */
+choir_status choir__copies_fit(const choir__copies *copies, size_t lack, choir_status *mine);
+
 /* Exchanges whether this rank can keep copies: mine. If some cannot, *all is false, and rank 0
  * says why the first of these cannot. Collective over env's group, whose errors it returns. */
 choir_status choir__copies_agree(const choir_elastic *elastic, choir_status mine, bool *all);
@@ -106,6 +113,8 @@ void choir__copy_set_free(choir__copy_set *set);
 choir_status choir__courier_new(choir__copies *copies, choir__courier **courier);
 /* Exchanges how long the ranks' copies are. Collective. Error: the group's. */
 choir_status choir__courier_lengths(choir__courier *courier, size_t bytes);
+/* Returns how much more memory the copies that come need. */
+size_t choir__courier_lack(const choir__courier *courier);
 /* Takes memory for the copies that come, and starts the thread. Errors: memory, I/O. */
 choir_status choir__courier_start(choir__courier *courier);
 /* Begins to send this rank's new copy, and to receive those that come here. */

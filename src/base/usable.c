@@ -1,10 +1,10 @@
-/* The cores and the memory that this process may use: see auto.h.
+/* The cores and the memory that this process may use: see usable.h.
  *
  * A container usually sees all cores and all memory of its machine, and its control group
  * limits their use: cpu.max and memory.max (version 2), or cpu.cfs_quota_us beside
  * cpu.cfs_period_us and memory.limit_in_bytes (version 1), in the process's own group or in one
  * that contains it. */
-#include "cli/auto.h"
+#include "base/usable.h"
 
 #include <math.h>
 #include <sched.h>
@@ -58,7 +58,41 @@ static double memory_limit(const char *root, const char *folder)
     return has ? bytes : 0;
 }
 
-static const resource cores = {"cpu", core_limit}, memory = {"memory", memory_limit};
+/* Returns the bytes of files in memory that the group need not keep. version 1 has lines for
+ * the group alone as well, and those of it and the groups in it begin with "total_". */
+static double file_bytes(const char *root, const char *folder)
+{
+    static const char *const words[2][2] = {
+        {"inactive_file ", "active_file "}, {"total_inactive_file ", "total_active_file "}};
+    double bytes[2] = {0};
+    bool total = false;
+    char line[128];
+    FILE *f = open_at(root, folder, "memory.stat");
+    while (f && fgets(line, sizeof line, f))
+        for (int i = 0; i < 4; i++) {
+            const char *word = words[i / 2][i % 2];
+            if (strncmp(line, word, strlen(word)))
+                continue;
+            bytes[i / 2] += strtod(line + strlen(word), NULL);
+            total |= i / 2 == 1;
+        }
+    if (f)
+        fclose(f);
+    return bytes[total];
+}
+
+static double room_limit(const char *root, const char *folder)
+{
+    double limit = memory_limit(root, folder), used = 0, more;
+    bool known = read_numbers(root, folder, "memory.current", &used, &more) == 1 ||
+                 read_numbers(root, folder, "memory.usage_in_bytes", &used, &more) == 1;
+    if (limit <= 0 || !known)
+        return 0;
+    return fmax(1, limit - used + file_bytes(root, folder)); /* 0 would be no limit */
+}
+
+static const resource cores = {"cpu", core_limit}, memory = {"memory", memory_limit},
+                      room = {"memory", room_limit};
 
 /* Returns what the group below `mount` and the groups around it allow. Where a container sees
  * its own group as the mount itself, `group` names folders that are not there. */
@@ -101,8 +135,8 @@ static double allowed(const resource *r, const char *root, double all)
 {
     FILE *f = open_at(root, "/proc/self", "cgroup");
     char *line = NULL;
-    size_t room = 0;
-    while (f && getline(&line, &room, f) > 0)
+    size_t length = 0;
+    while (f && getline(&line, &length, f) > 0)
         all = fmin(all, of_line(r, root, line));
     free(line);
     if (f)
@@ -122,4 +156,9 @@ double choir__usable_memory(const char *root)
 {
     double all = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     return allowed(&memory, root, all);
+}
+
+double choir__usable_room(const char *root)
+{
+    return allowed(&room, root, INFINITY);
 }
