@@ -75,9 +75,9 @@ typedef struct choir_elastic_opts {
     /* For ranks that are rebuilt or started again: keep no copies of their state. After a loss
      * the program reads its last checkpoint before choir_elastic_open. Default false */
     bool no_copy;
-    /* For ranks that are rebuilt, without copies: the program saves a checkpoint of every so
-     * many steps, and new processes take part only after such a step, so that none is done
-     * twice. 0: they wait until a rank is lost. Default 0 */
+    /* For ranks that are rebuilt, without copies: the number of steps between checkpoints of
+     * the program. New processes take part only after a step that is saved, so that none is
+     * done twice. 0: they wait until a rank is lost. Default 0 */
     int64_t save_every;
 } choir_elastic_opts;
 

@@ -259,8 +259,9 @@ int choir__job_check_restarts(const choir__job *j)
             "--no-copy with --strategy %s: %s, so after a loss the job would end with other "
             "weights: leave out --no-copy",
             j->strategy->name, forgotten);
-    /* Agents start again what goes on from its checkpoints. Whether one keeps memory for this rank
-     * is another question, whose answers may differ: all ranks have to come as far as to ask. */
+    /* Agents start again what goes on from its checkpoints. Whether one keeps memory for this
+     * rank is another question, whose answers may differ: all ranks have to come as far as to
+     * ask. */
     if (j->no_copy && j->launched && !j->max_restarts)
         return CHOIR__EXIT_OK;
     if (j->no_copy && (!j->max_restarts || recovery == CHOIR__IN_PLACE))

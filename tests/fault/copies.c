@@ -21,11 +21,11 @@ typedef struct scene {
     bool diloco;        /* else FSDP */
     bool no_copy;       /* no generation keeps copies */
     bool no_room[MOST]; /* rank 1 has no memory for them */
-    int dies[MOST];     /* rank 1 dies when so many steps are done; 0: it does not */
-    int newcomer;       /* new processes begin when so many steps are done; 0: at once */
-    int waits; /* in generation 2 rank 0 waits for one after so many steps; 0: it does not */
-    bool evaluates;                /* after each step; a rank that dies does so before */
-    int err;                       /* standard error of the ranks; 0: that of the test */
+    int dies[MOST];     /* the step before which rank 1 dies; 0: it lives */
+    int newcomer;       /* steps that new processes let the others do first */
+    int waits;      /* the step of generation 2 before which rank 0 waits for one; 0: none */
+    bool evaluates; /* after each step; a rank that dies does so before */
+    int err;        /* standard error of the ranks; 0: that of the test */
     volatile int done, from[MOST]; /* steps: done; at which the generation began */
     volatile long held[MOST];      /* bytes of copies once it had begun */
     volatile int generations;
@@ -329,7 +329,7 @@ static void test_old_copies(void **state)
     free_scene(s);
 }
 
-/* What other ranks had reserved goes back when one of them gets nothing. */
+/* The memory that other ranks have reserved goes back when one of them gets none. */
 static void test_reserved(void **state)
 {
     (void)state;

@@ -62,7 +62,7 @@ size_t choir__copy_lack(const int fds[2], size_t bytes)
     return lack;
 }
 
-/* What a rank would take, and where. */
+/* The bytes that a rank would take, and its machine. */
 typedef struct demand {
     int64_t bytes;
     int32_t node, rank;
