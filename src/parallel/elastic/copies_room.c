@@ -64,8 +64,7 @@ size_t choir__copy_lack(const int fds[2], size_t bytes)
 
 /* The bytes that a rank would take, and its machine. */
 typedef struct demand {
-    int64_t bytes;
-    int32_t node, rank;
+    int64_t bytes, node;
 } demand;
 
 /* Returns what the steps to come need beside the copies, as an estimate: half as much as all
@@ -79,11 +78,11 @@ static double reserve(double copies)
 choir_status choir__copies_fit(const choir__copies *c, size_t lack, choir_status *mine)
 {
     const choir_env *env = c->elastic->env;
-    demand own = {(int64_t)lack, c->keeper.node, env->rank};
+    demand own = {(int64_t)lack, c->keeper.node};
+    double copies = 0, room = choir__usable_room(""); /* while no rank has taken any yet */
     demand *all = choir__calloc((size_t)env->world, sizeof *all);
     choir_status status =
         choir_group_all_gather(env->group, &own, all, sizeof own, CHOIR_U8, NULL);
-    double copies = 0, room = choir__usable_room("");
     for (int r = 0; r < env->world; r++)
         copies += all[r].node == own.node ? (double)all[r].bytes : 0;
     free(all);
