@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "data/tokenizer/utf8.h"
 #include "tune/program/link.h"
 #include "tune/study.h"
 #include "tune/trial.h"
@@ -15,6 +16,9 @@ static choir_status check(const char *key, const char *json, const char *functio
     *line = NULL;
     if (choir__lacks(key, function, "key") || choir__lacks(json, function, "json"))
         return CHOIR_ERR_ARGUMENT;
+    if (!choir__is_utf8(key, strlen(key)))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: expected a key in UTF-8, as storages keep it, got '%s'", function, key);
     json_t *value = json_loads(json, JSON_DECODE_ANY, NULL);
     if (!value)
         return choir__error(

@@ -215,6 +215,10 @@ static void test_errors(void **state)
         assert_int_equal(choir_space_count(s), 5);
         choir_space_free(s);
     }
+    choir_space *s = some_space();
+    assert_int_equal(choir_space_require(s, "'\xff' == 'a' or 1 < 2"), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "expected a condition in UTF-8"));
+    choir_space_free(s);
 }
 
 int main(void)

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "tune/storage/store.h"
 #include <choir/choir.h>
 
 static char folder[64], url[128];
@@ -354,6 +355,53 @@ static void refused(void **state)
     choir_space_free(space);
 }
 
+/* Names that are not UTF-8 are refused, since JSON and Optuna cannot read them; the study, and
+ * the others of its file, stay readable. */
+static void names_are_utf8(void **state)
+{
+    (void)state;
+    choir_study *s = open_with(options(4)), *other = NULL;
+    choir_space *space = make_space();
+    choir_study_opts latin = options(4);
+    latin.name = "caf\xe9";
+    assert_int_equal(choir_study_open(space, latin, &other), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "expected a study's name in UTF-8"));
+    choir_space_free(space);
+    choir_trial *t = ask(s);
+    assert_int_equal(choir_trial_set_attribute(t, "caf\xe9", "1"), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "expected a key in UTF-8"));
+    assert_int_equal(choir_study_set_attribute(s, "caf\xe9", "1"), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir_trial_set_attribute(t, "caf\xc3\xa9", "1"), CHOIR_OK);
+    end(s, t);
+    choir_study_free(s);
+    s = open_with(options(4));
+    assert_string_equal(choir_trial_attribute(choir_study_trial(s, 0), "caf\xc3\xa9"), "1");
+    choir_study_free(s);
+}
+
+/* A journal gets no line that cannot be read back, whoever wrote it. */
+static void journal_stays_readable(void **state)
+{
+    (void)state;
+    if (strcmp(scheme, "journal") != 0)
+        return;
+    choir_study_free(open_with(options(4)));
+    choir__study_store *store = NULL;
+    choir__stored_study about = {.name = choir__strdup("study"), .objectives = 1};
+    assert_int_equal(choir__study_store_open(url, true, &store), CHOIR_OK);
+    assert_int_equal(choir__study_store_study(store, &about), CHOIR_OK);
+    choir__change *c = choir__change_new(CHOIR__CHANGE_ATTRIBUTE, -1);
+    c->attribute.key = choir__strdup("caf\xe9");
+    c->attribute.json = choir__strdup("1");
+    choir__study_store_send_awaited(store, c);
+    assert_int_equal(choir__study_store_wait(store, c), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "expected names and values in UTF-8"));
+    choir__change_free(c);
+    choir__study_store_close(store);
+    choir__stored_study_free(&about);
+    choir_study_free(open_with(options(4)));
+}
+
 int main(void)
 {
     static char *const schemes[] = {"sqlite", "journal"};
@@ -369,10 +417,12 @@ int main(void)
         schemes[i], test, new_storage, remove_storage, kind                                    \
     }
         struct CMUnitTest tests[] = {ON(is_there_again), ON(same_trials), ON(given_points),
-            ON(workers_are_given_points), ON(workers_share), ON(refused)};
+            ON(workers_are_given_points), ON(workers_share), ON(refused), ON(names_are_utf8),
+            ON(journal_stays_readable)};
         for (size_t k = 0; k < CHOIR_COUNT(tests); k++) {
             static const char *const names[] = {"is_there_again", "same_trials", "given_points",
-                "workers_are_given_points", "workers_share", "refused"};
+                "workers_are_given_points", "workers_share", "refused", "names_are_utf8",
+                "journal_stays_readable"};
             tests[k].name = names[k];
         }
         failures += _cmocka_run_group_tests(schemes[i], tests, CHOIR_COUNT(tests), NULL, NULL);

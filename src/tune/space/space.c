@@ -181,6 +181,9 @@ choir_status choir_space_require(choir_space *space, const char *condition)
     if (space->require_count == MOST_CONDITIONS)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "expected at most %d conditions", MOST_CONDITIONS);
+    if (!choir__is_utf8(condition, strlen(condition)))
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "expected a condition in UTF-8, got '%s'", condition);
     choir__expr *e;
     choir_status status = parse(space, condition, &e);
     if (status != CHOIR_OK)

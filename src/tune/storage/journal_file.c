@@ -126,10 +126,13 @@ choir_status choir__journal_transact(
     if (status == CHOIR_OK) {
         read = j->read;
         j->ends = false;
+        j->refused = CHOIR_OK;
         j->out = open_memstream(&text, &bytes);
         compose(j, arg);
         fclose(j->out);
-        status = append(j, text, bytes);
+        status = j->refused;
+        if (status == CHOIR_OK)
+            status = append(j, text, bytes);
     }
     unlink(j->lock);
     j->read = read + (status == CHOIR_OK ? (off_t)bytes : 0);

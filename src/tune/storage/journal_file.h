@@ -16,9 +16,10 @@ typedef struct choir__journal_file {
     off_t read; /* bytes of whole lines that the state holds */
     int64_t lines;
     choir__journal state;
-    int64_t study; /* its id */
-    FILE *out;     /* lines to append */
-    bool ends;     /* they wait for the disk */
+    int64_t study;        /* its id */
+    FILE *out;            /* lines to append */
+    bool ends;            /* they wait for the disk */
+    choir_status refused; /* why the lines cannot be appended */
 } choir__journal_file;
 
 /* The error of a system call: "cannot read FILE: ...". */
@@ -26,8 +27,8 @@ choir_status choir__journal_failed(const choir__journal_file *j, const char *wha
 /* Reads the lines that others have appended; a part of a line is left for later. Errors: I/O,
  * format. */
 choir_status choir__journal_catch_up(choir__journal_file *j);
-/* Under the lock, calls `compose`, which prints lines, and appends them. Errors: I/O, format.
- */
+/* Under the lock, calls `compose`, which prints lines, and appends all of them, or none if it
+ * sets j->refused. Errors: I/O, format, and the refusal. */
 choir_status choir__journal_transact(
     choir__journal_file *j, void (*compose)(choir__journal_file *, void *), void *arg);
 /* Returns the seconds of the calendar. */
@@ -35,9 +36,11 @@ double choir__journal_now(void);
 
 /* --- lines (journal_write.c) --- */
 
-/* Prints a line, and applies it; `members` is on the heap. */
+/* Prints a line, and applies it; `members` is on the heap. A line that cannot be read back is
+ * refused. */
 void choir__journal_put(choir__journal_file *j, choir__journal_op op, char *members);
-/* Returns a text in JSON, on the heap. */
+/* Returns a text in JSON, on the heap; of a text that is not UTF-8, which JSON cannot hold,
+ * nothing, so that its line is refused. */
 char *choir__journal_quote(const char *text);
 /* The backend's function. */
 choir_status choir__journal_write(

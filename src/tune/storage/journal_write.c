@@ -35,14 +35,17 @@ char *choir__journal_quote(const char *text)
     json_t *string = json_stringn_nocheck(text, strlen(text));
     char *json = json_dumps(string, JSON_ENCODE_ANY);
     json_decref(string);
-    return json;
+    return json ? json : choir__strdup("");
 }
 
 void choir__journal_put(choir__journal_file *j, choir__journal_op op, char *members)
 {
     char *line = choir__format(
         "{\"op_code\":%d,\"worker_id\":\"choir-%d\",%s}", (int)op, (int)getpid(), members);
-    choir__journal_apply(&j->state, line);
+    if (!choir__journal_apply(&j->state, line) && j->refused == CHOIR_OK)
+        j->refused = choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: expected names and values in UTF-8, as JSON has them, got '%.200s'",
+            j->base.place, members);
     j->lines++;
     fprintf(j->out, "%s\n", line);
     free(line);

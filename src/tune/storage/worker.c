@@ -58,7 +58,8 @@ char *choir__worker_name(const void *unique)
     here(&p);
     gethostname(host, sizeof host - 1);
     for (char *c = host; *c; c++)
-        if (*c == '"' || *c == '\\' || *c == ' ' || (unsigned char)*c < 32)
+        if (*c == '"' || *c == '\\' || *c == ' ' || (unsigned char)*c < 32 ||
+            (unsigned char)*c > 126)
             *c = '?';
     return choir__format("\"%s %ld %llu %s %s %llx\"", host, p.process, p.started, p.boot,
         p.space, (unsigned long long)(uintptr_t)unique);
