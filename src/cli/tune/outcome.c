@@ -9,6 +9,7 @@
 #include "cli/tune/search.h"
 #include "tune/scheduler/scheduler.h"
 #include "tune/segment.h"
+#include "tune/trials/ended.h"
 
 #define METRIC "choir:metric"
 #define UNIT   "choir:unit"
@@ -102,7 +103,7 @@ choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job 
 {
     json_t *words = json_array();
     for (char *const *word = job->command; *word; word++)
-        json_array_append_new(words, json_stringn_nocheck(*word, strlen(*word)));
+        json_array_append_new(words, choir__trial_text_json(*word));
     choir_status status = check_same(study, METRIC, "metric", metrics_json(job));
     if (status == CHOIR_OK)
         status = check_same(study, UNIT, "unit", json_string(job->unit));
@@ -114,7 +115,8 @@ choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job 
     if (status == CHOIR_OK)
         status = note_text(study, UNIT, json_string(job->unit));
     if (status == CHOIR_OK)
-        status = note_text(study, "choir:dir", job->dir ? json_string(job->dir) : NULL);
+        status =
+            note_text(study, "choir:dir", job->dir ? choir__trial_text_json(job->dir) : NULL);
     return status;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "data/tokenizer/utf8.h"
 
 /* --- options that may be given several times --- */
 
@@ -41,6 +42,9 @@ static choir_status add_metric(const char *text, bool most, choir__tune_metrics 
 {
     static const char *const ends[] = {":min", ":minimize", ":max", ":maximize"};
     size_t length = strlen(text);
+    if (!choir__is_utf8(text, length))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--metric: expected a key of JSON, which is UTF-8, got '%s'", text);
     if (m->count == CHOIR_STUDY_OBJECTIVES)
         return choir__error(CHOIR_ERR_ARGUMENT, "--metric: expected at most %d of them",
             CHOIR_STUDY_OBJECTIVES);
@@ -70,6 +74,9 @@ choir_status choir__tune_metrics_read(const choir__tune_request *r, choir__tune_
     bool most = !strcmp(r->direction, "maximize");
     const char *text = choir__tune_given_at(r, "metric", 0);
     *m = (choir__tune_metrics){.count = 0};
+    if (!choir__is_utf8(r->unit, strlen(r->unit)))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--unit: expected a key of JSON, which is UTF-8, got '%s'", r->unit);
     if (!most && strcmp(r->direction, "minimize") != 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "unknown direction '%s': choose one of minimize, maximize", r->direction);

@@ -19,8 +19,7 @@ static choir_status note(choir_trial *trial, const char *key, json_t *value)
     return status;
 }
 
-/* Returns a text as JSON, in which U+FFFD stands for bytes that are not UTF-8. */
-static json_t *json_of(const char *text)
+json_t *choir__trial_text_json(const char *text)
 {
     char *clean = NULL;
     size_t bytes;
@@ -44,6 +43,6 @@ choir_status choir__trial_note_end(
     if (status == CHOIR_OK && step >= 0)
         status = note(trial, "step", json_integer(step));
     if (status == CHOIR_OK && why)
-        status = note(trial, "why", json_of(why));
+        status = note(trial, "why", choir__trial_text_json(why));
     return status;
 }
