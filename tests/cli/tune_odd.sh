@@ -24,5 +24,27 @@ not_utf8() {
     bad 2 '--unit: expected a key of JSON' tune --unit "$latin" "${search[@]}"
 }
 
+# A number that no integer holds changes nothing about the others of its line.
+large_numbers() {
+    local seed='"seed":18446744073709551615' storage
+    good tune --json --trials 1 --space x=2 -- \
+        sh -c 'echo "{\"step\":7,\"eval_loss\":$1,$2}"' sh {x} "$seed,\"norm\":1e999"
+    has out '"COMPLETE","params":.*"value":2,"step":7,'
+    good tune --json --trials 1 --space x=2 -- \
+        sh -c 'echo "{\"step\":7,\"eval_loss\":NaN,$2}"; echo "{\"eval_loss\":$1}"' sh {x} "$seed"
+    has out '"COMPLETE","params":.*"value":2,"step":7,'
+    for storage in memory "${storages[@]}"; do
+        good tune --json --trials 4 --scheduler asha:min=1,max=3,eta=3 --storage "$storage" \
+            --study asha --dir "asha-${storage%%:*}" --space 'x=uniform(0,1)' -- \
+            sh -c 'for step in 1 2 3; do echo "{\"step\":$step,\"eval_loss\":$1,$2}"; done' \
+            sh {x} "$seed"
+        has out '"state":"PRUNED",.*"step":1,' '"state":"COMPLETE",.*"step":3,'
+    done
+    choir tune --trials 1 --space x=2 -- \
+        sh -c 'echo "{\"step\":18446744073709551615,\"eval_loss\":$1}"' sh {x} >out 2>err
+    has out 'FAIL .* expected a step of at most 9223372036854775806, got 1.8446744073709552e\+19$'
+}
+
 check not_utf8
+check large_numbers
 finish

@@ -9,6 +9,8 @@
 
 #include <jansson.h>
 
+#include "tune/python_json.h"
+#include "tune/trial.h"
 #include "tune/trials/memory.h"
 
 /* READS at a time are more than a pipe holds. */
@@ -18,39 +20,6 @@ static const double late_s = 1;    /* for the output of processes that the first
 static const double weigh_s = 0.2; /* between looks at the trial's memory */
 
 /* --- reading --- */
-
-/* Parses JSON, in which whole numbers may be larger than an int64_t. */
-static json_t *parse(const char *text)
-{
-    json_error_t error;
-    json_t *object = json_loads(text, 0, &error);
-    if (!object && json_error_code(&error) == json_error_numeric_overflow)
-        object = json_loads(text, JSON_DECODE_INT_AS_REAL, NULL);
-    return object;
-}
-
-/* Parses a line. JSON has no NaN and no infinity, which Python writes: they become null. */
-static json_t *parse_line(const char *line)
-{
-    static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
-    json_t *object = parse(line);
-    if (object)
-        return object;
-    char *copy = choir__strdup(line);
-    for (size_t i = 0; i < CHOIR_COUNT(words); i++)
-        for (char *at = copy; (at = strstr(at, words[i]));) {
-            size_t length = strlen(words[i]);
-            if (length < 4) { /* no room for null: an empty object is no number, either */
-                memcpy(at, "{ }", 3);
-            } else {
-                memset(at, ' ', length);
-                memcpy(at, "null", 4);
-            }
-        }
-    object = parse(copy);
-    free(copy);
-    return object;
-}
 
 static bool is_event(const json_t *object, const char *name)
 {
@@ -76,10 +45,14 @@ static void report(choir__running *r, const json_t *object)
         step = json_object_get(object, all);
         free(all);
     }
+    int64_t n = json_is_integer(step) ? json_integer_value(step) : -1;
+    if (r->refused)
+        return;
     /* a whole number beyond an int64_t was read as a real one */
-    bool huge = json_is_real(step) && json_real_value(step) >= 0x1p63;
-    int64_t n = huge ? INT64_MAX : json_is_integer(step) ? json_integer_value(step) : -1;
-    if (n < 0 || r->refused)
+    if (json_is_real(step) && json_real_value(step) >= 0x1p63)
+        r->refused = choir__format("%s: expected a step of at most %lld, got %.17g",
+            r->job->unit, (long long)CHOIR__MOST_STEP, json_real_value(step));
+    if (n < 0)
         return;
     if (choir_trial_report(r->trial, n, r->value[0]) == CHOIR_OK)
         r->step = n;
@@ -93,7 +66,7 @@ static void take_output(choir__running *r, const char *line)
 {
     if (line[strspn(line, " \t")] != '{')
         return;
-    json_t *object = parse_line(line);
+    json_t *object = choir__python_json(line, true);
     for (int i = 0; i < r->job->metrics; i++) {
         const json_t *value = metric_of(object, r->job->metric[i]);
         if (!value)
