@@ -142,8 +142,12 @@ static choir_status gather_space(choir_space *space, choir__study_store *store)
             const choir__stored_param *p = &records.at[k].params[i];
             if (choir__space_find(space, p->name) >= 0)
                 continue;
+            choir__dist dist;
             char *text = choir__dist_text_of_json(p->dist);
-            status = choir_space_add(space, p->name, text ? text : "");
+            status = choir__dist_of_json(p->name, p->dist, &dist);
+            if (status == CHOIR_OK)
+                status = choir__space_take(space, p->name, text, &dist);
+            choir__dist_free(&dist);
             free(text);
         }
     choir__records_free(&records);

@@ -40,6 +40,13 @@ def mixed(trial):
     return float("inf") if trial.number == 3 else value
 
 
+def stepped(trial):
+    """Real numbers with a step, of which some are more than the grid's points."""
+    dropout = trial.suggest_float("dropout", 0, 0.5, step=0.1)
+    y = trial.suggest_float("y", -1, 1, step=0.25)
+    return dropout + 0.3 * y ** 2 + trial.suggest_float("z", 0, 1, step=0.01)
+
+
 def ties(trial):
     """Many equal values at the boundary of the best ones."""
     trial.suggest_float("free", 0, 1)
@@ -85,6 +92,7 @@ with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend("study.log"))
     cases = [(mixed, 300, "minimize"), (mixed, 41, "maximize"), (ties, 90, "minimize"),
+             (stepped, 60, "minimize"), (stepped, 200, "maximize"),
              (few, 6, "minimize"), (few, 1, "minimize")]
     for objective, trials, direction in cases:
         name = "%s of %d" % (objective.__name__, trials)
@@ -94,7 +102,7 @@ with tempfile.TemporaryDirectory() as folder:
         storage.create_new_study([study.direction], name)
         optuna.load_study(study_name=name, storage=storage).add_trials(study.trials)
         compare(study, name)
-    for objective, trials in [(mixed, 100), (few, 30)]:
+    for objective, trials in [(mixed, 100), (stepped, 80), (few, 30)]:
         name = "%s of %d" % (objective.__name__, trials)
         study = optuna.create_study(study_name=name, sampler=optuna.samplers.RandomSampler(seed=trials))
         study.optimize(objective, n_trials=trials)

@@ -74,6 +74,8 @@ static grid grid_of(const choir__dist *d)
         g.points = (int)fmin(STEPS, ceil(log(d->high - d->low + 1) / log(2)) + 1);
     else if (d->kind == CHOIR__INTEGER)
         g.points = (int)fmin(STEPS, (d->high - d->low) / d->step + 1);
+    else if (d->step > 0) /* the range holds a whole number of steps, but for rounding */
+        g.points = (int)fmin(STEPS, round((d->high - d->low) / d->step) + 1);
     if (g.log)
         g.low = log(g.low), g.high = log(g.high);
     return g;

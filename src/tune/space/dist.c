@@ -150,6 +150,7 @@ static choir_status add_argument(reader *r, const char *from, const char *to)
 static choir_status check(reader *r)
 {
     choir__dist *d = r->dist;
+    d->step = d->kind == CHOIR__INTEGER ? d->step : 0;
     if (d->kind == CHOIR__CHOICE)
         return d->choice_count ? CHOIR_OK : refuse(r, "at least one choice");
     if (r->numbers < 2)

@@ -84,6 +84,6 @@ int64_t choir__dist_size(const choir__dist *d)
     if (d->kind == CHOIR__CHOICE)
         return d->choice_count;
     if (d->kind == CHOIR__INTEGER)
-        return (int64_t)((d->high - d->low) / d->step) + 1;
+        return (int64_t)fmin((d->high - d->low) / d->step, 0x1p62) + 1;
     return d->low == d->high && d->kind != CHOIR__NORMAL ? 1 : -1;
 }

@@ -123,9 +123,20 @@ static choir_status check_name(const choir_space *space, const char *name)
             "expected a parameter's name of letters, digits, '_', '-' and '.', got '%s'", name);
     if (choir__space_find(space, name) >= 0)
         return choir__error(CHOIR_ERR_ARGUMENT, "parameter %s is in the space twice", name);
+    return CHOIR_OK;
+}
+
+choir_status choir__space_take(
+    choir_space *space, const char *name, const char *text, choir__dist *dist)
+{
     if (space->count == CHOIR_SPACE_MAX)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "expected at most %d parameters", CHOIR_SPACE_MAX);
+    size_t count = (size_t)space->count + 1;
+    space->param = choir__realloc(space->param, count * sizeof *space->param);
+    space->param[space->count++] =
+        (choir__hyper){.name = choir__strdup(name), .text = choir__strdup(text), .dist = *dist};
+    *dist = (choir__dist){0};
     return CHOIR_OK;
 }
 
@@ -154,23 +165,24 @@ choir_status choir_space_add(choir_space *space, const char *name, const char *d
         choir__lacks(distribution, __func__, "distribution"))
         return CHOIR_ERR_ARGUMENT;
     const char *condition = find_if(distribution);
-    choir__hyper p = {0};
+    choir__dist dist = {0};
+    choir__expr *only_if = NULL;
     choir_status status = check_name(space, name);
     if (status == CHOIR_OK && !choir__is_utf8(distribution, strlen(distribution)))
         status = choir__error(CHOIR_ERR_ARGUMENT, "parameter %s: expected text in UTF-8", name);
     if (status == CHOIR_OK)
-        status = choir__dist_parse(name, distribution, condition, &p.dist);
+        status = choir__dist_parse(name, distribution, condition, &dist);
     if (status == CHOIR_OK && *condition)
-        status = parse(space, condition + 4, &p.only_if);
-    if (status != CHOIR_OK) {
-        choir__dist_free(&p.dist);
-        return status;
+        status = parse(space, condition + 4, &only_if);
+    if (status == CHOIR_OK)
+        status = choir__space_take(space, name, distribution, &dist);
+    if (status == CHOIR_OK) {
+        space->param[space->count - 1].only_if = only_if;
+        return CHOIR_OK;
     }
-    p.name = choir__strdup(name);
-    p.text = choir__strdup(distribution);
-    space->param = choir__realloc(space->param, (size_t)(space->count + 1) * sizeof p);
-    space->param[space->count++] = p;
-    return CHOIR_OK;
+    choir__expr_free(only_if);
+    choir__dist_free(&dist);
+    return status;
 }
 
 choir_status choir_space_require(choir_space *space, const char *condition)

@@ -33,7 +33,7 @@ typedef struct choir__choice {
 typedef struct choir__dist {
     choir__dist_kind kind;
     double low, high; /* of numbers; normal: mean and standard deviation */
-    double step;      /* int: 1 or more */
+    double step;      /* int: 1 or more; uniform: 0, or the step of one of Optuna's */
     bool log;         /* int */
     choir__choice *choices;
     int choice_count;
@@ -87,6 +87,11 @@ int64_t choir__dist_size(const choir__dist *dist);
 
 /* --- trials' parameters --- */
 
+/* Appends a parameter with a name and a distribution of any kind, as Optuna's studies have
+ * them, and takes the distribution over; `text` is for people. Error: argument, the space is
+ * full. */
+choir_status choir__space_take(
+    choir_space *space, const char *name, const char *text, choir__dist *dist);
 /* Returns parameter i's number, or -1. */
 int choir__space_find(const choir_space *space, const char *name);
 /* Returns whether parameter i has a value in a trial whose earlier parameters are `values`. */

@@ -3,7 +3,10 @@
  *     {"name": "FloatDistribution", "attributes": {"step": null, "low": 0.0, "high": 1.0,
  *         "log": false}}
  *     {"name": "IntDistribution", "attributes": {"log": false, "step": 1, "low": 1, "high": 8}}
- *     {"name": "CategoricalDistribution", "attributes": {"choices": ["sgd", 0.5, true]}} */
+ *     {"name": "CategoricalDistribution", "attributes": {"choices": ["sgd", 0.5, true]}}
+ *
+ * Optuna's can be what no space is written as: choices such as 1 and "1", numbers with a step
+ * of 0.1, any text. */
 #include "tune/storage/distribution.h"
 
 #include <jansson.h>
@@ -11,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tune/python_json.h"
 
 static json_t *number(double x)
 {
@@ -60,7 +65,7 @@ typedef struct stored {
     json_t *root;
     const json_t *about;
     family family;
-    double low, high, step;
+    double low, high, step; /* step of real numbers: 0, there is none */
     bool log;
 } stored;
 
@@ -75,13 +80,13 @@ static bool read(const char *json, stored *s)
         {"FloatDistribution", REAL, false},
         {"UniformDistribution", REAL, false},
         {"LogUniformDistribution", REAL, true},
-        {"DiscreteUniformDistribution", REAL, false},
+        {"DiscreteUniformDistribution", REAL, false}, /* its step is "q" */
         {"IntDistribution", INTEGER, false},
         {"IntUniformDistribution", INTEGER, false},
         {"IntLogUniformDistribution", INTEGER, true},
         {"CategoricalDistribution", CHOICE, false},
     };
-    *s = (stored){.root = json_loads(json, 0, NULL), .step = 1};
+    *s = (stored){.root = choir__python_json(json, false)};
     const char *name = json_string_value(json_object_get(s->root, "name"));
     s->about = json_object_get(s->root, "attributes");
     for (size_t i = 0; name && i < CHOIR_COUNT(classes); i++)
@@ -91,8 +96,9 @@ static bool read(const char *json, stored *s)
     s->high = json_number_value(json_object_get(s->about, "high"));
     s->log = s->log || json_is_true(json_object_get(s->about, "log"));
     const json_t *step = json_object_get(s->about, "step");
-    if (json_is_number(step))
-        s->step = json_number_value(step);
+    if (!step)
+        step = json_object_get(s->about, "q");
+    s->step = json_is_number(step) ? json_number_value(step) : s->family == INTEGER;
     return s->family != NONE;
 }
 
@@ -105,10 +111,12 @@ static char *choice_text(const json_t *c)
         return choir__strdup(json_is_true(c) ? "True" : "False");
     if (json_is_integer(c))
         return choir__format("%lld", (long long)json_integer_value(c));
-    return json_is_real(c) ? choir__format("%.17g", json_real_value(c)) : choir__strdup("None");
+    if (json_is_real(c))
+        return choir__format("%.17g", json_real_value(c));
+    return json_is_null(c) ? choir__strdup("None") : json_dumps(c, 0); /* a list or an object */
 }
 
-/* Choices that are not plain words are quoted. */
+/* Texts are quoted. */
 static char *choices_text(const json_t *choices)
 {
     char *text = NULL;
@@ -143,6 +151,52 @@ char *choir__dist_text_of_json(const char *json)
     json_decref(s.root);
     return text;
 }
+
+/* --- as distributions --- */
+
+static void take_choices(const json_t *choices, choir__dist *d)
+{
+    d->choices = choir__calloc(json_array_size(choices) + 1, sizeof *d->choices);
+    for (size_t i = 0; i < json_array_size(choices); i++) {
+        const json_t *one = json_array_get(choices, i);
+        d->choices[d->choice_count++] = (choir__choice){.text = choice_text(one),
+            .is_number = json_is_number(one),
+            .number = json_number_value(one)};
+    }
+}
+
+/* Returns whether the numbers are those of a distribution. */
+static bool has_range(const stored *s)
+{
+    bool whole = s->family != INTEGER || (s->low == floor(s->low) && s->step >= 1);
+    return isfinite(s->low) && isfinite(s->high) && s->low <= s->high && whole &&
+           isfinite(s->step) && s->step >= 0 && (!s->log || s->low > 0);
+}
+
+choir_status choir__dist_of_json(const char *name, const char *json, choir__dist *d)
+{
+    stored s;
+    bool good = read(json, &s);
+    *d = (choir__dist){.kind = CHOIR__CHOICE};
+    if (good && s.family == CHOICE) {
+        take_choices(json_object_get(s.about, "choices"), d);
+    } else if (good && has_range(&s)) {
+        d->kind = s.family == INTEGER ? CHOIR__INTEGER : s.log ? CHOIR__LOG : CHOIR__UNIFORM;
+        d->low = s.low, d->high = s.high, d->step = s.log && s.family == REAL ? 0 : s.step;
+        d->log = s.log && s.family == INTEGER;
+        if (s.family == INTEGER)
+            d->high = d->low + d->step * floor((d->high - d->low) / d->step);
+    }
+    good = good && (d->kind != CHOIR__CHOICE || d->choice_count);
+    json_decref(s.root);
+    if (good)
+        return CHOIR_OK;
+    choir__dist_free(d);
+    return choir__error(CHOIR_ERR_FORMAT,
+        "parameter %s: expected one of Optuna's distributions, got '%s'", name, json);
+}
+
+/* --- values --- */
 
 static bool same_choice(const choir__choice *c, const json_t *there)
 {

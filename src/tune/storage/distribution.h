@@ -12,6 +12,11 @@ char *choir__dist_json(const choir__dist *dist);
  * NULL if it is none. */
 char *choir__dist_text_of_json(const char *json);
 
+/* Makes *dist the distribution of Optuna's JSON, whatever its choices are; the caller frees it
+ * with choir__dist_free. Error: format, it is none; the message begins with the parameter's
+ * name. */
+choir_status choir__dist_of_json(const char *name, const char *json, choir__dist *dist);
+
 /* Stores in *value what an internal value of Optuna's means in `dist`. Error: argument, the
  * stored distribution is another one; the message begins with the parameter's name. */
 choir_status choir__dist_value_of_json(const choir__dist *dist, const char *name,
