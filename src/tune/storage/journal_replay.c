@@ -1,5 +1,6 @@
 /* The state behind a journal's lines: see journal.h. */
 #include "tune/storage/journal.h"
+#include "tune/python_json.h"
 #include "tune/storage/worker.h"
 
 #include <jansson.h>
@@ -7,36 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Returns the line as JSON: words that JSON does not have become strings. */
-static json_t *parse(const char *line)
-{
-    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
-    json_t *object = json_loads(line, 0, NULL);
-    if (object || !(strstr(line, "NaN") || strstr(line, "Infinity")))
-        return object;
-    char *text = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
-    bool quoted = false;
-    while (*line) {
-        size_t length = 0;
-        for (size_t i = 0; i < CHOIR_COUNT(words) && !quoted; i++)
-            if (!strncmp(line, words[i], strlen(words[i])))
-                length = strlen(words[i]);
-        if (length)
-            fprintf(out, "\"%.*s\"", (int)length, line);
-        else if (quoted && *line == '\\' && line[1])
-            length = 2, fprintf(out, "%.2s", line);
-        else
-            length = 1, quoted ^= *line == '"', fputc(*line, out);
-        line += length;
-    }
-    fclose(out);
-    object = json_loads(text, 0, NULL);
-    free(text);
-    return object;
-}
 
 static double number_of(const json_t *x)
 {
@@ -194,9 +165,21 @@ static bool apply_to_trial(choir__journal *j, choir__journal_op op, const json_t
     return true;
 }
 
+/* Python's strings hold more than JSON's reader takes, such as half of a pair of surrogates, or
+ * a key with a zero. A line that is about a user's attribute alone is then left out. */
+static bool is_user_attribute(const char *text)
+{
+    int op;
+    size_t bytes = strlen(text);
+    return sscanf(text, " {\"op_code\" : %d ,", &op) == 1 && text[bytes - 1] == '}' &&
+           (op == CHOIR__JOURNAL_STUDY_USER || op == CHOIR__JOURNAL_TRIAL_USER);
+}
+
 bool choir__journal_apply(choir__journal *j, const char *text)
 {
-    json_t *line = parse(text);
+    json_t *line = choir__python_json(text, false);
+    if (!line && is_user_attribute(text))
+        return true;
     const json_t *op = json_object_get(line, "op_code");
     bool good = json_is_integer(op);
     choir__journal_op kind = (choir__journal_op)json_integer_value(op);
