@@ -47,10 +47,10 @@ choir_status choir__cli_flush(void)
         errno ? strerror(errno) : "some of the output was lost");
 }
 
-void choir__cli_print_string(const char *key, const char *text)
+void choir__cli_print_quoted(const char *text)
 {
     const char *end = text + strlen(text);
-    printf("\"%s\":\"", key);
+    printf("\"");
     for (int n; text<end; text += n> 0 ? n : 1) {
         uint32_t code;
         n = choir__utf8_decode(text, end, &code);
@@ -62,4 +62,11 @@ void choir__cli_print_string(const char *key, const char *text)
             printf("%s%.*s", code == '"' || code == '\\' ? "\\" : "", n, text);
     }
     printf("\"");
+}
+
+void choir__cli_print_string(const char *key, const char *text)
+{
+    choir__cli_print_quoted(key);
+    printf(":");
+    choir__cli_print_quoted(text);
 }

@@ -137,10 +137,16 @@ static choir_status print_importance(const choir__search *s, const char *evaluat
     for (int i = 0; i < choir_space_count(s->space); i++) {
         if (!is_used(s, i))
             continue;
-        if (s->json)
-            printf("%s\"%s\":%.17g", comma, choir_space_name(s->space, i), share[i]);
-        else
-            printf("%6.3f  %s\n", share[i], choir_space_name(s->space, i));
+        const char *name = choir_space_name(s->space, i);
+        if (s->json) {
+            printf("%s", comma);
+            choir__cli_print_quoted(name);
+            printf(":%.17g", share[i]);
+        } else {
+            char *word = choir__search_word(name);
+            printf("%6.3f  %s\n", share[i], word);
+            free(word);
+        }
         comma = ",";
     }
     printf(s->json ? "}}\n" : "");

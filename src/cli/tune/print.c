@@ -37,10 +37,12 @@ static void print_params(const choir_space *space, const choir_trial *trial)
         printf("%s", comma);
         comma = ",";
         double x = choir_trial_real(trial, name);
-        if (isnan(x))
+        if (isnan(x)) {
             choir__cli_print_string(name, text);
-        else
-            printf("\"%s\":%.17g", name, x);
+            continue;
+        }
+        choir__cli_print_quoted(name);
+        printf(":%.17g", x);
     }
     printf("}");
 }
@@ -92,6 +94,21 @@ static int width_of_step(const choir__search *s)
     return width < 8 ? 8 : width;
 }
 
+char *choir__search_word(const char *text)
+{
+    char *clean = choir__clean(choir__strdup(text));
+    for (char *at = clean; (at = strpbrk(at, "\n\t"));)
+        *at = '?';
+    return clean;
+}
+
+static void print_text_at(FILE *out, const char *name, const char *text)
+{
+    char *word = choir__search_word(text);
+    fprintf(out, "  %*s", width_of(name), word);
+    free(word);
+}
+
 static void print_names(const choir__search *s, FILE *out)
 {
     fprintf(out, "%5s  %-8s", "trial", "state");
@@ -101,7 +118,7 @@ static void print_names(const choir__search *s, FILE *out)
         fprintf(out, "  %*s", width_of_step(s), s->job.unit);
     for (int i = 0; i < choir_space_count(s->space); i++) {
         const char *name = choir_space_name(s->space, i);
-        fprintf(out, "  %*s", width_of(name), name);
+        print_text_at(out, name, name);
     }
     fprintf(out, "  %8s\n", "seconds");
 }
@@ -127,7 +144,7 @@ static void print_row(const choir__search *s, const choir__outcome *o, FILE *out
                    *text = choir_trial_text(o->trial, name);
         double x = choir_trial_real(o->trial, name);
         if (text && isnan(x))
-            fprintf(out, "  %*s", width_of(name), text);
+            print_text_at(out, name, text);
         else
             print_number_at(out, name, x);
     }
