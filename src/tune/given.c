@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "tune/program/link.h"
+#include "tune/python_json.h"
+#include "tune/storage/distribution.h"
 #include "tune/study.h"
 #include "tune/trial.h"
 
@@ -26,14 +28,10 @@ void choir__study_drop_given(choir_study *s)
 
 static json_t *value_json(const choir__dist *d, double x)
 {
-    const choir__choice *c = d->kind == CHOIR__CHOICE ? &d->choices[(int)x] : NULL;
-    if (c && !c->is_number)
-        return json_stringn_nocheck(c->text, strlen(c->text));
-    if (c)
-        x = c->number;
-    return x == floor(x) && fabs(x) < 0x1p53 && (c || d->kind == CHOIR__INTEGER)
-               ? json_integer((json_int_t)x)
-               : json_real(x);
+    if (d->kind == CHOIR__CHOICE)
+        return choir__choice_json(&d->choices[(int)x]);
+    bool whole = d->kind == CHOIR__INTEGER && fabs(x) < 0x1p53;
+    return whole ? json_integer((json_int_t)x) : json_real(x);
 }
 
 char *choir__point_json(const choir_space *space, const double *point)
@@ -51,7 +49,7 @@ char *choir__point_json(const choir_space *space, const double *point)
 choir_status choir__point_read(
     const choir_space *space, const char *json, double *point, bool *others)
 {
-    json_t *object = json_loads(json, 0, NULL), *value;
+    json_t *object = choir__python_json(json, false), *value;
     const char *name;
     choir_status status = CHOIR_OK;
     *others = false;
@@ -60,12 +58,11 @@ choir_status choir__point_read(
     json_object_foreach(object, name, value)
     {
         int i = choir__space_find(space, name);
-        char *word = json_is_string(value) ? choir__strdup(json_string_value(value))
-                                           : json_dumps(value, JSON_ENCODE_ANY);
-        if (i >= 0 && status == CHOIR_OK)
-            status = choir__dist_read(&space->param[i].dist, name, word, &point[i]);
+        choir_status taken = CHOIR_OK;
+        if (i >= 0)
+            taken = choir__dist_take_json(&space->param[i].dist, name, value, &point[i]);
+        status = status == CHOIR_OK ? taken : status;
         *others = *others || i < 0;
-        free(word);
     }
     json_decref(object);
     return status;

@@ -22,26 +22,40 @@ static choir_status read_params(choir_trial *t, const choir__record *r)
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "trial %lld of the stored study has a parameter %s, which the space lacks",
                 (long long)r->number, p->name);
-        const choir__dist *dist = &space->param[i].dist;
+        choir__dist *dist = &space->param[i].dist;
         if (!t->study->kept->dists && dist->kind != CHOIR__CHOICE)
             t->params[i] = p->value; /* looked at only: Optuna's ranges may change */
         else
             status = choir__dist_value_of_json(dist, p->name, p->dist, p->value, &t->params[i]);
+        if (status == CHOIR_OK && t->study->kept->dists && choir__dist_learn(dist, p->dist)) {
+            free(t->study->kept->dists[i]); /* else Optuna refuses this worker's trials */
+            t->study->kept->dists[i] = choir__dist_json(dist);
+        }
     }
     return status;
 }
 
-/* Fills in the parameters of a trial that Optuna's enqueue_trial made. */
+/* Fills in the parameters of a trial that Optuna's enqueue_trial made: the given ones, and if
+ * the trial is to run here, drawn ones beside them. Optuna checks the given ones only when it
+ * runs the trial; where the study is looked at, a wrong one is left out. */
 static choir_status read_fixed(choir_trial *t, const choir__record *r)
 {
     const choir_space *space = t->study->space;
     const char *text = choir__attribute_get(&r->attributes, true, CHOIR__FIXED_KEY);
-    bool others;
+    bool others, looks = !t->study->kept->dists;
     double *given = choir__alloc((size_t)space->count * sizeof(double));
     choir_status status = choir__point_read(space, text ? text : "{}", given, &others);
     for (int i = 0; i < space->count; i++)
         if (isnan(given[i]))
             given[i] = t->params[i];
+    if (looks)
+        memcpy(t->params, given, (size_t)space->count * sizeof(double));
+    if (looks || status != CHOIR_OK) {
+        free(given);
+        return looks ? CHOIR_OK
+                     : choir__error(status, "trial %lld, which waits: %s", (long long)r->number,
+                           choir__message());
+    }
     choir__draws draws = {.key = choir__mix(t->study->key, (uint64_t)t->number)};
     choir__space_draw(space, &draws, t->params);
     choir__space_take_given(space, given, &draws, t->params);

@@ -220,8 +220,10 @@ choir_status choir__dist_parse(
 
 void choir__dist_free(choir__dist *d)
 {
-    for (int i = 0; i < d->choice_count; i++)
+    for (int i = 0; i < d->choice_count; i++) {
         free(d->choices[i].text);
+        free(d->choices[i].json);
+    }
     free(d->choices);
     *d = (choir__dist){0};
 }

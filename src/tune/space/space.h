@@ -28,6 +28,7 @@ typedef struct choir__choice {
     char *text;
     bool is_number;
     double number;
+    char *json; /* as an Optuna's study has it, if neither as a text nor as a number; or NULL */
 } choir__choice;
 
 typedef struct choir__dist {

@@ -23,14 +23,18 @@ static json_t *number(double x)
     return whole ? json_integer((json_int_t)x) : json_real(x);
 }
 
+json_t *choir__choice_json(const choir__choice *c)
+{
+    if (c->json)
+        return json_loads(c->json, JSON_DECODE_ANY, NULL);
+    return c->is_number ? number(c->number) : json_stringn_nocheck(c->text, strlen(c->text));
+}
+
 static json_t *choices_json(const choir__dist *d)
 {
     json_t *list = json_array();
-    for (int i = 0; i < d->choice_count; i++) {
-        const choir__choice *c = &d->choices[i];
-        json_array_append_new(list,
-            c->is_number ? number(c->number) : json_stringn_nocheck(c->text, strlen(c->text)));
-    }
+    for (int i = 0; i < d->choice_count; i++)
+        json_array_append_new(list, choir__choice_json(&d->choices[i]));
     return json_pack("{s:o}", "choices", list);
 }
 
@@ -208,6 +212,20 @@ static bool same_choice(const choir__choice *c, const json_t *there)
     return same;
 }
 
+choir_status choir__dist_take_json(
+    const choir__dist *d, const char *name, const json_t *json, double *value)
+{
+    for (int i = 0; i < d->choice_count; i++)
+        if (same_choice(&d->choices[i], json)) {
+            *value = i;
+            return CHOIR_OK;
+        }
+    char *text = choice_text(json);
+    choir_status status = choir__dist_read(d, name, text, value);
+    free(text);
+    return status;
+}
+
 static bool same(const choir__dist *d, const stored *s)
 {
     const json_t *choices = json_object_get(s->about, "choices");
@@ -220,6 +238,36 @@ static bool same(const choir__dist *d, const stored *s)
     if (d->kind == CHOIR__INTEGER)
         return s->family == INTEGER && s->log == d->log;
     return s->family == REAL && s->log == (d->kind == CHOIR__LOG);
+}
+
+/* Returns whether a value that is neither a text nor a number may be written as this word. */
+static bool may_be_value(const choir__choice *c)
+{
+    static const char *const words[] = {"True", "False", "None"};
+    for (size_t i = 0; i < CHOIR_COUNT(words); i++)
+        if (!strcmp(c->text, words[i]))
+            return true;
+    return *c->text == '[' || *c->text == '{';
+}
+
+bool choir__dist_learn(choir__dist *d, const char *json)
+{
+    bool open = false, learned = false;
+    for (int i = 0; i < d->choice_count; i++)
+        open = open || (!d->choices[i].json && may_be_value(&d->choices[i]));
+    if (!open)
+        return false;
+    stored s;
+    bool good = read(json, &s) && same(d, &s);
+    for (int i = 0; i < d->choice_count && good; i++) {
+        const json_t *there = json_array_get(json_object_get(s.about, "choices"), (size_t)i);
+        if (d->choices[i].json || json_is_string(there) || json_is_number(there))
+            continue;
+        d->choices[i].json = json_dumps(there, JSON_ENCODE_ANY);
+        learned = true;
+    }
+    json_decref(s.root);
+    return learned;
 }
 
 static bool holds(const choir__dist *d, double x)
