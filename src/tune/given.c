@@ -152,6 +152,9 @@ static choir_status read_given(const choir_space *space, char *pair, double *par
     int i = choir__space_find(space, pair);
     if (i < 0)
         return choir__error(CHOIR_ERR_ARGUMENT, "the space has no parameter '%s'", pair);
+    if (!isnan(params[i]))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "parameter %s is given twice in one trial; give each trial separately", pair);
     return choir__dist_read(&space->param[i].dist, pair, equals + 1, &params[i]);
 }
 

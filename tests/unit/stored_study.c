@@ -217,6 +217,8 @@ static void given_points(void **state)
     s = open_with(opts);
     enqueue(s, (const char *const[]){"x=0.25", "x=0.75,o=0.5", "x=0.5,o=sgd,m=0.125", "x=0.5",
                    "x=0.75,o=0.5", NULL});
+    assert_int_equal(choir_study_enqueue(s, "x=0.125,x=0.875"), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "parameter x is given twice in one trial"));
     assert_int_equal(choir_study_enqueue(s, "x=0.875"), CHOIR_OK);
     assert_int_equal(choir_study_enqueue(s, "x=0.125"), CHOIR_ERR_END);
     assert_non_null(strstr(choir_error_message(), "trial x=0.125: the study of 6 trials"));
