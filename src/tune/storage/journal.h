@@ -43,6 +43,10 @@ typedef struct choir__journal {
 
 /* Applies a line, without its end. False: it is none of Optuna's. */
 bool choir__journal_apply(choir__journal *j, const char *line);
+/* Returns whether a line that cannot be applied is about a user's attribute alone. Python's
+ * texts hold more than JSON's reader takes, such as half of a pair of surrogates, or a key with
+ * a zero: readers leave such a line out. */
+bool choir__journal_may_skip(const char *line);
 /* Returns the id of a study that is there, or -1. */
 int64_t choir__journal_find(const choir__journal *j, const char *name);
 /* Stores in *to a copy of a trial, whose silence is measured up to now_s. */

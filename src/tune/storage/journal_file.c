@@ -37,7 +37,7 @@ static choir_status apply_lines(choir__journal_file *j, char *text)
     for (char *end; (end = strchr(text, '\n')); text = end + 1) {
         *end = '\0';
         j->lines++;
-        if (!choir__journal_apply(&j->state, text))
+        if (!choir__journal_apply(&j->state, text) && !choir__journal_may_skip(text))
             return choir__error(CHOIR_ERR_FORMAT,
                 "%s, line %lld: expected a line of Optuna's journals, got '%.40s'",
                 j->base.place, (long long)j->lines, text);

@@ -165,9 +165,7 @@ static bool apply_to_trial(choir__journal *j, choir__journal_op op, const json_t
     return true;
 }
 
-/* Python's strings hold more than JSON's reader takes, such as half of a pair of surrogates, or
- * a key with a zero. A line that is about a user's attribute alone is then left out. */
-static bool is_user_attribute(const char *text)
+bool choir__journal_may_skip(const char *text)
 {
     int op;
     size_t bytes = strlen(text);
@@ -178,8 +176,6 @@ static bool is_user_attribute(const char *text)
 bool choir__journal_apply(choir__journal *j, const char *text)
 {
     json_t *line = choir__python_json(text, false);
-    if (!line && is_user_attribute(text))
-        return true;
     const json_t *op = json_object_get(line, "op_code");
     bool good = json_is_integer(op);
     choir__journal_op kind = (choir__journal_op)json_integer_value(op);
