@@ -45,6 +45,30 @@ large_numbers() {
     has out 'FAIL .* expected a step of at most 9223372036854775806, got 1.8446744073709552e\+19$'
 }
 
+# A search whose study another program deletes fails; it keeps no trials that no study has.
+deleted() {
+    local storage name=deleted
+    for storage in "${storages[@]}"; do
+        storage=${storage/odd/deleted}
+        local file=${storage#*:}
+        case $storage in
+        sqlite:*)
+            command -v sqlite3 >/dev/null || continue
+            local delete="sqlite3 '$file' \"DELETE FROM trials; DELETE FROM studies\"" ;;
+        *) local delete="echo '{\"op_code\":1,\"worker_id\":\"x\",\"study_id\":0}' >>'$file'" ;;
+        esac
+        choir tune --storage "$storage" --study $name --space 'x=uniform(0,1)' --trials 4 -- \
+            sh -c "[ \$1 != 1 ] || $delete; echo '{\"step\":1,\"eval_loss\":1}'" sh {trial} {x} \
+            >out 2>err
+        [ $? = 1 ] || fail "$storage: status, of $(cat out err)"
+        is_one_line "$file: another program has deleted the study '$name'" || fail "$(cat err)"
+        bad 1 "holds no study" tune show "$storage"
+        [ $storage = journal:deleted.log ] ||
+            [ "$(sqlite3 "$file" 'SELECT count(*) FROM trials')" = 0 ] || fail 'trials are left'
+    done
+}
+
+check deleted
 check not_utf8
 check large_numbers
 finish

@@ -12,3 +12,9 @@ choir_status choir__backend_several(const choir__study_backend *b, const char *n
     return choir__error(
         CHOIR_ERR_ARGUMENT, "%s holds several studies: choose one of %s", b->place, names);
 }
+
+choir_status choir__backend_deleted(const choir__study_backend *b, const char *name)
+{
+    return choir__error(CHOIR_ERR_IO,
+        "%s: another program has deleted the study '%s'; its trials are lost", b->place, name);
+}

@@ -19,7 +19,8 @@ typedef struct choir__study_backend_ops {
      * *study. Name NULL: the only study that is there. All later calls are about it. Error:
      * argument (none, or several). */
     choir_status (*study)(choir__study_backend *b, bool create, choir__stored_study *study);
-    /* Appends the trials from number `from` on. */
+    /* Appends the trials from number `from` on. This and `write` fail if the study is deleted.
+     */
     choir_status (*load)(choir__study_backend *b, int64_t from, choir__records *records);
     /* Writes all changes or none. They are durable when it returns. */
     choir_status (*write)(choir__study_backend *b, choir__change *const *changes, int count);
@@ -40,5 +41,7 @@ choir_status choir__backend_open(const char *url, bool create, choir__study_back
 /* Errors of `study`: it is not there, or which one is not said. Both return argument. */
 choir_status choir__backend_none(const choir__study_backend *b, const char *name);
 choir_status choir__backend_several(const choir__study_backend *b, const char *names);
+/* The error of `load` and `write`, I/O: another program has deleted the study. */
+choir_status choir__backend_deleted(const choir__study_backend *b, const char *name);
 
 #endif

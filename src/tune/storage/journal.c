@@ -81,6 +81,8 @@ static choir_status load(choir__study_backend *b, int64_t from, choir__records *
     if (status != CHOIR_OK)
         return status;
     const choir__journal_study *s = &j->state.study[j->study];
+    if (s->deleted)
+        return choir__backend_deleted(b, s->about.name);
     double now_s = choir__journal_now();
     for (int64_t i = from; i < s->trials.count; i++)
         choir__journal_copy(&s->trials.at[i], now_s, choir__records_add(records, i));

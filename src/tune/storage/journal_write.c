@@ -229,6 +229,11 @@ typedef struct batch {
 static void compose_changes(choir__journal_file *j, void *arg)
 {
     const batch *b = arg;
+    const choir__journal_study *s = &j->state.study[j->study];
+    if (s->deleted) { /* else readers take no notice of the lines */
+        j->refused = choir__backend_deleted(&j->base, s->about.name);
+        return;
+    }
     for (int i = 0; i < b->count; i++) {
         choir__change *c = b->changes[i];
         if (c->number >= 0)

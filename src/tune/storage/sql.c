@@ -155,7 +155,26 @@ choir_status choir__sql_study(choir__study_backend *b, bool create, choir__store
         return status;
     if (!there)
         return choir__backend_none(b, study->name);
+    free(db->study_name);
+    db->study_name = choir__strdup(study->name);
     return read_study(db, study);
+}
+
+choir_status choir__sql_check_study(choir__sql *db)
+{
+    found f = {.count = 0};
+    const char *const values[] = {db->study_id, db->study_name};
+    choir__sql_call call = {.text = "SELECT study_id, study_name FROM studies WHERE "
+                                    "study_id = $1 AND study_name = $2",
+        .count = 2,
+        .values = values,
+        .row = take_study,
+        .arg = &f};
+    choir_status status = db->dialect->run(db, &call);
+    free(f.names);
+    if (status == CHOIR_OK && !f.count)
+        status = choir__backend_deleted(&db->base, db->study_name);
+    return status;
 }
 
 void choir__sql_close(choir__study_backend *b)
@@ -163,6 +182,7 @@ void choir__sql_close(choir__study_backend *b)
     choir__sql *db = (choir__sql *)(void *)b;
     db->dialect->close(db);
     free(db->load_trials);
+    free(db->study_name);
     free(b->place);
     free(db);
 }

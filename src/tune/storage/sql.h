@@ -44,6 +44,7 @@ struct choir__sql {
     choir__study_backend base;
     const choir__sql_dialect *dialect;
     char study_id[24];
+    char *study_name;  /* SQLite gives a deleted study's id to a later one */
     char *load_trials; /* the statement */
 };
 
@@ -57,6 +58,9 @@ choir_status choir__sql_run_with(
         (const char *const[]){__VA_ARGS__})
 /* Ends a transaction, and keeps the first error's message. */
 choir_status choir__sql_end(choir__sql *db, choir_status status);
+
+/* Within a transaction: fails if the study is not there any more. Error: I/O. */
+choir_status choir__sql_check_study(choir__sql *db);
 
 enum { CHOIR__SQL_NUMBER = 32 }; /* bytes of a number's text */
 const char *choir__sql_whole(char text[CHOIR__SQL_NUMBER], int64_t x);

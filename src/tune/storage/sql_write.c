@@ -252,6 +252,8 @@ choir_status choir__sql_write(choir__study_backend *b, choir__change *const *cha
         status = db->dialect->durable(db, ends);
     if (status == CHOIR_OK)
         status = choir__sql_run(db, db->dialect->begin_write);
+    if (status == CHOIR_OK) /* SQLite stores trials without a study, too */
+        status = choir__sql_check_study(db);
     if (status == CHOIR_OK && begins && db->dialect->lock)
         status = CHOIR__SQL_RUN(db, NULL, db->dialect->lock, db->study_id);
     for (int i = 0; i < count && status == CHOIR_OK; i++)
