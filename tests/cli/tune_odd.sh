@@ -24,6 +24,25 @@ not_utf8() {
     bad 2 '--unit: expected a key of JSON' tune --unit "$latin" "${search[@]}"
 }
 
+# Trials that are given to a search, of which another one takes the last numbers, are counted.
+points_left() {
+    local other search=(--storage journal:left.log --trials 3 --window 3 --sampler random
+        --space 'x=uniform(0,1)')
+    start tune "${search[@]}" --enqueue x=0.25 --enqueue x=0.5 --enqueue x=0.75 -- sh -c \
+        '>here; until [ -e go ]; do sleep 0.02; done; echo "{\"eval_loss\":$1}"' sh {x}
+    await 20 [ -e here ] || fail "no trial: $(cat err)"
+    "$CHOIR" tune "${search[@]}" "${print[@]}" >other 2>&1 &
+    other=$!
+    await 20 ends_in left.log 2 || fail "no other trials: $(cat other)"
+    >go
+    ended 20
+    wait "$other" || fail "the other search: $(cat other)"
+    [ "$status" = 0 ] && grep -q '^choir tune: note: 2 of the trials of --enqueue did not' err ||
+        fail "$(cat out err)"
+    ! grep -q note other || fail "the other search: $(cat other)"
+}
+ends_in() { [ "$(grep -c '"state":1' "$1")" -ge "$2" ]; }
+
 # A number that no integer holds changes nothing about the others of its line.
 large_numbers() {
     local seed='"seed":18446744073709551615' storage
@@ -69,6 +88,7 @@ deleted() {
 }
 
 check deleted
+check points_left
 check not_utf8
 check large_numbers
 finish

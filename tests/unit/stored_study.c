@@ -16,6 +16,7 @@
 
 #include "base/base.h"
 #include "tune/storage/store.h"
+#include "tune/study.h"
 #include <choir/choir.h>
 
 static char folder[64], url[128];
@@ -251,6 +252,25 @@ static void workers_are_given_points(void **state)
     choir_study_free(a);
 }
 
+/* A worker whose points found no number, since others took the last ones, knows how many. */
+static void points_are_left(void **state)
+{
+    (void)state;
+    choir_study_opts opts = options(4);
+    opts.trials = 4;
+    choir_study *a = open_with(opts), *b = open_with(opts);
+    enqueue(b, (const char *const[]){"x=0.25", "x=0.5", "x=0.75", NULL});
+    choir_trial *first = ask(b), *t = NULL;
+    assert_int_equal(choir__study_points_left(b), 2);
+    for (int i = 1; i < 4; i++)
+        end(a, ask(a));
+    end(b, first);
+    assert_int_equal(choir_study_ask(b, &t), CHOIR_ERR_END);
+    assert_int_equal(choir__study_points_left(b), 2);
+    choir_study_free(a);
+    choir_study_free(b);
+}
+
 /* Runs a worker's trials, and is killed in the middle of one. Its exit status is 0 if there
  * are no more. */
 static int be_worker(int until_kill, int log)
@@ -419,12 +439,12 @@ int main(void)
         schemes[i], test, new_storage, remove_storage, kind                                    \
     }
         struct CMUnitTest tests[] = {ON(is_there_again), ON(same_trials), ON(given_points),
-            ON(workers_are_given_points), ON(workers_share), ON(refused), ON(names_are_utf8),
-            ON(journal_stays_readable)};
+            ON(workers_are_given_points), ON(points_are_left), ON(workers_share), ON(refused),
+            ON(names_are_utf8), ON(journal_stays_readable)};
         for (size_t k = 0; k < CHOIR_COUNT(tests); k++) {
             static const char *const names[] = {"is_there_again", "same_trials", "given_points",
-                "workers_are_given_points", "workers_share", "refused", "names_are_utf8",
-                "journal_stays_readable"};
+                "workers_are_given_points", "points_are_left", "workers_share", "refused",
+                "names_are_utf8", "journal_stays_readable"};
             tests[k].name = names[k];
         }
         failures += _cmocka_run_group_tests(schemes[i], tests, CHOIR_COUNT(tests), NULL, NULL);

@@ -16,6 +16,7 @@
 #include "tune/trials/ended.h"
 #include "tune/kept.h"
 #include "tune/segment.h"
+#include "tune/study.h"
 
 enum { INTERRUPTED = 128, OTHERS_MS = 100 }; /* between looks at other processes' trials */
 
@@ -305,6 +306,20 @@ static choir__outcome best_printed(search *s)
     return best;
 }
 
+/* The other machines of a study may take its last numbers before this one's given trials. */
+static void note_points_left(const search *s)
+{
+    int64_t left = choir__study_points_left(s->opts->study);
+    if (s->gave_up || s->signal || !left)
+        return;
+    char *note = choir__format(
+        "%lld of the trials of --enqueue did not run, since the study has its %lld trials "
+        "(--trials) from other searches, too",
+        (long long)left, (long long)choir_study_count(s->opts->study));
+    choir__cli_notes("tune", note);
+    free(note);
+}
+
 static int finish(search *s)
 {
     choir__outcome printed = s->gave_up ? best_printed(s) : (choir__outcome){.trial = NULL};
@@ -314,6 +329,7 @@ static int finish(search *s)
             choir__running_free(&s->slot[i].running);
     if (s->status != CHOIR_OK)
         return choir__cli_fail();
+    note_points_left(s);
     if (best)
         choir__search_print_best(s->opts, best, s->gave_up ? printed.value : NULL);
     if (s->signal)
