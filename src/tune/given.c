@@ -140,17 +140,6 @@ void choir__study_give_back(choir_study *s, const choir_trial *t)
     s->queue = g;
 }
 
-int64_t choir__study_points_left(const choir_study *study)
-{
-    choir_study *s = (choir_study *)(uintptr_t)study;
-    int64_t count = 0;
-    pthread_mutex_lock(&s->lock);
-    for (const choir__given *g = s->queue; g; g = g->next)
-        count++;
-    pthread_mutex_unlock(&s->lock);
-    return count;
-}
-
 /* --- choir_study_enqueue --- */
 
 /* Reads one "name=value". */

@@ -271,6 +271,17 @@ choir_status choir__kept_ask(choir_study *s, choir_trial **trial)
     return status;
 }
 
+int64_t choir__kept_points_left(const choir_study *study)
+{
+    choir_study *s = (choir_study *)(uintptr_t)study;
+    int64_t count = 0;
+    pthread_mutex_lock(&s->lock);
+    for (const choir__given *g = s->queue; g; g = g->next)
+        count++;
+    pthread_mutex_unlock(&s->lock);
+    return count;
+}
+
 void choir__kept_stop_on(choir_study *s, int fd)
 {
     if (s->kept)

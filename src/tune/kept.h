@@ -22,6 +22,10 @@ choir_status choir__kept_refresh(choir_study *s);
 choir_status choir__kept_ask(choir_study *s, choir_trial **trial);
 bool choir__kept_ready(choir_study *s);
 
+/* Returns how many of the points that were given no trial has: other workers may take a study's
+ * last numbers first. */
+int64_t choir__kept_points_left(const choir_study *s);
+
 /* Queues the end of a trial or of its segment; choir__kept_wait waits, without the lock. */
 choir__change *choir__kept_tell(choir__kept *kept, choir_trial *t);
 choir_status choir__kept_wait(choir__kept *kept, choir__change *told);

@@ -86,8 +86,6 @@ void choir__study_drop_given(choir_study *s);
 void choir__study_forget_given(choir_study *s, const choir_trial *t);
 /* Keeps the point of a trial for the next one. */
 void choir__study_give_back(choir_study *s, const choir_trial *t);
-/* Returns how many points no trial has: other workers may take a study's last numbers first. */
-int64_t choir__study_points_left(const choir_study *s);
 /* Returns a point (space->count) as JSON, on the heap, without the parameters that are NaN. */
 char *choir__point_json(const choir_space *space, const double *point);
 /* Reads it; *others: it has parameters that the space lacks. Error: argument (a value outside

@@ -16,7 +16,7 @@
 
 #include "base/base.h"
 #include "tune/storage/store.h"
-#include "tune/study.h"
+#include "tune/kept.h"
 #include <choir/choir.h>
 
 static char folder[64], url[128];
@@ -261,12 +261,12 @@ static void points_are_left(void **state)
     choir_study *a = open_with(opts), *b = open_with(opts);
     enqueue(b, (const char *const[]){"x=0.25", "x=0.5", "x=0.75", NULL});
     choir_trial *first = ask(b), *t = NULL;
-    assert_int_equal(choir__study_points_left(b), 2);
+    assert_int_equal(choir__kept_points_left(b), 2);
     for (int i = 1; i < 4; i++)
         end(a, ask(a));
     end(b, first);
     assert_int_equal(choir_study_ask(b, &t), CHOIR_ERR_END);
-    assert_int_equal(choir__study_points_left(b), 2);
+    assert_int_equal(choir__kept_points_left(b), 2);
     choir_study_free(a);
     choir_study_free(b);
 }
@@ -401,7 +401,7 @@ static void names_are_utf8(void **state)
     choir_study_free(s);
 }
 
-/* A journal gets no line that cannot be read back, whoever wrote it. */
+/* A journal gets no line that cannot be read back. */
 static void journal_stays_readable(void **state)
 {
     (void)state;

@@ -16,7 +16,6 @@
 #include "tune/trials/ended.h"
 #include "tune/kept.h"
 #include "tune/segment.h"
-#include "tune/study.h"
 
 enum { INTERRUPTED = 128, OTHERS_MS = 100 }; /* between looks at other processes' trials */
 
@@ -309,7 +308,7 @@ static choir__outcome best_printed(search *s)
 /* The other machines of a study may take its last numbers before this one's given trials. */
 static void note_points_left(const search *s)
 {
-    int64_t left = choir__study_points_left(s->opts->study);
+    int64_t left = choir__kept_points_left(s->opts->study);
     if (s->gave_up || s->signal || !left)
         return;
     char *note = choir__format(
