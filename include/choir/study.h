@@ -70,7 +70,7 @@ typedef struct choir_study_opts {
     /* Where the study is kept: "sqlite:FILE" or "FILE.db", "postgresql://...", "journal:FILE";
      * NULL: in memory. */
     const char *storage;
-    const char *name; /* of the study in the storage; NULL: "study" */
+    const char *name; /* of the study in the storage, UTF-8; NULL: "study" */
 } choir_study_opts;
 
 choir_study_opts choir_study_defaults(void);
@@ -105,8 +105,8 @@ CHOIR_CHECKED choir_status choir_study_ask(choir_study *study, choir_trial **tri
  * suggested: "lr=0.1,optimizer=sgd". Those that are not given are suggested. Does nothing if
  * the study has been given these parameters before, or has a trial with these and no others,
  * like Optuna's enqueue_trial with skip_if_exists; so a study that goes on may be given them
- * again. Errors: argument (a value outside of its distribution), end (the study has no room for
- * another trial). */
+ * again. Errors: argument (a value outside of its distribution, a parameter twice), end (the
+ * study has no room for another trial). */
 CHOIR_CHECKED choir_status choir_study_enqueue(choir_study *study, const char *parameters);
 
 /** Ends a trial, or its segment. values: (count) one per objective, where the state is
@@ -139,8 +139,9 @@ int64_t choir_trial_reports(
 /** Returns the number of the trial whose checkpoint this one begins with (pbt), or -1. */
 int64_t choir_trial_parent(const choir_trial *trial);
 
-/** Stores JSON about a trial, which has not ended, or about a study, under a key; Optuna calls
- * them user attributes. Errors: argument (no JSON), state (the trial has ended). */
+/** Stores JSON about a trial, which has not ended, or about a study, under a key in UTF-8;
+ * Optuna calls them user attributes. Errors: argument (no JSON, or no UTF-8), state (the trial
+ * has ended). */
 CHOIR_CHECKED choir_status choir_trial_set_attribute(
     choir_trial *trial, const char *key, const char *json);
 CHOIR_CHECKED choir_status choir_study_set_attribute(
