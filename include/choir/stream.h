@@ -51,8 +51,8 @@ CHOIR_CHECKED choir_status choir_stream_open(int fd, const char *name,
 choir_dataset *choir_stream_data(choir_stream *stream);
 choir_dataset *choir_stream_validation(choir_stream *stream);
 
-/** Begins to read for a number of ranks. Called once, before they are forked. Error: argument.
- */
+/** Begins to read for a number of ranks; of several, when each has called choir_stream_wait.
+ * Called once, before they are forked. Error: argument. */
 CHOIR_CHECKED choir_status choir_stream_start(choir_stream *stream, int ranks);
 
 /**

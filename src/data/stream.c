@@ -31,7 +31,7 @@ typedef struct ring {
     choir_status status; /* of reading */
     char message[512];
     int ranks;
-    int64_t done[MOST_RANKS]; /* tokens that a rank no longer needs */
+    int64_t done[MOST_RANKS]; /* tokens that a rank no longer needs; -1: it has not come yet */
     int32_t tokens[];         /* (room) see choir__document_encode */
 } ring;
 
@@ -108,12 +108,25 @@ static void write_ids(choir_stream *s)
     }
 }
 
+/* Waits until all ranks have been forked, which their first choir_stream_wait tells. A process
+ * that is forked while this thread works has its locks, and the tokenizer, as they are in the
+ * middle. */
+static void await_ranks(choir_stream *s)
+{
+    ring *r = s->ring;
+    pthread_mutex_lock(&r->lock);
+    while (slowest(r) < 0 && !s->left)
+        pthread_cond_wait(&r->changed, &r->lock);
+    pthread_mutex_unlock(&r->lock);
+}
+
 static void *read_stream(void *arg)
 {
     choir_stream *s = arg;
     ring *r = s->ring;
     bool more = true;
     choir_status status = CHOIR_OK;
+    await_ranks(s);
     while (more && status == CHOIR_OK) {
         pthread_mutex_lock(&r->lock);
         write_ids(s);
@@ -320,6 +333,8 @@ choir_status choir_stream_start(choir_stream *s, int ranks)
                            : "a stream: expected 1 to 1024 ranks, got %d",
             ranks);
     s->ring->ranks = ranks;
+    for (int i = 0; i < ranks && ranks > 1; i++)
+        s->ring->done[i] = -1;
     if (pthread_create(&reader, NULL, read_stream, s) != 0)
         return choir__error(CHOIR_ERR_MEMORY, "%s: no thread to read it", s->records.at.path);
     pthread_detach(reader);

@@ -1,0 +1,61 @@
+/* A stream's reader begins when all ranks have come, since they are forked before, from a
+ * process whose other threads hold no lock. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <choir/stream.h>
+
+static void *first_rank(void *arg)
+{
+    bool whole = false;
+    return choir_stream_wait(arg, 0, 0, &whole) == CHOIR_OK && whole ? arg : NULL;
+}
+
+static void test_waits_for_all(void **state)
+{
+    (void)state;
+    enum { LINES = 200 };
+    const char line[] = "to be, or not to be\n";
+    choir_tokenizer *tokenizer;
+    choir_stream *stream;
+    choir_stream_opts opts = {.context = 8, .batch_size = 2, .validation = 1};
+    pthread_t rank;
+    void *good;
+    bool whole = false;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    for (int i = 0; i < LINES; i++)
+        assert_int_equal(write(ends[1], line, strlen(line)), strlen(line));
+    close(ends[1]);
+    assert_int_equal(choir_tokenizer_bytes(&tokenizer), CHOIR_OK);
+    assert_int_equal(choir_stream_open(ends[0], "a pipe", tokenizer, opts, &stream), CHOIR_OK);
+    assert_int_equal(choir_stream_start(stream, 2), CHOIR_OK);
+    assert_int_equal(pthread_create(&rank, NULL, first_rank, stream), 0);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    assert_int_equal(choir_stream_tokens(stream), 0);
+    assert_int_equal(choir_stream_wait(stream, 1, 0, &whole), CHOIR_OK);
+    assert_true(whole);
+    pthread_join(rank, &good);
+    assert_ptr_equal(good, stream);
+    assert_true(choir_stream_tokens(stream) > 2 * 8);
+    /* it reads all, since the ring has room for it, and is freed with its memory */
+    while (choir_stream_wait(stream, 1, 1000, &whole) == CHOIR_OK && whole)
+        ;
+    assert_false(whole);
+    choir_stream_free(stream);
+    choir_tokenizer_free(tokenizer);
+    close(ends[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_waits_for_all)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
