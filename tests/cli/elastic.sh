@@ -11,7 +11,12 @@ job=(train --model "$gpt" --batch-size 24 --microbatches 6 --steps 300
     --eval-every 100 --eval-batches 2
     --json text)
 weights() { grep -o 'weights_sha256":"[0-9a-f]*' "$1"; }
-losses() { grep -o '"event":"\(step\|eval\)","step":[0-9]*,"loss":[^,}]*' "$1"; }
+# Rank 0 may be killed when it has printed a line and has not yet noted that: then the line is there
+# twice, one after the other.
+losses() {
+    grep -o '"event":"\(step\|eval\)","step":[0-9]*,"loss":[^,}]*' "$1" |
+        awk '$0 == before && !twice { twice = 1; next } { before = $0; print }'
+}
 
 # struck SIGNAL LINES RANKS OPTION...: strikes a random rank once LINES lines are out. `strategy`
 # and `calm`, a file with the output of an undisturbed job, say which job.

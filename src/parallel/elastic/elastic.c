@@ -408,11 +408,14 @@ static choir_status step_rebuilt(choir_elastic *e, choir_step_fn *fn, void *arg)
     return status == CHOIR_OK ? CHOIR_OK : begin_again(e, status);
 }
 
-/* A failure ends this process, and the agents start all again. */
+/* A failure ends this process, and the agents start all again. A step is done when all machines
+ * have the copies of the state before it, so that after a loss no step but one runs again. */
 static choir_status step_kept(choir_elastic *e, choir_step_fn *fn, void *arg)
 {
     choir_status status = take_copies(e);
-    return status == CHOIR_OK ? try_step(e, fn, arg) : status;
+    if (status == CHOIR_OK)
+        status = try_step(e, fn, arg);
+    return status == CHOIR_OK && e->copies ? choir__copies_settle(e->copies) : status;
 }
 
 static choir_status step_in_place(choir_elastic *e, choir_step_fn *fn, void *arg)
