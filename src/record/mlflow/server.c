@@ -33,7 +33,7 @@ static struct {
 } curl;
 static const char *const names[] = {CALLS(CHOIR__LIBRARY_NAME)};
 
-enum { BATCH = 1000, TIMEOUT_S = 30, ANSWER_MAX = 1 << 20 };
+enum { BATCH = 1000, MOST_WAITING = 1000000, TIMEOUT_S = 30, ANSWER_MAX = 1 << 20 };
 
 typedef struct server {
     choir__recorder base;
@@ -102,30 +102,38 @@ static int64_t now_ms(void)
 
 /* --- the thread --- */
 
+/* Sends metrics in as many calls as they need. */
+static choir_status send_all(server *s, const json_t *all)
+{
+    choir_status status = CHOIR_OK;
+    for (size_t at = 0; at < json_array_size(all) && status == CHOIR_OK;) {
+        json_t *metrics = json_array();
+        for (; at < json_array_size(all) && json_array_size(metrics) < BATCH; at++)
+            json_array_append(metrics, json_array_get(all, at));
+        status = call(s, "runs/log-batch",
+            json_pack("{s:s, s:o}", "run_id", s->run_id, "metrics", metrics), NULL);
+    }
+    return status;
+}
+
 static void *send_batches(void *arg)
 {
     server *s = arg;
     pthread_mutex_lock(&s->lock);
-    while (!s->ending || json_array_size(s->waiting)) {
+    while (s->failed == CHOIR_OK && (!s->ending || json_array_size(s->waiting))) {
         if (!json_array_size(s->waiting)) {
             pthread_cond_wait(&s->changed, &s->lock);
             continue;
         }
-        json_t *all = s->waiting, *metrics = json_array();
-        for (size_t i = 0; i < json_array_size(all) && i < BATCH; i++)
-            json_array_append(metrics, json_array_get(all, i));
+        json_t *all = s->waiting;
         s->waiting = json_array();
-        for (size_t i = BATCH; i < json_array_size(all); i++)
-            json_array_append(s->waiting, json_array_get(all, i));
-        json_decref(all);
         pthread_mutex_unlock(&s->lock);
-        choir_status status = call(s, "runs/log-batch",
-            json_pack("{s:s, s:o}", "run_id", s->run_id, "metrics", metrics), NULL);
+        choir_status status = send_all(s, all);
+        json_decref(all);
         pthread_mutex_lock(&s->lock);
-        if (status != CHOIR_OK) {
+        if (status != CHOIR_OK && s->failed == CHOIR_OK) {
             s->failed = status;
             s->why = choir__strdup(choir__message());
-            break;
         }
     }
     pthread_mutex_unlock(&s->lock);
@@ -269,9 +277,15 @@ static choir_status begin(choir__recorder *base, const json_t *params, const cha
     return status;
 }
 
-/* Returns the thread's error. */
+/* Returns the thread's error, or one for a server that is slower than the job. */
 static choir_status look(server *s)
 {
+    if (s->failed == CHOIR_OK && json_array_size(s->waiting) > MOST_WAITING) {
+        s->failed = choir__error(CHOIR_ERR_IO,
+            "MLflow at %s is slower than the job: %zu numbers wait for it", s->url,
+            json_array_size(s->waiting));
+        s->why = choir__strdup(choir__message());
+    }
     if (s->failed != CHOIR_OK)
         choir__set_message(s->why);
     return s->failed;
@@ -281,7 +295,7 @@ static choir_status step(choir__recorder *base, const choir__row *row)
 {
     server *s = (server *)base;
     pthread_mutex_lock(&s->lock);
-    for (int i = 0; i < row->count; i++) {
+    for (int i = 0; i < row->count && s->failed == CHOIR_OK; i++) {
         const choir__number *n = &row->numbers[i];
         char clean[256];
         choir__mlflow_name(n->name, clean);
