@@ -29,8 +29,7 @@ typedef struct choir__sql_dialect {
     bool enums;
     const char *has_tables; /* a query with a row if Optuna's tables are there */
     const char *begin_read, *begin_write;
-    const char
-        *lock; /* keeps others from claiming trials of study $1; NULL: begin_write does */
+    const char *lock;        /* keeps others from writing to study $1; NULL: begin_write does */
     const char *schema_lock; /* keeps others from making the tables; NULL: begin_write does */
     const char *silent_s;    /* seconds since h.heartbeat */
     /* Runs a statement. Errors: peer lost, I/O. */

@@ -240,22 +240,19 @@ static choir_status write_change(choir__sql *db, choir__change *c)
 choir_status choir__sql_write(choir__study_backend *b, choir__change *const *changes, int count)
 {
     choir__sql *db = (choir__sql *)(void *)b;
-    bool ends = false, begins = false;
-    for (int i = 0; i < count; i++) {
+    bool ends = false;
+    for (int i = 0; i < count; i++)
         ends = ends || changes[i]->kind == CHOIR__CHANGE_END ||
                changes[i]->kind == CHOIR__CHANGE_PAUSE || changes[i]->number < 0;
-        begins = begins || changes[i]->kind == CHOIR__CHANGE_BEGIN ||
-                 changes[i]->kind == CHOIR__CHANGE_TAKE;
-    }
     choir_status status = CHOIR_OK;
     if (db->dialect->durable)
         status = db->dialect->durable(db, ends);
     if (status == CHOIR_OK)
         status = choir__sql_run(db, db->dialect->begin_write);
+    if (status == CHOIR_OK && db->dialect->lock) /* first, so that no two wait for each other */
+        status = CHOIR__SQL_RUN(db, NULL, db->dialect->lock, db->study_id);
     if (status == CHOIR_OK) /* SQLite stores trials without a study, too */
         status = choir__sql_check_study(db);
-    if (status == CHOIR_OK && begins && db->dialect->lock)
-        status = CHOIR__SQL_RUN(db, NULL, db->dialect->lock, db->study_id);
     for (int i = 0; i < count && status == CHOIR_OK; i++)
         status = write_change(db, changes[i]);
     return choir__sql_end(db, status);
