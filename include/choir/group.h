@@ -287,6 +287,9 @@ typedef struct choir_spawn_opts {
     /* With rebuild: the number of ranks without which the job does not go on; fewer wait for
      * new processes. Default 0: one rank */
     int least;
+    /* Called in this process, with the argument of the ranks' function, when all ranks have
+     * been forked: threads that it begins are in none of them. Default NULL */
+    void (*started)(void *arg);
 } choir_spawn_opts;
 
 choir_spawn_opts choir_spawn_defaults(void);

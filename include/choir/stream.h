@@ -12,7 +12,7 @@
  *     }
  *     choir_stream_leave(stream); close the run; choir_stream_free(stream);
  *
- * The process that opens the stream reads it. Ranks that it forks afterwards read the tokens
+ * The process that opens the stream reads it. Ranks that it forks read the tokens
  * from shared memory, a ring, which the reader fills as far as the slowest rank allows. Sample
  * i is the i-th window of the stream, so the samples of a step do not depend on the number of
  * ranks.
@@ -51,9 +51,14 @@ CHOIR_CHECKED choir_status choir_stream_open(int fd, const char *name,
 choir_dataset *choir_stream_data(choir_stream *stream);
 choir_dataset *choir_stream_validation(choir_stream *stream);
 
-/** Begins to read for a number of ranks; of several, when each has called choir_stream_wait.
- * Called once, before they are forked. Error: argument. */
+/** Says how many ranks read the stream, and begins to read for a single one. Called once,
+ * before ranks are forked. Errors: argument, memory. */
 CHOIR_CHECKED choir_status choir_stream_start(choir_stream *stream, int ranks);
+
+/** Begins to read for several ranks, once all have been forked (choir_spawn_opts.started): a
+ * rank that was forked while the reader works would have its locks as they were. Errors: state,
+ * memory. */
+CHOIR_CHECKED choir_status choir_stream_read(choir_stream *stream);
 
 /**
  * Waits until all samples of a step have been read, or the stream has ended. *whole: they have;

@@ -82,6 +82,14 @@ static int run_rank(int rank, int world, void *arg)
     return exit_status(status, by);
 }
 
+/* Begins to read the stream for the ranks, which find the errors. */
+static void read_stream(void *arg)
+{
+    const ranks *r = arg;
+    if (r->job->stream && choir_stream_read(r->job->stream) != CHOIR_OK)
+        (void)choir_error_message();
+}
+
 static int run_ranks(const choir__job *job)
 {
     board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -99,6 +107,7 @@ static int run_ranks(const choir__job *job)
     choir_spawn_opts opts = choir_spawn_defaults();
     int most = (int)choir__min(job->nproc, job->microbatches);
     opts.timeout_s = job->timeout;
+    opts.started = read_stream;
     opts.max_restarts = (int)job->max_restarts;
     opts.rebuild = recovery >= CHOIR__REBUILT;
     opts.least = recovery == CHOIR__REBUILT_AS_MANY ? job->nproc : 0;

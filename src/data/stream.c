@@ -31,7 +31,7 @@ typedef struct ring {
     choir_status status; /* of reading */
     char message[512];
     int ranks;
-    int64_t done[MOST_RANKS]; /* tokens that a rank no longer needs; -1: it has not come yet */
+    int64_t done[MOST_RANKS]; /* tokens that a rank no longer needs */
     int32_t tokens[];         /* (room) see choir__document_encode */
 } ring;
 
@@ -55,6 +55,7 @@ struct choir_stream {
     size_t bytes;
     pthread_mutex_t encoding; /* held by the reader while it uses the tokenizer */
     _Atomic bool left;        /* this process reads no more */
+    bool reads;               /* the reader has begun */
     pid_t owner;              /* the reader's process */
 };
 
@@ -108,25 +109,12 @@ static void write_ids(choir_stream *s)
     }
 }
 
-/* Waits until all ranks have been forked, which their first choir_stream_wait tells. A process
- * that is forked while this thread works has its locks, and the tokenizer, as they are in the
- * middle. */
-static void await_ranks(choir_stream *s)
-{
-    ring *r = s->ring;
-    pthread_mutex_lock(&r->lock);
-    while (slowest(r) < 0 && !s->left)
-        pthread_cond_wait(&r->changed, &r->lock);
-    pthread_mutex_unlock(&r->lock);
-}
-
 static void *read_stream(void *arg)
 {
     choir_stream *s = arg;
     ring *r = s->ring;
     bool more = true;
     choir_status status = CHOIR_OK;
-    await_ranks(s);
     while (more && status == CHOIR_OK) {
         pthread_mutex_lock(&r->lock);
         write_ids(s);
@@ -324,7 +312,6 @@ choir_dataset *choir_stream_validation(choir_stream *stream)
 
 choir_status choir_stream_start(choir_stream *s, int ranks)
 {
-    pthread_t reader;
     if (!s)
         return choir__missing(__func__, "stream");
     if (ranks < 1 || ranks > MOST_RANKS || s->ring->ranks)
@@ -333,11 +320,36 @@ choir_status choir_stream_start(choir_stream *s, int ranks)
                            : "a stream: expected 1 to 1024 ranks, got %d",
             ranks);
     s->ring->ranks = ranks;
-    for (int i = 0; i < ranks && ranks > 1; i++)
-        s->ring->done[i] = -1;
+    return ranks == 1 ? choir_stream_read(s) : CHOIR_OK;
+}
+
+/* The ranks find an error, too. */
+static choir_status no_reader(choir_stream *s)
+{
+    ring *r = s->ring;
+    choir_status status =
+        choir__error(CHOIR_ERR_MEMORY, "%s: no thread to read it", s->records.at.path);
+    pthread_mutex_lock(&r->lock);
+    r->ended = true;
+    r->status = status;
+    strncpy(r->message, choir__message(), sizeof r->message - 1);
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+    return status;
+}
+
+choir_status choir_stream_read(choir_stream *s)
+{
+    pthread_t reader;
+    if (!s)
+        return choir__missing(__func__, "stream");
+    if (!s->ring->ranks || s->reads)
+        return choir__error(CHOIR_ERR_STATE,
+            "%s: a stream is read once, after choir_stream_start", s->records.at.path);
     if (pthread_create(&reader, NULL, read_stream, s) != 0)
-        return choir__error(CHOIR_ERR_MEMORY, "%s: no thread to read it", s->records.at.path);
+        return no_reader(s);
     pthread_detach(reader);
+    s->reads = true;
     return CHOIR_OK;
 }
 
@@ -393,7 +405,7 @@ void choir_stream_free(choir_stream *s)
 {
     if (!s)
         return;
-    bool reading = s->ring && s->ring->ranks;
+    bool reading = s->ring && s->reads;
     if (reading) {
         choir_stream_leave(s);
         pthread_mutex_lock(&s->ring->lock);

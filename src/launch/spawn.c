@@ -118,6 +118,8 @@ static choir_status supervise(choir__supervisor *w, choir__spawning *r)
     choir__watch_before(r->place.rank, local + opts->spares);
     status = start(&w->family, r, opts->spares);
     choir__watch_unlock();
+    if (status == CHOIR_OK && opts->started)
+        opts->started(r->arg);
     if (status == CHOIR_OK && r->crew) {
         status = choir__spawn_replace(w);
     } else if (status == CHOIR_OK) {

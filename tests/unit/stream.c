@@ -1,5 +1,5 @@
-/* A stream's reader begins when all ranks have come, since they are forked before, from a
- * process whose other threads hold no lock. */
+/* A stream for several ranks is read when they have been forked: they come from a process
+ * without another thread at work. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,10 +36,13 @@ static void test_waits_for_all(void **state)
     close(ends[1]);
     assert_int_equal(choir_tokenizer_bytes(&tokenizer), CHOIR_OK);
     assert_int_equal(choir_stream_open(ends[0], "a pipe", tokenizer, opts, &stream), CHOIR_OK);
+    assert_int_equal(choir_stream_read(stream), CHOIR_ERR_STATE);
     assert_int_equal(choir_stream_start(stream, 2), CHOIR_OK);
     assert_int_equal(pthread_create(&rank, NULL, first_rank, stream), 0);
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     assert_int_equal(choir_stream_tokens(stream), 0);
+    assert_int_equal(choir_stream_read(stream), CHOIR_OK);
+    assert_int_equal(choir_stream_read(stream), CHOIR_ERR_STATE);
     assert_int_equal(choir_stream_wait(stream, 1, 0, &whole), CHOIR_OK);
     assert_true(whole);
     pthread_join(rank, &good);
