@@ -56,8 +56,9 @@ struct choir_dataset {
     choir_dtype x_dtype, y_dtype;
     choir_shape x_shape, y_shape; /* of one sample */
     int64_t classes;              /* y is a class id in [0, classes); 0: y is something else */
-    /* a validation split that is a part of data, which have none of their own; of several
-     * datasets: some are; false */
+    /* true for a validation split that was cut from data without one, and for a mixture with
+     * such a source; false for data that have a validation split of their own, and for training
+     */
     bool held_out;
 };
 

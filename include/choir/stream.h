@@ -55,9 +55,9 @@ choir_dataset *choir_stream_validation(choir_stream *stream);
  * before ranks are forked. Errors: argument, memory. */
 CHOIR_CHECKED choir_status choir_stream_start(choir_stream *stream, int ranks);
 
-/** Begins to read for several ranks, once all have been forked (choir_spawn_opts.started): a
- * rank that was forked while the reader works would have its locks as they were. Errors: state,
- * memory. */
+/** Begins to read for several ranks. Called in the process that has forked all of them
+ * (choir_spawn_opts.started), because a rank that is forked while the reader works inherits the
+ * locks that the reader holds. Errors: state (before choir_stream_start, or twice), memory. */
 CHOIR_CHECKED choir_status choir_stream_read(choir_stream *stream);
 
 /**

@@ -24,15 +24,16 @@ void choir__gnuplot_words(FILE *g, const char *text)
 {
     const char *end = text + strlen(text);
     fputc('\'', g);
-    for (int n; text<end; text += n> 0 ? n : 1) {
+    while (text != end) {
         uint32_t code = 0;
-        n = choir__utf8_decode(text, end, &code);
+        int n = choir__utf8_decode(text, end, &code);
         if (n <= 0 || code < 0x20)
             fputc('?', g);
         else if (code == '\'')
             fputs("''", g);
         else
             fwrite(text, 1, (size_t)n, g);
+        text += choir__max(n, 1);
     }
     fputc('\'', g);
 }

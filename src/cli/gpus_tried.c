@@ -101,7 +101,7 @@ typedef struct looked_at {
     int count;
 } looked_at;
 
-/* Returns whether each rank has a card of its own, and all cards are in the stamp. */
+/* Returns whether each rank has a card of its own. */
 static bool are_apart(const looked_at *l)
 {
     for (int i = 0; i < l->count; i++)
@@ -111,6 +111,7 @@ static bool are_apart(const looked_at *l)
     return true;
 }
 
+/* Returns whether the stamp has all of the cards. */
 static bool are_tried(const looked_at *l)
 {
     char *folder = folder_of_stamp(), *path = folder ? path_in(folder) : NULL;

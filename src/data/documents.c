@@ -98,7 +98,7 @@ typedef struct reading {
     choir__names *fields;
 } reading;
 
-/* Adds a line, to the split that it is of if the file has both (data/held.h). */
+/* Adds a line to its split: a file with both splits holds out some lines (data/held.h). */
 static choir_status read_record(
     void *arg, const choir__record_at *at, const choir__json *record)
 {

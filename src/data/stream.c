@@ -109,6 +109,17 @@ static void write_ids(choir_stream *s)
     }
 }
 
+/* Says to all ranks that no more tokens come, and why, if reading has failed. */
+static void end_reading(ring *r, choir_status status)
+{
+    pthread_mutex_lock(&r->lock);
+    r->ended = true;
+    r->status = status;
+    strncpy(r->message, status == CHOIR_OK ? "" : choir__message(), sizeof r->message - 1);
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
 static void *read_stream(void *arg)
 {
     choir_stream *s = arg;
@@ -121,12 +132,7 @@ static void *read_stream(void *arg)
         pthread_mutex_unlock(&r->lock);
         status = read_record(s, &more);
     }
-    pthread_mutex_lock(&r->lock);
-    r->ended = true;
-    r->status = status;
-    strncpy(r->message, status == CHOIR_OK ? "" : choir__message(), sizeof r->message - 1);
-    pthread_cond_broadcast(&r->changed);
-    pthread_mutex_unlock(&r->lock);
+    end_reading(r, status);
     return NULL;
 }
 
@@ -323,21 +329,6 @@ choir_status choir_stream_start(choir_stream *s, int ranks)
     return ranks == 1 ? choir_stream_read(s) : CHOIR_OK;
 }
 
-/* The ranks find an error, too. */
-static choir_status no_reader(choir_stream *s)
-{
-    ring *r = s->ring;
-    choir_status status =
-        choir__error(CHOIR_ERR_MEMORY, "%s: no thread to read it", s->records.at.path);
-    pthread_mutex_lock(&r->lock);
-    r->ended = true;
-    r->status = status;
-    strncpy(r->message, choir__message(), sizeof r->message - 1);
-    pthread_cond_broadcast(&r->changed);
-    pthread_mutex_unlock(&r->lock);
-    return status;
-}
-
 choir_status choir_stream_read(choir_stream *s)
 {
     pthread_t reader;
@@ -346,8 +337,12 @@ choir_status choir_stream_read(choir_stream *s)
     if (!s->ring->ranks || s->reads)
         return choir__error(CHOIR_ERR_STATE,
             "%s: a stream is read once, after choir_stream_start", s->records.at.path);
-    if (pthread_create(&reader, NULL, read_stream, s) != 0)
-        return no_reader(s);
+    if (pthread_create(&reader, NULL, read_stream, s) != 0) {
+        choir_status status =
+            choir__error(CHOIR_ERR_MEMORY, "%s: no thread to read it", s->records.at.path);
+        end_reading(s->ring, status); /* the ranks wait for tokens */
+        return status;
+    }
     pthread_detach(reader);
     s->reads = true;
     return CHOIR_OK;

@@ -111,6 +111,14 @@ splits_of_tars() {
     good train "${job[@]}" --steps 8 --save three 'named[1]'
     good eval --json three 'named[1]'
     [ "$(field samples out)" = 3 ] || fail "a tenth of 30: $(cat out)"
+    good train "${job[@]}" --steps 6 --val-split 0.2 --save fifth 'named[1]'
+    good eval --json fifth 'named[1]'
+    [ "$(field samples out)" = 6 ] || fail "a fifth of 30: $(cat out)"
+    good train "${job[@]}" --steps 4 --val-split 0.25 --save quarter set/train
+    good eval --json quarter set/train
+    [ "$(field samples out)" = 6 ] || fail "a quarter of two classes of 12: $(cat out)"
+    bad 1 'val-split 0.5: set has a validation split of its own' \
+        train "${job[@]}" --val-split 0.5 set
     pack 'named[1]/val-0.tar' 01 06
     good train "${job[@]}" --steps 8 'named[1]'
     good eval --json three 'named[1]'

@@ -29,6 +29,12 @@ same_bits() {
     same_run one.out out
 }
 
+held_out() {
+    good "${job[@]}" --steps 2 --val-split 0.25 --save quarter set.csv
+    good eval --json quarter set.jsonl
+    [ "$(field samples out)" = 30 ] || fail "a quarter of 120: $(cat out)"
+}
+
 is_evaluated() {
     good eval --json --per-class --batch-size 4 one set.csv
     [ "$(field loss out)" = "$(field eval_loss one.out)" ] ||
@@ -76,6 +82,7 @@ wrong_data() {
 }
 
 check same_bits
+check held_out
 check is_evaluated
 check keeps_names
 check wrong_data

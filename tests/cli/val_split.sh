@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# choir train --val-split: a part of each kind of data is held out, choir eval takes the same part,
-# and data with a validation split of their own keep it.
+# choir train --val-split: a part of texts, ids and documents is held out, choir eval takes the same
+# part, and data with a validation split of their own keep it. images.sh and labelled.sh have other
+# kinds of data.
 . "$(dirname "$0")/lib.sh"
 
 yes 'to be, or not to be' | head -c 4000 >text.txt

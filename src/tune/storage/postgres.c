@@ -201,7 +201,8 @@ static const choir__sql_dialect dialect = {
                   "current_schema()",
     .begin_read = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
     .begin_write = "BEGIN",
-    .lock = "SELECT study_id FROM studies WHERE study_id = $1 FOR UPDATE",
+    .lock = "SELECT study_id, study_name FROM studies WHERE study_id = $1 AND study_name = $2 "
+            "FOR UPDATE",
     .schema_lock = "SELECT pg_advisory_xact_lock(4853207)",
     .silent_s = "EXTRACT(EPOCH FROM LOCALTIMESTAMP - h.heartbeat)",
     .run = run,

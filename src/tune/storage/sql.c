@@ -160,12 +160,13 @@ choir_status choir__sql_study(choir__study_backend *b, bool create, choir__store
     return read_study(db, study);
 }
 
-choir_status choir__sql_check_study(choir__sql *db)
+choir_status choir__sql_check_study(choir__sql *db, bool writes)
 {
     found f = {.count = 0};
     const char *const values[] = {db->study_id, db->study_name};
-    choir__sql_call call = {.text = "SELECT study_id, study_name FROM studies WHERE "
-                                    "study_id = $1 AND study_name = $2",
+    const char *text = "SELECT study_id, study_name FROM studies WHERE study_id = $1 AND "
+                       "study_name = $2";
+    choir__sql_call call = {.text = writes && db->dialect->lock ? db->dialect->lock : text,
         .count = 2,
         .values = values,
         .row = take_study,

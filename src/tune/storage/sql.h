@@ -29,7 +29,9 @@ typedef struct choir__sql_dialect {
     bool enums;
     const char *has_tables; /* a query with a row if Optuna's tables are there */
     const char *begin_read, *begin_write;
-    const char *lock;        /* keeps others from writing to study $1; NULL: begin_write does */
+    /* finds study $1 of name $2 and keeps others from writing to it; NULL: begin_write does
+     * that */
+    const char *lock;
     const char *schema_lock; /* keeps others from making the tables; NULL: begin_write does */
     const char *silent_s;    /* seconds since h.heartbeat */
     /* Runs a statement. Errors: peer lost, I/O. */
@@ -58,8 +60,9 @@ choir_status choir__sql_run_with(
 /* Ends a transaction, and keeps the first error's message. */
 choir_status choir__sql_end(choir__sql *db, choir_status status);
 
-/* Within a transaction: fails if the study is not there any more. Error: I/O. */
-choir_status choir__sql_check_study(choir__sql *db);
+/* Within a transaction: fails if the study is not there any more. writes: and keeps others from
+ * writing to it. Error: I/O. */
+choir_status choir__sql_check_study(choir__sql *db, bool writes);
 
 enum { CHOIR__SQL_NUMBER = 32 }; /* bytes of a number's text */
 const char *choir__sql_whole(char text[CHOIR__SQL_NUMBER], int64_t x);

@@ -96,7 +96,7 @@ choir_status choir__sql_load(choir__study_backend *b, int64_t from, choir__recor
     };
     choir_status status = choir__sql_run(db, db->dialect->begin_read);
     if (status == CHOIR_OK)
-        status = choir__sql_check_study(db);
+        status = choir__sql_check_study(db, false);
     for (size_t i = 0; i < CHOIR_COUNT(calls) && status == CHOIR_OK; i++) {
         calls[i].count = 2;
         calls[i].values = values;

@@ -249,10 +249,8 @@ choir_status choir__sql_write(choir__study_backend *b, choir__change *const *cha
         status = db->dialect->durable(db, ends);
     if (status == CHOIR_OK)
         status = choir__sql_run(db, db->dialect->begin_write);
-    if (status == CHOIR_OK && db->dialect->lock) /* first, so that no two wait for each other */
-        status = CHOIR__SQL_RUN(db, NULL, db->dialect->lock, db->study_id);
-    if (status == CHOIR_OK) /* SQLite stores trials without a study, too */
-        status = choir__sql_check_study(db);
+    if (status == CHOIR_OK) /* first, so that no two writers wait for each other */
+        status = choir__sql_check_study(db, true);
     for (int i = 0; i < count && status == CHOIR_OK; i++)
         status = write_change(db, changes[i]);
     return choir__sql_end(db, status);
