@@ -209,7 +209,6 @@ void choir__queue_clear(choir__queue *queue)
 {
     choir__queue_wait_for(queue, atomic_load(&queue->issued));
     atomic_store(&queue->status, CHOIR_OK);
-    choir__queue_end_watch(queue);
 }
 
 /* --- figures and observers --- */

@@ -17,7 +17,8 @@
  * An event is a place in a queue. choir__queue_wait_event makes one queue wait for another's.
  *
  * A task that fails calls choir__queue_fail. The first failure sticks to the queue: later tasks
- * are dropped, and every later wait returns it.
+ * are dropped, and every later wait returns it. The queue still waits for the events of other
+ * queues, because they may read memory that is freed after a wait for this one.
  *
  * Devices and groups use these queues alike. Issuing is thread-safe. */
 #ifndef CHOIR_QUEUE_H

@@ -115,15 +115,9 @@ static void wait_for_stream(choir__queue *q, uint64_t place)
     atomic_store_explicit(&q->gauges->busy_ns, busy, memory_order_relaxed);
 }
 
-static void let_go_of_awaited(const void *args)
-{
-    choir__queue_let_go(((const choir__event *)args)->queue);
-}
-
 const choir__event *choir__queue_awaited(choir__queue *q)
 {
-    if (atomic_load(&q->finished) == atomic_load(&q->issued) ||
-        atomic_load(&q->status) != CHOIR_OK) /* later tasks are dropped */
+    if (atomic_load(&q->finished) == atomic_load(&q->issued))
         return NULL;
     const task *t =
         (const task *)(q->ring + atomic_load_explicit(&q->read, memory_order_relaxed));
@@ -170,7 +164,7 @@ void choir__queue_wait_task(const void *args)
     choir_status status = choir__queue_status(other);
     if (status != CHOIR_OK)
         choir__queue_break(current, status, other->message);
-    let_go_of_awaited(args);
+    choir__queue_let_go(other);
 }
 
 /* --- running --- */
@@ -227,12 +221,11 @@ static void run_next(choir__queue *q, uint64_t until)
         at = 0;
         t = (task *)q->ring;
     }
-    if (atomic_load_explicit(&q->status, memory_order_relaxed) == CHOIR_OK) {
+    if (atomic_load_explicit(&q->status, memory_order_relaxed) == CHOIR_OK ||
+        t->fn == choir__queue_wait_task) { /* memory that others read may be free after it */
         q->fresh = false;
         q->running_task = t;
         run_task(q, t);
-    } else if (t->fn == choir__queue_wait_task) {
-        let_go_of_awaited(t->args);
     }
     atomic_store_explicit(&q->read, at + t->bytes, memory_order_release);
     uint64_t now = atomic_load_explicit(&q->finished, memory_order_relaxed) + 1;

@@ -176,9 +176,6 @@ void choir__queue_put_off_worker(choir__queue *q);
 /* For the runner: finds keepers for the queues that wait for a place up to `place`. */
 void choir__queue_call_watchers(choir__queue *q, uint64_t place);
 
-/* Forgets that the first task, which has been dropped, waited for another queue. */
-void choir__queue_end_watch(choir__queue *q);
-
 /* Called under issue_lock. */
 void choir__queue_start_worker(choir__queue *q);
 void choir__queue_stop_worker(choir__queue *q); /* drains the queue first */

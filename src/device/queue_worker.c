@@ -201,12 +201,6 @@ void choir__queue_start_worker(choir__queue *q)
     }
 }
 
-void choir__queue_end_watch(choir__queue *q)
-{
-    end_promise(q, CHOIR__QUEUE_WATCHES);
-    choir__queue_find_keeper(q);
-}
-
 void choir__queue_stop_worker(choir__queue *q)
 {
     choir__queue_wait_for(q, atomic_load(&q->issued));

@@ -193,6 +193,8 @@ static choir_status last_status(choir_scope *scope, bool too_early)
 choir_status choir__scope_end(choir_scope *scope)
 {
     choir__run *run = scope->run;
+    if (scope->kind == CHOIR__RUN)
+        choir__run_sync(scope); /* closers free what tasks read */
     call_all(&scope->closers);
     bool too_early = close_children(scope);
     choir_status status = last_status(scope, too_early);

@@ -41,6 +41,7 @@ for fault in 1 2 3; do
 done
 for more in "-DRANKS=1 -DSTEPS=2" "-DRANKS=2"; do
     echo "$more, a sample of the states"
+    store=-DBITSTATE
     # shellcheck disable=SC2086 # words
-    store=-DBITSTATE explore $more -- -w30 -Q2 | expect_errors 0
+    explore $more -- -w30 -Q2 | expect_errors 0
 done

@@ -381,6 +381,32 @@ static void test_failure_reaches_waiting_queues(void **state)
     choir__queue_free(b);
 }
 
+/* After a wait for a queue, its owner frees the memory that other queues read. A queue that has
+ * failed still waits for them. */
+static void test_failed_queue_still_waits(void **state)
+{
+    static struct log log;
+    choir__queue *reader = new_queue("reads", true), *q = new_queue("fails", false);
+    int which = 8;
+    (void)state;
+    log.count = 0;
+    for (int before = 0; before < 2; before++) {
+        if (before)
+            choir__queue_issue(q, fail_task, &which, sizeof which);
+        note(reader, &log, before, 20000);
+        assert_int_equal(choir__queue_wait_event(q, choir__queue_record(reader)), CHOIR_OK);
+        if (!before)
+            choir__queue_break(q, CHOIR_ERR_RANGE, "entry 8 is bad");
+        note(q, &log, 99, 0); /* dropped */
+        assert_int_equal(choir__queue_wait(q), CHOIR_ERR_RANGE);
+        assert_string_equal(choir_error_message(), "entry 8 is bad");
+        assert_int_equal(log.count, before + 1);
+        choir__queue_clear(q);
+    }
+    choir__queue_free(q);
+    choir__queue_free(reader);
+}
+
 /* --- quiesce and fork --- */
 
 static void test_quiesce_and_fork(void **state)
@@ -493,6 +519,7 @@ int main(void)
         cmocka_unit_test(test_watching_a_busy_queue),
         cmocka_unit_test(test_failure_sticks),
         cmocka_unit_test(test_failure_reaches_waiting_queues),
+        cmocka_unit_test(test_failed_queue_still_waits),
         cmocka_unit_test(test_quiesce_and_fork),
         cmocka_unit_test(test_stress),
     };
