@@ -50,7 +50,7 @@ typedef struct choir_tune_opts {
 choir_tune_opts choir_tune_defaults(void);
 
 /** Runs fn for each trial of a study until there are no more. Each trial gets the attributes
- * "seconds" and "step", and "why" if it failed, as those of `choir tune` do.
+ * "seconds" (in all its parts) and "step", and "why" if it failed, as those of `choir tune` do.
  *
  * Errors: argument (options that do not begin as choir_tune_defaults(), a time limit of
  * threads), state (too many failures in a row, of which the message names the last reason; a

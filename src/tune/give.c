@@ -88,7 +88,7 @@ static choir_status begin_new(choir_study *s, choir_trial **trial)
     if (status == CHOIR_OK) {
         choir_trial *t = *trial = choir__study_append(s);
         t->given = given;
-        t->point = point;
+        choir__trial_give(t, point);
         memcpy(t->params, params, (size_t)s->space->count * sizeof(double));
     }
     if (status != CHOIR_OK)

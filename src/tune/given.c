@@ -68,6 +68,23 @@ choir_status choir__point_read(
     return status;
 }
 
+void choir__trial_give(choir_trial *t, char *point)
+{
+    double *fixed = NULL;
+    bool others = false;
+    if (point) {
+        fixed = choir__alloc((size_t)t->study->space->count * sizeof *fixed);
+        if (choir__point_read(t->study->space, point, fixed, &others) != CHOIR_OK || others) {
+            free(fixed);
+            fixed = NULL;
+        }
+    }
+    free(t->point);
+    free(t->fixed);
+    t->point = point;
+    t->fixed = fixed;
+}
+
 /* --- each point once --- */
 
 static bool same(const choir_space *space, const double *a, const double *b)
@@ -84,13 +101,10 @@ static bool same(const choir_space *space, const double *a, const double *b)
 static bool has_point(const choir_trial *t, const double *point)
 {
     const choir_space *space = t->study->space;
-    double there[CHOIR_SPACE_MAX];
-    bool others;
     if (!t->point && !t->given)
         return same(space, t->params, point);
     if (t->point)
-        return choir__point_read(space, t->point, there, &others) == CHOIR_OK && !others &&
-               same(space, there, point);
+        return t->fixed && same(space, t->fixed, point);
     for (int i = 0; i < space->count; i++)
         if (!isnan(point[i]) && !isnan(t->params[i]) && point[i] != t->params[i])
             return false;
@@ -134,8 +148,8 @@ static choir__given *given_of(const choir_space *space)
 void choir__study_give_back(choir_study *s, const choir_trial *t)
 {
     choir__given *g = given_of(s->space);
-    bool others;
-    (void)!choir__point_read(s->space, t->point, g->params, &others); /* it is this study's */
+    if (t->fixed)
+        memcpy(g->params, t->fixed, (size_t)s->space->count * sizeof(double));
     g->next = s->queue;
     s->queue = g;
 }

@@ -122,13 +122,14 @@ choir_status choir__kept_adopt(choir_study *s, choir_trial *t, const choir__reco
     if (status == CHOIR_OK && r->state == CHOIR__STORED_WAITING)
         status = read_fixed(t, r);
     t->foreign = t->adopted = true;
+    if (status != CHOIR_OK)
+        return status;
     const char *point = choir__attribute_get(&r->attributes, true, CHOIR__FIXED_KEY);
     t->given = choir__attribute_get(&r->attributes, true, CHOIR__GIVEN_KEY);
-    free(t->point);
-    t->point = point ? choir__strdup(point) : NULL;
-    if (status == CHOIR_OK && (t->given || t->point))
+    choir__trial_give(t, point ? choir__strdup(point) : NULL);
+    if (t->given || t->point)
         choir__study_forget_given(s, t);
-    return status;
+    return CHOIR_OK;
 }
 
 /* Ends the segment of another worker's trial that has ended. */

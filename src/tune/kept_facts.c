@@ -132,7 +132,7 @@ static choir_status read_space(choir_space *space, const char *params, const cha
     return status;
 }
 
-/* The space of a study that Optuna made: the parameters that its trials have. */
+/* Adds the parameters that trials have and the space lacks: Optuna's are only there. */
 static choir_status gather_space(choir_space *space, choir__study_store *store)
 {
     choir__records records = {0};
@@ -164,6 +164,7 @@ choir_status choir__facts_take(
     s->space = choir_space_new();
     const char *params = choir__attribute_get(&stored->attributes, false, SPACE);
     const char *require = choir__attribute_get(&stored->attributes, false, REQUIRE);
-    return params ? read_space(s->space, params, require ? require : "[]")
-                  : gather_space(s->space, store);
+    choir_status status =
+        params ? read_space(s->space, params, require ? require : "[]") : CHOIR_OK;
+    return status == CHOIR_OK ? gather_space(s->space, store) : status;
 }

@@ -115,6 +115,7 @@ static void free_trial(choir_trial *t, int params)
     free(t->reports);
     free(t->later);
     free(t->point);
+    free(t->fixed);
     free(t->values);
     choir__attributes_free(&t->attributes);
     free(t);

@@ -84,7 +84,9 @@ void choir__space_take_given(
 void choir__study_drop_given(choir_study *s);
 /* Drops the point of a trial, which another worker has begun. */
 void choir__study_forget_given(choir_study *s, const choir_trial *t);
-/* Keeps the point of a trial for the next one. */
+/* Gives a trial its point as JSON, on the heap, which it owns; NULL: none. */
+void choir__trial_give(choir_trial *t, char *point);
+/* Keeps the point of a trial, which this study gave it, for the next one. */
 void choir__study_give_back(choir_study *s, const choir_trial *t);
 /* Returns a point (space->count) as JSON, on the heap, without the parameters that are NaN. */
 char *choir__point_json(const choir_space *space, const double *point);

@@ -40,11 +40,12 @@ struct choir_trial {
     struct choir__trial_link *link; /* in a fork: to the process that has the study */
     bool given;                     /* choir_study_enqueue gave parameters of it */
     char *point;                    /* these, or those of Optuna's enqueue_trial (given.c) */
-    bool foreign;                   /* of a stored study: another worker runs it, or ran it */
-    bool adopted;                   /* its parameters are those of the stored one */
-    bool again;                     /* its worker is dead: it is to be run again */
-    bool retaken; /* the worker of its segment has died; reports may be lost */
-    bool closed;  /* stored as one that does not go on */
+    double *fixed; /* (space->count) the point's values; NULL: the space lacks some */
+    bool foreign;  /* of a stored study: another worker runs it, or ran it */
+    bool adopted;  /* its parameters are those of the stored one */
+    bool again;    /* its worker is dead: it is to be run again */
+    bool retaken;  /* the worker of its segment has died; reports may be lost */
+    bool closed;   /* stored as one that does not go on */
     choir__stored_attributes attributes;
     char **texts;    /* (space->count) made when asked for; NULL: none yet */
     double params[]; /* (space->count), see space.h; NaN: the trial lacks the parameter */

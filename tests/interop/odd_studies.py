@@ -136,6 +136,23 @@ def runs_waiting(storage, url):
     assert done.returncode == 2 and "trial 2, which waits: parameter flag: 'maybe'" in done.stderr, done.stderr
 
 
+def more(trial):
+    return trial.suggest_float("x", 0, 1) + trial.suggest_int("depth", 1, 4)
+
+
+def opens_with_more(storage, url):
+    """A study of Choir to which Optuna adds a parameter is looked at with it, and not continued without it."""
+    search = ["--storage", storage, "--study", "more", "--sampler", "random", "--space", "x=uniform(0,1)"]
+    printed = ["--", "sh", "-c", r'''printf '{"eval_loss":%s}\n' "$1"''', "sh", "{x}"]
+    tune("--trials", "2", *search, *printed)
+    made = optuna.load_study(storage=url, study_name="more", sampler=optuna.samplers.RandomSampler(seed=1))
+    made.optimize(more, n_trials=1)
+    lines = looked_at(storage, "more")
+    assert [list(line["params"]) for line in lines] == [["x"], ["x"], ["x", "depth"]], lines
+    done = choir("--trials", "4", *search, *printed)
+    assert done.returncode == 2 and "trial 2 of the stored study has a parameter depth" in done.stderr, done
+
+
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     storages = [("journal:study.log", optuna.storages.JournalStorage(
@@ -146,4 +163,5 @@ with tempfile.TemporaryDirectory() as folder:
         opens_odd(storage, url)
         opens_odd_attributes(storage, url)
         runs_waiting(storage, url)
+        opens_with_more(storage, url)
         print("%s: odd studies of Optuna %s open" % (storage.split(":")[0], optuna.__version__))

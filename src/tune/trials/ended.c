@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "data/tokenizer/utf8.h"
+#include "tune/segment.h"
 
 static choir_status note(choir_trial *trial, const char *key, json_t *value)
 {
@@ -36,9 +37,22 @@ json_t *choir__trial_text_json(const char *text)
     return string;
 }
 
+/* Returns the seconds of a trial's earlier parts. */
+static double seconds_before(const choir_trial *trial)
+{
+    const char *text = choir_trial_attribute(trial, "seconds");
+    json_t *there = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+    double seconds = json_number_value(there);
+    int64_t step = -1;
+    json_decref(there);
+    choir__trial_parts(trial, &step, &seconds);
+    return seconds;
+}
+
 choir_status choir__trial_note_end(
     choir_trial *trial, const char *why, int64_t step, double seconds)
 {
+    seconds += seconds_before(trial);
     choir_status status = note(trial, "seconds", json_real(round(seconds * 1e3) / 1e3));
     if (status == CHOIR_OK && step >= 0)
         status = note(trial, "step", json_integer(step));
