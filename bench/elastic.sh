@@ -1,12 +1,12 @@
 #!/bin/bash
 # Elastic jobs: from a death to the next finished step, a joiner's cost, and the price of it all.
-# DEATHS=30 of ranks and CUTS=10 of machines, PAIRS=15 of runs. Machines are network namespaces,
-# which need root; times are taken as lines of the job are read.
+# DEATHS=30 of ranks and CUTS=10 of machines, PAIRS=15 of runs; PARTS='deaths cuts price'. Machines
+# are network namespaces, which need root; times are taken as lines of the job are read.
 set -uo pipefail
 source bench/lib.inc
 machine
 echo "load: $(cut -d' ' -f1-3 /proc/loadavg)"
-deaths=${DEATHS:-30} cuts=${CUTS:-10} pairs=${PAIRS:-15}
+death_count=${DEATHS:-30} cut_count=${CUTS:-10} pairs=${PAIRS:-15}
 nano="gpt2:layers=4,heads=4,width=128,context=64,vocab=65"
 job=(train --json --model "$nano" --batch-size 24 --microbatches 4 --no-eval)
 export OMP_NUM_THREADS=1
@@ -72,14 +72,14 @@ die() { # STRATEGY
     local job_pid victims
     rm -f "$out"/died "$out"/lines
     mkfifo "$out/job"
-    choir "${job[@]}" --steps 100000000 --strategy "$1" --nproc 2 --max-restarts $((deaths + 1)) \
-        random >"$out/job" 2>/dev/null &
+    choir "${job[@]}" --steps 100000000 --strategy "$1" --nproc 2 \
+        --max-restarts $((death_count + 1)) random >"$out/job" 2>/dev/null &
     job_pid=$!
     pids+=("$job_pid")
     : >"$out/lines"
     stamp <"$out/job" >>"$out/lines" &
     until [ "$(wc -l <"$out/lines")" -gt 20 ]; do sleep 0.1; done
-    for ((i = 1; i <= deaths; i++)); do
+    for ((i = 1; i <= death_count; i++)); do
         mapfile -t victims < <(pgrep -r R,S,D -P "$job_pid") # zombies are kept until the end
         echo "$EPOCHREALTIME" >>"$out/died"
         kill -KILL "${victims[RANDOM % ${#victims[@]}]}"
@@ -108,7 +108,7 @@ machines() {
 
 # agent NAMESPACE NAME: one rank on a machine
 agent() {
-    ip netns exec "$1" unshare --uts sh -c 'hostname "$0" && exec "$@"' "$2" \
+    exec ip netns exec "$1" unshare --uts sh -c 'hostname "$0" && exec "$@"' "$2" \
         choir run --nnodes 1:2 --max-restarts 1 --rdzv-endpoint 10.98.7.1:29478 \
         --nproc-per-node 1 --rdzv-conf last_call_timeout=1 --key-file "$out/key" \
         choir "${job[@]}" --steps 100000000 --strategy fsdp random
@@ -144,10 +144,10 @@ cut_once() {
     rm "$out/job"
 }
 
-cut() {
+cuts() {
     machines 2>"$out/err" || { echo "machines are left out: $(tail -n 1 "$out/err")"; return; }
     (umask 077 && od -An -tx1 -N32 /dev/urandom | tr -d ' \n' >"$out/key")
-    for ((i = 0; i < cuts; i++)); do cut_once; done
+    for ((i = 0; i < cut_count; i++)); do cut_once; done
     spread "fsdp: a machine cut off to the next step" <"$out/cut"
 }
 
@@ -177,7 +177,7 @@ pairs_of() {
 }
 ranks() { choir "${job[@]}" --steps 100 --nproc 2 "$@" random; }
 agents() {
-    choir run --nnodes 2 --max-restarts 1 --rdzv-endpoint 127.0.0.1:29479 \
+    choir run --nnodes 2 --max-restarts 1 --rdzv-endpoint 127.0.0.1:29479 --node-rank 1 \
         choir "${job[@]}" --steps 100 --strategy fsdp "$@" random >/dev/null &
     choir run --nnodes 2 --max-restarts 1 --rdzv-endpoint 127.0.0.1:29479 --node-rank 0 \
         choir "${job[@]}" --steps 100 --strategy fsdp "$@" random
@@ -195,7 +195,5 @@ price() {
     pairs_of 'fsdp, 2 agents: copies sent to the other'
 }
 
-[ "${1:-deaths}" = deaths ] && { die ddp; die fsdp; }
-[ "${1:-cuts}" = cuts ] && cut
-[ "${1:-price}" = price ] && price
-exit 0
+deaths() { die ddp; die fsdp; }
+for part in ${PARTS:-deaths cuts price}; do "$part"; done

@@ -117,6 +117,30 @@ static void by_file(void **state)
     assert_int_equal(access(path(), F_OK), -1);
 }
 
+static void with_copies(const meeter *self)
+{
+    (void)self;
+    setenv("CHOIR_COPIES", "an agent's", 1);
+}
+
+/* Ranks whose agents go on without a machine find it gone as soon as the agents do, and not
+ * half a minute later. */
+static void cut_off(void **state)
+{
+    (void)state;
+    for (int copies = 0; copies < 2; copies++) {
+        meeters *all = meeters_new(tcp("127.0.0.1"), 2, 30);
+        for (int r = 0; r < all->count; r++)
+            all->each[r].prepare = copies ? with_copies : NULL;
+        meeters_start(all);
+        meeters_wait(all);
+        assert_met(all, true);
+        for (int r = 0; r < all->count; r++)
+            assert_int_equal(all->each[r].cut_off_ms, copies ? 4000 : 25000);
+        meeters_free(all);
+    }
+}
+
 static void with_master(const meeter *self)
 {
     from_environment(self);
@@ -612,6 +636,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_tcp),
         cmocka_unit_test(by_tcp_ipv6),
+        cmocka_unit_test(cut_off),
         cmocka_unit_test(by_file),
         cmocka_unit_test(by_environment),
         cmocka_unit_test(again_and_again),

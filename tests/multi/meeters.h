@@ -3,11 +3,14 @@
 #ifndef CHOIR_TESTS_MEETERS_H
 #define CHOIR_TESTS_MEETERS_H
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,6 +32,7 @@ typedef struct meeter {
     int status, nodes, exit;
     double took_s;
     bool has_store;
+    int cut_off_ms; /* after which the machines of its connections count as gone; -1: none */
     char message[600], job[128];
     choir__member members[MEETERS_MAX];
 } meeter;
@@ -61,6 +65,19 @@ static inline choir__meet_need need_of(const choir_group_opts *opts)
     return choir__engine_need(opts->backend ? opts->backend : getenv("CHOIR_BACKEND"));
 }
 
+/* Returns the shortest limit of this process's connections. */
+static inline int cut_off_ms(void)
+{
+    int least = -1;
+    for (int fd = 3; fd < 256; fd++) {
+        int ms = 0;
+        socklen_t bytes = sizeof ms;
+        bool has = !getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, &bytes) && ms;
+        least = has && (least < 0 || ms < least) ? ms : least;
+    }
+    return least;
+}
+
 static inline void meeter_run(meeter *m)
 {
     choir__meeting meeting;
@@ -72,6 +89,7 @@ static inline void meeter_run(meeter *m)
     m->took_s = choir__now() - start;
     snprintf(m->message, sizeof m->message, "%s", status ? choir_error_message() : "");
     m->nodes = meeting.nodes;
+    m->cut_off_ms = cut_off_ms();
     if (!status) {
         m->has_store = meeting.store;
         snprintf(m->job, sizeof m->job, "%s", meeting.job);

@@ -25,7 +25,6 @@
 enum { KEPT = 64, KEYS_MAX = 1 << 22 }; /* texts of entries; keys */
 
 static const double call_s = 10;    /* for connecting */
-static const double cut_off_s = 4;  /* without an answer of the other machine's kernel */
 static const double farewell_s = 2; /* until the others have read the last entry */
 
 /* The beats of one agent, as node 0 hears them. */
@@ -264,7 +263,7 @@ choir_status choir__ledger_store(
     choir_store_opts o = choir_store_defaults();
     l->base.ops = &ops;
     o.key_file = opts->key_file;
-    o.lost_after_s = cut_off_s;
+    o.lost_after_s = choir__net_cut_off_s;
     o.keys_max = KEYS_MAX;
     choir_status status = first ? CHOIR_OK : serve(l, opts, o);
     if (first) {

@@ -4,7 +4,9 @@
 #include <time.h>
 
 #include "base/base.h"
+#include "launch/keeper.h"
 #include "launch/meet/meet.h"
+#include "launch/store/net.h"
 
 /* Gives up. A rank that has joined and fails leaves its last will, so that the others do not
  * wait for it. */
@@ -22,9 +24,16 @@ static void leave(choir__joining *j)
     m->server = NULL;
 }
 
+/* Ranks whose agents go on without a machine find it gone as soon as the agents do. */
+static double lost_after_s(void)
+{
+    return choir__keeper_is_there() ? choir__net_cut_off_s : 0;
+}
+
 choir_status choir__meet_host(
     choir__joining *joining, choir_store_opts opts, const choir__store_key *key)
 {
+    opts.lost_after_s = lost_after_s();
     choir__meeting *m = joining->meeting;
     choir__member self;
     char host[160];
@@ -62,6 +71,7 @@ choir__meet_result choir__meet_try(choir__joining *joining, const char *host, in
     bool again = false;
     choir_store_opts opts = choir_store_defaults();
     opts.timeout_s = timeout_s;
+    opts.lost_after_s = lost_after_s();
     joining->joined = false;
     joining->root[0] = '\0';
     *status = choir__store_connect(host, port, opts, key, &joining->meeting->store);

@@ -15,7 +15,6 @@
 enum { STRANGERS_MAX = 256, READ_BYTES = 64 * 1024, OUT_MAX = 64 << 20, VERSION = 1 };
 
 static const double greet_s = 5;   /* for connecting and both hellos */
-static const double lost_s = 4;    /* without an answer of the other machine's kernel */
 static const double again_s = 0.2; /* until a lost connection is tried again */
 static const double deaf_s = 0.5;  /* without accepting, where there are no descriptors left */
 
@@ -55,7 +54,7 @@ static line *add_line(choir__links *l, int fd, bool calls)
     *n = (line){.next = l->lines, .fd = fd, .calls = calls, .connecting = calls};
     n->since = choir__now();
     choir__channel_init(&n->channel, !calls, l->keyed ? &l->key : NULL);
-    choir__net_lost_after(fd, lost_s);
+    choir__net_lost_after(fd, choir__net_cut_off_s);
     l->lines = n;
     return n;
 }
