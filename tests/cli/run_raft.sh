@@ -247,6 +247,30 @@ partition() {
     for i in 1 2 3; do ended_with n$i 0; done
 }
 
+# Ranks that train, and wait for those of the machine at the endpoint when it is cut off, go on
+# without it from their copies, and do not wait for more than a look at a silent machine takes.
+training_cut() {
+    local job=(train --json --microbatches 4 --batch-size 24 --steps 300 --model "$gpt"
+        --strategy fsdp)
+    fresh
+    make_text text 200
+    choir "${job[@]}" text >calm.out 2>calm.err || fail "undisturbed: $(cat calm.err)"
+    head -c 32 /dev/urandom >key1 && chmod 600 key1
+    for i in 1 2 3; do
+        on_machine $i --nnodes 2:3 --max-restarts 1 "$CHOIR" "${job[@]}" text
+    done
+    await 40 grep -q '"event":"step","step":60,' n1.out || fail "no step 60: $(cat n?.err)"
+    ip -n $switch link set port1 down
+    await 25 grep -qs '"event":"step"' n2.out n3.out || fail "no step after the cut: $(cat n?.err)"
+    await 60 grep -qs '"event":"summary"' n2.out n3.out || fail "no end: $(cat n?.err)"
+    [ "$(field weights_sha256 <(cat n2.out n3.out))" = "$(field weights_sha256 calm.out)" ] ||
+        fail "other weights: $(cat n?.err)"
+    agent_of n1
+    kill -KILL "$agent"
+    over 20
+    ip -n $switch link set port1 up
+}
+
 # Two machines with ranks, and a witness on the third: either of the two may be cut off, and only
 # the other one goes on.
 partition_with_witness() { # MACHINE
@@ -312,6 +336,7 @@ check disagreeing
 check nobody_there
 if machines 2>machines.err && unshare --uts true 2>machines.err; then
     check partition
+    check training_cut
     check endpoint_cut_from_witness
     check other_cut_from_witness
 else

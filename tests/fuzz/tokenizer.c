@@ -48,9 +48,13 @@ static void check_cut(
     size_t same = 0;
     while (same < ids.count && same < whole->count && ids.id[same] == whole->id[same])
         same++;
-    if (same < ids.count || same < whole->count)
+    if (same < ids.count || same < whole->count) {
         fprintf(stderr, "cut at byte %zu, ids differ at %zu: %d, in the whole %d\n", cut, same,
             same < ids.count ? ids.id[same] : -1, same < whole->count ? whole->id[same] : -1);
+        for (size_t i = 0; i < bytes; i++)
+            fprintf(stderr, i == cut ? " | %02x" : " %02x", (unsigned char)text[i]);
+        fputc('\n', stderr);
+    }
     insist(ids.count == whole->count && !memcmp(ids.id, whole->id, ids.count * sizeof *ids.id),
         "a token crosses the cut");
     free(ids.id);

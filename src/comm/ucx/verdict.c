@@ -154,8 +154,11 @@ choir_status choir__ucx_fail(choir__ucx *g, choir_status status, const char *for
 
 bool choir__ucx_dead(choir__ucx *g, int rank)
 {
+    const choir__ucx_net *net = g->net;
     int net_rank = g->peers[rank].net_rank;
-    return g->net->dead_rank == net_rank || choir__ucx_gone(&g->net->far[net_rank]);
+    bool closed = net->store_lost && !net->store_silent; /* rank 0 had the other end */
+    return net->dead_rank == net_rank || (closed && net_rank == 0) ||
+           choir__ucx_gone(&net->far[net_rank]);
 }
 
 /* --- questions and answers --- */

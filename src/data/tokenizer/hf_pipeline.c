@@ -336,19 +336,29 @@ static bool ends_plain(const choir__added_set *set)
     return false;
 }
 
+/* Returns whether no token may cross the place before this form of white space. */
+static bool divides(const choir__hf_pipeline *p, const choir__vocab *keys, const char *form,
+    choir__word_needs needs)
+{
+    return !choir__added_crosses(&p->added, form) &&
+           (divides_before(p, form) || splits_model(p, keys, form, needs));
+}
+
+/* A step that collapses spaces may find some that an earlier step has made of other characters,
+ * so what it puts there counts, too. */
 static bool may_cut(choir__hf_pipeline *p, const choir__vocab *keys,
     const choir__added_set *raw, choir__word_needs needs, char space)
 {
     choir__tokenizer_buffer form = {0};
     bool may = !choir__added_crosses(raw, (char[]){space, 0}) &&
                !(prefixes(p) && ends_plain(&p->added));
-    for (int i = 0; i < p->normalizer.count; i++)
-        may = may && keeps_cuts(p->normalizer.step[i].pattern) &&
-              choir__charsmap_keeps_cuts(&p->normalizer.step[i].charsmap, space);
+    for (int i = 0; i < p->normalizer.count && may; i++) {
+        const choir__normal_step *step = &p->normalizer.step[i];
+        may = keeps_cuts(step->pattern) && choir__charsmap_keeps_cuts(&step->charsmap, space) &&
+              (step->kind != CHOIR__NORMAL_COLLAPSE || divides(p, keys, step->content, needs));
+    }
     for (int n = 1; n <= 2 && may; n++)
-        may = form_of(&p->normalizer, space, n, &form) &&
-              !choir__added_crosses(&p->added, form.data) &&
-              (divides_before(p, form.data) || splits_model(p, keys, form.data, needs));
+        may = form_of(&p->normalizer, space, n, &form) && divides(p, keys, form.data, needs);
     free(form.data);
     return may;
 }
