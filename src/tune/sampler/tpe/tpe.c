@@ -43,11 +43,12 @@ typedef struct tpe {
     int64_t ranked_count, judged; /* judged: news that was looked at */
     bool *is_ranked;              /* (seen) */
     int8_t *group;                /* (seen) 0: neither, or BEST, or OTHER */
-    int32_t *place;               /* (seen) scratch */
+    int32_t *place, *chosen;      /* (seen) scratch: see choose */
     int64_t room;
 } tpe;
 
 enum { BEST = 1, OTHER = 2 };
+enum { FEW = 32 }; /* trials that are sorted as quickly as found in an order of all */
 
 /* --- opening --- */
 
@@ -103,6 +104,7 @@ static void free_tpe(choir__sampler *s)
     free(t->group);
     free(t->is_ranked);
     free(t->place);
+    free(t->chosen);
     free(t);
 }
 
@@ -123,6 +125,7 @@ static void grow(tpe *t, int64_t count)
     t->group = choir__realloc(t->group, n);
     t->is_ranked = choir__realloc(t->is_ranked, n);
     t->place = choir__realloc(t->place, n * sizeof *t->place);
+    t->chosen = choir__realloc(t->chosen, n * sizeof *t->chosen);
 }
 
 /* Returns where in `sorted` a trial's coordinate belongs: after all that are equal. */
@@ -231,26 +234,48 @@ static void divide(tpe *t, const choir__history *h)
 /* --- estimates --- */
 
 /* Writes the place of each trial among those of a group that have the parameters `of` (dims),
- * or -1, to t->place; returns how many there are, at most t->kernels. */
+ * or -1, to t->place, and their numbers to t->chosen; returns how many there are, at most
+ * t->kernels. */
 static int64_t choose(tpe *t, const int *of, int dims, int group)
 {
-    int64_t count = 0, taken = 0, all = 0;
-    for (int64_t i = 0; i < t->seen; i++) {
-        bool in = t->group[i] == group;
-        for (int d = 0; d < dims && in; d++)
-            in = !isnan(t->column[of[d]].unit[i]);
-        t->place[i] = in ? 0 : -1;
-        all += in;
+    int64_t taken = 0, all = 0, due = 0;
+    for (int64_t i = 0; i < t->seen; i++)
+        t->place[i] = t->group[i] == group ? 0 : -1;
+    for (int d = 0; d < dims; d++) {
+        const column *c = &t->column[of[d]];
+        for (int64_t i = 0; i < t->seen && c->sorted_count < t->seen; i++)
+            t->place[i] = isnan(c->unit[i]) ? -1 : t->place[i];
     }
+    for (int64_t i = 0; i < t->seen; i++)
+        all += t->place[i] == 0;
     int64_t most = choir__min(all, t->kernels);
     for (int64_t i = 0; i < t->seen; i++) {
         if (t->place[i] < 0)
             continue;
-        count++; /* the newest of all is always taken */
-        bool take = count * most / all > taken;
-        t->place[i] = take ? (int32_t)taken++ : -1;
+        due += most; /* the newest of all is always taken */
+        bool take = due >= all;
+        due -= take ? all : 0;
+        t->place[i] = take ? (int32_t)taken : -1;
+        t->chosen[taken] = (int32_t)i;
+        taken += take;
     }
     return taken;
+}
+
+/* Lists the chosen trials by coordinate, and those that are equal by number; list has room for
+ * one more. A few, of many trials, are sorted anew. */
+static void list_chosen(const tpe *t, const column *c, int64_t count, int32_t *list)
+{
+    for (int64_t i = 0, found = 0; i < c->sorted_count && count > FEW; i++) {
+        list[found] = c->sorted[i]; /* without a branch that nobody can predict */
+        found += t->place[c->sorted[i]] >= 0;
+    }
+    for (int64_t i = 0; i < count && count <= FEW; i++) {
+        int64_t at = i;
+        for (; at && c->unit[list[at - 1]] > c->unit[t->chosen[i]]; at--)
+            list[at] = list[at - 1];
+        list[at] = t->chosen[i];
+    }
 }
 
 /* The density of the parameters `of` (dims) in one group's trials that have all of them. */
@@ -270,11 +295,9 @@ static choir__parzen *estimate(tpe *t, const int *of, int dims, int group)
         int32_t *row = rows + each * (size_t)d;
         p->of[d].sorted = row;
         mass[d] = masses + each * (size_t)d;
-        for (int64_t i = 0; i < c->sorted_count; i++) {
-            int32_t trial = c->sorted[i], place = t->place[trial];
-            if (place < 0)
-                continue;
-            *row++ = place;
+        list_chosen(t, c, count, row);
+        for (int64_t i = 0; i < count; i++) {
+            int32_t trial = row[i], place = row[i] = t->place[trial];
             p->of[d].mu[place] = c->unit[trial];
             mass[d][place] = &c->mass[trial];
         }
