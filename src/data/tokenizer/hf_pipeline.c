@@ -344,8 +344,8 @@ static bool divides(const choir__hf_pipeline *p, const choir__vocab *keys, const
            (divides_before(p, form) || splits_model(p, keys, form, needs));
 }
 
-/* A step that collapses spaces may find some that an earlier step has made of other characters,
- * so what it puts there counts, too. */
+/* A collapsing step also replaces spaces that an earlier step has made of other characters, so
+ * its content must divide words as well. */
 static bool may_cut(choir__hf_pipeline *p, const choir__vocab *keys,
     const choir__added_set *raw, choir__word_needs needs, char space)
 {

@@ -262,12 +262,12 @@ static int64_t choose(tpe *t, const int *of, int dims, int group)
     return taken;
 }
 
-/* Lists the chosen trials by coordinate, and those that are equal by number; list has room for
- * one more. A few, of many trials, are sorted anew. */
+/* Lists the chosen trials by coordinate; trials with equal coordinates are listed by number.
+ * The list has room for one number more than that. At most FEW trials are sorted here. */
 static void list_chosen(const tpe *t, const column *c, int64_t count, int32_t *list)
 {
     for (int64_t i = 0, found = 0; i < c->sorted_count && count > FEW; i++) {
-        list[found] = c->sorted[i]; /* without a branch that nobody can predict */
+        list[found] = c->sorted[i]; /* a branch would be mispredicted */
         found += t->place[c->sorted[i]] >= 0;
     }
     for (int64_t i = 0; i < count && count <= FEW; i++) {
