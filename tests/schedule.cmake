@@ -41,7 +41,7 @@ set(seconds cli.faults 60 cli.same_bits 60 cli.bench 55 cli.elastic 50 cli.run_m
   cuda.half 25 cuda.unit_recompute 25 cuda.nccl 25 softgpu.cli_output 25 install.languages 25
   multi.pipeline 25 mpi.machines 25 fault.checkpoint_damage 22 fault.checkpoint_kill 20
   multi.shm_places 20 multi.shm_places_numa 20 cli.mesh 20 fault.ledger 20 unit.schedule 15
-  cli.watch_strange 30
+  cli.watch_strange 30 cli.watch_browser 30
   unit.message 15 cli.chaos 15 conformance.collectives 12)
 while(seconds)
   list(POP_FRONT seconds name cost)
