@@ -153,14 +153,15 @@ lost_machine() {
 
 # --- trials that stop and go on ---
 
-# A curve that notes its starts. A trial that goes on to the budget in `holding` waits at its
-# second step.
+# A curve that notes its starts, and waits while there is a file `early`. A trial that goes on to
+# the budget in `holding` waits at its second step.
 cat >curve <<'CURVE'
 #!/bin/bash
 step=0 file=$CHOIR_TRIAL_DIR/checkpoint far=$(($1 - 300000))
 [ -e "$file" ] && read -r step <"$file"
 echo "$CHOIR_TRIAL_NUMBER $CHOIR_TRIAL_BUDGET from $step" >>starts
 trap : TERM
+while [ -e early ]; do read -rt 0.02 <> <(:); done
 while ((step < CHOIR_TRIAL_BUDGET)); do
     step=$((step + 1))
     echo "{\"step\":$step,\"eval_loss\":$(((far < 0 ? -far : far) + 1000000 / step))}"
@@ -182,7 +183,8 @@ segments_reference() {
 }
 
 # Several machines share a folder and the study; the server goes away and comes back.
-# All three searches have their study: a server that goes away before is an error.
+# All three searches have their study, whose trials wait for that: a server that goes away before
+# is an error.
 three_are_open() {
     [ "$(sql "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'three' AND
         state = 'idle' AND query <> ''")" = 3 ]
@@ -190,12 +192,14 @@ three_are_open() {
 segments_shared() {
     local i pids=
     rm -f starts
+    touch early
     for i in 1 2 3; do
         PGAPPNAME=three "$CHOIR" tune --storage "$url" --study segments --dir shared --parallel 2 \
             "${segments[@]}" >out$i 2>err$i &
         pids+=" $!"
     done
     await 20 three_are_open || fail "not open: $(cat err?)"
+    rm early
     await 20 [ -e shared/3 ] || fail "no trial 3: $(cat err?)"
     end_server
     begin_server
