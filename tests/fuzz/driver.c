@@ -8,6 +8,7 @@
  *     fuzz_NAME [-runs=N] [-max_total_time=S] [-seed=N] [-max_len=N] FOLDER... (libFuzzer's)
  *     fuzz_NAME FILE...                                            only replays these
  *
+ * The time is the processor's, which says what a busy machine gave.
  * With two folders or more, new inputs are written to the first. The current input is in the
  * file fuzz_NAME.input of the working folder, so that it survives any crash. */
 #include <dirent.h>
@@ -338,11 +339,18 @@ static bool parse(int argc, char **argv, wanted *w)
     return true;
 }
 
+static time_t processor_seconds(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return used.tv_sec;
+}
+
 static void mutate_on(const wanted *w)
 {
     uint8_t *d = malloc(f.max_len);
-    time_t end = time(NULL) + w->seconds;
-    while ((w->runs < 0 || f.runs < w->runs) && (!w->seconds || time(NULL) < end)) {
+    while ((w->runs < 0 || f.runs < w->runs) &&
+           (!w->seconds || processor_seconds() < w->seconds)) {
         size_t size = mutate(d);
         if (!run(d, size))
             continue;
@@ -359,7 +367,7 @@ static void report(int given)
     int covered = 0;
     for (int i = 0; i < EDGES; i++)
         covered += known[i];
-    printf("%ld runs of %d inputs", f.runs, given);
+    printf("%ld runs of %d inputs in %ld s", f.runs, given, (long)processor_seconds());
     if (covered)
         printf(", %ld new ones, %d edges of the code", f.found, covered);
     printf("\n");
