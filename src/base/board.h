@@ -22,6 +22,7 @@ typedef enum choir__board_kind {
     CHOIR__BOARD_DEVICE,
     CHOIR__BOARD_GROUP,
     CHOIR__BOARD_GONE, /* a forked child's copy of its parent's */
+    CHOIR__BOARD_MACHINES,
 } choir__board_kind;
 
 /* Returns a zeroed record, aligned to 64 bytes, or NULL if there is no room or no board. The
@@ -62,6 +63,9 @@ typedef struct choir__board choir__board;
 choir__board *choir__board_read(int pid);
 choir__board *choir__board_parse(
     const void *first, const void *second, size_t bytes); /* two reads of a board's bytes */
+/* Stores where the two reads are, which another machine can parse, and returns their bytes; the
+ * unused end of the board is left out. */
+size_t choir__board_reads(const choir__board *board, const char *reads[2]);
 void choir__board_free(choir__board *board);
 
 choir__board_who choir__board_who_is(const choir__board *board); /* texts are printable */

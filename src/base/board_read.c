@@ -174,6 +174,20 @@ choir__board *choir__board_parse(const void *first, const void *second, size_t b
         memcpy(choir__alloc(bytes), second, bytes), bytes);
 }
 
+size_t choir__board_reads(const choir__board *board, const char *reads[2])
+{
+    const choir__board_page *page = page_of(board);
+    size_t bytes = CHOIR__BOARD_RECORDS;
+    for (int i = 0; i < CHOIR__BOARD_ENTRIES; i++) {
+        const choir__board_entry *e = &page->directory[i];
+        if (record_at(board, e) && e->offset + e->bytes > bytes)
+            bytes = e->offset + e->bytes;
+    }
+    reads[0] = board->first;
+    reads[1] = board->second;
+    return bytes;
+}
+
 /* Reads the same bytes of the file into both copies, one right after the other. */
 static bool read_twice(int fd, char *first, char *second, size_t at, size_t bytes)
 {

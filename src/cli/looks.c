@@ -16,16 +16,37 @@ static int by_job(const void *a, const void *b)
     return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
+void choir__looks_sort(choir__looks *l)
+{
+    if (l->count)
+        qsort(l->seen, (size_t)l->count, sizeof *l->seen, by_job);
+}
+
+void choir__looks_add(choir__looks *l, choir__seen *seen)
+{
+    if ((l->count & (l->count - 1)) == 0) /* 0, or full: room for twice as many */
+        l->seen = choir__realloc(l->seen, 2 * (size_t)(l->count + 1) * sizeof *l->seen);
+    l->seen[l->count++] = seen;
+}
+
+void choir__looks_move(choir__looks *to, choir__looks *from)
+{
+    for (int i = 0; i < from->count; i++)
+        choir__looks_add(to, from->seen[i]);
+    free(from->seen);
+    *from = (choir__looks){0};
+}
+
 choir__looks choir__looks_read(const int *pids, int pid_count)
 {
     choir__looks l = {0};
     int *all = NULL, count = pid_count ? pid_count : choir__board_processes(&all);
-    l.seen = choir__calloc((size_t)count + 1, sizeof(choir__seen *));
     for (int i = 0; i < count; i++) {
-        l.seen[l.count] = choir__recorder_read(pid_count ? pids[i] : all[i]);
-        l.count += l.seen[l.count] != NULL;
+        choir__seen *seen = choir__recorder_read(pid_count ? pids[i] : all[i]);
+        if (seen)
+            choir__looks_add(&l, seen);
     }
-    qsort(l.seen, (size_t)l.count, sizeof(choir__seen *), by_job);
+    choir__looks_sort(&l);
     free(all);
     return l;
 }
@@ -42,7 +63,8 @@ const choir__seen *choir__looks_earlier(const choir__looks *before, const choir_
 {
     for (int i = 0; i < before->count; i++)
         if (before->seen[i]->pid == seen->pid &&
-            before->seen[i]->who.started == seen->who.started)
+            before->seen[i]->who.started == seen->who.started &&
+            !strcmp(before->seen[i]->who.host, seen->who.host))
             return before->seen[i];
     return NULL;
 }

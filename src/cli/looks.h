@@ -1,5 +1,5 @@
-/* All of this user's processes that use Choir, on this machine, at one moment: what `choir top`
- * and `choir watch` show of them. The processes do nothing for it (base/board.h). */
+/* All of this user's processes that use Choir, at one moment: what `choir top` and `choir
+ * watch` show of them. The processes do nothing for it (base/board.h). */
 #ifndef CHOIR_CLI_LOOKS_H
 #define CHOIR_CLI_LOOKS_H
 
@@ -14,6 +14,9 @@ typedef struct choir__looks {
 /* Reads the processes, all of them if pid_count is 0. */
 choir__looks choir__looks_read(const int *pids, int pid_count);
 void choir__looks_free(choir__looks *looks);
+void choir__looks_add(choir__looks *looks, choir__seen *seen); /* takes it */
+void choir__looks_move(choir__looks *to, choir__looks *from);  /* all; `from` is empty then */
+void choir__looks_sort(choir__looks *looks);
 
 /* Returns the same process in an earlier round, or NULL if it was not there. */
 const choir__seen *choir__looks_earlier(const choir__looks *before, const choir__seen *seen);
@@ -22,7 +25,7 @@ const choir__seen *choir__looks_earlier(const choir__looks *before, const choir_
  */
 void choir__looks_doing(const choir__seen *seen, char *text, size_t room);
 
-/* The rank of a job on this machine for which the others wait. */
+/* The rank of a job, among those seen, for which the others wait. */
 typedef struct choir__slow_rank {
     int rank;        /* -1: none is slow */
     double share;    /* of the time that the others wait for it */

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/named.h"
+#include "cli/boards.h"
 #include "cli/command.h"
 #include "cli/gpus_tried.h"
 #include "cli/job_file.h"
@@ -49,6 +50,8 @@ static int run(int argc, char **argv)
         printf("choir %s\n", CHOIR_VERSION);
     } else if (!strcmp(name, "__job_schema")) {
         choir__job_print_schema();
+    } else if (!strcmp(name, "__boards")) {
+        return choir__boards_command(argc - 1, argv + 1);
     } else if (!strcmp(name, "__gpus_tried")) {
         return choir__gpus_tried_command();
     } else if (!strcmp(name, "__complete")) {

@@ -3,7 +3,8 @@
  * Every process that uses a device or a group publishes its figures on a board that others can
  * read (base/board.h). top needs no help from the processes, so it also shows those that hang
  * or are stopped. A round reads all boards; the use of a device follows from two rounds. On a
- * terminal, rounds are shown in place; elsewhere there is only one. */
+ * terminal, rounds are shown in place; elsewhere there is only one. Other machines tell about
+ * their processes through a command of the user's (machines.h). */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -19,14 +20,17 @@
 #include <unistd.h>
 
 #include "cli/command.h"
-#include "cli/looks.h"
+#include "cli/view.h"
 
 static const double first_look_s = 0.25; /* from the first look to the one that is shown */
+static const double far_s = 15;          /* for the first news of other machines */
 
 typedef struct top {
     bool once, json, dump;
     double interval_s;
-    int *pids, pid_count; /* only these; none: all */
+    const char *hosts, *through; /* of other machines; hosts NULL: none */
+    int *pids, pid_count;        /* only these; none: all */
+    choir__view view;
 } top;
 
 /* --- the table --- */
@@ -119,30 +123,35 @@ static void put_process(screen *s, const choir__seen *seen, const choir__seen *b
 }
 
 /* Prints the line above the ranks of a job. */
-static void put_job(screen *s, const choir__looks *l, int first)
+static void put_job(screen *s, const choir__view *v, int first)
 {
+    const choir__looks *l = &v->now;
     const choir__seen *seen = l->seen[first];
-    char age[24], here[32] = "", since[32] = "";
-    int count = 1;
+    char age[24], here[32] = "", since[32] = "", where[80] = "";
+    int count = 1, machines = choir__view_machines(v, first);
+    if (machines > 1)
+        snprintf(where, sizeof where, " on %d machines", machines);
+    else if (v->machines)
+        snprintf(where, sizeof where, " on %s", seen->who.host);
     while (first + count < l->count && l->seen[first + count]->who.job == seen->who.job)
         count++;
     if (seen->who.job && count != seen->who.world)
-        snprintf(here, sizeof here, ", %d here", count);
+        snprintf(here, sizeof here, ", %d %s", count, machines > 1 ? "seen" : "here");
     if (seen->who.generation > 1)
         snprintf(since, sizeof since, ", generation %d", seen->who.generation);
     const char *what = *seen->command ? seen->command : seen->who.program;
     choir__duration_text(seen->at - seen->who.started, age);
     if (seen->who.job)
-        put(s, "job %08" PRIx64 ", %d rank%s%s%s, up %s: %s", seen->who.job >> 32,
-            seen->who.world, seen->who.world == 1 ? "" : "s", here, since, age, what);
+        put(s, "job %08" PRIx64 ", %d rank%s%s%s%s, up %s: %s", seen->who.job >> 32,
+            seen->who.world, seen->who.world == 1 ? "" : "s", where, here, since, age, what);
     else
-        put(s, "no job, up %s: %s", age, what);
+        put(s, "no job%s, up %s: %s", where, age, what);
 }
 
-/* Names the rank of a job's on this machine for which the others wait. */
-static void put_slow(screen *s, const choir__looks *l, int from, const choir__looks *before)
+/* Names the rank of a job for which the others wait. */
+static void put_slow(screen *s, const choir__view *v, int from)
 {
-    choir__slow_rank slow = choir__looks_slow(l, from, before);
+    choir__slow_rank slow = choir__looks_slow(&v->now, from, &v->before);
     char cost[48] = "";
     if (slow.rank < 0)
         return;
@@ -152,20 +161,35 @@ static void put_slow(screen *s, const choir__looks *l, int from, const choir__lo
         100 * slow.share, cost);
 }
 
-static void print_table(screen *s, const choir__looks *l, const choir__looks *before)
+static void put_troubles(screen *s, const choir__machines *machines)
 {
+    char text[CHOIR__TROUBLE_TEXT];
+    for (int i = 0; machines && choir__machines_trouble(machines, i, text); i++)
+        if (*text)
+            put(s, "%s", text);
+}
+
+static void print_table(screen *s, const choir__view *v)
+{
+    const choir__looks *l = &v->now;
+    bool on_many = false;
     if (!l->count)
         put(s, "No process of yours uses Choir now.");
     else
         put_head(s);
     for (int i = 0; i < l->count; i++) {
-        uint64_t job = l->seen[i]->who.job;
-        if (!i || !job || job != l->seen[i - 1]->who.job) {
-            put_job(s, l, i);
-            put_slow(s, l, i, before);
+        const choir__seen *seen = l->seen[i];
+        bool begins = !i || !seen->who.job || seen->who.job != l->seen[i - 1]->who.job;
+        if (begins) {
+            put_job(s, v, i);
+            put_slow(s, v, i);
+            on_many = choir__view_machines(v, i) > 1;
         }
-        put_process(s, l->seen[i], choir__looks_earlier(before, l->seen[i]));
+        if (on_many && (begins || strcmp(seen->who.host, l->seen[i - 1]->who.host) != 0))
+            put(s, "on %s:", seen->who.host);
+        put_process(s, seen, choir__looks_earlier(&v->before, seen));
     }
+    put_troubles(s, v->machines);
 }
 
 /* --- rounds --- */
@@ -188,22 +212,33 @@ static bool pause_for(double seconds, bool keys)
     return told_to_stop || key == 'q' || key == 'Q';
 }
 
-static void one_round(const top *t)
+/* Looks a first time, waits for other machines, and looks again if the use of devices is shown.
+ */
+static void look_twice(top *t, bool again)
 {
-    screen s = {0};
-    choir__looks before = choir__looks_read(t->pids, t->pid_count);
-    if (before.count)
+    choir__view *v = &t->view;
+    choir__view_look(v, t->pids, t->pid_count);
+    if (v->machines)
+        choir__machines_wait(v->machines, &v->here[0], far_s);
+    else if (again && v->now.count)
         pause_for(first_look_s, false);
-    choir__looks now = choir__looks_read(t->pids, t->pid_count);
-    for (int i = 0; i < now.count && t->json; i++)
-        choir__seen_json(now.seen[i], choir__looks_earlier(&before, now.seen[i]), stdout);
-    if (!t->json)
-        print_table(&s, &now, &before);
-    choir__looks_free(&before);
-    choir__looks_free(&now);
+    if (again || v->machines)
+        choir__view_look(v, t->pids, t->pid_count);
 }
 
-static void refresh(const top *t)
+static void one_round(top *t)
+{
+    screen s = {0};
+    const choir__looks *now = &t->view.now;
+    look_twice(t, true);
+    for (int i = 0; i < now->count && t->json; i++)
+        choir__seen_json(
+            now->seen[i], choir__looks_earlier(&t->view.before, now->seen[i]), stdout);
+    if (!t->json)
+        print_table(&s, &t->view);
+}
+
+static void refresh(top *t)
 {
     struct termios old, silent;
     struct sigaction ours = {.sa_handler = stop};
@@ -216,43 +251,54 @@ static void refresh(const top *t)
         silent.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
         tcsetattr(STDIN_FILENO, TCSANOW, &silent);
     }
-    choir__looks before = choir__looks_read(t->pids, t->pid_count);
+    choir__view_look(&t->view, t->pids, t->pid_count);
     bool enough = pause_for(first_look_s, keys);
     printf("\033[?1049h\033[?25l"); /* the other screen, without a cursor */
     while (!enough) {
         struct winsize size = {0};
         screen s = {.live = true};
-        choir__looks now = choir__looks_read(t->pids, t->pid_count);
+        choir__view_look(&t->view, t->pids, t->pid_count);
         if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) {
             s.columns = size.ws_col;
             s.rows = size.ws_row;
         }
         printf("\033[H");
-        print_table(&s, &now, &before);
+        print_table(&s, &t->view);
         printf("\033[J");
         fflush(stdout);
-        choir__looks_free(&before);
-        before = now;
         enough = pause_for(t->interval_s, keys);
     }
     printf("\033[?25h\033[?1049l");
     fflush(stdout);
     if (keys)
         tcsetattr(STDIN_FILENO, TCSANOW, &old);
-    choir__looks_free(&before);
 }
 
-static void dump(const top *t)
+static void dump(top *t)
 {
-    choir__looks now = choir__looks_read(t->pids, t->pid_count);
-    for (int i = 0; i < now.count; i++)
+    const choir__looks *now = &t->view.now;
+    look_twice(t, false);
+    for (int i = 0; i < now->count; i++)
         if (t->json)
-            choir__seen_calls_json(now.seen[i], stdout);
+            choir__seen_calls_json(now->seen[i], stdout);
         else
-            choir__recorder_dump(now.seen[i]->pid, stdout);
-    if (!now.count && !t->json)
+            choir__seen_print(now->seen[i], stdout);
+    if (!now->count && !t->json)
         printf("No process of yours uses Choir now.\n");
-    choir__looks_free(&now);
+}
+
+/* Prints why machines are not seen, where the table does not; returns an exit status. */
+static int report_troubles(const top *t, bool in_table)
+{
+    char text[CHOIR__TROUBLE_TEXT];
+    int status = CHOIR__EXIT_OK;
+    for (int i = 0; t->view.machines && choir__machines_trouble(t->view.machines, i, text); i++)
+        if (*text) {
+            status = CHOIR__EXIT_FAILED;
+            if (!in_table)
+                fprintf(stderr, "choir top: %s\n", text);
+        }
+    return status;
 }
 
 /* --- the command --- */
@@ -295,12 +341,19 @@ static int run(const choir__cli_command *command, int argc, char **argv)
         status = read_pids(&t, &operands);
     if (status == CHOIR__EXIT_OK && !all_there(&t))
         status = choir__cli_fail();
-    else if (status == CHOIR__EXIT_OK && t.dump)
+    if (status == CHOIR__EXIT_OK && t.hosts &&
+        choir__machines_open(t.hosts, t.through, t.interval_s, &t.view.machines) != CHOIR_OK)
+        status = choir__cli_fail();
+    bool once = t.once || t.json || !isatty(STDOUT_FILENO);
+    if (status == CHOIR__EXIT_OK && t.dump)
         dump(&t);
-    else if (status == CHOIR__EXIT_OK && (t.once || t.json || !isatty(STDOUT_FILENO)))
+    else if (status == CHOIR__EXIT_OK && once)
         one_round(&t);
     else if (status == CHOIR__EXIT_OK)
         refresh(&t);
+    if (status == CHOIR__EXIT_OK && (t.dump || once))
+        status = report_troubles(&t, !t.dump && !t.json);
+    choir__view_free(&t.view);
     free(t.pids);
     return status;
 }
@@ -311,6 +364,12 @@ static const choir__cli_option options[] = {
     {"once", CHOIR__FLAG, AT(once), .help = "print one table and exit"},
     {"interval", CHOIR__FLOAT, AT(interval_s), 0.05, 3600, .preset = "1", .argument = "S",
         .help = "seconds between two refreshes"},
+    {"hosts", CHOIR__STRING, AT(hosts), .argument = "NAME,...",
+        .help =
+            "also show your processes on these machines; all: on those of the jobs that run "
+            "here, too"},
+    {"through", CHOIR__STRING, AT(through), .preset = CHOIR__MACHINES_THROUGH,
+        .argument = "COMMAND", .help = "what runs a command on machine {}"},
     {"dump", CHOIR__FLAG, AT(dump),
         .help = "print the last collectives of every group, with their times"},
     {"json", CHOIR__FLAG, AT(json),
@@ -327,7 +386,7 @@ const choir__cli_command choir__cli_top = {
         "the memory of each device, how busy it was since the last look, the tasks in its queue, "
         "and the collective that the rank is in. It also works on processes that hang or are "
         "stopped. On a terminal the table is refreshed until you press q.",
-    .example = "  choir top\n  choir top --dump 4711",
+    .example = "  choir top\n  choir top --dump 4711\n  choir top --hosts all",
     .options = options,
     .most = INT_MAX,
     .run = run,

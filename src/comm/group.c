@@ -28,6 +28,21 @@ choir_group_opts choir_group_defaults(void)
     return (choir_group_opts){.rank = -1, .world = -1, .timeout_s = 1800};
 }
 
+/* Shows where the job's other ranks are, for who looks at this one. */
+static void show_machines(const choir__engine *engine)
+{
+    char names[CHOIR__LOG_MACHINES][64] = {{0}};
+    int count = 0;
+    for (int r = 0; engine->nodes > 1 && engine->members && r < engine->world; r++) {
+        bool known = false;
+        for (int i = 0; i < count && !known; i++)
+            known = !strcmp(names[i], engine->members[r].host);
+        if (!known && count < CHOIR__LOG_MACHINES)
+            snprintf(names[count++], sizeof *names, "%s", engine->members[r].host);
+    }
+    choir__recorder_machines((const char(*)[64])names, count > 1 ? count : 0);
+}
+
 choir_group *choir__group_new(choir__engine *engine, choir__membership *job, const char *name)
 {
     choir_group *group = choir__calloc(1, sizeof *group);
@@ -80,8 +95,10 @@ choir_status choir__group_open(
         return status;
     }
     const char *name = *job->meeting.job ? job->meeting.job : job->meeting.launched;
-    if (*name)
+    if (*name) {
         choir__recorder_job(name, engine->rank, engine->world, choir__launcher_generation());
+        show_machines(engine);
+    }
     *group = choir__group_new(engine, job, "world");
     (*group)->algorithm = algorithm;
     return CHOIR_OK;

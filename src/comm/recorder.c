@@ -7,6 +7,7 @@
  * tick. */
 #include "comm/recorder.h"
 
+#include <pthread.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,21 @@ void choir__recorder_job(const char *job, int rank, int world, int generation)
     crypto_generichash_final(&state, hash, sizeof hash);
     memcpy(&id, hash, sizeof id);
     choir__board_job(id ? id : 1, rank, world, generation);
+}
+
+void choir__recorder_machines(const char (*names)[64], int count)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static choir__machines_page *shown; /* under lock */
+    pthread_mutex_lock(&lock);
+    choir__board_give_back(shown);
+    shown = count ? choir__board_take(CHOIR__BOARD_MACHINES, sizeof *shown) : NULL;
+    if (shown) {
+        shown->count = (int32_t)choir__min(count, CHOIR__LOG_MACHINES);
+        memcpy(shown->names, names, (size_t)shown->count * sizeof *names);
+        choir__board_show(shown);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 choir__log *choir__log_open(const char *name, const char *backend, int rank, int world)

@@ -26,6 +26,11 @@ typedef struct choir__log choir__log; /* the log of one group */
  * its ranks, 0: unknown. */
 void choir__recorder_job(const char *job, int rank, int world, int generation);
 
+/* Stores the names of the machines on which the job's ranks run, at most
+ * CHOIR__LOG_MACHINES of them; those from before are forgotten. */
+enum { CHOIR__LOG_MACHINES = 128 };
+void choir__recorder_machines(const char (*names)[64], int count);
+
 /* Opens the log of a group. Returns NULL if there is no room or no board: then nothing is
  * recorded, and the functions below accept NULL. name: the group's ("world", "world/0"); rank
  * and world are those of the group. */
@@ -80,15 +85,17 @@ typedef struct choir__seen {
     char state; /* see choir__process_state */
     char command[128];
     double at; /* time of reading: choir__now() */
-    int device_count, group_count;
+    int device_count, group_count, machine_count;
     choir__seen_device *devices;
     choir__seen_group *groups;
+    char (*machines)[64]; /* (machine_count): of the job; none: it is on this one alone */
 } choir__seen;
 
 /* Reads the state of a process. Returns NULL if the process does not exist, belongs to another
  * user, or does not use Choir. */
 choir__seen *choir__recorder_read(int pid);
-choir__seen *choir__recorder_parse(const choir__board *board, int pid);
+/* Interprets a board that was read at the time `at` of its machine's choir__now(). */
+choir__seen *choir__recorder_parse(const choir__board *board, int pid, double at);
 void choir__seen_free(choir__seen *seen);
 
 /* Returns the fraction of the time between two readings in which device i was busy. earlier

@@ -28,6 +28,12 @@ typedef struct choir__log_page {
     choir__log_entry entries[CHOIR__LOG_ENTRIES];
 } choir__log_page;
 
+/* The machines of the job. */
+typedef struct choir__machines_page {
+    int32_t count;
+    char names[CHOIR__LOG_MACHINES][64];
+} choir__machines_page;
+
 static_assert(sizeof(choir__log_entry) == 64, "an entry is a cache line");
 static_assert(sizeof(choir__log_page) % 64 == 0, "and begins one");
 

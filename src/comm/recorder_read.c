@@ -84,6 +84,17 @@ static void read_device(const choir__gauges *gauges, double now, choir__seen_dev
     choir__board_text(device->name, sizeof device->name, gauges->name, sizeof gauges->name);
 }
 
+static void read_machines(const choir__board *board, choir__seen *seen)
+{
+    const choir__machines_page *page =
+        choir__board_record(board, CHOIR__BOARD_MACHINES, 0, sizeof *page);
+    int count = page && page->count > 0 && page->count <= CHOIR__LOG_MACHINES ? page->count : 0;
+    seen->machines = choir__calloc((size_t)count + 1, sizeof *seen->machines);
+    for (; seen->machine_count < count; seen->machine_count++)
+        choir__board_text(seen->machines[seen->machine_count], sizeof *seen->machines,
+            page->names[seen->machine_count], sizeof page->names[0]);
+}
+
 static int count_records(const choir__board *board, choir__board_kind kind, size_t bytes)
 {
     int n = 0;
@@ -92,12 +103,12 @@ static int count_records(const choir__board *board, choir__board_kind kind, size
     return n;
 }
 
-choir__seen *choir__recorder_parse(const choir__board *board, int pid)
+choir__seen *choir__recorder_parse(const choir__board *board, int pid, double at)
 {
     choir__seen *seen = choir__calloc(1, sizeof *seen);
     seen->who = choir__board_who_is(board);
     seen->pid = pid;
-    seen->at = choir__now();
+    seen->at = at;
     int devices = count_records(board, CHOIR__BOARD_DEVICE, sizeof(choir__gauges));
     int groups = count_records(board, CHOIR__BOARD_GROUP, sizeof(choir__log_page));
     seen->devices = choir__calloc((size_t)devices + 1, sizeof *seen->devices);
@@ -111,6 +122,7 @@ choir__seen *choir__recorder_parse(const choir__board *board, int pid)
             choir__board_record(
                 board, CHOIR__BOARD_GROUP, seen->group_count, sizeof(choir__log_page)),
             seen->at, &seen->groups[seen->group_count]);
+    read_machines(board, seen);
     return seen;
 }
 
@@ -119,7 +131,7 @@ choir__seen *choir__recorder_read(int pid)
     choir__board *board = choir__board_read(pid);
     if (!board)
         return NULL;
-    choir__seen *seen = choir__recorder_parse(board, pid);
+    choir__seen *seen = choir__recorder_parse(board, pid, choir__now());
     choir__board_free(board);
     seen->state = choir__process_state(pid);
     choir__process_command(pid, seen->command, sizeof seen->command);
@@ -129,7 +141,7 @@ choir__seen *choir__recorder_read(int pid)
 uint64_t choir__seen_progress(int pid, bool *waits)
 {
     choir__board *board = choir__board_read(pid);
-    choir__seen *seen = board ? choir__recorder_parse(board, pid) : NULL;
+    choir__seen *seen = board ? choir__recorder_parse(board, pid, choir__now()) : NULL;
     uint64_t sum = seen ? seen->who.beats : 0;
     *waits = false;
     for (int i = 0; seen && i < seen->device_count; i++)
@@ -150,6 +162,7 @@ void choir__seen_free(choir__seen *seen)
         return;
     free(seen->devices);
     free(seen->groups);
+    free(seen->machines);
     free(seen);
 }
 

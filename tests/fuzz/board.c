@@ -11,7 +11,7 @@
 #include <choir/device.h>
 #include "comm/recorder.h"
 
-enum { BYTES = 24 * 1024 };
+enum { BYTES = 32 * 1024 };
 
 static char whole[BYTES];
 
@@ -21,6 +21,7 @@ static void make_whole(void)
     char path[64], target[64] = "";
     choir_device_sync(choir_device_find("cpu:0"));
     choir__recorder_job("job", 0, 2, 1);
+    choir__recorder_machines((const char[2][64]){"one", "two"}, 2);
     choir__log *logs[] = {
         choir__log_open("world", "shm", 0, 2), choir__log_open("world/1", "shm", 0, 2)};
     for (uint32_t i = 1; i <= 100; i++) {
@@ -61,7 +62,9 @@ static void patch(char *first, char *second, const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static char first[BYTES], second[BYTES];
+    const char *reads[2];
     char *text = NULL;
+    double now = choir__now();
     size_t length;
     if (!whole[0])
         make_whole();
@@ -72,8 +75,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     choir__board *board = choir__board_parse(first, second, bytes);
     if (!board)
         return 0;
-    choir__seen *seen = choir__recorder_parse(board, 7),
-                *again = choir__recorder_parse(board, 7);
+    if (choir__board_reads(board, reads) > bytes)
+        abort();
+    choir__seen *seen = choir__recorder_parse(board, 7, now),
+                *again = choir__recorder_parse(board, 7, now);
     FILE *out = open_memstream(&text, &length);
     choir__seen_print(seen, out);
     choir__seen_json(seen, again, out);

@@ -40,9 +40,10 @@ static void tell(int words, choir_status status, const char *text)
 static void serve(const char *folder, int orders, int words)
 {
     char *places[] = {(char *)folder};
+    const choir__watch_shows shows = {.paths = places, .count = 1};
     choir__watch_page *page;
     struct pollfd end = {.fd = orders, .events = POLLIN};
-    choir_status status = choir__watch_page_open("--page", ":0", NULL, places, 1, &page);
+    choir_status status = choir__watch_page_open("--page", ":0", NULL, &shows, &page);
     tell(words, status,
         status == CHOIR_OK ? choir__watch_page_url(page) : choir_error_message());
     while (status == CHOIR_OK && poll(&end, 1, -1) < 0 && errno == EINTR)

@@ -32,7 +32,8 @@ struct choir__watch_board {
     int path_count;
     choir__watch_shown shown;
     double find_at, look_at; /* choir__now(), when runs and ranks are looked for again */
-    choir__looks before;
+    choir__view view;
+    bool any_ranks; /* were seen at the last look */
     choir__text ranks;
     int64_t rounds; /* of ranks */
 };
@@ -66,15 +67,15 @@ static void look_at_ranks(choir__watch_board *b, double now)
 {
     if (now < b->look_at)
         return;
-    choir__looks looks = choir__looks_read(NULL, 0);
+    choir__view_look(&b->view, NULL, 0);
     choir__text_clear(&b->ranks);
     choir__text_put(&b->ranks, "event: ranks\ndata: ");
-    choir__watch_ranks(&looks, &b->before, &b->ranks);
+    choir__watch_ranks(&b->view, &b->ranks);
     choir__text_put(&b->ranks, "\n\n");
-    if (looks.count || b->before.count || !b->rounds)
+    bool any = b->view.now.count || b->view.machines;
+    if (any || b->any_ranks || !b->rounds)
         b->rounds++;
-    choir__looks_free(&b->before);
-    b->before = looks;
+    b->any_ranks = any;
     b->look_at = now + fmax(ranks_s, times * (choir__now() - now));
 }
 
@@ -254,7 +255,7 @@ void choir__watch_reader_free(void *reader)
     free(r);
 }
 
-choir__watch_board *choir__watch_board_new(char *const *paths, int count)
+choir__watch_board *choir__watch_board_new(const choir__watch_shows *shows)
 {
     choir__watch_board *b = choir__calloc(1, sizeof *b);
     pthread_condattr_t steady;
@@ -263,8 +264,9 @@ choir__watch_board *choir__watch_board_new(char *const *paths, int count)
     pthread_mutex_init(&b->lock, NULL);
     pthread_cond_init(&b->ended, &steady);
     pthread_condattr_destroy(&steady);
-    b->paths = paths;
-    b->path_count = count;
+    b->paths = shows->paths;
+    b->path_count = shows->count;
+    b->view.machines = shows->machines;
     return b;
 }
 
@@ -273,7 +275,7 @@ void choir__watch_board_free(choir__watch_board *b)
     if (!b)
         return;
     choir__watch_shown_free(&b->shown);
-    choir__looks_free(&b->before);
+    choir__view_free(&b->view);
     choir__text_free(&b->ranks);
     pthread_cond_destroy(&b->ended);
     pthread_mutex_destroy(&b->lock);

@@ -1,16 +1,26 @@
 /* All that the page shows: the runs and studies in the named places, and the ranks on this
- * machine. It is read when a reader of the page asks, so that without readers it costs nothing.
- */
+ * machine and others. It is read when a reader of the page asks, so that without readers it
+ * costs nothing. */
 #ifndef CHOIR_CLI_WATCH_BOARD_H
 #define CHOIR_CLI_WATCH_BOARD_H
 
 #include <stddef.h>
 
+#include "cli/machines.h"
+
 typedef struct choir__watch_board choir__watch_board;
 
-/* paths: (count) folders of runs or studies, folders that hold such folders, which may come
- * later, or files of studies. */
-choir__watch_board *choir__watch_board_new(char *const *paths, int count);
+/* The places and machines of a page. */
+typedef struct choir__watch_shows {
+    /* (count) folders of runs or studies, folders that hold such folders, which may come later,
+     * or files of studies; they outlive the board */
+    char *const *paths;
+    int count;
+    choir__machines
+        *machines; /* others whose ranks are shown, NULL: none; the board closes them */
+} choir__watch_shows;
+
+choir__watch_board *choir__watch_board_new(const choir__watch_shows *shows);
 void choir__watch_board_free(choir__watch_board *board); /* when no reader is left */
 
 /* Ends the readers and waits some seconds for them. Each gets all present news before its end.

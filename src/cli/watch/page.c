@@ -135,13 +135,13 @@ static choir_status make_token(choir__watch_page *p, const char *key_file)
 }
 
 choir_status choir__watch_page_open(const char *what, const char *place, const char *key_file,
-    char *const *paths, int count, choir__watch_page **made)
+    const choir__watch_shows *shows, choir__watch_page **made)
 {
     *made = NULL;
     if (sodium_init() < 0)
         return choir__error(CHOIR_ERR_INTERNAL, "libsodium can't be used");
     choir__watch_page *p = choir__calloc(1, sizeof *p);
-    p->board = choir__watch_board_new(paths, count);
+    p->board = choir__watch_board_new(shows);
     make_document(p);
     choir_status status = make_token(p, key_file);
     const choir__http_opts opts = {.what = what,

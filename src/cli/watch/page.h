@@ -8,15 +8,15 @@
 #ifndef CHOIR_CLI_WATCH_PAGE_H
 #define CHOIR_CLI_WATCH_PAGE_H
 
-#include <choir/status.h>
+#include "cli/watch/board.h"
 
 typedef struct choir__watch_page choir__watch_page;
 
 /* Begins to serve. what: the option or command, for messages. place: [HOST]:PORT. key_file:
  * the token follows from its contents, and other addresses than loopback are allowed; NULL: the
- * token is random. paths: (count) as for choir__watch_board_new; they outlive the page. */
+ * token is random. Takes the machines in `shows`, also if it fails. */
 choir_status choir__watch_page_open(const char *what, const char *place, const char *key_file,
-    char *const *paths, int count, choir__watch_page **made);
+    const choir__watch_shows *shows, choir__watch_page **made);
 /* Sends the readers the last news, and ends. NULL is fine. */
 void choir__watch_page_close(choir__watch_page *page);
 

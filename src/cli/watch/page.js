@@ -5,14 +5,15 @@
  *   steps, evals   columns of numbers from a bucket on (table.h)
  *   events  what happened in a run
  *   study   the trials of a search
- *   ranks   what this machine's ranks do now
+ *   ranks   what ranks do now, on this machine and others
  *   end     the server ends
  *
  * They fill in `model`; a moment later, what has changed is drawn. All words from the server are
  * put into the page as text, never as markup. */
 'use strict';
 
-const model = { runs: new Map(), studies: new Map(), board: null, jobs: [], ended: false };
+const model = { runs: new Map(), studies: new Map(), board: null, jobs: [], troubles: [],
+  ended: false };
 const choices = { axis: 'step', smooth: 0, log: false, hidden: new Set(), allEvents: false };
 const MOST_AT_FIRST = 10;    // runs whose curves are shown unasked
 const EVENTS_AT_FIRST = 30;
@@ -122,7 +123,7 @@ const takes = {
     run.events.splice(0, Math.max(0, run.events.length - 1000));
   },
   study(message) { model.studies.set(message.id, message); },
-  ranks(message) { model.jobs = message.jobs; },
+  ranks(message) { Object.assign(model, { jobs: message.jobs, troubles: message.troubles }); },
 };
 
 const now = () => (model.clock || 0) + performance.now() / 1000;
@@ -676,19 +677,22 @@ function drawTimeline(job, kinds) {
     `The last ${duration(span)}, a line per rank: between its collectives a rank computes.`)];
 }
 
-function drawRank(rank, slow) {
+function drawRank(rank, slow, where) {
   const devices = rank.devices.map((d) => `${d.device} ${bytes(d.bytes)}, busy ${Math.round(100 * d.busy)} %`);
   const words = [rank.doing, devices.join('; ')].filter(Boolean).join(' · ') || 'no device yet';
   return make('div', { class: `rank${slow ? ' slow' : ''}` },
-    make('span', {}, rank.rank < 0 ? `pid ${rank.pid}` : `rank ${rank.rank}`), make('span', {}, words));
+    make('span', {}, rank.rank < 0 ? `pid ${rank.pid}` : `rank ${rank.rank}`),
+    make('span', {}, where ? `${rank.host} · ${words}` : words));
 }
 
 function drawRankJob(job) {
   const kinds = [...new Set(job.ranks.flatMap((r) => r.calls.map((c) => c[0])))].sort();
-  const many = job.ranks.length > 1 ? `${job.ranks.length} of ${job.world} ranks here` : 'one process';
+  const many = job.machines > 1, count = job.ranks.length;
+  const here = count > 1 ? `${count} of ${job.world} ranks${many ? '' : ' here'}` : 'one process';
   const card = make('div', { class: 'job' },
     make('h3', {}, job.command),
-    make('p', { class: 'quiet' }, `${job.host}, ${many}, up ${duration(job.age_s)}` +
+    make('p', { class: 'quiet' },
+      `${many ? `${job.machines} machines` : job.host}, ${here}, up ${duration(job.age_s)}` +
       (job.generation > 1 ? `, generation ${job.generation}` : '')));
   if (job.slow) {
     const cost = job.slow.per_step_s > 0 ? `, ${duration(job.slow.per_step_s)} per step` : '';
@@ -699,13 +703,15 @@ function drawRankJob(job) {
   if (timeline)
     card.append(...timeline, make('p', { class: 'legend quiet' }, ...kinds.map((kind, i) =>
       make('span', {}, make('i', { class: `c${i % 10}` }), kind))));
-  for (const rank of job.ranks) card.append(drawRank(rank, job.slow && job.slow.rank === rank.rank));
+  for (const rank of job.ranks)
+    card.append(drawRank(rank, job.slow && job.slow.rank === rank.rank, many));
   return card;
 }
 
 function drawRanks() {
   byId('ranks').replaceChildren(...model.jobs.map(drawRankJob));
-  byId('ranks').parentElement.hidden = !model.jobs.length;
+  byId('troubles').replaceChildren(...model.troubles.map((text) => make('li', {}, text)));
+  byId('ranks').parentElement.hidden = !model.jobs.length && !model.troubles.length;
 }
 
 // --- events --------------------------------------------------------------------------------------

@@ -56,22 +56,24 @@ static json_t *rank_of(const choir__seen *seen, const choir__seen *earlier)
                          (json_int_t)d->peak, "limit", (json_int_t)d->limit, "busy",
                          choir__seen_busy(seen, earlier, i), "queue", (json_int_t)d->queued));
     }
-    return json_pack("{s:i, s:i, s:I, s:o, s:o, s:o}", "rank", seen->who.rank, "pid", seen->pid,
-        "steps", (json_int_t)seen->who.steps, "doing", choir__json_string(doing), "devices",
-        devices, "calls", calls_of(seen));
+    return json_pack("{s:i, s:i, s:o, s:I, s:o, s:o, s:o}", "rank", seen->who.rank, "pid",
+        seen->pid, "host", choir__json_string(seen->who.host), "steps",
+        (json_int_t)seen->who.steps, "doing", choir__json_string(doing), "devices", devices,
+        "calls", calls_of(seen));
 }
 
-static json_t *job_of(const choir__looks *now, int from, const choir__looks *before)
+static json_t *job_of(const choir__view *view, int from)
 {
-    const choir__seen *first = now->seen[from];
+    const choir__seen *first = view->now.seen[from];
     char job[24] = "";
     if (first->who.job)
         snprintf(job, sizeof job, "%08" PRIx64, first->who.job >> 32);
-    json_t *o = json_pack("{s:s, s:i, s:i, s:o, s:o, s:f, s:[]}", "job", job, "world",
-        first->who.world, "generation", first->who.generation, "command",
+    json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:o, s:o, s:f, s:[]}", "job", job, "world",
+        first->who.world, "generation", first->who.generation, "machines",
+        choir__view_machines(view, from), "command",
         choir__json_string(*first->command ? first->command : first->who.program), "host",
         choir__json_string(first->who.host), "age_s", first->at - first->who.started, "ranks");
-    choir__slow_rank slow = choir__looks_slow(now, from, before);
+    choir__slow_rank slow = choir__looks_slow(&view->now, from, &view->before);
     if (slow.rank >= 0)
         json_object_set_new(o, "slow",
             json_pack("{s:i, s:f, s:f}", "rank", slow.rank, "share", slow.share, "per_step_s",
@@ -79,19 +81,30 @@ static json_t *job_of(const choir__looks *now, int from, const choir__looks *bef
     return o;
 }
 
-void choir__watch_ranks(const choir__looks *now, const choir__looks *before, choir__text *json)
+static json_t *troubles_of(const choir__machines *machines)
 {
-    json_t *root = json_pack("{s:[]}", "jobs"), *jobs = json_object_get(root, "jobs"),
-           *job = NULL;
+    char text[CHOIR__TROUBLE_TEXT];
+    json_t *all = json_array();
+    for (int i = 0; machines && choir__machines_trouble(machines, i, text); i++)
+        if (*text)
+            json_array_append_new(all, choir__json_string(text));
+    return all;
+}
+
+void choir__watch_ranks(const choir__view *view, choir__text *json)
+{
+    const choir__looks *now = &view->now;
+    json_t *root = json_pack("{s:[], s:o}", "jobs", "troubles", troubles_of(view->machines)),
+           *jobs = json_object_get(root, "jobs"), *job = NULL;
     for (int i = 0; i < now->count && i < MOST_PROCESSES; i++) {
         const choir__seen *seen = now->seen[i];
         bool new_job = !i || !seen->who.job || seen->who.job != now->seen[i - 1]->who.job;
         if (new_job) {
-            job = job_of(now, i, before);
+            job = job_of(view, i);
             json_array_append_new(jobs, job);
         }
-        json_array_append_new(
-            json_object_get(job, "ranks"), rank_of(seen, choir__looks_earlier(before, seen)));
+        json_array_append_new(json_object_get(job, "ranks"),
+            rank_of(seen, choir__looks_earlier(&view->before, seen)));
     }
     char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6));
     choir__text_put(json, text);

@@ -1,13 +1,13 @@
-/* The present activity of the ranks on this machine, as JSON for the page. */
+/* The present activity of ranks, as JSON for the page. */
 #ifndef CHOIR_CLI_WATCH_RANKS_H
 #define CHOIR_CLI_WATCH_RANKS_H
 
-#include "cli/looks.h"
+#include "cli/view.h"
 #include "record/text.h"
 
-/* Adds {"jobs":[{"job":...,"world":...,"slow":{...},"ranks":[...]}]}. A rank has its devices,
- * its activity, and its last collectives as [name, seconds ago, seconds long]. before: an
- * earlier round, against which times are counted. */
-void choir__watch_ranks(const choir__looks *now, const choir__looks *before, choir__text *json);
+/* Adds {"jobs":[{"job":...,"world":...,"slow":{...},"ranks":[...]}],"troubles":[...]}. A rank
+ * has its machine, its devices, its activity, and its last collectives as [name, seconds ago,
+ * seconds long]. troubles: sentences about machines that are not seen. */
+void choir__watch_ranks(const choir__view *view, choir__text *json);
 
 #endif

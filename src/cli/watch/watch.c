@@ -11,9 +11,10 @@
 #include "cli/watch/page.h"
 
 enum { MOST_PLACES = 64 };
+static const double far_s = 2; /* between two looks at other machines */
 
 typedef struct request {
-    const char *listen, *key_file;
+    const char *listen, *key_file, *hosts, *through;
 } request;
 
 /* A folder may come later; a file is a study, or a mistake. */
@@ -58,9 +59,12 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     sigaddset(&ends, SIGHUP);
     sigprocmask(SIG_BLOCK, &ends, NULL); /* before there are threads, which inherit this */
     signal(SIGPIPE, SIG_IGN);
+    choir__watch_shows shows = {
+        .paths = given.count ? given.words : places, .count = given.count ? given.count : 1};
+    if (r.hosts && choir__machines_open(r.hosts, r.through, far_s, &shows.machines) != CHOIR_OK)
+        return choir__cli_fail();
     char *what = choir__format("--listen %s", r.listen);
-    choir_status opened = choir__watch_page_open(what, r.listen, r.key_file,
-        given.count ? given.words : places, given.count ? given.count : 1, &page);
+    choir_status opened = choir__watch_page_open(what, r.listen, r.key_file, &shows, &page);
     free(what);
     if (opened != CHOIR_OK)
         return choir__cli_fail();
@@ -81,6 +85,12 @@ static const choir__cli_option options[] = {
     {"key-file", CHOIR__STRING, AT(key_file), .argument = "FILE",
         .help = "make the token in the page's address from this secret, so that the address "
                 "stays the same; HOST may be that of a network then"},
+    {"hosts", CHOIR__STRING, AT(hosts), .argument = "NAME,...",
+        .help =
+            "also show your ranks on these machines; all: on those of the jobs that run here, "
+            "too"},
+    {"through", CHOIR__STRING, AT(through), .preset = CHOIR__MACHINES_THROUGH,
+        .argument = "COMMAND", .help = "what runs a command on machine {}"},
     {NULL},
 };
 

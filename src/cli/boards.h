@@ -1,0 +1,36 @@
+/* The boards of a machine's processes (base/board.h) as a stream of bytes: how `choir top` and
+ * `choir watch` see the processes of other machines (machines.h).
+ *
+ *     choir boards 1                          a line; what is before it is not ours
+ *     round BYTES                             a line, then BYTES bytes:
+ *         process PID STATE AT BYTES COMMAND      a line, then the board's two reads
+ *         ...
+ *     round BYTES
+ *     ...
+ *
+ * AT is the machine's choir__now() when the board was read: times on a board are of that clock.
+ */
+#ifndef CHOIR_CLI_BOARDS_H
+#define CHOIR_CLI_BOARDS_H
+
+#include "cli/looks.h"
+#include "record/text.h"
+
+/* choir __boards [SECONDS]: writes a round each so many seconds, until nobody reads it. */
+int choir__boards_command(int argc, char **argv);
+
+/* A round in a stream that has come so far. */
+typedef struct choir__round {
+    const char *bytes; /* NULL: there is no whole round */
+    size_t count;
+    size_t end; /* where the stream goes on behind it */
+} choir__round;
+
+/* Finds the first whole round from byte `from` on. Error: I/O, if what comes is no such stream.
+ */
+choir_status choir__boards_find(const choir__text *stream, size_t from, choir__round *found);
+
+/* Interprets a round, which may hold anything: what is no process is left out. */
+choir__looks choir__boards_parse(const char *bytes, size_t count);
+
+#endif

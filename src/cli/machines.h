@@ -1,0 +1,35 @@
+/* The processes of other machines. For each machine this process runs a command, by default
+ * `ssh HOST choir __boards`, which tells what the processes there show (boards.h); who may look
+ * is thus decided by the machine that is looked at. */
+#ifndef CHOIR_CLI_MACHINES_H
+#define CHOIR_CLI_MACHINES_H
+
+#include "cli/looks.h"
+
+typedef struct choir__machines choir__machines;
+
+/* What reaches a machine unless another command is named; {} is its name. */
+#define CHOIR__MACHINES_THROUGH "ssh -C -o BatchMode=yes -o ConnectTimeout=10 {}"
+
+/* names: separated by commas; "all" stands for those of the jobs that are seen. through: the
+ * command that reaches one, in which {} is the name. interval_s: between two rounds. Errors:
+ * argument. */
+choir_status choir__machines_open(
+    const char *names, const char *through, double interval_s, choir__machines **machines);
+void choir__machines_close(choir__machines *machines); /* NULL is fine */
+
+/* Takes what the machines have told by now, without waiting: *now, and *before, a round
+ * earlier. The caller frees both. here: the processes of this machine, whose jobs may be on
+ * others. */
+void choir__machines_look(choir__machines *machines, const choir__looks *here,
+    choir__looks *now, choir__looks *before);
+
+/* Waits until every machine has told twice or cannot be seen, or the time is over. */
+void choir__machines_wait(choir__machines *machines, const choir__looks *here, double seconds);
+
+/* Writes why machine i is not seen: "" if it is. Returns false if there is no machine i. */
+enum { CHOIR__TROUBLE_TEXT = 512 };
+bool choir__machines_trouble(
+    const choir__machines *machines, int i, char text[CHOIR__TROUBLE_TEXT]);
+
+#endif

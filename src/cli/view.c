@@ -1,0 +1,64 @@
+/* The processes in view: see view.h. */
+#include "cli/view.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Adds what `to` does not have yet: a machine may be named that is this one. */
+static void borrow(choir__looks *to, const choir__looks *from)
+{
+    for (int i = 0; i < from->count; i++)
+        if (!choir__looks_earlier(to, from->seen[i]))
+            choir__looks_add(to, from->seen[i]);
+}
+
+static void give_back(choir__looks *borrowed)
+{
+    free(borrowed->seen);
+    *borrowed = (choir__looks){0};
+}
+
+void choir__view_look(choir__view *v, const int *pids, int pid_count)
+{
+    choir__looks *both[] = {&v->now, &v->before};
+    choir__looks_free(&v->here[1]);
+    v->here[1] = v->here[0];
+    v->here[0] = choir__looks_read(pids, pid_count);
+    for (int k = 0; k < 2; k++)
+        choir__looks_free(&v->far[k]);
+    if (v->machines)
+        choir__machines_look(v->machines, &v->here[0], &v->far[0], &v->far[1]);
+    for (int k = 0; k < 2; k++) {
+        give_back(both[k]);
+        borrow(both[k], &v->here[k]);
+        borrow(both[k], &v->far[k]);
+        choir__looks_sort(both[k]);
+    }
+}
+
+void choir__view_free(choir__view *v)
+{
+    give_back(&v->now);
+    give_back(&v->before);
+    for (int k = 0; k < 2; k++) {
+        choir__looks_free(&v->here[k]);
+        choir__looks_free(&v->far[k]);
+    }
+    choir__machines_close(v->machines);
+    *v = (choir__view){0};
+}
+
+int choir__view_machines(const choir__view *v, int from)
+{
+    const choir__looks *l = &v->now;
+    uint64_t job = l->seen[from]->who.job;
+    int count = 0;
+    for (int i = from; i < l->count && (i == from || (job && l->seen[i]->who.job == job));
+         i++) {
+        bool known = false;
+        for (int k = from; k < i && !known; k++)
+            known = !strcmp(l->seen[k]->who.host, l->seen[i]->who.host);
+        count += !known;
+    }
+    return count;
+}

@@ -1,0 +1,22 @@
+/* What `choir top` and `choir watch` show at one moment: the processes of this machine and, on
+ * request, of others, with the look before, from which the use of a device follows. */
+#ifndef CHOIR_CLI_VIEW_H
+#define CHOIR_CLI_VIEW_H
+
+#include "cli/machines.h"
+
+typedef struct choir__view {
+    choir__looks now, before;     /* borrowed from the looks below, sorted */
+    choir__looks here[2], far[2]; /* now, and before */
+    choir__machines *machines;    /* NULL: this machine alone */
+} choir__view;
+
+/* Looks again. pids: only these of this machine, all if pid_count is 0. */
+void choir__view_look(choir__view *view, const int *pids, int pid_count);
+/* Closes the machines, too. */
+void choir__view_free(choir__view *view);
+
+/* Returns the number of machines that the job of process `from` has in view. */
+int choir__view_machines(const choir__view *view, int from);
+
+#endif
