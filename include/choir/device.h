@@ -33,11 +33,15 @@ typedef struct choir_device_stats {
     size_t bytes_peak;     /* maximum of bytes_now since choir_device_reset_peak */
     size_t bytes_reserved; /* taken from the system: live and cached */
     size_t bytes_limit;    /* cap on bytes_reserved; 0: none */
-    double busy_s;         /* seconds spent in kernels; on a GPU, from work to the next wait */
-    double age_s;          /* seconds since the device started */
-    uint64_t queue_depth;  /* tasks issued and not yet finished */
-    uint64_t tasks;        /* tasks finished */
-    uint64_t bytes_moved;  /* copied from and to other devices, in tasks issued so far */
+    /* Parts of bytes_now; activations, batches and work space are the rest. */
+    size_t bytes_weights; /* parameters and buffers of modules */
+    size_t bytes_gradients;
+    size_t bytes_optimizer; /* its state */
+    double busy_s;          /* seconds spent in kernels; on a GPU, from work to the next wait */
+    double age_s;           /* seconds since the device started */
+    uint64_t queue_depth;   /* tasks issued and not yet finished */
+    uint64_t tasks;         /* tasks finished */
+    uint64_t bytes_moved;   /* copied from and to other devices, in tasks issued so far */
 } choir_device_stats;
 
 /** Returns the number of devices of a kind ("cpu", "cuda"); 0 for a kind that this machine or

@@ -160,6 +160,7 @@ static choir_status lay_out(choir__book *book)
         if (!all_rows)
             continue;
         p->dense = choir__storage_new(book->device, (size_t)p->local->count * sizeof(float));
+        choir__storage_holds(p->dense, CHOIR__MEMORY_GRADIENTS);
         if (!p->dense)
             return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for the gradient of %s",
                 choir_device_name(book->device), p->name);
@@ -192,6 +193,7 @@ static choir_status one_level(choir__book *book, int level)
     if (!s)
         return choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for gradients, %zu bytes",
             choir_device_name(book->device), book->level_bytes);
+    choir__storage_holds(s, CHOIR__MEMORY_GRADIENTS);
     book->level_storage[level] = s;
     book->level[level] = s->data;
     return CHOIR_OK;

@@ -18,6 +18,7 @@ choir__param *choir__param_replica(choir__param *p, choir_device *device)
         t->storage = choir__storage_ref(of->storage);
     else
         choir__tensor_allocate(t, device);
+    choir__storage_holds(t->storage, CHOIR__MEMORY_WEIGHTS);
     replica->tensor = replica->local = t;
     replica->whole = p->whole;
     replica->boxes = p->boxes;

@@ -1,7 +1,7 @@
 /* The boards of a machine's processes (base/board.h) as a stream of bytes: how `choir top` and
  * `choir watch` see the processes of other machines (machines.h).
  *
- *     choir boards 1                          a line; what is before it is not ours
+ *     choir boards 1                          a line; the lines before it are a banner
  *     round BYTES                             a line, then BYTES bytes:
  *         process PID STATE AT BYTES COMMAND      a line, then the board's two reads
  *         ...
@@ -16,7 +16,8 @@
 #include "cli/looks.h"
 #include "record/text.h"
 
-/* choir __boards [SECONDS]: writes a round each so many seconds, until nobody reads it. */
+/* choir __boards [SECONDS]: writes a round, and another one after each pause, until its reader
+ * has gone. */
 int choir__boards_command(int argc, char **argv);
 
 /* A round in a stream that has come so far. */
@@ -30,7 +31,7 @@ typedef struct choir__round {
  */
 choir_status choir__boards_find(const choir__text *stream, size_t from, choir__round *found);
 
-/* Interprets a round, which may hold anything: what is no process is left out. */
+/* Interprets a round, which may hold anything: only processes are taken from it. */
 choir__looks choir__boards_parse(const char *bytes, size_t count);
 
 #endif

@@ -142,9 +142,9 @@ static void stop(machine *one)
     one->out = one->words = -1;
 }
 
-/* --- what it tells --- */
+/* --- its stream --- */
 
-/* Reads what has come, a part at most of what never ends; returns false at the end. */
+/* Reads the bytes that have come, up to most_at_once; returns false at the end. */
 static bool drain(int fd, choir__text *into)
 {
     char bytes[16384];

@@ -8,7 +8,7 @@
 
 typedef struct choir__machines choir__machines;
 
-/* What reaches a machine unless another command is named; {} is its name. */
+/* The command that reaches a machine by default; {} is its name. */
 #define CHOIR__MACHINES_THROUGH "ssh -C -o BatchMode=yes -o ConnectTimeout=10 {}"
 
 /* names: separated by commas; "all" stands for those of the jobs that are seen. through: the

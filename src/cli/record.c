@@ -157,10 +157,20 @@ static void put_device(
     put(r, name, value);
 }
 
+static void put_kinds(choir__cli_record *r, int rank, const char *device, uint64_t weights,
+    uint64_t gradients, uint64_t optimizer)
+{
+    put_device(r, rank, device, "weights_bytes", (double)weights);
+    put_device(r, rank, device, "gradients_bytes", (double)gradients);
+    put_device(r, rank, device, "optimizer_bytes", (double)optimizer);
+}
+
 static void put_peer(int rank, const choir__seen_device *device, double busy, void *arg)
 {
     put_device(arg, rank, device->name, "bytes", (double)device->now);
     put_device(arg, rank, device->name, "peak_bytes", (double)device->peak);
+    put_kinds(arg, rank, device->name, device->of_kind[CHOIR__MEMORY_WEIGHTS],
+        device->of_kind[CHOIR__MEMORY_GRADIENTS], device->of_kind[CHOIR__MEMORY_OPTIMIZER]);
     put_device(arg, rank, device->name, "busy", busy);
 }
 
@@ -177,6 +187,8 @@ static void put_devices(choir__cli_record *r, const choir__cli_part *part)
         double busy = (stats.busy_s - r->busy_before[i]) / elapsed;
         put_device(r, rank, name, "bytes", (double)stats.bytes_now);
         put_device(r, rank, name, "peak_bytes", (double)stats.bytes_peak);
+        put_kinds(
+            r, rank, name, stats.bytes_weights, stats.bytes_gradients, stats.bytes_optimizer);
         put_device(r, rank, name, "busy",
             r->busy_before[i] > 0 && elapsed > 0 ? fmin(1, busy) : (double)NAN);
         r->busy_before[i] = stats.busy_s;

@@ -1,5 +1,5 @@
-/* What `choir top` and `choir watch` show at one moment: the processes of this machine and, on
- * request, of others, with the look before, from which the use of a device follows. */
+/* The processes that `choir top` and `choir watch` show at one moment: those of this machine
+ * and, on request, of others, with the look before, from which the use of a device follows. */
 #ifndef CHOIR_CLI_VIEW_H
 #define CHOIR_CLI_VIEW_H
 

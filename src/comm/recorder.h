@@ -74,9 +74,10 @@ typedef struct choir__seen_group {
 typedef struct choir__seen_device {
     char name[16];
     uint64_t now, peak, reserved, limit; /* bytes: see choir_device_stats */
-    uint64_t queued;                     /* tasks issued and not finished */
-    uint64_t finished;                   /* tasks */
-    double busy_s;                       /* in kernels, since the process began */
+    uint64_t of_kind[CHOIR__MEMORY_KINDS];
+    uint64_t queued;   /* tasks issued and not finished */
+    uint64_t finished; /* tasks */
+    double busy_s;     /* in kernels, since the process began */
 } choir__seen_device;
 
 typedef struct choir__seen {

@@ -82,6 +82,8 @@ static void read_device(const choir__gauges *gauges, double now, choir__seen_dev
         .finished = queue->finished,
         .busy_s = (double)queue->busy_ns * 1e-9 + (since > 0 ? now - since : 0)};
     choir__board_text(device->name, sizeof device->name, gauges->name, sizeof gauges->name);
+    for (int k = 0; k < CHOIR__MEMORY_KINDS; k++)
+        device->of_kind[k] = pool->of_kind[k];
 }
 
 static void read_machines(const choir__board *board, choir__seen *seen)

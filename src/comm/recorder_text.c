@@ -227,12 +227,15 @@ static json_t *seen_json(const choir__seen *seen, const choir__seen *earlier)
     json_object_set_new(o, "age_s", json_real(seen->at - seen->who.started));
     for (int i = 0; i < seen->device_count; i++) {
         const choir__seen_device *d = &seen->devices[i];
-        json_array_append_new(
-            devices, json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "device", d->name,
-                         "bytes_now", (json_int_t)d->now, "bytes_peak", (json_int_t)d->peak,
-                         "bytes_reserved", (json_int_t)d->reserved, "bytes_limit",
-                         (json_int_t)d->limit, "queue_depth", (json_int_t)d->queued, "busy",
-                         choir__seen_busy(seen, earlier, i), "busy_s", d->busy_s));
+        json_array_append_new(devices,
+            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "device",
+                d->name, "bytes_now", (json_int_t)d->now, "bytes_peak", (json_int_t)d->peak,
+                "bytes_weights", (json_int_t)d->of_kind[CHOIR__MEMORY_WEIGHTS],
+                "bytes_gradients", (json_int_t)d->of_kind[CHOIR__MEMORY_GRADIENTS],
+                "bytes_optimizer", (json_int_t)d->of_kind[CHOIR__MEMORY_OPTIMIZER],
+                "bytes_reserved", (json_int_t)d->reserved, "bytes_limit", (json_int_t)d->limit,
+                "queue_depth", (json_int_t)d->queued, "busy",
+                choir__seen_busy(seen, earlier, i), "busy_s", d->busy_s));
     }
     for (int i = 0; i < seen->group_count; i++)
         json_array_append_new(groups, group_json(seen, &seen->groups[i]));

@@ -138,7 +138,7 @@ void choir__pool_free(choir__pool *pool);
 /* Counts memory that is not from the pool, such as memory that ranks share, among the device's
  * bytes; a negative number subtracts. If the limit forbids it, releases cached blocks; returns
  * false and changes nothing if it still does. */
-bool choir__pool_charge(choir_device *device, ptrdiff_t bytes);
+bool choir__pool_charge(choir_device *device, ptrdiff_t bytes, choir__memory_kind kind);
 
 /* Returns the memory that the device's pool has cached to the system. */
 void choir__pool_trim(choir_device *device);
@@ -154,6 +154,9 @@ choir__pool_block *choir__block_new(choir_device *device, size_t bytes);
 /* Returns the size of the block that holds `bytes` bytes: that of its class. */
 size_t choir__block_size(size_t bytes);
 void choir__block_free(choir__pool_block *block);
+/* Sets the kind of a block, for figures of memory; a new one is of the kind other. */
+void choir__block_holds(choir__pool_block *block, choir__memory_kind kind);
+choir__memory_kind choir__block_kind(const choir__pool_block *block);
 void *choir__block_data(const choir__pool_block *block);
 
 /* Notes that a queue reads the block until event; the block is not reused before. */

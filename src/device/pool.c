@@ -27,6 +27,7 @@ struct choir__pool_block {
     size_t bytes;  /* size of its class */
     size_t handed; /* size of the class that was requested */
     int class;
+    choir__memory_kind kind;
     choir__pool *pool;
     choir__pool_block *next;
     choir__event *readers; /* events of other queues */
@@ -42,8 +43,9 @@ struct choir__pool {
     choir__pool_block *awaiting;               /* free, except for readers in other queues */
     /* the pool whose counters are used: itself, or the pool it was split from */
     choir__pool *counts;
-    size_t live, peak, reserved, limit; /* under counts->lock */
-    choir__pool_gauges *gauges;         /* these figures for other processes; NULL: none */
+    size_t live, peak, reserved, limit;  /* under counts->lock, with the next */
+    size_t of_kind[CHOIR__MEMORY_KINDS]; /* parts of live */
+    choir__pool_gauges *gauges;          /* these figures for other processes; NULL: none */
 };
 
 /* Class c holds blocks of (4 + c % 4) << (c / 4) units of 16 bytes; large ones, counted from
@@ -93,10 +95,14 @@ static void show(const choir__pool *counts)
     atomic_store_explicit(&g->peak, counts->peak, memory_order_relaxed);
     atomic_store_explicit(&g->reserved, counts->reserved, memory_order_relaxed);
     atomic_store_explicit(&g->limit, counts->limit, memory_order_relaxed);
+    for (int k = 0; k < CHOIR__MEMORY_KINDS; k++)
+        atomic_store_explicit(&g->of_kind[k], counts->of_kind[k], memory_order_relaxed);
 }
 
-/* Adds to the counters; returns false and changes nothing if the limit forbids it. */
-static bool count(choir__pool *pool, ptrdiff_t live, ptrdiff_t reserved)
+/* Adds to the counters, `live` to those of a kind, too; returns false and changes nothing if
+ * the limit forbids it. */
+static bool count(
+    choir__pool *pool, ptrdiff_t live, choir__memory_kind kind, ptrdiff_t reserved)
 {
     choir__pool *c = pool->counts;
     bool fits = reserved <= 0 || !c->limit || c->reserved + (size_t)reserved <= c->limit;
@@ -104,6 +110,7 @@ static bool count(choir__pool *pool, ptrdiff_t live, ptrdiff_t reserved)
         pthread_mutex_lock(&c->lock);
     if (fits) {
         c->live += (size_t)live;
+        c->of_kind[kind] += (size_t)live;
         c->reserved += (size_t)reserved;
         if (c->live > c->peak)
             c->peak = c->live;
@@ -125,7 +132,7 @@ static void give_back(choir__pool *pool, choir__pool_block *block)
 {
     forget_readers(block);
     pool->ops->put(pool->arg, block->data, block->bytes);
-    count(pool, 0, -(ptrdiff_t)block->bytes);
+    count(pool, 0, CHOIR__MEMORY_OTHER, -(ptrdiff_t)block->bytes);
     free(block->readers);
     free(block);
 }
@@ -245,11 +252,11 @@ static choir__pool_block *take_cached(choir__pool *pool, int class)
 static choir__pool_block *fresh(choir__pool *pool, int class)
 {
     size_t bytes = class_bytes(class);
-    if (!count(pool, 0, (ptrdiff_t)bytes))
+    if (!count(pool, 0, CHOIR__MEMORY_OTHER, (ptrdiff_t)bytes))
         return NULL;
     void *data = pool->ops->get(pool->arg, bytes);
     if (!data) {
-        count(pool, 0, -(ptrdiff_t)bytes);
+        count(pool, 0, CHOIR__MEMORY_OTHER, -(ptrdiff_t)bytes);
         return NULL;
     }
     choir__pool_block *block = choir__calloc(1, sizeof *block);
@@ -282,7 +289,8 @@ choir__pool_block *choir__block_new(choir_device *device, size_t bytes)
     }
     if (block) {
         block->handed = class_bytes(class);
-        count(pool, (ptrdiff_t)block->handed, 0);
+        block->kind = CHOIR__MEMORY_OTHER;
+        count(pool, (ptrdiff_t)block->handed, block->kind, 0);
     }
     pthread_mutex_unlock(&pool->lock);
     if (block && block->reader_count)
@@ -296,7 +304,7 @@ void choir__block_free(choir__pool_block *block)
         return;
     choir__pool *pool = block->pool;
     pthread_mutex_lock(&pool->lock);
-    count(pool, -(ptrdiff_t)block->handed, 0);
+    count(pool, -(ptrdiff_t)block->handed, block->kind, 0);
     if (block->reader_count) {
         block->next = pool->awaiting;
         pool->awaiting = block;
@@ -304,6 +312,22 @@ void choir__block_free(choir__pool_block *block)
         cache(pool, block);
     }
     pthread_mutex_unlock(&pool->lock);
+}
+
+void choir__block_holds(choir__pool_block *block, choir__memory_kind kind)
+{
+    choir__pool *pool = block->pool;
+    ptrdiff_t bytes = (ptrdiff_t)block->handed;
+    pthread_mutex_lock(&pool->lock);
+    count(pool, -bytes, block->kind, 0);
+    count(pool, bytes, kind, 0);
+    block->kind = kind;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+choir__memory_kind choir__block_kind(const choir__pool_block *block)
+{
+    return block->kind;
 }
 
 void *choir__block_data(const choir__pool_block *block)
@@ -348,14 +372,14 @@ choir__pool *choir__pool_swap(choir_device *device, choir__pool *pool)
     return old;
 }
 
-bool choir__pool_charge(choir_device *device, ptrdiff_t bytes)
+bool choir__pool_charge(choir_device *device, ptrdiff_t bytes, choir__memory_kind kind)
 {
     choir__pool *pool = device->pool;
     pthread_mutex_lock(&pool->lock);
-    bool fits = count(pool, bytes, bytes);
+    bool fits = count(pool, bytes, kind, bytes);
     if (!fits) {
         release_unused(device);
-        fits = count(pool, bytes, bytes);
+        fits = count(pool, bytes, kind, bytes);
     }
     pthread_mutex_unlock(&pool->lock);
     return fits;
@@ -397,6 +421,9 @@ void choir_device_get_stats(choir_device *device, choir_device_stats *stats)
         .bytes_peak = pool->peak,
         .bytes_reserved = pool->reserved,
         .bytes_limit = pool->limit,
+        .bytes_weights = pool->of_kind[CHOIR__MEMORY_WEIGHTS],
+        .bytes_gradients = pool->of_kind[CHOIR__MEMORY_GRADIENTS],
+        .bytes_optimizer = pool->of_kind[CHOIR__MEMORY_OPTIMIZER],
         .busy_s = queue.busy_s,
         .age_s = choir__now() - device->born,
         .queue_depth = queue.issued - queue.finished,

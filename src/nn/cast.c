@@ -31,6 +31,7 @@ static choir_status cast_param(choir__param *p, choir_dtype dtype)
         return choir__scope_status(t->scope);
     }
     t->storage->version = old.storage->version + 1;
+    choir__storage_holds_as(t->storage, old.storage);
     choir__launch_copy(t, &old);
     choir__storage_unref(old.storage);
     return CHOIR_OK;

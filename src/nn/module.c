@@ -169,6 +169,7 @@ void choir_module_buffer(
     if (!can_add(self, name, field, __func__))
         return;
     *field = choir_full(self->run, CHOIR_F32, shape, value);
+    choir__storage_holds((*field)->storage, CHOIR__MEMORY_WEIGHTS);
     add_entry(self, CHOIR__BUFFER, name, field)->tensor = *field;
 }
 
@@ -297,8 +298,10 @@ static void draw_tree(choir_module *m)
         if (!p || p->initialised)
             continue;
         p->initialised = true;
-        if (choir__tensor_allocate(p->tensor, p->tensor->device))
+        if (choir__tensor_allocate(p->tensor, p->tensor->device)) {
+            choir__storage_holds(p->tensor->storage, CHOIR__MEMORY_WEIGHTS);
             choir__param_draw(p, p->tensor, 0);
+        }
     }
 }
 

@@ -50,6 +50,7 @@ choir_status choir__tensor_move(choir_tensor *t, choir_device *device, bool copi
         return choir__scope_status(t->scope);
     }
     t->storage->version = old.storage->version + 1;
+    choir__storage_holds_as(t->storage, old.storage);
     if (copied)
         choir__copy_across(t, &old);
     choir__storage_unref(old.storage);

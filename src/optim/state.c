@@ -130,6 +130,7 @@ static choir_tensor *new_state(
     else
         t = choir__tensor_new(o->run, choir__device_of(local), CHOIR_F32,
             shape_of(form, follows_rows(form) ? local->shape : p->whole));
+    choir__storage_holds(t->storage, CHOIR__MEMORY_OPTIMIZER);
     if (!t->poisoned)
         choir__launch_fill(t, 0);
     return t;
@@ -173,6 +174,7 @@ static choir_status move(choir_optim *o, const choir__param *p, choir_tensor **s
     if (!(*state = choir__offload_tensor(o, &like, each))) {
         like.dtype = CHOIR_F32;
         *state = choir__tensor_like(o->run, &like);
+        choir__storage_holds((*state)->storage, CHOIR__MEMORY_OPTIMIZER);
     }
     if (!(*state)->poisoned)
         choir__copy_across(*state, old);

@@ -21,6 +21,7 @@ static choir_status from_pool(
     m->storage = choir__storage_new(m->device, bytes);
     if (!m->storage)
         return refused(m, bytes, what, advice);
+    choir__storage_holds(m->storage, CHOIR__MEMORY_GRADIENTS);
     m->at = m->storage->data;
     choir__k_fill zero = {
         .y = m->at, .n = (int64_t)(bytes / sizeof(float)), .dtype = CHOIR_F32};
@@ -34,11 +35,11 @@ choir_status choir__group_memory_new(choir__group_memory *m, choir_group *group,
     *m = (choir__group_memory){.group = group, .device = device};
     if (device->far)
         return from_pool(m, bytes, what, advice);
-    if (!choir__pool_charge(device, (ptrdiff_t)bytes))
+    if (!choir__pool_charge(device, (ptrdiff_t)bytes, CHOIR__MEMORY_GRADIENTS))
         return refused(m, bytes, what, advice);
     choir_status status = choir__shared_new(group, bytes, &m->shared);
     if (status != CHOIR_OK) {
-        choir__pool_charge(device, -(ptrdiff_t)bytes);
+        choir__pool_charge(device, -(ptrdiff_t)bytes, CHOIR__MEMORY_GRADIENTS);
         m->shared = NULL;
         return status;
     }
@@ -72,7 +73,7 @@ void choir__group_memory_free(choir__group_memory *m)
     choir__storage_unref(m->storage);
     choir__shared_free(m->shared);
     if (m->charged)
-        choir__pool_charge(m->device, -(ptrdiff_t)m->charged);
+        choir__pool_charge(m->device, -(ptrdiff_t)m->charged, CHOIR__MEMORY_GRADIENTS);
     *m = (choir__group_memory){0};
 }
 

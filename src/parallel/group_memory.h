@@ -1,4 +1,4 @@
-/* Memory of a device that collectives of a group work on, such as gradients. If the device
+/* Memory of a device for gradients that collectives of a group work on. If the device
  * computes in host memory and the group's engine can share that, peers read it in place
  * (choir__shared_new); otherwise it is a block of the device's pool. Either way it counts among
  * the device's bytes. */

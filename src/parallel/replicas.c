@@ -126,6 +126,7 @@ static choir_tensor *buffer_like(choir_scope *run, const choir_tensor *t, choir_
     choir_tensor *copy = choir__tensor_bare(run, t->dtype, t->shape);
     memcpy(copy->stride, t->stride, sizeof copy->stride);
     choir__tensor_allocate(copy, device);
+    choir__storage_holds(copy->storage, CHOIR__MEMORY_WEIGHTS);
     return copy;
 }
 

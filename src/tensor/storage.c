@@ -36,6 +36,18 @@ choir__storage *choir__storage_ref(choir__storage *storage)
     return storage;
 }
 
+void choir__storage_holds(choir__storage *storage, choir__memory_kind kind)
+{
+    if (storage && storage->block && choir__block_kind(storage->block) != kind)
+        choir__block_holds(storage->block, kind);
+}
+
+void choir__storage_holds_as(choir__storage *storage, const choir__storage *other)
+{
+    if (other && other->block)
+        choir__storage_holds(storage, choir__block_kind(other->block));
+}
+
 bool choir__storage_is_ours(const choir__storage *storage)
 {
     return storage->refs == 1 && !storage->mapping && !storage->shared &&

@@ -41,6 +41,10 @@ choir__storage *choir__storage_mapped(
     choir_device *device, choir__mapping *mapping, size_t offset, size_t bytes);
 choir__storage *choir__storage_ref(choir__storage *storage);
 void choir__storage_unref(choir__storage *storage);
+/* Sets the kind of the data, for figures of memory. NULL is fine. */
+void choir__storage_holds(choir__storage *storage, choir__memory_kind kind);
+/* Gives the storage the kind of another one, which may be NULL. */
+void choir__storage_holds_as(choir__storage *storage, const choir__storage *other);
 /* True if only one tensor holds the storage and no other device's queue or process reads it:
  * its values may be overwritten. */
 bool choir__storage_is_ours(const choir__storage *storage);

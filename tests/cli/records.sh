@@ -23,7 +23,8 @@ folder_has_all() {
     good train --json "${lm[@]}" --steps 6 --eval-every 3 --save-every 4 --save run "$@" text
     [ "$(losses run/metrics.jsonl)" = "$(steps_of out)" ] || fail "$(losses run/metrics.jsonl)"
     has run/metrics.jsonl '"lr":0.001,' '"grad_norm":[0-9]' '"items_per_s":' '"step_s":' \
-        '"items":1152,' '"device/0/cpu:0/bytes":[1-9]' '"device/0/cpu:0/busy":[01]'
+        '"items":1152,' '"device/0/cpu:0/bytes":[1-9]' '"device/0/cpu:0/busy":[01]' \
+        '"device/0/cpu:0/(weights|gradients|optimizer)_bytes":[1-9]'
     [ $# = 0 ] || has run/metrics.jsonl '"device/1/cpu:1/bytes":[1-9]'
     [ "$(events run/events.jsonl | tr ' ' '\n' | sort | tr '\n' ' ')" = \
         'begin checkpoint checkpoint checkpoint end eval eval ' ] || # a save ends when it ends

@@ -43,12 +43,13 @@ table() {
     top --json "${ranks[@]}"
     [ "$(wc -l <seen)" -eq 2 ] || fail "$(wc -l <seen) lines: $(cat seen)"
     for key in job pid rank world host command stopped age_s devices groups bytes_now bytes_peak \
-        bytes_limit queue_depth busy name backend begun ended last; do
+        bytes_limit bytes_weights bytes_gradients bytes_optimizer queue_depth busy name backend \
+        begun ended last; do
         [ "$(grep -c "\"$key\":" seen)" -eq 2 ] || fail "no $key in $(cat seen)"
     done
     if command -v jq >/dev/null; then
         jq -es 'length == 2 and .[0].rank == 0 and .[1].rank == 1 and .[0].job == .[1].job and
-            (.[0].devices[0] | .busy > 0 and .busy <= 1 and .bytes_limit == 314572800)' \
+            (.[0].devices[0] | .busy_s > 0 and .busy <= 1 and .bytes_limit == 314572800)' \
             seen >/dev/null || fail "JSON: $(cat seen)"
     fi
     busy=$(grep -o '"busy":[0-9.]*' seen | head -n 1)

@@ -94,6 +94,8 @@ for run in range(10):
             for rank in range(ranks):
                 row[f"device/{rank}/cpu:0/bytes"] = 1e6 + rank
                 row[f"device/{rank}/cpu:0/peak_bytes"] = 2e6
+                for kind, size in ("weights", 2e5), ("gradients", 2e5), ("optimizer", 4e5):
+                    row[f"device/{rank}/cpu:0/{kind}_bytes"] = size
                 row[f"device/{rank}/cpu:0/busy"] = 0.5
             file.write(json.dumps(row, separators=(",", ":")) + "\n")
     with open(f"{folder}/events.jsonl", "w") as file:

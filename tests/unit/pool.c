@@ -53,6 +53,51 @@ static void test_size_classes(void **state)
     choir__block_free(NULL);
 }
 
+/* Blocks, charges and the memory of a training are counted by their kind. */
+static void test_kinds(void **state)
+{
+    (void)state;
+    choir_device_stats before = stats_of(cpu0);
+    choir__pool_block *block = choir__block_new(cpu0, 4096);
+    choir__block_holds(block, CHOIR__MEMORY_WEIGHTS);
+    assert_int_equal(stats_of(cpu0).bytes_weights, before.bytes_weights + 4096);
+    choir__block_holds(block, CHOIR__MEMORY_OPTIMIZER);
+    assert_int_equal(stats_of(cpu0).bytes_weights, before.bytes_weights);
+    assert_int_equal(stats_of(cpu0).bytes_optimizer, before.bytes_optimizer + 4096);
+    assert_int_equal(stats_of(cpu0).bytes_now, before.bytes_now + 4096);
+    choir__block_free(block);
+    block = choir__block_new(cpu0, 4096); /* the same one, which holds something else now */
+    assert_int_equal(stats_of(cpu0).bytes_optimizer, before.bytes_optimizer);
+    choir__block_free(block);
+    assert_true(choir__pool_charge(cpu0, 1000, CHOIR__MEMORY_GRADIENTS));
+    assert_int_equal(stats_of(cpu0).bytes_gradients, before.bytes_gradients + 1000);
+    assert_true(choir__pool_charge(cpu0, -1000, CHOIR__MEMORY_GRADIENTS));
+
+    choir_scope *run = choir_scope_open(cpu0, 1);
+    choir_module *net = choir_nn_linear(run, 1024, 64);
+    choir_optim *opt = choir_adamw(run, net, choir_adamw_defaults());
+    size_t parameters = 4 * (1024 * 64 + 64);
+    for (int64_t step = 0; step < 2; step++) {
+        choir_scope *s = choir_step_open(run, step);
+        choir_tensor *y =
+            choir_forward(net, choir_full(s, CHOIR_F32, choir_dims(8, 1024), 0.5));
+        assert_int_equal(choir_backward(choir_mean(choir_mul(y, y))), CHOIR_OK);
+        assert_int_equal(choir_optim_step(opt), CHOIR_OK);
+        assert_int_equal(choir_scope_close(s), CHOIR_OK);
+    }
+    choir_device_stats now = stats_of(cpu0);
+    size_t weights = now.bytes_weights - before.bytes_weights;
+    assert_true(weights >= parameters && weights < parameters * 5 / 4 + 128);
+    size_t moments = now.bytes_optimizer - before.bytes_optimizer;
+    assert_true(moments >= 2 * parameters && moments < parameters * 5 / 2 + 256);
+    assert_true(now.bytes_gradients - before.bytes_gradients >= parameters);
+    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    now = stats_of(cpu0);
+    assert_int_equal(now.bytes_weights, before.bytes_weights);
+    assert_int_equal(now.bytes_gradients, before.bytes_gradients);
+    assert_int_equal(now.bytes_optimizer, before.bytes_optimizer);
+}
+
 static void test_reuse(void **state)
 {
     (void)state;
@@ -207,6 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_size_classes),
+        cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_reuse),
         cmocka_unit_test(test_large),
         cmocka_unit_test(test_peak),

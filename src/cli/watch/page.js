@@ -564,7 +564,7 @@ function drawStudies() {
 function devicesOf(run) {
   const devices = new Map();
   for (const [name, values] of Object.entries(run.steps.columns)) {
-    const parts = /^device\/(\d+)\/(.+)\/(bytes|peak_bytes|busy)$/.exec(name);
+    const parts = /^device\/(\d+)\/(.+)\/((?:[a-z]+_)?bytes|busy)$/.exec(name);
     if (!parts || devices.size > MOST_DEVICES) continue;
     const key = `rank ${parts[1]}, ${parts[2]}`;
     if (!devices.has(key)) devices.set(key, { rank: Number(parts[1]), key });
@@ -591,27 +591,59 @@ function lastFinite(values) {
   return NaN;
 }
 
+const KINDS = ['weights', 'gradients', 'optimizer']; // of memory; activations are the rest
+
 function buildDevice() {
+  const picture = (name) =>
+    draw('svg', { class: name, viewBox: '0 0 300 40', preserveAspectRatio: 'none', role: 'img' });
   return make('div', { class: 'device' },
     make('p', {}, make('span', { class: 'name' }), make('span', { class: 'key-busy busy' })),
-    draw('svg', { viewBox: '0 0 300 40', preserveAspectRatio: 'none', role: 'img' }),
-    make('p', {}, make('span', { class: 'key-memory bytes' })));
+    picture('use'),
+    make('p', {}, make('span', { class: 'key-memory bytes' })), picture('held'),
+    make('p', { class: 'kinds' }, ...KINDS.map((kind) => make('span', { class: `key-${kind}` }))));
+}
+
+// The area between two strips.
+function between(low, high) {
+  return `M${high.join('L')}L${[...low].reverse().join('L')}Z`;
+}
+
+// Memory by kind, one kind on another, below the line of the peak.
+function drawKinds(item, device, most) {
+  const parts = [], svg = item.querySelector('svg.held');
+  let sum = (device.bytes || []).map(() => 0), low = strip(sum, most);
+  for (const kind of KINDS) {
+    const held = device[`${kind}_bytes`] || [];
+    sum = sum.map((below, i) => below + held[i]);
+    const high = strip(sum, most);
+    if (high.length > 1 && high.length === low.length)
+      parts.push(draw('path', { class: `held-${kind}`, d: between(low, high) }));
+    low = high;
+    setText(item.querySelector(`.key-${kind}`),
+      held.length ? `${kind} ${bytes(lastFinite(held))}` : '');
+  }
+  for (const [name, values] of [['memory', device.bytes], ['peak', device.peak_bytes]]) {
+    const line = strip(values || [], most);
+    if (line.length > 1) parts.push(draw('path', { class: name, d: `M${line.join('L')}` }));
+  }
+  svg.replaceChildren(...parts);
+  svg.setAttribute('aria-label', `memory of ${device.key} by kind over the run`);
 }
 
 function drawDevice(item, device, most) {
-  const busy = strip(device.busy || [], 1), memory = strip(device.bytes || [], most);
-  const used = lastFinite(device.busy), svg = item.querySelector('svg'), parts = [];
+  const busy = strip(device.busy || [], 1);
+  const used = lastFinite(device.busy), svg = item.querySelector('svg.use'), parts = [];
   if (busy.length > 1)
     parts.push(draw('path', { class: 'area',
       d: `M${busy[0].split(',')[0]},40L${busy.join('L')}L${busy.at(-1).split(',')[0]},40Z` }),
     draw('path', { class: 'area-line', d: `M${busy.join('L')}` }));
-  if (memory.length > 1) parts.push(draw('path', { class: 'memory', d: `M${memory.join('L')}` }));
   svg.replaceChildren(...parts);
-  svg.setAttribute('aria-label', `use and memory of ${device.key} over the run`);
+  svg.setAttribute('aria-label', `use of ${device.key} over the run`);
   setText(item.querySelector('.name'), device.key);
   setText(item.querySelector('.busy'), Number.isFinite(used) ? `busy ${Math.round(100 * used)} %` : '');
   setText(item.querySelector('.bytes'),
     `memory ${bytes(lastFinite(device.bytes))}, at most ${bytes(lastFinite(device.peak_bytes))}`);
+  drawKinds(item, device, most);
 }
 
 // The devices of a run, which are drawn while they are open; a few are open unasked.

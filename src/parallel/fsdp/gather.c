@@ -121,6 +121,7 @@ static choir_status fetch(whole *u)
     choir__fsdp_gather *g = u->gather;
     size_t bytes = (size_t)u->elements * sizeof(float);
     u->memory = choir__storage_new(device_of(g), bytes);
+    choir__storage_holds(u->memory, CHOIR__MEMORY_WEIGHTS);
     if (!u->memory)
         return choir__error(CHOIR_ERR_MEMORY,
             "out of memory on %s for the weights of the unit with '%s', %zu bytes; smaller "
@@ -374,6 +375,7 @@ static choir_status take_shard(choir__fsdp_gather *g, size_t bytes)
     const char *what = "this rank's share of the weights";
     if (!f->outside) {
         g->mine = choir__storage_new(device, bytes);
+        choir__storage_holds(g->mine, CHOIR__MEMORY_WEIGHTS);
         return g->mine ? CHOIR_OK
                        : choir__error(CHOIR_ERR_MEMORY, "out of memory on %s for %s, %zu bytes",
                              choir_device_name(device), what, bytes);

@@ -109,6 +109,7 @@ static choir_status sums_memory(choir__fsdp *f, choir__book *book)
         f->sums_stride * (size_t)(f->replicate ? choir__tree_nodes(lo, hi, nodes) : 1);
     if (!f->replicate && !f->outside) {
         f->sums = choir__storage_new(book->device, f->sums_stride);
+        choir__storage_holds(f->sums, CHOIR__MEMORY_GRADIENTS);
         book->sums = f->sums ? f->sums->data : NULL;
         return f->sums ? CHOIR_OK
                        : choir__error(CHOIR_ERR_MEMORY,

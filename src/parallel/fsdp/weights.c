@@ -111,6 +111,7 @@ static choir_status allocate(choir__fsdp *f, int64_t elements, float **array)
     size_t bytes = (size_t)elements * sizeof(float);
     if (f->opts.stage < 3) {
         f->whole = choir__storage_new(device, bytes);
+        choir__storage_holds(f->whole, CHOIR__MEMORY_WEIGHTS);
         *array = f->whole ? f->whole->data : NULL;
         return f->whole
                    ? CHOIR_OK
@@ -119,7 +120,7 @@ static choir_status allocate(choir__fsdp *f, int64_t elements, float **array)
                          choir_device_name(device), bytes);
     }
     size_t world = (size_t)choir_group_world(f->shard), share = (bytes + world - 1) / world;
-    if (!choir__pool_charge(device, (ptrdiff_t)share))
+    if (!choir__pool_charge(device, (ptrdiff_t)share, CHOIR__MEMORY_WEIGHTS))
         return choir__error(CHOIR_ERR_MEMORY,
             "out of memory on %s for this rank's share of the weights, %zu bytes",
             choir_device_name(device), share);
@@ -199,6 +200,7 @@ choir_status choir__fsdp_release(choir__fsdp *f)
         choir_tensor *rows = p->local, old = *rows;
         if (!choir__tensor_allocate(rows, f->device))
             return choir__scope_status(f->base.run);
+        choir__storage_holds(rows->storage, CHOIR__MEMORY_WEIGHTS);
         rows->offset = 0;
         if (rows->count)
             choir__launch_bytes(f->device, choir__data(rows), choir__data(&old),
@@ -222,6 +224,6 @@ void choir__fsdp_free_weights(choir__fsdp *f)
     choir__outside_unref(f->outside);
     choir__shared_free(f->shared);
     choir__storage_unref(f->whole);
-    choir__pool_charge(f->device, -(ptrdiff_t)f->charged);
+    choir__pool_charge(f->device, -(ptrdiff_t)f->charged, CHOIR__MEMORY_WEIGHTS);
     free(f->weight_cuts);
 }

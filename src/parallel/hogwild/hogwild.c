@@ -267,6 +267,7 @@ static choir_status become_worker(choir__hogwild *h)
     for (int i = 0; i < h->count && room; i++) {
         choir__hogwild_piece *p = &h->pieces[i];
         choir__storage *mine = choir__storage_new(run->device, p->bytes);
+        choir__storage_holds(mine, CHOIR__MEMORY_WEIGHTS);
         room = mine;
         if (room) {
             rebind(p->tensor, mine);

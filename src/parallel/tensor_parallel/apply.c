@@ -209,6 +209,7 @@ static choir_status take_part(choir__param *p, const struct part *part)
     if (!choir__tensor_allocate(t, device))
         return choir__scope_status(t->scope);
     t->storage->version = version;
+    choir__storage_holds(t->storage, CHOIR__MEMORY_WEIGHTS);
     if (!p->initialised)
         return draw(p);
     copy_rows(p, &old, 0, p->whole.dim[0]);
