@@ -27,12 +27,13 @@ set_tests_properties(${busy} PROPERTIES PROCESSORS 2)
 execute_process(COMMAND unshare --mount --ipc mount -t tmpfs tmpfs /dev/shm
   RESULT_VARIABLE cannot_be_alone OUTPUT_QUIET ERROR_QUIET)
 if(NOT cannot_be_alone EQUAL 0)
-  choir_choose(counting "fault[.].*" "multi[.]ucx" "cli[.](chaos|faults|elastic)")
+  choir_choose(counting "fault[.].*" "multi[.]ucx" "cli[.](chaos|chaos_elastic|faults|elastic)")
   set_tests_properties(${counting} PROPERTIES RUN_SERIAL TRUE)
 endif()
 
 # --- the longest first, in seconds ----------------------------------------------------------------
-set(seconds cli.faults 60 cli.same_bits 60 cli.bench 55 cli.elastic 50 cli.run_machines 25
+set(seconds cli.chaos_elastic 90
+  cli.faults 60 cli.same_bits 60 cli.bench 55 cli.elastic 50 cli.run_machines 25
   cli.run_nodes 45 cli.run_etcd 50 cli.run_elastic 50 fault.disagree 50 cuda.saved 45 cli.records 45
   multi.same_bits 50 mpi.failures 40 fault.chaos 25 cuda.same_bits 40 multi.meet 40
   interop.tokenizers 35 interop.ddp 35 interop.torchrun 35 softgpu.race_kernels_attention 30
@@ -60,16 +61,16 @@ list(REMOVE_ITEM quick unit.schedule unit.message unit.pattern)
 set_property(TEST ${quick} APPEND PROPERTY LABELS quick)
 
 # --- what --full has alone -----------------------------------------------------------------------
-# cli.run_raft waits for elections, and cli.chaos_elastic for faults: minutes on a busy machine.
+# cli.run_raft waits for elections: minutes on a busy machine.
 # softgpu/CMakeLists.txt, whose tests are not seen here, labels softgpu.race_faults.
-choir_choose(long "model[.].*" "cli[.](run_raft|chaos_elastic)")
+choir_choose(long "model[.].*" "cli[.]run_raft")
 set_property(TEST ${long} APPEND PROPERTY LABELS long)
 # Under a sanitizer what runs the same code as another test there, with other numbers.
 if(CHOIR_SANITIZE)
   choir_choose(long "cuda[.](same_bits|unit_.*|shm_.*|examples_.*|nccl|saved|mixed|bench)"
     "softgpu[.](attention_sm_89|cli_output)" "multi[.](same_bits|pipeline_replicas|.*_numa)"
     "mpi[.](collectives|machines|failures)" "unit[.](schedule|message)"
-    "cli[.](same_bits|amp|mesh|chaos|elastic|limits|diloco|hogwild|faults)"
+    "cli[.](same_bits|amp|mesh|chaos|chaos_elastic|elastic|limits|diloco|hogwild|faults)"
     "cli[.](resume|bench|checkpoints)"
     "cli[.]run_.*"
     "cli[.](compare_plot|pipeline_ranks|tensor_parallel|recipes|real_data|run|weights|threads)"
