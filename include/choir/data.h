@@ -333,7 +333,7 @@ CHOIR_CHECKED choir_status choir_dataset_shards(
  * training image. choir_dataset_sample_name returns a sample's file. Errors: as for
  * choir_dataset_images; format (a folder without images).
  */
-choir_status choir_dataset_image_files(
+CHOIR_CHECKED choir_status choir_dataset_image_files(
     const char *const *paths, int64_t count, choir_image_opts opts, choir_dataset **dataset);
 
 typedef struct choir_document_opts {
@@ -420,7 +420,8 @@ void choir_texts_add(choir_texts *texts, const char *text, const char *pair, boo
 /** Adds the texts of a file of records, .jsonl, .csv or .tsv, in the columns that
  * choir_dataset_labelled reads; classes are not needed, and are ignored. Words are an array, or
  * a text whose words spaces separate. Errors: io; format, naming the file and the line. */
-choir_status choir_texts_read(const char *path, choir_labelled_opts opts, choir_texts *texts);
+CHOIR_CHECKED choir_status choir_texts_read(
+    const char *path, choir_labelled_opts opts, choir_texts *texts);
 
 /** Frees the texts, and leaves an empty list. */
 void choir_texts_free(choir_texts *texts);
@@ -429,8 +430,8 @@ void choir_texts_free(choir_texts *texts);
  * with opts.words, y (context) i64 has the index of each word at its first token and
  * CHOIR_IGNORED elsewhere. Errors: argument (the tokenizer; no texts), those of encoding,
  * naming the text by its number. */
-choir_status choir_dataset_texts(const choir_texts *texts, choir_labelled_opts opts,
-    const choir_tokenizer *tokenizer, choir_dataset **dataset);
+CHOIR_CHECKED choir_status choir_dataset_texts(const choir_texts *texts,
+    choir_labelled_opts opts, const choir_tokenizer *tokenizer, choir_dataset **dataset);
 
 /** Reads one image as choir_dataset_documents does: x (opts->height, opts->width, 3) f32.
  * Errors: io, format, unsupported, naming the file. */
@@ -463,8 +464,8 @@ CHOIR_CHECKED choir_status choir_dataset_random_labelled(int64_t length, int64_t
     int64_t vocabulary, int64_t classes, uint64_t seed, choir_dataset **dataset);
 
 /** Random tokens with a class id per token: y (context) i64, uniform in [0, classes). */
-choir_status choir_dataset_random_words(int64_t length, int64_t context, int64_t vocabulary,
-    int64_t classes, uint64_t seed, choir_dataset **dataset);
+CHOIR_CHECKED choir_status choir_dataset_random_words(int64_t length, int64_t context,
+    int64_t vocabulary, int64_t classes, uint64_t seed, choir_dataset **dataset);
 
 enum { CHOIR_IGNORED = -100 }; /* a target that losses skip */
 

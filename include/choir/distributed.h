@@ -30,7 +30,8 @@ CHOIR_CHECKED choir_status choir_broadcast(choir_tensor *t, choir_group *group, 
 
 /** Replaces t on rank root by the reduction over the ranks' t; the other ranks' t is
  * unchanged. */
-choir_status choir_reduce(choir_tensor *t, choir_group *group, choir_reduce_op op, int root);
+CHOIR_CHECKED choir_status choir_reduce(
+    choir_tensor *t, choir_group *group, choir_reduce_op op, int root);
 
 /* These return new tensors and work along the first dimension; the world size must divide it
  * where a tensor is split. Never NULL; errors stick to the scope. */

@@ -76,8 +76,9 @@ typedef choir_status choir_predict_fn(void *arg, int64_t sample, int64_t rows,
  *
  * Errors: argument (no classifier); those of the dataset, of forward and of fn; memory.
  */
-choir_status choir_predict(choir_scope *run, choir_module *module, const choir_model_info *info,
-    choir_dataset *data, choir_eval_opts opts, choir_predict_fn *fn, void *arg);
+CHOIR_CHECKED choir_status choir_predict(choir_scope *run, choir_module *module,
+    const choir_model_info *info, choir_dataset *data, choir_eval_opts opts,
+    choir_predict_fn *fn, void *arg);
 
 #ifdef __cplusplus
 }

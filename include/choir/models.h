@@ -163,7 +163,7 @@ CHOIR_CHECKED choir_status choir_model_read_config(
 /** Reads the names that a config.json, or the one in a folder, gives to the classes of a
  * classifier (id2label); none if it gives none but LABEL_0, LABEL_1, ... The caller frees them.
  * Errors: io, format. */
-choir_status choir_model_class_names(const char *path, choir_class_names *names);
+CHOIR_CHECKED choir_status choir_model_class_names(const char *path, choir_class_names *names);
 
 /**
  * Loads published weights into a module that choir_model_build made of *info. path is a

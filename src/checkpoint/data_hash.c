@@ -1,4 +1,5 @@
-/* The SHA-256 of data, by which a resumed job and the ranks of a job notice other data.
+/* The SHA-256 of data, and of published weights, by which a resumed job and the ranks of a job
+ * notice other ones.
  *
  * A file's hash is what sha256sum prints. A folder's hash covers the names, sizes and contents
  * of the files that its reader would open, in the order of their names. Data over 256 MiB are
@@ -6,6 +7,7 @@
  * of 1 MiB, evenly spread; of a folder the names and sizes of its files. */
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <fts.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +16,10 @@
 #include <unistd.h>
 
 #include <choir/data_open.h>
+#include <choir/training.h>
 
 #include "checkpoint/sha256.h"
+#include "checkpoint/weight_files.h"
 #include "data/open/reader.h"
 #include "data/shards.h"
 
@@ -185,5 +189,45 @@ choir_status choir_data_sha256(const char *path, const choir_model_info *info, c
     if (status == CHOIR_OK && !random)
         choir__sha256_final(&hash, hex);
     free(own);
+    return status;
+}
+
+static bool is_weights(const char *name)
+{
+    return fnmatch("*.safetensors", name, 0) == 0;
+}
+
+/* Adds an index of weights, and the files beside it. */
+static choir_status add_index(choir__sha256_state *hash, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder =
+        slash ? choir__format("%.*s", (int)(slash - path), path) : choir__strdup(".");
+    int64_t total = 0;
+    choir_status status = add_file(hash, path);
+    if (status == CHOIR_OK)
+        status = add_folder(hash, folder, is_weights, true, &total);
+    free(folder);
+    return status;
+}
+
+choir_status choir_weight_files_sha256(const char *path, char hex[65])
+{
+    if (!path || !hex)
+        return choir__missing(__func__, path ? "hex" : "path");
+    choir__weight_files found;
+    choir__sha256_state hash;
+    *hex = '\0';
+    choir_status status = choir__weight_files_find(path, &found);
+    if (status != CHOIR_OK)
+        return status;
+    choir__sha256_init(&hash);
+    if (!found.count)
+        status = add_index(&hash, found.path);
+    for (int i = 0; i < found.count && status == CHOIR_OK; i++)
+        status = add_file(&hash, found.files[i]);
+    if (status == CHOIR_OK)
+        choir__sha256_final(&hash, hex);
+    choir__weight_files_free(&found);
     return status;
 }

@@ -371,6 +371,18 @@ static choir_status agree_on_data(const choir__job *j, choir_group *group)
     return status;
 }
 
+/* Compares published weights, which lie under other paths on other machines. */
+static choir_status agree_on_weights(const choir__job *j, choir_group *group)
+{
+    char hex[65] = "none";
+    choir_status status = CHOIR_OK;
+    if (j->weights && !j->resume)
+        status = choir_weight_files_sha256(j->weights, hex);
+    return status == CHOIR_OK
+               ? choir_group_agree(group, "the initial weights, by their SHA-256", hex)
+               : status;
+}
+
 /* Without a name two jobs on one port may exchange ranks. */
 static choir_status perhaps_two_jobs(choir_status status)
 {
@@ -396,6 +408,8 @@ static choir_status agree(const choir__job *j, choir_group *group)
         free(name);
         free(text);
     }
+    if (status == CHOIR_OK)
+        status = agree_on_weights(j, group);
     return status == CHOIR_OK ? agree_on_data(j, group) : status;
 }
 

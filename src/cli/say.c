@@ -19,11 +19,14 @@ int choir__cli_fail(void)
 int choir__cli_usage(const char *command, const char *format, ...)
 {
     va_list args;
-    fprintf(stderr, "choir %s: ", command);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    char *sentence = NULL;
+    if (vasprintf(&sentence, format, args) < 0)
+        sentence = choir__strdup(format);
     va_end(args);
-    fprintf(stderr, "; see 'choir %s --help'\n", command);
+    choir__clean(sentence); /* it may quote the job of a checkpoint, or a job file */
+    fprintf(stderr, "choir %s: %s; see 'choir %s --help'\n", command, sentence, command);
+    free(sentence);
     return CHOIR__EXIT_USAGE;
 }
 

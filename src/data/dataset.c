@@ -8,17 +8,31 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static choir_status use_dataset(const choir_dataset *d, const char *function)
+{
+    if (!d)
+        return choir__missing(function, "dataset");
+    return d->ops && d->ops->length && d->ops->get
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_ARGUMENT,
+                     "%s: expected a dataset whose table of functions has length and get",
+                     function);
+}
+
 int64_t choir_dataset_length(const choir_dataset *dataset)
 {
-    if (choir__lacks(dataset, __func__, "dataset"))
+    if (use_dataset(dataset, __func__) != CHOIR_OK)
         return 0;
     return dataset->ops->length(dataset);
 }
 
 choir_status choir_dataset_get(choir_dataset *dataset, int64_t index, void *x, void *y)
 {
-    if (!dataset || !x || !y)
-        return choir__missing(__func__, !dataset ? "dataset" : x ? "y" : "x");
+    choir_status use = use_dataset(dataset, __func__);
+    if (use != CHOIR_OK)
+        return use;
+    if (!x || !y)
+        return choir__missing(__func__, x ? "y" : "x");
     int64_t length = dataset->ops->length(dataset);
     if (index < 0 || index >= length)
         return choir__error(CHOIR_ERR_RANGE, "sample %lld of a dataset of %lld",
@@ -29,7 +43,7 @@ choir_status choir_dataset_get(choir_dataset *dataset, int64_t index, void *x, v
 choir_status choir_dataset_get_epoch(
     choir_dataset *dataset, int64_t epoch, int64_t index, void *x, void *y)
 {
-    if (!dataset || !x || !y || !dataset->ops->get_epoch || index < 0 ||
+    if (!dataset || !x || !y || !dataset->ops || !dataset->ops->get_epoch || index < 0 ||
         index >= dataset->ops->length(dataset)) /* it says what is wrong */
         return choir_dataset_get(dataset, index, x, y);
     return dataset->ops->get_epoch(dataset, epoch, index, x, y);
@@ -50,21 +64,21 @@ choir_status choir__dataset_get_named(
 
 const char *choir_dataset_sample_name(const choir_dataset *dataset, int64_t index)
 {
-    if (choir__lacks(dataset, __func__, "dataset"))
+    if (use_dataset(dataset, __func__) != CHOIR_OK)
         return NULL;
     return dataset->ops->sample_name ? dataset->ops->sample_name(dataset, index) : NULL;
 }
 
 const char *choir_dataset_class_name(const choir_dataset *dataset, int64_t id)
 {
-    if (choir__lacks(dataset, __func__, "dataset"))
+    if (use_dataset(dataset, __func__) != CHOIR_OK)
         return NULL;
     return dataset->ops->class_name ? dataset->ops->class_name(dataset, id) : NULL;
 }
 
 bool choir_dataset_ignores(const choir_dataset *d)
 {
-    if (choir__lacks(d, __func__, "dataset"))
+    if (use_dataset(d, __func__) != CHOIR_OK)
         return false;
     return d->ops->ignores && d->ops->ignores(d);
 }
@@ -80,7 +94,7 @@ static int64_t values_of(choir_shape shape)
 int64_t choir_dataset_class_of(choir_dataset *d, int64_t index)
 {
     int64_t class = -1;
-    if (choir__lacks(d, __func__, "dataset") || index < 0 || index >= d->ops->length(d))
+    if (use_dataset(d, __func__) != CHOIR_OK || index < 0 || index >= d->ops->length(d))
         return -1;
     if (d->ops->class_of)
         return d->ops->class_of(d, index);
@@ -94,8 +108,11 @@ int64_t choir_dataset_class_of(choir_dataset *d, int64_t index)
 
 choir_status choir_dataset_class_weights(choir_dataset *d, double *weights)
 {
-    if (!d || !weights)
-        return choir__missing(__func__, d ? "weights" : "dataset");
+    choir_status use = use_dataset(d, __func__);
+    if (use != CHOIR_OK)
+        return use;
+    if (!weights)
+        return choir__missing(__func__, "weights");
     int64_t length = choir_dataset_length(d), *count = choir__calloc((size_t)d->classes + 1, 8);
     choir_status status = CHOIR_OK;
     for (int64_t i = 0; i < length && status == CHOIR_OK; i++) {
@@ -116,7 +133,7 @@ choir_status choir_dataset_class_weights(choir_dataset *d, double *weights)
 
 void choir_dataset_free(choir_dataset *dataset)
 {
-    if (dataset && dataset->ops->free)
+    if (dataset && dataset->ops && dataset->ops->free)
         dataset->ops->free(dataset);
 }
 

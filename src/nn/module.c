@@ -48,11 +48,18 @@ choir_module *choir__module_for(choir_scope *run, choir_module *module, const ch
 void *choir_module_new(choir_scope *run, const choir_module_class *type)
 {
     run = choir__open_scope(run, __func__);
+    size_t size = choir__max(type ? type->size : 0, sizeof(choir_module));
     if (!type) {
         choir__poison_missing(run, __func__, "class");
         type = &lost_class;
+    } else if (type->size < sizeof(choir_module) || !type->name || !type->forward) {
+        choir__poison(run, CHOIR_ERR_ARGUMENT,
+            "module_new: expected a class with a name, a forward function and the size of a "
+            "struct that begins with choir_module, got '%s' of %zu bytes%s",
+            type->name ? type->name : "", type->size, type->forward ? "" : " without forward");
+        type = &lost_class;
     }
-    choir_module *m = choir__arena_get(&run->arena, type->size);
+    choir_module *m = choir__arena_get(&run->arena, size);
     m->type = type;
     m->run = run;
     m->training = true;
@@ -105,6 +112,13 @@ void choir_module_child(
     if (!can_add(self, name, field, __func__))
         return;
     child = choir__module_for(self->run, child, __func__);
+    for (const choir_module *m = self; m; m = m->parent)
+        if (m == child) {
+            choir__poison(self->run, CHOIR_ERR_ARGUMENT,
+                "module: '%s' cannot be a part of itself, as '%s'", child->type->name, name);
+            *field = choir__module_for(self->run, NULL, __func__);
+            return;
+        }
     if (child->parent)
         choir__poison(self->run, CHOIR_ERR_ARGUMENT,
             "module: '%s' is already a part of another, as '%s'; choir_module_tie shares weights",
@@ -136,6 +150,13 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
     if (!can_add(self, name, field, __func__))
         return;
     choir_scope *run = self->run;
+    if (!choir__shape_fits(shape)) {
+        *field = choir__poison(run, CHOIR_ERR_SHAPE,
+            "parameter '%s': no tensor can have the "
+            "shape %s",
+            name, choir__shape_text(shape));
+        return;
+    }
     choir__module_entry *e = add_entry(self, CHOIR__PARAM, name, field);
     choir_tensor *t = choir__tensor_bare(run, CHOIR_F32, shape); /* allocated with its values */
     choir__param *p = choir__arena_get(&run->arena, sizeof *p);
@@ -346,6 +367,14 @@ static choir_tensor *hooked(choir_module *module, choir_tensor *t,
     return r ? y : t;
 }
 
+static choir_tensor *forward_plainly(choir_module *m, choir_tensor *const *in, int count)
+{
+    choir_tensor *y = m->type->forward(m, in, count);
+    return y ? y
+             : choir__poison(in[0] ? in[0]->scope : m->run, CHOIR_ERR_ARGUMENT,
+                   "forward: expected a result of a module '%s', got NULL", m->type->name);
+}
+
 static choir_tensor *forward_hooked(choir_module *m, choir_tensor *const *in, int count)
 {
     choir_tensor *x[CHOIR__MAX_IN];
@@ -362,7 +391,7 @@ static choir_tensor *forward_hooked(choir_module *m, choir_tensor *const *in, in
                 break;
             }
     }
-    choir_tensor *y = m->type->forward(m, x, count);
+    choir_tensor *y = forward_plainly(m, x, count);
     for (struct choir__module_hook *h = m->inside->hooks; h; h = h->next) {
         y = hooked(m, y, h->hooks.before_backward, h->arg);
         if (h->hooks.after_forward)
@@ -398,7 +427,7 @@ choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int coun
     choir__run_of(m->run)->at = m;
     choir__segment *segment = m->inside->recompute ? choir__recompute_begin(in, count) : NULL;
     choir_tensor *y =
-        m->inside->hooks ? forward_hooked(m, in, count) : m->type->forward(m, in, count);
+        m->inside->hooks ? forward_hooked(m, in, count) : forward_plainly(m, in, count);
     choir__segment_end(segment, y);
     choir__run_of(m->run)->at = caller;
     if (y->poisoned && !poisoned && *m->path)

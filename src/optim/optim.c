@@ -461,7 +461,7 @@ static void visit_plainly(
 
 void choir_optim_visit(choir_optim *o, choir_visit_fn *visit, void *arg)
 {
-    if (choir__use_optim(o, __func__) != CHOIR_OK)
+    if (choir__use_optim(o, __func__) != CHOIR_OK || choir__lacks(visit, __func__, "visit"))
         return;
     struct plain_visit v = {visit, arg};
     choir__optim_visit_params(o, visit_plainly, &v);

@@ -10,9 +10,21 @@
 #include "tensor/run.h"
 #include "tensor/scope.h"
 
+static choir_status use_env(const choir_env *env, const char *function)
+{
+    if (!env)
+        return choir__missing(function, "env");
+    return env->world > 0
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_ARGUMENT,
+                     "%s: expected an env that choir_env_init has filled in, got one "
+                     "of %d ranks",
+                     function, env->world);
+}
+
 void choir_env_micro(const choir_env *env, int64_t *first, int64_t *count)
 {
-    if (choir__lacks(env, __func__, "env"))
+    if (use_env(env, __func__) != CHOIR_OK)
         return;
     if (choir__lacks(first, __func__, "first"))
         return;
@@ -26,9 +38,10 @@ void choir_env_micro(const choir_env *env, int64_t *first, int64_t *count)
 choir_scope *choir_run_open(const choir_env *env, uint64_t seed)
 {
     int64_t count;
-    if (!env) {
+    choir_status status = use_env(env, __func__);
+    if (status != CHOIR_OK) {
         choir_scope *run = choir_scope_open(NULL, seed);
-        choir__poison_missing(run, __func__, "env");
+        choir__scope_fail(run, status);
         return run;
     }
     choir_scope *run = choir_scope_open(env->device, seed);
@@ -39,8 +52,9 @@ choir_scope *choir_run_open(const choir_env *env, uint64_t seed)
 
 choir_status choir_env_mean(const choir_env *env, const float *losses, float *mean)
 {
-    if (!env)
-        return choir__missing(__func__, "env");
+    choir_status use = use_env(env, __func__);
+    if (use != CHOIR_OK)
+        return use;
     if (!losses)
         return choir__missing(__func__, "losses");
     if (!mean)
@@ -68,8 +82,9 @@ choir_status choir_env_mean(const choir_env *env, const float *losses, float *me
 
 choir_status choir_env_loss(const choir_env *env, choir_tensor *const *losses, double *mean)
 {
-    if (!env)
-        return choir__missing(__func__, "env");
+    choir_status use = use_env(env, __func__);
+    if (use != CHOIR_OK)
+        return use;
     if (!losses)
         return choir__missing(__func__, "losses");
     if (!mean)
@@ -108,8 +123,9 @@ static choir_status place_loss(const void *args)
 choir_status choir_env_share_losses(
     const choir_env *env, choir_tensor *const *losses, float *all)
 {
-    if (!env)
-        return choir__missing(__func__, "env");
+    choir_status use = use_env(env, __func__);
+    if (use != CHOIR_OK)
+        return use;
     if (!losses)
         return choir__missing(__func__, "losses");
     if (!all)
@@ -148,11 +164,12 @@ choir_loader *choir_env_loader_with(
 {
     run = choir__open_scope(run, __func__);
     opts.seed = run->seed;
-    if (env) {
+    choir_status status = use_env(env, __func__);
+    if (status == CHOIR_OK) {
         opts.microbatches = env->microbatches;
         choir_env_micro(env, &opts.micro_first, &opts.micro_count);
     } else {
-        choir__poison_missing(run, __func__, "env");
+        choir__scope_fail(run, status);
     }
     return choir_loader_new(run, dataset, opts);
 }

@@ -49,15 +49,22 @@ choir_tensor *choir_custom(
     }
     memcpy(in, inputs, (size_t)count * sizeof *in);
     /* for messages; the op itself judges the operands after the first */
-    const choir__op named = {.name = op->name, .any_dtype = true, .optional = ~1u};
+    const char *name = op->name ? op->name : "custom";
+    const choir__op named = {.name = name, .any_dtype = true, .optional = ~1u};
     choir_scope *scope = choir__begin(&named, in, count, &poisoned);
     if (!scope)
         return poisoned;
+    if (!op->forward)
+        return choir__poison(
+            scope, CHOIR_ERR_ARGUMENT, "%s: expected an op with a forward function", name);
     bool grad = choir_set_grad(scope, false);
     bool paused = choir__placement_pause(scope, true); /* the whole op is placed */
     choir_tensor *y = op->forward(in, count, arg);
     choir__placement_pause(scope, paused);
     choir_set_grad(scope, grad);
+    if (!y)
+        return choir__poison(scope, CHOIR_ERR_ARGUMENT,
+            "%s: expected a result of the op's forward, got NULL", name);
     if (y->poisoned)
         return y;
     y = choir__tensor_alias(scope, y); /* the result may be an input itself */

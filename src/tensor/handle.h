@@ -14,8 +14,10 @@
 
 #include "tensor/run.h"
 
-/* Closed scopes that a run remembers before their memory is used again. */
-enum { CHOIR__REMEMBERED = 16 };
+/* Closed scopes that a run remembers before their memory is used again: a prime, so that a
+ * program that uses a stale handle in each 10th, 16th or 100th step does not meet the same
+ * memory, open again for another step. */
+enum { CHOIR__REMEMBERED = 37 };
 
 /* Report handles that cannot be used, for the functions below. */
 choir_status choir__refuse_tensor(const choir_tensor *t, const char *function);

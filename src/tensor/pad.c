@@ -4,6 +4,8 @@
 #include "tensor/launch.h"
 #include "tensor/op.h"
 
+#define WIDEST ((int64_t)1 << 60)
+
 struct pad {
     int64_t before[CHOIR_MAX_DIMS], after[CHOIR_MAX_DIMS]; /* along each dimension */
     double value;
@@ -49,6 +51,11 @@ static void pad_again(choir__record *r)
 static const choir__op pad_op = {
     .name = "pad", .any_dtype = true, .backward = pad_backward, .again = pad_again};
 
+static bool is_width(int64_t width)
+{
+    return width >= -WIDEST && width <= WIDEST;
+}
+
 choir_tensor *choir_pad(choir_tensor *x, const int64_t *widths, int count, double value)
 {
     choir_tensor *poisoned;
@@ -65,6 +72,10 @@ choir_tensor *choir_pad(choir_tensor *x, const int64_t *widths, int count, doubl
         int d = shape.ndim - 1 - i; /* the last dimension first */
         p.before[d] = widths[2 * i];
         p.after[d] = widths[2 * i + 1];
+        if (!is_width(p.before[d]) || !is_width(p.after[d]))
+            return choir__poison(scope, CHOIR_ERR_ARGUMENT,
+                "pad: expected widths of at most 2^60, got %lld and %lld of dimension %d",
+                (long long)p.before[d], (long long)p.after[d], d);
         int64_t cut = (p.before[d] < 0 ? p.before[d] : 0) + (p.after[d] < 0 ? p.after[d] : 0);
         if (shape.dim[d] + cut < 0)
             return choir__poison(scope, CHOIR_ERR_SHAPE,

@@ -15,6 +15,16 @@ int64_t choir__shape_count(choir_shape shape)
     return n;
 }
 
+bool choir__shape_fits(choir_shape shape)
+{
+    int64_t count = 1; /* with dimensions of 0 counted as 1, since strides are products, too */
+    bool fits = shape.ndim >= 0 && shape.ndim <= CHOIR_MAX_DIMS;
+    for (int i = 0; fits && i < shape.ndim; i++)
+        fits = shape.dim[i] >= 0 &&
+               !__builtin_mul_overflow(count, shape.dim[i] + !shape.dim[i], &count);
+    return fits && count <= INT64_MAX / 16;
+}
+
 bool choir__same_shape(choir_shape a, choir_shape b)
 {
     return a.ndim == b.ndim && !memcmp(a.dim, b.dim, (size_t)a.ndim * sizeof a.dim[0]);
@@ -95,6 +105,12 @@ choir_tensor *choir__tensor_bare(choir_scope *scope, choir_dtype dtype, choir_sh
     choir_tensor *t = choir__arena_get(&scope->handles, sizeof *t);
     t->scope = scope;
     t->dtype = dtype;
+    if (!choir__shape_fits(shape)) {
+        choir__poison(scope, CHOIR_ERR_SHAPE, "no tensor can have the shape %s",
+            choir__shape_text(shape));
+        t->poisoned = true;
+        shape = choir_dims(0);
+    }
     t->shape = shape;
     t->count = choir__shape_count(shape);
     choir__set_row_major(t);
@@ -121,6 +137,8 @@ static const char *memory_advice(choir_device *device)
 bool choir__tensor_allocate(choir_tensor *t, choir_device *device)
 {
     size_t bytes = (size_t)t->count * choir_dtype_size(t->dtype);
+    if (t->poisoned) /* it has no valid shape */
+        return false;
     choir__scope_uses(t->scope, device);
     t->storage = choir__storage_new(device, bytes);
     if (!t->storage) {

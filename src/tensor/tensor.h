@@ -79,6 +79,9 @@ bool choir__same_shape(choir_shape a, choir_shape b);
 /* Stores the shape to which a and b broadcast, as NumPy's do. Returns false if they do not. */
 bool choir__broadcast(choir_shape a, choir_shape b, choir_shape *out);
 int64_t choir__shape_count(choir_shape shape);
+/* Returns true if a tensor can have the shape: its dimensions are not negative, and its bytes
+ * and strides can be counted. */
+bool choir__shape_fits(choir_shape shape);
 /* Returns a text such as "(2, 3)", in one of a few static buffers of this thread. */
 const char *choir__shape_text(choir_shape shape);
 /* Converts a dimension that is counted from the end (-1) to one counted from the front. Returns

@@ -17,14 +17,7 @@ static bool valid_shape(choir_scope *scope, choir_shape shape, choir_tensor **po
         *poisoned = scope->run->lost;
         return false;
     }
-    int64_t left = INT64_MAX / 16;
-    bool fits = shape.ndim >= 0 && shape.ndim <= CHOIR_MAX_DIMS;
-    for (int i = 0; fits && i < shape.ndim; i++) {
-        fits = shape.dim[i] >= 0 && (shape.dim[i] == 0 || left / shape.dim[i] > 0);
-        if (fits && shape.dim[i])
-            left /= shape.dim[i];
-    }
-    if (fits)
+    if (choir__shape_fits(shape))
         return true;
     if (shape.ndim < 0 || shape.ndim > CHOIR_MAX_DIMS)
         *poisoned = choir__poison(scope, CHOIR_ERR_SHAPE,

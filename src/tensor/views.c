@@ -176,10 +176,7 @@ choir_tensor *choir_expand(choir_tensor *x, choir_shape shape)
         fits = have == shape.dim[i] || have == 1;
         y->stride[i] = have == 1 ? 0 : x->stride[i - missing];
     }
-    int64_t count = 1;
-    for (int i = 0; i < shape.ndim && fits; i++)
-        fits = !__builtin_mul_overflow(count, shape.dim[i], &count) && count < INT64_MAX / 16;
-    if (!fits)
+    if (!fits || !choir__shape_fits(shape))
         return choir__poison(x->scope, CHOIR_ERR_SHAPE, "expand: %s does not stretch to %s",
             choir__shape_text(x->shape), choir__shape_text(shape));
     y->shape = shape;

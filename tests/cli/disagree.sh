@@ -35,6 +35,21 @@ options_are_compared() {
     differs '--model: .*vocab=20' text random
 }
 
+# Models of one shape with other weights; a rank has them under a path of its own.
+weights_are_compared() {
+    good train "${lm[@]}" --strategy single --save a text
+    good train "${lm[@]}" --strategy single --seed 7 --save b text
+    differs 'the initial weights, by their SHA-256: [0-9a-f]{64} on ranks 0, 2; [0-9a-f]{64} on' \
+        --weights=a/latest --weights=b/latest --tokenizer chars text
+    differs 'the initial weights, by their SHA-256: [0-9a-f]{64} on ranks 0, 2; none on rank 1' \
+        --weights=a/latest --quiet --tokenizer chars text
+    cp -r a same
+    # shellcheck disable=SC2016
+    OMP_NUM_THREADS=1 choir run -n 2 sh -c 'model=a; [ "$RANK" = 0 ] || model=same
+        exec "$0" train "$@" --weights $model/latest text' "$CHOIR" "${lm[@]}" \
+        --tokenizer chars >out 2>err || fail "the same weights: $(cat err)"
+}
+
 # Options of which each rank may have its own.
 own_options() {
     # shellcheck disable=SC2016
@@ -61,4 +76,5 @@ two_jobs_on_one_port() {
 check options_are_compared
 check two_jobs_on_one_port
 check own_options
+check weights_are_compared
 finish

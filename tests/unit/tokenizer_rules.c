@@ -119,6 +119,30 @@ static void the_character(void **state)
         "it.json: line 2 has a key with the character U+0000, which is not supported");
 }
 
+/* Steps that each make a text longer are refused where all of them together would fill memory.
+ */
+static void growth(void **state)
+{
+    (void)state;
+    char a[257], step[400], file[4000];
+    memset(a, 'a', 256);
+    a[256] = '\0';
+    snprintf(step, sizeof step,
+        "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"%s\"}", a);
+    static const char model[] =
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}";
+    snprintf(file, sizeof file,
+        "{%s,\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[%s,%s]}}", model, step,
+        step);
+    choir_tokenizer *t = NULL;
+    assert_says(choir__tokenizer_parse("it.json", file, strlen(file), &t), CHOIR_ERR_FORMAT,
+        "it.json: expected a normalizer whose steps make a text at most 4096 times as long, got "
+        "65536 times");
+    snprintf(file, sizeof file, "{%s,\"normalizer\":%s}", model, step);
+    assert_int_equal(choir__tokenizer_parse("it.json", file, strlen(file), &t), CHOIR_OK);
+    choir_tokenizer_free(t);
+}
+
 /* A model of the pieces a, b, x, U+2581 and the user-defined <a>. */
 static choir_tokenizer *symbols(unsigned model, unsigned prefix)
 {
@@ -168,6 +192,7 @@ int main(void)
         cmocka_unit_test(bert),
         cmocka_unit_test(white_space),
         cmocka_unit_test(the_character),
+        cmocka_unit_test(growth),
         cmocka_unit_test(user_defined),
     };
     return cmocka_run_group_tests_name("rules of tokenizers", tests, NULL, NULL);

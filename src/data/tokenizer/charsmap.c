@@ -15,8 +15,11 @@ static uint32_t u32_at(const choir__charsmap *m, size_t offset)
     return u;
 }
 
-static choir_status check_replacements(const char *name, const char *text, const char *end)
+/* Stores the length of the longest replacement. */
+static choir_status check_replacements(
+    const char *name, const char *text, const char *end, size_t *longest)
 {
+    *longest = 0;
     while (text < end) {
         size_t bytes = strlen(text); /* a '\0' ends the file */
         if (bytes > CHOIR__LONGEST_REPLACEMENT)
@@ -24,6 +27,7 @@ static choir_status check_replacements(const char *name, const char *text, const
                 "%s: the normalizer's precompiled_charsmap has a replacement of %zu bytes: at"
                 " most %d are allowed",
                 name, bytes, CHOIR__LONGEST_REPLACEMENT);
+        *longest = choir__max(*longest, bytes);
         text += bytes + 1;
     }
     return CHOIR_OK;
@@ -33,16 +37,18 @@ choir_status choir__charsmap_init(
     choir__charsmap *m, const char *name, const char *blob, size_t bytes)
 {
     uint32_t trie = 0;
+    size_t longest;
     if (bytes >= 4)
         memcpy(&trie, blob, 4);
     if (bytes < 8 || trie % 4 || trie < 4 || trie > bytes - 5 || blob[bytes - 1])
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: the normalizer's precompiled_charsmap of %zu bytes is damaged", name, bytes);
-    choir_status status = check_replacements(name, blob + 4 + trie, blob + bytes);
+    choir_status status = check_replacements(name, blob + 4 + trie, blob + bytes, &longest);
     if (status != CHOIR_OK)
         return status;
     m->data = memcpy(choir__alloc(bytes), blob, bytes);
     m->bytes = bytes;
+    m->longest = longest;
     return CHOIR_OK;
 }
 

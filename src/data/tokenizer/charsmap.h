@@ -12,6 +12,7 @@ enum { CHOIR__LONGEST_REPLACEMENT = 256 };
 typedef struct choir__charsmap {
     char *data; /* NULL: no table */
     size_t bytes;
+    size_t longest; /* bytes of its longest replacement */
 } choir__charsmap;
 
 /* Checks a table and takes a copy. Error: format. */

@@ -1,10 +1,13 @@
 /* A tokenizer.json's "normalizer" and "pre_tokenizer": each is a list of steps. The steps of
  * published models are supported. An unknown step is an error that names it, because leaving it
  * out would silently give other tokens. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/tokenizer/hf.h"
+
+enum { MOST_GROWTH = 4096 };
 
 choir_status choir__json_flag(
     const char *name, const char *where, json_t *object, const char *key, bool *flag)
@@ -106,6 +109,34 @@ static choir_status prepend(const char *name, json_t *step, choir__normal_step *
     return CHOIR_OK;
 }
 
+/* Returns a bound on the bytes that a step makes of each byte. */
+static double growth_of(const choir__normal_step *s)
+{
+    switch (s->kind) {
+    case CHOIR__NORMAL_CHARSMAP: return fmax(1, (double)s->charsmap.longest);
+    case CHOIR__NORMAL_REPLACE:
+        return fmax(1, (double)strlen(s->content) / (double)strlen(s->pattern));
+    case CHOIR__NORMAL_COLLAPSE: return fmax(1, (double)strlen(s->content) / 2);
+    case CHOIR__NORMAL_PREPEND: return 1 + (double)strlen(s->content);
+    case CHOIR__NORMAL_BERT: return 6; /* accents are split off, spaces stand around a sign */
+    case CHOIR__NORMAL_STRIP: break;
+    }
+    return 1;
+}
+
+/* Each step is bounded, but steps multiply: eight of them would make a file of some bytes eat
+ * all memory. */
+static choir_status add_growth(const char *name, choir__normalizer *n)
+{
+    n->growth = fmax(1, n->growth) * growth_of(&n->step[n->count - 1]);
+    return n->growth <= MOST_GROWTH
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_FORMAT,
+                     "%s: expected a normalizer whose steps make a text at most %d times as "
+                     "long, got %.0f times",
+                     name, MOST_GROWTH, n->growth);
+}
+
 static choir_status normalizer_step(const char *name, json_t *step, void *arg)
 {
     choir__normalizer *n = arg;
@@ -116,10 +147,12 @@ static choir_status normalizer_step(const char *name, json_t *step, void *arg)
         {"Prepend", prepend}, {"Replace", replace}, {"Strip", strip}};
     const char *type = choir__json_text(step, "type");
     for (size_t i = 0; i < CHOIR_COUNT(known); i++)
-        if (type && !strcmp(type, known[i].type))
-            return n->count < CHOIR__MOST_STEPS
-                       ? known[i].read(name, step, &n->step[n->count++])
-                       : too_many(name, "normalizer");
+        if (type && !strcmp(type, known[i].type)) {
+            if (n->count == CHOIR__MOST_STEPS)
+                return too_many(name, "normalizer");
+            choir_status status = known[i].read(name, step, &n->step[n->count++]);
+            return status == CHOIR_OK ? add_growth(name, n) : status;
+        }
     return unsupported(name, "normalizer", "type", type,
         "BertNormalizer, Precompiled, Prepend, Replace, Strip and a Sequence of them are"
         " known");

@@ -28,6 +28,7 @@ typedef struct choir__normal_step {
 typedef struct choir__normalizer {
     choir__normal_step step[CHOIR__MOST_STEPS];
     int count;
+    double growth; /* a bound on the bytes that all steps make of each byte; 0: no step */
     choir__tokenizer_buffer between[2]; /* texts between steps. They are not shared. */
 } choir__normalizer;
 

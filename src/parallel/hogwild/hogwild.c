@@ -414,6 +414,9 @@ choir_status choir_hogwild_restart(choir_module *module, choir_group *group)
     if (!group)
         return choir__missing(__func__, "group");
     choir__hogwild *h = hogwild_of(module);
+    if (!h)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "hogwild_restart: expected a module that choir_hogwild has shared");
     choir_device *device = module->run->device;
     choir_status status = choir_device_sync(device);
     if (status == CHOIR_OK)
