@@ -187,7 +187,7 @@ static bool is_left_behind(choir__nodes *n)
 }
 
 /* Reads the ledger; or, if this agent may, prepares a new job. */
-static choir_status find_job(choir__nodes *n, joining *j)
+static choir_status look_for_job(choir__nodes *n, joining *j)
 {
     bool none = false;
     choir_status status = choir__follower_catch_up(&n->follower, n->ledger, &none);
@@ -199,6 +199,19 @@ static choir_status find_job(choir__nodes *n, joining *j)
     snprintf(j->first, sizeof j->first, "%s", m->count ? m->nodes[0].id : "");
     j->new_job = none || n->follower.now.phase == CHOIR__OVER || is_left_behind(n);
     return choir__roster_name(n->opts, j->run_id);
+}
+
+/* Waits as well for a ledger that does not answer at the moment, such as one whose agents elect
+ * a leader. */
+static choir_status find_job(choir__nodes *n, joining *j)
+{
+    const struct timespec moment = {.tv_nsec = 50000000};
+    choir_status status = look_for_job(n, j);
+    while (status == CHOIR_ERR_TIMEOUT && choir__now() < n->deadline) {
+        nanosleep(&moment, NULL);
+        status = look_for_job(n, j);
+    }
+    return status;
 }
 
 /* Joins, and where there is no place for this node waits a moment: it may be that of its former
