@@ -134,9 +134,7 @@ CHOIR_CHECKED choir_status choir_weights_sha256(
 
 /** Stores the SHA-256, in hex, of the files of published weights at a path: a .safetensors
  * file, an index of several, or a folder. Of a file over 256 MiB it covers the size and 256
- * evenly spread MiB. Ranks whose files
- * differ have other hashes. Errors: io. Collective: no.
- */
+ * evenly spread MiB. Ranks whose files differ have other hashes. Errors: io. Collective: no. */
 CHOIR_CHECKED choir_status choir_weight_files_sha256(const char *path, char hex[65]);
 
 #ifdef __cplusplus

@@ -54,17 +54,28 @@ static bool same_json(const char *a, const char *b)
     return same;
 }
 
+/* A study whose first search was refused has facts and no trial. */
+static bool has_trials(choir__study_store *store)
+{
+    choir__records records = {0};
+    choir_status status = choir__study_store_load(store, 0, &records);
+    bool some = status != CHOIR_OK || records.count > 0;
+    choir__records_free(&records);
+    return some;
+}
+
 static choir_status agree(choir_study *s, const choir__stored_study *stored,
     choir__study_store *store, const char *what, const char *key, const char *json)
 {
     const char *there = choir__attribute_get(&stored->attributes, false, key);
-    if (there && !same_json(there, json))
+    bool same = there && same_json(there, json);
+    if (there && !same && has_trials(store))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: study '%s' has the %s %s, got %s; choose the same, or another name for the "
             "study",
             choir__study_store_place(store), stored->name, what, there, json);
     choir__attribute_set(&s->attributes, false, key, json);
-    if (!there) {
+    if (!same) {
         choir__change *c = choir__change_new(CHOIR__CHANGE_ATTRIBUTE, -1);
         c->attribute.key = choir__strdup(key);
         c->attribute.json = choir__strdup(json);

@@ -271,6 +271,15 @@ refused() {
     bad 1 'connection to server .* failed' tune --storage "$url" "${search[@]}" "${bowl[@]}"
 }
 
+# A role that may write and does not own the tables.
+another_role() {
+    sql "CREATE ROLE worker LOGIN;
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO worker;
+         GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO worker" || fail 'no role'
+    good tune --storage "${url/postgres@/worker@}" --study theirs "${search[@]}" "${bowl[@]}"
+    same_table
+}
+
 # Optuna reads these studies, and both go on with each other's.
 beside_optuna() {
     local python=${CHOIR_PYTHON:-python3}
@@ -286,6 +295,7 @@ beside_optuna() {
 check reference
 check beside_optuna
 check shared
+check another_role
 check goes_away
 check waiting_ends
 check lost_machine

@@ -214,6 +214,13 @@ other_studies() {
         --space 'x=uniform(0,1)' -- true {x}
     good tune --storage sqlite:fresh.db --trials 1 --space 'x=uniform(0,1)' -- \
         sh -c 'echo "{\"eval_loss\":1}"' sh {x}
+    # A search that was refused before its first trial leaves no definition behind.
+    bad 2 "parameter x: '7' is not a value" tune --storage sqlite:first.db --trials 1 \
+        --space 'x=uniform(0,1)' --enqueue x=7 -- sh -c 'echo "{\"eval_loss\":1}"' sh {x}
+    good tune --storage sqlite:first.db --trials 1 --space 'x=uniform(0,10)' --enqueue x=7 -- \
+        sh -c 'echo "{\"eval_loss\":1}"' sh {x}
+    bad 2 'has the space .*, got ' tune --storage sqlite:first.db --trials 1 \
+        --space 'x=uniform(0,11)' -- true {x}
     bad 2 'expected sqlite:FILE, postgresql://.*, journal:FILE or a FILE.db' \
         tune --storage studies.txt "${search[@]}" "${bowl[@]}"
     bad 2 "study 'study' has the window 4, got 1" \

@@ -138,7 +138,7 @@ static void test_optim_without_visitor(void **state)
     choir_optim_visit(o, NULL, NULL);
 }
 
-/* Shapes whose entries nobody can count. */
+/* Shapes with more entries than 64 bits can count. */
 static void test_shapes(void **state)
 {
     (void)state;

@@ -199,6 +199,8 @@ static const choir__sql_dialect dialect = {
     .enums = true,
     .has_tables = "SELECT 1 FROM pg_tables WHERE tablename = 'studies' AND schemaname = "
                   "current_schema()",
+    .has_index = "SELECT 1 FROM pg_indexes WHERE indexname = '" CHOIR__SQL_INDEX
+                 "' AND schemaname = current_schema()",
     .begin_read = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
     .begin_write = "BEGIN",
     .lock = "SELECT study_id, study_name FROM studies WHERE study_id = $1 AND study_name = $2 "

@@ -146,6 +146,19 @@ static choir_status check_version(choir__sql *db)
     return status;
 }
 
+/* Only the owner of Optuna's tables may make the index, so others do not try where it is there.
+ */
+static choir_status make_index(choir__sql *db)
+{
+    bool there = false;
+    choir__sql_call look = {.text = db->dialect->has_index, .row = note_row, .arg = &there};
+    choir_status status = db->dialect->run(db, &look);
+    return status == CHOIR_OK && !there
+               ? choir__sql_run(db, "CREATE UNIQUE INDEX IF NOT EXISTS " CHOIR__SQL_INDEX
+                                    " ON trials (study_id, number)")
+               : status;
+}
+
 choir_status choir__sql_schema(choir__sql *db, bool create)
 {
     bool there = false;
@@ -165,7 +178,6 @@ choir_status choir__sql_schema(choir__sql *db, bool create)
     if (status == CHOIR_OK && !there)
         status = make_all(db);
     if (status == CHOIR_OK)
-        status = choir__sql_run(db, "CREATE UNIQUE INDEX IF NOT EXISTS choir_trial_numbers "
-                                    "ON trials (study_id, number)");
+        status = make_index(db);
     return choir__sql_end(db, status);
 }

@@ -23,11 +23,15 @@ typedef struct choir__sql_call {
     int64_t changed; /* out: rows that were changed */
 } choir__sql_call;
 
+/* An index of ours beside Optuna's tables: a trial's number stands for one trial. */
+#define CHOIR__SQL_INDEX "choir_trial_numbers"
+
 typedef struct choir__sql_dialect {
     /* Words of the schema: see schema.c. */
     const char *id, *real, *time;
     bool enums;
     const char *has_tables; /* a query with a row if Optuna's tables are there */
+    const char *has_index;  /* the same for the index of trials' numbers */
     const char *begin_read, *begin_write;
     /* finds study $1 of name $2 and keeps others from writing to it; NULL: begin_write does
      * that */

@@ -169,6 +169,7 @@ static const choir__sql_dialect dialect = {
     .real = "FLOAT",
     .time = "DATETIME",
     .has_tables = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'studies'",
+    .has_index = "SELECT 1 FROM sqlite_master WHERE name = '" CHOIR__SQL_INDEX "'",
     .begin_read = "BEGIN",
     .begin_write = "BEGIN IMMEDIATE",
     .silent_s = "(julianday('now') - julianday(h.heartbeat)) * 86400.0",
