@@ -87,7 +87,42 @@ wrong() {
         --storage sqlite:new.db "${space[@]}" -- ./curve {x}
 }
 
+# A program that ends by itself below its budget: whether it also ran past an earlier budget, since
+# it was stopped late, does not show in the table.
+cat >ends <<'ENDS'
+#!/bin/bash
+step=0 stop=0 file=$CHOIR_TRIAL_DIR/checkpoint
+[ -e "$file" ] && read -r step <"$file"
+if [ "$FAST" ]; then trap '' TERM; else trap stop=1 TERM; fi
+while ((step < 4 && !stop)); do
+    step=$((step + 1))
+    echo "{\"step\":$step,\"eval_loss\":$(($1 + 1000 / step))}"
+    echo $step >"$file"
+    while [ ! "$FAST" ] && ((step == ${CHOIR_TRIAL_BUDGET-9} && !stop)); do
+        read -rt 0.01 <> <(:)
+    done
+done
+((!stop)) || exit 143
+ENDS
+chmod +x ends
+ends_early() {
+    local workers fast
+    for workers in 1 4; do
+        for fast in '' yes; do
+            rm -rf early
+            FAST=$fast good tune --json --dir early --trials 9 --window 4 --parallel $workers \
+                --seed 1 --sampler random --scheduler asha:min=1,max=9,eta=3 \
+                --space 'x=int(0,1000)' -- ./ends {x}
+            sed 's/,"seconds":[0-9.]*//' out >early.$workers.${fast:-slow}
+            cmp -s early.1.slow early.$workers.${fast:-slow} ||
+                fail "another table: $(diff early.1.slow early.$workers.${fast:-slow})"
+        done
+    done
+    has early.1.yes '"state":"COMPLETE"'
+}
+
 check asha
+check ends_early
 check trains
 check stops
 check population

@@ -246,7 +246,21 @@ static char *why_no_value(const choir__running *r)
     return NULL;
 }
 
-choir_trial_state choir__running_end(const choir__running *r, char **why)
+/* Takes the value of the last report that this segment has from an earlier one, which ran past
+ * its budget: whether a program is stopped at once must not show in the table. */
+static bool takes_late_value(choir__running *r)
+{
+    int64_t count = choir_trial_reports(r->trial, NULL, NULL, 0);
+    if (count <= r->trial->before)
+        return false;
+    double *values = choir__calloc((size_t)count, sizeof *values);
+    choir_trial_reports(r->trial, NULL, values, count);
+    r->value[0] = values[count - 1];
+    free(values);
+    return true;
+}
+
+choir_trial_state choir__running_end(choir__running *r, char **why)
 {
     char text[96];
     const choir__child *c = &r->family.children[0];
@@ -270,7 +284,8 @@ choir_trial_state choir__running_end(const choir__running *r, char **why)
                                                     : "",
             r->last_error ? ": " : "", r->last_error ? r->last_error : "");
     else if (!r->has_value[0] && ended && choir_trial_last_step(r->trial) >= 0)
-        return CHOIR_TRIAL_PRUNED; /* nothing was left to be done */
+        return takes_late_value(r) ? CHOIR_TRIAL_COMPLETE
+                                   : CHOIR_TRIAL_PRUNED; /* it had ended */
     else
         *why = why_no_value(r);
     return *why ? CHOIR_TRIAL_FAIL : CHOIR_TRIAL_COMPLETE;

@@ -90,7 +90,7 @@ bool choir__running_look(choir__running *r);
 /* Returns for how many ms the caller may sleep, or -1. */
 int choir__running_patience(const choir__running *r);
 /* Returns how the trial ended, and if it failed, why: text that the caller frees. */
-choir_trial_state choir__running_end(const choir__running *r, char **why);
+choir_trial_state choir__running_end(choir__running *r, char **why);
 /* Kills the rest of the process group and frees the trial's memory. */
 void choir__running_free(choir__running *r);
 
