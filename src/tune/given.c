@@ -156,6 +156,42 @@ void choir__study_give_back(choir_study *s, const choir_trial *t)
 
 /* --- choir_study_enqueue --- */
 
+/* Returns the quote around a whole value that begins at `text`, up to a comma or the end, and
+ * stores where it closes; 0: there is none. */
+static char quote_of(char *text, char **close)
+{
+    char quote = *text == '"' || *text == '\'' ? *text : 0;
+    *close = quote ? strchr(text + 1, quote) : NULL;
+    return *close && ((*close)[1] == ',' || !(*close)[1]) ? quote : 0;
+}
+
+/* Cuts the next "name=value" off; a value in quotes may have commas. */
+static char *next_pair(char **rest)
+{
+    char *pair = *rest, *close;
+    if (!pair)
+        return NULL;
+    char *comma = strchr(pair, ','), *equals = strchr(pair, '=');
+    if (equals && (!comma || equals < comma) && quote_of(equals + 1, &close))
+        comma = close[1] ? close + 1 : NULL;
+    if (comma)
+        *comma = '\0';
+    *rest = comma ? comma + 1 : NULL;
+    return pair;
+}
+
+/* Reads a value as it stands, or without the quotes around it, as choice() reads its values. */
+static choir_status read_value(
+    const choir__dist *dist, const char *name, char *text, double *value)
+{
+    char *close;
+    choir_status status = choir__dist_read(dist, name, text, value);
+    if (status == CHOIR_OK || !quote_of(text, &close))
+        return status;
+    *close = '\0';
+    return choir__dist_read(dist, name, text + 1, value);
+}
+
 /* Reads one "name=value". */
 static choir_status read_given(const choir_space *space, char *pair, double *params)
 {
@@ -169,7 +205,7 @@ static choir_status read_given(const choir_space *space, char *pair, double *par
     if (!isnan(params[i]))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "parameter %s is given twice in one trial; give each trial separately", pair);
-    return choir__dist_read(&space->param[i].dist, pair, equals + 1, &params[i]);
+    return read_value(&space->param[i].dist, pair, equals + 1, &params[i]);
 }
 
 /* Appends a point that is new. */
@@ -196,7 +232,7 @@ choir_status choir_study_enqueue(choir_study *s, const char *parameters)
     choir__given *g = given_of(s->space);
     char *copy = choir__strdup(parameters), *rest = copy, *pair;
     choir_status status = CHOIR_OK;
-    while (status == CHOIR_OK && (pair = strsep(&rest, ",")))
+    while (status == CHOIR_OK && (pair = next_pair(&rest)))
         status = read_given(s->space, pair, g->params);
     free(copy);
     pthread_mutex_lock(&s->lock);

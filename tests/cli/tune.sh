@@ -56,6 +56,9 @@ spaces() {
     grep -E '"x":0[.][5-9]' out && fail 'x of 0.5 or more'
     grep -F '"o":"adamw","m"' out && fail 'a momentum of adamw'
     grep -qF '"o":"adamw","x"' out || fail 'no adamw'
+    good tune --trials 2 --space 'x=choice("a,b",c)' --space 'y=uniform(0,1)' \
+        --enqueue 'x="a,b",y=0.5' --enqueue x=c -- sh -c 'echo "{\"eval_loss\":1}"' sh {x} {y}
+    has out '^ +0 +COMPLETE +1 +a,b +0\.5 ' '^ +1 +COMPLETE +1 +c '
     good tune --dir runs --trials 1 --enqueue o=adamw --space 'o=choice(sgd,adamw)' \
         --space 'm=uniform(0,1) if o==sgd' -- sh -c 'echo "{\"eval_loss\":1}"
         echo "$CHOIR_TRIAL_NUMBER $CHOIR_TRIAL_PARAMS $*" >&2' \

@@ -150,12 +150,13 @@ static char *trial_text(json_t *trial)
     json_object_foreach(trial, name, value)
     {
         char *word = text_of(value);
-        if (!word || strchr(word, ',')) {
-            free(word);
+        if (!word) {
             free(text);
             return NULL;
         }
-        char *longer = choir__format("%s%s%s=%s", text, *text ? "," : "", name, word);
+        const char *quote = !strchr(word, ',') ? "" : strchr(word, '"') ? "'" : "\"";
+        char *longer =
+            choir__format("%s%s%s=%s%s%s", text, *text ? "," : "", name, quote, word, quote);
         free(word);
         free(text);
         text = longer;
