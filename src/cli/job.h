@@ -81,6 +81,7 @@ typedef struct choir__job {
     /* Set to 1 when a record could not be written, and when rank 0 has recorded a failure of
      * the job; may be NULL. */
     _Atomic int32_t *unrecorded, *recorded;
+    _Atomic int64_t *reached; /* set to the last step that was recorded; NULL: one process */
     struct json_t
         *resumed; /* the record of --resume's checkpoint, whose texts the options use */
     int64_t resumed_step;

@@ -15,6 +15,7 @@
 #include "base/base.h"
 #include "cli/part.h"
 #include "cli/peers.h"
+#include "record/recorder.h"
 
 struct choir__cli_record {
     const choir__job *job;
@@ -239,6 +240,8 @@ void choir__cli_record_step(choir__cli_record *r, const choir__cli_step *s,
         put(r, "loss_scale", loss_scale);
     put_devices(r, part);
     look(r, choir_log_step(r->log, s->number));
+    if (r->job->reached)
+        atomic_store(r->job->reached, s->number);
     int64_t each = r->job->log_histograms;
     tensors all = {r, s->number, CHOIR_OK};
     if (each && s->number % each == 0)
@@ -324,6 +327,12 @@ void choir__cli_record_failure(choir__cli_record *r, int64_t step, choir_status 
     free(why);
 }
 
+void choir__cli_record_spoil(choir__cli_record *r)
+{
+    if (r)
+        choir__log_end_badly(r->log);
+}
+
 void choir__cli_record_close(choir__cli_record *r)
 {
     if (!r)
@@ -352,7 +361,7 @@ void choir__cli_record_loss(const choir__job *j)
     char *why = choir__strdup(choir_error_message());
     if (dest && choir_log_open(dest, opts, &r.log) == CHOIR_OK) {
         choir__set_message(why);
-        int64_t step = only.shared ? atomic_load(&only.shared->stepped) : 0;
+        int64_t step = only.reached ? atomic_load(only.reached) : 0;
         choir__cli_record_failure(&r, step, CHOIR_ERR_PEER_LOST);
         (void)!choir_log_close(r.log);
     }

@@ -166,6 +166,12 @@ static choir_status begin(choir_logger *log)
     return status;
 }
 
+void choir__log_end_badly(choir_logger *log)
+{
+    if (log)
+        log->ended_badly = true;
+}
+
 choir_status choir_log_close(choir_logger *log)
 {
     if (!log)

@@ -102,6 +102,22 @@ failures_are_events() {
     rm -rf run
 }
 
+# Where another rank is killed, rank 0's logs end as those of a failed job, too.
+killed_peers_are_failures() {
+    rm -rf run failed
+    start_until 5 train --json "${lm[@]}" --steps 100000 --strategy ddp --nproc 2 --run run \
+        --log "mlflow:$PWD/failed" text
+    kill -KILL "$(pgrep -P "$started_pid" | sed -n 2p)"
+    end_started && fail 'a job with a killed rank ends well'
+    started_pid=
+    grep -rq '^status: 4' failed || fail "mlflow: $(grep -r '^status' failed)"
+    has run/events.jsonl '"event":"failure",.*SIGKILL'
+    grep '"event":"failure"' run/events.jsonl | grep -q '"step":[1-9]' ||
+        fail "the step of the failure: $(cat run/events.jsonl)"
+    [ "$(grep -c '"event":"failure"' run/events.jsonl)" = 1 ] || fail "$(cat run/events.jsonl)"
+    rm -rf run failed
+}
+
 # A record that cannot be written costs a warning and the exit status, not the training.
 unwritable_records() {
     unwritten() { # PATTERN ARG...: of a job that is trained
@@ -252,6 +268,7 @@ check run_has_no_checkpoints
 check goes_on_after_a_kill
 check lost_ranks_leave_the_curve
 check failures_are_events
+check killed_peers_are_failures
 check unwritable_records
 check port_is_taken
 check narrow_terminals
