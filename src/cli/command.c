@@ -64,8 +64,7 @@ choir_status choir__cli_set(const choir__cli_option *o, void *place, const char 
     return CHOIR_OK;
 }
 
-/* Returns the shortest text that reads as x. */
-static char *number_text(double x)
+char *choir__cli_number_text(double x)
 {
     char text[40];
     for (int digits = 1; digits <= 17; digits++) {
@@ -87,11 +86,12 @@ char *choir__cli_text(const choir__cli_option *o, const void *place)
                    ? NULL
                    : choir__format("%lld", (long long)n);
     case CHOIR__FLOAT:
-        return *(const double *)place < o->low ? NULL : number_text(*(const double *)place);
+        return *(const double *)place < o->low ? NULL
+                                               : choir__cli_number_text(*(const double *)place);
     case CHOIR__SINGLE:
         return *(const float *)place < (float)o->low
                    ? NULL
-                   : number_text((double)*(const float *)place);
+                   : choir__cli_number_text((double)*(const float *)place);
     case CHOIR__FLAG: return *(const bool *)place ? choir__strdup("true") : NULL;
     case CHOIR__WORD:
     case CHOIR__TEXT: return *(const char *)place ? choir__strdup(place) : NULL;

@@ -188,6 +188,20 @@ jobs_run_again() {
     same_run first ranks
     good train --json run/latest/job.json && mv out of_checkpoint
     same_run first of_checkpoint
+    python3 - <<'END' # as an older version wrote it
+import json
+job = json.load(open('run/latest/job.json'))
+text = lambda x: x if isinstance(x, str) else json.dumps(x)
+job['options'] = {name: text(value) for name, value in job['options'].items()}
+json.dump(job, open('old.json', 'w'))
+END
+    good train --json old.json && mv out of_old
+    same_run first of_old
+    printf '{"format":"choir-job","version":1,"options":%s}' \
+        '{"quiet":true,"steps":2,"json":true}' >flags.json
+    good train --quiet=false --json=false flags.json
+    has out '^loss .*after 2 steps|^step +2'
+    bad 2 "--quiet: expected 0 or 1, got 'maybe'" train --quiet=maybe flags.json
     tr 'ab' 'ba' <text >other
     mv text kept && cp other text
     bad 1 'not the data of this job' train run/job.json
@@ -205,9 +219,11 @@ bad_jobs() {
     wrong "unknown key 'optoins'; did you mean 'options'\?" "$head,\"optoins\":{}}"
     wrong "option 'lr': expected a number of at least 0, got true" \
         "$head,\"options\":{\"lr\":true}}"
-    wrong "option 'lr': expected a number.*got 'fast'" "$head,\"options\":{\"lr\":\"fast\"}}"
+    wrong "option 'lr': expected a number.*got \"fast\"" "$head,\"options\":{\"lr\":\"fast\"}}"
     wrong "option 'model': expected a text, got a number" "$head,\"options\":{\"model\":3}}"
-    wrong "option 'recompute': expected true or false, got a text|got 'x'" \
+    wrong "option 'steps': expected a whole number of at least 1, got \"5\"" \
+        "$head,\"options\":{\"steps\":\"5\"}}"
+    wrong "option 'recompute': expected true or false, got \"x\"" \
         "$head,\"options\":{\"recompute\":\"x\"}}"
     wrong "option 'log': expected a text, got a number" "$head,\"options\":{\"log\":[1]}}"
     wrong "key 'data': expected a text, got a list" "$head,\"data\":[]}"
@@ -227,6 +243,7 @@ import json, jsonschema
 schema = json.load(open('schema.json'))
 jsonschema.validate(json.load(open('job.json')), schema)
 jsonschema.validate(json.load(open('run/job.json')), schema)
+jsonschema.validate(json.load(open('run/latest/job.json')), schema)
 END
 }
 
