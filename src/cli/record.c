@@ -23,6 +23,7 @@ struct choir__cli_record {
     /* of each of the part's devices at the last row */
     double busy_before[CHOIR__MAX_DEVICES], since;
     choir__peers peers;
+    int64_t last; /* step that was recorded */
 };
 
 const char *choir__cli_record_folder(const choir__job *j)
@@ -226,8 +227,9 @@ static void put_tensor(const char *name, choir_tensor *t, void *arg)
 void choir__cli_record_step(choir__cli_record *r, const choir__cli_step *s,
     const choir__cli_part *part, double loss_scale)
 {
-    if (!r || !r->log)
+    if (!r || !r->log || s->number <= r->last) /* repeated after a loss of ranks */
         return;
+    r->last = s->number;
     double items = (double)(r->job->batch_size * r->job->info.items);
     put(r, "loss", of_float((double)s->loss));
     put(r, "lr", of_float(s->lr));
