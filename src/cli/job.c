@@ -252,6 +252,8 @@ choir_status choir__job_prepare(choir__job *j)
     choir_status status = j->save && !j->print_job ? check_save_folder(j) : CHOIR_OK;
     if (status == CHOIR_OK && j->run && !j->print_job)
         status = check_run_folder(j);
+    if (status == CHOIR_OK && !j->print_job)
+        status = choir__job_check_logs(j);
     if (status != CHOIR_OK)
         return status;
     if (!j->model)

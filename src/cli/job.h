@@ -188,6 +188,10 @@ bool choir__job_offload(const choir__job *job, const char **folder);
  * choir__job_check. */
 int choir__job_recall(choir__job *job);
 
+/* Fails if two records would be in one place, or one would replace a file that is none. Error:
+ * argument. */
+choir_status choir__job_check_logs(const choir__job *job);
+
 /* Returns whether the job is recorded anywhere: in a folder, or by --log. */
 static inline bool choir__job_is_logged(const choir__job *job)
 {

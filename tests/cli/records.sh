@@ -139,6 +139,19 @@ unwritable_records() {
     bad 2 'missing FILE' train --log csv text
 }
 
+# Two records in one place, or one in the place of other data, are refused before the training.
+places_are_checked() {
+    rm -rf run x.csv
+    bad 1 'log csv:./x.csv: .*name each place once' train --log csv:x.csv --log csv:./x.csv text
+    bad 1 'log run:run: .*name each place once' train --run run --log run:run text
+    bad 1 "csv:text: this file is the data of the job" train --log csv:text text
+    cp text other
+    bad 1 "csv:other': the file is no table of a log" train --log csv:other text
+    cmp -s text other || fail 'a file is written over'
+    good train --quiet "${lm[@]}" --steps 2 --log csv:x.csv --log csv:y.csv text
+    good train --quiet "${lm[@]}" --steps 2 --log csv:x.csv text
+}
+
 port_is_taken() {
     choir train --quiet "${lm[@]}" --steps 1 --log metrics::1 text >out 2>err
     ! grep -q 'no libmicrohttpd' err || return 0
@@ -287,6 +300,7 @@ check lost_ranks_leave_the_curve
 check failures_are_events
 check killed_peers_are_failures
 check unwritable_records
+check places_are_checked
 check port_is_taken
 check narrow_terminals
 check jobs_run_again
