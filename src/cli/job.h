@@ -162,6 +162,9 @@ char *choir__job_text(const choir__job *job, const char *id);
 
 /* Refuses texts of the job that JSON cannot have. Error: argument. */
 choir_status choir__job_check_words(const choir__job *job);
+/* Returns a path, perhaps with :options behind it, as an absolute one if a file or folder is
+ * there, else the text as it is; the caller frees it. */
+char *choir__job_path(const char *text);
 /* Returns DATA so that it is found from any folder; the caller frees it. */
 char *choir__job_place(const char *data);
 

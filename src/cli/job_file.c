@@ -15,6 +15,7 @@
 
 #include "base/named.h"
 #include "cli/say.h"
+#include "cli/text.h"
 #include "device/cpu/context.h"
 
 enum { VERSION = 1 };
@@ -91,12 +92,27 @@ json_t *choir__job_value(const choir__job *j, const choir__cli_option *o)
     return value;
 }
 
+/* Returns a path so that the job can be run from any folder. */
+static json_t *found_from_anywhere(const char *text)
+{
+    char *path = choir__job_path(text);
+    json_t *value = json_string(path);
+    free(path);
+    return value;
+}
+
 static json_t *value_of(const choir__job *j, const choir__cli_option *o)
 {
     if (!strcmp(o->name, "log"))
         return j->logs ? list_of(j->logs) : NULL;
     if (!strcmp(o->name, "model"))
-        return json_string(j->model_given ? j->model_given : j->info.config);
+        return j->model_given ? found_from_anywhere(j->model_given)
+                              : json_string(j->info.config);
+    if (!strcmp(o->name, "weights") && j->weights)
+        return found_from_anywhere(j->weights);
+    if (!strcmp(o->name, "tokenizer") && j->tokenizer_file &&
+        !choir__text_is_chars(j->tokenizer_file))
+        return found_from_anywhere(j->tokenizer_file);
     return choir__job_value(j, o);
 }
 
