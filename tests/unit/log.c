@@ -490,6 +490,8 @@ static void wandb_has_blocks(void **state)
         assert_int_equal(choir_log_number(log, name, step), CHOIR_OK);
         assert_int_equal(choir_log_step(log, step), CHOIR_OK);
     }
+    assert_int_equal(choir_log_number(log, "loss", NAN), CHOIR_OK);
+    assert_int_equal(choir_log_step(log, 901), CHOIR_OK);
     assert_int_equal(choir_log_close(log), CHOIR_OK);
     char run[512];
     snprintf(run, sizeof run, "w/%s", strrchr(only_file("w", "offline-run-"), '/') + 1);
@@ -512,7 +514,9 @@ static void wandb_has_blocks(void **state)
     }
     assert_true(begun > 0);
     assert_int_equal(begun, ended);
-    assert_int_equal(whole + begun, 1 + 1 + 900 + 1 + 1);
+    assert_int_equal(whole + begun, 1 + 1 + 901 + 1 + 1);
+    assert_non_null(memmem(text, bytes, "NaN", 3)); /* a number, as json.loads() reads it */
+    assert_null(memmem(text, bytes, "\"NaN\"", 5));
     free(text);
 }
 #endif
