@@ -176,6 +176,11 @@ narrow_terminals() {
     [ "$(awk '{ if (length > m) m = length } END { print m + 0 }' lines)" -le 40 ] ||
         fail "wider than 40 columns: $(awk 'length > 40' lines)"
     [ "$(grep -c '^step .*loss' lines)" -ge 10 ] || fail "lines that stay: $(cat lines)"
+    ! grep '^step' lines | grep -vqE '^step [0-9]+/60  loss [0-9]+\.[0-9]{4}(  lr [0-9.e-]+)?'\
+'(  [0-9]+ tokens/s)?(  [0-9]+:[0-9]{2} left)?$' || fail "fields that are cut: $(cat lines)"
+    script -qec "$CHOIR train --steps 60 --batch-size 12 --model $gpt --log-every 2 text" \
+        /dev/null >out 2>err </dev/null || fail "$(cat out)"
+    [ "$(grep -c '^step .*loss\|step .*loss.*left' out)" -ge 30 ] || fail "asked for: $(cat out)"
 }
 
 # --- jobs as files ----------------------------------------------------------------------------
