@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
+#include "base/options.h"
 #include "cli/job.h"
 #include "record/recorder.h"
 
@@ -53,12 +54,40 @@ static choir_status check_place(char **names, int i, const char *dest)
     return CHOIR_OK;
 }
 
+/* Checks what would otherwise be found only when the log is opened, which costs its records. */
+static choir_status check_port(const char *dest)
+{
+    const char *port = strrchr(dest, ':') + 1;
+    int64_t number;
+    if (strncmp(dest, "metrics:", strlen("metrics:")))
+        return CHOIR_OK;
+    return strcspn(port, " +-") && choir__parse_int(port, 1, 65535, &number)
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_ARGUMENT,
+                     "--log %s: expected :PORT or HOST:PORT, with a port from 1 to 65535",
+                     dest);
+}
+
+static bool has_histograms(const char *dest)
+{
+    const choir__recorder_ops *ops;
+    const char *place;
+    return choir__recorder_find(dest, &ops, &place) == CHOIR_OK && ops->histogram;
+}
+
+static choir_status no_histograms(const choir__job *j)
+{
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "--log-histograms %lld: no log of this job takes histograms: add --log tensorboard:DIR",
+        (long long)j->log_histograms);
+}
+
 choir_status choir__job_check_logs(const choir__job *j)
 {
     const char *folder = j->run ? j->run : j->save;
     char *all = choir__format("run:%s\n%s", folder ? folder : "", j->logs ? j->logs : "");
     char *rest = all, *dest, **names = choir__calloc(strlen(all), sizeof *names);
-    int count = 0;
+    int count = 0, takers = 0;
     choir_status status = CHOIR_OK;
     if (!folder)
         strsep(&rest, "\n");
@@ -67,7 +96,12 @@ choir_status choir__job_check_logs(const choir__job *j)
         status = check_place(names, count++, dest);
         if (status == CHOIR_OK)
             status = check_table(j, dest);
+        if (status == CHOIR_OK)
+            status = check_port(dest);
+        takers += has_histograms(dest);
     }
+    if (status == CHOIR_OK && j->log_histograms > 0 && !takers)
+        status = no_histograms(j);
     for (int i = 0; i < count; i++)
         free(names[i]);
     free(names);
