@@ -42,18 +42,18 @@ typedef struct choir_log_opts {
     /* Text that identifies the run, such as the path of its checkpoints, so that MLflow and
      * W&B find it again when it is resumed; NULL: a random one */
     const char *id;
-    const char
-        *job;       /* JSON about the job, for job.json of a run folder; NULL: the parameters */
-    int64_t resume; /* the step from which the run goes on */
-    bool goes_on;   /* the run has been logged before; else places start empty */
+    const char *job; /* a JSON object about the job, for a run folder's job.json; NULL: the
+                        parameters */
+    int64_t resume;  /* the step from which the run goes on */
+    bool goes_on;    /* the run has been logged before; else places start empty */
 } choir_log_opts;
 
 /** NULL, NULL, NULL, 0, false. */
 choir_log_opts choir_log_defaults(void);
 
 /** Opens a log to one destination; with NULL, to none yet. Errors: argument (an unknown name, a
- * place that is missing), I/O (also a port that is taken), unsupported (this build lacks the
- * library). */
+ * place that is missing, a job that is no JSON object), I/O (also a port that is taken),
+ * unsupported (this build lacks the library). */
 CHOIR_CHECKED choir_status choir_log_open(
     const char *destination, choir_log_opts opts, choir_logger **log);
 /** Adds a destination, before the first step. Errors: those of choir_log_open, state. */
@@ -67,11 +67,11 @@ CHOIR_CHECKED choir_status choir_log_close(choir_logger *log);
 CHOIR_CHECKED choir_status choir_log_param(
     choir_logger *log, const char *name, const char *value);
 
-/** Sets a number of the next choir_log_step. Errors: argument: names have 1 to 200 bytes and no
- * control characters. */
+/** Sets a number of the next choir_log_step. Errors: argument: names have 1 to 200 bytes of
+ * UTF-8 and no control characters. */
 CHOIR_CHECKED choir_status choir_log_number(choir_logger *log, const char *name, double value);
 /** Writes the numbers that were set since the last call as those of a step; steps are not
- * negative and ascend. Errors: argument, I/O. */
+ * negative and ascend. Errors: argument (another step), I/O. */
 CHOIR_CHECKED choir_status choir_log_step(choir_logger *log, int64_t step);
 
 /** Logs a text, such as a sample of a language model. Errors: argument, I/O. */

@@ -54,7 +54,15 @@ choir_status choir__cli_set(const choir__cli_option *o, void *place, const char 
     if (o->strict && !choir__cli_is_choice(o->choices, text))
         return choir__error(CHOIR_ERR_ARGUMENT, "unknown value '%s': choose one of %s", text,
             choir__cli_list_choices(o->choices, expected, sizeof expected));
-    if (!choir__option_set(&option, text))
+    double x, most = 1e300,
+              most_stated = 1e12; /* choir__option_expected leaves out higher ends */
+    const bool number = whole || o->type == CHOIR__FLOAT || o->type == CHOIR__SINGLE;
+    const bool fits = choir__option_set(&option, text);
+    if (!fits && number && o->high >= most_stated &&
+        choir__parse_float(text, o->high, most, &x))
+        return choir__error(CHOIR_ERR_ARGUMENT, "expected %s of at most %g, got '%s'",
+            o->type == CHOIR__INT ? "a whole number" : "a number", o->high, text);
+    if (!fits)
         return choir__error(CHOIR_ERR_ARGUMENT, "expected %s, got '%s'",
             choir__option_expected(&option, expected), text);
     if (whole && o->bytes == sizeof(int))
@@ -64,8 +72,7 @@ choir_status choir__cli_set(const choir__cli_option *o, void *place, const char 
     return CHOIR_OK;
 }
 
-/* Returns the shortest text that reads as x. */
-static char *number_text(double x)
+char *choir__cli_number_text(double x)
 {
     char text[40];
     for (int digits = 1; digits <= 17; digits++) {
@@ -87,11 +94,12 @@ char *choir__cli_text(const choir__cli_option *o, const void *place)
                    ? NULL
                    : choir__format("%lld", (long long)n);
     case CHOIR__FLOAT:
-        return *(const double *)place < o->low ? NULL : number_text(*(const double *)place);
+        return *(const double *)place < o->low ? NULL
+                                               : choir__cli_number_text(*(const double *)place);
     case CHOIR__SINGLE:
         return *(const float *)place < (float)o->low
                    ? NULL
-                   : number_text((double)*(const float *)place);
+                   : choir__cli_number_text((double)*(const float *)place);
     case CHOIR__FLAG: return *(const bool *)place ? choir__strdup("true") : NULL;
     case CHOIR__WORD:
     case CHOIR__TEXT: return *(const char *)place ? choir__strdup(place) : NULL;

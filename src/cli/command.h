@@ -126,6 +126,8 @@ choir_status choir__cli_set(const choir__cli_option *option, void *place, const 
 /* Returns the text that choir__cli_set takes for the member at `place`, or NULL if no value was
  * specified (a number outside its range, a flag that is off). The caller frees it. */
 char *choir__cli_text(const choir__cli_option *option, const void *place);
+/* Returns the shortest text that reads as x; the caller frees it. */
+char *choir__cli_number_text(double x);
 
 /* Writes the choices as "a, b, c" into text and returns it. */
 const char *choir__cli_list_choices(choir__cli_choices *choices, char *text, size_t bytes);

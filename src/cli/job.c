@@ -17,6 +17,7 @@
 #include "cli/judge.h"
 #include "cli/say.h"
 #include "cli/text.h"
+#include "data/corpus.h"
 #include "launch/launchers.h"
 
 enum { RANDOM_BATCHES = 4 }; /* of random data, to validate on */
@@ -71,8 +72,9 @@ static choir_status open_stream(choir__job *j, choir_tokenizer *tokenizer)
     opts.context = j->info.input.dim[0];
     opts.batch_size = j->batch_size;
     opts.validation = RANDOM_BATCHES * j->batch_size;
-    choir_status status =
-        choir_stream_open(STDIN_FILENO, "standard input", tokenizer, opts, &j->stream);
+    const bool fixed = j->weights != NULL; /* which belong to the tokens */
+    choir_status status = choir__stream_open(
+        STDIN_FILENO, "standard input", &j->tokenizer, fixed, &opts, &j->stream);
     if (status != CHOIR_OK)
         return status;
     j->train = choir_stream_data(j->stream);
@@ -250,6 +252,8 @@ choir_status choir__job_prepare(choir__job *j)
     choir_status status = j->save && !j->print_job ? check_save_folder(j) : CHOIR_OK;
     if (status == CHOIR_OK && j->run && !j->print_job)
         status = check_run_folder(j);
+    if (status == CHOIR_OK && !j->print_job)
+        status = choir__job_check_logs(j);
     if (status != CHOIR_OK)
         return status;
     if (!j->model)

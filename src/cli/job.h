@@ -81,6 +81,7 @@ typedef struct choir__job {
     /* Set to 1 when a record could not be written, and when rank 0 has recorded a failure of
      * the job; may be NULL. */
     _Atomic int32_t *unrecorded, *recorded;
+    _Atomic int64_t *reached; /* set to the last step that was recorded; NULL: one process */
     struct json_t
         *resumed; /* the record of --resume's checkpoint, whose texts the options use */
     int64_t resumed_step;
@@ -161,6 +162,9 @@ char *choir__job_text(const choir__job *job, const char *id);
 
 /* Refuses texts of the job that JSON cannot have. Error: argument. */
 choir_status choir__job_check_words(const choir__job *job);
+/* Returns a path, perhaps with :options behind it, as an absolute one if a file or folder is
+ * there, else the text as it is; the caller frees it. */
+char *choir__job_path(const char *text);
 /* Returns DATA so that it is found from any folder; the caller frees it. */
 char *choir__job_place(const char *data);
 
@@ -186,6 +190,10 @@ bool choir__job_offload(const choir__job *job, const char **folder);
  * prints a note for each that differs and is taken, and refuses the others. Returns like
  * choir__job_check. */
 int choir__job_recall(choir__job *job);
+
+/* Fails if two records would be in one place, or one would replace a file that is none. Error:
+ * argument. */
+choir_status choir__job_check_logs(const choir__job *job);
 
 /* Returns whether the job is recorded anywhere: in a folder, or by --log. */
 static inline bool choir__job_is_logged(const choir__job *job)

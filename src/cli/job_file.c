@@ -1,6 +1,6 @@
 /* Jobs as files: see job_file.h. The table of options says which keys there are and of which
- * type, so an option is stated once. A checkpoint's record (job_record.c) is such a file, too,
- * whose values are texts. */
+ * type, so an option is stated once. A checkpoint's record (job_record.c) is such a file, too;
+ * older versions wrote its values as texts. */
 #include "cli/job_file.h"
 
 #include <jansson.h>
@@ -15,6 +15,7 @@
 
 #include "base/named.h"
 #include "cli/say.h"
+#include "cli/text.h"
 #include "device/cpu/context.h"
 
 enum { VERSION = 1 };
@@ -74,12 +75,8 @@ static json_t *list_of(const char *lines)
     return list;
 }
 
-static json_t *value_of(const choir__job *j, const choir__cli_option *o)
+json_t *choir__job_value(const choir__job *j, const choir__cli_option *o)
 {
-    if (!strcmp(o->name, "log"))
-        return j->logs ? list_of(j->logs) : NULL;
-    if (!strcmp(o->name, "model"))
-        return json_string(j->model_given ? j->model_given : j->info.config);
     const void *place = (const char *)j + o->at;
     char *text = choir__cli_text(o, place);
     json_t *value = NULL;
@@ -93,6 +90,30 @@ static json_t *value_of(const choir__job *j, const choir__cli_option *o)
         value = json_string(text);
     free(text);
     return value;
+}
+
+/* Returns a path so that the job can be run from any folder. */
+static json_t *found_from_anywhere(const char *text)
+{
+    char *path = choir__job_path(text);
+    json_t *value = json_string(path);
+    free(path);
+    return value;
+}
+
+static json_t *value_of(const choir__job *j, const choir__cli_option *o)
+{
+    if (!strcmp(o->name, "log"))
+        return j->logs ? list_of(j->logs) : NULL;
+    if (!strcmp(o->name, "model"))
+        return j->model_given ? found_from_anywhere(j->model_given)
+                              : json_string(j->info.config);
+    if (!strcmp(o->name, "weights") && j->weights)
+        return found_from_anywhere(j->weights);
+    if (!strcmp(o->name, "tokenizer") && j->tokenizer_file &&
+        !choir__text_is_chars(j->tokenizer_file))
+        return found_from_anywhere(j->tokenizer_file);
+    return choir__job_value(j, o);
 }
 
 static json_t *options_of(const choir__job *j)
@@ -122,8 +143,7 @@ static json_t *run_of(const char *id)
         (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-/* Returns the text with the fewest digits that reads back as the same numbers. */
-static char *exact_text(const json_t *root)
+char *choir__job_exact_text(const json_t *root)
 {
     char *text = NULL;
     for (size_t digits = 15; digits <= 17; digits++) {
@@ -151,7 +171,7 @@ char *choir__job_text(const choir__job *j, const char *id)
     choir__record_classes(root, &j->classes);
     if (id)
         json_object_set_new(root, "run", run_of(id));
-    char *text = exact_text(root);
+    char *text = choir__job_exact_text(root);
     json_decref(root);
     return text;
 }
@@ -172,12 +192,13 @@ bool choir__job_is_file(const char *path)
     return object && (strstr(begin, "\"choir-job\"") || strstr(begin, "\"options\""));
 }
 
-static const char *kind_of(const json_t *value)
+/* Describes a value for messages; a text as it stands, cut to what fits. */
+static const char *kind_of(const json_t *value, char text[80])
 {
     switch (json_typeof(value)) {
     case JSON_OBJECT: return "an object";
     case JSON_ARRAY: return "a list";
-    case JSON_STRING: return "a text";
+    case JSON_STRING: snprintf(text, 80, "\"%.60s\"", json_string_value(value)); return text;
     case JSON_INTEGER:
     case JSON_REAL: return "a number";
     case JSON_NULL: return "null";
@@ -196,13 +217,31 @@ static choir_status unknown_option(const char *path, const char *name)
         near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
+/* Returns whether the file is the record of a checkpoint that an older version wrote: all of
+ * its values are texts. */
+static bool has_texts_alone(const json_t *root)
+{
+    const json_t *options = json_object_get(root, "options");
+    const char *name;
+    json_t *value;
+    bool texts = json_object_get(root, "data_sha256") && json_object_get(options, "model") &&
+                 json_object_get(options, "seed") && json_object_get(options, "microbatches");
+    json_object_foreach((json_t *)(uintptr_t)options, name, value)
+    {
+        texts &= json_is_string(value);
+    }
+    return texts;
+}
+
 /* Returns the text that the command line would have, for jansson's memory of strings and
- * memory that the caller frees in *made; NULL: the value has another type. */
-static const char *text_of(const choir__cli_option *o, const json_t *value, char **made)
+ * memory that the caller frees in *made; NULL: the value has another type. texts: all values
+ * are texts. */
+static const char *text_of(
+    const choir__cli_option *o, const json_t *value, bool texts, char **made)
 {
     bool number = o->type == CHOIR__INT || o->type == CHOIR__BYTES || o->type == CHOIR__FLOAT;
     *made = NULL;
-    if (json_is_string(value))
+    if (json_is_string(value) && (texts || (!number && o->type != CHOIR__FLAG)))
         return json_string_value(value);
     if (o->type == CHOIR__FLAG && json_is_boolean(value))
         return json_is_true(value) ? "true" : "false";
@@ -216,14 +255,14 @@ static const char *text_of(const choir__cli_option *o, const json_t *value, char
 static choir_status wrong_type(
     const char *path, const choir__cli_option *o, const json_t *value)
 {
-    char expected[CHOIR__EXPECTED_TEXT];
+    char expected[CHOIR__EXPECTED_TEXT], got[80];
     choir__option option = {o->name, o->type, NULL, o->low, o->high};
     return choir__error(CHOIR_ERR_ARGUMENT, "%s: option '%s': expected %s, got %s", path,
         o->name,
         o->type == CHOIR__FLAG     ? "true or false"
         : o->type == CHOIR__STRING ? "a text"
                                    : choir__option_expected(&option, expected),
-        kind_of(value));
+        kind_of(value, got));
 }
 
 /* --log: a text, or a list of texts. */
@@ -242,13 +281,13 @@ static choir_status take_logs(
     return CHOIR_OK;
 }
 
-static choir_status take(
-    choir__job *j, const char *path, const choir__cli_option *o, const json_t *value)
+static choir_status take(choir__job *j, const char *path, const choir__cli_option *o,
+    const json_t *value, bool texts)
 {
     char *made;
     if (!strcmp(o->name, "log"))
         return take_logs(j, o, path, value);
-    const char *text = text_of(o, value, &made);
+    const char *text = text_of(o, value, texts, &made);
     if (!text)
         return wrong_type(path, o, value);
     choir_status status = choir__cli_set(o, (char *)j + o->at, text);
@@ -263,7 +302,7 @@ static choir_status take(
 
 static choir_status take_options(choir__job *j, const char *path, const json_t *root)
 {
-    bool recorded = json_object_get(root, "run") != NULL;
+    bool recorded = json_object_get(root, "run") != NULL, texts = has_texts_alone(root);
     uint64_t given[2] = {0};
     const char *name;
     json_t *value;
@@ -276,7 +315,7 @@ static choir_status take_options(choir__job *j, const char *path, const json_t *
         if (choir__job_was_given(j, name) || choir__job_is_displaced(j, name) ||
             (recorded && is_place(name)))
             continue;
-        status = take(j, path, o, value);
+        status = take(j, path, o, value, texts);
         if (status != CHOIR_OK)
             return status;
         int64_t row = o - choir__job_options;
@@ -291,6 +330,7 @@ static choir_status take_options(choir__job *j, const char *path, const json_t *
 
 static choir_status check_members(const char *path, const json_t *root)
 {
+    char got[80];
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)root, name, value)
@@ -306,7 +346,7 @@ static choir_status check_members(const char *path, const json_t *root)
                 near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
         if (json_typeof(value) != members[at].type)
             return choir__error(CHOIR_ERR_ARGUMENT, "%s: key '%s': expected %s, got %s", path,
-                name, members[at].expected, kind_of(value));
+                name, members[at].expected, kind_of(value, got));
     }
     const char *format = json_string_value(json_object_get(root, "format"));
     if (!format || strcmp(format, "choir-job"))

@@ -45,6 +45,11 @@ void choir__job_notes(const choir__job *j)
         say(j, choir__format("%s is trained on as plain text, with its separators", j->data));
     if (shared)
         say(j, choir__format("--devices %s: the ranks on %s take turns", j->devices, shared));
+    if (j->swa > j->steps)
+        say(j,
+            choir__format("--swa %lld with --steps %lld: no step is averaged, so the weights "
+                          "are the last step's",
+                (long long)j->swa, (long long)j->steps));
     if (warmup >= j->steps)
         say(j, choir__format(
                    "--schedule %s: a warm-up of %lld steps and --steps %lld: the rate never "

@@ -2,7 +2,7 @@
  * that `choir train --resume DIR` needs no other argument.
  *
  *     {"format": "choir-job", "version": 1, "data": "/data/text", "data_sha256": "...",
- *      "options": {"model": "gpt2:...", "lr": "0.001", "strategy": "ddp", ...},
+ *      "options": {"model": "gpt2:...", "lr": 0.001, "strategy": "ddp", ...},
  *      "classes": ["down", "up"]}                        of a classifier (classes.c)
  *
  * The table of options says which of them are recorded, and what happens to one that the
@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 
 #include "base/hash.h"
-#include "cli/job.h"
+#include "cli/job_file.h"
 #include "cli/say.h"
 #include "device/cpu/context.h"
 
@@ -53,6 +53,22 @@ static json_t *options_of_state(const choir_train_state *s)
     return options;
 }
 
+/* Makes a number or a boolean the text that the command line would have, which an older
+ * version's record has. Returns whether it is of such a type. */
+static bool as_text(json_t *options, const char *name, const json_t *value)
+{
+    char *text =
+        json_is_integer(value)   ? choir__format("%lld", (long long)json_integer_value(value))
+        : json_is_real(value)    ? choir__cli_number_text(json_real_value(value))
+        : json_is_boolean(value) ? choir__strdup(json_is_true(value) ? "true" : "false")
+                                 : NULL;
+    const bool is = text != NULL;
+    if (is) /* the key is there, so this may be done while visiting all of them */
+        json_object_set_new(options, name, json_string(text));
+    free(text);
+    return is;
+}
+
 static choir_status parse_record(choir__job *j, const char *text)
 {
     json_error_t why;
@@ -64,7 +80,7 @@ static choir_status parse_record(choir__job *j, const char *text)
                 json_integer_value(json_object_get(root, "version")) == VERSION;
     json_object_foreach(options, name, value)
     {
-        good = good && json_is_string(value);
+        good = good && (json_is_string(value) || as_text(options, name, value));
     }
     if (good)
         j->resumed = root;
@@ -303,10 +319,11 @@ static void write_record(choir__job *j)
 {
     json_t *options = json_object(), *root;
     for (const choir__cli_option *o = choir__job_options; o->name; o++) {
-        char *text = o->recorded ? choir__cli_text(o, value_of(j, o)) : NULL;
-        if (text && (strcmp(o->name, "eval-every") != 0 || !j->eval_epochs))
-            json_object_set_new(options, o->name, json_string(text));
-        free(text);
+        json_t *value = o->recorded ? choir__job_value(j, o) : NULL;
+        if (value && !json_is_false(value) &&
+            (strcmp(o->name, "eval-every") != 0 || !j->eval_epochs))
+            json_object_set(options, o->name, value);
+        json_decref(value);
     }
     json_object_set_new(options, "model", json_string(j->info.config));
     root = json_pack("{s:s, s:i, s:s, s:o}", "format", "choir-job", "version", VERSION,
@@ -316,7 +333,7 @@ static void write_record(choir__job *j)
         json_object_set_new(root, "data", json_string(place));
     free(place);
     choir__record_classes(root, &j->classes);
-    j->record = json_dumps(root, JSON_INDENT(2));
+    j->record = choir__job_exact_text(root);
     json_decref(root);
 }
 

@@ -45,6 +45,18 @@ static char *add_source(char *list, const char *folder, const char *part, int le
     return longer;
 }
 
+char *choir__job_path(const char *text)
+{
+    char path[PATH_MAX];
+    const char *options = strchrnul(text, ':'); /* of FOLDER:classes=3 */
+    if (realpath(text, path))
+        return choir__strdup(path);
+    char *before = choir__format("%.*s", (int)(options - text), text);
+    const bool found = realpath(before, path);
+    free(before);
+    return found ? choir__format("%s%s", path, options) : choir__strdup(text);
+}
+
 char *choir__job_place(const char *data)
 {
     char path[PATH_MAX], *all = NULL;

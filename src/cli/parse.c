@@ -29,7 +29,10 @@ static void make_tables(const choir__cli_command *c, tables *t)
     *letters++ = ':'; /* distinguishes a missing value from an unknown option */
     for (int i = 0; i < t->count; i++) {
         const choir__cli_option *o = t->taken[i].option;
-        int has_value = o->argument ? required_argument : no_argument;
+        bool flag = !o->argument && o->bytes == sizeof(bool); /* --flag or --flag=false */
+        int has_value = o->argument ? required_argument
+                        : flag      ? optional_argument
+                                    : no_argument;
         if (o->letter)
             *letters++ = o->letter;
         if (o->letter && o->argument)
@@ -88,9 +91,9 @@ static int take(const choir__cli_command *c, void *values, const choir__cli_take
 {
     const choir__cli_option *o = taken->option;
     char *place = (char *)values + taken->at;
-    if (!o->argument && o->bytes == sizeof(bool))
+    if (!o->argument && o->bytes == sizeof(bool) && !optarg)
         *(bool *)place = true;
-    else if (o->argument && choir__cli_set(o, place, optarg) != CHOIR_OK)
+    else if (optarg && choir__cli_set(o, place, optarg) != CHOIR_OK)
         return o->name ? choir__cli_usage(c->name, "--%s: %s", o->name, choir_error_message())
                        : choir__cli_usage(c->name, "-%c: %s", o->letter, choir_error_message());
     return c->took ? c->took(values, o, optarg) : CHOIR__EXIT_OK;

@@ -15,6 +15,7 @@
 #include "base/base.h"
 #include "cli/part.h"
 #include "cli/peers.h"
+#include "record/recorder.h"
 
 struct choir__cli_record {
     const choir__job *job;
@@ -22,6 +23,7 @@ struct choir__cli_record {
     /* of each of the part's devices at the last row */
     double busy_before[CHOIR__MAX_DEVICES], since;
     choir__peers peers;
+    int64_t last; /* step that was recorded */
 };
 
 const char *choir__cli_record_folder(const choir__job *j)
@@ -225,8 +227,9 @@ static void put_tensor(const char *name, choir_tensor *t, void *arg)
 void choir__cli_record_step(choir__cli_record *r, const choir__cli_step *s,
     const choir__cli_part *part, double loss_scale)
 {
-    if (!r || !r->log)
+    if (!r || !r->log || s->number <= r->last) /* repeated after a loss of ranks */
         return;
+    r->last = s->number;
     double items = (double)(r->job->batch_size * r->job->info.items);
     put(r, "loss", of_float((double)s->loss));
     put(r, "lr", of_float(s->lr));
@@ -239,6 +242,8 @@ void choir__cli_record_step(choir__cli_record *r, const choir__cli_step *s,
         put(r, "loss_scale", loss_scale);
     put_devices(r, part);
     look(r, choir_log_step(r->log, s->number));
+    if (r->job->reached)
+        atomic_store(r->job->reached, s->number);
     int64_t each = r->job->log_histograms;
     tensors all = {r, s->number, CHOIR_OK};
     if (each && s->number % each == 0)
@@ -324,6 +329,12 @@ void choir__cli_record_failure(choir__cli_record *r, int64_t step, choir_status 
     free(why);
 }
 
+void choir__cli_record_spoil(choir__cli_record *r)
+{
+    if (r)
+        choir__log_end_badly(r->log);
+}
+
 void choir__cli_record_close(choir__cli_record *r)
 {
     if (!r)
@@ -352,7 +363,7 @@ void choir__cli_record_loss(const choir__job *j)
     char *why = choir__strdup(choir_error_message());
     if (dest && choir_log_open(dest, opts, &r.log) == CHOIR_OK) {
         choir__set_message(why);
-        int64_t step = only.shared ? atomic_load(&only.shared->stepped) : 0;
+        int64_t step = only.reached ? atomic_load(only.reached) : 0;
         choir__cli_record_failure(&r, step, CHOIR_ERR_PEER_LOST);
         (void)!choir_log_close(r.log);
     }

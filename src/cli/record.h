@@ -26,6 +26,8 @@ void choir__cli_record_sample(choir__cli_record *r, int64_t step, const char *te
 void choir__cli_record_end(choir__cli_record *r, int64_t step, float loss, const char *sha256);
 /* A failure, or an interruption; the sentence is choir_error_message's. */
 void choir__cli_record_failure(choir__cli_record *r, int64_t step, choir_status status);
+/* Ends the logs as those of a failed job, whose supervisor records the failure itself. */
+void choir__cli_record_spoil(choir__cli_record *r);
 void choir__cli_record_close(choir__cli_record *r);
 
 /* Adds a failure to the run folder of a job whose rank 0 could not. */

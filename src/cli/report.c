@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,13 +166,31 @@ static void print_number(const char *key, double value)
         printf(",\"%s\":null", key);
 }
 
-/* On a terminal, a line is rewritten until a twentieth of the job is done, and then stays. */
+/* On a terminal, a line is rewritten until a twentieth of the job is done, in steps or in the
+ * time of --max-time, and then stays; so do the lines that --log-every asks for. */
 static bool stays(const choir__cli_report *r, int64_t step)
 {
     enum { LINES = 20 };
     int64_t steps = choir__max(r->job->steps - r->first, 1), done = step - r->first;
     int64_t each = choir__max(steps / LINES, 1);
-    return !r->terminal || done % each == 0;
+    double limit = choir__job_seconds(r->job->max_time);
+    bool by_time =
+        limit > 0 && choir__now() - choir__max(r->stayed, r->started) > limit / LINES;
+    return !r->terminal || r->job->log_every || by_time || done % each == 0;
+}
+
+/* Adds a field to the line if it fits, with those before it, in the terminal. */
+__attribute__((format(printf, 4, 5))) static void add_field(
+    const choir__cli_report *r, char *line, size_t bytes, const char *format, ...)
+{
+    char field[64];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(field, sizeof field, format, args);
+    va_end(args);
+    size_t used = strlen(line), more = strlen(field) + (used ? 2 : 0);
+    if (!used || used + more <= (size_t)columns(r))
+        snprintf(line + used, bytes - used, "%s%s", used ? "  " : "", field);
 }
 
 /* Returns the seconds that `left` steps will take, each as long as the median of the last ones,
@@ -191,21 +210,25 @@ static double time_left(const choir__cli_report *r, int64_t left)
 
 static void progress(choir__cli_report *r, const choir__cli_step *s)
 {
-    char line[160];
+    char line[320] = "";
     int64_t done = s->number - r->first, left = r->job->steps - s->number;
     bool last = left == 0, due = choir__now() - r->last_line > (r->terminal ? 0.1 : 2);
-    due |= r->terminal && stays(r, s->number);
+    bool stay = stays(r, s->number);
+    due |= r->terminal && stay;
     if (r->job->log_every ? s->number % r->job->log_every && !last : !due && !last && done > 1)
         return;
     r->last_line = choir__now();
+    r->stayed = stay ? r->last_line : r->stayed;
     double rest = time_left(r, left);
-    snprintf(line, sizeof line, "step %lld/%lld  loss %.4f  lr %.3g  %.0f %s/s  %lld:%02d left",
-        (long long)s->number, (long long)r->job->steps, (double)s->loss, s->lr,
-        items_of(r) / s->seconds, items_name(r), (long long)rest / 60,
+    add_field(
+        r, line, sizeof line, "step %lld/%lld", (long long)s->number, (long long)r->job->steps);
+    add_field(r, line, sizeof line, "loss %.4f", (double)s->loss);
+    add_field(r, line, sizeof line, "lr %.3g", s->lr);
+    add_field(r, line, sizeof line, "%.0f %s/s", items_of(r) / s->seconds, items_name(r));
+    add_field(r, line, sizeof line, "%lld:%02d left", (long long)rest / 60,
         (int)((long long)rest % 60));
-    printf("%s%.*s%s", r->terminal ? "\r\033[K" : "", columns(r), line,
-        stays(r, s->number) ? "\n" : "");
-    r->line_open = !stays(r, s->number);
+    printf("%s%.*s%s", r->terminal ? "\r\033[K" : "", columns(r), line, stay ? "\n" : "");
+    r->line_open = !stay;
     fflush(stdout);
 }
 

@@ -22,6 +22,7 @@ typedef struct choir__cli_report {
     double in_steps;            /* their sum */
     int64_t steps, first, last; /* of this process; before its first; the last that is done */
     double started, last_line;
+    double stayed; /* when the last line was printed that stays on a terminal */
     bool terminal, line_open;
     bool outlived; /* others go on if this process is killed */
     double first_step_s;

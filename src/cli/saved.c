@@ -72,8 +72,9 @@ static choir_status read_job(const char *path, choir__saved *s)
     choir_status status = choir_training_job(path, &job);
     json_t *record = job ? json_loads(job, 0, NULL) : NULL;
     const json_t *options = json_object_get(record, "options");
-    const char *part = json_string_value(json_object_get(options, "val-split"));
-    s->held_out = part ? strtod(part, NULL) : 0;
+    const json_t *part = json_object_get(options, "val-split"); /* a text in older records */
+    s->held_out =
+        json_is_string(part) ? strtod(json_string_value(part), NULL) : json_number_value(part);
     s->pack = json_object_get(options, "pack") != NULL;
     json_decref(record);
     free(job);

@@ -27,6 +27,7 @@ typedef struct board {
     choir__job_shared shared;
     _Atomic int32_t unrecorded;        /* a record could not be written */
     _Atomic int32_t recorded;          /* rank 0 has recorded how the job ended */
+    _Atomic int64_t reached;           /* the last step that rank 0 has recorded */
     _Atomic uint64_t claimed, written; /* one more than the generation that it is of; 0: none */
     choir_status status;
     int by; /* a signal, where that ended the job */
@@ -101,6 +102,7 @@ static int run_ranks(const choir__job *job)
     shared.shared = job->max_restarts ? &b->shared : NULL;
     shared.unrecorded = &b->unrecorded;
     shared.recorded = &b->recorded;
+    shared.reached = &b->reached;
     b->shared.old_checkpoint = choir__job_checkpoint(job);
     ranks r = {&shared, b};
     choir__recovery recovery = choir__cli_strategy_recovery(job);

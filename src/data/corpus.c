@@ -115,8 +115,8 @@ static choir_status characters(reading *r, const char *path, choir_tokenizer **t
 
 /* --- tokens --- */
 
-/* Adds a token that ends a text to a tokenizer without one, which becomes another object. */
-static choir_status settle_end(const char *path, bool fixed, choir_tokenizer **tokenizer)
+choir_status choir__settle_end_of_text(
+    const char *path, bool fixed, choir_tokenizer **tokenizer)
 {
     char end[] = "<|endoftext|>";
     char *const added[] = {end};
@@ -199,7 +199,7 @@ static choir_status read_all(corpus *d, const char *path, choir_corpus_opts opts
     choir_status status = used ? CHOIR_OK : characters(&r, path, &made);
     used = used ? used : made;
     if (status == CHOIR_OK)
-        status = settle_end(path, opts.fixed_tokens && !made, &used);
+        status = choir__settle_end_of_text(path, opts.fixed_tokens && !made, &used);
     if (status == CHOIR_OK) {
         r.tokenizer = *tokenizer = used; /* owns the other */
         made = NULL;

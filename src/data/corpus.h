@@ -34,6 +34,19 @@ static inline int32_t choir__document_token(int32_t id)
 /* Returns the id of the token that ends a text; -1: the tokenizer has none. */
 int64_t choir__end_of_text(const choir_tokenizer *tokenizer);
 
+/* Adds a token that ends a text to a tokenizer without one, which becomes another object and
+ * owns the first. fixed: it may not have more tokens. path: for the message. Errors: argument.
+ */
+choir_status choir__settle_end_of_text(
+    const char *path, bool fixed, choir_tokenizer **tokenizer);
+
+/* Like choir_stream_open, but a tokenizer without a token that ends a text gets one if the
+ * stream has documents and `fixed` is false; *tokenizer is then another object. */
+struct choir_stream;
+struct choir_stream_opts;
+choir_status choir__stream_open(int fd, const char *name, choir_tokenizer **tokenizer,
+    bool fixed, const struct choir_stream_opts *opts, struct choir_stream **stream);
+
 void choir__document_parts_free(choir__document_parts *parts);
 
 #endif

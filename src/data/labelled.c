@@ -231,6 +231,11 @@ static void free_labelled(choir_dataset *self)
 static const choir_dataset_ops ops = {
     .length = length, .get = get, .free = free_labelled, .class_name = class_name};
 
+const char *choir__labelled_largest(const choir_dataset *d)
+{
+    return d->ops == &ops ? ((const labelled *)d)->labels.largest_place : NULL;
+}
+
 choir_labelled_opts choir_labelled_defaults(void)
 {
     return (choir_labelled_opts){.context = 128};

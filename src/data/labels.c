@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/options.h"
 #include "data/tokenizer/utf8.h"
 
 enum { CLASSES_MAX = 1 << 20 };
@@ -30,6 +31,31 @@ static int64_t number_in(const char *text)
 {
     size_t digits = strspn(text, "0123456789");
     return *text && !text[digits] && digits <= 18 ? strtoll(text, NULL, 10) : -1;
+}
+
+/* Returns "PATH, line N"; the caller frees it. */
+static char *place_text(const choir__record_at *at)
+{
+    return at->line ? choir__format("%s, line %lld", at->path, (long long)at->line)
+                    : choir__strdup(at->path);
+}
+
+/* Notes where the largest and the least of the labels that are whole numbers were found. */
+static void note_extremes(choir__labels *l, const choir__record_at *at, const char *text)
+{
+    int64_t number;
+    if (!choir__parse_int(text, INT64_MIN, INT64_MAX, &number))
+        return;
+    if (!l->largest_place || number > l->largest) {
+        free(l->largest_place);
+        l->largest = number;
+        l->largest_place = place_text(at);
+    }
+    if (!l->least_place || number < l->least) {
+        free(l->least_place);
+        l->least = number;
+        l->least_place = place_text(at);
+    }
 }
 
 /* Adds a label that was not seen before. */
@@ -108,6 +134,7 @@ choir_status choir__labels_add(
         return choir__record_wrong(at, "there are more than %d labels", CLASSES_MAX);
     *number = l->count;
     append(l, text);
+    note_extremes(l, at, text);
     if (l->settled)
         add_class(l, *number);
     return CHOIR_OK;
@@ -128,6 +155,21 @@ static void sort(choir__labels *l)
         l->class_of[json_integer_value(json_object_get(l->seen, l->sorted[c]))] = c;
 }
 
+static bool is_largest(const choir__labels *l, const char *text)
+{
+    return l->largest_place && number_in(text) == l->largest;
+}
+
+/* Returns whether all labels are whole numbers, some of them negative. */
+static bool has_negative_numbers(const choir__labels *l)
+{
+    int64_t number;
+    for (int64_t i = 0; i < l->count; i++)
+        if (!choir__parse_int(l->text[i], INT64_MIN, INT64_MAX, &number))
+            return false;
+    return l->least_place && l->least < 0;
+}
+
 /* The classes are the given ones; labels beyond them are numbers of classes. */
 static choir_status settle_given(choir__labels *l)
 {
@@ -137,8 +179,9 @@ static choir_status settle_given(choir__labels *l)
         l->class_of[i] = i < l->given ? i : number_in(l->text[i]);
         if (l->class_of[i] >= l->given || (i >= l->given && l->named))
             return choir__error(CHOIR_ERR_RANGE,
-                "the label %s is none of the model's %lld classes", l->text[i],
-                (long long)l->given);
+                "%s%sthe label %s is none of the model's %lld classes",
+                is_largest(l, l->text[i]) ? l->largest_place : "",
+                is_largest(l, l->text[i]) ? ": " : "", l->text[i], (long long)l->given);
         if (i < l->given)
             l->sorted[i] = l->text[i];
     }
@@ -152,6 +195,10 @@ choir_status choir__labels_settle(choir__labels *l)
     l->class_of = choir__calloc((size_t)l->count + 1, sizeof *l->class_of);
     if (l->given)
         return settle_given(l);
+    if (has_negative_numbers(l))
+        return choir__error(CHOIR_ERR_RANGE,
+            "%s: the label %lld is negative: expected numbers of classes, from 0, or names",
+            l->least_place, (long long)l->least);
     for (int64_t i = 0; i < l->count; i++)
         numbers += (l->class_of[i] = number_in(l->text[i])) >= 0;
     if (numbers < l->count) {
@@ -161,7 +208,8 @@ choir_status choir__labels_settle(choir__labels *l)
     for (int64_t i = 0; i < l->count; i++) {
         if (l->class_of[i] >= CLASSES_MAX)
             return choir__error(CHOIR_ERR_RANGE,
-                "the label %s is too large for the number of a class", l->text[i]);
+                "%s: the label %lld is too large for the number of a class", l->largest_place,
+                (long long)l->largest);
         l->classes = choir__max(l->classes, l->class_of[i] + 1);
     }
     return CHOIR_OK;
@@ -183,5 +231,7 @@ void choir__labels_free(choir__labels *l)
     free(l->text);
     free(l->class_of);
     free(l->sorted);
+    free(l->largest_place);
+    free(l->least_place);
     *l = (choir__labels){0};
 }

@@ -21,6 +21,8 @@ typedef struct choir__labels {
     int64_t given; /* labels that a model gives: its classes; 0: none */
     bool named;    /* one of those has been found */
     bool settled;
+    int64_t largest, least;            /* of the labels that are whole numbers */
+    char *largest_place, *least_place; /* "set.csv, line 3"; NULL: there is none */
 } choir__labels;
 
 /* Begins with the classes of a model, before any label is added. Error: argument (a name that
@@ -42,6 +44,11 @@ int64_t choir__label_class(const choir__labels *labels, int64_t number);
 
 /* Returns the text of a class; NULL: classes are numbers, or there is no such class. */
 const char *choir__label_name(const choir__labels *labels, int64_t class);
+
+/* Return where the largest label that is a number was found ("set.csv, line 3"), or NULL, also
+ * for a dataset of another kind. The dataset keeps the text. */
+const char *choir__labelled_largest(const choir_dataset *dataset);
+const char *choir__shards_largest(const choir_dataset *dataset);
 
 void choir__labels_free(choir__labels *labels);
 

@@ -419,6 +419,11 @@ static choir_status settle(shards *d)
     return status;
 }
 
+const char *choir__shards_largest(const choir_dataset *d)
+{
+    return d->ops == &ops ? ((const shards *)d)->labels.largest_place : NULL;
+}
+
 choir_status choir_dataset_shards(
     const char *path, choir_split split, choir_image_opts opts, choir_dataset **dataset)
 {

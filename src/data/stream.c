@@ -251,20 +251,17 @@ static choir_status check(const choir_stream_opts *o)
 }
 
 /* Looks at the first character: documents, or a text. */
-static choir_status find_kind(choir_stream *s)
+static choir_status find_kind(choir_stream *s, bool fixed, choir_tokenizer **tokenizer)
 {
     bool documents;
     choir_status status = choir__records_look(&s->records, &documents);
     s->end = -1;
-    if (status != CHOIR_OK || !documents)
-        return status;
-    s->end = (int32_t)choir__end_of_text(s->tokenizer);
-    return s->end >= 0
-               ? CHOIR_OK
-               : choir__error(CHOIR_ERR_ARGUMENT,
-                     "%s has documents, and the tokenizer no token that ends a text, such "
-                     "as <|endoftext|> or </s>",
-                     s->records.at.path);
+    if (status == CHOIR_OK && documents) {
+        status = choir__settle_end_of_text(s->records.at.path, fixed, tokenizer);
+        s->end = (int32_t)choir__end_of_text(*tokenizer);
+    }
+    s->tokenizer = *tokenizer;
+    return status;
 }
 
 static void init_dataset(choir_stream *s, stream_dataset *d)
@@ -278,21 +275,18 @@ static void init_dataset(choir_stream *s, stream_dataset *d)
         .classes = choir_tokenizer_size(s->tokenizer)};
 }
 
-choir_status choir_stream_open(int fd, const char *name, const choir_tokenizer *tokenizer,
-    choir_stream_opts opts, choir_stream **stream)
+choir_status choir__stream_open(int fd, const char *name, choir_tokenizer **tokenizer,
+    bool fixed, const choir_stream_opts *opts, choir_stream **stream)
 {
-    if (!tokenizer || !stream)
-        return choir__missing(__func__, tokenizer ? "stream" : "tokenizer");
-    choir_status status = check(&opts);
+    choir_status status = check(opts);
     if (status != CHOIR_OK)
         return status;
     choir_stream *s = choir__calloc(1, sizeof *s);
-    s->opts = opts;
-    s->tokenizer = tokenizer;
+    s->opts = *opts;
     s->owner = getpid();
     pthread_mutex_init(&s->encoding, NULL);
     choir__records_take(&s->records, fd, name ? name : "the stream");
-    status = find_kind(s);
+    status = find_kind(s, fixed, tokenizer);
     if (status == CHOIR_OK)
         status = make_ring(s);
     if (status == CHOIR_OK)
@@ -304,6 +298,15 @@ choir_status choir_stream_open(int fd, const char *name, const choir_tokenizer *
     else
         choir_stream_free(s);
     return status;
+}
+
+choir_status choir_stream_open(int fd, const char *name, const choir_tokenizer *tokenizer,
+    choir_stream_opts opts, choir_stream **stream)
+{
+    if (!tokenizer || !stream)
+        return choir__missing(__func__, tokenizer ? "stream" : "tokenizer");
+    choir_tokenizer *fixed = (choir_tokenizer *)(uintptr_t)tokenizer; /* stays as it is */
+    return choir__stream_open(fd, name, &fixed, true, &opts, stream);
 }
 
 choir_dataset *choir_stream_data(choir_stream *stream)

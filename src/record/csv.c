@@ -144,6 +144,25 @@ static choir_status widen(csv *c, int more)
     return status;
 }
 
+choir_status choir__csv_check(const char *path)
+{
+    static const char header[] = "step,time";
+    char begin[sizeof header] = "";
+    struct stat is;
+    if (stat(path, &is) != 0 || !S_ISREG(is.st_mode))
+        return CHOIR_OK;
+    FILE *f = fopen(path, "re");
+    size_t bytes = f ? fread(begin, 1, strlen(header), f) : 0; /* a kill may have cut them */
+    if (f)
+        fclose(f);
+    return strncmp(begin, header, bytes)
+               ? choir__error(CHOIR_ERR_ARGUMENT,
+                     "log 'csv:%s': the file is no table of a log and would be replaced: choose "
+                     "another one",
+                     path)
+               : CHOIR_OK;
+}
+
 /* --- the recorder --- */
 
 static choir_status end(choir__recorder *base, bool good)
@@ -165,8 +184,10 @@ static choir_status open_csv(
     csv *c = choir__calloc(1, sizeof *c);
     int64_t resume = start->resume;
     c->base.ops = &choir__recorder_csv;
-    choir_status status =
-        choir__lines_open(&c->lines, place, resume < 0 ? NULL : stays, &resume);
+    c->lines.fd = -1;
+    choir_status status = resume < 0 ? choir__csv_check(place) : CHOIR_OK;
+    if (status == CHOIR_OK)
+        status = choir__lines_open(&c->lines, place, resume < 0 ? NULL : stays, &resume);
     if (status == CHOIR_OK && resume >= 0)
         status = find_columns(c);
     *made = &c->base;

@@ -19,6 +19,7 @@ struct choir_logger {
     choir__record_start start;
     char *name, *job, id[33];
     json_t *params;
+    int64_t last;            /* step of the last row; -1: none */
     bool begun, ended_badly; /* ended_badly: by a failure, or interrupted */
     /* The numbers of the next step. Slots keep their names, so that steps with the same names
      * in the same order allocate nothing. */
@@ -65,11 +66,15 @@ static choir_status bad_name(const char *function, const char *name)
     for (size_t i = 0; i < length; i++)
         if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
             length = 0;
-    return length && length <= LONGEST_NAME
-               ? CHOIR_OK
-               : choir__error(CHOIR_ERR_ARGUMENT,
-                     "%s: expected a name of 1 to %d printable bytes, got '%s'", function,
-                     LONGEST_NAME, name);
+    if (!length || length > LONGEST_NAME)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: expected a name of 1 to %d printable bytes, got '%s'", function, LONGEST_NAME,
+            name);
+    json_t *text = json_string(name); /* NULL: it is not UTF-8 */
+    json_decref(text);
+    return text ? CHOIR_OK
+                : choir__error(CHOIR_ERR_ARGUMENT, "%s: expected a name in UTF-8, got '%s'",
+                      function, name);
 }
 
 /* --- opening --- */
@@ -91,6 +96,14 @@ static void make_id(const char *text, char id[33])
     sodium_bin2hex(id, 33, bytes, sizeof bytes);
 }
 
+static bool is_object(const char *text)
+{
+    json_t *value = json_loads(text, 0, NULL);
+    const bool is = json_is_object(value);
+    json_decref(value);
+    return is;
+}
+
 choir_status choir_log_open(const char *dest, choir_log_opts opts, choir_logger **made)
 {
     if (choir__lacks(made, __func__, "place for the log"))
@@ -100,12 +113,16 @@ choir_status choir_log_open(const char *dest, choir_log_opts opts, choir_logger 
         return choir__error(CHOIR_ERR_ARGUMENT,
             "choir_log_open: expected a step of at least 0 to go on from, got %lld",
             (long long)opts.resume);
+    if (opts.job && !is_object(opts.job))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "choir_log_open: expected a job that is a JSON object, got '%.60s'", opts.job);
     if (sodium_init() < 0)
         return choir__error(CHOIR_ERR_INTERNAL, "libsodium can't be used");
     choir_logger *log = choir__calloc(1, sizeof *log);
     log->name = choir__strdup(opts.name ? opts.name : "choir");
     log->job = opts.job ? choir__strdup(opts.job) : NULL;
     log->params = json_object();
+    log->last = -1;
     make_id(opts.id, log->id);
     log->start = (choir__record_start){.name = log->name,
         .id = log->id,
@@ -164,6 +181,12 @@ static choir_status begin(choir_logger *log)
         EACH(log, begin, log->params, log->job);
     log->begun = true;
     return status;
+}
+
+void choir__log_end_badly(choir_logger *log)
+{
+    if (log)
+        log->ended_badly = true;
 }
 
 choir_status choir_log_close(choir_logger *log)
@@ -264,12 +287,17 @@ choir_status choir_log_step(choir_logger *log, int64_t step)
     if (choir__lacks(log, __func__, "log"))
         return CHOIR_ERR_ARGUMENT;
     choir_status status = check_step(__func__, step);
+    if (status == CHOIR_OK && step <= log->last)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "choir_log_step: expected a step after %lld, got %lld", (long long)log->last,
+            (long long)step);
     if (status == CHOIR_OK)
         status = begin(log);
     const choir__row row = {step, wall_time(), log->used, log->slots};
     if (log->used)
         EACH(log, step, &row);
     log->used = 0;
+    log->last = status == CHOIR_ERR_ARGUMENT ? log->last : step;
     return status;
 }
 

@@ -106,4 +106,15 @@ const choir__recorder_ops *choir__recorder_at(size_t i);
 choir_status choir__recorder_find(
     const char *dest, const choir__recorder_ops **ops, const char **place);
 
+/* Fails unless the path can become a table (csv.c): it is free, no regular file, or a table
+ * that a log wrote. Error: argument. */
+choir_status choir__csv_check(const char *path);
+
+/* --- the log: log.c --- */
+
+/* Makes choir_log_close end the log as one of a job that failed, where another process records
+ * the failure. NULL is fine. */
+struct choir_logger;
+void choir__log_end_badly(struct choir_logger *log);
+
 #endif

@@ -62,7 +62,7 @@ keeps_names() {
     good eval --json one numbers.csv
     [ "$(field accuracy out)" = 1 ] || fail "numbers: $(cat out)"
     sed 's/,0$/,2/' numbers.csv >two.csv
-    bad 1 "the label 2 is none of the model's 2 classes" eval one two.csv
+    bad 1 "two.csv, line [0-9]+: the label 2 is none of the model's 2 classes" eval one two.csv
     good train --resume one --steps 44 --json set.csv
     good train --model one/latest --steps 1 --batch-size 12 --json set.csv # the head, and its names
     bad 1 "is none of the model's classes" train --model one/latest --batch-size 12 other.csv
@@ -75,6 +75,13 @@ wrong_data() {
     bad 1 'set.csv: labelled texts need .*tokenizer' train --model $bert set.csv
     bad 1 'set.csv has 2 classes, the model 1' "${job[@]}" --model "${bert%2}1" set.csv
     bad 1 "expected labelled texts .* got tokenizer.json" "${job[@]}" tokenizer.json
+    sed 's/,up$/,1/; s/,down$/,0/' set.csv >numbers.csv
+    sed '7s/,[01]$/,5/' numbers.csv >five.csv
+    bad 1 'five.csv has 6 classes, the model 2: the largest label is in .*five.csv, line 7' \
+        "${job[@]}" five.csv
+    sed 's/,0$/,-1/' numbers.csv >signs.csv
+    bad 1 'signs.csv, line [0-9]+: the label -1 is negative: expected numbers of classes' \
+        "${job[@]}" signs.csv
     echo 'text,mood' >mood.csv
     echo 'good,up' >>mood.csv
     bad 1 "mood.csv, line 2: missing the column 'label'" "${job[@]}" mood.csv

@@ -102,6 +102,22 @@ failures_are_events() {
     rm -rf run
 }
 
+# Where another rank is killed, rank 0's logs end as those of a failed job, too.
+killed_peers_are_failures() {
+    rm -rf run failed
+    start_until 5 train --json "${lm[@]}" --steps 100000 --strategy ddp --nproc 2 --run run \
+        --log "mlflow:$PWD/failed" text
+    kill -KILL "$(pgrep -P "$started_pid" | sed -n 2p)"
+    end_started && fail 'a job with a killed rank ends well'
+    started_pid=
+    grep -rq '^status: 4' failed || fail "mlflow: $(grep -r '^status' failed)"
+    has run/events.jsonl '"event":"failure",.*SIGKILL'
+    grep '"event":"failure"' run/events.jsonl | grep -q '"step":[1-9]' ||
+        fail "the step of the failure: $(cat run/events.jsonl)"
+    [ "$(grep -c '"event":"failure"' run/events.jsonl)" = 1 ] || fail "$(cat run/events.jsonl)"
+    rm -rf run failed
+}
+
 # A record that cannot be written costs a warning and the exit status, not the training.
 unwritable_records() {
     unwritten() { # PATTERN ARG...: of a job that is trained
@@ -121,6 +137,24 @@ unwritable_records() {
     bad 2 "unknown kind of log 'tensorbord' \(did you mean 'tensorboard'\?\)" \
         train --log tensorbord:x text
     bad 2 'missing FILE' train --log csv text
+}
+
+# Two records in one place, or one in the place of other data, are refused before the training.
+places_are_checked() {
+    rm -rf run x.csv
+    bad 1 'log csv:./x.csv: .*name each place once' train --log csv:x.csv --log csv:./x.csv text
+    bad 1 'log run:run: .*name each place once' train --run run --log run:run text
+    bad 1 "csv:text: this file is the data of the job" train --log csv:text text
+    cp text other
+    bad 1 "csv:other': the file is no table of a log" train --log csv:other text
+    cmp -s text other || fail 'a file is written over'
+    bad 1 'log metrics::99999: expected :PORT' train --log metrics::99999 text
+    bad 1 'no log of this job takes histograms' train --log csv:x.csv --log-histograms 2 text
+    bad 2 "lr: expected a number of at most .*, got '1e20'" train --lr 1e20 text
+    noted '--swa 100 with --steps 2: no step is averaged' train --quiet "${lm[@]}" --steps 2 \
+        --swa 100 text
+    good train --quiet "${lm[@]}" --steps 2 --log csv:x.csv --log csv:y.csv text
+    good train --quiet "${lm[@]}" --steps 2 --log csv:x.csv text
 }
 
 port_is_taken() {
@@ -147,6 +181,11 @@ narrow_terminals() {
     [ "$(awk '{ if (length > m) m = length } END { print m + 0 }' lines)" -le 40 ] ||
         fail "wider than 40 columns: $(awk 'length > 40' lines)"
     [ "$(grep -c '^step .*loss' lines)" -ge 10 ] || fail "lines that stay: $(cat lines)"
+    ! grep '^step' lines | grep -vqE '^step [0-9]+/60  loss [0-9]+\.[0-9]{4}(  lr [0-9.e-]+)?'\
+'(  [0-9]+ tokens/s)?(  [0-9]+:[0-9]{2} left)?$' || fail "fields that are cut: $(cat lines)"
+    script -qec "$CHOIR train --steps 60 --batch-size 12 --model $gpt --log-every 2 text" \
+        /dev/null >out 2>err </dev/null || fail "$(cat out)"
+    [ "$(grep -c '^step .*loss\|step .*loss.*left' out)" -ge 30 ] || fail "asked for: $(cat out)"
 }
 
 # --- jobs as files ----------------------------------------------------------------------------
@@ -172,6 +211,20 @@ jobs_run_again() {
     same_run first ranks
     good train --json run/latest/job.json && mv out of_checkpoint
     same_run first of_checkpoint
+    python3 - <<'END' # as an older version wrote it
+import json
+job = json.load(open('run/latest/job.json'))
+text = lambda x: x if isinstance(x, str) else json.dumps(x)
+job['options'] = {name: text(value) for name, value in job['options'].items()}
+json.dump(job, open('old.json', 'w'))
+END
+    good train --json old.json && mv out of_old
+    same_run first of_old
+    printf '{"format":"choir-job","version":1,"options":%s}' \
+        '{"quiet":true,"steps":2,"json":true}' >flags.json
+    good train --quiet=false --json=false flags.json
+    has out '^loss .*after 2 steps|^step +2'
+    bad 2 "--quiet: expected 0 or 1, got 'maybe'" train --quiet=maybe flags.json
     tr 'ab' 'ba' <text >other
     mv text kept && cp other text
     bad 1 'not the data of this job' train run/job.json
@@ -189,9 +242,11 @@ bad_jobs() {
     wrong "unknown key 'optoins'; did you mean 'options'\?" "$head,\"optoins\":{}}"
     wrong "option 'lr': expected a number of at least 0, got true" \
         "$head,\"options\":{\"lr\":true}}"
-    wrong "option 'lr': expected a number.*got 'fast'" "$head,\"options\":{\"lr\":\"fast\"}}"
+    wrong "option 'lr': expected a number.*got \"fast\"" "$head,\"options\":{\"lr\":\"fast\"}}"
     wrong "option 'model': expected a text, got a number" "$head,\"options\":{\"model\":3}}"
-    wrong "option 'recompute': expected true or false, got a text|got 'x'" \
+    wrong "option 'steps': expected a whole number of at least 1, got \"5\"" \
+        "$head,\"options\":{\"steps\":\"5\"}}"
+    wrong "option 'recompute': expected true or false, got \"x\"" \
         "$head,\"options\":{\"recompute\":\"x\"}}"
     wrong "option 'log': expected a text, got a number" "$head,\"options\":{\"log\":[1]}}"
     wrong "key 'data': expected a text, got a list" "$head,\"data\":[]}"
@@ -211,6 +266,7 @@ import json, jsonschema
 schema = json.load(open('schema.json'))
 jsonschema.validate(json.load(open('job.json')), schema)
 jsonschema.validate(json.load(open('run/job.json')), schema)
+jsonschema.validate(json.load(open('run/latest/job.json')), schema)
 END
 }
 
@@ -252,7 +308,9 @@ check run_has_no_checkpoints
 check goes_on_after_a_kill
 check lost_ranks_leave_the_curve
 check failures_are_events
+check killed_peers_are_failures
 check unwritable_records
+check places_are_checked
 check port_is_taken
 check narrow_terminals
 check jobs_run_again

@@ -30,8 +30,12 @@ documents() {
     fed docs.jsonl train "${model[@]}" --tokenizer tokens/latest --steps 20 --strategy ddp \
         --nproc 2 -
     same_run one out
-    cat docs.jsonl | choir train "${model[@]}" --bytes - >out 2>err && fail 'no end of a text'
-    has err 'the tokenizer no token that ends a text'
+    fed docs.jsonl train "${model[@]}" --bytes --steps 20 --save added - # gets an end of a text
+    same_run one out
+    good eval --json --batch-size 4 added docs.jsonl
+    cat docs.jsonl | choir train "${model[@]}" --weights tokens/latest/model.safetensors \
+        --bytes - >out 2>err && fail 'weights with more tokens than they have'
+    has err 'has no token that ends a text'
     { head -200 docs.jsonl; echo '{"text": 3}'; } |
         choir train "${model[@]}" --tokenizer tokens/latest --strategy ddp --nproc 2 - >out 2>err &&
         fail 'a wrong record is accepted'

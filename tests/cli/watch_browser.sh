@@ -84,7 +84,7 @@ ten_runs() {
 import json, os
 
 for run in range(10):
-    folder = f"runs/run-{run}"
+    folder = f"runs/run-{run}" + "-of-long-name" * 8 * (run == 9)
     os.makedirs(folder)
     ranks = 64 if run == 0 else 1
     with open(f"{folder}/metrics.jsonl", "w") as file:

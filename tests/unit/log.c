@@ -187,12 +187,22 @@ static void arguments_are_checked(void **state)
     choir_logger *log = open_log("csv", "a.csv", 0, false);
     assert_int_equal(choir_log_number(log, "", 1), CHOIR_ERR_ARGUMENT);
     assert_int_equal(choir_log_number(log, "a\nb", 1), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir_log_number(log, "a\xff", 1), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(choir_log_number(log, "a\xc3\xa9", 1), CHOIR_OK);
     assert_int_equal(choir_log_step(log, -1), CHOIR_ERR_ARGUMENT);
     assert_int_equal(choir_log_event(log, 1, "eval", "[1]"), CHOIR_ERR_ARGUMENT);
     log_steps(log, 1, 1);
+    assert_int_equal(choir_log_step(log, 1), CHOIR_ERR_ARGUMENT);
     assert_int_equal(choir_log_param(log, "lr", "1"), CHOIR_ERR_STATE);
     assert_int_equal(choir_log_add(log, "csv:b.csv"), CHOIR_ERR_STATE);
     assert_int_equal(choir_log_close(log), CHOIR_OK);
+    for (int i = 0; i < 3; i++) {
+        static const char *const jobs[] = {"{", "[1]", "no JSON"};
+        choir_log_opts opts = choir_log_defaults();
+        opts.job = jobs[i];
+        assert_int_equal(choir_log_open(NULL, opts, &log), CHOIR_ERR_ARGUMENT);
+        assert_null(log);
+    }
 }
 
 /* A full disk costs one destination, which says so once and in the end. */
@@ -480,6 +490,8 @@ static void wandb_has_blocks(void **state)
         assert_int_equal(choir_log_number(log, name, step), CHOIR_OK);
         assert_int_equal(choir_log_step(log, step), CHOIR_OK);
     }
+    assert_int_equal(choir_log_number(log, "loss", NAN), CHOIR_OK);
+    assert_int_equal(choir_log_step(log, 901), CHOIR_OK);
     assert_int_equal(choir_log_close(log), CHOIR_OK);
     char run[512];
     snprintf(run, sizeof run, "w/%s", strrchr(only_file("w", "offline-run-"), '/') + 1);
@@ -502,7 +514,9 @@ static void wandb_has_blocks(void **state)
     }
     assert_true(begun > 0);
     assert_int_equal(begun, ended);
-    assert_int_equal(whole + begun, 1 + 1 + 900 + 1 + 1);
+    assert_int_equal(whole + begun, 1 + 1 + 901 + 1 + 1);
+    assert_non_null(memmem(text, bytes, "NaN", 3)); /* a number, as json.loads() reads it */
+    assert_null(memmem(text, bytes, "\"NaN\"", 5));
     free(text);
 }
 #endif

@@ -267,7 +267,9 @@ choir_status choir__train_rank(const choir__job *job, int *by)
         status = run(&t);
     }
     /* A supervisor knows more about a lost peer, and records it. */
-    if (status != CHOIR_OK && (status != CHOIR_ERR_PEER_LOST || !job->recorded))
+    if (status == CHOIR_ERR_PEER_LOST && job->recorded)
+        choir__cli_record_spoil(t.record);
+    else if (status != CHOIR_OK)
         choir__cli_record_failure(t.record, t.now.step, status);
     choir_device *device = t.part.env.device;
     int64_t micro_count = t.part.micro_count;

@@ -5,6 +5,7 @@
 #include <choir/augment.h>
 
 #include "data/labelled.h"
+#include "data/labels.h"
 #include "data/open/reader.h"
 #include "tensor/tensor.h"
 
@@ -170,6 +171,16 @@ void choir_data_free(choir_data *data)
 
 /* --- an existing model --- */
 
+static choir_status too_many_classes(
+    const choir_dataset *d, const char *path, const choir_model_info *info)
+{
+    const char *at = choir__labelled_largest(d);
+    at = at ? at : choir__shards_largest(d);
+    return choir__error(CHOIR_ERR_SHAPE, "%s has %lld classes, the model %lld%s%s", path,
+        (long long)d->classes, (long long)info->classes, at ? ": the largest label is in " : "",
+        at ? at : "");
+}
+
 static choir_status images_fit(
     const choir_dataset *d, const char *path, const choir_model_info *info)
 {
@@ -178,8 +189,7 @@ static choir_status images_fit(
             path, choir__shape_text(info->input), choir__shape_text(d->x_shape));
     if ((choir_dataset_class_name(d, 0) && d->classes != info->classes) ||
         d->classes > info->classes)
-        return choir__error(CHOIR_ERR_SHAPE, "%s has %lld classes, the model %lld", path,
-            (long long)d->classes, (long long)info->classes);
+        return too_many_classes(d, path, info);
     return CHOIR_OK;
 }
 
@@ -190,8 +200,7 @@ static choir_status labelled_fit(
         return choir__error(CHOIR_ERR_SHAPE, "%s: expected samples of %lld tokens, got %s",
             path, (long long)info->input.dim[0], choir__shape_text(d->x_shape));
     if (d->classes > info->classes)
-        return choir__error(CHOIR_ERR_SHAPE, "%s has %lld classes, the model %lld", path,
-            (long long)d->classes, (long long)info->classes);
+        return too_many_classes(d, path, info);
     return CHOIR_OK;
 }
 

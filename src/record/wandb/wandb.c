@@ -284,11 +284,11 @@ static choir_status step(choir__recorder *base, const choir__row *row)
         const choir__number *n = &row->numbers[i];
         choir__text_clear(&w->values);
         choir__text_number(&w->values, n->value);
-        if (!strcmp(w->values.bytes, "null")) /* W&B's JSON has names for them */
+        if (!strcmp(w->values.bytes, "null")) /* W&B's JSON has words for them */
             choir__text_clear(&w->values),
-                choir__text_put(&w->values, n->value != n->value ? "\"NaN\""
-                                            : n->value > 0       ? "\"Infinity\""
-                                                                 : "\"-Infinity\"");
+                choir__text_put(&w->values, n->value != n->value ? "NaN"
+                                            : n->value > 0       ? "Infinity"
+                                                                 : "-Infinity");
         snprintf(texts[i], sizeof texts[i], "%s", w->values.bytes);
         set_item(w, i, n->name, texts[i]);
         keep(w, n->name, texts[i]);

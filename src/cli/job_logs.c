@@ -1,0 +1,110 @@
+/* The destinations of a job's records are checked before the training: two of them in one place
+ * would spoil each other, and a table would replace a file that is none. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/base.h"
+#include "base/options.h"
+#include "cli/job.h"
+#include "record/recorder.h"
+
+/* Returns the destination with an absolute path, so that two spellings of a place are equal. */
+static char *whole_name(const char *dest)
+{
+    char path[PATH_MAX], folder[PATH_MAX];
+    const char *place = strchr(dest, ':') + 1, *slash = strrchr(place, '/');
+    int kind = (int)(place - dest);
+    if (realpath(place, path))
+        return choir__format("%.*s%s", kind, dest, path);
+    const char *name = slash ? slash + 1 : place;
+    snprintf(folder, sizeof folder, "%.*s", (int)(name - place), place);
+    return realpath(slash ? folder : ".", path)
+               ? choir__format("%.*s%s/%s", kind, dest, path, name)
+               : choir__strdup(dest);
+}
+
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat first, second;
+    return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
+static choir_status check_table(const choir__job *j, const char *dest)
+{
+    const char *place = dest + strlen("csv:");
+    if (strncmp(dest, "csv:", strlen("csv:")))
+        return CHOIR_OK;
+    return j->data && is_same_file(place, j->data)
+               ? choir__error(CHOIR_ERR_ARGUMENT,
+                     "--log %s: this file is the data of the job: choose another one", dest)
+               : choir__csv_check(place);
+}
+
+/* Checks destination i of the list against those before it. */
+static choir_status check_place(char **names, int i, const char *dest)
+{
+    for (int k = 0; k < i; k++)
+        if (!strcmp(names[k], names[i]))
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "--log %s: the records of this job are there already; name each place once",
+                dest);
+    return CHOIR_OK;
+}
+
+/* Checks what would otherwise be found only when the log is opened, which costs its records. */
+static choir_status check_port(const char *dest)
+{
+    const char *port = strrchr(dest, ':') + 1;
+    int64_t number;
+    if (strncmp(dest, "metrics:", strlen("metrics:")))
+        return CHOIR_OK;
+    return strcspn(port, " +-") && choir__parse_int(port, 1, 65535, &number)
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_ARGUMENT,
+                     "--log %s: expected :PORT or HOST:PORT, with a port from 1 to 65535",
+                     dest);
+}
+
+static bool has_histograms(const char *dest)
+{
+    const choir__recorder_ops *ops;
+    const char *place;
+    return choir__recorder_find(dest, &ops, &place) == CHOIR_OK && ops->histogram;
+}
+
+static choir_status no_histograms(const choir__job *j)
+{
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "--log-histograms %lld: no log of this job takes histograms: add --log tensorboard:DIR",
+        (long long)j->log_histograms);
+}
+
+choir_status choir__job_check_logs(const choir__job *j)
+{
+    const char *folder = j->run ? j->run : j->save;
+    char *all = choir__format("run:%s\n%s", folder ? folder : "", j->logs ? j->logs : "");
+    char *rest = all, *dest, **names = choir__calloc(strlen(all), sizeof *names);
+    int count = 0, takers = 0;
+    choir_status status = CHOIR_OK;
+    if (!folder)
+        strsep(&rest, "\n");
+    while (status == CHOIR_OK && (dest = strsep(&rest, "\n")) && *dest) {
+        names[count] = whole_name(dest);
+        status = check_place(names, count++, dest);
+        if (status == CHOIR_OK)
+            status = check_table(j, dest);
+        if (status == CHOIR_OK)
+            status = check_port(dest);
+        takers += has_histograms(dest);
+    }
+    if (status == CHOIR_OK && j->log_histograms > 0 && !takers)
+        status = no_histograms(j);
+    for (int i = 0; i < count; i++)
+        free(names[i]);
+    free(names);
+    free(all);
+    return status;
+}
