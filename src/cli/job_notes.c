@@ -45,7 +45,7 @@ void choir__job_notes(const choir__job *j)
         say(j, choir__format("%s is trained on as plain text, with its separators", j->data));
     if (shared)
         say(j, choir__format("--devices %s: the ranks on %s take turns", j->devices, shared));
-    if (j->swa > j->steps)
+    if (j->swa > j->steps && !j->save) /* a job that is kept may go on */
         say(j,
             choir__format("--swa %lld with --steps %lld: no step is averaged, so the weights "
                           "are the last step's",

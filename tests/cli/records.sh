@@ -284,6 +284,11 @@ curves() {
     good plot a b --against time --smooth 0.5 --log-scale
     has out '^a  a: ' '^b  b: ' 'seconds'
     good plot a --metric lr --against tokens
+    mkdir -p below
+    printf '{"step":1,"time":1,"loss":-1}\n{"step":2,"time":2,"loss":-2}\n' >below/metrics.jsonl
+    bad 1 'log-scale: expected numbers above 0, and loss has none' plot --log-scale below
+    printf '{"step":3,"time":3,"loss":2}\n{"step":4,"time":4,"loss":3}\n' >>below/metrics.jsonl
+    noted 'leaves out 2 of 4 values' plot --log-scale below
     bad 1 "a has no metric 'los'" plot a --metric los
     bad 1 'nowhere is no folder of a recorded run' plot nowhere
     bad 2 'missing RUN before x.png' plot x.png

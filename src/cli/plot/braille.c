@@ -109,7 +109,7 @@ static void draw_curve(const choir__plot *p, canvas *c, int curve)
 
 /* --- printing --- */
 
-static const int colours[] = {36, 33, 35, 32, 34, 31, 96, 93};
+static const int colours[] = {36, 33, 35, 32, 34, 31, 96, 93, 95, 92, 94, 91};
 
 static void begin_colour(bool on, int curve)
 {

@@ -59,6 +59,35 @@ static void name_apart(choir__plot *p, char **paths)
             p->curves[i].name = paths[i];
 }
 
+static int64_t count_positive(const choir__points *points)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < points->count; i++)
+        count += points->y[i] > 0;
+    return count;
+}
+
+/* A logarithmic axis has no place for numbers below or at 0. */
+static choir_status check_logarithms(const choir__plot *p)
+{
+    int64_t positive = 0, all = 0;
+    for (int i = 0; p->logarithmic && i < p->count; i++) {
+        const choir__points *points = choir__curve_drawn(&p->curves[i]);
+        positive += count_positive(points);
+        all += points->count;
+    }
+    if (all && !positive)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--log-scale: expected numbers above 0, and %s has none: leave it out", p->metric);
+    char *note =
+        choir__format("--log-scale leaves out %lld of %lld values, which are not above 0",
+            (long long)(all - positive), (long long)all);
+    if (positive < all)
+        choir__cli_notes("plot", note);
+    free(note);
+    return CHOIR_OK;
+}
+
 static choir_status draw(choir__plot *p, char **runs, int count)
 {
     choir_status status = p->file ? choir__gnuplot_check("choir plot", p->file) : CHOIR_OK;
@@ -67,6 +96,8 @@ static choir_status draw(choir__plot *p, char **runs, int count)
         p->count++;
         status = choir__curve_read(p, runs[i], &p->curves[i]);
     }
+    if (status == CHOIR_OK)
+        status = check_logarithms(p);
     if (status == CHOIR_OK) {
         char **names = choir__calloc((size_t)count, sizeof *names);
         for (int i = 0; i < count; i++) /* a folder's name may command the terminal */
