@@ -1,7 +1,7 @@
 /* Mixed precision of a job: bf16 and fp16 are autocast, O0 to O3 Apex's levels. */
 #include "cli/amp.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/choices.h"
@@ -47,10 +47,12 @@ static void say_what_it_costs(const choir__cli_part *p, const choir__amp_level *
 {
     if (p->env.rank != 0 || choir_device_multiplies(p->env.device, level->dtype))
         return;
-    fprintf(stderr,
-        "choir %s: --amp %s saves memory here but no time: this processor multiplies %s no "
-        "faster than f32; docs/benchmarks.md says how much slower a step is\n",
-        p->job->command, level->name, choir_dtype_name(level->dtype));
+    char *note = choir__format(
+        "--amp %s saves memory here but no time: this processor multiplies %s no faster than f32; "
+        "docs/benchmarks.md says how much slower a step is",
+        level->name, choir_dtype_name(level->dtype));
+    choir__cli_notes(p->job->command, note);
+    free(note);
 }
 
 choir_status choir__amp_begin(choir__cli_part *p)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/named.h"
+#include "cli/job_values.h"
 #include "cli/say.h"
 #include "cli/text.h"
 #include "device/cpu/context.h"
@@ -75,23 +76,6 @@ static json_t *list_of(const char *lines)
     return list;
 }
 
-json_t *choir__job_value(const choir__job *j, const choir__cli_option *o)
-{
-    const void *place = (const char *)j + o->at;
-    char *text = choir__cli_text(o, place);
-    json_t *value = NULL;
-    if (o->type == CHOIR__FLAG)
-        value = json_boolean(*(const bool *)place);
-    else if (text && (o->type == CHOIR__INT || o->type == CHOIR__BYTES))
-        value = json_integer(strtoll(text, NULL, 10));
-    else if (text && o->type == CHOIR__FLOAT)
-        value = json_real(strtod(text, NULL));
-    else if (text)
-        value = json_string(text);
-    free(text);
-    return value;
-}
-
 /* Returns a path so that the job can be run from any folder. */
 static json_t *found_from_anywhere(const char *text)
 {
@@ -141,22 +125,6 @@ static json_t *run_of(const char *id)
         choir__cpu_multiplier(), "isa", choir_cpu_isa(), "machine", "host", u.nodename,
         "system", u.sysname, "processor", u.machine, "cores",
         (int)sysconf(_SC_NPROCESSORS_ONLN));
-}
-
-char *choir__job_exact_text(const json_t *root)
-{
-    char *text = NULL;
-    for (size_t digits = 15; digits <= 17; digits++) {
-        free(text);
-        text = json_dumps(
-            root, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(digits));
-        json_t *back = json_loads(text, 0, NULL);
-        bool same = json_equal(back, root);
-        json_decref(back);
-        if (same)
-            break;
-    }
-    return text;
 }
 
 char *choir__job_text(const choir__job *j, const char *id)

@@ -18,12 +18,6 @@ bool choir__job_is_file(const char *path);
  * choir__job_check. */
 int choir__job_read_file(choir__job *job, const char *path);
 
-/* Returns the option's value as JSON of its type, or NULL. */
-struct json_t *choir__job_value(const choir__job *job, const choir__cli_option *option);
-
-/* Returns the JSON with the fewest digits that read back as the same numbers. */
-char *choir__job_exact_text(const struct json_t *root);
-
 /* Prints the schema. */
 void choir__job_print_schema(void);
 

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 
 #include "base/hash.h"
-#include "cli/job_file.h"
+#include "cli/job_values.h"
 #include "cli/say.h"
 #include "device/cpu/context.h"
 

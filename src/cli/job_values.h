@@ -1,0 +1,15 @@
+/* The options of a job as JSON, for job files and the records of checkpoints. */
+#ifndef CHOIR_CLI_JOB_VALUES_H
+#define CHOIR_CLI_JOB_VALUES_H
+
+#include <jansson.h>
+
+#include "cli/job.h"
+
+/* Returns the option's value as JSON of its type, or NULL. */
+json_t *choir__job_value(const choir__job *job, const choir__cli_option *option);
+
+/* Returns the JSON with the fewest digits that read back as the same numbers, on the heap. */
+char *choir__job_exact_text(const json_t *root);
+
+#endif
