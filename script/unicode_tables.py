@@ -54,7 +54,7 @@ def mapping(name, function):
             continue
         assert len(to) <= 4, (hex(c), to)
         entries.append("{0x%X, %d, {%s}}" % (c, len(to), ", ".join("0x%X" % x for x in to) or "0"))
-    table(name, "choir__code_map", entries)
+    table(name, "code_map", entries)
 
 
 # --- questions to the library ---
@@ -79,7 +79,7 @@ def reordered(survivors):
         if any(order("a" + x + c) != "a" + x + c or order("a" + c + x) != "a" + c + x
                for x in survivors):
             entries.append("{0x%X, 1, {%d}}" % (ord(c), level))
-    table("combining", "choir__code_map", entries)
+    table("combining", "code_map", entries)
 
 
 def replacing(key):

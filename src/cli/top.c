@@ -30,7 +30,7 @@ typedef struct top {
     double interval_s;
     const char *hosts, *through; /* of other machines; hosts NULL: none */
     int *pids, pid_count;        /* only these; none: all */
-    choir__view view;
+    choir__ranks_view view;
 } top;
 
 /* --- the table --- */
@@ -123,7 +123,7 @@ static void put_process(screen *s, const choir__seen *seen, const choir__seen *b
 }
 
 /* Prints the line above the ranks of a job. */
-static void put_job(screen *s, const choir__view *v, int first)
+static void put_job(screen *s, const choir__ranks_view *v, int first)
 {
     const choir__looks *l = &v->now;
     const choir__seen *seen = l->seen[first];
@@ -149,7 +149,7 @@ static void put_job(screen *s, const choir__view *v, int first)
 }
 
 /* Names the rank of a job for which the others wait. */
-static void put_slow(screen *s, const choir__view *v, int from)
+static void put_slow(screen *s, const choir__ranks_view *v, int from)
 {
     choir__slow_rank slow = choir__looks_slow(&v->now, from, &v->before);
     char cost[48] = "";
@@ -169,7 +169,7 @@ static void put_troubles(screen *s, const choir__machines *machines)
             put(s, "%s", text);
 }
 
-static void print_table(screen *s, const choir__view *v)
+static void print_table(screen *s, const choir__ranks_view *v)
 {
     const choir__looks *l = &v->now;
     bool on_many = false;
@@ -216,7 +216,7 @@ static bool pause_for(double seconds, bool keys)
  */
 static void look_twice(top *t, bool again)
 {
-    choir__view *v = &t->view;
+    choir__ranks_view *v = &t->view;
     choir__view_look(v, t->pids, t->pid_count);
     if (v->machines)
         choir__machines_wait(v->machines, &v->here[0], far_s);

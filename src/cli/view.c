@@ -18,7 +18,7 @@ static void give_back(choir__looks *borrowed)
     *borrowed = (choir__looks){0};
 }
 
-void choir__view_look(choir__view *v, const int *pids, int pid_count)
+void choir__view_look(choir__ranks_view *v, const int *pids, int pid_count)
 {
     choir__looks *both[] = {&v->now, &v->before};
     choir__looks_free(&v->here[1]);
@@ -36,7 +36,7 @@ void choir__view_look(choir__view *v, const int *pids, int pid_count)
     }
 }
 
-void choir__view_free(choir__view *v)
+void choir__view_free(choir__ranks_view *v)
 {
     give_back(&v->now);
     give_back(&v->before);
@@ -45,10 +45,10 @@ void choir__view_free(choir__view *v)
         choir__looks_free(&v->far[k]);
     }
     choir__machines_close(v->machines);
-    *v = (choir__view){0};
+    *v = (choir__ranks_view){0};
 }
 
-int choir__view_machines(const choir__view *v, int from)
+int choir__view_machines(const choir__ranks_view *v, int from)
 {
     const choir__looks *l = &v->now;
     uint64_t job = l->seen[from]->who.job;

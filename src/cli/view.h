@@ -5,18 +5,18 @@
 
 #include "cli/machines.h"
 
-typedef struct choir__view {
+typedef struct choir__ranks_view {
     choir__looks now, before;     /* borrowed from the looks below, sorted */
     choir__looks here[2], far[2]; /* now, and before */
     choir__machines *machines;    /* NULL: this machine alone */
-} choir__view;
+} choir__ranks_view;
 
 /* Looks again. pids: only these of this machine, all if pid_count is 0. */
-void choir__view_look(choir__view *view, const int *pids, int pid_count);
+void choir__view_look(choir__ranks_view *view, const int *pids, int pid_count);
 /* Closes the machines, too. */
-void choir__view_free(choir__view *view);
+void choir__view_free(choir__ranks_view *view);
 
 /* Returns the number of machines that the job of process `from` has in view. */
-int choir__view_machines(const choir__view *view, int from);
+int choir__view_machines(const choir__ranks_view *view, int from);
 
 #endif

@@ -52,11 +52,11 @@ void *choir_module_new(choir_scope *run, const choir_module_class *type)
     if (!type) {
         choir__poison_missing(run, __func__, "class");
         type = &lost_class;
-    } else if (type->size < sizeof(choir_module) || !type->name || !type->forward) {
+    } else if (type->size < sizeof(choir_module) || !type->name) {
         choir__poison(run, CHOIR_ERR_ARGUMENT,
-            "module_new: expected a class with a name, a forward function and the size of a "
-            "struct that begins with choir_module, got '%s' of %zu bytes%s",
-            type->name ? type->name : "", type->size, type->forward ? "" : " without forward");
+            "module_new: expected a class with a name and the size of a struct that begins with "
+            "choir_module, got '%s' of %zu bytes",
+            type->name ? type->name : "", type->size);
         type = &lost_class;
     }
     choir_module *m = choir__arena_get(&run->arena, size);
@@ -369,6 +369,9 @@ static choir_tensor *hooked(choir_module *module, choir_tensor *t,
 
 static choir_tensor *forward_plainly(choir_module *m, choir_tensor *const *in, int count)
 {
+    if (!m->type->forward)
+        return choir__poison(in[0] ? in[0]->scope : m->run, CHOIR_ERR_ARGUMENT,
+            "forward: a module '%s' has no forward function", m->type->name);
     choir_tensor *y = m->type->forward(m, in, count);
     return y ? y
              : choir__poison(in[0] ? in[0]->scope : m->run, CHOIR_ERR_ARGUMENT,

@@ -29,7 +29,7 @@ static bool is_loss(choir_status status)
 static choir_status meet_rebuilt(
     choir_group_opts opts, choir_group **group, uint64_t *generation)
 {
-    choir__change change;
+    choir__rank_change change;
     bool first = choir__crew_begin(&change), gave_up = false;
     choir_status status;
     do {
@@ -50,7 +50,7 @@ static choir_status meet_rebuilt(
  * these may be further than it is. */
 static choir_status meet_crew(choir_group_opts opts, choir_group **group, uint64_t *generation)
 {
-    choir__change change;
+    choir__rank_change change;
     *generation = 0;
     if (choir__crew_mine()->rebuild)
         return meet_rebuilt(opts, group, generation);

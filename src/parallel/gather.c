@@ -36,7 +36,7 @@ static choir_tensor *part_of_joint(choir_scope *scope, const joint *j, choir_ten
 /* Returns the piece's part of gy on its own device. */
 static choir_tensor *gradient_of(const joint *j, choir_tensor *gy, int i)
 {
-    choir__piece *p = &j->shards->piece[i];
+    choir__batch_piece *p = &j->shards->piece[i];
     choir_tensor *part = part_of_joint(p->scope, j, gy, i);
     choir_device *device = choir__device_of(p->out);
     if (choir__device_of(gy) == device)
@@ -56,7 +56,7 @@ static void give_parts(const joint *j, choir__record *r, int k, choir__sink *sin
     if (!gx)
         return;
     for (int i = 0; i < s->count; i++) {
-        const choir__piece *p = &s->piece[i];
+        const choir__batch_piece *p = &s->piece[i];
         choir_tensor *part =
             choir__part_of(sink->scope, gx, s->dp->dim, p->part.start, p->part.length);
         if (p->in[k]->grad)
@@ -118,7 +118,7 @@ static void give_inputs(const joint *j, choir__record *r, choir__sink *sink)
     }
 }
 
-static choir_status walk_piece(choir__piece *p, choir_tensor *g)
+static choir_status walk_piece(choir__batch_piece *p, choir_tensor *g)
 {
     choir_tensor *root = p->out;
     choir_status status = CHOIR_OK;

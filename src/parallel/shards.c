@@ -55,7 +55,7 @@ choir_shards *choir__shards_copy(const choir_shards *from)
 }
 
 choir_tensor *choir__piece_failed(
-    const choir_shards *s, const choir__piece *p, const char *did, choir_status status)
+    const choir_shards *s, const choir__batch_piece *p, const char *did, choir_status status)
 {
     const choir_module *m = s->dp->module;
     char *why = choir__strdup(
@@ -95,7 +95,8 @@ bool choir__is_dealt(const choir_shards *s, const choir_tensor *x)
     return x->shape.ndim > s->dp->dim;
 }
 
-choir_tensor *choir__piece_of(const choir_shards *s, const choir__piece *p, choir_tensor *x)
+choir_tensor *choir__piece_of(
+    const choir_shards *s, const choir__batch_piece *p, choir_tensor *x)
 {
     choir_tensor *part = choir__is_dealt(s, x) ? choir__part_of(p->scope, x, s->dp->dim,
                                                      p->part.start, p->part.length)
@@ -159,7 +160,7 @@ static bool measure(choir_shards *s)
     return false;
 }
 
-static void open_piece(choir_shards *s, choir__piece *p, int64_t index)
+static void open_piece(choir_shards *s, choir__batch_piece *p, int64_t index)
 {
     choir__data_parallel *dp = s->dp;
     p->scope = choir_micro_open(s->scope, index);
@@ -185,7 +186,7 @@ static void deal(choir_shards *s)
      * theirs. */
     int64_t first = s->scope->micro * (dp->pieces ? dp->pieces : devices);
     for (int i = 0; i < s->count; i++) {
-        s->piece[i] = (choir__piece){.part = part[i]};
+        s->piece[i] = (choir__batch_piece){.part = part[i]};
         open_piece(s, &s->piece[i], first + i);
         s->scopes->scope[s->scopes->open++] = s->piece[i].scope;
     }

@@ -21,12 +21,12 @@ typedef struct choir__data_parallel {
     bool in_wave; /* the backward of a batch's pieces is running */
 } choir__data_parallel;
 
-typedef struct choir__piece {
+typedef struct choir__batch_piece {
     choir__part part;
     choir_scope *scope; /* a micro-batch of the batch's scope, on the piece's device */
     choir_tensor **in;  /* (in_count) leaves of its scope; NULL for an input that is NULL */
     choir_tensor *out;  /* NULL: the module has not run yet */
-} choir__piece;
+} choir__batch_piece;
 
 typedef struct choir__piece_scopes { /* of one batch; all shards of its pieces share it */
     int open;
@@ -38,7 +38,7 @@ struct choir_shards {
     choir_scope *scope; /* the batch's */
     int64_t batch;
     int count;
-    choir__piece *piece; /* (count) */
+    choir__batch_piece *piece; /* (count) */
     choir__piece_scopes *scopes;
     choir_tensor **in; /* (in_count) as given; they belong to the batch's scope or outer ones */
     int in_count;
@@ -58,7 +58,7 @@ choir_shards *choir__shards_failed(choir_tensor *poisoned);
 /* Makes the failure of one piece an error of the batch. `did` names the work at which it
  * failed. */
 choir_tensor *choir__piece_failed(
-    const choir_shards *s, const choir__piece *p, const char *did, choir_status status);
+    const choir_shards *s, const choir__batch_piece *p, const char *did, choir_status status);
 /* Closes the pieces' scopes early, when no result of them has been handed out. */
 void choir__pieces_close(choir_shards *shards);
 /* Returns shards of the same pieces, whose results the caller then sets. */
@@ -66,7 +66,8 @@ choir_shards *choir__shards_copy(const choir_shards *shards);
 
 /* Returns piece p's part of x as a leaf of the piece's scope; all of x if it has no such
  * dimension. */
-choir_tensor *choir__piece_of(const choir_shards *s, const choir__piece *p, choir_tensor *x);
+choir_tensor *choir__piece_of(
+    const choir_shards *s, const choir__batch_piece *p, choir_tensor *x);
 /* Returns true if x is distributed over the pieces; otherwise each piece gets the whole of
  * it. */
 bool choir__is_dealt(const choir_shards *s, const choir_tensor *x);

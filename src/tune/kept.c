@@ -66,7 +66,7 @@ void choir__kept_close(choir__kept *kept)
 
 choir_status choir__kept_refresh(choir_study *s)
 {
-    choir__records records = {0};
+    choir__trial_records records = {0};
     bool pauses = s->scheduler->ops->pauses;
     double from = choir__now();
     /* trials that have ended are no news; those that stopped may go on */
@@ -85,7 +85,7 @@ choir_status choir__kept_refresh(choir_study *s)
 /* Returns the trial of segment n, which runs, or NULL. */
 static choir_trial *running(const choir_study *s, int64_t n)
 {
-    const choir__segment *g = &s->segment[n];
+    const choir__trial_segment *g = &s->segment[n];
     return g->trial < 0 || g->ended ? NULL : s->trial[g->trial];
 }
 

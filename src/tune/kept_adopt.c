@@ -9,7 +9,7 @@
 #include "tune/storage/worker.h"
 #include "tune/trial.h"
 
-static choir_status read_params(choir_trial *t, const choir__record *r)
+static choir_status read_params(choir_trial *t, const choir__trial_record *r)
 {
     const choir_space *space = t->study->space;
     choir_status status = CHOIR_OK;
@@ -38,7 +38,7 @@ static choir_status read_params(choir_trial *t, const choir__record *r)
 /* Fills in the parameters of a trial that Optuna's enqueue_trial made: the given ones, and if
  * the trial is to run here, drawn ones beside them. Optuna checks the given ones only when it
  * runs the trial; where the study is looked at, a wrong one is left out. */
-static choir_status read_fixed(choir_trial *t, const choir__record *r)
+static choir_status read_fixed(choir_trial *t, const choir__trial_record *r)
 {
     const choir_space *space = t->study->space;
     const char *text = choir__attribute_get(&r->attributes, true, CHOIR__FIXED_KEY);
@@ -63,7 +63,7 @@ static choir_status read_fixed(choir_trial *t, const choir__record *r)
     return status;
 }
 
-void choir__kept_take_attributes(choir_trial *t, const choir__record *r)
+void choir__kept_take_attributes(choir_trial *t, const choir__trial_record *r)
 {
     for (int i = 0; i < r->attributes.count; i++) {
         const choir__stored_attribute *a = &r->attributes.at[i];
@@ -71,7 +71,7 @@ void choir__kept_take_attributes(choir_trial *t, const choir__record *r)
     }
 }
 
-bool choir__kept_take_values(choir_trial *t, const choir__record *r)
+bool choir__kept_take_values(choir_trial *t, const choir__trial_record *r)
 {
     int objectives = t->study->objectives;
     if (r->value_count < objectives)
@@ -82,7 +82,7 @@ bool choir__kept_take_values(choir_trial *t, const choir__record *r)
     return true;
 }
 
-bool choir__kept_is_abandoned(const choir_study *s, const choir__record *r, bool *named)
+bool choir__kept_is_abandoned(const choir_study *s, const choir__trial_record *r, bool *named)
 {
     *named = choir__attribute_get(&r->attributes, true, CHOIR__WORKER_KEY);
     return r->state == CHOIR_TRIAL_RUNNING &&
@@ -91,7 +91,7 @@ bool choir__kept_is_abandoned(const choir_study *s, const choir__record *r, bool
 
 /* Takes over a record's state. A running trial whose program sends no sign of life has
  * failed, as far as this study knows. A trial between two segments is one that was stopped. */
-static void take_state(choir_study *s, choir_trial *t, const choir__record *r)
+static void take_state(choir_study *s, choir_trial *t, const choir__trial_record *r)
 {
     bool named, dead = choir__kept_is_abandoned(s, r, &named);
     bool waits = r->state == CHOIR__STORED_WAITING, runs = r->state == CHOIR_TRIAL_RUNNING;
@@ -116,7 +116,7 @@ static void take_state(choir_study *s, choir_trial *t, const choir__record *r)
     choir__kept_take_attributes(t, r);
 }
 
-choir_status choir__kept_adopt(choir_study *s, choir_trial *t, const choir__record *r)
+choir_status choir__kept_adopt(choir_study *s, choir_trial *t, const choir__trial_record *r)
 {
     choir_status status = read_params(t, r);
     if (status == CHOIR_OK && r->state == CHOIR__STORED_WAITING)
@@ -151,7 +151,7 @@ void choir__kept_pass_over(choir_study *s, const choir_trial *t)
 }
 
 /* Takes over a record of a trial of one segment. */
-static choir_status adopt_whole(choir_study *s, choir_trial *t, const choir__record *r)
+static choir_status adopt_whole(choir_study *s, choir_trial *t, const choir__trial_record *r)
 {
     choir_status status = choir__kept_adopt(s, t, r);
     take_state(s, t, r);
@@ -159,7 +159,7 @@ static choir_status adopt_whole(choir_study *s, choir_trial *t, const choir__rec
 }
 
 /* Takes over the record of a trial that this worker has not begun. */
-static choir_status adopt_new(choir_study *s, const choir__record *r)
+static choir_status adopt_new(choir_study *s, const choir__trial_record *r)
 {
     choir_trial *t = choir__study_append(s);
     choir_status status = adopt_whole(s, t, r);
@@ -168,11 +168,11 @@ static choir_status adopt_new(choir_study *s, const choir__record *r)
     return status;
 }
 
-choir_status choir__kept_adopt_all(choir_study *s, const choir__records *records)
+choir_status choir__kept_adopt_all(choir_study *s, const choir__trial_records *records)
 {
     choir_status status = CHOIR_OK;
     for (int64_t i = 0; i < records->count && status == CHOIR_OK; i++) {
-        const choir__record *r = &records->at[i];
+        const choir__trial_record *r = &records->at[i];
         choir_trial *t = r->number < s->count ? s->trial[r->number] : NULL;
         if (t && t->adopted && t->foreign && t->state == CHOIR_TRIAL_RUNNING)
             take_state(s, t, r);

@@ -57,7 +57,7 @@ static bool same_json(const char *a, const char *b)
 /* A study whose first search was refused has facts and no trial. */
 static bool has_trials(choir__study_store *store)
 {
-    choir__records records = {0};
+    choir__trial_records records = {0};
     choir_status status = choir__study_store_load(store, 0, &records);
     bool some = status != CHOIR_OK || records.count > 0;
     choir__records_free(&records);
@@ -146,7 +146,7 @@ static choir_status read_space(choir_space *space, const char *params, const cha
 /* Adds the parameters that trials have and the space lacks: Optuna's are only there. */
 static choir_status gather_space(choir_space *space, choir__study_store *store)
 {
-    choir__records records = {0};
+    choir__trial_records records = {0};
     choir_status status = choir__study_store_load(store, 0, &records);
     for (int64_t k = 0; k < records.count; k++)
         for (int i = 0; i < records.at[k].param_count && status == CHOIR_OK; i++) {

@@ -28,32 +28,33 @@ typedef struct choir__kept_result {
 } choir__kept_result;
 
 /* Finds the result of segment `part` of a trial; returns false if it has not ended. */
-bool choir__kept_find_result(const choir__record *r, int64_t part, choir__kept_result *found);
+bool choir__kept_find_result(
+    const choir__trial_record *r, int64_t part, choir__kept_result *found);
 /* Returns the last step of the trial's segments that have ended, -1: there is none. */
-int64_t choir__kept_last_step(const choir__record *r);
+int64_t choir__kept_last_step(const choir__trial_record *r);
 
 /* --- kept_adopt.c --- */
 
 /* Takes over parameters of a trial that is new here, or that this worker claimed in vain.
  * Errors: argument. */
-choir_status choir__kept_adopt(choir_study *s, choir_trial *t, const choir__record *r);
+choir_status choir__kept_adopt(choir_study *s, choir_trial *t, const choir__trial_record *r);
 /* Takes over attributes. */
-void choir__kept_take_attributes(choir_trial *t, const choir__record *r);
+void choir__kept_take_attributes(choir_trial *t, const choir__trial_record *r);
 /* Takes over the values of a record; false: they are too few. */
-bool choir__kept_take_values(choir_trial *t, const choir__record *r);
+bool choir__kept_take_values(choir_trial *t, const choir__trial_record *r);
 /* Returns whether nothing is heard any more of the program that runs a trial. *named: it has
  * said who it is. */
-bool choir__kept_is_abandoned(const choir_study *s, const choir__record *r, bool *named);
+bool choir__kept_is_abandoned(const choir_study *s, const choir__trial_record *r, bool *named);
 /* Passes over the point of a grid that another worker's trial has used. */
 void choir__kept_pass_over(choir_study *s, const choir_trial *t);
 
 /* Takes over trials, each of which is one segment. Errors: argument. */
-choir_status choir__kept_adopt_all(choir_study *s, const choir__records *records);
+choir_status choir__kept_adopt_all(choir_study *s, const choir__trial_records *records);
 
 /* --- kept_segments.c --- */
 
 /* Takes over the stored segments, in their order. Errors: argument. */
-choir_status choir__kept_follow(choir_study *s, const choir__records *records);
+choir_status choir__kept_follow(choir_study *s, const choir__trial_records *records);
 /* Notes the end of this worker's segment in the trial's attributes: the list of segments, and
  * the pause. */
 void choir__kept_note_segment(choir_trial *t);

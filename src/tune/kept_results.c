@@ -10,7 +10,8 @@ json_t *choir__kept_list(const choir__stored_attributes *a)
     return list ? list : json_array();
 }
 
-bool choir__kept_find_result(const choir__record *r, int64_t part, choir__kept_result *found)
+bool choir__kept_find_result(
+    const choir__trial_record *r, int64_t part, choir__kept_result *found)
 {
     json_t *list = choir__kept_list(&r->attributes);
     const json_t *entry = json_array_get(list, (size_t)part);
@@ -33,7 +34,7 @@ bool choir__kept_find_result(const choir__record *r, int64_t part, choir__kept_r
     return entry || over || (!count && r->state == CHOIR_TRIAL_PRUNED);
 }
 
-int64_t choir__kept_last_step(const choir__record *r)
+int64_t choir__kept_last_step(const choir__trial_record *r)
 {
     json_t *list = choir__kept_list(&r->attributes);
     const json_t *last = json_array_get(list, json_array_size(list) - 1);

@@ -33,7 +33,7 @@ static void add_later(choir_trial *t, int64_t step, double value)
 }
 
 /* Takes over the reports up to a step, and drops those for a later segment. */
-static void take_reports(choir_trial *t, const choir__record *r, int64_t until)
+static void take_reports(choir_trial *t, const choir__trial_record *r, int64_t until)
 {
     free(t->reports);
     free(t->later);
@@ -46,7 +46,7 @@ static void take_reports(choir_trial *t, const choir__record *r, int64_t until)
 
 /* Takes over the reports that came after a segment, for the next one, which goes on from a
  * checkpoint behind them. */
-static void take_late(choir_trial *t, const choir__record *r, int64_t part)
+static void take_late(choir_trial *t, const choir__trial_record *r, int64_t part)
 {
     json_t *list = choir__kept_list(&r->attributes), *pair;
     size_t i;
@@ -62,7 +62,7 @@ static void take_late(choir_trial *t, const choir__record *r, int64_t part)
 /* --- following --- */
 
 /* The segment of a trial without a worker is to be run again. */
-static void give_again(choir_study *s, choir_trial *t, const choir__record *r)
+static void give_again(choir_study *s, choir_trial *t, const choir__trial_record *r)
 {
     const char *worker = choir__attribute_get(&r->attributes, true, CHOIR__WORKER_KEY);
     int64_t from = t->before ? t->reports[t->before - 1].step : -1;
@@ -81,7 +81,7 @@ static void give_again(choir_study *s, choir_trial *t, const choir__record *r)
 }
 
 /* Takes over what a record says about the present segment of another worker's trial. */
-static choir_status take_segment(choir_study *s, choir_trial *t, const choir__record *r)
+static choir_status take_segment(choir_study *s, choir_trial *t, const choir__trial_record *r)
 {
     bool named, abandoned = choir__kept_is_abandoned(s, r, &named);
     choir_status status = t->adopted ? CHOIR_OK : choir__kept_adopt(s, t, r);
@@ -108,7 +108,7 @@ static choir_status take_segment(choir_study *s, choir_trial *t, const choir__re
 }
 
 /* Returns whether a worker has begun segment `part` of a trial. */
-static bool has_begun(const choir__record *r, int64_t part)
+static bool has_begun(const choir__trial_record *r, int64_t part)
 {
     choir__kept_result ended;
     const char *worker = choir__attribute_get(&r->attributes, true, CHOIR__WORKER_KEY);
@@ -117,18 +117,20 @@ static bool has_begun(const choir__record *r, int64_t part)
 }
 
 /* Returns the record of the next turn's trial if a worker has begun that segment, or NULL. */
-static const choir__record *record_of_turn(choir_study *s, const choir__records *records)
+static const choir__trial_record *record_of_turn(
+    choir_study *s, const choir__trial_records *records)
 {
     if (choir__study_look_ahead(s) != CHOIR__PROSPECT_TURN)
         return NULL;
     bool is_new = s->turn.kind == CHOIR__TURN_NEW;
     int64_t part = is_new ? 0 : s->trial[s->turn.trial]->parts;
-    const choir__record *r = choir__records_find(records, is_new ? s->count : s->turn.trial);
+    const choir__trial_record *r =
+        choir__records_find(records, is_new ? s->count : s->turn.trial);
     return r && has_begun(r, part) ? r : NULL;
 }
 
 /* Begins the next turn's segment, which is another worker's. */
-static choir_status follow_turn(choir_study *s, const choir__record *r)
+static choir_status follow_turn(choir_study *s, const choir__trial_record *r)
 {
     bool is_new = s->turn.kind == CHOIR__TURN_NEW;
     choir_trial *t = is_new ? NULL : s->trial[s->turn.trial];
@@ -143,17 +145,17 @@ static choir_status follow_turn(choir_study *s, const choir__record *r)
     return status;
 }
 
-choir_status choir__kept_follow(choir_study *s, const choir__records *records)
+choir_status choir__kept_follow(choir_study *s, const choir__trial_records *records)
 {
     choir_status status = CHOIR_OK;
     for (int64_t n = s->ended; n < s->segment_count && status == CHOIR_OK; n++) {
-        const choir__segment *g = &s->segment[n];
-        const choir__record *r =
+        const choir__trial_segment *g = &s->segment[n];
+        const choir__trial_record *r =
             g->trial < 0 || g->ended ? NULL : choir__records_find(records, g->trial);
         if (r && s->trial[g->trial]->foreign)
             status = take_segment(s, s->trial[g->trial], r);
     }
-    for (const choir__record *r; status == CHOIR_OK && (r = record_of_turn(s, records));)
+    for (const choir__trial_record *r; status == CHOIR_OK && (r = record_of_turn(s, records));)
         status = follow_turn(s, r);
     return status;
 }

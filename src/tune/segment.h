@@ -10,7 +10,7 @@
 
 #define CHOIR__NO_BUDGET INT64_MAX
 
-typedef struct choir__segment {
+typedef struct choir__trial_segment {
     int64_t trial; /* -1: empty */
     int64_t budget;
     bool last; /* a trial that reaches this budget is complete */
@@ -18,7 +18,7 @@ typedef struct choir__segment {
     choir_trial_state state; /* of the trial, at the segment's end */
     int64_t reports;
     double began, seconds; /* choir__now, and until its end, on the machine that ran it */
-} choir__segment;
+} choir__trial_segment;
 
 /* A segment as people see it. */
 typedef struct choir__segment_view {

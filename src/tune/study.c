@@ -217,7 +217,7 @@ choir__segment_view choir__study_segment(const choir_study *study, int64_t n)
     choir_study *s = (choir_study *)(uintptr_t)study;
     choir__segment_view view = {.value = (double)NAN, .step = -1};
     pthread_mutex_lock(&s->lock);
-    const choir__segment *g = &s->segment[n];
+    const choir__trial_segment *g = &s->segment[n];
     if (g->trial >= 0) {
         const choir_trial *t = view.trial = s->trial[g->trial];
         const choir__report *last = g->reports ? &t->reports[g->reports - 1] : NULL;

@@ -17,7 +17,7 @@ typedef struct choir__given {
 struct choir_study {
     pthread_mutex_t lock;
     choir_space *space;
-    choir__sampler *sampler;
+    choir__tune_sampler *sampler;
     uint64_t key;
     int64_t window, trials;
     int objectives;
@@ -26,9 +26,9 @@ struct choir_study {
     int64_t count, room;
     /* The rule of order (turns.c). */
     choir__scheduler *scheduler;
-    bool free;               /* results count as they come */
-    bool forked;             /* this is a copy, in a trial's fork */
-    choir__segment *segment; /* (segment_count) */
+    bool free;                     /* results count as they come */
+    bool forked;                   /* this is a copy, in a trial's fork */
+    choir__trial_segment *segment; /* (segment_count) */
     int64_t segment_count, segment_room;
     int64_t work_count; /* up to the last one that is not empty */
     int64_t ended;      /* segments 0 ... ended - 1 have ended, segment `ended` has not */

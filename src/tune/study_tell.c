@@ -38,7 +38,7 @@ static bool has_nan(const choir_study *s, const double *values)
  * is complete at the largest budget. */
 static void tell(choir_study *s, choir_trial *t, choir_trial_state state, const double *values)
 {
-    const choir__segment *g = &s->segment[t->segment];
+    const choir__trial_segment *g = &s->segment[t->segment];
     double last = t->report_count ? t->reports[t->report_count - 1].value : (double)NAN;
     bool reached = t->report_count && t->reports[t->report_count - 1].step >= g->budget;
     if (t->stop && state == CHOIR_TRIAL_COMPLETE)

@@ -32,7 +32,7 @@ choir__history choir__study_history(const choir_study *s)
 /* The result of segment n becomes known. */
 static void learn(choir_study *s, int64_t n)
 {
-    const choir__segment *g = &s->segment[n];
+    const choir__trial_segment *g = &s->segment[n];
     if (g->trial < 0)
         return;
     choir_trial *t = s->trial[g->trial];
@@ -58,7 +58,7 @@ static void learn_allowed(choir_study *s)
         learn(s, s->known++);
 }
 
-static int64_t append(choir_study *s, choir__segment segment)
+static int64_t append(choir_study *s, choir__trial_segment segment)
 {
     if (s->segment_count == s->segment_room) {
         s->segment_room = s->segment_room ? 2 * s->segment_room : 64;
@@ -104,7 +104,7 @@ choir__prospect choir__study_look_ahead(choir_study *s)
             return s->runs ? CHOIR__PROSPECT_WAIT : CHOIR__PROSPECT_END;
         if (s->free)
             return CHOIR__PROSPECT_WAIT;
-        append(s, (choir__segment){.trial = -1, .ended = true});
+        append(s, (choir__trial_segment){.trial = -1, .ended = true});
         count_ended(s);
     }
     return CHOIR__PROSPECT_TURN;
@@ -129,7 +129,7 @@ static void insert(choir_trial *t, int64_t step, double value)
 
 static bool is_to_stop(const choir_study *s, const choir_trial *t)
 {
-    const choir__segment *g = &s->segment[t->segment];
+    const choir__trial_segment *g = &s->segment[t->segment];
     const choir__scheduler_ops *ops = s->scheduler->ops;
     if (t->report_count && t->reports[t->report_count - 1].step >= g->budget)
         return true;
@@ -171,7 +171,7 @@ void choir__study_restart_segment(choir_study *s, choir_trial *t)
 
 void choir__study_begin_segment(choir_study *s, choir_trial *t)
 {
-    t->segment = append(s, (choir__segment){.trial = t->number,
+    t->segment = append(s, (choir__trial_segment){.trial = t->number,
                                .budget = s->turn.budget,
                                .last = s->turn.last,
                                .began = choir__now()});
@@ -187,7 +187,7 @@ void choir__study_begin_segment(choir_study *s, choir_trial *t)
 
 void choir__study_end_segment(choir_study *s, choir_trial *t)
 {
-    choir__segment *g = &s->segment[t->segment];
+    choir__trial_segment *g = &s->segment[t->segment];
     g->ended = true;
     g->state = t->state;
     g->reports = t->report_count;

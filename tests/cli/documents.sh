@@ -46,15 +46,15 @@ from_other_folders() {
     mv out first
     (cd other && "$CHOIR" train --json ../run/job.json) >out 2>err || fail "$(cat err)"
     same_run first out
-    good train "${model[@]}" --bytes --steps 1 --save kept docs.jsonl
+    good train "${model[@]}" --bytes --steps 1 --save moved docs.jsonl
     rm -rf run
-    good train "${model[@]}" --weights kept/latest --tokenizer kept/latest --steps 2 --run run \
+    good train "${model[@]}" --weights moved/latest --tokenizer moved/latest --steps 2 --run run \
         docs.jsonl
     mv out first
     (cd other && "$CHOIR" train --json ../run/job.json) >out 2>err || fail "$(cat err)"
     same_run first out
-    good train --print-job --model kept/latest docs.jsonl
-    has out '"model": "/.*/kept/step-00000001"'
+    good train --print-job --model moved/latest docs.jsonl
+    has out '"model": "/.*/moved/step-00000001"'
 }
 
 # JSON has no name that is not UTF-8, and a job must not be another one without a word.

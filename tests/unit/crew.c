@@ -45,7 +45,7 @@ static choir__crew *crew;
 
 static void put(const state *s)
 {
-    choir__change *c = &crew->change;
+    choir__rank_change *c = &crew->change;
     crew->seat_count = s->seat_count;
     crew->over = s->over;
     crew->generation = crew->reported = c->generation = s->generation;
@@ -68,7 +68,7 @@ static void put(const state *s)
 
 static void get(state *s)
 {
-    const choir__change *c = &crew->change;
+    const choir__rank_change *c = &crew->change;
     s->seat_count = (uint8_t)crew->seat_count;
     s->over = (uint8_t)crew->over;
     s->generation = (uint8_t)crew->generation;
@@ -452,7 +452,7 @@ static void test_patience(void **unused)
 static void test_settled(void **unused)
 {
     (void)unused;
-    choir__change change;
+    choir__rank_change change;
     assert_int_equal(choir__crew_new(2, "job", &crew), CHOIR_OK);
     memset(&mine, 0, sizeof mine);
     choir__crew_sit(crew, 0);

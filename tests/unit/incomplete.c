@@ -51,11 +51,15 @@ static void test_module_without_result(void **state)
 static void test_class_without_forward(void **state)
 {
     (void)state;
-    static const choir_module_class class = {"half", sizeof(choir_module), NULL, 0};
-    choir_module *m = choir_module_new(run, &class);
-    assert_int_equal(choir_scope_status(run), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "got 'half' of "));
+    static const choir_module_class holder = {"holder", sizeof(choir_module), NULL, 0},
+                                    small = {"small", 8, nothing, 0};
+    choir_module *m = choir_module_new(run, &holder); /* for its parts alone */
+    assert_int_equal(choir_scope_status(run), CHOIR_OK);
     (void)choir_forward(m, choir_zeros(step, CHOIR_F32, choir_dims(2)));
+    assert_step_says(CHOIR_ERR_ARGUMENT, "a module 'holder' has no forward function");
+    (void)choir_module_new(run, &small);
+    assert_int_equal(choir_scope_status(run), CHOIR_ERR_ARGUMENT);
+    assert_non_null(strstr(choir_error_message(), "got 'small' of 8 bytes"));
 }
 
 static void test_module_in_itself(void **state)

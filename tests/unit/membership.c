@@ -34,7 +34,7 @@ static choir__membership new_job(choir__terms terms)
 
 static choir_status join(choir__membership *m, int agent, int workers)
 {
-    choir__node n = {.workers = workers, .number = -1, .keeps = false, .port = 7};
+    choir__agent_node n = {.workers = workers, .number = -1, .keeps = false, .port = 7};
     bool ends_all;
     snprintf(n.id, sizeof n.id, "id%d", agent);
     snprintf(n.who, sizeof n.who, "host%d (pid 1)", agent);
@@ -89,7 +89,7 @@ static void check_state(const choir__membership *m)
 {
     int taking_part = 0, busy = 0, ranks = 0;
     for (int i = 0; i < m->count; i++) {
-        const choir__node *n = &m->nodes[i];
+        const choir__agent_node *n = &m->nodes[i];
         busy += n->stage == CHOIR__BUSY;
         taking_part += n->index >= 0;
         assert_true(n->stage == CHOIR__READY || n->index >= 0);
@@ -132,7 +132,7 @@ static void check_change(const choir__membership *was, const choir__membership *
     int left = 0, joined = 0, before = 0;
     for (int i = 0; i < is->departed_count; i++) {
         const choir__departure *d = &is->departed[i];
-        const choir__node *n = choir__membership_find(is, d->id);
+        const choir__agent_node *n = choir__membership_find(is, d->id);
         assert_true(*d->why != '\0');
         left += d->workers;
         joined += n && n->index >= 0 && !n->is_new ? d->workers : 0;
@@ -142,7 +142,7 @@ static void check_change(const choir__membership *was, const choir__membership *
     for (int i = 0; i < was->count; i++)
         before += was->nodes[i].index >= 0 ? was->nodes[i].workers : 0;
     for (int i = 0; i < is->departed_count; i++) { /* gone before, or back as a new node */
-        const choir__node *n = choir__membership_find(was, is->departed[i].id);
+        const choir__agent_node *n = choir__membership_find(was, is->departed[i].id);
         before += n && n->index >= 0 ? 0 : is->departed[i].workers;
     }
     assert_int_equal(before - left + joined, world);

@@ -20,7 +20,7 @@
 enum { AGENTS = 6 };
 
 /* Carries a move out. Returns the number of agents that are left. */
-static int carry_out(choir__seat *seats, int count, choir__move m)
+static int carry_out(choir__voters_seat *seats, int count, choir__voters_move m)
 {
     int kept = 0;
     for (int i = 0; i < count; i++) {
@@ -34,14 +34,15 @@ static int carry_out(choir__seat *seats, int count, choir__move m)
 
 /* From any state the moves come to rest, with the right number of votes, and none of them
  * removes an agent that lives. */
-static void settle(const choir__seat *begin, int count)
+static void settle(const choir__voters_seat *begin, int count)
 {
-    choir__seat seats[AGENTS];
+    choir__voters_seat seats[AGENTS];
     int alive = 0, voters = 0, moves = 0;
     memcpy(seats, begin, sizeof seats);
     for (int i = 0; i < count; i++)
         alive += seats[i].alive;
-    for (choir__move m; (m = choir__voters_next(seats, count, false)).kind != CHOIR__STAY;) {
+    for (choir__voters_move m;
+         (m = choir__voters_next(seats, count, false)).kind != CHOIR__STAY;) {
         assert_true(++moves < 4 * AGENTS);
         for (int i = 0; i < count; i++)
             assert_false(m.kind == CHOIR__REMOVE && seats[i].id == m.id && seats[i].alive);
@@ -60,12 +61,12 @@ static void votes(void **state)
     (void)state;
     for (int count = 1; count <= AGENTS; count++)
         for (int code = 0, codes = 1 << 3 * (count - 1); code < codes; code++) {
-            choir__seat seats[AGENTS] = {{1, RAFT_VOTER, true, true}};
+            choir__voters_seat seats[AGENTS] = {{1, RAFT_VOTER, true, true}};
             bool valid = true;
             for (int i = 1; i < count; i++) {
                 int bits = code >> 3 * (i - 1) & 7;
                 valid &= (bits & 3) < 3;
-                seats[i] = (choir__seat){(raft_id)i + 1, bits & 3, bits >> 2, false};
+                seats[i] = (choir__voters_seat){(raft_id)i + 1, bits & 3, bits >> 2, false};
             }
             if (valid)
                 settle(seats, count);
@@ -76,8 +77,9 @@ static void votes(void **state)
 static void retiring(void **state)
 {
     (void)state;
-    choir__seat two[AGENTS] = {{1, RAFT_VOTER, true, true}, {2, RAFT_STANDBY, true, false}};
-    choir__move m = choir__voters_next(two, 2, true);
+    choir__voters_seat two[AGENTS] = {
+        {1, RAFT_VOTER, true, true}, {2, RAFT_STANDBY, true, false}};
+    choir__voters_move m = choir__voters_next(two, 2, true);
     assert_true(m.kind == CHOIR__ASSIGN && m.id == 2 && m.role == RAFT_VOTER);
     carry_out(two, 2, m);
     m = choir__voters_next(two, 2, true);

@@ -346,7 +346,12 @@ static void refused(void **state)
     choir_study_opts looking = choir_study_defaults();
     looking.storage = url;
     assert_int_not_equal(choir_study_open(NULL, looking, &s), CHOIR_OK); /* no file */
-    choir_study_free(open_with(options(4)));
+    choir_study_opts other = options(5);
+    other.seed = 6;
+    choir_study_free(open_with(other)); /* without trials it takes another definition */
+    choir_study *first = open_with(options(4));
+    end(first, ask(first));
+    choir_study_free(first);
     choir_study_opts opts[] = {options(5), options(4), options(4), options(4), options(4)};
     opts[1].seed = 6;
     opts[2].direction = "maximize";

@@ -336,7 +336,7 @@ static choir__parzen *estimate(
 /* The kernel's logarithm, by the definition. */
 static double kernel(const choir__parzen *p, int d, int64_t i, double x)
 {
-    const choir__kernels *k = &p->of[d];
+    const choir__parzen_kernels *k = &p->of[d];
     double mu = k->mu[i], s = k->sigma[i];
     if (k->dist->kind == CHOIR__CHOICE) {
         double share = 1.0 / (double)(p->count + 1), places = k->dist->choice_count;

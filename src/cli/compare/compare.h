@@ -18,7 +18,7 @@
 /* --- watch.c --- */
 
 /* Memory and kernel time of a run's devices, sampled at intervals. */
-typedef struct choir__watch {
+typedef struct choir__compare_watch {
     char device[CHOIR__MAX_DEVICES][16];
     int device_count, count, room;
     double *at;      /* (count) choir__now() */
@@ -26,14 +26,14 @@ typedef struct choir__watch {
     double *busy_s;  /* (count, CHOIR__MAX_DEVICES) so far */
     double interval; /* seconds between two samples */
     double step_s;   /* median seconds of a step */
-} choir__watch;
+} choir__compare_watch;
 
 /* Takes a sample of the process and its children. */
-void choir__watch_look(choir__watch *watch, int pid);
-void choir__watch_free(choir__watch *watch); /* NULL is fine */
+void choir__watch_look(choir__compare_watch *watch, int pid);
+void choir__watch_free(choir__compare_watch *watch); /* NULL is fine */
 
 /* Returns the share of the time in [from, to) in which device i was busy. */
-double choir__watch_busy(const choir__watch *watch, int i, double from, double to);
+double choir__watch_busy(const choir__compare_watch *watch, int i, double from, double to);
 
 /* --- run.c --- */
 
@@ -67,7 +67,7 @@ typedef struct choir__compare_entry {
     bool same_bits;
     double *split[CHOIR__MAX_SPLITS]; /* (repeats) items/s at splits[i], or NULL */
     int split_runs[CHOIR__MAX_SPLITS];
-    choir__watch *watch; /* or NULL */
+    choir__compare_watch *watch; /* or NULL */
 } choir__compare_entry;
 
 typedef struct choir__compare {
@@ -105,7 +105,7 @@ void choir__compare_free(choir__compare *c);
 /* Trains in a separate process. Fills in watch unless it is NULL. The caller frees the outcome.
  * A run that fails is an outcome, not an error. Errors: I/O; interrupted. */
 choir_status choir__compare_run(choir__compare *c, const choir__compare_entry *entry,
-    int64_t microbatches, int64_t steps, choir__watch *watch, choir__outcome *outcome);
+    int64_t microbatches, int64_t steps, choir__compare_watch *watch, choir__outcome *outcome);
 
 /* --- figures.c --- */
 

@@ -22,13 +22,13 @@ static const char *colour_of(int device)
 }
 
 /* Returns whether the device was busy at any time. */
-static bool was_used(const choir__watch *w, int i)
+static bool was_used(const choir__compare_watch *w, int i)
 {
     return choir__watch_busy(w, i, w->at[0], w->at[w->count - 1]) > 0;
 }
 
 /* Returns the busy seconds of all devices together up to sample k. */
-static double busy_of(const choir__watch *w, int k)
+static double busy_of(const choir__compare_watch *w, int k)
 {
     double sum = 0;
     for (int i = 0; i < w->device_count; i++)
@@ -38,7 +38,7 @@ static double busy_of(const choir__watch *w, int k)
 
 /* Stores the time of the first allocation, and the time when nine tenths of the work were done.
  * The time after the last step may be long, but has little work. */
-static void span_of(const choir__watch *w, double *from, double *to)
+static void span_of(const choir__compare_watch *w, double *from, double *to)
 {
     int first = w->count - 1, last = 0;
     for (int k = w->count - 1; k >= 0; k--)
@@ -59,7 +59,7 @@ static double tick_of(double range)
 
 /* Returns the lane in which a device is drawn, in the order of names, or -1 if it was not used.
  */
-static int lane_of(const choir__watch *w, int device)
+static int lane_of(const choir__compare_watch *w, int device)
 {
     int lane = 0;
     for (int i = 0; i < w->device_count; i++)
@@ -68,7 +68,7 @@ static int lane_of(const choir__watch *w, int device)
 }
 
 /* Returns whether sample k has the same memory as the one before. */
-static bool as_before(const choir__watch *w, int k)
+static bool as_before(const choir__compare_watch *w, int k)
 {
     const double *now = w->bytes + (size_t)k * CHOIR__MAX_DEVICES;
     for (int i = 0; i < w->device_count; i++)
@@ -78,7 +78,7 @@ static bool as_before(const choir__watch *w, int k)
 }
 
 /* Writes a row before and after each change, and at both ends. */
-static void write_memory(const choir__watch *w, FILE *g, double from, double to)
+static void write_memory(const choir__compare_watch *w, FILE *g, double from, double to)
 {
     fprintf(g, "$memory << EOD\n");
     for (int k = 0; k < w->count; k++) {
@@ -97,7 +97,7 @@ static void write_memory(const choir__watch *w, FILE *g, double from, double to)
 static void memory(
     const choir__compare_entry *e, FILE *g, choir__panel p, double most, bool labelled)
 {
-    const choir__watch *w = e->watch;
+    const choir__compare_watch *w = e->watch;
     char label[64];
     double from, to;
     bool first = true;
@@ -126,7 +126,7 @@ static void memory(
 static void use(
     const choir__compare_entry *e, FILE *g, choir__panel p, int most_lanes, bool labelled)
 {
-    const choir__watch *w = e->watch;
+    const choir__compare_watch *w = e->watch;
     double from, to;
     int lanes = 0, bins = BINS * STEPS_SHOWN;
     span_of(w, &from, &to);
@@ -178,7 +178,7 @@ static int watched(const choir__compare *c, const choir__compare_entry *list[PAN
     *most = 0;
     *most_lanes = 1;
     for (int i = 0; i < c->count; i++) {
-        const choir__watch *w = c->entries[i].watch;
+        const choir__compare_watch *w = c->entries[i].watch;
         if (!w || w->count < 3 || count == PANELS)
             continue;
         int lanes = 0;

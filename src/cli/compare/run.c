@@ -93,7 +93,7 @@ static bool drain(run *r, int fd)
 
 /* Returns the milliseconds to sleep until the next sample, or until a child that does not stop
  * must be pressed again. */
-static int until(const choir__watch *w, double next, int pressing)
+static int until(const choir__compare_watch *w, double next, int pressing)
 {
     if (!w)
         return pressing;
@@ -112,7 +112,7 @@ static int asked_to_stop(void)
 }
 
 /* Attends to the run until it has ended and both pipes are empty. */
-static void attend(choir__compare *c, run *r, choir__family *f, choir__watch *w)
+static void attend(choir__compare *c, run *r, choir__family *f, choir__compare_watch *w)
 {
     struct pollfd at[4];
     bool open[2] = {true, true};
@@ -205,7 +205,7 @@ static char **train_args(const choir__compare *c, const choir__compare_entry *e,
 }
 
 choir_status choir__compare_run(choir__compare *c, const choir__compare_entry *entry,
-    int64_t microbatches, int64_t steps, choir__watch *watch, choir__outcome *outcome)
+    int64_t microbatches, int64_t steps, choir__compare_watch *watch, choir__outcome *outcome)
 {
     char texts[5][CHOIR__MAX_DEVICES * 16 + 32];
     run r = {.out = {-1, -1}, .err = {-1, -1}, .outcome = outcome};

@@ -9,7 +9,7 @@
 #include "comm/recorder.h"
 
 /* Returns the column of a device, or -1 if there are too many devices. */
-static int column(choir__watch *w, const char *name)
+static int column(choir__compare_watch *w, const char *name)
 {
     for (int i = 0; i < w->device_count; i++)
         if (!strcmp(w->device[i], name))
@@ -21,7 +21,7 @@ static int column(choir__watch *w, const char *name)
 }
 
 /* Ranks of one job have a device each, and each sees all: the figures of a name are added. */
-static bool add(choir__watch *w, int pid)
+static bool add(choir__compare_watch *w, int pid)
 {
     choir__seen *seen = choir__recorder_read(pid);
     for (int i = 0; seen && i < seen->device_count; i++) {
@@ -37,7 +37,7 @@ static bool add(choir__watch *w, int pid)
 }
 
 /* Keeps the busy time of processes that have ended. */
-static void keep_ended(choir__watch *w)
+static void keep_ended(choir__compare_watch *w)
 {
     for (int i = 0; i < w->device_count && w->count; i++) {
         double *now = &w->busy_s[w->count * CHOIR__MAX_DEVICES + i];
@@ -45,7 +45,7 @@ static void keep_ended(choir__watch *w)
     }
 }
 
-static void make_room(choir__watch *w)
+static void make_room(choir__compare_watch *w)
 {
     if (w->count < w->room)
         return;
@@ -56,7 +56,7 @@ static void make_room(choir__watch *w)
     w->busy_s = choir__realloc(w->busy_s, (size_t)w->room * row);
 }
 
-void choir__watch_look(choir__watch *w, int pid)
+void choir__watch_look(choir__compare_watch *w, int pid)
 {
     char path[64], children[1024] = "", *rest = children;
     make_room(w);
@@ -76,7 +76,7 @@ void choir__watch_look(choir__watch *w, int pid)
 }
 
 /* Returns the busy seconds of device i up to a time, interpolated between two samples. */
-static double busy_until(const choir__watch *w, int i, double at)
+static double busy_until(const choir__compare_watch *w, int i, double at)
 {
     int low = 0, high = w->count - 1;
     if (high < 0 || at <= w->at[0])
@@ -92,13 +92,13 @@ static double busy_until(const choir__watch *w, int i, double at)
     return a + (b - a) * (at - w->at[low]) / (w->at[high] - w->at[low]);
 }
 
-double choir__watch_busy(const choir__watch *w, int i, double from, double to)
+double choir__watch_busy(const choir__compare_watch *w, int i, double from, double to)
 {
     double busy = busy_until(w, i, to) - busy_until(w, i, from);
     return fmin(1, fmax(0, busy / (to - from)));
 }
 
-void choir__watch_free(choir__watch *w)
+void choir__watch_free(choir__compare_watch *w)
 {
     if (!w)
         return;

@@ -16,13 +16,13 @@ typedef struct choir__curve {
     choir__points eval;   /* the same metric of evaluations */
 } choir__curve;
 
-typedef enum choir__axis { CHOIR__STEPS, CHOIR__SECONDS, CHOIR__ITEMS } choir__axis;
+typedef enum choir__plot_axis { CHOIR__STEPS, CHOIR__SECONDS, CHOIR__ITEMS } choir__plot_axis;
 
 typedef struct choir__plot {
     choir__curve *curves; /* (count) */
     int count;
     const char *metric; /* "loss" */
-    choir__axis axis;
+    choir__plot_axis axis;
     bool logarithmic; /* the metric's axis */
     double smooth;    /* weight of the past in [0, 1); 0: none */
     const char *file; /* NULL: the terminal */

@@ -27,7 +27,7 @@ static const char *axis_names(size_t i)
     return i < CHOIR_COUNT(axes) ? axes[i] : NULL;
 }
 
-static choir__axis axis_of(const char *name)
+static choir__plot_axis axis_of(const char *name)
 {
     return !strcmp(name, "steps")  ? CHOIR__STEPS
            : !strcmp(name, "time") ? CHOIR__SECONDS

@@ -54,7 +54,7 @@ static void print_trials(const choir__search *s)
 {
     choir__search_print_head(s, NULL);
     for (int64_t i = 0; i < choir_study_count(s->study); i++) {
-        choir__outcome o = choir__outcome_of(choir_study_trial(s->study, i));
+        choir__trial_outcome o = choir__outcome_of(choir_study_trial(s->study, i));
         choir__search_print_trial(s, &o, NULL);
         free(o.why);
     }
@@ -75,7 +75,7 @@ static void print_field(const char *text)
 
 static void print_csv_row(const choir__search *s, const choir_trial *t)
 {
-    choir__outcome o = choir__outcome_of(t);
+    choir__trial_outcome o = choir__outcome_of(t);
     printf("%lld,%s", (long long)choir_trial_number(t),
         choir__search_state(choir_trial_result(t)));
     for (int i = 0; i < s->job.metrics; i++)

@@ -20,12 +20,12 @@ static json_t *parsed(const char *json)
 }
 
 /* The attributes are those of a trial's last part. */
-choir__outcome choir__outcome_of(const choir_trial *trial)
+choir__trial_outcome choir__outcome_of(const choir_trial *trial)
 {
     json_t *why = parsed(choir_trial_attribute(trial, "why"));
     json_t *step = parsed(choir_trial_attribute(trial, "step"));
     json_t *seconds = parsed(choir_trial_attribute(trial, "seconds"));
-    choir__outcome o = {.trial = trial,
+    choir__trial_outcome o = {.trial = trial,
         .state = choir_trial_result(trial),
         .step = json_is_integer(step) ? json_integer_value(step) : -1,
         .seconds = json_number_value(seconds)};

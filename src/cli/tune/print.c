@@ -60,7 +60,7 @@ static void print_values(const choir__search *s, const double *values)
     printf("]");
 }
 
-static void print_json(const choir__search *s, const choir__outcome *o)
+static void print_json(const choir__search *s, const choir__trial_outcome *o)
 {
     printf("{\"event\":\"trial\",\"number\":%lld,\"state\":\"%s\"",
         (long long)choir_trial_number(o->trial), choir__search_state(o->state));
@@ -131,7 +131,7 @@ static void print_number_at(FILE *out, const char *name, double x)
         fprintf(out, "  %*.6g", width_of(name), x);
 }
 
-static void print_row(const choir__search *s, const choir__outcome *o, FILE *out)
+static void print_row(const choir__search *s, const choir__trial_outcome *o, FILE *out)
 {
     fprintf(out, "%5lld  %-8s", (long long)choir_trial_number(o->trial),
         choir__search_state(o->state));
@@ -165,7 +165,7 @@ void choir__search_print_head(const choir__search *s, const choir__live *live)
 }
 
 void choir__search_print_trial(
-    const choir__search *s, const choir__outcome *o, const choir__live *live)
+    const choir__search *s, const choir__trial_outcome *o, const choir__live *live)
 {
     char *text = NULL;
     size_t bytes;

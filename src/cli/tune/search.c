@@ -108,10 +108,10 @@ static int64_t begun(const search *s)
 }
 
 /* Returns the outcome of a segment, whose trial is NULL if it is empty. */
-static choir__outcome outcome_of_segment(const search *s, int64_t i)
+static choir__trial_outcome outcome_of_segment(const search *s, int64_t i)
 {
     choir__segment_view g = choir__study_segment(s->opts->study, i);
-    choir__outcome o = {.trial = g.trial,
+    choir__trial_outcome o = {.trial = g.trial,
         .state = g.state,
         .value = {g.value},
         .step = g.step,
@@ -126,7 +126,7 @@ static choir__outcome outcome_of_segment(const search *s, int64_t i)
     return o;
 }
 
-static choir__outcome outcome_at(const search *s, int64_t i)
+static choir__trial_outcome outcome_at(const search *s, int64_t i)
 {
     return s->opts->pauses ? outcome_of_segment(s, i)
                            : choir__outcome_of(choir_study_trial(s->opts->study, i));
@@ -137,7 +137,7 @@ static choir__outcome outcome_at(const search *s, int64_t i)
 static void print(search *s)
 {
     for (; !s->gave_up && s->printed < begun(s); s->printed++) {
-        choir__outcome o = outcome_at(s, s->printed);
+        choir__trial_outcome o = outcome_at(s, s->printed);
         if (!o.trial)
             continue;
         if (o.state == CHOIR_TRIAL_RUNNING)
@@ -280,7 +280,8 @@ static void loop(search *s)
 }
 
 /* Returns whether outcome a is better than b: complete, or further, or by its value. */
-static bool is_better(const search *s, const choir__outcome *a, const choir__outcome *b)
+static bool is_better(
+    const search *s, const choir__trial_outcome *a, const choir__trial_outcome *b)
 {
     bool done = a->state == CHOIR_TRIAL_COMPLETE;
     if (done != (b->state == CHOIR_TRIAL_COMPLETE))
@@ -292,11 +293,11 @@ static bool is_better(const search *s, const choir__outcome *a, const choir__out
 
 /* Returns the best one of the outcomes that were printed. Those of trials that ran beside the
  * last failure that was allowed are none. */
-static choir__outcome best_printed(search *s)
+static choir__trial_outcome best_printed(search *s)
 {
-    choir__outcome best = {.trial = NULL};
+    choir__trial_outcome best = {.trial = NULL};
     for (int64_t i = 0; i < s->printed; i++) {
-        choir__outcome o = outcome_at(s, i);
+        choir__trial_outcome o = outcome_at(s, i);
         free(o.why);
         if (o.trial && o.state != CHOIR_TRIAL_FAIL && !isnan(o.value[0]) &&
             (!best.trial || is_better(s, &o, &best)))
@@ -321,7 +322,8 @@ static void note_points_left(const search *s)
 
 static int finish(search *s)
 {
-    choir__outcome printed = s->gave_up ? best_printed(s) : (choir__outcome){.trial = NULL};
+    choir__trial_outcome printed =
+        s->gave_up ? best_printed(s) : (choir__trial_outcome){.trial = NULL};
     const choir_trial *best = s->gave_up ? printed.trial : choir_study_best(s->opts->study);
     for (int64_t i = 0; i < s->opts->parallel; i++)
         if (s->slot[i].busy)

@@ -34,17 +34,17 @@ int choir__final_run(const choir__search *s, char *const *words, const choir_tri
 /* --- printing (print.c) --- */
 
 /* A trial that has ended, with what the process that ran it has noted (outcome.c). */
-typedef struct choir__outcome {
+typedef struct choir__trial_outcome {
     const choir_trial *trial;
     choir_trial_state state;
     double value[CHOIR_STUDY_OBJECTIVES]; /* (metrics) */
     char *why;                            /* it failed; NULL: it did not */
     int64_t step;                         /* of the last report, -1: none */
     double seconds;
-} choir__outcome;
+} choir__trial_outcome;
 
 /* Reads what choir__trial_note_end has noted; `why` is on the heap. */
-choir__outcome choir__outcome_of(const choir_trial *trial);
+choir__trial_outcome choir__outcome_of(const choir_trial *trial);
 /* Notes the search's command, metrics, unit and folder as attributes of the study. Error:
  * argument (the study has another metric or unit). */
 choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job *job);
@@ -62,7 +62,7 @@ char *choir__search_word(const char *text);
 typedef struct choir__live choir__live;
 void choir__search_print_head(const choir__search *s, const choir__live *live);
 void choir__search_print_trial(
-    const choir__search *s, const choir__outcome *o, const choir__live *live);
+    const choir__search *s, const choir__trial_outcome *o, const choir__live *live);
 /* Prints the best trial; of several metrics, all trials that no other one dominates. */
 void choir__search_print_best(
     const choir__search *s, const choir_trial *best, const double *values);

@@ -32,7 +32,7 @@ struct choir__watch_board {
     int path_count;
     choir__watch_shown shown;
     double find_at, look_at; /* choir__now(), when runs and ranks are looked for again */
-    choir__view view;
+    choir__ranks_view view;
     bool any_ranks; /* were seen at the last look */
     choir__text ranks;
     int64_t rounds; /* of ranks */

@@ -62,7 +62,7 @@ static json_t *rank_of(const choir__seen *seen, const choir__seen *earlier)
         "calls", calls_of(seen));
 }
 
-static json_t *job_of(const choir__view *view, int from)
+static json_t *job_of(const choir__ranks_view *view, int from)
 {
     const choir__seen *first = view->now.seen[from];
     char job[24] = "";
@@ -91,7 +91,7 @@ static json_t *troubles_of(const choir__machines *machines)
     return all;
 }
 
-void choir__watch_ranks(const choir__view *view, choir__text *json)
+void choir__watch_ranks(const choir__ranks_view *view, choir__text *json)
 {
     const choir__looks *now = &view->now;
     json_t *root = json_pack("{s:[], s:o}", "jobs", "troubles", troubles_of(view->machines)),

@@ -8,6 +8,6 @@
 /* Adds {"jobs":[{"job":...,"world":...,"slow":{...},"ranks":[...]}],"troubles":[...]}. A rank
  * has its machine, its devices, its activity, and its last collectives as [name, seconds ago,
  * seconds long]. troubles: sentences about machines that are not seen. */
-void choir__watch_ranks(const choir__view *view, choir__text *json);
+void choir__watch_ranks(const choir__ranks_view *view, choir__text *json);
 
 #endif

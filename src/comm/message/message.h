@@ -23,17 +23,17 @@ enum {
 };
 
 /* A schedule and the plan for which it was made. */
-typedef struct choir__kept {
+typedef struct choir__message_kept {
     choir__plan plan;
     choir__schedule schedule;
     int most;   /* maximum number of messages in a round */
     int rounds; /* maximum over the ranks; 0: not counted yet */
     uint64_t used;
-} choir__kept;
+} choir__message_kept;
 
 /* The state of comm/message in an engine. */
 typedef struct choir__executor {
-    choir__kept kept[CHOIR__PLANS];
+    choir__message_kept kept[CHOIR__PLANS];
     int kept_count, *nodes; /* nodes: (world) the machine of each rank */
     uint64_t uses;
     char *memory; /* aligned to 64 */
@@ -49,7 +49,7 @@ typedef struct choir__executor {
 
 /* A segment in flight. */
 typedef struct choir__lane {
-    const choir__kept *kept;
+    const choir__message_kept *kept;
     int64_t segment, first, count; /* its elements */
     bool busy;
     int round, next;          /* the next round, and its first move */
@@ -83,9 +83,9 @@ typedef struct choir__schedule_run {
 choir__executor *choir__executor_of(choir__engine *engine);
 
 /* Returns the schedule for plan, kept or new; it stays valid until CHOIR__PLANS others have
- * been requested. everywhere: also counts choir__kept.rounds, over all ranks. */
-choir_status choir__plan_schedule(
-    choir__engine *engine, const choir__plan *plan, bool everywhere, const choir__kept **kept);
+ * been requested. everywhere: also counts choir__message_kept.rounds, over all ranks. */
+choir_status choir__plan_schedule(choir__engine *engine, const choir__plan *plan,
+    bool everywhere, const choir__message_kept **kept);
 
 /* Returns at least `bytes` bytes, without the previous contents; if the allocation fails,
  * returns NULL and the engine has failed. */

@@ -93,7 +93,7 @@ static bool same(const choir__plan *a, const choir__plan *b)
 
 /* Computes the most messages of a round, and makes room for the sources of the largest
  * reduction. */
-static void measure(choir__executor *x, choir__kept *k)
+static void measure(choir__executor *x, choir__message_kept *k)
 {
     const choir__schedule *s = &k->schedule;
     int messages = 0, round = -1, sources = 0;
@@ -116,7 +116,7 @@ static void measure(choir__executor *x, choir__kept *k)
 }
 
 /* Counts the rounds of the rank that has the most. */
-static choir_status count_rounds(const choir__plan *plan, choir__kept *k)
+static choir_status count_rounds(const choir__plan *plan, choir__message_kept *k)
 {
     k->rounds = k->schedule.rounds;
     for (int r = 0; r < plan->world; r++) {
@@ -133,9 +133,9 @@ static choir_status count_rounds(const choir__plan *plan, choir__kept *k)
 }
 
 /* Returns a free entry, or the least recently used one. */
-static choir__kept *place(choir__executor *x)
+static choir__message_kept *place(choir__executor *x)
 {
-    choir__kept *oldest = &x->kept[0];
+    choir__message_kept *oldest = &x->kept[0];
     if (x->kept_count < CHOIR__PLANS)
         return &x->kept[x->kept_count++];
     for (int i = 1; i < CHOIR__PLANS; i++)
@@ -145,11 +145,11 @@ static choir__kept *place(choir__executor *x)
     return oldest;
 }
 
-choir_status choir__plan_schedule(
-    choir__engine *engine, const choir__plan *plan, bool everywhere, const choir__kept **kept)
+choir_status choir__plan_schedule(choir__engine *engine, const choir__plan *plan,
+    bool everywhere, const choir__message_kept **kept)
 {
     choir__executor *x = engine->executor;
-    choir__kept *k = NULL;
+    choir__message_kept *k = NULL;
     for (int i = 0; i < x->kept_count && !k; i++)
         if (same(&x->kept[i].plan, plan))
             k = &x->kept[i];
@@ -161,7 +161,7 @@ choir_status choir__plan_schedule(
             return status;
         }
         k = place(x);
-        *k = (choir__kept){.plan = *plan, .schedule = made};
+        *k = (choir__message_kept){.plan = *plan, .schedule = made};
         measure(x, k);
     }
     k->used = ++x->uses;

@@ -73,7 +73,7 @@ static choir_status step(const choir__schedule_run *run, choir__lane *lane)
 /* The segments of a call: `segments` of `each` elements, the last one of `rest`. */
 typedef struct cut {
     int64_t segments, each, rest;
-    const choir__kept *kept, *kept_rest;
+    const choir__message_kept *kept, *kept_rest;
     int64_t block; /* see choir__lane */
 } cut;
 
@@ -282,7 +282,7 @@ static size_t room_for(int64_t elements, int64_t times, size_t size)
 static choir_status settle(choir__schedule_run *run, const cut *c, choir__lane *lanes)
 {
     int count = (int)choir__min(CHOIR__LANES, c->segments);
-    const choir__kept *k = c->kept, *rest = c->kept_rest;
+    const choir__message_kept *k = c->kept, *rest = c->kept_rest;
     int most = k->most > rest->most ? k->most : rest->most;
     int64_t elements = choir__max(k->schedule.scratch, rest->schedule.scratch);
     size_t scratch = room_for(elements, 1, run->size), wide_in = 0, wide_out = 0;

@@ -9,11 +9,11 @@ typedef struct choir__code_range {
     uint32_t first, last;
 } choir__code_range;
 
-typedef struct choir__code_map {
+typedef struct code_map {
     uint32_t code;
     int count;
     uint32_t to[4];
-} choir__code_map;
+} code_map;
 
 #include "data/tokenizer/unicode_table.h"
 
@@ -124,7 +124,7 @@ bool choir__unicode_chinese(uint32_t code)
     return within(ideographs, COUNT(ideographs), code);
 }
 
-static int map(const choir__code_map *table, size_t count, uint32_t code, uint32_t out[4])
+static int map(const code_map *table, size_t count, uint32_t code, uint32_t out[4])
 {
     size_t low = 0, high = count;
     while (low < high) {

@@ -390,7 +390,7 @@ static void tell_restart(agent *a, int number)
 {
     const choir__verdict *v = &a->verdict;
     int worker = v->worker < 0 ? 0 : v->worker;
-    choir__node self = {.workers = a->opts->nproc};
+    choir__agent_node self = {.workers = a->opts->nproc};
     choir__departure gone = {
         .offset = worker, .rank = worker, .workers = v->worker < 0 ? self.workers : 1};
     choir__membership m = {.generation = number + 1,

@@ -12,7 +12,7 @@ const char *choir__without_name(const char *report)
     return strncmp(report, name, strlen(name)) ? report : report + strlen(name);
 }
 
-choir__node *choir__membership_find(const choir__membership *m, const char *id)
+choir__agent_node *choir__membership_find(const choir__membership *m, const char *id)
 {
     for (int i = 0; i < m->count; i++)
         if (!strcmp(m->nodes[i].id, id))
@@ -70,7 +70,7 @@ static void announce(choir__membership *m, const char *format, ...)
 }
 
 /* Returns the number by which people know a node. */
-static int known_as(const choir__node *n)
+static int known_as(const choir__agent_node *n)
 {
     return n->index >= 0 ? n->index : n->number;
 }
@@ -111,7 +111,7 @@ static void recount(choir__membership *m, int before)
         m->round++;
 }
 
-static void drop(choir__membership *m, choir__node *n)
+static void drop(choir__membership *m, choir__agent_node *n)
 {
     size_t at = (size_t)(n - m->nodes);
     memmove(n, n + 1, ((size_t)m->count - at - 1) * sizeof *n);
@@ -122,7 +122,7 @@ static void drop(choir__membership *m, choir__node *n)
 /* Notes that ranks of the running generation, or of the last one, are gone: one, or (worker -1)
  * all of a node. */
 static void note_departure(
-    choir__membership *m, const choir__node *n, int worker, const char *why)
+    choir__membership *m, const choir__agent_node *n, int worker, const char *why)
 {
     if (n->index < 0)
         return;
@@ -165,7 +165,7 @@ static int count_failures(choir__membership *m, const char *name, int more)
     if (!more)
         return 0;
     m->tallies = choir__realloc(m->tallies, (size_t)(m->tally_count + 1) * sizeof *m->tallies);
-    choir__tally *t = &m->tallies[m->tally_count++];
+    choir__agent_tally *t = &m->tallies[m->tally_count++];
     t->failures = more;
     snprintf(t->name, sizeof t->name, "%s", name);
     return more;
@@ -207,7 +207,7 @@ static choir_status compare(const choir__membership *m, const choir__terms *t, c
 }
 
 /* Finds the number of a new node. */
-static choir_status number_it(const choir__membership *m, choir__node *new)
+static choir_status number_it(const choir__membership *m, choir__agent_node *new)
 {
     int number = new->number < 0 ? 0 : new->number;
     for (int i = 0; i < m->count; i++) {
@@ -224,11 +224,11 @@ static choir_status number_it(const choir__membership *m, choir__node *new)
     return CHOIR_OK;
 }
 
-choir_status choir__membership_join(
-    choir__membership *m, const choir__terms *terms, const choir__node *node, bool *ends_all)
+choir_status choir__membership_join(choir__membership *m, const choir__terms *terms,
+    const choir__agent_node *node, bool *ends_all)
 {
     int done, used = taking_part(m, &done), before = m->count;
-    choir__node new = *node;
+    choir__agent_node new = *node;
     *ends_all = false;
     choir_status status = compare(m, terms, new.who);
     if (status != CHOIR_OK) {
@@ -270,7 +270,7 @@ choir_status choir__membership_join(
 
 bool choir__membership_ready(choir__membership *m, const char *id, int port)
 {
-    choir__node *n = choir__membership_find(m, id);
+    choir__agent_node *n = choir__membership_find(m, id);
     if (!n || m->phase != CHOIR__GATHERING || n->stage == CHOIR__READY)
         return false;
     n->stage = CHOIR__READY;
@@ -279,9 +279,9 @@ bool choir__membership_ready(choir__membership *m, const char *id, int port)
 }
 
 /* Finds a node that runs workers of this generation. */
-static choir__node *worker_of(const choir__membership *m, const char *id, int generation)
+static choir__agent_node *worker_of(const choir__membership *m, const char *id, int generation)
 {
-    choir__node *n = choir__membership_find(m, id);
+    choir__agent_node *n = choir__membership_find(m, id);
     bool runs = n && m->phase == CHOIR__RUNNING && m->generation == generation;
     return runs && n->stage == CHOIR__BUSY ? n : NULL;
 }
@@ -298,7 +298,7 @@ static bool complete(choir__membership *m)
 
 bool choir__membership_done(choir__membership *m, const char *id, int generation)
 {
-    choir__node *n = worker_of(m, id, generation);
+    choir__agent_node *n = worker_of(m, id, generation);
     if (!n)
         return false;
     n->stage = CHOIR__DONE;
@@ -337,10 +337,11 @@ static void announce_rest(choir__membership *m, const char *what)
             m->count == 1 ? " is" : "s are");
 }
 
-static void remove_running(choir__membership *m, choir__node *n, const choir__verdict *why)
+static void remove_running(
+    choir__membership *m, choir__agent_node *n, const choir__verdict *why)
 {
     const char *what = choir__without_name(why->report);
-    choir__node gone = *n;
+    choir__agent_node gone = *n;
     drop(m, n);
     if (m->phase == CHOIR__RUNNING)
         gather(m);
@@ -354,7 +355,7 @@ static void remove_running(choir__membership *m, choir__node *n, const choir__ve
 
 bool choir__membership_lost(choir__membership *m, const char *id, double quiet_s)
 {
-    choir__node *n = choir__membership_find(m, id);
+    choir__agent_node *n = choir__membership_find(m, id);
     choir__verdict why = {.status = 1, .worker = -1};
     if (!n || m->phase == CHOIR__OVER)
         return false;
@@ -393,7 +394,7 @@ bool choir__membership_lost(choir__membership *m, const char *id, double quiet_s
 bool choir__membership_leave(
     choir__membership *m, const char *id, const choir__verdict *reason, bool everywhere)
 {
-    choir__node *n = choir__membership_find(m, id);
+    choir__agent_node *n = choir__membership_find(m, id);
     if (!n || m->phase == CHOIR__OVER)
         return false;
     bool needed = n->index >= 0 || !m->generation;
@@ -419,7 +420,7 @@ bool choir__membership_leave(
 static bool charge(choir__membership *m)
 {
     char report[CHOIR__REPORT_TEXT];
-    choir__node *n = choir__membership_find(m, m->failing);
+    choir__agent_node *n = choir__membership_find(m, m->failing);
     if (m->restarts >= m->terms.max_restarts) {
         int used = snprintf(report, sizeof report, "%s", m->cause.report);
         if (m->restarts && used < (int)sizeof report)
@@ -489,7 +490,7 @@ static void start(choir__membership *m, const char *secret)
         m->nodes[i].stage = i < chosen ? CHOIR__BUSY : CHOIR__READY;
     }
     for (int index = 0; index < chosen; index++) {
-        choir__node *next = NULL;
+        choir__agent_node *next = NULL;
         for (int i = 0; i < chosen; i++)
             if (m->nodes[i].index < 0 && (!next || m->nodes[i].number < next->number))
                 next = &m->nodes[i];

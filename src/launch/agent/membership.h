@@ -28,7 +28,7 @@ typedef enum choir__stage {
     CHOIR__DONE,  /* its workers have exited with 0 */
 } choir__stage;
 
-typedef struct choir__node {
+typedef struct choir__agent_node {
     char id[CHOIR__JOB_TEXT];  /* of this agent's stay, random */
     char who[CHOIR__WHO_TEXT]; /* "node7 (pid 4711)" */
     char
@@ -41,7 +41,7 @@ typedef struct choir__node {
     choir__stage stage;
     int index, rank; /* GROUP_RANK and first RANK in this generation; -1: a spare */
     bool is_new;     /* it was not in the generation before */
-} choir__node;
+} choir__agent_node;
 
 /* Ranks that have left a generation: those of a node, or one that failed. */
 typedef struct choir__departure {
@@ -67,10 +67,10 @@ typedef struct choir__terms {
     int node_failures; /* of a node, which is then left out; 0: no limit */
 } choir__terms;
 
-typedef struct choir__tally {
+typedef struct choir__agent_tally {
     char name[CHOIR__WHO_TEXT];
     int failures;
-} choir__tally;
+} choir__agent_tally;
 
 typedef struct choir__membership {
     choir__terms terms;
@@ -84,9 +84,9 @@ typedef struct choir__membership {
     bool call;      /* the fewest nodes were missing: wait for more than these, for a moment */
     char secret[CHOIR__JOB_TEXT]; /* of this generation: ranks of another do not meet it */
     int count;
-    choir__node *nodes; /* (count), in the order of arrival */
+    choir__agent_node *nodes; /* (count), in the order of arrival */
     int tally_count;
-    choir__tally *tallies;         /* (tally_count) */
+    choir__agent_tally *tallies;   /* (tally_count) */
     choir__verdict cause;          /* of this gathering; report "": none */
     bool cause_costs;              /* one restart: a worker failed, and no node was lost */
     char failing[CHOIR__JOB_TEXT]; /* the id of the node whose worker did */
@@ -121,7 +121,7 @@ const char *choir__without_name(const char *report);
 char *choir__membership_event(const choir__membership *m, double gathered_s, double resumed_s);
 
 /* Returns the member with this id, or NULL. */
-choir__node *choir__membership_find(const choir__membership *m, const char *id);
+choir__agent_node *choir__membership_find(const choir__membership *m, const char *id);
 /* A job that is not elastic ends when a worker fails or a node is lost. */
 bool choir__membership_is_elastic(const choir__membership *m);
 
@@ -129,8 +129,8 @@ bool choir__membership_is_elastic(const choir__membership *m);
 
 /* Adds a node; number -1: any. *ends_all: the job is called off. Errors: mismatch (terms),
  * state (the number is another's; the node is left out, or one too many). */
-choir_status choir__membership_join(
-    choir__membership *m, const choir__terms *terms, const choir__node *node, bool *ends_all);
+choir_status choir__membership_join(choir__membership *m, const choir__terms *terms,
+    const choir__agent_node *node, bool *ends_all);
 /* The node has no workers any more; port: a new one for its rank 0. */
 bool choir__membership_ready(choir__membership *m, const char *id, int port);
 /* Its workers of generation `generation` have all exited with 0, or the first has failed. */

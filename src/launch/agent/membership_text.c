@@ -34,7 +34,7 @@ static json_t *text_of(const char *text)
     return made;
 }
 
-static json_t *node_of(const choir__node *n)
+static json_t *node_of(const choir__agent_node *n)
 {
     return json_pack("{so so so so si si si sb ss si si sb}", "id", text_of(n->id), "who",
         text_of(n->who), "name", text_of(n->name), "host", text_of(n->host), "port", n->port,
@@ -99,7 +99,7 @@ static void add_departed(json_t *left, json_t *joined, const choir__membership *
 {
     for (int i = 0; i < m->departed_count; i++) {
         const choir__departure *d = &m->departed[i];
-        const choir__node *n = choir__membership_find(m, d->id);
+        const choir__agent_node *n = choir__membership_find(m, d->id);
         for (int k = 0; k < d->workers; k++) {
             add_rank(left, d->rank + k, d->host, d->why);
             if (n && n->index >= 0 && !n->is_new)
@@ -114,7 +114,7 @@ char *choir__membership_event(const choir__membership *m, double gathered_s, dou
     int world = 0, nodes = 0;
     add_departed(left, joined, m);
     for (int i = 0; i < m->count; i++) {
-        const choir__node *n = &m->nodes[i];
+        const choir__agent_node *n = &m->nodes[i];
         char host[CHOIR__HOST_TEXT];
         snprintf(host, sizeof host, "%.*s", (int)strcspn(n->who, " "), n->who);
         nodes += n->index >= 0;
@@ -139,7 +139,7 @@ static void copy(char *to, size_t room, const char *from)
     choir__clean(to);
 }
 
-static bool read_node(json_t *from, choir__node *n)
+static bool read_node(json_t *from, choir__agent_node *n)
 {
     const char *id, *who, *name, *host, *stage;
     int keeps, is_new;
@@ -216,7 +216,7 @@ static bool read_lists(json_t *nodes, json_t *tallies, choir__membership *m)
         nodes, i, item) if (!read_node(item, &m->nodes[m->count++])) return false;
     json_array_foreach(tallies, i, item)
     {
-        choir__tally *t = &m->tallies[m->tally_count++];
+        choir__agent_tally *t = &m->tallies[m->tally_count++];
         if (json_unpack(item, "{ss si}", "name", &name, "failures", &t->failures))
             return false;
         copy(t->name, sizeof t->name, name);

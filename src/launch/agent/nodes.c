@@ -24,7 +24,7 @@ struct choir__nodes {
     choir__follower follower;
     choir__watcher watcher;
     choir__terms terms;
-    choir__node self; /* as it joins */
+    choir__agent_node self; /* as it joins */
     char where[CHOIR__HOST_TEXT + 64];
     double deadline;
     int generation; /* of the workers that run, or ran last */
@@ -76,9 +76,9 @@ static choir_status describe(choir__nodes *n)
 {
     const choir__agent_opts *o = n->opts;
     char host[CHOIR__HOST_TEXT] = "?";
-    choir__node *s = &n->self;
+    choir__agent_node *s = &n->self;
     gethostname(host, sizeof host - 1);
-    *s = (choir__node){.workers = o->nproc, .number = o->node, .keeps = n->ledger->keeps};
+    *s = (choir__agent_node){.workers = o->nproc, .number = o->node, .keeps = n->ledger->keeps};
     snprintf(s->who, sizeof s->who, "%s (pid %d)", host, (int)getpid());
     if (o->node >= 0)
         snprintf(s->name, sizeof s->name, "%s as node %d", host, o->node);
@@ -300,14 +300,14 @@ bool choir__nodes_fenced(const choir__nodes *n)
     return atomic_load(&n->watcher.fenced);
 }
 
-static void fill(const choir__nodes *n, const choir__node *self, choir__roster *r)
+static void fill(const choir__nodes *n, const choir__agent_node *self, choir__roster *r)
 {
     const choir__membership *m = &n->follower.now;
     r->most_workers = 0;
     r->place = (choir__job_place){
         .rank = self->rank, .local_world = self->workers, .node = self->index};
     for (int i = 0; i < m->count; i++) {
-        const choir__node *k = &m->nodes[i];
+        const choir__agent_node *k = &m->nodes[i];
         if (k->index < 0)
             continue;
         r->place.nodes++;
@@ -333,7 +333,7 @@ choir__order choir__nodes_look(choir__nodes *n, choir__roster *r, choir__news *n
         /* nothing new */
     }
     pthread_mutex_lock(&f->lock);
-    const choir__node *self = choir__membership_find(&f->now, n->self.id);
+    const choir__agent_node *self = choir__membership_find(&f->now, n->self.id);
     *news = (choir__news){f->news, f->events};
     f->news = f->events = NULL;
     if (n->refused || atomic_load(&n->watcher.ended) || f->now.phase == CHOIR__OVER) {

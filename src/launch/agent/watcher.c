@@ -29,7 +29,7 @@ static bool lose(choir__membership *m, void *arg)
 /* Returns for how long an agent may be silent now. A stopped agent does no harm while its ranks
  * work, but it neither tells that they are done nor stops them. */
 static double patience_with(
-    const choir__watcher *w, const choir__membership *m, const choir__node *n)
+    const choir__watcher *w, const choir__membership *m, const choir__agent_node *n)
 {
     bool some_done = false;
     for (int i = 0; i < m->count; i++)
@@ -50,7 +50,7 @@ static bool find_lost(choir__watcher *w, loss *found)
     pthread_mutex_unlock(&f->lock);
     bool any = false;
     for (int i = 0; i < m.count && !any && m.phase != CHOIR__OVER; i++) {
-        const choir__node *n = &m.nodes[i];
+        const choir__agent_node *n = &m.nodes[i];
         double quiet_s = strcmp(n->id, w->id) ? w->ledger->ops->quiet_s(w->ledger, n->id) : 0;
         any = isinf(quiet_s) || quiet_s > patience_with(w, &m, n);
         if (any) {

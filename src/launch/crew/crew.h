@@ -75,7 +75,7 @@ typedef struct choir__leaver {
 } choir__leaver;
 
 /* The members of a generation, and how they differ from the ones before. */
-typedef struct choir__change {
+typedef struct choir__rank_change {
     uint64_t generation;
     int32_t world;
     int32_t seats[CHOIR__MEMBERS_MAX]; /* by rank */
@@ -84,7 +84,7 @@ typedef struct choir__change {
     int32_t joined[CHOIR__MEMBERS_MAX]; /* ranks that are new */
     double began_at; /* choir__now when the first of them was lost, or the newcomers were due */
     double left_at;  /* when the last member had left the generation before */
-} choir__change;
+} choir__rank_change;
 
 typedef struct choir__crew {
     /* a futex, which changes whenever waiting ranks have something to look at */
@@ -108,7 +108,7 @@ typedef struct choir__crew {
     bool accounting;           /* the supervisor's: the lists of `change` are the next one's */
     int32_t world, seat_count; /* members if all places are taken; seats in use */
     char job[CHOIR__JOB_TEXT]; /* of generation 1; the others' names follow from it */
-    choir__change change;
+    choir__rank_change change;
     choir__seat seats[CHOIR__SEATS_MAX];
 } choir__crew;
 
@@ -161,17 +161,17 @@ int choir__crew_local(void);
 bool choir__crew_is_new(void);
 void choir__crew_settled(void);
 /* Returns this process's rank in a generation of which it is a member. */
-int choir__crew_rank(const choir__change *change);
+int choir__crew_rank(const choir__rank_change *change);
 
 /* Gets the generation in which this process prepares itself with others. Returns false if it
  * prepares itself alone: it is new, or it has come here before, and leaves that generation. */
-bool choir__crew_enter(choir__change *change);
+bool choir__crew_enter(choir__rank_change *change);
 /* choir__crew_enter of a crew whose ranks rebuild everything: returns false if this process has
  * to wait for the next generation (choir__crew_next). If it was in one, that one has failed. */
-bool choir__crew_begin(choir__change *change);
+bool choir__crew_begin(choir__rank_change *change);
 
 /* Returns the generation that this process has joined last, as it was written then. */
-const choir__change *choir__crew_change(void);
+const choir__rank_change *choir__crew_change(void);
 
 /* Leaves the generation that this process belongs to. gave_up: because a peer was silent for
  * too long. */
@@ -181,7 +181,7 @@ void choir__crew_fail(bool gave_up);
 /* Leaves the generation that this process belongs to, if any, and waits for the next one in
  * which it is a member. Does not return if there is none: the supervisor then ends this
  * process. */
-void choir__crew_next(bool gave_up, choir__change *change);
+void choir__crew_next(bool gave_up, choir__rank_change *change);
 
 /* Before each step, on every rank: true if all ranks leave the generation now, in order. next:
  * after the next step they may. */

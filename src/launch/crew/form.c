@@ -97,7 +97,7 @@ int choir__crew_seat(choir__crew *r)
  * become one. */
 static void begin_account(choir__crew *r)
 {
-    choir__change *c = &r->change;
+    choir__rank_change *c = &r->change;
     if (r->accounting)
         return;
     r->accounting = true;
@@ -111,7 +111,7 @@ bool choir__crew_lost(choir__crew *r, int seat, const char *why)
 {
     choir__seat *s = &r->seats[seat];
     bool member = atomic_exchange(&s->state, CHOIR__GONE) == CHOIR__MEMBER;
-    choir__change *c = &r->change;
+    choir__rank_change *c = &r->change;
     if (!member)
         return false;
     begin_account(r);
@@ -160,7 +160,7 @@ static bool all_left(const choir__crew *r)
 }
 
 /* Keeps the members that are left, in their order. */
-static void keep_members(choir__crew *r, choir__change *c)
+static void keep_members(choir__crew *r, choir__rank_change *c)
 {
     int now[CHOIR__MEMBERS_MAX], world = 0, joined = 0; /* now: their ranks; -1: gone */
     for (int rank = 0; rank < c->world; rank++) {
@@ -178,7 +178,7 @@ static void keep_members(choir__crew *r, choir__change *c)
     c->world = world;
 }
 
-static void add_members(choir__crew *r, choir__change *c)
+static void add_members(choir__crew *r, choir__rank_change *c)
 {
     for (int i = 0; i < r->seat_count && c->world < r->world; i++)
         if (atomic_load(&r->seats[i].state) == CHOIR__READY) {
@@ -190,7 +190,7 @@ static void add_members(choir__crew *r, choir__change *c)
 /* Announces the members: a process that finds itself among them finds the whole list. */
 static void announce(choir__crew *r)
 {
-    choir__change *c = &r->change;
+    choir__rank_change *c = &r->change;
     atomic_store(&r->generation, ++c->generation);
     for (int rank = 0; rank < c->world; rank++)
         atomic_store(&r->seats[c->seats[rank]].state, CHOIR__MEMBER);
@@ -207,7 +207,7 @@ static bool enough(const choir__crew *r, int alive)
 
 void choir__crew_form(choir__crew *r)
 {
-    choir__change *c = &r->change;
+    choir__rank_change *c = &r->change;
     int alive = choir__crew_alive(r);
     if (!enough(r, alive) || atomic_load(&r->over))
         return;

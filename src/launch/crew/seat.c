@@ -9,9 +9,9 @@
 static struct {
     choir__crew *crew; /* NULL: this process's job has none */
     int seat;
-    uint64_t generation;  /* joined last; 0: none yet */
-    bool is_new;          /* it has not taken up the job's state yet */
-    choir__change change; /* of `generation` */
+    uint64_t generation;       /* joined last; 0: none yet */
+    bool is_new;               /* it has not taken up the job's state yet */
+    choir__rank_change change; /* of `generation` */
 } mine;
 
 void choir__crew_sit(choir__crew *crew, int seat)
@@ -43,7 +43,7 @@ void choir__crew_settled(void)
     mine.is_new = false;
 }
 
-int choir__crew_rank(const choir__change *c)
+int choir__crew_rank(const choir__rank_change *c)
 {
     int rank = 0;
     while (c->seats[rank] != mine.seat)
@@ -51,7 +51,7 @@ int choir__crew_rank(const choir__change *c)
     return rank;
 }
 
-bool choir__crew_enter(choir__change *change)
+bool choir__crew_enter(choir__rank_change *change)
 {
     if (mine.generation)
         choir__crew_leave(false);
@@ -62,7 +62,7 @@ bool choir__crew_enter(choir__change *change)
     return true;
 }
 
-bool choir__crew_begin(choir__change *change)
+bool choir__crew_begin(choir__rank_change *change)
 {
     if (!mine.generation)
         return choir__crew_enter(change);
@@ -71,7 +71,7 @@ bool choir__crew_begin(choir__change *change)
     return false;
 }
 
-const choir__change *choir__crew_change(void)
+const choir__rank_change *choir__crew_change(void)
 {
     return &mine.change;
 }
@@ -110,7 +110,7 @@ void choir__crew_fail(bool gave_up)
     syscall(SYS_futex, &r->turn, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-void choir__crew_next(bool gave_up, choir__change *change)
+void choir__crew_next(bool gave_up, choir__rank_change *change)
 {
     choir__crew *r = mine.crew;
     choir__seat *s = &r->seats[mine.seat];

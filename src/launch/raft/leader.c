@@ -195,16 +195,16 @@ static void arrange(choir__raft_server *s)
     s->changing = seat_one(s);
     if (s->changing)
         return;
-    choir__seat *seats = choir__calloc(c->n + 1, sizeof *seats);
+    choir__voters_seat *seats = choir__calloc(c->n + 1, sizeof *seats);
     for (unsigned i = 0; i < c->n; i++) {
         bool self = c->servers[i].id == s->id;
         const choir__ear *e = choir__raft_ear(s, c->servers[i].id);
-        seats[i] = (choir__seat){.id = c->servers[i].id,
+        seats[i] = (choir__voters_seat){.id = c->servers[i].id,
             .role = c->servers[i].role,
             .alive = self || !isinf(choir__raft_quiet(s, e)),
             .leads = self};
     }
-    choir__move m = choir__voters_next(seats, (int)c->n, s->retires);
+    choir__voters_move m = choir__voters_next(seats, (int)c->n, s->retires);
     free(seats);
     s->changing = true;
     int error = m.kind == CHOIR__STAY ? RAFT_INVALID

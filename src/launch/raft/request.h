@@ -9,8 +9,8 @@
 typedef enum choir__asked { CHOIR__PROVE, CHOIR__APPEND } choir__asked;
 
 /* A request, and after `done` its answer. */
-typedef struct choir__request {
-    struct choir__request *next;
+typedef struct choir__raft_request {
+    struct choir__raft_request *next;
     uint64_t seq;
     choir__asked asked;
     int64_t n; /* of CHOIR__APPEND */
@@ -19,7 +19,7 @@ typedef struct choir__request {
     int tries;
     bool done, mine;
     int64_t number; /* of the newest entry */
-} choir__request;
+} choir__raft_request;
 
 /* A request as the leader receives it. */
 typedef struct choir__received {
@@ -40,7 +40,7 @@ typedef struct choir__answer {
 } choir__answer;
 
 static inline void choir__request_write(
-    choir__bytes *b, const choir__request *r, const char *address)
+    choir__bytes *b, const choir__raft_request *r, const char *address)
 {
     const char *text = r->text ? r->text : "";
     choir__write_number(b, r->seq);

@@ -54,7 +54,7 @@ static void settle(choir__raft_server *s, uint64_t from, const choir__answer *a)
     }
     if (s->proof.seq == a->seq && a->leads)
         s->proof.done = true;
-    for (choir__request *r = s->requests; r; r = r->next) {
+    for (choir__raft_request *r = s->requests; r; r = r->next) {
         if (r->seq != a->seq || r->done)
             continue;
         r->done = a->leads;
@@ -162,7 +162,7 @@ static uint64_t whom(choir__raft_server *s, int try, char address[CHOIR__LINK_AD
     return other->id;
 }
 
-static void ask(choir__raft_server *s, choir__request *r)
+static void ask(choir__raft_server *s, choir__raft_request *r)
 {
     char address[CHOIR__LINK_ADDRESS];
     uint64_t to = whom(s, r->tries++, address);
@@ -198,7 +198,8 @@ static void prove_again(choir__raft_server *s)
     if (!s->proof.seq && now - s->proof.made_at < prove_s)
         return;
     if (!s->proof.seq)
-        s->proof = (choir__request){.seq = ++s->seq, .asked = CHOIR__PROVE, .made_at = now};
+        s->proof =
+            (choir__raft_request){.seq = ++s->seq, .asked = CHOIR__PROVE, .made_at = now};
     if (now - s->proof.sent_at > again_s)
         ask(s, &s->proof);
 }
@@ -206,7 +207,7 @@ static void prove_again(choir__raft_server *s)
 static void push_requests(choir__raft_server *s)
 {
     double now = choir__now();
-    for (choir__request *r = s->requests; r; r = r->next)
+    for (choir__raft_request *r = s->requests; r; r = r->next)
         if (!r->done && now - r->sent_at > again_s)
             ask(s, r);
 }
@@ -241,7 +242,7 @@ static void wake(choir__raft_server *s)
 }
 
 /* Passes a request to the thread, and waits for its answer. Under the lock. */
-static choir_status request(choir__raft_server *s, choir__request *r, double patience_s)
+static choir_status request(choir__raft_server *s, choir__raft_request *r, double patience_s)
 {
     struct timespec until;
     int late = 0;
@@ -253,7 +254,7 @@ static choir_status request(choir__raft_server *s, choir__request *r, double pat
     wake(s);
     while (!r->done && !late)
         late = pthread_cond_timedwait(&s->news, &s->lock, &until);
-    choir__request **at = &s->requests;
+    choir__raft_request **at = &s->requests;
     while (*at != r)
         at = &(*at)->next;
     *at = r->next;
@@ -287,7 +288,7 @@ choir_status choir__raft_server_read(
 
 choir_status choir__raft_server_newest(choir__raft_server *s, double patience_s, int64_t *n)
 {
-    choir__request r = {.asked = CHOIR__PROVE};
+    choir__raft_request r = {.asked = CHOIR__PROVE};
     double until = choir__now() + patience_s;
     pthread_mutex_lock(&s->lock);
     choir_status status = request(s, &r, patience_s);
@@ -302,7 +303,7 @@ choir_status choir__raft_server_newest(choir__raft_server *s, double patience_s,
 choir_status choir__raft_server_append(
     choir__raft_server *s, int64_t n, const char *text, double patience_s, bool *mine)
 {
-    choir__request r = {.asked = CHOIR__APPEND, .n = n, .text = text};
+    choir__raft_request r = {.asked = CHOIR__APPEND, .n = n, .text = text};
     pthread_mutex_lock(&s->lock);
     choir_status status = request(s, &r, patience_s);
     pthread_mutex_unlock(&s->lock);

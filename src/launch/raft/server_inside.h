@@ -39,9 +39,9 @@ struct choir__raft_server {
     uint64_t seq, first_id; /* of the agent that was called first */
     uint64_t hint;          /* who led, by the last answer; 0: unknown */
     char hint_address[CHOIR__LINK_ADDRESS];
-    choir__request *requests;
-    choir__request proof; /* the thread's own */
-    double proven_at;     /* when the question left that was answered last */
+    choir__raft_request *requests;
+    choir__raft_request proof; /* the thread's own */
+    double proven_at;          /* when the question left that was answered last */
 
     /* as the leader */
     double led_since; /* 0: does not lead */

@@ -7,14 +7,14 @@ static int votes_for(int agents)
     return agents >= 5 ? 5 : agents >= 3 ? 3 : 1;
 }
 
-choir__move choir__voters_next(const choir__seat *seats, int count, bool retires)
+choir__voters_move choir__voters_next(const choir__voters_seat *seats, int count, bool retires)
 {
     int there = 0, voters = 0;
-    const choir__seat *candidate = NULL, *surplus = NULL, *leader = NULL;
+    const choir__voters_seat *candidate = NULL, *surplus = NULL, *leader = NULL;
     for (int i = 0; i < count; i++) {
-        const choir__seat *s = &seats[i];
+        const choir__voters_seat *s = &seats[i];
         if (!s->alive && !s->leads)
-            return (choir__move){.kind = CHOIR__REMOVE, .id = s->id};
+            return (choir__voters_move){.kind = CHOIR__REMOVE, .id = s->id};
         if (s->leads)
             leader = s;
         if (s->leads && retires)
@@ -28,12 +28,12 @@ choir__move choir__voters_next(const choir__seat *seats, int count, bool retires
     }
     for (int i = 0; i < count; i++)
         if (seats[i].role == RAFT_SPARE)
-            return (choir__move){CHOIR__ASSIGN, seats[i].id, RAFT_STANDBY};
+            return (choir__voters_move){CHOIR__ASSIGN, seats[i].id, RAFT_STANDBY};
     if (voters < votes_for(there) && candidate)
-        return (choir__move){CHOIR__ASSIGN, candidate->id, RAFT_VOTER};
+        return (choir__voters_move){CHOIR__ASSIGN, candidate->id, RAFT_VOTER};
     if (voters > votes_for(there) && surplus)
-        return (choir__move){CHOIR__ASSIGN, surplus->id, RAFT_STANDBY};
+        return (choir__voters_move){CHOIR__ASSIGN, surplus->id, RAFT_STANDBY};
     if (retires && leader && there)
-        return (choir__move){.kind = CHOIR__REMOVE, .id = leader->id};
-    return (choir__move){.kind = CHOIR__STAY};
+        return (choir__voters_move){.kind = CHOIR__REMOVE, .id = leader->id};
+    return (choir__voters_move){.kind = CHOIR__STAY};
 }

@@ -8,22 +8,26 @@
 #include <raft.h>
 
 /* An agent in Raft's configuration. */
-typedef struct choir__seat {
+typedef struct choir__voters_seat {
     raft_id id;
     int role; /* RAFT_VOTER, ... */
     bool alive, leads;
-} choir__seat;
+} choir__voters_seat;
 
-typedef enum choir__move_kind { CHOIR__STAY, CHOIR__ASSIGN, CHOIR__REMOVE } choir__move_kind;
+typedef enum choir__voters_move_kind {
+    CHOIR__STAY,
+    CHOIR__ASSIGN,
+    CHOIR__REMOVE
+} choir__voters_move_kind;
 
-typedef struct choir__move {
-    choir__move_kind kind;
+typedef struct choir__voters_move {
+    choir__voters_move_kind kind;
     raft_id id;
     int role; /* of CHOIR__ASSIGN */
-} choir__move;
+} choir__voters_move;
 
 /* Returns the next change of the configuration, which its leader makes. retires: the leader
  * leaves, and another is to take over. */
-choir__move choir__voters_next(const choir__seat *seats, int count, bool retires);
+choir__voters_move choir__voters_next(const choir__voters_seat *seats, int count, bool retires);
 
 #endif

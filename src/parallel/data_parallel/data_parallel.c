@@ -21,7 +21,8 @@ choir_data_parallel_opts choir_data_parallel_defaults(void)
 /* --- forward --- */
 
 /* Returns NULL, or the poisoned tensor of the error. */
-static choir_tensor *check_result(const choir_shards *s, const choir__piece *p, const char *did)
+static choir_tensor *check_result(
+    const choir_shards *s, const choir__batch_piece *p, const char *did)
 {
     const choir_tensor *out = p->out;
     if (out->poisoned || choir__scope_status(p->scope) != CHOIR_OK)
@@ -56,7 +57,7 @@ static choir_tensor *run_pieces(choir_shards *s)
     if (status != CHOIR_OK)
         return choir__poison(s->scope, status, "%s", choir__message());
     for (int i = 0; i < s->count && !bad; i++) {
-        choir__piece *p = &s->piece[i];
+        choir__batch_piece *p = &s->piece[i];
         int d = p->part.device;
         choir__replicas_bind(r, d);
         p->out = choir_forward_n(s->dp->module, p->in, s->in_count);
@@ -133,7 +134,7 @@ choir_tensor *choir_criterion_parallel(
             (long long)target->shape.dim[s->dp->dim], choir__shape_text(target->shape),
             (long long)s->batch);
     for (int i = 0; i < s->count && !bad; i++) {
-        choir__piece *p = &s->piece[i];
+        choir__batch_piece *p = &s->piece[i];
         double share = (double)p->part.length * s->count / (double)s->batch;
         choir_tensor *y = target ? choir__piece_of(s, p, target) : NULL;
         p->out = fn(p->out, y, arg);

@@ -41,7 +41,7 @@ choir_elastic_opts choir_elastic_defaults(void)
 /* --- to the next group --- */
 
 choir_status choir__elastic_meet(
-    const choir__change *change, choir_group_opts opts, choir_group **group)
+    const choir__rank_change *change, choir_group_opts opts, choir_group **group)
 {
     char name[CHOIR__GENERATION_TEXT];
     choir__crew_name(change->generation, name);
@@ -495,7 +495,7 @@ bool choir_elastic_change(choir_elastic *e, choir_membership *m)
         return false;
     if (!e->untold)
         return false;
-    const choir__change *c = &e->change;
+    const choir__rank_change *c = &e->change;
     note_resumed(e);
     e->untold = false;
     for (int i = 0; i < c->left_count; i++)

@@ -34,7 +34,7 @@ struct choir_elastic {
     uint64_t running;           /* the step that runs; CHOIR__NO_STEP: none */
     struct choir__copies *copies; /* NULL: there are none */
     /* --- the last change --- */
-    choir__change change;
+    choir__rank_change change;
     choir_leaver left[CHOIR__LEFT_MAX];
     int64_t changed_at; /* steps */
     bool untold, resumed;
@@ -44,7 +44,7 @@ struct choir_elastic {
 /* Meets the members of a generation. opts: the timeout and the engine. Error: peer lost, if one
  * of them is lost before. */
 choir_status choir__elastic_meet(
-    const choir__change *change, choir_group_opts opts, choir_group **group);
+    const choir__rank_change *change, choir_group_opts opts, choir_group **group);
 
 /* Makes the state of all ranks that of the one that is furthest: weights, optimizer, scaler,
  * the program's own state, and the numbers of steps. Collective over env's group. If it fails,

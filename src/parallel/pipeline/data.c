@@ -278,7 +278,7 @@ static const char *on_failure(void *arg, choir_status status, const char *senten
 static choir_status agree_on_all(choir__pipeline_data *d)
 {
     const choir__pipeline *p = d->pipeline;
-    choir__digest digests[CHOIR__DIGESTS];
+    choir__pipeline_digest digests[CHOIR__DIGESTS];
     uint64_t place = (uint64_t)p->stages << 16;
     place += p->remote ? (uint64_t)choir__remote_rank(p->remote) : 0;
     choir_group *group = d->groups[0];

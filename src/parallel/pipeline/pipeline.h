@@ -176,12 +176,13 @@ choir_status choir__pipeline_bring_losses(
     choir__pipeline *p, choir_scope *step, choir_tensor **losses, int64_t count);
 
 /* A value that must be equal on all ranks or replicas. */
-typedef struct choir__digest {
+typedef struct choir__pipeline_digest {
     uint64_t value;
     const char *what;
-} choir__digest;
+} choir__pipeline_digest;
 enum { CHOIR__DIGESTS = 4 };
-void choir__pipeline_digests(const choir__pipeline *p, choir__digest digests[CHOIR__DIGESTS]);
+void choir__pipeline_digests(
+    const choir__pipeline *p, choir__pipeline_digest digests[CHOIR__DIGESTS]);
 
 /* --- data.c --- */
 

@@ -24,7 +24,8 @@ static void add_tensor(const char *name, choir_tensor *t, void *arg)
     *h = add_text(*h, choir__shape_text(t->shape));
 }
 
-void choir__pipeline_digests(const choir__pipeline *p, choir__digest digests[CHOIR__DIGESTS])
+void choir__pipeline_digests(
+    const choir__pipeline *p, choir__pipeline_digest digests[CHOIR__DIGESTS])
 {
     char machine[CHOIR__SIGNATURE] = "";
     uint64_t options = add_text(add_text(CHOIR__HASH_SEED, p->schedule), p->cuts),
@@ -32,16 +33,16 @@ void choir__pipeline_digests(const choir__pipeline *p, choir__digest digests[CHO
     options = choir__hash_bytes(options, &p->chunks, sizeof p->chunks);
     choir__module_visit_named(p->module, true, add_tensor, &model); /* no values yet */
     choir__device_signature(p->base.run->device, machine);
-    digests[0] = (choir__digest){options, "schedules, chunks or cuts"};
-    digests[1] = (choir__digest){model, "models"};
-    digests[2] = (choir__digest){p->base.run->seed, "seeds"};
-    digests[3] =
-        (choir__digest){add_text(CHOIR__HASH_SEED, machine), "processors or libraries"};
+    digests[0] = (choir__pipeline_digest){options, "schedules, chunks or cuts"};
+    digests[1] = (choir__pipeline_digest){model, "models"};
+    digests[2] = (choir__pipeline_digest){p->base.run->seed, "seeds"};
+    digests[3] = (choir__pipeline_digest){
+        add_text(CHOIR__HASH_SEED, machine), "processors or libraries"};
 }
 
 static choir_status agree_on_options(choir__pipeline *p)
 {
-    choir__digest digests[CHOIR__DIGESTS];
+    choir__pipeline_digest digests[CHOIR__DIGESTS];
     choir_status status = CHOIR_OK;
     choir__pipeline_digests(p, digests);
     for (int i = 0; i < CHOIR__DIGESTS && status == CHOIR_OK; i++)

@@ -189,7 +189,7 @@ static int width_of(const choir_study *s, int param)
 
 /* Values beyond the distribution, as in studies whose ranges have changed, widen the space. */
 static void fill_number(
-    choir__table *t, const choir__dist *d, const choir__valued *v, int param, int column)
+    choir__forest_table *t, const choir__dist *d, const choir__valued *v, int param, int column)
 {
     bool normal = d->kind == CHOIR__NORMAL; /* as the storages write it */
     double low = normal ? d->low - 9 * d->high : d->low;
@@ -201,7 +201,8 @@ static void fill_number(
     t->low[column] = low, t->high[column] = high;
 }
 
-static void fill_choice(choir__table *t, const choir__valued *v, int param, int column, int n)
+static void fill_choice(
+    choir__forest_table *t, const choir__valued *v, int param, int column, int n)
 {
     for (int c = column; c < column + n; c++) {
         for (int64_t i = 0; i < t->rows; i++)
@@ -211,7 +212,7 @@ static void fill_choice(choir__table *t, const choir__valued *v, int param, int 
 }
 
 /* Values with mean 0 and variance 1, or all 0. */
-static void fill_values(choir__table *t, const choir__valued *v)
+static void fill_values(choir__forest_table *t, const choir__valued *v)
 {
     double mean = 0, squares = 0;
     for (int64_t i = 0; i < t->rows; i++)
@@ -222,9 +223,9 @@ static void fill_values(choir__table *t, const choir__valued *v)
         t->y[i] = squares > 0 && isfinite(squares) ? (v->loss[i] - mean) / sqrt(squares) : 0;
 }
 
-static choir__table table_of(const choir_study *s, const choir__valued *v)
+static choir__forest_table table_of(const choir_study *s, const choir__valued *v)
 {
-    choir__table t = {.rows = v->count};
+    choir__forest_table t = {.rows = v->count};
     for (int i = 0; i < s->space->count; i++)
         t.columns += width_of(s, i);
     size_t columns = (size_t)t.columns + 1, rows = (size_t)t.rows;
@@ -251,7 +252,7 @@ static choir__table table_of(const choir_study *s, const choir__valued *v)
 
 static void evaluate(const choir_study *s, const choir__valued *v, double *importance)
 {
-    choir__table t = table_of(s, v);
+    choir__forest_table t = table_of(s, v);
     choir__leaves leaves = {.count = 0};
     uint64_t key = choir__rng_key(0, "fanova");
     int trees = 0;

@@ -15,7 +15,7 @@
 enum { MOST_DEPTH = 64 };
 
 typedef struct grower {
-    const choir__table *t;
+    const choir__forest_table *t;
     uint64_t key;
     uint64_t drawn;
     double *times;    /* (rows) how often a row was drawn */
@@ -42,7 +42,7 @@ static int by_x(const void *a, const void *b, void *arg)
     return x[i] != x[k] ? (x[i] > x[k]) - (x[i] < x[k]) : (i > k) - (i < k);
 }
 
-void choir__table_sort(choir__table *t)
+void choir__table_sort(choir__forest_table *t)
 {
     size_t rows = (size_t)t->rows;
     t->order = choir__alloc(((size_t)t->columns * rows + 1) * sizeof(int64_t));
@@ -171,7 +171,7 @@ static int64_t draw_rows(grower *g)
     return count;
 }
 
-void choir__forest_tree(const choir__table *t, uint64_t key, choir__leaves *leaves)
+void choir__forest_tree(const choir__forest_table *t, uint64_t key, choir__leaves *leaves)
 {
     size_t rows = (size_t)t->rows, columns = (size_t)t->columns;
     grower g = {.t = t,

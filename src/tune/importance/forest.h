@@ -5,14 +5,14 @@
 #include "base/base.h"
 
 /* The data: columns of numbers, and a value for each row. */
-typedef struct choir__table {
+typedef struct choir__forest_table {
     int columns;
     int64_t rows;
     double *x;          /* (columns, rows) */
     double *y;          /* (rows) */
     double *low, *high; /* (columns) the space, which holds all rows */
     int64_t *order;     /* (columns, rows) rows by x, see choir__table_sort */
-} choir__table;
+} choir__forest_table;
 
 /* A tree's leaves: boxes that fill the space. */
 typedef struct choir__leaves {
@@ -23,10 +23,10 @@ typedef struct choir__leaves {
 } choir__leaves;
 
 /* Fills in table->order. */
-void choir__table_sort(choir__table *table);
+void choir__table_sort(choir__forest_table *table);
 /* Grows a tree (CART, squared error, all columns, to the end) on rows that are drawn with
  * replacement, and replaces *leaves by its leaves. */
-void choir__forest_tree(const choir__table *table, uint64_t key, choir__leaves *leaves);
+void choir__forest_tree(const choir__forest_table *table, uint64_t key, choir__leaves *leaves);
 void choir__leaves_free(choir__leaves *leaves);
 
 #endif

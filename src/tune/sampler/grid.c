@@ -10,7 +10,7 @@
 #include "tune/sampler/samplers.h"
 
 typedef struct grid {
-    choir__sampler base;
+    choir__tune_sampler base;
     int64_t points; /* per continuous parameter, and the most per int; 0: unspecified */
     bool begun, ended, stands; /* stands: the digits are those of a point to be given */
     int64_t digit[];           /* (space->count) */
@@ -19,7 +19,7 @@ typedef struct grid {
 enum { POINTS = 5, MOST_POINTS = 1000000, MOST_PASSED = 1000000 };
 
 static choir_status open_grid(
-    const choir__history *first, uint64_t seed, const char *text, choir__sampler **sampler)
+    const choir__history *first, uint64_t seed, const char *text, choir__tune_sampler **sampler)
 {
     (void)seed;
     grid *g = choir__calloc(1, sizeof *g + (size_t)first->space->count * sizeof g->digit[0]);
@@ -83,7 +83,7 @@ static bool step(grid *g, const choir_space *space, const double *params)
 }
 
 /* Moves on to the next point that the space allows, unless the grid stands at one. */
-static bool has_more(choir__sampler *s, const choir__history *h)
+static bool has_more(choir__tune_sampler *s, const choir__history *h)
 {
     grid *g = (grid *)(void *)s;
     double params[CHOIR_SPACE_MAX];
@@ -99,7 +99,7 @@ static bool has_more(choir__sampler *s, const choir__history *h)
 }
 
 static choir_status suggest(
-    choir__sampler *s, const choir__history *h, choir__draws *draws, double *params)
+    choir__tune_sampler *s, const choir__history *h, choir__draws *draws, double *params)
 {
     (void)draws;
     grid *g = (grid *)(void *)s;
@@ -115,7 +115,7 @@ static choir_status suggest(
     return CHOIR_OK;
 }
 
-static void free_grid(choir__sampler *s)
+static void free_grid(choir__tune_sampler *s)
 {
     free(s);
 }

@@ -18,7 +18,7 @@ void choir__space_draw(const choir_space *space, choir__draws *draws, double *pa
 }
 
 static choir_status open_random(
-    const choir__history *first, uint64_t seed, const char *text, choir__sampler **sampler)
+    const choir__history *first, uint64_t seed, const char *text, choir__tune_sampler **sampler)
 {
     (void)first, (void)seed;
     static const choir__option none[] = {{NULL}};
@@ -32,14 +32,14 @@ static choir_status open_random(
 }
 
 static choir_status suggest(
-    choir__sampler *s, const choir__history *h, choir__draws *draws, double *params)
+    choir__tune_sampler *s, const choir__history *h, choir__draws *draws, double *params)
 {
     (void)s;
     choir__space_draw(h->space, draws, params);
     return CHOIR_OK;
 }
 
-static void free_random(choir__sampler *s)
+static void free_random(choir__tune_sampler *s)
 {
     free(s);
 }

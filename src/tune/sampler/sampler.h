@@ -32,24 +32,24 @@ static inline double choir__draw(choir__draws *d)
     return (double)(((uint64_t)bits[0] << 21) ^ (bits[1] >> 11)) * 0x1p-53;
 }
 
-typedef struct choir__sampler choir__sampler;
+typedef struct choir__tune_sampler choir__tune_sampler;
 
 typedef struct choir__sampler_ops {
     const char *name;
     /* Makes a sampler from its text, such as "tpe:startup=20". Errors: argument,
      * unsupported. */
-    choir_status (*open)(
-        const choir__history *first, uint64_t seed, const char *text, choir__sampler **sampler);
+    choir_status (*open)(const choir__history *first, uint64_t seed, const char *text,
+        choir__tune_sampler **sampler);
     /* Writes a value for each parameter, NaN for those that the trial does not have. Called
      * again, with the next draws, if the space does not allow the values. Error: end. */
-    choir_status (*suggest)(
-        choir__sampler *s, const choir__history *history, choir__draws *draws, double *params);
+    choir_status (*suggest)(choir__tune_sampler *s, const choir__history *history,
+        choir__draws *draws, double *params);
     /* Returns whether suggest has another suggestion. NULL: it always has. */
-    bool (*has_more)(choir__sampler *s, const choir__history *history);
-    void (*free)(choir__sampler *s);
+    bool (*has_more)(choir__tune_sampler *s, const choir__history *history);
+    void (*free)(choir__tune_sampler *s);
 } choir__sampler_ops;
 
-struct choir__sampler {
+struct choir__tune_sampler {
     const choir__sampler_ops *ops;
 };
 
@@ -57,8 +57,8 @@ struct choir__sampler {
 const char *choir__sampler_name(size_t i);
 
 /* Opens the sampler that a text like "tpe:startup=20" names. Errors: argument. */
-choir_status choir__sampler_open(
-    const char *text, const choir__history *first, uint64_t seed, choir__sampler **sampler);
+choir_status choir__sampler_open(const char *text, const choir__history *first, uint64_t seed,
+    choir__tune_sampler **sampler);
 
 /* Draws one value of a distribution. */
 double choir__dist_draw(const choir__dist *dist, choir__draws *draws);

@@ -22,7 +22,7 @@ const char *choir__sampler_name(size_t i)
 }
 
 choir_status choir__sampler_open(
-    const char *text, const choir__history *first, uint64_t seed, choir__sampler **sampler)
+    const char *text, const choir__history *first, uint64_t seed, choir__tune_sampler **sampler)
 {
     char name[32];
     choir_status status = choir__options_name(text, name, sizeof name);

@@ -54,7 +54,8 @@ static void next(
     turn->last = turn->budget == a->ladder.max;
 }
 
-static void take(choir__scheduler *s, const choir__history *h, const choir__segment *segment)
+static void take(
+    choir__scheduler *s, const choir__history *h, const choir__trial_segment *segment)
 {
     asha *a = (asha *)(void *)s;
     for (int k = 0; k < a->count; k++)

@@ -142,7 +142,8 @@ static void next(
     turn->last = turn->budget == h->ladder.max;
 }
 
-static void take(choir__scheduler *s, const choir__history *history, const choir__segment *g)
+static void take(
+    choir__scheduler *s, const choir__history *history, const choir__trial_segment *g)
 {
     hyperband *h = (hyperband *)(void *)s;
     bracket *b = h->bracket[h->home[g->trial]];

@@ -183,7 +183,8 @@ static void next(choir__scheduler *s, const choir__history *h, bool more, choir_
     turn->last = turn->budget == p->max;
 }
 
-static void take(choir__scheduler *s, const choir__history *h, const choir__segment *segment)
+static void take(
+    choir__scheduler *s, const choir__history *h, const choir__trial_segment *segment)
 {
     (void)h;
     pbt *p = (pbt *)(void *)s;

@@ -24,7 +24,7 @@ typedef struct choir__rung {
 
 /* Adds the trial whose segment has ended, which may go on if it reached the budget. */
 void choir__rung_add(
-    choir__rung *r, const choir__history *history, const choir__segment *segment);
+    choir__rung *r, const choir__history *history, const choir__trial_segment *segment);
 /* Returns the best of the first `places` entries that is not promoted, now promoted; or -1. */
 int64_t choir__rung_promote(choir__rung *r, int64_t places);
 

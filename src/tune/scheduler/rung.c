@@ -17,7 +17,8 @@ static bool before(const choir__rung_entry *a, const choir__rung_entry *b)
     return a->loss != b->loss ? a->loss < b->loss : a->trial < b->trial;
 }
 
-void choir__rung_add(choir__rung *r, const choir__history *h, const choir__segment *segment)
+void choir__rung_add(
+    choir__rung *r, const choir__history *h, const choir__trial_segment *segment)
 {
     const choir_trial *t = h->trial[segment->trial];
     choir__rung_entry e = {.trial = segment->trial, .loss = choir__known_loss(h, t)};

@@ -37,8 +37,8 @@ typedef struct choir__scheduler_ops {
     void (*next)(
         choir__scheduler *s, const choir__history *history, bool more, choir__turn *turn);
     /* Takes the result of a segment. NULL: it needs none. */
-    void (*take)(
-        choir__scheduler *s, const choir__history *history, const choir__segment *segment);
+    void (*take)(choir__scheduler *s, const choir__history *history,
+        const choir__trial_segment *segment);
     /* Returns whether a running trial, which has just reported, is to stop. since: results of
      * later segments are not to be looked at. NULL: none before its budget. */
     bool (*stops)(const choir__scheduler *s, const choir__history *history,

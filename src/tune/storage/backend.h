@@ -21,7 +21,7 @@ typedef struct choir__study_backend_ops {
     choir_status (*study)(choir__study_backend *b, bool create, choir__stored_study *study);
     /* Appends the trials from number `from` on. This and `write` fail if the study is deleted.
      */
-    choir_status (*load)(choir__study_backend *b, int64_t from, choir__records *records);
+    choir_status (*load)(choir__study_backend *b, int64_t from, choir__trial_records *records);
     /* Writes all changes or none. They are durable when it returns. */
     choir_status (*write)(choir__study_backend *b, choir__change *const *changes, int count);
     void (*close)(choir__study_backend *b);

@@ -74,7 +74,7 @@ static choir_status study(choir__study_backend *b, bool create, choir__stored_st
     return CHOIR_OK;
 }
 
-static choir_status load(choir__study_backend *b, int64_t from, choir__records *records)
+static choir_status load(choir__study_backend *b, int64_t from, choir__trial_records *records)
 {
     choir__journal_file *j = (choir__journal_file *)(void *)b;
     choir_status status = choir__journal_catch_up(j);

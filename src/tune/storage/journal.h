@@ -26,7 +26,7 @@ typedef enum choir__journal_op {
 typedef struct choir__journal_study {
     choir__stored_study about;
     bool deleted;
-    choir__records trials;
+    choir__trial_records trials;
     int64_t *ids; /* (trials.room) the trials' ids */
 } choir__journal_study;
 
@@ -50,7 +50,8 @@ bool choir__journal_may_skip(const char *line);
 /* Returns the id of a study that is there, or -1. */
 int64_t choir__journal_find(const choir__journal *j, const char *name);
 /* Stores in *to a copy of a trial, whose silence is measured up to now_s. */
-void choir__journal_copy(const choir__record *from, double now_s, choir__record *to);
+void choir__journal_copy(
+    const choir__trial_record *from, double now_s, choir__trial_record *to);
 void choir__journal_clear(choir__journal *j);
 
 #endif

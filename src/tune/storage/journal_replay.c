@@ -28,7 +28,7 @@ static void set_attributes(choir__stored_attributes *to, bool system, const json
     }
 }
 
-static void set_values(choir__record *r, const json_t *values)
+static void set_values(choir__trial_record *r, const json_t *values)
 {
     r->value_count = 0;
     for (size_t i = 0; i < json_array_size(values) && i < CHOIR_STUDY_OBJECTIVES; i++)
@@ -64,7 +64,7 @@ static bool add_study(choir__journal *j, const json_t *line)
 
 /* --- trials --- */
 
-static void fill_trial(choir__record *r, const json_t *line)
+static void fill_trial(choir__trial_record *r, const json_t *line)
 {
     const char *name;
     json_t *value;
@@ -90,7 +90,7 @@ static void add_trial(choir__journal *j, int64_t study, const json_t *line)
 {
     choir__journal_study *s = &j->study[study];
     int64_t number = s->trials.count;
-    choir__record *r = choir__records_add(&s->trials, number);
+    choir__trial_record *r = choir__records_add(&s->trials, number);
     fill_trial(r, line);
     s->ids = choir__realloc(s->ids, (size_t)s->trials.room * sizeof *s->ids);
     s->ids[number] = j->trial_count;
@@ -101,7 +101,7 @@ static void add_trial(choir__journal *j, int64_t study, const json_t *line)
     j->trial[j->trial_count++] = (choir__journal_trial){study, number};
 }
 
-static void change_trial(choir__record *r, choir__journal_op op, const json_t *line)
+static void change_trial(choir__trial_record *r, choir__journal_op op, const json_t *line)
 {
     const char *name = json_string_value(json_object_get(line, "param_name"));
     const char *dist = json_string_value(json_object_get(line, "distribution"));
@@ -142,7 +142,7 @@ static bool apply_to_study(choir__journal *j, choir__journal_op op, const json_t
 }
 
 /* Returns whether a trial that was pruned at the end of a study runs again. */
-static bool goes_on(const choir__record *r, choir__journal_op op, const json_t *line)
+static bool goes_on(const choir__trial_record *r, choir__journal_op op, const json_t *line)
 {
     const char *worker = choir__attribute_get(&r->attributes, true, CHOIR__WORKER_KEY);
     return r->state == CHOIR_TRIAL_PRUNED && choir__worker_paused(worker) >= 0 &&
@@ -158,7 +158,7 @@ static bool apply_to_trial(choir__journal *j, choir__journal_op op, const json_t
         return false;
     if (i < 0 || i >= j->trial_count)
         return true;
-    choir__record *r = &j->study[j->trial[i].study].trials.at[j->trial[i].number];
+    choir__trial_record *r = &j->study[j->trial[i].study].trials.at[j->trial[i].number];
     if (r->state == CHOIR_TRIAL_RUNNING || r->state == CHOIR__STORED_WAITING ||
         goes_on(r, op, line))
         change_trial(r, op, line); /* a trial that has ended stays as it is */
@@ -189,7 +189,7 @@ bool choir__journal_apply(choir__journal *j, const char *text)
     return good;
 }
 
-void choir__journal_copy(const choir__record *from, double now_s, choir__record *to)
+void choir__journal_copy(const choir__trial_record *from, double now_s, choir__trial_record *to)
 {
     const char *beat = choir__attribute_get(&from->attributes, true, CHOIR__BEAT_KEY);
     to->state = from->state;

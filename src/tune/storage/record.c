@@ -80,25 +80,25 @@ static void free_params(choir__stored_param *params, int count)
     free(params);
 }
 
-void choir__record_clear(choir__record *r)
+void choir__record_clear(choir__trial_record *r)
 {
     free_params(r->params, r->param_count);
     free(r->reports);
     choir__attributes_free(&r->attributes);
-    *r = (choir__record){0};
+    *r = (choir__trial_record){0};
 }
 
-choir__record *choir__records_add(choir__records *r, int64_t number)
+choir__trial_record *choir__records_add(choir__trial_records *r, int64_t number)
 {
     if (r->count == r->room) {
         r->room = r->room ? 2 * r->room : 64;
         r->at = choir__realloc(r->at, (size_t)r->room * sizeof *r->at);
     }
-    r->at[r->count] = (choir__record){.number = number, .silent_s = (double)NAN};
+    r->at[r->count] = (choir__trial_record){.number = number, .silent_s = (double)NAN};
     return &r->at[r->count++];
 }
 
-choir__record *choir__records_find(const choir__records *r, int64_t number)
+choir__trial_record *choir__records_find(const choir__trial_records *r, int64_t number)
 {
     int64_t low = 0, high = r->count;
     while (low < high) {
@@ -111,22 +111,23 @@ choir__record *choir__records_find(const choir__records *r, int64_t number)
     return low < r->count && r->at[low].number == number ? &r->at[low] : NULL;
 }
 
-void choir__records_free(choir__records *r)
+void choir__records_free(choir__trial_records *r)
 {
     for (int64_t i = 0; i < r->count; i++)
         choir__record_clear(&r->at[i]);
     free(r->at);
-    *r = (choir__records){0};
+    *r = (choir__trial_records){0};
 }
 
-void choir__record_param(choir__record *r, const char *name, const char *dist, double value)
+void choir__record_param(
+    choir__trial_record *r, const char *name, const char *dist, double value)
 {
     r->params = choir__realloc(r->params, (size_t)(r->param_count + 1) * sizeof r->params[0]);
     r->params[r->param_count++] = (choir__stored_param){
         .name = choir__strdup(name), .dist = choir__strdup(dist), .value = value};
 }
 
-void choir__record_report(choir__record *r, int64_t step, double value)
+void choir__record_report(choir__trial_record *r, int64_t step, double value)
 {
     int64_t at = r->report_count;
     while (at > 0 && r->reports[at - 1].step >= step)

@@ -18,7 +18,7 @@ typedef struct choir__stored_param {
     double value;
 } choir__stored_param;
 
-typedef struct choir__record {
+typedef struct choir__trial_record {
     int64_t number;
     int state;
     double silent_s; /* since the last heartbeat; NaN: there is none */
@@ -29,12 +29,12 @@ typedef struct choir__record {
     choir__report *reports; /* by step */
     int64_t report_count;
     choir__stored_attributes attributes;
-} choir__record;
+} choir__trial_record;
 
-typedef struct choir__records {
-    choir__record *at; /* (count) by number */
+typedef struct choir__trial_records {
+    choir__trial_record *at; /* (count) by number */
     int64_t count, room;
-} choir__records;
+} choir__trial_records;
 
 /* A study, as it is stored. */
 typedef struct choir__stored_study {
@@ -45,15 +45,16 @@ typedef struct choir__stored_study {
 } choir__stored_study;
 
 /* Returns a new record behind the others. */
-choir__record *choir__records_add(choir__records *r, int64_t number);
+choir__trial_record *choir__records_add(choir__trial_records *r, int64_t number);
 /* Returns the record of a trial, or NULL. */
-choir__record *choir__records_find(const choir__records *r, int64_t number);
-void choir__records_free(choir__records *r);
-void choir__record_clear(choir__record *r);
+choir__trial_record *choir__records_find(const choir__trial_records *r, int64_t number);
+void choir__records_free(choir__trial_records *r);
+void choir__record_clear(choir__trial_record *r);
 
 /* Takes copies of the texts. A step that is there already is replaced. */
-void choir__record_param(choir__record *r, const char *name, const char *dist, double value);
-void choir__record_report(choir__record *r, int64_t step, double value);
+void choir__record_param(
+    choir__trial_record *r, const char *name, const char *dist, double value);
+void choir__record_report(choir__trial_record *r, int64_t step, double value);
 void choir__stored_study_free(choir__stored_study *s);
 
 /* Returns the state's name, "RUNNING", or the state of a name, -1: unknown. */

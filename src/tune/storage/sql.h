@@ -81,7 +81,8 @@ choir_status choir__sql_schema(choir__sql *db, bool create);
 
 /* The backend's functions but `open`. */
 choir_status choir__sql_study(choir__study_backend *b, bool create, choir__stored_study *study);
-choir_status choir__sql_load(choir__study_backend *b, int64_t from, choir__records *records);
+choir_status choir__sql_load(
+    choir__study_backend *b, int64_t from, choir__trial_records *records);
 choir_status choir__sql_write(
     choir__study_backend *b, choir__change *const *changes, int count);
 void choir__sql_close(choir__study_backend *b);

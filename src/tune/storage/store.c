@@ -257,7 +257,7 @@ void choir__study_store_stop_on(choir__study_store *s, int fd)
 typedef struct reading {
     choir__study_store *store;
     int64_t from;
-    choir__records *records;
+    choir__trial_records *records;
 } reading;
 
 static choir_status load(void *arg)
@@ -268,7 +268,7 @@ static choir_status load(void *arg)
 }
 
 choir_status choir__study_store_load(
-    choir__study_store *s, int64_t from, choir__records *records)
+    choir__study_store *s, int64_t from, choir__trial_records *records)
 {
     reading r = {s, from, records};
     pthread_mutex_lock(&s->lock);

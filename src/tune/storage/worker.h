@@ -20,7 +20,7 @@ int64_t choir__worker_paused(const char *name);
 
 /* Returns whether the worker of a running trial is dead. Trials of programs that send no
  * heartbeats and name no worker count as abandoned. */
-bool choir__worker_is_dead(const choir__record *r, const char *self);
+bool choir__worker_is_dead(const choir__trial_record *r, const char *self);
 
 enum { CHOIR__BEAT_S = 10, CHOIR__SILENT_S = 60 }; /* heartbeats; the silence of the dead */
 

@@ -26,7 +26,7 @@ typedef struct budget {
 } budget;
 
 typedef struct bohb {
-    choir__sampler base;
+    choir__tune_sampler base;
     double random, top, wider;
     int64_t samples, points;
     int dims, of[CHOIR_SPACE_MAX], places[CHOIR_SPACE_MAX];
@@ -37,7 +37,7 @@ typedef struct bohb {
     int64_t budget_count;
 } bohb;
 
-static void free_bohb(choir__sampler *s)
+static void free_bohb(choir__tune_sampler *s)
 {
     bohb *b = (bohb *)(void *)s;
     free(b->budgets);
@@ -46,7 +46,7 @@ static void free_bohb(choir__sampler *s)
 }
 
 static choir_status open_bohb(
-    const choir__history *first, uint64_t seed, const char *text, choir__sampler **sampler)
+    const choir__history *first, uint64_t seed, const char *text, choir__tune_sampler **sampler)
 {
     (void)seed;
     bohb *b = choir__calloc(1, sizeof *b);
@@ -243,7 +243,7 @@ static void suggest_likely(const bohb *b, const choir__history *h, const choir__
 }
 
 static choir_status suggest(
-    choir__sampler *s, const choir__history *h, choir__draws *draws, double *params)
+    choir__tune_sampler *s, const choir__history *h, choir__draws *draws, double *params)
 {
     bohb *b = (bohb *)(void *)s;
     int64_t step, n = 0;

@@ -23,8 +23,8 @@ typedef struct member {
 } member;
 
 typedef struct cmaes {
-    choir__sampler base;
-    choir__sampler *rest; /* suggests the other parameters; NULL: there are none */
+    choir__tune_sampler base;
+    choir__tune_sampler *rest; /* suggests the other parameters; NULL: there are none */
     int dims, of[CHOIR_SPACE_MAX];
     double sigma;
     int64_t population, increase;
@@ -37,7 +37,7 @@ typedef struct cmaes {
 
 /* --- opening --- */
 
-static void free_cmaes(choir__sampler *s)
+static void free_cmaes(choir__tune_sampler *s)
 {
     cmaes *c = (cmaes *)(void *)s;
     if (c->rest)
@@ -69,7 +69,7 @@ static choir_status check(const cmaes *c, const choir__history *first)
 }
 
 static choir_status open_cmaes(
-    const choir__history *first, uint64_t seed, const char *text, choir__sampler **sampler)
+    const choir__history *first, uint64_t seed, const char *text, choir__tune_sampler **sampler)
 {
     cmaes *c = choir__calloc(1, sizeof *c);
     c->base.ops = &choir__sampler_cmaes;
@@ -153,7 +153,7 @@ static void learn(cmaes *c, const choir__history *h)
 }
 
 static choir_status suggest(
-    choir__sampler *s, const choir__history *h, choir__draws *draws, double *params)
+    choir__tune_sampler *s, const choir__history *h, choir__draws *draws, double *params)
 {
     cmaes *c = (cmaes *)(void *)s;
     learn(c, h);

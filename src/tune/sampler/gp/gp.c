@@ -21,12 +21,12 @@
 #include "tune/sampler/samplers.h"
 
 typedef struct gp {
-    choir__sampler base;
+    choir__tune_sampler base;
     int64_t startup, candidates, starts, points;
 } gp;
 
 static choir_status open_gp(
-    const choir__history *first, uint64_t seed, const char *text, choir__sampler **sampler)
+    const choir__history *first, uint64_t seed, const char *text, choir__tune_sampler **sampler)
 {
     (void)seed;
     gp *g = choir__calloc(1, sizeof *g);
@@ -54,7 +54,7 @@ static choir_status open_gp(
     return status;
 }
 
-static void free_gp(choir__sampler *s)
+static void free_gp(choir__tune_sampler *s)
 {
     free(s);
 }
@@ -145,7 +145,7 @@ static void believe(choir__regression *r, const choir__history *h, double *scrat
 }
 
 static choir_status suggest(
-    choir__sampler *s, const choir__history *h, choir__draws *draws, double *params)
+    choir__tune_sampler *s, const choir__history *h, choir__draws *draws, double *params)
 {
     const gp *g = (const gp *)(const void *)s;
     int64_t n;

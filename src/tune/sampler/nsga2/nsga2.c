@@ -20,7 +20,7 @@
 #include "tune/sampler/samplers.h"
 
 typedef struct nsga2 {
-    choir__sampler base;
+    choir__tune_sampler base;
     int64_t population;
     double crossover, mutation; /* probabilities; mutation -1: 1 / parameters */
     int64_t seen;               /* trials that were looked at */
@@ -28,7 +28,7 @@ typedef struct nsga2 {
     int64_t survivors, count;
 } nsga2;
 
-static void free_nsga2(choir__sampler *s)
+static void free_nsga2(choir__tune_sampler *s)
 {
     nsga2 *g = (nsga2 *)(void *)s;
     free(g->all);
@@ -36,7 +36,7 @@ static void free_nsga2(choir__sampler *s)
 }
 
 static choir_status open_nsga2(
-    const choir__history *first, uint64_t seed, const char *text, choir__sampler **sampler)
+    const choir__history *first, uint64_t seed, const char *text, choir__tune_sampler **sampler)
 {
     (void)first, (void)seed;
     nsga2 *g = choir__calloc(1, sizeof *g);
@@ -140,7 +140,7 @@ static double inherit(const choir__dist *d, double a, double b, double exponent,
 }
 
 static choir_status suggest(
-    choir__sampler *s, const choir__history *h, choir__draws *draws, double *params)
+    choir__tune_sampler *s, const choir__history *h, choir__draws *draws, double *params)
 {
     nsga2 *g = (nsga2 *)(void *)s;
     learn(g, h);

@@ -12,13 +12,13 @@
 enum { PASSED = 1000 }; /* points that are passed over for one trial, at most */
 
 typedef struct qmc {
-    choir__sampler base;
+    choir__tune_sampler base;
     choir__sobol *points;
     int64_t trials, next; /* trials that have a point, and the point after theirs */
 } qmc;
 
 static choir_status open_qmc(
-    const choir__history *first, uint64_t seed, const char *text, choir__sampler **sampler)
+    const choir__history *first, uint64_t seed, const char *text, choir__tune_sampler **sampler)
 {
     static const choir__option none[] = {{NULL}};
     choir_status status = choir__options_parse(text, "sampler qmc", none);
@@ -52,7 +52,7 @@ static bool take(qmc *q, const choir_space *space, double *params)
  * computed yet if their parameters were given by hand or in an earlier process. Called again
  * for the same trial, it goes on behind the point that was refused. */
 static choir_status suggest(
-    choir__sampler *s, const choir__history *h, choir__draws *draws, double *params)
+    choir__tune_sampler *s, const choir__history *h, choir__draws *draws, double *params)
 {
     (void)draws;
     qmc *q = (qmc *)(void *)s;
@@ -64,7 +64,7 @@ static choir_status suggest(
     return CHOIR_OK;
 }
 
-static void free_qmc(choir__sampler *s)
+static void free_qmc(choir__tune_sampler *s)
 {
     qmc *q = (qmc *)(void *)s;
     choir__sobol_free(q->points);

@@ -19,7 +19,7 @@ typedef int64_t eight_whole __attribute__((vector_size(64)));
 typedef uint64_t eight_bits __attribute__((vector_size(64)));
 
 /* Returns whether the least number, whose cell is the widest, has a cell that is not narrow. */
-static bool has_wide_cells(const choir__kernels *k)
+static bool has_wide_cells(const choir__parzen_kernels *k)
 {
     double from, to;
     return choir__inner_cell(k->dist, k->dist->low, &from, &to) &&
@@ -48,7 +48,7 @@ choir__parzen *choir__parzen_new(const choir__dist *const *dist, int dims, int64
     p->base = at += n;
     p->scratch = at += n;
     for (int d = 0; d < dims; d++) {
-        choir__kernels *k = &p->of[d];
+        choir__parzen_kernels *k = &p->of[d];
         double high;
         k->dist = dist[d];
         choir__inner_range(dist[d], &k->low, &high);
@@ -74,14 +74,14 @@ void choir__parzen_free(choir__parzen *p)
 
 /* --- coordinates --- */
 
-double choir__to_unit(const choir__kernels *k, double value)
+double choir__to_unit(const choir__parzen_kernels *k, double value)
 {
     if (k->dist->kind == CHOIR__CHOICE)
         return value;
     return (choir__to_inner(k->dist, value) - k->low) / k->scale;
 }
 
-double choir__from_unit(const choir__kernels *k, double unit)
+double choir__from_unit(const choir__parzen_kernels *k, double unit)
 {
     if (k->dist->kind == CHOIR__CHOICE)
         return unit;
@@ -89,7 +89,7 @@ double choir__from_unit(const choir__kernels *k, double unit)
 }
 
 /* The unit cell of the whole number at x; false if the values are continuous. */
-static bool cell(const choir__kernels *k, double x, double *from, double *to)
+static bool cell(const choir__parzen_kernels *k, double x, double *from, double *to)
 {
     if (!choir__inner_cell(k->dist, choir__from_unit(k, x), from, to))
         return false;
@@ -117,7 +117,7 @@ static void weigh(choir__parzen *p)
 
 /* The distance to the farther neighbour, the range's ends included; the outermost of several
  * observations look inwards alone. */
-static void neighbours(choir__kernels *k, int64_t n)
+static void neighbours(choir__parzen_kernels *k, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         double x = k->mu[k->sorted[i]];
@@ -133,14 +133,14 @@ static void neighbours(choir__kernels *k, int64_t n)
 
 /* The logarithm of what kernel i is divided by: its mass in the range and, unless cells' masses
  * are summed, the normal density's factor. */
-static double log_norm(const choir__kernels *k, int64_t i)
+static double log_norm(const choir__parzen_kernels *k, int64_t i)
 {
     double mu = k->mu[i], sigma = k->sigma[i];
     double mass = choir__normal_log_mass(-mu / sigma, (1 - mu) / sigma);
     return k->cells ? mass : mass + log(sigma) + log_root_2pi;
 }
 
-static void fit_numbers(choir__kernels *k, int64_t n, int dims, choir__width_rule rule,
+static void fit_numbers(choir__parzen_kernels *k, int64_t n, int dims, choir__width_rule rule,
     choir__kernel_mass *const *mass)
 {
     double least = 1 / fmin(100, 2 + (double)n);
@@ -168,19 +168,19 @@ static double choice_share(const choir__parzen *p)
     return p->count ? 1.0 / (double)(p->count + 1) : 1;
 }
 
-static double log_miss(const choir__parzen *p, const choir__kernels *k)
+static double log_miss(const choir__parzen *p, const choir__parzen_kernels *k)
 {
     double share = choice_share(p);
     return log(share) - log(1 + share * k->dist->choice_count);
 }
 
-static double log_hit(const choir__parzen *p, const choir__kernels *k)
+static double log_hit(const choir__parzen *p, const choir__parzen_kernels *k)
 {
     double share = choice_share(p);
     return log(1 + share) - log(1 + share * k->dist->choice_count);
 }
 
-static void fit_choices(const choir__parzen *p, choir__kernels *k)
+static void fit_choices(const choir__parzen *p, choir__parzen_kernels *k)
 {
     double miss = log_miss(p, k);
     for (int64_t i = 0; i < p->count; i++)
@@ -197,7 +197,7 @@ void choir__parzen_fit(
     for (size_t i = (size_t)p->count + 1; i < padded(p->count); i++)
         p->base[i] = -1e300; /* no kernel: exp gives 0 */
     for (int d = 0; d < p->dims; d++) {
-        choir__kernels *k = &p->of[d];
+        choir__parzen_kernels *k = &p->of[d];
         if (k->dist->kind == CHOIR__CHOICE)
             fit_choices(p, k);
         else
@@ -219,7 +219,7 @@ static int64_t draw_kernel(const choir__parzen *p, choir__draws *draws)
 }
 
 static double draw_choice(
-    const choir__parzen *p, const choir__kernels *k, int64_t kernel, choir__draws *draws)
+    const choir__parzen *p, const choir__parzen_kernels *k, int64_t kernel, choir__draws *draws)
 {
     int count = k->dist->choice_count;
     double share = choice_share(p), u = choir__draw(draws);
@@ -232,7 +232,7 @@ static double draw_choice(
     return fmin(floor(u * count), count - 1);
 }
 
-static double draw_number(const choir__kernels *k, int64_t kernel, choir__draws *draws)
+static double draw_number(const choir__parzen_kernels *k, int64_t kernel, choir__draws *draws)
 {
     double mu = k->mu[kernel], s = k->sigma[kernel];
     double a = choir__normal_cdf(-mu / s), b = choir__normal_cdf((1 - mu) / s);
@@ -256,7 +256,7 @@ void choir__parzen_draw(const choir__parzen *p, choir__draws *draws, double *x)
 /* Adds the logarithms of the kernels' masses in a cell to q. Kernels that are equal follow each
  * other in the order by coordinate. */
 static void add_cells(
-    const choir__kernels *k, int64_t n, double from, double to, double *restrict q)
+    const choir__parzen_kernels *k, int64_t n, double from, double to, double *restrict q)
 {
     double mu = -1, sigma = 0, log_mass = 0;
     for (int64_t i = 0; i <= n; i++) {
@@ -270,7 +270,7 @@ static void add_cells(
 }
 
 /* Adds each kernel's logarithm at x to q. */
-static void add_numbers(const choir__kernels *k, int64_t n, double x, double *restrict q)
+static void add_numbers(const choir__parzen_kernels *k, int64_t n, double x, double *restrict q)
 {
     double from, to;
     if (k->cells && cell(k, x, &from, &to)) {
@@ -286,7 +286,7 @@ static void add_numbers(const choir__kernels *k, int64_t n, double x, double *re
 }
 
 static void add_choices(
-    const choir__parzen *p, const choir__kernels *k, double x, double *restrict q)
+    const choir__parzen *p, const choir__parzen_kernels *k, double x, double *restrict q)
 {
     double gain = log_hit(p, k) - log_miss(p, k);
     for (int64_t i = 0; i < p->count; i++)

@@ -29,7 +29,7 @@ typedef struct choir__kernel_mass {
 } choir__kernel_mass;
 
 /* One parameter's kernels. The arrays have count + 1 elements; the last is the prior. */
-typedef struct choir__kernels {
+typedef struct choir__parzen_kernels {
     const choir__dist *dist;
     double low, scale; /* inner = low + scale * unit */
     bool cells;        /* whole numbers, few enough that their cells' masses are computed */
@@ -37,16 +37,16 @@ typedef struct choir__kernels {
     double *sigma, *over; /* over: 1 / sigma */
     double *norm; /* log of what the kernel is divided by: its mass inside the range, ... */
     const int32_t *sorted;
-} choir__kernels;
+} choir__parzen_kernels;
 
 typedef struct choir__parzen {
     int dims;
-    choir__kernels *of; /* (dims) */
-    int64_t count;      /* observations */
-    double *weight;     /* (count + 1) sum 1 */
-    double *base;       /* (count + 1) log of all factors that x leaves alone */
-    double *scratch;    /* (count + 1) */
-    int32_t *rows;      /* of[d].sorted; freed with the estimate */
+    choir__parzen_kernels *of; /* (dims) */
+    int64_t count;             /* observations */
+    double *weight;            /* (count + 1) sum 1 */
+    double *base;              /* (count + 1) log of all factors that x leaves alone */
+    double *scratch;           /* (count + 1) */
+    int32_t *rows;             /* of[d].sorted; freed with the estimate */
 } choir__parzen;
 
 /* Returns an estimate over parameters with room for `count` observations. */
@@ -66,7 +66,7 @@ void choir__parzen_draw(const choir__parzen *p, choir__draws *draws, double *x);
 double choir__parzen_log(const choir__parzen *p, const double *x);
 
 /* Between values and unit coordinates. */
-double choir__to_unit(const choir__kernels *k, double value);
-double choir__from_unit(const choir__kernels *k, double unit);
+double choir__to_unit(const choir__parzen_kernels *k, double value);
+double choir__from_unit(const choir__parzen_kernels *k, double unit);
 
 #endif

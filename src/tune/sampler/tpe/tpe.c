@@ -33,7 +33,7 @@ typedef struct column {
 } column;
 
 typedef struct tpe {
-    choir__sampler base;
+    choir__tune_sampler base;
     const choir_space *space;
     int64_t startup, candidates, rule, kernels;
     bool multivariate, liar;
@@ -53,7 +53,7 @@ enum { FEW = 32 }; /* trials that are sorted as quickly as found in an order of 
 /* --- opening --- */
 
 static choir_status open_tpe(
-    const choir__history *first, uint64_t seed, const char *text, choir__sampler **sampler)
+    const choir__history *first, uint64_t seed, const char *text, choir__tune_sampler **sampler)
 {
     (void)seed;
     tpe *t = choir__calloc(1, sizeof *t);
@@ -91,7 +91,7 @@ static choir_status open_tpe(
     return status;
 }
 
-static void free_tpe(choir__sampler *s)
+static void free_tpe(choir__tune_sampler *s)
 {
     tpe *t = (tpe *)(void *)s;
     for (int i = 0; i < t->space->count; i++) {
@@ -144,7 +144,7 @@ static int64_t find_place(const column *c, double unit)
 
 static void add_to_column(column *c, const choir__dist *dist, int64_t number, double value)
 {
-    choir__kernels k = {.dist = dist};
+    choir__parzen_kernels k = {.dist = dist};
     double high;
     choir__inner_range(dist, &k.low, &high);
     k.scale = high > k.low ? high - k.low : 1;
@@ -344,7 +344,7 @@ static bool is_constant(const tpe *t, int i)
 }
 
 static choir_status suggest(
-    choir__sampler *s, const choir__history *h, choir__draws *draws, double *params)
+    choir__tune_sampler *s, const choir__history *h, choir__draws *draws, double *params)
 {
     tpe *t = (tpe *)(void *)s;
     learn(t, h);
