@@ -77,7 +77,7 @@ static double random_unit(uint64_t *drawn)
 }
 
 /* Rows with different values. */
-static choir__table make_table(double *x, double *y)
+static choir__forest_table make_table(double *x, double *y)
 {
     uint64_t drawn = 0;
     for (int i = 0; i < ROWS; i++) {
@@ -88,7 +88,7 @@ static choir__table make_table(double *x, double *y)
             x[(2 + k) * ROWS + i] = c == k;
         y[i] = a * a + 0.3 * b + 3 * (c == 1) * (a > 0) + (c == 2) + 0.01 * random_unit(&drawn);
     }
-    choir__table t = {
+    choir__forest_table t = {
         COLUMNS, ROWS, x, y, (double *)(uintptr_t)low, (double *)(uintptr_t)high, NULL};
     choir__table_sort(&t);
     return t;
@@ -114,7 +114,7 @@ static int64_t leaf_at(const choir__leaves *l, const double *point)
 static void test_tree_fits(void **state)
 {
     double x[COLUMNS * ROWS], y[ROWS];
-    choir__table t = make_table(x, y);
+    choir__forest_table t = make_table(x, y);
     choir__leaves l = {.count = 0};
     int64_t exact = 0;
     (void)state;
@@ -200,12 +200,12 @@ static void test_marginals(void **state)
 {
     static const int first[] = {0, 1, 2, 0}, count[] = {1, 1, 3, COLUMNS};
     double x[COLUMNS * ROWS], y[ROWS], point[COLUMNS];
-    choir__table t = make_table(x, y);
+    choir__forest_table t = make_table(x, y);
     choir__leaves l = {.count = 0};
     grid *g = choir__alloc(sizeof *g);
     (void)state;
     /* a small tree, whose cells are few */
-    choir__table small = {
+    choir__forest_table small = {
         COLUMNS, 12, choir__alloc(COLUMNS * 12 * sizeof(double)), y, t.low, t.high, NULL};
     for (int c = 0; c < COLUMNS; c++)
         memcpy(small.x + c * 12, x + c * ROWS, 12 * sizeof(double));
