@@ -56,6 +56,9 @@ spaces() {
     grep -E '"x":0[.][5-9]' out && fail 'x of 0.5 or more'
     grep -F '"o":"adamw","m"' out && fail 'a momentum of adamw'
     grep -qF '"o":"adamw","x"' out || fail 'no adamw'
+    choir tune --quiet --trials 2 --space 'x=uniform(0,1)' -- \
+        sh -c 'echo "{\"step\":1}"; echo bad data; exit 3' sh {x} >out 2>err && fail 'no failure'
+    has err 'no trial has a value; the last one failed because it exited with status 3: bad data$'
     good tune --trials 2 --space 'x=choice("a,b",c)' --space 'y=uniform(0,1)' \
         --enqueue 'x="a,b",y=0.5' --enqueue x=c -- sh -c 'echo "{\"eval_loss\":1}"' sh {x} {y}
     has out '^ +0 +COMPLETE +1 +a,b +0\.5 ' '^ +1 +COMPLETE +1 +c '

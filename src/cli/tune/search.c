@@ -341,7 +341,8 @@ static int finish(search *s)
             "(--max-failures)\n",
             (long long)s->failures, s->why);
     else if (!best)
-        fprintf(stderr, "choir tune: no trial has a value\n");
+        fprintf(stderr, "choir tune: no trial has a value%s%s\n",
+            s->why ? "; the last one failed because it " : "", s->why ? s->why : "");
     return s->gave_up || !best ? CHOIR__EXIT_FAILED : CHOIR__EXIT_OK;
 }
 

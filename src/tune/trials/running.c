@@ -83,11 +83,14 @@ static void take_line(choir__running *r, choir__trial_stream *s)
 {
     s->line[s->bytes] = '\0';
     s->bytes = 0;
+    char first = s->line[strspn(s->line, " \t\r")], **last = &r->last_error;
     if (s == &r->out) {
         take_output(r, s->line);
-    } else if (s->line[strspn(s->line, " \t\r")]) {
-        free(r->last_error);
-        r->last_error = choir__clean(choir__strdup(s->line));
+        last = &r->last_output;
+    }
+    if (first && (s != &r->out || first != '{')) {
+        free(*last);
+        *last = choir__clean(choir__strdup(s->line));
     }
 }
 
@@ -264,6 +267,7 @@ choir_trial_state choir__running_end(choir__running *r, char **why)
 {
     char text[96];
     const choir__child *c = &r->family.children[0];
+    const char *words = r->last_error ? r->last_error : r->last_output;
     *why = NULL;
     if (!r->cannot && !r->refused && !r->timed_out && !r->bytes &&
         choir_trial_should_stop(r->trial))
@@ -282,7 +286,7 @@ choir_trial_state choir__running_end(choir__running *r, char **why)
         *why = choir__format("%s%s%s%s", choir__end_text(c, text),
             choir__memory_kills() > r->memory_kills ? ", and the machine ran out of memory"
                                                     : "",
-            r->last_error ? ": " : "", r->last_error ? r->last_error : "");
+            words ? ": " : "", words ? words : "");
     else if (!r->has_value[0] && ended && choir_trial_last_step(r->trial) >= 0)
         return takes_late_value(r) ? CHOIR_TRIAL_COMPLETE
                                    : CHOIR_TRIAL_PRUNED; /* it had ended */
@@ -307,6 +311,7 @@ void choir__running_free(choir__running *r)
     free(r->out.line);
     free(r->err.line);
     free(r->last_error);
+    free(r->last_output);
     free(r->cannot);
     free(r->refused);
     free(r->dir);

@@ -56,7 +56,8 @@ typedef struct choir__running {
     choir_trial *trial;
     choir__family family;
     choir__trial_stream out, err;
-    char *last_error; /* the last line that is not empty on standard error */
+    /* the last lines that are not empty, on standard error, and no JSON, on standard output */
+    char *last_error, *last_output;
     char *dir;
     char *cannot;            /* why the process could not be started; NULL: it was */
     char *refused;           /* why a report was refused; NULL: none was */
