@@ -1,6 +1,7 @@
 /* Boards as a stream: see boards.h. */
 #include "cli/boards.h"
 
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,26 +75,31 @@ static choir_status no_stream(const char *text, size_t count)
 {
     char line[80];
     choir__board_text(line, sizeof line, text, choir__min(count, strcspn(text, "\n")));
-    return choir__error(CHOIR_ERR_IO, "expected what choir __boards writes, got '%s'", line);
+    return choir__error(CHOIR_ERR_IO, "expected the output of choir __boards, got '%s'", line);
 }
 
-/* Finds where the mark ends; 0: not there yet. */
-static size_t behind_mark(const choir__text *stream)
+/* More than the longest line came without what is expected. */
+static choir_status too_long(const char *text, size_t count)
+{
+    return count > MOST_BANNER ? no_stream(text, count) : CHOIR_OK;
+}
+
+choir_status choir__boards_mark(const choir__text *stream, size_t *end)
 {
     const char *found = stream->used ? strstr(stream->bytes, mark) : NULL;
-    return found ? (size_t)(found - stream->bytes) + strlen(mark) : 0;
+    *end = found ? (size_t)(found - stream->bytes) + strlen(mark) : 0;
+    return found ? CHOIR_OK : too_long(stream->bytes, stream->used);
 }
 
 choir_status choir__boards_find(const choir__text *stream, size_t from, choir__round *found)
 {
     static const char word[] = "round ";
     *found = (choir__round){.end = from};
-    if (!from && !(from = behind_mark(stream)))
-        return stream->used > MOST_BANNER ? no_stream(stream->bytes, stream->used) : CHOIR_OK;
+    if (from == stream->used)
+        return CHOIR_OK;
     const char *at = stream->bytes + from, *line = memchr(at, '\n', stream->used - from);
     if (!line)
-        return stream->used - from > MOST_BANNER ? no_stream(at, stream->used - from)
-                                                 : CHOIR_OK;
+        return too_long(at, stream->used - from);
     char *end = NULL;
     size_t count = strncmp(at, word, strlen(word)) ? 0 : strtoul(at + strlen(word), &end, 10);
     if (end != line || count > most_bytes)
@@ -117,7 +123,7 @@ static const char *take_process(const char *at, const char *end, choir__looks *l
         return NULL;
     snprintf(head, sizeof head, "%.*s", (int)(line - at), at);
     if (sscanf(head, "process %d %c %lf %zu %n", &pid, &state, &when, &bytes, &behind) != 4 ||
-        !behind || (size_t)(end - line - 1) / 2 < bytes)
+        !isfinite(when) || !behind || (size_t)(end - line - 1) / 2 < bytes)
         return NULL;
     choir__board *board = choir__board_parse(line + 1, line + 1 + bytes, bytes);
     if (board) {

@@ -27,8 +27,11 @@ typedef struct choir__round {
     size_t end; /* where the stream goes on behind it */
 } choir__round;
 
-/* Finds the first whole round from byte `from` on. Error: I/O, if what comes is no such stream.
- */
+/* Both end with an I/O error if what comes is no such stream.
+ *
+ * Finds where the first line (the mark) ends; 0: it has not come. */
+choir_status choir__boards_mark(const choir__text *stream, size_t *end);
+/* Finds the first whole round from byte `from` on, which is behind the mark. */
 choir_status choir__boards_find(const choir__text *stream, size_t from, choir__round *found);
 
 /* Interprets a round, which may hold anything: only processes are taken from it. */

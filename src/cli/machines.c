@@ -21,10 +21,10 @@ enum { MOST_MACHINES = 128 };
 
 typedef struct machine {
     char *name;
-    pid_t pid;      /* of the command; -1: it has ended */
-    int out, words; /* its output and its messages; -1: closed */
-    choir__text stream;
-    size_t read;                   /* of the stream; 0: its mark has not come */
+    pid_t pid;                     /* of the command; -1: it has ended */
+    int out, words;                /* its output and its messages; -1: closed */
+    choir__text stream;            /* what has come and is no whole round yet */
+    bool marked;                   /* the stream's mark has come; it is not in `stream` */
     choir__text rounds[2];         /* the newest one and the one before */
     int told;                      /* rounds */
     double since;                  /* choir__now(), of the start or the newest round */
@@ -35,36 +35,35 @@ typedef struct machine {
 struct choir__machines {
     char *through, *self;
     double interval_s;
-    bool all;
+    bool all, more; /* all: those of the jobs; more: than fit */
     machine machines[MOST_MACHINES];
     int count;
 };
 
 /* --- names and commands --- */
 
-/* The name becomes part of a command, so it has no character with a meaning for a shell. */
-static bool is_name(const char *name)
+/* Returns whether a shell takes every character of the text as it is. */
+static bool is_plain(const char *text, const char *signs)
 {
-    for (const char *c = name; *c; c++)
-        if (!strchr("._-@:", *c) && !(*c >= '0' && *c <= '9') &&
+    for (const char *c = text; *c; c++)
+        if (!strchr(signs, *c) && !(*c >= '0' && *c <= '9') &&
             !((*c | 32) >= 'a' && (*c | 32) <= 'z'))
             return false;
-    return *name && *name != '-' && strlen(name) < 256;
+    return *text;
 }
 
-/* Returns this program's path if a shell takes it as it is, else its name. */
+/* A name becomes part of a command. */
+static bool is_name(const char *name)
+{
+    return is_plain(name, "._-@:") && *name != '-' && strlen(name) < 256;
+}
+
+/* Returns this program's path if it can be part of a command, else its name. */
 static char *path_of_self(void)
 {
     char path[PATH_MAX] = "";
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    for (ssize_t i = 0; i < length; i++) {
-        char name[2] = {path[i] == '/' || path[i] == '+' ? 'x'
-                        : path[i] == '-'                 ? '_'
-                                                         : path[i]};
-        if (!is_name(name))
-            length = 0;
-    }
-    return choir__strdup(length > 0 ? path : "choir");
+    return choir__strdup(length > 0 && is_plain(path, "/._-+@:") ? path : "choir");
 }
 
 static char *command_for(const choir__machines *m, const char *name)
@@ -198,10 +197,13 @@ static void note_end(machine *one)
 /* Takes the whole rounds out of the stream and keeps the last two. */
 static void take_rounds(machine *one)
 {
-    choir__round round;
-    size_t at = one->read;
-    choir_status status;
-    while ((status = choir__boards_find(&one->stream, at, &round)) == CHOIR_OK && round.bytes) {
+    choir__round round = {0};
+    size_t at = 0;
+    choir_status status = CHOIR_OK;
+    if (!one->marked && (status = choir__boards_mark(&one->stream, &at)) == CHOIR_OK)
+        one->marked = at;
+    while (one->marked && (status = choir__boards_find(&one->stream, at, &round)) == CHOIR_OK &&
+           round.bytes) {
         choir__text older = one->rounds[1];
         one->rounds[1] = one->rounds[0];
         one->rounds[0] = older;
@@ -214,14 +216,8 @@ static void take_rounds(machine *one)
     if (status != CHOIR_OK) {
         snprintf(one->why, sizeof one->why, "%s: %s", one->name, choir_error_message());
         stop(one);
-    } else if (at >
-               one->read) { /* one byte stays, so that `read` says that the mark has come */
-        choir__text rest = {0};
-        choir__text_put(&rest, "\n");
-        choir__text_add(&rest, one->stream.bytes + at, one->stream.used - at);
-        choir__text_free(&one->stream);
-        one->stream = rest;
-        one->read = 1;
+    } else {
+        choir__text_drop(&one->stream, at);
     }
 }
 
@@ -243,7 +239,10 @@ static void add(choir__machines *m, const char *name)
     for (int i = 0; i < m->count; i++)
         if (!strcmp(m->machines[i].name, name))
             return;
-    if (m->count == MOST_MACHINES || !is_name(name))
+    if (!is_name(name))
+        return;
+    m->more |= m->count == MOST_MACHINES;
+    if (m->more)
         return;
     machine *one = &m->machines[m->count++];
     *one = (machine){.name = choir__strdup(name), .pid = -1, .out = -1, .words = -1};
@@ -289,6 +288,9 @@ choir_status choir__machines_open(
     m->self = path_of_self();
     m->interval_s = interval_s;
     choir_status status = add_named(m, names);
+    if (status == CHOIR_OK && m->more)
+        status = choir__error(
+            CHOIR_ERR_ARGUMENT, "--hosts: expected at most %d machines", MOST_MACHINES);
     if (status == CHOIR_OK)
         *machines = m;
     else
@@ -358,8 +360,11 @@ void choir__machines_wait(choir__machines *m, const choir__looks *here, double s
 
 bool choir__machines_trouble(const choir__machines *m, int i, char text[CHOIR__TROUBLE_TEXT])
 {
+    if (i == m->count && m->more)
+        snprintf(text, CHOIR__TROUBLE_TEXT, "the jobs have more machines than the %d shown",
+            MOST_MACHINES);
     if (i >= m->count)
-        return false;
+        return i == m->count && m->more;
     const machine *one = &m->machines[i];
     double silent_s = choir__now() - one->since;
     *text = '\0';

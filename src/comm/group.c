@@ -28,7 +28,7 @@ choir_group_opts choir_group_defaults(void)
     return (choir_group_opts){.rank = -1, .world = -1, .timeout_s = 1800};
 }
 
-/* Shows where the job's other ranks are, for who looks at this one. */
+/* Puts the names of the job's machines on this process's board (`choir top` reads it). */
 static void show_machines(const choir__engine *engine)
 {
     char names[CHOIR__LOG_MACHINES][64] = {{0}};

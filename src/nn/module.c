@@ -151,10 +151,9 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
         return;
     choir_scope *run = self->run;
     if (!choir__shape_fits(shape)) {
-        *field = choir__poison(run, CHOIR_ERR_SHAPE,
-            "parameter '%s': no tensor can have the "
-            "shape %s",
-            name, choir__shape_text(shape));
+        char *what = choir__format("parameter '%s': ", name);
+        *field = choir__bad_shape(run, what, shape);
+        free(what);
         return;
     }
     choir__module_entry *e = add_entry(self, CHOIR__PARAM, name, field);

@@ -29,6 +29,14 @@ void choir__text_put(choir__text *t, const char *text)
     choir__text_add(t, text, strlen(text));
 }
 
+void choir__text_drop(choir__text *t, size_t count)
+{
+    if (!count)
+        return;
+    t->used -= count;
+    memmove(t->bytes, t->bytes + count, t->used + 1);
+}
+
 json_t *choir__json_string(const char *text)
 {
     json_t *whole = json_string(text);

@@ -15,6 +15,8 @@ typedef struct choir__text {
 void choir__text_clear(choir__text *t);
 void choir__text_add(choir__text *t, const char *bytes, size_t count);
 void choir__text_put(choir__text *t, const char *text);
+/* Removes the first `count` bytes. */
+void choir__text_drop(choir__text *t, size_t count);
 /* Adds a string of JSON with its quotation marks. Bytes that are no UTF-8 become U+FFFD. */
 void choir__text_json(choir__text *t, const char *text);
 /* Returns such a string as a new value. */

@@ -25,6 +25,16 @@ bool choir__shape_fits(choir_shape shape)
     return fits && count <= INT64_MAX / 16;
 }
 
+choir_tensor *choir__bad_shape(choir_scope *scope, const char *what, choir_shape shape)
+{
+    if (shape.ndim < 0 || shape.ndim > CHOIR_MAX_DIMS)
+        return choir__poison(scope, CHOIR_ERR_SHAPE,
+            "%sexpected a shape of at most %d dimensions, got %d", what, CHOIR_MAX_DIMS,
+            shape.ndim);
+    return choir__poison(scope, CHOIR_ERR_SHAPE, "%sno tensor can have the shape %s", what,
+        choir__shape_text(shape));
+}
+
 bool choir__same_shape(choir_shape a, choir_shape b)
 {
     return a.ndim == b.ndim && !memcmp(a.dim, b.dim, (size_t)a.ndim * sizeof a.dim[0]);
@@ -106,8 +116,7 @@ choir_tensor *choir__tensor_bare(choir_scope *scope, choir_dtype dtype, choir_sh
     t->scope = scope;
     t->dtype = dtype;
     if (!choir__shape_fits(shape)) {
-        choir__poison(scope, CHOIR_ERR_SHAPE, "no tensor can have the shape %s",
-            choir__shape_text(shape));
+        choir__bad_shape(scope, "", shape);
         t->poisoned = true;
         shape = choir_dims(0);
     }

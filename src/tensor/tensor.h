@@ -82,6 +82,9 @@ int64_t choir__shape_count(choir_shape shape);
 /* Returns true if a tensor can have the shape: its dimensions are not negative, and its bytes
  * and strides can be counted. */
 bool choir__shape_fits(choir_shape shape);
+/* Returns a poisoned tensor of the scope: no tensor can have the shape. `what` precedes the
+ * sentence: "" or, for example, "parameter 'weight': ". */
+choir_tensor *choir__bad_shape(choir_scope *scope, const char *what, choir_shape shape);
 /* Returns a text such as "(2, 3)", in one of a few static buffers of this thread. */
 const char *choir__shape_text(choir_shape shape);
 /* Converts a dimension that is counted from the end (-1) to one counted from the front. Returns

@@ -19,12 +19,7 @@ static bool valid_shape(choir_scope *scope, choir_shape shape, choir_tensor **po
     }
     if (choir__shape_fits(shape))
         return true;
-    if (shape.ndim < 0 || shape.ndim > CHOIR_MAX_DIMS)
-        *poisoned = choir__poison(scope, CHOIR_ERR_SHAPE,
-            "expected a shape of at most %d dimensions, got %d", CHOIR_MAX_DIMS, shape.ndim);
-    else
-        *poisoned = choir__poison(scope, CHOIR_ERR_SHAPE, "no tensor can have the shape %s",
-            choir__shape_text(shape));
+    *poisoned = choir__bad_shape(scope, "", shape);
     return false;
 }
 

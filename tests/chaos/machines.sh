@@ -70,8 +70,7 @@ strike_machine() {
     case $blow in
     RANK)
         mapfile -t ranks < <(ranks_on "$m")
-        struck=${ranks[RANDOM % ${#ranks[@]}]}
-        kill -KILL "$struck" ;;
+        kill -KILL "${ranks[RANDOM % ${#ranks[@]}]}" ;;
     AGENT) kill -KILL ${agent%% *} ;;
     POWER) cable "$m" down && kill -KILL $(processes_on "$m") ;;
     CUT) cable "$m" down ;;
@@ -80,12 +79,13 @@ strike_machine() {
         read -rt "$((RANDOM % 2)).$(printf %03d $((RANDOM % 700)))" -u "$nothing"
         cable "$m" up ;;
     LOSS)
-        ip netns exec "$space" nft add table inet chaos
-        ip netns exec "$space" nft add chain inet chaos in '{ type filter hook input priority 0; }'
-        ip netns exec "$space" nft add rule inet chaos in numgen random mod 100 '<' \
-            $((1 + RANDOM % 5)) drop ;;
-    SLOW) ip -n "$space" link show ch$$m$m >/dev/null && ip netns exec "$space" tc qdisc add dev \
-        ch$$m$m root tbf rate $((2 + RANDOM % 8))mbit burst 16kb latency 200ms ;;
+        ip netns exec "$space" nft add table inet chaos &&
+            ip netns exec "$space" nft add chain inet chaos in \
+                '{ type filter hook input priority 0; }' &&
+            ip netns exec "$space" nft add rule inet chaos in numgen random mod 100 '<' \
+                $((1 + RANDOM % 5)) drop || fail "$what: nft drops no packets" ;;
+    SLOW) ip netns exec "$space" tc qdisc add dev ch$$m$m root tbf \
+        rate $((2 + RANDOM % 8))mbit burst 16kb latency 200ms || fail "$what: tc slows nothing" ;;
     LEAVE) kill -TERM ${agent%% *} ;;
     JOIN) begin_on "$m" ;;
     esac
@@ -147,7 +147,7 @@ machine_numbers() {
 }
 
 machine_disturbed() {
-    local shared after=$((1 + RANDOM % 100)) m first guards=() struck=
+    local shared after=$((1 + RANDOM % 100)) m first guards=()
     choose_machines
     what="fault $1 (seed $seed), $blow to machine $victim of $count with $per ranks each,"
     what="$what ${backend[1]}, $strategy, after $after steps"

@@ -122,8 +122,10 @@ silence_is_told() {
     [ -z "$pid" ] || fail "left over: $pid"
     from0 "$CHOIR" top --hosts node1 --through 'echo hello {}; cat /dev/zero #' --once \
         >seen 2>top.err && fail 'no failure'
-    has seen "^node1: expected what choir __boards writes, got 'hello node1"
+    has seen "^node1: expected the output of choir __boards, got 'hello node1"
     bad 1 "expected names of machines, separated by commas, got 'a b'" top --hosts 'a b' --once
+    bad 1 'expected at most 128 machines' top --once --through 'true {}' \
+        --hosts "$(seq -s , -f 'n%g' 129)"
     bad 1 "expected names of machines, separated by commas, got '-x'" top --hosts=-x --once
     bad 1 'expected a command with .. for the name' top --hosts a --through ssh --once
 }
