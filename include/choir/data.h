@@ -204,16 +204,16 @@ typedef struct choir_corpus_opts {
     /* documents do not see one another: x (3, context) i64 has the ids, the number of each
      * position's document in the sample, and its position there; false */
     bool apart;
-    /* the part of a single file that is for validation, such as 0.2: every fifth record; 0 (the
-     * default): a tenth */
+    /* the part of a single file that is for validation, such as 0.2: one of each five records;
+     * 0 (the default): a tenth */
     double held_out;
 } choir_corpus_opts;
 
 choir_corpus_opts choir_corpus_defaults(void);
 
 /**
- * Documents for a language model from a file of records, .jsonl, .csv or .tsv, of which every
- * tenth is for validation, or from a folder with train.jsonl (or .csv, .tsv) and
+ * Documents for a language model from a file of records, .jsonl, .csv or .tsv, of which one
+ * of each ten is for validation, or from a folder with train.jsonl (or .csv, .tsv) and
  * validation.jsonl (or val, dev, test). A record is one of:
  *
  *     {"text": T}                              T
@@ -282,8 +282,8 @@ typedef struct choir_image_opts {
     /* the classes of a model, which the folders' names are among; NULL (the default): the
      * sorted names of the training folders */
     const choir_class_names *classes;
-    /* the part of data without a validation split that is for validation, such as 0.2: every
-     * fifth file of a class, or sample of a tar; 0 (the default): a tenth */
+    /* the part of data without a validation split that is for validation, such as 0.2: one of
+     * each five files of a class, or samples of a tar; 0 (the default): a tenth */
     double held_out;
 } choir_image_opts;
 
@@ -297,7 +297,7 @@ choir_image_opts choir_image_defaults(void);
  * ImageFolder, files in folders of a class belong to it, and its files are ordered by folder,
  * then by name. Images of other formats (.bmp .webp .ppm .pgm .tif .tiff) are an error; other
  * names, and names that start with a dot, are skipped. If there is no val or test, or the
- * classes are directly in DIR, every tenth file of a class is for validation. Resizing is
+ * classes are directly in DIR, one of each ten files of a class is for validation. Resizing is
  * bilinear with antialiasing, as torchvision's on PIL images; a sample depends on (seed, epoch,
  * index) alone.
  *
@@ -317,8 +317,8 @@ CHOIR_CHECKED choir_status choir_dataset_images(
  *
  * path is a NAME.tar; several tars, NAME-{000..010}.tar; or a folder, in which val*.tar (or
  * test*.tar) are for validation and train*.tar (or all others) for training. Without the former
- * every tenth sample is for validation. Classes that are all whole numbers are the class ids;
- * other ones are sorted.
+ * one of each ten samples is for validation. Classes that are all whole numbers are the class
+ * ids; other ones are sorted.
  *
  * Opening reads the headers of all members. Errors: argument; io; format (a tar that is damaged
  * or cut short, an image without a class), naming the tar and the member.
@@ -349,7 +349,7 @@ choir_document_opts choir_document_defaults(void);
  * Pairs of an image and a JSON value, in Donut's form (Kim et al., 2022): DIR/train and
  * DIR/validation (or val, test), each with a metadata.jsonl whose lines are {"file_name":
  * "a.jpg", "ground_truth": {"gt_parse": {...}}} (ground_truth may be a string that contains
- * such JSON). With one metadata.jsonl in DIR every tenth line is for validation.
+ * such JSON). With one metadata.jsonl in DIR one of each ten lines is for validation.
  *
  * x (3, H, W) f32, stored channels-last: the image, scaled to fit. y (context) i64: the value
  * as tokens, with <s_key> ... </s_key> around the value of a key, <sep/> between the entries
@@ -387,10 +387,10 @@ choir_labelled_opts choir_labelled_defaults(void);
  * each word at its first token and CHOIR_IGNORED elsewhere.
  *
  * path is a file of records, .jsonl (an object per line), .csv or .tsv (the first row has the
- * names of the columns), of which every tenth is for validation; or a folder with train.jsonl
- * (or .csv, .tsv) and validation.jsonl (or val, dev, test). Words are arrays, which JSON alone
- * has. Labels that are all whole numbers are the classes; other labels are sorted, and
- * choir_dataset_class_name has them.
+ * names of the columns), of which one of each ten is for validation; or a folder with
+ * train.jsonl (or .csv, .tsv) and validation.jsonl (or val, dev, test). Words are arrays, which
+ * JSON alone has. Labels that are all whole numbers are the classes; other labels are sorted,
+ * and choir_dataset_class_name has them.
  *
  * The tokenizer, which needs [CLS], [SEP] and [PAD], encodes each text; texts that are too long
  * lose their last tokens, of a pair the longer text first. Errors: argument (the tokenizer);

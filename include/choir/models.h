@@ -38,7 +38,8 @@ extern "C" {
  *     donut                     images (B, 3, H, W) f32, ids (B, T)  -> (B, T, V)
  *
  * If notes is not NULL, *notes lists, one per line, settings of a published configuration that
- * Choir does not support and weights that start with new values (a head for other classes); ""
+ * Choir does not support and weights that start with new values (a head for other classes, or
+ * all of a folder without weights); ""
  * if there are none. The caller frees it.
  *
  * Never NULL. Errors stick to the run: argument (unknown model, sizes that do not fit), io,
@@ -148,6 +149,10 @@ choir_head choir_model_head(const char *model);
 /** Returns whether a folder has weights under any name that is known for weights.
  * choir_model_load_weights refuses those that it cannot read. */
 bool choir_model_has_weights(const char *folder);
+
+/** Returns NULL if a folder has weights, or the note that a model made from its configuration
+ * starts from random values; the caller frees it. */
+char *choir_model_weights_note(const char *folder);
 
 /** Checks that files of weights can be read, before there is a module: their names, headers and
  * sizes. path: as for choir_model_load_weights. Errors: io, format, naming the file. */

@@ -105,7 +105,8 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
 CHOIR_CHECKED choir_status choir_module_init_torch(choir_module *module, uint64_t seed);
 
 /** Makes *field another name for a parameter that a module has registered already (tied
- * weights). It is saved once, under its first name. */
+ * weights). It is saved once, under its first name. Errors, of the run: argument (no
+ * parameter), scope (of another run). */
 void choir_module_tie(
     choir_module *self, const char *name, choir_tensor **field, choir_tensor *param);
 
@@ -119,7 +120,7 @@ void choir_module_counter(choir_module *self, const char *name, choir_tensor **f
 
 /** Makes t a part of self and stores it in *field, so that t moves with the module. t is a
  * tensor of the run that is neither trained nor saved, such as a table of positions or a
- * mask. */
+ * mask. Error, of the run: scope (a tensor of a step or of another run). */
 void choir_module_constant(
     choir_module *self, const char *name, choir_tensor **field, choir_tensor *t);
 

@@ -2,6 +2,7 @@
 #include <choir/models.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "checkpoint/published.h"
 #include "checkpoint/shards.h"
@@ -91,6 +92,14 @@ bool choir_model_has_weights(const char *folder)
     return !choir__lacks(folder, __func__, "folder") && choir__weights_present(folder);
 }
 
+char *choir_model_weights_note(const char *folder)
+{
+    return choir__lacks(folder, __func__, "folder") || choir__weights_present(folder)
+               ? NULL
+               : choir__format(
+                     "%s has no weights: all parameters start from random values", folder);
+}
+
 choir_status choir_model_check_weights(const char *path)
 {
     return path ? choir__shards_check(path) : choir__missing(__func__, "path");
@@ -128,8 +137,14 @@ choir_model_opts choir_model_defaults(void)
     return (choir_model_opts){.classes = 0};
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
 /* Describes the model in *info, and finds the weights that it starts from; the caller frees
- * *weights. */
+ * *weights and *notes. */
 static choir_status plan(const char *model, const choir_model_opts *opts,
     choir_model_info *info, char **weights, char **notes)
 {
@@ -152,6 +167,8 @@ static choir_status plan(const char *model, const choir_model_opts *opts,
         *weights = choir__strdup(opts->weights);
     else if (is_path && choir__weights_present(path))
         *weights = choir__strdup(path);
+    else if (is_path && is_folder(path))
+        *notes = joined(*notes, choir_model_weights_note(path));
     free(text);
     free(path);
     return status;

@@ -17,23 +17,26 @@
 static const char *const readable[] = {CHOIR__MODEL_FILE, INDEX_FILE,
     CHOIR__MODEL_FILE ".index.*.json", "model.*.safetensors", PARTS};
 
-/* The names of weights of any kind. */
+/* The names of weights of any kind, in either case. */
 static const struct {
     const char *pattern, *why;
 } weights[] = {
     {"*.safetensors", "has a name that does not say that it is the model"},
     {"*.safetensors.index*.json", "has a name that does not say that it is the model"},
-    {"pytorch_model*.bin", "is a pickled program and not read: save it as safetensors"},
+    {"*.safetensor", "has a name that does not say that it is the model"},
+    {"*model*.bin", "is a pickled program and not read: save it as safetensors"},
+    {"*weights*.bin", "is a pickled program and not read: save it as safetensors"},
     {"pytorch_model*.bin.index*.json", "lists pickled programs, which are not read: save them "
                                        "as safetensors"},
-    {"adapter_model.bin", "is a pickled program and not read"},
     {"*.pt", "is a pickled program and not read: save it as safetensors"},
     {"*.pth", "is a pickled program and not read: save it as safetensors"},
     {"*.ckpt*", "is not read: save it as safetensors"},
     {"*.distcp", "is a part of a pickled checkpoint and not read: save it as safetensors"},
     {"*.gguf", "is not read: save it as safetensors"},
-    {"tf_model*.h5", "is TensorFlow's and not read: save it as safetensors"},
-    {"flax_model*.msgpack", "is Flax's and not read: save it as safetensors"},
+    {"*.h5", "is TensorFlow's and not read: save it as safetensors"},
+    {"*.msgpack", "is Flax's and not read: save it as safetensors"},
+    {"*.npz", "is NumPy's and not read: save it as safetensors"},
+    {"*.onnx", "is not read: save it as safetensors"},
 };
 
 static bool is_folder(const char *path)
@@ -65,15 +68,15 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name); /* as bytes, in every locale */
 }
 
-/* Calls each for the names in a folder that match the pattern, in order, and returns their
- * number. */
-static int match(const char *folder, const char *pattern,
+/* Calls each for the names in a folder that match the pattern (fnmatch with the flags), in
+ * order, and returns their number. */
+static int match(const char *folder, const char *pattern, int flags,
     void (*each)(const char *folder, const char *name, void *arg), void *arg)
 {
     struct dirent **entry = NULL;
     int matching = 0, count = scandir(folder, &entry, NULL, by_name);
     for (int i = 0; i < count; i++) {
-        if (fnmatch(pattern, entry[i]->d_name, FNM_PERIOD) == 0) {
+        if (fnmatch(pattern, entry[i]->d_name, FNM_PERIOD | flags) == 0) {
             matching++;
             if (each)
                 each(folder, entry[i]->d_name, arg);
@@ -95,7 +98,7 @@ void choir__weight_files_match(
     const char *slash = strrchr(beside, '/');
     char *folder =
         slash ? choir__format("%.*s", (int)(slash - beside), beside) : choir__strdup(".");
-    match(folder, pattern, add, found);
+    match(folder, pattern, 0, add, found);
     free(folder);
 }
 
@@ -104,7 +107,7 @@ void choir__weight_files_match(
 bool choir__weights_present(const char *folder)
 {
     for (size_t i = 0; i < CHOIR_COUNT(weights); i++)
-        if (match(folder, weights[i].pattern, NULL, NULL))
+        if (match(folder, weights[i].pattern, FNM_CASEFOLD, NULL, NULL))
             return true;
     return false;
 }
@@ -122,7 +125,7 @@ static choir_status none(const char *folder)
     char *name = NULL;
     const char *why = "";
     for (size_t i = 0; i < CHOIR_COUNT(weights) && !name; i++) {
-        match(folder, weights[i].pattern, keep_first, &name);
+        match(folder, weights[i].pattern, FNM_CASEFOLD, keep_first, &name);
         why = weights[i].why;
     }
     choir_status status = choir__error(CHOIR_ERR_IO,
@@ -136,7 +139,7 @@ static choir_status find_in(const char *folder, choir__weight_files *found)
 {
     for (size_t i = 0; i < CHOIR_COUNT(readable); i++) {
         const char *pattern = readable[i];
-        int count = match(folder, pattern, add, found);
+        int count = match(folder, pattern, 0, add, found);
         if (!count)
             continue;
         if (count > 1 && strcmp(pattern, PARTS) != 0)

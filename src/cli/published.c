@@ -52,6 +52,17 @@ static choir_status take_config(choir__job *j, const char *path)
     return CHOIR_OK;
 }
 
+/* Training starts from the folder's weights, or says that it has none. */
+static void take_weights(choir__job *j, const char *folder)
+{
+    char *note = choir_model_weights_note(folder);
+    if (!note)
+        j->weights = folder;
+    else if (j->rank == 0)
+        choir__cli_notes("train", note);
+    free(note);
+}
+
 choir_status choir__job_published(choir__job *j)
 {
     choir_status status = CHOIR_OK;
@@ -65,8 +76,8 @@ choir_status choir__job_published(choir__job *j)
         status = take_config(j, j->model);
         if (status == CHOIR_OK && is_folder(j->published_path)) {
             j->published = j->published_path;
-            if (!j->weights && !j->resume && choir_model_has_weights(j->published))
-                j->weights = j->published;
+            if (!j->weights && !j->resume)
+                take_weights(j, j->published);
         }
     } else if (!j->model && j->weights) {
         char *config = config_beside(j->weights);

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "base/rng.h"
+
 enum { ONE = 1000000, A_TENTH = ONE / 10 };
 
 static int64_t millionths(double part)
@@ -25,10 +27,18 @@ choir_status choir__held_check(const char *name, double part)
         name, part);
 }
 
+/* Returns the first sample of a group: the least one of which share_of is the group. */
+static int64_t first_of(int64_t group, int64_t share)
+{
+    return group / share * ONE + (group % share * ONE + share - 1) / share;
+}
+
 bool choir__is_held(double part, int64_t sample)
 {
-    const int64_t share = millionths(part);
-    return share_of(sample + 1, share) > share_of(sample, share);
+    const int64_t share = millionths(part), group = share_of(sample, share);
+    const int64_t first = first_of(group, share), count = first_of(group + 1, share) - first;
+    const uint64_t place = choir__mix(0, (uint64_t)group) % (uint64_t)count;
+    return sample - first == (int64_t)place;
 }
 
 int64_t choir__training_part(double part, int64_t count)

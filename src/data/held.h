@@ -1,5 +1,7 @@
 /* Which samples are for validation, of data that have no validation split of their own: the
- * last ones of text, and every n-th one of records and files, so that each class has some. */
+ * last ones of text, and one of each group of records or files of a class that follow one
+ * another. Its place in the group is random, but always the same: every n-th record of a file
+ * whose labels take turns would be of one class. */
 #ifndef CHOIR_DATA_HELD_H
 #define CHOIR_DATA_HELD_H
 
@@ -9,7 +11,8 @@
  * returns an error for a part outside [0, 1). Error: argument. */
 choir_status choir__held_check(const char *name, double part);
 
-/* Returns whether the sample is for validation: with a part of 0.1, the samples 9, 19, ... */
+/* Returns whether the sample is for validation: with a part of 0.1, one of
+ * 0-9, one of 10-19, ... */
 bool choir__is_held(double part, int64_t sample);
 
 /* Returns how many of `count` tokens or samples are for training, rounded down, if the last

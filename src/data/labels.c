@@ -19,6 +19,8 @@ static choir_status text_of(
         snprintf(number, 24, "%lld", (long long)whole);
     else if (label->type == CHOIR__JSON_TRUE || label->type == CHOIR__JSON_FALSE)
         snprintf(number, 24, "%d", label->type == CHOIR__JSON_TRUE);
+    else if (label->type == CHOIR__JSON_STRING && !*label->text)
+        return choir__record_wrong(at, "expected a label, got an empty text");
     else if (label->type == CHOIR__JSON_STRING)
         *text = label->text;
     else

@@ -30,7 +30,7 @@ typedef struct choir__labels {
 choir_status choir__labels_give(choir__labels *labels, const choir_class_names *classes);
 
 /* Adds a label, a text or a whole number, and stores its number. Errors: format (neither of the
- * two; a text that is none of the given classes; a text that is not UTF-8; after
+ * two; an empty text; a text that is none of the given classes; a text that is not UTF-8; after
  * choir__labels_settle, a text that was not there before: numbers are classes by themselves).
  */
 choir_status choir__labels_add(choir__labels *labels, const choir__record_at *at,

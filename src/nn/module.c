@@ -174,11 +174,29 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
     choir__run_of(run)->params = p;
 }
 
+/* Returns t, or a poisoned tensor of the run if t does not live as long as the module. */
+static choir_tensor *lasting(
+    choir_module *self, const char *name, choir_tensor *t, const char *function)
+{
+    t = choir__sound(t, function);
+    return t->scope == self->run
+               ? t
+               : choir__poison(self->run, CHOIR_ERR_SCOPE,
+                     "%s: expected '%s' to be a tensor of the module's run, got one of a step or "
+                     "of another run",
+                     function, name);
+}
+
 void choir_module_tie(
     choir_module *self, const char *name, choir_tensor **field, choir_tensor *param)
 {
     if (!can_add(self, name, field, __func__))
         return;
+    param = lasting(self, name, param, __func__);
+    if (!param->param && !param->poisoned)
+        param = choir__poison(self->run, CHOIR_ERR_ARGUMENT,
+            "choir_module_tie: expected '%s' to be a parameter of a module, got another tensor",
+            name);
     add_entry(self, CHOIR__TIED, name, field)->tensor = param;
     *field = param;
 }
@@ -206,7 +224,8 @@ void choir_module_constant(
 {
     if (!can_add(self, name, field, __func__))
         return;
-    add_entry(self, CHOIR__CONSTANT, name, field)->tensor = *field = t;
+    *field = lasting(self, name, t, __func__);
+    add_entry(self, CHOIR__CONSTANT, name, field)->tensor = *field;
 }
 
 void choir__module_heads(choir_module *m, choir__heads_of heads)
@@ -403,8 +422,25 @@ static choir_tensor *forward_hooked(choir_module *m, choir_tensor *const *in, in
     return y;
 }
 
+/* A module that cannot be used fails the scope of its input. Returns NULL if it can be used, or
+ * there is no input that says a scope. */
+static choir_tensor *misused(choir_module *m, choir_tensor *const *in, int count)
+{
+    choir_status status = choir__use_module(m, "choir_forward");
+    if (status == CHOIR_OK || !in || count < 1 || !in[0])
+        return NULL;
+    char *why = choir__strdup(choir__message());
+    choir_tensor *y =
+        choir__poison(choir__sound(in[0], "choir_forward")->scope, status, "%s", why);
+    free(why);
+    return y;
+}
+
 choir_tensor *choir_forward_n(choir_module *m, choir_tensor *const *in, int count)
 {
+    choir_tensor *failed = misused(m, in, count);
+    if (failed)
+        return failed;
     m = choir__module_for(NULL, m, __func__);
     if (!m->inside->drawn)
         choir__module_ready(m);

@@ -206,6 +206,10 @@ other_names() {
     printf x >named/pytorch_model.bin
     weights 'named.*pytorch_model.bin is a pickled program' --model named
     good train "${small[@]}" --model named/config.json text # asks for new weights
+    mv named/pytorch_model.bin named/strange
+    choir train "${small[@]}" --model named text >out 2>err || fail "$(cat err)"
+    [ "$(grep -c 'note: named has no weights: all parameters start from random values' err)" = 1 ] ||
+        fail "it does not say that the model is new: $(cat err)"
     cp a_gpt/model.safetensors named/model.fp16.safetensors
     good train "${small[@]}" --model a_gpt text && mv out want
     started_as want --model named

@@ -56,7 +56,7 @@ def compare(folder, pairs):
             if pairs:
                 record["sentence2"] = second
             file.write(json.dumps(record) + "\n")
-    kept = [t for i, t in enumerate(texts) if i % 10 != 9]  # the others are held out
+    kept = [t for i, t in enumerate(texts) if not choir.is_held(i)]
     handle, data = ctypes.c_void_p(), ctypes.c_void_p()
     C.tokenizer_load(os.path.join(folder, "tokenizer.json"), ctypes.addressof(handle))
     C.dataset_labelled(path, E.CHOIR_TRAIN, choir.options(C.labelled_defaults, context=CONTEXT), handle,

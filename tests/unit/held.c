@@ -1,4 +1,5 @@
-/* Which samples are for validation (data/held.h): each once, as many as the part says. */
+/* Which samples are for validation (data/held.h): one of each group, as many as the part says.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,12 +20,30 @@ static void records(void **state)
             held += choir__is_held(parts[p], i);
             expected = (int64_t)((parts[p] > 0 ? parts[p] : 0.1) * (double)(i + 1) + 1e-9);
             if (parts[p] != 1.0 / 3) /* which is 0.333333 here */
-                assert_int_equal(held, expected);
+                assert_in_range(held, expected, expected + 1);
         }
         assert_in_range(held + 1, expected, expected + 2);
     }
-    for (int64_t i = 0; i < 1000; i++) /* the default: every tenth one */
-        assert_int_equal(choir__is_held(0, i), i % 10 == 9);
+}
+
+/* The default is one of each ten, and all ten places are as likely. */
+static void places(void **state)
+{
+    int at_place[10] = {0};
+    (void)state;
+    for (int64_t ten = 0; ten < 1000; ten++) {
+        int held = 0;
+        for (int64_t i = 0; i < 10; i++)
+            if (choir__is_held(0, 10 * ten + i)) {
+                held++;
+                at_place[i]++;
+            }
+        assert_int_equal(held, 1);
+    }
+    for (int i = 0; i < 10; i++)
+        assert_in_range(at_place[i], 70, 130); /* 100, deviation 9.5 */
+    for (int64_t i = INT64_MAX - 20; i < INT64_MAX; i++)
+        choir__is_held(0.3, i);
 }
 
 static void windows(void **state)
@@ -51,6 +70,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records),
+        cmocka_unit_test(places),
         cmocka_unit_test(windows),
         cmocka_unit_test(parts),
     };

@@ -174,6 +174,41 @@ static void test_shapes(void **state)
     assert_int_equal(choir_scope_status(run), CHOIR_ERR_SHAPE);
 }
 
+/* What a module keeps lives as long as its run. */
+static void test_short_lived_parts(void **state)
+{
+    (void)state;
+    choir_module *m = choir_nn_relu(run);
+    choir_tensor *field[3] = {NULL};
+    choir_scope *s = choir_step_open(run, 0);
+    choir_module_constant(m, "mask", &field[0], choir_zeros(s, CHOIR_F32, choir_dims(1, 2)));
+    assert_int_equal(choir_scope_status(run), CHOIR_ERR_SCOPE);
+    assert_non_null(
+        strstr(choir_error_message(), "expected 'mask' to be a tensor of the module"));
+    choir_module_tie(m, "head", &field[1], choir_zeros(run, CHOIR_F32, choir_dims(1, 2)));
+    assert_non_null(strstr(choir_error_message(), "expected 'head' to be a parameter"));
+    choir_module_constant(m, "none", &field[2], NULL);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(choir_tensor_ndim(field[i]), 0); /* poisoned, and safe to use */
+    (void)!choir_scope_close(s);
+}
+
+/* A module of a closed run fails the step that would use it. */
+static void test_module_of_closed_run(void **state)
+{
+    (void)state;
+    choir_scope *other = choir_scope_open(NULL, 1);
+    choir_module *m = choir_nn_linear(other, 4, 2);
+    assert_int_equal(choir_scope_close(other), CHOIR_OK);
+    choir_scope *s = choir_step_open(run, 0);
+    choir_tensor *y = choir_forward(m, choir_zeros(s, CHOIR_F32, choir_dims(3, 4)));
+    assert_int_equal(choir_scope_status(s), CHOIR_ERR_SCOPE);
+    assert_non_null(
+        strstr(choir_error_message(), "the module belongs to the run, which is closed"));
+    choir_mean(y);
+    assert_int_equal(choir_scope_close(s), CHOIR_ERR_SCOPE);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_scopes, close_scopes)
 
 int main(void)
@@ -188,6 +223,8 @@ int main(void)
         TEST(test_restart_of_no_hogwild),
         TEST(test_optim_without_visitor),
         TEST(test_shapes),
+        TEST(test_short_lived_parts),
+        TEST(test_module_of_closed_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,7 +150,7 @@ static void words(void **state)
 
 /* --- splits --- */
 
-static void every_tenth_is_held_out(void **state)
+static void one_of_ten_is_held_out(void **state)
 {
     char text[2000] = "label\ttext\n";
     (void)state;
@@ -162,9 +162,27 @@ static void every_tenth_is_held_out(void **state)
     assert_int_equal(choir_dataset_length(train), 23);
     assert_int_equal(choir_dataset_length(held), 2);
     assert_int_equal(held->classes, 25);
-    is_sample(held, 1, (expected){{CLS, UNK, A, SEP}, {0}, 4}, 19);
-    is_sample(train, 9, (expected){{CLS, UNK, A, SEP}, {0}, 4}, 10);
+    is_sample(held, 1, (expected){{CLS, UNK, A, SEP}, {0}, 4}, 10);
+    is_sample(train, 9, (expected){{CLS, UNK, A, SEP}, {0}, 4}, 11);
     choir_dataset_free(train);
+    choir_dataset_free(held);
+}
+
+/* Where labels take turns, the validation split has all of them. */
+static void turns_are_held_out(void **state)
+{
+    char text[4000] = "label,text\n";
+    int64_t x[3 * T], y, seen[2] = {0};
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        snprintf(text + strlen(text), 20, "%d,a\n", i % 2);
+    choir_dataset *held = open_split(put("turns.csv", text), CHOIR_VALIDATION, false);
+    assert_int_equal(choir_dataset_length(held), 10);
+    for (int64_t i = 0; i < 10; i++) {
+        assert_int_equal(choir_dataset_get(held, i, x, &y), CHOIR_OK);
+        seen[y]++;
+    }
+    assert_in_range(seen[0], 3, 7);
     choir_dataset_free(held);
 }
 
@@ -302,6 +320,8 @@ static void faults(void **state)
         "line 1, column 12: expected a comma or the end of an object");
     refused(put("f.jsonl", "{\"text\":\"a\"}"), "line 1: missing the column 'label'");
     refused(put("f.jsonl", "{\"label\":\"a\"}"), "line 1: missing the column 'text'");
+    refused(
+        put("f.csv", "label,text\na,x\n,y\n"), "line 3: expected a label, got an empty text");
     refused(put("f.jsonl", "{\"text\":3,\"label\":1}"), "expected texts as strings");
     refused(put("f.jsonl", "{\"text\":\"a\",\"label\":1.5}"), "a text or a whole number");
     refused(put("f.jsonl", "{\"text\":\"a\",\"label\":123456789012}"), "too large");
@@ -334,7 +354,8 @@ int main(void)
         cmocka_unit_test(sequences),
         cmocka_unit_test(pairs),
         cmocka_unit_test(words),
-        cmocka_unit_test(every_tenth_is_held_out),
+        cmocka_unit_test(one_of_ten_is_held_out),
+        cmocka_unit_test(turns_are_held_out),
         cmocka_unit_test(folders),
         cmocka_unit_test(given_classes),
         cmocka_unit_test(texts_without_classes),

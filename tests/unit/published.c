@@ -366,7 +366,8 @@ static void other_names(void **state)
     unlink(at("named/model.fp16.safetensors"));
     const char *const refused[] = {"pytorch_model.bin", "adapter_model.safetensors",
         "pytorch_model-00001-of-00002.bin", "consolidated.00.pth", "model.gguf", "tf_model.h5",
-        "flax_model.msgpack", "__0_0.distcp"};
+        "flax_model.msgpack", "__0_0.distcp", "weights.bin", "Model.SAFETENSORS",
+        "w.safetensor", "params.npz", "model.onnx"};
     for (size_t i = 0; i < CHOIR_COUNT(refused); i++) {
         char *path = choir__format("%s/%s", at("named"), refused[i]);
         touch(path);
@@ -379,6 +380,12 @@ static void other_names(void **state)
         unlink(path);
         free(path);
     }
+    touch(at("named/strange.dat")); /* may be weights: who starts anew is told */
+    choir_scope *run = choir_scope_open(NULL, 1);
+    choir_model(run, at("named"), &notes);
+    ok(choir_scope_close(run));
+    assert_non_null(strstr(notes, "named has no weights: all parameters start from random"));
+    free(notes);
     file_free(&f);
     free(json);
     job_close(&a);
