@@ -3,6 +3,7 @@
  * old file stays. */
 #include "safetensors_fixture.h"
 
+#include <malloc.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -55,6 +56,12 @@ static const struct {
     {"{", 0, "not valid JSON"},
     {"{}}", 0, "not valid JSON"},
     {"{} x", 0, "not valid JSON"},
+    {"{,}", 0, "expected a name, at byte 1"},
+    {"{3:3}", 0, "expected a name, at byte 1"},
+    {"{\"a\" 3}", 0, "expected ':', at byte 5"},
+    {"{\"a\":" ENTRY("U8", "[0]", 0, 0) ",}", 0, "expected a name"},
+    {"{\"a\":" ENTRY("U8", "[0]", 0, 0) "\"b\":3}", 0, "expected ',' or '}'"},
+    {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "two __metadata__"},
     {"{\"a\":\"\xFF\"}", 0, "not valid JSON"},
     {"{\"a\\u0000b\":" ENTRY("U8", "[1]", 0, 1) "}", 1, "not valid JSON"},
     {"{\"a\":" ENTRY("U8", "[1]", 0, 1) ",\"a\":" ENTRY("U8", "[1]", 0, 1) "}", 1, "duplicate"},
@@ -124,6 +131,30 @@ static void deep_nesting(void **state)
     header[5 + DEPTH] = '\0';
     put_header(5 + DEPTH, header, 0);
     assert_refused("1000001 deep: expected a description of tensors");
+    free(header);
+}
+
+/* Many small tensors take a few times the memory of their text. */
+static void many_tensors(void **state)
+{
+    (void)state;
+    enum { COUNT = 50000, ENTRY_ROOM = 80 };
+    char *header = malloc((size_t)COUNT * ENTRY_ROOM);
+    size_t used = 0;
+    choir__st_file *file;
+    for (int i = 0; i < COUNT; i++)
+        used += (size_t)sprintf(
+            header + used, "%s\"%x\":" ENTRY("U8", "[0]", 0, 0), i ? "," : "{", (unsigned)i);
+    header[used++] = '}';
+    put_header(used, header, 0);
+    struct mallinfo2 before = mallinfo2();
+    assert_int_equal(choir__st_open(path, &file), CHOIR_OK);
+    struct mallinfo2 after = mallinfo2();
+    size_t bytes = after.uordblks + after.hblkhd - before.uordblks - before.hblkhd;
+    assert_in_range(bytes, 0, 6 * used);
+    assert_int_equal(choir__st_count(file), COUNT);
+    assert_non_null(choir__st_find(file, "c34f"));
+    choir__st_close(file);
     free(header);
 }
 
@@ -202,6 +233,7 @@ int main(void)
         cmocka_unit_test(full_disk),
         cmocka_unit_test(every_lie),
         cmocka_unit_test(deep_nesting),
+        cmocka_unit_test(many_tensors),
         cmocka_unit_test(lying_lengths),
         cmocka_unit_test(every_truncation),
         cmocka_unit_test(every_flip),
