@@ -36,8 +36,8 @@ typedef enum choir_comparison {
     CHOIR_GE
 } choir_comparison;
 
-/** Compares x with a number, which is first converted to x's dtype: choir_compare(x, CHOIR_GT,
- * 0.5). */
+/** Compares x with a number: choir_compare(x, CHOIR_GT, 0.5). If x is floating, the number is
+ * first converted to its dtype; whole numbers are compared with the number as it is. */
 choir_tensor *choir_compare(choir_tensor *x, choir_comparison how, double value);
 
 /** The logical ops take any dtype; numbers other than 0 are true. */
@@ -66,8 +66,9 @@ choir_tensor *choir_argmax_dim(choir_tensor *x, int dim, bool keepdim);
 choir_tensor *choir_argmin_dim(choir_tensor *x, int dim, bool keepdim);
 /** Computes sum (x - mean)^2 / (n - correction); PyTorch's correction is 1. */
 choir_tensor *choir_var_dim(choir_tensor *x, int dim, int64_t correction, bool keepdim);
-/** Computes (sum |x|^p)^(1/p); p is INFINITY for the greatest |x|, -INFINITY for the least, and
- * not 0. Where the norm is 0, so is its gradient. 16-bit operands are computed in f32. */
+/** Computes (sum |x|^p)^(1/p); p is INFINITY for the greatest |x|, -INFINITY for the least; 0
+ * counts the entries other than 0. Where the norm is 0, so is its gradient; that of several
+ * greatest (least) |x| is divided among them. 16-bit operands are computed in f32. */
 choir_tensor *choir_norm_dim(choir_tensor *x, double p, int dim, bool keepdim);
 /** Computes sum x y / (max(|x|, eps) max(|y|, eps)) along dim, which is removed; x and y have
  * one dtype and broadcast. PyTorch's eps is 1e-8. 16-bit operands are computed in f32. */

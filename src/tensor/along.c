@@ -254,6 +254,12 @@ choir_tensor *choir_var_dim(choir_tensor *x, int dim, int64_t correction, bool k
 
 /* --- norms: (sum |x|^p)^(1/p), whose gradient is 0 where the norm is 0 --- */
 
+/* Returns 1 where the comparison holds, of x's dtype. */
+static choir_tensor *ones_where(choir_tensor *x, choir_comparison how, double value)
+{
+    return choir_cast(choir_compare(x, how, value), x->dtype);
+}
+
 struct norm {
     double p;
     int dim;
@@ -263,9 +269,21 @@ static choir_tensor *norm_forward(choir_tensor *const *in, int count, const void
 {
     const struct norm *n = arg;
     (void)count;
+    if (isinf(n->p))
+        return n->p > 0 ? choir_max_dim(choir_abs(in[0]), n->dim, true, NULL)
+                        : choir_min_dim(choir_abs(in[0]), n->dim, true, NULL);
     if (n->p == 2)
         return choir_sqrt(sum_kept(choir_square(in[0]), n->dim));
     return choir_pow(sum_kept(choir_pow(choir_abs(in[0]), n->p), n->dim), 1 / n->p);
+}
+
+/* sign(x) gy, divided among the |x| that are y */
+static choir_tensor *extreme_gradient(
+    choir_tensor *x, choir_tensor *y, choir_tensor *gy, int dim)
+{
+    choir_tensor *at = choir_cast(choir_eq(choir_abs(x), y), x->dtype);
+    choir_tensor *sign = choir_sub(ones_where(x, CHOIR_GT, 0), ones_where(x, CHOIR_LT, 0));
+    return choir_mul(choir_mul(at, sign), choir_div(gy, sum_kept(at, dim)));
 }
 
 /* x |x|^(p-2) gy / y^(p-1) */
@@ -275,6 +293,10 @@ static void norm_backward(choir_tensor *const *in, int count, choir_tensor *out,
     const struct norm *n = arg;
     choir_tensor *x = in[0], *g = x;
     (void)count;
+    if (isinf(n->p)) {
+        grad_in[0] = extreme_gradient(x, out, grad_out, n->dim);
+        return;
+    }
     if (n->p != 2) {
         g = choir_mul(x, choir_pow(choir_abs(x), n->p - 2));
         g = choir_masked_fill(g, choir_compare(x, CHOIR_EQ, 0), 0);
@@ -289,9 +311,8 @@ static const choir_custom_op norm_op = {"norm", norm_forward, norm_backward};
 /* Returns the norm along dim, which stays with size 1. */
 static choir_tensor *norm_kept(choir_tensor *x, double p, int dim)
 {
-    if (isinf(p))
-        return p > 0 ? choir_max_dim(choir_abs(x), dim, true, NULL)
-                     : choir_min_dim(choir_abs(x), dim, true, NULL);
+    if (p == 0)
+        return sum_kept(ones_where(x, CHOIR_NE, 0), dim);
     if (p == 1)
         return sum_kept(choir_abs(x), dim);
     struct norm *n = choir__arena_get(&x->scope->arena, sizeof *n);
@@ -308,9 +329,9 @@ choir_tensor *choir_norm_dim(choir_tensor *x, double p, int dim, bool keepdim)
         return poisoned;
     if (!choir__fix_dim(x, &at))
         return choir__bad_dim("norm", x, dim);
-    if (p == 0 || isnan(p) || !choir__is_float(x->dtype))
+    if (isnan(p) || !choir__is_float(x->dtype))
         return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
-            "norm: expected a floating tensor and p other than 0, got %s and %g",
+            "norm: expected a floating tensor and a number p, got %s and %g",
             choir_dtype_name(x->dtype), p);
     choir_tensor *wide = choir__is_half(x->dtype) ? choir_cast(x, CHOIR_F32) : x;
     choir_tensor *y = norm_kept(wide, p, at);

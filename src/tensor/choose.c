@@ -1,9 +1,11 @@
 /* Comparisons, whose results are bool, and choices by such a mask. */
+#include <math.h>
 #include <string.h>
 
 #include <choir/select.h>
 
 #include "tensor/autocast.h"
+#include "tensor/handle.h"
 #include "tensor/launch.h"
 
 /* --- comparisons: no gradients --- */
@@ -126,6 +128,35 @@ choir_tensor *choir_logical_not(choir_tensor *x)
     return compare_with(CHOIR__EQ, x, NULL, &(double){0});
 }
 
+/* Returns the least and the greatest double of a dtype of whole numbers. */
+static void range_of(choir_dtype dtype, double *least, double *most)
+{
+    const int bits = 8 * (int)choir_dtype_size(dtype);
+    bool natural = dtype == CHOIR_BOOL || dtype == CHOIR_U8;
+    *least = natural ? 0 : -ldexp(1, bits - 1);
+    *most = dtype == CHOIR_BOOL ? 1
+            : natural           ? 255
+                                : fmin(ldexp(1, bits - 1) - 1, 0x1p63 - 1024);
+}
+
+/* Makes the comparison of whole numbers with any number one with a number of their dtype. */
+static void compare_whole(choir_dtype dtype, choir_comparison *how, double *value)
+{
+    const double number = *value;
+    double least, most;
+    range_of(dtype, &least, &most);
+    bool equal = *how == CHOIR_EQ || *how == CHOIR_NE, below = number < least;
+    if (isnan(number) || below || number > most || (equal && number != floor(number))) {
+        /* the result is the same for all */
+        bool all = *how == CHOIR_NE || (!equal && !isnan(number) &&
+                                           below == (*how == CHOIR_GT || *how == CHOIR_GE));
+        *how = all ? CHOIR_GE : CHOIR_LT;
+        *value = least;
+    } else {
+        *value = *how == CHOIR_LT || *how == CHOIR_GE ? ceil(number) : floor(number);
+    }
+}
+
 choir_tensor *choir_compare(choir_tensor *x, choir_comparison how, double value)
 {
     static const choir__compare_op ops[] = {[CHOIR_EQ] = CHOIR__EQ,
@@ -136,6 +167,9 @@ choir_tensor *choir_compare(choir_tensor *x, choir_comparison how, double value)
         [CHOIR_GE] = CHOIR__GE};
     const choir__op unknown = {.name = "compare", .any_dtype = true};
     choir_tensor *poisoned;
+    x = choir__sound(x, unknown.name);
+    if (!choir__is_float(x->dtype))
+        compare_whole(x->dtype, &how, &value);
     if ((unsigned)how < CHOIR_COUNT(ops))
         return compare_with(ops[how], x, NULL, &value);
     choir_scope *scope = choir__begin(&unknown, &x, 1, &poisoned);

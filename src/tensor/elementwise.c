@@ -212,6 +212,10 @@ choir_tensor *choir_pow(choir_tensor *x, double exponent)
 
 choir_tensor *choir_clamp(choir_tensor *x, double least, double most)
 {
+    x = choir__sound(x, "clamp");
+    if (isnan(least) || isnan(most))
+        return choir__poison(x->scope, CHOIR_ERR_ARGUMENT,
+            "clamp: expected bounds that are numbers, got %g and %g", least, most);
     return unary(x, (struct unary){.op = CHOIR__CLAMP, .a = least, .b = most});
 }
 

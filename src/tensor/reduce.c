@@ -72,7 +72,7 @@ choir_tensor *choir_sum(choir_tensor *x)
 choir_tensor *choir_mean(choir_tensor *x)
 {
     x = choir__sound(x, "mean");
-    return choir_scale(choir_sum(x), 1.0 / (double)(x->count ? x->count : 1));
+    return choir_scale(choir_sum(x), 1.0 / (double)x->count); /* of none: 0 * inf */
 }
 
 choir_tensor *choir_sum_dim(choir_tensor *x, int dim)
@@ -95,7 +95,7 @@ choir_tensor *choir_mean_dim(choir_tensor *x, int dim)
 {
     x = choir__sound(x, "mean");
     int64_t n = choir_tensor_size(x, dim);
-    return choir_scale(choir_sum_dim(x, dim), 1.0 / (double)(n ? n : 1));
+    return choir_scale(choir_sum_dim(x, dim), 1.0 / (double)n);
 }
 
 const choir__op choir__argmax_op = {.name = "argmax", .half_native = CHOIR__ALL_IN};

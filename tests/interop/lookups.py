@@ -42,7 +42,10 @@ def comparisons():
                 same(name, getattr(C, name)(x, y).numpy(), getattr(torch, name)(a, b).numpy())
             same("not", C.logical_not(x).numpy(), torch.logical_not(a).numpy())
             for how, name in enumerate("eq ne lt le gt ge".split()):
-                same(name, C.compare(x, how, 1).numpy(), getattr(torch, name)(a, 1).numpy())
+                for number in (1, 0.5, -0.5, -1.5, math.nan, math.inf, -math.inf, 1e30, 300):
+                    with_number = a if dtype.is_floating_point else a.double()
+                    same("%s %g %s" % (name, number, dtype), C.compare(x, how, number).numpy(),
+                         getattr(torch, name)(with_number, number).numpy())
 
 
 @case
@@ -110,6 +113,11 @@ def along_a_dimension():
             for p in (2, 1, 3, 0.5, -1, math.inf, -math.inf):
                 function(lambda x: C.norm_dim(x, p, dim, keep),
                          lambda x: torch.linalg.vector_norm(x, p, dim, keep), (3, 5, 65))
+            ties = torch.randint(-2, 3, (3, 5, 65)).float()
+            for p in (0, math.inf, -math.inf):
+                function(lambda x: C.norm_dim(x, p, dim, keep),
+                         lambda x: torch.linalg.vector_norm(x, p, dim, keep), ties.clone(),
+                         fixed=(0,) if p == 0 else ())
         function(lambda x: C.cumsum(x, dim), lambda x: x.cumsum(dim), (3, 5, 65))
 
 

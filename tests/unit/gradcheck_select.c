@@ -245,7 +245,8 @@ static void refusals(void **state)
     assert_refused(choir_eq(x, bad), CHOIR_ERR_DTYPE, "eq: expected two tensors of one dtype");
     assert_refused(choir_where(x, x, x), CHOIR_ERR_DTYPE, "expected a bool mask, got f32");
     assert_refused(choir_gather_dim(x, 0, bad), CHOIR_ERR_SHAPE, "got f32 (3, 2), i64 (4)");
-    assert_refused(choir_norm_dim(x, 0, 0, false), CHOIR_ERR_ARGUMENT, "p other than 0");
+    assert_refused(choir_norm_dim(x, NAN, 0, false), CHOIR_ERR_ARGUMENT, "a number p, got f32");
+    assert_refused(choir_clamp(x, NAN, 1), CHOIR_ERR_ARGUMENT, "bounds that are numbers");
     assert_refused(choir_pad(x, (int64_t[]){0, -3}, 2, 0), CHOIR_ERR_SHAPE, "cannot lose 3");
     assert_refused(choir_pad(x, (int64_t[]){0}, 1, 0), CHOIR_ERR_ARGUMENT, "got 1 widths");
     choir_tensor *y = choir_index_select(x, 0, bad);
