@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/named.h"
+
 static const choir__cli_option help_option = {
     .name = "help", .letter = 'h', .type = CHOIR__FLAG, .help = "print this help"};
 
@@ -45,6 +47,16 @@ bool choir__cli_is_choice(choir__cli_choices *choices, const char *name)
     return false;
 }
 
+choir_status choir__cli_no_choice(
+    choir__cli_choices *choices, const char *kind, const char *name)
+{
+    const char *names[64];
+    choir__name_table table = {names, 0, sizeof *names, false};
+    for (; table.count < CHOIR_COUNT(names) && choices(table.count); table.count++)
+        names[table.count] = choices(table.count);
+    return choir__unknown_name(&table, kind, name);
+}
+
 choir_status choir__cli_set(const choir__cli_option *o, void *place, const char *text)
 {
     char expected[512];
@@ -52,8 +64,7 @@ choir_status choir__cli_set(const choir__cli_option *o, void *place, const char 
     const bool whole = o->type == CHOIR__INT || o->type == CHOIR__BYTES;
     choir__option option = {o->name, o->type, whole ? &n : place, o->low, o->high};
     if (o->strict && !choir__cli_is_choice(o->choices, text))
-        return choir__error(CHOIR_ERR_ARGUMENT, "unknown value '%s': choose one of %s", text,
-            choir__cli_list_choices(o->choices, expected, sizeof expected));
+        return choir__cli_no_choice(o->choices, "value", text);
     double x, most = 1e300,
               most_stated = 1e12; /* choir__option_expected leaves out higher ends */
     const bool number = whole || o->type == CHOIR__FLOAT || o->type == CHOIR__SINGLE;

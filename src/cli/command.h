@@ -134,5 +134,8 @@ const char *choir__cli_list_choices(choir__cli_choices *choices, char *text, siz
 
 /* Returns whether name is one of the choices. */
 bool choir__cli_is_choice(choir__cli_choices *choices, const char *name);
+/* Returns CHOIR_ERR_ARGUMENT with the message of choir__unknown_name (base/named.h). */
+choir_status choir__cli_no_choice(
+    choir__cli_choices *choices, const char *kind, const char *name);
 
 #endif

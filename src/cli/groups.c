@@ -75,6 +75,9 @@ choir_status choir__job_freeze(const choir__job *j, choir_module *net)
         if (more && status == CHOIR_OK && !choir_module_freeze_matching(net, e.pattern, true))
             status = unmatched("freeze", e.pattern);
     }
+    if (status == CHOIR_OK && j->freeze && choir_module_param_count(net) == 0)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--freeze %s: all parameters are frozen, so nothing is left to train", j->freeze);
     for (more = true; more && status == CHOIR_OK;) {
         status = next("lr-for", &rates, &e, &more);
         if (more && status == CHOIR_OK && !choir_module_count_matching(net, e.pattern))

@@ -148,6 +148,8 @@ char *choir__job_auto_text(const choir__job *j)
 {
     const char *kind = strncmp(j->device_names[0], "cpu", 3) ? "GPU" : "core";
     int64_t used = j->nproc * (*kind == 'c' ? j->threads : 1);
+    if (*kind == 'c') /* more threads take turns */
+        used = choir__min(used, choir__max(choir__usable_cores(""), j->nproc));
     return choir__format(
         "--strategy auto: %s on %lld %s%s; --strategy single --microbatches %lld has the same bits",
         j->strategy_text, (long long)used, kind, used > 1 ? "s" : "",

@@ -2,8 +2,10 @@
 #include "cli/judge.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/named.h"
 #include "base/options.h"
 #include "cli/say.h"
 
@@ -12,6 +14,14 @@ static const char *const metrics[] = {"loss", "accuracy"};
 typedef struct metric {
     bool accuracy, max;
 } metric;
+
+static choir_status unknown_metric(const char *text, size_t length)
+{
+    static const choir__name_table table = CHOIR__NAME_TABLE(metrics);
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)length, text);
+    return choir__unknown_name(&table, "metric of --best", name);
+}
 
 /* Reads --best "METRIC[:min|max]". */
 static choir_status read_metric(const char *text, metric *m)
@@ -24,9 +34,7 @@ static choir_status read_metric(const char *text, metric *m)
     m->accuracy = length == strlen("accuracy") && !strncmp(text, "accuracy", length);
     m->max = way ? !strcmp(way, "max") : m->accuracy;
     if (!m->accuracy && (length != strlen("loss") || strncmp(text, "loss", length) != 0))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "--best %s: unknown metric '%.*s': choose one of %s, %s", text, (int)length, text,
-            metrics[0], metrics[1]);
+        return unknown_metric(text, length);
     if (way && strcmp(way, "min") && strcmp(way, "max"))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--best %s: expected 'min' or 'max' behind the colon, got '%s'", text, way);

@@ -118,9 +118,10 @@ static int check_operands(const choir__cli_command *c, const choir__cli_operands
     if (operands->count > c->most)
         return choir__cli_usage(c->name, "unexpected argument '%s'", operands->words[c->most]);
     if (c->operands && operands->count &&
-        !choir__cli_is_choice(c->operands, operands->words[0]))
-        return choir__cli_usage(c->name, "unknown %s '%s': choose one of %s", c->operand,
-            operands->words[0], choir__cli_list_choices(c->operands, list, sizeof list));
+        !choir__cli_is_choice(c->operands, operands->words[0])) {
+        (void)!choir__cli_no_choice(c->operands, c->operand, operands->words[0]);
+        return choir__cli_usage(c->name, "%s", choir_error_message());
+    }
     return CHOIR__EXIT_OK;
 }
 

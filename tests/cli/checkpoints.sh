@@ -99,6 +99,8 @@ converts_types() {
     bad 2 "verify takes no option '--shards'" checkpoint verify --shards 2 sharded
     bad 2 'missing CHECKPOINT' checkpoint inspect
     bad 2 "unknown action 'look'" checkpoint look sharded
+    bad 2 "unknown action 'inspct' \(did you mean 'inspect'\?\)" checkpoint inspct sharded
+    bad 2 "unknown value 'fp61' \(did you mean 'fp16'\?\)" checkpoint convert --dtype fp61 sharded x
 }
 
 # damaged PATTERN: every command that reads `broken` refuses it, and names the file.

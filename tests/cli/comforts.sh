@@ -48,7 +48,7 @@ sys.exit(os.readlink(sys.argv[3]) != "step-%08d" % first)
 END
             fail "$measure: $(readlink "best-$measure/best")"
     done
-    bad 2 "unknown metric 'speed': choose one of loss, accuracy" train --best speed random
+    bad 2 "unknown metric of --best 'speed': choose one of loss, accuracy" train --best speed random
     bad 2 "expected 'min' or 'max' behind the colon, got 'up'" train --best loss:up random
     bad 1 "no accuracy" train --best accuracy --model toy:in=2,hidden=3,out=1 random
 }

@@ -149,22 +149,23 @@ numbers_are_bounded() {
     bad 1 "key 'input'" eval changed text
 }
 
-# visible: neither output has a character that commands a terminal.
+# visible: neither output has a character that commands a terminal, or turns its text.
 visible() {
-    ! grep -q "$(printf '[\033\007]')" out err || fail "escapes: $(cat -v out err | head -c 300)"
+    ! grep -q -e $'[\033\007]' -e $'\xe2\x80\xae' out err ||
+        fail "escapes: $(cat -v out err | head -c 300)"
 }
 
 terminals_are_safe() {
     python3 - <<'EOF'
 import json, struct
-name = 'a\x1b[2J\x07b\x9b1mc\nd'
+name = 'a\x1b[2J\x07b\x9b1mc\nd\u202ee'
 text = json.dumps({name: {'dtype': 'F32', 'shape': [1], 'data_offsets': [0, 4]}}).encode()
 open('named.safetensors', 'wb').write(struct.pack('<Q', len(text)) + text + b'\0' * 4)
 text = json.dumps({name: {'dtype': 'F33', 'shape': [1], 'data_offsets': [0, 4]}}).encode()
 open('wrong.safetensors', 'wb').write(struct.pack('<Q', len(text)) + text + b'\0' * 4)
 EOF
     good checkpoint inspect named.safetensors
-    grep -q 'a?\[2J?b??1mc?d ' out || fail "names: $(cat -v out)"
+    grep -q 'a?\[2J?b??1mc?d???e ' out || fail "names: $(cat -v out)"
     visible
     choir checkpoint inspect wrong.safetensors >out 2>err && fail 'a wrong type is taken'
     visible

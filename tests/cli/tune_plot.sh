@@ -114,7 +114,7 @@ evaluators() {
     ! cmp -s out shares || fail 'two evaluators with the same shares'
     good tune importance --evaluator fanova --json runs
     has out '^\{"event":"importance","shares":\{"x":0[.]'
-    bad 2 "unknown value 'anova': choose one of ped-anova, fanova" \
+    bad 2 "unknown value 'anova' \(did you mean 'fanova'\?\): choose one of ped-anova, fanova" \
         tune importance --evaluator anova runs
     bad 2 "evaluator fanova: expected it behind 'importance', got 'show'" \
         tune show --evaluator fanova runs

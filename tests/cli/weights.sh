@@ -170,6 +170,7 @@ parts_of_a_model() {
     bad 1 "no parameter of the model has a name that matches 'frob'" \
         train "${small[@]}" --model "$gpt" --freeze frob text
     bad 1 "no parameter.*'frob'" train "${small[@]}" --model "$gpt" --lr-for frob=1 text
+    bad 1 'all parameters are frozen' train "${small[@]}" --model "$gpt" --freeze '*' text
     bad 2 "expected PATTERN=RATE, got 'wte'" train "${small[@]}" --model "$gpt" --lr-for wte text
     bad 2 "expected PATTERN=RATE, got 'x=-1'" \
         train "${small[@]}" --model "$gpt" --lr-for 'x=-1' text
