@@ -89,8 +89,16 @@ bool choir__kept_is_abandoned(const choir_study *s, const choir__trial_record *r
            choir__worker_is_dead(r, choir__study_store_worker(s->kept->store));
 }
 
-/* Takes over a record's state. A running trial whose program sends no sign of life has
- * failed, as far as this study knows. A trial between two segments is one that was stopped. */
+/* Returns whether a running trial counts as failed: its program, which is not Choir's, sends no
+ * sign of life. Who only looks takes a program that never sent one (Optuna without heartbeats)
+ * at its word. */
+static bool is_lost(const choir_study *s, const choir__trial_record *r)
+{
+    bool named, dead = choir__kept_is_abandoned(s, r, &named), looks = !s->kept->dists;
+    return dead && !named && !(looks && isnan(r->silent_s));
+}
+
+/* Takes over a record's state. A trial between two segments is one that was stopped. */
 static void take_state(choir_study *s, choir_trial *t, const choir__trial_record *r)
 {
     bool named, dead = choir__kept_is_abandoned(s, r, &named);
@@ -100,7 +108,7 @@ static void take_state(choir_study *s, choir_trial *t, const choir__trial_record
     t->state = waits || runs ? CHOIR_TRIAL_RUNNING : (choir_trial_state)r->state;
     if (runs && choir__worker_paused(worker) >= 0)
         t->state = CHOIR_TRIAL_PRUNED;
-    if ((dead && !named) || r->state < 0 || r->state > CHOIR__STORED_WAITING)
+    if (is_lost(s, r) || r->state < 0 || r->state > CHOIR__STORED_WAITING)
         t->state = CHOIR_TRIAL_FAIL;
     if (t->state == CHOIR_TRIAL_COMPLETE && !choir__kept_take_values(t, r))
         t->state = CHOIR_TRIAL_FAIL;

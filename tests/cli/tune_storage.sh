@@ -307,6 +307,8 @@ read_only() {
     mount -o remount,ro small
     bad 1 'once.db: the file is read-only' \
         tune --storage small/once.db --trials 3 "${search[@]}" "${bowl[@]}"
+    good tune show small/once.db # but it can be looked at
+    [ "$(grep -c COMPLETE out)" = 2 ] || fail "$(cat out)"
     umount small
 }
 

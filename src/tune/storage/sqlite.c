@@ -207,10 +207,41 @@ static choir_status become_wal(sqlite *s)
     }
 }
 
+/* Returns whether SQLite could not make the files beside the database that write-ahead mode
+ * needs, not even to read, while nobody else has made them. */
+static bool is_sealed(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder =
+        slash ? choir__format("%.*s", (int)(slash - path + 1), path) : choir__strdup(".");
+    char *wal = choir__format("%s-wal", path);
+    bool sealed = access(folder, W_OK) != 0 && access(wal, F_OK) != 0;
+    free(folder);
+    free(wal);
+    return sealed;
+}
+
+/* Returns the URI by which SQLite reads the file as it is; the caller frees it. */
+static char *sealed_uri(const char *path)
+{
+    char *uri = choir__alloc(3 * strlen(path) + sizeof "file:?immutable=1"), *to = uri;
+    to += sprintf(to, "file:");
+    for (; *path; path++)
+        to += strchr("?#%", *path) ? sprintf(to, "%%%02X", (unsigned)*path) : (*to = *path, 1);
+    strcpy(to, "?immutable=1");
+    return uri;
+}
+
+/* create: to write, too. */
 static choir_status connect(sqlite *s, bool create)
 {
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | (create ? SQLITE_OPEN_CREATE : 0);
-    int code = lite.open_v2(s->sql.base.place, &s->db, flags, NULL);
+    const char *path = s->sql.base.place;
+    bool sealed = !create && is_sealed(path);
+    char *uri = sealed ? sealed_uri(path) : NULL;
+    int flags = sealed ? SQLITE_OPEN_READONLY | SQLITE_OPEN_URI : SQLITE_OPEN_READWRITE;
+    flags |= SQLITE_OPEN_NOMUTEX | (create ? SQLITE_OPEN_CREATE : 0);
+    int code = lite.open_v2(uri ? uri : path, &s->db, flags, NULL);
+    free(uri);
     if (code != SQLITE_OK)
         return failed(s, code);
     lite.busy_timeout(s->db, (int)(s->timeout_s * 1e3));
