@@ -87,7 +87,21 @@ deleted() {
     done
 }
 
+# So does a search whose file is removed: what it would write could not be found.
+removed() {
+    local storage
+    for storage in "${storages[@]}"; do
+        storage=${storage/odd/removed}
+        choir tune --storage "$storage" --study a --space 'x=uniform(0,1)' --trials 4 -- \
+            sh -c "[ \$1 != 1 ] || rm '${storage#*:}'; echo '{\"step\":1,\"eval_loss\":1}'" sh {trial} {x} \
+            >out 2>err
+        [ $? = 1 ] || fail "$storage: status, of $(cat out err)"
+        is_one_line "${storage#*:}: the file was removed" || fail "$(cat err)"
+    done
+}
+
 check deleted
+check removed
 check points_left
 check not_utf8
 check large_numbers

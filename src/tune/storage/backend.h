@@ -5,6 +5,8 @@
 #ifndef CHOIR_TUNE_STORAGE_BACKEND_H
 #define CHOIR_TUNE_STORAGE_BACKEND_H
 
+#include <sys/stat.h>
+
 #include "tune/storage/record.h"
 
 typedef struct choir__study_backend choir__study_backend;
@@ -12,6 +14,7 @@ typedef struct choir__study_backend choir__study_backend;
 typedef struct choir__study_backend_ops {
     const char *name;  /* of the URL's scheme */
     int64_t most_step; /* of a report */
+    bool is_file;      /* the place is a file's path */
     /* Opens what the text behind the scheme names. create: it may be made. Errors: I/O, format
      * (another kind of file, a newer schema), peer lost, unsupported. */
     choir_status (*open)(const char *place, bool create, choir__study_backend **backend);
@@ -29,7 +32,9 @@ typedef struct choir__study_backend_ops {
 
 struct choir__study_backend {
     const choir__study_backend_ops *ops;
-    char *place; /* for messages */
+    char *place;  /* for messages */
+    dev_t device; /* of the file; both 0: there is none */
+    ino_t file;
 };
 
 extern const choir__study_backend_ops choir__backend_journal, choir__backend_sqlite,
@@ -37,6 +42,10 @@ extern const choir__study_backend_ops choir__backend_journal, choir__backend_sql
 
 /* Opens the backend that a URL names (backends.c). Errors: argument, those of `open`. */
 choir_status choir__backend_open(const char *url, bool create, choir__study_backend **backend);
+
+/* Fails with an I/O error if the file is not the one that was opened: somebody has removed it,
+ * and what is written would be lost. */
+choir_status choir__backend_check(const choir__study_backend *b);
 
 /* Errors of `study`: it is not there, or which one is not said. Both return argument. */
 choir_status choir__backend_none(const choir__study_backend *b, const char *name);

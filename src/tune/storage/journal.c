@@ -103,7 +103,8 @@ static void close_journal(choir__study_backend *b)
 static choir_status open_journal(const char *place, bool create, choir__study_backend **backend)
 {
     choir__journal_file *j = choir__calloc(1, sizeof *j);
-    j->base = (choir__study_backend){&choir__backend_journal, choir__strdup(place)};
+    j->base.ops = &choir__backend_journal;
+    j->base.place = choir__strdup(place);
     j->lock = choir__format("%s.lock", place);
     j->fd = open(place, O_CLOEXEC | O_APPEND | (create ? O_RDWR | O_CREAT : O_RDONLY), 0666);
     choir_status status =
@@ -117,6 +118,7 @@ static choir_status open_journal(const char *place, bool create, choir__study_ba
 
 const choir__study_backend_ops choir__backend_journal = {
     .name = "journal",
+    .is_file = true,
     .most_step = CHOIR__MOST_STEP,
     .open = open_journal,
     .study = study,

@@ -287,6 +287,7 @@ static choir_status open_sqlite(const char *place, bool create, choir__study_bac
 
 const choir__study_backend_ops choir__backend_sqlite = {
     .name = "sqlite",
+    .is_file = true,
     .most_step = CHOIR__MOST_STEP,
     .open = open_sqlite,
     .study = choir__sql_study,

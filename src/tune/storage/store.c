@@ -88,7 +88,8 @@ static choir_status write_batch(void *arg)
 {
     batch *b = arg;
     choir__study_backend *backend = b->store->backend;
-    return backend->ops->write(backend, b->changes, b->count);
+    choir_status status = choir__backend_check(backend);
+    return status == CHOIR_OK ? backend->ops->write(backend, b->changes, b->count) : status;
 }
 
 static void note_running(choir__study_store *s, const choir__change *c)
