@@ -202,6 +202,7 @@ wrong() {
         true
     bad 2 "the space has no parameter 'y'" tune $s -- ./bowl {x} {y}
     bad 2 'parameter x: the command has no \{x\}' tune $s -- ./bowl
+    bad 2 'the command has \{dir\}: expected --dir DIR' tune $s -- ./bowl {x} {dir}/log
     bad 2 "unknown sampler 'tree'" tune $s --sampler tree -- ./bowl {x}
     bad 2 "unknown direction 'down'" tune $s --direction down -- ./bowl {x}
     bad 2 "unknown direction 'minimize,maximize'" \

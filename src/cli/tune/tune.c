@@ -70,6 +70,16 @@ static choir_status check_pauses(const request *r, const char *metric)
     return choir__command_check_pauses(r->command, r->scheduler, metric, r->unit);
 }
 
+static choir_status check_folder(const request *r, const choir_space *space)
+{
+    if (!r->dir && choir__command_uses_dir(r->command, space))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "the command has {dir}: expected --dir DIR, in which each trial has a folder");
+    if (r->dir && mkdir(r->dir, 0777) && errno != EEXIST)
+        return choir__error(CHOIR_ERR_IO, "--dir %s: %s", r->dir, choir__why(errno));
+    return CHOIR_OK;
+}
+
 static choir_status check(
     const request *r, const choir__tune_metrics *m, const choir_space *space)
 {
@@ -83,9 +93,7 @@ static choir_status check(
         status = check_pauses(r, m->name[0]);
     if (status == CHOIR_OK && r->plot)
         status = choir__tune_picture_check("all", r->plot);
-    if (status == CHOIR_OK && r->dir && mkdir(r->dir, 0777) && errno != EEXIST)
-        status = choir__error(CHOIR_ERR_IO, "--dir %s: %s", r->dir, choir__why(errno));
-    return status;
+    return status == CHOIR_OK ? check_folder(r, space) : status;
 }
 
 /* A search with a folder is kept there, unless specified. */

@@ -121,6 +121,11 @@ choir_status choir__command_check(char *const *command, const choir_space *space
     return CHOIR_OK;
 }
 
+bool choir__command_uses_dir(char *const *command, const choir_space *space)
+{
+    return mentions(command, "dir") && !parameter_of(space, "{dir}", (int)strlen("dir"));
+}
+
 /* --- a trial's command line --- */
 
 /* Returns an argument with its placeholders replaced, or NULL if the trial lacks one of them.

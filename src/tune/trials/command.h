@@ -18,6 +18,9 @@ choir_status choir__command_check(char *const *command, const choir_space *space
 /* Checks the placeholders alone: the command may leave parameters out. */
 choir_status choir__command_check_names(char *const *command, const choir_space *space);
 
+/* Returns whether the command has the placeholder {dir}, and no parameter is called so. */
+bool choir__command_uses_dir(char *const *command, const choir_space *space);
+
 /* Checks that a command's trials can stop and go on with a scheduler, whose metric they report
  * on the way. Error: argument. */
 choir_status choir__command_check_pauses(
