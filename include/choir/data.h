@@ -373,8 +373,8 @@ typedef struct choir_labelled_opts {
     /* the classes of a model, which the labels are among; NULL (the default): those of the
      * training split */
     const choir_class_names *classes;
-    /* the part of a single file that is for validation, such as 0.2: every fifth record; 0 (the
-     * default): a tenth */
+    /* the part of a single file that is for validation, such as 0.2: one of each five records;
+     * 0 (the default): a tenth */
     double held_out;
 } choir_labelled_opts;
 

@@ -39,8 +39,7 @@ extern "C" {
  *
  * If notes is not NULL, *notes lists, one per line, settings of a published configuration that
  * Choir does not support and weights that start with new values (a head for other classes, or
- * all of a folder without weights); ""
- * if there are none. The caller frees it.
+ * all of a folder without weights); "" if there are none. The caller frees it.
  *
  * Never NULL. Errors stick to the run: argument (unknown model, sizes that do not fit), io,
  * format (naming file and key or tensor).

@@ -67,8 +67,9 @@ choir_tensor *choir_argmin_dim(choir_tensor *x, int dim, bool keepdim);
 /** Computes sum (x - mean)^2 / (n - correction); PyTorch's correction is 1. */
 choir_tensor *choir_var_dim(choir_tensor *x, int dim, int64_t correction, bool keepdim);
 /** Computes (sum |x|^p)^(1/p); p is INFINITY for the greatest |x|, -INFINITY for the least; 0
- * counts the entries other than 0. Where the norm is 0, so is its gradient; that of several
- * greatest (least) |x| is divided among them. 16-bit operands are computed in f32. */
+ * counts the entries other than 0, and has the gradient 0. Where the norm is 0, so is its
+ * gradient; that of several greatest (least) |x| is divided among them. 16-bit operands are
+ * computed in f32. */
 choir_tensor *choir_norm_dim(choir_tensor *x, double p, int dim, bool keepdim);
 /** Computes sum x y / (max(|x|, eps) max(|y|, eps)) along dim, which is removed; x and y have
  * one dtype and broadcast. PyTorch's eps is 1e-8. 16-bit operands are computed in f32. */

@@ -40,14 +40,19 @@ const char *choir_error_message(void)
     return message;
 }
 
-/* Returns whether the UTF-8 at `at` is a sign that changes the order or the lines of a
- * terminal's text: U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069. */
-static bool turns_text(const unsigned char *at)
+/* Whether the UTF-8 at `at` is a sign that changes the order or the lines of a
+ * terminal's text: U+061C, U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069. Returns
+ * its bytes; 0: it is none. */
+static int turns_text(const unsigned char *at)
 {
+    if (at[0] == 0xd8 && at[1] == 0x9c)
+        return 2;
     if (at[0] != 0xe2 || !at[1])
-        return false;
-    return at[1] == 0x80 ? at[2] == 0x8e || at[2] == 0x8f || (at[2] >= 0xa8 && at[2] <= 0xae)
-                         : at[1] == 0x81 && at[2] >= 0xa6 && at[2] <= 0xa9;
+        return 0;
+    bool turns = at[1] == 0x80
+                     ? at[2] == 0x8e || at[2] == 0x8f || (at[2] >= 0xa8 && at[2] <= 0xae)
+                     : at[1] == 0x81 && at[2] >= 0xa6 && at[2] <= 0xa9;
+    return turns ? 3 : 0;
 }
 
 char *choir__clean(char *text)
@@ -58,7 +63,7 @@ char *choir__clean(char *text)
         else if (*at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0) /* U+0080 to U+009F, in UTF-8 */
             *at = at[1] = '?';
         else if (turns_text(at))
-            *at = at[1] = at[2] = '?';
+            memset(at, '?', (size_t)turns_text(at));
     return text;
 }
 

@@ -2,8 +2,8 @@
 #include <choir/models.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "checkpoint/folder.h"
 #include "checkpoint/published.h"
 #include "checkpoint/shards.h"
 #include "checkpoint/weight_files.h"
@@ -137,12 +137,6 @@ choir_model_opts choir_model_defaults(void)
     return (choir_model_opts){.classes = 0};
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat s;
-    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
-}
-
 /* Describes the model in *info, and finds the weights that it starts from; the caller frees
  * *weights and *notes. */
 static choir_status plan(const char *model, const choir_model_opts *opts,
@@ -167,7 +161,7 @@ static choir_status plan(const char *model, const choir_model_opts *opts,
         *weights = choir__strdup(opts->weights);
     else if (is_path && choir__weights_present(path))
         *weights = choir__strdup(path);
-    else if (is_path && is_folder(path))
+    else if (is_path && choir__is_folder(path))
         *notes = joined(*notes, choir_model_weights_note(path));
     free(text);
     free(path);

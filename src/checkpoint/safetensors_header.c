@@ -1,5 +1,5 @@
 /* The header of a safetensors file: JSON from an unknown source, read one entry at a time, so
- * that memory holds one entry's JSON alone. */
+ * that memory holds the JSON of one entry alone, and that of the metadata. */
 #include "checkpoint/safetensors_header.h"
 
 #include <string.h>
@@ -161,7 +161,7 @@ static census count_header(const char *text, size_t bytes)
  * [...]}}, or of members and lists that are too short to describe tensors. */
 static choir_status check_size(const choir__st_file *f)
 {
-    enum { MOST_DEPTH = 3, MOST_ELEMENTS = 64, MEMBER = 8, CONTAINER = 12, FREE = 4096 };
+    enum { MOST_DEPTH = 3, MOST_ELEMENTS = 64, MEMBER = 12, CONTAINER = 12, FREE = 4096 };
     census c = count_header(f->map + CHOIR__ST_LENGTH, f->header_bytes);
     size_t room = f->header_bytes + FREE;
     if (c.deepest <= MOST_DEPTH && c.most_elements < MOST_ELEMENTS &&

@@ -5,8 +5,8 @@
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "checkpoint/folder.h"
 #include "checkpoint/state.h"
 
 #define INDEX_FILE CHOIR__MODEL_FILE ".index.json"
@@ -24,8 +24,10 @@ static const struct {
     {"*.safetensors", "has a name that does not say that it is the model"},
     {"*.safetensors.index*.json", "has a name that does not say that it is the model"},
     {"*.safetensor", "has a name that does not say that it is the model"},
-    {"*model*.bin", "is a pickled program and not read: save it as safetensors"},
-    {"*weights*.bin", "is a pickled program and not read: save it as safetensors"},
+    {"pytorch_model*.bin", "is a pickled program and not read: save it as safetensors"},
+    {"adapter_model.bin", "is a pickled program and not read: save it as safetensors"},
+    {"model*.bin", "is not read: save it as safetensors"},
+    {"*weights*.bin", "is not read: save it as safetensors"},
     {"pytorch_model*.bin.index*.json", "lists pickled programs, which are not read: save them "
                                        "as safetensors"},
     {"*.pt", "is a pickled program and not read: save it as safetensors"},
@@ -33,17 +35,13 @@ static const struct {
     {"*.ckpt*", "is not read: save it as safetensors"},
     {"*.distcp", "is a part of a pickled checkpoint and not read: save it as safetensors"},
     {"*.gguf", "is not read: save it as safetensors"},
-    {"*.h5", "is TensorFlow's and not read: save it as safetensors"},
-    {"*.msgpack", "is Flax's and not read: save it as safetensors"},
-    {"*.npz", "is NumPy's and not read: save it as safetensors"},
+    {"*model*.h5", "is TensorFlow's and not read: save it as safetensors"},
+    {"*weights*.h5", "is TensorFlow's and not read: save it as safetensors"},
+    {"flax_model*.msgpack", "is Flax's and not read: save it as safetensors"},
+    {"*model*.npz", "is NumPy's and not read: save it as safetensors"},
+    {"*weights*.npz", "is NumPy's and not read: save it as safetensors"},
     {"*.onnx", "is not read: save it as safetensors"},
 };
-
-static bool is_folder(const char *path)
-{
-    struct stat s;
-    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
-}
 
 /* --- lists of files --- */
 
@@ -164,9 +162,9 @@ choir_status choir__weight_files_find(const char *path, choir__weight_files *fou
     choir_status status = CHOIR_OK;
     *found = (choir__weight_files){0};
     char *latest = choir__format("%s/latest", path); /* of a training's checkpoints */
-    if (is_folder(path)) {
-        status =
-            find_in(!choir__weights_present(path) && is_folder(latest) ? latest : path, found);
+    if (choir__is_folder(path)) {
+        status = find_in(
+            !choir__weights_present(path) && choir__is_folder(latest) ? latest : path, found);
     } else {
         found->path = choir__strdup(path);
         choir__weight_files_add(found, choir__strdup(path));

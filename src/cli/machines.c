@@ -289,8 +289,8 @@ choir_status choir__machines_open(
     m->interval_s = interval_s;
     choir_status status = add_named(m, names);
     if (status == CHOIR_OK && m->more)
-        status = choir__error(
-            CHOIR_ERR_ARGUMENT, "--hosts: expected at most %d machines", MOST_MACHINES);
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "--hosts: expected at most %d machines, got more", MOST_MACHINES);
     if (status == CHOIR_OK)
         *machines = m;
     else

@@ -52,7 +52,7 @@ static choir_status take_config(choir__job *j, const char *path)
     return CHOIR_OK;
 }
 
-/* Training starts from the folder's weights, or says that it has none. */
+/* Chooses the weights of the folder to start from, or prints the note that it has none. */
 static void take_weights(choir__job *j, const char *folder)
 {
     char *note = choir_model_weights_note(folder);

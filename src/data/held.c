@@ -37,8 +37,9 @@ bool choir__is_held(double part, int64_t sample)
 {
     const int64_t share = millionths(part), group = share_of(sample, share);
     const int64_t first = first_of(group, share), count = first_of(group + 1, share) - first;
-    const uint64_t place = choir__mix(0, (uint64_t)group) % (uint64_t)count;
-    return sample - first == (int64_t)place;
+    const int64_t least = !group && count > 1; /* a single sample is trained on */
+    const uint64_t place = choir__mix(0, (uint64_t)group) % (uint64_t)(count - least);
+    return sample - first == least + (int64_t)place;
 }
 
 int64_t choir__training_part(double part, int64_t count)

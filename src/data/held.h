@@ -1,7 +1,8 @@
 /* Which samples are for validation, of data that have no validation split of their own: the
  * last ones of text, and one of each group of records or files of a class that follow one
  * another. Its place in the group is random, but always the same: every n-th record of a file
- * whose labels take turns would be of one class. */
+ * whose labels take turns would be of one class. The first sample
+ * is never held out. */
 #ifndef CHOIR_DATA_HELD_H
 #define CHOIR_DATA_HELD_H
 

@@ -1,8 +1,8 @@
 /* A dataset of images in folders: names stay in memory, files are read when their sample is
  * requested.
  *
- *     DIR/train/CLASS/FILE, DIR/val/CLASS/FILE     (or test; else every tenth file of a class)
- *     DIR/CLASS/FILE
+ *     DIR/train/CLASS/FILE, DIR/val/CLASS/FILE     (or test; else one of each ten files of a
+ * class) DIR/CLASS/FILE
  *
  * FILE may be in folders of its class: then the order is torchvision's, by folder, then by
  * name. Several threads may call get. */

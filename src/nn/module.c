@@ -178,7 +178,12 @@ void choir_module_param(choir_module *self, const char *name, choir_tensor **fie
 static choir_tensor *lasting(
     choir_module *self, const char *name, choir_tensor *t, const char *function)
 {
-    t = choir__sound(t, function);
+    choir_tensor *sound = choir__sound(t, function);
+    if (sound != t) { /* it is missing, or its scope is closed */
+        char *why = choir__strdup(choir__message());
+        t = choir__poison(self->run, sound->scope->status, "%s", why);
+        free(why);
+    }
     return t->scope == self->run
                ? t
                : choir__poison(self->run, CHOIR_ERR_SCOPE,

@@ -269,6 +269,8 @@ static choir_tensor *norm_forward(choir_tensor *const *in, int count, const void
 {
     const struct norm *n = arg;
     (void)count;
+    if (n->p == 0)
+        return sum_kept(ones_where(in[0], CHOIR_NE, 0), n->dim);
     if (isinf(n->p))
         return n->p > 0 ? choir_max_dim(choir_abs(in[0]), n->dim, true, NULL)
                         : choir_min_dim(choir_abs(in[0]), n->dim, true, NULL);
@@ -283,7 +285,8 @@ static choir_tensor *extreme_gradient(
 {
     choir_tensor *at = choir_cast(choir_eq(choir_abs(x), y), x->dtype);
     choir_tensor *sign = choir_sub(ones_where(x, CHOIR_GT, 0), ones_where(x, CHOIR_LT, 0));
-    return choir_mul(choir_mul(at, sign), choir_div(gy, sum_kept(at, dim)));
+    return choir_mul(
+        choir_mul(at, sign), choir_div(gy, choir_clamp(sum_kept(at, dim), 1, INFINITY)));
 }
 
 /* x |x|^(p-2) gy / y^(p-1) */
@@ -293,6 +296,10 @@ static void norm_backward(choir_tensor *const *in, int count, choir_tensor *out,
     const struct norm *n = arg;
     choir_tensor *x = in[0], *g = x;
     (void)count;
+    if (n->p == 0) {
+        grad_in[0] = choir_zeros(x->scope, x->dtype, x->shape);
+        return;
+    }
     if (isinf(n->p)) {
         grad_in[0] = extreme_gradient(x, out, grad_out, n->dim);
         return;
@@ -311,8 +318,6 @@ static const choir_custom_op norm_op = {"norm", norm_forward, norm_backward};
 /* Returns the norm along dim, which stays with size 1. */
 static choir_tensor *norm_kept(choir_tensor *x, double p, int dim)
 {
-    if (p == 0)
-        return sum_kept(ones_where(x, CHOIR_NE, 0), dim);
     if (p == 1)
         return sum_kept(choir_abs(x), dim);
     struct norm *n = choir__arena_get(&x->scope->arena, sizeof *n);

@@ -90,8 +90,8 @@ bool choir__kept_is_abandoned(const choir_study *s, const choir__trial_record *r
 }
 
 /* Returns whether a running trial counts as failed: its program, which is not Choir's, sends no
- * sign of life. Who only looks takes a program that never sent one (Optuna without heartbeats)
- * at its word. */
+ * sign of life. A study that is opened only to be read counts a program that never sent one
+ * (Optuna's without heartbeats) as running. */
 static bool is_lost(const choir_study *s, const choir__trial_record *r)
 {
     bool named, dead = choir__kept_is_abandoned(s, r, &named), looks = !s->kept->dists;

@@ -117,7 +117,7 @@ def along_a_dimension():
             for p in (0, math.inf, -math.inf):
                 function(lambda x: C.norm_dim(x, p, dim, keep),
                          lambda x: torch.linalg.vector_norm(x, p, dim, keep), ties.clone(),
-                         fixed=(0,) if p == 0 else ())
+                         fixed=(0,) if p == 0 else ())  # ours has a gradient of zeros
         function(lambda x: C.cumsum(x, dim), lambda x: x.cumsum(dim), (3, 5, 65))
 
 

@@ -23,6 +23,7 @@ static void records(void **state)
                 assert_in_range(held, expected, expected + 1);
         }
         assert_in_range(held + 1, expected, expected + 2);
+        assert_false(choir__is_held(parts[p], 0)); /* or a class of one sample is not trained */
     }
 }
 

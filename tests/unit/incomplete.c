@@ -188,6 +188,7 @@ static void test_short_lived_parts(void **state)
     choir_module_tie(m, "head", &field[1], choir_zeros(run, CHOIR_F32, choir_dims(1, 2)));
     assert_non_null(strstr(choir_error_message(), "expected 'head' to be a parameter"));
     choir_module_constant(m, "none", &field[2], NULL);
+    assert_non_null(strstr(choir_error_message(), "choir_module_constant: missing"));
     for (int i = 0; i < 3; i++)
         assert_int_equal(choir_tensor_ndim(field[i]), 0); /* poisoned, and safe to use */
     (void)!choir_scope_close(s);

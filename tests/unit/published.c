@@ -367,7 +367,7 @@ static void other_names(void **state)
     const char *const refused[] = {"pytorch_model.bin", "adapter_model.safetensors",
         "pytorch_model-00001-of-00002.bin", "consolidated.00.pth", "model.gguf", "tf_model.h5",
         "flax_model.msgpack", "__0_0.distcp", "weights.bin", "Model.SAFETENSORS",
-        "w.safetensor", "params.npz", "model.onnx"};
+        "w.safetensor", "model.npz", "model.onnx"};
     for (size_t i = 0; i < CHOIR_COUNT(refused); i++) {
         char *path = choir__format("%s/%s", at("named"), refused[i]);
         touch(path);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/named.h"
 #include "data/tokenizer/utf8.h"
 
 /* --- options that may be given several times --- */
@@ -69,6 +70,9 @@ static choir_status add_metric(const char *text, bool most, choir__tune_metrics 
                        "--metric: expected NAME or NAME:max, got '%s'", text);
 }
 
+static const char *const direction_names[] = {"minimize", "maximize"};
+static const choir__name_table direction_table = CHOIR__NAME_TABLE(direction_names);
+
 choir_status choir__tune_metrics_read(const choir__tune_request *r, choir__tune_metrics *m)
 {
     bool most = !strcmp(r->direction, "maximize");
@@ -78,8 +82,7 @@ choir_status choir__tune_metrics_read(const choir__tune_request *r, choir__tune_
         return choir__error(CHOIR_ERR_ARGUMENT,
             "--unit: expected a key of JSON, which is UTF-8, got '%s'", r->unit);
     if (!most && strcmp(r->direction, "minimize") != 0)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "unknown direction '%s': choose one of minimize, maximize", r->direction);
+        return choir__unknown_name(&direction_table, "direction", r->direction);
     if (!text)
         return add_metric(r->metric, most, m);
     choir_status status = CHOIR_OK;

@@ -1,6 +1,25 @@
 /* Errors that backends share: see backend.h. */
 #include "tune/storage/backend.h"
 
+void choir__backend_opened(choir__study_backend *b)
+{
+    struct stat is;
+    if (b->ops->is_file && stat(b->place, &is) == 0) {
+        b->device = is.st_dev;
+        b->file = is.st_ino;
+    }
+}
+
+choir_status choir__backend_check(const choir__study_backend *b)
+{
+    struct stat is;
+    if (!b->file ||
+        (stat(b->place, &is) == 0 && is.st_dev == b->device && is.st_ino == b->file))
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_IO,
+        "%s: the file was removed, or another one took its place, during the search", b->place);
+}
+
 choir_status choir__backend_none(const choir__study_backend *b, const char *name)
 {
     return choir__error(CHOIR_ERR_ARGUMENT, "%s holds no study%s%s%s", b->place,

@@ -43,6 +43,8 @@ extern const choir__study_backend_ops choir__backend_journal, choir__backend_sql
 /* Opens the backend that a URL names (backends.c). Errors: argument, those of `open`. */
 choir_status choir__backend_open(const char *url, bool create, choir__study_backend **backend);
 
+/* Notes which file the backend has opened, if it has one. */
+void choir__backend_opened(choir__study_backend *b);
 /* Fails with an I/O error if the file is not the one that was opened: somebody has removed it,
  * and what is written would be lost. */
 choir_status choir__backend_check(const choir__study_backend *b);

@@ -32,25 +32,6 @@ static bool fits(const scheme *s, const char *url)
     return of > length && !strncmp(url, s->name, length);
 }
 
-static void note_file(choir__study_backend *b)
-{
-    struct stat is;
-    if (b->ops->is_file && stat(b->place, &is) == 0) {
-        b->device = is.st_dev;
-        b->file = is.st_ino;
-    }
-}
-
-choir_status choir__backend_check(const choir__study_backend *b)
-{
-    struct stat is;
-    if (!b->file ||
-        (stat(b->place, &is) == 0 && is.st_dev == b->device && is.st_ino == b->file))
-        return CHOIR_OK;
-    return choir__error(CHOIR_ERR_IO,
-        "%s: the file was removed, or another one took its place, during the search", b->place);
-}
-
 choir_status choir__backend_open(const char *url, bool create, choir__study_backend **backend)
 {
     for (size_t i = 0; i < CHOIR_COUNT(schemes); i++) {
@@ -60,7 +41,7 @@ choir_status choir__backend_open(const char *url, bool create, choir__study_back
         const char *place = s->ends || s->whole ? url : url + strlen(s->name);
         choir_status status = s->ops->open(place, create, backend);
         if (status == CHOIR_OK)
-            note_file(*backend);
+            choir__backend_opened(*backend);
         return status;
     }
     return choir__error(CHOIR_ERR_ARGUMENT,

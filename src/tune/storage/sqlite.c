@@ -207,6 +207,18 @@ static choir_status become_wal(sqlite *s)
     }
 }
 
+/* Returns whether the file is a database in write-ahead mode. */
+static bool has_wal_mode(const char *path)
+{
+    enum { VERSIONS = 18, WAL = 2 }; /* https://www.sqlite.org/fileformat.html, 1.3.3 */
+    char head[VERSIONS + 1] = "";
+    FILE *f = fopen(path, "re");
+    bool has = f && fread(head, 1, sizeof head, f) == sizeof head && head[VERSIONS] == WAL;
+    if (f)
+        fclose(f);
+    return has;
+}
+
 /* Returns whether SQLite could not make the files beside the database that write-ahead mode
  * needs, not even to read, while nobody else has made them. */
 static bool is_sealed(const char *path)
@@ -215,7 +227,7 @@ static bool is_sealed(const char *path)
     char *folder =
         slash ? choir__format("%.*s", (int)(slash - path + 1), path) : choir__strdup(".");
     char *wal = choir__format("%s-wal", path);
-    bool sealed = access(folder, W_OK) != 0 && access(wal, F_OK) != 0;
+    bool sealed = access(folder, W_OK) != 0 && access(wal, F_OK) != 0 && has_wal_mode(path);
     free(folder);
     free(wal);
     return sealed;
@@ -224,8 +236,8 @@ static bool is_sealed(const char *path)
 /* Returns the URI by which SQLite reads the file as it is; the caller frees it. */
 static char *sealed_uri(const char *path)
 {
-    char *uri = choir__alloc(3 * strlen(path) + sizeof "file:?immutable=1"), *to = uri;
-    to += sprintf(to, "file:");
+    char *uri = choir__alloc(3 * strlen(path) + sizeof "file://?immutable=1"), *to = uri;
+    to += sprintf(to, *path == '/' ? "file://" : "file:");
     for (; *path; path++)
         to += strchr("?#%", *path) ? sprintf(to, "%%%02X", (unsigned)*path) : (*to = *path, 1);
     strcpy(to, "?immutable=1");
