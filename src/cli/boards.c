@@ -78,7 +78,7 @@ static choir_status no_stream(const char *text, size_t count)
     return choir__error(CHOIR_ERR_IO, "expected the output of choir __boards, got '%s'", line);
 }
 
-/* More than the longest line came without what is expected. */
+/* Fails if more bytes came than the longest line has, without the expected one. */
 static choir_status too_long(const char *text, size_t count)
 {
     return count > MOST_BANNER ? no_stream(text, count) : CHOIR_OK;

@@ -23,7 +23,7 @@ typedef struct machine {
     char *name;
     pid_t pid;                     /* of the command; -1: it has ended */
     int out, words;                /* its output and its messages; -1: closed */
-    choir__text stream;            /* what has come and is no whole round yet */
+    choir__text stream;            /* bytes of the next round so far */
     bool marked;                   /* the stream's mark has come; it is not in `stream` */
     choir__text rounds[2];         /* the newest one and the one before */
     int told;                      /* rounds */

@@ -93,8 +93,8 @@ removed() {
     for storage in "${storages[@]}"; do
         storage=${storage/odd/removed}
         choir tune --storage "$storage" --study a --space 'x=uniform(0,1)' --trials 4 -- \
-            sh -c "[ \$1 != 1 ] || rm '${storage#*:}'; echo '{\"step\":1,\"eval_loss\":1}'" sh {trial} {x} \
-            >out 2>err
+            sh -c "[ \$1 != 1 ] || rm '${storage#*:}'; echo '{\"step\":1,\"eval_loss\":1}'" \
+            sh {trial} {x} >out 2>err
         [ $? = 1 ] || fail "$storage: status, of $(cat out err)"
         is_one_line "${storage#*:}: the file was removed" || fail "$(cat err)"
     done

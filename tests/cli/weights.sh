@@ -209,8 +209,8 @@ other_names() {
     good train "${small[@]}" --model named/config.json text # asks for new weights
     mv named/pytorch_model.bin named/strange
     choir train "${small[@]}" --model named text >out 2>err || fail "$(cat err)"
-    [ "$(grep -c 'note: named has no weights: all parameters start from random values' err)" = 1 ] ||
-        fail "it does not say that the model is new: $(cat err)"
+    local note='note: named has no weights: all parameters start from random values'
+    [ "$(grep -c "$note" err)" = 1 ] || fail "it does not say that the model is new: $(cat err)"
     cp a_gpt/model.safetensors named/model.fp16.safetensors
     good train "${small[@]}" --model a_gpt text && mv out want
     started_as want --model named

@@ -56,7 +56,7 @@ static void read_round(const choir__round *round)
     choir__looks_free(&looks);
 }
 
-/* Reads what has come; returns false at an error. */
+/* Reads the bytes that have come; returns false at an error. */
 static bool read_stream(choir__text *come, bool *marked)
 {
     choir__round round = {0};

@@ -174,7 +174,7 @@ static void test_shapes(void **state)
     assert_int_equal(choir_scope_status(run), CHOIR_ERR_SHAPE);
 }
 
-/* What a module keeps lives as long as its run. */
+/* A tensor that a module keeps must live as long as its run. */
 static void test_short_lived_parts(void **state)
 {
     (void)state;

@@ -380,7 +380,8 @@ static void other_names(void **state)
         unlink(path);
         free(path);
     }
-    touch(at("named/strange.dat")); /* may be weights: who starts anew is told */
+    touch(
+        at("named/strange.dat")); /* it may hold weights, so a note says that none were read */
     choir_scope *run = choir_scope_open(NULL, 1);
     choir_model(run, at("named"), &notes);
     ok(choir_scope_close(run));

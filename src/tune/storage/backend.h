@@ -45,8 +45,8 @@ choir_status choir__backend_open(const char *url, bool create, choir__study_back
 
 /* Notes which file the backend has opened, if it has one. */
 void choir__backend_opened(choir__study_backend *b);
-/* Fails with an I/O error if the file is not the one that was opened: somebody has removed it,
- * and what is written would be lost. */
+/* Fails with an I/O error if the file is not the one that was opened: it was removed, and
+ * further changes would be lost. */
 choir_status choir__backend_check(const choir__study_backend *b);
 
 /* Errors of `study`: it is not there, or which one is not said. Both return argument. */

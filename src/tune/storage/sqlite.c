@@ -219,8 +219,8 @@ static bool has_wal_mode(const char *path)
     return has;
 }
 
-/* Returns whether SQLite could not make the files beside the database that write-ahead mode
- * needs, not even to read, while nobody else has made them. */
+/* Returns whether SQLite could not read the file as usual: in write-ahead mode it needs files
+ * beside the database, which this process may not make and no other process has made. */
 static bool is_sealed(const char *path)
 {
     const char *slash = strrchr(path, '/');
