@@ -145,6 +145,13 @@ static inline void connect_hosts(stage *s)
                 r, (int)s->hub, (int)pid, (int)s->hub, r, (int)pid, r + 1, (int)pid, (int)pid),
             0);
     }
+    /* The kernel reports a carrier up to a second later, and UCX uses no link before. */
+    for (int r = 0; r < s->world; r++)
+        assert_int_equal(
+            shell("for i in $(seq 1000); do nsenter -t %d -n ip -o link show eth0 | "
+                  "grep -q 'state UP' && exit 0; sleep 0.01; done; exit 1",
+                (int)s->pids[r]),
+            0);
 }
 
 static inline void cut_off(stage *s, int rank)

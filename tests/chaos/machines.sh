@@ -26,6 +26,7 @@ machines_are_there() {
             ip -n $switch link set port$i master br0 up &&
             wire "$(machine $i)" ch$$m$i 10.97.7.$i/24 || return
     done
+    for i in 1 2 3 4; do await 10 has_carrier "$(machine $i)" ch$$m$i || return; done
     head -c 32 /dev/urandom >key && chmod 600 key
     choir "${machine_job[@]}" --strategy single >calm.machines 2>err || fail "$(cat err)"
 }

@@ -51,6 +51,10 @@ wire() {
     ip -n "$1" addr add "$3" dev "$2" && ip -n "$1" link set "$2" up && ip -n "$1" link set lo up
 }
 
+# has_carrier NAMESPACE DEVICE: the kernel reports it up to a second after both ends are up, and UCX
+# uses no link before.
+has_carrier() { ip -n "$1" -o link show "$2" | grep -q 'state UP'; }
+
 # Two network namespaces joined by a cable act as two machines. UCX does not see through a cable
 # whose ends have the same index, which is the default.
 hosts() {
@@ -59,7 +63,8 @@ hosts() {
     ip netns add $here && ip netns add $there &&
         ip link add crun$$a index 100 netns $here type veth \
             peer name crun$$b index 200 netns $there &&
-        wire $here crun$$a 10.99.7.1/24 && wire $there crun$$b 10.99.7.2/24
+        wire $here crun$$a 10.99.7.1/24 && wire $there crun$$b 10.99.7.2/24 &&
+        await 10 has_carrier $here crun$$a && await 10 has_carrier $there crun$$b
 }
 
 # on NAMESPACE NAME COMMAND...: also sets the machine's name, or UCX would take the two for one.
