@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/named.h"
 
 /* --- the environment --- */
 
@@ -125,6 +126,15 @@ void choir__torchrun_etcd_user(choir__etcd_conf *etcd)
         etcd->user = choir__format("%.*s", (int)(colon - etcd->user), etcd->user);
 }
 
+static int unknown_conf(const char *key)
+{
+    static const char *const keys[] = {"timeout", "join_timeout", "last_call_timeout",
+        "is_host", "cacert", "cert", "key", "user", "protocol"};
+    static const choir__name_table table = CHOIR__NAME_TABLE(keys);
+    (void)!choir__unknown_name(&table, "key", key);
+    return choir__cli_usage("run", "--rdzv-conf: %s", choir_error_message());
+}
+
 int choir__torchrun_conf(const char *text, choir__agent_opts *o)
 {
     /* Properties of torchrun's own store, which has no counterpart here. */
@@ -151,10 +161,7 @@ int choir__torchrun_conf(const char *text, choir__agent_opts *o)
             o->node = o->node < 0 ? 0 : o->node;
         else if (strcmp(item, "is_host") != 0 && !take_etcd(&o->etcd, item, value) &&
                  !is_one_of(item, idle, CHOIR_COUNT(idle)))
-            return choir__cli_usage("run",
-                "--rdzv-conf: unknown key '%s': choose one of timeout, join_timeout, "
-                "last_call_timeout, is_host, cacert, cert, key, user, protocol",
-                item);
+            return unknown_conf(item);
     }
     return CHOIR__EXIT_OK;
 }

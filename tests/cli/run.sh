@@ -73,6 +73,7 @@ line_of_a_script() {
     run -n 1 --role trainer --local-addr localhost sh -c 'echo $ROLE_NAME $MASTER_ADDR'
     has out '^trainer 127.0.0.1$' # one node has no address but loopback
     bad 2 "unknown key 'speed': choose one of" run --rdzv-conf speed=1 true
+    bad 2 "unknown key 'time_out' .did you mean 'timeout'" run --rdzv-conf time_out=1 true
     bad 2 'expected seconds' run --rdzv-conf timeout=soon true
     bad 2 "unknown signal 'SIGKILL'" run --signals-to-handle SIGTERM,SIGKILL true
     bad 2 'numactl' run --numa-binding node true

@@ -204,6 +204,8 @@ wrong() {
     bad 2 'parameter x: the command has no \{x\}' tune $s -- ./bowl
     bad 2 'the command has \{dir\}: expected --dir DIR' tune $s -- ./bowl {x} {dir}/log
     bad 2 "unknown sampler 'tree'" tune $s --sampler tree -- ./bowl {x}
+    bad 2 "unknown direction 'minimze' .did you mean 'minimize'" \
+        tune $s --direction minimze -- ./bowl {x}
     bad 2 "unknown direction 'down'" tune $s --direction down -- ./bowl {x}
     bad 2 "unknown direction 'minimize,maximize'" \
         tune $s --direction minimize,maximize -- ./bowl {x}
