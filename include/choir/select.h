@@ -51,7 +51,8 @@ choir_tensor *choir_logical_not(choir_tensor *x);
 /** Returns a where mask is true and b elsewhere; all three broadcast. a and b have one dtype.
  */
 choir_tensor *choir_where(choir_tensor *mask, choir_tensor *a, choir_tensor *b);
-/** Returns x with `value` where mask, which broadcasts with x, is true. */
+/** Returns x with `value` where mask, which broadcasts with x, is true. Whole numbers take it
+ * without its fraction. Error: argument (x's dtype cannot hold it). */
 choir_tensor *choir_masked_fill(choir_tensor *x, choir_tensor *mask, double value);
 
 /* --- along one dimension, which is removed, or kept with size 1 if keepdim is true --- */

@@ -61,6 +61,8 @@ choir_scope *choir_tensor_scope(const choir_tensor *t);
 /* --- making --- */
 
 choir_tensor *choir_zeros(choir_scope *scope, choir_dtype dtype, choir_shape shape);
+/** Fills a new tensor with the value, of whole numbers without its fraction. Error: argument
+ * (the dtype cannot hold it). */
 choir_tensor *choir_full(
     choir_scope *scope, choir_dtype dtype, choir_shape shape, double value);
 

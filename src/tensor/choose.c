@@ -128,23 +128,12 @@ choir_tensor *choir_logical_not(choir_tensor *x)
     return compare_with(CHOIR__EQ, x, NULL, &(double){0});
 }
 
-/* Returns the least and the greatest double of a dtype of whole numbers. */
-static void range_of(choir_dtype dtype, double *least, double *most)
-{
-    const int bits = 8 * (int)choir_dtype_size(dtype);
-    bool natural = dtype == CHOIR_BOOL || dtype == CHOIR_U8;
-    *least = natural ? 0 : -ldexp(1, bits - 1);
-    *most = dtype == CHOIR_BOOL ? 1
-            : natural           ? 255
-                                : fmin(ldexp(1, bits - 1) - 1, 0x1p63 - 1024);
-}
-
 /* Makes the comparison of whole numbers with any number one with a number of their dtype. */
 static void compare_whole(choir_dtype dtype, choir_comparison *how, double *value)
 {
     const double number = *value;
     double least, most;
-    range_of(dtype, &least, &most);
+    choir__range_of(dtype, &least, &most);
     bool equal = *how == CHOIR_EQ || *how == CHOIR_NE, below = number < least;
     if (isnan(number) || below || number > most || (equal && number != floor(number))) {
         /* the result is the same for all */
@@ -266,5 +255,8 @@ choir_tensor *choir_where(choir_tensor *mask, choir_tensor *a, choir_tensor *b)
 
 choir_tensor *choir_masked_fill(choir_tensor *x, choir_tensor *mask, double value)
 {
+    x = choir__sound(x, masked_fill_op.name);
+    if (!choir__holds(x->dtype, value))
+        return choir__bad_value(x->scope, masked_fill_op.name, x->dtype, value);
     return where(&masked_fill_op, mask, NULL, x, &value);
 }

@@ -62,6 +62,8 @@ choir_tensor *choir_pad(choir_tensor *x, const int64_t *widths, int count, doubl
     choir_scope *scope = choir__begin(&pad_op, &x, 1, &poisoned);
     if (!scope)
         return poisoned;
+    if (!choir__holds(x->dtype, value))
+        return choir__bad_value(scope, pad_op.name, x->dtype, value);
     struct pad p = {.value = value};
     if (count < 0 || count % 2 || count / 2 > x->shape.ndim || (count && !widths))
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,

@@ -1,4 +1,5 @@
 /* Tensors: shapes, layouts, and handles with their memory. values.c moves data in and out. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,6 +52,32 @@ const char *choir__shape_text(choir_shape shape)
             (long long)shape.dim[i]);
     snprintf(text + used, sizeof texts[0] - (size_t)used, ")");
     return text;
+}
+
+void choir__range_of(choir_dtype dtype, double *least, double *most)
+{
+    const int bits = 8 * (int)choir_dtype_size(dtype);
+    bool natural = dtype == CHOIR_BOOL || dtype == CHOIR_U8;
+    *least = natural ? 0 : -ldexp(1, bits - 1);
+    *most = dtype == CHOIR_BOOL ? 1
+            : natural           ? 255
+                                : fmin(ldexp(1, bits - 1) - 1, 0x1p63 - 1024);
+}
+
+bool choir__holds(choir_dtype dtype, double value)
+{
+    double least, most;
+    if (choir__is_float(dtype) || dtype == CHOIR_BOOL)
+        return true;
+    choir__range_of(dtype, &least, &most);
+    return trunc(value) >= least && trunc(value) <= most; /* not NaN */
+}
+
+choir_tensor *choir__bad_value(
+    choir_scope *scope, const char *op, choir_dtype dtype, double value)
+{
+    return choir__poison(scope, CHOIR_ERR_ARGUMENT,
+        "%s: expected a value that %s can hold, got %g", op, choir_dtype_name(dtype), value);
 }
 
 bool choir__is_float(choir_dtype dtype)

@@ -87,6 +87,13 @@ bool choir__shape_fits(choir_shape shape);
 choir_tensor *choir__bad_shape(choir_scope *scope, const char *what, choir_shape shape);
 /* Returns a text such as "(2, 3)", in one of a few static buffers of this thread. */
 const char *choir__shape_text(choir_shape shape);
+/* Sets the least and the greatest double of a dtype of whole numbers. */
+void choir__range_of(choir_dtype dtype, double *least, double *most);
+/* Returns whether the value, without its fraction, can be converted to the dtype. */
+bool choir__holds(choir_dtype dtype, double value);
+/* Returns a poisoned tensor: the dtype does not hold the value. */
+choir_tensor *choir__bad_value(
+    choir_scope *scope, const char *op, choir_dtype dtype, double value);
 /* Converts a dimension that is counted from the end (-1) to one counted from the front. Returns
  * false if x has no such dimension. */
 bool choir__fix_dim(const choir_tensor *x, int *dim);

@@ -29,6 +29,8 @@ choir_tensor *choir_full(choir_scope *scope, choir_dtype dtype, choir_shape shap
     scope = choir__open_scope(scope, __func__);
     if (!valid_shape(scope, shape, &t))
         return t;
+    if (!choir__holds(dtype, value))
+        return choir__bad_value(scope, "full", dtype, value);
     t = choir__tensor_new(scope, scope->device, dtype, shape);
     if (!t->poisoned)
         choir__launch_fill(t, value);

@@ -247,6 +247,14 @@ static void refusals(void **state)
     assert_refused(choir_gather_dim(x, 0, bad), CHOIR_ERR_SHAPE, "got f32 (3, 2), i64 (4)");
     assert_refused(choir_norm_dim(x, NAN, 0, false), CHOIR_ERR_ARGUMENT, "a number p, got f32");
     assert_refused(choir_clamp(x, NAN, 1), CHOIR_ERR_ARGUMENT, "bounds that are numbers");
+    choir_tensor *bytes = choir_full(step, CHOIR_U8, choir_dims(2, 3), 7);
+    choir_tensor *mask = choir_full(step, CHOIR_BOOL, choir_dims(2, 3), 2);
+    assert_refused(choir_masked_fill(bytes, mask, 300), CHOIR_ERR_ARGUMENT,
+        "a value that u8 can hold, got 300");
+    assert_refused(choir_masked_fill(bytes, mask, NAN), CHOIR_ERR_ARGUMENT, "got nan");
+    assert_refused(
+        choir_pad(bytes, (int64_t[]){1, 1}, 2, -1), CHOIR_ERR_ARGUMENT, "u8 can hold");
+    assert_refused(choir_full(step, CHOIR_I64, choir_dims(1), 1e19), CHOIR_ERR_ARGUMENT, "i64");
     assert_refused(choir_pad(x, (int64_t[]){0, -3}, 2, 0), CHOIR_ERR_SHAPE, "cannot lose 3");
     assert_refused(choir_pad(x, (int64_t[]){0}, 1, 0), CHOIR_ERR_ARGUMENT, "got 1 widths");
     choir_tensor *y = choir_index_select(x, 0, bad);
