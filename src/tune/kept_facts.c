@@ -168,6 +168,9 @@ static choir_status gather_space(choir_space *space, choir__study_store *store)
 choir_status choir__facts_take(
     choir_study *s, const choir__stored_study *stored, choir__study_store *store)
 {
+    if (stored->objectives < 1)
+        return choir__error(CHOIR_ERR_FORMAT, "%s: the study '%s' has no direction",
+            choir__study_store_place(store), stored->name);
     take_attributes(s, stored);
     s->objectives = stored->objectives;
     for (int i = 0; i < s->objectives; i++)

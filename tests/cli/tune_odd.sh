@@ -100,8 +100,18 @@ removed() {
     done
 }
 
+# A study without directions, which Optuna does not make, has no values.
+without_directions() {
+    local op='"worker_id":"a","study_id":0'
+    printf '%s\n' "{\"op_code\":0,$op,\"study_name\":\"a\"}" \
+        "{\"op_code\":4,$op,\"datetime_start\":\"2026-11-28T00:00:00\"}" \
+        "{\"op_code\":6,$op,\"trial_id\":0,\"state\":1,\"values\":[1]}" >none.log
+    bad 1 "none.log: the study 'a' has no direction" tune show journal:none.log
+}
+
 check deleted
 check removed
+check without_directions
 check points_left
 check not_utf8
 check large_numbers
