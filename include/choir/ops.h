@@ -37,8 +37,7 @@ choir_tensor *choir_pow(choir_tensor *x, double exponent);
  * b is 0; b, 0 where a is 0 and b is not negative, and NaN where a is negative. */
 choir_tensor *choir_pow_tensor(choir_tensor *a, choir_tensor *b);
 /** Computes min(max(x, least), most); -INFINITY or INFINITY leaves a side open, NaN stays NaN.
- * Error: argument (a bound that is NaN).
- * The gradient passes where least <= x <= most. */
+ * The gradient passes where least <= x <= most. Error: argument (a bound that is NaN). */
 choir_tensor *choir_clamp(choir_tensor *x, double least, double most);
 choir_tensor *choir_tanh(choir_tensor *x);
 choir_tensor *choir_sigmoid(choir_tensor *x);
@@ -54,7 +53,8 @@ choir_tensor *choir_silu(choir_tensor *x);
  * up are the two halves of the argument gate: (..., 2C) -> (..., C). */
 choir_tensor *choir_swiglu(choir_tensor *gate, choir_tensor *up);
 
-/** choir_sum and choir_mean reduce over all elements: (). The mean of none is NaN. */
+/** choir_sum and choir_mean reduce over all elements: (). The mean of an empty tensor is NaN.
+ */
 choir_tensor *choir_sum(choir_tensor *x);
 choir_tensor *choir_mean(choir_tensor *x);
 /** choir_sum_dim and choir_mean_dim reduce over one dimension and remove it. */

@@ -40,10 +40,9 @@ const char *choir_error_message(void)
     return message;
 }
 
-/* Whether the UTF-8 at `at` is a sign that changes the order or the lines of a
- * terminal's text: U+061C, U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069. Returns
- * its bytes; 0: it is none. */
-static int turns_text(const unsigned char *at)
+/* Returns how many bytes the UTF-8 character at `at` has if it changes the order or the lines
+ * of a terminal's text (U+061C, U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069), else 0. */
+static size_t turning_bytes(const unsigned char *at)
 {
     if (at[0] == 0xd8 && at[1] == 0x9c)
         return 2;
@@ -62,8 +61,8 @@ char *choir__clean(char *text)
             *at = '?';
         else if (*at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0) /* U+0080 to U+009F, in UTF-8 */
             *at = at[1] = '?';
-        else if (turns_text(at))
-            memset(at, '?', (size_t)turns_text(at));
+        else
+            memset(at, '?', turning_bytes(at));
     return text;
 }
 

@@ -360,11 +360,13 @@ void choir__machines_wait(choir__machines *m, const choir__looks *here, double s
 
 bool choir__machines_trouble(const choir__machines *m, int i, char text[CHOIR__TROUBLE_TEXT])
 {
-    if (i == m->count && m->more)
+    if (i > m->count || (i == m->count && !m->more))
+        return false;
+    if (i == m->count) {
         snprintf(text, CHOIR__TROUBLE_TEXT, "the jobs have more machines than the %d shown",
             MOST_MACHINES);
-    if (i >= m->count)
-        return i == m->count && m->more;
+        return true;
+    }
     const machine *one = &m->machines[i];
     double silent_s = choir__now() - one->since;
     *text = '\0';

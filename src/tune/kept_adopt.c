@@ -89,26 +89,21 @@ bool choir__kept_is_abandoned(const choir_study *s, const choir__trial_record *r
            choir__worker_is_dead(r, choir__study_store_worker(s->kept->store));
 }
 
-/* Returns whether a running trial counts as failed: its program, which is not Choir's, sends no
- * sign of life. A study that is opened only to be read counts a program that never sent one
- * (Optuna's without heartbeats) as running. */
-static bool is_lost(const choir_study *s, const choir__trial_record *r)
-{
-    bool named, dead = choir__kept_is_abandoned(s, r, &named), looks = !s->kept->dists;
-    return dead && !named && !(looks && isnan(r->silent_s));
-}
-
-/* Takes over a record's state. A trial between two segments is one that was stopped. */
+/* Takes over a record's state. A running trial has failed if its program, which is not Choir's,
+ * sends no sign of life; but a study that is opened only to be read counts a program that never
+ * sent one (Optuna's without heartbeats) as running. A trial between two segments is one that
+ * was stopped. */
 static void take_state(choir_study *s, choir_trial *t, const choir__trial_record *r)
 {
     bool named, dead = choir__kept_is_abandoned(s, r, &named);
+    bool unknown = !s->kept->dists && isnan(r->silent_s); /* only read, and no heartbeats */
     bool waits = r->state == CHOIR__STORED_WAITING, runs = r->state == CHOIR_TRIAL_RUNNING;
     const char *worker = choir__attribute_get(&r->attributes, true, CHOIR__WORKER_KEY);
     t->again = waits || (dead && named);
     t->state = waits || runs ? CHOIR_TRIAL_RUNNING : (choir_trial_state)r->state;
     if (runs && choir__worker_paused(worker) >= 0)
         t->state = CHOIR_TRIAL_PRUNED;
-    if (is_lost(s, r) || r->state < 0 || r->state > CHOIR__STORED_WAITING)
+    if ((dead && !named && !unknown) || r->state < 0 || r->state > CHOIR__STORED_WAITING)
         t->state = CHOIR_TRIAL_FAIL;
     if (t->state == CHOIR_TRIAL_COMPLETE && !choir__kept_take_values(t, r))
         t->state = CHOIR_TRIAL_FAIL;

@@ -87,7 +87,7 @@ deleted() {
     done
 }
 
-# So does a search whose file is removed: what it would write could not be found.
+# A search fails if its file is removed, since its results could not be found again.
 removed() {
     local storage
     for storage in "${storages[@]}"; do

@@ -172,7 +172,7 @@ def choir_goes_on(storage, url):
     other = subprocess.run([CHOIR, "tune", "--storage", storage, "--study", "theirs", "--space", "lr=log(1e-4,0.1)",
                             *SPACE[2:], "--", *TRIAL], capture_output=True, text=True)
     assert other.returncode == 2 and "space" in other.stderr, other.stderr
-    made.ask()  # who only looks sees a trial that Optuna runs as such
+    made.ask()  # a trial that Optuna runs, without heartbeats
     assert tune("show", "--json", "--study", "theirs", storage)[16]["state"] == "RUNNING"
 
 

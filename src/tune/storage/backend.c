@@ -1,4 +1,4 @@
-/* Errors that backends share: see backend.h. */
+/* Errors that backends share, and the check of their files: see backend.h. */
 #include "tune/storage/backend.h"
 
 void choir__backend_opened(choir__study_backend *b)

@@ -239,7 +239,7 @@ static char *sealed_uri(const char *path)
     char *uri = choir__alloc(3 * strlen(path) + sizeof "file://?immutable=1"), *to = uri;
     to += sprintf(to, *path == '/' ? "file://" : "file:");
     for (; *path; path++)
-        to += strchr("?#%", *path) ? sprintf(to, "%%%02X", (unsigned)*path) : (*to = *path, 1);
+        to += sprintf(to, strchr("?#%", *path) ? "%%%02X" : "%c", *path);
     strcpy(to, "?immutable=1");
     return uri;
 }
