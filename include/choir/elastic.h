@@ -37,8 +37,10 @@
  * whose collectives would not be those that the others have come to.
  *
  * Two ways. With choir_ddp (without a hook, SyncBatchNorm or a pipeline) every rank has the
- * whole state, so the ranks that are left keep their objects, as above. With other strategies
- * they are rebuilt:
+ * whole state, so the ranks that are left keep their objects, as above. So do the workers of
+ * choir_hogwild, which step by themselves: they go on from the step of the furthest one, whose
+ * optimizer's state the others take, and a lost rank's updates since its last exchange are
+ * lost. With other strategies they are rebuilt:
  *
  *     opts.rebuild = true;                              (choir_spawn_opts)
  *     opts.least = 4;                                (for strategies whose results or parts
@@ -50,8 +52,7 @@
  * again with choir_env_init, which waits for the new group; choir_elastic_open then returns at
  * the step at which the job goes on, with everything as it was. With `least`, choir_env_init
  * waits until lost ranks are replaced. At most one step is repeated; with choir_diloco and
- * choir_local_sgd, the steps since the ranks have met. choir_hogwild's results depend on time,
- * so no repetition could be exact, and it goes on by itself.
+ * choir_local_sgd, the steps since the ranks have met.
  *
  * Threads: the main thread. Collective: all functions except choir_elastic_change,
  * choir_elastic_keeps and choir_elastic_free. */
@@ -98,7 +99,7 @@ CHOIR_CHECKED choir_status choir_elastic_open(choir_env *env, const choir_traini
 
 /**
  * Runs fn(step, arg) as choir_step does, waits for it, and returns when the step is done on all
- * ranks. If ranks are lost meanwhile, forms the new group and runs the step again; fn is then
+ * ranks (with choir_hogwild, on this one). If ranks are lost meanwhile, forms the new group and runs the step again; fn is then
  * called again, and finds the rank's new micro-batches by choir_env_micro. If the others had
  * finished the step, this rank receives their state instead.
  *

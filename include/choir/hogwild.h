@@ -24,6 +24,7 @@
  * once.
  *
  * The memory is a sealed memfd: it is freed with the last process, however that process ends.
+ * With choir/elastic.h the others go on when a worker dies.
  *
  * Threads: those of the run. Workers may also be threads, each with a run and module of its
  * own (opts.master). Collective: choir_hogwild with a group. */

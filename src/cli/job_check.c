@@ -223,7 +223,9 @@ static int check_pairs(const choir__job *j)
 
 bool choir__job_may_be_kept(const choir__job *j)
 {
-    return j->launched && !j->no_copy && choir__cli_strategy_recovery(j) != CHOIR__NO_RECOVERY;
+    bool meets = !j->strategy->meet || j->strategy->together; /* at steps of its own */
+    return j->launched && !j->no_copy && meets &&
+           choir__cli_strategy_recovery(j) != CHOIR__NO_RECOVERY;
 }
 
 double choir__job_seconds(const char *text)
@@ -264,12 +266,14 @@ int choir__job_check_restarts(const choir__job *j)
      * ask. */
     if (j->no_copy && j->launched && !j->max_restarts)
         return CHOIR__EXIT_OK;
-    if (j->no_copy && (!j->max_restarts || recovery == CHOIR__IN_PLACE))
-        return choir__cli_usage(j->command, "--no-copy %s",
-            j->max_restarts
-                ? "with --strategy ddp, whose ranks have the whole state and so need "
-                  "no copies"
-                : "without --max-restarts: nothing is copied then");
+    if (j->no_copy && !j->max_restarts)
+        return choir__cli_usage(
+            j->command, "--no-copy without --max-restarts: nothing is copied then");
+    if (j->no_copy && recovery == CHOIR__IN_PLACE)
+        return choir__cli_usage(j->command,
+            "--no-copy with --strategy %s, whose ranks have the whole state and so need no "
+            "copies",
+            j->strategy->name);
     if (j->no_copy && !j->save)
         return choir__cli_usage(j->command,
             "--no-copy without --save: after a loss there would be nothing to go on from");

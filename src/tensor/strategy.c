@@ -64,6 +64,15 @@ bool choir__strategies_share(const choir_scope *scope)
     return false;
 }
 
+choir_status choir__strategies_ranks_settled(const choir_scope *scope)
+{
+    choir_status status = CHOIR_OK;
+    for (choir__strategy *s = scope->run->strategies; s && status == CHOIR_OK; s = s->next)
+        if (s->ops->ranks_settled)
+            status = s->ops->ranks_settled(s);
+    return status;
+}
+
 bool choir__strategies_apart(const choir_scope *scope)
 {
     for (const choir__strategy *s = scope->run->strategies; s; s = s->next)

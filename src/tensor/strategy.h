@@ -118,6 +118,9 @@ typedef struct choir__strategy_ops {
      * sends nothing, so it cannot fail because of other ranks. Error: unsupported, if its
      * options do not allow other ranks. NULL: the strategy cannot go on with other ranks. */
     choir_status (*ranks_changed)(choir__strategy *s, const choir__regrouping *now);
+    /* The ranks of that group have then brought each other up to date. Collective over it.
+     * Errors: memory, and those of collectives. NULL: the strategy has nothing to do. */
+    choir_status (*ranks_settled)(choir__strategy *s);
     /* Returns whether ranks step by themselves at the moment, so that their numbers of steps,
      * and their states, may differ. NULL: never. */
     bool (*apart)(const choir__strategy *s);
@@ -159,6 +162,8 @@ bool choir__strategies_share(const choir_scope *run);
 /* Calls ranks_changed of all strategies; the next step makes a new recording. Error:
  * unsupported, naming a strategy that cannot go on. */
 choir_status choir__strategies_ranks_changed(choir_scope *run, const choir__regrouping *now);
+/* Calls ranks_settled of all strategies. */
+choir_status choir__strategies_ranks_settled(const choir_scope *run);
 
 /* Returns whether any strategy's ranks are apart. */
 bool choir__strategies_apart(const choir_scope *run);

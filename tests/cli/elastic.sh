@@ -243,8 +243,9 @@ interrupted() {
 }
 
 refused() {
-    bad 2 "cannot go on when ranks are lost" \
-        train --strategy hogwild --nproc 2 --max-restarts 1 random
+    bad 2 "cannot go on when ranks are lost" train --strategy dp --max-restarts 1 random
+    bad 2 "--strategy hogwild, whose ranks have the whole state" \
+        train --strategy hogwild --nproc 2 --max-restarts 1 --no-copy random
     bad 2 "need no copies" train --strategy ddp --nproc 2 --max-restarts 1 --no-copy random
     bad 2 "without --max-restarts" train --strategy fsdp --nproc 2 --no-copy random
     for strategy in diloco:every=10 local-sgd:every=10; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # choir train --strategy hogwild: one process gives the bits of single; several learn, and
 # validation and checkpoints use their shared weights; a job continues, is interrupted, and
-# loses a rank as others do.
+# loses a rank as others do, or goes on without it.
 . "$(dirname "$0")/lib.sh"
 
 make_text text 300
@@ -78,6 +78,29 @@ killed_rank() {
     is_one_line "rank 1 \\(pid ${ranks[1]}\\).*SIGKILL" || fail "said: $(cat err)"
 }
 
+# replaced SIGNAL RANK: of three ranks, which step apart, one is lost in a step. The others go on
+# from the furthest one's step, a new one takes part, and what all have learned is kept.
+replaced() {
+    local shared
+    shared=$(shared_files)
+    start_until $((40 + RANDOM % 90)) train --json --model "$gpt" --strategy hogwild --nproc 3 \
+        --batch-size 24 --steps 200 --lr 0.01 --eval-every 80 --save replaced --save-every 50 \
+        --max-restarts 1 --timeout 4 text || return
+    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    kill -"$1" "${ranks[$2]}"
+    end_started
+    [ $? -eq 0 ] || fail "$1 of rank $2: $(cat err)" || return
+    has out '"event":"membership","generation":2'
+    has err "go on from step"
+    below 1.5 "$(field eval_loss out)"
+    [ "$(steps_of out | sort -n -u | wc -l)" -eq "$(steps_of out | wc -l)" ] ||
+        fail "a step is told twice"
+    good eval --json --batch-size 8 replaced text
+    below 1.5 "$(field loss out)"
+    [ "$(shared_files)" = "$shared" ] || fail "/dev/shm has $(shared_files), it had $shared"
+    rm -rf replaced
+}
+
 wrong_input() {
     bad 2 "strategy hogwild.*lr" train --strategy hogwild:lr=1 --model toy random
     bad 2 'strategies for several ranks are ddp, fsdp, .*, mp, pipeline, hogwild' \
@@ -98,5 +121,8 @@ check several_go_on
 check interrupted
 check interrupted --eval-every 3 --save-every 7
 check killed_rank
+check replaced KILL 0
+check replaced KILL 2
+check replaced STOP 1
 check wrong_input
 finish

@@ -1,7 +1,8 @@
 /* The generations of a crew (launch/crew/crew.h), explored: from the start on, every order of
  * the steps of a few processes and of their supervisor, with deaths at any moment. The
  * functions of form.c and seat.c are the real ones; a process's work is reduced to a few steps
- * that no rank can finish before all have begun them. Each state is checked, and so is the end
+ * that no rank can finish before all have begun them, unless ranks step by themselves (apart)
+ * and meet at the end alone. Each state is checked, and so is the end
  * of each path: the job is done, or too few processes are left. */
 #include "launch/crew/seat.c" /* to be each of the processes in turn */
 
@@ -18,7 +19,7 @@ enum { SEATS = 5, STATES_MAX = 1 << 22 };
 /* The job of one exploration. */
 static struct job {
     int world, deaths, restarts, spares, least, steps;
-    bool rebuild;
+    bool rebuild, apart;
 } job;
 
 /* A process. */
@@ -141,6 +142,17 @@ static bool peer_is_gone(const state *s, int i)
     return false;
 }
 
+/* Ranks that step by themselves find a loss between steps, and a peer that has left where they
+ * meet, at the end. */
+static bool finds_failure(const state *s, int i)
+{
+    const process *p = &s->processes[i];
+    if (!job.apart || !p->exchanged)
+        return choir__crew_stale() || peer_is_gone(s, i);
+    return p->begun == p->done &&
+           (choir__crew_stale() || (p->done == job.steps && peer_is_gone(s, i)));
+}
+
 static void leave(state *s, int i, bool failed)
 {
     process *p = &s->processes[i];
@@ -186,8 +198,8 @@ static bool exchange(state *s, int i)
 static void begin_or_part(state *s, int i)
 {
     process *p = &s->processes[i];
-    if (choir__crew_parts(s->rank[i], p->done, true)) {
-        for (int r = 0; r < s->world;
+    if (choir__crew_parts(s->rank[i], job.apart ? -1 : p->done, true)) {
+        for (int r = 0; r < s->world && !job.apart;
              r++) /* in order: no rank has begun a step that would be undone */
             assert_true(s->processes[s->members[r]].begun <= p->done);
         leave(s, i, false);
@@ -200,7 +212,7 @@ static void begin_or_part(state *s, int i)
 
 static bool finish(state *s, process *p)
 {
-    if (p->begun == p->done || !all_members(s, has_begun, p->begun))
+    if (p->begun == p->done || (!job.apart && !all_members(s, has_begun, p->begun)))
         return false;
     p->done = p->begun;
     if (p->done > s->furthest)
@@ -295,12 +307,13 @@ static bool happen(state *s, int event)
         return true;
     case FINISH: return at_work && finish(s, p);
     case FAIL:
-        if (!at_work || !(choir__crew_stale() || peer_is_gone(s, i)))
+        if (!at_work || !finds_failure(s, i))
             return false;
         leave(s, i, true);
         return true;
     case END:
-        if (!at_work || p->done != job.steps || !p->exchanged || s->rank[i] != 0)
+        if (!at_work || p->done != job.steps || !p->exchanged || s->rank[i] != 0 ||
+            (job.apart && !all_members(s, has_begun, job.steps)))
             return false;
         choir__crew_finish();
         return true;
@@ -321,7 +334,7 @@ static void check_steps(const state *s)
 {
     for (int i = 0; i < s->seat_count; i++) {
         const process *p = &s->processes[i];
-        if (p->alive && p->whole)
+        if (p->alive && p->whole && !job.apart)
             assert_true(s->furthest - p->done <= 1);
     }
 }
@@ -422,6 +435,13 @@ static void test_in_place(void **unused)
     explore((struct job){.world = 3, .deaths = 2, .restarts = 2, .steps = 1});
 }
 
+static void test_apart(void **unused)
+{
+    (void)unused;
+    explore((struct job){.world = 2, .deaths = 2, .restarts = 2, .apart = true});
+    explore((struct job){.world = 3, .deaths = 2, .restarts = 1, .steps = 1, .apart = true});
+}
+
 static void test_rebuilt(void **unused)
 {
     (void)unused;
@@ -470,7 +490,7 @@ static void test_settled(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_place),
-        cmocka_unit_test(test_rebuilt), cmocka_unit_test(test_patience),
-        cmocka_unit_test(test_settled)};
+        cmocka_unit_test(test_apart), cmocka_unit_test(test_rebuilt),
+        cmocka_unit_test(test_patience), cmocka_unit_test(test_settled)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,5 +40,6 @@ const choir__cli_strategy choir__cli_strategy_hogwild = {
     .meet = meet,
     .resumed = resumed,
     .other_bits = true,
+    .recovery = CHOIR__IN_PLACE,
     .forgets = forgets,
 };

@@ -43,8 +43,8 @@ typedef struct choir__trainer {
     bool reports;           /* the report has begun */
     bool lost_save;         /* a save was under way then */
     choir_elastic *elastic; /* NULL: a lost rank ends the job */
-    /* (microbatches) losses of the whole job, if this process's objects outlive a loss; else
-     * NULL */
+    bool stays;             /* this process's objects outlive the loss of a rank */
+    /* (microbatches) losses of the whole job, if they do and ranks step together; else NULL */
     float *all;
     choir__cli_report report;
     choir__cli_record *record; /* rank 0's, once there is something to record; else NULL */

@@ -14,7 +14,7 @@ enum { LONG_RUN = 8, WARM_UP = 3 }; /* steps: of the trace */
 static choir_status step_body(choir_scope *step, void *arg)
 {
     choir__trainer *t = arg;
-    if (t->all) /* the ranks may have changed since the step began */
+    if (t->stays) /* the ranks may have changed since the step began */
         choir__cli_part_changed(&t->part);
     choir_status status = t->job->strategy->step(step, &t->part);
     if (status == CHOIR_OK && t->all)
@@ -62,7 +62,7 @@ choir_status choir__trainer_run_step(choir__trainer *t, float *loss, bool *ran)
     }
     uint64_t generation = t->part.env.generation;
     choir_status status = choir_elastic_step(t->elastic, step_body, t);
-    if (t->all && t->part.env.generation != generation)
+    if (t->stays && t->part.env.generation != generation)
         choir__trainer_note_change(t);
     *ran = t->now.step < (int64_t)choir_run_next(t->part.run);
     return status == CHOIR_OK && *ran ? gather_loss(t, loss) : status;

@@ -55,7 +55,8 @@ static choir_status build(choir__trainer *t)
 static choir_status open_elastic(choir__trainer *t)
 {
     const choir__job *j = t->job;
-    if (j->max_restarts && choir__cli_strategy_recovery(j) == CHOIR__IN_PLACE)
+    t->stays = j->max_restarts && choir__cli_strategy_recovery(j) == CHOIR__IN_PLACE;
+    if (t->stays && !j->strategy->meet)
         t->all = choir__calloc((size_t)j->microbatches, sizeof *t->all);
     choir_training parts = choir__trainer_parts(t);
     choir_elastic_opts opts = {.state = &t->now,
@@ -68,7 +69,7 @@ static choir_status open_elastic(choir__trainer *t)
         t->elastic = NULL;
     }
     choir__trainer_note_generation(t); /* a rank that is new has come to its first one */
-    if (t->all)
+    if (t->stays)
         choir__cli_part_changed(&t->part);
     return status;
 }
@@ -201,7 +202,7 @@ static choir_status train(choir__trainer *t)
             break;
         if (!t->now.after)
             status = choir__trainer_one_step(t);
-        if (status == CHOIR_OK)
+        if (status == CHOIR_OK && t->now.after) /* else a rank that sent the step has done it */
             status = after_step(t);
     }
     if (status == CHOIR_OK)

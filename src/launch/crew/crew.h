@@ -26,7 +26,8 @@
  * At an orderly change all ranks must leave at the same step boundary. Rank 0 announces it one
  * step ahead: before it begins step s it writes "leave before s + 1" to the crew. No rank can
  * finish step s without rank 0's part of it, so every rank sees the note in time. Where ranks
- * would lose steps by leaving, rank 0 waits until the step after which they lose none.
+ * would lose steps by leaving, rank 0 waits until the step after which they lose none. Ranks
+ * that step by themselves leave before whatever step is their next.
  *
  *   seat.c    a rank's side         form.c    the supervisor's side: no processes, only seats
  */
@@ -184,7 +185,7 @@ void choir__crew_fail(bool gave_up);
 void choir__crew_next(bool gave_up, choir__rank_change *change);
 
 /* Before each step, on every rank: true if all ranks leave the generation now, in order. next:
- * after the next step they may. */
+ * after the next step they may. step -1: ranks step by themselves, and leave at any step. */
 bool choir__crew_parts(int rank, int64_t step, bool next);
 
 /* Notes how long rank 0's last step has taken. */

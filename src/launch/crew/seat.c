@@ -139,7 +139,7 @@ bool choir__crew_parts(int rank, int64_t step, bool next)
     int64_t at = atomic_load(&r->leave_at);
     if (at < 0 && rank == 0 && next)
         atomic_store(&r->leave_at, step + 1);
-    return at >= 0 && step >= at;
+    return at >= 0 && (step < 0 || step >= at);
 }
 
 void choir__crew_took(double seconds)

@@ -6,6 +6,7 @@
  *       those ranks meet                                                     a new group
  *       strategies distribute the micro-batches over it, and undo the step   (ranks_changed)
  *       the furthest rank sends its state to those behind, if there are any  (exchange)
+ *       strategies move what all ranks share to the new group          (ranks_settled)
  *       the loader goes to the step, which runs again, if it is not done
  *
  * If another rank is lost on the way, all of this begins again: the state of a rank never lies
@@ -107,6 +108,7 @@ static choir_status deal(choir_elastic *e)
 {
     int64_t first, count;
     choir_env_micro(e->env, &first, &count);
+    choir__run_of(e->run)->micro_first = first;
     choir_run_seek(e->run, (uint64_t)e->steps);
     if (e->t.optim) {
         choir_optim_restore(e->t.optim, e->optim_steps);
@@ -139,6 +141,8 @@ static choir_status regroup(choir_elastic *e, bool gave_up)
         again = status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT;
         if (status == CHOIR_OK) {
             status = choir__elastic_exchange(e);
+            if (status == CHOIR_OK)
+                status = choir__strategies_ranks_settled(e->run);
             again = lost_a_rank(e, status);
         }
         gave_up = status == CHOIR_ERR_TIMEOUT;
@@ -304,7 +308,8 @@ choir_status choir_elastic_open(choir_env *env, const choir_training *training,
     e->whole = !choir__crew_is_new();
     e->steps = (int64_t)choir_run_next(e->run);
     e->optim_steps = training->optim ? choir_optim_steps(training->optim) : 0;
-    if (!e->crewed && !opts.no_copy)
+    /* ranks that are apart from the beginning have no state in common that could be copied */
+    if (!e->crewed && !opts.no_copy && !choir__strategies_apart(e->run))
         status = choir__copies_agents(e, &e->kept);
     if (status == CHOIR_OK && (e->crewed || e->kept))
         status = make_state(e);
@@ -418,12 +423,21 @@ static choir_status step_kept(choir_elastic *e, choir_step_fn *fn, void *arg)
     return status == CHOIR_OK && e->copies ? choir__copies_settle(e->copies) : status;
 }
 
+/* Returns whether this rank leaves the group before step `next`. Ranks that step by themselves
+ * find no loss by a collective, and leave as soon as they are asked to. */
+static bool leaves(const choir_elastic *e, int64_t next)
+{
+    bool apart = choir__strategies_apart(e->run);
+    return e->crewed && ((apart && choir__crew_stale()) ||
+                            choir__crew_parts(e->env->rank, apart ? -1 : next, true));
+}
+
 static choir_status step_in_place(choir_elastic *e, choir_step_fn *fn, void *arg)
 {
     int64_t before = (int64_t)choir_run_next(e->run);
     choir_status status = CHOIR_OK;
     while (status == CHOIR_OK && e->steps == before) {
-        if (e->crewed && choir__crew_parts(e->env->rank, before, true)) {
+        if (leaves(e, before)) {
             status = regroup(e, false);
             continue;
         }

@@ -77,7 +77,7 @@ static void issue(choir__hogwild *h, choir__task *fn, exchange_args args)
         choir__queue_wait_event(device, choir__queue_record(h->queue));
 }
 
-static void queue_exchange(choir__hogwild *h, bool always)
+void choir__hogwild_queue_exchange(choir__hogwild *h, bool always)
 {
     for (int i = 0; i < h->count; i++) {
         choir__storage_claim(h->pieces[i].tensor->storage);
@@ -88,18 +88,21 @@ static void queue_exchange(choir__hogwild *h, bool always)
 
 static void step_begins(choir__strategy *s)
 {
-    queue_exchange(CHOIR__STRATEGY_OF(s, choir__hogwild, strategy), false);
+    choir__hogwild_queue_exchange(CHOIR__STRATEGY_OF(s, choir__hogwild, strategy), false);
 }
 
 static void step_updated(choir__strategy *s)
 {
-    queue_exchange(CHOIR__STRATEGY_OF(s, choir__hogwild, strategy), true);
+    choir__hogwild_queue_exchange(CHOIR__STRATEGY_OF(s, choir__hogwild, strategy), true);
 }
 
 static const choir__strategy_ops hogwild_ops = {.name = "hogwild",
     .pins = "its weights are shared with other processes",
     .step_begins = step_begins,
-    .step_updated = step_updated};
+    .step_updated = step_updated,
+    .ranks_changed = choir__hogwild_ranks_changed,
+    .ranks_settled = choir__hogwild_ranks_settled,
+    .apart = choir__hogwild_is_apart};
 
 /* Returns the module's Hogwild state; NULL: its weights are not shared. */
 static choir__hogwild *hogwild_of(const choir_module *module)
@@ -116,7 +119,7 @@ choir_status choir_hogwild_exchange(choir_module *module)
     choir_status status = choir__scope_status(module->run);
     choir__hogwild *h = hogwild_of(module);
     if (status == CHOIR_OK && h && h->worker)
-        queue_exchange(h, true);
+        choir__hogwild_queue_exchange(h, true);
     return status;
 }
 
@@ -237,6 +240,11 @@ static void take(const void *args)
     copy_far(h, false);
 }
 
+void choir__hogwild_queue_take(choir__hogwild *h)
+{
+    issue(h, take, (exchange_args){.hogwild = h});
+}
+
 /* Allocates the memory in which words are exchanged: on the device, or copies on the host if
  * the device's memory is far. */
 static bool make_room(choir__hogwild *h)
@@ -280,7 +288,7 @@ static choir_status become_worker(choir__hogwild *h)
             "out of memory on %s for a worker's copies of %zu bytes of weights",
             choir_device_name(run->device), h->bytes);
     choir__step_forget(run); /* recordings contain the addresses of the old memory */
-    issue(h, take, (exchange_args){.hogwild = h});
+    choir__hogwild_queue_take(h);
     choir__strategy_join(&h->strategy, run);
     h->worker = true;
     return CHOIR_OK;
@@ -394,6 +402,7 @@ static choir_status compare(choir_group *group, const report *mine)
 static choir_status join_group(choir__hogwild *h, uint64_t model, choir_group *group)
 {
     bool first = choir_group_rank(group) == 0;
+    h->group = group;
     choir_status status = choir__shared_new(group, first ? h->bytes : 0, &h->shared);
     if (status != CHOIR_OK)
         return status;
@@ -426,7 +435,7 @@ choir_status choir_hogwild_restart(choir_module *module, choir_group *group)
     if (status == CHOIR_OK)
         status = choir_group_barrier(group, NULL);
     if (status == CHOIR_OK)
-        issue(h, take, (exchange_args){.hogwild = h});
+        choir__hogwild_queue_take(h);
     return status;
 }
 

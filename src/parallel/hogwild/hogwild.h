@@ -36,6 +36,7 @@ typedef struct choir__hogwild_piece {
 typedef struct choir__hogwild {
     choir_module *module;
     choir__mapping *mapping; /* the master's memory; NULL: a group's memory */
+    choir_group *group; /* the workers; NULL: none is known */
     choir__shared *shared;
     char *master;
     size_t bytes;
@@ -57,6 +58,16 @@ static inline choir__hogwild_head *choir__hogwild_head_of(const choir__hogwild *
 {
     return (choir__hogwild_head *)h->master;
 }
+
+/* hogwild.c: queue an exchange, and the taking of all of the master's words, in the order of the
+ * device's work. always: also if the master has not changed since the last exchange. */
+void choir__hogwild_queue_exchange(choir__hogwild *h, bool always);
+void choir__hogwild_queue_take(choir__hogwild *h);
+
+/* regroup.c: a worker's part in a change of the ranks. */
+choir_status choir__hogwild_ranks_changed(choir__strategy *s, const choir__regrouping *now);
+choir_status choir__hogwild_ranks_settled(choir__strategy *s);
+bool choir__hogwild_is_apart(const choir__strategy *s);
 
 /* exchange.c: exchanges `count` words of one piece with the master, while other workers may do
  * the same. Returns true if it has changed the master. */

@@ -1,0 +1,57 @@
+/* Hogwild when ranks leave and join.
+ *
+ * No rank waits for another in a step, so the ranks that are left have lost nothing: each one
+ * sends what it has not sent yet to the master that it knows, and the lowest of them moves that
+ * master to memory of the new group, where everyone then takes its words. The updates of the
+ * lost rank since its last exchange are lost with it.
+ *
+ * A rank that is new comes with a master of its own, as it has prepared itself alone. It has
+ * received a worker's words by then, which its master has too, after one more exchange, if it
+ * becomes the lowest because others die in that moment. */
+#include <string.h>
+
+#include "parallel/hogwild/hogwild.h"
+
+choir_status choir__hogwild_ranks_changed(choir__strategy *s, const choir__regrouping *now)
+{
+    choir__hogwild *h = CHOIR__STRATEGY_OF(s, choir__hogwild, strategy);
+    h->group = now->group;
+    choir__hogwild_queue_exchange(h, true);
+    return choir_device_sync(h->module->run->device);
+}
+
+static choir_status move_master(choir__hogwild *h)
+{
+    choir__shared *shared;
+    bool lowest = choir_group_rank(h->group) == 0;
+    choir_status status = choir__shared_new(h->group, lowest ? h->bytes : 0, &shared);
+    if (status != CHOIR_OK)
+        return status;
+    if (lowest)
+        memcpy(choir__shared_at(shared, 0), h->master, h->bytes);
+    status = choir_group_barrier(h->group, NULL); /* the words are there */
+    if (status != CHOIR_OK) {
+        choir__shared_free(shared);
+        return status;
+    }
+    choir__shared_free(h->shared);
+    h->shared = shared;
+    h->master = choir__shared_at(shared, 0);
+    return CHOIR_OK;
+}
+
+choir_status choir__hogwild_ranks_settled(choir__strategy *s)
+{
+    choir__hogwild *h = CHOIR__STRATEGY_OF(s, choir__hogwild, strategy);
+    choir_status status = h->mapping ? CHOIR_OK : move_master(h); /* all inherit a mapping */
+    if (status != CHOIR_OK)
+        return status;
+    choir__hogwild_queue_take(h);
+    return choir_device_sync(h->module->run->device);
+}
+
+bool choir__hogwild_is_apart(const choir__strategy *s)
+{
+    (void)s; /* a worker never waits for another */
+    return true;
+}
