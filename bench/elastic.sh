@@ -1,7 +1,7 @@
 #!/bin/bash
 # Elastic jobs: from a death to the next finished step, a joiner's cost, and the price of it all.
-# DEATHS=30 of ranks and CUTS=10 of machines, PAIRS=15 of runs; PARTS='deaths cuts price'. Machines
-# are network namespaces, which need root; times are taken as lines of the job are read.
+# DEATHS=30 of ranks, JOINS=10 and CUTS=10 of machines, PAIRS=15 of runs; PARTS='deaths newcomers
+# cuts price'. Machines are network namespaces, which need root; times are taken as lines of the job are read.
 set -uo pipefail
 source bench/lib.inc
 machine
@@ -53,11 +53,14 @@ after_deaths() {
         "$1" -
 }
 
-# joins < STAMPED: what changes in which ranks only join have cost the others, in median steps
+# joins < STAMPED: what the step in which a rank joins one that has gone on alone costs more than a
+# step of both does, in such steps
 joins() {
-    awk '/"event":"step"/ { gap = $1 - before; if (before && !joining) print "step", gap
-            else if (before) print "join", gap; joining = 0; before = $1 }
-        /"event":"membership"/ { joining = /"left":\[\]/; if (!joining) before = 0 }' |
+    awk '/"event":"step"/ { if (before && world == 2) print joining ? "join" : "step", $1 - before
+            joining = 0; before = $1 }
+        /"event":"membership"/ { two = /"world":2/ ? 2 : 1
+            joining = two == 2 && world == 1; if (!joining) before = 0; world = two }
+        BEGIN { world = 2 }' |
         sort -k1,1 -k2,2g | awk '$1 == "step" { v[++n] = $2 } $1 == "join" { j[++m] = $2 }
             END { step = v[int((n + 1) / 2)]; for (i = 1; i <= m; i++) print (j[i] - step) / step }'
 }
@@ -196,4 +199,12 @@ price() {
 }
 
 deaths() { die ddp; die fsdp; }
-for part in ${PARTS:-deaths cuts price}; do "$part"; done
+# A new process prepares a model of this size while the others train, and joins apart from the
+# loss. It receives the weights and two moments.
+newcomers() {
+    local model="gpt2:layers=12,heads=8,width=512,context=64,vocab=65" death_count=${JOINS:-10}
+    local job=(train --json --model "$model" --batch-size 4 --microbatches 4 --no-eval)
+    die ddp
+    die fsdp
+}
+for part in ${PARTS:-deaths newcomers cuts price}; do "$part"; done

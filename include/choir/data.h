@@ -205,7 +205,7 @@ typedef struct choir_corpus_opts {
      * position's document in the sample, and its position there; false */
     bool apart;
     /* the part of a single file that is for validation, such as 0.2: one of each five records;
-     * 0 (the default): a tenth */
+     * 0 (the default): a tenth; 1: all of it */
     double held_out;
 } choir_corpus_opts;
 
@@ -283,7 +283,7 @@ typedef struct choir_image_opts {
      * sorted names of the training folders */
     const choir_class_names *classes;
     /* the part of data without a validation split that is for validation, such as 0.2: one of
-     * each five files of a class, or samples of a tar; 0 (the default): a tenth */
+     * each five files of a class, or samples of a tar; 0 (the default): a tenth; 1: all */
     double held_out;
 } choir_image_opts;
 
@@ -374,7 +374,7 @@ typedef struct choir_labelled_opts {
      * training split */
     const choir_class_names *classes;
     /* the part of a single file that is for validation, such as 0.2: one of each five records;
-     * 0 (the default): a tenth */
+     * 0 (the default): a tenth; 1: all of it */
     double held_out;
 } choir_labelled_opts;
 

@@ -61,8 +61,8 @@ typedef struct choir_data_opts {
     bool
         pack; /* documents of a sample do not see one another: choir_corpus_opts.apart; false */
     /* the part of data without a validation split of their own that is for validation: the end
-     * of a text, one of each n records or files; 0 (the default): a tenth. Data that have a
-     * validation split keep it, whose held_out is false. */
+     * of a text, one of each n records or files; 0 (the default): a tenth; 1: all of them. Data
+     * that have a validation split keep it, whose held_out is false. */
     double held_out;
 } choir_data_opts;
 

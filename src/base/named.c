@@ -63,12 +63,13 @@ static int distance(const char *a, const char *b)
 bool choir__is_nearer(const char *name, const char *word, int *best)
 {
     int length = (int)strlen(word), apart = distance(name, word);
-    bool begins = length > 3 && !strncmp(name, word, (size_t)length);
+    bool begins = length > 2 && !strncmp(name, word, (size_t)length);
     if (begins)
         apart = 1;
-    if (apart >= *best || (!begins && apart > (length + 1) / 3))
+    int far = 2 * apart + ((int)strlen(name) != length); /* dpp may rather be ddp than dp */
+    if (far >= *best || (!begins && apart > (length + 1) / 3))
         return false;
-    *best = apart;
+    *best = far;
     return true;
 }
 

@@ -168,9 +168,10 @@ static choir_status check_size(const choir__st_file *f)
         c.members <= room / MEMBER && c.containers <= room / CONTAINER)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_FORMAT,
-        "%s: the header of %zu bytes has %zu members and %zu lists, %d deep: expected a "
+        "%s: the header of %zu bytes has %zu member%s and %zu list%s, %d deep: expected a "
         "description of tensors",
-        f->path, f->header_bytes, c.members, c.containers, c.deepest);
+        f->path, f->header_bytes, c.members, c.members == 1 ? "" : "s", c.containers,
+        c.containers == 1 ? "" : "s", c.deepest);
 }
 
 /* --- entries --- */
@@ -210,6 +211,10 @@ static choir_status take_value(cursor *c, json_t **value)
     skip_space(c);
     *value = json_loadb(c->text + c->at, c->f->header_bytes - c->at,
         JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK | JSON_DECODE_ANY, &why);
+    if (!*value && json_error_code(&why) == json_error_null_character)
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s: a text in the header has the character NUL, which no name may have",
+            c->f->path);
     if (!*value)
         return no_json(c, why.text, c->at + (size_t)why.position);
     c->at += (size_t)why.position;

@@ -12,7 +12,7 @@ typedef struct request {
     const char *checkpoint, *data; /* data NULL: the text that comes with Choir */
     const char *tokenizer;         /* NULL: the checkpoint's */
     int64_t batch_size, batches, workers;
-    bool json, per_class;
+    bool json, per_class, whole;
 } request;
 
 static choir_status open_data(choir__saved *s, const request *r, choir_dataset **data)
@@ -22,7 +22,7 @@ static choir_status open_data(choir__saved *s, const request *r, choir_dataset *
     opts.seed = s->seed;
     opts.needs_tokenizer = !choir__text_is_chars(r->tokenizer);
     opts.classes = &s->classes;
-    opts.held_out = s->held_out;
+    opts.held_out = r->whole ? 1 : s->held_out;
     opts.pack = s->pack && choir_data_has_documents(path);
     if (path && !strcmp(path, "random"))
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -151,6 +151,9 @@ static const choir__cli_option options[] = {
         .help = "samples per batch"},
     {"eval-batches", CHOIR__INT, AT(batches), 0, CHOIR__CLI_NO_LIMIT, .preset = "0",
         .argument = "N", .help = "evaluate at most N batches; 0: the whole split"},
+    {"whole", CHOIR__FLAG, AT(whole),
+        .help = "evaluate on all of DATA, a file or folder that was kept for tests, where it has "
+                "no validation split of its own"},
     {"tokenizer", CHOIR__STRING, AT(tokenizer), .argument = "FILE",
         .help = "a tokenizer as for choir train, or chars (default: the checkpoint's)"},
     {"workers", CHOIR__INT, AT(workers), 1, CHOIR_MAX_WORKERS, .preset = "1", .argument = "N",
@@ -168,7 +171,7 @@ const choir__cli_command choir__cli_eval = {
     .about =
         "Prints the loss and accuracy of a saved model over the validation split of DATA, a "
         "text file or a folder of images (default: the text that comes with Choir), or the part "
-        "that training held out; for "
+        "that training held out, or with --whole over all of it; for "
         "language models also the perplexity, for classifiers the top-5 accuracy and the mean "
         "F1 of the classes. Every sample counts once. The "
         "model runs on cpu:0, or where CHOIR_DEVICE says; cuda is the first GPU.",

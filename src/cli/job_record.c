@@ -425,6 +425,8 @@ static choir_status agree(const choir__job *j, choir_group *group)
         free(name);
         free(text);
     }
+    if (status == CHOIR_OK) /* all ranks take part in a save */
+        status = choir_group_agree(group, "--save", j->save ? "a folder" : "unspecified");
     if (status == CHOIR_OK)
         status = agree_on_weights(j, group);
     return status == CHOIR_OK ? agree_on_data(j, group) : status;

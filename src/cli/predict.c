@@ -123,6 +123,8 @@ static choir_status open_texts(
         status = read_lines(opts.words, texts);
     for (int i = 0; i < r->count && status == CHOIR_OK; i++)
         status = add_argument(r->inputs[i], opts, texts);
+    if (status == CHOIR_OK && !texts->count && r->count)
+        status = choir__error(CHOIR_ERR_ARGUMENT, "%s has no texts", r->inputs[0]);
     if (status == CHOIR_OK && !texts->count)
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "missing INPUT: a text, a .jsonl, .csv or .tsv file, or lines on standard input");

@@ -157,7 +157,10 @@ int choir__torchrun_conf(const char *text, choir__agent_opts *o)
             o->timeout_s = seconds;
         else if (last)
             o->last_call_s = seconds;
-        else if (!strcmp(item, "is_host") && *value && strchr("1tTyY", *value))
+        else if (!strcmp(item, "is_host") && (!*value || !strchr("01tTyYfFnN", *value)))
+            return choir__cli_usage(
+                "run", "--rdzv-conf: expected true or false for is_host, got '%s'", value);
+        else if (!strcmp(item, "is_host") && strchr("1tTyY", *value))
             o->node = o->node < 0 ? 0 : o->node;
         else if (strcmp(item, "is_host") != 0 && !take_etcd(&o->etcd, item, value) &&
                  !is_one_of(item, idle, CHOIR_COUNT(idle)))

@@ -32,8 +32,12 @@ choir_status choir__open_ucx(choir__meeting *meeting, choir__engine **engine)
 
 choir_status choir__open_mpi(choir__meeting *meeting, choir__engine **engine)
 {
-    return choir__plugin_engine(choir__launcher_plugin(),
-        "libopenmpi-dev (or libmpich-dev, to run under MPICH's mpirun)", meeting, engine);
+    const char *plugin = choir__launcher_plugin();
+    return choir__plugin_engine(plugin,
+        strcmp(plugin, "mpi_mpich") ? "libopenmpi-dev (or libmpich-dev, to run under MPICH's "
+                                      "mpirun)"
+                                    : "libmpich-dev",
+        meeting, engine);
 }
 
 /* Opens NCCL's engine over the engine that a job without GPUs would use, which it then owns. */

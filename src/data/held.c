@@ -20,11 +20,10 @@ static int64_t share_of(int64_t count, int64_t share)
 
 choir_status choir__held_check(const char *name, double part)
 {
-    if (part >= 0 && part < 1)
+    if (part >= 0 && part <= 1)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "%s: expected a part for validation of 0 (a tenth) or more, and less than 1, got %g",
-        name, part);
+        "%s: expected a part for validation from 0 (a tenth) to 1 (all), got %g", name, part);
 }
 
 /* Returns the first sample of a group: the least one of which share_of is the group. */

@@ -9,7 +9,7 @@
 #include "base/base.h"
 
 /* A part is a share of the samples, such as 0.2; 0: a tenth, the default. choir__held_check
- * returns an error for a part outside [0, 1). Error: argument. */
+ * returns an error for a part outside [0, 1]; 1: all. Error: argument. */
 choir_status choir__held_check(const char *name, double part);
 
 /* Returns whether the sample is for validation: with a part of 0.1, one of

@@ -354,11 +354,11 @@ static choir_status open_one(
     if (status != CHOIR_OK)
         return status;
     int64_t count = d->pair.images.count, training = choir__training_part(held, count);
-    if (training == 0)
+    if (training == 0 && (held != 1 || split == CHOIR_TRAIN))
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: %s" IMAGES " holds %lld image%s: none of them would be left to train on",
             folder, name, (long long)count, count == 1 ? "" : "s");
-    measure(d, d->pair.images.values, training * pixels_of(&d->pair));
+    measure(d, d->pair.images.values, (training ? training : count) * pixels_of(&d->pair));
     count_classes(d, &d->pair.labels);
     d->first = split == CHOIR_TRAIN ? 0 : training;
     d->length = split == CHOIR_TRAIN ? training : count - training;

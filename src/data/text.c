@@ -59,7 +59,9 @@ static choir_status cut(const char *name, choir__ids *tokens, int64_t context,
 {
     int64_t count = (int64_t)tokens->count;
     int64_t training = choir__training_part(held, count);
-    choir_status status = choir__check_split(name, "training", training, context);
+    bool whole = held == 1 && split == CHOIR_VALIDATION; /* there is nothing to train on */
+    choir_status status =
+        whole ? CHOIR_OK : choir__check_split(name, "training", training, context);
     if (status == CHOIR_OK)
         status = choir__check_split(name, "validation", count - training, context);
     if (status != CHOIR_OK)

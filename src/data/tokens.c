@@ -217,8 +217,8 @@ static choir_status needed_vocabulary(const token_file *f, int64_t *vocabulary)
     return status;
 }
 
-static choir_status check_arguments(
-    const char *path, const token_file *f, int64_t context, double held, int64_t vocabulary)
+static choir_status check_arguments(const char *path, const token_file *f, int64_t context,
+    choir_split split, double held, int64_t vocabulary)
 {
     int64_t training = choir__training_part(held, f->count);
     if (context < 1)
@@ -229,7 +229,7 @@ static choir_status check_arguments(
             "%s has ids of a vocabulary of %lld, the model's has %lld", path,
             (long long)f->vocabulary, (long long)vocabulary);
     choir_status status = choir__held_check(path, held);
-    if (status == CHOIR_OK)
+    if (status == CHOIR_OK && (held != 1 || split == CHOIR_TRAIN)) /* else it is no part */
         status = choir__check_split(path, "training", training, context);
     return status == CHOIR_OK
                ? choir__check_split(path, "validation", f->count - training, context)
@@ -255,7 +255,7 @@ choir_status choir__dataset_tokens(const char *path, int64_t context, choir_spli
     if (status == CHOIR_OK)
         status = check_header(path, &f);
     if (status == CHOIR_OK)
-        status = check_arguments(path, &f, context, held, vocabulary);
+        status = check_arguments(path, &f, context, split, held, vocabulary);
     if (status == CHOIR_OK && !vocabulary)
         vocabulary = f.vocabulary;
     if (status == CHOIR_OK && !vocabulary)

@@ -2,7 +2,8 @@
  *
  *   RANK             WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK   choir run, torchrun
  *   OMPI_COMM_WORLD_ RANK SIZE LOCAL_RANK LOCAL_SIZE                     Open MPI
- *   PMI_             RANK SIZE, MPI_LOCALRANKID MPI_LOCALNRANKS          MPICH and its kin
+ *   PMI_             RANK SIZE, MPI_LOCALRANKID MPI_LOCALNRANKS          MPICH and its kin,
+ *                    of which some leave out the last two
  *   JSM_NAMESPACE_   RANK SIZE LOCAL_RANK LOCAL_SIZE                     jsrun
  *   FLUX_            TASK_RANK JOB_SIZE TASK_LOCAL_ID, JOB_NNODES        flux run
  *   SLURM_           PROCID STEP_NUM_TASKS LOCALID NODEID                srun
@@ -281,6 +282,7 @@ choir_status choir__launcher_find(bool clusters_only, choir__launcher *l)
         : choir__variable("JSM_NAMESPACE_RANK")                                      ? &jsrun
         : choir__variable("FLUX_TASK_RANK")                                          ? &flux
         : choir__variable("SLURM_PROCID") && choir__variable("SLURM_STEP_NUM_TASKS") ? &slurm
+        : choir__variable("PMI_RANK") && choir__variable("PMI_SIZE")                 ? &mpich
                                                                                      : NULL;
     *l = (choir__launcher){
         .rank = -1, .world = -1, .local_rank = -1, .local_world = -1, .node = -1};

@@ -23,9 +23,11 @@ choir_tensor *choir__bad_dim(const char *op, choir_tensor *x, int dim)
 
 bool choir__fix_dim(const choir_tensor *x, int *dim)
 {
-    if (*dim < 0)
-        *dim += x->shape.ndim;
-    return *dim >= 0 && *dim < x->shape.ndim;
+    int at = *dim < 0 ? *dim + x->shape.ndim : *dim;
+    if (at < 0 || at >= x->shape.ndim)
+        return false;
+    *dim = at;
+    return true;
 }
 
 /* --- reshape --- */

@@ -33,6 +33,7 @@ options_are_compared() {
     differs '--model: .*dropout=0.5,eps=1e-05 on rank 1' --quiet --model="$gpt,dropout=0.5" text
     differs 'the data, by its SHA-256: [0-9a-f]{64} on ranks 0, 2' text other
     differs '--model: .*vocab=20' text random
+    differs '--save: unspecified on ranks 0, 2; a folder on rank 1' --quiet --save=saved text
 }
 
 # Models of one shape with other weights; a rank has them under a path of its own.

@@ -36,6 +36,21 @@ of_texts() {
     good eval --json saved windows.txt
 }
 
+# All of a file that was kept for tests, also where no tenth of it is held out.
+whole() {
+    rm -rf saved
+    good "${gpt[@]}" --pack --save saved set.jsonl
+    head -3 set.jsonl >tests.jsonl
+    good eval --json --whole saved tests.jsonl
+    [ "$(field samples out)" = 3 ] || fail "all of three documents: $(cat out)"
+    good eval --json --whole saved parts
+    [ "$(field samples out)" = 20 ] || fail "a split of their own: $(cat out)"
+    rm -rf saved
+    good "${gpt[@]}" --save saved text.txt
+    good eval --json --whole saved text.txt
+    [ "$(field samples out)" = 249 ] || fail "all of a text: $(cat out)"
+}
+
 # The checkpoint's part is that of a job that goes on.
 resumed() {
     held 62 text.txt --val-split 0.25
@@ -62,6 +77,7 @@ wrong() {
 }
 
 check of_texts
+check whole
 check resumed
 check wrong
 finish

@@ -309,6 +309,8 @@ def hf_kinds(folder):
         "bpe-llama2": bpe(None, marked, byte_fallback=True, fuse_unk=True),
         "bpe-llama2-added": bpe(None, marked, added, byte_fallback=True, fuse_unk=True),
         "bpe-strip": bpe(P.Metaspace(prepend_scheme="first"), N.Sequence([N.Strip(), spaces]), added),
+        "bpe-replace-first": bpe(P.Metaspace(prepend_scheme="first"),
+                                 N.Sequence([N.Replace("\u2019", "'"), N.Replace("\u00e9", "ee")]), added),
         "bpe-replace": bpe(P.Metaspace(), N.Sequence([N.Replace("''", '"'), N.Replace(MARK, "_")]), added),
         "unigram-xlmr": unigram(P.Sequence([P.WhitespaceSplit(), P.Metaspace()])),
         "unigram-first": unigram(P.Metaspace(prepend_scheme="first"), extra=added),

@@ -161,6 +161,18 @@ static void test_typo(void **state)
 }
 
 /* A device that choir_device_find did not find is not cpu:0. */
+/* A message about a dimension says the number that the program gave. */
+static void test_missing_dimension(void **state)
+{
+    (void)state;
+    choir_scope *s = choir_scope_open(NULL, 1);
+    choir_tensor *t = choir_randn(s, choir_dims(2, 3), "t");
+    choir_cumsum(t, -9);
+    assert_int_equal(choir_scope_status(s), CHOIR_ERR_SHAPE);
+    assert_says("cumsum: (2, 3) has no dimension -9");
+    assert_int_equal(choir_scope_close(s), CHOIR_ERR_SHAPE);
+}
+
 static void test_missing_device(void **state)
 {
     (void)state;
@@ -321,6 +333,7 @@ int main(void)
         TEST(test_wrong_order),
         TEST(test_run_before_step),
         TEST(test_typo),
+        cmocka_unit_test(test_missing_dimension),
         TEST(test_missing_device),
         TEST(test_memory_comes_first),
     };

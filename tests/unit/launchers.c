@@ -53,7 +53,7 @@ static void nobody(void **state)
     assert_null(l.name);
     l = FIND("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_JOB_ID=5"); /* a batch script */
     assert_null(l.name);
-    l = FIND("PMI_RANK=1", "PMI_SIZE=2"); /* srun's, not mpirun's */
+    l = FIND("PMI_RANK=1"); /* no launcher's, which says how many there are */
     assert_null(l.name);
 }
 
@@ -99,6 +99,11 @@ static void mpich(void **state)
     assert_int_equal(l.rank, 2);
     assert_int_equal(l.local_world, 3);
     assert_string_equal(choir__launcher_plugin(), "mpi_mpich");
+    l = FIND("PMI_RANK=1", "PMI_SIZE=2"); /* they would train alone otherwise */
+    assert_true(l.mpi);
+    assert_int_equal(l.rank, 1);
+    assert_int_equal(l.world, 2);
+    assert_int_equal(l.local_rank, -1);
 }
 
 static void slurm(void **state)

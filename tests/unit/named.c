@@ -1,4 +1,5 @@
 /* Tables of named things: lookup, the list of names, and the message for an unknown name. */
+#include <limits.h>
 #include <setjmp.h>
 #include <stdbool.h>
 #include <stdarg.h>
@@ -56,12 +57,26 @@ static void names_what_there_is(void **state)
         "unknown animal 'hne' (did you mean 'hen'?): choose one of ant, hen, ox");
 }
 
+/* Of names that are as few letters off, the one of the word's length is meant. */
+static void prefers_length(void **state)
+{
+    (void)state;
+    int best = INT_MAX;
+    assert_true(choir__is_nearer("dp", "dpp", &best));
+    assert_true(choir__is_nearer("ddp", "dpp", &best));
+    assert_false(choir__is_nearer("dp", "dpp", &best));
+    best = INT_MAX;
+    assert_true(choir__is_nearer("accuracy", "acc", &best)); /* the word begins it */
+    assert_false(choir__is_nearer("loss", "acc", &best));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_names),
         cmocka_unit_test(lists_names),
         cmocka_unit_test(names_what_there_is),
+        cmocka_unit_test(prefers_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,6 +89,17 @@ static void white_space(void **state)
         "a \xe2\x96\x81",
         "3 2 2");
     choir_tokenizer_free(t);
+    /* one character for one leaves the beginning where it was; one for two does not */
+    t = parse(METASPACE("{\"type\":\"Replace\",\"pattern\":{\"String\":\"\xc3\xa9\"},"
+                        "\"content\":\"a\"}",
+        "first", ""));
+    gives(t, "\xc3\xa9 \xc3\xa9", "3 3");
+    choir_tokenizer_free(t);
+    t = parse(METASPACE("{\"type\":\"Replace\",\"pattern\":{\"String\":\"ab\"},"
+                        "\"content\":\"a\"}",
+        "first", ""));
+    gives(t, "ab", "0");
+    choir_tokenizer_free(t);
     t = parse(METASPACE("null", "always",
         ",\"added_tokens\":[{\"id\":5,\"content\":\"[M]\",\"lstrip\":true,\"rstrip\":true,"
         "\"normalized\":false}]"));
@@ -113,7 +124,20 @@ static void the_character(void **state)
     assert_says(choir_tokenizer_encode(t, "a ab c", 6, ids, ROOM, &count), CHOIR_ERR_RANGE,
         "line 1 has the character 'c' (U+0063)");
     choir_tokenizer_free(t);
+    t = parse(METASPACE("{\"type\":\"Strip\",\"strip_left\":false,\"strip_right\":true}",
+        "always", ""));
+    static const char wide[] = "a \xe2\x80\x8a b"; /* a beginning may end in white space */
+    assert_says(choir_tokenizer_encode(t, wide, strlen(wide), ids, ROOM, &count),
+        CHOIR_ERR_RANGE, "line 1 has the character '\xe2\x80\x8a' (U+200A)");
+    choir_tokenizer_free(t);
     t = NULL;
+    static const char late[] =
+        "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":"
+        "\"WhitespaceSplit\"},{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\","
+        "\"prepend_scheme\":\"first\"}]},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},"
+        "\"merges\":[]}}";
+    assert_says(choir__tokenizer_parse("it.json", late, strlen(late), &t),
+        CHOIR_ERR_UNSUPPORTED, "Metaspace with prepend_scheme \"first\" behind another step");
     static const char key[] = "{\"model\":{\"type\":\"BPE\",\n\"vocab\":{\"\\u0000\":0}}}";
     assert_says(choir__tokenizer_parse("it.json", key, strlen(key), &t), CHOIR_ERR_FORMAT,
         "it.json: line 2 has a key with the character U+0000, which is not supported");

@@ -69,7 +69,12 @@ static bool to_bytes(const char *key, size_t length, choir__tokenizer_buffer *ou
 static choir_status check_id(reader *r, const char *key, json_t *value)
 {
     json_int_t id = json_integer_value(value);
-    if (!json_is_integer(value) || id < 0 || id >= CHOIR__MOST_TOKENS)
+    if (!json_is_integer(value))
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s: token '%.100s': expected an id from 0 to %d, got something that is no whole "
+            "number",
+            r->name, key, CHOIR__MOST_TOKENS - 1);
+    if (id < 0 || id >= CHOIR__MOST_TOKENS)
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: token '%.100s': expected an id from 0 to %d, got %lld", r->name, key,
             CHOIR__MOST_TOKENS - 1, (long long)id);

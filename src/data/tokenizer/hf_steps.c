@@ -248,11 +248,21 @@ static choir_status pre_tokenizer_step(const char *name, json_t *step, void *arg
     if (choir__hf_cuts(p, CHOIR__WORDS_BYTES))
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: pre_tokenizer has a step behind ByteLevel, which must be the last", name);
-    for (size_t i = 0; i < CHOIR_COUNT(known); i++)
-        if (type && !strcmp(type, known[i].type))
-            return p->count < CHOIR__MOST_STEPS
-                       ? known[i].read(name, step, &p->step[p->count++])
-                       : too_many(name, "pre_tokenizer");
+    for (size_t i = 0; i < CHOIR_COUNT(known); i++) {
+        if (!type || strcmp(type, known[i].type) != 0)
+            continue;
+        if (p->count == CHOIR__MOST_STEPS)
+            return too_many(name, "pre_tokenizer");
+        choir__word_step *s = &p->step[p->count++];
+        choir_status status = known[i].read(name, step, s);
+        /* it asks where the piece stood in the text before all steps, which nothing here knows */
+        if (status == CHOIR_OK && p->count > 1 && s->prefix == CHOIR__PREFIX_FIRST)
+            return choir__error(CHOIR_ERR_UNSUPPORTED,
+                "%s: pre_tokenizer has Metaspace with prepend_scheme \"first\" behind another "
+                "step: expected it as the first step, or \"always\" or \"never\"",
+                name);
+        return status;
+    }
     return unsupported(name, "pre_tokenizer", "type", type,
         "BertPreTokenizer, ByteLevel, Metaspace, Split, WhitespaceSplit and a Sequence of them"
         " are known");

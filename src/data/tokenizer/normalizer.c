@@ -99,10 +99,12 @@ static void replace(const choir__normal_step *s, const char *text, const char *e
     choir__tokenizer_buffer *out, bool *whole)
 {
     size_t n = strlen(s->pattern);
+    uint32_t code;
+    bool one = n == (size_t)choir__utf8_decode(s->pattern, s->pattern + n, &code);
     const char *from = text, *at;
     while ((at = find(from, end, s->pattern, n))) {
         /* The new text stands where the last of the replaced characters stood. */
-        if (at == text && (!*s->content || n > 1))
+        if (at == text && (!*s->content || !one))
             *whole = false;
         choir__tokenizer_buffer_add(out, from, (size_t)(at - from));
         add(out, s->content);
@@ -258,11 +260,17 @@ void choir__normalize(choir__normalizer *n, const char *text, const char *end, b
 }
 
 /* The shortest beginning of the text whose normal form goes beyond the offset ends with the
- * character. */
+ * character. White space at the end of a beginning is not stripped, since the text goes on; so
+ * a longer one never has a shorter form. */
 const char *choir__normalize_back(
     choir__normalizer *n, const char *text, const char *end, bool continued, size_t offset)
 {
     choir__tokenizer_buffer normal = {0};
+    bool strips[CHOIR__MOST_STEPS];
+    for (int i = 0; i < n->count; i++) {
+        strips[i] = n->step[i].right;
+        n->step[i].right = false;
+    }
     const char *low = text, *high = end; /* low is too short, high is not */
     for (;;) {
         const char *middle = low + (high - low) / 2;
@@ -279,6 +287,8 @@ const char *choir__normalize_back(
         else
             low = middle;
     }
+    for (int i = 0; i < n->count; i++)
+        n->step[i].right = strips[i];
     free(normal.data);
     return low;
 }

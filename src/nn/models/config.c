@@ -186,6 +186,9 @@ choir_status choir__config_part(choir__config *c, const char *part,
     const choir__config_key *keys, const char *const *also_inert)
 {
     json_t *root = c->root, *object = json_object_get(root, part);
+    if (!object)
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s: key '%s' is missing: expected an object {...}", c->path, part);
     if (!json_is_object(object))
         return choir__config_bad(c, part, "expected an object {...}");
     char *prefix = choir__format("%s.", part);
