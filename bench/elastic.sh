@@ -1,7 +1,8 @@
 #!/bin/bash
 # Elastic jobs: from a death to the next finished step, a joiner's cost, and the price of it all.
 # DEATHS=30 of ranks, JOINS=10 and CUTS=10 of machines, PAIRS=15 of runs; PARTS='deaths newcomers
-# cuts price'. Machines are network namespaces, which need root; times are taken as lines of the job are read.
+# cuts price'. Machines are network namespaces, which need root; times are taken as lines of the
+# job are read.
 set -uo pipefail
 source bench/lib.inc
 machine

@@ -99,9 +99,9 @@ CHOIR_CHECKED choir_status choir_elastic_open(choir_env *env, const choir_traini
 
 /**
  * Runs fn(step, arg) as choir_step does, waits for it, and returns when the step is done on all
- * ranks (with choir_hogwild, on this one). If ranks are lost meanwhile, forms the new group and runs the step again; fn is then
- * called again, and finds the rank's new micro-batches by choir_env_micro. If the others had
- * finished the step, this rank receives their state instead.
+ * ranks (with choir_hogwild, on this one). If ranks are lost meanwhile, forms the new group and
+ * runs the step again; fn is then called again, and finds the rank's new micro-batches by
+ * choir_env_micro. If the others had finished the step, this rank receives their state instead.
  *
  * Errors: those of choir_step, except that a peer was lost or silent.
  */

@@ -152,8 +152,9 @@ static const choir__cli_option options[] = {
     {"eval-batches", CHOIR__INT, AT(batches), 0, CHOIR__CLI_NO_LIMIT, .preset = "0",
         .argument = "N", .help = "evaluate at most N batches; 0: the whole split"},
     {"whole", CHOIR__FLAG, AT(whole),
-        .help = "evaluate on all of DATA, a file or folder that was kept for tests, where it has "
-                "no validation split of its own"},
+        .help =
+            "evaluate on all of DATA, a file or folder that was kept for tests, where it has "
+            "no validation split of its own"},
     {"tokenizer", CHOIR__STRING, AT(tokenizer), .argument = "FILE",
         .help = "a tokenizer as for choir train, or chars (default: the checkpoint's)"},
     {"workers", CHOIR__INT, AT(workers), 1, CHOIR_MAX_WORKERS, .preset = "1", .argument = "N",

@@ -132,8 +132,8 @@ const choir__cli_option choir__job_options[] = {
             "--microbatches starts spares"},
     {"no-copy", CHOIR__FLAG, AT(no_copy),
         .help =
-            "with --max-restarts, of strategies other than ddp and hogwild: keep no copies of the ranks' state "
-            "in memory; after a loss the job goes on from its last checkpoint"},
+            "with --max-restarts, of strategies other than ddp and hogwild: keep no copies of the "
+            "ranks' state in memory; after a loss the job goes on from its last checkpoint"},
     {"devices", CHOIR__STRING, AT(devices), .argument = "LIST",
         .help = "devices such as cpu:0,cpu:1 or cuda:0-3, or auto: all GPUs, or all cores of a "
                 "machine without GPUs (default auto)",

@@ -57,7 +57,7 @@ static void names_what_there_is(void **state)
         "unknown animal 'hne' (did you mean 'hen'?): choose one of ant, hen, ox");
 }
 
-/* Of names that are as few letters off, the one of the word's length is meant. */
+/* Among names that are equally many letters off, one of the word's length comes first. */
 static void prefers_length(void **state)
 {
     (void)state;

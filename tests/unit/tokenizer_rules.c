@@ -124,8 +124,8 @@ static void the_character(void **state)
     assert_says(choir_tokenizer_encode(t, "a ab c", 6, ids, ROOM, &count), CHOIR_ERR_RANGE,
         "line 1 has the character 'c' (U+0063)");
     choir_tokenizer_free(t);
-    t = parse(METASPACE("{\"type\":\"Strip\",\"strip_left\":false,\"strip_right\":true}",
-        "always", ""));
+    t = parse(METASPACE(
+        "{\"type\":\"Strip\",\"strip_left\":false,\"strip_right\":true}", "always", ""));
     static const char wide[] = "a \xe2\x80\x8a b"; /* a beginning may end in white space */
     assert_says(choir_tokenizer_encode(t, wide, strlen(wide), ids, ROOM, &count),
         CHOIR_ERR_RANGE, "line 1 has the character '\xe2\x80\x8a' (U+200A)");

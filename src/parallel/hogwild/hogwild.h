@@ -36,7 +36,7 @@ typedef struct choir__hogwild_piece {
 typedef struct choir__hogwild {
     choir_module *module;
     choir__mapping *mapping; /* the master's memory; NULL: a group's memory */
-    choir_group *group; /* the workers; NULL: none is known */
+    choir_group *group;      /* the workers; NULL: none is known */
     choir__shared *shared;
     char *master;
     size_t bytes;
@@ -59,8 +59,8 @@ static inline choir__hogwild_head *choir__hogwild_head_of(const choir__hogwild *
     return (choir__hogwild_head *)h->master;
 }
 
-/* hogwild.c: queue an exchange, and the taking of all of the master's words, in the order of the
- * device's work. always: also if the master has not changed since the last exchange. */
+/* hogwild.c: queue an exchange, and the taking of all of the master's words, in the order of
+ * the device's work. always: also if the master has not changed since the last exchange. */
 void choir__hogwild_queue_exchange(choir__hogwild *h, bool always);
 void choir__hogwild_queue_take(choir__hogwild *h);
 

@@ -1,13 +1,13 @@
 /* Hogwild when ranks leave and join.
  *
- * No rank waits for another in a step, so the ranks that are left have lost nothing: each one
- * sends what it has not sent yet to the master that it knows, and the lowest of them moves that
- * master to memory of the new group, where everyone then takes its words. The updates of the
- * lost rank since its last exchange are lost with it.
+ * No rank waits for another in a step, so a loss interrupts no work. Each rank that is left
+ * sends its last changes to the old master; the lowest rank copies the old master to memory of
+ * the new group; all ranks take the words of that copy. Changes that the lost rank has not sent
+ * are lost.
  *
- * A rank that is new comes with a master of its own, as it has prepared itself alone. It has
- * received a worker's words by then, which its master has too, after one more exchange, if it
- * becomes the lowest because others die in that moment. */
+ * A new rank has prepared itself alone, with a master of its own. It may become the lowest rank
+ * if the others die in that moment: it has received a worker's words by then, and its next
+ * exchange writes them to its master. */
 #include <string.h>
 
 #include "parallel/hogwild/hogwild.h"
