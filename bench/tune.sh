@@ -4,7 +4,8 @@
 # SEEDS=N (default 40), TRIALS=N (200), FUNCTIONS="branin hartmann6 ones queens". The peers run in
 # the same run where they are there: CHOIR_PYTHON (default python3) names a Python with Optuna, and
 # CHOIR_SKOPT (default: the same) one with scikit-optimize; PEER_SEEDS=N (10) seeds of them, since
-# they are slower. All have one thread. With FUNCTIONS, nothing else is measured, for a short form:
+# they are slower. All have one thread. Durable trials are written below STORE (a temporary folder).
+# With FUNCTIONS, nothing else is measured, for a short form:
 #
 #   SEEDS=5 PEER_SEEDS=5 TRIALS=100 FUNCTIONS="branin hartmann6" script/bench tune
 set -uo pipefail
@@ -93,3 +94,43 @@ if has_optuna; then
     printf "Optuna's tpe after 1000       %10.2f ms a suggestion\n" \
         "$(calc "$(us 1000 "$python" bench/peers/tune.py speed tpe 1000 8) / 1000")"
 fi
+
+# Each trial waits for the disk on which STORE is (default: a temporary folder).
+store=$(mktemp -d -p "${STORE:-${TMPDIR:-/tmp}}")
+trap 'rm -rf "$store"' EXIT
+echo
+echo "durable trials of 8 parameters a second, three rounds"
+for threads in 1 16 64; do
+    for kind in sqlite journal; do
+        printf '%-8s %3d at once          ' $kind $threads
+        for round in 1 2 3; do
+            printf ' %10s' "$(build/choir_bench_durable "$kind:$store/$kind.$threads.$round" \
+                $((threads * 30 < 300 ? 300 : threads * 30)) 8 $threads | cut -d' ' -f1)"
+        done
+        echo
+    done
+done
+
+# Milliseconds of 200 commands that print a number, as trials and one after another.
+program=(/usr/bin/printf '{"eval_loss":%s}\n')
+alone() { for ((i = 0; i < 200; i++)); do "${program[@]}" 0.5; done; }
+searched() {
+    build/choir tune --space 'x=uniform(0,1)' --sampler random --metric eval_loss --trials 200 \
+        --json "$@" -- "${program[@]}" '{x}'
+}
+each() {
+    local from=$EPOCHREALTIME
+    "$@" >/dev/null 2>"$store/err" || cat "$store/err"
+    echo "$(calc "(${EPOCHREALTIME/./} - ${from/./}) / 200 / 1000")"
+}
+rm -f "$store"/took.*
+for ((round = 0; round < 5; round++)); do
+    each alone >>"$store/took.alone"
+    each searched >>"$store/took.memory"
+    each searched --study "r$round" --storage "sqlite:///$store/trials.db" >>"$store/took.sqlite"
+done
+echo
+echo "milliseconds of a trial whose command prints a number, medians of five"
+printf 'the command alone             %10.2f\n' "$(median <"$store/took.alone")"
+printf 'as a trial in memory          %10.2f\n' "$(median <"$store/took.memory")"
+printf 'as a trial in SQLite          %10.2f\n' "$(median <"$store/took.sqlite")"
