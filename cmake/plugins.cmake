@@ -73,6 +73,9 @@ if(CHOIR_RAFT AND TARGET PkgConfig::RAFT)
   choir_plugin_from(raft "${CHOIR_RAFT_SOURCES}" PkgConfig::RAFT PkgConfig::SODIUM m)
 endif()
 
+# --- rows of Parquet files ------------------------------------------------------------------------
+include(${CMAKE_CURRENT_LIST_DIR}/parquet.cmake)
+
 # --- devices that are loaded on request -----------------------------------------------------------
 # choir_cuda.so: src/device/cuda/ and its side of the plug-in, with the parts that nvcc
 # compiles, for the GPUs that CMAKE_CUDA_ARCHITECTURES names (cmake/cuda.cmake has the default).

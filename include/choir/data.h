@@ -212,8 +212,10 @@ typedef struct choir_corpus_opts {
 choir_corpus_opts choir_corpus_defaults(void);
 
 /**
- * Documents for a language model from a file of records, .jsonl, .csv or .tsv, of which one
- * of each ten is for validation, or from a folder with train.jsonl (or .csv, .tsv) and
+ * Documents for a language model from a file of records, .jsonl, .csv, .tsv or .parquet, of
+which
+ * one of each ten is for validation, or from a folder with train.jsonl (or .csv, .tsv,
+.parquet) and
  * validation.jsonl (or val, dev, test). A record is one of:
  *
  *     {"text": T}                              T
@@ -388,9 +390,9 @@ choir_labelled_opts choir_labelled_defaults(void);
  *
  * path is a file of records, .jsonl (an object per line), .csv or .tsv (the first row has the
  * names of the columns), of which one of each ten is for validation; or a folder with
- * train.jsonl (or .csv, .tsv) and validation.jsonl (or val, dev, test). Words are arrays, which
- * JSON alone has. Labels that are all whole numbers are the classes; other labels are sorted,
- * and choir_dataset_class_name has them.
+ * train.jsonl (or .csv, .tsv, .parquet) and validation.jsonl (or val, dev, test). Words are
+ * arrays, which JSON alone has. Labels that are all whole numbers are the classes; other labels
+ * are sorted, and choir_dataset_class_name has them.
  *
  * The tokenizer, which needs [CLS], [SEP] and [PAD], encodes each text; texts that are too long
  * lose their last tokens, of a pair the longer text first. Errors: argument (the tokenizer);
@@ -417,7 +419,7 @@ typedef struct choir_texts {
  * the words of the text, which spaces separate. */
 void choir_texts_add(choir_texts *texts, const char *text, const char *pair, bool words);
 
-/** Adds the texts of a file of records, .jsonl, .csv or .tsv, in the columns that
+/** Adds the texts of a file of records, .jsonl, .csv, .tsv or .parquet, in the columns that
  * choir_dataset_labelled reads; classes are not needed, and are ignored. Words are an array, or
  * a text whose words spaces separate. Errors: io; format, naming the file and the line. */
 CHOIR_CHECKED choir_status choir_texts_read(

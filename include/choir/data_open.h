@@ -6,8 +6,8 @@
  *     a folder of IDX files               images with a class each  (choir_dataset_idx)
  *     a .tar, or NAME-{000..010}.tar,     images with a class each  (choir_dataset_shards)
  *       or a folder of tars
- *     a .jsonl, .csv or .tsv file, or     texts or words with a class each
- *       a folder with train.jsonl etc.                              (choir_dataset_labelled)
+ *     a .jsonl, .csv, .tsv or .parquet    texts or words with a class each
+ *       file, or a folder with train.jsonl etc.                     (choir_dataset_labelled)
  *                                         documents, pairs, chats   (choir_dataset_corpus)
  *     a file of token ids                 windows of the ids        (choir_dataset_tokens)
  *     a text file                         windows of its tokens     (choir_dataset_text)
@@ -104,7 +104,8 @@ CHOIR_CHECKED choir_status choir_data_sha256(
     const char *path, const choir_model_info *info, char hex[65]);
 
 /** Returns whether language models read documents there, which choir_data_opts.pack can keep
- * apart: all sources of the path are .jsonl, .csv or .tsv files, or folders of such. */
+ * apart: all sources of the path are .jsonl, .csv, .tsv or .parquet files, or folders of such.
+ */
 bool choir_data_has_documents(const char *path);
 
 /** Checks that an existing model can be run on the dataset: that samples have its input shape,

@@ -1,11 +1,11 @@
 /* Plug-ins: parts of Choir that need a library which may not be installed. They are loaded on
  * demand.
  *
- * choir_ucx.so, choir_mpi_*.so, choir_etcd.so and choir_cuda.so are opened with dlopen, so a
- * program starts without them and a package can ship them separately. A plug-in is built from
- * the tree's own headers and calls internal functions by their names. It cannot be linked with
- * them: libchoir hides its internal names, and the `choir` command has no libchoir at all. So
- * the loader passes a table of functions, and the plug-in's side (comm/plugin_side.c,
+ * choir_ucx.so, choir_mpi_*.so, choir_etcd.so, choir_cuda.so and others are opened with dlopen,
+ * so a program starts without them and a package can ship them separately. A plug-in is built
+ * from the tree's own headers and calls internal functions by their names. It cannot be linked
+ * with them: libchoir hides its internal names, and the `choir` command has no libchoir at all.
+ * So the loader passes a table of functions, and the plug-in's side (comm/plugin_side.c,
  * device/plugin_side.c) defines those names there, each as one call through the table:
  *
  *     plug-in                                   libchoir.so, or the command
@@ -19,13 +19,7 @@
 #include <choir/dtype.h>
 
 #include "base/base.h"
-
-/* The start of each struct that a plug-in exports as choir_plugin. Its layout is fixed for all
- * versions. */
-typedef struct choir__plugin_head {
-    const char *version; /* CHOIR_VERSION */
-    uint32_t layout;     /* a digest of the sizes of structs that both sides know */
-} choir__plugin_head;
+#include "base/plugin_head.h"
 
 /* The functions of base/ that every plug-in may call: result, name, parameters, arguments. */
 #define CHOIR__BASE_HOST(X)                                                                    \

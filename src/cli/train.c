@@ -230,13 +230,14 @@ const choir__cli_command choir__cli_train = {
     .summary = "train a model on a text, a folder of images or random data",
     .usage = "[OPTION]... [DATA]\n[OPTION]... JOB.json [DATA]",
     .about =
-        "Trains a model. DATA is a text file, documents (.jsonl, .csv or .tsv, with the column "
-        "text, prompt and completion, or messages) or a file of token ids (language models), "
+        "Trains a model. DATA is a text file, documents (.jsonl, .csv, .tsv or .parquet, with the "
+        "column text, prompt and completion, or messages) or a file of token ids (language "
+        "models), "
         "images with classes (a folder of IDX files or of train/CLASS/*.jpg and val/CLASS/*.jpg, "
         "or tars of WebDataset's form), for donut a folder of images and JSON "
-        "(train/metadata.jsonl), for bert:classes=N labelled texts (.jsonl, .csv or .tsv, with "
-        "the columns text and label), - for standard input, or 'random'. Several are joined by "
-        "+, as in a.jsonl:weight=0.7+b.txt:weight=0.3. Without DATA, the model is trained on a "
+        "(train/metadata.jsonl), for bert:classes=N labelled texts (.jsonl, .csv, .tsv or "
+        ".parquet, with the columns text and label), - for standard input, or 'random'. Several "
+        "are joined by +, as in a.jsonl:weight=0.7+b.txt:weight=0.3. Without DATA, the model is trained on a "
         "text that comes with Choir. JOB.json is a job that --print-job or a run's folder wrote "
         "down; options on the command line go before its own.",
     .example_title = "on all cores, with checkpoints",

@@ -143,7 +143,7 @@ static const char *const validation_names[] = {"validation", "val", "dev", "test
 /* Returns the path of the first file FOLDER/NAME.SUFFIX that exists, which the caller frees. */
 static char *find_part(const char *folder, const char *const *names)
 {
-    static const char *const suffixes[] = {"jsonl", "csv", "tsv"};
+    static const char *const suffixes[] = {"jsonl", "csv", "tsv", "parquet"};
     for (int n = 0; names[n]; n++)
         for (size_t s = 0; s < CHOIR_COUNT(suffixes); s++) {
             char *path = choir__format("%s/%s.%s", folder, names[n], suffixes[s]);

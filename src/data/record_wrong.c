@@ -11,9 +11,9 @@ choir_status choir__record_wrong(const choir__record_at *at, const char *format,
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (at->column)
+    if (at->column && !at->row)
         snprintf(column, sizeof column, ", column %lld", (long long)at->column);
-    return at->line ? choir__error(CHOIR_ERR_FORMAT, "%s, line %lld%s: %s", at->path,
-                          (long long)at->line, column, text)
+    return at->line ? choir__error(CHOIR_ERR_FORMAT, "%s, %s %lld%s: %s", at->path,
+                          at->row ? "row" : "line", (long long)at->line, column, text)
                     : choir__error(CHOIR_ERR_FORMAT, "%s: %s", at->path, text);
 }

@@ -39,22 +39,31 @@ static choir_status make_room(choir__records *r)
     return CHOIR_OK;
 }
 
-/* Reads more bytes behind those that are there. */
-static choir_status fill(choir__records *r)
+static choir_status read_some(const choir__records *r, char *to, size_t room, size_t *bytes)
 {
     ssize_t n;
-    choir_status status = make_room(r);
-    if (status != CHOIR_OK)
-        return status;
+    if (r->rows)
+        return choir__parquet_read(r->rows, to, room, bytes);
     do
-        n = read(r->fd, r->data + r->end, r->room - r->end);
+        n = read(r->fd, to, room);
     while (n < 0 && errno == EINTR);
     if (n < 0)
         return choir__error(
             CHOIR_ERR_IO, "%s: cannot be read: %s", r->at.path, strerror(errno));
-    r->end += (size_t)n;
-    r->ended = n == 0;
+    *bytes = (size_t)n;
     return CHOIR_OK;
+}
+
+/* Reads more bytes behind those that are there. */
+static choir_status fill(choir__records *r)
+{
+    size_t bytes = 0;
+    choir_status status = make_room(r);
+    if (status == CHOIR_OK)
+        status = read_some(r, r->data + r->end, r->room - r->end, &bytes);
+    r->end += bytes;
+    r->ended = bytes == 0;
+    return status;
 }
 
 /* Finds the end of the line that begins at data + next. */
@@ -150,7 +159,8 @@ static bool ends_in(const char *path, const char *end)
 
 bool choir__is_record_file(const char *path)
 {
-    return ends_in(path, ".jsonl") || ends_in(path, ".csv") || ends_in(path, ".tsv");
+    return ends_in(path, ".jsonl") || ends_in(path, ".csv") || ends_in(path, ".tsv") ||
+           ends_in(path, ".parquet");
 }
 
 void choir__records_take(choir__records *r, int fd, const char *name)
@@ -186,6 +196,9 @@ choir_status choir__records_look(choir__records *r, bool *documents)
 choir_status choir__records_open(choir__records *r, const char *path)
 {
     choir__records_take(r, -1, path);
+    r->at.row = ends_in(path, ".parquet");
+    if (r->at.row)
+        return choir__parquet_open(path, &r->rows);
     r->table = !ends_in(path, ".jsonl");
     r->quotes = r->table && !ends_in(path, ".tsv");
     r->separator = r->quotes ? ',' : '\t';
@@ -201,6 +214,7 @@ void choir__records_close(choir__records *r)
 {
     if (r->fd >= 0)
         close(r->fd);
+    choir__parquet_close(r->rows);
     for (size_t i = 0; i < r->column_count; i++)
         free(r->columns[i]);
     free(r->columns);

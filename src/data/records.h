@@ -1,8 +1,9 @@
-/* Records of a text file: objects of JSON, or rows of a table.
+/* Records of a file: objects of JSON, or rows of a table.
  *
- *     NAME.jsonl   one object per line
- *     NAME.csv     rows of fields, as in RFC 4180; the first row has the columns' names
- *     NAME.tsv     the same with tabs between fields, which are never quoted
+ *     NAME.jsonl     one object per line
+ *     NAME.csv       rows of fields, as in RFC 4180; the first row has the columns' names
+ *     NAME.tsv       the same with tabs between fields, which are never quoted
+ *     NAME.parquet   rows that become lines of JSON (data/parquet.h)
  *
  * A row becomes an object of strings, so readers see one kind of record. A file is read a part
  * at a time, and records are parsed where they lie, so memory is bounded by the longest one. */
@@ -11,21 +12,24 @@
 
 #include "base/base.h"
 #include "data/json.h"
+#include "data/parquet.h"
 
 /* The place of a record, for messages. */
 typedef struct choir__record_at {
     const char *path;
     int64_t line;   /* from 1; 0: the path says all */
     int64_t column; /* byte of the line, from 1; 0: the whole record */
+    bool row;       /* `line` is the number of a row, which has no bytes of its own */
 } choir__record_at;
 
 /* A file of records that is being read. */
 typedef struct choir__records {
     choir__record_at at; /* the present record */
     int fd;
-    bool table, quotes; /* fields, of which some may be quoted */
-    bool text;          /* lines of text: a record is a string, with its line end */
-    bool ended;         /* the file has no more bytes */
+    choir__parquet *rows; /* in place of fd; NULL: the file is a text */
+    bool table, quotes;   /* fields, of which some may be quoted */
+    bool text;            /* lines of text: a record is a string, with its line end */
+    bool ended;           /* the file has no more bytes */
     char separator;
     char *data; /* (room + 1) bytes [next, end) are not read yet */
     size_t next, end, room;

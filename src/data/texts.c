@@ -121,8 +121,8 @@ choir_status choir_texts_read(const char *path, choir_labelled_opts opts, choir_
         return choir__missing(__func__, path ? "texts" : "path");
     reading r = {texts, &opts};
     if (!choir__is_record_file(path))
-        return choir__error(
-            CHOIR_ERR_ARGUMENT, "%s: expected a file of records, .jsonl, .csv or .tsv", path);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: expected a file of records, .jsonl, .csv, .tsv or .parquet", path);
     return choir__records_read(path, read_record, &r);
 }
 

@@ -82,7 +82,8 @@ faults() {
     bad 1 'ragged.csv, line 3: expected 2 fields, as in the first row, got 1' \
         train "${model[@]}" ragged.csv
     cp rows.csv rows.parquet
-    bad 1 'rows.parquet: Parquet is not read' train "${model[@]}" rows.parquet
+    bad 1 'rows.parquet: (Parquet|Could not open Parquet)|Parquet is a plug-in' \
+        train "${model[@]}" rows.parquet
     bad 1 'several texts need a tokenizer' train "${model[@]}" docs.jsonl+rows.csv
     bad 1 'packing .* is for documents' train "${model[@]}" --pack --model \
         bert:layers=1,heads=2,width=16,context=32 docs.jsonl

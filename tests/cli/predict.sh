@@ -114,7 +114,7 @@ wrong() {
     bad 1 'none.csv: .*No such file' predict texts none.csv
     bad 1 'missing INPUT: a text' predict texts
     bad 1 'text 1: expected UTF-8' predict --json texts good $'\xff'
-    bad 1 'lines is no .jsonl, .csv or .tsv file' predict texts lines
+    bad 1 'lines is no .jsonl, .csv, .tsv or .parquet file' predict texts lines
     bad 1 "devices? .*bogus" predict --device bogus texts good
     echo 'mood' >mood.csv && echo 'up' >>mood.csv
     bad 1 "mood.csv, line 2: missing the column 'text'" predict texts mood.csv

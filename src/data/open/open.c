@@ -31,8 +31,8 @@ static choir_status refuse(const choir__data_request *r)
             "model %.*s: expected a text file, got %s, a folder", length, i->config, r->path);
     if (i->vocab)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "model %.*s with classes: expected labelled texts (a .jsonl, .csv or .tsv file, or a "
-            "folder with train.jsonl or the like) or 'random', got %s",
+            "model %.*s with classes: expected labelled texts (a .jsonl, .csv, .tsv or .parquet "
+            "file, or a folder with train.jsonl or the like) or 'random', got %s",
             length, i->config, r->path);
     return choir__error(CHOIR_ERR_ARGUMENT,
         "model %.*s: expected a folder of %s or 'random', got %s", length, i->config,
@@ -66,15 +66,11 @@ static choir_status augment(const choir__data_request *r, choir_dataset **datase
 static choir_status open_one(
     const choir__data_request *r, choir_tokenizer **tokenizer, choir_dataset **dataset)
 {
-    const char *dot = strrchr(r->path, '.');
-    if (dot && !strcmp(dot, ".parquet"))
-        return choir__error(CHOIR_ERR_UNSUPPORTED,
-            "%s: Parquet is not read: convert it to .jsonl or .csv", r->path);
     const choir__data_reader *reader = choir__data_reader_find(r);
     if (reader && r->opts->pack && (reader != &choir__data_corpus || !r->info->packs))
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: packing (choir train --pack) is for documents (.jsonl, .csv or .tsv) and models "
-            "that keep them apart: gpt2, llama and mistral",
+            "%s: packing (choir train --pack) is for documents (.jsonl, .csv, .tsv or .parquet) "
+            "and models that keep them apart: gpt2, llama and mistral",
             r->path);
     return reader ? reader->open(r, tokenizer, dataset) : refuse(r);
 }

@@ -1,0 +1,235 @@
+/* Rows of a Parquet file as lines of JSON, by Apache Arrow.
+ *
+ *     file -> batches of rows (Arrow decodes columns) -> lines -> read()
+ *
+ * Rows become text and are parsed again: readers of records (data/records.h) then know one kind
+ * of record, with words and messages as nested as JSON allows. */
+#include <arrow/api.h>
+#include <arrow/io/file.h>
+#include <parquet/arrow/reader.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "data/parquet/plugin.h"
+
+namespace {
+
+enum { ENOUGH = 1 << 18 }; /* bytes of lines that are made at a time */
+
+struct file {
+    std::unique_ptr<parquet::arrow::FileReader> reader;
+    std::shared_ptr<arrow::RecordBatchReader> batches;
+    std::shared_ptr<arrow::RecordBatch> batch; /* null: the next one is due */
+    int64_t row = 0;                           /* the next one of the batch */
+    std::string lines;                         /* [sent, size) is not read yet */
+    size_t sent = 0;
+};
+
+void explain(const arrow::Status &status, char *why)
+{
+    snprintf(why, CHOIR__PARQUET_WHY, "%s", status.message().c_str());
+    for (char *c = why; *c; c++) /* a reason is one line */
+        *c = *c == '\n' ? ' ' : *c;
+}
+
+/* --- values --- */
+
+void add_text(std::string &to, std::string_view text)
+{
+    to += '"';
+    for (unsigned char c : text)
+        if (c == '"' || c == '\\') {
+            to += '\\';
+            to += (char)c;
+        } else if (c < 0x20) {
+            char code[8];
+            snprintf(code, sizeof code, "\\u%04x", c);
+            to += code;
+        } else {
+            to += (char)c;
+        }
+    to += '"';
+}
+
+void add_number(std::string &to, double x)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.17g", x);
+    to += std::isfinite(x) ? text : "null";
+}
+
+void add_value(std::string &to, const arrow::Array &array, int64_t i);
+
+void add_list(std::string &to, const arrow::Array &values, int64_t from, int64_t count)
+{
+    to += '[';
+    for (int64_t i = 0; i < count; i++) {
+        to += i ? "," : "";
+        add_value(to, values, from + i);
+    }
+    to += ']';
+}
+
+template <typename list> void add_list_of(std::string &to, const arrow::Array &array, int64_t i)
+{
+    const auto &lists = static_cast<const list &>(array);
+    add_list(to, *lists.values(), lists.value_offset(i), lists.value_length(i));
+}
+
+void add_object(std::string &to, const arrow::StructArray &array, int64_t i)
+{
+    to += '{';
+    for (int f = 0; f < array.num_fields(); f++) {
+        to += f ? "," : "";
+        add_text(to, array.struct_type()->field(f)->name());
+        to += ':';
+        add_value(to, *array.field(f), i);
+    }
+    to += '}';
+}
+
+/* Numbers and types that are rare: as Arrow writes them. */
+void add_other(std::string &to, const arrow::Array &array, int64_t i)
+{
+    auto value = array.GetScalar(i);
+    if (!value.ok())
+        to += "null";
+    else if (arrow::is_integer(array.type_id()))
+        to += (*value)->ToString();
+    else
+        add_text(to, (*value)->ToString());
+}
+
+void add_value(std::string &to, const arrow::Array &array, int64_t i)
+{
+    using arrow::Type;
+    if (array.IsNull(i)) {
+        to += "null";
+        return;
+    }
+    switch (array.type_id()) {
+    case Type::STRING:
+        add_text(to, static_cast<const arrow::StringArray &>(array).GetView(i));
+        break;
+    case Type::LARGE_STRING:
+        add_text(to, static_cast<const arrow::LargeStringArray &>(array).GetView(i));
+        break;
+    case Type::STRING_VIEW:
+        add_text(to, static_cast<const arrow::StringViewArray &>(array).GetView(i));
+        break;
+    case Type::BOOL:
+        to += static_cast<const arrow::BooleanArray &>(array).Value(i) ? "true" : "false";
+        break;
+    case Type::FLOAT:
+        add_number(to, (double)static_cast<const arrow::FloatArray &>(array).Value(i));
+        break;
+    case Type::DOUBLE:
+        add_number(to, static_cast<const arrow::DoubleArray &>(array).Value(i));
+        break;
+    case Type::LIST: add_list_of<arrow::ListArray>(to, array, i); break;
+    case Type::LARGE_LIST: add_list_of<arrow::LargeListArray>(to, array, i); break;
+    case Type::FIXED_SIZE_LIST: add_list_of<arrow::FixedSizeListArray>(to, array, i); break;
+    case Type::STRUCT: add_object(to, static_cast<const arrow::StructArray &>(array), i); break;
+    case Type::DICTIONARY: {
+        const auto &names = static_cast<const arrow::DictionaryArray &>(array);
+        add_value(to, *names.dictionary(), names.GetValueIndex(i));
+        break;
+    }
+    case Type::BINARY:
+    case Type::LARGE_BINARY:
+    case Type::BINARY_VIEW:
+    case Type::FIXED_SIZE_BINARY: to += "null"; break;
+    default: add_other(to, array, i);
+    }
+}
+
+/* --- rows --- */
+
+void add_row(std::string &to, const arrow::RecordBatch &batch, int64_t row)
+{
+    to += '{';
+    for (int c = 0; c < batch.num_columns(); c++) {
+        to += c ? "," : "";
+        add_text(to, batch.column_name(c));
+        to += ':';
+        add_value(to, *batch.column(c), row);
+    }
+    to += "}\n";
+}
+
+/* Makes more lines; none at the end of the file. */
+arrow::Status fill(file *f)
+{
+    f->lines.clear();
+    f->sent = 0;
+    while (f->lines.size() < ENOUGH) {
+        if (!f->batch) {
+            ARROW_RETURN_NOT_OK(f->batches->ReadNext(&f->batch));
+            if (!f->batch)
+                break;
+            ARROW_RETURN_NOT_OK(f->batch->ValidateFull()); /* offsets of a damaged file */
+            f->row = 0;
+        }
+        while (f->row < f->batch->num_rows() && f->lines.size() < ENOUGH)
+            add_row(f->lines, *f->batch, f->row++);
+        if (f->row == f->batch->num_rows())
+            f->batch.reset();
+    }
+    return arrow::Status::OK();
+}
+
+arrow::Status begin(file *f, const char *path)
+{
+    ARROW_ASSIGN_OR_RAISE(auto in, arrow::io::ReadableFile::Open(path));
+    ARROW_ASSIGN_OR_RAISE(
+        f->reader, parquet::arrow::OpenFile(in, arrow::default_memory_pool()));
+    ARROW_ASSIGN_OR_RAISE(f->batches, f->reader->GetRecordBatchReader());
+    return arrow::Status::OK();
+}
+
+void *open_file(const char *path, char *why)
+try {
+    auto f = std::make_unique<file>();
+    arrow::Status status = begin(f.get(), path);
+    if (status.ok())
+        return f.release();
+    explain(status, why);
+    return nullptr;
+} catch (const std::exception &e) {
+    snprintf(why, CHOIR__PARQUET_WHY, "%s", e.what());
+    return nullptr;
+}
+
+int64_t read_file(void *opaque, char *to, size_t room, char *why)
+try {
+    auto *f = static_cast<file *>(opaque);
+    if (f->sent == f->lines.size()) {
+        arrow::Status status = fill(f);
+        if (!status.ok()) {
+            explain(status, why);
+            return -1;
+        }
+    }
+    size_t bytes = std::min(room, f->lines.size() - f->sent);
+    memcpy(to, f->lines.data() + f->sent, bytes);
+    f->sent += bytes;
+    return (int64_t)bytes;
+} catch (const std::exception &e) {
+    snprintf(why, CHOIR__PARQUET_WHY, "%s", e.what());
+    return -1;
+}
+
+void close_file(void *opaque)
+{
+    delete static_cast<file *>(opaque);
+}
+
+} // namespace
+
+extern "C" __attribute__((visibility("default"))) const choir__parquet_plugin choir_plugin = {
+    {CHOIR_VERSION, CHOIR__PARQUET_LAYOUT}, open_file, read_file, close_file};
