@@ -101,8 +101,8 @@ static choir_status add_argument(
         return choir_texts_read(input, opts, texts);
     if (stat(input, &s) == 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s is no .jsonl, .csv, .tsv or .parquet file: give the texts themselves, or their lines by "
-            "standard input",
+            "%s is no .jsonl, .csv, .tsv or .parquet file: give the texts themselves, or their "
+            "lines by standard input",
             input);
     char *line = choir__strdup(input);
     add_line(line, opts.words, texts);
@@ -128,7 +128,8 @@ static choir_status open_texts(
         status = choir__error(CHOIR_ERR_ARGUMENT, "%s has no texts", r->inputs[0]);
     if (status == CHOIR_OK && !texts->count)
         status = choir__error(CHOIR_ERR_ARGUMENT,
-            "missing INPUT: a text, a .jsonl, .csv, .tsv or .parquet file, or lines on standard input");
+            "missing INPUT: a text, a .jsonl, .csv, .tsv or .parquet file, or lines on standard "
+            "input");
     for (int64_t i = 0; i < texts->count && r->pair; i++)
         if (!texts->text[i].pair)
             texts->text[i].pair = choir__strdup(r->pair);
@@ -240,8 +241,8 @@ const choir__cli_command choir__cli_predict = {
         "choir train --save, or of a published model. For models of texts, INPUT is a text, or a "
         ".jsonl, .csv, .tsv or .parquet file with the columns that choir train reads, of which "
         "labels are not needed; a tab is between the texts of a pair. Without INPUT, or for -, "
-        "each line of standard input is a text. Models of words print a label for each word. For models of "
-        "images, INPUT is a JPEG or PNG file, or a folder of them; for models that were trained on "
+        "each line of standard input is a text. Models of words print a label for each word. For "
+        "models of images, INPUT is a JPEG or PNG file, or a folder of them; for models that were trained on "
         "IDX files, a folder of IDX files, whose validation images are labelled.",
     .example = "  choir predict runs/reviews 'a film to remember'\n"
                "  choir predict --top 3 runs/photos holiday/*.jpg",
