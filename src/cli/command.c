@@ -71,7 +71,7 @@ choir_status choir__cli_set(const choir__cli_option *o, void *place, const char 
     const bool fits = choir__option_set(&option, text);
     if (!fits && number && o->high >= most_stated &&
         choir__parse_float(text, o->high, most, &x))
-        return choir__error(CHOIR_ERR_ARGUMENT, "expected %s of at most %g, got '%s'",
+        return choir__error(CHOIR_ERR_ARGUMENT, "expected %s of at most %.17g, got '%s'",
             o->type == CHOIR__INT ? "a whole number" : "a number", o->high, text);
     if (!fits)
         return choir__error(CHOIR_ERR_ARGUMENT, "expected %s, got '%s'",

@@ -242,8 +242,8 @@ const choir__cli_command choir__cli_predict = {
         ".jsonl, .csv, .tsv or .parquet file with the columns that choir train reads, of which "
         "labels are not needed; a tab is between the texts of a pair. Without INPUT, or for -, "
         "each line of standard input is a text. Models of words print a label for each word. For "
-        "models of images, INPUT is a JPEG or PNG file, or a folder of them; for models that were trained on "
-        "IDX files, a folder of IDX files, whose validation images are labelled.",
+        "models of images, INPUT is a JPEG or PNG file, or a folder of them; for models that were "
+        "trained on IDX files, a folder of IDX files, whose validation images are labelled.",
     .example = "  choir predict runs/reviews 'a film to remember'\n"
                "  choir predict --top 3 runs/photos holiday/*.jpg",
     .options = options,

@@ -50,6 +50,8 @@ static choir_status check_opts(const choir_space *space, choir_study_opts opts)
     if (space && !space->count)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "choir_study_open: expected a space with parameters");
+    if (opts.name && !*opts.name)
+        return choir__error(CHOIR_ERR_ARGUMENT, "expected a study's name, got ''");
     if (opts.name && !choir__is_utf8(opts.name, strlen(opts.name)))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "expected a study's name in UTF-8, as storages keep it, got '%s'", opts.name);

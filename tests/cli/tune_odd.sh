@@ -21,6 +21,8 @@ not_utf8() {
         good tune show "$storage"
     done
     bad 2 '--metric: expected a key of JSON' tune --metric "$latin" "${search[@]}"
+    bad 2 "unknown direction 'mxa' \(did you mean 'max'\?\)" tune --metric l:mxa "${search[@]}"
+    bad 2 "expected a study's name, got ''" tune --study '' "${search[@]}"
     bad 2 '--unit: expected a key of JSON' tune --unit "$latin" "${search[@]}"
 }
 

@@ -1,6 +1,7 @@
 /* From a request to the space, the metrics and the study: see request.h. */
 #include "cli/tune/request.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,22 @@ void choir__tune_request_free(choir__tune_request *r)
 
 /* --- metrics --- */
 
+/* Refuses "loss:mxa", whose end is nearly a direction. */
+static choir_status check_end(const char *text)
+{
+    static const char *const directions[] = {"min", "max", "minimize", "maximize"};
+    const char *end = strrchr(text, ':'), *near = NULL;
+    int best = INT_MAX;
+    for (size_t i = 0; end && i < CHOIR_COUNT(directions); i++)
+        if (choir__is_nearer(directions[i], end + 1, &best))
+            near = directions[i];
+    return near ? choir__error(CHOIR_ERR_ARGUMENT,
+                      "--metric %s: unknown direction '%s' (did you mean '%s'?): choose min or "
+                      "max, or write '%s:min' if the metric has that name",
+                      text, end + 1, near, text)
+                : CHOIR_OK;
+}
+
 /* "accuracy:max" or "accuracy", in the direction that is the default. */
 static choir_status add_metric(const char *text, bool most, choir__tune_metrics *m)
 {
@@ -56,6 +73,8 @@ static choir_status add_metric(const char *text, bool most, choir__tune_metrics 
         length = strlen(text) - end;
         most = i >= 2;
     }
+    if (length == strlen(text) && check_end(text) != CHOIR_OK)
+        return CHOIR_ERR_ARGUMENT;
     char *name = choir__format("%.*s", (int)length, text);
     for (int i = 0; i < m->count; i++)
         if (!strcmp(m->name[i], name)) {
