@@ -3,8 +3,9 @@
 # shellcheck disable=SC2154 # seed, nothing: of script/chaos and tests/cli/lib.sh
 steps=800
 missed=0
-job=(train --model "$gpt" --batch-size 24 --microbatches 6 --steps $steps --eval-every 400
+job=(train --model "$gpt" --batch-size 24 --microbatches 8 --steps $steps --eval-every 400
     --eval-batches 2 --json text)
+worlds=(2 2 3 3 4 4 6 8)
 blows=(KILL KILL KILL STOP TWICE ALL TERM MEMORY DISK)
 strategies=(ddp fsdp:stage=1 fsdp:stage=2 fsdp tp pipeline 'ddp+pipeline --mesh 2x2'
     'fsdp+pipeline --mesh 2x2' 'fsdp+tp --mesh 2x2' diloco:every=20 local-sgd:every=10 hogwild)
@@ -14,7 +15,7 @@ ranks() { pgrep -P "$started_pid" | sort -n; }
 # Sets `strategy`, `world`, and `repeats`, the number of steps that a loss may cost.
 choose() {
     strategy=${strategies[RANDOM % ${#strategies[@]}]}
-    world=$((2 + RANDOM % 3)) repeats=1
+    world=${worlds[RANDOM % ${#worlds[@]}]} repeats=1
     case $strategy in
     *mesh*) world=4 ;;
     tp | pipeline) world=2 ;;
