@@ -449,6 +449,43 @@ static double missing_ones(const char *sampler, uint64_t seed)
     return missing;
 }
 
+/* Six choices of eight places each: how many of them are not the right one, whose number says
+ * nothing about how far a place is from it. */
+static double wrong_choices(const char *sampler, uint64_t seed)
+{
+    choir_space *space = choir_space_new();
+    char name[3] = "c0";
+    for (int i = 0; i < 6; i++) {
+        name[1] = (char)('0' + i);
+        assert_int_equal(
+            choir_space_add(space, name, "choice(0, 1, 2, 3, 4, 5, 6, 7)"), CHOIR_OK);
+    }
+    choir_study *study = study_of(space, sampler, "minimize", seed);
+    for (int i = 0; i < 150; i++) {
+        choir_trial *t = ask(study);
+        double wrong = 0;
+        for (int k = 0; k < 6; k++)
+            wrong += choir_trial_real(t, choir_space_name(space, k)) != (5 * k + 2) % 8;
+        tell(study, t, wrong);
+    }
+    double least = choir_trial_value(choir_study_best(study), 0);
+    choir_study_free(study);
+    choir_space_free(space);
+    return least;
+}
+
+static void test_bohb_choices(void **state)
+{
+    (void)state;
+    double ours = 0, random = 0;
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        ours += wrong_choices("bohb", seed);
+        random += wrong_choices("random", seed);
+    }
+    if (!(ours < 0.6 * random))
+        fail_msg("bohb: %g wrong choices, random %g", ours, random);
+}
+
 static void test_bohb(void **state)
 {
     (void)state;
@@ -678,6 +715,7 @@ int main(void)
         cmocka_unit_test(test_density),
         cmocka_unit_test(test_bohb_budget),
         cmocka_unit_test(test_bohb),
+        cmocka_unit_test(test_bohb_choices),
         cmocka_unit_test(test_population),
         cmocka_unit_test(test_pareto),
         cmocka_unit_test(test_mixed),

@@ -28,7 +28,9 @@ void choir__density_free(choir__density *d)
 
 void choir__density_fit(choir__density *d)
 {
-    double n = (double)d->count, factor = 1.06 * pow(n, -1.0 / (d->dims + 4));
+    /* of the width at which all places are equally likely, for one point */
+    static const double widest_choice = 0.25;
+    double n = (double)d->count, narrower = pow(n, -1.0 / (d->dims + 4));
     for (int p = 0; p < d->dims; p++) {
         double mean = 0, square = 0;
         for (int64_t i = 0; i < d->count; i++)
@@ -37,9 +39,9 @@ void choir__density_fit(choir__density *d)
             double off = d->x[i * d->dims + p] - mean;
             square += off * off / n;
         }
-        d->width[p] = fmax(factor * sqrt(square), least_width);
-        if (d->places[p]) /* all places are equally likely */
-            d->width[p] = fmin(d->width[p], 1 - 1.0 / d->places[p]);
+        d->width[p] = fmax(1.06 * narrower * sqrt(square), least_width);
+        if (d->places[p])
+            d->width[p] = widest_choice * narrower * (1 - 1.0 / d->places[p]);
     }
 }
 

@@ -1,13 +1,16 @@
 /* Densities as BOHB estimates them: one kernel per point, of a width per parameter that is the
  * same for all points.
  *
- *     width = 1.06 * standard deviation * n^(-1 / (dims + 4)), at least 0.001
+ *     of a number:  width = 1.06 * standard deviation * n^(-1 / (dims + 4)), at least 0.001
+ *     of a choice:  width = 0.25 * (1 - 1 / places) * n^(-1 / (dims + 4))
  *
  * Numbers have normal kernels on [0, 1]; choices those of Aitchison and Aitken: 1 - width at
- * the point's place, width / (places - 1) at each other.
+ * the point's place, width / (places - 1) at each other; all places are equally likely at a
+ * width of 1 - 1 / places.
  *
  * Source: Falkner, Klein, Hutter, "BOHB: robust and efficient hyperparameter optimization at
- * scale" (2018), and its program HpBandSter. */
+ * scale" (2018), and its program HpBandSter, but for the widths of choices: HpBandSter takes
+ * the standard deviation of their places' numbers, at which a choice of eight learns nothing. */
 #ifndef CHOIR_TUNE_DENSITY_H
 #define CHOIR_TUNE_DENSITY_H
 
