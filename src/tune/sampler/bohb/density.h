@@ -10,7 +10,8 @@
  *
  * Source: Falkner, Klein, Hutter, "BOHB: robust and efficient hyperparameter optimization at
  * scale" (2018), and its program HpBandSter, but for the widths of choices: HpBandSter takes
- * the standard deviation of their places' numbers, at which a choice of eight learns nothing. */
+ * the standard deviation of their places' numbers, at which a choice of eight learns nothing.
+ */
 #ifndef CHOIR_TUNE_DENSITY_H
 #define CHOIR_TUNE_DENSITY_H
 
