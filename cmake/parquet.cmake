@@ -1,4 +1,4 @@
-# choir_parquet.so: rows of Parquet files, src/data/parquet/, in C++ over Apache Arrow 16 or later:
+# choir_parquet.so: rows of Parquet files, src/data/parquet/, in C++ over Apache Arrow 19 or later:
 # its packages (pkg-config's parquet), or what a Python's pyarrow brings (CHOIR_PYTHON, or python3).
 set(CHOIR_PARQUET AUTO CACHE STRING "Parquet files, by Apache Arrow (libparquet-dev of its own \
 repository, or Python's pyarrow): ON, OFF or AUTO")
@@ -8,7 +8,8 @@ set_property(CACHE CHOIR_PARQUET PROPERTY STRINGS ON OFF AUTO)
 function(choir_find_pyarrow)
   foreach(python IN ITEMS "${CHOIR_PYTHON}" "$ENV{CHOIR_PYTHON}" python3)
     if(python)
-      execute_process(COMMAND ${python} -c "import pyarrow; print(pyarrow.__path__[0])"
+      execute_process(COMMAND ${python} -c
+        "import pyarrow as p; assert int(p.__version__.split('.')[0]) > 18; print(p.__path__[0])"
         OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
     endif()
     if(folder AND EXISTS ${folder}/include/parquet/arrow/reader.h)
@@ -21,8 +22,8 @@ endfunction()
 if(CHOIR_PARQUET)
   include(CheckLanguage)
   check_language(CXX)
-  pkg_check_modules(PARQUET QUIET IMPORTED_TARGET parquet>=16 arrow>=16)
-  if(NOT TARGET PkgConfig::PARQUET)
+  pkg_check_modules(PARQUET QUIET IMPORTED_TARGET parquet>=19 arrow>=19)
+  if(NOT TARGET PkgConfig::PARQUET AND NOT CMAKE_CROSSCOMPILING)
     choir_find_pyarrow()
     file(GLOB arrow_libraries ${CHOIR_PYARROW}/libparquet.so* ${CHOIR_PYARROW}/libarrow.so*)
     if(CHOIR_PYARROW AND arrow_libraries)

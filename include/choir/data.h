@@ -213,10 +213,8 @@ choir_corpus_opts choir_corpus_defaults(void);
 
 /**
  * Documents for a language model from a file of records, .jsonl, .csv, .tsv or .parquet, of
-which
- * one of each ten is for validation, or from a folder with train.jsonl (or .csv, .tsv,
-.parquet) and
- * validation.jsonl (or val, dev, test). A record is one of:
+ * which one of each ten is for validation, or from a folder with train.jsonl (or .csv, .tsv,
+ * .parquet) and validation.jsonl (or val, dev, test). A record is one of:
  *
  *     {"text": T}                              T
  *     {"prompt": P, "completion": C}           P C, of which only C is learned
@@ -389,10 +387,10 @@ choir_labelled_opts choir_labelled_defaults(void);
  * each word at its first token and CHOIR_IGNORED elsewhere.
  *
  * path is a file of records, .jsonl (an object per line), .csv or .tsv (the first row has the
- * names of the columns), of which one of each ten is for validation; or a folder with
- * train.jsonl (or .csv, .tsv, .parquet) and validation.jsonl (or val, dev, test). Words are
- * arrays, which JSON alone has. Labels that are all whole numbers are the classes; other labels
- * are sorted, and choir_dataset_class_name has them.
+ * names of the columns) or .parquet, of which one of each ten is for validation; or a folder
+ * with train.jsonl (or .csv, .tsv, .parquet) and validation.jsonl (or val, dev, test). Words
+ * are arrays, which JSON alone has. Labels that are all whole numbers are the classes; other
+ * labels are sorted, and choir_dataset_class_name has them.
  *
  * The tokenizer, which needs [CLS], [SEP] and [PAD], encodes each text; texts that are too long
  * lose their last tokens, of a pair the longer text first. Errors: argument (the tokenizer);

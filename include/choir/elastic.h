@@ -3,7 +3,8 @@
  * The ranks that are left form a new group, distribute the micro-batches among themselves, and
  * run at most the interrupted step again; a new process takes the place of each rank that was
  * lost and receives everything from the others. The number of micro-batches stays, so neither
- * losses nor weights change a bit: the weights at the end are those of an undisturbed run.
+ * losses nor weights change a bit: the weights at the end are those of an undisturbed run
+ * (choir_hogwild's differ from run to run).
  *
  *     choir_spawn_opts opts = choir_spawn_defaults();
  *     opts.max_restarts = 3;
@@ -31,7 +32,8 @@
  * lost and replaced. Under `choir run --max-restarts` or with a range of --nnodes, whose agents
  * start all ranks of all machines again, choir_elastic_open brings back the state after the
  * last step, or the one before, from copies that the agents keep; so a machine may be lost with
- * its ranks. Under other launchers the functions run a training whose ranks stay.
+ * its ranks (choir_hogwild's ranks keep none there). Under other launchers the functions run a
+ * training whose ranks stay.
  *
  * A program has one elastic training: a process that is new begins with the program's first,
  * whose collectives would not be those that the others have come to.

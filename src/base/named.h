@@ -41,9 +41,9 @@ int choir__find_named(const choir__name_table *table, const char *name);
  * `bytes` are left out. */
 const char *choir__list_names(const choir__name_table *table, char *text, size_t bytes);
 
-/* Returns whether a user who wrote `word` may have meant name, and rather so than the name that
- * *best stands for, which then becomes name's measure: two for each letter between name and
- * word, and one if their lengths differ. Begin with INT_MAX. */
+/* Returns whether a user who wrote `word` may have meant name, and whether name is nearer to it
+ * than *best, which then becomes its distance: two for each letter that differs, and one if the
+ * lengths differ. Begin with INT_MAX. */
 bool choir__is_nearer(const char *name, const char *word, int *best);
 
 /* Returns CHOIR_ERR_ARGUMENT with the message "unknown <kind> '<name>': choose one of a, b, c",

@@ -141,6 +141,10 @@ static int run(const choir__cli_command *command, int argc, char **argv)
         return status;
     r.checkpoint = operands.words[0];
     r.data = operands.count > 1 ? operands.words[1] : NULL;
+    if (r.whole && !r.data)
+        return choir__cli_usage(command->name,
+            "--whole: expected DATA, since a part of the text that comes with Choir was trained "
+            "on");
     return evaluate(&r) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
 }
 

@@ -425,7 +425,7 @@ static choir_status agree(const choir__job *j, choir_group *group)
         free(name);
         free(text);
     }
-    if (status == CHOIR_OK) /* all ranks take part in a save */
+    if (status == CHOIR_OK && !j->strategy->meet) /* all ranks take part in a save */
         status = choir_group_agree(group, "--save", j->save ? "a folder" : "unspecified");
     if (status == CHOIR_OK)
         status = agree_on_weights(j, group);

@@ -124,7 +124,7 @@ static choir_status open_texts(
         status = read_lines(opts.words, texts);
     for (int i = 0; i < r->count && status == CHOIR_OK; i++)
         status = add_argument(r->inputs[i], opts, texts);
-    if (status == CHOIR_OK && !texts->count && r->count)
+    if (status == CHOIR_OK && !texts->count && r->count && strcmp(r->inputs[0], "-") != 0)
         status = choir__error(CHOIR_ERR_ARGUMENT, "%s has no texts", r->inputs[0]);
     if (status == CHOIR_OK && !texts->count)
         status = choir__error(CHOIR_ERR_ARGUMENT,

@@ -35,10 +35,11 @@ static int64_t number_in(const char *text)
     return *text && !text[digits] && digits <= 18 ? strtoll(text, NULL, 10) : -1;
 }
 
-/* Returns "PATH, line N"; the caller frees it. */
+/* Returns "PATH, line N" or "PATH, row N"; the caller frees it. */
 static char *place_text(const choir__record_at *at)
 {
-    return at->line ? choir__format("%s, line %lld", at->path, (long long)at->line)
+    return at->line ? choir__format("%s, %s %lld", at->path, at->row ? "row" : "line",
+                          (long long)at->line)
                     : choir__strdup(at->path);
 }
 

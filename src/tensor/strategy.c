@@ -64,12 +64,12 @@ bool choir__strategies_share(const choir_scope *scope)
     return false;
 }
 
-choir_status choir__strategies_ranks_settled(const choir_scope *scope)
+choir_status choir__strategies_ranks_settled(const choir_scope *scope, int source)
 {
     choir_status status = CHOIR_OK;
     for (choir__strategy *s = scope->run->strategies; s && status == CHOIR_OK; s = s->next)
         if (s->ops->ranks_settled)
-            status = s->ops->ranks_settled(s);
+            status = s->ops->ranks_settled(s, source);
     return status;
 }
 
@@ -85,6 +85,14 @@ bool choir__strategies_may_part(const choir_scope *scope)
 {
     for (const choir__strategy *s = scope->run->strategies; s; s = s->next)
         if (s->ops->apart)
+            return true;
+    return false;
+}
+
+bool choir__strategies_never_meet(const choir_scope *scope)
+{
+    for (const choir__strategy *s = scope->run->strategies; s; s = s->next)
+        if (s->ops->apart && !s->ops->went_to)
             return true;
     return false;
 }

@@ -114,13 +114,14 @@ typedef struct choir__strategy_ops {
     /* --- membership --- */
 
     /* The ranks have changed, or can change from now on: the strategy distributes micro-batches
-     * over now->group, and releases its memory in the group before, which may have failed. It
+     * over now->group, and uses the group before, which may have failed, no more. It
      * sends nothing, so it cannot fail because of other ranks. Error: unsupported, if its
      * options do not allow other ranks. NULL: the strategy cannot go on with other ranks. */
     choir_status (*ranks_changed)(choir__strategy *s, const choir__regrouping *now);
-    /* The ranks of that group have then brought each other up to date. Collective over it.
-     * Errors: memory, and those of collectives. NULL: the strategy has nothing to do. */
-    choir_status (*ranks_settled)(choir__strategy *s);
+    /* The ranks of that group have then brought each other up to date, from rank `source`.
+     * Collective over it. Errors: memory, and those of collectives. NULL: the strategy has
+     * nothing to do. */
+    choir_status (*ranks_settled)(choir__strategy *s, int source);
     /* Returns whether ranks step by themselves at the moment, so that their numbers of steps,
      * and their states, may differ. NULL: never. */
     bool (*apart)(const choir__strategy *s);
@@ -163,12 +164,15 @@ bool choir__strategies_share(const choir_scope *run);
  * unsupported, naming a strategy that cannot go on. */
 choir_status choir__strategies_ranks_changed(choir_scope *run, const choir__regrouping *now);
 /* Calls ranks_settled of all strategies. */
-choir_status choir__strategies_ranks_settled(const choir_scope *run);
+choir_status choir__strategies_ranks_settled(const choir_scope *run, int source);
 
 /* Returns whether any strategy's ranks are apart. */
 bool choir__strategies_apart(const choir_scope *run);
 /* Returns whether there are steps in which it does. */
 bool choir__strategies_may_part(const choir_scope *run);
+/* Returns whether any strategy's ranks part and never come to a state of all: they cannot be
+ * put back to one. */
+bool choir__strategies_never_meet(const choir_scope *run);
 /* Calls went_to of all strategies. */
 void choir__strategies_went_to(const choir_scope *run, int64_t steps);
 

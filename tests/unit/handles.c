@@ -160,7 +160,6 @@ static void test_typo(void **state)
     assert_says("mul: operand 1");
 }
 
-/* A device that choir_device_find did not find is not cpu:0. */
 /* A message about a dimension says the number that the program gave. */
 static void test_missing_dimension(void **state)
 {
@@ -173,6 +172,7 @@ static void test_missing_dimension(void **state)
     assert_int_equal(choir_scope_close(s), CHOIR_ERR_SHAPE);
 }
 
+/* A device that choir_device_find did not find is not cpu:0. */
 static void test_missing_device(void **state)
 {
     (void)state;

@@ -95,6 +95,10 @@ void choir__trainer_note_generation(const choir__trainer *t);
 /* Goes on with other ranks. A save that was under way may have lost a part. */
 void choir__trainer_note_change(choir__trainer *t);
 
+/* Takes this process's part of a group that is new. Until it has run a step there, its
+ * micro-batches have the loss of the step before. */
+void choir__trainer_take_part(choir__trainer *t);
+
 /* Reports a change of the ranks since the last call. */
 void choir__trainer_report_change(choir__trainer *t);
 

@@ -60,9 +60,17 @@ void choir__trainer_note_generation(const choir__trainer *t)
     }
 }
 
-void choir__trainer_note_change(choir__trainer *t)
+void choir__trainer_take_part(choir__trainer *t)
 {
     choir__cli_part_changed(&t->part);
+    for (int64_t i = 0; i < t->job->microbatches; i++)
+        t->read[i] = t->now.last.loss;
+}
+
+void choir__trainer_note_change(choir__trainer *t)
+{
+    choir__trainer_take_part(t);
+    t->stopping = false; /* of a meeting that may have failed: the next one asks again */
     choir__trainer_note_generation(t);
     if (t->saved && choir_checkpoint_close(t->saved) != CHOIR_OK)
         t->now.save_due = true;

@@ -49,9 +49,11 @@ choir_status choir__trainer_meet(choir__trainer *t)
         return CHOIR_OK;
     choir_status status =
         choir_group_all_reduce(t->part.env.group, &asked, 1, CHOIR_I32, CHOIR_MAX, NULL);
+    if (status != CHOIR_OK)
+        return status;
     t->stopping = asked;
     t->by = asked;
-    return status == CHOIR_OK ? t->job->strategy->meet(&t->part) : status;
+    return t->job->strategy->meet(&t->part);
 }
 
 /* Returns whether this is the step at which a trial of a search will be stopped: it saves its

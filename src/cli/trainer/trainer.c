@@ -5,10 +5,11 @@
  * and saves.
  *
  * With --max-restarts the step runs within choir_elastic_step. Ranks whose objects outlive a
- * loss (ddp) exchange their losses in the step, so that every rank that has finished it has all
- * of them. What comes between two steps may be cut short by the loss of a rank; it is then
- * repeated (`after`). Under the other strategies a loss ends everything, and choir__train_rank
- * sets it up again: the step before, and what came after it, are repeated, but not shown. */
+ * loss exchange their losses in the step (ddp; hogwild's ranks wait for no other), so that
+ * every rank that has finished it has all of them. What comes between two steps may be cut
+ * short by the loss of a rank; it is then repeated (`after`). Under the other strategies a loss
+ * ends everything, and choir__train_rank sets it up again: the step before, and what came after
+ * it, are repeated, but not shown. */
 #include "cli/trainer.h"
 
 #include <math.h>
@@ -70,7 +71,7 @@ static choir_status open_elastic(choir__trainer *t)
     }
     choir__trainer_note_generation(t); /* a rank that is new has come to its first one */
     if (t->stays)
-        choir__cli_part_changed(&t->part);
+        choir__trainer_take_part(t);
     return status;
 }
 
@@ -202,7 +203,7 @@ static choir_status train(choir__trainer *t)
             break;
         if (!t->now.after)
             status = choir__trainer_one_step(t);
-        if (status == CHOIR_OK && t->now.after) /* else a rank that sent the step has done it */
+        if (status == CHOIR_OK && t->now.after) /* else the rank that sent the step has */
             status = after_step(t);
     }
     if (status == CHOIR_OK)

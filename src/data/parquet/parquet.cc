@@ -8,18 +8,22 @@
 #include <arrow/io/file.h>
 #include <parquet/arrow/reader.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "data/parquet/plugin.h"
 
 namespace {
 
-enum { ENOUGH = 1 << 18 }; /* bytes of lines that are made at a time */
+/* ENOUGH: bytes of lines that are made at a time; ROWS: that Arrow decodes at a time */
+enum { ENOUGH = 1 << 18, ROWS = 1024 };
 
 struct file {
     std::unique_ptr<parquet::arrow::FileReader> reader;
@@ -30,9 +34,9 @@ struct file {
     size_t sent = 0;
 };
 
-void explain(const arrow::Status &status, char *why)
+void explain(const char *reason, char *why)
 {
-    snprintf(why, CHOIR__PARQUET_WHY, "%s", status.message().c_str());
+    snprintf(why, CHOIR__PARQUET_WHY, "%s", reason);
     for (char *c = why; *c; c++) /* a reason is one line */
         *c = *c == '\n' ? ' ' : *c;
 }
@@ -183,12 +187,36 @@ arrow::Status fill(file *f)
     return arrow::Status::OK();
 }
 
+/* The columns that are no bytes without a meaning, such as images, which would be decoded for
+ * nothing. */
+std::vector<int> readable(const parquet::SchemaDescriptor &schema)
+{
+    std::vector<int> columns;
+    for (int c = 0; c < schema.num_columns(); c++) {
+        parquet::Type::type stored = schema.Column(c)->physical_type();
+        bool bytes = stored == parquet::Type::BYTE_ARRAY ||
+                     stored == parquet::Type::FIXED_LEN_BYTE_ARRAY;
+        auto meaning = schema.Column(c)->logical_type();
+        if (!bytes || (meaning && !meaning->is_none()))
+            columns.push_back(c);
+    }
+    return columns;
+}
+
 arrow::Status begin(file *f, const char *path)
 {
     ARROW_ASSIGN_OR_RAISE(auto in, arrow::io::ReadableFile::Open(path));
-    ARROW_ASSIGN_OR_RAISE(
-        f->reader, parquet::arrow::OpenFile(in, arrow::default_memory_pool()));
-    ARROW_ASSIGN_OR_RAISE(f->batches, f->reader->GetRecordBatchReader());
+    parquet::ArrowReaderProperties properties;
+    properties.set_batch_size(ROWS);
+    properties.set_pre_buffer(false); /* it would keep the whole file in memory */
+    auto columns = parquet::ParquetFileReader::Open(in);
+    std::vector<int> wanted = readable(*columns->metadata()->schema()), groups;
+    for (int g = 0; g < columns->metadata()->num_row_groups(); g++)
+        groups.push_back(g);
+    ARROW_ASSIGN_OR_RAISE(f->reader, parquet::arrow::FileReader::Make(
+                                         arrow::default_memory_pool(), std::move(columns),
+                                         properties));
+    ARROW_ASSIGN_OR_RAISE(f->batches, f->reader->GetRecordBatchReader(groups, wanted));
     return arrow::Status::OK();
 }
 
@@ -198,10 +226,10 @@ try {
     arrow::Status status = begin(f.get(), path);
     if (status.ok())
         return f.release();
-    explain(status, why);
+    explain(status.message().c_str(), why);
     return nullptr;
 } catch (const std::exception &e) {
-    snprintf(why, CHOIR__PARQUET_WHY, "%s", e.what());
+    explain(e.what(), why);
     return nullptr;
 }
 
@@ -211,7 +239,7 @@ try {
     if (f->sent == f->lines.size()) {
         arrow::Status status = fill(f);
         if (!status.ok()) {
-            explain(status, why);
+            explain(status.message().c_str(), why);
             return -1;
         }
     }
@@ -220,7 +248,7 @@ try {
     f->sent += bytes;
     return (int64_t)bytes;
 } catch (const std::exception &e) {
-    snprintf(why, CHOIR__PARQUET_WHY, "%s", e.what());
+    explain(e.what(), why);
     return -1;
 }
 

@@ -255,8 +255,7 @@ static choir_status pre_tokenizer_step(const char *name, json_t *step, void *arg
             return too_many(name, "pre_tokenizer");
         choir__word_step *s = &p->step[p->count++];
         choir_status status = known[i].read(name, step, s);
-        /* it asks where the piece stood in the text before all steps, which nothing here knows
-         */
+        /* "first" depends on a piece's place in the original text, which is unknown by then */
         if (status == CHOIR_OK && p->count > 1 && s->prefix == CHOIR__PREFIX_FIRST)
             return choir__error(CHOIR_ERR_UNSUPPORTED,
                 "%s: pre_tokenizer has Metaspace with prepend_scheme \"first\" behind another "

@@ -27,7 +27,7 @@
  * step ahead: before it begins step s it writes "leave before s + 1" to the crew. No rank can
  * finish step s without rank 0's part of it, so every rank sees the note in time. Where ranks
  * would lose steps by leaving, rank 0 waits until the step after which they lose none. Ranks
- * that step by themselves leave before whatever step is their next.
+ * that step by themselves leave before their next step, whatever its number.
  *
  *   seat.c    a rank's side         form.c    the supervisor's side: no processes, only seats
  */

@@ -11,12 +11,13 @@
  *
  * If another rank is lost on the way, all of this begins again: the state of a rank never lies
  * between two steps. A step is done on a rank if its update has run, which waits for all of the
- * step's collectives; so ranks differ by at most one step.
+ * step's collectives; so ranks differ by at most one step. Hogwild's steps have no collectives,
+ * and its ranks may differ by any number.
  *
- * Strategies other than DDP have state that no other rank has, and groups of their own. There
- * the ranks are made `rebuild`: before each step every rank copies its state to memory that
- * outlives it (copies.h), and after a loss the program makes its objects again, as at its
- * start, for the next group; choir_elastic_open then brings the state back.
+ * Strategies other than DDP and Hogwild have state that no other rank has, and groups of their
+ * own. There the ranks are made `rebuild`: before each step every rank copies its state to
+ * memory that outlives it (copies.h), and after a loss the program makes its objects again, as
+ * at its start, for the next group; choir_elastic_open then brings the state back.
  *
  * Under `choir run`, whose agents start all ranks of all machines again when one is lost, ranks
  * copy their state in the same way, to memory of the agents (`kept`). */
@@ -142,7 +143,7 @@ static choir_status regroup(choir_elastic *e, bool gave_up)
         if (status == CHOIR_OK) {
             status = choir__elastic_exchange(e);
             if (status == CHOIR_OK)
-                status = choir__strategies_ranks_settled(e->run);
+                status = choir__strategies_ranks_settled(e->run, e->source);
             again = lost_a_rank(e, status);
         }
         gave_up = status == CHOIR_ERR_TIMEOUT;
@@ -308,8 +309,8 @@ choir_status choir_elastic_open(choir_env *env, const choir_training *training,
     e->whole = !choir__crew_is_new();
     e->steps = (int64_t)choir_run_next(e->run);
     e->optim_steps = training->optim ? choir_optim_steps(training->optim) : 0;
-    /* ranks that are apart from the beginning have no state in common that could be copied */
-    if (!e->crewed && !opts.no_copy && !choir__strategies_apart(e->run))
+    /* ranks that never meet have no state in common that could be copied */
+    if (!e->crewed && !opts.no_copy && !choir__strategies_never_meet(e->run))
         status = choir__copies_agents(e, &e->kept);
     if (status == CHOIR_OK && (e->crewed || e->kept))
         status = make_state(e);
@@ -487,6 +488,12 @@ choir_status choir_elastic_end(choir_elastic *e, bool *again)
         return choir__copies_settle(e->copies);
     if (!e->crewed)
         return CHOIR_OK;
+    if (!e->rebuild && choir__strategies_apart(e->run)) { /* others may have steps to do */
+        choir_status status = choir_group_barrier(e->env->group, NULL);
+        *again = status != CHOIR_OK;
+        if (*again)
+            return choir_elastic_recover(e, status);
+    }
     if (e->env->rank == 0) {
         choir__crew_finish();
         return CHOIR_OK;

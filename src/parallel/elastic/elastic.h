@@ -26,6 +26,7 @@ struct choir_elastic {
     choir_scope *run;
     bool crewed;                /* ranks can be lost */
     bool rebuild;               /* after a change the program makes all objects again */
+    int source;                 /* the rank that was furthest after the last change */
     bool kept;                  /* an agent keeps copies, and starts all ranks again */
     bool over;                  /* this rank has left its generation to be rebuilt */
     bool whole;                 /* this rank has the job's state */

@@ -148,6 +148,7 @@ choir_status choir__elastic_exchange(choir_elastic *e)
     for (int r = 0; r < world; r++)
         if (all[r].whole && (source < 0 || is_further(&all[r], &all[source])))
             source = r;
+    e->source = source;
     for (int r = 0; r < world && source >= 0; r++)
         behind += !all[r].whole || all[r].steps < all[source].steps;
     if (status == CHOIR_OK && source < 0)

@@ -37,6 +37,7 @@ typedef struct choir__hogwild {
     choir_module *module;
     choir__mapping *mapping; /* the master's memory; NULL: a group's memory */
     choir_group *group;      /* the workers; NULL: none is known */
+    bool elastic;            /* its ranks can change */
     choir__shared *shared;
     char *master;
     size_t bytes;
@@ -66,7 +67,7 @@ void choir__hogwild_queue_take(choir__hogwild *h);
 
 /* regroup.c: a worker's part in a change of the ranks. */
 choir_status choir__hogwild_ranks_changed(choir__strategy *s, const choir__regrouping *now);
-choir_status choir__hogwild_ranks_settled(choir__strategy *s);
+choir_status choir__hogwild_ranks_settled(choir__strategy *s, int source);
 bool choir__hogwild_is_apart(const choir__strategy *s);
 
 /* exchange.c: exchanges `count` words of one piece with the master, while other workers may do
