@@ -63,7 +63,7 @@ static const struct {
     {"{\"a\":" ENTRY("U8", "[0]", 0, 0) "\"b\":3}", 0, "expected ',' or '}'"},
     {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "two __metadata__"},
     {"{\"a\":\"\xFF\"}", 0, "not valid JSON"},
-    {"{\"a\\u0000b\":" ENTRY("U8", "[1]", 0, 1) "}", 1, "not valid JSON"},
+    {"{\"a\\u0000b\":" ENTRY("U8", "[1]", 0, 1) "}", 1, "has the character NUL"},
     {"{\"a\":" ENTRY("U8", "[1]", 0, 1) ",\"a\":" ENTRY("U8", "[1]", 0, 1) "}", 1, "duplicate"},
     {"{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
         "duplicate"},

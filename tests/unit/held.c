@@ -63,10 +63,14 @@ static void windows(void **state)
 static void parts(void **state)
 {
     (void)state;
-    const double wrong[] = {-0.1, 1, 2, (double)INFINITY, (double)NAN};
+    const double wrong[] = {-0.1, 1.1, 2, (double)INFINITY, (double)NAN};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_int_equal(choir__held_check("x", wrong[i]), CHOIR_ERR_ARGUMENT);
     assert_int_equal(choir__held_check("x", 0.999), CHOIR_OK);
+    assert_int_equal(choir__held_check("x", 1), CHOIR_OK); /* all of them */
+    assert_int_equal(choir__training_part(1, 7), 0);
+    for (int64_t i = 0; i < 100; i++)
+        assert_true(choir__is_held(1, i));
 }
 
 int main(void)

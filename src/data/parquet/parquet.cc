@@ -209,13 +209,13 @@ arrow::Status begin(file *f, const char *path)
     parquet::ArrowReaderProperties properties;
     properties.set_batch_size(ROWS);
     properties.set_pre_buffer(false); /* it would keep the whole file in memory */
-    auto columns = parquet::ParquetFileReader::Open(in);
-    std::vector<int> wanted = readable(*columns->metadata()->schema()), groups;
-    for (int g = 0; g < columns->metadata()->num_row_groups(); g++)
+    parquet::arrow::FileReaderBuilder builder;
+    ARROW_RETURN_NOT_OK(builder.Open(in));
+    auto about = builder.raw_reader()->metadata();
+    std::vector<int> wanted = readable(*about->schema()), groups;
+    for (int g = 0; g < about->num_row_groups(); g++)
         groups.push_back(g);
-    ARROW_ASSIGN_OR_RAISE(f->reader, parquet::arrow::FileReader::Make(
-                                         arrow::default_memory_pool(), std::move(columns),
-                                         properties));
+    ARROW_RETURN_NOT_OK(builder.properties(properties)->Build(&f->reader));
     ARROW_ASSIGN_OR_RAISE(f->batches, f->reader->GetRecordBatchReader(groups, wanted));
     return arrow::Status::OK();
 }
