@@ -66,10 +66,10 @@ joins() {
             END { step = v[int((n + 1) / 2)]; for (i = 1; i <= m; i++) print (j[i] - step) / step }'
 }
 
-# whole N: N deaths have been noticed, and there are two ranks again
+# whole N: N ranks have been replaced, and there are two again
 whole() {
-    grep '"event":"membership"' "$out/lines" | awk -v n="$1" '/"left":\[{/ { left++ }
-        { two = /"world":2/ } END { exit !(left >= n && two) }'
+    grep '"event":"membership"' "$out/lines" | awk -v n="$1" '/"joined":\[{/ { joined++ }
+        { two = /"world":2/ } END { exit !(joined >= n && two) }'
 }
 
 die() { # STRATEGY

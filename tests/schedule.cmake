@@ -71,7 +71,7 @@ if(CHOIR_SANITIZE)
     "softgpu[.](attention_sm_89|cli_output)" "multi[.](same_bits|pipeline_replicas|.*_numa)"
     "mpi[.](collectives|machines|failures)" "unit[.](schedule|message)"
     "cli[.](same_bits|amp|mesh|chaos|chaos_elastic|elastic|limits|diloco|hogwild|faults)"
-    "cli[.](resume|bench|checkpoints)"
+    "cli[.](resume|bench|checkpoints|watch_browser|tune_tutorial)"
     "cli[.]run_.*"
     "cli[.](compare_plot|pipeline_ranks|tensor_parallel|recipes|real_data|run|weights|threads)"
     "fault[.]disagree" "multi[.]meet_file" "conformance[.]collectives")
