@@ -60,7 +60,7 @@ static inline choir__hogwild_head *choir__hogwild_head_of(const choir__hogwild *
     return (choir__hogwild_head *)h->master;
 }
 
-/* hogwild.c: queue an exchange, and the taking of all of the master's words, in the order of
+/* tasks.c: queue an exchange, and the taking of all of the master's words, in the order of
  * the device's work. always: also if the master has not changed since the last exchange. */
 void choir__hogwild_queue_exchange(choir__hogwild *h, bool always);
 void choir__hogwild_queue_take(choir__hogwild *h);
