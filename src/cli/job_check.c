@@ -223,9 +223,7 @@ static int check_pairs(const choir__job *j)
 
 bool choir__job_may_be_kept(const choir__job *j)
 {
-    bool meets = !j->strategy->meet || j->strategy->together; /* at steps of its own */
-    return j->launched && !j->no_copy && meets &&
-           choir__cli_strategy_recovery(j) != CHOIR__NO_RECOVERY;
+    return j->launched && !j->no_copy && choir__cli_strategy_recovery(j) != CHOIR__NO_RECOVERY;
 }
 
 double choir__job_seconds(const char *text)

@@ -57,5 +57,8 @@ choir_status choir__dataset_idx(
 /* Checks that a split holds at least one window. Error: argument. */
 choir_status choir__check_split(
     const char *name, const char *split, int64_t tokens, int64_t context);
+/* Checks both splits of a source of `tokens`; of one that is all for validation, that alone. */
+choir_status choir__check_splits(
+    const char *name, int64_t tokens, choir_split split, double held, int64_t context);
 
 #endif

@@ -35,14 +35,6 @@ static int64_t number_in(const char *text)
     return *text && !text[digits] && digits <= 18 ? strtoll(text, NULL, 10) : -1;
 }
 
-/* Returns "PATH, line N" or "PATH, row N"; the caller frees it. */
-static char *place_text(const choir__record_at *at)
-{
-    return at->line ? choir__format("%s, %s %lld", at->path, at->row ? "row" : "line",
-                          (long long)at->line)
-                    : choir__strdup(at->path);
-}
-
 /* Notes where the largest and the least of the labels that are whole numbers were found. */
 static void note_extremes(choir__labels *l, const choir__record_at *at, const char *text)
 {
@@ -52,12 +44,12 @@ static void note_extremes(choir__labels *l, const choir__record_at *at, const ch
     if (!l->largest_place || number > l->largest) {
         free(l->largest_place);
         l->largest = number;
-        l->largest_place = place_text(at);
+        l->largest_place = choir__record_place(at);
     }
     if (!l->least_place || number < l->least) {
         free(l->least_place);
         l->least = number;
-        l->least_place = place_text(at);
+        l->least_place = choir__record_place(at);
     }
 }
 

@@ -4,10 +4,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/plugin.h"
 #include "data/dataset.h"
 #include "data/parquet/plugin.h"
-
-#include "base/plugin.h"
 
 struct choir__parquet {
     const choir__parquet_plugin *plugin;

@@ -64,6 +64,9 @@ typedef choir_status choir__record_fn(
  * choir__records_next and of fn. */
 choir_status choir__records_read(const char *path, choir__record_fn *fn, void *arg);
 
+/* Returns "PATH, line N" or "PATH, row N"; the caller frees it. */
+char *choir__record_place(const choir__record_at *at);
+
 /* Fails with CHOIR_ERR_FORMAT: "PATH, line N: ...". */
 choir_status choir__record_wrong(const choir__record_at *at, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -53,17 +53,25 @@ choir_status choir__check_split(
         name, (long long)tokens, split, (long long)context);
 }
 
+choir_status choir__check_splits(
+    const char *name, int64_t tokens, choir_split split, double held, int64_t context)
+{
+    int64_t training = choir__training_part(held, tokens);
+    bool whole = held == 1 && split == CHOIR_VALIDATION; /* there is nothing to train on */
+    choir_status status =
+        whole ? CHOIR_OK : choir__check_split(name, "training", training, context);
+    return status == CHOIR_OK
+               ? choir__check_split(name, "validation", tokens - training, context)
+               : status;
+}
+
 /* Creates a dataset of the split's tokens; takes ownership of the tokens. */
 static choir_status cut(const char *name, choir__ids *tokens, int64_t context,
     choir_split split, double held, text_dataset **dataset)
 {
     int64_t count = (int64_t)tokens->count;
     int64_t training = choir__training_part(held, count);
-    bool whole = held == 1 && split == CHOIR_VALIDATION; /* there is nothing to train on */
-    choir_status status =
-        whole ? CHOIR_OK : choir__check_split(name, "training", training, context);
-    if (status == CHOIR_OK)
-        status = choir__check_split(name, "validation", count - training, context);
+    choir_status status = choir__check_splits(name, count, split, held, context);
     if (status != CHOIR_OK)
         return status;
     text_dataset *d = choir__calloc(1, sizeof *d);

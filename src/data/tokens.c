@@ -220,7 +220,6 @@ static choir_status needed_vocabulary(const token_file *f, int64_t *vocabulary)
 static choir_status check_arguments(const char *path, const token_file *f, int64_t context,
     choir_split split, double held, int64_t vocabulary)
 {
-    int64_t training = choir__training_part(held, f->count);
     if (context < 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: expected a context of 1 token or more, got %lld", path, (long long)context);
@@ -229,11 +228,8 @@ static choir_status check_arguments(const char *path, const token_file *f, int64
             "%s has ids of a vocabulary of %lld, the model's has %lld", path,
             (long long)f->vocabulary, (long long)vocabulary);
     choir_status status = choir__held_check(path, held);
-    if (status == CHOIR_OK && (held != 1 || split == CHOIR_TRAIN)) /* else it is no part */
-        status = choir__check_split(path, "training", training, context);
-    return status == CHOIR_OK
-               ? choir__check_split(path, "validation", f->count - training, context)
-               : status;
+    return status == CHOIR_OK ? choir__check_splits(path, f->count, split, held, context)
+                              : status;
 }
 
 choir_status choir_dataset_tokens(const char *path, int64_t context, choir_split split,

@@ -170,8 +170,8 @@ choir_status choir__strategies_ranks_settled(const choir_scope *run, int source)
 bool choir__strategies_apart(const choir_scope *run);
 /* Returns whether there are steps in which it does. */
 bool choir__strategies_may_part(const choir_scope *run);
-/* Returns whether any strategy's ranks part and never come to a state of all: they cannot be
- * put back to one. */
+/* Returns whether any strategy's ranks always step by themselves, so that there is no state of
+ * all ranks to copy or to go back to. */
 bool choir__strategies_never_meet(const choir_scope *run);
 /* Calls went_to of all strategies. */
 void choir__strategies_went_to(const choir_scope *run, int64_t steps);

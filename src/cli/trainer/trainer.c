@@ -203,7 +203,7 @@ static choir_status train(choir__trainer *t)
             break;
         if (!t->now.after)
             status = choir__trainer_one_step(t);
-        if (status == CHOIR_OK && t->now.after) /* else the rank that sent the step has */
+        if (status == CHOIR_OK && t->now.after) /* else the rank that sent it has done that */
             status = after_step(t);
     }
     if (status == CHOIR_OK)

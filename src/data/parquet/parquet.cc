@@ -187,8 +187,8 @@ arrow::Status fill(file *f)
     return arrow::Status::OK();
 }
 
-/* The columns that are no bytes without a meaning, such as images, which would be decoded for
- * nothing. */
+/* Returns the columns to read: all but raw bytes, such as images, which no reader of records
+ * uses. */
 std::vector<int> readable(const parquet::SchemaDescriptor &schema)
 {
     std::vector<int> columns;

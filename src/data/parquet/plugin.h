@@ -11,8 +11,8 @@
 enum { CHOIR__PARQUET_WHY = 512 }; /* bytes of a reason, with its final NUL */
 
 /* The table that the plug-in exports, under the name choir_plugin. A file is read as one line
- * of JSON per row: an object with a member per column, but for columns of bytes without a
- * meaning. Null values and numbers that are not finite are null; dates and other types are
+ * of JSON per row: an object with a member per column; columns of raw bytes are left
+ * out. Null values and numbers that are not finite are null; dates and other types are
  * strings. */
 typedef struct choir__parquet_plugin {
     choir__plugin_head head;

@@ -141,9 +141,10 @@ static choir_status regroup(choir_elastic *e, bool gave_up)
         status = meet_and_move(e);
         again = status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT;
         if (status == CHOIR_OK) {
-            status = choir__elastic_exchange(e);
+            int source;
+            status = choir__elastic_exchange(e, &source);
             if (status == CHOIR_OK)
-                status = choir__strategies_ranks_settled(e->run, e->source);
+                status = choir__strategies_ranks_settled(e->run, source);
             again = lost_a_rank(e, status);
         }
         gave_up = status == CHOIR_ERR_TIMEOUT;

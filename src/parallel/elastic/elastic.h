@@ -26,7 +26,6 @@ struct choir_elastic {
     choir_scope *run;
     bool crewed;                /* ranks can be lost */
     bool rebuild;               /* after a change the program makes all objects again */
-    int source;                 /* the rank that was furthest after the last change */
     bool kept;                  /* an agent keeps copies, and starts all ranks again */
     bool over;                  /* this rank has left its generation to be rebuilt */
     bool whole;                 /* this rank has the job's state */
@@ -49,7 +48,7 @@ choir_status choir__elastic_meet(
 
 /* Makes the state of all ranks that of the one that is furthest: weights, optimizer, scaler,
  * the program's own state, and the numbers of steps. Collective over env's group. If it fails,
- * a rank that had the state of a step has it still. */
-choir_status choir__elastic_exchange(choir_elastic *elastic);
+ * a rank that had the state of a step has it still. *source: the furthest rank. */
+choir_status choir__elastic_exchange(choir_elastic *elastic, int *source);
 
 #endif

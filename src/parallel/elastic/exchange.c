@@ -138,7 +138,7 @@ static choir_status send_state(choir_elastic *e, sending *s, const place *from)
     return s->status;
 }
 
-choir_status choir__elastic_exchange(choir_elastic *e)
+choir_status choir__elastic_exchange(choir_elastic *e, int *from)
 {
     int world = e->env->world, rank = e->env->rank, source = -1, behind = 0;
     place mine = {e->steps, e->optim_steps, e->whole, e->in_step};
@@ -148,7 +148,7 @@ choir_status choir__elastic_exchange(choir_elastic *e)
     for (int r = 0; r < world; r++)
         if (all[r].whole && (source < 0 || is_further(&all[r], &all[source])))
             source = r;
-    e->source = source;
+    *from = source;
     for (int r = 0; r < world && source >= 0; r++)
         behind += !all[r].whole || all[r].steps < all[source].steps;
     if (status == CHOIR_OK && source < 0)
