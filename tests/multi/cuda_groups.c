@@ -328,7 +328,8 @@ static int no_sleep(int rank, int world, void *arg)
         CHECK_OK(choir_group_all_reduce(group, at, 1000, CHOIR_F32, CHOIR_SUM, NULL));
     CHECK_OK(choir_group_barrier(group, NULL));
     CHECK(naps == 0);
-    setenv("SOFTGPU_NCCL_SLOW", "4100", 1);
+    /* Twice the quick queries: on a busy machine the watcher, which asks too, answers some. */
+    setenv("SOFTGPU_NCCL_SLOW", "8000", 1);
     CHECK_OK(choir_group_all_reduce(group, at, 1000, CHOIR_F32, CHOIR_SUM, NULL));
     CHECK_OK(choir_group_barrier(group, NULL));
     CHECK(naps > 0);
