@@ -214,23 +214,23 @@ choir_corpus_opts choir_corpus_defaults(void);
 /**
  * Documents for a language model from a file of records, .jsonl, .csv, .tsv or .parquet, of
  * which one of each ten is for validation, or from a folder with train.jsonl (or .csv, .tsv,
- * .parquet) and validation.jsonl (or val, dev, test). A record is one of:
+ * .parquet) and validation.jsonl (or val, dev, test). Each may be in numbered files, such as
+ * train-00000-of-00002.parquet, and all in the folder's folder data. A record is one of:
  *
  *     {"text": T}                              T
  *     {"prompt": P, "completion": C}           P C, of which only C is learned
- *     {"messages": [{"role": R, "content": C}, ...]}    ChatML: <|im_start|>R
-C<|im_end|>
- for
- *                                              each, of which C<|im_end|> of the role
- *                                              "assistant" is learned
+ *     {"messages": [{"role": R, "content": C}, ...]}   ChatML, of which the contents of the
+ *                                              role "assistant" and the <|im_end|> behind
+ *                                              them are learned:
+ *                                              <|im_start|>R, a line's end, C<|im_end|>,
+ *                                              and a line's end
  *
  * The documents are joined, each with the tokenizer's token that ends a text behind it. A
-sample
- * is a window: x (context) i64 tokens, y (context) the same window shifted by one,
-CHOIR_IGNORED
- * where the next token is not learned. Windows follow one another in both splits, so an epoch
- * reads each token once. With opts.apart, samples are filled with whole documents instead, or,
- * of longer ones, with pieces of a context; the rest of a sample is padding, which is ignored.
+ * sample is a window: x (context) i64 tokens, y (context) the same shifted by one,
+ * CHOIR_IGNORED where the next token is not learned. Windows follow one another in both splits,
+ * so an epoch reads each token once. With opts.apart, samples are filled with whole documents
+ * instead, or, of longer ones, with pieces of a context; the rest of a sample is padding, which
+ * is ignored.
  *
  * If *tokenizer is NULL, the characters of all documents are the tokens; else *tokenizer is
  * read. A tokenizer without a token that ends a text (<|endoftext|>, <|end_of_text|>, </s>,
@@ -388,9 +388,10 @@ choir_labelled_opts choir_labelled_defaults(void);
  *
  * path is a file of records, .jsonl (an object per line), .csv or .tsv (the first row has the
  * names of the columns) or .parquet, of which one of each ten is for validation; or a folder
- * with train.jsonl (or .csv, .tsv, .parquet) and validation.jsonl (or val, dev, test). Words
- * are arrays, which JSON alone has. Labels that are all whole numbers are the classes; other
- * labels are sorted, and choir_dataset_class_name has them.
+ * with train.jsonl (or .csv, .tsv, .parquet) and validation.jsonl (or val, dev, test), also in
+ * numbered files (choir_dataset_corpus). Words are arrays, which JSON alone has. Labels that
+ * are all whole numbers are the classes; other labels are sorted, and choir_dataset_class_name
+ * has them.
  *
  * The tokenizer, which needs [CLS], [SEP] and [PAD], encodes each text; texts that are too long
  * lose their last tokens, of a pair the longer text first. Errors: argument (the tokenizer);

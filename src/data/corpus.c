@@ -9,12 +9,11 @@
  * A token that the model only reads, such as those of a prompt, is no target. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "data/corpus.h"
 #include "data/held.h"
-#include "data/labelled.h"
 #include "data/packs.h"
+#include "data/record_parts.h"
 
 typedef struct corpus {
     choir_dataset base;
@@ -79,19 +78,17 @@ static choir_status read_record(
 /* Reads the files of both splits, or, with a tokenizer, those that this split needs. */
 static choir_status read_files(reading *r, const char *path)
 {
-    char *train, *held;
-    choir__record_parts(path, &train, &held);
-    r->d->shared = !held;
+    choir__record_parts parts;
+    choir_status status = choir__record_parts_find(path, &parts);
+    r->d->shared = !parts.held.count;
     r->records = 0;
     r->keep = r->training;
-    choir_status status = CHOIR_OK;
-    if (!r->tokenizer || r->d->shared || r->training)
-        status = choir__records_read(train ? train : path, read_record, r);
+    if (status == CHOIR_OK && (!r->tokenizer || r->d->shared || r->training))
+        status = choir__record_parts_read(&parts.train, read_record, r);
     r->keep = !r->training;
-    if (status == CHOIR_OK && held && (!r->tokenizer || !r->training))
-        status = choir__records_read(held, read_record, r);
-    free(train);
-    free(held);
+    if (status == CHOIR_OK && (!r->tokenizer || !r->training))
+        status = choir__record_parts_read(&parts.held, read_record, r);
+    choir__record_parts_free(&parts);
     return status;
 }
 

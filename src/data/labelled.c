@@ -2,12 +2,12 @@
  * dataset reads the records and encodes all texts (encoded.h). */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "data/encoded.h"
 #include "data/held.h"
 #include "data/labelled.h"
 #include "data/labels.h"
+#include "data/record_parts.h"
 
 typedef struct labelled {
     choir_dataset base;
@@ -135,63 +135,29 @@ static choir_status read_record(
     return r->opts->words ? read_words(r, at, record) : read_text(r, at, record);
 }
 
-/* --- files and folders --- */
-
-static const char *const training_names[] = {"train", NULL};
-static const char *const validation_names[] = {"validation", "val", "dev", "test", NULL};
-
-/* Returns the path of the first file FOLDER/NAME.SUFFIX that exists, which the caller frees. */
-static char *find_part(const char *folder, const char *const *names)
-{
-    static const char *const suffixes[] = {"jsonl", "csv", "tsv", "parquet"};
-    for (int n = 0; names[n]; n++)
-        for (size_t s = 0; s < CHOIR_COUNT(suffixes); s++) {
-            char *path = choir__format("%s/%s.%s", folder, names[n], suffixes[s]);
-            if (access(path, R_OK) == 0)
-                return path;
-            free(path);
-        }
-    return NULL;
-}
-
-bool choir__is_labelled(const char *path)
-{
-    if (choir__is_record_file(path))
-        return true;
-    char *train = find_part(path, training_names);
-    free(train);
-    return train != NULL;
-}
-
-void choir__record_parts(const char *path, char **train, char **held)
-{
-    *train = choir__is_record_file(path) ? NULL : find_part(path, training_names);
-    *held = *train ? find_part(path, validation_names) : NULL;
-}
+/* --- files --- */
 
 /* The classes are the given ones or, in both splits, those of the training split. */
 static choir_status read_parts(reading *r, const char *path)
 {
-    char *train, *held;
-    choir__record_parts(path, &train, &held);
-    bool other = held && !r->training, given = r->opts->classes && r->opts->classes->count;
-    r->shared = !held;
-    r->labels_only = other && !given;
-    choir_status status =
-        given ? choir__labels_give(&r->d->labels, r->opts->classes) : CHOIR_OK;
-    if (status == CHOIR_OK)
-        status = choir__records_read(other && given ? held
-                                     : train        ? train
-                                                    : path,
-            read_record, r);
+    choir__record_parts parts;
+    choir_status status = choir__record_parts_find(path, &parts);
+    bool apart = parts.held.count > 0, given = r->opts->classes && r->opts->classes->count;
+    r->shared = !apart;
+    r->labels_only = apart && !r->training && !given;
+    if (status == CHOIR_OK && given)
+        status = choir__labels_give(&r->d->labels, r->opts->classes);
+    if (status == CHOIR_OK && (r->shared || r->training || !given))
+        status = choir__record_parts_read(&parts.train, read_record, r);
+    if (status == CHOIR_OK && given && apart && !r->training)
+        status = choir__record_parts_read(&parts.held, read_record, r);
     if (status == CHOIR_OK)
         status = choir__labels_settle(&r->d->labels);
     if (status == CHOIR_OK && r->labels_only) {
         r->labels_only = false;
-        status = choir__records_read(held, read_record, r);
+        status = choir__record_parts_read(&parts.held, read_record, r);
     }
-    free(train);
-    free(held);
+    choir__record_parts_free(&parts);
     return status;
 }
 

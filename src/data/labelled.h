@@ -1,17 +1,9 @@
-/* Shared by the readers of texts with and without labels: recognition of files and folders, and
- * columns. */
+/* Shared by the readers of texts with and without labels: the columns. */
 #ifndef CHOIR_DATA_LABELLED_H
 #define CHOIR_DATA_LABELLED_H
 
 #include "data/encoded.h"
 #include "data/records.h"
-
-/* Returns whether the path is a file of records, or a folder with one for training. */
-bool choir__is_labelled(const char *path);
-
-/* Stores the paths of the two files of a folder, which the caller frees; of a file of records,
- * or if there is none, NULL. */
-void choir__record_parts(const char *path, char **train, char **held);
 
 /* The usual names of the columns, ended by NULL. */
 extern const char *const choir__column_text[], *const choir__column_pair[],

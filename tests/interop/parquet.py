@@ -73,6 +73,13 @@ def compare(folder, draw):
         pq.write_table(pa.table({"text": table}), os.path.join(parts, split + ".parquet"))
     weights(parts, "--eval-batches", "1")
     print("ok     a folder of splits")
+    hub = os.path.join(folder, "hub", "data")
+    os.makedirs(hub)
+    for i, rows in enumerate((texts[:60], texts[60:])):
+        pq.write_table(pa.table({"text": rows}), os.path.join(hub, "train-0000%d-of-00002.parquet" % i))
+    whole = os.path.join(folder, "plain.parquet")
+    assert weights(os.path.dirname(hub)) == weights(whole), "numbered files"
+    print("ok     a folder of numbered files")
 
 
 def damage(folder, draw):

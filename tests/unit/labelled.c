@@ -200,6 +200,40 @@ static void folders(void **state)
     choir_dataset_free(held);
 }
 
+/* Splits in numbered files, in the folder's folder data, as the Hugging Face Hub has them. */
+static void numbered_files(void **state)
+{
+    (void)state;
+    choir_dataset *d;
+    choir_labelled_opts opts = choir_labelled_defaults();
+    mkdir(at("hub"), 0777);
+    mkdir(at("hub/data"), 0777);
+    put("hub/data/train-00001-of-00002.csv", "text,label\nb,y\n");
+    assert_int_equal(
+        choir_dataset_labelled(at("hub"), CHOIR_TRAIN, opts, tokenizer, &d), CHOIR_ERR_FORMAT);
+    assert_non_null(strstr(choir_error_message(),
+        "expected the file train-00000-of-00002, got train-00001-of-00002.csv"));
+    put("hub/data/train-00000-of-00002.csv", "text,label\na,x\na,y\n");
+    put("hub/data/validation-00000-of-00001-a09b74b3ef9c3b56.csv", "text,label\nb,y\n");
+    d = open_split(at("hub"), CHOIR_TRAIN, false);
+    assert_int_equal(choir_dataset_length(d), 3);
+    is_sample(d, 0, (expected){{CLS, A, SEP}, {0}, 3}, 0);
+    is_sample(d, 2, (expected){{CLS, B, SEP}, {0}, 3}, 1);
+    choir_dataset_free(d);
+    d = open_split(at("hub"), CHOIR_VALIDATION, false);
+    assert_int_equal(choir_dataset_length(d), 1);
+    is_sample(d, 0, (expected){{CLS, B, SEP}, {0}, 3}, 1);
+    choir_dataset_free(d);
+    put("hub/data/validation-00000-of-00003.csv", "text,label\nb,y\n");
+    assert_int_equal(choir_dataset_labelled(at("hub"), CHOIR_VALIDATION, opts, tokenizer, &d),
+        CHOIR_ERR_FORMAT);
+    unlink(at("hub/data/validation-00000-of-00001-a09b74b3ef9c3b56.csv"));
+    assert_int_equal(choir_dataset_labelled(at("hub"), CHOIR_VALIDATION, opts, tokenizer, &d),
+        CHOIR_ERR_FORMAT);
+    assert_non_null(strstr(choir_error_message(),
+        "expected the file validation-00001-of-00003, got the 1 before it"));
+}
+
 /* The classes of a model: labels are mapped to them by name, or are numbers of classes. */
 static void given_classes(void **state)
 {
@@ -357,6 +391,7 @@ int main(void)
         cmocka_unit_test(one_of_ten_is_held_out),
         cmocka_unit_test(turns_are_held_out),
         cmocka_unit_test(folders),
+        cmocka_unit_test(numbered_files),
         cmocka_unit_test(given_classes),
         cmocka_unit_test(texts_without_classes),
         cmocka_unit_test(words_without_classes),

@@ -1,12 +1,11 @@
 /* Texts and words with a class each, for models that read tokens and choose a class. */
-#include "data/labelled.h"
 #include "data/open/reader.h"
-#include "data/records.h"
+#include "data/record_parts.h"
 
 static bool takes(const choir__data_request *r)
 {
     return r->info->task == CHOIR_CLASSIFICATION && r->info->vocab &&
-           choir__is_labelled(r->path);
+           choir__has_records(r->path);
 }
 
 static choir_status open_labelled(

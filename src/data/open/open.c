@@ -7,6 +7,7 @@
 #include "data/labelled.h"
 #include "data/labels.h"
 #include "data/open/reader.h"
+#include "data/record_parts.h"
 #include "tensor/tensor.h"
 
 enum { RANDOM_TRAIN = 1 << 16, RANDOM_VALID = 128 };
@@ -149,7 +150,7 @@ bool choir_data_has_documents(const char *path)
     choir__data_sources sources;
     bool all = path && choir__data_sources_parse(path, &sources) == CHOIR_OK;
     for (int s = 0; all && s < sources.count; s++)
-        all = choir__is_labelled(sources.source[s].path);
+        all = choir__has_records(sources.source[s].path);
     if (path)
         choir__data_sources_free(&sources);
     return all;

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "data/dataset.h"
-#include "data/labelled.h"
 #include "data/open/reader.h"
+#include "data/record_parts.h"
 
 /* Returns the id of the mask: the token of that name, which published tokenizers have, or the
  * id after the last one. */
@@ -50,7 +50,7 @@ static bool takes_text(const choir__data_request *r)
 
 static bool takes_corpus(const choir__data_request *r)
 {
-    return r->info->task == CHOIR_LANGUAGE && choir__is_labelled(r->path);
+    return r->info->task == CHOIR_LANGUAGE && choir__has_records(r->path);
 }
 
 static bool takes_tokens(const choir__data_request *r)
