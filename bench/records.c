@@ -3,8 +3,9 @@
  *     choir_bench_records FOLDER       one thread; the least of several rounds
  *
  * Writes files of 64 MiB to FOLDER, and reads each record of them; the output has one line
- * each, "name MB/s": JSONL and CSV with texts of about 2000 characters, of a few columns, and
- * with escapes. Then "name milliseconds" for each change of an image of 224 x 224. */
+ * each, "name MB/s": JSONL and CSV with texts of about 2000 characters, short ones, and texts
+ * with line ends, umlauts, Chinese, and escapes. Then "name milliseconds" for each change of an
+ * image of 224 x 224. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,27 +26,32 @@ static double cpu_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Writes words of lower-case letters; every `line` characters a line end, as `end` writes it.
- */
-static void write_text(FILE *f, uint64_t *seed, int length, int line, const char *end)
+typedef struct kind {
+    const char *name, *file;
+    int length; /* characters of the text */
+    int every;  /* the mean distance of `other` characters; 0: there are none */
+    const char *other;
+} kind;
+
+static const kind kinds[] = {{"jsonl", "a.jsonl", 2000, 0, ""},
+    {"jsonl_short", "a.jsonl", 60, 0, ""}, {"jsonl_lines", "a.jsonl", 2000, 60, "\\n"},
+    {"jsonl_umlauts", "a.jsonl", 2000, 20, "ö"}, {"jsonl_chinese", "a.jsonl", 2000, 1, "文"},
+    {"jsonl_codes", "a.jsonl", 2000, 1, "\\u6587"}, {"csv", "a.csv", 2000, 0, ""},
+    {"csv_short", "a.csv", 60, 0, ""}, {"csv_lines", "a.csv", 2000, 60, "\n"},
+    {"csv_umlauts", "a.csv", 2000, 20, "ö"}, {"csv_chinese", "a.csv", 2000, 1, "文"},
+    {"csv_quotes", "a.csv", 2000, 20, "\"\""}};
+
+/* Writes words of lower-case letters with other characters among them. */
+static void write_text(FILE *f, uint64_t *seed, const kind *k)
 {
-    for (int i = 0; i < length; i++) {
+    for (int i = 0; i < k->length; i++) {
         *seed = choir__mix(*seed, 1);
-        if (line && i % line == line - 1)
-            fputs(end, f);
+        if (k->every && *seed / 1000 % (unsigned)k->every == 0)
+            fputs(k->other, f);
         else
             fputc(*seed % 6 ? 'a' + (int)(*seed % 26) : ' ', f);
     }
 }
-
-typedef struct kind {
-    const char *name, *file;
-    int length, line; /* characters of the text, and of a line in it */
-} kind;
-
-static const kind kinds[] = {{"jsonl", "a.jsonl", 2000, 0},
-    {"jsonl_lines", "b.jsonl", 2000, 60}, {"jsonl_short", "c.jsonl", 60, 0},
-    {"csv", "a.csv", 2000, 0}, {"csv_lines", "b.csv", 2000, 60}, {"csv_short", "c.csv", 60, 0}};
 
 static void write_file(const kind *k, const char *path)
 {
@@ -58,7 +64,7 @@ static void write_file(const kind *k, const char *path)
         fputs("id,text,label\n", f);
     for (int64_t i = 0; ftell(f) < BYTES; i++) {
         fprintf(f, json ? "{\"id\": %lld, \"text\": \"" : "%lld,\"", (long long)i);
-        write_text(f, &seed, k->length, k->line, json ? "\\n" : "\n");
+        write_text(f, &seed, k);
         fprintf(f, json ? "\", \"label\": \"%d\"}\n" : "\",%d\n", (int)(seed % 10));
     }
     fclose(f);

@@ -41,41 +41,56 @@ choir__json *choir__json_add(choir__json_nodes *n, choir__json node)
 
 /* --- strings --- */
 
-/* Returns whether one of eight bytes is a quote, a backslash, a control character or not ASCII.
- */
-static bool is_special(uint64_t v)
+/* Marks those of eight bytes that are a quote, a backslash, a control character or not ASCII,
+ * by their highest bit. Bytes above a marked one may be marked as well. */
+static uint64_t specials(uint64_t v)
 {
     const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
     uint64_t quote = v ^ 0x22 * ones, slash = v ^ 0x5c * ones;
-    return (((quote - ones) | (slash - ones) | (v - 0x20 * ones) | v) & tops) != 0;
+    return ((quote - ones) | (slash - ones) | (v - 0x20 * ones) | v) & tops;
 }
 
+/* Returns the value of a hexadecimal digit; -1: it is none. */
 static int digit_of(char c)
 {
-    return c >= '0' && c <= '9'                 ? c - '0'
-           : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 87
-                                                : -1;
+    static const int8_t values[256] = {['0'] = 1,
+        ['1'] = 2,
+        ['2'] = 3,
+        ['3'] = 4,
+        ['4'] = 5,
+        ['5'] = 6,
+        ['6'] = 7,
+        ['7'] = 8,
+        ['8'] = 9,
+        ['9'] = 10,
+        ['a'] = 11,
+        ['b'] = 12,
+        ['c'] = 13,
+        ['d'] = 14,
+        ['e'] = 15,
+        ['f'] = 16,
+        ['A'] = 11,
+        ['B'] = 12,
+        ['C'] = 13,
+        ['D'] = 14,
+        ['E'] = 15,
+        ['F'] = 16};
+    return values[(unsigned char)c] - 1;
 }
 
 /* Reads four digits at text; -1: they are none. */
 static int32_t read_code(const char *text, const char *end)
 {
-    int32_t code = 0;
     if (end - text < 4)
         return -1;
-    for (int i = 0; i < 4; i++) {
-        int digit = digit_of(text[i]);
-        if (digit < 0)
-            return -1;
-        code = 16 * code + digit;
-    }
-    return code;
+    int a = digit_of(text[0]), b = digit_of(text[1]), c = digit_of(text[2]),
+        d = digit_of(text[3]);
+    return (a | b | c | d) < 0 ? -1 : a << 12 | b << 8 | c << 4 | d;
 }
 
 /* Reads \uXXXX, or two of them that are one character, from behind the u. */
 static bool read_unicode(parser *p, char **to)
 {
-    char text[CHOIR__LONGEST_UTF8 + 1];
     int32_t code = read_code(p->at, p->end), low;
     if (code < 0)
         return fail(p, "expected four hexadecimal digits behind \\u");
@@ -92,9 +107,7 @@ static bool read_unicode(parser *p, char **to)
     if (code >= 0xd800 && code < 0xe000)
         return fail(p, "\\u with half of a character: expected both surrogates");
     p->at += first ? 10 : 4;
-    int length = choir__utf8_encode((uint32_t)code, text);
-    memcpy(*to, text, (size_t)length);
-    *to += length;
+    *to += choir__utf8_encode((uint32_t)code, *to); /* shorter than its escape, with the '\0' */
     return true;
 }
 
@@ -116,31 +129,38 @@ static bool read_escape(parser *p, char **to)
     return true;
 }
 
-/* Copies the characters before the next quote or backslash to *to <= p->at. */
+/* Moves the characters [from, at) to *to, which is at or below them. */
+static void move(char **to, const char *from, const char *at)
+{
+    if (*to != from)
+        memmove(*to, from, (size_t)(at - from));
+    *to += at - from;
+}
+
+/* Moves the characters before the next quote or backslash to *to <= p->at. */
 static bool copy_plain(parser *p, char **to)
 {
-    char *at = p->at, *out = *to;
+    char *from = p->at, *at = from, *end = p->end;
     for (;;) {
-        uint64_t eight;
-        while (p->end - at >= 8 && (memcpy(&eight, at, 8), !is_special(eight))) {
-            memcpy(out, &eight, 8);
+        uint64_t eight, marks = 0;
+        while (end - at >= 8 && (memcpy(&eight, at, 8), !(marks = specials(eight))))
             at += 8;
-            out += 8;
-        }
+        at += marks ? __builtin_ctzll(marks) / 8 : 0;
         p->at = at;
-        if (at == p->end || *at == '"' || *at == '\\')
+        if (at == end || *at == '"' || *at == '\\')
             break;
         if ((unsigned char)*at < 0x20)
             return fail(
                 p, "a control character within a string: expected an escape such as \\n");
-        uint32_t code;
-        int length = *at & 0x80 ? choir__utf8_decode(at, p->end, &code) : 1;
-        if (!length)
-            return fail(p, "expected UTF-8");
-        for (int i = 0; i < length; i++)
-            *out++ = *at++;
+        do { /* characters that are not ASCII come together */
+            int length = choir__utf8_length(at, end);
+            p->at = at;
+            if (!length)
+                return fail(p, "expected UTF-8");
+            at += length;
+        } while (at < end && *at & 0x80);
     }
-    *to = out;
+    move(to, from, at);
     return true;
 }
 
@@ -154,8 +174,10 @@ static bool read_string(parser *p, choir__json *node)
             return fail(p, "a string has no end");
         if (*p->at == '"')
             break;
-        if (!read_escape(p, &to))
-            return false;
+        do {
+            if (!read_escape(p, &to))
+                return false;
+        } while (p->at < p->end && *p->at == '\\');
     }
     p->at++;
     *to = '\0';

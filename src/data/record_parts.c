@@ -62,7 +62,7 @@ static void add_numbered(
         free(entries);
 }
 
-/* Of numbered files none may be missing, nor be there twice. */
+/* Numbered files must be there from 0 on, each once. */
 static choir_status check_numbers(
     const choir__name_list *files, const char *folder, const char *name)
 {

@@ -56,6 +56,32 @@ static void assert_text(const choir__json *record, const char *name, const char 
     assert_int_equal(value->bytes, strlen(expected));
 }
 
+/* The parser takes eight bytes at a time, so each other character stands at each place. */
+static void strings_at_each_place(void **state)
+{
+    static const char *const forms[][2] = {{"\\n", "\n"}, {"\\u6587", "\xe6\x96\x87"},
+        {"\xe6\x96\x87", "\xe6\x96\x87"}, {"\xc3\xb6", "\xc3\xb6"}, {"\\\"", "\""},
+        {"\\uD834\\uDD1E", "\xf0\x9d\x84\x9e"}};
+    const char *letters = "abcdefghijklmnopqrstuvwxyz", *where;
+    enum { FORMS = sizeof forms / sizeof *forms };
+    choir__json_nodes nodes = {0};
+    (void)state;
+    for (int before = 0; before < 18; before++)
+        for (int between = 0; between < 18; between++)
+            for (int f = 0; f < FORMS * FORMS; f++) {
+                const char *const *a = forms[f % FORMS], *const *b = forms[f / FORMS];
+                char text[128], expected[128];
+                int n = sprintf(text, "\"%.*s%s%.*s%s%s\"", before, letters, a[0], between,
+                    letters, b[0], b[0]);
+                sprintf(expected, "%.*s%s%.*s%s%s", before, letters, a[1], between, letters,
+                    b[1], b[1]);
+                assert_null(choir__json_parse(&nodes, text, text + n, &where));
+                assert_string_equal(nodes.node[0].text, expected);
+                assert_int_equal(nodes.node[0].bytes, strlen(expected));
+            }
+    choir__json_nodes_free(&nodes);
+}
+
 static void values(void **state)
 {
     (void)state;
@@ -218,6 +244,7 @@ static void wrong_records(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(strings_at_each_place),
         cmocka_unit_test(values),
         cmocka_unit_test(tables),
         cmocka_unit_test(long_records),

@@ -21,23 +21,13 @@ typedef struct code_map {
 
 int choir__utf8_decode(const char *text, const char *end, uint32_t *code)
 {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* smaller: overlong */
     const unsigned char *s = (const unsigned char *)text;
-    int n = s[0] < 0x80       ? 1
-            : s[0] >> 5 == 6  ? 2
-            : s[0] >> 4 == 14 ? 3
-            : s[0] >> 3 == 30 ? 4
-                              : 0;
-    if (!n || end - text < n)
+    int n = choir__utf8_length(text, end);
+    if (!n)
         return 0;
     uint32_t c = n == 1 ? s[0] : s[0] & (0x7Fu >> n);
-    for (int i = 1; i < n; i++) {
-        if ((s[i] & 0xC0) != 0x80)
-            return 0;
+    for (int i = 1; i < n; i++)
         c = c << 6 | (s[i] & 0x3F);
-    }
-    if (c < least[n] || c >= CHOIR__CODE_POINTS || (c >= 0xD800 && c <= 0xDFFF))
-        return 0;
     *code = c;
     return n;
 }
@@ -53,17 +43,23 @@ int choir__utf8_encode(uint32_t c, char out[CHOIR__LONGEST_UTF8 + 1])
     return n;
 }
 
+static const uint64_t TOPS = 0x8080808080808080u;
+
 bool choir__is_utf8(const char *text, size_t bytes)
 {
     const char *end = text + bytes;
-    uint32_t code;
-    for (int n; text < end; text += n) {
-        uint64_t eight; /* characters of ASCII, mostly */
-        while (end - text >= 8 && (memcpy(&eight, text, 8), !(eight & 0x8080808080808080u)))
+    while (text < end) {
+        uint64_t eight, others = 0; /* characters of ASCII, mostly */
+        while (end - text >= 8 && (memcpy(&eight, text, 8), !(others = eight & TOPS)))
             text += 8;
-        n = text < end ? choir__utf8_decode(text, end, &code) : 0;
+        text += others ? __builtin_ctzll(others) / 8 : 0;
+        int n = 1;
+        for (bool ascii = false; text < end && !ascii && n; text += n) {
+            ascii = !(*text & 0x80);
+            n = choir__utf8_length(text, end);
+        }
         if (!n)
-            return text == end;
+            return false;
     }
     return true;
 }
