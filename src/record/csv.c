@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/fresh.h"
+#include "record/append.h"
 #include "record/lines.h"
 #include "record/recorder.h"
 #include "record/text.h"
@@ -133,8 +134,7 @@ static choir_status widen(csv *c, int more)
     if (error && fd >= 0)
         unlink(temporary);
     choir_status status =
-        error ? choir__error(CHOIR_ERR_IO, "cannot write %s: %s", path, choir__why(error))
-              : choir__lines_close(&c->lines);
+        error ? choir__record_failed(path, error) : choir__lines_close(&c->lines);
     int64_t all = INT64_MAX;
     if (status == CHOIR_OK)
         status = choir__lines_open(&c->lines, path, stays, &all);

@@ -9,10 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static choir_status cannot_write(const char *path, int error)
-{
-    return choir__error(CHOIR_ERR_IO, "cannot write %s: %s", path, choir__why(error));
-}
+#include "record/append.h"
 
 /* Returns the number of bytes that stay: up to the end of the last line before the first one
  * that does not. The lines of a run ascend, so those that go are at the end. */
@@ -54,29 +51,19 @@ choir_status choir__lines_open(
         .fd =
             open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666)};
     int error = l->fd < 0 ? errno : cut(l->fd, stay, arg);
-    return error ? cannot_write(path, error) : CHOIR_OK;
+    return error ? choir__record_failed(path, error) : CHOIR_OK;
 }
 
 choir_status choir__lines_add(choir__lines *l, const char *bytes, size_t count)
 {
-    struct stat before;
-    ssize_t written;
-    do
-        written = write(l->fd, bytes, count);
-    while (written < 0 && errno == EINTR);
-    if (written == (ssize_t)count)
-        return CHOIR_OK;
-    int error = written < 0 ? errno : ENOSPC;
-    if (written > 0 && fstat(l->fd, &before) == 0 && S_ISREG(before.st_mode))
-        (void)!ftruncate(l->fd, before.st_size - written);
-    return cannot_write(l->path, error);
+    return choir__record_append(l->fd, l->path, bytes, count);
 }
 
 choir_status choir__lines_close(choir__lines *l)
 {
     choir_status status = CHOIR_OK;
     if (l->fd >= 0 && l->path && close(l->fd) != 0) /* network file systems fail here */
-        status = cannot_write(l->path, errno);
+        status = choir__record_failed(l->path, errno);
     free(l->path);
     *l = (choir__lines){.fd = -1};
     return status;

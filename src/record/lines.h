@@ -18,8 +18,7 @@ typedef bool choir__lines_stay(const char *line, size_t bytes, void *arg);
  * off; stay NULL: the whole file is. Errors: io. */
 choir_status choir__lines_open(
     choir__lines *lines, const char *path, choir__lines_stay *stay, void *arg);
-/* Adds bytes that end with '\n'. If the disk takes a part of them alone, that is taken back.
- * Errors: io. */
+/* Adds bytes that end with '\n' (choir__record_append). Errors: io. */
 choir_status choir__lines_add(choir__lines *lines, const char *bytes, size_t count);
 /* Errors: io. */
 choir_status choir__lines_close(choir__lines *lines);

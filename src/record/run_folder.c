@@ -18,6 +18,7 @@
 
 #include "base/folders.h"
 #include "base/fresh.h"
+#include "record/append.h"
 #include "record/lines.h"
 #include "record/recorder.h"
 #include "record/text.h"
@@ -78,8 +79,7 @@ static choir_status drop_events(const char *path, int64_t resume)
         unlink(temporary);
     free(temporary);
     free(line);
-    return error ? choir__error(CHOIR_ERR_IO, "cannot write %s: %s", path, choir__why(error))
-                 : CHOIR_OK;
+    return error ? choir__record_failed(path, error) : CHOIR_OK;
 }
 
 static bool any_stays(const char *line, size_t bytes, void *arg)
@@ -155,9 +155,7 @@ static choir_status begin(choir__recorder *base, const json_t *params, const cha
         error = errno;
     if (error && fd >= 0)
         unlink(temporary);
-    choir_status status =
-        error ? choir__error(CHOIR_ERR_IO, "cannot write %s: %s", path, choir__why(error))
-              : CHOIR_OK;
+    choir_status status = error ? choir__record_failed(path, error) : CHOIR_OK;
     free(text);
     free(temporary);
     free(path);

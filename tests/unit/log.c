@@ -220,6 +220,24 @@ static void others_go_on(void **state)
     assert_int_equal(lines_of("a.csv"), 5);
 }
 
+/* What is written to a file that was removed is lost, which is said at the next step. */
+static void removed_files(void **state)
+{
+    static const char *const files[][2] = {{"csv", "gone.csv"}, {"run", "gone-run"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        choir_logger *log = open_log(files[i][0], files[i][1], 0, false);
+        log_steps(log, 1, 3);
+        char *command = choir__format("rm -r '%s'", path_of(files[i][1]));
+        assert_int_equal(system(command), 0);
+        free(command);
+        assert_int_equal(choir_log_number(log, "loss", 1), CHOIR_OK);
+        assert_int_equal(choir_log_step(log, 4), CHOIR_ERR_IO);
+        assert_non_null(strstr(choir_error_message(), "it was removed"));
+        assert_int_equal(choir_log_close(log), CHOIR_ERR_IO);
+    }
+}
+
 /* --- CSV and the run folder --- */
 
 /* Reads a CSV's column of step n. */
@@ -555,6 +573,7 @@ int main(void)
         cmocka_unit_test(destinations_are_checked),
         cmocka_unit_test(arguments_are_checked),
         cmocka_unit_test(others_go_on),
+        cmocka_unit_test(removed_files),
         cmocka_unit_test(csv_goes_on),
         cmocka_unit_test(csv_widens),
         cmocka_unit_test(run_folder_goes_on),

@@ -20,6 +20,7 @@
 
 #include "base/folders.h"
 #include "base/fresh.h"
+#include "record/append.h"
 #include "record/lines.h"
 #include "record/mlflow/mlflow.h"
 #include "record/text.h"
@@ -64,8 +65,7 @@ static choir_status write_small(const char *path, const char *text)
     if (error && fd >= 0)
         unlink(temporary);
     free(temporary);
-    return error ? choir__error(CHOIR_ERR_IO, "cannot write %s: %s", path, choir__why(error))
-                 : CHOIR_OK;
+    return error ? choir__record_failed(path, error) : CHOIR_OK;
 }
 
 /* Makes the folders above a file, whose name may have slashes, and returns its path. */

@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "record/append.h"
+
 enum { HEAD = 12, TAIL = 4 };
 
 uint32_t choir__crc32c(const void *data, size_t bytes)
@@ -44,11 +46,6 @@ static void put_masked(unsigned char *to, const void *data, size_t bytes)
     put32(to, (c >> 15 | c << 17) + 0xa282ead8u);
 }
 
-static choir_status cannot_write(const choir__event_file *f, int error)
-{
-    return choir__error(CHOIR_ERR_IO, "cannot write %s: %s", f->path, choir__why(error));
-}
-
 choir_status choir__event_file_open(choir__event_file *f, const char *folder, double time)
 {
     char host[65] = "host";
@@ -62,7 +59,7 @@ choir_status choir__event_file_open(choir__event_file *f, const char *folder, do
         if (f->fd < 0 && errno != EEXIST)
             break;
     }
-    return f->fd < 0 ? cannot_write(f, errno) : CHOIR_OK;
+    return f->fd < 0 ? choir__record_failed(f->path, errno) : CHOIR_OK;
 }
 
 choir_status choir__event_file_add(choir__event_file *f, const ChoirTb__Event *event)
@@ -77,20 +74,14 @@ choir_status choir__event_file_add(choir__event_file *f, const ChoirTb__Event *e
     put_masked(f->record + 8, f->record, 8);
     choir_tb__event__pack(event, f->record + HEAD);
     put_masked(f->record + HEAD + bytes, f->record + HEAD, bytes);
-    ssize_t written;
-    do
-        written = write(f->fd, f->record, all);
-    while (written < 0 && errno == EINTR);
-    if (written == (ssize_t)all)
-        return CHOIR_OK;
-    return cannot_write(f, written < 0 ? errno : ENOSPC); /* readers stop at a part */
+    return choir__record_append(f->fd, f->path, f->record, all);
 }
 
 choir_status choir__event_file_close(choir__event_file *f)
 {
     choir_status status = CHOIR_OK;
     if (f->path && f->fd >= 0 && close(f->fd) != 0)
-        status = cannot_write(f, errno);
+        status = choir__record_failed(f->path, errno);
     free(f->path);
     free(f->record);
     *f = (choir__event_file){.fd = -1};

@@ -11,6 +11,7 @@
  * another folder for the same run id, which begins at its step. */
 #include <choir/status.h>
 
+#include "record/append.h"
 #include "record/recorder.h"
 
 #ifdef CHOIR_HAVE_PROTOBUF
@@ -49,11 +50,6 @@ typedef struct wandb {
 } wandb;
 
 /* --- the file --- */
-
-static choir_status cannot_write(const wandb *w, int error)
-{
-    return choir__error(CHOIR_ERR_IO, "cannot write %s: %s", w->path, choir__why(error));
-}
 
 /* Adds one piece to the bytes that are written together. */
 static void put_piece(wandb *w, int place, const unsigned char *bytes, size_t count)
@@ -101,12 +97,7 @@ static choir_status add(wandb *w, ChoirWandb__Record *record)
     choir_wandb__record__pack(record, w->packed);
     choir__text_clear(&w->block);
     put_record(w, w->packed, bytes);
-    ssize_t written;
-    do
-        written = write(w->fd, w->block.bytes, w->block.used);
-    while (written < 0 && errno == EINTR);
-    return written == (ssize_t)w->block.used ? CHOIR_OK
-                                             : cannot_write(w, written < 0 ? errno : ENOSPC);
+    return choir__record_append(w->fd, w->path, w->block.bytes, w->block.used);
 }
 
 /* --- opening --- */
@@ -146,10 +137,10 @@ static choir_status make_file(wandb *w, const char *place, const choir__record_s
     free(files);
     free(folder);
     if (error)
-        return cannot_write(w, error);
+        return choir__record_failed(w->path, error);
     w->fd = open(w->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
     if (w->fd < 0 || write(w->fd, magic, sizeof magic) != sizeof magic)
-        return cannot_write(w, errno);
+        return choir__record_failed(w->path, errno);
     w->at = sizeof magic;
     return CHOIR_OK;
 }
@@ -338,7 +329,7 @@ static choir_status end(choir__recorder *base, bool good)
     wandb *w = (wandb *)base;
     choir_status status = w->fd >= 0 && w->records > 1 ? finish(w, good) : CHOIR_OK;
     if (w->fd >= 0 && close(w->fd) != 0 && status == CHOIR_OK)
-        status = cannot_write(w, errno);
+        status = choir__record_failed(w->path, errno);
     for (int i = 0; i < w->last_count; i++) {
         free(w->last_names[i]);
         free(w->last_values[i]);
