@@ -20,12 +20,12 @@ sys.stdout.write(answer.read().decode())' "$1"
 }
 
 # live URL CONDITION [FILE]: follows the page until the Python expression is true of `runs`, by
-# path, as page.js would have them, with `studies`, `board`, `jobs` and `over`; prints one JSON
-# object of it all. Makes FILE once it is connected.
+# path, as page.js would have them, with `studies`, the `troubles` of their storages, `board`,
+# `jobs` and `over`; prints one JSON object of it all. Makes FILE once it is connected.
 live() {
     timeout -k 2 $((60 * patience)) python3 -c '
 import json, math, sys, urllib.request
-runs, studies, board, jobs, over = {}, {}, {}, [], False
+runs, storages, studies, troubles, board, jobs, over = {}, {}, {}, [], {}, [], False
 by_id = {}
 class Run(dict): pass
 def run_of(m):
@@ -58,7 +58,10 @@ for line in stream:
     m = json.loads(line[6:])
     if kind == "board": board = m
     elif kind == "ranks": jobs = m["jobs"]
-    elif kind == "study": studies[m["path"]] = m
+    elif kind == "study":
+        storages[m["id"]] = m
+        studies = {s["path"]: s for each in storages.values() for s in each["studies"]}
+        troubles = [each["why"] for each in storages.values() if each["why"]]
     elif kind == "end": over = True
     else:
         r = run_of(m)
@@ -77,8 +80,8 @@ for line in stream:
         break
 else:
     sys.exit("the stream ended before: " + sys.argv[2])
-print(json.dumps({"runs": runs, "studies": studies, "board": board, "jobs": jobs,
-    "over": over}))' "$1" "$2" "${3-}"
+print(json.dumps({"runs": runs, "studies": studies, "troubles": troubles, "board": board,
+    "jobs": jobs, "over": over}))' "$1" "$2" "${3-}"
 }
 
 # watch ARG...: starts the command, and sets url.

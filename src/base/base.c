@@ -145,6 +145,18 @@ double choir__now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+struct timespec choir__in_seconds(double seconds)
+{
+    static const double forever_s = 1e9; /* more might overflow the clock's type */
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    seconds = seconds > 0 ? seconds < forever_s ? seconds : forever_s : 0;
+    int64_t ns = t.tv_nsec + (int64_t)(1e9 * seconds);
+    t.tv_sec += ns / 1000000000;
+    t.tv_nsec = ns % 1000000000;
+    return t;
+}
+
 static void *checked(void *p, size_t bytes)
 {
     if (!p && bytes) {

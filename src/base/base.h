@@ -8,6 +8,7 @@
 #ifndef CHOIR_BASE_H
 #define CHOIR_BASE_H
 
+#include <time.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,6 +52,9 @@ void choir__set_rank_label(int rank);
 
 /* Returns the time on the monotonic clock, in seconds. */
 double choir__now(void);
+/* Returns the time on the monotonic clock that is `seconds` >= 0 from now, as functions of
+ * pthread take it. */
+struct timespec choir__in_seconds(double seconds);
 
 /* These functions end the process when memory is exhausted. They are for small host-side
  * bookkeeping, never for sizes that come from a user's data. */

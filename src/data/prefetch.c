@@ -314,7 +314,7 @@ static bool wait_for_change(choir__prefetch *p, const struct timespec *until)
  * waiting. */
 static choir_status await(choir__prefetch *p, int64_t position, choir__prefetch_stage **ready)
 {
-    struct timespec until = choir__stages_in(p->source.timeout_s);
+    struct timespec until = choir__in_seconds(p->source.timeout_s);
     while (!(*ready = find_ready(p, position))) {
         int copying;
         choir__prefetch_stage *s = oldest_copy(p);

@@ -14,8 +14,7 @@
 enum {
     SHARES = 4, /* portions of a stage per worker, about */
     NAP_US = 100,
-    LONG_NAP_US = 2000,
-    FOREVER_S = 1000000000
+    LONG_NAP_US = 2000
 };
 
 static _Thread_local bool is_ours; /* this thread is a worker */
@@ -142,23 +141,9 @@ bool choir__stages_work(choir__prefetch *p, int *copying)
     return s;
 }
 
-struct timespec choir__stages_in(double seconds)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    if (seconds > FOREVER_S) /* the clock's type might overflow */
-        seconds = FOREVER_S;
-    double whole = (double)(int64_t)seconds;
-    t.tv_sec += (time_t)whole;
-    t.tv_nsec += (long)(1e9 * (seconds - whole));
-    t.tv_sec += t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
-    return t;
-}
-
 static void nap(choir__prefetch *p, long us)
 {
-    struct timespec t = choir__stages_in(1e-6 * (double)us);
+    struct timespec t = choir__in_seconds(1e-6 * (double)us);
     p->napping = true;
     pthread_cond_timedwait(&p->changed, &p->lock, &t);
     p->napping = false;

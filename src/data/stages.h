@@ -48,7 +48,4 @@ void choir__stages_destroy(choir__prefetch *p);
 /* Returns whether this thread is a worker. */
 bool choir__stages_is_worker(void);
 
-/* Returns the absolute time `seconds` from now, on the condition's clock. */
-struct timespec choir__stages_in(double seconds);
-
 #endif

@@ -8,8 +8,8 @@
 choir_status choir__record_failed(const char *path, int error);
 
 /* Adds bytes to the end of an open file with one write(). If the disk takes a part of them
- * alone, that is taken back. Errors: io (also that the file was removed, since nobody would
- * ever read it). */
+ * alone, that part is cut off again. Errors: io (also that the file was removed: nobody would
+ * ever read the bytes). */
 choir_status choir__record_append(int fd, const char *path, const void *bytes, size_t count);
 
 #endif

@@ -3,6 +3,7 @@
 # study; the server goes away and comes back; connections are cut; a machine is lost.
 tests=$(cd "$(dirname "$0")/.." && pwd)
 . "$tests/cli/lib.sh"
+. "$tests/page.sh"
 "$CHOIR" info --json | grep -q '"studies":\[[^]]*"postgresql"' ||
     skip 'this build has no PostgreSQL'
 bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -1)
@@ -247,6 +248,22 @@ segments_lost_machine() {
 $trial 3 from 1" ] || fail "starts of trial $trial: $(grep "^$trial " starts)"
 }
 
+# The page shows the studies of a server without its password, and says when it is gone.
+on_a_page() {
+    local database=$url
+    watch "${url/postgres@/postgres:secret@}"
+    live "$url" 'any(path.endswith(": steps") and s["count"] == 1 for path, s in studies.items())' \
+        >seen || fail "not seen: $(cat seen)"
+    grep -q secret seen && fail 'the password is shown'
+    end_server
+    live "$url" 'troubles' >seen || fail "$(cat seen)"
+    has seen 'connection to server'
+    begin_server
+    live "$url" 'studies and not troubles' >seen || fail "$(cat seen)"
+    stop_watching
+    url=$database
+}
+
 # Optuna's column of steps has 32 bits here: the trial ends at once, with the reason.
 large_steps() {
     good tune --storage "$url" --study steps --trials 1 --space n=2147483647 -- \
@@ -303,5 +320,6 @@ check segments_reference
 check segments_shared
 check segments_lost_machine
 check large_steps
+check on_a_page
 check refused
 finish

@@ -235,6 +235,25 @@ END
     stop_watching
 }
 
+# All studies of a file, also of one that is named as a storage and comes later.
+shows_all_studies() {
+    local search=(--trials 2 --space 'x=uniform(0,1)' --metric y -- sh -c 'echo "{\"y\":{x}}"')
+    rm -rf found
+    mkdir found
+    good tune --storage sqlite:found/two.db --study first "${search[@]}"
+    watch found/two.db sqlite:found/later.db
+    live "$url" 'studies and troubles' >first || fail 'not seen'
+    has first 'found/later.db'
+    good tune --storage sqlite:found/two.db --study second "${search[@]}"
+    good tune --storage sqlite:found/later.db --study third "${search[@]}"
+    live "$url" 'len(studies) == 3 and not troubles and
+        all(study["count"] == 2 for study in studies.values())' >all || fail "$(cat all)"
+    has all '"found/two.db: first"'
+    has all '"found/two.db: second"'
+    has all '"found/later.db"'
+    stop_watching
+}
+
 train_has_a_page() {
     rm -rf runs
     start train --json --page "${lm[@]}" --steps 1000000 --strategy ddp --nproc 2 --run runs/p text
@@ -292,6 +311,7 @@ check long_runs_are_thinned
 check shows_ranks
 check says_goodbye
 check follows_a_search
+check shows_all_studies
 check train_has_a_page
 check keys_and_ports
 finish

@@ -220,7 +220,7 @@ static void others_go_on(void **state)
     assert_int_equal(lines_of("a.csv"), 5);
 }
 
-/* What is written to a file that was removed is lost, which is said at the next step. */
+/* A file that was removed takes no more lines: the next step says so. */
 static void removed_files(void **state)
 {
     static const char *const files[][2] = {{"csv", "gone.csv"}, {"run", "gone-run"}};

@@ -30,7 +30,7 @@ bool choir__tune_looks(int argc, char **argv)
 }
 
 /* A folder of choir tune --dir holds study.db; a plain file is SQLite's or a journal. */
-static char *url_of(const char *text)
+char *choir__tune_url(const char *text)
 {
     struct stat about;
     if (stat(text, &about) != 0)
@@ -205,7 +205,7 @@ static const choir__cli_command command = {
 choir_status choir__tune_open(const char *where, const char *name, choir_study **study)
 {
     choir_study_opts opts = choir_study_defaults();
-    char *url = url_of(where);
+    char *url = choir__tune_url(where);
     opts.storage = url;
     opts.name = name;
     choir_status status = choir_study_open(NULL, opts, study);

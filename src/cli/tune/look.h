@@ -9,8 +9,12 @@ bool choir__tune_looks(int argc, char **argv);
 /* Runs it. Returns an exit status. */
 int choir__tune_look(int argc, char **argv);
 
-/* Opens a stored study to look at it. where: a storage, its file, or a folder of --dir; name:
- * NULL for the only study there. Errors: those of choir_study_open. */
+/* Returns the URL of the storage that `where` names: a storage, its file, or a folder of --dir.
+ * The caller frees it. */
+char *choir__tune_url(const char *where);
+
+/* Opens a stored study to look at it. where: as above; name: NULL for the only study there.
+ * Errors: those of choir_study_open. */
 choir_status choir__tune_open(const char *where, const char *name, choir_study **study);
 
 #endif

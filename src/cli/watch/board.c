@@ -15,6 +15,7 @@
 
 #include "cli/watch/ranks.h"
 #include "cli/watch/shown.h"
+#include "tune/storage/backend.h"
 
 static const double pass_s = 1, find_s = 1, ranks_s = 2; /* from one to the next, at least */
 static const double times = 200; /* and this many times what the last one took */
@@ -97,7 +98,10 @@ static void put_counts(choir__watch_reader *r)
     choir__text_put(&r->out, text);
     for (int i = 0; i < b->path_count; i++) {
         choir__text_put(&r->out, i ? "," : "");
-        choir__text_json(&r->out, b->paths[i]);
+        char *place = choir__watch_is_storage(b->paths[i]) ? choir__backend_public(b->paths[i])
+                                                           : choir__strdup(b->paths[i]);
+        choir__text_json(&r->out, place);
+        free(place);
     }
     choir__text_put(&r->out, "]}\n\n");
     r->counted = *c;
@@ -123,7 +127,7 @@ static void tell_others(choir__watch_reader *r)
     const choir__watch_board *b = r->board;
     const choir__watch_shown *shown = &b->shown;
     for (int i = 0; i < shown->study_count && !r->out.used; i++) {
-        choir__watch_study_look(shown->studies[i], i);
+        choir__watch_study_look(shown->studies[i]);
         if (r->studies[i] != shown->studies[i]->version) {
             choir__text_put(&r->out, shown->studies[i]->news.bytes);
             r->studies[i] = shown->studies[i]->version;
@@ -156,21 +160,11 @@ static bool go_on(choir__watch_reader *r)
     return more || r->out.used;
 }
 
-static struct timespec in_seconds(double seconds)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    int64_t ns = at.tv_nsec + (int64_t)(1e9 * fmax(seconds, 0));
-    at.tv_sec += ns / 1000000000;
-    at.tv_nsec = ns % 1000000000;
-    return at;
-}
-
 /* Waits until a second after the pass began, or until the end. */
 static void wait_for_more(choir__watch_reader *r)
 {
     choir__watch_board *b = r->board;
-    struct timespec until = in_seconds(pass_s - (choir__now() - r->began_at));
+    struct timespec until = choir__in_seconds(pass_s - (choir__now() - r->began_at));
     while (!b->ends && pthread_cond_timedwait(&b->ended, &b->lock, &until) != ETIMEDOUT)
         ;
 }
@@ -284,7 +278,7 @@ void choir__watch_board_free(choir__watch_board *b)
 
 void choir__watch_board_end(choir__watch_board *b)
 {
-    struct timespec until = in_seconds(end_s);
+    struct timespec until = choir__in_seconds(end_s);
     pthread_mutex_lock(&b->lock);
     b->ends = true;
     b->end_at = choir__now() + news_s;

@@ -122,7 +122,7 @@ const takes = {
     message.events.forEach((event, i) => run.events.push({ ...event, number: message.from + i }));
     run.events.splice(0, Math.max(0, run.events.length - 1000));
   },
-  study(message) { model.studies.set(message.id, message); },
+  study(message) { model.studies.set(message.id, message); }, // those of a storage
   ranks(message) { Object.assign(model, { jobs: message.jobs, troubles: message.troubles }); },
 };
 
@@ -552,10 +552,11 @@ function drawStudies() {
   parent.parentElement.hidden = !model.studies.size;
   box.width = Math.max(240, (parent.clientWidth || 560) - 24);
   box.height = 192;
-  const now = JSON.stringify([box.width, choices.log, [...model.studies.values()]]);
+  const storages = [...model.studies.values()], now = JSON.stringify([box.width, choices.log, storages]);
   if (studiesDrawn === now) return; // a table keeps its place while nothing changes
   studiesDrawn = now;
-  parent.replaceChildren(...[...model.studies.values()].map(drawStudy));
+  parent.replaceChildren(...storages.flatMap((storage) => [
+    ...(storage.why ? [make('p', { class: 'failed' }, storage.why)] : []), ...storage.studies.map(drawStudy)]));
 }
 
 // --- devices -------------------------------------------------------------------------------------

@@ -88,29 +88,52 @@ static bool knows_study(choir__watch_shown *shown, const char *path, const struc
     return false;
 }
 
-static void add_study(void *arg, const char *path, const struct stat *file)
+/* Returns a place for a study: a free one, or that of one that is gone; -1: none. */
+static int place_for_study(choir__watch_shown *shown)
 {
-    choir__watch_shown *shown = arg;
-    int at = shown->study_count;
-    if (knows_study(shown, path, file))
-        return;
-    if (at == CHOIR__WATCH_STUDIES) {
-        while (shown->next_study < at && !is_gone(shown->studies[shown->next_study]->path))
-            shown->next_study++;
-        if (shown->next_study == at) {
-            shown->counts.studies_left_out++;
-            return;
-        }
-        at = shown->next_study++;
-    } else {
-        shown->study_count++;
+    if (shown->study_count < CHOIR__WATCH_STUDIES)
+        return shown->study_count++;
+    while (shown->next_study < CHOIR__WATCH_STUDIES) {
+        const choir__watch_study *s = shown->studies[shown->next_study++];
+        if (!s->far && is_gone(s->path))
+            return shown->next_study - 1;
     }
-    choir__watch_study *made = choir__watch_study_new(path), *gone = shown->studies[at];
-    made->device = file->st_dev;
-    made->inode = file->st_ino;
+    shown->counts.studies_left_out++;
+    return -1;
+}
+
+static choir__watch_study *make_study(choir__watch_shown *shown, const char *path, bool far)
+{
+    int at = place_for_study(shown);
+    if (at < 0)
+        return NULL;
+    choir__watch_study *made = choir__watch_study_new(path, far, at),
+                       *gone = shown->studies[at];
     made->version = gone ? gone->version : 0; /* readers wait for the next one */
     choir__watch_study_free(gone);
     shown->studies[at] = made;
+    return made;
+}
+
+static void add_study(void *arg, const char *path, const struct stat *file)
+{
+    choir__watch_shown *shown = arg;
+    if (knows_study(shown, path, file))
+        return;
+    choir__watch_study *made = make_study(shown, path, false);
+    if (!made)
+        return;
+    made->device = file->st_dev;
+    made->inode = file->st_ino;
+}
+
+static void add_storage(choir__watch_shown *shown, const char *url)
+{
+    bool known = false;
+    for (int i = 0; i < shown->study_count; i++)
+        known |= !strcmp(shown->studies[i]->path, url);
+    if (!known)
+        make_study(shown, url, true);
 }
 
 void choir__watch_shown_find(choir__watch_shown *shown, char *const *places, int count)
@@ -119,7 +142,10 @@ void choir__watch_shown_find(choir__watch_shown *shown, char *const *places, int
     shown->counts = (choir__watch_counts){0};
     shown->next_run = shown->next_study = 0;
     for (int i = 0; i < count; i++)
-        shown->counts.folders_left_out += choir__watch_search(places[i], &finds);
+        if (choir__watch_is_storage(places[i]))
+            add_storage(shown, places[i]);
+        else
+            shown->counts.folders_left_out += choir__watch_search(places[i], &finds);
     shown->counts.runs = shown->run_count;
     shown->counts.studies = shown->study_count;
 }

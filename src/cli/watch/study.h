@@ -1,28 +1,42 @@
-/* A study of choir tune as it goes on, as JSON for the page. */
+/* The studies of a storage of choir tune as they go on, as JSON for the page. A file is read in
+ * passing; a server is asked by a thread, since it may be far away or gone. */
 #ifndef CHOIR_CLI_WATCH_STUDY_H
 #define CHOIR_CLI_WATCH_STUDY_H
 
+#include <pthread.h>
 #include <sys/stat.h>
 
 #include "record/text.h"
 
 typedef struct choir__watch_study {
     char *path;
+    int id;       /* it stands for the storage in the news */
     dev_t device; /* of its file */
     ino_t inode;
     choir__text news; /* a server-sent event with the newest trials */
     int64_t version;  /* changes with the news */
     double look_at;   /* choir__now(), when it is read again */
+    /* A server is asked by a thread, which leaves the last news in `found`. */
+    bool far, asks;
+    pthread_t asker;
+    pthread_mutex_t lock;
+    pthread_cond_t ends;
+    bool ended;
+    char *found; /* NULL: nothing new */
 } choir__watch_study;
 
 /* Returns whether the path is a file, or a folder of choir tune --dir, and stores what the file
  * of the study is. */
 bool choir__watch_is_study(const char *path, struct stat *file);
 
-choir__watch_study *choir__watch_study_new(const char *path);
+/* Returns whether the text names a storage, such as postgresql://..., and no file or folder. */
+bool choir__watch_is_storage(const char *text);
+
+/* path: a file or folder, or, if it is far, what choir__watch_is_storage takes. */
+choir__watch_study *choir__watch_study_new(const char *path, bool far, int id);
 void choir__watch_study_free(choir__watch_study *study);
-/* Reads the study if it is time; `id` stands for it in the news. A study that cannot be read
- * now has the news of before. */
-void choir__watch_study_look(choir__watch_study *study, int id);
+/* Reads the studies if it is time. A file that cannot be read now has the news of before; the
+ * news of a server say why it cannot be. */
+void choir__watch_study_look(choir__watch_study *study);
 
 #endif

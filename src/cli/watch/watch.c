@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/tune/look.h"
 #include "cli/watch/page.h"
+#include "tune/storage/backend.h"
 
 enum { MOST_PLACES = 64 };
 static const double far_s = 2; /* between two looks at other machines */
@@ -17,16 +18,18 @@ typedef struct request {
     const char *listen, *key_file, *hosts, *through;
 } request;
 
-/* A folder may come later; a file is a study, or a mistake. */
+/* A folder may come later, and a server; a file is a study, or a mistake. */
 static bool all_can_be_shown(const choir__cli_operands *given)
 {
     for (int i = 0; i < given->count; i++) {
         struct stat s;
-        choir_study *study = NULL;
+        choir__study_names names;
         if (stat(given->words[i], &s) != 0 || S_ISDIR(s.st_mode))
             continue;
-        choir_status status = choir__tune_open(given->words[i], NULL, &study);
-        choir_study_free(study);
+        char *url = choir__tune_url(given->words[i]);
+        choir_status status = choir__backend_list(url, &names);
+        choir__study_names_free(&names);
+        free(url);
         if (status == CHOIR_OK)
             continue;
         char *why = choir__strdup(choir_error_message());
@@ -102,7 +105,7 @@ const choir__cli_command choir__cli_watch = {
         "Serves a page with the curves, events and ranks of runs, which follows them as they go "
         "on, and prints its address. RUN is a folder that choir train --save or --run writes or "
         "will write, one that holds such folders (by default the present one), or a study of choir "
-        "tune: its file or the folder of --dir. The page needs "
+        "tune: its file, the folder of --dir, or a storage such as postgresql://... The page needs "
         "nothing from elsewhere. Ctrl-C ends it.",
     .example_title = "all runs below a folder",
     .example = "  choir watch runs",

@@ -1,4 +1,7 @@
-/* Errors that backends share, and the check of their files: see backend.h. */
+/* Backends share errors, the check of their files, and names of studies: see backend.h. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "tune/storage/backend.h"
 
 void choir__backend_opened(choir__study_backend *b)
@@ -26,14 +29,67 @@ choir_status choir__backend_none(const choir__study_backend *b, const char *name
         name ? " '" : "", name ? name : "", name ? "'" : "");
 }
 
-choir_status choir__backend_several(const choir__study_backend *b, const char *names)
-{
-    return choir__error(
-        CHOIR_ERR_ARGUMENT, "%s holds several studies: choose one of %s", b->place, names);
-}
-
 choir_status choir__backend_deleted(const choir__study_backend *b, const char *name)
 {
     return choir__error(CHOIR_ERR_IO,
         "%s: another program has deleted the study '%s'; its trials are lost", b->place, name);
+}
+
+/* --- places --- */
+
+char *choir__backend_public(const char *url)
+{
+    const char *from = strstr(url, "://"), *at = from ? strchr(from, '@') : NULL;
+    const char *colon = at ? memchr(from + 3, ':', (size_t)(at - from - 3)) : NULL;
+    size_t end = strcspn(url, "?");
+    if (!colon)
+        return choir__format("%.*s", (int)end, url);
+    return choir__format("%.*s%.*s", (int)(colon - url), url,
+        (int)(url + end - at > 0 ? url + end - at : 0), at);
+}
+
+/* --- names of studies --- */
+
+void choir__study_names_add(choir__study_names *n, const char *name)
+{
+    if (!(n->count & (n->count - 1))) /* 0 or a power of two: full */
+        n->name = choir__realloc(n->name, (size_t)(2 * n->count + 1) * sizeof *n->name);
+    n->name[n->count++] = choir__strdup(name);
+}
+
+void choir__study_names_free(choir__study_names *n)
+{
+    for (int i = 0; i < n->count; i++)
+        free(n->name[i]);
+    free(n->name);
+    free(n->place);
+    *n = (choir__study_names){0};
+}
+
+static choir_status several(const choir__study_backend *b, const choir__study_names *n)
+{
+    char *all = choir__strdup(n->name[0]);
+    for (int i = 1; i < n->count; i++) {
+        char *more = choir__format("%s, %s", all, n->name[i]);
+        free(all);
+        all = more;
+    }
+    choir_status status = choir__error(
+        CHOIR_ERR_ARGUMENT, "%s holds several studies: choose one of %s", b->place, all);
+    free(all);
+    return status;
+}
+
+choir_status choir__backend_only(choir__study_backend *b, choir__stored_study *study)
+{
+    choir__study_names names = {0};
+    choir_status status = b->ops->list(b, &names);
+    if (status == CHOIR_OK && !names.count)
+        status = choir__backend_none(b, NULL);
+    else if (status == CHOIR_OK && names.count > 1)
+        status = several(b, &names);
+    else if (status == CHOIR_OK)
+        study->name = choir__strdup(names.name[0]);
+    choir__study_names_free(&names);
+    return status;
 }

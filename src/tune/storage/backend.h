@@ -11,6 +11,13 @@
 
 typedef struct choir__study_backend choir__study_backend;
 
+/* The studies of a storage. */
+typedef struct choir__study_names {
+    char *place; /* the storage, for messages */
+    char **name; /* (count) */
+    int count;
+} choir__study_names;
+
 typedef struct choir__study_backend_ops {
     const char *name;  /* of the URL's scheme */
     int64_t most_step; /* of a report */
@@ -18,9 +25,10 @@ typedef struct choir__study_backend_ops {
     /* Opens what the text behind the scheme names. create: it may be made. Errors: I/O, format
      * (another kind of file, a newer schema), peer lost, unsupported. */
     choir_status (*open)(const char *place, bool create, choir__study_backend **backend);
-    /* Finds the study study->name, or makes it if `create`, and stores how it is stored in
-     * *study. Name NULL: the only study that is there. All later calls are about it. Error:
-     * argument (none, or several). */
+    /* Adds the names of all studies, oldest first. */
+    choir_status (*list)(choir__study_backend *b, choir__study_names *names);
+    /* Finds the study study->name, which is set, or makes it if `create`, and stores how it is
+     * stored in *study. All later calls are about it. Error: argument (it is not there). */
     choir_status (*study)(choir__study_backend *b, bool create, choir__stored_study *study);
     /* Appends the trials from number `from` on. This and `write` fail if the study is deleted.
      */
@@ -43,15 +51,30 @@ extern const choir__study_backend_ops choir__backend_journal, choir__backend_sql
 /* Opens the backend that a URL names (backends.c). Errors: argument, those of `open`. */
 choir_status choir__backend_open(const char *url, bool create, choir__study_backend **backend);
 
+/* Returns whether a text begins with the scheme of a storage, as sqlite:FILE does. */
+bool choir__backend_is_url(const char *text);
+
+/* Returns a URL without its password and options, for messages; the caller frees it. */
+char *choir__backend_public(const char *url);
+
+/* Lists the studies of a storage that exists. The caller frees the names, also after an error.
+ * Errors: those of choir__backend_open. */
+choir_status choir__backend_list(const char *url, choir__study_names *names);
+void choir__study_names_add(choir__study_names *names, const char *name);
+void choir__study_names_free(choir__study_names *names);
+
+/* Stores the name of the only study there in study->name. Error: argument (none, or several).
+ */
+choir_status choir__backend_only(choir__study_backend *b, choir__stored_study *study);
+
 /* Notes which file the backend has opened, if it has one. */
 void choir__backend_opened(choir__study_backend *b);
 /* Fails with an I/O error if the file is not the one that was opened: it was removed, and
  * further changes would be lost. */
 choir_status choir__backend_check(const choir__study_backend *b);
 
-/* Errors of `study`: it is not there, or which one is not said. Both return argument. */
+/* The error of `study`, argument: it is not there. */
 choir_status choir__backend_none(const choir__study_backend *b, const char *name);
-choir_status choir__backend_several(const choir__study_backend *b, const char *names);
 /* The error of `load` and `write`, I/O: another program has deleted the study. */
 choir_status choir__backend_deleted(const choir__study_backend *b, const char *name);
 

@@ -1,4 +1,5 @@
 /* The registry of storages: which backend a URL or a file's name means. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/named.h"
@@ -32,6 +33,14 @@ static bool fits(const scheme *s, const char *url)
     return of > length && !strncmp(url, s->name, length);
 }
 
+bool choir__backend_is_url(const char *text)
+{
+    for (size_t i = 0; i < CHOIR_COUNT(schemes); i++)
+        if (!schemes[i].ends && fits(&schemes[i], text))
+            return true;
+    return false;
+}
+
 choir_status choir__backend_open(const char *url, bool create, choir__study_backend **backend)
 {
     for (size_t i = 0; i < CHOIR_COUNT(schemes); i++) {
@@ -47,4 +56,17 @@ choir_status choir__backend_open(const char *url, bool create, choir__study_back
     return choir__error(CHOIR_ERR_ARGUMENT,
         "storage: expected sqlite:FILE, postgresql://..., journal:FILE or a FILE.db, got '%s'",
         url);
+}
+
+choir_status choir__backend_list(const char *url, choir__study_names *names)
+{
+    choir__study_backend *b;
+    *names = (choir__study_names){0};
+    choir_status status = choir__backend_open(url, false, &b);
+    if (status != CHOIR_OK)
+        return status;
+    names->place = choir__strdup(b->place);
+    status = b->ops->list(b, names);
+    b->ops->close(b);
+    return status;
 }

@@ -23,34 +23,21 @@ static void compose_study(choir__journal_file *j, void *arg)
     j->ends = true;
 }
 
-static choir_status find_only(const choir__journal_file *j, int64_t *id)
+static choir_status list(choir__study_backend *b, choir__study_names *names)
 {
-    char *names = NULL;
-    for (int64_t i = 0; i < j->state.study_count; i++) {
-        if (j->state.study[i].deleted)
-            continue;
-        *id = i;
-        const char *name = j->state.study[i].about.name;
-        char *more = names ? choir__format("%s, %s", names, name) : choir__strdup(name);
-        free(names);
-        names = more;
-    }
-    choir_status status = CHOIR_OK;
-    if (names && strcmp(names, j->state.study[*id].about.name) != 0)
-        status = choir__backend_several(&j->base, names);
-    free(names);
+    choir__journal_file *j = (choir__journal_file *)(void *)b;
+    choir_status status = choir__journal_catch_up(j);
+    for (int64_t i = 0; i < j->state.study_count && status == CHOIR_OK; i++)
+        if (!j->state.study[i].deleted)
+            choir__study_names_add(names, j->state.study[i].about.name);
     return status;
 }
 
 static choir_status study(choir__study_backend *b, bool create, choir__stored_study *s)
 {
     choir__journal_file *j = (choir__journal_file *)(void *)b;
-    int64_t id = -1;
     choir_status status = choir__journal_catch_up(j);
-    if (status == CHOIR_OK && !s->name)
-        status = find_only(j, &id);
-    else if (status == CHOIR_OK)
-        id = choir__journal_find(&j->state, s->name);
+    int64_t id = status == CHOIR_OK ? choir__journal_find(&j->state, s->name) : -1;
     if (status == CHOIR_OK && id < 0 && create) {
         status = choir__journal_transact(j, compose_study, s);
         if (status == CHOIR_OK)
@@ -121,6 +108,7 @@ const choir__study_backend_ops choir__backend_journal = {
     .is_file = true,
     .most_step = CHOIR__MOST_STEP,
     .open = open_journal,
+    .list = list,
     .study = study,
     .load = load,
     .write = choir__journal_write,

@@ -211,18 +211,6 @@ static const choir__sql_dialect dialect = {
     .close = close_postgres,
 };
 
-/* The URL without its password, for messages. */
-static char *public_place(const char *url)
-{
-    const char *from = strstr(url, "://"), *at = from ? strchr(from, '@') : NULL;
-    const char *colon = at ? memchr(from + 3, ':', (size_t)(at - from - 3)) : NULL;
-    size_t end = strcspn(url, "?");
-    if (!colon)
-        return choir__format("%.*s", (int)end, url);
-    return choir__format("%.*s%.*s", (int)(colon - url), url,
-        (int)(url + end - at > 0 ? url + end - at : 0), at);
-}
-
 static choir_status open_postgres(
     const char *place, bool create, choir__study_backend **backend)
 {
@@ -232,7 +220,7 @@ static choir_status open_postgres(
         return status;
     postgres *p = choir__calloc(1, sizeof *p);
     p->sql.base.ops = &choir__backend_postgres;
-    p->sql.base.place = public_place(place);
+    p->sql.base.place = choir__backend_public(place);
     p->sql.dialect = &dialect;
     /* SQLAlchemy's URLs, as Optuna has them, may name a driver: postgresql+psycopg2://. */
     p->url = choir__format("postgresql%s", strstr(place, "://"));
@@ -261,6 +249,7 @@ const choir__study_backend_ops choir__backend_postgres = {
     .name = "postgresql",
     .most_step = INT32_MAX, /* INTEGER of PostgreSQL has 32 bits */
     .open = open_postgres,
+    .list = choir__sql_list,
     .study = choir__sql_study,
     .load = choir__sql_load,
     .write = choir__sql_write,

@@ -40,21 +40,23 @@ const char *choir__sql_whole(char text[CHOIR__SQL_NUMBER], int64_t x)
 
 /* --- the study --- */
 
-typedef struct found {
-    char id[24];
-    char *names;
-    int count;
-} found;
-
-static void take_study(void *arg, const char *const *cells)
+static void take_name(void *arg, const char *const *cells)
 {
-    found *f = arg;
-    snprintf(f->id, sizeof f->id, "%s", cells[0]);
-    char *names =
-        f->names ? choir__format("%s, %s", f->names, cells[1]) : choir__strdup(cells[1]);
-    free(f->names);
-    f->names = names;
-    f->count++;
+    choir__study_names_add(arg, cells[0]);
+}
+
+choir_status choir__sql_list(choir__study_backend *b, choir__study_names *names)
+{
+    choir__sql *db = (choir__sql *)(void *)b;
+    choir__sql_call call = {.text = "SELECT study_name FROM studies ORDER BY study_id",
+        .row = take_name,
+        .arg = names};
+    return db->dialect->run(db, &call);
+}
+
+static void take_id(void *arg, const char *const *cells)
+{
+    snprintf(arg, CHOIR__SQL_NUMBER, "%s", cells[0]);
 }
 
 static void take_direction(void *arg, const char *const *cells)
@@ -91,27 +93,17 @@ static choir_status make_study(choir__sql *db, const choir__stored_study *s)
 }
 
 /* Finds the study's row. */
-static choir_status find_study(choir__sql *db, choir__stored_study *s, bool *there)
+static choir_status find_study(choir__sql *db, const choir__stored_study *s, bool *there)
 {
-    found f = {.count = 0};
     const char *const name[] = {s->name};
-    choir__sql_call named = {.text = "SELECT study_id, study_name FROM studies WHERE "
-                                     "study_name = $1",
+    choir__sql_call call = {.text = "SELECT study_id FROM studies WHERE study_name = $1",
         .count = 1,
         .values = name,
-        .row = take_study,
-        .arg = &f};
-    choir__sql_call any = {.text = "SELECT study_id, study_name FROM studies ORDER BY study_id",
-        .row = take_study,
-        .arg = &f};
-    choir_status status = db->dialect->run(db, s->name ? &named : &any);
-    *there = f.count == 1;
-    memcpy(db->study_id, f.id, sizeof f.id);
-    if (status == CHOIR_OK && !s->name && f.count > 1)
-        status = choir__backend_several(&db->base, f.names);
-    else if (status == CHOIR_OK && !s->name && f.count == 1)
-        s->name = choir__strdup(f.names);
-    free(f.names);
+        .row = take_id,
+        .arg = db->study_id};
+    db->study_id[0] = '\0';
+    choir_status status = db->dialect->run(db, &call);
+    *there = db->study_id[0] != '\0';
     return status;
 }
 
@@ -162,18 +154,17 @@ choir_status choir__sql_study(choir__study_backend *b, bool create, choir__store
 
 choir_status choir__sql_check_study(choir__sql *db, bool writes)
 {
-    found f = {.count = 0};
+    char id[CHOIR__SQL_NUMBER] = "";
     const char *const values[] = {db->study_id, db->study_name};
     const char *text = "SELECT study_id, study_name FROM studies WHERE study_id = $1 AND "
                        "study_name = $2";
     choir__sql_call call = {.text = writes && db->dialect->lock ? db->dialect->lock : text,
         .count = 2,
         .values = values,
-        .row = take_study,
-        .arg = &f};
+        .row = take_id,
+        .arg = id};
     choir_status status = db->dialect->run(db, &call);
-    free(f.names);
-    if (status == CHOIR_OK && !f.count)
+    if (status == CHOIR_OK && !*id)
         status = choir__backend_deleted(&db->base, db->study_name);
     return status;
 }

@@ -7,6 +7,8 @@
 
 #include "tune/storage/backend.h"
 
+enum { CHOIR__SQL_NUMBER = 32 }; /* bytes of a number's text */
+
 typedef struct choir__sql choir__sql;
 
 /* Gets a row of a result; NULL: SQL's NULL. */
@@ -48,7 +50,7 @@ typedef struct choir__sql_dialect {
 struct choir__sql {
     choir__study_backend base;
     const choir__sql_dialect *dialect;
-    char study_id[24];
+    char study_id[CHOIR__SQL_NUMBER];
     char *study_name;  /* SQLite gives a deleted study's id to a later one */
     char *load_trials; /* the statement */
 };
@@ -68,7 +70,6 @@ choir_status choir__sql_end(choir__sql *db, choir_status status);
  * writing to it. Error: I/O. */
 choir_status choir__sql_check_study(choir__sql *db, bool writes);
 
-enum { CHOIR__SQL_NUMBER = 32 }; /* bytes of a number's text */
 const char *choir__sql_whole(char text[CHOIR__SQL_NUMBER], int64_t x);
 
 /* Rows (key, JSON) of attributes; arg: choir__stored_attributes. */
@@ -80,6 +81,7 @@ void choir__sql_take_system(void *arg, const char *const *cells);
 choir_status choir__sql_schema(choir__sql *db, bool create);
 
 /* The backend's functions but `open`. */
+choir_status choir__sql_list(choir__study_backend *b, choir__study_names *names);
 choir_status choir__sql_study(choir__study_backend *b, bool create, choir__stored_study *study);
 choir_status choir__sql_load(
     choir__study_backend *b, int64_t from, choir__trial_records *records);

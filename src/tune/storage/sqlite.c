@@ -302,6 +302,7 @@ const choir__study_backend_ops choir__backend_sqlite = {
     .is_file = true,
     .most_step = CHOIR__MOST_STEP,
     .open = open_sqlite,
+    .list = choir__sql_list,
     .study = choir__sql_study,
     .load = choir__sql_load,
     .write = choir__sql_write,

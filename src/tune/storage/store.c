@@ -36,12 +36,7 @@ struct choir__study_store {
 
 static void pause_for(choir__study_store *s, double seconds)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)seconds;
-    until.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
-    if (until.tv_nsec >= 1000000000)
-        until.tv_sec++, until.tv_nsec -= 1000000000;
+    struct timespec until = choir__in_seconds(seconds);
     pthread_cond_timedwait(&s->work, &s->lock, &until);
 }
 
@@ -234,7 +229,9 @@ typedef struct about {
 static choir_status find(void *arg)
 {
     about *a = arg;
-    return a->store->backend->ops->study(a->store->backend, a->store->has_writer, a->study);
+    choir__study_backend *b = a->store->backend;
+    choir_status status = a->study->name ? CHOIR_OK : choir__backend_only(b, a->study);
+    return status == CHOIR_OK ? b->ops->study(b, a->store->has_writer, a->study) : status;
 }
 
 choir_status choir__study_store_study(choir__study_store *s, choir__stored_study *study)
