@@ -45,6 +45,42 @@ static char *require_json(const choir_space *space)
     return dump(list);
 }
 
+static choir_status read_space(choir_space *space, const char *params, const char *require)
+{
+    json_t *object = json_loads(params, 0, NULL), *list = json_loads(require, 0, NULL), *value;
+    const char *name;
+    size_t i;
+    choir_status status = CHOIR_OK;
+    json_object_foreach(object, name, value)
+    {
+        if (status == CHOIR_OK && json_is_string(value))
+            status = choir_space_add(space, name, json_string_value(value));
+    }
+    json_array_foreach(list, i, value)
+    {
+        if (status == CHOIR_OK && json_is_string(value))
+            status = choir_space_require(space, json_string_value(value));
+    }
+    json_decref(object);
+    json_decref(list);
+    return status;
+}
+
+/* Compares one of the two texts of a space: the parameters, or the conditions. */
+static bool same_space(
+    const choir__stored_study *stored, const choir_space *space, bool conditions)
+{
+    const char *params = choir__attribute_get(&stored->attributes, false, SPACE);
+    const char *require = choir__attribute_get(&stored->attributes, false, REQUIRE);
+    choir_space *there = choir_space_new();
+    choir_status status =
+        read_space(there, params ? params : "{}", conditions && require ? require : "[]");
+    bool same = status == CHOIR_OK && (conditions ? choir__space_requires_same(there, space)
+                                                  : choir__space_same(there, space));
+    choir_space_free(there);
+    return same;
+}
+
 static bool same_json(const char *a, const char *b)
 {
     json_t *x = json_loads(a, JSON_DECODE_ANY, NULL), *y = json_loads(b, JSON_DECODE_ANY, NULL);
@@ -68,7 +104,9 @@ static choir_status agree(choir_study *s, const choir__stored_study *stored,
     choir__study_store *store, const char *what, const char *key, const char *json)
 {
     const char *there = choir__attribute_get(&stored->attributes, false, key);
-    bool same = there && same_json(there, json);
+    bool params = !strcmp(key, SPACE), conditions = !strcmp(key, REQUIRE);
+    bool same = there && (params || conditions ? same_space(stored, s->space, conditions)
+                                               : same_json(there, json));
     if (there && !same && has_trials(store))
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: study '%s' has the %s %s, got %s; choose the same, or another name for the "
@@ -107,11 +145,12 @@ choir_status choir__facts_agree(choir_study *s, const choir__stored_study *store
         dump(json_stringn_nocheck(opts->sampler, strlen(opts->sampler))),
         dump(json_stringn_nocheck(opts->scheduler, strlen(opts->scheduler))),
         choir__format("%llu", (unsigned long long)opts->seed),
-        choir__format("%lld", (long long)opts->window)};
-    static const char *const keys[] = {
-        SPACE, REQUIRE, "choir:sampler", "choir:scheduler", "choir:seed", "choir:window"};
+        choir__format("%lld", (long long)opts->window),
+        choir__strdup(opts->free ? "\"free\"" : "\"fixed\"")};
+    static const char *const keys[] = {SPACE, REQUIRE, "choir:sampler", "choir:scheduler",
+        "choir:seed", "choir:window", "choir:order"};
     static const char *const whats[] = {
-        "space", "conditions", "sampler", "scheduler", "seed", "window"};
+        "space", "conditions", "sampler", "scheduler", "seed", "window", "order"};
     choir_status status = same_directions(s, stored, store);
     for (size_t i = 0; i < CHOIR_COUNT(texts) && status == CHOIR_OK; i++)
         status = agree(s, stored, store, whats[i], keys[i], texts[i]);
@@ -121,27 +160,6 @@ choir_status choir__facts_agree(choir_study *s, const choir__stored_study *store
 }
 
 /* --- looking --- */
-
-static choir_status read_space(choir_space *space, const char *params, const char *require)
-{
-    json_t *object = json_loads(params, 0, NULL), *list = json_loads(require, 0, NULL), *value;
-    const char *name;
-    size_t i;
-    choir_status status = CHOIR_OK;
-    json_object_foreach(object, name, value)
-    {
-        if (status == CHOIR_OK && json_is_string(value))
-            status = choir_space_add(space, name, json_string_value(value));
-    }
-    json_array_foreach(list, i, value)
-    {
-        if (status == CHOIR_OK && json_is_string(value))
-            status = choir_space_require(space, json_string_value(value));
-    }
-    json_decref(object);
-    json_decref(list);
-    return status;
-}
 
 /* Adds the parameters that trials have and the space lacks: Optuna's are only there. */
 static choir_status gather_space(choir_space *space, choir__study_store *store)

@@ -93,10 +93,12 @@ fails() {
     has out 'FAIL .* printed no line of JSON with a number "eval_loss"'
     # A trial that has diverged has failed, whatever it said before.
     for value in NaN Infinity null; do
+        why='eval_loss is not a number'
+        [ $value != Infinity ] || why='eval_loss is infinite'
         choir tune --trials 1 --space 'x=uniform(0,1)' -- \
             sh -c 'echo "{\"eval_loss\":0.1}"
                 echo "{\"step\":2,\"eval_loss\":$1}"' sh $value {x} >out 2>err
-        has out 'FAIL .* eval_loss is not a number'
+        has out "FAIL .* $why"
     done
     # Trials beside the last failure that is allowed count no more.
     choir tune --trials 9 --parallel 4 --max-failures 3 --space 'x=uniform(0,1)' -- \
@@ -165,7 +167,8 @@ odd_words() {
     has out 'FAIL .*: in \[]$'
 }
 
-# A trial that hangs is stopped with all that it started, and so are all when the search is.
+# A trial that hangs is stopped with all that it started, and so are all when the search is, also
+# when it is killed. Processes in sessions of their own are no exception.
 hangs() {
     mark=3141.59
     choir tune --trials 1 --trial-timeout 0.2 --space 'x=uniform(0,1)' -- \
@@ -179,6 +182,19 @@ hangs() {
     wait "$started_pid"
     [ $? = 130 ] || fail 'status after SIGINT'
     await 5 none_left || fail 'an interrupted search left processes'
+    choir tune --trials 1 --trial-timeout 0.5 --space x=1 -- \
+        sh -c "setsid sleep $mark & sleep $mark" {x} >out 2>err
+    await 5 none_left || fail 'a hanging trial left a session'
+    good tune --trials 1 --space x=1 -- \
+        sh -c "setsid sleep $mark & (setsid env -i sleep $mark &); echo '{\"eval_loss\":1}'" {x}
+    await 5 none_left || fail 'a trial that ended left a session'
+    rm here
+    start tune --trials 3 --parallel 2 --space x=1 -- \
+        sh -c "setsid sh -c 'setsid sleep $mark & sleep $mark' & echo >here; sleep $mark" {x}
+    await 10 [ -e here ] || fail 'no trial began'
+    kill -KILL "$started_pid"
+    wait "$started_pid"
+    await 5 none_left || fail 'a killed search left sessions'
     started_pid=
 }
 none_left() { ! pgrep -f "sleep $mark" >/dev/null; }
@@ -202,6 +218,8 @@ wrong() {
         true
     bad 2 "the space has no parameter 'y'" tune $s -- ./bowl {x} {y}
     bad 2 'parameter x: the command has no \{x\}' tune $s -- ./bowl
+    bad 2 "choir train has no option --lrr, .*; did you mean 'lr'" \
+        tune --space 'lrr=log(1e-4,1)' -- choir train random
     bad 2 'the command has \{dir\}: expected --dir DIR' tune $s -- ./bowl {x} {dir}/log
     bad 2 "unknown sampler 'tree'" tune $s --sampler tree -- ./bowl {x}
     bad 2 "unknown direction 'minimze' .did you mean 'minimize'" \

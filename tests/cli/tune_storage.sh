@@ -224,7 +224,11 @@ other_studies() {
     bad 2 'expected sqlite:FILE, postgresql://.*, journal:FILE or a FILE.db' \
         tune --storage studies.txt "${search[@]}" "${bowl[@]}"
     bad 2 "study 'study' has the window 4, got 1" \
-        tune --storage $db --seed 3 "${search[@]:4}" "${bowl[@]}"
+        tune --storage $db --seed 3 --window 1 "${search[@]:4}" "${bowl[@]}"
+    bad 2 "parallel 5: expected at most the window of the study 'study', 4" \
+        tune --storage $db --seed 3 --parallel 5 "${search[@]:4}" "${bowl[@]}"
+    bad 2 "study 'study' has the order \"fixed\", got \"free\"" \
+        tune --storage $db --free "${search[@]}" "${bowl[@]}"
     bad 2 "study 'study' has the space .*, got " \
         tune --storage $db "${search[@]:0:4}" --space x=1 -- true {x}
     bad 2 "study 'study' has another direction" \
@@ -255,6 +259,11 @@ no_storages() {
         tune --storage newer.db "${s[@]}"
     sqlite3 newer.db 'UPDATE version_info SET schema_version = 11'
     bad 1 "an older Optuna.*'optuna storage upgrade'" tune --storage newer.db "${s[@]}"
+    sqlite3 newer.db "UPDATE version_info SET schema_version = 12;
+        UPDATE alembic_version SET version_num = 'v9.9.9'"
+    bad 1 "written by another Optuna: expected tables of revision v3.2.0.a, got 'v9.9.9'" \
+        tune --storage newer.db "${s[@]}"
+    bad 2 'expected sqlite:a.db or sqlite:///a.db' tune --storage sqlite://a.db "${s[@]}"
     bad 2 'expected a timeout from 0' tune --storage 'sqlite:a.db?timeout=soon' "${s[@]}"
 }
 

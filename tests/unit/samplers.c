@@ -598,6 +598,26 @@ static void test_mixed(void **state)
 }
 
 /* A constant parameter changes nothing in what TPE suggests for the others. */
+/* A normal parameter is a number like another to a model of the loss. */
+static void test_normal_numbers(void **state)
+{
+    (void)state;
+    choir_space *space = SPACE("a", "normal(5, 2)", "b", "normal(0, 1)");
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        choir_study *study = study_of(space, "gp:candidates=200,starts=3", "minimize", seed);
+        for (int i = 0; i < 30; i++) {
+            choir_trial *t = ask(study);
+            double a = choir_trial_real(t, "a") - 1, b = choir_trial_real(t, "b") - 0.3;
+            tell(study, t, a * a + b * b);
+        }
+        double best = choir_trial_value(choir_study_best(study), 0);
+        if (!(best < 0.05))
+            fail_msg("seed %d: expected less than 0.05, got %g", (int)seed, best);
+        choir_study_free(study);
+    }
+    choir_space_free(space);
+}
+
 static void test_tpe_constant(void **state)
 {
     (void)state;
@@ -714,6 +734,7 @@ int main(void)
         cmocka_unit_test(test_population),
         cmocka_unit_test(test_pareto),
         cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_normal_numbers),
         cmocka_unit_test(test_tpe_constant),
         cmocka_unit_test(test_nsga2),
         cmocka_unit_test(test_errors),

@@ -352,14 +352,16 @@ static void refused(void **state)
     choir_study *first = open_with(options(4));
     end(first, ask(first));
     choir_study_free(first);
-    choir_study_opts opts[] = {options(5), options(4), options(4), options(4), options(4)};
+    choir_study_opts opts[] = {
+        options(5), options(4), options(4), options(4), options(4), options(4)};
     opts[1].seed = 6;
     opts[2].direction = "maximize";
     opts[3].sampler = "random";
     opts[4].direction = "minimize,minimize";
     opts[4].sampler = "random";
+    opts[5].free = true;
     static const char *const whats[] = {"window 4, got 5", "seed 5, got 6", "direction",
-        "sampler \"tpe\", got \"random\"", "direction"};
+        "sampler \"tpe\", got \"random\"", "direction", "order \"fixed\", got \"free\""};
     for (size_t i = 0; i < CHOIR_COUNT(opts); i++) {
         assert_int_equal(choir_study_open(space, opts[i], &s), CHOIR_ERR_ARGUMENT);
         if (!strstr(choir_error_message(), whats[i]))
@@ -379,6 +381,71 @@ static void refused(void **state)
     assert_non_null(strstr(choir_error_message(), "choose one of study, second"));
     opts[0].storage = "studies.txt";
     assert_int_equal(choir_study_open(space, opts[0], &s), CHOIR_ERR_ARGUMENT);
+    choir_space_free(space);
+}
+
+/* A space is known again by its meaning; the order of its parameters decides about draws. */
+static void spaces_are_compared(void **state)
+{
+    static const char *const spaces[][5] = {
+        {"uniform(0, 1)", "int(1,8)", "choice(a, b)", "normal(0, 1) if o == a", "x*width < 6"},
+        {"uniform(0,1.0)", "int(1, 8)", "choice(a,b)", "normal(0,1) if o==a", "x * width<6"},
+        {"uniform(0,2)", "int(1, 8)", "choice(a,b)", "normal(0,1) if o==a", "x * width<6"},
+        {"uniform(0,1)", "int(1, 8)", "choice(b,a)", "normal(0,1) if o==a", "x * width<6"},
+        {"uniform(0,1)", "int(1, 8)", "choice(a,b)", "normal(0,1) if o==b", "x * width<6"},
+        {"uniform(0,1)", "int(1, 8)", "choice(a,b)", "normal(0,1) if o==a", "x * width<7"},
+        {"uniform(0,1)", "int(1, 8)", "choice(a,b)", "normal(0,1) if o==a", "x * width<6"}};
+    static const char *const names[] = {"x", "width", "o", "m"};
+    static const char *const whats[] = {
+        "", "", "the space", "the space", "the space", "the conditions", "the space"};
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(spaces); i++) {
+        choir_space *space = choir_space_new();
+        choir_study *s;
+        bool turned = i + 1 == CHOIR_COUNT(spaces);
+        for (int p = 0; p < 4; p++) {
+            int at = turned && p < 2 ? 1 - p : p;
+            assert_int_equal(choir_space_add(space, names[at], spaces[i][at]), CHOIR_OK);
+        }
+        assert_int_equal(choir_space_require(space, spaces[i][4]), CHOIR_OK);
+        choir_status status = choir_study_open(space, options(4), &s);
+        assert_int_equal(status, i < 2 ? CHOIR_OK : CHOIR_ERR_ARGUMENT);
+        if (i >= 2 && !strstr(choir_error_message(), whats[i]))
+            fail_msg("%zu: no '%s' in: %s", i, whats[i], choir_error_message());
+        if (i < 2) {
+            end(s, ask(s));
+            choir_study_free(s);
+        }
+        choir_space_free(space);
+    }
+}
+
+/* A file that is none of Choir's is not written to, whatever it ends with. */
+static void other_files_stay(void **state)
+{
+    static const char *const texts[] = {"notes without a line's end", "{\"a\":1}", "SQLite"};
+    char path[80], text[80] = "";
+    choir_space *space = make_space();
+    choir_study *s = NULL;
+    (void)state;
+    if (strcmp(scheme, "journal") != 0)
+        return;
+    snprintf(path, sizeof path, "%s/study", folder);
+    for (size_t i = 0; i < CHOIR_COUNT(texts); i++) {
+        FILE *f = fopen(path, "w");
+        fputs(texts[i], f);
+        fclose(f);
+        assert_int_equal(choir_study_open(space, options(4), &s), CHOIR_ERR_FORMAT);
+        assert_non_null(strstr(choir_error_message(), "line 1: expected a line of Optuna's"));
+        f = fopen(path, "r");
+        assert_int_equal(fread(text, 1, sizeof text, f), strlen(texts[i]));
+        fclose(f);
+        assert_memory_equal(text, texts[i], strlen(texts[i]));
+    }
+    FILE *f = fopen(path, "w");
+    fputs("{\"op_co", f); /* of a writer that was killed */
+    fclose(f);
+    choir_study_free(open_with(options(4)));
     choir_space_free(space);
 }
 
@@ -445,11 +512,13 @@ int main(void)
     }
         struct CMUnitTest tests[] = {ON(is_there_again), ON(same_trials), ON(given_points),
             ON(workers_are_given_points), ON(points_are_left), ON(workers_share), ON(refused),
-            ON(names_are_utf8), ON(journal_stays_readable)};
+            ON(names_are_utf8), ON(spaces_are_compared), ON(other_files_stay),
+            ON(journal_stays_readable)};
         for (size_t k = 0; k < CHOIR_COUNT(tests); k++) {
             static const char *const names[] = {"is_there_again", "same_trials", "given_points",
                 "workers_are_given_points", "points_are_left", "workers_share", "refused",
-                "names_are_utf8", "journal_stays_readable"};
+                "names_are_utf8", "spaces_are_compared", "other_files_stay",
+                "journal_stays_readable"};
             tests[k].name = names[k];
         }
         failures += _cmocka_run_group_tests(schemes[i], tests, CHOIR_COUNT(tests), NULL, NULL);

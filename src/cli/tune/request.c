@@ -158,6 +158,33 @@ static char *directions_of(const choir__tune_metrics *m)
     return text;
 }
 
+/* Returns the window of the study that is stored; 0: none is. */
+static int64_t stored_window(const choir__tune_request *r)
+{
+    choir_study_opts opts = choir_study_defaults();
+    choir_study *study = NULL;
+    opts.storage = r->storage;
+    opts.name = r->name;
+    const char *text = NULL;
+    if (r->storage && choir_study_open(NULL, opts, &study) == CHOIR_OK)
+        text = choir_study_attribute(study, "choir:window");
+    int64_t window = text ? strtoll(text, NULL, 10) : 0;
+    choir_study_free(study);
+    return window;
+}
+
+/* A study that goes on keeps its window, whatever --parallel is now. */
+static choir_status choose_window(const choir__tune_request *r, int64_t *window)
+{
+    int64_t stored = r->window ? 0 : stored_window(r);
+    *window = r->window ? r->window : stored ? stored : r->parallel;
+    return *window >= r->parallel
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_ARGUMENT,
+                     "--parallel %lld: expected at most the window of the study '%s', %lld",
+                     (long long)r->parallel, r->name ? r->name : "study", (long long)stored);
+}
+
 choir_status choir__tune_study(const choir__tune_request *r, const choir__tune_metrics *m,
     const choir_space *space, choir_study **study)
 {
@@ -168,11 +195,12 @@ choir_status choir__tune_study(const choir__tune_request *r, const choir__tune_m
     opts.free = r->free;
     opts.direction = directions;
     opts.seed = (uint64_t)r->seed;
-    opts.window = r->window ? r->window : r->parallel;
     opts.trials = r->trials;
     opts.storage = r->storage;
     opts.name = r->name;
-    choir_status status = choir_study_open(space, opts, study);
+    choir_status status = choose_window(r, &opts.window);
+    if (status == CHOIR_OK)
+        status = choir_study_open(space, opts, study);
     free(directions);
     const char *text;
     for (int i = 0; status == CHOIR_OK && (text = choir__tune_given_at(r, "enqueue", i)); i++)

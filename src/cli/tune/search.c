@@ -354,6 +354,7 @@ int choir__search_run(const choir__search *o)
     s.polled = choir__calloc((size_t)o->parallel * CHOIR__RUNNING_FDS + 1, sizeof *s.polled);
     s.job = o->job;
     s.status = choir__signals_take(numbers, CHOIR_COUNT(numbers));
+    choir__adopt_orphans(); /* of trials whose processes began sessions of their own */
     if (s.status == CHOIR_OK)
         s.status = choir__warden_new((int)o->parallel, &s.job.warden);
     if (s.status == CHOIR_OK)
@@ -371,6 +372,7 @@ int choir__search_run(const choir__search *o)
     choir__kept_stop_on(o->study, -1);
     choir__signals_give_back();
     choir__warden_free(s.job.warden);
+    choir__kill_descendants();
     free(s.slot);
     free(s.why);
     free(s.polled);

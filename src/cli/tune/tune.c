@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "cli/command.h"
+#include "cli/tune/check.h"
 #include "cli/tune/look.h"
 #include "cli/tune/machine.h"
 #include "cli/tune/plot.h"
@@ -31,77 +32,12 @@ static int took(void *values, const choir__cli_option *o, const char *text)
     return CHOIR__EXIT_OK;
 }
 
-/* --- checks --- */
-
-static bool pauses(const request *r)
-{
-    const choir__scheduler_ops *scheduler = choir__scheduler_find(r->scheduler);
-    return scheduler && scheduler->pauses;
-}
-
-/* Returns whether the storage has trials of the study, which go on. */
-static bool has_trials(const request *r)
-{
-    choir_study_opts opts = choir_study_defaults();
-    opts.storage = r->storage;
-    opts.name = r->name;
-    choir_study *study = NULL;
-    bool has = r->storage && choir_study_open(NULL, opts, &study) == CHOIR_OK &&
-               choir_study_count(study) > 0;
-    choir_study_free(study);
-    return has;
-}
-
-/* Trials that stop keep their checkpoints in folders of this search. */
-static choir_status check_pauses(const request *r, const char *metric)
-{
-    if (!r->dir)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "--scheduler %s: expected --dir DIR, where trials that stop keep their checkpoints",
-            r->scheduler);
-    char *first = choir__format("%s/0", r->dir);
-    bool used = access(first, F_OK) == 0;
-    free(first);
-    if (used && !has_trials(r))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "--dir %s: expected a folder without trials of another search, since their "
-            "checkpoints would be used",
-            r->dir);
-    return choir__command_check_pauses(r->command, r->scheduler, metric, r->unit);
-}
-
-static choir_status check_folder(const request *r, const choir_space *space)
-{
-    if (!r->dir && choir__command_uses_dir(r->command, space))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "the command has {dir}: expected --dir DIR, in which each trial has a folder");
-    if (r->dir && mkdir(r->dir, 0777) && errno != EEXIST)
-        return choir__error(CHOIR_ERR_IO, "--dir %s: %s", r->dir, choir__why(errno));
-    return CHOIR_OK;
-}
-
-static choir_status check(
-    const request *r, const choir__tune_metrics *m, const choir_space *space)
-{
-    if (r->window && r->window < r->parallel)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "--window %lld: expected at least --parallel %lld, since trial n follows from trial "
-            "n - window",
-            (long long)r->window, (long long)r->parallel);
-    choir_status status = choir__command_check(r->command, space);
-    if (status == CHOIR_OK && pauses(r))
-        status = check_pauses(r, m->name[0]);
-    if (status == CHOIR_OK && r->plot)
-        status = choir__tune_picture_check("all", r->plot);
-    return status == CHOIR_OK ? check_folder(r, space) : status;
-}
-
 /* A search with a folder is kept there, unless specified. */
 static const char *storage_of(const request *r, char **file)
 {
     *file = NULL;
 #ifdef CHOIR_HAVE_SQLITE
-    if (!r->storage && r->dir && !(r->free && pauses(r)))
+    if (!r->storage && r->dir && !(r->free && choir__tune_pauses(r)))
         *file = choir__format("sqlite:%s/study.db", r->dir);
 #endif
     const char *storage = r->storage ? r->storage : *file;
@@ -157,8 +93,8 @@ static int run_search(const request *r, const choir__tune_metrics *m, const choi
             .timeout_s = r->timeout_s,
             .memory_max = r->machine.memory_each,
             .files = choir__running_room(),
-            .pauses = pauses(r),
-            .copies = pauses(r) && choir__scheduler_find(r->scheduler)->copies},
+            .pauses = choir__tune_pauses(r),
+            .copies = choir__tune_pauses(r) && choir__scheduler_find(r->scheduler)->copies},
         .trials = r->trials,
         .places = r->machine.places,
         .parallel = choir__min(r->parallel, r->trials),
@@ -168,7 +104,7 @@ static int run_search(const request *r, const choir__tune_metrics *m, const choi
         .json = r->json,
         .quiet = r->quiet,
         .stored = r->storage,
-        .pauses = pauses(r)};
+        .pauses = choir__tune_pauses(r)};
     for (int i = 0; i < m->count; i++)
         s.job.metric[i] = m->name[i];
     choir_status noted = choir__outcome_note_job(study, &s.job);
@@ -195,7 +131,7 @@ static int search(request *r)
     if (made == CHOIR_OK)
         made = choir__tune_metrics_read(r, &metrics);
     if (made == CHOIR_OK)
-        made = check(r, &metrics, space);
+        made = choir__tune_check(r, &metrics, space);
     if (made == CHOIR_OK)
         made = read_test(r, space, &test);
     if (made == CHOIR_OK)
@@ -278,7 +214,7 @@ static const char *directions(size_t i)
 static const choir__cli_option options[] = {
     {"space", CHOIR__STRING, AT(space), .argument = "NAME=DIST",
         .help =
-            "a parameter, once for each: uniform(a,b), log(a,b), int(a,b[,step=k][,log]), "
+            "a parameter, once for each: uniform(a,b), log(a,b), int(a,b[,step=k]), int(a,b,log), "
             "choice(x,y,...), normal(m,s), or one value; with 'if EXPRESSION' behind it, only "
             "where that is true"},
     {"require", CHOIR__STRING, AT(require), .argument = "EXPRESSION",

@@ -123,6 +123,98 @@ void choir__each_of_tree(pid_t root, void (*fn)(pid_t pid, void *arg), void *arg
     free(all);
 }
 
+/* --- orphans of one origin --- */
+
+/* Returns whether the environment with which a process was started has a word that begins with
+ * these bytes. */
+static bool has_word(pid_t pid, const char *word, size_t length)
+{
+    enum { BLOCK = 1 << 16 };
+    char path[64], *text = NULL;
+    size_t bytes = 0;
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (ssize_t n = 1; fd >= 0 && n > 0; bytes += n > 0 ? (size_t)n : 0) {
+        text = choir__realloc(text, bytes + BLOCK);
+        n = read(fd, text + bytes, BLOCK);
+    }
+    if (fd >= 0)
+        close(fd);
+    bool has = bytes >= length && !memcmp(text, word, length);
+    for (const char *at = text;
+         !has && bytes > length;) { /* behind the end of the one before */
+        at = memchr(at, '\0', bytes - length - (size_t)(at - text));
+        if (!at)
+            break;
+        has = !memcmp(++at, word, length);
+    }
+    free(text);
+    return has;
+}
+
+static void kill_it(pid_t pid, void *arg)
+{
+    (void)arg;
+    kill(pid, SIGKILL);
+}
+
+static void reap(pid_t pid)
+{
+    const struct timespec moment = {0, 1000000};
+    for (double end = choir__now() + patience_s; choir__now() < end; nanosleep(&moment, NULL))
+        if (waitpid(pid, NULL, WNOHANG) != 0)
+            return;
+}
+
+/* Kills those among a thread's children, which adopted ones are, too; returns whether there are
+ * any. */
+static bool kill_orphans_of(const char *thread, const char *word)
+{
+    char path[300];
+    int pid;
+    bool any = false;
+    snprintf(path, sizeof path, "/proc/self/task/%s/children", thread);
+    FILE *file = fopen(path, "re");
+    while (file && fscanf(file, "%d", &pid) == 1)
+        if (has_word(pid, word, strlen(word) + 1)) { /* with its end */
+            choir__each_of_tree(pid, kill_it, NULL);
+            reap(pid); /* its own children are adopted now */
+            any = true;
+        }
+    if (file)
+        fclose(file);
+    return any;
+}
+
+void choir__kill_orphans(const char *word)
+{
+    double end = choir__now() + patience_s;
+    for (bool any = true; any && choir__now() < end;) {
+        any = false;
+        DIR *threads = opendir("/proc/self/task");
+        for (struct dirent *t; threads && (t = readdir(threads));)
+            if (isdigit((unsigned char)*t->d_name))
+                any |= kill_orphans_of(t->d_name, word);
+        if (threads)
+            closedir(threads);
+    }
+}
+
+void choir__kill_marked(const char *begin)
+{
+    const struct timespec moment = {0, 1000000};
+    double end = choir__now() + patience_s;
+    for (bool any = true; any && choir__now() < end; nanosleep(&moment, NULL)) {
+        size_t count;
+        kin *all = all_processes(&count);
+        any = false;
+        for (size_t i = 0; i < count; i++)
+            if (has_word(all[i].pid, begin, strlen(begin)))
+                any |= kill(all[i].pid, SIGKILL) == 0;
+        free(all);
+    }
+}
+
 void choir__kill_descendants(void)
 {
     struct timespec moment = {0, 1000000};

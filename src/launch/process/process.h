@@ -98,6 +98,14 @@ void choir__adopt_orphans(void);
 /* Kills and reaps all children of this process, adopted ones and their descendants included. */
 void choir__kill_descendants(void);
 
+/* Kills and reaps the adopted children in whose environment `word` is, such as "NAME=value",
+ * and their descendants. */
+void choir__kill_orphans(const char *word);
+
+/* Kills all processes of this user in whose environment a word begins so, as often as there are
+ * any: they may start others. */
+void choir__kill_marked(const char *begin);
+
 /* Calls fn for a process, for those of the group that it leads, and for all descendants of
  * these, which may lead groups of their own. */
 void choir__each_of_tree(pid_t root, void (*fn)(pid_t pid, void *arg), void *arg);

@@ -159,6 +159,11 @@ static const char *find_if(const char *text)
     return text;
 }
 
+const char *choir__space_condition(const choir__hyper *param)
+{
+    return find_if(param->text);
+}
+
 choir_status choir_space_add(choir_space *space, const char *name, const char *distribution)
 {
     if (choir__lacks(space, __func__, "space") || choir__lacks(name, __func__, "name") ||

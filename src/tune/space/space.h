@@ -83,6 +83,12 @@ double choir__from_inner(const choir__dist *dist, double inner);
  * in the middle of its cell. */
 double choir__to_cube(const choir__dist *dist, double value);
 double choir__from_cube(const choir__dist *dist, double x);
+/* The same for models of a function: near numbers have near places. A normal number's place is
+ * its distance from the mean; [0, 1] is four deviations to both sides. A uniform draw from
+ * [0, 1] becomes the place of a draw from the distribution. */
+double choir__to_line(const choir__dist *dist, double value);
+double choir__from_line(const choir__dist *dist, double x);
+double choir__line_of_draw(const choir__dist *dist, double x);
 /* Returns the number of values, or -1 if they are continuous. */
 int64_t choir__dist_size(const choir__dist *dist);
 
@@ -99,6 +105,12 @@ int choir__space_find(const choir_space *space, const char *name);
 bool choir__space_active(const choir_space *space, int i, const double *values);
 /* Returns whether all conditions of the space hold. */
 bool choir__space_allows(const choir_space *space, const double *values);
+/* Returns where " if CONDITION" begins in a parameter's text, or the text's end. */
+const char *choir__space_condition(const choir__hyper *param);
+/* Return whether the spaces have the same parameters in the same order, and whether they
+ * require the same conditions (same.c). */
+bool choir__space_same(const choir_space *a, const choir_space *b);
+bool choir__space_requires_same(const choir_space *a, const choir_space *b);
 /* Returns a copy. */
 choir_space *choir__space_copy(const choir_space *space);
 

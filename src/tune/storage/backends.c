@@ -48,6 +48,9 @@ choir_status choir__backend_open(const char *url, bool create, choir__study_back
         if (!fits(s, url) || (s->whole && !strstr(url, "://")))
             continue;
         const char *place = s->ends || s->whole ? url : url + strlen(s->name);
+        if (place != url && !strncmp(place, "//", 2)) /* a slash less than SQLAlchemy wants */
+            return choir__error(CHOIR_ERR_ARGUMENT, "storage %s: expected %s:%s or %s:/%s", url,
+                s->ops->name, place + 2, s->ops->name, place);
         choir_status status = s->ops->open(place, create, backend);
         if (status == CHOIR_OK)
             choir__backend_opened(*backend);

@@ -93,12 +93,29 @@ static choir_status lock(choir__journal_file *j)
     return CHOIR_OK;
 }
 
+/* Cuts off the part of a line that a killed writer has left, and nothing else: the file may be
+ * none of a journal. A machine that went down may have left zeros in place of the line. */
+static choir_status repair(choir__journal_file *j)
+{
+    static const char begin[] = "{\"op_code\"";
+    char head[sizeof begin] = "";
+    struct stat about;
+    if (fstat(j->fd, &about))
+        return choir__journal_failed(j, "read");
+    if (about.st_size <= j->read)
+        return CHOIR_OK;
+    ssize_t n = pread(j->fd, head, sizeof begin - 1, j->read);
+    if (n < 0)
+        return choir__journal_failed(j, "read");
+    if (memcmp(head, begin, (size_t)n) && !(j->read && !head[0]))
+        return choir__error(CHOIR_ERR_FORMAT,
+            "%s, line %lld: expected a line of Optuna's journals, got '%.40s'", j->base.place,
+            (long long)j->lines + 1, head);
+    return ftruncate(j->fd, j->read) ? choir__journal_failed(j, "repair") : CHOIR_OK;
+}
+
 static choir_status append(choir__journal_file *j, const char *text, size_t bytes)
 {
-    struct stat about;
-    if (fstat(j->fd, &about) || (about.st_size > j->read && ftruncate(j->fd, j->read)))
-        return choir__journal_failed(
-            j, "repair"); /* a part of a line, of a writer that was killed */
     for (size_t done = 0; done < bytes;) {
         ssize_t n = write(j->fd, text + done, bytes - done);
         if (n < 0 && errno == EINTR)
@@ -123,6 +140,8 @@ choir_status choir__journal_transact(
     size_t bytes = 0;
     off_t read = j->read;
     status = choir__journal_catch_up(j);
+    if (status == CHOIR_OK)
+        status = repair(j);
     if (status == CHOIR_OK) {
         read = j->read;
         j->ends = false;

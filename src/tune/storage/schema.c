@@ -10,7 +10,7 @@
 
 #include "tune/storage/sql.h"
 
-enum { VERSION = 12 };
+enum { VERSION = 12, MOST_REVISION = 33 };
 #define REVISION "v3.2.0.a" /* Alembic's name for it */
 #define LIBRARY  "5.0.0"
 
@@ -128,12 +128,23 @@ static choir_status make_all(choir__sql *db)
     return status;
 }
 
+static void note_revision(void *arg, const char *const *cells)
+{
+    snprintf(arg, MOST_REVISION, "%s", cells[0] ? cells[0] : "");
+}
+
 static choir_status check_version(choir__sql *db)
 {
     int version = 0;
+    char revision[MOST_REVISION] = "";
     choir__sql_call call = {
         .text = "SELECT schema_version FROM version_info", .row = note_number, .arg = &version};
+    choir__sql_call look = {.text = "SELECT version_num FROM alembic_version",
+        .row = note_revision,
+        .arg = revision};
     choir_status status = db->dialect->run(db, &call);
+    if (status == CHOIR_OK)
+        status = db->dialect->run(db, &look);
     if (status == CHOIR_OK && version > VERSION)
         status = choir__error(CHOIR_ERR_FORMAT,
             "%s was written by a newer Optuna: expected tables of version %d, got %d",
@@ -143,6 +154,10 @@ static choir_status check_version(choir__sql *db)
             "%s was written by an older Optuna: expected tables of version %d, got %d; 'optuna "
             "storage upgrade' brings them up to date",
             db->base.place, VERSION, version);
+    else if (status == CHOIR_OK && strcmp(revision, REVISION) != 0)
+        status = choir__error(CHOIR_ERR_FORMAT,
+            "%s was written by another Optuna: expected tables of revision %s, got '%s'",
+            db->base.place, REVISION, revision);
     return status;
 }
 

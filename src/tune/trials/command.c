@@ -108,6 +108,11 @@ choir_status choir__command_check_names(char *const *command, const choir_space 
     return CHOIR_OK;
 }
 
+bool choir__command_appends(char *const *command, const char *name)
+{
+    return is_choir_train(command) && !mentions(command, name);
+}
+
 choir_status choir__command_check(char *const *command, const choir_space *space)
 {
     choir_status status = choir__command_check_names(command, space);
@@ -209,9 +214,9 @@ char **choir__command_of(char *const *command, const choir_space *space,
         else if (i > 0 && n > 0 && takes_next(command[i - 1]))
             free(line[--n]), line[n] = NULL;
     }
-    for (int i = 0; is_choir_train(command) && i < choir_space_count(space); i++) {
+    for (int i = 0; i < choir_space_count(space); i++) {
         const char *name = choir_space_name(space, i), *value = choir_trial_text(trial, name);
-        if (!value || mentions(command, name))
+        if (!value || !choir__command_appends(command, name))
             continue;
         line[n++] = choir__format("--%s", name);
         line[n++] = choir__strdup(value);

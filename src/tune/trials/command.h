@@ -15,6 +15,10 @@
  * parameter, a parameter without placeholder). */
 choir_status choir__command_check(char *const *command, const choir_space *space);
 
+/* Returns whether a parameter becomes an option of choir train, since the command does not
+ * mention it. */
+bool choir__command_appends(char *const *command, const char *name);
+
 /* Checks the placeholders alone: the command may leave parameters out. */
 choir_status choir__command_check_names(char *const *command, const choir_space *space);
 

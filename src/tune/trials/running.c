@@ -27,14 +27,27 @@ static bool is_event(const json_t *object, const char *name)
     return json_is_string(event) && !strcmp(json_string_value(event), name);
 }
 
-/* Returns a metric of a line; {"event":"eval","loss":x} has an eval_loss. */
-static const json_t *metric_of(const json_t *object, const char *metric)
+/* Stores the number that a value is, NaN for null and the like. A text is one if it is NaN or
+ * Infinity, which Python writes; returns false for another one. */
+static bool read_number(const json_t *value, double *number)
+{
+    const char *text = json_string_value(value);
+    char *end = NULL;
+    *number = text                    ? strtod(text, &end)
+              : json_is_number(value) ? json_number_value(value)
+                                      : (double)NAN;
+    return value && (!text || (*text && !*end && !isfinite(*number)));
+}
+
+/* Stores a metric of a line; {"event":"eval","loss":x} has an eval_loss. Returns false if the
+ * line has none. */
+static bool read_metric(const json_t *object, const char *metric, double *number)
 {
     static const char prefix[] = "eval_";
     const json_t *value = json_object_get(object, metric);
     if (!value && is_event(object, "eval") && !strncmp(metric, prefix, strlen(prefix)))
         value = json_object_get(object, metric + strlen(prefix));
-    return json_is_string(value) ? NULL : value;
+    return read_number(value, number);
 }
 
 static void report(choir__running *r, const json_t *object)
@@ -60,18 +73,17 @@ static void report(choir__running *r, const json_t *object)
         r->refused = choir__format("%s: %s", r->job->unit, choir__message());
 }
 
-/* Takes the metrics from a line of standard output. A value that is no number, such as null, is
- * one that is not finite. */
+/* Takes the metrics from a line of standard output. */
 static void take_output(choir__running *r, const char *line)
 {
     if (line[strspn(line, " \t")] != '{')
         return;
-    json_t *object = choir__python_json(line, true);
+    json_t *object = choir__python_json(line, false);
     for (int i = 0; i < r->job->metrics; i++) {
-        const json_t *value = metric_of(object, r->job->metric[i]);
-        if (!value)
+        double number;
+        if (!read_metric(object, r->job->metric[i], &number))
             continue;
-        r->value[i] = json_is_number(value) ? json_number_value(value) : (double)NAN;
+        r->value[i] = number;
         r->has_value[i] = true;
         if (i == 0)
             report(r, object);
@@ -242,6 +254,8 @@ static char *why_no_value(const choir__running *r)
                 "printed no line of JSON with a number \"%s\"", r->job->metric[i]);
         if (isnan(r->value[i]))
             return choir__format("%s is not a number", r->job->metric[i]);
+        if (isinf(r->value[i]))
+            return choir__format("%s is infinite", r->job->metric[i]);
     }
     if (r->job->pauses && choir_trial_last_step(r->trial) < 0)
         return choir__format("printed no line of JSON with \"%s\" and a whole number \"%s\"",
@@ -297,7 +311,10 @@ choir_trial_state choir__running_end(choir__running *r, char **why)
 
 void choir__running_free(choir__running *r)
 {
+    char *mark = choir__running_mark(choir_trial_number(r->trial), getpid());
     choir__family_bury(&r->family);
+    choir__kill_orphans(mark);
+    free(mark);
     if (r->job->warden && !r->cannot)
         choir__warden_forget(r->job->warden, r->family.children[0].pid);
     choir__family_free(&r->family);

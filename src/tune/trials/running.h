@@ -77,6 +77,10 @@ enum { CHOIR__RUNNING_FDS = 3 };
  * Returns the limit from before. */
 struct rlimit choir__running_room(void);
 
+/* Returns a word of the environment that processes keep which leave the trial's group; the
+ * caller frees it. search: the process that runs the trials. */
+char *choir__running_mark(int64_t number, pid_t search);
+
 /* Starts the trial's process. A process that cannot be started is a trial that fails, with the
  * reason, so that a search outlives it: the result is CHOIR_OK. A retried trial keeps the
  * reports of its earlier attempts; one of the same step replaces theirs. */

@@ -29,6 +29,11 @@ typedef struct child {
     const choir__trial_place *place; /* NULL: it is not bound to devices */
 } child;
 
+char *choir__running_mark(int64_t number, pid_t search)
+{
+    return choir__format(CHOIR__TRIAL_MARK "%d/%lld", (int)search, (long long)number);
+}
+
 static void set_number(const char *name, int64_t number)
 {
     char text[24];
@@ -40,6 +45,7 @@ static int be_child(void *arg)
 {
     const child *c = arg;
     set_number("CHOIR_TRIAL_NUMBER", c->number);
+    putenv(choir__running_mark(c->number, getppid()));
     set_number("CHOIR_TRIAL_STEP", choir__max(c->step, 0));
     if (c->budget)
         set_number("CHOIR_TRIAL_BUDGET", c->budget);

@@ -5,12 +5,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "launch/process/process.h"
 
 struct choir__warden {
     pid_t pid;
@@ -27,10 +30,11 @@ static size_t bytes_of(const choir__warden *w)
 /* Keeps nothing of the search open but the pipe. Signals of the terminal are for the search. */
 static _Noreturn void be_warden(const choir__warden *w, int end)
 {
-    char none;
+    char none, mark[48];
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
+    snprintf(mark, sizeof mark, CHOIR__TRIAL_MARK "%d/", (int)getppid());
     setsid();
     dup2(end, STDIN_FILENO);
     syscall(SYS_close_range, 1u, ~0u, 0u);
@@ -39,6 +43,7 @@ static _Noreturn void be_warden(const choir__warden *w, int end)
     for (int i = 0; i < w->most; i++)
         if (w->group[i])
             kill(-w->group[i], SIGKILL);
+    choir__kill_marked(mark); /* those that left their group */
     _exit(0);
 }
 

@@ -11,6 +11,9 @@
 
 #include "base/base.h"
 
+/* In the environment of a trial's processes: their search and trial, "PID/NUMBER". */
+#define CHOIR__TRIAL_MARK "CHOIR_TRIAL_OF="
+
 typedef struct choir__warden choir__warden;
 
 /* Starts a warden of at most `most` process groups. Error: I/O. */

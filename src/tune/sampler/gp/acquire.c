@@ -50,7 +50,7 @@ double choir__log_improvement(const choir__acquisition *a, const double *x, doub
 
 /* A trial that might be suggested. */
 typedef struct point {
-    double cube[CHOIR_SPACE_MAX];   /* also of parameters that the trial lacks */
+    double line[CHOIR_SPACE_MAX];   /* also of parameters that the trial lacks */
     double params[CHOIR_SPACE_MAX]; /* NaN: lacks it */
     double x[CHOIR_SPACE_MAX];      /* the regression's coordinates */
     double value;                   /* log improvement; -infinity: not allowed */
@@ -61,16 +61,16 @@ void choir__coordinates(const choir_space *space, const double *params, double *
     for (int i = 0; i < space->count; i++) {
         const choir__dist *d = &space->param[i].dist;
         x[i] = isnan(params[i]) || d->kind == CHOIR__CHOICE ? params[i]
-                                                            : choir__to_cube(d, params[i]);
+                                                            : choir__to_line(d, params[i]);
     }
 }
 
-/* Computes the rest of a point from its cube. */
+/* Computes the rest of a point from its lines. */
 static void settle(const choir__acquisition *a, point *p)
 {
     for (int i = 0; i < a->space->count; i++)
         p->params[i] = choir__space_active(a->space, i, p->params)
-                           ? choir__from_cube(&a->space->param[i].dist, p->cube[i])
+                           ? choir__from_line(&a->space->param[i].dist, p->line[i])
                            : (double)NAN;
     p->value = -(double)INFINITY;
     choir__coordinates(a->space, p->params, p->x);
@@ -127,7 +127,7 @@ static bool climb(const choir__acquisition *a, point *p)
     choir__minimize(minus_improvement, &s, s.count, low, high, 1e-2, 200, z);
     point moved = *p;
     for (int k = 0; k < s.count; k++)
-        moved.cube[s.of[k]] = z[k] * s.unit[k];
+        moved.line[s.of[k]] = z[k] * s.unit[k];
     settle(a, &moved);
     if (!(moved.value > p->value))
         return false;
@@ -139,7 +139,7 @@ static bool climb(const choir__acquisition *a, point *p)
 static bool try_value(const choir__acquisition *a, point *p, int i, double value)
 {
     point moved = *p;
-    moved.cube[i] = choir__to_cube(&a->space->param[i].dist, value);
+    moved.line[i] = choir__to_line(&a->space->param[i].dist, value);
     settle(a, &moved);
     if (!(moved.value > p->value))
         return false;
@@ -204,9 +204,9 @@ static void draw_ranks(double *value, int64_t count, choir__draws *draws)
         value[best] = (double)INFINITY;
 }
 
-static void place(const choir__acquisition *a, point *p, const double *cube)
+static void place(const choir__acquisition *a, point *p, const double *lines)
 {
-    memcpy(p->cube, cube, (size_t)a->space->count * sizeof *cube);
+    memcpy(p->line, lines, (size_t)a->space->count * sizeof *lines);
     settle(a, p);
 }
 
@@ -221,18 +221,19 @@ static void improve(const choir__acquisition *a, point *p, point *best)
 bool choir__acquire(const choir__acquisition *a, choir__draws *draws, double *params)
 {
     int64_t dims = a->space->count, count = a->candidates;
-    double *cube = choir__alloc((size_t)(count * (dims + 1)) * sizeof *cube);
-    double *value = cube + count * dims;
+    double *lines = choir__alloc((size_t)(count * (dims + 1)) * sizeof *lines);
+    double *value = lines + count * dims;
     point p, best = {.value = -(double)INFINITY};
     for (int64_t i = 0; i < dims; i++)
-        p.cube[i] =
-            isnan(params[i]) ? 0.5 : choir__to_cube(&a->space->param[i].dist, params[i]);
+        p.line[i] =
+            isnan(params[i]) ? 0.5 : choir__to_line(&a->space->param[i].dist, params[i]);
     settle(a, &p);
     improve(a, &p, &best);
     for (int64_t i = 0; i < count; i++) {
         for (int64_t k = 0; k < dims; k++)
-            cube[i * dims + k] = choir__draw(draws);
-        place(a, &p, cube + i * dims);
+            lines[i * dims + k] =
+                choir__line_of_draw(&a->space->param[k].dist, choir__draw(draws));
+        place(a, &p, lines + i * dims);
         value[i] = p.value;
     }
     draw_ranks(value, count, draws);
@@ -241,10 +242,10 @@ bool choir__acquire(const choir__acquisition *a, choir__draws *draws, double *pa
         if (!(value[next] > -(double)INFINITY))
             break;
         value[next] = -(double)INFINITY;
-        place(a, &p, cube + next * dims);
+        place(a, &p, lines + next * dims);
         improve(a, &p, &best);
     }
-    free(cube);
+    free(lines);
     memcpy(params, best.params, (size_t)dims * sizeof *params);
     return isfinite(best.value);
 }
