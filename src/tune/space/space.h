@@ -83,9 +83,9 @@ double choir__from_inner(const choir__dist *dist, double inner);
  * in the middle of its cell. */
 double choir__to_cube(const choir__dist *dist, double value);
 double choir__from_cube(const choir__dist *dist, double x);
-/* The same for models of a function: near numbers have near places. A normal number's place is
- * its distance from the mean; [0, 1] is four deviations to both sides. A uniform draw from
- * [0, 1] becomes the place of a draw from the distribution. */
+/* Coordinates for models of a function, in [0, 1], too: near numbers have near places. A normal
+ * number's place is its distance from the mean, up to four deviations to both sides. A uniform
+ * draw from [0, 1] becomes the place of a draw from the distribution. */
 double choir__to_line(const choir__dist *dist, double value);
 double choir__from_line(const choir__dist *dist, double x);
 double choir__line_of_draw(const choir__dist *dist, double x);
