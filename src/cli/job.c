@@ -46,6 +46,12 @@ static bool is_tar(const choir__job *j)
     return length > 4 && !strcmp(j->data + length - 4, ".tar");
 }
 
+/* Returns whether the data are images: a tar, or a folder without documents. */
+static bool has_images(const choir__job *j)
+{
+    return is_tar(j) || (is_folder(j) && !choir_data_has_documents(j->data));
+}
+
 /* Takes the names of the classes from the checkpoint that is resumed, or from the published
  * model whose head is trained on. */
 static choir_status known_classes(choir__job *j)
@@ -257,9 +263,9 @@ choir_status choir__job_prepare(choir__job *j)
     if (status != CHOIR_OK)
         return status;
     if (!j->model)
-        j->model = is_random(j)                ? "toy"
-                   : is_folder(j) || is_tar(j) ? "cnn"
-                                               : "gpt2:layers=4,heads=4,width=128,context=64";
+        j->model = is_random(j)    ? "toy"
+                   : has_images(j) ? "cnn"
+                                   : "gpt2:layers=4,heads=4,width=128,context=64";
     status = open_data(j);
     if (status == CHOIR_OK)
         status = balance(j);

@@ -107,11 +107,17 @@ static void finish_field(choir__json *field, char *text)
     text[field->bytes] = '\0';
 }
 
-static void add_column(choir__records *r, const choir__json *field)
+/* Two columns of one name would hide each other. */
+static choir_status add_column(choir__records *r, const choir__json *field)
 {
+    for (size_t i = 0; i < r->column_count; i++)
+        if (*field->text && !strcmp(r->columns[i], field->text))
+            return choir__record_wrong(
+                &r->at, "expected columns with different names, got '%s' twice", field->text);
     if (!(r->column_count & (r->column_count - 1)))
         r->columns = choir__realloc(r->columns, (2 * r->column_count + 1) * sizeof *r->columns);
     r->columns[r->column_count++] = choir__strdup(field->text);
+    return CHOIR_OK;
 }
 
 static choir_status check_text(choir__records *r, const char *row, const char *end)
@@ -160,7 +166,7 @@ choir_status choir__table_parse_row(choir__records *r, char *row, char *end)
         choir__json *field = &r->nodes.node[2 + 2 * i];
         finish_field(field, row + (field->text - row));
         if (head)
-            add_column(r, field);
+            status = add_column(r, field);
     }
     r->nodes.node[0].count = (uint32_t)fields;
     r->nodes.node[0].nodes = (uint32_t)r->nodes.count;

@@ -47,6 +47,10 @@ choir_status choir__check_split(
 {
     if (tokens > context)
         return CHOIR_OK;
+    if (!tokens)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: the %s split is empty: expected more than %lld tokens", name, split,
+            (long long)context);
     return choir__error(CHOIR_ERR_ARGUMENT,
         "%s has %lld tokens in its %s split, fewer than the context of %lld + 1; choose a"
         " smaller context",
@@ -155,6 +159,27 @@ choir_status choir_dataset_text_memory(const char *name, const char *text, size_
         name ? name : "the text", text, bytes, context, split, 0, tokenizer, dataset);
 }
 
+/* Bytes that were compressed would be learned as if they were a text. */
+static choir_status check_plain(const char *path, const char *text, size_t bytes)
+{
+    static const struct {
+        const char *name, *reads;
+        unsigned char begin[6];
+        size_t length;
+    } kinds[] = {{"gzip", "zcat", {0x1f, 0x8b, 8}, 3},
+        {"zstd", "zstdcat", {0x28, 0xb5, 0x2f, 0xfd}, 4},
+        {"xz", "xzcat", {0xfd, '7', 'z', 'X', 'Z', 0}, 6},
+        {"bzip2", "bzcat", {'B', 'Z', 'h'}, 3}, {"zip", "unzip -p", {'P', 'K', 3, 4}, 4}};
+    for (size_t i = 0; i < CHOIR_COUNT(kinds); i++)
+        if (bytes > kinds[i].length && !memcmp(text, kinds[i].begin, kinds[i].length) &&
+            !choir__is_utf8(text, bytes))
+            return choir__error(CHOIR_ERR_FORMAT,
+                "%s is compressed by %s: expected a text; '%s %s | choir train -' trains on its "
+                "contents",
+                path, kinds[i].name, kinds[i].reads, path);
+    return CHOIR_OK;
+}
+
 choir_status choir__dataset_text(const char *path, int64_t context, choir_split split,
     double held, choir_tokenizer **tokenizer, choir_dataset **dataset)
 {
@@ -163,7 +188,9 @@ choir_status choir__dataset_text(const char *path, int64_t context, choir_split 
     choir_status status = choir__read_file(path, 0, &text, &bytes);
     if (status != CHOIR_OK)
         return status;
-    status = open_memory(path, text, bytes, context, split, held, tokenizer, dataset);
+    status = check_plain(path, text, bytes);
+    if (status == CHOIR_OK)
+        status = open_memory(path, text, bytes, context, split, held, tokenizer, dataset);
     free(text);
     return status;
 }

@@ -30,6 +30,30 @@ texts() {
     bad 1 'cnn|text' train "${small[@]}" --model cnn text
 }
 
+# Files of records, and what is none: compressed bytes would be learned like letters.
+records() {
+    printf 'text,text\na,b\n' >twice.csv
+    printf 'text,id\n' >head.csv
+    echo '{"text":"a line of records, which is compressed"}' | gzip >lines.jsonl.gz
+    gzip -c text >text.gz
+    bad 1 "twice.csv, line 1: expected columns with different names, got 'text' twice" \
+        train "${small[@]}" --bytes twice.csv
+    bad 1 'head.csv: the training split is empty' train "${small[@]}" --bytes head.csv
+    bad 1 "compressed by gzip: .* 'zcat lines.jsonl.gz . choir train -'" \
+        train "${small[@]}" --bytes lines.jsonl.gz
+    bad 1 'text.gz is compressed by gzip' "${lm[@]}" text.gz
+}
+
+# A folder of documents is no folder of images: the default model is one for texts.
+documents() {
+    mkdir -p of_texts
+    for ((i = 0; i < 200; i++)); do echo "{\"text\":\"document number $i of them\"}"; done \
+        >of_texts/train.jsonl
+    head -50 of_texts/train.jsonl >of_texts/validation.jsonl
+    good train --json --bytes --steps 1 of_texts
+    has out '"model":"gpt2:layers=4'
+}
+
 # idx NAME CHANGE PATTERN: a copy of the images, changed in $broken, is refused.
 idx() {
     broken=broken_$1
@@ -186,6 +210,8 @@ output_that_is_lost() {
 }
 
 check texts
+check records
+check documents
 check idx_folders
 check names
 check values

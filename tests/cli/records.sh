@@ -289,7 +289,7 @@ curves() {
     bad 1 'log-scale: expected numbers above 0, and loss has none' plot --log-scale below
     printf '{"step":3,"time":3,"loss":2}\n{"step":4,"time":4,"loss":3}\n' >>below/metrics.jsonl
     noted 'leaves out 2 of 4 values' plot --log-scale below
-    bad 1 "a has no metric 'los'" plot a --metric los
+    bad 1 "a has no metric 'los' yet; it has loss, lr" plot a --metric los
     bad 1 'nowhere is no folder of a recorded run' plot nowhere
     bad 2 'missing RUN before x.png' plot x.png
     bad 2 "unknown value 'years'" plot a --against years

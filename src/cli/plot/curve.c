@@ -4,6 +4,7 @@
 #include "cli/plot/curve.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,6 +107,33 @@ static void smoothen(choir__curve *c, double weight)
     }
 }
 
+/* Returns "; it has loss, lr", the names of the numbers in a line, which the caller frees. */
+static char *names_in(const char *line)
+{
+    json_t *row = line ? json_loads(line, 0, NULL) : NULL, *value;
+    const char *name;
+    char *all = choir__strdup("");
+    json_object_foreach(row, name, value)
+    {
+        if (!strcmp(name, "step") || !strcmp(name, "time"))
+            continue;
+        char *more = choir__format("%s%s%s", all, *all ? ", " : "; it has ", name);
+        free(all);
+        all = more;
+    }
+    json_decref(row);
+    return all;
+}
+
+static choir_status no_metric(const char *run, const choir__plot *plot, const char *line)
+{
+    char *names = names_in(line);
+    choir_status status = choir__error(CHOIR_ERR_ARGUMENT, "%s has no metric '%s' %s%s", run,
+        plot->metric, plot->axis == CHOIR__ITEMS ? "over items" : "yet", names);
+    free(names);
+    return status;
+}
+
 choir_status choir__curve_read(choir__plot *plot, const char *run, choir__curve *c)
 {
     const char *name = run + strlen(run);
@@ -120,13 +148,16 @@ choir_status choir__curve_read(choir__plot *plot, const char *run, choir__curve 
             run, strerror(errno));
     evaluations e = {.file = open_file(run, "events.jsonl")};
     progress at = {.first_time = (double)NAN};
-    char *line = NULL;
+    char *line = NULL, *first = NULL;
     size_t room = 0;
     bool is_curve = false;
+    choir_status status = CHOIR_OK;
     next_evaluation(&e);
     for (ssize_t n; (n = getline(&line, &room, f)) > 0;) {
         if (!is_whole(line, n))
             continue;
+        if (!first)
+            first = choir__strdup(line);
         advance(&at, plot, line);
         double y = number_in(line, plot->metric);
         is_curve |= !isnan(y);
@@ -136,15 +167,15 @@ choir_status choir__curve_read(choir__plot *plot, const char *run, choir__curve 
     at.step = INFINITY;
     take_evaluations(&e, plot, &at, c);
     smoothen(c, plot->smooth);
+    if (!is_curve || !c->all.count)
+        status = no_metric(run, plot, first);
+    free(first);
     free(line);
     free(e.line);
     fclose(f);
     if (e.file)
         fclose(e.file);
-    return is_curve && c->all.count
-               ? CHOIR_OK
-               : choir__error(CHOIR_ERR_ARGUMENT, "%s has no metric '%s' %s", run, plot->metric,
-                     plot->axis == CHOIR__ITEMS ? "over items" : "yet");
+    return status;
 }
 
 void choir__curve_free(choir__curve *c)
