@@ -307,6 +307,47 @@ assert "odd??&lt;name&gt;" in text, "no name"' || fail 'an SVG that is no XML'
     bad 1 'cannot write there' plot a /nonexistent/x.png
 }
 
+# A server of MLflow that is busy for a moment loses nothing; it gets the user's token.
+busy_server() {
+    "$CHOIR" info --json | grep -q '"mlflow"' || { echo 'this build has no MLflow'; return; }
+    rm -f port posted
+    timeout 60 python3 -c '
+import http.server, json
+busy = 2
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_POST(self):
+        global busy
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        what = self.path.split("mlflow/")[1]
+        status, reply = 200, {"experiments/search": {}, "experiments/create": {"experiment_id": "7"},
+            "runs/create": {"run": {"info": {"run_id": "r"}}}}.get(what, {})
+        if what == "runs/log-batch" and busy:
+            busy, status, reply = busy - 1, 503, {"message": "come back later"}
+        elif what != "experiments/search":
+            with open("posted", "a") as file:
+                print(what, self.headers["Authorization"], json.dumps(body), file=file)
+        text = json.dumps(reply).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+    def log_message(self, *_): pass
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+with open("port.new", "w") as file: print(server.server_port, file=file)
+import os; os.rename("port.new", "port")
+server.serve_forever()' &
+    local server=$!
+    await 20 test -e port
+    MLFLOW_TRACKING_TOKEN=secret good train --quiet "${lm[@]}" --steps 3 \
+        --log "mlflow:http://127.0.0.1:$(cat port)/" text
+    kill $server
+    [ "$(grep -c 'Bearer secret' posted)" = "$(wc -l <posted)" ] || fail "$(cat posted)"
+    [ "$(grep -o '"key": "loss", "value": [^,]*, "timestamp": [0-9]*, "step": [0-9]*' posted |
+        sed 's/.*: //' | tr '\n' ' ')" = '1 2 3 ' ] || fail "$(cat posted)"
+    has posted '^runs/update .*"FINISHED"'
+}
+
 check folder_has_all
 check folder_has_all --strategy ddp --nproc 2
 check run_has_no_checkpoints
@@ -317,6 +358,7 @@ check killed_peers_are_failures
 check unwritable_records
 check places_are_checked
 check port_is_taken
+check busy_server
 check narrow_terminals
 check jobs_run_again
 check bad_jobs

@@ -1,11 +1,9 @@
 /* MLflow's server, by its REST interface: the run is made at once, and its metrics are sent in
  * batches by a thread, so that a step never waits for the network. A server that does not
- * answer loses the run, not the training: the next step reports it. */
+ * answer for a while loses the run, not the training: the next step reports it. */
 #include "record/mlflow/mlflow.h"
 
 #ifdef CHOIR_HAVE_MLFLOW
-#define CURL_DISABLE_TYPECHECK
-#include <curl/curl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,34 +11,15 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/library.h"
+#include "record/mlflow/client.h"
 #include "record/text.h"
 
-#undef curl_easy_setopt
-#undef curl_easy_getinfo
-#define CALLS(X)                                                                               \
-    X(curl_, global_init)                                                                      \
-    X(curl_, easy_init)                                                                        \
-    X(curl_, easy_setopt)                                                                      \
-    X(curl_, easy_getinfo)                                                                     \
-    X(curl_, easy_perform)                                                                     \
-    X(curl_, easy_strerror)                                                                    \
-    X(curl_, easy_cleanup)                                                                     \
-    X(curl_, slist_append)                                                                     \
-    X(curl_, slist_free_all)
-static struct {
-    CALLS(CHOIR__LIBRARY_CALL)
-} curl;
-static const char *const names[] = {CALLS(CHOIR__LIBRARY_NAME)};
-
-enum { BATCH = 1000, MOST_WAITING = 1000000, TIMEOUT_S = 30, ANSWER_MAX = 1 << 20 };
+enum { BATCH = 1000, MOST_WAITING = 1000000 };
 
 typedef struct server {
     choir__recorder base;
-    char *url, run_id[65];
-    CURL *curl;
-    struct curl_slist *headers;
-    choir__text answer;
+    choir__mlflow_client *client;
+    char run_id[65]; /* "": the run is not there yet */
     int64_t resume;
     pthread_t thread;
     bool started;
@@ -53,44 +32,10 @@ typedef struct server {
     char *why;
 } server;
 
-/* --- one call --- */
-
-static size_t receive(char *data, size_t size, size_t count, void *arg)
-{
-    choir__text *answer = arg;
-    if (answer->used + size * count > ANSWER_MAX)
-        return 0;
-    choir__text_add(answer, data, size * count);
-    return size * count;
-}
-
-/* Posts a body, which it frees, and stores the reply unless it is NULL. */
+/* Calls insist once the run is there. */
 static choir_status call(server *s, const char *path, json_t *body, json_t **reply)
 {
-    char *url = choir__format("%s/api/2.0/mlflow/%s", s->url, path),
-         *text = json_dumps(body, JSON_COMPACT);
-    long http = 0;
-    choir__text_clear(&s->answer);
-    curl.easy_setopt(s->curl, CURLOPT_URL, url);
-    curl.easy_setopt(s->curl, CURLOPT_POSTFIELDS, text);
-    CURLcode code = curl.easy_perform(s->curl);
-    curl.easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &http);
-    json_t *got = json_loads(s->answer.bytes ? s->answer.bytes : "", 0, NULL);
-    const char *said = json_string_value(json_object_get(got, "message"));
-    choir_status status = CHOIR_OK;
-    if (code != CURLE_OK)
-        status = choir__error(
-            CHOIR_ERR_IO, "MLflow at %s does not answer: %s", s->url, curl.easy_strerror(code));
-    else if (http != 200)
-        status = choir__error(CHOIR_ERR_IO, "MLflow at %s refuses %s (HTTP status %ld): %s",
-            s->url, path, http, said ? said : "is it a server of MLflow?");
-    if (status == CHOIR_OK && reply)
-        *reply = json_incref(got);
-    json_decref(got);
-    json_decref(body);
-    free(text);
-    free(url);
-    return status;
+    return choir__mlflow_call(s->client, path, *s->run_id, body, reply);
 }
 
 static int64_t now_ms(void)
@@ -203,19 +148,9 @@ static choir_status make_run(server *s, const choir__record_start *start)
     snprintf(s->run_id, sizeof s->run_id, "%s", made ? made : "");
     json_decref(reply);
     if (status == CHOIR_OK && !*s->run_id)
-        status = choir__error(CHOIR_ERR_IO, "MLflow at %s made a run without an id", s->url);
+        status = choir__error(CHOIR_ERR_IO, "MLflow at %s made a run without an id",
+            choir__mlflow_client_url(s->client));
     return status;
-}
-
-static void set_up(server *s)
-{
-    s->curl = curl.easy_init();
-    s->headers = curl.slist_append(NULL, "Content-Type: application/json");
-    curl.easy_setopt(s->curl, CURLOPT_HTTPHEADER, s->headers);
-    curl.easy_setopt(s->curl, CURLOPT_WRITEFUNCTION, receive);
-    curl.easy_setopt(s->curl, CURLOPT_WRITEDATA, &s->answer);
-    curl.easy_setopt(s->curl, CURLOPT_NOSIGNAL, 1L);
-    curl.easy_setopt(s->curl, CURLOPT_TIMEOUT, (long)TIMEOUT_S);
 }
 
 static const choir__recorder_ops server_ops;
@@ -223,21 +158,17 @@ static const choir__recorder_ops server_ops;
 choir_status choir__mlflow_server(
     const char *place, const choir__record_start *start, choir__recorder **made)
 {
-    choir_status status =
-        choir__library_open(CHOIR_MLFLOW_LIBRARY, names, CHOIR_COUNT(names), &curl);
+    choir__mlflow_client *client;
+    choir_status status = choir__mlflow_client_open(place, &client);
     if (status != CHOIR_OK)
         return status;
-    curl.global_init(CURL_GLOBAL_DEFAULT);
     server *s = choir__calloc(1, sizeof *s);
     s->base.ops = &server_ops;
-    s->url = choir__strdup(place);
-    while (*s->url && s->url[strlen(s->url) - 1] == '/')
-        s->url[strlen(s->url) - 1] = '\0';
+    s->client = client;
     s->resume = start->resume;
     s->waiting = json_array();
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
-    set_up(s);
     status = make_run(s, start);
     *made = &s->base;
     if (status != CHOIR_OK) {
@@ -272,7 +203,8 @@ static choir_status begin(choir__recorder *base, const json_t *params, const cha
             json_pack("{s:s, s:O}", "run_id", s->run_id, "params", list), NULL);
     json_decref(list);
     if (status == CHOIR_OK && pthread_create(&s->thread, NULL, send_batches, s) != 0)
-        return choir__error(CHOIR_ERR_IO, "MLflow at %s: no thread can be started", s->url);
+        return choir__error(CHOIR_ERR_IO, "MLflow at %s: no thread can be started",
+            choir__mlflow_client_url(s->client));
     s->started = status == CHOIR_OK;
     return status;
 }
@@ -282,8 +214,8 @@ static choir_status look(server *s)
 {
     if (s->failed == CHOIR_OK && json_array_size(s->waiting) > MOST_WAITING) {
         s->failed = choir__error(CHOIR_ERR_IO,
-            "MLflow at %s is slower than the job: %zu numbers wait for it", s->url,
-            json_array_size(s->waiting));
+            "MLflow at %s is slower than the job: %zu numbers wait for it",
+            choir__mlflow_client_url(s->client), json_array_size(s->waiting));
         s->why = choir__strdup(choir__message());
     }
     if (s->failed != CHOIR_OK)
@@ -336,14 +268,11 @@ static choir_status end(choir__recorder *base, bool good)
             json_pack("{s:s, s:s, s:I}", "run_id", s->run_id, "status",
                 good ? "FINISHED" : "FAILED", "end_time", (json_int_t)now_ms()),
             NULL);
-    curl.easy_cleanup(s->curl);
-    curl.slist_free_all(s->headers);
-    choir__text_free(&s->answer);
+    choir__mlflow_client_close(s->client);
     json_decref(s->waiting);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->changed);
     free(s->why);
-    free(s->url);
     free(s);
     return status;
 }
