@@ -170,3 +170,57 @@ choir_status choir__options_parse(
     free(copy);
     return status;
 }
+
+/* --- writing --- */
+
+char *choir__shortest_text(double x, bool single, char text[CHOIR__SHORTEST_TEXT])
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, CHOIR__SHORTEST_TEXT, "%.*g", digits, x);
+        if (single ? strtof(text, NULL) == (float)x : strtod(text, NULL) == x)
+            break;
+    }
+    return text;
+}
+
+/* Writes the option's value; returns false if it may not be given. */
+static bool write_value(const choir__option *o, char text[256])
+{
+    double x = o->low;
+    switch (o->type) {
+    case CHOIR__INT:
+    case CHOIR__BYTES:
+        x = (double)*(const int64_t *)o->value;
+        snprintf(text, 256, "%lld", (long long)*(const int64_t *)o->value);
+        break;
+    case CHOIR__FLOAT:
+        x = *(const double *)o->value;
+        choir__shortest_text(x, false, text);
+        break;
+    case CHOIR__SINGLE:
+        x = (double)*(const float *)o->value;
+        choir__shortest_text(x, true, text);
+        break;
+    case CHOIR__FLAG:
+        snprintf(text, 256, "%s", *(const bool *)o->value ? "true" : "false");
+        break;
+    case CHOIR__WORD:
+    case CHOIR__TEXT: snprintf(text, 256, "%s", (const char *)o->value); break;
+    case CHOIR__STRING: snprintf(text, 256, "%s", *(const char *const *)o->value); break;
+    }
+    return *text && x >= o->low && x <= o->high;
+}
+
+char *choir__options_text(const char *name, const choir__option *known)
+{
+    char *all = choir__strdup(name), value[256];
+    for (const char *space = ":"; known->key; known++) {
+        if (!write_value(known, value))
+            continue;
+        char *longer = choir__format("%s%s%s=%s", all, space, known->key, value);
+        free(all);
+        all = longer;
+        space = ",";
+    }
+    return all;
+}

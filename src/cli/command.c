@@ -85,13 +85,8 @@ choir_status choir__cli_set(const choir__cli_option *o, void *place, const char 
 
 char *choir__cli_number_text(double x)
 {
-    char text[40];
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, x);
-        if (strtod(text, NULL) == x)
-            break;
-    }
-    return choir__strdup(text);
+    char text[CHOIR__SHORTEST_TEXT];
+    return choir__strdup(choir__shortest_text(x, false, text));
 }
 
 char *choir__cli_text(const choir__cli_option *o, const void *place)

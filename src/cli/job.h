@@ -267,6 +267,9 @@ int64_t choir__job_epoch_steps(const choir__job *job);
 
 /* Returns whether --schedule is plateau, and its options. */
 bool choir__job_plateau(const choir__job *job, choir_plateau *plateau);
+/* Returns the schedule with all of its options but steps, which follow the job's; the caller
+ * frees it. NULL: it is none. */
+char *choir__job_schedule_text(const choir__job *job);
 
 /* Returns the seconds of --max-time: "90", "90s", "15m", "2h" or "1d"; 0: no limit; below 0:
  * the text is none of these. */

@@ -15,6 +15,7 @@
 
 #include "base/named.h"
 #include "cli/job_values.h"
+#include "cli/optimizers.h"
 #include "cli/say.h"
 #include "cli/text.h"
 #include "device/cpu/context.h"
@@ -85,6 +86,27 @@ static json_t *found_from_anywhere(const char *text)
     return value;
 }
 
+/* Returns the value of an option whose default is not in the table, with all that it stands
+ * for; NULL: it is another one. */
+static json_t *filled_in(const choir__job *j, const char *name)
+{
+    bool optimizer = !strcmp(name, "optimizer"), decay = !strcmp(name, "weight-decay");
+    float weight_decay = 0;
+    char *text = optimizer || decay          ? choir__cli_optimizer_text(j, &weight_decay)
+                 : !strcmp(name, "schedule") ? choir__job_schedule_text(j)
+                                             : NULL;
+    char number[CHOIR__SHORTEST_TEXT];
+    json_t *value = NULL;
+    if (decay && text)
+        value = json_real(strtod(choir__shortest_text(weight_decay, true, number), NULL));
+    else if (text)
+        value = json_string(text);
+    else if (!strcmp(name, "amp") && !j->amp)
+        value = json_string("off");
+    free(text);
+    return value;
+}
+
 static json_t *value_of(const choir__job *j, const choir__cli_option *o)
 {
     if (!strcmp(o->name, "log"))
@@ -97,7 +119,8 @@ static json_t *value_of(const choir__job *j, const choir__cli_option *o)
     if (!strcmp(o->name, "tokenizer") && j->tokenizer_file &&
         !choir__text_is_chars(j->tokenizer_file))
         return found_from_anywhere(j->tokenizer_file);
-    return choir__job_value(j, o);
+    json_t *value = filled_in(j, o->name);
+    return value ? value : choir__job_value(j, o);
 }
 
 static json_t *options_of(const choir__job *j)
@@ -268,6 +291,18 @@ static choir_status take(choir__job *j, const char *path, const choir__cli_optio
     return status;
 }
 
+/* Returns whether the command line names another kind of optimizer than the file, whose weight
+ * decay then does not count. */
+static bool has_other_optimizer(const choir__job *j, const json_t *root)
+{
+    const char *was =
+        json_string_value(json_object_get(json_object_get(root, "options"), "optimizer"));
+    if (!was || !choir__job_was_given(j, "optimizer"))
+        return false;
+    size_t n = strcspn(was, ":");
+    return n != strcspn(j->optimizer, ":") || strncmp(was, j->optimizer, n) != 0;
+}
+
 static choir_status take_options(choir__job *j, const char *path, const json_t *root)
 {
     bool recorded = json_object_get(root, "run") != NULL, texts = has_texts_alone(root);
@@ -281,7 +316,8 @@ static choir_status take_options(choir__job *j, const char *path, const json_t *
         if (!o)
             return unknown_option(path, name);
         if (choir__job_was_given(j, name) || choir__job_is_displaced(j, name) ||
-            (recorded && is_place(name)))
+            (recorded && is_place(name)) ||
+            (!strcmp(name, "weight-decay") && has_other_optimizer(j, root)))
             continue;
         status = take(j, path, o, value, texts);
         if (status != CHOIR_OK)

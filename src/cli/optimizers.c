@@ -17,6 +17,7 @@ typedef struct reading {
     choir_scope *run;
     choir_module *net;
     choir__made_optimizer *made;
+    char **full; /* gets the text with all options, unless it is NULL */
 } reading;
 
 /* Members that the options of every optimizer have. */
@@ -50,7 +51,12 @@ static choir_status read_options(reading *r, const choir__option *own, common al
     if (r->job->weight_decay >= 0)
         *all.weight_decay = (float)r->job->weight_decay;
     r->made->weight_decay = *all.weight_decay;
-    return CHOIR_OK;
+    if (r->full) {
+        char name[64];
+        status = choir__options_name(r->job->optimizer, name, sizeof name);
+        *r->full = choir__options_text(name, known);
+    }
+    return status;
 }
 
 /* Options that several optimizers have. */
@@ -206,15 +212,30 @@ const char *choir__cli_optimizer_names(size_t i)
     return i < CHOIR_COUNT(names) ? names[i] : NULL;
 }
 
-choir_status choir__cli_optimizer_make(
-    const choir__job *job, choir_scope *run, choir_module *net, choir__made_optimizer *made)
+static choir_status read_optimizer(reading r)
 {
     char name[64];
-    choir_status status = choir__options_name(job->optimizer, name, sizeof name);
+    choir_status status = choir__options_name(r.job->optimizer, name, sizeof name);
     if (status != CHOIR_OK)
         return status;
     int kind = choir__find_named(&table, name);
     if (kind < 0)
         return choir__unknown_name(&table, "optimizer", name);
-    return makers[kind](&(reading){.job = job, .run = run, .net = net, .made = made});
+    return makers[kind](&r);
+}
+
+choir_status choir__cli_optimizer_make(
+    const choir__job *job, choir_scope *run, choir_module *net, choir__made_optimizer *made)
+{
+    return read_optimizer((reading){.job = job, .run = run, .net = net, .made = made});
+}
+
+char *choir__cli_optimizer_text(const choir__job *job, float *weight_decay)
+{
+    choir__made_optimizer made = {0};
+    char *full = NULL;
+    if (read_optimizer((reading){.job = job, .made = &made, .full = &full}) != CHOIR_OK)
+        return NULL;
+    *weight_decay = made.weight_decay;
+    return full;
 }

@@ -58,7 +58,9 @@ const char *choir__cli_schedule_names(size_t i)
     return i < CHOIR_COUNT(schedules) ? schedules[i] : NULL;
 }
 
-static choir_status read_curve(const char *text, int kind, struct curve *c)
+/* Reads the text's options; full, unless it is NULL, gets the text with all of them but the
+ * steps, which follow the job's. */
+static choir_status read_curve(const char *text, int kind, struct curve *c, char **full)
 {
     choir__option all[] = {{"warmup", CHOIR__INT, &c->warmup, 0, 1e12},
         {"steps", CHOIR__INT, &c->steps, 1, 1e12}, {"min_lr", CHOIR__FLOAT, &c->min_lr, 0, 1e6},
@@ -91,10 +93,20 @@ static choir_status read_curve(const char *text, int kind, struct curve *c)
             known[count++] = all[i];
     }
     known[count] = (choir__option){NULL};
-    return choir__options_parse(text, "the schedule", known);
+    int64_t steps = c->steps;
+    choir_status status = choir__options_parse(text, "the schedule", known);
+    if (status != CHOIR_OK || !full)
+        return status;
+    int at = 0;
+    while (at < count && (strcmp(known[at].key, "steps") || c->steps != steps))
+        at++;
+    if (at < count)
+        memmove(&known[at], &known[at + 1], (size_t)(count - at) * sizeof *known);
+    *full = choir__options_text(schedules[kind], known);
+    return CHOIR_OK;
 }
 
-static choir_status read_schedule(const choir__job *j, int *kind, struct curve *c)
+static choir_status read_schedule(const choir__job *j, int *kind, struct curve *c, char **full)
 {
     choir_status status = find_kind(&schedule_table, "schedule", j->schedule, kind);
     if (status != CHOIR_OK)
@@ -113,14 +125,22 @@ static choir_status read_schedule(const choir__job *j, int *kind, struct curve *
         .factor = 0.1,
         .patience = plateau.patience,
         .threshold = 1e-4};
-    return read_curve(j->schedule, *kind, c);
+    return read_curve(j->schedule, *kind, c, full);
+}
+
+char *choir__job_schedule_text(const choir__job *j)
+{
+    struct curve c;
+    int kind;
+    char *full = NULL;
+    return read_schedule(j, &kind, &c, &full) == CHOIR_OK ? full : NULL;
 }
 
 bool choir__job_plateau(const choir__job *j, choir_plateau *plateau)
 {
     struct curve c;
     int kind;
-    if (read_schedule(j, &kind, &c) != CHOIR_OK || kind != PLATEAU)
+    if (read_schedule(j, &kind, &c, NULL) != CHOIR_OK || kind != PLATEAU)
         return false;
     *plateau = (choir_plateau){.factor = (float)c.factor,
         .patience = c.patience,
@@ -134,7 +154,7 @@ static choir_status parse_schedule(const choir__job *j, choir_schedule *s)
 {
     struct curve c;
     int kind;
-    choir_status status = read_schedule(j, &kind, &c);
+    choir_status status = read_schedule(j, &kind, &c, NULL);
     if (status != CHOIR_OK)
         return status;
     *s = (choir_schedule){.kind = kind == PLATEAU ? CHOIR_LR_CONSTANT : kind,

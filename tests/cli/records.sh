@@ -31,7 +31,9 @@ folder_has_all() {
         fail "events: $(events run/events.jsonl)"
     has run/events.jsonl "\"weights_sha256\":\"$(field weights_sha256 out)\""
     has run/job.json '"format": "choir-job"' '"lr": 0.001' '"steps": 6' '"recompute": false' \
-        "\"data_sha256\": \"$(sha256sum <text | cut -c 1-64)\"" '"host": ' '"products": '
+        "\"data_sha256\": \"$(sha256sum <text | cut -c 1-64)\"" '"host": ' '"products": ' \
+        '"optimizer": "adamw:beta1=0.9,beta2=0.999,eps=1e-08,' '"weight-decay": 0.01,' \
+        '"schedule": "constant:warmup=0"' '"amp": "off"'
     [ ! -s run/stderr.log ] || fail "stderr.log: $(cat run/stderr.log)"
     rm -rf run
 }
@@ -198,6 +200,9 @@ jobs_run_again() {
     same_run first again
     good train --json --steps 4 run/job.json && mv out shorter
     [ "$(steps_of shorter | wc -l)" = 4 ] || fail 'steps of the command line'
+    # Another kind of optimizer has its own weight decay.
+    good train --print-job --optimizer lion run/job.json
+    has out '"optimizer": "lion:beta1=0.9,beta2=0.99,' '"weight-decay": 0.0'
     good train --print-job "${lm[@]}" --steps 8 --lr 0.0123 --schedule cosine:warmup=2 --clip 0.7 \
         --save printed text
     [ ! -e printed ] || fail '--print-job makes folders'
@@ -320,8 +325,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         global busy
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         what = self.path.split("mlflow/")[1]
-        status, reply = 200, {"experiments/search": {}, "experiments/create": {"experiment_id": "7"},
-            "runs/create": {"run": {"info": {"run_id": "r"}}}}.get(what, {})
+        creates = {"experiments/create": {"experiment_id": "7"},
+            "runs/create": {"run": {"info": {"run_id": "r"}}}}
+        status, reply = 200, creates.get(what, {})
         if what == "runs/log-batch" and busy:
             busy, status, reply = busy - 1, 503, {"message": "come back later"}
         elif what != "experiments/search":
