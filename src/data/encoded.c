@@ -1,14 +1,20 @@
 /* Samples of encoded texts: see encoded.h. */
 #include "data/encoded.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "data/tokenizer/tokenizer.h"
 
+/* A special token may be a word of the vocabulary alone, which is decoded with a blank. */
 static choir_status find_special(
     const choir_tokenizer *tokenizer, const char *text, int64_t *id)
 {
+    char word[16];
+    snprintf(word, sizeof word, " %s", text);
     *id = choir_tokenizer_id(tokenizer, text);
+    if (*id < 0)
+        *id = choir_tokenizer_id(tokenizer, word);
     return *id >= 0 ? CHOIR_OK
                     : choir__error(CHOIR_ERR_ARGUMENT,
                           "expected a tokenizer with the tokens [CLS], [SEP] and [PAD], as "

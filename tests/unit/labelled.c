@@ -200,6 +200,26 @@ static void folders(void **state)
     choir_dataset_free(held);
 }
 
+/* Special tokens may be in the vocabulary alone. */
+static void specials_of_the_vocabulary(void **state)
+{
+    (void)state;
+    choir_tokenizer *plain;
+    choir_dataset *d;
+    choir_labelled_opts opts = choir_labelled_defaults();
+    opts.context = T;
+    put("plain.json", "{\"added_tokens\":[],\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},"
+                      "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\","
+                      "\"continuing_subword_prefix\":\"##\",\"max_input_chars_per_word\":100,"
+                      "\"vocab\":{\"[PAD]\":0,\"[UNK]\":1,\"[CLS]\":2,\"[SEP]\":3,\"a\":4}}}");
+    const char *path = put("a.csv", "text,label\na,1\na,0\n");
+    assert_int_equal(choir_tokenizer_load(at("plain.json"), &plain), CHOIR_OK);
+    assert_int_equal(choir_dataset_labelled(path, CHOIR_TRAIN, opts, plain, &d), CHOIR_OK);
+    is_sample(d, 0, (expected){{CLS, A, SEP}, {0}, 3}, 1);
+    choir_dataset_free(d);
+    choir_tokenizer_free(plain);
+}
+
 /* Splits in numbered files, in the folder's folder data, as the Hugging Face Hub has them. */
 static void numbered_files(void **state)
 {
@@ -391,6 +411,7 @@ int main(void)
         cmocka_unit_test(one_of_ten_is_held_out),
         cmocka_unit_test(turns_are_held_out),
         cmocka_unit_test(folders),
+        cmocka_unit_test(specials_of_the_vocabulary),
         cmocka_unit_test(numbered_files),
         cmocka_unit_test(given_classes),
         cmocka_unit_test(texts_without_classes),
