@@ -208,6 +208,32 @@ static choir_status read_given(const choir_space *space, char *pair, double *par
     return read_value(&space->param[i].dist, pair, equals + 1, &params[i]);
 }
 
+/* Checks a point as far as it is known: that the trial will have the given parameters and, if
+ * it says all of them, that the conditions allow it. */
+static choir_status check_point(
+    const choir_space *space, const double *point, const char *parameters)
+{
+    double *values = choir__alloc((size_t)space->count * sizeof *values);
+    choir_status status = CHOIR_OK;
+    bool known = true;
+    for (int i = 0; i < space->count && known && status == CHOIR_OK; i++) {
+        bool active = choir__space_active(space, i, values);
+        values[i] = active ? point[i] : (double)NAN;
+        known = !active || !isnan(point[i]);
+        if (!active && !isnan(point[i]))
+            status = choir__error(CHOIR_ERR_ARGUMENT,
+                "trial %s: it has no parameter %s, which is %s", parameters,
+                space->param[i].name, space->param[i].text);
+    }
+    int broken = known && status == CHOIR_OK ? choir__space_broken(space, values) : -1;
+    if (broken >= 0)
+        status =
+            choir__error(CHOIR_ERR_ARGUMENT, "trial %s: it does not fulfil the condition %s",
+                parameters, space->require_text[broken]);
+    free(values);
+    return status;
+}
+
 /* Appends a point that is new. */
 static choir_status append(choir_study *s, choir__given *g, const char *parameters)
 {
@@ -235,6 +261,8 @@ choir_status choir_study_enqueue(choir_study *s, const char *parameters)
     while (status == CHOIR_OK && (pair = next_pair(&rest)))
         status = read_given(s->space, pair, g->params);
     free(copy);
+    if (status == CHOIR_OK)
+        status = check_point(s->space, g->params, parameters);
     pthread_mutex_lock(&s->lock);
     bool added = false;
     if (status == CHOIR_OK && !is_there(s, g->params)) {

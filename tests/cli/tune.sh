@@ -229,6 +229,11 @@ wrong() {
         tune $s --direction minimize,maximize -- ./bowl {x}
     bad 2 'expected at least --parallel 4' tune $s --parallel 4 --window 2 -- ./bowl {x}
     bad 2 "the space has no parameter 'y'" tune $s --enqueue y=1 -- ./bowl {x}
+    bad 2 'trial x=0.5: it does not fulfil the condition x > 2' \
+        tune $s --require 'x > 2' --enqueue x=0.5 -- ./bowl {x}
+    bad 2 'trial o=b,m=0.5: it has no parameter m, which is uniform\(0,1\) if o==a' \
+        tune --space 'o=choice(a,b)' --space 'm=uniform(0,1) if o==a' --enqueue o=b,m=0.5 -- \
+        ./bowl {o} {m}
     bad 1 'no suggestion|none of 1000 suggestions' tune $s --quiet --require 'x > 2' -- ./bowl {x}
     bad 2 'expected a program that every trial has' tune --space 'o=choice(a,b)' \
         --space 'x=uniform(0,1) if o==a' -- {x} {o}

@@ -99,16 +99,21 @@ bool choir__space_active(const choir_space *space, int i, const double *values)
     return choir__expr_true(space->param[i].only_if, seen, false);
 }
 
-bool choir__space_allows(const choir_space *space, const double *values)
+int choir__space_broken(const choir_space *space, const double *values)
 {
     choir__expr_value seen[CHOIR_SPACE_MAX];
     if (!space->require_count)
-        return true;
+        return -1;
     as_expression_values(space, space->count, values, seen);
     for (int i = 0; i < space->require_count; i++)
         if (!choir__expr_true(space->require[i], seen, true))
-            return false;
-    return true;
+            return i;
+    return -1;
+}
+
+bool choir__space_allows(const choir_space *space, const double *values)
+{
+    return choir__space_broken(space, values) < 0;
 }
 
 /* --- building --- */

@@ -103,6 +103,8 @@ choir_status choir__space_take(
 int choir__space_find(const choir_space *space, const char *name);
 /* Returns whether parameter i has a value in a trial whose earlier parameters are `values`. */
 bool choir__space_active(const choir_space *space, int i, const double *values);
+/* Returns the first condition of the space that does not hold, or -1: all do. */
+int choir__space_broken(const choir_space *space, const double *values);
 /* Returns whether all conditions of the space hold. */
 bool choir__space_allows(const choir_space *space, const double *values);
 /* Returns where " if CONDITION" begins in a parameter's text, or the text's end. */

@@ -53,8 +53,9 @@ static int be_child(void *arg)
         unsetenv("CHOIR_TRIAL_BUDGET");
     setenv("CHOIR_TRIAL_PARAMS", c->params, 1);
     setenv("CHOIR_TRIAL_UNIT", c->unit, 1);
+    char *dir = c->dir ? realpath(c->dir, NULL) : NULL; /* a program may change its folder */
     if (c->dir)
-        setenv("CHOIR_TRIAL_DIR", c->dir, 1);
+        setenv("CHOIR_TRIAL_DIR", dir ? dir : c->dir, 1);
     else
         unsetenv("CHOIR_TRIAL_DIR"); /* may be inherited from an outer trial */
     if (c->place)
