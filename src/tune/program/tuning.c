@@ -106,11 +106,19 @@ static void tell(choir__tuning *t, choir__tuned *one)
     pthread_cond_broadcast(&t->changed);
 }
 
+/* Returns whether another part may begin. The rule of order has none that is a window beyond one
+ * that runs; nor is it beyond one whose end the study knows and this process has not counted. */
+static bool has_room(const choir__tuning *t)
+{
+    const choir_study *s = t->study;
+    return (s->free || t->begun - t->counted < s->window) && choir_study_ready(s);
+}
+
 /* Like choir__tuning_begin, with the lock held. */
 static bool try_begin(choir__tuning *t, int place, choir__tuned *one)
 {
     bool began = false;
-    while (!t->over && !began && choir_study_ready(t->study)) {
+    while (!t->over && !began && has_room(t)) {
         choir_status status = choir_study_ask(t->study, &one->trial);
         if (status == CHOIR_ERR_STATE)
             break; /* before another trial ends */
