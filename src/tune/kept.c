@@ -146,12 +146,25 @@ static choir__change *claim_of(const choir__kept *kept, const choir_trial *t)
     return c;
 }
 
+/* Stores with which checkpoint a trial of a population begins. */
+static void note_parent(choir_study *s, choir_trial *t)
+{
+    if (t->parent < 0 || choir__attribute_get(&t->attributes, false, CHOIR__PARENT_KEY))
+        return;
+    char *json = choir__format(
+        "{\"trial\": %lld, \"step\": %lld}", (long long)t->parent, (long long)t->began);
+    choir__attribute_set(&t->attributes, false, CHOIR__PARENT_KEY, json);
+    choir__kept_set_attribute(s->kept, t, CHOIR__PARENT_KEY, json);
+    free(json);
+}
+
 /* Stores the reports from after the trial was stopped, which count for this segment now. */
 static void note_won(choir_study *s, choir_trial *t, const char *worker)
 {
     t->adopted = true; /* the parameters are the stored ones */
     t->closed = false;
     choir__attribute_set(&t->attributes, true, CHOIR__WORKER_KEY, worker);
+    note_parent(s, t);
     for (int64_t i = t->before; i < t->report_count && s->scheduler->ops->pauses; i++)
         choir__kept_report(s->kept, t, t->reports[i].step, t->reports[i].value);
 }

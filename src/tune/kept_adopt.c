@@ -89,6 +89,21 @@ bool choir__kept_is_abandoned(const choir_study *s, const choir__trial_record *r
            choir__worker_is_dead(r, choir__study_store_worker(s->kept->store));
 }
 
+/* A study that is only looked at has no scheduler to tell with which checkpoint a trial began.
+ */
+static void take_parent(choir_trial *t)
+{
+    const char *text = choir__attribute_get(&t->attributes, false, CHOIR__PARENT_KEY);
+    json_t *about = text ? json_loads(text, 0, NULL) : NULL;
+    const json_t *trial = json_object_get(about, "trial"),
+                 *step = json_object_get(about, "step");
+    if (json_is_integer(trial) && json_is_integer(step)) {
+        t->parent = json_integer_value(trial);
+        t->began = json_integer_value(step);
+    }
+    json_decref(about);
+}
+
 /* Takes over a record's state. A running trial has failed if its program, which is not Choir's,
  * sends no sign of life; but a study that is opened only to be read counts a program that never
  * sent one (Optuna's without heartbeats) as running. A trial between two segments is one that
@@ -117,6 +132,8 @@ static void take_state(choir_study *s, choir_trial *t, const choir__trial_record
         t->before < t->report_count && t->reports[t->before].step <= choir__kept_last_step(r))
         t->before++;
     choir__kept_take_attributes(t, r);
+    if (!s->kept->dists)
+        take_parent(t);
 }
 
 choir_status choir__kept_adopt(choir_study *s, choir_trial *t, const choir__trial_record *r)

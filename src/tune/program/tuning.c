@@ -106,8 +106,9 @@ static void tell(choir__tuning *t, choir__tuned *one)
     pthread_cond_broadcast(&t->changed);
 }
 
-/* Returns whether another part may begin. The rule of order has none that is a window beyond one
- * that runs; nor is it beyond one whose end the study knows and this process has not counted. */
+/* Returns whether another part may begin. The rule of order has none that is a window beyond
+ * one that runs; nor is it beyond one whose end the study knows and this process has not
+ * counted. */
 static bool has_room(const choir__tuning *t)
 {
     const choir_study *s = t->study;

@@ -109,6 +109,9 @@ void choir__change_free(choir__change *c);
 #define CHOIR__WORKER_LEFT "\"left\""
 /* The attribute of a trial that stops and goes on (kept_segments.c). */
 #define CHOIR__SEGMENTS_KEY "choir:segments"
+/* The attribute of a trial that began with another one's checkpoint, {"trial": 0, "step": 8}.
+ */
+#define CHOIR__PARENT_KEY "parent"
 /* The attribute of a trial whose parameters choir_study_enqueue gave. */
 #define CHOIR__GIVEN_KEY "choir:given"
 /* Optuna's, of a trial that is given: these parameters. */
