@@ -37,11 +37,11 @@ static const kind kinds[] = {
     {"all", draw_all, false, 0, 1600, 1200, 100, 120, 15, .values = true},
     {"history", choir__plot_history, false, 0, 1200, 700, 100, 120, 80, .values = true},
     {"slice", choir__plot_slices, false, 1, 1600, 800, 100, 120, 80, .values = true},
-    {"parallel", choir__plot_parallel, false, 1, 1400, 700, 60, 150, 90, .values = true},
-    {"importance", choir__plot_importance, false, 1, 1000, 600, 200, 120, 60, .shares = true},
+    {"parallel", choir__plot_parallel, false, 1, 1600, 700, 110, 150, 90, .values = true},
+    {"importance", choir__plot_importance, false, 1, 1000, 600, 240, 120, 60, .shares = true},
     {"rungs", choir__plot_rungs, false, 0, 1200, 700, 100, 140, 80, .reports = true},
     {"front", choir__plot_front, false, 0, 1000, 800, 100, 120, 80, .values = true},
-    {"points", choir__plot_points, true, 2, 800, 800, 100, 90, 120, .values = false},
+    {"points", choir__plot_points, true, 2, 840, 800, 140, 90, 120, .values = false},
 };
 static const choir__name_table names = CHOIR__NAME_TABLE(kinds);
 
@@ -96,25 +96,62 @@ static bool shares_differ(const choir__plotted *p)
     return false;
 }
 
+/* The pixels from the axes of a row to those of the next one, and of the texts between them. */
+enum { ROW = 355, TEXTS = 114, ABOVE = 24 }; /* ABOVE: for numbers above the axes */
+/* Axes in half a row; more of them take a whole one. */
+enum { HALF_AXES = 6 };
+
+static bool rungs_have_own_row(const choir__plotted *p)
+{
+    return p->has_reports && p->param_count > HALF_AXES;
+}
+
+/* Returns the pixels that `all` takes beyond its usual three rows. */
+static int more_height(const choir__plotted *p)
+{
+    int slices = choir__plot_slice_rows(p);
+    return (rungs_have_own_row(p) ? ROW : 0) +
+           (slices > 1 ? (slices - 1) * (ROW - TEXTS + CHOIR__PLOT_SLICE_GAP) : 0);
+}
+
+/* Draws the history, with the importance beside it, whose names may take some of its room. */
+static void draw_first_row(const choir__plotted *p, FILE *g, choir__panel row)
+{
+    double bars = 0.28 * row.width, width = row.width;
+    if (shares_differ(p)) {
+        double side = (choir__plot_importance_side(p) + 40) / p->width;
+        width = fmin(0.58 * row.width, row.width - bars - side);
+        choir__plot_importance(
+            p, g, (choir__panel){row.x + row.width - bars, row.y, bars, row.height});
+    }
+    choir__plot_history(p, g, (choir__panel){row.x, row.y, width, row.height});
+}
+
 static void draw_all(const choir__plotted *p, FILE *g, choir__panel area)
 {
-    bool shares = shares_differ(p);
-    bool rungs = p->has_reports;
-    double rows = p->param_count ? 3 : 1, height = area.height / rows;
-    double left = area.x, width = area.width, inner = height - 0.095; /* without texts */
-    double y = area.y + area.height - inner;
-    choir__plot_history(p, g, (choir__panel){left, y, (shares ? 0.58 : 1) * width, inner});
-    if (shares)
-        choir__plot_importance(
-            p, g, (choir__panel){left + 0.72 * width, y, 0.28 * width, inner});
+    double next = (double)ROW / p->height;
+    choir__panel row = area;
+    if (p->param_count) {
+        row.height = (double)(ROW - TEXTS) / p->height;
+        row.y = area.y + area.height - row.height;
+    }
+    draw_first_row(p, g, row);
     if (!p->param_count)
         return;
-    y -= height;
-    choir__plot_parallel(
-        p, g, (choir__panel){left + 0.01, y, (rungs ? 0.5 : 0.98) * width, inner - 0.015});
-    if (rungs)
-        choir__plot_rungs(p, g, (choir__panel){left + 0.62 * width, y, 0.38 * width, inner});
-    choir__plot_slices(p, g, (choir__panel){left, y - height, width, inner});
+    bool beside = p->has_reports && !rungs_have_own_row(p);
+    row.y -= next;
+    row.height -= (double)ABOVE / p->height;
+    choir__plot_parallel(p, g,
+        (choir__panel){row.x + 0.01, row.y, (beside ? 0.5 : 0.98) * row.width, row.height});
+    if (rungs_have_own_row(p))
+        row.y -= next;
+    if (beside)
+        row.x += 0.62 * row.width, row.width *= 0.38;
+    if (p->has_reports)
+        choir__plot_rungs(p, g, row);
+    area.y += (double)TEXTS / p->height;
+    area.height = row.y - (double)TEXTS / p->height - area.y;
+    choir__plot_slices(p, g, area);
 }
 
 static int64_t count_state(const choir__plotted *p, choir_trial_state state)
@@ -126,7 +163,7 @@ static int64_t count_state(const choir__plotted *p, choir_trial_state state)
 }
 
 /* "a name", and below it "64 trials: 40 complete, 24 stopped early; best 0.1 (trial 7)". */
-static void heading(const choir__plotted *p, FILE *g, int height)
+static void heading(const choir__plotted *p, FILE *g)
 {
     static const char *const words[] = {"running", "complete", "stopped early", "failed"};
     char *text = choir__format("%lld trial%s", (long long)p->count, p->count == 1 ? "" : "s");
@@ -148,13 +185,14 @@ static void heading(const choir__plotted *p, FILE *g, int height)
         text = longer;
     }
     fprintf(g, "set label 1 ");
-    choir__plot_text(g, p->name, 80);
-    fprintf(g, " at screen 0.02,%g left font ',%d'\nset label 2 ", 1 - 24.0 / height, FONT + 4);
-    choir__plot_text(g, text, 160);
+    choir__plot_text(g, p->name, choir__plot_room(0.96 * p->width, FONT + 4, 80));
+    fprintf(
+        g, " at screen 0.02,%g left font ',%d'\nset label 2 ", 1 - 24.0 / p->height, FONT + 4);
+    choir__plot_text(g, text, choir__plot_room(0.96 * p->width, FONT - 1, 160));
     fprintf(g,
         " at screen 0.02,%g left font ',%d' tc rgb '#555555'\n"
         "unset border\nunset tics\nunset key\nplot [0:1][0:1] NaN\n",
-        1 - 58.0 / height, FONT - 1);
+        1 - 58.0 / p->height, FONT - 1);
     free(text);
 }
 
@@ -162,21 +200,21 @@ static void write_script(const void *arg, FILE *g)
 {
     const choir__tune_picture *picture = arg;
     const kind *k = &kinds[choir__find_named(&names, picture->kind)];
-    int width = k->width * picture->count;
+    int width = picture->of[0].width, height = picture->of[0].height;
     bool svg = !strcmp(strrchr(picture->file, '.'), ".svg");
     fprintf(g,
         svg ? "set terminal svg size %d,%d dynamic noenhanced background rgb 'white' "
               "font 'DejaVu Sans,Helvetica,Arial,%d'\n"
             : "set terminal pngcairo size %d,%d noenhanced font 'DejaVu Sans,%d'\n",
-        width, k->height, FONT - 1);
+        width, height, FONT - 1);
     fprintf(g, "set encoding utf8\nset output ");
     choir__gnuplot_text(g, picture->file);
     fprintf(g, "\nset multiplot\n");
     if (!k->several)
-        heading(&picture->of[0], g, k->height);
+        heading(&picture->of[0], g);
     for (int i = 0; i < picture->count; i++) {
         double share = 1.0 / picture->count, side = (double)k->side / width;
-        double head = (double)k->head / k->height, foot = (double)k->foot / k->height;
+        double head = (double)k->head / height, foot = (double)k->foot / height;
         k->draw(&picture->of[i], g,
             (choir__panel){
                 i * share + side, foot, share - side - 50.0 / width, 1 - head - foot});
@@ -195,6 +233,9 @@ choir_status choir__tune_picture_draw(const choir__tune_picture *picture)
         choir_status status = check_study(k, &picture->of[i]);
         if (status != CHOIR_OK)
             return status;
+        choir__plotted *p = &picture->of[i];
+        p->width = k->width * picture->count;
+        p->height = k->height + (k->draw == draw_all ? more_height(p) : 0);
     }
     return choir__gnuplot(write_script, picture);
 }

@@ -45,6 +45,8 @@ typedef struct choir__plotted {
     int *param; /* (param_count) the parameters to be drawn, the most important first */
     int param_count;
     bool has_values, has_reports, has_shares;
+    bool ordered;      /* by the user, not by importance */
+    int width, height; /* of the picture, in pixels */
 } choir__plotted;
 
 /* A picture: of one study, or of several side by side. */
@@ -83,8 +85,21 @@ void choir__plot_panel(FILE *g, choir__panel panel, const char *title, double li
 void choir__plot_axis(FILE *g, char axis, choir__plot_range range);
 /* Returns the value, or the end of the range beyond which it lies. */
 double choir__plot_inside(choir__plot_range range, double value);
-/* Writes a text of the user's, of at most `most` characters, quoted for gnuplot. */
+/* Writes a text of the user's, of at most `most` letters, quoted for gnuplot. A longer one has
+ * "…" for its middle. */
 void choir__plot_text(FILE *g, const char *text, int most);
+/* Returns how many letters a text takes: those of Chinese, for example, take two. */
+int choir__plot_letters(const char *text);
+/* Returns the pixels that letters of a font of that many points take, nearly. */
+double choir__plot_pixels(int letters, int points);
+/* Returns how many letters have room there, at most `most` and at least three. */
+int choir__plot_room(double pixels, int points, int most);
+/* Writes the name of the vertical axis, of at most `most` letters. */
+void choir__plot_name_y(
+    const choir__plotted *p, FILE *g, choir__panel panel, const char *name, int most);
+/* Returns the title of a picture that shows the first parameters alone, for the caller to free:
+ * with how many it leaves out, if any. */
+char *choir__plot_title(const choir__plotted *p, const char *title, int shown);
 /* Writes the axis of a parameter: its range, and the names of choices, for which the axis has
  * room for `letters` in all. */
 void choir__plot_param_axis(FILE *g, char axis, const choir__hyper *param, int letters);
@@ -96,8 +111,13 @@ double choir__plot_param(const choir_trial *trial, const choir__hyper *param);
 void choir__plot_history(const choir__plotted *p, FILE *g, choir__panel panel);
 void choir__plot_rungs(const choir__plotted *p, FILE *g, choir__panel panel);
 void choir__plot_slices(const choir__plotted *p, FILE *g, choir__panel panel);
+/* Returns the rows of panels in the picture of slices, and the pixels of texts between two. */
+int choir__plot_slice_rows(const choir__plotted *p);
+#define CHOIR__PLOT_SLICE_GAP 92
 void choir__plot_parallel(const choir__plotted *p, FILE *g, choir__panel panel);
 void choir__plot_importance(const choir__plotted *p, FILE *g, choir__panel panel);
+/* Returns the pixels that the names beside the bars take. */
+double choir__plot_importance_side(const choir__plotted *p);
 void choir__plot_front(const choir__plotted *p, FILE *g, choir__panel panel);
 void choir__plot_points(const choir__plotted *p, FILE *g, choir__panel panel);
 

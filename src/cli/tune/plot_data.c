@@ -85,25 +85,100 @@ void choir__plot_panel(FILE *g, choir__panel panel, const char *title, double li
 
 /* --- texts --- */
 
+/* Returns the bytes of the first letter (0: none is left), and its columns. */
+static int letter_at(const char *text, uint32_t *code, int *columns)
+{
+    int n = *text ? choir__utf8_decode(text, text + strlen(text), code) : 0;
+    if (*text && n <= 0)
+        *code = '?', n = 1;
+    if (n > 0 && (*code < ' ' || *code == 0x7f))
+        *code = '?';
+    *columns = *code >= 0x1100 ? 2 : 1;
+    return n;
+}
+
+int choir__plot_letters(const char *text)
+{
+    uint32_t code;
+    int letters = 0, columns;
+    for (int n; (n = letter_at(text, &code, &columns)) > 0; text += n)
+        letters += columns;
+    return letters;
+}
+
+/* Names often differ in their ends alone, so a long one loses its middle. */
 void choir__plot_text(FILE *g, const char *text, int most)
 {
-    const char *end = text + strlen(text);
-    int letters = 0;
+    uint32_t code;
+    int letters = choir__plot_letters(text), at = 0, columns;
+    bool cut = letters > most;
+    int tail = cut ? most / 3 : 0, head = cut ? most - 1 - tail : letters;
+    const char *dots = "…";
     fputc('\'', g);
-    for (int n; text < end && letters<most; text += n> 0 ? n : 1, letters++) {
-        uint32_t code;
-        n = choir__utf8_decode(text, end, &code);
-        if (letters == most - 1 && text + (n > 0 ? n : 1) < end)
-            fputs("…", g);
-        else if (n <= 0 || code < ' ' || code == 0x7f)
+    for (int n; (n = letter_at(text, &code, &columns)) > 0; text += n, at += columns) {
+        if (at + columns > head && at < letters - tail) {
+            fputs(dots, g);
+            dots = "";
+        } else if (code == '?') {
             fputc('?', g);
-        else
+        } else {
             fprintf(g, code == '\'' ? "''" : "%.*s", n, text);
+        }
     }
     fputc('\'', g);
 }
 
+/* Pictures have 96 pixels per inch, and most letters of DejaVu Sans are narrower than 0.62 of
+ * their font's size. */
+double choir__plot_pixels(int letters, int points)
+{
+    return letters * points * 0.62 * 96 / 72;
+}
+
+int choir__plot_room(double pixels, int points, int most)
+{
+    int letters = (int)(pixels / choir__plot_pixels(1, points));
+    return (int)choir__max(choir__min(letters, most), 3);
+}
+
+/* gnuplot's own ylabel moves to the left of long numbers, beyond the picture's edge. */
+void choir__plot_name_y(
+    const choir__plotted *p, FILE *g, choir__panel panel, const char *name, int most)
+{
+    enum { POINTS = CHOIR__GNUPLOT_FONT - 1, LEFT = 86 }; /* LEFT: pixels from the axis */
+    fprintf(g, "set label ");
+    choir__plot_text(g, name, choir__plot_room(panel.height * p->height, POINTS, most));
+    fprintf(g, " at screen %g, graph 0.5 center rotate by 90 font ',%d'\n",
+        panel.x - (double)LEFT / p->width, POINTS);
+}
+
+char *choir__plot_title(const choir__plotted *p, const char *title, int shown)
+{
+    bool by_share = p->has_shares && !p->ordered;
+    if (shown >= p->param_count)
+        return choir__strdup(title);
+    return choir__format(by_share ? "%s; the %d most important of %d parameters"
+                                  : "%s; the first %d of %d parameters",
+        title, shown, p->param_count);
+}
+
 /* --- parameters --- */
+
+/* Keeps numbers such as 100000 apart, of which an axis has room for fewer than gnuplot writes.
+ */
+static void spread_numbers(FILE *g, const choir__dist *d, choir__plot_range r, int letters)
+{
+    static const double steps[] = {1, 2, 2.5, 5, 10};
+    int longest = (int)choir__max(
+        choir__max(snprintf(NULL, 0, "%g", d->low), snprintf(NULL, 0, "%g", d->high)),
+        d->kind == CHOIR__INTEGER ? 1 : 3);
+    double least = (r.high - r.low) * (longest + 1) / letters;
+    double power = pow(10, floor(log10(least))), step = 0;
+    for (size_t i = 0; i < CHOIR_COUNT(steps) && step < least; i++)
+        step = steps[i] * power;
+    if (letters < 8 * (longest + 1) && isfinite(step))
+        fprintf(g, "set xtics %.12g\n", step);
+}
 
 void choir__plot_param_axis(FILE *g, char axis, const choir__hyper *param, int letters)
 {
@@ -116,6 +191,8 @@ void choir__plot_param_axis(FILE *g, char axis, const choir__hyper *param, int l
     else
         widen(&r);
     choir__plot_axis(g, axis, r);
+    if (axis == 'x' && d->kind != CHOIR__CHOICE && !r.log)
+        spread_numbers(g, d, r, letters);
     if (d->kind != CHOIR__CHOICE || d->choice_count > 24)
         return;
     fprintf(g, "set %ctics (", axis);
@@ -232,6 +309,7 @@ choir_status choir__plotted_read(choir__plotted *p, const char *params)
     p->has_shares =
         choir_study_importance_by(p->study, p->evaluator ? p->evaluator : "ped-anova",
             p->objective, p->share) == CHOIR_OK;
+    p->ordered = params != NULL;
     if (params)
         return read_params(p, params);
     order_params(p);

@@ -44,10 +44,8 @@ void choir__plot_front(const choir__plotted *p, FILE *g, choir__panel panel)
     choir__plot_axis(g, 'y', y);
     fprintf(g, "set xlabel ");
     choir__plot_text(g, p->metrics[0], 32);
-    fprintf(g, " font ',%d'\nset ylabel ", FONT - 1);
-    choir__plot_text(g, p->metrics[1], 32);
-    fprintf(g,
-        " font ',%d'\nplot $trials with points pt 7 lc rgb '#BBBBBB', \\\n"
-        "  $front with points pt 7 ps 1.4 lc rgb '#08306B'\n",
-        FONT - 1);
+    fprintf(g, " font ',%d'\n", FONT - 1);
+    choir__plot_name_y(p, g, panel, p->metrics[1], 32);
+    fprintf(g, "plot $trials with points pt 7 lc rgb '#BBBBBB', \\\n"
+               "  $front with points pt 7 ps 1.4 lc rgb '#08306B'\n");
 }

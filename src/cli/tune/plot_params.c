@@ -9,6 +9,9 @@
 
 enum { FONT = CHOIR__GNUPLOT_FONT, MOST_SLICES = 8, MOST_AXES = 12, MOST_BARS = 12 };
 enum { MOST_LINES = 2000, BY_ROW = 4 };
+/* Names below parallel axes have at most NAME letters. The others are pixels: the height of a
+ * line of names, the space between two names, and the space to the right of the panel. */
+enum { NAME = 20, NAME_LINE = 26, SPACE = 8, RIGHT = 60 };
 
 /* From dark, for what matters, to light. */
 static const char palette[] =
@@ -33,32 +36,52 @@ static void write_slice(const choir__plotted *p, FILE *g, int slice)
     fprintf(g, "NaN NaN NaN\nEOD\n");
 }
 
+static int slices_of(const choir__plotted *p)
+{
+    return choir__min(p->param_count, (int)MOST_SLICES);
+}
+
+int choir__plot_slice_rows(const choir__plotted *p)
+{
+    return (slices_of(p) + BY_ROW - 1) / BY_ROW;
+}
+
+/* Draws slice i; those beside the first one of a row share its numbers of values. */
+static void draw_slice(const choir__plotted *p, FILE *g, choir__panel at, int i, bool first)
+{
+    const choir__hyper *param = &p->space->param[p->param[i]];
+    double width = at.width * p->width;
+    choir__plot_axis(g, 'y', p->range);
+    choir__plot_param_axis(g, 'x', param, choir__plot_room(width, FONT - 2, 140));
+    fprintf(g, "set xlabel ");
+    choir__plot_text(g, param->name, choir__plot_room(width, FONT - 1, 40));
+    fprintf(g, " font ',%d'\n", FONT - 1);
+    if (first)
+        choir__plot_name_y(p, g, at, p->metric, 24);
+    else
+        fprintf(g, "set format y ''\n");
+    fprintf(g, "set pointsize %g\nplot $slice%d using 1:2:3 with points pt 7 lc palette\n",
+        p->count > 400 ? 0.5 : 0.9, i);
+}
+
 void choir__plot_slices(const choir__plotted *p, FILE *g, choir__panel panel)
 {
-    int count = choir__min(p->param_count, (int)MOST_SLICES);
-    int rows = (count + BY_ROW - 1) / BY_ROW, columns = (count + rows - 1) / rows;
-    double width = panel.width / columns, height = panel.height / rows;
+    int count = slices_of(p), rows = choir__plot_slice_rows(p);
+    int columns = (count + rows - 1) / rows;
+    double gap = (double)CHOIR__PLOT_SLICE_GAP / p->height;
+    double width = panel.width / columns, height = (panel.height + gap) / rows;
+    char *title =
+        choir__plot_title(p, "Each parameter against the value (darker: later trials)", count);
     for (int i = 0; i < count; i++) {
-        const choir__hyper *param = &p->space->param[p->param[i]];
         int row = i / columns, column = i % columns;
-        choir__panel at = {panel.x + column * width,
-            panel.y + panel.height - (row + 1) * height + 0.22 * (rows > 1) * height,
-            width * 0.88, height * (rows > 1 ? 0.78 : 1)};
+        choir__panel at = {panel.x + column * width, panel.y + (rows - 1 - row) * height,
+            width * 0.88, height - gap};
         write_slice(p, g, i);
-        choir__plot_panel(
-            g, at, i ? "" : "Each parameter against the value (darker: later trials)", 1.2);
+        choir__plot_panel(g, at, i ? "" : title, 1.2);
         fprintf(g, "%s", palette);
-        choir__plot_axis(g, 'y', p->range);
-        choir__plot_param_axis(g, 'x', param, 140 / columns);
-        fprintf(g, "set xlabel ");
-        choir__plot_text(g, param->name, 24);
-        fprintf(g, " font ',%d'\n%s", FONT - 1, column ? "set format y ''\n" : "set ylabel ");
-        if (!column)
-            choir__plot_text(g, p->metric, 24);
-        fprintf(g,
-            "\nset pointsize %g\nplot $slice%d using 1:2:3 with points pt 7 lc palette\n",
-            p->count > 400 ? 0.5 : 0.9, i);
+        draw_slice(p, g, at, i, !column);
     }
+    free(title);
 }
 
 /* --- parallel coordinates --- */
@@ -130,19 +153,33 @@ static void label(FILE *g, int axis, double y, const char *how, const char *text
     fprintf(g, " at %d,%g %s font ',%d' front\n", axis, y, how, FONT - 3);
 }
 
-/* Writes the ends of an axis, or the names of its choices, and its name below. */
-static void draw_axis(const choir__plotted *p, FILE *g, int axis, const choir__hyper *param)
+/* Returns the axes' names, the value's last. */
+static const char *name_of(const choir__plotted *p, int axis, int axes)
+{
+    return axis < axes ? p->space->param[p->param[axis]].name : p->metric;
+}
+
+/* Writes the name of an axis below it. Names that have no room side by side take turns on two
+ * lines. apart: the pixels between two axes. */
+static void draw_name(const char *name, FILE *g, int axis, int lines, double apart)
+{
+    fprintf(g, "set label ");
+    choir__plot_text(g, name, choir__plot_room(lines * apart - SPACE, FONT - 1, NAME));
+    fprintf(g, " at %d,0 center offset 0,%g font ',%d'\n", axis,
+        axis % 2 && lines == 2 ? -3.4 : -2.3, FONT - 1);
+}
+
+/* Writes an axis with its ends, or the names of its choices. */
+static void draw_axis(
+    const choir__plotted *p, FILE *g, int axis, const choir__hyper *param, double apart)
 {
     char low[32], high[32];
-    const char *name = param ? param->name : p->metric;
+    int letters = choir__plot_room(apart - 16, FONT - 3, 12);
     fprintf(g, "set arrow from %d,0 to %d,1 nohead back lc rgb '#444444'\n", axis, axis);
-    fprintf(g, "set label ");
-    choir__plot_text(g, name, 20);
-    fprintf(g, " at %d,0 center offset 0,-2.3 font ',%d'\n", axis, FONT - 1);
     if (param && param->dist.kind == CHOIR__CHOICE) {
         for (int i = 0; i < param->dist.choice_count && param->dist.choice_count <= 16; i++)
             label(g, axis, choir__to_cube(&param->dist, i), "left offset 0.6,0 boxed",
-                param->dist.choices[i].text, 12);
+                param->dist.choices[i].text, letters);
         return;
     }
     choir__plot_range r = ends_of(p);
@@ -156,30 +193,79 @@ static void draw_axis(const choir__plotted *p, FILE *g, int axis, const choir__h
     label(g, axis, 1, "center offset 0,0.8", high, 12);
 }
 
+/* Returns the pixels of an axis' name. */
+static double pixels_of(const choir__plotted *p, int axis, int axes)
+{
+    int letters = choir__plot_letters(name_of(p, axis, axes));
+    return choir__plot_pixels(choir__min(letters, (int)NAME), FONT - 1);
+}
+
+/* Returns whether no name reaches that of the next axis. */
+static bool names_fit(const choir__plotted *p, int axes, double apart)
+{
+    for (int a = 0; a < axes; a++)
+        if ((pixels_of(p, a, axes) + pixels_of(p, a + 1, axes)) / 2 + SPACE > apart)
+            return false;
+    return true;
+}
+
 void choir__plot_parallel(const choir__plotted *p, FILE *g, choir__panel panel)
 {
     int axes = choir__min(p->param_count, (int)MOST_AXES);
+    double beyond = fmax(pixels_of(p, axes, axes) / 2 - RIGHT, 0); /* of the last name */
+    panel.width -= beyond / p->width;
+    double apart = panel.width * p->width / (axes + 0.2);
+    int lines = names_fit(p, axes, apart) ? 1 : 2;
+    double room = (double)(lines - 1) * NAME_LINE / p->height;
+    char *title = choir__plot_title(p, "Each trial a line (darker: better)", axes);
+    panel.y += room, panel.height -= room;
     write_lines(p, g, axes);
-    choir__plot_panel(g, panel, "Each trial a line (darker: better)", 2.2);
+    choir__plot_panel(g, panel, title, 2.2);
+    free(title);
     fprintf(g,
         "%sunset border\nunset tics\nset grid noytics\nset xrange [-0.1:%d.1]\n"
         "set yrange [-0.02:1.02]\nset clip two\nset style textbox opaque noborder margins 1,1 "
         "fillcolor rgb 'white'\n",
         palette, axes);
-    for (int a = 0; a <= axes; a++)
-        draw_axis(p, g, a, a < axes ? &p->space->param[p->param[a]] : NULL);
+    for (int a = 0; a <= axes; a++) {
+        draw_axis(p, g, a, a < axes ? &p->space->param[p->param[a]] : NULL, apart);
+        draw_name(name_of(p, a, axes), g, a, lines, apart);
+    }
     fprintf(
         g, "plot $lines using 1:2:3 with lines lw %g lc palette\n", p->count > 200 ? 0.8 : 1.4);
 }
 
 /* --- importance --- */
 
+static int bars_of(const choir__plotted *p)
+{
+    return choir__min(p->param_count, (int)MOST_BARS);
+}
+
+double choir__plot_importance_side(const choir__plotted *p)
+{
+    int letters = 0;
+    for (int i = 0; i < bars_of(p); i++)
+        letters = choir__max(letters, choir__plot_letters(p->space->param[p->param[i]].name));
+    return choir__plot_pixels(choir__min(letters, (int)NAME), FONT - 2) + 12;
+}
+
+/* Writes how many parameters are left out, in the row below the bars. */
+static void note_rest(const choir__plotted *p, FILE *g, int bars)
+{
+    int rest = p->param_count - bars;
+    if (!rest)
+        return;
+    fprintf(g, "set label 'and %d %s parameter%s' at 0,%d left offset 0.6,0 font ',%d'\n", rest,
+        p->ordered ? "more" : "less important", rest == 1 ? "" : "s", bars, FONT - 2);
+}
+
 void choir__plot_importance(const choir__plotted *p, FILE *g, choir__panel panel)
 {
-    int count = choir__min(p->param_count, (int)MOST_BARS);
+    int bars = bars_of(p), rows = bars + (p->param_count > bars);
     double most = 0;
     fprintf(g, "$importance << EOD\n");
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < bars; i++) {
         double share = p->share[p->param[i]];
         most = fmax(most, share);
         fprintf(g, "%d %.6f \"%.2f\"\n", i, share, share);
@@ -187,13 +273,18 @@ void choir__plot_importance(const choir__plotted *p, FILE *g, choir__panel panel
     fprintf(g, "NaN NaN NaN\nEOD\n");
     bool fanova = p->evaluator && !strcmp(p->evaluator, "fanova");
     choir__plot_panel(g, panel, fanova ? "Importance (fANOVA)" : "Importance (PED-ANOVA)", 1.2);
+    note_rest(p, g, bars);
     fprintf(g,
         "unset grid\nset grid xtics lc rgb '#DDDDDD' lt 1\nset xrange [0:%g]\n"
-        "set yrange [%g:-0.6]\nset ytics (",
-        most > 0 ? 1.15 * most : 1, fmax(count, 3) - 0.4);
-    for (int i = 0; i < count; i++) {
+        "set xtics %g\nset yrange [%g:-0.6]\nset ytics (",
+        most > 0 ? 1.15 * most : 1,
+        most > 0.5 || most <= 0 ? 0.2
+        : most > 0.25           ? 0.1
+                                : 0.05,
+        fmax(rows, 3) - (rows > bars ? 0.1 : 0.4));
+    for (int i = 0; i < bars; i++) {
         fprintf(g, i ? "," : "");
-        choir__plot_text(g, p->space->param[p->param[i]].name, 20);
+        choir__plot_text(g, p->space->param[p->param[i]].name, NAME);
         fprintf(g, " %d", i);
     }
     fprintf(g,

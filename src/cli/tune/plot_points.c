@@ -10,7 +10,7 @@
 #include "base/base.h"
 #include "cli/tune/plot.h"
 
-enum { FONT = CHOIR__GNUPLOT_FONT, MOST_MARKS = 400 };
+enum { FONT = CHOIR__GNUPLOT_FONT, MOST_MARKS = 400, BESIDE = 100 };
 
 static int by_value(const void *a, const void *b)
 {
@@ -67,17 +67,29 @@ static void write_points(
     fprintf(g, "NaN NaN\nEOD\n");
 }
 
+/* Returns the title, on the heap; the names of both axes may be too long for it. */
+static char *title_of(const choir__plotted *p, double pixels, const choir__hyper *x, int64_t xs,
+    const choir__hyper *y, int64_t ys)
+{
+    char *title =
+        choir__format("%lld trials: %lld value%s of %s, %lld of %s", (long long)p->count,
+            (long long)xs, xs == 1 ? "" : "s", x->name, (long long)ys, y->name);
+    if (choir__plot_pixels(choir__plot_letters(title), FONT + 1) <= pixels)
+        return title;
+    free(title);
+    return choir__format("%lld trials: %lld value%s to the right, %lld upwards",
+        (long long)p->count, (long long)xs, xs == 1 ? "" : "s", (long long)ys);
+}
+
 void choir__plot_points(const choir__plotted *p, FILE *g, choir__panel panel)
 {
     const choir__hyper *x = &p->space->param[p->param[0]], *y = &p->space->param[p->param[1]];
     write_points(p, g, x, y);
     choir__gnuplot_panel(g, panel, "");
     int64_t xs = mark_values(p, g, x, 'x'), ys = mark_values(p, g, y, 'y');
-    char *title =
-        choir__format("%lld trials: %lld value%s of %s, %lld of %s", (long long)p->count,
-            (long long)xs, xs == 1 ? "" : "s", x->name, (long long)ys, y->name);
+    char *title = title_of(p, panel.width * p->width + BESIDE, x, xs, y, ys);
     fprintf(g, "set title ");
-    choir__plot_text(g, title, 64);
+    choir__plot_text(g, title, 100);
     fprintf(g, " offset 0,1\nset label ");
     choir__plot_text(g, p->name, 48);
     fprintf(g, " at graph 0.5, graph -0.17 center font ',%d'\n", FONT);

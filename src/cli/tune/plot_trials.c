@@ -55,15 +55,13 @@ void choir__plot_history(const choir__plotted *p, FILE *g, choir__panel panel)
     write_best(p, g);
     choir__plot_panel(g, panel, "History", 1.2);
     choir__plot_axis(g, 'y', p->range);
-    fprintf(g, "set ylabel ");
-    choir__plot_text(g, p->metric, 32);
+    choir__plot_name_y(p, g, panel, p->metric, 32);
     fprintf(g,
-        " font ',%d'\nset xlabel 'trial' font ',%d'\nset xrange [-0.5:%lld.5]\n"
+        "set xlabel 'trial' font ',%d'\nset xrange [-0.5:%lld.5]\n"
         "set key at graph 1, graph 1 right bottom horizontal samplen 1.5 font ',%d'\n"
         "set pointsize %g\n"
         "plot $complete with points pt 7 lc rgb '#6BAED6' title 'complete'",
-        FONT - 1, FONT - 1, (long long)choir__max(p->count - 1, 1), FONT - 2,
-        p->count > 400 ? 0.6 : 1.0);
+        FONT - 1, (long long)choir__max(p->count - 1, 1), FONT - 2, p->count > 400 ? 0.6 : 1.0);
     if (has_state(p, CHOIR_TRIAL_PRUNED))
         fprintf(g, ", \\\n  $stopped with points pt 6 lc rgb '#888888' title 'stopped early'");
     if (has_state(p, CHOIR_TRIAL_FAIL))
@@ -198,14 +196,13 @@ void choir__plot_rungs(const choir__plotted *p, FILE *g, choir__panel panel)
     draw_rungs(&c, g, logs, from, to);
     fprintf(g, "set xlabel ");
     choir__plot_text(g, p->unit, 32);
-    fprintf(g, " font ',%d'\nset ylabel ", FONT - 1);
-    choir__plot_text(g, p->metric, 32);
+    fprintf(g, " font ',%d'\n", FONT - 1);
+    choir__plot_name_y(p, g, panel, p->metric, 32);
     fprintf(g,
-        " font ',%d'\nset pointsize 0.8\n"
+        "set pointsize 0.8\n"
         "plot $left with lines lc rgb '#BBBBBB' lw 1, $ended with lines lc rgb '#2171B5' lw 1.5,"
         " \\\n  $left using 1:($3 > 0 ? $2 : NaN) with points pt 6 lc rgb '#666666', \\\n"
-        "  $ended using 1:($3 > 0 ? $2 : NaN) with points pt 7 lc rgb '#08306B'\n",
-        FONT - 1);
+        "  $ended using 1:($3 > 0 ? $2 : NaN) with points pt 7 lc rgb '#08306B'\n");
     free(c.step);
     free(c.value);
 }
