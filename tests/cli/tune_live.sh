@@ -16,9 +16,11 @@ search=("$CHOIR" tune --trials 4 --parallel 2 --window 2 --space 'learning_rate=
     --space 'a_rather_long_name=uniform(0,1)' -- ./curve {learning_rate} {trial}
     {a_rather_long_name})
 
-# on_terminal COMMAND...: runs it on a terminal of 40 columns; its output is in ./typed.
+# on_terminal COMMAND...: runs it on a terminal of $columns and $rows; its output is in ./typed.
+columns=40
+rows=24
 on_terminal() {
-    printf 'stty cols 40 rows 24; echo $$ >pid; exec' >run
+    printf 'stty cols %d rows %d; echo $$ >pid; exec' $columns $rows >run
     printf ' %q' "$@" >>run
     TERM=xterm timeout $((20 * patience)) script -qefc 'bash run' /dev/null >typed </dev/null
 }
@@ -53,10 +55,45 @@ terminal() {
     wait $job || fail "status $?"
     screen >shown
     ! grep -q WRAPPED <(head -5 shown) || fail "$(cat shown)"
-    has shown '^    3  COMPLETE' '^    2  FAIL' '^best: trial [013], eval_loss'
+    has shown '^    3  COMPLETE' '^    2  FAIL' '^       exited with status 1: a fault$' \
+        '^best: trial [013], eval_loss'
     ! grep -q '^running\|left$' shown || fail "lines are left: $(cat shown)"
     has typed '[234] of 4, 1 failed, '
     ! grep -q $'\033\[?' typed || fail 'a mode of the terminal was changed'
+}
+
+# The reason of a failed trial has lines of its own, cut at words, also where the table is wide.
+reasons() {
+    local wide=() i
+    local why='a rather long reason, of which one line has no room, but the next ones have'
+    for i in 1 2 3 4 5 6; do wide+=(--space "parameter_$i=0.5"); done
+    for columns in 14 40 80; do
+        on_terminal "$CHOIR" tune --trials 1 "${wide[@]}" -- \
+            sh -c "echo '$why' >&2; exit 7" sh {parameter_{1..6}}
+        tr -d '\r' <typed | sed '1,/FAIL/d; /no trial has/,$d; s/…/./' >shown
+        [ -s shown ] && ! grep -qvE '^.{1,'$columns'}$' shown ||
+            fail "$columns columns: $(cat shown)"
+        [ $columns = 14 ] || [ "$(tr -s ' \n' ' ' <shown)" = " exited with status 7: $why " ] ||
+            fail "$columns columns: $(cat shown)"
+        [ $columns != 14 ] || has typed '…'
+    done
+    columns=40
+}
+
+# The lines are fewer than the terminal's rows, beyond which they could not be removed.
+few_rows() {
+    for rows in 8 3; do
+        touch hold.3
+        on_terminal "$CHOIR" tune --trials 12 --parallel 12 --space 'x=uniform(0,1)' -- \
+            ./curve {x} 3 &
+        local job=$!
+        await 20 grep -q $'\033\[[0-9]*A' typed || fail "none runs: $(head -c 500 typed)"
+        rm hold.3
+        wait $job || fail "status $?"
+        grep -o $'\033\[[0-9]*A' typed | tr -dc '0-9\n' | sort -n | tail -1 >most
+        [ "$(cat most)" = $((rows - 1)) ] || fail "$rows rows, $(cat most) lines"
+    done
+    rows=24
 }
 
 # Lines that the search has drawn are removed after a signal, too.
@@ -85,6 +122,8 @@ pipe() {
 }
 
 check terminal
+check reasons
+check few_rows
 check interrupted
 check pipe
 finish

@@ -11,36 +11,71 @@
 #include "base/base.h"
 #include "data/tokenizer/utf8.h"
 
+enum { REASON_COLUMN = 7, REASON_LINES = 6 }; /* the column is that of the trial's state */
+
 /* --- columns --- */
+
+/* The terminal's size; it may change at any time. */
+static void measure(int *columns, int *rows)
+{
+    struct winsize size = {.ws_col = 0};
+    bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
+    /* a full line would wrap on some terminals */
+    *columns = known && size.ws_col > 1 ? size.ws_col - 1 : 79;
+    *rows = known && size.ws_row > 1 ? size.ws_row : 24;
+}
 
 static int columns_now(void)
 {
-    struct winsize size;
-    bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
-    return known ? size.ws_col - 1 : 79; /* a full line would wrap on some terminals */
+    int columns, rows;
+    measure(&columns, &rows);
+    return columns;
 }
 
-/* Prints as much of a line (bytes) as has room, and returns its columns. Letters from Hangul on
- * may take two. */
+/* Returns the bytes of the first letter, and its columns: letters from Hangul on may take two.
+ * '?' stands for what no terminal should get. */
+static int letter_at(const char *text, const char *end, bool *good, int *columns)
+{
+    uint32_t code;
+    int n = choir__utf8_decode(text, end, &code);
+    *good = n > 0 && code >= ' ' && code != 0x7f;
+    *columns = n > 0 && code >= 0x1100 ? 2 : 1;
+    return n > 0 ? n : 1;
+}
+
+/* Prints as much of a line (bytes) as has room, and returns its columns. */
 static int print_cut(const char *text, size_t bytes, int columns)
 {
-    int used = 0;
+    int used = 0, width;
+    bool good;
     const char *end = text + bytes;
     for (int n; text < end; text += n) {
-        uint32_t code;
-        n = choir__utf8_decode(text, end, &code);
-        if (n <= 0)
-            code = '?', n = 1;
-        int width = code >= 0x1100 ? 2 : 1;
+        n = letter_at(text, end, &good, &width);
         if (used + width > columns)
             break;
         used += width;
-        if (code == '?' || code < ' ' || code == 0x7f)
-            putchar('?');
-        else
+        if (good)
             fwrite(text, 1, (size_t)n, stdout);
+        else
+            putchar('?');
     }
     return used;
+}
+
+/* Returns the bytes of a text that one line has room for: up to a blank, if there is one. */
+static size_t bytes_of_line(const char *text, size_t bytes, int columns)
+{
+    const char *at = text, *end = text + bytes, *blank = NULL;
+    int used = 0, width;
+    bool good;
+    for (int n; at < end; at += n) {
+        n = letter_at(at, end, &good, &width);
+        if (*at == ' ')
+            blank = at;
+        if ((used += width) > columns)
+            return (size_t)((blank && blank > text ? blank : at) - text);
+    }
+    return bytes;
 }
 
 void choir__live_print(const choir__live *l, const char *text)
@@ -51,6 +86,29 @@ void choir__live_print(const choir__live *l, const char *text)
     else
         fwrite(text, 1, bytes, stdout);
     putchar('\n');
+    fflush(stdout);
+}
+
+void choir__live_print_reason(const char *text)
+{
+    size_t left = strcspn(text, "\n");
+    int columns = columns_now(), indent = columns > 4 * REASON_COLUMN ? REASON_COLUMN : 0;
+    columns = choir__max(columns - indent, 2);
+    for (int i = 1; left > 0; i++) {
+        bool last = i == REASON_LINES;
+        size_t bytes = bytes_of_line(text, left, columns);
+        bool cut = last && bytes < left;
+        if (cut)
+            bytes = bytes_of_line(text, left, columns - 1);
+        printf("%*s", indent, "");
+        print_cut(text, bytes, columns);
+        puts(cut ? "…" : "");
+        if (last)
+            break;
+        text += bytes, left -= bytes;
+        while (left > 0 && *text == ' ')
+            text++, left--;
+    }
     fflush(stdout);
 }
 
@@ -85,7 +143,7 @@ void choir__live_erase(choir__live *l)
 
 static void line(choir__live *l, const char *text)
 {
-    if (l->drawn == CHOIR__LIVE_LINES)
+    if (l->drawn == l->most)
         return;
     l->width[l->drawn++] = print_cut(text, strlen(text), l->columns);
     putchar('\n');
@@ -152,31 +210,40 @@ static void running_line(const choir__live_trial *t, const char *unit, FILE *out
         fprintf(out, ", %s %lld: %.6g", unit, (long long)t->step, t->value);
 }
 
-/* The lines as one text, on the heap. */
+/* Writes the running trials, in the lines that are left. */
+static void running_lines(const choir__live *l, const choir__live_facts *f, int left, FILE *out)
+{
+    bool all = f->running_count <= left;
+    int shown = all ? f->running_count : choir__max(left - 1, 0);
+    fprintf(out, "running %d\n", f->running_count);
+    for (int i = 0; i < shown; i++) {
+        running_line(&f->running[i], l->search->job.unit, out);
+        fputc('\n', out);
+    }
+    if (!all)
+        fprintf(out, "  and %d more\n", f->running_count - shown);
+}
+
+/* Returns the lines as one text, on the heap. */
 static char *lines_of(choir__live *l, const choir__live_facts *f)
 {
-    enum { BESIDE = 5 }; /* lines that are not about running trials */
     char *text = NULL;
     size_t bytes;
+    int used = 2; /* with "running" */
     FILE *out = open_memstream(&text, &bytes);
     count_line(l, f, out);
     fputc('\n', out);
     if (f->best) {
         best_line(l, f, out);
         fputc('\n', out);
+        used++;
     }
     if (f->rungs) {
         rungs_line(f, out);
         fputc('\n', out);
+        used++;
     }
-    int shown = (int)choir__min(f->running_count, CHOIR__LIVE_LINES - BESIDE);
-    fprintf(out, "running %d\n", f->running_count);
-    for (int i = 0; i < shown; i++) {
-        running_line(&f->running[i], l->search->job.unit, out);
-        fputc('\n', out);
-    }
-    if (shown < f->running_count)
-        fprintf(out, "  and %d more\n", f->running_count - shown);
+    running_lines(l, f, l->most - used, out);
     fclose(out);
     return text;
 }
@@ -186,7 +253,9 @@ void choir__live_draw(choir__live *l, const choir__live_facts *facts)
     if (!l->on)
         return;
     choir__live_erase(l);
-    l->columns = columns_now();
+    int rows;
+    measure(&l->columns, &rows);
+    l->most = choir__min(rows - 1, (int)CHOIR__LIVE_LINES); /* the cursor has the last row */
     l->at = choir__now();
     char *text = lines_of(l, facts), *rest = text, *next;
     while ((next = strsep(&rest, "\n")) && rest)

@@ -36,9 +36,9 @@ typedef struct choir__live_facts {
 
 struct choir__live {
     const choir__search *search;
-    bool on; /* standard output is a terminal for people */
-    int columns;
-    int drawn; /* lines on the terminal, of which the i-th takes width[i] columns */
+    bool on;           /* standard output is a terminal for people */
+    int columns, most; /* most: lines, fewer than the terminal has rows */
+    int drawn;         /* lines on the terminal, of which the i-th takes width[i] columns */
     int width[CHOIR__LIVE_LINES];
     double began, at; /* choir__now; at: of the last drawing */
 };
@@ -52,5 +52,8 @@ void choir__live_erase(choir__live *l);
 /* Prints a line (the text up to its '\n'), on a terminal as much as it has columns for; l may
  * be NULL. */
 void choir__live_print(const choir__live *l, const char *text);
+/* Prints why a trial failed in lines of its own: on a terminal its table's line has no room for
+ * that. */
+void choir__live_print_reason(const char *text);
 
 #endif

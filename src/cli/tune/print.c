@@ -131,7 +131,8 @@ static void print_number_at(FILE *out, const char *name, double x)
         fprintf(out, "  %*.6g", width_of(name), x);
 }
 
-static void print_row(const choir__search *s, const choir__trial_outcome *o, FILE *out)
+static void print_row(
+    const choir__search *s, const choir__trial_outcome *o, const char *why, FILE *out)
 {
     fprintf(out, "%5lld  %-8s", (long long)choir_trial_number(o->trial),
         choir__search_state(o->state));
@@ -148,7 +149,7 @@ static void print_row(const choir__search *s, const choir__trial_outcome *o, FIL
         else
             print_number_at(out, name, x);
     }
-    fprintf(out, "  %8.1f%s%s\n", o->seconds, o->why ? "  " : "", o->why ? o->why : "");
+    fprintf(out, "  %8.1f%s%s\n", o->seconds, why ? "  " : "", why ? why : "");
 }
 
 void choir__search_print_head(const choir__search *s, const choir__live *live)
@@ -174,10 +175,13 @@ void choir__search_print_trial(
     fflush(stdout);
     if (s->json || s->quiet)
         return;
+    bool below = live && live->on && o->why;
     FILE *out = open_memstream(&text, &bytes);
-    print_row(s, o, out);
+    print_row(s, o, below ? NULL : o->why, out);
     fclose(out);
     choir__live_print(live, text);
+    if (below)
+        choir__live_print_reason(o->why);
     free(text);
 }
 
