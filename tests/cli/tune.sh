@@ -99,7 +99,13 @@ fails() {
             sh -c 'echo "{\"eval_loss\":0.1}"
                 echo "{\"step\":2,\"eval_loss\":$1}"' sh $value {x} >out 2>err
         has out "FAIL .* $why"
+        is_one_line "the last one failed because it printed a line in which $why\$" ||
+            fail "$(cat err)"
     done
+    choir tune --trials 1 --space 'x=uniform(0,1)' -- \
+        sh -c 'echo "{\"step\":9223372036854775807,\"eval_loss\":1}"' sh {x} >out 2>err
+    is_one_line 'last one failed because it printed a wrong step: expected a step of at most' ||
+        fail "$(cat err)"
     # Trials beside the last failure that is allowed count no more.
     choir tune --trials 9 --parallel 4 --max-failures 3 --space 'x=uniform(0,1)' -- \
         sh -c '[ $1 -lt 3 ] && exit 7

@@ -120,7 +120,7 @@ static choir__trial_outcome outcome_of_segment(const search *s, int64_t i)
         o.why = choir__outcome_of(g.trial).why;
         if (!choir_trial_attribute(g.trial, "why")) {
             free(o.why);
-            o.why = choir__format("%s is not a number", s->opts->job.metric[0]);
+            o.why = choir__trial_no_number(s->opts->job.metric[0], g.value);
         }
     }
     return o;

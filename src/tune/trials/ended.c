@@ -60,3 +60,9 @@ choir_status choir__trial_note_end(
         status = note(trial, "why", choir__trial_text_json(why));
     return status;
 }
+
+char *choir__trial_no_number(const char *metric, double value)
+{
+    return choir__format(
+        "printed a line in which %s is %s", metric, isinf(value) ? "infinite" : "not a number");
+}

@@ -9,9 +9,11 @@
 /* Returns a text as JSON, in which U+FFFD stands for bytes that are not UTF-8. */
 json_t *choir__trial_text_json(const char *text);
 
-/* Stores how a trial ends as its attributes, before choir_study_tell. why: it failed, or NULL;
- * step: the last one, or -1. */
+/* Stores how a trial ends as its attributes, before choir_study_tell. why: what follows "it
+ * failed because it", or NULL if it did not fail; step: the last one, or -1. */
 choir_status choir__trial_note_end(
     choir_trial *trial, const char *why, int64_t step, double seconds);
+/* Returns the reason of a trial whose metric is not finite, for the caller to free. */
+char *choir__trial_no_number(const char *metric, double value);
 
 #endif

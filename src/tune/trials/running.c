@@ -11,6 +11,7 @@
 
 #include "tune/python_json.h"
 #include "tune/trial.h"
+#include "tune/trials/ended.h"
 #include "tune/trials/memory.h"
 
 /* READS at a time are more than a pipe holds. */
@@ -63,14 +64,15 @@ static void report(choir__running *r, const json_t *object)
         return;
     /* a whole number beyond an int64_t was read as a real one */
     if (json_is_real(step) && json_real_value(step) >= 0x1p63)
-        r->refused = choir__format("%s: expected a step of at most %lld, got %.17g",
-            r->job->unit, (long long)CHOIR__MOST_STEP, json_real_value(step));
+        r->refused =
+            choir__format("printed a wrong %s: expected a step of at most %lld, got %.17g",
+                r->job->unit, (long long)CHOIR__MOST_STEP, json_real_value(step));
     if (n < 0)
         return;
     if (choir_trial_report(r->trial, n, r->value[0]) == CHOIR_OK)
         r->step = n;
     else
-        r->refused = choir__format("%s: %s", r->job->unit, choir__message());
+        r->refused = choir__format("printed a wrong %s: %s", r->job->unit, choir__message());
 }
 
 /* Takes the metrics from a line of standard output. */
@@ -252,10 +254,8 @@ static char *why_no_value(const choir__running *r)
         if (!r->has_value[i])
             return choir__format(
                 "printed no line of JSON with a number \"%s\"", r->job->metric[i]);
-        if (isnan(r->value[i]))
-            return choir__format("%s is not a number", r->job->metric[i]);
-        if (isinf(r->value[i]))
-            return choir__format("%s is infinite", r->job->metric[i]);
+        if (!isfinite(r->value[i]))
+            return choir__trial_no_number(r->job->metric[i], r->value[i]);
     }
     if (r->job->pauses && choir_trial_last_step(r->trial) < 0)
         return choir__format("printed no line of JSON with \"%s\" and a whole number \"%s\"",
