@@ -86,27 +86,6 @@ void choir__text_free(choir__text *t)
     *t = (choir__text){0};
 }
 
-int choir__number_text(double x, char text[CHOIR__NUMBER_TEXT])
-{
-    if (!isfinite(x))
-        return snprintf(text, CHOIR__NUMBER_TEXT, "%s",
-            isnan(x) ? "nan"
-            : x < 0  ? "-inf"
-                     : "inf");
-    if (fabs(x) < 1e15 && x == (double)(int64_t)x && !(x == 0 && signbit(x)))
-        return snprintf(text, CHOIR__NUMBER_TEXT, "%lld", (long long)x);
-    int length = 0;
-    for (int digits = 15; digits <= 17; digits++) {
-        length = snprintf(text, CHOIR__NUMBER_TEXT, "%.*g", digits, x);
-        if (strtod(text, NULL) == x)
-            break;
-    }
-    char *comma = strchr(text, ','); /* of a program's locale */
-    if (comma)
-        *comma = '.';
-    return length;
-}
-
 void choir__text_number(choir__text *t, double x)
 {
     char text[CHOIR__NUMBER_TEXT];

@@ -1,10 +1,11 @@
-/* A text that grows, and numbers as texts that read back as the same number. */
+/* A text that grows. */
 #ifndef CHOIR_RECORD_TEXT_H
 #define CHOIR_RECORD_TEXT_H
 
 #include <jansson.h>
 
 #include "base/base.h"
+#include "base/number.h"
 
 typedef struct choir__text {
     char *bytes; /* ends with '\0'; NULL: nothing was added yet */
@@ -25,12 +26,6 @@ json_t *choir__json_string(const char *text);
  * it. */
 char *choir__json_plain(const json_t *value);
 void choir__text_free(choir__text *t);
-
-enum { CHOIR__NUMBER_TEXT = 32 };
-
-/* Writes the shortest of 15, 16 or 17 digits that strtod reads as x, in the C locale; "nan",
- * "inf" or "-inf" if x is not finite. Returns the length. */
-int choir__number_text(double x, char text[CHOIR__NUMBER_TEXT]);
 
 /* Adds x as JSON, in which numbers are finite: null otherwise. */
 void choir__text_number(choir__text *t, double x);

@@ -211,8 +211,18 @@ numbers() {
         sh -c 'echo "{\"eval_loss\":1}"; echo "$CHOIR_TRIAL_PARAMS" >&2' sh {x}
     [ "$(grep -o '"x":[^}]*' out | head -3 | tr '\n' ' ')" = '"x":16 "x":0.5 "x":1e+21 ' ] ||
         fail "$(cat out)"
-    [ "$(cat numbers/*/stderr | tr '\n' ' ')" = '{"x":16} {"x":0.5} {"x":1e21} ' ] ||
+    [ "$(cat numbers/*/stderr | tr '\n' ' ')" = '{"x":16} {"x":0.5} {"x":1e+21} ' ] ||
         fail "$(cat numbers/*/stderr)"
+    # The shortest decimals that read back, which the command has, are those of all outputs.
+    good tune --json --dir short --trials 1 --space 'x=uniform(0,1)' --space 'y=log(1e-6,1)' \
+        --space 'n=int(1,9000000000000001)' --enqueue 'x=0.1,y=1e-05,n=9000000000000001' -- \
+        sh -c 'echo "{\"eval_loss\":5.12468}"; echo "$* $CHOIR_TRIAL_PARAMS" >&2' sh {x} {y} {n}
+    local params='{"x":0.1,"y":1e-05,"n":9000000000000001}'
+    [ "$(cat short/0/stderr)" = "0.1 1e-05 9000000000000001 $params" ] ||
+        fail "$(cat short/0/stderr)"
+    [ "$(grep -cF "\"params\":$params,\"value\":5.12468" out)" = 2 ] || fail "$(cat out)"
+    good tune export short
+    has out '^0,COMPLETE,5.12468,0.1,1e-05,9000000000000001,'
 }
 
 wrong() {

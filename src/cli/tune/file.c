@@ -69,7 +69,7 @@ static char *text_of(const json_t *value)
         return choir__strdup(json_string_value(value));
     if (json_is_integer(value))
         return choir__format("%lld", (long long)json_integer_value(value));
-    return json_is_real(value) ? choir__format("%.17g", json_real_value(value)) : NULL;
+    return json_is_real(value) ? choir__cli_number_text(json_real_value(value)) : NULL;
 }
 
 /* Keeps a word for as long as the request. */

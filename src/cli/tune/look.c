@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
+#include "base/number.h"
 #include "cli/command.h"
 #include "cli/tune/search.h"
 #include "tune/importance/importance.h"
@@ -75,11 +76,14 @@ static void print_field(const char *text)
 
 static void print_csv_row(const choir__search *s, const choir_trial *t)
 {
+    char number[CHOIR__NUMBER_TEXT];
     choir__trial_outcome o = choir__outcome_of(t);
     printf("%lld,%s", (long long)choir_trial_number(t),
         choir__search_state(choir_trial_result(t)));
-    for (int i = 0; i < s->job.metrics; i++)
-        printf(isnan(o.value[i]) ? "," : ",%.17g", o.value[i]);
+    for (int i = 0; i < s->job.metrics; i++) {
+        choir__number_text(o.value[i], number);
+        printf(",%s", isnan(o.value[i]) ? "" : number);
+    }
     for (int i = 0; i < choir_space_count(s->space); i++) {
         const char *text = choir_trial_text(t, choir_space_name(s->space, i));
         putchar(',');
@@ -141,7 +145,8 @@ static choir_status print_importance(const choir__search *s, const char *evaluat
         if (s->json) {
             printf("%s", comma);
             choir__cli_print_quoted(name);
-            printf(":%.17g", share[i]);
+            putchar(':');
+            choir__search_print_number(share[i]);
         } else {
             char *word = choir__search_word(name);
             printf("%6.3f  %s\n", share[i], word);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/number.h"
 #include "cli/say.h"
 #include "cli/tune/live.h"
 #include "cli/tune/search.h"
@@ -18,12 +19,11 @@ const char *choir__search_state(choir_trial_state state)
 
 /* --- JSON --- */
 
-static void print_number(const char *key, double x)
+void choir__search_print_number(double x)
 {
-    if (isfinite(x))
-        printf(",\"%s\":%.17g", key, x);
-    else
-        printf(",\"%s\":null", key);
+    char text[CHOIR__NUMBER_TEXT];
+    choir__number_text(x, text);
+    fputs(isfinite(x) ? text : "null", stdout);
 }
 
 static void print_params(const choir_space *space, const choir_trial *trial)
@@ -42,7 +42,8 @@ static void print_params(const choir_space *space, const choir_trial *trial)
             continue;
         }
         choir__cli_print_quoted(name);
-        printf(":%.17g", x);
+        putchar(':');
+        choir__search_print_number(x);
     }
     printf("}");
 }
@@ -51,12 +52,15 @@ static void print_params(const choir_space *space, const choir_trial *trial)
 static void print_values(const choir__search *s, const double *values)
 {
     if (s->job.metrics == 1) {
-        print_number("value", values[0]);
+        printf(",\"value\":");
+        choir__search_print_number(values[0]);
         return;
     }
     printf(",\"values\":");
-    for (int i = 0; i < s->job.metrics; i++)
-        printf(isfinite(values[i]) ? "%c%.17g" : "%cnull", i ? ',' : '[', values[i]);
+    for (int i = 0; i < s->job.metrics; i++) {
+        putchar(i ? ',' : '[');
+        choir__search_print_number(values[i]);
+    }
     printf("]");
 }
 

@@ -52,6 +52,8 @@ choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job 
 bool choir__outcome_job(const choir_study *study, choir__trial_job *job);
 void choir__outcome_free_job(choir__trial_job *job);
 
+/* Prints the shortest decimal that reads back as x, as JSON: null if x is not finite. */
+void choir__search_print_number(double x);
 /* Returns the state's name, "COMPLETE". */
 const char *choir__search_state(choir_trial_state state);
 /* Returns a name or a value of a study, on the heap, for a table: Optuna's may be any text, and

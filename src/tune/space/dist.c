@@ -9,6 +9,7 @@
 
 #include "base/named.h"
 #include "base/options.h"
+#include "base/number.h"
 #include "tune/space/space.h"
 
 enum { MOST_CHOICES = 10000 };
@@ -257,10 +258,7 @@ char *choir__dist_write(const choir__dist *d, double value)
         return choir__strdup(d->choices[(int)value].text);
     if (d->kind == CHOIR__INTEGER)
         return choir__format("%.0f", value);
-    for (int digits = 6;; digits++) { /* the shortest text that is read back exactly */
-        char *text = choir__format("%.*g", digits, value);
-        if (digits == 17 || strtod(text, NULL) == value)
-            return text;
-        free(text);
-    }
+    char text[CHOIR__NUMBER_TEXT];
+    choir__number_text(value, text);
+    return choir__strdup(text);
 }

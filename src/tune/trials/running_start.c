@@ -11,10 +11,12 @@
 
 #include <jansson.h>
 
+#include "base/number.h"
 #include "tune/study.h"
 #include "tune/trial.h"
 #include "tune/trials/checkpoints.h"
 #include "tune/trials/command.h"
+#include "tune/trials/ended.h"
 #include "tune/trials/memory.h"
 
 enum { NOT_STARTED = 127 }; /* a shell's exit status */
@@ -74,24 +76,40 @@ static int be_child(void *arg)
     return NOT_STARTED;
 }
 
+/* Writes a text as JSON. */
+static void write_text(FILE *out, const char *text)
+{
+    json_t *value = choir__trial_text_json(text);
+    char *json = json_dumps(value, JSON_ENCODE_ANY);
+    fputs(json, out);
+    free(json);
+    json_decref(value);
+}
+
 /* Returns the trial's parameters as a JSON object, which the caller frees. */
 static char *params_json(const choir_space *space, const choir_trial *t)
 {
-    json_t *object = json_object();
+    char *json = NULL, number[CHOIR__NUMBER_TEXT];
+    size_t bytes;
+    FILE *out = open_memstream(&json, &bytes);
+    const char *sign = "{";
     for (int i = 0; i < choir_space_count(space); i++) {
         const char *name = choir_space_name(space, i), *text = choir_trial_text(t, name);
         double x = choir_trial_real(t, name);
         if (!text)
             continue;
-        bool whole = x == floor(x) && fabs(x) <= 0x1p53;
-        json_t *value = isnan(x) ? json_stringn_nocheck(text, strlen(text))
-                        : whole  ? json_integer((json_int_t)x)
-                                 : json_real(x);
-        json_object_set_new(object, name, value);
+        fputs(sign, out);
+        sign = ",";
+        write_text(out, name);
+        fputc(':', out);
+        if (isnan(x))
+            write_text(out, text);
+        else
+            fwrite(number, 1, (size_t)choir__number_text(x, number), out);
     }
-    char *text = json_dumps(object, JSON_COMPACT);
-    json_decref(object);
-    return text;
+    fputs(*sign == '{' ? "{}" : "}", out);
+    fclose(out);
+    return json;
 }
 
 /* Opens a pipe whose end here does not block, and the file that gets a copy. */
