@@ -61,6 +61,25 @@ stops() {
         --space 'x=choice(0.3,0.9,0.31,0.8)' --dir stops -- ./curve {x}
     has out '"number":0,"state":"COMPLETE","params":\{"x":0.3\}' \
         '"number":1,"state":"PRUNED",.*,"step":1,'
+    good tune show stops
+    has out '^trial +state +eval_loss +step +x +seconds$' '^    1  PRUNED +[0-9.]+ +1 +0[.]9 ' \
+        '^    0  COMPLETE +[0-9.]+ +9 +0[.]3 '
+    local scheduler
+    for scheduler in median percentile:percent=25 patience:reports=2; do
+        good tune --trials 1 --scheduler $scheduler --dir "table_$scheduler" "${space[@]}" -- \
+            ./curve {x}
+        has out '^trial +state +eval_loss +step +x +seconds$' '^    0  COMPLETE +[0-9.]+ +9 '
+    done
+}
+
+# A trial that failed before its first report has no step.
+no_step() {
+    local scheduler
+    for scheduler in asha:max=9 median; do
+        choir tune --trials 1 --scheduler $scheduler --dir "none_$scheduler" "${space[@]}" -- \
+            sh -c 'exit 1' sh {x} >out 2>err
+        has out '^    0  FAIL +- +- +[0-9.]+ +[0-9.]+  exited with status 1$'
+    done
 }
 
 population() {
@@ -125,6 +144,7 @@ check asha
 check ends_early
 check trains
 check stops
+check no_step
 check population
 check wrong
 finish

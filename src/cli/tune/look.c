@@ -236,6 +236,7 @@ int choir__tune_look(int argc, char **argv)
     choir__search s = {.study = study, .space = choir_study_space(study), .json = r.json};
     choir__outcome_job(study, &s.job);
     s.pauses = s.job.pauses;
+    s.steps = choir__outcome_stops(study);
     status = look(&s, verb, r.evaluator ? r.evaluator : "ped-anova");
     choir__outcome_free_job(&s.job);
     choir_study_free(study);

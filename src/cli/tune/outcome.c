@@ -27,7 +27,7 @@ choir__trial_outcome choir__outcome_of(const choir_trial *trial)
     json_t *seconds = parsed(choir_trial_attribute(trial, "seconds"));
     choir__trial_outcome o = {.trial = trial,
         .state = choir_trial_result(trial),
-        .step = json_is_integer(step) ? json_integer_value(step) : -1,
+        .step = json_is_integer(step) ? json_integer_value(step) : choir_trial_last_step(trial),
         .seconds = json_number_value(seconds)};
     choir__trial_parts(trial, &o.step, &o.seconds);
     for (int i = 0; i < CHOIR_STUDY_OBJECTIVES; i++)
@@ -120,14 +120,26 @@ choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job 
     return status;
 }
 
-/* Returns whether the study's scheduler lets trials stop and go on. */
-static bool was_to_pause(const choir_study *study)
+/* Returns the scheduler of a study that Choir made, or NULL. */
+static const choir__scheduler_ops *scheduler_of(const choir_study *study)
 {
     json_t *name = parsed(choir_study_attribute(study, "choir:scheduler"));
     const choir__scheduler_ops *scheduler =
         json_is_string(name) ? choir__scheduler_find(json_string_value(name)) : NULL;
     json_decref(name);
-    return scheduler && scheduler->pauses;
+    return scheduler;
+}
+
+bool choir__outcome_stops(const choir_study *study)
+{
+    const choir__scheduler_ops *scheduler = scheduler_of(study);
+    if (scheduler)
+        return scheduler->pauses || scheduler->stops;
+    for (int64_t i = 0; i < choir_study_count(study);
+         i++) /* Optuna's, whose pruner is unknown */
+        if (choir_trial_result(choir_study_trial(study, i)) == CHOIR_TRIAL_PRUNED)
+            return true;
+    return false;
 }
 
 bool choir__outcome_job(const choir_study *study, choir__trial_job *job)
@@ -143,7 +155,8 @@ bool choir__outcome_job(const choir_study *study, choir__trial_job *job)
         command[i] = choir__strdup(word ? word : "");
     }
     *job = (choir__trial_job){.command = command, .space = choir_study_space(study)};
-    job->pauses = was_to_pause(study);
+    const choir__scheduler_ops *scheduler = scheduler_of(study);
+    job->pauses = scheduler && scheduler->pauses;
     job->unit = choir__strdup(json_is_string(unit) ? json_string_value(unit) : "step");
     job->metrics = choir_study_objectives(study);
     for (int i = 0; i < job->metrics; i++) {

@@ -118,7 +118,7 @@ static void print_names(const choir__search *s, FILE *out)
     fprintf(out, "%5s  %-8s", "trial", "state");
     for (int i = 0; i < s->job.metrics; i++)
         fprintf(out, "  %*s", width_of(s->job.metric[i]), s->job.metric[i]);
-    if (s->pauses)
+    if (s->steps)
         fprintf(out, "  %*s", width_of_step(s), s->job.unit);
     for (int i = 0; i < choir_space_count(s->space); i++) {
         const char *name = choir_space_name(s->space, i);
@@ -142,8 +142,10 @@ static void print_row(
         choir__search_state(o->state));
     for (int i = 0; i < s->job.metrics; i++)
         print_number_at(out, s->job.metric[i], o->value[i]);
-    if (s->pauses)
+    if (s->steps && o->step >= 0)
         fprintf(out, "  %*lld", width_of_step(s), (long long)o->step);
+    else if (s->steps)
+        fprintf(out, "  %*s", width_of_step(s), "-");
     for (int i = 0; i < choir_space_count(s->space); i++) {
         const char *name = choir_space_name(s->space, i),
                    *text = choir_trial_text(o->trial, name);

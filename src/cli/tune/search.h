@@ -16,6 +16,7 @@ typedef struct choir__search {
     bool json, quiet;
     bool stored; /* other processes may run trials of the study */
     bool pauses; /* trials stop and go on: each part is printed */
+    bool steps;  /* trials may stop early: the table has the step at which each one ended */
 } choir__search;
 
 /* Runs the search, printing each trial when it and all before it have ended, and the best one
@@ -51,6 +52,8 @@ choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job 
 /* Reads them; false if they are not there. The members are on the heap. */
 bool choir__outcome_job(const choir_study *study, choir__trial_job *job);
 void choir__outcome_free_job(choir__trial_job *job);
+/* Returns whether trials of a stored study may stop early, or have stopped. */
+bool choir__outcome_stops(const choir_study *study);
 
 /* Prints the shortest decimal that reads back as x, as JSON: null if x is not finite. */
 void choir__search_print_number(double x);

@@ -83,6 +83,7 @@ static choir_status read_test(const request *r, const choir_space *space, char *
 static int run_search(const request *r, const choir__tune_metrics *m, const choir_space *space,
     choir_study *study, char *const *test)
 {
+    const choir__scheduler_ops *scheduler = choir__scheduler_find(r->scheduler);
     choir__search s = {.study = study,
         .space = space,
         .job = {.command = r->command,
@@ -94,7 +95,7 @@ static int run_search(const request *r, const choir__tune_metrics *m, const choi
             .memory_max = r->machine.memory_each,
             .files = choir__running_room(),
             .pauses = choir__tune_pauses(r),
-            .copies = choir__tune_pauses(r) && choir__scheduler_find(r->scheduler)->copies},
+            .copies = choir__tune_pauses(r) && scheduler->copies},
         .trials = r->trials,
         .places = r->machine.places,
         .parallel = choir__min(r->parallel, r->trials),
@@ -104,7 +105,8 @@ static int run_search(const request *r, const choir__tune_metrics *m, const choi
         .json = r->json,
         .quiet = r->quiet,
         .stored = r->storage,
-        .pauses = choir__tune_pauses(r)};
+        .pauses = choir__tune_pauses(r),
+        .steps = scheduler && (scheduler->pauses || scheduler->stops)};
     for (int i = 0; i < m->count; i++)
         s.job.metric[i] = m->name[i];
     choir_status noted = choir__outcome_note_job(study, &s.job);
