@@ -225,10 +225,35 @@ numbers() {
     has out '^0,COMPLETE,5.12468,0.1,1e-05,9000000000000001,'
 }
 
+# Columns of CSV differ in their names, and --json gives lines of JSON.
+exports() {
+    local name all=(state step seconds why eval_loss params_why x) spaces=() words=()
+    for name in "${all[@]}"; do
+        spaces+=(--space "$name=0.5")
+        words+=("{$name}")
+    done
+    good tune --dir clash --trials 1 "${spaces[@]}" -- \
+        sh -c 'echo "{\"eval_loss\":2}"' sh "${words[@]}"
+    good tune export clash
+    [ "$(head -1 out)" = "number,state,eval_loss,params_state,params_step,params_seconds,\
+params_params_why,params_eval_loss,params_why,x,step,seconds,why" ] || fail "$(head -1 out)"
+    good tune --dir clash_metric --trials 1 --metric seconds --space x=1 -- \
+        sh -c 'echo "{\"seconds\":2}"' sh {x}
+    good tune export clash_metric
+    [ "$(head -1 out)" = number,state,values_seconds,x,step,seconds,why ] || fail "$(head -1 out)"
+    good tune export --json clash_metric
+    has out '^\{"event":"trial","number":0,"state":"COMPLETE","params":\{"x":1\},"value":2,"sec'
+    [ "$(wc -l <out)" = 1 ] || fail "$(cat out)"
+}
+
 wrong() {
     local s='--space x=uniform(0,1)'
     bad 2 'missing --space NAME=DISTRIBUTION' tune -- true
     bad 2 'missing COMMAND' tune $s
+    bad 2 "unknown action 'shwo' \(did you mean 'show'\?\): choose one of show, best, impo" \
+        tune shwo runs.db
+    bad 2 "did you mean 'export'" tune exprot runs.db --json
+    bad 2 'missing --space' tune ./bowl runs.db
     bad 2 "expected NAME=DISTRIBUTION, got 'x'" tune --space x -- true
     bad 2 "unknown distribution 'unifrm'.*did you mean 'uniform'" tune --space 'x=unifrm(0,1)' -- \
         true
@@ -270,5 +295,6 @@ check few_descriptors
 check odd_words
 check hangs
 check numbers
+check exports
 check wrong
 finish

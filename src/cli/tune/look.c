@@ -1,16 +1,16 @@
 /* choir tune show, best, importance, export: prints the trials of a stored study, its best
- * trial with the command that repeats it, its parameters' importance, or all trials as CSV. The
- * study may be one that is being written, or one of Optuna's. */
+ * trial with the command that repeats it, its parameters' importance, or all trials as CSV
+ * (export.c). The study may be one that is being written, or one of Optuna's. */
 #include "cli/tune/look.h"
 
-#include <math.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/base.h"
-#include "base/number.h"
+#include "base/named.h"
 #include "cli/command.h"
 #include "cli/tune/search.h"
 #include "tune/importance/importance.h"
@@ -20,14 +20,21 @@ typedef struct request {
     bool json;
 } request;
 
-static const char *const verbs[] = {"show", "best", "importance", "export"};
+static const char *const actions[] = {"show", "best", "importance", "export", "plot"};
+static const choir__name_table table = CHOIR__NAME_TABLE(actions);
 
 bool choir__tune_looks(int argc, char **argv)
 {
-    for (size_t i = 0; argc > 1 && i < CHOIR_COUNT(verbs); i++)
-        if (!strcmp(argv[1], verbs[i]))
-            return true;
-    return false;
+    return argc > 1 && choir__find_named(&table, argv[1]) >= 0;
+}
+
+choir_status choir__tune_check_word(const char *word)
+{
+    int best = INT_MAX;
+    for (size_t i = 0; i < CHOIR_COUNT(actions); i++)
+        if (choir__is_nearer(actions[i], word, &best))
+            return choir__unknown_name(&table, "action", word);
+    return CHOIR_OK;
 }
 
 /* A folder of choir tune --dir holds study.db; a plain file is SQLite's or a journal. */
@@ -59,61 +66,6 @@ static void print_trials(const choir__search *s)
         choir__search_print_trial(s, &o, NULL);
         free(o.why);
     }
-}
-
-/* A field of CSV: in quotes where it has a comma, a quote or a line's end. */
-static void print_field(const char *text)
-{
-    if (!text[strcspn(text, ",\"\r\n")]) {
-        printf("%s", text);
-        return;
-    }
-    putchar('"');
-    for (; *text; text++)
-        printf(*text == '"' ? "\"\"" : "%c", *text);
-    putchar('"');
-}
-
-static void print_csv_row(const choir__search *s, const choir_trial *t)
-{
-    char number[CHOIR__NUMBER_TEXT];
-    choir__trial_outcome o = choir__outcome_of(t);
-    printf("%lld,%s", (long long)choir_trial_number(t),
-        choir__search_state(choir_trial_result(t)));
-    for (int i = 0; i < s->job.metrics; i++) {
-        choir__number_text(o.value[i], number);
-        printf(",%s", isnan(o.value[i]) ? "" : number);
-    }
-    for (int i = 0; i < choir_space_count(s->space); i++) {
-        const char *text = choir_trial_text(t, choir_space_name(s->space, i));
-        putchar(',');
-        print_field(text ? text : "");
-    }
-    putchar(',');
-    if (o.step >= 0)
-        printf("%lld", (long long)o.step);
-    printf(",%.3f,", o.seconds);
-    print_field(o.why ? o.why : "");
-    putchar('\n');
-    free(o.why);
-}
-
-static void print_csv(const choir__search *s)
-{
-    printf("number,state");
-    for (int i = 0; i < s->job.metrics; i++) {
-        putchar(',');
-        print_field(s->job.metric[i]);
-    }
-    for (int i = 0; i < choir_space_count(s->space); i++) {
-        putchar(',');
-        print_field(choir_space_name(s->space, i));
-    }
-    putchar(',');
-    print_field(s->job.unit);
-    printf(",seconds,why\n");
-    for (int64_t i = 0; i < choir_study_count(s->study); i++)
-        print_csv_row(s, choir_study_trial(s->study, i));
 }
 
 /* Returns whether a complete trial has the parameter. */
@@ -161,10 +113,11 @@ static choir_status print_importance(const choir__search *s, const char *evaluat
 static int look(const choir__search *s, const char *verb, const char *evaluator)
 {
     const choir_trial *best = choir_study_best(s->study);
-    if (!strcmp(verb, "show"))
+    bool exports = !strcmp(verb, "export");
+    if (!strcmp(verb, "show") || (exports && s->json))
         print_trials(s);
-    if (!strcmp(verb, "export"))
-        print_csv(s);
+    else if (exports)
+        choir__tune_print_csv(s);
     if (!strcmp(verb, "importance") && print_importance(s, evaluator) != CHOIR_OK)
         return choir__cli_fail();
     if (best && (!strcmp(verb, "show") || !strcmp(verb, "best")))
@@ -197,9 +150,9 @@ static const choir__cli_command command = {
     .about =
         "Prints the trials of a stored study (show), its best trial with the command that "
         "repeats it (best), how much each parameter decides whether a trial is among the best "
-        "tenth (importance), or all trials as CSV (export). STUDY is a storage, as "
-        "sqlite:FILE, postgresql://... or journal:FILE, its file, or a folder of --dir. "
-        "Optuna's studies can be looked at, too.",
+        "tenth (importance), or all trials as CSV or, with --json, as JSON (export). STUDY is a "
+        "storage, as sqlite:FILE, postgresql://... or journal:FILE, its file, or a folder of "
+        "--dir. Optuna's studies can be looked at, too.",
     .example = "  choir tune best runs",
     .options = options,
     .operand = "STUDY",

@@ -186,6 +186,9 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     if (choir__tune_looks(argc, argv))
         return choir__tune_look(argc, argv);
     int status = parse(command, &r, argc, argv, &path);
+    bool word = !path && argc > 1 && *argv[1] != '-';
+    if (status == CHOIR__EXIT_OK && word && choir__tune_check_word(argv[1]) != CHOIR_OK)
+        status = choir__cli_usage("tune", "%s", choir__message());
     if (status == CHOIR__EXIT_OK && path &&
         choir__tune_file_read(path, command->options, &r) != CHOIR_OK) {
         choir__cli_fail();
