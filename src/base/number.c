@@ -7,13 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int write_infinite(double x, char text[CHOIR__NUMBER_TEXT])
+{
+    const char *word = isnan(x) ? "nan" : x < 0 ? "-inf" : "inf";
+    return snprintf(text, CHOIR__NUMBER_TEXT, "%s", word);
+}
+
+/* Replaces the comma of a program's locale. */
+static void write_point(char *text)
+{
+    char *comma = strchr(text, ',');
+    if (comma)
+        *comma = '.';
+}
+
 int choir__number_text(double x, char text[CHOIR__NUMBER_TEXT])
 {
     if (!isfinite(x))
-        return snprintf(text, CHOIR__NUMBER_TEXT, "%s",
-            isnan(x) ? "nan"
-            : x < 0  ? "-inf"
-                     : "inf");
+        return write_infinite(x, text);
     if (fabs(x) <= 0x1p53 && x == (double)(int64_t)x && !(x == 0 && signbit(x)))
         return snprintf(text, CHOIR__NUMBER_TEXT, "%lld", (long long)x);
     int length = 0;
@@ -22,8 +33,20 @@ int choir__number_text(double x, char text[CHOIR__NUMBER_TEXT])
         if (strtod(text, NULL) == x)
             break;
     }
-    char *comma = strchr(text, ','); /* of a program's locale */
-    if (comma)
-        *comma = '.';
+    write_point(text);
+    return length;
+}
+
+int choir__single_text(float x, char text[CHOIR__NUMBER_TEXT])
+{
+    if (!isfinite(x))
+        return write_infinite((double)x, text);
+    int length = 0;
+    for (int digits = 6; digits <= 9; digits++) {
+        length = snprintf(text, CHOIR__NUMBER_TEXT, "%.*g", digits, (double)x);
+        if (strtof(text, NULL) == x)
+            break;
+    }
+    write_point(text);
     return length;
 }

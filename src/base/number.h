@@ -9,4 +9,7 @@ enum { CHOIR__NUMBER_TEXT = 32 };
  * length. */
 int choir__number_text(double x, char text[CHOIR__NUMBER_TEXT]);
 
+/* Writes the shortest of 6 to 9 digits that strtof reads as x. Returns the length. */
+int choir__single_text(float x, char text[CHOIR__NUMBER_TEXT]);
+
 #endif

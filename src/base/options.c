@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/named.h"
+#include "base/number.h"
 
 bool choir__parse_int(const char *text, int64_t low, int64_t high, int64_t *value)
 {
@@ -173,16 +174,6 @@ choir_status choir__options_parse(
 
 /* --- writing --- */
 
-char *choir__shortest_text(double x, bool single, char text[CHOIR__SHORTEST_TEXT])
-{
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, CHOIR__SHORTEST_TEXT, "%.*g", digits, x);
-        if (single ? strtof(text, NULL) == (float)x : strtod(text, NULL) == x)
-            break;
-    }
-    return text;
-}
-
 /* Writes the option's value; returns false if it may not be given. */
 static bool write_value(const choir__option *o, char text[256])
 {
@@ -195,11 +186,11 @@ static bool write_value(const choir__option *o, char text[256])
         break;
     case CHOIR__FLOAT:
         x = *(const double *)o->value;
-        choir__shortest_text(x, false, text);
+        choir__number_text(x, text);
         break;
     case CHOIR__SINGLE:
         x = (double)*(const float *)o->value;
-        choir__shortest_text(x, true, text);
+        choir__single_text((float)x, text);
         break;
     case CHOIR__FLAG:
         snprintf(text, 256, "%s", *(const bool *)o->value ? "true" : "false");

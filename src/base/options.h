@@ -42,12 +42,6 @@ choir_status choir__options_name(const char *text, char *name, size_t bytes);
 choir_status choir__options_parse(
     const char *text, const char *what, const choir__option *known);
 
-enum { CHOIR__SHORTEST_TEXT = 40 };
-
-/* Writes the shortest text that reads back as the number, of single precision or a double, and
- * returns it. */
-char *choir__shortest_text(double x, bool single, char text[CHOIR__SHORTEST_TEXT]);
-
 /* Returns "NAME:key=value,..." with the values of all known keys, which reads back the same;
  * the caller frees it. Values that may not be given, such as an empty word, are left out. */
 char *choir__options_text(const char *name, const choir__option *known);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "base/named.h"
 
 static const choir__cli_option help_option = {
@@ -85,8 +86,9 @@ choir_status choir__cli_set(const choir__cli_option *o, void *place, const char 
 
 char *choir__cli_number_text(double x)
 {
-    char text[CHOIR__SHORTEST_TEXT];
-    return choir__strdup(choir__shortest_text(x, false, text));
+    char text[CHOIR__NUMBER_TEXT];
+    choir__number_text(x, text);
+    return choir__strdup(text);
 }
 
 char *choir__cli_text(const choir__cli_option *o, const void *place)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/named.h"
+#include "base/number.h"
 #include "cli/job_values.h"
 #include "cli/optimizers.h"
 #include "cli/say.h"
@@ -95,11 +96,12 @@ static json_t *filled_in(const choir__job *j, const char *name)
     char *text = optimizer || decay          ? choir__cli_optimizer_text(j, &weight_decay)
                  : !strcmp(name, "schedule") ? choir__job_schedule_text(j)
                                              : NULL;
-    char number[CHOIR__SHORTEST_TEXT];
+    char number[CHOIR__NUMBER_TEXT];
     json_t *value = NULL;
-    if (decay && text)
-        value = json_real(strtod(choir__shortest_text(weight_decay, true, number), NULL));
-    else if (text)
+    if (decay && text) {
+        choir__single_text(weight_decay, number);
+        value = json_real(strtod(number, NULL));
+    } else if (text)
         value = json_string(text);
     else if (!strcmp(name, "amp") && !j->amp)
         value = json_string("off");
