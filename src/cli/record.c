@@ -307,12 +307,13 @@ void choir__cli_record_sample(choir__cli_record *r, int64_t step, const char *te
         look(r, choir_log_text(r->log, step, "sample", text));
 }
 
-void choir__cli_record_end(choir__cli_record *r, int64_t step, float loss, const char *sha256)
+void choir__cli_record_end(
+    choir__cli_record *r, int64_t step, float loss, const char *sha256, const char *by)
 {
     if (r && r->log)
         tell(r, step, "end",
-            json_pack("{s:o, s:s}", "loss", number(of_float((double)loss)), "weights_sha256",
-                sha256));
+            json_pack("{s:o, s:s, s:s*}", "loss", number(of_float((double)loss)),
+                "weights_sha256", sha256, "by", *by ? by : NULL));
 }
 
 void choir__cli_record_failure(choir__cli_record *r, int64_t step, choir_status status)

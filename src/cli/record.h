@@ -23,7 +23,9 @@ void choir__cli_record_eval(
 void choir__cli_record_saved(choir__cli_record *r, int64_t step);
 void choir__cli_record_membership(choir__cli_record *r, const choir_membership *m);
 void choir__cli_record_sample(choir__cli_record *r, int64_t step, const char *text);
-void choir__cli_record_end(choir__cli_record *r, int64_t step, float loss, const char *sha256);
+/* by: the option that ended the training before its last step, or "". */
+void choir__cli_record_end(
+    choir__cli_record *r, int64_t step, float loss, const char *sha256, const char *by);
 /* A failure, or an interruption; the sentence is choir_error_message's. */
 void choir__cli_record_failure(choir__cli_record *r, int64_t step, choir_status status);
 /* Ends the logs as those of a failed job, whose supervisor records the failure itself. */

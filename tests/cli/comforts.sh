@@ -147,7 +147,31 @@ failed_saves_warn() {
         fail "the last checkpoint is missing, and the status is 0"
     [ "$(grep -c '"event":"step"' out)" = 9 ] || fail "training ended: $(cat err)"
     grep -q 'warning: .*; training goes on' err || fail "no warning: $(cat err)"
+    # Once there is room again, the next checkpoint is written, also the last one.
+    rm -r small/run
+    start train --json --model "$model" --no-eval --save small/run --save-warn --save-every 20 \
+        --steps 100000 --max-time 4 random
+    await 20 grep -q 'training goes on' err || fail "no warning: $(cat err)"
+    rm small/filler
+    ended 20
+    [ "$status" = 3 ] && [ -e small/run/latest/job.json ] || # the records were lost
+        fail "status $status: $(cat err)"
+    [ -e "small/run/step-$(printf %08d "$(field steps out)")" ] || fail "$(ls small/run)"
     umount small
+}
+
+# A run that --patience ends is validated and saved once after its last step, and says why it
+# ended; evaluations on a few batches are not compared with the one on the whole split.
+ends_once() {
+    good train --json --model "$model" --lr 0 --steps 100 --eval-every 5 --patience 3 \
+        --best loss --save once --save-every 5 random || return
+    [ "$(grep -c '"event":"eval","step":20' once/events.jsonl)" = 1 ] &&
+        [ "$(grep -c '"event":"checkpoint","step":20' once/events.jsonl)" = 1 ] ||
+        fail "$(cat once/events.jsonl)"
+    has once/events.jsonl '"event":"end","step":20,.*"by":"patience"'
+    good train --json --model "$model" --lr 1e-9 --steps 30 --eval-every 10 --eval-batches 1 \
+        --save few random
+    has few/events.jsonl '"event":"eval","step":30,.*"best":false'
 }
 
 # Averages are evaluated and saved; a resumed run has those of a run without a break.
@@ -248,6 +272,7 @@ END
 check summaries
 check debugging_names_a_module
 check a_rate_is_found
+check ends_once
 check averages
 check checkpoints_stay
 check the_best_by_a_measure

@@ -60,6 +60,27 @@ static choir_status sample(choir__trainer *t)
     return apart_here ? CHOIR_OK : write_sample(t, shown);
 }
 
+/* Validates on the whole split, unless the last step was followed by that already. Where the
+ * evaluations of --eval-every are on fewer batches, the best is one of these. */
+static choir_status validate(choir__trainer *t, choir_score *score)
+{
+    bool shown = t->now.scored == t->now.step, alike = !t->job->eval_batches;
+    choir_status status = CHOIR_OK;
+    if (!alike && t->now.eval_due)
+        status = choir__trainer_score(t, score);
+    *score = t->now.score;
+    if (status == CHOIR_OK && !(shown && alike))
+        status = choir__trainer_evaluate(t, 0, score);
+    if (status != CHOIR_OK)
+        return status;
+    if (!shown && (alike || !t->job->eval_every))
+        t->now.best_due |= choir__judge_score(&t->now.judge, t->job, score, false);
+    t->now.last_eval = score->loss;
+    if (!shown)
+        choir__cli_record_eval(choir__trainer_record(t), t->now.step, score, t->now.best_due);
+    return CHOIR_OK;
+}
+
 choir_status choir__trainer_finish(choir__trainer *t, float loss)
 {
     choir_score score = {.loss = (double)NAN, .accuracy = (double)NAN};
@@ -71,15 +92,10 @@ choir_status choir__trainer_finish(choir__trainer *t, float loss)
         status = choir__trainer_end_trace(t, t->report.steps - t->traced_before);
     choir_run_forget(t->part.run); /* its memory is more than validation needs */
     if (status == CHOIR_OK && !t->job->no_eval)
-        status = choir__trainer_evaluate(t, 0, &score);
-    if (status == CHOIR_OK && !t->job->no_eval)
-        t->now.best_due |= choir__judge_score(&t->now.judge, t->job, &score, false);
-    bool best = t->now.best_due;
-    t->now.last_eval = t->job->no_eval ? t->now.last_eval : score.loss;
-    if (status == CHOIR_OK && !t->job->no_eval)
-        choir__cli_record_eval(choir__trainer_record(t), t->now.step, &score, best);
+        status = validate(t, &score);
     if (status == CHOIR_OK)
-        status = choir__trainer_save(t, loss, CHOIR_SAVE_NOW | (best ? CHOIR_SAVE_BEST : 0));
+        status = choir__trainer_save(
+            t, loss, CHOIR_SAVE_NOW | (t->now.best_due ? CHOIR_SAVE_BEST : 0));
     bool swapped = status == CHOIR_OK; /* to the weights that the checkpoint has */
     if (swapped)
         status = choir_optim_swap(t->part.optim);
@@ -90,7 +106,8 @@ choir_status choir__trainer_finish(choir__trainer *t, float loss)
     if (status == CHOIR_OK && t->part.env.rank == 0) {
         choir__cli_report_summary(&t->report, choir_module_param_count(t->part.net), loss,
             &score, sha, figures, device_count);
-        choir__cli_record_end(choir__trainer_record(t), t->now.step, loss, sha);
+        choir__cli_record_end(
+            choir__trainer_record(t), t->now.step, loss, sha, t->now.ended_by);
     }
     free(figures);
     if (status == CHOIR_OK)

@@ -26,7 +26,10 @@ typedef struct choir__progress {
     double last_eval;
     choir__judge judge;
     double epoch_loss;       /* the sum of the losses of the epoch's steps */
-    bool ended;              /* before the last step, by --patience or --max-time */
+    choir_score score;       /* of the last validation */
+    int64_t scored;          /* its step; 0: there was none */
+    bool ended;              /* before the last step */
+    char ended_by[16];       /* by --patience or --max-time; "": by neither */
     bool after;              /* the work after that step is not done yet */
     bool eval_due, save_due; /* since the ranks met last */
     bool best_due;           /* the last validation was the best: it is to be saved */
@@ -85,8 +88,8 @@ void choir__trainer_show_step(choir__trainer *t);
 /* Shows and records a validation, unless a rank 0 that was lost later has. */
 void choir__trainer_show_eval(choir__trainer *t, const choir_score *score);
 
-/* Says that training ends before its last step. */
-void choir__trainer_show_end(choir__trainer *t, const char *option);
+/* Ends the training before its last step, and says so. */
+void choir__trainer_end_by(choir__trainer *t, const char *option);
 
 /* Notes the newest generation that any rank has come to; one that is behind does not lower it.
  */
@@ -114,8 +117,11 @@ void choir__trainer_report_saved(choir__trainer *t);
 /* Returns what a checkpoint of the job saves and loads. */
 choir_training choir__trainer_parts(const choir__trainer *t);
 
-/* Computes the score of the model, with the averages of the weights where the job has any. */
+/* Computes the score of the model, with the averages of the weights where the job has any;
+ * batches: at most, 0: all. */
 choir_status choir__trainer_evaluate(choir__trainer *t, int64_t batches, choir_score *score);
+/* Computes the score of an evaluation of --eval-every, and notes the decisions that follow. */
+choir_status choir__trainer_score(choir__trainer *t, choir_score *score);
 
 /* Prepares memory for saves during training, which begin later. */
 choir_status choir__trainer_prepare_saves(choir__trainer *t);

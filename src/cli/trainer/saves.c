@@ -68,6 +68,17 @@ choir_status choir__trainer_prepare_saves(choir__trainer *t)
                               : status;
 }
 
+/* With --save-warn a checkpoint that cannot be written is a warning on every rank. */
+static choir_status forgive(const choir__trainer *t, choir_status status)
+{
+    if (status != CHOIR_ERR_IO || !t->job->save_warn)
+        return status;
+    if (t->part.env.rank == 0)
+        fprintf(stderr, "choir %s: warning: %s; training goes on\n", t->job->command,
+            choir_error_message());
+    return CHOIR_OK;
+}
+
 choir_status choir__trainer_save(choir__trainer *t, float loss, unsigned flags)
 {
     const choir__job *j = t->job;
@@ -86,7 +97,7 @@ choir_status choir__trainer_save(choir__trainer *t, float loss, unsigned flags)
     snprintf(s.amp, sizeof s.amp, "%s", choir__amp_find(j->amp)->name);
     choir_status status = open_checkpoint(t);
     if (status == CHOIR_OK)
-        status = choir_checkpoint_wait(t->saved);
+        status = forgive(t, choir_checkpoint_wait(t->saved)); /* of the checkpoint before */
     choir__trainer_report_saved(t);
     if (status == CHOIR_OK)
         status = choir_training_save(t->saved, &parts, &s, flags);
@@ -99,34 +110,35 @@ bool choir__trainer_is_due(int64_t step, int64_t every)
     return every && step % every == 0;
 }
 
-static choir_status validate(choir__trainer *t)
+choir_status choir__trainer_score(choir__trainer *t, choir_score *score)
 {
-    choir_score score;
-    choir_status status = choir__trainer_evaluate(t, t->job->eval_batches, &score);
+    choir_status status = choir__trainer_evaluate(t, t->job->eval_batches, score);
     if (status != CHOIR_OK)
         return status;
-    t->now.last_eval = score.loss;
-    t->now.best_due |= choir__judge_score(&t->now.judge, t->job, &score, true);
-    choir__trainer_show_eval(t, &score);
+    t->now.score = *score;
+    t->now.scored = t->now.step;
+    t->now.last_eval = score->loss;
+    t->now.best_due |= choir__judge_score(&t->now.judge, t->job, score, true);
     t->now.eval_due = false;
-    if (choir__judge_is_tired(&t->now.judge, t->job) && !choir__trainer_is_done(t)) {
-        t->now.ended = true;
-        choir__trainer_show_end(t, "patience");
-    }
     return status;
 }
 
-/* Saves a checkpoint that is due. With --save-warn a failure is a warning on every rank. */
+static choir_status validate(choir__trainer *t)
+{
+    choir_score score;
+    choir_status status = choir__trainer_score(t, &score);
+    if (status != CHOIR_OK)
+        return status;
+    choir__trainer_show_eval(t, &score);
+    if (choir__judge_is_tired(&t->now.judge, t->job) && !choir__trainer_is_done(t))
+        choir__trainer_end_by(t, "patience");
+    return status;
+}
+
 static choir_status save_due(choir__trainer *t)
 {
-    choir_status status =
-        choir__trainer_save(t, t->now.last.loss, t->now.best_due ? CHOIR_SAVE_BEST : 0);
-    if (status != CHOIR_ERR_IO || !t->job->save_warn)
-        return status;
-    if (t->part.env.rank == 0)
-        fprintf(stderr, "choir %s: warning: %s; training goes on\n", t->job->command,
-            choir_error_message());
-    return CHOIR_OK;
+    return forgive(
+        t, choir__trainer_save(t, t->now.last.loss, t->now.best_due ? CHOIR_SAVE_BEST : 0));
 }
 
 choir_status choir__trainer_between_steps(choir__trainer *t)
@@ -147,6 +159,8 @@ choir_status choir__trainer_between_steps(choir__trainer *t)
         return status;
     if (t->now.eval_due)
         status = validate(t);
+    if (status == CHOIR_OK && t->now.ended)
+        return status; /* the last checkpoint is this one */
     if (status == CHOIR_OK && (t->now.save_due || t->now.best_due))
         status = save_due(t);
     if (status == CHOIR_OK)

@@ -41,8 +41,10 @@ void choir__trainer_show_eval(choir__trainer *t, const choir_score *score)
         atomic_store(&shared->evaluated, t->now.step);
 }
 
-void choir__trainer_show_end(choir__trainer *t, const char *option)
+void choir__trainer_end_by(choir__trainer *t, const char *option)
 {
+    t->now.ended = true;
+    snprintf(t->now.ended_by, sizeof t->now.ended_by, "%s", option);
     if (t->part.env.rank == 0)
         choir__cli_report_end(&t->report, t->now.step, option);
 }

@@ -98,10 +98,8 @@ bool choir__trainer_stop_asked(choir__trainer *t)
     if (t->part.env.world > 1 && (!s->meet || s->together))
         (void)!compare_ranks(t, asked);
     t->by = asked[0];
-    if (asked[1] && !asked[0]) {
-        t->now.ended = true;
-        choir__trainer_show_end(t, "max-time");
-    }
+    if (asked[1] && !asked[0])
+        choir__trainer_end_by(t, "max-time");
     return asked[0];
 }
 
