@@ -51,6 +51,14 @@ static bool is_place(const char *name)
     return false;
 }
 
+/* Returns whether the option asks for something of a place that the record of a run has and the
+ * job does not: a job that is run again leaves its results where the command line says. */
+static bool lacks_place(const choir__job *j, const char *name)
+{
+    return (!strcmp(name, "no-copy") && !choir__job_was_given(j, "save")) ||
+           (!strcmp(name, "log-histograms") && !choir__job_was_given(j, "log"));
+}
+
 /* Returns whether a job file may have the option. */
 static bool is_of_files(const choir__cli_option *o)
 {
@@ -318,7 +326,7 @@ static choir_status take_options(choir__job *j, const char *path, const json_t *
         if (!o)
             return unknown_option(path, name);
         if (choir__job_was_given(j, name) || choir__job_is_displaced(j, name) ||
-            (recorded && is_place(name)) ||
+            (recorded && (is_place(name) || lacks_place(j, name))) ||
             (!strcmp(name, "weight-decay") && has_other_optimizer(j, root)))
             continue;
         status = take(j, path, o, value, texts);

@@ -57,7 +57,7 @@ goes_on_after_a_kill() {
     started_pid=
     printf '{"step":99,"lo' >>run/metrics.jsonl # as a kill in mid-write may leave it
     printf '99,12' >>loss.csv
-    good train --json --resume run "${logs[@]}" && mv out rest
+    good train --json --resume run && mv out rest # with the logs of the run
     [ "$(losses run/metrics.jsonl)" = "$(steps_of whole)" ] || fail "$(losses run/metrics.jsonl)"
     [ "$(grep -c '"event":"begin"' run/events.jsonl)" = 2 ] || fail "$(cat run/events.jsonl)"
     [ "$(cut -d, -f1 loss.csv | tr '\n' ' ')" = "step $(seq -s ' ' 900) 900 " ] ||
@@ -214,6 +214,12 @@ jobs_run_again() {
     cmp -s out job.json || fail "a printed job changes: $(diff out job.json)"
     good train --json --strategy ddp --nproc 2 run/job.json && mv out ranks
     same_run first ranks
+    # Options of places that the run had and the job has not.
+    good train --json "${lm[@]}" --steps 2 --run placed --log tensorboard:tb --log-histograms 1 \
+        --strategy fsdp --nproc 2 --max-restarts 1 --no-copy --save kept text && mv out of_places
+    good train --json placed/job.json && mv out again
+    same_run of_places again
+    rm -r placed tb kept
     good train --json run/latest/job.json && mv out of_checkpoint
     same_run first of_checkpoint
     python3 - <<'END' # as an older version wrote it
