@@ -217,7 +217,8 @@ static bool is_run(const char *path)
     return is;
 }
 
-/* A run that goes on in its folder goes on in its logs, unless the command line names others. */
+/* A run that goes on in its folder goes on in its logs, unless the command line names others.
+ */
 static choir_status take_logs(choir__job *j)
 {
     char *path = choir__format("%s/job.json", j->save);

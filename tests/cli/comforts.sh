@@ -234,6 +234,17 @@ assert model["flops"] == sum(m["flops"] for m in linear)
 assert model["state_bytes"] == 2 * 4 * model["parameters"]
 assert model["peak_bytes"] >= 4 * 4 * model["parameters"]
 END
+    # The memory is that of a training, with the state that its optimizer makes.
+    local of="gpt2:layers=2,heads=2,width=64,context=32" optimizer
+    for optimizer in adamw sgd; do
+        good train --json --summary --strategy single --model "$of" --optimizer $optimizer text
+        mv out told
+        good train --json --steps 3 --no-eval --strategy single --model "$of" \
+            --optimizer $optimizer text
+        awk "BEGIN { a = $(field peak_bytes told); b = $(field peak_bytes out)
+            exit !(a >= b - 1024 && a < 1.1 * b) }" ||
+            fail "$optimizer: $(field peak_bytes told) bytes are told, $(field peak_bytes out) taken"
+    done
     good train --summary --model "$gpt" text || return
     grep -q '^  transformer.h.0 *block *(32, 16, 16)' out &&
         grep -q 'memory of a step' out || fail "$(cat out)"
