@@ -193,18 +193,19 @@ __attribute__((format(printf, 4, 5))) static void add_field(
         snprintf(line + used, bytes - used, "%s%s", used ? "  " : "", field);
 }
 
-/* Returns the seconds that `left` steps will take, each as long as the median of the last ones,
- * because the first steps do more work, and as long as the time between two steps so far. */
+/* Returns the seconds that `left` steps will take, each as long as the median of the last ones
+ * and as long as the time between two steps so far; -1: it is not known yet, since the first
+ * step does more work than others. */
 static double time_left(const choir__cli_report *r, int64_t left)
 {
     enum { LAST = 16 };
-    double last[LAST], elapsed = choir__now() - r->started;
-    int64_t n = choir__min(r->steps, LAST);
-    if (n == 0)
-        return 0;
+    double last[LAST], elapsed = choir__now() - r->first_end;
+    int64_t later = r->steps - 1, n = choir__min(later, LAST);
+    if (n < 1)
+        return -1;
     memcpy(last, r->step_s + r->steps - n, (size_t)n * sizeof *last);
     qsort(last, (size_t)n, sizeof *last, by_value);
-    double between = choir__max(elapsed - r->in_steps, 0) / (double)r->steps;
+    double between = choir__max(elapsed - (r->in_steps - r->step_s[0]), 0) / (double)later;
     return (last[n / 2] + between) * (double)left;
 }
 
@@ -225,8 +226,9 @@ static void progress(choir__cli_report *r, const choir__cli_step *s)
     add_field(r, line, sizeof line, "loss %.4f", (double)s->loss);
     add_field(r, line, sizeof line, "lr %.3g", s->lr);
     add_field(r, line, sizeof line, "%.0f %s/s", items_of(r) / s->seconds, items_name(r));
-    add_field(r, line, sizeof line, "%lld:%02d left", (long long)rest / 60,
-        (int)((long long)rest % 60));
+    if (rest >= 0)
+        add_field(r, line, sizeof line, "%lld:%02d left", (long long)rest / 60,
+            (int)((long long)rest % 60));
     printf("%s%.*s%s", r->terminal ? "\r\033[K" : "", columns(r), line, stay ? "\n" : "");
     r->line_open = !stay;
     fflush(stdout);
@@ -240,6 +242,8 @@ void choir__cli_report_note(choir__cli_report *r, double seconds)
         r->step_s = choir__realloc(r->step_s, (size_t)(2 * r->steps + 1) * sizeof *r->step_s);
     r->step_s[r->steps++] = seconds;
     r->in_steps += seconds;
+    if (r->steps == 1)
+        r->first_end = choir__now();
 }
 
 void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *s)

@@ -20,6 +20,7 @@ typedef struct choir__cli_report {
     const choir__job *job;
     double *step_s;             /* seconds of each step of this process */
     double in_steps;            /* their sum */
+    double first_end;           /* choir__now() at the end of the first one */
     int64_t steps, first, last; /* of this process; before its first; the last that is done */
     double started, last_line;
     double stayed; /* when the last line was printed that stays on a terminal */
