@@ -243,7 +243,7 @@ END
             --optimizer $optimizer text
         awk "BEGIN { a = $(field peak_bytes told); b = $(field peak_bytes out)
             exit !(a >= b - 1024 && a < 1.1 * b) }" ||
-            fail "$optimizer: $(field peak_bytes told) bytes are told, $(field peak_bytes out) taken"
+            fail "$optimizer: $(field peak_bytes told) bytes are told, not $(field peak_bytes out)"
     done
     good train --summary --model "$gpt" text || return
     grep -q '^  transformer.h.0 *block *(32, 16, 16)' out &&
@@ -278,6 +278,7 @@ END
     grep -q 'falls fastest at --lr' out && grep -q '<svg' rate.svg || fail "$(cat out)"
     bad 2 'expected a file .png or .svg' train --find-lr rate.gif random
     bad 2 'it trains no model to keep' train --find-lr rate.png --save x random
+    bad 2 "find-lr with --log: it trains no model" train --find-lr rate.png --log csv:x.csv random
 }
 
 check summaries

@@ -87,6 +87,11 @@ population() {
         --scheduler pbt:population=4,interval=3,max=9 "${space[@]}" -- ./curve {x}
     grep -q '^3 to 6, from 3$' pbt/[4-9]/runs || fail "no copies: $(cat out)"
     [ "$(grep -c '"state":"COMPLETE"' out)" = 4 ] || fail "$(cat out)"
+    # The stored table says where each copy comes from.
+    grep -o '"parent":.*' out | sort -u >parents
+    good tune show --json pbt
+    grep -o '"parent":.*' out | sort -u | cmp -s parents - || fail "other parents: $(cat out)"
+    has out '"parent":\{"trial":[0-9],"step":3\}'
 }
 
 wrong() {

@@ -238,6 +238,24 @@ static void test_pbt(void **state)
     choir_study_free(study);
 }
 
+/* A copy that was made in this generation, and is ahead, is none that others begin with. */
+static void test_pbt_generations(void **state)
+{
+    static const double values[] = {9, 8, 1, 2};
+    (void)state;
+    choir_study *study =
+        study_of("pbt:population=4,interval=10,max=20,quantile=0.5", "random", 1, 100);
+    for (int i = 0; i < 4; i++)
+        go(study, 10, values[i]);
+    for (int i = 0; i < 4; i++) {
+        choir_trial *t = go(study, 20, -5);
+        int64_t parent = choir_trial_parent(t);
+        assert_int_equal(choir_trial_step(t), 10);
+        assert_true(i < 2 ? parent == 2 || parent == 3 : parent == -1);
+    }
+    choir_study_free(study);
+}
+
 /* Copies are new trials, but none of a grid, which has as many points as there are members. */
 static void test_pbt_grid(void **state)
 {
@@ -444,6 +462,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_asha),
         cmocka_unit_test(test_hyperband),
         cmocka_unit_test(test_pbt),
+        cmocka_unit_test(test_pbt_generations),
         cmocka_unit_test(test_pbt_grid),
         cmocka_unit_test(test_reports),
         cmocka_unit_test(test_reached),

@@ -9,6 +9,7 @@
 #include "cli/say.h"
 #include "cli/tune/live.h"
 #include "cli/tune/search.h"
+#include "tune/trial.h"
 #include "tune/trials/command.h"
 
 const char *choir__search_state(choir_trial_state state)
@@ -64,6 +65,14 @@ static void print_values(const choir__search *s, const double *values)
     printf("]");
 }
 
+/* With which checkpoint a trial of a population began. */
+static void print_parent(const choir_trial *t)
+{
+    if (choir_trial_parent(t) >= 0)
+        printf(",\"parent\":{\"trial\":%lld,\"step\":%lld}", (long long)choir_trial_parent(t),
+            (long long)t->began);
+}
+
 static void print_json(const choir__search *s, const choir__trial_outcome *o)
 {
     printf("{\"event\":\"trial\",\"number\":%lld,\"state\":\"%s\"",
@@ -81,6 +90,7 @@ static void print_json(const choir__search *s, const choir__trial_outcome *o)
         printf(",");
         choir__cli_print_string("why", o->why);
     }
+    print_parent(o->trial);
     printf("}\n");
 }
 
@@ -191,6 +201,20 @@ void choir__search_print_trial(
     free(text);
 }
 
+static void print_command(const choir__search *s, const choir_trial *t)
+{
+    int64_t number = choir_trial_number(t);
+    char *dir = s->job.dir ? choir__format("%s/%lld", s->job.dir, (long long)number) : NULL;
+    char **line = choir__command_of(s->job.command, s->space, t, dir, NULL);
+    char *text = choir__command_text(line);
+    printf("  %s\n", text);
+    free(text);
+    free(dir);
+    choir__command_free(line);
+}
+
+/* Prints a trial with the command that repeats it and, of a population, those of the trials
+ * whose checkpoints it goes back to. */
 static void print_one_best(const choir__search *s, const choir_trial *best, const double *known)
 {
     double values[CHOIR_STUDY_OBJECTIVES];
@@ -200,6 +224,7 @@ static void print_one_best(const choir__search *s, const choir_trial *best, cons
         printf("{\"event\":\"best\",\"number\":%lld", (long long)choir_trial_number(best));
         print_params(s->space, best);
         print_values(s, values);
+        print_parent(best);
         printf("}\n");
         return;
     }
@@ -209,15 +234,13 @@ static void print_one_best(const choir__search *s, const choir_trial *best, cons
     printf("\n");
     if (!s->job.command[0]) /* a study that a program made */
         return;
-    char *dir = s->job.dir
-                    ? choir__format("%s/%lld", s->job.dir, (long long)choir_trial_number(best))
-                    : NULL;
-    char **line = choir__command_of(s->job.command, s->space, best, dir, NULL);
-    char *text = choir__command_text(line);
-    printf("  %s\n", text);
-    free(text);
-    free(dir);
-    choir__command_free(line);
+    print_command(s, best);
+    for (const choir_trial *t = best; choir_trial_parent(t) >= 0;) {
+        printf("  from the checkpoint at %s %lld of trial %lld:\n", s->job.unit,
+            (long long)t->began, (long long)choir_trial_parent(t));
+        t = choir_study_trial(s->study, choir_trial_parent(t));
+        print_command(s, t);
+    }
 }
 
 void choir__search_print_best(

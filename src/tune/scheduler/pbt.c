@@ -22,10 +22,11 @@ typedef struct pbt {
     double quantile, resample;
     uint64_t key;
     struct {
-        int64_t trial; /* the present one; -1: it has ended */
-        int64_t known; /* generations whose results are known */
-    } * member;        /* (population) */
-    int64_t turns;     /* that were given: (generation, member) */
+        int64_t trial;  /* the present one; -1: it has ended */
+        int64_t before; /* that of the generation before */
+        int64_t known;  /* generations whose results are known */
+    } * member;         /* (population) */
+    int64_t turns;      /* that were given: (generation, member) */
 } pbt;
 
 static choir_status open_pbt(const choir_study_opts *opts, choir__scheduler **scheduler)
@@ -103,12 +104,15 @@ static bool can_go_on(const choir__history *h, int64_t trial, int64_t step)
 }
 
 /* Fills in the members that are known to have reached a step, the best first; also those that
- * are complete by now, whose checkpoints of that step are there. */
+ * are complete by now, whose checkpoints of that step are there. Members that had their turn at
+ * this step count as they were before it: a copy that one of them made is no result of its own.
+ */
 static int64_t stand(const pbt *p, const choir__history *h, int64_t step, standing *table)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < p->population; i++) {
-        int64_t m = p->member[i].trial;
+        bool had_turn = i < p->turns % p->population;
+        int64_t m = had_turn ? p->member[i].before : p->member[i].trial;
         bool failed = m < 0 || h->trial[m]->known == CHOIR_TRIAL_FAIL;
         if (!failed && has_reached(h->trial[m], step))
             table[count++] = (standing){m, loss_at(h, h->trial[m], step)};
@@ -153,6 +157,7 @@ static bool next_of(pbt *p, const choir__history *h, int64_t i, choir__turn *tur
         *turn = (choir__turn){.kind = from == own ? CHOIR__TURN_GO_ON : CHOIR__TURN_NEW,
             .trial = from,
             .from = report_at(h->trial[from], step)->step};
+    p->member[i].before = own;
     p->member[i].trial = from < 0 || from == own ? from : h->count;
     return true;
 }
