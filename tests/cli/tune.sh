@@ -87,6 +87,11 @@ fails() {
     [ "$(grep -c FAIL out)" = 3 ] || fail "$(cat out)"
     is_one_line '3 trials in a row have failed, the last .* exited with status 7: why not' ||
         fail "$(cat err)"
+    choir tune --trials 9 --max-failures 2 --space 'x=uniform(0,1)' -- \
+        sh -c 'for i in $(seq 12); do echo "line $i of trial $2" >&2; done; exit 7' sh {x} {trial} \
+        >out 2>err
+    has err '^The last lines of trial 1:$' '^  line 5 of trial 1$' '^  line 12 of trial 1$'
+    grep -q 'line 4 of' err && fail "more than the last lines: $(cat err)"
     choir tune --trials 1 --space 'x=uniform(0,1)' -- not-there {x} >out 2>err
     has out 'FAIL .* exited with status 127: cannot run not-there: No such file'
     choir tune --trials 1 --space 'x=uniform(0,1)' -- echo '{"loss":1}' {x} >out 2>err

@@ -34,6 +34,7 @@ typedef struct search {
     int64_t printed;       /* trials, or segments of trials that stop and go on */
     int64_t failures;      /* of these, in a row */
     char *why;             /* the last one failed */
+    const choir_trial *failed;
     int busy;
     bool gave_up; /* too many failures */
     int signal;   /* that ends the search; 0: none */
@@ -149,6 +150,7 @@ static void print(search *s)
         s->gave_up = s->failures == s->opts->failures_max;
         free(s->why);
         s->why = o.why;
+        s->failed = o.trial;
     }
 }
 
@@ -320,6 +322,19 @@ static void note_points_left(const search *s)
     free(note);
 }
 
+/* Prints the last lines of a trial's standard error, of which the reason has the last one. */
+static void print_lines(const choir_trial *failed)
+{
+    const char *text = failed ? choir_trial_attribute(failed, CHOIR__LINES_KEY) : NULL;
+    json_t *lines = text ? json_loads(text, 0, NULL) : NULL;
+    if (json_array_size(lines) > 1)
+        fprintf(
+            stderr, "The last lines of trial %lld:\n", (long long)choir_trial_number(failed));
+    for (size_t i = 0; i < json_array_size(lines); i++)
+        fprintf(stderr, "  %s\n", json_string_value(json_array_get(lines, i)));
+    json_decref(lines);
+}
+
 static int finish(search *s)
 {
     choir__trial_outcome printed =
@@ -343,6 +358,8 @@ static int finish(search *s)
     else if (!best)
         fprintf(stderr, "choir tune: no trial has a value%s%s\n",
             s->why ? "; the last one failed because it " : "", s->why ? s->why : "");
+    if (s->gave_up || !best)
+        print_lines(s->failed);
     return s->gave_up || !best ? CHOIR__EXIT_FAILED : CHOIR__EXIT_OK;
 }
 

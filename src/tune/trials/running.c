@@ -93,6 +93,17 @@ static void take_output(choir__running *r, const char *line)
     json_decref(object);
 }
 
+/* Keeps a line of standard error among the last ones. */
+static void keep_line(choir__running *r, const char *line)
+{
+    if (r->line_count == CHOIR__LAST_LINES) {
+        free(r->lines[0]);
+        memmove(r->lines, r->lines + 1, (CHOIR__LAST_LINES - 1) * sizeof *r->lines);
+        r->line_count--;
+    }
+    r->lines[r->line_count++] = choir__clean(choir__strdup(line));
+}
+
 static void take_line(choir__running *r, choir__trial_stream *s)
 {
     s->line[s->bytes] = '\0';
@@ -105,6 +116,8 @@ static void take_line(choir__running *r, choir__trial_stream *s)
     if (first && (s != &r->out || first != '{')) {
         free(*last);
         *last = choir__clean(choir__strdup(s->line));
+        if (s == &r->err)
+            keep_line(r, s->line);
     }
 }
 
@@ -277,6 +290,19 @@ static bool takes_late_value(choir__running *r)
     return true;
 }
 
+/* Notes more than the reason has room for. */
+static void note_lines(const choir__running *r)
+{
+    json_t *lines = json_array();
+    for (int i = 0; i < r->line_count; i++)
+        json_array_append_new(lines, choir__trial_text_json(r->lines[i]));
+    char *text = json_dumps(lines, JSON_COMPACT);
+    if (r->line_count > 1)
+        (void)!choir_trial_set_attribute(r->trial, CHOIR__LINES_KEY, text);
+    free(text);
+    json_decref(lines);
+}
+
 choir_trial_state choir__running_end(choir__running *r, char **why)
 {
     char text[96];
@@ -306,6 +332,8 @@ choir_trial_state choir__running_end(choir__running *r, char **why)
                                    : CHOIR_TRIAL_PRUNED; /* it had ended */
     else
         *why = why_no_value(r);
+    if (*why)
+        note_lines(r);
     return *why ? CHOIR_TRIAL_FAIL : CHOIR_TRIAL_COMPLETE;
 }
 
@@ -327,6 +355,8 @@ void choir__running_free(choir__running *r)
         close(r->err.file);
     free(r->out.line);
     free(r->err.line);
+    for (int i = 0; i < r->line_count; i++)
+        free(r->lines[i]);
     free(r->last_error);
     free(r->last_output);
     free(r->cannot);

@@ -50,6 +50,10 @@ typedef struct choir__trial_stream {
     size_t bytes;
 } choir__trial_stream;
 
+enum { CHOIR__LAST_LINES = 8 };
+/* The attribute of a trial that failed: the last lines of its standard error, a list. */
+#define CHOIR__LINES_KEY "last_lines"
+
 typedef struct choir__running {
     const choir__trial_job *job;
     const choir__trial_place *place; /* NULL: it is not bound to devices */
@@ -58,6 +62,8 @@ typedef struct choir__running {
     choir__trial_stream out, err;
     /* the last lines that are not empty, on standard error, and no JSON, on standard output */
     char *last_error, *last_output;
+    char *lines[CHOIR__LAST_LINES]; /* (line_count) of standard error, oldest first */
+    int line_count;
     char *dir;
     char *cannot;            /* why the process could not be started; NULL: it was */
     char *refused;           /* why a report was refused; NULL: none was */
