@@ -132,6 +132,7 @@ def runs_waiting(storage, url):
     made.enqueue_trial({"flag": False, "x": 7})
     lines = looked_at(storage, "wrong")
     assert [line["params"] for line in lines[2:]] == [{"x": 0.5}, {"flag": "False"}], lines
+    assert [line["state"] for line in lines[2:]] == ["WAITING"] * 2, lines
     done = choir("--storage", storage, "--study", "wrong", *SPACE, *TRIAL)
     assert done.returncode == 2 and "trial 2, which waits: parameter flag: 'maybe'" in done.stderr, done.stderr
 

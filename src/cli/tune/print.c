@@ -65,6 +65,13 @@ static void print_values(const choir__search *s, const double *values)
     printf("]");
 }
 
+/* A trial that was given and that nobody has begun yet waits. */
+static const char *state_of(const choir__trial_outcome *o)
+{
+    bool waits = o->state == CHOIR_TRIAL_RUNNING && o->trial && o->trial->again;
+    return waits ? "WAITING" : choir__search_state(o->state);
+}
+
 /* With which checkpoint a trial of a population began. */
 static void print_parent(const choir_trial *t)
 {
@@ -76,7 +83,7 @@ static void print_parent(const choir_trial *t)
 static void print_json(const choir__search *s, const choir__trial_outcome *o)
 {
     printf("{\"event\":\"trial\",\"number\":%lld,\"state\":\"%s\"",
-        (long long)choir_trial_number(o->trial), choir__search_state(o->state));
+        (long long)choir_trial_number(o->trial), state_of(o));
     print_params(s->space, o->trial);
     print_values(s, o->value);
     if (o->step >= 0)
@@ -149,7 +156,7 @@ static void print_row(
     const choir__search *s, const choir__trial_outcome *o, const char *why, FILE *out)
 {
     fprintf(out, "%5lld  %-8s", (long long)choir_trial_number(o->trial),
-        choir__search_state(o->state));
+        state_of(o));
     for (int i = 0; i < s->job.metrics; i++)
         print_number_at(out, s->job.metric[i], o->value[i]);
     if (s->steps && o->step >= 0)
