@@ -65,7 +65,7 @@ static void print_values(const choir__search *s, const double *values)
     printf("]");
 }
 
-/* A trial that was given and that nobody has begun yet waits. */
+/* A given trial waits until a worker begins it. */
 static const char *state_of(const choir__trial_outcome *o)
 {
     bool waits = o->state == CHOIR_TRIAL_RUNNING && o->trial && o->trial->again;
@@ -155,8 +155,7 @@ static void print_number_at(FILE *out, const char *name, double x)
 static void print_row(
     const choir__search *s, const choir__trial_outcome *o, const char *why, FILE *out)
 {
-    fprintf(out, "%5lld  %-8s", (long long)choir_trial_number(o->trial),
-        state_of(o));
+    fprintf(out, "%5lld  %-8s", (long long)choir_trial_number(o->trial), state_of(o));
     for (int i = 0; i < s->job.metrics; i++)
         print_number_at(out, s->job.metric[i], o->value[i]);
     if (s->steps && o->step >= 0)
