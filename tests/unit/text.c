@@ -120,7 +120,7 @@ static void refusals(void **state)
     assert_says(choir_dataset_text_memory("it", "a", 1, 0, CHOIR_TRAIN, &t, &d),
         CHOIR_ERR_ARGUMENT, "context of 1 token or more, got 0");
     assert_says(choir_dataset_text_memory(NULL, "a", 1, 1, CHOIR_TRAIN, &t, &d),
-        CHOIR_ERR_ARGUMENT, "the text has 0 tokens");
+        CHOIR_ERR_ARGUMENT, "the text: the training split is empty");
     assert_says(choir_dataset_text_memory("it", "a", 1, 1, (choir_split)7, &t, &d),
         CHOIR_ERR_ARGUMENT, "unknown split 7");
     assert_null(t);
