@@ -191,9 +191,6 @@ bool choir__job_offload(const choir__job *job, const char **folder);
  * choir__job_check. */
 int choir__job_recall(choir__job *job);
 
-/* Checks what the destinations of --log say, without a look at their places. Error: argument.
- */
-choir_status choir__job_check_log_words(const choir__job *job);
 /* Fails if two records would be in one place, or one would replace a file that is none. Error:
  * argument. */
 choir_status choir__job_check_logs(const choir__job *job);

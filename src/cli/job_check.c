@@ -345,8 +345,6 @@ int choir__job_check(choir__job *j)
         status = check_words(j);
     if (status == CHOIR__EXIT_OK)
         status = choir__judge_check(j);
-    if (status == CHOIR__EXIT_OK && choir__job_check_log_words(j) != CHOIR_OK)
-        status = choir__cli_usage(j->command, "%s", choir_error_message());
     if (status == CHOIR__EXIT_OK)
         status = choir__rate_test_check(j);
     return status == CHOIR__EXIT_OK ? count_ranks(j) : status;

@@ -82,56 +82,29 @@ static choir_status no_histograms(const choir__job *j)
         (long long)j->log_histograms);
 }
 
-/* Calls a function for each destination of --log, until it fails. */
-static choir_status each(
-    const choir__job *j, choir_status (*check)(const char *dest, void *arg), void *arg)
-{
-    char *all = choir__strdup(j->logs ? j->logs : ""), *rest = all, *dest;
-    choir_status status = CHOIR_OK;
-    while (status == CHOIR_OK && (dest = strsep(&rest, "\n")) && *dest)
-        status = check(dest, arg);
-    free(all);
-    return status;
-}
-
-static choir_status check_word(const char *dest, void *takers)
-{
-    *(int *)takers += has_histograms(dest);
-    return check_port(dest);
-}
-
-choir_status choir__job_check_log_words(const choir__job *j)
-{
-    int takers = 0;
-    choir_status status = each(j, check_word, &takers);
-    return status == CHOIR_OK && j->log_histograms > 0 && !takers ? no_histograms(j) : status;
-}
-
-typedef struct places {
-    const choir__job *job;
-    char **names; /* (count) of those that were checked */
-    int count;
-} places;
-
-static choir_status check_one(const char *dest, void *arg)
-{
-    places *p = arg;
-    p->names[p->count] = whole_name(dest);
-    choir_status status = check_place(p->names, p->count++, dest);
-    return status == CHOIR_OK ? check_table(p->job, dest) : status;
-}
-
 choir_status choir__job_check_logs(const choir__job *j)
 {
     const char *folder = j->run ? j->run : j->save;
-    places p = {j, choir__calloc((j->logs ? strlen(j->logs) : 0) + 1, sizeof(char *)), 0};
-    char *own = folder ? choir__format("run:%s", folder) : NULL;
-    choir_status status = own ? check_one(own, &p) : CHOIR_OK;
-    if (status == CHOIR_OK)
-        status = each(j, check_one, &p);
-    for (int i = 0; i < p.count; i++)
-        free(p.names[i]);
-    free(p.names);
-    free(own);
+    char *all = choir__format("run:%s\n%s", folder ? folder : "", j->logs ? j->logs : "");
+    char *rest = all, *dest, **names = choir__calloc(strlen(all), sizeof *names);
+    int count = 0, takers = 0;
+    choir_status status = CHOIR_OK;
+    if (!folder)
+        strsep(&rest, "\n");
+    while (status == CHOIR_OK && (dest = strsep(&rest, "\n")) && *dest) {
+        names[count] = whole_name(dest);
+        status = check_place(names, count++, dest);
+        if (status == CHOIR_OK)
+            status = check_table(j, dest);
+        if (status == CHOIR_OK)
+            status = check_port(dest);
+        takers += has_histograms(dest);
+    }
+    if (status == CHOIR_OK && j->log_histograms > 0 && !takers)
+        status = no_histograms(j);
+    for (int i = 0; i < count; i++)
+        free(names[i]);
+    free(names);
+    free(all);
     return status;
 }

@@ -150,8 +150,8 @@ places_are_checked() {
     cp text other
     bad 1 "csv:other': the file is no table of a log" train --log csv:other text
     cmp -s text other || fail 'a file is written over'
-    bad 2 'log metrics::99999: expected :PORT' train --log metrics::99999 text
-    bad 2 'no log of this job takes histograms' train --log csv:x.csv --log-histograms 2 text
+    bad 1 'log metrics::99999: expected :PORT' train --log metrics::99999 text
+    bad 1 'no log of this job takes histograms' train --log csv:x.csv --log-histograms 2 text
     bad 2 "lr: expected a number of at most .*, got '1e20'" train --lr 1e20 text
     noted '--swa 100 with --steps 2: no step is averaged' train --quiet "${lm[@]}" --steps 2 \
         --swa 100 text
