@@ -266,6 +266,16 @@ static choir_status wrong_type(
         kind_of(value, got));
 }
 
+/* Puts the file and the option before the message of a value that is not taken. */
+static choir_status wrong_value(
+    const char *path, const choir__cli_option *o, choir_status status)
+{
+    char *why = choir__strdup(choir_error_message());
+    choir__error(status, "%s: option '%s': %s", path, o->name, why);
+    free(why);
+    return status;
+}
+
 /* --log: a text, or a list of texts. */
 static choir_status take_logs(
     choir__job *j, const choir__cli_option *o, const char *path, const json_t *value)
@@ -277,7 +287,7 @@ static choir_status take_logs(
             return wrong_type(path, o, one);
         choir_status status = choir__job_add_log(j, json_string_value(one));
         if (status != CHOIR_OK)
-            return status;
+            return wrong_value(path, o, status);
     }
     return CHOIR_OK;
 }
@@ -292,11 +302,8 @@ static choir_status take(choir__job *j, const char *path, const choir__cli_optio
     if (!text)
         return wrong_type(path, o, value);
     choir_status status = choir__cli_set(o, (char *)j + o->at, text);
-    if (status != CHOIR_OK) {
-        char *why = choir__strdup(choir_error_message());
-        choir__error(status, "%s: option '%s': %s", path, o->name, why);
-        free(why);
-    }
+    if (status != CHOIR_OK)
+        wrong_value(path, o, status);
     free(made);
     return status;
 }

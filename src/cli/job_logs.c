@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
-#include "base/options.h"
 #include "cli/job.h"
 #include "record/recorder.h"
 
@@ -54,20 +53,6 @@ static choir_status check_place(char **names, int i, const char *dest)
     return CHOIR_OK;
 }
 
-/* Checks what would otherwise be found only when the log is opened, which costs its records. */
-static choir_status check_port(const char *dest)
-{
-    const char *port = strrchr(dest, ':') + 1;
-    int64_t number;
-    if (strncmp(dest, "metrics:", strlen("metrics:")))
-        return CHOIR_OK;
-    return strcspn(port, " +-") && choir__parse_int(port, 1, 65535, &number)
-               ? CHOIR_OK
-               : choir__error(CHOIR_ERR_ARGUMENT,
-                     "--log %s: expected :PORT or HOST:PORT, with a port from 1 to 65535",
-                     dest);
-}
-
 static bool has_histograms(const char *dest)
 {
     const choir__recorder_ops *ops;
@@ -96,8 +81,6 @@ choir_status choir__job_check_logs(const choir__job *j)
         status = check_place(names, count++, dest);
         if (status == CHOIR_OK)
             status = check_table(j, dest);
-        if (status == CHOIR_OK)
-            status = check_port(dest);
         takers += has_histograms(dest);
     }
     if (status == CHOIR_OK && j->log_histograms > 0 && !takers)

@@ -297,6 +297,8 @@ choir_status choir__job_add_log(choir__job *j, const char *dest)
     choir_status status = choir__recorder_find(dest, &ops, &place);
     if (status == CHOIR_OK && strchr(dest, '\n'))
         status = choir__error(CHOIR_ERR_ARGUMENT, "expected a place without line ends");
+    if (status == CHOIR_OK && ops->check)
+        status = ops->check(place);
     if (status != CHOIR_OK)
         return status;
     char *all = choir__format("%s%s%s", j->logs ? j->logs : "", j->logs ? "\n" : "", dest);

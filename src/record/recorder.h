@@ -63,6 +63,8 @@ typedef struct choir__recorder_ops {
     const char *help;
     const char
         *needs; /* packages whose lack has left the recorder out of this build, or NULL */
+    /* Checks the form of a place before anything is opened. Error: argument, "expected ...". */
+    choir_status (*check)(const char *place);
     /* Makes the recorder. With start->resume it goes on where an earlier recorder of the run
      * stopped, without the steps after that one. Its arguments end with the call. */
     choir_status (*open)(

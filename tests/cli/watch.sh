@@ -292,8 +292,10 @@ keys_and_ports() {
     [ "${first##*:*([0-9])}" = "${url##*:*([0-9])}" ] || fail "another token: $first, $url"
     stop_watching
     bad 1 "0.0.0.0:0 is not this machine's loopback address" watch --listen 0.0.0.0:0 runs
-    bad 1 'expected :PORT or HOST:PORT, with a port from 0 to 65535' watch --listen 99999 runs
-    bad 1 'expected :PORT or HOST:PORT' watch --listen :70000 runs
+    bad 2 'listen 99999: expected :PORT or HOST:PORT, with a port from 0 to 65535' \
+        watch --listen 99999 runs
+    bad 2 'expected :PORT or HOST:PORT' watch --listen foo runs
+    bad 2 'expected :PORT or HOST:PORT' watch --listen :70000 runs
     bad 1 "unknown host 'no.such.host.invalid'" watch --listen no.such.host.invalid:0 runs
     bad 1 'text: expected the folder of a run.* it is a file: ' watch text
     chmod 644 key

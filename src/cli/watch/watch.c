@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/tune/look.h"
 #include "cli/watch/page.h"
+#include "record/http/http.h"
 #include "tune/storage/backend.h"
 
 enum { MOST_PLACES = 64 };
@@ -56,6 +57,9 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     int status = choir__cli_parse(command, &r, argc, argv, &given), number;
     if (status != CHOIR__EXIT_OK)
         return status;
+    if (choir__http_check_place(r.listen, true) != CHOIR_OK)
+        return choir__cli_usage(
+            command->name, "--listen %s: %s", r.listen, choir_error_message());
     if (!all_can_be_shown(&given))
         return choir__cli_fail();
     sigemptyset(&ends);

@@ -2,6 +2,22 @@
  * as such, and handed to libmicrohttpd. */
 #include "record/http/http.h"
 
+#include <string.h>
+
+#include "base/options.h"
+
+choir_status choir__http_check_place(const char *place, bool any_port)
+{
+    const char *colon = strrchr(place, ':'), *port = colon ? colon + 1 : "";
+    const int least = any_port ? 0 : 1, most = 65535;
+    int64_t number;
+    bool digits = *port >= '0' && *port <= '9'; /* no sign, no blank before it */
+    return digits && choir__parse_int(port, least, most, &number)
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_ARGUMENT,
+                     "expected :PORT or HOST:PORT, with a port from %d to %d", least, most);
+}
+
 #ifdef CHOIR_HAVE_MICROHTTPD
 #include <arpa/inet.h>
 #include <errno.h>
@@ -9,7 +25,6 @@
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -188,17 +203,22 @@ static choir_status listen_there(choir__http *h, const struct addrinfo *there)
                      CHOIR_ERR_IO, "%s: cannot listen there: %s", what, choir__why(error));
 }
 
+/* Puts the option before the message of a place that is none. */
+static choir_status wrong_place(const choir__http *h)
+{
+    char *why = choir__strdup(choir_error_message());
+    choir__error(CHOIR_ERR_ARGUMENT, "%s: %s", h->opts.what, why);
+    free(why);
+    return CHOIR_ERR_ARGUMENT;
+}
+
 /* Listens at HOST:PORT, or at :PORT on the loopback address. */
 static choir_status listen_at(choir__http *h, const char *place)
 {
-    const char *colon = strrchr(place, ':'), *port = colon ? colon + 1 : "";
-    char *end, host[256];
-    long number = strtol(port, &end, 10);
-    int least = h->opts.any_port ? 0 : 1;
-    if (!colon || *port < '0' || *port > '9' || *end || number < least || number > 65535)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: expected :PORT or HOST:PORT, with a port from %d to 65535", h->opts.what,
-            least);
+    if (choir__http_check_place(place, h->opts.any_port) != CHOIR_OK)
+        return wrong_place(h);
+    const char *colon = strrchr(place, ':'), *port = colon + 1;
+    char host[256];
     snprintf(host, sizeof host, "%.*s", (int)(colon - place), place);
     size_t length = strlen(host);
     bool bracketed = length > 1 && host[0] == '[' && host[length - 1] == ']';

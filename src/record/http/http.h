@@ -27,6 +27,10 @@ typedef struct choir__http_opts {
     void *arg;
 } choir__http_opts;
 
+/* Checks the form of a place: :PORT or HOST:PORT, with port 0 only if any_port is true. Error:
+ * argument, "expected ...". */
+choir_status choir__http_check_place(const char *place, bool any_port);
+
 /* Begins to listen and to answer. Errors: argument (a place that is none), io (a port that is
  * taken, an unknown host), unsupported (a build without libmicrohttpd). */
 choir_status choir__http_open(const choir__http_opts *opts, choir__http **made);

@@ -51,6 +51,11 @@ static choir_status end(choir__recorder *base, bool good)
     return CHOIR_OK;
 }
 
+static choir_status check(const char *place)
+{
+    return choir__http_check_place(place, false);
+}
+
 static choir_status open_metrics(
     const char *place, const choir__record_start *start, choir__recorder **made)
 {
@@ -103,6 +108,7 @@ const choir__recorder_ops choir__recorder_metrics = {
     .name = "metrics",
     .place = ":PORT",
     .help = "the latest numbers in OpenMetrics' form, at http://127.0.0.1:PORT/metrics",
+    .check = check,
     .open = open_metrics,
     .begin = begin,
     .step = step,
