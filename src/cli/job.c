@@ -227,12 +227,11 @@ bool choir__job_is_started_again(const choir__job *j)
  * ranks find that an agent has started again is their own. */
 static choir_status check_save_folder(const choir__job *j)
 {
-    char old[PATH_MAX], resumed[PATH_MAX], folder[PATH_MAX];
+    char old[PATH_MAX];
     if (j->rank > 0 || choir__job_is_started_again(j) ||
         choir_training_find(j->save, old) != CHOIR_OK)
         return CHOIR_OK;
-    if (j->resume && choir_training_find(j->resume, resumed) == CHOIR_OK &&
-        realpath(j->save, folder) && !strncmp(resumed, folder, strlen(folder)))
+    if (choir__job_goes_on_in_place(j))
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
         "--save %s holds a run already: continue it by --resume %s, or choose another folder",

@@ -191,6 +191,19 @@ bool choir__job_offload(const choir__job *job, const char **folder);
  * choir__job_check. */
 int choir__job_recall(choir__job *job);
 
+/* --- where the records go: job_logs.c --- */
+
+/* Returns whether --save is the folder of --resume's checkpoint. */
+bool choir__job_goes_on_in_place(const choir__job *job);
+
+/* Takes the logs of the run that --resume continues from its job.json, unless the command line
+ * names some. If the job goes on in another folder it takes none, and *left is their list,
+ * which the caller frees. Error: argument. */
+choir_status choir__job_recall_logs(choir__job *job, char **left);
+
+/* Returns whether one of the job's logs takes histograms. */
+bool choir__job_has_histograms(const choir__job *job);
+
 /* Fails if two records would be in one place, or one would replace a file that is none. Error:
  * argument. */
 choir_status choir__job_check_logs(const choir__job *job);

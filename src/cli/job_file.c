@@ -56,7 +56,7 @@ static bool is_place(const char *name)
 static bool lacks_place(const choir__job *j, const char *name)
 {
     return (!strcmp(name, "no-copy") && !choir__job_was_given(j, "save")) ||
-           (!strcmp(name, "log-histograms") && !choir__job_was_given(j, "log"));
+           (!strcmp(name, "log-histograms") && !choir__job_has_histograms(j));
 }
 
 /* Returns whether a job file may have the option. */

@@ -1,5 +1,6 @@
 /* The destinations of a job's records are checked before the training: two of them in one place
  * would spoil each other, and a table would replace a file that is none. */
+#include <jansson.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,11 +54,21 @@ static choir_status check_place(char **names, int i, const char *dest)
     return CHOIR_OK;
 }
 
-static bool has_histograms(const char *dest)
+static bool takes_histograms(const char *dest)
 {
     const choir__recorder_ops *ops;
     const char *place;
     return choir__recorder_find(dest, &ops, &place) == CHOIR_OK && ops->histogram;
+}
+
+bool choir__job_has_histograms(const choir__job *j)
+{
+    bool has = false;
+    char *all = choir__strdup(j->logs ? j->logs : ""), *rest = all, *dest;
+    while ((dest = strsep(&rest, "\n")) && *dest)
+        has |= takes_histograms(dest);
+    free(all);
+    return has;
 }
 
 static choir_status no_histograms(const choir__job *j)
@@ -72,7 +83,7 @@ choir_status choir__job_check_logs(const choir__job *j)
     const char *folder = j->run ? j->run : j->save;
     char *all = choir__format("run:%s\n%s", folder ? folder : "", j->logs ? j->logs : "");
     char *rest = all, *dest, **names = choir__calloc(strlen(all), sizeof *names);
-    int count = 0, takers = 0;
+    int count = 0;
     choir_status status = CHOIR_OK;
     if (!folder)
         strsep(&rest, "\n");
@@ -81,13 +92,79 @@ choir_status choir__job_check_logs(const choir__job *j)
         status = check_place(names, count++, dest);
         if (status == CHOIR_OK)
             status = check_table(j, dest);
-        takers += has_histograms(dest);
     }
-    if (status == CHOIR_OK && j->log_histograms > 0 && !takers)
+    if (status == CHOIR_OK && j->log_histograms > 0 && !choir__job_has_histograms(j))
         status = no_histograms(j);
     for (int i = 0; i < count; i++)
         free(names[i]);
     free(names);
     free(all);
+    return status;
+}
+
+/* --- a run that goes on --- */
+
+/* Returns the folder of a run from the path of one of its checkpoints; the caller frees it. */
+static char *run_of(const char *checkpoint)
+{
+    const char *slash = strrchr(checkpoint, '/');
+    return choir__format("%.*s", slash ? (int)(slash - checkpoint) : 0, checkpoint);
+}
+
+bool choir__job_goes_on_in_place(const choir__job *j)
+{
+    char found[PATH_MAX], folder[PATH_MAX];
+    if (!j->resume || !j->save || choir_training_find(j->resume, found) != CHOIR_OK ||
+        !realpath(j->save, folder))
+        return false;
+    char *run = run_of(found);
+    bool same = !strcmp(run, folder);
+    free(run);
+    return same;
+}
+
+static choir_status take_logs(choir__job *j, const json_t *options)
+{
+    const json_t *logs = json_object_get(options, "log");
+    const json_t *each = json_object_get(options, "log-histograms");
+    choir_status status = CHOIR_OK;
+    for (size_t i = 0; i < json_array_size(logs) && status == CHOIR_OK; i++)
+        if (json_is_string(json_array_get(logs, i)))
+            status = choir__job_add_log(j, json_string_value(json_array_get(logs, i)));
+    if (json_is_integer(each) && !choir__job_was_given(j, "log-histograms"))
+        j->log_histograms = json_integer_value(each);
+    return status;
+}
+
+/* Returns "csv:a.csv, tensorboard:b", or NULL for no logs; the caller frees it. */
+static char *list_of(const json_t *logs)
+{
+    char *list = NULL;
+    for (size_t i = 0; i < json_array_size(logs); i++) {
+        const char *dest = json_string_value(json_array_get(logs, i));
+        char *longer = choir__format(
+            "%s%s%s", list ? list : "", list ? ", " : "", dest ? dest : "(no text)");
+        free(list);
+        list = longer;
+    }
+    return list;
+}
+
+choir_status choir__job_recall_logs(choir__job *j, char **left)
+{
+    char found[PATH_MAX];
+    choir_status status = CHOIR_OK;
+    if (choir__job_was_given(j, "log") || choir_training_find(j->resume, found) != CHOIR_OK)
+        return CHOIR_OK;
+    char *run = j->run ? choir__strdup(j->run) : run_of(found),
+         *path = choir__format("%s/job.json", run);
+    json_t *root = json_load_file(path, 0, NULL), *options = json_object_get(root, "options");
+    if (j->run || choir__job_goes_on_in_place(j))
+        status = take_logs(j, options);
+    else
+        *left = list_of(json_object_get(options, "log"));
+    json_decref(root);
+    free(path);
+    free(run);
     return status;
 }

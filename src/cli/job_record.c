@@ -218,21 +218,16 @@ static bool is_run(const char *path)
 }
 
 /* A run that goes on in its folder goes on in its logs, unless the command line names others.
- */
+ * Another run would write over what the first one has logged, so it has none. */
 static choir_status take_logs(choir__job *j)
 {
-    char *path = choir__format("%s/job.json", j->save);
-    json_t *root = json_load_file(path, 0, NULL), *options = json_object_get(root, "options");
-    const json_t *logs = json_object_get(options, "log");
-    const json_t *histograms = json_object_get(options, "log-histograms");
-    choir_status status = CHOIR_OK;
-    for (size_t i = 0; i < json_array_size(logs) && status == CHOIR_OK; i++)
-        if (json_is_string(json_array_get(logs, i)))
-            status = choir__job_add_log(j, json_string_value(json_array_get(logs, i)));
-    if (json_is_integer(histograms) && !choir__job_was_given(j, "log-histograms"))
-        j->log_histograms = json_integer_value(histograms);
-    json_decref(root);
-    free(path);
+    char *left = NULL;
+    choir_status status = choir__job_recall_logs(j, &left);
+    if (left)
+        note(j, choir__format("this run does not go on in the logs of %s: %s; --log names its "
+                              "own",
+                    j->resume, left));
+    free(left);
     return status;
 }
 
@@ -254,10 +249,7 @@ int choir__job_recall(choir__job *j)
         note_what_is_missing(j);
     else if (!changed && !j->epochs && !j->save && is_run(j->resume))
         j->save = j->resume; /* the same job goes on, and so does its folder */
-    if (j->save && !strcmp(j->save, j->resume) && !choir__job_was_given(j, "log") &&
-        take_logs(j) != CHOIR_OK)
-        return choir__cli_fail();
-    return CHOIR__EXIT_OK;
+    return take_logs(j) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
 }
 
 /* --- writing it --- */

@@ -67,6 +67,33 @@ goes_on_after_a_kill() {
     rm -rf run ml loss.csv
 }
 
+# A run goes on in its logs, however its folder is written, from one of its steps and beside a
+# folder of --run, too; not those of another run, which would lose what they have.
+logs_go_on() {
+    local from to table=(train --quiet "${lm[@]}" --steps 4 --save-every 2 --save-keep 3)
+    steps_in_table() { grep -c '^[0-9]*,[0-9.]*,[0-9]' "$1"; }
+    for from in run/ ./run/latest run/step-00000002; do
+        rm -rf run loss.csv
+        good "${table[@]}" --save run --log csv:loss.csv --log tensorboard:board \
+            --log-histograms 2 text
+        good train --quiet --resume "$from" --save run --steps 6
+        [ "$(steps_in_table loss.csv)" = 6 ] || fail "$from: $(cat loss.csv)"
+        has run/job.json '"csv:loss.csv"' '"tensorboard:board"' '"log-histograms": 2'
+    done
+    noted 'does not go on in the logs of run: csv:loss.csv, tensorboard:board; --log names' \
+        train --quiet --resume run --save other --steps 8
+    good train --quiet --resume run --save run --steps 8 --log csv:more.csv
+    [ "$(steps_in_table loss.csv)" = 6 ] && [ "$(steps_in_table more.csv)" = 2 ] ||
+        fail "$(cat loss.csv more.csv)"
+    # Run again, a job has no histograms where the logs of the command line take none.
+    good train --quiet --log csv:last.csv run/job.json
+    rm -rf run other ./*.csv
+    good "${table[@]}" --save run --run kept --log csv:loss.csv text
+    good train --quiet --resume run --save run --run kept --steps 6
+    [ "$(steps_in_table loss.csv)" = 6 ] || fail "$(cat loss.csv)"
+    rm -rf run kept board loss.csv
+}
+
 # A rank that is killed, also rank 0, leaves each step once in the curve.
 lost_ranks_leave_the_curve() {
     local step pid
@@ -369,6 +396,7 @@ check folder_has_all
 check folder_has_all --strategy ddp --nproc 2
 check run_has_no_checkpoints
 check goes_on_after_a_kill
+check logs_go_on
 check lost_ranks_leave_the_curve
 check failures_are_events
 check killed_peers_are_failures

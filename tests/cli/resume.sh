@@ -160,6 +160,11 @@ not_written_over() {
     bad 1 'holds a run' train --json "${one[@]}" --steps 2 --save saved --model "$gpt" text
     good eval --json saved text
     [ "$(field step out)" = 4 ] || fail "step $(field step out) is left, not 4"
+    # Neither is it continued from a run whose name begins like its own.
+    job half --steps 5 --save saved1
+    bad 1 'save saved holds a run' train --json --steps 8 --resume saved1 --save saved text
+    [ "$(readlink saved/latest)" = step-00000004 ] || fail "latest is $(readlink saved/latest)"
+    rm -rf saved1
 }
 
 # Options stored in the checkpoint need not be given again.
