@@ -137,7 +137,7 @@ END
 
 # The disk is full; the last checkpoint must be written all the same.
 failed_saves_warn() {
-    local of=(train --json --model "$model" --steps 9 --save-every 2 --no-eval)
+    local every of=(train --json --model "$model" --steps 9 --save-every 2 --no-eval)
     mkdir -p small
     mount -t tmpfs -o size=256k tmpfs small 2>/dev/null || return 0 # not allowed
     head -c 1M /dev/zero >small/filler 2>/dev/null
@@ -147,16 +147,20 @@ failed_saves_warn() {
         fail "the last checkpoint is missing, and the status is 0"
     [ "$(grep -c '"event":"step"' out)" = 9 ] || fail "training ended: $(cat err)"
     grep -q 'warning: .*; training goes on' err || fail "no warning: $(cat err)"
-    # Once there is room again, the next checkpoint is written, also the last one.
-    rm -r small/run
-    start train --json --model "$model" --no-eval --save small/run --save-warn --save-every 200 \
-        --run beside --steps 1000000 --max-time 4 random
-    await 20 grep -q 'training goes on' err || fail "no warning: $(cat err)"
-    rm small/filler
-    ended 20
-    [ "$status" = 0 ] || fail "status $status: $(tail -3 err)"
-    [ -e "small/run/step-$(printf %08d "$(field steps out)")" ] || fail "$(ls small/run)"
     umount small
+    # A save that fails beside the training costs its own checkpoint alone, not the next one,
+    # nor the last one: nothing takes the place of a folder where a disk is mounted.
+    mkdir -p small/step-00000020
+    mount -t tmpfs -o size=64k tmpfs small/step-00000020
+    for every in 20 10; do
+        choir train --json --model "$model" --steps 30 --save-every $every --no-eval --save small \
+            --save-warn random >out 2>err || fail "the status is $?: $(cat err)"
+        [ "$(grep -c warning err)" = 1 ] && grep -q 'step 20 was not saved' err || fail "$(cat err)"
+        [ "$(readlink small/latest)" = step-00000030 ] || fail "$(ls -l small)"
+        [ $every = 20 ] || has small/events.jsonl '"event":"checkpoint","step":10,'
+        rm -rf small/latest small/step-00000030 small/*.json*
+    done
+    umount small/step-00000020
 }
 
 # A run that --patience ends is validated and saved once after its last step, and says why it

@@ -20,7 +20,10 @@ started_pid=
 clean_up() { # not in a child that a signal reaches before it becomes the command
     [ "$BASHPID" = $$ ] || return
     [ -n "$started_pid" ] && kill -KILL -- "-$started_pid" 2>/dev/null
-    mountpoint -q "$work/small" 2>/dev/null && umount "$work/small"
+    local place
+    for place in "$work"/small/step-* "$work/small"; do
+        mountpoint -q "$place" 2>/dev/null && umount "$place"
+    done
     chmod -R u+w "$work" 2>/dev/null
     rm -rf "$work"
 }
