@@ -42,6 +42,19 @@ epochs() {
     good train --json --strategy single --model lenet --batch-size 60 --epochs 2 --eval-epochs 1 \
         cifar10/train
     has out '"event":"eval","step":3,"epoch":1,' '"event":"summary",.*"steps":6,.*"epochs":2,'
+    # Each epoch has a line, the last one, too: of the batches that the others are on.
+    good train --json --strategy single --model lenet --batch-size 60 --epochs 2 --eval-epochs 1 \
+        --save lines cifar10/train
+    [ "$(grep '"event":"eval"' out | sed 's/.*"epoch":\([0-9]*\).*/\1/' | tr '\n' ' ')" = '1 2 ' ] ||
+        fail "$(cat out)"
+    [ "$(grep '"event":"eval"' out | tail -n 1 | sed 's/.*"loss":\([^,]*\).*/\1/')" = \
+        "$(field eval_loss out)" ] || fail "$(cat out)"
+    [ "$(grep -c '"event":"eval"' lines/events.jsonl)" = 2 ] || fail "$(cat lines/events.jsonl)"
+    good train --json --strategy single --model lenet --batch-size 60 --epochs 2 --eval-epochs 1 \
+        --eval-batches 1 --save few cifar10/train
+    [ "$(grep '"event":"eval"' out | sed 's/.*"loss":\([^,]*\).*/\1/' | cut -c 1-8)" = \
+        "$(sed -n 's/.*"event":"eval".*"loss":\([^,]*\).*/\1/p' few/events.jsonl | cut -c 1-8)" ] ||
+        fail "$(cat out few/events.jsonl)"
     bad 2 'choose one of them' train --eval-every 3 --eval-epochs 1 --model lenet cifar10/train
 }
 

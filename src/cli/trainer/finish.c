@@ -61,13 +61,18 @@ static choir_status sample(choir__trainer *t)
 }
 
 /* Validates on the whole split, unless the last step was followed by that already. Where the
- * evaluations of --eval-every are on fewer batches, the best is one of these. */
+ * evaluations of --eval-every are on fewer batches, the best is one of these. The last epoch of
+ * --eval-epochs has a line like those before, beside its mean loss; the last value of
+ * --eval-every is in the summary alone. */
 static choir_status validate(choir__trainer *t, choir_score *score)
 {
-    bool shown = t->now.scored == t->now.step, alike = !t->job->eval_batches;
+    bool alike = !t->job->eval_batches, line = t->now.eval_due && t->job->eval_epochs;
+    bool shown = t->now.scored == t->now.step || line;
     choir_status status = CHOIR_OK;
-    if (!alike && t->now.eval_due)
+    if (t->now.eval_due && (line || !alike))
         status = choir__trainer_score(t, score);
+    if (status == CHOIR_OK && line)
+        choir__trainer_show_eval(t, score);
     *score = t->now.score;
     if (status == CHOIR_OK && !(shown && alike))
         status = choir__trainer_evaluate(t, 0, score);
