@@ -45,7 +45,7 @@ epochs() {
     # Each epoch has a line, the last one, too: of the batches that the others are on.
     good train --json --strategy single --model lenet --batch-size 60 --epochs 2 --eval-epochs 1 \
         --save lines cifar10/train
-    [ "$(grep '"event":"eval"' out | sed 's/.*"epoch":\([0-9]*\).*/\1/' | tr '\n' ' ')" = '1 2 ' ] ||
+    [ "$(sed -n 's/.*"event":"eval".*"epoch":\([0-9]*\).*/\1/p' out | tr '\n' ' ')" = '1 2 ' ] ||
         fail "$(cat out)"
     [ "$(grep '"event":"eval"' out | tail -n 1 | sed 's/.*"loss":\([^,]*\).*/\1/')" = \
         "$(field eval_loss out)" ] || fail "$(cat out)"
