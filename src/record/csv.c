@@ -82,11 +82,18 @@ static void read_columns(csv *c, char *line)
     choir__text_free(&field);
 }
 
+static bool is_regular(const csv *c)
+{
+    struct stat is;
+    return fstat(c->lines.fd, &is) == 0 && S_ISREG(is.st_mode);
+}
+
+/* A device or a pipe has no columns, and reading it may never end. */
 static choir_status find_columns(csv *c)
 {
     char *line = NULL;
     size_t room = 0;
-    FILE *f = fopen(c->lines.path, "re");
+    FILE *f = is_regular(c) ? fopen(c->lines.path, "re") : NULL;
     if (f && getline(&line, &room, f) > 0)
         read_columns(c, line);
     if (f)
@@ -102,8 +109,7 @@ static choir_status find_columns(csv *c)
 /* Writes the file again, with empty fields at the end of each line, and opens that. */
 static choir_status widen(csv *c, int more)
 {
-    struct stat is;
-    if (fstat(c->lines.fd, &is) || !S_ISREG(is.st_mode))
+    if (!is_regular(c))
         return choir__error(CHOIR_ERR_IO,
             "%s is no regular file: a table gets new columns as numbers come, and is written "
             "again then",

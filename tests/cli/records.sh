@@ -91,6 +91,9 @@ logs_go_on() {
     good "${table[@]}" --save run --run kept --log csv:loss.csv text
     good train --quiet --resume run --save run --run kept --steps 6
     [ "$(steps_in_table loss.csv)" = 6 ] || fail "$(cat loss.csv)"
+    # A device is not read: it has no columns, and may have no end.
+    choir train --quiet --resume run --save run --log csv:/dev/full --steps 8 >out 2>err
+    [ $? = 3 ] && grep -q '/dev/full: No space left' err || fail "$(cat err)"
     rm -rf run kept board loss.csv
 }
 
