@@ -36,8 +36,8 @@ static void look(const choir__cli_record *r, choir_status status)
 {
     if (status == CHOIR_OK)
         return;
-    fprintf(stderr, "choir %s: warning: %s; training goes on without this record\n",
-        r->job->command, choir_error_message());
+    choir__cli_tell(r->job->command, "warning: %s; training goes on without this record",
+        choir_error_message());
     if (r->job->unrecorded)
         atomic_store(r->job->unrecorded, 1);
 }

@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/base.h"
+#include "cli/fold.h"
 #include "cli/self.h"
 #include "cli/slow.h"
 
@@ -53,70 +53,6 @@ static void end_line(choir__cli_report *r)
     r->line_open = false;
 }
 
-/* Returns the columns of the terminal; without one, enough for any line. */
-static int columns(const choir__cli_report *r)
-{
-    struct winsize size;
-    bool known = r->terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-    return known ? size.ws_col - 1 : INT_MAX;
-}
-
-/* --- lines for people, which a narrow terminal must not cut in the middle of words --- */
-
-/* Prints a line in several, broken at blanks and commas, if
- * the terminal is narrower than it. */
-static void print_folded(const char *line, int length, int width)
-{
-    enum { INDENT = 2 };
-    int used = 0;
-    for (const char *at = line, *end = line + length; at < end;) {
-        int blanks = (int)strspn(at, " "), word = (int)strcspn(at + blanks, " ,\n");
-        word += at[blanks + word] == ',';
-        if (at + blanks + word > end)
-            word = (int)(end - at) - blanks;
-        if (used && used + blanks + word > width) {
-            printf("\n%*s", INDENT, "");
-            used = INDENT;
-            at += blanks;
-            blanks = 0;
-        }
-        printf("%.*s", blanks + word, at);
-        used += blanks + word;
-        at += blanks + word;
-    }
-    printf("\n");
-}
-
-/* A paragraph, which is printed when it is complete. */
-typedef struct paragraph {
-    FILE *out;
-    char *text;
-    size_t bytes;
-} paragraph;
-
-static void begin_paragraph(paragraph *p)
-{
-    *p = (paragraph){0};
-    p->out = open_memstream(&p->text, &p->bytes);
-    if (!p->out) {
-        fprintf(stderr, "choir: out of host memory\n");
-        abort();
-    }
-}
-
-/* Prints the paragraph, whose lines end with '\n'. */
-static void end_paragraph(const choir__cli_report *r, paragraph *p)
-{
-    fclose(p->out);
-    for (const char *at = p->text; *at;) {
-        int length = (int)strcspn(at, "\n");
-        print_folded(at, length, columns(r));
-        at += length + (at[length] == '\n');
-    }
-    fflush(stdout);
-    free(p->text);
-}
-
 void choir__cli_report_begin(choir__cli_report *r, const choir__job *job, int64_t first_step)
 {
     *r = (choir__cli_report){.job = job,
@@ -135,8 +71,8 @@ void choir__cli_report_start(choir__cli_report *r, int64_t parameters)
     int workers = choir__cli_strategy_workers(job);
     bool alone = workers == 1 && choir__cli_strategy_has_ranks(job->strategy) &&
                  !choir__job_was_given(job, "nproc") && !job->launched;
-    paragraph p;
-    begin_paragraph(&p);
+    choir__paragraph p;
+    choir__paragraph_begin(&p);
     fprintf(p.out,
         "%s: %lld parameters, %s on %d %s%s%s, %lld micro-batch%s of %lld samples%s\n",
         job->info.config, (long long)parameters, job->strategy_text, workers,
@@ -155,7 +91,7 @@ void choir__cli_report_start(choir__cli_report *r, int64_t parameters)
             (long long)job->threads, cores, cores > 1 ? "s" : "");
     if (job->amp && strcmp(job->amp, "off") != 0)
         fprintf(p.out, "mixed precision: %s\n", job->amp);
-    end_paragraph(r, &p);
+    choir__paragraph_end(&p, stdout);
 }
 
 static void print_number(const char *key, double value)
@@ -180,8 +116,8 @@ static bool stays(const choir__cli_report *r, int64_t step)
 }
 
 /* Adds a field to the line if it fits, with those before it, in the terminal. */
-__attribute__((format(printf, 4, 5))) static void add_field(
-    const choir__cli_report *r, char *line, size_t bytes, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void add_field(
+    char *line, size_t bytes, const char *format, ...)
 {
     char field[64];
     va_list args;
@@ -189,7 +125,7 @@ __attribute__((format(printf, 4, 5))) static void add_field(
     vsnprintf(field, sizeof field, format, args);
     va_end(args);
     size_t used = strlen(line), more = strlen(field) + (used ? 2 : 0);
-    if (!used || used + more <= (size_t)columns(r))
+    if (!used || used + more <= (size_t)choir__fold_columns(STDOUT_FILENO))
         snprintf(line + used, bytes - used, "%s%s", used ? "  " : "", field);
 }
 
@@ -222,14 +158,15 @@ static void progress(choir__cli_report *r, const choir__cli_step *s)
     r->stayed = stay ? r->last_line : r->stayed;
     double rest = time_left(r, left);
     add_field(
-        r, line, sizeof line, "step %lld/%lld", (long long)s->number, (long long)r->job->steps);
-    add_field(r, line, sizeof line, "loss %.4f", (double)s->loss);
-    add_field(r, line, sizeof line, "lr %.3g", s->lr);
-    add_field(r, line, sizeof line, "%.0f %s/s", items_of(r) / s->seconds, items_name(r));
+        line, sizeof line, "step %lld/%lld", (long long)s->number, (long long)r->job->steps);
+    add_field(line, sizeof line, "loss %.4f", (double)s->loss);
+    add_field(line, sizeof line, "lr %.3g", s->lr);
+    add_field(line, sizeof line, "%.0f %s/s", items_of(r) / s->seconds, items_name(r));
     if (rest >= 0)
-        add_field(r, line, sizeof line, "%lld:%02d left", (long long)rest / 60,
+        add_field(line, sizeof line, "%lld:%02d left", (long long)rest / 60,
             (int)((long long)rest % 60));
-    printf("%s%.*s%s", r->terminal ? "\r\033[K" : "", columns(r), line, stay ? "\n" : "");
+    printf("%s%.*s%s", r->terminal ? "\r\033[K" : "", choir__fold_columns(STDOUT_FILENO), line,
+        stay ? "\n" : "");
     r->line_open = !stay;
     fflush(stdout);
 }
@@ -275,14 +212,17 @@ void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *s)
  * after 0.06 s" */
 static void say_membership(const choir__cli_report *r, const choir_membership *m)
 {
-    fprintf(stderr, "choir %s: ", r->job->command);
+    choir__paragraph p;
+    choir__paragraph_begin(&p);
+    fprintf(p.out, "choir %s: ", r->job->command);
     for (int i = 0; i < m->left_count; i++)
-        fprintf(stderr, "%srank %d (pid %d) %s", i ? "; " : "", m->left[i].rank, m->left[i].pid,
+        fprintf(p.out, "%srank %d (pid %d) %s", i ? "; " : "", m->left[i].rank, m->left[i].pid,
             m->left[i].why);
     for (int i = 0; i < m->joined_count; i++)
-        fprintf(stderr, "%srank %d is new", i || m->left_count ? "; " : "", m->joined[i]);
-    fprintf(stderr, ": %d rank%s on from step %lld, after %.2g s\n", m->world,
+        fprintf(p.out, "%srank %d is new", i || m->left_count ? "; " : "", m->joined[i]);
+    fprintf(p.out, ": %d rank%s on from step %lld, after %.2g s\n", m->world,
         m->world > 1 ? "s go" : " goes", (long long)m->step, m->resumed_s);
+    choir__paragraph_end(&p, stderr);
 }
 
 void choir__cli_report_membership(choir__cli_report *r, const choir_membership *m)
@@ -321,9 +261,9 @@ void choir__cli_report_slow(
     if (choir_group_nodes(env->group) > 1)
         snprintf(node, sizeof node, " on node %d", choir_group_node(env->group, slow->rank));
     end_line(r);
-    fprintf(stderr,
-        "choir %s: rank %d%s is slow: the others wait %.2g s of %.2g s per step for it\n",
-        r->job->command, slow->rank, node, slow->cost_s, slow->step_s);
+    choir__cli_tell(r->job->command,
+        "rank %d%s is slow: the others wait %.2g s of %.2g s per step for it", slow->rank, node,
+        slow->cost_s, slow->step_s);
     if (!r->job->json)
         return;
     printf(
@@ -343,14 +283,14 @@ void choir__cli_report_eval(
         print_number("accuracy", score->accuracy);
         printf("}\n");
     } else if (!r->job->quiet) {
-        paragraph p;
+        choir__paragraph p;
         end_line(r);
-        begin_paragraph(&p);
+        choir__paragraph_begin(&p);
         fprintf(p.out, "validation after step %lld: loss %.4f", (long long)step, score->loss);
         if (isfinite(score->accuracy))
             fprintf(p.out, ", accuracy %.2f %%", 100 * score->accuracy);
         fprintf(p.out, best ? ", the best so far\n" : "\n");
-        end_paragraph(r, &p);
+        choir__paragraph_end(&p, stdout);
     }
     fflush(stdout);
 }
@@ -385,11 +325,11 @@ void choir__cli_report_saved(choir__cli_report *r, int64_t step, const char *dir
 {
     if (r->job->json || r->job->quiet)
         return;
-    paragraph p;
+    choir__paragraph p;
     end_line(r);
-    begin_paragraph(&p);
+    choir__paragraph_begin(&p);
     fprintf(p.out, "saved step %lld to %s\n", (long long)step, dir);
-    end_paragraph(r, &p);
+    choir__paragraph_end(&p, stdout);
 }
 
 static void summary_json(choir__cli_report *r, int64_t parameters, float loss,
@@ -435,8 +375,8 @@ void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float l
     if (r->job->json) {
         summary_json(r, parameters, loss, score, sha256, devices, device_count);
     } else {
-        paragraph p;
-        begin_paragraph(&p);
+        choir__paragraph p;
+        choir__paragraph_begin(&p);
         fprintf(p.out, "%lld steps: loss %.4f", (long long)r->last, (double)loss);
         if (!r->job->no_eval)
             fprintf(p.out, ", validation %.4f", score->loss);
@@ -453,7 +393,7 @@ void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float l
             fprintf(p.out, "  %-8s peak %8.1f MiB   busy %3.0f %%   communicated %8.1f MiB\n",
                 devices[i].device, (double)devices[i].peak_bytes / 1048576,
                 100 * devices[i].busy, (double)devices[i].comm_bytes / 1048576);
-        end_paragraph(r, &p);
+        choir__paragraph_end(&p, stdout);
     }
     fflush(stdout);
 }

@@ -8,12 +8,29 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "cli/fold.h"
 #include "data/tokenizer/utf8.h"
 
 int choir__cli_fail(void)
 {
-    fprintf(stderr, "choir: %s\n", choir_error_message());
+    choir__paragraph p;
+    choir__paragraph_begin(&p);
+    fprintf(p.out, "choir: %s\n", choir_error_message());
+    choir__paragraph_end(&p, stderr);
     return CHOIR__EXIT_FAILED;
+}
+
+void choir__cli_tell(const char *command, const char *format, ...)
+{
+    choir__paragraph p;
+    va_list args;
+    choir__paragraph_begin(&p);
+    fprintf(p.out, "choir %s: ", command);
+    va_start(args, format);
+    vfprintf(p.out, format, args);
+    va_end(args);
+    fprintf(p.out, "\n");
+    choir__paragraph_end(&p, stderr);
 }
 
 int choir__cli_usage(const char *command, const char *format, ...)
@@ -25,7 +42,7 @@ int choir__cli_usage(const char *command, const char *format, ...)
         sentence = choir__strdup(format);
     va_end(args);
     choir__clean(sentence); /* it may quote the job of a checkpoint, or a job file */
-    fprintf(stderr, "choir %s: %s; see 'choir %s --help'\n", command, sentence, command);
+    choir__cli_tell(command, "%s; see 'choir %s --help'", sentence, command);
     free(sentence);
     return CHOIR__EXIT_USAGE;
 }
@@ -33,11 +50,14 @@ int choir__cli_usage(const char *command, const char *format, ...)
 void choir__cli_notes(const char *command, const char *notes)
 {
     char *clean = choir__clean(choir__strdup(notes)); /* some quote a published file */
+    choir__paragraph p;
+    choir__paragraph_begin(&p);
     for (const char *at = clean; *at;) {
         int length = (int)strcspn(at, "\n");
-        fprintf(stderr, "choir%s%s: note: %.*s\n", *command ? " " : "", command, length, at);
+        fprintf(p.out, "choir%s%s: note: %.*s\n", *command ? " " : "", command, length, at);
         at += length + (at[length] == '\n');
     }
+    choir__paragraph_end(&p, stderr);
     free(clean);
 }
 

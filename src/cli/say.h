@@ -1,5 +1,6 @@
-/* Messages that all commands print in one form: failures, wrong usage, notes. The value that a
- * command returns is the exit status of the process. */
+/* Messages that all commands print in one form: failures, wrong usage, notes. On a terminal
+ * that is narrower than they are, they are folded (cli/fold.h). The value that a command
+ * returns is the exit status of the process. */
 #ifndef CHOIR_CLI_SAY_H
 #define CHOIR_CLI_SAY_H
 
@@ -9,6 +10,10 @@ enum { CHOIR__EXIT_OK = 0, CHOIR__EXIT_FAILED = 1, CHOIR__EXIT_USAGE = 2 };
 
 /* Prints "choir: ..." from choir_error_message() and returns CHOIR__EXIT_FAILED. */
 int choir__cli_fail(void);
+
+/* Prints one line, "choir COMMAND: ...". */
+void choir__cli_tell(const char *command, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* Prints one line, "choir COMMAND: ...; see 'choir COMMAND --help'", and returns
  * CHOIR__EXIT_USAGE. */

@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <choir/autograd.h>
 #include <choir/trace.h>
 #include "base/base.h"
+#include "cli/fold.h"
 #include "cli/say.h"
 
 typedef struct line {
@@ -195,25 +197,61 @@ static const char *grouped(int64_t n, char text[32])
     return text;
 }
 
+enum { OTHER_COLUMNS = 2 + 14 + 2 + 20 + 2 + 14 + 2 + 10 }; /* those behind the name */
+
+static const char *name_of(const line *l)
+{
+    return *l->module->name ? l->module->name : "model";
+}
+
 static void print_line(const line *l, int width)
 {
     char count[32];
     int indent = 2 * l->depth;
-    printf("%*s%-*s  %-14s  %-20s  %14s  ", indent, "", width - indent,
-        *l->module->name ? l->module->name : "model", l->module->type->name,
-        l->calls ? l->shape : "-", grouped(l->parameters, count));
+    printf("%*s%-*s  %-14s  %-20s  %14s  ", indent, "", width - indent, name_of(l),
+        l->module->type->name, l->calls ? l->shape : "-", grouped(l->parameters, count));
     if (l->flops > 0)
         printf("%10.4g\n", l->flops * 1e-6);
     else
         printf("%10s\n", "-");
 }
 
+/* Prints the module without columns, where the terminal has no room for them. Of a long name
+ * the end stays, since the modules around this one are above it. */
+static void print_narrow(const line *l, int columns)
+{
+    enum { LEAST = 12 };
+    char count[32];
+    const char *name = name_of(l);
+    int indent = (int)choir__min(2 * l->depth, choir__max(columns - LEAST, 0)),
+        room = columns - indent, length = (int)strlen(name);
+    bool cut = length > room;
+    choir__paragraph p;
+    choir__paragraph_begin(&p);
+    fprintf(
+        p.out, "%*s%s%s\n", indent, "", cut ? "..." : "", name + (cut ? length - room + 3 : 0));
+    fprintf(p.out, "%*s  %s", indent, "", l->module->type->name);
+    if (l->calls)
+        fprintf(p.out, " %s", l->shape);
+    if (l->parameters)
+        fprintf(p.out, ", %s parameters", grouped(l->parameters, count));
+    if (l->flops > 0)
+        fprintf(p.out, ", %.4g MFLOP", l->flops * 1e-6);
+    fprintf(p.out, "\n");
+    choir__paragraph_end(&p, stdout);
+}
+
 static void print_table(const summary *s)
 {
-    int width = 6;
+    int width = 6, columns = choir__fold_columns(STDOUT_FILENO);
     for (int i = 0; i < s->count; i++) {
         int w = 2 * s->lines[i].depth + (int)strlen(s->lines[i].module->name);
         width = w > width ? w : width;
+    }
+    if (width > columns - OTHER_COLUMNS) {
+        for (int i = 0; i < s->count; i++)
+            print_narrow(&s->lines[i], columns);
+        return;
     }
     printf("%-*s  %-14s  %-20s  %14s  %10s\n", width, "module", "class", "output", "parameters",
         "MFLOP");
@@ -230,17 +268,22 @@ static void print_totals(const summary *s, const totals *t)
 {
     char all[32], trained[32];
     const double mib = 1048576;
-    printf("\n%s parameters, %s of them trained; a forward of %lld samples: %.4g MFLOP\n",
+    choir__paragraph p;
+    choir__paragraph_begin(&p);
+    fprintf(p.out,
+        "\n%s parameters, %s of them trained; a forward of %lld samples: %.4g MFLOP\n",
         grouped(t->parameters, all), grouped(t->trainable, trained),
         (long long)(s->job->batch_size / s->job->microbatches), t->flops * 1e-6);
-    printf("memory of a step on one device: weights %.1f MiB, gradients %.1f, optimizer %.1f, "
-           "activations and all else %.1f; at most %.1f MiB\n",
+    fprintf(p.out,
+        "memory of a step on one device: weights %.1f MiB, gradients %.1f, optimizer %.1f, "
+        "activations and all else %.1f; at most %.1f MiB\n",
         (double)t->weight_bytes / mib, (double)t->gradient_bytes / mib,
         (double)t->state_bytes / mib,
         (double)choir__max(
             t->peak_bytes - t->weight_bytes - t->gradient_bytes - t->state_bytes, 0) /
             mib,
         (double)t->peak_bytes / mib);
+    choir__paragraph_end(&p, stdout);
 }
 
 static void print_json(const summary *s, const totals *t)

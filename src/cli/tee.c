@@ -12,14 +12,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/base.h"
+#include "cli/fold.h"
 
 struct choir__tee {
     int was, orders, end; /* the old standard error; pipes to and from the copier */
@@ -36,6 +39,19 @@ static void write_all(int fd, const char *bytes, size_t count)
     }
 }
 
+/* Folds whole lines for a narrow terminal; the file has them as they are. */
+static void show(int terminal, const char *bytes, size_t count)
+{
+    int columns = choir__fold_columns(terminal);
+    if (columns == INT_MAX || memchr(bytes, '\0', count) || bytes[count - 1] != '\n') {
+        write_all(terminal, bytes, count);
+        return;
+    }
+    char *folded = choir__fold(bytes, count, columns);
+    write_all(terminal, folded, strlen(folded));
+    free(folded);
+}
+
 /* Copies until the pipe ends or, once an order has come, is empty. */
 static void copy(int from, int orders, int terminal, int file)
 {
@@ -50,7 +66,7 @@ static void copy(int from, int orders, int terminal, int file)
             if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN))
                 return;
             if (n > 0) {
-                write_all(terminal, bytes, (size_t)n);
+                show(terminal, bytes, (size_t)n);
                 write_all(file, bytes, (size_t)n);
             }
         } else if (ending) {

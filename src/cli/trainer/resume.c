@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "cli/judge.h"
+#include "cli/say.h"
 
 choir_status choir__trainer_resume(choir__trainer *t, const char *from)
 {
@@ -96,10 +97,9 @@ choir_status choir__trainer_continue_own(choir__trainer *t)
 void choir__trainer_note_forgotten(choir__trainer *t)
 {
     if (t->now.forgot && t->part.env.rank == 0)
-        fprintf(stderr,
-            "choir %s: note: the ranks go on from %s; strategy %s: %s; the numbers from here on "
-            "may be others than those of an uninterrupted run\n",
-            t->job->command, t->job->save, t->job->strategy->name,
-            choir__cli_strategy_forgets(t->job));
+        choir__cli_tell(t->job->command,
+            "note: the ranks go on from %s; strategy %s: %s; the numbers from here on may be "
+            "others than those of an uninterrupted run",
+            t->job->save, t->job->strategy->name, choir__cli_strategy_forgets(t->job));
     t->now.forgot = false;
 }

@@ -6,6 +6,7 @@
 #include "cli/amp.h"
 #include "cli/judge.h"
 #include "cli/record.h"
+#include "cli/say.h"
 
 choir_group *choir__trainer_savers(const choir__trainer *t)
 {
@@ -74,8 +75,8 @@ static choir_status forgive(const choir__trainer *t, choir_status status)
     if (status != CHOIR_ERR_IO || !t->job->save_warn)
         return status;
     if (t->part.env.rank == 0)
-        fprintf(stderr, "choir %s: warning: %s; training goes on\n", t->job->command,
-            choir_error_message());
+        choir__cli_tell(
+            t->job->command, "warning: %s; training goes on", choir_error_message());
     return CHOIR_OK;
 }
 
