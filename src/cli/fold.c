@@ -81,10 +81,10 @@ void choir__paragraph_begin(choir__paragraph *p)
 {
     *p = (choir__paragraph){0};
     p->out = open_memstream(&p->text, &p->bytes);
-    if (!p->out) {
-        fprintf(stderr, "choir: out of host memory\n");
-        abort();
-    }
+    if (p->out)
+        return;
+    fprintf(stderr, "choir: out of host memory\n");
+    exit(1); /* as the library does */
 }
 
 void choir__paragraph_end(choir__paragraph *p, FILE *to)
