@@ -425,11 +425,11 @@ static void other_files_stay(void **state)
 {
     static const char *const texts[] = {"notes without a line's end", "{\"a\":1}", "SQLite"};
     char path[80], text[80] = "";
-    choir_space *space = make_space();
     choir_study *s = NULL;
     (void)state;
     if (strcmp(scheme, "journal") != 0)
         return;
+    choir_space *space = make_space();
     snprintf(path, sizeof path, "%s/study", folder);
     for (size_t i = 0; i < CHOIR_COUNT(texts); i++) {
         FILE *f = fopen(path, "w");
