@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -125,30 +126,42 @@ void choir__each_of_tree(pid_t root, void (*fn)(pid_t pid, void *arg), void *arg
 
 /* --- orphans of one origin --- */
 
+/* Compares the words of an environment with one as their bytes come. */
+typedef struct matching {
+    const char *word;
+    size_t length, at; /* at: bytes that match so far, of a word that may be it */
+    bool may_be;
+} matching;
+
+/* Returns whether the word has been found. */
+static bool match(matching *m, char byte)
+{
+    m->may_be = m->may_be && byte == m->word[m->at];
+    if (m->may_be && ++m->at == m->length)
+        return true;
+    if (!byte) { /* the next word begins */
+        m->may_be = true;
+        m->at = 0;
+    }
+    return false;
+}
+
 /* Returns whether the environment with which a process was started has a word that begins with
- * these bytes. */
+ * these bytes. Allocates nothing (choir__kill_marked). */
 static bool has_word(pid_t pid, const char *word, size_t length)
 {
-    enum { BLOCK = 1 << 16 };
-    char path[64], *text = NULL;
-    size_t bytes = 0;
+    char path[64], block[4096];
+    matching m = {word, length, 0, true};
+    bool has = false;
     snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    for (ssize_t n = 1; fd >= 0 && n > 0; bytes += n > 0 ? (size_t)n : 0) {
-        text = choir__realloc(text, bytes + BLOCK);
-        n = read(fd, text + bytes, BLOCK);
+    for (ssize_t n = 1; fd >= 0 && n > 0 && !has;) {
+        n = read(fd, block, sizeof block);
+        for (ssize_t i = 0; i < n && !has; i++)
+            has = match(&m, block[i]);
     }
     if (fd >= 0)
         close(fd);
-    bool has = bytes >= length && !memcmp(text, word, length);
-    for (const char *at = text;
-         !has && bytes > length;) { /* behind the end of the one before */
-        at = memchr(at, '\0', bytes - length - (size_t)(at - text));
-        if (!at)
-            break;
-        has = !memcmp(++at, word, length);
-    }
-    free(text);
     return has;
 }
 
@@ -200,18 +213,43 @@ void choir__kill_orphans(const char *word)
     }
 }
 
+/* An entry of a folder, as the kernel writes it. */
+typedef struct entry {
+    uint64_t inode;
+    int64_t offset;
+    unsigned short bytes; /* of the entry */
+    unsigned char type;
+    char name[];
+} entry;
+
+/* Kills the marked ones among some entries of /proc; returns whether there are any. */
+static bool kill_entries(const char *from, long bytes, const char *begin)
+{
+    bool any = false;
+    for (long at = 0; at < bytes;) {
+        const entry *e = (const entry *)(const void *)(from + at);
+        pid_t pid = isdigit((unsigned char)*e->name) ? atoi(e->name) : 0;
+        if (pid > 0 && has_word(pid, begin, strlen(begin)))
+            any |= kill(pid, SIGKILL) == 0;
+        at += e->bytes;
+    }
+    return any;
+}
+
+/* Threads of the process may have held locks of the allocator when this one was forked, so that
+ * nothing may be allocated here, nor by opendir. */
 void choir__kill_marked(const char *begin)
 {
     const struct timespec moment = {0, 1000000};
     double end = choir__now() + patience_s;
     for (bool any = true; any && choir__now() < end; nanosleep(&moment, NULL)) {
-        size_t count;
-        kin *all = all_processes(&count);
+        _Alignas(entry) char block[4096];
+        int fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         any = false;
-        for (size_t i = 0; i < count; i++)
-            if (has_word(all[i].pid, begin, strlen(begin)))
-                any |= kill(all[i].pid, SIGKILL) == 0;
-        free(all);
+        for (long n; fd >= 0 && (n = syscall(SYS_getdents64, fd, block, sizeof block)) > 0;)
+            any |= kill_entries(block, n, begin);
+        if (fd >= 0)
+            close(fd);
     }
 }
 

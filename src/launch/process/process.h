@@ -103,7 +103,7 @@ void choir__kill_descendants(void);
 void choir__kill_orphans(const char *word);
 
 /* Kills all processes of this user in whose environment a word begins so, as often as there are
- * any: they may start others. */
+ * any: they may start others. A forked child may call it, also of a process with threads. */
 void choir__kill_marked(const char *begin);
 
 /* Calls fn for a process, for those of the group that it leads, and for all descendants of
