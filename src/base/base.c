@@ -157,6 +157,15 @@ struct timespec choir__in_seconds(double seconds)
     return t;
 }
 
+void choir__cond_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t steady;
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &steady);
+    pthread_condattr_destroy(&steady);
+}
+
 static void *checked(void *p, size_t bytes)
 {
     if (!p && bytes) {

@@ -8,11 +8,12 @@
 #ifndef CHOIR_BASE_H
 #define CHOIR_BASE_H
 
-#include <time.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 #include <choir/status.h>
 
 /* Like strerror, but where the process has no descriptors left, the text names the limit. It is
@@ -52,9 +53,10 @@ void choir__set_rank_label(int rank);
 
 /* Returns the time on the monotonic clock, in seconds. */
 double choir__now(void);
-/* Returns the time on the monotonic clock that is `seconds` >= 0 from now, as functions of
- * pthread take it. */
+/* Returns the time on the monotonic clock that is `seconds` >= 0 from now. */
 struct timespec choir__in_seconds(double seconds);
+/* Makes a condition whose waits end at times of that clock. */
+void choir__cond_init(pthread_cond_t *condition);
 
 /* These functions end the process when memory is exhausted. They are for small host-side
  * bookkeeping, never for sizes that come from a user's data. */

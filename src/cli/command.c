@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/number.h"
 #include "base/named.h"
+#include "base/number.h"
 
 static const choir__cli_option help_option = {
     .name = "help", .letter = 'h', .type = CHOIR__FLAG, .help = "print this help"};

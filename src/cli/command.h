@@ -119,6 +119,9 @@ typedef struct choir__cli_taken {
 int choir__cli_options(
     const choir__cli_command *command, choir__cli_taken taken[CHOIR__CLI_MOST_OPTIONS]);
 
+/* Returns the name of the option that may have been meant by another name, or NULL. */
+const char *choir__cli_nearest(const choir__cli_taken *taken, int count, const char *name);
+
 /* Sets the member at `place` to the value that text gives. Error: argument, with the message
  * "expected ..., got ..." or "unknown value ...: choose one of ...". */
 choir_status choir__cli_set(const choir__cli_option *option, void *place, const char *text);

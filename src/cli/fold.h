@@ -11,7 +11,7 @@
  * if it is none. */
 int choir__fold_columns(int fd);
 
-/* Returns a copy of the text with each line folded to `columns`. What follows of a line is
+/* Returns a copy of the text with each line folded to `columns`. The rest of a line is
  * indented by two blanks more than its beginning. A word that is longer stays whole. The caller
  * frees it. */
 char *choir__fold(const char *text, size_t bytes, int columns);

@@ -61,16 +61,23 @@ static const choir__cli_taken *find(const tables *t, int id)
     return NULL;
 }
 
-/* Returns the option that may have been meant by a word such as --stesp, or NULL. */
-static const char *nearest(const tables *t, const char *word)
+const char *choir__cli_nearest(const choir__cli_taken *taken, int count, const char *name)
 {
     const char *near = NULL;
-    char *name = choir__format("%.*s", (int)strcspn(word, "="), word);
     int best = INT_MAX;
-    for (int i = 0; i < t->count && !strncmp(word, "--", 2); i++)
-        if (t->taken[i].option->name &&
-            choir__is_nearer(t->taken[i].option->name, name + 2, &best))
-            near = t->taken[i].option->name;
+    for (int i = 0; i < count; i++)
+        if (taken[i].option->name && choir__is_nearer(taken[i].option->name, name, &best))
+            near = taken[i].option->name;
+    return near;
+}
+
+/* Returns the option that may have been meant by a word such as --stesp=4, or NULL. */
+static const char *nearest(const tables *t, const char *word)
+{
+    if (strncmp(word, "--", 2))
+        return NULL;
+    char *name = choir__format("%.*s", (int)strcspn(word, "=") - 2, word + 2);
+    const char *near = choir__cli_nearest(t->taken, t->count, name);
     free(name);
     return near;
 }

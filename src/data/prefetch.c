@@ -61,11 +61,7 @@ static void stop(choir__prefetch *p)
 
 static void init_condition(choir__prefetch *p)
 {
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&p->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    choir__cond_init(&p->changed);
 }
 
 /* A dataset may fork within get, for example to run a decoder. Our threads cannot join

@@ -2,14 +2,12 @@
 #include "cli/tune/check.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
-#include "base/named.h"
 #include "cli/command.h"
 #include "cli/tune/plot.h"
 #include "tune/scheduler/scheduler.h"
@@ -72,16 +70,10 @@ static choir_status check_options(char *const *command, const choir_space *space
     choir__cli_taken taken[CHOIR__CLI_MOST_OPTIONS];
     int options = choir__cli_options(&choir__cli_train, taken);
     for (int i = 0; i < choir_space_count(space); i++) {
-        const char *name = choir_space_name(space, i), *near = NULL;
-        int best = INT_MAX;
-        bool known = !choir__command_appends(command, name);
-        for (int k = 0; k < options && !known; k++) {
-            const char *option = taken[k].option->name;
-            known = option && !strcmp(option, name);
-            if (option && choir__is_nearer(option, name, &best))
-                near = option;
-        }
-        if (!known)
+        const char *name = choir_space_name(space, i);
+        const char *near = choir__cli_nearest(taken, options, name); /* itself, if it is one */
+        bool known = near && !strcmp(near, name);
+        if (!known && choir__command_appends(command, name))
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "parameter %s: choir train has no option --%s, and the command no {%s}%s%s%s",
                 name, name, name, near ? "; did you mean '" : "", near ? near : "",

@@ -11,8 +11,8 @@
 
 /* --- columns --- */
 
-/* A column. Of two with one name, the one of the later kind gets that word before its name, as
- * params_lr, which Optuna's tables have. */
+/* A column. Where two have one name, the later kind's word stands before it, as in params_lr,
+ * which Optuna's tables have. */
 typedef struct column {
     const char *name;
     enum { FIXED, VALUES, UNIT, PARAMS } kind;

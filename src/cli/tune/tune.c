@@ -1,10 +1,7 @@
 /* choir tune: options of a hyper-parameter search. */
-#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/base.h"
 #include "cli/command.h"

@@ -252,12 +252,8 @@ void choir__watch_reader_free(void *reader)
 choir__watch_board *choir__watch_board_new(const choir__watch_shows *shows)
 {
     choir__watch_board *b = choir__calloc(1, sizeof *b);
-    pthread_condattr_t steady;
-    pthread_condattr_init(&steady);
-    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
     pthread_mutex_init(&b->lock, NULL);
-    pthread_cond_init(&b->ended, &steady);
-    pthread_condattr_destroy(&steady);
+    choir__cond_init(&b->ended);
     b->paths = shows->paths;
     b->path_count = shows->count;
     b->view.machines = shows->machines;

@@ -135,12 +135,8 @@ static void *ask(void *arg)
 
 static void begin_to_ask(choir__watch_study *s)
 {
-    pthread_condattr_t steady;
-    pthread_condattr_init(&steady);
-    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->ends, &steady);
-    pthread_condattr_destroy(&steady);
+    choir__cond_init(&s->ends);
     s->asks = pthread_create(&s->asker, NULL, ask, s) == 0;
 }
 

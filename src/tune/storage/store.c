@@ -177,12 +177,8 @@ choir_status choir__study_store_open(const char *url, bool create, choir__study_
     s->worker = choir__worker_name(s);
     s->last = &s->first;
     s->stop_fd = -1;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->work, &monotonic);
-    pthread_cond_init(&s->written, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    choir__cond_init(&s->work);
+    choir__cond_init(&s->written);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->backend_lock, NULL);
     *store = s;

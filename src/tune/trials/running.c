@@ -108,16 +108,14 @@ static void take_line(choir__running *r, choir__trial_stream *s)
 {
     s->line[s->bytes] = '\0';
     s->bytes = 0;
-    char first = s->line[strspn(s->line, " \t\r")], **last = &r->last_error;
-    if (s == &r->out) {
+    char first = s->line[strspn(s->line, " \t\r")];
+    if (s == &r->out)
         take_output(r, s->line);
-        last = &r->last_output;
-    }
-    if (first && (s != &r->out || first != '{')) {
-        free(*last);
-        *last = choir__clean(choir__strdup(s->line));
-        if (s == &r->err)
-            keep_line(r, s->line);
+    if (first && s == &r->err) {
+        keep_line(r, s->line);
+    } else if (first && first != '{') {
+        free(r->last_output);
+        r->last_output = choir__clean(choir__strdup(s->line));
     }
 }
 
@@ -307,7 +305,7 @@ choir_trial_state choir__running_end(choir__running *r, char **why)
 {
     char text[96];
     const choir__child *c = &r->family.children[0];
-    const char *words = r->last_error ? r->last_error : r->last_output;
+    const char *words = r->line_count ? r->lines[r->line_count - 1] : r->last_output;
     *why = NULL;
     if (!r->cannot && !r->refused && !r->timed_out && !r->bytes &&
         choir_trial_should_stop(r->trial))
@@ -357,7 +355,6 @@ void choir__running_free(choir__running *r)
     free(r->err.line);
     for (int i = 0; i < r->line_count; i++)
         free(r->lines[i]);
-    free(r->last_error);
     free(r->last_output);
     free(r->cannot);
     free(r->refused);

@@ -60,9 +60,9 @@ typedef struct choir__running {
     choir_trial *trial;
     choir__family family;
     choir__trial_stream out, err;
-    /* the last lines that are not empty, on standard error, and no JSON, on standard output */
-    char *last_error, *last_output;
-    char *lines[CHOIR__LAST_LINES]; /* (line_count) of standard error, oldest first */
+    char *last_output; /* the last line of standard output that is neither empty nor JSON */
+    char
+        *lines[CHOIR__LAST_LINES]; /* (line_count) of standard error, not empty, oldest first */
     int line_count;
     char *dir;
     char *cannot;            /* why the process could not be started; NULL: it was */
