@@ -1,16 +1,17 @@
 #!/bin/bash
-# Two ranks of DDP beside one, the batch a rank unchanged, and how much of the reduction is hidden.
+# Two ranks, or two devices, beside two processes apart, the batch of each unchanged.
 #
 # In turn, ROUNDS times over: one process on one core; two processes that know nothing of each
-# other on two cores at the same time, the machine's own ceiling; two ranks. The slower of the two
-# processes in each step is the ceiling of ranks that wait for each other. Then a run with
-# --trace: of the time in which the group's queue was at work, the share in which the device was,
-# too.
+# other on two cores at the same time, the machine's own ceiling; each strategy on both cores. The
+# slower of the two processes in each step is the ceiling of ranks that wait for each other. Then a
+# run of ddp with --trace: of the time in which the group's queue was at work, the share in which
+# the device was, too.
 #
 #   MODELS='resnet50:8 gpt2:context=64:4'   model:batch a rank   ROUNDS=3   STEPS=8
+#   STRATEGIES='ddp fsdp dp dp-balanced'    (those of ranks on two ranks, the others on two devices)
 set -uo pipefail
 source bench/lib.inc
-rounds=${ROUNDS:-3} steps=${STEPS:-8}
+rounds=${ROUNDS:-3} steps=${STEPS:-8} strategies=${STRATEGIES:-ddp}
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 machine
@@ -19,12 +20,14 @@ on_core() { # CORE MODEL BATCH
     taskset -c "$1" choir train --json --eval-batches 1 --model "$2" --batch-size "$3" \
         --steps "$steps" random
 }
-ddp() { # MODEL BATCH-A-RANK ARGUMENT...
-    local model=$1 batch=$2
-    shift 2
-    train --model "$model" --batch-size $((2 * batch)) --steps "$steps" --strategy ddp --nproc 2 \
-        "$@" random
+on_both() { # STRATEGY MODEL BATCH-A-RANK ARGUMENT...
+    local strategy=$1 model=$2 batch=$3 where=(--nproc 2)
+    shift 3
+    case $strategy in dp | dp-balanced) where=(--devices cpu:0-1) ;; esac
+    train --model "$model" --batch-size $((2 * batch)) --steps "$steps" --strategy "$strategy" \
+        "${where[@]}" "$@" random
 }
+spread() { sort -g | awk '{v[NR]=$1} END {printf "%.3f (%.3f, %.3f)", v[int((NR+1)/2)], v[1], v[NR]}'; }
 
 # hidden FILE: of the collectives' time, the share that the device worked through as well. The first
 # two steps make what is made once; they do not count.
@@ -68,18 +71,25 @@ for job in ${MODELS:-resnet50:8 gpt2:context=64:4}; do
         on_core 1 "$model" "$batch" >"$out/right"
         wait
         left=$(field step_ms_median <"$out/left") right=$(field step_ms_median <"$out/right")
-        echo "$(calc "2 / (1 / $left + 1 / $right)")" >>"$out/pair"
-        slower_ms "$out/left" "$out/right" >>"$out/slower"
-        ddp "$model" "$batch" | field step_ms_median >>"$out/ddp"
+        apart=$(calc "2 / (1 / $left + 1 / $right)") slower=$(slower_ms "$out/left" "$out/right")
+        echo "$apart" >>"$out/apart"
+        echo "$slower" >>"$out/slower"
+        for strategy in $strategies; do
+            both=$(on_both "$strategy" "$model" "$batch" | field step_ms_median)
+            echo "$both" >>"$out/$strategy.ms"
+            echo "$(digits=4 calc "$apart / $both")" >>"$out/$strategy.apart"
+            echo "$(digits=4 calc "$slower / $both")" >>"$out/$strategy.slower"
+        done
     done
-    alone=$(median <"$out/alone") pair=$(median <"$out/pair") both=$(median <"$out/ddp")
-    slower=$(median <"$out/slower")
-    printf '%-18s one rank %.1f ms, two apart %.1f, the slower %.1f, DDP %.1f: ' "$model" "$alone" \
-        "$pair" "$slower" "$both"
-    printf '%.3f of twice one, %.3f of two apart, %.3f of the slower\n' \
-        "$(digits=4 calc "$alone / $both")" "$(digits=4 calc "$pair / $both")" \
-        "$(digits=4 calc "$slower / $both")"
-    ddp "$model" "$batch" --trace "$out/trace.json" >/dev/null
-    [ -s "$out/trace.json" ] && echo "                   trace: $(hidden "$out/trace.json")"
+    printf '%s: one %.1f ms, two apart %.1f, the slower %.1f; medians of %s rounds (least, most)\n' \
+        "$model" "$(median <"$out/alone")" "$(median <"$out/apart")" "$(median <"$out/slower")" \
+        "$rounds"
+    for strategy in $strategies; do
+        printf '  %-12s %.1f ms: %s of two apart, %.3f of the slower\n' "$strategy" \
+            "$(median <"$out/$strategy.ms")" "$(spread <"$out/$strategy.apart")" \
+            "$(median <"$out/$strategy.slower")"
+    done
+    on_both ddp "$model" "$batch" --trace "$out/trace.json" >/dev/null
+    [ -s "$out/trace.json" ] && echo "  ddp, a trace: $(hidden "$out/trace.json")"
 done
 echo "load after: $(cut -d' ' -f1-3 /proc/loadavg)"

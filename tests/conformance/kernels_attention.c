@@ -1,6 +1,6 @@
 /* Conformance of attention and its gradient: heads strided and dense, one block of queries and
- * many, grouped heads, windows, biases. The products are oneDNN's, so instruction sets are
- * compared only with the reference.
+ * many, grouped heads, windows, biases. Products have fused terms where the machine can, so
+ * instruction sets are compared only with the reference.
  *
  *   test_conformance_kernels_attention [WIDTH]   runs only heads of at least WIDTH elements */
 #include "conformance/harness.h"

@@ -5,7 +5,8 @@
  * Two rules give the same bits everywhere. Element by element, a kernel runs the same
  * operations on a full vector and on the rest of a row, which v_get pads and v_put cuts. Across
  * elements, a sum keeps 16 lanes whatever the width of vec (L vectors, element c in lane c %
- * 16) and joins them in one order (lanes_sum). No fused multiply-add is ever used. */
+ * 16) and joins them in one order (lanes_sum). No fused multiply-add is used, but for products
+ * beside oneDNN's (tile.h). */
 #ifndef CHOIR_ISA_H
 #define CHOIR_ISA_H
 

@@ -3,42 +3,13 @@
  * C first gets the sums' start values; then one tile of it at a time stays in registers while a
  * block of k is processed. The operands are copied into the order of reading: A in panels of
  * TALL rows, B in panels of BROAD columns, with zeros beyond the edges. An element's sum runs
- * over k in order, with one product and one addition per term, for any blocks: so the bits
- * equal those of every instruction set, and those of a plain loop. It runs on one thread. */
-#include "device/cpu/isa/isa.h"
+ * over k in order, with one product and one addition per term (tile.h), for any blocks: so the
+ * bits equal those of every instruction set, and those of a plain loop. It runs on one thread.
+ */
+#define TERMS_APART
+#include "device/cpu/isa/tile.h"
 
-enum { TALL = 6, VECTORS = 2, BROAD = VECTORS * W };
 enum { BLOCK_K = 256, BLOCK_M = 96, BLOCK_N = 2048 }; /* size of the copies: 96 KiB and 2 MiB */
-
-/* c (TALL, BROAD) += a (k, TALL) b (k, BROAD), both dense */
-INLINE void tile(float *c, int64_t c_row, const float *a, const float *b, int64_t k)
-{
-    vec sum[TALL][VECTORS];
-    _Pragma("GCC unroll 6") for (int i = 0; i < TALL; i++)
-        _Pragma("GCC unroll 2") for (int j = 0; j < VECTORS; j++) sum[i][j] =
-            v_load(c + i * c_row + j * W);
-    for (; k > 0; k--, a += TALL, b += BROAD) {
-        vec right[VECTORS];
-        _Pragma("GCC unroll 2") for (int j = 0; j < VECTORS; j++) right[j] = v_load(b + j * W);
-        _Pragma("GCC unroll 6") for (int i = 0; i < TALL; i++) _Pragma(
-            "GCC unroll 2") for (int j = 0; j < VECTORS; j++) sum[i][j] += right[j] * a[i];
-    }
-    _Pragma("GCC unroll 6") for (int i = 0; i < TALL; i++)
-        _Pragma("GCC unroll 2") for (int j = 0; j < VECTORS; j++)
-            v_store(c + i * c_row + j * W, sum[i][j]);
-}
-
-/* Like `tile`, for rows x cols elements of c that are not a whole tile. */
-static void tile_part(float *c, int64_t c_row, const float *a, const float *b, int64_t k,
-    int64_t rows, int64_t cols)
-{
-    float whole[TALL * BROAD] = {0};
-    for (int64_t i = 0; i < rows; i++)
-        memcpy(whole + i * BROAD, c + i * c_row, (size_t)cols * sizeof *c);
-    tile(whole, BROAD, a, b, k);
-    for (int64_t i = 0; i < rows; i++)
-        memcpy(c + i * c_row, whole + i * BROAD, (size_t)cols * sizeof *c);
-}
 
 /* Copies (count, k) elements, `apart` and `next` apart along each dimension, to panels of
  * `each`: (count / each, k, each). */
@@ -65,12 +36,9 @@ static void multiply_block(
 {
     for (int64_t j = 0; j < n; j += BROAD)
         for (int64_t i = 0; i < m; i += TALL) {
-            float *at = c + i * c_row + j;
-            int64_t rows = choir__min(TALL, m - i), cols = choir__min(BROAD, n - j);
-            if (rows == TALL && cols == BROAD)
-                tile(at, c_row, a + i * k, b + j * k, k);
-            else
-                tile_part(at, c_row, a + i * k, b + j * k, k, rows, cols);
+            const tile_of t = {
+                c + i * c_row + j, a + i * k, b + j * k, c_row, 1, TALL, BROAD, k, n - j, true};
+            tile(&t, choir__min(TALL, m - i));
         }
 }
 

@@ -1,0 +1,205 @@
+/* What attention's two directions share: which keys a query sees, and a head's operands in the
+ * order in which tiles read them. */
+#ifndef CHOIR_ISA_ATTENTION_H
+#define CHOIR_ISA_ATTENTION_H
+
+#include "device/cpu/isa/tile.h"
+#include "device/cpu/isa/vector_math.h"
+
+/* Upper limits of a block of queries: rows, rows under a causal mask, scores. */
+enum { QUERIES = 128, CAUSAL = 64, SCORES = 1 << 17 };
+
+typedef choir__attention_shape shape;
+
+typedef struct span {
+    int64_t from, to;
+} span;
+
+INLINE int64_t whole_panels(int64_t n)
+{
+    return (n + BROAD - 1) / BROAD * BROAD;
+}
+
+INLINE int64_t block_rows(const shape *n)
+{
+    int64_t most = n->causal ? CAUSAL : QUERIES, blocks = (n->t + most - 1) / most;
+    while (blocks < n->t && (n->t + blocks - 1) / blocks > 16 &&
+           (n->t + blocks - 1) / blocks * n->s > SCORES)
+        blocks *= 2;
+    return (n->t + blocks - 1) / blocks;
+}
+
+/* Returns the keys that query t sees; none where all keys are before its window. */
+INLINE span seen_by(const shape *n, int64_t t)
+{
+    int64_t to = n->causal ? choir__min(n->s, t + 1) : n->s;
+    return (span){n->window ? choir__min(choir__max(0, t - n->window + 1), to) : 0, to};
+}
+
+/* Returns the keys that any of queries t ... t + rows - 1 sees. */
+INLINE span seen_by_rows(const shape *n, int64_t t, int64_t rows)
+{
+    return (span){seen_by(n, t).from, seen_by(n, t + rows - 1).to};
+}
+
+/* Returns those of `queries` that see any of keys s ... s + count - 1. */
+INLINE span seeing(const shape *n, int64_t s, int64_t count, span queries)
+{
+    if (n->causal)
+        queries.from = choir__max(queries.from, s);
+    if (n->window)
+        queries.to = choir__min(queries.to, s + count - 1 + n->window);
+    return queries;
+}
+
+INLINE float *row_of(const choir__heads *x, int64_t b, int64_t h, int64_t t)
+{
+    return (float *)x->p + b * x->b + h * x->h + t * x->t;
+}
+
+INLINE float *bias_row(const choir__attention_bias *a, int64_t b, int64_t h, int64_t t)
+{
+    return a->p ? (float *)a->p + b % a->samples * a->stride[0] + h * a->stride[1] +
+                      t * a->stride[2]
+                : NULL;
+}
+
+INLINE void clear(float *y, int64_t from, int64_t to)
+{
+    for (int64_t c = from; c < to; c += W)
+        v_put(y + c, (vec){0}, to - c);
+}
+
+/* Clears beside the scores `seen` of a row of `width`, of which whole 16 lanes are written:
+ * tiles read up to TALL - 1 more on each side. */
+INLINE void clear_beside(float *s, span seen, int64_t width)
+{
+    int64_t written = seen.from + (seen.to - seen.from + 15) / 16 * 16;
+    clear(s, choir__max(0, seen.from - TALL), seen.from);
+    clear(s, written, choir__min(width, seen.to + TALL));
+}
+
+/* --- a head's rows, (rows, d) in its tensor, as tiles read them; zeros fill up --- */
+
+/* (rows, D), D of whole panels */
+INLINE void gather(
+    float *to, const choir__heads *x, int64_t b, int64_t h, int64_t t, int64_t rows, int64_t d)
+{
+    const float *from = row_of(x, b, h, t);
+    for (int64_t r = 0; r < rows; r++, from += x->t)
+        for (int64_t c = 0; c < whole_panels(d); c += W, to += W)
+            v_store(to, v_get(from + c, d - c));
+}
+
+/* (D / BROAD, rows, BROAD): panels of columns */
+INLINE void gather_panels(
+    float *to, const choir__heads *x, int64_t b, int64_t h, int64_t rows, int64_t d)
+{
+    for (int64_t panel = 0; panel < d; panel += BROAD) {
+        const float *from = row_of(x, b, h, 0);
+        for (int64_t r = 0; r < rows; r++, from += x->t)
+            for (int64_t c = panel; c < panel + BROAD; c += W, to += W)
+                v_store(to, v_get(from + c, d - c));
+    }
+}
+
+/* (4): elements of a (0 ... 3) and b (4 ... 7) */
+#ifdef __clang__
+#define MIX(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+typedef int32_t ivec4 __attribute__((vector_size(16)));
+#define MIX(a, b, i, j, k, l) __builtin_shuffle(a, b, (ivec4){i, j, k, l})
+#endif
+
+/* to (4, BROAD) = the transpose of from (4, 4), rows `step` apart */
+INLINE void transpose4(float *to, const float *from, int64_t step)
+{
+    vec4 r[4], low[2], high[2];
+    for (int i = 0; i < 4; i++)
+        memcpy(&r[i], from + i * step, sizeof r[i]);
+    for (int i = 0; i < 2; i++) { /* columns 0, 1 and 2, 3 of rows 2 i and 2 i + 1 */
+        low[i] = MIX(r[2 * i], r[2 * i + 1], 0, 4, 1, 5);
+        high[i] = MIX(r[2 * i], r[2 * i + 1], 2, 6, 3, 7);
+    }
+    r[0] = MIX(low[0], low[1], 0, 1, 4, 5);
+    r[1] = MIX(low[0], low[1], 2, 3, 6, 7);
+    r[2] = MIX(high[0], high[1], 0, 1, 4, 5);
+    r[3] = MIX(high[0], high[1], 2, 3, 6, 7);
+    for (int i = 0; i < 4; i++)
+        memcpy(to + i * BROAD, &r[i], sizeof r[i]);
+}
+
+/* (rows / BROAD, d, BROAD): panels of rows, transposed */
+INLINE void gather_transposed(
+    float *to, const choir__heads *x, int64_t b, int64_t h, int64_t rows, int64_t d)
+{
+    for (int64_t panel = 0; panel < rows; panel += BROAD, to += d * BROAD)
+        for (int64_t r = 0; r < BROAD; r += 4) {
+            const float *from = row_of(x, b, h, panel + r);
+            int64_t there = choir__max(0, choir__min(4, rows - panel - r)), c = 0;
+            for (; there == 4 && c + 4 <= d; c += 4)
+                transpose4(to + c * BROAD + r, from + c, x->t);
+            for (; c < d; c++)
+                for (int64_t i = 0; i < 4; i++)
+                    to[c * BROAD + r + i] = i < there ? from[i * x->t + c] : 0.0f;
+        }
+}
+
+/* --- a block of queries: what a head's blocks share, and one block's place --- */
+
+typedef struct block {
+    const shape *n;
+    span queries;
+    span keys; /* that any of them sees; `from` is the first of a panel */
+    /* of a row of scores in memory: whole panels, and 16 lanes from any key on, but no power of
+     * two, whose rows would share few sets of a cache */
+    int64_t width;
+} block;
+
+INLINE block block_at(const shape *n, int64_t t, int64_t rows)
+{
+    rows = choir__min(rows, n->t - t);
+    block k = {n, {t, t + rows}, seen_by_rows(n, t, rows), 0};
+    k.keys.from = k.keys.from / BROAD * BROAD;
+    k.width = (whole_panels(k.keys.to - k.keys.from) + 15) / 16 * 16 + (n->window ? 16 : 0);
+    k.width += k.width % 64 == 0 ? 16 : 0;
+    return k;
+}
+
+/* Returns the room for a block's scores. */
+INLINE int64_t block_scores(const shape *n)
+{
+    return block_rows(n) * (whole_panels(n->s) + BROAD + 48);
+}
+
+/* s (queries, keys) = x y^T, where a query sees a key; x (queries, D) gathered, y transposed */
+INLINE void scores(const block *k, float *s, const float *x, const float *y)
+{
+    const int64_t d = k->n->d, x_row = whole_panels(d);
+    for (int64_t key = k->keys.from; key < k->keys.to; key += BROAD)
+        for (int64_t t = k->queries.from; t < k->queries.to; t += TALL) {
+            int64_t rows = choir__min(TALL, k->queries.to - t), r = t - k->queries.from;
+            span seen = seen_by_rows(k->n, t, rows);
+            if (key + BROAD > seen.from && key < seen.to)
+                tile(&(tile_of){s + r * k->width + key - k->keys.from, x + r * x_row,
+                         y + key * d, k->width, x_row, 1, BROAD, d, BROAD, false},
+                    rows);
+        }
+}
+
+/* y (queries, d) = s x; x in panels of columns */
+INLINE void of_keys(const block *k, float *y, int64_t y_row, const float *s, const float *x)
+{
+    const int64_t d = k->n->d;
+    for (int64_t t = k->queries.from; t < k->queries.to; t += TALL) {
+        int64_t rows = choir__min(TALL, k->queries.to - t), r = t - k->queries.from;
+        span seen = seen_by_rows(k->n, t, rows);
+        for (int64_t c = 0; c < d; c += BROAD)
+            tile(&(tile_of){y + r * y_row + c, s + r * k->width + seen.from - k->keys.from,
+                     x + c * k->n->s + seen.from * BROAD, y_row, k->width, 1, BROAD,
+                     seen.to - seen.from, d - c, false},
+                rows);
+    }
+}
+
+#endif
