@@ -27,7 +27,9 @@ on_both() { # STRATEGY MODEL BATCH-A-RANK ARGUMENT...
     train --model "$model" --batch-size $((2 * batch)) --steps "$steps" --strategy "$strategy" \
         "${where[@]}" "$@" random
 }
-spread() { sort -g | awk '{v[NR]=$1} END {printf "%.3f (%.3f, %.3f)", v[int((NR+1)/2)], v[1], v[NR]}'; }
+spread() {
+    sort -g | awk '{v[NR]=$1} END {printf "%.3f (%.3f, %.3f)", v[int((NR+1)/2)], v[1], v[NR]}'
+}
 
 # hidden FILE: of the collectives' time, the share that the device worked through as well. The first
 # two steps make what is made once; they do not count.
@@ -81,9 +83,8 @@ for job in ${MODELS:-resnet50:8 gpt2:context=64:4}; do
             echo "$(digits=4 calc "$slower / $both")" >>"$out/$strategy.slower"
         done
     done
-    printf '%s: one %.1f ms, two apart %.1f, the slower %.1f; medians of %s rounds (least, most)\n' \
-        "$model" "$(median <"$out/alone")" "$(median <"$out/apart")" "$(median <"$out/slower")" \
-        "$rounds"
+    printf '%s: one %.1f ms, two apart %.1f, the slower %.1f; medians (least, most)\n' "$model" \
+        "$(median <"$out/alone")" "$(median <"$out/apart")" "$(median <"$out/slower")"
     for strategy in $strategies; do
         printf '  %-12s %.1f ms: %s of two apart, %.3f of the slower\n' "$strategy" \
             "$(median <"$out/$strategy.ms")" "$(spread <"$out/$strategy.apart")" \

@@ -5,8 +5,8 @@
  * writes in queue order. The part of a step that the host decides (counting it, the schedule,
  * the bias correction) is a host call, so a recorded step runs it at each replay.
  *
- * Devices step in parallel. They meet only to clip: the sums of the rows go to the run's
- * device, which adds them and sends the factor back. */
+ * Devices step in parallel (update.c). They meet only to clip: the sums of the rows go to the
+ * run's device, which adds them and sends the factor back. */
 #include "optim/optim.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
@@ -186,10 +186,7 @@ static const double *bring_rows(const choir_optim *o, const choir__optim_part *p
     return choir__data(&to);
 }
 
-/* Gathers the rows of all parts in name order on the run's device. If ranks have parts of
- * parameters, each adds its own rows to zeros. kinds: number of sums per row, stored one array
- * after the other. */
-static choir_status gather_rows(const choir_optim *o, int kinds)
+choir_status choir__optim_gather_rows(const choir_optim *o, int kinds)
 {
     const double **rows = choir__calloc((size_t)o->part_count, sizeof *rows);
     choir__k_fill zero = {.y = o->rows->data, .n = kinds * o->row_count, .dtype = CHOIR_F64};
@@ -235,99 +232,45 @@ static void send_clip(const choir_optim *o)
     }
 }
 
+/* Sums the squares of the entries' rows, for a norm that is taken of them later. */
+static void norm_run(const choir_optim *o, const choir__optim_part *part, choir_device *device,
+    int first, int count, const void *unused)
+{
+    const choir__opt_entry *entries = part->entries->data;
+    choir__k_grad_norm args = {
+        .entries = entries + first, .count = count, .rows = part->rows->data};
+    (void)o;
+    (void)unused;
+    for (int i = 0; i < first; i++)
+        args.rows += part->table[i].row ? part->table[i].n / part->table[i].row : 0;
+    choir__launch(device, CHOIR_F32, grad_norm, &args);
+}
+
 static choir_status launch_norm(const choir_optim *o, const float *inverse)
 {
+    const choir__optim_part *only = o->rows ? NULL : &o->parts[0]; /* on the run's device */
     choir__k_grad_norm whole = {.norm = choir__data(o->norm),
         .clip = choir__data(o->clip),
         .inverse = inverse,
-        .max_norm = o->max_norm};
-    for (int i = 0; i < o->part_count; i++) {
-        const choir__optim_part *part = &o->parts[i];
-        choir__k_grad_norm args = o->rows ? (choir__k_grad_norm){0} : whole;
-        args.entries = part->entries->data;
-        args.count = part->entry_count;
-        args.rows = part->rows->data;
-        choir__storage_claim(part->rows);
-        choir__launch(part->device, CHOIR_F32, grad_norm, &args);
-    }
-    if (!o->rows) /* a single part, on the run's device */
+        .max_norm = o->max_norm,
+        .rows = only ? only->rows->data : o->rows->data,
+        .given = o->row_count};
+    if (only && !choir__optim_is_shared(o, only)) { /* one kernel does it all */
+        whole.entries = only->entries->data;
+        whole.count = only->entry_count;
+        whole.given = 0;
+        choir__storage_claim(only->rows);
+        choir__launch(only->device, CHOIR_F32, grad_norm, &whole);
         return CHOIR_OK;
-    choir_status status = gather_rows(o, 1);
-    whole.given = o->row_count;
-    whole.rows = o->rows->data;
-    choir__launch(o->run->device, CHOIR_F32, grad_norm, &whole);
-    send_clip(o);
-    return status;
-}
-
-static choir__k_optim part_args(
-    const choir_optim *o, const choir__optim_part *part, bool scaled)
-{
-    choir__k_optim args = {.entries = part->entries->data,
-        .count = part->entry_count,
-        .hyper = part->hyper->data,
-        .rows = part->rows->data,
-        .coded = o->coded};
-    if (o->norm)
-        args.clip = choir__optim_clip_of(o, part) + CHOIR__CLIP_FACTOR;
-    if (scaled)
-        args.found = choir__optim_clip_of(o, part) + CHOIR__CLIP_FOUND;
-    return args;
-}
-
-static void launch_kernel(
-    const choir_optim *o, const choir__optim_part *part, const choir__k_optim *args)
-{
-    switch (o->kind) {
-    case CHOIR__SGD: choir__launch(part->device, CHOIR_F32, sgd, args); break;
-    case CHOIR__ADAM: choir__launch(part->device, CHOIR_F32, adam, args); break;
-    case CHOIR__LAMB: choir__launch(part->device, CHOIR_F32, lamb, args); break;
-    case CHOIR__LION: choir__launch(part->device, CHOIR_F32, lion, args); break;
-    case CHOIR__RMSPROP: choir__launch(part->device, CHOIR_F32, rmsprop, args); break;
-    case CHOIR__ADAFACTOR: break; /* matrices.c */
-    case CHOIR__MUON: choir__launch(part->device, CHOIR_F32, adam, args); break;
     }
-}
-
-/* Launches the update of a part. With state in a file it goes run by run, except for LAMB,
- * whose norms cover all entries. */
-static void launch_part(const choir_optim *o, const choir__optim_part *part, bool scaled)
-{
-    choir__k_optim args = part_args(o, part, scaled);
-    choir__storage_claim(part->rows); /* the norm's rows, which other devices may still read */
-    if (!choir__offload_runs(o) || o->kind == CHOIR__LAMB) {
-        launch_kernel(o, part, &args);
-        return;
-    }
-    const choir__opt_entry *entries = args.entries;
-    for (int first = 0, n; first < part->entry_count; first += n) {
-        n = choir__offload_run(part, first);
-        args.entries = entries + first;
-        args.count = n;
-        launch_kernel(o, part, &args);
-        choir__offload_let_go(o, part, first, n);
-    }
-}
-
-/* LAMB if ranks have parts of parameters: |p| and |u| are norms of whole parameters. */
-static choir_status launch_lamb(const choir_optim *o, bool scaled)
-{
     for (int i = 0; i < o->part_count; i++) {
-        choir__k_lamb measure = part_args(o, &o->parts[i], scaled);
         choir__storage_claim(o->parts[i].rows);
-        measure.part = CHOIR__LAMB_MEASURE;
-        choir__launch(o->parts[i].device, CHOIR_F32, lamb, &measure);
+        choir__optim_share(o, &o->parts[i], norm_run, NULL);
     }
-    choir_status status = gather_rows(o, 2);
-    for (int i = 0; i < o->part_count; i++) {
-        choir__k_lamb step = part_args(o, &o->parts[i], scaled);
-        step.part = CHOIR__LAMB_STEP;
-        step.rows = o->rows->data;
-        step.whole_rows = o->row_count;
-        choir__queue_wait_event(
-            o->parts[i].device->queue, choir__queue_record(o->run->device->queue));
-        choir__launch(o->parts[i].device, CHOIR_F32, lamb, &step);
-    }
+    choir_status status = only ? CHOIR_OK : choir__optim_gather_rows(o, 1);
+    choir__launch(o->run->device, CHOIR_F32, grad_norm, &whole);
+    if (!only)
+        send_clip(o);
     return status;
 }
 
@@ -347,18 +290,6 @@ static choir_status get_ready(choir_optim *o)
     return status == CHOIR_OK ? choir__optim_lay_out(o) : status;
 }
 
-/* Queues the update of all parts. */
-static choir_status update(choir_optim *o, bool scaled)
-{
-    if (o->kind == CHOIR__LAMB && choir__strategies_share(o->run))
-        return launch_lamb(o, scaled);
-    for (int i = 0; i < o->part_count; i++)
-        launch_part(o, &o->parts[i], scaled);
-    return o->kind == CHOIR__ADAFACTOR || o->kind == CHOIR__MUON
-               ? choir__optim_step_matrices(o, scaled)
-               : CHOIR_OK;
-}
-
 /* Steps; inverse NULL: the gradients need no unscaling. */
 static choir_status step(choir_optim *o, const float *inverse)
 {
@@ -373,7 +304,7 @@ static choir_status step(choir_optim *o, const float *inverse)
         return choir__scope_fail(o->run, status);
     for (int i = 0; i < o->count; i++)
         choir__storage_claim(o->states[i].param->local->storage);
-    status = update(o, inverse != NULL);
+    status = choir__optim_update(o, inverse != NULL);
     if (status != CHOIR_OK)
         return choir__scope_fail(o->run, status);
     choir__optim_launch_average(o);

@@ -177,6 +177,27 @@ choir_status choir__optim_step_matrices(choir_optim *o, bool scaled);
 /* Like choir_optim_visit, and passes on the parameter whose state a tensor is. */
 void choir__optim_visit_params(choir_optim *o, choir__state_visit_fn *visit, void *arg);
 
+/* Gathers the rows of all parts in name order on the run's device. If ranks have parts of
+ * parameters, each adds its own rows to zeros. kinds: number of sums per row, stored one array
+ * after the other. */
+choir_status choir__optim_gather_rows(const choir_optim *o, int kinds);
+
+/* --- update.c --- */
+
+/* Queues the work on entries [first, first + count) of a part's table on the device. */
+typedef void choir__optim_run_fn(const choir_optim *o, const choir__optim_part *part,
+    choir_device *device, int first, int count, const void *args);
+/* Returns whether other devices help with the part. */
+bool choir__optim_is_shared(const choir_optim *o, const choir__optim_part *part);
+/* Runs `run` on all of the part's entries, in runs of about as many elements as there are
+ * devices that may help: the part's own device takes the first run, and then waits for the
+ * others. */
+void choir__optim_share(const choir_optim *o, const choir__optim_part *part,
+    choir__optim_run_fn *run, const void *args);
+
+/* Queues the update of all parts; scaled: as in choir__optim_step_matrices. */
+choir_status choir__optim_update(choir_optim *o, bool scaled);
+
 /* --- offload.c --- */
 
 /* Returns a state tensor like param, outside the device's pool, where there is room for `each`

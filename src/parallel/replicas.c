@@ -159,8 +159,9 @@ static void copy_values(choir_device *device, const choir_tensor *to, const choi
     choir__queue_moved(device->queue, choir__device_of(from)->queue, bytes);
 }
 
-/* Copies the values [first, last) of replica 0. */
-static void fill_some(choir__replicas *r, choir__replica *to, int first, int last)
+/* Copies the values [first, last) of replica 0, on `device`. */
+static void fill_some(
+    choir__replicas *r, choir__replica *to, choir_device *device, int first, int last)
 {
     for (int t = first; t < last; t++) {
         choir_tensor *from = r->replica[0].tensor[t], *own = to->tensor[t];
@@ -169,10 +170,37 @@ static void fill_some(choir__replicas *r, choir__replica *to, int first, int las
         /* Kernels change buffers without a new version. */
         if (t < r->params && to->fresh[t] == choir__values_of(from))
             continue;
-        copy_values(to->device, own, from);
+        copy_values(device, own, from);
         own->storage->version++; /* a backward that saved the old values notices */
         to->fresh[t] = choir__values_of(from);
     }
+}
+
+/* Returns the first of the parameters that replica 0's own device copies: its share of the
+ * bytes, if it can reach the replica's memory. Else it would wait for the others. */
+static int first_of_home(const choir__replicas *r)
+{
+    int64_t all = 0, share = 0;
+    int first = r->params;
+    for (int t = 0; t < r->params; t++)
+        all += r->replica[0].tensor[t]->count;
+    while (!r->replica[0].device->far && first > 0 &&
+           share + r->replica[0].tensor[first - 1]->count <= all / r->devices)
+        share += r->replica[0].tensor[--first]->count;
+    return first;
+}
+
+static void fill_params(choir__replicas *r, choir__replica *to)
+{
+    choir_device *home = r->replica[0].device;
+    int first = first_of_home(r);
+    if (first < r->params) { /* the replica may still read its old values */
+        choir__queue_wait_event(home->queue, choir__queue_record(to->device->queue));
+        fill_some(r, to, home, first, r->params);
+    }
+    fill_some(r, to, to->device, 0, first);
+    if (first < r->params)
+        choir__queue_wait_event(to->device->queue, choir__queue_record(home->queue));
 }
 
 choir_status choir__replicas_fill(choir__replicas *r, int i, choir__event from)
@@ -184,13 +212,13 @@ choir_status choir__replicas_fill(choir__replicas *r, int i, choir__event from)
     if (status != CHOIR_OK || i == 0)
         return status;
     choir__queue_wait_event(to->device->queue, from);
-    fill_some(r, to, r->params, r->count);
+    fill_some(r, to, to->device, r->params, r->count);
     choir__event read = choir__queue_record(to->device->queue);
     /* replica 0's forward will update the statistics */
     for (int t = r->params; t < r->count; t++)
         if (r->replica[0].tensor[t]->storage->block)
             choir__block_used_by(r->replica[0].tensor[t]->storage->block, read);
-    fill_some(r, to, 0, r->params);
+    fill_params(r, to);
     to->filled = choir__queue_record(to->device->queue);
     to->unread = true;
     return CHOIR_OK;

@@ -56,6 +56,16 @@ choir_tensor *choir__strategies_gather(const choir_scope *scope, choir_tensor *n
     return numbers;
 }
 
+choir_device *choir__strategies_helper(
+    const choir_scope *scope, const choir_device *home, int index)
+{
+    choir_device *device = NULL;
+    for (choir__strategy *s = scope->run->strategies; s && !device; s = s->next)
+        if (s->ops->helper)
+            device = s->ops->helper(s, home, index);
+    return device;
+}
+
 bool choir__strategies_share(const choir_scope *scope)
 {
     for (const choir__strategy *s = scope->run->strategies; s; s = s->next)

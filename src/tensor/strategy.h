@@ -10,6 +10,7 @@
  *     place, bring, parts         for each op: where it runs, and where its operands are
  *     reducer                     during backward: see autograd/book.h
  *     sum                         in the optimizer: norms of parameters that ranks share
+ *     helper                      in the update: devices that take a share of it
  *     step_updated                after the update has been queued
  *
  * A strategy embeds a choir__strategy and recovers itself from it with CHOIR__STRATEGY_OF. */
@@ -95,6 +96,11 @@ typedef struct choir__strategy_ops {
      * the order of the device's queue. May return its argument. */
     choir_tensor *(*gather)(choir__strategy *s, choir_tensor *numbers);
 
+    /* Returns device `index` of those that can reach the memory of `home`, and that wait for
+     * the update of the parameters there, so that they may do a share of it; NULL: there is no
+     * other. */
+    choir_device *(*helper)(const choir__strategy *s, const choir_device *home, int index);
+
     /* --- checkpoints --- */
 
     /* Visits tensors that a checkpoint stores in addition to the optimizer's own state. They
@@ -158,6 +164,9 @@ choir_status choir__strategies_sum(
     const choir_scope *run, choir_device *device, double *numbers, int64_t count);
 /* Calls gather of all strategies of the run, one after another. */
 choir_tensor *choir__strategies_gather(const choir_scope *run, choir_tensor *numbers);
+/* Calls helper of the run's strategies until one knows a device. */
+choir_device *choir__strategies_helper(
+    const choir_scope *run, const choir_device *home, int index);
 /* True if any strategy of the run has `sum`: ranks share parameters. */
 bool choir__strategies_share(const choir_scope *run);
 /* Calls ranks_changed of all strategies; the next step makes a new recording. Error:

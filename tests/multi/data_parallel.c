@@ -323,8 +323,8 @@ static void toy(void **state)
 static void mlp(void **state)
 {
     (void)state;
-    /* enough parameters for the devices to add slices of them */
-    compare("mlp:in=20,hidden=333,classes=7", 0, 1);
+    /* enough parameters for the devices to add slices of them, and to share the update */
+    compare("mlp:in=20,hidden=530,classes=7", 0, 1);
 }
 
 static void cnn(void **state)

@@ -409,5 +409,15 @@ static const choir__reducer_ops reducer = {
     .free = let_go,
 };
 
+/* Processors share their memory. A GPU would reach the first one's state over a link. */
+static choir_device *helper(const choir__strategy *s, const choir_device *home, int index)
+{
+    const choir__data_parallel *dp =
+        CHOIR__STRATEGY_OF(s, const choir__data_parallel, strategy);
+    const choir__replicas *r = &dp->replicas;
+    bool can = r->replica && r->replica[0].device == home && !home->far;
+    return can && index + 1 < r->devices ? r->replica[index + 1].device : NULL;
+}
+
 const choir__strategy_ops choir__data_parallel_ops = {
-    .name = "data_parallel", .reducer = &reducer};
+    .name = "data_parallel", .reducer = &reducer, .helper = helper};

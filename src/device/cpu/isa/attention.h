@@ -1,5 +1,5 @@
-/* What attention's two directions share: which keys a query sees, and a head's operands in the
- * order in which tiles read them. */
+/* Shared by attention's two directions: the keys that a query sees, and a head's operands in
+ * the order in which tiles read them. */
 #ifndef CHOIR_ISA_ATTENTION_H
 #define CHOIR_ISA_ATTENTION_H
 

@@ -1,0 +1,159 @@
+/* The update: the rule's kernel on each device that has parameters, for all of them at once.
+ *
+ * A device's part is shared with devices that can reach its memory and would only wait for the
+ * update, as those of data parallelism's replicas: each takes a run of entries. Rules go
+ * element by element, so the bits are those of one device; but not LAMB's, which needs norms,
+ * and rules that read whole matrices are in matrices.c. */
+#include "optim/optim.h"
+#include "tensor/launch.h"
+
+enum {
+    MAX_HELPERS = 63,
+    WORTH_SHARING = 1 << 18 /* elements: about 100 us, where two devices meet in a few */
+};
+
+static choir__k_optim part_args(
+    const choir_optim *o, const choir__optim_part *part, bool scaled)
+{
+    choir__k_optim args = {.entries = part->entries->data,
+        .count = part->entry_count,
+        .hyper = part->hyper->data,
+        .rows = part->rows->data,
+        .coded = o->coded};
+    if (o->norm)
+        args.clip = choir__optim_clip_of(o, part) + CHOIR__CLIP_FACTOR;
+    if (scaled)
+        args.found = choir__optim_clip_of(o, part) + CHOIR__CLIP_FOUND;
+    return args;
+}
+
+static void launch_kernel(
+    const choir_optim *o, choir_device *device, const choir__k_optim *args)
+{
+    switch (o->kind) {
+    case CHOIR__SGD: choir__launch(device, CHOIR_F32, sgd, args); break;
+    case CHOIR__ADAM: choir__launch(device, CHOIR_F32, adam, args); break;
+    case CHOIR__LAMB: choir__launch(device, CHOIR_F32, lamb, args); break;
+    case CHOIR__LION: choir__launch(device, CHOIR_F32, lion, args); break;
+    case CHOIR__RMSPROP: choir__launch(device, CHOIR_F32, rmsprop, args); break;
+    case CHOIR__ADAFACTOR: break; /* matrices.c */
+    case CHOIR__MUON: choir__launch(device, CHOIR_F32, adam, args); break;
+    }
+}
+
+/* --- shares --- */
+
+static int find_helpers(
+    const choir_optim *o, const choir__optim_part *part, choir_device **helper)
+{
+    int count = 0;
+    int64_t elements = 0;
+    for (int i = 0; i < part->entry_count; i++)
+        elements += part->table[i].n;
+    while (elements >= WORTH_SHARING && count < MAX_HELPERS &&
+           (helper[count] = choir__strategies_helper(o->run, part->device, count)))
+        count++;
+    return count;
+}
+
+bool choir__optim_is_shared(const choir_optim *o, const choir__optim_part *part)
+{
+    choir_device *helper[MAX_HELPERS];
+    return find_helpers(o, part, helper) > 0;
+}
+
+void choir__optim_share(const choir_optim *o, const choir__optim_part *part,
+    choir__optim_run_fn *run, const void *args)
+{
+    choir_device *helper[MAX_HELPERS];
+    int count = find_helpers(o, part, helper);
+    if (!count) {
+        run(o, part, part->device, 0, part->entry_count, args);
+        return;
+    }
+    choir__event ready = choir__queue_record(part->device->queue);
+    int64_t left = 0;
+    for (int i = 0; i < part->entry_count; i++)
+        left += part->table[i].n;
+    for (int i = 0, first = 0, end = 0; i <= count; i++, first = end) {
+        int64_t each = left / (count + 1 - i), n = 0;
+        for (; end < part->entry_count && (i == count || n < each); end++)
+            n += part->table[end].n;
+        left -= n;
+        if (i > 0)
+            choir__queue_wait_event(helper[i - 1]->queue, ready);
+        if (end > first)
+            run(o, part, i ? helper[i - 1] : part->device, first, end - first, args);
+    }
+    for (int i = 0; i < count; i++)
+        choir__queue_wait_event(part->device->queue, choir__queue_record(helper[i]->queue));
+}
+
+static void update_run(const choir_optim *o, const choir__optim_part *part,
+    choir_device *device, int first, int count, const void *whole)
+{
+    choir__k_optim args = *(const choir__k_optim *)whole;
+    (void)part;
+    args.entries += first;
+    args.count = count;
+    launch_kernel(o, device, &args);
+}
+
+/* --- parts --- */
+
+/* Launches the update of a part. With state in a file it goes run by run, except for LAMB,
+ * whose norms cover all entries. */
+static void launch_part(const choir_optim *o, const choir__optim_part *part, bool scaled)
+{
+    choir__k_optim args = part_args(o, part, scaled);
+    choir__storage_claim(part->rows); /* the norm's rows, which other devices may still read */
+    if (o->kind == CHOIR__LAMB) {
+        launch_kernel(o, part->device, &args);
+        return;
+    }
+    if (!choir__offload_runs(o)) {
+        choir__optim_share(o, part, update_run, &args);
+        return;
+    }
+    const choir__opt_entry *entries = args.entries;
+    for (int first = 0, n; first < part->entry_count; first += n) {
+        n = choir__offload_run(part, first);
+        args.entries = entries + first;
+        args.count = n;
+        launch_kernel(o, part->device, &args);
+        choir__offload_let_go(o, part, first, n);
+    }
+}
+
+/* LAMB if ranks have parts of parameters: |p| and |u| are norms of whole parameters. */
+static choir_status launch_lamb(const choir_optim *o, bool scaled)
+{
+    for (int i = 0; i < o->part_count; i++) {
+        choir__k_lamb measure = part_args(o, &o->parts[i], scaled);
+        choir__storage_claim(o->parts[i].rows);
+        measure.part = CHOIR__LAMB_MEASURE;
+        choir__launch(o->parts[i].device, CHOIR_F32, lamb, &measure);
+    }
+    choir_status status = choir__optim_gather_rows(o, 2);
+    for (int i = 0; i < o->part_count; i++) {
+        choir__k_lamb step = part_args(o, &o->parts[i], scaled);
+        step.part = CHOIR__LAMB_STEP;
+        step.rows = o->rows->data;
+        step.whole_rows = o->row_count;
+        choir__queue_wait_event(
+            o->parts[i].device->queue, choir__queue_record(o->run->device->queue));
+        choir__launch(o->parts[i].device, CHOIR_F32, lamb, &step);
+    }
+    return status;
+}
+
+choir_status choir__optim_update(choir_optim *o, bool scaled)
+{
+    if (o->kind == CHOIR__LAMB && choir__strategies_share(o->run))
+        return launch_lamb(o, scaled);
+    for (int i = 0; i < o->part_count; i++)
+        launch_part(o, &o->parts[i], scaled);
+    return o->kind == CHOIR__ADAFACTOR || o->kind == CHOIR__MUON
+               ? choir__optim_step_matrices(o, scaled)
+               : CHOIR_OK;
+}
