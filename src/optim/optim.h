@@ -177,12 +177,20 @@ choir_status choir__optim_step_matrices(choir_optim *o, bool scaled);
 /* Like choir_optim_visit, and passes on the parameter whose state a tensor is. */
 void choir__optim_visit_params(choir_optim *o, choir__state_visit_fn *visit, void *arg);
 
+/* --- norm.c --- */
+
 /* Gathers the rows of all parts in name order on the run's device. If ranks have parts of
  * parameters, each adds its own rows to zeros. kinds: number of sums per row, stored one array
  * after the other. */
 choir_status choir__optim_gather_rows(const choir_optim *o, int kinds);
 
-/* --- update.c --- */
+/* Queues the norm of the gradients and the factor that clips; inverse: as in
+ * choir__k_grad_norm. */
+choir_status choir__optim_take_norm(const choir_optim *o, const float *inverse);
+/* Copies o->clip to all parts. */
+void choir__optim_send_clip(const choir_optim *o);
+
+/* --- share.c --- */
 
 /* Queues the work on entries [first, first + count) of a part's table on the device. */
 typedef void choir__optim_run_fn(const choir_optim *o, const choir__optim_part *part,
@@ -194,6 +202,8 @@ bool choir__optim_is_shared(const choir_optim *o, const choir__optim_part *part)
  * others. */
 void choir__optim_share(const choir_optim *o, const choir__optim_part *part,
     choir__optim_run_fn *run, const void *args);
+
+/* --- update.c --- */
 
 /* Queues the update of all parts; scaled: as in choir__optim_step_matrices. */
 choir_status choir__optim_update(choir_optim *o, bool scaled);

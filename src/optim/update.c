@@ -1,16 +1,8 @@
-/* The update: the rule's kernel on each device that has parameters, for all of them at once.
- *
- * A device's part is shared with devices that can reach its memory and would only wait for the
- * update, as those of data parallelism's replicas: each takes a run of entries. Rules go
- * element by element, so the bits are those of one device; but not LAMB's, which needs norms,
- * and rules that read whole matrices are in matrices.c. */
+/* The update: the rule's kernel on each device that has parameters, for all of them at once. In
+ * data parallelism other devices take a share (share.c): rules go element by element, so the
+ * bits are those of one device. Rules that read whole matrices are in matrices.c. */
 #include "optim/optim.h"
 #include "tensor/launch.h"
-
-enum {
-    MAX_HELPERS = 63,
-    WORTH_SHARING = 1 << 18 /* elements: about 100 us, where two devices meet in a few */
-};
 
 static choir__k_optim part_args(
     const choir_optim *o, const choir__optim_part *part, bool scaled)
@@ -39,54 +31,6 @@ static void launch_kernel(
     case CHOIR__ADAFACTOR: break; /* matrices.c */
     case CHOIR__MUON: choir__launch(device, CHOIR_F32, adam, args); break;
     }
-}
-
-/* --- shares --- */
-
-static int find_helpers(
-    const choir_optim *o, const choir__optim_part *part, choir_device **helper)
-{
-    int count = 0;
-    int64_t elements = 0;
-    for (int i = 0; i < part->entry_count; i++)
-        elements += part->table[i].n;
-    while (elements >= WORTH_SHARING && count < MAX_HELPERS &&
-           (helper[count] = choir__strategies_helper(o->run, part->device, count)))
-        count++;
-    return count;
-}
-
-bool choir__optim_is_shared(const choir_optim *o, const choir__optim_part *part)
-{
-    choir_device *helper[MAX_HELPERS];
-    return find_helpers(o, part, helper) > 0;
-}
-
-void choir__optim_share(const choir_optim *o, const choir__optim_part *part,
-    choir__optim_run_fn *run, const void *args)
-{
-    choir_device *helper[MAX_HELPERS];
-    int count = find_helpers(o, part, helper);
-    if (!count) {
-        run(o, part, part->device, 0, part->entry_count, args);
-        return;
-    }
-    choir__event ready = choir__queue_record(part->device->queue);
-    int64_t left = 0;
-    for (int i = 0; i < part->entry_count; i++)
-        left += part->table[i].n;
-    for (int i = 0, first = 0, end = 0; i <= count; i++, first = end) {
-        int64_t each = left / (count + 1 - i), n = 0;
-        for (; end < part->entry_count && (i == count || n < each); end++)
-            n += part->table[end].n;
-        left -= n;
-        if (i > 0)
-            choir__queue_wait_event(helper[i - 1]->queue, ready);
-        if (end > first)
-            run(o, part, i ? helper[i - 1] : part->device, first, end - first, args);
-    }
-    for (int i = 0; i < count; i++)
-        choir__queue_wait_event(part->device->queue, choir__queue_record(helper[i]->queue));
 }
 
 static void update_run(const choir_optim *o, const choir__optim_part *part,
