@@ -86,13 +86,19 @@ static double passes(int64_t rows, int64_t cols, choir_dtype dtype, int times)
     X(binary,                                                                                  \
         size(k->dtype) * (own(&k->y, k->shape, k->ndim) + own(&k->a, k->shape, k->ndim) +      \
                              own(&k->b, k->shape, k->ndim)))                                   \
-    X(add_scaled, passes(1, k->n, k->dtype, k->b ? 3 : 2))                                     \
+    X(add_scaled, passes(1, k->n, k->dtype, k->b && !k->b_half ? 3 : 2) +                      \
+                      passes(1, k->n, k->b_half, !!k->b_half))                                 \
     X(sum, passes(k->rows, k->cols, k->dtype, 1))                                              \
     X(softmax, passes(k->rows, k->cols, k->dtype, 2))                                          \
     X(softmax_backward, passes(k->rows, k->cols, k->dtype, 3))                                 \
-    X(layer_norm, passes(k->rows, k->cols, k->dtype, k->add ? 4 : 2))                          \
-    X(layer_norm_backward, passes(k->rows, k->cols, k->dtype, k->gx_add ? 4 : 3))              \
-    X(layer_norm_weights, passes(k->rows, k->cols, k->dtype, 2))                               \
+    X(layer_norm, passes(k->rows, k->cols, k->dtype, k->add ? 2 : 1) +                         \
+                      passes(k->rows, k->cols, k->half_y ? k->half : k->dtype, 1) +            \
+                      passes(k->rows, k->cols, k->half_add ? k->half : k->dtype, !!k->add))    \
+    X(layer_norm_backward, passes(k->rows, k->cols, k->dtype, k->gx_add ? 3 : 2) +             \
+                               passes(k->rows, k->cols, k->half_gy ? k->half : k->dtype, 1) +  \
+                               passes(k->rows, k->cols, k->half, !!k->gx_half))                \
+    X(layer_norm_weights, passes(k->rows, k->cols, k->dtype, 1) +                              \
+                              passes(k->rows, k->cols, k->half_gy ? k->half : k->dtype, 1))    \
     X(swiglu, passes(k->rows, k->cols, k->dtype, 3))                                           \
     X(swiglu_backward, passes(k->rows, k->cols, k->dtype, 5))                                  \
     X(rotary, passes(k->b * k->t, k->h * k->d, k->dtype, 2))                                   \

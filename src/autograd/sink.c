@@ -186,6 +186,7 @@ static void accumulate(choir_scope *scope, choir_tensor *x, choir_tensor *g)
     if (y->poisoned)
         return;
     choir__launch_add(y, x->grad, g);
+    y->twin = NULL;
     if (x->grad != y)
         choir__tensor_release(x->grad);
     y->grad_owned = true;

@@ -40,17 +40,30 @@ static bool is_input(const choir__record *r, const choir_tensor *t)
     return false;
 }
 
-/* Releases scratch tensors made since `mark`, except inputs' gradients and kept tensors. */
+/* Releases scratch tensors made since `mark`, except inputs' gradients, with their twins, and
+ * kept tensors. */
 static void release_scratch(choir__record *r, const choir_tensor *mark)
 {
     for (choir_tensor *t = r->scope->tensors; t != mark; t = t->next)
         t->freed = !t->kept;
-    for (int i = 0; i < r->count; i++)
-        if (r->in[i] && r->in[i]->grad)
-            r->in[i]->grad->freed = false;
+    for (int i = 0; i < r->count; i++) {
+        choir_tensor *g = r->in[i] ? r->in[i]->grad : NULL;
+        if (g)
+            g->freed = false;
+        if (g && g->twin)
+            g->twin->freed = false;
+    }
     for (choir_tensor *t = r->scope->tensors; t != mark; t = t->next)
         if (t->freed)
             choir__tensor_release(t);
+}
+
+static bool is_gradient(const choir__record *r, const choir_tensor *t)
+{
+    for (int i = 0; i < r->count; i++)
+        if (r->in[i] && r->in[i]->grad == t)
+            return true;
+    return false;
 }
 
 /* Releases the tensors that only this record needed, and scratch tensors made since `mark`. */
@@ -66,6 +79,8 @@ static void release(choir__record *r, const choir_tensor *root, const choir_tens
         if (r->in[i] && r->in[i]->cast && --r->in[i]->cast->readers == 0)
             choir__tensor_release(r->in[i]);
     release_scratch(r, mark);
+    if (r->out->grad->twin && !is_gradient(r, r->out->grad->twin))
+        choir__tensor_release(r->out->grad->twin);
     choir__tensor_release(r->out->grad);
     r->out->grad = NULL;
     if (r->out != root)

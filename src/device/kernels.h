@@ -114,6 +114,7 @@ typedef struct choir__k_add_scaled {
     int64_t n;
     float scale;
     choir_dtype dtype;
+    int64_t b_half; /* the 16-bit dtype of b beside f32; 0: b has dtype. y is not b then */
 } choir__k_add_scaled;
 
 /* ROWS: y[r] = scale * sum_c x[r, c]; COLS: y[c] = scale * sum_r x[r, c], rows added in order.
@@ -175,31 +176,36 @@ typedef struct choir__k_softmax_backward {
 /* y = (x - mean) * rstd * gamma + beta over cols, rstd = 1/sqrt(var + eps), var biased (Ba et
  * al., 2016). gamma, beta (cols) may be NULL. Writes mean, rstd (rows). mean NULL: root mean
  * square norm (Zhang & Sennrich, 2019), which uses 0 for the mean, also in the variance. add,
- * if given: x + add replaces x, and is written to sum. */
+ * if given: x + add replaces x, and is written to sum. half: the 16-bit dtype of add (half_add)
+ * and of y (half_y) beside f32, so that the copies of autocast cost no pass of their own. */
 typedef struct choir__k_layer_norm {
     const void *x, *add, *gamma, *beta;
     void *y, *mean, *rstd, *sum;
     int64_t rows, cols;
     float eps;
-    choir_dtype dtype;
+    choir_dtype dtype, half;
+    bool half_add, half_y;
 } choir__k_layer_norm;
 
 /* gx (rows, cols); gx_add, if given, is added to gx (a residual's gradient; gx may alias it).
- * mean NULL as in the forward. */
+ * mean NULL as in the forward. half: the 16-bit dtype of gy (half_gy) and of gx_half beside
+ * f32; gx_half, if given, gets a copy of gx, rounded. */
 typedef struct choir__k_layer_norm_backward {
     const void *x, *gamma, *mean, *rstd, *gy, *gx_add;
-    void *gx;
+    void *gx, *gx_half;
     int64_t rows, cols;
-    choir_dtype dtype;
+    choir_dtype dtype, half;
+    int64_t half_gy; /* a bool would leave padding, which kernels' arguments must not have */
 } choir__k_layer_norm_backward;
 
 /* ggamma, gbeta (cols), rows added in order; either may be NULL. mean NULL as in the
- * forward. */
+ * forward. half: the 16-bit dtype of gy beside f32 (half_gy). */
 typedef struct choir__k_layer_norm_weights {
     const void *x, *mean, *rstd, *gy;
     void *ggamma, *gbeta;
     int64_t rows, cols;
-    choir_dtype dtype;
+    choir_dtype dtype, half;
+    int64_t half_gy;
 } choir__k_layer_norm_weights;
 
 /* y = silu(a) b (Shazeer, 2020), for rows of cols elements. Rows of a, b are a_row, b_row

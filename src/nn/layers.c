@@ -187,19 +187,47 @@ choir_module *choir_nn_rms_norm(choir_scope *run, int64_t width, float eps)
     return &n->base;
 }
 
-/* Hooks on the norm see its input, so with hooks the sum is computed first; the bits are the
- * same. */
-choir_tensor *choir__norm_of_sum(
-    choir_module *norm, choir_tensor *x, choir_tensor *r, choir_tensor **sum)
+/* True if the module is a layer or RMS norm whose op may be called in its place; stores what
+ * that needs. Hooks on a norm see its input and its result, so with hooks its own forward runs.
+ */
+static bool is_plain_norm(
+    choir_module *m, choir_tensor **gamma, choir_tensor **beta, choir__norm_opts *opts)
 {
-    if (!norm->inside->hooks && norm->inside->ready && norm->type == &layer_norm_class) {
-        layer_norm *l = (layer_norm *)norm;
-        return choir_add_layer_norm(x, r, l->weight, l->bias, l->eps, sum);
+    *beta = NULL;
+    if (m->inside->hooks || !m->inside->ready)
+        return false;
+    if (m->type == &layer_norm_class) {
+        const layer_norm *l = (const layer_norm *)m;
+        *gamma = l->weight;
+        *beta = l->bias;
+        opts->eps = l->eps;
+        return true;
     }
-    if (!norm->inside->hooks && norm->inside->ready && norm->type == &rms_norm_class) {
-        rms_norm *n = (rms_norm *)norm;
-        return choir_add_rms_norm(x, r, n->weight, n->eps, sum);
+    if (m->type == &rms_norm_class) {
+        const rms_norm *n = (const rms_norm *)m;
+        *gamma = n->weight;
+        opts->eps = n->eps;
+        opts->rms = true;
+        return true;
     }
+    return false;
+}
+
+choir_tensor *choir__norm_for_product(choir_module *norm, choir_tensor *x)
+{
+    choir_tensor *gamma, *beta;
+    choir__norm_opts opts = {.for_product = true};
+    return is_plain_norm(norm, &gamma, &beta, &opts) ? choir__norm(x, gamma, beta, opts)
+                                                     : choir_forward(norm, x);
+}
+
+choir_tensor *choir__norm_of_sum(
+    choir_module *norm, choir_tensor *x, choir_tensor *r, bool for_product, choir_tensor **sum)
+{
+    choir_tensor *gamma, *beta;
+    choir__norm_opts opts = {.for_product = for_product};
+    if (is_plain_norm(norm, &gamma, &beta, &opts))
+        return choir__add_norm(x, r, gamma, beta, opts, sum);
     *sum = choir_add(x, r);
     return choir_forward(norm, *sum);
 }

@@ -162,6 +162,19 @@ static unsigned wide_of_half(const choir__op *op, choir_tensor *const *in, int c
     return op->loss ? taken(op, in, count) : 0;
 }
 
+/* Returns the operands that the op's kernel takes in 16 bits beside f32 ones. */
+static unsigned taken_beside(
+    const choir_scope *scope, const choir__op *op, choir_tensor *const *in, int count)
+{
+    unsigned mask = 0;
+    bool can = scope->autocast.on && !scope->autocast.all && in[0]->dtype == CHOIR_F32 &&
+               choir__device_of(in[0])->half;
+    for (int i = 0; i < count && can; i++)
+        if (in[i] && choir__is_half(in[i]->dtype) && op->half_beside >> i & 1)
+            mask |= 1u << i;
+    return mask;
+}
+
 /* Casts to the lower dtype. A product's bias stays f32; other ops on the list are lowered with
  * all operands. */
 static bool lower(choir_scope *scope, const choir__op *op, choir_tensor **in, int count)
@@ -187,9 +200,11 @@ static bool autocast(choir_scope *scope, const choir__op *op, choir_tensor **in,
     switch (op->cast) {
     case CHOIR__CAST_LOWER: return lower(scope, op, in, count);
     case CHOIR__CAST_F32:
-        return cast_all(scope, in, count, wide_of_half(op, in, count), CHOIR_F32);
+        return cast_all(scope, in, count,
+            wide_of_half(op, in, count) | taken_beside(scope, op, in, count), CHOIR_F32);
     case CHOIR__CAST_WIDEST:
-        return all_half(in, count) || cast_all(scope, in, count, 0, CHOIR_F32);
+        return all_half(in, count) ||
+               cast_all(scope, in, count, taken_beside(scope, op, in, count), CHOIR_F32);
     case CHOIR__CAST_NOTHING: break;
     }
     return true;
@@ -236,7 +251,7 @@ bool choir__set_dtypes(choir_scope *scope, const choir__op *op, choir_tensor **i
                         : in[0]->dtype;
     if (!has_half(in, count) || disagree(op, in, count) || copies_words(op, in))
         return true;
-    return widen(scope, in, count, taken(op, in, count));
+    return widen(scope, in, count, taken(op, in, count) | taken_beside(scope, op, in, count));
 }
 
 choir_tensor *choir__as_stored(choir_tensor *y)

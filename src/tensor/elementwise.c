@@ -359,7 +359,11 @@ static choir_tensor *binary(choir__binary_op op, choir_tensor *a, choir_tensor *
 
 choir_tensor *choir_add(choir_tensor *a, choir_tensor *b)
 {
-    return binary(CHOIR__ADD, a, b);
+    a = choir__sound(a, "add");
+    b = choir__sound(b, "add");
+    return choir__adds_half(a, b)   ? choir__add_half(a, b)
+           : choir__adds_half(b, a) ? choir__add_half(b, a)
+                                    : binary(CHOIR__ADD, a, b);
 }
 
 choir_tensor *choir_sub(choir_tensor *a, choir_tensor *b)

@@ -4,7 +4,11 @@
  * adds to s again. One kernel writes both s and its norm, and leaves two records: an addition,
  * and a norm of its result. Backward reaches the norm when all later uses of s have given their
  * gradients, so the norm's kernel adds its own gradient to these in the same pass, whether or
- * not s was made here. */
+ * not s was made here.
+ *
+ * Under autocast, on a device whose kernels all take 16 bits, the kernels also read and write
+ * the 16-bit copies that would otherwise be passes of their own: r, the norm if a product alone
+ * reads it, its gradient, and that of r (add_half.c). All values are rounded as by copies. */
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
@@ -19,6 +23,20 @@ static void *data_or_null(const choir_tensor *t)
     return t ? choir__data(t) : NULL;
 }
 
+/* Returns memory for the 16-bit copy of x's gradient, if x is a sum whose 16-bit operand has
+ * that gradient, and no hook can change it in between; else NULL. */
+static choir_tensor *twin_for(choir_tensor *x, choir__sink *sink)
+{
+    const choir__record *sum = x->producer;
+    if (!sum || sum->op != &choir__add_half_op || !choir__wanted(sum, 1) || x->hooks ||
+        x->watched || !choir__device_of(x)->half)
+        return NULL;
+    choir_tensor *twin =
+        choir__tensor_new(sink->scope, choir__device_of(x), sum->in[1]->dtype, x->shape);
+    twin->grad_owned = true;
+    return twin;
+}
+
 /* saved: x, its mean (NULL: RMS norm), rstd */
 static void backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
@@ -26,8 +44,10 @@ static void backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink
     if (!gx)
         return;
     gy = choir__dense_rows(sink->scope, gy);
-    if (gy->poisoned)
+    choir_tensor *twin = twin_for(x, sink);
+    if (gy->poisoned || (twin && twin->poisoned))
         return;
+    bool half_gy = gy->dtype != x->dtype;
     choir__k_layer_norm_backward args = {.x = choir__data(x),
         .gamma = data_or_null(r->in[1]),
         .mean = data_or_null(r->saved[1]),
@@ -35,10 +55,16 @@ static void backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink
         .gy = choir__data(gy),
         .gx_add = data_or_null(given),
         .gx = choir__data(gx),
+        .gx_half = data_or_null(twin),
         .rows = choir__rows(x),
         .cols = choir__cols(x),
-        .dtype = x->dtype};
+        .dtype = x->dtype,
+        .half = half_gy ? gy->dtype
+                : twin  ? twin->dtype
+                        : x->dtype,
+        .half_gy = half_gy};
     choir__launch(choir__device_of(x), x->dtype, layer_norm_backward, &args);
+    gx->twin = twin;
     sink->give(sink, r, 0, gx);
 }
 
@@ -59,7 +85,9 @@ static void backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sin
         .gbeta = data_or_null(gbeta),
         .rows = choir__rows(x),
         .cols = choir__cols(x),
-        .dtype = x->dtype};
+        .dtype = x->dtype,
+        .half = gy->dtype,
+        .half_gy = gy->dtype != x->dtype};
     choir__launch(choir__device_of(x), x->dtype, layer_norm_weights, &args);
     if (gbeta)
         sink->give(sink, r, 2, gbeta);
@@ -80,27 +108,41 @@ static void norm_again(choir__record *r)
         .rows = choir__rows(x),
         .cols = choir__cols(x),
         .eps = *(const float *)r->attrs,
-        .dtype = x->dtype};
+        .dtype = x->dtype,
+        .half = r->out->dtype,
+        .half_y = r->out->dtype != x->dtype};
     choir__launch(choir__device_of(x), x->dtype, layer_norm, &args);
 }
 
-#define NORM(title)                                                                            \
+/* A norm in 16 bits is kept, as autocast's copies are on such devices. */
+#define NORM(title, again_is_cheap)                                                            \
     {                                                                                          \
         .name = title, .cast = CHOIR__CAST_F32, .optional = 14, /* gamma, beta, add */         \
-            .backward_input = backward_input, .backward_weight = backward_weight,              \
-        .again = norm_again, .cheap = true, .again_saved = 6 /* mean and rstd */,              \
-        .reads_in = 7, .weights_in = 6                                                         \
+            .half_beside = 8, .backward_input = backward_input,                                \
+        .backward_weight = backward_weight, .again = norm_again, .cheap = again_is_cheap,      \
+        .again_saved = 6 /* mean and rstd */, .reads_in = 7, .weights_in = 6                   \
     }
-static const choir__op layer_norm_op = NORM("layer_norm"), rms_norm_op = NORM("rms_norm");
+static const choir__op layer_norm_op = NORM("layer_norm", true),
+                       rms_norm_op = NORM("rms_norm", true),
+                       layer_norm_half_op = NORM("layer_norm", false),
+                       rms_norm_half_op = NORM("rms_norm", false);
 
-/* Computes y = norm(in[0] + add) and stores the sum in *sum; add NULL: y = norm(in[0]). */
+static const choir__op *op_of(bool rms, bool half)
+{
+    return rms ? (half ? &rms_norm_half_op : &rms_norm_op)
+               : (half ? &layer_norm_half_op : &layer_norm_op);
+}
+
+/* Computes y = norm(in[0] + add) and stores the sum in *sum; add NULL: y = norm(in[0]). `dtype`
+ * is y's. */
 static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in, choir_tensor *add,
-    float eps, bool rms, choir_tensor **sum)
+    float eps, bool rms, choir_dtype dtype, choir_tensor **sum)
 {
     choir_tensor *x = in[0], *s = x, *mean = NULL;
     choir_device *device = choir__device_of(x);
     choir_shape rows = choir_dims(choir__rows(x));
-    choir_tensor *y = choir__tensor_new(scope, device, x->dtype, x->shape);
+    bool half_y = dtype != x->dtype, half_add = add && add->dtype != x->dtype;
+    choir_tensor *y = choir__tensor_new(scope, device, dtype, x->shape);
     choir_tensor *rstd = choir__tensor_new(scope, device, x->dtype, rows);
     if (!rms)
         mean = choir__tensor_new(scope, device, x->dtype, rows);
@@ -119,12 +161,18 @@ static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in, choir_t
         .rows = choir__rows(x),
         .cols = choir__cols(x),
         .eps = eps,
-        .dtype = x->dtype};
+        .dtype = x->dtype,
+        .half = half_y     ? dtype
+                : half_add ? add->dtype
+                           : x->dtype,
+        .half_add = half_add,
+        .half_y = half_y};
     choir__launch(device, x->dtype, layer_norm, &args);
     if (add)
-        choir__record_op(&choir__add_op, s, (choir_tensor *[]){x, add}, 2);
-    choir__record *r = choir__record_op(
-        rms ? &rms_norm_op : &layer_norm_op, y, (choir_tensor *[]){s, in[1], in[2]}, 3);
+        choir__record_op(
+            half_add ? &choir__add_half_op : &choir__add_op, s, (choir_tensor *[]){x, add}, 2);
+    choir__record *r =
+        choir__record_op(op_of(rms, half_y), y, (choir_tensor *[]){s, in[1], in[2]}, 3);
     if (r) {
         choir__record_attrs(r, &eps, sizeof eps);
         r->saved[0] = s;
@@ -134,10 +182,18 @@ static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in, choir_t
     return y;
 }
 
-static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamma,
-    choir_tensor *beta, float eps, bool rms, choir_tensor **sum)
+/* Returns the dtype of a norm of x that a product reads. */
+static choir_dtype lowered(const choir_scope *scope, const choir_tensor *x)
 {
-    const choir__op *op = rms ? &rms_norm_op : &layer_norm_op;
+    const choir__autocast *a = &scope->autocast;
+    bool can = a->on && !a->all && x->dtype == CHOIR_F32 && choir__device_of(x)->half;
+    return can ? a->dtype : x->dtype;
+}
+
+static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamma,
+    choir_tensor *beta, choir__norm_opts opts, choir_tensor **sum)
+{
+    const choir__op *op = op_of(opts.rms, false);
     choir_tensor *poisoned,
         *in[4] = {choir_contiguous(x), gamma, beta, add ? choir_contiguous(add) : NULL};
     choir_scope *scope = choir__begin(op, in, 4, &poisoned);
@@ -147,9 +203,10 @@ static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamm
     if (x->shape.ndim < 1 || !choir__is_float(x->dtype) ||
         !fits(in[1], choir__cols(x), x->dtype) || !fits(in[2], choir__cols(x), x->dtype))
         return choir__shape_error(op->name, scope, in, 4,
-            rms ? "expected x (..., C), gamma (C)"
-                : "expected x (..., C), gamma (C), beta (C)");
-    return choir__as_stored(launch(scope, in, in[3], eps, rms, sum));
+            opts.rms ? "expected x (..., C), gamma (C)"
+                     : "expected x (..., C), gamma (C), beta (C)");
+    choir_dtype dtype = opts.for_product ? lowered(scope, x) : x->dtype;
+    return choir__as_stored(launch(scope, in, in[3], opts.eps, opts.rms, dtype, sum));
 }
 
 /* True if autocast makes the sum f32: one of the two is, and the other one is cast to it, by
@@ -165,7 +222,7 @@ static bool becomes_f32(choir_tensor *x, choir_tensor *r)
 /* Computes norm(x + r) with the kernel that does both, or with two kernels if that is
  * impossible. */
 static choir_tensor *norm_of_sum(choir_tensor *x, choir_tensor *r, choir_tensor *gamma,
-    choir_tensor *beta, float eps, bool rms, choir_tensor **sum)
+    choir_tensor *beta, choir__norm_opts opts, choir_tensor **sum)
 {
     if (!sum)
         return choir__poison_missing(x->scope, "add_norm", "sum");
@@ -173,24 +230,39 @@ static choir_tensor *norm_of_sum(choir_tensor *x, choir_tensor *r, choir_tensor 
     bool one = choir__same_shape(x->shape, r->shape) && (wide || becomes_f32(x, r));
     if (!one) { /* broadcasting, or a sum that is rounded before the norm */
         *sum = choir_add(x, r);
-        return norm(*sum, NULL, gamma, beta, eps, rms, NULL);
+        return norm(*sum, NULL, gamma, beta, opts, NULL);
     }
+    bool turn = choir__is_half(x->dtype); /* the 16-bit one is beside the other */
     *sum = NULL;
-    choir_tensor *y = norm(x, r, gamma, beta, eps, rms, sum);
+    choir_tensor *y = norm(turn ? r : x, turn ? x : r, gamma, beta, opts, sum);
     if (!*sum) /* an error before the sum was made */
         *sum = y;
     return y;
 }
 
+choir_tensor *choir__norm(
+    choir_tensor *x, choir_tensor *gamma, choir_tensor *beta, choir__norm_opts opts)
+{
+    return norm(x, NULL, gamma, beta, opts, NULL);
+}
+
+choir_tensor *choir__add_norm(choir_tensor *x, choir_tensor *r, choir_tensor *gamma,
+    choir_tensor *beta, choir__norm_opts opts, choir_tensor **sum)
+{
+    x = choir__sound(x, "add_norm");
+    r = choir__sound(r, "add_norm");
+    return norm_of_sum(x, r, gamma, beta, opts, sum);
+}
+
 choir_tensor *choir_layer_norm(
     choir_tensor *x, choir_tensor *gamma, choir_tensor *beta, float eps)
 {
-    return norm(x, NULL, gamma, beta, eps, false, NULL);
+    return choir__norm(x, gamma, beta, (choir__norm_opts){.eps = eps});
 }
 
 choir_tensor *choir_rms_norm(choir_tensor *x, choir_tensor *gamma, float eps)
 {
-    return norm(x, NULL, gamma, NULL, eps, true, NULL);
+    return choir__norm(x, gamma, NULL, (choir__norm_opts){.eps = eps, .rms = true});
 }
 
 choir_tensor *choir_add_layer_norm(choir_tensor *x, choir_tensor *r, choir_tensor *gamma,
@@ -198,7 +270,7 @@ choir_tensor *choir_add_layer_norm(choir_tensor *x, choir_tensor *r, choir_tenso
 {
     x = choir__sound(x, __func__);
     r = choir__sound(r, __func__);
-    return norm_of_sum(x, r, gamma, beta, eps, false, sum);
+    return norm_of_sum(x, r, gamma, beta, (choir__norm_opts){.eps = eps}, sum);
 }
 
 choir_tensor *choir_add_rms_norm(
@@ -206,5 +278,5 @@ choir_tensor *choir_add_rms_norm(
 {
     x = choir__sound(x, __func__);
     r = choir__sound(r, __func__);
-    return norm_of_sum(x, r, gamma, NULL, eps, true, sum);
+    return norm_of_sum(x, r, gamma, NULL, (choir__norm_opts){.eps = eps, .rms = true}, sum);
 }

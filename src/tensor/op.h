@@ -38,6 +38,8 @@ typedef struct choir__op {
     unsigned half;  /* bit i: the op takes operand i in 16 bits on every device */
     /* like half, on devices whose kernels all take 16 bits (choir_device.half) */
     unsigned half_native;
+    /* bit i: under autocast such a device takes operand i in 16 bits beside an f32 operand 0 */
+    unsigned half_beside;
     unsigned optional; /* bit i: operand i may be NULL */
     unsigned o2_keeps; /* bit i: operand i keeps its dtype under Apex's O2 */
     /* An op has either `backward`, or two functions: backward_input, on whose results earlier
@@ -149,8 +151,9 @@ choir__record *choir__record_op(
 /* Copies attributes into the record's arena. */
 void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes);
 
-/* The op of choir_add, for ops that also add. */
-extern const choir__op choir__add_op;
+/* The op of choir_add, for ops that also add; and that of an f32 tensor and a 16-bit one, which
+ * a kernel adds in one pass (add_half.c). */
+extern const choir__op choir__add_op, choir__add_half_op;
 /* The op of choir_to: the gradient goes back to the operand's device. */
 extern const choir__op choir__to_op;
 /* The op of choir_argmax. */
@@ -194,6 +197,18 @@ choir_tensor *choir__embedding_padded(choir_tensor *table, choir_tensor *ids, in
  * saved targets, log sum exp and count. Attributes: choir_cross_entropy_opts. */
 void choir__cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink);
 choir__row_losses choir__row_losses_of(choir_reduction reduction);
+
+/* Norms, as choir_layer_norm and choir_rms_norm (rms), and of a sum, as choir_add_layer_norm.
+ * for_product: one product alone reads the result, which may therefore be in the dtype to which
+ * autocast would cast it. */
+typedef struct choir__norm_opts {
+    float eps;
+    bool rms, for_product;
+} choir__norm_opts;
+choir_tensor *choir__norm(
+    choir_tensor *x, choir_tensor *gamma, choir_tensor *beta, choir__norm_opts opts);
+choir_tensor *choir__add_norm(choir_tensor *x, choir_tensor *r, choir_tensor *gamma,
+    choir_tensor *beta, choir__norm_opts opts, choir_tensor **sum);
 
 /* Like choir_linear, with the weight as (in, out): x W + b. */
 choir_tensor *choir__linear_in_out(choir_tensor *x, choir_tensor *weight, choir_tensor *bias);

@@ -35,6 +35,7 @@ struct choir_tensor {
     struct choir__route *route;       /* made in a pipeline: strategy.h */
     struct choir__released *released; /* set while its memory is released (segment.h) */
     struct choir__param_cast *cast;   /* a parameter's values in another dtype: autocast.h */
+    choir_tensor *twin;               /* of a gradient: its values in 16 bits (add_half.c) */
     choir_tensor *next;               /* in the scope's list, for closing */
 };
 

@@ -59,8 +59,8 @@ static void elements(void)
     kernels->unary(&(choir__k_unary){B(1), B(0), N, 0, 0, CHOIR__GELU, f});
     kernels->unary_backward(
         &(choir__k_unary_backward){B(1), B(0), B(2), B(3), N, 0, 0, CHOIR__GELU, f});
-    kernels->add_scaled(&(choir__k_add_scaled){B(1), B(2), B(4), N, 0.3f, f});
-    kernels->add_scaled(&(choir__k_add_scaled){B(1), NULL, B(5), N, 0.3f, f});
+    kernels->add_scaled(&(choir__k_add_scaled){B(1), B(2), B(4), N, 0.3f, f, 0});
+    kernels->add_scaled(&(choir__k_add_scaled){B(1), NULL, B(5), N, 0.3f, f, 0});
     kernels->fill(&(choir__k_fill){B(6), N, 2.5, f});
     kernels->fill(&(choir__k_fill){B(7), N, 0, CHOIR_I64});
 }
@@ -128,9 +128,9 @@ static void norms(void)
 {
     choir_dtype f = CHOIR_F32;
     kernels->layer_norm(&(choir__k_layer_norm){
-        B(1), B(2), B(3), B(4), B(0), B(5), B(6), B(7), ROWS, COLS, 1e-5f, f});
+        B(1), B(2), B(3), B(4), B(0), B(5), B(6), B(7), ROWS, COLS, 1e-5f, f, f, false, false});
     kernels->layer_norm_backward(&(choir__k_layer_norm_backward){
-        B(1), B(3), B(5), B(6), B(2), B(4), B(8), ROWS, COLS, f});
+        B(1), B(3), B(5), B(6), B(2), B(4), B(8), NULL, ROWS, COLS, f, f, false});
 }
 
 /* Two query heads for each of two heads of keys, with a bias that samples share. */

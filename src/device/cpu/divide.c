@@ -44,7 +44,9 @@ DIVIDED(fill, k->n, 1, MOVE(y, first), p->n = count)
 DIVIDED(unary, k->n, 1, MOVE(x, first), MOVE(y, first), p->n = count)
 DIVIDED(unary_backward, k->n, 1, MOVE(x, first), MOVE(y, first), MOVE(gy, first),
     MOVE(gx, first), p->n = count)
-DIVIDED(add_scaled, k->n, 1, MOVE(a, first), MOVE(b, first), MOVE(y, first), p->n = count)
+DIVIDED(add_scaled, k->n, 1, MOVE(a, first),
+    p->b = at(p->b, first, p->b_half ? sizeof(uint16_t) : sizeof(float)), MOVE(y, first),
+    p->n = count)
 
 /* Returns the outermost dimension that has several elements, and stores those inside it. */
 static int outermost(const int64_t *shape, int ndim, int64_t *inside)
@@ -109,13 +111,15 @@ static void copy(const choir__k_copy *k)
 /* --- row by row --- */
 
 #define ROWS(member) MOVE(member, first * p->cols)
+#define ROWS_HALF(member, half)                                                                \
+    p->member = at(p->member, first * p->cols, (half) ? sizeof(uint16_t) : sizeof(float))
 
 DIVIDED(softmax, k->rows, k->cols, ROWS(x), ROWS(y), p->rows = count)
 DIVIDED(softmax_backward, k->rows, k->cols, ROWS(y), ROWS(gy), ROWS(gx), p->rows = count)
-DIVIDED(layer_norm, k->rows, k->cols, ROWS(x), ROWS(add), ROWS(y), ROWS(sum), MOVE(mean, first),
-    MOVE(rstd, first), p->rows = count)
-DIVIDED(layer_norm_backward, k->rows, k->cols, ROWS(x), ROWS(gy), ROWS(gx_add), ROWS(gx),
-    MOVE(mean, first), MOVE(rstd, first), p->rows = count)
+DIVIDED(layer_norm, k->rows, k->cols, ROWS(x), ROWS_HALF(add, p->half_add),
+    ROWS_HALF(y, p->half_y), ROWS(sum), MOVE(mean, first), MOVE(rstd, first), p->rows = count)
+DIVIDED(layer_norm_backward, k->rows, k->cols, ROWS(x), ROWS_HALF(gy, p->half_gy), ROWS(gx_add),
+    ROWS(gx), ROWS_HALF(gx_half, true), MOVE(mean, first), MOVE(rstd, first), p->rows = count)
 DIVIDED(swiglu, k->rows, k->cols, MOVE(a, first * p->a_row), MOVE(b, first * p->b_row), ROWS(y),
     p->rows = count)
 DIVIDED(swiglu_backward, k->rows, k->cols, MOVE(a, first * p->a_row), MOVE(b, first * p->b_row),

@@ -4,6 +4,7 @@
  * chosen by a switch around the elements of a slot, which costs a few instructions; a kernel
  * for each op and type would mean several hundred kernels. */
 #include "base/half.h"
+#include "device/cuda/pack.cuh"
 #include "device/cuda/vector.cuh"
 #include "device/cuda/walk.cuh"
 
@@ -106,8 +107,33 @@ template <class A> __global__ void add_scaled(flat<choir__k_add_scaled> f)
     }
 }
 
+/* The same for a b of H, 16 bits, beside f32. */
+template <class H> __global__ void add_half(in_packs<choir__k_add_scaled> f)
+{
+    enum { N = pack<float>::N };
+    for (int64_t i = first_thread(); i < packs_of<float>(f.k.n); i += all_threads()) {
+        int64_t c = i * N, left = f.k.n - c;
+        bool whole = f.whole && left >= N;
+        pack<float> a = load((const float *)f.k.a + c, left, whole);
+        pack<float> b = load_beside<float>((const H *)f.k.b + c, left, whole);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            a.at[j] = (a.at[j] + b.at[j]) * f.k.scale;
+        store((float *)f.k.y + c, a, left, whole);
+    }
+}
+
 extern "C" void choir__cuda_add_scaled(const choir__k_add_scaled *k)
 {
+    if (k->b_half) {
+        in_packs<choir__k_add_scaled> args = {*k, aligned(k->a, k->b, k->y)};
+        unsigned grid = grid_for(packs_of<float>(k->n));
+        if (k->b_half == CHOIR_BF16)
+            launch(add_half<bf16>, grid, BLOCK, 0, args);
+        else
+            launch(add_half<f16>, grid, BLOCK, 0, args);
+        return;
+    }
     int lead = lead_of(choir_dtype_size(k->dtype), k->a, k->b, k->y);
     choose_access(k->dtype, lead,
         [&](auto a) { launch_flat<decltype(a)>(add_scaled<decltype(a)>, *k, lead); });

@@ -6,7 +6,8 @@
  * read again for each pass, mostly from the caches.
  *
  * Forward and backward have the same structure: threads hold PACKS packs each, the team sums,
- * and the held row becomes the result. */
+ * and the held row becomes the result. Beside rows of T, the residual, the result and its
+ * gradient may be of a 16-bit type H: values are rounded or widened in registers. */
 #include "device/cuda/columns.cuh"
 
 /* Elements per thread that PACKS packs hold; 0: none are held. */
@@ -53,17 +54,18 @@ template <class T, int PACKS> struct layer_row {
 /* --- forward --- */
 
 /* Computes the row to be normalised, x + add, and also writes it. */
-template <class T>
+template <class T, class H>
 __device__ inline void add_and_keep(
     const choir__k_layer_norm &k, pack<T> &x, int64_t i, int64_t left, bool whole)
 {
-    pack<T> add = load((const T *)k.add + i, left, whole);
+    pack<T> add = k.half_add ? load_beside<T>((const H *)k.add + i, left, whole)
+                             : load((const T *)k.add + i, left, whole);
     for (int e = 0; e < pack<T>::N; e++)
         put(&x.at[e], get(&x.at[e]) + get(&add.at[e]));
     store((T *)k.sum + i, x, left, whole);
 }
 
-template <class T, int TEAM, int PACKS>
+template <class T, class H, int TEAM, int PACKS>
 __global__ void forward(in_packs<choir__k_layer_norm> args)
 {
     typedef wide<T> W;
@@ -79,7 +81,7 @@ __global__ void forward(in_packs<choir__k_layer_norm> args)
         x.at[j] = load((const T *)k.x + first + c, cols - c, whole);
     };
     auto fuse = [&](int j, int64_t c) {
-        add_and_keep(k, x.at[j], first + c, cols - c, whole);
+        add_and_keep<T, H>(k, x.at[j], first + c, cols - c, whole);
     };
     if (PACKS)
         each_pack<T, TEAM, PACKS>(cols, fetch); /* loads all before the first is used */
@@ -117,14 +119,17 @@ __global__ void forward(in_packs<choir__k_layer_norm> args)
         load_weights<T>(beta, k.beta, c, cols - c, whole, W(0));
         for (int e = 0; e < N; e++)
             y[e] = (get(&x.at[j].at[e]) - mean) * rstd * gamma[e] + beta[e];
-        store_wide((T *)k.y + first + c, y, cols - c, whole);
+        if (k.half_y)
+            store_beside<T>((H *)k.y + first + c, y, cols - c, whole);
+        else
+            store_wide((T *)k.y + first + c, y, cols - c, whole);
     });
 }
 
 /* --- backward --- */
 
 /* gx = rstd (g - mean g - xhat mean(g xhat)), g = gy gamma; without a mean, mean g is 0. */
-template <class T, int TEAM, int PACKS>
+template <class T, class H, int TEAM, int PACKS>
 __global__ void backward(in_packs<choir__k_layer_norm_backward> args)
 {
     typedef wide<T> W;
@@ -139,7 +144,9 @@ __global__ void backward(in_packs<choir__k_layer_norm_backward> args)
     W sum = 0, dot = 0;
     auto fetch = [&](int j, int64_t c) {
         x.at[j] = load((const T *)k.x + first + c, cols - c, whole);
-        gy.at[j] = load((const T *)k.gy + first + c, cols - c, whole);
+        gy.at[j] = k.half_gy
+                       ? load_beside<T>((const H *)k.gy + first + c, cols - c, whole)
+                       : load((const T *)k.gy + first + c, cols - c, whole);
     };
     auto gamma_at = [&](W *gamma, int64_t c) {
         load_weights<T>(gamma, k.gamma, c, cols - c, whole, W(1));
@@ -172,6 +179,8 @@ __global__ void backward(in_packs<choir__k_layer_norm_backward> args)
             gx[e] = (g - g_mean - hat * g_dot) * rstd + add[e];
         }
         store_wide((T *)k.gx + first + c, gx, cols - c, whole);
+        if (k.gx_half)
+            store_beside<T>((H *)k.gx_half + first + c, gx, cols - c, whole);
     });
 }
 
@@ -209,13 +218,14 @@ extern "C" void choir__cuda_layer_norm(const choir__k_layer_norm *k)
 {
     if (k->rows == 0)
         return;
-    choose(k->dtype, [&](auto t) {
+    choose_beside(k->dtype, k->half, k->half_add || k->half_y, [&](auto t, auto h) {
         typedef decltype(t) T;
+        typedef decltype(h) H;
         bool whole =
             k->cols % pack<T>::N == 0 && aligned(k->x, k->add, k->gamma, k->beta, k->y, k->sum);
         choose_team<T>(k->cols, [&](auto team, auto packs) {
             enum { TEAM = decltype(team)::value, PACKS = decltype(packs)::value };
-            launch(forward<T, TEAM, PACKS>, teams(k->rows, TEAM), BLOCK, 0,
+            launch(forward<T, H, TEAM, PACKS>, teams(k->rows, TEAM), BLOCK, 0,
                 in_packs<choir__k_layer_norm>{*k, whole});
         });
     });
@@ -225,13 +235,14 @@ extern "C" void choir__cuda_layer_norm_backward(const choir__k_layer_norm_backwa
 {
     if (k->rows == 0)
         return;
-    choose(k->dtype, [&](auto t) {
+    choose_beside(k->dtype, k->half, k->half_gy || k->gx_half, [&](auto t, auto h) {
         typedef decltype(t) T;
-        bool whole =
-            k->cols % pack<T>::N == 0 && aligned(k->x, k->gamma, k->gy, k->gx_add, k->gx);
+        typedef decltype(h) H;
+        bool whole = k->cols % pack<T>::N == 0 &&
+                     aligned(k->x, k->gamma, k->gy, k->gx_add, k->gx, k->gx_half);
         choose_team<T>(k->cols, [&](auto team, auto packs) {
             enum { TEAM = decltype(team)::value, PACKS = decltype(packs)::value };
-            launch(backward<T, TEAM, PACKS>, teams(k->rows, TEAM), BLOCK, 0,
+            launch(backward<T, H, TEAM, PACKS>, teams(k->rows, TEAM), BLOCK, 0,
                 in_packs<choir__k_layer_norm_backward>{*k, whole});
         });
     });
@@ -240,7 +251,7 @@ extern "C" void choir__cuda_layer_norm_backward(const choir__k_layer_norm_backwa
 /* --- the weights' gradients --- */
 
 /* Sums down the columns of gy and of gy xhat. */
-template <class T> struct layer_weight_sums {
+template <class T, class H> struct layer_weight_sums {
     typedef wide<T> W;
     enum { N = pack<T>::N };
     choir__k_layer_norm_weights k;
@@ -258,7 +269,8 @@ template <class T> struct layer_weight_sums {
     __device__ row read(const place &p, int64_t r, int64_t i, bool whole) const
     {
         row q;
-        q.gy = load((const T *)k.gy + i, p.left, whole);
+        q.gy = k.half_gy ? load_beside<T>((const H *)k.gy + i, p.left, whole)
+                         : load((const T *)k.gy + i, p.left, whole);
         if (!k.ggamma)
             return q;
         q.x = load((const T *)k.x + i, p.left, whole);
@@ -299,11 +311,12 @@ template <class T> struct layer_weights {
 
 extern "C" void choir__cuda_layer_norm_weights(const choir__k_layer_norm_weights *k)
 {
-    choose(k->dtype, [&](auto t) {
+    choose_beside(k->dtype, k->half, k->half_gy, [&](auto t, auto h) {
         typedef decltype(t) T;
+        typedef decltype(h) H;
         bool whole = k->cols % pack<T>::N == 0 && aligned(k->x, k->gy);
         matrix m = matrix_for_sums<T>(1, k->rows, k->cols, whole);
-        double *partial = sum_columns<T>(m, layer_weight_sums<T>{*k});
+        double *partial = sum_columns<T>(m, layer_weight_sums<T, H>{*k});
         if (partial)
             finish_columns(m, partial, layer_weights<T>{*k});
     });

@@ -66,6 +66,51 @@ __device__ inline void store_wide(T *p, const wide<T> *v, int64_t left, bool who
     store(p, q, left, whole);
 }
 
+/* As many elements of the 16-bit type H as a pack of T has, beside which they are. */
+template <class T, class H> struct alignas(pack<T>::N * sizeof(H)) beside {
+    H at[pack<T>::N];
+};
+
+template <class T, class H>
+__device__ inline pack<T> load_beside(const H *p, int64_t left, bool whole)
+{
+    pack<T> v;
+    beside<T, H> q;
+    if (whole)
+        q = *(const beside<T, H> *)p;
+    for (int i = 0; i < pack<T>::N; i++)
+        if (whole)
+            put(&v.at[i], get(&q.at[i]));
+        else
+            put(&v.at[i], i < left ? get(p + i) : wide<T>(0));
+    return v;
+}
+
+template <class T, class H>
+__device__ inline void store_beside(H *p, const wide<T> *v, int64_t left, bool whole)
+{
+    beside<T, H> q;
+    for (int i = 0; i < pack<T>::N; i++)
+        put(&q.at[i], v[i]);
+    if (whole)
+        *(beside<T, H> *)p = q;
+    for (int i = 0; i < pack<T>::N && !whole; i++)
+        if (i < left)
+            p[i] = q.at[i];
+}
+
+/* Calls f(t, h) with values of both types: h is t's unless f32 operands have 16-bit ones beside
+ * them. */
+template <class F> void choose_beside(choir_dtype dtype, choir_dtype half, bool mixed, F f)
+{
+    if (mixed && half == CHOIR_BF16)
+        f(float(), bf16());
+    else if (mixed)
+        f(float(), f16());
+    else
+        choose(dtype, [&](auto t) { f(t, t); });
+}
+
 /* Loads values of a pack's columns: weights, statistics. Memory has them in wide<T>. */
 template <class T>
 __device__ inline void load_weights(

@@ -26,6 +26,10 @@ void KERNEL(store)(const choir__k_store *k)
 void KERNEL(add_scaled)(const choir__k_add_scaled *k)
 {
     F32_ONLY(add_scaled, k);
+    if (k->b_half) {
+        choir__cpu_reference.add_scaled(k);
+        return;
+    }
     const float *a = k->a, *b = k->b;
     float *y = k->y, scale = k->scale;
     if (!b)

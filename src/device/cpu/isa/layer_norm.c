@@ -1,8 +1,17 @@
 /* Layer norm (Ba et al., 2016): each row is normalised to mean 0, variance 1, then scaled and
  * shifted per column; and root mean square norm, which does not subtract the mean. A row stays
  * in L1 over its passes: the sum with a residual if there is one, mean, variance around it,
- * result. */
+ * result. 16-bit operands beside f32 are for devices whose kernels all take 16 bits; here the
+ * reference computes them. */
 #include "device/cpu/isa/isa.h"
+
+#define F32_WHOLLY(name, args, mixed)                                                          \
+    do {                                                                                       \
+        if ((args)->dtype != CHOIR_F32 || (mixed)) {                                           \
+            choir__cpu_reference.name(args);                                                   \
+            return;                                                                            \
+        }                                                                                      \
+    } while (0)
 
 /* y = x + add. */
 INLINE void add_row(float *y, const float *x, const float *add, int64_t cols)
@@ -34,7 +43,7 @@ INLINE float deviation(const float *x, int64_t cols, float mean)
 
 void KERNEL(layer_norm)(const choir__k_layer_norm *k)
 {
-    F32_ONLY(layer_norm, k);
+    F32_WHOLLY(layer_norm, k, k->half_add || k->half_y);
     const float *gamma = k->gamma, *beta = k->beta;
     int64_t cols = k->cols;
     for (int64_t r = 0; r < k->rows; r++) {
@@ -65,7 +74,7 @@ void KERNEL(layer_norm)(const choir__k_layer_norm *k)
 /* gx = rstd (g - mean g - xhat mean(g xhat)), g = gy gamma; without a mean, mean g is 0. */
 void KERNEL(layer_norm_backward)(const choir__k_layer_norm_backward *k)
 {
-    F32_ONLY(layer_norm_backward, k);
+    F32_WHOLLY(layer_norm_backward, k, k->half_gy || k->gx_half);
     const float *gamma = k->gamma;
     int64_t cols = k->cols;
     for (int64_t r = 0; r < k->rows; r++) {
@@ -125,7 +134,7 @@ INLINE void weights(const choir__k_layer_norm_weights *k, int64_t at, int64_t le
 
 void KERNEL(layer_norm_weights)(const choir__k_layer_norm_weights *k)
 {
-    F32_ONLY(layer_norm_weights, k);
+    F32_WHOLLY(layer_norm_weights, k, k->half_gy);
     int64_t c = 0;
     for (; c + BLOCK * W <= k->cols; c += BLOCK * W)
         weights(k, c, BLOCK * W, BLOCK);

@@ -164,7 +164,8 @@ void choir__reference_binary(const choir__k_binary *k)
 void choir__reference_add_scaled(const choir__k_add_scaled *k)
 {
     for (int64_t i = 0; i < k->n; i++) {
-        double a = get(k->a, i, k->dtype), b = get_or(k->b, i, k->dtype, 0);
+        choir_dtype b_dtype = k->b_half ? (choir_dtype)k->b_half : k->dtype;
+        double a = get(k->a, i, k->dtype), b = get_or(k->b, i, b_dtype, 0);
         double sum = k->b ? a + b : a;
         if (k->dtype == CHOIR_F32)
             sum = (float)sum; /* a double sum of two floats, rounded, is their float sum */

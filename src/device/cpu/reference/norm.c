@@ -8,12 +8,14 @@
 void choir__reference_layer_norm(const choir__k_layer_norm *k)
 {
     choir_dtype dtype = k->dtype, wide = wide_dtype(dtype);
+    choir_dtype add_dtype = k->half_add ? k->half : dtype,
+                y_dtype = k->half_y ? k->half : dtype;
     for (int64_t r = 0; r < k->rows; r++) {
         int64_t first = r * k->cols;
         double mean = 0, var = 0;
         const void *x = k->add ? k->sum : k->x;
         for (int64_t c = first; k->add && c < first + k->cols; c++)
-            put(k->sum, c, dtype, get(k->x, c, dtype) + get(k->add, c, dtype));
+            put(k->sum, c, dtype, get(k->x, c, dtype) + get(k->add, c, add_dtype));
         for (int64_t c = 0; k->mean && c < k->cols; c++)
             mean += get(x, first + c, dtype) / (double)k->cols;
         for (int64_t c = 0; c < k->cols; c++) {
@@ -24,7 +26,7 @@ void choir__reference_layer_norm(const choir__k_layer_norm *k)
         for (int64_t c = 0; c < k->cols; c++) {
             double xhat = (get(x, first + c, dtype) - mean) * rstd;
             double y = xhat * get_or(k->gamma, c, wide, 1) + get_or(k->beta, c, wide, 0);
-            put(k->y, first + c, dtype, y);
+            put(k->y, first + c, y_dtype, y);
         }
         if (k->mean)
             put(k->mean, r, wide, mean);
@@ -35,21 +37,24 @@ void choir__reference_layer_norm(const choir__k_layer_norm *k)
 void choir__reference_layer_norm_backward(const choir__k_layer_norm_backward *k)
 {
     choir_dtype dtype = k->dtype, wide = wide_dtype(dtype);
+    choir_dtype gy_dtype = k->half_gy ? k->half : dtype;
     for (int64_t r = 0; r < k->rows; r++) {
         int64_t first = r * k->cols;
         double mean = get_or(k->mean, r, wide, 0), rstd = get(k->rstd, r, wide);
         double avg_g = 0, avg_gx = 0; /* of g and of g xhat */
         for (int64_t c = 0; c < k->cols; c++) {
             double xhat = (get(k->x, first + c, dtype) - mean) * rstd;
-            double g = get(k->gy, first + c, dtype) * get_or(k->gamma, c, wide, 1);
+            double g = get(k->gy, first + c, gy_dtype) * get_or(k->gamma, c, wide, 1);
             avg_g += k->mean ? g / (double)k->cols : 0;
             avg_gx += g * xhat / (double)k->cols;
         }
         for (int64_t c = 0; c < k->cols; c++) {
             double xhat = (get(k->x, first + c, dtype) - mean) * rstd;
-            double g = get(k->gy, first + c, dtype) * get_or(k->gamma, c, wide, 1);
+            double g = get(k->gy, first + c, gy_dtype) * get_or(k->gamma, c, wide, 1);
             double gx = rstd * (g - avg_g - xhat * avg_gx);
             put(k->gx, first + c, dtype, gx + get_or(k->gx_add, first + c, dtype, 0));
+            if (k->gx_half)
+                put(k->gx_half, first + c, k->half, get(k->gx, first + c, dtype));
         }
     }
 }
@@ -57,10 +62,11 @@ void choir__reference_layer_norm_backward(const choir__k_layer_norm_backward *k)
 void choir__reference_layer_norm_weights(const choir__k_layer_norm_weights *k)
 {
     choir_dtype dtype = k->dtype, wide = wide_dtype(dtype);
+    choir_dtype gy_dtype = k->half_gy ? k->half : dtype;
     for (int64_t c = 0; c < k->cols; c++) {
         double ggamma = 0, gbeta = 0;
         for (int64_t r = 0; r < k->rows; r++) {
-            double gy = get(k->gy, r * k->cols + c, dtype);
+            double gy = get(k->gy, r * k->cols + c, gy_dtype);
             gbeta += gy;
             if (k->ggamma)
                 ggamma += gy *
