@@ -93,6 +93,7 @@ static double passes(int64_t rows, int64_t cols, choir_dtype dtype, int times)
     X(softmax_backward, passes(k->rows, k->cols, k->dtype, 3))                                 \
     X(layer_norm, passes(k->rows, k->cols, k->dtype, k->add ? 2 : 1) +                         \
                       passes(k->rows, k->cols, k->half_y ? k->half : k->dtype, 1) +            \
+                      passes(k->rows, k->cols, k->half, !!k->y_half) +                         \
                       passes(k->rows, k->cols, k->half_add ? k->half : k->dtype, !!k->add))    \
     X(layer_norm_backward, passes(k->rows, k->cols, k->dtype, k->gx_add ? 3 : 2) +             \
                                passes(k->rows, k->cols, k->half_gy ? k->half : k->dtype, 1) +  \

@@ -79,8 +79,8 @@ static void release(choir__record *r, const choir_tensor *root, const choir_tens
         if (r->in[i] && r->in[i]->cast && --r->in[i]->cast->readers == 0)
             choir__tensor_release(r->in[i]);
     release_scratch(r, mark);
-    if (r->out->grad->twin && !is_gradient(r, r->out->grad->twin))
-        choir__tensor_release(r->out->grad->twin);
+    if (r->out->grad->twin && is_gradient(r, r->out->grad->twin))
+        r->out->grad->twin = NULL;
     choir__tensor_release(r->out->grad);
     r->out->grad = NULL;
     if (r->out != root)

@@ -176,11 +176,12 @@ typedef struct choir__k_softmax_backward {
 /* y = (x - mean) * rstd * gamma + beta over cols, rstd = 1/sqrt(var + eps), var biased (Ba et
  * al., 2016). gamma, beta (cols) may be NULL. Writes mean, rstd (rows). mean NULL: root mean
  * square norm (Zhang & Sennrich, 2019), which uses 0 for the mean, also in the variance. add,
- * if given: x + add replaces x, and is written to sum. half: the 16-bit dtype of add (half_add)
- * and of y (half_y) beside f32, so that the copies of autocast cost no pass of their own. */
+ * if given: x + add replaces x, and is written to sum. half: the 16-bit dtype of add
+ * (half_add), of y (half_y), and of y_half, which if given gets a copy of y, rounded, all
+ * beside f32: so the copies of autocast cost no pass of their own. */
 typedef struct choir__k_layer_norm {
     const void *x, *add, *gamma, *beta;
-    void *y, *mean, *rstd, *sum;
+    void *y, *mean, *rstd, *sum, *y_half;
     int64_t rows, cols;
     float eps;
     choir_dtype dtype, half;

@@ -213,19 +213,19 @@ static bool is_plain_norm(
     return false;
 }
 
-choir_tensor *choir__norm_for_product(choir_module *norm, choir_tensor *x)
+choir_tensor *choir__norm_for(choir_module *norm, choir_tensor *x, choir__norm_readers readers)
 {
     choir_tensor *gamma, *beta;
-    choir__norm_opts opts = {.for_product = true};
+    choir__norm_opts opts = {.readers = readers};
     return is_plain_norm(norm, &gamma, &beta, &opts) ? choir__norm(x, gamma, beta, opts)
                                                      : choir_forward(norm, x);
 }
 
-choir_tensor *choir__norm_of_sum(
-    choir_module *norm, choir_tensor *x, choir_tensor *r, bool for_product, choir_tensor **sum)
+choir_tensor *choir__norm_of_sum(choir_module *norm, choir_tensor *x, choir_tensor *r,
+    choir__norm_readers readers, choir_tensor **sum)
 {
     choir_tensor *gamma, *beta;
-    choir__norm_opts opts = {.for_product = for_product};
+    choir__norm_opts opts = {.readers = readers};
     if (is_plain_norm(norm, &gamma, &beta, &opts))
         return choir__add_norm(x, r, gamma, beta, opts, sum);
     *sum = choir_add(x, r);

@@ -115,13 +115,11 @@ void choir__batch_norms_share(choir_module *m, choir__strategy *shared);
 choir_tensor *choir__attention_of_heads(choir_tensor *q, choir_tensor *k, choir_tensor *v,
     int64_t heads, choir_attention_opts opts);
 
-/* Like choir_forward(norm, x), for a result that one product alone reads: under autocast it may
- * be in the product's dtype. */
-choir_tensor *choir__norm_for_product(choir_module *norm, choir_tensor *x);
-/* Returns norm(x + r), and x + r in *sum; in one pass if the module is a layer or RMS norm.
- * for_product: as above. */
-choir_tensor *choir__norm_of_sum(
-    choir_module *norm, choir_tensor *x, choir_tensor *r, bool for_product, choir_tensor **sum);
+/* Like choir_forward(norm, x), for a result that is read by `readers`. */
+choir_tensor *choir__norm_for(choir_module *norm, choir_tensor *x, choir__norm_readers readers);
+/* Returns norm(x + r), and x + r in *sum; in one pass if the module is a layer or RMS norm. */
+choir_tensor *choir__norm_of_sum(choir_module *norm, choir_tensor *x, choir_tensor *r,
+    choir__norm_readers readers, choir_tensor **sum);
 
 /* choir_nn_transformer_block with every choice that published models make. */
 typedef struct choir__block_opts {

@@ -113,10 +113,11 @@ typedef struct block {
 static choir_tensor *block_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     block *b = (block *)self;
-    choir_tensor *x = in[0], *h = choir__norm_for_product(b->ln_1, x); /* (B, T, C) */
+    choir_tensor *x = in[0],
+                 *h = choir__norm_for(b->ln_1, x, CHOIR__FOR_A_PRODUCT); /* (B, T, C) */
     choir_tensor *a = count > 1 ? choir_forward(b->attn, h, in[1]) : choir_forward(b->attn, h);
     choir__done_with(h);
-    h = choir__norm_of_sum(b->ln_2, x, a, true, &x);
+    h = choir__norm_of_sum(b->ln_2, x, a, CHOIR__FOR_A_PRODUCT, &x);
     choir__done_with(a);
     a = choir_forward(b->mlp, h);
     choir__done_with(h);

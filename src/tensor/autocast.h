@@ -27,12 +27,6 @@ choir_status choir__cast_again(choir_tensor *t);
 choir_tensor *choir__wide(choir_scope *scope, choir_tensor *x);
 extern const choir__op choir__cast_op, choir__recast_op, choir__widen_op;
 
-/* True if x, f32, and h, of 16 bits, are summed in one pass, whose result is f32: under
- * autocast on a device whose kernels all take 16 bits. */
-bool choir__adds_half(choir_tensor *x, choir_tensor *h);
-/* Such a sum of equal shapes. */
-choir_tensor *choir__add_half(choir_tensor *x, choir_tensor *h);
-
 static inline bool choir__is_half(choir_dtype dtype)
 {
     return dtype == CHOIR_BF16 || dtype == CHOIR_F16;

@@ -327,7 +327,7 @@ static void binary_again(choir__record *r)
     choir__launch_binary(r->out, op, r->in[0], r->in[1]);
 }
 
-static choir_tensor *binary(choir__binary_op op, choir_tensor *a, choir_tensor *b)
+choir_tensor *choir__binary(choir__binary_op op, choir_tensor *a, choir_tensor *b)
 {
     const char *name = binary_ops[op]->name;
     choir_tensor *in[2] = {a, b}, *poisoned;
@@ -357,26 +357,17 @@ static choir_tensor *binary(choir__binary_op op, choir_tensor *a, choir_tensor *
     return choir__as_stored(y);
 }
 
-choir_tensor *choir_add(choir_tensor *a, choir_tensor *b)
-{
-    a = choir__sound(a, "add");
-    b = choir__sound(b, "add");
-    return choir__adds_half(a, b)   ? choir__add_half(a, b)
-           : choir__adds_half(b, a) ? choir__add_half(b, a)
-                                    : binary(CHOIR__ADD, a, b);
-}
-
 choir_tensor *choir_sub(choir_tensor *a, choir_tensor *b)
 {
-    return binary(CHOIR__SUB, a, b);
+    return choir__binary(CHOIR__SUB, a, b);
 }
 
 choir_tensor *choir_mul(choir_tensor *a, choir_tensor *b)
 {
-    return binary(CHOIR__MUL, a, b);
+    return choir__binary(CHOIR__MUL, a, b);
 }
 
 choir_tensor *choir_div(choir_tensor *a, choir_tensor *b)
 {
-    return binary(CHOIR__DIV, a, b);
+    return choir__binary(CHOIR__DIV, a, b);
 }

@@ -171,7 +171,18 @@ void choir__launch_binary(
 
 void choir__launch_add(choir_tensor *y, const choir_tensor *a, const choir_tensor *b)
 {
-    choir__launch_binary(y, CHOIR__ADD, a, b);
+    if (a->dtype == b->dtype) {
+        choir__launch_binary(y, CHOIR__ADD, a, b);
+        return;
+    }
+    choir__k_add_scaled args = {.a = choir__data(a),
+        .b = choir__data(b),
+        .y = choir__data(y),
+        .n = y->count,
+        .scale = 1,
+        .dtype = a->dtype,
+        .b_half = b->dtype};
+    choir__launch(choir__device_of(y), a->dtype, add_scaled, &args);
 }
 
 choir_tensor *choir__dense_rows(choir_scope *scope, choir_tensor *x)

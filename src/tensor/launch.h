@@ -24,6 +24,8 @@ choir__strided choir__stretched(const choir_tensor *t, choir_shape shape);
 /* Computes y = a op b; a and b may broadcast to y's shape. */
 void choir__launch_binary(
     choir_tensor *y, choir__binary_op op, const choir_tensor *a, const choir_tensor *b);
+/* Computes y = a + b. On a device whose kernels all take 16 bits, b may have them beside an f32
+ * a: then all are contiguous, and y is not b. */
 void choir__launch_add(choir_tensor *y, const choir_tensor *a, const choir_tensor *b);
 /* Returns x as row-major memory of its dtype: x itself or a copy in scope. */
 choir_tensor *choir__dense_rows(choir_scope *scope, choir_tensor *x);

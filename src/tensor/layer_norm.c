@@ -8,7 +8,7 @@
  *
  * Under autocast, on a device whose kernels all take 16 bits, the kernels also read and write
  * the 16-bit copies that would otherwise be passes of their own: r, the norm if a product alone
- * reads it, its gradient, and that of r (add_half.c). All values are rounded as by copies. */
+ * reads it, its gradient, and that of r (add.c). All values are rounded as by copies. */
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"
@@ -133,61 +133,84 @@ static const choir__op *op_of(bool rms, bool half)
                : (half ? &layer_norm_half_op : &layer_norm_op);
 }
 
-/* Computes y = norm(in[0] + add) and stores the sum in *sum; add NULL: y = norm(in[0]). `dtype`
- * is y's. */
-static choir_tensor *launch(choir_scope *scope, choir_tensor *const *in, choir_tensor *add,
-    float eps, bool rms, choir_dtype dtype, choir_tensor **sum)
-{
-    choir_tensor *x = in[0], *s = x, *mean = NULL;
-    choir_device *device = choir__device_of(x);
-    choir_shape rows = choir_dims(choir__rows(x));
-    bool half_y = dtype != x->dtype, half_add = add && add->dtype != x->dtype;
-    choir_tensor *y = choir__tensor_new(scope, device, dtype, x->shape);
-    choir_tensor *rstd = choir__tensor_new(scope, device, x->dtype, rows);
-    if (!rms)
-        mean = choir__tensor_new(scope, device, x->dtype, rows);
-    if (add)
-        *sum = s = choir__tensor_new(scope, device, x->dtype, x->shape);
-    if (y->poisoned || rstd->poisoned || s->poisoned || (mean && mean->poisoned))
-        return y->poisoned ? y : rstd->poisoned ? rstd : s->poisoned ? s : mean;
-    choir__k_layer_norm args = {.x = choir__data(x),
-        .add = data_or_null(add),
-        .sum = add ? choir__data(s) : NULL,
-        .gamma = data_or_null(in[1]),
-        .beta = data_or_null(in[2]),
-        .y = choir__data(y),
-        .mean = data_or_null(mean),
-        .rstd = choir__data(rstd),
-        .rows = choir__rows(x),
-        .cols = choir__cols(x),
-        .eps = eps,
-        .dtype = x->dtype,
-        .half = half_y     ? dtype
-                : half_add ? add->dtype
-                           : x->dtype,
-        .half_add = half_add,
-        .half_y = half_y};
-    choir__launch(device, x->dtype, layer_norm, &args);
-    if (add)
-        choir__record_op(
-            half_add ? &choir__add_half_op : &choir__add_op, s, (choir_tensor *[]){x, add}, 2);
-    choir__record *r =
-        choir__record_op(op_of(rms, half_y), y, (choir_tensor *[]){s, in[1], in[2]}, 3);
-    if (r) {
-        choir__record_attrs(r, &eps, sizeof eps);
-        r->saved[0] = s;
-        r->saved[1] = mean;
-        r->saved[2] = rstd;
-    }
-    return y;
-}
-
-/* Returns the dtype of a norm of x that a product reads. */
+/* Returns the dtype to which products cast a norm of x. */
 static choir_dtype lowered(const choir_scope *scope, const choir_tensor *x)
 {
     const choir__autocast *a = &scope->autocast;
     bool can = a->on && !a->all && x->dtype == CHOIR_F32 && choir__device_of(x)->half;
     return can ? a->dtype : x->dtype;
+}
+
+typedef struct results {
+    choir_tensor *y, *rstd;
+    choir_tensor *mean, *sum; /* NULL: RMS norm; no sum */
+} results;
+
+/* Makes the results of norm(x), or with `sum` of norm(x + add), and y's twin. Returns NULL, or
+ * a poisoned tensor. */
+static choir_tensor *make_results(
+    results *to, choir_scope *scope, choir_tensor *x, bool sum, choir__norm_opts opts)
+{
+    choir_device *device = choir__device_of(x);
+    choir_shape rows = choir_dims(choir__rows(x));
+    choir_dtype low = lowered(scope, x);
+    bool half_y = opts.readers == CHOIR__FOR_A_PRODUCT;
+    bool twin = opts.readers == CHOIR__FOR_PRODUCTS && low != x->dtype;
+    *to = (results){.y = choir__tensor_new(scope, device, half_y ? low : x->dtype, x->shape),
+        .rstd = choir__tensor_new(scope, device, x->dtype, rows),
+        .mean = opts.rms ? NULL : choir__tensor_new(scope, device, x->dtype, rows),
+        .sum = sum ? choir__tensor_new(scope, device, x->dtype, x->shape) : NULL};
+    if (twin && !to->y->poisoned)
+        to->y->twin = choir__tensor_new(scope, device, low, x->shape);
+    choir_tensor *all[] = {to->y, to->rstd, to->mean, to->sum, to->y->twin};
+    for (size_t i = 0; i < CHOIR_COUNT(all); i++)
+        if (all[i] && all[i]->poisoned)
+            return all[i];
+    return NULL;
+}
+
+/* Computes y = norm(in[0] + in[3]) and stores the sum in *sum; without in[3]: y = norm(in[0]).
+ */
+static choir_tensor *launch(
+    choir_scope *scope, choir_tensor *const *in, choir__norm_opts opts, choir_tensor **sum)
+{
+    choir_tensor *x = in[0], *add = in[3], *poisoned;
+    results to;
+    if ((poisoned = make_results(&to, scope, x, add, opts)))
+        return poisoned;
+    bool half_y = to.y->dtype != x->dtype, half_add = add && add->dtype != x->dtype;
+    choir__k_layer_norm args = {.x = choir__data(x),
+        .add = data_or_null(add),
+        .sum = data_or_null(to.sum),
+        .gamma = data_or_null(in[1]),
+        .beta = data_or_null(in[2]),
+        .y = choir__data(to.y),
+        .y_half = data_or_null(to.y->twin),
+        .mean = data_or_null(to.mean),
+        .rstd = choir__data(to.rstd),
+        .rows = choir__rows(x),
+        .cols = choir__cols(x),
+        .eps = opts.eps,
+        .dtype = x->dtype,
+        .half = half_add ? add->dtype : lowered(scope, x),
+        .half_add = half_add,
+        .half_y = half_y};
+    choir__launch(choir__device_of(x), x->dtype, layer_norm, &args);
+    choir_tensor *s = add ? to.sum : x;
+    if (add) {
+        choir__record_op(
+            half_add ? &choir__add_half_op : &choir__add_op, s, (choir_tensor *[]){x, add}, 2);
+        *sum = s;
+    }
+    choir__record *r =
+        choir__record_op(op_of(opts.rms, half_y), to.y, (choir_tensor *[]){s, in[1], in[2]}, 3);
+    if (r) {
+        choir__record_attrs(r, &opts.eps, sizeof opts.eps);
+        r->saved[0] = s;
+        r->saved[1] = to.mean;
+        r->saved[2] = to.rstd;
+    }
+    return to.y;
 }
 
 static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamma,
@@ -205,8 +228,7 @@ static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamm
         return choir__shape_error(op->name, scope, in, 4,
             opts.rms ? "expected x (..., C), gamma (C)"
                      : "expected x (..., C), gamma (C), beta (C)");
-    choir_dtype dtype = opts.for_product ? lowered(scope, x) : x->dtype;
-    return choir__as_stored(launch(scope, in, in[3], opts.eps, opts.rms, dtype, sum));
+    return choir__as_stored(launch(scope, in, opts, sum));
 }
 
 /* True if autocast makes the sum f32: one of the two is, and the other one is cast to it, by

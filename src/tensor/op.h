@@ -152,8 +152,10 @@ choir__record *choir__record_op(
 void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes);
 
 /* The op of choir_add, for ops that also add; and that of an f32 tensor and a 16-bit one, which
- * a kernel adds in one pass (add_half.c). */
+ * a kernel adds in one pass (add.c). */
 extern const choir__op choir__add_op, choir__add_half_op;
+/* Sums, differences and so on, of shapes that broadcast. */
+choir_tensor *choir__binary(choir__binary_op op, choir_tensor *a, choir_tensor *b);
 /* The op of choir_to: the gradient goes back to the operand's device. */
 extern const choir__op choir__to_op;
 /* The op of choir_argmax. */
@@ -198,12 +200,20 @@ choir_tensor *choir__embedding_padded(choir_tensor *table, choir_tensor *ids, in
 void choir__cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink);
 choir__row_losses choir__row_losses_of(choir_reduction reduction);
 
+/* Who reads a norm's result. For one product alone it may be in the dtype to which autocast
+ * would cast it; for products and others, the kernel writes that copy, too. */
+typedef enum choir__norm_readers {
+    CHOIR__FOR_ANYONE,
+    CHOIR__FOR_A_PRODUCT,
+    CHOIR__FOR_PRODUCTS
+} choir__norm_readers;
+
 /* Norms, as choir_layer_norm and choir_rms_norm (rms), and of a sum, as choir_add_layer_norm.
- * for_product: one product alone reads the result, which may therefore be in the dtype to which
- * autocast would cast it. */
+ */
 typedef struct choir__norm_opts {
     float eps;
-    bool rms, for_product;
+    bool rms;
+    choir__norm_readers readers;
 } choir__norm_opts;
 choir_tensor *choir__norm(
     choir_tensor *x, choir_tensor *gamma, choir_tensor *beta, choir__norm_opts opts);

@@ -232,6 +232,9 @@ void choir__tensor_release(choir_tensor *t)
     choir__storage_unref(t->storage);
     t->storage = NULL;
     t->freed = true;
+    if (t->twin && t->twin->storage)
+        choir__tensor_release(t->twin);
+    t->twin = NULL;
 }
 
 void *choir__data(const choir_tensor *t)

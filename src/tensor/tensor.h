@@ -35,8 +35,9 @@ struct choir_tensor {
     struct choir__route *route;       /* made in a pipeline: strategy.h */
     struct choir__released *released; /* set while its memory is released (segment.h) */
     struct choir__param_cast *cast;   /* a parameter's values in another dtype: autocast.h */
-    choir_tensor *twin;               /* of a gradient: its values in 16 bits (add_half.c) */
-    choir_tensor *next;               /* in the scope's list, for closing */
+    /* its values in 16 bits, written by the same kernel: a gradient's (add.c), a norm's */
+    choir_tensor *twin;
+    choir_tensor *next; /* in the scope's list, for closing */
 };
 
 /* --- making and releasing handles --- */
@@ -58,7 +59,7 @@ choir_tensor *choir__tensor_wrap(
 /* Allocates memory for a handle that has none. Returns false, with the error recorded, if
  * memory runs out. */
 bool choir__tensor_allocate(choir_tensor *t, choir_device *device);
-/* Releases the tensor's memory; the handle stays, marked as freed. */
+/* Releases the tensor's memory, and its twin's; the handle stays, marked as freed. */
 void choir__tensor_release(choir_tensor *t);
 
 /* --- where and how the values are stored --- */

@@ -189,17 +189,25 @@ choir_tensor *choir_expand(choir_tensor *x, choir_shape shape)
 
 /* --- copies into another order, dtype or device --- */
 
+/* A 16-bit gradient that others of the f32 operand precede is added to them in one pass, on
+ * devices that can; else it is first widened. */
 static void copy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
-    choir_tensor *x = r->in[0];
+    choir_tensor *x = r->in[0], *given = NULL;
     if (gy->dtype == x->dtype) {
         sink->give(sink, r, 0, gy);
         return;
     }
-    choir_tensor *gx = sink->dest(sink, r, 0);
+    bool adds = x->dtype == CHOIR_F32 && choir__is_half(gy->dtype) &&
+                choir__is_contiguous(gy) && choir__device_of(x)->half &&
+                choir__device_of(gy) == choir__device_of(x);
+    choir_tensor *gx = adds ? sink->dest_onto(sink, r, 0, &given) : sink->dest(sink, r, 0);
     if (!gx)
         return;
-    choir__launch_copy(gx, gy);
+    if (given)
+        choir__launch_add(gx, given, gy);
+    else
+        choir__launch_copy(gx, gy);
     sink->give(sink, r, 0, gx);
 }
 

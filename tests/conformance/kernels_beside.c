@@ -51,7 +51,8 @@ static void norm(const choir__kernels *table, int64_t cols, choir_dtype half)
 {
     int64_t n = ROWS * cols;
     float *x = uniform(n, -2, 3), *add = uniform(n, -1, 1), *gamma = uniform(cols, 0.5f, 2);
-    float *y = uniform(n, 0, 1), *sum = uniform(n, 0, 1), *sum_beside = uniform(n, 0, 1);
+    float *y = uniform(n, 0, 1), *sum = uniform(n, 0, 1), *sum_beside = uniform(n, 0, 1),
+          *y_beside = uniform(n, 0, 1);
     float mean[2][ROWS], rstd[2][ROWS];
     uint16_t *add_half = halved(add, n, half), *y_half = malloc((size_t)n * sizeof *y_half);
     choir__k_layer_norm k = {.x = x,
@@ -72,7 +73,11 @@ static void norm(const choir__kernels *table, int64_t cols, choir_dtype half)
     assert_memory_equal(sum_beside, sum, (size_t)n * sizeof *sum);
     assert_memory_equal(mean[1], mean[0], sizeof mean[0]);
     assert_memory_equal(rstd[1], rstd[0], sizeof rstd[0]);
-    void *all[] = {x, add, gamma, y, sum, sum_beside, add_half, y_half};
+    k.y = y_beside, k.y_half = y_half, k.half_y = false; /* y and its copy */
+    table->layer_norm(&k);
+    assert_memory_equal(y_beside, y, (size_t)n * sizeof *y);
+    assert_halves(y_half, y, n, half);
+    void *all[] = {x, add, gamma, y, sum, sum_beside, y_beside, add_half, y_half};
     for (size_t i = 0; i < CHOIR_COUNT(all); i++)
         free(all[i]);
 }

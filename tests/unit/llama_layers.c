@@ -210,7 +210,7 @@ static void hooked_norms(void **state)
             if (j == 2)
                 choir_module_hook(
                     norms[i], (choir_module_hooks){.before_forward = count_call}, &seen);
-            y[j] = choir__norm_of_sum(norms[i], x, r, false, &sum[j]);
+            y[j] = choir__norm_of_sum(norms[i], x, r, CHOIR__FOR_ANYONE, &sum[j]);
             choir_check(choir_read(y[j], bits[j], sizeof bits[j]));
             assert_memory_equal(bits[j], bits[0], sizeof bits[0]);
         }

@@ -117,7 +117,8 @@ static void copy(const choir__k_copy *k)
 DIVIDED(softmax, k->rows, k->cols, ROWS(x), ROWS(y), p->rows = count)
 DIVIDED(softmax_backward, k->rows, k->cols, ROWS(y), ROWS(gy), ROWS(gx), p->rows = count)
 DIVIDED(layer_norm, k->rows, k->cols, ROWS(x), ROWS_HALF(add, p->half_add),
-    ROWS_HALF(y, p->half_y), ROWS(sum), MOVE(mean, first), MOVE(rstd, first), p->rows = count)
+    ROWS_HALF(y, p->half_y), ROWS_HALF(y_half, true), ROWS(sum), MOVE(mean, first),
+    MOVE(rstd, first), p->rows = count)
 DIVIDED(layer_norm_backward, k->rows, k->cols, ROWS(x), ROWS_HALF(gy, p->half_gy), ROWS(gx_add),
     ROWS(gx), ROWS_HALF(gx_half, true), MOVE(mean, first), MOVE(rstd, first), p->rows = count)
 DIVIDED(swiglu, k->rows, k->cols, MOVE(a, first * p->a_row), MOVE(b, first * p->b_row), ROWS(y),

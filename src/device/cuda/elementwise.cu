@@ -107,7 +107,7 @@ template <class A> __global__ void add_scaled(flat<choir__k_add_scaled> f)
     }
 }
 
-/* The same for a b of H, 16 bits, beside f32. */
+/* Like add_scaled, for a b of H, 16 bits, beside f32. */
 template <class H> __global__ void add_half(in_packs<choir__k_add_scaled> f)
 {
     enum { N = pack<float>::N };

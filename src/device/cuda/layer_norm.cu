@@ -123,6 +123,8 @@ __global__ void forward(in_packs<choir__k_layer_norm> args)
             store_beside<T>((H *)k.y + first + c, y, cols - c, whole);
         else
             store_wide((T *)k.y + first + c, y, cols - c, whole);
+        if (k.y_half)
+            store_beside<T>((H *)k.y_half + first + c, y, cols - c, whole);
     });
 }
 
@@ -218,11 +220,12 @@ extern "C" void choir__cuda_layer_norm(const choir__k_layer_norm *k)
 {
     if (k->rows == 0)
         return;
-    choose_beside(k->dtype, k->half, k->half_add || k->half_y, [&](auto t, auto h) {
+    const bool mixed = k->half_add || k->half_y || k->y_half;
+    choose_beside(k->dtype, k->half, mixed, [&](auto t, auto h) {
         typedef decltype(t) T;
         typedef decltype(h) H;
-        bool whole =
-            k->cols % pack<T>::N == 0 && aligned(k->x, k->add, k->gamma, k->beta, k->y, k->sum);
+        bool whole = k->cols % pack<T>::N == 0 &&
+                     aligned(k->x, k->add, k->gamma, k->beta, k->y, k->sum, k->y_half);
         choose_team<T>(k->cols, [&](auto team, auto packs) {
             enum { TEAM = decltype(team)::value, PACKS = decltype(packs)::value };
             launch(forward<T, H, TEAM, PACKS>, teams(k->rows, TEAM), BLOCK, 0,

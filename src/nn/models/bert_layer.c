@@ -24,7 +24,7 @@ static choir_tensor *layer_forward(choir_module *self, choir_tensor *const *in, 
     layer *l = (layer *)self;
     choir_tensor *x = in[0], *sum; /* (B, T, C) */
     choir_tensor *a = attend(l, x, count > 1 ? in[1] : NULL);
-    x = choir__norm_of_sum(l->mix_norm, a, x, false, &sum);
+    x = choir__norm_of_sum(l->mix_norm, a, x, CHOIR__FOR_PRODUCTS, &sum);
     choir__done_with(a);
     choir__done_with(sum);
     choir_tensor *up = choir_forward(l->up, x), *h = choir_gelu(up); /* (B, T, hidden) */
@@ -32,7 +32,7 @@ static choir_tensor *layer_forward(choir_module *self, choir_tensor *const *in, 
     a = choir_forward(l->down, h);
     choir__done_with(h);
     a = choir_forward(l->down_dropout, a);
-    choir_tensor *y = choir__norm_of_sum(l->down_norm, a, x, false, &sum);
+    choir_tensor *y = choir__norm_of_sum(l->down_norm, a, x, CHOIR__FOR_PRODUCTS, &sum);
     choir__done_with(a);
     choir__done_with(x);
     choir__done_with(sum);

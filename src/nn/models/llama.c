@@ -124,11 +124,12 @@ typedef struct block {
 static choir_tensor *block_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     block *b = (block *)self;
-    choir_tensor *x = in[0], *h = choir_forward(b->input_layernorm, x); /* (B, T, C) */
+    choir_tensor *x = in[0]; /* (B, T, C) */
+    choir_tensor *h = choir__norm_for(b->input_layernorm, x, CHOIR__FOR_PRODUCTS);
     choir_tensor *a = count > 2 ? choir_forward(b->self_attn, h, in[1], in[2])
                                 : choir_forward(b->self_attn, h, in[1]);
     choir__done_with(h);
-    h = choir__norm_of_sum(b->post_attention_layernorm, x, a, false, &x);
+    h = choir__norm_of_sum(b->post_attention_layernorm, x, a, CHOIR__FOR_PRODUCTS, &x);
     choir__done_with(a);
     a = choir_forward(b->mlp, h);
     choir__done_with(h);
@@ -194,7 +195,7 @@ static choir_tensor *llama_forward(choir_module *self, choir_tensor *const *in, 
     for (int64_t i = 0; i < g->sizes.layers; i++)
         x = apart ? choir_forward(g->layers[i], x, table, apart)
                   : choir_forward(g->layers[i], x, table);
-    x = choir__norm_for_product(g->norm, x);
+    x = choir__norm_for(g->norm, x, CHOIR__FOR_A_PRODUCT);
     choir_tensor *scores =
         g->head ? choir_linear(x, g->head, NULL) : choir_forward(g->lm_head, x);
     choir__done_with(x);

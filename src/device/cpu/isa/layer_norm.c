@@ -43,7 +43,7 @@ INLINE float deviation(const float *x, int64_t cols, float mean)
 
 void KERNEL(layer_norm)(const choir__k_layer_norm *k)
 {
-    F32_WHOLLY(layer_norm, k, k->half_add || k->half_y);
+    F32_WHOLLY(layer_norm, k, k->half_add || k->half_y || k->y_half);
     const float *gamma = k->gamma, *beta = k->beta;
     int64_t cols = k->cols;
     for (int64_t r = 0; r < k->rows; r++) {

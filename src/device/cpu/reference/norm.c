@@ -27,6 +27,8 @@ void choir__reference_layer_norm(const choir__k_layer_norm *k)
             double xhat = (get(x, first + c, dtype) - mean) * rstd;
             double y = xhat * get_or(k->gamma, c, wide, 1) + get_or(k->beta, c, wide, 0);
             put(k->y, first + c, y_dtype, y);
+            if (k->y_half)
+                put(k->y_half, first + c, k->half, get(k->y, first + c, dtype));
         }
         if (k->mean)
             put(k->mean, r, wide, mean);

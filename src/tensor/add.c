@@ -1,6 +1,7 @@
-/* The sum of an f32 tensor and a 16-bit one, as autocast has it where a product's result is
- * added to the residual stream. The kernel widens the 16-bit values on the way, so that no copy
- * of them is made. The layer norm that follows may be of the same kernel (layer_norm.c).
+/* Sums. Under autocast a product's 16-bit result is added to the f32 residual stream: on a
+ * device whose kernels all take 16 bits, one kernel does so and widens the values on the way,
+ * so that no copy of them is made. The layer norm that follows may be of the same kernel
+ * (layer_norm.c).
  *
  * The gradient of the 16-bit operand is the sum's, rounded. The norm that makes the sum's
  * gradient writes the rounded values, too: they are its *twin*. Without one, a copy is made. */
@@ -8,25 +9,14 @@
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 
-bool choir__adds_half(choir_tensor *x, choir_tensor *h)
+/* True if x, f32, and h, of 16 bits, can be summed in one pass, whose result is f32. */
+static bool adds_half(choir_tensor *x, choir_tensor *h)
 {
     if (x->poisoned || h->poisoned || x->dtype != CHOIR_F32 || !choir__is_half(h->dtype) ||
         !choir__same_shape(x->shape, h->shape) || !choir__device_of(x)->half)
         return false;
     choir_scope *scope = choir__join((choir_tensor *[]){x, h}, 2);
     return scope && scope->autocast.on && !scope->autocast.all;
-}
-
-static void launch_add_half(choir_tensor *y, choir_tensor *x, choir_tensor *h)
-{
-    choir__k_add_scaled args = {.a = choir__data(x),
-        .b = choir__data(h),
-        .y = choir__data(y),
-        .n = y->count,
-        .scale = 1,
-        .dtype = CHOIR_F32,
-        .b_half = h->dtype};
-    choir__launch(choir__device_of(y), CHOIR_F32, add_scaled, &args);
 }
 
 static void backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
@@ -43,7 +33,7 @@ static void backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 
 static void again(choir__record *r)
 {
-    launch_add_half(r->out, r->in[0], r->in[1]);
+    choir__launch_add(r->out, r->in[0], r->in[1]);
 }
 
 const choir__op choir__add_half_op = {.name = "add",
@@ -52,7 +42,7 @@ const choir__op choir__add_half_op = {.name = "add",
     .backward = backward,
     .again = again};
 
-choir_tensor *choir__add_half(choir_tensor *x, choir_tensor *h)
+static choir_tensor *add_half(choir_tensor *x, choir_tensor *h)
 {
     choir_tensor *poisoned, *in[2] = {choir_contiguous(x), choir_contiguous(h)};
     choir_scope *scope = choir__begin(&choir__add_half_op, in, 2, &poisoned);
@@ -63,10 +53,16 @@ choir_tensor *choir__add_half(choir_tensor *x, choir_tensor *h)
         choir__tensor_new(scope, choir__device_of(in[0]), CHOIR_F32, in[0]->shape);
     if (y->poisoned)
         return y;
-    if (half)
-        launch_add_half(y, in[0], in[1]);
-    else
-        choir__launch_add(y, in[0], in[1]);
+    choir__launch_add(y, in[0], in[1]);
     choir__record_op(half ? &choir__add_half_op : &choir__add_op, y, in, 2);
     return choir__as_stored(y);
+}
+
+choir_tensor *choir_add(choir_tensor *a, choir_tensor *b)
+{
+    a = choir__sound(a, "add");
+    b = choir__sound(b, "add");
+    return adds_half(a, b)   ? add_half(a, b)
+           : adds_half(b, a) ? add_half(b, a)
+                             : choir__binary(CHOIR__ADD, a, b);
 }
