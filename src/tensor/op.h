@@ -200,8 +200,8 @@ choir_tensor *choir__embedding_padded(choir_tensor *table, choir_tensor *ids, in
 void choir__cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink);
 choir__row_losses choir__row_losses_of(choir_reduction reduction);
 
-/* The readers of a norm's result. For one product alone it may be in the dtype to which autocast
- * would cast it; for products and others, the kernel writes that copy, too. */
+/* The readers of a norm's result. For one product alone it may be in the dtype to which
+ * autocast would cast it; for products and others, the kernel writes that copy, too. */
 typedef enum choir__norm_readers {
     CHOIR__FOR_ANYONE,
     CHOIR__FOR_A_PRODUCT,
