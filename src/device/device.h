@@ -40,7 +40,8 @@ struct choir_device {
     /* f32, and the other dtypes that the backend computes fast */
     const choir__kernels *kernels;
     const choir__kernels *reference; /* every dtype; the only table for f64 */
-    bool half; /* all its kernels take bf16 and f16 as in kernels.h, not only products */
+    bool half;      /* all its kernels take bf16 and f16 as in kernels.h, not only products */
+    bool epilogues; /* its products also give sums of an operand: choir__k_matmul.a_sums */
     void *backend;
     const struct choir__far *far; /* how to reach its memory (far.h); NULL: it is host memory */
     /* NULL: any queue here reads its memory. See choir__carrier_of */

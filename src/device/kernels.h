@@ -144,10 +144,16 @@ typedef struct choir__k_max_rows {
 /* C[b] = A[b] B[b] (+ bias): A (M, K), B (K, N), C (M, N) for b in batch0 x batch1. Strides are
  * in elements; A and B each have one matrix stride of 1; C's columns are contiguous. bias (N)
  * or NULL. accumulate: adds the result to C. For bf16 and f16 operands the sums and the bias
- * are f32; so is C if wide. */
+ * are f32; so is C if wide.
+ *
+ * On devices with choir_device.epilogues, one of a_sums (M) and b_sums (N), of C's type, may be
+ * given for a product without bias, whose batch is 1. It receives the sums over K of A's rows
+ * or of B's columns, in an order of the device's own: with a weight's gradient A B it is that
+ * of the bias. The operand is dense with K rows in memory: a_row is 1 and a_col is M, or b_row
+ * is N and b_col is 1. */
 typedef struct choir__k_matmul {
     const void *a, *b, *bias;
-    void *c;
+    void *c, *a_sums, *b_sums;
     int64_t batch0, batch1, m, n, k;
     int64_t a_row, a_col, b_row, b_col, c_row;
     int64_t a_batch0, a_batch1, b_batch0, b_batch1, c_batch0, c_batch1;

@@ -24,11 +24,12 @@ static struct matrix transposed(struct matrix m)
     return (struct matrix){m.p, m.batch, m.col, m.row};
 }
 
-/* Computes c = a b (+ bias), `batch` times. dtype: of a and b. */
-static void launch(choir_tensor *c, choir_dtype dtype, struct matrix mc, struct matrix a,
-    struct matrix b, const void *bias, int64_t batch, int64_t m, int64_t n, int64_t k)
+/* Returns the arguments of c = a b (+ bias), `batch` times. dtype: of a and b. */
+static choir__k_matmul product(const choir_tensor *c, choir_dtype dtype, struct matrix mc,
+    struct matrix a, struct matrix b, const void *bias, int64_t batch, int64_t m, int64_t n,
+    int64_t k)
 {
-    choir__k_matmul args = {
+    return (choir__k_matmul){
         .a = a.p,
         .b = b.p,
         .bias = bias,
@@ -49,6 +50,12 @@ static void launch(choir_tensor *c, choir_dtype dtype, struct matrix mc, struct 
         .wide = c->dtype != dtype,
         .dtype = dtype,
     };
+}
+
+static void launch(choir_tensor *c, choir_dtype dtype, struct matrix mc, struct matrix a,
+    struct matrix b, const void *bias, int64_t batch, int64_t m, int64_t n, int64_t k)
+{
+    choir__k_matmul args = product(c, dtype, mc, a, b, bias, batch, m, n, k);
     choir__launch(choir__device_of(c), dtype, matmul, &args);
 }
 
@@ -85,18 +92,28 @@ int64_t choir__part_rows(choir_shape shape)
     return parts < 2 ? rows : ((rows + parts - 1) / parts + 15) / 16 * 16;
 }
 
-/* Computes rows [from, from + n) of a^T b in the memory of g. */
-static void launch_part(choir_tensor *g, struct matrix memory, choir_tensor *a, choir_tensor *b,
+/* The products of a weight's gradient, a^T b. The bias's gradient gb, the sums of gy, which is
+ * a or b, comes along with the first of them unless gb is NULL. */
+struct weight_product {
+    choir_tensor *a, *b, *gy, *gb;
+};
+
+/* Computes rows [from, from + n) of the product in the memory of g. */
+static void launch_part(const struct weight_product *p, choir_tensor *g, struct matrix memory,
     int64_t from, int64_t n)
 {
+    const choir_tensor *a = p->a, *b = p->b;
     struct matrix left = transposed(rows_of(a));
     left.p = (char *)left.p + (size_t)from * choir_dtype_size(a->dtype);
-    launch(g, a->dtype, memory, left, rows_of(b), NULL, 1, n, choir__cols(b), choir__rows(a));
+    choir__k_matmul args = product(
+        g, a->dtype, memory, left, rows_of(b), NULL, 1, n, choir__cols(b), choir__rows(a));
+    if (p->gb && from == 0)
+        *(p->gy == a ? &args.a_sums : &args.b_sums) = choir__data(p->gb);
+    choir__launch(choir__device_of(g), a->dtype, matmul, &args);
 }
 
-/* The gradient of the weight: a^T b, in parts of its rows. */
-static void weight_gradient(
-    choir__record *r, choir_tensor *a, choir_tensor *b, choir__sink *sink)
+/* Computes the gradient of the weight in parts of its rows. */
+static void weight_gradient(const struct weight_product *p, choir__record *r, choir__sink *sink)
 {
     choir_shape shape = r->in[1]->shape;
     int64_t rows = shape.dim[0], each = choir__part_rows(shape), part = 0;
@@ -107,8 +124,9 @@ static void weight_gradient(
     for (int64_t from = 0; from < rows && gw; from += each) {
         struct matrix memory = rows_of(gw);
         if (whole)
-            memory.p = (float *)memory.p + from * memory.row;
-        launch_part(gw, memory, a, b, from, choir__min(each, rows - from));
+            memory.p =
+                (char *)memory.p + (size_t)(from * memory.row) * choir_dtype_size(gw->dtype);
+        launch_part(p, gw, memory, from, choir__min(each, rows - from));
         if (whole)
             continue;
         sink->give_part(sink, r, 1);
@@ -118,28 +136,55 @@ static void weight_gradient(
         sink->give(sink, r, 1, gw);
 }
 
+/* gb: the sums of gy's columns */
+static void bias_gradient(choir_tensor *gb, choir_tensor *gy, choir_scope *scope)
+{
+    if (!choir__device_of(gy)->half)
+        gy = choir__wide(scope, gy);
+    if (gy->poisoned)
+        return;
+    choir__k_sum args = {.x = choir__data(gy),
+        .y = choir__data(gb),
+        .rows = choir__rows(gy),
+        .cols = choir__cols(gy),
+        .scale = 1,
+        .over_rows = true,
+        .wide = gb->dtype != gy->dtype,
+        .dtype = gy->dtype};
+    choir__launch(choir__device_of(gy), gy->dtype, sum, &args);
+}
+
+static choir_dtype gradient_dtype(const choir_tensor *t)
+{
+    return t->param ? CHOIR_F32 : t->dtype;
+}
+
+/* True if the product of the weight's gradient also gives the bias's: the two have one dtype,
+ * and no part of the product reads only some columns of gy. */
+static bool sums_along(const choir__record *r, const choir_tensor *gy, bool in_out)
+{
+    choir_shape shape = r->in[1]->shape;
+    return choir__device_of(gy)->epilogues && choir__wanted(r, 1) && choir__wanted(r, 2) &&
+           gradient_dtype(r->in[1]) == gradient_dtype(r->in[2]) &&
+           (in_out || choir__part_rows(shape) >= shape.dim[0]);
+}
+
 static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *x = r->saved[0];
     bool in_out = *(const bool *)r->attrs;
     gy = choir__dense_rows(sink->scope, gy);
+    if (gy->poisoned)
+        return;
+    bool along = sums_along(r, gy, in_out);
+    choir_tensor *gb = along ? sink->dest(sink, r, 2) : NULL;
+    struct weight_product p = {in_out ? x : gy, in_out ? gy : x, gy, gb};
     if (choir__wanted(r, 1))
-        weight_gradient(r, in_out ? x : gy, in_out ? gy : x, sink);
-    choir_tensor *gb = sink->dest(sink, r, 2);
-    if (gb && !choir__device_of(gy)->half)
-        gy = choir__wide(sink->scope, gy);
-    if (gb && !gy->poisoned) {
-        choir__k_sum args = {.x = choir__data(gy),
-            .y = choir__data(gb),
-            .rows = choir__rows(gy),
-            .cols = choir__cols(gy),
-            .scale = 1,
-            .over_rows = true,
-            .wide = gb->dtype != gy->dtype,
-            .dtype = gy->dtype};
-        choir__launch(choir__device_of(gy), gy->dtype, sum, &args);
+        weight_gradient(&p, r, sink);
+    if (!along && (gb = sink->dest(sink, r, 2)))
+        bias_gradient(gb, gy, sink->scope);
+    if (gb)
         sink->give(sink, r, 2, gb);
-    }
 }
 
 /* rows, w: row-major */

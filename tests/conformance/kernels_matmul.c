@@ -98,6 +98,37 @@ static void matmul_views(void **state)
     }
 }
 
+/* A product and the sums of one operand over K: the gradients of a linear layer, whose weight
+ * is (out, in) or (in, out). Results of 16-bit operands are 16-bit or f32, and C may
+ * accumulate. */
+static void matmul_sums(void **state)
+{
+    (void)state;
+    if (!test_device() || !test_device()->epilogues)
+        skip();
+    for (size_t c = 0; c < CHOIR_COUNT(products); c++)
+        for (int v = 0; v < 8; v++) {
+            matmul_case p = products[c];
+            bool of_a = v & 1;
+            if (p.batch0 * p.batch1 > 1)
+                continue;
+            trial t = TRIAL(matmul, .batch0 = 1, .batch1 = 1, .m = p.m, .n = p.n, .k = p.k,
+                .a_row = 1, .a_col = p.m, .b_row = p.n, .b_col = 1, .c_row = p.n, .wide = v & 2,
+                .accumulate = v & 4);
+            t.tolerance = 1e-5;
+            give(&t, AT(matmul, a), p.m * p.k, uniform(p.m * p.k, -1, 2));
+            give(&t, AT(matmul, b), p.k * p.n, uniform(p.k * p.n, -1, 2));
+            if (v & 4)
+                update(&t, AT(matmul, c), p.m * p.n, uniform(p.m * p.n, -1, 1));
+            else
+                take(&t, AT(matmul, c), p.m * p.n);
+            t.operand[t.count - 1].wide = v & 2;
+            take(&t, of_a ? AT(matmul, a_sums) : AT(matmul, b_sums), of_a ? p.m : p.n);
+            t.operand[t.count - 1].wide = v & 2;
+            check(t);
+        }
+}
+
 static int64_t out_size(
     int64_t in, int64_t window, int64_t stride, int64_t pad, int64_t dilation)
 {
@@ -296,6 +327,7 @@ int main(void)
         cmocka_unit_test(matmul),
         cmocka_unit_test(matmul_panels),
         cmocka_unit_test(matmul_views),
+        cmocka_unit_test(matmul_sums),
         cmocka_unit_test(conv),
         cmocka_unit_test(conv_backward_input),
         cmocka_unit_test(conv_backward_weight),

@@ -1,5 +1,5 @@
-/* cuBLASLt: D = alpha op(A) op(B) + beta C, and a bias, with the interface of the library's own
- * headers.
+/* cuBLASLt: D = alpha op(A) op(B) + beta C, and a bias or the sums over k of an operand (a
+ * bias's gradient), with the interface of the library's own headers.
  *
  * The heuristic returns one algorithm, which records its problem, the promised alignment of
  * pointers and the size of the workspace. cublasLtMatmul checks that its caller keeps to all of
@@ -28,7 +28,7 @@ typedef struct layout {
 typedef struct description {
     int32_t compute, scale, a_turned, b_turned, epilogue, pointer_mode;
     int32_t bias_type; /* -1: D's */
-    const void *bias;
+    void *vector;      /* a bias, or the sums to write */
     int64_t bias_stride;
 } description;
 
@@ -165,7 +165,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(
     case CUBLASLT_MATMUL_DESC_TRANSA: return SET(d->a_turned);
     case CUBLASLT_MATMUL_DESC_TRANSB: return SET(d->b_turned);
     case CUBLASLT_MATMUL_DESC_EPILOGUE: return SET(d->epilogue);
-    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return SET(d->bias);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return SET(d->vector);
     case CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE: return SET(d->bias_stride);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return SET(d->bias_type);
     default: return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -231,6 +231,37 @@ static cublasStatus_t check_shapes(const description *d, const layout *const x[4
     return CUBLAS_STATUS_SUCCESS;
 }
 
+/* Returns the number of elements of the vector that the epilogue reads or writes. */
+static uint64_t vector_size(const description *d, const layout *const x[4])
+{
+    switch (d->epilogue) {
+    case CUBLASLT_EPILOGUE_BIAS:
+    case CUBLASLT_EPILOGUE_BGRADA: return x[3]->rows;
+    case CUBLASLT_EPILOGUE_BGRADB: return x[3]->cols;
+    default: return 0;
+    }
+}
+
+static bool is_sum(const description *d)
+{
+    return d->epilogue == CUBLASLT_EPILOGUE_BGRADA || d->epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
+/* Vectors have D's type. There are no sums in f64, nor of a batch, so that callers do without.
+ */
+static cublasStatus_t check_epilogue(const description *d, const layout *const x[4])
+{
+    bool plain = d->epilogue == CUBLASLT_EPILOGUE_DEFAULT;
+    if (!plain && !vector_size(d, x))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!plain && (x[3]->order != CUBLASLT_ORDER_COL ||
+                      (d->bias_type >= 0 && d->bias_type != x[3]->type)))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (is_sum(d) && (x[3]->type == CUDA_R_64F || x[3]->batch > 1))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 static cublasStatus_t check_types(const description *d, const layout *const x[4])
 {
     int a = x[0]->type, c = x[3]->type;
@@ -246,13 +277,7 @@ static cublasStatus_t check_types(const description *d, const layout *const x[4]
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (d->pointer_mode != CUBLASLT_POINTER_MODE_HOST)
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    bool bias = d->epilogue == CUBLASLT_EPILOGUE_BIAS;
-    if (!bias && d->epilogue != CUBLASLT_EPILOGUE_DEFAULT)
-        return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (bias && (x[3]->order != CUBLASLT_ORDER_COL ||
-                    (d->bias_type >= 0 && d->bias_type != x[3]->type)))
-        return CUBLAS_STATUS_NOT_SUPPORTED;
-    return CUBLAS_STATUS_SUCCESS;
+    return check_epilogue(d, x);
 }
 
 static cublasStatus_t check(const description *d, const layout *const x[4])
@@ -288,7 +313,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (!error && softgpu_failing(SOFTGPU_FAIL_BLAS, &refused))
         status = CUBLAS_STATUS_NOT_SUPPORTED;
     const description *o = (const description *)op;
-    if (!status && o->epilogue == CUBLASLT_EPILOGUE_BIAS && !o->bias)
+    if (!status && vector_size(o, x) && !o->vector)
         softgpu_wrong(
             "a product with a bias is asked about without a pointer to one, which some "
             "versions of cuBLASLt have no algorithm for");
@@ -379,6 +404,11 @@ static cublasStatus_t check_call(const algorithm *algo, const description *d,
     return CUBLAS_STATUS_SUCCESS;
 }
 
+static void *vector_if(const description *d, int epilogue)
+{
+    return d->epilogue == epilogue ? d->vector : NULL;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
     const void *alpha, const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
     cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
@@ -402,16 +432,17 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
         status = CUBLAS_STATUS_INVALID_VALUE;
     if (!status && algo)
         status = check_call((const algorithm *)algo, o, x, p, space, space_bytes);
-    bool bias = o->epilogue == CUBLASLT_EPILOGUE_BIAS;
-    if (!status && (!a || !b || !d || (bias && !o->bias)))
+    if (!status && (!a || !b || !d || (vector_size(o, x) && !o->vector)))
         status = CUBLAS_STATUS_INVALID_VALUE;
     if (!status) {
         softgpu_product k = {.a = matrix_of(x[0], a, o->a_turned),
             .b = matrix_of(x[1], b, o->b_turned),
             .c = matrix_of(x[2], p[2], false),
             .d = matrix_of(x[3], d, false),
-            .bias = bias ? o->bias : NULL,
+            .bias = vector_if(o, CUBLASLT_EPILOGUE_BIAS),
             .bias_batch = o->bias_stride,
+            .a_sums = vector_if(o, CUBLASLT_EPILOGUE_BGRADA),
+            .b_sums = vector_if(o, CUBLASLT_EPILOGUE_BGRADB),
             .m = (int64_t)x[3]->rows,
             .n = (int64_t)x[3]->cols,
             .k = (int64_t)across(x[0], o->a_turned),
@@ -424,8 +455,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
         for (int i = 0; i < 4; i++)
             if (p[i])
                 must_reach(p[i], span(x[i]), names[i]);
-        if (bias)
-            must_reach(o->bias, (size_t)k.m * softgpu_size_of(x[3]->type), "bias");
+        if (vector_size(o, x))
+            must_reach(o->vector, vector_size(o, x) * softgpu_size_of(x[3]->type),
+                is_sum(o) ? "bias's gradient" : "bias");
         error = softgpu_issue(s, SOFTGPU_TASK, softgpu_run_product, &k, sizeof k,
             softgpu_reachable(s->gpu), true);
         status = error ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;

@@ -73,6 +73,28 @@ static void finish(const softgpu_product *p, int64_t batch, int64_t i, int64_t j
     store(&p->d, batch, i, j, value);
 }
 
+/* sums (n) = the sums over k of x's element (i, k), or (k, i) of the second operand; in f32, in
+ * order. */
+static void add_up(const softgpu_product *p, const softgpu_matrix *x, bool second, int64_t n,
+    const softgpu_matrix *sums)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float sum = 0;
+        for (int64_t k = 0; k < p->k; k++)
+            sum += (float)(second ? load(x, 0, k, i) : load(x, 0, i, k));
+        store(sums, 0, i, 0, (double)sum);
+    }
+}
+
+static void add_up_operand(const softgpu_product *p)
+{
+    softgpu_matrix sums = {.type = p->d.type, .down = 1};
+    if ((sums.p = p->a_sums))
+        add_up(p, &p->a, false, p->m, &sums);
+    if ((sums.p = p->b_sums))
+        add_up(p, &p->b, true, p->n, &sums);
+}
+
 /* A product whose operands have been widened to T, float or double. */
 #define RUN(name, T, widen, multiply)                                                          \
     static void name(const softgpu_product *p)                                                 \
@@ -114,4 +136,5 @@ void softgpu_run_product(const void *args)
         run_f64(p);
     else
         run_f32(p);
+    add_up_operand(p);
 }

@@ -169,7 +169,7 @@ static choir_status open_cuda(choir_device *device)
     open_peers(gpu);
     device->backend = choir__cuda_context_of(stream);
     device->kernels = device->reference = &choir__cuda_kernels;
-    device->half = true;
+    device->half = device->epilogues = true;
     device->carrier = &carrier;
     device->pool = choir__pool_new(
         &choir__cuda_memory, device->backend, device->gauges ? &device->gauges->pool : NULL);

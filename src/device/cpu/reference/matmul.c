@@ -12,9 +12,25 @@ static choir_dtype sums_of(choir_dtype dtype)
     return dtype == CHOIR_F64 ? CHOIR_F64 : CHOIR_F32;
 }
 
+/* y[i] = the sum over l < terms of x[i * to_next + l * to_term] */
+static void sum_operand(const void *x, choir_dtype dtype, void *y, choir_dtype to, int64_t n,
+    int64_t terms, int64_t to_next, int64_t to_term)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double sum = 0;
+        for (int64_t l = 0; l < terms; l++)
+            sum += get(x, i * to_next + l * to_term, dtype);
+        put(y, i, to, sum);
+    }
+}
+
 void choir__reference_matmul(const choir__k_matmul *k)
 {
-    choir_dtype dtype = k->dtype, to = k->wide ? CHOIR_F32 : dtype, sums = sums_of(dtype);
+    choir_dtype dtype = k->dtype, sums = sums_of(dtype), to = k->wide ? sums : dtype;
+    if (k->a_sums)
+        sum_operand(k->a, dtype, k->a_sums, to, k->m, k->k, k->a_row, k->a_col);
+    if (k->b_sums)
+        sum_operand(k->b, dtype, k->b_sums, to, k->n, k->k, k->b_col, k->b_row);
     for (int64_t b0 = 0; b0 < k->batch0; b0++)
         for (int64_t b1 = 0; b1 < k->batch1; b1++) {
             int64_t a = b0 * k->a_batch0 + b1 * k->a_batch1; /* the start of each matrix */
