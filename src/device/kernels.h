@@ -144,7 +144,8 @@ typedef struct choir__k_max_rows {
 /* C[b] = A[b] B[b] (+ bias): A (M, K), B (K, N), C (M, N) for b in batch0 x batch1. Strides are
  * in elements; A and B each have one matrix stride of 1; C's columns are contiguous. bias (N)
  * or NULL. accumulate: adds the result to C. For bf16 and f16 operands the sums and the bias
- * are f32; so is C if wide.
+ * are f32; so is C if wide. half_bias, only on devices with choir_device.half: the bias has
+ * dtype, as C does.
  *
  * On devices with choir_device.epilogues, one of a_sums (M) and b_sums (N), of C's type, may be
  * given for a product without bias, whose batch is 1. It receives the sums over K of A's rows
@@ -157,7 +158,7 @@ typedef struct choir__k_matmul {
     int64_t batch0, batch1, m, n, k;
     int64_t a_row, a_col, b_row, b_col, c_row;
     int64_t a_batch0, a_batch1, b_batch0, b_batch1, c_batch0, c_batch1;
-    bool accumulate, wide;
+    bool accumulate, wide, half_bias;
     choir_dtype dtype;
 } choir__k_matmul;
 

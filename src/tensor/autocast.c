@@ -186,8 +186,20 @@ static unsigned taken_beside(
     return mask;
 }
 
-/* Casts to the lower dtype. A product's bias stays f32; other ops on the list are lowered with
- * all operands. */
+/* Returns the biases that become, or stay, 16-bit beside 16-bit operands. */
+static unsigned half_biases(const choir_scope *scope, const choir__op *op,
+    choir_tensor *const *in, int count, unsigned taken)
+{
+    unsigned mask = 0;
+    bool possible = taken && choir__device_of(in[0])->half && scope->kind != CHOIR__RUN;
+    for (int i = 0; i < count && possible; i++)
+        if (op->bias >> i & 1 && in[i] && in[i]->param)
+            mask |= 1u << i;
+    return mask;
+}
+
+/* Casts to the lower dtype. A product's bias stays f32 here; other ops on the list are lowered
+ * with all operands. */
 static bool lower(choir_scope *scope, const choir__op *op, choir_tensor **in, int count)
 {
     return cast_all(scope, in, op->half ? 2 : count, 0, scope->autocast.dtype);
@@ -262,7 +274,9 @@ bool choir__set_dtypes(choir_scope *scope, const choir__op *op, choir_tensor **i
                         : in[0]->dtype;
     if (!has_half(in, count) || disagree(op, in, count) || copies_words(op, in))
         return true;
-    return widen(scope, in, count, taken(op, in, count) | taken_beside(scope, op, in, count));
+    unsigned half = taken(op, in, count), biases = half_biases(scope, op, in, count, half);
+    return cast_all(scope, in, count, ~biases, in[0]->dtype) &&
+           widen(scope, in, count, half | biases | taken_beside(scope, op, in, count));
 }
 
 choir_tensor *choir__as_stored(choir_tensor *y)

@@ -191,8 +191,11 @@ static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__si
 static void launch_linear(
     choir_tensor *y, choir_tensor *rows, choir_tensor *w, const choir_tensor *bias, bool in_out)
 {
-    launch(y, rows->dtype, rows_of(y), rows_of(rows), transposed(weight_of(w, in_out)),
-        bias ? choir__data(bias) : NULL, 1, choir__rows(y), choir__cols(y), choir__cols(rows));
+    choir__k_matmul args = product(y, rows->dtype, rows_of(y), rows_of(rows),
+        transposed(weight_of(w, in_out)), bias ? choir__data(bias) : NULL, 1, choir__rows(y),
+        choir__cols(y), choir__cols(rows));
+    args.half_bias = bias && choir__is_half(bias->dtype);
+    choir__launch(choir__device_of(y), rows->dtype, matmul, &args);
 }
 
 static void linear_again(choir__record *r)
@@ -209,6 +212,7 @@ static const choir__op linear_op = {
     .cast = CHOIR__CAST_LOWER,
     .half = 3,
     .half_native = 3,
+    .bias = 4,
     .backward_input = linear_backward_input,
     .backward_weight = linear_backward_weight,
     .again = linear_again,
@@ -238,7 +242,8 @@ static choir_tensor *linear(
             in_out ? "expected x (..., in), weight (in, out), bias (out)"
                    : "expected x (..., in), weight (out, in), bias (out)");
     if (!choir__is_float(x->dtype) || x->dtype != weight->dtype ||
-        (bias && bias->dtype != (choir__is_half(x->dtype) ? CHOIR_F32 : x->dtype)))
+        (bias && bias->dtype != choir__beside(x->dtype) &&
+            !(bias->dtype == x->dtype && choir__device_of(x)->half)))
         return choir__shape_error(linear_op.name, scope, in, 3, "expected one dtype");
     choir_tensor *rows = choir__dense_rows(scope, x), *w = choir__dense_rows(scope, weight);
     choir_shape shape = x->shape;

@@ -40,6 +40,9 @@ typedef struct choir__op {
     unsigned half_native;
     /* bit i: under autocast such a device takes operand i in 16 bits beside an f32 operand 0 */
     unsigned half_beside;
+    /* bit i: operand i is a product's bias; on these devices a parameter is rounded to the
+     * product's dtype, once per scope */
+    unsigned bias;
     unsigned optional; /* bit i: operand i may be NULL */
     unsigned o2_keeps; /* bit i: operand i keeps its dtype under Apex's O2 */
     /* An op has either `backward`, or two functions: backward_input, on whose results earlier

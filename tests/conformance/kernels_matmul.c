@@ -22,12 +22,17 @@ static const matmul_case products[] = {
     {2, 3, 16, 33, 31},
 };
 
+static bool half_biases(void)
+{
+    return test_device() && test_device()->half;
+}
+
 /* Each matrix is used as it is or transposed. */
 static void matmul(void **state)
 {
     (void)state;
     for (size_t c = 0; c < CHOIR_COUNT(products); c++)
-        for (int v = 0; v < 8; v++) {
+        for (int v = 0; v < (half_biases() ? 12 : 8); v++) {
             matmul_case p = products[c];
             bool ta = v & 1, tb = v & 2;
             int64_t count = p.batch0 * p.batch1;
@@ -35,13 +40,15 @@ static void matmul(void **state)
                 .k = p.k, .a_row = ta ? 1 : p.k, .a_col = ta ? p.m : 1, .b_row = tb ? 1 : p.n,
                 .b_col = tb ? p.k : 1, .c_row = p.n, .a_batch0 = p.batch1 * p.m * p.k,
                 .a_batch1 = p.m * p.k, .b_batch0 = p.batch1 * p.k * p.n, .b_batch1 = p.k * p.n,
-                .c_batch0 = p.batch1 * p.m * p.n, .c_batch1 = p.m * p.n);
+                .c_batch0 = p.batch1 * p.m * p.n, .c_batch1 = p.m * p.n, .half_bias = v & 8);
             t.tolerance = 1e-5;
             t.bits_may_differ = true;
             give(&t, AT(matmul, a), count * p.m * p.k, uniform(count * p.m * p.k, -1, 2));
             give(&t, AT(matmul, b), count * p.k * p.n, uniform(count * p.k * p.n, -1, 2));
+            if (v & 12)
+                give(&t, AT(matmul, bias), p.n, uniform(p.n, -1, 1));
             if (v & 4)
-                give(&t, AT(matmul, bias), p.n, uniform(p.n, -1, 1)), keep_wide(&t);
+                keep_wide(&t);
             take(&t, AT(matmul, c), count * p.m * p.n);
             check(t);
         }

@@ -1,7 +1,7 @@
-/* What products compute along with the result (choir_device.epilogues): a linear layer's
- * backward launches no sum for its bias. The gradients are as near to those of separate kernels
- * as the dtype allows, in both orders of the weight, for weights that are no parameters, and
- * for those whose gradient is made in parts. */
+/* Further results of products (choir_device.epilogues): a linear layer's backward launches no
+ * sum for its bias. The gradients are as near to those of separate kernels as the dtype allows,
+ * in both orders of the weight, for weights that are no parameters, and for those whose
+ * gradient is made in parts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -180,8 +180,60 @@ static void linear(void **state)
         }
 }
 
+/* --- 16-bit biases --- */
+
+/* Counts casts of `out` elements: those of the bias. */
+typedef struct casts {
+    int64_t out;
+    int count;
+} casts;
+
+static void count_casts(void *arg, choir__task *fn, const void *args, double start, double end)
+{
+    casts *c = arg;
+    const char *name = choir__work_of(device, fn, args).name;
+    const choir__k_copy *k = args;
+    (void)start, (void)end;
+    if (name && !strcmp(name, "copy") && k->x_dtype != k->y_dtype && k->ndim == 1 &&
+        k->shape[0] == c->out)
+        c->count++;
+}
+
+/* A bias is rounded once per scope, however often the layer is used, and its gradient is
+ * f32: that of the two uses. */
+static void bias_once(void **state)
+{
+    (void)state;
+    job j = {.name = "used twice", .rows = 40, .in = 16, .out = 16, .dtype = CHOIR_BF16};
+    casts c = {.out = j.out};
+    choir_scope *run = choir_scope_open(device, 3);
+    layer *l = new_layer(run, &j);
+    choir_scope *s = choir_step_open(run, 0);
+    choir_autocast(s, j.dtype);
+    choir_tensor *x = choir_randn(s, choir_dims(j.rows, j.in), "x");
+    ok(choir_device_sync(device));
+    choir__queue_observe(device->queue, count_casts, &c);
+    choir_tensor *y = apply(l, &j, apply(l, &j, x));
+    choir_tensor *loss = choir_sum(choir_cast(y, CHOIR_F32));
+    ok(choir_backward(loss));
+    ok(choir_device_sync(device));
+    choir__queue_observe(device->queue, NULL, NULL);
+    assert_int_equal(c.count, 1);
+    float w[16 * 16], g[16];
+    ok(choir_read(l->weight, w, sizeof w));
+    ok(choir_read(choir_grad(l->bias), g, sizeof g));
+    for (int i = 0; i < 16; i++) { /* the later use's rows, and the earlier one's through w */
+        double exact = (double)j.rows;
+        for (int o = 0; o < 16; o++)
+            exact += (double)j.rows * (double)w[o * 16 + i];
+        assert_true(fabs((double)g[i] - exact) < 0.02 * (double)j.rows);
+    }
+    ok(choir_scope_close(s));
+    ok(choir_scope_close(run));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(linear)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(linear), cmocka_unit_test(bias_once)};
     return cmocka_run_group_tests_name("epilogues", tests, find_device, NULL);
 }

@@ -117,9 +117,10 @@ static void a_parameter_is_cast_once(void **state)
     y = choir_forward(layer, y);
     choir_device_get_stats(run->device, &within);
     assert_true(within.bytes_now - before.bytes_now < 64 * 64); /* no 2 x 64 x 64 again */
-    assert_non_null(s->casts);
-    assert_null(s->casts->cast->next);
-    assert_int_equal(s->casts->cast->readers, 2);
+    int casts = 0;
+    for (choir_tensor *t = s->casts; t; t = t->cast->next, casts++)
+        assert_int_equal(t->cast->readers, 2);
+    assert_int_equal(casts, run->device->half ? 2 : 1); /* GPUs take the bias in 16 bits */
     choir_check(choir_backward(choir_sum(y)));
     choir_device_get_stats(run->device, &after);
     assert_null(s->casts->storage);

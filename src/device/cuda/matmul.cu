@@ -2,8 +2,8 @@
  *
  * Products of f32 are f32, and cuDNN's convolutions of f32 may round their operands to 11 bits
  * (TF32): PyTorch's defaults, torch.backends.cuda.matmul.allow_tf32 and cudnn.allow_tf32.
- * CHOIR_CUDA_TF32 is 1 for both, and 0 for neither. The bias of 16-bit results is first rounded to
- * 16 bits, since the epilogue's bias must have C's type.
+ * CHOIR_CUDA_TF32 is 1 for both, and 0 for neither. An f32 bias of 16-bit results is first rounded
+ * to 16 bits, since the epilogue's bias must have C's type.
  *
  * The library's GELU epilogues are not used: they are the tanh form, and in training they must
  * also write GELU's input (GELU_AUX), while choir_linear and choir_gelu_tanh are two ops above
@@ -75,6 +75,14 @@ static void *bias_like(const choir__k_matmul *k)
     return y;
 }
 
+/* Returns a column's bias. T: C's type. */
+template <class T> static __device__ wide<T> bias_at(const choir__k_matmul &k, int64_t col)
+{
+    if (!k.bias)
+        return wide<T>(0);
+    return k.half_bias ? get((const T *)k.bias + col) : ((const wide<T> *)k.bias)[col];
+}
+
 /* C = bias, or 0, or C + bias: for empty products (K = 0), and before products whose bias the
  * library cannot add. S: the type of sums. */
 template <class T, class S> static __global__ void add_bias(choir__k_matmul k)
@@ -84,7 +92,7 @@ template <class T, class S> static __global__ void add_bias(choir__k_matmul k)
         int64_t row = i / k.n, col = i % k.n, b = row / k.m;
         T *c = (T *)k.c + b / k.batch1 * k.c_batch0 + b % k.batch1 * k.c_batch1 +
                row % k.m * k.c_row + col;
-        S sum = k.bias ? ((const S *)k.bias)[col] : S(0);
+        S sum = bias_at<T>(k, col);
         put(c, k.accumulate ? sum + get(c) : sum);
     }
 }
@@ -130,7 +138,7 @@ template <class T, class C> static __global__ void plain_product(choir__k_matmul
             C *at = z + (top + row + 8 * r) * k.c_row + left + col;
             if (top + row + 8 * r >= k.m || left + col >= k.n)
                 continue;
-            V more = k.bias ? ((const V *)k.bias)[left + col] : V(0);
+            V more = bias_at<C>(k, left + col);
             put(at, sum[r] + more + (k.accumulate ? get(at) : V(0)));
         }
     }
@@ -155,7 +163,7 @@ static void by_plain_kernel(const choir__k_matmul *k)
  * product and the kernel that rounds the bias. */
 static void multiply(const choir__k_matmul *k)
 {
-    bool narrow = k->bias && size_of(c_dtype(k)) == 2;
+    bool narrow = k->bias && !k->half_bias && size_of(c_dtype(k)) == 2;
     if (narrow && k->batch1 * k->m * k->n <= TILE * TILE && k->k <= 256) {
         by_plain_kernel(k);
         return;
@@ -167,7 +175,7 @@ static void multiply(const choir__k_matmul *k)
     if (choir__blaslt_multiply(&one))
         return;
     bare.bias = NULL, bare.accumulate = true;
-    if (k->bias && !narrow && choir__blaslt_knows(&bare)) {
+    if (k->bias && size_of(c_dtype(k)) > 2 && choir__blaslt_knows(&bare)) {
         start_with_bias(k);
         choir__blaslt_multiply(&bare);
     } else {

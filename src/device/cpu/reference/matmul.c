@@ -27,6 +27,7 @@ static void sum_operand(const void *x, choir_dtype dtype, void *y, choir_dtype t
 void choir__reference_matmul(const choir__k_matmul *k)
 {
     choir_dtype dtype = k->dtype, sums = sums_of(dtype), to = k->wide ? sums : dtype;
+    choir_dtype bias = k->half_bias ? dtype : sums;
     if (k->a_sums)
         sum_operand(k->a, dtype, k->a_sums, to, k->m, k->k, k->a_row, k->a_col);
     if (k->b_sums)
@@ -39,7 +40,7 @@ void choir__reference_matmul(const choir__k_matmul *k)
             for (int64_t i = 0; i < k->m; i++)
                 for (int64_t j = 0; j < k->n; j++) {
                     int64_t at = c + i * k->c_row + j;
-                    double sum = get_or(k->bias, j, sums, 0);
+                    double sum = get_or(k->bias, j, bias, 0);
                     if (k->accumulate)
                         sum += get(k->c, at, to);
                     for (int64_t l = 0; l < k->k; l++)
