@@ -48,7 +48,9 @@ static double product(const choir__k_matmul *k)
 {
     double batch = (double)(k->batch0 * k->batch1), s = size(k->dtype);
     double c = size(k->wide ? CHOIR_F32 : k->dtype) * (k->accumulate ? 2 : 1);
-    return batch * ((double)(k->m * k->k + k->k * k->n) * s + (double)(k->m * k->n) * c);
+    double of_gelu = k->gelu_in ? (double)(k->m * k->n) * s : 0;
+    return batch * ((double)(k->m * k->k + k->k * k->n) * s + (double)(k->m * k->n) * c) +
+           of_gelu;
 }
 
 static double heads(const choir__attention_shape *n, choir_dtype dtype, int of_t, int of_s)

@@ -41,7 +41,7 @@ struct choir_device {
     const choir__kernels *kernels;
     const choir__kernels *reference; /* every dtype; the only table for f64 */
     bool half;      /* all its kernels take bf16 and f16 as in kernels.h, not only products */
-    bool epilogues; /* its products also give sums of an operand: choir__k_matmul.a_sums */
+    bool epilogues; /* its products have the further results of choir__k_matmul */
     void *backend;
     const struct choir__far *far; /* how to reach its memory (far.h); NULL: it is host memory */
     /* NULL: any queue here reads its memory. See choir__carrier_of */

@@ -147,13 +147,16 @@ typedef struct choir__k_max_rows {
  * are f32; so is C if wide. half_bias, only on devices with choir_device.half: the bias has
  * dtype, as C does.
  *
- * On devices with choir_device.epilogues, one of a_sums (M) and b_sums (N), of C's type, may be
- * given for a product without bias, whose batch is 1. It receives the sums over K of A's rows
- * or of B's columns, in an order of the device's own: with a weight's gradient A B it is that
- * of the bias. The operand is dense with K rows in memory: a_row is 1 and a_col is M, or b_row
- * is N and b_col is 1. */
+ * On devices with choir_device.epilogues, a product without bias, whose batch is 1, may have
+ * one of these:
+ *   a_sums (M) or b_sums (N), of C's type, receives the sums over K of A's rows or of B's
+ *   columns, in an order of the device's own: with a weight's gradient A B it is that of the
+ *   bias. The operand is dense with K rows in memory: a_row is 1 and a_col is M, or b_row is N
+ *   and b_col is 1.
+ *   gelu_in (M, N): C = A B GELU_TANH'(gelu_in), element by element. C is dense and not wide,
+ *   and accumulate is off. A B may be rounded to C's type before. */
 typedef struct choir__k_matmul {
-    const void *a, *b, *bias;
+    const void *a, *b, *bias, *gelu_in;
     void *c, *a_sums, *b_sums;
     int64_t batch0, batch1, m, n, k;
     int64_t a_row, a_col, b_row, b_col, c_row;

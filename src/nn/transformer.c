@@ -82,14 +82,32 @@ typedef struct mlp {
     choir_module *c_fc, *c_proj, *dropout;
 } mlp;
 
+/* Returns the layer of GELU(x), as one op where that is better. Hooks on the layer see GELU's
+ * result, and a layer that is computed again by itself must be a segment of its own. */
+static choir_tensor *layer_of_gelu(choir_module *layer, choir_tensor *x)
+{
+    choir__run *run = choir__run_of(layer->run);
+    choir_module *caller = run->at;
+    choir_tensor *weight, *bias, *h, *y;
+    bool in_out, apart = layer->inside->hooks || layer->inside->recompute;
+    if (!apart && choir__joins_gelu(x) && choir__linear_layer(layer, &weight, &bias, &in_out)) {
+        run->at = layer;
+        y = choir__linear_of_gelu(x, weight, bias, in_out);
+        run->at = caller;
+        return y;
+    }
+    h = choir_gelu_tanh(x);
+    y = choir_forward(layer, h);
+    choir__done_with(h);
+    return y;
+}
+
 static choir_tensor *mlp_forward(choir_module *self, choir_tensor *const *in, int count)
 {
     mlp *m = (mlp *)self;
     (void)count;
-    choir_tensor *h = choir_gelu_tanh(choir_forward(m->c_fc, in[0])); /* (B, T, hidden) */
-    choir_tensor *y = choir_forward(m->c_proj, h);
-    choir__done_with(h);
-    return choir_forward(m->dropout, y);
+    choir_tensor *h = choir_forward(m->c_fc, in[0]); /* (B, T, hidden) */
+    return choir_forward(m->dropout, layer_of_gelu(m->c_proj, h));
 }
 
 static const choir_module_class mlp_class = {"mlp", sizeof(mlp), mlp_forward, 1};

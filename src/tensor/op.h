@@ -225,6 +225,14 @@ choir_tensor *choir__add_norm(choir_tensor *x, choir_tensor *r, choir_tensor *ga
 
 /* Like choir_linear, with the weight as (in, out): x W + b. */
 choir_tensor *choir__linear_in_out(choir_tensor *x, choir_tensor *weight, choir_tensor *bias);
+/* Like choir_linear, or choir__linear_in_out, of choir_gelu_tanh(x), as one op: its backward
+ * multiplies by GELU's slope within the product (choir_device.epilogues). It keeps GELU's
+ * result. */
+choir_tensor *choir__linear_of_gelu(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out);
+/* True if choir__linear_of_gelu is the better way to compute that for x: on GPUs, in 16 bits.
+ */
+bool choir__joins_gelu(const choir_tensor *x);
 
 /* The gradient of a table from one micro-batch: rows (count, C) of ids (count). */
 typedef struct choir__leaf_rows {

@@ -47,6 +47,8 @@ typedef struct choir__regrouping {
 typedef struct choir__part_ops {
     choir_tensor *(*linear)(
         choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out);
+    choir_tensor *(*linear_of_gelu)(
+        choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out);
     choir_tensor *(*embedding)(choir_tensor *table, choir_tensor *ids);
     choir_tensor *(*cross_entropy)(
         choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts opts);
@@ -191,9 +193,10 @@ void choir__strategies_went_to(const choir_scope *run, int64_t steps);
  * up to date; records and tensors note its numbers. */
 struct choir__placement {
     choir__strategy *by;
-    int stage;   /* the stage of a pipeline to which the current op belongs */
-    int op;      /* the number of the current op in its micro-batch */
-    bool paused; /* ops run where their operands are: in custom ops and backward */
+    int stage;      /* the stage of a pipeline to which the current op belongs */
+    int op;         /* the number of the current op in its micro-batch */
+    bool paused;    /* ops run where their operands are: in custom ops and backward */
+    bool epilogues; /* all its devices have choir_device.epilogues, so ops may rely on them */
 };
 
 /* The copies of a tensor on the devices of a pipeline. */

@@ -136,6 +136,32 @@ static void matmul_sums(void **state)
         }
 }
 
+/* The gradient of GELU's input behind a linear layer: cuBLASLt's where rows of C have a
+ * multiple of 8 elements of 16 bits, else by two kernels. */
+static void matmul_gelu(void **state)
+{
+    (void)state;
+    if (!test_device() || !test_device()->epilogues)
+        skip();
+    static const matmul_case more[] = {
+        {1, 1, 5, 8, 3}, {1, 1, 16, 64, 33}, {1, 1, 33, 72, 16}, {1, 1, 9, 24, 0}};
+    for (size_t c = 0; c < CHOIR_COUNT(products) + CHOIR_COUNT(more); c++)
+        for (int turned = 0; turned < 2; turned++) {
+            matmul_case p = c < CHOIR_COUNT(more) ? more[c] : products[c - CHOIR_COUNT(more)];
+            if (p.batch0 * p.batch1 > 1)
+                continue;
+            trial t = TRIAL(matmul, .batch0 = 1, .batch1 = 1, .m = p.m, .n = p.n, .k = p.k,
+                .a_row = p.k, .a_col = 1, .b_row = turned ? 1 : p.n, .b_col = turned ? p.k : 1,
+                .c_row = p.n);
+            t.tolerance = 1e-5;
+            give(&t, AT(matmul, a), p.m * p.k, uniform(p.m * p.k, -1, 2));
+            give(&t, AT(matmul, b), p.k * p.n, uniform(p.k * p.n, -1, 2));
+            give(&t, AT(matmul, gelu_in), p.m * p.n, uniform(p.m * p.n, -4, 4));
+            take(&t, AT(matmul, c), p.m * p.n);
+            check(t);
+        }
+}
+
 static int64_t out_size(
     int64_t in, int64_t window, int64_t stride, int64_t pad, int64_t dilation)
 {
@@ -335,6 +361,7 @@ int main(void)
         cmocka_unit_test(matmul_panels),
         cmocka_unit_test(matmul_views),
         cmocka_unit_test(matmul_sums),
+        cmocka_unit_test(matmul_gelu),
         cmocka_unit_test(conv),
         cmocka_unit_test(conv_backward_input),
         cmocka_unit_test(conv_backward_weight),

@@ -58,6 +58,21 @@ compositions() {
             --model "$gpt" text && same_run one other
 }
 
+# In 16 bits GELU is part of the layer that reads it, wherever a pipeline is cut, and is made
+# again or not.
+in_16_bits() {
+    local two=(--mesh 2x2 --devices cuda:0-3 --amp bf16 --model "$gpt" text)
+    train single --devices cuda:0 --amp bf16 --model "$gpt" text || return
+    train other --recompute --devices cuda:0 --amp bf16 --model "$gpt" text &&
+        same_run single other
+    for cut in transformer.h.0.mlp.c_proj transformer.h.0.mlp.c_fc; do
+        train other --strategy "pipeline:cuts=$cut,schedule=zero-bubble" --devices cuda:0-1 \
+            --amp bf16 --model "$gpt" text && same_run single other
+    done
+    train tp --strategy tp --nproc 2 --devices cuda:0-1 --amp bf16 --model "$gpt" text || return
+    train other --strategy fsdp+tp "${two[@]}" && same_run tp other
+}
+
 pipelines=(pipeline:schedule=gpipe pipeline:schedule=1f1b pipeline:schedule=zero-bubble)
 check agree dp dp-balanced mp "${pipelines[@]}" ddp fsdp fsdp:stage=1 fsdp:stage=2 -- \
     --model "$gpt,dropout=0.1" text
@@ -70,6 +85,7 @@ check agree dp ddp fsdp -- --model "$gpt" --amp bf16 text
 check agree ddp -- --model "$gpt" --amp fp16 --microbatches 2 --batch-size 4 --steps 3 text
 check stages_are_ranks
 check compositions
+check in_16_bits
 check bad 1 'cannot compute with host memory' train --quiet --offload . --devices cuda:0 \
     --model "$gpt" text
 finish

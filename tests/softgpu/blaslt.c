@@ -1,5 +1,5 @@
-/* cuBLASLt: D = alpha op(A) op(B) + beta C, and a bias or the sums over k of an operand (a
- * bias's gradient), with the interface of the library's own headers.
+/* cuBLASLt: D = alpha op(A) op(B) + beta C, and a bias, the sums over k of an operand (a bias's
+ * gradient) or the factor of GELU's slope, with the interface of the library's own headers.
  *
  * The heuristic returns one algorithm, which records its problem, the promised alignment of
  * pointers and the size of the workspace. cublasLtMatmul checks that its caller keeps to all of
@@ -9,6 +9,7 @@
 
 #include <cublasLt.h>
 
+#include "blaslt.h"
 #include "product.h"
 
 enum { HANDLE = 0x31a5e001, ALGORITHM = 0x2190e001, WORKSPACE = 4096, ALIGN_WORKSPACE = 16 };
@@ -18,36 +19,14 @@ struct cublasLtContext {
     int gpu;
 };
 
-/* Contents of the opaque structs. */
-typedef struct layout {
-    int32_t type, order, batch, set;
-    uint64_t rows, cols;
-    int64_t ld, stride;
-} layout;
-
-typedef struct description {
-    int32_t compute, scale, a_turned, b_turned, epilogue, pointer_mode;
-    int32_t bias_type; /* -1: D's */
-    void *vector;      /* a bias, or the sums to write */
-    int64_t bias_stride;
-} description;
-
-typedef struct preference {
-    uint64_t workspace;
-    uint32_t mask, aligned[4]; /* A, B, C, D */
-} preference;
-
 typedef struct algorithm {
     uint32_t magic, aligned[4];
     uint64_t problem, workspace;
 } algorithm;
 
-_Static_assert(sizeof(layout) <= sizeof(cublasLtMatrixLayoutOpaque_t), "no room");
-_Static_assert(sizeof(description) <= sizeof(cublasLtMatmulDescOpaque_t), "no room");
-_Static_assert(sizeof(preference) <= sizeof(cublasLtMatmulPreferenceOpaque_t), "no room");
 _Static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t), "no room");
 
-/* --- handles and descriptors --- */
+/* --- handles --- */
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {
@@ -93,133 +72,27 @@ const char *cublasLtGetStatusString(cublasStatus_t status)
     return cublasLtGetStatusName(status);
 }
 
-cublasStatus_t cublasLtMatrixLayoutCreate(
-    cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows, uint64_t cols, int64_t ld)
-{
-    *out = calloc(1, sizeof **out);
-    *(layout *)*out = (layout){.type = type,
-        .order = CUBLASLT_ORDER_COL,
-        .batch = 1,
-        .rows = rows,
-        .cols = cols,
-        .ld = ld};
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t x)
-{
-    free(x);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static cublasStatus_t set(void *to, size_t bytes, const void *from, size_t given)
-{
-    if (given != bytes)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    memcpy(to, from, bytes);
-    return CUBLAS_STATUS_SUCCESS;
-}
-#define SET(field) set(&(field), sizeof(field), from, bytes)
-
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t x,
-    cublasLtMatrixLayoutAttribute_t what, const void *from, size_t bytes)
-{
-    layout *l = (layout *)x;
-    switch (what) {
-    case CUBLASLT_MATRIX_LAYOUT_TYPE: return SET(l->type);
-    case CUBLASLT_MATRIX_LAYOUT_ORDER: return SET(l->order);
-    case CUBLASLT_MATRIX_LAYOUT_ROWS: return SET(l->rows);
-    case CUBLASLT_MATRIX_LAYOUT_COLS: return SET(l->cols);
-    case CUBLASLT_MATRIX_LAYOUT_LD: return SET(l->ld);
-    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: return SET(l->batch);
-    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET: return SET(l->stride);
-    default: return CUBLAS_STATUS_INVALID_VALUE;
-    }
-}
-
-cublasStatus_t cublasLtMatmulDescCreate(
-    cublasLtMatmulDesc_t *out, cublasComputeType_t compute, cudaDataType_t scale)
-{
-    *out = calloc(1, sizeof **out);
-    *(description *)*out = (description){.compute = compute,
-        .scale = scale,
-        .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
-        .bias_type = -1};
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t x)
-{
-    free(x);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmulDescSetAttribute(
-    cublasLtMatmulDesc_t x, cublasLtMatmulDescAttributes_t what, const void *from, size_t bytes)
-{
-    description *d = (description *)x;
-    switch (what) {
-    case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE: return SET(d->compute);
-    case CUBLASLT_MATMUL_DESC_SCALE_TYPE: return SET(d->scale);
-    case CUBLASLT_MATMUL_DESC_POINTER_MODE: return SET(d->pointer_mode);
-    case CUBLASLT_MATMUL_DESC_TRANSA: return SET(d->a_turned);
-    case CUBLASLT_MATMUL_DESC_TRANSB: return SET(d->b_turned);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE: return SET(d->epilogue);
-    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return SET(d->vector);
-    case CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE: return SET(d->bias_stride);
-    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return SET(d->bias_type);
-    default: return CUBLAS_STATUS_NOT_SUPPORTED;
-    }
-}
-
-cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
-{
-    *out = calloc(1, sizeof **out);
-    *(preference *)*out = (preference){.mask = ~0u, .aligned = {256, 256, 256, 256}};
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t x)
-{
-    free(x);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t x,
-    cublasLtMatmulPreferenceAttributes_t what, const void *from, size_t bytes)
-{
-    preference *p = (preference *)x;
-    switch (what) {
-    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return SET(p->workspace);
-    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: return SET(p->mask);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: return SET(p->aligned[0]);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: return SET(p->aligned[1]);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: return SET(p->aligned[2]);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: return SET(p->aligned[3]);
-    default: return CUBLAS_STATUS_NOT_SUPPORTED;
-    }
-}
-
 /* --- what there are algorithms for --- */
 
-static bool layout_is_sound(const layout *l)
+static bool layout_is_sound(const softgpu_layout *l)
 {
     int64_t least = (int64_t)(l->order == CUBLASLT_ORDER_COL ? l->rows : l->cols);
     return l->rows > 0 && l->cols > 0 && l->batch > 0 && l->ld >= least &&
            (l->order == CUBLASLT_ORDER_COL || l->order == CUBLASLT_ORDER_ROW);
 }
 
-static uint64_t down(const layout *l, bool turned)
+static uint64_t down(const softgpu_layout *l, bool turned)
 {
     return turned ? l->cols : l->rows;
 }
 
-static uint64_t across(const layout *l, bool turned)
+static uint64_t across(const softgpu_layout *l, bool turned)
 {
     return turned ? l->rows : l->cols;
 }
 
-static cublasStatus_t check_shapes(const description *d, const layout *const x[4])
+static cublasStatus_t check_shapes(
+    const softgpu_description *d, const softgpu_layout *const x[4])
 {
     for (int i = 0; i < 4; i++)
         if (!layout_is_sound(x[i]) || x[i]->batch != x[0]->batch)
@@ -232,7 +105,7 @@ static cublasStatus_t check_shapes(const description *d, const layout *const x[4
 }
 
 /* Returns the number of elements of the vector that the epilogue reads or writes. */
-static uint64_t vector_size(const description *d, const layout *const x[4])
+static uint64_t vector_size(const softgpu_description *d, const softgpu_layout *const x[4])
 {
     switch (d->epilogue) {
     case CUBLASLT_EPILOGUE_BIAS:
@@ -242,27 +115,43 @@ static uint64_t vector_size(const description *d, const layout *const x[4])
     }
 }
 
-static bool is_sum(const description *d)
+static bool is_sum(const softgpu_description *d)
 {
     return d->epilogue == CUBLASLT_EPILOGUE_BGRADA || d->epilogue == CUBLASLT_EPILOGUE_BGRADB;
 }
 
-/* Vectors have D's type. There are no sums in f64, nor of a batch, so that callers do without.
- */
-static cublasStatus_t check_epilogue(const description *d, const layout *const x[4])
+static bool is_gelu(const softgpu_description *d)
 {
-    bool plain = d->epilogue == CUBLASLT_EPILOGUE_DEFAULT;
-    if (!plain && !vector_size(d, x))
+    return d->epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+
+static bool aligned_to(const void *p, uint32_t bytes)
+{
+    return bytes == 0 || (uintptr_t)p % bytes == 0;
+}
+
+/* Vectors have D's type. Sums and GELU are refused in f64 and for a batch, and GELU's input at
+ * other addresses than multiples of 16, so that callers do without. */
+static cublasStatus_t check_epilogue(
+    const softgpu_description *d, const softgpu_layout *const x[4])
+{
+    bool plain = d->epilogue == CUBLASLT_EPILOGUE_DEFAULT, gelu = is_gelu(d);
+    if (!plain && !gelu && !vector_size(d, x))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (gelu && (d->aux_ld < (int64_t)x[3]->rows || d->aux_ld % 8 || d->aux_stride % 8))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (gelu && (x[3]->type != x[0]->type || !aligned_to(d->aux, 16)))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!plain && (x[3]->order != CUBLASLT_ORDER_COL ||
                       (d->bias_type >= 0 && d->bias_type != x[3]->type)))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (is_sum(d) && (x[3]->type == CUDA_R_64F || x[3]->batch > 1))
+    if ((is_sum(d) || gelu) && (x[3]->type == CUDA_R_64F || x[3]->batch > 1))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static cublasStatus_t check_types(const description *d, const layout *const x[4])
+static cublasStatus_t check_types(
+    const softgpu_description *d, const softgpu_layout *const x[4])
 {
     int a = x[0]->type, c = x[3]->type;
     bool f64 = a == CUDA_R_64F && c == CUDA_R_64F && d->compute == CUBLAS_COMPUTE_64F &&
@@ -280,21 +169,22 @@ static cublasStatus_t check_types(const description *d, const layout *const x[4]
     return check_epilogue(d, x);
 }
 
-static cublasStatus_t check(const description *d, const layout *const x[4])
+static cublasStatus_t check(const softgpu_description *d, const softgpu_layout *const x[4])
 {
     cublasStatus_t status = check_shapes(d, x);
     return status ? status : check_types(d, x);
 }
 
 /* Returns a hash of the problem that an algorithm is for: everything except pointers. */
-static uint64_t problem_of(const description *d, const layout *const x[4])
+static uint64_t problem_of(const softgpu_description *d, const softgpu_layout *const x[4])
 {
     uint64_t hash = 14695981039346656037u;
-    int32_t op[] = {d->compute, d->scale, d->a_turned, d->b_turned, d->epilogue};
+    int32_t op[] = {d->compute, d->scale, d->a_turned, d->b_turned, d->epilogue,
+        (int32_t)d->aux_ld, (int32_t)d->aux_stride};
     for (size_t i = 0; i < sizeof op; i++)
         hash = (hash ^ ((const unsigned char *)op)[i]) * 1099511628211u;
     for (int j = 0; j < 4; j++)
-        for (size_t i = 0; i < sizeof(layout); i++)
+        for (size_t i = 0; i < sizeof(softgpu_layout); i++)
             hash = (hash ^ ((const unsigned char *)x[j])[i]) * 1099511628211u;
     return hash;
 }
@@ -304,18 +194,18 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t want, int most,
     cublasLtMatmulHeuristicResult_t found[], int *count)
 {
-    const layout *const x[4] = {
-        (const layout *)a, (const layout *)b, (const layout *)c, (const layout *)d};
-    const preference *p = (const preference *)want;
+    const softgpu_layout *const x[4] = {(const softgpu_layout *)a, (const softgpu_layout *)b,
+        (const softgpu_layout *)c, (const softgpu_layout *)d};
+    const softgpu_preference *p = (const softgpu_preference *)want;
     cudaError_t error = softgpu_enter(), refused;
-    cublasStatus_t status = check((const description *)op, x);
+    cublasStatus_t status = check((const softgpu_description *)op, x);
     *count = 0;
     if (!error && softgpu_failing(SOFTGPU_FAIL_BLAS, &refused))
         status = CUBLAS_STATUS_NOT_SUPPORTED;
-    const description *o = (const description *)op;
-    if (!status && vector_size(o, x) && !o->vector)
+    const softgpu_description *o = (const softgpu_description *)op;
+    if (!status && ((vector_size(o, x) && !o->vector) || (is_gelu(o) && !o->aux)))
         softgpu_wrong(
-            "a product with a bias is asked about without a pointer to one, which some "
+            "a product with a bias or GELU is asked about without a pointer to it, which some "
             "versions of cuBLASLt have no algorithm for");
     (void)softgpu_leave(error);
     if (error || !handle || handle->magic != HANDLE)
@@ -326,7 +216,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     memset(&found[0], 0, sizeof found[0]);
     algo->magic = ALGORITHM;
     memcpy(algo->aligned, p->aligned, sizeof algo->aligned);
-    algo->problem = problem_of((const description *)op, x);
+    algo->problem = problem_of((const softgpu_description *)op, x);
     algo->workspace = p->workspace < WORKSPACE ? p->workspace : WORKSPACE;
     found[0].workspaceSize = algo->workspace;
     found[0].state = CUBLAS_STATUS_SUCCESS;
@@ -338,18 +228,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 /* --- products --- */
 
 /* Returns the bytes that l spans from its first element. */
-static size_t span(const layout *l)
+static size_t span(const softgpu_layout *l)
 {
     bool column = l->order == CUBLASLT_ORDER_COL;
     int64_t outer = (int64_t)(column ? l->cols : l->rows),
             inner = (int64_t)(column ? l->rows : l->cols);
     int64_t last = (outer - 1) * l->ld + inner - 1 + (l->batch - 1) * l->stride;
     return (size_t)(last + 1) * softgpu_size_of(l->type);
-}
-
-static bool aligned_to(const void *p, uint32_t bytes)
-{
-    return bytes == 0 || (uintptr_t)p % bytes == 0;
 }
 
 static void must_reach(const void *p, size_t bytes, const char *what)
@@ -362,7 +247,7 @@ static void must_reach(const void *p, size_t bytes, const char *what)
             "a product's %s, %zu bytes at %p, goes beyond its memory", what, bytes, p);
 }
 
-static softgpu_matrix matrix_of(const layout *l, const void *p, bool turned)
+static softgpu_matrix matrix_of(const softgpu_layout *l, const void *p, bool turned)
 {
     bool by_column = l->order == CUBLASLT_ORDER_COL;
     softgpu_matrix m = {.p = (void *)(uintptr_t)p,
@@ -391,8 +276,9 @@ static double scalar(const void *p, int type)
     return (double)narrow;
 }
 
-static cublasStatus_t check_call(const algorithm *algo, const description *d,
-    const layout *const x[4], const void *const p[4], const void *space, size_t space_bytes)
+static cublasStatus_t check_call(const algorithm *algo, const softgpu_description *d,
+    const softgpu_layout *const x[4], const void *const p[4], const void *space,
+    size_t space_bytes)
 {
     if (algo->magic != ALGORITHM || algo->problem != problem_of(d, x))
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -404,7 +290,7 @@ static cublasStatus_t check_call(const algorithm *algo, const description *d,
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static void *vector_if(const description *d, int epilogue)
+static void *vector_if(const softgpu_description *d, int epilogue)
 {
     return d->epilogue == epilogue ? d->vector : NULL;
 }
@@ -416,9 +302,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
     const cublasLtMatmulAlgo_t *algo, void *space, size_t space_bytes, cudaStream_t stream)
 {
     static const char *const names[4] = {"A", "B", "C", "D"};
-    const layout *const x[4] = {(const layout *)a_layout, (const layout *)b_layout,
-        (const layout *)c_layout, (const layout *)d_layout};
-    const description *o = (const description *)op;
+    const softgpu_layout *const x[4] = {(const softgpu_layout *)a_layout,
+        (const softgpu_layout *)b_layout, (const softgpu_layout *)c_layout,
+        (const softgpu_layout *)d_layout};
+    const softgpu_description *o = (const softgpu_description *)op;
     double scale = scalar(alpha, o->scale), keep = scalar(beta, o->scale);
     const void *const p[4] = {a, b, keep != 0 ? c : NULL, d};
     cudaError_t error = softgpu_enter(), refused;
@@ -432,9 +319,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
         status = CUBLAS_STATUS_INVALID_VALUE;
     if (!status && algo)
         status = check_call((const algorithm *)algo, o, x, p, space, space_bytes);
-    if (!status && (!a || !b || !d || (vector_size(o, x) && !o->vector)))
+    if (!status &&
+        (!a || !b || !d || (vector_size(o, x) && !o->vector) || (is_gelu(o) && !o->aux)))
         status = CUBLAS_STATUS_INVALID_VALUE;
     if (!status) {
+        softgpu_layout aux = *x[3];
+        aux.ld = o->aux_ld, aux.stride = o->aux_stride;
         softgpu_product k = {.a = matrix_of(x[0], a, o->a_turned),
             .b = matrix_of(x[1], b, o->b_turned),
             .c = matrix_of(x[2], p[2], false),
@@ -443,6 +333,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
             .bias_batch = o->bias_stride,
             .a_sums = vector_if(o, CUBLASLT_EPILOGUE_BGRADA),
             .b_sums = vector_if(o, CUBLASLT_EPILOGUE_BGRADB),
+            .gelu_in = matrix_of(&aux, is_gelu(o) ? o->aux : NULL, false),
             .m = (int64_t)x[3]->rows,
             .n = (int64_t)x[3]->cols,
             .k = (int64_t)across(x[0], o->a_turned),
@@ -455,6 +346,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
         for (int i = 0; i < 4; i++)
             if (p[i])
                 must_reach(p[i], span(x[i]), names[i]);
+        if (is_gelu(o))
+            must_reach(o->aux, span(&aux), "input of GELU");
         if (vector_size(o, x))
             must_reach(o->vector, vector_size(o, x) * softgpu_size_of(x[3]->type),
                 is_sum(o) ? "bias's gradient" : "bias");

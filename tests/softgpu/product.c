@@ -2,6 +2,7 @@
  * result is rounded once. */
 #include "product.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <library_types.h>
@@ -61,6 +62,13 @@ static void multiply_f64(
             sum[i] += a[k * p->m + i] * b[k];
 }
 
+/* Returns the slope of 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). */
+static double gelu_slope(double x)
+{
+    double c = sqrt(2 / 3.14159265358979323846), t = tanh(c * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
+}
+
 static void finish(const softgpu_product *p, int64_t batch, int64_t i, int64_t j, double sum)
 {
     softgpu_matrix bias = {
@@ -70,6 +78,8 @@ static void finish(const softgpu_product *p, int64_t batch, int64_t i, int64_t j
         value += p->beta * load(&p->c, batch, i, j);
     if (p->bias)
         value += load(&bias, batch, i, 0);
+    if (p->gelu_in.p)
+        value *= gelu_slope(load(&p->gelu_in, batch, i, j));
     store(&p->d, batch, i, j, value);
 }
 

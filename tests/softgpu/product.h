@@ -17,7 +17,8 @@ typedef struct softgpu_product {
     softgpu_matrix a, b, c, d; /* (m, k), (k, n), (m, n); c.p NULL: beta is 0 */
     const void *bias;          /* (m), of d's type; or NULL */
     int64_t bias_batch;
-    void *a_sums, *b_sums; /* (m), (n), of d's type: the operand's sums over k; or NULL */
+    void *a_sums, *b_sums;  /* (m), (n), of d's type: the operand's sums over k; or NULL */
+    softgpu_matrix gelu_in; /* p: its slope at each element is a factor of d; or NULL */
     int64_t m, n, k, batch;
     double alpha, beta;
     bool tf32;   /* operands of f32 are rounded to 11 bits */

@@ -4,7 +4,8 @@
  * the operands change places, C^T = B^T A^T, and no data move. The bias, which runs along our
  * columns, runs along its rows, as its bias epilogue expects; accumulating is beta = 1. Sums of
  * A's rows are those of its second operand's columns (BGRADB), sums of B's columns are those of
- * its first operand's rows (BGRADA).
+ * its first operand's rows (BGRADA). DGELU multiplies by the slope of GELU, in the tanh form.
+ * The precision of that in f32 is not documented, so it serves 16-bit results alone.
  *
  * A *problem* contains all that determines how a product is computed: shape, strides, dtype,
  * epilogue, the alignment of pointers (at most 16 bytes). The library's heuristic is called
@@ -33,7 +34,7 @@ typedef struct sight {
 typedef struct problem {
     int64_t m, n, k, batch, a_batch, b_batch, c_batch;
     sight a, b, c;
-    int32_t dtype, wide, epilogue, vector_aligned, accumulate, tf32;
+    int32_t dtype, wide, epilogue, vector_aligned, aux_aligned, accumulate, tf32;
 } problem;
 
 typedef struct plan {
@@ -66,16 +67,23 @@ static bool see(sight *x, int64_t rows, int64_t cols, int64_t row, int64_t col)
 
 static cublasLtEpilogue_t epilogue_of(const choir__k_matmul *k)
 {
-    return k->bias     ? CUBLASLT_EPILOGUE_BIAS
-           : k->a_sums ? CUBLASLT_EPILOGUE_BGRADB
-           : k->b_sums ? CUBLASLT_EPILOGUE_BGRADA
-                       : CUBLASLT_EPILOGUE_DEFAULT;
+    return k->bias      ? CUBLASLT_EPILOGUE_BIAS
+           : k->a_sums  ? CUBLASLT_EPILOGUE_BGRADB
+           : k->b_sums  ? CUBLASLT_EPILOGUE_BGRADA
+           : k->gelu_in ? CUBLASLT_EPILOGUE_DGELU
+                        : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
 /* Returns the vector that the epilogue reads or writes; NULL: none. */
 static const void *vector_of(const choir__k_matmul *k)
 {
     return k->bias ? k->bias : k->a_sums ? k->a_sums : k->b_sums;
+}
+
+/* The rows of GELU's input have a multiple of 8 elements. */
+static bool serves_gelu(const choir__k_matmul *k)
+{
+    return !k->gelu_in || (choir_dtype_size(k->dtype) == 2 && k->n % 8 == 0);
 }
 
 /* Describes one strided batch: k's batch1. */
@@ -89,6 +97,7 @@ static bool problem_of(problem *p, const choir__k_matmul *k)
     p->wide = k->wide;
     p->epilogue = epilogue_of(k);
     p->vector_aligned = alignment(vector_of(k));
+    p->aux_aligned = alignment(k->gelu_in);
     p->accumulate = k->accumulate;
     p->tf32 = k->dtype == CHOIR_F32 && choir__cuda_tf32();
     p->a.aligned = alignment(k->a);
@@ -96,7 +105,7 @@ static bool problem_of(problem *p, const choir__k_matmul *k)
     p->c.aligned = alignment(k->c);
     return see(&p->a, k->m, k->k, k->a_row, k->a_col) &&
            see(&p->b, k->k, k->n, k->b_row, k->b_col) && see(&p->c, k->m, k->n, k->c_row, 1) &&
-           !p->c.transposed;
+           !p->c.transposed && serves_gelu(k);
 }
 
 /* --- plans --- */
@@ -143,6 +152,9 @@ static cublasLtMatmulDesc_t op_of(const problem *p)
     cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
     cublasLtMatmulDescSetAttribute(
         op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    if (epilogue == CUBLASLT_EPILOGUE_DGELU)
+        cublasLtMatmulDescSetAttribute(
+            op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->n, sizeof p->n);
     return op;
 }
 
@@ -152,10 +164,26 @@ static void set_u32(cublasLtMatmulPreference_t preference,
     cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value);
 }
 
-static void set_vector(plan *x, const void *vector)
+/* Sets the memory that the epilogue uses: a vector, and GELU's input. */
+static void set_memory(plan *x, const void *vector, const void *gelu_in)
 {
-    cublasLtMatmulDescSetAttribute(
-        x->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector);
+    if (vector)
+        cublasLtMatmulDescSetAttribute(
+            x->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector);
+    if (gelu_in)
+        cublasLtMatmulDescSetAttribute(
+            x->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &gelu_in, sizeof gelu_in);
+}
+
+/* Sets memory for the heuristic, which asks only how it is aligned. */
+static void set_some_memory(choir__cuda *cuda, plan *x, const problem *p)
+{
+    const char *space = cuda->workspace;
+    bool gelu = p->epilogue == CUBLASLT_EPILOGUE_DGELU;
+    if (gelu)
+        set_memory(x, NULL, space + p->aux_aligned % 16);
+    else if (p->epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+        set_memory(x, space + p->vector_aligned % 16, NULL);
 }
 
 /* Calls the heuristic; returns false if it knows no algorithm. */
@@ -176,9 +204,8 @@ static bool find_algorithm(choir__cuda *cuda, plan *x, const problem *p)
     set_u32(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)p->a.aligned);
     set_u32(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)p->c.aligned);
     set_u32(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
-        (uint32_t)choir__min(p->c.aligned, p->vector_aligned));
-    if (p->epilogue != CUBLASLT_EPILOGUE_DEFAULT) /* as aligned as those of calls; not read */
-        set_vector(x, (const char *)cuda->workspace + p->vector_aligned % 16);
+        (uint32_t)choir__min(p->c.aligned, choir__min(p->vector_aligned, p->aux_aligned)));
+    set_some_memory(cuda, x, p);
     memset(&found, 0, sizeof found);
     cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         cuda->blas, x->op, x->b, x->a, x->c, x->c, preference, 1, &found, &count);
@@ -243,8 +270,7 @@ bool choir__blaslt_multiply(const choir__k_matmul *k)
     plan *x = plan_of(cuda, &p);
     if (!x->usable)
         return false;
-    if (vector_of(k))
-        set_vector(x, vector_of(k));
+    set_memory(x, vector_of(k), k->gelu_in);
     double one64 = 1, zero64 = 0;
     float one32 = 1, zero32 = 0;
     bool f64 = k->dtype == CHOIR_F64;

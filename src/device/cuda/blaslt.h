@@ -8,11 +8,11 @@
 extern "C" {
 #endif
 
-/* Return false if the library has no algorithm for the product k, as for overlapping rows and
- * odd strides, or if it cannot give the sums beside it. batch0 is 1, and unlike in the table a
- * bias has C's type. Whether the library knows a product does not depend on values. */
+/* Return whether the library has an algorithm for the product k with its epilogue; it has none
+ * for overlapping rows, for instance. batch0 is 1, and unlike in the table a bias has C's type.
+ * The answer does not depend on values. */
 bool choir__blaslt_knows(const choir__k_matmul *k);
-/* Also computes the product. */
+/* Also computes the product if it has. */
 bool choir__blaslt_multiply(const choir__k_matmul *k);
 
 #ifdef __cplusplus

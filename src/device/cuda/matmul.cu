@@ -5,14 +5,15 @@
  * CHOIR_CUDA_TF32 is 1 for both, and 0 for neither. An f32 bias of 16-bit results is first rounded
  * to 16 bits, since the epilogue's bias must have C's type.
  *
- * The library's GELU epilogues are not used: they are the tanh form, and in training they must
- * also write GELU's input (GELU_AUX), while choir_linear and choir_gelu_tanh are two ops above
- * device/, each of which keeps the operands of its backward. An op that combines both could use
- * them.
+ * Of the library's GELU epilogues only the slope's is used (DGELU), in the backward of
+ * choir__linear_of_gelu. That of the forward pass takes GELU of sums that are not rounded, so it
+ * would have to be an op with the product before it, and GELU's result could not be made again
+ * from its input, bit for bit.
  *
  * Two batch dimensions are merged if their strides allow it; else the smaller is a loop. If the
  * library has no algorithm, a plain kernel computes the product; if it has none that also gives
- * the sums of an operand, these are a kernel of their own (reduce.cu). */
+ * the sums of an operand or multiplies by GELU's slope, kernels of their own do (reduce.cu,
+ * activation.cu). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -226,15 +227,26 @@ static void sum_operand(const choir__k_matmul *k)
     choir__cuda_sum(&sum);
 }
 
+/* C *= the slope of GELU */
+static void multiply_by_slope(const choir__k_matmul *k)
+{
+    choir__k_unary_backward slope = {
+        k->gelu_in, k->gelu_in, k->c, k->c, k->m * k->n, 0, 0, CHOIR__GELU_TANH, k->dtype};
+    choir__cuda_unary_backward(&slope);
+}
+
 extern "C" void choir__cuda_matmul(const choir__k_matmul *args)
 {
-    choir__k_matmul k = *args;
+    choir__k_matmul k = *args, bare;
     k.wide = k.wide && size_of(k.dtype) == 2;
     bool sums = k.a_sums || k.b_sums, empty = !k.m || !k.n || !k.k;
-    if (sums && !empty && choir__blaslt_multiply(&k))
+    if ((sums || k.gelu_in) && !empty && choir__blaslt_multiply(&k))
         return;
+    bare = k;
+    bare.a_sums = bare.b_sums = NULL, bare.gelu_in = NULL;
+    multiply_all(bare);
     if (sums)
         sum_operand(&k);
-    k.a_sums = k.b_sums = NULL;
-    multiply_all(k);
+    if (k.gelu_in)
+        multiply_by_slope(&k);
 }

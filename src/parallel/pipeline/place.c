@@ -110,7 +110,9 @@ static bool place_op(
 void choir__pipeline_place_by(choir__micro *m, choir__place_fn *place)
 {
     m->place = place;
-    m->placement = (choir__placement){.by = &m->pipeline->strategy};
+    m->placement = (choir__placement){.by = &m->pipeline->strategy, .epilogues = true};
+    for (int d = 0; d < m->pipeline->device_count; d++)
+        m->placement.epilogues &= m->pipeline->devices[d]->epilogues;
     m->scope->placement = &m->placement;
 }
 

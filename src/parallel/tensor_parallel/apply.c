@@ -17,6 +17,7 @@
 #include "tensor/launch.h"
 
 const choir__part_ops choir__tp_ops = {.linear = choir__tp_linear,
+    .linear_of_gelu = choir__tp_linear_of_gelu,
     .embedding = choir__tp_embedding,
     .cross_entropy = choir__tp_cross_entropy,
     .argmax = choir__tp_argmax};

@@ -66,8 +66,9 @@ static choir_tensor *column(
     return part->style == CHOIR_TP_VOCAB ? as_scores(y, part) : y;
 }
 
-/* A whole input is distributed first. */
-static choir_tensor *row(choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
+/* A whole input is distributed first. gelu: the layer is that of choir_gelu_tanh(x). */
+static choir_tensor *row(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out, bool gelu)
 {
     const choir__tp_part *part = choir__tp_part_of(weight);
     int64_t own = weight->shape.dim[!in_out];
@@ -80,7 +81,8 @@ static choir_tensor *row(choir_tensor *x, choir_tensor *weight, choir_tensor *bi
     if (choir__cols(x) == part->whole && own != part->whole)
         x = choir_tp_split(x, part->group, -1);
     unmark(&weight, marks, 1);
-    choir_tensor *product = own_linear(x, weight, NULL, in_out);
+    choir_tensor *product = gelu ? choir__linear_of_gelu(x, weight, NULL, in_out)
+                                 : own_linear(x, weight, NULL, in_out);
     mark(&weight, marks, 1);
     choir_tensor *y = choir_tp_reduce(product, part->group);
     if (y != product)
@@ -97,8 +99,17 @@ static choir_tensor *row(choir_tensor *x, choir_tensor *weight, choir_tensor *bi
 choir_tensor *choir__tp_linear(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
 {
-    return choir__tp_part_of(weight)->style == CHOIR_TP_ROW ? row(x, weight, bias, in_out)
-                                                            : column(x, weight, bias, in_out);
+    return choir__tp_part_of(weight)->style == CHOIR_TP_ROW
+               ? row(x, weight, bias, in_out, false)
+               : column(x, weight, bias, in_out);
+}
+
+choir_tensor *choir__tp_linear_of_gelu(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
+{
+    return choir__tp_part_of(weight)->style == CHOIR_TP_ROW
+               ? row(x, weight, bias, in_out, true)
+               : column(choir_gelu_tanh(x), weight, bias, in_out);
 }
 
 /* --- embedding --- */

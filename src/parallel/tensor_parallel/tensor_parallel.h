@@ -29,6 +29,8 @@ extern const choir__part_ops choir__tp_ops;
 
 choir_tensor *choir__tp_linear(
     choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out);
+choir_tensor *choir__tp_linear_of_gelu(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out);
 choir_tensor *choir__tp_embedding(choir_tensor *table, choir_tensor *ids);
 choir_tensor *choir__tp_cross_entropy(
     choir_tensor *logits, choir_tensor *target, choir_cross_entropy_opts opts);

@@ -49,6 +49,13 @@ void choir__reference_matmul(const choir__k_matmul *k)
                     put(k->c, at, to, sum);
                 }
         }
+    if (k->gelu_in)
+        choir__reference_unary_backward(&(choir__k_unary_backward){.x = k->gelu_in,
+            .gy = k->c,
+            .gx = k->c,
+            .n = k->m * k->n,
+            .op = CHOIR__GELU_TANH,
+            .dtype = dtype});
 }
 
 /* Returns the number of input channels (group_outputs: output channels) per group. */
