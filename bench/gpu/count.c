@@ -71,6 +71,14 @@ static double passes(int64_t rows, int64_t cols, choir_dtype dtype, int times)
     return (double)times * (double)rows * (double)cols * size(dtype);
 }
 
+static double rounded(const choir__k_round *k)
+{
+    double n = 0;
+    for (int r = 0; r < k->count; r++)
+        n += (double)k->run[r].n;
+    return n * (size(CHOIR_F32) + size(k->dtype));
+}
+
 /* kernel, expression: the bytes of a call with arguments k */
 #define OF_PRODUCTS(X)                                                                         \
     X(matmul, product(k))                                                                      \
@@ -83,6 +91,7 @@ static double passes(int64_t rows, int64_t cols, choir_dtype dtype, int times)
     X(fill, passes(1, k->n, k->dtype, 1))                                                      \
     X(copy, own(&k->x, k->shape, k->ndim) * size(k->x_dtype) +                                 \
                 own(&k->y, k->shape, k->ndim) * size(k->y_dtype))                              \
+    X(round, rounded(k))                                                                       \
     X(unary, passes(1, k->n, k->dtype, 2))                                                     \
     X(unary_backward, passes(1, k->n, k->dtype, 3))                                            \
     X(binary,                                                                                  \

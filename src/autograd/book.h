@@ -91,7 +91,11 @@ struct choir__param {
     /* of a replica: choir__values_of the copied parameter, at the latest copy */
     uint64_t fresh;
     int64_t padding; /* row that starts with zeros and gets no gradient by lookups; -1: none */
-    int init_kind;   /* of choir_init: how the values are drawn, see nn/module.c */
+    /* casts under autocast: the run's number of the scope that made the latest, and its dtype
+     */
+    uint64_t cast_scope;
+    choir_dtype cast_dtype;
+    int init_kind; /* of choir_init: how the values are drawn, see nn/module.c */
     double init_a, init_b;
     bool initialised;
 };

@@ -42,6 +42,19 @@ typedef struct choir__k_copy {
     choir_dtype y_dtype, x_dtype;
 } choir__k_copy;
 
+/* y[i] = x[i] rounded to dtype, bf16 or f16, for several runs of n f32 elements: the copies of
+ * parameters under autocast. */
+enum { CHOIR__ROUNDED_RUNS = 32 };
+typedef struct choir__k_round {
+    struct {
+        const float *x;
+        void *y;
+        int64_t n;
+    } run[CHOIR__ROUNDED_RUNS];
+    int32_t count;
+    choir_dtype dtype;
+} choir__k_round;
+
 /* Element by element. GELU is 0.5 x (1 + erf(x / sqrt 2)); GELU_TANH its tanh form
  * 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). SILU is x sigmoid(x). AFFINE is a x + b, POW
  * x^a as C's pow has it, CLAMP min(max(x, a), b), where NaN stays. */
@@ -593,8 +606,8 @@ typedef struct choir__k_store {
 
 /* clang-format off */
 #define CHOIR__KERNEL_LIST(X)                                                                  \
-    X(fill) X(copy) X(unary) X(unary_backward) X(binary) X(add_scaled) X(sum) X(max_rows)      \
-    X(matmul) X(recurrent) X(recurrent_backward) X(softmax) X(softmax_backward)                \
+    X(fill) X(copy) X(round) X(unary) X(unary_backward) X(binary) X(add_scaled) X(sum)          \
+    X(max_rows) X(matmul) X(recurrent) X(recurrent_backward) X(softmax) X(softmax_backward)    \
     X(attention) X(attention_backward)                                                         \
     X(layer_norm) X(layer_norm_backward) X(layer_norm_weights) X(swiglu) X(swiglu_backward)    \
     X(rotary) X(batch_norm) X(batch_norm_backward) X(group_norm) X(group_norm_backward)        \

@@ -15,10 +15,7 @@
  * widest dtype among them. The assignment of ops follows PyTorch's lists for CUDA, whose f32
  * list includes the one for CPUs. All of an op's policy is in its choir__op.
  *
- * A parameter's cast is not an op: it is another handle of the parameter. So its gradient is
- * the parameter's, f32, in the book, and uses are counted and added as if there were no casts.
- * It is made once per scope, i.e. per micro-batch, and released with the last record that has
- * it. */
+ * A parameter's cast is not an op: see param_casts.c. */
 #include <choir/amp.h>
 
 #include "tensor/autocast.h"
@@ -26,44 +23,6 @@
 #include "tensor/launch.h"
 
 /* --- casts --- */
-
-static choir_tensor *new_like(choir_scope *scope, const choir_tensor *x, choir_dtype dtype)
-{
-    choir_tensor like = *x;
-    like.dtype = dtype;
-    return choir__tensor_like(scope, &like);
-}
-
-static choir_tensor *cast_param(choir_scope *scope, choir_tensor *x, choir_dtype dtype)
-{
-    for (choir_tensor *t = scope->casts; t; t = t->cast->next)
-        if (t->cast->of == x && t->dtype == dtype && t->storage &&
-            choir__device_of(t) == choir__device_of(x))
-            return t;
-    choir_tensor *y = new_like(scope, x, dtype);
-    if (y->poisoned)
-        return y;
-    choir__launch_copy(y, x);
-    y->cast = choir__arena_get(&scope->arena, sizeof *y->cast);
-    *y->cast = (choir__param_cast){.of = x, .next = scope->casts};
-    y->param = x->param;
-    y->requires_grad = x->requires_grad;
-    return scope->casts = y;
-}
-
-choir_status choir__cast_again(choir_tensor *t)
-{
-    if (!t || !t->cast || t->storage)
-        return CHOIR_OK;
-    choir_status status = choir__cast_again(t->cast->of);
-    if (status != CHOIR_OK)
-        return status;
-    if (!choir__tensor_allocate(t, choir__device_of(t->cast->of)))
-        return choir__scope_status(t->scope);
-    t->freed = false;
-    choir__launch_copy(t, t->cast->of);
-    return CHOIR_OK;
-}
 
 /* On a GPU the 16-bit copy of a norm's result is kept: to make it again, norm and cast move
  * seven times its size through memory. */
@@ -90,7 +49,8 @@ choir_tensor *choir__cast_in_place(choir_scope *scope, choir_tensor *x, choir_dt
     if (x->dtype == dtype)
         return x;
     choir_tensor *twin = twin_of(x, dtype);
-    choir_tensor *y = twin ? choir__tensor_alias(scope, twin) : new_like(scope, x, dtype);
+    choir_tensor *y =
+        twin ? choir__tensor_alias(scope, twin) : choir__cast_like(scope, x, dtype);
     if (y->poisoned)
         return y;
     if (!twin)
@@ -104,7 +64,7 @@ choir_tensor *choir__wide(choir_scope *scope, choir_tensor *x)
 {
     if (!choir__is_half(x->dtype))
         return x;
-    choir_tensor *y = new_like(scope, x, CHOIR_F32);
+    choir_tensor *y = choir__cast_like(scope, x, CHOIR_F32);
     if (!y->poisoned)
         choir__launch_copy(y, x);
     return y;
@@ -112,7 +72,7 @@ choir_tensor *choir__wide(choir_scope *scope, choir_tensor *x)
 
 static choir_tensor *cast(choir_scope *scope, choir_tensor *x, choir_dtype dtype)
 {
-    return x->param && scope->kind != CHOIR__RUN ? cast_param(scope, x, dtype)
+    return x->param && scope->kind != CHOIR__RUN ? choir__cast_param(scope, x, dtype)
                                                  : choir__cast_in_place(scope, x, dtype);
 }
 

@@ -5,12 +5,17 @@
 
 #include "tensor/op.h"
 
-/* The record of a tensor that holds a parameter's values in another dtype. */
+/* The record of a tensor that holds a parameter's values in another dtype (param_casts.c). */
 typedef struct choir__param_cast {
     choir_tensor *of;   /* the parameter, or another cast of it */
     choir_tensor *next; /* in the scope's list of casts */
     int readers;        /* number of records on the tape that have it as an operand */
 } choir__param_cast;
+
+/* Returns the scope's cast of a parameter, which it makes for the first op that needs it. */
+choir_tensor *choir__cast_param(choir_scope *scope, choir_tensor *x, choir_dtype dtype);
+/* Returns memory for x's values in another dtype. */
+choir_tensor *choir__cast_like(choir_scope *scope, const choir_tensor *x, choir_dtype dtype);
 
 /* The last part of choir__begin: casts operands to the dtypes in which the op computes, as its
  * choir__op says. bf16 and f16 operands become f32, with a record, except for products and on

@@ -40,6 +40,7 @@ struct choir__run {
 
     /* the model: nn/ and autograd/book.h */
     struct choir__param *params; /* newest first */
+    uint64_t cast_scopes;        /* number of scopes that have made casts of parameters */
     struct choir__book *books;   /* gradients of this run's parameters */
     unsigned layouts;            /* number of layouts of books so far */
     struct choir_module *at;     /* the module whose forward function runs; NULL: none */

@@ -141,6 +141,25 @@ static void sum(const choir__kernels *table, int64_t cols, choir_dtype half)
         free(all[i]);
 }
 
+static void runs(const choir__kernels *table, int64_t cols, choir_dtype half)
+{
+    enum { COUNT = CHOIR__ROUNDED_RUNS };
+    float *x[COUNT];
+    uint16_t *y[COUNT];
+    choir__k_round k = {.count = COUNT, .dtype = half};
+    for (int i = 0; i < COUNT; i++) { /* of different lengths, and one of none */
+        int64_t n = cols * i;
+        x[i] = uniform(n, -2, 3), y[i] = malloc((size_t)n * sizeof *y[i] + 1);
+        k.run[i].x = x[i], k.run[i].y = y[i], k.run[i].n = n;
+    }
+    k.run[5].x++, k.run[5].y = y[5] + 1, k.run[5].n--; /* not aligned */
+    table->round(&k);
+    for (int i = 0; i < COUNT; i++)
+        assert_halves(y[i] + (i == 5), x[i] + (i == 5), cols * i - (i == 5), half);
+    for (int i = 0; i < COUNT; i++)
+        free(x[i]), free(y[i]);
+}
+
 static void norms(void **state)
 {
     (void)state;
@@ -159,12 +178,19 @@ static void sums(void **state)
     each(sum);
 }
 
+static void roundings(void **state)
+{
+    (void)state;
+    each(runs);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms),
         cmocka_unit_test(norms_backward),
         cmocka_unit_test(sums),
+        cmocka_unit_test(roundings),
     };
     return cmocka_run_group_tests_name("16 bits beside f32", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* What cuBLASLt's opaque structs contain here. */
+/* The contents of cuBLASLt's opaque structs here. */
 #ifndef SOFTGPU_BLASLT_H
 #define SOFTGPU_BLASLT_H
 

@@ -139,6 +139,38 @@ extern "C" void choir__cuda_add_scaled(const choir__k_add_scaled *k)
         [&](auto a) { launch_flat<decltype(a)>(add_scaled<decltype(a)>, *k, lead); });
 }
 
+/* --- round --- */
+
+template <class H> __global__ void round_runs(choir__k_round k)
+{
+    enum { N = pack<float>::N };
+    for (int r = 0; r < k.count; r++) {
+        const float *x = k.run[r].x;
+        H *y = (H *)k.run[r].y;
+        const bool whole = (((uintptr_t)x | (uintptr_t)y) & 15) == 0;
+        for (int64_t i = first_thread(); i < packs_of<float>(k.run[r].n); i += all_threads()) {
+            int64_t c = i * N, left = k.run[r].n - c;
+            float v[N];
+            load_wide(v, x + c, left, whole && left >= N, 0.0f);
+            store_beside<float>(y + c, v, left, whole && left >= N);
+        }
+    }
+}
+
+extern "C" void choir__cuda_round(const choir__k_round *k)
+{
+    int64_t most = 0;
+    for (int r = 0; r < k->count; r++)
+        most = choir__max(most, k->run[r].n);
+    if (!most)
+        return;
+    unsigned grid = grid_for(packs_of<float>(most));
+    if (k->dtype == CHOIR_BF16)
+        launch(round_runs<bf16>, grid, BLOCK, 0, *k);
+    else
+        launch(round_runs<f16>, grid, BLOCK, 0, *k);
+}
+
 /* --- binary --- */
 
 template <class V, int N>

@@ -23,6 +23,12 @@ void KERNEL(store)(const choir__k_store *k)
     memcpy(k->y, k->data, k->bytes);
 }
 
+/* Devices whose kernels do not all take 16 bits copy one parameter at a time. */
+void KERNEL(round)(const choir__k_round *k)
+{
+    choir__cpu_reference.round(k);
+}
+
 void KERNEL(add_scaled)(const choir__k_add_scaled *k)
 {
     F32_ONLY(add_scaled, k);

@@ -160,6 +160,13 @@ void choir__reference_binary(const choir__k_binary *k)
     } while (next_index(index, k->shape, k->ndim));
 }
 
+void choir__reference_round(const choir__k_round *k)
+{
+    for (int32_t r = 0; r < k->count; r++)
+        for (int64_t i = 0; i < k->run[r].n; i++)
+            put(k->run[r].y, i, k->dtype, (double)k->run[r].x[i]);
+}
+
 /* A node of the gradient tree is defined bit by bit, so f32 is added in f32. */
 void choir__reference_add_scaled(const choir__k_add_scaled *k)
 {
