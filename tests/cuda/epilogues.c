@@ -81,6 +81,8 @@ static layer *new_layer(choir_scope *run, const job *j)
     return l;
 }
 
+static const choir_dtype dtypes[] = {CHOIR_F32, CHOIR_BF16, CHOIR_F16};
+
 /* --- its gradients --- */
 
 typedef struct outcome {
@@ -200,7 +202,6 @@ static void linear(void **state)
             .sums = 1},
         {.name = "in parts (in, out)", .rows = 2, .in = 2048, .out = 3400, .in_out = true},
     };
-    static const choir_dtype dtypes[] = {CHOIR_F32, CHOIR_BF16, CHOIR_F16};
     for (size_t i = 0; i < CHOIR_COUNT(jobs); i++)
         for (size_t d = 0; d < CHOIR_COUNT(dtypes); d++) {
             job j = jobs[i];
@@ -226,7 +227,6 @@ static void linear_of_gelu(void **state)
             .out = 16,
             .of_view = true},
     };
-    static const choir_dtype dtypes[] = {CHOIR_F32, CHOIR_BF16, CHOIR_F16};
     for (size_t i = 0; i < CHOIR_COUNT(jobs); i++)
         for (size_t d = 0; d < CHOIR_COUNT(dtypes); d++) {
             job j = jobs[i];
