@@ -91,8 +91,8 @@ struct choir__param {
     /* of a replica: choir__values_of the copied parameter, at the latest copy */
     uint64_t fresh;
     int64_t padding; /* row that starts with zeros and gets no gradient by lookups; -1: none */
-    /* casts under autocast: the run's number of the scope that made the latest, and its dtype
-     */
+    /* casts under autocast: the number, on its device, of the scope that used the latest; its
+     * dtype (tensor/param_casts.c) */
     uint64_t cast_scope;
     choir_dtype cast_dtype;
     int init_kind; /* of choir_init: how the values are drawn, see nn/module.c */

@@ -94,6 +94,7 @@ static choir_tensor *dest_onto(choir__sink *sink, choir__record *r, int i, choir
     if (!y)
         return NULL;
     *given = have;
+    choir__drop_twin(y);
     x->grad = NULL;
     if (y != have)
         sink->taken = have;
@@ -186,7 +187,7 @@ static void accumulate(choir_scope *scope, choir_tensor *x, choir_tensor *g)
     if (y->poisoned)
         return;
     choir__launch_add(y, x->grad, g);
-    y->twin = NULL;
+    choir__drop_twin(y);
     if (x->grad != y)
         choir__tensor_release(x->grad);
     y->grad_owned = true;

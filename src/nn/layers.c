@@ -187,6 +187,17 @@ choir_module *choir_nn_rms_norm(choir_scope *run, int64_t width, float eps)
     return &n->base;
 }
 
+/* Returns what the readers of a norm in this run may be given. Where ranks have parts of
+ * weights, they add up the parts of the norm's gradient, in f32: it must not be of a product's
+ * dtype. */
+static choir__norm_readers readers_in(choir_module *m, choir__norm_readers readers)
+{
+    const choir__strategy *s = choir__run_of(m->run)->strategies;
+    while (s && !s->ops->parts)
+        s = s->next;
+    return s && readers == CHOIR__FOR_A_PRODUCT ? CHOIR__FOR_PRODUCTS : readers;
+}
+
 /* True if the module is a layer or RMS norm whose op may be called in its place; stores what
  * that needs. Hooks on a norm see its input and its result, so with hooks its own forward runs.
  */
@@ -194,7 +205,7 @@ static bool is_plain_norm(
     choir_module *m, choir_tensor **gamma, choir_tensor **beta, choir__norm_opts *opts)
 {
     *beta = NULL;
-    if (m->inside->hooks || !m->inside->ready)
+    if (m->inside->hooks || m->inside->recompute || !m->inside->ready)
         return false;
     if (m->type == &layer_norm_class) {
         const layer_norm *l = (const layer_norm *)m;
@@ -216,7 +227,7 @@ static bool is_plain_norm(
 choir_tensor *choir__norm_for(choir_module *norm, choir_tensor *x, choir__norm_readers readers)
 {
     choir_tensor *gamma, *beta;
-    choir__norm_opts opts = {.readers = readers};
+    choir__norm_opts opts = {.readers = readers_in(norm, readers)};
     return is_plain_norm(norm, &gamma, &beta, &opts) ? choir__norm(x, gamma, beta, opts)
                                                      : choir_forward(norm, x);
 }
@@ -225,7 +236,7 @@ choir_tensor *choir__norm_of_sum(choir_module *norm, choir_tensor *x, choir_tens
     choir__norm_readers readers, choir_tensor **sum)
 {
     choir_tensor *gamma, *beta;
-    choir__norm_opts opts = {.readers = readers};
+    choir__norm_opts opts = {.readers = readers_in(norm, readers)};
     if (is_plain_norm(norm, &gamma, &beta, &opts))
         return choir__add_norm(x, r, gamma, beta, opts, sum);
     *sum = choir_add(x, r);

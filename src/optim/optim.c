@@ -12,8 +12,6 @@
 #include "tensor/launch.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 choir_status choir_optim_group(
     choir_optim *o, choir_match_fn *match, void *arg, float lr, float weight_decay)

@@ -177,7 +177,7 @@ static void fill_some(
 }
 
 /* Returns the first of the parameters that replica 0's own device copies: its share of the
- * bytes, if it can reach the replica's memory. Else it would wait for the others. */
+ * elements, if it can reach the replica's memory. Else it would wait for the others. */
 static int first_of_home(const choir__replicas *r)
 {
     int64_t all = 0, share = 0;

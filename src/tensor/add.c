@@ -9,11 +9,13 @@
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 
-/* True if x, f32, and h, of 16 bits, can be summed in one pass, whose result is f32. */
+/* True if x, f32, and h, of 16 bits, can be summed in one pass, whose result is f32. A
+ * parameter's gradient is f32, so a 16-bit one is widened. */
 static bool adds_half(choir_tensor *x, choir_tensor *h)
 {
     if (x->poisoned || h->poisoned || x->dtype != CHOIR_F32 || !choir__is_half(h->dtype) ||
-        !choir__same_shape(x->shape, h->shape) || !choir__device_of(x)->half)
+        h->param || !choir__same_shape(x->shape, h->shape) || !choir__is_contiguous(x) ||
+        !choir__is_contiguous(h) || !choir__device_of(x)->half)
         return false;
     choir_scope *scope = choir__join((choir_tensor *[]){x, h}, 2);
     return scope && scope->autocast.on && !scope->autocast.all;
@@ -44,7 +46,7 @@ const choir__op choir__add_half_op = {.name = "add",
 
 static choir_tensor *add_half(choir_tensor *x, choir_tensor *h)
 {
-    choir_tensor *poisoned, *in[2] = {choir_contiguous(x), choir_contiguous(h)};
+    choir_tensor *poisoned, *in[2] = {x, h};
     choir_scope *scope = choir__begin(&choir__add_half_op, in, 2, &poisoned);
     if (!scope)
         return poisoned;

@@ -35,12 +35,12 @@ static const choir__op *cast_op_of(const choir_tensor *x)
                                     : &choir__cast_op;
 }
 
-/* Returns x's copy of that dtype that its kernel wrote with x, if x has not changed since. */
+/* Returns x's copy of that dtype that its kernel wrote with x, if neither has changed since. */
 static choir_tensor *twin_of(const choir_tensor *x, choir_dtype dtype)
 {
     uint32_t then = x->producer ? x->producer->out_version : 0;
     bool same = x->twin && x->twin->dtype == dtype && x->twin->storage && x->storage &&
-                x->storage->version == then;
+                x->storage->version == then && x->twin->storage->version == 0;
     return same ? x->twin : NULL;
 }
 

@@ -8,6 +8,7 @@
 /* The record of a tensor that holds a parameter's values in another dtype (param_casts.c). */
 typedef struct choir__param_cast {
     choir_tensor *of;   /* the parameter, or another cast of it */
+    uint64_t values;    /* choir__values_of it, when the cast was made */
     choir_tensor *next; /* in the scope's list of casts */
     int readers;        /* number of records on the tape that have it as an operand */
 } choir__param_cast;

@@ -25,9 +25,11 @@ static void *data_or_null(const choir_tensor *t)
 
 /* Returns memory for the 16-bit copy of x's gradient, if x is a sum whose 16-bit operand has
  * that gradient, and no hook can change it in between; else NULL. */
-static choir_tensor *twin_for(choir_tensor *x, choir__sink *sink)
+static choir_tensor *twin_for(choir_tensor *x, const choir_tensor *gy, choir__sink *sink)
 {
     const choir__record *sum = x->producer;
+    if (sum && choir__is_half(gy->dtype) && gy->dtype != sum->in[sum->count - 1]->dtype)
+        return NULL; /* the kernel knows one 16-bit type */
     if (!sum || sum->op != &choir__add_half_op || !choir__wanted(sum, 1) || x->hooks ||
         x->watched || !choir__device_of(x)->half)
         return NULL;
@@ -44,7 +46,7 @@ static void backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink
     if (!gx)
         return;
     gy = choir__dense_rows(sink->scope, gy);
-    choir_tensor *twin = twin_for(x, sink);
+    choir_tensor *twin = twin_for(x, gy, sink);
     if (gy->poisoned || (twin && twin->poisoned))
         return;
     bool half_gy = gy->dtype != x->dtype;

@@ -104,8 +104,8 @@ struct choir__sink {
      * out like in[i]. Returns NULL if the gradient is not needed. */
     choir_tensor *(*dest)(choir__sink *sink, choir__record *r, int i);
     /* Like dest, for an op that adds its own gradient to the sum of the earlier ones. *given is
-     * that sum as contiguous rows, or NULL; dest may be *given itself. The op then gives the
-     * whole sum. */
+     * that sum as contiguous rows, or NULL; dest may be *given itself, which has no twin then.
+     * The op then gives the whole sum. */
     choir_tensor *(*dest_onto)(
         choir__sink *sink, choir__record *r, int i, choir_tensor **given);
     /* Like dest, for an op whose kernel may overwrite in[i] itself: returns in[i]'s memory if

@@ -5,9 +5,10 @@
  * It is made once per scope, i.e. per micro-batch, and released with the last record that has
  * it.
  *
- * A scope is expected to need the casts that the scope before it needed. On a device whose
- * kernels all take 16 bits, the first of them makes them all, with one kernel for many
- * parameters: to begin a kernel takes a GPU longer than to round most of the parameters. */
+ * A scope is expected to need the casts that the scope before it on that device needed. On a
+ * device whose kernels all take 16 bits, the first of them makes them all, with one kernel for
+ * many parameters: to begin a kernel takes a GPU longer than to round most of the parameters.
+ */
 #include "autograd/book.h"
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
@@ -27,13 +28,14 @@ static choir_tensor *new_cast(choir_scope *scope, choir_tensor *x, choir_dtype d
     if (y->poisoned)
         return y;
     y->cast = choir__arena_get(&scope->arena, sizeof *y->cast);
-    *y->cast = (choir__param_cast){.of = x, .next = scope->casts};
+    *y->cast =
+        (choir__param_cast){.of = x, .values = choir__values_of(x), .next = scope->casts};
     y->param = x->param;
     y->requires_grad = x->requires_grad;
     return scope->casts = y;
 }
 
-/* True if scope number `scope` made a cast of the parameter, and another can be made on the
+/* True if scope number `scope` used a cast of the parameter, and another can be made on the
  * device with the casts of others: the values are there, dense and in f32. */
 static bool is_expected(const choir__param *p, uint64_t scope, const choir_device *device)
 {
@@ -50,13 +52,22 @@ static void flush(choir_device *device, choir__k_round *batch)
     batch->count = 0;
 }
 
-/* Makes the casts that the scope is expected to need on the device. */
-static void make_expected(choir_scope *scope, choir_device *device)
+static choir__run_device *place_of(choir_scope *scope, const choir_device *device)
 {
-    struct choir__run *run = choir__run_of(scope);
-    uint64_t before = run->cast_scopes++;
+    choir__run_device *d = choir__run_of(scope)->devices;
+    while (d && d->device != device)
+        d = d->next;
+    return d;
+}
+
+/* Makes the casts that the scope is expected to need on the device. */
+static void make_expected(choir_scope *scope, choir__run_device *place)
+{
+    choir_device *device = place->device;
+    uint64_t before = place->cast_scopes++;
     choir__k_round batch = {.count = 0};
-    for (choir__param *p = run->params; p && device->half && before; p = p->next) {
+    choir__param *p = choir__run_of(scope)->params;
+    for (; p && device->half && before; p = p->next) {
         if (!is_expected(p, before, device))
             continue;
         choir_tensor *y = new_cast(scope, p->tensor, p->cast_dtype);
@@ -72,10 +83,12 @@ static void make_expected(choir_scope *scope, choir_device *device)
     flush(device, &batch);
 }
 
+/* Returns the scope's cast of x as it is now, or NULL. */
 static choir_tensor *find(choir_scope *scope, const choir_tensor *x, choir_dtype dtype)
 {
     for (choir_tensor *t = scope->casts; t; t = t->cast->next)
         if (t->cast->of == x && t->dtype == dtype && t->storage &&
+            t->requires_grad == x->requires_grad && t->cast->values == choir__values_of(x) &&
             choir__device_of(t) == choir__device_of(x))
             return t;
     return NULL;
@@ -83,9 +96,10 @@ static choir_tensor *find(choir_scope *scope, const choir_tensor *x, choir_dtype
 
 choir_tensor *choir__cast_param(choir_scope *scope, choir_tensor *x, choir_dtype dtype)
 {
-    if (!scope->casts)
-        make_expected(scope, choir__device_of(x));
-    x->param->cast_scope = choir__run_of(scope)->cast_scopes;
+    choir__run_device *place = place_of(scope, choir__device_of(x));
+    if (place && !scope->casts)
+        make_expected(scope, place);
+    x->param->cast_scope = place ? place->cast_scopes : 0;
     x->param->cast_dtype = dtype;
     choir_tensor *y = find(scope, x, dtype);
     if (!y && !(y = new_cast(scope, x, dtype))->poisoned)

@@ -12,6 +12,7 @@ typedef struct choir__run_device {
     choir_device *device;
     /* the step's number in the device's memory; NULL: no kernel needs it */
     choir__storage *step;
+    uint64_t cast_scopes; /* number of scopes whose first cast of a parameter was there */
     struct choir__run_device *next;
 } choir__run_device;
 
@@ -40,7 +41,6 @@ struct choir__run {
 
     /* the model: nn/ and autograd/book.h */
     struct choir__param *params; /* newest first */
-    uint64_t cast_scopes;        /* number of scopes that have made casts of parameters */
     struct choir__book *books;   /* gradients of this run's parameters */
     unsigned layouts;            /* number of layouts of books so far */
     struct choir_module *at;     /* the module whose forward function runs; NULL: none */

@@ -232,6 +232,11 @@ void choir__tensor_release(choir_tensor *t)
     choir__storage_unref(t->storage);
     t->storage = NULL;
     t->freed = true;
+    choir__drop_twin(t);
+}
+
+void choir__drop_twin(choir_tensor *t)
+{
     if (t->twin && t->twin->storage)
         choir__tensor_release(t->twin);
     t->twin = NULL;

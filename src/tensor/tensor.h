@@ -61,6 +61,8 @@ choir_tensor *choir__tensor_wrap(
 bool choir__tensor_allocate(choir_tensor *t, choir_device *device);
 /* Releases the tensor's memory, and its twin's; the handle stays, marked as freed. */
 void choir__tensor_release(choir_tensor *t);
+/* Releases the tensor's twin, for one: the tensor's values change. */
+void choir__drop_twin(choir_tensor *t);
 
 /* --- where and how the values are stored --- */
 

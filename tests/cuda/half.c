@@ -253,6 +253,97 @@ static void resnet(void **state)
     }
 }
 
+/* --- sums of f32 and 16 bits, whose readers come in any order --- */
+
+enum { ROWS = 6, WIDE = 16 };
+
+/* Returns the gradient of h, which is added to x: of norm(x + h) and of `first`, which reads
+ * the sum before the norm does. */
+static void gradient_of_addend(int first, bool native, float *g)
+{
+    device->half = native;
+    choir_scope *run = choir_scope_open(device, 3);
+    choir_module *norm = choir_nn_layer_norm(run, WIDE),
+                 *net = choir_nn_linear(run, WIDE, WIDE);
+    choir_scope *s = choir_step_open(run, 0);
+    choir_tensor *x = choir_randn(s, choir_dims(ROWS, WIDE), "x");
+    choir_tensor *h = choir_randn(s, choir_dims(ROWS, WIDE), "h");
+    choir_autocast(s, CHOIR_BF16);
+    choir_require_grad(h);
+    choir_tensor *sum = choir_add(x, choir_cast(h, CHOIR_BF16)), *y = NULL;
+    if (first == 1)
+        y = choir_sum(choir_square(choir_forward(net, sum)));
+    if (first == 2)
+        y = choir_sum(choir_square(choir_narrow(sum, 0, 0, 2)));
+    choir_tensor *z = choir_sum(choir_square(choir_forward(norm, sum)));
+    ok(choir_backward(y ? choir_add(y, choir_scale(z, 0.01)) : z));
+    ok(choir_read(choir_grad(h), g, ROWS * WIDE * sizeof *g));
+    ok(choir_scope_close(s));
+    ok(choir_scope_close(run));
+    device->half = true;
+}
+
+static void readers_in_any_order(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 3; first++) {
+        float g[2][ROWS * WIDE];
+        double error = 0, size = 0;
+        for (int native = 0; native < 2; native++)
+            gradient_of_addend(first, native, g[native]);
+        for (int i = 0; i < ROWS * WIDE; i++) {
+            error += pow((double)g[0][i] - (double)g[1][i], 2);
+            size += pow((double)g[0][i], 2);
+        }
+        assert_true(size > 0 && sqrt(error / size) < 0.02);
+    }
+}
+
+/* A parameter plus a 16-bit tensor of its shape, as of a low-rank change of a weight. */
+static void parameter_in_a_sum(void **state)
+{
+    (void)state;
+    choir_scope *run = choir_scope_open(device, 3);
+    choir_module *net = choir_nn_linear(run, WIDE, WIDE);
+    choir_tensor *weight = choir_module_find(net, "weight");
+    choir_scope *s = choir_step_open(run, 0);
+    choir_autocast(s, CHOIR_BF16);
+    choir_tensor *a = choir_randn(s, choir_dims(WIDE, WIDE), "a");
+    choir_tensor *loss = choir_sum(choir_square(choir_add(weight, choir_matmul(a, a))));
+    ok(choir_scope_status(s));
+    ok(choir_backward(loss));
+    assert_non_null(choir_grad(weight));
+    ok(choir_scope_close(s));
+    ok(choir_scope_close(run));
+}
+
+/* A weight that changes between two layers' uses in one step: the second use sees the change,
+ * in every step. */
+static void changed_between(void **state)
+{
+    (void)state;
+    double seen[3];
+    float zeros[WIDE * WIDE] = {0}, ones[WIDE * WIDE];
+    for (int k = 0; k < WIDE * WIDE; k++)
+        ones[k] = 1;
+    choir_scope *run = choir_scope_open(device, 3);
+    choir_module *a = choir_nn_linear(run, WIDE, WIDE), *b = choir_nn_linear(run, WIDE, WIDE);
+    for (int i = 0; i < 3; i++) {
+        choir_scope *s = choir_step_open(run, (uint64_t)i);
+        choir_autocast(s, CHOIR_BF16);
+        choir_tensor *x = choir_forward(a, choir_full(s, CHOIR_F32, choir_dims(2, WIDE), 1));
+        ok(choir_write(choir_module_find(b, "weight"), zeros, sizeof zeros));
+        ok(choir_write(choir_module_find(b, "bias"), zeros, WIDE * sizeof *zeros));
+        choir_tensor *y = choir_cast(choir_forward(b, x), CHOIR_F32);
+        seen[i] = choir_item(choir_sum(choir_square(y)));
+        ok(choir_write(choir_module_find(b, "weight"), ones, sizeof ones));
+        ok(choir_scope_close(s));
+    }
+    for (int i = 0; i < 3; i++)
+        assert_true(seen[i] == 0);
+    ok(choir_scope_close(run));
+}
+
 /* --- recurrent layers: all their cells, both directions, the last states --- */
 
 static choir_tensor *of_layer(choir_scope *s, choir_module *net)
@@ -297,6 +388,8 @@ static void recurrent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2), cmocka_unit_test(beside),
-        cmocka_unit_test(llama), cmocka_unit_test(resnet), cmocka_unit_test(recurrent)};
+        cmocka_unit_test(llama), cmocka_unit_test(resnet),
+        cmocka_unit_test(readers_in_any_order), cmocka_unit_test(parameter_in_a_sum),
+        cmocka_unit_test(changed_between), cmocka_unit_test(recurrent)};
     return cmocka_run_group_tests_name("16 bits on the device", tests, find_device, NULL);
 }

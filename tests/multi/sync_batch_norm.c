@@ -245,7 +245,8 @@ static int network(int rank, int world, void *arg)
         }
         float mine = (float)choir_item(j.loss), mean;
         CHECK_OK(choir_env_mean(&env, &mine, &mean));
-        p->out->losses[step] = rank == 0 ? mean : p->out->losses[step];
+        if (rank == 0) /* no other rank may write, not even the old value */
+            p->out->losses[step] = mean;
     }
     float *at = p->out->weights;
     if (rank == 0)

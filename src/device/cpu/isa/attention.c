@@ -84,7 +84,7 @@ static void exponentials(
         v_put(lse + r, v_get(lse + r, rows - r) + v_log(v_get(total + r, rows - r)), rows - r);
 }
 
-/* A query that sees no key has sums of 0, and zeros. */
+/* A query that sees no key (none of choir_attention's) has sums of 0, and zeros. */
 static void divide_rows(float *y, int64_t y_row, const float *total, int64_t rows, int64_t d)
 {
     for (int64_t r = 0; r < rows; r++, y += y_row) {
