@@ -10,7 +10,7 @@ blows=(KILL KILL KILL STOP TWICE ALL TERM MEMORY DISK)
 strategies=(ddp fsdp:stage=1 fsdp:stage=2 fsdp tp pipeline 'ddp+pipeline --mesh 2x2'
     'fsdp+pipeline --mesh 2x2' 'fsdp+tp --mesh 2x2' diloco:every=20 local-sgd:every=10 hogwild)
 
-ranks() { pgrep -P "$started_pid" | sort -n; }
+ranks() { children; }
 
 # Sets `strategy`, `world`, and `repeats`, the number of steps that a loss may cost.
 choose() {

@@ -17,7 +17,7 @@ struck() {
         --model toy --strategy ddp --nproc "$world" random
     group=$started_pid
     await 30 forked "$world" || { fail "time $1: no $world ranks: $(cat err)"; return; }
-    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    mapfile -t ranks < <(children)
     victim=$((RANDOM % world)) pid=${ranks[$victim]}
     wait=$((RANDOM % 5 ? RANDOM % 100 : RANDOM % 800))
     sleep "0.$(printf %03d "$wait")"

@@ -111,7 +111,7 @@ killed_rank() {
     rm -rf out saved
     start train --steps 100000000 --json --log-every 20 "${job[@]}" --strategy diloco:every=3 text
     await 20 test -s out || fail "no steps: $(cat err)"
-    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    mapfile -t ranks < <(children)
     kill -KILL "${ranks[1]}"
     ended 20
     [ "$status" -eq 1 ] || fail "status $status after SIGKILL of a rank"

@@ -28,7 +28,7 @@ struck() {
     shared=$(shared_files)
     start_until "$after" "${job[@]}" --strategy "$strategy" --nproc "$world" --max-restarts 2 \
         "$@" || return
-    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    mapfile -t ranks < <(children)
     [ ${#ranks[@]} -ge "$world" ] || fail "${#ranks[@]} ranks, not $world: $(cat err)" || return
     kill -"$signal" "${ranks[RANDOM % world]}"
     end_started
@@ -142,7 +142,7 @@ lacking() {
     trap - XFSZ
     ulimit -S -f "$most"
     await 10 test -e lacking/latest || fail "no save: $(cat err)"
-    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    mapfile -t ranks < <(children)
     kill -KILL "${ranks[1]}"
     end_started
     [ $? -eq 1 ] || fail "exit status without copies: $(cat err)"
@@ -164,7 +164,7 @@ lose_one_of_three() {
     local drain core
     core=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
     start_until 30 "$@"
-    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    mapfile -t ranks < <(children)
     kill -STOP "${ranks[1]}" "$started_pid"
     taskset -cp "$core" "$started_pid" >/dev/null
     cat <&"$lines" >>out &
@@ -224,7 +224,7 @@ saves_with_a_spare() {
     choir "${two[@]}" --strategy single >calm.two 2>err || fail "undisturbed: $(cat err)"
     start_until 80 "${two[@]}" --nproc 3 --max-restarts 1 --timeout 60 --save two \
         --save-every 40 || return
-    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    mapfile -t ranks < <(children)
     kill -KILL "${ranks[RANDOM % 2]}"
     end_started
     [ $? -eq 0 ] || fail "exit status: $(cat err)" || return

@@ -21,7 +21,7 @@ begin() {
         start "${endless[@]}" --strategy ddp --nproc "$world" "$@"
     fi
     await 60 test -s out || fail "no steps: $(cat err)"
-    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    mapfile -t ranks < <(children)
     [ "$world" -eq 1 ] || [ ${#ranks[@]} -eq "$world" ] || fail "${#ranks[@]} ranks, not $world"
 }
 

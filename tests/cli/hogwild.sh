@@ -56,7 +56,7 @@ begin() {
     start train --steps 100000000 --json --log-every 20 --batch-size 24 --strategy hogwild \
         --nproc 3 --model "$gpt" --save saved "$@" text
     await 20 test -s out || fail "no steps: $(cat err)"
-    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    mapfile -t ranks < <(children)
     [ ${#ranks[@]} -eq 3 ] || fail "${#ranks[@]} ranks"
 }
 
@@ -86,7 +86,7 @@ replaced() {
     start_until $((40 + RANDOM % 90)) train --json --model "$gpt" --strategy hogwild --nproc 3 \
         --batch-size 24 --steps 200 --lr 0.01 --eval-every 80 --save replaced --save-every 50 \
         --max-restarts 1 --timeout 4 text || return
-    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    mapfile -t ranks < <(children)
     kill -"$1" "${ranks[$2]}"
     end_started
     [ $? -eq 0 ] || fail "$1 of rank $2: $(cat err)" || return
@@ -107,7 +107,7 @@ replaced() {
 lost_at_the_end() {
     start_until 60 train --json --model "$gpt" --strategy hogwild --nproc 2 --batch-size 24 \
         --steps 200 --max-restarts 1 text || return
-    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    mapfile -t ranks < <(children)
     sleep 2
     kill -KILL "${ranks[0]}"
     end_started

@@ -115,6 +115,14 @@ start() {
     set +m
 }
 
+# children [PGREP'S OPTIONS]: the processes of the started job in the order in which it forked them,
+# a line each. Numbers that are less than its own began anew meanwhile.
+children() {
+    pgrep "$@" -P "$started_pid" | sort -n | awk -v job="$started_pid" '$1 < job { late[++n] = $1; next }
+        { print }
+        END { for (i = 1; i <= n; i++) print late[i] }'
+}
+
 # await SECONDS COMMAND...: until the command is true; false if it does not come true in time.
 # SECONDS is what a quiet machine needs at most. Tests run side by side, so they wait $patience
 # times as long before they call something hung; a wait ends soon after its condition holds. It

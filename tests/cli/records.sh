@@ -139,7 +139,7 @@ killed_peers_are_failures() {
     rm -rf run failed
     start_until 5 train --json "${lm[@]}" --steps 100000 --strategy ddp --nproc 2 --run run \
         --log "mlflow:$PWD/failed" text
-    kill -KILL "$(pgrep -P "$started_pid" | sed -n 2p)"
+    kill -KILL "$(children | sed -n 2p)"
     end_started && fail 'a job with a killed rank ends well'
     started_pid=
     grep -rq '^status: 4' failed || fail "mlflow: $(grep -r '^status' failed)"

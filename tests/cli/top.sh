@@ -10,7 +10,7 @@ job() {
     start train --steps 100000000 --json --log-every 20 --batch-size 8 --model toy \
         --strategy ddp --nproc 2 "$@" random
     await 20 test -s out || fail "no steps: $(cat err)"
-    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    mapfile -t ranks < <(children)
     [ ${#ranks[@]} -eq 2 ] || fail "${#ranks[@]} ranks"
 }
 
@@ -127,7 +127,7 @@ generations() {
     no_more_job
 }
 later_generation() {
-    mapfile -t ranks < <(pgrep -r D,R,S -P "$started_pid" | sort -n)
+    mapfile -t ranks < <(children -r D,R,S)
     timeout 20 "$CHOIR" top --json "${ranks[@]}" >seen 2>top.err # one may be gone again
     [ "$(grep -c '"world":2,"generation":[23],' seen)" -eq 2 ]
 }
@@ -140,7 +140,7 @@ slow() {
     start train --steps 100000000 --json --batch-size 32 --strategy ddp --nproc 2 --slow-after 1 \
         --model gpt2:layers=2,heads=2,width=64,context=32 text
     await 20 test -s out || fail "no steps: $(cat err)"
-    mapfile -t ranks < <(pgrep -P "$started_pid" | sort -n)
+    mapfile -t ranks < <(children)
     # Where other processes take the cores' time, either rank may be the one that waits. This one
     # then also gets less of that time.
     renice -n 10 -p "${ranks[1]}" >/dev/null
