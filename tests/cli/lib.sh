@@ -118,7 +118,8 @@ start() {
 # children [PGREP'S OPTIONS]: the processes of the started job in the order in which it forked them,
 # a line each. Numbers that are less than its own began anew meanwhile.
 children() {
-    pgrep "$@" -P "$started_pid" | sort -n | awk -v job="$started_pid" '$1 < job { late[++n] = $1; next }
+    pgrep "$@" -P "$started_pid" | sort -n | awk -v job="$started_pid" '
+        $1 < job { late[++n] = $1; next }
         { print }
         END { for (i = 1; i <= n; i++) print late[i] }'
 }
