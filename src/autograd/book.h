@@ -92,7 +92,7 @@ struct choir__param {
     uint64_t fresh;
     int64_t padding; /* row that starts with zeros and gets no gradient by lookups; -1: none */
     /* casts under autocast: the number, on its device, of the scope that used the latest; its
-     * dtype (tensor/param_casts.c) */
+     * dtype (param_casts.c) */
     uint64_t cast_scope;
     choir_dtype cast_dtype;
     int init_kind; /* of choir_init: how the values are drawn, see nn/module.c */

@@ -8,13 +8,19 @@ enum {
     WORTH_SHARING = 1 << 18 /* elements: about 100 us, and devices meet in a few */
 };
 
+static int64_t elements_of(const choir__optim_part *part)
+{
+    int64_t n = 0;
+    for (int i = 0; i < part->entry_count; i++)
+        n += part->table[i].n;
+    return n;
+}
+
 static int find_helpers(
     const choir_optim *o, const choir__optim_part *part, choir_device **helper)
 {
     int count = 0;
-    int64_t elements = 0;
-    for (int i = 0; i < part->entry_count; i++)
-        elements += part->table[i].n;
+    int64_t elements = elements_of(part);
     while (elements >= WORTH_SHARING && count < MAX_HELPERS &&
            (helper[count] = choir__strategies_helper(o->run, part->device, count)))
         count++;
@@ -37,9 +43,7 @@ void choir__optim_share(const choir_optim *o, const choir__optim_part *part,
         return;
     }
     choir__event ready = choir__queue_record(part->device->queue);
-    int64_t left = 0;
-    for (int i = 0; i < part->entry_count; i++)
-        left += part->table[i].n;
+    int64_t left = elements_of(part);
     for (int i = 0, first = 0, end = 0; i <= count; i++, first = end) {
         int64_t each = left / (count + 1 - i), n = 0;
         for (; end < part->entry_count && (i == count || n < each); end++)

@@ -15,7 +15,7 @@
  * widest dtype among them. The assignment of ops follows PyTorch's lists for CUDA, whose f32
  * list includes the one for CPUs. All of an op's policy is in its choir__op.
  *
- * A parameter's cast is not an op: see param_casts.c. */
+ * A parameter's cast is not an op: see autograd/param_casts.c. */
 #include <choir/amp.h>
 
 #include "tensor/autocast.h"
