@@ -5,6 +5,13 @@
 #include "device/recording.h"
 #include "tensor/tensor.h"
 
+static _Atomic uint64_t moment = 1;
+
+uint64_t choir__storage_now(void)
+{
+    return atomic_fetch_add(&moment, 1) + 1;
+}
+
 choir__storage *choir__storage_new(choir_device *device, size_t bytes)
 {
     choir__pool_block *block = choir__block_new(device, bytes);
@@ -18,7 +25,11 @@ choir__storage *choir__storage_new(choir_device *device, size_t bytes)
 choir__storage *choir__storage_wrap(choir_device *device, void *data, size_t bytes)
 {
     choir__storage *s = choir__alloc(sizeof *s);
-    *s = (choir__storage){.refs = 1, .device = device, .data = data, .bytes = bytes};
+    *s = (choir__storage){.refs = 1,
+        .device = device,
+        .data = data,
+        .bytes = bytes,
+        .begun = atomic_load(&moment)};
     return s;
 }
 
@@ -58,6 +69,7 @@ void choir__storage_claim(choir__storage *storage)
 {
     if (storage->block && choir__block_read_elsewhere(storage->block))
         choir__block_wait_readers(storage->block, storage->device->queue);
+    storage->begun = atomic_load(&moment);
 }
 
 choir__storage *choir__storage_mapped(

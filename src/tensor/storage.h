@@ -26,7 +26,13 @@ typedef struct choir__storage {
     void *held; /* the strategy's name for them */
     /* If set, readers on other devices wait for this event alone. */
     choir__event ready;
+    /* choir__storage_now() when the values were begun: at the storage's making or last claim */
+    uint64_t begun;
 } choir__storage;
+
+/* Returns a number, and every storage that is made or claimed from now on has at least that
+ * number in `begun`: the values of all others precede events that are recorded from now on. */
+uint64_t choir__storage_now(void);
 
 /* Returns NULL when the device is out of memory. */
 choir__storage *choir__storage_new(choir_device *device, size_t bytes);

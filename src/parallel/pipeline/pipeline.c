@@ -116,7 +116,9 @@ static void free_micros(choir__pipeline *p)
         free(p->micros[i].done);
     }
     free(p->micros);
+    free(p->before);
     p->micros = NULL;
+    p->before = NULL;
     p->micro_count = 0;
 }
 
@@ -141,6 +143,7 @@ static choir_status make_plan(choir__pipeline *p, int64_t count)
     if (status != CHOIR_OK)
         return status;
     p->micros = choir__calloc((size_t)count, sizeof *p->micros);
+    p->before = choir__calloc((size_t)p->device_count, sizeof *p->before);
     p->micro_count = count;
     for (int64_t i = 0; i < count; i++) {
         p->micros[i].pipeline = p;
@@ -192,9 +195,17 @@ static choir_status fail(choir__pipeline *p, const choir_action *a, choir_status
     return status;
 }
 
+static void begin_step(choir__pipeline *p)
+{
+    p->step_begun = choir__storage_now();
+    for (int d = 0; d < p->device_count; d++)
+        p->before[d] = choir__queue_record(p->devices[d]->queue);
+}
+
 static choir_status run_plan(choir__pipeline *p, choir_scope *step, choir_tensor **losses)
 {
     int count;
+    begin_step(p);
     const choir_action *order = choir_pipeline_plan_order(p->plan, &count);
     for (int i = 0; i < count; i++) {
         choir_status status = run_action(p, step, &order[i], losses);

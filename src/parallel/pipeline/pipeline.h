@@ -93,6 +93,8 @@ struct choir__pipeline {
     choir_pipeline_plan *plan;
     const char *planned;  /* the plan's schedule */
     bool fresh;           /* no step has run since the parameters were placed */
+    choir__event *before; /* (device_count) events: what preceded the step is complete */
+    uint64_t step_begun;  /* choir__storage_now() before those */
     choir__micro *micros; /* (micro_count) */
     int64_t micro_count;
     choir_tensor **kept; /* (kept_count) losses, as handles of the run */

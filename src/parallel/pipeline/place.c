@@ -34,15 +34,35 @@ static choir_tensor *there_already(choir_tensor *x, choir_device *device)
     return NULL;
 }
 
+/* Returns the event after which x has its values, which is earlier than all that its device has
+ * been given: the device may be several micro-batches ahead. Without a queue: no such event. */
+static choir__event ready_at(const choir__micro *m, const choir_tensor *x, int stage)
+{
+    const choir__pipeline *p = m->pipeline;
+    bool of_this = m->scope->depth <= x->scope->depth; /* made by this micro-batch */
+    if (!m->done || (of_this && choir__stage_of(x) >= stage))
+        return (choir__event){0};
+    if (of_this)
+        return m->done[choir__stage_of(x)];
+    for (int d = 0; d < p->device_count && x->storage->begun < p->step_begun; d++)
+        if (p->devices[d] == choir__device_of(x))
+            return p->before[d];
+    return (choir__event){0};
+}
+
 static choir_tensor *copy_to(choir__micro *m, choir_tensor *x, int stage)
 {
     bool there = x->storage; /* otherwise it is computed now, after the event in `done` */
     if (choir__bring_back(x) != CHOIR_OK)
         return x;
-    bool of_this = m->scope->depth <= x->scope->depth; /* made by this micro-batch */
-    if (of_this && there && m->done && choir__stage_of(x) < stage)
-        x->storage->ready = m->done[choir__stage_of(x)];
-    return choir__copied_to(m->scope, x, choir__stage_device(m->pipeline, stage));
+    choir__event was = x->storage->ready, ready = {0};
+    if (there && !x->storage->holder)
+        ready = ready_at(m, x, stage);
+    if (ready.queue)
+        x->storage->ready = ready;
+    choir_tensor *y = choir__copied_to(m->scope, x, choir__stage_device(m->pipeline, stage));
+    x->storage->ready = was; /* others may read it when it has new values */
+    return y;
 }
 
 /* Returns x on the device of a stage: x itself, or a copy whose gradient is sent back. */

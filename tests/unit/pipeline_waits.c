@@ -1,0 +1,101 @@
+/* What a stage of a pipeline waits for: the operands of its own micro-batch, and not the
+ * micro-batches that the stage before it has been given since. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <choir/choir.h>
+
+#include "device/device.h"
+#include "tensor/scope.h"
+
+enum { MICROS = 4, ROWS = 2, STEPS = 4 };
+
+/* The stages begin with the same data, which the step has on the first stage's device. */
+typedef struct job {
+    choir_device *devices[2];
+    choir_tensor *x[MICROS], *y[MICROS], *losses[MICROS]; /* (ROWS, 4), (ROWS, 3) */
+    bool held;                                            /* the step under test */
+} job;
+
+static atomic_bool ended; /* micro-batch 0 has gone through the last stage */
+static atomic_bool too_late;
+
+static void note_end(const void *args)
+{
+    (void)args;
+    atomic_store(&ended, true);
+}
+
+/* Holds the first stage until micro-batch 0 has ended, or for 5 seconds. */
+static void hold(const void *args)
+{
+    (void)args;
+    for (int i = 0; i < 5000 && !atomic_load(&ended); i++)
+        usleep(1000);
+    atomic_store(&too_late, !atomic_load(&ended));
+}
+
+static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *arg)
+{
+    job *j = arg;
+    int64_t m = micro->micro;
+    choir_tensor *x = choir_in(micro, j->x[m]);
+    if (m == 1 && j->held) /* its first op is the first stage's next task */
+        choir__queue_issue(j->devices[0]->queue, hold, NULL, 0);
+    choir_tensor *loss = choir_mse_loss(choir_forward(net, x), j->y[m]);
+    if (m == 0 && j->held)
+        choir__queue_issue(j->devices[1]->queue, note_end, NULL, 0);
+    return loss;
+}
+
+static void one_step(
+    job *j, choir_module *pipe, choir_optim *optim, choir_scope *run, int step)
+{
+    choir_scope *s = choir_step_open(run, (uint64_t)step);
+    for (int m = 0; m < MICROS; m++) {
+        j->x[m] = choir_randn(s, choir_dims(ROWS, 4), "x");
+        j->y[m] = choir_randn(s, choir_dims(ROWS, 3), "y");
+    }
+    j->held = step == STEPS - 1;
+    choir_check(choir_pipeline_step(pipe, s, MICROS, micro_batch, j, j->losses));
+    choir_check(choir_optim_step(optim));
+    choir_check(choir_scope_close(s));
+}
+
+/* The targets are of the step, on the first stage's device, and the last stage reads them. */
+static void targets_of_the_step(void **state)
+{
+    (void)state;
+    const char *schedules[] = {"gpipe", "1f1b", "zero-bubble"};
+    for (int i = 0; i < 3; i++) {
+        job j = {.devices = {choir_device_find("cpu:0"), choir_device_find("cpu:1")}};
+        choir_scope *run = choir_scope_open(j.devices[0], 1);
+        choir_module *net = choir_nn_sequential(
+            run, choir_nn_linear(run, 4, 8), choir_nn_relu(run), choir_nn_linear(run, 8, 3));
+        choir_pipeline_opts opts = choir_pipeline_defaults();
+        opts.devices = j.devices;
+        opts.device_count = 2;
+        opts.schedule = schedules[i];
+        choir_module *pipe = choir_pipeline(run, net, opts);
+        choir_optim *optim = choir_sgd(run, pipe, choir_sgd_defaults());
+        atomic_store(&ended, false);
+        for (int step = 0; step < STEPS; step++)
+            one_step(&j, pipe, optim, run, step);
+        choir_check(choir_scope_close(run));
+        if (atomic_load(&too_late))
+            fail_msg("%s: the last stage waited for micro-batch 1 of the first", schedules[i]);
+    }
+}
+
+int main(void)
+{
+    setenv("CHOIR_CPU_DEVICES", "2", 1);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(targets_of_the_step)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
