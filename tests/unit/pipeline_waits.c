@@ -54,8 +54,7 @@ static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *ar
     return loss;
 }
 
-static void one_step(
-    job *j, choir_module *pipe, choir_optim *optim, choir_scope *run, int step)
+static void one_step(job *j, choir_module *pipe, choir_optim *optim, choir_scope *run, int step)
 {
     choir_scope *s = choir_step_open(run, (uint64_t)step);
     for (int m = 0; m < MICROS; m++) {
