@@ -1,9 +1,11 @@
 /* y = x between any strides and dtypes.
  *
  * The shape is simplified as in walk.h. Rows are then copied by one of three inner loops: equal
- * types with stride 1 (memcpy), equal types where x is contiguous along another dimension (a
+ * types with stride 1 (move_flat), equal types where x is contiguous along another dimension (a
  * transpose, in tiles), and conversion element by element, with one function per pair of
  * types. */
+#include <stdatomic.h>
+
 #include "base/half.h"
 #include "device/cpu/isa/walk.h"
 
@@ -98,13 +100,47 @@ static copy_row *const convert[CHOIR_DTYPE_COUNT][CHOIR_DTYPE_COUNT] = {
     ROW_OF(BOOL),
 };
 
+/* Sets y's vector without reading its cache line first, and without keeping it in a cache. */
+INLINE void put_past_caches(vec *y, vec x)
+{
+#if defined(__AVX512F__)
+    _mm512_stream_ps((float *)y, x);
+#elif defined(__AVX2__)
+    _mm256_stream_ps((float *)y, x);
+#else
+    *y = x;
+#endif
+}
+
+/* What is larger than most caches is written past them: memcpy does so for still larger blocks
+ * alone, and until then moves half as much again. */
+static void move_flat(void *y, const void *x, size_t bytes)
+{
+    enum { LARGE = 4 << 20, LINE = 64, STEP = LINE / sizeof(vec) };
+    char *to = y;
+    const char *from = x;
+    size_t head = -(uintptr_t)to % LINE;
+    if (bytes < LARGE) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    memcpy(to, from, head);
+    for (to += head, from += head, bytes -= head; bytes >= LINE; bytes -= LINE) {
+        _Pragma("GCC unroll 4") for (size_t i = 0; i < STEP; i++)
+            put_past_caches((vec *)(void *)to + i, v_load((const float *)(const void *)from + i * W));
+        to += LINE, from += LINE;
+    }
+    atomic_thread_fence(memory_order_seq_cst); /* those stores have no order of their own */
+    memcpy(to, from, bytes);
+}
+
 #define MOVE(bits)                                                                             \
     static void move_##bits(void *y, int64_t ys, const void *x, int64_t xs, int64_t n)         \
     {                                                                                          \
         uint##bits##_t *restrict out = y;                                                      \
         const uint##bits##_t *in = x;                                                          \
         if (ys == 1 && xs == 1)                                                                \
-            memcpy(y, x, (size_t)n * sizeof *in);                                              \
+            move_flat(y, x, (size_t)n * sizeof *in);                                           \
         else                                                                                   \
             for (int64_t i = 0; i < n; i++)                                                    \
                 out[i * ys] = in[i * xs];                                                      \
