@@ -155,31 +155,42 @@ static bool is_loaded(const char *file)
     return library;
 }
 
-/* A process that multiplies nothing does without oneDNN and OpenMP, and opening them leaves its
- * environment as it was. */
-static void opens_onednn_for_the_first_product(void **state)
+enum { N = 64 };
+
+/* c (n, n) = a b, where a has ones and b the numbers of its columns. */
+static void multiply(int64_t n)
 {
-    (void)state;
-    const float a[] = {1, 2, 3, 4}, b[] = {5, 6, 7, 8};
-    float c[4];
-    char **environment = environ;
-    assert_false(is_loaded(CHOIR_ONEDNN_LIBRARY));
+    static float a[N * N], b[N * N], c[N * N];
+    for (int64_t i = 0; i < n * n; i++)
+        a[i] = 1, b[i] = (float)(i % n);
     choir__cpu_kernels("baseline")
         ->matmul(&(choir__k_matmul){.a = a,
             .b = b,
             .c = c,
             .batch0 = 1,
             .batch1 = 1,
-            .m = 2,
-            .n = 2,
-            .k = 2,
-            .a_row = 2,
+            .m = n,
+            .n = n,
+            .k = n,
+            .a_row = n,
             .a_col = 1,
-            .b_row = 2,
+            .b_row = n,
             .b_col = 1,
-            .c_row = 2,
+            .c_row = n,
             .dtype = CHOIR_F32});
-    assert_true(c[0] == 19 && c[1] == 22 && c[2] == 43 && c[3] == 50);
+    for (int64_t i = 0; i < n * n; i++)
+        assert_true(c[i] == (float)(i % n * n));
+}
+
+/* A process that multiplies nothing, or only small matrices, does without oneDNN and OpenMP,
+ * and opening them leaves its environment as it was. */
+static void opens_onednn_for_the_first_product(void **state)
+{
+    (void)state;
+    char **environment = environ;
+    multiply(16);
+    assert_false(is_loaded(CHOIR_ONEDNN_LIBRARY));
+    multiply(N);
     assert_true(is_loaded(CHOIR_ONEDNN_LIBRARY));
     assert_ptr_equal(environ, environment);
     assert_null(getenv("GOMP_SPINCOUNT"));

@@ -126,8 +126,8 @@ static void move_flat(void *y, const void *x, size_t bytes)
     }
     memcpy(to, from, head);
     for (to += head, from += head, bytes -= head; bytes >= LINE; bytes -= LINE) {
-        _Pragma("GCC unroll 4") for (size_t i = 0; i < STEP; i++)
-            put_past_caches((vec *)(void *)to + i, v_load((const float *)(const void *)from + i * W));
+        _Pragma("GCC unroll 4") for (size_t i = 0; i < STEP; i++) put_past_caches(
+            (vec *)(void *)to + i, v_load((const float *)(const void *)from + i * W));
         to += LINE, from += LINE;
     }
     atomic_thread_fence(memory_order_seq_cst); /* those stores have no order of their own */

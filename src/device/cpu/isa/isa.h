@@ -25,7 +25,8 @@ CHOIR__KERNEL_LIST(X)
 #undef X
 extern const choir__kernels KERNEL_TABLE;
 
-/* Used where oneDNN is not built in: product.c, convolution.c. */
+/* Used where oneDNN is not built in, and for small products (multiply.c): product.c,
+ * convolution.c. */
 void KERNEL(plain_matmul)(const choir__k_matmul *args);
 void KERNEL(plain_conv)(const choir__k_conv *args);
 void KERNEL(plain_conv_backward_input)(const choir__k_conv_backward_input *args);

@@ -1,6 +1,6 @@
-/* The four kernels that multiply, for one instruction set: oneDNN runs them if it is built in,
- * else product.c and convolution.c do. 16-bit operands that neither multiplies directly go
- * through f32 (half.c). */
+/* The four kernels that multiply, for one instruction set: oneDNN runs them if it is built in
+ * and the product is not small, else product.c and convolution.c do. 16-bit operands that
+ * neither multiplies directly go through f32 (half.c). */
 #include "device/cpu/half.h"
 #include "device/cpu/isa/isa.h"
 
@@ -25,10 +25,22 @@ static bool through_f32(choir_dtype dtype)
     return (dtype == CHOIR_BF16 || dtype == CHOIR_F16) && !choir__half_products(dtype);
 }
 
+/* True for a product whose call through oneDNN takes longer than its sums. Without such calls a
+ * program of small models does not load that library, nor generate its code: 12 ms. */
+static bool is_small(const choir__k_matmul *k)
+{
+    enum { SMALL = 32 * 1024, UNIT = 16 }; /* multiply-adds; columns of a tile (product.c) */
+    int64_t columns = (k->n + UNIT - 1) / UNIT * UNIT;
+    return k->dtype == CHOIR_F32 && k->k > 0 &&
+           k->batch0 * k->batch1 * k->m * columns * k->k <= SMALL;
+}
+
 void KERNEL(matmul)(const choir__k_matmul *k)
 {
     if (through_f32(k->dtype) && k->k > 0)
         choir__half_matmul(&f32, k);
+    else if (is_small(k))
+        KERNEL(plain_matmul)(k);
     else
         MULTIPLIER(matmul)(k);
 }
