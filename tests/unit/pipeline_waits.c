@@ -1,5 +1,5 @@
-/* What a stage of a pipeline waits for: the operands of its own micro-batch, and not the
- * micro-batches that the stage before it has been given since. */
+/* A stage of a pipeline waits for the operands of its own micro-batch, and not for
+ * micro-batches that the stage before it began since. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
