@@ -6,10 +6,14 @@
 #include <pthread.h>
 #include "base/base.h"
 
-/* Returns false if no thread can be started. */
+/* Returns false if no thread can be started, or the calling thread yields: the caller then does
+ * the work itself. */
 bool choir__aside_start(pthread_t *thread, void *(*run)(void *arg), void *arg);
-/* Lets the calling thread, and threads that it starts, run only where a core has nothing else
- * to do. */
+/* Gives the calling thread the lowest priority, for work that nobody waits for. That is
+ * still 1.5 % of a core that has other work, so it starts no threads of its own: with the three
+ * of a save, ranks that compute on all cores took 5 % longer for a step. (The class of idle
+ * threads takes less, but a thread in it can be kept from running for as long as anything else
+ * does, and no waiter can help it.) */
 void choir__aside_yield(void);
 
 #endif

@@ -35,6 +35,8 @@ static choir_status begin(const choir_tensor *t, choir_group *group, const char 
         status = choir__missing(name, "group");
     if (status == CHOIR_OK)
         status = usable(t, name);
+    if (status == CHOIR_OK)
+        choir__storage_claim(t->storage);
     return status == CHOIR_OK ? choir_group_wait_device(group, choir__device_of(t)) : status;
 }
 

@@ -40,10 +40,14 @@ static choir__event ready_at(const choir__micro *m, const choir_tensor *x, int s
 {
     const choir__pipeline *p = m->pipeline;
     bool of_this = m->scope->depth <= x->scope->depth; /* made by this micro-batch */
-    if (!m->done || (of_this && choir__stage_of(x) >= stage))
+    int by = choir__stage_of(x);
+    if (!m->done)
         return (choir__event){0};
+    /* a tensor without operands is made on the scope's device, whichever stage makes it */
+    if (of_this && by < stage && choir__stage_device(p, by) == choir__device_of(x))
+        return m->done[by];
     if (of_this)
-        return m->done[choir__stage_of(x)];
+        return (choir__event){0};
     for (int d = 0; d < p->device_count && x->storage->begun < p->step_begun; d++)
         if (p->devices[d] == choir__device_of(x))
             return p->before[d];

@@ -29,7 +29,9 @@ static bool through_f32(choir_dtype dtype)
  * program of small models does not load that library, nor generate its code: 12 ms. */
 static bool is_small(const choir__k_matmul *k)
 {
-    enum { SMALL = 32 * 1024, UNIT = 16 }; /* multiply-adds; columns of a tile (product.c) */
+    /* multiply-adds; columns, of a tile or two, to which n is rounded up: few columns gain less
+     */
+    enum { SMALL = 32 * 1024, UNIT = 16 };
     int64_t columns = (k->n + UNIT - 1) / UNIT * UNIT;
     return k->dtype == CHOIR_F32 && k->k > 0 &&
            k->batch0 * k->batch1 * k->m * columns * k->k <= SMALL;
