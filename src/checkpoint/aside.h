@@ -9,11 +9,10 @@
 /* Returns false if no thread can be started, or the calling thread yields: the caller then does
  * the work itself. */
 bool choir__aside_start(pthread_t *thread, void *(*run)(void *arg), void *arg);
-/* Gives the calling thread the lowest priority, for work that nobody waits for. That is
- * still 1.5 % of a core that has other work, so it starts no threads of its own: with the three
- * of a save, ranks that compute on all cores took 5 % longer for a step. (The class of idle
- * threads takes less, but a thread in it can be kept from running for as long as anything else
- * does, and no waiter can help it.) */
+/* Gives the calling thread the lowest priority. It still receives 1.5 % of a busy core, so it
+ * starts no threads of its own: with the three of a save, ranks that computed on all cores took 5
+ * % longer for a step. (The class of idle threads receives less, but busy cores can keep such a
+ * thread from running for minutes, and no waiter can change its class.) */
 void choir__aside_yield(void);
 
 #endif

@@ -95,7 +95,7 @@ static void targets_of_the_step(void **state)
     }
 }
 
-/* --- what it must wait for --- */
+/* --- a tensor made on another device --- */
 
 /* Three layers in three stages. Between the second and the third the micro-batch makes a mask:
  * on the device of its scope, which is the first stage's, and while the second one is under
