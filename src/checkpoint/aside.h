@@ -9,10 +9,10 @@
 /* Returns false if no thread can be started, or the calling thread yields: the caller then does
  * the work itself. */
 bool choir__aside_start(pthread_t *thread, void *(*run)(void *arg), void *arg);
-/* Gives the calling thread the lowest priority. It still receives 1.5 % of a busy core, so it
- * starts no threads of its own: with the three of a save, ranks that computed on all cores took
- * 5 % longer for a step. (The class of idle threads receives less, but busy cores can keep such
- * a thread from running for minutes, and no waiter can change its class.) */
+/* Gives the calling thread the lowest priority. A busy core still runs it for 1.5 % of the
+ * time, so it starts no threads of its own: three threads of a save took 5 % of each core from
+ * ranks that computed on all. (Idle priority is a fifth of that, but lasts until the thread's
+ * end.) */
 void choir__aside_yield(void);
 
 #endif

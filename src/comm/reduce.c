@@ -8,9 +8,8 @@
 #include "comm/reduce.h"
 
 #include <string.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
+
+#include "base/past_caches.h"
 
 /* --- one block --- */
 
@@ -65,20 +64,6 @@ static void reduce_block(
         memcpy(result, stack[0].at, (size_t)n * r->arith->size);
 }
 
-static void stream(char *to, const char *from, size_t bytes)
-{
-#ifdef __SSE2__
-    if ((uintptr_t)to % 16 == 0) {
-        size_t whole = bytes / 16 * 16;
-        for (size_t i = 0; i < whole; i += 16)
-            _mm_stream_si128((__m128i *)(void *)(to + i),
-                _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
-        to += whole, from += whole, bytes -= whole;
-    }
-#endif
-    memcpy(to, from, bytes);
-}
-
 void choir__reduce(const choir__reduction *r, char *scratch, int64_t begin, int64_t end)
 {
     const choir__arith *arith = r->arith, *wide = arith->wide ? arith->wide : arith;
@@ -97,15 +82,13 @@ void choir__reduce(const choir__reduction *r, char *scratch, int64_t begin, int6
             arith->narrow(result, sum, n);
         for (int i = !r->stream; i < r->outputs; i++) {
             if (r->stream)
-                stream(r->to[i] + offset, result, bytes);
+                choir__copy_past_caches(r->to[i] + offset, result, bytes);
             else
                 memcpy(r->to[i] + offset, result, bytes);
         }
     }
-#ifdef __SSE2__
     if (r->stream)
-        _mm_sfence(); /* completes the stores before the step that announces them */
-#endif
+        choir__past_caches_done(); /* before the step that announces the result */
 }
 
 void choir__reduce_slice(

@@ -5,7 +5,7 @@ steps=800
 missed=0
 job=(train --model "$gpt" --batch-size 24 --microbatches 8 --steps $steps --eval-every 400
     --eval-batches 2 --json text)
-worlds=(2 2 3 3 4 4 6 8) # at most as many as may be replaced: ALL strikes each
+worlds=(2 2 3 3 4 4 6 8) # no more than --max-restarts below: ALL kills every rank
 blows=(KILL KILL KILL STOP TWICE ALL TERM MEMORY DISK)
 strategies=(ddp fsdp:stage=1 fsdp:stage=2 fsdp tp pipeline 'ddp+pipeline --mesh 2x2'
     'fsdp+pipeline --mesh 2x2' 'fsdp+tp --mesh 2x2' diloco:every=20 local-sgd:every=10 hogwild)

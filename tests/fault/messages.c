@@ -61,10 +61,11 @@ static int rank_of(int rank, int world, void *arg)
     note(s->notes, rank, status);
     choir_group_free(g);
     free(x);
-    if (s->fate == STOPS &&
-        rank == s->victim) /* without a search for leaks, whose tracer loses */
-        _exit(0);          /* its own SIGSTOP when another SIGCONT comes */
-    if (s->fate == STOPS)  /* the ranks that know resume the victim */
+    /* The ranks that know resume the victim. It ends without a search for leaks: the tracer of
+     * that search stops it, too, and another SIGCONT would undo this. */
+    if (s->fate == STOPS && rank == s->victim)
+        _exit(0);
+    if (s->fate == STOPS)
         kill(s->notes->pid[s->victim], SIGCONT);
     return 0;
 }

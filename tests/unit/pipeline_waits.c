@@ -16,7 +16,7 @@
 
 enum { MICROS = 4, ROWS = 2, STEPS = 4 };
 
-/* The stages begin with the same data, which the step has on the first stage's device. */
+/* The step makes all data before its micro-batches begin, on the first stage's device. */
 typedef struct job {
     choir_device *devices[2];
     choir_tensor *x[MICROS], *y[MICROS], *losses[MICROS]; /* (ROWS, 4), (ROWS, 3) */
@@ -68,7 +68,7 @@ static void one_step(job *j, choir_module *pipe, choir_optim *optim, choir_scope
     choir_check(choir_scope_close(s));
 }
 
-/* The targets are of the step, on the first stage's device, and the last stage reads them. */
+/* The last stage reads targets from the first stage's device. */
 static void targets_of_the_step(void **state)
 {
     (void)state;

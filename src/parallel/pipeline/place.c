@@ -34,8 +34,8 @@ static choir_tensor *there_already(choir_tensor *x, choir_device *device)
     return NULL;
 }
 
-/* Returns the event after which x has its values, which is earlier than all that its device has
- * been given: the device may be several micro-batches ahead. Without a queue: no such event. */
+/* Returns the event after which x has its values. The end of its device's queue would be later:
+ * that device may be several micro-batches ahead. Without a queue: the event is not known. */
 static choir__event ready_at(const choir__micro *m, const choir_tensor *x, int stage)
 {
     const choir__pipeline *p = m->pipeline;

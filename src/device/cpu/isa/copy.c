@@ -4,9 +4,8 @@
  * types with stride 1 (move_flat), equal types where x is contiguous along another dimension (a
  * transpose, in tiles), and conversion element by element, with one function per pair of
  * types. */
-#include <stdatomic.h>
-
 #include "base/half.h"
+#include "base/past_caches.h"
 #include "device/cpu/isa/walk.h"
 
 typedef void copy_row(void *y, int64_t ys, const void *x, int64_t xs, int64_t n);
@@ -100,49 +99,16 @@ static copy_row *const convert[CHOIR_DTYPE_COUNT][CHOIR_DTYPE_COUNT] = {
     ROW_OF(BOOL),
 };
 
-#if defined(__AVX2__)
-/* Sets y's vector without reading its cache line first, and without keeping it in a cache. */
-INLINE void put_past_caches(vec *y, vec x)
-{
-#if defined(__AVX512F__)
-    _mm512_stream_ps((float *)y, x);
-#else
-    _mm256_stream_ps((float *)y, x);
-#endif
-}
-
-/* Copies in whole cache lines of y; the caller copies the rest. Returns the bytes copied. */
-static size_t move_lines(char *y, const char *x, size_t bytes)
-{
-    enum { LINE = 64, STEP = LINE / sizeof(vec) };
-    size_t done = 0;
-    for (; done + LINE <= bytes; done += LINE)
-        _Pragma("GCC unroll 4") for (size_t i = 0; i < STEP; i++)
-            put_past_caches((vec *)(void *)(y + done) + i,
-                v_load((const float *)(const void *)(x + done) + i * W));
-    atomic_thread_fence(memory_order_seq_cst); /* those stores have no order of their own */
-    return done;
-}
-
-/* Large blocks are written past the caches. memcpy does so only from about 24 MiB on; below
- * that each line is read before it is overwritten, half as much traffic again. */
 static void move_flat(void *y, const void *x, size_t bytes)
 {
-    enum { LARGE = 4 << 20 };
-    size_t done = 0;
-    if (bytes >= LARGE) {
-        done = -(uintptr_t)y % 64;
-        memcpy(y, x, done);
-        done += move_lines((char *)y + done, (const char *)x + done, bytes - done);
+    enum { LARGE = 4 << 20 }; /* nothing of it would stay in most caches */
+    if (bytes < LARGE) {
+        memcpy(y, x, bytes);
+        return;
     }
-    memcpy((char *)y + done, (const char *)x + done, bytes - done);
+    choir__copy_past_caches(y, x, bytes);
+    choir__past_caches_done();
 }
-#else
-static void move_flat(void *y, const void *x, size_t bytes)
-{
-    memcpy(y, x, bytes);
-}
-#endif
 
 #define MOVE(bits)                                                                             \
     static void move_##bits(void *y, int64_t ys, const void *x, int64_t xs, int64_t n)         \

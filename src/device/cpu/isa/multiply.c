@@ -25,14 +25,13 @@ static bool through_f32(choir_dtype dtype)
     return (dtype == CHOIR_BF16 || dtype == CHOIR_F16) && !choir__half_products(dtype);
 }
 
-/* True for a product whose call through oneDNN takes longer than its sums. Without such calls a
- * program of small models does not load that library, nor generate its code: 12 ms. */
+/* True if a call of oneDNN takes longer than the product's sums. A program that multiplies
+ * small matrices alone neither loads that library nor waits while it generates code. n counts
+ * as whole tiles, which is what the sums take. */
 static bool is_small(const choir__k_matmul *k)
 {
-    /* multiply-adds; columns, of a tile or two, to which n is rounded up: few columns gain less
-     */
-    enum { SMALL = 32 * 1024, UNIT = 16 };
-    int64_t columns = (k->n + UNIT - 1) / UNIT * UNIT;
+    enum { SMALL = 32 * 1024, TILE = 16 }; /* multiply-adds; columns */
+    int64_t columns = (k->n + TILE - 1) / TILE * TILE;
     return k->dtype == CHOIR_F32 && k->k > 0 &&
            k->batch0 * k->batch1 * k->m * columns * k->k <= SMALL;
 }

@@ -1,4 +1,4 @@
-/* Matrix products without oneDNN: small ones, and all of builds of CPU devices that lack it.
+/* Matrix products without oneDNN: small products, and all products in builds that lack it.
  *
  * C first gets the sums' start values; then one tile of it at a time stays in registers while a
  * block of k is processed. The operands are copied into the order of reading: A in panels of
