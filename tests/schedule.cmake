@@ -27,7 +27,6 @@ set_tests_properties(${busy} PROPERTIES PROCESSORS 2)
 execute_process(COMMAND unshare --mount --ipc mount -t tmpfs tmpfs /dev/shm
   RESULT_VARIABLE cannot_be_alone OUTPUT_QUIET ERROR_QUIET)
 if(NOT cannot_be_alone EQUAL 0)
-  choir_choose(counting "fault[.].*" "multi[.]ucx" "cli[.](chaos|chaos_elastic|faults|elastic)")
   set_tests_properties(${counting} PROPERTIES RUN_SERIAL TRUE)
 endif()
 
