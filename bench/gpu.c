@@ -4,9 +4,10 @@
  *   choir_bench_gpu [--tiny] [--seconds S] [--json] [--count] DEVICE
  *                   [WORKLOAD=BATCH[,BATCH...]]...
  *
- * Workloads: gpt2 (124M, 1024 tokens), resnet50 (224 x 224), bert (base, 512 tokens), toy;
- * bf16 by autocast, toy in f32; AdamW; one recorded step after another on random data that
- * reside on the device. --tiny makes the models and the yardstick small, for a CPU or a test.
+ * Workloads: gpt2 (124M, 1024 tokens), resnet50 (224 x 224), bert (base, 512 tokens), toy,
+ * gpt2-50257 (with GPT-2's own vocabulary, which is odd), llama (1B, 2048 tokens); bf16 by
+ * autocast, toy in f32; AdamW; one recorded step after another on random data that reside on
+ * the device. --tiny makes the models and the yardstick small, for a CPU or a test.
  * --seconds is the approximate time for each batch size. bench/peers/gpu.py measures the same
  * in PyTorch, and bench/gpu.sh runs both. --count measures no time: it counts the calls of a
  * recorded step and their memory traffic (gpu/count.c).
@@ -50,6 +51,12 @@ static const workload workloads[] = {
         "bert:layers=2,heads=2,width=32,context=16,vocab=64", "64", "2", {{12, 768}, {2, 32}},
         false, true},
     {"toy", "toy", "toy", "20", "20", {{0}}, false, false},
+    {"gpt2-50257", "gpt2:vocab=50257", "gpt2:layers=2,heads=2,width=32,context=16,vocab=515",
+        "32", "2", {{12, 768}, {2, 32}}, true, true},
+    {"llama",
+        "llama:layers=16,heads=32,kv_heads=8,width=2048,hidden=8192,context=2048,vocab=128256",
+        "llama:layers=2,heads=2,width=32,context=16,vocab=64", "4", "2", {{16, 2048}, {2, 32}},
+        true, true},
 };
 
 static struct settings {
@@ -288,7 +295,8 @@ static bool all_of(const char *text, double rate)
             fine = one(w, batch, rate) && fine;
         return fine;
     }
-    fprintf(stderr, "there is no workload '%s': gpt2, resnet50, bert, toy\n", text);
+    fprintf(stderr, "there is no workload '%s': gpt2, resnet50, bert, toy, gpt2-50257, llama\n",
+        text);
     return false;
 }
 

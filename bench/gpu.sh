@@ -28,7 +28,7 @@ if [ "${1:-}" = --count ]; then
         { echo "skipped: no GPU made of software: it needs the CUDA toolkit's headers"; exit 0; }
     export SOFTGPU_RUN=no SOFTGPU_MEMORY=300G CHOIR_PLUGIN_PATH=$plugins
     exec "$build/choir_bench_gpu" --count cuda:0 "gpt2=${GPT2:-32}" "bert=${BERT:-64}" \
-        "resnet50=${RESNET50:-256}"
+        "resnet50=${RESNET50:-256}" "gpt2-50257=${GPT2:-32}" "llama=${LLAMA:-4}"
 fi
 if ! "$build/choir_bench_gpu" --tiny --seconds 0 "$device" toy >/dev/null 2>"$out/why"; then
     echo "skipped: $(head -1 "$out/why")"

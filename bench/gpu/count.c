@@ -152,6 +152,14 @@ static const struct {
 
 /* --- counting --- */
 
+/* True if rows of a 16-bit operand do not begin at multiples of 16 bytes, which tensor cores
+ * are given at a time. */
+static bool odd_rows(const choir__k_matmul *k)
+{
+    int64_t a = k->a_row == 1 ? k->a_col : k->a_row, b = k->b_row == 1 ? k->b_col : k->b_row;
+    return choir_dtype_size(k->dtype) == 2 && (a % 8 || b % 8 || (!k->wide && k->c_row % 8));
+}
+
 /* Names a task. A copy between two types is a cast. */
 static void name_task(const char *name, const void *args, char text[64])
 {
@@ -159,6 +167,8 @@ static void name_task(const char *name, const void *args, char text[64])
     if (name && !strcmp(name, "copy") && k->x_dtype != k->y_dtype)
         snprintf(text, 64, "cast %s to %s", choir_dtype_name(k->x_dtype),
             choir_dtype_name(k->y_dtype));
+    else if (name && !strcmp(name, "matmul") && odd_rows(args))
+        snprintf(text, 64, "matmul of odd rows");
     else
         snprintf(text, 64, "%s", name ? name : "bytes copied");
 }

@@ -84,6 +84,19 @@ static choir_tensor *dest(choir__sink *sink, choir__record *r, int i)
     return g->poisoned ? NULL : g;
 }
 
+/* dest, whose rows are as far apart as x's. */
+static choir_tensor *dest_like(choir__sink *sink, choir__record *r, int i)
+{
+    choir_tensor *x = r->in[i];
+    int64_t row = choir__row_of(x);
+    if (!choir__wanted(r, i) || x->param || row <= choir__cols(x))
+        return dest(sink, r, i);
+    choir_tensor *g =
+        choir__tensor_spaced(sink->scope, choir__device_of(x), x->dtype, x->shape, row);
+    g->grad_owned = true;
+    return g->poisoned ? NULL : g;
+}
+
 static choir_tensor *dest_onto(choir__sink *sink, choir__record *r, int i, choir_tensor **given)
 {
     *given = NULL;
@@ -106,11 +119,11 @@ static choir_tensor *dest_over(choir__sink *sink, choir__record *r, int i)
     choir_tensor *x = r->in[i];
     if (!choir__wanted(r, i) || !x->producer || x->scope != r->scope || x->kept || x->watched ||
         x->hooks || x->grad || !choir__storage_is_ours(x->storage))
-        return dest(sink, r, i);
+        return dest_like(sink, r, i);
     for (choir__record *p = r->previous; p;
          p = p->previous) { /* the records that backward has yet to run */
         if (choir__reads(p, x) || choir__made_of(p, x))
-            return dest(sink, r, i);
+            return dest_like(sink, r, i);
         if (p == x->producer)
             break;
     }

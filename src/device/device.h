@@ -42,6 +42,9 @@ struct choir_device {
     const choir__kernels *reference; /* every dtype; the only table for f64 */
     bool half;      /* all its kernels take bf16 and f16 as in kernels.h, not only products */
     bool epilogues; /* its products have the further results of choir__k_matmul */
+    /* products of 16 bits are fastest with rows at multiples of this number of bytes; 0: all
+     * are equally fast */
+    int row_bytes;
     void *backend;
     const struct choir__far *far; /* how to reach its memory (far.h); NULL: it is host memory */
     /* NULL: any queue here reads its memory. See choir__carrier_of */

@@ -130,6 +130,13 @@ typedef struct choir__k_add_scaled {
     int64_t b_half; /* the 16-bit dtype of b beside f32; 0: b has dtype. y is not b then */
 } choir__k_add_scaled;
 
+/* Elements from one row to the next, of matrices whose rows may be further apart than they are
+ * long (`row` of a kernel; 0: they are not). */
+static inline int64_t choir__row_step(int64_t row, int64_t cols)
+{
+    return row ? row : cols;
+}
+
 /* ROWS: y[r] = scale * sum_c x[r, c]; COLS: y[c] = scale * sum_r x[r, c], rows added in order.
  * On processors f32 rows are summed in 16 lanes (element c in lane c % 16) joined by a fixed
  * tree: lane i += lane i+8, then +4, +2, +1. Other devices use another order, which depends on
@@ -142,6 +149,7 @@ typedef struct choir__k_sum {
     bool over_rows; /* true: COLS */
     bool wide;      /* y is f32 while x has 16 bits */
     choir_dtype dtype;
+    int64_t row; /* of x, see choir__row_step */
 } choir__k_sum;
 
 /* y[r] = max_c x[r, c]. If index is given, index[r] = first + the smallest c that has the
@@ -164,8 +172,8 @@ typedef struct choir__k_max_rows {
  * one of these:
  *   a_sums (M) or b_sums (N), of C's type, receives the sums over K of A's rows or of B's
  *   columns, in an order of the device's own: with a weight's gradient A B it is that of the
- *   bias. The operand is dense with K rows in memory: a_row is 1 and a_col is M, or b_row is N
- *   and b_col is 1.
+ *   bias. The operand has K rows in memory: a_row is 1 and a_col at least M, or b_row at least
+ *   N and b_col 1.
  *   gelu_in (M, N): C = A B GELU_TANH'(gelu_in), element by element. C is dense and not wide,
  *   and accumulate is off. A B may be rounded to C's type before. */
 typedef struct choir__k_matmul {
@@ -322,6 +330,7 @@ typedef struct choir__k_cross_entropy {
     float smoothing;
     choir__row_losses losses;
     choir_dtype dtype;
+    int64_t row; /* of logits, see choir__row_step */
 } choir__k_cross_entropy;
 
 /* The gradient of a row, glogits_c = gloss / count * (a softmax_c - (1-s) w_t [c = t] - s w_c /
@@ -336,6 +345,7 @@ typedef struct choir__k_cross_entropy_backward {
     float smoothing;
     choir__row_losses losses;
     choir_dtype dtype;
+    int64_t row; /* of logits and glogits, see choir__row_step */
 } choir__k_cross_entropy_backward;
 
 /* Losses of pairs, element by element, with d = x - y and z the softplus log(1 + exp(-x)):

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tensor/autocast.h"
 #include "tensor/launch.h"
 
 static choir__strided strided(const choir_tensor *t)
@@ -193,6 +194,28 @@ choir_tensor *choir__dense_rows(choir_scope *scope, choir_tensor *x)
     if (!y->poisoned)
         choir__launch_copy(y, x);
     return y;
+}
+
+enum { LONG_ROW = 512 };
+
+int64_t choir__product_row(const choir_device *device, choir_dtype dtype, int64_t cols)
+{
+    int64_t step = device->row_bytes / (int64_t)choir_dtype_size(dtype);
+    if (!choir__is_half(dtype) || step < 2 || cols < LONG_ROW)
+        return cols;
+    return (cols + step - 1) / step * step;
+}
+
+bool choir__has_product_rows(const choir_tensor *x)
+{
+    return choir__is_contiguous(x) ||
+           (!x->poisoned && choir__row_of(x) == choir__product_row(choir__device_of(x),
+                                                    x->dtype, choir__cols(x)));
+}
+
+choir_tensor *choir__product_rows(choir_scope *scope, choir_tensor *x)
+{
+    return choir__has_product_rows(x) ? x : choir__dense_rows(scope, x);
 }
 
 static choir_tensor *launch_sum(choir_scope *scope, choir_tensor *x, int64_t rows, int64_t cols,

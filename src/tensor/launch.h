@@ -29,6 +29,13 @@ void choir__launch_binary(
 void choir__launch_add(choir_tensor *y, const choir_tensor *a, const choir_tensor *b);
 /* Returns x as row-major memory of its dtype: x itself or a copy in scope. */
 choir_tensor *choir__dense_rows(choir_scope *scope, choir_tensor *x);
+/* Returns the elements from row to row of a product's result: its columns, or a few more where
+ * products are faster so (choir_device.row_bytes). Short rows are not worth it. */
+int64_t choir__product_row(const choir_device *device, choir_dtype dtype, int64_t cols);
+/* True if x has such rows, or is row-major. */
+bool choir__has_product_rows(const choir_tensor *x);
+/* Returns x so: x itself or a copy. */
+choir_tensor *choir__product_rows(choir_scope *scope, choir_tensor *x);
 /* Sums x over the dimensions in which `shape` is 1 or missing. */
 choir_tensor *choir__sum_to(choir_scope *scope, choir_tensor *x, choir_shape shape);
 

@@ -53,6 +53,7 @@ void choir__cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__si
         .glogits = choir__data(g),
         .rows = choir__rows(logits),
         .cols = choir__cols(logits),
+        .row = choir__row_of(logits),
         .ignore_index = o->ignore_index,
         .smoothing = o->label_smoothing,
         .losses = choir__row_losses_of(o->reduction),
@@ -75,6 +76,7 @@ static void launch_cross_entropy(choir_tensor *loss, choir_tensor *const *in,
         .count = choir__data(count),
         .rows = choir__rows(x),
         .cols = choir__cols(x),
+        .row = choir__row_of(x),
         .ignore_index = o->ignore_index,
         .smoothing = o->label_smoothing,
         .losses = choir__row_losses_of(o->reduction),
@@ -191,8 +193,10 @@ choir_tensor *choir_cross_entropy_with(
         return logits->split->by->ops->parts->cross_entropy(logits, target, o);
     if (choir__is_float(target->dtype))
         return soft_cross_entropy(logits, target, o);
-    choir_tensor *poisoned, *in[3] = {choir_contiguous(logits), target,
-                                o.weight ? choir_contiguous(o.weight) : NULL};
+    if (!choir__has_product_rows(logits))
+        logits = choir_contiguous(logits);
+    choir_tensor *poisoned,
+        *in[3] = {logits, target, o.weight ? choir_contiguous(o.weight) : NULL};
     choir_scope *scope = choir__begin(&cross_entropy_op, in, 3, &poisoned);
     if (!scope || (poisoned = bad_opts(scope, in, &o)))
         return poisoned;

@@ -16,10 +16,10 @@ static inline choir__matrix choir__transposed(choir__matrix m)
     return (choir__matrix){m.p, m.batch, m.col, m.row};
 }
 
-/* Returns a contiguous tensor as (rows, cols). */
+/* Returns a tensor whose rows are evenly apart as (rows, cols). */
 static inline choir__matrix choir__rows_of(const choir_tensor *t)
 {
-    return (choir__matrix){choir__data(t), 0, choir__cols(t), 1};
+    return (choir__matrix){choir__data(t), 0, choir__row_of(t), 1};
 }
 
 /* Returns the arguments of c = a b, `batch` times, with a (m, k) and b (k, n) of dtype. */

@@ -95,6 +95,13 @@ void choir__set_row_major(choir_tensor *t)
     }
 }
 
+void choir__set_rows(choir_tensor *t, int64_t row)
+{
+    choir__set_row_major(t);
+    for (int i = t->shape.ndim - 2; i >= 0; i--, row *= t->shape.dim[i + 1])
+        t->stride[i] = row;
+}
+
 bool choir__is_contiguous(const choir_tensor *t)
 {
     int64_t stride = 1;
@@ -104,6 +111,26 @@ bool choir__is_contiguous(const choir_tensor *t)
         stride *= t->shape.dim[i];
     }
     return true;
+}
+
+int64_t choir__row_of(const choir_tensor *t)
+{
+    int last = t->shape.ndim - 1;
+    int64_t row = 0, step = 0; /* of the next dimension, counted from the last */
+    if (choir__is_contiguous(t))
+        return choir__cols(t);
+    if (last < 1 || (t->stride[last] != 1 && t->shape.dim[last] != 1))
+        return 0;
+    for (int i = last - 1; i >= 0; i--) {
+        if (t->shape.dim[i] == 1)
+            continue;
+        if (!row)
+            row = step = t->stride[i];
+        if (t->stride[i] != step)
+            return 0;
+        step *= t->shape.dim[i];
+    }
+    return row >= choir__cols(t) ? row : 0;
 }
 
 bool choir__is_dense(const choir_tensor *t)
@@ -170,9 +197,18 @@ static const char *memory_advice(choir_device *device)
     return text;
 }
 
+/* Elements from the tensor's first to its last. */
+static int64_t extent(const choir_tensor *t)
+{
+    int64_t last = 0;
+    for (int i = 0; i < t->shape.ndim; i++)
+        last += (t->shape.dim[i] - 1) * t->stride[i];
+    return t->count ? last + 1 : 0;
+}
+
 bool choir__tensor_allocate(choir_tensor *t, choir_device *device)
 {
-    size_t bytes = (size_t)t->count * choir_dtype_size(t->dtype);
+    size_t bytes = (size_t)extent(t) * choir_dtype_size(t->dtype);
     if (t->poisoned) /* it has no valid shape */
         return false;
     choir__scope_uses(t->scope, device);
@@ -201,6 +237,16 @@ choir_tensor *choir__tensor_like(choir_scope *scope, const choir_tensor *x)
     if (choir__is_dense(x))
         memcpy(t->stride, x->stride, sizeof t->stride);
     choir__tensor_allocate(t, choir__device_of(x));
+    return t;
+}
+
+choir_tensor *choir__tensor_spaced(
+    choir_scope *scope, choir_device *device, choir_dtype dtype, choir_shape shape, int64_t row)
+{
+    choir_tensor *t = choir__tensor_bare(scope, dtype, shape);
+    if (!t->poisoned)
+        choir__set_rows(t, row);
+    choir__tensor_allocate(t, device);
     return t;
 }
 

@@ -51,6 +51,9 @@ choir_tensor *choir__tensor_new(
 /* Makes a tensor with the dtype and shape of x, and with x's memory order if that is dense;
  * otherwise row-major. */
 choir_tensor *choir__tensor_like(choir_scope *scope, const choir_tensor *x);
+/* Makes a tensor whose rows begin `row` elements apart. */
+choir_tensor *choir__tensor_spaced(choir_scope *scope, choir_device *device, choir_dtype dtype,
+    choir_shape shape, int64_t row);
 /* Makes a view of x's memory, without history. */
 choir_tensor *choir__tensor_alias(choir_scope *scope, const choir_tensor *x);
 /* Makes a tensor over memory that the caller keeps alive. */
@@ -72,7 +75,12 @@ bool choir__is_contiguous(const choir_tensor *t);
 /* True if t's order is some permutation of row-major, without holes. */
 bool choir__is_dense(const choir_tensor *t);
 bool choir__same_layout(const choir_tensor *a, const choir_tensor *b);
+/* Returns the elements from one row of t as a matrix to the next, at least its columns; 0: its
+ * rows are not evenly apart, or not contiguous. A row-major tensor returns its columns. */
+int64_t choir__row_of(const choir_tensor *t);
 void choir__set_row_major(choir_tensor *t);
+/* Row-major, but for rows that begin `row` elements apart. */
+void choir__set_rows(choir_tensor *t, int64_t row);
 void choir__set_channels_last(choir_tensor *t); /* logically (N, C, ...) */
 /* Returns x with channels last in memory: x itself, or a copy in scope. */
 choir_tensor *choir__channels_last(choir_scope *scope, choir_tensor *x);

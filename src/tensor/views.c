@@ -32,11 +32,33 @@ bool choir__fix_dim(const choir_tensor *x, int *dim)
 
 /* --- reshape --- */
 
+/* True if x can be seen in the shape where it is: it is row-major, or its rows, a few elements
+ * apart as a product leaves them, stay rows. */
+static bool keeps_rows(const choir_tensor *x, choir_shape shape)
+{
+    int last = shape.ndim - 1;
+    return choir__is_contiguous(x) ||
+           (last >= 0 && last < CHOIR_MAX_DIMS && x->shape.ndim &&
+               shape.dim[last] == choir__cols(x) && choir__has_product_rows(x));
+}
+
+/* Gives y, a view of x, another shape. */
+static void see_as(choir_tensor *y, const choir_tensor *x, choir_shape shape)
+{
+    int64_t row = choir__row_of(x);
+    y->shape = shape;
+    if (choir__is_contiguous(x))
+        choir__set_row_major(y);
+    else
+        choir__set_rows(y, row);
+}
+
 static void reshape_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
-    choir_tensor *g = choir__tensor_alias(sink->scope, choir__dense_rows(sink->scope, gy));
-    g->shape = r->in[0]->shape;
-    choir__set_row_major(g);
+    choir_shape shape = r->in[0]->shape;
+    choir_tensor *rows = keeps_rows(gy, shape) ? gy : choir__dense_rows(sink->scope, gy);
+    choir_tensor *g = choir__tensor_alias(sink->scope, rows);
+    see_as(g, rows, shape);
     sink->give(sink, r, 0, g);
 }
 
@@ -69,7 +91,9 @@ static bool infer(choir_shape *shape, int64_t count)
 choir_tensor *choir_reshape(choir_tensor *x, choir_shape shape)
 {
     choir_tensor *poisoned;
-    x = choir_contiguous(choir__sound(x, reshape_op.name));
+    x = choir__sound(x, reshape_op.name);
+    if (x->poisoned || !keeps_rows(x, shape))
+        x = choir_contiguous(x);
     choir_tensor *y = begin_view(&reshape_op, &x, &poisoned);
     if (!y)
         return poisoned;
@@ -80,8 +104,7 @@ choir_tensor *choir_reshape(choir_tensor *x, choir_shape shape)
     if (!infer(&shape, x->count))
         return choir__poison(x->scope, CHOIR_ERR_SHAPE, "reshape: %s does not fit into %s",
             choir__shape_text(x->shape), choir__shape_text(asked));
-    y->shape = shape;
-    choir__set_row_major(y);
+    see_as(y, x, shape);
     choir__record_op(&reshape_op, y, &x, 1);
     return y;
 }

@@ -119,12 +119,14 @@ static void matmul_sums(void **state)
             bool of_a = v & 1;
             if (p.batch0 * p.batch1 > 1)
                 continue;
+            int64_t apart = (int64_t)(c % 3) * 5; /* of the summed operand's rows */
+            int64_t a = p.m + (of_a ? apart : 0), b = p.n + (of_a ? 0 : apart);
             trial t = TRIAL(matmul, .batch0 = 1, .batch1 = 1, .m = p.m, .n = p.n, .k = p.k,
-                .a_row = 1, .a_col = p.m, .b_row = p.n, .b_col = 1, .c_row = p.n, .wide = v & 2,
+                .a_row = 1, .a_col = a, .b_row = b, .b_col = 1, .c_row = p.n, .wide = v & 2,
                 .accumulate = v & 4);
             t.tolerance = 1e-5;
-            give(&t, AT(matmul, a), p.m * p.k, uniform(p.m * p.k, -1, 2));
-            give(&t, AT(matmul, b), p.k * p.n, uniform(p.k * p.n, -1, 2));
+            give(&t, AT(matmul, a), a * p.k, uniform(a * p.k, -1, 2));
+            give(&t, AT(matmul, b), p.k * b, uniform(p.k * b, -1, 2));
             if (v & 4)
                 update(&t, AT(matmul, c), p.m * p.n, uniform(p.m * p.n, -1, 1));
             else

@@ -25,18 +25,21 @@ static void sum(void **state)
         int64_t outputs = over_rows ? cols : rows;
         for (int turn = 0; turn < (over_rows ? 2 : 1); turn++) { /* long columns too */
             int64_t r = turn ? cols : rows, c = turn ? rows : cols;
+            int64_t row = i % 3 == 0 ? c + 5 : i % 3 == 1 ? c + 16 - c % 16 : 0;
+            int64_t n = r * (row ? row : c);
             outputs = over_rows ? c : r;
-            trial t = TRIAL(sum, .rows = r, .cols = c, .scale = 0.75, .over_rows = over_rows);
+            trial t = TRIAL(
+                sum, .rows = r, .cols = c, .scale = 0.75, .over_rows = over_rows, .row = row);
             t.tolerance = 1e-5;
-            give(&t, AT(sum, x), r * c, uniform(r * c, -1, 2));
+            give(&t, AT(sum, x), n, uniform(n, -1, 2));
             take(&t, AT(sum, y), outputs);
             check(t);
             if (!test_device())
                 continue;
-            t = TRIAL(
-                sum, .rows = r, .cols = c, .scale = 0.75, .over_rows = over_rows, .wide = true);
+            t = TRIAL(sum, .rows = r, .cols = c, .scale = 0.75, .over_rows = over_rows,
+                .wide = true, .row = row);
             t.tolerance = 1e-5;
-            give(&t, AT(sum, x), r * c, uniform(r * c, -1, 2));
+            give(&t, AT(sum, x), n, uniform(n, -1, 2));
             take(&t, AT(sum, y), outputs), keep_wide(&t);
             check(t);
         }

@@ -8,7 +8,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "FAILED: $*"; cat "$work"/*; exit 1; }
 
-"$bench" --tiny --seconds 0 --json "$device" >"$work/lines" 2>&1 || fail "status $?"
+"$bench" --tiny --seconds 0 --json "$device" gpt2 resnet50 bert toy >"$work/lines" 2>&1 ||
+    fail "status $?"
 [ "$(grep -c . "$work/lines")" = 5 ] || fail "wanted a line for the rate and four workloads"
 grep -q '"matmul_tflops":[0-9]' "$work/lines" || fail "no matrix rate"
 for workload in gpt2 resnet50 bert toy; do
@@ -29,6 +30,13 @@ awk -F'[:,]' '/gpt2/ { rate = $8; work = $10 * 1e12
 # On a GPU norms run once: of two layers and the end.
 "$bench" --tiny --count "$device" gpt2 >"$work/count" 2>&1 || fail "--count of gpt2: status $?"
 [[ $device != cuda:* ]] || grep -qE '^ +layer_norm +5 calls' "$work/count" || fail "norms again"
+# An odd vocabulary has the launches of an even one, and its scores are no product of odd rows.
+"$bench" --tiny --count "$device" gpt2-50257 >"$work/odd" 2>&1 || fail "--count of gpt2-50257"
+launches() { grep -oE '[0-9]+ launches' "$1"; }
+[[ $device != cuda:* ]] || [ "$(launches "$work/odd")" = "$(launches "$work/count")" ] ||
+    fail "an odd vocabulary has $(launches "$work/odd"), an even one $(launches "$work/count")"
+[[ $device != cuda:* ]] || ! grep -q 'odd rows' "$work/odd" || fail "products of odd rows"
+"$bench" --tiny --count "$device" llama >"$work/llama" 2>&1 || fail "--count of llama"
 # On the soft GPU, which then does no work, at any size: the backward of an elementwise op moves
 # three numbers where the op moves two.
 if [[ $device == cuda:* ]] && [ -n "${CHOIR_PLUGIN_PATH:-}" ]; then

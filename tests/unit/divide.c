@@ -117,8 +117,8 @@ static void rows(void)
         .ignore_index = -100,
         .losses = CHOIR__ROWS_EACH,
         .dtype = f});
-    kernels->sum(&(choir__k_sum){B(1), B(6), ROWS, COLS, 0.5, false, false, f});
-    kernels->sum(&(choir__k_sum){B(1), B(7), ROWS, COLS, 0.5, true, false, f});
+    kernels->sum(&(choir__k_sum){B(1), B(6), ROWS, COLS, 0.5, false, false, f, 0});
+    kernels->sum(&(choir__k_sum){B(1), B(7), ROWS, COLS, 0.5, true, false, f, 0});
     kernels->swiglu(&(choir__k_swiglu){B(1), B(2), B(8), ROWS, COLS, 2 * COLS, COLS, f});
     kernels->swiglu_backward(&(choir__k_swiglu_backward){
         B(1), B(2), B(3), B(8), B(9), ROWS, COLS, COLS, COLS, 2 * COLS, COLS, f});

@@ -170,6 +170,7 @@ static choir_status open_cuda(choir_device *device)
     device->backend = choir__cuda_context_of(stream);
     device->kernels = device->reference = &choir__cuda_kernels;
     device->half = device->epilogues = true;
+    device->row_bytes = 16; /* tensor cores are given 16 bytes at a time */
     device->carrier = &carrier;
     device->pool = choir__pool_new(
         &choir__cuda_memory, device->backend, device->gauges ? &device->gauges->pool : NULL);

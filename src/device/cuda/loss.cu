@@ -70,7 +70,7 @@ template <class T> __global__ void cross_entropy(entropy e)
     int64_t r = row_here();
     if (r >= k.rows)
         return;
-    const T *x = (const T *)k.logits + r * k.cols;
+    const T *x = (const T *)k.logits + r * k.row;
     exp_sum<V> s = exp_sum_none<V>();
     smooth_sums<V> sums = {0, 0};
     EACH_SLOT(A, c, k.cols, 0)
@@ -94,6 +94,7 @@ extern "C" void choir__cuda_cross_entropy(const choir__k_cross_entropy *k)
 {
     bool each = k->losses == CHOIR__ROWS_EACH || k->losses == CHOIR__ROWS_SCORE;
     entropy e = {*k, k->loss, NULL, choir__cuda_here()->fault};
+    e.k.row = choir__row_step(k->row, k->cols);
     if (!each && !(e.losses = row_scratch(k->dtype, k->rows, &e.counts)))
         return;
     if (k->losses != CHOIR__ROWS_MEAN)
@@ -129,10 +130,10 @@ template <class A> __global__ void cross_entropy_backward(entropy_slope e)
     typedef typename A::T T;
     typedef typename A::V V;
     const choir__k_cross_entropy_backward &k = e.k;
-    int64_t r = row_here(), lead = row_lead<A>(e.lead, r, k.cols);
+    int64_t r = row_here(), lead = row_lead<A>(e.lead, r, k.row);
     if (r >= k.rows)
         return;
-    const T *x = (const T *)k.logits + r * k.cols;
+    const T *x = (const T *)k.logits + r * k.row;
     const V *w = (const V *)k.weight;
     int64_t t = k.targets[r];
     bool here = t >= 0 && t < k.cols, counts = here || t == CHOIR__ELSEWHERE;
@@ -154,7 +155,7 @@ template <class A> __global__ void cross_entropy_backward(entropy_slope e)
             wanted = c + j == t ? wanted + target : wanted;
             v[j] = counts ? g * (all * exp_for<T>(v[j] - lse) - wanted) : V(0);
         }
-        store<A>((T *)k.glogits + r * k.cols, c, k.cols, v);
+        store<A>((T *)k.glogits + r * k.row, c, k.cols, v);
     }
 }
 
@@ -162,6 +163,7 @@ extern "C" void choir__cuda_cross_entropy_backward(const choir__k_cross_entropy_
 {
     int lead = lead_of(choir_dtype_size(k->dtype), k->logits, k->glogits);
     entropy_slope e = {*k, lead > 0 ? lead : 0};
+    e.k.row = choir__row_step(k->row, k->cols);
     dim3 threads = row_threads(k->cols);
     if (k->rows > 0)
         choose_access(k->dtype, lead, [&](auto a) {

@@ -20,7 +20,7 @@ static int64_t up(int64_t n, int64_t to)
 struct row_sums {
     const void *x;
     void *y; /* (rows, parts) */
-    int64_t rows, cols, parts, part_cols;
+    int64_t rows, cols, parts, part_cols, row;
     double scale;
 };
 
@@ -33,7 +33,7 @@ template <class T, class Y> __global__ void sum_rows(row_sums k)
     if (r >= k.rows)
         return;
     int64_t cols = k.cols - begin < k.part_cols ? k.cols - begin : k.part_cols;
-    const T *x = (const T *)k.x + r * k.cols + begin;
+    const T *x = (const T *)k.x + r * k.row + begin;
     V sum[A::N] = {};
     EACH_SLOT(A, c, cols, 0)
     {
@@ -68,12 +68,13 @@ static void launch_rows(const choir__k_sum *k)
     parts = choir__max(parts, choir__min(ENOUGH, up(k->cols, a_part)));
     int64_t part_cols = choir__max(1, up(up(k->cols, choir__max(1, parts)), 64)) * 64;
     parts = choir__max(1, up(k->cols, part_cols));
-    row_sums s = {k->x, k->y, k->rows, k->cols, parts, part_cols, k->scale}, joint = s;
+    int64_t row = choir__row_step(k->row, k->cols);
+    row_sums s = {k->x, k->y, k->rows, k->cols, parts, part_cols, row, k->scale}, joint = s;
     if (parts > 1) {
         s.scale = 1;
         s.y = choir__cuda_scratch(0, (size_t)(k->rows * parts) * wide_size(k->dtype));
         joint.x = s.y;
-        joint.cols = joint.part_cols = parts;
+        joint.cols = joint.part_cols = joint.row = parts;
         joint.parts = 1;
         if (!s.y)
             return;
@@ -98,7 +99,7 @@ enum { ACROSS = 32, DOWN = 8 }; /* a block's threads */
 struct column_sums {
     const void *x;
     void *y; /* (strips, cols) */
-    int64_t rows, cols, strips, strip_rows;
+    int64_t rows, cols, strips, strip_rows, row;
     double scale;
 };
 
@@ -115,7 +116,7 @@ template <class A, class Y> __global__ void sum_columns(column_sums k)
     V sum[A::N] = {};
     for (; r < end && c < k.cols; r += DOWN) {
         V v[A::N];
-        load_row<A>(v, (const T *)k.x + r * k.cols, c, k.cols);
+        load_row<A>(v, (const T *)k.x + r * k.row, c, k.cols);
 #pragma unroll
         for (int j = 0; j < A::N; j++)
             sum[j] += v[j];
@@ -155,12 +156,15 @@ static void launch_columns(const choir__k_sum *k)
     strips = choir__max(strips, choir__min(ENOUGH, up(k->rows, TERMS * DOWN)));
     int64_t strip_rows = choir__max(1, up(k->rows, choir__max(1, strips)));
     strips = choir__max(1, up(k->rows, strip_rows));
-    column_sums s = {k->x, k->y, k->rows, k->cols, strips, strip_rows, k->scale}, joint = s;
+    int64_t row = choir__row_step(k->row, k->cols);
+    column_sums s = {k->x, k->y, k->rows, k->cols, strips, strip_rows, row, k->scale};
+    column_sums joint = s;
     if (strips > 1) {
         s.scale = 1;
         s.y = choir__cuda_scratch(0, (size_t)(strips * k->cols) * wide_size(k->dtype));
         joint.x = s.y;
         joint.rows = joint.strip_rows = strips;
+        joint.row = k->cols;
         joint.strips = 1;
         if (!s.y)
             return;

@@ -184,10 +184,10 @@ template <class A, class K> void launch_flat(void (*kernel)(flat<K>), const K &k
 
 enum { SHORT_ROW = 1024, LONG_ROW = 16384 };
 
-/* Returns the lead of a row; rows are `cols` long, and row 0 has the lead `lead`. */
-template <class A> __device__ inline int64_t row_lead(int lead, int64_t row, int64_t cols)
+/* Returns the lead of a row; rows are `step` apart, and row 0 has the lead `lead`. */
+template <class A> __device__ inline int64_t row_lead(int lead, int64_t row, int64_t step)
 {
-    return (lead + row * cols) % A::N;
+    return (lead + row * step) % A::N;
 }
 
 /* threads.x threads share a row, threads.y rows are in a block. */

@@ -69,8 +69,9 @@ void KERNEL(cross_entropy)(const choir__k_cross_entropy *k)
     bool failed = false, score = k->losses == CHOIR__ROWS_SCORE;
     bool each = k->losses == CHOIR__ROWS_EACH || score;
     float s = k->smoothing;
+    int64_t row = choir__row_step(k->row, k->cols);
     for (int64_t r = 0; r < k->rows; r++) {
-        const float *x = (const float *)k->logits + r * k->cols;
+        const float *x = (const float *)k->logits + r * row;
         int64_t t = k->targets[r];
         float plain = 0, lse = log_sum_exp(x, k->cols, s != 0 && !w ? &plain : NULL);
         ((float *)k->lse)[r] = lse;
@@ -103,8 +104,9 @@ void KERNEL(cross_entropy)(const choir__k_cross_entropy *k)
 static void weighted_row(
     const choir__k_cross_entropy_backward *k, int64_t r, float g, const float *w, float mean)
 {
-    const float *x = (const float *)k->logits + r * k->cols;
-    float *gx = (float *)k->glogits + r * k->cols, lse = ((const float *)k->lse)[r];
+    int64_t first = r * choir__row_step(k->row, k->cols);
+    const float *x = (const float *)k->logits + first;
+    float *gx = (float *)k->glogits + first, lse = ((const float *)k->lse)[r];
     float s = k->smoothing, uniform = s / (float)k->cols;
     int64_t t = k->targets[r];
     float target = (1.0f - s) * w[t], all = target + s * mean;
@@ -124,11 +126,12 @@ void KERNEL(cross_entropy_backward)(const choir__k_cross_entropy_backward *k)
     float count = *(const float *)k->count, g = !each && count != 0 ? *gloss / count : 0;
     float s = k->smoothing, uniform = s / (float)k->cols;
     float mean = w && s != 0 ? mean_of(w, k->cols) : 1;
+    int64_t row = choir__row_step(k->row, k->cols);
     for (int64_t r = 0; r < k->rows; r++) {
         if (each)
             g = gloss[r];
-        const float *x = (const float *)k->logits + r * k->cols;
-        float *gx = (float *)k->glogits + r * k->cols, lse = ((const float *)k->lse)[r];
+        const float *x = (const float *)k->logits + r * row;
+        float *gx = (float *)k->glogits + r * row, lse = ((const float *)k->lse)[r];
         int64_t t = k->targets[r];
         bool elsewhere = t == CHOIR__ELSEWHERE;
         if (!elsewhere && (t < 0 || t >= k->cols || t == k->ignore_index)) {

@@ -4,8 +4,9 @@
 static void sum_rows(const choir__k_sum *k)
 {
     float *y = k->y, scale = (float)k->scale;
+    int64_t row = choir__row_step(k->row, k->cols);
     for (int64_t r = 0; r < k->rows; r++) {
-        const float *x = (const float *)k->x + r * k->cols;
+        const float *x = (const float *)k->x + r * row;
         vec sum[L] = {{0}};
         for (int64_t c = 0; c < k->cols; c += 16)
             LANES(j) sum[j] += v_get(x + c + j * W, k->cols - c - j * W);
@@ -20,19 +21,19 @@ static void sum_columns(const choir__k_sum *k)
 {
     const float *x = k->x;
     float *y = k->y, scale = (float)k->scale;
-    int64_t c = 0;
+    int64_t c = 0, row = choir__row_step(k->row, k->cols);
     for (; c + BLOCK * W <= k->cols; c += BLOCK * W) {
         vec sum[BLOCK] = {{0}};
         for (int64_t r = 0; r < k->rows; r++)
             for (int j = 0; j < BLOCK; j++)
-                sum[j] += v_load(x + r * k->cols + c + j * W);
+                sum[j] += v_load(x + r * row + c + j * W);
         for (int j = 0; j < BLOCK; j++)
             v_store(y + c + j * W, sum[j] * scale);
     }
     for (; c < k->cols; c += W) {
         vec sum = {0};
         for (int64_t r = 0; r < k->rows; r++)
-            sum += v_get(x + r * k->cols + c, k->cols - c);
+            sum += v_get(x + r * row + c, k->cols - c);
         v_put(y + c, sum * scale, k->cols - c);
     }
 }

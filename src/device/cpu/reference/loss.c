@@ -39,7 +39,8 @@ static double weight_of(const void *weight, int64_t c, choir_dtype dtype)
 /* w[c] (lse - logits[c]) */
 static double class_loss(const choir__k_cross_entropy *k, int64_t r, int64_t c, double lse)
 {
-    double nll = lse - get(k->logits, r * k->cols + c, k->dtype);
+    int64_t row = choir__row_step(k->row, k->cols);
+    double nll = lse - get(k->logits, r * row + c, k->dtype);
     return weight_of(k->weight, c, wide_dtype(k->dtype)) * nll;
 }
 
@@ -57,18 +58,19 @@ static double row_loss(const choir__k_cross_entropy *k, int64_t r, double lse)
 void choir__reference_cross_entropy(const choir__k_cross_entropy *k)
 {
     double sum = 0, count = 0;
+    int64_t row = choir__row_step(k->row, k->cols);
     if (!check_targets("cross_entropy", k->targets, k->rows, k->cols, k->ignore_index,
             k->losses == CHOIR__ROWS_SCORE))
         return;
     for (int64_t r = 0; r < k->rows; r++) {
-        double lse = log_sum_exp(k->logits, r * k->cols, k->cols, k->dtype);
+        double lse = log_sum_exp(k->logits, r * row, k->cols, k->dtype);
         put(k->lse, r, wide_dtype(k->dtype), lse);
         int64_t t = k->targets[r];
         bool ignored = t == k->ignore_index || t == CHOIR__ELSEWHERE;
         double loss = ignored ? 0 : row_loss(k, r, lse);
         if (k->losses == CHOIR__ROWS_SCORE)
             put(k->loss, r, wide_dtype(k->dtype),
-                ignored ? 0 : get(k->logits, r * k->cols + t, k->dtype));
+                ignored ? 0 : get(k->logits, r * row + t, k->dtype));
         if (k->losses == CHOIR__ROWS_EACH)
             put(k->loss, r, wide_dtype(k->dtype), loss);
         sum += loss;
@@ -92,7 +94,7 @@ static void row_backward(const choir__k_cross_entropy_backward *k, int64_t r, do
     for (int64_t c = 0; c < k->cols; c++)
         mean += weight_of(k->weight, c, wide_dtype(k->dtype)) / (double)k->cols;
     for (int64_t c = 0; c < k->cols; c++) {
-        int64_t i = r * k->cols + c;
+        int64_t i = r * choir__row_step(k->row, k->cols) + c;
         double p = exp(get(k->logits, i, k->dtype) - lse);
         double wanted = (1 - s) * target * (c == k->targets[r]) +
                         s * weight_of(k->weight, c, wide_dtype(k->dtype)) / (double)k->cols;
@@ -112,7 +114,7 @@ void choir__reference_cross_entropy_backward(const choir__k_cross_entropy_backwa
             continue;
         }
         for (int64_t c = 0; c < k->cols; c++)
-            put(k->glogits, r * k->cols + c, k->dtype, 0);
+            put(k->glogits, r * choir__row_step(k->row, k->cols) + c, k->dtype, 0);
     }
 }
 

@@ -5,10 +5,11 @@ void choir__reference_sum(const choir__k_sum *k)
 {
     int64_t outputs = k->over_rows ? k->cols : k->rows;
     int64_t terms = k->over_rows ? k->rows : k->cols;
+    int64_t row = choir__row_step(k->row, k->cols);
     for (int64_t i = 0; i < outputs; i++) {
         double sum = 0;
         for (int64_t j = 0; j < terms; j++)
-            sum += get(k->x, k->over_rows ? j * k->cols + i : i * k->cols + j, k->dtype);
+            sum += get(k->x, k->over_rows ? j * row + i : i * row + j, k->dtype);
         put(k->y, i, k->wide ? wide_dtype(k->dtype) : k->dtype, k->scale * sum);
     }
 }
