@@ -53,7 +53,8 @@ static const char h200[] =
     "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,"
     "\"maxRegistersPerSM\":65536,\"pciDeviceId\":590680286,\"maxCtasPerSM\":32,"
     "\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"isTccDriver\":0,"
-    "\"supportCoopLaunch\":1}";
+    "\"supportCoopLaunch\":1,\"smCountOrigin\":0,\"oversizedSharedMemoryPerBlock\":0,"
+    "\"memoryBusWidth\":6144}";
 
 static choir__dnn_target described(void)
 {
@@ -134,6 +135,18 @@ static void attention(void **state)
             n[0], n[1], n[2], n[3], n[3], n[4], 0, 0.125f, .causal = !i};
         expect_plan(t, choir__dnn_build_attention, choir__dnn_attention_problem(&k), true,
             "attention", i);
+        choir__k_attention_backward b = {.q = of,
+            .k = of,
+            .v = of,
+            .y = y,
+            .gy = y,
+            .gq = of,
+            .gk = of,
+            .gv = of,
+            .n = k.n,
+            .dtype = k.dtype};
+        expect_plan(t, choir__dnn_build_attention_backward,
+            choir__dnn_attention_backward_problem(&b), true, "attention's backward", i);
     }
     dlclose(driver);
     choir__cudnn.BackendDestroyDescriptor(t.device);

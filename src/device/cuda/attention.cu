@@ -1,8 +1,7 @@
 /* Attention: the choice of kernels.
  *
  * No kernel stores a T x T matrix: scores are computed one tile at a time, in registers. There
- * are three implementations: cuDNN (dnn_attention.c), forward, if it is built in and has a
- * plan; the kernels on tensor cores (attention_mma.cu) for 16-bit operands; the plain ones for
+ * are three implementations: cuDNN (dnn_attention.c) if it is built in and has a plan; the kernels on tensor cores (attention_mma.cu) for 16-bit operands; the plain ones for
  * the rest. gbias, which only models with a learned bias have, has its own kernel.
  *
  * The backward first needs delta = rowsum(P gy v^T) of each query, which equals rowsum(gy y) of
@@ -99,6 +98,10 @@ extern "C" void choir__cuda_attention_backward(const choir__k_attention_backward
     k.bias = args->bias, k.gbias = args->gbias;
     k.lse = (void *)args->lse, k.n = args->n, k.dtype = args->dtype;
     if (!k.y.p && !make_y(&k))
+        return;
+    choir__k_attention_backward made = *args;
+    made.y = k.y;
+    if (choir__dnn_attention_backward(&made, k.delta))
         return;
     choose(k.dtype, [&](auto t) {
         launch(

@@ -50,6 +50,7 @@ typedef struct choir__cuda {
     choir_device *device; /* NULL: a group's stream */
     int gpu;              /* CUDA's number of the GPU */
     int capability;       /* 90: Hopper */
+    size_t memory;        /* of the GPU, bytes */
     int multiprocessors;
     int most_shared; /* bytes of shared memory that a block may request */
     cudaStream_t stream;

@@ -15,6 +15,8 @@ bool choir__dnn_conv(const choir__k_conv *k);
 bool choir__dnn_conv_backward_input(const choir__k_conv_backward_input *k);
 bool choir__dnn_conv_backward_weight(const choir__k_conv_backward_weight *k);
 bool choir__dnn_attention(const choir__k_attention *k);
+/* sums: scratch, (b, h, t) f32. */
+bool choir__dnn_attention_backward(const choir__k_attention_backward *k, void *sums);
 
 /* Returns cuDNN's version, 91900 for 9.19.0; 0 if it is not used. */
 size_t choir__dnn_version(void);
@@ -40,6 +42,13 @@ static inline bool choir__dnn_conv_backward_weight(const choir__k_conv_backward_
 static inline bool choir__dnn_attention(const choir__k_attention *k)
 {
     (void)k;
+    return false;
+}
+
+static inline bool choir__dnn_attention_backward(
+    const choir__k_attention_backward *k, void *sums)
+{
+    (void)k, (void)sums;
     return false;
 }
 

@@ -4,58 +4,96 @@
  *     top = max S;  E = exp(S - top);  sum = sum E;  lse = top + log sum;  y = (E / sum) V
  *
  * where only q, k, v, y and lse are in memory. It supports 16-bit operands without window and
- * bias.
- *
- * cuDNN's backward is not used: it is deterministic only with a workspace of T x T scores (0.8
- * GB for gpt2's batch of 32 at 1024 tokens), and otherwise adds gq by atomics. Our backward
- * (attention_mma.cu) computes seven products instead of five, without such a matrix. */
+ * bias. */
 #ifdef CHOIR_HAVE_CUDNN
 #include "device/cuda/dnn.h"
-#include "device/cuda/dnn_graph.h"
+#include "device/cuda/dnn_attention.h"
 
 #include <float.h>
 #include <string.h>
 
 enum { Q = 1, K, V, Y, LSE, SCALE, LOWEST }; /* ids; LOWEST only for causal attention */
 
-/* The numbers of the problem (problem.n). Strides of b, h, t. */
-typedef struct shape {
-    int64_t b, h, g, t, s, d, causal, q[3], k[3], v[3], y[3];
-} shape;
+/* --- problems --- */
 
-static void put_strides(int64_t to[3], const choir__heads *x)
+/* Causal attention only if each query sees itself, so that no row is empty. */
+bool choir__dnn_attention_fits(
+    const choir__attention_shape *n, choir_dtype dtype, const choir__attention_bias *bias)
+{
+    return choir_dtype_size(dtype) == 2 && !bias->p && !n->window && n->d % 8 == 0 &&
+           n->d <= 128 && (!n->causal || n->t == n->s);
+}
+
+choir__dnn_heads choir__dnn_heads_of(const choir__attention_shape *n)
+{
+    return (choir__dnn_heads){
+        .b = n->b, .h = n->h, .g = n->g, .t = n->t, .s = n->s, .d = n->d, .causal = n->causal};
+}
+
+void choir__dnn_put_strides(int64_t to[3], const choir__heads *x)
 {
     to[0] = x->b, to[1] = x->h, to[2] = x->t;
 }
 
-choir__dnn_problem choir__dnn_attention_problem(const choir__k_attention *k)
+choir__dnn_problem choir__dnn_heads_problem(
+    int kind, choir_dtype dtype, const choir__dnn_heads *n)
 {
     choir__dnn_problem p;
-    shape n = {.b = k->n.b,
-        .h = k->n.h,
-        .g = k->n.g,
-        .t = k->n.t,
-        .s = k->n.s,
-        .d = k->n.d,
-        .causal = k->n.causal};
-    put_strides(n.q, &k->q), put_strides(n.k, &k->k), put_strides(n.v, &k->v);
-    put_strides(n.y, &k->y);
     memset(&p, 0, sizeof p);
-    _Static_assert(sizeof n <= sizeof p.n, "a shape is in the problem");
-    p.kind = CHOIR__DNN_ATTENTION, p.dtype = (int32_t)k->dtype;
-    memcpy(p.n, &n, sizeof n);
+    _Static_assert(sizeof *n <= sizeof p.n, "a shape is in the problem");
+    p.kind = kind, p.dtype = (int32_t)dtype;
+    memcpy(p.n, n, sizeof *n);
     return p;
 }
 
-/* Makes a dense (b, h, rows, cols) tensor between operations, without memory. */
-static choir__dnn_thing between(
-    choir__dnn_graph *g, cudnnDataType_t type, const shape *n, int64_t cols)
+choir__dnn_heads choir__dnn_heads_in(const choir__dnn_problem *p)
+{
+    choir__dnn_heads n;
+    memcpy(&n, p->n, sizeof n);
+    return n;
+}
+
+choir__dnn_problem choir__dnn_attention_problem(const choir__k_attention *k)
+{
+    choir__dnn_heads n = choir__dnn_heads_of(&k->n);
+    choir__dnn_put_strides(n.q, &k->q), choir__dnn_put_strides(n.k, &k->k);
+    choir__dnn_put_strides(n.v, &k->v), choir__dnn_put_strides(n.y, &k->y);
+    return choir__dnn_heads_problem(CHOIR__DNN_ATTENTION, k->dtype, &n);
+}
+
+/* --- tensors --- */
+
+choir__dnn_thing choir__dnn_heads_at(choir__dnn_graph *g, int64_t id, cudnnDataType_t type,
+    const choir__dnn_heads *n, int64_t heads, int64_t rows, const int64_t stride[3])
+{
+    return choir__dnn_tensor(g, id, type, (int64_t[]){n->b, heads, rows, n->d},
+        (int64_t[]){stride[0], stride[1], stride[2], 1});
+}
+
+choir__dnn_thing choir__dnn_heads_turned(choir__dnn_graph *g, int64_t id, cudnnDataType_t type,
+    const choir__dnn_heads *n, int64_t heads, int64_t rows, const int64_t stride[3])
+{
+    return choir__dnn_tensor(g, id, type, (int64_t[]){n->b, heads, n->d, rows},
+        (int64_t[]){stride[0], stride[1], 1, stride[2]});
+}
+
+choir__dnn_thing choir__dnn_per_query(
+    choir__dnn_graph *g, int64_t id, const choir__dnn_heads *n)
+{
+    return choir__dnn_tensor(g, id, CUDNN_DATA_FLOAT, (int64_t[]){n->b, n->h, n->t, 1},
+        (int64_t[]){n->h * n->t, n->t, 1, 1});
+}
+
+choir__dnn_thing choir__dnn_between(
+    choir__dnn_graph *g, cudnnDataType_t type, const choir__dnn_heads *n, int64_t cols)
 {
     return choir__dnn_tensor(g, 0, type, (int64_t[]){n->b, n->h, n->t, cols},
         (int64_t[]){n->h * n->t * cols, n->t * cols, cols, 1});
 }
 
-static choir__dnn_thing product(
+/* --- operations --- */
+
+choir__dnn_thing choir__dnn_product(
     choir__dnn_graph *g, choir__dnn_thing a, choir__dnn_thing b, choir__dnn_thing c)
 {
     cudnnDataType_t sums = CUDNN_DATA_FLOAT;
@@ -71,8 +109,7 @@ static choir__dnn_thing product(
     return c;
 }
 
-/* Reduces over the last dimension. */
-static choir__dnn_thing reduce(
+choir__dnn_thing choir__dnn_reduce(
     choir__dnn_graph *g, cudnnReduceTensorOp_t what, choir__dnn_thing x, choir__dnn_thing y)
 {
     cudnnDataType_t sums = CUDNN_DATA_FLOAT;
@@ -89,84 +126,84 @@ static choir__dnn_thing reduce(
     return y;
 }
 
-static choir__dnn_thing each(choir__dnn_graph *g, cudnnPointwiseMode_t mode, const shape *n,
-    int64_t cols, choir__dnn_thing x, choir__dnn_thing b)
+choir__dnn_thing choir__dnn_map(choir__dnn_graph *g, cudnnPointwiseMode_t mode,
+    const choir__dnn_heads *n, int64_t cols, choir__dnn_thing x, choir__dnn_thing b)
 {
-    choir__dnn_thing y = between(g, CUDNN_DATA_FLOAT, n, cols);
+    choir__dnn_thing y = choir__dnn_between(g, CUDNN_DATA_FLOAT, n, cols);
     choir__dnn_pointwise(g, (choir__dnn_each){.mode = mode, .x = x, .b = b, .y = y});
     return y;
 }
 
-/* Sets scores of keys after the query to the lowest number. */
-static choir__dnn_thing hide_later(choir__dnn_graph *g, const shape *n, choir__dnn_thing s)
+/* The numbers of rows (axis 2) or columns (3). */
+static choir__dnn_thing indices(
+    choir__dnn_graph *g, const choir__dnn_heads *n, choir__dnn_thing scores, int64_t axis)
 {
-    choir__dnn_thing row = between(g, CUDNN_DATA_INT32, n, n->s);
-    choir__dnn_thing column = between(g, CUDNN_DATA_INT32, n, n->s);
-    choir__dnn_thing seen = between(g, CUDNN_DATA_BOOLEAN, n, n->s);
-    choir__dnn_thing y = between(g, CUDNN_DATA_FLOAT, n, n->s);
-    choir__dnn_thing lowest = choir__dnn_number(g, LOWEST);
+    choir__dnn_thing y = choir__dnn_between(g, CUDNN_DATA_INT32, n, n->s);
     choir__dnn_pointwise(g, (choir__dnn_each){.mode = CUDNN_POINTWISE_GEN_INDEX,
                                 .compute = CUDNN_DATA_INT32,
-                                .axis = 2,
-                                .x = s,
-                                .y = row});
-    choir__dnn_pointwise(g, (choir__dnn_each){.mode = CUDNN_POINTWISE_GEN_INDEX,
-                                .compute = CUDNN_DATA_INT32,
-                                .axis = 3,
-                                .x = s,
-                                .y = column});
+                                .axis = axis,
+                                .x = scores,
+                                .y = y});
+    return y;
+}
+
+choir__dnn_thing choir__dnn_hide_later(choir__dnn_graph *g, const choir__dnn_heads *n,
+    choir__dnn_thing scores, choir__dnn_thing lowest)
+{
+    choir__dnn_thing row = indices(g, n, scores, 2), column = indices(g, n, scores, 3);
+    choir__dnn_thing seen = choir__dnn_between(g, CUDNN_DATA_BOOLEAN, n, n->s);
+    choir__dnn_thing y = choir__dnn_between(g, CUDNN_DATA_FLOAT, n, n->s);
     choir__dnn_pointwise(g, (choir__dnn_each){.mode = CUDNN_POINTWISE_CMP_GE,
                                 .compute = CUDNN_DATA_BOOLEAN,
                                 .x = row,
                                 .b = column,
                                 .y = seen});
-    choir__dnn_pointwise(
-        g, (choir__dnn_each){
-               .mode = CUDNN_POINTWISE_BINARY_SELECT, .x = s, .b = lowest, .t = seen, .y = y});
+    choir__dnn_pointwise(g, (choir__dnn_each){.mode = CUDNN_POINTWISE_BINARY_SELECT,
+                                .x = scores,
+                                .b = lowest,
+                                .t = seen,
+                                .y = y});
     return y;
 }
 
+/* --- the forward --- */
+
 void choir__dnn_build_attention(choir__dnn_graph *g, const choir__dnn_problem *p)
 {
-    shape n;
-    memcpy(&n, p->n, sizeof n);
+    choir__dnn_heads all = choir__dnn_heads_in(p), *n = &all;
     cudnnDataType_t type = choir__dnn_type((choir_dtype)p->dtype), f32 = CUDNN_DATA_FLOAT;
-    choir__dnn_thing q = choir__dnn_tensor(
-        g, Q, type, (int64_t[]){n.b, n.h, n.t, n.d}, (int64_t[]){n.q[0], n.q[1], n.q[2], 1});
-    choir__dnn_thing k = choir__dnn_tensor(g, K, type, (int64_t[]){n.b, n.g, n.d, n.s},
-        (int64_t[]){n.k[0], n.k[1], 1, n.k[2]}); /* K^T */
-    choir__dnn_thing v = choir__dnn_tensor(
-        g, V, type, (int64_t[]){n.b, n.g, n.s, n.d}, (int64_t[]){n.v[0], n.v[1], n.v[2], 1});
-    choir__dnn_thing y = choir__dnn_tensor(
-        g, Y, type, (int64_t[]){n.b, n.h, n.t, n.d}, (int64_t[]){n.y[0], n.y[1], n.y[2], 1});
-    choir__dnn_thing lse = choir__dnn_tensor(
-        g, LSE, f32, (int64_t[]){n.b, n.h, n.t, 1}, (int64_t[]){n.h * n.t, n.t, 1, 1});
-    choir__dnn_thing weights = between(g, type, &n, n.s); /* rounded for the second product */
-    choir__dnn_thing s = product(g, q, k, between(g, f32, &n, n.s));
-    s = each(g, CUDNN_POINTWISE_MUL, &n, n.s, s, choir__dnn_number(g, SCALE));
-    if (n.causal)
-        s = hide_later(g, &n, s);
-    choir__dnn_thing top = reduce(g, CUDNN_REDUCE_TENSOR_MAX, s, between(g, f32, &n, 1));
-    s = each(g, CUDNN_POINTWISE_SUB, &n, n.s, s, top);
-    s = each(g, CUDNN_POINTWISE_EXP, &n, n.s, s, NULL);
-    choir__dnn_thing sum = reduce(g, CUDNN_REDUCE_TENSOR_ADD, s, between(g, f32, &n, 1));
-    choir__dnn_thing log_sum = each(g, CUDNN_POINTWISE_LOG, &n, 1, sum, NULL);
+    choir__dnn_thing q = choir__dnn_heads_at(g, Q, type, n, n->h, n->t, n->q),
+                     k = choir__dnn_heads_turned(g, K, type, n, n->g, n->s, n->k),
+                     v = choir__dnn_heads_at(g, V, type, n, n->g, n->s, n->v),
+                     y = choir__dnn_heads_at(g, Y, type, n, n->h, n->t, n->y);
+    choir__dnn_thing lse = choir__dnn_per_query(g, LSE, n);
+    /* rounded for the second product */
+    choir__dnn_thing weights = choir__dnn_between(g, type, n, n->s);
+    choir__dnn_thing s = choir__dnn_product(g, q, k, choir__dnn_between(g, f32, n, n->s));
+    s = choir__dnn_map(g, CUDNN_POINTWISE_MUL, n, n->s, s, choir__dnn_number(g, SCALE));
+    if (n->causal)
+        s = choir__dnn_hide_later(g, n, s, choir__dnn_number(g, LOWEST));
+    choir__dnn_thing top =
+        choir__dnn_reduce(g, CUDNN_REDUCE_TENSOR_MAX, s, choir__dnn_per_query(g, 0, n));
+    s = choir__dnn_map(g, CUDNN_POINTWISE_SUB, n, n->s, s, top);
+    s = choir__dnn_map(g, CUDNN_POINTWISE_EXP, n, n->s, s, NULL);
+    choir__dnn_thing sum =
+        choir__dnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, s, choir__dnn_per_query(g, 0, n));
+    choir__dnn_thing log_sum = choir__dnn_map(g, CUDNN_POINTWISE_LOG, n, 1, sum, NULL);
     choir__dnn_pointwise(
         g, (choir__dnn_each){.mode = CUDNN_POINTWISE_ADD, .x = top, .b = log_sum, .y = lse});
     choir__dnn_pointwise(
         g, (choir__dnn_each){.mode = CUDNN_POINTWISE_DIV, .x = s, .b = sum, .y = weights});
-    product(g, weights, v, y);
+    choir__dnn_product(g, weights, v, y);
 }
 
-/* Supports causal attention only if each query sees itself, so that no row is empty. */
 bool choir__dnn_attention(const choir__k_attention *k)
 {
     struct {
         _Alignas(16) float scale;
         _Alignas(16) float lowest;
     } number = {k->n.scale, -FLT_MAX};
-    if (choir_dtype_size(k->dtype) != 2 || k->bias.p || k->n.window || k->n.d % 8 ||
-        k->n.d > 128 || (k->n.causal && k->n.t != k->n.s))
+    if (!choir__dnn_attention_fits(&k->n, k->dtype, &k->bias))
         return false;
     choir__dnn_problem p = choir__dnn_attention_problem(k);
     void *at[] = {k->q.p, k->k.p, k->v.p, k->y.p, k->lse, &number.scale, &number.lowest};

@@ -32,7 +32,7 @@ choir_status choir__cudnn_open(void);
 
 typedef cudnnBackendDescriptor_t choir__dnn_thing;
 
-enum { CHOIR__DNN_THINGS = 96, CHOIR__DNN_OPS = 24 };
+enum { CHOIR__DNN_THINGS = 160, CHOIR__DNN_OPS = 32 };
 
 /* All objects made are `things` of the graph and are freed with it. A failure sticks: later
  * calls do nothing, and the graph has no plan. */
@@ -104,11 +104,19 @@ bool choir__dnn_run(
 
 /* --- the problems, for the functions of dnn.h and for tests --- */
 
-enum { CHOIR__DNN_CONV, CHOIR__DNN_CONV_INPUT, CHOIR__DNN_CONV_WEIGHT, CHOIR__DNN_ATTENTION };
+enum {
+    CHOIR__DNN_CONV,
+    CHOIR__DNN_CONV_INPUT,
+    CHOIR__DNN_CONV_WEIGHT,
+    CHOIR__DNN_ATTENTION,
+    CHOIR__DNN_ATTENTION_BACKWARD
+};
 void choir__dnn_build_conv(choir__dnn_graph *g, const choir__dnn_problem *p);
 choir__dnn_problem choir__dnn_conv_problem(
     int kind, const choir__conv_shape *s, choir_dtype dtype, bool bias);
 void choir__dnn_build_attention(choir__dnn_graph *g, const choir__dnn_problem *p);
 choir__dnn_problem choir__dnn_attention_problem(const choir__k_attention *k);
+void choir__dnn_build_attention_backward(choir__dnn_graph *g, const choir__dnn_problem *p);
+choir__dnn_problem choir__dnn_attention_backward_problem(const choir__k_attention_backward *k);
 
 #endif

@@ -299,6 +299,9 @@ choir__stream *choir__cuda_stream_new(int gpu, choir_device *device)
     cudaDeviceGetAttribute(&s->cuda.multiprocessors, cudaDevAttrMultiProcessorCount, gpu);
     cudaDeviceGetAttribute(&s->cuda.most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu);
     s->cuda.capability = 10 * major + minor;
+    size_t left;
+    if (cudaMemGetInfo(&left, &s->cuda.memory) != cudaSuccess)
+        s->cuda.memory = 0;
     pthread_mutex_init(&s->lock, NULL);
     s->last = choir__calloc(LAST, sizeof *s->last);
     cudaError_t error = make(s);
