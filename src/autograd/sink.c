@@ -114,6 +114,27 @@ static choir_tensor *dest_onto(choir__sink *sink, choir__record *r, int i, choir
     return y;
 }
 
+static choir_tensor *dest_wide(
+    choir__sink *sink, choir__record *r, int i, choir__record **copy, bool *adds)
+{
+    choir_tensor *x = r->in[i], *given;
+    choir__record *made = x->producer;
+    if (!choir__wanted(r, i) || !made || made->scope != r->scope || made->owner != r->owner ||
+        (made->op != &choir__cast_op && made->op != &choir__recast_op) || x->grad || x->hooks ||
+        x->watched || x->kept || !choir__device_of(x)->half)
+        return NULL;
+    choir_tensor *wide = made->in[0];
+    if (wide->dtype != CHOIR_F32 || !wide->for_products || !choir__is_contiguous(wide) ||
+        !choir__wanted(made, 0))
+        return NULL;
+    choir_tensor *g = dest_onto(sink, made, 0, &given);
+    if (g && given && g != given)
+        choir__launch_copy(g, given);
+    *copy = made;
+    *adds = given;
+    return g;
+}
+
 static choir_tensor *dest_over(choir__sink *sink, choir__record *r, int i)
 {
     choir_tensor *x = r->in[i];
@@ -249,6 +270,7 @@ void choir__sink_fill(choir__sink *sink)
 {
     *sink = (choir__sink){.dest = dest,
         .dest_onto = dest_onto,
+        .dest_wide = dest_wide,
         .dest_over = dest_over,
         .dest_part = dest_part,
         .give_part = give_part,

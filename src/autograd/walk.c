@@ -40,6 +40,17 @@ static bool is_input(const choir__record *r, const choir_tensor *t)
     return false;
 }
 
+/* Returns the gradient of input i; of a copy that has none, that of its original (dest_wide).
+ */
+static choir_tensor *gradient_of(const choir__record *r, int i)
+{
+    const choir_tensor *x = r->in[i];
+    const choir__record *made = x ? x->producer : NULL;
+    if (!x || x->grad || !made || !made->count)
+        return x ? x->grad : NULL;
+    return made->in[0] ? made->in[0]->grad : NULL;
+}
+
 /* Releases scratch tensors made since `mark`, except inputs' gradients, with their twins, and
  * kept tensors. */
 static void release_scratch(choir__record *r, const choir_tensor *mark)
@@ -47,7 +58,7 @@ static void release_scratch(choir__record *r, const choir_tensor *mark)
     for (choir_tensor *t = r->scope->tensors; t != mark; t = t->next)
         t->freed = !t->kept;
     for (int i = 0; i < r->count; i++) {
-        choir_tensor *g = r->in[i] ? r->in[i]->grad : NULL;
+        choir_tensor *g = gradient_of(r, i);
         if (g)
             g->freed = false;
         if (g && g->twin)
@@ -61,7 +72,7 @@ static void release_scratch(choir__record *r, const choir_tensor *mark)
 static bool is_gradient(const choir__record *r, const choir_tensor *t)
 {
     for (int i = 0; i < r->count; i++)
-        if (r->in[i] && r->in[i]->grad == t)
+        if (gradient_of(r, i) == t)
             return true;
     return false;
 }

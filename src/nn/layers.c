@@ -224,12 +224,21 @@ static bool is_plain_norm(
     return false;
 }
 
+/* Hooks and cuts of a pipeline change no bits: the gradients of a norm's result are added up as
+ * the model says, not as its readers happen to be found. */
+static choir_tensor *read_by(choir_tensor *y, choir__norm_readers readers)
+{
+    y->for_products = readers == CHOIR__FOR_PRODUCTS;
+    return y;
+}
+
 choir_tensor *choir__norm_for(choir_module *norm, choir_tensor *x, choir__norm_readers readers)
 {
     choir_tensor *gamma, *beta;
     choir__norm_opts opts = {.readers = readers_in(norm, readers)};
-    return is_plain_norm(norm, &gamma, &beta, &opts) ? choir__norm(x, gamma, beta, opts)
-                                                     : choir_forward(norm, x);
+    return read_by(is_plain_norm(norm, &gamma, &beta, &opts) ? choir__norm(x, gamma, beta, opts)
+                                                             : choir_forward(norm, x),
+        readers);
 }
 
 choir_tensor *choir__norm_of_sum(choir_module *norm, choir_tensor *x, choir_tensor *r,
@@ -238,9 +247,9 @@ choir_tensor *choir__norm_of_sum(choir_module *norm, choir_tensor *x, choir_tens
     choir_tensor *gamma, *beta;
     choir__norm_opts opts = {.readers = readers_in(norm, readers)};
     if (is_plain_norm(norm, &gamma, &beta, &opts))
-        return choir__add_norm(x, r, gamma, beta, opts, sum);
+        return read_by(choir__add_norm(x, r, gamma, beta, opts, sum), readers);
     *sum = choir_add(x, r);
-    return choir_forward(norm, *sum);
+    return read_by(choir_forward(norm, *sum), readers);
 }
 
 /* --- dropout --- */

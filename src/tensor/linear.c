@@ -35,9 +35,10 @@ static choir__matrix weight_of(const choir_tensor *w, bool in_out)
 /* gx = gy w, times GELU's slope */
 static void linear_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
-    choir_tensor *w = r->in[1], *gx = sink->dest(sink, r, 0);
-    bool gelu = r->op == &linear_of_gelu_op;
-    if (!gx)
+    bool gelu = r->op == &linear_of_gelu_op, adds = false;
+    choir__record *of = r; /* whose input 0 has the gradient */
+    choir_tensor *w = r->in[1], *gx = gelu ? NULL : sink->dest_wide(sink, r, 0, &of, &adds);
+    if (!gx && !(gx = sink->dest(sink, r, 0)))
         return;
     gy = choir__product_rows(sink->scope, gy);
     choir_tensor *x = gelu ? choir__dense_rows(sink->scope, r->in[0]) : NULL;
@@ -47,8 +48,9 @@ static void linear_backward_input(choir__record *r, choir_tensor *gy, choir__sin
         choir__matmul_args(gx, gy->dtype, choir__rows_of(gx), choir__rows_of(gy),
             weight_of(w, in_out_of(r)), 1, choir__rows(gx), choir__cols(gx), choir__cols(gy));
     args.gelu_in = gelu ? choir__data(x) : NULL;
+    args.accumulate = adds;
     choir__launch(choir__device_of(gx), gy->dtype, matmul, &args);
-    sink->give(sink, r, 0, gx);
+    sink->give(sink, of, 0, gx);
 }
 
 enum { PART_BYTES = 24 << 20 };

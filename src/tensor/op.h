@@ -108,6 +108,13 @@ struct choir__sink {
      * The op then gives the whole sum. */
     choir_tensor *(*dest_onto)(
         choir__sink *sink, choir__record *r, int i, choir_tensor **given);
+    /* For an op that can write in[i]'s gradient in f32, or add it to an earlier one. If in[i]
+     * is a 16-bit copy of a tensor for_products, returns that tensor's gradient, contiguous;
+     * *copy is the record that made the copy, and the gradient is then given to its input 0;
+     * *adds tells to add. So several products of one tensor need no pass that adds up their
+     * gradients. NULL: in[i] is no such copy. */
+    choir_tensor *(*dest_wide)(
+        choir__sink *sink, choir__record *r, int i, choir__record **copy, bool *adds);
     /* Like dest, for an op whose kernel may overwrite in[i] itself: returns in[i]'s memory if
      * this record is the last to read it. */
     choir_tensor *(*dest_over)(choir__sink *sink, choir__record *r, int i);

@@ -24,9 +24,10 @@ struct choir_tensor {
     int64_t count, offset;          /* elements */
     choir_dtype dtype;
     bool requires_grad, poisoned, freed, kept;
-    bool watched;            /* a hook has seen the tensor and may come back to it */
-    bool grad_owned;         /* a backward may add to grad's memory */
-    choir_tensor *grad;      /* during backward; of a leaf, also afterwards */
+    bool watched;       /* a hook has seen the tensor and may come back to it */
+    bool grad_owned;    /* a backward may add to grad's memory */
+    bool for_products;  /* a model says so: several products read it, so its gradient is f32 */
+    choir_tensor *grad; /* during backward; of a leaf, also afterwards */
     choir__record *producer; /* NULL: a leaf */
     choir__param *param;     /* of a parameter, whose gradient is in a book; else NULL */
     choir__hook *hooks;

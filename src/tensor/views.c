@@ -299,6 +299,7 @@ choir_tensor *choir__copied_to(choir_scope *scope, choir_tensor *x, choir_device
     choir_tensor *y = choir__tensor_bare(scope, x->dtype, x->shape);
     if (choir__is_dense(x))
         memcpy(y->stride, x->stride, sizeof y->stride);
+    y->for_products = x->for_products;
     if (choir__tensor_allocate(y, device))
         choir__copy_across(y, x);
     return y;

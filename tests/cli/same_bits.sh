@@ -170,6 +170,7 @@ check every_strategy 8 --model mlp:in=20,hidden=33,classes=7,layers=8 random
 check every_strategy 16 --model resnet50:image=32,width=4,classes=7 \
     --optimizer sgd:momentum=0.9 random
 check every_strategy 3 --model "lstm:layers=2,hidden=16,in=8,context=12,dropout=0.1" text
+counts=2 check every_strategy 8 --model "llama:layers=2,${llama#*,}" text
 counts=3 check every_strategy 16 --model "$bert,dropout=0.1" --clip 1 text
 check every_strategy 16 --model gpt2:layers=4,heads=2,width=16,context=16,dropout=0.1 --clip 1 text
 unset CHOIR_CPU_DEVICES

@@ -283,20 +283,67 @@ static void gradient_of_addend(int first, bool native, float *g)
     device->half = true;
 }
 
+static void expect_near(const float *a, const float *b, double bound)
+{
+    double error = 0, size = 0;
+    for (int i = 0; i < ROWS * WIDE; i++) {
+        error += pow((double)a[i] - (double)b[i], 2);
+        size += pow((double)a[i], 2);
+    }
+    assert_true(size > 0 && sqrt(error / size) < bound);
+}
+
 static void readers_in_any_order(void **state)
 {
     (void)state;
     for (int first = 0; first < 3; first++) {
         float g[2][ROWS * WIDE];
-        double error = 0, size = 0;
         for (int native = 0; native < 2; native++)
             gradient_of_addend(first, native, g[native]);
-        for (int i = 0; i < ROWS * WIDE; i++) {
-            error += pow((double)g[0][i] - (double)g[1][i], 2);
-            size += pow((double)g[0][i], 2);
-        }
-        assert_true(size > 0 && sqrt(error / size) < 0.02);
+        expect_near(g[0], g[1], 0.02);
     }
+}
+
+/* Returns the gradient of x, which two products read, and another op that is before, between or
+ * after them in backward: a sum, which gives all its operands one gradient, or a square. */
+static void gradient_of_products(int other, int place, bool native, float *g)
+{
+    device->half = native;
+    choir_scope *run = choir_scope_open(device, 3);
+    choir_module *net[2];
+    for (int i = 0; i < 2; i++)
+        net[i] = choir_nn_linear(run, WIDE, WIDE);
+    choir_scope *s = choir_step_open(run, 0);
+    choir_tensor *leaf = choir_randn(s, choir_dims(ROWS, WIDE), "x"), *y = NULL;
+    choir_tensor *h = choir_randn(s, choir_dims(ROWS, WIDE), "h");
+    choir_autocast(s, CHOIR_BF16);
+    choir_require_grad(leaf);
+    choir_tensor *x = choir_scale(leaf, 2);
+    for (int i = 0; i < 3; i++) {
+        choir_tensor *part = i != place   ? choir_forward(net[i > place], x)
+                             : other == 0 ? choir_add(x, h)
+                                          : choir_square(x);
+        part = choir_cast(part, CHOIR_F32);
+        y = y ? choir_add(y, part) : part;
+    }
+    ok(choir_backward(choir_sum(choir_mul(y, h))));
+    ok(choir_read(choir_grad(leaf), g, ROWS * WIDE * sizeof *g));
+    ok(choir_scope_close(s));
+    ok(choir_scope_close(run));
+    device->half = true;
+}
+
+/* Their gradients are added up in f32, by the products themselves. */
+static void readers_that_multiply(void **state)
+{
+    (void)state;
+    for (int other = 0; other < 2; other++)
+        for (int place = 0; place < 3; place++) {
+            float g[2][ROWS * WIDE];
+            for (int native = 0; native < 2; native++)
+                gradient_of_products(other, place, native, g[native]);
+            expect_near(g[0], g[1], 0.01);
+        }
 }
 
 /* A parameter plus a 16-bit tensor of its shape, as of a low-rank change of a weight. */
@@ -389,7 +436,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2), cmocka_unit_test(beside),
         cmocka_unit_test(llama), cmocka_unit_test(resnet),
-        cmocka_unit_test(readers_in_any_order), cmocka_unit_test(parameter_in_a_sum),
-        cmocka_unit_test(changed_between), cmocka_unit_test(recurrent)};
+        cmocka_unit_test(readers_in_any_order), cmocka_unit_test(readers_that_multiply),
+        cmocka_unit_test(parameter_in_a_sum), cmocka_unit_test(changed_between),
+        cmocka_unit_test(recurrent)};
     return cmocka_run_group_tests_name("16 bits on the device", tests, find_device, NULL);
 }

@@ -1,6 +1,6 @@
 /* Scores of an odd number of classes in 16 bits: their rows begin at multiples of 16 bytes, so
- * that products by tensor cores are fast, and whoever reads them computes the same bits as of
- * rows without gaps. */
+ * that products by tensor cores are fast. All ops compute the same bits from them as from rows
+ * without gaps. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -73,6 +73,17 @@ in_16_bits() {
     train other --strategy fsdp+tp "${two[@]}" && same_run tp other
 }
 
+# Several products read a norm of llama's, and are cut apart by three stages: their gradients are
+# added up in f32 as without a cut.
+products_apart() {
+    local llama=llama:layers=2,heads=2,width=32,context=16
+    train single --devices cuda:0 --amp bf16 --model $llama text &&
+        train other --strategy pipeline --devices cuda:0-2 --amp bf16 --model $llama text &&
+        same_run single other &&
+        train other --strategy dp --devices cuda:0-1 --amp bf16 --model $llama text &&
+        same_run single other
+}
+
 pipelines=(pipeline:schedule=gpipe pipeline:schedule=1f1b pipeline:schedule=zero-bubble)
 check agree dp dp-balanced mp "${pipelines[@]}" ddp fsdp fsdp:stage=1 fsdp:stage=2 -- \
     --model "$gpt,dropout=0.1" text
@@ -86,6 +97,7 @@ check agree ddp -- --model "$gpt" --amp fp16 --microbatches 2 --batch-size 4 --s
 check stages_are_ranks
 check compositions
 check in_16_bits
+check products_apart
 check bad 1 'cannot compute with host memory' train --quiet --offload . --devices cuda:0 \
     --model "$gpt" text
 finish

@@ -1,4 +1,4 @@
-/* What the graphs of attention's forward and backward share (dnn_attention.c,
+/* Tensors and operations of the graphs of attention, forward and backward (dnn_attention.c,
  * dnn_attention_backward.c). */
 #ifndef CHOIR_CUDA_DNN_ATTENTION_H
 #define CHOIR_CUDA_DNN_ATTENTION_H
@@ -27,7 +27,7 @@ choir__dnn_heads choir__dnn_heads_in(const choir__dnn_problem *p);
 /* Heads in memory, (b, heads, rows, d). */
 choir__dnn_thing choir__dnn_heads_at(choir__dnn_graph *g, int64_t id, cudnnDataType_t type,
     const choir__dnn_heads *n, int64_t heads, int64_t rows, const int64_t stride[3]);
-/* The same memory as (b, heads, d, rows). */
+/* Heads in memory, transposed: (b, heads, d, rows). */
 choir__dnn_thing choir__dnn_heads_turned(choir__dnn_graph *g, int64_t id, cudnnDataType_t type,
     const choir__dnn_heads *n, int64_t heads, int64_t rows, const int64_t stride[3]);
 /* A number of each query, (b, h, t, 1), f32; id 0: between operations. */

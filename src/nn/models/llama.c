@@ -166,7 +166,7 @@ typedef struct llama {
 /* Returns the table for t positions. It grows in powers of two up to the context, so that a
  * long context costs nothing until it is used. An outgrown table stays with the run, because
  * backward may still read it. */
-static choir_tensor *table_for(llama *g, int64_t t)
+static choir_tensor *grown_table(llama *g, int64_t t)
 {
     int64_t have = g->table ? choir_tensor_size(g->table, 0) : 64;
     if (g->table && have >= t)
@@ -176,6 +176,14 @@ static choir_tensor *table_for(llama *g, int64_t t)
     g->table = choir_rotary_table(g->base.run, CHOIR_F32,
         choir__min(have, choir__max(g->sizes.context, t)), g->sizes.head_dim, g->sizes.rotary);
     return g->table;
+}
+
+/* Returns it on the device of the ids: a replica of the model has another one than the table.
+ */
+static choir_tensor *table_for(llama *g, const choir_tensor *ids)
+{
+    choir_tensor *table = grown_table(g, choir_tensor_size(ids, 1));
+    return choir_to(choir_in(choir_tensor_scope(ids), table), choir__device_of(ids));
 }
 
 /* in: ids, and perhaps documents and positions. Rotary attention depends on the distance of
@@ -188,7 +196,7 @@ static choir_tensor *llama_forward(choir_module *self, choir_tensor *const *in, 
         return choir__poison(choir_tensor_scope(ids), CHOIR_ERR_SHAPE,
             "llama: expected ids (B, T) with T up to its context of %lld, got %s",
             (long long)g->sizes.context, choir__shape_text(choir_tensor_shape(ids)));
-    choir_tensor *table = table_for(g, choir_tensor_size(ids, 1));
+    choir_tensor *table = table_for(g, ids);
     choir_tensor *x = choir_forward(g->embed_tokens, ids); /* (B, T, C) */
     choir_tensor *apart =
         choir__model_apart(count > 1 ? in[1] : NULL, ids, choir_tensor_dtype(x));

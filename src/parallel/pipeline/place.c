@@ -84,6 +84,7 @@ static choir_tensor *bring(choir__micro *m, choir_tensor *x, int stage)
     y = near ? choir__tensor_alias(m->scope, near) : copy_to(m, last, stage);
     if (y->poisoned)
         return y;
+    y->for_products = x->for_products;
     choir__route_of(y)->stage = stage;
     choir__record *r = choir__record_op(&choir__to_op, y, &last, 1);
     if (r)
