@@ -295,8 +295,10 @@ static bool all_of(const char *text, double rate)
             fine = one(w, batch, rate) && fine;
         return fine;
     }
-    fprintf(stderr, "there is no workload '%s': gpt2, resnet50, bert, toy, gpt2-50257, llama\n",
-        text);
+    fprintf(stderr, "there is no workload '%s'; choose one of", text);
+    for (size_t i = 0; i < CHOIR_COUNT(workloads); i++)
+        fprintf(stderr, " %s", workloads[i].name);
+    fputc('\n', stderr);
     return false;
 }
 

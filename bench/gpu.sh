@@ -10,7 +10,8 @@
 #   GPU_JSON=FILE   all numbers;   TINY=yes   models of no size, on DEVICE=cpu:0 too
 #
 # --count: no times, but a step's kernels and their memory traffic, at full size and without a GPU:
-# the GPU made of software is given all work and does none.
+# the GPU made of software is given all work and does none. Also of llama (LLAMA=4) and of gpt2 with
+# its own vocabulary.
 set -uo pipefail
 source bench/lib.inc
 build=${CHOIR_BUILD:-build} device=${DEVICE:-cuda:0}

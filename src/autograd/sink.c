@@ -84,7 +84,7 @@ static choir_tensor *dest(choir__sink *sink, choir__record *r, int i)
     return g->poisoned ? NULL : g;
 }
 
-/* dest, whose rows are as far apart as x's. */
+/* Like dest, for a tensor of scores: the gradient's rows are as far apart as the input's. */
 static choir_tensor *dest_like(choir__sink *sink, choir__record *r, int i)
 {
     choir_tensor *x = r->in[i];
@@ -128,7 +128,9 @@ static choir_tensor *dest_wide(
         !choir__wanted(made, 0))
         return NULL;
     choir_tensor *g = dest_onto(sink, made, 0, &given);
-    if (g && given && g != given)
+    if (!g)
+        return NULL;
+    if (given && g != given)
         choir__launch_copy(g, given);
     *copy = made;
     *adds = given;

@@ -130,8 +130,8 @@ typedef struct choir__k_add_scaled {
     int64_t b_half; /* the 16-bit dtype of b beside f32; 0: b has dtype. y is not b then */
 } choir__k_add_scaled;
 
-/* Elements from one row to the next, of matrices whose rows may be further apart than they are
- * long (`row` of a kernel; 0: they are not). */
+/* Returns the elements from one row of a matrix to the next. row: a kernel's `row`; 0: there
+ * are no gaps between rows. */
 static inline int64_t choir__row_step(int64_t row, int64_t cols)
 {
     return row ? row : cols;

@@ -200,9 +200,9 @@ enum { LONG_ROW = 512 };
 
 int64_t choir__product_row(const choir_device *device, choir_dtype dtype, int64_t cols)
 {
-    int64_t step = device->row_bytes / (int64_t)choir_dtype_size(dtype);
-    if (!choir__is_half(dtype) || step < 2 || cols < LONG_ROW)
+    if (!choir__is_half(dtype) || !device->row_bytes || cols < LONG_ROW)
         return cols;
+    int64_t step = device->row_bytes / (int64_t)choir_dtype_size(dtype);
     return (cols + step - 1) / step * step;
 }
 

@@ -32,9 +32,9 @@ choir_tensor *choir__dense_rows(choir_scope *scope, choir_tensor *x);
 /* Returns the elements from row to row of a product's result: its columns, or a few more where
  * products are faster so (choir_device.row_bytes). Short rows are not worth it. */
 int64_t choir__product_row(const choir_device *device, choir_dtype dtype, int64_t cols);
-/* True if x has such rows, or is row-major. */
+/* Returns true if x is row-major, or its rows are choir__product_row elements apart. */
 bool choir__has_product_rows(const choir_tensor *x);
-/* Returns x so: x itself or a copy. */
+/* Returns x if it has such rows, else a row-major copy in scope. */
 choir_tensor *choir__product_rows(choir_scope *scope, choir_tensor *x);
 /* Sums x over the dimensions in which `shape` is 1 or missing. */
 choir_tensor *choir__sum_to(choir_scope *scope, choir_tensor *x, choir_shape shape);

@@ -110,8 +110,8 @@ static void copy(const choir__k_copy *k)
 
 /* --- row by row --- */
 
-#define ROWS(member)     MOVE(member, first * p->cols)
-#define FAR_ROWS(member) MOVE(member, first *choir__row_step(p->row, p->cols))
+#define ROWS(member)        MOVE(member, first * p->cols)
+#define SPACED_ROWS(member) MOVE(member, choir__row_step(p->row, p->cols) * first)
 #define ROWS_HALF(member, half)                                                                \
     p->member = at(p->member, first * p->cols, (half) ? sizeof(uint16_t) : sizeof(float))
 
@@ -126,7 +126,7 @@ DIVIDED(swiglu, k->rows, k->cols, MOVE(a, first * p->a_row), MOVE(b, first * p->
     p->rows = count)
 DIVIDED(swiglu_backward, k->rows, k->cols, MOVE(a, first * p->a_row), MOVE(b, first * p->b_row),
     MOVE(ga, first * p->ga_row), MOVE(gb, first * p->gb_row), ROWS(gy), p->rows = count)
-DIVIDED(cross_entropy_backward, k->rows, k->cols, FAR_ROWS(logits), FAR_ROWS(glogits),
+DIVIDED(cross_entropy_backward, k->rows, k->cols, SPACED_ROWS(logits), SPACED_ROWS(glogits),
     MOVE(lse, first),
     p->gloss = p->losses == CHOIR__ROWS_EACH ? at(p->gloss, first, sizeof(float)) : p->gloss,
     p->targets += first, p->rows = count)
@@ -134,7 +134,7 @@ DIVIDED(cross_entropy_backward, k->rows, k->cols, FAR_ROWS(logits), FAR_ROWS(glo
 static void sum_part(const void *arg, int64_t first, int64_t count)
 {
     choir__k_sum part = *(const choir__k_sum *)arg, *p = &part;
-    FAR_ROWS(x);
+    SPACED_ROWS(x);
     MOVE(y, first);
     p->rows = count;
     one.sum(p);

@@ -1,8 +1,9 @@
 /* Attention: the choice of kernels.
  *
- * No kernel stores a T x T matrix: scores are computed one tile at a time, in registers. There
- * are three implementations: cuDNN (dnn_attention.c) if it is built in and has a plan; the kernels on tensor cores (attention_mma.cu) for 16-bit operands; the plain ones for
- * the rest. gbias, which only models with a learned bias have, has its own kernel.
+ * There are three implementations: cuDNN (dnn_attention.c, dnn_attention_backward.c) if it is
+ * built in and has a plan; the kernels on tensor cores (attention_mma.cu) for 16-bit operands;
+ * the plain ones for the rest. Ours store no T x T matrix: scores are computed one tile at a
+ * time, in registers. gbias, which only models with a learned bias have, has its own kernel.
  *
  * The backward first needs delta = rowsum(P gy v^T) of each query, which equals rowsum(gy y) of
  * the forward's y. If the caller has no y, it is computed again. */
@@ -99,9 +100,9 @@ extern "C" void choir__cuda_attention_backward(const choir__k_attention_backward
     k.lse = (void *)args->lse, k.n = args->n, k.dtype = args->dtype;
     if (!k.y.p && !make_y(&k))
         return;
-    choir__k_attention_backward made = *args;
-    made.y = k.y;
-    if (choir__dnn_attention_backward(&made, k.delta))
+    choir__k_attention_backward with_y = *args;
+    with_y.y = k.y;
+    if (choir__dnn_attention_backward(&with_y, k.delta))
         return;
     choose(k.dtype, [&](auto t) {
         launch(

@@ -12,7 +12,8 @@ typedef struct choir__dnn_heads {
     int64_t q[3], k[3], v[3], y[3], gy[3], gq[3], gk[3], gv[3];
 } choir__dnn_heads;
 
-/* Every row of scores sees a key, and all is in 16 bits, without bias and window. */
+/* Returns true for attention that the graphs can have: 16 bits, without bias and window, heads
+ * of up to 128, and a key for every query. */
 bool choir__dnn_attention_fits(
     const choir__attention_shape *n, choir_dtype dtype, const choir__attention_bias *bias);
 

@@ -178,8 +178,8 @@ static choir_tensor *grown_table(llama *g, int64_t t)
     return g->table;
 }
 
-/* Returns it on the device of the ids: a replica of the model has another one than the table.
- */
+/* Returns the table on the device of the ids, which for a replica of the model is not the
+ * table's own. A copy belongs to the step. */
 static choir_tensor *table_for(llama *g, const choir_tensor *ids)
 {
     choir_tensor *table = grown_table(g, choir_tensor_size(ids, 1));
