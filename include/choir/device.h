@@ -80,6 +80,17 @@ void choir_device_reset_peak(choir_device *device);
  * AMD's AVX-512. Other devices multiply 16-bit matrices in f32. */
 bool choir_device_multiplies(const choir_device *device, choir_dtype dtype);
 
+/**
+ * Lists the kernels of CPU devices that this process has run by their slow reference, because
+ * there is no fast kernel for the operands' dtype: "sort in bf16, conv in f64".
+ *
+ * @param text   receives the list, cut after `bytes` bytes; may be NULL
+ * @return the number of pairs of a kernel and a dtype; 0: everything ran fast
+ *
+ * Any thread may call it.  Errors: none.  Collective: no.
+ */
+int choir_slow_kernels(char *text, size_t bytes);
+
 /** Returns the instruction set that the CPU kernels use: "baseline", "avx2" or "avx512". */
 const char *choir_cpu_isa(void);
 

@@ -69,4 +69,9 @@ static inline uint16_t choir__f16_from_f32(float value)
     return (uint16_t)(sign | (choir__bits_of_f32(sum) - 0x3F000000u));
 }
 
+/* Converts a row of n elements, from 16 bits to f32 (widen) or back (narrow). The two rows do
+ * not overlap. */
+typedef void choir__convert_row(void *to, const void *from, int64_t n);
+choir__convert_row choir__widen_bf16, choir__widen_f16, choir__narrow_bf16, choir__narrow_f16;
+
 #endif

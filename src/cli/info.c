@@ -7,6 +7,7 @@
 
 #include "base/plugin.h"
 #include "cli/command.h"
+#include "cli/kernels.h"
 #include "device/cpu/context.h"
 #include "device/device.h"
 #include "record/recorder.h"
@@ -166,7 +167,7 @@ static void print_gpus(void)
 }
 
 typedef struct request {
-    bool json;
+    bool json, kernels;
 } request;
 
 static int run(const choir__cli_command *command, int argc, char **argv)
@@ -176,6 +177,8 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     int status = choir__cli_parse(command, &r, argc, argv, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;
+    if (r.kernels)
+        return choir__cli_print_kernels(r.json);
     int devices = choir_device_count("cpu");
     if (r.json) {
         print_json(devices);
@@ -195,14 +198,17 @@ static int run(const choir__cli_command *command, int argc, char **argv)
 }
 
 static const choir__cli_option options[] = {
-    {"json", CHOIR__FLAG, CHOIR__CLI_AT(request, json), .help = "print one JSON object"},
+    {"json", CHOIR__FLAG, CHOIR__CLI_AT(request, json),
+        .help = "print one JSON object; with --kernels one per line"},
+    {"kernels", CHOIR__FLAG, CHOIR__CLI_AT(request, kernels),
+        .help = "print how this processor computes each op, for each dtype and pass"},
     {NULL},
 };
 
 const choir__cli_command choir__cli_info = {
     .name = "info",
     .summary = "print the version, the backends and the devices",
-    .usage = "[--json]",
+    .usage = "[--kernels] [--json]",
     .about = "Prints the version, the backends that are built in, and the devices found here.",
     .example = "  choir info",
     .options = options,

@@ -2,6 +2,7 @@
  *
  * The loops are plain: they have no multiply-add to contract and no order between elements, so
  * compiling them again for wider vectors changes no bit. bf16 and f16 are computed in f32. */
+#include "base/half.h"
 #include "comm/reduce.h"
 
 /* The resolvers behind target_clones run before the sanitizers' runtime is up. */

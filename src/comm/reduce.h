@@ -35,12 +35,6 @@ struct choir__arith {
  * product is "and". A NaN wins over any number. */
 const choir__arith *choir__arith_find(choir_dtype dtype, choir_reduce_op op);
 
-/* convert.c: converts between the 16-bit floats and f32. */
-void choir__widen_bf16(void *f32, const void *bf16, int64_t n);
-void choir__widen_f16(void *f32, const void *f16, int64_t n);
-void choir__narrow_bf16(void *bf16, const void *f32, int64_t n);
-void choir__narrow_f16(void *f16, const void *f32, int64_t n);
-
 /* --- reduce.c --- */
 
 /* to[...] = rescale(tree(from[0], from[1], ...)). An output may be one of the inputs, but may

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/half.h"
 #include "comm/group.h"
 #include "comm/reduce.h"
 #include "multi/ranks.h"

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "cli/amp.h"
 #include "cli/debug_nan.h"
@@ -88,6 +89,20 @@ static void note_epoch(choir__trainer *t)
     t->now.epoch_loss = 0;
 }
 
+/* Names kernels of the first step that have no fast form for the job's dtypes. */
+static void say_slow_kernels(const choir__job *job)
+{
+    char list[256];
+    if (!choir_slow_kernels(list, sizeof list))
+        return;
+    char *note = choir__format(
+        "this processor has no fast kernel for %s: the slow reference computes; choir info "
+        "--kernels lists the others",
+        list);
+    choir__cli_notes(job->command, note);
+    free(note);
+}
+
 choir_status choir__trainer_one_step(choir__trainer *t)
 {
     choir__judge_set_rate(&t->now.judge, t->part.optim);
@@ -120,6 +135,8 @@ choir_status choir__trainer_one_step(choir__trainer *t)
     if (ran && norm && (t->part.env.rank == 0 || t->elastic))
         t->now.last.grad_norm = choir_item(norm);
     choir__cli_report_note(&t->report, seconds);
+    if (t->report.steps == 1 && t->part.env.rank == 0)
+        say_slow_kernels(t->job);
     choir__cli_slow_note(&t->slow);
     choir__trainer_report_change(t);
     choir__trainer_show_step(t);

@@ -13,6 +13,7 @@
 #include "device/backend.h"
 #include "device/cpu/context.h"
 #include "device/cpu/half.h"
+#include "device/cpu/ways.h"
 
 enum { HUGE_PAGE = 2 << 20 };
 
@@ -116,7 +117,7 @@ static void start_queue(choir_device *device, int threads)
 static choir_status open_cpu(choir_device *device)
 {
     device->kernels = choir__cpu_kernels(choir_cpu_isa());
-    device->reference = &choir__cpu_reference;
+    device->reference = &choir__cpu_f64;
     device->pool =
         choir__pool_new(&memory, NULL, device->gauges ? &device->gauges->pool : NULL);
     start_queue(device, 1);

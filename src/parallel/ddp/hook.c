@@ -5,6 +5,7 @@
  * buckets of a group share one scratch array, as large as the largest of them. */
 #include <stdlib.h>
 
+#include "base/half.h"
 #include "comm/reduce.h"
 #include "parallel/ddp/ddp.h"
 

@@ -70,7 +70,7 @@ void KERNEL(compare)(const choir__k_compare *k)
     bool turned = k->op == CHOIR__GT || k->op == CHOIR__GE;
     const choir__strided *a = turned ? &k->b : &k->a, *b = turned ? &k->a : &k->b;
     if (!row) { /* 16 bits and f64 */
-        choir__cpu_reference.compare(k);
+        CHOIR__BY_REFERENCE(compare, k);
         return;
     }
     walk w = walk_of(k->shape, k->ndim, 3, (const choir__strided *[]){&k->y, a, b});

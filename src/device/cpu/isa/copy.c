@@ -1,25 +1,14 @@
 /* y = x between any strides and dtypes.
  *
- * The shape is simplified as in walk.h. Rows are then copied by one of three inner loops: equal
+ * The shape is simplified as in walk.h. Rows are then copied by one of four inner loops: equal
  * types with stride 1 (move_flat), equal types where x is contiguous along another dimension (a
- * transpose, in tiles), and conversion element by element, with one function per pair of
- * types. */
+ * transpose, in tiles), f32 and 16 bits with stride 1 (base/half.c), and conversion element by
+ * element, with one function per pair of types. */
 #include "base/half.h"
 #include "base/past_caches.h"
 #include "device/cpu/isa/walk.h"
 
 typedef void copy_row(void *y, int64_t ys, const void *x, int64_t xs, int64_t n);
-
-/* choir__f32_from_f16 without its branches, so that it vectorises. The shifted bits are the
- * value times 2^-112, subnormal or not; infinities and NaN get their exponent back. */
-static inline float f32_from_f16(uint16_t half)
-{
-    uint32_t size = (uint32_t)(half & 0x7fff) << 13;
-    uint32_t bits = choir__bits_of_f32(choir__f32_of_bits(size) * 0x1p112f);
-    bits |= size >= 0x0f800000 ? 0x7f800000 : 0;
-    bits |= size > 0x0f800000 ? 0x400000 : 0;
-    return choir__f32_of_bits(bits | (uint32_t)(half & 0x8000) << 16);
-}
 
 /* For each type: its type in memory, and how it is read as a plain value and written from
  * one. */
@@ -35,7 +24,7 @@ static inline float f32_from_f16(uint16_t half)
 #define LOAD_F32(v)  (v)
 #define LOAD_F64(v)  (v)
 #define LOAD_BF16(v) choir__f32_from_bf16(v)
-#define LOAD_F16(v)  f32_from_f16(v)
+#define LOAD_F16(v)  choir__f32_from_f16(v)
 #define LOAD_I64(v)  (v)
 #define LOAD_I32(v)  (v)
 #define LOAD_U8(v)   (v)
@@ -98,6 +87,20 @@ static copy_row *const convert[CHOIR_DTYPE_COUNT][CHOIR_DTYPE_COUNT] = {
     ROW_OF(U8),
     ROW_OF(BOOL),
 };
+
+/* Returns the conversion of dense rows between f32 and 16 bits; NULL: another pair. */
+static choir__convert_row *dense_half(choir_dtype to, choir_dtype from)
+{
+    if (to == CHOIR_F32)
+        return from == CHOIR_BF16  ? choir__widen_bf16
+               : from == CHOIR_F16 ? choir__widen_f16
+                                   : NULL;
+    if (from == CHOIR_F32)
+        return to == CHOIR_BF16  ? choir__narrow_bf16
+               : to == CHOIR_F16 ? choir__narrow_f16
+                                 : NULL;
+    return NULL;
+}
 
 static void move_flat(void *y, const void *x, size_t bytes)
 {
@@ -205,14 +208,23 @@ void KERNEL(copy)(const choir__k_copy *k)
 {
     size_t y_size = choir_dtype_size(k->y_dtype), x_size = choir_dtype_size(k->x_dtype);
     bool same = k->y_dtype == k->x_dtype;
+    bool from_half = k->x_dtype == CHOIR_BF16 || k->x_dtype == CHOIR_F16;
+    if (from_half && k->y_dtype == CHOIR_F32)
+        choir__note_way(CHOIR__KERNEL_copy, k->x_dtype, CHOIR__WIDENED);
     walk w = walk_of(k->shape, k->ndim, 2, (const choir__strided *[]){&k->y, &k->x});
     if (!walk_simplify(&w) || (same && y_size == 4 && copy_transposed(&w)))
         return;
     copy_row *row = same ? same_bytes(&w, y_size) : convert[k->x_dtype][k->y_dtype];
-    const int64_t *s = w.stride[w.ndim - 1];
+    const int64_t *s = w.stride[w.ndim - 1], n = w.shape[w.ndim - 1];
+    choir__convert_row *dense =
+        s[0] == 1 && s[1] == 1 ? dense_half(k->y_dtype, k->x_dtype) : NULL;
     int64_t at[CHOIR__MAX_DIMS] = {0}, off[WALK_OPERANDS] = {0};
-    do
-        row((char *)w.p[0] + off[0] * (int64_t)y_size, s[0],
-            (const char *)w.p[1] + off[1] * (int64_t)x_size, s[1], w.shape[w.ndim - 1]);
-    while (walk_next(&w, at, off));
+    do {
+        char *y = (char *)w.p[0] + off[0] * (int64_t)y_size;
+        const char *x = (const char *)w.p[1] + off[1] * (int64_t)x_size;
+        if (dense)
+            dense(y, x, n);
+        else
+            row(y, s[0], x, s[1], n);
+    } while (walk_next(&w, at, off));
 }

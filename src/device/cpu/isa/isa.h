@@ -12,7 +12,7 @@
 
 #include <math.h>
 #include <string.h>
-#include "device/cpu/context.h"
+#include "device/cpu/ways.h"
 #include "device/kernels.h"
 
 #define CHOIR__PASTE_(a, b) a##_##b
@@ -36,7 +36,7 @@ void KERNEL(plain_conv_backward_weight)(const choir__k_conv_backward_weight *arg
 #define F32_ONLY(name, args)                                                                   \
     do {                                                                                       \
         if ((args)->dtype != CHOIR_F32) {                                                      \
-            choir__cpu_reference.name(args);                                                   \
+            CHOIR__BY_REFERENCE(name, args);                                                   \
             return;                                                                            \
         }                                                                                      \
     } while (0)

@@ -8,7 +8,7 @@
 #define F32_WHOLLY(name, args, mixed)                                                          \
     do {                                                                                       \
         if ((args)->dtype != CHOIR_F32 || (mixed)) {                                           \
-            choir__cpu_reference.name(args);                                                   \
+            CHOIR__BY_REFERENCE(name, args);                                                   \
             return;                                                                            \
         }                                                                                      \
     } while (0)

@@ -87,7 +87,7 @@ void KERNEL(gather)(const choir__k_gather *k)
 void KERNEL(scatter_add)(const choir__k_scatter_add *k)
 {
     if (k->dtype != CHOIR_F32 && k->dtype != CHOIR_I64) {
-        choir__cpu_reference.scatter_add(k);
+        CHOIR__BY_REFERENCE(scatter_add, k);
         return;
     }
     walk w = walk_of(k->shape, k->ndim, 3, (const choir__strided *[]){&k->x, &k->index, &k->y});

@@ -223,10 +223,7 @@ void KERNEL(recurrent)(const choir__k_recurrent *k)
         .dtype = CHOIR_F32};
     int64_t sums = gated ? k->batch * g : 0, initial = apart ? k->batch * k->y_row : 0;
     packed_product packed;
-    if (!packed_open(&packed, &product, (size_t)(sums + initial) * sizeof(float))) {
-        choir__cpu_reference.recurrent(k);
-        return;
-    }
+    packed_open(&packed, &product, (size_t)(sums + initial) * sizeof(float));
     float *u = gated ? packed.extra : NULL;
     const float *h0 = apart ? spread(k, (float *)packed.extra + sums) : k->h0;
     for (int64_t i = 0; i < k->steps; i++) {
@@ -267,10 +264,7 @@ void KERNEL(recurrent_backward)(const choir__k_recurrent_backward *k)
         .accumulate = gated,
         .dtype = CHOIR_F32};
     packed_product packed;
-    if (!packed_open(&packed, &product, gated ? (size_t)(k->batch * g) * sizeof(float) : 0)) {
-        choir__cpu_reference.recurrent_backward(k);
-        return;
-    }
+    packed_open(&packed, &product, gated ? (size_t)(k->batch * g) * sizeof(float) : 0);
     float *gu = gated ? packed.extra : NULL;
     for (int64_t i = k->steps - 1; i >= 0; i--) {
         place at = place_of(i, k->steps, k->reverse);

@@ -111,6 +111,20 @@ bool choir__onednn_describe(dnnl_memory_desc_t *md, choir_dtype dtype, int ndims
     return !choir__dnnl.memory_desc_init_by_strides(md, ndims, d, type, s);
 }
 
+dnnl_primitive_desc_t choir__onednn_fast(choir__onednn *cache, const_dnnl_op_desc_t desc,
+    const_dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint)
+{
+    dnnl_primitive_desc_t pd;
+    const char *name = "";
+    if (choir__dnnl.primitive_desc_create(&pd, desc, attr, cache->engine, hint))
+        return NULL;
+    if (!choir__dnnl.primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) &&
+        strncmp(name, "ref", 3) != 0)
+        return pd;
+    choir__dnnl.primitive_desc_destroy(pd);
+    return NULL;
+}
+
 /* Keys are arrays of int64. Hashing one word at a time keeps the look-up short, which every
  * product needs; the shift moves high bits down to those that select the bucket. */
 static uint64_t hash_of(const void *key, size_t bytes)

@@ -28,6 +28,7 @@ typedef struct problem {
 /* oneDNN's view of the operands, plain and with the layout left open. */
 typedef struct shapes {
     dnnl_memory_desc_t x, y, w, any_x, any_y, any_w, bias;
+    dnnl_memory_desc_t forward_w; /* any_w of the forward pass, which a backward one names */
     dnnl_dims_t strides, dilates, pad_low, pad_high;
 } shapes;
 
@@ -45,14 +46,19 @@ static bool describe_image(dnnl_memory_desc_t *md, dnnl_memory_desc_t *any, choi
            choir__onednn_describe(any, dtype, 4, dims, NULL);
 }
 
-static bool describe_weights(shapes *out, choir_dtype dtype, const choir__conv_shape *s)
+/* The gradient of the weights is f32, whatever the operands are. */
+static bool describe_weights(shapes *out, const problem *p)
 {
+    const choir__conv_shape *s = &p->s;
+    choir_dtype dtype = (choir_dtype)p->dtype;
     int64_t i = s->c / s->groups, o = s->o / s->groups, filter = s->kh * s->kw * i;
     const int64_t dims[] = {s->groups, o, i, s->kh, s->kw};
     const int64_t strides[] = {o * filter, filter, 1, s->kw * i, i};
     int skip = s->groups == 1;
-    return choir__onednn_describe(&out->w, dtype, 5 - skip, dims + skip, strides + skip) &&
-           choir__onednn_describe(&out->any_w, dtype, 5 - skip, dims + skip, NULL);
+    choir_dtype own = p->kind == BACKWARD_WEIGHT ? CHOIR_F32 : dtype;
+    return choir__onednn_describe(&out->w, own, 5 - skip, dims + skip, strides + skip) &&
+           choir__onednn_describe(&out->any_w, own, 5 - skip, dims + skip, NULL) &&
+           choir__onednn_describe(&out->forward_w, dtype, 5 - skip, dims + skip, NULL);
 }
 
 static bool describe(shapes *out, const problem *p)
@@ -69,7 +75,7 @@ static bool describe(shapes *out, const problem *p)
     const int64_t stride = 1;
     return describe_image(&out->x, &out->any_x, type, s->n, s->c, s->h, s->w) &&
            describe_image(&out->y, &out->any_y, type, s->n, s->o, s->oh, s->ow) &&
-           describe_weights(out, p->kind == BACKWARD_WEIGHT ? CHOIR_F32 : type, s) &&
+           describe_weights(out, p) &&
            choir__onednn_describe(&out->bias, CHOIR_F32, 1, &s->o, &stride);
 }
 
@@ -77,15 +83,12 @@ static dnnl_primitive_desc_t describe_forward(
     choir__onednn *cache, const shapes *sh, const problem *p, const choice *c, bool training)
 {
     dnnl_convolution_desc_t desc;
-    dnnl_primitive_desc_t pd;
     if (choir__dnnl.dilated_convolution_forward_desc_init(&desc,
             training ? dnnl_forward_training : dnnl_forward_inference, c->algorithm, c->x,
-            &sh->any_w, p->bias ? &sh->bias : NULL, c->y, sh->strides, sh->dilates, sh->pad_low,
-            sh->pad_high) ||
-        choir__dnnl.primitive_desc_create(
-            &pd, &desc, choir__onednn_attr(cache), choir__onednn_engine(cache), NULL))
+            &sh->forward_w, p->bias ? &sh->bias : NULL, c->y, sh->strides, sh->dilates,
+            sh->pad_low, sh->pad_high))
         return NULL;
-    return pd;
+    return choir__onednn_fast(cache, &desc, choir__onednn_attr(cache), NULL);
 }
 
 /* Makes the descriptor of a backward pass; oneDNN expects the forward one as a hint. */
@@ -104,9 +107,8 @@ static dnnl_primitive_desc_t describe_backward(
         status = choir__dnnl.dilated_convolution_backward_weights_desc_init(&desc, c->algorithm,
             c->x, &sh->any_w, p->bias ? &sh->bias : NULL, c->y, sh->strides, sh->dilates,
             sh->pad_low, sh->pad_high);
-    if (status || choir__dnnl.primitive_desc_create(
-                      &pd, &desc, choir__onednn_attr(cache), choir__onednn_engine(cache), hint))
-        pd = NULL;
+    if (!status)
+        pd = choir__onednn_fast(cache, &desc, choir__onednn_attr(cache), hint);
     choir__dnnl.primitive_desc_destroy(hint);
     return pd;
 }
@@ -235,8 +237,8 @@ static bool execute(choir__onednn *cache, choir__onednn_plan *plan, const void *
 
 static const choir__onednn_kind plans = {build, execute};
 
-/* data: image in, plain weights, image out, bias. Returns false if the reference must compute
- * the pass. */
+/* data: image in, plain weights, image out, bias. Returns false if oneDNN has no fast kernel.
+ */
 static bool run(const char *op, const problem *p, void *const data[4])
 {
     choir__cpu_context *context = choir__cpu_context_current();
@@ -271,32 +273,25 @@ static bool offered(choir_dtype dtype)
     return dtype == CHOIR_F32 || dtype == CHOIR_BF16;
 }
 
-void choir__onednn_conv(const choir__k_conv *k)
+bool choir__onednn_conv(const choir__k_conv *k)
 {
-    if (choir__onednn_conv_product(k))
-        return;
     problem p = problem_of(FORWARD, k->dtype, &k->s, k->bias != NULL);
     void *data[] = {(void *)k->x, (void *)k->w, k->y, (void *)k->bias};
-    if (!offered(k->dtype) || !run("conv2d", &p, data))
-        choir__cpu_reference.conv(k);
+    return choir__onednn_conv_product(k) || (offered(k->dtype) && run("conv2d", &p, data));
 }
 
-void choir__onednn_conv_backward_input(const choir__k_conv_backward_input *k)
+bool choir__onednn_conv_backward_input(const choir__k_conv_backward_input *k)
 {
-    if (choir__onednn_conv_product_input(k))
-        return;
     problem p = problem_of(BACKWARD_INPUT, k->dtype, &k->s, false);
     void *data[] = {(void *)k->gy, (void *)k->w, k->gx, NULL};
-    if (!offered(k->dtype) || !run("conv2d backward", &p, data))
-        choir__cpu_reference.conv_backward_input(k);
+    return choir__onednn_conv_product_input(k) ||
+           (offered(k->dtype) && run("conv2d backward", &p, data));
 }
 
-void choir__onednn_conv_backward_weight(const choir__k_conv_backward_weight *k)
+bool choir__onednn_conv_backward_weight(const choir__k_conv_backward_weight *k)
 {
-    if (choir__onednn_conv_product_weight(k))
-        return;
     problem p = problem_of(BACKWARD_WEIGHT, k->dtype, &k->s, k->gbias != NULL);
     void *data[] = {(void *)k->x, k->gw, (void *)k->gy, k->gbias};
-    if (!offered(k->dtype) || !run("conv2d backward", &p, data))
-        choir__cpu_reference.conv_backward_weight(k);
+    return choir__onednn_conv_product_weight(k) ||
+           (offered(k->dtype) && run("conv2d backward", &p, data));
 }

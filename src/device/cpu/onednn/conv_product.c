@@ -102,7 +102,7 @@ bool choir__onednn_conv_product(const choir__k_conv *k)
         take(s, x, 0, 0, taken);
         x = taken;
     }
-    choir__onednn_matmul(&(choir__k_matmul){.a = x,
+    return choir__onednn_matmul(&(choir__k_matmul){.a = x,
         .b = k->w,
         .bias = k->bias,
         .c = k->y,
@@ -117,7 +117,6 @@ bool choir__onednn_conv_product(const choir__k_conv *k)
         .b_col = s->c,
         .c_row = s->o,
         .dtype = k->dtype});
-    return true;
 }
 
 /* gx (pixels, C) = gy (pixels, O) w (O, C) */
@@ -127,7 +126,7 @@ bool choir__onednn_conv_product_input(const choir__k_conv_backward_input *k)
     if (!one_place(s) || !wanted(s, k->dtype))
         return false;
     float *gx = in_order(s) ? k->gx : workspace(s);
-    choir__onednn_matmul(&(choir__k_matmul){.a = k->gy,
+    bool done = choir__onednn_matmul(&(choir__k_matmul){.a = k->gy,
         .b = k->w,
         .c = gx,
         .batch0 = 1,
@@ -141,9 +140,9 @@ bool choir__onednn_conv_product_input(const choir__k_conv_backward_input *k)
         .b_col = 1,
         .c_row = s->c,
         .dtype = k->dtype});
-    if (!in_order(s))
+    if (done && !in_order(s))
         put_back(s, gx, k->gx);
-    return true;
+    return done;
 }
 
 /* gw (O, place, C) = gy^T (O, pixels) x under the place (pixels, C). The primitive computes the
@@ -156,10 +155,11 @@ bool choir__onednn_conv_product_weight(const choir__k_conv_backward_weight *k)
         return false;
     int64_t places = s->kh * s->kw;
     float *taken = in_order(s) ? NULL : workspace(s);
-    for (int64_t place = 0; place < places; place++) {
+    bool done = true;
+    for (int64_t place = 0; done && place < places; place++) {
         if (taken)
             take(s, x, place / s->kw, place % s->kw, taken);
-        choir__onednn_matmul(&(choir__k_matmul){.a = k->gy,
+        done = choir__onednn_matmul(&(choir__k_matmul){.a = k->gy,
             .b = taken ? taken : x,
             .c = (float *)k->gw + place * s->c,
             .batch0 = 1,
@@ -174,5 +174,5 @@ bool choir__onednn_conv_product_weight(const choir__k_conv_backward_weight *k)
             .c_row = places * s->c,
             .dtype = k->dtype});
     }
-    return true;
+    return done;
 }

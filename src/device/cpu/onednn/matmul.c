@@ -81,13 +81,13 @@ static bool describe_matmul(choir__onednn *cache, const problem *p,
         ok = !choir__dnnl.primitive_attr_clone(&attr, choir__onednn_attr(cache)) &&
              !choir__dnnl.post_ops_create(&ops) && !choir__dnnl.post_ops_append_sum(ops, 1) &&
              !choir__dnnl.primitive_attr_set_post_ops(attr, ops);
-    ok = ok && !choir__dnnl.primitive_desc_create(pd, desc,
-                   attr ? attr : choir__onednn_attr(cache), choir__onednn_engine(cache), NULL);
+    *pd = ok ? choir__onednn_fast(cache, desc, attr ? attr : choir__onednn_attr(cache), NULL)
+             : NULL;
     if (ops)
         choir__dnnl.post_ops_destroy(ops);
     if (attr)
         choir__dnnl.primitive_attr_destroy(attr);
-    return ok;
+    return *pd != NULL;
 }
 
 /* Makes the reorder from plain B to the primitive's layout. */
@@ -169,20 +169,19 @@ static void failed(const choir__k_matmul *k)
         (long long)k->k, (long long)k->k, (long long)k->n);
 }
 
-static void run(const choir__k_matmul *k)
+static bool run(const choir__k_matmul *k)
 {
     choir__cpu_context *context = choir__cpu_context_current();
     choir__onednn *cache = choir__cpu_context_onednn(context);
     problem p = problem_of(MATMUL, k);
     choir__onednn_plan *plan = plan_of(cache, &p);
-    if (!plan->op.primitive) { /* bf16 on a machine without it */
-        choir__cpu_reference.matmul(k);
-        return;
-    }
+    if (!plan->op.primitive)
+        return false;
     void *data[] = {(void *)k->a, (void *)k->b, k->c, (void *)k->bias};
     if (!choir__onednn_run(
             cache, &plan->op, data, choir__cpu_scratch(context, plan->op.scratchpad)))
         failed(k);
+    return true;
 }
 
 bool choir__onednn_pack(choir__onednn_packed *p, const choir__k_matmul *k, size_t extra)
@@ -224,7 +223,7 @@ static bool rows_collide(const choir__k_matmul *k)
            k->n > PANEL && k->k <= LONGEST;
 }
 
-static void run_panels(const choir__k_matmul *k)
+static bool run_panels(const choir__k_matmul *k)
 {
     choir__cpu_context *context = choir__cpu_context_current();
     const int64_t row = PANEL + PADDING;
@@ -239,21 +238,21 @@ static void run_panels(const choir__k_matmul *k)
         part.b_row = row;
         part.c = (float *)k->c + first;
         part.bias = k->bias ? (const float *)k->bias + first : NULL;
-        run(&part);
+        if (run(&part))
+            continue;
+        if (!first)
+            return false;
+        failed(&part); /* oneDNN took the parts before it */
     }
+    return true;
 }
 
-void choir__onednn_matmul(const choir__k_matmul *k)
+bool choir__onednn_matmul(const choir__k_matmul *k)
 {
     bool offered = k->dtype == CHOIR_F32 || choir__half_products(k->dtype);
-    if (!offered || k->k == 0) {
-        choir__cpu_reference.matmul(k);
-        return;
-    }
+    if (!offered || k->k == 0)
+        return false;
     if (k->batch0 == 0 || k->batch1 == 0 || k->m == 0 || k->n == 0)
-        return;
-    if (rows_collide(k))
-        run_panels(k);
-    else
-        run(k);
+        return true;
+    return rows_collide(k) ? run_panels(k) : run(k);
 }

@@ -10,10 +10,11 @@
 #include "device/cpu/context.h"
 #include "device/cpu/onednn/library.h"
 
-void choir__onednn_matmul(const choir__k_matmul *args);
-void choir__onednn_conv(const choir__k_conv *args);
-void choir__onednn_conv_backward_input(const choir__k_conv_backward_input *args);
-void choir__onednn_conv_backward_weight(const choir__k_conv_backward_weight *args);
+/* They return false, and have done nothing, if oneDNN has no fast kernel for the operands. */
+bool choir__onednn_matmul(const choir__k_matmul *args);
+bool choir__onednn_conv(const choir__k_conv *args);
+bool choir__onednn_conv_backward_input(const choir__k_conv_backward_input *args);
+bool choir__onednn_conv_backward_weight(const choir__k_conv_backward_weight *args);
 
 /* The convolutions by matrix products; they return false if the shape does not gain by that. */
 bool choir__onednn_conv_product(const choir__k_conv *args);
@@ -22,7 +23,7 @@ bool choir__onednn_conv_product_weight(const choir__k_conv_backward_weight *args
 
 enum { CHOIR__ONEDNN_ARGS = 5 };
 
-/* One primitive with its memory objects, ready to run. All NULL: oneDNN does not support it. */
+/* One primitive with its memory objects, ready to run. All NULL: oneDNN has no fast kernel. */
 typedef struct choir__onednn_op {
     dnnl_primitive_t primitive;
     dnnl_exec_arg_t args[CHOIR__ONEDNN_ARGS]; /* the last is the scratchpad, if needed */
@@ -73,6 +74,12 @@ void choir__onednn_settle(choir__onednn *cache, choir__onednn_plan *plan,
 void choir__onednn_plan_free(choir__onednn_plan *plan);
 /* Returns the bytes of scratch memory that the plan's reorders and its primitive need. */
 size_t choir__onednn_scratch(const choir__onednn_plan *plan);
+
+/* Makes a primitive's description with the attributes of every primitive here, or others. hint:
+ * the forward pass's description, or NULL. Returns NULL if oneDNN has no kernel for it, or only
+ * the reference that computes one element at a time. */
+dnnl_primitive_desc_t choir__onednn_fast(choir__onednn *cache, const_dnnl_op_desc_t desc,
+    const_dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint);
 
 /* Makes the primitive and its memory objects: ids[i] names an argument of the primitive
  * described by pd, with memory descriptor mds[i]. Takes ownership of pd. Returns false if

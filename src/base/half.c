@@ -1,8 +1,9 @@
-/* Vectorized conversion of bf16 and f16 to f32 and back, for reductions. x86 CPUs with AVX2
- * have instructions for f16; these and the shifts of bf16 give the bits of half.h, also for
- * NaNs. */
+/* Vectorized conversion of rows of bf16 and f16 to f32 and back. x86 CPUs with AVX2 have
+ * instructions for f16; these and the shifts of bf16 give the bits of half.h's functions of one
+ * element, also for NaNs. */
 #include "base/half.h"
-#include "comm/reduce.h"
+
+#include <stdbool.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# choir info --kernels: no op falls back to a reference kernel, but in f64, with each set of this
+# library's kernels, and where oneDNN knows fewer instructions.
+. "$(dirname "$0")/lib.sh"
+
+# As the processor is, and as less of it would be. A setting that it lacks changes nothing.
+settings=(CHOIR_ISA= CHOIR_ISA=avx2 CHOIR_ISA=baseline DNNL_MAX_CPU_ISA=AVX2
+    DNNL_MAX_CPU_ISA=AVX512_CORE DNNL_MAX_CPU_ISA=SSE41)
+
+table_has_no_reference() {
+    local setting
+    for setting in "${settings[@]}"; do
+        env "$setting" "$CHOIR" info --kernels --json >table || fail "$setting: status $?"
+        [ "$(grep -c '"f64":"reference"' table)" -gt 50 ] || fail "$setting: $(head -3 table)"
+        ! grep -E '"(f32|bf16|f16)":"reference"' table || fail "$setting has these"
+    done
+}
+
+# A pass of a convolution that is slower than the others is one that oneDNN was asked for wrongly.
+passes_are_alike() {
+    "$CHOIR" info --kernels --json >table
+    local op ways
+    for op in matmul linear 'conv2d 3x3' 'conv2d 1x1' 'conv2d 3x3, stride 2'; do
+        ways=$(grep "\"op\":\"$op\"" table | grep -o '"f32".*' | sort -u)
+        [ "$(wc -l <<<"$ways")" = 1 ] || fail "$op: $ways"
+    done
+}
+
+check table_has_no_reference
+check passes_are_alike
+finish
