@@ -8,7 +8,10 @@
  *
  * Parameters are first assigned to buckets in reverse order of registration. After the first
  * step they are assigned again, once, in the order in which rank 0's backward finished them,
- * so that each bucket is complete as early as possible. This changes no bit.
+ * so that each bucket is complete as early as possible. This changes no bit. Under an algorithm
+ * whose order of addition depends on the place in a bucket (ring, double_tree, native) they
+ * stay as they are, so that a job that goes on from a checkpoint has the bits of one that never
+ * stopped.
  *
  * Buffers (running statistics) are broadcast from rank 0 before the first forward of each step
  * in train mode, as flat blocks of at most 250 MiB.

@@ -18,15 +18,20 @@ typedef struct choir__cli_command choir__cli_command;
 /* Returns the name of choice i, or NULL if there are fewer. */
 typedef const char *choir__cli_choices(size_t i);
 
-/* How a checkpoint records an option, and what happens where the command line of --resume
- * gives another value (job_record.c). */
+/* Whether the numbers of a job depend on an option, or on a key of its strategy, and so what a
+ * checkpoint records, and what happens where the command line of --resume gives another value
+ * (job_changes.c). `choir __numbers` lists it; tests/cli/numbers.sh tries each. */
 typedef enum choir__cli_recorded {
-    CHOIR__NOT_RECORDED = 0,
-    CHOIR__RECORDED_FREE,  /* taken: the numbers stay the same, or it is no matter of numbers */
-    CHOIR__RECORDED_TAKES, /* taken, with a note: the job's numbers change from here on */
-    CHOIR__RECORDED_KIND,  /* TAKES, but the name before the colon is refused: see KEEPS */
-    CHOIR__RECORDED_KEEPS, /* refused: what the checkpoint holds belongs to the recorded value
-                            */
+    CHOIR__NOT_RECORDED = 0, /* they do not, and it is of this run alone */
+    CHOIR__RECORDED_FREE,    /* they do not: another value is taken without a word */
+    CHOIR__RECORDED_PLACE,   /* where the work runs: by the default of --microbatches, which the
+                                checkpoint keeps, and else as the strategies say */
+    CHOIR__RECORDED_JUDGES,  /* a step's do not, but which is the best one, or the last: taken,
+                                with a note */
+    CHOIR__RECORDED_TAKES,   /* they do: taken, with a note; they change from here on */
+    CHOIR__RECORDED_KIND,    /* TAKES, but the name before the colon is refused: see KEEPS */
+    CHOIR__RECORDED_KEEPS,   /* refused: what the checkpoint holds belongs to the recorded value
+                              */
 } choir__cli_recorded;
 
 struct choir__cli_option {
@@ -42,6 +47,9 @@ struct choir__cli_option {
     bool strict;                  /* no other value than one of the choices is accepted */
     bool passed_on;               /* choir compare passes the option to the jobs it starts */
     choir__cli_recorded recorded; /* in checkpoints */
+    /* Returns whether the numbers of a job, or of a strategy, with these values depend on the
+     * option, if it is one of TAKES. NULL: they always do. */
+    bool (*matters)(const void *values);
     bool of_a_rank;             /* recorded, but the ranks of a job may have different values */
     void (*details)(FILE *out); /* prints more lines of help below the option, or NULL */
     const char *group;          /* heading above the option in the help, or NULL */

@@ -25,11 +25,11 @@ int choir__rate_test_check(const choir__job *j)
             j->command, "--find-lr: expected a file .png or .svg, got '%s'", j->find_lr);
     if (j->save || j->resume || j->max_restarts || j->run || j->logs)
         return choir__cli_usage(j->command, "--find-lr with --%s: it trains no model to keep",
-            j->save     ? "save"
-            : j->resume ? "resume"
-            : j->run    ? "run"
-            : j->logs   ? "log"
-                        : "max-restarts");
+            j->resume ? "resume" /* which goes on saving */
+            : j->save ? "save"
+            : j->run  ? "run"
+            : j->logs ? "log"
+                      : "max-restarts");
     return choir__gnuplot_check("--find-lr", j->find_lr) == CHOIR_OK ? CHOIR__EXIT_OK
                                                                      : choir__cli_fail();
 }

@@ -186,10 +186,20 @@ bool choir__job_offload(const choir__job *job, const char **folder);
 
 /* --- the record of a job: job_record.c --- */
 
-/* With --resume: takes the options that the command line leaves open from the checkpoint,
- * prints a note for each that differs and is taken, and refuses the others. Returns like
- * choir__job_check. */
+/* With --resume: takes the options that the command line leaves open from the checkpoint, and
+ * refuses those that differ and cannot. Returns like choir__job_check. */
 int choir__job_recall(choir__job *job);
+
+/* Adds a line to the notes that are printed when nothing is left to refuse. Frees it. */
+void choir__job_add_note(choir__job *job, char *line);
+
+/* --- what --resume changes: job_changes.c --- */
+
+/* Notes each option that changes the numbers of the job that the checkpoint records, or how
+ * they are judged, and what does not go on as in that job. */
+void choir__job_note_changes(choir__job *job);
+/* Prints what the tables say of each option, and of each key of a strategy. */
+void choir__job_print_numbers(void);
 
 /* --- where the records go: job_logs.c --- */
 
@@ -280,9 +290,11 @@ int64_t choir__job_epoch_steps(const choir__job *job);
 
 /* Returns whether --schedule is plateau, and its options. */
 bool choir__job_plateau(const choir__job *job, choir_plateau *plateau);
-/* Returns the schedule with all of its options but steps, which follow the job's; the caller
+/* Returns the schedule with all of its options but steps that follow the job's; the caller
  * frees it. NULL: it is none. */
 char *choir__job_schedule_text(const choir__job *job);
+/* Returns whether the schedule ends with the job's last step. */
+bool choir__job_is_stretched(const choir__job *job);
 
 /* Returns the seconds of --max-time: "90", "90s", "15m", "2h" or "1d"; 0: no limit; below 0:
  * the text is none of these. */

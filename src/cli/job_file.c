@@ -14,9 +14,7 @@
 #include <unistd.h>
 
 #include "base/named.h"
-#include "base/number.h"
 #include "cli/job_values.h"
-#include "cli/optimizers.h"
 #include "cli/say.h"
 #include "cli/text.h"
 #include "device/cpu/context.h"
@@ -36,6 +34,7 @@ static const struct {
     {"data_sha256", JSON_STRING, "a text",
         "of the data; the job refuses data that have changed. Empty: unknown"},
     {"options", JSON_OBJECT, "an object", "options of choir train, without their dashes"},
+    {"device", JSON_STRING, "a text", "kind of the devices, in the record of a checkpoint"},
     {"classes", JSON_ARRAY, "a list", "names of a classifier's classes, as the data have them"},
     {"run", JSON_OBJECT, "an object", "of a run's record: its id, the build and the machine"},
 };
@@ -95,28 +94,6 @@ static json_t *found_from_anywhere(const char *text)
     return value;
 }
 
-/* Returns the value of an option whose default is not in the table, with all that it stands
- * for; NULL: it is another one. */
-static json_t *filled_in(const choir__job *j, const char *name)
-{
-    bool optimizer = !strcmp(name, "optimizer"), decay = !strcmp(name, "weight-decay");
-    float weight_decay = 0;
-    char *text = optimizer || decay          ? choir__cli_optimizer_text(j, &weight_decay)
-                 : !strcmp(name, "schedule") ? choir__job_schedule_text(j)
-                                             : NULL;
-    char number[CHOIR__NUMBER_TEXT];
-    json_t *value = NULL;
-    if (decay && text) {
-        choir__single_text(weight_decay, number);
-        value = json_real(strtod(number, NULL));
-    } else if (text)
-        value = json_string(text);
-    else if (!strcmp(name, "amp") && !j->amp)
-        value = json_string("off");
-    free(text);
-    return value;
-}
-
 static json_t *value_of(const choir__job *j, const choir__cli_option *o)
 {
     if (!strcmp(o->name, "log"))
@@ -129,8 +106,7 @@ static json_t *value_of(const choir__job *j, const choir__cli_option *o)
     if (!strcmp(o->name, "tokenizer") && j->tokenizer_file &&
         !choir__text_is_chars(j->tokenizer_file))
         return found_from_anywhere(j->tokenizer_file);
-    json_t *value = filled_in(j, o->name);
-    return value ? value : choir__job_value(j, o);
+    return choir__job_full_value(j, o);
 }
 
 static json_t *options_of(const choir__job *j)

@@ -8,6 +8,7 @@
 #include "cli/amp.h"
 #include "cli/choices.h"
 #include "cli/job.h"
+#include "cli/judge.h"
 #include "record/recorder.h"
 
 #define AT(member) CHOIR__CLI_AT(choir__job, member)
@@ -49,6 +50,18 @@ static const char *log_forms(size_t i)
     return r ? form : NULL;
 }
 
+/* --- whether the job's numbers depend on an option --- */
+
+static bool is_stretched(const void *job)
+{
+    return choir__job_is_stretched(job);
+}
+
+static bool is_judged(const void *job)
+{
+    return choir__judge_decides(job);
+}
+
 const choir__cli_option choir__job_options[] = {
     {"model", CHOIR__STRING, AT(model), .argument = "NAME[:key=value,...]",
         .help =
@@ -56,11 +69,11 @@ const choir__cli_option choir__job_options[] = {
             "loaded if they are there; FOLDER:classes=3 gives it a new head), or one of these "
             "(default: one that fits the data)",
         .choices = choir__cli_model_names, .details = describe_models, .passed_on = true,
-        .group = "Model and data", .recorded = CHOIR__RECORDED_FREE},
+        .group = "Model and data", .recorded = CHOIR__RECORDED_KEEPS},
     {"weights", CHOIR__STRING, AT(weights), .argument = "FILE",
         .help = "start from published weights: a .safetensors file, an index of several, or a "
                 "folder",
-        .passed_on = true, .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
+        .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS, .of_a_rank = true},
     {"tokenizer", CHOIR__STRING, AT(tokenizer_file), .argument = "FILE",
         .help =
             "a tokenizer.json, a SentencePiece .model, a folder with one of these or with "
@@ -102,7 +115,7 @@ const choir__cli_option choir__job_options[] = {
             "initial values: Choir's own (the default), or those that PyTorch draws for the "
             "same layers after manual_seed(N)",
         .choices = choir__cli_init_names, .strict = true, .passed_on = true,
-        .recorded = CHOIR__RECORDED_FREE},
+        .recorded = CHOIR__RECORDED_KEEPS},
     {"seed", CHOIR__INT, AT(seed), 0, MANY, .preset = "42", .argument = "N",
         .help = "seed of everything random", .passed_on = true,
         .recorded = CHOIR__RECORDED_KEEPS},
@@ -113,18 +126,18 @@ const choir__cli_option choir__job_options[] = {
             "how the work is distributed: auto, which is ddp on all GPUs or cores if the model and "
             "the batch gain by that and else single, or one of these",
         .choices = choir__cli_job_strategy_names, .details = describe_strategies,
-        .group = "Devices", .recorded = CHOIR__RECORDED_FREE},
+        .group = "Devices", .recorded = CHOIR__RECORDED_PLACE},
     {"mesh", CHOIR__STRING, AT(mesh), .argument = "RxC",
         .help =
             "sizes of a composition of strategies, the outermost first: with --strategy "
             "ddp+pipeline, 2x4 means two replicas of a pipeline of four stages, a rank per "
             "stage; with --nproc 2 as well, the stages of a replica are devices of one rank",
-        .recorded = CHOIR__RECORDED_FREE},
+        .recorded = CHOIR__RECORDED_PLACE},
     {"nproc", CHOIR__INT, AT(nproc), 1, CHOIR__MAX_DEVICES, .argument = "N",
         .help =
             "number of ranks to start (default: one per device of --devices, else 1; mp and "
             "pipeline use one process unless specified)",
-        .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
+        .recorded = CHOIR__RECORDED_PLACE, .of_a_rank = true},
     {"max-restarts", CHOIR__INT, AT(max_restarts), 0, 900, .preset = "0", .argument = "N",
         .help =
             "replace up to N ranks that die or hang; the others go on without them, or wait where "
@@ -137,10 +150,10 @@ const choir__cli_option choir__job_options[] = {
     {"devices", CHOIR__STRING, AT(devices), .argument = "LIST",
         .help = "devices such as cpu:0,cpu:1 or cuda:0-3, or auto: all GPUs, or all cores of a "
                 "machine without GPUs (default auto)",
-        .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
+        .recorded = CHOIR__RECORDED_PLACE, .of_a_rank = true},
     {"threads", CHOIR__INT, AT(threads), 1, MANY, .preset = "1", .argument = "N",
         .help = "cores per CPU device; --strategy auto chooses them unless specified",
-        .passed_on = true, .recorded = CHOIR__RECORDED_TAKES, .of_a_rank = true},
+        .passed_on = true, .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
     {"mem-cap", CHOIR__BYTES, AT(mem_cap), 0, 0x1p63, .argument = "BYTES",
         .help = "limit of the memory of each device, such as 500M", .passed_on = true,
         .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
@@ -168,7 +181,7 @@ const choir__cli_option choir__job_options[] = {
 
     {"steps", CHOIR__INT, AT(steps), 1, MANY, .argument = "N",
         .help = "number of steps (default 1000, unless --epochs is specified)",
-        .group = "Training", .recorded = CHOIR__RECORDED_TAKES},
+        .group = "Training", .recorded = CHOIR__RECORDED_TAKES, .matters = is_stretched},
     {"epochs", CHOIR__INT, AT(epochs), 1, MANY, .argument = "N",
         .help = "number of passes over the data"},
     {"optimizer", CHOIR__STRING, AT(optimizer), .preset = "adamw",
@@ -218,24 +231,24 @@ const choir__cli_option choir__job_options[] = {
             "done"},
     {"eval-every", CHOIR__INT, AT(eval_every), 1, MANY, .argument = "N",
         .help = "validate every N steps (default: only at the end)",
-        .recorded = CHOIR__RECORDED_FREE},
+        .recorded = CHOIR__RECORDED_TAKES, .matters = is_judged},
     {"eval-epochs", CHOIR__INT, AT(eval_epochs), 1, MANY, .argument = "N",
         .help = "validate every N epochs instead", .recorded = CHOIR__RECORDED_FREE},
     {"eval-batches", CHOIR__INT, AT(eval_batches), 0, MANY, .preset = "0", .argument = "N",
         .help = "validate on at most N batches; 0: on the whole split",
-        .recorded = CHOIR__RECORDED_FREE},
+        .recorded = CHOIR__RECORDED_TAKES, .matters = is_judged},
     {"no-eval", CHOIR__FLAG, AT(no_eval), .help = "do not validate at the end",
         .recorded = CHOIR__RECORDED_FREE},
     {"best", CHOIR__STRING, AT(best), .argument = "METRIC[:min|max]",
         .help =
             "the measure of the best checkpoint, DIR/best: loss or accuracy, of validations "
             "(default loss)",
-        .recorded = CHOIR__RECORDED_FREE},
+        .recorded = CHOIR__RECORDED_JUDGES},
     {"patience", CHOIR__INT, AT(patience), 1, MANY, .argument = "N",
         .help =
             "end the training when N validations of --eval-every in a row were no better than "
             "the best (default: never)",
-        .recorded = CHOIR__RECORDED_FREE},
+        .recorded = CHOIR__RECORDED_JUDGES},
     {"save", CHOIR__STRING, AT(save), .argument = "DIR",
         .help = "write checkpoints to DIR, the last one at the end"},
     {"save-every", CHOIR__INT, AT(save_every), 1, MANY, .argument = "N",
@@ -249,7 +262,8 @@ const choir__cli_option choir__job_options[] = {
             "a checkpoint that cannot be written during training is a warning, and training "
             "goes on; the last one must succeed"},
     {"resume", CHOIR__STRING, AT(resume), .argument = "DIR",
-        .help = "continue the job of the latest checkpoint in DIR, with its options and data"},
+        .help = "continue the job of the latest checkpoint in DIR, with its options and data; "
+                "it goes on saving there"},
 
     {"run", CHOIR__STRING, AT(run), .argument = "DIR",
         .help = "record the run in DIR, without checkpoints: its job, a line per step, events; "

@@ -3,12 +3,13 @@
  *
  *     {"format": "choir-job", "version": 1, "data": "/data/text", "data_sha256": "...",
  *      "options": {"model": "gpt2:...", "lr": 0.001, "strategy": "ddp", ...},
+ *      "device": "cpu",                                  kind of its devices
  *      "classes": ["down", "up"]}                        of a classifier (classes.c)
  *
  * The table of options says which of them are recorded, and what happens to one that the
  * command line gives otherwise: another strategy is taken, since the bits are the same; another
- * --lr is taken, with a note; another --seed is refused. The ranks of a job that were started
- * one by one compare the same options. */
+ * --lr is taken, with a note (job_changes.c); another --seed is refused. The ranks of a job
+ * that were started one by one compare the same options. */
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
@@ -22,10 +23,6 @@
 #include "device/cpu/context.h"
 
 enum { VERSION = 1 };
-
-/* Where the work runs. A recorded option holds only if the command line gives none before it,
- * as a mesh belongs to its strategy, and a number of ranks to both. */
-static const char *const placement[] = {"strategy", "mesh", "nproc", "devices"};
 
 static const void *value_of(const choir__job *j, const choir__cli_option *o)
 {
@@ -128,8 +125,7 @@ static bool same_kind(const char *a, const char *b)
     return n == strcspn(b, ":") && !strncmp(a, b, n);
 }
 
-/* Adds a line to the notes, which are printed when nothing is left to refuse. Frees it. */
-static void note(choir__job *j, char *line)
+void choir__job_add_note(choir__job *j, char *line)
 {
     char *all = choir__format("%s%s\n", j->notes ? j->notes : "", line);
     free(j->notes);
@@ -137,43 +133,50 @@ static void note(choir__job *j, char *line)
     j->notes = all;
 }
 
-/* Notes, or refuses, an option that the command line gives and the record does not have, or has
- * otherwise. Returns in *changed whether it is such an option. */
+/* Refuses an option that the command line gives and the record does not have, or has otherwise,
+ * if the checkpoint belongs to the recorded one. NULL: a flag that is off. */
 static choir_status compare(
-    choir__job *j, const choir__cli_option *o, const char *was, const char *is, bool *changed)
+    const choir__job *j, const choir__cli_option *o, const char *was, const char *is)
 {
     const char *space = o->argument ? " " : "";
-    if ((was && !strcmp(was, is)) || o->recorded == CHOIR__RECORDED_FREE)
+    bool keeps = o->recorded == CHOIR__RECORDED_KEEPS ||
+                 (o->recorded == CHOIR__RECORDED_KIND && was && !same_kind(was, is));
+    if (!keeps || (was && is ? !strcmp(was, is) : was == is) ||
+        !strcmp(o->name, "model")) /* check_resumed compares it with all sizes */
         return CHOIR_OK;
-    if (o->recorded == CHOIR__RECORDED_KEEPS ||
-        (o->recorded == CHOIR__RECORDED_KIND && was && !same_kind(was, is)))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s was trained with%s --%s%s%s: it cannot go on with %s%s", j->resume,
-            was ? "" : "out", o->name, was ? space : "", was && o->argument ? was : "",
-            o->argument ? is : "it", "");
-    note(j, was ? choir__format("--%s %s replaces the checkpoint's %s", o->name, is, was)
-                : choir__format("--%s %s is new: the checkpoint has none", o->name, is));
-    *changed = true;
-    return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "%s was trained with%s --%s%s%s: it cannot go on with%s %s", j->resume,
+        was ? "" : "out", o->name, was ? space : "", was && o->argument ? was : "",
+        is ? "" : "out", o->argument && is ? is : "it");
+}
+
+/* Returns whether a place of work, of the job's record or file, gives way to one on the command
+ * line that stands before it in the table, as a mesh belongs to its strategy, and a number of
+ * ranks to both. */
+static bool is_displaced_place(const choir__job *j, const char *name)
+{
+    bool before = false;
+    for (const choir__cli_option *o = choir__job_options; o->name; o++) {
+        if (o->recorded != CHOIR__RECORDED_PLACE)
+            continue;
+        if (!strcmp(o->name, name))
+            return before || (!strcmp(name, "nproc") &&
+                                 (j->launched || choir__job_was_given(j, "devices")));
+        before |= choir__job_was_given(j, o->name);
+    }
+    return false;
 }
 
 bool choir__job_is_displaced(const choir__job *j, const char *name)
 {
-    bool before = false;
     if (!strcmp(name, "eval-every") && choir__job_was_given(j, "eval-epochs"))
         return true;
     if (!strcmp(name, "eval-epochs") && choir__job_was_given(j, "eval-every"))
         return true;
-    for (size_t i = 0; i < CHOIR_COUNT(placement); i++) {
-        if (!strcmp(placement[i], name))
-            return before || (!strcmp(name, "nproc") &&
-                                 (j->launched || choir__job_was_given(j, "devices")));
-        before |= choir__job_was_given(j, placement[i]);
-    }
-    return !strcmp(name, "steps") && j->epochs;
+    return is_displaced_place(j, name) || (!strcmp(name, "steps") && j->epochs);
 }
 
-static choir_status take(choir__job *j, const choir__cli_option *o, bool *changed)
+static choir_status take(choir__job *j, const choir__cli_option *o)
 {
     const char *was = choir__job_recorded(j, o->name);
     if (!choir__job_was_given(j, o->name)) {
@@ -188,7 +191,7 @@ static choir_status take(choir__job *j, const choir__cli_option *o, bool *change
         return status;
     }
     char *is = choir__cli_text(o, value_of(j, o));
-    choir_status status = is ? compare(j, o, was, is, changed) : CHOIR_OK;
+    choir_status status = compare(j, o, was, is);
     free(is);
     return status;
 }
@@ -203,9 +206,12 @@ static void note_what_is_missing(choir__job *j)
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s--%s",
                 *list ? ", " : "", o->name);
     if (*list)
-        note(j, choir__format("%s does not record all options of its job: these have their "
-                              "defaults: %s",
-                    j->resume, list));
+        choir__job_add_note(
+            j, choir__format("%s does not record all options of its job: these have their "
+                             "defaults: %s",
+                   j->resume, list));
+    if (!j->save) /* what another program keeps there is not for Choir to delete */
+        choir__job_add_note(j, choir__strdup("nothing is saved without --save"));
 }
 
 /* Returns whether path is a run's folder, not one of its steps. */
@@ -224,31 +230,32 @@ static choir_status take_logs(choir__job *j)
     char *left = NULL;
     choir_status status = choir__job_recall_logs(j, &left);
     if (left)
-        note(j, choir__format("this run does not go on in the logs of %s: %s; --log names its "
-                              "own",
-                    j->resume, left));
+        choir__job_add_note(
+            j, choir__format("this run does not go on in the logs of %s: %s; --log names its "
+                             "own",
+                   j->resume, left));
     free(left);
     return status;
 }
 
 int choir__job_recall(choir__job *j)
 {
-    bool changed = false, has_record;
     choir_status status = read_record(j);
     if (status != CHOIR_OK)
         return choir__cli_fail();
-    has_record = json_object_get(j->resumed, "format") != NULL;
     for (const choir__cli_option *o = choir__job_options; o->name && status == CHOIR_OK; o++)
         if (o->recorded != CHOIR__NOT_RECORDED)
-            status = take(j, o, &changed);
+            status = take(j, o);
     if (status != CHOIR_OK)
         return choir__cli_fail();
     if (!j->data)
         j->data = json_string_value(json_object_get(j->resumed, "data"));
-    if (!has_record)
+    if (json_object_get(j->resumed, "format")) {
+        if (!j->save && is_run(j->resume))
+            j->save = j->resume; /* the job goes on, and so does its folder */
+    } else {
         note_what_is_missing(j);
-    else if (!changed && !j->epochs && !j->save && is_run(j->resume))
-        j->save = j->resume; /* the same job goes on, and so does its folder */
+    }
     return take_logs(j) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
 }
 
@@ -287,48 +294,6 @@ static choir_status check_data(const choir__job *j)
         *j->data_sha256 ? j->data_sha256 : "none", *was ? was : "none", j->resume);
 }
 
-/* Epochs become steps only when the data is open. */
-static void note_epochs(choir__job *j)
-{
-    const char *was = choir__job_recorded(j, "steps");
-    if (j->epochs && was && strtoll(was, NULL, 10) != j->steps)
-        note(j, choir__format("--epochs %lld, %lld steps, replaces the checkpoint's %s steps",
-                    (long long)j->epochs, (long long)j->steps, was));
-}
-
-static bool has_other_bits(const choir__composition *c)
-{
-    bool other = false;
-    for (int d = 0; d < c->count; d++)
-        other |= c->dims[d].strategy->other_bits;
-    return other;
-}
-
-/* Strategies that have the bits of `single` replace each other without a word. */
-static void note_strategy(choir__job *j)
-{
-    const char *was = choir__job_recorded(j, "strategy");
-    choir__composition before = {0};
-    const choir__composition *c = &j->composition;
-    bool known = was && choir__composition_parse(was, &before) == CHOIR_OK;
-    if (known && strcmp(was, j->strategy_text) != 0 &&
-        (has_other_bits(c) || has_other_bits(&before)))
-        note(j,
-            choir__format("--strategy %s replaces the checkpoint's %s: the numbers from here "
-                          "on are others",
-                j->strategy_text, was));
-    choir__composition_free(&before);
-    for (int d = 0; d < c->count && j->nproc > 1; d++) {
-        const choir__cli_strategy *s = c->dims[d].strategy;
-        const char *forgotten = s->forgets ? s->forgets(c->dims[d].keys) : NULL;
-        if (forgotten)
-            note(
-                j, choir__format("strategy %s: %s; the numbers from here on may be others than "
-                                 "those of an uninterrupted run",
-                       s->name, forgotten));
-    }
-}
-
 static void write_record(choir__job *j)
 {
     json_t *options = json_object(), *root;
@@ -340,8 +305,8 @@ static void write_record(choir__job *j)
         json_decref(value);
     }
     json_object_set_new(options, "model", json_string(j->info.config));
-    root = json_pack("{s:s, s:i, s:s, s:o}", "format", "choir-job", "version", VERSION,
-        "data_sha256", j->data_sha256, "options", options);
+    root = json_pack("{s:s, s:i, s:s, s:o, s:o}", "format", "choir-job", "version", VERSION,
+        "data_sha256", j->data_sha256, "options", options, "device", choir__job_device(j));
     char *place = j->data ? choir__job_place(j->data) : NULL;
     if (place)
         json_object_set_new(root, "data", json_string(place));
@@ -364,10 +329,8 @@ choir_status choir__job_note(choir__job *j)
         status = check_data(j);
     if (status != CHOIR_OK)
         return status;
-    if (j->resumed) {
-        note_epochs(j);
-        note_strategy(j);
-    }
+    if (j->resumed)
+        choir__job_note_changes(j);
     if (j->notes && j->rank == 0)
         choir__cli_notes(j->command, j->notes);
     write_record(j);

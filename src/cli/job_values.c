@@ -2,6 +2,11 @@
 #include "cli/job_values.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "cli/amp.h"
+#include "cli/optimizers.h"
 
 json_t *choir__job_value(const choir__job *j, const choir__cli_option *o)
 {
@@ -18,6 +23,31 @@ json_t *choir__job_value(const choir__job *j, const choir__cli_option *o)
         value = json_string(text);
     free(text);
     return value;
+}
+
+json_t *choir__job_full_value(const choir__job *j, const choir__cli_option *o)
+{
+    bool optimizer = !strcmp(o->name, "optimizer"), decay = !strcmp(o->name, "weight-decay");
+    float weight_decay = 0;
+    char *text = optimizer || decay             ? choir__cli_optimizer_text(j, &weight_decay)
+                 : !strcmp(o->name, "schedule") ? choir__job_schedule_text(j)
+                 : !strcmp(o->name, "amp")      ? choir__strdup(choir__amp_find(j->amp)->name)
+                                                : NULL;
+    char number[CHOIR__NUMBER_TEXT];
+    json_t *value = NULL;
+    if (decay && text) {
+        choir__single_text(weight_decay, number);
+        value = json_real(strtod(number, NULL));
+    } else if (text)
+        value = json_string(text);
+    free(text);
+    return value ? value : choir__job_value(j, o);
+}
+
+json_t *choir__job_device(const choir__job *j)
+{
+    const char *name = j->device_names[0];
+    return json_stringn(name, strcspn(name, ":"));
 }
 
 char *choir__job_exact_text(const json_t *root)

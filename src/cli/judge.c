@@ -41,6 +41,15 @@ static choir_status read_metric(const char *text, metric *m)
     return CHOIR_OK;
 }
 
+const char *choir__judge_measure(const char *best)
+{
+    metric m;
+    (void)!read_metric(best, &m); /* a record's, or checked */
+    return m.accuracy ? m.max ? "accuracy:max" : "accuracy:min"
+           : m.max    ? "loss:max"
+                      : "loss:min";
+}
+
 static bool has_plateau(const choir__job *j)
 {
     choir_plateau p;
@@ -82,12 +91,15 @@ choir__judge choir__judge_new(const choir__job *j)
     return judge;
 }
 
+static bool is_loss(const choir__job *j)
+{
+    return !strcmp(choir__judge_measure(j->best), "loss:min");
+}
+
 void choir__judge_to_state(const choir__judge *judge, const choir__job *j, choir_train_state *s)
 {
-    metric m;
-    bool by_loss = read_metric(j->best, &m) == CHOIR_OK && !m.accuracy && !m.max;
     s->best = judge->best;
-    s->best_loss = by_loss ? judge->best : (double)NAN;
+    s->best_loss = is_loss(j) ? judge->best : (double)NAN;
     s->best_regular = judge->regular;
     s->stale = judge->stale;
     s->base_lr = judge->base_lr;
@@ -104,16 +116,25 @@ static bool has_other_rate(const choir__job *j)
     return text && choir__parse_float(text, 0, (double)INFINITY, &was) && was != j->lr;
 }
 
+/* By another measure nothing has been the best yet. */
+static bool has_other_measure(const choir__job *j)
+{
+    const char *was = choir__job_recorded(j, "best");
+    return strcmp(choir__judge_measure(was), choir__judge_measure(j->best)) != 0;
+}
+
 void choir__judge_from_state(
-    choir__judge *judge, const choir__job *j, const choir_train_state *s)
+    choir__judge *judge, const choir__job *j, const choir_train_state *s, bool resumed)
 {
     *judge = choir__judge_new(j);
-    judge->best = isnan(s->best) && !j->best ? s->best_loss : s->best;
-    judge->regular = s->best_regular;
-    judge->stale = s->stale;
+    if (!resumed || !has_other_measure(j)) {
+        judge->best = isnan(s->best) && is_loss(j) ? s->best_loss : s->best;
+        judge->regular = s->best_regular;
+        judge->stale = s->stale;
+    }
     if (isnan(judge->base_lr) || isnan(s->base_lr))
         return;
-    if (!has_other_rate(j))
+    if (!resumed || !has_other_rate(j))
         judge->base_lr = s->base_lr;
     judge->plateau.started = !isnan(s->plateau_best);
     judge->plateau.best = s->plateau_best;

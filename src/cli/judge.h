@@ -23,8 +23,12 @@ choir_status choir__judge_check_task(const choir__job *job);
 choir__judge choir__judge_new(const choir__job *job);
 void choir__judge_to_state(
     const choir__judge *judge, const choir__job *job, choir_train_state *state);
+/* resumed: the state is of the job that --resume goes on from, which may have been judged by
+ * another measure, and at another rate. */
 void choir__judge_from_state(
-    choir__judge *judge, const choir__job *job, const choir_train_state *state);
+    choir__judge *judge, const choir__job *job, const choir_train_state *state, bool resumed);
+/* Returns the measure that a text of --best names, in full: "loss:min" for NULL. */
+const char *choir__judge_measure(const char *best);
 
 /* Returns whether later steps depend on evaluations, so that none may be left out. */
 bool choir__judge_decides(const choir__job *job);

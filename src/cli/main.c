@@ -50,6 +50,8 @@ static int run(int argc, char **argv)
         printf("choir %s\n", CHOIR_VERSION);
     } else if (!strcmp(name, "__job_schema")) {
         choir__job_print_schema();
+    } else if (!strcmp(name, "__numbers")) {
+        choir__job_print_numbers();
     } else if (!strcmp(name, "__boards")) {
         return choir__boards_command(argc - 1, argv + 1);
     } else if (!strcmp(name, "__gpus_tried")) {

@@ -44,7 +44,7 @@ struct curve {
     double min_lr, gamma, power, rise, first_factor, last_factor;
     double factor, threshold; /* of plateau */
     int64_t patience, cooldown;
-    bool straight, three_phase, halving;
+    bool straight, three_phase, halving, stretched;
     char milestones[64];
 };
 
@@ -58,8 +58,8 @@ const char *choir__cli_schedule_names(size_t i)
     return i < CHOIR_COUNT(schedules) ? schedules[i] : NULL;
 }
 
-/* Reads the text's options; full, unless it is NULL, gets the text with all of them but the
- * steps, which follow the job's. */
+/* Reads the text's options. Steps that it does not name follow the job's (stretched). full,
+ * unless it is NULL, gets the text with all others. */
 static choir_status read_curve(const char *text, int kind, struct curve *c, char **full)
 {
     choir__option all[] = {{"warmup", CHOIR__INT, &c->warmup, 0, 1e12},
@@ -93,17 +93,14 @@ static choir_status read_curve(const char *text, int kind, struct curve *c, char
             known[count++] = all[i];
     }
     known[count] = (choir__option){NULL};
-    int64_t steps = c->steps;
     choir_status status = choir__options_parse(text, "the schedule", known);
-    if (status != CHOIR_OK || !full)
-        return status;
     int at = 0;
-    while (at < count && (strcmp(known[at].key, "steps") || c->steps != steps))
+    while (at < count && strcmp(known[at].key, "steps"))
         at++;
-    if (at < count)
-        memmove(&known[at], &known[at + 1], (size_t)(count - at) * sizeof *known);
-    *full = choir__options_text(schedules[kind], known);
-    return CHOIR_OK;
+    c->stretched = at < count && !c->steps;
+    if (status == CHOIR_OK && full)
+        *full = choir__options_text(schedules[kind], known);
+    return status;
 }
 
 static choir_status read_schedule(const choir__job *j, int *kind, struct curve *c, char **full)
@@ -112,8 +109,7 @@ static choir_status read_schedule(const choir__job *j, int *kind, struct curve *
     if (status != CHOIR_OK)
         return status;
     choir_plateau plateau = choir_plateau_defaults();
-    *c = (struct curve){.steps = j->steps,
-        .size = 1000,
+    *c = (struct curve){.size = 1000,
         .growth = 1,
         .gamma = *kind == CHOIR_LR_CYCLIC        ? 1
                  : *kind == CHOIR_LR_EXPONENTIAL ? 0.999
@@ -125,7 +121,17 @@ static choir_status read_schedule(const choir__job *j, int *kind, struct curve *
         .factor = 0.1,
         .patience = plateau.patience,
         .threshold = 1e-4};
-    return read_curve(j->schedule, *kind, c, full);
+    status = read_curve(j->schedule, *kind, c, full);
+    if (!c->steps)
+        c->steps = j->steps;
+    return status;
+}
+
+bool choir__job_is_stretched(const choir__job *j)
+{
+    struct curve c;
+    int kind;
+    return read_schedule(j, &kind, &c, NULL) == CHOIR_OK && c.stretched;
 }
 
 char *choir__job_schedule_text(const choir__job *j)

@@ -90,6 +90,18 @@ choir_status choir__algorithm_parse(const char *name, choir__algorithm *algorith
     return CHOIR_OK;
 }
 
+choir__sums choir__algorithm_sums(choir__algorithm algorithm)
+{
+    switch (algorithm) {
+    case CHOIR__BINOMIAL:
+    case CHOIR__HALVING: return CHOIR__SUMS_BY_RANK;
+    case CHOIR__RING:
+    case CHOIR__DOUBLE_TREE:
+    case CHOIR__NATIVE: return CHOIR__SUMS_BY_PLACE;
+    default: return CHOIR__SUMS_OF_TREE;
+    }
+}
+
 const char *choir__stamp_text(const choir__stamp *stamp, char text[CHOIR__STAMP_TEXT])
 {
     const char *kind = choir__kind_name((choir__kind)stamp->kind);

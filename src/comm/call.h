@@ -99,4 +99,12 @@ const char *choir__algorithm_name(choir__algorithm algorithm);
 choir_status choir__algorithm_parse(const char *name, choir__algorithm *algorithm);
 const struct choir__name_table *choir__algorithm_names(void);
 
+/* How a tree reduction adds. */
+typedef enum choir__sums {
+    CHOIR__SUMS_OF_TREE,  /* in the job's tree: the same bits for any number of ranks */
+    CHOIR__SUMS_BY_RANK,  /* each rank's own first: the bits depend on the number of ranks */
+    CHOIR__SUMS_BY_PLACE, /* so, and in an order that depends on an element's place */
+} choir__sums;
+choir__sums choir__algorithm_sums(choir__algorithm algorithm);
+
 #endif

@@ -9,14 +9,9 @@
 
 bool choir__tree_by_name(const choir__call *call)
 {
-    switch ((choir__algorithm)call->stamp.algorithm) {
-    case CHOIR__BINOMIAL:
-    case CHOIR__HALVING:
-    case CHOIR__RING:
-    case CHOIR__DOUBLE_TREE:
-    case CHOIR__NATIVE: return call->stamp.kind == CHOIR__TREE_REDUCE;
-    default: return false;
-    }
+    return call->stamp.kind == CHOIR__TREE_REDUCE &&
+           choir__algorithm_sums((choir__algorithm)call->stamp.algorithm) !=
+               CHOIR__SUMS_OF_TREE;
 }
 
 /* Adds this rank's nodes into the first. A rank without micro-batches contributes zero. */

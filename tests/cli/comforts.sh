@@ -59,7 +59,8 @@ patience_runs_out() {
         random || return
     [ "$(field steps out)" = 20 ] || fail "ended after step $(field steps out)"
     grep -q '{"event":"end","step":20,"by":"patience"}' out || fail "no event: $(cat out)"
-    good train --json --resume tired random || return
+    noted 'tired has ended by --patience 3 after step 20' train --json --resume tired random ||
+        return
     [ "$(field steps out)" = 20 ] || fail "a resumed run went on to step $(field steps out)"
     # The count goes on where the checkpoint was.
     good train --json --model "$model" --lr 0 --steps 12 --eval-every 5 --patience 3 --save half \

@@ -64,7 +64,7 @@ choir() {
 
 # Removes from err what each resumed job with more steps or another strategy says.
 drop_notes() {
-    local note='--(steps|strategy) .* replaces|strategy .* uninterrupted'
+    local note='--steps .* replaces|(strategy|device) .* (replaces|uninterrupted)'
     sed -i -E "/^choir train: note: ($note)/d" err
 }
 

@@ -58,7 +58,8 @@ placed_at_once() {
     local parts=(--strategy pipeline:schedule=1f1b --devices cpu:0-7 --mem-cap 5800K)
     rm -rf kept
     good train "${args[@]}" --strategy single --save kept --steps 1
-    for how in "--weights $(echo kept/step-*/model.safetensors)" "--init torch" "--resume kept"; do
+    for how in "--weights $(echo kept/step-*/model.safetensors)" "--init torch" \
+        "--resume kept/latest"; do
         # shellcheck disable=SC2086
         CHOIR_CPU_DEVICES=8 good train "${args[@]}" "${parts[@]}" $how && mv out many &&
             good train "${args[@]}" $how && mv out single && same_run single many ||

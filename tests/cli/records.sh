@@ -222,13 +222,14 @@ narrow_terminals() {
     # Nor a summary's, an error's, a note's or a warning's, which a record has whole.
     script -qec "stty cols 40; $CHOIR train --summary --model $bert text
         $CHOIR train --lr 1e20 text
-        $CHOIR train --resume narrow --save narrow --log csv:/dev/full --steps 62 --quiet" \
+        $CHOIR train --resume narrow --save narrow --log csv:/dev/full --steps 62 \
+            --weight-decay 0.25 --quiet" \
         /dev/null >out 2>err </dev/null
     sed 's/\r$//' out >lines
     [ "$(awk '{ if (length > m) m = length } END { print m + 0 }' lines)" -le 40 ] ||
         fail "wider than 40 columns: $(awk 'length > 40' lines)"
     has lines '^bert.embeddings.LayerNorm$|^  bert.embeddings.LayerNorm$' 'layer_norm \(' \
-        '^choir train: --lr: expected a number of$' '^choir train: note: --steps 62 replaces$' \
+        '^choir train: --lr: expected a number of$' '^choir train: note: --weight-decay 0.25$' \
         '^choir train: warning: cannot write$'
     has narrow/stderr.log "warning: cannot write /dev/full: .* goes on without this record\$"
     script -qec "$CHOIR train --steps 60 --batch-size 12 --model $gpt --log-every 2 text" \

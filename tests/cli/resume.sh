@@ -201,11 +201,12 @@ resumes_alone() {
     rm -rf whole_saved
 }
 
-# A changed option is named, and taken or refused; nothing else is said.
+# What changes the numbers is named, and taken or refused; nothing else is said.
 changes_are_named() {
     rm -rf saved
     job half --steps 6 "${record[@]}" --save saved
-    again() { noted "$1" train --quiet --resume saved --steps 8 "${@:2}"; }
+    local from=saved/step-00000006
+    again() { noted "$1" train --quiet --resume $from --steps 8 "${@:2}"; }
     again 'steps 8 replaces the checkpoint.s 6'
     again 'lr 0.02 replaces the checkpoint.s 0.01' --lr 0.02
     again 'clip 2 replaces the checkpoint.s 0.5' --clip 2
@@ -214,11 +215,13 @@ changes_are_named() {
     again 'optimizer adamw:beta2=0.9 replaces the checkpoint.s adamw:beta2=0.99' \
         --optimizer adamw:beta2=0.9
     again 'amp bf16' --amp bf16
-    again 'strategy local-sgd replaces .*others' --strategy local-sgd --nproc 2
+    again 'strategy local-sgd of 2 ranks replaces .* single: .*others' \
+        --strategy local-sgd --nproc 2
     again 'strategy local-sgd: .*rank 0 alone.*uninterrupted' --strategy local-sgd --nproc 2
+    again 'strategy ddp:hook=bf16 of 2 ranks replaces' --strategy ddp:hook=bf16 --nproc 2
     again 'hook=powersgd|strategy ddp: .*feeds back' --strategy ddp:hook=powersgd --nproc 2
-    noted 'epochs 2, [0-9]+ steps, replaces' train --quiet --resume saved --epochs 2
-    good train --quiet --resume saved --steps 8 "${record[@]}" --lr 1e-2 "${one[@]}" --seed 42 text
+    noted 'epochs 2, [0-9]+ steps, replaces' train --quiet --resume $from --epochs 2
+    good train --quiet --resume $from --steps 8 "${record[@]}" --lr 1e-2 "${one[@]}" --seed 42 text
     grep -q lr err && fail "the same rate in other words is named: $(cat err)"
     refused() { bad 1 "$1" train --quiet --resume saved --steps 8 "${@:2}"; }
     refused 'trained with --optimizer adamw:.*cannot go on with sgd' --optimizer sgd
@@ -228,7 +231,44 @@ changes_are_named() {
     refused 'trained without --tokenizer' --tokenizer none.json
     bad 2 'steps 8 with --epochs 1' train --resume saved --steps 8 --epochs 1
     bad 2 'steps 8 with --epochs 1' train --steps 8 --epochs 1 text
-    [ "$(readlink saved/latest)" = step-00000006 ] || fail "a changed job wrote to the folder"
+    [ "$(readlink saved/latest)" = step-00000006 ] || fail "one of its steps wrote to the folder"
+}
+
+# A run that trains longer, or otherwise, goes on in its folder and in its records.
+longer_in_place() {
+    local steps
+    rm -rf saved
+    job whole --steps 12
+    job half --steps 4 --save saved
+    good train --json --resume saved --steps 8
+    good train --json --resume saved --steps 12 && mv out rest
+    [ ! -s err ] || fail "more steps at a constant rate change no number: $(cat err)"
+    same_run whole rest 9
+    [ "$(readlink saved/latest)" = step-00000012 ] || fail "latest is $(readlink saved/latest)"
+    steps=$(sed -n 's/^{"step":\([0-9]*\),.*/\1/p' saved/metrics.jsonl | tr '\n' ' ')
+    [ "$steps" = "$(seq -s ' ' 12) " ] || fail "steps of metrics.jsonl: $steps"
+    [ "$(grep -c '"event":"begin"' saved/events.jsonl)" = 3 ] || fail "$(cat saved/events.jsonl)"
+    has saved/job.json '"steps": 12'
+    has saved/latest/job.json '"steps": 12'
+    choir train --json --resume saved --epochs 1 --lr 0.02 >out 2>err || fail "$(cat err)"
+    has err 'lr 0.02 replaces the checkpoint.s 0.001'
+    [ "$(readlink saved/latest)" = "step-$(printf %08d "$(field steps out)")" ] ||
+        fail "latest is $(readlink saved/latest)"
+    has saved/job.json '"epochs": 1' '"lr": 0.02'
+    rm -rf other
+    good train --json --resume saved --epochs 2 --save other
+    [ -e other/latest ] && [ "$(readlink saved/latest)" != "$(readlink other/latest)" ] ||
+        fail "--save other: $(readlink saved/latest other/latest)"
+}
+
+# By another measure nothing has been the best yet.
+another_measure() {
+    local of=(--model mlp:in=10,hidden=8,classes=4 --lr 0.1 --eval-every 2)
+    rm -rf judged
+    good train --json "${of[@]}" --steps 8 --best accuracy --save judged random
+    noted 'best loss replaces the checkpoint.s accuracy' \
+        train --json --resume judged --steps 12 --best loss random
+    has judged/events.jsonl '"event":"eval","step":10,.*"best":true'
 }
 
 # Other data of the same characters and of the same size are noticed, and moved data found.
@@ -243,7 +283,7 @@ data_are_compared() {
     bad 1 'other is not the data that saved was trained on' \
         train --steps 8 --resume saved other
     cp text moved
-    good train --quiet --steps 8 --resume saved moved
+    good train --quiet --steps 8 --resume saved/latest moved
     mv text kept && cp other text
     bad 1 'text is not the data' train --steps 8 --resume saved
     mv kept text
@@ -256,38 +296,63 @@ data_are_compared() {
     bad 1 'folder is not the data' train --resume pictures --steps 5
 }
 
-# A checkpoint of a program, or of an older Choir, has no job.json: what it lacks is named.
-old_checkpoints_load() {
-    rm -rf saved
-    job whole --steps 8
-    job half --steps 4 --save saved
-    python3 - <<'EOF' || { echo "no python3"; return; }
+# resealed CODE: changes the latest checkpoint as a program in Python says, and its sums.
+resealed() {
+    CODE=$1 python3 - <<'EOF'
 import hashlib, json, os
 path = 'saved/latest/'
 state = json.load(open(path + 'state.json'), parse_float=lambda digits: f'@{digits}@')
-del state['files']['job.json'], state['sha256']
+exec(os.environ['CODE'])
+del state['sha256']
 def text():
     dumped = json.dumps(state, sort_keys=True, separators=(',', ':'), ensure_ascii=False)
     return dumped.replace('"@', '').replace('@"', '')
 state['sha256'] = hashlib.sha256(text().encode()).hexdigest()
 open(path + 'state.json', 'w').write(text())
-os.remove(path + 'job.json')
 EOF
-    local all='--augment, --balance, --threads, --steps, --lr, --lr-for, --schedule'
-    all+=', --weight-decay, --clip'
+}
+
+# A checkpoint of a program, or of an older Choir, has no job.json: what it lacks is named.
+old_checkpoints_load() {
+    rm -rf saved
+    job whole --steps 8
+    job half --steps 4 --save saved
+    resealed 'del state["files"]["job.json"]; os.remove(path + "job.json")' ||
+        { echo "no python3"; return; }
+    local all='--augment, --balance, --steps, --lr, --lr-for, --schedule, --weight-decay, --clip'
+    all+=', --eval-every, --eval-batches'
     noted "all options .*: $all\$" \
         train --json --resume saved --save older text
-    noted 'defaults: --augment, --balance, --lr-for, --schedule, --weight-decay$' \
+    noted 'nothing is saved without --save' train --json --resume saved --steps 6 text
+    [ "$(readlink saved/latest)" = step-00000004 ] || fail 'it is saved where it was found'
+    noted 'defaults: --augment, --balance, --lr-for, --schedule, --weight-decay, --eval-every, ' \
         train --json --resume saved --save more \
         --threads 1 --steps 8 --lr 1e-3 --clip 0 text && mv out rest
     same_run whole rest 5
 }
 
+# Kinds of devices differ in the last bits. Here the record says that the first half had GPUs.
+devices_are_compared() {
+    rm -rf saved
+    job half --steps 4 --save saved
+    resealed 'job = open(path + "job.json").read().replace("cpu\"", "cuda\"")
+open(path + "job.json", "w").write(job)
+state["files"]["job.json"] = {"bytes": len(job),
+                              "sha256": hashlib.sha256(job.encode()).hexdigest()}' || return 0
+    noted 'device cpu replaces the checkpoint.s cuda: the numbers .* others' \
+        train --json --resume saved --steps 6
+    choir train --json --resume saved --steps 8 >out 2>err && [ ! -s err ] ||
+        fail "now both are on a CPU: $(cat err)"
+}
+
 check resumes_alone
 check resumes_alone --strategy ddp --nproc 2
 check changes_are_named
+check longer_in_place
+check another_measure
 check data_are_compared
 check old_checkpoints_load
+check devices_are_compared
 check goes_on single single
 check goes_on single single --schedule cosine:steps=20,warmup=4
 check goes_on 'ddp --nproc 2' single

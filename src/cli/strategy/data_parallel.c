@@ -22,8 +22,10 @@ typedef struct dp_keys {
 #define AT(member) CHOIR__CLI_AT(dp_keys, member)
 
 static const choir__cli_option keys[] = {
-    {"output_device", CHOIR__WORD, AT(output_device), .argument = "cpu:0"},
-    {"dim", CHOIR__INT, AT(dim), 0, CHOIR_MAX_DIMS - 1, .preset = "0"},
+    {"output_device", CHOIR__WORD, AT(output_device), .argument = "cpu:0",
+        .recorded = CHOIR__RECORDED_FREE},
+    {"dim", CHOIR__INT, AT(dim), 0, CHOIR_MAX_DIMS - 1, .preset = "0",
+        .recorded = CHOIR__RECORDED_FREE},
     {NULL},
 };
 

@@ -17,17 +17,53 @@ typedef struct ddp_keys {
 
 #define AT(member) CHOIR__CLI_AT(ddp_keys, member)
 
+static choir__sums sums_of(const ddp_keys *k)
+{
+    choir__algorithm algorithm = CHOIR__AUTO;
+    if (*k->algorithm)
+        (void)!choir__algorithm_parse(k->algorithm, &algorithm); /* check has told */
+    return choir__algorithm_sums(algorithm);
+}
+
+/* --- whether the numbers depend on a key --- */
+
+static bool by_rank(const void *keys)
+{
+    return sums_of(keys) != CHOIR__SUMS_OF_TREE;
+}
+
+/* The buckets are the places in which gradients are added up. */
+static bool by_place(const void *keys)
+{
+    return sums_of(keys) == CHOIR__SUMS_BY_PLACE;
+}
+
+static bool own_numbers(const void *own, int ranks)
+{
+    const ddp_keys *k = own;
+    return *k->hook || (ranks > 1 && (k->sync_bn || by_rank(k)));
+}
+
 static const choir__cli_option keys[] = {
-    {"bucket_cap_mb", CHOIR__FLOAT, AT(bucket_cap_mb), 1e-6, 1e6, .preset = "25"},
-    {"first_bucket_mb", CHOIR__FLOAT, AT(first_bucket_mb), 1e-6, 1e6, .preset = "1"},
-    {"algorithm", CHOIR__WORD, AT(algorithm), .argument = "exchange"},
-    {"sync_bn", CHOIR__FLAG, AT(sync_bn), .preset = "0"},
-    {"find_unused", CHOIR__FLAG, AT(find_unused), .preset = "0"},
-    {"static_graph", CHOIR__FLAG, AT(static_graph), .preset = "0"},
-    {"delay_allreduce", CHOIR__FLAG, AT(delay_allreduce), .preset = "0"},
-    {"hook", CHOIR__WORD, AT(hook), .argument = "bf16|f16|powersgd"},
-    {"rank", CHOIR__INT, AT(rank), 1, 1024, .preset = "-1", .argument = "1"},
-    {"start_step", CHOIR__INT, AT(start_step), 0, 1e15, .preset = "-1", .argument = "1000"},
+    {"bucket_cap_mb", CHOIR__FLOAT, AT(bucket_cap_mb), 1e-6, 1e6, .preset = "25",
+        .recorded = CHOIR__RECORDED_TAKES, .matters = by_place},
+    {"first_bucket_mb", CHOIR__FLOAT, AT(first_bucket_mb), 1e-6, 1e6, .preset = "1",
+        .recorded = CHOIR__RECORDED_TAKES, .matters = by_place},
+    {"algorithm", CHOIR__WORD, AT(algorithm), .argument = "exchange",
+        .recorded = CHOIR__RECORDED_TAKES, .matters = by_rank},
+    {"sync_bn", CHOIR__FLAG, AT(sync_bn), .preset = "0", .recorded = CHOIR__RECORDED_TAKES},
+    {"find_unused", CHOIR__FLAG, AT(find_unused), .preset = "0",
+        .recorded = CHOIR__RECORDED_FREE},
+    {"static_graph", CHOIR__FLAG, AT(static_graph), .preset = "0",
+        .recorded = CHOIR__RECORDED_FREE},
+    {"delay_allreduce", CHOIR__FLAG, AT(delay_allreduce), .preset = "0",
+        .recorded = CHOIR__RECORDED_TAKES, .matters = by_place},
+    {"hook", CHOIR__WORD, AT(hook), .argument = "bf16|f16|powersgd",
+        .recorded = CHOIR__RECORDED_TAKES},
+    {"rank", CHOIR__INT, AT(rank), 1, 1024, .preset = "-1", .argument = "1",
+        .recorded = CHOIR__RECORDED_TAKES},
+    {"start_step", CHOIR__INT, AT(start_step), 0, 1e15, .preset = "-1", .argument = "1000",
+        .recorded = CHOIR__RECORDED_TAKES},
     {NULL},
 };
 
@@ -79,12 +115,13 @@ static choir_status build(choir__cli_part *p)
     return set_hook(p->model, k); /* other errors stick to the run */
 }
 
-static const char *forgets(const void *own)
+static const char *forgets(const void *own, int ranks)
 {
     const ddp_keys *k = own;
-    return strcmp(k->hook, "powersgd")
-               ? NULL
-               : "a checkpoint holds neither the errors that powersgd feeds back nor its matrices";
+    (void)ranks;
+    return !strcmp(k->hook, "powersgd")
+               ? "a checkpoint holds neither the errors that powersgd feeds back nor its matrices"
+               : NULL;
 }
 
 const choir__cli_strategy choir__cli_strategy_ddp = {
@@ -99,5 +136,6 @@ const choir__cli_strategy choir__cli_strategy_ddp = {
     .recovery = CHOIR__IN_PLACE,
     .build = build,
     .step = choir__cli_strategy_plain_step,
+    .own_numbers = own_numbers,
     .forgets = forgets,
 };

@@ -20,11 +20,14 @@ typedef struct diloco_keys {
 #define AT(member) CHOIR__CLI_AT(diloco_keys, member)
 
 static const choir__cli_option diloco_keys_known[] = {
-    {"every", CHOIR__INT, AT(every), 1, MOST_STEPS, .preset = "50"},
-    {"outer_lr", CHOIR__FLOAT, AT(outer_lr), 1e-6, 1e3, .preset = "0.7"},
-    {"momentum", CHOIR__FLOAT, AT(momentum), 0, 0.999999, .preset = "0.9"},
-    {"nesterov", CHOIR__FLAG, AT(nesterov), .preset = "1"},
-    {"wire", CHOIR__WORD, AT(wire), .preset = "f32"},
+    {"every", CHOIR__INT, AT(every), 1, MOST_STEPS, .preset = "50",
+        .recorded = CHOIR__RECORDED_TAKES},
+    {"outer_lr", CHOIR__FLOAT, AT(outer_lr), 1e-6, 1e3, .preset = "0.7",
+        .recorded = CHOIR__RECORDED_TAKES},
+    {"momentum", CHOIR__FLOAT, AT(momentum), 0, 0.999999, .preset = "0.9",
+        .recorded = CHOIR__RECORDED_TAKES},
+    {"nesterov", CHOIR__FLAG, AT(nesterov), .preset = "1", .recorded = CHOIR__RECORDED_TAKES},
+    {"wire", CHOIR__WORD, AT(wire), .preset = "f32", .recorded = CHOIR__RECORDED_TAKES},
     {NULL},
 };
 #undef AT
@@ -60,9 +63,12 @@ typedef struct local_sgd_keys {
 #define AT(member) CHOIR__CLI_AT(local_sgd_keys, member)
 
 static const choir__cli_option local_sgd_keys_known[] = {
-    {"every", CHOIR__INT, AT(every), 1, MOST_STEPS, .preset = "50"},
-    {"warmup", CHOIR__INT, AT(warmup), 0, MOST_STEPS, .preset = "0"},
-    {"node_every", CHOIR__INT, AT(node_every), 1, MOST_STEPS, .argument = "STEPS"},
+    {"every", CHOIR__INT, AT(every), 1, MOST_STEPS, .preset = "50",
+        .recorded = CHOIR__RECORDED_TAKES},
+    {"warmup", CHOIR__INT, AT(warmup), 0, MOST_STEPS, .preset = "0",
+        .recorded = CHOIR__RECORDED_TAKES},
+    {"node_every", CHOIR__INT, AT(node_every), 1, MOST_STEPS, .argument = "STEPS",
+        .recorded = CHOIR__RECORDED_TAKES},
     {NULL},
 };
 
@@ -102,10 +108,25 @@ static choir_status resumed(choir__cli_part *p)
     return choir_diloco_resume(p->model, (int64_t)choir_run_next(p->run));
 }
 
-static const char *forgets(const void *keys)
+static const char *forgets(const void *keys, int ranks)
 {
     (void)keys;
-    return "a checkpoint holds the optimizer of rank 0 alone, and every rank goes on from it";
+    return ranks > 1
+               ? "a checkpoint holds the optimizer of rank 0 alone, and every rank goes on from it"
+               : NULL;
+}
+
+/* An outer step moves the weights of one rank, too. */
+static bool has_outer_step(const void *keys, int ranks)
+{
+    (void)keys, (void)ranks;
+    return true;
+}
+
+static bool is_mean(const void *keys, int ranks)
+{
+    (void)keys;
+    return ranks > 1;
 }
 
 const choir__cli_strategy choir__cli_strategy_diloco = {
@@ -121,7 +142,7 @@ const choir__cli_strategy choir__cli_strategy_diloco = {
     .meet = meet,
     .together = together,
     .resumed = resumed,
-    .other_bits = true,
+    .own_numbers = has_outer_step,
     .recovery = CHOIR__REBUILT_AS_MANY,
     .forgets = forgets,
 };
@@ -138,7 +159,7 @@ const choir__cli_strategy choir__cli_strategy_local_sgd = {
     .meet = meet,
     .together = together,
     .resumed = resumed,
-    .other_bits = true,
+    .own_numbers = is_mean,
     .recovery = CHOIR__REBUILT_AS_MANY,
     .forgets = forgets,
 };

@@ -13,13 +13,17 @@ typedef struct fsdp_keys {
 #define AT(member) CHOIR__CLI_AT(fsdp_keys, member)
 
 static const choir__cli_option keys[] = {
-    {"stage", CHOIR__INT, AT(stage), 1, 3, .preset = "3"},
-    {"shard_ranks", CHOIR__INT, AT(shard_ranks), -1, INT32_MAX, .preset = "0"},
-    {"unit_params", CHOIR__INT, AT(unit_params), 0, 1e15, .preset = "0"},
-    {"unit_class", CHOIR__WORD, AT(unit_class), .argument = "NAME"},
-    {"ignored", CHOIR__TEXT, AT(ignored), .argument = "PATTERN[/...]"},
-    {"gather", CHOIR__FLAG, AT(gather), .preset = "0"},
-    {"reshard", CHOIR__FLAG, AT(reshard), .preset = "1"},
+    {"stage", CHOIR__INT, AT(stage), 1, 3, .preset = "3", .recorded = CHOIR__RECORDED_FREE},
+    {"shard_ranks", CHOIR__INT, AT(shard_ranks), -1, INT32_MAX, .preset = "0",
+        .recorded = CHOIR__RECORDED_FREE},
+    {"unit_params", CHOIR__INT, AT(unit_params), 0, 1e15, .preset = "0",
+        .recorded = CHOIR__RECORDED_FREE},
+    {"unit_class", CHOIR__WORD, AT(unit_class), .argument = "NAME",
+        .recorded = CHOIR__RECORDED_FREE},
+    {"ignored", CHOIR__TEXT, AT(ignored), .argument = "PATTERN[/...]",
+        .recorded = CHOIR__RECORDED_FREE},
+    {"gather", CHOIR__FLAG, AT(gather), .preset = "0", .recorded = CHOIR__RECORDED_FREE},
+    {"reshard", CHOIR__FLAG, AT(reshard), .preset = "1", .recorded = CHOIR__RECORDED_FREE},
     {NULL},
 };
 

@@ -24,10 +24,16 @@ static choir_status resumed(choir__cli_part *p)
     return choir_hogwild_restart(p->net, p->env.group);
 }
 
-static const char *forgets(const void *keys)
+static bool own_numbers(const void *keys, int ranks)
 {
     (void)keys;
-    return "the numbers of several ranks differ from run to run";
+    return ranks > 1;
+}
+
+static const char *forgets(const void *keys, int ranks)
+{
+    return own_numbers(keys, ranks) ? "the numbers of several ranks differ from run to run"
+                                    : NULL;
 }
 
 const choir__cli_strategy choir__cli_strategy_hogwild = {
@@ -39,7 +45,7 @@ const choir__cli_strategy choir__cli_strategy_hogwild = {
     .step = choir__cli_strategy_plain_step,
     .meet = meet,
     .resumed = resumed,
-    .other_bits = true,
+    .own_numbers = own_numbers,
     .recovery = CHOIR__IN_PLACE,
     .forgets = forgets,
 };

@@ -39,3 +39,19 @@ const char *choir__cli_strategy_keys_text(
                 k->argument ? k->argument : k->preset, k[1].name ? "" : "]");
     return text;
 }
+
+char *choir__cli_strategy_own_text(const choir__cli_strategy *s, void *keys)
+{
+    choir__option known[MOST_KEYS + 1] = {{NULL}};
+    int count = 0;
+    void *presets;
+    (void)!choir__cli_strategy_read(s, s->name, &presets);
+    for (const choir__cli_option *k = s->keys; k && k->name; k++) {
+        char *place = (char *)keys + k->at;
+        bool counts = k->recorded == CHOIR__RECORDED_TAKES && (!k->matters || k->matters(keys));
+        if (counts && memcmp(place, (char *)presets + k->at, k->bytes) != 0)
+            known[count++] = (choir__option){k->name, k->type, place, k->low, k->high};
+    }
+    free(presets);
+    return choir__options_text(s->name, known);
+}

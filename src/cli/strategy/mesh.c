@@ -196,6 +196,29 @@ bool choir__composition_inside(const choir__composition *c)
     return c->count > 1 && c->dims[c->count - 1].strategy->spread == CHOIR__ALL_DEVICES;
 }
 
+int choir__composition_ranks(const choir__composition *c, int d, int ranks)
+{
+    return c->count > 1 ? c->dims[d].size : ranks;
+}
+
+char *choir__composition_numbers(const choir__composition *c, int ranks)
+{
+    char *all = choir__strdup("");
+    for (int d = 0; d < c->count; d++) {
+        const choir__dimension *dim = &c->dims[d];
+        int along = choir__composition_ranks(c, d, ranks);
+        if (!dim->strategy->own_numbers || !dim->strategy->own_numbers(dim->keys, along))
+            continue;
+        char *own = choir__cli_strategy_own_text(dim->strategy, dim->keys);
+        char *longer = choir__format(
+            "%s%s%s of %d rank%s", all, *all ? " + " : "", own, along, along > 1 ? "s" : "");
+        free(own);
+        free(all);
+        all = longer;
+    }
+    return all;
+}
+
 /* --- meeting --- */
 
 /* Makes the group of the ranks that differ only in the dimensions along which micro-batches are

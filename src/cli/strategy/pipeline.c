@@ -20,15 +20,16 @@ typedef struct pipeline_keys {
 #define AT(member) CHOIR__CLI_AT(pipeline_keys, member)
 
 static const choir__cli_option mp_keys[] = {
-    {"cuts", CHOIR__TEXT, AT(cuts), .argument = "PATH/PATH"},
+    {"cuts", CHOIR__TEXT, AT(cuts), .argument = "PATH/PATH", .recorded = CHOIR__RECORDED_FREE},
     {NULL},
 };
 
 static const choir__cli_option keys[] = {
     {"schedule", CHOIR__WORD, AT(schedule), .preset = "zero-bubble",
-        .argument = "gpipe|1f1b|interleaved|zero-bubble"},
-    {"cuts", CHOIR__TEXT, AT(cuts), .argument = "PATH/PATH"},
-    {"chunks", CHOIR__INT, AT(chunks), 1, 64, .argument = "2"},
+        .argument = "gpipe|1f1b|interleaved|zero-bubble", .recorded = CHOIR__RECORDED_FREE},
+    {"cuts", CHOIR__TEXT, AT(cuts), .argument = "PATH/PATH", .recorded = CHOIR__RECORDED_FREE},
+    {"chunks", CHOIR__INT, AT(chunks), 1, 64, .argument = "2",
+        .recorded = CHOIR__RECORDED_FREE},
     {NULL},
 };
 

@@ -32,7 +32,7 @@ int choir__cli_strategy_dealt(const choir__job *job)
     int product = 1;
     for (int d = 0; d < job->composition.count; d++)
         if (job->composition.dims[d].strategy->spread == CHOIR__DEVICE_A_RANK)
-            product *= job->composition.count > 1 ? job->composition.dims[d].size : job->nproc;
+            product *= choir__composition_ranks(&job->composition, d, job->nproc);
     return product;
 }
 
@@ -60,8 +60,9 @@ const char *choir__cli_strategy_forgets(const choir__job *job)
     const char *forgotten = NULL;
     for (int d = 0; d < job->composition.count && !forgotten; d++) {
         const choir__dimension *dim = &job->composition.dims[d];
+        int ranks = choir__composition_ranks(&job->composition, d, job->nproc);
         if (dim->strategy->forgets)
-            forgotten = dim->strategy->forgets(dim->keys);
+            forgotten = dim->strategy->forgets(dim->keys, ranks);
     }
     return forgotten;
 }

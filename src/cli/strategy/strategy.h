@@ -80,7 +80,8 @@ struct choir__cli_strategy {
     const char *name;
     const char *help; /* one line */
     /* Keys of a text such as "ddp:bucket_cap_mb=25". Their values are stored in a struct that
-     * the strategy defines, of keys_bytes; build finds it in part->at->keys. NULL: no keys. */
+     * the strategy defines, of keys_bytes; build finds it in part->at->keys. NULL: no keys.
+     * Each says whether the strategy's numbers depend on it: FREE or TAKES. */
     const choir__cli_option *keys;
     size_t keys_bytes;
     /* Checks the struct and may complete it. Error: argument. NULL: accepts every value. */
@@ -117,10 +118,13 @@ struct choir__cli_strategy {
     /* Called after all ranks have read weights from a checkpoint. May be NULL. */
     choir_status (*resumed)(choir__cli_part *part);
     choir__recovery recovery; /* when ranks are lost or join */
-    bool other_bits;          /* its results do not have the bits of `single` */
+    /* Returns whether the strategy, with these keys over this number of ranks, has numbers of
+     * its own, which then depend on the keys and on the ranks. NULL: it has the bits of
+     * `single`. */
+    bool (*own_numbers)(const void *keys, int ranks);
     /* Returns what checkpoints do not hold, so that a resumed job has other numbers than one
      * that was never interrupted; NULL: nothing. May itself be NULL. */
-    const char *(*forgets)(const void *keys);
+    const char *(*forgets)(const void *keys, int ranks);
 };
 
 /* The registry, ended by NULL. */
@@ -139,6 +143,10 @@ choir_status choir__cli_strategy_read(
 /* Writes "[:bucket_cap_mb=25,...]", or "" without keys, into text and returns it. */
 const char *choir__cli_strategy_keys_text(
     const choir__cli_strategy *s, char *text, size_t bytes);
+
+/* Returns the strategy's text with those keys that its numbers depend on and that are not as
+ * preset; the caller frees it. */
+char *choir__cli_strategy_own_text(const choir__cli_strategy *s, void *keys);
 
 /* --- compositions: mesh.c --- */
 
@@ -167,6 +175,12 @@ choir_status choir__composition_mesh(choir__composition *c, const char *text);
 /* Returns whether the innermost strategy works within one process, over as many devices as its
  * dimension has. */
 bool choir__composition_inside(const choir__composition *c);
+
+/* Returns the number of ranks along dimension d of a job with `ranks`. */
+int choir__composition_ranks(const choir__composition *c, int d, int ranks);
+/* Returns the part of a job with `ranks` that its numbers depend on, such as "tp of 2 ranks":
+ * equal texts mean equal numbers. "": they are those of `single`. The caller frees it. */
+char *choir__composition_numbers(const choir__composition *c, int ranks);
 
 /* Makes one group per dimension, and finds the ranks that micro-batches are distributed to.
  * Collective. */

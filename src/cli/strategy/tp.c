@@ -11,6 +11,12 @@ static choir_status build(choir__cli_part *p)
     return CHOIR_OK; /* errors stick to the run */
 }
 
+static bool own_numbers(const void *keys, int ranks)
+{
+    (void)keys;
+    return ranks > 1;
+}
+
 const choir__cli_strategy choir__cli_strategy_tp = {
     .name = "tp",
     .help = "one process per device, large weights split by columns, rows and heads",
@@ -18,6 +24,6 @@ const choir__cli_strategy choir__cli_strategy_tp = {
     .spread = CHOIR__RANKS_TOGETHER,
     .build = build,
     .step = choir__cli_strategy_plain_step,
-    .other_bits = true,
+    .own_numbers = own_numbers,
     .recovery = CHOIR__REBUILT_AS_MANY,
 };

@@ -8,6 +8,19 @@
 #include "cli/judge.h"
 #include "cli/say.h"
 
+/* Returns whether this job has written a checkpoint. */
+static bool has_saved(const choir__job *j)
+{
+    uint64_t newest = j->shared ? choir__job_checkpoint(j) : 0;
+    return newest && newest != j->shared->old_checkpoint;
+}
+
+/* Returns whether the checkpoint is of the job that --resume goes on from, not of this one. */
+static bool is_resumed(const choir__job *j, const char *from)
+{
+    return from == j->resume && !(from == j->save && has_saved(j));
+}
+
 choir_status choir__trainer_resume(choir__trainer *t, const char *from)
 {
     choir_training parts = choir__trainer_parts(t);
@@ -16,7 +29,7 @@ choir_status choir__trainer_resume(choir__trainer *t, const char *from)
     if (status != CHOIR_OK)
         return status;
     t->now.step = s.step;
-    choir__judge_from_state(&t->now.judge, t->job, &s);
+    choir__judge_from_state(&t->now.judge, t->job, &s, is_resumed(t->job, from));
     t->now.epoch_loss = s.epoch_loss;
     t->now.last.number = s.step;
     t->now.last.loss = (float)s.loss;
@@ -25,13 +38,6 @@ choir_status choir__trainer_resume(choir__trainer *t, const char *from)
     if (status == CHOIR_OK && t->job->strategy->resumed)
         status = t->job->strategy->resumed(&t->part);
     return status;
-}
-
-/* Returns whether this job has written a checkpoint. */
-static bool has_saved(const choir__job *j)
-{
-    uint64_t newest = choir__job_checkpoint(j);
-    return newest && newest != j->shared->old_checkpoint;
 }
 
 /* While copies are taken they are at most one step behind a checkpoint, and going on from them

@@ -108,12 +108,14 @@ static bool is_order_now(const choir__book *book, const int *order)
 }
 
 /* Happens once. Not if the uses may change from step to step: one step's order is then useless
- * for the next. */
+ * for the next. Neither if bits may depend on an element's place in its bucket: the layout is
+ * that of the first step then, also of a process that goes on from a checkpoint. */
 choir_status choir__ddp_rebuild(choir__ddp_part *part)
 {
     choir__ddp *d = part->ddp;
     choir__book *book = part->book;
     if (part->rebuilt || !book->laid_out || choir__recording_active() ||
+        choir__ddp_sums(d) == CHOIR__SUMS_BY_PLACE ||
         (d->opts.find_unused_parameters && !d->opts.static_graph))
         return CHOIR_OK;
     part->rebuilt = true;

@@ -90,6 +90,8 @@ choir_status choir__ddp_of(choir_module *module, const char *who, choir__ddp **d
 /* Checks that no step is half done and nothing is being recorded. Error: state; its message
  * begins with `who`. */
 choir_status choir__ddp_between_steps(const choir__ddp *d, const char *who);
+/* Returns how the reductions of its group add. */
+choir__sums choir__ddp_sums(const choir__ddp *d);
 /* Returns true if ranks may use different parameters in a backward. */
 bool choir__ddp_agrees(const choir__ddp *d);
 

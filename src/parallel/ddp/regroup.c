@@ -42,8 +42,7 @@ static choir_status check(const choir__ddp *d, const choir_group *group)
             "checkpoint");
     if (d->hook)
         return refuse("the hook", "a hook's sums depend on the number of ranks");
-    if (d->algorithm != CHOIR__AUTO && d->algorithm != CHOIR__EXCHANGE &&
-        d->algorithm != CHOIR__DIRECT && d->algorithm != CHOIR__HIERARCHICAL)
+    if (choir__ddp_sums(d) != CHOIR__SUMS_OF_TREE)
         return refuse("algorithm", "this algorithm's sums depend on the number of ranks");
     if (d->opts.no_buffers)
         return refuse("no_buffers", "each rank has its own buffers");
