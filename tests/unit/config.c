@@ -321,6 +321,38 @@ static void unpublished(void **state)
 
 #define LLAMA(more) "{\"model_type\": \"llama\", " more "}"
 
+/* As transformers: `rope_scaling or rope_parameters`, and theta beside it. */
+static void rope_twice(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *scaling, *parameters, *has, *lacks;
+        bool noted;
+    } cases[] = {
+        {"{\"rope_type\": \"linear\", \"factor\": 4}",
+            "{\"rope_type\": \"linear\", \"factor\": 2, \"rope_theta\": 500000}",
+            "theta=10000,eps=1e-06,tied=0,attention_bias=0,mlp_bias=0,rope=linear,factor=4",
+            "factor=2", true},
+        {"{\"rope_type\": \"default\"}", "{\"rope_type\": \"linear\", \"factor\": 2}",
+            "theta=10000", "rope=", true},
+        {"{}", "{\"rope_type\": \"linear\", \"factor\": 2}", "rope=linear,factor=2", "factor=4",
+            false},
+        {"null", "{\"rope_theta\": 500000}", "theta=500000", "rope=", false},
+        {"{\"rope_theta\": 5000, \"type\": \"default\"}", "null", "theta=5000", "rope=", false},
+    };
+    for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
+        char *notes = NULL;
+        char *json = choir__format(LLAMA("\"rope_scaling\": %s, \"rope_parameters\": %s"),
+            cases[i].scaling, cases[i].parameters);
+        const char *text = full(json, &notes);
+        if (!strstr(text, cases[i].has) || strstr(text, cases[i].lacks) ||
+            cases[i].noted != !!strstr(notes, "'rope_parameters' has no effect"))
+            fail_msg("case %zu: %s, %s", i, text, notes);
+        free(notes);
+        free(json);
+    }
+}
+
 static void bad_llama(void **state)
 {
     (void)state;
@@ -329,7 +361,7 @@ static void bad_llama(void **state)
     bad(LLAMA("\"hidden_act\": \"gelu\""), "hidden_act", "silu");
     bad(LLAMA("\"head_dim\": 7"), "got 7", "even");
     bad(LLAMA("\"rope_scaling\": {\"type\": \"yarn\"}"), "rope_scaling", "llama3");
-    bad(LLAMA("\"rope_scaling\": 3"), "'rope_scaling' is 3", "llama3");
+    bad(LLAMA("\"rope_scaling\": 3"), "'rope_scaling' is 3", "an object");
     bad(LLAMA("\"rope_scaling\": {\"type\": \"linear\"}"), "rope_scaling", "'factor'");
     bad(LLAMA("\"rope_scaling\": {\"type\": \"linear\", \"factor\": -2}"), "rope_scaling",
         "above 0");
@@ -446,7 +478,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(published_files),
         cmocka_unit_test(published_llama), cmocka_unit_test(published_donut),
-        cmocka_unit_test(parts_of_donut), cmocka_unit_test(rope_beside),
+        cmocka_unit_test(parts_of_donut), cmocka_unit_test(rope_beside), cmocka_unit_test(rope_twice),
         cmocka_unit_test(unpublished), cmocka_unit_test(bad_donut), cmocka_unit_test(bad_llama),
         cmocka_unit_test(left_out), cmocka_unit_test(notes_of_unknown_keys),
         cmocka_unit_test(bad_values), cmocka_unit_test(bad_files),
