@@ -215,6 +215,9 @@ static const choir__published published = {
     .read = read_config,
     .write = write_config,
     .prefix = "transformer.",
+    /* DialoGPT's, as it was published first */
+    .older =
+        (const choir__older_name[]){{"lm_head.decoder.weight", "lm_head.weight"}, {NULL, NULL}},
     /* causal masks, kept beside the weights by old versions */
     .ignored = (const char *[]){"*h.*.attn.bias", "*h.*.attn.masked_bias", NULL},
 };

@@ -220,7 +220,9 @@ static void write_mistral(const char *text, json_t *root)
 
 const choir__published choir__llama_published = {
     .type = "llama",
-    .architectures = (const char *[]){"LlamaForCausalLM", "LlamaModel", NULL},
+    /* the last as converters wrote it before the library had this model */
+    .architectures =
+        (const char *[]){"LlamaForCausalLM", "LlamaModel", "LLaMAForCausalLM", NULL},
     .keys = llama_keys,
     .inert = (const char *[]){"rope_scaling", "rope_parameters",
         "original_max_position_embeddings", NULL}, /* read_rope */

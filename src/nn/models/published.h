@@ -27,6 +27,11 @@ typedef struct choir__config_key {
     const char *note;
 } choir__config_key;
 
+/* A name that weights had in older files. `older` and `name` are the ends of names. */
+typedef struct choir__older_name {
+    const char *older, *name;
+} choir__older_name;
+
 typedef struct choir__config {
     const char *path, *part; /* for messages; part: "encoder." within such an object, or "" */
     json_t *root;
@@ -51,6 +56,8 @@ typedef struct choir__published {
      * fnmatch). fresh: parts that may be missing when training starts from the file
      * ("classifier.*"). Both may be NULL. */
     const char *const *ignored, *const *fresh;
+    /* names that the weights have in older files, ended by a NULL name; or NULL */
+    const choir__older_name *older;
 } choir__published;
 
 /* Reads the keys of c->root, each by its row. Keys that neither the rows, `also_inert` nor the
