@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *text = NULL, *notes = NULL;
     if (choir__config_parse("config.json", (const char *)data, size, &text, &notes) == CHOIR_OK)
-        free(choir__config_json(text, NULL));
+        free(choir__config_json(text, NULL, NULL));
     free(text);
     free(notes);
     return 0;

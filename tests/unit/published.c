@@ -350,7 +350,7 @@ static void other_names(void **state)
     (void)state;
     job a = job_open(GPT2, SGD_PLAIN), b = other(GPT2);
     file f = file_of(a.net);
-    char *notes, *json = choir__config_json(a.info.config, NULL);
+    char *notes, *json = choir__config_json(a.info.config, NULL, NULL);
     assert_int_equal(mkdir(at("named"), 0777), 0);
     spit(at("named/config.json"), json, strlen(json));
     assert_false(choir_model_has_weights(at("named")));
@@ -441,7 +441,7 @@ static void notes_by_line(void **state)
     (void)state;
     job a = job_open(BERT, SGD_PLAIN);
     file f = file_of(a.net);
-    char *notes, *json = choir__config_json(a.info.config, NULL);
+    char *notes, *json = choir__config_json(a.info.config, NULL, NULL);
     char *noted = choir__format("{\"frob\": 1, %s", strchr(json, '{') + 1);
     assert_int_equal(mkdir(at("noted"), 0777), 0);
     spit(at("noted/config.json"), noted, strlen(noted));
@@ -465,7 +465,7 @@ static void with_options(void **state)
     (void)state;
     job a = job_open(BERT, SGD_PLAIN);
     file f = file_of(a.net);
-    char *notes, *json = choir__config_json(a.info.config, NULL);
+    char *notes, *json = choir__config_json(a.info.config, NULL, NULL);
     assert_int_equal(mkdir(at("base"), 0777), 0);
     spit(at("base/config.json"), json, strlen(json));
     ok(choir__st_write(at("base/model.safetensors"), f.t, f.count, NULL));

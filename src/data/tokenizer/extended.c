@@ -148,6 +148,8 @@ choir_status choir__tokenizer_extend(
         e->inner = inner;
         e->base.ops = &e->ops;
         e->base.size = inner->size + more;
+        e->base.beside = inner->beside;
+        inner->beside = NULL;
         e->base.cut_before = cut_of(inner, missing, more);
         choir__vocab_init(&e->base.decoded, e->base.size);
         copy_texts(&e->base, inner);

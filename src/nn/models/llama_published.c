@@ -218,16 +218,19 @@ static void write_mistral(const char *text, json_t *root)
         json_object_set_new(root, "sliding_window", json_null());
 }
 
+static const char *const rope_keys[] = {
+    "rope_scaling", "rope_parameters", "original_max_position_embeddings", NULL};
+
 const choir__published choir__llama_published = {
     .type = "llama",
     /* the last as converters wrote it before the library had this model */
     .architectures =
         (const char *[]){"LlamaForCausalLM", "LlamaModel", "LLaMAForCausalLM", NULL},
     .keys = llama_keys,
-    .inert = (const char *[]){"rope_scaling", "rope_parameters",
-        "original_max_position_embeddings", NULL}, /* read_rope */
     .read = read_llama,
     .write = write_llama,
+    .written = rope_keys,
+    .has_ends = true,
     .prefix = "model.",
     .ignored = (const char *[]){"*rotary_emb.inv_freq", NULL},
     .fresh = (const char *[]){"lm_head.*", NULL},
@@ -237,10 +240,10 @@ const choir__published choir__mistral_published = {
     .type = "mistral",
     .architectures = (const char *[]){"MistralForCausalLM", "MistralModel", NULL},
     .keys = mistral_keys,
-    .inert = (const char *[]){"rope_scaling", "rope_parameters",
-        "original_max_position_embeddings", NULL},
     .read = read_mistral,
     .write = write_mistral,
+    .written = rope_keys,
+    .has_ends = true,
     .prefix = "model.",
     .ignored = (const char *[]){"*rotary_emb.inv_freq", NULL},
     .fresh = (const char *[]){"lm_head.*", NULL},
