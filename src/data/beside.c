@@ -24,6 +24,14 @@ struct choir_beside {
     } file[COUNT];
 };
 
+/* transformers writes 10^30 for a tokenizer without a longest text: such whole numbers are
+ * reals here. */
+static json_t *parse(const char *text, size_t bytes, json_error_t *why)
+{
+    json_t *root = json_loadb(text, bytes, JSON_ALLOW_NUL, why);
+    return root ? root : json_loadb(text, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, why);
+}
+
 /* Any program may have a config.json of its own beside a tokenizer, in a form of its own: the
  * reader of a model refuses it, this one does not know it. */
 static choir_status check_json(const char *path, const char *name, char **text, size_t bytes)
@@ -32,7 +40,7 @@ static choir_status check_json(const char *path, const char *name, char **text, 
     size_t length = strlen(name);
     if (length < 5 || strcmp(name + length - 5, ".json") != 0)
         return CHOIR_OK;
-    json_t *root = json_loadb(*text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    json_t *root = parse(*text, bytes, &why);
     choir_status status = CHOIR_OK;
     if (!json_is_object(root) && !strcmp(name, CHOIR__BESIDE_MODEL)) {
         free(*text);
@@ -96,7 +104,8 @@ const char *choir__beside_text(const choir_beside *beside, const char *name, siz
 
 json_t *choir__beside_json(const choir_beside *beside, const char *name)
 {
+    json_error_t why;
     size_t bytes;
     const char *text = choir__beside_text(beside, name, &bytes);
-    return text ? json_loadb(text, bytes, JSON_ALLOW_NUL, NULL) : NULL;
+    return text ? parse(text, bytes, &why) : NULL;
 }

@@ -52,8 +52,8 @@ choir_status choir__settle_chat(const choir__record_at *at, const choir__json *r
     bool fixed, choir_tokenizer **tokenizer, bool *settled);
 
 /* Like choir_stream_open, but a tokenizer without a token that ends a text, or without the
- * markers of a chat that is among the samples for validation, gets them if the stream has
- * documents and `fixed` is false; *tokenizer is then another object. */
+ * markers of a chat that is among the first samples, gets them if the stream has documents and
+ * `fixed` is false; *tokenizer is then another object. */
 struct choir_stream;
 struct choir_stream_opts;
 choir_status choir__stream_open(int fd, const char *name, choir_tokenizer **tokenizer,

@@ -295,7 +295,7 @@ choir_status choir__stream_open(int fd, const char *name, choir_tokenizer **toke
     if (status == CHOIR_OK)
         status = keep_first(s);
     *tokenizer = s->tokenizer;
-    s->fixed = true; /* the model will have as many tokens */
+    s->chats |= !fixed; /* later ones are text: the model has these tokens, and no weights */
     init_dataset(s, &s->train);
     init_dataset(s, &s->validation);
     if (status == CHOIR_OK)

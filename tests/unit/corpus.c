@@ -186,6 +186,10 @@ static void the_folder_names_the_end(void **state)
         {"{\"eos_token_id\":257}", NULL, "{\"eos_token\":\"<nope>\"}", NULL, STOP},
         {"{\"eos_token_id\":[]}", "{\"eos_token_id\":\"x\"}", "{\"eos_token\":3}", NULL, END},
         {"{// of another program", NULL, NULL, NULL, END},
+        /* as transformers writes it if there is no longest text */
+        {NULL, NULL,
+            "{\"model_max_length\":1000000000000000019884624838656,\"eos_token\":\"</s>\"}",
+            NULL, STOP},
     };
     choir_corpus_opts opts = choir_corpus_defaults();
     opts.context = 3;
