@@ -44,7 +44,8 @@ static void keys_are_kept(void **state)
         "\"transformers_version\":\"4.1\",\"torch_dtype\":\"bfloat16\",\"dtype\":\"bfloat16\","
         "\"auto_map\":{\"AutoModel\":\"code.Model\"},"
         "\"rope_parameters\":{\"rope_type\":\"linear\"},"
-        "\"attention_bias\":true,\"num_labels\":3,\"vocab_size\":99,\"model_type\":\"other\"}",
+        "\"attention_bias\":true,\"num_labels\":3,\"problem_type\":\"regression\","
+        "\"vocab_size\":99,\"model_type\":\"other\"}",
         NULL, -1);
     has(root, "_name_or_path", "\"x/y\"");
     has(root, "use_cache", "true");
@@ -57,6 +58,7 @@ static void keys_are_kept(void **state)
     has(root, "rope_parameters", NULL);
     has(root, "attention_bias", NULL);
     has(root, "num_labels", NULL);
+    has(root, "problem_type", NULL);
     has(root, "vocab_size", "10");
     has(root, "model_type", "\"llama\"");
     json_decref(root);

@@ -13,7 +13,7 @@
 
 /* Keys that describe what Choir writes, or files that do not go on (code, "auto_map"). */
 static const char *const own[] = {"torch_dtype", "dtype", "num_labels", "_num_labels",
-    "id2label", "label2id", "auto_map", NULL};
+    "id2label", "label2id", "problem_type", "auto_map", NULL};
 
 static json_t *value_json(choir__option_type type, const char *text)
 {
