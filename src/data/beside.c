@@ -13,7 +13,7 @@ enum { FILE_LIMIT = 64 << 20 };
 const char *const choir__beside_names[] = {CHOIR__BESIDE_MODEL, CHOIR__BESIDE_WRITE,
     CHOIR__BESIDE_WORDS, CHOIR__BESIDE_NAMES, "added_tokens.json", "chat_template.jinja",
     "chat_template.json", "preprocessor_config.json", "processor_config.json",
-    "tokenizer.model", NULL};
+    CHOIR__BESIDE_PIECES, NULL};
 
 enum { COUNT = CHOIR_COUNT(choir__beside_names) - 1 };
 
@@ -92,14 +92,28 @@ void choir_beside_free(choir_beside *beside)
     free(beside);
 }
 
+static int index_of(const char *name)
+{
+    int i = 0;
+    while (strcmp(choir__beside_names[i], name) != 0)
+        i++;
+    return i;
+}
+
 const char *choir__beside_text(const choir_beside *beside, const char *name, size_t *bytes)
 {
-    for (int i = 0; beside && i < COUNT; i++)
-        if (!strcmp(choir__beside_names[i], name)) {
-            *bytes = beside->file[i].bytes;
-            return beside->file[i].text;
-        }
-    return NULL;
+    int i = index_of(name);
+    *bytes = beside ? beside->file[i].bytes : 0;
+    return beside ? beside->file[i].text : NULL;
+}
+
+void choir__beside_drop(choir_beside *beside, const char *name)
+{
+    int i = index_of(name);
+    if (beside) {
+        free(beside->file[i].text);
+        beside->file[i].text = NULL;
+    }
 }
 
 json_t *choir__beside_json(const choir_beside *beside, const char *name)

@@ -89,6 +89,12 @@ def other_tokens(data):
     now = config_of(train("llama:layers=1,heads=2,width=8,context=8", "named", data, "--tokenizer", "./model"))
     assert (now["bos_token_id"], now["eos_token_id"]) == (BEGIN, [END, PAD]), now
     assert "of_others" not in now and os.path.exists("named/latest/chat_template.jinja")
+    with open("chats.jsonl", "w") as file:
+        for i in range(40):
+            print(json.dumps({"messages": [{"role": "user", "content": "%d?" % i}]}), file=file)
+    train("llama:layers=1,heads=2,width=8,context=8", "more", "chats.jsonl", "--tokenizer", "./model")
+    assert os.path.exists("more/latest/choir_tokenizer.json") and os.path.exists("more/latest/tokenizer_config.json")
+    assert not os.path.exists("more/latest/tokenizer.model")  # which lacks the markers of chats
 
 
 def other_models(data):
@@ -100,9 +106,6 @@ def other_models(data):
 
 def refused(data):
     folder("model")
-    with open("chats.jsonl", "w") as file:
-        for i in range(40):
-            print(json.dumps({"messages": [{"role": "user", "content": "%d?" % i}]}), file=file)
     said = choir("train", "--model", "./model", "--steps", "1", "chats.jsonl", fails=True)
     assert "chats.jsonl, line 1: column 'messages'" in said and "<|im_start|> is no token" in said, said
     with open("model/generation_config.json", "w") as file:
