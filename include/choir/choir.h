@@ -22,6 +22,7 @@
 #include <choir/pipeline_plan.h>
 #include <choir/data.h>
 #include <choir/augment.h>
+#include <choir/beside.h>
 #include <choir/checkpoint.h>
 #include <choir/model_info.h>
 #include <choir/models.h>

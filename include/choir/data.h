@@ -145,6 +145,10 @@ CHOIR_CHECKED choir_status choir_tokenizer_save(
  * tokenizer.json is not applied: training texts get no [CLS] or <s>. Errors: io; format,
  * naming the file and the line, key or token, also for parts of a tokenizer.json that are not
  * supported.
+ *
+ * The files beside it in its folder that are about tokens (choir/beside.h) belong to it: they
+ * name the token that ends a text, and are saved with it in checkpoints. A file of another name
+ * than these files have in folders is read alone.
  */
 CHOIR_CHECKED choir_status choir_tokenizer_load(const char *path, choir_tokenizer **tokenizer);
 
@@ -223,7 +227,7 @@ choir_corpus_opts choir_corpus_defaults(void);
  *                                              role "assistant" and the <|im_end|> behind
  *                                              them are learned:
  *                                              <|im_start|>R, a line's end, C<|im_end|>,
- *                                              and a line's end
+ *                                              and a line's end; the markers are tokens
  *
  * The documents are joined, each with the tokenizer's token that ends a text behind it. A
  * sample is a window: x (context) i64 tokens, y (context) the same shifted by one,
@@ -232,11 +236,17 @@ choir_corpus_opts choir_corpus_defaults(void);
  * instead, or, of longer ones, with pieces of a context; the rest of a sample is padding, which
  * is ignored.
  *
+ * The token that ends a text is the one that the tokenizer's folder names: the "eos_token" of
+ * tokenizer_config.json (in old folders, special_tokens_map.json comes first), else the
+ * "eos_token_id", of several the first, of config.json or generation_config.json; else the
+ * first of <|endoftext|>, <|end_of_text|>, </s>, <eos> and [SEP] that is a token.
+ *
  * If *tokenizer is NULL, the characters of all documents are the tokens; else *tokenizer is
- * read. A tokenizer without a token that ends a text (<|endoftext|>, <|end_of_text|>, </s>,
- * <eos>, [SEP]) gets <|endoftext|>. *tokenizer receives the result, for the caller to free.
- * Errors: io; format, naming the file, the line and the column; argument (shorter than the
- * context; no token that ends a text).
+ * read. A tokenizer without a token that ends a text gets <|endoftext|>, and one without the
+ * markers of a chat gets these, if there is one. *tokenizer receives the result, for the caller
+ * to free. Errors: io; format, naming the file, the line and the column (also a chat whose
+ * markers are no tokens, with fixed_tokens); argument (shorter than the context; no token that
+ * ends a text).
  */
 CHOIR_CHECKED choir_status choir_dataset_corpus(const char *path, choir_split split,
     choir_corpus_opts opts, choir_tokenizer **tokenizer, choir_dataset **dataset);

@@ -20,6 +20,7 @@
 #define CHOIR_TRAINING_H
 
 #include <choir/amp.h>
+#include <choir/beside.h>
 #include <choir/checkpoint.h>
 #include <choir/data.h>
 #include <choir/model_info.h>
@@ -70,6 +71,11 @@ typedef struct choir_training {
     /* names of a classifier's classes, kept in the config.json of a published model; NULL:
      * none; must exist until a save is done */
     const choir_class_names *classes;
+    /* the files beside the published model that the training began with, or beside the
+     * checkpoint that it goes on from: they go on into checkpoints, and so do keys of
+     * config.json that Choir does not use. Those about tokens are taken from the tokenizer's
+     * folder instead, if there is a tokenizer. NULL: none; must exist until a save is done */
+    const choir_beside *beside;
     const char *job; /* the program's own record of its options, kept as job.json; NULL: none */
 } choir_training;
 

@@ -5,6 +5,8 @@
  *                       tokenizer.json          of a language model; choir_tokenizer.json if it
  *                                               has no published form
  *                       config.json             the model in its published form, if it has one
+ *                       tokenizer_config.json   and other files that were beside the published
+ *                                               model or its tokenizer (choir/beside.h)
  *                       job.json                the options of the job, if the program names
  * them state.json              everything else; written last DIR/latest -> step-00000200
  * symbolic links, replaced by rename DIR/best   -> step-00000150               lowest
@@ -38,6 +40,7 @@ typedef struct choir__save_args {
     choir_optim *optim;               /* may be NULL */
     const choir_tokenizer *tokenizer; /* may be NULL; must stay until the save is done */
     const choir_class_names *classes; /* may be NULL; like the tokenizer */
+    const choir_beside *beside;       /* may be NULL; like the tokenizer */
     const char *job;                  /* text of job.json, which is copied; may be NULL */
     bool best;                        /* this is the best checkpoint so far */
     int64_t keep;                     /* newest checkpoints that stay; 0: 1 */

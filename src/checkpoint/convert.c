@@ -15,6 +15,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/numbers.h"
 #include "checkpoint/state.h"
+#include "data/beside.h"
 #include "data/dataset.h"
 #include "tensor/tensor.h"
 
@@ -277,21 +278,20 @@ static void set_dtype(char **text, size_t *bytes, const char *dtype)
     json_decref(root);
 }
 
-/* Copies the model's config.json, which states the type of the weights. */
-static choir_status copy_config(
-    const char *from, const char *to, const choir__convert_opts *opts)
+/* Makes the model's config.json, if there is one, state the type of the weights. */
+static choir_status state_dtype(const char *folder, choir_dtype dtype)
 {
     static const char *const names[] = {[CHOIR_F32] = "float32",
         [CHOIR_F64] = "float64",
         [CHOIR_BF16] = "bfloat16",
         [CHOIR_F16] = "float16"};
-    char *path = choir__format("%s/" CHOIR__CONFIG_FILE, to), *text = NULL;
+    char *path = choir__format("%s/" CHOIR__BESIDE_MODEL, folder), *text = NULL;
     size_t bytes;
-    choir_status status = copy_small(from, to, CHOIR__CONFIG_FILE);
-    if (status == CHOIR_OK && opts->typed && choir__folder_has(to, CHOIR__CONFIG_FILE))
+    choir_status status = CHOIR_OK;
+    if (choir__folder_has(folder, CHOIR__BESIDE_MODEL))
         status = choir__read_file(path, SMALL_FILE_LIMIT, &text, &bytes);
     if (text) {
-        set_dtype(&text, &bytes, names[opts->dtype]);
+        set_dtype(&text, &bytes, names[dtype]);
         status = choir__write_file(path, text, bytes);
     }
     free(text);
@@ -307,14 +307,11 @@ static choir_status fill(
     choir_status status = write_kind(&o->model, folder, "model", opts, files);
     if (status == CHOIR_OK && o->optimizer.count)
         status = write_kind(&o->optimizer, folder, "optimizer", &as_is, files);
-    if (status == CHOIR_OK && o->folder)
-        status = copy_small(o->folder, folder, CHOIR__TOKENIZER_FILE);
-    if (status == CHOIR_OK && o->folder)
-        status = copy_small(o->folder, folder, CHOIR__OWN_TOKENIZER_FILE);
-    if (status == CHOIR_OK && o->folder)
-        status = copy_config(o->folder, folder, opts);
-    if (status == CHOIR_OK && o->folder)
-        status = copy_small(o->folder, folder, CHOIR__JOB_FILE);
+    const char *name;
+    for (int i = 0; o->folder && (name = choir__small_file(i)) && status == CHOIR_OK; i++)
+        status = copy_small(o->folder, folder, name);
+    if (status == CHOIR_OK && opts->typed)
+        status = state_dtype(folder, opts->dtype);
     if (status == CHOIR_OK && o->has_state)
         status = choir__state_write(folder, &o->state, files);
     if (status == CHOIR_OK)

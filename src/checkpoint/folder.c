@@ -21,6 +21,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/file.h"
 #include "checkpoint/state.h"
+#include "data/beside.h"
 
 /* --- folders --- */
 
@@ -82,21 +83,34 @@ static bool is_shard(const char *name)
            strstr(name, ".safetensors");
 }
 
+const char *choir__small_file(int index)
+{
+    static const char *const own[] = {
+        CHOIR__TOKENIZER_FILE, CHOIR__OWN_TOKENIZER_FILE, CHOIR__JOB_FILE};
+    enum { OWN = CHOIR_COUNT(own) };
+    return index < OWN ? own[index] : choir__beside_names[index - OWN];
+}
+
+/* Returns whether a name is that of one of the small files; or begins with it, as those of
+ * unfinished files do. */
+static bool is_small(const char *file, bool whole)
+{
+    const char *name;
+    for (int i = 0; (name = choir__small_file(i)); i++)
+        if (whole ? !strcmp(file, name) : starts_with(file, name))
+            return true;
+    return false;
+}
+
 bool choir__is_part_name(const char *name)
 {
-    return !strchr(name, '/') &&
-           (is_shard(name) || !strcmp(name, CHOIR__TOKENIZER_FILE) ||
-               !strcmp(name, CHOIR__OWN_TOKENIZER_FILE) || !strcmp(name, CHOIR__CONFIG_FILE) ||
-               !strcmp(name, CHOIR__JOB_FILE));
+    return !strchr(name, '/') && (is_shard(name) || is_small(name, true));
 }
 
 static void unlink_ours(const char *dir, const char *name, void *arg)
 {
     (void)arg;
-    if (!is_shard(name) && !starts_with(name, CHOIR__TOKENIZER_FILE) &&
-        !starts_with(name, CHOIR__OWN_TOKENIZER_FILE) &&
-        !starts_with(name, CHOIR__CONFIG_FILE) && !starts_with(name, CHOIR__JOB_FILE) &&
-        !starts_with(name, CHOIR__STATE_FILE))
+    if (!is_shard(name) && !is_small(name, false) && !starts_with(name, CHOIR__STATE_FILE))
         return;
     char *path = choir__format("%s/%s", dir, name);
     unlink(path);

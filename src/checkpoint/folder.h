@@ -27,6 +27,10 @@ bool choir__is_folder(const char *path);
 /* Returns whether path is a file named *.safetensors. */
 bool choir__is_weights_file(const char *path);
 
+/* Returns the name of small file `index` that a checkpoint may have besides its tensors and its
+ * state; NULL beyond the last. */
+const char *choir__small_file(int index);
+
 /* Returns whether a manifest may contain this name: a file of a checkpoint, in its folder. */
 bool choir__is_part_name(const char *name);
 

@@ -1,8 +1,9 @@
 /* Loading published weights: see published.h.
  *
  * The entries of all files form one sorted list. Each tensor of the model searches it for its
- * own name, for that name without the prefix, and for the names that it is tied to, and takes
- * the entry it finds. Entries that remain must be known as irrelevant to the model. */
+ * own name, for that name without the prefix, for the names that older files have in its place,
+ * and for the names that it is tied to, and takes the entry it finds. Entries that remain must
+ * be known as irrelevant to the model. */
 #include "checkpoint/published.h"
 
 #include <fnmatch.h>
@@ -104,12 +105,29 @@ static const choir__shard_entry *nearest(const load *l, const char *name)
 
 /* --- one tensor of the model --- */
 
-static choir__shard_entry *find_name(load *l, const char *name)
+/* Finds a name, or that name without the prefix. */
+static choir__shard_entry *find_spelling(load *l, const char *name)
 {
     const char *prefix = l->opts.names ? l->opts.names->prefix : NULL;
     choir__shard_entry *e = choir__shards_find(&l->files, name);
     if (!e && prefix && !strncmp(name, prefix, strlen(prefix)))
         e = choir__shards_find(&l->files, name + strlen(prefix));
+    return e;
+}
+
+/* Finds a name as files have it today, or as older ones have it. */
+static choir__shard_entry *find_name(load *l, const char *name)
+{
+    const choir__older_name *row = l->opts.names ? l->opts.names->older : NULL;
+    choir__shard_entry *e = find_spelling(l, name);
+    for (; row && row->name && !e; row++) {
+        size_t length = strlen(name), end = strlen(row->name);
+        if (length < end || strcmp(name + length - end, row->name) != 0)
+            continue;
+        char *older = choir__format("%.*s%s", (int)(length - end), name, row->older);
+        e = find_spelling(l, older);
+        free(older);
+    }
     return e;
 }
 

@@ -28,6 +28,8 @@
 #include "checkpoint/state.h"
 #include "comm/group.h"
 #include "comm/recorder.h"
+#include "data/beside.h"
+#include "data/corpus.h"
 #include "data/tokenizer/tokenizer.h"
 #include "nn/models/config.h"
 #include "tensor/tensor.h"
@@ -45,17 +47,44 @@ static choir_status save_tokenizer(const char *folder, const choir_tokenizer *to
     return status;
 }
 
-/* Writes the file by which other programs recognise the model. */
-static choir_status save_config(
-    const char *folder, const char *model, const choir_class_names *classes)
+/* Returns the files that go on: those of the tokenizer, as most are about tokens. */
+static const choir_beside *beside_of(const choir__saver *s)
 {
-    char *json = *model ? choir__config_json(model, classes) : NULL;
-    if (!json)
-        return CHOIR_OK;
-    char *path = choir__format("%s/%s", folder, CHOIR__CONFIG_FILE);
-    choir_status status = choir__write_file(path, json, strlen(json));
+    return s->tokenizer ? s->tokenizer->beside : s->beside;
+}
+
+/* Writes the file by which other programs recognise the model. */
+static choir_status save_config(const choir__saver *s)
+{
+    json_t *model = choir__beside_json(s->beside, CHOIR__BESIDE_MODEL);
+    json_t *tokens = choir__beside_json(beside_of(s), CHOIR__BESIDE_MODEL);
+    choir__config_origin origin = {
+        model, tokens, s->tokenizer ? choir__end_of_text(s->tokenizer) : -1};
+    char *json =
+        *s->state.model ? choir__config_json(s->state.model, s->classes, &origin) : NULL;
+    char *path = choir__format("%s/" CHOIR__BESIDE_MODEL, s->fresh);
+    choir_status status = json ? choir__write_file(path, json, strlen(json)) : CHOIR_OK;
     free(path);
     free(json);
+    json_decref(tokens);
+    json_decref(model);
+    return status;
+}
+
+/* Writes the other files as they were. */
+static choir_status save_beside(const choir__saver *s)
+{
+    choir_status status = CHOIR_OK;
+    const char *name;
+    for (int i = 0; (name = choir__beside_names[i]) && status == CHOIR_OK; i++) {
+        size_t bytes;
+        const char *text = choir__beside_text(beside_of(s), name, &bytes);
+        if (!text || !strcmp(name, CHOIR__BESIDE_MODEL))
+            continue;
+        char *path = choir__format("%s/%s", s->fresh, name);
+        status = choir__write_file(path, text, bytes);
+        free(path);
+    }
     return status;
 }
 
@@ -111,7 +140,9 @@ static choir_status publish(choir__saver *s)
     if (status == CHOIR_OK && s->tokenizer)
         status = save_tokenizer(s->fresh, s->tokenizer);
     if (status == CHOIR_OK)
-        status = save_config(s->fresh, s->state.model, s->classes);
+        status = save_config(s);
+    if (status == CHOIR_OK)
+        status = save_beside(s);
     if (status == CHOIR_OK && s->job)
         status = save_job(s->fresh, s->job);
     if (status == CHOIR_OK)
@@ -278,6 +309,7 @@ static choir_status prepare(choir__saver *s, const choir__save_args *args)
     s->state = *args->state;
     s->tokenizer = args->tokenizer;
     s->classes = args->classes;
+    s->beside = args->beside;
     s->job = args->job ? choir__strdup(args->job) : NULL;
     s->best = args->best;
     s->keep = args->keep;

@@ -18,6 +18,7 @@ struct choir__saver {
     choir_train_state state;
     const choir_tokenizer *tokenizer;
     const choir_class_names *classes; /* NULL: none */
+    const choir_beside *beside;       /* NULL: none */
     char *job;                        /* the text of job.json; NULL: none */
     bool best;
     int64_t keep; /* newest checkpoints that stay; 0: 1 */

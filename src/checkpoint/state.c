@@ -19,9 +19,8 @@ static const int64_t highest_count = INT64_C(1) << 40, highest_position = INT64_
 
 enum { VERSION = 1, MAX_STATE = 16 << 20 };
 
-static const char *const small_files[] = {CHOIR__TOKENIZER_FILE, CHOIR__OWN_TOKENIZER_FILE,
-    CHOIR__CONFIG_FILE, CHOIR__JOB_FILE, CHOIR__MODEL_FILE ".index.json",
-    CHOIR__OPTIM_FILE ".index.json"};
+static const char *const indices[] = {
+    CHOIR__MODEL_FILE ".index.json", CHOIR__OPTIM_FILE ".index.json"};
 
 choir_train_state choir_train_state_none(void)
 {
@@ -124,19 +123,29 @@ static void hash_state(json_t *root, char *hex)
     free(text);
 }
 
+/* Adds a file of the folder, if it is there. */
+static choir_status add_small_file(const char *folder, const char *name, json_t *files)
+{
+    choir__digest digest;
+    choir_status status = CHOIR_OK;
+    char *path = choir__format("%s/%s", folder, name);
+    if (access(path, F_OK) == 0) {
+        status = choir__sha256_file(path, &digest);
+        choir__state_add_file(files, name, &digest);
+    }
+    free(path);
+    return status;
+}
+
 /* Adds the files of the folder that are not in files yet. */
 static choir_status add_small_files(const char *folder, json_t *files)
 {
     choir_status status = CHOIR_OK;
-    for (size_t i = 0; i < CHOIR_COUNT(small_files) && status == CHOIR_OK; i++) {
-        choir__digest digest;
-        char *path = choir__format("%s/%s", folder, small_files[i]);
-        if (access(path, F_OK) == 0) {
-            status = choir__sha256_file(path, &digest);
-            choir__state_add_file(files, small_files[i], &digest);
-        }
-        free(path);
-    }
+    const char *name;
+    for (int i = 0; (name = choir__small_file(i)) && status == CHOIR_OK; i++)
+        status = add_small_file(folder, name, files);
+    for (size_t i = 0; i < CHOIR_COUNT(indices) && status == CHOIR_OK; i++)
+        status = add_small_file(folder, indices[i], files);
     return status;
 }
 

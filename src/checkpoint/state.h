@@ -20,7 +20,6 @@
  * checkpoints have the first name for both. */
 #define CHOIR__TOKENIZER_FILE     "tokenizer.json"
 #define CHOIR__OWN_TOKENIZER_FILE "choir_tokenizer.json"
-#define CHOIR__CONFIG_FILE        "config.json"
 #define CHOIR__JOB_FILE           "job.json"
 
 /* Adds a file to the list that the state will contain. */

@@ -298,6 +298,7 @@ void choir__job_free(choir__job *j)
     choir_stream_free(j->stream);
     choir_tokenizer_free(j->tokenizer);
     choir_class_names_free(&j->classes);
+    choir_beside_free(j->beside);
     choir__composition_free(&j->composition);
     free(j->weights_of_samples);
     json_decref(j->resumed);

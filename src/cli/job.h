@@ -92,6 +92,7 @@ typedef struct choir__job {
     const char *published;         /* the folder that the model was read from */
     char published_model[512];     /* text from its config.json */
     char published_path[PATH_MAX]; /* of --model, without options */
+    choir_beside *beside;          /* of the published model, or of --resume's; or NULL */
     choir_head head;               /* whether a new head replaces that of the weights */
     const char *augment;           /* see choir_augment_parse; NULL: images stay */
     const char *freeze;            /* patterns of names, "a,b"; NULL: all are trained */

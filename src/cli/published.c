@@ -52,6 +52,24 @@ static choir_status take_config(choir__job *j, const char *path)
     return CHOIR_OK;
 }
 
+/* Reads the files that go on into the job's checkpoints: beside the checkpoint that it goes on
+ * from, which others report if it is missing, or in a folder or beside a file; NULL: none. */
+static choir_status read_beside(choir__job *j, const char *path)
+{
+    char found[PATH_MAX];
+    if (j->resume)
+        path = choir_training_find(j->resume, found) == CHOIR_OK ? found : NULL;
+    if (!path)
+        return CHOIR_OK;
+    const char *slash = strrchr(path, '/');
+    char *folder = is_folder(path) ? choir__strdup(path)
+                   : slash         ? choir__format("%.*s", (int)(slash - path), path)
+                                   : choir__strdup(".");
+    choir_status status = choir_beside_read(folder, &j->beside);
+    free(folder);
+    return status;
+}
+
 /* Chooses the weights of the folder to start from, or prints the note that it has none. */
 static void take_weights(choir__job *j, const char *folder)
 {
@@ -74,6 +92,8 @@ choir_status choir__job_published(choir__job *j)
         snprintf(j->published_path, sizeof j->published_path, "%s", path);
         free(path);
         status = take_config(j, j->model);
+        if (status == CHOIR_OK)
+            status = read_beside(j, j->published_path);
         if (status == CHOIR_OK && is_folder(j->published_path)) {
             j->published = j->published_path;
             if (!j->weights && !j->resume)
@@ -87,9 +107,13 @@ choir_status choir__job_published(choir__job *j)
                 "they are of",
                 j->weights);
         status = take_config(j, config);
+        if (status == CHOIR_OK)
+            status = read_beside(j, config);
         if (is_folder(j->weights))
             j->published = j->weights;
         free(config);
+    } else {
+        status = read_beside(j, NULL);
     }
     return status == CHOIR_OK && j->weights && !j->resume
                ? choir_model_check_weights(j->weights)

@@ -28,8 +28,9 @@ typedef struct corpus {
 
 typedef struct reading {
     corpus *d;
-    const choir_tokenizer *tokenizer; /* NULL: only the characters are collected */
-    uint8_t *seen;                    /* (CHOIR__CODE_POINTS) characters, without a tokenizer */
+    choir_tokenizer *tokenizer; /* NULL: only the characters are collected */
+    bool fixed, chats;          /* it gets no more tokens; it has the markers of chats */
+    uint8_t *seen;              /* (CHOIR__CODE_POINTS) characters, without a tokenizer */
     choir__document_parts parts;
     int32_t end;         /* the token that ends a text */
     int64_t records;     /* of the file, so far */
@@ -64,9 +65,12 @@ static choir_status read_record(
 {
     reading *r = arg;
     bool held = choir__is_held(r->held, r->records++);
-    if (r->tokenizer)
-        return (r->d->shared ? held != r->training : r->keep) ? encode(r, at, record)
-                                                              : CHOIR_OK;
+    if (r->tokenizer) {
+        choir_status status =
+            choir__settle_chat(at, record, r->fixed, &r->tokenizer, &r->chats);
+        bool own = r->d->shared ? held != r->training : r->keep;
+        return status == CHOIR_OK && own ? encode(r, at, record) : status;
+    }
     choir_status status = choir__document_parts_of(at, record, &r->parts);
     if (status == CHOIR_OK)
         note_characters(r);
@@ -108,23 +112,6 @@ static choir_status characters(reading *r, const char *path, choir_tokenizer **t
         status = choir_tokenizer_chars(text.data, text.bytes, tokenizer);
     free(text.data);
     return status;
-}
-
-/* --- tokens --- */
-
-choir_status choir__settle_end_of_text(
-    const char *path, bool fixed, choir_tokenizer **tokenizer)
-{
-    char end[] = "<|endoftext|>";
-    char *const added[] = {end};
-    if (choir__end_of_text(*tokenizer) >= 0)
-        return CHOIR_OK;
-    if (fixed)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "%s: the tokenizer has no token that ends a text, such as <|endoftext|> or </s>, and "
-            "the model's weights allow no other tokens",
-            path);
-    return choir__tokenizer_extend(*tokenizer, added, 1, tokenizer);
 }
 
 /* --- the dataset --- */
@@ -195,13 +182,15 @@ static choir_status read_all(corpus *d, const char *path, choir_corpus_opts opts
     choir_tokenizer *used = *tokenizer, *made = NULL;
     choir_status status = used ? CHOIR_OK : characters(&r, path, &made);
     used = used ? used : made;
+    r.fixed = opts.fixed_tokens && !made;
     if (status == CHOIR_OK)
-        status = choir__settle_end_of_text(path, opts.fixed_tokens && !made, &used);
+        status = choir__settle_end_of_text(path, r.fixed, &used);
     if (status == CHOIR_OK) {
-        r.tokenizer = *tokenizer = used; /* owns the other */
+        r.tokenizer = used; /* owns the other */
         made = NULL;
         r.end = (int32_t)choir__end_of_text(used);
         status = read_files(&r, path);
+        *tokenizer = r.tokenizer;
     }
     choir_tokenizer_free(made);
     choir__document_parts_free(&r.parts);

@@ -6,6 +6,9 @@
 #include "data/records.h"
 #include "data/tokenizer/tokenizer.h"
 
+#define CHOIR__CHAT_OPENS  "<|im_start|>"
+#define CHOIR__CHAT_CLOSES "<|im_end|>"
+
 /* The text of a document in parts; a part is learned, or only read. */
 typedef struct choir__document_parts {
     choir__tokenizer_buffer text;
@@ -31,6 +34,8 @@ static inline int32_t choir__document_token(int32_t id)
     return id < 0 ? -1 - id : id;
 }
 
+/* --- tokens that documents need: end_of_text.c --- */
+
 /* Returns the id of the token that ends a text; -1: the tokenizer has none. */
 int64_t choir__end_of_text(const choir_tokenizer *tokenizer);
 
@@ -40,8 +45,15 @@ int64_t choir__end_of_text(const choir_tokenizer *tokenizer);
 choir_status choir__settle_end_of_text(
     const char *path, bool fixed, choir_tokenizer **tokenizer);
 
-/* Like choir_stream_open, but a tokenizer without a token that ends a text gets one if the
- * stream has documents and `fixed` is false; *tokenizer is then another object. */
+/* Adds the markers of chats, if the record is the first chat that *settled knows of, to a
+ * tokenizer without them, or, if that is fixed, refuses the record. Errors: format, argument.
+ */
+choir_status choir__settle_chat(const choir__record_at *at, const choir__json *record,
+    bool fixed, choir_tokenizer **tokenizer, bool *settled);
+
+/* Like choir_stream_open, but a tokenizer without a token that ends a text, or without the
+ * markers of a chat that is among the first samples, gets them if the stream has documents and
+ * `fixed` is false; *tokenizer is then another object. */
 struct choir_stream;
 struct choir_stream_opts;
 choir_status choir__stream_open(int fd, const char *name, choir_tokenizer **tokenizer,

@@ -6,13 +6,13 @@
  *                                            <|im_start|>R\nC<|im_end|>\n ...   C<|im_end|> of
  *                                                                               the assistant
  *
- * The last form is ChatML's. */
+ * The last form is ChatML's, whose markers are tokens (end_of_text.c). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/corpus.h"
 
-static const char opens[] = "<|im_start|>", closes[] = "<|im_end|>";
+static const char opens[] = CHOIR__CHAT_OPENS, closes[] = CHOIR__CHAT_CLOSES;
 
 static void add(choir__document_parts *p, const char *text, size_t bytes, bool learned)
 {
@@ -112,16 +112,6 @@ choir_status choir__document_encode(const choir__record_at *at, const choir__jso
         return choir__record_wrong(at, "%s", choir__message());
     choir__ids_add(ids, end);
     return CHOIR_OK;
-}
-
-int64_t choir__end_of_text(const choir_tokenizer *t)
-{
-    static const char *const names[] = {
-        "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]"};
-    int64_t id = -1;
-    for (size_t i = 0; i < CHOIR_COUNT(names) && id < 0; i++)
-        id = choir_tokenizer_id(t, names[i]);
-    return id;
 }
 
 void choir__document_parts_free(choir__document_parts *p)

@@ -43,8 +43,9 @@ typedef struct stream_dataset {
 struct choir_stream {
     stream_dataset train, validation;
     choir_stream_opts opts;
-    const choir_tokenizer *tokenizer;
-    int32_t end; /* the token that ends a text */
+    choir_tokenizer *tokenizer;
+    bool fixed, chats; /* it gets no more tokens; it has the markers of chats */
+    int32_t end;       /* the token that ends a text */
     choir__records records;
     choir__document_parts parts;
     choir__ids ids; /* of the present record */
@@ -76,7 +77,8 @@ static choir_status read_record(choir_stream *s, bool *more)
     else if (record->type == CHOIR__JSON_STRING)
         status = choir__tokenizer_encode(
             s->tokenizer, NULL, record->text, record->bytes, CHOIR__CONTINUED, &s->ids);
-    else
+    else if ((status = choir__settle_chat(
+                  &s->records.at, record, s->fixed, &s->tokenizer, &s->chats)) == CHOIR_OK)
         status = choir__document_encode(
             &s->records.at, record, s->tokenizer, s->end, &s->parts, &s->ids);
     pthread_mutex_unlock(&s->encoding);
@@ -251,13 +253,13 @@ static choir_status check(const choir_stream_opts *o)
 }
 
 /* Looks at the first character: documents, or a text. */
-static choir_status find_kind(choir_stream *s, bool fixed, choir_tokenizer **tokenizer)
+static choir_status find_kind(choir_stream *s, choir_tokenizer **tokenizer)
 {
     bool documents;
     choir_status status = choir__records_look(&s->records, &documents);
     s->end = -1;
     if (status == CHOIR_OK && documents) {
-        status = choir__settle_end_of_text(s->records.at.path, fixed, tokenizer);
+        status = choir__settle_end_of_text(s->records.at.path, s->fixed, tokenizer);
         s->end = (int32_t)choir__end_of_text(*tokenizer);
     }
     s->tokenizer = *tokenizer;
@@ -283,14 +285,17 @@ choir_status choir__stream_open(int fd, const char *name, choir_tokenizer **toke
         return status;
     choir_stream *s = choir__calloc(1, sizeof *s);
     s->opts = *opts;
+    s->fixed = fixed;
     s->owner = getpid();
     pthread_mutex_init(&s->encoding, NULL);
     choir__records_take(&s->records, fd, name ? name : "the stream");
-    status = find_kind(s, fixed, tokenizer);
+    status = find_kind(s, tokenizer);
     if (status == CHOIR_OK)
         status = make_ring(s);
     if (status == CHOIR_OK)
         status = keep_first(s);
+    *tokenizer = s->tokenizer;
+    s->chats |= !fixed; /* later ones are text: the model has these tokens, and no weights */
     init_dataset(s, &s->train);
     init_dataset(s, &s->validation);
     if (status == CHOIR_OK)

@@ -53,7 +53,7 @@ from_other_folders() {
     mv out first
     (cd other && "$CHOIR" train --json ../run/job.json) >out 2>err || fail "$(cat err)"
     same_run first out
-    good train --print-job --model moved/latest docs.jsonl
+    good train --print-job --batch-size 4 --model moved/latest docs.jsonl
     has out '"model": "/.*/moved/step-00000001"'
 }
 

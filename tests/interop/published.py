@@ -13,7 +13,7 @@ import need  # first: it skips without PyTorch
 
 try:
     import transformers
-    from transformers import (AutoConfig, BertConfig, BertForMaskedLM, BertForSequenceClassification,
+    from transformers import (AutoConfig, AutoTokenizer, BertConfig, BertForMaskedLM, BertForSequenceClassification,
                               BertForTokenClassification, DonutSwinConfig, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, LlamaModel,
                               MBartConfig, MistralForCausalLM, VisionEncoderDecoderConfig,
                               VisionEncoderDecoderModel)
@@ -26,6 +26,7 @@ except ImportError as why:
 from check import C, LAYER, agree, case, main
 import choir
 import command
+import folders
 import numpy as np
 import torch
 
@@ -102,6 +103,32 @@ def special_tokens():
     with tempfile.TemporaryDirectory() as folder:
         config = AutoConfig.from_pretrained(saved("gpt2:layers=1,heads=2,width=16,context=12", folder, None))
         assert config.bos_token_id is None and config.eos_token_id is None, config
+
+
+@case
+def ends_of_texts():
+    """A folder whose config.json names no end gets the one that transformers' tokenizer has, in training and in its
+    checkpoint, whose tokenizer is the same."""
+    later = {"added_tokens_decoder": {"258": {"content": "<|im_end|>", "special": True}}}
+    end = {"content": "</s>", "lstrip": False, "rstrip": False, "normalized": False, "single_word": False}
+    for words, names in (({"eos_token": "</s>"}, None), ({"eos_token": {"__type": "AddedToken", **end}}, None),
+                         ({"eos_token": "<|im_end|>", "model_max_length": 10 ** 30}, {"eos_token": end}),
+                         ({"eos_token": "<|im_end|>", **later}, {"eos_token": "</s>"}),
+                         ({"eos_token": "<|im_end|>"}, {"pad_token": "</s>"})):
+        with tempfile.TemporaryDirectory() as folder:
+            model, data = os.path.join(folder, "model"), os.path.join(folder, "docs.jsonl")
+            config = {**folders.SIZES["llama"], "model_type": "llama", "vocab_size": 259}
+            folders.write(model, config, folders.tensors(config))
+            folders.write_tokenizer(model, ["<|endoftext|>", "</s>", "<|im_end|>"])
+            folders.write_json(model, "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **words})
+            if names:
+                folders.write_json(model, "special_tokens_map.json", names)
+            with open(data, "w") as file:
+                file.writelines('{"text": "a text, number %d, and its end"}\n' % i for i in range(60))
+            before = AutoTokenizer.from_pretrained(model)
+            after = saved(model, folder, data)
+            assert AutoConfig.from_pretrained(after).eos_token_id == before.eos_token_id, (words, names, before)
+            assert AutoTokenizer.from_pretrained(after).eos_token_id == before.eos_token_id, (words, names)
 
 
 def donut_config(width, **encoder):

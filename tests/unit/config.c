@@ -169,7 +169,7 @@ static void names_of_classes(void **state)
         FILE *f = fopen(path, "w");
         choir_model_info info = {0};
         assert_int_equal(choir_model_describe(cases[i].text, &info), CHOIR_OK);
-        json = choir__config_json(info.config, cases[i].names);
+        json = choir__config_json(info.config, cases[i].names, NULL);
         fputs(json, f);
         fclose(f);
         free(json);
@@ -308,18 +308,41 @@ static void unpublished(void **state)
     assert_int_equal(choir_model_describe("donut:height=64,image_width=64,window=4", &info),
         CHOIR_ERR_ARGUMENT);
     assert_says("are no larger");
-    char *json =
-        choir__config_json("gpt2:layers=1,heads=1,width=8,hidden=32,context=4,vocab=61", NULL);
-    assert_non_null(strstr(json, "\"bos_token_id\": null"));
-    assert_non_null(strstr(json, "\"eos_token_id\": null"));
-    free(json);
-    json = choir__config_json(
-        "gpt2:layers=1,heads=1,width=8,hidden=32,context=4,vocab=50304", NULL);
-    assert_null(strstr(json, "bos_token_id")); /* those that the library assumes */
-    free(json);
 }
 
 #define LLAMA(more) "{\"model_type\": \"llama\", " more "}"
+
+/* As transformers: `rope_scaling or rope_parameters`, and theta beside it. */
+static void rope_twice(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *scaling, *parameters, *has, *lacks;
+        bool noted;
+    } cases[] = {
+        {"{\"rope_type\": \"linear\", \"factor\": 4}",
+            "{\"rope_type\": \"linear\", \"factor\": 2, \"rope_theta\": 500000}",
+            "theta=10000,eps=1e-06,tied=0,attention_bias=0,mlp_bias=0,rope=linear,factor=4",
+            "factor=2", true},
+        {"{\"rope_type\": \"default\"}", "{\"rope_type\": \"linear\", \"factor\": 2}",
+            "theta=10000", "rope=", true},
+        {"{}", "{\"rope_type\": \"linear\", \"factor\": 2}", "rope=linear,factor=2", "factor=4",
+            false},
+        {"null", "{\"rope_theta\": 500000}", "theta=500000", "rope=", false},
+        {"{\"rope_theta\": 5000, \"type\": \"default\"}", "null", "theta=5000", "rope=", false},
+    };
+    for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
+        char *notes = NULL;
+        char *json = choir__format(LLAMA("\"rope_scaling\": %s, \"rope_parameters\": %s"),
+            cases[i].scaling, cases[i].parameters);
+        const char *text = full(json, &notes);
+        if (!strstr(text, cases[i].has) || strstr(text, cases[i].lacks) ||
+            cases[i].noted != !!strstr(notes, "'rope_parameters' has no effect"))
+            fail_msg("case %zu: %s, %s", i, text, notes);
+        free(notes);
+        free(json);
+    }
+}
 
 static void bad_llama(void **state)
 {
@@ -329,7 +352,9 @@ static void bad_llama(void **state)
     bad(LLAMA("\"hidden_act\": \"gelu\""), "hidden_act", "silu");
     bad(LLAMA("\"head_dim\": 7"), "got 7", "even");
     bad(LLAMA("\"rope_scaling\": {\"type\": \"yarn\"}"), "rope_scaling", "llama3");
-    bad(LLAMA("\"rope_scaling\": 3"), "'rope_scaling' is 3", "llama3");
+    bad(LLAMA("\"rope_scaling\": 3"), "'rope_scaling' is 3", "an object");
+    bad(LLAMA("\"rope_parameters\": {\"rope_type\": 3}"), "rope_parameters",
+        "unknown rope_type");
     bad(LLAMA("\"rope_scaling\": {\"type\": \"linear\"}"), "rope_scaling", "'factor'");
     bad(LLAMA("\"rope_scaling\": {\"type\": \"linear\", \"factor\": -2}"), "rope_scaling",
         "above 0");
@@ -393,7 +418,7 @@ static void there_and_back(void **state)
         "llama:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,hidden=64,context=9,vocab=50,"
         "window=0,theta=5000,eps=0.001,tied=1,attention_bias=1,mlp_bias=1,pad=7"};
     for (size_t i = 0; i < CHOIR_COUNT(texts); i++) {
-        char *json = choir__config_json(texts[i], NULL), *notes = NULL;
+        char *json = choir__config_json(texts[i], NULL, NULL), *notes = NULL;
         assert_non_null(json);
         assert_string_equal(full(json, &notes), texts[i]);
         assert_string_equal(notes, "");
@@ -404,14 +429,14 @@ static void there_and_back(void **state)
              choir__config_json("llama:layers=2,heads=4,kv_heads=2,head_dim=8,width=24,"
                                 "hidden=64,context=9,vocab=50,window=5,theta=5000,eps=0.001,"
                                 "tied=0,attention_bias=0,mlp_bias=0",
-                 NULL),
+                 NULL, NULL),
          *notes = NULL;
     assert_string_equal(full(json, &notes), texts[5]); /* a llama with a window is a mistral */
     assert_string_equal(notes, "");
     free(notes);
     free(json);
-    assert_null(choir__config_json("toy:in=3", NULL));
-    assert_null(choir__config_json("frob", NULL));
+    assert_null(choir__config_json("toy:in=3", NULL, NULL));
+    assert_null(choir__config_json("frob", NULL, NULL));
 }
 
 static void paths(void **state)
@@ -447,10 +472,10 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(published_files),
         cmocka_unit_test(published_llama), cmocka_unit_test(published_donut),
         cmocka_unit_test(parts_of_donut), cmocka_unit_test(rope_beside),
-        cmocka_unit_test(unpublished), cmocka_unit_test(bad_donut), cmocka_unit_test(bad_llama),
-        cmocka_unit_test(left_out), cmocka_unit_test(notes_of_unknown_keys),
-        cmocka_unit_test(bad_values), cmocka_unit_test(bad_files),
-        cmocka_unit_test(names_of_classes), cmocka_unit_test(there_and_back),
-        cmocka_unit_test(paths)};
+        cmocka_unit_test(rope_twice), cmocka_unit_test(unpublished),
+        cmocka_unit_test(bad_donut), cmocka_unit_test(bad_llama), cmocka_unit_test(left_out),
+        cmocka_unit_test(notes_of_unknown_keys), cmocka_unit_test(bad_values),
+        cmocka_unit_test(bad_files), cmocka_unit_test(names_of_classes),
+        cmocka_unit_test(there_and_back), cmocka_unit_test(paths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

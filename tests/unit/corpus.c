@@ -122,11 +122,115 @@ static void prompts_and_chats_are_not_learned(void **state)
                                "{\"content\":\"A\",\"role\":\"assistant\"}]}";
     static const char text[] =
         "<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n$";
-    data = open_corpus(put("c.jsonl", chat), CHOIR_TRAIN, (int64_t)strlen(text) - 1, &t);
+    enum { IN_MARKERS = 2 * (12 - 1) + 2 * (10 - 1) }; /* each marker is one token */
+    data = open_corpus(
+        put("c.jsonl", chat), CHOIR_TRAIN, (int64_t)strlen(text) - 1 - IN_MARKERS, &t);
     show(data, t, x, y);
     assert_memory_equal(x, text, strlen(text) - 1);
     assert_string_equal(y + strlen(y) - 13, "A<|im_end|>.$");
     assert_int_equal(strspn(y, "."), strlen(y) - 13);
+    choir_dataset_free(data);
+    choir_tokenizer_free(t);
+}
+
+/* --- the tokenizer's folder --- */
+
+enum { END = 256, STOP, TURN };
+static const char tokenizer_of_bytes[] =
+    "{\"type\":\"extended\",\"base\":\"{\\\"type\\\":\\\"bytes\\\"}\","
+    "\"added\":[\"<|endoftext|>\",\"</s>\",\"<|im_end|>\"]}";
+
+typedef struct beside {
+    const char *config, *generation, *words, *names; /* NULL: no such file */
+    int64_t end;
+} beside;
+
+static void put_or_remove(const char *name, const char *text)
+{
+    const char *path = put(name, text ? text : "");
+    if (!text)
+        remove(path);
+}
+
+static choir_tokenizer *load_beside(const beside *b, choir_status expected, const char *says)
+{
+    choir_tokenizer *t = NULL;
+    put("choir_tokenizer.json", tokenizer_of_bytes);
+    put_or_remove("config.json", b->config);
+    put_or_remove("generation_config.json", b->generation);
+    put_or_remove("tokenizer_config.json", b->words);
+    put_or_remove("special_tokens_map.json", b->names);
+    choir_status status = choir_tokenizer_load(folder, &t);
+    if (status != expected || (says && !strstr(choir_error_message(), says)))
+        fail_msg("%s", choir_error_message());
+    return t;
+}
+
+static void the_folder_names_the_end(void **state)
+{
+    (void)state;
+    static const beside cases[] = {
+        {NULL, NULL, NULL, NULL, END},
+        {"{\"eos_token_id\":257}", NULL, NULL, NULL, STOP},
+        {"{\"eos_token_id\":[258,257]}", NULL, NULL, NULL, TURN},
+        {"{\"eos_token_id\":null}", "{\"eos_token_id\":257}", NULL, NULL, STOP},
+        /* the tokenizer's comes first */
+        {"{\"eos_token_id\":[257,258]}", NULL, "{\"eos_token\":\"<|im_end|>\"}", NULL, TURN},
+        {NULL, NULL, "{\"eos_token\":{\"content\":\"</s>\",\"lstrip\":false}}", NULL, STOP},
+        /* an old folder's, and one that transformers wrote later */
+        {NULL, NULL, "{\"eos_token\":\"<|im_end|>\"}", "{\"eos_token\":\"</s>\"}", STOP},
+        {NULL, NULL, "{\"eos_token\":\"<|im_end|>\",\"added_tokens_decoder\":{}}",
+            "{\"eos_token\":\"</s>\"}", TURN},
+        /* no tokens of this tokenizer, or no file of a model's */
+        {"{\"eos_token_id\":50256}", NULL, NULL, NULL, END},
+        {"{\"eos_token_id\":257}", NULL, "{\"eos_token\":\"<nope>\"}", NULL, STOP},
+        {"{\"eos_token_id\":[]}", "{\"eos_token_id\":\"x\"}", "{\"eos_token\":3}", NULL, END},
+        {"{// of another program", NULL, NULL, NULL, END},
+        /* as transformers writes it if there is no longest text */
+        {NULL, NULL,
+            "{\"model_max_length\":1000000000000000019884624838656,\"eos_token\":\"</s>\"}",
+            NULL, STOP},
+    };
+    choir_corpus_opts opts = choir_corpus_defaults();
+    opts.context = 3;
+    opts.fixed_tokens = true;
+    for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
+        int64_t x[3], y[3];
+        choir_dataset *data;
+        choir_tokenizer *t = load_beside(&cases[i], CHOIR_OK, NULL);
+        const char *path =
+            put("p.jsonl", "{\"prompt\":\"a\",\"completion\":\"bc\"}\n{\"text\":\"d\"}");
+        assert_int_equal(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data), CHOIR_OK);
+        assert_int_equal(choir_dataset_get(data, 0, x, y), CHOIR_OK);
+        if (y[2] != cases[i].end)
+            fail_msg("case %zu ends with %lld", i, (long long)y[2]);
+        choir_dataset_free(data);
+        choir_tokenizer_free(t);
+    }
+    load_beside(&(beside){.words = "{\"eos_token\":"}, CHOIR_ERR_FORMAT,
+        "tokenizer_config.json is not valid JSON: line 1");
+    load_beside(&(beside){.generation = "[]"}, CHOIR_ERR_FORMAT,
+        "generation_config.json: expected a JSON object");
+}
+
+static void chats_need_their_markers(void **state)
+{
+    (void)state;
+    choir_tokenizer *t = load_beside(&(beside){NULL}, CHOIR_OK, NULL);
+    choir_corpus_opts opts = choir_corpus_defaults();
+    choir_dataset *data = NULL;
+    opts.context = 2;
+    opts.fixed_tokens = true;
+    const char *path = put("m.jsonl", "{\"text\":\"abc\"}\n"
+                                      "{\"messages\":[{\"role\":\"r\",\"content\":\"c\"}]}");
+    assert_says(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data), CHOIR_ERR_FORMAT,
+        "m.jsonl, line 2: column 'messages': chats are written in ChatML, and <|im_start|> is "
+        "no token");
+    assert_int_equal(choir_tokenizer_size(t), TURN + 1);
+    opts.fixed_tokens = false;
+    assert_int_equal(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data), CHOIR_OK);
+    assert_int_equal(choir_tokenizer_id(t, "<|im_start|>"), TURN + 1);
+    assert_int_equal(data->classes, TURN + 2);
     choir_dataset_free(data);
     choir_tokenizer_free(t);
 }
@@ -280,6 +384,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_joined),
         cmocka_unit_test(prompts_and_chats_are_not_learned),
+        cmocka_unit_test(the_folder_names_the_end),
+        cmocka_unit_test(chats_need_their_markers),
         cmocka_unit_test(splits),
         cmocka_unit_test(mixtures),
         cmocka_unit_test(parts),

@@ -70,7 +70,7 @@ static void from_a_folder(void **state)
     assert_int_equal(choir_save(net, path), CHOIR_OK);
     float wanted = first_of(net, "transformer.wte.weight");
     assert_int_equal(choir_scope_close(run), CHOIR_OK);
-    char *json = choir__config_json(text, NULL);
+    char *json = choir__config_json(text, NULL, NULL);
     snprintf(path, sizeof path, "%s/config.json", folder);
     FILE *f = fopen(path, "w");
     fputs(json, f);

@@ -178,6 +178,38 @@ static void bert_forms(void **state)
     job_close(&a);
 }
 
+/* Gives the norms the names of 2018. */
+static void name_as_in_tensorflow(file *f)
+{
+    static const char *const ends[][2] = {
+        {"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}};
+    for (int i = 0; i < 2 * f->count; i++) {
+        choir__st_tensor *t = &f->t[i / 2];
+        const char *at = strstr(t->name, ends[i % 2][0]);
+        char *older =
+            at ? choir__format("%.*s%s", (int)(at - t->name), t->name, ends[i % 2][1]) : NULL;
+        if (older)
+            rename_to(t, older);
+        free(older);
+    }
+}
+
+static void bert_older_names(void **state)
+{
+    (void)state;
+    job a = job_open(BERT, SGD_PLAIN);
+    char want[65];
+    strcpy(want, sha(a.net));
+    file f = file_of(a.net);
+    name_as_in_tensorflow(&f);
+    assert_non_null(find(&f, "bert.encoder.layer.0.output.LayerNorm.gamma"));
+    check_same(BERT, &f, want, "");
+    f = file_of(a.net); /* one norm under both names */
+    add_copy(&f, "bert.embeddings.LayerNorm.beta", find(&f, "bert.embeddings.LayerNorm.bias"));
+    refused(BERT, &f, "unknown tensor", "'bert.embeddings.LayerNorm.beta'");
+    job_close(&a);
+}
+
 /* A classifier loads the encoder, ignores the other head, and starts with a new head of its
  * own. */
 static void heads_start_anew(void **state)
@@ -350,7 +382,7 @@ static void other_names(void **state)
     (void)state;
     job a = job_open(GPT2, SGD_PLAIN), b = other(GPT2);
     file f = file_of(a.net);
-    char *notes, *json = choir__config_json(a.info.config, NULL);
+    char *notes, *json = choir__config_json(a.info.config, NULL, NULL);
     assert_int_equal(mkdir(at("named"), 0777), 0);
     spit(at("named/config.json"), json, strlen(json));
     assert_false(choir_model_has_weights(at("named")));
@@ -441,7 +473,7 @@ static void notes_by_line(void **state)
     (void)state;
     job a = job_open(BERT, SGD_PLAIN);
     file f = file_of(a.net);
-    char *notes, *json = choir__config_json(a.info.config, NULL);
+    char *notes, *json = choir__config_json(a.info.config, NULL, NULL);
     char *noted = choir__format("{\"frob\": 1, %s", strchr(json, '{') + 1);
     assert_int_equal(mkdir(at("noted"), 0777), 0);
     spit(at("noted/config.json"), noted, strlen(noted));
@@ -465,7 +497,7 @@ static void with_options(void **state)
     (void)state;
     job a = job_open(BERT, SGD_PLAIN);
     file f = file_of(a.net);
-    char *notes, *json = choir__config_json(a.info.config, NULL);
+    char *notes, *json = choir__config_json(a.info.config, NULL, NULL);
     assert_int_equal(mkdir(at("base"), 0777), 0);
     spit(at("base/config.json"), json, strlen(json));
     ok(choir__st_write(at("base/model.safetensors"), f.t, f.count, NULL));
@@ -534,10 +566,11 @@ static void checkpoints_are_published(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2_forms),
-        cmocka_unit_test(bert_forms), cmocka_unit_test(heads_start_anew),
-        cmocka_unit_test(half_precision), cmocka_unit_test(bad_tensors),
-        cmocka_unit_test(other_names), cmocka_unit_test(parts_of_tensors),
-        cmocka_unit_test(notes_by_line), cmocka_unit_test(with_options),
-        cmocka_unit_test(several_files), cmocka_unit_test(checkpoints_are_published)};
+        cmocka_unit_test(bert_forms), cmocka_unit_test(bert_older_names),
+        cmocka_unit_test(heads_start_anew), cmocka_unit_test(half_precision),
+        cmocka_unit_test(bad_tensors), cmocka_unit_test(other_names),
+        cmocka_unit_test(parts_of_tensors), cmocka_unit_test(notes_by_line),
+        cmocka_unit_test(with_options), cmocka_unit_test(several_files),
+        cmocka_unit_test(checkpoints_are_published)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,5 +1,5 @@
 /* A stream for several ranks is read when they have been forked: they come from a process
- * without another thread at work. */
+ * without another thread at work. A chat's markers are tokens as in files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <choir/stream.h>
+#include "data/corpus.h"
 
 static void *first_rank(void *arg)
 {
@@ -57,8 +58,41 @@ static void test_waits_for_all(void **state)
     close(ends[0]);
 }
 
+static choir_status open_chat(bool fixed, choir_tokenizer **tokenizer)
+{
+    static const char chat[] =
+        "{\"text\": \"a\"}\n{\"messages\": [{\"role\": \"r\", \"content\": \"c\"}]}\n";
+    choir_stream_opts opts = {.context = 2, .batch_size = 1, .validation = 2};
+    choir_stream *stream = NULL;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], chat, strlen(chat)), strlen(chat));
+    close(ends[1]);
+    assert_int_equal(choir_tokenizer_bytes(tokenizer), CHOIR_OK);
+    assert_int_equal(choir__settle_end_of_text("", false, tokenizer), CHOIR_OK);
+    choir_status status =
+        choir__stream_open(ends[0], "a pipe", tokenizer, fixed, &opts, &stream);
+    choir_stream_free(stream);
+    close(ends[0]);
+    return status;
+}
+
+static void test_chats_need_their_markers(void **state)
+{
+    (void)state;
+    choir_tokenizer *tokenizer;
+    assert_int_equal(open_chat(true, &tokenizer), CHOIR_ERR_FORMAT);
+    assert_non_null(strstr(choir_error_message(), "line 2: column 'messages'"));
+    assert_int_equal(choir_tokenizer_size(tokenizer), 257);
+    choir_tokenizer_free(tokenizer);
+    assert_int_equal(open_chat(false, &tokenizer), CHOIR_OK);
+    assert_int_equal(choir_tokenizer_id(tokenizer, "<|im_end|>"), 258);
+    choir_tokenizer_free(tokenizer);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_waits_for_all)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_waits_for_all), cmocka_unit_test(test_chats_need_their_markers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

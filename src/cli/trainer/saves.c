@@ -31,6 +31,7 @@ choir_training choir__trainer_parts(const choir__trainer *t)
         .info = &t->job->info,
         .tokenizer = t->job->tokenizer,
         .classes = &t->job->classes,
+        .beside = t->job->beside,
         .job = t->job->record};
 }
 

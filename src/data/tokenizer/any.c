@@ -103,35 +103,57 @@ static bool is_file(const char *folder, const char *name)
     return there;
 }
 
-bool choir_tokenizer_exists(const char *folder)
+/* The files by which a folder has a tokenizer, the first of which counts. */
+static const char *const names[] = {
+    "tokenizer.json", "choir_tokenizer.json", "vocab.json", "tokenizer.model"};
+
+static const char *name_in(const char *folder)
 {
-    return is_file(folder, "tokenizer.json") || is_file(folder, "choir_tokenizer.json") ||
-           is_file(folder, "tokenizer.model") || is_file(folder, "vocab.json");
+    for (size_t i = 0; i < CHOIR_COUNT(names); i++)
+        if (is_file(folder, names[i]))
+            return names[i];
+    return NULL;
 }
 
-static choir_status load_folder(const char *folder, choir_tokenizer **tokenizer)
+bool choir_tokenizer_exists(const char *folder)
 {
-    const char *name = is_file(folder, "tokenizer.json")         ? "tokenizer.json"
-                       : is_file(folder, "choir_tokenizer.json") ? "choir_tokenizer.json"
-                       : is_file(folder, "vocab.json")           ? "vocab.json"
-                       : is_file(folder, "tokenizer.model")      ? "tokenizer.model"
-                                                                 : NULL;
-    if (!name)
-        return choir__error(CHOIR_ERR_IO,
-            "%s: expected a folder with a tokenizer: tokenizer.json, vocab.json with "
-            "merges.txt, or tokenizer.model",
-            folder);
-    char *path = choir__format("%s/%s", folder, name);
-    choir_status status = choir_tokenizer_load(path, tokenizer);
+    return name_in(folder) != NULL;
+}
+
+/* Reads the file of a folder by its name; vocab.json and merges.txt belong together. */
+static choir_status load_named(const char *folder, const char *name, choir_tokenizer **out)
+{
+    bool pair = !strcmp(name, "vocab.json") || !strcmp(name, "merges.txt");
+    char *path = choir__format("%s/%s", folder, pair ? "vocab.json" : name);
+    char *merges = choir__format("%s/merges.txt", folder);
+    choir_status status = pair ? load_gpt2(path, merges, out) : load_file(path, out);
+    free(merges);
     free(path);
     return status;
 }
 
-/* Returns the path with its last part, `old`, replaced, or NULL if it ends in another name. */
-static char *sibling(const char *path, const char *old, const char *name)
+/* Like load_named, with the files beside it. */
+static choir_status load_all(const char *folder, const char *name, choir_tokenizer **out)
 {
-    const char *slash = strrchr(path, '/'), *last = slash ? slash + 1 : path;
-    return strcmp(last, old) ? NULL : choir__format("%.*s%s", (int)(last - path), path, name);
+    choir_tokenizer *t;
+    choir_status status = load_named(folder, name, &t);
+    if (status != CHOIR_OK)
+        return status;
+    status = choir_beside_read(folder, &t->beside);
+    if (status == CHOIR_OK)
+        *out = t;
+    else
+        choir_tokenizer_free(t);
+    return status;
+}
+
+/* Returns whether a file has a name that tokenizers have in folders. */
+static bool is_name(const char *name)
+{
+    bool is = !strcmp(name, "merges.txt");
+    for (size_t i = 0; i < CHOIR_COUNT(names) && !is; i++)
+        is = !strcmp(name, names[i]);
+    return is;
 }
 
 choir_status choir_tokenizer_load(const char *path, choir_tokenizer **tokenizer)
@@ -139,14 +161,20 @@ choir_status choir_tokenizer_load(const char *path, choir_tokenizer **tokenizer)
     if (!path)
         return choir__missing(__func__, "path");
     struct stat s;
-    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
-        return load_folder(path, tokenizer);
-    char *merges = sibling(path, "vocab.json", "merges.txt");
-    char *vocab = sibling(path, "merges.txt", "vocab.json");
-    choir_status status = merges  ? load_gpt2(path, merges, tokenizer)
-                          : vocab ? load_gpt2(vocab, path, tokenizer)
-                                  : load_file(path, tokenizer);
-    free(merges);
-    free(vocab);
+    bool is_folder = stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+    const char *slash = strrchr(path, '/'), *last = slash ? slash + 1 : path;
+    if (!is_folder && !is_name(last))
+        return load_file(path, tokenizer);
+    const char *name = is_folder ? name_in(path) : last;
+    if (!name)
+        return choir__error(CHOIR_ERR_IO,
+            "%s: expected a folder with a tokenizer: tokenizer.json, vocab.json with "
+            "merges.txt, or tokenizer.model",
+            path);
+    char *folder =
+        is_folder ? choir__strdup(path)
+                  : choir__format("%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    choir_status status = load_all(folder, name, tokenizer);
+    free(folder);
     return status;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/beside.h"
 #include "data/tokenizer/tokenizer.h"
 
 typedef struct extended {
@@ -148,6 +149,9 @@ choir_status choir__tokenizer_extend(
         e->inner = inner;
         e->base.ops = &e->ops;
         e->base.size = inner->size + more;
+        e->base.beside = inner->beside;
+        inner->beside = NULL;
+        choir__beside_drop(e->base.beside, CHOIR__BESIDE_PIECES); /* it lacks the new tokens */
         e->base.cut_before = cut_of(inner, missing, more);
         choir__vocab_init(&e->base.decoded, e->base.size);
         copy_texts(&e->base, inner);

@@ -167,6 +167,7 @@ void choir_tokenizer_free(choir_tokenizer *tokenizer)
     choir__vocab_free(&tokenizer->decoded);
     free(tokenizer->source);
     choir__added_set_free(&tokenizer->added);
+    choir_beside_free(tokenizer->beside);
     free(tokenizer);
 }
 

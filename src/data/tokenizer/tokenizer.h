@@ -6,6 +6,7 @@
 #ifndef CHOIR_DATA_TOKENIZER_H
 #define CHOIR_DATA_TOKENIZER_H
 
+#include <choir/beside.h>
 #include <jansson.h>
 #include "data/dataset.h"
 #include "data/tokenizer/added.h"
@@ -90,6 +91,7 @@ struct choir_tokenizer {
     char *source;         /* JSON, as saved */
     size_t source_bytes;
     choir__added_set added; /* searched for before anything else */
+    choir_beside *beside;   /* the files of its folder; NULL: it has none */
     /* A text may be cut before this character if an ASCII letter or digit precedes it. 0:
      * nowhere. */
     char cut_before;

@@ -324,6 +324,9 @@ static const choir__published published = {
     .prefix = "bert.",
     .ignored = (const char *[]){"*embeddings.position_ids", "*embeddings.token_type_ids",
         "cls.seq_relationship.*", NULL},
+    /* as TensorFlow named a norm's numbers when these models were published */
+    .older = (const choir__older_name[]){{"LayerNorm.gamma", "LayerNorm.weight"},
+        {"LayerNorm.beta", "LayerNorm.bias"}, {NULL, NULL}},
     .fresh = (const char *[]){"cls.*", "classifier.*", "*pooler.dense.*", NULL},
 };
 

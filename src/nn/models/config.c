@@ -1,4 +1,4 @@
-/* Translation of config.json to text and back: see config.h. */
+/* Translation of config.json to text: see config.h. config_write.c goes back. */
 #include "nn/models/config.h"
 
 #include <errno.h>
@@ -167,7 +167,7 @@ choir_status choir__config_keys(
             row = find_row(common, key);
         if (row)
             status = read_row(c, row, value);
-        else if (!among(inert, key) && !among(also_inert, key))
+        else if (!among(inert, key) && !among(also_inert, key) && !among(c->written, key))
             choir__config_append(&unknown, ", ", key);
         if (status != CHOIR_OK)
             break;
@@ -260,6 +260,7 @@ static choir_status translate(choir__config *c)
         status = check_architecture(c, spec->published);
     if (status == CHOIR_OK)
         status = check_quantized(c);
+    c->written = spec ? spec->published->written : NULL;
     if (status == CHOIR_OK)
         status = choir__config_keys(c, spec->published->keys, spec->published->inert);
     if (status == CHOIR_OK && spec->published->read)
@@ -397,68 +398,4 @@ choir_status choir__config_read(const char *model, char **text, char **notes)
         *text = *notes = NULL;
     }
     return status;
-}
-
-/* --- writing --- */
-
-static json_t *value_json(choir__option_type type, const char *text)
-{
-    switch (type) {
-    case CHOIR__INT:
-    case CHOIR__BYTES: return json_integer(strtoll(text, NULL, 10));
-    case CHOIR__FLOAT:
-    case CHOIR__SINGLE: return json_real(strtod(text, NULL));
-    case CHOIR__FLAG: return json_boolean(!strcmp(text, "1") || !strcmp(text, "true"));
-    case CHOIR__WORD:
-    case CHOIR__TEXT:
-    case CHOIR__STRING: break;
-    }
-    return json_string(text);
-}
-
-/* Returns the first of "gelu_new|gelu" as JSON; false, 0.1 and null keep their types. */
-static json_t *first_value(const char *values)
-{
-    char *first = choir__format("%.*s", (int)strcspn(values, "|"), values);
-    json_t *value = json_loads(first, JSON_DECODE_ANY, NULL);
-    if (!value)
-        value = json_string(first);
-    free(first);
-    return value;
-}
-
-json_t *choir__config_part_json(const char *text, const choir__config_key *keys)
-{
-    json_t *object = json_object();
-    for (const choir__config_key *row = keys; row->key; row++) {
-        char *value = row->option ? choir__config_option(text, row->option) : NULL;
-        if (value)
-            json_object_set_new(object, row->key, value_json(row->type, value));
-        else if (!row->option && row->values)
-            json_object_set_new(object, row->key, first_value(row->values));
-        free(value);
-    }
-    return object;
-}
-
-char *choir__config_json(const char *text, const choir_class_names *classes)
-{
-    const choir__model_spec *spec;
-    if (choir__model_find(text, &spec) != CHOIR_OK || !spec->published ||
-        !spec->published->type)
-        return NULL;
-    const choir__published *p = spec->published;
-    json_t *root = choir__config_part_json(text, p->keys);
-    json_object_set_new(root, "architectures", json_pack("[s]", p->architectures[0]));
-    json_object_set_new(root, "model_type", json_string(p->type));
-    if (p->write)
-        p->write(text, root);
-    if (json_object_get(root, "id2label"))
-        choir__config_set_classes(
-            root, (int64_t)json_object_size(json_object_get(root, "id2label")), classes);
-    json_object_set_new(root, "torch_dtype", json_string("float32"));
-    char *json = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
-    json_decref(root);
-    choir__config_append(&json, "\n", "");
-    return json;
 }

@@ -21,9 +21,18 @@ choir_status choir__config_parse(
 /* Returns whether a --model is a file or folder instead of a name. */
 bool choir__config_is_path(const char *model);
 
+/* The objects that a config.json continues. */
+typedef struct choir__config_origin {
+    const json_t *model;  /* the model's before; NULL: it had none */
+    const json_t *tokens; /* the config.json of the tokenizer's folder; NULL: it has none */
+    int64_t end;          /* the token that ends a text; -1: unknown */
+} choir__config_origin;
+
 /* Returns the config.json of a model's full text, or NULL if the model is not published in this
- * form. classes: the names of a classifier's classes; may be NULL. The caller frees it. */
-char *choir__config_json(const char *text, const choir_class_names *classes);
+ * form. classes: the names of a classifier's classes; may be NULL. origin: NULL: none. The
+ * caller frees it. (config_write.c) */
+char *choir__config_json(
+    const char *text, const choir_class_names *classes, const choir__config_origin *origin);
 
 /* --- the names of classes, id2label and label2id: class_names.c --- */
 

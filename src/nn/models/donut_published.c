@@ -168,9 +168,11 @@ const choir__published choir__donut_published = {
     .type = "vision-encoder-decoder",
     .architectures = (const char *const[]){"VisionEncoderDecoderModel", NULL},
     .keys = (const choir__config_key[]){{"is_encoder_decoder", .values = "true"}, {NULL}},
-    .inert = (const char *const[]){"encoder", "decoder", "decoder_start_token_id",
-        "tie_word_embeddings", "pad_token_id", "eos_token_id", NULL},
+    .inert = (const char *const[]){"tie_word_embeddings", NULL},
     .read = read_donut,
     .write = write_donut,
+    .written = (const char *const[]){"encoder", "decoder", "decoder_start_token_id", NULL},
+    .parts = (const choir__config_part_keys[]){{"encoder", encoder_keys},
+        {"decoder", decoder_keys}, {NULL}},
     .ignored = (const char *const[]){"*.relative_position_index", "encoder.pooler.*", NULL},
 };

@@ -185,36 +185,28 @@ static choir_status read_config(choir__config *c)
     return CHOIR_OK;
 }
 
-/* The special tokens that the library assumes belong to the published vocabulary. */
-static void write_tokens(const char *text, json_t *root)
-{
-    enum { END_OF_TEXT = 50256 };
-    char *vocab = choir__config_option(text, "vocab");
-    if (vocab && strtoll(vocab, NULL, 10) <= END_OF_TEXT) {
-        json_object_set_new(root, "bos_token_id", json_null());
-        json_object_set_new(root, "eos_token_id", json_null());
-    }
-    free(vocab);
-}
-
 static void write_config(const char *text, json_t *root)
 {
     char *dropout = choir__config_option(text, "dropout");
     json_object_set_new(root, "embd_pdrop", json_real(dropout ? strtod(dropout, NULL) : 0));
     free(dropout);
-    write_tokens(text, root);
 }
 
 static const choir__published published = {
     .type = "gpt2",
     .architectures = (const char *[]){"GPT2LMHeadModel", "GPT2Model", NULL},
     .keys = keys,
-    .inert = (const char *[]){"n_ctx", "embd_pdrop", /* for read_config */
-        "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
-        "summary_proj_to_labels", "summary_type", "summary_use_proj", NULL},
+    .inert = (const char *[]){"reorder_and_upcast_attn", "summary_activation",
+        "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
+        NULL},
     .read = read_config,
     .write = write_config,
+    .written = (const char *[]){"n_ctx", "embd_pdrop", NULL},
+    .has_ends = true,
     .prefix = "transformer.",
+    /* DialoGPT's, as it was published first */
+    .older =
+        (const choir__older_name[]){{"lm_head.decoder.weight", "lm_head.weight"}, {NULL, NULL}},
     /* causal masks, kept beside the weights by old versions */
     .ignored = (const char *[]){"*h.*.attn.bias", "*h.*.attn.masked_bias", NULL},
 };

@@ -82,17 +82,20 @@ static choir_status read_original(choir__config *c, const char *where, const jso
     return read_number(c, where, beside ? c->root : rope, key, "original");
 }
 
-/* Reads "rope_scaling", or "rope_parameters" as it is called since it includes theta. */
-static choir_status read_rope(choir__config *c, const char *where)
+static bool is_named(const char *type, const char *name)
 {
-    const json_t *rope = json_object_get(c->root, where);
-    if (!rope || json_is_null(rope))
-        return CHOIR_OK;
-    const char *type = json_string_value(json_object_get(rope, "rope_type"));
-    if (!type)
-        type = json_string_value(json_object_get(rope, "type"));
-    bool llama3 = type && !strcmp(type, "llama3"), linear = type && !strcmp(type, "linear");
-    if (!type || (!llama3 && !linear && strcmp(type, "default") != 0))
+    return type && !strcmp(type, name);
+}
+
+/* Reads the object of a type; without one it is "default". */
+static choir_status read_rope_object(choir__config *c, const char *where, const json_t *rope)
+{
+    const json_t *named = json_object_get(rope, "rope_type");
+    if (!named)
+        named = json_object_get(rope, "type");
+    const char *type = named ? json_string_value(named) : "default";
+    bool llama3 = is_named(type, "llama3"), linear = is_named(type, "linear");
+    if (!llama3 && !linear && !is_named(type, "default"))
         return choir__config_bad(
             c, where, "unknown rope_type: choose one of default, linear, llama3");
     choir_status status = CHOIR_OK;
@@ -112,14 +115,37 @@ static choir_status read_rope(choir__config *c, const char *where)
     return status;
 }
 
+/* Reads "rope_scaling", or "rope_parameters" as it is called since it includes theta. With
+ * both, transformers takes the first as a whole (`rope_scaling or rope_parameters`), and theta
+ * beside it. */
+static choir_status read_rope(choir__config *c)
+{
+    const json_t *scaling = json_object_get(c->root, "rope_scaling");
+    const json_t *parameters = json_object_get(c->root, "rope_parameters");
+    bool both = json_object_size(scaling) && json_object_size(parameters);
+    const char *where = "rope_scaling";
+    if (json_is_null(scaling) || (json_is_object(scaling) && !json_object_size(scaling)))
+        scaling = NULL;
+    if (!scaling)
+        where = "rope_parameters";
+    const json_t *rope = scaling ? scaling : parameters;
+    if (!rope || json_is_null(rope))
+        return CHOIR_OK;
+    if (!json_is_object(rope))
+        return choir__config_bad(c, where, "expected an object {...}");
+    if (both && !json_equal(scaling, parameters))
+        choir__config_note(c,
+            "%s: key 'rope_parameters' has no effect, as 'rope_scaling' is there as well",
+            c->path);
+    return read_rope_object(c, where, rope);
+}
+
 static choir_status read_both(choir__config *c, const char *kv_heads)
 {
     choir_status status = read_heads(c, kv_heads);
     if (status == CHOIR_OK)
         status = choir__config_read_pad(c, "vocab_size", 32000, -1);
-    if (status == CHOIR_OK)
-        status = read_rope(c, "rope_scaling");
-    return status == CHOIR_OK ? read_rope(c, "rope_parameters") : status;
+    return status == CHOIR_OK ? read_rope(c) : status;
 }
 
 static choir_status read_llama(choir__config *c)
@@ -192,14 +218,19 @@ static void write_mistral(const char *text, json_t *root)
         json_object_set_new(root, "sliding_window", json_null());
 }
 
+static const char *const rope_keys[] = {
+    "rope_scaling", "rope_parameters", "original_max_position_embeddings", NULL};
+
 const choir__published choir__llama_published = {
     .type = "llama",
-    .architectures = (const char *[]){"LlamaForCausalLM", "LlamaModel", NULL},
+    /* the last as converters wrote it before the library had this model */
+    .architectures =
+        (const char *[]){"LlamaForCausalLM", "LlamaModel", "LLaMAForCausalLM", NULL},
     .keys = llama_keys,
-    .inert = (const char *[]){"rope_scaling", "rope_parameters",
-        "original_max_position_embeddings", NULL}, /* read_rope */
     .read = read_llama,
     .write = write_llama,
+    .written = rope_keys,
+    .has_ends = true,
     .prefix = "model.",
     .ignored = (const char *[]){"*rotary_emb.inv_freq", NULL},
     .fresh = (const char *[]){"lm_head.*", NULL},
@@ -209,10 +240,10 @@ const choir__published choir__mistral_published = {
     .type = "mistral",
     .architectures = (const char *[]){"MistralForCausalLM", "MistralModel", NULL},
     .keys = mistral_keys,
-    .inert = (const char *[]){"rope_scaling", "rope_parameters",
-        "original_max_position_embeddings", NULL},
     .read = read_mistral,
     .write = write_mistral,
+    .written = rope_keys,
+    .has_ends = true,
     .prefix = "model.",
     .ignored = (const char *[]){"*rotary_emb.inv_freq", NULL},
     .fresh = (const char *[]){"lm_head.*", NULL},

@@ -27,10 +27,22 @@ typedef struct choir__config_key {
     const char *note;
 } choir__config_key;
 
+/* The table of the object under a key. */
+typedef struct choir__config_part_keys {
+    const char *part;
+    const choir__config_key *keys;
+} choir__config_part_keys;
+
+/* A name that weights had in older files. `older` and `name` are the ends of names. */
+typedef struct choir__older_name {
+    const char *older, *name;
+} choir__older_name;
+
 typedef struct choir__config {
     const char *path, *part; /* for messages; part: "encoder." within such an object, or "" */
     json_t *root;
-    char *text; /* translated so far */
+    const char *const *written; /* of the model: keys for its function `read` */
+    char *text;                 /* translated so far */
     char *notes;
 } choir__config;
 
@@ -43,6 +55,12 @@ typedef struct choir__published {
     choir_status (*read)(choir__config *config);
     /* Adds keys that rows cannot express to the JSON. May be NULL. */
     void (*write)(const char *text, json_t *root);
+    /* written: keys for `read` that only `write` writes, so that they are never kept as they
+     * were. parts: objects within the file, whose other keys are kept. Both may be NULL. */
+    const char *const *written;
+    const choir__config_part_keys *parts;
+    /* the library assumes ids of tokens that begin and end a text if the file lacks them */
+    bool has_ends;
 
     /* Prefix of all weights' names but the head's ("transformer."). Files of the model without
      * a head leave it out. */
@@ -51,6 +69,8 @@ typedef struct choir__published {
      * fnmatch). fresh: parts that may be missing when training starts from the file
      * ("classifier.*"). Both may be NULL. */
     const char *const *ignored, *const *fresh;
+    /* names that the weights have in older files, ended by a NULL name; or NULL */
+    const choir__older_name *older;
 } choir__published;
 
 /* Reads the keys of c->root, each by its row. Keys that neither the rows, `also_inert` nor the

@@ -1,0 +1,35 @@
+/* The files beside a published model's weights that other programs need and Choir does not: a
+ * chat template, settings of generation and of the tokenizer, and the keys of config.json
+ * without effect here. They go on into the checkpoints of a training that starts from the
+ * folder, so that the model is used afterwards as it was before.
+ *
+ * choir_tokenizer_load reads those of its tokenizer by itself.
+ *
+ * Threads: any; a choir_beside never changes. Collective: no. */
+#ifndef CHOIR_BESIDE_H
+#define CHOIR_BESIDE_H
+
+#include <choir/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct choir_beside choir_beside;
+
+/**
+ * Reads those of these files that a folder has, be it a published one or a checkpoint's step:
+ * config.json, generation_config.json, tokenizer_config.json, special_tokens_map.json,
+ * added_tokens.json, chat_template.jinja, chat_template.json, preprocessor_config.json,
+ * processor_config.json and tokenizer.model. The caller frees *beside. Errors: io (a file that
+ * cannot be read); format (a file of 64 MiB or more, or one that is not the JSON object that
+ * its name promises).
+ */
+CHOIR_CHECKED choir_status choir_beside_read(const char *folder, choir_beside **beside);
+
+void choir_beside_free(choir_beside *beside); /* beside: may be NULL */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

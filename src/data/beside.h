@@ -1,0 +1,28 @@
+/* The files beside a model's weights: see choir/beside.h. */
+#ifndef CHOIR_DATA_BESIDE_H
+#define CHOIR_DATA_BESIDE_H
+
+#include <choir/beside.h>
+#include <jansson.h>
+#include <stddef.h>
+
+#define CHOIR__BESIDE_MODEL  "config.json" /* a model's writer merges it; see config.h */
+#define CHOIR__BESIDE_WORDS  "tokenizer_config.json"
+#define CHOIR__BESIDE_NAMES  "special_tokens_map.json"
+#define CHOIR__BESIDE_WRITE  "generation_config.json"
+#define CHOIR__BESIDE_PIECES "tokenizer.model"
+
+/* The names of all these files, ended by NULL. */
+extern const char *const choir__beside_names[];
+
+/* Returns the contents of a file with a '\0' behind them, or NULL if the folder had none, or
+ * beside is NULL. */
+const char *choir__beside_text(const choir_beside *beside, const char *name, size_t *bytes);
+
+/* Removes a file whose contents no longer hold. beside: may be NULL. */
+void choir__beside_drop(choir_beside *beside, const char *name);
+
+/* Returns the contents of a JSON file, for the caller to release, or NULL as above. */
+json_t *choir__beside_json(const choir_beside *beside, const char *name);
+
+#endif

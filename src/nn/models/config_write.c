@@ -1,0 +1,190 @@
+/* Translation of a model's text to its config.json: see config.h.
+ *
+ * The file has three kinds of keys. Those that the model's table has, or that its functions
+ * write, are Choir's own: an older value never comes back, since the model may have changed.
+ * The ids of special tokens are those of the tokenizer. All others have no effect here, and are
+ * kept as the model's folder had them. */
+#include "nn/models/config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn/models/models.h"
+
+/* Keys that describe what Choir writes, or files that do not go on (code, "auto_map"). */
+static const char *const own[] = {"torch_dtype", "dtype", "num_labels", "_num_labels",
+    "id2label", "label2id", "problem_type", "auto_map", NULL};
+
+static json_t *value_json(choir__option_type type, const char *text)
+{
+    switch (type) {
+    case CHOIR__INT:
+    case CHOIR__BYTES: return json_integer(strtoll(text, NULL, 10));
+    case CHOIR__FLOAT:
+    case CHOIR__SINGLE: return json_real(strtod(text, NULL));
+    case CHOIR__FLAG: return json_boolean(!strcmp(text, "1") || !strcmp(text, "true"));
+    case CHOIR__WORD:
+    case CHOIR__TEXT:
+    case CHOIR__STRING: break;
+    }
+    return json_string(text);
+}
+
+/* Returns the first of "gelu_new|gelu" as JSON; false, 0.1 and null keep their types. */
+static json_t *first_value(const char *values)
+{
+    char *first = choir__format("%.*s", (int)strcspn(values, "|"), values);
+    json_t *value = json_loads(first, JSON_DECODE_ANY, NULL);
+    if (!value)
+        value = json_string(first);
+    free(first);
+    return value;
+}
+
+json_t *choir__config_part_json(const char *text, const choir__config_key *keys)
+{
+    json_t *object = json_object();
+    for (const choir__config_key *row = keys; row->key; row++) {
+        char *value = row->option ? choir__config_option(text, row->option) : NULL;
+        if (value)
+            json_object_set_new(object, row->key, value_json(row->type, value));
+        else if (!row->option && row->values)
+            json_object_set_new(object, row->key, first_value(row->values));
+        free(value);
+    }
+    return object;
+}
+
+/* --- ids of special tokens --- */
+
+/* Returns whether a key has the id of a special token, or several. */
+static bool is_token(const char *key)
+{
+    static const char end[] = "_token_id";
+    size_t n = strlen(key), m = strlen(end);
+    return n > m && !strcmp(key + n - m, end);
+}
+
+/* Returns whether an id, or each of a list, is one of the vocabulary; 0: of unknown size. */
+static bool are_ids(const json_t *value, int64_t vocab)
+{
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (!are_ids(json_array_get(value, i), vocab))
+            return false;
+    return !json_is_integer(value) || !vocab || json_integer_value(value) < vocab;
+}
+
+/* Makes `from` the source of the ids that are not the model's own. */
+static void set_tokens(json_t *root, const json_t *from, int64_t vocab)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)from, key, value)
+    {
+        if (is_token(key) && !json_object_get(root, key))
+            json_object_set_new(
+                root, key, are_ids(value, vocab) ? json_deep_copy(value) : json_null());
+    }
+}
+
+/* Writes the ids that the library which the file is for takes from a vocabulary of its own if
+ * the file lacks them. */
+static void set_ends(json_t *root, const choir__config_origin *o, int64_t vocab)
+{
+    const json_t *eos = json_object_get(root, "eos_token_id");
+    bool known = o->end >= 0 && (!vocab || o->end < vocab);
+    if (known && (!eos || json_is_null(eos)))
+        json_object_set_new(root, "eos_token_id", json_integer(o->end));
+    else if (!eos && !o->tokens)
+        json_object_set_new(root, "eos_token_id", json_null());
+    if (!json_object_get(root, "bos_token_id") && !o->tokens)
+        json_object_set_new(root, "bos_token_id", json_null());
+}
+
+/* --- keys that Choir does not use --- */
+
+static bool is_listed(const char *const *list, const char *key)
+{
+    for (; list && *list; list++)
+        if (!strcmp(*list, key))
+            return true;
+    return false;
+}
+
+static bool is_in_table(const choir__config_key *keys, const char *key)
+{
+    for (; keys && keys->key; keys++)
+        if (!strcmp(keys->key, key))
+            return true;
+    return false;
+}
+
+/* Adds the keys of `from` that the table, `written` and the file's own keys leave free. */
+static void keep_keys(json_t *root, const json_t *from, const choir__config_key *table,
+    const char *const *written)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)from, key, value)
+    {
+        if (!json_object_get(root, key) && !is_in_table(table, key) && !is_token(key) &&
+            !is_listed(written, key) && !is_listed(own, key))
+            json_object_set_new(root, key, json_deep_copy(value));
+    }
+}
+
+/* The tokens of a part are those of the model that the part was, which has its own. */
+static void keep_parts(json_t *root, const json_t *from, const choir__config_part_keys *parts)
+{
+    for (; parts && parts->part; parts++) {
+        const json_t *part = json_object_get(from, parts->part);
+        json_t *to = json_object_get(root, parts->part);
+        keep_keys(to, part, parts->keys, NULL);
+        set_tokens(to, part, 0);
+    }
+}
+
+/* --- the file --- */
+
+static json_t *config_of(const char *text, const choir__published *p)
+{
+    json_t *root = choir__config_part_json(text, p->keys);
+    json_object_set_new(root, "architectures", json_pack("[s]", p->architectures[0]));
+    json_object_set_new(root, "model_type", json_string(p->type));
+    if (p->write)
+        p->write(text, root);
+    return root;
+}
+
+static void add_origin(
+    const char *text, json_t *root, const choir__published *p, const choir__config_origin *o)
+{
+    char *option = choir__config_option(text, "vocab");
+    int64_t vocab = option ? strtoll(option, NULL, 10) : 0;
+    keep_keys(root, o->model, p->keys, p->written);
+    keep_parts(root, o->model, p->parts);
+    set_tokens(root, o->tokens, vocab);
+    if (p->has_ends)
+        set_ends(root, o, vocab);
+    free(option);
+}
+
+char *choir__config_json(
+    const char *text, const choir_class_names *classes, const choir__config_origin *origin)
+{
+    const choir__model_spec *spec;
+    if (choir__model_find(text, &spec) != CHOIR_OK || !spec->published ||
+        !spec->published->type)
+        return NULL;
+    json_t *root = config_of(text, spec->published);
+    add_origin(
+        text, root, spec->published, origin ? origin : &(choir__config_origin){.end = -1});
+    if (json_object_get(root, "id2label"))
+        choir__config_set_classes(
+            root, (int64_t)json_object_size(json_object_get(root, "id2label")), classes);
+    json_object_set_new(root, "torch_dtype", json_string("float32"));
+    char *json = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+    json_decref(root);
+    choir__config_append(&json, "\n", "");
+    return json;
+}

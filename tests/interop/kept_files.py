@@ -1,0 +1,125 @@
+"""What a training makes of a published folder: the files beside the weights come out byte by byte, keys
+of config.json that Choir does not use stay, and bos, eos and pad are the folder's: in a checkpoint, after
+--resume, of several ranks, after `choir checkpoint convert`, and when the result is trained again."""
+import filecmp
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import folders
+
+CHOIR = os.environ.get("CHOIR", os.path.join(os.path.dirname(__file__), "..", "..", "build", "choir"))
+BESIDE = ["generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+          "chat_template.jinja", "preprocessor_config.json", "tokenizer.json", "tokenizer.model"]
+ADDED = ["<|pad|>", "<|begin|>", "<｜end▁of▁sentence｜>"]
+PAD, BEGIN, END = 256, 257, 258
+
+
+def choir(*arguments, fails=False):
+    done = subprocess.run([CHOIR, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+    assert (done.returncode != 0) == fails, "choir %s: %s" % (arguments, done.stderr.decode())
+    return done.stderr.decode()
+
+
+def train(model, save, data, *options):
+    choir("train", "--model", model, "--batch-size", "2", "--steps", "2", "--no-eval", "--save", save, *options, data)
+    return os.path.join(save, "latest")
+
+
+def folder(name, model_type="llama", **more):
+    """A chat model's folder, as DeepSeek's Llamas name their tokens."""
+    config = {**folders.SIZES[model_type], "model_type": model_type, "vocab_size": 256 + len(ADDED),
+              "bos_token_id": BEGIN, "eos_token_id": [END, PAD], "pad_token_id": PAD, "use_cache": True,
+              "_name_or_path": "somebody/model", "of_others": {"nested": [1, {"key": None}]},
+              "torch_dtype": "bfloat16", **more}
+    folders.write(name, config, folders.tensors(config))
+    folders.write_tokenizer(name, ADDED)
+    folders.write_json(name, "generation_config.json", {"eos_token_id": [END, PAD], "temperature": 0.6})
+    folders.write_json(name, "tokenizer_config.json", {"eos_token": ADDED[2], "pad_token": ADDED[0], "x": "é"})
+    folders.write_json(name, "special_tokens_map.json", {"eos_token": {"content": ADDED[2]}})
+    folders.write_json(name, "added_tokens.json", {ADDED[2]: END})
+    folders.write_json(name, "preprocessor_config.json", {})
+    with open(os.path.join(name, "chat_template.jinja"), "wb") as file:
+        file.write(b"{% for m in messages %}\r\n{{ m }}{% endfor %}")
+    with open(os.path.join(name, "tokenizer.model"), "wb") as file:
+        file.write(b"\n\x03abc\x00\xff")
+    return config
+
+
+def config_of(name):
+    with open(os.path.join(name, "config.json")) as file:
+        return json.load(file)
+
+
+def check_kept(where, before, dtype="float32"):
+    for name in BESIDE:
+        assert filecmp.cmp(os.path.join(where, name), os.path.join("model", name), shallow=False), (where, name)
+    now = config_of(where)
+    for key in ("bos_token_id", "eos_token_id", "pad_token_id", "use_cache", "_name_or_path", "of_others"):
+        assert now[key] == before[key], (where, key, now[key])
+    assert now["torch_dtype"] == dtype, (where, now)
+
+
+def all_ways(data):
+    before = folder("model")
+    saved = train("./model", "one", data)
+    check_kept(saved, before)
+    choir("checkpoint", "verify", "one")
+    choir("train", "--resume", "one", "--steps", "4", "--save", "on", "--no-eval")
+    check_kept("on/latest", before)
+    check_kept(train("./model", "two", data, "--strategy", "ddp", "--nproc", "2"), before)
+    check_kept(train("./one/latest", "again", data), before)
+    check_kept(train("./model/config.json", "anew", data, "--tokenizer", "./model"), before)
+    choir("checkpoint", "convert", "one", "converted", "--dtype", "bf16")
+    check_kept("converted", before, "bfloat16")
+    choir("checkpoint", "convert", "./model", "copied", "--shards", "2")
+    check_kept("copied", before, "bfloat16")
+    os.remove("one/latest/chat_template.jinja")
+    assert "chat_template.jinja" in choir("checkpoint", "verify", "one", fails=True)
+
+
+def other_tokens(data):
+    """Ids are those of the tokenizer in use; without its folder, Choir's own, and none to begin with."""
+    before = folder("model")
+    now = config_of(train("./model/config.json:vocab=260", "bytes", data, "--bytes"))
+    assert (now["bos_token_id"], now["eos_token_id"]) == (None, 256), now
+    assert now["of_others"] == before["of_others"] and not os.path.exists("bytes/latest/chat_template.jinja")
+    now = config_of(train("llama:layers=1,heads=2,width=8,context=8", "named", data, "--tokenizer", "./model"))
+    assert (now["bos_token_id"], now["eos_token_id"]) == (BEGIN, [END, PAD]), now
+    assert "of_others" not in now and os.path.exists("named/latest/chat_template.jinja")
+    with open("chats.jsonl", "w") as file:
+        for i in range(40):
+            print(json.dumps({"messages": [{"role": "user", "content": "%d?" % i}]}), file=file)
+    train("llama:layers=1,heads=2,width=8,context=8", "more", "chats.jsonl", "--tokenizer", "./model")
+    assert os.path.exists("more/latest/choir_tokenizer.json") and os.path.exists("more/latest/tokenizer_config.json")
+    assert not os.path.exists("more/latest/tokenizer.model")  # which lacks the markers of chats
+
+
+def other_models(data):
+    before = folder("model", "gpt2")
+    check_kept(train("./model", "gpt2", data), before)
+    before = folder("model", "mistral", sliding_window=None, num_key_value_heads=1)
+    check_kept(train("./model", "mistral", data), before)
+
+
+def refused(data):
+    folder("model")
+    said = choir("train", "--model", "./model", "--steps", "1", "chats.jsonl", fails=True)
+    assert "chats.jsonl, line 1: column 'messages'" in said and "<|im_start|> is no token" in said, said
+    with open("model/generation_config.json", "w") as file:
+        file.write('{"eos_token_id": 2')
+    said = choir("train", "--model", "./model", "--steps", "1", data, fails=True)
+    assert "generation_config.json is not valid JSON: line 1" in said, said
+
+
+with tempfile.TemporaryDirectory() as place:
+    os.chdir(place)
+    with open("docs.jsonl", "w") as docs:
+        for number in range(60):
+            print(json.dumps({"prompt": "ab%d" % number, "completion": "xyz"}), file=docs)
+    for way in (all_ways, other_tokens, other_models, refused):
+        way("docs.jsonl")
+print("kept")
+sys.exit(0)
