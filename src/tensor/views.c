@@ -227,6 +227,8 @@ static void copy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     choir_tensor *gx = adds ? sink->dest_onto(sink, r, 0, &given) : sink->dest(sink, r, 0);
     if (!gx)
         return;
+    if (!given && !x->param && choir__is_dense(gy)) /* images keep their channels last */
+        memcpy(gx->stride, gy->stride, sizeof gx->stride);
     if (given)
         choir__launch_add(gx, given, gy);
     else
