@@ -18,10 +18,17 @@ static const char *const names[] = {
 #undef X
 };
 
+/* The reference's loops that store one value, or bytes, are as fast as any. */
+static bool is_slow(choir__kernel_id kernel)
+{
+    return kernel != CHOIR__KERNEL_fill && kernel != CHOIR__KERNEL_store;
+}
+
 #define X(name)                                                                                \
     static void f64_##name(const choir__k_##name *args)                                        \
     {                                                                                          \
-        choir__note_way(CHOIR__KERNEL_##name, CHOIR_F64, CHOIR__REFERENCE);                    \
+        if (is_slow(CHOIR__KERNEL_##name))                                                     \
+            choir__note_way(CHOIR__KERNEL_##name, CHOIR_F64, CHOIR__REFERENCE);                \
         choir__cpu_reference.name(args);                                                       \
     }
 CHOIR__KERNEL_LIST(X)
