@@ -51,10 +51,10 @@ not_a_file() {
     shift 2
     mv "$file" kept
     mkfifo "$file"
-    bad 1 "$pattern" "$@"
+    bad "${status:-1}" "$pattern" "$@"
     rm "$file"
     ln -s /dev/zero "$file"
-    bad 1 "$pattern" "$@"
+    bad "${status:-1}" "$pattern" "$@"
     rm "$file"
     mv kept "$file"
 }
@@ -71,6 +71,17 @@ nothing_waits() {
     not_a_file "labels.*$expected" idx/train-labels-idx1-ubyte \
         train --quiet --steps 1 --batch-size 4 --model cnn:width=4 idx
     pictures pictures 0
+    cp saved/job.json job.json
+    status=2 not_a_file "job.json.*$expected" job.json train job.json
+    good tune --quiet --trials 1 --space 'x=uniform(0,1)' --dir study -- \
+        sh -c 'echo "{\"eval_loss\": $1}"' sh '{x}'
+    cp study/study.db study.db
+    not_a_file "study.db.*$expected" study.db tune show study.db
+    printf '%s\n' '{"op_code": 0, "worker_id": "w", "study_name": "s", "directions": [1]}' >s.log
+    not_a_file "s.log.*$expected" s.log tune show journal:s.log
+    not_a_file "s.log.*$expected" s.log tune show s.log
+    cp -r saved curves
+    not_a_file "metrics.jsonl: $expected" curves/metrics.jsonl plot curves p.svg
     not_a_file "2.png.*$expected" pictures/train/a/2.png train --quiet --no-eval --steps 3 \
         --batch-size 3 --model cnn:image=8,channels=3 pictures
 }

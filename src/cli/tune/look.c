@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "base/named.h"
 #include "cli/command.h"
 #include "cli/tune/search.h"
@@ -46,7 +47,7 @@ char *choir__tune_url(const char *text)
     if (S_ISDIR(about.st_mode))
         return choir__format("sqlite:%s/study.db", text);
     char head[16] = "";
-    FILE *file = fopen(text, "re");
+    FILE *file = choir__file_try_stream(text);
     if (file && fread(head, 1, sizeof head - 1, file) > 0 && head[0] == '{') {
         fclose(file);
         return choir__format("journal:%s", text);
