@@ -1,5 +1,5 @@
-/* Opening files of the user. The kind is looked at after the opening, which does not wait: so
- * it is the kind of what was opened, whatever has the name by then. */
+/* Opening files of the user. The kind is looked at after the opening, which does not wait, so
+ * no other file can take the name in between. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -47,7 +47,7 @@ const char *choir__file_why(int error)
     switch (error) {
     case EISDIR: return "expected a file, got a folder";
     case ENOTSUP: return "expected a regular file, got a FIFO, a socket or a device";
-    case ENXIO: return "a socket, or a FIFO that nobody reads";
+    case ENXIO: return "a socket, or a FIFO without a reader";
     default: return choir__why(error);
     }
 }

@@ -16,7 +16,7 @@
 typedef enum choir__file_kinds {
     CHOIR__FILE_REGULAR, /* regular files alone */
     CHOIR__FILE_TEXT,    /* also FIFOs and sockets, whose other end is waited for */
-    CHOIR__FILE_OUTPUT   /* all but folders; a FIFO that nobody reads is an error */
+    CHOIR__FILE_OUTPUT   /* all but folders; a FIFO without a reader is an error */
 } choir__file_kinds;
 
 /* Opens a file with the flags of open(2); O_CLOEXEC and O_NOCTTY are added, and what O_CREAT

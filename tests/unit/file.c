@@ -88,8 +88,8 @@ static void test_writing(void **state)
     opens("new", flags, CHOIR__FILE_REGULAR);
     opens("device", flags, CHOIR__FILE_OUTPUT);
     opens("device", flags | O_NONBLOCK, CHOIR__FILE_OUTPUT);
-    refused("fifo", flags, CHOIR__FILE_OUTPUT, "a FIFO that nobody reads");
-    refused("fifo", flags, CHOIR__FILE_REGULAR, "a FIFO that nobody reads");
+    refused("fifo", flags, CHOIR__FILE_OUTPUT, "a FIFO without a reader");
+    refused("fifo", flags, CHOIR__FILE_REGULAR, "a FIFO without a reader");
     refused("folder", flags, CHOIR__FILE_OUTPUT, "expected a file, got a folder");
     refused("device", flags, CHOIR__FILE_REGULAR, "expected a regular file");
     FILE *file = choir__file_try_output("new");

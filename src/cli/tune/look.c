@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/named.h"
 #include "cli/command.h"
+#include "cli/printed.h"
 #include "cli/tune/search.h"
 #include "tune/importance/importance.h"
 
@@ -101,9 +102,9 @@ static choir_status print_importance(const choir__search *s, const char *evaluat
             putchar(':');
             choir__search_print_number(share[i]);
         } else {
-            char *word = choir__search_word(name);
-            printf("%6.3f  %s\n", share[i], word);
-            free(word);
+            printf("%6.3f  ", share[i]);
+            choir__print_word(stdout, name, 0);
+            printf("\n");
         }
         comma = ",";
     }
