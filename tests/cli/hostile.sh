@@ -198,7 +198,8 @@ tokens = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', 'a', 'fine', 'film']
 json.dump({'version': '1.0', 'added_tokens': [], 'normalizer': None,
     'pre_tokenizer': {'type': 'BertPreTokenizer'}, 'post_processor': None, 'decoder': None,
     'model': {'type': 'WordPiece', 'vocab': {t: i for i, t in enumerate(tokens)},
-        'unk_token': '[UNK]', 'continuing_subword_prefix': '##', 'max_input_chars_per_word': 100}}, open('wp.json', 'w'))
+        'unk_token': '[UNK]', 'continuing_subword_prefix': '##', 'max_input_chars_per_word': 100}},
+    open('wp.json', 'w'))
 record = {'text': 'a fine\nfilm\x1b]0;pwn\x07 \u202e\x7f\u009b1m'}
 with open('said.jsonl', 'w') as out:
     for label in ['up\x1b[2J\nfake  1.0000', 'down'] * 10:

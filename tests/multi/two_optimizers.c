@@ -17,7 +17,7 @@
 enum { M = 3, ROWS = 4, WIDTH = 6, STEPS = 5 };
 
 typedef enum wrapping { PLAIN, DDP, FSDP_1, FSDP_2, FSDP_3, GATHERED, DEVICES } wrapping;
-typedef enum cure { ZERO, ZERO_FIRST, FREEZE, NONE, TOO_EARLY } cure;
+typedef enum cure { ZERO, ZERO_FIRST, FREEZE, NONE, TOO_EARLY, TWICE } cure;
 
 typedef struct outcome {
     uint64_t weights; /* a hash */
@@ -55,22 +55,25 @@ static choir_module *network(job *j, int64_t out)
     }
 }
 
-static choir_status judge(job *j, choir_scope *s, choir_tensor *x, double as)
+static choir_tensor *judged(job *j, choir_scope *s, choir_tensor *x, double as)
 {
     choir_tensor *y = choir_forward(j->d, x);
     choir_tensor *label = choir_full(s, CHOIR_F32, choir_dims(choir_tensor_size(y, 0), 1), as);
-    return choir_backward(choir_bce_with_logits_loss(y, label, NULL, CHOIR_LOSS_MEAN));
+    return choir_bce_with_logits_loss(y, label, NULL, CHOIR_LOSS_MEAN);
 }
 
-/* The losses of one micro-batch: the discriminator's on real and fake samples together. */
+/* The losses of one micro-batch: the discriminator's on real and fake samples together, or, if
+ * it is to be used TWICE, one after the other. */
 static choir_status one_micro(job *j, choir_scope *s, int64_t m, bool generator)
 {
     choir_tensor *part[2] = {choir_narrow(choir_in(s, j->real), 0, ROWS * m, ROWS),
         choir_forward(j->g, choir_narrow(choir_in(s, j->noise), 0, ROWS * m, ROWS))};
     if (generator)
-        return judge(j, s, part[1], 1);
+        return choir_backward(judged(j, s, part[1], 1));
     part[1] = choir_keep(s, part[1]);
-    return judge(j, s, choir_cat(part, 2, 0), 0.25);
+    if (j->cure == TWICE)
+        return choir_backward(choir_add(judged(j, s, part[0], 1), judged(j, s, part[1], 0)));
+    return choir_backward(judged(j, s, choir_cat(part, 2, 0), 0.25));
 }
 
 static choir_status backwards(job *j, choir_scope *step, bool generator)
@@ -101,7 +104,7 @@ static choir_status one_step(choir_scope *step, void *arg)
     choir_module_freeze(j->d, false);
     if (status == CHOIR_OK)
         status = choir_optim_step(j->opt_g);
-    if (status == CHOIR_OK && j->cure == ZERO)
+    if (status == CHOIR_OK && (j->cure == ZERO || j->cure == TWICE))
         status = choir_optim_zero(j->opt_d);
     return status;
 }
@@ -211,6 +214,9 @@ static void test_errors(void **state)
     outcome o = launch(2, DDP, NONE, false);
     assert_int_equal(o.failed, CHOIR_ERR_STATE);
     if (!strstr(o.message, "the optimizer steps next; another optimizer has stepped since: if"))
+        fail_msg("%s", o.message);
+    o = launch(1, DDP, TWICE, false);
+    if (!strstr(o.message, "of module 'sequential' is used 2 times in this step, 1 in the one"))
         fail_msg("%s", o.message);
     o = launch(1, FSDP_2, TOO_EARLY, false);
     if (!strstr(
