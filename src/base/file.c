@@ -14,7 +14,8 @@ static bool suits(mode_t mode, choir__file_kinds kinds)
 {
     switch (kinds) {
     case CHOIR__FILE_TEXT: return S_ISREG(mode) || S_ISFIFO(mode) || S_ISSOCK(mode);
-    case CHOIR__FILE_OUTPUT: return !S_ISDIR(mode);
+    case CHOIR__FILE_OUTPUT:
+    case CHOIR__FILE_PRIVATE: return !S_ISDIR(mode);
     default: return S_ISREG(mode);
     }
 }
@@ -30,7 +31,8 @@ int choir__file_try(const char *path, int flags, choir__file_kinds kinds)
 {
     struct stat info;
     int wait = kinds == CHOIR__FILE_TEXT ? 0 : O_NONBLOCK;
-    int fd = open(path, flags | wait | O_CLOEXEC | O_NOCTTY, 0666);
+    mode_t mode = kinds == CHOIR__FILE_PRIVATE ? 0600 : 0666;
+    int fd = open(path, flags | wait | O_CLOEXEC | O_NOCTTY, mode);
     if (fd < 0)
         return -1;
     bool looked = fstat(fd, &info) == 0 && let_wait(fd, flags);

@@ -16,12 +16,13 @@
 typedef enum choir__file_kinds {
     CHOIR__FILE_REGULAR, /* regular files alone */
     CHOIR__FILE_TEXT,    /* also FIFOs and sockets, whose other end is waited for */
-    CHOIR__FILE_OUTPUT   /* all but folders; a FIFO without a reader is an error */
+    CHOIR__FILE_OUTPUT,  /* all but folders; a FIFO without a reader is an error */
+    CHOIR__FILE_PRIVATE  /* as OUTPUT, for what may hold secrets: O_CREAT makes mode 0600 */
 } choir__file_kinds;
 
-/* Opens a file with the flags of open(2); O_CLOEXEC and O_NOCTTY are added, and what O_CREAT
- * makes has mode 0666. Stores a descriptor that the caller closes. Error: I/O, with the path
- * and the reason. */
+/* Opens a file with the flags of open(2) and O_CLOEXEC and O_NOCTTY; O_CREAT makes mode 0666
+ * unless `kinds` has another one. Stores a descriptor that the caller closes. Error: I/O, with
+ * the path and the reason. */
 choir_status choir__file_open(const char *path, int flags, choir__file_kinds kinds, int *fd);
 /* Opens a file for reading as a stream; *file is NULL after an error. Errors: those of
  * choir__file_open. */

@@ -135,7 +135,7 @@ static bool start(choir__tee *t, int file)
 
 choir__tee *choir__tee_open(const char *path)
 {
-    int file = choir__file_try(path, O_WRONLY | O_CREAT | O_APPEND, CHOIR__FILE_OUTPUT);
+    int file = choir__file_try(path, O_WRONLY | O_CREAT | O_APPEND, CHOIR__FILE_PRIVATE);
     if (file < 0)
         return NULL;
     choir__tee *t = choir__calloc(1, sizeof *t);

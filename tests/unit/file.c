@@ -92,6 +92,11 @@ static void test_writing(void **state)
     refused("fifo", flags, CHOIR__FILE_REGULAR, "a FIFO without a reader");
     refused("folder", flags, CHOIR__FILE_OUTPUT, "expected a file, got a folder");
     refused("device", flags, CHOIR__FILE_REGULAR, "expected a regular file");
+    struct stat info;
+    unlink("new");
+    opens("new", flags, CHOIR__FILE_PRIVATE);
+    assert_int_equal(stat("new", &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
     FILE *file = choir__file_try_output("new");
     assert_non_null(file);
     fclose(file);
