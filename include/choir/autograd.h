@@ -4,8 +4,9 @@
  * in the fixed binary tree, times one over their number: of losses that are means, the gradient
  * of the mean of means. Where some targets are ignored, choir_loss_divisor (ops.h) makes it
  * that of the mean over all targets that count. The first backward after a step overwrites the
- * old gradient, and later ones add further leaves to the tree. There is no zero_grad. Other
- * leaves (choir_require_grad) accumulate the gradient of each backward, as PyTorch's do.
+ * old gradient, and later ones add further leaves to the tree; choir_optim_zero (optim.h) drops
+ * them. Other leaves (choir_require_grad) accumulate the gradient of each backward, as
+ * PyTorch's do, until choir_zero_grad.
  *
  * Threads: those of the scope. */
 #ifndef CHOIR_AUTOGRAD_H

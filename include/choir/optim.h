@@ -4,7 +4,7 @@
  * choir_backward left. The numbers of a step (learning rate, bias corrections) are written to
  * device memory, so a step can be recorded and replayed.
  *
- * Threads: those of the run. Collective: choir_optim_step and choir_clip_grad_norm, under a
+ * Threads: those of the run. Collective: choir_optim_step and choir_optim_zero, under a
  * strategy that reduces gradients (they wait for the reduction). */
 #ifndef CHOIR_OPTIM_H
 #define CHOIR_OPTIM_H
@@ -133,8 +133,27 @@ CHOIR_CHECKED choir_status choir_optim_group(
     choir_optim *optim, choir_match_fn *match, void *arg, float lr, float weight_decay);
 
 /** Updates the parameters. The next backward starts new gradients. Parameters without a
- * gradient stay unchanged. Errors: state (before any backward), the scope's. */
+ * gradient stay unchanged. Errors: state (before any backward; a parameter has gradients from
+ * before and from after another optimizer's step, see choir_optim_zero), the scope's. */
 CHOIR_CHECKED choir_status choir_optim_step(choir_optim *optim);
+
+/**
+ * Drops the gradients of the optimizer's parameters since its last step, so that the next
+ * backward starts new ones. Does nothing if there are none.
+ *
+ * A program whose networks have one optimizer each needs it where the loss of one network is
+ * computed through another, as a generator's is through its discriminator: backward leaves
+ * gradients there as well. Either choir_module_freeze around the generator's backward keeps
+ * them out, which is faster, or choir_optim_zero on the discriminator's optimizer drops them.
+ * What the backwards after it leave is added up, whatever other optimizers do meanwhile.
+ *
+ * Under a group, call it once the step's micro-batches are through; the sums that their last
+ * backward has begun are waited for. Works in recorded steps. After choir_scaler_unscale, the
+ * next gradients can be unscaled again. Errors stick to the run: state (in the middle of a
+ * group's micro-batches; the gradients are added up with those of another optimizer's
+ * parameters, since one strategy wraps both networks), the scope's.
+ */
+CHOIR_CHECKED choir_status choir_optim_zero(choir_optim *optim);
 
 /** Sets the base learning rate from the next step on; the rates of all groups change in
  * proportion. */

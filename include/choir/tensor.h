@@ -85,6 +85,11 @@ choir_tensor *choir_require_grad(choir_tensor *t);
  * group. */
 choir_tensor *choir_grad(choir_tensor *t);
 
+/** Drops the gradient of a leaf of choir_require_grad, so that the next backward starts a new
+ * one. The tensor that choir_grad returned for it is released. Error: argument (the result of
+ * an op; a parameter, whose optimizer drops it: choir_optim_zero). */
+CHOIR_CHECKED choir_status choir_zero_grad(choir_tensor *t);
+
 /* --- reading: these wait --- */
 
 /** Returns the value of a tensor of one element; NaN on error. */

@@ -12,6 +12,24 @@ choir_status choir_backward(choir_tensor *loss)
     return choir__backward_from(loss, NULL, loss->count);
 }
 
+choir_status choir_zero_grad(choir_tensor *t)
+{
+    choir_status use = choir__use_tensor(t, __func__);
+    if (use != CHOIR_OK)
+        return use;
+    if (t->param)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "choir_zero_grad: %s is a parameter, whose gradient choir_optim_zero drops",
+            t->param->name);
+    if (t->producer)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "choir_zero_grad: expected a leaf, got the result of %s", t->producer->op->name);
+    if (t->grad)
+        choir__tensor_release(t->grad);
+    t->grad = NULL;
+    return CHOIR_OK;
+}
+
 choir_tensor *choir_grad(choir_tensor *t)
 {
     t = choir__sound(t, __func__);

@@ -67,7 +67,8 @@ void choir__book_free(choir__book *book)
         choir__param *p = book->params[i];
         p->book = NULL;
         p->grad = NULL; /* a view of this book's memory */
-        p->has_grad = false;
+        p->has_grad = p->mixed = p->taken = false;
+        p->began = 0;
     }
     choir__book **link = &choir__run_of(book->run)->books;
     while (*link != book)
@@ -90,11 +91,16 @@ void choir__books_close(void *arg)
 static void start_step(choir__book *book)
 {
     drop_rows(book);
-    book->finished = book->consumed = false;
     book->leaves = book->parts = 0;
     book->top = 0;
-    for (int i = 0; i < book->count; i++)
-        book->params[i]->has_grad = false;
+    for (int i = 0; i < book->count; i++) {
+        choir__param *p = book->params[i];
+        /* gradients in one book with those that another optimizer has used are lost */
+        p->mixed = book->consumed && p->began;
+        p->began = p->mixed ? p->began : 0;
+        p->has_grad = p->taken = false;
+    }
+    book->finished = book->consumed = false;
     for (int b = 0; b < book->bucket_count; b++) {
         book->buckets[b].reduced = false;
         book->buckets[b].held = NULL;
@@ -110,6 +116,27 @@ static void append_rows(choir__slot *slot, choir__leaf_rows rows)
     slot->rows[slot->row_count++] = rows;
 }
 
+const char *choir__book_mixture(const choir__param *p)
+{
+    const choir_scope *run = p->tensor->scope;
+    bool since = p->began && p->began <= choir__run_of(run)->updates;
+    return since
+               ? "; another optimizer has stepped since: if its loss was computed through this "
+                 "module, choir_optim_zero drops the gradient that it left here, and "
+                 "choir_module_freeze keeps it out"
+               : "";
+}
+
+/* Returns the parameter whose gradients began first. */
+static const choir__param *oldest(const choir__book *book)
+{
+    const choir__param *first = book->params[0];
+    for (int i = 1; i < book->count; i++)
+        if (book->params[i]->began - 1 < first->began - 1) /* 0: last */
+            first = book->params[i];
+    return first;
+}
+
 choir_status choir__book_check(choir__book *book)
 {
     if (book->finished)
@@ -121,8 +148,9 @@ choir_status choir__book_check(choir__book *book)
     }
     if (book->planned && book->leaves == book->planned)
         return choir__error(CHOIR_ERR_STATE,
-            "backward: this rank runs %lld micro-batches a step, and has; the optimizer steps next",
-            (long long)book->planned);
+            "backward: this rank runs %lld micro-batches a step, and has; the optimizer steps "
+            "next%s",
+            (long long)book->planned, choir__book_mixture(oldest(book)));
     return choir__layout_check(book);
 }
 
@@ -295,6 +323,20 @@ static void pad_rows(choir__book *book)
         }
 }
 
+/* Notes when the sum of the gradients of a parameter began, and whether another optimizer has
+ * stepped since. A step of its own would have begun another sum. */
+static void note_sum(choir__book *book, choir__param *p)
+{
+    uint64_t now = choir__run_of(book->run)->updates + 1;
+    bool written = false;
+    for (int u = 0; u < p->slot_count; u++)
+        written |= p->slots[u].done;
+    if (!written)
+        return;
+    p->began = p->began ? p->began : now;
+    p->mixed |= p->began != now && !p->dropped;
+}
+
 choir_status choir__book_end_leaf(choir__book *book, int64_t parts)
 {
     if (book->reducer && book->reducer_ops->unused) {
@@ -304,6 +346,7 @@ choir_status choir__book_end_leaf(choir__book *book, int64_t parts)
     }
     for (int i = 0; i < book->count; i++) {
         choir__param *p = book->params[i];
+        note_sum(book, p);
         for (int u = 0; u < p->slot_count; u++) {
             if (p->slots[u].done || p->slots[u].by_rows)
                 continue;
@@ -381,6 +424,21 @@ choir_status choir__book_finish(choir__book *book)
 void choir__book_consume(choir__book *book)
 {
     book->finished = book->consumed = true;
+}
+
+choir_status choir__book_drop(choir__book *book)
+{
+    if (book->leaves == 0 || book->consumed)
+        return CHOIR_OK;
+    if (book->planned && book->leaves < book->planned)
+        return choir__error(CHOIR_ERR_STATE,
+            "choir_optim_zero after %lld of this rank's %lld micro-batches: the ranks add up all "
+            "of a step's gradients; drop them after the last one",
+            (long long)book->leaves, (long long)book->planned);
+    choir_status status = book->reducer && book->planned ? choir__book_finish(book) : CHOIR_OK;
+    if (status == CHOIR_OK)
+        choir__book_consume(book);
+    return status;
 }
 
 float *choir__param_grad_data(choir__param *p)

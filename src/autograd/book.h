@@ -59,7 +59,8 @@ typedef struct choir__companion {
 
 struct choir__param {
     choir_tensor *tensor;
-    char *name; /* "" until its module has a root */
+    char *name;     /* "" until its module has a root */
+    const char *of; /* the class of the model that it is named in; NULL: none yet */
     /* This rank's part of the parameter. The optimizer updates it, checkpoints hold it, and the
      * optimizer's state is laid out like it. It is `tensor` itself unless the parameter is
      * sharded over ranks; then boxes map the entries of local to a tensor of shape `whole`. */
@@ -81,7 +82,13 @@ struct choir__param {
     uint32_t rows_elsewhere;
     choir__slot *slots;
     int slot_count;
-    bool has_grad;          /* since the last step */
+    bool has_grad; /* since the last step */
+    /* Which backwards are in the sum of its gradients (optim/sums.c). began: the number of
+     * updates of the run, plus one, at the first; 0: none since its optimizer stepped. */
+    uint64_t began;
+    bool mixed;             /* another optimizer has stepped between two of them */
+    bool dropped;           /* choir_optim_zero began the sum: the program chooses its leaves */
+    bool taken;             /* its optimizer has used or dropped the book's present gradients */
     choir__param *replicas; /* on other stages of a pipeline, by stage */
     choir__param *sibling;  /* the next replica of the same parameter */
     /* the stage that uses it; replicas of earlier stages are earlier uses */
@@ -224,6 +231,13 @@ choir_status choir__book_finish(choir__book *book);
 
 /* Declares that the optimizer has used the gradients: the next backward starts a new step. */
 void choir__book_consume(choir__book *book);
+/* Drops the step's gradients. Collective under a reducer that sums over ranks: it completes the
+ * sums that it has begun. Error: state (in the middle of the planned leaves). */
+choir_status choir__book_drop(choir__book *book);
+
+/* Returns what a message about leaves that cannot be added says of another optimizer's step
+ * between them; "" if there was none. */
+const char *choir__book_mixture(const choir__param *param);
 
 /* Returns the memory that holds the final gradient of p->local, or NULL if there is none. */
 float *choir__param_grad_data(choir__param *param);

@@ -177,13 +177,15 @@ choir_status choir__layout_check(choir__book *book)
         return CHOIR_OK;
     if (odd && book->leaves > 0)
         return choir__error(CHOIR_ERR_STATE,
-            "backward: parameter %s is used %d times in this micro-batch, %d in the one before",
-            odd->name, odd->uses, odd->slot_count);
+            "backward: parameter %s of module '%s' is used %d times in this micro-batch, %d in the "
+            "one before%s",
+            odd->name, odd->of, odd->uses, odd->slot_count, choir__book_mixture(odd));
     if (odd && book->planned)
         return choir__error(CHOIR_ERR_STATE,
-            "backward: parameter %s is used %d times in this step, %d in the one before; under a "
-            "group the use of parameters may not change",
-            odd->name, odd->uses, odd->slot_count);
+            "backward: parameter %s of module '%s' is used %d times in this step, %d in the one "
+            "before; under a group the use of parameters may not change: if another network's loss "
+            "is computed through this module, choir_module_freeze it there",
+            odd->name, odd->of, odd->uses, odd->slot_count);
     return lay_out(book);
 }
 

@@ -24,6 +24,7 @@ choir__param *choir__param_replica(choir__param *p, choir_device *device)
     replica->boxes = p->boxes;
     replica->box_count = p->box_count;
     replica->name = p->name;
+    replica->of = p->of;
     replica->padding = p->padding;
     replica->initialised = true;
     return replica;

@@ -18,6 +18,7 @@
 #include <choir/data_open.h>
 #include <choir/training.h>
 
+#include "base/file.h"
 #include "checkpoint/sha256.h"
 #include "checkpoint/weight_files.h"
 #include "data/open/reader.h"
@@ -61,15 +62,13 @@ static void add_size(choir__sha256_state *hash, int64_t bytes)
 static choir_status add_file(choir__sha256_state *hash, const char *path)
 {
     struct stat info;
-    choir_status status = CHOIR_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not wait for a FIFO */
-    if (fd < 0)
-        return cannot_read(path);
+    int fd;
+    choir_status status = choir__file_open(path, O_RDONLY, CHOIR__FILE_REGULAR, &fd);
+    if (status != CHOIR_OK)
+        return status;
     char *room = choir__alloc(PIECE);
     if (fstat(fd, &info) != 0) {
         status = cannot_read(path);
-    } else if (!S_ISREG(info.st_mode)) {
-        status = choir__error(CHOIR_ERR_IO, "%s: expected a regular file", path);
     } else if (info.st_size <= whole_limit) {
         status = add_piece(hash, fd, path, 0, info.st_size, room);
     } else {

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/fresh.h"
 
 static choir_status cannot_write(const char *path, int error)
@@ -123,14 +124,16 @@ static int read_into(choir__writer *w, int fd)
 
 choir_status choir__sha256_file(const char *path, choir__digest *digest)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
-    choir__writer *w = fd < 0 ? NULL : choir__writer_new(-1);
-    int error = w ? read_into(w, fd) : errno;
+    int fd;
     *digest = (choir__digest){0};
+    choir_status status = choir__file_open(path, O_RDONLY, CHOIR__FILE_REGULAR, &fd);
+    if (status != CHOIR_OK)
+        return status;
+    choir__writer *w = choir__writer_new(-1);
+    int error = w ? read_into(w, fd) : errno;
     if (w)
         choir__writer_end(w, digest);
-    if (fd >= 0)
-        close(fd);
+    close(fd);
     return error ? choir__error(CHOIR_ERR_IO, "%s: cannot be read: %s", path, strerror(error))
                  : CHOIR_OK;
 }

@@ -4,6 +4,7 @@
  * are within the data, agree with dtype and shape (safetensors_header.c), and together cover
  * the data once, without overlap or gap. So a truncated or inconsistent file is an error here,
  * and never an invalid read later. */
+#include "base/file.h"
 #include "checkpoint/safetensors_header.h"
 
 #include <errno.h>
@@ -97,14 +98,14 @@ static choir_status read_length(choir__st_file *f)
 
 static choir_status map_file(choir__st_file *f)
 {
-    choir_status status = CHOIR_OK;
     struct stat info;
-    int fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
-    if (fd < 0 || fstat(fd, &info) != 0) {
+    int fd;
+    choir_status status = choir__file_open(f->path, O_RDONLY, CHOIR__FILE_REGULAR, &fd);
+    if (status != CHOIR_OK)
+        return status;
+    if (fstat(fd, &info) != 0) {
         status =
             choir__error(CHOIR_ERR_IO, "%s: cannot be opened: %s", f->path, strerror(errno));
-    } else if (!S_ISREG(info.st_mode)) {
-        status = choir__error(CHOIR_ERR_IO, "%s is not a regular file", f->path);
     } else if (info.st_size < CHOIR__ST_LENGTH) {
         status = choir__error(CHOIR_ERR_FORMAT,
             "%s: %lld bytes are no safetensors file: it begins "

@@ -333,7 +333,7 @@ static choir_status check_size(const char *path, const json_t *entry)
         return choir__error(
             CHOIR_ERR_IO, "%s is missing (%s): put it back" OR_GO_ON, path, strerror(errno));
     if (!S_ISREG(info.st_mode))
-        return choir__error(CHOIR_ERR_IO, "%s is not a regular file", path);
+        return choir__error(CHOIR_ERR_IO, "%s: expected a regular file", path);
     return (long long)info.st_size == bytes_of(entry)
                ? CHOIR_OK
                : choir__error(CHOIR_ERR_FORMAT,

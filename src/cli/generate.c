@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/rng.h"
 #include "cli/command.h"
 #include "cli/documents.h"
+#include "cli/printed.h"
 #include "cli/saved.h"
 #include "cli/trainer.h"
 
@@ -137,9 +139,13 @@ static choir_status generate(const request *r)
         status = choir_tokenizer_encode(s.tokenizer, r->prompt, bytes, ids, room, &count);
     }
     if (status == CHOIR_OK) {
+        /* a pipe or a file gets the model's bytes */
+        FILE *shown = isatty(STDOUT_FILENO) ? choir__printed_stream(stdout) : NULL;
         fputs(r->prompt, stdout);
         status = choir__generate(s.run, s.net, &s.info, s.tokenizer, ids, count, r->tokens,
-            r->temperature, r->top_k, stdout);
+            r->temperature, r->top_k, shown ? shown : stdout);
+        if (shown)
+            fclose(shown);
         printf("\n");
     }
     free(ids);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "data/tokenizer/utf8.h"
 
 enum { FONT = CHOIR__GNUPLOT_FONT };
@@ -110,11 +111,11 @@ choir_status choir__gnuplot_check(const char *option, const char *path)
             "%s %s: gnuplot draws it, and is not there: install Debian's gnuplot-nox", option,
             path);
     bool was_there = access(path, F_OK) == 0;
-    FILE *f = fopen(path, "ab");
-    if (!f)
-        return choir__error(
-            CHOIR_ERR_IO, "%s %s: cannot write there: %s", option, path, strerror(errno));
-    fclose(f);
+    int fd = choir__file_try(path, O_WRONLY | O_CREAT | O_APPEND, CHOIR__FILE_OUTPUT);
+    if (fd < 0)
+        return choir__error(CHOIR_ERR_IO, "%s %s: cannot write there: %s", option, path,
+            choir__file_why(errno));
+    close(fd);
     if (!was_there)
         unlink(path);
     return CHOIR_OK;

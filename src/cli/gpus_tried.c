@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "base/folders.h"
 #include "base/plugin.h"
 #include "cli/say.h"
@@ -54,7 +55,7 @@ static choir_status write_stamp(const char *folder, int gpus)
 {
     char *path = path_in(folder);
     int why = choir__folders_make(folder);
-    FILE *f = why ? NULL : fopen(path, "we");
+    FILE *f = why ? NULL : choir__file_try_output(path);
     for (int i = 0; f && i < gpus; i++) {
         char *line = line_of(i);
         fprintf(f, "%s\n", line);
@@ -115,7 +116,7 @@ static bool are_apart(const looked_at *l)
 static bool are_tried(const looked_at *l)
 {
     char *folder = folder_of_stamp(), *path = folder ? path_in(folder) : NULL;
-    FILE *stamp = path ? fopen(path, "re") : NULL;
+    FILE *stamp = path ? choir__file_try_stream(path) : NULL;
     bool all = stamp != NULL;
     for (int i = 0; i < l->count && all; i++)
         all = is_stamped(stamp, l->line[i]);

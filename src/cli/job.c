@@ -11,6 +11,7 @@
 
 #include <jansson.h>
 
+#include "base/file.h"
 #include "base/folders.h"
 #include "base/options.h"
 #include "cli/amp.h"
@@ -210,10 +211,10 @@ static choir_status make_save_folder(const char *path)
 
 static choir_status check_trace_file(const char *path)
 {
-    FILE *f = fopen(path, "w");
+    FILE *f = choir__file_try_output(path);
     if (!f)
         return choir__error(
-            CHOIR_ERR_IO, "--trace %s: cannot write there: %s", path, strerror(errno));
+            CHOIR_ERR_IO, "--trace %s: cannot write there: %s", path, choir__file_why(errno));
     fclose(f);
     return CHOIR_OK;
 }

@@ -3,6 +3,7 @@
  * older versions wrote its values as texts. */
 #include "cli/job_file.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
@@ -13,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/named.h"
 #include "cli/job_values.h"
 #include "cli/say.h"
@@ -159,9 +161,11 @@ bool choir__job_is_file(const char *path)
 {
     static char begin[1 << 16];
     size_t length = path ? strlen(path) : 0;
-    FILE *f = length < 5 || strcmp(path + length - 5, ".json") ? NULL : fopen(path, "re");
-    if (!f)
+    if (length < 5 || strcmp(path + length - 5, ".json"))
         return false;
+    FILE *f = choir__file_try_stream(path);
+    if (!f) /* a FIFO or a device cannot be looked at: as a job, it is refused */
+        return errno == ENOTSUP;
     size_t bytes = fread(begin, 1, sizeof begin - 1, f);
     fclose(f);
     begin[bytes] = '\0';
@@ -359,10 +363,15 @@ static choir_status check_members(const char *path, const json_t *root)
 int choir__job_read_file(choir__job *j, const char *path)
 {
     json_error_t why;
-    j->file = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
-    choir_status status = j->file ? check_members(path, j->file)
-                                  : choir__error(CHOIR_ERR_ARGUMENT, "%s:%d:%d: %s", path,
-                                        why.line, why.column, why.text);
+    j->file = choir__file_json(path, JSON_REJECT_DUPLICATES, &why);
+    choir_status status = CHOIR_OK;
+    if (j->file)
+        status = check_members(path, j->file);
+    else if (why.line < 0)
+        status = choir__error(CHOIR_ERR_IO, "%s: %s", path, why.text);
+    else
+        status = choir__error(
+            CHOIR_ERR_ARGUMENT, "%s:%d:%d: %s", path, why.line, why.column, why.text);
     if (status == CHOIR_OK)
         status = take_options(j, path, j->file);
     if (status != CHOIR_OK)

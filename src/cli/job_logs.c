@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "cli/job.h"
 #include "record/recorder.h"
 
@@ -158,7 +159,7 @@ choir_status choir__job_recall_logs(choir__job *j, char **left)
         return CHOIR_OK;
     char *run = j->run ? choir__strdup(j->run) : run_of(found),
          *path = choir__format("%s/job.json", run);
-    json_t *root = json_load_file(path, 0, NULL), *options = json_object_get(root, "options");
+    json_t *root = choir__file_json(path, 0, NULL), *options = json_object_get(root, "options");
     if (j->run || choir__job_goes_on_in_place(j))
         status = take_logs(j, options);
     else

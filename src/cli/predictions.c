@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "cli/printed.h"
 #include "cli/say.h"
 
 /* A class and its probability. */
@@ -88,7 +89,8 @@ static void print_choices(const choir__predictions *p, const float *probabilitie
 
 static void print_word(const choir__predictions *p, const char *word, const float *row)
 {
-    printf("%s\t", word);
+    choir__print_word(stdout, word, 0);
+    printf("\t");
     if (row)
         print_choices(p, row);
     else
@@ -145,8 +147,12 @@ choir_status choir__predictions_print(
         print_words(p, t, rows, targets, probabilities);
     } else {
         print_choices(p, probabilities);
-        printf("  %s%s%s", t ? t->text : file, t && t->pair ? "\t" : "",
-            t && t->pair ? t->pair : "");
+        printf("  ");
+        choir__print_word(stdout, t ? t->text : file, 0);
+        if (t && t->pair) {
+            printf("\t");
+            choir__print_word(stdout, t->pair, 0);
+        }
         if (numbered)
             printf(" %lld", (long long)sample);
     }

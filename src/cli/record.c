@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "cli/part.h"
 #include "cli/peers.h"
 #include "record/recorder.h"
@@ -48,7 +49,7 @@ static void look(const choir__cli_record *r, choir_status status)
 static char *id_in(const char *folder)
 {
     char *path = choir__format("%s/job.json", folder), *id = NULL;
-    json_t *root = json_load_file(path, 0, NULL);
+    json_t *root = choir__file_json(path, 0, NULL);
     const char *found = json_string_value(json_object_get(json_object_get(root, "run"), "id"));
     if (found)
         id = choir__strdup(found);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "cli/printed.h"
 #include "cli/say.h"
 #include "cli/text.h"
 
@@ -136,9 +137,7 @@ const char *choir__saved_class(const choir__saved *s, int64_t class, char text[2
 void choir__saved_print_class(const choir__saved *s, int64_t class)
 {
     char number[24];
-    char *clean = choir__clean(choir__strdup(choir__saved_class(s, class, number)));
-    fputs(clean, stdout);
-    free(clean);
+    choir__print_word(stdout, choir__saved_class(s, class, number), 0);
 }
 
 void choir__saved_close(choir__saved *s)

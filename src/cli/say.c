@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "cli/fold.h"
+#include "cli/printed.h"
 #include "data/tokenizer/utf8.h"
 
 int choir__cli_fail(void)
@@ -79,7 +80,7 @@ void choir__cli_print_quoted(const char *text)
         n = choir__utf8_decode(text, end, &code);
         if (n == 0) /* JSON is UTF-8, and texts out of files or of other programs may not be */
             printf("\\ufffd");
-        else if (code < 0x20)
+        else if (code < 0x20 || !choir__is_printed(text, n)) /* below U+10000 */
             printf("\\u%04x", (unsigned)code);
         else
             printf("%s%.*s", code == '"' || code == '\\' ? "\\" : "", n, text);

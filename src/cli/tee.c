@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "cli/fold.h"
 
 struct choir__tee {
@@ -134,7 +135,7 @@ static bool start(choir__tee *t, int file)
 
 choir__tee *choir__tee_open(const char *path)
 {
-    int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    int file = choir__file_try(path, O_WRONLY | O_CREAT | O_APPEND, CHOIR__FILE_PRIVATE);
     if (file < 0)
         return NULL;
     choir__tee *t = choir__calloc(1, sizeof *t);

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 static choir_status use_dataset(const choir_dataset *d, const char *function)
 {
     if (!d)
@@ -195,43 +197,16 @@ static choir_status read_all(
     return CHOIR_OK;
 }
 
-static choir_status check_kind(const char *path, mode_t mode, bool pipes)
-{
-    if (S_ISREG(mode) || (pipes && (S_ISFIFO(mode) || S_ISSOCK(mode))))
-        return CHOIR_OK;
-    return S_ISDIR(mode) ? choir__error(CHOIR_ERR_IO, "%s: expected a file, got a folder", path)
-                         : choir__error(CHOIR_ERR_IO, "%s: expected a regular file", path);
-}
-
-/* Opens a file of the kinds that check_kind admits, and stores its size. */
-static choir_status open_kind(const char *path, bool pipes, int *fd, size_t *size)
-{
-    struct stat info;
-    /* opening a FIFO without a writer must not wait */
-    *fd = open(path, O_RDONLY | O_CLOEXEC | (pipes ? 0 : O_NONBLOCK));
-    if (*fd < 0 || fstat(*fd, &info) != 0)
-        return choir__error(CHOIR_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
-    *size = info.st_size > 0 ? (size_t)info.st_size : 0;
-    return check_kind(path, info.st_mode, pipes);
-}
-
-choir_status choir__open_file(const char *path, int *fd)
-{
-    size_t size;
-    choir_status status = open_kind(path, false, fd, &size);
-    if (status != CHOIR_OK && *fd >= 0) {
-        close(*fd);
-        *fd = -1;
-    }
-    return status;
-}
-
 choir_status choir__read_file(const char *path, size_t limit, char **data, size_t *bytes)
 {
     char *text = NULL;
-    size_t size = 0;
+    struct stat info = {0};
     int fd;
-    choir_status status = open_kind(path, limit == 0, &fd, &size);
+    choir_status status =
+        choir__file_open(path, O_RDONLY, limit ? CHOIR__FILE_REGULAR : CHOIR__FILE_TEXT, &fd);
+    if (status == CHOIR_OK && fstat(fd, &info) != 0)
+        status = choir__error(CHOIR_ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
+    size_t size = info.st_size > 0 ? (size_t)info.st_size : 0;
     if (status == CHOIR_OK && limit && size > limit)
         status = too_large(path, limit);
     if (status == CHOIR_OK && !(text = malloc(size + 4096)))

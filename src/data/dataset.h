@@ -11,10 +11,6 @@
  * format (too large), memory. */
 choir_status choir__read_file(const char *path, size_t limit, char **data, size_t *bytes);
 
-/* Opens a regular file for reading, which the caller closes. Errors: io, naming the path and
- * the reason. */
-choir_status choir__open_file(const char *path, int *fd);
-
 /* Like choir_dataset_get_epoch, with an error that names the sample. */
 choir_status choir__dataset_get_named(
     choir_dataset *dataset, int64_t epoch, int64_t index, void *x, void *y);

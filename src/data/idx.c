@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/file.h"
 #include "data/dataset.h"
 #include "data/held.h"
 
@@ -170,34 +171,23 @@ static choir_status read_values(gzFile file, const char *path, size_t bytes, idx
     return status;
 }
 
-static choir_status check_regular(int fd, const char *path)
-{
-    struct stat info;
-    if (fstat(fd, &info) != 0)
-        return choir__error(CHOIR_ERR_IO, "%s: %s", path, strerror(errno));
-    return S_ISREG(info.st_mode)
-               ? CHOIR_OK
-               : choir__error(CHOIR_ERR_IO, "%s: expected a regular file", path);
-}
-
 static choir_status read_idx(const char *path, uint32_t mark, idx_file *idx)
 {
     size_t bytes = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not wait for a FIFO */
-    int own = fd < 0 ? -1 : dup(fd);                        /* gzclose closes this one */
+    int fd;
+    choir_status status = choir__file_open(path, O_RDONLY, CHOIR__FILE_REGULAR, &fd);
+    if (status != CHOIR_OK)
+        return status;
+    int own = dup(fd); /* gzclose closes this one */
     gzFile file = own < 0 ? NULL : gzdopen(own, "rb");
     if (!file) {
-        choir_status status =
-            choir__error(CHOIR_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+        status = choir__error(CHOIR_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
         if (own >= 0)
             close(own);
-        if (fd >= 0)
-            close(fd);
+        close(fd);
         return status;
     }
-    choir_status status = check_regular(fd, path);
-    if (status == CHOIR_OK)
-        status = read_header(file, path, mark, idx);
+    status = read_header(file, path, mark, idx);
     if (status == CHOIR_OK)
         status = promised(file, fd, path, mark & 0xFF, idx, &bytes);
     if (status == CHOIR_OK)

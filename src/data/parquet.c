@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/plugin.h"
 #include "data/dataset.h"
 #include "data/parquet/plugin.h"
@@ -18,7 +19,7 @@ struct choir__parquet {
 static choir_status check_file(const char *path)
 {
     int fd;
-    choir_status status = choir__open_file(path, &fd);
+    choir_status status = choir__file_open(path, O_RDONLY, CHOIR__FILE_REGULAR, &fd);
     if (status == CHOIR_OK)
         close(fd);
     return status;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "data/dataset.h"
 
 enum {
@@ -202,7 +203,7 @@ choir_status choir__records_open(choir__records *r, const char *path)
     r->table = !ends_in(path, ".jsonl");
     r->quotes = r->table && !ends_in(path, ".tsv");
     r->separator = r->quotes ? ',' : '\t';
-    choir_status status = choir__open_file(path, &r->fd);
+    choir_status status = choir__file_open(path, O_RDONLY, CHOIR__FILE_REGULAR, &r->fd);
     while (status == CHOIR_OK && !r->ended && r->end < 3)
         status = fill(r);
     if (status == CHOIR_OK && r->end >= 3 && !memcmp(r->data, "\xef\xbb\xbf", 3))

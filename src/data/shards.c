@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/rng.h"
 #include "data/held.h"
 #include "data/labels.h"
@@ -318,7 +319,7 @@ static choir_status read_image(const shards *d, const member *s, char **data, ch
 {
     const char *path = d->files.name[s->shard];
     int fd;
-    choir_status status = choir__open_file(path, &fd);
+    choir_status status = choir__file_open(path, O_RDONLY, CHOIR__FILE_REGULAR, &fd);
     if (status != CHOIR_OK)
         return status;
     status = choir__tar_read(fd, path, s->at, s->bytes, data);

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "data/dataset.h"
 
 enum {
@@ -26,7 +27,7 @@ choir_status choir__tar_open(choir__tar *t, const char *path)
 {
     struct stat info;
     *t = (choir__tar){.path = path, .fd = -1};
-    choir_status status = choir__open_file(path, &t->fd);
+    choir_status status = choir__file_open(path, O_RDONLY, CHOIR__FILE_REGULAR, &t->fd);
     if (status == CHOIR_OK && fstat(t->fd, &info) != 0)
         status = choir__error(CHOIR_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
     if (status == CHOIR_OK)

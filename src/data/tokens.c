@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "data/dataset.h"
 #include "data/held.h"
 #include "data/tokens.h"
@@ -131,11 +132,11 @@ static choir_status open_file(const char *path, token_file *f)
 {
     struct stat info;
     *f = (token_file){.name = path};
-    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
-    if (f->fd < 0 || fstat(f->fd, &info) != 0)
+    choir_status status = choir__file_open(path, O_RDONLY, CHOIR__FILE_REGULAR, &f->fd);
+    if (status != CHOIR_OK)
+        return status;
+    if (fstat(f->fd, &info) != 0)
         return choir__error(CHOIR_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
-    if (!S_ISREG(info.st_mode))
-        return choir__error(CHOIR_ERR_IO, "%s is not a regular file", path);
     if (!info.st_size)
         return choir__error(
             CHOIR_ERR_FORMAT, "%s: expected token ids, got an empty file", path);
@@ -148,9 +149,10 @@ bool choir__is_token_file(const char *path)
     char first[8] = {0};
     uint32_t magic;
     struct stat info;
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) /* a FIFO would lose bytes */
+    if (stat(path, &info) != 0 ||
+        !S_ISREG(info.st_mode)) /* opening a FIFO would take its writer */
         return false;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = choir__file_try(path, O_RDONLY, CHOIR__FILE_REGULAR);
     ssize_t n = fd >= 0 ? read(fd, first, sizeof first) : -1;
     if (fd >= 0)
         close(fd);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/fresh.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokens.h"
@@ -121,17 +122,13 @@ choir_status choir_tokens_write(
     if (!path)
         return choir__missing(__func__, "path");
     writer w = {.tokenizer = tokenizer, .name = text_path};
-    choir_status status = CHOIR_OK;
     memcpy(w.header.magic, CHOIR__TOKENS_MAGIC, sizeof w.header.magic);
     w.header.version = 1;
     w.header.width = tokenizer->size <= 1 << 16 ? 2 : 4;
     w.header.vocabulary = (uint64_t)tokenizer->size;
-    if (!(w.in = fopen(text_path, "rb")))
-        status =
-            choir__error(CHOIR_ERR_IO, "%s: cannot be opened: %s", text_path, strerror(errno));
-    else if (!(w.out = fresh_file(path, &w.temporary)))
-        status = choir__error(CHOIR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-    else if (fwrite(&w.header, sizeof w.header, 1, w.out) != 1)
+    choir_status status = choir__file_stream(text_path, CHOIR__FILE_TEXT, &w.in);
+    if (status == CHOIR_OK && (!(w.out = fresh_file(path, &w.temporary)) ||
+                                  fwrite(&w.header, sizeof w.header, 1, w.out) != 1))
         status = choir__error(CHOIR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
     if (status == CHOIR_OK)
         status = put_text(&w);

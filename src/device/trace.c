@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "device/work.h"
 
 enum { MAX_QUEUES = 64, EVENTS = 1000000, RATE_SIZE = 1024, RATE_RUNS = 15 };
@@ -319,9 +320,10 @@ choir_status choir_trace_write(choir_trace *t, const char *path, int rank)
     if (!path)
         return choir__missing(__func__, "path");
     wait_for_all(t);
-    FILE *f = fopen(path, "w");
+    FILE *f = choir__file_try_output(path);
     if (!f)
-        return choir__error(CHOIR_ERR_IO, "trace: cannot write %s: %s", path, strerror(errno));
+        return choir__error(
+            CHOIR_ERR_IO, "trace: cannot write %s: %s", path, choir__file_why(errno));
     pthread_mutex_lock(&t->lock);
     fprintf(f,
         "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"

@@ -311,16 +311,20 @@ void choir__param_draw(const choir__param *p, choir_tensor *y, int64_t first)
         clear_padding(p, y, first);
 }
 
-static void name_tree(choir_module *m, const char *path)
+/* of: the class of the model, for messages; a strategy's wrapper is no model. */
+static void name_tree(choir_module *m, const char *path, const char *of)
 {
+    of = *path ? of : m->type->name;
     m->path = path;
     m->inside->ready = true;
     for (choir__module_entry *e = m->inside->entries; e; e = e->next) {
         if (e->kind == CHOIR__CHILD)
-            name_tree(e->child, join(m->run, path, e->name));
+            name_tree(e->child, join(m->run, path, e->name), of);
         choir__param *p = e->kind == CHOIR__PARAM ? e->tensor->param : NULL;
-        if (p && !p->initialised) /* a wrapper around a tree in use does not rename it */
-            p->name = join(m->run, path, e->name);
+        if (!p || p->initialised) /* a wrapper around a tree in use does not rename it */
+            continue;
+        p->name = join(m->run, path, e->name);
+        p->of = of;
     }
 }
 
@@ -329,7 +333,7 @@ void choir__module_name(choir_module *m)
     while (m->parent)
         m = m->parent;
     if (!m->inside->ready)
-        name_tree(m, "");
+        name_tree(m, "", "");
 }
 
 static void draw_tree(choir_module *m)

@@ -154,10 +154,9 @@ static choir_status finish_books(choir_optim *o)
     bool any = false;
     for (int i = 0; i < o->count && status == CHOIR_OK; i++) {
         choir__book *book = o->states[i].param->book;
-        if (!book || (i && book == o->states[i - 1].param->book))
-            continue;
-        any |= book->leaves > 0 && !book->consumed;
-        status = choir__book_finish(book);
+        any |= book && book->leaves > 0 && !o->states[i].param->taken;
+        if (book && (!i || book != o->states[i - 1].param->book))
+            status = choir__book_finish(book);
     }
     if (status == CHOIR_OK && !any)
         return choir__error(CHOIR_ERR_STATE, "optimizer: no backward since the last step");
@@ -175,6 +174,8 @@ static choir_status get_ready(choir_optim *o)
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "sgd: all options are 0, which trains nothing; begin with choir_sgd_defaults(), or "
             "set the rate by choir_optim_set_lr");
+    if (status == CHOIR_OK)
+        status = choir__optim_check_sums(o);
     if (status == CHOIR_OK)
         status = finish_books(o);
     return status == CHOIR_OK ? choir__optim_lay_out(o) : status;
@@ -200,9 +201,7 @@ static choir_status step(choir_optim *o, const float *inverse)
     choir__optim_launch_average(o);
     for (int i = 0; i < o->part_count && choir__offload_runs(o) && o->kind == CHOIR__LAMB; i++)
         choir__offload_let_go(o, &o->parts[i], 0, o->parts[i].entry_count);
-    for (int i = 0; i < o->count; i++)
-        if (o->states[i].param->book)
-            choir__book_consume(o->states[i].param->book);
+    choir__optim_take_sums(o);
     choir__strategies_updated(o->run);
     return CHOIR_OK;
 }
@@ -239,6 +238,7 @@ choir_status choir__optim_unscale(choir_optim *o, const float *inverse)
             .inverse = choir__optim_clip_of(o, part) + CHOIR__CLIP_INVERSE};
         choir__launch(part->device, CHOIR_F32, unscale, &args);
     }
+    o->unscaled = true;
     return CHOIR_OK;
 }
 

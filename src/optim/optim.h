@@ -116,6 +116,7 @@ struct choir_optim {
     bool bias_correction, grad_averaging, trust_always; /* LAMB */
     choir_schedule schedule;
     int64_t steps;
+    bool unscaled;            /* a scaler has unscaled the present gradients */
     choir__optim_part *parts; /* one per device with parameters */
     int part_count;
     /* hash of the addresses in the tables when they were made; 0: there are none */
@@ -171,6 +172,14 @@ void choir__optim_launch_average(const choir_optim *o);
  * Muon's matrices. scaled: the step is left out where CHOIR__CLIP_FOUND is not 0. Collective
  * where ranks have parts of parameters. */
 choir_status choir__optim_step_matrices(choir_optim *o, bool scaled);
+
+/* --- sums.c --- */
+
+/* Returns an error if a sum of gradients has some from before and some from after another
+ * optimizer's step. */
+choir_status choir__optim_check_sums(const choir_optim *o);
+/* The step has used the gradients: the next backward begins new sums. */
+void choir__optim_take_sums(choir_optim *o);
 
 /* --- optim.c --- */
 

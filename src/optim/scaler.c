@@ -20,15 +20,13 @@
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 
-typedef enum progress { READY, UNSCALED, STEPPED } progress;
-
 struct choir_scaler {
     choir_scope *run;
     choir_scaler_opts opts;
     choir__storage *numbers; /* choir__scaler_numbers */
     choir_tensor *scale;     /* () f32: the first of the numbers */
     choir_optim *optims[CHOIR__MAX_SCALED];
-    progress progress[CHOIR__MAX_SCALED]; /* since the last update */
+    bool stepped[CHOIR__MAX_SCALED]; /* since the last update */
     int count;
 };
 
@@ -159,7 +157,7 @@ static int place_of(choir_scaler *s, choir_optim *o)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "scaler: more than %d optimizers", (int)CHOIR__MAX_SCALED);
     s->optims[s->count] = o;
-    s->progress[s->count] = READY;
+    s->stepped[s->count] = false;
     return s->count++;
 }
 
@@ -190,16 +188,14 @@ choir_status choir_scaler_unscale(choir_scaler *s, choir_optim *o)
     int at = place_of(s, o);
     if (at < 0)
         return fail(s, (choir_status)at);
-    if (s->progress[at] != READY)
+    if (o->unscaled || s->stepped[at])
         return choir__error(CHOIR_ERR_STATE,
-            s->progress[at] == UNSCALED
+            o->unscaled
                 ? "scaler: this optimizer's gradients were unscaled since the last update"
                 : "scaler: unscaled after the step; unscale, then step, then update");
     choir_status status = check_dtypes(o);
     if (status == CHOIR_OK)
         status = choir__optim_unscale(o, number(s, offsetof(choir__scaler_numbers, inverse)));
-    if (status == CHOIR_OK)
-        s->progress[at] = UNSCALED;
     return fail(s, status);
 }
 
@@ -213,16 +209,16 @@ choir_status choir_scaler_step(choir_scaler *s, choir_optim *o)
     int at = place_of(s, o);
     if (at < 0)
         return fail(s, (choir_status)at);
-    if (s->progress[at] == STEPPED)
+    if (s->stepped[at])
         return choir__error(CHOIR_ERR_STATE,
             "scaler: this optimizer has stepped since the last update, which comes first");
     choir_status status = check_dtypes(o);
-    size_t factor = s->progress[at] == UNSCALED ? offsetof(choir__scaler_numbers, one)
-                                                : offsetof(choir__scaler_numbers, inverse);
+    size_t factor = o->unscaled ? offsetof(choir__scaler_numbers, one)
+                                : offsetof(choir__scaler_numbers, inverse);
     if (status == CHOIR_OK)
         status = choir__optim_step_scaled(o, number(s, factor));
     if (status == CHOIR_OK)
-        s->progress[at] = STEPPED;
+        s->stepped[at] = true;
     return fail(s, status);
 }
 
@@ -238,10 +234,10 @@ choir_status choir_scaler_update(choir_scaler *s)
         .patience = s->opts.patience};
     choir_status status = choir__scope_status(s->run);
     for (int i = 0; i < s->count && status == CHOIR_OK; i++) {
-        if (s->progress[i] == STEPPED)
+        if (s->stepped[i])
             args.found[args.count++] =
                 (float *)choir__data(s->optims[i]->clip) + CHOIR__CLIP_FOUND;
-        s->progress[i] = READY;
+        s->stepped[i] = s->optims[i]->unscaled = false;
     }
     if (status == CHOIR_OK && !args.count)
         return choir__error(CHOIR_ERR_STATE,
@@ -255,7 +251,7 @@ choir_status choir_scaler_update(choir_scaler *s)
 void choir__scaler_undo(choir_scaler *s)
 {
     for (int i = 0; i < s->count; i++)
-        s->progress[i] = READY;
+        s->stepped[i] = s->optims[i]->unscaled = false;
 }
 
 /* --- its state --- */

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/fresh.h"
 #include "record/append.h"
 #include "record/lines.h"
@@ -93,7 +94,7 @@ static choir_status find_columns(csv *c)
 {
     char *line = NULL;
     size_t room = 0;
-    FILE *f = is_regular(c) ? fopen(c->lines.path, "re") : NULL;
+    FILE *f = choir__file_try_stream(c->lines.path);
     if (f && getline(&line, &room, f) > 0)
         read_columns(c, line);
     if (f)
@@ -116,7 +117,7 @@ static choir_status widen(csv *c, int more)
             c->lines.path);
     char *temporary = NULL, *line = NULL, *path = choir__strdup(c->lines.path);
     size_t room = 0;
-    FILE *from = fopen(path, "re");
+    FILE *from = choir__file_try_stream(path);
     int fd = choir__fresh_open(path, &temporary), error = fd < 0 || !from ? errno : 0;
     FILE *to = fd < 0 ? NULL : fdopen(fd, "w");
     put_header(c);
@@ -154,10 +155,7 @@ choir_status choir__csv_check(const char *path)
 {
     static const char header[] = "step,time";
     char begin[sizeof header] = "";
-    struct stat is;
-    if (stat(path, &is) != 0 || !S_ISREG(is.st_mode))
-        return CHOIR_OK;
-    FILE *f = fopen(path, "re");
+    FILE *f = choir__file_try_stream(path);
     size_t bytes = f ? fread(begin, 1, strlen(header), f) : 0; /* a kill may have cut them */
     if (f)
         fclose(f);

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "record/append.h"
 
 /* Returns the number of bytes that stay: up to the end of the last line before the first one
@@ -48,8 +49,8 @@ choir_status choir__lines_open(
     choir__lines *l, const char *path, choir__lines_stay *stay, void *arg)
 {
     *l = (choir__lines){.path = choir__strdup(path),
-        .fd =
-            open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666)};
+        .fd = choir__file_try(
+            path, O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK, CHOIR__FILE_OUTPUT)};
     int error = l->fd < 0 ? errno : cut(l->fd, stay, arg);
     return error ? choir__record_failed(path, error) : CHOIR_OK;
 }

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/folders.h"
 #include "base/fresh.h"
 #include "record/append.h"
@@ -56,7 +57,7 @@ static bool is_made_again(const char *line, size_t bytes)
 /* Rewrites a file of events without those that will be made again. */
 static choir_status drop_events(const char *path, int64_t resume)
 {
-    FILE *from = fopen(path, "re");
+    FILE *from = choir__file_try_stream(path);
     if (!from)
         return CHOIR_OK;
     char *temporary = NULL, *line = NULL;

@@ -43,6 +43,7 @@ struct choir__run {
     struct choir__param *params; /* newest first */
     struct choir__book *books;   /* gradients of this run's parameters */
     unsigned layouts;            /* number of layouts of books so far */
+    uint64_t updates;            /* number of optimizers' steps so far, without replays */
     struct choir_module *at;     /* the module whose forward function runs; NULL: none */
 
     struct choir__strategy *strategies; /* newest first */

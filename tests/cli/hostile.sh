@@ -51,10 +51,10 @@ not_a_file() {
     shift 2
     mv "$file" kept
     mkfifo "$file"
-    bad 1 "$pattern" "$@"
+    bad "${status:-1}" "$pattern" "$@"
     rm "$file"
     ln -s /dev/zero "$file"
-    bad 1 "$pattern" "$@"
+    bad "${status:-1}" "$pattern" "$@"
     rm "$file"
     mv kept "$file"
 }
@@ -71,6 +71,17 @@ nothing_waits() {
     not_a_file "labels.*$expected" idx/train-labels-idx1-ubyte \
         train --quiet --steps 1 --batch-size 4 --model cnn:width=4 idx
     pictures pictures 0
+    cp saved/job.json job.json
+    status=2 not_a_file "job.json.*$expected" job.json train job.json
+    good tune --quiet --trials 1 --space 'x=uniform(0,1)' --dir study -- \
+        sh -c 'echo "{\"eval_loss\": $1}"' sh '{x}'
+    cp study/study.db study.db
+    not_a_file "study.db.*$expected" study.db tune show study.db
+    printf '%s\n' '{"op_code": 0, "worker_id": "w", "study_name": "s", "directions": [1]}' >s.log
+    not_a_file "s.log.*$expected" s.log tune show journal:s.log
+    not_a_file "s.log.*$expected" s.log tune show s.log
+    cp -r saved curves
+    not_a_file "metrics.jsonl: $expected" curves/metrics.jsonl plot curves p.svg
     not_a_file "2.png.*$expected" pictures/train/a/2.png train --quiet --no-eval --steps 3 \
         --batch-size 3 --model cnn:image=8,channels=3 pictures
 }
@@ -179,9 +190,82 @@ EOF
     done
 }
 
+# Texts of records, names of classes and of files, in lines of their own for each sample.
+predictions_are_safe() {
+    python3 - <<'EOF'
+import json
+tokens = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', 'a', 'fine', 'film']
+json.dump({'version': '1.0', 'added_tokens': [], 'normalizer': None,
+    'pre_tokenizer': {'type': 'BertPreTokenizer'}, 'post_processor': None, 'decoder': None,
+    'model': {'type': 'WordPiece', 'vocab': {t: i for i, t in enumerate(tokens)},
+        'unk_token': '[UNK]', 'continuing_subword_prefix': '##', 'max_input_chars_per_word': 100}},
+    open('wp.json', 'w'))
+record = {'text': 'a fine\nfilm\x1b]0;pwn\x07 \u202e\x7f\u009b1m'}
+with open('said.jsonl', 'w') as out:
+    for label in ['up\x1b[2J\nfake  1.0000', 'down'] * 10:
+        out.write(json.dumps({**record, 'label': label}) + '\n')
+EOF
+    good train --model bert:classes=2,layers=1,heads=1,width=8,context=16 --tokenizer wp.json \
+        --batch-size 4 --steps 2 --quiet --no-eval --save classes said.jsonl
+    good predict classes said.jsonl
+    [ "$(grep -c 'a fine?film?\]0;pwn? ???' out)" = 20 ] && [ "$(wc -l <out)" = 20 ] ||
+        fail "$(cat -v out | head -3)"
+    visible
+    good predict --json classes said.jsonl
+    visible
+    python3 - <<'EOF' || fail "$(head -1 out)"
+import json
+lines = [json.loads(line) for line in open('out')]
+assert lines[0]['text'] == 'a fine\nfilm\x1b]0;pwn\x07 \u202e\x7f\u009b1m', lines[0]
+EOF
+    ! grep -q $'\x7f\|\xc2\x9b' out || fail "$(cat -v out | head -1)"
+    pictures shown 0
+    good train --quiet --no-eval --steps 2 --batch-size 2 --model cnn:image=8,channels=3 \
+        --save pictured shown
+    cp shown/val/a/1.png $'shown/\e[2J\n.png'
+    good predict pictured $'shown/\e[2J\n.png'
+    grep -q 'shown/?\[2J?\.png$' out || fail "$(cat -v out)"
+    visible
+}
+
+# A table for spreadsheets: no text is a formula, and numbers stay numbers.
+tables_are_safe() {
+    python3 - <<'EOF'
+import json
+choices = ['=1+1', '-5', '-x', '+1e-3', '@a', 'k', '\x1b[2J=1']
+space = json.dumps({'name': 'CategoricalDistribution', 'attributes': {'choices': choices}})
+with open('cells.log', 'w') as out:
+    def put(code, **op):
+        out.write(json.dumps({'op_code': code, 'worker_id': 'w', **op}) + '\n')
+    put(0, study_name='s', directions=[1])
+    for i in range(len(choices)):
+        put(4, study_id=0, datetime_start='2026-01-01T00:00:00.000000')
+        put(5, trial_id=i, param_name='@p\x1b', param_value_internal=i, distribution=space)
+        put(6, trial_id=i, state=1, values=[-2], datetime_complete='2026-01-01T00:00:01.000000')
+EOF
+    good tune export cells.log
+    visible
+    [ "$(head -1 out)" = "number,state,value,'@p?,step,seconds,why" ] || fail "$(head -1 out)"
+    [ "$(cut -d, -f3,4 out | tail -n +2 | sort | tr '\n' ' ')" = \
+        "-2,'-x -2,'=1+1 -2,'@a -2,+1e-3 -2,-5 -2,?[2J=1 -2,k " ] ||
+        fail "$(cut -d, -f3,4 out | tail -n +2 | sort | tr '\n' ' ')"
+    for what in show best importance; do
+        good tune $what cells.log
+        visible
+    done
+    good tune export --json cells.log
+    python3 - <<'EOF' || fail "$(head -1 out)"
+import json
+values = sorted(str(v) for line in open('out') for v in json.loads(line)['params'].values())
+assert values == sorted(['=1+1', '-5', '-x', '+1e-3', '@a', 'k', '\x1b[2J=1']), values
+EOF
+}
+
 check nothing_waits
 check bombs
 check stays_in_its_folder
 check numbers_are_bounded
 check terminals_are_safe
+check predictions_are_safe
+check tables_are_safe
 finish

@@ -232,8 +232,8 @@ static void bad_folders(void **state)
     assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, "got several");
     remove(in_folder("b-images-idx3-ubyte"));
     assert_int_equal(mkdir(in_folder("a-labels-idx1-ubyte"), 0700), 0);
-    assert_says(
-        choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO, "expected a regular file");
+    assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO,
+        "expected a file, got a folder");
     rmdir(in_folder("a-labels-idx1-ubyte"));
     write_labels("a-labels-idx1-ubyte", 3, 2);
     assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT,

@@ -203,9 +203,9 @@ static void no_files(void **state)
     alarm(20); /* it would hang for good */
     assert_false(choir__is_token_file(other_path));
     assert_says(choir_dataset_tokens(other_path, 4, CHOIR_TRAIN, 0, &d), CHOIR_ERR_IO,
-        "not a regular file");
+        "expected a regular file");
     assert_says(choir_dataset_tokens(folder, 4, CHOIR_TRAIN, 0, &d), CHOIR_ERR_IO,
-        "not a regular file");
+        "expected a file, got a folder");
     int fd = open(other_path, O_RDWR);
     assert_int_equal(write(fd, "choirtok", 8), 8);
     assert_false(choir__is_token_file(other_path));

@@ -8,6 +8,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/state.h"
 #include "cli/checkpoint/checkpoint.h"
+#include "cli/printed.h"
 #include "tensor/tensor.h"
 
 static void print_line(json_t *object)
@@ -39,17 +40,6 @@ static const char *file_name(const char *path)
 
 /* --- the state --- */
 
-/* Prints a text out of a file, without the characters that would command a terminal. width: as
- * printf's %-*s. */
-static void print_text(const char *text, int width)
-{
-    char *clean = choir__clean(choir__strdup(text));
-    for (char *at = clean; (at = strpbrk(at, "\n\t"));)
-        *at = '?';
-    printf("%-*s", width, clean);
-    free(clean);
-}
-
 static void print_state(const choir__opened *o, bool json)
 {
     const choir_train_state *s = &o->state;
@@ -71,11 +61,11 @@ static void print_state(const choir__opened *o, bool json)
     if (isfinite(s->eval_loss))
         printf(", validation %.4f", s->eval_loss);
     printf("\n  model       ");
-    print_text(*s->model ? s->model : "a program's own", 0);
+    choir__print_word(stdout, *s->model ? s->model : "a program's own", 0);
     printf("\n");
     if (o->optimizer.count || *s->optimizer) {
         printf("  optimizer   ");
-        print_text(s->optimizer, 0);
+        choir__print_word(stdout, s->optimizer, 0);
         printf("%s%lld steps\n", *s->optimizer ? ", " : "", (long long)s->optimizer_steps);
     }
     if (s->microbatches)
@@ -84,7 +74,7 @@ static void print_state(const choir__opened *o, bool json)
             (unsigned long long)s->seed);
     if (s->world) {
         printf("  saved by    ");
-        print_text(s->strategy, 0);
+        choir__print_word(stdout, s->strategy, 0);
         printf("%s%lld rank%s\n", *s->strategy ? " on " : "", (long long)s->world,
             s->world > 1 ? "s" : "");
     }
@@ -104,7 +94,7 @@ static void print_files(const choir__opened *o, bool json)
             print_line(json_pack("{s:s, s:s, s:I, s:s}", "event", "file", "name", name, "bytes",
                 bytes, "sha256", sha));
         else
-            printf("  "), print_text(name, 36),
+            printf("  "), choir__print_word(stdout, name, -36),
                 printf(" %14lld bytes  %.12s\n", (long long)bytes, sha);
     }
 }
@@ -117,7 +107,7 @@ static void print_tensor(
     int ndim = t->whole.ndim;
     if (!json) {
         printf("  ");
-        print_text(t->name, 44);
+        choir__print_word(stdout, t->name, -44);
         printf(" %-5s %-20s", choir_dtype_name(t->dtype), choir__shape_text(t->whole));
         printf(t->part_count > 1 ? " in %d parts\n" : "\n", t->part_count);
         return;
@@ -170,7 +160,8 @@ static void print_verdict(const char *name, choir_status status, bool json)
         print_line(json_pack("{s:s, s:s, s:b, s:s}", "event", "file", "name", name, "good",
             good, "message", good ? "" : choir_error_message()));
     else
-        printf("%-4s  ", good ? "good" : "BAD"), print_text(name, 0), printf("\n");
+        printf("%-4s  ", good ? "good" : "BAD"), choir__print_word(stdout, name, 0),
+            printf("\n");
 }
 
 /* Checks all files. The message of the first bad one remains as the error. */

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
+
 static void add(choir__points *p, double x, double y)
 {
     if (!isfinite(x) || !isfinite(y))
@@ -58,7 +60,7 @@ static void advance(progress *at, const choir__plot *plot, const char *line)
 static FILE *open_file(const char *run, const char *name)
 {
     char *path = choir__format("%s/%s", run, name);
-    FILE *f = fopen(path, "re");
+    FILE *f = choir__file_try_stream(path);
     free(path);
     return f;
 }
@@ -145,7 +147,7 @@ choir_status choir__curve_read(choir__plot *plot, const char *run, choir__curve 
         return choir__error(CHOIR_ERR_IO,
             "%s is no folder of a recorded run: metrics.jsonl: %s; choir train --save or --run "
             "makes one",
-            run, strerror(errno));
+            run, choir__file_why(errno));
     evaluations e = {.file = open_file(run, "events.jsonl")};
     progress at = {.first_time = (double)NAN};
     char *line = NULL, *first = NULL;

@@ -1,4 +1,5 @@
 /* The end of a training: validation, the last checkpoint, the summary, a sample of text. */
+#include "cli/printed.h"
 #include "cli/trainer.h"
 #include "cli/trainer/inside.h"
 
@@ -12,29 +13,37 @@
 
 enum { SAMPLE_TOKENS = 300 };
 
-/* A sample that is shown while it is written, and kept for the record. */
-static ssize_t keep_and_show(void *kept, const char *bytes, size_t count)
+/* A sample that is kept for the record, and shown while it is written, or NULL. */
+typedef struct written {
+    FILE *kept, *shown;
+} written;
+
+static ssize_t keep_and_show(void *arg, const char *bytes, size_t count)
 {
-    fwrite(bytes, 1, count, stdout);
-    fflush(stdout);
-    return (ssize_t)fwrite(bytes, 1, count, kept);
+    written *s = arg;
+    if (s->shown) {
+        fwrite(bytes, 1, count, s->shown);
+        fflush(s->shown);
+    }
+    return (ssize_t)fwrite(bytes, 1, count, s->kept);
 }
 
 static choir_status write_sample(choir__trainer *t, bool shown)
 {
     char *text = NULL;
     size_t bytes = 0;
-    FILE *kept = open_memstream(&text, &bytes);
-    FILE *out = kept && shown
-                    ? fopencookie(kept, "w", (cookie_io_functions_t){.write = keep_and_show})
-                    : kept;
+    written s = {open_memstream(&text, &bytes), shown ? choir__printed_stream(stdout) : NULL};
+    FILE *out =
+        s.kept ? fopencookie(&s, "w", (cookie_io_functions_t){.write = keep_and_show}) : NULL;
     choir_status status = out ? choir__generate(t->part.run, t->part.evaluated, &t->job->info,
                                     t->job->tokenizer, NULL, 0, SAMPLE_TOKENS, 0.8, 40, out)
                               : CHOIR_OK;
-    if (out && out != kept)
+    if (out)
         fclose(out);
-    if (kept)
-        fclose(kept);
+    if (s.kept)
+        fclose(s.kept);
+    if (s.shown)
+        fclose(s.shown);
     if (shown)
         printf("\n");
     if (text)

@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "base/number.h"
+#include "cli/printed.h"
 #include "cli/tune/look.h"
 #include "cli/tune/search.h"
 
@@ -67,19 +68,6 @@ static char *header_of(const column *columns, int count, const column *own)
 
 /* --- rows --- */
 
-/* Prints a field: in quotes where it has a comma, a quote or a line's end. */
-static void print_field(const char *text)
-{
-    if (!text[strcspn(text, ",\"\r\n")]) {
-        printf("%s", text);
-        return;
-    }
-    putchar('"');
-    for (; *text; text++)
-        printf(*text == '"' ? "\"\"" : "%c", *text);
-    putchar('"');
-}
-
 static void print_row(const choir__search *s, const choir_trial *t)
 {
     char number[CHOIR__NUMBER_TEXT];
@@ -93,13 +81,13 @@ static void print_row(const choir__search *s, const choir_trial *t)
     for (int i = 0; i < choir_space_count(s->space); i++) {
         const char *text = choir_trial_text(t, choir_space_name(s->space, i));
         putchar(',');
-        print_field(text ? text : "");
+        choir__print_cell(stdout, text ? text : "");
     }
     putchar(',');
     if (o.step >= 0)
         printf("%lld", (long long)o.step);
     printf(",%.3f,", o.seconds);
-    print_field(o.why ? o.why : "");
+    choir__print_cell(stdout, o.why ? o.why : "");
     putchar('\n');
     free(o.why);
 }
@@ -114,7 +102,7 @@ void choir__tune_print_csv(const choir__search *s)
         char *name = header_of(columns, count, &columns[i]);
         if (i)
             putchar(',');
-        print_field(name);
+        choir__print_cell(stdout, name);
         free(name);
     }
     putchar('\n');

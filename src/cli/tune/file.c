@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "base/named.h"
 #include "cli/tune/request.h"
 
@@ -264,9 +265,9 @@ choir_status choir__tune_file_read(
     const char *path, const choir__cli_option *options, choir__tune_request *r)
 {
     json_error_t error;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    json_t *root = choir__file_json(path, JSON_REJECT_DUPLICATES, &error);
     if (!root && error.line < 0)
-        return choir__error(CHOIR_ERR_IO, "%s", error.text);
+        return choir__error(CHOIR_ERR_IO, "%s: %s", path, error.text);
     reader f = {.path = path, .options = options, .r = r};
     if (!root)
         return choir__error(CHOIR_ERR_FORMAT, "%s: line %d: expected a study as JSON: %s", path,

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "cli/printed.h"
 #include "data/tokenizer/utf8.h"
 
 enum { REASON_COLUMN = 7, REASON_LINES = 6 }; /* the column is that of the trial's state */
@@ -38,7 +39,7 @@ static int letter_at(const char *text, const char *end, bool *good, int *columns
 {
     uint32_t code;
     int n = choir__utf8_decode(text, end, &code);
-    *good = n > 0 && code >= ' ' && code != 0x7f;
+    *good = n > 0 && code >= ' ' && choir__is_printed(text, n);
     *columns = n > 0 && code >= 0x1100 ? 2 : 1;
     return n > 0 ? n : 1;
 }

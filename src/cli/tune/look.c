@@ -10,8 +10,10 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "base/named.h"
 #include "cli/command.h"
+#include "cli/printed.h"
 #include "cli/tune/search.h"
 #include "tune/importance/importance.h"
 
@@ -46,7 +48,7 @@ char *choir__tune_url(const char *text)
     if (S_ISDIR(about.st_mode))
         return choir__format("sqlite:%s/study.db", text);
     char head[16] = "";
-    FILE *file = fopen(text, "re");
+    FILE *file = choir__file_try_stream(text);
     if (file && fread(head, 1, sizeof head - 1, file) > 0 && head[0] == '{') {
         fclose(file);
         return choir__format("journal:%s", text);
@@ -100,9 +102,9 @@ static choir_status print_importance(const choir__search *s, const char *evaluat
             putchar(':');
             choir__search_print_number(share[i]);
         } else {
-            char *word = choir__search_word(name);
-            printf("%6.3f  %s\n", share[i], word);
-            free(word);
+            printf("%6.3f  ", share[i]);
+            choir__print_word(stdout, name, 0);
+            printf("\n");
         }
         comma = ",";
     }

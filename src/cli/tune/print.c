@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "base/number.h"
+#include "cli/printed.h"
 #include "cli/say.h"
 #include "cli/tune/live.h"
 #include "cli/tune/search.h"
@@ -115,28 +116,21 @@ static int width_of_step(const choir__search *s)
     return width < 8 ? 8 : width;
 }
 
-char *choir__search_word(const char *text)
-{
-    char *clean = choir__clean(choir__strdup(text));
-    for (char *at = clean; (at = strpbrk(at, "\n\t"));)
-        *at = '?';
-    return clean;
-}
-
 static void print_text_at(FILE *out, const char *name, const char *text)
 {
-    char *word = choir__search_word(text);
-    fprintf(out, "  %*s", width_of(name), word);
-    free(word);
+    fputs("  ", out);
+    choir__print_word(out, text, width_of(name));
 }
 
 static void print_names(const choir__search *s, FILE *out)
 {
     fprintf(out, "%5s  %-8s", "trial", "state");
     for (int i = 0; i < s->job.metrics; i++)
-        fprintf(out, "  %*s", width_of(s->job.metric[i]), s->job.metric[i]);
-    if (s->steps)
-        fprintf(out, "  %*s", width_of_step(s), s->job.unit);
+        print_text_at(out, s->job.metric[i], s->job.metric[i]);
+    if (s->steps) {
+        fputs("  ", out);
+        choir__print_word(out, s->job.unit, width_of_step(s));
+    }
     for (int i = 0; i < choir_space_count(s->space); i++) {
         const char *name = choir_space_name(s->space, i);
         print_text_at(out, name, name);
@@ -171,7 +165,10 @@ static void print_row(
         else
             print_number_at(out, name, x);
     }
-    fprintf(out, "  %8.1f%s%s\n", o->seconds, why ? "  " : "", why ? why : "");
+    char *clean =
+        choir__clean(choir__strdup(why ? why : "")); /* of several lines, one is shown */
+    fprintf(out, "  %8.1f%s%s\n", o->seconds, why ? "  " : "", clean);
+    free(clean);
 }
 
 void choir__search_print_head(const choir__search *s, const choir__live *live)
@@ -213,7 +210,7 @@ static void print_command(const choir__search *s, const choir_trial *t)
     char *dir = s->job.dir ? choir__format("%s/%lld", s->job.dir, (long long)number) : NULL;
     char **line = choir__command_of(s->job.command, s->space, t, dir, NULL);
     char *text = choir__command_text(line);
-    printf("  %s\n", text);
+    printf("  %s\n", choir__clean(text)); /* quotes keep its line ends */
     free(text);
     free(dir);
     choir__command_free(line);
@@ -235,15 +232,19 @@ static void print_one_best(const choir__search *s, const choir_trial *best, cons
         return;
     }
     printf("best: trial %lld", (long long)choir_trial_number(best));
-    for (int i = 0; i < s->job.metrics; i++)
-        printf(", %s %.6g", s->job.metric[i], values[i]);
+    for (int i = 0; i < s->job.metrics; i++) {
+        printf(", ");
+        choir__print_word(stdout, s->job.metric[i], 0);
+        printf(" %.6g", values[i]);
+    }
     printf("\n");
     if (!s->job.command[0]) /* a study that a program made */
         return;
     print_command(s, best);
     for (const choir_trial *t = best; choir_trial_parent(t) >= 0;) {
-        printf("  from the checkpoint at %s %lld of trial %lld:\n", s->job.unit,
-            (long long)t->began, (long long)choir_trial_parent(t));
+        printf("  from the checkpoint at ");
+        choir__print_word(stdout, s->job.unit, 0);
+        printf(" %lld of trial %lld:\n", (long long)t->began, (long long)choir_trial_parent(t));
         t = choir_study_trial(s->study, choir_trial_parent(t));
         print_command(s, t);
     }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/printed.h"
 #include "cli/say.h"
 #include "cli/tune/live.h"
 #include "tune/trials/checkpoints.h"
@@ -330,8 +331,12 @@ static void print_lines(const choir_trial *failed)
     if (json_array_size(lines) > 1)
         fprintf(
             stderr, "The last lines of trial %lld:\n", (long long)choir_trial_number(failed));
-    for (size_t i = 0; i < json_array_size(lines); i++)
-        fprintf(stderr, "  %s\n", json_string_value(json_array_get(lines, i)));
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const char *line = json_string_value(json_array_get(lines, i));
+        fprintf(stderr, "  ");
+        choir__print_word(stderr, line ? line : "", 0);
+        fprintf(stderr, "\n");
+    }
     json_decref(lines);
 }
 
@@ -350,14 +355,16 @@ static int finish(search *s)
         choir__search_print_best(s->opts, best, s->gave_up ? printed.value : NULL);
     if (s->signal)
         return INTERRUPTED + s->signal;
+    char *why = choir__clean(choir__strdup(s->why ? s->why : ""));
     if (s->gave_up)
         fprintf(stderr,
             "choir tune: %lld trials in a row have failed, the last one because it %s "
             "(--max-failures)\n",
-            (long long)s->failures, s->why);
+            (long long)s->failures, why);
     else if (!best)
         fprintf(stderr, "choir tune: no trial has a value%s%s\n",
-            s->why ? "; the last one failed because it " : "", s->why ? s->why : "");
+            s->why ? "; the last one failed because it " : "", why);
+    free(why);
     if (s->gave_up || !best)
         print_lines(s->failed);
     return s->gave_up || !best ? CHOIR__EXIT_FAILED : CHOIR__EXIT_OK;

@@ -59,9 +59,6 @@ bool choir__outcome_stops(const choir_study *study);
 void choir__search_print_number(double x);
 /* Returns the state's name, "COMPLETE". */
 const char *choir__search_state(choir_trial_state state);
-/* Returns a name or a value of a study, on the heap, for a table: Optuna's may be any text, and
- * none ends a line or commands a terminal. */
-char *choir__search_word(const char *text);
 
 /* live: where the lines are cut (live.h), or NULL. */
 typedef struct choir__live choir__live;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 
 enum { DEEPEST = 64, MOST_TEXT = 2000, MOST_KIND = 64, MOST_EVENT = 8 * 1024 };
 
@@ -38,9 +39,8 @@ json_t *choir__watch_json(const char *text, size_t bytes)
 json_t *choir__watch_json_file(const char *path, size_t most)
 {
     struct stat s;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    bool fits =
-        fd >= 0 && fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && (uint64_t)s.st_size <= most;
+    int fd = choir__file_try(path, O_RDONLY, CHOIR__FILE_REGULAR);
+    bool fits = fd >= 0 && fstat(fd, &s) == 0 && (uint64_t)s.st_size <= most;
     char *text = fits ? malloc(most + 1) : NULL;
     ssize_t n = text ? pread(fd, text, most + 1, 0) : -1; /* it may have grown */
     json_t *value = n >= 0 && (size_t)n <= most ? choir__watch_json(text, (size_t)n) : NULL;

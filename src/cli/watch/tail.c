@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 enum { BLOCK = 1024 * 1024, MOST_BLOCKS = 8 }; /* a line longer than a block is left out */
 
 void choir__tail_rewind(choir__tail *t)
@@ -78,11 +80,11 @@ choir__tail_state choir__tail_read(choir__tail *t, choir__tail_line *fn, void *a
 {
     struct stat s;
     choir__tail_state state = CHOIR__TAIL_IDLE;
-    int fd = open(t->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int fd = choir__file_try(t->path, O_RDONLY, CHOIR__FILE_REGULAR);
     if (fd < 0)
         return state;
-    if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode)) {
-        /* no file of lines */
+    if (fstat(fd, &s) != 0) {
+        /* it is gone */
     } else if (!is_the_same(t, fd, &s)) {
         state = CHOIR__TAIL_ANEW;
     } else {

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "comm/pattern/walk.h"
 
 enum { LETTERS = 8, SHOWN = 16, CHUNKS_SHOWN = 64, COLUMNS = 80, TEXT = 24 };
@@ -260,7 +261,7 @@ choir_status choir_pattern_svg(const choir_pattern *p, const char *path)
     g.across =
         (int)choir__max(1, choir__min((PAGE - MARGIN) / (g.width + MARGIN), p->steps + 1));
     const int down = p->steps / g.across + 1;
-    if (!(g.file = fopen(path, "we")))
+    if (!(g.file = choir__file_try_output(path)))
         return choir__error(CHOIR_ERR_IO, "%s: %s", path, strerror(errno));
     draw(&g, MARGIN + g.across * (g.width + MARGIN),
         2 * MARGIN + 20 + down * (g.height + MARGIN));

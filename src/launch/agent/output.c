@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "launch/agent/console.h"
 #include "launch/process/job.h"
 
@@ -75,7 +76,8 @@ static choir_status open_log(stream *s, const char *folder, int rank, bool is_st
     free(place);
     if (status != CHOIR_OK)
         return status;
-    s->log = open(s->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+    s->log =
+        choir__file_try(s->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, CHOIR__FILE_OUTPUT);
     return s->log >= 0 ? CHOIR_OK
                        : choir__error(CHOIR_ERR_IO, "cannot write the log file %s: %s", s->path,
                              choir__why(errno));
@@ -375,7 +377,7 @@ choir_status choir__output_finish(choir__output *o)
 /* Reads the last bytes of a log that the worker wrote directly. */
 static size_t tail_of_file(const char *path, char text[TAIL_BYTES])
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = choir__file_try(path, O_RDONLY, CHOIR__FILE_REGULAR);
     if (fd < 0)
         return 0;
     off_t size = lseek(fd, 0, SEEK_END);

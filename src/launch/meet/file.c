@@ -32,6 +32,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "launch/meet/meet.h"
 
 static const double answer_s = 1; /* for a rank 0 that may be dead */
@@ -49,15 +50,15 @@ static found read_file(const char *path, choir__meet_note *note, choir__store_ke
     struct stat info;
     found what = DENIED;
     ssize_t n = 0;
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int fd = choir__file_try(path, O_RDONLY | O_NOFOLLOW, CHOIR__FILE_REGULAR);
     if (fd < 0 && (errno == ENOENT || errno == ESTALE))
         return NO_FILE;
-    if (fd < 0 || fstat(fd, &info))
-        *status = choir__error(
-            CHOIR_ERR_IO, "cannot meet at 'file://%s': %s", path, choir__why(errno));
-    else if (!S_ISREG(info.st_mode))
+    if (fd < 0 && (errno == EISDIR || errno == ENOTSUP))
         *status = choir__error(
             CHOIR_ERR_ARGUMENT, "cannot meet at 'file://%s': expected a plain file", path);
+    else if (fd < 0 || fstat(fd, &info))
+        *status = choir__error(
+            CHOIR_ERR_IO, "cannot meet at 'file://%s': %s", path, choir__why(errno));
     else if (info.st_uid != geteuid())
         *status = choir__error(CHOIR_ERR_ARGUMENT,
             "cannot meet at 'file://%s': the file belongs to user id %d, not to us (%d)", path,

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 
 choir_status choir__store_key_new(choir__store_key **key)
 {
@@ -71,16 +72,13 @@ choir_status choir__store_key_read_file(const char *path, choir__store_key *key)
 {
     struct stat info;
     choir_status status;
-    /* Opened non-blocking: a FIFO in its place is an error, and must not block. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    int fd = choir__file_try(path, O_RDONLY, CHOIR__FILE_REGULAR);
     if (fd < 0)
         return choir__error(
-            CHOIR_ERR_IO, "cannot open the key file '%s': %s", path, choir__why(errno));
+            errno == EISDIR || errno == ENOTSUP ? CHOIR_ERR_ARGUMENT : CHOIR_ERR_IO,
+            "cannot open the key file '%s': %s", path, choir__file_why(errno));
     if (fstat(fd, &info))
         status = choir__error(CHOIR_ERR_IO, "cannot look at '%s': %s", path, choir__why(errno));
-    else if (!S_ISREG(info.st_mode))
-        status =
-            choir__error(CHOIR_ERR_ARGUMENT, "the key file '%s': expected a plain file", path);
     else if (info.st_uid != geteuid())
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "the key file '%s' belongs to user id %d, not to us (%d)", path, (int)info.st_uid,

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/file.h"
 #include "nn/models/config.h"
 
 enum { NUMBER = 40 };
@@ -59,11 +60,13 @@ choir_status choir__config_classes(const char *path, choir_class_names *names)
     json_error_t why;
     bool folder = stat(path, &s) == 0 && S_ISDIR(s.st_mode), named = false;
     char *file = choir__format("%s%s", path, folder ? "/config.json" : "");
-    json_t *root = json_load_file(file, JSON_REJECT_DUPLICATES, &why);
+    json_t *root = choir__file_json(file, JSON_REJECT_DUPLICATES, &why);
     const json_t *labels = json_object_get(root, "id2label");
     choir_status status = CHOIR_OK;
     *names = (choir_class_names){0};
-    if (!root)
+    if (!root && why.line < 0)
+        status = choir__error(CHOIR_ERR_IO, "%s: %s", file, why.text);
+    else if (!root)
         status = choir__error(
             CHOIR_ERR_FORMAT, "%s: expected JSON: line %d: %s", file, why.line, why.text);
     else if (json_is_object(labels))

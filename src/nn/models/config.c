@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/file.h"
 #include "nn/models/models.h"
 
 enum { JSON_LIMIT = 16 << 20 };
@@ -319,19 +320,15 @@ static choir_status read_file(const char *path, char **text, char **notes)
 {
     char *file = choir__format("%s%s", path, is_folder(path) ? "/config.json" : "");
     char *json = choir__alloc(JSON_LIMIT + 1);
-    struct stat s;
-    choir_status status = CHOIR_OK;
-    size_t bytes = 0;
-    FILE *in = stat(file, &s) == 0 && S_ISREG(s.st_mode) ? fopen(file, "re") : NULL;
-    if (in)
-        bytes = fread(json, 1, JSON_LIMIT + 1, in);
-    if (!in || ferror(in))
-        status = choir__error(CHOIR_ERR_IO, "%s: cannot be read: %s", file,
-            stat(file, &s) == 0 && !S_ISREG(s.st_mode) ? "expected a file" : strerror(errno));
+    FILE *in;
+    choir_status status = choir__file_stream(file, CHOIR__FILE_REGULAR, &in);
+    size_t bytes = in ? fread(json, 1, JSON_LIMIT + 1, in) : 0;
+    if (in && ferror(in))
+        status = choir__error(CHOIR_ERR_IO, "%s: cannot be read: %s", file, strerror(errno));
     else if (bytes > JSON_LIMIT)
         status = choir__error(CHOIR_ERR_FORMAT,
             "%s: expected a config.json of at most %d bytes", file, JSON_LIMIT);
-    else
+    else if (in)
         status = choir__config_parse(file, json, bytes, text, notes);
     if (in)
         fclose(in);

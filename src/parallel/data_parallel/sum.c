@@ -254,6 +254,16 @@ static choir_status begin_leaf(void *reducer, choir__book *book)
     return dp->in_wave ? CHOIR_OK : flush(dp);
 }
 
+/* True if a parameter wants a gradient. The backward of a frozen module leaves its books, and
+ * the gradients in them, as they are. */
+static bool trains(const choir__book *book)
+{
+    for (int i = 0; i < book->count; i++)
+        if (book->params[i]->tensor->requires_grad)
+            return true;
+    return false;
+}
+
 choir_status choir__wave_open(const choir_shards *s)
 {
     choir__data_parallel *dp = s->dp;
@@ -261,6 +271,8 @@ choir_status choir__wave_open(const choir_shards *s)
         return choir__error(CHOIR_ERR_STATE,
             "data_parallel: another strategy has taken over the gradients of module '%s'",
             *dp->module->path ? dp->module->path : dp->module->type->name);
+    if (!trains(dp->book))
+        return CHOIR_OK;
     bool starts = dp->book->finished;
     choir_status status = starts ? CHOIR_OK : flush(dp);
     /* the first device may still read memory that is about to be overwritten */
@@ -328,6 +340,8 @@ choir_status choir__wave_close(const choir_shards *s, int64_t parts)
     choir__data_parallel *dp = s->dp;
     choir__book *home = dp->book;
     choir_status status = CHOIR_OK;
+    if (!dp->in_wave)
+        return CHOIR_OK;
     int64_t base = home->leaves;
     for (int i = 0; i < s->count; i++)
         base -= s->piece[i].part.device == 0;

@@ -103,13 +103,9 @@ static choir_status shadow_step(choir__ddp *d)
         d->opts.no_buffers ? CHOIR_OK : choir__ranks_broadcast_buffers(d->group, d->module);
     if (status == CHOIR_OK)
         status = shadow_leaves(book);
-    if (status == CHOIR_OK && d->join.optim)
-        return choir_optim_step(d->join.optim);
-    if (status == CHOIR_OK)
-        status = choir__book_finish(book);
-    if (status == CHOIR_OK)
-        choir__book_consume(book);
-    return status;
+    if (status != CHOIR_OK)
+        return status;
+    return d->join.optim ? choir_optim_step(d->join.optim) : choir__book_drop(book);
 }
 
 /* Takes part in steps until no rank has one left. d->active then has the flags of the last

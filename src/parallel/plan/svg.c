@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/file.h"
 #include "parallel/plan/plan.h"
 
 /* Lengths in pixels. */
@@ -213,8 +214,8 @@ static void draw(page *g)
 
 static choir_status draw_to(page *g, const char *path)
 {
-    if (!(g->file = fopen(path, "we")))
-        return choir__error(CHOIR_ERR_IO, "%s: %s", path, strerror(errno));
+    if (!(g->file = choir__file_try_output(path)))
+        return choir__error(CHOIR_ERR_IO, "%s: %s", path, choir__file_why(errno));
     draw(g);
     bool failed = ferror(g->file);
     if (fclose(g->file) || failed)

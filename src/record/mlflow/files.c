@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/folders.h"
 #include "base/fresh.h"
 #include "record/append.h"
@@ -175,7 +176,7 @@ static int64_t earlier_start(const files *f)
 {
     char *path = choir__format("%s/meta.yaml", f->folder), line[256];
     long long started = 0;
-    FILE *m = fopen(path, "re");
+    FILE *m = choir__file_try_stream(path);
     while (m && fgets(line, sizeof line, m))
         if (sscanf(line, "start_time: %lld", &started) == 1)
             break;

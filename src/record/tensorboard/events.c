@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "record/append.h"
 
 enum { HEAD = 12, TAIL = 4 };
@@ -55,7 +56,8 @@ choir_status choir__event_file_open(choir__event_file *f, const char *folder, do
         free(f->path);
         f->path = choir__format("%s/events.out.tfevents.%010lld.%s.%d.%03d", folder,
             (long long)time, host, (int)getpid(), n);
-        f->fd = open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+        f->fd = choir__file_try(
+            f->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND, CHOIR__FILE_REGULAR);
         if (f->fd < 0 && errno != EEXIST)
             break;
     }

@@ -11,6 +11,7 @@
  * another folder for the same run id, which begins at its step. */
 #include <choir/status.h>
 
+#include "base/file.h"
 #include "record/append.h"
 #include "record/recorder.h"
 
@@ -138,7 +139,8 @@ static choir_status make_file(wandb *w, const char *place, const choir__record_s
     free(folder);
     if (error)
         return choir__record_failed(w->path, error);
-    w->fd = open(w->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+    w->fd =
+        choir__file_try(w->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, CHOIR__FILE_REGULAR);
     if (w->fd < 0 || write(w->fd, magic, sizeof magic) != sizeof magic)
         return choir__record_failed(w->path, errno);
     w->at = sizeof magic;

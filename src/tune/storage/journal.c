@@ -1,4 +1,5 @@
 /* Studies in Optuna's journal files: journal:FILE. */
+#include "base/file.h"
 #include "tune/storage/journal_file.h"
 
 #include <fcntl.h>
@@ -93,7 +94,8 @@ static choir_status open_journal(const char *place, bool create, choir__study_ba
     j->base.ops = &choir__backend_journal;
     j->base.place = choir__strdup(place);
     j->lock = choir__format("%s.lock", place);
-    j->fd = open(place, O_CLOEXEC | O_APPEND | (create ? O_RDWR | O_CREAT : O_RDONLY), 0666);
+    j->fd = choir__file_try(
+        place, O_APPEND | (create ? O_RDWR | O_CREAT : O_RDONLY), CHOIR__FILE_REGULAR);
     choir_status status =
         j->fd < 0 ? choir__journal_failed(j, "open") : choir__journal_catch_up(j);
     if (status == CHOIR_OK)

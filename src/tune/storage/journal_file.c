@@ -14,12 +14,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 static const double GRACE_S = 30;
 
 choir_status choir__journal_failed(const choir__journal_file *j, const char *what)
 {
     return choir__error(
-        CHOIR_ERR_IO, "cannot %s %s: %s", what, j->base.place, choir__why(errno));
+        CHOIR_ERR_IO, "cannot %s %s: %s", what, j->base.place, choir__file_why(errno));
 }
 
 double choir__journal_now(void)

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "tune/storage/sql.h"
 
 #ifdef CHOIR_HAVE_SQLITE
@@ -212,7 +213,7 @@ static bool has_wal_mode(const char *path)
 {
     enum { VERSIONS = 18, WAL = 2 }; /* https://www.sqlite.org/fileformat.html, 1.3.3 */
     char head[VERSIONS + 1] = "";
-    FILE *f = fopen(path, "re");
+    FILE *f = choir__file_try_stream(path);
     bool has = f && fread(head, 1, sizeof head, f) == sizeof head && head[VERSIONS] == WAL;
     if (f)
         fclose(f);
@@ -248,6 +249,9 @@ static char *sealed_uri(const char *path)
 static choir_status connect(sqlite *s, bool create)
 {
     const char *path = s->sql.base.place;
+    choir_status status = choir__file_check(path);
+    if (status != CHOIR_OK)
+        return status;
     bool sealed = !create && is_sealed(path);
     char *uri = sealed ? sealed_uri(path) : NULL;
     int flags = sealed ? SQLITE_OPEN_READONLY | SQLITE_OPEN_URI : SQLITE_OPEN_READWRITE;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file.h"
 
 extern char **environ;
 
@@ -73,7 +74,7 @@ static char *kept_path(const char *dir, int64_t number, int64_t step)
 /* Notes that there was no checkpoint. */
 static choir_status note_none(const char *path)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    int fd = choir__file_try(path, O_WRONLY | O_CREAT, CHOIR__FILE_REGULAR);
     if (fd < 0)
         return choir__error(CHOIR_ERR_IO, "cannot write %s: %s", path, choir__why(errno));
     close(fd);

@@ -1,4 +1,5 @@
 /* How a trial's process begins: its folder, checkpoint, streams, environment and devices. */
+#include "base/file.h"
 #include "tune/trials/running.h"
 
 #include <errno.h>
@@ -125,7 +126,7 @@ static choir_status open_stream(
     if (!dir)
         return CHOIR_OK;
     char *path = choir__format("%s/%s", dir, name);
-    s->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    s->file = choir__file_try(path, O_WRONLY | O_CREAT | O_APPEND, CHOIR__FILE_OUTPUT);
     choir_status status = CHOIR_OK;
     if (s->file < 0)
         status = choir__error(CHOIR_ERR_IO, "cannot write %s: %s", path, choir__why(errno));
