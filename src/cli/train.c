@@ -221,6 +221,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     } else {
         status = train(&job);
     }
+    choir__job_leave_folders(&job, status == CHOIR__EXIT_OK);
     choir__job_free(&job);
     return status;
 }
