@@ -1,9 +1,10 @@
 /* Claims of folders; see claim.h.
  *
- *     look: open .in-use, or make it; lock it     -> what is there
- *     judge: free, busy, ending, or quiet         ending: its processes still end
- *     quiet: is watched, then free                        quiet: elsewhere, and not heard of
- *     write the holder; without locks, read again a moment later: the last writer has it
+ *     look    opens .in-use, or makes it, locks it, and reads its holder
+ *     judge   free; busy; ending: the last processes of a dead job end; quiet: the job is on
+ *             another machine and was not heard of, so that it is watched
+ *     take    writes this job as the holder; without locks the file is read again a moment
+ *             later, as the last writer of several has the folder
  *
  * A file that was removed while it was opened or locked is looked for again. A thread renews
  * the time; it calls nothing that a fork of the process could find half done. */
@@ -42,7 +43,7 @@ struct choir__claim {
     bool renews, ends;
 };
 
-/* What a look has found. */
+/* The result of a look. */
 typedef struct found {
     enum { LOCKED, LOCKED_BY_OTHERS, NO_LOCKS } lock;
     bool made, local;
@@ -200,7 +201,7 @@ static bool is_gone(choir__claim *c, const found *before)
         int why = look(c, &now);
         if (why || now.lock == LOCKED_BY_OTHERS || now.holder.renewed != h->renewed ||
             strcmp(now.holder.token, h->token) != 0)
-            return false; /* whatever it is now is judged anew */
+            return false; /* the next look decides */
     }
     return true;
 }

@@ -153,7 +153,7 @@ choir_status choir__job_take_folders(choir__job *j)
         !is_same_folder(j->save, j->run))
         status = claim(j, j->run, &j->claims[1]);
     if (status == CHOIR_OK)
-        status = choir__job_check_folders(j); /* once more, as nobody can come between now */
+        status = choir__job_check_folders(j); /* again: now no other job can interfere */
     return status == CHOIR_OK ? check_step(j) : status;
 }
 

@@ -69,7 +69,7 @@ static void lost(void *arg, const char *sentence)
     atomic_fetch_add(&lost_count, 1);
 }
 
-/* The times are parts of the usual ones, but gone_s is what it is. */
+/* The times of renewing and watching are short; gone_s has its default. */
 static choir__claim_opts quick(const char *job)
 {
     choir__claim_opts opts = choir__claim_defaults();
@@ -370,7 +370,7 @@ static void renewed(void **state)
     assert_string_equal(read_file().host, "node7");
 }
 
-/* What is no file, or a file of something else. */
+/* A FIFO, a link, and a file with other contents. */
 static void strange_files(void **state)
 {
     (void)state;
