@@ -23,8 +23,8 @@ static bool is_number(const char *at, const char *end)
 }
 
 /* Finds the user's part of a URL behind "://": up to *at, the last @ of the authority, with a
- * colon before its password. An @ behind a slash is one of a password that has a slash, unless
- * what is before the slash is a host with its port. Returns false if no user is named. */
+ * colon before its password. An @ behind a slash belongs to a password with a slash, unless the
+ * text before the slash is a host with its port. Returns false if no user is named. */
 static bool find_user(char *from, char *end, char **colon, char **at)
 {
     char *path = from + strcspn(from, "/?#");
