@@ -343,6 +343,11 @@ curves() {
     good plot a b --against time --smooth 0.5 --log-scale
     has out '^a  a: ' '^b  b: ' 'seconds'
     good plot a --metric lr --against tokens
+    mkdir huge # numbers whose distance is infinite
+    printf '{"step":%s,"time":1,"loss":%s}\n' 1 1.7e308 2 -1.7e308 3 0 >huge/metrics.jsonl
+    good plot huge
+    ! sed 1,1d out | grep -i 'nan\|inf' || fail 'numbers at the axis'
+    command -v gnuplot >/dev/null && good plot huge huge.svg
     mkdir -p below
     printf '{"step":1,"time":1,"loss":-1}\n{"step":2,"time":2,"loss":-2}\n' >below/metrics.jsonl
     bad 1 'log-scale: expected numbers above 0, and loss has none' plot --log-scale below

@@ -1,5 +1,5 @@
 /* The door of a server: there is room for one more, unless all are known; the oldest stranger
- * goes first; and nobody stays unknown for longer than the limit. */
+ * goes first; and no stranger stays for longer than the limit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,7 +54,7 @@ static void oldest_goes(void **state)
     for (int i = 0; i < STAYING; i++)
         assert_false(is_ended(&v[i], 0));
     choir__door_answered(door, v[0].guest, true);  /* it has the key */
-    choir__door_answered(door, v[1].guest, false); /* its time begins anew */
+    choir__door_answered(door, v[1].guest, false); /* its time begins again */
     for (int i = 0; i < 2; i++) {
         assert_true(choir__door_make_room(door));
         more[i] = come(door);
