@@ -290,7 +290,8 @@ assert.equal(vm.runInThisContext('runOf({ id: 0, generation: 1 }).job'), null);
 // numbers whose distance is infinite have places
 const huge = [{ x: [1, 2, 3], y: [-1.7e308, 1.7e308, 0], raw: [], evalX: [], evalY: [] }];
 const scale = vm.runInThisContext('scalesOf')({}, huge);
-assert.match(vm.runInThisContext('pathOf')(scale, huge[0].x, huge[0].y), /^(?:[ML][0-9.]+,[0-9.]+){3}$/);
+const path = vm.runInThisContext('pathOf')(scale, huge[0].x, huge[0].y);
+assert.match(path, /^(?:[ML][0-9.]+,[0-9.]+){3}$/);
 assert.ok(scale.y(1.7e308) < scale.y(0) && scale.y(0) < scale.y(-1.7e308));
 // no part can be drawn without a document; all are tried, and the title is set
 globalThis.document = { title: '', getElementById() { tried++; throw new Error('no element'); } };

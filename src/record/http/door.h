@@ -29,7 +29,7 @@ bool choir__door_make_room(choir__door *door);
 choir__guest *choir__door_enter(choir__door *door, int fd);
 void choir__door_leave(choir__door *door, choir__guest *guest);
 
-/* Notes that a request was answered: the guest is known from now on, or its time begins anew.
+/* Notes that a request was answered: the guest is known from now on, or its time begins again.
  */
 void choir__door_answered(choir__door *door, choir__guest *guest, bool known);
 
