@@ -206,6 +206,7 @@ one_of_four() {
 }
 
 claimed_anew() { has_folder agents && ! cmp -s <(grep token before) <(grep token agents/.in-use); }
+saved_anew() { ! readlink agents/latest | cmp -s last -; }
 
 # Between two generations of an agent's ranks nobody else gets in.
 agents_keep_it() {
@@ -214,12 +215,14 @@ agents_keep_it() {
         exec "$0" "$@"' "$CHOIR" train --quiet --no-eval "${lm[@]}" --steps 1000000 \
         --save-every 5 --save agents text
     await 20 test -e agents/latest || fail "no checkpoint: $(cat err)"
-    pkill -KILL -f "^$CHOIR train .*save agents text$"
+    pkill -KILL -P "$(sed -n 's/^pid //p' agents/.in-use)" # the rank of this agent
     await 20 test -e again || fail "not started again: $(cat err)"
     cp agents/.in-use before
     bad 1 'another job has the folder agents: pid' train --resume agents
+    readlink agents/latest >last
     touch go
     await 20 claimed_anew || fail 'the second generation does not claim the folder'
+    await 20 saved_anew || fail 'the second generation does not save'
     kill -TERM "$started_pid"
     ended 30
     [ ! -e agents/.in-use ] || fail 'after the last restart the folder is not given back'
