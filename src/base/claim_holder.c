@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -72,6 +73,13 @@ static void take_word(const char *line, const char *key, char word[CHOIR__HOLDER
         snprintf(word, CHOIR__HOLDER_WORD, "%.*s", CHOIR__HOLDER_WORD - 1, line + n + 1);
 }
 
+/* Returns the number of the open file; a copy of the file has another one. */
+static uint64_t file_number(int fd)
+{
+    struct stat s;
+    return fstat(fd, &s) == 0 ? (uint64_t)s.st_ino : 0;
+}
+
 static void take_line(choir__holder *h, const char *line)
 {
     take_word(line, "host", h->host);
@@ -80,6 +88,7 @@ static void take_line(choir__holder *h, const char *line)
     take_word(line, "token", h->token);
     sscanf(line, "pid %d", &h->pid);
     sscanf(line, "began %llu", &h->began);
+    sscanf(line, "file %" SCNu64, &h->file);
     sscanf(line, "since %" SCNd64, &h->since);
     sscanf(line, "renewed %" SCNd64, &h->renewed);
     h->elsewhere |= !strcmp(line, "elsewhere yes");
@@ -95,7 +104,7 @@ choir__holder choir__holder_read(int fd)
     choir__clean(text); /* anybody may have written the file, and a sentence names its holder */
     while ((line = strsep(&rest, "\n")))
         take_line(&h, line);
-    h.known &= *h.host && *h.machine && *h.token && h.pid > 0;
+    h.known &= *h.host && *h.machine && *h.token && h.pid > 0 && h.file == file_number(fd);
     return h;
 }
 
@@ -104,9 +113,9 @@ bool choir__holder_write(int fd, const choir__holder *h)
     char text[CHOIR__HOLDER_TEXT];
     int n = snprintf(text, sizeof text,
         "host %s\nmachine %s\npid %d\nbegan %llu\njob %s\ntoken %s\nelsewhere %s\n"
-        "since %" PRId64 "\nrenewed %" PRId64 "\nend\n",
+        "file %" PRIu64 "\nsince %" PRId64 "\nrenewed %" PRId64 "\nend\n",
         h->host, h->machine, h->pid, h->began, h->job, h->token, h->elsewhere ? "yes" : "no",
-        h->since, h->renewed);
+        file_number(fd), h->since, h->renewed);
     return pwrite(fd, text, (size_t)n, 0) == n && ftruncate(fd, n) == 0;
 }
 

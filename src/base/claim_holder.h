@@ -14,6 +14,7 @@ typedef struct choir__holder {
     char token[CHOIR__HOLDER_WORD];   /* no other claim has it */
     int pid;
     unsigned long long began; /* the process, in the kernel's ticks: a pid is used again */
+    uint64_t file;            /* its number: the holder has no copies of the folder */
     bool elsewhere;
     int64_t since, renewed; /* seconds since 1970 */
 } choir__holder;

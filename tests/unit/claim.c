@@ -296,6 +296,26 @@ static void started_again(void **state)
     choir__claim_free(claim, false);
 }
 
+/* A copy of a folder whose job lives is free. */
+static void copied(void **state)
+{
+    (void)state;
+    choir__claim *claim;
+    char command[300], copy[64];
+    pid_t pid = other_process(NULL);
+    snprintf(copy, sizeof copy, "%s/copy", folder);
+    snprintf(command, sizeof command, "mkdir %s && cp -a %s %s", copy, file, copy);
+    assert_int_equal(system(command), 0);
+    choir__claim_opts opts = quick(NULL);
+    assert_int_equal(choir__claim_take(copy, &opts, &claim), CHOIR_OK);
+    choir__claim_free(claim, false);
+    assert_int_equal(rmdir(copy), 0);
+    assert_int_equal(take(NULL, &claim), CHOIR_ERR_STATE);
+    (void)choir_error_message();
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 /* A process of the same job replaces another; others are kept out between the two while the
  * job's own process lives. */
 static void same_job(void **state)
@@ -420,6 +440,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(other_machine, set_up, tear_down),
         cmocka_unit_test_setup_teardown(slow_clock, set_up, tear_down),
         cmocka_unit_test_setup_teardown(started_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(copied, set_up, tear_down),
         cmocka_unit_test_setup_teardown(same_job, set_up, tear_down),
         cmocka_unit_test_setup_teardown(shared, set_up, tear_down),
         cmocka_unit_test_setup_teardown(renewed, set_up, tear_down),
