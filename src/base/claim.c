@@ -30,6 +30,7 @@
 #define FILE_NAME ".in-use"
 
 enum { POLL_MS = 20, ENDING_S = 5, WRITING_S = 1 };
+enum { WRITING = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK }; /* flags of open() */
 
 struct choir__claim {
     choir__claim_opts opts;
@@ -74,18 +75,29 @@ static void forget_file(choir__claim *c)
     c->fd = -1;
 }
 
-/* Opens the file, or makes it; a file of another user may be one that can only be read. Returns
- * 0 or an errno. */
+/* Opens the file as its lock needs it. A disk on which a file is open for writing cannot become
+ * read-only, but network file systems lock no other files. */
+static int open_to_hold(const char *path, int more)
+{
+    const int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | more;
+    int fd = open(path, O_RDONLY | flags, 0666);
+    if (fd < 0 || choir__holder_is_local(fd))
+        return fd;
+    int writable = open(path, O_RDWR | (flags & ~(O_CREAT | O_EXCL)));
+    if (writable < 0)
+        return fd;
+    close(fd);
+    return writable;
+}
+
+/* Opens the file, or makes it. Returns 0 or an errno. */
 static int open_file(choir__claim *c, found *f)
 {
-    const int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
     struct stat s;
-    c->fd = open(c->path, O_RDWR | O_CREAT | O_EXCL | flags, 0666);
+    c->fd = open_to_hold(c->path, O_CREAT | O_EXCL);
     f->made = c->fd >= 0;
     if (c->fd < 0 && errno == EEXIST)
-        c->fd = open(c->path, O_RDWR | flags);
-    if (c->fd < 0 && errno == EACCES && (c->fd = open(c->path, O_RDONLY | flags)) < 0)
-        return EACCES;
+        c->fd = open_to_hold(c->path, 0);
     if (c->fd < 0)
         return errno;
     return fstat(c->fd, &s) == 0 && S_ISREG(s.st_mode) ? 0 : EBADF;
@@ -209,9 +221,11 @@ static bool is_gone(choir__claim *c, const found *before)
 /* Writes this job into the file. A file that belongs to another user is replaced. */
 static int take(choir__claim *c, const found *f)
 {
-    if ((fcntl(c->fd, F_GETFL) & O_ACCMODE) == O_RDONLY)
-        return unlink(c->path) == 0 ? EAGAIN : errno;
-    choir__holder_write(c->fd, &c->self); /* on a full disk the lock alone holds */
+    int fd = open(c->path, WRITING);
+    if (fd < 0)
+        return errno == EACCES && unlink(c->path) == 0 ? EAGAIN : errno;
+    choir__holder_write(fd, &c->self); /* on a full disk the lock alone holds */
+    close(fd);
     if (c->opts.shared && f->lock == LOCKED)
         flock(c->fd, LOCK_SH);
     if (f->made || (f->local && f->lock != NO_LOCKS) || c->opts.shared)
@@ -269,11 +283,9 @@ static bool is_mine(const choir__claim *c, const choir__holder *h)
  * has taken the folder over, which is not known if none has. */
 static choir__holder renew(choir__claim *c)
 {
-    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-    int now = open(c->path, flags); /* a new open file is not read from a network's cache */
-    if (now < 0 && errno == ENOENT &&
-        (now = open(c->path, flags | O_CREAT | O_EXCL, 0666)) >= 0)
-        flock(now, c->opts.shared ? LOCK_SH : LOCK_EX);
+    int now = open(c->path, WRITING); /* a new open file is not read from a network's cache */
+    if (now < 0 && errno == ENOENT)
+        now = open(c->path, WRITING | O_CREAT | O_EXCL, 0666);
     choir__holder h = now < 0 ? (choir__holder){.known = false} : choir__holder_read(now);
     if (h.known && !is_mine(c, &h)) {
         close(now);
@@ -283,11 +295,11 @@ static choir__holder renew(choir__claim *c)
         return h;
     c->self.renewed = time(NULL);
     choir__holder_write(now, &c->self);
-    if (is_in_place(c)) {
-        close(now);
-    } else {
-        close(c->fd);
-        c->fd = now;
+    close(now);
+    if (!is_in_place(c)) { /* someone had removed it */
+        forget_file(c);
+        c->fd = open_to_hold(c->path, 0);
+        flock(c->fd, (c->opts.shared ? LOCK_SH : LOCK_EX) | LOCK_NB);
     }
     return (choir__holder){.known = false};
 }
