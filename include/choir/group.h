@@ -290,6 +290,10 @@ typedef struct choir_spawn_opts {
     /* Called in this process, with the argument of the ranks' function, when all ranks have
      * been forked: threads that it begins are in none of them. Default NULL */
     void (*started)(void *arg);
+    /* With max_restarts, and without rebuild, the ranks alone have the job's state. If all of
+     * them are lost while restarts are left, the number of these is stored here, else 0: the
+     * caller may begin again from a checkpoint. Default NULL */
+    int *restarts_left;
 } choir_spawn_opts;
 
 choir_spawn_opts choir_spawn_defaults(void);

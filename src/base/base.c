@@ -8,6 +8,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "base/secret.h"
+
 static _Thread_local char message[1024];
 static _Thread_local uint64_t reads; /* of the message, by the program */
 static int rank_label = -1;
@@ -112,8 +114,8 @@ choir_status choir__verror(choir_status status, const char *format, va_list args
     if (rank_label >= 0)
         snprintf(label, sizeof label, "rank %d: ", rank_label);
     vsnprintf(text, sizeof text, format, args);
-    choir__clean(text);                       /* names out of files are in it */
-    if (!strncmp(text, label, strlen(label))) /* a repeated sentence already has its label */
+    choir__hide_passwords(choir__clean(text)); /* names out of files and places are in it */
+    if (!strncmp(text, label, strlen(label)))  /* a repeated sentence already has its label */
         label[0] = '\0';
     snprintf(
         message, sizeof message, "%s%.*s", label, (int)(sizeof message - sizeof label), text);

@@ -14,7 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/base.h"
 #include "base/board_layout.h"
+#include "base/secret.h"
 
 struct choir__board {
     size_t bytes;
@@ -61,17 +63,19 @@ static int own_number(int pid)
 
 void choir__process_command(int pid, char *text, size_t room)
 {
-    char path[64], words[256];
+    char path[64], words[4096];
     snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
     FILE *f = fopen(path, "re");
-    size_t got = f ? fread(words, 1, sizeof words, f) : 0;
+    size_t got = f ? fread(words, 1, sizeof words - 1, f) : 0;
     if (f)
         fclose(f);
     while (got && !words[got - 1])
         got--;
     for (size_t i = 0; i < got; i++)
         words[i] = words[i] ? words[i] : ' ';
-    choir__board_text(text, room, words, got);
+    words[got] = '\0';
+    choir__hide_passwords(words);
+    choir__board_text(text, room, words, choir__min((int64_t)strlen(words), 256));
 }
 
 static bool is_board(int folder, const char *name)

@@ -3,7 +3,9 @@
  * At each moment of a save, `latest` names one complete checkpoint: the new folder is complete
  * and on the disk before it receives its name, and a link moves by one rename. Saving an
  * existing step exchanges the two folders atomically. If the file system cannot exchange, the
- * old folder is .old-STEP for a moment; readers and the next save look for it there. */
+ * old folder is .old-STEP for a moment; readers and the next save look for it there. The first
+ * checkpoint has its name a moment before `latest` is there: without `latest`, readers take the
+ * newest step. */
 #include "checkpoint/folder.h"
 
 #include <dirent.h>
@@ -335,6 +337,31 @@ static choir_status resolve(const char *path, char *found)
         CHOIR_ERR_IO, "cannot open the checkpoint %s: %s", path, strerror(error));
 }
 
+typedef struct newest {
+    char path[PATH_MAX];
+    int64_t step;
+} newest;
+
+static void note_newest(const char *dir, const char *name, void *arg)
+{
+    newest *n = arg;
+    char path[PATH_MAX];
+    if (step_of(name) <= n->step ||
+        snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path ||
+        !choir__folder_has(path, CHOIR__STATE_FILE))
+        return;
+    n->step = step_of(name);
+    memcpy(n->path, path, sizeof path);
+}
+
+bool choir__folder_unnamed(const char *dir, char *found)
+{
+    newest n = {.step = -1};
+    if (!choir__folder_has(dir, "latest"))
+        walk(dir, note_newest, &n);
+    return n.step >= 0 && realpath(n.path, found);
+}
+
 choir_status choir__checkpoint_find(const char *path, char *found)
 {
     if (!path)
@@ -351,7 +378,7 @@ choir_status choir__checkpoint_find(const char *path, char *found)
         free(latest);
         return status;
     }
-    if (choir__folder_has(found, CHOIR__STATE_FILE))
+    if (choir__folder_has(found, CHOIR__STATE_FILE) || choir__folder_unnamed(found, found))
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_FORMAT,
         "%s: expected a checkpoint: a folder with latest or state.json, or a .safetensors "

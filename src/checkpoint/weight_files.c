@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fnmatch.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -162,9 +163,13 @@ choir_status choir__weight_files_find(const char *path, choir__weight_files *fou
     choir_status status = CHOIR_OK;
     *found = (choir__weight_files){0};
     char *latest = choir__format("%s/latest", path); /* of a training's checkpoints */
+    char unnamed[PATH_MAX];
     if (choir__is_folder(path)) {
-        status = find_in(
-            !choir__weights_present(path) && choir__is_folder(latest) ? latest : path, found);
+        const char *in = choir__weights_present(path)           ? path
+                         : choir__is_folder(latest)             ? latest
+                         : choir__folder_unnamed(path, unnamed) ? unnamed
+                                                                : path;
+        status = find_in(in, found);
     } else {
         found->path = choir__strdup(path);
         choir__weight_files_add(found, choir__strdup(path));

@@ -3,6 +3,7 @@
 #ifndef CHOIR_CLI_GNUPLOT_H
 #define CHOIR_CLI_GNUPLOT_H
 
+#include <math.h>
 #include <stdio.h>
 
 #include <choir/status.h>
@@ -29,5 +30,12 @@ choir_status choir__gnuplot(void (*write)(const void *arg, FILE *g), const void 
 /* Checks that a picture can be made: gnuplot is installed, and the file can be written. option
  * is named in the message. */
 choir_status choir__gnuplot_check(const char *option, const char *path);
+
+/* Returns the place of a number on an axis: those beyond 1e300 are drawn at the edge, since the
+ * distance of two of them is infinite. */
+static inline double choir__axis_place(double value)
+{
+    return fmax(-1e300, fmin(1e300, value));
+}
 
 #endif

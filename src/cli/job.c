@@ -12,14 +12,12 @@
 #include <jansson.h>
 
 #include "base/file.h"
-#include "base/folders.h"
 #include "base/options.h"
 #include "cli/amp.h"
 #include "cli/judge.h"
 #include "cli/say.h"
 #include "cli/text.h"
 #include "data/corpus.h"
-#include "launch/launchers.h"
 
 enum { RANDOM_BATCHES = 4 }; /* of random data, to validate on */
 
@@ -199,16 +197,6 @@ int64_t choir__job_epoch_steps(const choir__job *j)
     return choir__max(choir_dataset_length(j->train) / j->batch_size, 1);
 }
 
-/* Makes the folder of --save before the first step, so that a folder that cannot be written is
- * reported before training and not after it. */
-static choir_status make_save_folder(const char *path)
-{
-    int why = choir__folders_make(path);
-    return why ? choir__error(
-                     CHOIR_ERR_IO, "--save %s: cannot write there: %s", path, strerror(why))
-               : CHOIR_OK;
-}
-
 static choir_status check_trace_file(const char *path)
 {
     FILE *f = choir__file_try_output(path);
@@ -219,45 +207,9 @@ static choir_status check_trace_file(const char *path)
     return CHOIR_OK;
 }
 
-bool choir__job_is_started_again(const choir__job *j)
-{
-    return j->launched && choir__launcher_generation() > 1;
-}
-
-/* Refuses a folder of --save that holds another run: a run is resumed, never overwritten. What
- * ranks find that an agent has started again is their own. */
-static choir_status check_save_folder(const choir__job *j)
-{
-    char old[PATH_MAX];
-    if (j->rank > 0 || choir__job_is_started_again(j) ||
-        choir_training_find(j->save, old) != CHOIR_OK)
-        return CHOIR_OK;
-    if (choir__job_goes_on_in_place(j))
-        return CHOIR_OK;
-    return choir__error(CHOIR_ERR_ARGUMENT,
-        "--save %s holds a run already: continue it by --resume %s, or choose another folder",
-        j->save, j->save);
-}
-
-/* Refuses a folder of --run that holds the records of another run. */
-static choir_status check_run_folder(const choir__job *j)
-{
-    if (j->rank > 0 || j->resume || choir__job_is_started_again(j))
-        return CHOIR_OK;
-    char *rows = choir__format("%s/metrics.jsonl", j->run);
-    bool used = access(rows, F_OK) == 0;
-    free(rows);
-    return used
-               ? choir__error(CHOIR_ERR_ARGUMENT,
-                     "--run %s holds the records of another run: choose another folder", j->run)
-               : CHOIR_OK;
-}
-
 choir_status choir__job_prepare(choir__job *j)
 {
-    choir_status status = j->save && !j->print_job ? check_save_folder(j) : CHOIR_OK;
-    if (status == CHOIR_OK && j->run && !j->print_job)
-        status = check_run_folder(j);
+    choir_status status = j->print_job ? CHOIR_OK : choir__job_check_folders(j);
     if (status == CHOIR_OK && !j->print_job)
         status = choir__job_check_logs(j);
     if (status != CHOIR_OK)
@@ -287,7 +239,7 @@ choir_status choir__job_prepare(choir__job *j)
         status = check_trace_file(j->trace);
     if (status == CHOIR_OK && j->stream)
         status = choir_stream_start(j->stream, j->nproc);
-    return status == CHOIR_OK && j->save ? make_save_folder(j->save) : status;
+    return status == CHOIR_OK ? choir__job_take_folders(j) : status;
 }
 
 void choir__job_free(choir__job *j)

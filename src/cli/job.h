@@ -102,6 +102,7 @@ typedef struct choir__job {
     bool launched;   /* by choir run, mpirun, srun...: joins */
     bool nameless;   /* launched by hand, and no CHOIR_JOB names the job */
     int rank, world; /* the launcher's; 0 and 1 without one */
+    struct choir__claim *claims[2]; /* of --save's folder and --run's; NULL: none */
 
     /* The data and the model are opened before any rank starts, so that wrong input is
      * reported once. */
@@ -129,9 +130,20 @@ int choir__job_check(choir__job *job);
  * choir__job_check. */
 int choir__job_check_restarts(const choir__job *job);
 
+/* --- the job's folders: job_folder.c --- */
+
 /* Returns whether an agent of `choir run` has started the ranks again, after a loss or a change
  * of nodes. */
 bool choir__job_is_started_again(const choir__job *job);
+
+/* Refuses folders of --save and --run that hold another run. Error: argument. */
+choir_status choir__job_check_folders(const choir__job *job);
+
+/* Makes the folders, and keeps other jobs out of them until they are left; done: the job has
+ * ended well, so that an agent will not start it again. Errors: argument, state (another job
+ * is there), I/O. */
+choir_status choir__job_take_folders(choir__job *job);
+void choir__job_leave_folders(choir__job *job, bool done);
 
 /* Returns whether the ranks copy their state to memory of the agents of `choir run`, which
  * start them again when one is lost: if there are such agents, and all ranks have the memory.

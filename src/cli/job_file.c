@@ -16,6 +16,7 @@
 
 #include "base/file.h"
 #include "base/named.h"
+#include "base/secret.h"
 #include "cli/job_values.h"
 #include "cli/say.h"
 #include "cli/text.h"
@@ -76,14 +77,14 @@ static const choir__cli_option *find_option(const char *name)
 
 /* --- writing --- */
 
+/* Returns the destinations of the logs without passwords: the file is read by others. */
 static json_t *list_of(const char *lines)
 {
     json_t *list = json_array();
-    for (const char *at = lines; at && *at;) {
-        size_t length = strcspn(at, "\n");
-        json_array_append_new(list, json_stringn(at, length));
-        at += length + (at[length] == '\n');
-    }
+    char *all = choir__hide_passwords(choir__strdup(lines)), *rest = all, *line;
+    while ((line = strsep(&rest, "\n")) && *line)
+        json_array_append_new(list, json_string(line));
+    free(all);
     return list;
 }
 

@@ -217,10 +217,9 @@ static void note_what_is_missing(choir__job *j)
 /* Returns whether path is a run's folder, not one of its steps. */
 static bool is_run(const char *path)
 {
-    char found[PATH_MAX], *of = choir__format("%s/latest", path);
-    bool is = choir_training_find(of, found) == CHOIR_OK;
-    free(of);
-    return is;
+    char found[PATH_MAX], itself[PATH_MAX];
+    return choir_training_find(path, found) == CHOIR_OK && realpath(path, itself) &&
+           strcmp(found, itself) != 0;
 }
 
 /* A run that goes on in its folder goes on in its logs, unless the command line names others.

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/secret.h"
 #include "cli/fold.h"
 #include "cli/printed.h"
 #include "data/tokenizer/utf8.h"
@@ -43,6 +44,7 @@ int choir__cli_usage(const char *command, const char *format, ...)
         sentence = choir__strdup(format);
     va_end(args);
     choir__clean(sentence); /* it may quote the job of a checkpoint, or a job file */
+    choir__hide_passwords(sentence);
     choir__cli_tell(command, "%s; see 'choir %s --help'", sentence, command);
     free(sentence);
     return CHOIR__EXIT_USAGE;
@@ -51,6 +53,7 @@ int choir__cli_usage(const char *command, const char *format, ...)
 void choir__cli_notes(const char *command, const char *notes)
 {
     char *clean = choir__clean(choir__strdup(notes)); /* some quote a published file */
+    choir__hide_passwords(clean);
     choir__paragraph p;
     choir__paragraph_begin(&p);
     for (const char *at = clean; *at;) {

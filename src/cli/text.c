@@ -2,6 +2,7 @@
 #include "cli/text.h"
 
 #include <choir/training.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,12 +18,13 @@ static choir_status load_beside(const char *weights, choir_tokenizer **tokenizer
     char *folder = is_folder ? choir__strdup(weights)
                              : choir__format("%.*s", slash ? (int)(slash - weights) : 1,
                                    slash ? weights : ".");
-    char *latest = choir__format("%s/latest", folder); /* of a training's checkpoints */
-    const char *found = choir_tokenizer_exists(folder)   ? folder
-                        : choir_tokenizer_exists(latest) ? latest
-                                                         : NULL;
+    char latest[PATH_MAX]; /* of a training's checkpoints */
+    const char *found =
+        choir_tokenizer_exists(folder) ? folder
+        : choir_training_find(folder, latest) == CHOIR_OK && choir_tokenizer_exists(latest)
+            ? latest
+            : NULL;
     choir_status status = found ? choir_tokenizer_load(found, tokenizer) : CHOIR_OK;
-    free(latest);
     free(folder);
     return status;
 }

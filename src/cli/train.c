@@ -91,6 +91,33 @@ static void read_stream(void *arg)
         (void)choir_error_message();
 }
 
+/* After a loss of all ranks at once: prepares the job to go on from its own checkpoint, or from
+ * the one that it has begun with. Returns false if it has neither, or if there is more to the
+ * job's state. */
+static bool goes_back(choir__job *job, board *b)
+{
+    choir_train_state s;
+    char *why = choir__strdup(choir_error_message());
+    const char *from = choir__trainer_has_saved(job) ? job->save : job->resume;
+    bool can =
+        from && !choir__cli_strategy_forgets(job) && choir_training_read(from, &s) == CHOIR_OK;
+    choir__set_message(why);
+    if (can) {
+        choir__cli_record_loss(job);
+        choir__cli_tell(job->command, "%s: the job goes on from step %lld of %s", why,
+            (long long)s.step, from);
+        job->resume = from;
+        atomic_store(&b->shared.generation, 0);
+        atomic_store(&b->claimed, 0);
+        atomic_store(&b->written, 0);
+    } else if (!from) {
+        choir__error(CHOIR_ERR_PEER_LOST,
+            "%s; with --save and --save-every it goes on from its checkpoint", why);
+    }
+    free(why);
+    return can;
+}
+
 static int run_ranks(const choir__job *job)
 {
     board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -107,7 +134,7 @@ static int run_ranks(const choir__job *job)
     ranks r = {&shared, b};
     choir__recovery recovery = choir__cli_strategy_recovery(job);
     choir_spawn_opts opts = choir_spawn_defaults();
-    int most = (int)choir__min(job->nproc, job->microbatches);
+    int most = (int)choir__min(job->nproc, job->microbatches), left = 0;
     opts.timeout_s = job->timeout;
     opts.started = read_stream;
     opts.max_restarts = (int)job->max_restarts;
@@ -115,7 +142,12 @@ static int run_ranks(const choir__job *job)
     opts.least = recovery == CHOIR__REBUILT_AS_MANY ? job->nproc : 0;
     opts.spares =
         opts.max_restarts && recovery < CHOIR__REBUILT_AS_MANY ? job->nproc - most : 0;
-    choir_status status = choir_spawn_with(job->nproc - opts.spares, run_rank, &r, opts);
+    choir_status status;
+    do {
+        opts.restarts_left = &left;
+        status = choir_spawn_with(job->nproc - opts.spares, run_rank, &r, opts);
+        opts.max_restarts = left;
+    } while (status != CHOIR_OK && left && goes_back(&shared, b));
     /* A rank's own words are more precise than its exit status, except on a lost peer, whose
      * end the supervisor has seen. */
     if (status != CHOIR_OK && is_posted(b)) {
@@ -221,6 +253,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     } else {
         status = train(&job);
     }
+    choir__job_leave_folders(&job, status == CHOIR__EXIT_OK);
     choir__job_free(&job);
     return status;
 }

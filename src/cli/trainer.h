@@ -11,6 +11,9 @@
  * the current step, and the result is CHOIR_ERR_INTERRUPTED; *by: the signal. */
 choir_status choir__train_rank(const choir__job *job, int *by);
 
+/* Returns whether this job, whose ranks are replaced, has written a checkpoint to --save. */
+bool choir__trainer_has_saved(const choir__job *job);
+
 /* Explains why a step does not fit into memory: its error message names the largest micro-batch
  * that does. */
 choir_status choir__explain_memory(

@@ -72,7 +72,11 @@ static void note_end(choir__supervisor *w, int seat)
         replace(w);
     } else if (!can_go_on(r, member && !w->interrupted, 0)) {
         w->failed = w->interrupted ? seat : w->family.first;
+        w->emptied =
+            !w->interrupted && w->restarts_left && !r->rebuild && !choir__crew_alive(r);
         choir__family_stop(&w->family);
+        if (w->emptied) /* the processes that were to become ranks wait for nothing */
+            choir__family_signal(&w->family, SIGKILL);
     }
 }
 
@@ -190,7 +194,9 @@ static choir_status verdict(const choir__supervisor *w)
     if (first < 0)
         return CHOIR_OK;
     describe_end(w, first, why);
-    if (used)
+    if (w->emptied)
+        snprintf(after, sizeof after, "; no rank is left, and none has the job's state");
+    else if (used)
         snprintf(after, sizeof after, "; %d restart%s did not help", used, used > 1 ? "s" : "");
     return choir__error(w->interrupted ? CHOIR_ERR_INTERRUPTED : CHOIR_ERR_PEER_LOST,
         "%srank %d (pid %d) %s%s", w->interrupted ? "interrupted; " : "", r->seats[first].rank,

@@ -27,6 +27,7 @@ typedef struct choir__supervisor {
     int restarts_left;
     double looked_at; /* for ranks that are stopped or silent */
     bool done;        /* the job's work is done */
+    bool emptied;     /* all ranks were lost at once, and with them the job's state */
     int failed;       /* the seat whose end is the job's; -1: none */
 } choir__supervisor;
 

@@ -156,6 +156,8 @@ choir_status choir__spawn(const choir__spawn_host *host, int local, choir_spawn_
         .nodes = opts.nodes};
     choir__job_place_master(&r.place, opts.method);
     status = supervise(&w, &r);
+    if (opts.restarts_left)
+        *opts.restarts_left = w.emptied ? w.restarts_left : 0;
     choir__signals_give_back();
     return status;
 }

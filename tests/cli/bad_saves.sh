@@ -165,6 +165,86 @@ other_checkpoints() {
     bad 1 "saved" eval --json saved saved
 }
 
+# --- jobs that meet ---------------------------------------------------------------------------
+
+has_folder() { [ -s "$1/.in-use" ]; }
+refused='another job has the folder [a-z]+: pid [0-9]+ on '
+
+# A job that lives keeps others out of its folder; one that is gone does not, however it went.
+one_job_at_a_time() {
+    local long=(train --quiet --no-eval "${lm[@]}" --steps 1000000 --save-every 5)
+    start "${long[@]}" --save met --run records text
+    await 20 has_folder records || fail "no claim: $(cat err)"
+    bad 1 "$refused" train --quiet "${lm[@]}" --steps 5 --save met text
+    bad 1 'records of another run' train --quiet "${lm[@]}" --steps 5 --run records text
+    await 20 test -e met/latest || fail 'no checkpoint'
+    bad 1 "$refused" train --resume met
+    kill -KILL "$started_pid" && wait "$started_pid" 2>/dev/null
+    has_folder met || fail 'a killed job has cleared up'
+    choir train --quiet --resume met --max-time 0.1s >out 2>err || fail "after a kill: $(cat err)"
+    [ ! -e met/.in-use ] || fail 'a job that has ended still has its folder'
+    start "${long[@]}" --strategy ddp --nproc 2 --save ranks text
+    await 20 test -e ranks/latest || fail "no checkpoint: $(cat err)"
+    kill -KILL "$started_pid" && wait "$started_pid" 2>/dev/null # its ranks end a moment later
+    choir train --quiet --resume ranks --max-time 0.1s >out 2>err || fail "ranks: $(cat err)"
+    started_pid=
+}
+
+# Of jobs that start together one has the folder, and the others say so.
+one_of_four() {
+    local i status won=0 jobs=()
+    rm -rf met
+    for i in 1 2 3 4; do
+        choir train --quiet --no-eval "${lm[@]}" --seed $i --steps 1000000 --max-time 2s \
+            --save met text >out$i 2>err$i &
+        jobs+=($!)
+    done
+    for i in 1 2 3 4; do
+        wait "${jobs[i - 1]}" && won=$((won + 1)) || has err$i 'another job has the folder met'
+    done
+    [ $won -eq 1 ] || fail "$won jobs of four have the folder"
+}
+
+claimed_anew() { has_folder agents && ! cmp -s <(grep token before) <(grep token agents/.in-use); }
+saved_anew() { ! readlink agents/latest | cmp -s last -; }
+
+# Between two generations of an agent's ranks nobody else gets in.
+agents_keep_it() {
+    start run --max-restarts 1 sh -c 'if [ $CHOIR_GENERATION = 2 ]; then
+            touch again; until [ -e go ]; do sleep 0.02; done; fi
+        exec "$0" "$@"' "$CHOIR" train --quiet --no-eval "${lm[@]}" --steps 1000000 \
+        --save-every 5 --save agents text
+    await 20 test -e agents/latest || fail "no checkpoint: $(cat err)"
+    pkill -KILL -P "$(sed -n 's/^pid //p' agents/.in-use)" # the rank of this agent
+    await 20 test -e again || fail "not started again: $(cat err)"
+    cp agents/.in-use before
+    bad 1 'another job has the folder agents: pid' train --resume agents
+    readlink agents/latest >last
+    touch go
+    await 20 claimed_anew || fail 'the second generation does not claim the folder'
+    await 20 saved_anew || fail 'the second generation does not save'
+    kill -TERM "$started_pid"
+    ended 30
+    [ ! -e agents/.in-use ] || fail 'after the last restart the folder is not given back'
+}
+
+# The first checkpoint counts when the process died before it made the link latest.
+first_checkpoint() {
+    rm -rf first
+    job --steps 2 --save first || fail "$(cat err)"
+    rm first/latest
+    bad 1 'holds a run already' train --json "${lm[@]}" --steps 1 --save first text
+    good eval --json first text
+    [ "$(field step out)" = 2 ] || fail "step $(field step out)"
+    job --steps 3 --resume first --save first || fail "$(cat err)"
+    good eval --json first text
+    [ "$(field step out)" = 3 ] || fail "step $(field step out)"
+}
+
+check one_job_at_a_time
+check one_of_four
+check agents_keep_it
+check first_checkpoint
 check caps_too_small_for_anything
 check advice_works 200K 1
 check advice_works 400K 1

@@ -50,6 +50,29 @@ killed() {
 stopped() { struck STOP 20 2 --timeout 2; }
 with_saves() { struck KILL $((1 + RANDOM % 150)) 3 --save out.saved --save-every 50 --timeout 60; }
 
+# All ranks of ddp die at once, and with them the state: the job goes on from its checkpoint, with
+# the same bits, or says that it has none.
+all_at_once() {
+    local save
+    for save in '' '--save all.saved --save-every 50'; do
+        # shellcheck disable=SC2086 # options and their values
+        start_until 60 "${job[@]}" --strategy ddp --nproc 2 --max-restarts 3 $save || return
+        [ -z "$save" ] || await 20 test -e all.saved/latest || fail 'no checkpoint'
+        mapfile -t ranks < <(children)
+        kill -STOP "$started_pid" # the supervisor sees both deaths at once
+        kill -KILL "${ranks[@]}"
+        kill -CONT "$started_pid"
+        end_started
+        local status=$?
+        [ -n "$save" ] || { [ $status -eq 1 ] && has err "none has the job's state; with --save"; }
+    done
+    [ $status -eq 0 ] || fail "status $status: $(cat err)"
+    has err "none has the job's state: the job goes on from step [0-9]+ of all.saved"
+    [ "$(weights out)" = "$(weights calm)" ] || fail 'other weights'
+    diff <(losses calm) <(losses out) >/dev/null || fail 'other losses'
+    rm -rf all.saved
+}
+
 # Ranks that are rebuilt: shards have the numbers of one rank; the other strategies have numbers
 # of their own.
 rebuilt() {
@@ -261,6 +284,7 @@ refused() {
 
 choir "${job[@]}" --strategy single >calm 2>err || fail "undisturbed: $(cat err)"
 check killed
+check all_at_once
 check stopped
 check rebuilt
 check rebuilt_as_many

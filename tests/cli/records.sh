@@ -343,6 +343,11 @@ curves() {
     good plot a b --against time --smooth 0.5 --log-scale
     has out '^a  a: ' '^b  b: ' 'seconds'
     good plot a --metric lr --against tokens
+    mkdir huge # numbers whose distance is infinite
+    printf '{"step":%s,"time":1,"loss":%s}\n' 1 1.7e308 2 -1.7e308 3 0 >huge/metrics.jsonl
+    good plot huge
+    ! sed 1,1d out | grep -i 'nan\|inf' || fail 'numbers at the axis'
+    command -v gnuplot >/dev/null && good plot huge huge.svg
     mkdir -p below
     printf '{"step":1,"time":1,"loss":-1}\n{"step":2,"time":2,"loss":-2}\n' >below/metrics.jsonl
     bad 1 'log-scale: expected numbers above 0, and loss has none' plot --log-scale below
@@ -401,6 +406,11 @@ server.serve_forever()' &
     await 20 test -e port
     MLFLOW_TRACKING_TOKEN=secret good train --quiet "${lm[@]}" --steps 3 \
         --log "mlflow:http://127.0.0.1:$(cat port)/" text
+    mv posted posted_first
+    MLFLOW_TRACKING_PASSWORD=hunter2 good train --quiet "${lm[@]}" --steps 3 \
+        --log "mlflow:http://joe@127.0.0.1:$(cat port)/" text
+    has posted "Basic $(printf joe:hunter2 | base64) "
+    mv posted_first posted
     kill $server
     [ "$(grep -c 'Bearer secret' posted)" = "$(wc -l <posted)" ] || fail "$(cat posted)"
     [ "$(grep -o '"key": "loss", "value": [^,]*, "timestamp": [0-9]*, "step": [0-9]*' posted |
@@ -408,6 +418,35 @@ server.serve_forever()' &
     has posted '^runs/update .*"FINISHED"'
 }
 
+# A password is used and not kept: no file of the run has it, and a run that goes on asks for it.
+no_passwords() {
+    local url=http://joe:hunter2@127.0.0.1:9
+    choir train --json "${lm[@]}" --steps 2 --save secret --log mlflow:$url text >out 2>err
+    has err 'MLflow at http://joe@127.0.0.1:9 does not answer'
+    has secret/job.json '"mlflow:http://joe@127.0.0.1:9"'
+    good train --print-job "${lm[@]}" --log mlflow:$url text
+    cp out secret/printed
+    bad 1 'http://joe@127.*are there already' train "${lm[@]}" --log mlflow:$url \
+        --log mlflow:$url text
+    cp err secret/twice
+    bad 2 'unknown kind of log .mlflo' train "${lm[@]}" --log mlflo:$url text
+    cp err secret/unknown
+    good tune --trials 1 --dir secret/search --space x=1 -- sh -c \
+        'echo "{\"eval_loss\":$1}"' sh {x} $url
+    has out 'sh 1 http://joe@127'
+    good tune --print-study --storage postgresql://me:hunter2@db/studies --space x=1 -- echo {x}
+    has out '"postgresql://me@db/studies"'
+    ! grep -r hunter2 secret out err || fail 'a password is kept'
+    [ "$(stat -c %a secret/stderr.log)" = 600 ] || fail 'others may read stderr.log'
+    local more=(train --json --resume secret --save secret --steps 3)
+    HOME=/nowhere bad 1 'missing the password of mlflow:http://joe@.*set MLFLOW_TRACKING_PASSWORD' \
+        "${more[@]}" text
+    MLFLOW_TRACKING_PASSWORD=hunter2 choir "${more[@]}" text >out 2>err
+    has err 'MLflow at http://joe@127.0.0.1:9 does not answer'
+    ! grep -r hunter2 secret out err || fail 'a password is kept'
+}
+
+check no_passwords
 check folder_has_all
 check folder_has_all --strategy ddp --nproc 2
 check run_has_no_checkpoints

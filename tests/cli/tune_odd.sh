@@ -102,6 +102,22 @@ removed() {
     done
 }
 
+# A search fails if its journal is cut, whose results are lost, also where the cut is not at a
+# line's end and others have written behind it.
+cut_off() {
+    local change
+    for change in 'truncate -s 300 "$2"' ': >"$2"' \
+        'truncate -s 300 "$2"; head -c 100000 /dev/zero | tr "\0" x >>"$2"'; do
+        rm -f cut.log
+        choir tune --storage journal:cut.log --space 'x=uniform(0,1)' --trials 4 -- \
+            sh -c "[ \$1 != 2 ] || { $change; }"' && echo "{\"step\":1,\"eval_loss\":$3}"' \
+            sh {trial} cut.log {x} >out 2>err
+        [ $? = 1 ] || fail "$change: status, of $(cat out err)"
+        is_one_line 'cut.log: another program has cut the journal: line [0-9]+' ||
+            fail "$change: $(cat err)"
+    done
+}
+
 # A study without directions, which Optuna does not make, has no values.
 without_directions() {
     local op='"worker_id":"a","study_id":0'
@@ -113,6 +129,7 @@ without_directions() {
 
 check deleted
 check removed
+check cut_off
 check without_directions
 check points_left
 check not_utf8

@@ -326,7 +326,25 @@ read_only() {
     umount small
 }
 
+# Another search is kept out of the folder of one that lives; the same one may share it.
+one_search_a_folder() {
+    rm -f starts holding holder
+    echo 1 >holding
+    start tune --json --dir ours --trials 3 "${search[@]}" "${bowl[@]}"
+    await 20 test -e holder || fail "no trial 1: $(cat err)"
+    bad 1 'another job has the folder ours: pid' \
+        tune --json --dir ours --storage memory --trials 3 "${search[@]}" "${bowl[@]}"
+    bad 1 'another job has the folder ours: pid' \
+        tune --json --dir ours --study another --trials 3 "${search[@]}" "${bowl[@]}"
+    rm holding
+    pkill -KILL -f "sleep $mark"
+    good tune --json --dir ours --trials 3 --retries 2 "${search[@]}" "${bowl[@]}"
+    ended 20
+    [ ! -e ours/.in-use ] || fail 'a search that has ended still has its folder'
+}
+
 check reference
+check one_search_a_folder
 check killed
 check shared
 check journals

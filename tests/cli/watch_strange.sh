@@ -222,6 +222,44 @@ END
     stop_watching
 }
 
+# More strangers than there are places, each of whom sends a byte now and then: the owner gets in,
+# and a training with few descriptors saves.
+strangers_are_shown_out() {
+    local port
+    port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0))
+print(s.getsockname()[1])')
+    set -m
+    (ulimit -Sn 64; exec "$CHOIR" train --quiet --no-eval --model toy --steps 100000000 --page \
+        --log "metrics::$port" --save flooded --save-every 2000 random) >out 2>err </dev/null &
+    started_pid=$!
+    set +m
+    await 20 grep -q 'page of the run' err || fail "no page: $(cat err)" || return
+    await 20 test -e flooded/latest || fail "no checkpoint: $(cat err)" || return
+    local pages
+    pages=("$(grep -o 'http:.*' err)" "http://127.0.0.1:$port/metrics")
+    python3 - "${pages[@]}" <<'END' >strangers.out 2>&1 || fail "$(tail -n 5 strangers.out)"
+import socket, sys, urllib.parse, urllib.request
+held = []
+for url in sys.argv[1:]:
+    place = urllib.parse.urlsplit(url)
+    for _ in range(300):
+        held.append(socket.create_connection((place.hostname, place.port), timeout=100))
+for _ in range(5):
+    for s in held:
+        try: s.sendall(b"G")
+        except OSError: pass # shown out
+    for url in sys.argv[1:]:
+        assert urllib.request.urlopen(url, timeout=100).read()
+END
+    local before
+    before=$(readlink flooded/latest)
+    await 20 another_than "$before" || fail "no more checkpoints: $(cat err)"
+    kill -TERM "$started_pid"
+    ended 30
+    ! grep -q 'open files' err || fail "$(cat err)"
+}
+another_than() { [ "$(readlink flooded/latest)" != "$1" ]; }
+
 # What one part of the page cannot draw leaves the others as they should be. node stands for the
 # browser, without its elements.
 the_page_takes_anything() {
@@ -249,6 +287,12 @@ assert.match(vm.runInThisContext('waitingWords')(board), /7 of/);
 vm.runInThisContext(`takes.run({ id: 0, generation: 1, path: 'b', state: 'running', first_time: 1,
   last_time: 1 })`);
 assert.equal(vm.runInThisContext('runOf({ id: 0, generation: 1 }).job'), null);
+// numbers whose distance is infinite have places
+const huge = [{ x: [1, 2, 3], y: [-1.7e308, 1.7e308, 0], raw: [], evalX: [], evalY: [] }];
+const scale = vm.runInThisContext('scalesOf')({}, huge);
+const path = vm.runInThisContext('pathOf')(scale, huge[0].x, huge[0].y);
+assert.match(path, /^(?:[ML][0-9.]+,[0-9.]+){3}$/);
+assert.ok(scale.y(1.7e308) < scale.y(0) && scale.y(0) < scale.y(-1.7e308));
 // no part can be drawn without a document; all are tried, and the title is set
 globalThis.document = { title: '', getElementById() { tried++; throw new Error('no element'); } };
 globalThis.tried = 0;
@@ -273,5 +317,6 @@ check last_news_are_sent
 check endless_files_hold_up_nothing
 check odd_records_are_left_out
 check strangers_leave_room
+check strangers_are_shown_out
 check the_page_takes_anything
 finish

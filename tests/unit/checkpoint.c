@@ -288,6 +288,27 @@ static void find_refuses(void **state)
     assert_says("incomplete: it has no state.json");
 }
 
+/* A process that dies between the name of its first checkpoint and the link `latest` has
+ * saved. */
+static void found_without_latest(void **state)
+{
+    (void)state;
+    char found[PATH_MAX];
+    job a = job_open(TOY, ADAMW), b = job_open(TOY, ADAMW);
+    train(&a, 0, 1);
+    save(at("first"), &a, 3, false);
+    assert_int_equal(unlink(at("first/latest")), 0);
+    assert_int_equal(mkdir(at("first/step-00000009"), 0777), 0); /* not complete */
+    assert_int_equal(load(at("first"), &b), 3);
+    assert_string_equal(sha(a.net), sha(b.net));
+    ok(choir__checkpoint_find(at("first"), found));
+    assert_non_null(strstr(found, "first/step-00000003"));
+    save(at("first"), &a, 4, false);
+    assert_int_equal(load(at("first"), &b), 4);
+    job_close(&a);
+    job_close(&b);
+}
+
 static void weights_alone(void **state)
 {
     (void)state;
@@ -446,6 +467,7 @@ int main(void)
         cmocka_unit_test(keeps_latest_and_best),
         cmocka_unit_test(same_step_again),
         cmocka_unit_test(find_refuses),
+        cmocka_unit_test(found_without_latest),
         cmocka_unit_test(weights_alone),
         cmocka_unit_test(another_model),
         cmocka_unit_test(tokenizer_comes_along),

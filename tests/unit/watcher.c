@@ -69,6 +69,39 @@ static int64_t place(choir__follower *f)
     return at;
 }
 
+/* Entries of a job whose second generation has ended when this agent comes back. */
+static choir_status read_change(choir__ledger *l, int64_t n, double wait_s, char **text)
+{
+    choir__membership m = {.round = 1,
+        .run_id = "x",
+        .phase = n == 1 ? CHOIR__GATHERING : CHOIR__RUNNING,
+        .generation = n == 1 ? 2 : (int)n + 1};
+    (void)l, (void)wait_s;
+    *text = choir__membership_text(&m);
+    return CHOIR_OK;
+}
+
+/* The times of a change begin when this agent has seen it, not when the machine has started;
+ * also where it has missed the gathering as a whole. */
+static void times_of_changes(void **state)
+{
+    static const choir__ledger_ops ops = {.read = read_change};
+    choir__ledger ledger = {.ops = &ops};
+    choir__follower f;
+    (void)state;
+    assert_int_equal(choir__follower_open(&f), CHOIR_OK);
+    for (int n = 1; n <= 3; n++)
+        assert_int_equal(choir__follower_next(&f, &ledger, 0), CHOIR_OK);
+    int events = 0;
+    for (const char *at = f.events; (at = strstr(at, "\"resumed_s\":")); events++) {
+        at += strlen("\"resumed_s\":");
+        assert_in_range((int64_t)strtod(at, NULL), 0, 60);
+        assert_true(strtod(at, NULL) >= 0);
+    }
+    assert_int_equal(events, 2);
+    choir__follower_close(&f);
+}
+
 /* This agent has read the first entry; meanwhile a hundred were written. */
 static void missed_entries(void **state)
 {
@@ -97,6 +130,7 @@ static void missed_entries(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(missed_entries)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(missed_entries), cmocka_unit_test(times_of_changes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ typedef struct canvas {
 
 static double scaled(const choir__plot *p, double y)
 {
-    return p->logarithmic ? log10(y) : y;
+    return p->logarithmic ? log10(y) : choir__axis_place(y);
 }
 
 /* --- the range --- */
@@ -32,8 +32,8 @@ static void widen(const choir__plot *p, canvas *c, const choir__points *points)
             continue;
         c->low = fmin(c->low, y);
         c->high = fmax(c->high, y);
-        c->low_x = fmin(c->low_x, points->x[i]);
-        c->high_x = fmax(c->high_x, points->x[i]);
+        c->low_x = fmin(c->low_x, choir__axis_place(points->x[i]));
+        c->high_x = fmax(c->high_x, choir__axis_place(points->x[i]));
     }
 }
 
@@ -86,7 +86,7 @@ static void draw_curve(const choir__plot *p, canvas *c, int curve)
         double value = scaled(p, points->y[i]);
         if (!isfinite(value))
             continue;
-        double share_x = (points->x[i] - c->low_x) / (c->high_x - c->low_x),
+        double share_x = (choir__axis_place(points->x[i]) - c->low_x) / (c->high_x - c->low_x),
                share_y = (value - c->low) / (c->high - c->low);
         int x = (int)lround(share_x * (2 * c->columns - 1)),
             y = (int)lround((1 - share_y) * (4 * ROWS - 1));

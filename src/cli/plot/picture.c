@@ -21,7 +21,7 @@ static void write_points(FILE *g, char kind, int curve, const choir__points *poi
     choir__points thin = choir__points_thin(points, MOST_POINTS);
     fprintf(g, "$%c%d << EOD\n", kind, curve);
     for (int64_t i = 0; i < thin.count; i++)
-        fprintf(g, "%.9g %.9g\n", thin.x[i], thin.y[i]);
+        fprintf(g, "%.9g %.9g\n", choir__axis_place(thin.x[i]), choir__axis_place(thin.y[i]));
     fprintf(g, "EOD\n");
     free(thin.x);
     free(thin.y);
@@ -82,7 +82,7 @@ static void set_logarithmic(const choir__plot *p, FILE *g)
             for (int64_t at = 0; at < of[k]->count; at++)
                 if (of[k]->y[at] > 0) {
                     low = fmin(low, of[k]->y[at]);
-                    high = fmax(high, of[k]->y[at]);
+                    high = fmax(high, choir__axis_place(of[k]->y[at]));
                 }
     }
     if (!(low < high)) /* nothing to scale */

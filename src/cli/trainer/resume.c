@@ -1,4 +1,5 @@
 /* Checkpoints that a training goes on from. */
+#include "cli/trainer.h"
 #include "cli/trainer/inside.h"
 
 #include <limits.h>
@@ -8,8 +9,7 @@
 #include "cli/judge.h"
 #include "cli/say.h"
 
-/* Returns whether this job has written a checkpoint. */
-static bool has_saved(const choir__job *j)
+bool choir__trainer_has_saved(const choir__job *j)
 {
     uint64_t newest = j->shared ? choir__job_checkpoint(j) : 0;
     return newest && newest != j->shared->old_checkpoint;
@@ -18,7 +18,7 @@ static bool has_saved(const choir__job *j)
 /* Returns whether the checkpoint is of the job that --resume goes on from, not of this one. */
 static bool is_resumed(const choir__job *j, const char *from)
 {
-    return from == j->resume && !(from == j->save && has_saved(j));
+    return from == j->resume && !(from == j->save && choir__trainer_has_saved(j));
 }
 
 choir_status choir__trainer_resume(choir__trainer *t, const char *from)
@@ -49,7 +49,7 @@ choir_status choir__trainer_finds_copies(const choir__trainer *t, bool *found)
     choir_train_state s;
     int64_t step = choir_elastic_kept_step();
     int32_t are = step >= 0;
-    if (are && !choir__cli_strategy_forgets(j) && has_saved(j) &&
+    if (are && !choir__cli_strategy_forgets(j) && choir__trainer_has_saved(j) &&
         choir_training_read(j->save, &s) == CHOIR_OK && s.step > step + 1)
         are = 0;
     choir_status status = choir_group_broadcast(t->part.env.group, &are, 1, CHOIR_I32, 0, NULL);
@@ -61,13 +61,13 @@ choir_status choir__trainer_go_back(choir__trainer *t)
 {
     const choir__job *j = t->job;
     const char *forgotten = choir__cli_strategy_forgets(j);
-    if (has_saved(j) && forgotten)
+    if (choir__trainer_has_saved(j) && forgotten)
         return choir__error(CHOIR_ERR_STATE,
             "a rank was lost, and no copies of the ranks' state could be kept; strategy %s: %s, "
             "so the weights would be others than those of an undisturbed job. If that will do, "
             "go on with --resume %s",
             j->strategy->name, forgotten, j->save);
-    if (has_saved(j))
+    if (choir__trainer_has_saved(j))
         return choir__trainer_resume(t, j->save);
     if (j->resume)
         return choir__trainer_resume(t, j->resume);

@@ -20,6 +20,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/named.h"
+#include "base/secret.h"
 #include "cli/tune/request.h"
 
 /* A file that is being read. */
@@ -298,10 +299,13 @@ choir_status choir__tune_file_read(
 
 /* --- printing --- */
 
-/* Returns a text as JSON, which knows UTF-8 alone. *status: error, argument. */
+/* Returns a text without passwords as JSON, which knows UTF-8 alone. *status: error, argument.
+ */
 static json_t *printed_text(const char *key, const char *text, choir_status *status)
 {
-    json_t *string = json_string(text);
+    char *shown = choir__hide_passwords(choir__strdup(text));
+    json_t *string = json_string(shown);
+    free(shown);
     if (!string && *status == CHOIR_OK) {
         char *clean = choir__clean(choir__strdup(text));
         *status = choir__error(CHOIR_ERR_ARGUMENT,

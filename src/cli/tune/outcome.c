@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/secret.h"
 #include "cli/tune/search.h"
 #include "tune/scheduler/scheduler.h"
 #include "tune/segment.h"
@@ -102,8 +103,11 @@ static choir_status check_same(
 choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job *job)
 {
     json_t *words = json_array();
-    for (char *const *word = job->command; *word; word++)
-        json_array_append_new(words, choir__trial_text_json(*word));
+    for (char *const *word = job->command; *word; word++) {
+        char *shown = choir__hide_passwords(choir__strdup(*word));
+        json_array_append_new(words, choir__trial_text_json(shown));
+        free(shown);
+    }
     choir_status status = check_same(study, METRIC, "metric", metrics_json(job));
     if (status == CHOIR_OK)
         status = check_same(study, UNIT, "unit", json_string(job->unit));

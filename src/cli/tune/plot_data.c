@@ -22,7 +22,7 @@ static double *sorted_of(const double *value, int64_t *n)
     int64_t count = 0;
     for (int64_t i = 0; i < *n; i++)
         if (isfinite(value[i]))
-            sorted[count++] = value[i];
+            sorted[count++] = choir__axis_place(value[i]);
     qsort(sorted, (size_t)count, sizeof(double), by_value);
     *n = count;
     return sorted;
@@ -31,8 +31,8 @@ static double *sorted_of(const double *value, int64_t *n)
 static void widen(choir__plot_range *r)
 {
     if (r->log) {
-        double factor = pow(r->high / r->low, 0.05);
-        r->low /= factor, r->high *= factor;
+        double factor = exp(0.05 * (log(r->high) - log(r->low)));
+        r->low /= factor, r->high = choir__axis_place(r->high * factor);
         return;
     }
     double margin = 0.05 * (r->high - r->low);

@@ -2,9 +2,12 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
+#include "base/claim.h"
 #include "cli/command.h"
+#include "cli/say.h"
 #include "cli/tune/check.h"
 #include "cli/tune/look.h"
 #include "cli/tune/machine.h"
@@ -12,6 +15,7 @@
 #include "cli/tune/request.h"
 #include "cli/tune/search.h"
 #include "tune/scheduler/scheduler.h"
+#include "tune/storage/backend.h"
 #include "tune/trials/command.h"
 
 typedef choir__tune_request request;
@@ -39,6 +43,45 @@ static const char *storage_of(const request *r, char **file)
 #endif
     const char *storage = r->storage ? r->storage : *file;
     return storage && !strcmp(storage, "memory") ? NULL : storage;
+}
+
+/* --- its folder --- */
+
+static void tell(void *arg, const char *sentence)
+{
+    (void)arg;
+    choir__cli_notes("tune", sentence);
+}
+
+/* The trials end with this process. */
+static void lost(void *arg, const char *sentence)
+{
+    (void)arg;
+    choir__cli_tell("tune", "%s", sentence);
+    _exit(CHOIR__EXIT_FAILED);
+}
+
+/* Keeps other searches out of --dir, whose trials would have the same folders. Processes that
+ * share a stored study share its trials' folders, too; own: the file of the study in --dir. */
+static choir_status claim(const request *r, const char *own, choir__claim **made)
+{
+    choir__claim_opts opts = choir__claim_defaults();
+    char path[PATH_MAX];
+    const char *file = r->storage ? strchr(r->storage, ':') : NULL;
+    bool is_file = !own && file && realpath(file + 1, path);
+    char *place = own       ? choir__strdup("this folder")
+                  : is_file ? choir__strdup(path)
+                            : choir__backend_public(r->storage ? r->storage : "");
+    char *job = choir__format("study %s of %s", r->name ? r->name : "study", place);
+    *made = NULL;
+    opts.job = r->storage ? job : NULL;
+    opts.shared = r->storage;
+    opts.tell = tell;
+    opts.lost = lost;
+    choir_status status = r->dir ? choir__claim_take(r->dir, &opts, made) : CHOIR_OK;
+    free(job);
+    free(place);
+    return status;
 }
 
 /* --- the search --- */
@@ -124,6 +167,7 @@ static int search(request *r)
     choir_space *space = choir_space_new();
     choir_study *study = NULL;
     choir__tune_metrics metrics = {.count = 0};
+    choir__claim *folder = NULL;
     char *file, **test = NULL;
     r->storage = storage_of(r, &file);
     choir_status made = choir__tune_space(r, space);
@@ -134,9 +178,12 @@ static int search(request *r)
     if (made == CHOIR_OK)
         made = read_test(r, space, &test);
     if (made == CHOIR_OK)
+        made = claim(r, file, &folder);
+    if (made == CHOIR_OK)
         made = choir__tune_study(r, &metrics, space, &study);
     int status = made == CHOIR_OK ? run_search(r, &metrics, space, study, test) : refuse(made);
     choir_study_free(study);
+    choir__claim_free(folder, false);
     choir_space_free(space);
     choir__tune_metrics_free(&metrics);
     choir__command_free(test);

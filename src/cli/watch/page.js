@@ -332,12 +332,16 @@ function rangeOf(lists, wanted) {
   return [low, high];
 }
 
+// Numbers that are larger are drawn at the edge: the distance of two of them is none.
+const inReach = (value) => Math.max(-1e300, Math.min(1e300, value));
+
 // Maps values to places in the picture; null: there is nothing to draw.
 function scalesOf(chart, curves) {
   const log = Boolean(chart.log) && choices.log;
   let [left, right] = rangeOf(curves.flatMap((c) => [c.x, c.evalX]), () => true);
   let [low, high] = rangeOf(curves.flatMap((c) => [c.raw, c.y, c.evalY]), (y) => !log || y > 0);
   if (left > right || low > high) return null;
+  [left, right, low, high] = [left, right, low, high].map(inReach);
   if (chart.zero) low = Math.min(0, low);
   if (left === right) { left -= 0.5; right += 0.5; }
   const around = log ? 0 : (high - low) * 0.04 || Math.abs(high) * 0.05 || 1;
@@ -347,8 +351,9 @@ function scalesOf(chart, curves) {
   const place = log ? Math.log : (y) => y;
   const width = box.width - box.left - box.right, height = box.height - box.top - box.bottom;
   return { log, left, right, low, high,
-    x: (x) => box.left + (x - left) / (right - left) * width,
-    y: (y) => box.top + (place(high) - place(y)) / (place(high) - place(low)) * height,
+    x: (x) => box.left + (inReach(x) - left) / (right - left) * width,
+    y: (y) =>
+      box.top + (place(high) - place(inReach(y))) / (place(high) - place(low)) * height,
     back: (px) => left + (px - box.left) / width * (right - left) };
 }
 

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/secret.h"
 #include "cli/watch/json.h"
 
 bool choir__watch_is_run(const char *path)
@@ -206,6 +207,8 @@ static void look_at_job(choir__watch_run *r)
             free(r->job);
             r->job = json_is_object(job) ? json_dumps(job, JSON_COMPACT | JSON_PRESERVE_ORDER)
                                          : NULL;
+            if (r->job) /* an older version's file may have some */
+                choir__hide_passwords(r->job);
             json_decref(job);
             r->job_changed = changed;
             r->job_version++;

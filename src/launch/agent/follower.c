@@ -52,13 +52,16 @@ static bool is_at_work(const choir__membership *m)
     return any;
 }
 
-/* Notes what an entry tells programs: a change of membership, once its generation runs. */
+/* Notes what an entry tells programs: a change of membership, once its generation runs. An
+ * agent that comes back may begin in the middle of a gathering, or have missed one as a whole:
+ * it tells the times that it has seen. */
 static void note_event(choir__follower *f, const choir__membership *m, double now)
 {
-    if (m->phase == CHOIR__GATHERING && f->now.phase == CHOIR__RUNNING)
+    if (!f->gathers)
         f->gathering_at = f->gathered_at = now;
     if (m->phase == CHOIR__GATHERING && is_at_work(&f->now))
         f->gathered_at = now;
+    f->gathers = m->phase == CHOIR__GATHERING;
     bool seen_before = f->now.generation > 0;
     if (m->phase != CHOIR__RUNNING || !seen_before || m->generation == f->now.generation)
         return;

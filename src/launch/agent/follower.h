@@ -18,6 +18,7 @@ typedef struct choir__follower {
     int64_t at;                       /* the entry's number; 0: none */
     double round_at;                  /* when this agent saw the round begin, and */
     double entry_at;                  /* the entry */
+    bool gathers;                     /* the newest entry is of a gathering */
     double gathering_at, gathered_at; /* when the running generation ended, and its last rank */
     /* of entries that were not shown yet: lines for people, and events for programs */
     char *news, *events;

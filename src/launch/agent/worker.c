@@ -74,6 +74,7 @@ static void set_environment(const choir__workers *w, const choir__job_place *pla
     choir__set_number("TORCHELASTIC_RESTART_COUNT", w->restarts);
     choir__set_number("TORCHELASTIC_MAX_RESTARTS", w->opts->max_restarts);
     choir__set_number("CHOIR_GENERATION", w->generation);
+    choir__set_number("CHOIR_AGENT", w->agent_pid);
     choir__keeper_export(w->keeper, w->agent_pid, w->generation);
     setenv("TORCHELASTIC_RUN_ID", w->run_id, 1);
     /* rank 0 serves the store at MASTER_PORT */

@@ -26,10 +26,12 @@ choir_status choir__http_check_place(const char *place, bool any_port)
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/library.h"
+#include "record/http/door.h"
 
 #define CALLS(X)                                                                               \
     X(MHD_, start_daemon)                                                                      \
@@ -40,6 +42,7 @@ choir_status choir__http_check_place(const char *place, bool any_port)
     X(MHD_, queue_response)                                                                    \
     X(MHD_, destroy_response)                                                                  \
     X(MHD_, set_connection_option)                                                             \
+    X(MHD_, get_connection_info)                                                               \
     X(MHD_, lookup_connection_value)
 static struct {
     CALLS(CHOIR__LIBRARY_CALL)
@@ -49,15 +52,47 @@ static const char *const names[] = {CALLS(CHOIR__LIBRARY_NAME)};
 struct choir__http {
     choir__http_opts opts;
     struct MHD_Daemon *daemon;
+    choir__door *door;
     int socket;       /* -1: the daemon has it */
     bool loopback;    /* the address is one of this machine alone */
     char address[80]; /* [IPv6]:PORT or IPv4:PORT */
 };
 
 struct choir__http_request {
+    const choir__http *server;
     struct MHD_Connection *connection;
     enum MHD_Result result;
 };
+
+/* --- who is connected --- */
+
+static choir__guest *guest_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        mhd.get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
+static enum MHD_Result let_in(void *arg, const struct sockaddr *address, socklen_t bytes)
+{
+    const choir__http *h = arg;
+    (void)address, (void)bytes;
+    return choir__door_make_room(h->door) ? MHD_YES : MHD_NO;
+}
+
+/* libmicrohttpd calls this before it closes the socket. */
+static void note_connection(void *arg, struct MHD_Connection *connection, void **context,
+    enum MHD_ConnectionNotificationCode what)
+{
+    const choir__http *h = arg;
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+        choir__door_leave(h->door, *context);
+        return;
+    }
+    const union MHD_ConnectionInfo *info =
+        mhd.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    *context = info ? choir__door_enter(h->door, info->connect_fd) : NULL;
+}
 
 /* --- answering --- */
 
@@ -85,6 +120,9 @@ static void queue(choir__http_request *request, unsigned status, struct MHD_Resp
 {
     if (!r)
         return;
+    /* A guest with the key is known; a page without a key is open to everybody. */
+    bool known = status == MHD_HTTP_OK && !request->server->opts.keyless;
+    choir__door_answered(request->server->door, guest_of(request->connection), known);
     for (int i = 0; i < header_count; i++)
         mhd.add_response_header(r, headers[i][0], headers[i][1]);
     request->result = mhd.queue_response(request->connection, status, r);
@@ -104,7 +142,7 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *connection, cons
     void **state)
 {
     const choir__http *h = arg;
-    choir__http_request request = {connection, MHD_NO};
+    choir__http_request request = {h, connection, MHD_NO};
     (void)version, (void)upload, (void)upload_bytes, (void)state;
     if (h->opts.keyless && h->loopback && !is_called_by_number(connection)) {
         static const char why[] =
@@ -190,7 +228,7 @@ static choir_status listen_there(choir__http *h, const struct addrinfo *there)
     if (h->socket >= 0)
         setsockopt(h->socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (h->socket >= 0 && bind(h->socket, there->ai_addr, there->ai_addrlen) == 0 &&
-        listen(h->socket, 16) == 0) {
+        listen(h->socket, SOMAXCONN) == 0) {
         name_address(h);
         return CHOIR_OK;
     }
@@ -233,17 +271,33 @@ static choir_status listen_at(choir__http *h, const char *place)
     return status;
 }
 
+/* Returns how many connections the server has at most: a quarter of the process's descriptors,
+ * so that a training can always open the files of a checkpoint. */
+static int places(void)
+{
+    enum { MOST = 256, LEAST = 8, SHARE = 4 };
+    struct rlimit files = {.rlim_cur = RLIM_INFINITY};
+    getrlimit(RLIMIT_NOFILE, &files);
+    rlim_t share = files.rlim_cur / SHARE;
+    return share > MOST ? MOST : (int)choir__max((int64_t)share, LEAST);
+}
+
 /* Strangers may connect, too: their connections leave room for others, and a request that
- * pauses is dropped soon. */
+ * pauses, or lasts, is dropped soon. */
 static choir_status start_daemon(choir__http *h)
 {
     /* The stack holds the JSON of studies, which nests up to the parser's 2048 levels; only the
      * used part of it takes memory. */
-    enum { MOST = 256, MOST_PER_HOST = 64, SILENT_S = 5, STACK = 4 * 1024 * 1024 };
-    h->daemon = mhd.start_daemon(
-        MHD_USE_INTERNAL_POLLING_THREAD | (h->opts.streams ? MHD_USE_THREAD_PER_CONNECTION : 0),
-        0, NULL, NULL, answer, h, MHD_OPTION_LISTEN_SOCKET, (MHD_socket)h->socket,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)MOST, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+    enum { MOST_PER_HOST = 64, SILENT_S = 5, WHOLE_S = 15, STACK = 4 * 1024 * 1024 };
+    const int most = places();
+    h->door = choir__door_open(most, WHOLE_S);
+    if (!h->door)
+        return choir__error(CHOIR_ERR_IO, "%s: no thread can be started", h->opts.what);
+    h->daemon = mhd.start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_ITC |
+                                     (h->opts.streams ? MHD_USE_THREAD_PER_CONNECTION : 0),
+        0, let_in, h, answer, h, MHD_OPTION_LISTEN_SOCKET, (MHD_socket)h->socket,
+        MHD_OPTION_NOTIFY_CONNECTION, note_connection, h, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)most, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
         (unsigned)(h->loopback ? 0 : MOST_PER_HOST), MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)SILENT_S, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK, MHD_OPTION_END);
     if (!h->daemon)
@@ -279,6 +333,7 @@ void choir__http_close(choir__http *h)
         return;
     if (h->daemon)
         mhd.stop_daemon(h->daemon);
+    choir__door_close(h->door);
     if (h->socket >= 0)
         close(h->socket);
     free(h);

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/library.h"
+#include "base/secret.h"
 #include "record/text.h"
 
 #undef curl_easy_setopt
@@ -105,15 +106,19 @@ choir_status choir__mlflow_call(
 
 /* --- opening --- */
 
-/* A server that wants to know its user gets what MLflow's own client would send. */
+/* A server that wants to know its user gets what MLflow's own client would send. A password of
+ * the environment may belong to a user of the URL; libcurl looks for others in ~/.netrc. */
 static void set_user(choir__mlflow_client *s)
 {
+    bool named = choir__lacks_password(s->url);
     const char *token = getenv("MLFLOW_TRACKING_TOKEN");
     const char *name = getenv("MLFLOW_TRACKING_USERNAME");
     const char *password = getenv("MLFLOW_TRACKING_PASSWORD");
     char *bearer = token ? choir__format("Authorization: Bearer %s", token) : NULL;
-    if (name && password) {
-        curl.easy_setopt(s->curl, CURLOPT_USERNAME, name);
+    curl.easy_setopt(s->curl, CURLOPT_NETRC, (long)CURL_NETRC_OPTIONAL);
+    if ((name || named) && password) {
+        if (!named)
+            curl.easy_setopt(s->curl, CURLOPT_USERNAME, name);
         curl.easy_setopt(s->curl, CURLOPT_PASSWORD, password);
     } else if (bearer) {
         s->headers = curl.slist_append(s->headers, bearer);

@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
+#include "base/secret.h"
 #include "tune/storage/backend.h"
 
 void choir__backend_opened(choir__study_backend *b)
@@ -39,13 +41,9 @@ choir_status choir__backend_deleted(const choir__study_backend *b, const char *n
 
 char *choir__backend_public(const char *url)
 {
-    const char *from = strstr(url, "://"), *at = from ? strchr(from, '@') : NULL;
-    const char *colon = at ? memchr(from + 3, ':', (size_t)(at - from - 3)) : NULL;
-    size_t end = strcspn(url, "?");
-    if (!colon)
-        return choir__format("%.*s", (int)end, url);
-    return choir__format("%.*s%.*s", (int)(colon - url), url,
-        (int)(url + end - at > 0 ? url + end - at : 0), at);
+    char *shown = choir__hide_passwords(choir__strdup(url));
+    shown[strcspn(shown, "?")] = '\0';
+    return shown;
 }
 
 /* --- names of studies --- */

@@ -48,6 +48,21 @@ static choir_status apply_lines(choir__journal_file *j, char *text)
     return CHOIR_OK;
 }
 
+/* Fails if the file has lost lines that were read: it was cut, or cut and written to again. */
+static choir_status check_cut(const choir__journal_file *j)
+{
+    char end = '\n';
+    ssize_t n = j->read ? pread(j->fd, &end, 1, j->read - 1) : 1;
+    if (n < 0)
+        return choir__journal_failed(j, "read");
+    return n == 1 && end == '\n'
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_IO,
+                     "%s: another program has cut the journal: line %lld, which this process has "
+                     "read, is not there any more; restore the file, or choose another one",
+                     j->base.place, (long long)j->lines);
+}
+
 /* The file is read in blocks, so that one that is no journal is known as such by its first
  * block, however large it is; a block grows while it holds no whole line. A file that ends
  * early, or has no bytes where a writer's ones are still on their way, is left for later from
@@ -57,7 +72,7 @@ choir_status choir__journal_catch_up(choir__journal_file *j)
     enum { BLOCK = 1 << 20 };
     size_t room = BLOCK;
     char *text = NULL;
-    choir_status status = CHOIR_OK;
+    choir_status status = check_cut(j);
     for (bool more = true; more && status == CHOIR_OK;) {
         off_t from = j->read;
         text = choir__realloc(text, room + 1);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/secret.h"
 #include "tune/space/space.h"
 #include "tune/trials/checkpoints.h"
 
@@ -260,5 +261,5 @@ char *choir__command_text(char *const *line)
             fputc('\'', out);
     }
     fclose(out);
-    return text;
+    return choir__hide_passwords(text);
 }
