@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 enum {
-    CHOIR_EVAL_REGULAR = 1, /* one of those that come every so many steps */
+    CHOIR_EVAL_REGULAR = 1, /* one of those at intervals of steps */
     CHOIR_EVAL_LAST = 2     /* the one at the training's end */
 };
 

@@ -1,4 +1,4 @@
-/* What becomes of an evaluation is added to the checkpoint that was saved before it: the
+/* An evaluation's outcome is added to the checkpoint that was saved before it: the
  * numbers that follow from it, and the mark of the best. Tensors stay as they are. */
 #include <stdlib.h>
 #include <unistd.h>

@@ -8,8 +8,8 @@
 #include "cli/tee.h"
 
 /* Takes the signals that do not stop a job (launch/process/signal_table.h) from now on. speaks:
- * this process says what is lost where one ends it at once, on a standard error that tee may
- * copy (NULL: nothing does). */
+ * where one ends it at once, this process names the loss on standard error, which tee may copy
+ * (NULL: nothing does). */
 void choir__train_signals(const choir__tee *tee, bool speaks);
 
 /* Trains; rank 0 reports and saves. choir_error_message() has the message of a failure. Signals

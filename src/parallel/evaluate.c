@@ -56,8 +56,8 @@ static choir_status ask(void *arg, choir_status mine)
 }
 
 /* Ends the ranks' batches together. With a question each rank asks it `rounds` times, whatever
- * the number of its batches, unless an answer has ended them. A rank whose forward failed has
- * told nobody: where forwards are collective, the others wait in one. */
+ * the number of its batches, unless an answer has ended them. A failed forward is known to its
+ * rank alone: where forwards are collective, the others wait in one. */
 static choir_status end_batches(
     evaluation *e, choir_group *group, int64_t rounds, choir_status status)
 {

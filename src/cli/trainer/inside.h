@@ -6,8 +6,8 @@
  *     validate.c   validation between steps
  *     resume.c     goes on from a checkpoint
  *     show.c       what rank 0 shows and records; changes of the ranks
- *     signals.c    signals, and what a job loses that one ends at once
- *     stop.c       what signals, time limits and budgets ask for, on which ranks agree
+ *     signals.c    signals, and the loss where one ends the job at once
+ *     stop.c       requests of signals, time limits and budgets, on which ranks agree
  *     finish.c     the end
  */
 #ifndef CHOIR_CLI_TRAINER_INSIDE_H
@@ -100,7 +100,7 @@ choir__cli_record *choir__trainer_record(choir__trainer *t);
 /* Returns, on rank 0, whether no line of the kind was shown for the step or a later one, also
  * by a rank 0 that was lost later. That is noted before the line is shown: a rank that is
  * killed at the sight of it has noted it. */
-bool choir__trainer_is_news(const choir__trainer *t, choir__news kind, int64_t step);
+bool choir__trainer_is_news(const choir__trainer *t, choir__line_kind kind, int64_t step);
 
 /* Shows and records the last step, and the epoch that ends with it, unless a rank 0 that was
  * lost later has. */
@@ -167,7 +167,7 @@ choir_status choir__trainer_prepare_saves(choir__trainer *t);
  * during the write, and an error is reported when the next checkpoint is saved. */
 choir_status choir__trainer_save(choir__trainer *t, float loss, unsigned flags);
 
-/* The same for a checkpoint that is due during training. With --save-warn one that cannot be
+/* Saves a checkpoint that is due during training. With --save-warn one that cannot be
  * written is a warning. */
 choir_status choir__trainer_save_now_and_then(choir__trainer *t, unsigned flags);
 
@@ -218,8 +218,8 @@ bool choir__trainer_save_asked(const choir__trainer *t);
 /* Prints this process's last collectives if a signal has asked for them. */
 void choir__trainer_show_asked(void);
 
-/* Notes what would be lost now if a signal ended the job at once; saving: this step's
- * checkpoint. */
+/* Notes the loss that a signal would cause which ended the job now; saving: this step's
+ * checkpoint is under way. */
 void choir__trainer_note_lost(const choir__trainer *t, bool saving);
 
 /* --- stop.c --- */

@@ -18,7 +18,7 @@ choir__cli_record *choir__trainer_record(choir__trainer *t)
     return t->record;
 }
 
-bool choir__trainer_is_news(const choir__trainer *t, choir__news kind, int64_t step)
+bool choir__trainer_is_news(const choir__trainer *t, choir__line_kind kind, int64_t step)
 {
     choir__job_shared *shared = t->job->shared;
     if (t->part.env.rank != 0 || (shared && step <= atomic_load(&shared->news[kind])))
@@ -28,7 +28,7 @@ bool choir__trainer_is_news(const choir__trainer *t, choir__news kind, int64_t s
     return true;
 }
 
-/* The record of a step is noted when it is whole: a new rank 0 drops what lies behind it. */
+/* The record of a step is noted when it is whole: a new rank 0 drops all that follows it. */
 static void record_step(choir__trainer *t)
 {
     choir__job_shared *shared = t->job->shared;
@@ -43,17 +43,17 @@ static void record_step(choir__trainer *t)
 void choir__trainer_show_step(choir__trainer *t)
 {
     int64_t step = t->now.last.number, steps = choir__job_epoch_steps(t->job);
-    if (choir__trainer_is_news(t, CHOIR__NEWS_STEP, step))
+    if (choir__trainer_is_news(t, CHOIR__LINE_STEP, step))
         choir__cli_report_step(&t->report, &t->now.last);
     record_step(t);
     if (t->job->epochs && step && step == t->now.step && step % steps == 0 &&
-        choir__trainer_is_news(t, CHOIR__NEWS_EPOCH, step))
+        choir__trainer_is_news(t, CHOIR__LINE_EPOCH, step))
         choir__cli_report_epoch(&t->report, step / steps, step, t->now.epoch_mean);
 }
 
 void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool shown)
 {
-    if (!choir__trainer_is_news(t, CHOIR__NEWS_EVAL, t->now.step))
+    if (!choir__trainer_is_news(t, CHOIR__LINE_EVAL, t->now.step))
         return;
     if (shown)
         choir__cli_report_eval(&t->report, t->now.step, score, t->now.best_due);
@@ -64,7 +64,7 @@ void choir__trainer_end_by(choir__trainer *t, const char *option)
 {
     t->now.ended = true;
     snprintf(t->now.ended_by, sizeof t->now.ended_by, "%s", option);
-    if (choir__trainer_is_news(t, CHOIR__NEWS_END, t->now.step))
+    if (choir__trainer_is_news(t, CHOIR__LINE_END, t->now.step))
         choir__cli_report_end(&t->report, t->now.step, option);
 }
 

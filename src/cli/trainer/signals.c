@@ -1,6 +1,6 @@
-/* The signals of a training job (launch/process/signal_table.h). A handler notes what is asked,
+/* The signals of a training job (launch/process/signal_table.h). A handler notes the request,
  * and the trainer looks between steps and between the batches of a validation. A job that ends
- * at once says what is lost; the sentence is ready before, as a handler can only write it. */
+ * at once names its loss; the sentence is ready before, as a handler can only write it. */
 #include "cli/trainer/inside.h"
 
 #include <errno.h>
@@ -16,15 +16,15 @@
 #include "comm/recorder.h"
 #include "launch/process/signal_table.h"
 
-/* Handlers belong to the whole process, and so does what they note. */
+/* Handlers belong to the whole process, and so do their notes. */
 static struct {
     volatile sig_atomic_t stop;         /* the first signal that stops the job; 0: none */
     volatile sig_atomic_t saves, shows; /* asked for, and not done yet */
     double stop_at, first_at;           /* of `stop`; of the first that a second one ends */
-    const char *volatile lost;          /* what is lost now; NULL: another rank says it */
-    const choir__tee *tee;              /* copies standard error */
-    char sentences[2][200];             /* `lost` is one of them */
-    int next;                           /* the other one */
+    const char *volatile lost; /* the loss if the job ended now; NULL: another rank names it */
+    const choir__tee *tee;     /* copies standard error */
+    char sentences[2][200];    /* `lost` is one of them */
+    int next;                  /* the other one */
 } asked = {.lost = "nothing is saved yet"};
 
 static size_t add(char *text, size_t used, size_t room, const char *more)
@@ -44,7 +44,7 @@ static _Noreturn void end_at_once(const choir__signal_row *row)
         used = add(text, used, sizeof text, parts[i]);
     if (asked.lost && write(STDERR_FILENO, text, used) > 0 && asked.tee)
         choir__tee_drain(asked.tee);
-    _exit(128 + row->number);
+    _exit(128 + (asked.stop ? asked.stop : row->number));
 }
 
 /* A signal within one second counts as the first one again: a signal to the whole process group

@@ -1,7 +1,7 @@
 /* How a training is stopped, and asked to save: by signals, time limits, the budget of a
  * search, and how ranks agree on it.
  *
- * Ranks that step together compare what they were asked for after each step, and between the
+ * Ranks that step together compare their requests after each step, and between the
  * batches of a validation. Ranks that step apart do so where they meet. If that is far, those
  * that share memory go through a gate: each notes there the step that it begins, and a rank
  * that was interrupted some seconds ago closes it. None begins a step later than the furthest
@@ -18,7 +18,7 @@
 #include "cli/say.h"
 #include "cli/self.h"
 
-static const double meeting_s = 5; /* that a signal waits for the next meeting */
+static const double meeting_s = 3; /* that a signal waits for the next meeting */
 static const int64_t closed = INT64_C(1) << 62;
 
 bool choir__trainer_is_done(const choir__trainer *t)
@@ -77,9 +77,9 @@ bool choir__trainer_is_time_over(const choir__trainer *t)
     return limit > 0 && choir__cli_uptime() >= limit;
 }
 
-enum { SIGNAL, TIME_OVER, SAVE, WORDS }; /* what a rank is asked for */
+enum { SIGNAL, TIME_OVER, SAVE, WORDS }; /* requests to a rank */
 
-/* Exchanges, after a step, what the ranks are asked for, and which is the slowest. */
+/* Exchanges, after a step, the ranks' requests, and finds the slowest rank. */
 static choir_status compare_ranks(choir__trainer *t, int64_t asked[WORDS])
 {
     int64_t words[WORDS + CHOIR__SLOW_WORDS];
@@ -144,6 +144,8 @@ choir_status choir__trainer_between_batches(void *trainer, choir_status mine)
 
 choir_status choir__trainer_stop(choir__trainer *t, float loss)
 {
+    if (!t->now.step)
+        return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted before the first step");
     choir_status status = choir__trainer_meet(t);
     if (status == CHOIR_OK)
         status = choir__trainer_save_whole(t, loss);

@@ -142,16 +142,23 @@ static choir_status after_step(choir__trainer *t)
     return status;
 }
 
-/* Waits for the step's samples; *ended: the stream has no more whole steps. */
+/* Returns whether nothing asks for the training's end, while it waits for samples. */
+static bool may_wait(void *arg)
+{
+    return !choir__trainer_signal(NULL) && !choir__trainer_is_time_over(arg);
+}
+
+/* Waits for the step's samples; *ended: the stream has no more whole steps, or is not waited
+ * for any longer. */
 static choir_status wait_for_stream(choir__trainer *t, bool *ended)
 {
     bool whole = true;
     const choir__job *j = t->job;
-    choir_status status =
-        j->stream ? choir_stream_wait(j->stream, t->part.env.rank, t->now.step, &whole)
-                  : CHOIR_OK;
+    choir_status status = j->stream ? choir_stream_wait_while(j->stream, t->part.env.rank,
+                                          t->now.step, may_wait, t, &whole)
+                                    : CHOIR_OK;
     *ended = !whole;
-    if (status != CHOIR_OK || whole)
+    if (status != CHOIR_OK || whole || !may_wait(t))
         return status;
     if (!t->now.step)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -211,6 +218,8 @@ static choir_status train(choir__trainer *t)
         if (status == CHOIR_OK && t->now.after) /* else the rank that sent it has done that */
             status = after_step(t);
     }
+    if (status == CHOIR_OK && ended && choir__trainer_stop_asked(t))
+        return choir__trainer_stop(t, t->now.last.loss);
     if (status == CHOIR_OK)
         status = choir__trainer_meet(t);
     if (status == CHOIR_OK && t->stopping)

@@ -6,13 +6,13 @@
 #include <string.h>
 
 const choir__signal_row choir__signal_table[] = {
-    {SIGTERM, "SIGTERM", CHOIR__SIGNAL_STOPS},
-    {SIGINT, "SIGINT", CHOIR__SIGNAL_STOPS, .again_ends = true},
-    {SIGHUP, "SIGHUP", CHOIR__SIGNAL_STOPS, .stays_ignored = true},
-    {SIGXCPU, "SIGXCPU", CHOIR__SIGNAL_STOPS},
-    {SIGUSR1, "SIGUSR1", CHOIR__SIGNAL_SAVES},
-    {SIGUSR2, "SIGUSR2", CHOIR__SIGNAL_SHOWS},
-    {SIGQUIT, "SIGQUIT", CHOIR__SIGNAL_ENDS},
+    {.number = SIGTERM, .name = "SIGTERM", .does = CHOIR__SIGNAL_STOPS},
+    {.number = SIGINT, .name = "SIGINT", .does = CHOIR__SIGNAL_STOPS, .again_ends = true},
+    {.number = SIGHUP, .name = "SIGHUP", .does = CHOIR__SIGNAL_STOPS, .stays_ignored = true},
+    {.number = SIGXCPU, .name = "SIGXCPU", .does = CHOIR__SIGNAL_STOPS},
+    {.number = SIGUSR1, .name = "SIGUSR1", .does = CHOIR__SIGNAL_SAVES},
+    {.number = SIGUSR2, .name = "SIGUSR2", .does = CHOIR__SIGNAL_SHOWS},
+    {.number = SIGQUIT, .name = "SIGQUIT", .does = CHOIR__SIGNAL_ENDS},
     {0},
 };
 

@@ -1,5 +1,6 @@
-/* What signals mean to a training job: one table for `choir train` as one process, as several
- * ranks, as ranks that are replaced, and for the agents of `choir run`. The man pages show it.
+/* The meaning of signals to a training job: one table for `choir train` as one process, as
+ * several ranks, as ranks that are replaced, and for the agents of `choir run`. The man pages
+ * show it.
  */
 #ifndef CHOIR_LAUNCH_PROCESS_SIGNAL_TABLE_H
 #define CHOIR_LAUNCH_PROCESS_SIGNAL_TABLE_H
@@ -11,7 +12,7 @@ typedef enum choir__signal_does {
     CHOIR__SIGNAL_STOPS,   /* save, and end with 128 + the signal; a save is finished first */
     CHOIR__SIGNAL_SAVES,   /* save, and go on */
     CHOIR__SIGNAL_SHOWS,   /* print the last collectives, and go on */
-    CHOIR__SIGNAL_ENDS,    /* end at once, and say what is lost */
+    CHOIR__SIGNAL_ENDS,    /* end at once, and name the loss */
 } choir__signal_does;
 
 typedef struct choir__signal_row {
