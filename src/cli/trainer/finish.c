@@ -14,6 +14,8 @@
 
 enum { SAMPLE_TOKENS = 300 };
 
+static const double least_overtime_s = 2; /* of the last validation, behind --max-time */
+
 /* A sample that is kept for the record, and shown while it is written, or NULL. */
 typedef struct written {
     FILE *kept, *shown;
@@ -106,7 +108,7 @@ static choir_status save_and_validate(choir__trainer *t, float loss, choir_score
     choir_status status = choir__trainer_save_whole(t, loss);
     if (status != CHOIR_OK || !t->now.last_eval_due)
         return status;
-    t->in_overtime = choir__trainer_is_time_over(t);
+    t->overtime_s = choir__max(choir__job_seconds(t->job->max_time) / 10, least_overtime_s);
     status = validate(t, score);
     if (status == CHOIR_ERR_INTERRUPTED && t->agreed && !t->by) { /* the time is over */
         if (t->part.env.rank == 0)

@@ -65,12 +65,11 @@ typedef struct choir__trainer {
      * is written and can receive it; step 0: nothing is due */
     choir_train_state judged;
     bool judged_best;
-    bool
-        in_overtime; /* --max-time was over when the last validation began, which it has then */
-    bool agreed;     /* all ranks know of the error that has ended a validation */
-    bool save_due;   /* a signal has asked for a checkpoint */
-    bool stopping;   /* one of the ranks that met was asked to stop */
-    int by;          /* the signal that did it, also where ranks do not meet; 0: none */
+    double overtime_s;      /* that a validation has behind --max-time */
+    bool agreed;            /* all ranks know of the error that has ended a validation */
+    bool save_due;          /* a signal has asked for a checkpoint */
+    bool stopping;          /* one of the ranks that met was asked to stop */
+    int by;                 /* the signal that did it, also where ranks do not meet; 0: none */
     choir__nan_watch watch; /* of --debug-nan */
     choir_trace *trace;     /* NULL without --trace */
     int64_t traced_before;  /* steps of this process before the trace began */
@@ -98,9 +97,12 @@ choir_status choir__trainer_end_trace(choir__trainer *t, int64_t steps);
 choir__cli_record *choir__trainer_record(choir__trainer *t);
 
 /* Returns, on rank 0, whether no line of the kind was shown for the step or a later one, also
- * by a rank 0 that was lost later. That is noted before the line is shown: a rank that is
- * killed at the sight of it has noted it. */
+ * by a rank 0 that was lost later. */
 bool choir__trainer_is_news(const choir__trainer *t, choir__line_kind kind, int64_t step);
+
+/* Notes that the line is shown, and writes it then, where ranks may be lost: a rank that is
+ * killed at the sight of a line has noted it. */
+void choir__trainer_note_shown(const choir__trainer *t, choir__line_kind kind, int64_t step);
 
 /* Shows and records the last step, and the epoch that ends with it, unless a rank 0 that was
  * lost later has. */
@@ -240,7 +242,8 @@ choir_status choir__trainer_meet(choir__trainer *t);
  * one. */
 bool choir__trainer_may_begin(const choir__trainer *t);
 
-bool choir__trainer_is_time_over(const choir__trainer *t); /* that of --max-time */
+/* Returns whether the time of --max-time, and more_s seconds, are over. */
+bool choir__trainer_is_time_over(const choir__trainer *t, double more_s);
 
 /* Returns whether any rank was interrupted. All ranks stop after the same step, so that the
  * saved state is complete. Notes in t->save_due whether one was asked to save. */

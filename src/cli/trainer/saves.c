@@ -44,6 +44,7 @@ void choir__trainer_report_saved(choir__trainer *t)
         choir__trainer_note_lost(t, false);
         if (choir__trainer_is_news(t, CHOIR__LINE_SAVED, step)) {
             choir__cli_report_saved(&t->report, step, t->job->save);
+            choir__trainer_note_shown(t, CHOIR__LINE_SAVED, step);
             choir__cli_record_saved(choir__trainer_record(t), step);
         }
     }

@@ -71,10 +71,10 @@ static bool has_budget(const choir__trainer *t)
            (!t->job->eval_every || choir__trainer_is_due(t->now.step, t->job->eval_every));
 }
 
-bool choir__trainer_is_time_over(const choir__trainer *t)
+bool choir__trainer_is_time_over(const choir__trainer *t, double more_s)
 {
     double limit = choir__job_seconds(t->job->max_time);
-    return limit > 0 && choir__cli_uptime() >= limit;
+    return limit > 0 && choir__cli_uptime() >= limit + more_s;
 }
 
 enum { SIGNAL, TIME_OVER, SAVE, WORDS }; /* requests to a rank */
@@ -102,8 +102,8 @@ bool choir__trainer_stop_asked(choir__trainer *t)
     if (choir__trainer_apart(t))
         return false;
     int signal = choir__trainer_signal(NULL);
-    int64_t asked[WORDS] = {
-        signal ? signal : t->by, choir__trainer_is_time_over(t), choir__trainer_save_asked(t)};
+    int64_t asked[WORDS] = {signal ? signal : t->by, choir__trainer_is_time_over(t, 0),
+        choir__trainer_save_asked(t)};
     if (!asked[SIGNAL] && has_budget(t))
         asked[SIGNAL] = SIGTERM;
     if (t->part.env.world > 1 && (!s->meet || s->together))
@@ -120,7 +120,7 @@ choir_status choir__trainer_between_batches(void *trainer, choir_status mine)
     choir__trainer *t = trainer;
     choir__trainer_show_asked();
     int64_t words[WORDS + 1] = {choir__trainer_signal(NULL),
-        choir__trainer_is_time_over(t) && !t->in_overtime, choir__trainer_save_asked(t),
+        choir__trainer_is_time_over(t, t->overtime_s), choir__trainer_save_asked(t),
         mine != CHOIR_OK};
     choir_status status = CHOIR_OK;
     if (t->part.env.world > 1)

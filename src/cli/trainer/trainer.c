@@ -145,7 +145,7 @@ static choir_status after_step(choir__trainer *t)
 /* Returns whether nothing asks for the training's end, while it waits for samples. */
 static bool may_wait(void *arg)
 {
-    return !choir__trainer_signal(NULL) && !choir__trainer_is_time_over(arg);
+    return !choir__trainer_signal(NULL) && !choir__trainer_is_time_over(arg, 0);
 }
 
 /* Waits for the step's samples; *ended: the stream has no more whole steps, or is not waited
