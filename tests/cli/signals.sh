@@ -214,7 +214,7 @@ png("images/val/red/99.png", (200, 0, 0), 30)
 END
     local job=(train --model cnn:image=16,channels=3,width=4 --batch-size 8 --microbatches 4
         --steps 8 --save run --quiet images)
-    for way in '--strategy fsdp --nproc 2' '--strategy single --eval-every 4' \
+    for way in '--strategy ddp --nproc 2' '--strategy single --eval-every 4' \
         '--strategy ddp --nproc 2 --eval-every 4 --save-every 4'; do
         local last=8
         [[ $way != *eval-every* ]] || last=4

@@ -118,9 +118,10 @@ static choir_status save_and_validate(choir__trainer *t, float loss, choir_score
         *score = (choir_score){.loss = (double)NAN, .accuracy = (double)NAN};
         return CHOIR_OK;
     }
-    t->now.last_eval_due = status != CHOIR_OK;
-    if (status == CHOIR_OK)
+    if (status == CHOIR_OK) {
+        t->now.last_eval_due = t->now.eval_due = false;
         choir__trainer_note_judged(t);
+    }
     return status == CHOIR_OK || t->by ? status : choir__trainer_save_unvalidated(t, status);
 }
 
