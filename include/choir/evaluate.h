@@ -44,6 +44,13 @@ typedef struct choir_eval_opts {
     /* CLASSIFICATION: the array of info->classes entries that receives each class's score; NULL
      * (the default): not asked for */
     choir_class_score *per_class;
+    /* Called with `arg` when a batch has been read, before it runs, and once after the last
+     * batch; as often on every rank of the group. `mine` is the status of this rank's reading.
+     * An error that it returns ends the evaluation, so it returns one on all ranks or on none:
+     * it is for the caller to agree. NULL (the default): a rank whose reading fails tells the
+     * others at the end. */
+    choir_status (*between)(void *arg, choir_status mine);
+    void *arg;
 } choir_eval_opts;
 
 choir_eval_opts choir_eval_defaults(void);
@@ -55,7 +62,7 @@ choir_eval_opts choir_eval_defaults(void);
  * first.
  *
  * Errors: argument (per_class of a model that is no classifier); those of the dataset, of
- * forward and of the group; memory.
+ * forward, of the group and of opts.between; memory.
  */
 CHOIR_CHECKED choir_status choir_evaluate(choir_scope *run, choir_module *module,
     const choir_model_info *info, choir_dataset *data, choir_eval_opts opts,
@@ -71,8 +78,8 @@ typedef choir_status choir_predict_fn(void *arg, int64_t sample, int64_t rows,
  * Runs a classifier on every sample of the dataset, in order, in evaluation mode, calls fn with
  * each sample's probabilities (softmax of the scores), and then sets the module back to
  * training mode. Rows whose target is CHOIR_IGNORED are left out. Datasets without classes are
- * those of choir_dataset_texts and choir_dataset_image_files. opts.group and opts.per_class are
- * not used: this rank runs all samples.
+ * those of choir_dataset_texts and choir_dataset_image_files. opts.group, opts.per_class and
+ * opts.between are not used: this rank runs all samples.
  *
  * Errors: argument (no classifier); those of the dataset, of forward and of fn; memory.
  */

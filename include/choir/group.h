@@ -260,9 +260,10 @@ typedef int choir_spawn_fn(int rank, int world, void *arg);
  * The processes are forks: they see the caller's memory as it was. RANK, LOCAL_RANK,
  * WORLD_SIZE, LOCAL_WORLD_SIZE and CHOIR_JOB are set in each. If one fails, the others are
  * stopped (SIGTERM, SIGKILL after 5 s) and the message names rank, pid and exit status or
- * signal; SIGINT and SIGTERM are passed on. At SIGUSR1, unless the caller handles it, every
- * process writes its last collectives to standard error. No process outlives the caller,
- * however the caller dies.
+ * signal. SIGTERM, SIGINT, SIGHUP, SIGXCPU and SIGQUIT are passed on, and so is SIGUSR1 if the
+ * caller handles it. At SIGUSR1 otherwise, and at SIGUSR2 unless the caller handles it, the
+ * last collectives of every process are written to standard error. No process outlives the
+ * caller, however the caller dies.
  *
  * @return CHOIR_OK if all exited with 0; CHOIR_ERR_PEER_LOST, CHOIR_ERR_INTERRUPTED.
  */
@@ -294,6 +295,8 @@ typedef struct choir_spawn_opts {
      * them are lost while restarts are left, the number of these is stored here, else 0: the
      * caller may begin again from a checkpoint. Default NULL */
     int *restarts_left;
+    /* Receives the first signal that interrupted the ranks; 0: none did. Default NULL */
+    int *interrupted_by;
 } choir_spawn_opts;
 
 choir_spawn_opts choir_spawn_defaults(void);

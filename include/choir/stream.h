@@ -20,7 +20,8 @@
  * A stream whose first character is { has documents, as JSON per line (choir_dataset_corpus);
  * other streams are text, each line of which is encoded by itself.
  *
- * Threads: choir_stream_wait and choir_stream_leave are for the run's thread. */
+ * Threads: choir_stream_wait, choir_stream_wait_while and choir_stream_leave are for the run's
+ * thread. */
 #ifndef CHOIR_STREAM_H
 #define CHOIR_STREAM_H
 
@@ -67,6 +68,17 @@ CHOIR_CHECKED choir_status choir_stream_read(choir_stream *stream);
  */
 CHOIR_CHECKED choir_status choir_stream_wait(
     choir_stream *stream, int rank, int64_t step, bool *whole);
+
+/** Returns whether a wait for samples goes on. */
+typedef bool choir_stream_goes_on_fn(void *arg);
+
+/**
+ * Like choir_stream_wait, but calls goes_on(arg) about ten times a second while it waits. If
+ * that returns false, the stream ends for all ranks behind its last token. Errors: those of
+ * reading the stream.
+ */
+CHOIR_CHECKED choir_status choir_stream_wait_while(choir_stream *stream, int rank, int64_t step,
+    choir_stream_goes_on_fn *goes_on, void *arg, bool *whole);
 
 /** Returns the number of tokens that have been read for training. */
 int64_t choir_stream_tokens(const choir_stream *stream);

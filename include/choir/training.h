@@ -29,6 +29,11 @@
 extern "C" {
 #endif
 
+enum {
+    CHOIR_EVAL_REGULAR = 1, /* one of those at intervals of steps */
+    CHOIR_EVAL_LAST = 2     /* the one at the training's end */
+};
+
 /** The state of a training: everything in a checkpoint except the tensors. */
 typedef struct choir_train_state {
     char model[512];  /* in full: "gpt2:layers=4,..." */
@@ -39,7 +44,8 @@ typedef struct choir_train_state {
     int64_t optimizer_steps;
     char optimizer[256];               /* as text: "adamw:beta2=0.99" */
     double loss, eval_loss, best_loss; /* NaN: unknown */
-    choir_shape input, output;         /* of one sample */
+    int64_t eval_due; /* evaluations of this step that did not happen yet: CHOIR_EVAL_.. */
+    choir_shape input, output; /* of one sample */
     int64_t classes;
     choir_task task;
     char strategy[256]; /* of the training; "": unknown */

@@ -70,6 +70,13 @@ bool choir__saver_saved(choir__saver *saver, int64_t *step);
 /* Waits for the save in flight; its error is dropped. */
 void choir__saver_free(choir__saver *saver);
 
+/* Adds to DIR/step-N, N = state->step, what followed from an evaluation of it: the losses, best
+ * measures and plateau of *state, and eval_due; best: DIR/best names it from now on, and of the
+ * others `keep` stay. Whole or not at all, also if this process is killed. Not collective.
+ * Errors: io, format. */
+choir_status choir__checkpoint_amend(
+    const char *dir, const choir_train_state *state, bool best, int64_t keep);
+
 /* Saves from this process alone, and returns when the checkpoint is complete. */
 choir_status choir__checkpoint_save(const char *dir, const choir_train_state *state,
     choir_module *module, choir_optim *optim, const choir_tokenizer *tokenizer, bool best);

@@ -269,6 +269,16 @@ choir_status choir__folder_install(
     return status;
 }
 
+choir_status choir__folder_mark_best(const char *dir, const char *step, int64_t keep)
+{
+    choir_status status = move_link(dir, "best", step);
+    if (status == CHOIR_OK)
+        status = choir__sync_path(dir);
+    if (status == CHOIR_OK)
+        prune(dir, keep);
+    return status;
+}
+
 void choir__folder_clean(const char *dir)
 {
     walk(dir, clean_entry, NULL);

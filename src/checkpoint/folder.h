@@ -18,6 +18,9 @@ void choir__folder_clean(const char *dir);
 choir_status choir__folder_install(
     const char *dir, const char *fresh, const char *step, bool best, int64_t keep);
 
+/* Makes `best` name a step's folder, and removes old steps as choir__folder_install does. */
+choir_status choir__folder_mark_best(const char *dir, const char *step, int64_t keep);
+
 /* Removes a checkpoint's folder. Files that do not belong to a checkpoint are kept, and so is
  * the folder if it holds any. */
 void choir__folder_remove(const char *path);

@@ -18,10 +18,20 @@
 
 /* The work that the ranks of a job, one after another, have done and shown; in shared memory.
  */
+typedef enum choir__line_kind {
+    CHOIR__LINE_STEP,
+    CHOIR__LINE_EPOCH,
+    CHOIR__LINE_EVAL,
+    CHOIR__LINE_SAVED,
+    CHOIR__LINE_END,
+    CHOIR__LINE_KINDS
+} choir__line_kind;
+
 typedef struct choir__job_shared {
-    _Atomic int64_t stepped, evaluated; /* the last steps that were reported */
-    _Atomic uint64_t generation;        /* of the ranks, the newest that any has come to */
-    _Atomic int32_t started;            /* the line at the start is printed */
+    _Atomic int64_t stepped;                 /* the last step that was recorded */
+    _Atomic int64_t news[CHOIR__LINE_KINDS]; /* those of the last lines that were shown */
+    _Atomic uint64_t generation;             /* of the ranks, the newest that any has come to */
+    _Atomic int32_t started;                 /* the line at the start is printed */
     /* what --save held before the job: a checkpoint in which this job has no part; 0: nothing
      */
     uint64_t old_checkpoint;
@@ -42,6 +52,7 @@ typedef struct choir__job {
     int64_t max_restarts;       /* of ranks that were lost */
     bool no_copy;               /* --max-restarts goes on from the last checkpoint */
     struct choir__job_shared *shared; /* NULL: ranks that are lost are not replaced */
+    _Atomic int64_t *gate; /* of ranks that step apart (stop.c); NULL: they share no memory */
     int64_t batch_size, microbatches, steps, epochs;
     int64_t epoch_steps; /* in an epoch; 0: not known yet */
     int64_t eval_epochs, eval_every, eval_batches, save_every, log_every, mem_cap, threads,
@@ -85,7 +96,8 @@ typedef struct choir__job {
     struct json_t
         *resumed; /* the record of --resume's checkpoint, whose texts the options use */
     int64_t resumed_step;
-    char *notes;  /* on options that --resume takes otherwise, a line each, or NULL */
+    bool resumed_validates; /* of that step only a validation is left */
+    char *notes;            /* on options that --resume takes otherwise, a line each, or NULL */
     char *record; /* the job as text, which is saved with checkpoints; NULL: not saved */
     char data_sha256[65];          /* "": unknown, or random data */
     const char *weights;           /* initial weights: a file or a folder */

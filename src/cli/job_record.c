@@ -105,6 +105,7 @@ static choir_status read_record(choir__job *j)
     else if (status == CHOIR_OK)
         j->resumed = json_pack("{s:o}", "options", options_of_state(&s));
     j->resumed_step = s.step;
+    j->resumed_validates = s.eval_due != 0;
     if (status == CHOIR_OK) /* with all sizes, also those that its data determined */
         json_object_set_new(
             json_object_get(j->resumed, "options"), "model", json_string(s.model));
@@ -267,7 +268,7 @@ static choir_status check_resumed(const choir__job *j)
     if (strcmp(model, j->info.config) != 0)
         return choir__error(CHOIR_ERR_ARGUMENT, "%s is of the model %s, not %s", j->resume,
             model, j->info.config);
-    if (j->resumed_step >= j->steps)
+    if (j->resumed_step >= j->steps + j->resumed_validates)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s has done %lld steps already, and the job ends after %lld: name more with --steps",
             j->resume, (long long)j->resumed_step, (long long)j->steps);

@@ -45,6 +45,14 @@ static double median_step(const choir__cli_report *r)
     return median;
 }
 
+/* Writes a line. The caller does where this rank may be lost: it notes first that the line is
+ * shown, so that the next rank 0 does not show it again. */
+static void flush(const choir__cli_report *r)
+{
+    if (!r->outlived)
+        fflush(stdout);
+}
+
 /* Ends the progress line if one is open, so that the next text begins a new line. */
 static void end_line(choir__cli_report *r)
 {
@@ -168,7 +176,7 @@ static void progress(choir__cli_report *r, const choir__cli_step *s)
     printf("%s%.*s%s", r->terminal ? "\r\033[K" : "", choir__fold_columns(STDOUT_FILENO), line,
         stay ? "\n" : "");
     r->line_open = !stay;
-    fflush(stdout);
+    flush(r);
 }
 
 void choir__cli_report_note(choir__cli_report *r, double seconds)
@@ -204,8 +212,8 @@ void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *s)
     if (!isnan(r->scale))
         print_number("loss_scale", r->scale);
     printf("}\n");
-    if (r->terminal || s->seconds > 0.05 || r->outlived)
-        fflush(stdout); /* else the last lines would be lost with this rank */
+    if (r->terminal || s->seconds > 0.05)
+        flush(r);
 }
 
 /* "rank 1 (pid 77) was killed by SIGKILL (Killed); rank 2 is new: 3 ranks go on from step 17,
@@ -292,7 +300,7 @@ void choir__cli_report_eval(
         fprintf(p.out, best ? ", the best so far\n" : "\n");
         choir__paragraph_end(&p, stdout);
     }
-    fflush(stdout);
+    flush(r);
 }
 
 void choir__cli_report_epoch(choir__cli_report *r, int64_t epoch, int64_t step, double loss)
@@ -307,7 +315,7 @@ void choir__cli_report_epoch(choir__cli_report *r, int64_t epoch, int64_t step, 
         printf("epoch %lld/%lld: mean loss %.4f\n", (long long)epoch, (long long)r->job->epochs,
             loss);
     }
-    fflush(stdout);
+    flush(r);
 }
 
 void choir__cli_report_end(choir__cli_report *r, int64_t step, const char *option)
@@ -318,7 +326,7 @@ void choir__cli_report_end(choir__cli_report *r, int64_t step, const char *optio
         end_line(r);
         printf("training ends after step %lld, by --%s\n", (long long)step, option);
     }
-    fflush(stdout);
+    flush(r);
 }
 
 void choir__cli_report_saved(choir__cli_report *r, int64_t step, const char *dir)

@@ -335,8 +335,8 @@ static const choir__cli_option options[] = {
         .argument = "S", .help = "seconds that ranks have from SIGTERM to SIGKILL"},
     {"signals-to-handle", CHOIR__STRING, AT(signals), .argument = "LIST",
         .help =
-            "signals that are passed on and end the job, beside SIGTERM, SIGINT, SIGHUP and "
-            "SIGQUIT: SIGUSR1, SIGUSR2"},
+            "signals that are passed on, beside SIGTERM, SIGINT, SIGHUP, SIGXCPU and SIGQUIT, "
+            "which end the job: SIGUSR1, SIGUSR2"},
     {"role", CHOIR__STRING, AT(opts.role), .preset = "default", .argument = "NAME",
         .help = "ROLE_NAME of the ranks"},
     {"module", CHOIR__FLAG, AT(module),

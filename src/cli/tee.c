@@ -24,6 +24,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "cli/fold.h"
+#include "launch/process/signal_table.h"
 
 struct choir__tee {
     int was, orders, end; /* the old standard error; pipes to and from the copier */
@@ -84,9 +85,10 @@ static void copy(int from, int orders, int terminal, int file)
 /* The copier: outlives signals to the whole process group, which the ranks answer. */
 static void be_copier(const int from[2], const int orders[2], const int end[2], int file)
 {
-    static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP};
-    for (size_t i = 0; i < CHOIR_COUNT(ignored); i++)
-        signal(ignored[i], SIG_IGN);
+    for (const choir__signal_row *row = choir__signal_table; row->number; row++)
+        signal(row->number, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGTSTP, SIG_IGN);
     pid_t second = fork();
     if (second != 0)
         _exit(second < 0);
@@ -147,16 +149,21 @@ choir__tee *choir__tee_open(const char *path)
     return t;
 }
 
-void choir__tee_close(choir__tee *t)
+void choir__tee_drain(const choir__tee *t)
 {
     char byte = 0;
-    if (!t)
-        return;
     (void)!write(t->orders, &byte, 1); /* while standard error keeps the copier alive */
-    dup2(t->was, STDERR_FILENO);
-    close(t->was);
     while (read(t->end, &byte, 1) < 0 && errno == EINTR)
         ;
+}
+
+void choir__tee_close(choir__tee *t)
+{
+    if (!t)
+        return;
+    choir__tee_drain(t);
+    dup2(t->was, STDERR_FILENO);
+    close(t->was);
     close(t->orders);
     close(t->end);
     free(t);

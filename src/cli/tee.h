@@ -9,6 +9,10 @@ typedef struct choir__tee choir__tee;
  */
 choir__tee *choir__tee_open(const char *path);
 
+/* Ends the copying when all that was written is copied; standard error is of no use afterwards.
+ * A signal's handler may call it. */
+void choir__tee_drain(const choir__tee *tee);
+
 /* Ends the copying; standard error is as it was, and all of it has been written. NULL is fine.
  */
 void choir__tee_close(choir__tee *tee);

@@ -2,7 +2,6 @@
 #include "cli/torchrun.h"
 
 #include <ctype.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,6 +9,7 @@
 
 #include "base/base.h"
 #include "base/named.h"
+#include "launch/process/signal_table.h"
 
 /* --- the environment --- */
 
@@ -171,19 +171,16 @@ int choir__torchrun_conf(const char *text, choir__agent_opts *o)
 
 int choir__torchrun_signals(const char *text, choir__agent_opts *o)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-    char item[ITEM];
+    char item[ITEM], known[ITEM] = "";
+    for (const choir__signal_row *row = choir__signal_table; row->number; row++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s",
+            *known ? ", " : "", row->name);
     for (const char *at = text; at && next_item(&at, item);) {
-        size_t i = 0;
-        const char *name = !strncmp(item, "SIG", 3) ? item + 3 : item;
-        while (i < CHOIR_COUNT(numbers) && strcmp(name, sigabbrev_np(numbers[i])) != 0)
-            i++;
-        if (i == CHOIR_COUNT(numbers))
+        const choir__signal_row *row = choir__signal_named(item);
+        if (!row)
             return choir__cli_usage("run",
-                "--signals-to-handle: unknown signal '%s': choose among SIGTERM, SIGINT, "
-                "SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2",
-                item);
-        o->ending_signals |= UINT64_C(1) << numbers[i];
+                "--signals-to-handle: unknown signal '%s': choose among %s", item, known);
+        o->handled_signals |= UINT64_C(1) << row->number;
     }
     return CHOIR__EXIT_OK;
 }

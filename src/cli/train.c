@@ -28,6 +28,7 @@ typedef struct board {
     _Atomic int32_t unrecorded;        /* a record could not be written */
     _Atomic int32_t recorded;          /* rank 0 has recorded how the job ended */
     _Atomic int64_t reached;           /* the last step that rank 0 has recorded */
+    _Atomic int64_t gate;              /* choir__job.gate */
     _Atomic uint64_t claimed, written; /* one more than the generation that it is of; 0: none */
     choir_status status;
     int by; /* a signal, where that ended the job */
@@ -61,20 +62,20 @@ static bool is_posted(const board *b)
 /* The job is done, but its record has gaps. */
 enum { EXIT_UNRECORDED = 3 };
 
-/* by: the signal of an interruption; 0: unknown. */
+/* by: the signal of an interruption. */
 static int exit_status(choir_status status, int by)
 {
     return status == CHOIR_OK                ? CHOIR__EXIT_OK
-           : status == CHOIR_ERR_INTERRUPTED ? 128 + (by ? by : SIGINT)
+           : status == CHOIR_ERR_INTERRUPTED ? 128 + by
                                              : CHOIR__EXIT_FAILED;
 }
 
 static int run_rank(int rank, int world, void *arg)
 {
     ranks *r = arg;
-    (void)rank;
     (void)world;
     int by = 0;
+    choir__train_signals(NULL, rank == 0);
     choir_status status = choir__train_rank(r->job, &by);
     if (status == CHOIR_OK)
         status = choir__cli_flush();
@@ -130,11 +131,13 @@ static int run_ranks(const choir__job *job)
     shared.unrecorded = &b->unrecorded;
     shared.recorded = &b->recorded;
     shared.reached = &b->reached;
+    shared.gate = &b->gate;
     b->shared.old_checkpoint = choir__job_checkpoint(job);
     ranks r = {&shared, b};
     choir__recovery recovery = choir__cli_strategy_recovery(job);
     choir_spawn_opts opts = choir_spawn_defaults();
-    int most = (int)choir__min(job->nproc, job->microbatches), left = 0;
+    int most = (int)choir__min(job->nproc, job->microbatches), left = 0, interrupted_by = 0;
+    opts.interrupted_by = &interrupted_by;
     opts.timeout_s = job->timeout;
     opts.started = read_stream;
     opts.max_restarts = (int)job->max_restarts;
@@ -142,19 +145,20 @@ static int run_ranks(const choir__job *job)
     opts.least = recovery == CHOIR__REBUILT_AS_MANY ? job->nproc : 0;
     opts.spares =
         opts.max_restarts && recovery < CHOIR__REBUILT_AS_MANY ? job->nproc - most : 0;
+    signal(SIGUSR2, SIG_DFL); /* the supervisor shows what ranks do, also those that hang */
     choir_status status;
     do {
         opts.restarts_left = &left;
         status = choir_spawn_with(job->nproc - opts.spares, run_rank, &r, opts);
         opts.max_restarts = left;
-    } while (status != CHOIR_OK && left && goes_back(&shared, b));
+    } while (status != CHOIR_OK && left && !interrupted_by && goes_back(&shared, b));
     /* A rank's own words are more precise than its exit status, except on a lost peer, whose
      * end the supervisor has seen. */
     if (status != CHOIR_OK && is_posted(b)) {
         status = b->status;
         choir__set_message(b->message);
     }
-    int by = b->by;
+    int by = b->by ? b->by : interrupted_by;
     bool unrecorded = atomic_load(&b->unrecorded);
     if (status != CHOIR_OK && !atomic_load(&b->recorded))
         choir__cli_record_loss(&shared);
@@ -205,7 +209,9 @@ static int train(choir__job *job)
     if (job->page && job->rank == 0 && choir__watch_beside_open(folder, &page) != CHOIR_OK)
         return choir__cli_fail();
     choir__tee *tee = copy_errors(job);
+    choir__train_signals(tee, job->rank <= 0);
     int status = job->nproc > 1 && !job->launched ? run_ranks(job) : run_alone(job);
+    choir__train_signals(NULL, job->rank <= 0);
     choir__tee_close(tee);
     choir__watch_beside_close(page);
     return status;
@@ -234,6 +240,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     choir__job job = choir__job_new(command->name);
     choir__cli_operands operands;
     signal(SIGXFSZ, SIG_IGN); /* a full disk is an error of write(), not a death */
+    choir__train_signals(NULL, true);
     int status = choir__cli_parse(command, &job, argc, argv, &operands);
     if (status != CHOIR__EXIT_OK)
         return status;

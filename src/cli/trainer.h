@@ -5,10 +5,17 @@
 #include <stdio.h>
 
 #include "cli/job.h"
+#include "cli/tee.h"
 
-/* Trains; rank 0 reports and saves. choir_error_message() has the message of a failure. SIGINT
- * and SIGTERM end the process until the first step is due. Afterwards they stop all ranks after
- * the current step, and the result is CHOIR_ERR_INTERRUPTED; *by: the signal. */
+/* Takes the signals that do not stop a job (launch/process/signal_table.h) from now on. speaks:
+ * where one ends it at once, this process names the loss on standard error, which tee may copy
+ * (NULL: nothing does). */
+void choir__train_signals(const choir__tee *tee, bool speaks);
+
+/* Trains; rank 0 reports and saves. choir_error_message() has the message of a failure. Signals
+ * that stop a job end the process until the first step is due. Afterwards they stop all ranks
+ * after the current step, or the batch of a validation, and the result is
+ * CHOIR_ERR_INTERRUPTED; *by: the signal. */
 choir_status choir__train_rank(const choir__job *job, int *by);
 
 /* Returns whether this job, whose ranks are replaced, has written a checkpoint to --save. */

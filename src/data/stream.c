@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -27,8 +28,8 @@ typedef struct ring {
     pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t changed;
     int64_t written, room;
-    bool ended;
-    choir_status status; /* of reading */
+    bool ended, finished; /* no more tokens come; the reader uses nothing any more */
+    choir_status status;  /* of reading */
     char message[512];
     int ranks;
     int64_t done[MOST_RANKS]; /* tokens that a rank no longer needs */
@@ -99,7 +100,7 @@ static int64_t slowest(const ring *r)
 static void write_ids(choir_stream *s)
 {
     ring *r = s->ring;
-    while (s->used < s->ids.count && !s->left) {
+    while (s->used < s->ids.count && !s->left && !r->ended) {
         int64_t room = slowest(r) + r->room - r->written;
         if (!room) {
             pthread_cond_wait(&r->changed, &r->lock);
@@ -115,7 +116,9 @@ static void write_ids(choir_stream *s)
 static void end_reading(ring *r, choir_status status)
 {
     pthread_mutex_lock(&r->lock);
-    r->ended = true;
+    if (r->ended) /* a rank waits for no more */
+        status = CHOIR_OK;
+    r->ended = r->finished = true;
     r->status = status;
     strncpy(r->message, status == CHOIR_OK ? "" : choir__message(), sizeof r->message - 1);
     pthread_cond_broadcast(&r->changed);
@@ -131,7 +134,10 @@ static void *read_stream(void *arg)
     while (more && status == CHOIR_OK) {
         pthread_mutex_lock(&r->lock);
         write_ids(s);
+        more = !r->ended;
         pthread_mutex_unlock(&r->lock);
+        if (!more)
+            break;
         status = read_record(s, &more);
     }
     end_reading(r, status);
@@ -356,10 +362,34 @@ choir_status choir_stream_read(choir_stream *s)
     return CHOIR_OK;
 }
 
+/* Waits for a change, for a tenth of a second at most. The caller holds the lock. */
+static void wait_shortly(ring *r)
+{
+    static const long short_ns = 100 * 1000 * 1000, second_ns = 1000 * 1000 * 1000;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += short_ns;
+    until.tv_sec += until.tv_nsec / second_ns;
+    until.tv_nsec %= second_ns;
+    pthread_cond_timedwait(&r->changed, &r->lock, &until);
+}
+
+static bool always(void *arg)
+{
+    (void)arg;
+    return true;
+}
+
 choir_status choir_stream_wait(choir_stream *s, int rank, int64_t step, bool *whole)
 {
-    if (!s || !whole)
-        return choir__missing(__func__, s ? "whole" : "stream");
+    return choir_stream_wait_while(s, rank, step, always, NULL, whole);
+}
+
+choir_status choir_stream_wait_while(choir_stream *s, int rank, int64_t step,
+    choir_stream_goes_on_fn *goes_on, void *arg, bool *whole)
+{
+    if (!s || !goes_on || !whole)
+        return choir__missing(__func__, !s ? "stream" : !goes_on ? "function" : "whole");
     if (rank < 0 || rank >= s->ring->ranks || step < 0)
         return choir__error(CHOIR_ERR_ARGUMENT, "a stream of %d ranks: got rank %d, step %lld",
             s->ring->ranks, rank, (long long)step);
@@ -368,8 +398,13 @@ choir_status choir_stream_wait(choir_stream *s, int rank, int64_t step, bool *wh
     pthread_mutex_lock(&r->lock);
     r->done[rank] = choir__max(r->done[rank], step * tokens);
     pthread_cond_broadcast(&r->changed);
-    while (r->written <= (step + 1) * tokens && !r->ended)
-        pthread_cond_wait(&r->changed, &r->lock);
+    while (r->written <= (step + 1) * tokens && !r->ended) {
+        wait_shortly(r);
+        if (goes_on(arg))
+            continue;
+        r->ended = true;
+        pthread_cond_broadcast(&r->changed);
+    }
     *whole = r->written > (step + 1) * tokens;
     choir_status status = *whole ? CHOIR_OK : r->status;
     pthread_mutex_unlock(&r->lock);
@@ -412,7 +447,7 @@ void choir_stream_free(choir_stream *s)
     if (reading) {
         choir_stream_leave(s);
         pthread_mutex_lock(&s->ring->lock);
-        reading = !s->ring->ended;
+        reading = !s->ring->finished;
         pthread_mutex_unlock(&s->ring->lock);
     }
     if (reading)

@@ -23,7 +23,8 @@ typedef struct choir__spawning {
 typedef struct choir__supervisor {
     choir__spawning *spawning;
     choir__family family;
-    bool interrupted;
+    int interrupted; /* the signal; 0: none */
+    bool saves;      /* the program handles SIGUSR1: its ranks are to get it */
     int restarts_left;
     double looked_at; /* for ranks that are stopped or silent */
     bool done;        /* the job's work is done */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "launch/process/signal_table.h"
 #include "launch/replace.h"
 
 /* --- the parent --- */
@@ -133,20 +134,40 @@ static choir_status supervise(choir__supervisor *w, choir__spawning *r)
     return status;
 }
 
+/* Returns whether the calling program has a handler of its own for a signal. */
+static bool handles_own(int number)
+{
+    struct sigaction now;
+    sigaction(number, NULL, &now);
+    return now.sa_handler != SIG_DFL;
+}
+
+/* Lists the table's signals. One that asks for the report stays the caller's if it handles it.
+ */
+static int list_taken(int taken[CHOIR__SIGNALS_MOST])
+{
+    int count = 0;
+    for (const choir__signal_row *row = choir__signal_table; row->number; row++)
+        if (row->does != CHOIR__SIGNAL_SHOWS || !handles_own(row->number))
+            taken[count++] = row->number;
+    return count;
+}
+
 choir_status choir__spawn(const choir__spawn_host *host, int local, choir_spawn_fn *fn,
     void *arg, choir_spawn_opts opts)
 {
-    static const int taken[] = {SIGINT, SIGTERM, SIGUSR1};
-    struct sigaction asking; /* SIGUSR1 may be in use already */
+    int taken[CHOIR__SIGNALS_MOST];
     char job[CHOIR__JOB_TEXT];
     choir__spawning r = {.host = host, .opts = &opts, .job = job, .fn = fn, .arg = arg};
     choir__supervisor w = {.spawning = &r, .restarts_left = opts.max_restarts};
     choir_status status = check(host, local, opts);
+    if (opts.interrupted_by)
+        *opts.interrupted_by = 0;
     if (status == CHOIR_OK)
         status = choir__job_random(job);
-    sigaction(SIGUSR1, NULL, &asking);
+    w.saves = handles_own(SIGUSR1);
     if (status == CHOIR_OK)
-        status = choir__signals_take(taken, asking.sa_handler == SIG_DFL ? 3 : 2);
+        status = choir__signals_take(taken, list_taken(taken));
     if (status != CHOIR_OK)
         return status;
     r.place = (choir__job_place){.rank = opts.node * local,
@@ -158,6 +179,8 @@ choir_status choir__spawn(const choir__spawn_host *host, int local, choir_spawn_
     status = supervise(&w, &r);
     if (opts.restarts_left)
         *opts.restarts_left = w.emptied ? w.restarts_left : 0;
+    if (opts.interrupted_by)
+        *opts.interrupted_by = w.interrupted;
     choir__signals_give_back();
     return status;
 }

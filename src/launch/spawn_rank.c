@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "launch/keeper.h"
+#include "launch/process/signal_table.h"
 #include "launch/replace.h"
 
 /* Ranks of several nodes meet by method; a job name made up by one node would keep them
@@ -52,7 +53,7 @@ static int be_rank(void *arg)
     return status;
 }
 
-/* Writes what the ranks are doing, on SIGUSR1. */
+/* Writes what the ranks are doing. */
 static void show_ranks(const choir__supervisor *w)
 {
     const choir__family *f = &w->family;
@@ -65,11 +66,13 @@ void choir__spawn_signals(choir__supervisor *w)
 {
     choir__signal s;
     while (choir__signals_next(&s)) {
-        if (s.number == SIGUSR1) {
+        choir__signal_does does = choir__signal_meaning(s.number);
+        if (does == CHOIR__SIGNAL_SHOWS || (does == CHOIR__SIGNAL_SAVES && !w->saves)) {
             show_ranks(w);
             continue;
         }
-        w->interrupted = true;
+        if (does != CHOIR__SIGNAL_SAVES && !w->interrupted)
+            w->interrupted = s.number;
         if (!s.typed)
             choir__family_signal(&w->family, s.number);
     }

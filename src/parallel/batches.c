@@ -70,11 +70,13 @@ choir_status choir__batches_each(choir_scope *run, choir__batches *b, int64_t co
         status = choir__prefetch_new(&source, &ahead);
     for (int64_t i = 0; i < count && status == CHOIR_OK; i++) {
         choir__prefetch_stage *stage;
-        status = choir__prefetch_take(ahead, i, &stage);
-        if (status != CHOIR_OK)
-            break;
-        status = run_one(run, data, i, stage, fn, arg);
-        choir__prefetch_done(ahead, stage);
+        choir_status taken = status = choir__prefetch_take(ahead, i, &stage);
+        if (b->read)
+            status = b->read(b->arg, taken);
+        if (status == CHOIR_OK)
+            status = taken == CHOIR_OK ? run_one(run, data, i, stage, fn, arg) : taken;
+        if (taken == CHOIR_OK)
+            choir__prefetch_done(ahead, stage);
     }
     choir__prefetch_free(ahead);
     return status;

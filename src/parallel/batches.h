@@ -11,6 +11,10 @@ typedef struct choir__batches {
     choir_dataset *data;
     int64_t batch, samples; /* samples of a batch, and of all */
     int64_t first, count;   /* count: number of all batches */
+    /* Called when a batch has been read, with how that went; NULL: errors end the run. An error
+     * that it returns does so. */
+    choir_status (*read)(void *arg, choir_status status);
+    void *arg;
 } choir__batches;
 
 /* One of them: x (n, ...) and y (n, ...), whose values are on the host as well. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "checkpoint/agree.h"
 #include "comm/pattern/tree.h"
 #include "nn/module.h"
 #include "parallel/batches.h"
@@ -41,7 +42,33 @@ typedef struct evaluation {
     int64_t mine; /* batches that this rank counts; others it runs for other ranks' sake */
     choir__tally tally;
     choir__batch_sums *sums; /* (batches.count) */
+    const choir_eval_opts *opts;
+    int64_t asked;       /* calls of opts->between */
+    choir_status agreed; /* an error that all ranks have, or know of */
 } evaluation;
+
+/* Asks whether the evaluation goes on. */
+static choir_status ask(void *arg, choir_status mine)
+{
+    evaluation *e = arg;
+    e->asked++;
+    return e->agreed = e->opts->between(e->opts->arg, mine);
+}
+
+/* Ends the ranks' batches together. With a question each rank asks it `rounds` times, whatever
+ * the number of its batches, unless an answer has ended them. A failed forward is known to its
+ * rank alone: where forwards are collective, the others wait in one. */
+static choir_status end_batches(
+    evaluation *e, choir_group *group, int64_t rounds, choir_status status)
+{
+    if (e->agreed != CHOIR_OK || (status != CHOIR_OK && choir_module_collective(e->net)))
+        return status;
+    if (!e->opts->between)
+        return choir__agree(group, status);
+    while (e->agreed == CHOIR_OK && e->asked < rounds)
+        ask(e, status);
+    return status == CHOIR_OK ? e->agreed : status;
+}
 
 static choir_status run_batch(void *arg, choir_scope *step, const choir__batch *b)
 {
@@ -131,6 +158,14 @@ static int64_t take_share(evaluation *e, choir_group *group, int64_t max_batches
     return (b->count + choir_group_world(group) - 1) / choir_group_world(group);
 }
 
+/* Returns how often a rank asks: before each of the batches of the one that has most, and once
+ * behind them. */
+static int64_t rounds_of(int64_t count, choir_group *group)
+{
+    int world = group ? choir_group_world(group) : 1;
+    return (count + world - 1) / world + 1;
+}
+
 choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_model_info *info,
     choir_dataset *data, choir_eval_opts opts, choir_score *score)
 {
@@ -154,8 +189,13 @@ choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_mod
     int64_t samples = choir_dataset_length(data);
     evaluation e = {.net = net,
         .info = info,
+        .opts = &opts,
         .batches = {
             .data = data, .batch = choir__min(opts.batch_size, samples), .samples = samples}};
+    if (opts.between) {
+        e.batches.read = ask;
+        e.batches.arg = &e;
+    }
     int64_t forwards = take_share(&e, group, opts.max_batches), count = e.batches.count;
     e.sums = choir__calloc((size_t)count + 1, sizeof *e.sums);
     choir__tally_init(&e.tally, info);
@@ -166,6 +206,7 @@ choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_mod
     if (status == CHOIR_OK)
         status = choir__batches_each(run, &e.batches, forwards, opts.workers, run_batch, &e);
     choir_module_train(net, true);
+    status = end_batches(&e, group, rounds_of(count, group), status);
     if (group && status == CHOIR_OK)
         status = gather(group, e.sums, e.sums, count);
     if (group && status == CHOIR_OK)

@@ -147,6 +147,27 @@ static choir_status body(choir_scope *step, void *arg)
         if ((l)->callbacks[i_].call.kind)                                                      \
     *(status) = (l)->callbacks[i_].call.kind(__VA_ARGS__, (l)->callbacks[i_].arg)
 
+static choir_status save(choir_loop *l)
+{
+    choir_status status = choir_training_save(l->checkpoint, &l->t, &l->state, CHOIR_SAVE_NOW);
+    CALL(l, &status, saved, l);
+    return status;
+}
+
+/* Saves the step whose evaluation has failed on all ranks: its data cannot be read, which is to
+ * cost no step. Where forwards are collective, one may have failed on this rank alone. */
+static choir_status save_unevaluated(choir_loop *l, choir_status why)
+{
+    bool lost = why == CHOIR_ERR_PEER_LOST || why == CHOIR_ERR_TIMEOUT;
+    if (lost || !l->checkpoint || (l->env.world > 1 && choir_module_collective(l->t.module)))
+        return why;
+    char *message = choir__strdup(choir_error_message());
+    (void)!save(l);
+    choir__set_message(message);
+    free(message);
+    return why;
+}
+
 static choir_status evaluate(choir_loop *l)
 {
     choir_score score;
@@ -154,22 +175,14 @@ static choir_status evaluate(choir_loop *l)
     opts.max_batches = l->opts.eval_batches;
     opts.group = l->env.group;
     choir_status status = choir_optim_swap(l->t.optim);
-    if (status == CHOIR_OK)
-        status =
-            choir_evaluate(l->run, l->t.module, l->t.info, l->opts.validation, opts, &score);
-    if (status == CHOIR_OK)
-        status = choir_optim_swap(l->t.optim);
     if (status != CHOIR_OK)
         return status;
+    status = choir_evaluate(l->run, l->t.module, l->t.info, l->opts.validation, opts, &score);
+    choir_status back = choir_optim_swap(l->t.optim);
+    if (status != CHOIR_OK || back != CHOIR_OK)
+        return status == CHOIR_OK ? back : save_unevaluated(l, status);
     l->state.eval_loss = score.loss;
     CALL(l, &status, evaluated, l, &score);
-    return status;
-}
-
-static choir_status save(choir_loop *l)
-{
-    choir_status status = choir_training_save(l->checkpoint, &l->t, &l->state, CHOIR_SAVE_NOW);
-    CALL(l, &status, saved, l);
     return status;
 }
 

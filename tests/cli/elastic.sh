@@ -11,12 +11,7 @@ job=(train --model "$gpt" --batch-size 24 --microbatches 6 --steps 300
     --eval-every 100 --eval-batches 2
     --json text)
 weights() { grep -o 'weights_sha256":"[0-9a-f]*' "$1"; }
-# Rank 0 may be killed when it has printed a line and has not yet noted that: then the line is there
-# twice, one after the other.
-losses() {
-    grep -o '"event":"\(step\|eval\)","step":[0-9]*,"loss":[^,}]*' "$1" |
-        awk '$0 == before && !twice { twice = 1; next } { before = $0; print }'
-}
+losses() { grep -o '"event":"\(step\|eval\)","step":[0-9]*,"loss":[^,}]*' "$1"; }
 
 # struck SIGNAL LINES RANKS OPTION...: strikes a random rank once LINES lines are out. `strategy`
 # and `calm`, a file with the output of an undisturbed job, say which job.
@@ -254,6 +249,37 @@ saves_with_a_spare() {
     [ "$(weights out)" = "$(weights calm.two)" ] || fail "other weights: $(cat err)"
 }
 
+# A rank that is lost while all wait for the save behind a validation (on a disk on which each file
+# takes 30 ms) does not make the others judge the validation again, or show it.
+judged_once() {
+    local args=(train --model "$gpt" --batch-size 12 --microbatches 6 --steps 40 --eval-every 4
+        --save-every 4 --no-eval --lr 0 --patience 4 --json)
+    cat >slow.c <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+typedef int sync_fn(int fd);
+int fsync(int fd)
+{
+    usleep(30000);
+    return ((sync_fn *)dlsym(RTLD_NEXT, "fsync"))(fd);
+}
+END
+    ${CC:-cc} -shared -fPIC -o slow.so slow.c -ldl || return 0
+    good "${args[@]}" --strategy single text && mv out calm.judged
+    rm -rf judged
+    LD_PRELOAD=$PWD/slow.so start_until 15 "${args[@]}" --strategy ddp --nproc 2 \
+        --max-restarts 2 --save judged text
+    has <(tail -n 1 out) '"event":"eval","step":12'
+    mapfile -t ranks < <(children)
+    kill -KILL "${ranks[RANDOM % 2]}"
+    end_started
+    [ $? -eq 0 ] || fail "exit status: $(cat err)"
+    grep -q '"event":"membership"' out || fail "no rank was lost: $(cat err)"
+    diff <(lines_of calm.judged) <(lines_of out) || fail 'another end, or lines shown twice'
+}
+lines_of() { grep -E '"event":"(step|eval|end)"' "$1" | sed 's/"items_per_s":[^,]*,//'; }
+
 # An interrupt ends spares at once, and the ranks after they have saved.
 interrupted() {
     start_until 20 "${job[@]}" --microbatches 2 --strategy ddp --nproc 3 --max-restarts 2 \
@@ -296,6 +322,7 @@ check control_group
 check newest_cause
 check with_saves
 check saves_with_a_spare
+check judged_once
 check interrupted
 check refused
 finish

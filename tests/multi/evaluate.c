@@ -224,6 +224,75 @@ static void same_bits_on_any_ranks(void **state)
     munmap(all, 4 * sizeof *all);
 }
 
+/* A dataset one of whose samples the last rank, which counts it, cannot read. */
+static choir_status get_but_one(choir_dataset *d, int64_t index, void *x, void *y)
+{
+    return index == SAMPLES - 1 ? CHOIR_ERR_IO : get(d, index, x, y);
+}
+
+static const choir_dataset_ops broken_ops = {.length = length, .get = get_but_one};
+
+typedef struct question {
+    choir_group *group;
+    int asked, last; /* calls so far; the one that ends the evaluation, 0: none */
+} question;
+
+static choir_status ask(void *arg, choir_status mine)
+{
+    question *q = arg;
+    int32_t ends = mine != CHOIR_OK || ++q->asked == q->last;
+    CHECK_OK(choir_group_all_reduce(q->group, &ends, 1, CHOIR_I32, CHOIR_MAX, NULL));
+    return ends ? CHOIR_ERR_INTERRUPTED : CHOIR_OK;
+}
+
+/* Ranks of 2, 1, 1, ... batches ask equally often, and end together: at an answer, and where
+ * one of them cannot read. The score of an evaluation that goes on is the one without
+ * questions. */
+static int ends_with_others(int rank, int world, void *arg)
+{
+    result *results = arg;
+    choir_env env;
+    CHECK_OK(choir_env_init(&env));
+    choir_scope *run = choir_run_open(&env, 1);
+    choir_dataset data = the_data(), broken = the_data();
+    choir_model_info info = {
+        .task = CHOIR_CLASSIFICATION, .classes = CLASSES, .config = "scores"};
+    question q = {.group = env.group};
+    choir_eval_opts opts = {.batch_size = 4, .workers = 1, .group = env.group};
+    choir_module *net = choir_nn_flatten(run);
+    int rounds = (6 + world - 1) / world + 1;
+    broken.ops = &broken_ops;
+    opts.per_class = results[rank].of;
+    opts.between = ask;
+    opts.arg = &q;
+    CHECK_OK(choir_evaluate(run, net, &info, &data, opts, &results[rank].score));
+    CHECK(q.asked == rounds);
+    for (int last = 1; last <= rounds; last++) {
+        q = (question){.group = env.group, .last = last};
+        CHECK(choir_evaluate(run, net, &info, &data, opts, &results[rank].score) ==
+                  CHOIR_ERR_INTERRUPTED &&
+              q.asked == last);
+    }
+    q.last = 0;
+    CHECK(choir_evaluate(run, net, &info, &broken, opts, &results[rank].score) != CHOIR_OK);
+    opts.between = NULL;
+    CHECK(choir_evaluate(run, net, &info, &broken, opts, &results[rank].score) == CHOIR_ERR_IO);
+    CHECK_OK(choir_evaluate(run, net, &info, &data, opts, &results[rank].score));
+    CHECK_OK(choir_scope_close(run));
+    choir_env_free(&env);
+    return 0;
+}
+
+static void ranks_end_together(void **state)
+{
+    (void)state;
+    result *all =
+        mmap(NULL, 4 * sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    for (int world = 1; world <= 4; world++)
+        assert_int_equal(choir_spawn(world, ends_with_others, all), CHOIR_OK);
+    munmap(all, 4 * sizeof *all);
+}
+
 static void refuses(void **state)
 {
     (void)state;
@@ -239,6 +308,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits_on_any_ranks),
+        cmocka_unit_test(ranks_end_together),
         cmocka_unit_test(counts_every_sample_once),
         cmocka_unit_test(predicts_in_order),
         cmocka_unit_test(refuses),

@@ -1,4 +1,4 @@
-/* The end of a training: validation, the last checkpoint, the summary, a sample of text. */
+/* The end of a training: the last checkpoint, validation, the summary, a sample of text. */
 #include "cli/printed.h"
 #include "cli/trainer.h"
 #include "cli/trainer/inside.h"
@@ -9,9 +9,12 @@
 
 #include "cli/judge.h"
 #include "cli/record.h"
+#include "cli/say.h"
 #include "base/base.h"
 
 enum { SAMPLE_TOKENS = 300 };
+
+static const double least_overtime_s = 2; /* of the last validation, behind --max-time */
 
 /* A sample that is kept for the record, and shown while it is written, or NULL. */
 typedef struct written {
@@ -71,17 +74,19 @@ static choir_status sample(choir__trainer *t)
 
 /* Validates on the whole split, unless the last step was followed by that already. Where the
  * evaluations of --eval-every are on fewer batches, the best is one of these. The last epoch of
- * --eval-epochs has a line like those before, beside its mean loss; the last value of
- * --eval-every is in the summary alone. */
+ * --eval-epochs has a line like those before, beside its mean loss, and so has a validation on
+ * which a job that goes on from here depends; the last value of --eval-every is else in the
+ * summary alone. */
 static choir_status validate(choir__trainer *t, choir_score *score)
 {
-    bool alike = !t->job->eval_batches, line = t->now.eval_due && t->job->eval_epochs;
+    bool alike = !t->job->eval_batches;
+    bool line = t->now.eval_due && (t->job->eval_epochs || choir__judge_decides(t->job));
     bool shown = t->now.scored == t->now.step || line;
     choir_status status = CHOIR_OK;
     if (t->now.eval_due && (line || !alike))
         status = choir__trainer_score(t, score);
     if (status == CHOIR_OK && line)
-        choir__trainer_show_eval(t, score);
+        choir__trainer_show_eval(t, score, true);
     *score = t->now.score;
     if (status == CHOIR_OK && !(shown && alike))
         status = choir__trainer_evaluate(t, 0, score);
@@ -91,8 +96,33 @@ static choir_status validate(choir__trainer *t, choir_score *score)
         t->now.best_due |= choir__judge_score(&t->now.judge, t->job, score, false);
     t->now.last_eval = score->loss;
     if (!shown)
-        choir__cli_record_eval(choir__trainer_record(t), t->now.step, score, t->now.best_due);
+        choir__trainer_show_eval(t, score, false);
     return CHOIR_OK;
+}
+
+/* Saves, and validates then: a validation that fails, or that a signal or the time ends, costs
+ * nothing. */
+static choir_status save_and_validate(choir__trainer *t, float loss, choir_score *score)
+{
+    t->now.last_eval_due = !t->job->no_eval && !t->now.time_over;
+    choir_status status = choir__trainer_save_whole(t, loss);
+    if (status != CHOIR_OK || !t->now.last_eval_due)
+        return status;
+    t->overtime_s = choir__max(choir__job_seconds(t->job->max_time) / 10, least_overtime_s);
+    status = validate(t, score);
+    if (status == CHOIR_ERR_INTERRUPTED && t->agreed && !t->by) { /* the time is over */
+        if (t->part.env.rank == 0)
+            choir__cli_tell(t->job->command,
+                "note: --max-time has ended the validation after step %lld",
+                (long long)t->now.step);
+        *score = (choir_score){.loss = (double)NAN, .accuracy = (double)NAN};
+        return CHOIR_OK;
+    }
+    if (status == CHOIR_OK) {
+        t->now.last_eval_due = t->now.eval_due = false;
+        choir__trainer_note_judged(t);
+    }
+    return status == CHOIR_OK || t->by ? status : choir__trainer_save_unvalidated(t, status);
 }
 
 choir_status choir__trainer_finish(choir__trainer *t, float loss)
@@ -105,11 +135,12 @@ choir_status choir__trainer_finish(choir__trainer *t, float loss)
     if (status == CHOIR_OK)
         status = choir__trainer_end_trace(t, t->report.steps - t->traced_before);
     choir_run_forget(t->part.run); /* its memory is more than validation needs */
-    if (status == CHOIR_OK && !t->job->no_eval)
-        status = validate(t, &score);
     if (status == CHOIR_OK)
-        status = choir__trainer_save(
-            t, loss, CHOIR_SAVE_NOW | (t->now.best_due ? CHOIR_SAVE_BEST : 0));
+        status = save_and_validate(t, loss, &score);
+    if (status == CHOIR_ERR_INTERRUPTED) {
+        free(figures);
+        return choir__trainer_stop(t, loss);
+    }
     bool swapped = status == CHOIR_OK; /* to the weights that the checkpoint has */
     if (swapped)
         status = choir_optim_swap(t->part.optim);

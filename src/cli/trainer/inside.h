@@ -2,10 +2,12 @@
  *
  *     trainer.c    sets up, loops, takes down
  *     step.c       one step, its loss, its trace
- *     saves.c      validation and checkpoints between steps
+ *     saves.c      checkpoints
+ *     validate.c   validation between steps
  *     resume.c     goes on from a checkpoint
  *     show.c       what rank 0 shows and records; changes of the ranks
- *     stop.c       signals, time limits and budgets, on which ranks agree
+ *     signals.c    signals, and the loss where one ends the job at once
+ *     stop.c       requests of signals, time limits and budgets, on which ranks agree
  *     finish.c     the end
  */
 #ifndef CHOIR_CLI_TRAINER_INSIDE_H
@@ -26,12 +28,16 @@ typedef struct choir__progress {
     double last_eval;
     choir__judge judge;
     double epoch_loss;       /* the sum of the losses of the epoch's steps */
+    double epoch_mean;       /* of the last epoch that is complete */
     choir_score score;       /* of the last validation */
     int64_t scored;          /* its step; 0: there was none */
+    int64_t saved;           /* the step of the last save, done or under way; 0: none */
+    bool time_over;          /* --max-time has ended a validation: no other one follows */
     bool ended;              /* before the last step */
     char ended_by[16];       /* by --patience or --max-time; "": by neither */
     bool after;              /* the work after that step is not done yet */
     bool eval_due, save_due; /* since the ranks met last */
+    bool last_eval_due;      /* the validation at the end */
     bool best_due;           /* the last validation was the best: it is to be saved */
     bool forgot; /* it is that of the job's checkpoint, which lacks a part of the state */
 } choir__progress;
@@ -54,7 +60,15 @@ typedef struct choir__trainer {
     choir__cli_slow slow;      /* the rank for which the others wait */
     choir_checkpoint *saved;   /* NULL: nothing was saved yet */
     bool prepared;             /* for saves during training */
-    bool stopping;             /* one of the ranks that met was asked to stop */
+    int64_t newest;            /* rank 0: the step of the newest checkpoint; 0: none */
+    /* rank 0: what became of the validation behind the save of that step, until the checkpoint
+     * is written and can receive it; step 0: nothing is due */
+    choir_train_state judged;
+    bool judged_best;
+    double overtime_s;      /* that a validation has behind --max-time */
+    bool agreed;            /* all ranks know of the error that has ended a validation */
+    bool save_due;          /* a signal has asked for a checkpoint */
+    bool stopping;          /* one of the ranks that met was asked to stop */
     int by;                 /* the signal that did it, also where ranks do not meet; 0: none */
     choir__nan_watch watch; /* of --debug-nan */
     choir_trace *trace;     /* NULL without --trace */
@@ -82,11 +96,20 @@ choir_status choir__trainer_end_trace(choir__trainer *t, int64_t steps);
 /* Returns the job's record, or NULL. A process that becomes rank 0 goes on with it. */
 choir__cli_record *choir__trainer_record(choir__trainer *t);
 
-/* Shows and records the last step, unless a rank 0 that was lost later has. */
+/* Returns, on rank 0, whether no line of the kind was shown for the step or a later one, also
+ * by a rank 0 that was lost later. */
+bool choir__trainer_is_news(const choir__trainer *t, choir__line_kind kind, int64_t step);
+
+/* Notes that the line is shown, and writes it then, where ranks may be lost: a rank that is
+ * killed at the sight of a line has noted it. */
+void choir__trainer_note_shown(const choir__trainer *t, choir__line_kind kind, int64_t step);
+
+/* Shows and records the last step, and the epoch that ends with it, unless a rank 0 that was
+ * lost later has. */
 void choir__trainer_show_step(choir__trainer *t);
 
-/* Shows and records a validation, unless a rank 0 that was lost later has. */
-void choir__trainer_show_eval(choir__trainer *t, const choir_score *score);
+/* Shows a validation, if `shown`, and records it, unless a rank 0 that was lost later has. */
+void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool shown);
 
 /* Ends the training before its last step, and says so. */
 void choir__trainer_end_by(choir__trainer *t, const char *option);
@@ -105,23 +128,39 @@ void choir__trainer_take_part(choir__trainer *t);
 /* Reports a change of the ranks since the last call. */
 void choir__trainer_report_change(choir__trainer *t);
 
+/* --- validate.c --- */
+
+/* Computes the score of the model, with the averages of the weights where the job has any;
+ * batches: at most, 0: all. CHOIR_ERR_INTERRUPTED: a signal (t->by) or the end of --max-time
+ * (t->now.time_over) has ended it, on all ranks. */
+choir_status choir__trainer_evaluate(choir__trainer *t, int64_t batches, choir_score *score);
+
+/* Computes the score of an evaluation of --eval-every, and notes the decisions that follow. */
+choir_status choir__trainer_score(choir__trainer *t, choir_score *score);
+
+/* Runs an evaluation of --eval-every. If it fails, the step is saved. */
+choir_status choir__trainer_validate(choir__trainer *t);
+
+/* Saves the step whose validation has failed, unless ranks were lost, and tells it in the
+ * error's message. Returns the error. */
+choir_status choir__trainer_save_unvalidated(choir__trainer *t, choir_status why);
+
 /* --- saves.c --- */
 
 /* Returns the ranks that save together. Ranks that step by themselves have their own
  * optimizers: only the first rank's is saved, and the group is NULL. */
 choir_group *choir__trainer_savers(const choir__trainer *t);
 
-/* Reports a checkpoint that has been written whole. */
+/* Reports a checkpoint that has been written whole, and adds to it what became of the
+ * validation that came behind it. */
 void choir__trainer_report_saved(choir__trainer *t);
+
+/* Notes what became of the validation of this step, for the checkpoint that was saved before.
+ */
+void choir__trainer_note_judged(choir__trainer *t);
 
 /* Returns what a checkpoint of the job saves and loads. */
 choir_training choir__trainer_parts(const choir__trainer *t);
-
-/* Computes the score of the model, with the averages of the weights where the job has any;
- * batches: at most, 0: all. */
-choir_status choir__trainer_evaluate(choir__trainer *t, int64_t batches, choir_score *score);
-/* Computes the score of an evaluation of --eval-every, and notes the decisions that follow. */
-choir_status choir__trainer_score(choir__trainer *t, choir_score *score);
 
 /* Prepares memory for saves during training, which begin later. */
 choir_status choir__trainer_prepare_saves(choir__trainer *t);
@@ -130,10 +169,18 @@ choir_status choir__trainer_prepare_saves(choir__trainer *t);
  * during the write, and an error is reported when the next checkpoint is saved. */
 choir_status choir__trainer_save(choir__trainer *t, float loss, unsigned flags);
 
+/* Saves a checkpoint that is due during training. With --save-warn one that cannot be
+ * written is a warning. */
+choir_status choir__trainer_save_now_and_then(choir__trainer *t, unsigned flags);
+
+/* Makes sure that the present step is saved, and waits until it is on the disk. */
+choir_status choir__trainer_save_whole(choir__trainer *t, float loss);
+
 /* Returns whether something that comes every so many steps comes after this one. */
 bool choir__trainer_is_due(int64_t step, int64_t every);
 
-/* Runs validation and saves a checkpoint if they are due. */
+/* Saves a checkpoint and runs validation if they are due. The checkpoint comes first, so that
+ * nothing is lost by a validation that fails or that a signal ends. */
 choir_status choir__trainer_between_steps(choir__trainer *t);
 
 /* --- resume.c --- */
@@ -156,12 +203,28 @@ choir_status choir__trainer_continue_own(choir__trainer *t);
 /* Says that they do, if the checkpoint lacks a part of the state and no copies were newer. */
 void choir__trainer_note_forgotten(choir__trainer *t);
 
-/* --- stop.c --- */
+/* --- signals.c --- */
 
-/* Lets SIGINT and SIGTERM stop the training after a step. Called when the first step is due:
- * until then nothing is lost if a signal ends the process, and a rank that waits for others
- * must not outlive it. */
+/* Lets signals stop the training after a step. Called when the first step is due: until then
+ * nothing is lost if a signal ends the process, and a rank that waits for others must not
+ * outlive it. */
 void choir__trainer_catch_signals(void);
+
+/* Returns the first signal that was to stop this process; 0: none. *since: when; may be NULL.
+ */
+int choir__trainer_signal(double *since);
+
+/* Returns whether a signal has asked for a checkpoint since the last call. */
+bool choir__trainer_save_asked(const choir__trainer *t);
+
+/* Prints this process's last collectives if a signal has asked for them. */
+void choir__trainer_show_asked(void);
+
+/* Notes the loss that a signal would cause which ended the job now; saving: this step's
+ * checkpoint is under way. */
+void choir__trainer_note_lost(const choir__trainer *t, bool saving);
+
+/* --- stop.c --- */
 
 /* Returns whether no further step follows. */
 bool choir__trainer_is_done(const choir__trainer *t);
@@ -174,16 +237,28 @@ bool choir__trainer_apart(const choir__trainer *t);
  * all stop. Does nothing for ranks that step together. */
 choir_status choir__trainer_meet(choir__trainer *t);
 
+/* Returns whether this rank may begin the next step. Ranks that step apart would wait long for
+ * a meeting that is far: after some seconds of this they stop after the step of the furthest
+ * one. */
+bool choir__trainer_may_begin(const choir__trainer *t);
+
+/* Returns whether the time of --max-time, and more_s seconds, are over. */
+bool choir__trainer_is_time_over(const choir__trainer *t, double more_s);
+
 /* Returns whether any rank was interrupted. All ranks stop after the same step, so that the
- * saved state is complete. */
+ * saved state is complete. Notes in t->save_due whether one was asked to save. */
 bool choir__trainer_stop_asked(choir__trainer *t);
+
+/* The question between the batches of a validation (choir_eval_opts.between), for the trainer.
+ */
+choir_status choir__trainer_between_batches(void *trainer, choir_status mine);
 
 /* Saves after a signal, and returns the error that ends the training. */
 choir_status choir__trainer_stop(choir__trainer *t, float loss);
 
 /* --- finish.c --- */
 
-/* Validates, saves, and reports the end of the training. loss: the last step's. */
+/* Saves, validates, and reports the end of the training. loss: the last step's. */
 choir_status choir__trainer_finish(choir__trainer *t, float loss);
 
 #endif

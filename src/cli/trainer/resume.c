@@ -34,6 +34,8 @@ choir_status choir__trainer_resume(choir__trainer *t, const char *from)
     t->now.last.number = s.step;
     t->now.last.loss = (float)s.loss;
     t->now.ended = choir__judge_is_tired(&t->now.judge, t->job);
+    t->now.eval_due = (s.eval_due & CHOIR_EVAL_REGULAR) && t->job->eval_every && !t->now.ended;
+    t->now.after = t->now.eval_due;
     t->now.last_eval = s.eval_loss;
     if (status == CHOIR_OK && t->job->strategy->resumed)
         status = t->job->strategy->resumed(&t->part);

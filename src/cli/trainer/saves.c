@@ -1,8 +1,11 @@
-/* Validation and checkpoints between two steps. */
+/* Checkpoints between two steps. A step is saved before it is validated, so that no validation
+ * can cost it; what becomes of the validation, and the mark of the best, are added afterwards.
+ */
 #include "cli/trainer/inside.h"
 
 #include <stdio.h>
 
+#include "checkpoint/checkpoint.h"
 #include "cli/amp.h"
 #include "cli/judge.h"
 #include "cli/record.h"
@@ -13,13 +16,39 @@ choir_group *choir__trainer_savers(const choir__trainer *t)
     return t->job->strategy->meet ? NULL : t->part.env.group;
 }
 
+/* Returns whether this rank writes a part of the checkpoints. */
+static bool saves_here(const choir__trainer *t)
+{
+    return t->job->save && !(t->job->strategy->meet && t->part.env.rank != 0);
+}
+
+/* Adds what became of the validation to the checkpoint, which is whole without it: a job that
+ * goes on from there validates again. */
+static void add_judged(choir__trainer *t)
+{
+    const choir__job *j = t->job;
+    if (!t->judged.step || t->judged.step != t->newest || t->part.env.rank != 0)
+        return;
+    if (choir__checkpoint_amend(j->save, &t->judged, t->judged_best, j->save_keep) != CHOIR_OK)
+        choir__cli_tell(j->command, "warning: %s; training goes on", choir_error_message());
+    t->judged.step = 0;
+}
+
 void choir__trainer_report_saved(choir__trainer *t)
 {
     int64_t step;
-    if (!t->saved || t->part.env.rank != 0 || !choir_checkpoint_saved(t->saved, &step))
+    if (t->part.env.rank != 0)
         return;
-    choir__cli_report_saved(&t->report, step, t->job->save);
-    choir__cli_record_saved(choir__trainer_record(t), step);
+    if (t->saved && choir_checkpoint_saved(t->saved, &step)) {
+        t->newest = step;
+        choir__trainer_note_lost(t, false);
+        if (choir__trainer_is_news(t, CHOIR__LINE_SAVED, step)) {
+            choir__cli_report_saved(&t->report, step, t->job->save);
+            choir__trainer_note_shown(t, CHOIR__LINE_SAVED, step);
+            choir__cli_record_saved(choir__trainer_record(t), step);
+        }
+    }
+    add_judged(t);
 }
 
 choir_training choir__trainer_parts(const choir__trainer *t)
@@ -33,20 +62,6 @@ choir_training choir__trainer_parts(const choir__trainer *t)
         .classes = &t->job->classes,
         .beside = t->job->beside,
         .job = t->job->record};
-}
-
-choir_status choir__trainer_evaluate(choir__trainer *t, int64_t batches, choir_score *score)
-{
-    choir_status status = choir_optim_swap(t->part.optim);
-    choir_eval_opts opts = {.batch_size = t->job->batch_size / t->job->microbatches,
-        .max_batches = batches,
-        .workers = (int)t->job->workers,
-        .group = t->part.dealt.group};
-    if (status == CHOIR_OK)
-        status = choir_evaluate(
-            t->part.run, t->part.evaluated, &t->job->info, t->job->validation, opts, score);
-    choir_status back = choir_optim_swap(t->part.optim);
-    return status == CHOIR_OK ? back : status;
 }
 
 static choir_status open_checkpoint(choir__trainer *t)
@@ -81,30 +96,66 @@ static choir_status forgive(const choir__trainer *t, choir_status status)
     return CHOIR_OK;
 }
 
-choir_status choir__trainer_save(choir__trainer *t, float loss, unsigned flags)
+/* Returns what the checkpoint of the present step has beside tensors. */
+static choir_train_state state_of(const choir__trainer *t, float loss)
 {
     const choir__job *j = t->job;
-    if (!j->save || (j->strategy->meet && t->part.env.rank != 0))
-        return CHOIR_OK;
-    choir_training parts = choir__trainer_parts(t);
     choir_train_state s = choir_train_state_none();
     s.step = t->now.step;
     s.loss = (double)loss;
     s.eval_loss = t->now.last_eval;
+    s.eval_due = (t->now.eval_due ? CHOIR_EVAL_REGULAR : 0) |
+                 (t->now.last_eval_due ? CHOIR_EVAL_LAST : 0);
     s.epoch_loss = t->now.epoch_loss;
     s.world = choir__cli_strategy_workers(j);
     choir__judge_to_state(&t->now.judge, j, &s);
     snprintf(s.optimizer, sizeof s.optimizer, "%s", j->optimizer);
     snprintf(s.strategy, sizeof s.strategy, "%s", j->strategy_text);
     snprintf(s.amp, sizeof s.amp, "%s", choir__amp_find(j->amp)->name);
+    return s;
+}
+
+choir_status choir__trainer_save(choir__trainer *t, float loss, unsigned flags)
+{
+    t->now.saved = t->now.step;
+    if (!saves_here(t))
+        return CHOIR_OK;
+    choir_training parts = choir__trainer_parts(t);
+    choir_train_state s = state_of(t, loss);
     choir_status status = open_checkpoint(t);
     if (status == CHOIR_OK)
         status = forgive(t, choir_checkpoint_wait(t->saved)); /* of the checkpoint before */
     choir__trainer_report_saved(t);
+    choir__trainer_note_lost(t, true);
     if (status == CHOIR_OK)
         status = choir_training_save(t->saved, &parts, &s, flags);
     choir__trainer_report_saved(t);
+    if (status != CHOIR_OK)
+        t->now.saved = 0;
     return status;
+}
+
+choir_status choir__trainer_save_now_and_then(choir__trainer *t, unsigned flags)
+{
+    return forgive(t, choir__trainer_save(t, t->now.last.loss, flags));
+}
+
+choir_status choir__trainer_save_whole(choir__trainer *t, float loss)
+{
+    bool whole = t->now.saved == t->now.step &&
+                 (!t->saved || choir_checkpoint_wait(t->saved) == CHOIR_OK);
+    choir__trainer_report_saved(t);
+    return whole ? CHOIR_OK : choir__trainer_save(t, loss, CHOIR_SAVE_NOW);
+}
+
+void choir__trainer_note_judged(choir__trainer *t)
+{
+    if (t->now.saved != t->now.step || !saves_here(t))
+        return;
+    t->judged = state_of(t, t->now.last.loss);
+    t->judged_best = t->now.best_due;
+    t->now.best_due = false;
+    choir__trainer_report_saved(t);
 }
 
 bool choir__trainer_is_due(int64_t step, int64_t every)
@@ -112,60 +163,28 @@ bool choir__trainer_is_due(int64_t step, int64_t every)
     return every && step % every == 0;
 }
 
-choir_status choir__trainer_score(choir__trainer *t, choir_score *score)
-{
-    choir_status status = choir__trainer_evaluate(t, t->job->eval_batches, score);
-    if (status != CHOIR_OK)
-        return status;
-    t->now.score = *score;
-    t->now.scored = t->now.step;
-    t->now.last_eval = score->loss;
-    t->now.best_due |= choir__judge_score(&t->now.judge, t->job, score, true);
-    t->now.eval_due = false;
-    return status;
-}
-
-static choir_status validate(choir__trainer *t)
-{
-    choir_score score;
-    choir_status status = choir__trainer_score(t, &score);
-    if (status != CHOIR_OK)
-        return status;
-    choir__trainer_show_eval(t, &score);
-    if (choir__judge_is_tired(&t->now.judge, t->job) && !choir__trainer_is_done(t))
-        choir__trainer_end_by(t, "patience");
-    return status;
-}
-
-static choir_status save_due(choir__trainer *t)
-{
-    return forgive(
-        t, choir__trainer_save(t, t->now.last.loss, t->now.best_due ? CHOIR_SAVE_BEST : 0));
-}
-
 choir_status choir__trainer_between_steps(choir__trainer *t)
 {
     const choir__job *j = t->job;
-    bool last = choir__trainer_is_done(t);
-    choir_status status = CHOIR_OK;
-    t->now.eval_due |= choir__trainer_is_due(t->now.step, j->eval_every);
-    t->now.save_due |= choir__trainer_is_due(t->now.step, j->save_every);
-    if (last && t->now.eval_due &&
-        choir__judge_decides(j)) /* a resumed run needs the decision */
-        return validate(t);
-    if (last || choir__trainer_apart(t) ||
-        !(t->now.eval_due || t->now.save_due || t->now.best_due))
+    choir__progress *now = &t->now;
+    now->eval_due |=
+        choir__trainer_is_due(now->step, j->eval_every) && now->scored != now->step;
+    now->save_due |= choir__trainer_is_due(now->step, j->save_every) && now->saved != now->step;
+    if (choir__trainer_is_done(t) || choir__trainer_apart(t) ||
+        !(now->eval_due || now->save_due || now->best_due))
         return CHOIR_OK;
-    status = choir__trainer_meet(t);
+    choir_status status = choir__trainer_meet(t);
     if (status != CHOIR_OK || t->stopping)
         return status;
-    if (t->now.eval_due)
-        status = validate(t);
-    if (status == CHOIR_OK && t->now.ended)
-        return status; /* the last checkpoint is this one */
-    if (status == CHOIR_OK && (t->now.save_due || t->now.best_due))
-        status = save_due(t);
-    if (status == CHOIR_OK)
-        t->now.eval_due = t->now.save_due = t->now.best_due = false;
+    if (now->save_due)
+        status = choir__trainer_save_now_and_then(t, 0);
+    now->save_due = now->save_due && status != CHOIR_OK;
+    if (status == CHOIR_OK && now->eval_due)
+        status = choir__trainer_validate(t);
+    if (status == CHOIR_OK && now->best_due &&
+        !now->ended) { /* else the last one is this one */
+        status = choir__trainer_save_now_and_then(t, CHOIR_SAVE_BEST);
+        now->best_due = status != CHOIR_OK;
+    }
     return status;
 }

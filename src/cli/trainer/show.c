@@ -3,6 +3,7 @@
 #include "cli/trainer/inside.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include "cli/record.h"
 
@@ -18,35 +19,65 @@ choir__cli_record *choir__trainer_record(choir__trainer *t)
     return t->record;
 }
 
-void choir__trainer_show_step(choir__trainer *t)
+bool choir__trainer_is_news(const choir__trainer *t, choir__line_kind kind, int64_t step)
+{
+    const choir__job_shared *shared = t->job->shared;
+    return t->part.env.rank == 0 && (!shared || step > atomic_load(&shared->news[kind]));
+}
+
+void choir__trainer_note_shown(const choir__trainer *t, choir__line_kind kind, int64_t step)
+{
+    if (t->job->shared)
+        atomic_store(&t->job->shared->news[kind], step);
+    if (t->report.outlived)
+        fflush(stdout);
+}
+
+/* The record of a step is noted when it is whole: a new rank 0 drops all that follows it. */
+static void record_step(choir__trainer *t)
 {
     choir__job_shared *shared = t->job->shared;
     if (t->part.env.rank != 0 ||
         (shared && t->now.last.number <= atomic_load(&shared->stepped)))
         return;
-    choir__cli_report_step(&t->report, &t->now.last);
     choir__cli_record_step(choir__trainer_record(t), &t->now.last, &t->part, t->report.scale);
     if (shared)
         atomic_store(&shared->stepped, t->now.last.number);
 }
 
-void choir__trainer_show_eval(choir__trainer *t, const choir_score *score)
+void choir__trainer_show_step(choir__trainer *t)
 {
-    choir__job_shared *shared = t->job->shared;
-    if (t->part.env.rank != 0 || (shared && t->now.step <= atomic_load(&shared->evaluated)))
+    int64_t step = t->now.last.number, steps = choir__job_epoch_steps(t->job);
+    if (choir__trainer_is_news(t, CHOIR__LINE_STEP, step)) {
+        choir__cli_report_step(&t->report, &t->now.last);
+        choir__trainer_note_shown(t, CHOIR__LINE_STEP, step);
+    }
+    record_step(t);
+    if (t->job->epochs && step && step == t->now.step && step % steps == 0 &&
+        choir__trainer_is_news(t, CHOIR__LINE_EPOCH, step)) {
+        choir__cli_report_epoch(&t->report, step / steps, step, t->now.epoch_mean);
+        choir__trainer_note_shown(t, CHOIR__LINE_EPOCH, step);
+    }
+}
+
+void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool shown)
+{
+    if (!choir__trainer_is_news(t, CHOIR__LINE_EVAL, t->now.step))
         return;
-    choir__cli_report_eval(&t->report, t->now.step, score, t->now.best_due);
+    if (shown)
+        choir__cli_report_eval(&t->report, t->now.step, score, t->now.best_due);
+    choir__trainer_note_shown(t, CHOIR__LINE_EVAL, t->now.step);
     choir__cli_record_eval(choir__trainer_record(t), t->now.step, score, t->now.best_due);
-    if (shared)
-        atomic_store(&shared->evaluated, t->now.step);
 }
 
 void choir__trainer_end_by(choir__trainer *t, const char *option)
 {
     t->now.ended = true;
     snprintf(t->now.ended_by, sizeof t->now.ended_by, "%s", option);
-    if (t->part.env.rank == 0)
-        choir__cli_report_end(&t->report, t->now.step, option);
+    if (!choir__trainer_is_news(t, CHOIR__LINE_END, t->now.step))
+        return;
+    choir__cli_report_end(&t->report, t->now.step, option);
+    choir__trainer_note_shown(t, CHOIR__LINE_END, t->now.step);
 }
 
 /* --- ranks that are lost or new: choir/elastic.h --- */
@@ -74,8 +105,10 @@ void choir__trainer_note_change(choir__trainer *t)
     choir__trainer_take_part(t);
     t->stopping = false; /* of a meeting that may have failed: the next one asks again */
     choir__trainer_note_generation(t);
-    if (t->saved && choir_checkpoint_close(t->saved) != CHOIR_OK)
+    if (t->saved && choir_checkpoint_wait(t->saved) != CHOIR_OK)
         t->now.save_due = true;
+    choir__trainer_report_saved(t);
+    (void)!choir_checkpoint_close(t->saved);
     t->saved = NULL;
     t->prepared = false;
     choir__trainer_show_step(t);

@@ -76,16 +76,14 @@ static void trace_step(choir__trainer *t, double start, double seconds)
     choir_trace_span(t->trace, name, start, start + seconds);
 }
 
-/* Adds the step to its epoch, and reports an epoch that is complete. */
+/* Adds the step to its epoch. */
 static void note_epoch(choir__trainer *t)
 {
     int64_t steps = choir__job_epoch_steps(t->job);
     t->now.epoch_loss += (double)t->now.last.loss;
     if (t->now.step % steps)
         return;
-    if (t->job->epochs && t->part.env.rank == 0)
-        choir__cli_report_epoch(
-            &t->report, t->now.step / steps, t->now.step, t->now.epoch_loss / (double)steps);
+    t->now.epoch_mean = t->now.epoch_loss / (double)steps;
     t->now.epoch_loss = 0;
 }
 
@@ -139,9 +137,9 @@ choir_status choir__trainer_one_step(choir__trainer *t)
         say_slow_kernels(t->job);
     choir__cli_slow_note(&t->slow);
     choir__trainer_report_change(t);
-    choir__trainer_show_step(t);
     if (ran)
         note_epoch(t);
+    choir__trainer_show_step(t);
     return CHOIR_OK;
 }
 

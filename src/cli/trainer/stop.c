@@ -1,36 +1,25 @@
-/* How a training is stopped: by signals, time limits, the budget of a search, and how ranks
- * agree on it. */
+/* How a training is stopped, and asked to save: by signals, time limits, the budget of a
+ * search, and how ranks agree on it.
+ *
+ * Ranks that step together compare their requests after each step, and between the
+ * batches of a validation. Ranks that step apart do so where they meet. If that is far, those
+ * that share memory go through a gate: each notes there the step that it begins, and a rank
+ * that was interrupted some seconds ago closes it. None begins a step later than the furthest
+ * one that was noted, so all stop after the same step, without a message. */
 #include "cli/trainer/inside.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <string.h>
 
 #include "base/base.h"
+#include "checkpoint/agree.h"
 #include "cli/say.h"
 #include "cli/self.h"
 
-static volatile sig_atomic_t interrupted; /* the signal */
-
-/* A second signal stops at once. A signal within one second counts as the first one again: a
- * signal to the whole process group reaches a rank directly and through the supervisor. */
-static void on_signal(int signal)
-{
-    static double first;
-    double now = choir__now();
-    if (interrupted && now - first > 1)
-        _exit(128 + signal);
-    if (!interrupted)
-        first = now;
-    interrupted = signal;
-}
-
-void choir__trainer_catch_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_signal};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
+static const double meeting_s = 3; /* that a signal waits for the next meeting */
+static const int64_t closed = INT64_C(1) << 62;
 
 bool choir__trainer_is_done(const choir__trainer *t)
 {
@@ -44,7 +33,7 @@ bool choir__trainer_apart(const choir__trainer *t)
 
 choir_status choir__trainer_meet(choir__trainer *t)
 {
-    int32_t asked = interrupted;
+    int32_t asked = choir__trainer_signal(NULL);
     if (!t->job->strategy->meet || t->stopping)
         return CHOIR_OK;
     choir_status status =
@@ -54,6 +43,21 @@ choir_status choir__trainer_meet(choir__trainer *t)
     t->stopping = asked;
     t->by = asked;
     return t->job->strategy->meet(&t->part);
+}
+
+bool choir__trainer_may_begin(const choir__trainer *t)
+{
+    _Atomic int64_t *gate = t->job->gate;
+    double since;
+    if (!gate || !choir__trainer_apart(t))
+        return true;
+    if (choir__trainer_signal(&since) && choir__now() - since > meeting_s)
+        atomic_fetch_or(gate, closed);
+    int64_t next = t->now.step + 1, furthest = atomic_load(gate);
+    while (!(furthest & closed) && furthest < next &&
+           !atomic_compare_exchange_weak(gate, &furthest, next))
+        ;
+    return !(furthest & closed) || next <= (furthest & ~closed);
 }
 
 /* Returns whether this is the step at which a trial of a search will be stopped: it saves its
@@ -67,19 +71,26 @@ static bool has_budget(const choir__trainer *t)
            (!t->job->eval_every || choir__trainer_is_due(t->now.step, t->job->eval_every));
 }
 
-/* Exchanges, after a step, whether any rank was interrupted or out of time (asked), and which
- * is the slowest. */
-static choir_status compare_ranks(choir__trainer *t, int asked[2])
+bool choir__trainer_is_time_over(const choir__trainer *t, double more_s)
 {
-    int64_t words[2 + CHOIR__SLOW_WORDS] = {asked[0], asked[1]};
-    choir__cli_slow_write(&t->slow, t->part.env.rank, words + 2);
+    double limit = choir__job_seconds(t->job->max_time);
+    return limit > 0 && choir__cli_uptime() >= limit + more_s;
+}
+
+enum { SIGNAL, TIME_OVER, SAVE, WORDS }; /* requests to a rank */
+
+/* Exchanges, after a step, the ranks' requests, and finds the slowest rank. */
+static choir_status compare_ranks(choir__trainer *t, int64_t asked[WORDS])
+{
+    int64_t words[WORDS + CHOIR__SLOW_WORDS];
+    memcpy(words, asked, WORDS * sizeof *words);
+    choir__cli_slow_write(&t->slow, t->part.env.rank, words + WORDS);
     choir_status status = choir_group_all_reduce(
-        t->part.env.group, words, 2 + CHOIR__SLOW_WORDS, CHOIR_I64, CHOIR_MAX, NULL);
+        t->part.env.group, words, WORDS + CHOIR__SLOW_WORDS, CHOIR_I64, CHOIR_MAX, NULL);
     if (status != CHOIR_OK)
         return status;
-    asked[0] = (int)words[0];
-    asked[1] = (int)words[1];
-    bool told = choir__cli_slow_judge(&t->slow, words + 2, t->job->slow_after);
+    memcpy(asked, words, WORDS * sizeof *words);
+    bool told = choir__cli_slow_judge(&t->slow, words + WORDS, t->job->slow_after);
     if (told && t->part.env.rank == 0)
         choir__cli_report_slow(&t->report, t->now.step, &t->slow, &t->part.env);
     return CHOIR_OK;
@@ -88,26 +99,56 @@ static choir_status compare_ranks(choir__trainer *t, int asked[2])
 bool choir__trainer_stop_asked(choir__trainer *t)
 {
     const choir__cli_strategy *s = t->job->strategy;
-    double limit = choir__job_seconds(t->job->max_time);
-    int asked[2] = {interrupted ? interrupted : t->by,
-        limit > 0 && choir__cli_uptime() >= limit}; /* the signal; whether the time is over */
-    if (!asked[0] && has_budget(t))
-        asked[0] = SIGTERM;
     if (choir__trainer_apart(t))
         return false;
+    int signal = choir__trainer_signal(NULL);
+    int64_t asked[WORDS] = {signal ? signal : t->by, choir__trainer_is_time_over(t, 0),
+        choir__trainer_save_asked(t)};
+    if (!asked[SIGNAL] && has_budget(t))
+        asked[SIGNAL] = SIGTERM;
     if (t->part.env.world > 1 && (!s->meet || s->together))
         (void)!compare_ranks(t, asked);
-    t->by = asked[0];
-    if (asked[1] && !asked[0])
+    t->by = (int)asked[SIGNAL];
+    t->save_due = asked[SAVE] && !asked[SIGNAL];
+    if (asked[TIME_OVER] && !asked[SIGNAL])
         choir__trainer_end_by(t, "max-time");
-    return asked[0];
+    return asked[SIGNAL];
+}
+
+choir_status choir__trainer_between_batches(void *trainer, choir_status mine)
+{
+    choir__trainer *t = trainer;
+    choir__trainer_show_asked();
+    int64_t words[WORDS + 1] = {choir__trainer_signal(NULL),
+        choir__trainer_is_time_over(t, t->overtime_s), choir__trainer_save_asked(t),
+        mine != CHOIR_OK};
+    choir_status status = CHOIR_OK;
+    if (t->part.env.world > 1)
+        status = choir_group_all_reduce(
+            t->part.env.group, words, WORDS + 1, CHOIR_I64, CHOIR_MAX, NULL);
+    if (status != CHOIR_OK)
+        return status;
+    t->agreed = true;
+    if (words[WORDS])
+        return choir__agree(t->part.env.group, mine);
+    if (words[SIGNAL])
+        t->by = (int)words[SIGNAL];
+    else if (words[TIME_OVER])
+        t->now.time_over = true;
+    if (words[SIGNAL] || words[TIME_OVER])
+        return choir__error(CHOIR_ERR_INTERRUPTED, "the validation was ended");
+    t->agreed = false;
+    return words[SAVE] && t->now.saved != t->now.step ? choir__trainer_save_now_and_then(t, 0)
+                                                      : CHOIR_OK;
 }
 
 choir_status choir__trainer_stop(choir__trainer *t, float loss)
 {
+    if (!t->now.step)
+        return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted before the first step");
     choir_status status = choir__trainer_meet(t);
     if (status == CHOIR_OK)
-        status = choir__trainer_save(t, loss, CHOIR_SAVE_NOW);
+        status = choir__trainer_save_whole(t, loss);
     if (status == CHOIR_OK)
         status = choir_group_barrier(
             t->part.env.group, NULL); /* no rank leaves while rank 0 still writes */

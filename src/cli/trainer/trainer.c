@@ -117,6 +117,7 @@ static choir_status agree_on_save(choir__trainer *t)
     choir_status status =
         choir_group_all_reduce(t->part.env.group, &due, 1, CHOIR_I32, CHOIR_MAX, NULL);
     t->now.save_due = due > 0;
+    t->now.saved = due > 0 ? 0 : t->now.saved;
     t->lost_save = false;
     return status;
 }
@@ -131,22 +132,33 @@ static choir_status after_step(choir__trainer *t)
     if (status == CHOIR_OK)
         status = choir__trainer_between_steps(t);
     choir__trainer_report_saved(t);
+    choir__trainer_show_asked();
     if (status == CHOIR_OK && !choir__trainer_is_done(t) && choir__trainer_stop_asked(t))
         return choir__trainer_stop(t, t->now.last.loss);
+    if (status == CHOIR_OK && t->save_due && t->now.saved != t->now.step)
+        status = choir__trainer_save_now_and_then(t, 0);
+    t->save_due = false;
     t->now.after = status != CHOIR_OK;
     return status;
 }
 
-/* Waits for the step's samples; *ended: the stream has no more whole steps. */
+/* Returns whether nothing asks for the training's end, while it waits for samples. */
+static bool may_wait(void *arg)
+{
+    return !choir__trainer_signal(NULL) && !choir__trainer_is_time_over(arg, 0);
+}
+
+/* Waits for the step's samples; *ended: the stream has no more whole steps, or is not waited
+ * for any longer. */
 static choir_status wait_for_stream(choir__trainer *t, bool *ended)
 {
     bool whole = true;
     const choir__job *j = t->job;
-    choir_status status =
-        j->stream ? choir_stream_wait(j->stream, t->part.env.rank, t->now.step, &whole)
-                  : CHOIR_OK;
+    choir_status status = j->stream ? choir_stream_wait_while(j->stream, t->part.env.rank,
+                                          t->now.step, may_wait, t, &whole)
+                                    : CHOIR_OK;
     *ended = !whole;
-    if (status != CHOIR_OK || whole)
+    if (status != CHOIR_OK || whole || !may_wait(t))
         return status;
     if (!t->now.step)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -199,13 +211,15 @@ static choir_status train(choir__trainer *t)
         choir__trainer_start_trace(t, done);
         if (!t->now.after)
             status = wait_for_stream(t, &ended);
-        if (ended || status != CHOIR_OK)
+        if (ended || status != CHOIR_OK || (!t->now.after && !choir__trainer_may_begin(t)))
             break;
         if (!t->now.after)
             status = choir__trainer_one_step(t);
         if (status == CHOIR_OK && t->now.after) /* else the rank that sent it has done that */
             status = after_step(t);
     }
+    if (status == CHOIR_OK && ended && choir__trainer_stop_asked(t))
+        return choir__trainer_stop(t, t->now.last.loss);
     if (status == CHOIR_OK)
         status = choir__trainer_meet(t);
     if (status == CHOIR_OK && t->stopping)
@@ -247,12 +261,24 @@ static choir_status train_elastic(choir__trainer *t)
     return status;
 }
 
+/* Finds the checkpoint that a job which ends at once leaves. */
+static void note_newest(choir__trainer *t)
+{
+    choir_train_state s;
+    const char *save = t->job->save;
+    if (t->part.env.rank == 0 && save && choir_training_read(save, &s) == CHOIR_OK)
+        t->newest = s.step;
+    (void)choir_error_message(); /* marks the error as read: there is none yet */
+    choir__trainer_note_lost(t, false);
+}
+
 static choir_status run(choir__trainer *t)
 {
     choir_status status = set_up(t);
     if (status != CHOIR_OK)
         return status;
     choir__trainer_catch_signals();
+    note_newest(t);
     start_report(t);
     return t->elastic ? train_elastic(t) : train(t);
 }

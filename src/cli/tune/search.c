@@ -13,6 +13,7 @@
 #include "cli/printed.h"
 #include "cli/say.h"
 #include "cli/tune/live.h"
+#include "launch/process/signal_table.h"
 #include "tune/trials/checkpoints.h"
 #include "tune/trials/ended.h"
 #include "tune/kept.h"
@@ -372,12 +373,12 @@ static int finish(search *s)
 
 int choir__search_run(const choir__search *o)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    int numbers[CHOIR__SIGNALS_MOST];
     search s = {.opts = o};
     s.slot = choir__calloc((size_t)o->parallel, sizeof *s.slot);
     s.polled = choir__calloc((size_t)o->parallel * CHOIR__RUNNING_FDS + 1, sizeof *s.polled);
     s.job = o->job;
-    s.status = choir__signals_take(numbers, CHOIR_COUNT(numbers));
+    s.status = choir__signals_take(numbers, choir__signals_that(CHOIR__SIGNAL_STOPS, numbers));
     choir__adopt_orphans(); /* of trials whose processes began sessions of their own */
     if (s.status == CHOIR_OK)
         s.status = choir__warden_new((int)o->parallel, &s.job.warden);

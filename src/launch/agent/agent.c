@@ -30,8 +30,10 @@
 #include "launch/agent/nodes.h"
 #include "launch/agent/report.h"
 #include "launch/agent/worker.h"
+#include "launch/process/signal_table.h"
 
-static const int retry_ms = 500; /* while other nodes' store does not answer */
+static const int retry_ms = 500;        /* while other nodes' store does not answer */
+static const double last_words_s = 0.5; /* of workers that a second SIGINT ends */
 
 typedef struct agent {
     const choir__agent_opts *opts;
@@ -42,7 +44,9 @@ typedef struct agent {
     choir__workers workers;
     choir__keeper keeper; /* of copies from which the next generation goes on */
     struct pollfd *polled;
-    int interrupted;   /* the signal; 0: none */
+    int interrupted; /* the signal; 0: none */
+    int asked;       /* the last signal that was passed on, for the workers to decide */
+    double asked_at;
     bool told;         /* the attempt's outcome is settled, and posted to the other nodes */
     bool unposted;     /* a failure is, since the ledger did not answer: again later */
     bool cut_off;      /* it cannot be posted: this node's own outcome is the verdict */
@@ -81,35 +85,10 @@ static void settle_failure(agent *a, int worker, int status, const char *report)
         post_failure(a);
 }
 
-/* Reports the first failure here, unless the outcome is already settled. */
-static void see_failure(agent *a)
+/* Notes that a signal ends the job, unless another one has before. */
+static void settle_interrupt(agent *a, int number)
 {
-    choir__family *f = &a->workers.family;
-    char report[CHOIR__REPORT_TEXT], line[256], end[96];
-    if (f->first < 0 || a->told)
-        return;
-    choir__child *c = &f->children[f->first];
-    choir__output_drain(a->workers.output, f->first);
-    choir__agent_report(&a->workers, report);
-    settle_failure(a, f->first, choir__end_status(c), report);
-    if (f->alive) {
-        snprintf(line, sizeof line, "choir run: rank %d (pid %d) %s; stopping the others",
-            a->workers.place.rank + f->first, (int)c->pid, choir__end_text(c, end));
-        choir__output_say(a->workers.output, STDERR_FILENO, line);
-    }
-}
-
-static void interrupt(agent *a, int number)
-{
-    choir__family *f = &a->workers.family;
     char report[512], host[CHOIR__HOST_TEXT] = "?";
-    bool again = number == SIGINT && a->interrupted == SIGINT;
-    choir__family_signal(f, again ? SIGKILL : number);
-    choir__family_signal(f, SIGCONT);
-    choir__family_stop(f);
-    f->grace_s = 0;
-    /* no further SIGTERM: this signal was their notice */
-    f->pressed = again ? SIGKILL : SIGTERM;
     bool first = !a->interrupted;
     if (first)
         a->interrupted = number;
@@ -126,6 +105,53 @@ static void interrupt(agent *a, int number)
         settle(a, 128 + number, report);
     if (a->nodes)
         choir__nodes_quit(a->nodes, 128 + number, report, number == SIGINT);
+}
+
+/* Reports the first failure here, unless the outcome is already settled. A worker that fails
+ * soon after a signal was passed on to it does so because of the signal. */
+static void see_failure(agent *a)
+{
+    choir__family *f = &a->workers.family;
+    char report[CHOIR__REPORT_TEXT], line[256], end[96];
+    if (f->first < 0 || a->told)
+        return;
+    if (a->asked && choir__now() - a->asked_at < a->opts->shutdown_s) {
+        settle_interrupt(a, a->asked);
+        return;
+    }
+    choir__child *c = &f->children[f->first];
+    choir__output_drain(a->workers.output, f->first);
+    choir__agent_report(&a->workers, report);
+    settle_failure(a, f->first, choir__end_status(c), report);
+    if (f->alive) {
+        snprintf(line, sizeof line, "choir run: rank %d (pid %d) %s; stopping the others",
+            a->workers.place.rank + f->first, (int)c->pid, choir__end_text(c, end));
+        choir__output_say(a->workers.output, STDERR_FILENO, line);
+    }
+}
+
+static void interrupt(agent *a, int number)
+{
+    choir__family *f = &a->workers.family;
+    bool again = number == SIGINT && a->interrupted == SIGINT;
+    choir__family_signal(f, number);
+    choir__family_signal(f, SIGCONT);
+    choir__family_stop(f);
+    f->grace_s = 0;
+    f->pressed = SIGTERM; /* no further SIGTERM: this signal was their notice */
+    if (again) {
+        f->stopping_at = choir__now();
+        f->patience_s = last_words_s;
+    }
+    settle_interrupt(a, number);
+}
+
+/* Passes a signal on that workers may outlive. */
+static void ask(agent *a, int number)
+{
+    a->asked = number;
+    a->asked_at = choir__now();
+    choir__family_signal(&a->workers.family, number);
 }
 
 typedef struct shown {
@@ -160,18 +186,15 @@ static void take_signals(agent *a)
 {
     choir__signal s;
     while (choir__signals_next(&s)) {
-        if (a->opts->ending_signals >> s.number & 1) {
+        choir__signal_does does = choir__signal_meaning(s.number);
+        if (does == CHOIR__SIGNAL_STOPS || does == CHOIR__SIGNAL_ENDS)
             interrupt(a, s.number);
-            continue;
-        }
-        switch (s.number) {
-        case SIGINT:
-        case SIGTERM:
-        case SIGHUP:
-        case SIGQUIT: interrupt(a, s.number); break;
-        case SIGUSR1: show_workers(a); break;
-        default: choir__family_signal(&a->workers.family, s.number);
-        }
+        else if (a->opts->handled_signals >> s.number & 1)
+            ask(a, s.number);
+        else if (s.number == SIGUSR1)
+            show_workers(a);
+        else
+            choir__family_signal(&a->workers.family, s.number);
     }
 }
 

@@ -44,7 +44,8 @@ typedef struct choir__agent_opts {
     int max_restarts;              /* of all workers of the job, after failures */
     int node_failures;             /* of a node, which is then left out; 0: no limit */
     double shutdown_s;             /* from SIGTERM to SIGKILL */
-    uint64_t ending_signals;       /* bit N: signal N is passed on and ends the job */
+    /* Bit N: signal N is passed on, and if a worker ends by it, so does the job. */
+    uint64_t handled_signals;
 
     /* Writes what process `pid` is doing, for SIGUSR1. Returns false if nothing is known. */
     bool (*show)(int pid, FILE *out);

@@ -26,7 +26,7 @@
 #include "launch/process/process.h"
 
 const int choir__guard_signals[] = {
-    SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
+    SIGINT, SIGTERM, SIGHUP, SIGXCPU, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 const int choir__guard_signal_count = CHOIR_COUNT(choir__guard_signals);
 
 typedef struct guard {

@@ -1,11 +1,11 @@
 /* A witness: an agent without workers. Where the agents hold the ledger together it has a vote,
  * so that of two nodes each outlives the other. It follows the ledger to the job's end. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "launch/agent/watcher.h"
 #include "launch/process/process.h"
+#include "launch/process/signal_table.h"
 
 static const double wait_s = 0.5;
 
@@ -14,7 +14,7 @@ static int interrupted(void)
 {
     choir__signal s;
     while (choir__signals_next(&s))
-        if (s.number == SIGTERM || s.number == SIGINT || s.number == SIGHUP)
+        if (choir__signal_meaning(s.number) == CHOIR__SIGNAL_STOPS)
             return s.number;
     return 0;
 }
@@ -48,7 +48,7 @@ static choir_status follow(choir__follower *f, choir__ledger *ledger, double tim
 
 int choir__witness_run(const choir__agent_opts *opts)
 {
-    static const int taken[] = {SIGTERM, SIGINT, SIGHUP};
+    int taken[CHOIR__SIGNALS_MOST];
     choir__follower f;
     choir__ledger *ledger = NULL;
     int by = 0, result = 1;
@@ -56,7 +56,7 @@ int choir__witness_run(const choir__agent_opts *opts)
     if (status == CHOIR_OK)
         status = choir__ledger_open(opts, NULL, choir__now() + opts->timeout_s, &ledger);
     if (status == CHOIR_OK)
-        status = choir__signals_take(taken, CHOIR_COUNT(taken));
+        status = choir__signals_take(taken, choir__signals_that(CHOIR__SIGNAL_STOPS, taken));
     if (status == CHOIR_OK)
         status = follow(&f, ledger, opts->timeout_s, &by);
     if (status != CHOIR_OK)

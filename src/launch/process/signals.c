@@ -21,7 +21,8 @@ static struct taken {
 static void on_signal(int number, siginfo_t *info, void *context)
 {
     int why = errno;
-    unsigned char note[2] = {(unsigned char)number, info->si_code == SI_KERNEL};
+    bool typed = info->si_code == SI_KERNEL && number != SIGXCPU; /* a limit of one process */
+    unsigned char note[2] = {(unsigned char)number, typed};
     (void)context;
     if (write(ends[1], note, sizeof note) < 0) {
         /* full: enough signals are already queued */

@@ -1,0 +1,248 @@
+#!/bin/bash
+# Signals: one table for jobs of one process, of ranks, of ranks that are replaced, and under
+# choir run. No signal, and no validation, costs a step that is done.
+. "$(dirname "$0")/lib.sh"
+
+lm=(--model gpt2:layers=1,heads=2,width=32,context=32 --bytes --batch-size 4 --microbatches 2
+    --no-eval --quiet --steps 100000000 --save run text)
+make_text text 2000
+
+number() { kill -l "$1"; }
+step_of() { readlink run/latest; }
+has_step() { [ "$(readlink run/latest)" = "step-$(printf %08d "$1")" ]; }
+steps_are_recorded() { grep -q '"loss"' run/metrics.jsonl; }
+
+# begin WAY...: a job, some steps in.
+begin() {
+    rm -rf run
+    start "$@" "${lm[@]}"
+    await 20 steps_are_recorded 2>/dev/null || fail "no steps of $*: $(cat err)"
+}
+
+# table LAST WAY...: USR2 shows, USR1 saves, and both go on; LAST saves and ends.
+table() {
+    local last=$1 way="${*:2}"
+    shift
+    begin "$@"
+    kill -USR2 "$started_pid"
+    await 10 grep -q 'group world' err || fail "no report of $way: $(cat err)"
+    [ ! -e run/latest ] || fail "USR2 saves $way"
+    kill -USR1 "$started_pid"
+    await 10 test -e run/latest || fail "USR1 does not save $way"
+    ! is_gone "$started_pid" || fail "USR1 ends $way: $(cat err)"
+    local before
+    before=$(step_of)
+    kill "-$last" "$started_pid"
+    ended 10
+    [ "$status" -eq $((128 + $(number "$last"))) ] || fail "status $status after $last of $way"
+    has err 'interrupted'
+    [[ $(step_of) > $before ]] || fail "$last does not save $way: $(step_of) after $before"
+}
+
+# QUIT ends at once, says what is lost, and loses nothing that is saved.
+quit() {
+    begin "$@"
+    kill -USR1 "$started_pid"
+    await 10 test -e run/latest || fail 'USR1 does not save'
+    kill -QUIT "$started_pid"
+    ended 10
+    [ "$status" -eq $((128 + $(number QUIT))) ] || fail "status $status"
+    has err '^choir train: ended at once by SIGQUIT; .*(are lost|was not finished)'
+    good eval --json run text
+}
+
+# A disk on which each file takes 0.15 s.
+slow_disk() {
+    cat >slow.c <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+int fsync(int fd)
+{
+    usleep(150000);
+    return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd);
+}
+END
+    ${CC:-cc} -shared -fPIC -o slow.so slow.c -ldl
+}
+
+is_saving() { compgen -G 'run/.new-*' >/dev/null; }
+
+# saving "SIGNAL..." STATUS PATTERN WAY...: signals more than a second apart, during a save.
+saving() {
+    local signals=$1 want=$2 pattern=$3 pause=0
+    shift 3
+    LD_PRELOAD=$PWD/slow.so begin "$@"
+    for signal in $signals; do
+        sleep $pause
+        kill "-$signal" "$started_pid" 2>/dev/null
+        await 10 is_saving || fail "$signal: no save"
+        pause=1.1
+    done
+    ended 20
+    [ "$status" -eq "$want" ] || fail "status $status after $signals of $*"
+    has err "$pattern"
+}
+second_one_waits() {
+    saving 'TERM HUP' 143 'interrupted after step [0-9]+; saved to run' "$@"
+    [ -e run/latest ] && ! is_saving || fail "the save was cut short: $(ls -A run)"
+}
+second_int_tells() {
+    saving 'INT INT' 130 'by SIGINT; the checkpoint of step [0-9]+ was not finished; there' "$@"
+}
+
+# A signal that comes while ranks start has its number in the status, whenever it comes.
+while_ranks_start() {
+    for ms in 020 050 080 110; do
+        rm -rf run
+        start train --strategy ddp --nproc 2 "${lm[@]}"
+        sleep 0.$ms
+        kill -TERM "$started_pid"
+        ended 10
+        [ "$status" -eq 143 ] || fail "status $status after $ms ms: $(cat err)"
+    done
+}
+
+# Ranks that step apart do not wait for a meeting in an hour.
+before_a_meeting() {
+    begin train --nproc 2 --strategy diloco:every=1000000
+    kill -TERM "$started_pid"
+    sleep 1.2
+    kill -TERM "$started_pid"
+    ended 20
+    [ "$status" -eq 143 ] || fail "status $status: $(cat err)"
+    has err 'interrupted after step [0-9]+; saved to run'
+}
+
+# A job whose standard input has stalled.
+stalled_input() {
+    rm -rf run stall
+    mkfifo stall
+    set -m
+    "$CHOIR" train "$@" "${lm[@]:0:${#lm[@]}-1}" - <stall >out 2>err &
+    started_pid=$!
+    set +m
+    exec {feed}>stall
+    head -c 40000 text >&"$feed"
+    await 20 steps_are_recorded 2>/dev/null || fail "no steps: $(cat err)"
+    kill -TERM "$started_pid"
+    ended 10
+    exec {feed}>&-
+    [ "$status" -eq 143 ] || fail "status $status: $(cat err)"
+    has err 'interrupted after step [0-9]+; saved to run'
+}
+
+# --- validation -------------------------------------------------------------------------------
+
+# Its validation takes minutes.
+long=(--json --model gpt2:layers=4,heads=4,width=128,context=64 --bytes --batch-size 4
+    --microbatches 2 --val-split 0.9 --save run much)
+
+due() { sed -n 's/.*"eval_due": \([0-9]*\).*/\1/p' run/latest/state.json; }
+
+# ended_validation DUE WAY...: TERM ends the validation behind step 4, which is saved.
+ended_validation() {
+    local due=$1
+    shift
+    [ -e much ] || for _ in {1..60}; do cat text; done >much
+    rm -rf run
+    start train "$@" "${long[@]}"
+    await 30 has_step 4 || fail "the step is not saved before its validation: $(cat err)"
+    kill -TERM "$started_pid"
+    ended 5
+    [ "$status" -eq 143 ] || fail "status $status of $*: $(cat err)"
+    has err 'interrupted after step 4; saved to run'
+    has_step 4 && [ "$(due)" = "$due" ] || fail "$(step_of), eval_due is $(due)"
+}
+
+# --max-time ends it, too, and no other one follows.
+time_ends_validation() {
+    rm -rf run
+    LIMIT=10 good train --max-time 1s --steps 1000 --eval-every 4 "${long[@]}"
+    has out '"event":"end","step":4,"by":"max-time"' '"event":"summary".*"eval_loss":null'
+    has_step 4 && [ "$(due)" = 1 ] || fail "$(step_of), eval_due is $(due)"
+}
+
+# rates_and_scores FILE...: every validation, the rate of each step, and the weights.
+rates_and_scores() {
+    cat "$@" | sed -nE 's/.*("event":"eval".*)/\1/p; s/.*("step":[0-9]+),.*("lr":.*)/\1\2/p'
+    cat "$@" | grep -o '"weights_sha256":"[0-9a-f]*"'
+}
+
+# A job that is resumed from a step whose validation was ended, or did not begin, validates first:
+# plateau, best, patience and records are those of the undisturbed job.
+made_up_for() {
+    local at=$1 job=(train --json --model gpt2:layers=1,heads=2,width=32,context=32 --bytes
+        --batch-size 8 --microbatches 4 --steps 24 --eval-every 6 --save-every 6 --seed 1
+        --schedule plateau:factor=0.5,patience=1,threshold=0.3 --patience 3)
+    shift
+    rm -rf run
+    if [ ! -e calm ]; then
+        good "${job[@]}" --strategy single --save calm text && rates_and_scores out >quiet
+    fi
+    start "${job[@]}" "$@" --save run text
+    await 20 has_step "$at" || fail "no checkpoint of step $at: $(cat err)"
+    kill -TERM "$started_pid" 2>/dev/null
+    ended 10
+    mv out first
+    [ "$status" -eq 143 ] || return 0 # it had ended before the signal came
+    good train --json --resume run || return
+    rates_and_scores first out | diff quiet - >diff || fail "after step $at: $(head -5 diff)"
+    [ "$(readlink run/best)" = "$(readlink calm/best)" ] || fail "best: $(readlink run/best)"
+    diff <(evals calm) <(evals run) || fail 'other records'
+}
+evals() { grep '"event":"eval"' "$1/events.jsonl" | sed 's/"time":[^,]*,//'; }
+
+# A validation that cannot read its data costs no step.
+broken_validation() {
+    python3 - <<'END'
+import os, struct, zlib
+def png(path, colour, cut=0):
+    def chunk(kind, data):
+        all = kind + data
+        return struct.pack(">I", len(data)) + all + struct.pack(">I", zlib.crc32(all))
+    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 16, 16, 8, 2, 0, 0, 0)) + \
+        chunk(b"IDAT", zlib.compress((b"\0" + bytes(colour) * 16) * 16)) + chunk(b"IEND", b"")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    open(path, "wb").write(data[:len(data) - cut])
+for name, colour in (("blue", (0, 0, 200)), ("red", (200, 0, 0))):
+    for i in range(12):
+        png("images/train/%s/%02d.png" % (name, i), colour)
+    for i in range(4):
+        png("images/val/%s/%02d.png" % (name, i), colour)
+png("images/val/red/99.png", (200, 0, 0), 30)
+END
+    local job=(train --model cnn:image=16,channels=3,width=4 --batch-size 8 --microbatches 4
+        --steps 8 --save run --quiet images)
+    for way in '--strategy ddp --nproc 2' '--strategy single --eval-every 4' \
+        '--strategy ddp --nproc 2 --eval-every 4 --save-every 4'; do
+        local last=8
+        [[ $way != *eval-every* ]] || last=4
+        rm -rf run
+        # shellcheck disable=SC2086
+        bad 1 "validation after step $last: .*99.png is cut short.*; the step is saved to run" \
+            "${job[@]}" $way
+        has_step $last || fail "$way: $(ls run)"
+    done
+}
+
+check table XCPU train --strategy single
+check table HUP train --strategy ddp --nproc 2
+check table TERM train --strategy fsdp --nproc 2 --max-restarts 1
+check table INT run -n 2 --signals-to-handle SIGUSR1,SIGUSR2 "$CHOIR" train --strategy ddp
+check quit train --strategy single
+check quit train --strategy ddp --nproc 2
+if slow_disk; then
+    check second_one_waits train --strategy ddp --nproc 2
+    check second_int_tells train --strategy ddp --nproc 2
+fi
+check while_ranks_start
+check before_a_meeting
+check stalled_input --strategy ddp --nproc 2
+check ended_validation 1 --steps 1000 --eval-every 4 --save-every 4 --strategy single
+check ended_validation 2 --steps 4 --strategy fsdp --nproc 2
+check time_ends_validation
+check made_up_for 24 --strategy single
+check made_up_for 12 --strategy ddp --nproc 2
+check broken_validation
+finish
