@@ -82,6 +82,7 @@ static const field fields[] = {
     OPTIONAL(plateau_bad, COUNT, true),
     OPTIONAL(plateau_cooling, COUNT, true),
     OPTIONAL(epoch_loss, NUMBER, true),
+    OPTIONAL(epoch_without, COUNT, true),
 };
 
 /* --- writing --- */

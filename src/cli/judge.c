@@ -155,10 +155,10 @@ static double measure_of(const choir__job *j, const choir_score *score)
     return m.max ? -value : value;
 }
 
-/* A repetition is no better than before; anything is better than nothing. */
+/* A repetition is no better than before; any number is better than none. */
 static bool is_better(double measure, double best)
 {
-    return !(measure >= best);
+    return !isnan(measure) && !(measure >= best);
 }
 
 bool choir__judge_score(

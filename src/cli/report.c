@@ -102,6 +102,26 @@ static void print_number(const char *key, double value)
         printf(",\"%s\":null", key);
 }
 
+static void print_loss(const choir__cli_step *s)
+{
+    uint32_t bits;
+    memcpy(&bits, &s->loss, sizeof bits);
+    print_number("loss", s->none ? (double)NAN : (double)s->loss);
+    if (s->none)
+        printf(",\"loss_bits\":null");
+    else
+        printf(",\"loss_bits\":\"0x%08x\"", bits);
+}
+
+/* "2.5", or "-" where no target counted. */
+static const char *loss_text(double loss, char text[32])
+{
+    if (isnan(loss))
+        return "-";
+    snprintf(text, 32, "%.4f", loss);
+    return text;
+}
+
 /* On a terminal, a line is rewritten until a twentieth of the job is done, in steps or in the
  * time of --max-time, and then stays; so do the lines that --log-every asks for. */
 static bool stays(const choir__cli_report *r, int64_t step)
@@ -159,7 +179,10 @@ static void progress(choir__cli_report *r, const choir__cli_step *s)
     double rest = time_left(r, left);
     add_field(
         line, sizeof line, "step %lld/%lld", (long long)s->number, (long long)r->job->steps);
-    add_field(line, sizeof line, "loss %.4f", (double)s->loss);
+    if (s->none)
+        add_field(line, sizeof line, "loss -");
+    else
+        add_field(line, sizeof line, "loss %.4f", (double)s->loss);
     add_field(line, sizeof line, "lr %.3g", s->lr);
     add_field(line, sizeof line, "%.0f %s/s", items_of(r) / s->seconds, items_name(r));
     if (rest >= 0)
@@ -185,8 +208,6 @@ void choir__cli_report_note(choir__cli_report *r, double seconds)
 
 void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *s)
 {
-    uint32_t bits;
-    memcpy(&bits, &s->loss, sizeof bits);
     r->last = s->number;
     if (r->job->quiet && !r->job->json)
         return;
@@ -197,8 +218,8 @@ void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *s)
     if (r->job->log_every && s->number % r->job->log_every && s->number != r->job->steps)
         return;
     printf("{\"event\":\"step\",\"step\":%lld", (long long)s->number);
-    print_number("loss", (double)s->loss);
-    printf(",\"loss_bits\":\"0x%08x\",\"items_per_s\":%.6g", bits, items_of(r) / s->seconds);
+    print_loss(s);
+    printf(",\"items_per_s\":%.6g", items_of(r) / s->seconds);
     print_number("grad_norm", s->grad_norm);
     printf(",\"lr\":%.7g", s->lr); /* as many digits as a float has */
     if (!isnan(r->scale))
@@ -283,10 +304,12 @@ void choir__cli_report_eval(
         print_number("accuracy", score->accuracy);
         printf("}\n");
     } else if (!r->job->quiet) {
+        char text[32];
         choir__paragraph p;
         end_line(r);
         choir__paragraph_begin(&p);
-        fprintf(p.out, "validation after step %lld: loss %.4f", (long long)step, score->loss);
+        fprintf(p.out, "validation after step %lld: loss %s", (long long)step,
+            loss_text(score->loss, text));
         if (isfinite(score->accuracy))
             fprintf(p.out, ", accuracy %.2f %%", 100 * score->accuracy);
         fprintf(p.out, best ? ", the best so far\n" : "\n");
@@ -303,9 +326,10 @@ void choir__cli_report_epoch(choir__cli_report *r, int64_t epoch, int64_t step, 
         print_number("loss", loss);
         printf("}\n");
     } else if (!r->job->quiet) {
+        char text[32];
         end_line(r);
-        printf("epoch %lld/%lld: mean loss %.4f\n", (long long)epoch, (long long)r->job->epochs,
-            loss);
+        printf("epoch %lld/%lld: mean loss %s\n", (long long)epoch, (long long)r->job->epochs,
+            loss_text(loss, text));
     }
     fflush(stdout);
 }
@@ -352,6 +376,8 @@ static void summary_json(choir__cli_report *r, int64_t parameters, float loss,
         print_number("loss_scale", r->scale);
         printf(",\"skipped_steps\":%lld", (long long)r->skipped);
     }
+    if (choir_model_ignores(&r->job->info))
+        printf(",\"steps_without_target\":%lld", (long long)r->without);
     print_number("final_loss", (double)loss);
     print_number("eval_loss", score->loss);
     print_number("eval_accuracy", score->accuracy);
@@ -375,11 +401,12 @@ void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float l
     if (r->job->json) {
         summary_json(r, parameters, loss, score, sha256, devices, device_count);
     } else {
+        char text[32];
         choir__paragraph p;
         choir__paragraph_begin(&p);
-        fprintf(p.out, "%lld steps: loss %.4f", (long long)r->last, (double)loss);
+        fprintf(p.out, "%lld steps: loss %s", (long long)r->last, loss_text((double)loss, text));
         if (!r->job->no_eval)
-            fprintf(p.out, ", validation %.4f", score->loss);
+            fprintf(p.out, ", validation %s", loss_text(score->loss, text));
         if (isfinite(score->accuracy))
             fprintf(p.out, " (accuracy %.2f %%)", 100 * score->accuracy);
         if (r->skipped)
@@ -396,6 +423,11 @@ void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float l
         choir__paragraph_end(&p, stdout);
     }
     fflush(stdout);
+    if (r->without)
+        choir__cli_tell(r->job->command,
+            "note: %lld of %lld steps had no target, and so no loss; a larger --batch-size or "
+            "context gives more of them one",
+            (long long)r->without, (long long)r->counted);
 }
 
 static void profile_json(choir_trace *trace, int64_t steps, double matmul_rate)

@@ -92,6 +92,7 @@ choir_status choir__trainer_save(choir__trainer *t, float loss, unsigned flags)
     s.loss = (double)loss;
     s.eval_loss = t->now.last_eval;
     s.epoch_loss = t->now.epoch_loss;
+    s.epoch_without = t->now.epoch_without;
     s.world = choir__cli_strategy_workers(j);
     choir__judge_to_state(&t->now.judge, j, &s);
     snprintf(s.optimizer, sizeof s.optimizer, "%s", j->optimizer);
