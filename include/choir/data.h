@@ -60,6 +60,8 @@ struct choir_dataset {
      * such a source; false for data that have a validation split of their own, and for training
      */
     bool held_out;
+    bool numbered; /* its labels are numbers, though the model that gives the classes names them
+                    */
 };
 
 int64_t choir_dataset_length(const choir_dataset *dataset);
@@ -341,8 +343,8 @@ CHOIR_CHECKED choir_status choir_dataset_shards(
  * Images without classes, for choir_predict: x as in choir_dataset_images for validation, and
  * y () i64, always 0. A path is a JPEG or PNG file of any name, or a folder, which stands for
  * all images in it and in the folders there. A sample follows from its file and the options
- * alone, if they say its size. choir_dataset_sample_name returns a sample's file. Errors: as for
- * choir_dataset_images; format (a folder without images).
+ * alone, if they say its size. choir_dataset_sample_name returns a sample's file. Errors: as
+ * for choir_dataset_images; format (a folder without images).
  */
 CHOIR_CHECKED choir_status choir_dataset_image_files(
     const char *const *paths, int64_t count, choir_image_opts opts, choir_dataset **dataset);

@@ -60,10 +60,10 @@ typedef struct reading {
     const choir_labelled_opts *opts;
     int64_t entries; /* of the file, so far */
     bool training;
-    bool shared;      /* the file has both splits (data/held.h) */
-    bool labels_only; /* the file is the other split's: its labels are the classes */
-    bool held;        /* the present entry is for validation, by its place */
-    bool keep;        /* the present entry is a sample of this split */
+    bool shared;                 /* the file has both splits (data/held.h) */
+    bool labels_only;            /* the file is the other split's: its labels are the classes */
+    bool held;                   /* the present entry is for validation, by its place */
+    bool keep;                   /* the present entry is a sample of this split */
     choir__held_classes classes; /* of a file that has both splits, with a class per entry */
 } reading;
 
@@ -145,8 +145,7 @@ static choir_status read_record(
 /* Drops the samples that the other split has, once all classes are known. */
 static void drop_samples(reading *r)
 {
-    bool *dropped =
-        choir__held_classes_end(&r->classes, r->training, r->d->encoded.count);
+    bool *dropped = choir__held_classes_end(&r->classes, r->training, r->d->encoded.count);
     choir__encoded_drop(&r->d->encoded, dropped);
     free(dropped);
 }
@@ -247,7 +246,8 @@ choir_status choir_dataset_labelled(const char *path, choir_split split,
         .x_shape = choir_dims(CHOIR__ENCODED_ROWS, opts.context),
         .y_shape = opts.words ? choir_dims(opts.context) : CHOIR_SCALAR,
         .classes = d->labels.classes,
-        .held_out = r.shared && !r.training};
+        .held_out = r.shared && !r.training,
+        .numbered = choir__labels_are_numbers(&d->labels)};
     *dataset = &d->base;
     return CHOIR_OK;
 }

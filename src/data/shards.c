@@ -41,7 +41,7 @@ typedef struct shards {
     member first;        /* its image determines the size of samples */
     member *samples;
     int64_t count, room, seen; /* seen: samples of both splits */
-    choir__held_classes held; /* while members are read */
+    choir__held_classes held;  /* while members are read */
     choir__labels labels;
     choir__json_nodes nodes;
     choir__resample_fn *resample;
@@ -250,8 +250,8 @@ static bool is_kept(shards *d, const member *s, int64_t kept)
 {
     if (d->splits)
         return d->training == (s->shard < d->train_files);
-    return choir__held_classes_note(&d->held, s->label,
-        choir__is_held(d->opts.held_out, d->seen++), d->training, kept);
+    return choir__held_classes_note(
+        &d->held, s->label, choir__is_held(d->opts.held_out, d->seen++), d->training, kept);
 }
 
 /* Drops the samples that the other split has, once all classes are known. */
@@ -472,7 +472,8 @@ choir_status choir_dataset_shards(
         .x_shape = choir_dims(3, d->opts.height, d->opts.width),
         .y_shape = CHOIR_SCALAR,
         .classes = d->labels.classes,
-        .held_out = !d->splits && !d->training};
+        .held_out = !d->splits && !d->training,
+        .numbered = choir__labels_are_numbers(&d->labels)};
     *dataset = &d->base;
     return CHOIR_OK;
 }
