@@ -237,7 +237,7 @@ void choir__cli_record_step(choir__cli_record *r, const choir__cli_step *s,
     put(r, "lr", of_float(s->lr));
     if (!isnan(s->grad_norm))
         put(r, "grad_norm", of_float(s->grad_norm));
-    put(r, "items_per_s", s->seconds > 0 ? items / s->seconds : 0);
+    put(r, "items_per_s", s->seconds > 0 ? items / s->seconds : 0); /* a row is a step */
     put(r, "step_s", s->seconds);
     put(r, "items", items * (double)s->number);
     if (!isnan(loss_scale))

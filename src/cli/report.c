@@ -20,6 +20,15 @@ static double items_of(const choir__cli_report *r)
     return (double)(r->job->batch_size * r->job->info.items);
 }
 
+/* Returns the rate of the line that is being printed; the next line's begins here. */
+static double rate_of_line(choir__cli_report *r)
+{
+    double rate = r->line_s > 0 ? items_of(r) * (double)r->line_steps / r->line_s : 0;
+    r->line_steps = 0;
+    r->line_s = 0;
+    return rate;
+}
+
 static const char *items_name(const choir__cli_report *r)
 {
     return r->job->info.items > 1 ? "tokens" : "samples";
@@ -184,7 +193,7 @@ static void progress(choir__cli_report *r, const choir__cli_step *s)
     else
         add_field(line, sizeof line, "loss %.4f", (double)s->loss);
     add_field(line, sizeof line, "lr %.3g", s->lr);
-    add_field(line, sizeof line, "%.0f %s/s", items_of(r) / s->seconds, items_name(r));
+    add_field(line, sizeof line, "%.0f %s/s", rate_of_line(r), items_name(r));
     if (rest >= 0)
         add_field(line, sizeof line, "%lld:%02d left", (long long)rest / 60,
             (int)((long long)rest % 60));
@@ -209,6 +218,8 @@ void choir__cli_report_note(choir__cli_report *r, double seconds)
 void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *s)
 {
     r->last = s->number;
+    r->line_steps++;
+    r->line_s += s->seconds;
     if (r->job->quiet && !r->job->json)
         return;
     if (!r->job->json) {
@@ -219,7 +230,7 @@ void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *s)
         return;
     printf("{\"event\":\"step\",\"step\":%lld", (long long)s->number);
     print_loss(s);
-    printf(",\"items_per_s\":%.6g", items_of(r) / s->seconds);
+    printf(",\"items_per_s\":%.6g", rate_of_line(r));
     print_number("grad_norm", s->grad_norm);
     printf(",\"lr\":%.7g", s->lr); /* as many digits as a float has */
     if (!isnan(r->scale))
@@ -404,7 +415,8 @@ void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float l
         char text[32];
         choir__paragraph p;
         choir__paragraph_begin(&p);
-        fprintf(p.out, "%lld steps: loss %s", (long long)r->last, loss_text((double)loss, text));
+        fprintf(
+            p.out, "%lld steps: loss %s", (long long)r->last, loss_text((double)loss, text));
         if (!r->job->no_eval)
             fprintf(p.out, ", validation %s", loss_text(score->loss, text));
         if (isfinite(score->accuracy))

@@ -23,6 +23,10 @@ typedef struct choir__cli_report {
     double first_end;           /* choir__now() at the end of the first one */
     int64_t steps, first, last; /* of this process; before its first; the last that is done */
     double started, last_line;
+    /* Rates are means since the last line, of a terminal or of --json: of the steps that have
+     * come since, over the time in which they ran. Validation and saves are not in it. */
+    int64_t line_steps;
+    double line_s;
     double stayed; /* when the last line was printed that stays on a terminal */
     bool terminal, line_open;
     bool outlived; /* others go on if this process is killed */
