@@ -164,6 +164,8 @@ static bool is_better(double measure, double best)
 bool choir__judge_score(
     choir__judge *judge, const choir__job *j, const choir_score *score, bool regular)
 {
+    if (!score->targets) /* none that counts: nothing was measured */
+        return false;
     double measure = measure_of(j, score);
     bool best = is_better(measure, judge->best);
     if (best)

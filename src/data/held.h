@@ -4,8 +4,8 @@
  * whose labels take turns would be of one class. The first sample is never held out.
  *
  * A class that has two samples or more, none of which comes up, gives its second one, so that
- * validation has all classes. Where classes are mixed in a file, that is known at its end: until
- * then both splits keep the second sample of such a class. */
+ * validation has all classes. Where classes are mixed in a file, that is known at its end:
+ * until then both splits keep the second sample of such a class. */
 #ifndef CHOIR_DATA_HELD_H
 #define CHOIR_DATA_HELD_H
 
@@ -19,8 +19,8 @@ choir_status choir__held_check(const char *name, double part);
  * 0-9, one of 10-19, ... */
 bool choir__is_held(double part, int64_t sample);
 
-/* Returns whether a class's sample is for validation; count: the samples of the class, which are
- * counted by themselves. */
+/* Returns whether a class's sample is for validation; count: the samples of the class, which
+ * are counted by themselves. */
 bool choir__is_held_of_class(double part, int64_t sample, int64_t count);
 
 typedef struct choir__held_class {
@@ -28,7 +28,7 @@ typedef struct choir__held_class {
     int64_t second; /* the place of its second sample among those kept; -1: it needs none */
 } choir__held_class;
 
-/* What a split has seen of each class. */
+/* The counts of each class, while a split reads its data. */
 typedef struct choir__held_classes {
     choir__held_class *of; /* (count) */
     int64_t count;

@@ -73,7 +73,7 @@ static int below(uint32_t bits, int n)
  * itself: a sample does not depend on the images around it. */
 static choir_crop crop_of(const choir_image_opts *o, int width, int height)
 {
-    return o->crop != CHOIR_CROP_AUTO                     ? o->crop
+    return o->crop != CHOIR_CROP_AUTO                 ? o->crop
            : width == o->width && height == o->height ? CHOIR_CROP_PADDED
                                                       : CHOIR_CROP_RESIZED;
 }

@@ -79,7 +79,8 @@ static choir_tensor *own_counts(
     return counts;
 }
 
-/* Returns the number of targets that count in each of the step's micro-batches, of all ranks. */
+/* Returns the number of targets that count in each of the step's micro-batches, of all ranks.
+ */
 static choir_tensor *all_counts(choir_tensor *const *targets, int count,
     const choir_cross_entropy_opts *opts, const char *caller)
 {

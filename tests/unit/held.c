@@ -73,7 +73,8 @@ static void mixed_classes(void **state)
     const struct {
         int64_t class;
         bool held;
-    } all[] = {{5, false}, {2, false}, {5, false}, {2, false}, {5, true}, {7, false}, {2, false}};
+    } all[] = {
+        {5, false}, {2, false}, {5, false}, {2, false}, {5, true}, {7, false}, {2, false}};
     const bool in_training[] = {true, true, true, false, false, true, true};
     (void)state;
     for (int training = 0; training < 2; training++) {

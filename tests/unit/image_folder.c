@@ -129,7 +129,7 @@ static void nested(void **state)
     write_jpeg(at("deep/cat/z.jpg"), widths[0], 16, photo);
     write_jpeg(at("deep/cat/.z.jpg"), 30, 16, photo);
     assert_int_equal(open_at("deep", CHOIR_TRAIN, &d), CHOIR_OK);
-    assert_int_equal(choir_dataset_length(d), 5); /* one is held out */
+    assert_int_equal(choir_dataset_length(d), 5);   /* one is held out */
     assert_int_equal(d->x_shape.dim[2], widths[0]); /* the first one's */
     choir_dataset_free(d);
     write_bytes(at("deep/cat/a/u.webp"), "x", 1);
@@ -225,8 +225,7 @@ static void bad_file(void **state)
             choir_dataset *data;
             choir_image_opts opts = choir_image_defaults();
             opts.crop = CHOIR_CROP_PADDED; /* which the one that is too small cannot have */
-            assert_int_equal(
-                choir_dataset_images(at("m"), CHOIR_TRAIN, opts, &data), CHOIR_OK);
+            assert_int_equal(choir_dataset_images(at("m"), CHOIR_TRAIN, opts, &data), CHOIR_OK);
             unlink(at("m/a/004.jpg"));
             if (kind == 1)
                 write_bytes(at("m/a/004.jpg"), "\xFF\xD8\xFF\xE0 and no more", 16);

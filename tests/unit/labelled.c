@@ -196,7 +196,9 @@ static void each_class_is_held_out(void **state)
     char text[1000] = "label,text\n";
     for (int i = 0; i < 10; i++)
         snprintf(text + strlen(text), 20, "%s,a\n",
-            i == 0 ? "z" : i == 2 || i == 9 ? "y" : "x");
+            i == 0             ? "z"
+            : i == 2 || i == 9 ? "y"
+                               : "x");
     const char *path = put("few.csv", text);
     choir_dataset *train = open_split(path, CHOIR_TRAIN, false),
                   *held = open_split(path, CHOIR_VALIDATION, false);

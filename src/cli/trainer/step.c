@@ -27,9 +27,8 @@ static choir_status step_body(choir_scope *step, void *arg)
 static choir_status has_loss(const choir__trainer *t, bool *has)
 {
     double counted = 1;
-    choir_status status = t->part.counted
-                              ? choir_read(t->part.counted, &counted, sizeof counted)
-                              : CHOIR_OK;
+    choir_status status =
+        t->part.counted ? choir_read(t->part.counted, &counted, sizeof counted) : CHOIR_OK;
     *has = counted > 0;
     return status;
 }

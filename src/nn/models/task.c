@@ -88,8 +88,8 @@ choir_tensor *choir_model_divisor(
     return choir_model_ignores(info) ? choir_loss_divisor(y, count, options_of(info)) : NULL;
 }
 
-choir_tensor *choir_model_divisor_counted(const choir_model_info *info, choir_tensor *const *y,
-    int count, choir_tensor **counted)
+choir_tensor *choir_model_divisor_counted(
+    const choir_model_info *info, choir_tensor *const *y, int count, choir_tensor **counted)
 {
     if (counted)
         *counted = NULL;
