@@ -105,6 +105,8 @@ static choir_status open_checkpoint(
     s->info.input = state.input;
     s->info.output = state.output;
     s->info.classes = state.classes;
+    s->info.pixel_mean = state.pixel_mean;
+    s->info.pixel_deviation = state.pixel_deviation;
     s->run = choir_scope_open(device, seed);
     status = build(state.model, s);
     if (status == CHOIR_OK)

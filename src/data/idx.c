@@ -51,7 +51,7 @@ typedef struct idx_dataset {
     idx_pair pair;
     int64_t first, length; /* of this split */
     float value[256];      /* by pixel: (level/255 - mean) / deviation */
-    float mean, deviation;
+    double mean, deviation;
 } idx_dataset;
 
 /* --- one file --- */
@@ -289,11 +289,14 @@ static void measure(idx_dataset *d, const unsigned char *pixels, int64_t count)
     }
     double mean = sum / (double)count / 255;
     double variance = squares / (double)count / (255.0 * 255) - mean * mean;
-    double deviation = variance > 1e-12 ? sqrt(variance) : 1; /* 1 if all pixels are equal */
-    d->mean = (float)mean;
-    d->deviation = (float)deviation;
+    d->mean = mean;
+    d->deviation = variance > 1e-12 ? sqrt(variance) : 1; /* 1 if all pixels are equal */
+}
+
+static void set_values(idx_dataset *d)
+{
     for (int i = 0; i < 256; i++)
-        d->value[i] = (float)((i / 255.0 - mean) / deviation);
+        d->value[i] = (float)((i / 255.0 - d->mean) / d->deviation);
 }
 
 static void count_classes(idx_dataset *d, const idx_file *labels)
@@ -385,8 +388,8 @@ static void idx_normalized(const choir_dataset *self, float mean[3], float std[3
 {
     const idx_dataset *d = (const idx_dataset *)self;
     for (int c = 0; c < 3; c++) {
-        mean[c] = d->mean;
-        std[c] = d->deviation;
+        mean[c] = (float)d->mean;
+        std[c] = (float)d->deviation;
     }
 }
 
@@ -397,11 +400,21 @@ choir_status choir_dataset_idx(const char *folder, choir_split split, choir_data
 {
     if (!folder)
         return choir__missing(__func__, "folder");
-    return choir__dataset_idx(folder, split, 0, dataset);
+    return choir__dataset_idx(folder, split, 0, 0, 0, dataset);
 }
 
-choir_status choir__dataset_idx(
-    const char *folder, choir_split split, double held, choir_dataset **dataset)
+void choir__idx_brightness(
+    const choir_dataset *dataset, double *pixel_mean, double *pixel_deviation)
+{
+    const idx_dataset *d = (const idx_dataset *)dataset;
+    if (dataset->ops != &idx_ops)
+        return;
+    *pixel_mean = d->mean;
+    *pixel_deviation = d->deviation;
+}
+
+choir_status choir__dataset_idx(const char *folder, choir_split split, double held,
+    double pixel_mean, double pixel_deviation, choir_dataset **dataset)
 {
     if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -423,6 +436,11 @@ choir_status choir__dataset_idx(
             folder, f.name);
     if (status != CHOIR_OK)
         goto out;
+    if (pixel_deviation > 0) {
+        d->mean = pixel_mean;
+        d->deviation = pixel_deviation;
+    }
+    set_values(d);
     d->base.x_shape = choir_dims(1, d->pair.images.dim[1], d->pair.images.dim[2]);
     *dataset = &d->base;
     d = NULL;
