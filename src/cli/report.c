@@ -1,10 +1,8 @@
-/* Lines of JSON, or a progress line that is rewritten on a terminal and thinned out elsewhere.
- */
+/* The output of a training besides its steps (report_step.c): how it begins, events, the
+ * summary, the profile; lines of JSON for programs, sentences for people. */
 #include "cli/report.h"
 
-#include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,24 +10,16 @@
 
 #include "base/base.h"
 #include "cli/fold.h"
+#include "cli/report_inside.h"
 #include "cli/self.h"
 #include "cli/slow.h"
 
-static double items_of(const choir__cli_report *r)
+double choir__report_items(const choir__cli_report *r)
 {
     return (double)(r->job->batch_size * r->job->info.items);
 }
 
-/* Returns the rate of the line that is being printed; the next line's begins here. */
-static double rate_of_line(choir__cli_report *r)
-{
-    double rate = r->line_s > 0 ? items_of(r) * (double)r->line_steps / r->line_s : 0;
-    r->line_steps = 0;
-    r->line_s = 0;
-    return rate;
-}
-
-static const char *items_name(const choir__cli_report *r)
+const char *choir__report_items_name(const choir__cli_report *r)
 {
     return r->job->info.items > 1 ? "tokens" : "samples";
 }
@@ -40,18 +30,22 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median_step(const choir__cli_report *r)
+double choir__report_median(const double *values, int64_t n)
 {
-    int64_t skip = r->steps > 2 * CHOIR__CLI_WARM_UP ? CHOIR__CLI_WARM_UP : 0,
-            n = r->steps - skip;
-    if (n <= 0)
+    if (n < 1)
         return 0;
     double *sorted = choir__alloc((size_t)n * sizeof *sorted);
-    memcpy(sorted, r->step_s + skip, (size_t)n * sizeof *sorted);
+    memcpy(sorted, values, (size_t)n * sizeof *sorted);
     qsort(sorted, (size_t)n, sizeof *sorted, by_value);
     double median = sorted[n / 2];
     free(sorted);
     return median;
+}
+
+static double median_step(const choir__cli_report *r)
+{
+    int64_t skip = r->steps > 2 * CHOIR__CLI_WARM_UP ? CHOIR__CLI_WARM_UP : 0;
+    return choir__report_median(r->step_s + skip, r->steps - skip);
 }
 
 /* Ends the progress line if one is open, so that the next text begins a new line. */
@@ -103,23 +97,12 @@ void choir__cli_report_start(choir__cli_report *r, int64_t parameters)
     choir__paragraph_end(&p, stdout);
 }
 
-static void print_number(const char *key, double value)
+void choir__report_number(const char *key, double value)
 {
     if (isfinite(value))
         printf(",\"%s\":%.9g", key, value);
     else
         printf(",\"%s\":null", key);
-}
-
-static void print_loss(const choir__cli_step *s)
-{
-    uint32_t bits;
-    memcpy(&bits, &s->loss, sizeof bits);
-    print_number("loss", s->none ? (double)NAN : (double)s->loss);
-    if (s->none)
-        printf(",\"loss_bits\":null");
-    else
-        printf(",\"loss_bits\":\"0x%08x\"", bits);
 }
 
 /* "2.5", or "-" where no target counted. */
@@ -129,115 +112,6 @@ static const char *loss_text(double loss, char text[32])
         return "-";
     snprintf(text, 32, "%.4f", loss);
     return text;
-}
-
-/* On a terminal, a line is rewritten until a twentieth of the job is done, in steps or in the
- * time of --max-time, and then stays; so do the lines that --log-every asks for. */
-static bool stays(const choir__cli_report *r, int64_t step)
-{
-    enum { LINES = 20 };
-    int64_t steps = choir__max(r->job->steps - r->first, 1), done = step - r->first;
-    int64_t each = choir__max(steps / LINES, 1);
-    double limit = choir__job_seconds(r->job->max_time);
-    bool by_time =
-        limit > 0 && choir__now() - choir__max(r->stayed, r->started) > limit / LINES;
-    return !r->terminal || r->job->log_every || by_time || done % each == 0;
-}
-
-/* Adds a field to the line if it fits, with those before it, in the terminal. */
-__attribute__((format(printf, 3, 4))) static void add_field(
-    char *line, size_t bytes, const char *format, ...)
-{
-    char field[64];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(field, sizeof field, format, args);
-    va_end(args);
-    size_t used = strlen(line), more = strlen(field) + (used ? 2 : 0);
-    if (!used || used + more <= (size_t)choir__fold_columns(STDOUT_FILENO))
-        snprintf(line + used, bytes - used, "%s%s", used ? "  " : "", field);
-}
-
-/* Returns the seconds that `left` steps will take, each as long as the median of the last ones
- * and as long as the time between two steps so far; -1: it is not known yet, since the first
- * step does more work than others. */
-static double time_left(const choir__cli_report *r, int64_t left)
-{
-    enum { LAST = 16 };
-    double last[LAST], elapsed = choir__now() - r->first_end;
-    int64_t later = r->steps - 1, n = choir__min(later, LAST);
-    if (n < 1)
-        return -1;
-    memcpy(last, r->step_s + r->steps - n, (size_t)n * sizeof *last);
-    qsort(last, (size_t)n, sizeof *last, by_value);
-    double between = choir__max(elapsed - (r->in_steps - r->step_s[0]), 0) / (double)later;
-    return (last[n / 2] + between) * (double)left;
-}
-
-static void progress(choir__cli_report *r, const choir__cli_step *s)
-{
-    char line[320] = "";
-    int64_t done = s->number - r->first, left = r->job->steps - s->number;
-    bool last = left == 0, due = choir__now() - r->last_line > (r->terminal ? 0.1 : 2);
-    bool stay = stays(r, s->number);
-    due |= r->terminal && stay;
-    if (r->job->log_every ? s->number % r->job->log_every && !last : !due && !last && done > 1)
-        return;
-    r->last_line = choir__now();
-    r->stayed = stay ? r->last_line : r->stayed;
-    double rest = time_left(r, left);
-    add_field(
-        line, sizeof line, "step %lld/%lld", (long long)s->number, (long long)r->job->steps);
-    if (s->none)
-        add_field(line, sizeof line, "loss -");
-    else
-        add_field(line, sizeof line, "loss %.4f", (double)s->loss);
-    add_field(line, sizeof line, "lr %.3g", s->lr);
-    add_field(line, sizeof line, "%.0f %s/s", rate_of_line(r), items_name(r));
-    if (rest >= 0)
-        add_field(line, sizeof line, "%lld:%02d left", (long long)rest / 60,
-            (int)((long long)rest % 60));
-    printf("%s%.*s%s", r->terminal ? "\r\033[K" : "", choir__fold_columns(STDOUT_FILENO), line,
-        stay ? "\n" : "");
-    r->line_open = !stay;
-    fflush(stdout);
-}
-
-void choir__cli_report_note(choir__cli_report *r, double seconds)
-{
-    if (!r->steps)
-        r->first_step_s = choir__cli_uptime();
-    if (!(r->steps & (r->steps - 1))) /* 0 or a power of two: full */
-        r->step_s = choir__realloc(r->step_s, (size_t)(2 * r->steps + 1) * sizeof *r->step_s);
-    r->step_s[r->steps++] = seconds;
-    r->in_steps += seconds;
-    if (r->steps == 1)
-        r->first_end = choir__now();
-}
-
-void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *s)
-{
-    r->last = s->number;
-    r->line_steps++;
-    r->line_s += s->seconds;
-    if (r->job->quiet && !r->job->json)
-        return;
-    if (!r->job->json) {
-        progress(r, s);
-        return;
-    }
-    if (r->job->log_every && s->number % r->job->log_every && s->number != r->job->steps)
-        return;
-    printf("{\"event\":\"step\",\"step\":%lld", (long long)s->number);
-    print_loss(s);
-    printf(",\"items_per_s\":%.6g", rate_of_line(r));
-    print_number("grad_norm", s->grad_norm);
-    printf(",\"lr\":%.7g", s->lr); /* as many digits as a float has */
-    if (!isnan(r->scale))
-        print_number("loss_scale", r->scale);
-    printf("}\n");
-    if (r->terminal || s->seconds > 0.05 || r->outlived)
-        fflush(stdout); /* else the last lines would be lost with this rank */
 }
 
 /* "rank 1 (pid 77) was killed by SIGKILL (Killed); rank 2 is new: 3 ranks go on from step 17,
@@ -311,8 +185,8 @@ void choir__cli_report_eval(
         printf("{\"event\":\"eval\",\"step\":%lld", (long long)step);
         if (r->job->eval_epochs)
             printf(",\"epoch\":%lld", (long long)(step / r->job->epoch_steps));
-        print_number("loss", score->loss);
-        print_number("accuracy", score->accuracy);
+        choir__report_number("loss", score->loss);
+        choir__report_number("accuracy", score->accuracy);
         printf("}\n");
     } else if (!r->job->quiet) {
         char text[32];
@@ -334,7 +208,7 @@ void choir__cli_report_epoch(choir__cli_report *r, int64_t epoch, int64_t step, 
     if (r->job->json) {
         printf("{\"event\":\"epoch\",\"epoch\":%lld,\"step\":%lld", (long long)epoch,
             (long long)step);
-        print_number("loss", loss);
+        choir__report_number("loss", loss);
         printf("}\n");
     } else if (!r->job->quiet) {
         char text[32];
@@ -384,17 +258,17 @@ static void summary_json(choir__cli_report *r, int64_t parameters, float loss,
     printf(",\"recompute\":%s,", r->job->recompute ? "true" : "false");
     printf("\"amp\":\"%s\"", r->job->amp ? r->job->amp : "off");
     if (!isnan(r->scale)) {
-        print_number("loss_scale", r->scale);
+        choir__report_number("loss_scale", r->scale);
         printf(",\"skipped_steps\":%lld", (long long)r->skipped);
     }
     if (choir_model_ignores(&r->job->info))
         printf(",\"steps_without_target\":%lld", (long long)r->without);
-    print_number("final_loss", (double)loss);
-    print_number("eval_loss", score->loss);
-    print_number("eval_accuracy", score->accuracy);
-    print_number("step_ms_median", median * 1e3);
-    print_number("items_per_s", median > 0 ? items_of(r) / median : 0);
-    print_number("first_step_s", r->first_step_s);
+    choir__report_number("final_loss", (double)loss);
+    choir__report_number("eval_loss", score->loss);
+    choir__report_number("eval_accuracy", score->accuracy);
+    choir__report_number("step_ms_median", median * 1e3);
+    choir__report_number("items_per_s", median > 0 ? choir__report_items(r) / median : 0);
+    choir__report_number("first_step_s", r->first_step_s);
     printf(",\"weights_sha256\":\"%s\",\"devices\":[", sha256);
     for (int i = 0; i < device_count; i++)
         printf("%s{\"device\":\"%s\",\"peak_bytes\":%llu,\"busy\":%.3f,\"comm_bytes\":%llu}",
@@ -425,8 +299,8 @@ void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float l
             fprintf(
                 p.out, "; %lld steps skipped, loss scale %g", (long long)r->skipped, r->scale);
         if (median > 0)
-            fprintf(p.out, "; %.4g ms a step, %.0f %s/s", median * 1e3, items_of(r) / median,
-                items_name(r));
+            fprintf(p.out, "; %.4g ms a step, %.0f %s/s", median * 1e3,
+                choir__report_items(r) / median, choir__report_items_name(r));
         fprintf(p.out, "\n");
         for (int i = 0; i < device_count && !r->job->quiet; i++)
             fprintf(p.out, "  %-8s peak %8.1f MiB   busy %3.0f %%   communicated %8.1f MiB\n",
