@@ -69,9 +69,6 @@ typedef struct choir__trainer {
  * other ranks had finished the step, so that this one has received it. */
 choir_status choir__trainer_run_step(choir__trainer *t, choir__cli_step *s, bool *ran);
 
-/* Gives this rank's micro-batches the loss of the last step, as if they had run it. */
-void choir__trainer_fill_losses(choir__trainer *t);
-
 /* Computes, where ranks step by themselves, the mean of their last losses, and the number of
  * their steps without a target. Collective. */
 choir_status choir__trainer_mean_of_ranks(choir__trainer *t);
@@ -106,6 +103,9 @@ void choir__trainer_note_generation(const choir__trainer *t);
 
 /* Goes on with other ranks. A save that was under way may have lost a part. */
 void choir__trainer_note_change(choir__trainer *t);
+
+/* Gives this rank's micro-batches the loss of the last step, as if they had run it. */
+void choir__trainer_fill_losses(choir__trainer *t);
 
 /* Takes this process's part of a group that is new. Until it has run a step there, its
  * micro-batches have the loss of the step before. */

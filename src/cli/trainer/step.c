@@ -110,12 +110,6 @@ static void note_epoch(choir__trainer *t)
     t->now.epoch_without = 0;
 }
 
-void choir__trainer_fill_losses(choir__trainer *t)
-{
-    for (int64_t i = 0; i < choir__max(t->part.micro_count, t->job->microbatches); i++)
-        t->read[i] = t->now.last.loss;
-}
-
 choir_status choir__trainer_mean_of_ranks(choir__trainer *t)
 {
     bool has = t->now.with || !isnan(t->now.last.loss);
