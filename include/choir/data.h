@@ -258,8 +258,8 @@ CHOIR_CHECKED choir_status choir_dataset_corpus(const char *path, choir_split sp
  * format): x (1, H, W) f32, (pixel/255 - mean)/deviation of the training split; y () i64.
  *
  * A train-* and a t10k-* pair are the two splits; if there is only one pair, its last tenth is
- * the validation split. Errors: io, format (wrong headers, truncated data), naming the
- * file.
+ * the validation split, with the second image of each class that has two, and none there.
+ * Errors: io, format (wrong headers, truncated data), naming the file.
  */
 CHOIR_CHECKED choir_status choir_dataset_idx(
     const char *folder, choir_split split, choir_dataset **dataset);
