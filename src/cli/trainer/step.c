@@ -167,7 +167,7 @@ choir_status choir__trainer_one_step(choir__trainer *t)
         trace_step(t, start, s.seconds);
     if (t->part.scaler && (status = note_scale(t)) != CHOIR_OK)
         return status;
-    if (!t->now.last.none && !isfinite(t->now.last.loss) &&
+    if (ran && !s.none && !isfinite(s.loss) &&
         !t->part.scaler) /* else the scaler may give up */
         return choir__error(CHOIR_ERR_NONFINITE,
             "the loss is %g at step %lld; a lower --lr, a warm-up or --clip may help%s",
