@@ -102,31 +102,35 @@ static choir_tensor *all_counts(choir_tensor *const *targets, int count,
     return counts->poisoned ? counts : choir__strategies_gather(scope, counts);
 }
 
-static choir_tensor *divisor_of(choir_tensor *counts)
+/* Makes the divisor of the counts, and their sum. */
+static choir_tensor *divisor_of(choir_tensor *counts, choir_tensor **sum)
 {
+    *sum = counts;
     if (counts->poisoned)
         return counts;
-    choir_tensor *y =
-        choir__tensor_new(counts->scope, choir__device_of(counts), CHOIR_F32, CHOIR_SCALAR);
-    if (y->poisoned)
-        return y;
-    choir__k_loss_divisor args = {
-        .counts = choir__data(counts), .y = choir__data(y), .n = counts->count};
-    choir__launch(choir__device_of(y), CHOIR_F32, loss_divisor, &args);
+    choir_device *device = choir__device_of(counts);
+    choir_tensor *y = choir__tensor_new(counts->scope, device, CHOIR_F32, CHOIR_SCALAR);
+    *sum = choir__tensor_new(counts->scope, device, CHOIR_F64, CHOIR_SCALAR);
+    if (y->poisoned || (*sum)->poisoned)
+        return y->poisoned ? y : *sum;
+    choir__k_loss_divisor args = {.counts = choir__data(counts),
+        .y = choir__data(y),
+        .sum = choir__data(*sum),
+        .n = counts->count};
+    choir__launch(device, CHOIR_F32, loss_divisor, &args);
     return y;
 }
 
 choir_tensor *choir_loss_divisor(
     choir_tensor *const *targets, int count, choir_cross_entropy_opts opts)
 {
-    return divisor_of(all_counts(targets, count, &opts, __func__));
+    choir_tensor *sum;
+    return divisor_of(all_counts(targets, count, &opts, __func__), &sum);
 }
 
 choir_tensor *choir_loss_divisor_counted(choir_tensor *const *targets, int count,
     choir_cross_entropy_opts opts, choir_tensor **counted)
 {
-    choir_tensor *counts = all_counts(targets, count, &opts, __func__);
-    if (counted)
-        *counted = choir_sum(counts);
-    return divisor_of(counts);
+    choir_tensor *sum;
+    return divisor_of(all_counts(targets, count, &opts, __func__), counted ? counted : &sum);
 }
