@@ -60,6 +60,8 @@ struct choir_dataset {
      * such a source; false for data that have a validation split of their own, and for training
      */
     bool held_out;
+    bool numbered; /* its labels are numbers, though the model that gives the classes names them
+                    */
 };
 
 int64_t choir_dataset_length(const choir_dataset *dataset);
@@ -256,16 +258,15 @@ CHOIR_CHECKED choir_status choir_dataset_corpus(const char *path, choir_split sp
  * format): x (1, H, W) f32, (pixel/255 - mean)/deviation of the training split; y () i64.
  *
  * A train-* and a t10k-* pair are the two splits; if there is only one pair, its last tenth is
- * the validation split. Errors: io, format (wrong headers, truncated data), naming the
- * file.
+ * the validation split, with the second image of each class that has two, and none there.
+ * Errors: io, format (wrong headers, truncated data), naming the file.
  */
 CHOIR_CHECKED choir_status choir_dataset_idx(
     const char *folder, choir_split split, choir_dataset **dataset);
 
 /** The crop of an image's training sample. Validation uses the centre. */
 typedef enum choir_crop {
-    /* PADDED if the first image already has the sample's size, else RESIZED */
-    CHOIR_CROP_AUTO,
+    CHOIR_CROP_AUTO,    /* PADDED of an image that has the sample's size, else RESIZED */
     CHOIR_CROP_RESIZED, /* RandomResizedCrop: a random box of the image, resized */
     CHOIR_CROP_PADDED,  /* RandomCrop: a random window of the image with a black border */
     CHOIR_CROP_CENTER   /* the centre, as in validation */
@@ -279,7 +280,7 @@ typedef struct choir_image_opts {
     float ratio_min, ratio_max;
     int padding; /* PADDED: pixels on each side; 4 */
     /* validation: the shorter side before the centre is cut out; 0: 256/224 of the sample's
-     * size, or exactly that size for PADDED */
+     * size, or exactly that size where the crop is PADDED */
     int resize;
     bool flip; /* mirrors half of the training samples; true */
     /* decodes JPEGs at 1/2, 1/4 or 1/8 if that is enough: faster, and pixels differ from
@@ -293,7 +294,8 @@ typedef struct choir_image_opts {
      * sorted names of the training folders */
     const choir_class_names *classes;
     /* the part of data without a validation split that is for validation, such as 0.2: one of
-     * each five files of a class, or samples of a tar; 0 (the default): a tenth; 1: all */
+     * each five files of a class, or samples of a tar; 0 (the default): a tenth; 1: all. A
+     * class that has two samples or more, and none among these, gives its second one */
     double held_out;
 } choir_image_opts;
 
@@ -307,7 +309,8 @@ choir_image_opts choir_image_defaults(void);
  * ImageFolder, files in folders of a class belong to it, and its files are ordered by folder,
  * then by name. Images of other formats (.bmp .webp .ppm .pgm .tif .tiff) are an error; other
  * names, and names that start with a dot, are skipped. If there is no val or test, or the
- * classes are directly in DIR, one of each ten files of a class is for validation. Resizing is
+ * classes are directly in DIR, one of each ten files of a class is for validation, and one of a
+ * class with fewer files. Resizing is
  * bilinear with antialiasing, as torchvision's on PIL images; a sample depends on (seed, epoch,
  * index) alone.
  *
@@ -339,9 +342,9 @@ CHOIR_CHECKED choir_status choir_dataset_shards(
 /**
  * Images without classes, for choir_predict: x as in choir_dataset_images for validation, and
  * y () i64, always 0. A path is a JPEG or PNG file of any name, or a folder, which stands for
- * all images in it and in the folders there. The first image takes the place of the first
- * training image. choir_dataset_sample_name returns a sample's file. Errors: as for
- * choir_dataset_images; format (a folder without images).
+ * all images in it and in the folders there. A sample follows from its file and the options
+ * alone, if they say its size. choir_dataset_sample_name returns a sample's file. Errors: as
+ * for choir_dataset_images; format (a folder without images).
  */
 CHOIR_CHECKED choir_status choir_dataset_image_files(
     const char *const *paths, int64_t count, choir_image_opts opts, choir_dataset **dataset);

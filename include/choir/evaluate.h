@@ -24,6 +24,7 @@ typedef struct choir_score {
     double top5;
     double f1; /* mean F1 of the classes that some target or prediction names (macro F1) */
     int64_t samples;
+    int64_t targets; /* that count; 0: loss and shares are NaN */
 } choir_score;
 
 /* The score of one class; a share of nothing is 0. */

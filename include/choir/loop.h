@@ -62,7 +62,8 @@ CHOIR_CHECKED choir_status choir_loop_run(choir_loop *loop);
 /** Ends the training after this step, on all ranks. Called by a callback on any rank. */
 void choir_loop_stop(choir_loop *loop);
 
-/** Returns the state: the number of steps that are done, the latest loss and eval_loss. */
+/** Returns the state: the number of steps that are done, the latest loss and eval_loss. After a
+ * step of which no target counts the loss is NaN. */
 const choir_train_state *choir_loop_state(const choir_loop *loop);
 /** Returns the training's objects. */
 const choir_training *choir_loop_training(const choir_loop *loop);

@@ -35,7 +35,9 @@ typedef struct choir_model_info {
     bool packs;         /* LANGUAGE: the model takes documents and positions, too */
     bool padded;        /* some targets are CHOIR_IGNORED: padding, or prompts */
     int64_t pad, start; /* IMAGE_TO_TEXT: ids of these tokens; both 0: not known yet */
-    char config[512];   /* the model in full, "gpt2:layers=4,..."; saved in checkpoints */
+    /* images of IDX files: x = (pixel/255 - mean) / deviation of the training images */
+    double pixel_mean, pixel_deviation;
+    char config[512]; /* the model in full, "gpt2:layers=4,..."; saved in checkpoints */
 } choir_model_info;
 
 /** Names of classes, by class. */

@@ -119,6 +119,11 @@ bool choir_model_ignores(const choir_model_info *info);
  */
 choir_tensor *choir_model_divisor(
     const choir_model_info *info, choir_tensor *const *y, int count);
+/** Like choir_model_divisor; stores in *counted, unless counted is NULL, how many targets of
+ * the step count, () f64 as of choir_loss_divisor_counted, or NULL if all targets of the task
+ * do. */
+choir_tensor *choir_model_divisor_counted(
+    const choir_model_info *info, choir_tensor *const *y, int count, choir_tensor **counted);
 
 /** Returns the loss () of one micro-batch, such that the mean of the step's losses is over all
  * targets that count. divisor: of choir_model_divisor, on the device of out; NULL:

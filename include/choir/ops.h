@@ -351,6 +351,12 @@ choir_tensor *choir_cross_entropy_with(
  */
 choir_tensor *choir_loss_divisor(
     choir_tensor *const *targets, int count, choir_cross_entropy_opts opts);
+/** Like choir_loss_divisor; stores in *counted, unless counted is NULL, how many targets count
+ * (with class weights: the sum of their weights) in the step's micro-batches on all ranks: ()
+ * f64. Where it is 0, the step's losses are 0 and no measurement: a loop leaves such a step out
+ * of its means. choir_keep it to read it after the step. */
+choir_tensor *choir_loss_divisor_counted(choir_tensor *const *targets, int count,
+    choir_cross_entropy_opts opts, choir_tensor **counted);
 
 /** Computes -mean over rows of x[r, target[r]]; x (..., C) has log-probabilities. */
 choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target);

@@ -61,6 +61,8 @@ typedef struct choir_train_state {
     double plateau_best;
     int64_t plateau_bad, plateau_cooling; /* see choir_plateau */
     double epoch_loss;                    /* the sum of the losses of the epoch's steps */
+    int64_t epoch_without; /* how many of these steps had no target, and so no loss */
+    double pixel_mean, pixel_deviation; /* see choir_model_info; deviation 0: unknown */
 } choir_train_state;
 
 /** Returns the state before the first step, with unknown losses. */

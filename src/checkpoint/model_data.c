@@ -4,6 +4,7 @@
 #include <choir/models.h>
 
 #include "base/base.h"
+#include "data/dataset.h"
 #include "data/open/reader.h"
 
 static bool names_image(const char *model)
@@ -29,6 +30,13 @@ static choir_status open_both(
         status = choir_dataset_open(
             path, CHOIR_VALIDATION, opts, wanted, &data->tokenizer, &data->validation);
     return status;
+}
+
+/* Samples of another folder are read with the brightness of these: a prediction follows from
+ * the image and the model alone. */
+static void note_brightness(const choir_data *data, choir_model_info *info)
+{
+    choir__idx_brightness(data->validation, &info->pixel_mean, &info->pixel_deviation);
 }
 
 /* Fills in the model's description from the data. */
@@ -72,6 +80,8 @@ choir_status choir_model_data(const char *model, const char *path, choir_data_op
         learn(data, info);
     if (status == CHOIR_OK)
         status = choir_model_describe(model, info);
+    if (status == CHOIR_OK)
+        note_brightness(data, info);
     if (status == CHOIR_OK && info->task == CHOIR_CLASSIFICATION && info->vocab)
         status = choir_dataset_fits(data->train, path, info);
     if (status != CHOIR_OK)

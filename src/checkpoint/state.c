@@ -83,6 +83,9 @@ static const field fields[] = {
     OPTIONAL(plateau_cooling, COUNT, true),
     OPTIONAL(epoch_loss, NUMBER, true),
     OPTIONAL(eval_due, COUNT, true),
+    OPTIONAL(epoch_without, COUNT, true),
+    OPTIONAL(pixel_mean, NUMBER, true),
+    OPTIONAL(pixel_deviation, NUMBER, true),
 };
 
 /* --- writing --- */

@@ -24,6 +24,8 @@ static void note_model(const choir_model_info *info, choir_train_state *s)
     s->output = info->output;
     s->classes = info->classes;
     s->task = info->task;
+    s->pixel_mean = info->pixel_mean;
+    s->pixel_deviation = info->pixel_deviation;
     snprintf(s->model, sizeof s->model, "%s", info->config);
 }
 

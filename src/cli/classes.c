@@ -2,6 +2,7 @@
  * a published model. */
 #include <jansson.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -36,6 +37,23 @@ choir_status choir__classes_of_record(const json_t *record, choir_class_names *c
     choir_class_names_free(classes);
     return choir__error(
         CHOIR_ERR_FORMAT, "job.json: key 'classes': expected a list of the classes' names");
+}
+
+char *choir__classes_note(const choir_dataset *data, const choir_class_names *classes)
+{
+    enum { SHOWN = 20 };
+    char *note = NULL;
+    size_t bytes;
+    FILE *out = data->numbered ? open_memstream(&note, &bytes) : NULL;
+    for (int64_t c = 0; out && c < choir__min(classes->count, SHOWN); c++)
+        fprintf(out, "%s%lld is %s",
+            c ? ", " : "labels are numbers of the model's classes: ", (long long)c,
+            classes->name[c]);
+    if (out && classes->count > SHOWN)
+        fprintf(out, ", ...");
+    if (out)
+        fclose(out);
+    return note;
 }
 
 /* Reads them from a folder's config.json, if it has one. */

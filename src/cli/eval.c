@@ -1,4 +1,5 @@
-/* choir eval: the loss of a saved model over a validation split, and how much it predicts. */
+/* choir eval: the loss of a saved model over a validation split, and how much it predicts.
+ * Unless data are named, they are those of the job that trained the model. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,40 +10,84 @@
 #include "cli/text.h"
 
 typedef struct request {
-    const char *checkpoint, *data; /* data NULL: the text that comes with Choir */
+    const char *checkpoint, *data; /* data NULL: the job's own */
     const char *tokenizer;         /* NULL: the checkpoint's */
     int64_t batch_size, batches, workers;
     bool json, per_class, whole;
 } request;
 
-static choir_status open_data(choir__saved *s, const request *r, choir_dataset **data)
+/* The data of an evaluation, and its result. */
+typedef struct measure {
+    const char *path; /* NULL: the text that comes with Choir */
+    choir_dataset *data;
+    bool known, same; /* same: the data are those of the training, if that is known */
+    choir_score score;
+    choir_class_score *per_class; /* (classes), or NULL */
+} measure;
+
+static choir_status find_data(const choir__saved *s, const request *r, measure *m)
 {
-    const char *path = r->data;
+    m->path = r->data ? r->data : s->data;
+    if (s->info.task == CHOIR_REGRESSION)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "cannot evaluate: model %s trains on random data alone", s->info.config);
+    if (!m->path && s->info.task != CHOIR_LANGUAGE)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "missing DATA: a folder of images, or labelled texts, to evaluate on");
+    if (!r->data && m->path && !strcmp(m->path, "-"))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "missing DATA: %s was trained on standard input, which is gone", r->checkpoint);
+    if (m->path && !strcmp(m->path, "random"))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "expected data to evaluate on, a file or a folder, got 'random'");
+    return CHOIR_OK;
+}
+
+/* Compares the data with those of the training: of others, another part is held out. Data that
+ * were kept for tests need no note. */
+static choir_status compare_data(const choir__saved *s, const request *r, measure *m)
+{
+    char hex[65];
+    m->known = s->data_sha256 && *s->data_sha256;
+    choir_status status = m->known ? choir_data_sha256(m->path, &s->info, hex) : CHOIR_OK;
+    m->same = m->known && status == CHOIR_OK && !strcmp(hex, s->data_sha256);
+    if (status != CHOIR_OK || m->same || !m->known || !m->data->held_out || r->whole)
+        return status;
+    char *note =
+        choir__format("%s %s the data of the training (SHA-256 %.12s..., not %.12s...): "
+                      "the part that is held out here may have been trained on",
+            m->path ? m->path : "the text that comes with Choir",
+            r->data ? "is not" : "has changed since it was", hex, s->data_sha256);
+    choir__cli_notes("eval", note);
+    free(note);
+    return CHOIR_OK;
+}
+
+static choir_status open_data(choir__saved *s, const request *r, measure *m)
+{
+    const char *path = m->path;
     choir_data_opts opts = choir_data_defaults();
     opts.seed = s->seed;
     opts.needs_tokenizer = !choir__text_is_chars(r->tokenizer);
     opts.classes = &s->classes;
     opts.held_out = r->whole ? 1 : s->held_out;
     opts.pack = s->pack && choir_data_has_documents(path);
-    if (path && !strcmp(path, "random"))
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "expected data to evaluate on, a file or a folder, got 'random'");
-    if (s->info.task == CHOIR_REGRESSION)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "cannot evaluate: model %s trains on random data alone", s->info.config);
-    if (!path && s->info.task != CHOIR_LANGUAGE)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "missing DATA: a folder of images, or labelled texts, to evaluate on");
     choir_status status = choir__saved_tokenizer(s, r->tokenizer);
     if (status == CHOIR_OK)
         status =
-            choir_dataset_open(path, CHOIR_VALIDATION, opts, &s->info, &s->tokenizer, data);
+            choir_dataset_open(path, CHOIR_VALIDATION, opts, &s->info, &s->tokenizer, &m->data);
     if (status == CHOIR_OK)
-        status = choir_dataset_fits(*data, path, &s->info);
-    if (status == CHOIR_OK && s->info.task == CHOIR_CLASSIFICATION && !s->classes.count)
+        status = choir_dataset_fits(m->data, path, &s->info);
+    if (status != CHOIR_OK)
+        return status;
+    if (s->info.task == CHOIR_CLASSIFICATION && !s->classes.count)
         choir_dataset_class_names(
-            *data, s->info.classes, &s->classes); /* an old checkpoint's */
-    return status;
+            m->data, s->info.classes, &s->classes); /* an old checkpoint's */
+    char *numbers = choir__classes_note(m->data, &s->classes);
+    if (numbers)
+        choir__cli_notes("eval", numbers);
+    free(numbers);
+    return compare_data(s, r, m);
 }
 
 /* --- the report --- */
@@ -62,19 +107,33 @@ static void print_classes_json(const choir__saved *s, const choir_class_score *s
     printf("]");
 }
 
-static void report_json(
-    const choir__saved *s, const choir_score *score, const choir_class_score *per_class)
+/* JSON has no NaN: a loss over no target is null. */
+static void print_number(const char *key, double value)
 {
-    printf("{\"event\":\"eval\",\"step\":%lld,\"loss\":%.9g,\"accuracy\":%.9g,"
-           "\"perplexity\":%.9g,\"samples\":%lld",
-        (long long)s->step, score->loss, score->accuracy, score->perplexity,
-        (long long)score->samples);
+    if (isfinite(value))
+        printf(",\"%s\":%.9g", key, value);
+    else
+        printf(",\"%s\":null", key);
+}
+
+static void report_json(const choir__saved *s, const measure *m)
+{
+    const choir_score *score = &m->score;
+    printf("{\"event\":\"eval\",\"step\":%lld", (long long)s->step);
+    print_number("loss", score->loss);
+    print_number("accuracy", score->accuracy);
+    print_number("perplexity", score->perplexity);
+    printf(",\"samples\":%lld,\"targets\":%lld,\"same_data\":%s", (long long)score->samples,
+        (long long)score->targets,
+        !m->known ? "null"
+        : m->same ? "true"
+                  : "false");
     if (isfinite(score->top5))
         printf(",\"top5\":%.9g", score->top5);
     if (isfinite(score->f1))
         printf(",\"f1\":%.9g", score->f1);
-    if (per_class)
-        print_classes_json(s, per_class);
+    if (m->per_class)
+        print_classes_json(s, m->per_class);
     printf("}\n");
 }
 
@@ -90,20 +149,37 @@ static void print_classes(const choir__saved *s, const choir_class_score *score)
     }
 }
 
-static void report(
-    const choir__saved *s, const choir_score *score, const choir_class_score *per_class)
+/* "63 samples, 1008 tokens of shakespeare.txt": tokens and words count one by one. */
+static void print_what(const choir__saved *s, const measure *m)
 {
-    printf("%s after %lld steps, on %lld samples: loss %.4f, accuracy %.2f %%", s->info.config,
-        (long long)s->step, (long long)score->samples, score->loss, 100 * score->accuracy);
-    if (s->info.task != CHOIR_CLASSIFICATION)
+    bool words = s->info.task == CHOIR_CLASSIFICATION;
+    char *path =
+        choir__clean(choir__strdup(m->path ? m->path : "the text that comes with Choir"));
+    printf("%lld samples", (long long)m->score.samples);
+    if (!words || s->info.output.ndim)
+        printf(", %lld %s", (long long)m->score.targets, words ? "words" : "tokens");
+    printf(" of %s", path);
+    free(path);
+}
+
+static void report(const choir__saved *s, const measure *m)
+{
+    const choir_score *score = &m->score;
+    printf("%s after %lld steps, on ", s->info.config, (long long)s->step);
+    print_what(s, m);
+    if (!score->targets)
+        printf(": no target counts, so there is no loss");
+    else
+        printf(": loss %.4f, accuracy %.2f %%", score->loss, 100 * score->accuracy);
+    if (score->targets && s->info.task != CHOIR_CLASSIFICATION)
         printf(", perplexity %.4g", score->perplexity);
     if (isfinite(score->top5) && s->info.classes > 5)
         printf(", top-5 accuracy %.2f %%", 100 * score->top5);
     if (isfinite(score->f1))
         printf(", mean F1 %.4f", score->f1);
     printf("\n");
-    if (per_class)
-        print_classes(s, per_class);
+    if (m->per_class)
+        print_classes(s, m->per_class);
 }
 
 /* --- the command --- */
@@ -111,24 +187,26 @@ static void report(
 static choir_status evaluate(const request *r)
 {
     choir__saved s;
-    choir_score score;
-    choir_dataset *data = NULL;
+    measure m = {0};
     choir_status status = choir__saved_open(r->checkpoint, NULL, 42, &s);
     if (status == CHOIR_OK)
-        status = open_data(&s, r, &data);
+        status = find_data(&s, r, &m);
+    if (status == CHOIR_OK)
+        status = open_data(&s, r, &m);
     choir_eval_opts opts = {
         .batch_size = r->batch_size, .max_batches = r->batches, .workers = (int)r->workers};
     if (status == CHOIR_OK && r->per_class)
-        opts.per_class = choir__calloc((size_t)s.info.classes + 1, sizeof *opts.per_class);
+        opts.per_class = m.per_class =
+            choir__calloc((size_t)s.info.classes + 1, sizeof *m.per_class);
     if (status == CHOIR_OK)
-        status = choir_evaluate(s.run, s.net, &s.info, data, opts, &score);
+        status = choir_evaluate(s.run, s.net, &s.info, m.data, opts, &m.score);
     if (status == CHOIR_OK && r->json)
-        report_json(&s, &score, opts.per_class);
+        report_json(&s, &m);
     else if (status == CHOIR_OK)
-        report(&s, &score, opts.per_class);
-    free(opts.per_class);
+        report(&s, &m);
+    free(m.per_class);
     choir__saved_close(&s);
-    choir_dataset_free(data);
+    choir_dataset_free(m.data);
     return status;
 }
 
@@ -143,8 +221,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     r.data = operands.count > 1 ? operands.words[1] : NULL;
     if (r.whole && !r.data)
         return choir__cli_usage(command->name,
-            "--whole: expected DATA, since a part of the text that comes with Choir was trained "
-            "on");
+            "--whole: expected DATA, since a part of the job's own data was trained on");
     return evaluate(&r) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
 }
 
@@ -175,8 +252,8 @@ const choir__cli_command choir__cli_eval = {
     .usage = "[OPTION]... CHECKPOINT [DATA]",
     .about =
         "Prints the loss and accuracy of a saved model over the validation split of DATA, a "
-        "text file or a folder of images (default: the text that comes with Choir), or the part "
-        "that training held out, or with --whole over all of it; for "
+        "text file or a folder of images (default: the data that the model was trained on), or "
+        "the part that training held out, or with --whole over all of it; for "
         "language models also the perplexity, for classifiers the top-5 accuracy and the mean "
         "F1 of the classes. Every sample counts once. The "
         "model runs on cpu:0, or where CHOIR_DEVICE says; cuda is the first GPU.",

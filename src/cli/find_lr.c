@@ -1,4 +1,4 @@
-/* See find_lr.h. Rates rise by a factor per step from 1e-7 to 10. A loss is smoothed over the
+/* See find_lr.h. Rates rise by a factor per loss from 1e-7 to 10. A loss is smoothed over the
  * steps before it, with the start's bias removed, as in fastai and Lightning. */
 #include "cli/find_lr.h"
 
@@ -38,6 +38,7 @@ void choir__rate_test_begin(choir__rate_test *t, const choir__job *j)
 {
     *t = (choir__rate_test){.best = (double)INFINITY};
     t->steps = choir__job_was_given(j, "steps") || j->epochs ? j->steps : STEPS;
+    t->patience = choir__job_epoch_steps(j);
     t->rates = choir__calloc((size_t)t->steps, sizeof *t->rates);
     t->losses = choir__calloc((size_t)t->steps, sizeof *t->losses);
 }
@@ -48,8 +49,11 @@ double choir__rate_test_next(const choir__rate_test *t)
     return lowest * pow(highest / lowest, part);
 }
 
-bool choir__rate_test_note(choir__rate_test *t, double loss)
+bool choir__rate_test_note(choir__rate_test *t, bool none, double loss)
 {
+    t->without = none ? t->without + 1 : 0;
+    if (none)
+        return t->without < t->patience;
     if (!isfinite(loss))
         return false;
     t->rates[t->count] = choir__rate_test_next(t);
@@ -114,6 +118,11 @@ static void write_script(const void *arg, FILE *g)
 choir_status choir__rate_test_report(const choir__rate_test *t, const choir__job *j)
 {
     picture p = {t, j, steepest(t)};
+    if (t->without)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--find-lr: none of the %lld steps of an epoch has a target, so there is no loss; a "
+            "larger --batch-size or context may give each step one",
+            (long long)t->without);
     if (t->count < 3)
         return choir__error(CHOIR_ERR_NONFINITE,
             "--find-lr: the loss is not finite after %lld steps at rates near %g",

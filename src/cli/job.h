@@ -272,6 +272,9 @@ choir_status choir__job_note(choir__job *job);
 choir_status choir__classes_of_record(const struct json_t *record, choir_class_names *classes);
 /* Reads them from a checkpoint, or a published model; none if its classes have no names. */
 choir_status choir__classes_of_saved(const char *path, choir_class_names *classes);
+/* Returns the note that says which number means which class, if the data have numbers where the
+ * model has names; else NULL. The caller frees it. */
+char *choir__classes_note(const choir_dataset *data, const choir_class_names *classes);
 /* Adds them to a record, unless there are none. */
 void choir__record_classes(struct json_t *record, const choir_class_names *classes);
 

@@ -43,6 +43,9 @@ void choir__job_notes(const choir__job *j)
         return;
     if (is_table(j))
         say(j, choir__format("%s is trained on as plain text, with its separators", j->data));
+    char *numbers = choir__classes_note(j->train, &j->classes);
+    if (numbers)
+        say(j, numbers);
     if (shared)
         say(j, choir__format("--devices %s: the ranks on %s take turns", j->devices, shared));
     if (j->swa > j->steps && !j->save) /* a job that is kept may go on */

@@ -155,15 +155,17 @@ static double measure_of(const choir__job *j, const choir_score *score)
     return m.max ? -value : value;
 }
 
-/* A repetition is no better than before; anything is better than nothing. */
+/* A repetition is no better than before; any number is better than none. */
 static bool is_better(double measure, double best)
 {
-    return !(measure >= best);
+    return !isnan(measure) && !(measure >= best);
 }
 
 bool choir__judge_score(
     choir__judge *judge, const choir__job *j, const choir_score *score, bool regular)
 {
+    if (!score->targets) /* none that counts: nothing was measured */
+        return false;
     double measure = measure_of(j, score);
     bool best = is_better(measure, judge->best);
     if (best)

@@ -138,19 +138,20 @@ static choir_status open_texts(
 
 /* --- images --- */
 
-/* Images without colours are of IDX files, whose folder also says how bright its images are. */
-static choir_status open_idx(const request *r, const choir__saved *s, choir_dataset **data)
+/* Images without colours are of IDX files. */
+static choir_status open_idx(const request *r, choir__saved *s, choir_dataset **data)
 {
     if (r->count != 1)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s was trained on images without colours: expected one INPUT, a folder of IDX files, "
             "got %d",
             r->model, r->count);
-    choir_status status = choir_dataset_idx(r->inputs[0], CHOIR_VALIDATION, data);
+    choir_status status = choir_dataset_open(
+        r->inputs[0], CHOIR_VALIDATION, choir_data_defaults(), &s->info, &s->tokenizer, data);
     return status == CHOIR_OK ? choir_dataset_fits(*data, r->inputs[0], &s->info) : status;
 }
 
-static choir_status open_images(const request *r, const choir__saved *s, choir_dataset **data)
+static choir_status open_images(const request *r, choir__saved *s, choir_dataset **data)
 {
     choir_image_opts opts = choir_image_defaults();
     opts.height = (int)s->info.input.dim[1];

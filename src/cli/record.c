@@ -232,11 +232,12 @@ void choir__cli_record_step(choir__cli_record *r, const choir__cli_step *s,
         return;
     r->last = s->number;
     double items = (double)(r->job->batch_size * r->job->info.items);
-    put(r, "loss", of_float((double)s->loss));
+    if (!s->none)
+        put(r, "loss", of_float((double)s->loss));
     put(r, "lr", of_float(s->lr));
     if (!isnan(s->grad_norm))
         put(r, "grad_norm", of_float(s->grad_norm));
-    put(r, "items_per_s", s->seconds > 0 ? items / s->seconds : 0);
+    put(r, "items_per_s", s->seconds > 0 ? items / s->seconds : 0); /* a row is a step */
     put(r, "step_s", s->seconds);
     put(r, "items", items * (double)s->number);
     if (!isnan(loss_scale))

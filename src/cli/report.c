@@ -1,10 +1,8 @@
-/* Lines of JSON, or a progress line that is rewritten on a terminal and thinned out elsewhere.
- */
+/* The output of a training besides its steps (report_step.c): how it begins, events, the
+ * summary, the profile; lines of JSON for programs, sentences for people. */
 #include "cli/report.h"
 
-#include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,15 +10,16 @@
 
 #include "base/base.h"
 #include "cli/fold.h"
+#include "cli/report_inside.h"
 #include "cli/self.h"
 #include "cli/slow.h"
 
-static double items_of(const choir__cli_report *r)
+double choir__report_items(const choir__cli_report *r)
 {
     return (double)(r->job->batch_size * r->job->info.items);
 }
 
-static const char *items_name(const choir__cli_report *r)
+const char *choir__report_items_name(const choir__cli_report *r)
 {
     return r->job->info.items > 1 ? "tokens" : "samples";
 }
@@ -31,26 +30,28 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median_step(const choir__cli_report *r)
+double choir__report_median(const double *values, int64_t n)
 {
-    int64_t skip = r->steps > 2 * CHOIR__CLI_WARM_UP ? CHOIR__CLI_WARM_UP : 0,
-            n = r->steps - skip;
-    if (n <= 0)
+    if (n < 1)
         return 0;
     double *sorted = choir__alloc((size_t)n * sizeof *sorted);
-    memcpy(sorted, r->step_s + skip, (size_t)n * sizeof *sorted);
+    memcpy(sorted, values, (size_t)n * sizeof *sorted);
     qsort(sorted, (size_t)n, sizeof *sorted, by_value);
     double median = sorted[n / 2];
     free(sorted);
     return median;
 }
 
-/* Writes a line. The caller does where this rank may be lost: it notes first that the line is
- * shown, so that the next rank 0 does not show it again. */
-static void flush(const choir__cli_report *r)
+void choir__report_flush(const choir__cli_report *r)
 {
     if (!r->outlived)
         fflush(stdout);
+}
+
+static double median_step(const choir__cli_report *r)
+{
+    int64_t skip = r->steps > 2 * CHOIR__CLI_WARM_UP ? CHOIR__CLI_WARM_UP : 0;
+    return choir__report_median(r->step_s + skip, r->steps - skip);
 }
 
 /* Ends the progress line if one is open, so that the next text begins a new line. */
@@ -102,7 +103,7 @@ void choir__cli_report_start(choir__cli_report *r, int64_t parameters)
     choir__paragraph_end(&p, stdout);
 }
 
-static void print_number(const char *key, double value)
+void choir__report_number(const char *key, double value)
 {
     if (isfinite(value))
         printf(",\"%s\":%.9g", key, value);
@@ -110,110 +111,13 @@ static void print_number(const char *key, double value)
         printf(",\"%s\":null", key);
 }
 
-/* On a terminal, a line is rewritten until a twentieth of the job is done, in steps or in the
- * time of --max-time, and then stays; so do the lines that --log-every asks for. */
-static bool stays(const choir__cli_report *r, int64_t step)
+/* "2.5", or "-" where no target counted. */
+static const char *loss_text(double loss, char text[32])
 {
-    enum { LINES = 20 };
-    int64_t steps = choir__max(r->job->steps - r->first, 1), done = step - r->first;
-    int64_t each = choir__max(steps / LINES, 1);
-    double limit = choir__job_seconds(r->job->max_time);
-    bool by_time =
-        limit > 0 && choir__now() - choir__max(r->stayed, r->started) > limit / LINES;
-    return !r->terminal || r->job->log_every || by_time || done % each == 0;
-}
-
-/* Adds a field to the line if it fits, with those before it, in the terminal. */
-__attribute__((format(printf, 3, 4))) static void add_field(
-    char *line, size_t bytes, const char *format, ...)
-{
-    char field[64];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(field, sizeof field, format, args);
-    va_end(args);
-    size_t used = strlen(line), more = strlen(field) + (used ? 2 : 0);
-    if (!used || used + more <= (size_t)choir__fold_columns(STDOUT_FILENO))
-        snprintf(line + used, bytes - used, "%s%s", used ? "  " : "", field);
-}
-
-/* Returns the seconds that `left` steps will take, each as long as the median of the last ones
- * and as long as the time between two steps so far; -1: it is not known yet, since the first
- * step does more work than others. */
-static double time_left(const choir__cli_report *r, int64_t left)
-{
-    enum { LAST = 16 };
-    double last[LAST], elapsed = choir__now() - r->first_end;
-    int64_t later = r->steps - 1, n = choir__min(later, LAST);
-    if (n < 1)
-        return -1;
-    memcpy(last, r->step_s + r->steps - n, (size_t)n * sizeof *last);
-    qsort(last, (size_t)n, sizeof *last, by_value);
-    double between = choir__max(elapsed - (r->in_steps - r->step_s[0]), 0) / (double)later;
-    return (last[n / 2] + between) * (double)left;
-}
-
-static void progress(choir__cli_report *r, const choir__cli_step *s)
-{
-    char line[320] = "";
-    int64_t done = s->number - r->first, left = r->job->steps - s->number;
-    bool last = left == 0, due = choir__now() - r->last_line > (r->terminal ? 0.1 : 2);
-    bool stay = stays(r, s->number);
-    due |= r->terminal && stay;
-    if (r->job->log_every ? s->number % r->job->log_every && !last : !due && !last && done > 1)
-        return;
-    r->last_line = choir__now();
-    r->stayed = stay ? r->last_line : r->stayed;
-    double rest = time_left(r, left);
-    add_field(
-        line, sizeof line, "step %lld/%lld", (long long)s->number, (long long)r->job->steps);
-    add_field(line, sizeof line, "loss %.4f", (double)s->loss);
-    add_field(line, sizeof line, "lr %.3g", s->lr);
-    add_field(line, sizeof line, "%.0f %s/s", items_of(r) / s->seconds, items_name(r));
-    if (rest >= 0)
-        add_field(line, sizeof line, "%lld:%02d left", (long long)rest / 60,
-            (int)((long long)rest % 60));
-    printf("%s%.*s%s", r->terminal ? "\r\033[K" : "", choir__fold_columns(STDOUT_FILENO), line,
-        stay ? "\n" : "");
-    r->line_open = !stay;
-    flush(r);
-}
-
-void choir__cli_report_note(choir__cli_report *r, double seconds)
-{
-    if (!r->steps)
-        r->first_step_s = choir__cli_uptime();
-    if (!(r->steps & (r->steps - 1))) /* 0 or a power of two: full */
-        r->step_s = choir__realloc(r->step_s, (size_t)(2 * r->steps + 1) * sizeof *r->step_s);
-    r->step_s[r->steps++] = seconds;
-    r->in_steps += seconds;
-    if (r->steps == 1)
-        r->first_end = choir__now();
-}
-
-void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *s)
-{
-    uint32_t bits;
-    memcpy(&bits, &s->loss, sizeof bits);
-    r->last = s->number;
-    if (r->job->quiet && !r->job->json)
-        return;
-    if (!r->job->json) {
-        progress(r, s);
-        return;
-    }
-    if (r->job->log_every && s->number % r->job->log_every && s->number != r->job->steps)
-        return;
-    printf("{\"event\":\"step\",\"step\":%lld", (long long)s->number);
-    print_number("loss", (double)s->loss);
-    printf(",\"loss_bits\":\"0x%08x\",\"items_per_s\":%.6g", bits, items_of(r) / s->seconds);
-    print_number("grad_norm", s->grad_norm);
-    printf(",\"lr\":%.7g", s->lr); /* as many digits as a float has */
-    if (!isnan(r->scale))
-        print_number("loss_scale", r->scale);
-    printf("}\n");
-    if (r->terminal || s->seconds > 0.05)
-        flush(r);
+    if (isnan(loss))
+        return "-";
+    snprintf(text, 32, "%.4f", loss);
+    return text;
 }
 
 /* "rank 1 (pid 77) was killed by SIGKILL (Killed); rank 2 is new: 3 ranks go on from step 17,
@@ -287,20 +191,22 @@ void choir__cli_report_eval(
         printf("{\"event\":\"eval\",\"step\":%lld", (long long)step);
         if (r->job->eval_epochs)
             printf(",\"epoch\":%lld", (long long)(step / r->job->epoch_steps));
-        print_number("loss", score->loss);
-        print_number("accuracy", score->accuracy);
+        choir__report_number("loss", score->loss);
+        choir__report_number("accuracy", score->accuracy);
         printf("}\n");
     } else if (!r->job->quiet) {
+        char text[32];
         choir__paragraph p;
         end_line(r);
         choir__paragraph_begin(&p);
-        fprintf(p.out, "validation after step %lld: loss %.4f", (long long)step, score->loss);
+        fprintf(p.out, "validation after step %lld: loss %s", (long long)step,
+            loss_text(score->loss, text));
         if (isfinite(score->accuracy))
             fprintf(p.out, ", accuracy %.2f %%", 100 * score->accuracy);
         fprintf(p.out, best ? ", the best so far\n" : "\n");
         choir__paragraph_end(&p, stdout);
     }
-    flush(r);
+    choir__report_flush(r);
 }
 
 void choir__cli_report_epoch(choir__cli_report *r, int64_t epoch, int64_t step, double loss)
@@ -308,14 +214,15 @@ void choir__cli_report_epoch(choir__cli_report *r, int64_t epoch, int64_t step, 
     if (r->job->json) {
         printf("{\"event\":\"epoch\",\"epoch\":%lld,\"step\":%lld", (long long)epoch,
             (long long)step);
-        print_number("loss", loss);
+        choir__report_number("loss", loss);
         printf("}\n");
     } else if (!r->job->quiet) {
+        char text[32];
         end_line(r);
-        printf("epoch %lld/%lld: mean loss %.4f\n", (long long)epoch, (long long)r->job->epochs,
-            loss);
+        printf("epoch %lld/%lld: mean loss %s\n", (long long)epoch, (long long)r->job->epochs,
+            loss_text(loss, text));
     }
-    flush(r);
+    choir__report_flush(r);
 }
 
 void choir__cli_report_end(choir__cli_report *r, int64_t step, const char *option)
@@ -326,7 +233,7 @@ void choir__cli_report_end(choir__cli_report *r, int64_t step, const char *optio
         end_line(r);
         printf("training ends after step %lld, by --%s\n", (long long)step, option);
     }
-    flush(r);
+    choir__report_flush(r);
 }
 
 void choir__cli_report_saved(choir__cli_report *r, int64_t step, const char *dir)
@@ -357,15 +264,17 @@ static void summary_json(choir__cli_report *r, int64_t parameters, float loss,
     printf(",\"recompute\":%s,", r->job->recompute ? "true" : "false");
     printf("\"amp\":\"%s\"", r->job->amp ? r->job->amp : "off");
     if (!isnan(r->scale)) {
-        print_number("loss_scale", r->scale);
+        choir__report_number("loss_scale", r->scale);
         printf(",\"skipped_steps\":%lld", (long long)r->skipped);
     }
-    print_number("final_loss", (double)loss);
-    print_number("eval_loss", score->loss);
-    print_number("eval_accuracy", score->accuracy);
-    print_number("step_ms_median", median * 1e3);
-    print_number("items_per_s", median > 0 ? items_of(r) / median : 0);
-    print_number("first_step_s", r->first_step_s);
+    if (choir_model_ignores(&r->job->info))
+        printf(",\"steps_without_target\":%lld", (long long)r->without);
+    choir__report_number("final_loss", (double)loss);
+    choir__report_number("eval_loss", score->loss);
+    choir__report_number("eval_accuracy", score->accuracy);
+    choir__report_number("step_ms_median", median * 1e3);
+    choir__report_number("items_per_s", median > 0 ? choir__report_items(r) / median : 0);
+    choir__report_number("first_step_s", r->first_step_s);
     printf(",\"weights_sha256\":\"%s\",\"devices\":[", sha256);
     for (int i = 0; i < device_count; i++)
         printf("%s{\"device\":\"%s\",\"peak_bytes\":%llu,\"busy\":%.3f,\"comm_bytes\":%llu}",
@@ -383,19 +292,21 @@ void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float l
     if (r->job->json) {
         summary_json(r, parameters, loss, score, sha256, devices, device_count);
     } else {
+        char text[32];
         choir__paragraph p;
         choir__paragraph_begin(&p);
-        fprintf(p.out, "%lld steps: loss %.4f", (long long)r->last, (double)loss);
+        fprintf(
+            p.out, "%lld steps: loss %s", (long long)r->last, loss_text((double)loss, text));
         if (!r->job->no_eval)
-            fprintf(p.out, ", validation %.4f", score->loss);
+            fprintf(p.out, ", validation %s", loss_text(score->loss, text));
         if (isfinite(score->accuracy))
             fprintf(p.out, " (accuracy %.2f %%)", 100 * score->accuracy);
         if (r->skipped)
             fprintf(
                 p.out, "; %lld steps skipped, loss scale %g", (long long)r->skipped, r->scale);
         if (median > 0)
-            fprintf(p.out, "; %.4g ms a step, %.0f %s/s", median * 1e3, items_of(r) / median,
-                items_name(r));
+            fprintf(p.out, "; %.4g ms a step, %.0f %s/s", median * 1e3,
+                choir__report_items(r) / median, choir__report_items_name(r));
         fprintf(p.out, "\n");
         for (int i = 0; i < device_count && !r->job->quiet; i++)
             fprintf(p.out, "  %-8s peak %8.1f MiB   busy %3.0f %%   communicated %8.1f MiB\n",
@@ -404,6 +315,11 @@ void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float l
         choir__paragraph_end(&p, stdout);
     }
     fflush(stdout);
+    if (r->without)
+        choir__cli_tell(r->job->command,
+            "note: %lld of %lld steps had no target, and so no loss; a larger --batch-size or "
+            "context gives more of them one",
+            (long long)r->without, (long long)r->counted);
 }
 
 static void profile_json(choir_trace *trace, int64_t steps, double matmul_rate)

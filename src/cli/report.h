@@ -23,12 +23,18 @@ typedef struct choir__cli_report {
     double first_end;           /* choir__now() at the end of the first one */
     int64_t steps, first, last; /* of this process; before its first; the last that is done */
     double started, last_line;
+    /* Rates are means since the last line, of a terminal or of --json: of the steps that have
+     * come since, over the time in which they ran. Validation and saves are not in it. */
+    int64_t line_steps;
+    double line_s;
     double stayed; /* when the last line was printed that stays on a terminal */
     bool terminal, line_open;
     bool outlived; /* others go on if this process is killed */
     double first_step_s;
     double scale;    /* of gradients, after the latest step; NaN: not scaled */
     int64_t skipped; /* steps skipped because of infinite gradients */
+    int64_t without; /* steps that had no target; of `counted` ones, of all ranks that step */
+    int64_t counted; /* by themselves */
 } choir__cli_report;
 
 /* choir__cli_report_begin prepares the report of a rank; choir__cli_report_start prints
@@ -38,7 +44,8 @@ void choir__cli_report_start(choir__cli_report *r, int64_t parameters);
 /* A step that is done. */
 typedef struct choir__cli_step {
     int64_t number; /* from 1 */
-    float loss;
+    bool none;      /* no target of the step counted, so it has no loss */
+    float loss;     /* none: of the last step that has one; NaN: none has so far */
     double seconds, lr, grad_norm; /* grad_norm: NaN if it was not measured */
 } choir__cli_step;
 
@@ -53,7 +60,7 @@ void choir__cli_report_slow(choir__cli_report *r, int64_t step,
     const struct choir__cli_slow *slow, const choir_env *env);
 void choir__cli_report_eval(
     choir__cli_report *r, int64_t step, const choir_score *score, bool best);
-/* Reports an epoch that is complete; loss: the mean of its steps. */
+/* Reports an epoch that is complete; loss: the mean of its steps that have one, or NaN. */
 void choir__cli_report_epoch(choir__cli_report *r, int64_t epoch, int64_t step, double loss);
 /* Reports that an option, such as "patience", ends the training before its last step. */
 void choir__cli_report_end(choir__cli_report *r, int64_t step, const char *option);

@@ -66,7 +66,13 @@ static choir_status open_published(
     return status;
 }
 
-/* Reads how training read its data, which validation reads alike. */
+static char *text_in(const json_t *record, const char *key)
+{
+    const char *text = json_string_value(json_object_get(record, key));
+    return text ? choir__strdup(text) : NULL;
+}
+
+/* Reads what training read, and how, which validation reads alike. */
 static choir_status read_job(const char *path, choir__saved *s)
 {
     char *job = NULL;
@@ -77,6 +83,8 @@ static choir_status read_job(const char *path, choir__saved *s)
     s->held_out =
         json_is_string(part) ? strtod(json_string_value(part), NULL) : json_number_value(part);
     s->pack = json_object_get(options, "pack") != NULL;
+    s->data = text_in(record, "data");
+    s->data_sha256 = text_in(record, "data_sha256");
     json_decref(record);
     free(job);
     return status;
@@ -97,6 +105,8 @@ static choir_status open_checkpoint(
     s->info.input = state.input;
     s->info.output = state.output;
     s->info.classes = state.classes;
+    s->info.pixel_mean = state.pixel_mean;
+    s->info.pixel_deviation = state.pixel_deviation;
     s->run = choir_scope_open(device, seed);
     status = build(state.model, s);
     if (status == CHOIR_OK)
@@ -145,4 +155,6 @@ void choir__saved_close(choir__saved *s)
     choir_tokenizer_free(s->tokenizer);
     choir_class_names_free(&s->classes);
     (void)!choir_scope_close(s->run);
+    free(s->data);
+    free(s->data_sha256);
 }

@@ -14,6 +14,9 @@ typedef struct choir__saved {
     uint64_t seed;   /* of its training */
     double held_out; /* of its data: see choir_data_opts; 0: the default */
     bool pack;       /* its documents did not see one another */
+    /* of its training; data NULL: the text that comes with Choir; data_sha256 NULL or "":
+     * unknown */
+    char *data, *data_sha256;
 } choir__saved;
 
 /* Opens the model on a device; NULL: the one that CHOIR_DEVICE names. The caller calls

@@ -148,6 +148,7 @@ static int run_ranks(const choir__job *job)
     signal(SIGUSR2, SIG_DFL); /* the supervisor shows what ranks do, also those that hang */
     choir_status status;
     do {
+        left = 0;
         opts.restarts_left = &left;
         status = choir_spawn_with(job->nproc - opts.spares, run_rank, &r, opts);
         opts.max_restarts = left;

@@ -42,13 +42,19 @@ char *choir__class_names_list(const choir_class_names *names);
 bool choir__is_image_name(const char *name);
 
 /* Like choir_dataset_text, choir_dataset_tokens and choir_dataset_idx, with the part of them
- * that is for validation (data/held.h). */
+ * that is for validation (data/held.h). pixel_deviation 0: the pixels of IDX files are
+ * normalised by those of the training split. */
 choir_status choir__dataset_text(const char *path, int64_t context, choir_split split,
     double held, choir_tokenizer **tokenizer, choir_dataset **dataset);
 choir_status choir__dataset_tokens(const char *path, int64_t context, choir_split split,
     double held, int64_t vocabulary, choir_dataset **dataset);
-choir_status choir__dataset_idx(
-    const char *folder, choir_split split, double held, choir_dataset **dataset);
+choir_status choir__dataset_idx(const char *folder, choir_split split, double held,
+    double pixel_mean, double pixel_deviation, choir_dataset **dataset);
+
+/* Stores the mean and deviation by which the pixels of a folder of IDX files are normalised;
+ * nothing for a dataset of another kind. */
+void choir__idx_brightness(
+    const choir_dataset *dataset, double *pixel_mean, double *pixel_deviation);
 
 /* Checks that a split holds at least one window. Error: argument. */
 choir_status choir__check_split(

@@ -138,6 +138,15 @@ choir_status choir__encoded_words(
     return status;
 }
 
+void choir__encoded_drop(choir__encoded *e, const bool *dropped)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < e->count; i++)
+        if (!dropped[i])
+            e->samples[kept++] = e->samples[i];
+    e->count = kept;
+}
+
 void choir__encoded_get(const choir__encoded *e, int64_t index, int64_t *ids)
 {
     const choir__encoded_sample *s = &e->samples[index];

@@ -50,6 +50,9 @@ choir_status choir__encoded_text(
 choir_status choir__encoded_words(
     choir__encoded *e, const choir__piece *words, size_t count, const int64_t *labels);
 
+/* Drops the samples of which `dropped` (count) is true. */
+void choir__encoded_drop(choir__encoded *e, const bool *dropped);
+
 /* Writes a sample: x (3, context). */
 void choir__encoded_get(const choir__encoded *e, int64_t index, int64_t *x);
 /* Returns the label of token i of a sample, CHOIR_IGNORED where no word begins. */

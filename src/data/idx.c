@@ -50,8 +50,12 @@ typedef struct idx_dataset {
     choir_dataset base;
     idx_pair pair;
     int64_t first, length; /* of this split */
-    float value[256];      /* by pixel: (level/255 - mean) / deviation */
-    float mean, deviation;
+    /* Images of the front that are for validation all the same, ascending: see held.h. */
+    int64_t moved[256];
+    int moved_count;
+    bool training;
+    float value[256]; /* by pixel: (level/255 - mean) / deviation */
+    double mean, deviation;
 } idx_dataset;
 
 /* --- one file --- */
@@ -289,11 +293,14 @@ static void measure(idx_dataset *d, const unsigned char *pixels, int64_t count)
     }
     double mean = sum / (double)count / 255;
     double variance = squares / (double)count / (255.0 * 255) - mean * mean;
-    double deviation = variance > 1e-12 ? sqrt(variance) : 1; /* 1 if all pixels are equal */
-    d->mean = (float)mean;
-    d->deviation = (float)deviation;
+    d->mean = mean;
+    d->deviation = variance > 1e-12 ? sqrt(variance) : 1; /* 1 if all pixels are equal */
+}
+
+static void set_values(idx_dataset *d)
+{
     for (int i = 0; i < 256; i++)
-        d->value[i] = (float)((i / 255.0 - mean) / deviation);
+        d->value[i] = (float)((i / 255.0 - d->mean) / d->deviation);
 }
 
 static void count_classes(idx_dataset *d, const idx_file *labels)
@@ -335,6 +342,31 @@ out:
     return status;
 }
 
+/* Notes the second image of each class that has two or more, and none behind the first
+ * `training` images. */
+static void move_second_ones(idx_dataset *d, int64_t training)
+{
+    const unsigned char *labels = d->pair.labels.values;
+    bool held[256] = {false};
+    int seen[256] = {0};
+    for (int64_t i = training; i < d->pair.labels.count; i++)
+        held[labels[i]] = true;
+    for (int64_t i = 0; i < training; i++)
+        if (!held[labels[i]] && ++seen[labels[i]] == 2)
+            d->moved[d->moved_count++] = i;
+}
+
+/* Returns the place of a sample in the file. */
+static int64_t place_of(const idx_dataset *d, int64_t index)
+{
+    const int64_t behind = d->length - d->moved_count;
+    if (!d->training)
+        return index < behind ? d->first + index : d->moved[index - behind];
+    for (int k = 0; k < d->moved_count && d->moved[k] <= index; k++)
+        index++;
+    return index;
+}
+
 static choir_status open_one(
     const char *folder, const char *name, choir_split split, double held, idx_dataset *d)
 {
@@ -350,9 +382,11 @@ static choir_status open_one(
             folder, name, (long long)count, count == 1 ? "" : "s");
     measure(d, d->pair.images.values, (training ? training : count) * pixels_of(&d->pair));
     count_classes(d, &d->pair.labels);
-    d->first = split == CHOIR_TRAIN ? 0 : training;
-    d->length = split == CHOIR_TRAIN ? training : count - training;
-    d->base.held_out = split == CHOIR_VALIDATION;
+    move_second_ones(d, training);
+    d->training = split == CHOIR_TRAIN;
+    d->first = d->training ? 0 : training;
+    d->length = d->training ? training - d->moved_count : count - training + d->moved_count;
+    d->base.held_out = !d->training;
     return CHOIR_OK;
 }
 
@@ -366,7 +400,7 @@ static int64_t idx_length(const choir_dataset *self)
 static choir_status idx_get(choir_dataset *self, int64_t index, void *x, void *y)
 {
     const idx_dataset *d = (const idx_dataset *)self;
-    int64_t n = pixels_of(&d->pair), sample = d->first + index;
+    int64_t n = pixels_of(&d->pair), sample = place_of(d, index);
     const unsigned char *pixels = d->pair.images.values + sample * n;
     float *out = x;
     for (int64_t i = 0; i < n; i++)
@@ -385,8 +419,8 @@ static void idx_normalized(const choir_dataset *self, float mean[3], float std[3
 {
     const idx_dataset *d = (const idx_dataset *)self;
     for (int c = 0; c < 3; c++) {
-        mean[c] = d->mean;
-        std[c] = d->deviation;
+        mean[c] = (float)d->mean;
+        std[c] = (float)d->deviation;
     }
 }
 
@@ -397,11 +431,21 @@ choir_status choir_dataset_idx(const char *folder, choir_split split, choir_data
 {
     if (!folder)
         return choir__missing(__func__, "folder");
-    return choir__dataset_idx(folder, split, 0, dataset);
+    return choir__dataset_idx(folder, split, 0, 0, 0, dataset);
 }
 
-choir_status choir__dataset_idx(
-    const char *folder, choir_split split, double held, choir_dataset **dataset)
+void choir__idx_brightness(
+    const choir_dataset *dataset, double *pixel_mean, double *pixel_deviation)
+{
+    const idx_dataset *d = (const idx_dataset *)dataset;
+    if (dataset->ops != &idx_ops)
+        return;
+    *pixel_mean = d->mean;
+    *pixel_deviation = d->deviation;
+}
+
+choir_status choir__dataset_idx(const char *folder, choir_split split, double held,
+    double pixel_mean, double pixel_deviation, choir_dataset **dataset)
 {
     if (split != CHOIR_TRAIN && split != CHOIR_VALIDATION)
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -423,6 +467,11 @@ choir_status choir__dataset_idx(
             folder, f.name);
     if (status != CHOIR_OK)
         goto out;
+    if (pixel_deviation > 0) {
+        d->mean = pixel_mean;
+        d->deviation = pixel_deviation;
+    }
+    set_values(d);
     d->base.x_shape = choir_dims(1, d->pair.images.dim[1], d->pair.images.dim[2]);
     *dataset = &d->base;
     d = NULL;

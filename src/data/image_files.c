@@ -49,27 +49,16 @@ choir_status choir__image_file(choir__image_work *w, const choir_image_opts *opt
     return status;
 }
 
-/* Sets the sample's size and crop by the size of the first image. */
-static void settle(choir_image_opts *o, int width, int height)
-{
-    if (!o->height) {
-        o->width = width;
-        o->height = height;
-    }
-    if (o->crop == CHOIR_CROP_AUTO)
-        o->crop =
-            width == o->width && height == o->height ? CHOIR_CROP_PADDED : CHOIR_CROP_RESIZED;
-}
-
 choir_status choir__image_opts_settle_data(
     choir_image_opts *o, const char *name, const char *data, size_t bytes)
 {
     choir__decoder first = {0};
-    if (o->height && o->crop != CHOIR_CROP_AUTO)
+    if (o->height)
         return CHOIR_OK;
     choir_status status = choir__decoder_open(&first, name, data, bytes, o->max_pixels);
     if (status == CHOIR_OK) {
-        settle(o, first.width, first.height);
+        o->width = first.width;
+        o->height = first.height;
         choir__decoder_close(&first);
         status = choir__image_opts_check(o); /* an image may be larger than a sample */
     }
@@ -79,7 +68,7 @@ choir_status choir__image_opts_settle_data(
 
 choir_status choir__image_opts_settle(choir_image_opts *o, const char *path, const char *of)
 {
-    if (o->height && o->crop != CHOIR_CROP_AUTO)
+    if (o->height)
         return CHOIR_OK;
     if (!path)
         return choir__error(

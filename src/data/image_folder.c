@@ -1,8 +1,8 @@
 /* A dataset of images in folders: names stay in memory, files are read when their sample is
  * requested.
  *
- *     DIR/train/CLASS/FILE, DIR/val/CLASS/FILE     (or test; else one of each ten files of a
- * class) DIR/CLASS/FILE
+ *     DIR/train/CLASS/FILE, DIR/val/CLASS/FILE     (or test; else a part of each class's files)
+ *     DIR/CLASS/FILE
  *
  * FILE may be in folders of its class: then the order is torchvision's, by folder, then by
  * name. Several threads may call get. */
@@ -57,7 +57,7 @@ static choir_status add_class(image_folder *d, const char *class_name, int64_t c
             " there",
             path);
     for (int64_t i = 0; i < n.count && status == CHOIR_OK; i++)
-        if (!held || choir__is_held(d->opts.held_out, i) != d->training) {
+        if (!held || choir__is_held_of_class(d->opts.held_out, i, n.count) != d->training) {
             add_file(d, n.name[i], class);
             n.name[i] = NULL;
         }

@@ -60,9 +60,11 @@ typedef struct reading {
     const choir_labelled_opts *opts;
     int64_t entries; /* of the file, so far */
     bool training;
-    bool shared;      /* the file has both splits (data/held.h) */
-    bool labels_only; /* the file is the other split's: its labels are the classes */
-    bool keep;        /* the present entry is a sample of this split */
+    bool shared;                 /* the file has both splits (data/held.h) */
+    bool labels_only;            /* the file is the other split's: its labels are the classes */
+    bool held;                   /* the present entry is for validation, by its place */
+    bool keep;                   /* the present entry is a sample of this split */
+    choir__held_classes classes; /* of a file that has both splits, with a class per entry */
 } reading;
 
 /* Names the record in the error of adding its sample. */
@@ -123,6 +125,9 @@ static choir_status read_text(reading *r, const choir__record_at *at, const choi
     if (!label)
         return choir__column_missing(at, r->opts->label, classes);
     choir_status status = choir__labels_add(&r->d->labels, at, label, &number);
+    if (status == CHOIR_OK && r->shared)
+        r->keep = choir__held_classes_note(
+            &r->classes, number, r->held, r->training, r->d->encoded.count);
     return status == CHOIR_OK && r->keep ? add_text(r, at, record, text, number) : status;
 }
 
@@ -130,12 +135,20 @@ static choir_status read_record(
     void *arg, const choir__record_at *at, const choir__json *record)
 {
     reading *r = arg;
-    bool held = choir__is_held(r->opts->held_out, r->entries++);
-    r->keep = r->shared ? held != r->training : !r->labels_only;
+    r->held = choir__is_held(r->opts->held_out, r->entries++);
+    r->keep = r->shared ? r->held != r->training : !r->labels_only;
     return r->opts->words ? read_words(r, at, record) : read_text(r, at, record);
 }
 
 /* --- files --- */
+
+/* Drops the samples that the other split has, once all classes are known. */
+static void drop_samples(reading *r)
+{
+    bool *dropped = choir__held_classes_end(&r->classes, r->training, r->d->encoded.count);
+    choir__encoded_drop(&r->d->encoded, dropped);
+    free(dropped);
+}
 
 /* The classes are the given ones or, in both splits, those of the training split. */
 static choir_status read_parts(reading *r, const char *path)
@@ -158,6 +171,7 @@ static choir_status read_parts(reading *r, const char *path)
         status = choir__record_parts_read(&parts.held, read_record, r);
     }
     choir__record_parts_free(&parts);
+    drop_samples(r);
     return status;
 }
 
@@ -232,7 +246,8 @@ choir_status choir_dataset_labelled(const char *path, choir_split split,
         .x_shape = choir_dims(CHOIR__ENCODED_ROWS, opts.context),
         .y_shape = opts.words ? choir_dims(opts.context) : CHOIR_SCALAR,
         .classes = d->labels.classes,
-        .held_out = r.shared && !r.training};
+        .held_out = r.shared && !r.training,
+        .numbered = choir__labels_are_numbers(&d->labels)};
     *dataset = &d->base;
     return CHOIR_OK;
 }

@@ -215,6 +215,11 @@ int64_t choir__label_class(const choir__labels *l, int64_t number)
     return number < 0 ? number : l->class_of[number];
 }
 
+bool choir__labels_are_numbers(const choir__labels *l)
+{
+    return l->given && !l->named && l->count > l->given;
+}
+
 const char *choir__label_name(const choir__labels *l, int64_t class)
 {
     return l->sorted && class >= 0 && class < l->classes ? l->sorted[class] : NULL;

@@ -42,6 +42,9 @@ choir_status choir__labels_settle(choir__labels *labels);
 /* Returns the class of a label's number; a negative number (CHOIR_IGNORED) is its own. */
 int64_t choir__label_class(const choir__labels *labels, int64_t number);
 
+/* Returns whether labels are numbers of classes that were given by name. */
+bool choir__labels_are_numbers(const choir__labels *labels);
+
 /* Returns the text of a class; NULL: classes are numbers, or there is no such class. */
 const char *choir__label_name(const choir__labels *labels, int64_t class);
 

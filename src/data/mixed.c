@@ -305,6 +305,7 @@ choir_status choir_dataset_mixed(
         d->length += d->sources[s].length;
         d->base.classes = choir__max(d->base.classes, sources[s]->classes);
         d->base.held_out |= sources[s]->held_out;
+        d->base.numbered |= sources[s]->numbered;
     }
     if (weights)
         status = divide(d, weights);

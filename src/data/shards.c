@@ -41,6 +41,7 @@ typedef struct shards {
     member first;        /* its image determines the size of samples */
     member *samples;
     int64_t count, room, seen; /* seen: samples of both splits */
+    choir__held_classes held;  /* while members are read */
     choir__labels labels;
     choir__json_nodes nodes;
     choir__resample_fn *resample;
@@ -244,10 +245,27 @@ static void free_member(member *s)
     free(s->image);
 }
 
-/* Returns whether the next whole sample is for validation. */
-static bool is_held(shards *d, const member *s)
+/* Returns whether the next whole sample is of this split; kept: those before it that are. */
+static bool is_kept(shards *d, const member *s, int64_t kept)
 {
-    return d->splits ? s->shard >= d->train_files : choir__is_held(d->opts.held_out, d->seen++);
+    if (d->splits)
+        return d->training == (s->shard < d->train_files);
+    return choir__held_classes_note(
+        &d->held, s->label, choir__is_held(d->opts.held_out, d->seen++), d->training, kept);
+}
+
+/* Drops the samples that the other split has, once all classes are known. */
+static void drop_samples(shards *d)
+{
+    bool *dropped = choir__held_classes_end(&d->held, d->training, d->count);
+    int64_t kept = 0;
+    for (int64_t i = 0; i < d->count; i++)
+        if (dropped[i])
+            free_member(&d->samples[i]);
+        else
+            d->samples[kept++] = d->samples[i];
+    d->count = kept;
+    free(dropped);
 }
 
 /* Keeps the samples from number `first` on that are whole and of this split. */
@@ -273,7 +291,7 @@ static choir_status keep_samples(shards *d, int64_t first)
             d->first = *s;
             d->first.image = choir__strdup(s->image);
         }
-        if (status == CHOIR_OK && whole && is_held(d, s) != d->training)
+        if (status == CHOIR_OK && whole && is_kept(d, s, kept))
             d->samples[kept++] = *s;
         else
             free_member(s);
@@ -307,6 +325,7 @@ static choir_status read_shards(shards *d, const char *path)
         if (status == CHOIR_OK)
             status = read_shard(d, (int32_t)i);
     }
+    drop_samples(d);
     if (status == CHOIR_OK && !d->count)
         status = choir__error(CHOIR_ERR_FORMAT, "%s: the %s split has no images with a class",
             path, d->training ? "training" : "validation");
@@ -453,7 +472,8 @@ choir_status choir_dataset_shards(
         .x_shape = choir_dims(3, d->opts.height, d->opts.width),
         .y_shape = CHOIR_SCALAR,
         .classes = d->labels.classes,
-        .held_out = !d->splits && !d->training};
+        .held_out = !d->splits && !d->training,
+        .numbered = choir__labels_are_numbers(&d->labels)};
     *dataset = &d->base;
     return CHOIR_OK;
 }

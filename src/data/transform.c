@@ -69,6 +69,15 @@ static int below(uint32_t bits, int n)
     return (int)((uint64_t)bits * (uint64_t)n >> 32);
 }
 
+/* An image of the sample's size is shifted; of others a box is resized. Each image decides for
+ * itself: a sample does not depend on the images around it. */
+static choir_crop crop_of(const choir_image_opts *o, int width, int height)
+{
+    return o->crop != CHOIR_CROP_AUTO                 ? o->crop
+           : width == o->width && height == o->height ? CHOIR_CROP_PADDED
+                                                      : CHOIR_CROP_RESIZED;
+}
+
 /* Returns the largest centered box with an allowed ratio. */
 static choir__image_region middle_box(const choir_image_opts *o, int width, int height)
 {
@@ -114,9 +123,10 @@ choir_status choir__view_random(const choir_image_opts *o, const char *name, int
     int height, uint64_t key, choir__view *v)
 {
     uint32_t r[4];
-    if (o->crop == CHOIR_CROP_CENTER)
+    const choir_crop crop = crop_of(o, width, height);
+    if (crop == CHOIR_CROP_CENTER)
         *v = choir__view_center(o, width, height);
-    else if (o->crop == CHOIR_CROP_RESIZED)
+    else if (crop == CHOIR_CROP_RESIZED)
         *v = (choir__view){.box = random_box(o, width, height, key),
             .full_width = o->width,
             .full_height = o->height};
@@ -125,8 +135,9 @@ choir_status choir__view_random(const choir_image_opts *o, const char *name, int
         int spare_y = height + 2 * o->padding - o->height;
         if (spare_x < 0 || spare_y < 0)
             return choir__error(CHOIR_ERR_FORMAT,
-                "%s: of its %d x %d pixels, padded by %d, no %d x %d can be cut", name, width,
-                height, o->padding, o->width, o->height);
+                "%s: of its %d x %d pixels, padded by %d, no %d x %d can be cut; the crop "
+                "CHOIR_CROP_RESIZED takes images of any size",
+                name, width, height, o->padding, o->width, o->height);
         choir__philox(key, 0, PLACE_DRAW, r);
         *v = whole(width, height);
         v->left = below(r[0], spare_x + 1) - o->padding;
@@ -147,7 +158,7 @@ static int in_ratio(int side, int other, int other_full)
 choir__view choir__view_center(const choir_image_opts *o, int width, int height)
 {
     choir__view v = whole(width, height);
-    double zoom = o->crop == CHOIR_CROP_PADDED ? 1 : 256.0 / 224;
+    double zoom = crop_of(o, width, height) == CHOIR_CROP_PADDED ? 1 : 256.0 / 224;
     bool by_height = (double)o->height / height >= (double)o->width / width;
     if (o->resize)
         by_height = height <= width;

@@ -404,10 +404,11 @@ typedef struct choir__k_count_targets {
     choir_dtype dtype; /* of the weights */
 } choir__k_count_targets;
 
-/* y () = the mean of counts (n), added in order; 1 if that is 0. */
+/* sum () = counts (n), added in order; y () = sum / n, or 1 if sum is 0. */
 typedef struct choir__k_loss_divisor {
     const double *counts;
     float *y;
+    double *sum;
     int64_t n;
     choir_dtype dtype; /* unused */
 } choir__k_loss_divisor;

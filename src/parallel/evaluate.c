@@ -181,7 +181,7 @@ choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_mod
         return choir__missing(__func__, "dataset");
     if (!score)
         return choir__missing(__func__, "score");
-    *score = (choir_score){NAN, NAN, NAN, NAN, NAN, 0};
+    *score = (choir_score){NAN, NAN, NAN, NAN, NAN, 0, 0};
     choir_status status = check(info, data, &opts);
     if (status != CHOIR_OK)
         return status;

@@ -26,6 +26,7 @@ struct choir_loop {
     int64_t first, count; /* of this rank's micro-batches */
     choir_batch *batches; /* (count) */
     choir_tensor **losses, **targets;
+    choir_tensor *counted; /* the step's targets that count; NULL: all do */
 };
 
 choir_loop_opts choir_loop_defaults(void)
@@ -133,7 +134,10 @@ static choir_status body(choir_scope *step, void *arg)
     }
     if (status != CHOIR_OK)
         return status;
-    choir_tensor *divisor = choir_model_divisor(l->t.info, l->targets, (int)l->count);
+    choir_tensor *divisor =
+        choir_model_divisor_counted(l->t.info, l->targets, (int)l->count, &l->counted);
+    if (l->counted)
+        l->counted = choir_keep(l->run, l->counted);
     for (int64_t m = 0; m < l->count && status == CHOIR_OK; m++)
         status = run_micro(l, step, m, divisor);
     return status == CHOIR_OK ? update(l) : status;
@@ -204,13 +208,18 @@ static bool is_due(int64_t step, int64_t every)
 
 static choir_status one_step(choir_loop *l)
 {
+    double counted = 1;
     choir_status status = choir_step(l->run, body, l);
     if (status == CHOIR_OK)
         status = choir_env_loss(&l->env, l->losses, &l->state.loss);
+    if (status == CHOIR_OK && l->counted)
+        status = choir_read(l->counted, &counted, sizeof counted);
     if (status != CHOIR_OK)
         return status;
+    const bool none = counted <= 0;
+    l->state.loss = none ? (double)NAN : l->state.loss;
     l->state.step++;
-    if (!isfinite(l->state.loss) && !l->t.scaler)
+    if (!none && !isfinite(l->state.loss) && !l->t.scaler)
         return choir__error(CHOIR_ERR_NONFINITE, "the loss is %g at step %lld", l->state.loss,
             (long long)l->state.step);
     CALL(l, &status, step, l);

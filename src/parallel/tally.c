@@ -140,6 +140,7 @@ void choir__tally_score(const choir__tally *t, const choir_model_info *info,
         total.top5 += s[i].top5;
     }
     double rows = (double)total.rows;
+    score->targets = total.rows;
     bool classes = info->task != CHOIR_REGRESSION;
     score->loss = total.loss / rows;
     score->accuracy = classes ? (double)total.best / rows : none;

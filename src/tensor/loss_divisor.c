@@ -79,33 +79,58 @@ static choir_tensor *own_counts(
     return counts;
 }
 
-choir_tensor *choir_loss_divisor(
-    choir_tensor *const *targets, int count, choir_cross_entropy_opts opts)
+/* Returns the number of targets that count in each of the step's micro-batches, of all ranks.
+ */
+static choir_tensor *all_counts(choir_tensor *const *targets, int count,
+    const choir_cross_entropy_opts *opts, const char *caller)
 {
     if (!targets || count < 1)
-        return choir__poison_missing(NULL, __func__, "targets");
+        return choir__poison_missing(NULL, caller, "targets");
     for (int i = 0; i < count; i++)
         if (!choir__is_sound(targets[i]))
-            return choir__unsound(targets[i], __func__);
+            return choir__unsound(targets[i], caller);
     choir_scope *scope = choir__join(targets, count);
     if (!scope) {
         choir_tensor *none = choir__tensor_bare(targets[0]->scope, CHOIR_F32, CHOIR_SCALAR);
         none->poisoned = true;
         return none;
     }
-    choir_tensor *bad = check(scope, targets, count, opts.weight);
+    choir_tensor *bad = check(scope, targets, count, opts->weight);
     if (bad)
         return bad;
-    choir_tensor *counts = own_counts(scope, targets, count, &opts);
-    counts = counts->poisoned ? counts : choir__strategies_gather(scope, counts);
+    choir_tensor *counts = own_counts(scope, targets, count, opts);
+    return counts->poisoned ? counts : choir__strategies_gather(scope, counts);
+}
+
+/* Makes the divisor of the counts, and their sum. */
+static choir_tensor *divisor_of(choir_tensor *counts, choir_tensor **sum)
+{
+    *sum = counts;
     if (counts->poisoned)
         return counts;
-    choir_tensor *y =
-        choir__tensor_new(scope, choir__device_of(counts), CHOIR_F32, CHOIR_SCALAR);
-    if (y->poisoned)
-        return y;
-    choir__k_loss_divisor args = {
-        .counts = choir__data(counts), .y = choir__data(y), .n = counts->count};
-    choir__launch(choir__device_of(y), CHOIR_F32, loss_divisor, &args);
+    choir_device *device = choir__device_of(counts);
+    choir_tensor *y = choir__tensor_new(counts->scope, device, CHOIR_F32, CHOIR_SCALAR);
+    *sum = choir__tensor_new(counts->scope, device, CHOIR_F64, CHOIR_SCALAR);
+    if (y->poisoned || (*sum)->poisoned)
+        return y->poisoned ? y : *sum;
+    choir__k_loss_divisor args = {.counts = choir__data(counts),
+        .y = choir__data(y),
+        .sum = choir__data(*sum),
+        .n = counts->count};
+    choir__launch(device, CHOIR_F32, loss_divisor, &args);
     return y;
+}
+
+choir_tensor *choir_loss_divisor(
+    choir_tensor *const *targets, int count, choir_cross_entropy_opts opts)
+{
+    choir_tensor *sum;
+    return divisor_of(all_counts(targets, count, &opts, __func__), &sum);
+}
+
+choir_tensor *choir_loss_divisor_counted(choir_tensor *const *targets, int count,
+    choir_cross_entropy_opts opts, choir_tensor **counted)
+{
+    choir_tensor *sum;
+    return divisor_of(all_counts(targets, count, &opts, __func__), counted ? counted : &sum);
 }

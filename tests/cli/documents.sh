@@ -75,6 +75,57 @@ evaluated() {
     [ -n "$(field loss out)" ] || fail "$(cat out)"
 }
 
+# means FILE: whether each epoch's mean is that of its steps that have a loss.
+means() {
+    tr -d '{}"' <"$1" | awk -F'[:,]' '
+        $2 == "step" && $6 != "null" { sum += $6; n++ }
+        $2 == "epoch" { d = $8 - sum / n; wrong += d > 1e-5 || d < -1e-5; sum = n = 0; all++ }
+        END { exit wrong || all != 2 }'
+}
+
+# A step of which no target counts has no loss: it is in no mean, no record and no search.
+no_target() {
+    local i job strategy last='s/.*"step",.*"loss":\([0-9.]*\),.*/\1/p'
+    for i in $(seq 20); do printf '{"prompt":"%0100d","completion":"ok"}\n' 0; done >long.jsonl
+    job=(train --model gpt2:layers=1,heads=1,width=8,context=16 --bytes --batch-size 4
+        --microbatches 2 --seed 1 --no-eval)
+    noted '^choir train: note: 25 of 56 steps had no target' "${job[@]}" --json --epochs 2 \
+        --log csv:table.csv --save parts --save-every 10 --save-keep 9 long.jsonl
+    mv out one
+    [ "$(grep -c '"loss":null,"loss_bits":null' one)" = 25 ] || fail 'steps without a loss'
+    means one || fail "means of epochs: $(grep epoch one)"
+    [ "$(field final_loss one)" = "$(sed -n "$last" one | tail -1)" ] || fail "$(tail -1 one)"
+    [ "$(field steps_without_target one)" = 25 ] || fail "$(tail -1 one)"
+    [ "$(grep -c '"loss":' parts/metrics.jsonl)" = 31 ] || fail 'points of metrics.jsonl'
+    [ "$(awk -F, 'NR == 1 { while ($(++i) != "loss"); next } $i != ""' table.csv |
+        wc -l)" = 31 ] || fail 'points of the table'
+    noted 'of 46 steps' train --json --resume parts/step-00000010 --epochs 2
+    diff <(grep -E '"(epoch|end)"' one) <(grep -E '"(epoch|end)"' out) || fail 'means, resumed'
+    for strategy in 'ddp --nproc 2' 'pipeline --devices cpu:0,cpu:1'; do
+        # shellcheck disable=SC2086
+        noted '25 of 56 steps' "${job[@]}" --json --epochs 2 --strategy $strategy long.jsonl
+        same_run one out
+        diff <(grep '"epoch"' one) <(grep '"epoch"' out) || fail "$strategy: means"
+    done
+    for strategy in hogwild local-sgd:every=3; do # a rank's steps are its own
+        noted 'of 112 steps had no target' "${job[@]}" --json --epochs 2 --nproc 2 --strategy \
+            $strategy long.jsonl
+        means out || fail "$strategy: means of epochs"
+        awk -v x="$(field final_loss out)" 'BEGIN { exit !(x > 4 && x < 6) }' ||
+            fail "$strategy: $(tail -1 out)"
+    done
+    noted 'of 56 steps' "${job[@]}" --epochs 2 --log-every 1 long.jsonl
+    has out '^step 2/56  loss -  lr ' '^epoch 1/2: mean loss 5[.]4'
+    command -v gnuplot >/dev/null || return 0
+    mkdir -p none
+    printf '{"prompt":"%03000d","completion":"k"}' 0 >none/train.jsonl
+    cp long.jsonl none/val.jsonl
+    bad 1 'none of the [0-9]+ steps of an epoch has a target' "${job[@]}" --quiet \
+        --find-lr lr.svg none:first=175
+    good "${job[@]}" --find-lr lr.svg long.jsonl
+    has out 'the loss falls fastest at --lr 0[.]0'
+}
+
 faults() {
     echo '{"text": "a"' >torn.jsonl
     bad 1 'torn.jsonl, line 1, column 13: expected a comma' train "${model[@]}" torn.jsonl
@@ -99,5 +150,6 @@ check several
 check from_other_folders
 check not_utf8
 check evaluated
+check no_target
 check faults
 finish

@@ -109,11 +109,12 @@ splits_of_tars() {
     mkdir -p 'named[1]' less held
     pack 'named[1]/a.tar' 01 30
     good train "${job[@]}" --steps 8 --save three 'named[1]'
-    good eval --json three 'named[1]'
-    [ "$(field samples out)" = 3 ] || fail "a tenth of 30: $(cat out)"
+    good eval --json --per-class three 'named[1]'
+    ! grep -q '"samples":0' out || fail "a class is not held out: $(cat out)"
+    has out '"samples":4,.*"classes"'
     good train "${job[@]}" --steps 6 --val-split 0.2 --save fifth 'named[1]'
     good eval --json fifth 'named[1]'
-    [ "$(field samples out)" = 6 ] || fail "a fifth of 30: $(cat out)"
+    [ "$(field samples out)" = 7 ] || fail "a fifth of 30, and a class without: $(cat out)"
     good train "${job[@]}" --steps 4 --val-split 0.25 --save quarter set/train
     good eval --json quarter set/train
     [ "$(field samples out)" = 6 ] || fail "a quarter of two classes of 12: $(cat out)"
@@ -173,7 +174,8 @@ bad_folders() {
     bad 1 'expected a text file, got set, a folder' train --model gpt2 set
     bad 2 "workers: expected a whole number from 1 to 64, got '0'" train --workers 0 set
     bad 2 "workers: .* to 64, got '1000'" train --workers 1000 set
-    bad 1 'too few images for some to be held out' train "${job[@]}" set/val
+    mkdir -p single/grey && cp set/val/grey/1.jpg single/grey
+    bad 1 'too few images for some to be held out' train "${job[@]}" single
     cp -r set latin && mv latin/train/grey latin/train/$'caf\xe9'
     bad 1 'expected folders of classes whose names are UTF-8, got other bytes in that of class 0' \
         train "${job[@]}" latin

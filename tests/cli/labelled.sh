@@ -31,8 +31,14 @@ same_bits() {
 
 held_out() {
     good "${job[@]}" --steps 2 --val-split 0.25 --save quarter set.csv
-    good eval --json quarter set.jsonl
+    good eval --json quarter
     [ "$(field samples out)" = 30 ] || fail "a quarter of 120: $(cat out)"
+    has out '"targets":30,"same_data":true'
+    noted 'set.jsonl is not the data of the training .*held out here may have been trained on' \
+        eval --json quarter set.jsonl
+    has out '"samples":30,"targets":30,"same_data":false'
+    good eval quarter
+    has out ", on 30 samples of $PWD/set.csv: loss"
 }
 
 is_evaluated() {
@@ -59,12 +65,14 @@ keeps_names() {
     sed 's/,up$/,other/' set.csv >other.csv
     bad 1 "the label 'other' is none of the model's classes" train --resume one --steps 50 other.csv
     sed 's/,up$/,1/; s/,down$/,0/' set.csv >numbers.csv
-    good eval --json one numbers.csv
+    noted 'note: labels are numbers of the model.s classes: 0 is down, 1 is up$' \
+        eval --json one numbers.csv
     [ "$(field accuracy out)" = 1 ] || fail "numbers: $(cat out)"
     sed 's/,0$/,2/' numbers.csv >two.csv
     bad 1 "two.csv, line [0-9]+: the label 2 is none of the model's 2 classes" eval one two.csv
     good train --resume one --steps 44 --json set.csv
     good train --model one/latest --steps 1 --batch-size 12 --json set.csv # the head, and its names
+    noted '0 is down, 1 is up$' train --model one/latest --steps 1 --batch-size 12 numbers.csv
     bad 1 "is none of the model's classes" train --model one/latest --batch-size 12 other.csv
     noted 'another head' train --model one/latest:classes=3 --steps 1 --batch-size 12 \
         --save three other.csv
@@ -85,7 +93,11 @@ wrong_data() {
     echo 'text,mood' >mood.csv
     echo 'good,up' >>mood.csv
     bad 1 "mood.csv, line 2: missing the column 'label'" "${job[@]}" mood.csv
-    bad 1 'missing DATA: .*labelled texts' eval one
+    bad 2 "--whole: expected DATA, since a part of the job's own data was trained on" \
+        eval --whole one
+    mv set.csv gone.csv
+    bad 1 'set.csv: cannot be opened: No such file' eval one
+    mv gone.csv set.csv
 }
 
 check same_bits

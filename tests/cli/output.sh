@@ -90,6 +90,20 @@ log_every_thins_out() {
 
 # --- text -------------------------------------------------------------------------------------
 
+# A line's rate is the mean of the steps since the line before, whose times the run folder has.
+rates_are_means() {
+    good "${lm[@]}" --json --steps 23 --log-every 7 --run rates text
+    sed -n 's/.*"step":\([0-9]*\),.*"items_per_s":\([0-9.e+]*\),.*/\1 \2/p' out >lines
+    [ "$(wc -l <lines)" = 4 ] || fail "lines: $(cat out)"
+    sed -n 's/.*"step_s":\([0-9.e-]*\),.*/\1/p' rates/metrics.jsonl | awk '
+        NR == FNR { rate[$1] = $2; next }
+        { seconds += $1; n++ }
+        FNR in rate { off = rate[FNR] * seconds / (12 * 16 * n) - 1; seconds = n = 0
+            wrong += off > 1e-4 || off < -1e-4 }
+        END { exit wrong || FNR != 23 }' lines - ||
+        fail "rates: $(cat lines rates/metrics.jsonl)"
+}
+
 text_on_a_pipe() {
     good train --steps 200 --lr 0.01 --batch-size 24 --model "$gpt" --log-every 50 text
     grep -q $'[\r\033]' out && fail 'control characters on a pipe'
@@ -183,6 +197,7 @@ check json_of_train
 check json_of_summary
 check json_of_others
 check log_every_thins_out
+check rates_are_means
 check text_on_a_pipe
 check quiet_is_quiet
 check text_on_a_terminal

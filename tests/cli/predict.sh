@@ -146,6 +146,15 @@ idx() {
     has out '"input":12,"file":"idx","label":"2","class":2,'
     good eval --json digits idx
     has out '"accuracy":1,.*"samples":30'
+    # the same images in a folder with brighter ones to train on: the same predictions
+    mkdir bright && cp idx/t10k-* bright
+    head -c 16 idx/train-images-idx3-ubyte >bright/train-images-idx3-ubyte
+    head -c 28800 /dev/zero | tr '\0' '\377' >>bright/train-images-idx3-ubyte
+    cp idx/train-labels-idx1-ubyte bright
+    good predict --json digits idx
+    sed 's/"file":"idx"//' out >dark
+    good predict --json digits bright
+    sed 's/"file":"bright"//' out | cmp -s - dark || fail 'other training images, other labels'
     bad 1 'expected one INPUT, a folder of IDX files, got 2' predict digits idx idx
     bad 1 'expected one INPUT' predict digits
 }

@@ -33,7 +33,7 @@ of_texts() {
     held 20 set.jsonl --pack # and not joined
     held 50 set.jsonl --val-split 0.25 --pack
     yes 'it is number 1 ' | head -200 | tr -d '\n' >windows.txt # no documents
-    good eval --json saved windows.txt
+    noted 'windows.txt is not the data of the training' eval --json saved windows.txt
 }
 
 # All of a file that was kept for tests, also where no tenth of it is held out.

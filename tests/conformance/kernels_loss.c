@@ -201,12 +201,15 @@ static void loss_divisor(void **state)
     (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(trials); i++) {
         float y = 0;
+        double sum = 0;
         trial t = TRIAL(loss_divisor, .counts = trials[i].counts, .n = trials[i].n);
         take_raw(&t, AT(loss_divisor, y), 1, sizeof y);
+        take_raw(&t, AT(loss_divisor, sum), 1, sizeof sum);
         check(t);
-        choir__cpu_reference.loss_divisor(
-            &(choir__k_loss_divisor){.counts = trials[i].counts, .y = &y, .n = trials[i].n});
+        choir__cpu_reference.loss_divisor(&(choir__k_loss_divisor){
+            .counts = trials[i].counts, .y = &y, .sum = &sum, .n = trials[i].n});
         assert_memory_equal(&y, &trials[i].divisor, sizeof y);
+        assert_true(sum == trials[i].counts[0] + trials[i].counts[1] + trials[i].counts[2]);
     }
 }
 

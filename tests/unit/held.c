@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "data/held.h"
@@ -49,6 +50,47 @@ static void places(void **state)
     assert_in_range(held, 4, 8);
 }
 
+/* Each class of two samples or more has one that is held; of large ones as before. */
+static void classes(void **state)
+{
+    const double parts[] = {0, 0.25, 0.5, 0.01, 1};
+    (void)state;
+    for (size_t p = 0; p < CHOIR_COUNT(parts); p++)
+        for (int64_t count = 1; count < 300; count++) {
+            int64_t of_class = 0, held = 0;
+            for (int64_t i = 0; i < count; i++) {
+                held += choir__is_held(parts[p], i);
+                of_class += choir__is_held_of_class(parts[p], i, count);
+            }
+            assert_int_equal(of_class, held ? held : count > 1);
+        }
+}
+
+/* Both splits keep the second sample of a class until its others are known: here those of
+ * class 5, whose third is held, and of class 2, of which none is. */
+static void mixed_classes(void **state)
+{
+    const struct {
+        int64_t class;
+        bool held;
+    } all[] = {
+        {5, false}, {2, false}, {5, false}, {2, false}, {5, true}, {7, false}, {2, false}};
+    const bool in_training[] = {true, true, true, false, false, true, true};
+    (void)state;
+    for (int training = 0; training < 2; training++) {
+        choir__held_classes h = {0};
+        int64_t place[CHOIR_COUNT(all)], kept = 0;
+        for (size_t i = 0; i < CHOIR_COUNT(all); i++)
+            place[i] = choir__held_classes_note(&h, all[i].class, all[i].held, training, kept)
+                           ? kept++
+                           : -1;
+        bool *dropped = choir__held_classes_end(&h, training, kept);
+        for (size_t i = 0; i < CHOIR_COUNT(all); i++)
+            assert_int_equal(place[i] >= 0 && !dropped[place[i]], in_training[i] == training);
+        free(dropped);
+    }
+}
+
 static void windows(void **state)
 {
     (void)state;
@@ -78,6 +120,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records),
         cmocka_unit_test(places),
+        cmocka_unit_test(classes),
+        cmocka_unit_test(mixed_classes),
         cmocka_unit_test(windows),
         cmocka_unit_test(parts),
     };

@@ -56,19 +56,62 @@ static void splits(void **state)
     choir_dataset_free(val);
 }
 
-/* Without a folder for validation one of each ten files of a class is held out: 8, 10. */
+/* Without a folder for validation one of each ten files of a class is held out: 8, 10. A class
+ * of fewer gives its second one, unless it has but one. */
 static void held_out(void **state)
 {
     (void)state;
+    static const int class_of[] = {0, 0, 1, 3};
     choir_dataset *train, *val;
-    fill("h/a", 23, 12, 12);
-    fill("h/b", 7, 12, 12);
-    assert_int_equal(open_at("h", CHOIR_TRAIN, &train), CHOIR_OK);
-    assert_int_equal(open_at("h", CHOIR_VALIDATION, &val), CHOIR_OK);
-    assert_int_equal(choir_dataset_length(train), 21 + 7);
-    assert_int_equal(choir_dataset_length(val), 2);
+    fill("held/a", 23, 12, 12);
+    fill("held/b", 7, 12, 12);
+    fill("held/c", 1, 12, 12);
+    fill("held/d", 2, 12, 12);
+    assert_int_equal(open_at("held", CHOIR_TRAIN, &train), CHOIR_OK);
+    assert_int_equal(open_at("held", CHOIR_VALIDATION, &val), CHOIR_OK);
+    assert_int_equal(choir_dataset_length(train), 21 + 6 + 1 + 1);
+    assert_int_equal(choir_dataset_length(val), 4);
+    for (int64_t i = 0; i < 4; i++)
+        assert_int_equal(choir_dataset_class_of(val, i), class_of[i]);
     choir_dataset_free(train);
     choir_dataset_free(val);
+}
+
+/* Images of other sizes than the first one's are resized; a sample of evaluation is the same
+ * whatever the first one is. */
+static void sizes(void **state)
+{
+    (void)state;
+    enum { H = 48, W = 64, N = H * W * 3 };
+    static float x[N], alone[N];
+    int64_t y;
+    choir_dataset *train, *files;
+    write_jpeg(at("mixed/a/0.jpg"), W, H, photo);
+    write_jpeg(at("mixed/a/1.jpg"), H, W, photo);
+    write_jpeg(at("mixed/a/2.jpg"), 80, 60, photo);
+    write_jpeg(at("mixed/a/3.jpg"), 9, 7, photo);
+    assert_int_equal(open_at("mixed", CHOIR_TRAIN, &train), CHOIR_OK);
+    assert_int_equal(choir_dataset_length(train), 3);
+    assert_int_equal(train->x_shape.dim[2], W);
+    for (int64_t i = 0; i < 3; i++)
+        assert_int_equal(choir_dataset_get(train, i, x, &y), CHOIR_OK);
+    choir_dataset_free(train);
+    char path[4][256];
+    choir_image_opts o = choir_image_defaults();
+    o.height = H;
+    o.width = W;
+    for (int i = 0; i < 4; i++)
+        snprintf(path[i], sizeof path[i], "%s/%d.jpg", at("mixed/a"), i);
+    for (int i = 0; i < 4; i++) {
+        const char *one[] = {path[i]}, *two[] = {path[(i + 1) % 4], path[i]};
+        assert_int_equal(choir_dataset_image_files(one, 1, o, &files), CHOIR_OK);
+        assert_int_equal(choir_dataset_get(files, 0, alone, &y), CHOIR_OK);
+        choir_dataset_free(files);
+        assert_int_equal(choir_dataset_image_files(two, 2, o, &files), CHOIR_OK);
+        assert_int_equal(choir_dataset_get(files, 1, x, &y), CHOIR_OK);
+        choir_dataset_free(files);
+        assert_memory_equal(x, alone, sizeof x);
+    }
 }
 
 /* Files in folders of a class belong to it, in torchvision's order: by folder, then by name. */
@@ -86,7 +129,7 @@ static void nested(void **state)
     write_jpeg(at("deep/cat/z.jpg"), widths[0], 16, photo);
     write_jpeg(at("deep/cat/.z.jpg"), 30, 16, photo);
     assert_int_equal(open_at("deep", CHOIR_TRAIN, &d), CHOIR_OK);
-    assert_int_equal(choir_dataset_length(d), 6);
+    assert_int_equal(choir_dataset_length(d), 5);   /* one is held out */
     assert_int_equal(d->x_shape.dim[2], widths[0]); /* the first one's */
     choir_dataset_free(d);
     write_bytes(at("deep/cat/a/u.webp"), "x", 1);
@@ -134,8 +177,8 @@ static void bad_folders(void **state)
     fill("v/val/b", 2, 8, 8);
     assert_says(open_at("v", CHOIR_VALIDATION, &d), CHOIR_ERR_FORMAT,
         "v/val/b: expected the name of a class to train on");
-    fill("f/a", 4, 8, 8);
-    assert_says(open_at("f", CHOIR_VALIDATION, &d), CHOIR_ERR_FORMAT, "too few images");
+    fill("one/a", 1, 8, 8);
+    assert_says(open_at("one", CHOIR_VALIDATION, &d), CHOIR_ERR_FORMAT, "too few images");
     write_bytes(at("t/a/0.jpg"), "a text", 6);
     assert_says(open_at("t", CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, "0.jpg: expected a JPEG");
     assert_null(d);
@@ -180,7 +223,9 @@ static void bad_file(void **state)
     for (int workers = 1; workers < 4; workers++)
         for (int kind = 0; kind < 3; kind++) {
             choir_dataset *data;
-            assert_int_equal(open_at("m", CHOIR_TRAIN, &data), CHOIR_OK);
+            choir_image_opts opts = choir_image_defaults();
+            opts.crop = CHOIR_CROP_PADDED; /* which the one that is too small cannot have */
+            assert_int_equal(choir_dataset_images(at("m"), CHOIR_TRAIN, opts, &data), CHOIR_OK);
             unlink(at("m/a/004.jpg"));
             if (kind == 1)
                 write_bytes(at("m/a/004.jpg"), "\xFF\xD8\xFF\xE0 and no more", 16);
@@ -247,6 +292,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits),
         cmocka_unit_test(held_out),
+        cmocka_unit_test(sizes),
         cmocka_unit_test(nested),
         cmocka_unit_test(keyed),
         cmocka_unit_test(bad_folders),

@@ -95,12 +95,14 @@ static void is_sample(choir_dataset *d, int64_t index, expected e, int64_t class
 static void sequences(void **state)
 {
     (void)state;
-    choir_dataset *d = open_split(put("one.jsonl", "{\"text\": \"a ab\", \"label\": \"yes\"}\n"
-                                                   "\n"
-                                                   "{\"label\": \"no\", \"sentence\": \"\"}\n"
-                                                   "{\"text\": \"a b c a b c a b\", "
-                                                   "\"label\": \"yes\"}"),
-        CHOIR_TRAIN, false);
+    mkdir(at("one"), 0777);
+    put("one/dev.jsonl", "{\"text\": \"a\", \"label\": \"no\"}\n");
+    put("one/train.jsonl", "{\"text\": \"a ab\", \"label\": \"yes\"}\n"
+                           "\n"
+                           "{\"label\": \"no\", \"sentence\": \"\"}\n"
+                           "{\"text\": \"a b c a b c a b\", "
+                           "\"label\": \"yes\"}");
+    choir_dataset *d = open_split(at("one"), CHOIR_TRAIN, false);
     assert_int_equal(choir_dataset_length(d), 3);
     assert_int_equal(d->classes, 2);
     assert_string_equal(choir_dataset_class_name(d, 0), "no");
@@ -183,6 +185,33 @@ static void turns_are_held_out(void **state)
         seen[y]++;
     }
     assert_in_range(seen[0], 3, 7);
+    choir_dataset_free(held);
+}
+
+/* A class of which no text comes up gives its second one: of 7 texts of x, 2 of y and 1 of z,
+ * the one at 8, an x, and the second y. */
+static void each_class_is_held_out(void **state)
+{
+    (void)state;
+    char text[1000] = "label,text\n";
+    for (int i = 0; i < 10; i++)
+        snprintf(text + strlen(text), 20, "%s,a\n",
+            i == 0             ? "z"
+            : i == 2 || i == 9 ? "y"
+                               : "x");
+    const char *path = put("few.csv", text);
+    choir_dataset *train = open_split(path, CHOIR_TRAIN, false),
+                  *held = open_split(path, CHOIR_VALIDATION, false);
+    int64_t x[3 * T], y, of[3] = {0};
+    assert_int_equal(choir_dataset_length(held), 2);
+    assert_int_equal(choir_dataset_length(train), 8);
+    for (int64_t i = 0; i < 2; i++, of[y]++)
+        assert_int_equal(choir_dataset_get(held, i, x, &y), CHOIR_OK);
+    assert_true(of[0] == 1 && of[1] == 1 && of[2] == 0);
+    for (int64_t i = 0; i < 8; i++, of[y]++)
+        assert_int_equal(choir_dataset_get(train, i, x, &y), CHOIR_OK);
+    assert_true(of[0] == 7 && of[1] == 2 && of[2] == 1);
+    choir_dataset_free(train);
     choir_dataset_free(held);
 }
 
@@ -410,6 +439,7 @@ int main(void)
         cmocka_unit_test(words),
         cmocka_unit_test(one_of_ten_is_held_out),
         cmocka_unit_test(turns_are_held_out),
+        cmocka_unit_test(each_class_is_held_out),
         cmocka_unit_test(folders),
         cmocka_unit_test(specials_of_the_vocabulary),
         cmocka_unit_test(numbered_files),

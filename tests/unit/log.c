@@ -565,6 +565,29 @@ static void metrics_are_open(void **state)
     json_decref(params);
 }
 
+/* The rate of a page is the mean since the one before, not that of the last step. */
+static void rates_are_means(void **state)
+{
+    (void)state;
+    choir__gauge_list list = {0};
+    choir__text page = {0};
+    const double rates[] = {100, 25, 50};
+    for (int64_t i = 0; i < 3; i++) {
+        const choir__number numbers[] = {{"items_per_s", rates[i]}, {"step_s", 100 / rates[i]}};
+        const choir__row row = {i + 1, 0, CHOIR_COUNT(numbers), numbers};
+        choir__gauges_take(&list, &row);
+        if (i == 1) /* 200 items in 5 s */
+            choir__openmetrics(&list, NULL, &page);
+        assert_true(i != 1 || strstr(page.bytes, "choir_items_per_s 40\n"));
+    }
+    for (int again = 0; again < 2; again++) { /* no step since then: the same */
+        choir__openmetrics(&list, NULL, &page);
+        assert_non_null(strstr(page.bytes, "choir_items_per_s 50\n"));
+    }
+    choir__text_free(&page);
+    choir__gauges_free(&list);
+}
+
 int main(void)
 {
     struct CMUnitTest tests[] = {
@@ -584,6 +607,7 @@ int main(void)
         cmocka_unit_test(wandb_has_blocks),
 #endif
         cmocka_unit_test(metrics_are_open),
+        cmocka_unit_test(rates_are_means),
     };
     for (size_t i = 0; i < CHOIR_COUNT(tests); i++) {
         tests[i].setup_func = set_up;

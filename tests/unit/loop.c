@@ -169,9 +169,64 @@ static void missing_parts(void **state)
     job_close(&j);
 }
 
+/* Texts whose answers are few of their tokens, so that most batches have no target. */
+static job texts_open(void)
+{
+    job j = {.training = {0}};
+    char path[] = "/tmp/choir-loop-XXXXXX.jsonl", line[200];
+    int fd = mkstemps(path, 6);
+    snprintf(line, sizeof line, "{\"prompt\":\"%0100d\",\"completion\":\"ok\"}\n", 0);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(write(fd, line, strlen(line)), strlen(line));
+    close(fd);
+    choir_data_opts opts = choir_data_defaults();
+    choir_check(choir_tokenizer_bytes(&opts.tokenizer));
+    choir_check(choir_env_init(&j.env));
+    choir_check(choir_model_data(
+        "gpt2:layers=1,heads=1,width=8,context=16", path, opts, &j.info, &j.data));
+    unlink(path);
+    j.run = choir_run_open(&j.env, 3);
+    choir_module *net = choir_model_build(j.run, &j.info);
+    j.training = (choir_training){.module = net,
+        .optim = choir_adamw(j.run, net, choir_adamw_defaults()),
+        .loader = choir_env_loader(j.run, &j.env, j.data.train, 2)};
+    return j;
+}
+
+typedef struct seen {
+    int with, without;
+} seen;
+
+static choir_status look(choir_loop *l, void *arg)
+{
+    seen *s = arg;
+    double loss = choir_loop_state(l)->loss;
+    s->with += loss > 1 && loss < 9;
+    s->without += isnan(loss);
+    return CHOIR_OK;
+}
+
+/* A step of which no target counts has no loss, and the loop goes on. */
+static void no_target_is_no_loss(void **state)
+{
+    (void)state;
+    seen s = {0};
+    job j = texts_open();
+    j.training.info = &j.info;
+    choir_loop_opts opts = choir_loop_defaults();
+    opts.steps = 57;
+    choir_loop *l = choir_loop_new(&j.env, j.training, opts);
+    choir_loop_add(l, (choir_callbacks){.step = look}, &s);
+    assert_int_equal(choir_loop_run(l), CHOIR_OK);
+    assert_int_equal(s.with + s.without, 57);
+    assert_in_range(s.with, 10, 30);
+    job_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(all_are_called),
-        cmocka_unit_test(an_error_ends_it), cmocka_unit_test(missing_parts)};
+        cmocka_unit_test(an_error_ends_it), cmocka_unit_test(missing_parts),
+        cmocka_unit_test(no_target_is_no_loss)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

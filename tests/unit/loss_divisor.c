@@ -256,6 +256,34 @@ static void no_target_is_no_loss(void **state)
     }
 }
 
+/* The number of targets, or the sum of their weights, is that of all micro-batches. */
+static void targets_are_counted(void **state)
+{
+    (void)state;
+    static const int64_t *const targets[] = {uneven, even, none};
+    choir_scope *run = choir_scope_open(NULL, 1);
+    for (int v = 0; v < 6; v++) {
+        choir_scope *step = choir_step_open(run, v);
+        choir_cross_entropy_opts o = choir_cross_entropy_defaults();
+        double number = 0;
+        if (v > 2)
+            o.weight = choir_from(step, CHOIR_F32, choir_dims(CLASSES), class_weights);
+        for (int64_t r = 0; r < ROWS; r++)
+            if (targets[v % 3][r] != X)
+                number += v > 2 ? (double)class_weights[targets[v % 3][r]] : 1;
+        choir_tensor *y[4], *counted;
+        for (int64_t m = 0; m < 4; m++)
+            y[m] = choir_from(step, CHOIR_I64, choir_dims(4), targets[v % 3] + 4 * m);
+        choir_tensor *divisor = choir_loss_divisor_counted(y, 4, o, &counted);
+        assert_true(fabs(choir_item(counted) - number) < 1e-12);
+        assert_true(choir_item(divisor) == choir_item(choir_loss_divisor(y, 4, o)));
+        assert_true(
+            choir_item(choir_loss_divisor_counted(y, 4, o, NULL)) == choir_item(divisor));
+        assert_int_equal(choir_scope_close(step), CHOIR_OK);
+    }
+    choir_scope_close(run);
+}
+
 static void recorded_steps_keep_the_bits(void **state)
 {
     (void)state;
@@ -298,6 +326,7 @@ int main(void)
         cmocka_unit_test(the_cut_changes_rounding_alone),
         cmocka_unit_test(equal_counts_keep_their_bits),
         cmocka_unit_test(no_target_is_no_loss),
+        cmocka_unit_test(targets_are_counted),
         cmocka_unit_test(recorded_steps_keep_the_bits),
         cmocka_unit_test(misuse_is_an_error),
     };

@@ -140,8 +140,9 @@ static choir_status call(const void *args)
 
 /* NULL is a valid argument of these functions, or they have nothing to report. */
 static const char *const welcome[] = {"choir_module_at", "choir_module_find", "choir_grad",
-    "choir_optim_grad_norm", "choir_model_divisor", /* NULL: there is none */
-    "choir_group_agree",                            /* NULL: a group of one rank */
+    "choir_optim_grad_norm",                              /* NULL: there is none */
+    "choir_model_divisor", "choir_model_divisor_counted", /* NULL: all targets count */
+    "choir_group_agree",                                  /* NULL: a group of one rank */
     NULL};
 
 static void make_handles(struct handles *h, const choir_env *env)

@@ -43,7 +43,7 @@ static void fill_row(const choir__compare_entry *e, char cells[COLUMNS][96])
     list_of(&e->runs[0], "peak_bytes", 1 / mib, cells[4]);
     list_of(&e->runs[0], "busy", 100, cells[5]);
     snprintf(cells[6], 96, "%.*f", e->moved_bytes < 10 * mib ? 1 : 0, e->moved_bytes / mib);
-    snprintf(cells[7], 96, "%.4f", e->final_loss);
+    snprintf(cells[7], 96, isnan(e->final_loss) ? "-" : "%.4f", e->final_loss);
     snprintf(cells[8], 96, "%s", e->same_bits ? "yes" : "no");
 }
 

@@ -86,8 +86,10 @@ static choir_status read_batches(choir__cli_part *p, choir_scope *step)
         status = choir_loader_next(p->loader, step, &p->batches[m]);
         y[m] = p->batches[m].y;
     }
-    if (status == CHOIR_OK)
-        p->divisor = choir_model_divisor(&p->job->info, y, (int)n);
+    if (status == CHOIR_OK) {
+        p->divisor = choir_model_divisor_counted(&p->job->info, y, (int)n, &p->counted);
+        p->counted = choir_keep(p->run, p->counted);
+    }
     free(y);
     return status;
 }

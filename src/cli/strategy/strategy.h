@@ -51,6 +51,7 @@ typedef struct choir__cli_part {
     choir_batch *batches;
     int64_t taken;
     choir_tensor *divisor; /* NULL: all targets count */
+    choir_tensor *counted; /* how many targets of the step do, in memory that persists */
     /* Losses of these micro-batches, in memory that persists: loss_count tensors with
      * micro_count values together, in order. The array has micro_count entries. */
     choir_tensor **losses;

@@ -28,7 +28,9 @@ typedef struct choir__progress {
     double last_eval;
     choir__judge judge;
     double epoch_loss;       /* the sum of the losses of the epoch's steps */
-    double epoch_mean;       /* of the last epoch that is complete */
+    double epoch_mean;       /* of the last epoch that is complete; NaN: no step had a loss */
+    int64_t epoch_without;   /* those of them that have none */
+    int64_t with, without;   /* steps that had a loss, and that had none, since the start */
     choir_score score;       /* of the last validation */
     int64_t scored;          /* its step; 0: there was none */
     int64_t saved;           /* the step of the last save, done or under way; 0: none */
@@ -77,9 +79,13 @@ typedef struct choir__trainer {
 
 /* --- step.c --- */
 
-/* Runs the step, and stores the mean of its losses. *ran: false if other ranks had finished the
- * step, so that this one has received it. */
-choir_status choir__trainer_run_step(choir__trainer *t, float *loss, bool *ran);
+/* Runs the step, and stores the mean of its losses in *s, unless it has none. *ran: false if
+ * other ranks had finished the step, so that this one has received it. */
+choir_status choir__trainer_run_step(choir__trainer *t, choir__cli_step *s, bool *ran);
+
+/* Computes, where ranks step by themselves, the mean of their last losses, and the number of
+ * their steps without a target. Collective. */
+choir_status choir__trainer_mean_of_ranks(choir__trainer *t);
 
 /* Runs, reports and records one step. */
 choir_status choir__trainer_one_step(choir__trainer *t);
@@ -120,6 +126,9 @@ void choir__trainer_note_generation(const choir__trainer *t);
 
 /* Goes on with other ranks. A save that was under way may have lost a part. */
 void choir__trainer_note_change(choir__trainer *t);
+
+/* Gives this rank's micro-batches the loss of the last step, as if they had run it. */
+void choir__trainer_fill_losses(choir__trainer *t);
 
 /* Takes this process's part of a group that is new. Until it has run a step there, its
  * micro-batches have the loss of the step before. */

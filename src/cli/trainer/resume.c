@@ -31,8 +31,10 @@ choir_status choir__trainer_resume(choir__trainer *t, const char *from)
     t->now.step = s.step;
     choir__judge_from_state(&t->now.judge, t->job, &s, is_resumed(t->job, from));
     t->now.epoch_loss = s.epoch_loss;
+    t->now.epoch_without = s.epoch_without;
     t->now.last.number = s.step;
     t->now.last.loss = (float)s.loss;
+    choir__trainer_fill_losses(t);
     t->now.ended = choir__judge_is_tired(&t->now.judge, t->job);
     t->now.eval_due = (s.eval_due & CHOIR_EVAL_REGULAR) && t->job->eval_every && !t->now.ended;
     t->now.after = t->now.eval_due;

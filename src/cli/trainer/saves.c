@@ -107,6 +107,7 @@ static choir_train_state state_of(const choir__trainer *t, float loss)
     s.eval_due = (t->now.eval_due ? CHOIR_EVAL_REGULAR : 0) |
                  (t->now.last_eval_due ? CHOIR_EVAL_LAST : 0);
     s.epoch_loss = t->now.epoch_loss;
+    s.epoch_without = t->now.epoch_without;
     s.world = choir__cli_strategy_workers(j);
     choir__judge_to_state(&t->now.judge, j, &s);
     snprintf(s.optimizer, sizeof s.optimizer, "%s", j->optimizer);

@@ -93,11 +93,16 @@ void choir__trainer_note_generation(const choir__trainer *t)
     }
 }
 
+void choir__trainer_fill_losses(choir__trainer *t)
+{
+    for (int64_t i = 0; i < choir__max(t->part.micro_count, t->job->microbatches); i++)
+        t->read[i] = t->now.last.loss;
+}
+
 void choir__trainer_take_part(choir__trainer *t)
 {
     choir__cli_part_changed(&t->part);
-    for (int64_t i = 0; i < t->job->microbatches; i++)
-        t->read[i] = t->now.last.loss;
+    choir__trainer_fill_losses(t);
 }
 
 void choir__trainer_note_change(choir__trainer *t)

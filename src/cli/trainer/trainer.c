@@ -45,6 +45,7 @@ static choir_status build(choir__trainer *t)
         (size_t)choir__max(t->part.micro_count, t->job->microbatches) + 1, sizeof(float));
     t->now.judge = choir__judge_new(t->job);
     t->now.last_eval = (double)NAN;
+    t->now.last.loss = NAN;
     t->joined = !t->part.env.generation && !t->begins_again; /* it receives its state */
     t->watch.backward = !t->part.scaler; /* a loss scale makes gradients overflow */
     if (status == CHOIR_OK && t->job->debug_nan)
@@ -180,7 +181,7 @@ static choir_status wait_for_stream(choir__trainer *t, bool *ended)
 static choir_status find_rate(choir__trainer *t)
 {
     choir__rate_test test;
-    float loss;
+    choir__cli_step s = {0};
     bool ran, more = true;
     choir_status status = CHOIR_OK;
     choir_optim_schedule(t->part.optim, choir_schedule_constant());
@@ -190,9 +191,9 @@ static choir_status find_rate(choir__trainer *t)
         status = choir__trainer_stop_asked(t)
                      ? choir__error(CHOIR_ERR_INTERRUPTED, "interrupted after step %lld",
                            (long long)t->now.step)
-                     : choir__trainer_run_step(t, &loss, &ran);
+                     : choir__trainer_run_step(t, &s, &ran);
         t->now.step += status == CHOIR_OK;
-        more = status == CHOIR_OK && choir__rate_test_note(&test, (double)loss);
+        more = status == CHOIR_OK && choir__rate_test_note(&test, s.none, (double)s.loss);
     }
     if (status == CHOIR_OK && t->part.env.rank == 0)
         status = choir__rate_test_report(&test, t->job);
@@ -224,8 +225,10 @@ static choir_status train(choir__trainer *t)
         status = choir__trainer_meet(t);
     if (status == CHOIR_OK && t->stopping)
         return choir__trainer_stop(t, t->now.last.loss);
-    if (status == CHOIR_OK && t->job->strategy->meet) /* of all ranks' last steps */
-        status = choir_env_mean(&t->part.env, t->read, &t->now.last.loss);
+    t->report.without = t->now.without;
+    t->report.counted = t->now.with + t->now.without;
+    if (status == CHOIR_OK && t->job->strategy->meet)
+        status = choir__trainer_mean_of_ranks(t);
     return status == CHOIR_OK ? choir__trainer_finish(t, t->now.last.loss) : status;
 }
 

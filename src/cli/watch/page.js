@@ -19,6 +19,7 @@ const MOST_AT_FIRST = 10;    // runs whose curves are shown unasked
 const EVENTS_AT_FIRST = 30;
 const DEVICES_AT_FIRST = 32;
 const MOST_DEVICES = 256;    // drawn per run
+const RECENT = 60;           // seconds of steps whose mean rate is shown
 
 const byId = (id) => document.getElementById(id);
 
@@ -139,6 +140,7 @@ function nameOf(run) {
 }
 
 const lastOf = (list) => (list && list.length ? list[list.length - 1] : NaN);
+const lastKnown = (list) => lastOf(list.filter(Number.isFinite)); // steps without a target have no loss
 const column = (table, name) => (Object.hasOwn(table.columns, name) ? table.columns[name] : null);
 
 function option(run, name) {
@@ -194,15 +196,39 @@ function totalOf(run) {
   return typeof steps === 'number' || (typeof steps === 'string' && /^\d+$/.test(steps)) ? Number(steps) : NaN;
 }
 
+// The mean rate from one bucket to another: items over the time that the steps took.
+function rateBetween(steps, from, to) {
+  const seconds = steps.seconds[to] - steps.seconds[from];
+  return seconds > 0 ? (steps.items[to] - steps.items[from]) / seconds : NaN;
+}
+
+// The mean rate over the last minute of steps, or over all of them; of the first alone its own.
+function recentRate(steps) {
+  const last = steps.seconds.length - 1, speed = column(steps, 'items_per_s');
+  let from = last;
+  while (from > 0 && steps.seconds[last] - steps.seconds[from] < RECENT) from--;
+  const rate = rateBetween(steps, from, last);
+  return Number.isFinite(rate) || !speed ? rate : lastKnown(speed.mean);
+}
+
+// The mean rate of each bucket; a mean of the steps' rates would be too high.
+function rates(steps) {
+  const speed = column(steps, 'items_per_s').mean;
+  return speed.map((own, i) => {
+    const rate = i ? rateBetween(steps, i - 1, i) : NaN;
+    return Number.isFinite(rate) ? rate : own;
+  });
+}
+
 function figuresOf(run) {
   const steps = run.steps, step = lastOf(steps.step), total = totalOf(run);
   const parts = [];
   if (Number.isFinite(step)) parts.push(total ? `step ${step} of ${total}` : `step ${step}`);
   const loss = column(steps, 'loss'), evaluated = column(run.evals, 'loss');
-  if (loss) parts.push(`loss ${short(lastOf(loss.mean))}`);
+  if (loss) parts.push(`loss ${short(lastKnown(loss.mean))}`);
   if (evaluated) parts.push(`validation ${short(lastOf(evaluated.mean))}`);
-  const speed = column(steps, 'items_per_s');
-  if (speed) parts.push(`${short(lastOf(speed.mean))}/s`);
+  const speed = recentRate(steps);
+  if (Number.isFinite(speed)) parts.push(`${short(speed)}/s`);
   const took = lastOf(steps.seconds);
   if (Number.isFinite(took)) parts.push(`${duration(took)} of steps`);
   if (total > step && run.state === 'running' && step > 0)
@@ -262,7 +288,7 @@ const charts = [
   { title: 'Accuracy of validation', column: '', evals: 'accuracy' },
   { title: 'Learning rate', column: 'lr', exact: true },
   { title: 'Gradient norm', column: 'grad_norm', log: true },
-  { title: 'Tokens or samples per second', column: 'items_per_s', zero: true },
+  { title: 'Tokens or samples per second', column: 'items_per_s', zero: true, rate: true },
   { title: 'Seconds per step', column: 'step_s', zero: true },
 ];
 const box = { width: 560, height: 240, left: 52, right: 10, top: 8, bottom: 22 };
@@ -294,10 +320,11 @@ function curvesOf(chart) {
   for (const run of shown()) {
     const steps = column(run.steps, chart.column), evals = column(run.evals, chart.evals || '');
     if (!steps && !evals) continue;
+    const mean = steps ? (chart.rate ? rates(run.steps) : steps.mean) : [];
     curves.push({ run,
       x: run.steps[choices.axis],
-      raw: steps ? steps.mean : [], low: steps && steps.low, high: steps && steps.high,
-      y: steps ? smoothed(steps.mean, chart.exact ? 0 : choices.smooth) : [],
+      raw: mean, low: steps && steps.low, high: steps && steps.high,
+      y: smoothed(mean, chart.exact ? 0 : choices.smooth),
       evalX: evals ? evalAxis(run) : [], evalY: evals ? evals.mean : [] });
   }
   return curves;

@@ -80,7 +80,8 @@ static choir_status open_idx(
     const choir__data_request *r, choir_tokenizer **tokenizer, choir_dataset **dataset)
 {
     (void)tokenizer;
-    return choir__dataset_idx(r->path, r->split, r->opts->held_out, dataset);
+    return choir__dataset_idx(r->path, r->split, r->opts->held_out, r->info->pixel_mean,
+        r->info->pixel_deviation, dataset);
 }
 
 /* --- documents --- */

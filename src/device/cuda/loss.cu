@@ -265,6 +265,7 @@ static __global__ void loss_divisor(choir__k_loss_divisor k)
         return;
     for (int64_t i = 0; i < k.n; i++)
         sum += k.counts[i];
+    *k.sum = sum;
     *k.y = sum != 0 ? float(sum / double(k.n)) : 1.0f;
 }
 

@@ -88,6 +88,18 @@ choir_tensor *choir_model_divisor(
     return choir_model_ignores(info) ? choir_loss_divisor(y, count, options_of(info)) : NULL;
 }
 
+choir_tensor *choir_model_divisor_counted(
+    const choir_model_info *info, choir_tensor *const *y, int count, choir_tensor **counted)
+{
+    if (counted)
+        *counted = NULL;
+    if (choir__lacks(info, __func__, "model info") || choir__lacks(y, __func__, "y"))
+        return NULL;
+    return choir_model_ignores(info)
+               ? choir_loss_divisor_counted(y, count, options_of(info), counted)
+               : NULL;
+}
+
 choir_tensor *choir_model_loss_over(
     const choir_model_info *info, choir_tensor *out, choir_tensor *y, choir_tensor *divisor)
 {

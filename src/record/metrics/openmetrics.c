@@ -9,10 +9,37 @@
 
 /* --- the numbers --- */
 
+static double number_of(const choir__row *row, const char *name)
+{
+    for (int i = 0; i < row->count; i++)
+        if (!strcmp(row->numbers[i].name, name))
+            return row->numbers[i].value;
+    return (double)NAN;
+}
+
+/* Adds the step to those whose mean rate the next page has. */
+static void note_rate(choir__gauge_list *l, const choir__row *row)
+{
+    double seconds = number_of(row, "step_s"), rate = number_of(row, "items_per_s");
+    if (!(seconds > 0) || !isfinite(rate * seconds))
+        return;
+    l->items += rate * seconds;
+    l->seconds += seconds;
+}
+
+static void settle_rate(choir__gauge_list *l)
+{
+    for (int i = 0; i < l->count && l->seconds > 0; i++)
+        if (!strcmp(l->names[i], "items_per_s"))
+            l->values[i] = l->items / l->seconds;
+    l->items = l->seconds = 0;
+}
+
 void choir__gauges_take(choir__gauge_list *l, const choir__row *row)
 {
     int near = -1;
     l->step = row->step;
+    note_rate(l, row);
     for (int i = 0; i < row->count; i++) {
         int at = l->count;
         for (int k = 0; k < l->count; k++) {
@@ -170,9 +197,10 @@ static void put_params(const json_t *params, choir__text *t)
     choir__text_free(&seen);
 }
 
-void choir__openmetrics(const choir__gauge_list *l, const json_t *params, choir__text *t)
+void choir__openmetrics(choir__gauge_list *l, const json_t *params, choir__text *t)
 {
     choir__text_clear(t);
+    settle_rate(l);
     if (json_object_size(params)) {
         put_type(t, "choir_run", " info\nchoir_run_info{");
         put_params(params, t);

@@ -41,11 +41,13 @@ static bool read_number(const json_t *value, double *number)
 }
 
 /* Stores a metric of a line; {"event":"eval","loss":x} has an eval_loss. Returns false if the
- * line has none. */
+ * line has none, as {"event":"step","loss":null,"loss_bits":null}: a step without a target. */
 static bool read_metric(const json_t *object, const char *metric, double *number)
 {
     static const char prefix[] = "eval_";
     const json_t *value = json_object_get(object, metric);
+    if (!strcmp(metric, "loss") && json_is_null(json_object_get(object, "loss_bits")))
+        return false;
     if (!value && is_event(object, "eval") && !strncmp(metric, prefix, strlen(prefix)))
         value = json_object_get(object, metric + strlen(prefix));
     return read_number(value, number);

@@ -204,5 +204,6 @@ void KERNEL(loss_divisor)(const choir__k_loss_divisor *k)
     double sum = 0;
     for (int64_t i = 0; i < k->n; i++)
         sum += k->counts[i];
+    *k->sum = sum;
     *k->y = sum != 0 ? (float)(sum / (double)k->n) : 1.0f;
 }
