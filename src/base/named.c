@@ -24,15 +24,21 @@ int choir__find_named(const choir__name_table *table, const char *name)
 
 const char *choir__list_names(const choir__name_table *table, char *text, size_t bytes)
 {
-    size_t used = 0;
+    enum { LONGEST = 100, OTHERS = 32 }; /* bytes of a name, and of the number of others */
+    size_t used = 0, all = 0;
+    for (size_t at = 0; at < table->count && all < bytes; at++)
+        all += strlen(", ") + strnlen(choir__name_at(table, at), LONGEST + 1);
+    size_t room = bytes - (all > bytes ? OTHERS : 0);
     *text = '\0';
     for (size_t at = 0; at < table->count; at++) {
         const char *name = choir__name_at(table, at), *comma = at ? ", " : "";
-        size_t length = strlen(comma) + strlen(name);
-        if (used + length >= bytes)
+        size_t length = strnlen(name, LONGEST + 1);
+        if (used + strlen(comma) + length + strlen("...") >= room && all > bytes) {
+            snprintf(text + used, bytes - used, " and %zu more", table->count - at);
             break;
-        snprintf(text + used, bytes - used, "%s%s", comma, name);
-        used += length;
+        }
+        used += (size_t)snprintf(text + used, bytes - used, "%s%.*s%s", comma, LONGEST, name,
+            length > LONGEST ? "..." : "");
     }
     return text;
 }

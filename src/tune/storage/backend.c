@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/named.h"
 #include "tune/storage/backend.h"
 
 void choir__backend_opened(choir__study_backend *b)
@@ -68,16 +69,10 @@ void choir__study_names_free(choir__study_names *n)
 
 static choir_status several(const choir__study_backend *b, const choir__study_names *n)
 {
-    char *all = choir__strdup(n->name[0]);
-    for (int i = 1; i < n->count; i++) {
-        char *more = choir__format("%s, %s", all, n->name[i]);
-        free(all);
-        all = more;
-    }
-    choir_status status = choir__error(
-        CHOIR_ERR_ARGUMENT, "%s holds several studies: choose one of %s", b->place, all);
-    free(all);
-    return status;
+    char list[512];
+    choir__name_table table = {n->name, (size_t)n->count, sizeof *n->name, false};
+    return choir__error(CHOIR_ERR_ARGUMENT, "%s holds several studies: choose one of %s",
+        b->place, choir__list_names(&table, list, sizeof list));
 }
 
 choir_status choir__backend_only(choir__study_backend *b, choir__stored_study *study)
