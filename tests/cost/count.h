@@ -1,0 +1,23 @@
+/* Counts the work of a call, on every machine alike, in place of its time.
+ *
+ * A step is a basic block of code of ours that gcc instruments (-fsanitize-coverage=trace-pc),
+ * or a byte that one of libc's functions looks at or moves for it; of a library that is asked
+ * to parse a text, a byte of that text. Memory is what is allocated at once, by all libraries.
+ */
+#ifndef CHOIR_COST_COUNT_H
+#define CHOIR_COST_COUNT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct cost {
+    uint64_t steps;
+    size_t memory; /* bytes, at most */
+} cost;
+
+/* Sets all counters to zero. */
+void cost_begin(void);
+/* Returns what has been counted since. */
+cost cost_end(void);
+
+#endif
