@@ -1,4 +1,4 @@
-/* The seed that nobody knows: see hash.h. */
+/* A seed that no file can foresee: see hash.h. */
 #include "base/hash.h"
 
 #include <sys/random.h>

@@ -1,4 +1,4 @@
-/* The crit-bit tree: see map.h. Nodes lie in two arrays and name each other by their places: an
+/* The crit-bit tree: see map.h. Nodes are in two arrays and name each other by their places: an
  * inner node by its own, p, and a leaf by ~p. */
 #include "base/map.h"
 

@@ -1,8 +1,9 @@
-/* Counts the work of a call, on every machine alike, in place of its time.
+/* The work of a call, counted on every machine alike, in place of its time.
  *
- * A step is a basic block of code of ours that gcc instruments (-fsanitize-coverage=trace-pc),
- * or a byte that one of libc's functions looks at or moves for it; of a library that is asked
- * to parse a text, a byte of that text. Memory is what is allocated at once, by all libraries.
+ * A step is a basic block of the code under test, which gcc instruments
+ * (-fsanitize-coverage=trace-pc), or a byte that one of libc's functions looks at or moves for
+ * it; of a library that is asked to parse a text, a byte of that text. Memory is what is
+ * allocated at once, by all libraries.
  */
 #ifndef CHOIR_COST_COUNT_H
 #define CHOIR_COST_COUNT_H
@@ -17,7 +18,7 @@ typedef struct cost {
 
 /* Sets all counters to zero. */
 void cost_begin(void);
-/* Returns what has been counted since. */
+/* Returns the counters. */
 cost cost_end(void);
 
 #endif

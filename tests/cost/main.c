@@ -58,7 +58,7 @@ static bool is_wanted(const char *name, int argc, char **argv)
 static bool check(const cost_case *c, bool talks)
 {
     blob small = input_of(c, c->n), large = input_of(c, 2 * c->n);
-    measure(c, &small); /* what is made once */
+    measure(c, &small); /* for all that later calls find made */
     cost first = measure(c, &small), second = measure(c, &large);
     double growth = (double)second.steps / (double)first.steps;
     size_t most = COST_FREE + (size_t)(c->memory ? c->memory : COST_MEMORY) * large.bytes;

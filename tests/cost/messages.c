@@ -1,5 +1,5 @@
-/* What other processes and machines send or leave: boards, messages of the store, and the file
- * by which ranks meet. */
+/* Messages of other processes and machines: boards, those of the store, and the file by which
+ * ranks meet. */
 #include "cases.h"
 
 /* Plain requests of a client to a store, behind a valid greeting. */

@@ -3,7 +3,7 @@
 #include "cases.h"
 
 #define BPE                                                                                    \
-    "{\"model\":{\"type\":\"BPE\",\"unk_token\":\"a\","                                            \
+    "{\"model\":{\"type\":\"BPE\",\"unk_token\":\"a\","                                        \
     "\"vocab\":{\"a\":60000,\"b\":60001,\"aa\":60002"
 #define TEXT "},\"text\":\""
 #define BYTES                                                                                  \
