@@ -2,9 +2,8 @@
  *
  * A step is a basic block of the code under test, which gcc instruments
  * (-fsanitize-coverage=trace-pc), or a byte that one of libc's functions looks at or moves for
- * it; of a library that is asked to parse a text, a byte of that text. Memory is what is
- * allocated at once, by all libraries.
- */
+ * it; of a library that is asked to parse a text, a byte of that text. Memory is the
+ * most that all libraries together have allocated. */
 #ifndef CHOIR_COST_COUNT_H
 #define CHOIR_COST_COUNT_H
 

@@ -82,7 +82,7 @@ class choir__bounded_pool final : public arrow::MemoryPool
     arrow::MemoryPool *pool_ = &own_;
 };
 
-/* Lines of JSON, of which a file has only so many bytes. */
+/* Lines of JSON. Their bytes are limited. */
 class choir__bounded_lines
 {
   public:
