@@ -2,13 +2,16 @@
  * and what people write on a command line or in a file of theirs. */
 #include "cases.h"
 
+#include <choir/augment.h>
 #include <choir/data.h>
 #include <choir/space.h>
 
 #include "base/options.h"
+#include "checkpoint/state.h"
 #include "cli/plot/curve.h"
 #include "cli/watch/tail.h"
 #include "data/tokenizer/hf.h"
+#include "nn/models/config.h"
 #include "tests/fuzz/fuzz.h"
 
 /* metrics.jsonl, and the same as events.jsonl */
@@ -69,6 +72,33 @@ static int read_tail(const uint8_t *data, size_t size)
     return 0;
 }
 
+/* state.json, whose hash is another one */
+static int read_state(const uint8_t *data, size_t size)
+{
+    choir_train_state state = {0};
+    json_t *files = NULL;
+    fuzz_write("state.json", data, size);
+    (void)!choir__state_read(fuzz_folder(), &state, &files);
+    json_decref(files);
+    return 0;
+}
+
+static int read_classes(const uint8_t *data, size_t size)
+{
+    choir_class_names names;
+    (void)!choir__config_classes(fuzz_write("config.json", data, size), &names);
+    choir_class_names_free(&names);
+    return 0;
+}
+
+static int read_augment(const uint8_t *data, size_t size)
+{
+    choir_augment_opts opts = choir_augment_defaults();
+    (void)size;
+    (void)!choir_augment_parse((const char *)data, &opts);
+    return 0;
+}
+
 /* A distribution, and the same as a condition. */
 static int read_space(const uint8_t *data, size_t size)
 {
@@ -109,6 +139,14 @@ static const cost_case cases[] = {
         2000, .memory = 256},
     {"labelled: words", read_labelled, "{\"tokens\":[", "\"a\",", "\"a\"],\"tags\":[\"b\"]}\n",
         2000, .memory = 256},
+    {"state: files", read_state, "{\"format\":\"choir-checkpoint\",\"version\":1,\"files\":{",
+        "\"f%zu\":{\"bytes\":1,\"sha256\":\"0\"},", "\"f\":1},\"sha256\":\"0\"}", 1000},
+    {"state: members", read_state, "{\"format\":\"choir-checkpoint\",\"version\":1,",
+        "\"f%zu\":1,", "\"sha256\":\"0\"}", 2000},
+    {"classes: names", read_classes, "{\"id2label\":{", "\"%zu\":\"label %zu\",",
+        "\"a\":\"b\"}}", 1000},
+    {"augment: steps", read_augment, "flip", ",flip", "", 2000},
+    {"augment: numbers", read_augment, "crop=1", ",crop=%zu", "", 2000},
     {"text: one line", read_text, "", "a long text ", "", 1000},
     {"text: characters", read_text, "", "\xe4\xb8\x80%zu", "", 1000, .memory = 256},
     {"space: choices", read_space, "choice(a", ",b%zu", ")", 1000, .memory = 256},
