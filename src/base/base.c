@@ -68,6 +68,24 @@ char *choir__clean(char *text)
     return text;
 }
 
+char *choir__shorten(char *text, size_t most)
+{
+    enum { NOTE = 40 };
+    char note[NOTE];
+    size_t bytes = strlen(text), kept = most - NOTE, begin = kept - kept / 3;
+    if (bytes <= most)
+        return text;
+    size_t end = bytes - kept / 3;
+    while (begin > 0 && (text[begin] & 0xc0) == 0x80) /* within a character of UTF-8 */
+        begin--;
+    while (end < bytes && (text[end] & 0xc0) == 0x80)
+        end++;
+    int length = snprintf(note, sizeof note, " [%zu bytes left out] ", end - begin);
+    memcpy(text + begin, note, (size_t)length);
+    memmove(text + begin + length, text + end, bytes + 1 - end);
+    return text;
+}
+
 const char *choir__message(void)
 {
     return message;
@@ -111,9 +129,18 @@ const char *choir__why(int error)
 choir_status choir__verror(choir_status status, const char *format, va_list args)
 {
     char text[sizeof message], label[32] = ""; /* the arguments may point into message itself */
+    char *whole = NULL;
+    va_list again;
     if (rank_label >= 0)
         snprintf(label, sizeof label, "rank %d: ", rank_label);
-    vsnprintf(text, sizeof text, format, args);
+    va_copy(again, args);
+    size_t bytes = (size_t)vsnprintf(text, sizeof text, format, args);
+    if (bytes > sizeof text - sizeof label && vasprintf(&whole, format, again) >= 0) {
+        choir__hide_passwords(whole);
+        snprintf(text, sizeof text, "%s", choir__shorten(whole, sizeof text - sizeof label));
+    }
+    va_end(again);
+    free(whole);
     choir__hide_passwords(choir__clean(text)); /* names out of files and places are in it */
     if (!strncmp(text, label, strlen(label)))  /* a repeated sentence already has its label */
         label[0] = '\0';

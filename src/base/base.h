@@ -67,6 +67,9 @@ char *choir__strdup(const char *text);
 /* Replaces the control characters of a text, but neither '\n' nor '\t', by '?': text out of a
  * file must not command a terminal. Returns text. */
 char *choir__clean(char *text);
+/* Cuts the middle out of a text of more than `most` (at least 100) bytes, so that a sentence
+ * keeps its beginning and its way out, whatever it quotes. Returns text. */
+char *choir__shorten(char *text, size_t most);
 char *choir__format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Marks functions that the kernels of GPUs use, too. */

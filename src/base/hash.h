@@ -34,6 +34,10 @@ static inline uint64_t choir__hash_text(uint64_t hash, const char *text)
     return choir__hash_bytes(hash, text, strlen(text));
 }
 
+/* Returns a random seed, for tables of texts that strangers choose: under the usual one they
+ * can give all of them one slot. */
+uint64_t choir__hash_secret(void);
+
 /* Returns the slot that the hash selects in a table whose size is a power of two. */
 static inline size_t choir__hash_slot(uint64_t hash, size_t slots)
 {

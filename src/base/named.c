@@ -22,17 +22,33 @@ int choir__find_named(const choir__name_table *table, const char *name)
     return -1;
 }
 
+enum { LONGEST = 100, OTHERS = 32 }; /* bytes of a name, and of the number of others */
+
+/* Returns the bytes of a name in a list, of which a long one loses its end. */
+static size_t listed_bytes(const char *name)
+{
+    size_t bytes = strnlen(name, LONGEST + 1);
+    return bytes > LONGEST ? LONGEST + strlen("...") : bytes;
+}
+
 const char *choir__list_names(const choir__name_table *table, char *text, size_t bytes)
 {
-    size_t used = 0;
+    size_t used = 0, all = 0;
+    for (size_t at = 0; at < table->count && all < bytes; at++)
+        all += (at ? strlen(", ") : 0) + listed_bytes(choir__name_at(table, at));
+    bool counts = all >= bytes && bytes > 2 * OTHERS;
+    size_t room = counts ? bytes - OTHERS : bytes;
     *text = '\0';
     for (size_t at = 0; at < table->count; at++) {
         const char *name = choir__name_at(table, at), *comma = at ? ", " : "";
-        size_t length = strlen(comma) + strlen(name);
-        if (used + length >= bytes)
+        size_t length = listed_bytes(name);
+        if (used + strlen(comma) + length >= room) {
+            if (counts)
+                snprintf(text + used, bytes - used, " and %zu more", table->count - at);
             break;
-        snprintf(text + used, bytes - used, "%s%s", comma, name);
-        used += length;
+        }
+        used += (size_t)snprintf(text + used, bytes - used, "%s%.*s%s", comma, LONGEST, name,
+            length > LONGEST ? "..." : "");
     }
     return text;
 }

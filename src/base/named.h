@@ -37,8 +37,8 @@ const char *choir__name_at(const choir__name_table *table, size_t at);
 /* Returns the index of the entry called `name`, or -1 if the table has none. */
 int choir__find_named(const choir__name_table *table, const char *name);
 
-/* Writes the table's names as "a, b, c" into text and returns it; names that do not fit into
- * `bytes` are left out. */
+/* Writes the table's names as "a, b, c" into text and returns it. Where not all fit into
+ * `bytes`, and these are at least 65, the others are counted: "a, b and 998 more". */
 const char *choir__list_names(const choir__name_table *table, char *text, size_t bytes);
 
 /* Returns whether a user who wrote `word` may have meant name, and whether name is nearer to it

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/map.h"
 #include "checkpoint/weight_files.h"
 #include "data/dataset.h"
 #include "tensor/tensor.h"
@@ -14,20 +15,16 @@ enum { INDEX_LIMIT = 64 << 20 };
 /* --- an index --- */
 
 /* Adds the file that one line of the weight_map names, if it is new. */
-static choir_status add_mapped(choir__weight_files *f, const char *tensor, const json_t *value)
+static choir_status add_mapped(
+    choir__weight_files *f, choir__map *names, const char *tensor, const json_t *value)
 {
     const char *name = json_string_value(value), *slash = strrchr(f->path, '/');
     if (!name || !*name || strchr(name, '/') || *name == '.')
         return choir__error(CHOIR_ERR_FORMAT,
             "%s: tensor '%.200s': expected the name of a file beside it", f->path, tensor);
-    char *path = choir__format("%.*s%s", slash ? (int)(slash + 1 - f->path) : 0, f->path, name);
-    int i = 0;
-    while (i < f->count && strcmp(f->files[i], path) != 0)
-        i++;
-    if (i == f->count)
-        choir__weight_files_add(f, path);
-    else
-        free(path);
+    if (choir__map_put(names, name, f->count) < 0)
+        choir__weight_files_add(
+            f, choir__format("%.*s%s", slash ? (int)(slash + 1 - f->path) : 0, f->path, name));
     return CHOIR_OK;
 }
 
@@ -50,12 +47,14 @@ static choir_status read_map(choir__weight_files *f, json_t **root)
     if (!json_object_size(map))
         return choir__error(
             CHOIR_ERR_FORMAT, "%s: key 'weight_map' is missing or names no tensor", f->path);
+    choir__map names = {0};
     json_object_foreach(map, tensor, value)
     {
-        if ((status = add_mapped(f, tensor, value)) != CHOIR_OK)
-            return status;
+        if (status == CHOIR_OK)
+            status = add_mapped(f, &names, tensor, value);
     }
-    return CHOIR_OK;
+    choir__map_free(&names);
+    return status;
 }
 
 /* Checks that every tensor of the weight_map is in the file that it is mapped to. */

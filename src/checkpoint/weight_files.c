@@ -48,8 +48,9 @@ static const struct {
 
 void choir__weight_files_add(choir__weight_files *found, char *path)
 {
-    found->files =
-        choir__realloc(found->files, (size_t)(found->count + 1) * sizeof *found->files);
+    if (!(found->count & (found->count - 1))) /* 0 or a power of two: full */
+        found->files =
+            choir__realloc(found->files, (size_t)(2 * found->count + 1) * sizeof *found->files);
     found->files[found->count++] = path;
 }
 

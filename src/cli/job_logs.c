@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "base/file.h"
+#include "base/named.h"
 #include "cli/job.h"
 #include "record/recorder.h"
 
@@ -140,15 +141,16 @@ static choir_status take_logs(choir__job *j, const json_t *options)
 /* Returns "csv:a.csv, tensorboard:b", or NULL for no logs; the caller frees it. */
 static char *list_of(const json_t *logs)
 {
-    char *list = NULL;
-    for (size_t i = 0; i < json_array_size(logs); i++) {
+    char list[512];
+    const char **dests = choir__calloc(json_array_size(logs) + 1, sizeof *dests);
+    choir__name_table table = {dests, json_array_size(logs), sizeof *dests, false};
+    for (size_t i = 0; i < table.count; i++) {
         const char *dest = json_string_value(json_array_get(logs, i));
-        char *longer = choir__format(
-            "%s%s%s", list ? list : "", list ? ", " : "", dest ? dest : "(no text)");
-        free(list);
-        list = longer;
+        dests[i] = dest ? dest : "(no text)";
     }
-    return list;
+    choir__list_names(&table, list, sizeof list);
+    free(dests);
+    return table.count ? choir__strdup(list) : NULL;
 }
 
 choir_status choir__job_recall_logs(choir__job *j, char **left)

@@ -306,8 +306,14 @@ const choir__cli_option choir__job_options[] = {
 
 choir_status choir__job_add_log(choir__job *j, const char *dest)
 {
+    enum { MOST_LOGS = 64 };
     const choir__recorder_ops *ops;
     const char *place;
+    int count = j->logs != NULL;
+    for (const char *at = j->logs; at && (at = strchr(at, '\n')); at++)
+        count++;
+    if (count == MOST_LOGS)
+        return choir__error(CHOIR_ERR_ARGUMENT, "expected at most %d logs", MOST_LOGS);
     choir_status status = choir__recorder_find(dest, &ops, &place);
     if (status == CHOIR_OK && strchr(dest, '\n'))
         status = choir__error(CHOIR_ERR_ARGUMENT, "expected a place without line ends");

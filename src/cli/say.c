@@ -13,6 +13,8 @@
 #include "cli/printed.h"
 #include "data/tokenizer/utf8.h"
 
+enum { LONGEST = 1200 }; /* bytes of a sentence: some quote what may be as long as a file */
+
 int choir__cli_fail(void)
 {
     choir__paragraph p;
@@ -45,6 +47,7 @@ int choir__cli_usage(const char *command, const char *format, ...)
     va_end(args);
     choir__clean(sentence); /* it may quote the job of a checkpoint, or a job file */
     choir__hide_passwords(sentence);
+    choir__shorten(sentence, LONGEST);
     choir__cli_tell(command, "%s; see 'choir %s --help'", sentence, command);
     free(sentence);
     return CHOIR__EXIT_USAGE;

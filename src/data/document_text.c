@@ -14,15 +14,15 @@ void choir__names_add(choir__names *n, const char *format, const char *part)
     char *name = choir__alloc(bytes);
     const char *at = strchr(format, '*');
     snprintf(name, bytes, "%.*s%s%s", (int)(at - format), format, part, at + 1);
-    for (int64_t i = 0; i < n->count; i++)
-        if (!strcmp(n->name[i], name)) {
-            free(name);
-            return;
-        }
+    if (choir__map_find(&n->places, name) >= 0) {
+        free(name);
+        return;
+    }
     if (n->count == n->room) {
         n->room = n->room ? 2 * n->room : 16;
         n->name = choir__realloc(n->name, (size_t)n->room * sizeof *n->name);
     }
+    choir__map_put(&n->places, name, n->count);
     n->name[n->count++] = name;
 }
 
@@ -31,6 +31,7 @@ void choir__names_free(choir__names *n)
     for (int64_t i = 0; i < n->count; i++)
         free(n->name[i]);
     free(n->name);
+    choir__map_free(&n->places);
     *n = (choir__names){0};
 }
 
@@ -50,9 +51,14 @@ static void add(text *t, const char *part)
     t->used += bytes;
 }
 
+typedef const choir__json *member; /* the node of its name; its value follows */
+
+/* Members of one name: the last one is first. */
 static int downwards(const void *a, const void *b)
 {
-    return -strcmp(*(const char *const *)a, *(const char *const *)b);
+    member x = *(const member *)a, y = *(const member *)b;
+    int order = -strcmp(x->text, y->text);
+    return order ? order : (x < y) - (x > y);
 }
 
 static void add_value(text *t, const choir__json *value, choir__names *fields);
@@ -61,29 +67,30 @@ static void add_object(text *t, const choir__json *object, choir__names *fields)
 {
     size_t count = object->count;
     const choir__json *inner = choir__json_get(object, "text_sequence");
-    const choir__json *member = choir__json_first(object);
+    member next = choir__json_first(object);
     if (count == 1 && inner) {
         add_value(t, inner, fields);
         return;
     }
-    const char **keys = choir__alloc((count + 1) * sizeof *keys);
-    for (size_t i = 0; i < count; i++, member = choir__json_next(member + 1))
-        keys[i] = member->text;
-    qsort(keys, count, sizeof *keys, downwards);
+    member *members = choir__alloc((count + 1) * sizeof(member));
+    for (size_t i = 0; i < count; i++, next = choir__json_next(next + 1))
+        members[i] = next;
+    qsort(members, count, sizeof(member), downwards);
     for (size_t i = 0; i < count; i++) {
-        if (i && !strcmp(keys[i], keys[i - 1]))
+        const char *key = members[i]->text;
+        if (i && !strcmp(key, members[i - 1]->text))
             continue; /* of members of one name the last one counts */
-        choir__names_add(fields, "<s_*>", keys[i]);
-        choir__names_add(fields, "</s_*>", keys[i]);
+        choir__names_add(fields, "<s_*>", key);
+        choir__names_add(fields, "</s_*>", key);
         add(t, "<s_");
-        add(t, keys[i]);
+        add(t, key);
         add(t, ">");
-        add_value(t, choir__json_get(object, keys[i]), fields);
+        add_value(t, members[i] + 1, fields);
         add(t, "</s_");
-        add(t, keys[i]);
+        add(t, key);
         add(t, ">");
     }
-    free(keys);
+    free(members);
 }
 
 /* As in Python: the fewest digits that read back as the same number, with an exponent below

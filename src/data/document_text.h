@@ -2,6 +2,7 @@
 #ifndef CHOIR_DOCUMENT_TEXT_H
 #define CHOIR_DOCUMENT_TEXT_H
 
+#include "base/map.h"
 #include "data/dataset.h"
 #include "data/json.h"
 
@@ -9,6 +10,7 @@
 typedef struct choir__names {
     char **name;
     int64_t count, room;
+    choir__map places; /* in `name` */
 } choir__names;
 
 void choir__names_add(choir__names *names, const char *format, const char *part);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/map.h"
 #include "base/rng.h"
 #include "data/dataset.h"
 #include "data/held.h"
@@ -28,6 +29,7 @@ typedef struct image_folder {
     char *root;  /* folder that contains the class folders */
     char *first; /* first training image, whose size may determine the sample's */
     choir__name_list classes;
+    choir__map places; /* of a model's classes, which need not be sorted */
     image_file *files;
     int64_t count, room;
     choir__resample_fn *resample;
@@ -73,16 +75,11 @@ static int by_name(const void *a, const void *b)
 
 static int64_t find_class(const image_folder *d, const char *name)
 {
-    char **found = d->opts.classes ? NULL
-                                   : bsearch(&name, d->classes.name, (size_t)d->classes.count,
-                                         sizeof *d->classes.name, by_name);
-    if (found)
-        return found - d->classes.name;
-    /* a model's classes need not be sorted */
-    for (int64_t c = 0; d->opts.classes && c < d->classes.count; c++)
-        if (!strcmp(d->classes.name[c], name))
-            return c;
-    return -1;
+    if (d->opts.classes)
+        return choir__map_find(&d->places, name);
+    char **found = bsearch(
+        &name, d->classes.name, (size_t)d->classes.count, sizeof *d->classes.name, by_name);
+    return found ? found - d->classes.name : -1;
 }
 
 static choir_status unknown_class(const image_folder *d, const char *name)
@@ -131,8 +128,12 @@ static choir_status take_classes(image_folder *d)
     choir__name_list folders = d->classes;
     choir_status status = CHOIR_OK;
     d->classes = (choir__name_list){0};
-    for (int64_t c = 0; c < d->opts.classes->count; c++)
+    for (int64_t c = 0; c < d->opts.classes->count; c++) {
         choir__name_list_add(&d->classes, d->opts.classes->name[c]);
+        const char *name = d->classes.name[c];
+        if (choir__map_find(&d->places, name) < 0) /* a folder means the first of that name */
+            choir__map_put(&d->places, name, c);
+    }
     for (int64_t i = 0; i < folders.count && status == CHOIR_OK; i++)
         if (find_class(d, folders.name[i]) < 0)
             status = unknown_class(d, folders.name[i]);
@@ -226,6 +227,7 @@ static void free_folder(choir_dataset *self)
         free(d->files[i].name);
     choir__image_works_free(&d->works);
     choir__name_list_free(&d->classes);
+    choir__map_free(&d->places);
     free(d->files);
     free(d->root);
     free(d->first);

@@ -19,8 +19,9 @@
 #include <jerror.h>
 
 enum {
-    MAX_SCANS = 500, /* of a progressive image; each scan costs a pass over all coefficients */
-    EDGE = 2,        /* pixels beyond the region that smooth chroma reads */
+    SCANS = 32, /* of a progressive image; programs that write images make 10 or fewer */
+    PIXELS_PER_BYTE = 256, /* that further scans may pass over */
+    EDGE = 2,              /* pixels beyond the region that smooth chroma reads */
     ROWS = 16
 };
 
@@ -69,13 +70,20 @@ static void print_nothing(j_common_ptr c)
     (void)c;
 }
 
+/* Each scan costs a pass over all coefficients, and can be a few bytes. Those beyond SCANS must
+ * have bytes for it. */
 static void limit_scans(j_common_ptr c)
 {
     jpeg *j = (jpeg *)c;
-    if (!c->is_decompressor || j->c.input_scan_number <= MAX_SCANS)
+    int64_t pixels = (int64_t)j->c.image_width * j->c.image_height,
+            further = j->c.input_scan_number - SCANS;
+    if (!c->is_decompressor || further <= 0 ||
+        further * pixels <= PIXELS_PER_BYTE * (int64_t)j->decoder->bytes)
         return;
-    choir__error(
-        CHOIR_ERR_FORMAT, "%s: a JPEG of more than %d scans", j->decoder->name, MAX_SCANS);
+    choir__error(CHOIR_ERR_FORMAT,
+        "%s: a JPEG of %d x %d pixels in %zu bytes, with more than %d scans: save it again",
+        j->decoder->name, (int)j->c.image_width, (int)j->c.image_height, j->decoder->bytes,
+        j->c.input_scan_number - 1);
     longjmp(j->jump, 1);
 }
 

@@ -219,6 +219,7 @@ void choir__records_close(choir__records *r)
     for (size_t i = 0; i < r->column_count; i++)
         free(r->columns[i]);
     free(r->columns);
+    choir__map_free(&r->names);
     free(r->data);
     choir__json_nodes_free(&r->nodes);
     *r = (choir__records){.fd = -1};

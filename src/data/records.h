@@ -11,6 +11,7 @@
 #define CHOIR_DATA_RECORDS_H
 
 #include "base/base.h"
+#include "base/map.h"
 #include "data/json.h"
 #include "data/parquet.h"
 
@@ -38,6 +39,7 @@ typedef struct choir__records {
     choir__json_nodes nodes; /* the present record */
     char **columns;          /* (column_count) of a table */
     size_t column_count;
+    choir__map names; /* of the columns */
 } choir__records;
 
 /* Returns whether the name of the file is that of a file of records. */

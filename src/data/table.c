@@ -31,15 +31,18 @@ static int64_t lines_in(const char *from, const char *end)
 /* A quoted field may contain line ends. Quotes count at the beginning of a field alone. */
 bool choir__table_find_row(choir__records *r, char **end)
 {
-    char *row = r->data + r->next, *stop = r->data + r->end, *at = row;
+    char *row = r->data + r->next, *stop = r->data + r->end, *at = row, *line = NULL;
     r->lines = 1;
     *end = stop;
     while (at < stop) {
-        char *line = memchr(at, '\n', (size_t)(stop - at));
-        char *quote = r->quotes ? memchr(at, '"', (size_t)((line ? line : stop) - at)) : NULL;
+        if (!line || line < at) { /* a quoted field was longer than the line */
+            line = memchr(at, '\n', (size_t)(stop - at));
+            line = line ? line : stop;
+        }
+        char *quote = r->quotes ? memchr(at, '"', (size_t)(line - at)) : NULL;
         if (!quote) {
-            *end = line ? line : stop;
-            return line || r->ended;
+            *end = line;
+            return line < stop || r->ended;
         }
         at = quote + 1;
         if (quote > row && quote[-1] != r->separator)
@@ -110,13 +113,13 @@ static void finish_field(choir__json *field, char *text)
 /* Two columns of one name would hide each other. */
 static choir_status add_column(choir__records *r, const choir__json *field)
 {
-    for (size_t i = 0; i < r->column_count; i++)
-        if (*field->text && !strcmp(r->columns[i], field->text))
-            return choir__record_wrong(
-                &r->at, "expected columns with different names, got '%s' twice", field->text);
+    if (*field->text && choir__map_find(&r->names, field->text) >= 0)
+        return choir__record_wrong(
+            &r->at, "expected columns with different names, got '%s' twice", field->text);
     if (!(r->column_count & (r->column_count - 1)))
         r->columns = choir__realloc(r->columns, (2 * r->column_count + 1) * sizeof *r->columns);
-    r->columns[r->column_count++] = choir__strdup(field->text);
+    char *name = r->columns[r->column_count] = choir__strdup(field->text);
+    choir__map_put(&r->names, name, (int64_t)r->column_count++);
     return CHOIR_OK;
 }
 

@@ -1,6 +1,7 @@
 /* The front of trials that none dominates: see pareto.h, study.h. */
 #include "tune/pareto.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "tune/study.h"
@@ -18,6 +19,55 @@ bool choir__dominates(
     return better;
 }
 
+/* --- two objectives: in the order of the first, a trial must be better in the second --- */
+
+static int by_values(const void *a, const void *b, void *study)
+{
+    const choir_trial *x = *(choir_trial *const *)a, *y = *(choir_trial *const *)b;
+    const double *sign = ((const choir_study *)study)->sign;
+    for (int i = 0; i < 2; i++)
+        if (x->values[i] != y->values[i])
+            return sign[i] * x->values[i] < sign[i] * y->values[i] ? -1 : 1;
+    return 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const choir_trial *x = *(choir_trial *const *)a, *y = *(choir_trial *const *)b;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+/* Keeps the front of the trials (count), which have no NaN; returns their number. */
+static int64_t front_of_two(choir_study *s, choir_trial **trials, int64_t count)
+{
+    int64_t kept = 0;
+    double best = INFINITY;
+    bool any = false;
+    qsort_r(trials, (size_t)count, sizeof *trials, by_values, s);
+    for (int64_t from = 0, to; from < count; from = to) { /* equal in the first */
+        double least = s->sign[1] * trials[from]->values[1], first = trials[from]->values[0];
+        bool better = !any || least < best;
+        for (to = from; to < count && trials[to]->values[0] == first; to++)
+            if (better && s->sign[1] * trials[to]->values[1] == least)
+                trials[kept++] = trials[to];
+        best = better ? least : best;
+        any = true;
+    }
+    qsort(trials, (size_t)kept, sizeof *trials, by_number);
+    return kept;
+}
+
+/* Returns whether the trials have two values each, without a NaN. */
+static bool have_order(const choir_study *s, choir_trial *const *trials, int64_t count)
+{
+    for (int64_t i = 0; i < count && s->objectives == 2; i++)
+        if (isnan(trials[i]->values[0]) || isnan(trials[i]->values[1]))
+            return false;
+    return s->objectives == 2;
+}
+
+/* --- any number of them --- */
+
 /* Adds a trial to a front, unless one there dominates it, and removes those that it
  * dominates. */
 static int64_t add(const choir_study *s, choir_trial **front, int64_t count, choir_trial *t)
@@ -33,6 +83,14 @@ static int64_t add(const choir_study *s, choir_trial **front, int64_t count, cho
     return kept;
 }
 
+static int64_t front_of_many(const choir_study *s, choir_trial **trials, int64_t count)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < count; i++)
+        kept = add(s, trials, kept, trials[i]);
+    return kept;
+}
+
 int64_t choir_study_pareto(const choir_study *study, choir_trial **trials, int64_t room)
 {
     if (choir__lacks(study, __func__, "study"))
@@ -43,7 +101,9 @@ int64_t choir_study_pareto(const choir_study *study, choir_trial **trials, int64
     int64_t count = 0;
     for (int64_t i = 0; i < s->count; i++)
         if (s->trial[i]->state == CHOIR_TRIAL_COMPLETE)
-            count = add(s, front, count, s->trial[i]);
+            front[count++] = s->trial[i];
+    count = have_order(s, front, count) ? front_of_two(s, front, count)
+                                        : front_of_many(s, front, count);
     pthread_mutex_unlock(&s->lock);
     for (int64_t i = 0; trials && i < count && i < room; i++)
         trials[i] = front[i];

@@ -26,8 +26,8 @@ static size_t word_at(const char *text)
 /* Writes the token at `text` outside of quotes, and returns its length. */
 static size_t write_token(FILE *out, const char *text, bool as_null)
 {
-    size_t word = word_at(text), length = strspn(text, "+-.0123456789eE");
-    bool number = length && strspn(text, "-0123456789") > 0;
+    bool number = *text == '-' || (*text >= '0' && *text <= '9');
+    size_t word = word_at(text), length = number ? strspn(text, "+-.0123456789eE") : 1;
     if (!word && number && isinf(strtod(text, NULL)))
         word = length;
     if (word) {
@@ -40,7 +40,8 @@ static size_t write_token(FILE *out, const char *text, bool as_null)
     }
     errno = 0;
     (void)strtoll(text, NULL, 10);
-    bool whole = strcspn(text, ".eE") >= length;
+    bool whole =
+        !memchr(text, '.', length) && !memchr(text, 'e', length) && !memchr(text, 'E', length);
     fprintf(out, "%.*s%s", (int)length, text, whole && errno == ERANGE ? ".0" : "");
     return length;
 }

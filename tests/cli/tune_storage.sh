@@ -237,7 +237,7 @@ other_studies() {
         tune --storage $db --sampler random "${search[@]}" "${bowl[@]}"
     bad 2 'the study has the metric eval_loss, got accuracy' \
         tune --storage $db --metric accuracy "${whole[@]}"
-    bad 1 "holds no study 'other'" tune show --study other KILL.db
+    bad 1 "holds no study 'other': choose one of study" tune show --study other KILL.db
     good tune --quiet --trials 1 --storage $db --study other --space x=1 -- ./bowl {x} 4
     bad 1 'holds several studies: choose one of study, other' tune show KILL.db
     good tune show --study other KILL.db

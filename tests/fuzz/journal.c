@@ -26,6 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         choir_trial_attribute(t, "why");
     }
     choir_study_best(s);
+    choir_study_pareto(s, NULL, 0);
     choir_study_free(s);
     return 0;
 }

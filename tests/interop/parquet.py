@@ -103,6 +103,19 @@ def damage(folder, draw):
     print("ok     %d of %d damaged files are refused" % (refused, DAMAGED))
 
 
+def bombs(folder):
+    """A few hundred bytes that stand for gigabytes: one text in many rows, a page, and many rows."""
+    path = os.path.join(folder, "bomb.parquet")
+    rows = pa.array([0] * 200000, pa.int32())
+    for texts in (pa.DictionaryArray.from_arrays(rows[:1024], ["a" * 2000000]), pa.array(["a" * (70 << 20)]),
+                  pa.DictionaryArray.from_arrays(rows, ["a" * 500])):
+        pq.write_table(pa.table({"text": texts}), path, compression="zstd")
+        assert os.path.getsize(path) < 10000, os.path.getsize(path)
+        done = choir("train", *MODEL, "--steps", "1", "--quiet", path)
+        assert done.returncode == 1 and b"expected at most 64 MiB and" in done.stderr, done
+    print("ok     files that expand too far are refused")
+
+
 def main():
     draw = random.Random(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -113,6 +126,7 @@ def main():
             sys.exit(77)
         compare(folder, draw)
         damage(folder, draw)
+        bombs(folder)
 
 
 main()

@@ -285,6 +285,44 @@ static void damaged(void **state)
         read_as("a.jpg", "", 0, CHOIR_CROP_CENTER), CHOIR_ERR_FORMAT, "got an empty file");
 }
 
+/* A progressive grey image of 248 x 248 pixels, all of whose scans say that nothing follows. */
+static size_t many_scans(uint8_t *to, int scans)
+{
+    static const uint8_t table[] = {0xff, 0xd8, 0xff, 0xdb, 0, 67, 0},
+                         frame[] = {0xff, 0xc2, 0, 11, 8, 0, 248, 0, 248, 1, 1, 0x11, 0},
+                         code[] = {0xff, 0xc4, 0, 20, 0x10, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                             0, 0, 0, 0, 0xe0},
+                         scan[] = {0xff, 0xda, 0, 8, 1, 1, 0, 1, 1, 0, 0, 1},
+                         end[] = {0xff, 0xd9};
+    uint8_t *at = mempcpy(to, table, sizeof table);
+    memset(at, 1, 64);
+    at = mempcpy(mempcpy(at + 64, frame, sizeof frame), code, sizeof code);
+    for (int i = 0; i < scans; i++)
+        at = mempcpy(at, scan, sizeof scan);
+    at = mempcpy(at, end, sizeof end);
+    return (size_t)(at - to);
+}
+
+/* Scans cost a pass over the image each, so they must have bytes. */
+static void scans(void **state)
+{
+    (void)state;
+    static uint8_t data[4096];
+    choir__decoder d = {0};
+    choir__pixels pixels;
+    choir__image_region all = {0, 0, 248, 248};
+    size_t bytes = many_scans(data, 30);
+    choir_check(choir__decoder_open(&d, "few.jpg", (char *)data, bytes, 1 << 20));
+    choir_check(choir__decoder_read(&d, all, 1, &pixels));
+    choir__decoder_close(&d);
+    bytes = many_scans(data, 100);
+    choir_check(choir__decoder_open(&d, "many.jpg", (char *)data, bytes, 1 << 20));
+    assert_int_equal(choir__decoder_read(&d, all, 1, &pixels), CHOIR_ERR_FORMAT);
+    assert_non_null(strstr(choir_error_message(), "of 248 x 248 pixels in 1308 bytes, with"));
+    choir__decoder_close(&d);
+    choir__decoder_free(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +332,7 @@ int main(void)
         cmocka_unit_test(shrunk),
         cmocka_unit_test(cut_short),
         cmocka_unit_test(damaged),
+        cmocka_unit_test(scans),
     };
     return cmocka_run_group_tests_name("image", tests, set_up, tear_down);
 }

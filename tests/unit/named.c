@@ -46,6 +46,40 @@ static void lists_names(void **state)
     assert_string_equal(choir__list_names(&structs, none, sizeof none), "");
 }
 
+/* Names that strangers choose are as many, and as long, as they like. */
+static void counts_the_others(void **state)
+{
+    (void)state;
+    enum { MANY = 1000 };
+    static char name[MANY][8], tall[500];
+    const char *many[MANY], *two[] = {tall, "b"};
+    char text[70];
+    for (int i = 0; i < MANY; i++)
+        many[i] = strcpy(name[i], "a name");
+    choir__name_table table = CHOIR__NAME_TABLE(many), long_ones = CHOIR__NAME_TABLE(two);
+    assert_string_equal(choir__list_names(&table, text, sizeof text),
+        "a name, a name, a name, a name and 996 more");
+    memset(tall, 'x', sizeof tall - 1);
+    char list[200];
+    assert_int_equal(strlen(choir__list_names(&long_ones, list, sizeof list)), 106);
+    assert_string_equal(list + 98, "xx..., b");
+}
+
+/* A sentence about a long text keeps its end, which says the way out. */
+static void keeps_the_way_out(void **state)
+{
+    (void)state;
+    static char tall[5001];
+    memset(tall, '+', sizeof tall - 1);
+    choir__error(CHOIR_ERR_ARGUMENT, "unknown '%s': choose another", tall);
+    const char *message = choir_error_message();
+    assert_int_equal(strncmp(message, "unknown '+++", 12), 0);
+    assert_non_null(strstr(message, "bytes left out"));
+    assert_string_equal(message + strlen(message) - 20, "+++': choose another");
+    char text[] = "\xc3\xa9 is a letter"; /* it stays as it is */
+    assert_string_equal(choir__shorten(text, 100), "\xc3\xa9 is a letter");
+}
+
 static void names_what_there_is(void **state)
 {
     (void)state;
@@ -75,6 +109,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_names),
         cmocka_unit_test(lists_names),
+        cmocka_unit_test(counts_the_others),
+        cmocka_unit_test(keeps_the_way_out),
         cmocka_unit_test(names_what_there_is),
         cmocka_unit_test(prefers_length),
     };

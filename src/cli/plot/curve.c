@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/named.h"
 
 static void add(choir__points *p, double x, double y)
 {
@@ -65,25 +66,49 @@ static FILE *open_file(const char *run, const char *name)
     return f;
 }
 
-static bool is_whole(const char *line, ssize_t bytes)
+typedef struct line {
+    char *text; /* without its end */
+    size_t bytes, room;
+} line;
+
+/* Reads the next line that is an object. A longer one than any of ours is none, and costs no
+ * memory. Returns false at the end of the file. */
+static bool next_object(FILE *f, line *l)
 {
-    return bytes > 2 && line[0] == '{' && line[bytes - 1] == '\n' && line[bytes - 2] == '}';
+    enum { LONGEST = 1 << 22 };
+    for (int c = 0; c != EOF;) {
+        bool whole = true;
+        for (l->bytes = 0; (c = getc_unlocked(f)) != EOF && c != '\n';) {
+            if (l->bytes + 1 >= l->room && l->room < LONGEST) {
+                l->room = l->room ? 2 * l->room : 256;
+                l->text = choir__realloc(l->text, l->room);
+            }
+            whole &= l->bytes + 1 < l->room;
+            if (whole)
+                l->text[l->bytes++] = (char)c;
+        }
+        whole &= c == '\n' && l->bytes > 1 && l->text[0] == '{';
+        if (whole && l->text[l->bytes - 1] == '}') {
+            l->text[l->bytes] = '\0';
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Adds the evaluations up to the step that `at` has reached; the next one waits in line. */
 typedef struct evaluations {
     FILE *file;
-    char *line;
-    size_t room;
+    line line;
     double step; /* of the one that waits; NaN: none */
 } evaluations;
 
 static void next_evaluation(evaluations *e)
 {
     e->step = (double)NAN;
-    for (ssize_t n; e->file && (n = getline(&e->line, &e->room, e->file)) > 0;)
-        if (is_whole(e->line, n) && !strncmp(e->line, "{\"event\":\"eval\"", 15)) {
-            e->step = number_in(e->line, "step");
+    while (e->file && next_object(e->file, &e->line))
+        if (!strncmp(e->line.text, "{\"event\":\"eval\"", 15)) {
+            e->step = number_in(e->line.text, "step");
             return;
         }
 }
@@ -92,7 +117,7 @@ static void take_evaluations(
     evaluations *e, const choir__plot *plot, const progress *at, choir__curve *c)
 {
     for (; e->step <= at->step; next_evaluation(e))
-        add(&c->eval, at->x, number_in(e->line, plot->metric));
+        add(&c->eval, at->x, number_in(e->line.text, plot->metric));
 }
 
 /* --- a whole curve --- */
@@ -109,29 +134,21 @@ static void smoothen(choir__curve *c, double weight)
     }
 }
 
-/* Returns "; it has loss, lr", the names of the numbers in a line, which the caller frees. */
-static char *names_in(const char *line)
+static choir_status no_metric(const char *run, const choir__plot *plot, const char *text)
 {
-    json_t *row = line ? json_loads(line, 0, NULL) : NULL, *value;
-    const char *name;
-    char *all = choir__strdup("");
+    json_t *row = text ? json_loads(text, 0, NULL) : NULL, *value;
+    const char *name, **names = choir__calloc(json_object_size(row) + 1, sizeof *names);
+    choir__name_table table = {names, 0, sizeof *names, false};
+    char list[512];
     json_object_foreach(row, name, value)
     {
-        if (!strcmp(name, "step") || !strcmp(name, "time"))
-            continue;
-        char *more = choir__format("%s%s%s", all, *all ? ", " : "; it has ", name);
-        free(all);
-        all = more;
+        if (strcmp(name, "step") && strcmp(name, "time"))
+            names[table.count++] = name;
     }
+    choir_status status = choir__error(CHOIR_ERR_ARGUMENT, "%s has no metric '%s' %s%s%s", run,
+        plot->metric, plot->axis == CHOIR__ITEMS ? "over items" : "yet",
+        table.count ? "; it has " : "", choir__list_names(&table, list, sizeof list));
     json_decref(row);
-    return all;
-}
-
-static choir_status no_metric(const char *run, const choir__plot *plot, const char *line)
-{
-    char *names = names_in(line);
-    choir_status status = choir__error(CHOIR_ERR_ARGUMENT, "%s has no metric '%s' %s%s", run,
-        plot->metric, plot->axis == CHOIR__ITEMS ? "over items" : "yet", names);
     free(names);
     return status;
 }
@@ -150,18 +167,16 @@ choir_status choir__curve_read(choir__plot *plot, const char *run, choir__curve 
             run, choir__file_why(errno));
     evaluations e = {.file = open_file(run, "events.jsonl")};
     progress at = {.first_time = (double)NAN};
-    char *line = NULL, *first = NULL;
-    size_t room = 0;
+    line row = {0};
+    char *first = NULL;
     bool is_curve = false;
     choir_status status = CHOIR_OK;
     next_evaluation(&e);
-    for (ssize_t n; (n = getline(&line, &room, f)) > 0;) {
-        if (!is_whole(line, n))
-            continue;
+    while (next_object(f, &row)) {
         if (!first)
-            first = choir__strdup(line);
-        advance(&at, plot, line);
-        double y = number_in(line, plot->metric);
+            first = choir__strdup(row.text);
+        advance(&at, plot, row.text);
+        double y = number_in(row.text, plot->metric);
         is_curve |= !isnan(y);
         add(&c->all, at.x, y);
         take_evaluations(&e, plot, &at, c);
@@ -172,8 +187,8 @@ choir_status choir__curve_read(choir__plot *plot, const char *run, choir__curve 
     if (!is_curve || !c->all.count)
         status = no_metric(run, plot, first);
     free(first);
-    free(line);
-    free(e.line);
+    free(row.text);
+    free(e.line.text);
     fclose(f);
     if (e.file)
         fclose(e.file);

@@ -113,7 +113,7 @@ static const char *space_on_line(const reader *f, const char *name)
 {
     const char *text;
     size_t length = strlen(name);
-    for (int i = 0; (text = choir__tune_given_at(&f->line, "space", i)); i++)
+    for (int i = 0; (text = choir__tune_given_next(&f->line, "space", &i));)
         if (!strncmp(text, name, length) && text[length] == '=')
             return text;
     return NULL;
@@ -146,24 +146,26 @@ static choir_status read_space(const reader *f, json_t *space)
 /* Returns {"lr": 0.1, "opt": "sgd"} as "lr=0.1,opt=sgd", on the heap; NULL: it is none. */
 static char *trial_text(json_t *trial)
 {
-    char *text = choir__strdup("");
-    const char *name;
+    char *text = NULL;
+    const char *name, *comma = "";
+    size_t bytes;
     json_t *value;
+    bool good = true;
+    FILE *out = open_memstream(&text, &bytes);
     json_object_foreach(trial, name, value)
     {
         char *word = text_of(value);
-        if (!word) {
-            free(text);
-            return NULL;
-        }
-        const char *quote = !strchr(word, ',') ? "" : strchr(word, '"') ? "'" : "\"";
-        char *longer =
-            choir__format("%s%s%s=%s%s%s", text, *text ? "," : "", name, quote, word, quote);
+        good = good && word;
+        const char *quote = !good || !strchr(word, ',') ? "" : strchr(word, '"') ? "'" : "\"";
+        fprintf(out, "%s%s=%s%s%s", comma, name, quote, good ? word : "", quote);
+        comma = ",";
         free(word);
-        free(text);
-        text = longer;
     }
-    return text;
+    fclose(out);
+    if (good)
+        return text;
+    free(text);
+    return NULL;
 }
 
 /* Reads a list of texts, or a single one; those of enqueue may be objects. */
@@ -237,8 +239,8 @@ static choir_status read_key(const reader *f, const char *key, json_t *value)
 static choir_status check_line(const reader *f)
 {
     const char *a, *b;
-    for (int i = 0; (a = choir__tune_given_at(&f->line, "space", i)); i++)
-        for (int k = 0; k < i && (b = choir__tune_given_at(&f->line, "space", k)); k++) {
+    for (int i = 0; (a = choir__tune_given_next(&f->line, "space", &i));)
+        for (int k = 0; (b = choir__tune_given_next(&f->line, "space", &k)) && k < i;) {
             size_t length = strcspn(a, "=");
             if (a[length] && !strncmp(a, b, length + 1))
                 return choir__error(CHOIR_ERR_ARGUMENT,
@@ -319,7 +321,7 @@ static json_t *printed_space(const choir__tune_request *r, choir_status *status)
 {
     json_t *space = json_object();
     const char *text;
-    for (int i = 0; (text = choir__tune_given_at(r, "space", i)); i++) {
+    for (int i = 0; (text = choir__tune_given_next(r, "space", &i));) {
         size_t length = strcspn(text, "=");
         char *name = choir__format("%.*s", (int)length, text);
         json_t *dist = printed_text("space", text[length] ? text + length + 1 : text, status);
@@ -340,7 +342,7 @@ static json_t *printed_list(const choir__tune_request *r, const char *key, choir
 {
     json_t *list = json_array();
     const char *text;
-    for (int i = 0; (text = choir__tune_given_at(r, key, i)); i++)
+    for (int i = 0; (text = choir__tune_given_next(r, key, &i));)
         json_array_append_new(list, printed_text(key, text, status));
     if (!strcmp(key, "metric") && !json_array_size(list))
         json_array_append_new(list, printed_text(key, r->metric, status));

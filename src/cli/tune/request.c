@@ -14,15 +14,18 @@
 void choir__tune_give(choir__tune_request *r, const char *option, const char *text)
 {
     size_t n = (size_t)r->given_count++;
-    r->given = choir__realloc(r->given, (n + 1) * sizeof *r->given);
+    if (!(n & (n - 1))) /* 0 or a power of two: full */
+        r->given = choir__realloc(r->given, (2 * n + 1) * sizeof *r->given);
     r->given[n] = (choir__tune_given){option, choir__strdup(text)};
 }
 
-const char *choir__tune_given_at(const choir__tune_request *r, const char *option, int i)
+const char *choir__tune_given_next(const choir__tune_request *r, const char *option, int *from)
 {
-    for (int k = 0; k < r->given_count; k++)
-        if (!strcmp(r->given[k].option, option) && i-- == 0)
-            return r->given[k].text;
+    while (*from < r->given_count) {
+        const choir__tune_given *given = &r->given[(*from)++];
+        if (!strcmp(given->option, option))
+            return given->text;
+    }
     return NULL;
 }
 
@@ -95,7 +98,7 @@ static const choir__name_table direction_table = CHOIR__NAME_TABLE(direction_nam
 choir_status choir__tune_metrics_read(const choir__tune_request *r, choir__tune_metrics *m)
 {
     bool most = !strcmp(r->direction, "maximize");
-    const char *text = choir__tune_given_at(r, "metric", 0);
+    const char *text = choir__tune_given_next(r, "metric", &(int){0});
     *m = (choir__tune_metrics){.count = 0};
     if (!choir__is_utf8(r->unit, strlen(r->unit)))
         return choir__error(CHOIR_ERR_ARGUMENT,
@@ -105,7 +108,7 @@ choir_status choir__tune_metrics_read(const choir__tune_request *r, choir__tune_
     if (!text)
         return add_metric(r->metric, most, m);
     choir_status status = CHOIR_OK;
-    for (int i = 0; status == CHOIR_OK && (text = choir__tune_given_at(r, "metric", i)); i++)
+    for (int i = 0; status == CHOIR_OK && (text = choir__tune_given_next(r, "metric", &i));)
         status = add_metric(text, most, m);
     return status;
 }
@@ -135,9 +138,9 @@ choir_status choir__tune_space(const choir__tune_request *r, choir_space *space)
 {
     choir_status status = CHOIR_OK;
     const char *text;
-    for (int i = 0; status == CHOIR_OK && (text = choir__tune_given_at(r, "space", i)); i++)
+    for (int i = 0; status == CHOIR_OK && (text = choir__tune_given_next(r, "space", &i));)
         status = add_space(space, text);
-    for (int i = 0; status == CHOIR_OK && (text = choir__tune_given_at(r, "require", i)); i++)
+    for (int i = 0; status == CHOIR_OK && (text = choir__tune_given_next(r, "require", &i));)
         status = choir_space_require(space, text);
     if (status == CHOIR_OK && !choir_space_count(space))
         status = choir__error(
@@ -203,7 +206,7 @@ choir_status choir__tune_study(const choir__tune_request *r, const choir__tune_m
         status = choir_study_open(space, opts, study);
     free(directions);
     const char *text;
-    for (int i = 0; status == CHOIR_OK && (text = choir__tune_given_at(r, "enqueue", i)); i++)
+    for (int i = 0; status == CHOIR_OK && (text = choir__tune_given_next(r, "enqueue", &i));)
         status = choir_study_enqueue(*study, text);
     if (status == CHOIR_ERR_END)
         status = choir__error(CHOIR_ERR_ARGUMENT,

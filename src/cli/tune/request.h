@@ -34,8 +34,9 @@ typedef struct choir__tune_request {
 
 /* Adds a value. */
 void choir__tune_give(choir__tune_request *r, const char *option, const char *text);
-/* Returns value i of an option, or NULL if there are fewer. */
-const char *choir__tune_given_at(const choir__tune_request *r, const char *option, int i);
+/* Returns the option's next value from place *from on, which is 0 at first, and moves *from
+ * behind it; NULL: there is none. */
+const char *choir__tune_given_next(const choir__tune_request *r, const char *option, int *from);
 void choir__tune_request_free(choir__tune_request *r);
 
 /* A metric and its direction: "accuracy:max". */

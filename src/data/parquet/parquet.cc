@@ -18,19 +18,24 @@
 #include <string_view>
 #include <vector>
 
+#include "data/parquet/bounded.h"
 #include "data/parquet/plugin.h"
 
 namespace {
 
-/* ENOUGH: bytes of lines that are made at a time; ROWS: that Arrow decodes at a time */
-enum { ENOUGH = 1 << 18, ROWS = 1024 };
+/* ENOUGH: bytes of lines that are made at a time; ROWS: that Arrow decodes at a time, fewer if
+ * they have more bytes than BATCH */
+enum { ENOUGH = 1 << 18, ROWS = 1024, BATCH = 1 << 24 };
+
+using lines = choir__bounded_lines;
 
 struct file {
+    choir__bounded_pool pool; /* it outlives what it holds */
     std::unique_ptr<parquet::arrow::FileReader> reader;
     std::shared_ptr<arrow::RecordBatchReader> batches;
     std::shared_ptr<arrow::RecordBatch> batch; /* null: the next one is due */
     int64_t row = 0;                           /* the next one of the batch */
-    std::string lines;                         /* [sent, size) is not read yet */
+    lines out;                                 /* [sent, size) is not read yet */
     size_t sent = 0;
 };
 
@@ -43,33 +48,31 @@ void explain(const char *reason, char *why)
 
 /* --- values --- */
 
-void add_text(std::string &to, std::string_view text)
+void add_text(lines &to, std::string_view text)
 {
     to += '"';
-    for (unsigned char c : text)
-        if (c == '"' || c == '\\') {
-            to += '\\';
-            to += (char)c;
-        } else if (c < 0x20) {
-            char code[8];
-            snprintf(code, sizeof code, "\\u%04x", c);
-            to += code;
-        } else {
-            to += (char)c;
-        }
-    to += '"';
+    for (size_t at = 0, from = 0; at <= text.size(); at++) {
+        unsigned char c = at < text.size() ? (unsigned char)text[at] : '"';
+        if (c != '"' && c != '\\' && c >= 0x20)
+            continue;
+        to += text.substr(from, at - from);
+        from = at + 1;
+        char code[8];
+        snprintf(code, sizeof code, c < 0x20 ? "\\u%04x" : "\\%c", c);
+        to += at < text.size() ? code : "\"";
+    }
 }
 
-void add_number(std::string &to, double x)
+void add_number(lines &to, double x)
 {
     char text[32];
     snprintf(text, sizeof text, "%.17g", x);
     to += std::isfinite(x) ? text : "null";
 }
 
-void add_value(std::string &to, const arrow::Array &array, int64_t i);
+void add_value(lines &to, const arrow::Array &array, int64_t i);
 
-void add_list(std::string &to, const arrow::Array &values, int64_t from, int64_t count)
+void add_list(lines &to, const arrow::Array &values, int64_t from, int64_t count)
 {
     to += '[';
     for (int64_t i = 0; i < count; i++) {
@@ -79,13 +82,13 @@ void add_list(std::string &to, const arrow::Array &values, int64_t from, int64_t
     to += ']';
 }
 
-template <typename list> void add_list_of(std::string &to, const arrow::Array &array, int64_t i)
+template <typename list> void add_list_of(lines &to, const arrow::Array &array, int64_t i)
 {
     const auto &lists = static_cast<const list &>(array);
     add_list(to, *lists.values(), lists.value_offset(i), lists.value_length(i));
 }
 
-void add_object(std::string &to, const arrow::StructArray &array, int64_t i)
+void add_object(lines &to, const arrow::StructArray &array, int64_t i)
 {
     to += '{';
     for (int f = 0; f < array.num_fields(); f++) {
@@ -98,7 +101,7 @@ void add_object(std::string &to, const arrow::StructArray &array, int64_t i)
 }
 
 /* Numbers and types that are rare: as Arrow writes them. */
-void add_other(std::string &to, const arrow::Array &array, int64_t i)
+void add_other(lines &to, const arrow::Array &array, int64_t i)
 {
     auto value = array.GetScalar(i);
     if (!value.ok())
@@ -109,7 +112,7 @@ void add_other(std::string &to, const arrow::Array &array, int64_t i)
         add_text(to, (*value)->ToString());
 }
 
-void add_value(std::string &to, const arrow::Array &array, int64_t i)
+void add_value(lines &to, const arrow::Array &array, int64_t i)
 {
     using arrow::Type;
     if (array.IsNull(i)) {
@@ -154,7 +157,7 @@ void add_value(std::string &to, const arrow::Array &array, int64_t i)
 
 /* --- rows --- */
 
-void add_row(std::string &to, const arrow::RecordBatch &batch, int64_t row)
+void add_row(lines &to, const arrow::RecordBatch &batch, int64_t row)
 {
     to += '{';
     for (int c = 0; c < batch.num_columns(); c++) {
@@ -169,9 +172,9 @@ void add_row(std::string &to, const arrow::RecordBatch &batch, int64_t row)
 /* Makes more lines; none at the end of the file. */
 arrow::Status fill(file *f)
 {
-    f->lines.clear();
+    f->out.text.clear();
     f->sent = 0;
-    while (f->lines.size() < ENOUGH) {
+    while (f->out.text.size() < ENOUGH) {
         if (!f->batch) {
             ARROW_RETURN_NOT_OK(f->batches->ReadNext(&f->batch));
             if (!f->batch)
@@ -179,8 +182,8 @@ arrow::Status fill(file *f)
             ARROW_RETURN_NOT_OK(f->batch->ValidateFull()); /* offsets of a damaged file */
             f->row = 0;
         }
-        while (f->row < f->batch->num_rows() && f->lines.size() < ENOUGH)
-            add_row(f->lines, *f->batch, f->row++);
+        while (f->row < f->batch->num_rows() && f->out.text.size() < ENOUGH)
+            add_row(f->out, *f->batch, f->row++);
         if (f->row == f->batch->num_rows())
             f->batch.reset();
     }
@@ -203,18 +206,35 @@ std::vector<int> readable(const parquet::SchemaDescriptor &schema)
     return columns;
 }
 
+/* Returns how many rows to decode at a time, by the mean of the group with the longest. */
+int64_t rows_at_once(const parquet::FileMetaData &about)
+{
+    int64_t longest = 1;
+    for (int g = 0; g < about.num_row_groups(); g++) {
+        auto group = about.RowGroup(g);
+        longest = std::max(
+            longest, group->total_byte_size() / std::max(group->num_rows(), (int64_t)1));
+    }
+    return std::clamp((int64_t)BATCH / longest, (int64_t)1, (int64_t)ROWS);
+}
+
 arrow::Status begin(file *f, const char *path)
 {
-    ARROW_ASSIGN_OR_RAISE(auto in, arrow::io::ReadableFile::Open(path));
-    parquet::ArrowReaderProperties properties;
-    properties.set_batch_size(ROWS);
-    properties.set_pre_buffer(false); /* it would keep the whole file in memory */
+    ARROW_ASSIGN_OR_RAISE(auto in, arrow::io::ReadableFile::Open(path, &f->pool));
+    ARROW_ASSIGN_OR_RAISE(int64_t bytes, in->GetSize());
+    int64_t free = (int64_t)CHOIR__PARQUET_FREE_MIB << 20;
+    f->pool.limit(free + CHOIR__PARQUET_MEMORY * bytes);
+    f->out.limit((size_t)(free + CHOIR__PARQUET_LINES * bytes));
     parquet::arrow::FileReaderBuilder builder;
-    ARROW_RETURN_NOT_OK(builder.Open(in));
+    ARROW_RETURN_NOT_OK(builder.Open(in, parquet::ReaderProperties(&f->pool)));
     auto about = builder.raw_reader()->metadata();
+    parquet::ArrowReaderProperties properties;
+    properties.set_batch_size(rows_at_once(*about));
+    properties.set_pre_buffer(false); /* it would keep the whole file in memory */
     std::vector<int> wanted = readable(*about->schema()), groups;
     for (int g = 0; g < about->num_row_groups(); g++)
         groups.push_back(g);
+    builder.memory_pool(&f->pool);
     ARROW_RETURN_NOT_OK(builder.properties(properties)->Build(&f->reader));
     ARROW_ASSIGN_OR_RAISE(f->batches, f->reader->GetRecordBatchReader(groups, wanted));
     return arrow::Status::OK();
@@ -236,15 +256,15 @@ try {
 int64_t read_file(void *opaque, char *to, size_t room, char *why)
 try {
     auto *f = static_cast<file *>(opaque);
-    if (f->sent == f->lines.size()) {
+    if (f->sent == f->out.text.size()) {
         arrow::Status status = fill(f);
         if (!status.ok()) {
             explain(status.message().c_str(), why);
             return -1;
         }
     }
-    size_t bytes = std::min(room, f->lines.size() - f->sent);
-    memcpy(to, f->lines.data() + f->sent, bytes);
+    size_t bytes = std::min(room, f->out.text.size() - f->sent);
+    memcpy(to, f->out.text.data() + f->sent, bytes);
     f->sent += bytes;
     return (int64_t)bytes;
 } catch (const std::exception &e) {

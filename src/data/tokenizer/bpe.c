@@ -58,7 +58,7 @@ enum { NONE = INT32_MAX };
 
 static size_t pair_place(const bpe *t, uint64_t key)
 {
-    uint64_t h = key * 0x9E3779B97F4A7C15u;
+    uint64_t h = (key ^ t->keys.seed) * 0x9E3779B97F4A7C15u;
     size_t i = (size_t)(h ^ h >> 32) & (t->slots - 1);
     while (t->pair[i].key != key && t->pair[i].key != NO_PAIR)
         i = (i + 1) & (t->slots - 1);

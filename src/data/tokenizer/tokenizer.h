@@ -42,6 +42,7 @@ typedef struct choir__vocab {
     uint32_t *length;              /* (size) */
     uint32_t *slot;                /* (slots) id + 1, by hash; 0: empty */
     size_t slots;                  /* a power of two */
+    uint64_t seed;                 /* of the hashes */
 } choir__vocab;
 
 void choir__vocab_init(choir__vocab *v, int64_t size);
@@ -53,8 +54,8 @@ const char *choir__vocab_text(const choir__vocab *v, int64_t id, size_t *bytes);
 int64_t choir__vocab_index(choir__vocab *v, int64_t id);
 int64_t choir__vocab_find(const choir__vocab *v, const char *text, size_t bytes);
 
-/* Like choir__vocab_find, for callers that extend the text's hash (base/hash.h) as the text
- * grows. */
+/* Like choir__vocab_find, for callers that extend the text's hash (base/hash.h), from v->seed
+ * on, as the text grows. */
 int64_t choir__vocab_find_hashed(
     const choir__vocab *v, uint64_t hash, const char *text, size_t bytes);
 

@@ -44,7 +44,7 @@ void choir__tokenizer_buffer_add_code(choir__tokenizer_buffer *b, uint32_t code)
 
 void choir__vocab_init(choir__vocab *v, int64_t size)
 {
-    *v = (choir__vocab){.size = size, .slots = 16};
+    *v = (choir__vocab){.size = size, .slots = 16, .seed = choir__hash_secret()};
     while (v->slots < 2 * (size_t)size)
         v->slots *= 2;
     v->at = choir__calloc((size_t)size + 1, sizeof *v->at);
@@ -94,7 +94,7 @@ int64_t choir__vocab_find_hashed(
 
 int64_t choir__vocab_find(const choir__vocab *v, const char *text, size_t bytes)
 {
-    uint64_t hash = choir__hash_bytes(CHOIR__HASH_SEED, text, bytes);
+    uint64_t hash = choir__hash_bytes(v->seed, text, bytes);
     return choir__vocab_find_hashed(v, hash, text, bytes);
 }
 
@@ -102,7 +102,7 @@ int64_t choir__vocab_index(choir__vocab *v, int64_t id)
 {
     size_t bytes;
     const char *text = choir__vocab_text(v, id, &bytes);
-    uint64_t hash = choir__hash_bytes(CHOIR__HASH_SEED, text, bytes);
+    uint64_t hash = choir__hash_bytes(v->seed, text, bytes);
     int64_t old = choir__vocab_find_hashed(v, hash, text, bytes);
     if (old >= 0)
         return old;

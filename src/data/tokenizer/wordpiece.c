@@ -19,7 +19,7 @@ typedef struct wordpiece {
 static int64_t longest_at(
     const wordpiece *t, size_t bytes, bool more, unsigned char next, size_t *used)
 {
-    uint64_t hash = CHOIR__HASH_SEED;
+    uint64_t hash = t->keys.seed;
     int64_t found = -1;
     for (size_t n = 1; n <= bytes; n++) {
         hash = choir__hash_step(hash, (unsigned char)t->spelled[n - 1]);

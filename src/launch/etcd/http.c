@@ -65,11 +65,13 @@ static size_t receive(char *data, size_t size, size_t count, void *arg)
         h->room = 2 * (h->used + bytes + 1);
         h->text = choir__realloc(h->text, h->room);
     }
+    static const char event[] = "\"events\":"; /* its beginning may have come before */
+    size_t from = h->used - choir__min(h->used, sizeof event);
     memcpy(h->text + h->used, data, bytes);
     h->used += bytes;
     h->text[h->used] = '\0';
     /* ends the call, by an error */
-    return h->until_event && strstr(h->text, "\"events\":") ? 0 : bytes;
+    return h->until_event && strstr(h->text + from, event) ? 0 : bytes;
 }
 
 static bool is_about_certificates(CURLcode code)

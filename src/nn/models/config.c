@@ -159,7 +159,8 @@ choir_status choir__config_keys(
 {
     const char *key;
     json_t *value;
-    char *unknown = choir__strdup("");
+    char unknown[300] = ""; /* the first ones */
+    size_t used = 0;
     choir_status status = CHOIR_OK;
     json_object_foreach(c->root, key, value)
     {
@@ -168,8 +169,10 @@ choir_status choir__config_keys(
             row = find_row(common, key);
         if (row)
             status = read_row(c, row, value);
-        else if (!among(inert, key) && !among(also_inert, key) && !among(c->written, key))
-            choir__config_append(&unknown, ", ", key);
+        else if (used < sizeof unknown && !among(inert, key) && !among(also_inert, key) &&
+                 !among(c->written, key))
+            used += (size_t)snprintf(
+                unknown + used, sizeof unknown - used, "%s%s", used ? ", " : "", key);
         if (status != CHOIR_OK)
             break;
     }
@@ -177,9 +180,8 @@ choir_status choir__config_keys(
         if (!json_object_get(c->root, row->key))
             status = read_absent(c, row);
     if (status == CHOIR_OK && *unknown)
-        choir__config_note(c, "%s: not known and ignored%s%.*s: %.300s", c->path,
+        choir__config_note(c, "%s: not known and ignored%s%.*s: %s", c->path,
             *c->part ? " in " : "", *c->part ? (int)strlen(c->part) - 1 : 0, c->part, unknown);
-    free(unknown);
     return status;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/map.h"
 #include "base/named.h"
 #include "base/options.h"
 #include "base/number.h"
@@ -35,7 +36,8 @@ typedef struct reader {
     const char *text, *end;
     choir__dist *dist;
     const kind *kind;
-    int numbers; /* read so far */
+    int numbers;      /* read so far */
+    choir__map words; /* the choices */
 } reader;
 
 static choir_status refuse(const reader *r, const char *expected)
@@ -60,15 +62,16 @@ static choir_status add_choice(reader *r, const char *text, size_t bytes, bool q
             r->name, MOST_CHOICES);
     choir__choice c = {.text = choir__format("%.*s", (int)bytes, text)};
     c.is_number = !quoted && number_of(c.text, &c.number);
-    for (int i = 0; i < d->choice_count; i++)
-        if (!strcmp(d->choices[i].text, c.text)) {
-            choir_status status =
-                choir__error(CHOIR_ERR_ARGUMENT, "parameter %s: '%s' is there twice in '%.*s'",
-                    r->name, c.text, (int)(r->end - r->text), r->text);
-            free(c.text);
-            return status;
-        }
-    d->choices = choir__realloc(d->choices, (size_t)(d->choice_count + 1) * sizeof c);
+    if (choir__map_find(&r->words, c.text) >= 0) {
+        choir_status status =
+            choir__error(CHOIR_ERR_ARGUMENT, "parameter %s: '%s' is there twice in '%.*s'",
+                r->name, c.text, (int)(r->end - r->text), r->text);
+        free(c.text);
+        return status;
+    }
+    if (!(d->choice_count & (d->choice_count - 1))) /* 0 or a power of two: full */
+        d->choices = choir__realloc(d->choices, (size_t)(2 * d->choice_count + 1) * sizeof c);
+    choir__map_put(&r->words, c.text, d->choice_count);
     d->choices[d->choice_count++] = c;
     return CHOIR_OK;
 }
@@ -190,6 +193,27 @@ static choir_status read_kind(reader *r, const char *open)
     return status;
 }
 
+static choir_status read_whole(reader *r)
+{
+    const char *text = r->text, *end = r->end;
+    bool quoted = *text == '\'' || *text == '"';
+    const char *open = quoted ? NULL : memchr(text, '(', (size_t)(end - text));
+    if (!open) /* a single value */
+        return add_argument(r, text, end);
+    if (end[-1] != ')')
+        return refuse(r, "')' at the end");
+    choir_status status = read_kind(r, open);
+    if (status == CHOIR_OK)
+        r->dist->kind = r->kind->kind;
+    const char *next = open;
+    while (status == CHOIR_OK && next < end - 1 && end - open > 2) {
+        const char *at = next + 1;
+        next = argument_end(at, end - 1);
+        status = add_argument(r, at, next);
+    }
+    return status == CHOIR_OK ? check(r) : status;
+}
+
 choir_status choir__dist_parse(
     const char *name, const char *text, const char *end, choir__dist *dist)
 {
@@ -201,22 +225,9 @@ choir_status choir__dist_parse(
     reader r = {.name = name, .text = text, .end = end, .dist = dist, .kind = &kinds[3]};
     if (text == end)
         return refuse(&r, "a distribution or a value");
-    bool quoted = *text == '\'' || *text == '"';
-    const char *open = quoted ? NULL : memchr(text, '(', (size_t)(end - text));
-    if (!open) /* a single value */
-        return add_argument(&r, text, end);
-    if (end[-1] != ')')
-        return refuse(&r, "')' at the end");
-    choir_status status = read_kind(&r, open);
-    if (status == CHOIR_OK)
-        dist->kind = r.kind->kind;
-    const char *next = open;
-    while (status == CHOIR_OK && next < end - 1 && end - open > 2) {
-        const char *at = next + 1;
-        next = argument_end(at, end - 1);
-        status = add_argument(&r, at, next);
-    }
-    return status == CHOIR_OK ? check(&r) : status;
+    choir_status status = read_whole(&r);
+    choir__map_free(&r.words);
+    return status;
 }
 
 void choir__dist_free(choir__dist *d)

@@ -3,6 +3,7 @@
 #define CHOIR_TUNE_STORAGE_ATTRIBUTES_H
 
 #include "base/base.h"
+#include "base/map.h"
 
 typedef struct choir__stored_attribute {
     char *key, *json;
@@ -10,8 +11,9 @@ typedef struct choir__stored_attribute {
 } choir__stored_attribute;
 
 typedef struct choir__stored_attributes {
-    choir__stored_attribute *at;
+    choir__stored_attribute *at; /* (count) in the order in which they came */
     int count;
+    choir__map places[2]; /* in `at`, by key: the user's, the program's */
 } choir__stored_attributes;
 
 /* Takes copies of the texts. An attribute that is there already is replaced. */

@@ -1,9 +1,11 @@
 /* Backends share errors, the check of their files, and names of studies: see backend.h. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "base/secret.h"
+#include "base/named.h"
 #include "tune/storage/backend.h"
 
 void choir__backend_opened(choir__study_backend *b)
@@ -23,12 +25,6 @@ choir_status choir__backend_check(const choir__study_backend *b)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_IO,
         "%s: the file was removed, or another one took its place, during the search", b->place);
-}
-
-choir_status choir__backend_none(const choir__study_backend *b, const char *name)
-{
-    return choir__error(CHOIR_ERR_ARGUMENT, "%s holds no study%s%s%s", b->place,
-        name ? " '" : "", name ? name : "", name ? "'" : "");
 }
 
 choir_status choir__backend_deleted(const choir__study_backend *b, const char *name)
@@ -66,15 +62,28 @@ void choir__study_names_free(choir__study_names *n)
 
 static choir_status several(const choir__study_backend *b, const choir__study_names *n)
 {
-    char *all = choir__strdup(n->name[0]);
-    for (int i = 1; i < n->count; i++) {
-        char *more = choir__format("%s, %s", all, n->name[i]);
-        free(all);
-        all = more;
-    }
-    choir_status status = choir__error(
-        CHOIR_ERR_ARGUMENT, "%s holds several studies: choose one of %s", b->place, all);
-    free(all);
+    char list[512];
+    choir__name_table table = {n->name, (size_t)n->count, sizeof *n->name, false};
+    return choir__error(CHOIR_ERR_ARGUMENT, "%s holds several studies: choose one of %s",
+        b->place, choir__list_names(&table, list, sizeof list));
+}
+
+choir_status choir__backend_none(choir__study_backend *b, const char *name)
+{
+    char list[512];
+    const char *near = NULL;
+    int best = INT_MAX;
+    choir__study_names n = {0};
+    choir_status status = b->ops->list(b, &n);
+    for (int i = 0; i < n.count; i++)
+        if (choir__is_nearer(n.name[i], name, &best))
+            near = n.name[i];
+    choir__name_table table = {n.name, (size_t)n.count, sizeof *n.name, false};
+    if (status == CHOIR_OK)
+        status = choir__error(CHOIR_ERR_ARGUMENT, "%s holds no study '%s'%s%s%s%s%s", b->place,
+            name, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "",
+            n.count ? ": choose one of " : "", choir__list_names(&table, list, sizeof list));
+    choir__study_names_free(&n);
     return status;
 }
 
@@ -83,7 +92,7 @@ choir_status choir__backend_only(choir__study_backend *b, choir__stored_study *s
     choir__study_names names = {0};
     choir_status status = b->ops->list(b, &names);
     if (status == CHOIR_OK && !names.count)
-        status = choir__backend_none(b, NULL);
+        status = choir__error(CHOIR_ERR_ARGUMENT, "%s holds no study", b->place);
     else if (status == CHOIR_OK && names.count > 1)
         status = several(b, &names);
     else if (status == CHOIR_OK)

@@ -73,8 +73,8 @@ void choir__backend_opened(choir__study_backend *b);
  * further changes would be lost. */
 choir_status choir__backend_check(const choir__study_backend *b);
 
-/* The error of `study`, argument: it is not there. */
-choir_status choir__backend_none(const choir__study_backend *b, const char *name);
+/* The error of `study`, argument: it is not there. The sentence names some that are. */
+choir_status choir__backend_none(choir__study_backend *b, const char *name);
 /* The error of `load` and `write`, I/O: another program has deleted the study. */
 choir_status choir__backend_deleted(const choir__study_backend *b, const char *name);
 

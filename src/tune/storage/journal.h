@@ -37,6 +37,7 @@ typedef struct choir__journal_trial {
 typedef struct choir__journal {
     choir__journal_study *study; /* (study_count) by id */
     int64_t study_count;
+    choir__map names;            /* the ids of studies that are there */
     choir__journal_trial *trial; /* (trial_count) by id */
     int64_t trial_count, trial_room;
 } choir__journal;

@@ -39,10 +39,8 @@ static void set_values(choir__trial_record *r, const json_t *values)
 
 int64_t choir__journal_find(const choir__journal *j, const char *name)
 {
-    for (int64_t i = 0; i < j->study_count; i++)
-        if (!j->study[i].deleted && !strcmp(j->study[i].about.name, name))
-            return i;
-    return -1;
+    int64_t id = choir__map_find(&j->names, name);
+    return id >= 0 && !j->study[id].deleted ? id : -1;
 }
 
 static bool add_study(choir__journal *j, const json_t *line)
@@ -53,9 +51,12 @@ static bool add_study(choir__journal *j, const json_t *line)
         return false;
     if (choir__journal_find(j, name) >= 0)
         return true; /* two workers began at once: the first counts */
-    j->study = choir__realloc(j->study, (size_t)(j->study_count + 1) * sizeof *j->study);
-    choir__journal_study *s = &j->study[j->study_count++];
+    if (!(j->study_count & (j->study_count - 1))) /* 0 or a power of two: full */
+        j->study =
+            choir__realloc(j->study, (size_t)(2 * j->study_count + 1) * sizeof *j->study);
+    choir__journal_study *s = &j->study[j->study_count];
     *s = (choir__journal_study){.about = {.name = choir__strdup(name)}};
+    choir__map_put(&j->names, s->about.name, j->study_count++);
     for (size_t i = 0; i < json_array_size(directions) && i < CHOIR_STUDY_OBJECTIVES; i++)
         s->about.most[s->about.objectives++] =
             json_integer_value(json_array_get(directions, i)) == 2;
@@ -216,5 +217,6 @@ void choir__journal_clear(choir__journal *j)
     }
     free(j->study);
     free(j->trial);
+    choir__map_free(&j->names);
     *j = (choir__journal){0};
 }

@@ -25,10 +25,8 @@ int choir__stored_state(const char *name)
 static choir__stored_attribute *find(
     const choir__stored_attributes *a, bool system, const char *key)
 {
-    for (int i = 0; i < a->count; i++)
-        if (a->at[i].system == system && !strcmp(a->at[i].key, key))
-            return &a->at[i];
-    return NULL;
+    int64_t place = choir__map_find(&a->places[system], key);
+    return place < 0 ? NULL : &a->at[place];
 }
 
 void choir__attribute_set(
@@ -40,9 +38,12 @@ void choir__attribute_set(
         old->json = choir__strdup(json);
         return;
     }
-    a->at = choir__realloc(a->at, (size_t)(a->count + 1) * sizeof *a->at);
-    a->at[a->count++] = (choir__stored_attribute){
+    if (!(a->count & (a->count - 1))) /* 0 or a power of two: full */
+        a->at = choir__realloc(a->at, (size_t)(2 * a->count + 1) * sizeof *a->at);
+    a->at[a->count] = (choir__stored_attribute){
         .key = choir__strdup(key), .json = choir__strdup(json), .system = system};
+    choir__map_put(&a->places[system], a->at[a->count].key, a->count);
+    a->count++;
 }
 
 const char *choir__attribute_get(
@@ -59,7 +60,9 @@ void choir__attributes_free(choir__stored_attributes *a)
         free(a->at[i].json);
     }
     free(a->at);
-    *a = (choir__stored_attributes){NULL, 0};
+    choir__map_free(&a->places[0]);
+    choir__map_free(&a->places[1]);
+    *a = (choir__stored_attributes){0};
 }
 
 void choir__stored_study_free(choir__stored_study *s)
@@ -122,24 +125,52 @@ void choir__records_free(choir__trial_records *r)
 void choir__record_param(
     choir__trial_record *r, const char *name, const char *dist, double value)
 {
-    r->params = choir__realloc(r->params, (size_t)(r->param_count + 1) * sizeof r->params[0]);
+    if (!(r->param_count & (r->param_count - 1))) /* 0 or a power of two: full */
+        r->params =
+            choir__realloc(r->params, (size_t)(2 * r->param_count + 1) * sizeof r->params[0]);
     r->params[r->param_count++] = (choir__stored_param){
         .name = choir__strdup(name), .dist = choir__strdup(dist), .value = value};
 }
 
 void choir__record_report(choir__trial_record *r, int64_t step, double value)
 {
-    int64_t at = r->report_count;
-    while (at > 0 && r->reports[at - 1].step >= step)
-        at--;
-    if (at < r->report_count && r->reports[at].step == step) {
-        r->reports[at].value = value;
+    size_t n = (size_t)r->report_count;
+    if (n && r->reports[n - 1].step == step) {
+        r->reports[n - 1].value = value;
         return;
     }
-    size_t n = (size_t)r->report_count++;
-    r->reports = choir__realloc(r->reports, (n + 1) * sizeof *r->reports);
-    memmove(r->reports + at + 1, r->reports + at, (n - (size_t)at) * sizeof *r->reports);
-    r->reports[at] = (choir__report){step, value};
+    r->mixed |= n && r->reports[n - 1].step > step;
+    if (!(n & (n - 1))) /* 0 or a power of two: full */
+        r->reports = choir__realloc(r->reports, (2 * n + 1) * sizeof *r->reports);
+    r->reports[r->report_count++] = (choir__report){step, value};
+}
+
+typedef struct placed_report {
+    choir__report report;
+    int64_t place;
+} placed_report;
+
+static int by_step_then_place(const void *a, const void *b)
+{
+    const placed_report *x = a, *y = b;
+    return x->report.step != y->report.step ? (x->report.step < y->report.step ? -1 : 1)
+                                            : (x->place < y->place ? -1 : 1);
+}
+
+void choir__record_settle(choir__trial_record *r)
+{
+    if (!r->mixed)
+        return;
+    int64_t count = r->report_count;
+    placed_report *all = choir__alloc((size_t)count * sizeof *all);
+    for (int64_t i = 0; i < count; i++)
+        all[i] = (placed_report){r->reports[i], i};
+    qsort(all, (size_t)count, sizeof *all, by_step_then_place);
+    r->mixed = false;
+    r->report_count = 0;
+    for (int64_t i = 0; i < count; i++)
+        choir__record_report(r, all[i].report.step, all[i].report.value);
+    free(all);
 }
 
 /* --- changes --- */

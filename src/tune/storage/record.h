@@ -26,8 +26,9 @@ typedef struct choir__trial_record {
     int param_count;
     double values[CHOIR_STUDY_OBJECTIVES];
     int value_count;
-    choir__report *reports; /* by step */
+    choir__report *reports; /* by step, once the record is settled */
     int64_t report_count;
+    bool mixed; /* they are not by step so far */
     choir__stored_attributes attributes;
 } choir__trial_record;
 
@@ -55,6 +56,8 @@ void choir__record_clear(choir__trial_record *r);
 void choir__record_param(
     choir__trial_record *r, const char *name, const char *dist, double value);
 void choir__record_report(choir__trial_record *r, int64_t step, double value);
+/* Sorts the reports by step; the last one of a step counts. The store does it (store.c). */
+void choir__record_settle(choir__trial_record *r);
 void choir__stored_study_free(choir__stored_study *s);
 
 /* Returns the state's name, "RUNNING", or the state of a name, -1: unknown. */

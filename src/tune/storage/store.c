@@ -258,7 +258,10 @@ static choir_status load(void *arg)
 {
     reading *r = arg;
     choir__records_free(r->records);
-    return r->store->backend->ops->load(r->store->backend, r->from, r->records);
+    choir_status status = r->store->backend->ops->load(r->store->backend, r->from, r->records);
+    for (int64_t i = 0; i < r->records->count; i++)
+        choir__record_settle(&r->records->at[i]);
+    return status;
 }
 
 choir_status choir__study_store_load(
