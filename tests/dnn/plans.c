@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "device/cuda/dnn.h"
+#include "device/cuda/dnn_attention.h"
 #include "device/cuda/dnn_graph.h"
 #include "device/cuda/matmul.h"
 
@@ -27,6 +28,11 @@ void *choir__cuda_scratch(int slot, size_t bytes)
 {
     (void)slot, (void)bytes;
     return NULL;
+}
+
+void choir__cuda_scratch_done(int slot)
+{
+    (void)slot;
 }
 
 cudaError_t cudaGetLastError(void)
@@ -152,6 +158,25 @@ static void attention(void **state)
     choir__cudnn.BackendDestroyDescriptor(t.device);
 }
 
+static void known_faults(void **state)
+{
+    static const struct {
+        size_t version;
+        int64_t t, s;
+        bool causal, sound;
+    } cases[] = {{91900, 1024, 1024, true, true}, {91900, 192, 192, false, false},
+        {91900, 192, 192, true, true}, {91900, 197, 197, false, true},
+        {91900, 1, 128, false, false}, {91500, 197, 197, true, false},
+        {91501, 197, 197, true, true}, {91500, 640, 640, true, true},
+        {91001, 1024, 1024, true, false}, {91200, 1024, 1024, true, true}};
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
+        choir__attention_shape n = {1, 1, 1, cases[i].t, cases[i].s, 64, 0, 1, cases[i].causal};
+        assert_int_equal(
+            choir__dnn_attention_backward_sound(cases[i].version, &n), cases[i].sound);
+    }
+}
+
 /* A graph that no engine takes: it shows that the test above can fail. */
 static void refused(void **state)
 {
@@ -175,6 +200,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention),
         cmocka_unit_test(conv),
+        cmocka_unit_test(known_faults),
         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests_name("cuDNN's plans", tests, NULL, NULL);

@@ -16,6 +16,7 @@
  * multiples of 16 bytes; those of Choir's own tensors are. */
 #include "device/cuda/blaslt.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -229,6 +230,22 @@ static void plan_free(void *p)
     free(x);
 }
 
+static void note(choir__cuda *cuda, const problem *p, choir__plan_fate fate)
+{
+    const char *epilogue = p->epilogue == CUBLASLT_EPILOGUE_BIAS     ? " + bias"
+                           : p->epilogue == CUBLASLT_EPILOGUE_BGRADA ? " + sums of B"
+                           : p->epilogue == CUBLASLT_EPILOGUE_BGRADB ? " + sums of A"
+                           : p->epilogue == CUBLASLT_EPILOGUE_DGELU  ? " * slope of GELU"
+                                                                     : "";
+    char text[256];
+    snprintf(text, sizeof text, "%lld of %lldx%lldx%lld %s%s%s%s, rows %lld,%lld,%lld",
+        (long long)p->batch, (long long)p->m, (long long)p->k, (long long)p->n,
+        choir_dtype_name((choir_dtype)p->dtype), p->wide ? " to f32" : "",
+        p->accumulate ? ", added" : "", epilogue, (long long)p->a.ld, (long long)p->b.ld,
+        (long long)p->c.ld);
+    choir__plan_note(cuda, CHOIR__CUBLASLT, fate, text);
+}
+
 static plan *plan_new(choir__cuda *cuda, const problem *p)
 {
     plan *x = choir__calloc(1, sizeof *x);
@@ -237,6 +254,7 @@ static plan *plan_new(choir__cuda *cuda, const problem *p)
     x->b = layout_of(&p->b, p->dtype, p->k, p->n, p->batch, p->b_batch);
     x->c = layout_of(&p->c, p->wide ? CHOIR_F32 : p->dtype, p->m, p->n, p->batch, p->c_batch);
     x->usable = find_algorithm(cuda, x, p);
+    note(cuda, p, x->usable ? CHOIR__PLAN_MADE : CHOIR__PLAN_NONE);
     return x;
 }
 
@@ -279,6 +297,8 @@ bool choir__blaslt_multiply(const choir__k_matmul *k)
     cublasStatus_t status =
         cublasLtMatmul(cuda->blas, x->op, alpha, k->b, x->b, k->a, x->a, beta, k->c, x->c, k->c,
             x->c, &x->algo, cuda->workspace, cuda->workspace_bytes, cuda->stream);
+    if (status != CUBLAS_STATUS_SUCCESS)
+        note(cuda, &p, CHOIR__PLAN_REFUSED);
     if (status != CUBLAS_STATUS_SUCCESS && cuda->capturing)
         cuda->refused = true; /* the list is issued task by task, and reports the error */
     else if (status != CUBLAS_STATUS_SUCCESS)

@@ -325,6 +325,7 @@ static void sum_pixels(
             launch(sum_runs<decltype(t)>, grid, BLOCK, 0, args);
         launch(add_runs<wide<decltype(t)>>, grid_for(s->o * places), BLOCK, 0, args);
     });
+    choir__cuda_scratch_done(RUNS_SLOT);
 }
 
 static void weights_by_product(const choir__k_conv_backward_weight *k)

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORK_SLOT = 2, MAX_CONFIGS = 16, MAX_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_COUNT };
+enum { MAX_CONFIGS = 16, MAX_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_COUNT };
 
 /* --- graphs --- */
 
@@ -310,6 +310,23 @@ static library *library_of(choir__cuda *cuda)
     return dnn;
 }
 
+static void note(choir__cuda *cuda, const choir__dnn_problem *p, choir__plan_fate fate)
+{
+    static const char *const names[] = {[CHOIR__DNN_CONV] = "conv",
+        [CHOIR__DNN_CONV_INPUT] = "conv_backward_input",
+        [CHOIR__DNN_CONV_WEIGHT] = "conv_backward_weight",
+        [CHOIR__DNN_ATTENTION] = "attention",
+        [CHOIR__DNN_ATTENTION_BACKWARD] = "attention_backward"};
+    enum { SHOWN = 15 }; /* the numbers of a convolution; those of attention without strides */
+    char text[256];
+    int used = snprintf(
+        text, sizeof text, "%s %s", names[p->kind], choir_dtype_name((choir_dtype)p->dtype));
+    for (int i = 0; i < (p->kind < CHOIR__DNN_ATTENTION ? SHOWN : 7); i++)
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s%lld", i ? "," : " ",
+            (long long)p->n[i]);
+    choir__plan_note(cuda, CHOIR__CUDNN, fate, text);
+}
+
 /* Returns the plan of a problem, or NULL if it has none during a capture: making one loads code
  * and calls the GPU. */
 static plan *plan_of(
@@ -322,6 +339,7 @@ static plan *plan_of(
     int engines = 0;
     x->thing = choir__dnn_plan_new(
         (choir__dnn_target){.handle = dnn->handle}, build, p, &x->workspace, &engines);
+    note(cuda, p, x->thing ? CHOIR__PLAN_MADE : CHOIR__PLAN_NONE);
     *place = x;
     return x;
 }
@@ -369,6 +387,13 @@ static bool refuse(choir__cuda *cuda)
     return true;
 }
 
+/* Counts a call that another kernel computes. */
+static bool without(choir__cuda *cuda)
+{
+    cuda->use[CHOIR__CUDNN].without++;
+    return false;
+}
+
 bool choir__dnn_run(
     choir__dnn_build *build, const choir__dnn_problem *p, int count, void *const *at)
 {
@@ -377,25 +402,30 @@ bool choir__dnn_run(
     if (!dnn)
         return refuse(cuda);
     if (!dnn->handle)
-        return false;
+        return without(cuda);
     for (int i = 0; i < count; i++)
         if ((uintptr_t)at[i] % 16) /* as the tensors' descriptors promise */
-            return false;
+            return without(cuda);
     plan *x = plan_of(cuda, dnn, build, p);
     if (!x)
         return refuse(cuda);
     if (!x->thing || x->refused)
-        return false;
+        return without(cuda);
     void *space = cuda->workspace;
-    if ((size_t)x->workspace > cuda->workspace_bytes &&
-        !(space = choir__cuda_scratch(WORK_SLOT, (size_t)x->workspace)))
+    bool large = (size_t)x->workspace > cuda->workspace_bytes;
+    if (large && !(space = choir__cuda_scratch(CHOIR__SCRATCH_DNN, (size_t)x->workspace)))
         return true; /* the queue has failed */
-    if (execute(dnn, x, space, count, at))
+    bool done = execute(dnn, x, space, count, at);
+    if (large)
+        choir__cuda_scratch_done(CHOIR__SCRATCH_DNN);
+    if (done)
         return true;
     if (cuda->capturing)
         return refuse(cuda);
     cudaGetLastError(); /* the error must not be blamed on the kernel that runs instead */
     x->refused = true;  /* it is kept, since an earlier graph may use it */
-    return false;
+    note(cuda, p, CHOIR__PLAN_REFUSED);
+    return without(cuda);
 }
+
 #endif

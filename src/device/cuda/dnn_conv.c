@@ -143,15 +143,16 @@ bool choir__dnn_conv_backward_weight(const choir__k_conv_backward_weight *k)
     void *at[] = {(void *)k->x, gw, (void *)k->gy};
     if (!gw)
         return true; /* the queue has failed */
-    if (!known(s, k->dtype) || !choir__dnn_run(choir__dnn_build_conv, &p, 3, at))
-        return false;
-    if (widen)
+    bool done = known(s, k->dtype) && choir__dnn_run(choir__dnn_build_conv, &p, 3, at);
+    if (widen && done)
         choir__cuda_copy(&(choir__k_copy){.y = {k->gw, {1}},
             .x = {gw, {1}},
             .shape = {n},
             .ndim = 1,
             .y_dtype = CHOIR_F32,
             .x_dtype = k->dtype});
-    return true;
+    if (widen)
+        choir__cuda_scratch_done(GW_SLOT);
+    return done;
 }
 #endif
