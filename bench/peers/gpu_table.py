@@ -34,7 +34,10 @@ def main():
           f"{'step ms':>11} {'items/s':>12} {'MFU':>6} {'peak MiB':>9} " * 2)
     summary = []
     for name in TARGETS:
-        ours = {r["batch"]: r for r in choir if r.get("workload") == name}
+        ours, bare = {}, {}  # a second line of a batch is without the library's epilogues
+        for r in choir:
+            if r.get("workload") == name:
+                (bare if r["batch"] in ours else ours)[r["batch"]] = r
         theirs = {}
         for r in torch:
             if r.get("workload") != name:
@@ -62,6 +65,17 @@ def main():
                 entry["memory"] = same["peak_mib"] / peer["peak_mib"]
                 text += f", memory {entry['memory']:.2f} of PyTorch's at its best batch"
                 text += " (target 0.9)"
+            losses = [side[b]["loss"] for b in sorted(set(ours) & set(theirs))
+                      for side in (ours, theirs)][:2]
+            if losses:
+                entry["losses"] = losses
+                text += ", loss {:.4f} and PyTorch's {:.4f}".format(*losses)
+        entry["products_without_library"] = sum(r["products_without_library"]
+                                                for r in ours.values())
+        text += f", products without a library: {entry['products_without_library']}"
+        for batch, row in bare.items():
+            entry["without_epilogues"] = row["step_ms"] / ours[batch]["step_ms"]
+            text += f", without epilogues {entry['without_epilogues']:.2f} of the time"
         summary.append(entry)
         print(text)
     if len(sys.argv) > 3:

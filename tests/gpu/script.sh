@@ -14,6 +14,11 @@ for wrong in "--nonsense" "--time soon" "--out"; do
 done
 grep -q -- "missing value of --out" "$work/out" || fail "no reason"
 
+# A test that hangs on a card is ended.
+CHOIR_TEST_GPU=real CHOIR_GPU_TEST_SECONDS=1 tests/softgpu/with_gpu.sh sleep 60 >"$work/out" &&
+    fail "a hanging test has passed"
+grep -q 'ended after 1 s' "$work/out" || fail "a hanging test: $(cat "$work/out")"
+
 command -v objdump >/dev/null || {
     echo "skipped: there is no objdump (install binutils)"
     exit 77
@@ -61,7 +66,37 @@ esac
 SH
 printf '#!/bin/sh\necho "$*" >>"%s"\nexit 1\n' "$work/options" >"$work/bin/cmake"
 chmod +x "$work/bin"/*
-PATH=$work/bin:$PATH CHOIR_PYTHON=/nowhere script/gpu --tests --out "$work/report" >/dev/null 2>&1
+CHOIR_GPU_BUILD=$work/build PATH=$work/bin:$PATH CHOIR_PYTHON=/nowhere \
+    script/gpu --tests --out "$work/report" >/dev/null 2>&1
 grep -qF -- '-DCMAKE_CUDA_ARCHITECTURES=80;90 ' "$work/options" ||
     fail "not for every card: $(cat "$work/options")"
 grep -q 'build for sm_80, sm_90' "$work/report" || fail "the report's cards"
+
+# cuDNN, NCCL and cuBLASLt of PyTorch alone: the build finds them in one folder, and Choir those that
+# it opens when needed in the wheels' own.
+site=$work/site/nvidia
+for library in cudnn:cudnn.h:cudnn:9 nccl:nccl.h:nccl:2 cublasLt:cublasLt.h:cu13:13; do
+    IFS=: read -r name header folder version <<<"$library"
+    mkdir -p "$site/$folder/include" "$site/$folder/lib"
+    touch "$site/$folder/include/$header" "$site/$folder/lib/lib$name.so.$version"
+done
+cat >"$work/bin/python" <<SH
+#!/bin/sh
+case \$2 in
+*nvidia*) echo "$site" ;;
+*sys.prefix*) echo "$work/nowhere" ;;
+*) exit 1 ;;
+esac
+SH
+printf '#!/bin/sh\necho "$CUDNN_PATH $NCCL_HOME" >"%s"\nexit 1\n' "$work/paths" \
+    >"$work/bin/cmake"
+printf '#!/bin/sh\n' >"$work/bin/nvcc"
+printf '#!/bin/sh\nexit 1\n' >"$work/bin/bare_cc" # finds none of the headers
+chmod +x "$work/bin"/*
+CC=bare_cc CHOIR_GPU_BUILD=$work/build PATH=$work/bin:$PATH CHOIR_PYTHON=$work/bin/python \
+    script/gpu --tests --out "$work/report" >/dev/null 2>&1
+[ "$(cat "$work/paths")" = "$site/cudnn $site/nccl" ] ||
+    fail "where the wheels are: $(cat "$work/paths")"
+for name in cudnn nccl cublasLt; do
+    [ -e "$work/build/pytorchs/lib/lib$name.so" ] || fail "no lib$name.so: $(cat "$work/report")"
+done

@@ -33,7 +33,7 @@ typedef struct softgpu_dnn_call {
 
 /* Returns the bytes that an engine keeps between the operations of a graph. */
 size_t softgpu_dnn_workspace(softgpu_thing graph);
-/* Complains of operands that go beyond their memory, or lie in the workspace. */
+/* Ends the process if an operand goes beyond its memory or overlaps the workspace. */
 void softgpu_dnn_check(const softgpu_dnn_call *call);
 void softgpu_dnn_run(const void *args); /* a softgpu_task, of a softgpu_dnn_call */
 

@@ -222,7 +222,7 @@ static void reduce(run *r, softgpu_thing op)
     } while (step(i, y.dim));
 }
 
-/* The same memory with other dimensions. */
+/* y has x's memory with other dimensions. */
 static void reshape(run *r, softgpu_thing op)
 {
     view x = operand(r, op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC),
@@ -353,7 +353,7 @@ static void check_tensor(const softgpu_dnn_call *call, softgpu_thing tensor)
     if (!softgpu_within(p, bytes))
         softgpu_wrong("tensor %d of a graph of cuDNN goes beyond its memory", (int)x.id);
     if (p < space + call->space_bytes && space < p + bytes)
-        softgpu_wrong("tensor %d of a graph of cuDNN lies in its workspace", (int)x.id);
+        softgpu_wrong("tensor %d of a graph of cuDNN overlaps its workspace", (int)x.id);
 }
 
 void softgpu_dnn_check(const softgpu_dnn_call *call)

@@ -11,7 +11,8 @@
  * epilogue, the alignment of pointers (at most 16 bytes). The library's heuristic is called
  * once per problem, and its answer is kept as a *plan* of the context (plans.c), so a product
  * always runs by the same algorithm. Algorithms that split K are used only if they add the
- * parts in a separate pass, in order and in f32, so a problem always has the same bits. Since a
+ * parts in order and in f32: in a separate pass, or one after another in a result of f32, which
+ * the library's header describes as sequential. So a problem always has the same bits. Since a
  * problem includes the alignment, the same product may have other bits if its pointers are not
  * multiples of 16 bytes; those of Choir's own tensors are. */
 #include "device/cuda/blaslt.h"
@@ -199,8 +200,10 @@ static bool find_algorithm(choir__cuda *cuda, plan *x, const problem *p)
         return false;
     cublasLtMatmulPreferenceSetAttribute(
         preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &space, sizeof space);
+    bool wide = p->wide || choir_dtype_size((choir_dtype)p->dtype) > 2;
     set_u32(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-        CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+        CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+            (wide ? CUBLASLT_REDUCTION_SCHEME_INPLACE : 0));
     set_u32(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)p->b.aligned);
     set_u32(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)p->a.aligned);
     set_u32(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)p->c.aligned);

@@ -234,6 +234,17 @@ static void libraries(const choir_device *device, choir__library_use use[CHOIR__
     use[CHOIR__CUDNN].version = choir__dnn_version();
 }
 
+/* Writes `,"cudnn":"9.19.0"`; null for version 0. */
+static void add_version(char *json, size_t bytes, const char *name, size_t version)
+{
+    size_t used = strlen(json);
+    if (version)
+        snprintf(json + used, bytes - used, ",\"%s\":\"%zu.%zu.%zu\"", name, version / 10000,
+            version / 100 % 100, version % 100);
+    else
+        snprintf(json + used, bytes - used, ",\"%s\":null", name);
+}
+
 static void describe(int index, char *json, size_t bytes)
 {
     struct cudaDeviceProp p;
@@ -255,6 +266,8 @@ static void describe(int index, char *json, size_t bytes)
         "\"bus\":\"%s\",\"memory_bytes\":%zu,\"memory_used_bytes\":%zu%s",
         gpu, p.name, p.major, p.minor, p.multiProcessorCount, bus, p.totalGlobalMem, used,
         more);
+    add_version(json, bytes, "cublaslt", cublasLtGetVersion());
+    add_version(json, bytes, "cudnn", choir__dnn_version());
 }
 
 const choir__backend choir__plugged_backend = {
