@@ -3,8 +3,8 @@
 #
 # Workload by workload, each program measures each batch size, in one call, Choir's first, as
 # PyTorch compiles for long; medians; the best batch of each counts, and memory at PyTorch's best.
-# Then two workloads without the epilogues of products. With two GPUs also Choir's exact all-reduce
-# and NCCL's own.
+# Then two workloads without the epilogues of products, and gpt2 with an odd vocabulary. With two
+# GPUs also Choir's exact all-reduce and NCCL's own.
 #
 #   DEVICE=cuda:0   SECONDS_EACH=5
 #   GPT2=64,32,16   RESNET50=256   BERT=64   TOY=20    batches; -: not this one
@@ -63,6 +63,8 @@ for work in "${works[@]}"; do
     [[ $device == cuda:* && $work =~ ^(gpt2|bert)= ]] &&
         CHOIR_CUDA_EPILOGUES=0 choirs "${work%%=*}=${work##*[=,]}" # the last batch
 done
+# Beside gpt2, it shows what a vocabulary of odd size costs.
+[[ $GPT2 == - ]] || choirs "gpt2-50257=${GPT2##*,}"
 for work in "${works[@]}"; do
     "$python" -c 'import torch' 2>/dev/null || break
     "$python" bench/peers/gpu.py "${options[@]}" "${torch_options[@]}" "$work" >>"$out/torch" \

@@ -121,6 +121,22 @@ static void conv(void **state)
     choir__cudnn.BackendDestroyDescriptor(t.device);
 }
 
+/* A bias is fused with the convolution, in 16 bits by an engine that is compiled at run time.
+ * For a vision transformer's patches in bf16 there is none: the bias is then added after. */
+static void conv_with_bias(void **state)
+{
+    static const choir__conv_shape patches = CONV(64, 224, 3, 768, 16, 16, 0, 14);
+    choir__dnn_target t = described();
+    (void)state;
+    expect_plan(t, choir__dnn_build_conv,
+        choir__dnn_conv_problem(CHOIR__DNN_CONV, &convs[2], CHOIR_F32, true), true,
+        "conv with a bias", 2);
+    expect_plan(t, choir__dnn_build_conv,
+        choir__dnn_conv_problem(CHOIR__DNN_CONV, &patches, CHOIR_BF16, false), false, "patches",
+        0);
+    choir__cudnn.BackendDestroyDescriptor(t.device);
+}
+
 /* Heads of one packed (B, T, 3, H, D) tensor, as gpt2 has them, and grouped ones. */
 static void attention(void **state)
 {
@@ -200,6 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention),
         cmocka_unit_test(conv),
+        cmocka_unit_test(conv_with_bias),
         cmocka_unit_test(known_faults),
         cmocka_unit_test(refused),
     };

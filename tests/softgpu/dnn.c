@@ -3,9 +3,10 @@
  * interprets its graph, operation by operation (dnn_run.c), so what Choir's graphs compute can
  * be compared with its own kernels.
  *
- * The heuristic names two engines. The first says that it is not deterministic, and no plan may
- * be made of it. Plans of graphs with many products have the workspace that real ones have,
- * and overwrite it.
+ * The heuristic names two engines, and none for an image of 16 bits with a fused bias and an
+ * odd number of channels. The first says that it is not deterministic, and no plan may be made
+ * of it. Plans of graphs with many products have the workspace that real ones have, and
+ * overwrite it.
  *
  * Environment:
  *   SOFTGPU_DNN=91900       there is a cuDNN, of this version; without it none starts
@@ -201,6 +202,9 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t made)
             softgpu_dnn_get(x, CUDNN_ATTR_TENSOR_STRIDES, stride, 4) != 4 ||
             !softgpu_dnn_whole(x, CUDNN_ATTR_TENSOR_UNIQUE_ID)))
         return CUDNN_STATUS_BAD_PARAM;
+    for (int i = 0; x->kind == CUDNN_BACKEND_TENSOR_DESCRIPTOR && i < 4; i++)
+        if (dim[i] < 1)
+            return CUDNN_STATUS_BAD_PARAM;
     if (x->kind == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
         if (softgpu_dnn_whole(engine_of(x), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE))
             softgpu_wrong("a plan of cuDNN is made of an engine that is not deterministic");
@@ -219,7 +223,9 @@ static int64_t name_engines(softgpu_thing heuristic, int64_t most, thing *const 
     static const int32_t notes[2] = {1, 0};
     softgpu_thing graph = softgpu_dnn_thing(heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
     int64_t i = 0;
-    for (; graph && i < 2 && i < most; i++) {
+    if (!graph || !softgpu_dnn_has_engines(graph))
+        return 0;
+    for (; i < 2 && i < most; i++) {
         thing *engine = calloc(1, sizeof *engine);
         engine->kind = CUDNN_BACKEND_ENGINE_DESCRIPTOR, engine->final = true;
         set(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,

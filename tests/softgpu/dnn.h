@@ -31,6 +31,7 @@ typedef struct softgpu_dnn_call {
     size_t space_bytes;
 } softgpu_dnn_call;
 
+bool softgpu_dnn_has_engines(softgpu_thing graph);
 /* Returns the bytes that an engine keeps between the operations of a graph. */
 size_t softgpu_dnn_workspace(softgpu_thing graph);
 /* Ends the process if an operand goes beyond its memory or overlaps the workspace. */

@@ -323,6 +323,17 @@ static void run_op(run *r, softgpu_thing op)
     }
 }
 
+bool softgpu_dnn_has_engines(softgpu_thing graph)
+{
+    softgpu_thing ops[SOFTGPU_DNN_OPS];
+    int64_t count = softgpu_dnn_get(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, ops, SOFTGPU_DNN_OPS);
+    if (count != 2 ||
+        softgpu_dnn_kind(ops[0]) != CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)
+        return true;
+    view x = describe(softgpu_dnn_thing(ops[0], CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X));
+    return x.dim[1] % 2 == 0 || bytes_of(x.type) > 2;
+}
+
 /* Backward of attention, five products, keeps its scores' gradient in 16 bits, as real engines
  * for Ampere to Hopper do. */
 size_t softgpu_dnn_workspace(softgpu_thing graph)

@@ -387,6 +387,14 @@ static bool refuse(choir__cuda *cuda)
     return true;
 }
 
+bool choir__dnn_knows(choir__dnn_build *build, const choir__dnn_problem *p)
+{
+    choir__cuda *cuda = choir__cuda_here();
+    library *dnn = library_of(cuda);
+    const plan *x = dnn && dnn->handle ? plan_of(cuda, dnn, build, p) : NULL;
+    return !x || (x->thing && !x->refused);
+}
+
 /* Counts a call that another kernel computes. */
 static bool without(choir__cuda *cuda)
 {
