@@ -66,8 +66,11 @@ if [[ $device == cuda:* ]] && [ -n "${CHOIR_PLUGIN_PATH:-}" ]; then
     grep -q '"products_without_library":[1-9]' "$work/out" || fail "products without a library"
     grep -q '^cuBLASLt none 1 of 20x10x10 f32' "$work/plans" || fail "no list of what has no plan"
     if grep -q '"cudnn":"9' <(SOFTGPU_DNN=91900 "$(dirname "$bench")/choir" info --json); then
-        plans SOFTGPU_DNN=91900 SOFTGPU_FAIL=dnn:1 resnet50
+        plans SOFTGPU_DNN=91900 SOFTGPU_FAIL=dnn:2 resnet50
         grep -q '^cuDNN refused conv ' "$work/plans" || fail "a refused plan is not listed"
+        plans SOFTGPU_DNN=91900 SOFTGPU_FAIL=dnn:1 resnet50
+        grep -q '^cuDNN refused to start' "$work/plans" || fail "a cuDNN that does not start"
+        grep -q 'slower kernels: cuDNN is there' "$work/out" || fail "it is not said"
     fi
 fi
 

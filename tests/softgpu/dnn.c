@@ -277,7 +277,11 @@ static size_t version(void)
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t *handle)
 {
-    *handle = version() ? calloc(1, sizeof **handle) : NULL;
+    cudaError_t refused;
+    softgpu_lock();
+    bool starts = version() && !softgpu_failing(SOFTGPU_FAIL_DNN, &refused);
+    softgpu_unlock();
+    *handle = starts ? calloc(1, sizeof **handle) : NULL;
     return *handle ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_INITIALIZED;
 }
 

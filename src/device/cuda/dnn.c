@@ -283,18 +283,34 @@ static bool wanted(void)
     return !text || strcmp(text, "0");
 }
 
-/* Opens cuDNN. If it is missing, prints one line in the process's life. */
-static bool opens(void)
+/* Prints one line in the process's life. */
+static void say_without(const char *why)
 {
     static _Atomic bool said;
-    if (choir__cudnn_open() == CHOIR_OK)
-        return true;
     if (!atomic_exchange(&said, true))
         fprintf(stderr,
             "choir: convolutions and attention take Choir's own, slower kernels: %s; "
             "CHOIR_CUDA_DNN=0 ends this line\n",
-            choir_error_message());
-    return false;
+            why);
+}
+
+/* Returns cuDNN's handle for a context; NULL, after saying why, if it is missing or does not
+ * start. Tests have one of version 0, which says nothing. */
+static cudnnHandle_t start(choir__cuda *cuda)
+{
+    cudnnHandle_t handle = NULL;
+    if (choir__cudnn_open() != CHOIR_OK) {
+        say_without(choir_error_message());
+        return NULL;
+    }
+    if (choir__cudnn.Create(&handle) == CUDNN_STATUS_SUCCESS &&
+        choir__cudnn.SetStream(handle, cuda->stream) == CUDNN_STATUS_SUCCESS)
+        return handle;
+    if (choir__cudnn.GetVersion()) {
+        choir__plan_note(cuda, CHOIR__CUDNN, CHOIR__PLAN_REFUSED, "to start");
+        say_without("cuDNN is there and does not start; CUDNN_LOGLEVEL_DBG=2 says more");
+    }
+    return NULL;
 }
 
 static library *library_of(choir__cuda *cuda)
@@ -303,10 +319,8 @@ static library *library_of(choir__cuda *cuda)
     if (dnn || cuda->capturing)
         return dnn;
     cuda->dnn = dnn = choir__calloc(1, sizeof *dnn);
-    if (wanted() && opens() &&
-        (choir__cudnn.Create(&dnn->handle) != CUDNN_STATUS_SUCCESS ||
-            choir__cudnn.SetStream(dnn->handle, cuda->stream) != CUDNN_STATUS_SUCCESS))
-        dnn->handle = NULL;
+    if (wanted())
+        dnn->handle = start(cuda);
     return dnn;
 }
 
