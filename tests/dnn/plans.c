@@ -17,7 +17,7 @@
 #include "device/cuda/dnn_graph.h"
 #include "device/cuda/matmul.h"
 
-/* Stubs of the plug-in's functions that dnn.c calls to run a plan; the test runs none. */
+/* Stubs of the plug-in's functions that dnn_run.c calls; the test runs none. */
 
 choir__cuda *choir__cuda_here(void)
 {

@@ -97,6 +97,15 @@ float softgpu_dnn_float(softgpu_thing x, cudnnBackendAttributeName_t name)
     return found;
 }
 
+int64_t softgpu_dnn_named(softgpu_thing x, softgpu_thing *to, int64_t most)
+{
+    int64_t count = 0;
+    for (const attribute *a = ((const thing *)x)->attributes; a; a = a->next)
+        if (a->type == CUDNN_TYPE_BACKEND_DESCRIPTOR && count < most)
+            count += softgpu_dnn_get(x, a->name, to + count, most - count);
+    return count;
+}
+
 cudnnBackendDescriptorType_t softgpu_dnn_kind(softgpu_thing x)
 {
     return ((const thing *)x)->kind;

@@ -17,6 +17,8 @@ int64_t softgpu_dnn_get(
 softgpu_thing softgpu_dnn_thing(softgpu_thing thing, cudnnBackendAttributeName_t name);
 int64_t softgpu_dnn_whole(softgpu_thing thing, cudnnBackendAttributeName_t name);
 float softgpu_dnn_float(softgpu_thing thing, cudnnBackendAttributeName_t name);
+/* Writes the descriptors that an attribute of x names; returns their number. */
+int64_t softgpu_dnn_named(softgpu_thing x, softgpu_thing *to, int64_t most);
 cudnnBackendDescriptorType_t softgpu_dnn_kind(softgpu_thing thing);
 
 enum { SOFTGPU_DNN_OPERANDS = 16, SOFTGPU_DNN_OPS = 40 };

@@ -160,9 +160,7 @@ static void multiply(run *r, softgpu_thing op)
                     store(&c, place(&c, i), sum[i[3]]);
             }
         }
-    free(x);
-    free(y);
-    free(sum);
+    free(x), free(y), free(sum);
 }
 
 static float pointwise(int mode, float x, float b, float t)
@@ -369,27 +367,17 @@ static void check_tensor(const softgpu_dnn_call *call, softgpu_thing tensor)
 
 void softgpu_dnn_check(const softgpu_dnn_call *call)
 {
-    static const cudnnBackendAttributeName_t operands[] = {CUDNN_ATTR_OPERATION_MATMUL_ADESC,
-        CUDNN_ATTR_OPERATION_MATMUL_BDESC, CUDNN_ATTR_OPERATION_MATMUL_CDESC,
-        CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
-        CUDNN_ATTR_OPERATION_POINTWISE_YDESC, CUDNN_ATTR_OPERATION_REDUCTION_XDESC,
-        CUDNN_ATTR_OPERATION_REDUCTION_YDESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY};
-    softgpu_thing ops[SOFTGPU_DNN_OPS];
+    softgpu_thing ops[SOFTGPU_DNN_OPS], named[SOFTGPU_DNN_OPERANDS];
     int64_t count =
         softgpu_dnn_get(call->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, ops, SOFTGPU_DNN_OPS);
     if (call->space_bytes && !softgpu_within(call->space, call->space_bytes))
         softgpu_wrong("a workspace of cuDNN goes beyond its memory");
-    for (int64_t i = 0; i < count; i++)
-        for (size_t j = 0; j < sizeof operands / sizeof *operands; j++)
-            if (softgpu_dnn_thing(ops[i], operands[j]))
-                check_tensor(call, softgpu_dnn_thing(ops[i], operands[j]));
+    for (int64_t i = 0; i < count; i++) {
+        int64_t operands = softgpu_dnn_named(ops[i], named, SOFTGPU_DNN_OPERANDS);
+        for (int64_t j = 0; j < operands; j++)
+            if (softgpu_dnn_kind(named[j]) == CUDNN_BACKEND_TENSOR_DESCRIPTOR)
+                check_tensor(call, named[j]);
+    }
 }
 
 void softgpu_dnn_run(const void *args)

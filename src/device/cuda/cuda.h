@@ -64,7 +64,7 @@ typedef struct choir__cuda {
     bool capturing;             /* launched work is stored, not run */
     bool refused;               /* something could not be captured */
     struct choir__plans *plans; /* matmul.cu's; NULL: none yet */
-    void *dnn;                  /* dnn.c's: a cuDNN handle and its plans; NULL: none yet */
+    void *dnn;                  /* dnn_run.c's: a cuDNN handle and its plans; NULL: none yet */
     choir__library_use use[CHOIR__LIBRARIES];
 } choir__cuda;
 

@@ -1,4 +1,4 @@
-/* The use of cuDNN in convolution and attention (dnn.c, dnn_conv.c, dnn_attention.c). A
+/* The use of cuDNN in convolution and attention (dnn_run.c, dnn_conv.c, dnn_attention.c). A
  * function that returns false has done nothing, and the caller uses another kernel; without
  * cuDNN all return false. */
 #ifndef CHOIR_CUDA_DNN_H
