@@ -83,8 +83,8 @@ void choir__plan_note(
     int bytes =
         snprintf(line, sizeof line, "%s %s %s\n", libraries[library], fates[fate], problem);
     bool shown = !strcmp(path, "1");
-    int file =
-        shown ? STDERR_FILENO : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    int file = shown ? STDERR_FILENO : open(path, flags, 0600);
     if (file < 0)
         return;
     (void)!write(
