@@ -13,7 +13,10 @@
  * recorded step and their memory traffic (gpu/count.c).
  *
  * A time is the duration of a run of steps of 0.2 s between two waits for the device, divided
- * by their number; the program reports the median of several runs. Model FLOPs are 6 per
+ * by their number; the program reports the median of several runs. The loss is that after the
+ * first steps, WARM_UP of them, beside which another program's shows whether the numbers are
+ * right. Products without a library are those that were issued and for which cuBLASLt had no
+ * algorithm: Choir's own kernel computes them, slowly. Model FLOPs are 6 per
  * parameter and token (without the embeddings that are only looked up) and attention's 12 T C
  * per layer and token, half of it if it is causal; for ResNet-50, three forward passes of
  * 4.089 G multiply-adds. The yardstick is one bf16 product of 8192 x 8192 x 8192 random
@@ -73,6 +76,8 @@ typedef struct job {
     choir_dataset *data;
     choir_tensor *x, *y;
     int64_t parameters, looked_up;
+    double loss;  /* after WARM_UP steps */
+    long without; /* products without a library */
 } job;
 
 /* --- the yardstick --- */
@@ -193,12 +198,32 @@ static choir_status steps(job *j, int64_t n, double *seconds)
     return status == CHOIR_OK ? last : status;
 }
 
+/* Computes the loss as it is now. */
+static choir_status see_loss(job *j)
+{
+    choir_scope *s = choir_step_open(j->run, 0);
+    choir_tensor *out = choir_forward(j->net, choir_in(s, j->x));
+    j->loss = choir_item(choir_model_loss(&j->info, out, choir_in(s, j->y)));
+    choir_status status = choir_scope_status(s), closed = choir_scope_close(s);
+    return status == CHOIR_OK ? closed : status;
+}
+
+static long products_without(void)
+{
+    choir__library_use use[CHOIR__LIBRARIES];
+    (void)!choir_device_sync(set.device);
+    choir__device_libraries(set.device, use);
+    return use[CHOIR__CUBLASLT].without;
+}
+
 /* *step: the median of a step's times */
 static choir_status measure(job *j, double *step)
 {
     double times[MOST_RUNS], once = 0, began = choir__now();
     int runs = 0;
     choir_status status = steps(j, WARM_UP, &once); /* recorded on the way */
+    if (status == CHOIR_OK)
+        status = see_loss(j);
     if (status == CHOIR_OK && !set.tiny)
         status = steps(j, 1, &once);
     int64_t together = choir__min(choir__max((int64_t)(RUN_SECONDS / once), 1), MOST_STEPS);
@@ -229,18 +254,21 @@ static void print(const workload *w, const job *j, int64_t batch, double step, d
     if (set.json) {
         printf("{\"workload\":\"%s\",\"batch\":%lld,\"step_ms\":%.5f,\"items_per_s\":%.1f,"
                "\"tflops\":%.3f,\"mfu\":%.4f,\"peak_mib\":%.1f,\"reserved_mib\":%.1f,"
-               "\"parameters\":%lld}\n",
+               "\"parameters\":%lld,\"loss\":%.5f,\"products_without_library\":%ld,"
+               "\"epilogues\":%s}\n",
             w->name, (long long)batch, step * 1e3, items, tflops, rate > 0 ? tflops / rate : 0,
             (double)stats.bytes_peak / mib, (double)stats.bytes_reserved / mib,
-            (long long)j->parameters);
+            (long long)j->parameters, j->loss, j->without,
+            set.device->epilogues ? "true" : "false");
         fflush(stdout);
         return;
     }
     printf("%-9s %6lld %11.3f ms %12.0f items/s", w->name, (long long)batch, step * 1e3, items);
     if (tflops > 0)
         printf(" %7.1f TFLOP/s %5.1f %%", tflops, rate > 0 ? 100 * tflops / rate : 0);
-    printf("  %.0f MiB, %.0f reserved\n", (double)stats.bytes_peak / mib,
-        (double)stats.bytes_reserved / mib);
+    printf("  %.0f MiB, %.0f reserved; loss %.4f; products without a library: %ld\n",
+        (double)stats.bytes_peak / mib, (double)stats.bytes_reserved / mib, j->loss,
+        j->without);
     fflush(stdout);
 }
 
@@ -264,11 +292,13 @@ static bool one(const workload *w, int64_t batch, double rate)
 {
     job j = {0};
     double step = 0;
+    long before = products_without();
     choir_device_reset_peak(set.device);
     j.run = choir_scope_open(set.device, 1);
     choir_status status = open_job(&j, w, batch);
     if (status == CHOIR_OK)
         status = set.count ? count_step(w, &j, batch) : measure(&j, &step);
+    j.without = products_without() - before;
     if (status == CHOIR_OK && !set.count)
         print(w, &j, batch, step, rate);
     else if (status != CHOIR_OK)

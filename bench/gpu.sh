@@ -1,9 +1,10 @@
 #!/bin/bash
 # Training steps on a GPU beside PyTorch's: time, share of the matrix rate, memory.
 #
-# Workload by workload, each program measures each batch size, in one call; medians; the best
-# batch of each counts, and memory at PyTorch's best. With two GPUs also Choir's exact all-reduce
-# and NCCL's own.
+# Workload by workload, each program measures each batch size, in one call, Choir's first, as
+# PyTorch compiles for long; medians; the best batch of each counts, and memory at PyTorch's best.
+# Then two workloads without the epilogues of products, and gpt2 with an odd vocabulary. With two
+# GPUs also Choir's exact all-reduce and NCCL's own.
 #
 #   DEVICE=cuda:0   SECONDS_EACH=5
 #   GPT2=64,32,16   RESNET50=256   BERT=64   TOY=20    batches; -: not this one
@@ -50,10 +51,22 @@ table() {
     fi
 }
 trap 'echo "stopped before the end:"; table; exit 1' TERM # no time is left: what was measured
-for work in "gpt2=$GPT2" "toy=$TOY" "resnet50=$RESNET50" "bert=$BERT"; do
-    [[ $work == *=- ]] && continue
-    "$build/choir_bench_gpu" "${options[@]}" --json "$device" "$work" >>"$out/choir" || status=1
-    "$python" -c 'import torch' 2>/dev/null || continue
+works=()
+for work in "gpt2=$GPT2" "bert=$BERT" "resnet50=$RESNET50" "toy=$TOY"; do
+    [[ $work == *=- ]] || works+=("$work")
+done
+choirs() { # WORKLOAD=BATCHES
+    "$build/choir_bench_gpu" "${options[@]}" --json "$device" "$1" >>"$out/choir" || status=1
+}
+for work in "${works[@]}"; do choirs "$work"; done
+for work in "${works[@]}"; do
+    [[ $device == cuda:* && $work =~ ^(gpt2|bert)= ]] &&
+        CHOIR_CUDA_EPILOGUES=0 choirs "${work%%=*}=${work##*[=,]}" # the last batch
+done
+# Beside gpt2, it shows what a vocabulary of odd size costs.
+[[ $GPT2 == - ]] || choirs "gpt2-50257=${GPT2##*,}"
+for work in "${works[@]}"; do
+    "$python" -c 'import torch' 2>/dev/null || break
     "$python" bench/peers/gpu.py "${options[@]}" "${torch_options[@]}" "$work" >>"$out/torch" \
         2>"$out/why"
     grep -v -E 'Warning|warn' "$out/why" | tail -2 >&2

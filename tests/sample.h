@@ -8,6 +8,7 @@
 #ifndef CHOIR_TEST_SAMPLE_H
 #define CHOIR_TEST_SAMPLE_H
 
+#include <dlfcn.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -25,6 +26,12 @@ static inline bool sample_seed(const char *variable, uint64_t *seed)
 static inline bool sampling(uint64_t *seed)
 {
     return sample_seed("SOFTGPU_SAMPLE", seed);
+}
+
+/* Returns whether the GPU of this process is the one made of software. */
+static inline bool on_soft_gpu(void)
+{
+    return dlopen("libsoftgpu.so", RTLD_NOW | RTLD_NOLOAD) != NULL;
 }
 
 /* Four random words, different ones at each call. */

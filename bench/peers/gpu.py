@@ -7,10 +7,12 @@ torch.compile over model and loss (for toy also mode="reduce-overhead", its CUDA
 autocast but for toy, fused AdamW, scaled-dot-product attention, channels_last. A line of JSON for
 the bf16 matrix rate, then one a batch size, with bench/gpu.c's keys. A time is that of a run of
 steps of 0.2 s between two CUDA events, divided by their number; the median of several is told.
+The loss is that after the first LOSS_AFTER steps.
 """
 import argparse, json, statistics, sys, time
 import torch, torch.nn as nn, torch.nn.functional as F
 
+LOSS_AFTER = 5  # WARM_UP of bench/gpu.c
 FULL = dict(gpt2="64,32,16", resnet50="256", bert="64", toy="20")
 TINY = dict(gpt2="2", resnet50="2", bert="2", toy="20")
 
@@ -154,8 +156,10 @@ def measure(args, clock, name, batch, mode):
             loss = forward(x, y)
         loss.backward()
         optim.step()
+        return loss
 
-    clock(step, 6)
+    clock(step, LOSS_AFTER)
+    loss = step().item()  # before its own update
     once = clock(step, 1)
     together = 2 if args.tiny else max(1, min(2000, int(0.2 / once)))
     times, began = [], time.perf_counter()
@@ -168,7 +172,7 @@ def measure(args, clock, name, batch, mode):
                 tflops=round(items / seconds * flops * 1e-12, 3),
                 peak_mib=round(torch.cuda.max_memory_allocated() / mib, 1) if gpu else 0,
                 reserved_mib=round(torch.cuda.max_memory_reserved() / mib, 1) if gpu else 0,
-                parameters=sum(p.numel() for p in model.parameters()))
+                parameters=sum(p.numel() for p in model.parameters()), loss=round(loss, 5))
 
 
 def main():

@@ -7,6 +7,7 @@ import json, os, sys
 
 # items/s over PyTorch's best, share of the matrix rate
 TARGETS = dict(gpt2=(1.1, 0.55), resnet50=(1.0, None), bert=(1.1, None), toy=(10, None))
+TARGETS["gpt2-50257"] = (None, None)  # Choir's alone, beside gpt2
 
 
 def lines(path):
@@ -30,11 +31,14 @@ def main():
     print(f"bf16 matrix rate, TFLOP/s: Choir {rates[0]:.1f}, PyTorch {rates[1]:.1f}; "
           "MFU is of the first")
     print(f"{'':16} {'Choir':>41} {'PyTorch':>41}")
-    print(f"{'workload':9} {'batch':>6} " +
+    print(f"{'workload':10} {'batch':>5} " +
           f"{'step ms':>11} {'items/s':>12} {'MFU':>6} {'peak MiB':>9} " * 2)
     summary = []
     for name in TARGETS:
-        ours = {r["batch"]: r for r in choir if r.get("workload") == name}
+        ours, bare = {}, {}  # a second line of a batch is without the library's epilogues
+        for r in choir:
+            if r.get("workload") == name:
+                (bare if r["batch"] in ours else ours)[r["batch"]] = r
         theirs = {}
         for r in torch:
             if r.get("workload") != name:
@@ -43,7 +47,7 @@ def main():
                 theirs[r["batch"]] = r
         for batch in sorted(set(ours) | set(theirs)):
             both = (cell(side.get(batch), rates[0]) for side in (ours, theirs))
-            print(f"{name:9} {batch:6} {' '.join(both)}")
+            print(f"{name:10} {batch:5} {' '.join(both)}")
         if not ours:
             continue
         best = max(ours.values(), key=lambda r: r["items_per_s"])
@@ -62,6 +66,17 @@ def main():
                 entry["memory"] = same["peak_mib"] / peer["peak_mib"]
                 text += f", memory {entry['memory']:.2f} of PyTorch's at its best batch"
                 text += " (target 0.9)"
+            losses = [side[b]["loss"] for b in sorted(set(ours) & set(theirs))
+                      for side in (ours, theirs)][:2]
+            if losses:
+                entry["losses"] = losses
+                text += ", loss {:.4f} and PyTorch's {:.4f}".format(*losses)
+        entry["products_without_library"] = sum(r["products_without_library"]
+                                                for r in ours.values())
+        text += f", products without a library: {entry['products_without_library']}"
+        for batch, row in bare.items():
+            entry["without_epilogues"] = row["step_ms"] / ours[batch]["step_ms"]
+            text += f", without epilogues {entry['without_epilogues']:.2f} of the time"
         summary.append(entry)
         print(text)
     if len(sys.argv) > 3:

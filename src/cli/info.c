@@ -136,7 +136,15 @@ static double number(const json_t *gpu, const char *key)
     return value ? json_number_value(value) : -1;
 }
 
-/* Prints "cuda:0    NVIDIA H200, 9.0, 1.2 of 139.8 GiB, 37 % busy, 41 C, 120 W". */
+/* Prints ", cuDNN 9.19.0", or that there is none. */
+static void print_library(const json_t *gpu, const char *key, const char *name)
+{
+    const char *version = json_string_value(json_object_get(gpu, key));
+    printf(", %s %s", version ? name : "no", version ? version : name);
+}
+
+/* Prints "cuda:0    NVIDIA H200, 9.0, 1.2 of 139.8 GiB, 37 % busy, 41 C, 120 W,
+ * cuBLASLt 13.0.0, cuDNN 9.19.0". */
 static void print_gpu(int i)
 {
     char text[1024], object[1100];
@@ -152,6 +160,8 @@ static void print_gpu(int i)
     if (busy >= 0)
         printf(", %.0f %% busy, %.0f C, %.0f W", busy, number(gpu, "temperature_c"),
             number(gpu, "power_w"));
+    print_library(gpu, "cublaslt", "cuBLASLt");
+    print_library(gpu, "cudnn", "cuDNN");
     printf("\n");
     json_decref(gpu);
 }

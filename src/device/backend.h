@@ -37,6 +37,8 @@ typedef struct choir__backend {
     /* Writes JSON members about device `index` as its driver reports it,
      * `"name":"H200",...`. */
     void (*describe)(int index, char *json, size_t bytes);
+    /* Writes what the libraries of an open device, whose queue is idle, have done so far. */
+    void (*libraries)(const choir_device *device, choir__library_use use[CHOIR__LIBRARIES]);
 } choir__backend;
 
 extern const choir__backend choir__cpu_backend;

@@ -338,6 +338,15 @@ void choir__device_describe(const char *name, int index, char *json, size_t byte
         k->backend->describe(index, json, bytes);
 }
 
+void choir__device_libraries(
+    const choir_device *device, choir__library_use use[CHOIR__LIBRARIES])
+{
+    const choir__backend *b = backend_of(device);
+    memset(use, 0, CHOIR__LIBRARIES * sizeof *use);
+    if (b && b->libraries)
+        b->libraries(device, use);
+}
+
 bool choir__device_forbids_fork(void)
 {
     bool forbids = false;

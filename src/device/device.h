@@ -7,6 +7,7 @@
 
 #include <choir/device.h>
 #include "device/kernels.h"
+#include "device/libraries.h"
 #include "device/queue.h"
 
 typedef struct choir__pool choir__pool;
@@ -113,6 +114,11 @@ void choir__device_memory_note(const choir_device *device, char *text, size_t by
 /* Writes the driver's information on device `index` of a kind, as members of a JSON object; ""
  * if there is none. */
 void choir__device_describe(const char *kind, int index, char *json, size_t bytes);
+
+/* Writes what the libraries of the device have done so far; waits for no task, so the caller
+ * does. Zeros: it has none. */
+void choir__device_libraries(
+    const choir_device *device, choir__library_use use[CHOIR__LIBRARIES]);
 
 /* Returns true if a loaded backend has far memory (GPUs). Processes may not fork then. */
 bool choir__device_forbids_fork(void);

@@ -8,6 +8,8 @@
 #include <cmocka.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +17,7 @@
 
 #include "device/device.h"
 #include "device/far.h"
+#include "sample.h"
 #include "tensor/tensor.h"
 
 /* Returns a bit set of the GPUs that have contexts; 0 on a real GPU. */
@@ -27,16 +30,28 @@ static unsigned contexts(void)
     return fn ? fn() : 0;
 }
 
+/* Returns the name of the last GPU, which is not the first one where there are several. */
+static const char *last_gpu(void)
+{
+    static char name[16];
+    snprintf(name, sizeof name, "cuda:%d", choir_device_count("cuda") - 1);
+    return name;
+}
+
 /* choir_spawn(choir_device_count("cuda"), ...) is a program's way to take all there are. */
 static void counting_leaves_them_to_children(void **state)
 {
     (void)state;
     int status;
-    assert_int_equal(choir_device_count("cuda"), 2);
+    const char *count = getenv("SOFTGPU_COUNT");
+    if (choir_device_count("cuda") == 0)
+        skip();
+    if (on_soft_gpu() && count)
+        assert_int_equal(choir_device_count("cuda"), atoi(count));
     assert_false(choir__device_forbids_fork());
     pid_t child = fork();
     if (child == 0) {
-        choir_device *device = choir_device_find("cuda:1");
+        choir_device *device = choir_device_find(last_gpu());
         choir_scope *run = choir_scope_open(device, 1);
         choir_tensor *x = choir_full(run, CHOIR_F32, choir_dims(3), 2);
         _exit(device && choir_item(choir_sum(x)) == 6 ? 0 : 1);
@@ -50,13 +65,13 @@ static void *look_around(void *arg)
 {
     choir_tensor *x = arg;
     float y[64];
-    choir__event made = choir__queue_record(choir_device_find("cuda:1")->queue);
+    choir__event made = choir__queue_record(choir_device_find(last_gpu())->queue);
     (void)choir__event_done(made);
     (void)choir__event_wait(made);
-    assert_ptr_equal(choir__far_of(choir__data(x)), choir_device_find("cuda:1")->far);
+    assert_ptr_equal(choir__far_of(choir__data(x)), choir_device_find(last_gpu())->far);
     assert_null(choir__far_of(y));
     assert_int_equal(choir_read(x, y, sizeof y), CHOIR_OK);
-    const choir__far *far = choir_device_find("cuda:1")->far;
+    const choir__far *far = choir_device_find(last_gpu())->far;
     void *p = far->pinned(1 << 20);
     assert_non_null(p);
     far->unpin(p);
@@ -66,7 +81,7 @@ static void *look_around(void *arg)
 static void one_gpu_is_one_gpu(void **state)
 {
     (void)state;
-    choir_device *device = choir_device_find("cuda:1");
+    choir_device *device = choir_device_find(last_gpu());
     assert_non_null(device);
     choir_scope *run = choir_scope_open(device, 1);
     choir_tensor *x = choir_randn(run, choir_dims(8, 8), "x");
@@ -80,7 +95,7 @@ static void one_gpu_is_one_gpu(void **state)
     assert_int_equal(choir_scope_close(run), CHOIR_OK);
     if (contexts() == 0)
         skip();
-    assert_int_equal(contexts(), 1u << 1);
+    assert_int_equal(contexts(), 1u << device->index);
 }
 
 int main(void)

@@ -1,16 +1,19 @@
 /* Scores of an odd number of classes in 16 bits: their rows begin at multiples of 16 bytes, so
- * that products by tensor cores are fast. All ops compute the same bits from them as from rows
- * without gaps. */
+ * that products by tensor cores are fast. All ops compute the same numbers from them as from
+ * rows without gaps: the same bits where products add in one order. NVIDIA's libraries have
+ * other kernels for rows that begin elsewhere, so on its GPUs the distance counts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include <choir/choir.h>
 
 #include "base/base.h"
+#include "sample.h"
 #include "tensor/tensor.h"
 
 enum {
@@ -168,7 +171,24 @@ static choir_module *recomputed(choir_scope *run)
     return net;
 }
 
-static void same_bits(void **state)
+static void expect_same(const outcome *a, const outcome *b)
+{
+    double off = 0, all = 0;
+    if (on_soft_gpu()) {
+        assert_memory_equal(a, b, sizeof *a);
+        return;
+    }
+    for (int i = 0; i < STEPS; i++)
+        assert_true(fabsf(a->loss[i] - b->loss[i]) <= 2e-2f * fabsf(b->loss[i]));
+    for (int64_t i = 0; i < b->count; i++) {
+        double x = a->grad[i], y = b->grad[i];
+        off += (x - y) * (x - y), all += y * y;
+    }
+    assert_int_equal(a->count, b->count);
+    assert_true(off <= 2e-2 * 2e-2 * all);
+}
+
+static void same_numbers(void **state)
 {
     static choir_module *(*const nets[])(choir_scope * run) = {gpt2, biased, recomputed};
     static reader *const readers[] = {
@@ -179,7 +199,7 @@ static void same_bits(void **state)
             for (int spaced = 0; spaced < 2; spaced++)
                 train(nets[n], readers[i], spaced, &results[spaced]);
             assert_true(results[0].count > CLASSES * WIDTH && results[0].loss[0] > 1);
-            assert_memory_equal(&results[0], &results[1], sizeof results[0]);
+            expect_same(&results[0], &results[1]);
         }
 }
 
@@ -204,6 +224,6 @@ static void elsewhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bits), cmocka_unit_test(elsewhere)};
+        cmocka_unit_test(same_numbers), cmocka_unit_test(elsewhere)};
     return cmocka_run_group_tests_name("odd_rows", tests, find_device, NULL);
 }

@@ -13,10 +13,11 @@
 #include <cmocka.h>
 
 #include "device/cuda/dnn.h"
+#include "device/cuda/dnn_attention.h"
 #include "device/cuda/dnn_graph.h"
 #include "device/cuda/matmul.h"
 
-/* Stubs of the plug-in's functions that dnn.c calls to run a plan; the test runs none. */
+/* Stubs of the plug-in's functions that dnn_run.c calls; the test runs none. */
 
 choir__cuda *choir__cuda_here(void)
 {
@@ -27,6 +28,11 @@ void *choir__cuda_scratch(int slot, size_t bytes)
 {
     (void)slot, (void)bytes;
     return NULL;
+}
+
+void choir__cuda_scratch_done(int slot)
+{
+    (void)slot;
 }
 
 cudaError_t cudaGetLastError(void)
@@ -115,6 +121,22 @@ static void conv(void **state)
     choir__cudnn.BackendDestroyDescriptor(t.device);
 }
 
+/* A bias is fused with the convolution, in 16 bits by an engine that is compiled at run time.
+ * For a vision transformer's patches in bf16 there is none: the bias is then added after. */
+static void conv_with_bias(void **state)
+{
+    static const choir__conv_shape patches = CONV(64, 224, 3, 768, 16, 16, 0, 14);
+    choir__dnn_target t = described();
+    (void)state;
+    expect_plan(t, choir__dnn_build_conv,
+        choir__dnn_conv_problem(CHOIR__DNN_CONV, &convs[2], CHOIR_F32, true), true,
+        "conv with a bias", 2);
+    expect_plan(t, choir__dnn_build_conv,
+        choir__dnn_conv_problem(CHOIR__DNN_CONV, &patches, CHOIR_BF16, false), false, "patches",
+        0);
+    choir__cudnn.BackendDestroyDescriptor(t.device);
+}
+
 /* Heads of one packed (B, T, 3, H, D) tensor, as gpt2 has them, and grouped ones. */
 static void attention(void **state)
 {
@@ -152,6 +174,25 @@ static void attention(void **state)
     choir__cudnn.BackendDestroyDescriptor(t.device);
 }
 
+static void known_faults(void **state)
+{
+    static const struct {
+        size_t version;
+        int64_t t, s;
+        bool causal, sound;
+    } cases[] = {{91900, 1024, 1024, true, true}, {91900, 192, 192, false, false},
+        {91900, 192, 192, true, true}, {91900, 197, 197, false, true},
+        {91900, 1, 128, false, false}, {91500, 197, 197, true, false},
+        {91501, 197, 197, true, true}, {91500, 640, 640, true, true},
+        {91001, 1024, 1024, true, false}, {91200, 1024, 1024, true, true}};
+    (void)state;
+    for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
+        choir__attention_shape n = {1, 1, 1, cases[i].t, cases[i].s, 64, 0, 1, cases[i].causal};
+        assert_int_equal(
+            choir__dnn_attention_backward_sound(cases[i].version, &n), cases[i].sound);
+    }
+}
+
 /* A graph that no engine takes: it shows that the test above can fail. */
 static void refused(void **state)
 {
@@ -175,6 +216,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention),
         cmocka_unit_test(conv),
+        cmocka_unit_test(conv_with_bias),
+        cmocka_unit_test(known_faults),
         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests_name("cuDNN's plans", tests, NULL, NULL);

@@ -48,6 +48,32 @@ if [[ $device == cuda:* ]] && [ -n "${CHOIR_PLUGIN_PATH:-}" ]; then
     grep -qE '^toy, .* [1-9][0-9]* launches; ' "$work/count" || fail "--count's launches"
 fi
 
+# Problems that a library has no plan for, or refuses when it is called, are counted and listed;
+# the epilogues of products can be turned off.
+if [[ $device == cuda:* ]] && [ -n "${CHOIR_PLUGIN_PATH:-}" ]; then
+    plans() { # VARIABLE=VALUE... WORKLOAD: a line of the benchmark, and the list of plans
+        rm -f "$work/plans"
+        env CHOIR_CUDA_PLANS="$work/plans" "${@:1:$#-1}" "$bench" --tiny --seconds 0 --json \
+            "$device" "${!#}" >"$work/out" 2>&1 || fail "with $*"
+    }
+    plans X=1 gpt2
+    grep -q '^cuBLASLt made .* slope of GELU' "$work/plans" || fail "no list of plans"
+    grep -qE '^[^ ]+ (none|refused) ' "$work/plans" && fail "the soft GPU has no plan"
+    plans CHOIR_CUDA_EPILOGUES=0 gpt2
+    grep -q '"epilogues":false' "$work/out" || fail "epilogues are not off"
+    grep -qE 'slope of GELU|sums of' "$work/plans" && fail "an epilogue was asked for"
+    plans SOFTGPU_FAIL=blas:1+ toy
+    grep -q '"products_without_library":[1-9]' "$work/out" || fail "products without a library"
+    grep -q '^cuBLASLt none 1 of 20x10x10 f32' "$work/plans" || fail "no list of what has no plan"
+    if grep -q '"cudnn":"9' <(SOFTGPU_DNN=91900 "$(dirname "$bench")/choir" info --json); then
+        plans SOFTGPU_DNN=91900 SOFTGPU_FAIL=dnn:2 resnet50
+        grep -q '^cuDNN refused conv ' "$work/plans" || fail "a refused plan is not listed"
+        plans SOFTGPU_DNN=91900 SOFTGPU_FAIL=dnn:1 resnet50
+        grep -q '^cuDNN refused to start' "$work/plans" || fail "a cuDNN that does not start"
+        grep -q 'slower kernels: cuDNN is there' "$work/out" || fail "it is not said"
+    fi
+fi
+
 "$bench" --tiny "$device" gpt9 >"$work/out" 2>&1 && fail "took an unknown workload"
 grep -q "no workload 'gpt9'" "$work/out" || fail "did not name the unknown workload"
 "$bench" --tiny cuda:99 >"$work/out" 2>&1 && fail "took an unknown device"
@@ -62,5 +88,14 @@ for workload in gpt2 resnet50 bert toy; do
         fail "no ratio of $workload"
 done
 grep -qE '^gpt2: .*memory 1[.]00' "$work/table" || fail "no ratio of memory"
+grep -qE '^gpt2: .*loss ([0-9.]+) and PyTorch.s \1, products without a library: 0' "$work/table" ||
+    fail "no losses"
+# Of 64 tokens, after five steps: less than that of a guess, ln 64.
+awk -F'"loss":' '/gpt2/ { exit !($2 > 1 && $2 < 4.2) }' "$work/lines" || fail "gpt2's loss"
+# A second line of a batch is that without epilogues.
+cat "$work/lines" <(grep gpt2 "$work/lines") >"$work/twice"
+python3 "$root/bench/peers/gpu_table.py" "$work/twice" "$work/lines" >"$work/table" &&
+    grep -qE '^gpt2: .*without epilogues 1[.]00 of the time' "$work/table" ||
+    fail "the line without epilogues"
 python3 -c 'import json, sys; assert len(json.load(open(sys.argv[1]))["summary"]) == 4' \
     "$work/json" || fail "its JSON"

@@ -14,6 +14,11 @@ for wrong in "--nonsense" "--time soon" "--out"; do
 done
 grep -q -- "missing value of --out" "$work/out" || fail "no reason"
 
+# A test that hangs on a card is ended.
+CHOIR_TEST_GPU=real CHOIR_GPU_TEST_SECONDS=1 tests/softgpu/with_gpu.sh sleep 60 >"$work/out" &&
+    fail "a hanging test has passed"
+grep -q 'ended after 1 s' "$work/out" || fail "a hanging test: $(cat "$work/out")"
+
 command -v objdump >/dev/null || {
     echo "skipped: there is no objdump (install binutils)"
     exit 77
@@ -61,7 +66,64 @@ esac
 SH
 printf '#!/bin/sh\necho "$*" >>"%s"\nexit 1\n' "$work/options" >"$work/bin/cmake"
 chmod +x "$work/bin"/*
-PATH=$work/bin:$PATH CHOIR_PYTHON=/nowhere script/gpu --tests --out "$work/report" >/dev/null 2>&1
+CHOIR_GPU_BUILD=$work/build PATH=$work/bin:$PATH CHOIR_PYTHON=/nowhere \
+    script/gpu --tests --out "$work/report" >/dev/null 2>&1
 grep -qF -- '-DCMAKE_CUDA_ARCHITECTURES=80;90 ' "$work/options" ||
     fail "not for every card: $(cat "$work/options")"
 grep -q 'build for sm_80, sm_90' "$work/report" || fail "the report's cards"
+
+# cuDNN, NCCL and cuBLASLt of PyTorch alone: the build finds them in one folder, Choir those that
+# it opens when needed in the wheels'.
+site=$work/site/nvidia
+for library in cudnn:cudnn.h:cudnn:9 nccl:nccl.h:nccl:2 cublasLt:cublasLt.h:cu13:13; do
+    IFS=: read -r name header folder version <<<"$library"
+    mkdir -p "$site/$folder/include" "$site/$folder/lib"
+    touch "$site/$folder/include/$header" "$site/$folder/lib/lib$name.so.$version"
+done
+cat >"$work/bin/python" <<SH
+#!/bin/sh
+case \$2 in
+*nvidia*) echo "$site" ;;
+*sys.prefix*) echo "$work/nowhere" ;;
+*) exit 1 ;;
+esac
+SH
+printf '#!/bin/sh\necho "$CUDNN_PATH $NCCL_HOME" >"%s"\nexit 1\n' "$work/paths" \
+    >"$work/bin/cmake"
+printf '#!/bin/sh\n' >"$work/bin/nvcc"
+printf '#!/bin/sh\nexit 1\n' >"$work/bin/bare_cc" # finds none of the headers
+chmod +x "$work/bin"/*
+CC=bare_cc CHOIR_GPU_BUILD=$work/build PATH=$work/bin:$PATH CHOIR_PYTHON=$work/bin/python \
+    script/gpu --tests --out "$work/report" >/dev/null 2>&1
+[ "$(cat "$work/paths")" = "$site/cudnn $site/nccl" ] ||
+    fail "where the wheels are: $(cat "$work/paths")"
+# What a run says of libraries and tests: choir opens no cuDNN where PyTorch has one, a test fails,
+# and one has no time.
+printf '#!/bin/sh\n' >"$work/bin/cmake"
+cat >"$work/bin/ctest" <<'SH'
+#!/bin/sh
+case $* in
+*show-only*) ;;
+*-N*) printf '  Test #1: cuda.a\n  Test #2: cuda.b\n  Test #3: cuda.c\n' ;;
+*-R*) echo ' 1/2 Test #1: cuda.a ......   Passed    0.10 sec'
+    echo "cuBLASLt refused 1 of 2x2x2 f32" >>"$CHOIR_CUDA_PLANS" ;;
+*) echo ' 1/2 Test #2: cuda.b ......***Failed    0.10 sec'; exit 8 ;;
+esac
+SH
+cat >"$work/build/choir" <<'SH'
+#!/bin/sh
+[ "$2" = --json ] && echo '{"gpus":[{"cublaslt":"13.0.0","cudnn":null}]}'
+SH
+sed -i 's/^\*nvidia/*cudnn.version*or*) echo 91900 ;;\n&/' "$work/bin/python"
+chmod +x "$work/bin"/* "$work/build/choir"
+CC=bare_cc CHOIR_GPU_BUILD=$work/build PATH=$work/bin:$PATH CHOIR_PYTHON=$work/bin/python \
+    script/gpu --tests --out "$work/report" >/dev/null 2>&1
+[ $? = 1 ] || fail "a missing cuDNN has passed"
+for line in 'libraries: PyTorch has cuDNN, and Choir opened none' 'plans: 1 refused when called' \
+    'tests: 1 of 3 passed, 0 skipped, 1 not run in the time; failed: cuda.b' \
+    'cuBLASLt: 0 made, 0 none, 1 refused' '1 cuBLASLt refused 1 of 2x2x2 f32'; do
+    grep -qF "$line" "$work/report" || fail "no '$line' in $(cat "$work/report")"
+done
+for name in cudnn nccl cublasLt; do
+    [ -e "$work/build/pytorchs/lib/lib$name.so" ] || fail "no lib$name.so: $(cat "$work/report")"
+done

@@ -16,6 +16,7 @@ typedef enum softgpu_call {
     SOFTGPU_FAIL_PRODUCT, /* "product": a product is refused at once */
     SOFTGPU_FAIL_WAIT,    /* "wait": a stream cannot wait for a captured event */
     SOFTGPU_FAIL_STRAY,   /* "stray": a product succeeds and leaves an error of the thread */
+    SOFTGPU_FAIL_DNN,     /* "dnn": cuDNN does not start, or refuses a plan that is called */
     SOFTGPU_FAIL_COUNT
 } softgpu_call;
 

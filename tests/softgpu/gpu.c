@@ -61,7 +61,7 @@ static void pick_visible(int there)
 static void read_failures(void)
 {
     static const char *const names[SOFTGPU_FAIL_COUNT] = {"malloc", "pinned", "launch",
-        "kernel", "copy", "capture", "graph", "blas", "product", "wait", "stray"};
+        "kernel", "copy", "capture", "graph", "blas", "product", "wait", "stray", "dnn"};
     const char *text = getenv("SOFTGPU_FAIL");
     while (text && *text) {
         size_t length = strcspn(text, ":,");

@@ -11,11 +11,13 @@
  * epilogue, the alignment of pointers (at most 16 bytes). The library's heuristic is called
  * once per problem, and its answer is kept as a *plan* of the context (plans.c), so a product
  * always runs by the same algorithm. Algorithms that split K are used only if they add the
- * parts in a separate pass, in order and in f32, so a problem always has the same bits. Since a
+ * parts in order and in f32: in a separate pass, or one after another in a result of f32, which
+ * the library's header describes as sequential. So a problem always has the same bits. Since a
  * problem includes the alignment, the same product may have other bits if its pointers are not
  * multiples of 16 bytes; those of Choir's own tensors are. */
 #include "device/cuda/blaslt.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -198,8 +200,10 @@ static bool find_algorithm(choir__cuda *cuda, plan *x, const problem *p)
         return false;
     cublasLtMatmulPreferenceSetAttribute(
         preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &space, sizeof space);
+    bool wide = p->wide || choir_dtype_size((choir_dtype)p->dtype) > 2;
     set_u32(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-        CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+        CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+            (wide ? CUBLASLT_REDUCTION_SCHEME_INPLACE : 0));
     set_u32(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)p->b.aligned);
     set_u32(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)p->a.aligned);
     set_u32(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)p->c.aligned);
@@ -229,6 +233,22 @@ static void plan_free(void *p)
     free(x);
 }
 
+static void note(choir__cuda *cuda, const problem *p, choir__plan_fate fate)
+{
+    const char *epilogue = p->epilogue == CUBLASLT_EPILOGUE_BIAS     ? " + bias"
+                           : p->epilogue == CUBLASLT_EPILOGUE_BGRADA ? " + sums of B"
+                           : p->epilogue == CUBLASLT_EPILOGUE_BGRADB ? " + sums of A"
+                           : p->epilogue == CUBLASLT_EPILOGUE_DGELU  ? " * slope of GELU"
+                                                                     : "";
+    char text[256];
+    snprintf(text, sizeof text, "%lld of %lldx%lldx%lld %s%s%s%s, rows %lld,%lld,%lld",
+        (long long)p->batch, (long long)p->m, (long long)p->k, (long long)p->n,
+        choir_dtype_name((choir_dtype)p->dtype), p->wide ? " to f32" : "",
+        p->accumulate ? ", added" : "", epilogue, (long long)p->a.ld, (long long)p->b.ld,
+        (long long)p->c.ld);
+    choir__plan_note(cuda, CHOIR__CUBLASLT, fate, text);
+}
+
 static plan *plan_new(choir__cuda *cuda, const problem *p)
 {
     plan *x = choir__calloc(1, sizeof *x);
@@ -237,6 +257,7 @@ static plan *plan_new(choir__cuda *cuda, const problem *p)
     x->b = layout_of(&p->b, p->dtype, p->k, p->n, p->batch, p->b_batch);
     x->c = layout_of(&p->c, p->wide ? CHOIR_F32 : p->dtype, p->m, p->n, p->batch, p->c_batch);
     x->usable = find_algorithm(cuda, x, p);
+    note(cuda, p, x->usable ? CHOIR__PLAN_MADE : CHOIR__PLAN_NONE);
     return x;
 }
 
@@ -279,6 +300,8 @@ bool choir__blaslt_multiply(const choir__k_matmul *k)
     cublasStatus_t status =
         cublasLtMatmul(cuda->blas, x->op, alpha, k->b, x->b, k->a, x->a, beta, k->c, x->c, k->c,
             x->c, &x->algo, cuda->workspace, cuda->workspace_bytes, cuda->stream);
+    if (status != CUBLAS_STATUS_SUCCESS)
+        note(cuda, &p, CHOIR__PLAN_REFUSED);
     if (status != CUBLAS_STATUS_SUCCESS && cuda->capturing)
         cuda->refused = true; /* the list is issued task by task, and reports the error */
     else if (status != CUBLAS_STATUS_SUCCESS)

@@ -164,11 +164,32 @@ template <class T> static __global__ void direct(choir__k_conv k)
     }
 }
 
+/* y += bias, where cuDNN has computed y without it. */
+template <class T> static __global__ void add_bias(choir__k_conv k)
+{
+    int64_t n = k.s.n * k.s.oh * k.s.ow * k.s.o;
+    for (int64_t i = first_thread(); i < n; i += all_threads())
+        put((T *)k.y + i, get((T *)k.y + i) + ((const wide<T> *)k.bias)[i % k.s.o]);
+}
+
+/* Returns false if cuDNN does not compute it. */
+static bool by_library(const choir__k_conv *k)
+{
+    bool biased = true;
+    if (!choir__dnn_conv(k, &biased))
+        return false;
+    if (k->bias && !biased)
+        choose(k->dtype, [&](auto t) {
+            launch(add_bias<decltype(t)>, grid_for(pixels_of(&k->s) * k->s.o), BLOCK, 0, *k);
+        });
+    return true;
+}
+
 extern "C" void choir__cuda_conv(const choir__k_conv *k)
 {
     int64_t pixels = pixels_of(&k->s), columns = columns_of(&k->s);
     size_t size = choir_dtype_size(k->dtype);
-    if (!pixels || !k->s.o || choir__dnn_conv(k))
+    if (!pixels || !k->s.o || by_library(k))
         return;
     if (k->s.groups > 1) {
         choose(k->dtype, [&](auto t) {
@@ -325,6 +346,7 @@ static void sum_pixels(
             launch(sum_runs<decltype(t)>, grid, BLOCK, 0, args);
         launch(add_runs<wide<decltype(t)>>, grid_for(s->o * places), BLOCK, 0, args);
     });
+    choir__cuda_scratch_done(RUNS_SLOT);
 }
 
 static void weights_by_product(const choir__k_conv_backward_weight *k)

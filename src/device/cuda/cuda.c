@@ -157,6 +157,12 @@ static choir_status check_code(const choir_device *device, int gpu)
         device->name, p.name, p.major, p.minor, p.major, p.minor);
 }
 
+static bool epilogues_wanted(void)
+{
+    const char *wanted = getenv("CHOIR_CUDA_EPILOGUES");
+    return !wanted || strcmp(wanted, "0") != 0;
+}
+
 static choir_status open_cuda(choir_device *device)
 {
     int gpu = device->index % found.gpus;
@@ -169,7 +175,8 @@ static choir_status open_cuda(choir_device *device)
     open_peers(gpu);
     device->backend = choir__cuda_context_of(stream);
     device->kernels = device->reference = &choir__cuda_kernels;
-    device->half = device->epilogues = true;
+    device->half = true;
+    device->epilogues = epilogues_wanted();
     device->row_bytes = 16; /* tensor cores are given 16 bytes at a time */
     device->carrier = &carrier;
     device->pool = choir__pool_new(
@@ -210,12 +217,32 @@ static void signature(const choir_device *device, char *text, size_t bytes)
     struct cudaDeviceProp p;
     if (cudaGetDeviceProperties(&p, cuda->gpu) != cudaSuccess)
         snprintf(p.name, sizeof p.name, "GPU");
-    snprintf(text, bytes, "cuda %s (%d.%d), CUDA %d.%d, cuBLASLt %zu, cuDNN %zu%s", p.name,
+    snprintf(text, bytes, "cuda %s (%d.%d), CUDA %d.%d, cuBLASLt %zu, cuDNN %zu%s%s", p.name,
         cuda->capability / 10, cuda->capability % 10, CUDART_VERSION / 1000,
         CUDART_VERSION % 1000 / 10, cublasLtGetVersion(), choir__dnn_version(),
         choir__cuda_tf32()                                ? ", TF32"
         : choir__dnn_version() && choir__cuda_conv_tf32() ? ", convolutions TF32"
-                                                          : "");
+                                                          : "",
+        device->epilogues ? "" : ", no epilogues");
+}
+
+static void libraries(const choir_device *device, choir__library_use use[CHOIR__LIBRARIES])
+{
+    const choir__cuda *cuda = device->backend;
+    memcpy(use, cuda->use, sizeof cuda->use);
+    use[CHOIR__CUBLASLT].version = cublasLtGetVersion();
+    use[CHOIR__CUDNN].version = choir__dnn_version();
+}
+
+/* Writes `,"cudnn":"9.19.0"`; null for version 0. */
+static void add_version(char *json, size_t bytes, const char *name, size_t version)
+{
+    size_t used = strlen(json);
+    if (version)
+        snprintf(json + used, bytes - used, ",\"%s\":\"%zu.%zu.%zu\"", name, version / 10000,
+            version / 100 % 100, version % 100);
+    else
+        snprintf(json + used, bytes - used, ",\"%s\":null", name);
 }
 
 static void describe(int index, char *json, size_t bytes)
@@ -239,6 +266,8 @@ static void describe(int index, char *json, size_t bytes)
         "\"bus\":\"%s\",\"memory_bytes\":%zu,\"memory_used_bytes\":%zu%s",
         gpu, p.name, p.major, p.minor, p.multiProcessorCount, bus, p.totalGlobalMem, used,
         more);
+    add_version(json, bytes, "cublaslt", cublasLtGetVersion());
+    add_version(json, bytes, "cudnn", choir__dnn_version());
 }
 
 const choir__backend choir__plugged_backend = {
@@ -252,4 +281,5 @@ const choir__backend choir__plugged_backend = {
     .stream = another_stream,
     .memory_note = choir__cuda_memory_note,
     .describe = describe,
+    .libraries = libraries,
 };

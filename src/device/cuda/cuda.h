@@ -21,6 +21,7 @@ extern "C" {
 
 #include <choir/device.h>
 #include "device/kernels.h"
+#include "device/libraries.h"
 
 #ifdef __cplusplus /* C++ has no _Atomic, so queue.h cannot be included */
 choir_status choir__queue_fail(choir_status status, const char *format, ...)
@@ -63,18 +64,25 @@ typedef struct choir__cuda {
     bool capturing;             /* launched work is stored, not run */
     bool refused;               /* something could not be captured */
     struct choir__plans *plans; /* matmul.cu's; NULL: none yet */
-    void *dnn;                  /* dnn.c's: a cuDNN handle and its plans; NULL: none yet */
+    void *dnn;                  /* dnn_run.c's: a cuDNN handle and its plans; NULL: none yet */
+    choir__library_use use[CHOIR__LIBRARIES];
 } choir__cuda;
 
 /* Returns the context that is current on this thread: set while a queue's tasks run. */
 choir__cuda *choir__cuda_here(void);
 
-/* Returns device memory of at least `bytes` bytes, aligned to 256, valid until the thread's
- * next call with the same slot: the stream is in order, so work launched later runs later.
- * Returns NULL, after failing the queue, if there is no memory. Slots let one kernel have
- * several blocks. */
-enum { CHOIR__SCRATCH_SLOTS = 4 };
+/* Slots of scratch memory. A kernel's own blocks are in the first four; products and cuDNN,
+ * which other kernels call, have slots of their own, so that no block is used twice at once. */
+enum { CHOIR__SCRATCH_PRODUCT = 4, CHOIR__SCRATCH_DNN, CHOIR__SCRATCH_SLOTS };
+/* Returns the slot's block of device memory, at least `bytes` bytes, aligned to 256. It is the
+ * caller's until the task ends or choir__cuda_scratch_done: the stream is in order, so work
+ * that is launched later runs later. Returns NULL, after failing the queue, if there is no
+ * memory or the block is in use. */
 void *choir__cuda_scratch(int slot, size_t bytes);
+/* Returns a block before the task ends, for the next caller in the task. */
+void choir__cuda_scratch_done(int slot);
+/* Returns all blocks of a context: its task has ended. */
+void choir__cuda_scratch_all_done(choir__cuda *cuda);
 
 /* Free what products and cuDNN store for a context that closes; its stream has finished all
  * work. */

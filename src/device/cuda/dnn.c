@@ -1,27 +1,15 @@
 /* cuDNN by its graph API: descriptors of tensors and operations, an engine that the heuristic
  * names, a plan. cudnn_frontend wraps this API, but it consists of C++ headers that few
- * machines have; this file has the part that is needed.
- *
- * A context has a handle on its stream, and plans by problem (plans.c). A problem that no
- * engine solves deterministically, or that the GPU refuses when it is called, is marked as such
- * and left to the other kernels. CHOIR_CUDA_DNN=0 leaves everything to them. Plans live as long
- * as their context, and are made by the step that runs before a capture, never in it.
+ * machines have; this file has the part that is needed. dnn_run.c keeps plans and calls them.
  *
  * NEVER RUN: no GPU was there when this was written. Plans were made, for a described H200
  * (tests/dnn/plans.c): cuDNN checks graphs, names engines and finalizes plans without a device.
- * That says nothing about the numbers. The conformance tests do, on the first GPU they meet. */
+ * Numbers come from an interpreter of the graphs (tests/softgpu/dnn_run.c), and from the
+ * conformance tests on the first GPU that they meet. */
 #ifdef CHOIR_HAVE_CUDNN
-#include "device/cuda/dnn.h"
 #include "device/cuda/dnn_graph.h"
-#include "device/cuda/matmul.h"
-#include "device/cuda/plans.h"
 
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { WORK_SLOT = 2, MAX_CONFIGS = 16, MAX_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_COUNT };
+enum { MAX_CONFIGS = 16, MAX_NOTES = CUDNN_NUMERICAL_NOTE_TYPE_COUNT };
 
 /* --- graphs --- */
 
@@ -254,148 +242,5 @@ choir__dnn_thing choir__dnn_plan_new(choir__dnn_target target, choir__dnn_build 
     }
     choir__dnn_graph_free(&g);
     return plan;
-}
-
-/* --- plans of a context --- */
-
-typedef struct plan {
-    choir__dnn_thing thing; /* NULL: no engine fits */
-    bool refused;           /* when it was called */
-    int64_t workspace;
-} plan;
-
-typedef struct library {
-    cudnnHandle_t handle; /* NULL: cuDNN does not start here */
-    choir__plans *plans;
-} library;
-
-static void plan_free(void *p)
-{
-    plan *x = p;
-    if (x->thing)
-        choir__cudnn.BackendDestroyDescriptor(x->thing);
-    free(x);
-}
-
-static bool wanted(void)
-{
-    const char *text = getenv("CHOIR_CUDA_DNN");
-    return !text || strcmp(text, "0");
-}
-
-/* Opens cuDNN. If it is missing, prints one line in the process's life. */
-static bool opens(void)
-{
-    static _Atomic bool said;
-    if (choir__cudnn_open() == CHOIR_OK)
-        return true;
-    if (!atomic_exchange(&said, true))
-        fprintf(stderr,
-            "choir: convolutions and attention take Choir's own, slower kernels: %s; "
-            "CHOIR_CUDA_DNN=0 ends this line\n",
-            choir_error_message());
-    return false;
-}
-
-static library *library_of(choir__cuda *cuda)
-{
-    library *dnn = cuda->dnn;
-    if (dnn || cuda->capturing)
-        return dnn;
-    cuda->dnn = dnn = choir__calloc(1, sizeof *dnn);
-    if (wanted() && opens() &&
-        (choir__cudnn.Create(&dnn->handle) != CUDNN_STATUS_SUCCESS ||
-            choir__cudnn.SetStream(dnn->handle, cuda->stream) != CUDNN_STATUS_SUCCESS))
-        dnn->handle = NULL;
-    return dnn;
-}
-
-/* Returns the plan of a problem, or NULL if it has none during a capture: making one loads code
- * and calls the GPU. */
-static plan *plan_of(
-    choir__cuda *cuda, library *dnn, choir__dnn_build *build, const choir__dnn_problem *p)
-{
-    void **place = choir__plan_place(&dnn->plans, p, sizeof *p);
-    if (*place || cuda->capturing)
-        return *place;
-    plan *x = choir__calloc(1, sizeof *x);
-    int engines = 0;
-    x->thing = choir__dnn_plan_new(
-        (choir__dnn_target){.handle = dnn->handle}, build, p, &x->workspace, &engines);
-    *place = x;
-    return x;
-}
-
-void choir__cuda_dnn_free(choir__cuda *cuda)
-{
-    library *dnn = cuda->dnn;
-    if (dnn)
-        choir__plans_free(&dnn->plans, plan_free);
-    if (dnn && dnn->handle)
-        choir__cudnn.Destroy(dnn->handle);
-    free(dnn);
-    cuda->dnn = NULL;
-}
-
-size_t choir__dnn_version(void)
-{
-    return wanted() && choir__cudnn_open() == CHOIR_OK ? choir__cudnn.GetVersion() : 0;
-}
-
-/* --- calls --- */
-
-static bool execute(library *dnn, const plan *x, void *space, int count, void *const *at)
-{
-    choir__dnn_graph g = {0};
-    int64_t ids[16];
-    for (int i = 0; i < count; i++)
-        ids[i] = i + 1;
-    choir__dnn_thing pack = choir__dnn_new(&g, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    choir__dnn_set(
-        &g, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, at);
-    choir__dnn_set(&g, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, ids);
-    choir__dnn_set(&g, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &space);
-    choir__dnn_done(&g, pack);
-    bool done = !g.failed && choir__cudnn.BackendExecute(dnn->handle, x->thing, pack) ==
-                                 CUDNN_STATUS_SUCCESS;
-    choir__dnn_graph_free(&g);
-    return done;
-}
-
-/* During a capture: makes it fail, so that the list is issued task by task. */
-static bool refuse(choir__cuda *cuda)
-{
-    cuda->refused = true;
-    return true;
-}
-
-bool choir__dnn_run(
-    choir__dnn_build *build, const choir__dnn_problem *p, int count, void *const *at)
-{
-    choir__cuda *cuda = choir__cuda_here();
-    library *dnn = library_of(cuda);
-    if (!dnn)
-        return refuse(cuda);
-    if (!dnn->handle)
-        return false;
-    for (int i = 0; i < count; i++)
-        if ((uintptr_t)at[i] % 16) /* as the tensors' descriptors promise */
-            return false;
-    plan *x = plan_of(cuda, dnn, build, p);
-    if (!x)
-        return refuse(cuda);
-    if (!x->thing || x->refused)
-        return false;
-    void *space = cuda->workspace;
-    if ((size_t)x->workspace > cuda->workspace_bytes &&
-        !(space = choir__cuda_scratch(WORK_SLOT, (size_t)x->workspace)))
-        return true; /* the queue has failed */
-    if (execute(dnn, x, space, count, at))
-        return true;
-    if (cuda->capturing)
-        return refuse(cuda);
-    cudaGetLastError(); /* the error must not be blamed on the kernel that runs instead */
-    x->refused = true;  /* it is kept, since an earlier graph may use it */
-    return false;
 }
 #endif

@@ -1,4 +1,4 @@
-/* The use of cuDNN in convolution and attention (dnn.c, dnn_conv.c, dnn_attention.c). A
+/* The use of cuDNN in convolution and attention (dnn_run.c, dnn_conv.c, dnn_attention.c). A
  * function that returns false has done nothing, and the caller uses another kernel; without
  * cuDNN all return false. */
 #ifndef CHOIR_CUDA_DNN_H
@@ -11,7 +11,9 @@ extern "C" {
 #endif
 
 #ifdef CHOIR_HAVE_CUDNN
-bool choir__dnn_conv(const choir__k_conv *k);
+/* *biased: cuDNN has also added the bias; it has no plan with one for some images of 16 bits.
+ */
+bool choir__dnn_conv(const choir__k_conv *k, bool *biased);
 bool choir__dnn_conv_backward_input(const choir__k_conv_backward_input *k);
 bool choir__dnn_conv_backward_weight(const choir__k_conv_backward_weight *k);
 bool choir__dnn_attention(const choir__k_attention *k);
@@ -21,9 +23,9 @@ bool choir__dnn_attention_backward(const choir__k_attention_backward *k, void *s
 /* Returns cuDNN's version, 91900 for 9.19.0; 0 if it is not used. */
 size_t choir__dnn_version(void);
 #else
-static inline bool choir__dnn_conv(const choir__k_conv *k)
+static inline bool choir__dnn_conv(const choir__k_conv *k, bool *biased)
 {
-    (void)k;
+    (void)k, (void)biased;
     return false;
 }
 

@@ -100,6 +100,22 @@ void choir__dnn_build_attention_backward(choir__dnn_graph *g, const choir__dnn_p
     choir__dnn_product(g, s, k, gq);
 }
 
+/* Known faults of cuDNN on Hopper; Choir has no masks of padding, which some of them need.
+ *
+ *   - up to 9.15.0, lengths that are no multiple of 128: illegal accesses when a captured graph
+ * is launched (release notes of cudnn_frontend 1.16.0, whose header adds a mask up to 9.15.0)
+ *   - 9.10.0 and 9.10.1: cudnn_frontend refuses all backward, "due to known bugs"
+ *   - without a causal mask, keys that fill a half of their last tile of 128: the tail's exp(0
+ * - lse) is infinite and gq NaN for small lse (pytorch#196678, cudnn-frontend#628; no version
+ *     is known to be free of it)
+ *   - one query: NaN, or not supported (cudnn-frontend#1072, release notes of 9.18.1) */
+bool choir__dnn_attention_backward_sound(size_t version, const choir__attention_shape *n)
+{
+    bool ragged = n->t % 128 || n->s % 128;
+    return n->t > 1 && !(ragged && version <= 91500) && version != 91000 && version != 91001 &&
+           (n->causal || n->s % 128 != 64);
+}
+
 /* True if these engines add in one order on this GPU, and their workspace is a small part of
  * its memory. That depends on the shape and the kind of GPU alone, so the bits do as well.
  * Later GPUs than Hopper have other engines, which are deterministic only with settings of
@@ -119,7 +135,8 @@ bool choir__dnn_attention_backward(const choir__k_attention_backward *k, void *s
         _Alignas(16) float lowest;
     } number = {k->n.scale, 1, -FLT_MAX};
     if (!choir__dnn_attention_fits(&k->n, k->dtype, &k->bias) || k->gbias.p || !k->gq.p ||
-        !k->gk.p || !k->gv.p || !suits(choir__cuda_here(), &k->n))
+        !k->gk.p || !k->gv.p || !suits(choir__cuda_here(), &k->n) ||
+        !choir__dnn_attention_backward_sound(choir__dnn_version(), &k->n))
         return false;
     choir__dnn_problem p = choir__dnn_attention_backward_problem(k);
     void *at[] = {k->q.p, k->k.p, k->v.p, k->y.p, k->gy.p, (void *)k->lse, sums, k->gq.p,

@@ -107,22 +107,26 @@ void choir__dnn_build_conv(choir__dnn_graph *g, const choir__dnn_problem *p)
                                     .y = y});
 }
 
-/* Returns true if cuDNN supports the shape. It is not used for f64, nor where pixels at the
- * image's end are left out: cuDNN derives the output's size itself. */
+/* Returns true if cuDNN supports the shape. It is not used for f64, without images, nor where
+ * pixels at the image's end are left out: cuDNN derives the output's size itself. */
 static bool known(const choir__conv_shape *s, choir_dtype dtype)
 {
     int64_t h = (s->h + 2 * s->pad_h - s->dilation_h * (s->kh - 1) - 1) / s->stride_h + 1;
     int64_t w = (s->w + 2 * s->pad_w - s->dilation_w * (s->kw - 1) - 1) / s->stride_w + 1;
-    return dtype != CHOIR_F64 && h == s->oh && w == s->ow;
+    return dtype != CHOIR_F64 && s->n > 0 && h == s->oh && w == s->ow;
 }
 
-bool choir__dnn_conv(const choir__k_conv *k)
+bool choir__dnn_conv(const choir__k_conv *k, bool *biased)
 {
     choir__dnn_problem p =
         choir__dnn_conv_problem(CHOIR__DNN_CONV, &k->s, k->dtype, k->bias != NULL);
     void *at[] = {(void *)k->x, (void *)k->w, k->y, (void *)k->bias};
-    return known(&k->s, k->dtype) &&
-           choir__dnn_run(choir__dnn_build_conv, &p, k->bias ? 4 : 3, at);
+    if (!known(&k->s, k->dtype))
+        return false;
+    *biased = k->bias && choir__dnn_knows(choir__dnn_build_conv, &p);
+    if (!*biased)
+        p = choir__dnn_conv_problem(CHOIR__DNN_CONV, &k->s, k->dtype, false);
+    return choir__dnn_run(choir__dnn_build_conv, &p, *biased ? 4 : 3, at);
 }
 
 bool choir__dnn_conv_backward_input(const choir__k_conv_backward_input *k)
@@ -143,15 +147,16 @@ bool choir__dnn_conv_backward_weight(const choir__k_conv_backward_weight *k)
     void *at[] = {(void *)k->x, gw, (void *)k->gy};
     if (!gw)
         return true; /* the queue has failed */
-    if (!known(s, k->dtype) || !choir__dnn_run(choir__dnn_build_conv, &p, 3, at))
-        return false;
-    if (widen)
+    bool done = known(s, k->dtype) && choir__dnn_run(choir__dnn_build_conv, &p, 3, at);
+    if (widen && done)
         choir__cuda_copy(&(choir__k_copy){.y = {k->gw, {1}},
             .x = {gw, {1}},
             .shape = {n},
             .ndim = 1,
             .y_dtype = CHOIR_F32,
             .x_dtype = k->dtype});
-    return true;
+    if (widen)
+        choir__cuda_scratch_done(GW_SLOT);
+    return done;
 }
 #endif

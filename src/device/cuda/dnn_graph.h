@@ -98,6 +98,10 @@ typedef void choir__dnn_build(choir__dnn_graph *g, const choir__dnn_problem *p);
 choir__dnn_thing choir__dnn_plan_new(choir__dnn_target target, choir__dnn_build *build,
     const choir__dnn_problem *p, int64_t *workspace, int *engines);
 
+/* Returns false if there is no plan for the problem, or it was refused. True during a capture
+ * without an answer: then choir__dnn_run makes the capture fail. */
+bool choir__dnn_knows(choir__dnn_build *build, const choir__dnn_problem *p);
+
 /* Solves the problem with `count` tensors of ids 1, 2, ... at `at`. */
 bool choir__dnn_run(
     choir__dnn_build *build, const choir__dnn_problem *p, int count, void *const *at);

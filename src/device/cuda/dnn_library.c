@@ -17,12 +17,15 @@ static struct {
 
 #define TEXT(x)   #x
 #define NUMBER(x) TEXT(x)
+#ifndef CHOIR_CUDNN_FILE /* the tests' cuDNN has another name */
+#define CHOIR_CUDNN_FILE "libcudnn.so." NUMBER(CUDNN_MAJOR)
+#endif
 
 static void open_once(void)
 {
     static const char *const names[] = {CHOIR__CUDNN_CALLS(CHOIR__LIBRARY_NAME)};
     const choir__nvidia_library library = {.name = "cuDNN",
-        .file = "libcudnn.so." NUMBER(CUDNN_MAJOR),
+        .file = CHOIR_CUDNN_FILE,
         .package = "cudnn",
         .variable = "CUDNN_PATH",
         .runtime = (const void *)cudaGetLastError};

@@ -21,7 +21,7 @@
 #include "device/cuda/kernel.cuh"
 #include "device/cuda/matmul.h"
 
-enum { TILE = 32, BIAS_SLOT = CHOIR__SCRATCH_SLOTS - 1 };
+enum { TILE = 32 };
 
 static bool tf32_is(const char *value)
 {
@@ -68,7 +68,7 @@ template <class T> static __global__ void narrow(narrow_args k)
 
 static void *bias_like(const choir__k_matmul *k)
 {
-    void *y = choir__cuda_scratch(BIAS_SLOT, (size_t)k->n * size_of(k->dtype));
+    void *y = choir__cuda_scratch(CHOIR__SCRATCH_PRODUCT, (size_t)k->n * size_of(k->dtype));
     narrow_args args = {k->bias, y, k->n};
     if (y)
         choose(k->dtype,
@@ -173,13 +173,17 @@ static void multiply(const choir__k_matmul *k)
     one.bias = narrow ? bias_like(k) : k->bias;
     if (narrow && !one.bias)
         return;
-    if (choir__blaslt_multiply(&one))
+    bool done = choir__blaslt_multiply(&one);
+    if (narrow)
+        choir__cuda_scratch_done(CHOIR__SCRATCH_PRODUCT);
+    if (done)
         return;
     bare.bias = NULL, bare.accumulate = true;
     if (k->bias && size_of(c_dtype(k)) > 2 && choir__blaslt_knows(&bare)) {
         start_with_bias(k);
         choir__blaslt_multiply(&bare);
     } else {
+        choir__cuda_here()->use[CHOIR__CUBLASLT].without++;
         by_plain_kernel(k);
     }
 }

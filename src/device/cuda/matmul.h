@@ -1,5 +1,5 @@
-/* The product for other kernels of this folder. They call choir__cuda_matmul, which uses the
- * last slot of scratch memory and the workspace. */
+/* The product for other kernels of this folder. They call choir__cuda_matmul, which uses
+ * the workspace. */
 #ifndef CHOIR_CUDA_MATMUL_H
 #define CHOIR_CUDA_MATMUL_H
 

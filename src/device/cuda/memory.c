@@ -217,6 +217,7 @@ void *choir__cuda_get(choir__cuda *cuda, size_t bytes)
 /* --- scratch --- */
 
 struct choir__cuda_scratch_slots {
+    bool in_use[CHOIR__SCRATCH_SLOTS];
     void *now[CHOIR__SCRATCH_SLOTS];
     size_t bytes[CHOIR__SCRATCH_SLOTS];
     void **old; /* outgrown */
@@ -248,14 +249,33 @@ void *choir__cuda_scratch(int slot, size_t bytes)
         cuda->scratch = choir__calloc(1, sizeof *cuda->scratch);
     struct choir__cuda_scratch_slots *s = cuda->scratch;
     bytes += !bytes; /* NULL would mean a failure */
-    if (s->bytes[slot] >= bytes || grow(cuda, s, slot, bytes))
+    if (s->in_use[slot]) {
+        choir__queue_fail(CHOIR_ERR_INTERNAL,
+            "a task asks for scratch block %d while it uses it: two tensors would share memory",
+            slot);
+        return NULL;
+    }
+    if (s->bytes[slot] >= bytes || grow(cuda, s, slot, bytes)) {
+        s->in_use[slot] = true;
         return s->now[slot];
+    }
     char note[160] = "";
     if (cuda->device)
         choir__cuda_memory_note(cuda->device, note, sizeof note);
     choir__queue_fail(CHOIR_ERR_MEMORY,
         "out of memory on GPU %d for a kernel's scratch, %zu bytes%s", cuda->gpu, bytes, note);
     return NULL;
+}
+
+void choir__cuda_scratch_done(int slot)
+{
+    choir__cuda_here()->scratch->in_use[slot] = false;
+}
+
+void choir__cuda_scratch_all_done(choir__cuda *cuda)
+{
+    if (cuda->scratch)
+        memset(cuda->scratch->in_use, 0, sizeof cuda->scratch->in_use);
 }
 
 void choir__cuda_scratch_free(choir__cuda *cuda)

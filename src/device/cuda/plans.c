@@ -4,8 +4,11 @@
  * for each. */
 #include "device/cuda/plans.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/hash.h"
 
@@ -62,4 +65,30 @@ void choir__plans_free(choir__plans **table, void (*drop)(void *plan))
         }
     free(*table);
     *table = NULL;
+}
+
+void choir__plan_note(
+    choir__cuda *cuda, int library, choir__plan_fate fate, const char *problem)
+{
+    static const char *const libraries[CHOIR__LIBRARIES] = {"cuBLASLt", "cuDNN"};
+    static const char *const fates[] = {"made", "none", "refused"};
+    choir__library_use *use = &cuda->use[library];
+    const char *path = getenv("CHOIR_CUDA_PLANS");
+    char line[320];
+    *(fate == CHOIR__PLAN_MADE     ? &use->made
+        : fate == CHOIR__PLAN_NONE ? &use->none
+                                   : &use->refused) += 1;
+    if (!path || !*path || !strcmp(path, "0"))
+        return;
+    int bytes =
+        snprintf(line, sizeof line, "%s %s %s\n", libraries[library], fates[fate], problem);
+    bool shown = !strcmp(path, "1");
+    int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    int file = shown ? STDERR_FILENO : open(path, flags, 0600);
+    if (file < 0)
+        return;
+    (void)!write(
+        file, line, (size_t)choir__min(bytes, (int)sizeof line - 1)); /* one call: whole */
+    if (!shown)
+        close(file);
 }

@@ -15,6 +15,18 @@ typedef struct choir__plans choir__plans; /* NULL: an empty table */
  * valid as long as the table. Problems are compared byte by byte, in whole 32-bit words. */
 void **choir__plan_place(choir__plans **table, const void *problem, size_t bytes);
 
+/* The fate of a problem: of its plan when it was made, or (REFUSED) when it was called. */
+typedef enum choir__plan_fate {
+    CHOIR__PLAN_MADE,
+    CHOIR__PLAN_NONE,
+    CHOIR__PLAN_REFUSED
+} choir__plan_fate;
+
+/* Counts it in the context's `use`. CHOIR_CUDA_PLANS=FILE also adds a line to the file,
+ * "cuBLASLt none matmul f32 64x10x128"; 1 prints it. library: CHOIR__CUBLASLT or its like. */
+void choir__plan_note(
+    choir__cuda *cuda, int library, choir__plan_fate fate, const char *problem);
+
 /* Frees the table and calls `drop` for each plan. */
 void choir__plans_free(choir__plans **table, void (*drop)(void *plan));
 

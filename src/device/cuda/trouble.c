@@ -173,6 +173,7 @@ void choir__cuda_ran(choir__stream *stream, choir__task *fn, const void *args, s
     cudaError_t error = s->cuda.launched;
     s->cuda.launched = cudaSuccess;
     cudaGetLastError(); /* a library may have left one behind, which is no task's */
+    choir__cuda_scratch_all_done(&s->cuda);
     t->fn = fn;
     memcpy(t->args, args, bytes);
     if (!s->cuda.capturing) {
