@@ -51,14 +51,19 @@ static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir_
     if (gy->poisoned || sink->give_rows(sink, r, 0, ids, gy))
         return;
     choir_tensor *g = sink->dest(sink, r, 0);
-    if (!g)
+    gy = choir__wide(sink->scope, gy); /* rows are added in f32 */
+    choir_tensor *sum =
+        g && choir__is_half(g->dtype) ? choir__cast_like(sink->scope, g, CHOIR_F32) : g;
+    if (!g || gy->poisoned || sum->poisoned)
         return;
     choir__leaf_rows leaf = {
         .ids_data = choir__data(ids), .grads_data = choir__data(gy), .count = ids->count};
-    choir_status status = choir__launch_rows(choir__device_of(g), &leaf, 1, choir__data(g), g,
-        *(const choir__table_rows *)r->attrs, false, 1);
+    choir_status status = choir__launch_rows(choir__device_of(g), &leaf, 1, choir__data(sum),
+        sum, *(const choir__table_rows *)r->attrs, false, 1);
     if (status != CHOIR_OK)
         choir__scope_fail(sink->scope, status);
+    if (sum != g)
+        choir__launch_copy(g, sum);
     sink->give(sink, r, 0, g);
 }
 

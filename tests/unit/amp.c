@@ -400,6 +400,44 @@ static void half_parameters_train(void **state)
     assert_refused(choir_scope_status(run), CHOIR_ERR_ARGUMENT, "O4");
 }
 
+/* The gradient of a cast has the memory order of the gradient that it converts. */
+static void casts_keep_the_order(void **state)
+{
+    (void)state;
+    choir_scope *s = choir_step_open(run, 0);
+    choir_tensor *x = choir_require_grad(choir_randn(s, choir_dims(2, 3, 4, 4), "x"));
+    choir_tensor *y = choir_permute(choir_cast(x, CHOIR_BF16), choir_dims(0, 2, 3, 1));
+    choir_check(choir_backward(choir_sum(choir_square(choir_contiguous(y)))));
+    choir_tensor *g = choir_grad(x);
+    assert_int_equal(g->stride[1], 1);
+    float *was = values(x), *is = values(g);
+    for (int i = 0; i < 2 * 3 * 4 * 4; i++)
+        assert_true(fabs((double)(is[i] - 2 * was[i])) < 0.02 * fabs((double)was[i]));
+    free(was);
+    free(is);
+    choir_check(choir_scope_close(s));
+}
+
+/* A table of 16 bits that is no parameter gets its gradient in 16 bits, summed in f32. */
+static void tables_of_16_bits(void **state)
+{
+    static const int64_t ids[] = {1, 3, 1};
+    (void)state;
+    for (int64_t cols = 5; cols < 7; cols++) { /* even rows are copied as words */
+        choir_scope *s = choir_step_open(run, 0);
+        choir_tensor *x = choir_require_grad(choir_randn(s, choir_dims(4, cols), "x"));
+        choir_tensor *table = choir_cast(x, CHOIR_BF16);
+        choir_tensor *y = choir_embedding(table, choir_from(s, CHOIR_I64, choir_dims(3), ids));
+        assert_int_equal(y->dtype, CHOIR_BF16);
+        choir_check(choir_backward(choir_sum(y)));
+        float *g = values(choir_grad(x));
+        for (int i = 0; i < 4 * cols; i++)
+            assert_true(g[i] == (i / cols == 1 ? 2 : i / cols == 3));
+        free(g);
+        choir_check(choir_scope_close(s));
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_run, close_run)
 
 int main(void)
@@ -408,6 +446,7 @@ int main(void)
         TEST(a_parameter_is_cast_once), TEST(it_can_be_off_inside), TEST(images_in_16_bits),
         TEST(skipped_steps_change_nothing), TEST(the_loss_is_not_scaled),
         TEST(infinities_for_long_are_an_error), TEST(out_of_order_is_an_error),
-        TEST(state_goes_on), TEST(half_parameters_train)};
+        TEST(state_goes_on), TEST(half_parameters_train), TEST(casts_keep_the_order),
+        TEST(tables_of_16_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
