@@ -33,7 +33,7 @@ static unsigned contexts(void)
 /* Returns the name of the last GPU, which is not the first one where there are several. */
 static const char *last_gpu(void)
 {
-    static char name[16];
+    static char name[32];
     snprintf(name, sizeof name, "cuda:%d", choir_device_count("cuda") - 1);
     return name;
 }
