@@ -116,17 +116,6 @@ static void append_rows(choir__slot *slot, choir__leaf_rows rows)
     slot->rows[slot->row_count++] = rows;
 }
 
-const char *choir__book_mixture(const choir__param *p)
-{
-    const choir_scope *run = p->tensor->scope;
-    bool since = p->began && p->began <= choir__run_of(run)->updates;
-    return since
-               ? "; another optimizer has stepped since: if its loss was computed through this "
-                 "module, choir_optim_zero drops the gradient that it left here, and "
-                 "choir_module_freeze keeps it out"
-               : "";
-}
-
 /* Returns the parameter whose gradients began first. */
 static const choir__param *oldest(const choir__book *book)
 {
@@ -150,7 +139,7 @@ choir_status choir__book_check(choir__book *book)
         return choir__error(CHOIR_ERR_STATE,
             "backward: this rank runs %lld micro-batches a step, and has; the optimizer steps "
             "next%s",
-            (long long)book->planned, choir__book_mixture(oldest(book)));
+            (long long)book->planned, choir__layout_mixture(oldest(book)));
     return choir__layout_check(book);
 }
 

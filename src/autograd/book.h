@@ -235,10 +235,6 @@ void choir__book_consume(choir__book *book);
  * sums that it has begun. Error: state (in the middle of the planned leaves). */
 choir_status choir__book_drop(choir__book *book);
 
-/* Returns what a message about leaves that cannot be added says of another optimizer's step
- * between them; "" if there was none. */
-const char *choir__book_mixture(const choir__param *param);
-
 /* Returns the memory that holds the final gradient of p->local, or NULL if there is none. */
 float *choir__param_grad_data(choir__param *param);
 

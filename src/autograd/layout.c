@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tensor/run.h"
+
 enum { ALIGN = 16 }; /* elements: 64 bytes */
 
 static int64_t aligned(int64_t count)
@@ -170,6 +172,17 @@ static choir_status lay_out(choir__book *book)
     return CHOIR_OK;
 }
 
+const char *choir__layout_mixture(const choir__param *p)
+{
+    const choir_scope *run = p->tensor->scope;
+    bool since = p->began && p->began <= choir__run_of(run)->updates;
+    return since
+               ? "; another optimizer has stepped since: if its loss was computed through this "
+                 "module, choir_optim_zero drops the gradient that it left here, and "
+                 "choir_module_freeze keeps it out"
+               : "";
+}
+
 choir_status choir__layout_check(choir__book *book)
 {
     const choir__param *odd = NULL;
@@ -179,7 +192,7 @@ choir_status choir__layout_check(choir__book *book)
         return choir__error(CHOIR_ERR_STATE,
             "backward: parameter %s of module '%s' is used %d times in this micro-batch, %d in the "
             "one before%s",
-            odd->name, odd->of, odd->uses, odd->slot_count, choir__book_mixture(odd));
+            odd->name, odd->of, odd->uses, odd->slot_count, choir__layout_mixture(odd));
     if (odd && book->planned)
         return choir__error(CHOIR_ERR_STATE,
             "backward: parameter %s of module '%s' is used %d times in this step, %d in the one "

@@ -33,4 +33,8 @@ choir_status choir__uses_add_stages(choir__book *book, choir__param *p, float sc
 /* Frees all books of the run, which is closing. */
 void choir__books_close(void *run);
 
+/* Returns what a message about leaves that cannot be added says of another optimizer's step
+ * between them; "" if there was none. */
+const char *choir__layout_mixture(const choir__param *param);
+
 #endif

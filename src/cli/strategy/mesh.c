@@ -196,11 +196,6 @@ bool choir__composition_inside(const choir__composition *c)
     return c->count > 1 && c->dims[c->count - 1].strategy->spread == CHOIR__ALL_DEVICES;
 }
 
-int choir__composition_ranks(const choir__composition *c, int d, int ranks)
-{
-    return c->count > 1 ? c->dims[d].size : ranks;
-}
-
 char *choir__composition_numbers(const choir__composition *c, int ranks)
 {
     char *all = choir__strdup("");

@@ -178,7 +178,10 @@ choir_status choir__composition_mesh(choir__composition *c, const char *text);
 bool choir__composition_inside(const choir__composition *c);
 
 /* Returns the number of ranks along dimension d of a job with `ranks`. */
-int choir__composition_ranks(const choir__composition *c, int d, int ranks);
+static inline int choir__composition_ranks(const choir__composition *c, int d, int ranks)
+{
+    return c->count > 1 ? c->dims[d].size : ranks;
+}
 /* Returns the part of a job with `ranks` that its numbers depend on, such as "tp of 2 ranks":
  * equal texts mean equal numbers. "": they are those of `single`. The caller frees it. */
 char *choir__composition_numbers(const choir__composition *c, int ranks);
