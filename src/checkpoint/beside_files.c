@@ -2,9 +2,10 @@
  * beside_files.h.
  *
  * If the tokenizer is not the folder's, the model's files about tokens go on only if they fit
- * it. They do not if they name a token that it lacks, an id beyond its own or of a single
- * character, which a special token never is, or an end of texts other than the tokenizer's.
- * One such contradiction shows that all of them describe other tokens. */
+ * it. They do not if they name a token that it lacks, or an end of texts other than the
+ * tokenizer's. If they have no names, they do not fit by an id beyond the tokenizer's or of a
+ * single character, which a special token never is; beside names that fit, such an id is old.
+ * One contradiction shows that all of them describe other tokens. */
 #include "checkpoint/beside_files.h"
 
 #include <stdlib.h>
@@ -15,14 +16,15 @@
 
 /* --- whether a model's files fit another tokenizer --- */
 
-/* Returns why the names of a file are not the tokenizer's, or NULL. */
-static char *wrong_name(const choir_tokenizer *t, const json_t *root)
+/* Returns why the names of a file are not the tokenizer's, or NULL. *named: it has names. */
+static char *wrong_name(const choir_tokenizer *t, const json_t *root, bool *named)
 {
     static const char *const keys[] = {"bos_token", "eos_token", "pad_token"};
     for (size_t i = 0; i < CHOIR_COUNT(keys); i++) {
         const json_t *name = json_object_get(root, keys[i]);
         const char *text =
             json_string_value(json_is_object(name) ? json_object_get(name, "content") : name);
+        *named |= text != NULL;
         if (text && choir_tokenizer_id(t, text) < 0)
             return choir__format("'%s' is no token of the tokenizer", text);
     }
@@ -33,7 +35,7 @@ static char *wrong_name(const choir_tokenizer *t, const json_t *root)
         size_t bytes;
         int64_t at = strtoll(id, NULL, 10);
         const char *text = json_string_value(json_object_get(token, "content"));
-        const char *own = at < t->size ? choir__vocab_text(&t->decoded, at, &bytes) : NULL;
+        const char *own = choir__vocab_text(&t->decoded, at, &bytes);
         if (text && json_is_true(json_object_get(token, "special")) &&
             (!own || strlen(text) != bytes || memcmp(own, text, bytes) != 0))
             return choir__format("token %s of the tokenizer is not '%s'", id, text);
@@ -53,7 +55,7 @@ static char *wrong_id(const choir_tokenizer *t, const json_t *root)
             size_t bytes = 0;
             if (id >= t->size)
                 return choir__format("the tokenizer has no token %lld", (long long)id);
-            if (id >= 0 && choir__vocab_text(&t->decoded, id, &bytes) && bytes == 1)
+            if (choir__vocab_text(&t->decoded, id, &bytes) && bytes == 1)
                 return choir__format(
                     "token %lld of the tokenizer is a character", (long long)id);
         }
@@ -64,15 +66,18 @@ static char *wrong_id(const choir_tokenizer *t, const json_t *root)
 /* Returns why the model's files do not fit a tokenizer, or NULL. settled: texts end already. */
 static char *why_other(const choir_tokenizer *t, const choir_beside *model, bool settled)
 {
-    static const struct {
-        const char *name;
-        char *(*wrong)(const choir_tokenizer *t, const json_t *root);
-    } files[] = {{CHOIR__BESIDE_WORDS, wrong_name}, {CHOIR__BESIDE_NAMES, wrong_name},
-        {CHOIR__BESIDE_MODEL, wrong_id}, {CHOIR__BESIDE_WRITE, wrong_id}};
+    static const char *const with_names[] = {CHOIR__BESIDE_WORDS, CHOIR__BESIDE_NAMES};
+    static const char *const with_ids[] = {CHOIR__BESIDE_MODEL, CHOIR__BESIDE_WRITE};
     char *why = NULL;
-    for (size_t i = 0; i < CHOIR_COUNT(files) && !why; i++) {
-        json_t *root = choir__beside_json(model, files[i].name);
-        why = files[i].wrong(t, root);
+    bool named = false;
+    for (size_t i = 0; i < CHOIR_COUNT(with_names) && !why; i++) {
+        json_t *root = choir__beside_json(model, with_names[i]);
+        why = wrong_name(t, root, &named);
+        json_decref(root);
+    }
+    for (size_t i = 0; i < CHOIR_COUNT(with_ids) && !why && !named; i++) {
+        json_t *root = choir__beside_json(model, with_ids[i]);
+        why = wrong_id(t, root);
         json_decref(root);
     }
     int64_t own = settled ? choir__end_of_text(t) : choir__end_named(t, t->beside);

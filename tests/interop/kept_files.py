@@ -139,6 +139,9 @@ def other_folders(data):
             assert filecmp.cmp(os.path.join(now, kept), os.path.join("model", kept), shallow=False), kept
         assert config_of(now)["bos_token_id"] == before["bos_token_id"], config_of(now)
         assert not os.path.exists(os.path.join(now, "tokenizer.model"))
+    folders.write_json("model", "generation_config.json", {"eos_token_id": [50256, END]})  # of an older model
+    now = train("./model", "older", data, "--tokenizer", "tok.json")
+    assert config_of(now, "generation_config.json") == {"eos_token_id": END}
     folders.write_json("elsewhere", "generation_config.json", {"eos_token_id": END})
     now = train("./model", "own", data, "--tokenizer", "./elsewhere")
     assert config_of(now, "generation_config.json") == {"eos_token_id": END}
@@ -149,6 +152,10 @@ def other_folders(data):
     assert config_of(now)["eos_token_id"] == 257 and config_of(now)["bos_token_id"] is None, config_of(now)
     left = [name for name in BESIDE if os.path.exists(os.path.join(now, name))]
     assert left == ["preprocessor_config.json", "tokenizer.json"], left
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        os.remove(os.path.join("model", name))
+    now = train("./model/config.json:vocab=260", "no_names", data, "--bytes", says="no token 257")
+    assert config_of(now)["eos_token_id"] == 256 and config_of(now)["bos_token_id"] is None, config_of(now)
 
 
 def odd_files(data):
