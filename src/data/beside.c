@@ -152,8 +152,12 @@ choir_beside *choir__beside_join(
     const choir_beside *tokens, const choir_beside *model, bool fits)
 {
     choir_beside *b = choir__calloc(1, sizeof *b);
+    json_t *words = choir__beside_json(tokens, CHOIR__BESIDE_WORDS);
+    bool chats = json_object_get(words, "chat_template"); /* a file of its own would win */
+    json_decref(words);
     for (int i = 0; i < COUNT; i++) {
-        const choir_beside *from = owner(tokens, model, i, fits);
+        bool template = strstr(choir__beside_names[i], "chat_template");
+        const choir_beside *from = owner(tokens, model, i, fits && !(chats && template));
         if (!from || !from->file[i].text)
             continue;
         b->file[i].bytes = from->file[i].bytes;

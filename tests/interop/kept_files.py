@@ -146,6 +146,10 @@ def other_folders(data):
     now = train("./model", "own", data, "--tokenizer", "./elsewhere")
     assert config_of(now, "generation_config.json") == {"eos_token_id": END}
     assert os.path.exists(os.path.join(now, "chat_template.jinja"))
+    folders.write_json("elsewhere", "tokenizer_config.json", {"chat_template": "{{ own }}"})
+    now = train("./model", "template", data, "--tokenizer", "./elsewhere")
+    assert not os.path.exists(os.path.join(now, "chat_template.jinja"))
+    os.remove("elsewhere/tokenizer_config.json")
     folders.write_tokenizer("elsewhere", ["<|other|>", "<eos>", "<s>"])
     os.remove("elsewhere/generation_config.json")
     now = train("./model", "others", data, "--tokenizer", "./elsewhere", says="'%s' is no token" % ADDED[2])
@@ -170,6 +174,9 @@ def odd_files(data):
     check_kept(train("./model", "odd", data, says=says), before)
     choir("train", "--resume", "odd", "--steps", "4", "--save", "odd_on", "--no-eval")
     check_kept("odd_on/latest", before)
+    choir("checkpoint", "verify", "odd_on")
+    choir("checkpoint", "convert", "odd_on", "odd_converted", "--dtype", "bf16")
+    check_kept("odd_converted", before, "bfloat16")
 
 
 with tempfile.TemporaryDirectory() as place:
