@@ -3,7 +3,8 @@
  * without effect here. They go on into the checkpoints of a training that starts from the
  * folder, so that the model is used afterwards as it was before.
  *
- * choir_tokenizer_load reads those of its tokenizer by itself.
+ * choir_tokenizer_load reads those of its tokenizer by itself. A file goes on as it is,
+ * whatever it contains; one that is no JSON object, as it should be, says nothing to Choir.
  *
  * Threads: any; a choir_beside never changes. Collective: no. */
 #ifndef CHOIR_BESIDE_H
@@ -22,8 +23,7 @@ typedef struct choir_beside choir_beside;
  * config.json, generation_config.json, tokenizer_config.json, special_tokens_map.json,
  * added_tokens.json, chat_template.jinja, chat_template.json, preprocessor_config.json,
  * processor_config.json and tokenizer.model. The caller frees *beside. Errors: io (a file that
- * cannot be read); format (a file of 64 MiB or more, or one that is not the JSON object that
- * its name promises).
+ * cannot be read); format (a file of 64 MiB or more).
  */
 CHOIR_CHECKED choir_status choir_beside_read(const char *folder, choir_beside **beside);
 

@@ -240,8 +240,9 @@ choir_corpus_opts choir_corpus_defaults(void);
  *
  * The token that ends a text is the one that the tokenizer's folder names: the "eos_token" of
  * tokenizer_config.json (in old folders, special_tokens_map.json comes first), else the
- * "eos_token_id", of several the first, of config.json or generation_config.json; else the
- * first of <|endoftext|>, <|end_of_text|>, </s>, <eos> and [SEP] that is a token.
+ * "eos_token_id", of several the first that is a token, of config.json or
+ * generation_config.json; else the first of <|endoftext|>, <|end_of_text|>, </s>, <eos> and
+ * [SEP] that is a token.
  *
  * If *tokenizer is NULL, the characters of all documents are the tokens; else *tokenizer is
  * read. A tokenizer without a token that ends a text gets <|endoftext|>, and one without the

@@ -81,8 +81,11 @@ typedef struct choir_training {
     const choir_class_names *classes;
     /* the files beside the published model that the training began with, or beside the
      * checkpoint that it goes on from: they go on into checkpoints, and so do keys of
-     * config.json that Choir does not use. Those about tokens are taken from the tokenizer's
-     * folder instead, if there is a tokenizer. NULL: none; must exist until a save is done */
+     * config.json that Choir does not use. If there is a tokenizer, those about tokens are its
+     * folder's; of the others the model's go on if they fit the tokenizer, that is, name no
+     * other tokens and no other end of texts. That end is added to eos_token_id of config.json
+     * and generation_config.json, and ids beyond the vocabulary are removed from them. NULL:
+     * none; must exist until a save is done */
     const choir_beside *beside;
     const char *job; /* the program's own record of its options, kept as job.json; NULL: none */
 } choir_training;

@@ -23,15 +23,13 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/file.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/beside_files.h"
 #include "checkpoint/plan.h"
 #include "checkpoint/save.h"
 #include "checkpoint/state.h"
 #include "comm/group.h"
 #include "comm/recorder.h"
-#include "data/beside.h"
-#include "data/corpus.h"
 #include "data/tokenizer/tokenizer.h"
-#include "nn/models/config.h"
 #include "tensor/tensor.h"
 
 /* --- rank 0: the folder and small files --- */
@@ -44,47 +42,6 @@ static choir_status save_tokenizer(const char *folder, const choir_tokenizer *to
     if (status == CHOIR_OK)
         status = choir__sync_path(path);
     free(path);
-    return status;
-}
-
-/* Returns the files that go on: those of the tokenizer, as most are about tokens. */
-static const choir_beside *beside_of(const choir__saver *s)
-{
-    return s->tokenizer ? s->tokenizer->beside : s->beside;
-}
-
-/* Writes the file by which other programs recognise the model. */
-static choir_status save_config(const choir__saver *s)
-{
-    json_t *model = choir__beside_json(s->beside, CHOIR__BESIDE_MODEL);
-    json_t *tokens = choir__beside_json(beside_of(s), CHOIR__BESIDE_MODEL);
-    choir__config_origin origin = {
-        model, tokens, s->tokenizer ? choir__end_of_text(s->tokenizer) : -1};
-    char *json =
-        *s->state.model ? choir__config_json(s->state.model, s->classes, &origin) : NULL;
-    char *path = choir__format("%s/" CHOIR__BESIDE_MODEL, s->fresh);
-    choir_status status = json ? choir__write_file(path, json, strlen(json)) : CHOIR_OK;
-    free(path);
-    free(json);
-    json_decref(tokens);
-    json_decref(model);
-    return status;
-}
-
-/* Writes the other files as they were. */
-static choir_status save_beside(const choir__saver *s)
-{
-    choir_status status = CHOIR_OK;
-    const char *name;
-    for (int i = 0; (name = choir__beside_names[i]) && status == CHOIR_OK; i++) {
-        size_t bytes;
-        const char *text = choir__beside_text(beside_of(s), name, &bytes);
-        if (!text || !strcmp(name, CHOIR__BESIDE_MODEL))
-            continue;
-        char *path = choir__format("%s/%s", s->fresh, name);
-        status = choir__write_file(path, text, bytes);
-        free(path);
-    }
     return status;
 }
 
@@ -133,6 +90,7 @@ static choir_status find_fresh(choir__saver *s)
 static choir_status publish(choir__saver *s)
 {
     char *step = choir__format("step-%08lld", (long long)s->state.step);
+    const choir__beside_parts kept = {s->state.model, s->beside, s->tokenizer, s->classes};
     json_t *files = json_object();
     for (int f = 0; f < s->plan.file_count; f++)
         choir__state_add_file(files, s->plan.files[f].name, &s->digests[f]);
@@ -140,9 +98,7 @@ static choir_status publish(choir__saver *s)
     if (status == CHOIR_OK && s->tokenizer)
         status = save_tokenizer(s->fresh, s->tokenizer);
     if (status == CHOIR_OK)
-        status = save_config(s);
-    if (status == CHOIR_OK)
-        status = save_beside(s);
+        status = choir__beside_save(&kept, s->fresh);
     if (status == CHOIR_OK && s->job)
         status = save_job(s->fresh, s->job);
     if (status == CHOIR_OK)

@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "base/base.h"
+#include "checkpoint/beside_files.h"
 #include "cli/job.h"
 #include "cli/say.h"
 
@@ -41,6 +42,8 @@ void choir__job_notes(const choir__job *j)
     int64_t warmup = choir__job_warmup(j);
     if (j->rank > 0)
         return;
+    say(j, choir__beside_notes(
+               &(choir__beside_parts){j->info.config, j->beside, j->tokenizer, &j->classes}));
     if (is_table(j))
         say(j, choir__format("%s is trained on as plain text, with its separators", j->data));
     char *numbers = choir__classes_note(j->train, &j->classes);

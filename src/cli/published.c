@@ -16,6 +16,7 @@
 #include "base/base.h"
 #include "cli/say.h"
 #include "cli/job.h"
+#include "data/beside.h"
 
 static bool is_folder(const char *path)
 {
@@ -66,6 +67,9 @@ static choir_status read_beside(choir__job *j, const char *path)
                    : slash         ? choir__format("%.*s", (int)(slash - path), path)
                                    : choir__strdup(".");
     choir_status status = choir_beside_read(folder, &j->beside);
+    const char *name = slash ? slash + 1 : path;
+    if (status == CHOIR_OK && !is_folder(path) && strcmp(name, CHOIR__BESIDE_MODEL) != 0)
+        choir__beside_drop(j->beside, CHOIR__BESIDE_MODEL); /* it is another model's */
     free(folder);
     return status;
 }

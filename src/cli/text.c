@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
+#include "checkpoint/beside_files.h"
 
 /* Reads the tokenizer in a folder of weights or beside their file, if there is one. */
 static choir_status load_beside(const char *weights, choir_tokenizer **tokenizer)
@@ -34,9 +35,9 @@ bool choir__text_is_chars(const char *name)
     return name && !strcmp(name, "chars");
 }
 
-choir_status choir__text_tokenizer(const choir__job *j, choir_tokenizer **tokenizer)
+/* Reads the tokenizer that the options name. */
+static choir_status load(const choir__job *j, choir_tokenizer **tokenizer)
 {
-    *tokenizer = NULL;
     if (j->resumed) { /* the weights belong to the ids of the checkpoint's tokenizer */
         choir_status status = choir_training_tokenizer(j->resume, tokenizer);
         if (status != CHOIR_OK || *tokenizer)
@@ -56,4 +57,13 @@ choir_status choir__text_tokenizer(const choir__job *j, choir_tokenizer **tokeni
     if (j->published && choir_tokenizer_exists(j->published))
         return choir_tokenizer_load(j->published, tokenizer);
     return j->weights ? load_beside(j->weights, tokenizer) : CHOIR_OK;
+}
+
+choir_status choir__text_tokenizer(const choir__job *j, choir_tokenizer **tokenizer)
+{
+    *tokenizer = NULL;
+    choir_status status = load(j, tokenizer);
+    if (status == CHOIR_OK)
+        choir__beside_lend(*tokenizer, j->beside);
+    return status;
 }

@@ -21,6 +21,7 @@ struct choir_beside {
     struct {
         char *text; /* NULL: the folder has no such file */
         size_t bytes;
+        char *wrong; /* why a file that Choir reads cannot be read; NULL: it can */
     } file[COUNT];
 };
 
@@ -29,30 +30,31 @@ struct choir_beside {
 static json_t *parse(const char *text, size_t bytes, json_error_t *why)
 {
     json_t *root = json_loadb(text, bytes, JSON_ALLOW_NUL, why);
-    return root ? root : json_loadb(text, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, why);
+    if (!root)
+        root = json_loadb(text, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, why);
+    if (json_is_object(root))
+        return root;
+    json_decref(root);
+    return NULL;
 }
 
-/* Any program may have a config.json of its own beside a tokenizer, in a form of its own: the
- * reader of a model refuses it, this one does not know it. */
-static choir_status check_json(const char *path, const char *name, char **text, size_t bytes)
+static bool is_read(const char *name)
 {
-    json_error_t why;
-    size_t length = strlen(name);
-    if (length < 5 || strcmp(name + length - 5, ".json") != 0)
-        return CHOIR_OK;
-    json_t *root = parse(*text, bytes, &why);
-    choir_status status = CHOIR_OK;
-    if (!json_is_object(root) && !strcmp(name, CHOIR__BESIDE_MODEL)) {
-        free(*text);
-        *text = NULL;
-    } else if (!root) {
-        status = choir__error(CHOIR_ERR_FORMAT, "%s is not valid JSON: line %d, column %d: %s",
-            path, why.line, why.column, why.text);
-    } else if (!json_is_object(root)) {
-        status = choir__error(CHOIR_ERR_FORMAT, "%s: expected a JSON object {...}", path);
-    }
+    return !strcmp(name, CHOIR__BESIDE_MODEL) || !strcmp(name, CHOIR__BESIDE_WRITE) ||
+           !strcmp(name, CHOIR__BESIDE_WORDS) || !strcmp(name, CHOIR__BESIDE_NAMES);
+}
+
+/* Returns why a file is no JSON object, or NULL. Other programs write forms of their own, as
+ * Python's NaN, and read them again: what Choir does not know is no error. */
+static char *why_wrong(const char *path, const char *text, size_t bytes)
+{
+    json_error_t why = {.line = -1};
+    json_t *root = parse(text, bytes, &why);
     json_decref(root);
-    return status;
+    return root          ? NULL
+           : why.text[0] ? choir__format("%s is not valid JSON: line %d, column %d: %s", path,
+                               why.line, why.column, why.text)
+                         : choir__format("%s is not a JSON object {...}", path);
 }
 
 static choir_status read_one(const char *folder, int i, choir_beside *b)
@@ -63,8 +65,8 @@ static choir_status read_one(const char *folder, int i, choir_beside *b)
     choir_status status = CHOIR_OK;
     if (stat(path, &info) == 0) {
         status = choir__read_file(path, FILE_LIMIT, &b->file[i].text, &b->file[i].bytes);
-        if (status == CHOIR_OK)
-            status = check_json(path, name, &b->file[i].text, b->file[i].bytes);
+        if (status == CHOIR_OK && is_read(name))
+            b->file[i].wrong = why_wrong(path, b->file[i].text, b->file[i].bytes);
     }
     free(path);
     return status;
@@ -87,8 +89,10 @@ choir_status choir_beside_read(const char *folder, choir_beside **beside)
 
 void choir_beside_free(choir_beside *beside)
 {
-    for (int i = 0; beside && i < COUNT; i++)
+    for (int i = 0; beside && i < COUNT; i++) {
         free(beside->file[i].text);
+        free(beside->file[i].wrong);
+    }
     free(beside);
 }
 
@@ -112,7 +116,8 @@ void choir__beside_drop(choir_beside *beside, const char *name)
     int i = index_of(name);
     if (beside) {
         free(beside->file[i].text);
-        beside->file[i].text = NULL;
+        free(beside->file[i].wrong);
+        beside->file[i].text = beside->file[i].wrong = NULL;
     }
 }
 
@@ -122,4 +127,45 @@ json_t *choir__beside_json(const choir_beside *beside, const char *name)
     size_t bytes;
     const char *text = choir__beside_text(beside, name, &bytes);
     return text ? parse(text, bytes, &why) : NULL;
+}
+
+const char *choir__beside_wrong(const choir_beside *beside, const char *name)
+{
+    return beside ? beside->file[index_of(name)].wrong : NULL;
+}
+
+/* --- the files of two folders --- */
+
+/* Returns the one of two folders whose file goes on. The pieces are a tokenizer themselves, and
+ * a processor's settings have no tokens. */
+static const choir_beside *owner(
+    const choir_beside *tokens, const choir_beside *model, int i, bool fits)
+{
+    const char *name = choir__beside_names[i];
+    if (strstr(name, "processor_config"))
+        return model && model->file[i].text ? model : tokens;
+    bool own = tokens && tokens->file[i].text;
+    return own || !fits || !strcmp(name, CHOIR__BESIDE_PIECES) ? tokens : model;
+}
+
+choir_beside *choir__beside_join(
+    const choir_beside *tokens, const choir_beside *model, bool fits)
+{
+    choir_beside *b = choir__calloc(1, sizeof *b);
+    json_t *words = choir__beside_json(tokens, CHOIR__BESIDE_WORDS);
+    bool chats = json_object_get(words, "chat_template"); /* a file of its own would win */
+    json_decref(words);
+    for (int i = 0; i < COUNT; i++) {
+        bool template = strstr(choir__beside_names[i], "chat_template");
+        const choir_beside *from = owner(tokens, model, i, fits && !(chats && template));
+        if (!from || !from->file[i].text)
+            continue;
+        b->file[i].bytes = from->file[i].bytes;
+        b->file[i].text = choir__alloc(from->file[i].bytes + 1);
+        memcpy(b->file[i].text, from->file[i].text, from->file[i].bytes);
+        b->file[i].text[from->file[i].bytes] = '\0';
+        if (from->file[i].wrong)
+            b->file[i].wrong = choir__strdup(from->file[i].wrong);
+    }
+    return b;
 }

@@ -4,6 +4,7 @@
 
 #include <choir/beside.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #define CHOIR__BESIDE_MODEL  "config.json" /* a model's writer merges it; see config.h */
@@ -22,7 +23,17 @@ const char *choir__beside_text(const choir_beside *beside, const char *name, siz
 /* Removes a file whose contents no longer hold. beside: may be NULL. */
 void choir__beside_drop(choir_beside *beside, const char *name);
 
-/* Returns the contents of a JSON file, for the caller to release, or NULL as above. */
+/* Returns the contents of a file that is a JSON object, for the caller to release; NULL as
+ * above, or if it is none. */
 json_t *choir__beside_json(const choir_beside *beside, const char *name);
+
+/* Returns a sentence on a file that Choir reads and that is no JSON object, or NULL. */
+const char *choir__beside_wrong(const choir_beside *beside, const char *name);
+
+/* Returns copies of the files of two folders, for choir_beside_free: of each name the one of
+ * the tokenizer's folder, or else, if the model's `fits` the tokenizer, the model's; a
+ * processor's settings are the model's. Both may be NULL. */
+choir_beside *choir__beside_join(
+    const choir_beside *tokens, const choir_beside *model, bool fits);
 
 #endif

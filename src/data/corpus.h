@@ -39,6 +39,9 @@ static inline int32_t choir__document_token(int32_t id)
 /* Returns the id of the token that ends a text; -1: the tokenizer has none. */
 int64_t choir__end_of_text(const choir_tokenizer *tokenizer);
 
+/* Returns the id of the token that files say ends a text; -1: they name none. */
+int64_t choir__end_named(const choir_tokenizer *tokenizer, const choir_beside *beside);
+
 /* Adds a token that ends a text to a tokenizer without one, which becomes another object and
  * owns the first. fixed: it may not have more tokens. path: for the message. Errors: argument.
  */

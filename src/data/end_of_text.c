@@ -8,7 +8,7 @@
  * "eos_token_id" in config.json or generation_config.json, of which several may end a text: the
  * first counts, since the others end a turn or a tool's call. A name that is no token, and an
  * id beyond the tokenizer's, as small models keep of the configuration that they were made of,
- * say nothing. */
+ * say nothing; nor does a file that cannot be parsed. */
 #include <string.h>
 
 #include "data/beside.h"
@@ -24,12 +24,12 @@ static int64_t id_of_name(const choir_tokenizer *t, const json_t *name)
     return text ? choir_tokenizer_id(t, text) : -1;
 }
 
-static int64_t by_name(const choir_tokenizer *t)
+static int64_t by_name(const choir_tokenizer *t, const choir_beside *beside)
 {
-    json_t *words = choir__beside_json(t->beside, CHOIR__BESIDE_WORDS);
+    json_t *words = choir__beside_json(beside, CHOIR__BESIDE_WORDS);
     json_t *names = json_object_get(words, "added_tokens_decoder")
                         ? NULL
-                        : choir__beside_json(t->beside, CHOIR__BESIDE_NAMES);
+                        : choir__beside_json(beside, CHOIR__BESIDE_NAMES);
     int64_t id = id_of_name(t, json_object_get(names, "eos_token"));
     if (id < 0)
         id = id_of_name(t, json_object_get(words, "eos_token"));
@@ -38,25 +38,39 @@ static int64_t by_name(const choir_tokenizer *t)
     return id;
 }
 
-static int64_t by_id(const choir_tokenizer *t, const char *file)
+/* Returns a whole number that is the id of a token; -1: it is none. */
+static int64_t id_of_number(const choir_tokenizer *t, const json_t *number)
 {
-    json_t *root = choir__beside_json(t->beside, file);
+    int64_t id = json_is_integer(number) ? json_integer_value(number) : -1;
+    return id < t->size ? choir__max(id, -1) : -1;
+}
+
+static int64_t by_id(const choir_tokenizer *t, const choir_beside *beside, const char *file)
+{
+    json_t *root = choir__beside_json(beside, file);
     const json_t *ids = json_object_get(root, "eos_token_id");
-    const json_t *first = json_is_array(ids) ? json_array_get(ids, 0) : ids;
-    int64_t id = json_is_integer(first) ? json_integer_value(first) : -1;
+    int64_t id = id_of_number(t, ids);
+    for (size_t i = 0; i < json_array_size(ids) && id < 0; i++)
+        id = id_of_number(t, json_array_get(ids, i));
     json_decref(root);
-    return id < t->size ? id : -1;
+    return id;
+}
+
+int64_t choir__end_named(const choir_tokenizer *t, const choir_beside *beside)
+{
+    int64_t id = by_name(t, beside);
+    if (id < 0)
+        id = by_id(t, beside, CHOIR__BESIDE_MODEL);
+    if (id < 0)
+        id = by_id(t, beside, CHOIR__BESIDE_WRITE);
+    return id;
 }
 
 int64_t choir__end_of_text(const choir_tokenizer *t)
 {
     static const char *const names[] = {
         "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]"};
-    int64_t id = by_name(t);
-    if (id < 0)
-        id = by_id(t, CHOIR__BESIDE_MODEL);
-    if (id < 0)
-        id = by_id(t, CHOIR__BESIDE_WRITE);
+    int64_t id = choir__end_named(t, t->beside);
     for (size_t i = 0; i < CHOIR_COUNT(names) && id < 0; i++)
         id = choir_tokenizer_id(t, names[i]);
     return id;

@@ -4,6 +4,7 @@ of config.json that Choir does not use stay, and bos, eos and pad are the folder
 import filecmp
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,8 +24,10 @@ def choir(*arguments, fails=False):
     return done.stderr.decode()
 
 
-def train(model, save, data, *options):
-    choir("train", "--model", model, "--batch-size", "2", "--steps", "2", "--no-eval", "--save", save, *options, data)
+def train(model, save, data, *options, says=None):
+    said = choir("train", "--model", model, "--batch-size", "2", "--steps", "2", "--no-eval", "--save", save, *options,
+                 data)
+    assert says is None or says in said, said
     return os.path.join(save, "latest")
 
 
@@ -48,9 +51,9 @@ def folder(name, model_type="llama", **more):
     return config
 
 
-def config_of(name):
-    with open(os.path.join(name, "config.json")) as file:
-        return json.load(file)
+def config_of(name, file="config.json"):
+    with open(os.path.join(name, file)) as opened:
+        return json.load(opened)
 
 
 def check_kept(where, before, dtype="float32"):
@@ -108,10 +111,72 @@ def refused(data):
     folder("model")
     said = choir("train", "--model", "./model", "--steps", "1", "chats.jsonl", fails=True)
     assert "chats.jsonl, line 1: column 'messages'" in said and "<|im_start|> is no token" in said, said
-    with open("model/generation_config.json", "w") as file:
-        file.write('{"eos_token_id": 2')
-    said = choir("train", "--model", "./model", "--steps", "1", data, fails=True)
-    assert "generation_config.json is not valid JSON: line 1" in said, said
+
+
+def ends(data):
+    """The end of texts in training is among the ids at which the tuned model stops."""
+    folder("model", eos_token_id=BEGIN, bos_token_id=300)
+    folders.write_json("model", "generation_config.json", {"eos_token_id": [300, PAD], "temperature": 0.6})
+    now = train("./model", "ends", data, says="texts end with '%s', token %d, which is not the eos_token_id of "
+                "generation_config.json: checkpoints have it there, too" % (ADDED[2], END))
+    config = config_of(now)
+    assert config["eos_token_id"] == [BEGIN, END] and config["bos_token_id"] is None, config
+    generation = config_of(now, "generation_config.json")
+    assert generation == {"eos_token_id": [PAD, END], "temperature": 0.6}, generation
+    said = choir("train", "--resume", "ends", "--steps", "4", "--save", "ends_on", "--no-eval")
+    assert "texts end with" not in said, said
+
+
+def other_folders(data):
+    """A tokenizer elsewhere gets the model's files, unless its own folder has them, or it has other tokens."""
+    before = folder("model")
+    os.makedirs("elsewhere", exist_ok=True)
+    shutil.copy("model/tokenizer.json", "tok.json")
+    shutil.copy("model/tokenizer.json", "elsewhere/tokenizer.json")
+    for name, tokenizer in (("file", "tok.json"), ("folder", "./elsewhere")):
+        now = train("./model", name, data, "--tokenizer", tokenizer)
+        for kept in BESIDE[:-1]:
+            assert filecmp.cmp(os.path.join(now, kept), os.path.join("model", kept), shallow=False), kept
+        assert config_of(now)["bos_token_id"] == before["bos_token_id"], config_of(now)
+        assert not os.path.exists(os.path.join(now, "tokenizer.model"))
+    folders.write_json("model", "generation_config.json", {"eos_token_id": [50256, END]})  # of an older model
+    now = train("./model", "older", data, "--tokenizer", "tok.json")
+    assert config_of(now, "generation_config.json") == {"eos_token_id": END}
+    folders.write_json("elsewhere", "generation_config.json", {"eos_token_id": END})
+    now = train("./model", "own", data, "--tokenizer", "./elsewhere")
+    assert config_of(now, "generation_config.json") == {"eos_token_id": END}
+    assert os.path.exists(os.path.join(now, "chat_template.jinja"))
+    folders.write_json("elsewhere", "tokenizer_config.json", {"chat_template": "{{ own }}"})
+    now = train("./model", "template", data, "--tokenizer", "./elsewhere")
+    assert not os.path.exists(os.path.join(now, "chat_template.jinja"))
+    os.remove("elsewhere/tokenizer_config.json")
+    folders.write_tokenizer("elsewhere", ["<|other|>", "<eos>", "<s>"])
+    os.remove("elsewhere/generation_config.json")
+    now = train("./model", "others", data, "--tokenizer", "./elsewhere", says="'%s' is no token" % ADDED[2])
+    assert config_of(now)["eos_token_id"] == 257 and config_of(now)["bos_token_id"] is None, config_of(now)
+    left = [name for name in BESIDE if os.path.exists(os.path.join(now, name))]
+    assert left == ["preprocessor_config.json", "tokenizer.json"], left
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        os.remove(os.path.join("model", name))
+    now = train("./model/config.json:vocab=260", "no_names", data, "--bytes", says="no token 257")
+    assert config_of(now)["eos_token_id"] == 256 and config_of(now)["bos_token_id"] is None, config_of(now)
+
+
+def odd_files(data):
+    """What Choir cannot parse passes through, with a note on a file that it would have read."""
+    before = folder("model")
+    odd = {"tokenizer_config.json": b'{"eos_token": "x", "y": NaN}', "added_tokens.json": b"[Infinity",
+           "special_tokens_map.json": b"", "preprocessor_config.json": b"", "generation_config.json": b"[]"}
+    for name, text in odd.items():
+        with open(os.path.join("model", name), "wb") as file:
+            file.write(text)
+    says = "note: ./model/tokenizer_config.json is not valid JSON: line 1"
+    check_kept(train("./model", "odd", data, says=says), before)
+    choir("train", "--resume", "odd", "--steps", "4", "--save", "odd_on", "--no-eval")
+    check_kept("odd_on/latest", before)
+    choir("checkpoint", "verify", "odd_on")
+    choir("checkpoint", "convert", "odd_on", "odd_converted", "--dtype", "bf16")
+    check_kept("odd_converted", before, "bfloat16")
 
 
 with tempfile.TemporaryDirectory() as place:
@@ -119,7 +184,7 @@ with tempfile.TemporaryDirectory() as place:
     with open("docs.jsonl", "w") as docs:
         for number in range(60):
             print(json.dumps({"prompt": "ab%d" % number, "completion": "xyz"}), file=docs)
-    for way in (all_ways, other_tokens, other_models, refused):
+    for way in (all_ways, other_tokens, other_models, refused, ends, other_folders, odd_files):
         way("docs.jsonl")
 print("kept")
 sys.exit(0)

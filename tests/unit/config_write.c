@@ -102,7 +102,11 @@ static void tokens_are_the_tokenizers(void **state)
         {LLAMA, "{\"bos_token_id\":5,\"eos_token_id\":6}",
             "{\"bos_token_id\":1,\"eos_token_id\":[2,3]}", 3, "1", "[2,3]", "null"},
         {LLAMA, "{\"bos_token_id\":5,\"eos_token_id\":6}", NULL, 7, "null", "7", "null"},
-        {LLAMA, NULL, "{\"eos_token_id\":[2,300]}", 7, NULL, "7", "null"},
+        {LLAMA, NULL, "{\"eos_token_id\":[2,300]}", 7, NULL, "[2,7]", "null"},
+        {LLAMA, NULL, "{\"eos_token_id\":2}", 7, NULL, "[2,7]", "null"},
+        {LLAMA, NULL, "{\"eos_token_id\":[]}", 7, NULL, "7", "null"},
+        {LLAMA, NULL, "{\"eos_token_id\":\"x\"}", 7, NULL, "7", "null"},
+        {LLAMA, NULL, "{\"eos_token_id\":[300]}", -1, NULL, "null", "null"},
         {GPT2, NULL, "{\"bos_token_id\":50256,\"eos_token_id\":50256,\"pad_token_id\":9}", -1,
             "null", "null", "9"},
     };
@@ -115,9 +119,41 @@ static void tokens_are_the_tokenizers(void **state)
     }
 }
 
+static void generation_stops_at_the_end(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *before;
+        int64_t end;
+        const char *after; /* NULL: as before */
+    } cases[] = {
+        {LLAMA, "{\"temperature\":0.6,\"eos_token_id\":2}", 7,
+            "{\"temperature\":0.6,\"eos_token_id\":[2,7]}"},
+        {LLAMA, "{\"eos_token_id\":[300,7],\"pad_token_id\":300}", 7,
+            "{\"eos_token_id\":7,\"pad_token_id\":null}"},
+        {LLAMA, "{}", 7, "{\"eos_token_id\":7}"},
+        {LLAMA, "{\"eos_token_id\":[3,7]}", 7, NULL},
+        {LLAMA, "{\"eos_token_id\":3}", -1, NULL},
+        {"bert:layers=1,heads=1,width=8,context=4,vocab=61", "{\"eos_token_id\":3}", 7, NULL},
+    };
+    for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
+        json_t *before = json_loads(cases[i].before, 0, NULL);
+        char *json = choir__config_generation(cases[i].text, before, cases[i].end);
+        json_t *after = json ? json_loads(json, 0, NULL) : NULL;
+        json_t *expected = cases[i].after ? json_loads(cases[i].after, 0, NULL) : NULL;
+        if (!expected != !after || (expected && !json_equal(expected, after)))
+            fail_msg("case %zu: %s", i, json);
+        json_decref(expected);
+        json_decref(after);
+        json_decref(before);
+        free(json);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(keys_are_kept),
-        cmocka_unit_test(keys_of_parts_are_kept), cmocka_unit_test(tokens_are_the_tokenizers)};
+        cmocka_unit_test(keys_of_parts_are_kept), cmocka_unit_test(tokens_are_the_tokenizers),
+        cmocka_unit_test(generation_stops_at_the_end)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

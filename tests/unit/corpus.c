@@ -152,7 +152,7 @@ static void put_or_remove(const char *name, const char *text)
         remove(path);
 }
 
-static choir_tokenizer *load_beside(const beside *b, choir_status expected, const char *says)
+static choir_tokenizer *load_beside(const beside *b)
 {
     choir_tokenizer *t = NULL;
     put("choir_tokenizer.json", tokenizer_of_bytes);
@@ -160,8 +160,7 @@ static choir_tokenizer *load_beside(const beside *b, choir_status expected, cons
     put_or_remove("generation_config.json", b->generation);
     put_or_remove("tokenizer_config.json", b->words);
     put_or_remove("special_tokens_map.json", b->names);
-    choir_status status = choir_tokenizer_load(folder, &t);
-    if (status != expected || (says && !strstr(choir_error_message(), says)))
+    if (choir_tokenizer_load(folder, &t) != CHOIR_OK)
         fail_msg("%s", choir_error_message());
     return t;
 }
@@ -186,6 +185,11 @@ static void the_folder_names_the_end(void **state)
         {"{\"eos_token_id\":257}", NULL, "{\"eos_token\":\"<nope>\"}", NULL, STOP},
         {"{\"eos_token_id\":[]}", "{\"eos_token_id\":\"x\"}", "{\"eos_token\":3}", NULL, END},
         {"{// of another program", NULL, NULL, NULL, END},
+        {"{\"eos_token_id\":[300,-1,258]}", NULL, NULL, NULL, TURN},
+        {"{\"eos_token_id\":300}", "{\"eos_token_id\":[301,257]}", NULL, NULL, STOP},
+        /* files that cannot be parsed say nothing */
+        {"{\"eos_token_id\":257}", "[]", "", NULL, STOP},
+        {"{\"eos_token_id\":257}", "{", "{\"eos_token\":\"<|im_end|>\",\"x\":NaN}", "[]", STOP},
         /* as transformers writes it if there is no longest text */
         {NULL, NULL,
             "{\"model_max_length\":1000000000000000019884624838656,\"eos_token\":\"</s>\"}",
@@ -197,7 +201,7 @@ static void the_folder_names_the_end(void **state)
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
         int64_t x[3], y[3];
         choir_dataset *data;
-        choir_tokenizer *t = load_beside(&cases[i], CHOIR_OK, NULL);
+        choir_tokenizer *t = load_beside(&cases[i]);
         const char *path =
             put("p.jsonl", "{\"prompt\":\"a\",\"completion\":\"bc\"}\n{\"text\":\"d\"}");
         assert_int_equal(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data), CHOIR_OK);
@@ -207,16 +211,12 @@ static void the_folder_names_the_end(void **state)
         choir_dataset_free(data);
         choir_tokenizer_free(t);
     }
-    load_beside(&(beside){.words = "{\"eos_token\":"}, CHOIR_ERR_FORMAT,
-        "tokenizer_config.json is not valid JSON: line 1");
-    load_beside(&(beside){.generation = "[]"}, CHOIR_ERR_FORMAT,
-        "generation_config.json: expected a JSON object");
 }
 
 static void chats_need_their_markers(void **state)
 {
     (void)state;
-    choir_tokenizer *t = load_beside(&(beside){NULL}, CHOIR_OK, NULL);
+    choir_tokenizer *t = load_beside(&(beside){NULL});
     choir_corpus_opts opts = choir_corpus_defaults();
     choir_dataset *data = NULL;
     opts.context = 2;

@@ -34,6 +34,11 @@ typedef struct choir__config_origin {
 char *choir__config_json(
     const char *text, const choir_class_names *classes, const choir__config_origin *origin);
 
+/* Returns a generation_config.json in which the ids are those of the model's tokens, of which
+ * `end` ends a text (-1: unknown), or NULL if they are in `before` (may be NULL), or the model
+ * ends no text. The caller frees it. (config_write.c) */
+char *choir__config_generation(const char *text, const json_t *before, int64_t end);
+
 /* --- the names of classes, id2label and label2id: class_names.c --- */
 
 /* Reads them from PATH, a config.json or a folder with one; none if the classes have no names.

@@ -57,6 +57,8 @@ json_t *choir__config_part_json(const char *text, const choir__config_key *keys)
 
 /* --- ids of special tokens --- */
 
+#define END "eos_token_id" /* the tokens at which a model stops */
+
 /* Returns whether a key has the id of a special token, or several. */
 static bool is_token(const char *key)
 {
@@ -75,30 +77,78 @@ static bool are_ids(const json_t *value, int64_t vocab)
 }
 
 /* Makes `from` the source of the ids that are not the model's own. */
-static void set_tokens(json_t *root, const json_t *from, int64_t vocab)
+static void set_tokens(json_t *root, const json_t *from)
 {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)from, key, value)
     {
         if (is_token(key) && !json_object_get(root, key))
-            json_object_set_new(
-                root, key, are_ids(value, vocab) ? json_deep_copy(value) : json_null());
+            json_object_set_new(root, key, json_deep_copy(value));
     }
+}
+
+/* Returns `ids`, one or several, without those beyond the vocabulary, and with `end` behind
+ * them. */
+static json_t *mended_ends(const json_t *ids, int64_t vocab, int64_t end)
+{
+    json_t *list = json_is_array(ids)  ? json_incref((json_t *)(uintptr_t)ids)
+                   : json_is_null(ids) ? json_array()
+                                       : json_pack("[O]", ids);
+    json_t *kept = json_array();
+    bool has_end = end < 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *id = json_array_get(list, i);
+        if (json_is_integer(id) && are_ids(id, vocab))
+            json_array_append(kept, id);
+        has_end |= json_is_integer(id) && json_integer_value(id) == end;
+    }
+    if (!has_end)
+        json_array_append_new(kept, json_integer(end));
+    size_t count = json_array_size(kept);
+    json_t *mended = json_equal(kept, list) ? json_deep_copy(ids)
+                     : count > 1            ? json_incref(kept)
+                     : count                ? json_incref(json_array_get(kept, 0))
+                                            : json_null();
+    json_decref(kept);
+    json_decref(list);
+    return mended;
+}
+
+/* Makes the ids of a file those of a vocabulary, of which `end` ends a text; -1: unknown. */
+static void mend_tokens(json_t *root, int64_t vocab, int64_t end)
+{
+    const char *key;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(root, next, key, value)
+    {
+        if (is_token(key) && strcmp(key, END) != 0 && !are_ids(value, vocab))
+            json_object_set_new(root, key, json_null());
+    }
+    value = json_object_get(root, END);
+    bool known = end >= 0 && (!vocab || end < vocab);
+    if (value || known)
+        json_object_set_new(
+            root, END, mended_ends(value ? value : json_null(), vocab, known ? end : -1));
 }
 
 /* Writes the ids that the library which the file is for takes from a vocabulary of its own if
  * the file lacks them. */
-static void set_ends(json_t *root, const choir__config_origin *o, int64_t vocab)
+static void set_ends(json_t *root)
 {
-    const json_t *eos = json_object_get(root, "eos_token_id");
-    bool known = o->end >= 0 && (!vocab || o->end < vocab);
-    if (known && (!eos || json_is_null(eos)))
-        json_object_set_new(root, "eos_token_id", json_integer(o->end));
-    else if (!eos && !o->tokens)
-        json_object_set_new(root, "eos_token_id", json_null());
-    if (!json_object_get(root, "bos_token_id") && !o->tokens)
-        json_object_set_new(root, "bos_token_id", json_null());
+    static const char *const keys[] = {END, "bos_token_id"};
+    for (size_t i = 0; i < CHOIR_COUNT(keys); i++)
+        if (!json_object_get(root, keys[i]))
+            json_object_set_new(root, keys[i], json_null());
+}
+
+static int64_t vocab_of(const char *text)
+{
+    char *option = choir__config_option(text, "vocab");
+    int64_t vocab = option ? strtoll(option, NULL, 10) : 0;
+    free(option);
+    return vocab;
 }
 
 /* --- keys that Choir does not use --- */
@@ -140,7 +190,7 @@ static void keep_parts(json_t *root, const json_t *from, const choir__config_par
         const json_t *part = json_object_get(from, parts->part);
         json_t *to = json_object_get(root, parts->part);
         keep_keys(to, part, parts->keys, NULL);
-        set_tokens(to, part, 0);
+        set_tokens(to, part);
     }
 }
 
@@ -159,14 +209,12 @@ static json_t *config_of(const char *text, const choir__published *p)
 static void add_origin(
     const char *text, json_t *root, const choir__published *p, const choir__config_origin *o)
 {
-    char *option = choir__config_option(text, "vocab");
-    int64_t vocab = option ? strtoll(option, NULL, 10) : 0;
     keep_keys(root, o->model, p->keys, p->written);
     keep_parts(root, o->model, p->parts);
-    set_tokens(root, o->tokens, vocab);
-    if (p->has_ends)
-        set_ends(root, o, vocab);
-    free(option);
+    set_tokens(root, o->tokens);
+    mend_tokens(root, vocab_of(text), p->has_ends ? o->end : -1);
+    if (p->has_ends && !o->tokens)
+        set_ends(root);
 }
 
 char *choir__config_json(
@@ -186,5 +234,22 @@ char *choir__config_json(
     char *json = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
     json_decref(root);
     choir__config_append(&json, "\n", "");
+    return json;
+}
+
+char *choir__config_generation(const char *text, const json_t *before, int64_t end)
+{
+    const choir__model_spec *spec;
+    if (choir__model_find(text, &spec) != CHOIR_OK || !spec->published ||
+        !spec->published->has_ends || !before)
+        return NULL;
+    json_t *now = json_deep_copy(before);
+    mend_tokens(now, vocab_of(text), end);
+    char *json = json_equal(now, before)
+                     ? NULL
+                     : json_dumps(now, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_decref(now);
+    if (json)
+        choir__config_append(&json, "\n", "");
     return json;
 }
