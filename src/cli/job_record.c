@@ -113,25 +113,12 @@ static choir_status read_record(choir__job *j)
     return status;
 }
 
-const char *choir__job_recorded(const choir__job *j, const char *name)
-{
-    return json_string_value(json_object_get(json_object_get(j->resumed, "options"), name));
-}
-
 /* --- taking it --- */
 
 static bool same_kind(const char *a, const char *b)
 {
     size_t n = strcspn(a, ":");
     return n == strcspn(b, ":") && !strncmp(a, b, n);
-}
-
-void choir__job_add_note(choir__job *j, char *line)
-{
-    char *all = choir__format("%s%s\n", j->notes ? j->notes : "", line);
-    free(j->notes);
-    free(line);
-    j->notes = all;
 }
 
 /* Refuses an option that the command line gives and the record does not have, or has otherwise,

@@ -186,7 +186,10 @@ choir_status choir__trainer_save_now_and_then(choir__trainer *t, unsigned flags)
 choir_status choir__trainer_save_whole(choir__trainer *t, float loss);
 
 /* Returns whether something that comes every so many steps comes after this one. */
-bool choir__trainer_is_due(int64_t step, int64_t every);
+static inline bool choir__trainer_is_due(int64_t step, int64_t every)
+{
+    return every && step % every == 0;
+}
 
 /* Saves a checkpoint and runs validation if they are due. The checkpoint comes first, so that
  * nothing is lost by a validation that fails or that a signal ends. */
