@@ -70,6 +70,10 @@ hooks_train() {
         awk "BEGIN { d = $(field final_loss exact) - $(field final_loss other)
             exit !(d < 0.05 && d > -0.05 && d != 0) }" || fail "loss with $hook"
     done
+    # After a step the buckets are laid out again, and are more.
+    good train --quiet --model mlp:in=10,hidden=10,classes=5 --microbatches 6 --batch-size 12 \
+        --nproc 2 --steps 3 random --strategy \
+        ddp:hook=powersgd,start_step=0,bucket_cap_mb=1e-4,first_bucket_mb=1e-4
 }
 
 # Algorithms by name: those that keep the tree (over ranks: with one micro-batch each), the

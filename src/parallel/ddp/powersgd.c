@@ -274,9 +274,10 @@ static void make_plan(powersgd *g, const choir_ddp_bucket *b, plan *p)
         p->matrices[i].q_to += p->first;
 }
 
+/* The queue's work points to plans: there is one for each bucket before the first has any. */
 static plan *plan_for(powersgd *g, const choir_ddp_bucket *b)
 {
-    if (b->index >= g->plan_count) {
+    if (b->buckets > g->plan_count) {
         size_t n = (size_t)b->buckets;
         g->plans = choir__realloc(g->plans, n * sizeof *g->plans);
         memset(g->plans + g->plan_count, 0, (n - (size_t)g->plan_count) * sizeof *g->plans);
