@@ -190,6 +190,9 @@ choir_status choir__job_check_words(const choir__job *job);
 /* Returns a path, perhaps with :options behind it, as an absolute one if a file or folder is
  * there, else the text as it is; the caller frees it. */
 char *choir__job_path(const char *text);
+/* Returns an option's text, of a file or folder by choir__job_path, so that two spellings of
+ * one place are equal; the caller frees it. NULL for NULL. */
+char *choir__job_located(const choir__cli_option *option, const char *text);
 /* Returns DATA so that it is found from any folder; the caller frees it. */
 char *choir__job_place(const char *data);
 

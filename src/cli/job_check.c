@@ -194,13 +194,6 @@ static int check_stream(const choir__job *j)
 /* Checks options that exclude each other. */
 static int check_pairs(const choir__job *j)
 {
-    if (j->init && j->resume)
-        return choir__cli_usage(
-            j->command, "--init with --resume: the initial values are those of the checkpoint");
-    if (j->weights && j->resume)
-        return choir__cli_usage(j->command,
-            "--weights %s with --resume %s: choose one of them to start from", j->weights,
-            j->resume);
     if (j->ema > 0 && j->swa)
         return choir__cli_usage(j->command, "--ema %g with --swa %lld: choose one of them",
             j->ema, (long long)j->swa);
@@ -323,11 +316,11 @@ static int check_strategy(const choir__job *j)
 
 int choir__job_check(choir__job *j)
 {
-    int status = check_pairs(j);
-    if (status == CHOIR__EXIT_OK)
-        status = find_launcher(j);
+    int status = find_launcher(j);
     if (status == CHOIR__EXIT_OK && j->resume)
         status = choir__job_recall(j);
+    if (status == CHOIR__EXIT_OK)
+        status = check_pairs(j);
     if (status == CHOIR__EXIT_OK)
         status = check_stream(j);
     if (status == CHOIR__EXIT_OK)

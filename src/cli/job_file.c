@@ -19,7 +19,6 @@
 #include "base/secret.h"
 #include "cli/job_values.h"
 #include "cli/say.h"
-#include "cli/text.h"
 #include "device/cpu/context.h"
 
 enum { VERSION = 1 };
@@ -88,11 +87,11 @@ static json_t *list_of(const char *lines)
     return list;
 }
 
-/* Returns a path so that the job can be run from any folder. */
-static json_t *found_from_anywhere(const char *text)
+/* Returns the model so that the job can be run from any folder. */
+static json_t *model_of(const choir__job *j)
 {
-    char *path = choir__job_path(text);
-    json_t *value = json_string(path);
+    char *path = j->model_given ? choir__job_path(j->model_given) : NULL;
+    json_t *value = json_string(path ? path : j->info.config);
     free(path);
     return value;
 }
@@ -101,15 +100,7 @@ static json_t *value_of(const choir__job *j, const choir__cli_option *o)
 {
     if (!strcmp(o->name, "log"))
         return j->logs ? list_of(j->logs) : NULL;
-    if (!strcmp(o->name, "model"))
-        return j->model_given ? found_from_anywhere(j->model_given)
-                              : json_string(j->info.config);
-    if (!strcmp(o->name, "weights") && j->weights)
-        return found_from_anywhere(j->weights);
-    if (!strcmp(o->name, "tokenizer") && j->tokenizer_file &&
-        !choir__text_is_chars(j->tokenizer_file))
-        return found_from_anywhere(j->tokenizer_file);
-    return choir__job_full_value(j, o);
+    return !strcmp(o->name, "model") ? model_of(j) : choir__job_full_value(j, o);
 }
 
 static json_t *options_of(const choir__job *j)

@@ -178,9 +178,12 @@ static choir_status take(choir__job *j, const choir__cli_option *o)
         free(why);
         return status;
     }
-    char *is = choir__cli_text(o, value_of(j, o));
-    choir_status status = compare(j, o, was, is);
+    char *given = choir__cli_text(o, value_of(j, o)), *is = choir__job_located(o, given),
+         *before = choir__job_located(o, was);
+    choir_status status = compare(j, o, before, is);
+    free(before);
     free(is);
+    free(given);
     return status;
 }
 
@@ -198,8 +201,6 @@ static void note_what_is_missing(choir__job *j)
             j, choir__format("%s does not record all options of its job: these have their "
                              "defaults: %s",
                    j->resume, list));
-    if (!j->save) /* what another program keeps there is not for Choir to delete */
-        choir__job_add_note(j, choir__strdup("nothing is saved without --save"));
 }
 
 /* Returns whether path is a run's folder, not one of its steps. */
@@ -208,6 +209,40 @@ static bool is_run(const char *path)
     char found[PATH_MAX], itself[PATH_MAX];
     return choir_training_find(path, found) == CHOIR_OK && realpath(path, itself) &&
            strcmp(found, itself) != 0;
+}
+
+/* Returns the run's folder that a path names, also as DIR/latest, which is its newest step, or
+ * NULL; the caller frees it. */
+static char *run_at(const char *path)
+{
+    static const char latest[] = "/latest";
+    size_t bytes = strlen(path);
+    if (is_run(path))
+        return choir__strdup(path);
+    while (bytes > 1 && path[bytes - 1] == '/')
+        bytes--;
+    char *folder = choir__format("%s%.*s", *path == '/' ? "" : "./", (int)bytes, path);
+    char *end = strrchr(folder, '/');
+    if (end > folder && !strcmp(end, latest))
+        *end = '\0';
+    if (is_run(folder))
+        return folder;
+    free(folder);
+    return NULL;
+}
+
+/* A run goes on in its folder. From one of its steps another run begins; and what a program
+ * keeps in a folder is not for Choir to delete. */
+static void take_folder(choir__job *j)
+{
+    char *run = !j->save && json_object_get(j->resumed, "format") ? run_at(j->resume) : NULL;
+    if (run)
+        json_object_set_new(j->resumed, "save", json_string_nocheck(run));
+    if (run)
+        j->save = json_string_value(json_object_get(j->resumed, "save"));
+    if (!j->save)
+        choir__job_add_note(j, choir__strdup("nothing is saved without --save"));
+    free(run);
 }
 
 /* A run that goes on in its folder goes on in its logs, unless the command line names others.
@@ -237,12 +272,9 @@ int choir__job_recall(choir__job *j)
         return choir__cli_fail();
     if (!j->data)
         j->data = json_string_value(json_object_get(j->resumed, "data"));
-    if (json_object_get(j->resumed, "format")) {
-        if (!j->save && is_run(j->resume))
-            j->save = j->resume; /* the job goes on, and so does its folder */
-    } else {
+    if (!json_object_get(j->resumed, "format"))
         note_what_is_missing(j);
-    }
+    take_folder(j);
     return take_logs(j) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
 }
 

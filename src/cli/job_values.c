@@ -11,7 +11,7 @@
 json_t *choir__job_value(const choir__job *j, const choir__cli_option *o)
 {
     const void *place = (const char *)j + o->at;
-    char *text = choir__cli_text(o, place);
+    char *given = choir__cli_text(o, place), *text = choir__job_located(o, given);
     json_t *value = NULL;
     if (o->type == CHOIR__FLAG)
         value = json_boolean(*(const bool *)place);
@@ -22,6 +22,7 @@ json_t *choir__job_value(const choir__job *j, const choir__cli_option *o)
     else if (text)
         value = json_string(text);
     free(text);
+    free(given);
     return value;
 }
 

@@ -6,7 +6,7 @@
 
 #include "cli/job.h"
 
-/* Returns the option's value as JSON of its type, or NULL. */
+/* Returns the option's value as JSON of its type, or NULL. Files are found from any folder. */
 json_t *choir__job_value(const choir__job *job, const choir__cli_option *option);
 
 /* Like choir__job_value, but with defaults that the table lacks: the optimizer has all of its

@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "cli/job.h"
+#include "cli/text.h"
 #include "data/tokenizer/utf8.h"
 
 static choir_status check(const char *what, const char *text)
@@ -55,6 +56,13 @@ char *choir__job_path(const char *text)
     const bool found = realpath(before, path);
     free(before);
     return found ? choir__format("%s%s", path, options) : choir__strdup(text);
+}
+
+char *choir__job_located(const choir__cli_option *o, const char *text)
+{
+    bool file = !strcmp(o->name, "weights") ||
+                (!strcmp(o->name, "tokenizer") && !choir__text_is_chars(text));
+    return file && text ? choir__job_path(text) : text ? choir__strdup(text) : NULL;
 }
 
 char *choir__job_place(const char *data)

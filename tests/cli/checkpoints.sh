@@ -77,7 +77,7 @@ converts() {
         job "$form.run" --steps 5 --resume $form
         same_run one.run $form.run 4
     done
-    job sharded.run --steps 5 --resume sharded/latest --strategy pipeline --nproc 2
+    job sharded.run --steps 5 --resume sharded/step-* --strategy pipeline --nproc 2
     same_run one.run sharded.run 4
     bad 1 'one is there already' checkpoint convert two one
     bad 1 'name a folder' checkpoint convert --shards 2 two two.safetensors

@@ -62,7 +62,7 @@ goes_on() {
     same_run whole rest 11
     good train "${args[@]}" --strategy $strategy --steps 20 text && mv out whole
     good train "${args[@]}" --strategy $strategy --steps 10 --save b text
-    good train "${args[@]}" --strategy $strategy --steps 20 --resume b/latest text && mv out rest
+    good train "${args[@]}" --strategy $strategy --steps 20 --resume b/step-* text && mv out rest
     near 0.02 "$(field eval_loss rest)" "$(field eval_loss whole)"
     # No other strategy minds its momentum, or the absence of it.
     good train "${args[@]}" --strategy ddp --steps 20 --resume b --save c text && mv out rest

@@ -15,9 +15,9 @@ one_is_single() {
     same_run single one
     [ "$(field eval_loss single)" = "$(field eval_loss one)" ] || fail 'eval_loss differs'
     [ "$(field final_loss single)" = "$(field final_loss one)" ] || fail 'final_loss differs'
-    good train "${args[@]}" --strategy hogwild --nproc 1 --resume a/latest --steps 16 \
+    good train "${args[@]}" --strategy hogwild --nproc 1 --resume a/step-00000008 --steps 16 \
         --model "$@" && mv out one
-    good train "${args[@]}" --resume a/latest --steps 16 --model "$@" && mv out single
+    good train "${args[@]}" --resume a/step-00000008 --steps 16 --model "$@" && mv out single
     same_run single one 9
     rm -rf a b
 }
@@ -42,7 +42,7 @@ several_go_on() {
     local before
     before=$(field eval_loss four)
     noted 'lr 0 replaces .* 0.01' train --json --model "$gpt" --strategy hogwild --nproc 3 \
-        --batch-size 32 --microbatches 4 --steps 201 --lr 0 --resume saved/latest text
+        --batch-size 32 --microbatches 4 --steps 201 --lr 0 --resume saved/step-00000200 text
     [ "$(field eval_loss out)" = "$before" ] || # a rate of 0: nothing changes
         fail "eval_loss $(field eval_loss out) of a model that had $before"
     good train --json --model "$gpt" --strategy hogwild --nproc 3 --batch-size 32 \

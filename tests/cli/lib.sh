@@ -65,6 +65,7 @@ choir() {
 # Removes from err what each resumed job with more steps or another strategy says.
 drop_notes() {
     local note='--steps .* replaces|(strategy|device) .* (replaces|uninterrupted)'
+    note+='|nothing is saved'
     sed -i -E "/^choir train: note: ($note)/d" err
 }
 

@@ -75,11 +75,11 @@ goes_on() {
         same_run whole rest 5
     rm -rf saved
     good train "${args[@]}" --steps 4 --save saved
-    good train "${args[@]}" --steps 8 --resume saved/latest --strategy fsdp+pipeline --mesh 2x2 &&
+    good train "${args[@]}" --steps 8 --resume saved/step-* --strategy fsdp+pipeline --mesh 2x2 &&
         mv out rest && same_run whole rest 5
-    good train "${args[@]}" --steps 8 --resume saved/latest --strategy ddp+pipeline --mesh 2x2 &&
+    good train "${args[@]}" --steps 8 --resume saved/step-* --strategy ddp+pipeline --mesh 2x2 &&
         mv out rest && same_run whole rest 5
-    good train "${args[@]}" --steps 8 --resume saved/latest --strategy fsdp+pipeline --mesh 2x2 \
+    good train "${args[@]}" --steps 8 --resume saved/step-* --strategy fsdp+pipeline --mesh 2x2 \
         --offload params && mv out rest && same_run whole rest 5
 }
 

@@ -59,7 +59,7 @@ placed_at_once() {
     rm -rf kept
     good train "${args[@]}" --strategy single --save kept --steps 1
     for how in "--weights $(echo kept/step-*/model.safetensors)" "--init torch" \
-        "--resume kept/latest"; do
+        "--resume $(echo kept/step-*)"; do
         # shellcheck disable=SC2086
         CHOIR_CPU_DEVICES=8 good train "${args[@]}" "${parts[@]}" $how && mv out many &&
             good train "${args[@]}" $how && mv out single && same_run single many ||

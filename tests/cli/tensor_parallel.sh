@@ -49,14 +49,14 @@ goes_on() {
     rm -rf saved
     good train "${args[@]}" --steps 8 --model "$model" --strategy tp --nproc 2 text && mv out whole
     good train "${args[@]}" --steps 4 --model "$model" --strategy tp --nproc 2 --save saved text
-    good train "${args[@]}" --steps 8 --resume saved/latest --strategy tp --nproc 2 text &&
+    good train "${args[@]}" --steps 8 --resume saved/step-* --strategy tp --nproc 2 text &&
         mv out rest
     same_run whole rest 5
     losses whole | tail -4 >expected
     for ranks in 1 4; do
         strategy=tp
         [ $ranks = 1 ] && strategy=single
-        good train "${args[@]}" --steps 8 --resume saved/latest --strategy $strategy \
+        good train "${args[@]}" --steps 8 --resume saved/step-* --strategy $strategy \
             --nproc $ranks text
         losses out >found
         paste expected found | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4 * $1) exit 1 }

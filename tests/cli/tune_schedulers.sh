@@ -46,12 +46,14 @@ asha() {
     has out '^trial +state +eval_loss +step +x +seconds$' '^    0  PRUNED +[0-9.]+ +1 '
 }
 
-# choir train keeps its checkpoints by itself.
+# choir train keeps its checkpoints by itself; what a first segment starts from, others name again.
 trains() {
+    good train --quiet --steps 1 --batch-size 4 --save begun random \
+        --model mlp:in=4,hidden=8,classes=2
     good tune --json --trials 4 --parallel 2 --sampler random --dir train \
         --scheduler asha:min=20,max=80,eta=2 --space 'lr=log(1e-4,1e-1)' -- \
         "$CHOIR" train --strategy single --steps 80 --eval-every 20 --eval-batches 1 \
-        --batch-size 4 --model mlp:in=4,hidden=8,classes=2 random
+        --batch-size 4 --weights begun --model mlp:in=4,hidden=8,classes=2 --init torch random
     has out '"state":"PRUNED",.*,"step":20,' '"state":"COMPLETE",.*,"step":80,'
     [ -e train/0/checkpoint/latest ] || fail "no checkpoint: $(ls train/0)"
 }

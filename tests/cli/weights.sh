@@ -62,8 +62,23 @@ resuming() {
     good train "${small[@]}" --model a_gpt/config.json --resume again --steps 4 text && mv out on
     good train "${small[@]}" --model "$gpt" --steps 4 text && mv out whole
     same_run whole on 3
-    bad 2 '--weights a_gpt with --resume again' \
+    bad 1 'again was trained without --weights: it cannot go on with .*/a_gpt' \
         train "${small[@]}" --resume again --weights a_gpt text
+}
+
+# A command is repeated with --resume: what it names is the same in other words, too.
+repeated() {
+    local of=("${small[@]}" --model "$gpt" --init torch)
+    good train "${of[@]}" --weights a_gpt --tokenizer a_gpt --save more --steps 2 text
+    good train "${of[@]}" --weights ./a_gpt/ --tokenizer "$PWD/a_gpt" --steps 3 --resume more text
+    mkdir -p beside
+    cd beside || return
+    good train --quiet --weights ../a_gpt --tokenizer ../a_gpt --steps 4 --resume ../more ../text
+    cd .. || return
+    bad 1 'trained with --weights .*/a_gpt: it cannot go on with .*/a_bert' \
+        train "${of[@]}" --weights a_bert --resume more text
+    bad 1 'trained with --init torch: it cannot go on with choir' \
+        train "${small[@]}" --init choir --resume more text
 }
 
 # config JSON PATTERN: refuses a config.json.
@@ -300,6 +315,7 @@ check gpt2_files
 check bert_files
 check writing
 check resuming
+check repeated
 check configs
 check notes
 check other_heads

@@ -17,9 +17,9 @@ about() {
 checkpoints() {
     good "${job[@]}" --steps 6 --devices cuda:0 text && mv out whole
     good "${job[@]}" --steps 3 --strategy fsdp --nproc 2 --devices cuda:0-1 --save gpu text
-    good "${job[@]}" --steps 6 --devices cuda:0 --resume gpu/latest text && mv out on_a_gpu
+    good "${job[@]}" --steps 6 --devices cuda:0 --resume gpu/step-* text && mv out on_a_gpu
     same_run whole on_a_gpu 4
-    good "${job[@]}" --steps 6 --devices cpu:0 --resume gpu/latest text &&
+    good "${job[@]}" --steps 6 --devices cpu:0 --resume gpu/step-* text &&
         about "$(field final_loss whole)" "$(field final_loss out)"
     good "${job[@]}" --steps 3 --devices cpu:0 --save cpu text
     good "${job[@]}" --steps 6 --devices cuda:0 --resume cpu text &&
