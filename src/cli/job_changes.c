@@ -22,8 +22,9 @@ static choir__job recorded_job(const choir__job *j)
         if (o->recorded && text)
             (void)!choir__cli_set(o, (char *)&before + o->at, text);
     }
-    if (before.eval_epochs)
-        before.eval_every = before.eval_epochs * j->epoch_steps;
+    if (before.eval_epochs &&
+        __builtin_mul_overflow(before.eval_epochs, j->epoch_steps, &before.eval_every))
+        before.eval_every = 0; /* never, as by default */
     const char *strategy = choir__job_recorded(j, "strategy");
     if (strategy && choir__composition_parse(strategy, &before.composition) == CHOIR_OK &&
         before.mesh)
@@ -84,8 +85,9 @@ static void note_option(choir__job *j, const choir__job *before, const choir__cl
 /* Strategies that have the bits of `single` replace each other without a word. */
 static void note_strategy(choir__job *j, const choir__job *before)
 {
-    char *was = choir__composition_numbers(&before->composition, before->nproc),
-         *is = choir__composition_numbers(&j->composition, j->nproc);
+    char *was = choir__composition_numbers(
+             &before->composition, before->nproc, before->microbatches),
+         *is = choir__composition_numbers(&j->composition, j->nproc, j->microbatches);
     if (before->composition.count && strcmp(was, is) != 0)
         choir__job_add_note(j,
             choir__format("strategy %s replaces the checkpoint's %s: the numbers from here on "

@@ -32,7 +32,9 @@ flip() {
     choir train --json --resume "$base/step-00000003" "$@" >out 2>err
     status=$?
     if [ "$class" = refused ]; then
-        [ $status -ne 0 ] && [ ! -s out ] || fail "$row is taken: $*"
+        [ $status -eq 1 ] && [ ! -s out ] &&
+            grep -qE "was trained with(out)? $row|is of the model" err ||
+            fail "$row, $*: status $status, not refused: $(cat err)"
         tried[$row]+=refused
         return
     fi
@@ -104,7 +106,7 @@ options_of_training() {
     flip --offload plain --offload .
     flip --ema plain --ema 0.9
     flip --swa plain --swa 2
-    flip --swa-every plain --swa-every 2
+    flip --swa-every averaged --swa-every 2
     flip --max-time plain --max-time 1h
     flip --eval-every plain --eval-every 2
     flip --eval-every plateau --eval-every 3
@@ -151,6 +153,13 @@ keys_of_ranks() {
     ddp first_bucket_mb three 1e-4
     ddp algorithm three exchange
     ddp algorithm three ring
+    ddp algorithm three binomial
+    for algorithm in ring native halving; do # two addends have one order
+        flip ddp:algorithm pairs --strategy ddp:algorithm=$algorithm --nproc 2
+    done
+    flip ddp:algorithm three --strategy ddp:algorithm=ring --nproc 2
+    flip ddp:algorithm pairs --strategy ddp:algorithm=ring --nproc 4
+    flip ddp:algorithm pairs --strategy ddp:algorithm=halving --nproc 4
     ddp sync_bn images 1
     ddp find_unused three 1
     ddp static_graph three 1
@@ -202,7 +211,10 @@ check base images --model cnn:width=4 --microbatches 3 --steps 5 folder
 check base plateau --model toy --lr 0.05 --eval-every 1 \
     --schedule plateau:patience=0,factor=0.1 random
 check base judged --model toy --eval-every 2 random
+check base averaged --model toy --swa 2 random
 check base three --model mlp:in=10,hidden=10,classes=5 --lr 0.1 --nproc 3 --microbatches 6 \
+    --strategy ddp random
+check base pairs --model mlp:in=10,hidden=10,classes=5 --lr 0.1 --nproc 2 --microbatches 4 \
     --strategy ddp random
 check base ring --model mlp:in=10,hidden=10,classes=5 --lr 0.1 --nproc 3 --microbatches 6 \
     --strategy ddp:algorithm=ring,bucket_cap_mb=1e-4,first_bucket_mb=1e-4 random

@@ -261,6 +261,28 @@ longer_in_place() {
         fail "--save other: $(readlink saved/latest other/latest)"
 }
 
+# DIR/latest is the newest step of a run, which goes on; from the others another run begins, of
+# which nothing is kept unless --save says where.
+steps_go_on() {
+    local from
+    rm -rf saved
+    job whole --steps 8
+    job half --steps 4 --eval-every 2 --save saved --save-every 2 --save-keep 9
+    for from in saved/best saved/step-00000002 saved/step-00000002/; do
+        noted 'nothing is saved without --save' train --json --resume $from --steps 5
+        [ "$(readlink saved/latest)" = step-00000004 ] || fail "$from went on in its folder"
+    done
+    good train --json --resume saved/latest/ --steps 6
+    [ ! -s err ] || fail "$(cat err)"
+    [ "$(readlink saved/latest)" = step-00000006 ] || fail "latest is $(readlink saved/latest)"
+    cd saved || return
+    good train --json --resume latest --steps 8 ../text
+    cd .. || return
+    [ "$(readlink saved/latest)" = step-00000008 ] || fail "latest is $(readlink saved/latest)"
+    mv saved/out rest
+    same_run whole rest 7
+}
+
 # By another measure nothing has been the best yet.
 another_measure() {
     local of=(--model mlp:in=10,hidden=8,classes=4 --lr 0.1 --eval-every 2)
@@ -283,7 +305,7 @@ data_are_compared() {
     bad 1 'other is not the data that saved was trained on' \
         train --steps 8 --resume saved other
     cp text moved
-    good train --quiet --steps 8 --resume saved/latest moved
+    good train --quiet --steps 8 --resume saved/step-00000004 moved
     mv text kept && cp other text
     bad 1 'text is not the data' train --steps 8 --resume saved
     mv kept text
@@ -331,14 +353,35 @@ old_checkpoints_load() {
     same_run whole rest 5
 }
 
+# another_record CODE: changes the record, `job`, of the latest checkpoint.
+another_record() {
+    resealed "job = open(path + 'job.json').read()
+$1
+open(path + 'job.json', 'w').write(job)
+state['files']['job.json'] = {'bytes': len(job),
+                              'sha256': hashlib.sha256(job.encode()).hexdigest()}"
+}
+
+# A record is anyone's: validations after more steps than there are numbers never happen.
+numbers_of_a_record() {
+    rm -rf saved
+    make_text long 6000
+    good train --quiet --batch-size 1 --steps 1 --no-eval --eval-every 5 --patience 9 \
+        --model "${gpt/context=16/context=8}" --save saved long
+    noted 'eval-epochs 1, [0-9]+ steps, replaces' \
+        train --quiet --no-eval --resume saved --steps 2 --eval-epochs 1
+    steps=$(sed -n 's/.*epochs 1, \([0-9]*\) steps.*/\1/p' err) \
+        another_record 'job = job.replace("\"eval-epochs\": 1",
+        "\"eval-epochs\": %d" % (2 ** 64 // int(os.environ["steps"]) + 1))' || return 0
+    noted 'eval-every 9 is new: the checkpoint has none' \
+        train --quiet --no-eval --resume saved --steps 3 --eval-every 9
+}
+
 # Kinds of devices differ in the last bits. Here the record says that the first half had GPUs.
 devices_are_compared() {
     rm -rf saved
     job half --steps 4 --save saved
-    resealed 'job = open(path + "job.json").read().replace("cpu\"", "cuda\"")
-open(path + "job.json", "w").write(job)
-state["files"]["job.json"] = {"bytes": len(job),
-                              "sha256": hashlib.sha256(job.encode()).hexdigest()}' || return 0
+    another_record 'job = job.replace("cpu\"", "cuda\"")' || return 0
     noted 'device cpu replaces the checkpoint.s cuda: the numbers .* others' \
         train --json --resume saved --steps 6
     choir train --json --resume saved --steps 8 >out 2>err && [ ! -s err ] ||
@@ -349,10 +392,12 @@ check resumes_alone
 check resumes_alone --strategy ddp --nproc 2
 check changes_are_named
 check longer_in_place
+check steps_go_on
 check another_measure
 check data_are_compared
 check old_checkpoints_load
 check devices_are_compared
+check numbers_of_a_record
 check goes_on single single
 check goes_on single single --schedule cosine:steps=20,warmup=4
 check goes_on 'ddp --nproc 2' single

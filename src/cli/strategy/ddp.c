@@ -38,10 +38,25 @@ static bool by_place(const void *keys)
     return sums_of(keys) == CHOIR__SUMS_BY_PLACE;
 }
 
-static bool own_numbers(const void *own, int ranks)
+/* Returns whether each rank's own sum is a node of the job's tree: all ranks have as many
+ * micro-batches, a power of two, and the last one perhaps one less. */
+static bool are_nodes(int ranks, int64_t microbatches)
+{
+    int64_t each = (microbatches + ranks - 1) / ranks;
+    return (each & (each - 1)) == 0 && microbatches >= each * ranks - 1;
+}
+
+/* Returns whether gradients are added up as in the job's tree: of nodes, two have one order,
+ * and those algorithms that add each rank's own first go on as in the tree. */
+static bool is_tree(const ddp_keys *k, int ranks, int64_t microbatches)
+{
+    return !by_rank(k) || (are_nodes(ranks, microbatches) && (ranks == 2 || !by_place(k)));
+}
+
+static bool own_numbers(const void *own, int ranks, int64_t microbatches)
 {
     const ddp_keys *k = own;
-    return *k->hook || (ranks > 1 && (k->sync_bn || by_rank(k)));
+    return *k->hook || (ranks > 1 && (k->sync_bn || !is_tree(k, ranks, microbatches)));
 }
 
 static const choir__cli_option keys[] = {

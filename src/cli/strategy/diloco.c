@@ -117,15 +117,15 @@ static const char *forgets(const void *keys, int ranks)
 }
 
 /* An outer step moves the weights of one rank, too. */
-static bool has_outer_step(const void *keys, int ranks)
+static bool has_outer_step(const void *keys, int ranks, int64_t microbatches)
 {
-    (void)keys, (void)ranks;
+    (void)keys, (void)ranks, (void)microbatches;
     return true;
 }
 
-static bool is_mean(const void *keys, int ranks)
+static bool is_mean(const void *keys, int ranks, int64_t microbatches)
 {
-    (void)keys;
+    (void)keys, (void)microbatches;
     return ranks > 1;
 }
 

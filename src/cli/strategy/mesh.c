@@ -196,13 +196,14 @@ bool choir__composition_inside(const choir__composition *c)
     return c->count > 1 && c->dims[c->count - 1].strategy->spread == CHOIR__ALL_DEVICES;
 }
 
-char *choir__composition_numbers(const choir__composition *c, int ranks)
+char *choir__composition_numbers(const choir__composition *c, int ranks, int64_t microbatches)
 {
     char *all = choir__strdup("");
     for (int d = 0; d < c->count; d++) {
         const choir__dimension *dim = &c->dims[d];
         int along = choir__composition_ranks(c, d, ranks);
-        if (!dim->strategy->own_numbers || !dim->strategy->own_numbers(dim->keys, along))
+        if (!dim->strategy->own_numbers ||
+            !dim->strategy->own_numbers(dim->keys, along, microbatches))
             continue;
         char *own = choir__cli_strategy_own_text(dim->strategy, dim->keys);
         char *longer = choir__format(

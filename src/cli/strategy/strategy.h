@@ -119,10 +119,10 @@ struct choir__cli_strategy {
     /* Called after all ranks have read weights from a checkpoint. May be NULL. */
     choir_status (*resumed)(choir__cli_part *part);
     choir__recovery recovery; /* when ranks are lost or join */
-    /* Returns whether the strategy, with these keys over this number of ranks, has numbers of
-     * its own, which then depend on the keys and on the ranks. NULL: it has the bits of
-     * `single`. */
-    bool (*own_numbers)(const void *keys, int ranks);
+    /* Returns whether the strategy, with these keys over this number of ranks, which share the
+     * job's micro-batches, has numbers of its own, which then depend on the keys and on the
+     * ranks. NULL: it has the bits of `single`. */
+    bool (*own_numbers)(const void *keys, int ranks, int64_t microbatches);
     /* Returns what checkpoints do not hold, so that a resumed job has other numbers than one
      * that was never interrupted; NULL: nothing. May itself be NULL. */
     const char *(*forgets)(const void *keys, int ranks);
@@ -184,7 +184,7 @@ static inline int choir__composition_ranks(const choir__composition *c, int d, i
 }
 /* Returns the part of a job with `ranks` that its numbers depend on, such as "tp of 2 ranks":
  * equal texts mean equal numbers. "": they are those of `single`. The caller frees it. */
-char *choir__composition_numbers(const choir__composition *c, int ranks);
+char *choir__composition_numbers(const choir__composition *c, int ranks, int64_t microbatches);
 
 /* Makes one group per dimension, and finds the ranks that micro-batches are distributed to.
  * Collective. */
