@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 CHOIR = os.environ["CHOIR"]
-MODEL = ["--model", "gpt2:layers=1,heads=1,width=16,context=32,vocab=257", "--bytes", "--batch-size", "4"]
+MODEL = ["--model", "gpt2:layers=1,heads=1,width=16,context=32,vocab=259", "--bytes", "--batch-size", "4"]
 WORDS = 'to be or nöt "that" is\\the 疑問 whether\ttis nobler\nin 🎭 mind'.split(" ") + ["", "\u0001"]
 DAMAGED = 150
 

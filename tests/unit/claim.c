@@ -266,10 +266,11 @@ static void slow_clock(void **state)
     choir__holder h = elsewhere(3600);
     write_file(&h);
     pid_t holder = fork();
-    for (; holder == 0; h.renewed++) {
-        write_file(&h);
-        poll(NULL, 0, 20);
-    }
+    if (holder == 0)
+        for (;; h.renewed++) {
+            write_file(&h);
+            poll(NULL, 0, 20);
+        }
     pid_t taker = fork();
     if (taker == 0) {
         choir__claim *claim;
