@@ -17,6 +17,7 @@
 #include "cli/job.h"
 #include "cli/say.h"
 #include "launch/launchers.h"
+#include "record/recorder.h"
 
 bool choir__job_is_started_again(const choir__job *j)
 {
@@ -40,24 +41,41 @@ static choir_status check_save_folder(const choir__job *j)
         j->save, j->save);
 }
 
-/* Refuses a folder of --run that holds the records of another run. */
-static choir_status check_run_folder(const choir__job *j)
+/* Refuses a folder of records, the place of an option, that holds those of another run. */
+static choir_status check_run_folder(const choir__job *j, const char *option, const char *path)
 {
     if (j->rank > 0 || j->resume || choir__job_is_started_again(j))
         return CHOIR_OK;
-    char *rows = choir__format("%s/metrics.jsonl", j->run);
+    char *rows = choir__format("%s/metrics.jsonl", path);
     bool used = access(rows, F_OK) == 0;
     free(rows);
-    return used
-               ? choir__error(CHOIR_ERR_ARGUMENT,
-                     "--run %s holds the records of another run: choose another folder", j->run)
-               : CHOIR_OK;
+    return used ? choir__error(CHOIR_ERR_ARGUMENT,
+                      "%s%s holds the records of another run: choose another folder", option,
+                      path)
+                : CHOIR_OK;
+}
+
+/* A log may be such a folder, too. */
+static choir_status check_logged_folders(const choir__job *j)
+{
+    char *all = choir__strdup(j->logs ? j->logs : ""), *rest = all, *dest;
+    choir_status status = CHOIR_OK;
+    while (status == CHOIR_OK && (dest = strsep(&rest, "\n")) && *dest) {
+        const choir__recorder_ops *ops;
+        const char *place;
+        if (choir__recorder_find(dest, &ops, &place) == CHOIR_OK && !strcmp(ops->name, "run"))
+            status = check_run_folder(j, "--log run:", place);
+    }
+    free(all);
+    return status;
 }
 
 choir_status choir__job_check_folders(const choir__job *j)
 {
     choir_status status = j->save ? check_save_folder(j) : CHOIR_OK;
-    return status == CHOIR_OK && j->run ? check_run_folder(j) : status;
+    if (status == CHOIR_OK && j->run)
+        status = check_run_folder(j, "--run ", j->run);
+    return status == CHOIR_OK ? check_logged_folders(j) : status;
 }
 
 /* --- making and claiming --- */

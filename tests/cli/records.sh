@@ -43,6 +43,8 @@ run_has_no_checkpoints() {
     [ "$(ls only | tr '\n' ' ')" = 'events.jsonl job.json metrics.jsonl stderr.log ' ] ||
         fail "files: $(ls only)"
     bad 1 'only holds the records of another run' train --quiet "${lm[@]}" --steps 1 --run only text
+    bad 1 'run:only holds the records of another run' train --quiet "${lm[@]}" --steps 1 \
+        --log run:only text
 }
 
 # A killed run goes on: each step is there once, with the bits of an undisturbed one. Its output
