@@ -1,4 +1,5 @@
 /* choir predict: the classes that a saved classifier gives to texts, words or images. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,14 +81,17 @@ static void add_line(char *line, bool words, choir_texts *texts)
 static choir_status read_lines(bool words, choir_texts *texts)
 {
     char *line = NULL;
-    size_t room = 0;
-    while (getline(&line, &room, stdin) >= 0) {
+    size_t room = 0, number = 1;
+    for (; getline(&line, &room, stdin) >= 0; number++) {
         line[strcspn(line, "\r\n")] = '\0';
         if (line[strspn(line, " \t")])
             add_line(line, words, texts);
     }
+    int why = errno;
     free(line);
-    return ferror(stdin) ? choir__error(CHOIR_ERR_IO, "cannot read standard input") : CHOIR_OK;
+    return feof(stdin) ? CHOIR_OK /* else an error, or a line that is too long for the memory */
+                       : choir__error(CHOIR_ERR_IO, "line %zu of standard input: %s", number,
+                             choir__why(why));
 }
 
 /* A word that names a file is probably no text. */
