@@ -384,6 +384,20 @@ choir_status choir__claim_take(
     return CHOIR_OK;
 }
 
+void choir__claim_pause(choir__claim *c)
+{
+    if (c)
+        stop_renewer(c);
+}
+
+void choir__claim_go_on(choir__claim *c)
+{
+    if (!c)
+        return;
+    c->ends = false;
+    start_renewer(c);
+}
+
 void choir__claim_free(choir__claim *c, bool stays)
 {
     if (!c || c->owner != getpid())

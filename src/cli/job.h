@@ -15,6 +15,7 @@
 #include "cli/command.h"
 #include "cli/devices.h"
 #include "cli/strategy/strategy.h"
+#include "launch/spawn.h"
 
 /* The work that the ranks of a job, one after another, have done and shown; in shared memory.
  */
@@ -115,6 +116,7 @@ typedef struct choir__job {
     bool nameless;   /* launched by hand, and no CHOIR_JOB names the job */
     int rank, world; /* the launcher's; 0 and 1 without one */
     struct choir__claim *claims[2]; /* of --save's folder and --run's; NULL: none */
+    choir__spawn_watcher forks;     /* stops renewing them while ranks are forked */
 
     /* The data and the model are opened before any rank starts, so that wrong input is
      * reported once. */

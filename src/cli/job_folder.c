@@ -159,6 +159,22 @@ static choir_status check_step(const choir__job *j)
         j->resume, (long long)j->resumed_step, (long long)s.step);
 }
 
+/* The ranks of a job are forks of the process that has its folders. */
+static void before_forks(void *arg, int first_rank, int count)
+{
+    choir__job *j = arg;
+    (void)first_rank, (void)count;
+    for (size_t i = 0; i < CHOIR_COUNT(j->claims); i++)
+        choir__claim_pause(j->claims[i]);
+}
+
+static void after_forks(void *arg)
+{
+    choir__job *j = arg;
+    for (size_t i = 0; i < CHOIR_COUNT(j->claims); i++)
+        choir__claim_go_on(j->claims[i]);
+}
+
 choir_status choir__job_take_folders(choir__job *j)
 {
     choir_status status = j->save ? make("--save", j->save) : CHOIR_OK;
@@ -170,6 +186,9 @@ choir_status choir__job_take_folders(choir__job *j)
     if (status == CHOIR_OK && j->run && !choir__folders_make(j->run) &&
         !is_same_folder(j->save, j->run))
         status = claim(j, j->run, &j->claims[1]);
+    j->forks = (choir__spawn_watcher){.before = before_forks, .forked = after_forks, .arg = j};
+    if (j->claims[0] || j->claims[1])
+        choir__spawn_watch(&j->forks);
     if (status == CHOIR_OK)
         status = choir__job_check_folders(j); /* again: now no other job can interfere */
     return status == CHOIR_OK ? check_step(j) : status;
@@ -177,6 +196,7 @@ choir_status choir__job_take_folders(choir__job *j)
 
 void choir__job_leave_folders(choir__job *j, bool done)
 {
+    choir__spawn_unwatch(&j->forks);
     for (size_t i = 0; i < CHOIR_COUNT(j->claims); i++) {
         choir__claim_free(j->claims[i], !done && may_start_again());
         j->claims[i] = NULL;

@@ -36,7 +36,8 @@ typedef struct choir__supervisor {
 
 /* Takes the lock, which is kept over the fork, and calls the watchers' `before`. */
 void choir__watch_before(int first_rank, int count);
-void choir__watch_unlock(void);
+/* Calls the watchers' `forked`, and gives the lock back. */
+void choir__watch_forked(void);
 void choir__watch_after(void);
 void choir__watch_child(int number);
 void choir__watch_leaving(int number);

@@ -118,7 +118,7 @@ static choir_status supervise(choir__supervisor *w, choir__spawning *r)
     fflush(NULL);       /* otherwise each child would write buffered text again */
     choir__watch_before(r->place.rank, local + opts->spares);
     status = start(&w->family, r, opts->spares);
-    choir__watch_unlock();
+    choir__watch_forked();
     if (status == CHOIR_OK && opts->started)
         opts->started(r->arg);
     if (status == CHOIR_OK && r->crew) {

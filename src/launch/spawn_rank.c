@@ -91,6 +91,6 @@ choir_status choir__spawn_more(choir__supervisor *s, int seat)
 {
     choir__watch_before(seat, 1);
     choir_status status = choir__spawn_seat(&s->family, s->spawning, seat);
-    choir__watch_unlock();
+    choir__watch_forked();
     return status;
 }

@@ -68,7 +68,10 @@ void choir__watch_leaving(int number)
     pthread_mutex_unlock(&watchers_lock);
 }
 
-void choir__watch_unlock(void)
+void choir__watch_forked(void)
 {
+    for (choir__spawn_watcher *w = watchers; w; w = w->next)
+        if (w->forked)
+            w->forked(w->arg);
     pthread_mutex_unlock(&watchers_lock);
 }
