@@ -1,6 +1,7 @@
-/* A URL begins at "://" and ends at a blank or a quote, as texts have many of them. One pass
- * copies the text over itself, without the passwords: its time is in proportion to the text,
- * which may be a file of a stranger. */
+/* A URL begins at "://", or ":/" where a slash was forgotten, and ends at a blank, <, > or ",
+ * as texts have many of them; passwords may have the other quotes. One pass copies the text
+ * over itself, without the passwords: its time is in proportion to the text, which may be a
+ * file of a stranger. */
 #include "base/secret.h"
 
 #include <ctype.h>
@@ -9,12 +10,14 @@
 
 #include "base/base.h"
 
+#define STOPS "\"<>"
+
 enum { LONGEST_USER = 512 }; /* bytes of user, password and @ */
 
 /* Returns the end of the URL that goes on at `at`. */
 static const char *end_of(const char *at)
 {
-    while (*at && !isspace((unsigned char)*at) && !strchr("\"'`<>", *at))
+    while (*at && !isspace((unsigned char)*at) && !strchr(STOPS, *at))
         at++;
     return at;
 }
@@ -53,6 +56,25 @@ static size_t password_option(const char *at)
     return 0;
 }
 
+/* Returns the end of an option's value. A quote at its end is that of the text around it, as is
+ * what follows such a quote other than letters and digits. */
+static const char *end_of_value(const char *at)
+{
+    const char *end = at, *quote = NULL;
+    for (; *end && *end != '&' && !isspace((unsigned char)*end) && !strchr(STOPS, *end); end++)
+        if (strchr("'`", *end))
+            quote = quote ? quote : end;
+        else if (isalnum((unsigned char)*end))
+            quote = NULL;
+    return quote && *end != '&' ? quote : end;
+}
+
+/* Returns the length of what begins a URL behind its scheme, or 0. */
+static size_t beginning(const char *at)
+{
+    return strncmp(at, ":/", 2) ? 0 : at[2] == '/' ? 3 : 2;
+}
+
 static void copy(char **to, const char **from, size_t bytes)
 {
     memmove(*to, *from, bytes);
@@ -65,17 +87,17 @@ char *choir__hide_passwords(char *text)
     char *to = text;
     const char *from = text, *end = text, *colon, *at; /* end: of the URL that `from` is in */
     while (*from) {
-        size_t option = from < end ? password_option(from) : 0;
-        if (!strncmp(from, "://", strlen("://"))) {
+        size_t option = from < end ? password_option(from) : 0, begins = beginning(from);
+        if (begins) {
             end = from < end ? end : end_of(from);
-            copy(&to, &from, strlen("://"));
+            copy(&to, &from, begins);
             if (find_user(from, end, &colon, &at) && colon) {
                 copy(&to, &from, (size_t)(colon - from));
                 from = at;
             }
         } else if (option) {
             copy(&to, &from, option);
-            from += strcspn(from, "& \t\n\"'`<>");
+            from = end_of_value(from);
         } else {
             copy(&to, &from, 1);
         }
