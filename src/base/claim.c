@@ -1,8 +1,9 @@
 /* Claims of folders; see claim.h.
  *
  *     look    opens .in-use, or makes it, locks it, and reads its holder
- *     judge   free; busy; ending: the last processes of a dead job end; quiet: the job is on
- *             another machine and was not heard of, so that it is watched
+ *     judge   free; busy; ending: the job is on this machine, so that it or the last of its
+ *             processes may end at any moment, and is waited for; quiet: the job is on another
+ *             machine and was not heard of, so that it is watched
  *     take    writes this job as the holder; without locks the file is read again a moment
  *             later, as the last writer of several has the folder
  *
@@ -27,9 +28,7 @@
 #include "base/base.h"
 #include "base/claim_holder.h"
 
-#define FILE_NAME ".in-use"
-
-enum { POLL_MS = 20, ENDING_S = 5, WRITING_S = 1 };
+enum { POLL_MS = 20, TELL_S = 1, WRITING_S = 1 };
 enum { WRITING = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK }; /* flags of open() */
 
 struct choir__claim {
@@ -47,7 +46,7 @@ struct choir__claim {
 /* The result of a look. */
 typedef struct found {
     enum { LOCKED, LOCKED_BY_OTHERS, NO_LOCKS } lock;
-    bool made, local;
+    bool made, existed, local;
     choir__holder holder;
 } found;
 
@@ -55,7 +54,8 @@ typedef enum verdict { FREE, BUSY, ENDING, QUIET, AGAIN } verdict;
 
 choir__claim_opts choir__claim_defaults(void)
 {
-    return (choir__claim_opts){.renew_s = 30, .gone_s = 300, .watch_s = 45, .settle_s = 60};
+    return (choir__claim_opts){
+        .ending_s = 5, .renew_s = 30, .gone_s = 300, .watch_s = 45, .settle_s = 60};
 }
 
 /* --- looking --- */
@@ -75,29 +75,15 @@ static void forget_file(choir__claim *c)
     c->fd = -1;
 }
 
-/* Opens the file as its lock needs it. A disk on which a file is open for writing cannot become
- * read-only, but network file systems lock no other files. */
-static int open_to_hold(const char *path, int more)
-{
-    const int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | more;
-    int fd = open(path, O_RDONLY | flags, 0666);
-    if (fd < 0 || choir__holder_is_local(fd))
-        return fd;
-    int writable = open(path, O_RDWR | (flags & ~(O_CREAT | O_EXCL)));
-    if (writable < 0)
-        return fd;
-    close(fd);
-    return writable;
-}
-
 /* Opens the file, or makes it. Returns 0 or an errno. */
 static int open_file(choir__claim *c, found *f)
 {
     struct stat s;
-    c->fd = open_to_hold(c->path, O_CREAT | O_EXCL);
+    c->fd = choir__holder_open(c->path, true);
     f->made = c->fd >= 0;
-    if (c->fd < 0 && errno == EEXIST)
-        c->fd = open_to_hold(c->path, 0);
+    f->existed = c->fd < 0 && errno == EEXIST;
+    if (f->existed)
+        c->fd = choir__holder_open(c->path, false);
     if (c->fd < 0)
         return errno;
     return fstat(c->fd, &s) == 0 && S_ISREG(s.st_mode) ? 0 : EBADF;
@@ -140,7 +126,7 @@ static verdict judge_unlocked(const choir__claim *c, const found *f)
         return FREE;
     if (choir__holder_is_here(h, &c->self)) {
         bool goes_on = h->elsewhere && age(h) < c->opts.settle_s;
-        return choir__holder_lives(h) || goes_on ? BUSY : FREE;
+        return choir__holder_lives(h) ? ENDING : goes_on ? BUSY : FREE;
     }
     if (f->local && f->lock == LOCKED)
         return FREE; /* the machine has started again */
@@ -154,37 +140,8 @@ static verdict judge(const choir__claim *c, const found *f)
         return judge_unlocked(c, f);
     if (c->opts.shared && h->known && same_job(c, h) && flock(c->fd, LOCK_SH | LOCK_NB) == 0)
         return FREE;
-    bool gone = choir__holder_is_here(h, &c->self) && !choir__holder_lives(h);
-    return !h->known || gone || same_job(c, h) ? ENDING : BUSY;
-}
-
-static void put_time(int64_t seconds, char text[32])
-{
-    time_t at = (time_t)seconds;
-    struct tm parts;
-    if (!localtime_r(&at, &parts) || !strftime(text, 32, "%F %T", &parts))
-        snprintf(text, 32, "an unknown time");
-}
-
-static choir_status refuse(const choir__claim *c, const choir__holder *h)
-{
-    char since[32], heard[32];
-    put_time(h->since, since);
-    put_time(h->renewed, heard);
-    if (!h->known)
-        return choir__error(CHOIR_ERR_STATE,
-            "another job has the folder %s at this moment: wait for its end, or choose another "
-            "folder",
-            c->folder);
-    if (choir__holder_is_here(h, &c->self) && choir__holder_lives(h))
-        return choir__error(CHOIR_ERR_STATE,
-            "another job has the folder %s: pid %d on %s, since %s: wait for its end, end it by "
-            "'kill %d', or choose another folder",
-            c->folder, h->pid, h->host, since, h->pid);
-    return choir__error(CHOIR_ERR_STATE,
-        "another job has the folder %s: pid %d on %s, since %s, last heard of at %s: wait for its "
-        "end or, if it is dead, for %.0f minutes from then on, or remove %s",
-        c->folder, h->pid, h->host, since, heard, ceil(c->opts.gone_s / 60), c->path);
+    bool here = choir__holder_is_here(h, &c->self);
+    return !h->known || here || same_job(c, h) ? ENDING : BUSY;
 }
 
 /* --- taking --- */
@@ -199,22 +156,22 @@ static void tell(const choir__claim *c, char *sentence)
 /* Watches a holder that has not been heard of. Returns whether it is gone. */
 static bool is_gone(choir__claim *c, const found *before)
 {
-    char heard[32];
+    char heard[CHOIR__HOLDER_TIME];
     const choir__holder *h = &before->holder;
     double until = choir__now() + c->opts.watch_s;
-    put_time(h->renewed, heard);
+    choir__holder_time(h->renewed, heard);
     if (h->known)
         tell(c, choir__format("the job of pid %d on %s had %s and was last heard of at %s: it "
                               "is watched for %.0f s before this job takes the folder over",
                     h->pid, h->host, c->folder, heard, c->opts.watch_s));
-    while (choir__now() < until) {
+    do { /* one that stood still itself looks once more */
         found now;
         poll(NULL, 0, (int)(c->opts.watch_s * 1000 / 20) + 1);
         int why = look(c, &now);
         if (why || now.lock == LOCKED_BY_OTHERS || now.holder.renewed != h->renewed ||
             strcmp(now.holder.token, h->token) != 0)
             return false; /* the next look decides */
-    }
+    } while (choir__now() < until);
     return true;
 }
 
@@ -236,15 +193,46 @@ static int take(choir__claim *c, const found *f)
     return why ? why : strcmp(now.holder.token, c->self.token) ? EAGAIN : 0;
 }
 
-/* Returns whether nothing can be written to the folder, by this job or another. */
-static bool is_read_only(int why)
+static bool is_denied(int why)
 {
-    return why == EROFS || why == EACCES || why == EPERM || why == ENOSPC || why == EDQUOT;
+    return why == EACCES || why == EPERM;
+}
+
+/* Returns whether nothing can be written to the folder by this job. A file that is denied in a
+ * folder that can be written is another user's. */
+static bool is_read_only(const choir__claim *c, const found *f, int why)
+{
+    return why == EROFS || why == ENOSPC || why == EDQUOT ||
+           (is_denied(why) && (!f->existed || access(c->folder, W_OK) != 0));
+}
+
+/* Reports why the file cannot be opened, made or replaced. */
+static choir_status report(const choir__claim *c, int why)
+{
+    struct stat s;
+    if (!is_denied(why) || lstat(c->path, &s) != 0)
+        return choir__error(CHOIR_ERR_IO, "cannot claim the folder by %s: %s", c->path,
+            why == EBADF ? "it is no file" : choir__why(why));
+    return choir__holder_refuse_hidden(c->folder, s.st_uid);
+}
+
+/* Waits for a job that may be about to end, and tells so if that takes long. Returns false if
+ * it has taken too long. */
+static bool waits(const choir__claim *c, const choir__holder *h, double waited, bool *told)
+{
+    if (h->known && waited > TELL_S && !*told) {
+        tell(c,
+            choir__format("waits %.0f s for the end of the job of pid %d on %s, which has %s",
+                c->opts.ending_s, h->pid, h->host, c->folder));
+        *told = true;
+    }
+    return waited <= (h->known ? c->opts.ending_s : WRITING_S);
 }
 
 /* Looks, judges and takes, until the folder is this job's or another's. */
 static choir_status compete(choir__claim *c)
 {
+    bool told = false;
     for (const double began = choir__now();; poll(NULL, 0, POLL_MS)) {
         found f;
         bool gone = false;
@@ -259,16 +247,16 @@ static choir_status compete(choir__claim *c)
         if (v == FREE && !why && gone && f.holder.known)
             tell(c, choir__format("takes over %s from the job of pid %d on %s, which is gone",
                         c->folder, f.holder.pid, f.holder.host));
-        if (is_read_only(why))
-            forget_file(c);
-        if ((v == FREE && !why) || is_read_only(why))
+        if (v == FREE && !why)
             return CHOIR_OK;
+        if (is_read_only(c, &f, why)) {
+            forget_file(c);
+            return CHOIR_OK;
+        }
         if (why && why != EAGAIN)
-            return choir__error(CHOIR_ERR_IO, "cannot claim the folder by %s: %s", c->path,
-                why == EBADF ? "it is no file" : choir__why(why));
-        double patience = f.holder.known ? ENDING_S : WRITING_S;
-        if (v == BUSY || (v == ENDING && choir__now() - began > patience))
-            return refuse(c, &f.holder);
+            return report(c, why);
+        if (v == BUSY || (v == ENDING && !waits(c, &f.holder, choir__now() - began, &told)))
+            return choir__holder_refuse(&f.holder, &c->self, c->folder, c->opts.gone_s);
     }
 }
 
@@ -285,7 +273,7 @@ static choir__holder renew(choir__claim *c)
 {
     int now = open(c->path, WRITING); /* a new open file is not read from a network's cache */
     if (now < 0 && errno == ENOENT)
-        now = open(c->path, WRITING | O_CREAT | O_EXCL, 0666);
+        now = choir__holder_make(c->path, WRITING);
     choir__holder h = now < 0 ? (choir__holder){.known = false} : choir__holder_read(now);
     if (h.known && !is_mine(c, &h)) {
         close(now);
@@ -298,7 +286,7 @@ static choir__holder renew(choir__claim *c)
     close(now);
     if (!is_in_place(c)) { /* someone had removed it */
         forget_file(c);
-        c->fd = open_to_hold(c->path, 0);
+        c->fd = choir__holder_open(c->path, false);
         flock(c->fd, (c->opts.shared ? LOCK_SH : LOCK_EX) | LOCK_NB);
     }
     return (choir__holder){.known = false};
@@ -369,7 +357,7 @@ choir_status choir__claim_take(
     *claim = NULL;
     c->opts = *opts;
     c->folder = choir__strdup(folder);
-    c->path = choir__format("%s/" FILE_NAME, folder);
+    c->path = choir__format("%s/" CHOIR__HOLDER_FILE, folder);
     c->self = choir__holder_of(opts->pid ? opts->pid : (int)getpid(), opts->job);
     c->self.elsewhere = opts->elsewhere;
     c->fd = -1;

@@ -7,7 +7,8 @@
  * On file systems of networks locks may be missing, or seen on one machine only: there the file
  * decides. Its job lives if its process does, where that is on this machine. Elsewhere it lives
  * while it renews the time; one that has not for 5 minutes, or whose clock is another one, is
- * watched for longer than one renewal before its folder is taken over. */
+ * watched for longer than one renewal before its folder is taken over. A job of this machine is
+ * waited for some seconds: a start right after its end meets it while it leaves. */
 #ifndef CHOIR_BASE_CLAIM_H
 #define CHOIR_BASE_CLAIM_H
 
@@ -29,13 +30,14 @@ typedef struct choir__claim_opts {
      * it does when this machine has stood still for minutes. */
     void (*lost)(void *arg, const char *sentence);
     void *arg;
-    double renew_s, gone_s, watch_s, settle_s; /* times; for tests */
+    double ending_s, renew_s, gone_s, watch_s, settle_s; /* times; for tests */
 } choir__claim_opts;
 
 choir__claim_opts choir__claim_defaults(void);
 
 /* Claims a folder that exists. *claim is NULL if nothing can be written there: whatever the job
- * writes will report that. Errors: state (another job has the folder), I/O. */
+ * writes will report that. Errors: state (another job has the folder, or another user's file
+ * hides whether one has), I/O. */
 choir_status choir__claim_take(
     const char *folder, const choir__claim_opts *opts, choir__claim **claim);
 

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,6 +64,32 @@ choir__holder choir__holder_of(int pid, const char *job)
     snprintf(h.job, sizeof h.job, "%s", job ? job : "");
     choir__clean(h.job);
     return h;
+}
+
+/* --- opening it --- */
+
+int choir__holder_make(const char *path, int flags)
+{
+    enum { READABLE = 0644 };
+    int fd = open(path, flags | O_CREAT | O_EXCL, READABLE);
+    if (fd >= 0)
+        fchmod(fd, READABLE);
+    return fd;
+}
+
+/* A disk on which a file is open for writing cannot become read-only, but network file systems
+ * lock no other files. */
+int choir__holder_open(const char *path, bool make)
+{
+    const int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+    int fd = make ? choir__holder_make(path, O_RDONLY | flags) : open(path, O_RDONLY | flags);
+    if (fd < 0 || choir__holder_is_local(fd))
+        return fd;
+    int writable = open(path, O_RDWR | flags);
+    if (writable < 0)
+        return fd;
+    close(fd);
+    return writable;
 }
 
 /* --- the text --- */
@@ -128,11 +156,59 @@ bool choir__holder_is_here(const choir__holder *h, const choir__holder *self)
 
 bool choir__holder_lives(const choir__holder *h)
 {
-    if (kill(h->pid, 0) != 0 && errno == ESRCH)
+    bool others = false; /* the process is another user's, and /proc may hide it (hidepid) */
+    if (kill(h->pid, 0) != 0 && !(others = errno == EPERM))
         return false;
     unsigned long long when = began(h->pid);
-    return access("/proc/self/stat", R_OK) != 0 || (when && when == h->began);
+    return access("/proc/self/stat", R_OK) != 0 || (when ? when == h->began : others);
 }
+
+/* --- sentences --- */
+
+void choir__holder_time(int64_t seconds, char text[CHOIR__HOLDER_TIME])
+{
+    time_t at = (time_t)seconds;
+    struct tm parts;
+    if (!localtime_r(&at, &parts) || !strftime(text, CHOIR__HOLDER_TIME, "%F %T", &parts))
+        snprintf(text, CHOIR__HOLDER_TIME, "an unknown time");
+}
+
+choir_status choir__holder_refuse(
+    const choir__holder *h, const choir__holder *self, const char *folder, double gone_s)
+{
+    char since[CHOIR__HOLDER_TIME], heard[CHOIR__HOLDER_TIME];
+    choir__holder_time(h->since, since);
+    choir__holder_time(h->renewed, heard);
+    if (!h->known)
+        return choir__error(CHOIR_ERR_STATE,
+            "another job has the folder %s at this moment: wait for its end, or choose another "
+            "folder",
+            folder);
+    if (choir__holder_is_here(h, self) && choir__holder_lives(h))
+        return choir__error(CHOIR_ERR_STATE,
+            "another job has the folder %s: pid %d on %s, since %s: wait for its end, end it by "
+            "'kill %d', or choose another folder",
+            folder, h->pid, h->host, since, h->pid);
+    return choir__error(CHOIR_ERR_STATE,
+        "another job has the folder %s: pid %d on %s, since %s, last heard of at %s: wait for its "
+        "end or, if it is dead, for %.0f minutes from then on, or remove %s/" CHOIR__HOLDER_FILE,
+        folder, h->pid, h->host, since, heard, ceil(gone_s / 60), folder);
+}
+
+choir_status choir__holder_refuse_hidden(const char *folder, uid_t owner)
+{
+    const struct passwd *user = getpwuid(owner);
+    char *name = user ? choir__strdup(user->pw_name) : choir__format("%u", (unsigned)owner);
+    choir_status status = choir__error(CHOIR_ERR_STATE,
+        "another job may have the folder %s: user %s owns %s/" CHOIR__HOLDER_FILE
+        ", and this one may not read or replace it: wait for the end of that job, ask its user to "
+        "remove the file, or choose another folder",
+        folder, name, folder);
+    free(name);
+    return status;
+}
+
+/* --- the file system --- */
 
 bool choir__holder_is_local(int fd)
 {

@@ -4,8 +4,11 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
+#include <choir/status.h>
 
-enum { CHOIR__HOLDER_TEXT = 1024, CHOIR__HOLDER_WORD = 129 };
+#define CHOIR__HOLDER_FILE ".in-use"
+enum { CHOIR__HOLDER_TEXT = 1024, CHOIR__HOLDER_WORD = 129, CHOIR__HOLDER_TIME = 32 };
 
 typedef struct choir__holder {
     bool known;                                             /* the file names a holder */
@@ -22,6 +25,12 @@ typedef struct choir__holder {
 /* Returns the holder that a process of this machine is. */
 choir__holder choir__holder_of(int pid, const char *job);
 
+/* Makes the file, or fails if there is one. Everybody may read it, whatever the umask, as jobs
+ * of other users have to see its holder. */
+int choir__holder_make(const char *path, int flags);
+/* Opens the file, or makes it, as its lock needs it. Returns a file descriptor, or -1. */
+int choir__holder_open(const char *path, bool make);
+
 /* Reads the file; a file that is empty or something else has no known holder. */
 choir__holder choir__holder_read(int fd);
 /* Replaces the file's contents. Returns false if the disk does not take them. */
@@ -31,6 +40,14 @@ bool choir__holder_write(int fd, const choir__holder *holder);
 bool choir__holder_is_here(const choir__holder *holder, const choir__holder *self);
 /* Returns whether that process is alive. */
 bool choir__holder_lives(const choir__holder *holder);
+
+/* Writes a time of a holder as people read it. */
+void choir__holder_time(int64_t seconds, char text[CHOIR__HOLDER_TIME]);
+/* Reports that the holder has the folder, and what its user can do. Returns the error. */
+choir_status choir__holder_refuse(
+    const choir__holder *holder, const choir__holder *self, const char *folder, double gone_s);
+/* Reports that the file may name a holder, but is denied to this user. Returns the error. */
+choir_status choir__holder_refuse_hidden(const char *folder, uid_t owner);
 
 /* Returns whether only this machine can write to the file's file system. Its locks are all
  * that counts there. */

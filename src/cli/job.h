@@ -153,11 +153,11 @@ bool choir__job_is_started_again(const choir__job *job);
 /* Refuses folders of --save and --run that hold another run. Error: argument. */
 choir_status choir__job_check_folders(const choir__job *job);
 
-/* Makes the folders, and keeps other jobs out of them until they are left; done: the job has
- * ended well, so that an agent will not start it again. Errors: argument, state (another job
- * is there), I/O. */
+/* Makes the folders, and keeps other jobs out of them until they are left; ended: the job is
+ * done or was interrupted, so that an agent will not start it again. Errors: argument, state
+ * (another job is there), I/O. */
 choir_status choir__job_take_folders(choir__job *job);
-void choir__job_leave_folders(choir__job *job, bool done);
+void choir__job_leave_folders(choir__job *job, bool ended);
 
 /* Returns whether the ranks copy their state to memory of the agents of `choir run`, which
  * start them again when one is lost: if there are such agents, and all ranks have the memory.

@@ -3,7 +3,10 @@
  *
  * The claim is the supervisor's, or that of rank 0's process. Where agents of `choir run` start
  * ranks again, it is the job's by its name, and lives with the agent: no other job slips in
- * between two generations. */
+ * between a generation that fails and the next. An interruption gives the folders back as
+ * success does, because the job may be started on another machine at once. Ranks that agents
+ * stop as nodes change cannot tell that from the end of the job: the next generation claims
+ * the folders again. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -194,11 +197,11 @@ choir_status choir__job_take_folders(choir__job *j)
     return status == CHOIR_OK ? check_step(j) : status;
 }
 
-void choir__job_leave_folders(choir__job *j, bool done)
+void choir__job_leave_folders(choir__job *j, bool ended)
 {
     choir__spawn_unwatch(&j->forks);
     for (size_t i = 0; i < CHOIR_COUNT(j->claims); i++) {
-        choir__claim_free(j->claims[i], !done && may_start_again());
+        choir__claim_free(j->claims[i], !ended && may_start_again());
         j->claims[i] = NULL;
     }
 }

@@ -70,6 +70,11 @@ static int exit_status(choir_status status, int by)
                                              : CHOIR__EXIT_FAILED;
 }
 
+static bool is_interruption(int status)
+{
+    return status > 128;
+}
+
 static int run_rank(int rank, int world, void *arg)
 {
     ranks *r = arg;
@@ -261,7 +266,7 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     } else {
         status = train(&job);
     }
-    choir__job_leave_folders(&job, status == CHOIR__EXIT_OK);
+    choir__job_leave_folders(&job, status == CHOIR__EXIT_OK || is_interruption(status));
     choir__job_free(&job);
     return status;
 }

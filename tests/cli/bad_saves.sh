@@ -175,10 +175,13 @@ one_job_at_a_time() {
     local long=(train --quiet --no-eval "${lm[@]}" --steps 1000000 --save-every 5)
     start "${long[@]}" --save met --run records text
     await 20 has_folder records || fail "no claim: $(cat err)"
-    bad 1 "$refused" train --quiet "${lm[@]}" --steps 5 --save met text
+    choir train --quiet "${lm[@]}" --steps 5 --save records text >refused 2>&1 &
+    await 20 test -e records/metrics.jsonl || fail 'no records'
     bad 1 'records of another run' train --quiet "${lm[@]}" --steps 5 --run records text
     await 20 test -e met/latest || fail 'no checkpoint'
     bad 1 "$refused" train --resume met
+    wait $! && fail 'a second job in a folder'
+    has refused 'note: waits 5 s for the end of the job of pid' "$refused"
     kill -KILL "$started_pid" && wait "$started_pid" 2>/dev/null
     has_folder met || fail 'a killed job has cleared up'
     choir train --quiet --resume met --max-time 0.1s >out 2>err || fail "after a kill: $(cat err)"
@@ -192,18 +195,24 @@ one_job_at_a_time() {
 
 # Of jobs that start together one has the folder, and the others say so.
 one_of_four() {
-    local i status won=0 jobs=()
+    local i job jobs=()
     rm -rf met
     for i in 1 2 3 4; do
-        choir train --quiet --no-eval "${lm[@]}" --seed $i --steps 1000000 --max-time 2s \
-            --save met text >out$i 2>err$i &
+        "$CHOIR" train --quiet --no-eval "${lm[@]}" --seed $i --steps 1000000 --save met text \
+            >out$i 2>err$i &
         jobs+=($!)
     done
-    for i in 1 2 3 4; do
-        wait "${jobs[i - 1]}" && won=$((won + 1)) || has err$i 'another job has the folder met'
+    await 30 three_refused || fail "not one of four: $(cat err[1-4])"
+    for job in "${jobs[@]}"; do
+        kill -TERM "$job" 2>/dev/null
     done
-    [ $won -eq 1 ] || fail "$won jobs of four have the folder"
+    for job in "${jobs[@]}"; do
+        wait "$job"
+        echo $?
+    done >statuses
+    [ "$(sort statuses | tr '\n' ' ')" = '1 1 1 143 ' ] || fail "exit statuses $(cat statuses)"
 }
+three_refused() { [ "$(grep -l 'another job has the folder met' err[1-4] | wc -l)" = 3 ]; }
 
 claimed_anew() { has_folder agents && ! cmp -s <(grep token before) <(grep token agents/.in-use); }
 saved_anew() { ! readlink agents/latest | cmp -s last -; }

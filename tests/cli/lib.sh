@@ -62,11 +62,12 @@ choir() {
     timeout -k 2 $((${LIMIT:-60} * patience)) "$CHOIR" "$@"
 }
 
-# Removes from err what each resumed job with more steps or another strategy says.
+# Removes from err what each resumed job with more steps or another strategy says, and one that has
+# waited for another to leave its folder.
 drop_notes() {
     local note='--steps .* replaces|(strategy|device) .* (replaces|uninterrupted)'
     note+='|nothing is saved'
-    sed -i -E "/^choir train: note: ($note)/d" err
+    sed -i -E "/^choir train: note: ($note)/d; /^choir [a-z]*: note: waits .* for the end/d" err
 }
 
 # good ARG...: exits 0 and writes nothing to standard error; its output is in $work/out.

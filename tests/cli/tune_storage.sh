@@ -332,10 +332,12 @@ one_search_a_folder() {
     echo 1 >holding
     start tune --json --dir ours --trials 3 "${search[@]}" "${bowl[@]}"
     await 20 test -e holder || fail "no trial 1: $(cat err)"
-    bad 1 'another job has the folder ours: pid' \
-        tune --json --dir ours --storage memory --trials 3 "${search[@]}" "${bowl[@]}"
+    choir tune --json --dir ours --storage memory --trials 3 "${search[@]}" "${bowl[@]}" \
+        >refused 2>&1 &
     bad 1 'another job has the folder ours: pid' \
         tune --json --dir ours --study another --trials 3 "${search[@]}" "${bowl[@]}"
+    wait $! && fail 'a search in the folder of another'
+    has refused 'another job has the folder ours: pid'
     rm holding
     pkill -KILL -f "sleep $mark"
     good tune --json --dir ours --trials 3 --retries 2 "${search[@]}" "${bowl[@]}"
@@ -343,8 +345,23 @@ one_search_a_folder() {
     [ ! -e ours/.in-use ] || fail 'a search that has ended still has its folder'
 }
 
+# Whoever begins when the study's file is not there yet shares it with those that come later.
+one_study_before_its_file() {
+    local same=(--json --dir theirs --storage journal:new.log --trials 3 --retries 2)
+    rm -f starts holding holder
+    echo 1 >holding
+    start tune "${same[@]}" "${search[@]}" "${bowl[@]}"
+    await 20 test -e holder || fail "no trial 1: $(cat err)"
+    rm holding
+    pkill -KILL -f "sleep $mark"
+    good tune "${same[@]}" --storage "journal:$PWD/new.log" "${search[@]}" "${bowl[@]}"
+    ended 20
+    [ ! -e theirs/.in-use ] || fail 'a search that has ended still has its folder'
+}
+
 check reference
 check one_search_a_folder
+check one_study_before_its_file
 check killed
 check shared
 check journals

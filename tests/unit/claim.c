@@ -1,6 +1,7 @@
 /* Claims of folders: one job at a time has a folder, on file systems with locks and without,
  * and a holder that is gone loses it. File systems of networks are played by flock and fstatfs
- * of this file; other machines by files of other contents. */
+ * of this file, other users' processes by its kill; other machines by files of other contents.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,6 +51,18 @@ int __wrap_fstatfs(int fd, struct statfs *s)
     return result;
 }
 
+static bool foreign; /* all processes are another user's */
+
+int __real_kill(pid_t pid, int signal);
+int __wrap_kill(pid_t pid, int signal);
+int __wrap_kill(pid_t pid, int signal)
+{
+    if (!foreign)
+        return __real_kill(pid, signal);
+    errno = EPERM;
+    return -1;
+}
+
 /* --- helpers --- */
 
 static char folder[] = "/tmp/choir-claim-XXXXXX", file[64];
@@ -69,13 +82,14 @@ static void lost(void *arg, const char *sentence)
     atomic_fetch_add(&lost_count, 1);
 }
 
-/* The times of renewing and watching are short; gone_s has its default. */
+/* The times of waiting, renewing and watching are short; gone_s has its default. */
 static choir__claim_opts quick(const char *job)
 {
     choir__claim_opts opts = choir__claim_defaults();
     opts.job = job;
     opts.tell = tell;
     opts.lost = lost;
+    opts.ending_s = 0.05;
     opts.renew_s = 0.03;
     opts.watch_s = 0.2;
     return opts;
@@ -127,6 +141,7 @@ static int set_up(void **state)
 {
     (void)state;
     kind = LOCAL;
+    foreign = false;
     *told = '\0';
     lost_count = 0;
     strcpy(folder, "/tmp/choir-claim-XXXXXX");
@@ -190,27 +205,36 @@ static void race(void **state)
     (void)state;
     enum { RUNNERS = 8 };
     for (kind = LOCAL; kind <= WITHOUT_LOCKS; kind++) {
-        int go[2], won = 0, status;
-        assert_int_equal(pipe(go), 0);
+        int go[2], verdicts[2], end[2], won = 0;
+        assert_int_equal(pipe(go) | pipe(verdicts) | pipe(end), 0);
         for (int i = 0; i < RUNNERS; i++)
             if (fork() == 0) {
                 choir__claim *claim;
                 char byte;
                 close(go[1]);
+                close(end[1]);
                 (void)!read(go[0], &byte, 1); /* until the pipe is closed */
                 choir__claim_opts opts = quick(NULL);
                 opts.watch_s = 5; /* ends early, once the winner has written */
                 bool mine = choir__claim_take(folder, &opts, &claim) == CHOIR_OK;
-                poll(NULL, 0, 500); /* none ends before the others have looked */
-                _exit(mine);
+                (void)!write(verdicts[1], &mine, 1);
+                (void)!read(end[0], &byte, 1); /* none ends before the others have looked */
+                _exit(0);
             }
         close(go[0]);
         close(go[1]);
         for (int i = 0; i < RUNNERS; i++) {
-            wait(&status);
-            won += WEXITSTATUS(status);
+            bool mine;
+            assert_int_equal(read(verdicts[0], &mine, 1), 1);
+            won += mine;
         }
+        close(end[1]);
+        while (wait(NULL) > 0)
+            ;
         assert_int_equal(won, 1);
+        close(end[0]);
+        close(verdicts[0]);
+        close(verdicts[1]);
         unlink(file);
     }
 }
@@ -257,33 +281,104 @@ static void other_machine(void **state)
     }
 }
 
+/* Renews the holder's time, and then no more, each time when it begins to be watched. */
+static int moves, watched;
+static void move_on(void *arg, const char *sentence)
+{
+    choir__holder *h = arg;
+    if (!strstr(sentence, "is watched for"))
+        return;
+    watched++;
+    h->renewed += moves-- > 0;
+    write_file(h);
+}
+
 /* A machine whose clock is an hour behind is alive while its time moves. */
 static void slow_clock(void **state)
 {
     (void)state;
-    int status;
-    kind = NETWORK;
+    choir__claim *claim;
+    choir__claim_opts opts = quick(NULL);
     choir__holder h = elsewhere(3600);
+    kind = NETWORK;
     write_file(&h);
-    pid_t holder = fork();
-    if (holder == 0)
-        for (;; h.renewed++) {
-            write_file(&h);
-            poll(NULL, 0, 20);
-        }
-    pid_t taker = fork();
-    if (taker == 0) {
-        choir__claim *claim;
-        choir__claim_opts opts = quick(NULL);
-        opts.watch_s = 1;
-        _exit(choir__claim_take(folder, &opts, &claim) == CHOIR_OK);
+    opts.tell = move_on;
+    opts.arg = &h;
+    moves = 5;
+    watched = 0;
+    assert_int_equal(choir__claim_take(folder, &opts, &claim), CHOIR_OK);
+    assert_int_equal(watched, 6);
+    choir__claim_free(claim, false);
+}
+
+static void end_process(void *arg, const char *sentence)
+{
+    const pid_t *pid = arg;
+    tell(NULL, sentence);
+    kill(*pid, SIGKILL);
+    waitpid(*pid, NULL, 0);
+}
+
+/* A job on this machine may be about to end: it is waited for, in a sentence. */
+static void waited_for(void **state)
+{
+    (void)state;
+    choir__claim *claim;
+    pid_t pid = other_process(NULL);
+    choir__claim_opts opts = quick(NULL);
+    opts.ending_s = 600;
+    opts.tell = end_process;
+    opts.arg = &pid;
+    assert_int_equal(choir__claim_take(folder, &opts, &claim), CHOIR_OK);
+    choir__claim_free(claim, false);
+    char *sentence =
+        choir__format("waits 600 s for the end of the job of pid %d on ", (int)pid);
+    assert_non_null(strstr(told, sentence));
+    assert_ptr_equal(strchr(told, '\n'), strrchr(told, '\n')); /* once */
+    free(sentence);
+}
+
+/* A process of another user counts as alive where /proc hides it. */
+static void hidden_process(void **state)
+{
+    (void)state;
+    choir__holder h = choir__holder_of((int)getpid(), NULL);
+    foreign = true;
+    assert_true(choir__holder_lives(&h));
+    h.began++; /* the pid is used again */
+    assert_false(choir__holder_lives(&h));
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    waitpid(pid, NULL, 0);
+    h.pid = (int)pid;
+    assert_true(choir__holder_lives(&h));
+    foreign = false;
+    assert_false(choir__holder_lives(&h));
+}
+
+/* Everybody may read who has a folder. Where that is denied, the folder is not free. */
+static void unreadable(void **state)
+{
+    (void)state;
+    struct stat s;
+    int status;
+    choir__claim *claim;
+    mode_t before = umask(077);
+    assert_int_equal(take(NULL, &claim), CHOIR_OK);
+    umask(before);
+    assert_int_equal(stat(file, &s), 0);
+    assert_int_equal(s.st_mode & 0777, 0644);
+    assert_int_equal(chmod(file, 0) | chmod(folder, 0777), 0);
+    if (fork() == 0) {
+        choir__claim *other;
+        bool good = geteuid() != 0 || setuid(65534) == 0;
+        good &= take(NULL, &other) == CHOIR_ERR_STATE;
+        _exit(!(good && strstr(choir_error_message(), "job may have the folder")));
     }
-    poll(NULL, 0, 1500);
-    assert_int_equal(waitpid(taker, &status, WNOHANG), 0); /* it watches */
-    kill(holder, SIGKILL);
-    waitpid(holder, NULL, 0);
-    waitpid(taker, &status, 0);
-    assert_int_equal(WEXITSTATUS(status), 1);
+    wait(&status);
+    assert_int_equal(status, 0);
+    choir__claim_free(claim, false);
 }
 
 /* A local disk of a machine that has started again: its lock is free, and that is enough. */
@@ -355,7 +450,7 @@ static void shared(void **state)
         assert_int_equal(take(NULL, &other), CHOIR_ERR_STATE);
         (void)choir_error_message();
         choir__claim_free(a, false);
-        for (int i = 0; i < 100 && !read_file().known; i++)
+        while (!read_file().known)
             poll(NULL, 0, 10); /* without locks the file comes back when it is renewed */
         assert_int_equal(take(NULL, &other), CHOIR_ERR_STATE);
         (void)choir_error_message();
@@ -372,19 +467,19 @@ static void renewed(void **state)
     choir__claim *claim;
     assert_int_equal(take(NULL, &claim), CHOIR_OK);
     unlink(file);
-    for (int i = 0; i < 500 && !read_file().known; i++)
+    while (!read_file().known)
         poll(NULL, 0, 10);
     choir__holder h = read_file();
     assert_true(h.known);
     h.renewed = 7;
     write_file(&h);
-    for (int i = 0; i < 500 && read_file().renewed == 7; i++)
+    while (read_file().renewed == 7)
         poll(NULL, 0, 10);
     assert_true(time(NULL) - read_file().renewed < 60);
     unlink(file);
     h = elsewhere(0);
     write_file(&h);
-    for (int i = 0; i < 500 && !lost_count; i++)
+    while (!lost_count)
         poll(NULL, 0, 10);
     assert_int_equal(lost_count, 1);
     choir__claim_free(claim, false);
@@ -440,6 +535,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(killed_here, set_up, tear_down),
         cmocka_unit_test_setup_teardown(other_machine, set_up, tear_down),
         cmocka_unit_test_setup_teardown(slow_clock, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(waited_for, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(hidden_process, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(unreadable, set_up, tear_down),
         cmocka_unit_test_setup_teardown(started_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(copied, set_up, tear_down),
         cmocka_unit_test_setup_teardown(same_job, set_up, tear_down),

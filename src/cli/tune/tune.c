@@ -61,17 +61,29 @@ static void lost(void *arg, const char *sentence)
     _exit(CHOIR__EXIT_FAILED);
 }
 
+/* Returns the place of a stored study as all its processes name it: that of a file has the path
+ * of its folder, also before the first of them makes the file. */
+static char *place_of(const char *storage)
+{
+    char *shown = choir__backend_public(storage), *colon = strchr(shown, ':');
+    char *path = colon ? colon + 1 : shown, *slash = strrchr(path, '/'), real[PATH_MAX];
+    char *folder =
+        slash ? choir__format("%.*s/", (int)(slash - path), path) : choir__strdup(".");
+    if (realpath(folder, real)) {
+        char *place = choir__format("%s/%s", real, slash ? slash + 1 : path);
+        free(shown);
+        shown = place;
+    }
+    free(folder);
+    return shown;
+}
+
 /* Keeps other searches out of --dir, whose trials would have the same folders. Processes that
  * share a stored study share its trials' folders, too; own: the file of the study in --dir. */
 static choir_status claim(const request *r, const char *own, choir__claim **made)
 {
     choir__claim_opts opts = choir__claim_defaults();
-    char path[PATH_MAX];
-    const char *file = r->storage ? strchr(r->storage, ':') : NULL;
-    bool is_file = !own && file && realpath(file + 1, path);
-    char *place = own       ? choir__strdup("this folder")
-                  : is_file ? choir__strdup(path)
-                            : choir__backend_public(r->storage ? r->storage : "");
+    char *place = own ? choir__strdup("this folder") : place_of(r->storage ? r->storage : "");
     char *job = choir__format("study %s of %s", r->name ? r->name : "study", place);
     *made = NULL;
     opts.job = r->storage ? job : NULL;
