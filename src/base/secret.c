@@ -49,7 +49,8 @@ static bool find_user(const char *from, const char *end, const char **colon, con
 /* Returns the length of "?password=" or another one of these names, or 0. */
 static size_t password_option(const char *at)
 {
-    static const char *const names[] = {"password=", "sslpassword=", "passwd="};
+    static const char *const names[] = {"password=", "sslpassword=", "passwd=", "pwd=",
+        "token=", "access_token=", "api_key=", "apikey=", "secret="};
     for (size_t i = 0; i < CHOIR_COUNT(names) && (*at == '?' || *at == '&'); i++)
         if (!strncmp(at + 1, names[i], strlen(names[i])))
             return 1 + strlen(names[i]);

@@ -22,6 +22,8 @@ static void hidden(void **state)
         {"postgresql://me:a%40b@h1,h2:5432/db?x=1", "postgresql://me@h1,h2:5432/db?x=1"},
         {"postgresql://h/db?password=s&user=me", "postgresql://h/db?password=&user=me"},
         {"postgresql://h/db?user=me&password=s", "postgresql://h/db?user=me&password="},
+        {"http://h/?token=s&a=1", "http://h/?token=&a=1"},
+        {"http://h/?a=1&api_key=s", "http://h/?a=1&api_key="},
         {"a://u:p@h b://v:q@i", "a://u@h b://v@i"},
         {"[\"http://u:p@h\",\"http://v:q@i\"]", "[\"http://u@h\",\"http://v@i\"]"},
         {"http://me:pa'ss@host/x", "http://me@host/x"},
