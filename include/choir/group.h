@@ -292,8 +292,9 @@ typedef struct choir_spawn_opts {
      * been forked: threads that it begins are in none of them. Default NULL */
     void (*started)(void *arg);
     /* With max_restarts, and without rebuild, the ranks alone have the job's state. If all of
-     * them are lost while restarts are left, the number of these is stored here, else 0: the
-     * caller may begin again from a checkpoint. Default NULL */
+     * them are lost while restarts are left, the caller may begin again from a checkpoint,
+     * which is one of these restarts: the number of those that are left then is stored here,
+     * else -1. Default NULL */
     int *restarts_left;
     /* Receives the first signal that interrupted the ranks; 0: none did. Default NULL */
     int *interrupted_by;

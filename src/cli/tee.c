@@ -85,10 +85,7 @@ static void copy(int from, int orders, int terminal, int file)
 /* The copier: outlives signals to the whole process group, which the ranks answer. */
 static void be_copier(const int from[2], const int orders[2], const int end[2], int file)
 {
-    for (const choir__signal_row *row = choir__signal_table; row->number; row++)
-        signal(row->number, SIG_IGN);
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGTSTP, SIG_IGN);
+    choir__signals_outlive();
     pid_t second = fork();
     if (second != 0)
         _exit(second < 0);

@@ -141,23 +141,22 @@ static int run_ranks(const choir__job *job)
     ranks r = {&shared, b};
     choir__recovery recovery = choir__cli_strategy_recovery(job);
     choir_spawn_opts opts = choir_spawn_defaults();
-    int most = (int)choir__min(job->nproc, job->microbatches), left = 0, interrupted_by = 0;
+    int left = (int)job->max_restarts, interrupted_by = 0, spares = 0;
+    if (left && recovery < CHOIR__REBUILT_AS_MANY)
+        spares = job->nproc - (int)choir__min(job->nproc, job->microbatches);
     opts.interrupted_by = &interrupted_by;
     opts.timeout_s = job->timeout;
     opts.started = read_stream;
-    opts.max_restarts = (int)job->max_restarts;
+    opts.restarts_left = &left;
     opts.rebuild = recovery >= CHOIR__REBUILT;
     opts.least = recovery == CHOIR__REBUILT_AS_MANY ? job->nproc : 0;
-    opts.spares =
-        opts.max_restarts && recovery < CHOIR__REBUILT_AS_MANY ? job->nproc - most : 0;
     signal(SIGUSR2, SIG_DFL); /* the supervisor shows what ranks do, also those that hang */
     choir_status status;
-    do {
-        left = 0;
-        opts.restarts_left = &left;
-        status = choir_spawn_with(job->nproc - opts.spares, run_rank, &r, opts);
-        opts.max_restarts = left;
-    } while (status != CHOIR_OK && left && !interrupted_by && goes_back(&shared, b));
+    do { /* the last time, with no restart left, the ranks are those of any other job */
+        shared.max_restarts = opts.max_restarts = left;
+        opts.spares = left ? spares : 0;
+        status = choir_spawn_with(job->nproc - spares, run_rank, &r, opts);
+    } while (status != CHOIR_OK && left >= 0 && !interrupted_by && goes_back(&shared, b));
     /* A rank's own words are more precise than its exit status, except on a lost peer, whose
      * end the supervisor has seen. */
     if (status != CHOIR_OK && is_posted(b)) {

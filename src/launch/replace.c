@@ -52,6 +52,14 @@ static bool can_go_on(const choir__crew *r, bool member, int more)
     return left >= choir__max(r->least, 1) && (more || !member);
 }
 
+/* The caller may begin the job again, which is a restart, too. */
+static void empty(choir__supervisor *w)
+{
+    w->restarts_left -= !w->emptied; /* the ends of the other processes are noted later */
+    w->emptied = true;
+    choir__family_signal(&w->family, SIGKILL); /* these were to become ranks, in vain */
+}
+
 static void note_end(choir__supervisor *w, int seat)
 {
     choir__crew *r = w->spawning->crew;
@@ -72,11 +80,9 @@ static void note_end(choir__supervisor *w, int seat)
         replace(w);
     } else if (!can_go_on(r, member && !w->interrupted, 0)) {
         w->failed = w->interrupted ? seat : w->family.first;
-        w->emptied =
-            !w->interrupted && w->restarts_left && !r->rebuild && !choir__crew_alive(r);
         choir__family_stop(&w->family);
-        if (w->emptied) /* the processes that were to become ranks wait for nothing */
-            choir__family_signal(&w->family, SIGKILL);
+        if (!w->interrupted && w->restarts_left && !r->rebuild && !choir__crew_alive(r))
+            empty(w);
     }
 }
 

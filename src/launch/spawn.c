@@ -178,7 +178,7 @@ choir_status choir__spawn(const choir__spawn_host *host, int local, choir_spawn_
     choir__job_place_master(&r.place, opts.method);
     status = supervise(&w, &r);
     if (opts.restarts_left)
-        *opts.restarts_left = w.emptied ? w.restarts_left : 0;
+        *opts.restarts_left = w.emptied ? w.restarts_left : -1;
     if (opts.interrupted_by)
         *opts.interrupted_by = w.interrupted;
     choir__signals_give_back();

@@ -46,12 +46,12 @@ stopped() { struck STOP 20 2 --timeout 2; }
 with_saves() { struck KILL $((1 + RANDOM % 150)) 3 --save out.saved --save-every 50 --timeout 60; }
 
 # All ranks of ddp die at once, and with them the state: the job goes on from its checkpoint, with
-# the same bits, or says that it has none.
+# the same bits, or says that it has none. The first death and the return are the two restarts.
 all_at_once() {
     local save
     for save in '' '--save all.saved --save-every 50'; do
         # shellcheck disable=SC2086 # options and their values
-        start_until 60 "${job[@]}" --strategy ddp --nproc 2 --max-restarts 3 $save || return
+        start_until 60 "${job[@]}" --strategy ddp --nproc 2 --max-restarts 2 $save || return
         [ -z "$save" ] || await 20 test -e all.saved/latest || fail 'no checkpoint'
         mapfile -t ranks < <(children)
         kill -STOP "$started_pid" # the supervisor sees both deaths at once
@@ -66,6 +66,22 @@ all_at_once() {
     [ "$(weights out)" = "$(weights calm)" ] || fail 'other weights'
     diff <(losses calm) <(losses out) >/dev/null || fail 'other losses'
     rm -rf all.saved
+}
+
+# The only rank that has the state dies again and again: to go back to a checkpoint is a restart,
+# and there is but one.
+always_the_one() {
+    start "${job[@]}" --steps 100000000 --strategy ddp --nproc 2 --microbatches 1 \
+        --max-restarts 1 --save one.saved --save-every 1
+    await 20 test -e one.saved/latest || fail 'no checkpoint'
+    kill -KILL "$(children | head -n 1)"
+    await 20 grep -q 'goes on from step' err || fail "no return: $(cat err)"
+    await 20 test -n "$(children)" || fail 'no rank'
+    kill -KILL "$(children | head -n 1)"
+    ended 20
+    [ "$status" -eq 1 ] || fail "status $status: $(cat err)"
+    [ "$(grep -c 'goes on from step' err)" -eq 1 ] || fail "$(cat err)"
+    rm -rf one.saved
 }
 
 # Ranks that are rebuilt: shards have the numbers of one rank; the other strategies have numbers
@@ -311,6 +327,7 @@ refused() {
 choir "${job[@]}" --strategy single >calm 2>err || fail "undisturbed: $(cat err)"
 check killed
 check all_at_once
+check always_the_one
 check stopped
 check rebuilt
 check rebuilt_as_many

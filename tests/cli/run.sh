@@ -109,6 +109,21 @@ ending_signal() {
     has err 'interrupted by SIGUSR1'
 }
 
+# A worker that outlives the signal, and fails by another cause soon after, is started again; the
+# signal is none of the next one's.
+outlived_signal() {
+    start run -n 1 --signals-to-handle SIGUSR1 --max-restarts 1 \
+        sh -c 'if [ -e got ]; then exit 7; fi; trap "touch got" USR1; echo $$ >new; mv new pid
+            while :; do sleep 0.05; done'
+    await 20 test -e pid || fail "$(cat err)"
+    kill -USR1 "$started_pid"
+    await 10 test -e got || fail 'SIGUSR1 is not passed on'
+    kill -KILL "$(cat pid)"
+    ended 10
+    [ "$status" -eq 7 ] || fail "status $status: $(cat err)"
+    has err 'was killed by SIGKILL' 'restart 1 of 1'
+}
+
 # Workers inherit three of the launcher's descriptors.
 descriptors() {
     sh -c 'ls /proc/self/fd | tr "\n" " "' >plain </dev/null
@@ -417,7 +432,8 @@ ctrl_c() {
     after Ctrl-C 130
     begin 2 'trap "" INT TERM; echo up; while :; do sleep '$mark'; done'
     kill -INT "$started_pid"
-    sleep 0.3
+    kill -INT "$started_pid" # within a second it is the first one again
+    sleep 1.1
     ! is_gone "$started_pid" || fail 'did not wait for workers that ignore SIGINT'
     kill -INT "$started_pid"
     after 'the second Ctrl-C' 130
@@ -521,6 +537,7 @@ check python_commands
 check line_of_a_script
 check variables
 check ending_signal
+check outlived_signal
 check environment
 check descriptors
 check threads

@@ -51,6 +51,23 @@ quit() {
     good eval --json run text
 }
 
+# So does a rank that has become rank 0: it knows the checkpoint that it has not written itself.
+quit_of_heir() {
+    local way=(train --strategy ddp --nproc 2 --max-restarts 1) lines
+    begin "${way[@]}"
+    kill -TERM "$started_pid"
+    ended 10
+    lines=$(wc -l <run/metrics.jsonl)
+    start "${way[@]}" --resume run "${lm[@]}"
+    await 20 has_more "$lines" || fail "no steps: $(cat err)"
+    kill -KILL "$(children | head -n 1)"
+    await 10 grep -q 'go on from step' err || fail "no other rank 0: $(cat err)"
+    kill -QUIT "$started_pid"
+    ended 10
+    has err 'ended at once by SIGQUIT; steps after [1-9][0-9]*, the newest'
+}
+has_more() { [ "$(wc -l <run/metrics.jsonl)" -gt "$1" ]; }
+
 # A disk on which each file takes 0.15 s.
 slow_disk() {
     cat >slow.c <<'END'
@@ -232,9 +249,11 @@ check table TERM train --strategy fsdp --nproc 2 --max-restarts 1
 check table INT run -n 2 --signals-to-handle SIGUSR1,SIGUSR2 "$CHOIR" train --strategy ddp
 check quit train --strategy single
 check quit train --strategy ddp --nproc 2
+check quit_of_heir
 if slow_disk; then
     check second_one_waits train --strategy ddp --nproc 2
     check second_int_tells train --strategy ddp --nproc 2
+    check saving 'TERM QUIT' 143 'by SIGQUIT after SIGTERM; the checkpoint of' train --strategy ddp
 fi
 check while_ranks_start
 check before_a_meeting

@@ -2,10 +2,12 @@
  *
  *     trainer.c    sets up, loops, takes down
  *     step.c       one step, its loss, its trace
+ *     between.c    the work between two steps
  *     saves.c      checkpoints
  *     validate.c   validation between steps
+ *     ranks.c      ranks that are lost or new
  *     resume.c     goes on from a checkpoint
- *     show.c       what rank 0 shows and records; changes of the ranks
+ *     show.c       what rank 0 shows and records
  *     signals.c    signals, and the loss where one ends the job at once
  *     stop.c       requests of signals, time limits and budgets, on which ranks agree
  *     finish.c     the end
@@ -52,7 +54,7 @@ typedef struct choir__trainer {
     bool joined;            /* this process was started while the others trained */
     bool begins_again;      /* a rank was lost, so that this process sets itself up again */
     bool reports;           /* the report has begun */
-    bool lost_save;         /* a save was under way then */
+    bool lost_save;         /* a save was due or under way then */
     choir_elastic *elastic; /* NULL: a lost rank ends the job */
     bool stays;             /* this process's objects outlive the loss of a rank */
     /* (microbatches) losses of the whole job, if they do and ranks step together; else NULL */
@@ -120,23 +122,6 @@ void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool 
 /* Ends the training before its last step, and says so. */
 void choir__trainer_end_by(choir__trainer *t, const char *option);
 
-/* Notes the newest generation that any rank has come to; one that is behind does not lower it.
- */
-void choir__trainer_note_generation(const choir__trainer *t);
-
-/* Goes on with other ranks. A save that was under way may have lost a part. */
-void choir__trainer_note_change(choir__trainer *t);
-
-/* Gives this rank's micro-batches the loss of the last step, as if they had run it. */
-void choir__trainer_fill_losses(choir__trainer *t);
-
-/* Takes this process's part of a group that is new. Until it has run a step there, its
- * micro-batches have the loss of the step before. */
-void choir__trainer_take_part(choir__trainer *t);
-
-/* Reports a change of the ranks since the last call. */
-void choir__trainer_report_change(choir__trainer *t);
-
 /* --- validate.c --- */
 
 /* Computes the score of the model, with the averages of the weights where the job has any;
@@ -154,6 +139,18 @@ choir_status choir__trainer_validate(choir__trainer *t);
  * error's message. Returns the error. */
 choir_status choir__trainer_save_unvalidated(choir__trainer *t, choir_status why);
 
+/* --- between.c --- */
+
+/* Returns whether something that comes every so many steps comes after this one. */
+static inline bool choir__trainer_is_due(int64_t step, int64_t every)
+{
+    return every && step % every == 0;
+}
+
+/* Saves a checkpoint and runs validation if they are due. The checkpoint comes first, so that
+ * nothing is lost by a validation that fails or that a signal ends. */
+choir_status choir__trainer_between_steps(choir__trainer *t);
+
 /* --- saves.c --- */
 
 /* Returns the ranks that save together. Ranks that step by themselves have their own
@@ -163,6 +160,10 @@ choir_group *choir__trainer_savers(const choir__trainer *t);
 /* Reports a checkpoint that has been written whole, and adds to it what became of the
  * validation that came behind it. */
 void choir__trainer_report_saved(choir__trainer *t);
+
+/* Finds the checkpoint that a job which ends at once leaves, where this process begins as rank
+ * 0 or may have become it. */
+void choir__trainer_note_newest(choir__trainer *t);
 
 /* Notes what became of the validation of this step, for the checkpoint that was saved before.
  */
@@ -182,18 +183,31 @@ choir_status choir__trainer_save(choir__trainer *t, float loss, unsigned flags);
  * written is a warning. */
 choir_status choir__trainer_save_now_and_then(choir__trainer *t, unsigned flags);
 
+/* Saves because a signal has asked for it, unless this step is saved. If a rank is lost in it,
+ * the save is due again. */
+choir_status choir__trainer_save_as_asked(choir__trainer *t);
+
 /* Makes sure that the present step is saved, and waits until it is on the disk. */
 choir_status choir__trainer_save_whole(choir__trainer *t, float loss);
 
-/* Returns whether something that comes every so many steps comes after this one. */
-static inline bool choir__trainer_is_due(int64_t step, int64_t every)
-{
-    return every && step % every == 0;
-}
+/* --- ranks.c --- */
 
-/* Saves a checkpoint and runs validation if they are due. The checkpoint comes first, so that
- * nothing is lost by a validation that fails or that a signal ends. */
-choir_status choir__trainer_between_steps(choir__trainer *t);
+/* Notes the newest generation that any rank has come to; one that is behind does not lower it.
+ */
+void choir__trainer_note_generation(const choir__trainer *t);
+
+/* Goes on with other ranks. A save that was under way may have lost a part. */
+void choir__trainer_note_change(choir__trainer *t);
+
+/* Gives this rank's micro-batches the loss of the last step, as if they had run it. */
+void choir__trainer_fill_losses(choir__trainer *t);
+
+/* Takes this process's part of a group that is new. Until it has run a step there, its
+ * micro-batches have the loss of the step before. */
+void choir__trainer_take_part(choir__trainer *t);
+
+/* Reports a change of the ranks since the last call. */
+void choir__trainer_report_change(choir__trainer *t);
 
 /* --- resume.c --- */
 

@@ -40,6 +40,7 @@ void choir__trainer_note_change(choir__trainer *t)
     (void)!choir_checkpoint_close(t->saved);
     t->saved = NULL;
     t->prepared = false;
+    choir__trainer_note_newest(t); /* this process may have become rank 0 */
     choir__trainer_show_step(t);
 }
 

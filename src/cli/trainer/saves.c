@@ -4,6 +4,7 @@
 #include "cli/trainer/inside.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "checkpoint/checkpoint.h"
 #include "cli/amp.h"
@@ -49,6 +50,19 @@ void choir__trainer_report_saved(choir__trainer *t)
         }
     }
     add_judged(t);
+}
+
+void choir__trainer_note_newest(choir__trainer *t)
+{
+    choir_train_state s;
+    const char *save = t->job->save;
+    char *why = choir__strdup(choir_error_message()); /* an error from before stays */
+    if (t->part.env.rank == 0 && save && choir_training_read(save, &s) == CHOIR_OK)
+        t->newest = s.step;
+    (void)choir_error_message(); /* marks the error as read: there may be no checkpoint yet */
+    choir__set_message(why);
+    free(why);
+    choir__trainer_note_lost(t, false);
 }
 
 choir_training choir__trainer_parts(const choir__trainer *t)
@@ -139,6 +153,14 @@ choir_status choir__trainer_save(choir__trainer *t, float loss, unsigned flags)
 choir_status choir__trainer_save_now_and_then(choir__trainer *t, unsigned flags)
 {
     return forgive(t, choir__trainer_save(t, t->now.last.loss, flags));
+}
+
+choir_status choir__trainer_save_as_asked(choir__trainer *t)
+{
+    choir_status status =
+        t->now.saved == t->now.step ? CHOIR_OK : choir__trainer_save_now_and_then(t, 0);
+    t->lost_save |= status != CHOIR_OK;
+    return status;
 }
 
 choir_status choir__trainer_save_whole(choir__trainer *t, float loss)

@@ -34,32 +34,29 @@ static size_t add(char *text, size_t used, size_t room, const char *more)
     return used + n;
 }
 
+/* The status is that of the first signal that stops the job, as it is with a supervisor. */
 static _Noreturn void end_at_once(const choir__signal_row *row)
 {
     char text[320];
-    const char *parts[] = {
-        "choir train: ended at once by ", row->name, "; ", asked.lost ? asked.lost : "", "\n"};
+    const choir__signal_row *first = asked.stop ? choir__signal_find(asked.stop) : row;
+    const char *parts[] = {"choir train: ended at once by ", row->name,
+        first == row ? "" : " after ", first == row ? "" : first->name, "; ",
+        asked.lost ? asked.lost : "", "\n"};
     size_t used = 0;
     for (size_t i = 0; i < CHOIR_COUNT(parts); i++)
         used = add(text, used, sizeof text, parts[i]);
     if (asked.lost && write(STDERR_FILENO, text, used) > 0 && asked.tee)
         choir__tee_drain(asked.tee);
-    _exit(128 + (asked.stop ? asked.stop : row->number));
+    _exit(128 + first->number);
 }
 
-/* A signal within one second counts as the first one again: a signal to the whole process group
- * reaches a rank directly and through the supervisor. */
 static void on_signal(int number)
 {
-    static const double same_s = 1;
     int why = errno;
     const choir__signal_row *row = choir__signal_find(number);
     double now = choir__now();
-    bool again = row->again_ends && asked.first_at > 0 && now - asked.first_at > same_s;
-    if (row->does == CHOIR__SIGNAL_ENDS || again)
+    if (row->does == CHOIR__SIGNAL_ENDS || choir__signal_again(row, now, &asked.first_at))
         end_at_once(row);
-    if (row->again_ends && !(asked.first_at > 0))
-        asked.first_at = now;
     if (row->does == CHOIR__SIGNAL_SAVES)
         asked.saves = 1;
     if (row->does == CHOIR__SIGNAL_SHOWS)

@@ -126,6 +126,7 @@ choir_status choir__trainer_between_batches(void *trainer, choir_status mine)
     if (t->part.env.world > 1)
         status = choir_group_all_reduce(
             t->part.env.group, words, WORDS + 1, CHOIR_I64, CHOIR_MAX, NULL);
+    t->lost_save |= status != CHOIR_OK && words[SAVE];
     if (status != CHOIR_OK)
         return status;
     t->agreed = true;
@@ -138,8 +139,7 @@ choir_status choir__trainer_between_batches(void *trainer, choir_status mine)
     if (words[SIGNAL] || words[TIME_OVER])
         return choir__error(CHOIR_ERR_INTERRUPTED, "the validation was ended");
     t->agreed = false;
-    return words[SAVE] && t->now.saved != t->now.step ? choir__trainer_save_now_and_then(t, 0)
-                                                      : CHOIR_OK;
+    return words[SAVE] ? choir__trainer_save_as_asked(t) : CHOIR_OK;
 }
 
 choir_status choir__trainer_stop(choir__trainer *t, float loss)

@@ -105,13 +105,13 @@ static void take_down(choir__trainer *t)
         .record = t->record,
         .reports = t->reports,
         .begins_again = !t->joined,
-        .lost_save = saves && !saved};
+        .lost_save = t->lost_save || (saves && !saved)};
 }
 
 /* --- the loop --- */
 
-/* A save that was under way when a rank was lost is due again on every rank, also on new ones,
- * which knew nothing of it. */
+/* A save that was due or under way when a rank was lost is due again on every rank, also on new
+ * ones, which knew nothing of it. */
 static choir_status agree_on_save(choir__trainer *t)
 {
     int32_t due = t->now.save_due || t->lost_save;
@@ -136,8 +136,8 @@ static choir_status after_step(choir__trainer *t)
     choir__trainer_show_asked();
     if (status == CHOIR_OK && !choir__trainer_is_done(t) && choir__trainer_stop_asked(t))
         return choir__trainer_stop(t, t->now.last.loss);
-    if (status == CHOIR_OK && t->save_due && t->now.saved != t->now.step)
-        status = choir__trainer_save_now_and_then(t, 0);
+    if (status == CHOIR_OK && t->save_due)
+        status = choir__trainer_save_as_asked(t);
     t->save_due = false;
     t->now.after = status != CHOIR_OK;
     return status;
@@ -264,24 +264,13 @@ static choir_status train_elastic(choir__trainer *t)
     return status;
 }
 
-/* Finds the checkpoint that a job which ends at once leaves. */
-static void note_newest(choir__trainer *t)
-{
-    choir_train_state s;
-    const char *save = t->job->save;
-    if (t->part.env.rank == 0 && save && choir_training_read(save, &s) == CHOIR_OK)
-        t->newest = s.step;
-    (void)choir_error_message(); /* marks the error as read: there is none yet */
-    choir__trainer_note_lost(t, false);
-}
-
 static choir_status run(choir__trainer *t)
 {
     choir_status status = set_up(t);
     if (status != CHOIR_OK)
         return status;
     choir__trainer_catch_signals();
-    note_newest(t);
+    choir__trainer_note_newest(t);
     start_report(t);
     return t->elastic ? train_elastic(t) : train(t);
 }

@@ -21,6 +21,7 @@
 
 #include "base/base.h"
 #include "cli/watch/page.h"
+#include "launch/process/signal_table.h"
 
 struct choir__watch_beside {
     int orders, words; /* pipes to and from the server */
@@ -56,9 +57,7 @@ static void serve(const char *folder, int orders, int words)
  * events are seen on the page, too. */
 static void be_server(const char *folder, const int orders[2], const int words[2])
 {
-    static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP};
-    for (size_t i = 0; i < CHOIR_COUNT(ignored); i++)
-        signal(ignored[i], SIG_IGN);
+    choir__signals_outlive();
     pid_t second = fork();
     if (second != 0)
         _exit(second < 0);

@@ -45,7 +45,8 @@ typedef struct agent {
     choir__keeper keeper; /* of copies from which the next generation goes on */
     struct pollfd *polled;
     int interrupted; /* the signal; 0: none */
-    int asked;       /* the last signal that was passed on, for the workers to decide */
+    double first_at; /* of the first signal that a second one ends (choir__signal_again) */
+    int asked; /* the attempt's last signal that was passed on, for the workers to decide */
     double asked_at;
     bool told;         /* the attempt's outcome is settled, and posted to the other nodes */
     bool unposted;     /* a failure is, since the ledger did not answer: again later */
@@ -107,19 +108,27 @@ static void settle_interrupt(agent *a, int number)
         choir__nodes_quit(a->nodes, 128 + number, report, number == SIGINT);
 }
 
-/* Reports the first failure here, unless the outcome is already settled. A worker that fails
- * soon after a signal was passed on to it does so because of the signal. */
+/* Returns whether a worker has failed because of a signal that was passed on: it exits soon
+ * after it, or that signal has killed it. */
+static bool is_answer(const agent *a, const choir__child *c)
+{
+    if (!a->asked || choir__now() - a->asked_at >= a->opts->shutdown_s)
+        return false;
+    return c->code == CLD_EXITED || c->status == a->asked;
+}
+
+/* Reports the first failure here, unless the outcome is already settled. */
 static void see_failure(agent *a)
 {
     choir__family *f = &a->workers.family;
     char report[CHOIR__REPORT_TEXT], line[256], end[96];
     if (f->first < 0 || a->told)
         return;
-    if (a->asked && choir__now() - a->asked_at < a->opts->shutdown_s) {
+    choir__child *c = &f->children[f->first];
+    if (is_answer(a, c)) {
         settle_interrupt(a, a->asked);
         return;
     }
-    choir__child *c = &f->children[f->first];
     choir__output_drain(a->workers.output, f->first);
     choir__agent_report(&a->workers, report);
     settle_failure(a, f->first, choir__end_status(c), report);
@@ -133,7 +142,7 @@ static void see_failure(agent *a)
 static void interrupt(agent *a, int number)
 {
     choir__family *f = &a->workers.family;
-    bool again = number == SIGINT && a->interrupted == SIGINT;
+    bool again = choir__signal_again(choir__signal_find(number), choir__now(), &a->first_at);
     choir__family_signal(f, number);
     choir__family_signal(f, SIGCONT);
     choir__family_stop(f);
@@ -236,6 +245,7 @@ static choir_status begin(agent *a, int attempt)
 {
     choir__workers *w = &a->workers;
     char *folder = NULL;
+    a->asked = 0;
     *w = (choir__workers){.opts = a->opts,
         .keeper = &a->keeper,
         .agent_pid = (int)getpid(),

@@ -39,6 +39,24 @@ choir__signal_does choir__signal_meaning(int number)
     return r ? r->does : CHOIR__SIGNAL_NOTHING;
 }
 
+bool choir__signal_again(const choir__signal_row *row, double now, double *first_at)
+{
+    static const double same_s = 1;
+    if (!row->again_ends)
+        return false;
+    if (!(*first_at > 0))
+        *first_at = now;
+    return now - *first_at > same_s;
+}
+
+void choir__signals_outlive(void)
+{
+    for (const choir__signal_row *r = choir__signal_table; r->number; r++)
+        signal(r->number, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGTSTP, SIG_IGN);
+}
+
 int choir__signals_that(choir__signal_does does, int numbers[CHOIR__SIGNALS_MOST])
 {
     int count = 0;

@@ -34,6 +34,16 @@ const choir__signal_row *choir__signal_named(const char *name);
 
 choir__signal_does choir__signal_meaning(int number);
 
+/* Returns whether the signal, which has come at `now`, is a second one that ends the job at
+ * once (again_ends). Within one second it counts as the first one again: a signal to the whole
+ * process group reaches a rank directly and through its parent, and users press Ctrl-C twice.
+ * *first_at: when the first one came, noted here; 0: none has. For handlers, too. */
+bool choir__signal_again(const choir__signal_row *row, double now, double *first_at);
+
+/* Ignores the table's signals, and those of a reader or a terminal: for a process beside the
+ * job, which outlives signals to the whole process group. */
+void choir__signals_outlive(void);
+
 /* Lists the signals that do this; returns how many. */
 int choir__signals_that(choir__signal_does does, int numbers[CHOIR__SIGNALS_MOST]);
 
