@@ -89,7 +89,7 @@ is_saving() { compgen -G 'run/.new-*' >/dev/null; }
 saving() {
     local signals=$1 want=$2 pattern=$3 pause=0
     shift 3
-    LD_PRELOAD=$PWD/slow.so begin "$@"
+    ASAN_OPTIONS=${ASAN_OPTIONS-}:verify_asan_link_order=0 LD_PRELOAD=$PWD/slow.so begin "$@"
     for signal in $signals; do
         sleep $pause
         kill "-$signal" "$started_pid" 2>/dev/null
