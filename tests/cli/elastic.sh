@@ -284,7 +284,8 @@ END
     ${CC:-cc} -shared -fPIC -o slow.so slow.c -ldl || return 0
     good "${args[@]}" --strategy single text && mv out calm.judged
     rm -rf judged
-    ASAN_OPTIONS=${ASAN_OPTIONS-}:verify_asan_link_order=0 LD_PRELOAD=$PWD/slow.so start_until 15 "${args[@]}" --strategy ddp --nproc 2 \
+    ASAN_OPTIONS=${ASAN_OPTIONS-}:verify_asan_link_order=0 LD_PRELOAD=$PWD/slow.so \
+        start_until 15 "${args[@]}" --strategy ddp --nproc 2 \
         --max-restarts 2 --save judged text
     has <(tail -n 1 out) '"event":"eval","step":12'
     mapfile -t ranks < <(children)
