@@ -7,10 +7,10 @@
  *                       config.json             the model in its published form, if it has one
  *                       tokenizer_config.json   and other files that were beside the published
  *                                               model or its tokenizer (choir/beside.h)
- *                       job.json                the options of the job, if the program names
- * them state.json              everything else; written last DIR/latest -> step-00000200
- * symbolic links, replaced by rename DIR/best   -> step-00000150               lowest
- * validation loss
+ *                       job.json                the program's record of its options, if any
+ *                       state.json              everything else; written last
+ *     DIR/latest -> step-00000200               symbolic links, replaced by rename
+ *     DIR/best   -> step-00000150               the lowest validation loss
  *
  * If several ranks write, each has its own files, model-00001-of-00004.safetensors and so on
  * (plan.h), with an index in the form that other programs read:

@@ -163,6 +163,8 @@ choir_status choir__spawn(const choir__spawn_host *host, int local, choir_spawn_
     choir_status status = check(host, local, opts);
     if (opts.interrupted_by)
         *opts.interrupted_by = 0;
+    if (opts.restarts_left)
+        *opts.restarts_left = -1;
     if (status == CHOIR_OK)
         status = choir__job_random(job);
     w.saves = handles_own(SIGUSR1);
@@ -177,8 +179,8 @@ choir_status choir__spawn(const choir__spawn_host *host, int local, choir_spawn_
         .nodes = opts.nodes};
     choir__job_place_master(&r.place, opts.method);
     status = supervise(&w, &r);
-    if (opts.restarts_left)
-        *opts.restarts_left = w.emptied ? w.restarts_left : -1;
+    if (opts.restarts_left && w.emptied)
+        *opts.restarts_left = w.restarts_left;
     if (opts.interrupted_by)
         *opts.interrupted_by = w.interrupted;
     choir__signals_give_back();

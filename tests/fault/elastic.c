@@ -547,8 +547,11 @@ static void test_gives_up(void **state)
     const char *message = choir_error_message();
     if (!strstr(message, "SIGABRT") && !strstr(message, "status 3"))
         fail_msg("%s", message);
+    int left = 5; /* ranks that were never started leave nothing to go back to */
     opts.max_restarts = -1;
+    opts.restarts_left = &left;
     assert_int_equal(choir_spawn_with(2, fails, NULL, opts), CHOIR_ERR_ARGUMENT);
+    assert_int_equal(left, -1);
 }
 
 /* A strategy that cannot go on says so before the first step. */

@@ -66,11 +66,6 @@ void choir__forget_ways(void)
         atomic_store(&notes[k], 0);
 }
 
-const char *choir__kernel_name(choir__kernel_id kernel)
-{
-    return names[kernel];
-}
-
 int choir_slow_kernels(char *text, size_t bytes)
 {
     int count = 0;

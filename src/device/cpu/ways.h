@@ -28,8 +28,6 @@ choir__way choir__noted_way(choir__kernel_id kernel, choir_dtype dtype);
 /* Forgets all notes. */
 void choir__forget_ways(void);
 
-const char *choir__kernel_name(choir__kernel_id kernel);
-
 /* The reference kernels, as those of f64: each call leaves a note. */
 extern const choir__kernels choir__cpu_f64;
 

@@ -208,8 +208,7 @@ void KERNEL(copy)(const choir__k_copy *k)
 {
     size_t y_size = choir_dtype_size(k->y_dtype), x_size = choir_dtype_size(k->x_dtype);
     bool same = k->y_dtype == k->x_dtype;
-    bool from_half = k->x_dtype == CHOIR_BF16 || k->x_dtype == CHOIR_F16;
-    if (from_half && k->y_dtype == CHOIR_F32)
+    if (is_half(k->x_dtype) && k->y_dtype == CHOIR_F32)
         choir__note_way(CHOIR__KERNEL_copy, k->x_dtype, CHOIR__WIDENED);
     walk w = walk_of(k->shape, k->ndim, 2, (const choir__strided *[]){&k->y, &k->x});
     if (!walk_simplify(&w) || (same && y_size == 4 && copy_transposed(&w)))

@@ -164,7 +164,7 @@ INLINE void walk_rows(const walk *w, binary *op, choir_dtype dtype)
 
 void KERNEL(binary)(const choir__k_binary *k)
 {
-    if (k->dtype != CHOIR_BF16 && k->dtype != CHOIR_F16)
+    if (!is_half(k->dtype))
         F32_ONLY(binary, k);
     walk w = walk_of(k->shape, k->ndim, 3, (const choir__strided *[]){&k->y, &k->a, &k->b});
     if (!walk_simplify(&w))

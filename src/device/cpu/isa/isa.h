@@ -43,6 +43,11 @@ void KERNEL(plain_conv_backward_weight)(const choir__k_conv_backward_weight *arg
 
 #define INLINE static inline __attribute__((always_inline))
 
+INLINE bool is_half(choir_dtype dtype)
+{
+    return dtype == CHOIR_BF16 || dtype == CHOIR_F16;
+}
+
 #if defined(__AVX512F__)
 #define W 16
 #elif defined(__AVX2__)

@@ -52,7 +52,7 @@ static const choir__kernels f32 = {
 #define EITHER(name)                                                                           \
     void KERNEL(name)(const choir__k_##name *k)                                                \
     {                                                                                          \
-        if (k->dtype != CHOIR_BF16 && k->dtype != CHOIR_F16) {                                 \
+        if (!is_half(k->dtype)) {                                                              \
             wide_##name(k);                                                                    \
         } else if (!choir__half_products(k->dtype) || !BY_ONEDNN(name, k)) {                   \
             choir__note_way(CHOIR__KERNEL_##name, k->dtype, CHOIR__WIDENED);                   \
