@@ -17,7 +17,7 @@
 
 #include <choir/choir.h>
 #include "base/rng.h"
-#include "data/transform.h"
+#include "data/images/transform.h"
 
 typedef struct bench {
     glob_t files;

@@ -14,7 +14,7 @@
 
 #include <choir/augment.h>
 #include "base/rng.h"
-#include "data/image_ops.h"
+#include "data/images/image_ops.h"
 #include "data/records.h"
 
 enum { BYTES = 64 << 20, ROUNDS = 5, SIDE = 224, VALUES = 3 * SIDE * SIDE, TIMES = 40 };

@@ -21,7 +21,7 @@ function(choir_library_required name module header library package)
   endif()
 endfunction()
 
-# For a shared library that is opened when first needed (src/base/library.h): sets
+# For a shared library that is opened when first needed (src/base/plugin/library.h): sets
 # CHOIR_<name>_LIBRARY to the name by which the dynamic linker finds it, and lets what is built
 # here look in its folder, as for a library that it is linked with.
 macro(choir_opened_library name file)

@@ -10,7 +10,7 @@ function(choir_plugin_of folder name)
   choir_plugin_from(${name} "${sources};src/comm/plugin_side.c" ${ARGN})
 endfunction()
 function(choir_plugin_from name sources)
-  add_library(choir_${name} MODULE ${sources} src/base/plugin_side.c)
+  add_library(choir_${name} MODULE ${sources} src/base/plugin/plugin_side.c)
   set_target_properties(choir_${name} PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
   target_include_directories(choir_${name} PRIVATE include src)
@@ -81,8 +81,8 @@ include(${CMAKE_CURRENT_LIST_DIR}/parquet.cmake)
 # compiles, for the GPUs that CMAKE_CUDA_ARCHITECTURES names (cmake/cuda.cmake has the default).
 set(CHOIR_CUDA AUTO CACHE STRING "CUDA devices, by the CUDA toolkit: ON, OFF or AUTO")
 set_property(CACHE CHOIR_CUDA PROPERTY STRINGS ON OFF AUTO)
-file(GLOB CHOIR_CUDA_SOURCES CONFIGURE_DEPENDS src/device/cuda/*.c)
-file(GLOB CHOIR_CUDA_KERNELS CONFIGURE_DEPENDS src/device/cuda/*.cu)
+file(GLOB_RECURSE CHOIR_CUDA_SOURCES CONFIGURE_DEPENDS src/device/cuda/*.c)
+file(GLOB_RECURSE CHOIR_CUDA_KERNELS CONFIGURE_DEPENDS src/device/cuda/*.cu)
 if(CHOIR_CUDA)
   include(cmake/cuda.cmake)
   include(CheckLanguage)
@@ -131,7 +131,7 @@ if(CHOIR_CUDA)
   endif()
 endif()
 # cuDNN, for convolutions and attention: its headers here, the library when the plug-in first
-# needs it (src/device/cuda/dnn_library.c); without it the plug-in uses its own kernels.
+# needs it (src/device/cuda/dnn/dnn_library.c); without it the plug-in uses its own kernels.
 set(CHOIR_CUDNN AUTO CACHE STRING "cuDNN in the CUDA devices: ON, OFF or AUTO")
 set_property(CACHE CHOIR_CUDNN PROPERTY STRINGS ON OFF AUTO)
 if(CHOIR_CUDA_FOUND AND CHOIR_CUDNN)
@@ -172,11 +172,13 @@ if(CHOIR_CUDA_FOUND)
   set(CMAKE_CUDA_STANDARD 17)
   # Line information of kernels: --generate-line-info costs nothing at run time.
   add_library(choir_cuda MODULE ${CHOIR_CUDA_SOURCES} ${CHOIR_CUDA_KERNELS}
-    src/device/plugin_side.c src/base/plugin_side.c src/device/code_map.c src/base/library.c
-    src/base/library_nvidia.c)
+    src/device/plugin_side.c src/base/plugin/plugin_side.c src/device/code_map.c
+    src/base/plugin/library.c
+    src/base/plugin/library_nvidia.c)
   # No fused multiply-add where the bits must equal the CPU's, or where a sum must not depend on
   # the kernel that computed its terms.
-  set_source_files_properties(src/device/cuda/random.cu src/device/cuda/embedding_backward.cu
+  set_source_files_properties(src/device/cuda/kernels/random.cu
+    src/device/cuda/kernels/embedding_backward.cu
     PROPERTIES COMPILE_OPTIONS "-fmad=false")
   set_target_properties(choir_cuda PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden
     CUDA_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins
@@ -208,7 +210,7 @@ endif()
 if(CHOIR_NCCL AND CHOIR_CUDA_FOUND AND NCCL_INCLUDE_DIR) # which an earlier configuration has found
   set(CHOIR_NCCL_FOUND ON)
   choir_plugin(nccl CUDA::cudart ${CMAKE_DL_LIBS}) # NCCL itself is opened when needed
-  target_sources(choir_nccl PRIVATE src/base/library.c src/base/library_nvidia.c)
+  target_sources(choir_nccl PRIVATE src/base/plugin/library.c src/base/plugin/library_nvidia.c)
   add_library(choir_nccl_kernels OBJECT ${CHOIR_NCCL_KERNELS}) # choir_flags are for C
   set_target_properties(choir_nccl_kernels PROPERTIES CUDA_VISIBILITY_PRESET hidden)
   set_target_properties(choir_nccl PROPERTIES CUDA_RUNTIME_LIBRARY Shared

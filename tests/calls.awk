@@ -1,4 +1,4 @@
-# Writes one C function per public function that takes a pointer, for tests/unit/misuse.c:
+# Writes one C function per public function that takes a pointer, for tests/unit/nn/misuse.c:
 #
 #   static struct outcome call_choir_add(unsigned bad)      bit i of bad: argument i is bad,
 #                                                           BAD_KIND in place of GIVE_KIND

@@ -16,7 +16,7 @@
 #include <jpeglib.h>
 #include <png.h>
 #include <choir/data.h>
-#include "data/transform.h"
+#include "data/images/transform.h"
 
 #define assert_says(status, expected, text)                                                    \
     do {                                                                                       \

@@ -14,7 +14,7 @@
 #include <choir/data.h>
 #include <choir/ops.h>
 #include "base/base.h"
-#include "data/sampler.h"
+#include "data/loading/sampler.h"
 #include "tensor/scope.h"
 
 #define assert_says(status, expected, text)                                                    \

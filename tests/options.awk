@@ -1,5 +1,5 @@
 # Writes OPTIONS(type) for every type of options in the public headers, for
-# tests/unit/defaults.c: structs named choir_*_opts, and those that a function
+# tests/unit/nn/defaults.c: structs named choir_*_opts, and those that a function
 # choir_*_defaults returns.  awk -f options.awk include/choir/*.h
 
 match($0, /^} choir_[a-z0-9_]*_opts;/) { types[substr($0, 3, RLENGTH - 3)] }

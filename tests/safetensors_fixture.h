@@ -6,7 +6,7 @@
 #include <signal.h>
 
 #include "saved_files.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/format/safetensors.h"
 
 static char folder[] = "/tmp/choir-safetensors-XXXXXX";
 static char path[256];

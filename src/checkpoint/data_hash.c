@@ -18,11 +18,11 @@
 #include <choir/data_open.h>
 #include <choir/training.h>
 
-#include "base/file.h"
-#include "checkpoint/sha256.h"
-#include "checkpoint/weight_files.h"
+#include "base/files/file.h"
+#include "checkpoint/format/sha256.h"
+#include "checkpoint/weights/weight_files.h"
 #include "data/open/reader.h"
-#include "data/shards.h"
+#include "data/loading/shards.h"
 
 enum { PIECE = 1 << 20, PIECES = 256 };
 static const int64_t whole_limit = (int64_t)PIECE * PIECES; /* bytes */

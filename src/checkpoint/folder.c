@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/file.h"
+#include "checkpoint/format/file.h"
 #include "checkpoint/state.h"
 #include "data/beside.h"
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "checkpoint/agree.h"
-#include "checkpoint/sha256.h"
+#include "checkpoint/format/sha256.h"
 #include "checkpoint/state.h"
 #include "tensor/tensor.h"
 

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/plan.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/format/safetensors.h"
 
 struct choir__saver {
     choir_group *group; /* a group of its own; NULL: one process alone */

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 #include "checkpoint/aside.h"
-#include "checkpoint/file.h"
+#include "checkpoint/format/file.h"
 #include "checkpoint/numbers.h"
 #include "checkpoint/save.h"
 #include "checkpoint/state.h"

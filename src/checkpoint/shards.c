@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/map.h"
-#include "checkpoint/weight_files.h"
+#include "base/files/map.h"
+#include "checkpoint/weights/weight_files.h"
 #include "data/dataset.h"
 #include "tensor/tensor.h"
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/options.h"
-#include "checkpoint/file.h"
+#include "checkpoint/format/file.h"
 #include "checkpoint/folder.h"
 #include "data/dataset.h"
 

@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/format/safetensors.h"
 
 #define CHOIR__STATE_FILE "state.json"
 #define CHOIR__MODEL_FILE "model.safetensors"

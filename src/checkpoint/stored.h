@@ -10,7 +10,7 @@
 #define CHOIR_STORED_H
 
 #include "checkpoint/items.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/format/safetensors.h"
 
 #define CHOIR__SHARDING_KEY "DCP_SHARDING_INFO"
 

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/board.h"
+#include "base/board/board.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/numbers.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/format/safetensors.h"
 #include "nn/module.h"
 #include "tensor/tensor.h"
 

@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/board.h"
+#include "base/board/board.h"
 #include "checkpoint/aside.h"
 
 enum {

@@ -11,7 +11,7 @@
 #ifndef CHOIR_WRITER_H
 #define CHOIR_WRITER_H
 
-#include "checkpoint/sha256.h"
+#include "checkpoint/format/sha256.h"
 
 typedef struct choir__writer choir__writer;
 

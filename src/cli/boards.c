@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/say.h"
+#include "line/say.h"
 
 static const char mark[] = "choir boards 1\n";
 static const double default_s = 1;

@@ -1,5 +1,5 @@
-/* The boards of a machine's processes (base/board.h) as a stream of bytes: how `choir top` and
- * `choir watch` see the processes of other machines (machines.h).
+/* The boards of a machine's processes (base/board/board.h) as a stream of bytes: how `choir
+ * top` and `choir watch` see the processes of other machines (machines.h).
  *
  *     choir boards 1                          a line; the lines before it are a banner
  *     round BYTES                             a line, then BYTES bytes:

@@ -2,7 +2,7 @@
 #ifndef CHOIR_CLI_DOCUMENTS_H
 #define CHOIR_CLI_DOCUMENTS_H
 
-#include "cli/saved.h"
+#include "job/model/saved.h"
 
 /* Prints the model's description of an image. Each token is the most likely one. */
 choir_status choir__documents_tell(const choir__saved *saved, const char *image);

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/command.h"
-#include "cli/saved.h"
-#include "cli/text.h"
+#include "line/command.h"
+#include "job/model/saved.h"
+#include "job/model/text.h"
 
 typedef struct request {
     const char *checkpoint, *data; /* data NULL: the job's own */

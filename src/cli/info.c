@@ -5,8 +5,8 @@
 
 #include <jansson.h>
 
-#include "base/plugin.h"
-#include "cli/command.h"
+#include "base/plugin/plugin.h"
+#include "line/command.h"
 #include "cli/kernels.h"
 #include "device/cpu/context.h"
 #include "device/device.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include <choir/choir.h>
-#include "cli/say.h"
+#include "line/say.h"
 #include "device/cpu/ways.h"
 
 enum { PASSES = 3 };

@@ -1,9 +1,9 @@
 /* All of this user's processes that use Choir, at one moment: what `choir top` and `choir
- * watch` show of them. The processes do nothing for it (base/board.h). */
+ * watch` show of them. The processes do nothing for it (base/board/board.h). */
 #ifndef CHOIR_CLI_LOOKS_H
 #define CHOIR_CLI_LOOKS_H
 
-#include "comm/recorder.h"
+#include "comm/flight/recorder.h"
 
 /* By job, then by rank. */
 typedef struct choir__looks {

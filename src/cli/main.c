@@ -5,10 +5,10 @@
 
 #include "base/named.h"
 #include "cli/boards.h"
-#include "cli/command.h"
-#include "cli/gpus_tried.h"
-#include "cli/job_file.h"
-#include "cli/self.h"
+#include "line/command.h"
+#include "job/gpus_tried.h"
+#include "job/document/file.h"
+#include "line/self.h"
 
 extern const choir__cli_command choir__cli_train, choir__cli_compare, choir__cli_eval,
     choir__cli_predict, choir__cli_generate, choir__cli_checkpoint, choir__cli_run,

@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
-#include "cli/command.h"
+#include "line/command.h"
 #include "cli/predictions.h"
-#include "cli/text.h"
+#include "job/model/text.h"
 
 enum { MOST_INPUTS = 1 << 20 };
 

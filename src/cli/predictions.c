@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/printed.h"
-#include "cli/say.h"
+#include "line/printed.h"
+#include "line/say.h"
 
 /* A class and its probability. */
 typedef struct choice {

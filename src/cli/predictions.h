@@ -2,7 +2,7 @@
 #ifndef CHOIR_CLI_PREDICTIONS_H
 #define CHOIR_CLI_PREDICTIONS_H
 
-#include "cli/saved.h"
+#include "job/model/saved.h"
 
 typedef struct choir__predictions {
     const choir__saved *saved;

@@ -8,9 +8,9 @@
 
 #include "device/device.h"
 
-#include "cli/command.h"
+#include "line/command.h"
 #include "cli/torchrun.h"
-#include "comm/recorder.h"
+#include "comm/flight/recorder.h"
 #include "launch/process/process.h"
 #include "launch/agent/agent.h"
 

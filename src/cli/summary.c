@@ -12,8 +12,8 @@
 #include <choir/autograd.h>
 #include <choir/trace.h>
 #include "base/base.h"
-#include "cli/fold.h"
-#include "cli/say.h"
+#include "line/fold.h"
+#include "line/say.h"
 
 typedef struct line {
     const choir_module *module;

@@ -2,7 +2,7 @@
 #ifndef CHOIR_CLI_SUMMARY_H
 #define CHOIR_CLI_SUMMARY_H
 
-#include "cli/job.h"
+#include "job/job.h"
 
 /* Prints the tree of the job's model, and what a micro-batch takes on one device. The job has
  * been prepared. */

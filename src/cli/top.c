@@ -1,10 +1,10 @@
 /* choir top: the activity of this user's Choir processes.
  *
  * Every process that uses a device or a group publishes its figures on a board that others can
- * read (base/board.h). top needs no help from the processes, so it also shows those that hang
- * or are stopped. A round reads all boards; the use of a device follows from two rounds. On a
- * terminal, rounds are shown in place; elsewhere there is only one. Other machines tell about
- * their processes through a command of the user's (machines.h). */
+ * read (base/board/board.h). top needs no help from the processes, so it also shows those that
+ * hang or are stopped. A round reads all boards; the use of a device follows from two rounds.
+ * On a terminal, rounds are shown in place; elsewhere there is only one. Other machines tell
+ * about their processes through a command of the user's (machines.h). */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/command.h"
+#include "line/command.h"
 #include "cli/view.h"
 
 static const double first_look_s = 0.25; /* from the first look to the one that is shown */

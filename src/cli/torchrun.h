@@ -4,7 +4,7 @@
 #ifndef CHOIR_CLI_TORCHRUN_H
 #define CHOIR_CLI_TORCHRUN_H
 
-#include "cli/command.h"
+#include "line/command.h"
 #include "launch/agent/agent.h"
 
 /* Returns argv with the options that PET_ variables give, as PET_NNODES=2 does, in front of its

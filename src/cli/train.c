@@ -11,15 +11,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cli/job_file.h"
-#include "cli/record.h"
-#include "cli/say.h"
+#include "job/document/file.h"
+#include "job/report/record.h"
+#include "line/say.h"
 #include "cli/summary.h"
-#include "cli/tee.h"
-#include "cli/trainer.h"
+#include "line/tee.h"
+#include "job/trainer/trainer.h"
 #include "cli/watch/beside.h"
 #include "base/base.h"
-#include "base/folders.h"
+#include "base/files/folders.h"
 
 /* The first failure of the ranks' newest generation, in memory that all ranks share. Those of
  * generations before have been got over. */

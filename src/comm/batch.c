@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/far.h"
+#include "comm/far/far.h"
 #include "comm/issue.h"
 
 enum { FUSED_BYTES = 4 << 20 }; /* above, packing costs more than a call's latency */

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "comm/far.h"
+#include "comm/far/far.h"
 #include "comm/message/message.h"
 
 void choir__engine_free(choir__engine *engine)

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <choir/group.h>
 #include "comm/engine.h"
-#include "comm/recorder.h"
+#include "comm/flight/recorder.h"
 #include "comm/rows.h"
 #include "device/queue.h"
 

@@ -1,12 +1,12 @@
-/* Engines in plug-ins (base/plugin.h): the functions that plug-ins may call, and the function
- * that opens an engine. */
+/* Engines in plug-ins (base/plugin/plugin.h): the functions that plug-ins may call, and the
+ * function that opens an engine. */
 #ifndef CHOIR_COMM_PLUGIN_H
 #define CHOIR_COMM_PLUGIN_H
 
-#include "base/plugin.h"
+#include "base/plugin/plugin.h"
 #include "comm/engine.h"
-#include "comm/far.h"
-#include "comm/recorder.h"
+#include "comm/far/far.h"
+#include "comm/flight/recorder.h"
 #include "comm/reduce.h"
 #include "comm/rows.h"
 #include "device/device.h"

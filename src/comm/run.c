@@ -3,7 +3,7 @@
  *
  * A call gets its number here, when it runs, because a recorded step issues the same calls
  * again. */
-#include "comm/far.h"
+#include "comm/far/far.h"
 #include "comm/issue.h"
 #include "comm/tree_by_name.h"
 

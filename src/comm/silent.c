@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "comm/engine.h"
-#include "comm/recorder.h"
+#include "comm/flight/recorder.h"
 
 enum { DETAILED = 3 }; /* number of ranks that are described in detail */
 

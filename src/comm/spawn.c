@@ -3,7 +3,7 @@
 #include <choir/group.h>
 
 #include "base/base.h"
-#include "comm/recorder.h"
+#include "comm/flight/recorder.h"
 #include "device/device.h"
 #include "device/queue.h"
 #include "launch/spawn.h"

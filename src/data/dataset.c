@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 
 static choir_status use_dataset(const choir_dataset *d, const char *function)
 {

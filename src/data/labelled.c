@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/encoded.h"
+#include "data/images/encoded.h"
 #include "data/held.h"
 #include "data/labelled.h"
 #include "data/labels.h"

@@ -2,7 +2,7 @@
 #ifndef CHOIR_DATA_LABELLED_H
 #define CHOIR_DATA_LABELLED_H
 
-#include "data/encoded.h"
+#include "data/images/encoded.h"
 #include "data/records.h"
 
 /* The usual names of the columns, ended by NULL. */

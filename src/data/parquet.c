@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/plugin.h"
+#include "base/files/file.h"
+#include "base/plugin/plugin.h"
 #include "data/dataset.h"
 #include "data/parquet/plugin.h"
 

@@ -2,7 +2,7 @@
 #ifndef CHOIR_DATA_RECORD_PARTS_H
 #define CHOIR_DATA_RECORD_PARTS_H
 
-#include "data/image_list.h"
+#include "data/images/image_list.h"
 #include "data/records.h"
 
 /* The files of each split, in order. If none is held out, the training files have both splits

@@ -11,7 +11,7 @@
 #define CHOIR_DATA_RECORDS_H
 
 #include "base/base.h"
-#include "base/map.h"
+#include "base/files/map.h"
 #include "data/json.h"
 #include "data/parquet.h"
 

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/board.h"
+#include "base/board/board.h"
 #include "device/backend.h"
 #include "device/plugin.h"
 

@@ -1,5 +1,5 @@
-/* The figures of a device that other processes can read: a record on the board (base/board.h),
- * which the pool and the queue update with plain stores. */
+/* The figures of a device that other processes can read: a record on the board
+ * (base/board/board.h), which the pool and the queue update with plain stores. */
 #ifndef CHOIR_GAUGES_H
 #define CHOIR_GAUGES_H
 

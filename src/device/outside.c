@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/mapping.h"
+#include "base/files/mapping.h"
 #include "device/far.h"
 
 enum { PAGE = CHOIR__OUTSIDE_PAGE };

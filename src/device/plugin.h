@@ -1,9 +1,9 @@
-/* Backends in plug-ins (base/plugin.h): the functions that plug-ins may call, and the
+/* Backends in plug-ins (base/plugin/plugin.h): the functions that plug-ins may call, and the
  * loader. */
 #ifndef CHOIR_DEVICE_PLUGIN_H
 #define CHOIR_DEVICE_PLUGIN_H
 
-#include "base/plugin.h"
+#include "base/plugin/plugin.h"
 #include "device/backend.h"
 #include "device/far.h"
 #include "device/stream.h"

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "device/work.h"
 
 enum { MAX_QUEUES = 64, EVENTS = 1000000, RATE_SIZE = 1024, RATE_RUNS = 15 };

@@ -24,7 +24,7 @@
 
 #include "base/base.h"
 #include "base/options.h"
-#include "base/plugin.h"
+#include "base/plugin/plugin.h"
 #include "launch/crew/crew.h"
 
 const char *choir__variable(const char *name)

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/board.h"
+#include "base/board/board.h"
 
 enum { LOOK_MS = 500 };
 

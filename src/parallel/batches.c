@@ -2,7 +2,7 @@
 #include "parallel/batches.h"
 
 #include "data/dataset.h"
-#include "data/prefetch.h"
+#include "data/loading/prefetch.h"
 #include "tensor/launch.h"
 #include "tensor/scope.h"
 

@@ -9,7 +9,7 @@
  * in its block is sent without a copy. */
 #include <stdlib.h>
 
-#include "comm/far.h"
+#include "comm/far/far.h"
 #include "parallel/ranks.h"
 #include "tensor/launch.h"
 #include "tensor/run.h"

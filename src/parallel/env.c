@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/far.h"
+#include "comm/far/far.h"
 #include "comm/pattern/tree.h"
 #include "launch/crew/crew.h"
 #include "parallel/elastic/elastic.h"

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/fresh.h"
+#include "base/files/file.h"
+#include "base/files/fresh.h"
 #include "record/append.h"
 #include "record/lines.h"
 #include "record/recorder.h"

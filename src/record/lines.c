@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "record/append.h"
 
 /* Returns the number of bytes that stay: up to the end of the last line before the first one

@@ -16,9 +16,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/folders.h"
-#include "base/fresh.h"
+#include "base/files/file.h"
+#include "base/files/folders.h"
+#include "base/files/fresh.h"
 #include "record/append.h"
 #include "record/lines.h"
 #include "record/recorder.h"

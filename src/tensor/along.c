@@ -7,7 +7,7 @@
 
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
-#include "tensor/lookup.h"
+#include "tensor/ops/lookup.h"
 
 choir_shape choir__without_dim(choir_shape shape, int dim, bool keep)
 {

@@ -10,7 +10,7 @@
  * next. */
 #include <stdlib.h>
 
-#include "base/board.h"
+#include "base/board/board.h"
 #include "tensor/handle.h"
 #include "tensor/run.h"
 

@@ -5,7 +5,7 @@
 #ifndef CHOIR_STORAGE_INTERNAL_H
 #define CHOIR_STORAGE_INTERNAL_H
 
-#include "base/mapping.h"
+#include "base/files/mapping.h"
 #include "device/device.h"
 
 typedef struct choir__storage {

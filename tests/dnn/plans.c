@@ -12,10 +12,10 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "device/cuda/dnn.h"
-#include "device/cuda/dnn_attention.h"
-#include "device/cuda/dnn_graph.h"
-#include "device/cuda/matmul.h"
+#include "device/cuda/dnn/dnn.h"
+#include "device/cuda/dnn/dnn_attention.h"
+#include "device/cuda/dnn/dnn_graph.h"
+#include "device/cuda/kernels/matmul.h"
 
 /* Stubs of the plug-in's functions that dnn_run.c calls; the test runs none. */
 

@@ -4,7 +4,7 @@
 
 #include "fuzz.h"
 
-#include "data/transform.h"
+#include "data/images/transform.h"
 
 enum { FUZZ_SIDE = 24 };
 

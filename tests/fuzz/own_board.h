@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include <choir/device.h>
-#include "comm/recorder.h"
+#include "comm/flight/recorder.h"
 
 enum { BYTES = 32 * 1024 };
 

@@ -2,7 +2,7 @@
  * begins with the byte 1 is a recipe of one (header_recipe.h). */
 #include "fuzz.h"
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/format/safetensors.h"
 #include "header_recipe.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

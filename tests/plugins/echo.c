@@ -1,5 +1,5 @@
-/* A valid plug-in for tests/unit/plugin.c. It calls back into its host, and installs signal
- * handlers for crashes as some libraries do when they are loaded. */
+/* A valid plug-in for tests/unit/base/plugin.c. It calls back into its host, and installs
+ * signal handlers for crashes as some libraries do when they are loaded. */
 #include "comm/plugin.h"
 
 #include <signal.h>

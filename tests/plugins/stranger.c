@@ -1,4 +1,4 @@
-/* Plug-ins for tests/unit/plugin.c that do not fit: CMake sets VERSION and LAYOUT. */
+/* Plug-ins for tests/unit/base/plugin.c that do not fit: CMake sets VERSION and LAYOUT. */
 #include "comm/plugin.h"
 
 static void start(const choir__plugin_host *host)

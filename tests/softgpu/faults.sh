@@ -11,7 +11,7 @@ trap 'rm -rf "$out"' EXIT
 
 # without FILE SCRIPT: a copy of the file without the line that the sed script deletes.
 without() {
-    mkdir -p "$out/src/device/cuda"
+    mkdir -p "$(dirname "$out/src/device/cuda/$1")"
     sed "$2" "$sources/src/device/cuda/$1" >"$out/src/device/cuda/$1"
     local lines
     lines=$(diff "$sources/src/device/cuda/$1" "$out/src/device/cuda/$1" | grep -c '^[<>]' || true)
@@ -41,10 +41,10 @@ expect_race() {
 }
 
 all=("$@")
-without kernel.cuh '/an earlier call.s readers are done/d'
-expect_race layer_norm.cu test_conformance_kernels_norm
-without attention_mma.cuh '/inline void put_rows/,/^}/{/^    }$/{n;/__syncwarp/d}}'
-expect_race attention_mma.cu test_conformance_kernels_attention
-without attention_mma.cu '0,/wait_copies<1>();/{/wait_copies<1>();/{n;d}}'
-expect_race attention_mma.cu test_conformance_kernels_attention
+without kit/kernel.cuh '/an earlier call.s readers are done/d'
+expect_race kernels/layer_norm.cu test_conformance_kernels_norm
+without attention/attention_mma.cuh '/inline void put_rows/,/^}/{/^    }$/{n;/__syncwarp/d}}'
+expect_race attention/attention_mma.cu test_conformance_kernels_attention
+without attention/attention_mma.cu '0,/wait_copies<1>();/{/wait_copies<1>();/{n;d}}'
+expect_race attention/attention_mma.cu test_conformance_kernels_attention
 echo "all three were found"

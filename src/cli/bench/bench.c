@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 #include "cli/bench/bench.h"
-#include "cli/choices.h"
+#include "job/choices.h"
 #include "launch/launchers.h"
 #include "comm/reduce.h"
 

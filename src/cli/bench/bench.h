@@ -3,7 +3,7 @@
 #define CHOIR_CLI_BENCH_H
 
 #include <choir/group.h>
-#include "cli/command.h"
+#include "line/command.h"
 #include "comm/group.h"
 #include "device/far.h"
 

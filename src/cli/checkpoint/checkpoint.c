@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/choices.h"
+#include "job/choices.h"
 
 typedef struct request {
     bool json;

@@ -2,7 +2,7 @@
 #ifndef CHOIR_CLI_CHECKPOINT_H
 #define CHOIR_CLI_CHECKPOINT_H
 
-#include "checkpoint/convert.h"
+#include "checkpoint/weights/convert.h"
 
 /* Prints an opened checkpoint as text or as JSON, with one object per line. */
 void choir__checkpoint_print(const choir__opened *opened, bool json);

@@ -8,7 +8,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/state.h"
 #include "cli/checkpoint/checkpoint.h"
-#include "cli/printed.h"
+#include "line/printed.h"
 #include "tensor/tensor.h"
 
 static void print_line(json_t *object)

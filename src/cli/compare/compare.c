@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "cli/compare/compare.h"
-#include "cli/gnuplot.h"
-#include "cli/say.h"
+#include "line/gnuplot.h"
+#include "line/say.h"
 #include "launch/process/process.h"
 
 /* Steps of a run that is watched, and the shortest time they may take: */

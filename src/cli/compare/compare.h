@@ -13,7 +13,7 @@
 #include <jansson.h>
 
 #include "base/base.h"
-#include "cli/job.h"
+#include "job/job.h"
 
 /* --- watch.c --- */
 

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/options.h"
-#include "cli/choices.h"
+#include "job/choices.h"
 #include "cli/compare/compare.h"
-#include "cli/report.h"
-#include "cli/say.h"
+#include "job/report/report.h"
+#include "line/say.h"
 #include "launch/launchers.h"
 
 enum { SPLITS_UNASKED = 6, MOST_MICRO = 24 };

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "cli/compare/compare.h"
-#include "cli/gnuplot.h"
+#include "line/gnuplot.h"
 
 /* Writes the two lower rows of the picture. */
 void choir__plot_time(const choir__compare *c, FILE *g);

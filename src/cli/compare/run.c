@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/say.h"
+#include "line/say.h"
 #include "cli/compare/compare.h"
 #include "launch/process/process.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/compare/compare.h"
-#include "cli/report.h"
+#include "job/report/report.h"
 
 enum { COLUMNS = 9, SEPARATE_DEVICES = 4, LINE = 79 };
 

@@ -1,12 +1,12 @@
 /* A run's devices over time. Its process and the ones it started publish their figures on
- * boards (base/board.h), so the run itself needs no code for this. */
+ * boards (base/board/board.h), so the run itself needs no code for this. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/compare/compare.h"
-#include "comm/recorder.h"
+#include "comm/flight/recorder.h"
 
 /* Returns the column of a device, or -1 if there are too many devices. */
 static int column(choir__compare_watch *w, const char *name)

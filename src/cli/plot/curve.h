@@ -3,7 +3,7 @@
 #define CHOIR_CLI_CURVE_H
 
 #include "base/base.h"
-#include "cli/gnuplot.h"
+#include "line/gnuplot.h"
 
 typedef struct choir__points {
     double *x, *y; /* (count), finite, x ascends */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/gnuplot.h"
+#include "line/gnuplot.h"
 #include "cli/plot/curve.h"
 
 enum { WIDTH = 1100, HEIGHT = 640, MOST_POINTS = 4000, FONT = CHOIR__GNUPLOT_FONT };

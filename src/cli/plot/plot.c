@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "cli/command.h"
-#include "cli/gnuplot.h"
+#include "line/command.h"
+#include "line/gnuplot.h"
 #include "cli/plot/curve.h"
-#include "cli/say.h"
+#include "line/say.h"
 
 enum { MOST_RUNS = 26, COLUMNS = 80 };
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "cli/command.h"
+#include "line/command.h"
 #include "cli/tune/plot.h"
 #include "tune/scheduler/scheduler.h"
 #include "tune/trials/command.h"

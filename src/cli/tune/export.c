@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 #include "base/number.h"
-#include "cli/printed.h"
+#include "line/printed.h"
 #include "cli/tune/look.h"
 #include "cli/tune/search.h"
 

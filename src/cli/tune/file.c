@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/named.h"
 #include "base/secret.h"
 #include "cli/tune/request.h"

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 
 #include "base/base.h"
-#include "cli/say.h"
+#include "line/say.h"
 #include "cli/tune/search.h"
 #include "tune/trials/command.h"
 

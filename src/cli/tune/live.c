@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "cli/printed.h"
+#include "line/printed.h"
 #include "data/tokenizer/utf8.h"
 
 enum { REASON_COLUMN = 7, REASON_LINES = 6 }; /* the column is that of the trial's state */

@@ -10,10 +10,10 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/named.h"
-#include "cli/command.h"
-#include "cli/printed.h"
+#include "line/command.h"
+#include "line/printed.h"
 #include "cli/tune/search.h"
 #include "tune/importance/importance.h"
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/usable.h"
-#include "cli/command.h"
-#include "cli/devices.h"
+#include "line/command.h"
+#include "job/devices.h"
 
 /* As many as asked for, or as there is room for. */
 static int choose_parallel(const choir__tune_machine *m, int devices, int64_t *parallel)

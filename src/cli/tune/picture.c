@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/command.h"
+#include "line/command.h"
 #include "cli/tune/look.h"
 #include "cli/tune/plot.h"
 #include "cli/tune/search.h"

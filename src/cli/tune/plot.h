@@ -11,7 +11,7 @@
 
 #include <stdio.h>
 
-#include "cli/gnuplot.h"
+#include "line/gnuplot.h"
 #include "tune/space/space.h"
 #include <choir/study.h>
 

@@ -6,8 +6,8 @@
 
 #include "base/base.h"
 #include "base/number.h"
-#include "cli/printed.h"
-#include "cli/say.h"
+#include "line/printed.h"
+#include "line/say.h"
 #include "cli/tune/live.h"
 #include "cli/tune/search.h"
 #include "tune/trial.h"

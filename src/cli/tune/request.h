@@ -4,7 +4,7 @@
 
 #include <choir/study.h>
 
-#include "cli/command.h"
+#include "line/command.h"
 #include "cli/tune/machine.h"
 
 /* A value of an option that may be given several times. */

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/printed.h"
-#include "cli/say.h"
+#include "line/printed.h"
+#include "line/say.h"
 #include "cli/tune/live.h"
 #include "launch/process/signal_table.h"
 #include "tune/trials/checkpoints.h"

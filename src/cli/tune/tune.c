@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "base/claim.h"
-#include "cli/command.h"
-#include "cli/say.h"
+#include "base/files/claim.h"
+#include "line/command.h"
+#include "line/say.h"
 #include "cli/tune/check.h"
 #include "cli/tune/look.h"
 #include "cli/tune/machine.h"

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "base/file.h"
+#include "base/files/file.h"
 
 enum { DEEPEST = 64, MOST_TEXT = 2000, MOST_KIND = 64, MOST_EVENT = 8 * 1024 };
 

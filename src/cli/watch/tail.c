@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 
 enum { BLOCK = 1024 * 1024, MOST_BLOCKS = 8 }; /* a line longer than a block is left out */
 

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
-#include "cli/command.h"
+#include "line/command.h"
 #include "cli/tune/look.h"
 #include "cli/watch/page.h"
 #include "record/http/http.h"

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "comm/recorder.h"
+#include "comm/flight/recorder.h"
 
 static const double ask_after_s = 1, grace_s = 0.3, look_s = 0.01;
 

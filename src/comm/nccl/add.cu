@@ -5,7 +5,7 @@
  * so the same bits. The sources have just arrived over NVLink or a network, each many times
  * slower than the GPU's memory, so one element per thread, coalesced, is fast enough. */
 #include "comm/nccl/add.h"
-#include "device/cuda/number.cuh"
+#include "device/cuda/kit/number.cuh"
 
 namespace
 {

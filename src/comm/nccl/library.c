@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "base/library_nvidia.h"
+#include "base/plugin/library_nvidia.h"
 #include "comm/nccl/nccl.h"
 #include "comm/plugin.h"
 

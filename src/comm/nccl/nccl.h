@@ -24,7 +24,7 @@
 #include <nccl.h>
 #include <pthread.h>
 
-#include "base/library.h"
+#include "base/plugin/library.h"
 #include "comm/engine.h"
 #include "comm/nccl/add.h"
 #include "comm/reduce.h"

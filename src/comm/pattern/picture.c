@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "base/file.h"
+#include "base/files/file.h"
 #include "comm/pattern/walk.h"
 
 enum { LETTERS = 8, SHOWN = 16, CHUNKS_SHOWN = 64, COLUMNS = 80, TEXT = 24 };

@@ -26,9 +26,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/board.h"
+#include "base/board/board.h"
 #include "base/futex.h"
-#include "base/mapping.h"
+#include "base/files/mapping.h"
 
 enum {
     LINE = 64,

@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/mapping.h"
+#include "base/files/mapping.h"
 #include "launch/process/job.h"
 
 static int pidfd_of_self(void)

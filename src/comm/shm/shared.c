@@ -1,8 +1,8 @@
 /* Memory that every rank of a group can read and write.
  *
- * Each rank makes a memfd of its size (base/mapping.h), and all ranks map all of them; then the
- * descriptors are closed, and the memory is released with the last process that maps it. If a
- * rank cannot allocate its memory, the call fails on all ranks. */
+ * Each rank makes a memfd of its size (base/files/mapping.h), and all ranks map all of them;
+ * then the descriptors are closed, and the memory is released with the last process that maps
+ * it. If a rank cannot allocate its memory, the call fails on all ranks. */
 #include "comm/shm/shm.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/mapping.h"
+#include "base/files/mapping.h"
 
 struct placement {
     const choir__shm *shm;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/recorder.h"
+#include "comm/flight/recorder.h"
 
 /* --- stamps --- */
 

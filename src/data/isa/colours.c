@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "data/image_ops.h"
+#include "data/images/image_ops.h"
 #include "device/cpu/isa/isa.h"
 
 #define COLOURS CHOIR__PASTE(choir__colours, CHOIR_ISA)

@@ -1,6 +1,6 @@
 /* The resampling loop. For each output row, it first combines the input rows (along memory, one
  * vector of bytes at a time), then the columns (a pixel's channels in a vector of four). */
-#include "data/resample.h"
+#include "data/images/resample.h"
 #include "device/cpu/isa/isa.h"
 
 #define RESAMPLE CHOIR__PASTE(choir__resample, CHOIR_ISA)

@@ -6,7 +6,7 @@
 
 #include "data/dataset.h"
 #include "data/open/reader.h"
-#include "data/shards.h"
+#include "data/loading/shards.h"
 
 bool choir__data_is_folder(const char *path)
 {

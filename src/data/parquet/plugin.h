@@ -1,12 +1,12 @@
-/* choir_parquet.so, rows of Parquet files: a plug-in (base/plugin.h), because it needs Apache
- * Arrow, whose Parquet reader is in C++. It calls nothing of Choir. */
+/* choir_parquet.so, rows of Parquet files: a plug-in (base/plugin/plugin.h), because it needs
+ * Apache Arrow, whose Parquet reader is in C++. It calls nothing of Choir. */
 #ifndef CHOIR_DATA_PARQUET_PLUGIN_H
 #define CHOIR_DATA_PARQUET_PLUGIN_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/plugin_head.h"
+#include "base/plugin/plugin_head.h"
 
 enum { CHOIR__PARQUET_WHY = 512 }; /* bytes of a reason, with its final NUL */
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/fresh.h"
+#include "base/files/fresh.h"
 #include "data/tokenizer/tokenizer.h"
 
 enum { BLOCK = 1 << 26, LONGEST_BLOCK = 1 << 30 };

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/cuda/matmul.h"
+#include "device/cuda/kernels/matmul.h"
 #include "device/cuda/plans.h"
 #include "device/queue.h"
 

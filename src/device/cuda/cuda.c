@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/cuda/dnn.h"
-#include "device/cuda/matmul.h"
+#include "device/cuda/dnn/dnn.h"
+#include "device/cuda/kernels/matmul.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/nvml.h"
 #include "device/cuda/stream.h"

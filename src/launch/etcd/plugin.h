@@ -1,8 +1,9 @@
-/* choir_etcd.so, the ledger in etcd: a plug-in (base/plugin.h), because it needs libcurl. */
+/* choir_etcd.so, the ledger in etcd: a plug-in (base/plugin/plugin.h), because it needs
+ * libcurl. */
 #ifndef CHOIR_LAUNCH_ETCD_PLUGIN_H
 #define CHOIR_LAUNCH_ETCD_PLUGIN_H
 
-#include "base/plugin.h"
+#include "base/plugin/plugin.h"
 #include "launch/agent/ledger.h"
 
 typedef struct choir__etcd_host {

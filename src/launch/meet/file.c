@@ -32,7 +32,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "base/file.h"
+#include "base/files/file.h"
 #include "launch/meet/meet.h"
 
 static const double answer_s = 1; /* for a rank 0 that may be dead */

@@ -21,7 +21,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "base/board.h"
+#include "base/board/board.h"
 #include "launch/meet/meet.h"
 
 static const double look_s = 0.1; /* how often rank 0 checks for failures */

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/board.h"
+#include "base/board/board.h"
 
 extern void __lsan_do_leak_check(void) __attribute__((weak));
 extern void __gcov_dump(void) __attribute__((weak));

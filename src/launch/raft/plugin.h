@@ -1,9 +1,9 @@
-/* choir_raft.so, the ledger that the agents hold together: a plug-in (base/plugin.h), because
- * it needs libraft. */
+/* choir_raft.so, the ledger that the agents hold together: a plug-in (base/plugin/plugin.h),
+ * because it needs libraft. */
 #ifndef CHOIR_LAUNCH_RAFT_PLUGIN_H
 #define CHOIR_LAUNCH_RAFT_PLUGIN_H
 
-#include "base/plugin.h"
+#include "base/plugin/plugin.h"
 #include "launch/agent/ledger.h"
 #include "launch/store/key.h"
 

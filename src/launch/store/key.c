@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "base/file.h"
+#include "base/files/file.h"
 
 choir_status choir__store_key_new(choir__store_key **key)
 {

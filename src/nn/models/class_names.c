@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "nn/models/config.h"
 
 enum { NUMBER = 40 };

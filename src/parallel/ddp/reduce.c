@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "autograd/layout.h"
-#include "comm/far.h"
+#include "comm/far/far.h"
 #include "parallel/ddp/ddp.h"
 
 /* --- a step --- */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "base/board.h"
+#include "base/board/board.h"
 #include "base/hash.h"
 #include "comm/group.h"
 #include "tensor/strategy.h"

@@ -17,7 +17,7 @@
 
 #include "base/base.h"
 #include "comm/group.h"
-#include "comm/recorder.h"
+#include "comm/flight/recorder.h"
 
 /* Where a rank works. */
 typedef struct seat {

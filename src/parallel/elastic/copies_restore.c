@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
-#include "base/board.h"
+#include "base/board/board.h"
 #include "comm/group.h"
 
 /* A rank's copy. */

@@ -28,7 +28,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/board.h"
+#include "base/board/board.h"
 #include "comm/group.h"
 #include "data/dataset.h"
 #include "optim/optim.h"

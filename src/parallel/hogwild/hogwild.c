@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "comm/far.h"
+#include "comm/far/far.h"
 #include "device/recording.h"
 #include "nn/module.h"
 #include "tensor/handle.h"

@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "comm/far.h"
+#include "comm/far/far.h"
 #include "device/recording.h"
 #include "tensor/handle.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "base/file.h"
+#include "base/files/file.h"
 #include "parallel/plan/plan.h"
 
 /* Lengths in pixels. */

@@ -30,7 +30,7 @@ choir_status choir__http_check_place(const char *place, bool any_port)
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/library.h"
+#include "base/plugin/library.h"
 #include "record/http/door.h"
 
 #define CALLS(X)                                                                               \

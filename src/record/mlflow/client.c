@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/library.h"
+#include "base/plugin/library.h"
 #include "base/secret.h"
 #include "record/text.h"
 

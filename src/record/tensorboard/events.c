@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "record/append.h"
 
 enum { HEAD = 12, TAIL = 4 };

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/folders.h"
+#include "base/files/folders.h"
 #include "record/tensorboard/events.h"
 
 typedef ChoirTb__Summary__Value summary_value;

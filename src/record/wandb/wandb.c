@@ -11,7 +11,7 @@
  * another folder for the same run id, which begins at its step. */
 #include <choir/status.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "record/append.h"
 #include "record/recorder.h"
 
@@ -26,7 +26,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "base/folders.h"
+#include "base/files/folders.h"
 #include "record/text.h"
 #include "wandb.pb-c.h"
 

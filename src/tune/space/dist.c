@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/map.h"
+#include "base/files/map.h"
 #include "base/named.h"
 #include "base/options.h"
 #include "base/number.h"

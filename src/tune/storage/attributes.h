@@ -3,7 +3,7 @@
 #define CHOIR_TUNE_STORAGE_ATTRIBUTES_H
 
 #include "base/base.h"
-#include "base/map.h"
+#include "base/files/map.h"
 
 typedef struct choir__stored_attribute {
     char *key, *json;

@@ -1,5 +1,5 @@
 /* Studies in Optuna's journal files: journal:FILE. */
-#include "base/file.h"
+#include "base/files/file.h"
 #include "tune/storage/journal_file.h"
 
 #include <fcntl.h>

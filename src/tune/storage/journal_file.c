@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 
 static const double GRACE_S = 30;
 

@@ -11,7 +11,7 @@
 #ifdef CHOIR_HAVE_POSTGRES
 #include <libpq-fe.h>
 
-#include "base/library.h"
+#include "base/plugin/library.h"
 
 #define CALLS(X)                                                                               \
     X(PQ, connectdb)                                                                           \

@@ -9,13 +9,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "tune/storage/sql.h"
 
 #ifdef CHOIR_HAVE_SQLITE
 #include <sqlite3.h>
 
-#include "base/library.h"
+#include "base/plugin/library.h"
 #include "base/options.h"
 
 #define CALLS(X)                                                                               \

@@ -1,5 +1,5 @@
 /* How a trial's process begins: its folder, checkpoint, streams, environment and devices. */
-#include "base/file.h"
+#include "base/files/file.h"
 #include "tune/trials/running.h"
 
 #include <errno.h>

@@ -1,10 +1,10 @@
 /* oneDNN's functions, and those of the OpenMP library on whose threads it computes. Both are
- * opened together when a device first multiplies (base/library.h). */
+ * opened together when a device first multiplies (base/plugin/library.h). */
 #ifndef CHOIR_ONEDNN_LIBRARY_H
 #define CHOIR_ONEDNN_LIBRARY_H
 
 #include <oneapi/dnnl/dnnl.h>
-#include "base/library.h"
+#include "base/plugin/library.h"
 
 /* OpenMP's own names; GOMP_parallel is what a compiler makes of "#pragma omp parallel". */
 void omp_set_num_threads(int threads);

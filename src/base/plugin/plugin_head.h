@@ -1,0 +1,13 @@
+/* The start of each struct that a plug-in exports as choir_plugin: see base/plugin/plugin.h.
+ * Its layout is fixed for all versions. Also for C++. */
+#ifndef CHOIR_PLUGIN_HEAD_H
+#define CHOIR_PLUGIN_HEAD_H
+
+#include <stdint.h>
+
+typedef struct choir__plugin_head {
+    const char *version; /* CHOIR_VERSION */
+    uint32_t layout;     /* a digest of the sizes of structs that both sides know */
+} choir__plugin_head;
+
+#endif

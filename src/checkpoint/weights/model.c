@@ -1,0 +1,205 @@
+/* A model by name or from a published folder, for programs, in one call. */
+#include <choir/models.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/folder.h"
+#include "checkpoint/weights/published.h"
+#include "checkpoint/shards.h"
+#include "checkpoint/weights/weight_files.h"
+#include "nn/models/models.h"
+#include "nn/module.h"
+#include "tensor/handle.h"
+#include "tensor/scope.h"
+
+/* Joins two lists of notes, one per line, and frees them. */
+static char *joined(char *a, char *b)
+{
+    bool both_speak = a && *a && b && *b;
+    char *both = choir__format("%s%s%s", a ? a : "", both_speak ? "\n" : "", b ? b : "");
+    free(a);
+    free(b);
+    return both;
+}
+
+choir_status choir_model_describe(const char *model, choir_model_info *info)
+{
+    if (!model)
+        return choir__missing(__func__, "model");
+    const choir__model_spec *spec;
+    choir_status status = choir__model_find(model, &spec);
+    return status == CHOIR_OK ? spec->describe(model, info) : status;
+}
+
+static choir_tensor *nothing(choir_module *self, choir_tensor *const *in, int count)
+{
+    (void)count;
+    return choir__poison(choir_tensor_scope(in[0]), CHOIR_ERR_STATE,
+        "a model that could not be made has no output; see choir_scope_status of its run (%s)",
+        self->type->name);
+}
+
+static const choir_module_class failed_class = {"model", sizeof(choir_module), nothing, 0};
+
+static choir_module *failed(choir_scope *run, choir_status status)
+{
+    choir__scope_fail(run, status);
+    return choir_module_new(run, &failed_class);
+}
+
+choir_module *choir_model_build(choir_scope *run, const choir_model_info *info)
+{
+    run = choir__open_scope(run, __func__);
+    const choir__model_spec *spec;
+    if (!info)
+        return failed(run, choir__missing(__func__, "model info"));
+    choir_model_info own = *info;
+    choir_module *module = NULL;
+    choir_status status = choir__model_find(info->config, &spec);
+    if (status == CHOIR_OK)
+        status = spec->build(info->config, run, &own, &module);
+    return status == CHOIR_OK ? module : failed(run, status);
+}
+
+choir_status choir_model_load_weights(choir_module *module, const choir_model_info *info,
+    const char *path, choir_head head, char **notes)
+{
+    choir_status use_module = choir__use_module(module, __func__);
+    if (use_module != CHOIR_OK)
+        return use_module;
+    if (!info)
+        return choir__missing(__func__, "model info");
+    if (!path)
+        return choir__missing(__func__, "path");
+    const choir__model_spec *spec;
+    choir_status status = choir__model_find(info->config, &spec);
+    choir__published_opts opts = {.model = info->config, .head = head};
+    if (status != CHOIR_OK)
+        return status;
+    opts.names = spec->published;
+    return choir__published_load(module, path, opts, notes);
+}
+
+bool choir_model_is_path(const char *model)
+{
+    if (choir__lacks(model, __func__, "model"))
+        return false;
+    return choir__config_is_path(model);
+}
+
+bool choir_model_has_weights(const char *folder)
+{
+    return !choir__lacks(folder, __func__, "folder") && choir__weights_present(folder);
+}
+
+char *choir_model_weights_note(const char *folder)
+{
+    return choir__lacks(folder, __func__, "folder") || choir__weights_present(folder)
+               ? NULL
+               : choir__format(
+                     "%s has no weights: all parameters start from random values", folder);
+}
+
+choir_status choir_model_check_weights(const char *path)
+{
+    return path ? choir__shards_check(path) : choir__missing(__func__, "path");
+}
+
+choir_status choir_model_read_config(const char *path, char **model, char **notes)
+{
+    if (!path || !model || !notes)
+        return choir__missing(__func__, !path ? "path" : model ? "notes" : "model");
+    return choir__config_read(path, model, notes);
+}
+
+choir_status choir_model_class_names(const char *path, choir_class_names *names)
+{
+    if (!path || !names)
+        return choir__missing(__func__, path ? "names" : "path");
+    return choir__config_classes(path, names);
+}
+
+char *choir_model_path(const char *model)
+{
+    return choir__lacks(model, __func__, "model") ? NULL : choir__config_path(model);
+}
+
+choir_head choir_model_head(const char *model)
+{
+    if (choir__lacks(model, __func__, "model"))
+        return CHOIR_HEAD_NEW_IF_MISSING;
+    return strstr(model, ":classes=") || strstr(model, ",classes=") ? CHOIR_HEAD_REPLACED
+                                                                    : CHOIR_HEAD_NEW_IF_MISSING;
+}
+
+choir_model_opts choir_model_defaults(void)
+{
+    return (choir_model_opts){.classes = 0};
+}
+
+/* Describes the model in *info, and finds the weights that it starts from; the caller frees
+ * *weights and *notes. */
+static choir_status plan(const char *model, const choir_model_opts *opts,
+    choir_model_info *info, char **weights, char **notes)
+{
+    char *text = NULL, *path = choir__config_path(model);
+    choir_status status = CHOIR_OK;
+    bool is_path = choir__config_is_path(model);
+    if (is_path)
+        status = choir__config_read(model, &text, notes);
+    else
+        text = choir__strdup(model);
+    if (opts->classes && status == CHOIR_OK) {
+        char *classes = choir__format(
+            "%s%sclasses=%lld", text, strchr(text, ':') ? "," : ":", (long long)opts->classes);
+        free(text);
+        text = classes;
+    }
+    if (status == CHOIR_OK)
+        status = choir_model_describe(text, info);
+    if (opts->weights)
+        *weights = choir__strdup(opts->weights);
+    else if (is_path && choir__weights_present(path))
+        *weights = choir__strdup(path);
+    else if (is_path && choir__is_folder(path))
+        *notes = joined(*notes, choir_model_weights_note(path));
+    free(text);
+    free(path);
+    return status;
+}
+
+choir_module *choir_model_with(choir_scope *run, const char *model, choir_model_opts opts)
+{
+    run = choir__open_scope(run, __func__);
+    if (opts.notes)
+        *opts.notes = NULL;
+    if (!model)
+        return failed(run, choir__missing(__func__, "model"));
+    choir_model_info info = {0};
+    choir_module *module = NULL;
+    char *weights = NULL, *of_config = NULL, *of_weights = NULL;
+    choir_head head = opts.strict    ? CHOIR_HEAD_KEPT
+                      : opts.classes ? CHOIR_HEAD_REPLACED
+                                     : choir_model_head(model);
+    choir_status status = plan(model, &opts, &info, &weights, &of_config);
+    if (status == CHOIR_OK) {
+        module = choir_model_build(run, &info);
+        status = choir__scope_status(run);
+    }
+    if (status == CHOIR_OK && weights)
+        status = choir_model_load_weights(module, &info, weights, head, &of_weights);
+    char *all = joined(of_config, of_weights);
+    if (opts.notes)
+        *opts.notes = all;
+    else
+        free(all);
+    free(weights);
+    return status == CHOIR_OK ? module : failed(run, status);
+}
+
+choir_module *choir_model(choir_scope *run, const char *model, char **notes)
+{
+    choir_model_opts opts = choir_model_defaults();
+    opts.notes = notes;
+    return choir_model_with(run, model, opts);
+}

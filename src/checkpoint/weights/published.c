@@ -1,0 +1,271 @@
+/* Loading published weights: see published.h.
+ *
+ * The entries of all files form one sorted list. Each tensor of the model searches it for its
+ * own name, for that name without the prefix, for the names that older files have in its place,
+ * and for the names that it is tied to, and takes the entry it finds. Entries that remain must
+ * be known as irrelevant to the model. */
+#include "checkpoint/weights/published.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "checkpoint/shards.h"
+#include "checkpoint/weights/weights.h"
+#include "nn/module.h"
+#include "tensor/tensor.h"
+
+/* Entries that are not parameters in any model: counters that only averages without momentum
+ * need. */
+static const char *const never[] = {"*.num_batches_tracked", "num_batches_tracked", NULL};
+
+typedef struct tie {
+    char *name;
+    choir_tensor *tensor;
+} tie;
+
+typedef struct load {
+    choir__shards files;
+    choir__named_list list; /* the model's, by name */
+    tie *ties;
+    int tie_count;
+    choir__published_opts opts;
+    char *notes;
+} load;
+
+/* --- names --- */
+
+static bool matches(const char *const *patterns, const char *name)
+{
+    for (; patterns && *patterns; patterns++)
+        if (fnmatch(*patterns, name, 0) == 0)
+            return true;
+    return false;
+}
+
+static bool is_ignored(const load *l, const char *name)
+{
+    return matches(never, name) || (l->opts.names && matches(l->opts.names->ignored, name));
+}
+
+static bool may_start_anew(const load *l, const char *name)
+{
+    return l->opts.head != CHOIR_HEAD_KEPT && l->opts.names &&
+           matches(l->opts.names->fresh, name);
+}
+
+/* Returns whether the file's entry belongs to the head that the model's own replaces. */
+static bool is_replaced(const load *l, const choir__named *item, const choir__shard_entry *e)
+{
+    return l->opts.head == CHOIR_HEAD_REPLACED && may_start_anew(l, item->name) &&
+           !choir__same_shape(e->tensor->shape, item->tensor->shape);
+}
+
+/* Returns the number of one-character changes between a and b. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b);
+    size_t *row = choir__alloc((m + 1) * sizeof *row);
+    for (size_t j = 0; j <= m; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t corner = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t best = corner + (a[i - 1] != b[j - 1]);
+            corner = row[j];
+            best = row[j] + 1 < best ? row[j] + 1 : best;
+            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+        }
+    }
+    size_t result = row[m];
+    free(row);
+    return result;
+}
+
+/* Returns the free entry whose name is closest to `name`, or NULL if none is close. */
+static const choir__shard_entry *nearest(const load *l, const char *name)
+{
+    const choir__shard_entry *found = NULL;
+    size_t best = strlen(name) / 3 + 1;
+    for (int i = 0; i < l->files.count && strlen(name) < 200; i++) {
+        const choir__shard_entry *e = &l->files.entries[i];
+        if (e->used || is_ignored(l, e->tensor->name) || strlen(e->tensor->name) >= 200)
+            continue;
+        size_t d = distance(name, e->tensor->name);
+        if (d < best) {
+            best = d;
+            found = e;
+        }
+    }
+    return found;
+}
+
+/* --- one tensor of the model --- */
+
+/* Finds a name, or that name without the prefix. */
+static choir__shard_entry *find_spelling(load *l, const char *name)
+{
+    const char *prefix = l->opts.names ? l->opts.names->prefix : NULL;
+    choir__shard_entry *e = choir__shards_find(&l->files, name);
+    if (!e && prefix && !strncmp(name, prefix, strlen(prefix)))
+        e = choir__shards_find(&l->files, name + strlen(prefix));
+    return e;
+}
+
+/* Finds a name as files have it today, or as older ones have it. */
+static choir__shard_entry *find_name(load *l, const char *name)
+{
+    const choir__older_name *row = l->opts.names ? l->opts.names->older : NULL;
+    choir__shard_entry *e = find_spelling(l, name);
+    for (; row && row->name && !e; row++) {
+        size_t length = strlen(name), end = strlen(row->name);
+        if (length < end || strcmp(name + length - end, row->name) != 0)
+            continue;
+        char *older = choir__format("%.*s%s", (int)(length - end), name, row->older);
+        e = find_spelling(l, older);
+        free(older);
+    }
+    return e;
+}
+
+static choir_status take(load *l, choir__named *item, choir__shard_entry *e)
+{
+    const choir__st_tensor *had = item->stored, *t = e->tensor;
+    const char *path = choir__shards_path(&l->files, e);
+    e->used = true;
+    if (!had) {
+        choir_status status = choir__named_accept(item, t, path, "model", true);
+        if (status != CHOIR_OK && !choir__same_shape(t->shape, item->tensor->shape)) {
+            char *message = choir__format("%s; the file must be of the model %s%s",
+                choir__message(), l->opts.model,
+                may_start_anew(l, item->name) ? "; --model NAME:classes=N replaces its head"
+                                              : "");
+            choir__set_message(message);
+            free(message);
+        }
+        return status;
+    }
+    if (had->dtype == t->dtype && had->bytes == t->bytes &&
+        choir__same_shape(had->shape, t->shape) && !memcmp(had->data, t->data, t->bytes))
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_FORMAT,
+        "%s: tensors '%.200s' and '%.200s' are one in this model, but differ in the file: one of "
+        "them must go",
+        path, had->name, t->name);
+}
+
+/* Marks the entry of a tensor of the model as used, so that no message suggests it for
+ * another. */
+static choir__shard_entry *spoken_for(load *l, const char *name)
+{
+    choir__shard_entry *e = find_name(l, name);
+    if (e)
+        e->used = true;
+    return e;
+}
+
+static choir_status missing(load *l, const choir__named *item)
+{
+    int more = 0;
+    for (int i = 0; i < l->list.count; i++)
+        more += !spoken_for(l, l->list.items[i].name) && !l->list.items[i].stored &&
+                &l->list.items[i] > item;
+    for (int i = 0; i < l->tie_count; i++)
+        spoken_for(l, l->ties[i].name);
+    const choir__shard_entry *near = nearest(l, item->name);
+    char *hint = near ? choir__format("; the nearest it has is '%.200s'", near->tensor->name)
+                      : choir__strdup("");
+    char *rest = more ? choir__format(" (and up to %d after it)", more) : choir__strdup("");
+    choir_status status = choir__error(CHOIR_ERR_FORMAT,
+        "%s: missing tensor '%.200s' %s of the model%s%s; the file must be of the model %s",
+        l->files.path, item->name, choir__shape_text(item->tensor->shape), rest, hint,
+        l->opts.model);
+    free(rest);
+    free(hint);
+    return status;
+}
+
+static void note(load *l, const char *name, const char *what)
+{
+    char *longer = choir__format("%s%s%s: tensor '%.200s' %s", l->notes, *l->notes ? "\n" : "",
+        l->files.path, name, what);
+    free(l->notes);
+    l->notes = longer;
+}
+
+static choir_status match_item(load *l, choir__named *item)
+{
+    choir__shard_entry *e = find_name(l, item->name);
+    if (e && is_replaced(l, item, e)) {
+        e->used = true;
+        note(l, item->name, "is of another head, and gets new values");
+        return CHOIR_OK;
+    }
+    choir_status status = e ? take(l, item, e) : CHOIR_OK;
+    for (int i = 0; i < l->tie_count && status == CHOIR_OK; i++)
+        if (l->ties[i].tensor == item->tensor && (e = find_name(l, l->ties[i].name)))
+            status = take(l, item, e);
+    if (status != CHOIR_OK || item->stored || item->tensor->dtype == CHOIR_I64) /* a counter */
+        return status;
+    if (!may_start_anew(l, item->name))
+        return missing(l, item);
+    note(l, item->name, "is missing, and starts anew");
+    return CHOIR_OK;
+}
+
+/* --- all of them --- */
+
+static choir_status check_rest(load *l)
+{
+    for (int i = 0; i < l->files.count; i++) {
+        const choir__shard_entry *e = &l->files.entries[i];
+        const char *name = e->tensor->name;
+        if (e->used || is_ignored(l, name))
+            continue;
+        if (!may_start_anew(l, name))
+            return choir__error(CHOIR_ERR_FORMAT,
+                "%s: unknown tensor '%.200s' %s; the file must be of the model %s",
+                choir__shards_path(&l->files, e), name, choir__shape_text(e->tensor->shape),
+                l->opts.model);
+        note(l, name, "is unknown to this model, and left out");
+    }
+    return CHOIR_OK;
+}
+
+static void add_tie(const char *name, choir_tensor *t, void *arg)
+{
+    load *l = arg;
+    l->ties = choir__realloc(l->ties, (size_t)(l->tie_count + 1) * sizeof *l->ties);
+    l->ties[l->tie_count++] = (tie){choir__strdup(name), t};
+}
+
+choir_status choir__published_load(
+    choir_module *module, const char *path, choir__published_opts opts, char **notes)
+{
+    load l = {.opts = opts, .notes = choir__strdup("")};
+    choir_status status = choir__named_module(&l.list, module);
+    choir__module_visit_ties(module, add_tie, &l);
+    if (status == CHOIR_OK)
+        status = choir__shards_open(&l.files, path);
+    for (int i = 0; i < l.list.count && status == CHOIR_OK; i++)
+        status = match_item(&l, &l.list.items[i]);
+    if (status == CHOIR_OK)
+        status = check_rest(&l);
+    if (status == CHOIR_OK)
+        status = choir__named_ready(&l.list, path);
+    if (status == CHOIR_OK)
+        status = choir__named_restore(&l.list);
+    choir__shards_close(&l.files);
+    choir__named_free(&l.list);
+    for (int i = 0; i < l.tie_count; i++)
+        free(l.ties[i].name);
+    free(l.ties);
+    if (status == CHOIR_OK)
+        *notes = l.notes;
+    else
+        free(l.notes);
+    return status;
+}

@@ -1,0 +1,370 @@
+/* The training thread's half of prefetching: threads, taking, restarting. See prefetch.h.
+ *
+ * If all stages are being copied, the training thread waits for the oldest copy.
+ *
+ * Handing over one stage at a time would cost two threads a wake-up each, which takes longer
+ * than a small step. So workers sleep until half of the stages have been used.
+ *
+ * A restart marks stages that are being filled as stale; their contents are discarded.
+ *
+ * Workers are threads of this process: if one crashes, the process ends, and one that hangs
+ * cannot be stopped, only reported (timeout_s) and left behind.
+ *
+ * Forks: a registry lists every prefetcher. Before a fork their threads are joined; after it,
+ * on both sides, the next take starts them again. */
+#include "data/loading/stages.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+
+enum {
+    MIN_DEPTH = 3,
+    STAGED_BYTES = 1 << 20 /* prepares small micro-batches further ahead */
+};
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static choir__prefetch *registry;
+
+/* --- the threads --- */
+
+/* Starts the threads and returns whether any runs. They block all signals, which belong to the
+ * program. Caller holds the lock. */
+static bool start(choir__prefetch *p)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    p->stop = false;
+    p->started = 0;
+    while (p->running < p->source.workers &&
+           pthread_create(&p->threads[p->running], NULL, choir__stages_serve, p) == 0)
+        p->running++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return p->running;
+}
+
+/* Caller holds the lock, which is released until the threads have ended. */
+static void stop(choir__prefetch *p)
+{
+    int running = p->running;
+    if (!running || p->hung)
+        return;
+    p->stop = true;
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 0; i < running; i++)
+        pthread_join(p->threads[i], NULL);
+    pthread_mutex_lock(&p->lock);
+    p->running = 0;
+}
+
+static void init_condition(choir__prefetch *p)
+{
+    choir__cond_init(&p->changed);
+}
+
+/* A dataset may fork within get, for example to run a decoder. Our threads cannot join
+ * themselves. */
+static void before_fork(void)
+{
+    if (choir__stages_is_worker())
+        return;
+    pthread_mutex_lock(&registry_lock);
+    for (choir__prefetch *p = registry; p; p = p->next) {
+        pthread_mutex_lock(&p->lock);
+        stop(p);
+    }
+}
+
+static void after_fork(bool child)
+{
+    if (choir__stages_is_worker())
+        return;
+    for (choir__prefetch *p = registry; p; p = p->next) {
+        if (child)
+            init_condition(p); /* forgets waiters that do not exist on this side */
+        pthread_cond_broadcast(&p->changed);
+        pthread_mutex_unlock(&p->lock);
+    }
+    pthread_mutex_unlock(&registry_lock);
+}
+
+static void after_fork_parent(void)
+{
+    after_fork(false);
+}
+
+static void after_fork_child(void)
+{
+    after_fork(true);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+static void enter_registry(choir__prefetch *p)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&registry_lock);
+    p->next = registry;
+    registry = p;
+    pthread_mutex_unlock(&registry_lock);
+}
+
+static void leave_registry(choir__prefetch *p)
+{
+    pthread_mutex_lock(&registry_lock);
+    choir__prefetch **link = &registry;
+    while (*link != p)
+        link = &(*link)->next;
+    *link = p->next;
+    pthread_mutex_unlock(&registry_lock);
+}
+
+/* --- life --- */
+
+static int choose_depth(const choir__prefetch_source *source)
+{
+    size_t bytes = (size_t)source->samples * (source->x_bytes + source->y_bytes) + 1;
+    size_t fit = STAGED_BYTES / bytes;
+    if (source->depth)
+        return (int)choir__min(source->depth, CHOIR__MAX_STAGES);
+    return (int)(fit < MIN_DEPTH           ? MIN_DEPTH
+                 : fit > CHOIR__MAX_STAGES ? CHOIR__MAX_STAGES
+                                           : fit);
+}
+
+static bool make_stage(choir__prefetch_stage *s, const choir__prefetch_source *source)
+{
+    size_t n = (size_t)source->samples;
+    size_t x = (n * source->x_bytes + 64) & ~(size_t)63;
+    size_t y = (n * source->y_bytes + 64) & ~(size_t)63;
+    s->x = source->far ? source->far->pinned(x + y) : NULL;
+    s->pinned = s->x != NULL;
+    if (!s->pinned)
+        s->x = aligned_alloc(64, x);
+    s->y = s->pinned ? (char *)s->x + x : aligned_alloc(64, y);
+    s->index = calloc(n, sizeof *s->index);
+    return s->x && s->y && s->index;
+}
+
+choir_status choir__prefetch_new(
+    const choir__prefetch_source *source, choir__prefetch **prefetch)
+{
+    choir__prefetch *p = choir__calloc(1, sizeof *p);
+    p->source = *source;
+    p->depth = choose_depth(source);
+    for (int i = 0; i < CHOIR_MAX_WORKERS; i++)
+        p->reading[i] = -1;
+    pthread_mutex_init(&p->lock, NULL);
+    init_condition(p);
+    enter_registry(p);
+    for (int i = 0; i < p->depth; i++)
+        if (!make_stage(&p->stages[i], source)) {
+            int depth = p->depth;
+            p->source.release = NULL; /* the caller still owns it */
+            choir__prefetch_free(p);
+            return choir__error(CHOIR_ERR_MEMORY,
+                "no host memory for %d micro-batches of %zu bytes: choose a smaller batch",
+                depth, (size_t)source->samples * (source->x_bytes + source->y_bytes));
+        }
+    *prefetch = p;
+    return CHOIR_OK;
+}
+
+/* Leaves a worker that hangs. It may continue one day, so its data stays until then. */
+static bool leave_behind(choir__prefetch *p)
+{
+    if (!p->hung)
+        return false;
+    p->left = true;
+    p->stop = true;
+    for (int i = 0; i < p->running; i++)
+        pthread_detach(p->threads[i]);
+    pthread_cond_broadcast(&p->changed);
+    return true;
+}
+
+void choir__prefetch_free(choir__prefetch *p)
+{
+    if (!p)
+        return;
+    leave_registry(p);
+    pthread_mutex_lock(&p->lock);
+    stop(p);
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 0; i < p->depth; i++)
+        if (p->stages[i].state == CHOIR__COPYING)
+            choir__event_wait(p->stages[i].copied);
+    pthread_mutex_lock(&p->lock);
+    bool left = leave_behind(p);
+    pthread_mutex_unlock(&p->lock);
+    if (!left)
+        choir__stages_destroy(p);
+}
+
+/* --- taking --- */
+
+/* Caller holds the lock. */
+static void restart(choir__prefetch *p, int64_t position)
+{
+    p->ahead = position;
+    for (int i = 0; i < p->depth; i++) {
+        choir__prefetch_stage *s = &p->stages[i];
+        if (s->state == CHOIR__READY)
+            s->state = CHOIR__FREE;
+        if (s->state != CHOIR__FILLING)
+            continue;
+        s->stale = true;
+        s->next = s->count;
+        choir__stages_settle(p, s);
+    }
+    pthread_cond_broadcast(&p->changed);
+}
+
+void choir__prefetch_restart(choir__prefetch *p, int64_t position)
+{
+    pthread_mutex_lock(&p->lock);
+    restart(p, position);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void choir__prefetch_rest(choir__prefetch *p, int64_t position)
+{
+    pthread_mutex_lock(&p->lock);
+    stop(p);
+    restart(p, position);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static choir__prefetch_stage *find_ready(choir__prefetch *p, int64_t position)
+{
+    for (int i = 0; i < p->depth; i++)
+        if (p->stages[i].state == CHOIR__READY && p->stages[i].position == position)
+            return &p->stages[i];
+    return NULL;
+}
+
+/* Returns the stage whose copy was launched first, if all are being copied. */
+static choir__prefetch_stage *oldest_copy(choir__prefetch *p)
+{
+    choir__prefetch_stage *oldest = &p->stages[0];
+    for (int i = 0; i < p->depth; i++) {
+        if (p->stages[i].state != CHOIR__COPYING)
+            return NULL;
+        if (p->stages[i].copied.seq < oldest->copied.seq)
+            oldest = &p->stages[i];
+    }
+    return oldest;
+}
+
+/* Waits for a stage's copy, and runs the queue if necessary. Caller holds the lock, which is
+ * released meanwhile. */
+static choir_status finish_copy(choir__prefetch *p, choir__prefetch_stage *s)
+{
+    pthread_mutex_unlock(&p->lock);
+    choir_status status = choir__event_wait(s->copied);
+    pthread_mutex_lock(&p->lock);
+    if (s->state == CHOIR__COPYING) /* else the thread has noticed first */
+        s->state = CHOIR__FREE;
+    pthread_cond_broadcast(&p->changed);
+    return status;
+}
+
+/* Returns a sample of this micro-batch that a worker is reading, or -1. */
+static int64_t find_reading(const choir__prefetch *p, int64_t position)
+{
+    for (int i = 0; i < p->depth; i++) {
+        const choir__prefetch_stage *s = &p->stages[i];
+        bool here = s->state == CHOIR__FILLING && s->position == position;
+        for (int64_t j = 0; here && j < s->next; j++)
+            for (int w = 0; w < p->running; w++)
+                if (p->reading[w] == s->index[j])
+                    return s->index[j];
+    }
+    return -1;
+}
+
+static choir_status timed_out(choir__prefetch *p, int64_t position)
+{
+    p->hung = p->busy > 0;
+    return choir__error(CHOIR_ERR_TIMEOUT,
+        "the loader had no micro-batch %lld within %g s: sample %lld of the dataset is still"
+        " being read",
+        (long long)position, p->source.timeout_s, (long long)find_reading(p, position));
+}
+
+/* Waits until something changes; returns false on timeout. Caller holds the lock. */
+static bool wait_for_change(choir__prefetch *p, const struct timespec *until)
+{
+    if (!p->source.timeout_s)
+        return pthread_cond_wait(&p->changed, &p->lock) == 0;
+    return pthread_cond_timedwait(&p->changed, &p->lock, until) != ETIMEDOUT;
+}
+
+/* Waits until the requested stage is ready. Caller holds the lock, which is released while
+ * waiting. */
+static choir_status await(choir__prefetch *p, int64_t position, choir__prefetch_stage **ready)
+{
+    struct timespec until = choir__in_seconds(p->source.timeout_s);
+    while (!(*ready = find_ready(p, position))) {
+        int copying;
+        choir__prefetch_stage *s = oldest_copy(p);
+        if (s) {
+            choir_status status = finish_copy(p, s);
+            if (status != CHOIR_OK)
+                return status;
+        } else if (p->running || start(p)) {
+            if (!wait_for_change(p, &until) && !find_ready(p, position))
+                return timed_out(p, position);
+        } else
+            choir__stages_work(p, &copying); /* without threads, the work happens here */
+    }
+    return CHOIR_OK;
+}
+
+choir_status choir__prefetch_take(
+    choir__prefetch *p, int64_t position, choir__prefetch_stage **stage)
+{
+    pthread_mutex_lock(&p->lock);
+    choir_status status = await(p, position, stage);
+    if (status == CHOIR_OK && (*stage)->status != CHOIR_OK) {
+        status = (*stage)->status;
+        choir__set_message((*stage)->message);
+        restart(p, position);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return status;
+}
+
+/* Caller holds the lock. */
+static void wake_for_used(choir__prefetch *p)
+{
+    int used = 0;
+    for (int i = 0; i < p->depth; i++)
+        used += p->stages[i].state == CHOIR__COPYING || p->stages[i].state == CHOIR__FREE;
+    if (used >= p->depth / 2)
+        pthread_cond_broadcast(&p->changed);
+}
+
+void choir__prefetch_copied(
+    choir__prefetch *p, choir__prefetch_stage *stage, choir__event event)
+{
+    pthread_mutex_lock(&p->lock);
+    stage->copied = event;
+    stage->state = CHOIR__COPYING;
+    wake_for_used(p);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void choir__prefetch_done(choir__prefetch *p, choir__prefetch_stage *stage)
+{
+    pthread_mutex_lock(&p->lock);
+    stage->state = CHOIR__FREE;
+    wake_for_used(p);
+    pthread_mutex_unlock(&p->lock);
+}

@@ -1,0 +1,157 @@
+/* DistributedSampler's arithmetic: see sampler.h.
+ *
+ *     order    the epoch's permutation of N samples, or 0 ... N-1
+ *     padded   order, repeated from the front up to a multiple of M   (or cut to one)
+ *     list     replica m takes padded[m], padded[m + M], padded[m + 2M], ...
+ *     cut      its entries k b ... k b + b - 1 are micro-batch m of batch k
+ *
+ * `padded` is never stored: its entry i is order[i % N]. */
+#include "data/loading/sampler.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static choir_status check(int64_t length, int64_t replicas, int64_t batch)
+{
+    if (length < 1 || length > INT64_MAX / 16)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a dataset of %lld samples cannot be trained on", (long long)length);
+    if (replicas < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a global batch: expected 1 micro-batch or more, got %lld", (long long)replicas);
+    if (batch < 1 || batch > INT64_MAX / 16)
+        return choir__error(CHOIR_ERR_ARGUMENT, "expected a batch size of 1 or more, got %lld",
+            (long long)batch);
+    if (batch % replicas)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "a batch of %lld does not divide into %lld micro-batches: take a multiple of %lld",
+            (long long)batch, (long long)replicas, (long long)replicas);
+    return CHOIR_OK;
+}
+
+choir_status choir__sampler_init(choir__sampler *s, int64_t length, int64_t replicas,
+    int64_t batch, uint64_t seed, bool shuffle, bool drop_last)
+{
+    choir_status status = check(length, replicas, batch);
+    if (status != CHOIR_OK)
+        return status;
+    *s = (choir__sampler){.length = length,
+        .replicas = replicas,
+        .micro = batch / replicas,
+        .seed = seed,
+        .shuffle = shuffle,
+        .epoch = -1};
+    bool uneven = length % replicas != 0;
+    s->dealt =
+        length / replicas + (uneven && !drop_last); /* then ceil((N - M)/M) is floor(N/M) */
+    s->batches = s->dealt / s->micro + (s->dealt % s->micro && !drop_last);
+    if (s->batches < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%lld samples are fewer than a batch of %lld: choose a smaller batch",
+            (long long)length, (long long)batch);
+    if (shuffle && !(s->order = malloc((size_t)length * sizeof *s->order)))
+        return choir__error(CHOIR_ERR_MEMORY, "no host memory for the order of %lld samples",
+            (long long)length);
+    return CHOIR_OK;
+}
+
+choir_status choir__sampler_weigh(choir__sampler *s, const double *weights)
+{
+    double sum = 0;
+    size_t bytes = (size_t)s->length * sizeof(double);
+    s->cumulative = malloc(bytes);
+    s->order = s->order ? s->order : malloc(bytes);
+    if (!s->cumulative || !s->order)
+        return choir__error(CHOIR_ERR_MEMORY, "no host memory for the weights of %lld samples",
+            (long long)s->length);
+    for (int64_t i = 0; i < s->length; i++) {
+        if (!(weights[i] >= 0 && isfinite(weights[i])))
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "sample %lld: expected a weight of 0 or more, got %g", (long long)i,
+                weights[i]);
+        s->cumulative[i] = sum += weights[i];
+    }
+    if (!(sum > 0 && isfinite(sum)))
+        return choir__error(CHOIR_ERR_ARGUMENT, "the weights of the samples add up to %g", sum);
+    for (int64_t i = 0; i < s->length; i++)
+        s->cumulative[i] /= sum;
+    s->cumulative[s->length - 1] = 1;
+    return CHOIR_OK;
+}
+
+/* torch.multinomial with replacement, on a CPU: the first entry that is not below a number of
+ * 53 bits. */
+static void draw_weighted(choir__sampler *s, int64_t count)
+{
+    for (int64_t *done = &s->shuffled.done; *done < count && *done < s->length; (*done)++) {
+        uint64_t bits = (uint64_t)choir__mt_next(&s->shuffled.mt) << 32;
+        bits |= choir__mt_next(&s->shuffled.mt);
+        double at = (double)(bits & ((UINT64_C(1) << 53) - 1)) * 0x1p-53;
+        int64_t low = 0, high = s->length;
+        while (low < high) {
+            int64_t middle = low + (high - low) / 2;
+            if (s->cumulative[middle] < at)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        s->order[*done] = low;
+    }
+}
+
+/* Makes the first `count` entries of the epoch's order final. */
+static void reach(choir__sampler *s, int64_t count)
+{
+    if (s->cumulative)
+        draw_weighted(s, count);
+    else if (s->shuffle)
+        choir__shuffle_reach(&s->shuffled, count);
+}
+
+void choir__sampler_free(choir__sampler *s)
+{
+    choir__shuffle_end(&s->shuffled);
+    free(s->cumulative);
+    s->cumulative = NULL;
+    free(s->order);
+    s->order = NULL;
+}
+
+static void begin_epoch(choir__sampler *s, int64_t epoch)
+{
+    if (s->epoch == epoch)
+        return;
+    s->epoch = epoch;
+    uint64_t seed = s->seed + (uint64_t)epoch;
+    if (s->cumulative) {
+        choir__mt_seed(&s->shuffled.mt, (uint32_t)seed);
+        s->shuffled.done = 0;
+    } else if (s->shuffle)
+        choir__shuffle_begin(&s->shuffled, seed, s->length, s->order);
+}
+
+void choir__sampler_set_epoch(choir__sampler *s, int64_t epoch)
+{
+    begin_epoch(s, epoch);
+    reach(s, s->length);
+}
+
+/* Returns the place in the epoch's order of an entry of replica m's list. */
+static int64_t place_of(const choir__sampler *s, int64_t m, int64_t entry)
+{
+    return (m + entry % s->dealt * s->replicas) % s->length;
+}
+
+int64_t choir__sampler_dealt(const choir__sampler *s, int64_t m, int64_t entry)
+{
+    int64_t i = place_of(s, m, entry);
+    return s->order ? s->order[i] : i;
+}
+
+int64_t choir__sampler_at(choir__sampler *s, int64_t k, int64_t m, int64_t j)
+{
+    int64_t entry = k % s->batches * s->micro + j;
+    begin_epoch(s, k / s->batches);
+    reach(s, place_of(s, m, entry) + 1);
+    return choir__sampler_dealt(s, m, entry);
+}

@@ -1,0 +1,253 @@
+/* Documents of a language model from files of records: choir_dataset_corpus.
+ *
+ * Opening reads the records and encodes the documents of its split, one after another, each
+ * with the token that ends a text behind it. A sample is a window of this sequence:
+ *
+ *     ids      d d d d E d d E d d d d d d E d d d E        E: the end of a text
+ *     window         |x x x x x x|                          y: the same, one later
+ *
+ * A token that the model only reads, such as those of a prompt, is no target. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/text/corpus.h"
+#include "data/held.h"
+#include "data/text/packs.h"
+#include "data/record_parts.h"
+
+typedef struct corpus {
+    choir_dataset base;
+    choir__ids tokens; /* see choir__document_encode */
+    bool ignores;      /* some tokens are no targets */
+    int64_t context, length;
+    choir__packs packs; /* of documents that are kept apart */
+    bool shared;        /* the file has both splits (data/held.h) */
+} corpus;
+
+/* --- one document --- */
+
+typedef struct reading {
+    corpus *d;
+    choir_tokenizer *tokenizer; /* NULL: only the characters are collected */
+    bool fixed, chats;          /* it gets no more tokens; it has the markers of chats */
+    uint8_t *seen;              /* (CHOIR__CODE_POINTS) characters, without a tokenizer */
+    choir__document_parts parts;
+    int32_t end;         /* the token that ends a text */
+    int64_t records;     /* of the file, so far */
+    bool training, keep; /* keep: all records of this file are of this split */
+    double held;         /* the part for validation then */
+    bool apart;          /* documents do not see one another */
+} reading;
+
+static void note_characters(reading *r)
+{
+    const char *at = r->parts.text.data, *end = at + r->parts.text.bytes;
+    uint32_t code;
+    for (int n; at < end && (n = choir__utf8_decode(at, end, &code)); at += n)
+        r->seen[code] = 1;
+}
+
+static choir_status encode(reading *r, const choir__record_at *at, const choir__json *record)
+{
+    corpus *d = r->d;
+    size_t first = d->tokens.count;
+    choir_status status =
+        choir__document_encode(at, record, r->tokenizer, r->end, &r->parts, &d->tokens);
+    for (size_t i = first; i < d->tokens.count && !d->ignores; i++)
+        d->ignores = d->tokens.id[i] < 0;
+    if (status == CHOIR_OK && r->apart)
+        choir__packs_add(&d->packs, (int64_t)first, (int64_t)(d->tokens.count - 1 - first));
+    return status;
+}
+
+static choir_status read_record(
+    void *arg, const choir__record_at *at, const choir__json *record)
+{
+    reading *r = arg;
+    bool held = choir__is_held(r->held, r->records++);
+    if (r->tokenizer) {
+        choir_status status =
+            choir__settle_chat(at, record, r->fixed, &r->tokenizer, &r->chats);
+        bool own = r->d->shared ? held != r->training : r->keep;
+        return status == CHOIR_OK && own ? encode(r, at, record) : status;
+    }
+    choir_status status = choir__document_parts_of(at, record, &r->parts);
+    if (status == CHOIR_OK)
+        note_characters(r);
+    return status;
+}
+
+/* --- the files --- */
+
+/* Reads the files of both splits, or, with a tokenizer, those that this split needs. */
+static choir_status read_files(reading *r, const char *path)
+{
+    choir__record_parts parts;
+    choir_status status = choir__record_parts_find(path, &parts);
+    r->d->shared = !parts.held.count;
+    r->records = 0;
+    r->keep = r->training;
+    if (status == CHOIR_OK && (!r->tokenizer || r->d->shared || r->training))
+        status = choir__record_parts_read(&parts.train, read_record, r);
+    r->keep = !r->training;
+    if (status == CHOIR_OK && (!r->tokenizer || !r->training))
+        status = choir__record_parts_read(&parts.held, read_record, r);
+    choir__record_parts_free(&parts);
+    return status;
+}
+
+/* Makes the tokenizer of all characters of both splits. */
+static choir_status characters(reading *r, const char *path, choir_tokenizer **tokenizer)
+{
+    choir__tokenizer_buffer text = {0};
+    r->seen = choir__calloc(CHOIR__CODE_POINTS, 1);
+    choir_status status = read_files(r, path);
+    for (uint32_t code = 0; code < CHOIR__CODE_POINTS; code++)
+        if (r->seen[code])
+            choir__tokenizer_buffer_add_code(&text, code);
+    free(r->seen);
+    if (status == CHOIR_OK && !text.bytes)
+        status = choir__error(CHOIR_ERR_FORMAT, "%s: its documents are empty", path);
+    if (status == CHOIR_OK)
+        status = choir_tokenizer_chars(text.data, text.bytes, tokenizer);
+    free(text.data);
+    return status;
+}
+
+/* --- the dataset --- */
+
+static int64_t length(const choir_dataset *self)
+{
+    return ((const corpus *)self)->length;
+}
+
+static choir_status get(choir_dataset *self, int64_t index, void *x, void *y)
+{
+    const corpus *d = (const corpus *)self;
+    const int32_t *from = d->tokens.id + index * d->context;
+    int64_t *in = x, *out = y;
+    for (int64_t t = 0; t < d->context; t++) {
+        in[t] = choir__document_token(from[t]);
+        out[t] = from[t + 1] < 0 ? CHOIR_IGNORED : from[t + 1];
+    }
+    return CHOIR_OK;
+}
+
+/* x (3, context): ids, documents, positions. Padding is one more document, of which nothing is
+ * learned. */
+static choir_status get_apart(choir_dataset *self, int64_t index, void *x, void *y)
+{
+    const corpus *d = (const corpus *)self;
+    int64_t *ids = x, *documents = ids + d->context, *positions = documents + d->context;
+    int64_t *out = y, t = 0, number = 0;
+    choir__packed_piece piece;
+    for (; choir__packs_at(&d->packs, index, number, &piece); number++)
+        for (int64_t i = 0; i < piece.count; i++, t++) {
+            const int64_t at = piece.at + i;
+            ids[t] = choir__document_token(d->tokens.id[at]);
+            documents[t] = number;
+            positions[t] = i;
+            out[t] = d->tokens.id[at + 1] < 0 ? CHOIR_IGNORED : d->tokens.id[at + 1];
+        }
+    for (; t < d->context; t++) {
+        ids[t] = positions[t] = 0;
+        documents[t] = number;
+        out[t] = CHOIR_IGNORED;
+    }
+    return CHOIR_OK;
+}
+
+static bool ignores(const choir_dataset *self)
+{
+    return ((const corpus *)self)->ignores;
+}
+
+static void free_corpus(choir_dataset *self)
+{
+    corpus *d = (corpus *)self;
+    free(d->tokens.id);
+    choir__packs_free(&d->packs);
+    free(d);
+}
+
+static const choir_dataset_ops ops = {
+    .length = length, .get = get, .free = free_corpus, .ignores = ignores};
+static const choir_dataset_ops ops_apart = {
+    .length = length, .get = get_apart, .free = free_corpus, .ignores = ignores};
+
+static choir_status read_all(corpus *d, const char *path, choir_corpus_opts opts, bool training,
+    choir_tokenizer **tokenizer)
+{
+    reading r = {.d = d, .training = training, .held = opts.held_out, .apart = opts.apart};
+    choir_tokenizer *used = *tokenizer, *made = NULL;
+    choir_status status = used ? CHOIR_OK : characters(&r, path, &made);
+    used = used ? used : made;
+    r.fixed = opts.fixed_tokens && !made;
+    if (status == CHOIR_OK)
+        status = choir__settle_end_of_text(path, r.fixed, &used);
+    if (status == CHOIR_OK) {
+        r.tokenizer = used; /* owns the other */
+        made = NULL;
+        r.end = (int32_t)choir__end_of_text(used);
+        status = read_files(&r, path);
+        *tokenizer = r.tokenizer;
+    }
+    choir_tokenizer_free(made);
+    choir__document_parts_free(&r.parts);
+    return status;
+}
+
+static choir_status cut(corpus *d, const char *path, bool training)
+{
+    int64_t tokens = (int64_t)d->tokens.count;
+    d->length = (tokens - 1) / d->context;
+    return choir__check_split(path, training ? "training" : "validation", tokens, d->context);
+}
+
+static choir_status pack(corpus *d, const char *path)
+{
+    d->length = choir__packs_end(&d->packs);
+    d->ignores = true; /* padding */
+    return d->length ? CHOIR_OK
+                     : choir__error(CHOIR_ERR_FORMAT, "%s: the split has no documents", path);
+}
+
+choir_corpus_opts choir_corpus_defaults(void)
+{
+    return (choir_corpus_opts){.context = 1024};
+}
+
+choir_status choir_dataset_corpus(const char *path, choir_split split, choir_corpus_opts opts,
+    choir_tokenizer **tokenizer, choir_dataset **dataset)
+{
+    if (!path || !tokenizer || !dataset)
+        return choir__missing(__func__, !path ? "path" : tokenizer ? "dataset" : "tokenizer");
+    if (opts.context < 1)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s: expected a context of 1 token or more, got %lld; begin with "
+            "choir_corpus_defaults()",
+            path, (long long)opts.context);
+    if (choir__held_check(path, opts.held_out) != CHOIR_OK)
+        return CHOIR_ERR_ARGUMENT;
+    corpus *d = choir__calloc(1, sizeof *d);
+    bool training = split == CHOIR_TRAIN;
+    d->context = d->packs.context = opts.context;
+    choir_status status = read_all(d, path, opts, training, tokenizer);
+    if (status == CHOIR_OK && opts.apart)
+        status = pack(d, path);
+    else if (status == CHOIR_OK)
+        status = cut(d, path, training);
+    if (status != CHOIR_OK) {
+        free_corpus(&d->base);
+        return status;
+    }
+    d->base = (choir_dataset){.ops = opts.apart ? &ops_apart : &ops,
+        .x_dtype = CHOIR_I64,
+        .y_dtype = CHOIR_I64,
+        .x_shape = opts.apart ? choir_dims(3, opts.context) : choir_dims(opts.context),
+        .y_shape = choir_dims(opts.context),
+        .classes = choir_tokenizer_size(*tokenizer),
+        .held_out = d->shared && !training};
+    *dataset = &d->base;
+    return CHOIR_OK;
+}

@@ -1,0 +1,122 @@
+/* The text of a record for a language model, and the parts of it that the model learns:
+ *
+ *     {"text": T}                            T                                  all of it
+ *     {"prompt": P, "completion": C}         P C                                C
+ *     {"messages": [{"role": R, "content": C}, ...]}
+ *                                            <|im_start|>R\nC<|im_end|>\n ...   C<|im_end|> of
+ *                                                                               the assistant
+ *
+ * The last form is ChatML's, whose markers are tokens (end_of_text.c). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/text/corpus.h"
+
+static const char opens[] = CHOIR__CHAT_OPENS, closes[] = CHOIR__CHAT_CLOSES;
+
+static void add(choir__document_parts *p, const char *text, size_t bytes, bool learned)
+{
+    choir__tokenizer_buffer_add(&p->text, text, bytes);
+    if (p->count && p->part[p->count - 1].learned == learned) {
+        p->part[p->count - 1].end = p->text.bytes;
+        return;
+    }
+    if (p->count == p->room) {
+        p->room = 2 * p->room + 8;
+        p->part = choir__realloc(p->part, p->room * sizeof *p->part);
+    }
+    p->part[p->count++] = (struct choir__document_part){p->text.bytes, learned};
+}
+
+static choir_status wrong_column(const choir__record_at *at, const char *name)
+{
+    return choir__record_wrong(at, "column '%s': expected a text", name);
+}
+
+static choir_status add_message(
+    choir__document_parts *p, const choir__record_at *at, const choir__json *message)
+{
+    const choir__json *role = choir__json_get(message, "role");
+    const choir__json *content = choir__json_get(message, "content");
+    if (!choir__json_is(role, CHOIR__JSON_STRING) ||
+        !choir__json_is(content, CHOIR__JSON_STRING))
+        return choir__record_wrong(
+            at, "messages: expected objects with the texts 'role' and 'content'");
+    bool learned = !strcmp(role->text, "assistant");
+    add(p, opens, strlen(opens), false);
+    add(p, role->text, role->bytes, false);
+    add(p, "\n", 1, false);
+    add(p, content->text, content->bytes, learned);
+    add(p, closes, strlen(closes), learned);
+    add(p, "\n", 1, false);
+    return CHOIR_OK;
+}
+
+static choir_status add_messages(
+    choir__document_parts *p, const choir__record_at *at, const choir__json *messages)
+{
+    if (messages->type != CHOIR__JSON_ARRAY || !messages->count)
+        return choir__record_wrong(at, "messages: expected an array of one or more");
+    const choir__json *message = choir__json_first(messages);
+    choir_status status = CHOIR_OK;
+    for (uint32_t i = 0; i < messages->count && status == CHOIR_OK; i++) {
+        status = add_message(p, at, message);
+        message = choir__json_next(message);
+    }
+    return status;
+}
+
+choir_status choir__document_parts_of(
+    const choir__record_at *at, const choir__json *record, choir__document_parts *p)
+{
+    const choir__json *messages = choir__json_get(record, "messages");
+    const choir__json *prompt = choir__json_get(record, "prompt");
+    const choir__json *completion = choir__json_get(record, "completion");
+    const choir__json *text = choir__json_get(record, "text");
+    p->text.bytes = 0;
+    p->count = 0;
+    if (messages)
+        return add_messages(p, at, messages);
+    if (prompt && completion) {
+        if (prompt->type != CHOIR__JSON_STRING)
+            return wrong_column(at, "prompt");
+        if (completion->type != CHOIR__JSON_STRING)
+            return wrong_column(at, "completion");
+        add(p, prompt->text, prompt->bytes, false);
+        add(p, completion->text, completion->bytes, true);
+        return CHOIR_OK;
+    }
+    if (!text)
+        return choir__record_wrong(
+            at, "missing the column 'text', or 'prompt' and 'completion', or 'messages'");
+    if (text->type != CHOIR__JSON_STRING)
+        return wrong_column(at, "text");
+    add(p, text->text, text->bytes, true);
+    return CHOIR_OK;
+}
+
+choir_status choir__document_encode(const choir__record_at *at, const choir__json *record,
+    const choir_tokenizer *tokenizer, int32_t end, choir__document_parts *p, choir__ids *ids)
+{
+    choir_status status = choir__document_parts_of(at, record, p);
+    if (status != CHOIR_OK)
+        return status;
+    for (size_t i = 0, from = 0; i < p->count && status == CHOIR_OK; from = p->part[i++].end) {
+        size_t first = ids->count;
+        status = choir__tokenizer_encode(tokenizer, NULL, p->text.data + from,
+            p->part[i].end - from, i ? CHOIR__INSIDE : CHOIR__BEGINNING, ids);
+        for (size_t k = first; k < ids->count && !p->part[i].learned; k++)
+            ids->id[k] = -1 - ids->id[k];
+    }
+    if (status != CHOIR_OK)
+        return choir__record_wrong(at, "%s", choir__message());
+    choir__ids_add(ids, end);
+    return CHOIR_OK;
+}
+
+void choir__document_parts_free(choir__document_parts *p)
+{
+    free(p->text.data);
+    free(p->part);
+    *p = (choir__document_parts){0};
+}

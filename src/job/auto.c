@@ -1,0 +1,157 @@
+/* --strategy auto: a job's choice between single and ddp.
+ *
+ * Some of it is known when the options are checked: a launcher or --nproc decides the number of
+ * ranks. The rest needs the model and the batch, so it waits until the data is open. Both
+ * strategies have the bits of `single` at the same number of micro-batches; that number is one
+ * per rank unless it is declared, and the line about the choice names it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/usable.h"
+#include "job/auto_rule.h"
+#include "job/job.h"
+#include "line/say.h"
+#include "nn/module.h"
+
+int choir__job_auto_begin(choir__job *j)
+{
+    int ranks = j->launched ? j->world : j->nproc;
+    if (strncmp(j->strategy_text, "auto", 4) ||
+        (j->strategy_text[4] && j->strategy_text[4] != ':'))
+        return CHOIR__EXIT_OK;
+    if (j->strategy_text[4])
+        return choir__cli_usage(
+            j->command, "--strategy %s: auto has no keys", j->strategy_text);
+    if (j->mesh)
+        return choir__cli_usage(j->command,
+            "--mesh %s: missing --strategy with a name per size, as in --strategy ddp+pipeline",
+            j->mesh);
+    j->automatic = true;
+    j->undecided = !ranks;
+    j->strategy_text = ranks > 1 ? "ddp" : "single";
+    return CHOIR__EXIT_OK;
+}
+
+/* --- the cost of a step --- */
+
+typedef struct cost {
+    double positions; /* at which the average window of the model's convolutions is applied */
+    double items, flop;
+    int64_t parameters;
+    bool batch_norm;
+} cost;
+
+/* A matrix is multiplied once per item, or never if it is a table; forward and backward take
+ * three products of 2 FLOP per element. */
+static void add_parameter(const char *name, choir_tensor *t, void *arg)
+{
+    cost *c = arg;
+    int dims = choir_tensor_ndim(t);
+    (void)name;
+    c->parameters += choir_tensor_count(t);
+    if (dims >= 2)
+        c->flop += 6 * (double)choir_tensor_count(t) * (dims == 4 ? c->positions : c->items);
+}
+
+static void find_statistics(const char *name, choir_tensor *t, void *arg)
+{
+    cost *c = arg;
+    (void)t;
+    c->batch_norm |= strstr(name, "running_mean") != NULL;
+}
+
+/* Builds the model, of which only the shapes are used, so that it takes no memory. */
+static choir_status look(const choir__job *j, cost *step)
+{
+    choir_device *device = choir_device_find("cpu:0");
+    if (!device)
+        return CHOIR_ERR_DEVICE;
+    choir_scope *run = choir_scope_open(device, j->seed);
+    choir_module *net = choir_model_build(run, &j->info);
+    choir_status status = choir_scope_status(run);
+    if (status == CHOIR_OK) {
+        choir__module_visit_named(net, false, add_parameter, step);
+        choir__module_visit_named(net, true, find_statistics, step);
+    }
+    choir_status closed = choir_scope_close(run);
+    return status == CHOIR_OK ? closed : status;
+}
+
+/* Looks at the model in a child, because a device that a run has used can no longer change its
+ * threads. A model that cannot be built, which the job itself will report, costs nothing. */
+static cost look_aside(const choir__job *j)
+{
+    const choir_shape *in = &j->info.input;
+    double pixels = in->ndim == 3 ? (double)(in->dim[1] * in->dim[2]) : 0;
+    const cost none = {
+        .positions = fmax(1, pixels / 256), .items = fmax(1, (double)j->info.items)};
+    cost step = none;
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return none;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(look(j, &step) != CHOIR_OK ||
+              write(ends[1], &step, sizeof step) != (ssize_t)sizeof step);
+    close(ends[1]);
+    bool seen = child > 0 && read(ends[0], &step, sizeof step) == (ssize_t)sizeof step;
+    close(ends[0]);
+    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        ;
+    return seen ? step : none;
+}
+
+/* --- the choice --- */
+
+static choir_status take_ddp(choir__job *j, int ranks)
+{
+    choir__composition_free(&j->composition);
+    j->composition = (choir__composition){0};
+    j->strategy_text = "ddp";
+    j->nproc = ranks;
+    choir_status status = choir__composition_parse(j->strategy_text, &j->composition);
+    if (status == CHOIR_OK)
+        j->strategy = choir__composition_strategy(&j->composition);
+    return status;
+}
+
+choir_status choir__job_auto_end(choir__job *j)
+{
+    if (!j->undecided)
+        return CHOIR_OK;
+    bool cores = strncmp(j->device_names[0], "cpu", 3) == 0;
+    choir__auto_case c = {.devices = j->device_count,
+        .batch = j->batch_size,
+        .microbatches = j->microbatches,
+        .memory = cores ? choir__usable_memory("") : 0};
+    if (cores && !j->devices)
+        c.devices = (int)choir__min(c.devices, choir__usable_cores("") / j->threads);
+    if (c.devices > 1) {
+        cost step = look_aside(j);
+        c.parameters = step.parameters;
+        c.flop = step.flop * (double)j->batch_size;
+        c.batch_norm = step.batch_norm;
+    }
+    int ranks = choir__auto_ranks(&c);
+    if (cores && !j->devices && !choir__job_was_given(j, "threads"))
+        j->threads = choir__auto_threads(&c, ranks);
+    return ranks > 1 ? take_ddp(j, ranks) : CHOIR_OK;
+}
+
+char *choir__job_auto_text(const choir__job *j)
+{
+    const char *kind = strncmp(j->device_names[0], "cpu", 3) ? "GPU" : "core";
+    int64_t used = j->nproc * (*kind == 'c' ? j->threads : 1);
+    if (*kind == 'c') /* more threads take turns */
+        used = choir__min(used, choir__max(choir__usable_cores(""), j->nproc));
+    return choir__format(
+        "--strategy auto: %s on %lld %s%s; --strategy single --microbatches %lld has the same bits",
+        j->strategy_text, (long long)used, kind, used > 1 ? "s" : "",
+        (long long)j->microbatches);
+}

@@ -1,0 +1,344 @@
+/* Whether the options of a training job fit one another, and what follows from them: the
+ * strategy and its mesh, the devices, the number of ranks. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <choir/augment.h>
+
+#include "base/options.h"
+#include "job/model/amp.h"
+#include "job/trainer/find_lr.h"
+#include "job/trainer/judge.h"
+#include "line/say.h"
+#include "launch/launchers.h"
+
+/* Strategies that can run in one process or over ranks run over ranks. The exception is the
+ * innermost one of a composition, if the requested number of ranks is that of the others: it
+ * then gets the devices of each process. */
+static void go_over_ranks(choir__composition *c, int ranks, int product)
+{
+    for (int d = 0; d < c->count; d++) {
+        const choir__cli_strategy *over = c->dims[d].strategy->over_ranks;
+        bool inside = d > 0 && d == c->count - 1 && ranks * c->dims[d].size == product;
+        if (over && !(inside && ranks < product))
+            c->dims[d].strategy = over;
+    }
+}
+
+/* Fits the mesh to the strategies, and sets the number of ranks if the mesh determines it. */
+static int fit_mesh(choir__job *j)
+{
+    choir__composition *c = &j->composition;
+    int asked = j->launched && j->world > 1 ? j->world : j->nproc, product = 1, ranks;
+    if (!j->mesh && c->count > 1)
+        return choir__cli_usage(j->command,
+            "--strategy %s: missing --mesh with %d sizes, the outermost first, as in --mesh %s",
+            j->strategy_text, c->count, c->count == 2 ? "2x2" : "2x2x2");
+    if (j->mesh && choir__composition_mesh(c, j->mesh) != CHOIR_OK)
+        return choir__cli_usage(j->command, "--mesh %s: %s", j->mesh, choir_error_message());
+    for (int d = 0; d < c->count; d++)
+        product *= c->dims[d].size;
+    ranks = j->mesh ? product : asked;
+    if (j->mesh || asked > 1)
+        go_over_ranks(c, asked ? asked : ranks, product);
+    if (choir__composition_inside(c))
+        ranks /= c->dims[c->count - 1].size;
+    if (j->mesh && asked && ranks != asked)
+        return choir__cli_usage(j->command,
+            j->launched ? "--mesh %s: expected %d ranks, got %d that were started"
+                        : "--mesh %s: expected %d ranks, got --nproc %d",
+            j->mesh, ranks, asked);
+    j->nproc = ranks;
+    return CHOIR__EXIT_OK;
+}
+
+/* Lists the strategies that can have several ranks, as "a, b, c". */
+static void list_rank_strategies(char *text, size_t bytes)
+{
+    size_t used = 0;
+    for (int i = 0; choir__cli_strategies[i] && used < bytes; i++) {
+        const choir__cli_strategy *s = choir__cli_strategies[i];
+        if (s->over_ranks || choir__cli_strategy_has_ranks(s))
+            used +=
+                (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", s->name);
+    }
+}
+
+static int parse_strategy(choir__job *j)
+{
+    int status = choir__job_auto_begin(j);
+    if (status != CHOIR__EXIT_OK)
+        return status;
+    if (choir__composition_parse(j->strategy_text, &j->composition) != CHOIR_OK)
+        return choir__cli_usage(
+            j->command, "--strategy %s: %s", j->strategy_text, choir_error_message());
+    status = fit_mesh(j);
+    if (status != CHOIR__EXIT_OK)
+        return status;
+    j->strategy = choir__composition_strategy(&j->composition);
+    if (choir__cli_strategy_has_ranks(j->strategy) || j->nproc <= 1)
+        return CHOIR__EXIT_OK;
+    char list[256];
+    list_rank_strategies(list, sizeof list);
+    if (j->launched)
+        return choir__cli_usage(j->command,
+            "--strategy %s: expected one rank, got %d that were started; strategies for "
+            "several ranks are %s",
+            j->strategy->name, j->world, list);
+    return choir__cli_usage(j->command,
+        "--nproc %d with --strategy %s: strategies for several ranks are %s", j->nproc,
+        j->strategy->name, list);
+}
+
+int choir__job_devices_once(const choir__job *j)
+{
+    for (int i = 1; i < j->device_count; i++)
+        for (int k = 0; k < i; k++)
+            if (!strcmp(j->device_names[i], j->device_names[k]))
+                return choir__cli_usage(j->command,
+                    "--devices %s: %s is named twice; one process needs different devices",
+                    j->devices, j->device_names[i]);
+    return CHOIR__EXIT_OK;
+}
+
+/* Two ranks may share a device, but the devices of one process must differ. */
+static int check_devices(const choir__job *j)
+{
+    const choir__composition *c = &j->composition;
+    bool inside = choir__composition_inside(c);
+    if (inside && c->dims[c->count - 1].size > j->device_count)
+        return choir__cli_usage(j->command,
+            "--mesh %s with --nproc %d: expected %d devices per rank, got %d", j->mesh,
+            j->nproc, c->dims[c->count - 1].size, j->device_count);
+    return inside || j->strategy->spread == CHOIR__ALL_DEVICES ? choir__job_devices_once(j)
+                                                               : CHOIR__EXIT_OK;
+}
+
+/* Checks names and their options as far as that is possible without data. */
+static int check_words(choir__job *j)
+{
+    choir_model_info info = {0};
+    if (choir__job_published(j) != CHOIR_OK)
+        return choir__cli_fail();
+    choir_status status = j->model ? choir_model_describe(j->model, &info) : CHOIR_OK;
+    if (status == CHOIR_OK)
+        status = choir__job_check_optimizer(j);
+    choir_augment_opts augment = choir_augment_defaults();
+    if (status == CHOIR_OK && j->augment)
+        status = choir_augment_parse(j->augment, &augment);
+    return status == CHOIR_OK ? CHOIR__EXIT_OK
+                              : choir__cli_usage(j->command, "%s", choir_error_message());
+}
+
+/* Uses the launcher's ranks; else the requested number; else one rank per named device, if the
+ * strategy has ranks. */
+static int count_ranks(choir__job *j)
+{
+    bool ranks = choir__cli_strategy_has_ranks(j->strategy);
+    if (j->launched)
+        j->nproc = j->world;
+    if (!j->nproc)
+        j->nproc = ranks && j->devices ? j->device_count : 1;
+    return CHOIR__EXIT_OK;
+}
+
+/* choir run, mpirun and srun specify a rank's place. A single process of mpirun or srun counts
+ * as started by hand. */
+static int find_launcher(choir__job *j)
+{
+    choir__launcher l;
+    if (choir__launcher_find(false, &l) != CHOIR_OK)
+        return choir__cli_usage(j->command, "%s", choir_error_message());
+    j->launched = l.name && (l.world > 1 || strcmp(l.name, "RANK") == 0);
+    j->nameless = j->launched && !strcmp(l.name, "RANK") && !*l.job && !l.agent_store;
+    j->rank = j->launched ? l.rank : 0;
+    j->world = j->launched ? l.world : 1;
+    return CHOIR__EXIT_OK;
+}
+
+static int check_offload(const choir__job *j)
+{
+    const char *folder;
+    bool params = choir__job_offload(j, &folder);
+    if (params && !j->strategy->shards)
+        return choir__cli_usage(j->command,
+            "--offload %s with --strategy %s, which shards no parameters: choose fsdp, also for "
+            "one device, or fsdp+pipeline",
+            j->offload, j->strategy->name);
+    return CHOIR__EXIT_OK;
+}
+
+/* Checks what standard input, which is read once, cannot do. */
+static int check_stream(const choir__job *j)
+{
+    if (!choir__job_is_stream(j))
+        return CHOIR__EXIT_OK;
+    if (j->resume)
+        return choir__cli_usage(j->command,
+            "--resume %s: standard input cannot be read again from where it was: begin another "
+            "run from its weights by --weights %s/latest",
+            j->resume, j->resume);
+    if (strcmp(j->command, "train"))
+        return choir__cli_usage(j->command, "-: standard input can be read only once");
+    if (j->launched && j->world > 1)
+        return choir__cli_usage(j->command,
+            "-: standard input has one reader: start the ranks by choir train --nproc");
+    if (j->epochs || j->max_restarts || j->balance || j->pack || j->val_split > 0 || j->find_lr)
+        return choir__cli_usage(j->command,
+            "-: standard input is read once, so --epochs, --max-restarts, --balance, --pack, "
+            "--val-split and --find-lr are not possible");
+    return CHOIR__EXIT_OK;
+}
+
+/* Checks options that exclude each other. */
+static int check_pairs(const choir__job *j)
+{
+    if (j->ema > 0 && j->swa)
+        return choir__cli_usage(j->command, "--ema %g with --swa %lld: choose one of them",
+            j->ema, (long long)j->swa);
+    if (j->swa_every > 1 && !j->swa)
+        return choir__cli_usage(
+            j->command, "--swa-every %lld without --swa", (long long)j->swa_every);
+    if (choir__job_seconds(j->max_time) < 0)
+        return choir__cli_usage(j->command,
+            "--max-time: expected a time such as 90s, 15m, 2h or 1d, got '%s'", j->max_time);
+    if (j->epochs && choir__job_was_given(j, "steps"))
+        return choir__cli_usage(j->command,
+            "--steps %lld with --epochs %lld: choose one of them", (long long)j->steps,
+            (long long)j->epochs);
+    if (j->eval_epochs && choir__job_was_given(j, "eval-every"))
+        return choir__cli_usage(j->command,
+            "--eval-every %lld with --eval-epochs %lld: choose one of them",
+            (long long)j->eval_every, (long long)j->eval_epochs);
+    return CHOIR__EXIT_OK;
+}
+
+bool choir__job_may_be_kept(const choir__job *j)
+{
+    return j->launched && !j->no_copy && choir__cli_strategy_recovery(j) != CHOIR__NO_RECOVERY;
+}
+
+double choir__job_seconds(const char *text)
+{
+    static const struct {
+        char unit;
+        double seconds;
+    } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
+    char number[32];
+    double value, each = 1;
+    size_t length = text ? strlen(text) : 0;
+    if (!text)
+        return 0;
+    for (size_t i = 0; i < CHOIR_COUNT(units) && length; i++)
+        if (text[length - 1] == units[i].unit) {
+            each = units[i].seconds;
+            length--;
+            break;
+        }
+    if (length == 0 || length >= sizeof number)
+        return -1;
+    snprintf(number, sizeof number, "%.*s", (int)length, text);
+    return choir__parse_float(number, 0.001, 1e12, &value) ? value * each : -1;
+}
+
+int choir__job_check_restarts(const choir__job *j)
+{
+    choir__recovery recovery = choir__cli_strategy_recovery(j);
+    const char *forgotten = choir__cli_strategy_forgets(j);
+    bool goes_on = recovery != CHOIR__IN_PLACE && recovery != CHOIR__NO_RECOVERY;
+    if (j->no_copy && (j->launched || j->max_restarts) && goes_on && forgotten)
+        return choir__cli_usage(j->command,
+            "--no-copy with --strategy %s: %s, so after a loss the job would end with other "
+            "weights: leave out --no-copy",
+            j->strategy->name, forgotten);
+    /* Agents start again what goes on from its checkpoints. Whether one keeps memory for this
+     * rank is another question, whose answers may differ: all ranks have to come as far as to
+     * ask. */
+    if (j->no_copy && j->launched && !j->max_restarts)
+        return CHOIR__EXIT_OK;
+    if (j->no_copy && !j->max_restarts)
+        return choir__cli_usage(
+            j->command, "--no-copy without --max-restarts: nothing is copied then");
+    if (j->no_copy && recovery == CHOIR__IN_PLACE)
+        return choir__cli_usage(j->command,
+            "--no-copy with --strategy %s, whose ranks have the whole state and so need no "
+            "copies",
+            j->strategy->name);
+    if (j->no_copy && !j->save)
+        return choir__cli_usage(j->command,
+            "--no-copy without --save: after a loss there would be nothing to go on from");
+    if (!j->max_restarts)
+        return CHOIR__EXIT_OK;
+    if (recovery == CHOIR__NO_RECOVERY)
+        return choir__cli_usage(j->command,
+            "--max-restarts with --strategy %s, which cannot go on when ranks are lost: choose "
+            "ddp or fsdp, or restart from a checkpoint by 'choir run --max-restarts'",
+            j->strategy->name);
+    if (j->launched)
+        return choir__cli_usage(j->command,
+            "--max-restarts is for ranks that 'choir train' starts; these were started by "
+            "another program");
+    if (j->nproc < 2)
+        return choir__cli_usage(j->command,
+            "--max-restarts: expected --nproc 2 or more, since a rank is replaced from the "
+            "others' memory");
+    if (j->backend && strcmp(j->backend, "shm"))
+        return choir__cli_usage(
+            j->command, "--max-restarts with --backend %s: expected shm", j->backend);
+    if (j->trace)
+        return choir__cli_usage(
+            j->command, "--max-restarts with --trace: a trace is of one group of ranks");
+    return CHOIR__EXIT_OK;
+}
+
+/* Checks the options that need ranks which step together, or weights of a kind. */
+static int check_strategy(const choir__job *j)
+{
+    const choir__cli_strategy *s = j->strategy;
+    bool halved = choir__amp_find(j->amp)->halved;
+    if (s->shards && halved)
+        return choir__cli_usage(j->command,
+            "--amp %s with --strategy %s: shards are f32 weights; choose O2 or bf16", j->amp,
+            s->name);
+    if ((j->ema > 0 || j->swa) && (s->meet || halved))
+        return choir__cli_usage(j->command,
+            "--%s with --%s %s: expected f32 weights that all ranks update together",
+            j->swa ? "swa" : "ema", s->meet ? "strategy" : "amp", s->meet ? s->name : j->amp);
+    if (j->find_lr && s->meet)
+        return choir__cli_usage(j->command,
+            "--find-lr with --strategy %s: its ranks have losses of their own", s->name);
+    if (j->max_time && s->meet && !s->together)
+        return choir__cli_usage(j->command,
+            "--max-time with --strategy %s: its ranks step apart; choose --steps", s->name);
+    return CHOIR__EXIT_OK;
+}
+
+int choir__job_check(choir__job *j)
+{
+    int status = find_launcher(j);
+    if (status == CHOIR__EXIT_OK && j->resume)
+        status = choir__job_recall(j);
+    if (status == CHOIR__EXIT_OK)
+        status = check_pairs(j);
+    if (status == CHOIR__EXIT_OK)
+        status = check_stream(j);
+    if (status == CHOIR__EXIT_OK)
+        status = parse_strategy(j);
+    if (status == CHOIR__EXIT_OK)
+        status = check_strategy(j);
+    if (status == CHOIR__EXIT_OK)
+        status = check_offload(j);
+    if (status == CHOIR__EXIT_OK)
+        status = choir__cli_devices_read(j->command, j->devices, j->device_names,
+            CHOIR_COUNT(j->device_names), &j->device_count);
+    if (status == CHOIR__EXIT_OK)
+        status = check_devices(j);
+    if (status == CHOIR__EXIT_OK)
+        status = check_words(j);
+    if (status == CHOIR__EXIT_OK)
+        status = choir__judge_check(j);
+    if (status == CHOIR__EXIT_OK)
+        status = choir__rate_test_check(j);
+    return status == CHOIR__EXIT_OK ? count_ranks(j) : status;
+}

@@ -1,0 +1,63 @@
+/* Lists of devices: see devices.h. */
+#include "job/devices.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "line/command.h"
+#include "device/device.h"
+
+static int usage(const char *command, const char *text)
+{
+    return choir__cli_usage(
+        command, "--devices: expected a list such as cpu:0,cpu:1 or cuda:0-3, got '%s'", text);
+}
+
+/* Reads one "cuda:0-3" of `length` characters. */
+static int read_range(const char *command, const char *text, const char *at, size_t length,
+    char (*names)[CHOIR__CLI_DEVICE_NAME], size_t room, int *count)
+{
+    const char *colon = memchr(at, ':', length);
+    char *end = NULL;
+    long low = colon ? strtol(colon + 1, &end, 10) : -1, high = low;
+    if (end && *end == '-' && isdigit((unsigned char)end[1]))
+        high = strtol(end + 1, &end, 10);
+    if (!colon || colon - at >= 8 || !isdigit((unsigned char)colon[1]) || end != at + length ||
+        high < low || high > 1 << 20)
+        return usage(command, text);
+    if (high - low >= (long)room - *count)
+        return choir__cli_usage(
+            command, "--devices: expected at most %d devices, got '%s'", (int)room, text);
+    for (long i = low; i <= high; i++)
+        snprintf(names[(*count)++], CHOIR__CLI_DEVICE_NAME, "%.*s:%d", (int)(colon - at), at,
+            (int)i);
+    return CHOIR__EXIT_OK;
+}
+
+int choir__cli_devices_read(const char *command, const char *text,
+    char (*names)[CHOIR__CLI_DEVICE_NAME], size_t room, int *count)
+{
+    *count = 0;
+    if (!text || !strcmp(text, "auto")) {
+        const char *kind = choir__device_kind("auto");
+        int there = choir__device_look(kind, NULL, 0);
+        for (; *count < there && *count < (int)room; ++*count)
+            snprintf(names[*count], CHOIR__CLI_DEVICE_NAME, "%.8s:%d", kind, *count);
+        return CHOIR__EXIT_OK;
+    }
+    for (const char *at = text; *at;) {
+        size_t length = strcspn(at, ",");
+        int status = read_range(command, text, at, length, names, room, count);
+        if (status != CHOIR__EXIT_OK)
+            return status;
+        at += length + (at[length] == ',');
+    }
+    if (!*count)
+        return usage(command, text);
+    for (int i = 0; i < *count; i++)
+        if (!choir__device_is_there(names[i]))
+            return choir__cli_fail();
+    return CHOIR__EXIT_OK;
+}

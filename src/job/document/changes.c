@@ -1,0 +1,173 @@
+/* Changes that --resume makes. Two jobs are compared, the one that the checkpoint records and
+ * the one that begins: options by the table of options, and the place of work by the strategies
+ * and their tables of keys, which have the same column. So a note names whatever makes the
+ * numbers others than those of the job that was never interrupted, and nothing else. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "job/document/values.h"
+#include "job/trainer/judge.h"
+#include "line/say.h"
+
+/* --- options --- */
+
+/* Returns the job that the checkpoint records. The caller frees its composition. */
+static choir__job recorded_job(const choir__job *j)
+{
+    choir__job before = choir__job_new(j->command);
+    for (const choir__cli_option *o = choir__job_options; o->name; o++) {
+        const char *was = choir__job_recorded(j, o->name), *text = was ? was : o->preset;
+        if (o->recorded && text)
+            (void)!choir__cli_set(o, (char *)&before + o->at, text);
+    }
+    if (before.eval_epochs &&
+        __builtin_mul_overflow(before.eval_epochs, j->epoch_steps, &before.eval_every))
+        before.eval_every = 0; /* never, as by default */
+    const char *strategy = choir__job_recorded(j, "strategy");
+    if (strategy && choir__composition_parse(strategy, &before.composition) == CHOIR_OK &&
+        before.mesh)
+        (void)!choir__composition_mesh(&before.composition, before.mesh);
+    return before;
+}
+
+static json_t *value_of(const choir__job *j, const choir__cli_option *o)
+{
+    return strcmp(o->name, "best") ? choir__job_full_value(j, o)
+                                   : json_string(choir__judge_measure(j->best));
+}
+
+static bool has_changed(
+    const choir__job *j, const choir__job *before, const choir__cli_option *o)
+{
+    json_t *was = value_of(before, o), *is = value_of(j, o);
+    bool same = was == is || json_equal(was, is);
+    json_decref(was);
+    json_decref(is);
+    return !same;
+}
+
+/* Returns whether numbers of one of the two jobs, or its judgement, depend on the option. */
+static bool matters(const choir__job *j, const choir__job *before, const choir__cli_option *o)
+{
+    bool noted = o->recorded == CHOIR__RECORDED_JUDGES ||
+                 o->recorded == CHOIR__RECORDED_TAKES || o->recorded == CHOIR__RECORDED_KIND;
+    return noted && (!o->matters || o->matters(j) || o->matters(before));
+}
+
+/* Returns what the command line gives, such as "--epochs 2, 120 steps,"; the caller frees it.
+ */
+static char *given_text(const choir__job *j, const choir__cli_option *o)
+{
+    char *text = choir__cli_text(o, (const char *)j + o->at);
+    const char *is = text ? text : "false"; /* a flag */
+    bool steps = !strcmp(o->name, "steps");
+    char *given = choir__job_follows(j, o->name)
+                      ? choir__format("--%s %lld, %s steps,", steps ? "epochs" : "eval-epochs",
+                            (long long)(steps ? j->epochs : j->eval_epochs), is)
+                      : choir__format("--%s %s", o->name, is);
+    free(text);
+    return given;
+}
+
+static void note_option(choir__job *j, const choir__job *before, const choir__cli_option *o)
+{
+    char *was = choir__cli_text(o, (const char *)before + o->at), *given = given_text(j, o);
+    choir__job_add_note(j, was ? choir__format("%s replaces the checkpoint's %s", given, was)
+                               : choir__format("%s is new: the checkpoint has none", given));
+    free(given);
+    free(was);
+}
+
+/* --- strategies --- */
+
+/* Strategies that have the bits of `single` replace each other without a word. */
+static void note_strategy(choir__job *j, const choir__job *before)
+{
+    char *was = choir__composition_numbers(
+             &before->composition, before->nproc, before->microbatches),
+         *is = choir__composition_numbers(&j->composition, j->nproc, j->microbatches);
+    if (before->composition.count && strcmp(was, is) != 0)
+        choir__job_add_note(j,
+            choir__format("strategy %s replaces the checkpoint's %s: the numbers from here on "
+                          "are others",
+                *is ? is : j->strategy_text, *was ? was : before->strategy_text));
+    free(was);
+    free(is);
+    const char *forgotten = choir__cli_strategy_forgets(j);
+    if (forgotten)
+        choir__job_add_note(
+            j, choir__format("strategy %s: %s; the numbers from here on may be others than "
+                             "those of an uninterrupted run",
+                   j->strategy->name, forgotten));
+}
+
+/* --- devices --- */
+
+/* Kernels of another kind of device add in other orders. */
+static void note_device(choir__job *j)
+{
+    const char *was = json_string_value(json_object_get(j->resumed, "device"));
+    json_t *is = choir__job_device(j);
+    if (was && strcmp(was, json_string_value(is)) != 0)
+        choir__job_add_note(j, choir__format("device %s replaces the checkpoint's %s: the "
+                                             "numbers from here on are others",
+                                   json_string_value(is), was));
+    json_decref(is);
+}
+
+/* --- the end --- */
+
+/* A run that --patience has ended has nothing left to do, unless it gets more patience. */
+static void note_end(choir__job *j)
+{
+    choir_train_state s;
+    choir__judge judge;
+    if (choir_training_read(j->resume, &s) != CHOIR_OK)
+        return;
+    choir__judge_from_state(&judge, j, &s, true);
+    if (choir__judge_is_tired(&judge, j))
+        choir__job_add_note(j,
+            choir__format("%s has ended by --patience %lld after step %lld: nothing is left to "
+                          "train; a larger --patience goes on",
+                j->resume, (long long)j->patience, (long long)j->resumed_step));
+}
+
+void choir__job_note_changes(choir__job *j)
+{
+    choir__job before = recorded_job(j);
+    bool has_record = json_object_get(j->resumed, "format") != NULL;
+    for (const choir__cli_option *o = choir__job_options; o->name; o++)
+        if ((has_record || choir__job_recorded(j, o->name)) && matters(j, &before, o) &&
+            has_changed(j, &before, o))
+            note_option(j, &before, o);
+    note_strategy(j, &before);
+    note_device(j);
+    note_end(j);
+    choir__composition_free(&before.composition);
+}
+
+/* --- what the tables say --- */
+
+static void print_row(const char *of, const char *between, const choir__cli_option *o)
+{
+    static const char *const words[] = {[CHOIR__NOT_RECORDED] = "unrecorded",
+        [CHOIR__RECORDED_FREE] = "no",
+        [CHOIR__RECORDED_PLACE] = "by strategy",
+        [CHOIR__RECORDED_JUDGES] = "judges",
+        [CHOIR__RECORDED_TAKES] = "yes",
+        [CHOIR__RECORDED_KIND] = "yes",
+        [CHOIR__RECORDED_KEEPS] = "refused"};
+    printf("%s%s%s %s%s\n", of, between, o->name, words[o->recorded],
+        o->matters ? " sometimes" : "");
+}
+
+void choir__job_print_numbers(void)
+{
+    for (const choir__cli_option *o = choir__job_options; o->name; o++)
+        print_row("", "--", o);
+    for (int i = 0; choir__cli_strategies[i]; i++)
+        for (const choir__cli_option *k = choir__cli_strategies[i]->keys; k && k->name; k++)
+            print_row(choir__cli_strategies[i]->name, ":", k);
+}

@@ -1,0 +1,207 @@
+/* The folders of a job, --save's and --run's: it makes them, refuses those of other runs, and
+ * has them for itself as long as it lives (base/files/claim.h).
+ *
+ * The claim is the supervisor's, or that of rank 0's process. Where agents of `choir run` start
+ * ranks again, it is the job's by its name, and lives with the agent: no other job slips in
+ * between a generation that fails and the next. An interruption gives the folders back as
+ * success does, because the job may be started on another machine at once. Ranks that agents
+ * stop as nodes change cannot tell that from the end of the job: the next generation claims
+ * the folders again. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/files/claim.h"
+#include "base/files/folders.h"
+#include "job/job.h"
+#include "line/say.h"
+#include "launch/launchers.h"
+#include "record/recorder.h"
+
+bool choir__job_is_started_again(const choir__job *j)
+{
+    return j->launched && choir__launcher_generation() > 1;
+}
+
+/* --- other runs --- */
+
+/* Refuses a folder of --save that holds another run: a run is resumed, never overwritten. What
+ * ranks find that an agent has started again is their own. */
+static choir_status check_save_folder(const choir__job *j)
+{
+    char old[PATH_MAX];
+    if (j->rank > 0 || choir__job_is_started_again(j) ||
+        choir_training_find(j->save, old) != CHOIR_OK)
+        return CHOIR_OK;
+    if (choir__job_goes_on_in_place(j))
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "--save %s holds a run already: continue it by --resume %s, or choose another folder",
+        j->save, j->save);
+}
+
+/* Refuses a folder of records, the place of an option, that holds those of another run. */
+static choir_status check_run_folder(const choir__job *j, const char *option, const char *path)
+{
+    if (j->rank > 0 || j->resume || choir__job_is_started_again(j))
+        return CHOIR_OK;
+    char *rows = choir__format("%s/metrics.jsonl", path);
+    bool used = access(rows, F_OK) == 0;
+    free(rows);
+    return used ? choir__error(CHOIR_ERR_ARGUMENT,
+                      "%s%s holds the records of another run: choose another folder", option,
+                      path)
+                : CHOIR_OK;
+}
+
+/* A log may be such a folder, too. */
+static choir_status check_logged_folders(const choir__job *j)
+{
+    char *all = choir__strdup(j->logs ? j->logs : ""), *rest = all, *dest;
+    choir_status status = CHOIR_OK;
+    while (status == CHOIR_OK && (dest = strsep(&rest, "\n")) && *dest) {
+        const choir__recorder_ops *ops;
+        const char *place;
+        if (choir__recorder_find(dest, &ops, &place) == CHOIR_OK && !strcmp(ops->name, "run"))
+            status = check_run_folder(j, "--log run:", place);
+    }
+    free(all);
+    return status;
+}
+
+choir_status choir__job_check_folders(const choir__job *j)
+{
+    choir_status status = j->save ? check_save_folder(j) : CHOIR_OK;
+    if (status == CHOIR_OK && j->run)
+        status = check_run_folder(j, "--run ", j->run);
+    return status == CHOIR_OK ? check_logged_folders(j) : status;
+}
+
+/* --- making and claiming --- */
+
+/* Makes a folder before the first step, so that one that cannot be written is reported before
+ * training and not after it. */
+static choir_status make(const char *option, const char *path)
+{
+    int why = choir__folders_make(path);
+    return why ? choir__error(
+                     CHOIR_ERR_IO, "%s %s: cannot write there: %s", option, path, strerror(why))
+               : CHOIR_OK;
+}
+
+static void tell(void *arg, const char *sentence)
+{
+    const choir__job *j = arg;
+    choir__cli_notes(j->command, sentence);
+}
+
+/* The ranks end with this process. */
+static void lost(void *arg, const char *sentence)
+{
+    const choir__job *j = arg;
+    choir__cli_tell(j->command, "%s", sentence);
+    _exit(CHOIR__EXIT_FAILED);
+}
+
+static bool has_agent(void)
+{
+    return choir__variable("CHOIR_AGENT") != NULL;
+}
+
+static int number_of(const char *variable, int otherwise)
+{
+    int number = otherwise;
+    return choir__variable_number(variable, &number) == CHOIR_OK ? number : otherwise;
+}
+
+/* Returns whether agents may start the ranks of a job again that has not ended well. */
+static bool may_start_again(void)
+{
+    return has_agent() && (number_of("GROUP_WORLD_SIZE", 1) > 1 ||
+                              number_of("TORCHELASTIC_RESTART_COUNT", 0) <
+                                  number_of("TORCHELASTIC_MAX_RESTARTS", 0));
+}
+
+static choir_status claim(choir__job *j, const char *path, choir__claim **made)
+{
+    choir__claim_opts opts = choir__claim_defaults();
+    opts.tell = tell;
+    opts.lost = lost;
+    opts.arg = j;
+    if (has_agent()) {
+        opts.pid = number_of("CHOIR_AGENT", 0);
+        opts.job = choir__variable("TORCHELASTIC_RUN_ID");
+        opts.elsewhere = number_of("GROUP_WORLD_SIZE", 1) > 1;
+    }
+    return choir__claim_take(path, &opts, made);
+}
+
+static bool is_same_folder(const char *a, const char *b)
+{
+    struct stat first, second;
+    return a && b && stat(a, &first) == 0 && stat(b, &second) == 0 &&
+           first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
+/* Refuses to go on from a step that another process has gone on from in the meantime. */
+static choir_status check_step(const choir__job *j)
+{
+    choir_train_state s;
+    if (!choir__job_goes_on_in_place(j))
+        return CHOIR_OK;
+    choir_status status = choir_training_read(j->resume, &s);
+    if (status != CHOIR_OK || s.step == j->resumed_step)
+        return status;
+    return choir__error(CHOIR_ERR_STATE,
+        "%s was at step %lld, and another job has brought it to step %lld in the meantime: start "
+        "this command again",
+        j->resume, (long long)j->resumed_step, (long long)s.step);
+}
+
+/* The ranks of a job are forks of the process that has its folders. */
+static void before_forks(void *arg, int first_rank, int count)
+{
+    choir__job *j = arg;
+    (void)first_rank, (void)count;
+    for (size_t i = 0; i < CHOIR_COUNT(j->claims); i++)
+        choir__claim_pause(j->claims[i]);
+}
+
+static void after_forks(void *arg)
+{
+    choir__job *j = arg;
+    for (size_t i = 0; i < CHOIR_COUNT(j->claims); i++)
+        choir__claim_go_on(j->claims[i]);
+}
+
+choir_status choir__job_take_folders(choir__job *j)
+{
+    choir_status status = j->save ? make("--save", j->save) : CHOIR_OK;
+    if (status != CHOIR_OK || j->rank > 0 || j->find_lr)
+        return status;
+    if (j->save)
+        status = claim(j, j->save, &j->claims[0]);
+    /* A folder of records that cannot be made costs the records, not the training. */
+    if (status == CHOIR_OK && j->run && !choir__folders_make(j->run) &&
+        !is_same_folder(j->save, j->run))
+        status = claim(j, j->run, &j->claims[1]);
+    j->forks = (choir__spawn_watcher){.before = before_forks, .forked = after_forks, .arg = j};
+    if (j->claims[0] || j->claims[1])
+        choir__spawn_watch(&j->forks);
+    if (status == CHOIR_OK)
+        status = choir__job_check_folders(j); /* again: now no other job can interfere */
+    return status == CHOIR_OK ? check_step(j) : status;
+}
+
+void choir__job_leave_folders(choir__job *j, bool ended)
+{
+    choir__spawn_unwatch(&j->forks);
+    for (size_t i = 0; i < CHOIR_COUNT(j->claims); i++) {
+        choir__claim_free(j->claims[i], !ended && may_start_again());
+        j->claims[i] = NULL;
+    }
+}

@@ -1,0 +1,342 @@
+/* A training job: its options from the command line, and the values derived from them. */
+#ifndef CHOIR_CLI_JOB_H
+#define CHOIR_CLI_JOB_H
+
+#include <limits.h>
+#include <string.h>
+
+#include <choir/data_open.h>
+#include <choir/evaluate.h>
+#include <choir/models.h>
+#include <choir/optim.h>
+#include <choir/stream.h>
+#include <choir/training.h>
+
+#include "line/command.h"
+#include "job/devices.h"
+#include "job/strategy/strategy.h"
+#include "launch/spawn.h"
+
+/* The work that the ranks of a job, one after another, have done and shown; in shared memory.
+ */
+typedef enum choir__line_kind {
+    CHOIR__LINE_STEP,
+    CHOIR__LINE_EPOCH,
+    CHOIR__LINE_EVAL,
+    CHOIR__LINE_SAVED,
+    CHOIR__LINE_END,
+    CHOIR__LINE_KINDS
+} choir__line_kind;
+
+typedef struct choir__job_shared {
+    _Atomic int64_t stepped;                 /* the last step that was recorded */
+    _Atomic int64_t news[CHOIR__LINE_KINDS]; /* those of the last lines that were shown */
+    _Atomic uint64_t generation;             /* of the ranks, the newest that any has come to */
+    _Atomic int32_t started;                 /* the line at the start is printed */
+    /* what --save held before the job: a checkpoint in which this job has no part; 0: nothing
+     */
+    uint64_t old_checkpoint;
+} choir__job_shared;
+
+typedef struct choir__job {
+    const char *command; /* the command it belongs to, "train" or "compare", for messages */
+    const char *data;    /* NULL: the text that comes with Choir */
+    const char *model, *strategy_text, *optimizer, *schedule, *devices;
+    const char *save, *resume, *trace;
+    const char *offload;                         /* see choir__job_offload; NULL: memory */
+    const char *backend, *rendezvous, *key_file; /* NULL: the environment's */
+    const char *mesh;           /* NULL: none was specified; a composition needs one */
+    const char *tokenizer_file; /* NULL: characters, or bytes */
+    const char *amp;            /* NULL: off; or a level's name, see amp.h */
+    const char *init;           /* NULL or choir: Choir's initial values; torch: PyTorch's */
+    int nproc;                  /* ranks; 1 for strategies of one process */
+    int64_t max_restarts;       /* of ranks that were lost */
+    bool no_copy;               /* --max-restarts goes on from the last checkpoint */
+    struct choir__job_shared *shared; /* NULL: ranks that are lost are not replaced */
+    _Atomic int64_t *gate; /* of ranks that step apart (stop.c); NULL: they share no memory */
+    int64_t batch_size, microbatches, steps, epochs;
+    int64_t epoch_steps; /* in an epoch; 0: not known yet */
+    int64_t eval_epochs, eval_every, eval_batches, save_every, log_every, mem_cap, threads,
+        workers;
+    double slow_after; /* seconds until a rank that is slow is named; 0: it never is */
+    /* bit i of all: row i of choir__job_options was on the command line */
+    uint64_t given[2];
+    double ema;             /* decay of the weights' average; 0: none */
+    int64_t swa, swa_every; /* the first step of the weights' mean, 0: none; interval */
+    bool summary;           /* print the module tree, and end */
+    bool debug_nan;      /* name the module whose numbers are the first that are not finite */
+    const char *find_lr; /* a picture of losses over rates, instead of training; NULL: none */
+    const char *best;    /* "METRIC[:min|max]"; NULL: the validation loss */
+    int64_t patience;    /* evaluations without progress that end the training; 0: any number */
+    const char *max_time; /* see choir__job_seconds; NULL: no limit */
+    int64_t save_keep;    /* newest checkpoints that stay */
+    bool save_warn;       /* a checkpoint that fails during training is a warning */
+    double lr, weight_decay, clip, timeout; /* weight_decay < 0: the optimizer's own */
+    uint64_t seed;
+    bool json, quiet, bytes;
+    double val_split; /* see choir_data_opts.held_out; 0: a tenth */
+    bool pack;        /* documents of a sample do not see one another */
+    bool balance;     /* all classes are drawn equally often */
+    bool no_eval;     /* no validation at the end */
+    bool recompute;   /* choir_module_recompute_blocks */
+    choir__composition composition;
+    const choir__cli_strategy *strategy; /* of the composition */
+    const char *run;        /* folder of records without checkpoints; NULL: --save's, or none */
+    const char *log;        /* the last --log */
+    char *logs;             /* all of them, a line each; NULL: none */
+    int64_t log_histograms; /* steps from one to the next; 0: none */
+    bool print_job;
+    bool page;           /* a live page is served while the job runs */
+    struct json_t *file; /* the job file, whose texts the options use; NULL: none */
+    const char *file_path, *file_sha256; /* of it, and of its data; NULL: unknown */
+    const char *model_given;             /* --model as it was given, if it is a path */
+    /* Set to 1 when a record could not be written, and when rank 0 has recorded a failure of
+     * the job; may be NULL. */
+    _Atomic int32_t *unrecorded, *recorded;
+    _Atomic int64_t *reached; /* set to the last step that was recorded; NULL: one process */
+    struct json_t
+        *resumed; /* the record of --resume's checkpoint, whose texts the options use */
+    int64_t resumed_step;
+    bool resumed_validates; /* of that step only a validation is left */
+    char *notes;            /* on options that --resume takes otherwise, a line each, or NULL */
+    char *record; /* the job as text, which is saved with checkpoints; NULL: not saved */
+    char data_sha256[65];          /* "": unknown, or random data */
+    const char *weights;           /* initial weights: a file or a folder */
+    const char *published;         /* the folder that the model was read from */
+    char published_model[512];     /* text from its config.json */
+    char published_path[PATH_MAX]; /* of --model, without options */
+    choir_beside *beside;          /* of the published model, or of --resume's; or NULL */
+    choir_head head;               /* whether a new head replaces that of the weights */
+    const char *augment;           /* see choir_augment_parse; NULL: images stay */
+    const char *freeze;            /* patterns of names, "a,b"; NULL: all are trained */
+    const char *lr_for;            /* rates by pattern, "a=1e-5,b=0"; NULL: one for all */
+    bool automatic;  /* --strategy auto; strategy_text is its choice (job_auto.c) */
+    bool undecided;  /* the choice waits for the data */
+    bool launched;   /* by choir run, mpirun, srun...: joins */
+    bool nameless;   /* launched by hand, and no CHOIR_JOB names the job */
+    int rank, world; /* the launcher's; 0 and 1 without one */
+    struct choir__claim *claims[2]; /* of --save's folder and --run's; NULL: none */
+    choir__spawn_watcher forks;     /* stops renewing them while ranks are forked */
+
+    /* The data and the model are opened before any rank starts, so that wrong input is
+     * reported once. */
+    choir_model_info info;
+    choir_stream *stream;              /* DATA is -: standard input; else NULL */
+    choir_dataset *train, *validation; /* of the stream, or the job's own */
+    double *weights_of_samples;        /* of --balance, or NULL */
+    choir_tokenizer *tokenizer;
+    choir_class_names classes; /* of a classifier, as the model or the data names them */
+    char device_names[CHOIR__MAX_DEVICES][CHOIR__CLI_DEVICE_NAME];
+    int device_count;
+} choir__job;
+
+/* The options of a job. */
+extern const choir__cli_option choir__job_options[];
+
+/* Returns a job before any option has been read. */
+choir__job choir__job_new(const char *command);
+
+/* Checks whether the options fit one another, and fills in the derived values. Returns
+ * CHOIR__EXIT_OK, or the status to exit with. */
+int choir__job_check(choir__job *job);
+
+/* Checks whether ranks can be replaced, if --max-restarts says so. Returns like
+ * choir__job_check. */
+int choir__job_check_restarts(const choir__job *job);
+
+/* --- the job's folders: job_folder.c --- */
+
+/* Returns whether an agent of `choir run` has started the ranks again, after a loss or a change
+ * of nodes. */
+bool choir__job_is_started_again(const choir__job *job);
+
+/* Refuses folders of --save and --run that hold another run. Error: argument. */
+choir_status choir__job_check_folders(const choir__job *job);
+
+/* Makes the folders, and keeps other jobs out of them until they are left; ended: the job is
+ * done or was interrupted, so that an agent will not start it again. Errors: argument, state
+ * (another job is there), I/O. */
+choir_status choir__job_take_folders(choir__job *job);
+void choir__job_leave_folders(choir__job *job, bool ended);
+
+/* Returns whether the ranks copy their state to memory of the agents of `choir run`, which
+ * start them again when one is lost: if there are such agents, and all ranks have the memory.
+ */
+bool choir__job_may_be_kept(const choir__job *job);
+
+/* Returns a number that stands for the newest checkpoint of --save; 0: there is none. */
+uint64_t choir__job_checkpoint(const choir__job *job);
+
+/* Refuses a job that names a device twice. Returns like choir__job_check. */
+int choir__job_devices_once(const choir__job *job);
+
+/* Notes which options the command line gives: choir__cli_command.took. */
+int choir__job_took(void *job, const choir__cli_option *option, const char *text);
+
+/* Returns whether the command line gives the option of this name. */
+bool choir__job_was_given(const choir__job *job, const char *name);
+
+/* Adds a destination of --log. Error: argument. */
+choir_status choir__job_add_log(choir__job *job, const char *destination);
+
+/* --- the job as a file: job_file.c --- */
+
+/* Returns the prepared job as JSON, with all options; id: of the run that it begins, or NULL.
+ * The caller frees it. */
+char *choir__job_text(const choir__job *job, const char *id);
+
+/* --- words of a record: job_words.c --- */
+
+/* Refuses texts of the job that JSON cannot have. Error: argument. */
+choir_status choir__job_check_words(const choir__job *job);
+/* Returns a path, perhaps with :options behind it, as an absolute one if a file or folder is
+ * there, else the text as it is; the caller frees it. */
+char *choir__job_path(const char *text);
+/* Returns an option's text, of a file or folder by choir__job_path, so that two spellings of
+ * one place are equal; the caller frees it. NULL for NULL. */
+char *choir__job_located(const choir__cli_option *option, const char *text);
+/* Returns DATA so that it is found from any folder; the caller frees it. */
+char *choir__job_place(const char *data);
+
+/* --- --strategy auto: job_auto.c --- */
+
+/* Replaces auto by what the options alone decide, or by single until choir__job_auto_end, which
+ * needs the data and the model. Returns like choir__job_check. */
+int choir__job_auto_begin(choir__job *job);
+choir_status choir__job_auto_end(choir__job *job);
+/* Returns a sentence about the choice; the caller frees it. */
+char *choir__job_auto_text(const choir__job *job);
+
+/* --- --offload: offload.c --- */
+
+/* Returns true if --offload is "params" or "params:FOLDER", which off-loads fsdp's shards. Sets
+ * *folder to that of the shards or, if it returns false, of the optimizer's state; NULL: none.
+ */
+bool choir__job_offload(const choir__job *job, const char **folder);
+
+/* --- the record of a job: job_record.c --- */
+
+/* With --resume: takes the options that the command line leaves open from the checkpoint, and
+ * refuses those that differ and cannot. Returns like choir__job_check. */
+int choir__job_recall(choir__job *job);
+
+/* Adds a line to the notes that are printed when nothing is left to refuse. Frees it. */
+void choir__job_add_note(choir__job *job, char *line);
+
+/* --- what --resume changes: job_changes.c --- */
+
+/* Notes each option that changes the numbers of the job that the checkpoint records, or how
+ * they are judged, and what does not go on as in that job. */
+void choir__job_note_changes(choir__job *job);
+/* Prints what the tables say of each option, and of each key of a strategy. */
+void choir__job_print_numbers(void);
+
+/* --- where the records go: job_logs.c --- */
+
+/* Returns whether --save is the folder of --resume's checkpoint. */
+bool choir__job_goes_on_in_place(const choir__job *job);
+
+/* Takes the logs of the run that --resume continues from its job.json, unless the command line
+ * names some. If the job goes on in another folder it takes none, and *left is their list,
+ * which the caller frees. Error: argument. */
+choir_status choir__job_recall_logs(choir__job *job, char **left);
+
+/* Returns whether one of the job's logs takes histograms. */
+bool choir__job_has_histograms(const choir__job *job);
+
+/* Fails if two records would be in one place, or one would replace a file that is none. Error:
+ * argument. */
+choir_status choir__job_check_logs(const choir__job *job);
+
+/* Returns whether the job is recorded anywhere: in a folder, or by --log. */
+static inline bool choir__job_is_logged(const choir__job *job)
+{
+    return job->run || job->save || job->logs;
+}
+
+/* Returns whether the value of an option follows from another one: epochs say the steps. */
+static inline bool choir__job_follows(const choir__job *job, const char *option)
+{
+    return (job->epochs && !strcmp(option, "steps")) ||
+           (job->eval_epochs && !strcmp(option, "eval-every"));
+}
+
+/* Returns whether a stored option, such as a place of work, is overruled by another one on the
+ * command line. */
+bool choir__job_is_displaced(const choir__job *job, const char *option);
+
+/* Returns the text of an option in the record of --resume's checkpoint, or NULL. */
+const char *choir__job_recorded(const choir__job *job, const char *name);
+
+/* After the data and the model are open: refuses other data than the checkpoint's, and writes
+ * the job's record if it will be saved. */
+choir_status choir__job_note(choir__job *job);
+
+/* Reads the names of the classes from a record, {"classes": ["down", "up"], ...}; none if it
+ * has none. The caller frees them. Error: format. */
+choir_status choir__classes_of_record(const struct json_t *record, choir_class_names *classes);
+/* Reads them from a checkpoint, or a published model; none if its classes have no names. */
+choir_status choir__classes_of_saved(const char *path, choir_class_names *classes);
+/* Returns the note that says which number means which class, if the data have numbers where the
+ * model has names; else NULL. The caller frees it. */
+char *choir__classes_note(const choir_dataset *data, const choir_class_names *classes);
+/* Adds them to a record, unless there are none. */
+void choir__record_classes(struct json_t *record, const choir_class_names *classes);
+
+/* Compares all options that decide the numbers, the data and the build with those of the other
+ * ranks. Collective over group. Error: mismatch, with the option and the ranks. */
+choir_status choir__job_agree(const choir__job *job, choir_group *group);
+
+/* Returns whether the data is standard input. */
+bool choir__job_is_stream(const choir__job *job);
+
+/* Opens the data, describes the model, and checks that all sizes fit one another. */
+choir_status choir__job_prepare(choir__job *job);
+void choir__job_free(choir__job *job);
+
+/* Reads the published files that --model and --weights name, and turns the model into text.
+ * Settings of the files that Choir does not support are printed on standard error. */
+choir_status choir__job_published(choir__job *job);
+/* Loads the job's initial weights into net. Rank 0 prints notes about weights that keep new
+ * values. */
+choir_status choir__job_load_weights(const choir__job *job, choir_module *net, int rank);
+
+/* Checks the form of --lr-for. */
+choir_status choir__job_check_groups(const choir__job *job);
+/* Freezes what --freeze names in the whole model, before a strategy wraps it, and checks that
+ * the patterns of both options match parameters of it. */
+choir_status choir__job_freeze(const choir__job *job, choir_module *net);
+/* Makes the groups of --lr-for. weight_decay: of the other parameters; matrices: biases and
+ * norms have none. */
+choir_status choir__job_groups(
+    const choir__job *job, choir_optim *optim, double weight_decay, bool matrices);
+
+/* Makes the optimizer, with the schedule, that the job names. */
+choir_status choir__job_optimizer(
+    const choir__job *job, choir_scope *run, choir_module *net, choir_optim **optim);
+
+/* Returns the steps of the schedule's warm-up; the schedule has been checked. */
+int64_t choir__job_warmup(const choir__job *job);
+
+/* Returns the number of steps in a pass over the data. */
+int64_t choir__job_epoch_steps(const choir__job *job);
+
+/* Returns whether --schedule is plateau, and its options. */
+bool choir__job_plateau(const choir__job *job, choir_plateau *plateau);
+/* Returns the schedule with all of its options but steps that follow the job's; the caller
+ * frees it. NULL: it is none. */
+char *choir__job_schedule_text(const choir__job *job);
+/* Returns whether the schedule ends with the job's last step. */
+bool choir__job_is_stretched(const choir__job *job);
+
+/* Returns the seconds of --max-time: "90", "90s", "15m", "2h" or "1d"; 0: no limit; below 0:
+ * the text is none of these. */
+double choir__job_seconds(const char *text);
+
+/* Prints notes on options that are unlikely to be meant. */
+void choir__job_notes(const choir__job *job);
+
+/* Checks the names and options of the optimizer and the schedule. */
+choir_status choir__job_check_optimizer(const choir__job *job);
+
+#endif

@@ -1,0 +1,173 @@
+/* The destinations of a job's records are checked before the training: two of them in one place
+ * would spoil each other, and a table would replace a file that is none. */
+#include <jansson.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/base.h"
+#include "base/files/file.h"
+#include "base/named.h"
+#include "job/job.h"
+#include "record/recorder.h"
+
+/* Returns the destination with an absolute path, so that two spellings of a place are equal. */
+static char *whole_name(const char *dest)
+{
+    char path[PATH_MAX], folder[PATH_MAX];
+    const char *place = strchr(dest, ':') + 1, *slash = strrchr(place, '/');
+    int kind = (int)(place - dest);
+    if (realpath(place, path))
+        return choir__format("%.*s%s", kind, dest, path);
+    const char *name = slash ? slash + 1 : place;
+    snprintf(folder, sizeof folder, "%.*s", (int)(name - place), place);
+    return realpath(slash ? folder : ".", path)
+               ? choir__format("%.*s%s/%s", kind, dest, path, name)
+               : choir__strdup(dest);
+}
+
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat first, second;
+    return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
+static choir_status check_table(const choir__job *j, const char *dest)
+{
+    const char *place = dest + strlen("csv:");
+    if (strncmp(dest, "csv:", strlen("csv:")))
+        return CHOIR_OK;
+    return j->data && is_same_file(place, j->data)
+               ? choir__error(CHOIR_ERR_ARGUMENT,
+                     "--log %s: this file is the data of the job: choose another one", dest)
+               : choir__csv_check(place);
+}
+
+/* Checks destination i of the list against those before it. */
+static choir_status check_place(char **names, int i, const char *dest)
+{
+    for (int k = 0; k < i; k++)
+        if (!strcmp(names[k], names[i]))
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "--log %s: the records of this job are there already; name each place once",
+                dest);
+    return CHOIR_OK;
+}
+
+static bool takes_histograms(const char *dest)
+{
+    const choir__recorder_ops *ops;
+    const char *place;
+    return choir__recorder_find(dest, &ops, &place) == CHOIR_OK && ops->histogram;
+}
+
+bool choir__job_has_histograms(const choir__job *j)
+{
+    bool has = false;
+    char *all = choir__strdup(j->logs ? j->logs : ""), *rest = all, *dest;
+    while ((dest = strsep(&rest, "\n")) && *dest)
+        has |= takes_histograms(dest);
+    free(all);
+    return has;
+}
+
+static choir_status no_histograms(const choir__job *j)
+{
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "--log-histograms %lld: no log of this job takes histograms: add --log tensorboard:DIR",
+        (long long)j->log_histograms);
+}
+
+choir_status choir__job_check_logs(const choir__job *j)
+{
+    const char *folder = j->run ? j->run : j->save;
+    char *all = choir__format("run:%s\n%s", folder ? folder : "", j->logs ? j->logs : "");
+    char *rest = all, *dest, **names = choir__calloc(strlen(all), sizeof *names);
+    int count = 0;
+    choir_status status = CHOIR_OK;
+    if (!folder)
+        strsep(&rest, "\n");
+    while (status == CHOIR_OK && (dest = strsep(&rest, "\n")) && *dest) {
+        names[count] = whole_name(dest);
+        status = check_place(names, count++, dest);
+        if (status == CHOIR_OK)
+            status = check_table(j, dest);
+    }
+    if (status == CHOIR_OK && j->log_histograms > 0 && !choir__job_has_histograms(j))
+        status = no_histograms(j);
+    for (int i = 0; i < count; i++)
+        free(names[i]);
+    free(names);
+    free(all);
+    return status;
+}
+
+/* --- a run that goes on --- */
+
+/* Returns the folder of a run from the path of one of its checkpoints; the caller frees it. */
+static char *run_of(const char *checkpoint)
+{
+    const char *slash = strrchr(checkpoint, '/');
+    return choir__format("%.*s", slash ? (int)(slash - checkpoint) : 0, checkpoint);
+}
+
+bool choir__job_goes_on_in_place(const choir__job *j)
+{
+    char found[PATH_MAX], folder[PATH_MAX];
+    if (!j->resume || !j->save || choir_training_find(j->resume, found) != CHOIR_OK ||
+        !realpath(j->save, folder))
+        return false;
+    char *run = run_of(found);
+    bool same = !strcmp(run, folder);
+    free(run);
+    return same;
+}
+
+static choir_status take_logs(choir__job *j, const json_t *options)
+{
+    const json_t *logs = json_object_get(options, "log");
+    const json_t *each = json_object_get(options, "log-histograms");
+    choir_status status = CHOIR_OK;
+    for (size_t i = 0; i < json_array_size(logs) && status == CHOIR_OK; i++)
+        if (json_is_string(json_array_get(logs, i)))
+            status = choir__job_add_log(j, json_string_value(json_array_get(logs, i)));
+    if (json_is_integer(each) && !choir__job_was_given(j, "log-histograms"))
+        j->log_histograms = json_integer_value(each);
+    return status;
+}
+
+/* Returns "csv:a.csv, tensorboard:b", or NULL for no logs; the caller frees it. */
+static char *list_of(const json_t *logs)
+{
+    char list[512];
+    const char **dests = choir__calloc(json_array_size(logs) + 1, sizeof *dests);
+    choir__name_table table = {dests, json_array_size(logs), sizeof *dests, false};
+    for (size_t i = 0; i < table.count; i++) {
+        const char *dest = json_string_value(json_array_get(logs, i));
+        dests[i] = dest ? dest : "(no text)";
+    }
+    choir__list_names(&table, list, sizeof list);
+    free(dests);
+    return table.count ? choir__strdup(list) : NULL;
+}
+
+choir_status choir__job_recall_logs(choir__job *j, char **left)
+{
+    char found[PATH_MAX];
+    choir_status status = CHOIR_OK;
+    if (choir__job_was_given(j, "log") || choir_training_find(j->resume, found) != CHOIR_OK)
+        return CHOIR_OK;
+    char *run = j->run ? choir__strdup(j->run) : run_of(found),
+         *path = choir__format("%s/job.json", run);
+    json_t *root = choir__file_json(path, 0, NULL), *options = json_object_get(root, "options");
+    if (j->run || choir__job_goes_on_in_place(j))
+        status = take_logs(j, options);
+    else
+        *left = list_of(json_object_get(options, "log"));
+    json_decref(root);
+    free(path);
+    free(run);
+    return status;
+}

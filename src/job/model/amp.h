@@ -1,0 +1,25 @@
+/* --amp: its levels, and their effect on a job. */
+#ifndef CHOIR_CLI_AMP_H
+#define CHOIR_CLI_AMP_H
+
+#include "job/strategy/strategy.h"
+
+typedef struct choir__amp_level {
+    const char *name;
+    int apex;          /* O0 to O3; -1: autocast to dtype */
+    choir_dtype dtype; /* F32: no mixed precision */
+    bool scaled;       /* with a gradient scaler */
+    bool halved;       /* parameters are 16-bit */
+} choir__amp_level;
+
+/* Returns the level of this name, or NULL if none has it. If name is NULL, mixed precision is
+ * off. */
+const choir__amp_level *choir__amp_find(const char *name);
+
+/* Applies the level to the run after the model has been built. Rank 0 prints a note if the
+ * processor does not multiply this dtype faster than f32. */
+choir_status choir__amp_begin(choir__cli_part *part);
+/* Runs the optimizer's step, through the scaler if the job has one. */
+choir_status choir__amp_step(choir__cli_part *part);
+
+#endif

@@ -1,0 +1,135 @@
+/* Published files on the command line: --model FOLDER or config.json, --weights FILE.
+ *
+ *     --model FOLDER/config.json   the model, with new weights
+ *     --model FOLDER:key=value     the same, with other options: classes=3 replaces the head
+ *     --model FOLDER               the model, and its weights if the folder has them, under any
+ * name
+ *     --weights FOLDER or FILE     those weights; the model is the one of the config.json
+ * beside them, if none is named */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "line/say.h"
+#include "job/job.h"
+#include "data/beside.h"
+
+static bool is_folder(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+/* Returns the path of the config.json in a folder or next to a file, or NULL if there is none.
+ * The caller frees it. */
+static char *config_beside(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *config = is_folder(path) ? choir__format("%s/config.json", path)
+                                   : choir__format("%.*sconfig.json",
+                                         slash ? (int)(slash + 1 - path) : 0, path);
+    if (access(config, F_OK) == 0)
+        return config;
+    free(config);
+    return NULL;
+}
+
+static choir_status take_config(choir__job *j, const char *path)
+{
+    char *text = NULL, *notes = NULL;
+    choir_status status = choir_model_read_config(path, &text, &notes);
+    if (status != CHOIR_OK)
+        return status;
+    if (j->rank == 0)
+        choir__cli_notes("train", notes);
+    snprintf(j->published_model, sizeof j->published_model, "%s", text);
+    j->model = j->published_model;
+    free(notes);
+    free(text);
+    return CHOIR_OK;
+}
+
+/* Reads the files that go on into the job's checkpoints: beside the checkpoint that it goes on
+ * from, which others report if it is missing, or in a folder or beside a file; NULL: none. */
+static choir_status read_beside(choir__job *j, const char *path)
+{
+    char found[PATH_MAX];
+    if (j->resume)
+        path = choir_training_find(j->resume, found) == CHOIR_OK ? found : NULL;
+    if (!path)
+        return CHOIR_OK;
+    const char *slash = strrchr(path, '/');
+    char *folder = is_folder(path) ? choir__strdup(path)
+                   : slash         ? choir__format("%.*s", (int)(slash - path), path)
+                                   : choir__strdup(".");
+    choir_status status = choir_beside_read(folder, &j->beside);
+    const char *name = slash ? slash + 1 : path;
+    if (status == CHOIR_OK && !is_folder(path) && strcmp(name, CHOIR__BESIDE_MODEL) != 0)
+        choir__beside_drop(j->beside, CHOIR__BESIDE_MODEL); /* it is another model's */
+    free(folder);
+    return status;
+}
+
+/* Chooses the weights of the folder to start from, or prints the note that it has none. */
+static void take_weights(choir__job *j, const char *folder)
+{
+    char *note = choir_model_weights_note(folder);
+    if (!note)
+        j->weights = folder;
+    else if (j->rank == 0)
+        choir__cli_notes("train", note);
+    free(note);
+}
+
+choir_status choir__job_published(choir__job *j)
+{
+    choir_status status = CHOIR_OK;
+    if (j->model)
+        j->head = choir_model_head(j->model);
+    if (j->model && choir_model_is_path(j->model)) {
+        j->model_given = j->model;
+        char *path = choir_model_path(j->model);
+        snprintf(j->published_path, sizeof j->published_path, "%s", path);
+        free(path);
+        status = take_config(j, j->model);
+        if (status == CHOIR_OK)
+            status = read_beside(j, j->published_path);
+        if (status == CHOIR_OK && is_folder(j->published_path)) {
+            j->published = j->published_path;
+            if (!j->weights && !j->resume)
+                take_weights(j, j->published);
+        }
+    } else if (!j->model && j->weights) {
+        char *config = config_beside(j->weights);
+        if (!config)
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "--weights %s: missing config.json beside it; give --model, the model that "
+                "they are of",
+                j->weights);
+        status = take_config(j, config);
+        if (status == CHOIR_OK)
+            status = read_beside(j, config);
+        if (is_folder(j->weights))
+            j->published = j->weights;
+        free(config);
+    } else {
+        status = read_beside(j, NULL);
+    }
+    return status == CHOIR_OK && j->weights && !j->resume
+               ? choir_model_check_weights(j->weights)
+               : status;
+}
+
+choir_status choir__job_load_weights(const choir__job *j, choir_module *net, int rank)
+{
+    char *notes = NULL;
+    choir_status status = choir_model_load_weights(net, &j->info, j->weights, j->head, &notes);
+    if (status == CHOIR_OK && rank == 0)
+        choir__cli_notes("train", notes);
+    free(notes);
+    return status;
+}

@@ -1,0 +1,160 @@
+/* Builds a module with its weights from a checkpoint's state.json or a published config.json.
+ */
+#include "job/model/saved.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "line/printed.h"
+#include "line/say.h"
+#include "job/model/text.h"
+
+static bool has(const char *folder, const char *name)
+{
+    char *path = choir__format("%s/%s", folder, name);
+    bool found = access(path, F_OK) == 0;
+    free(path);
+    return found;
+}
+
+/* Returns whether a folder has a config.json and no checkpoint of Choir's. */
+static bool is_published(const char *path)
+{
+    return has(path, "config.json") && !has(path, "state.json") && !has(path, "latest");
+}
+
+static choir_status build(const char *model, choir__saved *s)
+{
+    choir_status status = choir_model_describe(model, &s->info);
+    if (status != CHOIR_OK)
+        return status;
+    s->net = choir_model_build(s->run, &s->info);
+    return choir_scope_status(s->run);
+}
+
+static choir_status load_published(const char *folder, choir__saved *s)
+{
+    char *notes = NULL;
+    choir_status status =
+        choir_model_load_weights(s->net, &s->info, folder, CHOIR_HEAD_KEPT, &notes);
+    if (status == CHOIR_OK)
+        choir__cli_notes("", notes);
+    free(notes);
+    return status == CHOIR_OK && choir_tokenizer_exists(folder)
+               ? choir_tokenizer_load(folder, &s->tokenizer)
+               : status;
+}
+
+static choir_status open_published(
+    const char *folder, choir_device *device, uint64_t seed, choir__saved *s)
+{
+    char *text = NULL, *notes = NULL;
+    choir_status status = choir_model_read_config(folder, &text, &notes);
+    if (status != CHOIR_OK)
+        return status;
+    choir__cli_notes("", notes);
+    s->seed = seed;
+    s->run = choir_scope_open(device, seed);
+    status = build(text, s);
+    if (status == CHOIR_OK)
+        status = load_published(folder, s);
+    free(notes);
+    free(text);
+    return status;
+}
+
+static char *text_in(const json_t *record, const char *key)
+{
+    const char *text = json_string_value(json_object_get(record, key));
+    return text ? choir__strdup(text) : NULL;
+}
+
+/* Reads what training read, and how, which validation reads alike. */
+static choir_status read_job(const char *path, choir__saved *s)
+{
+    char *job = NULL;
+    choir_status status = choir_training_job(path, &job);
+    json_t *record = job ? json_loads(job, 0, NULL) : NULL;
+    const json_t *options = json_object_get(record, "options");
+    const json_t *part = json_object_get(options, "val-split"); /* a text in older records */
+    s->held_out =
+        json_is_string(part) ? strtod(json_string_value(part), NULL) : json_number_value(part);
+    s->pack = json_object_get(options, "pack") != NULL;
+    s->data = text_in(record, "data");
+    s->data_sha256 = text_in(record, "data_sha256");
+    json_decref(record);
+    free(job);
+    return status;
+}
+
+static choir_status open_checkpoint(
+    const char *path, choir_device *device, uint64_t seed, choir__saved *s)
+{
+    choir_train_state state;
+    choir_status status = choir_training_read(path, &state);
+    if (status != CHOIR_OK)
+        return status;
+    if (!*state.model)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s is of a model of a program's own, which only that program can build", path);
+    s->step = state.step;
+    s->seed = state.seed;
+    s->info.input = state.input;
+    s->info.output = state.output;
+    s->info.classes = state.classes;
+    s->info.pixel_mean = state.pixel_mean;
+    s->info.pixel_deviation = state.pixel_deviation;
+    s->run = choir_scope_open(device, seed);
+    status = build(state.model, s);
+    if (status == CHOIR_OK)
+        status = choir_training_resume(path, &(choir_training){.module = s->net}, NULL, NULL);
+    if (status == CHOIR_OK)
+        status = choir_training_tokenizer(path, &s->tokenizer);
+    if (status == CHOIR_OK)
+        status = read_job(path, s);
+    return status;
+}
+
+choir_status choir__saved_open(
+    const char *path, choir_device *device, uint64_t seed, choir__saved *s)
+{
+    *s = (choir__saved){0};
+    choir_status status = is_published(path) ? open_published(path, device, seed, s)
+                                             : open_checkpoint(path, device, seed, s);
+    return status == CHOIR_OK && s->info.task == CHOIR_CLASSIFICATION
+               ? choir__classes_of_saved(path, &s->classes)
+               : status;
+}
+
+choir_status choir__saved_tokenizer(choir__saved *s, const char *name)
+{
+    if (!name)
+        return CHOIR_OK;
+    choir_tokenizer_free(s->tokenizer);
+    s->tokenizer = NULL;
+    return choir__text_is_chars(name) ? CHOIR_OK : choir_tokenizer_load(name, &s->tokenizer);
+}
+
+const char *choir__saved_class(const choir__saved *s, int64_t class, char text[24])
+{
+    snprintf(text, 24, "%lld", (long long)class);
+    return class < s->classes.count ? s->classes.name[class] : text;
+}
+
+void choir__saved_print_class(const choir__saved *s, int64_t class)
+{
+    char number[24];
+    choir__print_word(stdout, choir__saved_class(s, class, number), 0);
+}
+
+void choir__saved_close(choir__saved *s)
+{
+    choir_tokenizer_free(s->tokenizer);
+    choir_class_names_free(&s->classes);
+    (void)!choir_scope_close(s->run);
+    free(s->data);
+    free(s->data_sha256);
+}

@@ -1,0 +1,35 @@
+/* A model loaded from a checkpoint, ready to run, for eval, predict and generate. */
+#ifndef CHOIR_SAVED_H
+#define CHOIR_SAVED_H
+
+#include "job/job.h"
+
+typedef struct choir__saved {
+    choir_scope *run;
+    choir_module *net;
+    choir_model_info info;
+    choir_tokenizer *tokenizer; /* of a model of texts; NULL: none was kept */
+    choir_class_names classes;  /* of a classifier; none: its classes have no names */
+    int64_t step;
+    uint64_t seed;   /* of its training */
+    double held_out; /* of its data: see choir_data_opts; 0: the default */
+    bool pack;       /* its documents did not see one another */
+    /* of its training; data NULL: the text that comes with Choir; data_sha256 NULL or "":
+     * unknown */
+    char *data, *data_sha256;
+} choir__saved;
+
+/* Opens the model on a device; NULL: the one that CHOIR_DEVICE names. The caller calls
+ * choir__saved_close also after a failure. */
+choir_status choir__saved_open(
+    const char *path, choir_device *device, uint64_t seed, choir__saved *saved);
+/* Replaces the model's tokenizer by the one that --tokenizer names; NULL: keeps it. */
+choir_status choir__saved_tokenizer(choir__saved *saved, const char *name);
+void choir__saved_close(choir__saved *saved);
+
+/* Returns the name of a class, or its number, for which text has room, if it has none. */
+const char *choir__saved_class(const choir__saved *saved, int64_t class, char text[24]);
+/* Prints it for people: a name out of a file must not command the terminal. */
+void choir__saved_print_class(const choir__saved *saved, int64_t class);
+
+#endif

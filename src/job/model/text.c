@@ -1,0 +1,69 @@
+/* The tokenizer of a language model's data: see text.h. */
+#include "job/model/text.h"
+
+#include <choir/training.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/base.h"
+#include "checkpoint/weights/beside_files.h"
+
+/* Reads the tokenizer in a folder of weights or beside their file, if there is one. */
+static choir_status load_beside(const char *weights, choir_tokenizer **tokenizer)
+{
+    struct stat s;
+    const char *slash = strrchr(weights, '/');
+    bool is_folder = stat(weights, &s) == 0 && S_ISDIR(s.st_mode);
+    char *folder = is_folder ? choir__strdup(weights)
+                             : choir__format("%.*s", slash ? (int)(slash - weights) : 1,
+                                   slash ? weights : ".");
+    char latest[PATH_MAX]; /* of a training's checkpoints */
+    const char *found =
+        choir_tokenizer_exists(folder) ? folder
+        : choir_training_find(folder, latest) == CHOIR_OK && choir_tokenizer_exists(latest)
+            ? latest
+            : NULL;
+    choir_status status = found ? choir_tokenizer_load(found, tokenizer) : CHOIR_OK;
+    free(folder);
+    return status;
+}
+
+bool choir__text_is_chars(const char *name)
+{
+    return name && !strcmp(name, "chars");
+}
+
+/* Reads the tokenizer that the options name. */
+static choir_status load(const choir__job *j, choir_tokenizer **tokenizer)
+{
+    if (j->resumed) { /* the weights belong to the ids of the checkpoint's tokenizer */
+        choir_status status = choir_training_tokenizer(j->resume, tokenizer);
+        if (status != CHOIR_OK || *tokenizer)
+            return status;
+    }
+    if (j->tokenizer_file && j->bytes)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--bytes and --tokenizer %s: one of them can be", j->tokenizer_file);
+    if (choir__text_is_chars(j->tokenizer_file))
+        return CHOIR_OK;
+    if (j->tokenizer_file)
+        return choir_tokenizer_load(j->tokenizer_file, tokenizer);
+    if (j->bytes)
+        return choir_tokenizer_bytes(tokenizer);
+    if (j->resume)
+        return choir_training_tokenizer(j->resume, tokenizer);
+    if (j->published && choir_tokenizer_exists(j->published))
+        return choir_tokenizer_load(j->published, tokenizer);
+    return j->weights ? load_beside(j->weights, tokenizer) : CHOIR_OK;
+}
+
+choir_status choir__text_tokenizer(const choir__job *j, choir_tokenizer **tokenizer)
+{
+    *tokenizer = NULL;
+    choir_status status = load(j, tokenizer);
+    if (status == CHOIR_OK)
+        choir__beside_lend(*tokenizer, j->beside);
+    return status;
+}

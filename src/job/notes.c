@@ -1,0 +1,64 @@
+/* Notes on options that are valid and yet unlikely to be meant, before training starts. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/base.h"
+#include "checkpoint/weights/beside_files.h"
+#include "job/job.h"
+#include "line/say.h"
+
+/* Returns whether the data are a text by its contents and something else by its name. */
+static bool is_table(const choir__job *j)
+{
+    static const char *const ends[] = {".json", ".xml"};
+    const char *dot = j->data ? strrchr(j->data, '.') : NULL;
+    for (size_t i = 0; dot && j->info.task == CHOIR_LANGUAGE && i < CHOIR_COUNT(ends); i++)
+        if (!strcasecmp(dot, ends[i]))
+            return true;
+    return false;
+}
+
+static void say(const choir__job *j, char *text)
+{
+    choir__cli_notes(j->command, text);
+    free(text);
+}
+
+/* Returns a device that several ranks share by name, or NULL. */
+static const char *shared_device(const choir__job *j)
+{
+    for (int i = 1; j->devices && i < j->device_count; i++)
+        for (int k = 0; k < i; k++)
+            if (!strcmp(j->device_names[i], j->device_names[k]))
+                return j->device_names[i];
+    return NULL;
+}
+
+void choir__job_notes(const choir__job *j)
+{
+    const char *shared = shared_device(j);
+    int64_t warmup = choir__job_warmup(j);
+    if (j->rank > 0)
+        return;
+    say(j, choir__beside_notes(
+               &(choir__beside_parts){j->info.config, j->beside, j->tokenizer, &j->classes}));
+    if (is_table(j))
+        say(j, choir__format("%s is trained on as plain text, with its separators", j->data));
+    char *numbers = choir__classes_note(j->train, &j->classes);
+    if (numbers)
+        say(j, numbers);
+    if (shared)
+        say(j, choir__format("--devices %s: the ranks on %s take turns", j->devices, shared));
+    if (j->swa > j->steps && !j->save) /* a job that is kept may go on */
+        say(j,
+            choir__format("--swa %lld with --steps %lld: no step is averaged, so the weights "
+                          "are the last step's",
+                (long long)j->swa, (long long)j->steps));
+    if (warmup >= j->steps)
+        say(j, choir__format(
+                   "--schedule %s: a warm-up of %lld steps and --steps %lld: the rate never "
+                   "reaches --lr %g",
+                   j->schedule, (long long)warmup, (long long)j->steps, j->lr));
+}

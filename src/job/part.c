@@ -1,0 +1,233 @@
+/* A process's part of a job: its devices, model and data, set up by the strategy, and the
+ * figures of its devices. */
+#include "job/part.h"
+#include "job/model/amp.h"
+#include "job/gpus_tried.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+static choir_status take_device(choir__cli_part *p, choir_device *device)
+{
+    choir_status status = CHOIR_OK;
+    if (p->job->threads > 1)
+        status = choir_device_set_threads(device, (int)p->job->threads);
+    choir_device_set_limit(device, (size_t)p->job->mem_cap);
+    p->devices[p->device_count++] = device;
+    return status;
+}
+
+void choir__cli_part_add_device(choir__cli_part *p, choir_device *device)
+{
+    for (int i = 0; i < p->device_count; i++)
+        if (p->devices[i] == device)
+            return;
+    if (device && p->device_count < CHOIR__MAX_DEVICES)
+        take_device(p, device);
+}
+
+/* Returns the number of devices per process. */
+static int devices_each(const choir__job *j)
+{
+    const choir__composition *c = &j->composition;
+    return j->strategy->spread == CHOIR__ALL_DEVICES ? j->device_count
+           : choir__composition_inside(c)            ? c->dims[c->count - 1].size
+                                                     : 1;
+}
+
+/* Returns a list of each process's first device, which NCCL uses, or NULL for CPUs. */
+static char *first_devices(const choir__job *j)
+{
+    int count = devices_each(j);
+    char *list = NULL;
+    for (int i = 0; i + count <= j->device_count; i += count) {
+        char *longer =
+            choir__format("%s%s%s", list ? list : "", list ? "," : "", j->device_names[i]);
+        free(list);
+        list = longer;
+    }
+    if (!list || strncmp(list, "cuda", 4) == 0)
+        return list;
+    free(list);
+    return NULL;
+}
+
+/* Opens those of the job's devices that belong to this process. */
+static choir_status take_devices(choir__cli_part *p)
+{
+    const choir__job *j = p->job;
+    int count = devices_each(j);
+    int first = p->env.local_rank % (j->device_count / count) * count;
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < count && status == CHOIR_OK; i++) {
+        choir_device *device = choir_device_find(j->device_names[first + i]);
+        status = device ? take_device(p, device) : CHOIR_ERR_DEVICE;
+    }
+    p->env.device = p->devices[0];
+    return status;
+}
+
+choir_status choir__cli_part_open(
+    choir__cli_part *p, const choir__job *j, choir__cli_agree *agree)
+{
+    *p = (choir__cli_part){.job = j};
+    choir_group_opts opts = choir_group_defaults();
+    opts.timeout_s = j->timeout;
+    opts.key_file = j->key_file;
+    char *devices = first_devices(j);
+    const char *note;
+    opts.device = devices;
+    opts.backend = choir__gpus_backend(j, devices, &note);
+    choir_status status = choir_env_join(&p->env, j->rendezvous, opts);
+    free(devices);
+    if (status != CHOIR_OK)
+        return status;
+    if (note && p->env.rank == 0 && !j->json && !j->quiet)
+        choir__cli_notes(j->command, note);
+    if (j->launched) /* other ranks are forks of one process, with one command line */
+        status = agree(j, p->env.group);
+    if (status != CHOIR_OK)
+        return status;
+    p->env.microbatches = j->microbatches;
+    status = take_devices(p);
+    if (status == CHOIR_OK)
+        status = choir__cli_part_mesh(p);
+    if (status == CHOIR_OK && (p->env.world > 1 || j->max_restarts))
+        choir_device_bind_thread(p->env.device);
+    return status;
+}
+
+choir_status choir__cli_part_build(choir__cli_part *p)
+{
+    const choir__job *j = p->job;
+    p->run = choir_run_open(&p->dealt, j->seed);
+    choir_env_micro(&p->dealt, &p->micro_first, &p->micro_count);
+    p->net = choir_model_build(p->run, &j->info);
+    choir_status status = choir_scope_status(p->run);
+    p->model = p->evaluated = p->net;
+    if (status == CHOIR_OK)
+        status = choir__job_freeze(j, p->net);
+    /* Stages can be cast where they are; what a second strategy has wrapped cannot. */
+    bool castable = !choir__amp_find(j->amp)->halved || j->composition.count == 1;
+    bool first = j->strategy->parts && castable;
+    if (status == CHOIR_OK && first)
+        status = j->strategy->build(p);
+    if (status == CHOIR_OK && j->init && !j->resume && !strcmp(j->init, "torch"))
+        status = choir_module_init_torch(p->net, j->seed);
+    if (status == CHOIR_OK && j->weights && !j->resume)
+        status = choir__job_load_weights(j, p->net, p->env.rank);
+    if (status == CHOIR_OK && j->recompute)
+        choir_module_recompute_blocks(p->net, true);
+    if (status == CHOIR_OK)
+        status = choir__amp_begin(p);
+    if (status == CHOIR_OK && !first)
+        status = j->strategy->build(p);
+    if (status == CHOIR_OK)
+        status = choir__job_optimizer(j, p->run, p->model, &p->optim);
+    if (status == CHOIR_OK && choir__amp_find(j->amp)->scaled)
+        p->scaler = choir_scaler_new(p->run, choir_scaler_defaults());
+    if (status != CHOIR_OK)
+        return status;
+    choir_loader_opts loader = choir_loader_defaults();
+    loader.batch_size = j->batch_size;
+    loader.workers = (int)j->workers;
+    int64_t read = j->max_restarts ? j->microbatches : p->micro_count;
+    if (j->info.task == CHOIR_IMAGE_TO_TEXT && read > 1)
+        loader.prefetch = (int)read + 1; /* a step reads all of its batches first */
+    loader.shuffle = !j->stream;
+    loader.weights = j->weights_of_samples;
+    p->loader = choir_env_loader_with(p->run, &p->dealt, j->train, loader);
+    size_t most = (size_t)(j->max_restarts ? j->microbatches : p->micro_count);
+    p->losses = choir__calloc(most, sizeof(choir_tensor *));
+    if (choir_model_ignores(&j->info))
+        p->batches = choir__calloc(most, sizeof *p->batches);
+    return choir_scope_status(p->run);
+}
+
+void choir__cli_part_changed(choir__cli_part *p)
+{
+    p->dealt = p->env;
+    p->along = p->env.group;
+    choir_env_micro(&p->dealt, &p->micro_first, &p->micro_count);
+}
+
+choir_status choir__cli_part_mean(const choir__cli_part *p, const float *losses, float *mean)
+{
+    return choir_env_mean(&p->dealt, losses, mean);
+}
+
+choir_status choir__cli_part_sync(const choir__cli_part *p)
+{
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < p->device_count && status == CHOIR_OK; i++)
+        status = choir_device_sync(p->devices[i]);
+    return status;
+}
+
+void choir__cli_part_start(choir__cli_part *p)
+{
+    choir_device_stats stats;
+    for (int i = 0; i < p->device_count; i++) {
+        choir_device_get_stats(p->devices[i], &stats);
+        p->busy_before[i] = stats.busy_s;
+    }
+    p->started = choir__now();
+}
+
+/* Returns the bytes that the strategies' groups moved. Devices count the bytes between stages.
+ */
+static uint64_t group_bytes(const choir__cli_part *p)
+{
+    const choir__composition *c = &p->job->composition;
+    uint64_t bytes = choir_group_bytes(p->env.group);
+    if (p->subgroup)
+        bytes += choir_group_bytes(p->subgroup);
+    for (int d = 0; p->mesh && d < c->count; d++) {
+        const choir__cli_strategy *s = c->dims[d].strategy;
+        const choir_group *along = choir_mesh_group(p->mesh, s->dimension);
+        if (s->step == choir__cli_strategy_plain_step && along)
+            bytes += choir_group_bytes(along);
+    }
+    return bytes;
+}
+
+static choir__device_figures figures_of(const choir__cli_part *p, int i)
+{
+    choir_device_stats stats;
+    choir_device_get_stats(p->devices[i], &stats);
+    double elapsed = choir__now() - p->started;
+    choir__device_figures f = {.peak_bytes = stats.bytes_peak,
+        .comm_bytes = stats.bytes_moved + group_bytes(p),
+        .busy = elapsed > 0 ? fmin(1, (stats.busy_s - p->busy_before[i]) / elapsed) : 0};
+    snprintf(f.device, sizeof f.device, "%s", choir_device_name(p->devices[i]));
+    return f;
+}
+
+choir_status choir__cli_part_figures(
+    const choir__cli_part *p, choir__device_figures **figures, int *count)
+{
+    choir__device_figures mine[CHOIR__MAX_DEVICES];
+    for (int i = 0; i < p->device_count; i++)
+        mine[i] = figures_of(p, i);
+    *count = p->device_count * p->env.world; /* all parts have as many */
+    *figures = choir__calloc((size_t)*count, sizeof **figures);
+    return choir_group_all_gather(
+        p->env.group, mine, *figures, p->device_count * (int64_t)sizeof *mine, CHOIR_U8, NULL);
+}
+
+void choir__cli_part_close(choir__cli_part *p)
+{
+    if (p->job->stream)
+        choir_stream_leave(p->job->stream); /* loaders may wait for it */
+    (void)!choir_scope_close(p->run);
+    choir_mesh_free(p->mesh);
+    choir_group_free(p->also);
+    choir_group_free(p->subgroup);
+    choir_env_free(&p->env);
+    free(p->losses);
+    free(p->batches);
+}

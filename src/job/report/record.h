@@ -1,0 +1,38 @@
+/* The records of a training job: its run folder, and the destinations of --log. Rank 0 has
+ * them; other ranks do nothing. */
+#ifndef CHOIR_CLI_RECORD_H
+#define CHOIR_CLI_RECORD_H
+
+#include "job/report/report.h"
+
+typedef struct choir__cli_record choir__cli_record;
+
+/* Returns the folder of the job's records, or NULL. */
+const char *choir__cli_record_folder(const choir__job *job);
+
+/* Opens the records of a job that goes on after a step, or begins if goes_on is false. A
+ * destination that cannot be opened or, later, written costs a warning, and the job's exit
+ * status (choir__job.unrecorded); training goes on. */
+choir__cli_record *choir__cli_record_open(const choir__job *job, int64_t step, bool goes_on);
+
+/* All of these accept NULL in place of the record. */
+void choir__cli_record_step(choir__cli_record *r, const choir__cli_step *step,
+    const choir__cli_part *part, double loss_scale);
+void choir__cli_record_eval(
+    choir__cli_record *r, int64_t step, const choir_score *score, bool best);
+void choir__cli_record_saved(choir__cli_record *r, int64_t step);
+void choir__cli_record_membership(choir__cli_record *r, const choir_membership *m);
+void choir__cli_record_sample(choir__cli_record *r, int64_t step, const char *text);
+/* by: the option that ended the training before its last step, or "". */
+void choir__cli_record_end(
+    choir__cli_record *r, int64_t step, float loss, const char *sha256, const char *by);
+/* A failure, or an interruption; the sentence is choir_error_message's. */
+void choir__cli_record_failure(choir__cli_record *r, int64_t step, choir_status status);
+/* Ends the logs as those of a failed job, whose supervisor records the failure itself. */
+void choir__cli_record_spoil(choir__cli_record *r);
+void choir__cli_record_close(choir__cli_record *r);
+
+/* Adds a failure to the run folder of a job whose rank 0 could not. */
+void choir__cli_record_loss(const choir__job *job);
+
+#endif

@@ -1,0 +1,165 @@
+/* diloco and local-sgd: one process per device, each training its own model. The ranks
+ * synchronise after a fixed number of steps. */
+#include <choir/diloco.h>
+
+#include <string.h>
+
+#include "job/job.h"
+
+enum { MOST_STEPS = 1000000000 };
+
+/* --- diloco --- */
+
+typedef struct diloco_keys {
+    int64_t every;
+    double outer_lr, momentum;
+    bool nesterov;
+    char wire[64];
+} diloco_keys;
+
+#define AT(member) CHOIR__CLI_AT(diloco_keys, member)
+
+static const choir__cli_option diloco_keys_known[] = {
+    {"every", CHOIR__INT, AT(every), 1, MOST_STEPS, .preset = "50",
+        .recorded = CHOIR__RECORDED_TAKES},
+    {"outer_lr", CHOIR__FLOAT, AT(outer_lr), 1e-6, 1e3, .preset = "0.7",
+        .recorded = CHOIR__RECORDED_TAKES},
+    {"momentum", CHOIR__FLOAT, AT(momentum), 0, 0.999999, .preset = "0.9",
+        .recorded = CHOIR__RECORDED_TAKES},
+    {"nesterov", CHOIR__FLAG, AT(nesterov), .preset = "1", .recorded = CHOIR__RECORDED_TAKES},
+    {"wire", CHOIR__WORD, AT(wire), .preset = "f32", .recorded = CHOIR__RECORDED_TAKES},
+    {NULL},
+};
+#undef AT
+
+static choir_status check_diloco(void *keys)
+{
+    const diloco_keys *k = keys;
+    if (!strcmp(k->wire, "f32") || !strcmp(k->wire, "bf16"))
+        return CHOIR_OK;
+    return choir__error(
+        CHOIR_ERR_ARGUMENT, "strategy diloco: wire=%s: expected f32 or bf16", k->wire);
+}
+
+static choir_status build_diloco(choir__cli_part *p)
+{
+    const diloco_keys *k = p->at->keys;
+    choir_diloco_opts opts = choir_diloco_defaults();
+    opts.every = k->every;
+    opts.outer_lr = (float)k->outer_lr;
+    opts.momentum = (float)k->momentum;
+    opts.nesterov = k->nesterov;
+    opts.wire = strcmp(k->wire, "bf16") ? CHOIR_F32 : CHOIR_BF16;
+    p->model = choir_diloco(p->run, p->net, p->env.group, opts);
+    return CHOIR_OK; /* errors stick to the run */
+}
+
+/* --- local-sgd --- */
+
+typedef struct local_sgd_keys {
+    int64_t every, warmup, node_every; /* node_every 0: not in between */
+} local_sgd_keys;
+
+#define AT(member) CHOIR__CLI_AT(local_sgd_keys, member)
+
+static const choir__cli_option local_sgd_keys_known[] = {
+    {"every", CHOIR__INT, AT(every), 1, MOST_STEPS, .preset = "50",
+        .recorded = CHOIR__RECORDED_TAKES},
+    {"warmup", CHOIR__INT, AT(warmup), 0, MOST_STEPS, .preset = "0",
+        .recorded = CHOIR__RECORDED_TAKES},
+    {"node_every", CHOIR__INT, AT(node_every), 1, MOST_STEPS, .argument = "STEPS",
+        .recorded = CHOIR__RECORDED_TAKES},
+    {NULL},
+};
+
+static choir_status build_local_sgd(choir__cli_part *p)
+{
+    const local_sgd_keys *k = p->at->keys;
+    choir_local_sgd_opts opts = choir_local_sgd_defaults();
+    opts.every = k->every;
+    opts.warmup = k->warmup;
+    opts.near_every = k->node_every;
+    choir_status status = CHOIR_OK;
+    if (opts.near_every) {
+        status = choir_group_split(
+            p->env.group, choir_group_node(p->env.group, -1), p->env.rank, &p->subgroup);
+        opts.near = p->subgroup;
+    }
+    if (status == CHOIR_OK)
+        p->model = choir_local_sgd(p->run, p->net, p->env.group, opts);
+    return status; /* other errors stick to the run */
+}
+
+/* --- both --- */
+
+static bool together(const choir__cli_part *p)
+{
+    return choir_steps_apart(p->model) == 0;
+}
+
+static choir_status meet(choir__cli_part *p)
+{
+    choir_status status = choir_meet(p->model);
+    return status == CHOIR_OK ? choir_device_sync(p->env.device) : status;
+}
+
+static choir_status resumed(choir__cli_part *p)
+{
+    return choir_diloco_resume(p->model, (int64_t)choir_run_next(p->run));
+}
+
+static const char *forgets(const void *keys, int ranks)
+{
+    (void)keys;
+    return ranks > 1
+               ? "a checkpoint holds the optimizer of rank 0 alone, and every rank goes on from it"
+               : NULL;
+}
+
+/* An outer step moves the weights of one rank, too. */
+static bool has_outer_step(const void *keys, int ranks, int64_t microbatches)
+{
+    (void)keys, (void)ranks, (void)microbatches;
+    return true;
+}
+
+static bool is_mean(const void *keys, int ranks, int64_t microbatches)
+{
+    (void)keys, (void)microbatches;
+    return ranks > 1;
+}
+
+const choir__cli_strategy choir__cli_strategy_diloco = {
+    .name = "diloco",
+    .help = "a process a device by itself; now and then they meet",
+    .spread = CHOIR__DEVICE_A_RANK,
+    .keys = diloco_keys_known,
+    .keys_bytes = sizeof(diloco_keys),
+    .check = check_diloco,
+    .micro_each = 1,
+    .build = build_diloco,
+    .step = choir__cli_strategy_plain_step,
+    .meet = meet,
+    .together = together,
+    .resumed = resumed,
+    .own_numbers = has_outer_step,
+    .recovery = CHOIR__REBUILT_AS_MANY,
+    .forgets = forgets,
+};
+
+const choir__cli_strategy choir__cli_strategy_local_sgd = {
+    .name = "local-sgd",
+    .help = "as diloco, but weights are averaged where ranks meet",
+    .spread = CHOIR__DEVICE_A_RANK,
+    .keys = local_sgd_keys_known,
+    .keys_bytes = sizeof(local_sgd_keys),
+    .micro_each = 1,
+    .build = build_local_sgd,
+    .step = choir__cli_strategy_plain_step,
+    .meet = meet,
+    .together = together,
+    .resumed = resumed,
+    .own_numbers = is_mean,
+    .recovery = CHOIR__REBUILT_AS_MANY,
+    .forgets = forgets,
+};

@@ -1,0 +1,17 @@
+/* single: one process on one device, the baseline of the other strategies. */
+#include "job/job.h"
+
+static choir_status build(choir__cli_part *p)
+{
+    (void)p;
+    return CHOIR_OK;
+}
+
+const choir__cli_strategy choir__cli_strategy_single = {
+    .name = "single",
+    .help = "one device",
+    .spread = CHOIR__ONE_DEVICE,
+    .micro_each = 1,
+    .build = build,
+    .step = choir__cli_strategy_plain_step,
+};

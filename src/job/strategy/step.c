@@ -1,0 +1,132 @@
+/* Code shared by the strategies: the number of parts of a job's work, and the step of
+ * strategies that run each micro-batch as plain code. It knows no strategy by name. */
+#include <stdlib.h>
+
+#include <choir/autograd.h>
+
+#include "job/job.h"
+#include "base/base.h"
+
+bool choir__cli_strategy_has_ranks(const choir__cli_strategy *s)
+{
+    return s->spread != CHOIR__ONE_DEVICE && s->spread != CHOIR__ALL_DEVICES;
+}
+
+int choir__cli_strategy_workers(const choir__job *job)
+{
+    int product = 1;
+    switch (job->strategy->spread) {
+    case CHOIR__ALL_DEVICES: return job->device_count;
+    case CHOIR__DEVICE_A_RANK:
+    case CHOIR__RANKS_TOGETHER: return job->nproc;
+    case CHOIR__ON_A_MESH:
+        for (int d = 0; d < job->composition.count; d++)
+            product *= job->composition.dims[d].size;
+        return product;
+    default: return 1;
+    }
+}
+
+int choir__cli_strategy_dealt(const choir__job *job)
+{
+    int product = 1;
+    for (int d = 0; d < job->composition.count; d++)
+        if (job->composition.dims[d].strategy->spread == CHOIR__DEVICE_A_RANK)
+            product *= choir__composition_ranks(&job->composition, d, job->nproc);
+    return product;
+}
+
+int64_t choir__cli_strategy_microbatches(const choir__job *job)
+{
+    const choir__composition *c = &job->composition;
+    int64_t product = 1;
+    for (int d = 0; d < c->count; d++) {
+        int64_t each = c->dims[d].strategy->micro_each;
+        int size = c->count > 1 ? c->dims[d].size : choir__cli_strategy_workers(job);
+        product *= each ? each * size : 1;
+    }
+    return product;
+}
+
+choir__recovery choir__cli_strategy_recovery(const choir__job *job)
+{
+    const choir__dimension *only = &job->composition.dims[0];
+    bool asks = job->composition.count == 1 && job->strategy->recovers;
+    return asks ? job->strategy->recovers(only->keys) : job->strategy->recovery;
+}
+
+const char *choir__cli_strategy_forgets(const choir__job *job)
+{
+    const char *forgotten = NULL;
+    for (int d = 0; d < job->composition.count && !forgotten; d++) {
+        const choir__dimension *dim = &job->composition.dims[d];
+        int ranks = choir__composition_ranks(&job->composition, d, job->nproc);
+        if (dim->strategy->forgets)
+            forgotten = dim->strategy->forgets(dim->keys, ranks);
+    }
+    return forgotten;
+}
+
+bool choir__cli_strategy_is_whole(const choir__job *job)
+{
+    for (int d = 0; d < job->composition.count; d++) {
+        choir__spread spread = job->composition.dims[d].strategy->spread;
+        if (spread != CHOIR__ONE_DEVICE && spread != CHOIR__DEVICE_A_RANK)
+            return false;
+    }
+    return true;
+}
+
+static choir_status read_batches(choir__cli_part *p, choir_scope *step)
+{
+    size_t n = (size_t)p->micro_count;
+    choir_status status = CHOIR_OK;
+    choir_tensor **y = choir__calloc(n + 1, sizeof(choir_tensor *));
+    for (size_t m = 0; m < n && status == CHOIR_OK; m++) {
+        status = choir_loader_next(p->loader, step, &p->batches[m]);
+        y[m] = p->batches[m].y;
+    }
+    if (status == CHOIR_OK) {
+        p->divisor = choir_model_divisor_counted(&p->job->info, y, (int)n, &p->counted);
+        p->counted = choir_keep(p->run, p->counted);
+    }
+    free(y);
+    return status;
+}
+
+choir_status choir__cli_part_begin(choir__cli_part *p, choir_scope *step)
+{
+    p->taken = 0;
+    return p->batches ? read_batches(p, step) : CHOIR_OK;
+}
+
+choir_status choir__cli_part_next(choir__cli_part *p, choir_scope *micro, choir_batch *b)
+{
+    if (!p->batches)
+        return choir_loader_next(p->loader, micro, b);
+    const choir_batch *read = &p->batches[p->taken++];
+    *b = (choir_batch){choir_in(micro, read->x), choir_in(micro, read->y)};
+    return choir_scope_status(micro);
+}
+
+choir_status choir__cli_strategy_plain_step(choir_scope *step, choir__cli_part *p)
+{
+    const choir_model_info *info = &p->job->info;
+    choir_status status = choir__cli_part_begin(p, step);
+    for (int64_t m = 0; m < p->micro_count && status == CHOIR_OK; m++) {
+        choir_scope *micro = choir_micro_open(step, p->micro_first + m);
+        choir_batch b;
+        status = choir__cli_part_next(p, micro, &b);
+        if (status == CHOIR_OK) {
+            choir_tensor *out = choir_model_forward(info, p->model, b.x, b.y);
+            choir_tensor *loss =
+                choir__cli_part_scaled(p, choir_model_loss_over(info, out, b.y, p->divisor));
+            status = choir_backward(loss);
+            p->losses[m] = choir_keep(p->run, loss);
+        }
+        choir_status closed = choir_scope_close(micro);
+        status = status == CHOIR_OK ? closed : status;
+    }
+    p->loss_count = p->micro_count;
+    return status;
+}

@@ -1,0 +1,233 @@
+/* The strategies that the command offers: one entry per name, each in its own file.
+ *
+ * An entry defines its keys, the devices and ranks it uses, the number of micro-batches unless
+ * specified, how it wraps the model, and how one step runs. Everything else (data, optimizer,
+ * evaluation, checkpoints, reports) is the same under every strategy.
+ *
+ * Several strategies form a composition, such as "ddp+pipeline", on a mesh (mesh.c). Each has
+ * one dimension of the mesh, and the ranks along it are its group, part->along. The innermost
+ * strategy wraps the model first, and the next one wraps the result. An entry that names its
+ * dimension can take part without further code: its build wraps part->model and takes its
+ * ranks from part->along, not from the job. */
+#ifndef CHOIR_CLI_STRATEGY_H
+#define CHOIR_CLI_STRATEGY_H
+
+#include <choir/amp.h>
+#include <choir/data.h>
+#include <choir/env.h>
+#include <choir/mesh.h>
+#include <choir/optim.h>
+
+#include "line/command.h"
+
+enum { CHOIR__MAX_DEVICES = 64 };
+
+struct choir__job;
+
+/* A process's part of a job, as far as a strategy sees it. */
+typedef struct choir__cli_part {
+    const struct choir__job *job;
+    choir_env env;
+    choir_mesh *mesh; /* of a composition; else NULL */
+    /* Like env, for the ranks that micro-batches are distributed to; group may be NULL if this
+     * rank is the only one. */
+    choir_env dealt;
+    choir_group *also; /* dealt.group, if it is a separate group */
+    /* For a strategy's functions, which are called for one dimension at a time. */
+    const struct choir__dimension *at;
+    choir_group *along;                        /* the ranks along the dimension, in order */
+    choir_device *devices[CHOIR__MAX_DEVICES]; /* of this process; the first is home */
+    int device_count;
+    choir_scope *run;
+    choir_module *net, *model; /* bare, and as the strategies have wrapped it so far */
+    choir_module *evaluated;   /* the one of net and model that runs outside of steps */
+    choir_optim *optim;
+    choir_scaler *scaler;  /* of --amp fp16, O1, O2; else NULL */
+    choir_group *subgroup; /* a strategy's own group, or NULL */
+    choir_loader *loader;  /* of micro-batches [micro_first, micro_first + micro_count) */
+    int64_t micro_first, micro_count;
+    /* Where targets are ignored: this step's batches (micro_count), read before the first
+     * forward, the number of them that were taken, and the divisor of the losses. */
+    choir_batch *batches;
+    int64_t taken;
+    choir_tensor *divisor; /* NULL: all targets count */
+    choir_tensor *counted; /* how many targets of the step do, in memory that persists */
+    /* Losses of these micro-batches, in memory that persists: loss_count tensors with
+     * micro_count values together, in order. The array has micro_count entries. */
+    choir_tensor **losses;
+    int64_t loss_count;
+    double started, busy_before[CHOIR__MAX_DEVICES]; /* start of the measurement */
+} choir__cli_part;
+
+typedef enum choir__spread {
+    CHOIR__ONE_DEVICE,     /* one process with the first device */
+    CHOIR__ALL_DEVICES,    /* one process with all devices */
+    CHOIR__DEVICE_A_RANK,  /* one process per device, each with its own micro-batches */
+    CHOIR__RANKS_TOGETHER, /* one process per device, all share in each micro-batch */
+    CHOIR__ON_A_MESH,      /* a composition: each strategy has its own spread */
+} choir__spread;
+
+/* How a job goes on when ranks are lost or join: choir/elastic.h. */
+typedef enum choir__recovery {
+    CHOIR__NO_RECOVERY,
+    CHOIR__IN_PLACE,       /* the ranks that are left keep their objects */
+    CHOIR__REBUILT,        /* any number of ranks makes new ones */
+    CHOIR__REBUILT_AS_MANY /* as many ranks as before do: results or parts depend on the number
+                            */
+} choir__recovery;
+
+typedef struct choir__cli_strategy choir__cli_strategy;
+struct choir__cli_strategy {
+    const char *name;
+    const char *help; /* one line */
+    /* Keys of a text such as "ddp:bucket_cap_mb=25". Their values are stored in a struct that
+     * the strategy defines, of keys_bytes; build finds it in part->at->keys. NULL: no keys.
+     * Each says whether the strategy's numbers depend on it: FREE or TAKES. */
+    const choir__cli_option *keys;
+    size_t keys_bytes;
+    /* Checks the struct and may complete it. Error: argument. NULL: accepts every value. */
+    choir_status (*check)(void *keys);
+    /* Dimension of a mesh that the strategy works along, such as "data". NULL: the strategy
+     * cannot be part of a composition. */
+    const char *dimension;
+    choir__spread spread;
+    /* A device holds a part of the model: the strategy wraps it before its weights are drawn or
+     * read from a file, so that no device ever holds all of them. */
+    bool parts;
+    bool shards; /* those parts are rows of f32 weights */
+    /* Returns how a job with these keys goes on, if that is not `recovery`. May be NULL. */
+    choir__recovery (*recovers)(const void *keys);
+    /* Texts that `choir compare` runs, ended by NULL. NULL: the name alone. */
+    const char *const *variants;
+    int64_t micro_each; /* default number of micro-batches per device or rank; 0: one in all */
+    /* Wraps part->model, before the optimizer and the loader exist. Evaluation runs net unless
+     * build sets part->evaluated. */
+    choir_status (*build)(choir__cli_part *part);
+    /* Runs forward and backward of this process's micro-batches and fills in part->losses. In a
+     * composition one strategy may have its own step; the others have
+     * choir__cli_strategy_plain_step. */
+    choir_status (*step)(choir_scope *step, choir__cli_part *part);
+    /* The strategy's form over several ranks; NULL: it always runs in one process. */
+    const choir__cli_strategy *over_ranks;
+    /* Makes net equal on all ranks. Each rank steps by itself, on the mean of its own losses,
+     * and all ranks call this function before validation, before a checkpoint, and at the end.
+     * NULL: the ranks step together. */
+    choir_status (*meet)(choir__cli_part *part);
+    /* True right after the strategy synchronised the ranks on its own schedule. Validation and
+     * checkpoints that fell due in between happen only then. NULL: never. */
+    bool (*together)(const choir__cli_part *part);
+    /* Called after all ranks have read weights from a checkpoint. May be NULL. */
+    choir_status (*resumed)(choir__cli_part *part);
+    choir__recovery recovery; /* when ranks are lost or join */
+    /* Returns whether the strategy, with these keys over this number of ranks, which share the
+     * job's micro-batches, has numbers of its own, which then depend on the keys and on the
+     * ranks. NULL: it has the bits of `single`. */
+    bool (*own_numbers)(const void *keys, int ranks, int64_t microbatches);
+    /* Returns what checkpoints do not hold, so that a resumed job has other numbers than one
+     * that was never interrupted; NULL: nothing. May itself be NULL. */
+    const char *(*forgets)(const void *keys, int ranks);
+};
+
+/* The registry, ended by NULL. */
+extern const choir__cli_strategy *const choir__cli_strategies[];
+
+/* Finds the strategy that text names before its colon. Error: argument, with the names. */
+choir_status choir__cli_strategy_find(const char *text, const choir__cli_strategy **strategy);
+
+/* --- keys: keys.c --- */
+
+/* Allocates the strategy's keys and fills them in from "ddp:bucket_cap_mb=25"; *keys is NULL if
+ * the strategy has none. Error: argument; *keys is the caller's to free all the same. */
+choir_status choir__cli_strategy_read(
+    const choir__cli_strategy *s, const char *text, void **keys);
+
+/* Writes "[:bucket_cap_mb=25,...]", or "" without keys, into text and returns it. */
+const char *choir__cli_strategy_keys_text(
+    const choir__cli_strategy *s, char *text, size_t bytes);
+
+/* Returns the strategy's text with those keys that its numbers depend on and that are not as
+ * preset; the caller frees it. */
+char *choir__cli_strategy_own_text(const choir__cli_strategy *s, void *keys);
+
+/* --- compositions: mesh.c --- */
+
+typedef struct choir__dimension {
+    const choir__cli_strategy *strategy;
+    void *keys; /* of the strategy, as --strategy gives them */
+    int size;   /* ranks along the dimension, or devices of a process */
+} choir__dimension;
+
+/* The value of --strategy: one strategy, or several, the outermost first. */
+typedef struct choir__composition {
+    choir__dimension dims[CHOIR_MESH_MAX_DIMS];
+    int count;
+    choir__cli_strategy whole; /* of several: one strategy that does what all of them do */
+    char name[96];
+} choir__composition;
+
+/* Reads "ddp:...+pipeline:...". The caller frees the composition, also after an error. Error:
+ * argument, also if the strategies do not compose. */
+choir_status choir__composition_parse(const char *text, choir__composition *c);
+void choir__composition_free(choir__composition *c);
+/* Returns the only strategy, or the one that does what all of them do. */
+const choir__cli_strategy *choir__composition_strategy(choir__composition *c);
+/* Reads "2x4" into the sizes, with one dimension per strategy. */
+choir_status choir__composition_mesh(choir__composition *c, const char *text);
+/* Returns whether the innermost strategy works within one process, over as many devices as its
+ * dimension has. */
+bool choir__composition_inside(const choir__composition *c);
+
+/* Returns the number of ranks along dimension d of a job with `ranks`. */
+static inline int choir__composition_ranks(const choir__composition *c, int d, int ranks)
+{
+    return c->count > 1 ? c->dims[d].size : ranks;
+}
+/* Returns the part of a job with `ranks` that its numbers depend on, such as "tp of 2 ranks":
+ * equal texts mean equal numbers. "": they are those of `single`. The caller frees it. */
+char *choir__composition_numbers(const choir__composition *c, int ranks, int64_t microbatches);
+
+/* Makes one group per dimension, and finds the ranks that micro-batches are distributed to.
+ * Collective. */
+choir_status choir__cli_part_mesh(choir__cli_part *part);
+
+/* --- step.c --- */
+
+/* Returns whether the strategy uses several processes. */
+bool choir__cli_strategy_has_ranks(const choir__cli_strategy *s);
+
+/* Returns the number of devices or ranks that a job's work is distributed to. */
+int choir__cli_strategy_workers(const struct choir__job *job);
+/* Returns the number of contiguous runs that the micro-batches are distributed in: one per rank
+ * that has its own micro-batches. */
+int choir__cli_strategy_dealt(const struct choir__job *job);
+/* Returns the default number of micro-batches in the global batch. */
+int64_t choir__cli_strategy_microbatches(const struct choir__job *job);
+
+/* Adds a device that a strategy uses in addition to the part's. Does nothing if device is NULL
+ * or the part has it already. */
+void choir__cli_part_add_device(choir__cli_part *part, choir_device *device);
+
+/* Returns how the job goes on when ranks are lost. */
+choir__recovery choir__cli_strategy_recovery(const struct choir__job *job);
+
+/* Returns what checkpoints of the job do not hold, of the first strategy with such state; NULL:
+ * nothing. */
+const char *choir__cli_strategy_forgets(const struct choir__job *job);
+
+/* Returns whether a process's device holds the whole model and its whole micro-batches. */
+bool choir__cli_strategy_is_whole(const struct choir__job *job);
+
+/* Begins a step. If targets of the model are ignored, reads the batches of all micro-batches of
+ * this part and makes the divisor of their losses, which depends on all of them. */
+choir_status choir__cli_part_begin(choir__cli_part *part, choir_scope *step);
+/* Gives the batch of the next micro-batch, in its scope. */
+choir_status choir__cli_part_next(choir__cli_part *part, choir_scope *micro, choir_batch *b);
+
+/* Returns the tensor at which backward starts: the loss, scaled if gradients are scaled. */
+choir_tensor *choir__cli_part_scaled(const choir__cli_part *part, choir_tensor *loss);
+
+/* Runs forward and backward of the micro-batches one by one, for strategies whose micro-batches
+ * are plain code. */
+choir_status choir__cli_strategy_plain_step(choir_scope *step, choir__cli_part *part);
+
+#endif

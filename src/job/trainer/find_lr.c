@@ -1,0 +1,147 @@
+/* See find_lr.h. Rates rise by a factor per loss from 1e-7 to 10. A loss is smoothed over the
+ * steps before it, with the start's bias removed, as in fastai and Lightning. */
+#include "job/trainer/find_lr.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "line/gnuplot.h"
+#include "line/say.h"
+
+static const double lowest = 1e-7, highest = 10, keeps = 0.9, too_much = 4;
+
+enum { STEPS = 200, SKIPPED = 10 /* at the start, of the search for the steepest fall */ };
+
+int choir__rate_test_check(const choir__job *j)
+{
+    if (!j->find_lr)
+        return CHOIR__EXIT_OK;
+    const char *dot = strrchr(j->find_lr, '.');
+    if (!dot || (strcmp(dot, ".png") && strcmp(dot, ".svg")))
+        return choir__cli_usage(
+            j->command, "--find-lr: expected a file .png or .svg, got '%s'", j->find_lr);
+    if (j->save || j->resume || j->max_restarts || j->run || j->logs)
+        return choir__cli_usage(j->command, "--find-lr with --%s: it trains no model to keep",
+            j->resume ? "resume" /* which goes on saving */
+            : j->save ? "save"
+            : j->run  ? "run"
+            : j->logs ? "log"
+                      : "max-restarts");
+    return choir__gnuplot_check("--find-lr", j->find_lr) == CHOIR_OK ? CHOIR__EXIT_OK
+                                                                     : choir__cli_fail();
+}
+
+void choir__rate_test_begin(choir__rate_test *t, const choir__job *j)
+{
+    *t = (choir__rate_test){.best = (double)INFINITY};
+    t->steps = choir__job_was_given(j, "steps") || j->epochs ? j->steps : STEPS;
+    t->patience = choir__job_epoch_steps(j);
+    t->rates = choir__calloc((size_t)t->steps, sizeof *t->rates);
+    t->losses = choir__calloc((size_t)t->steps, sizeof *t->losses);
+}
+
+double choir__rate_test_next(const choir__rate_test *t)
+{
+    double part = t->steps > 1 ? (double)t->count / (double)(t->steps - 1) : 0;
+    return lowest * pow(highest / lowest, part);
+}
+
+bool choir__rate_test_note(choir__rate_test *t, bool none, double loss)
+{
+    t->without = none ? t->without + 1 : 0;
+    if (none)
+        return t->without < t->patience;
+    if (!isfinite(loss))
+        return false;
+    t->rates[t->count] = choir__rate_test_next(t);
+    t->smooth = keeps * t->smooth + (1 - keeps) * loss;
+    double now = t->smooth / (1 - pow(keeps, (double)t->count + 1));
+    t->losses[t->count++] = now;
+    t->best = now < t->best ? now : t->best;
+    return t->count < t->steps && !(t->count > SKIPPED && now > too_much * fabs(t->best));
+}
+
+/* Returns where the smoothed loss falls fastest over the logarithm of the rate; -1: nowhere. */
+static int64_t steepest(const choir__rate_test *t)
+{
+    int64_t at = -1;
+    double most = 0;
+    for (int64_t i = choir__max(choir__min(SKIPPED, t->count / 4), 1); i + 1 < t->count; i++) {
+        double slope = (t->losses[i + 1] - t->losses[i - 1]) / 2;
+        if (slope < most) {
+            most = slope;
+            at = i;
+        }
+    }
+    return at;
+}
+
+typedef struct picture {
+    const choir__rate_test *test;
+    const choir__job *job;
+    int64_t at;
+} picture;
+
+static void write_script(const void *arg, FILE *g)
+{
+    const picture *p = arg;
+    const choir__rate_test *t = p->test;
+    double low = t->best, high = t->losses[0];
+    for (int64_t i = 0; i < t->count; i++)
+        high = t->losses[i] > high ? t->losses[i] : high;
+    high = fmin(high, t->losses[0] + (t->losses[0] - low)); /* the end goes through the roof */
+    double room = fmax(0.08 * (high - low), 0.02 * fabs(low) + 1e-9);
+    fprintf(g, "set terminal %s size 960,600 font 'sans,%d'\nset output ",
+        strstr(p->job->find_lr, ".svg") ? "svg" : "pngcairo", CHOIR__GNUPLOT_FONT);
+    choir__gnuplot_text(g, p->job->find_lr);
+    fprintf(g, "\n$losses << EOD\n");
+    for (int64_t i = 0; i < t->count; i++)
+        fprintf(g, "%.9g %.9g\n", t->rates[i], t->losses[i]);
+    fprintf(g, "EOD\n");
+    choir__gnuplot_panel(
+        g, (choir__panel){0.1, 0.14, 0.85, 0.74}, "Loss while the learning rate rises");
+    fprintf(g,
+        "set logscale x\nset format x '%%.0e'\nset xlabel 'learning rate'\n"
+        "set ylabel 'loss, smoothed'\nset xrange [%g:%g]\nset yrange [%.9g:%.9g]\n",
+        t->rates[0], t->rates[t->count - 1], low - room, high + room);
+    if (p->at >= 0)
+        fprintf(g,
+            "set label 1 '%.2g' at %.9g,%.9g offset 1,1 point pt 7 ps 1.6 lc rgb '#D55E00' "
+            "textcolor rgb '#D55E00'\n",
+            t->rates[p->at], t->rates[p->at], t->losses[p->at]);
+    fprintf(g, "plot $losses using 1:2 with lines lw 2.5 lc rgb '#0072B2'\n");
+}
+
+choir_status choir__rate_test_report(const choir__rate_test *t, const choir__job *j)
+{
+    picture p = {t, j, steepest(t)};
+    if (t->without)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--find-lr: none of the %lld steps of an epoch has a target, so there is no loss; a "
+            "larger --batch-size or context may give each step one",
+            (long long)t->without);
+    if (t->count < 3)
+        return choir__error(CHOIR_ERR_NONFINITE,
+            "--find-lr: the loss is not finite after %lld steps at rates near %g",
+            (long long)t->count, lowest);
+    for (int64_t i = 0; i < t->count && j->json; i++)
+        printf("{\"event\":\"rate\",\"lr\":%.9g,\"loss\":%.9g}\n", t->rates[i], t->losses[i]);
+    if (j->json && p.at >= 0)
+        printf("{\"event\":\"found\",\"lr\":%.9g}\n", t->rates[p.at]);
+    else if (j->json)
+        printf("{\"event\":\"found\",\"lr\":null}\n");
+    else if (p.at >= 0)
+        printf("the loss falls fastest at --lr %.2g; see %s\n", t->rates[p.at], j->find_lr);
+    else
+        printf("the loss falls at no rate; see %s\n", j->find_lr);
+    return choir__gnuplot(write_script, &p);
+}
+
+void choir__rate_test_free(choir__rate_test *t)
+{
+    free(t->rates);
+    free(t->losses);
+}

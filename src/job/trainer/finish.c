@@ -1,0 +1,162 @@
+/* The end of a training: the last checkpoint, validation, the summary, a sample of text. */
+#include "line/printed.h"
+#include "job/trainer/trainer.h"
+#include "job/trainer/inside.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "job/trainer/judge.h"
+#include "job/report/record.h"
+#include "line/say.h"
+#include "base/base.h"
+
+enum { SAMPLE_TOKENS = 300 };
+
+static const double least_overtime_s = 2; /* of the last validation, behind --max-time */
+
+/* A sample that is kept for the record, and shown while it is written, or NULL. */
+typedef struct written {
+    FILE *kept, *shown;
+} written;
+
+static ssize_t keep_and_show(void *arg, const char *bytes, size_t count)
+{
+    written *s = arg;
+    if (s->shown) {
+        fwrite(bytes, 1, count, s->shown);
+        fflush(s->shown);
+    }
+    return (ssize_t)fwrite(bytes, 1, count, s->kept);
+}
+
+static choir_status write_sample(choir__trainer *t, bool shown)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    written s = {open_memstream(&text, &bytes), shown ? choir__printed_stream(stdout) : NULL};
+    FILE *out =
+        s.kept ? fopencookie(&s, "w", (cookie_io_functions_t){.write = keep_and_show}) : NULL;
+    choir_status status = out ? choir__generate(t->part.run, t->part.evaluated, &t->job->info,
+                                    t->job->tokenizer, NULL, 0, SAMPLE_TOKENS, 0.8, 40, out)
+                              : CHOIR_OK;
+    if (out)
+        fclose(out);
+    if (s.kept)
+        fclose(s.kept);
+    if (s.shown)
+        fclose(s.shown);
+    if (shown)
+        printf("\n");
+    if (text)
+        choir__cli_record_sample(t->record, t->now.step, text);
+    free(text);
+    return status;
+}
+
+static choir_status sample(choir__trainer *t)
+{
+    bool shown = !t->job->json && !t->job->quiet;
+    if (t->job->info.task != CHOIR_LANGUAGE || t->job->info.masked || !t->job->tokenizer ||
+        (!shown && !t->job->logs) || t->part.env.rank != 0)
+        return CHOIR_OK;
+    bool apart_here =
+        choir_module_collective(t->part.evaluated) || /* all ranks would have to */
+        (t->part.env.world > 1 && !choir__cli_strategy_is_whole(t->job));
+    if (shown)
+        printf("\nWhat it writes:\n");
+    if (shown && apart_here)
+        printf(
+            "  no rank has the whole model here: choir generate tells, from what --save kept\n");
+    return apart_here ? CHOIR_OK : write_sample(t, shown);
+}
+
+/* Validates on the whole split, unless the last step was followed by that already. Where the
+ * evaluations of --eval-every are on fewer batches, the best is one of these. The last epoch of
+ * --eval-epochs has a line like those before, beside its mean loss, and so has a validation on
+ * which a job that goes on from here depends; the last value of --eval-every is else in the
+ * summary alone. */
+static choir_status validate(choir__trainer *t, choir_score *score)
+{
+    bool alike = !t->job->eval_batches;
+    bool line = t->now.eval_due && (t->job->eval_epochs || choir__judge_decides(t->job));
+    bool shown = t->now.scored == t->now.step || line;
+    choir_status status = CHOIR_OK;
+    if (t->now.eval_due && (line || !alike))
+        status = choir__trainer_score(t, score);
+    if (status == CHOIR_OK && line)
+        choir__trainer_show_eval(t, score, true);
+    *score = t->now.score;
+    if (status == CHOIR_OK && !(shown && alike))
+        status = choir__trainer_evaluate(t, 0, score);
+    if (status != CHOIR_OK)
+        return status;
+    if (!shown && (alike || !t->job->eval_every))
+        t->now.best_due |= choir__judge_score(&t->now.judge, t->job, score, false);
+    t->now.last_eval = score->loss;
+    if (!shown)
+        choir__trainer_show_eval(t, score, false);
+    return CHOIR_OK;
+}
+
+/* Saves, and validates then: a validation that fails, or that a signal or the time ends, costs
+ * nothing. */
+static choir_status save_and_validate(choir__trainer *t, float loss, choir_score *score)
+{
+    t->now.last_eval_due = !t->job->no_eval && !t->now.time_over;
+    choir_status status = choir__trainer_save_whole(t, loss);
+    if (status != CHOIR_OK || !t->now.last_eval_due)
+        return status;
+    t->overtime_s = choir__max(choir__job_seconds(t->job->max_time) / 10, least_overtime_s);
+    status = validate(t, score);
+    if (status == CHOIR_ERR_INTERRUPTED && t->agreed && !t->by) { /* the time is over */
+        if (t->part.env.rank == 0)
+            choir__cli_tell(t->job->command,
+                "note: --max-time has ended the validation after step %lld",
+                (long long)t->now.step);
+        *score = (choir_score){.loss = (double)NAN, .accuracy = (double)NAN};
+        return CHOIR_OK;
+    }
+    if (status == CHOIR_OK) {
+        t->now.last_eval_due = t->now.eval_due = false;
+        choir__trainer_note_judged(t);
+    }
+    return status == CHOIR_OK || t->by ? status : choir__trainer_save_unvalidated(t, status);
+}
+
+choir_status choir__trainer_finish(choir__trainer *t, float loss)
+{
+    choir_score score = {.loss = (double)NAN, .accuracy = (double)NAN};
+    char sha[65];
+    int device_count;
+    choir__device_figures *figures;
+    choir_status status = choir__cli_part_figures(&t->part, &figures, &device_count);
+    if (status == CHOIR_OK)
+        status = choir__trainer_end_trace(t, t->report.steps - t->traced_before);
+    choir_run_forget(t->part.run); /* its memory is more than validation needs */
+    if (status == CHOIR_OK)
+        status = save_and_validate(t, loss, &score);
+    if (status == CHOIR_ERR_INTERRUPTED) {
+        free(figures);
+        return choir__trainer_stop(t, loss);
+    }
+    bool swapped = status == CHOIR_OK; /* to the weights that the checkpoint has */
+    if (swapped)
+        status = choir_optim_swap(t->part.optim);
+    if (status == CHOIR_OK && (choir__trainer_savers(t) || t->part.env.rank == 0))
+        status = choir_weights_sha256(t->part.net, choir__trainer_savers(t), sha);
+    choir__trainer_report_change(t);
+    t->report.last = t->now.step;
+    if (status == CHOIR_OK && t->part.env.rank == 0) {
+        choir__cli_report_summary(&t->report, choir_module_param_count(t->part.net), loss,
+            &score, sha, figures, device_count);
+        choir__cli_record_end(
+            choir__trainer_record(t), t->now.step, loss, sha, t->now.ended_by);
+    }
+    free(figures);
+    if (status == CHOIR_OK)
+        status = sample(t);
+    choir_status back = swapped ? choir_optim_swap(t->part.optim) : CHOIR_OK;
+    return status == CHOIR_OK ? back : status;
+}

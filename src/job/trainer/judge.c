@@ -1,0 +1,193 @@
+/* See judge.h. A score's measure is turned so that less is better. */
+#include "job/trainer/judge.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/named.h"
+#include "base/options.h"
+#include "line/say.h"
+
+static const char *const metrics[] = {"loss", "accuracy"};
+
+typedef struct metric {
+    bool accuracy, max;
+} metric;
+
+static choir_status unknown_metric(const char *text, size_t length)
+{
+    static const choir__name_table table = CHOIR__NAME_TABLE(metrics);
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)length, text);
+    return choir__unknown_name(&table, "metric of --best", name);
+}
+
+/* Reads --best "METRIC[:min|max]". */
+static choir_status read_metric(const char *text, metric *m)
+{
+    *m = (metric){0};
+    if (!text)
+        return CHOIR_OK;
+    size_t length = strcspn(text, ":");
+    const char *way = text[length] ? text + length + 1 : NULL;
+    m->accuracy = length == strlen("accuracy") && !strncmp(text, "accuracy", length);
+    m->max = way ? !strcmp(way, "max") : m->accuracy;
+    if (!m->accuracy && (length != strlen("loss") || strncmp(text, "loss", length) != 0))
+        return unknown_metric(text, length);
+    if (way && strcmp(way, "min") && strcmp(way, "max"))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--best %s: expected 'min' or 'max' behind the colon, got '%s'", text, way);
+    return CHOIR_OK;
+}
+
+const char *choir__judge_measure(const char *best)
+{
+    metric m;
+    (void)!read_metric(best, &m); /* a record's, or checked */
+    return m.accuracy ? m.max ? "accuracy:max" : "accuracy:min"
+           : m.max    ? "loss:max"
+                      : "loss:min";
+}
+
+static bool has_plateau(const choir__job *j)
+{
+    choir_plateau p;
+    return choir__job_plateau(j, &p);
+}
+
+int choir__judge_check(const choir__job *j)
+{
+    metric m;
+    if (read_metric(j->best, &m) != CHOIR_OK)
+        return choir__cli_usage(j->command, "%s", choir_error_message());
+    if (j->patience && !j->eval_every && !j->eval_epochs)
+        return choir__cli_usage(j->command,
+            "--patience %lld without --eval-every: training would never be evaluated before "
+            "its end",
+            (long long)j->patience);
+    if (has_plateau(j) && !j->eval_every && !j->eval_epochs)
+        return choir__cli_usage(j->command,
+            "--schedule plateau without --eval-every: the rate falls when the validation loss "
+            "stops to fall");
+    return CHOIR__EXIT_OK;
+}
+
+choir_status choir__judge_check_task(const choir__job *j)
+{
+    metric m;
+    choir_status status = read_metric(j->best, &m);
+    return status == CHOIR_OK && m.accuracy && j->info.task == CHOIR_REGRESSION
+               ? choir__error(CHOIR_ERR_ARGUMENT,
+                     "--best %s: this model's outputs have no accuracy: choose loss", j->best)
+               : status;
+}
+
+choir__judge choir__judge_new(const choir__job *j)
+{
+    choir__judge judge = {.best = (double)NAN, .regular = (double)NAN, .base_lr = (double)NAN};
+    if (choir__job_plateau(j, &judge.plateau))
+        judge.base_lr = j->lr;
+    return judge;
+}
+
+static bool is_loss(const choir__job *j)
+{
+    return !strcmp(choir__judge_measure(j->best), "loss:min");
+}
+
+void choir__judge_to_state(const choir__judge *judge, const choir__job *j, choir_train_state *s)
+{
+    s->best = judge->best;
+    s->best_loss = is_loss(j) ? judge->best : (double)NAN;
+    s->best_regular = judge->regular;
+    s->stale = judge->stale;
+    s->base_lr = judge->base_lr;
+    s->plateau_best = judge->plateau.started ? judge->plateau.best : (double)NAN;
+    s->plateau_bad = judge->plateau.bad;
+    s->plateau_cooling = judge->plateau.cooling;
+}
+
+/* Returns whether the command line gives another rate than the job had that is resumed. */
+static bool has_other_rate(const choir__job *j)
+{
+    double was;
+    const char *text = choir__job_recorded(j, "lr");
+    return text && choir__parse_float(text, 0, (double)INFINITY, &was) && was != j->lr;
+}
+
+/* By another measure nothing has been the best yet. */
+static bool has_other_measure(const choir__job *j)
+{
+    const char *was = choir__job_recorded(j, "best");
+    return strcmp(choir__judge_measure(was), choir__judge_measure(j->best)) != 0;
+}
+
+void choir__judge_from_state(
+    choir__judge *judge, const choir__job *j, const choir_train_state *s, bool resumed)
+{
+    *judge = choir__judge_new(j);
+    if (!resumed || !has_other_measure(j)) {
+        judge->best = isnan(s->best) && is_loss(j) ? s->best_loss : s->best;
+        judge->regular = s->best_regular;
+        judge->stale = s->stale;
+    }
+    if (isnan(judge->base_lr) || isnan(s->base_lr))
+        return;
+    if (!resumed || !has_other_rate(j))
+        judge->base_lr = s->base_lr;
+    judge->plateau.started = !isnan(s->plateau_best);
+    judge->plateau.best = s->plateau_best;
+    judge->plateau.bad = s->plateau_bad;
+    judge->plateau.cooling = s->plateau_cooling;
+}
+
+bool choir__judge_decides(const choir__job *j)
+{
+    return j->patience || has_plateau(j);
+}
+
+static double measure_of(const choir__job *j, const choir_score *score)
+{
+    metric m;
+    (void)!read_metric(j->best, &m); /* checked */
+    double value = m.accuracy ? score->accuracy : score->loss;
+    return m.max ? -value : value;
+}
+
+/* A repetition is no better than before; any number is better than none. */
+static bool is_better(double measure, double best)
+{
+    return !isnan(measure) && !(measure >= best);
+}
+
+bool choir__judge_score(
+    choir__judge *judge, const choir__job *j, const choir_score *score, bool regular)
+{
+    if (!score->targets) /* none that counts: nothing was measured */
+        return false;
+    double measure = measure_of(j, score);
+    bool best = is_better(measure, judge->best);
+    if (best)
+        judge->best = measure;
+    if (!regular)
+        return best;
+    judge->stale = is_better(measure, judge->regular) ? 0 : judge->stale + 1;
+    if (!judge->stale)
+        judge->regular = measure;
+    if (!isnan(judge->base_lr))
+        judge->base_lr =
+            (double)choir_plateau_next(&judge->plateau, (float)judge->base_lr, score->loss);
+    return best;
+}
+
+bool choir__judge_is_tired(const choir__judge *judge, const choir__job *j)
+{
+    return j->patience && judge->stale >= j->patience;
+}
+
+void choir__judge_set_rate(const choir__judge *judge, choir_optim *optim)
+{
+    if (!isnan(judge->base_lr))
+        choir_optim_set_lr(optim, (float)judge->base_lr);
+}

@@ -1,0 +1,43 @@
+/* The decisions that follow from evaluations: which checkpoint is the best, whether training
+ * has stopped to improve, and the rate of --schedule plateau. */
+#ifndef CHOIR_CLI_JUDGE_H
+#define CHOIR_CLI_JUDGE_H
+
+#include <choir/evaluate.h>
+#include "job/job.h"
+
+/* All of it is in checkpoints, and every rank has it. */
+typedef struct choir__judge {
+    double best;    /* measure of the checkpoint that is the best; NaN: there is none */
+    double regular; /* best measure of the evaluations of --eval-every */
+    int64_t stale;  /* such evaluations since then */
+    double base_lr; /* of --schedule plateau; NaN: the job's */
+    choir_plateau plateau;
+} choir__judge;
+
+/* Checks --best, --patience and --schedule plateau. Returns like choir__job_check. */
+int choir__judge_check(const choir__job *job);
+/* After the data is open: refuses a metric that the model's task lacks. */
+choir_status choir__judge_check_task(const choir__job *job);
+
+choir__judge choir__judge_new(const choir__job *job);
+void choir__judge_to_state(
+    const choir__judge *judge, const choir__job *job, choir_train_state *state);
+/* resumed: the state is of the job that --resume goes on from, which may have been judged by
+ * another measure, and at another rate. */
+void choir__judge_from_state(
+    choir__judge *judge, const choir__job *job, const choir_train_state *state, bool resumed);
+/* Returns the measure that a text of --best names, in full: "loss:min" for NULL. */
+const char *choir__judge_measure(const char *best);
+
+/* Returns whether later steps depend on evaluations, so that none may be left out. */
+bool choir__judge_decides(const choir__job *job);
+/* Notes an evaluation's score; regular: one of --eval-every. Returns whether it is the best. */
+bool choir__judge_score(
+    choir__judge *judge, const choir__job *job, const choir_score *score, bool regular);
+/* Returns whether --patience has run out. */
+bool choir__judge_is_tired(const choir__judge *judge, const choir__job *job);
+/* Gives the optimizer the rate of --schedule plateau; does nothing with other schedules. */
+void choir__judge_set_rate(const choir__judge *judge, choir_optim *optim);
+
+#endif

@@ -1,0 +1,54 @@
+/* Ranks that are lost or new (choir/elastic.h): what a rank does when it takes part again, and
+ * rank 0 tells of each change. */
+#include "job/trainer/inside.h"
+
+#include <stdatomic.h>
+
+#include "job/report/record.h"
+
+void choir__trainer_note_generation(const choir__trainer *t)
+{
+    uint64_t now = t->part.env.generation;
+    if (!t->job->shared)
+        return;
+    uint64_t before = atomic_load(&t->job->shared->generation);
+    while (before < now &&
+           !atomic_compare_exchange_weak(&t->job->shared->generation, &before, now)) {
+    }
+}
+
+void choir__trainer_fill_losses(choir__trainer *t)
+{
+    for (int64_t i = 0; i < choir__max(t->part.micro_count, t->job->microbatches); i++)
+        t->read[i] = t->now.last.loss;
+}
+
+void choir__trainer_take_part(choir__trainer *t)
+{
+    choir__cli_part_changed(&t->part);
+    choir__trainer_fill_losses(t);
+}
+
+void choir__trainer_note_change(choir__trainer *t)
+{
+    choir__trainer_take_part(t);
+    t->stopping = false; /* of a meeting that may have failed: the next one asks again */
+    choir__trainer_note_generation(t);
+    if (t->saved && choir_checkpoint_wait(t->saved) != CHOIR_OK)
+        t->now.save_due = true;
+    choir__trainer_report_saved(t);
+    (void)!choir_checkpoint_close(t->saved);
+    t->saved = NULL;
+    t->prepared = false;
+    choir__trainer_note_newest(t); /* this process may have become rank 0 */
+    choir__trainer_show_step(t);
+}
+
+void choir__trainer_report_change(choir__trainer *t)
+{
+    choir_membership m;
+    if (!t->elastic || !choir_elastic_change(t->elastic, &m) || t->part.env.rank != 0)
+        return;
+    choir__cli_report_membership(&t->report, &m);
+    choir__cli_record_membership(choir__trainer_record(t), &m);
+}

@@ -1,0 +1,115 @@
+/* Checkpoints that a training goes on from. */
+#include "job/trainer/trainer.h"
+#include "job/trainer/inside.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "job/trainer/judge.h"
+#include "line/say.h"
+
+bool choir__trainer_has_saved(const choir__job *j)
+{
+    uint64_t newest = j->shared ? choir__job_checkpoint(j) : 0;
+    return newest && newest != j->shared->old_checkpoint;
+}
+
+/* Returns whether the checkpoint is of the job that --resume goes on from, not of this one. */
+static bool is_resumed(const choir__job *j, const char *from)
+{
+    return from == j->resume && !(from == j->save && choir__trainer_has_saved(j));
+}
+
+choir_status choir__trainer_resume(choir__trainer *t, const char *from)
+{
+    choir_training parts = choir__trainer_parts(t);
+    choir_train_state s;
+    choir_status status = choir_training_resume(from, &parts, t->part.env.group, &s);
+    if (status != CHOIR_OK)
+        return status;
+    t->now.step = s.step;
+    choir__judge_from_state(&t->now.judge, t->job, &s, is_resumed(t->job, from));
+    t->now.epoch_loss = s.epoch_loss;
+    t->now.epoch_without = s.epoch_without;
+    t->now.last.number = s.step;
+    t->now.last.loss = (float)s.loss;
+    choir__trainer_fill_losses(t);
+    t->now.ended = choir__judge_is_tired(&t->now.judge, t->job);
+    t->now.eval_due = (s.eval_due & CHOIR_EVAL_REGULAR) && t->job->eval_every && !t->now.ended;
+    t->now.after = t->now.eval_due;
+    t->now.last_eval = s.eval_loss;
+    if (status == CHOIR_OK && t->job->strategy->resumed)
+        status = t->job->strategy->resumed(&t->part);
+    return status;
+}
+
+/* While copies are taken they are at most one step behind a checkpoint, and going on from them
+ * is quicker. Those further behind are of a time before the ranks had no memory for copies.
+ * They are better than a checkpoint that lacks a part of the state. */
+choir_status choir__trainer_finds_copies(const choir__trainer *t, bool *found)
+{
+    const choir__job *j = t->job;
+    choir_train_state s;
+    int64_t step = choir_elastic_kept_step();
+    int32_t are = step >= 0;
+    if (are && !choir__cli_strategy_forgets(j) && choir__trainer_has_saved(j) &&
+        choir_training_read(j->save, &s) == CHOIR_OK && s.step > step + 1)
+        are = 0;
+    choir_status status = choir_group_broadcast(t->part.env.group, &are, 1, CHOIR_I32, 0, NULL);
+    *found = are > 0;
+    return status;
+}
+
+choir_status choir__trainer_go_back(choir__trainer *t)
+{
+    const choir__job *j = t->job;
+    const char *forgotten = choir__cli_strategy_forgets(j);
+    if (choir__trainer_has_saved(j) && forgotten)
+        return choir__error(CHOIR_ERR_STATE,
+            "a rank was lost, and no copies of the ranks' state could be kept; strategy %s: %s, "
+            "so the weights would be others than those of an undisturbed job. If that will do, "
+            "go on with --resume %s",
+            j->strategy->name, forgotten, j->save);
+    if (choir__trainer_has_saved(j))
+        return choir__trainer_resume(t, j->save);
+    if (j->resume)
+        return choir__trainer_resume(t, j->resume);
+    if (!atomic_load(&j->shared->stepped))
+        return CHOIR_OK;
+    long long stepped = (long long)atomic_load(&j->shared->stepped);
+    if (!j->save)
+        return choir__error(CHOIR_ERR_STATE,
+            "a rank was lost after step %lld, and there is nothing to go on from: no copies of "
+            "the ranks' state could be kept, and without --save there is no checkpoint",
+            stepped);
+    return choir__error(CHOIR_ERR_STATE,
+        "a rank was lost after step %lld, and %s has no checkpoint of this job yet: without "
+        "copies no other state is kept to go on from",
+        stepped, j->save);
+}
+
+choir_status choir__trainer_continue_own(choir__trainer *t)
+{
+    const choir__job *j = t->job;
+    char path[PATH_MAX];
+    if (!j->save || j->resume || !choir__job_is_started_again(j))
+        return CHOIR_OK;
+    int32_t there = t->part.env.rank == 0 && choir_training_find(j->save, path) == CHOIR_OK;
+    choir_status status =
+        choir_group_broadcast(t->part.env.group, &there, 1, CHOIR_I32, 0, NULL);
+    if (status != CHOIR_OK || !there)
+        return status;
+    t->now.forgot = choir__cli_strategy_forgets(j) != NULL;
+    return choir__trainer_resume(t, j->save);
+}
+
+void choir__trainer_note_forgotten(choir__trainer *t)
+{
+    if (t->now.forgot && t->part.env.rank == 0)
+        choir__cli_tell(t->job->command,
+            "note: the ranks go on from %s; strategy %s: %s; the numbers from here on may be "
+            "others than those of an uninterrupted run",
+            t->job->save, t->job->strategy->name, choir__cli_strategy_forgets(t->job));
+    t->now.forgot = false;
+}

@@ -1,0 +1,182 @@
+/* Checkpoints. A step is saved before it is validated, so that no validation
+ * can cost it; what becomes of the validation, and the mark of the best, are added afterwards.
+ */
+#include "job/trainer/inside.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "checkpoint/checkpoint.h"
+#include "job/model/amp.h"
+#include "job/trainer/judge.h"
+#include "job/report/record.h"
+#include "line/say.h"
+
+choir_group *choir__trainer_savers(const choir__trainer *t)
+{
+    return t->job->strategy->meet ? NULL : t->part.env.group;
+}
+
+/* Returns whether this rank writes a part of the checkpoints. */
+static bool saves_here(const choir__trainer *t)
+{
+    return t->job->save && !(t->job->strategy->meet && t->part.env.rank != 0);
+}
+
+/* Adds what became of the validation to the checkpoint, which is whole without it: a job that
+ * goes on from there validates again. */
+static void add_judged(choir__trainer *t)
+{
+    const choir__job *j = t->job;
+    if (!t->judged.step || t->judged.step != t->newest || t->part.env.rank != 0)
+        return;
+    if (choir__checkpoint_amend(j->save, &t->judged, t->judged_best, j->save_keep) != CHOIR_OK)
+        choir__cli_tell(j->command, "warning: %s; training goes on", choir_error_message());
+    t->judged.step = 0;
+}
+
+void choir__trainer_report_saved(choir__trainer *t)
+{
+    int64_t step;
+    if (t->part.env.rank != 0)
+        return;
+    if (t->saved && choir_checkpoint_saved(t->saved, &step)) {
+        t->newest = step;
+        choir__trainer_note_lost(t, false);
+        if (choir__trainer_is_news(t, CHOIR__LINE_SAVED, step)) {
+            choir__cli_report_saved(&t->report, step, t->job->save);
+            choir__trainer_note_shown(t, CHOIR__LINE_SAVED, step);
+            choir__cli_record_saved(choir__trainer_record(t), step);
+        }
+    }
+    add_judged(t);
+}
+
+void choir__trainer_note_newest(choir__trainer *t)
+{
+    choir_train_state s;
+    const char *save = t->job->save;
+    char *why = choir__strdup(choir_error_message()); /* an error from before stays */
+    if (t->part.env.rank == 0 && save && choir_training_read(save, &s) == CHOIR_OK)
+        t->newest = s.step;
+    (void)choir_error_message(); /* marks the error as read: there may be no checkpoint yet */
+    choir__set_message(why);
+    free(why);
+    choir__trainer_note_lost(t, false);
+}
+
+choir_training choir__trainer_parts(const choir__trainer *t)
+{
+    return (choir_training){.module = t->part.net,
+        .optim = t->part.optim,
+        .scaler = t->part.scaler,
+        .loader = t->part.loader,
+        .info = &t->job->info,
+        .tokenizer = t->job->tokenizer,
+        .classes = &t->job->classes,
+        .beside = t->job->beside,
+        .job = t->job->record};
+}
+
+static choir_status open_checkpoint(choir__trainer *t)
+{
+    choir_checkpoint_opts opts = choir_checkpoint_defaults();
+    opts.group = choir__trainer_savers(t);
+    opts.async = true;
+    opts.keep = t->job->save_keep;
+    return t->saved ? CHOIR_OK : choir_checkpoint_open(t->job->save, opts, &t->saved);
+}
+
+choir_status choir__trainer_prepare_saves(choir__trainer *t)
+{
+    const choir__job *j = t->job;
+    if (!j->save || !(j->save_every || j->eval_every) ||
+        (j->strategy->meet && t->part.env.rank != 0))
+        return CHOIR_OK;
+    choir_training parts = choir__trainer_parts(t);
+    choir_status status = open_checkpoint(t);
+    return status == CHOIR_OK ? choir_checkpoint_prepare(t->saved, parts.module, parts.optim)
+                              : status;
+}
+
+/* With --save-warn a checkpoint that cannot be written is a warning on every rank. */
+static choir_status forgive(const choir__trainer *t, choir_status status)
+{
+    if (status != CHOIR_ERR_IO || !t->job->save_warn)
+        return status;
+    if (t->part.env.rank == 0)
+        choir__cli_tell(
+            t->job->command, "warning: %s; training goes on", choir_error_message());
+    return CHOIR_OK;
+}
+
+/* Returns what the checkpoint of the present step has beside tensors. */
+static choir_train_state state_of(const choir__trainer *t, float loss)
+{
+    const choir__job *j = t->job;
+    choir_train_state s = choir_train_state_none();
+    s.step = t->now.step;
+    s.loss = (double)loss;
+    s.eval_loss = t->now.last_eval;
+    s.eval_due = (t->now.eval_due ? CHOIR_EVAL_REGULAR : 0) |
+                 (t->now.last_eval_due ? CHOIR_EVAL_LAST : 0);
+    s.epoch_loss = t->now.epoch_loss;
+    s.epoch_without = t->now.epoch_without;
+    s.world = choir__cli_strategy_workers(j);
+    choir__judge_to_state(&t->now.judge, j, &s);
+    snprintf(s.optimizer, sizeof s.optimizer, "%s", j->optimizer);
+    snprintf(s.strategy, sizeof s.strategy, "%s", j->strategy_text);
+    snprintf(s.amp, sizeof s.amp, "%s", choir__amp_find(j->amp)->name);
+    return s;
+}
+
+choir_status choir__trainer_save(choir__trainer *t, float loss, unsigned flags)
+{
+    t->now.saved = t->now.step;
+    if (!saves_here(t))
+        return CHOIR_OK;
+    choir_training parts = choir__trainer_parts(t);
+    choir_train_state s = state_of(t, loss);
+    choir_status status = open_checkpoint(t);
+    if (status == CHOIR_OK)
+        status = forgive(t, choir_checkpoint_wait(t->saved)); /* of the checkpoint before */
+    choir__trainer_report_saved(t);
+    choir__trainer_note_lost(t, true);
+    if (status == CHOIR_OK)
+        status = choir_training_save(t->saved, &parts, &s, flags);
+    choir__trainer_report_saved(t);
+    if (status != CHOIR_OK)
+        t->now.saved = 0;
+    return status;
+}
+
+choir_status choir__trainer_save_now_and_then(choir__trainer *t, unsigned flags)
+{
+    return forgive(t, choir__trainer_save(t, t->now.last.loss, flags));
+}
+
+choir_status choir__trainer_save_as_asked(choir__trainer *t)
+{
+    choir_status status =
+        t->now.saved == t->now.step ? CHOIR_OK : choir__trainer_save_now_and_then(t, 0);
+    t->lost_save |= status != CHOIR_OK;
+    return status;
+}
+
+choir_status choir__trainer_save_whole(choir__trainer *t, float loss)
+{
+    bool whole = t->now.saved == t->now.step &&
+                 (!t->saved || choir_checkpoint_wait(t->saved) == CHOIR_OK);
+    choir__trainer_report_saved(t);
+    return whole ? CHOIR_OK : choir__trainer_save(t, loss, CHOIR_SAVE_NOW);
+}
+
+void choir__trainer_note_judged(choir__trainer *t)
+{
+    if (t->now.saved != t->now.step || !saves_here(t))
+        return;
+    t->judged = state_of(t, t->now.last.loss);
+    t->judged_best = t->now.best_due;
+    t->now.best_due = false;
+    choir__trainer_report_saved(t);
+}

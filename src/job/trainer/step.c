@@ -1,0 +1,217 @@
+/* One step of training, its loss over all ranks, and the trace of steps. */
+#include "job/trainer/inside.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "job/model/amp.h"
+#include "job/trainer/debug_nan.h"
+#include "base/base.h"
+
+enum { LONG_RUN = 8, WARM_UP = 3 }; /* steps: of the trace */
+
+static choir_status step_body(choir_scope *step, void *arg)
+{
+    choir__trainer *t = arg;
+    if (t->stays) /* the ranks may have changed since the step began */
+        choir__cli_part_changed(&t->part);
+    choir_status status = t->job->strategy->step(step, &t->part);
+    if (status == CHOIR_OK && t->all)
+        status = choir_env_share_losses(&t->part.dealt, t->part.losses, t->all);
+    return status == CHOIR_OK ? choir__amp_step(&t->part) : status;
+}
+
+/* Stores whether a target of the step counts; where ranks step together, all find the same. */
+static choir_status has_loss(const choir__trainer *t, bool *has)
+{
+    double counted = 1;
+    choir_status status =
+        t->part.counted ? choir_read(t->part.counted, &counted, sizeof counted) : CHOIR_OK;
+    *has = counted > 0;
+    return status;
+}
+
+/* The losses of a step without a target are left where they are: those that the host has read
+ * stay the last ones that were measured. */
+static choir_status gather_loss(choir__trainer *t, float *loss, bool *none)
+{
+    bool has;
+    choir_status status = has_loss(t, &has);
+    float *at = t->read;
+    *none = !has;
+    if (status == CHOIR_OK && !has)
+        return choir__cli_part_sync(&t->part);
+    if (status == CHOIR_OK && t->all) /* the step has exchanged them */
+        return choir_env_mean(
+            &(choir_env){.world = 1, .microbatches = t->job->microbatches}, t->all, loss);
+    for (int64_t i = 0; i < t->part.loss_count && status == CHOIR_OK; i++) {
+        int64_t count = choir_tensor_count(t->part.losses[i]);
+        status = choir_read(t->part.losses[i], at, (size_t)count * sizeof *at);
+        at += count;
+    }
+    if (status == CHOIR_OK)
+        status = choir__cli_part_sync(&t->part);
+    if (status != CHOIR_OK)
+        return status;
+    if (t->job->strategy->meet) /* waits for no other rank */
+        return choir_env_mean(
+            &(choir_env){.world = 1, .microbatches = t->part.micro_count}, t->read, loss);
+    return choir__cli_part_mean(&t->part, t->read, loss);
+}
+
+static choir_status note_scale(choir__trainer *t)
+{
+    choir_scaler_state s;
+    choir_status status = choir_scaler_get(t->part.scaler, &s);
+    t->report.scale = (double)s.scale;
+    t->report.skipped = s.skipped[0];
+    return status;
+}
+
+choir_status choir__trainer_run_step(choir__trainer *t, choir__cli_step *s, bool *ran)
+{
+    *ran = true;
+    if (!t->elastic) {
+        choir_status status = choir_step(t->part.run, step_body, t);
+        return status == CHOIR_OK ? gather_loss(t, &s->loss, &s->none) : status;
+    }
+    uint64_t generation = t->part.env.generation;
+    choir_status status = choir_elastic_step(t->elastic, step_body, t);
+    if (t->stays && t->part.env.generation != generation)
+        choir__trainer_note_change(t);
+    *ran = t->now.step < (int64_t)choir_run_next(t->part.run);
+    return status == CHOIR_OK && *ran ? gather_loss(t, &s->loss, &s->none) : status;
+}
+
+static void trace_step(choir__trainer *t, double start, double seconds)
+{
+    char name[32];
+    snprintf(name, sizeof name, "step %lld", (long long)t->now.step);
+    choir_trace_span(t->trace, name, start, start + seconds);
+}
+
+/* Adds the step to its epoch. */
+static void note_epoch(choir__trainer *t)
+{
+    int64_t steps = choir__job_epoch_steps(t->job);
+    const choir__cli_step *s = &t->now.last;
+    t->now.epoch_loss += s->none ? 0 : (double)s->loss;
+    t->now.epoch_without += s->none;
+    t->now.without += s->none;
+    t->now.with += !s->none;
+    if (t->now.step % steps)
+        return;
+    t->now.epoch_mean = t->now.epoch_loss / (double)(steps - t->now.epoch_without);
+    t->now.epoch_loss = 0;
+    t->now.epoch_without = 0;
+}
+
+choir_status choir__trainer_mean_of_ranks(choir__trainer *t)
+{
+    bool has = t->now.with || !isnan(t->now.last.loss);
+    int64_t sums[] = {has, t->now.without, t->now.with + t->now.without};
+    choir_status status = choir_group_all_reduce(
+        t->part.env.group, sums, CHOIR_COUNT(sums), CHOIR_I64, CHOIR_SUM, NULL);
+    for (int64_t m = 0; m < t->part.micro_count && !has; m++)
+        t->read[m] = 0;
+    if (status == CHOIR_OK)
+        status = choir_env_mean(&t->part.env, t->read, &t->now.last.loss);
+    if (sums[0] < t->part.env.world) /* else the mean keeps its bits */
+        t->now.last.loss *= (float)t->part.env.world / (float)sums[0]; /* of none: NaN */
+    t->report.without = sums[1];
+    t->report.counted = sums[2];
+    return status;
+}
+
+/* Names kernels of the first step that have no fast form for the job's dtypes. */
+static void say_slow_kernels(const choir__job *job)
+{
+    char list[256];
+    if (!choir_slow_kernels(list, sizeof list))
+        return;
+    char *note = choir__format(
+        "this processor has no fast kernel for %s: the slow reference computes; choir info "
+        "--kernels lists the others",
+        list);
+    choir__cli_notes(job->command, note);
+    free(note);
+}
+
+choir_status choir__trainer_one_step(choir__trainer *t)
+{
+    choir__judge_set_rate(&t->now.judge, t->part.optim);
+    double start = choir__now();
+    choir__cli_step s = {.loss = t->now.last.loss,
+        .lr = (double)choir_optim_lr(t->part.optim),
+        .grad_norm = (double)NAN};
+    bool ran;
+    choir_status status = choir__trainer_run_step(t, &s, &ran);
+    if (t->job->debug_nan) {
+        choir_run_forget(t->part.run); /* hooks read on the host, so no step may be recorded */
+        choir_status found = choir__nan_found(&t->watch, t->now.step + 1);
+        status = found == CHOIR_OK ? status : found;
+    }
+    s.seconds = choir__now() - start;
+    if (status != CHOIR_OK)
+        return status;
+    if (ran) {
+        s.number = ++t->now.step;
+        t->now.last = s;
+        t->now.after = true;
+    }
+    if (t->trace)
+        trace_step(t, start, s.seconds);
+    if (t->part.scaler && (status = note_scale(t)) != CHOIR_OK)
+        return status;
+    if (ran && !s.none && !isfinite(s.loss) &&
+        !t->part.scaler) /* else the scaler may give up */
+        return choir__error(CHOIR_ERR_NONFINITE,
+            "the loss is %g at step %lld; a lower --lr, a warm-up or --clip may help%s",
+            fabs((double)t->now.last.loss), (long long)t->now.step,
+            t->job->debug_nan ? "; what modules and their gradients gave was finite" : "");
+    choir_tensor *norm = choir_optim_grad_norm(t->part.optim);
+    if (ran && norm && (t->part.env.rank == 0 || t->elastic))
+        t->now.last.grad_norm = choir_item(norm);
+    choir__cli_report_note(&t->report, s.seconds);
+    if (t->report.steps == 1 && t->part.env.rank == 0)
+        say_slow_kernels(t->job);
+    choir__cli_slow_note(&t->slow);
+    choir__trainer_report_change(t);
+    if (ran)
+        note_epoch(t);
+    choir__trainer_show_step(t);
+    return CHOIR_OK;
+}
+
+/* --- the trace --- */
+
+void choir__trainer_start_trace(choir__trainer *t, int64_t done)
+{
+    int64_t skip = t->job->steps - t->now.step + done > LONG_RUN ? WARM_UP : 0;
+    if (!t->job->trace || done != skip)
+        return;
+    t->traced_before = done;
+    t->trace = choir_trace_new(0);
+    for (int i = 0; i < t->part.device_count; i++)
+        choir_trace_device(t->trace, t->part.devices[i]);
+    choir_trace_group(t->trace, t->part.env.group);
+}
+
+choir_status choir__trainer_end_trace(choir__trainer *t, int64_t steps)
+{
+    char path[PATH_MAX];
+    if (!t->trace)
+        return CHOIR_OK;
+    int rank = t->part.env.rank;
+    snprintf(path, sizeof path, rank ? "%s.%d" : "%s", t->job->trace, rank);
+    choir_trace_stop(t->trace);
+    choir_status status = choir_trace_write(t->trace, path, rank);
+    if (rank == 0 && status == CHOIR_OK)
+        choir__cli_report_profile(
+            &t->report, t->trace, steps, choir_trace_matmul_rate(t->part.env.device));
+    choir_trace_free(t->trace);
+    t->trace = NULL;
+    return status;
+}

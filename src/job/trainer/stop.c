@@ -1,0 +1,160 @@
+/* How a training is stopped, and asked to save: by signals, time limits, the budget of a
+ * search, and how ranks agree on it.
+ *
+ * Ranks that step together compare their requests after each step, and between the
+ * batches of a validation. Ranks that step apart do so where they meet. If that is far, those
+ * that share memory go through a gate: each notes there the step that it begins, and a rank
+ * that was interrupted some seconds ago closes it. None begins a step later than the furthest
+ * one that was noted, so all stop after the same step, without a message. */
+#include "job/trainer/inside.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "checkpoint/agree.h"
+#include "line/say.h"
+#include "line/self.h"
+
+static const double meeting_s = 3; /* that a signal waits for the next meeting */
+static const int64_t closed = INT64_C(1) << 62;
+
+bool choir__trainer_is_done(const choir__trainer *t)
+{
+    return t->now.step >= t->job->steps || t->now.ended;
+}
+
+bool choir__trainer_apart(const choir__trainer *t)
+{
+    return t->job->strategy->together && !t->job->strategy->together(&t->part);
+}
+
+choir_status choir__trainer_meet(choir__trainer *t)
+{
+    int32_t asked = choir__trainer_signal(NULL);
+    if (!t->job->strategy->meet || t->stopping)
+        return CHOIR_OK;
+    choir_status status =
+        choir_group_all_reduce(t->part.env.group, &asked, 1, CHOIR_I32, CHOIR_MAX, NULL);
+    if (status != CHOIR_OK)
+        return status;
+    t->stopping = asked;
+    t->by = asked;
+    return t->job->strategy->meet(&t->part);
+}
+
+bool choir__trainer_may_begin(const choir__trainer *t)
+{
+    _Atomic int64_t *gate = t->job->gate;
+    double since;
+    if (!gate || !choir__trainer_apart(t))
+        return true;
+    if (choir__trainer_signal(&since) && choir__now() - since > meeting_s)
+        atomic_fetch_or(gate, closed);
+    int64_t next = t->now.step + 1, furthest = atomic_load(gate);
+    while (!(furthest & closed) && furthest < next &&
+           !atomic_compare_exchange_weak(gate, &furthest, next))
+        ;
+    return !(furthest & closed) || next <= (furthest & ~closed);
+}
+
+/* Returns whether this is the step at which a trial of a search will be stopped: it saves its
+ * state there, not a few steps later. */
+static bool has_budget(const choir__trainer *t)
+{
+    const char *budget = t->job->save ? getenv("CHOIR_TRIAL_BUDGET") : NULL;
+    const char *unit = getenv("CHOIR_TRIAL_UNIT");
+    int64_t each = unit && !strcmp(unit, "epoch") ? t->job->epoch_steps : 1;
+    return budget && t->now.step / each >= atoll(budget) &&
+           (!t->job->eval_every || choir__trainer_is_due(t->now.step, t->job->eval_every));
+}
+
+bool choir__trainer_is_time_over(const choir__trainer *t, double more_s)
+{
+    double limit = choir__job_seconds(t->job->max_time);
+    return limit > 0 && choir__cli_uptime() >= limit + more_s;
+}
+
+enum { SIGNAL, TIME_OVER, SAVE, WORDS }; /* requests to a rank */
+
+/* Exchanges, after a step, the ranks' requests, and finds the slowest rank. */
+static choir_status compare_ranks(choir__trainer *t, int64_t asked[WORDS])
+{
+    int64_t words[WORDS + CHOIR__SLOW_WORDS];
+    memcpy(words, asked, WORDS * sizeof *words);
+    choir__cli_slow_write(&t->slow, t->part.env.rank, words + WORDS);
+    choir_status status = choir_group_all_reduce(
+        t->part.env.group, words, WORDS + CHOIR__SLOW_WORDS, CHOIR_I64, CHOIR_MAX, NULL);
+    if (status != CHOIR_OK)
+        return status;
+    memcpy(asked, words, WORDS * sizeof *words);
+    bool told = choir__cli_slow_judge(&t->slow, words + WORDS, t->job->slow_after);
+    if (told && t->part.env.rank == 0)
+        choir__cli_report_slow(&t->report, t->now.step, &t->slow, &t->part.env);
+    return CHOIR_OK;
+}
+
+bool choir__trainer_stop_asked(choir__trainer *t)
+{
+    const choir__cli_strategy *s = t->job->strategy;
+    if (choir__trainer_apart(t))
+        return false;
+    int signal = choir__trainer_signal(NULL);
+    int64_t asked[WORDS] = {signal ? signal : t->by, choir__trainer_is_time_over(t, 0),
+        choir__trainer_save_asked(t)};
+    if (!asked[SIGNAL] && has_budget(t))
+        asked[SIGNAL] = SIGTERM;
+    if (t->part.env.world > 1 && (!s->meet || s->together))
+        (void)!compare_ranks(t, asked);
+    t->by = (int)asked[SIGNAL];
+    t->save_due = asked[SAVE] && !asked[SIGNAL];
+    if (asked[TIME_OVER] && !asked[SIGNAL])
+        choir__trainer_end_by(t, "max-time");
+    return asked[SIGNAL];
+}
+
+choir_status choir__trainer_between_batches(void *trainer, choir_status mine)
+{
+    choir__trainer *t = trainer;
+    choir__trainer_show_asked();
+    int64_t words[WORDS + 1] = {choir__trainer_signal(NULL),
+        choir__trainer_is_time_over(t, t->overtime_s), choir__trainer_save_asked(t),
+        mine != CHOIR_OK};
+    choir_status status = CHOIR_OK;
+    if (t->part.env.world > 1)
+        status = choir_group_all_reduce(
+            t->part.env.group, words, WORDS + 1, CHOIR_I64, CHOIR_MAX, NULL);
+    t->lost_save |= status != CHOIR_OK && words[SAVE];
+    if (status != CHOIR_OK)
+        return status;
+    t->agreed = true;
+    if (words[WORDS])
+        return choir__agree(t->part.env.group, mine);
+    if (words[SIGNAL])
+        t->by = (int)words[SIGNAL];
+    else if (words[TIME_OVER])
+        t->now.time_over = true;
+    if (words[SIGNAL] || words[TIME_OVER])
+        return choir__error(CHOIR_ERR_INTERRUPTED, "the validation was ended");
+    t->agreed = false;
+    return words[SAVE] ? choir__trainer_save_as_asked(t) : CHOIR_OK;
+}
+
+choir_status choir__trainer_stop(choir__trainer *t, float loss)
+{
+    if (!t->now.step)
+        return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted before the first step");
+    choir_status status = choir__trainer_meet(t);
+    if (status == CHOIR_OK)
+        status = choir__trainer_save_whole(t, loss);
+    if (status == CHOIR_OK)
+        status = choir_group_barrier(
+            t->part.env.group, NULL); /* no rank leaves while rank 0 still writes */
+    if (status != CHOIR_OK)
+        return status;
+    return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted after step %lld; %s%s",
+        (long long)t->now.step, t->job->save ? "saved to " : "nothing is saved without --save",
+        t->job->save ? t->job->save : "");
+}

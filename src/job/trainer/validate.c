@@ -1,0 +1,79 @@
+/* Validation between two steps, and what follows from it.
+ *
+ * A validation is judged once: a rank that is lost later makes the others repeat what comes
+ * behind, not the judgement. One that fails or is ended is not judged; the checkpoint of its
+ * step says so (choir_train_state.eval_due), and a job that is resumed there begins with it. */
+#include "job/trainer/inside.h"
+
+#include <stdlib.h>
+
+#include "job/trainer/judge.h"
+#include "job/report/record.h"
+#include "base/base.h"
+
+choir_status choir__trainer_evaluate(choir__trainer *t, int64_t batches, choir_score *score)
+{
+    choir_status status = choir_optim_swap(t->part.optim);
+    choir_eval_opts opts = {.batch_size = t->job->batch_size / t->job->microbatches,
+        .max_batches = batches,
+        .workers = (int)t->job->workers,
+        .group = t->part.dealt.group,
+        .between = choir__trainer_between_batches,
+        .arg = t};
+    t->agreed = false;
+    if (status == CHOIR_OK)
+        status = choir_evaluate(
+            t->part.run, t->part.evaluated, &t->job->info, t->job->validation, opts, score);
+    choir_status back = choir_optim_swap(t->part.optim);
+    return status == CHOIR_OK ? back : status;
+}
+
+choir_status choir__trainer_score(choir__trainer *t, choir_score *score)
+{
+    choir_status status = choir__trainer_evaluate(t, t->job->eval_batches, score);
+    if (status != CHOIR_OK)
+        return status;
+    t->now.score = *score;
+    t->now.scored = t->now.step;
+    t->now.last_eval = score->loss;
+    t->now.best_due |= choir__judge_score(&t->now.judge, t->job, score, true);
+    t->now.eval_due = false;
+    return status;
+}
+
+choir_status choir__trainer_save_unvalidated(choir__trainer *t, choir_status why)
+{
+    bool alone = t->part.env.world == 1;
+    if (!t->job->save || why == CHOIR_ERR_PEER_LOST || why == CHOIR_ERR_TIMEOUT ||
+        !(alone || t->agreed))
+        return why;
+    char *message = choir__strdup(choir_error_message());
+    bool saved = choir__trainer_save_whole(t, t->now.last.loss) == CHOIR_OK;
+    char *all = saved ? choir__format("validation after step %lld: %s; the step is saved to %s",
+                            (long long)t->now.step, message, t->job->save)
+                      : choir__format("validation after step %lld: %s; nor was the step saved: "
+                                      "%s",
+                            (long long)t->now.step, message, choir_error_message());
+    choir__set_message(all);
+    free(message);
+    free(all);
+    return why;
+}
+
+choir_status choir__trainer_validate(choir__trainer *t)
+{
+    choir_score score;
+    choir_status status = choir__trainer_score(t, &score);
+    if (status == CHOIR_ERR_INTERRUPTED && t->agreed) {
+        if (t->now.time_over && !t->by)
+            choir__trainer_end_by(t, "max-time");
+        return CHOIR_OK; /* what a signal asks for comes next */
+    }
+    if (status != CHOIR_OK)
+        return choir__trainer_save_unvalidated(t, status);
+    choir__trainer_show_eval(t, &score, true);
+    choir__trainer_note_judged(t);
+    if (choir__judge_is_tired(&t->now.judge, t->job) && !choir__trainer_is_done(t))
+        choir__trainer_end_by(t, "patience");
+    return status;
+}

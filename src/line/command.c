@@ -1,0 +1,118 @@
+/* Tables of options: which ones a command takes, and setting one value: see command.h. */
+#include "line/command.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/named.h"
+#include "base/number.h"
+
+static const choir__cli_option help_option = {
+    .name = "help", .letter = 'h', .type = CHOIR__FLAG, .help = "print this help"};
+
+static bool has_option(const choir__cli_option *rows, const char *name)
+{
+    for (const choir__cli_option *o = rows; o->name || o->letter; o++)
+        if (o->name && !strcmp(o->name, name))
+            return true;
+    return false;
+}
+
+int choir__cli_options(
+    const choir__cli_command *c, choir__cli_taken taken[CHOIR__CLI_MOST_OPTIONS])
+{
+    int count = 0;
+    for (const choir__cli_option *o = c->options; o->name || o->letter; o++)
+        taken[count++] = (choir__cli_taken){o, o->at};
+    for (const choir__cli_option *o = c->inherited; o && o->name; o++)
+        if (o->passed_on && !has_option(c->options, o->name))
+            taken[count++] = (choir__cli_taken){o, c->inherited_at + o->at};
+    taken[count++] = (choir__cli_taken){&help_option, 0};
+    return count;
+}
+
+const char *choir__cli_list_choices(choir__cli_choices *choices, char *text, size_t bytes)
+{
+    size_t used = 0;
+    *text = '\0';
+    for (size_t i = 0; choices(i) && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? ", " : "", choices(i));
+    return text;
+}
+
+bool choir__cli_is_choice(choir__cli_choices *choices, const char *name)
+{
+    for (size_t i = 0; choices(i); i++)
+        if (!strcmp(choices(i), name))
+            return true;
+    return false;
+}
+
+choir_status choir__cli_no_choice(
+    choir__cli_choices *choices, const char *kind, const char *name)
+{
+    const char *names[64];
+    choir__name_table table = {names, 0, sizeof *names, false};
+    for (; table.count < CHOIR_COUNT(names) && choices(table.count); table.count++)
+        names[table.count] = choices(table.count);
+    return choir__unknown_name(&table, kind, name);
+}
+
+choir_status choir__cli_set(const choir__cli_option *o, void *place, const char *text)
+{
+    char expected[512];
+    int64_t n = 0;
+    const bool whole = o->type == CHOIR__INT || o->type == CHOIR__BYTES;
+    choir__option option = {o->name, o->type, whole ? &n : place, o->low, o->high};
+    if (o->strict && !choir__cli_is_choice(o->choices, text))
+        return choir__cli_no_choice(o->choices, "value", text);
+    double x, most = 1e300,
+              most_stated = 1e12; /* choir__option_expected leaves out higher ends */
+    const bool number = whole || o->type == CHOIR__FLOAT || o->type == CHOIR__SINGLE;
+    const bool fits = choir__option_set(&option, text);
+    if (!fits && number && o->high >= most_stated &&
+        choir__parse_float(text, o->high, most, &x))
+        return choir__error(CHOIR_ERR_ARGUMENT, "expected %s of at most %.17g, got '%s'",
+            o->type == CHOIR__INT ? "a whole number" : "a number", o->high, text);
+    if (!fits)
+        return choir__error(CHOIR_ERR_ARGUMENT, "expected %s, got '%s'",
+            choir__option_expected(&option, expected), text);
+    if (whole && o->bytes == sizeof(int))
+        *(int *)place = (int)n;
+    else if (whole)
+        *(int64_t *)place = n;
+    return CHOIR_OK;
+}
+
+char *choir__cli_number_text(double x)
+{
+    char text[CHOIR__NUMBER_TEXT];
+    choir__number_text(x, text);
+    return choir__strdup(text);
+}
+
+char *choir__cli_text(const choir__cli_option *o, const void *place)
+{
+    int64_t n;
+    switch (o->type) {
+    case CHOIR__INT:
+    case CHOIR__BYTES:
+        n = o->bytes == sizeof(int) ? *(const int *)place : *(const int64_t *)place;
+        return (double)n < o->low || (o->type == CHOIR__BYTES && !n)
+                   ? NULL
+                   : choir__format("%lld", (long long)n);
+    case CHOIR__FLOAT:
+        return *(const double *)place < o->low ? NULL
+                                               : choir__cli_number_text(*(const double *)place);
+    case CHOIR__SINGLE:
+        return *(const float *)place < (float)o->low
+                   ? NULL
+                   : choir__cli_number_text((double)*(const float *)place);
+    case CHOIR__FLAG: return *(const bool *)place ? choir__strdup("true") : NULL;
+    case CHOIR__WORD:
+    case CHOIR__TEXT: return *(const char *)place ? choir__strdup(place) : NULL;
+    case CHOIR__STRING:
+        return *(const char *const *)place ? choir__strdup(*(const char *const *)place) : NULL;
+    }
+    return NULL;
+}

@@ -1,0 +1,152 @@
+/* Commands and their options as data.
+ *
+ * Each command has one table of options. The parser (parse.c), --help (help.c), the completion
+ * of the shell (complete.c) and the tests of the man pages (tests/cli/options.sh) all read that
+ * table, so an option is stated once: a row, and the member of a struct that gets its value. */
+#ifndef CHOIR_CLI_COMMAND_H
+#define CHOIR_CLI_COMMAND_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/options.h"
+#include "line/say.h"
+
+typedef struct choir__cli_option choir__cli_option;
+typedef struct choir__cli_command choir__cli_command;
+
+/* Returns the name of choice i, or NULL if there are fewer. */
+typedef const char *choir__cli_choices(size_t i);
+
+/* Whether the numbers of a job depend on an option, or on a key of its strategy, and so what a
+ * checkpoint records, and what happens where the command line of --resume gives another value
+ * (job_changes.c). `choir __numbers` lists it; tests/cli/numbers.sh tries each. */
+typedef enum choir__cli_recorded {
+    CHOIR__NOT_RECORDED = 0, /* they do not, and it is of this run alone */
+    CHOIR__RECORDED_FREE,    /* they do not: another value is taken without a word */
+    CHOIR__RECORDED_PLACE,   /* where the work runs: by the default of --microbatches, which the
+                                checkpoint keeps, and else as the strategies say */
+    CHOIR__RECORDED_JUDGES,  /* a step's do not, but which is the best one, or the last: taken,
+                                with a note */
+    CHOIR__RECORDED_TAKES,   /* they do: taken, with a note; they change from here on */
+    CHOIR__RECORDED_KIND,    /* TAKES, but the name before the colon is refused: see KEEPS */
+    CHOIR__RECORDED_KEEPS,   /* refused: what the checkpoint holds belongs to the recorded value
+                              */
+} choir__cli_recorded;
+
+struct choir__cli_option {
+    const char *name; /* without its dashes; NULL: the option has a letter only */
+    choir__option_type type;
+    size_t at, bytes;     /* of the value's member: see CHOIR__CLI_AT */
+    double low, high;     /* range of numbers, both ends included */
+    const char *preset;   /* the value unless specified; NULL: the member stays as it is */
+    const char *argument; /* "N" in the help; NULL: the option is a flag */
+    const char *help;
+    char letter;                  /* 'n' of -n; 0: none */
+    choir__cli_choices *choices;  /* values that the help and the completion offer, or NULL */
+    bool strict;                  /* no other value than one of the choices is accepted */
+    bool passed_on;               /* choir compare passes the option to the jobs it starts */
+    choir__cli_recorded recorded; /* in checkpoints */
+    /* Returns whether the numbers of a job, or of a strategy, with these values depend on the
+     * option, if it is one of TAKES. NULL: they always do. */
+    bool (*matters)(const void *values);
+    bool of_a_rank;             /* recorded, but the ranks of a job may have different values */
+    void (*details)(FILE *out); /* prints more lines of help below the option, or NULL */
+    const char *group;          /* heading above the option in the help, or NULL */
+};
+
+/* Place and size of a member, for a row of the table. Integers may have 4 or 8 bytes. */
+#define CHOIR__CLI_AT(type, member) offsetof(type, member), sizeof(((type *)NULL)->member)
+
+/* The highest value of options that have no limit; sums and products with it do not overflow.
+ */
+#define CHOIR__CLI_NO_LIMIT ((double)(INT64_MAX / 4096))
+
+struct choir__cli_command {
+    const char *name;
+    const char *summary;       /* one line of `choir --help` */
+    const char *usage;         /* what follows `choir NAME`; a line for each form */
+    const char *about;         /* paragraphs of the help */
+    const char *example;       /* one line or more, each a command with two blanks in front */
+    const char *example_title; /* what the example shows, or NULL */
+    int (*run)(const choir__cli_command *command, int argc, char **argv);
+
+    const choir__cli_option *options;   /* ended by a row without name and letter */
+    const choir__cli_option *inherited; /* table whose passed_on rows it also takes, or NULL */
+    size_t inherited_at;                /* offset of the inherited rows' values */
+    const char *operand;                /* the first operand's name, "CHECKPOINT" */
+    int least, most;                    /* range of the number of operands */
+    choir__cli_choices *operands;       /* values of the first operand, or NULL */
+    bool stops_at_operand;              /* options end where the operands begin */
+    bool underscores;                   /* names may be written with underscores, too */
+    /* Called after each option that was read, in order; returns an exit status. May be NULL. */
+    int (*took)(void *values, const choir__cli_option *option, const char *text);
+};
+
+/* The words of the command line that are not options. */
+typedef struct choir__cli_operands {
+    char **words;
+    int count;
+} choir__cli_operands;
+
+/* choir__cli_parse printed the help: the command has nothing else to do. */
+enum { CHOIR__EXIT_DONE = -1 };
+
+/* Fills in values from the presets, then from argv. Returns CHOIR__EXIT_OK, CHOIR__EXIT_DONE,
+ * or CHOIR__EXIT_USAGE after naming the mistake. */
+int choir__cli_parse(const choir__cli_command *command, void *values, int argc, char **argv,
+    choir__cli_operands *operands);
+
+/* Prints the command's --help. */
+void choir__cli_help(const choir__cli_command *command, FILE *out);
+
+/* Prints `choir --help`, the list of commands. commands ends with NULL. */
+void choir__cli_help_commands(const choir__cli_command *const *commands, FILE *out);
+
+/* For `details`: prints a name with its help, then the keys, such as "[:every=50]", if any. */
+void choir__cli_help_choice(
+    FILE *out, int width, const char *name, const char *help, const char *keys);
+
+/* choir __complete WORD...: prints the completions of the last word, one per line. Prints
+ * nothing where a file name is expected. */
+void choir__cli_complete(
+    const choir__cli_command *const *commands, int argc, char **argv, FILE *out);
+
+/* --- for the readers of tables --- */
+
+enum { CHOIR__CLI_MOST_OPTIONS = 128 };
+
+/* An option that a command takes, and the offset of its value in the command's values. */
+typedef struct choir__cli_taken {
+    const choir__cli_option *option;
+    size_t at;
+} choir__cli_taken;
+
+/* Lists the command's own options, those it inherits, and --help; returns how many there are.
+ */
+int choir__cli_options(
+    const choir__cli_command *command, choir__cli_taken taken[CHOIR__CLI_MOST_OPTIONS]);
+
+/* Returns the name of the option that may have been meant by another name, or NULL. */
+const char *choir__cli_nearest(const choir__cli_taken *taken, int count, const char *name);
+
+/* Sets the member at `place` to the value that text gives. Error: argument, with the message
+ * "expected ..., got ..." or "unknown value ...: choose one of ...". */
+choir_status choir__cli_set(const choir__cli_option *option, void *place, const char *text);
+
+/* Returns the text that choir__cli_set takes for the member at `place`, or NULL if no value was
+ * specified (a number outside its range, a flag that is off). The caller frees it. */
+char *choir__cli_text(const choir__cli_option *option, const void *place);
+/* Returns the shortest text that reads as x; the caller frees it. */
+char *choir__cli_number_text(double x);
+
+/* Writes the choices as "a, b, c" into text and returns it. */
+const char *choir__cli_list_choices(choir__cli_choices *choices, char *text, size_t bytes);
+
+/* Returns whether name is one of the choices. */
+bool choir__cli_is_choice(choir__cli_choices *choices, const char *name);
+/* Returns CHOIR_ERR_ARGUMENT with the message of choir__unknown_name (base/named.h). */
+choir_status choir__cli_no_choice(
+    choir__cli_choices *choices, const char *kind, const char *name);
+
+#endif

@@ -1,0 +1,98 @@
+/* Folds lines for a narrow terminal: see fold.h. Columns are letters of UTF-8; a letter that
+ * takes two columns counts as one. */
+#include "line/fold.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "base/base.h"
+
+int choir__fold_columns(int fd)
+{
+    struct winsize size;
+    bool known = ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    return known ? size.ws_col - 1 : INT_MAX; /* a full line wraps on some terminals */
+}
+
+/* Returns how many letters the bytes are. */
+static int letters_of(const char *text, int bytes)
+{
+    int letters = 0;
+    for (int i = 0; i < bytes; i++)
+        letters += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return letters;
+}
+
+/* Returns the bytes of the first word with the blanks before it and a comma behind it. */
+static int word_at(const char *line, int length, int *blanks)
+{
+    int at = 0;
+    while (at < length && line[at] == ' ')
+        at++;
+    *blanks = at;
+    while (at < length && line[at] != ' ' && line[at] != ',')
+        at++;
+    return at + (at < length && line[at] == ',');
+}
+
+static void fold_line(FILE *out, const char *line, int length, int columns)
+{
+    int used = 0, blanks, indent = 0;
+    for (int at = 0, bytes; at < length; at += bytes) {
+        bytes = word_at(line + at, length - at, &blanks);
+        int width = letters_of(line + at, bytes);
+        if (!at)
+            indent = (int)choir__min(blanks + 2, columns / 2);
+        if (at && used + width > columns) {
+            fprintf(out, "\n%*s", indent, "");
+            fwrite(line + at + blanks, 1, (size_t)(bytes - blanks), out);
+            used = indent + width - blanks;
+        } else {
+            fwrite(line + at, 1, (size_t)bytes, out);
+            used += width;
+        }
+    }
+}
+
+char *choir__fold(const char *text, size_t bytes, int columns)
+{
+    choir__paragraph folded;
+    const char *end = text + bytes;
+    choir__paragraph_begin(&folded);
+    while (text < end) {
+        const char *line_end = memchr(text, '\n', (size_t)(end - text));
+        int length = (int)((line_end ? line_end : end) - text);
+        if (length > columns)
+            fold_line(folded.out, text, length, columns);
+        else
+            fwrite(text, 1, (size_t)length, folded.out);
+        if (line_end)
+            fputc('\n', folded.out);
+        text += length + (line_end != NULL);
+    }
+    fclose(folded.out);
+    return folded.text;
+}
+
+void choir__paragraph_begin(choir__paragraph *p)
+{
+    *p = (choir__paragraph){0};
+    p->out = open_memstream(&p->text, &p->bytes);
+    if (p->out)
+        return;
+    fprintf(stderr, "choir: out of host memory\n");
+    exit(1); /* as the library does */
+}
+
+void choir__paragraph_end(choir__paragraph *p, FILE *to)
+{
+    fclose(p->out);
+    char *folded = choir__fold(p->text, p->bytes, choir__fold_columns(fileno(to)));
+    fputs(folded, to);
+    fflush(to);
+    free(folded);
+    free(p->text);
+}

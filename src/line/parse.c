@@ -1,0 +1,159 @@
+/* From argv to a command's values, by its table of options. getopt_long knows the syntax; its
+ * own tables are made from the command's. */
+#include <getopt.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/named.h"
+#include "line/command.h"
+
+enum { FIRST = 256, MOST_NAME = 32 }; /* val of the first option; longer than any name */
+
+/* The tables for getopt_long. An option has a second spelling if underscores are allowed. */
+typedef struct tables {
+    choir__cli_taken taken[CHOIR__CLI_MOST_OPTIONS];
+    int count;
+    struct option words[2 * CHOIR__CLI_MOST_OPTIONS + 1];
+    char spelled[CHOIR__CLI_MOST_OPTIONS][MOST_NAME];
+    char letters[2 * CHOIR__CLI_MOST_OPTIONS + 3];
+} tables;
+
+static void make_tables(const choir__cli_command *c, tables *t)
+{
+    int words = 0;
+    char *letters = t->letters;
+    t->count = choir__cli_options(c, t->taken);
+    if (c->stops_at_operand)
+        *letters++ = '+';
+    *letters++ = ':'; /* distinguishes a missing value from an unknown option */
+    for (int i = 0; i < t->count; i++) {
+        const choir__cli_option *o = t->taken[i].option;
+        bool flag = !o->argument && o->bytes == sizeof(bool); /* --flag or --flag=false */
+        int has_value = o->argument ? required_argument
+                        : flag      ? optional_argument
+                                    : no_argument;
+        if (o->letter)
+            *letters++ = o->letter;
+        if (o->letter && o->argument)
+            *letters++ = ':';
+        if (o->name)
+            t->words[words++] = (struct option){o->name, has_value, NULL, FIRST + i};
+        if (!o->name || !c->underscores || !strchr(o->name, '-'))
+            continue;
+        snprintf(t->spelled[i], MOST_NAME, "%s", o->name);
+        for (char *dash; (dash = strchr(t->spelled[i], '-'));)
+            *dash = '_';
+        t->words[words++] = (struct option){t->spelled[i], has_value, NULL, FIRST + i};
+    }
+    *letters = '\0';
+    t->words[words] = (struct option){NULL, 0, NULL, 0};
+}
+
+/* Returns the option of getopt_long's result, or NULL. */
+static const choir__cli_taken *find(const tables *t, int id)
+{
+    if (id >= FIRST)
+        return &t->taken[id - FIRST];
+    for (int i = 0; i < t->count && id; i++)
+        if (t->taken[i].option->letter == id)
+            return &t->taken[i];
+    return NULL;
+}
+
+const char *choir__cli_nearest(const choir__cli_taken *taken, int count, const char *name)
+{
+    const char *near = NULL;
+    int best = INT_MAX;
+    for (int i = 0; i < count; i++)
+        if (taken[i].option->name && choir__is_nearer(taken[i].option->name, name, &best))
+            near = taken[i].option->name;
+    return near;
+}
+
+/* Returns the option that may have been meant by a word such as --stesp=4, or NULL. */
+static const char *nearest(const tables *t, const char *word)
+{
+    if (strncmp(word, "--", 2))
+        return NULL;
+    char *name = choir__format("%.*s", (int)strcspn(word, "=") - 2, word + 2);
+    const char *near = choir__cli_nearest(t->taken, t->count, name);
+    free(name);
+    return near;
+}
+
+static int refuse_unknown(const choir__cli_command *c, const tables *t, char **argv)
+{
+    const char *next = argv[optind]; /* getopt stays at a word as -xy while it reads -x */
+    bool inside = next && next[0] == '-' && next[1] == optopt && optopt;
+    const choir__cli_taken *known = find(t, optopt);
+    if (known && optopt >= FIRST)
+        return choir__cli_usage(c->name, "--%s takes no value", known->option->name);
+    const char *word = inside ? next : argv[optind - 1], *near = nearest(t, word);
+    return choir__cli_usage(c->name, "unknown option '%s'%s%s%s", word,
+        near ? "; did you mean '--" : "", near ? near : "", near ? "'?" : "");
+}
+
+static int take(const choir__cli_command *c, void *values, const choir__cli_taken *taken)
+{
+    const choir__cli_option *o = taken->option;
+    char *place = (char *)values + taken->at;
+    if (!o->argument && o->bytes == sizeof(bool) && !optarg)
+        *(bool *)place = true;
+    else if (optarg && choir__cli_set(o, place, optarg) != CHOIR_OK)
+        return o->name ? choir__cli_usage(c->name, "--%s: %s", o->name, choir_error_message())
+                       : choir__cli_usage(c->name, "-%c: %s", o->letter, choir_error_message());
+    return c->took ? c->took(values, o, optarg) : CHOIR__EXIT_OK;
+}
+
+static void set_presets(const tables *t, void *values)
+{
+    for (int i = 0; i < t->count; i++)
+        if (t->taken[i].option->preset)
+            choir__cli_set(t->taken[i].option, (char *)values + t->taken[i].at,
+                t->taken[i].option->preset);
+}
+
+static int check_operands(const choir__cli_command *c, const choir__cli_operands *operands)
+{
+    char list[512];
+    if (operands->count < c->least && c->operands)
+        return choir__cli_usage(c->name, "missing %s: choose one of %s", c->operand,
+            choir__cli_list_choices(c->operands, list, sizeof list));
+    if (operands->count < c->least)
+        return choir__cli_usage(c->name, "missing %s", c->operand);
+    if (operands->count > c->most)
+        return choir__cli_usage(c->name, "unexpected argument '%s'", operands->words[c->most]);
+    if (c->operands && operands->count &&
+        !choir__cli_is_choice(c->operands, operands->words[0])) {
+        (void)!choir__cli_no_choice(c->operands, c->operand, operands->words[0]);
+        return choir__cli_usage(c->name, "%s", choir_error_message());
+    }
+    return CHOIR__EXIT_OK;
+}
+
+int choir__cli_parse(const choir__cli_command *c, void *values, int argc, char **argv,
+    choir__cli_operands *operands)
+{
+    tables t;
+    make_tables(c, &t);
+    set_presets(&t, values);
+    opterr = 0;
+    optind = 0; /* makes glibc start a new scan */
+    for (int id; (id = getopt_long(argc, argv, t.letters, t.words, NULL)) != -1;) {
+        if (id == ':')
+            return choir__cli_usage(c->name, "missing value of %s", argv[optind - 1]);
+        if (id == '?')
+            return refuse_unknown(c, &t, argv);
+        const choir__cli_taken *taken = find(&t, id);
+        if (taken->option->letter == 'h') {
+            choir__cli_help(c, stdout);
+            return CHOIR__EXIT_DONE;
+        }
+        int status = take(c, values, taken);
+        if (status != CHOIR__EXIT_OK)
+            return status;
+    }
+    *operands = (choir__cli_operands){argv + optind, argc - optind};
+    return check_operands(c, operands);
+}

@@ -1,0 +1,102 @@
+/* Messages of the command, on standard error: see say.h. */
+#include "line/say.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/secret.h"
+#include "line/fold.h"
+#include "line/printed.h"
+#include "data/tokenizer/utf8.h"
+
+enum { LONGEST = 1200 }; /* bytes of a sentence: some quote what may be as long as a file */
+
+int choir__cli_fail(void)
+{
+    choir__paragraph p;
+    choir__paragraph_begin(&p);
+    fprintf(p.out, "choir: %s\n", choir_error_message());
+    choir__paragraph_end(&p, stderr);
+    return CHOIR__EXIT_FAILED;
+}
+
+void choir__cli_tell(const char *command, const char *format, ...)
+{
+    choir__paragraph p;
+    va_list args;
+    choir__paragraph_begin(&p);
+    fprintf(p.out, "choir %s: ", command);
+    va_start(args, format);
+    vfprintf(p.out, format, args);
+    va_end(args);
+    fprintf(p.out, "\n");
+    choir__paragraph_end(&p, stderr);
+}
+
+int choir__cli_usage(const char *command, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    char *sentence = NULL;
+    if (vasprintf(&sentence, format, args) < 0)
+        sentence = choir__strdup(format);
+    va_end(args);
+    choir__clean(sentence); /* it may quote the job of a checkpoint, or a job file */
+    choir__hide_passwords(sentence);
+    choir__shorten(sentence, LONGEST);
+    choir__cli_tell(command, "%s; see 'choir %s --help'", sentence, command);
+    free(sentence);
+    return CHOIR__EXIT_USAGE;
+}
+
+void choir__cli_notes(const char *command, const char *notes)
+{
+    char *clean = choir__clean(choir__strdup(notes)); /* some quote a published file */
+    choir__hide_passwords(clean);
+    choir__paragraph p;
+    choir__paragraph_begin(&p);
+    for (const char *at = clean; *at;) {
+        int length = (int)strcspn(at, "\n");
+        fprintf(p.out, "choir%s%s: note: %.*s\n", *command ? " " : "", command, length, at);
+        at += length + (at[length] == '\n');
+    }
+    choir__paragraph_end(&p, stderr);
+    free(clean);
+}
+
+choir_status choir__cli_flush(void)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return CHOIR_OK;
+    return choir__error(CHOIR_ERR_IO, "cannot write to standard output: %s",
+        errno ? strerror(errno) : "some of the output was lost");
+}
+
+void choir__cli_print_quoted(const char *text)
+{
+    const char *end = text + strlen(text);
+    printf("\"");
+    for (int n; text<end; text += n> 0 ? n : 1) {
+        uint32_t code;
+        n = choir__utf8_decode(text, end, &code);
+        if (n == 0) /* JSON is UTF-8, and texts out of files or of other programs may not be */
+            printf("\\ufffd");
+        else if (code < 0x20 || !choir__is_printed(text, n)) /* below U+10000 */
+            printf("\\u%04x", (unsigned)code);
+        else
+            printf("%s%.*s", code == '"' || code == '\\' ? "\\" : "", n, text);
+    }
+    printf("\"");
+}
+
+void choir__cli_print_string(const char *key, const char *text)
+{
+    choir__cli_print_quoted(key);
+    printf(":");
+    choir__cli_print_quoted(text);
+}

@@ -1,0 +1,34 @@
+/* Messages that all commands print in one form: failures, wrong usage, notes. On a terminal
+ * that is narrower than they are, they are folded (line/fold.h). The value that a command
+ * returns is the exit status of the process. */
+#ifndef CHOIR_CLI_SAY_H
+#define CHOIR_CLI_SAY_H
+
+#include <choir/status.h>
+
+enum { CHOIR__EXIT_OK = 0, CHOIR__EXIT_FAILED = 1, CHOIR__EXIT_USAGE = 2 };
+
+/* Prints "choir: ..." from choir_error_message() and returns CHOIR__EXIT_FAILED. */
+int choir__cli_fail(void);
+
+/* Prints one line, "choir COMMAND: ...". */
+void choir__cli_tell(const char *command, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Prints one line, "choir COMMAND: ...; see 'choir COMMAND --help'", and returns
+ * CHOIR__EXIT_USAGE. */
+int choir__cli_usage(const char *command, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Prints "choir COMMAND: note: ..." for every line of notes; command may be empty. */
+void choir__cli_notes(const char *command, const char *notes);
+
+/* Prints a text from the user as a string of JSON. */
+void choir__cli_print_quoted(const char *text);
+/* Prints a member of a JSON object, "KEY":"TEXT", with texts from the user. */
+void choir__cli_print_string(const char *key, const char *text);
+
+/* Flushes standard output. Errors: I/O if any of the output was lost. */
+choir_status choir__cli_flush(void);
+
+#endif

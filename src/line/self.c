@@ -1,0 +1,21 @@
+/* The process of the command, and the files that are installed with it: see self.h. */
+#include "line/self.h"
+
+#include <time.h>
+
+#include "base/base.h"
+
+static double started; /* on choir__now()'s clock */
+
+/* The CPU time so far is close to the time that exec and linking took before main. */
+void choir__cli_start(void)
+{
+    struct timespec cpu;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    started = choir__now() - (double)cpu.tv_sec - 1e-9 * (double)cpu.tv_nsec;
+}
+
+double choir__cli_uptime(void)
+{
+    return choir__now() - started;
+}

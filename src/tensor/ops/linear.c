@@ -1,0 +1,307 @@
+/* The linear layer: x W' + b, or gelu(x) W' + b as one op.
+ *
+ * A transposed operand is a view with exchanged strides, so backward copies nothing, and the
+ * weight may be stored as (out, in), or as (in, out) like GPT-2's: attrs is a bool, whether it
+ * is (in, out). 16-bit operands stay 16-bit: the kernel adds up in f32, and a gradient that
+ * goes to f32 memory (a parameter's) is never rounded to 16 bits.
+ *
+ * Where products have epilogues, the one of the weight's gradient also gives the bias's, and
+ * with GELU the one of x's gradient multiplies by GELU's slope. GELU belongs to the layer that
+ * reads it, not to the one before: then a pipeline can cut between any two ops, and no cut
+ * changes a bit. Its result is kept beside x: to make it again moves as much memory as to write
+ * it.
+ *
+ * The rows of a result may be a few elements apart where that makes products fast: the scores
+ * of 50,257 tokens in 16 bits. Losses read them so, and give such gradients. */
+#include "tensor/autocast.h"
+#include "tensor/launch.h"
+#include "tensor/ops/product.h"
+#include "tensor/segment.h"
+#include "tensor/strategy.h"
+
+static const choir__op linear_op, linear_of_gelu_op;
+
+static bool in_out_of(const choir__record *r)
+{
+    return *(const bool *)r->attrs;
+}
+
+/* Returns the weight as (out, in), in whichever order it is stored. */
+static choir__matrix weight_of(const choir_tensor *w, bool in_out)
+{
+    return in_out ? choir__transposed(choir__rows_of(w)) : choir__rows_of(w);
+}
+
+/* gx = gy w, times GELU's slope */
+static void linear_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    bool gelu = r->op == &linear_of_gelu_op, adds = false;
+    choir__record *of = r; /* whose input 0 has the gradient */
+    choir_tensor *w = r->in[1], *gx = gelu ? NULL : sink->dest_wide(sink, r, 0, &of, &adds);
+    if (!gx && !(gx = sink->dest(sink, r, 0)))
+        return;
+    gy = choir__product_rows(sink->scope, gy);
+    choir_tensor *x = gelu ? choir__dense_rows(sink->scope, r->in[0]) : NULL;
+    if (gy->poisoned || (x && x->poisoned))
+        return;
+    choir__k_matmul args =
+        choir__matmul_args(gx, gy->dtype, choir__rows_of(gx), choir__rows_of(gy),
+            weight_of(w, in_out_of(r)), 1, choir__rows(gx), choir__cols(gx), choir__cols(gy));
+    args.gelu_in = gelu ? choir__data(x) : NULL;
+    args.accumulate = adds;
+    choir__launch(choir__device_of(gx), gy->dtype, matmul, &args);
+    sink->give(sink, of, 0, gx);
+}
+
+enum { PART_BYTES = 24 << 20 };
+
+int64_t choir__part_rows(choir_shape shape)
+{
+    int64_t rows = shape.dim[0], bytes = 4 * rows * shape.dim[1];
+    int64_t parts = (bytes + PART_BYTES - 1) / PART_BYTES;
+    return parts < 2 ? rows : ((rows + parts - 1) / parts + 15) / 16 * 16;
+}
+
+/* The products of a weight's gradient, a^T b. The bias's gradient gb, the sums of gy, which is
+ * a or b, comes along with the first of them unless gb is NULL. */
+struct weight_product {
+    choir_tensor *a, *b, *gy, *gb;
+};
+
+/* Computes rows [from, from + n) of the product in the memory of g. */
+static void launch_part(const struct weight_product *p, choir_tensor *g, choir__matrix memory,
+    int64_t from, int64_t n)
+{
+    const choir_tensor *a = p->a, *b = p->b;
+    choir__matrix left = choir__transposed(choir__rows_of(a));
+    left.p = (char *)left.p + (size_t)from * choir_dtype_size(a->dtype);
+    choir__k_matmul args = choir__matmul_args(
+        g, a->dtype, memory, left, choir__rows_of(b), 1, n, choir__cols(b), choir__rows(a));
+    if (p->gb && from == 0)
+        *(p->gy == a ? &args.a_sums : &args.b_sums) = choir__data(p->gb);
+    choir__launch(choir__device_of(g), a->dtype, matmul, &args);
+}
+
+/* Computes the gradient of the weight in parts of its rows. */
+static void weight_gradient(const struct weight_product *p, choir__record *r, choir__sink *sink)
+{
+    choir_shape shape = r->in[1]->shape;
+    int64_t rows = shape.dim[0], each = choir__part_rows(shape), part = 0;
+    choir_tensor *gw = sink->dest_part(sink, r, 1, 0);
+    bool whole = !gw;
+    if (whole && !(gw = sink->dest(sink, r, 1)))
+        return;
+    for (int64_t from = 0; from < rows && gw; from += each) {
+        choir__matrix memory = choir__rows_of(gw);
+        if (whole)
+            memory.p =
+                (char *)memory.p + (size_t)(from * memory.row) * choir_dtype_size(gw->dtype);
+        launch_part(p, gw, memory, from, choir__min(each, rows - from));
+        if (whole)
+            continue;
+        sink->give_part(sink, r, 1);
+        gw = from + each < rows ? sink->dest_part(sink, r, 1, ++part) : NULL;
+    }
+    if (whole)
+        sink->give(sink, r, 1, gw);
+}
+
+/* gb: the sums of gy's columns */
+static void bias_gradient(choir_tensor *gb, choir_tensor *gy, choir_scope *scope)
+{
+    if (!choir__device_of(gy)->half)
+        gy = choir__wide(scope, gy);
+    if (gy->poisoned)
+        return;
+    choir__k_sum args = {.x = choir__data(gy),
+        .y = choir__data(gb),
+        .rows = choir__rows(gy),
+        .cols = choir__cols(gy),
+        .row = choir__row_of(gy),
+        .scale = 1,
+        .over_rows = true,
+        .wide = gb->dtype != gy->dtype,
+        .dtype = gy->dtype};
+    choir__launch(choir__device_of(gy), gy->dtype, sum, &args);
+}
+
+static choir_dtype gradient_dtype(const choir_tensor *t)
+{
+    return t->param ? CHOIR_F32 : t->dtype;
+}
+
+/* True if the product of the weight's gradient also gives the bias's: the two have one dtype,
+ * and no part of the product reads only some columns of gy. */
+static bool sums_along(const choir__record *r, const choir_tensor *gy, bool in_out)
+{
+    choir_shape shape = r->in[1]->shape;
+    return choir__device_of(gy)->epilogues && choir__wanted(r, 1) && choir__wanted(r, 2) &&
+           gradient_dtype(r->in[1]) == gradient_dtype(r->in[2]) &&
+           (in_out || choir__part_rows(shape) >= shape.dim[0]);
+}
+
+static void linear_backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor *x = r->saved[0];
+    bool in_out = in_out_of(r);
+    gy = choir__product_rows(sink->scope, gy);
+    if (gy->poisoned)
+        return;
+    bool along = sums_along(r, gy, in_out);
+    choir_tensor *gb = along ? sink->dest(sink, r, 2) : NULL;
+    struct weight_product p = {in_out ? x : gy, in_out ? gy : x, gy, gb};
+    if (choir__wanted(r, 1))
+        weight_gradient(&p, r, sink);
+    if (!along && (gb = sink->dest(sink, r, 2)))
+        bias_gradient(gb, gy, sink->scope);
+    if (gb)
+        sink->give(sink, r, 2, gb);
+}
+
+/* rows, w: row-major */
+static void launch_linear(
+    choir_tensor *y, choir_tensor *rows, choir_tensor *w, const choir_tensor *bias, bool in_out)
+{
+    choir__k_matmul args = choir__matmul_args(y, rows->dtype, choir__rows_of(y),
+        choir__rows_of(rows), choir__transposed(weight_of(w, in_out)), 1, choir__rows(y),
+        choir__cols(y), choir__cols(rows));
+    args.bias = bias ? choir__data(bias) : NULL;
+    args.half_bias = bias && choir__is_half(bias->dtype);
+    choir__launch(choir__device_of(y), rows->dtype, matmul, &args);
+}
+
+static void launch_gelu(choir_tensor *y, const choir_tensor *x)
+{
+    choir__k_unary args = {.x = choir__data(x),
+        .y = choir__data(y),
+        .n = y->count,
+        .op = CHOIR__GELU_TANH,
+        .dtype = y->dtype};
+    choir__launch(choir__device_of(y), y->dtype, unary, &args);
+}
+
+static void linear_again(choir__record *r)
+{
+    choir_tensor *w = choir__dense_rows(r->scope, r->in[1]);
+    choir__copy_again(r->saved[0], r->in[0]);
+    if (!w->poisoned)
+        launch_linear(r->out, r->saved[0], w, r->in[2], in_out_of(r));
+}
+
+static void linear_of_gelu_again(choir__record *r)
+{
+    choir_tensor *w = choir__dense_rows(r->scope, r->in[1]),
+                 *x = choir__dense_rows(r->scope, r->in[0]);
+    if (w->poisoned || x->poisoned)
+        return;
+    launch_gelu(r->saved[0], x);
+    launch_linear(r->out, r->saved[0], w, r->in[2], in_out_of(r));
+}
+
+/* saved: the product's first operand, x or GELU's result, row-major */
+#define LINEAR(title, function)                                                                \
+    {                                                                                          \
+        .name = title, .optional = 4, .cast = CHOIR__CAST_LOWER, .half = 3, .half_native = 3,  \
+        .bias = 4, .backward_input = linear_backward_input,                                    \
+        .backward_weight = linear_backward_weight, .again = function, .again_saved = 1,        \
+        .reads_in = 3, .parts_in = 2, .weights_in = 6                                          \
+    }
+
+static const choir__op linear_op = LINEAR("linear", linear_again),
+                       linear_of_gelu_op = LINEAR("linear_of_gelu", linear_of_gelu_again);
+
+static choir_tensor *bad_operands(
+    const choir__op *op, choir_scope *scope, choir_tensor *const *in, bool in_out)
+{
+    choir_tensor *x = in[0], *weight = in[1], *bias = in[2];
+    if (weight->shape.ndim != 2 || x->shape.ndim < 1 ||
+        choir__cols(x) != weight->shape.dim[!in_out] ||
+        (bias && (bias->shape.ndim != 1 || bias->shape.dim[0] != weight->shape.dim[in_out])))
+        return choir__shape_error(op->name, scope, in, 3,
+            in_out ? "expected x (..., in), weight (in, out), bias (out)"
+                   : "expected x (..., in), weight (out, in), bias (out)");
+    if (!choir__is_float(x->dtype) || x->dtype != weight->dtype ||
+        (bias && bias->dtype != choir__beside(x->dtype) &&
+            !(bias->dtype == x->dtype && choir__device_of(x)->half)))
+        return choir__shape_error(op->name, scope, in, 3, "expected one dtype");
+    return NULL;
+}
+
+/* op: linear_op or linear_of_gelu_op */
+static choir_tensor *linear(
+    const choir__op *op, choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
+{
+    choir_tensor *bad, *in[3] = {x, weight, bias};
+    choir_scope *scope = choir__begin(op, in, 3, &bad);
+    if (!scope || (bad = bad_operands(op, scope, in, in_out)))
+        return bad;
+    x = in[0], weight = in[1], bias = in[2];
+    choir_tensor *rows = choir__dense_rows(scope, x), *w = choir__dense_rows(scope, weight);
+    choir_shape shape = x->shape;
+    shape.dim[shape.ndim - 1] = weight->shape.dim[in_out];
+    choir_device *device = choir__device_of(x);
+    int64_t row = choir__product_row(device, x->dtype, weight->shape.dim[in_out]);
+    choir_tensor *y = choir__tensor_spaced(scope, device, x->dtype, shape, row);
+    if (y->poisoned || rows->poisoned || w->poisoned)
+        return y->poisoned ? y : rows->poisoned ? rows : w;
+    if (op == &linear_of_gelu_op) {
+        choir_tensor *gelu = choir__tensor_new(scope, device, x->dtype, x->shape);
+        if (gelu->poisoned)
+            return gelu;
+        launch_gelu(gelu, rows);
+        rows = gelu;
+    }
+    launch_linear(y, rows, w, bias, in_out);
+    choir__record *r = choir__record_op(op, y, in, 3);
+    if (r) {
+        choir__record_attrs(r, &in_out, sizeof in_out);
+        r->saved[0] = rows;
+    } else if (op == &linear_of_gelu_op) {
+        choir__tensor_release(rows);
+    }
+    return choir__as_stored(y);
+}
+
+/* Returns the functions that know the weight's parts, if x is sound and this rank has one. */
+static const choir__part_ops *parts_of(const choir_tensor *x, const choir_tensor *weight)
+{
+    return weight->split && !x->poisoned ? weight->split->by->ops->parts : NULL;
+}
+
+static choir_tensor *plain(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
+{
+    x = choir__sound(x, linear_op.name);
+    weight = choir__sound(weight, linear_op.name);
+    const choir__part_ops *parts = parts_of(x, weight);
+    return parts ? parts->linear(x, weight, bias, in_out)
+                 : linear(&linear_op, x, weight, bias, in_out);
+}
+
+choir_tensor *choir_linear(choir_tensor *x, choir_tensor *weight, choir_tensor *bias)
+{
+    return plain(x, weight, bias, false);
+}
+
+choir_tensor *choir__linear_in_out(choir_tensor *x, choir_tensor *weight, choir_tensor *bias)
+{
+    return plain(x, weight, bias, true);
+}
+
+choir_tensor *choir__linear_of_gelu(
+    choir_tensor *x, choir_tensor *weight, choir_tensor *bias, bool in_out)
+{
+    x = choir__sound(x, linear_of_gelu_op.name);
+    weight = choir__sound(weight, linear_of_gelu_op.name);
+    const choir__part_ops *parts = parts_of(x, weight);
+    return parts ? parts->linear_of_gelu(x, weight, bias, in_out)
+                 : linear(&linear_of_gelu_op, x, weight, bias, in_out);
+}
+
+bool choir__joins_gelu(const choir_tensor *x)
+{
+    if (x->poisoned || x->param || !choir__is_half(x->dtype))
+        return false;
+    const choir__placement *p = x->scope->placement;
+    return p && !p->paused ? p->epilogues : choir__device_of(x)->epilogues;
+}

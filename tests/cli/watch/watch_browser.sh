@@ -1,0 +1,264 @@
+#!/usr/bin/env bash
+# The live page in a real browser: what its script draws from runs, ranks and a search, while they
+# go on; its light and dark colours, a narrow window, and its use by the keyboard alone.
+root=$(cd "$(dirname "$0")/../../.." && pwd)
+. "$root/tests/cli/lib.sh"
+. "$root/tests/page.sh"
+export PYTHONPATH=$root/tests PYTHONDONTWRITEBYTECODE=1
+python3 -c 'import browser, sys; sys.exit(not browser.program())' || skip 'there is no Chromium'
+
+make_text text 200
+lm=(--batch-size 12 --microbatches 2 --model "$gpt")
+
+# browse: runs the Python program on standard input with the page open in `b`. The page may write
+# nothing to the console, and ask nothing of other servers.
+browse() {
+    {
+        cat <<'PROGRAM'
+import sys, time
+from browser import Browser
+
+url = sys.argv[1]
+texts = lambda what: b.ask(f"[...document.querySelectorAll('{what}')].map((e) => e.textContent)")
+count = lambda what: b.ask(f"document.querySelectorAll('{what}').length")
+with Browser() as b:
+    b.look(1280)
+    b.open(url)
+PROGRAM
+        sed 's/^/    /'
+        cat <<'PROGRAM'
+    assert not b.complaints, b.complaints
+    strange = [address for address in b.asked_for if not address.startswith((url, "data:"))]
+    assert url in b.asked_for and not strange, b.asked_for
+PROGRAM
+    } >browse.py
+    timeout -k 2 $((60 * patience)) python3 browse.py "$url" 2>browse.err ||
+        fail "$(tail -n 8 browse.err)"
+}
+
+# A run of two ranks and a search go on while the page is open.
+follows_what_goes_on() {
+    rm -rf runs
+    mkdir runs
+    watch runs
+    set -m
+    "$CHOIR" train --run runs/now --quiet "${lm[@]}" --steps 1000000 --strategy ddp --nproc 2 \
+        --eval-every 50 text >train.out 2>train.err </dev/null &
+    local job=$!
+    set +m
+    (
+        choir tune --quiet --dir runs/search --space 'x=uniform(0,1)' --seed 1 --trials 5 \
+            --metric y -- sh -c 'sleep 0.3; echo "{\"y\":{x}}"' >tune.out 2>tune.err
+    ) &
+    local search=$!
+    browse <<'END'
+b.until("document.querySelectorAll('#curves .curve').length >= 5")
+# Other tests' ranks are on the page, too.
+jobs = "[...document.querySelectorAll('#ranks .job')]"
+job = f"{jobs}.find((e) => e.textContent.includes('runs/now'))"
+b.until(f"{job}?.querySelectorAll('.rank').length == 2")
+b.until(f"{job}?.querySelectorAll('.call').length > 4")
+b.until("document.querySelectorAll('#devices .device').length == 2")
+b.until("document.querySelectorAll('#studies tbody tr').length == 5")
+titles = texts("#curves h3")
+assert titles[0] == "Loss" and "Gradient norm" in titles and "Learning rate" in titles, titles
+assert texts("#runs .name") == ["now"] and texts("#runs .state") == ["running"]
+step = "Number(/step (\\d+)/.exec(document.querySelector('#runs .figures').textContent)[1])"
+first = b.ask(step)
+b.until(f"{step} > {first} + 20")
+assert count("#curves .mark") > 0, "no validation is drawn"
+b.until("document.querySelectorAll('#events li').length == 30")
+b.ask("document.querySelector('#all-events').click()")
+b.until("document.querySelectorAll('#events li').length > 30")
+assert texts("#events .text")[-1].startswith("begins: ddp"), texts("#events .text")[-1]
+assert b.ask("document.title") == "now – Choir"
+assert texts("#studies tbody tr")[0].startswith(texts("#studies tr.best")[0])
+assert b.ask("document.querySelector('#link').textContent") == "live"
+END
+    kill -TERM "$job"
+    wait "$job" "$search"
+    stop_watching
+}
+
+# ten_runs: folders of ten runs, one of which has 64 ranks.
+ten_runs() {
+    rm -rf runs
+    python3 - <<'END'
+import json, os
+
+for run in range(10):
+    folder = f"runs/run-{run}" + "-of-long-name" * 8 * (run == 9)
+    os.makedirs(folder)
+    ranks = 64 if run == 0 else 1
+    with open(f"{folder}/metrics.jsonl", "w") as file:
+        for step in range(1, 101):
+            row = {"step": step, "time": 1.7e9 + step, "loss": 4 / (step + run), "lr": 1e-3,
+                   "grad_norm": 1 / step, "items": 1000 * step, "items_per_s": 1000, "step_s": 1}
+            for rank in range(ranks):
+                row[f"device/{rank}/cpu:0/bytes"] = 1e6 + rank
+                row[f"device/{rank}/cpu:0/peak_bytes"] = 2e6
+                for kind, size in ("weights", 2e5), ("gradients", 2e5), ("optimizer", 4e5):
+                    row[f"device/{rank}/cpu:0/{kind}_bytes"] = size
+                row[f"device/{rank}/cpu:0/busy"] = 0.5
+            file.write(json.dumps(row, separators=(",", ":")) + "\n")
+    with open(f"{folder}/events.jsonl", "w") as file:
+        for event in ({"event": "begin", "strategy": "ddp", "world": ranks},
+                      {"event": "failure", "message": "the disk is full"}):
+            file.write(json.dumps({**event, "step": 1, "time": 1.7e9}) + "\n")
+END
+}
+
+# Every word has enough contrast, nothing is wider than the window, in light and dark.
+is_readable() {
+    ten_runs
+    watch runs
+    browse <<'END'
+b.until("document.querySelectorAll('#runs li').length == 10")
+b.until("document.querySelector('#curves svg').querySelectorAll('.curve').length == 10")
+b.until("document.querySelectorAll('#devices .of-run').length == 10")
+assert count("#runs .failed") == 10
+contrasts = """(() => {
+  const light = (c) => [0.2126, 0.7152, 0.0722].reduce((sum, weight, i) => {
+    const x = c[i] / 255;
+    return sum + weight * (x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+  }, 0);
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const colour = (text) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = text;
+    canvas.fillRect(0, 0, 1, 1);
+    return canvas.getImageData(0, 0, 1, 1).data;
+  };
+  const behind = (e) => {
+    for (; e; e = e.parentElement) {
+      const c = colour(getComputedStyle(e).backgroundColor);
+      if (c[3] === 255) return c;
+    }
+    return matchMedia('(prefers-color-scheme: dark)').matches ? [18, 18, 18] : [255, 255, 255];
+  };
+  const poor = [];
+  for (const e of document.querySelectorAll('main *, header *')) {
+    const words = [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    if (!words || !e.getClientRects().length) continue;
+    const style = getComputedStyle(e), isSvg = e instanceof SVGElement;
+    const [a, b] = [light(colour(isSvg ? style.fill : style.color)), light(behind(e))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < 4.5) poor.push([e.className.baseVal ?? e.className, e.textContent, contrast]);
+  }
+  return poor.slice(0, 5);
+})()"""
+ground = {}
+for scheme in ("light", "dark"):
+    for width in (1280, 400):
+        b.look(width, scheme)
+        time.sleep(0.5)
+        assert b.ask("document.scrollingElement.scrollWidth") <= width, (scheme, width)
+        poor = b.ask(contrasts)
+        assert not poor, (scheme, width, poor)
+    ground[scheme] = b.ask("getComputedStyle(document.body).backgroundColor")
+assert ground["light"] != ground["dark"], ground
+b.ask("document.querySelector('#devices summary').click()")
+b.until("document.querySelectorAll('#devices .device').length == 64")
+assert b.ask("document.scrollingElement.scrollWidth") <= 400
+END
+    stop_watching
+}
+
+# The tab key reaches every control, space and arrows work them, and what has the focus shows it.
+needs_no_mouse() {
+    ten_runs
+    watch runs
+    browse <<'END'
+b.until("document.querySelector('#curves svg')?.querySelectorAll('.curve').length == 10")
+b.until("document.querySelectorAll('#devices .of-run').length == 10")
+focused = """(e => e.id || e.getAttribute('aria-label') || e.tagName + e.type)(
+    document.activeElement)"""
+reached = []
+for _ in range(60):
+    b.press("Tab", 9)
+    reached.append(b.ask(focused))
+    if reached[-1] != "BODYundefined":
+        outlined = b.ask("""(s => s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) > 0)(
+            getComputedStyle(document.activeElement))""")
+        assert outlined, f"no sign of the focus on {reached[-1]}"
+    if reached[-1] == "INPUTcheckbox" and "toggled" not in reached:
+        b.press(" ", 32, " ")
+        b.until("document.querySelector('#curves svg').querySelectorAll('.curve').length == 9")
+        b.press(" ", 32, " ")
+        b.until("document.querySelector('#curves svg').querySelectorAll('.curve').length == 10")
+        reached.append("toggled")
+    if reached[-1] == "Loss":
+        before = texts("#curves .readout")[0]
+        b.press("Home", 36)
+        b.until("document.querySelector('#curves .cursor')")
+        assert texts("#curves .readout")[0] != before
+        b.press("Escape", 27)
+        b.until("!document.querySelector('#curves .cursor')")
+    if reached[-1] == "log" and reached.count("log") == 1:
+        b.press(" ", 32, " ")
+        assert b.ask("document.querySelector('#log').checked")
+for wanted in ("axis", "smooth", "log", "toggled", "Loss", "Learning rate"):
+    assert wanted in reached, reached
+END
+    stop_watching
+}
+
+# Names and texts of a run stay words.
+words_are_harmless() {
+    rm -rf runs
+    local name='<img src=x onerror="document.title=1">'
+    mkdir -p "runs/$name"
+    printf '{"step":1,"time":1,"loss":1,"<b>":3}\n{"step":2,"time":2,"loss":1}\n' \
+        >"runs/$name/metrics.jsonl"
+    printf '{"event":"text","name":"<script>alert(1)</script>","step":1,"time":1,"text":"%s"}\n' \
+        '<a href=//x.invalid/>' >"runs/$name/events.jsonl"
+    printf '{"options":{"<i>":"<s>","steps":[{}]}}' >"runs/$name/job.json"
+    watch runs
+    browse <<'END'
+b.until("document.querySelector('#runs .name')?.textContent.startsWith('<img src=x onerror')")
+b.until("document.querySelectorAll('#events .text').length == 1")
+assert texts("#events .text") == ["<script>alert(1)</script>: <a href=//x.invalid/>"]
+assert texts("#runs dt")[0] == "<i>" and texts("#runs dd")[0] == "<s>"
+assert count("img, a, s, i:not(.legend i)") == 0 and count("script") == 1
+assert b.ask("document.title").endswith("Choir")
+END
+    stop_watching
+}
+
+# The page says when its server has gone, and comes back by itself where a key keeps the address.
+finds_its_server_again() {
+    rm -rf runs
+    mkdir -p runs/a
+    printf '{"step":%d,"time":1,"loss":1}\n' 1 2 >runs/a/metrics.jsonl
+    head -c 32 /dev/urandom >key
+    chmod 600 key
+    watch --key-file key --listen ":$((20000 + $$ % 10000))" runs
+    browse <<'END'
+import os, signal, subprocess
+b.until("document.querySelector('#runs .figures')?.textContent.startsWith('step 2')")
+server = int(subprocess.check_output(["pgrep", "-f", f"watch --key-file key"]).split()[0])
+os.kill(server, signal.SIGKILL)
+b.until("document.querySelector('#link').className == 'lost'")
+with open("runs/a/metrics.jsonl", "a") as file:
+    file.write('{"step":3,"time":1,"loss":1}\n')
+again = subprocess.Popen([os.environ["CHOIR"], "watch", "--key-file", "key", "--listen",
+                          ":" + url.split(":")[2].split("/")[0], "runs"],
+                         stdout=subprocess.DEVNULL)
+b.until("document.querySelector('#link').textContent == 'live'")
+b.until("document.querySelector('#runs .figures').textContent.startsWith('step 3')")
+again.terminate()
+again.wait()
+b.until("document.querySelector('#link').textContent.startsWith('the server of this page')")
+b.complaints.clear()  # of the connection
+END
+    wait "$started_pid" 2>wait.err
+    started_pid=
+}
+
+export CHOIR
+check follows_what_goes_on
+check is_readable
+check needs_no_mouse
+check words_are_harmless
+check finds_its_server_again
+finish
