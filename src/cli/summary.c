@@ -118,11 +118,12 @@ static choir_tensor *zeros(choir_scope *s, choir_dtype dtype, choir_shape sample
 
 static choir_tensor *loss_of(const summary *s, choir_scope *scope)
 {
-    const choir_dataset *d = s->job->train;
-    int64_t n = s->job->batch_size / s->job->microbatches;
+    const choir_dataset *d = s->job->data.train;
+    int64_t n = s->job->training.batch_size / s->job->training.microbatches;
     choir_tensor *x = zeros(scope, d->x_dtype, d->x_shape, n),
                  *y = zeros(scope, d->y_dtype, d->y_shape, n);
-    return choir_model_loss(&s->job->info, choir_model_forward(&s->job->info, s->net, x, y), y);
+    return choir_model_loss(
+        &s->job->model.info, choir_model_forward(&s->job->model.info, s->net, x, y), y);
 }
 
 /* Runs the forward that the hooks see. */
@@ -171,11 +172,11 @@ static choir_status run_steps(summary *s)
 
 static choir_status build(summary *s)
 {
-    s->net = choir_model_build(s->run, &s->job->info);
+    s->net = choir_model_build(s->run, &s->job->model.info);
     choir_status status = choir_scope_status(s->run);
     if (status == CHOIR_OK)
         status = choir__job_freeze(s->job, s->net);
-    if (status == CHOIR_OK && s->job->recompute)
+    if (status == CHOIR_OK && s->job->optim.recompute)
         choir_module_recompute_blocks(s->net, true);
     return status == CHOIR_OK ? choir__job_optimizer(s->job, s->run, s->net, &s->optim)
                               : status;
@@ -273,7 +274,8 @@ static void print_totals(const summary *s, const totals *t)
     fprintf(p.out,
         "\n%s parameters, %s of them trained; a forward of %lld samples: %.4g MFLOP\n",
         grouped(t->parameters, all), grouped(t->trainable, trained),
-        (long long)(s->job->batch_size / s->job->microbatches), t->flops * 1e-6);
+        (long long)(s->job->training.batch_size / s->job->training.microbatches),
+        t->flops * 1e-6);
     fprintf(p.out,
         "memory of a step on one device: weights %.1f MiB, gradients %.1f, optimizer %.1f, "
         "activations and all else %.1f; at most %.1f MiB\n",
@@ -301,7 +303,7 @@ static void print_json(const summary *s, const totals *t)
            "\"flops\":%.17g,\"weight_bytes\":%lld,\"gradient_bytes\":%lld,\"state_bytes\":%lld,"
            "\"peak_bytes\":%lld}\n",
         (long long)t->parameters, (long long)t->trainable,
-        (long long)(s->job->batch_size / s->job->microbatches), t->flops,
+        (long long)(s->job->training.batch_size / s->job->training.microbatches), t->flops,
         (long long)t->weight_bytes, (long long)t->gradient_bytes, (long long)t->state_bytes,
         (long long)t->peak_bytes);
 }
@@ -320,10 +322,10 @@ static totals totals_of(const summary *s)
 
 choir_status choir__summary(const choir__job *j)
 {
-    summary s = {.job = j, .device = choir_device_find(j->device_names[0])};
+    summary s = {.job = j, .device = choir_device_find(j->placement.device_names[0])};
     if (!s.device)
         return CHOIR_ERR_DEVICE;
-    s.run = choir_scope_open(s.device, j->seed);
+    s.run = choir_scope_open(s.device, j->training.seed);
     s.trace = choir_trace_new(1);
     choir_status status = build(&s);
     if (status == CHOIR_OK)
@@ -333,7 +335,7 @@ choir_status choir__summary(const choir__job *j)
         status = run_forward(&s);
     if (status == CHOIR_OK) {
         t = totals_of(&s);
-        if (j->json) {
+        if (j->records.json) {
             print_json(&s, &t);
         } else {
             print_table(&s);

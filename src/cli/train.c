@@ -28,7 +28,7 @@ typedef struct board {
     _Atomic int32_t unrecorded;        /* a record could not be written */
     _Atomic int32_t recorded;          /* rank 0 has recorded how the job ended */
     _Atomic int64_t reached;           /* the last step that rank 0 has recorded */
-    _Atomic int64_t gate;              /* choir__job.gate */
+    _Atomic int64_t gate;              /* choir__job.placement.gate */
     _Atomic uint64_t claimed, written; /* one more than the generation that it is of; 0: none */
     choir_status status;
     int by; /* a signal, where that ended the job */
@@ -93,7 +93,7 @@ static int run_rank(int rank, int world, void *arg)
 static void read_stream(void *arg)
 {
     const ranks *r = arg;
-    if (r->job->stream && choir_stream_read(r->job->stream) != CHOIR_OK)
+    if (r->job->data.stream && choir_stream_read(r->job->data.stream) != CHOIR_OK)
         (void)choir_error_message();
 }
 
@@ -104,7 +104,7 @@ static bool goes_back(choir__job *job, board *b)
 {
     choir_train_state s;
     char *why = choir__strdup(choir_error_message());
-    const char *from = choir__trainer_has_saved(job) ? job->save : job->resume;
+    const char *from = choir__trainer_has_saved(job) ? job->saves.dir : job->saves.resume;
     bool can =
         from && !choir__cli_strategy_forgets(job) && choir_training_read(from, &s) == CHOIR_OK;
     choir__set_message(why);
@@ -112,7 +112,7 @@ static bool goes_back(choir__job *job, board *b)
         choir__cli_record_loss(job);
         choir__cli_tell(job->command, "%s: the job goes on from step %lld of %s", why,
             (long long)s.step, from);
-        job->resume = from;
+        job->saves.resume = from;
         atomic_store(&b->shared.generation, 0);
         atomic_store(&b->claimed, 0);
         atomic_store(&b->written, 0);
@@ -128,34 +128,35 @@ static int run_ranks(const choir__job *job)
 {
     board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (b == MAP_FAILED) {
-        choir__error(CHOIR_ERR_IO, "no memory for %d ranks", job->nproc);
+        choir__error(CHOIR_ERR_IO, "no memory for %d ranks", job->placement.nproc);
         return choir__cli_fail();
     }
     choir__job shared = *job;
-    shared.shared = job->max_restarts ? &b->shared : NULL;
-    shared.unrecorded = &b->unrecorded;
-    shared.recorded = &b->recorded;
-    shared.reached = &b->reached;
-    shared.gate = &b->gate;
+    shared.placement.shared = job->placement.max_restarts ? &b->shared : NULL;
+    shared.records.unrecorded = &b->unrecorded;
+    shared.records.recorded = &b->recorded;
+    shared.records.reached = &b->reached;
+    shared.placement.gate = &b->gate;
     b->shared.old_checkpoint = choir__job_checkpoint(job);
     ranks r = {&shared, b};
     choir__recovery recovery = choir__cli_strategy_recovery(job);
     choir_spawn_opts opts = choir_spawn_defaults();
-    int left = (int)job->max_restarts, interrupted_by = 0, spares = 0;
+    int left = (int)job->placement.max_restarts, interrupted_by = 0, spares = 0;
     if (left && recovery < CHOIR__REBUILT_AS_MANY)
-        spares = job->nproc - (int)choir__min(job->nproc, job->microbatches);
+        spares = job->placement.nproc -
+                 (int)choir__min(job->placement.nproc, job->training.microbatches);
     opts.interrupted_by = &interrupted_by;
-    opts.timeout_s = job->timeout;
+    opts.timeout_s = job->placement.timeout;
     opts.started = read_stream;
     opts.restarts_left = &left;
     opts.rebuild = recovery >= CHOIR__REBUILT;
-    opts.least = recovery == CHOIR__REBUILT_AS_MANY ? job->nproc : 0;
+    opts.least = recovery == CHOIR__REBUILT_AS_MANY ? job->placement.nproc : 0;
     signal(SIGUSR2, SIG_DFL); /* the supervisor shows what ranks do, also those that hang */
     choir_status status;
     do { /* the last time, with no restart left, the ranks are those of any other job */
-        shared.max_restarts = opts.max_restarts = left;
+        shared.placement.max_restarts = opts.max_restarts = left;
         opts.spares = left ? spares : 0;
-        status = choir_spawn_with(job->nproc - spares, run_rank, &r, opts);
+        status = choir_spawn_with(job->placement.nproc - spares, run_rank, &r, opts);
     } while (status != CHOIR_OK && left >= 0 && !interrupted_by && goes_back(&shared, b));
     /* A rank's own words are more precise than its exit status, except on a lost peer, whose
      * end the supervisor has seen. */
@@ -179,11 +180,11 @@ static int run_alone(choir__job *job)
 {
     _Atomic int32_t unrecorded = 0;
     int by = 0;
-    job->unrecorded = &unrecorded;
+    job->records.unrecorded = &unrecorded;
     choir_status status = choir__train_rank(job, &by);
     if (status != CHOIR_OK)
         choir__cli_fail();
-    return status == CHOIR_OK && atomic_load(&unrecorded) && !job->launched
+    return status == CHOIR_OK && atomic_load(&unrecorded) && !job->placement.launched
                ? EXIT_UNRECORDED
                : exit_status(status, by);
 }
@@ -193,10 +194,11 @@ static int run_alone(choir__job *job)
 static choir__tee *copy_errors(const choir__job *job)
 {
     const char *folder = choir__cli_record_folder(job);
-    if (!folder || job->rank > 0 || job->find_lr || choir__folders_make(folder))
+    if (!folder || job->placement.rank > 0 || job->training.find_lr ||
+        choir__folders_make(folder))
         return NULL;
     char *path = choir__format("%s/stderr.log", folder);
-    if (!job->resume && !choir__job_is_started_again(job))
+    if (!job->saves.resume && !choir__job_is_started_again(job))
         unlink(path);
     choir__tee *tee = choir__tee_open(path);
     free(path);
@@ -208,15 +210,17 @@ static int train(choir__job *job)
 {
     const char *folder = choir__cli_record_folder(job);
     choir__watch_beside *page = NULL;
-    if (job->page && !folder)
+    if (job->records.page && !folder)
         return choir__cli_usage(
             job->command, "--page shows a recorded run: name its folder with --run DIR");
-    if (job->page && job->rank == 0 && choir__watch_beside_open(folder, &page) != CHOIR_OK)
+    if (job->records.page && job->placement.rank == 0 &&
+        choir__watch_beside_open(folder, &page) != CHOIR_OK)
         return choir__cli_fail();
     choir__tee *tee = copy_errors(job);
-    choir__train_signals(tee, job->rank <= 0);
-    int status = job->nproc > 1 && !job->launched ? run_ranks(job) : run_alone(job);
-    choir__train_signals(NULL, job->rank <= 0);
+    choir__train_signals(tee, job->placement.rank <= 0);
+    int status =
+        job->placement.nproc > 1 && !job->placement.launched ? run_ranks(job) : run_alone(job);
+    choir__train_signals(NULL, job->placement.rank <= 0);
     choir__tee_close(tee);
     choir__watch_beside_close(page);
     return status;
@@ -236,7 +240,7 @@ static int take_operands(choir__job *job, const choir__cli_operands *given)
     bool file = given->count && choir__job_is_file(given->words[0]);
     if (given->count > 1 && !file)
         return choir__cli_usage(job->command, "unexpected argument '%s'", given->words[1]);
-    job->data = given->count > file ? given->words[file] : NULL;
+    job->data.path = given->count > file ? given->words[file] : NULL;
     return file ? choir__job_read_file(job, given->words[0]) : CHOIR__EXIT_OK;
 }
 
@@ -258,9 +262,9 @@ static int run(const choir__cli_command *command, int argc, char **argv)
         status = choir__cli_fail();
     } else if ((status = choir__job_check_restarts(&job)) != CHOIR__EXIT_OK) {
         /* the message is out */
-    } else if (job.print_job) {
+    } else if (job.records.print_job) {
         status = print_job(&job);
-    } else if (job.summary) {
+    } else if (job.training.summary) {
         status = choir__summary(&job) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
     } else {
         status = train(&job);

@@ -20,20 +20,20 @@
 
 int choir__job_auto_begin(choir__job *j)
 {
-    int ranks = j->launched ? j->world : j->nproc;
-    if (strncmp(j->strategy_text, "auto", 4) ||
-        (j->strategy_text[4] && j->strategy_text[4] != ':'))
+    int ranks = j->placement.launched ? j->placement.world : j->placement.nproc;
+    if (strncmp(j->placement.strategy_text, "auto", 4) ||
+        (j->placement.strategy_text[4] && j->placement.strategy_text[4] != ':'))
         return CHOIR__EXIT_OK;
-    if (j->strategy_text[4])
+    if (j->placement.strategy_text[4])
         return choir__cli_usage(
-            j->command, "--strategy %s: auto has no keys", j->strategy_text);
-    if (j->mesh)
+            j->command, "--strategy %s: auto has no keys", j->placement.strategy_text);
+    if (j->placement.mesh)
         return choir__cli_usage(j->command,
             "--mesh %s: missing --strategy with a name per size, as in --strategy ddp+pipeline",
-            j->mesh);
-    j->automatic = true;
-    j->undecided = !ranks;
-    j->strategy_text = ranks > 1 ? "ddp" : "single";
+            j->placement.mesh);
+    j->placement.automatic = true;
+    j->placement.undecided = !ranks;
+    j->placement.strategy_text = ranks > 1 ? "ddp" : "single";
     return CHOIR__EXIT_OK;
 }
 
@@ -71,8 +71,8 @@ static choir_status look(const choir__job *j, cost *step)
     choir_device *device = choir_device_find("cpu:0");
     if (!device)
         return CHOIR_ERR_DEVICE;
-    choir_scope *run = choir_scope_open(device, j->seed);
-    choir_module *net = choir_model_build(run, &j->info);
+    choir_scope *run = choir_scope_open(device, j->training.seed);
+    choir_module *net = choir_model_build(run, &j->model.info);
     choir_status status = choir_scope_status(run);
     if (status == CHOIR_OK) {
         choir__module_visit_named(net, false, add_parameter, step);
@@ -86,10 +86,10 @@ static choir_status look(const choir__job *j, cost *step)
  * threads. A model that cannot be built, which the job itself will report, costs nothing. */
 static cost look_aside(const choir__job *j)
 {
-    const choir_shape *in = &j->info.input;
+    const choir_shape *in = &j->model.info.input;
     double pixels = in->ndim == 3 ? (double)(in->dim[1] * in->dim[2]) : 0;
     const cost none = {
-        .positions = fmax(1, pixels / 256), .items = fmax(1, (double)j->info.items)};
+        .positions = fmax(1, pixels / 256), .items = fmax(1, (double)j->model.info.items)};
     cost step = none;
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
@@ -111,47 +111,48 @@ static cost look_aside(const choir__job *j)
 
 static choir_status take_ddp(choir__job *j, int ranks)
 {
-    choir__composition_free(&j->composition);
-    j->composition = (choir__composition){0};
-    j->strategy_text = "ddp";
-    j->nproc = ranks;
-    choir_status status = choir__composition_parse(j->strategy_text, &j->composition);
+    choir__composition_free(&j->placement.composition);
+    j->placement.composition = (choir__composition){0};
+    j->placement.strategy_text = "ddp";
+    j->placement.nproc = ranks;
+    choir_status status =
+        choir__composition_parse(j->placement.strategy_text, &j->placement.composition);
     if (status == CHOIR_OK)
-        j->strategy = choir__composition_strategy(&j->composition);
+        j->placement.strategy = choir__composition_strategy(&j->placement.composition);
     return status;
 }
 
 choir_status choir__job_auto_end(choir__job *j)
 {
-    if (!j->undecided)
+    if (!j->placement.undecided)
         return CHOIR_OK;
-    bool cores = strncmp(j->device_names[0], "cpu", 3) == 0;
-    choir__auto_case c = {.devices = j->device_count,
-        .batch = j->batch_size,
-        .microbatches = j->microbatches,
+    bool cores = strncmp(j->placement.device_names[0], "cpu", 3) == 0;
+    choir__auto_case c = {.devices = j->placement.device_count,
+        .batch = j->training.batch_size,
+        .microbatches = j->training.microbatches,
         .memory = cores ? choir__usable_memory("") : 0};
-    if (cores && !j->devices)
-        c.devices = (int)choir__min(c.devices, choir__usable_cores("") / j->threads);
+    if (cores && !j->placement.devices)
+        c.devices = (int)choir__min(c.devices, choir__usable_cores("") / j->placement.threads);
     if (c.devices > 1) {
         cost step = look_aside(j);
         c.parameters = step.parameters;
-        c.flop = step.flop * (double)j->batch_size;
+        c.flop = step.flop * (double)j->training.batch_size;
         c.batch_norm = step.batch_norm;
     }
     int ranks = choir__auto_ranks(&c);
-    if (cores && !j->devices && !choir__job_was_given(j, "threads"))
-        j->threads = choir__auto_threads(&c, ranks);
+    if (cores && !j->placement.devices && !choir__job_was_given(j, "threads"))
+        j->placement.threads = choir__auto_threads(&c, ranks);
     return ranks > 1 ? take_ddp(j, ranks) : CHOIR_OK;
 }
 
 char *choir__job_auto_text(const choir__job *j)
 {
-    const char *kind = strncmp(j->device_names[0], "cpu", 3) ? "GPU" : "core";
-    int64_t used = j->nproc * (*kind == 'c' ? j->threads : 1);
+    const char *kind = strncmp(j->placement.device_names[0], "cpu", 3) ? "GPU" : "core";
+    int64_t used = j->placement.nproc * (*kind == 'c' ? j->placement.threads : 1);
     if (*kind == 'c') /* more threads take turns */
-        used = choir__min(used, choir__max(choir__usable_cores(""), j->nproc));
+        used = choir__min(used, choir__max(choir__usable_cores(""), j->placement.nproc));
     return choir__format(
         "--strategy auto: %s on %lld %s%s; --strategy single --microbatches %lld has the same bits",
-        j->strategy_text, (long long)used, kind, used > 1 ? "s" : "",
-        (long long)j->microbatches);
+        j->placement.strategy_text, (long long)used, kind, used > 1 ? "s" : "",
+        (long long)j->training.microbatches);
 }

@@ -29,27 +29,30 @@ static void go_over_ranks(choir__composition *c, int ranks, int product)
 /* Fits the mesh to the strategies, and sets the number of ranks if the mesh determines it. */
 static int fit_mesh(choir__job *j)
 {
-    choir__composition *c = &j->composition;
-    int asked = j->launched && j->world > 1 ? j->world : j->nproc, product = 1, ranks;
-    if (!j->mesh && c->count > 1)
+    choir__composition *c = &j->placement.composition;
+    int asked = j->placement.launched && j->placement.world > 1 ? j->placement.world
+                                                                : j->placement.nproc,
+        product = 1, ranks;
+    if (!j->placement.mesh && c->count > 1)
         return choir__cli_usage(j->command,
             "--strategy %s: missing --mesh with %d sizes, the outermost first, as in --mesh %s",
-            j->strategy_text, c->count, c->count == 2 ? "2x2" : "2x2x2");
-    if (j->mesh && choir__composition_mesh(c, j->mesh) != CHOIR_OK)
-        return choir__cli_usage(j->command, "--mesh %s: %s", j->mesh, choir_error_message());
+            j->placement.strategy_text, c->count, c->count == 2 ? "2x2" : "2x2x2");
+    if (j->placement.mesh && choir__composition_mesh(c, j->placement.mesh) != CHOIR_OK)
+        return choir__cli_usage(
+            j->command, "--mesh %s: %s", j->placement.mesh, choir_error_message());
     for (int d = 0; d < c->count; d++)
         product *= c->dims[d].size;
-    ranks = j->mesh ? product : asked;
-    if (j->mesh || asked > 1)
+    ranks = j->placement.mesh ? product : asked;
+    if (j->placement.mesh || asked > 1)
         go_over_ranks(c, asked ? asked : ranks, product);
     if (choir__composition_inside(c))
         ranks /= c->dims[c->count - 1].size;
-    if (j->mesh && asked && ranks != asked)
+    if (j->placement.mesh && asked && ranks != asked)
         return choir__cli_usage(j->command,
-            j->launched ? "--mesh %s: expected %d ranks, got %d that were started"
-                        : "--mesh %s: expected %d ranks, got --nproc %d",
-            j->mesh, ranks, asked);
-    j->nproc = ranks;
+            j->placement.launched ? "--mesh %s: expected %d ranks, got %d that were started"
+                                  : "--mesh %s: expected %d ranks, got --nproc %d",
+            j->placement.mesh, ranks, asked);
+    j->placement.nproc = ranks;
     return CHOIR__EXIT_OK;
 }
 
@@ -70,49 +73,52 @@ static int parse_strategy(choir__job *j)
     int status = choir__job_auto_begin(j);
     if (status != CHOIR__EXIT_OK)
         return status;
-    if (choir__composition_parse(j->strategy_text, &j->composition) != CHOIR_OK)
+    if (choir__composition_parse(j->placement.strategy_text, &j->placement.composition) !=
+        CHOIR_OK)
         return choir__cli_usage(
-            j->command, "--strategy %s: %s", j->strategy_text, choir_error_message());
+            j->command, "--strategy %s: %s", j->placement.strategy_text, choir_error_message());
     status = fit_mesh(j);
     if (status != CHOIR__EXIT_OK)
         return status;
-    j->strategy = choir__composition_strategy(&j->composition);
-    if (choir__cli_strategy_has_ranks(j->strategy) || j->nproc <= 1)
+    j->placement.strategy = choir__composition_strategy(&j->placement.composition);
+    if (choir__cli_strategy_has_ranks(j->placement.strategy) || j->placement.nproc <= 1)
         return CHOIR__EXIT_OK;
     char list[256];
     list_rank_strategies(list, sizeof list);
-    if (j->launched)
+    if (j->placement.launched)
         return choir__cli_usage(j->command,
             "--strategy %s: expected one rank, got %d that were started; strategies for "
             "several ranks are %s",
-            j->strategy->name, j->world, list);
+            j->placement.strategy->name, j->placement.world, list);
     return choir__cli_usage(j->command,
-        "--nproc %d with --strategy %s: strategies for several ranks are %s", j->nproc,
-        j->strategy->name, list);
+        "--nproc %d with --strategy %s: strategies for several ranks are %s",
+        j->placement.nproc, j->placement.strategy->name, list);
 }
 
 int choir__job_devices_once(const choir__job *j)
 {
-    for (int i = 1; i < j->device_count; i++)
+    for (int i = 1; i < j->placement.device_count; i++)
         for (int k = 0; k < i; k++)
-            if (!strcmp(j->device_names[i], j->device_names[k]))
+            if (!strcmp(j->placement.device_names[i], j->placement.device_names[k]))
                 return choir__cli_usage(j->command,
                     "--devices %s: %s is named twice; one process needs different devices",
-                    j->devices, j->device_names[i]);
+                    j->placement.devices, j->placement.device_names[i]);
     return CHOIR__EXIT_OK;
 }
 
 /* Two ranks may share a device, but the devices of one process must differ. */
 static int check_devices(const choir__job *j)
 {
-    const choir__composition *c = &j->composition;
+    const choir__composition *c = &j->placement.composition;
     bool inside = choir__composition_inside(c);
-    if (inside && c->dims[c->count - 1].size > j->device_count)
+    if (inside && c->dims[c->count - 1].size > j->placement.device_count)
         return choir__cli_usage(j->command,
-            "--mesh %s with --nproc %d: expected %d devices per rank, got %d", j->mesh,
-            j->nproc, c->dims[c->count - 1].size, j->device_count);
-    return inside || j->strategy->spread == CHOIR__ALL_DEVICES ? choir__job_devices_once(j)
-                                                               : CHOIR__EXIT_OK;
+            "--mesh %s with --nproc %d: expected %d devices per rank, got %d",
+            j->placement.mesh, j->placement.nproc, c->dims[c->count - 1].size,
+            j->placement.device_count);
+    return inside || j->placement.strategy->spread == CHOIR__ALL_DEVICES
+               ? choir__job_devices_once(j)
+               : CHOIR__EXIT_OK;
 }
 
 /* Checks names and their options as far as that is possible without data. */
@@ -121,12 +127,12 @@ static int check_words(choir__job *j)
     choir_model_info info = {0};
     if (choir__job_published(j) != CHOIR_OK)
         return choir__cli_fail();
-    choir_status status = j->model ? choir_model_describe(j->model, &info) : CHOIR_OK;
+    choir_status status = j->model.name ? choir_model_describe(j->model.name, &info) : CHOIR_OK;
     if (status == CHOIR_OK)
         status = choir__job_check_optimizer(j);
     choir_augment_opts augment = choir_augment_defaults();
-    if (status == CHOIR_OK && j->augment)
-        status = choir_augment_parse(j->augment, &augment);
+    if (status == CHOIR_OK && j->data.augment)
+        status = choir_augment_parse(j->data.augment, &augment);
     return status == CHOIR_OK ? CHOIR__EXIT_OK
                               : choir__cli_usage(j->command, "%s", choir_error_message());
 }
@@ -135,11 +141,11 @@ static int check_words(choir__job *j)
  * strategy has ranks. */
 static int count_ranks(choir__job *j)
 {
-    bool ranks = choir__cli_strategy_has_ranks(j->strategy);
-    if (j->launched)
-        j->nproc = j->world;
-    if (!j->nproc)
-        j->nproc = ranks && j->devices ? j->device_count : 1;
+    bool ranks = choir__cli_strategy_has_ranks(j->placement.strategy);
+    if (j->placement.launched)
+        j->placement.nproc = j->placement.world;
+    if (!j->placement.nproc)
+        j->placement.nproc = ranks && j->placement.devices ? j->placement.device_count : 1;
     return CHOIR__EXIT_OK;
 }
 
@@ -150,10 +156,11 @@ static int find_launcher(choir__job *j)
     choir__launcher l;
     if (choir__launcher_find(false, &l) != CHOIR_OK)
         return choir__cli_usage(j->command, "%s", choir_error_message());
-    j->launched = l.name && (l.world > 1 || strcmp(l.name, "RANK") == 0);
-    j->nameless = j->launched && !strcmp(l.name, "RANK") && !*l.job && !l.agent_store;
-    j->rank = j->launched ? l.rank : 0;
-    j->world = j->launched ? l.world : 1;
+    j->placement.launched = l.name && (l.world > 1 || strcmp(l.name, "RANK") == 0);
+    j->placement.nameless =
+        j->placement.launched && !strcmp(l.name, "RANK") && !*l.job && !l.agent_store;
+    j->placement.rank = j->placement.launched ? l.rank : 0;
+    j->placement.world = j->placement.launched ? l.world : 1;
     return CHOIR__EXIT_OK;
 }
 
@@ -161,11 +168,11 @@ static int check_offload(const choir__job *j)
 {
     const char *folder;
     bool params = choir__job_offload(j, &folder);
-    if (params && !j->strategy->shards)
+    if (params && !j->placement.strategy->shards)
         return choir__cli_usage(j->command,
             "--offload %s with --strategy %s, which shards no parameters: choose fsdp, also for "
             "one device, or fsdp+pipeline",
-            j->offload, j->strategy->name);
+            j->optim.offload, j->placement.strategy->name);
     return CHOIR__EXIT_OK;
 }
 
@@ -174,17 +181,18 @@ static int check_stream(const choir__job *j)
 {
     if (!choir__job_is_stream(j))
         return CHOIR__EXIT_OK;
-    if (j->resume)
+    if (j->saves.resume)
         return choir__cli_usage(j->command,
             "--resume %s: standard input cannot be read again from where it was: begin another "
             "run from its weights by --weights %s/latest",
-            j->resume, j->resume);
+            j->saves.resume, j->saves.resume);
     if (strcmp(j->command, "train"))
         return choir__cli_usage(j->command, "-: standard input can be read only once");
-    if (j->launched && j->world > 1)
+    if (j->placement.launched && j->placement.world > 1)
         return choir__cli_usage(j->command,
             "-: standard input has one reader: start the ranks by choir train --nproc");
-    if (j->epochs || j->max_restarts || j->balance || j->pack || j->val_split > 0 || j->find_lr)
+    if (j->training.epochs || j->placement.max_restarts || j->data.balance || j->data.pack ||
+        j->data.val_split > 0 || j->training.find_lr)
         return choir__cli_usage(j->command,
             "-: standard input is read once, so --epochs, --max-restarts, --balance, --pack, "
             "--val-split and --find-lr are not possible");
@@ -194,29 +202,31 @@ static int check_stream(const choir__job *j)
 /* Checks options that exclude each other. */
 static int check_pairs(const choir__job *j)
 {
-    if (j->ema > 0 && j->swa)
+    if (j->optim.ema > 0 && j->optim.swa)
         return choir__cli_usage(j->command, "--ema %g with --swa %lld: choose one of them",
-            j->ema, (long long)j->swa);
-    if (j->swa_every > 1 && !j->swa)
+            j->optim.ema, (long long)j->optim.swa);
+    if (j->optim.swa_every > 1 && !j->optim.swa)
         return choir__cli_usage(
-            j->command, "--swa-every %lld without --swa", (long long)j->swa_every);
-    if (choir__job_seconds(j->max_time) < 0)
+            j->command, "--swa-every %lld without --swa", (long long)j->optim.swa_every);
+    if (choir__job_seconds(j->training.max_time) < 0)
         return choir__cli_usage(j->command,
-            "--max-time: expected a time such as 90s, 15m, 2h or 1d, got '%s'", j->max_time);
-    if (j->epochs && choir__job_was_given(j, "steps"))
+            "--max-time: expected a time such as 90s, 15m, 2h or 1d, got '%s'",
+            j->training.max_time);
+    if (j->training.epochs && choir__job_was_given(j, "steps"))
         return choir__cli_usage(j->command,
-            "--steps %lld with --epochs %lld: choose one of them", (long long)j->steps,
-            (long long)j->epochs);
-    if (j->eval_epochs && choir__job_was_given(j, "eval-every"))
+            "--steps %lld with --epochs %lld: choose one of them", (long long)j->training.steps,
+            (long long)j->training.epochs);
+    if (j->training.eval_epochs && choir__job_was_given(j, "eval-every"))
         return choir__cli_usage(j->command,
             "--eval-every %lld with --eval-epochs %lld: choose one of them",
-            (long long)j->eval_every, (long long)j->eval_epochs);
+            (long long)j->training.eval_every, (long long)j->training.eval_epochs);
     return CHOIR__EXIT_OK;
 }
 
 bool choir__job_may_be_kept(const choir__job *j)
 {
-    return j->launched && !j->no_copy && choir__cli_strategy_recovery(j) != CHOIR__NO_RECOVERY;
+    return j->placement.launched && !j->placement.no_copy &&
+           choir__cli_strategy_recovery(j) != CHOIR__NO_RECOVERY;
 }
 
 double choir__job_seconds(const char *text)
@@ -247,46 +257,47 @@ int choir__job_check_restarts(const choir__job *j)
     choir__recovery recovery = choir__cli_strategy_recovery(j);
     const char *forgotten = choir__cli_strategy_forgets(j);
     bool goes_on = recovery != CHOIR__IN_PLACE && recovery != CHOIR__NO_RECOVERY;
-    if (j->no_copy && (j->launched || j->max_restarts) && goes_on && forgotten)
+    if (j->placement.no_copy && (j->placement.launched || j->placement.max_restarts) &&
+        goes_on && forgotten)
         return choir__cli_usage(j->command,
             "--no-copy with --strategy %s: %s, so after a loss the job would end with other "
             "weights: leave out --no-copy",
-            j->strategy->name, forgotten);
+            j->placement.strategy->name, forgotten);
     /* Agents start again what goes on from its checkpoints. Whether one keeps memory for this
      * rank is another question, whose answers may differ: all ranks have to come as far as to
      * ask. */
-    if (j->no_copy && j->launched && !j->max_restarts)
+    if (j->placement.no_copy && j->placement.launched && !j->placement.max_restarts)
         return CHOIR__EXIT_OK;
-    if (j->no_copy && !j->max_restarts)
+    if (j->placement.no_copy && !j->placement.max_restarts)
         return choir__cli_usage(
             j->command, "--no-copy without --max-restarts: nothing is copied then");
-    if (j->no_copy && recovery == CHOIR__IN_PLACE)
+    if (j->placement.no_copy && recovery == CHOIR__IN_PLACE)
         return choir__cli_usage(j->command,
             "--no-copy with --strategy %s, whose ranks have the whole state and so need no "
             "copies",
-            j->strategy->name);
-    if (j->no_copy && !j->save)
+            j->placement.strategy->name);
+    if (j->placement.no_copy && !j->saves.dir)
         return choir__cli_usage(j->command,
             "--no-copy without --save: after a loss there would be nothing to go on from");
-    if (!j->max_restarts)
+    if (!j->placement.max_restarts)
         return CHOIR__EXIT_OK;
     if (recovery == CHOIR__NO_RECOVERY)
         return choir__cli_usage(j->command,
             "--max-restarts with --strategy %s, which cannot go on when ranks are lost: choose "
             "ddp or fsdp, or restart from a checkpoint by 'choir run --max-restarts'",
-            j->strategy->name);
-    if (j->launched)
+            j->placement.strategy->name);
+    if (j->placement.launched)
         return choir__cli_usage(j->command,
             "--max-restarts is for ranks that 'choir train' starts; these were started by "
             "another program");
-    if (j->nproc < 2)
+    if (j->placement.nproc < 2)
         return choir__cli_usage(j->command,
             "--max-restarts: expected --nproc 2 or more, since a rank is replaced from the "
             "others' memory");
-    if (j->backend && strcmp(j->backend, "shm"))
+    if (j->placement.backend && strcmp(j->placement.backend, "shm"))
         return choir__cli_usage(
-            j->command, "--max-restarts with --backend %s: expected shm", j->backend);
-    if (j->trace)
+            j->command, "--max-restarts with --backend %s: expected shm", j->placement.backend);
+    if (j->records.trace)
         return choir__cli_usage(
             j->command, "--max-restarts with --trace: a trace is of one group of ranks");
     return CHOIR__EXIT_OK;
@@ -295,20 +306,21 @@ int choir__job_check_restarts(const choir__job *j)
 /* Checks the options that need ranks which step together, or weights of a kind. */
 static int check_strategy(const choir__job *j)
 {
-    const choir__cli_strategy *s = j->strategy;
-    bool halved = choir__amp_find(j->amp)->halved;
+    const choir__cli_strategy *s = j->placement.strategy;
+    bool halved = choir__amp_find(j->optim.amp)->halved;
     if (s->shards && halved)
         return choir__cli_usage(j->command,
-            "--amp %s with --strategy %s: shards are f32 weights; choose O2 or bf16", j->amp,
-            s->name);
-    if ((j->ema > 0 || j->swa) && (s->meet || halved))
+            "--amp %s with --strategy %s: shards are f32 weights; choose O2 or bf16",
+            j->optim.amp, s->name);
+    if ((j->optim.ema > 0 || j->optim.swa) && (s->meet || halved))
         return choir__cli_usage(j->command,
             "--%s with --%s %s: expected f32 weights that all ranks update together",
-            j->swa ? "swa" : "ema", s->meet ? "strategy" : "amp", s->meet ? s->name : j->amp);
-    if (j->find_lr && s->meet)
+            j->optim.swa ? "swa" : "ema", s->meet ? "strategy" : "amp",
+            s->meet ? s->name : j->optim.amp);
+    if (j->training.find_lr && s->meet)
         return choir__cli_usage(j->command,
             "--find-lr with --strategy %s: its ranks have losses of their own", s->name);
-    if (j->max_time && s->meet && !s->together)
+    if (j->training.max_time && s->meet && !s->together)
         return choir__cli_usage(j->command,
             "--max-time with --strategy %s: its ranks step apart; choose --steps", s->name);
     return CHOIR__EXIT_OK;
@@ -317,7 +329,7 @@ static int check_strategy(const choir__job *j)
 int choir__job_check(choir__job *j)
 {
     int status = find_launcher(j);
-    if (status == CHOIR__EXIT_OK && j->resume)
+    if (status == CHOIR__EXIT_OK && j->saves.resume)
         status = choir__job_recall(j);
     if (status == CHOIR__EXIT_OK)
         status = check_pairs(j);
@@ -330,8 +342,9 @@ int choir__job_check(choir__job *j)
     if (status == CHOIR__EXIT_OK)
         status = check_offload(j);
     if (status == CHOIR__EXIT_OK)
-        status = choir__cli_devices_read(j->command, j->devices, j->device_names,
-            CHOIR_COUNT(j->device_names), &j->device_count);
+        status =
+            choir__cli_devices_read(j->command, j->placement.devices, j->placement.device_names,
+                CHOIR_COUNT(j->placement.device_names), &j->placement.device_count);
     if (status == CHOIR__EXIT_OK)
         status = check_devices(j);
     if (status == CHOIR__EXIT_OK)

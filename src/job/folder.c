@@ -24,7 +24,7 @@
 
 bool choir__job_is_started_again(const choir__job *j)
 {
-    return j->launched && choir__launcher_generation() > 1;
+    return j->placement.launched && choir__launcher_generation() > 1;
 }
 
 /* --- other runs --- */
@@ -34,20 +34,20 @@ bool choir__job_is_started_again(const choir__job *j)
 static choir_status check_save_folder(const choir__job *j)
 {
     char old[PATH_MAX];
-    if (j->rank > 0 || choir__job_is_started_again(j) ||
-        choir_training_find(j->save, old) != CHOIR_OK)
+    if (j->placement.rank > 0 || choir__job_is_started_again(j) ||
+        choir_training_find(j->saves.dir, old) != CHOIR_OK)
         return CHOIR_OK;
     if (choir__job_goes_on_in_place(j))
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
         "--save %s holds a run already: continue it by --resume %s, or choose another folder",
-        j->save, j->save);
+        j->saves.dir, j->saves.dir);
 }
 
 /* Refuses a folder of records, the place of an option, that holds those of another run. */
 static choir_status check_run_folder(const choir__job *j, const char *option, const char *path)
 {
-    if (j->rank > 0 || j->resume || choir__job_is_started_again(j))
+    if (j->placement.rank > 0 || j->saves.resume || choir__job_is_started_again(j))
         return CHOIR_OK;
     char *rows = choir__format("%s/metrics.jsonl", path);
     bool used = access(rows, F_OK) == 0;
@@ -61,7 +61,7 @@ static choir_status check_run_folder(const choir__job *j, const char *option, co
 /* A log may be such a folder, too. */
 static choir_status check_logged_folders(const choir__job *j)
 {
-    char *all = choir__strdup(j->logs ? j->logs : ""), *rest = all, *dest;
+    char *all = choir__strdup(j->records.logs ? j->records.logs : ""), *rest = all, *dest;
     choir_status status = CHOIR_OK;
     while (status == CHOIR_OK && (dest = strsep(&rest, "\n")) && *dest) {
         const choir__recorder_ops *ops;
@@ -75,9 +75,9 @@ static choir_status check_logged_folders(const choir__job *j)
 
 choir_status choir__job_check_folders(const choir__job *j)
 {
-    choir_status status = j->save ? check_save_folder(j) : CHOIR_OK;
-    if (status == CHOIR_OK && j->run)
-        status = check_run_folder(j, "--run ", j->run);
+    choir_status status = j->saves.dir ? check_save_folder(j) : CHOIR_OK;
+    if (status == CHOIR_OK && j->records.run)
+        status = check_run_folder(j, "--run ", j->records.run);
     return status == CHOIR_OK ? check_logged_folders(j) : status;
 }
 
@@ -153,13 +153,13 @@ static choir_status check_step(const choir__job *j)
     choir_train_state s;
     if (!choir__job_goes_on_in_place(j))
         return CHOIR_OK;
-    choir_status status = choir_training_read(j->resume, &s);
-    if (status != CHOIR_OK || s.step == j->resumed_step)
+    choir_status status = choir_training_read(j->saves.resume, &s);
+    if (status != CHOIR_OK || s.step == j->saves.resumed_step)
         return status;
     return choir__error(CHOIR_ERR_STATE,
         "%s was at step %lld, and another job has brought it to step %lld in the meantime: start "
         "this command again",
-        j->resume, (long long)j->resumed_step, (long long)s.step);
+        j->saves.resume, (long long)j->saves.resumed_step, (long long)s.step);
 }
 
 /* The ranks of a job are forks of the process that has its folders. */
@@ -167,31 +167,32 @@ static void before_forks(void *arg, int first_rank, int count)
 {
     choir__job *j = arg;
     (void)first_rank, (void)count;
-    for (size_t i = 0; i < CHOIR_COUNT(j->claims); i++)
-        choir__claim_pause(j->claims[i]);
+    for (size_t i = 0; i < CHOIR_COUNT(j->saves.claims); i++)
+        choir__claim_pause(j->saves.claims[i]);
 }
 
 static void after_forks(void *arg)
 {
     choir__job *j = arg;
-    for (size_t i = 0; i < CHOIR_COUNT(j->claims); i++)
-        choir__claim_go_on(j->claims[i]);
+    for (size_t i = 0; i < CHOIR_COUNT(j->saves.claims); i++)
+        choir__claim_go_on(j->saves.claims[i]);
 }
 
 choir_status choir__job_take_folders(choir__job *j)
 {
-    choir_status status = j->save ? make("--save", j->save) : CHOIR_OK;
-    if (status != CHOIR_OK || j->rank > 0 || j->find_lr)
+    choir_status status = j->saves.dir ? make("--save", j->saves.dir) : CHOIR_OK;
+    if (status != CHOIR_OK || j->placement.rank > 0 || j->training.find_lr)
         return status;
-    if (j->save)
-        status = claim(j, j->save, &j->claims[0]);
+    if (j->saves.dir)
+        status = claim(j, j->saves.dir, &j->saves.claims[0]);
     /* A folder of records that cannot be made costs the records, not the training. */
-    if (status == CHOIR_OK && j->run && !choir__folders_make(j->run) &&
-        !is_same_folder(j->save, j->run))
-        status = claim(j, j->run, &j->claims[1]);
-    j->forks = (choir__spawn_watcher){.before = before_forks, .forked = after_forks, .arg = j};
-    if (j->claims[0] || j->claims[1])
-        choir__spawn_watch(&j->forks);
+    if (status == CHOIR_OK && j->records.run && !choir__folders_make(j->records.run) &&
+        !is_same_folder(j->saves.dir, j->records.run))
+        status = claim(j, j->records.run, &j->saves.claims[1]);
+    j->saves.forks =
+        (choir__spawn_watcher){.before = before_forks, .forked = after_forks, .arg = j};
+    if (j->saves.claims[0] || j->saves.claims[1])
+        choir__spawn_watch(&j->saves.forks);
     if (status == CHOIR_OK)
         status = choir__job_check_folders(j); /* again: now no other job can interfere */
     return status == CHOIR_OK ? check_step(j) : status;
@@ -199,9 +200,9 @@ choir_status choir__job_take_folders(choir__job *j)
 
 void choir__job_leave_folders(choir__job *j, bool ended)
 {
-    choir__spawn_unwatch(&j->forks);
-    for (size_t i = 0; i < CHOIR_COUNT(j->claims); i++) {
-        choir__claim_free(j->claims[i], !ended && may_start_again());
-        j->claims[i] = NULL;
+    choir__spawn_unwatch(&j->saves.forks);
+    for (size_t i = 0; i < CHOIR_COUNT(j->saves.claims); i++) {
+        choir__claim_free(j->saves.claims[i], !ended && may_start_again());
+        j->saves.claims[i] = NULL;
     }
 }

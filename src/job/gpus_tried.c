@@ -140,12 +140,12 @@ const char *choir__gpus_backend(const choir__job *j, const char *gpus, const cha
     *note = NULL;
     /* Ranks that a launcher starts may be on several machines, which decide alike only if the
      * backend is named; ranks that die are replaced in shared memory. */
-    if (j->backend || getenv("CHOIR_BACKEND") || !gpus || j->launched || j->max_restarts ||
-        j->nproc < 2 || !has_nccl())
-        return j->backend;
+    if (j->placement.backend || getenv("CHOIR_BACKEND") || !gpus || j->placement.launched ||
+        j->placement.max_restarts || j->placement.nproc < 2 || !has_nccl())
+        return j->placement.backend;
     for (const char *at = gpus; (at = strchr(at, ':')) && l.count < MOST_GPUS; at++)
         l.line[l.count++] = line_of(atoi(at + 1));
-    bool apart = l.count >= j->nproc && are_apart(&l), tried = apart && are_tried(&l);
+    bool apart = l.count >= j->placement.nproc && are_apart(&l), tried = apart && are_tried(&l);
     for (int i = 0; i < l.count; i++)
         free(l.line[i]);
     if (apart && !tried)

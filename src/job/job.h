@@ -38,96 +38,142 @@ typedef struct choir__job_shared {
     uint64_t old_checkpoint;
 } choir__job_shared;
 
-typedef struct choir__job {
-    const char *command; /* the command it belongs to, "train" or "compare", for messages */
-    const char *data;    /* NULL: the text that comes with Choir */
-    const char *model, *strategy_text, *optimizer, *schedule, *devices;
-    const char *save, *resume, *trace;
-    const char *offload;                         /* see choir__job_offload; NULL: memory */
-    const char *backend, *rendezvous, *key_file; /* NULL: the environment's */
-    const char *mesh;           /* NULL: none was specified; a composition needs one */
-    const char *tokenizer_file; /* NULL: characters, or bytes */
-    const char *amp;            /* NULL: off; or a level's name, see amp.h */
-    const char *init;           /* NULL or choir: Choir's initial values; torch: PyTorch's */
-    int nproc;                  /* ranks; 1 for strategies of one process */
-    int64_t max_restarts;       /* of ranks that were lost */
-    bool no_copy;               /* --max-restarts goes on from the last checkpoint */
-    struct choir__job_shared *shared; /* NULL: ranks that are lost are not replaced */
-    _Atomic int64_t *gate; /* of ranks that step apart (stop.c); NULL: they share no memory */
-    int64_t batch_size, microbatches, steps, epochs;
-    int64_t epoch_steps; /* in an epoch; 0: not known yet */
-    int64_t eval_epochs, eval_every, eval_batches, save_every, log_every, mem_cap, threads,
-        workers;
-    double slow_after; /* seconds until a rank that is slow is named; 0: it never is */
-    /* bit i of all: row i of choir__job_options was on the command line */
-    uint64_t given[2];
-    double ema;             /* decay of the weights' average; 0: none */
-    int64_t swa, swa_every; /* the first step of the weights' mean, 0: none; interval */
-    bool summary;           /* print the module tree, and end */
-    bool debug_nan;      /* name the module whose numbers are the first that are not finite */
-    const char *find_lr; /* a picture of losses over rates, instead of training; NULL: none */
-    const char *best;    /* "METRIC[:min|max]"; NULL: the validation loss */
-    int64_t patience;    /* evaluations without progress that end the training; 0: any number */
-    const char *max_time; /* see choir__job_seconds; NULL: no limit */
-    int64_t save_keep;    /* newest checkpoints that stay */
-    bool save_warn;       /* a checkpoint that fails during training is a warning */
-    double lr, weight_decay, clip, timeout; /* weight_decay < 0: the optimizer's own */
-    uint64_t seed;
-    bool json, quiet, bytes;
-    double val_split; /* see choir_data_opts.held_out; 0: a tenth */
-    bool pack;        /* documents of a sample do not see one another */
-    bool balance;     /* all classes are drawn equally often */
-    bool no_eval;     /* no validation at the end */
-    bool recompute;   /* choir_module_recompute_blocks */
-    choir__composition composition;
-    const choir__cli_strategy *strategy; /* of the composition */
-    const char *run;        /* folder of records without checkpoints; NULL: --save's, or none */
-    const char *log;        /* the last --log */
-    char *logs;             /* all of them, a line each; NULL: none */
-    int64_t log_histograms; /* steps from one to the next; 0: none */
-    bool print_job;
-    bool page;           /* a live page is served while the job runs */
-    struct json_t *file; /* the job file, whose texts the options use; NULL: none */
-    const char *file_path, *file_sha256; /* of it, and of its data; NULL: unknown */
-    const char *model_given;             /* --model as it was given, if it is a path */
-    /* Set to 1 when a record could not be written, and when rank 0 has recorded a failure of
-     * the job; may be NULL. */
-    _Atomic int32_t *unrecorded, *recorded;
-    _Atomic int64_t *reached; /* set to the last step that was recorded; NULL: one process */
-    struct json_t
-        *resumed; /* the record of --resume's checkpoint, whose texts the options use */
-    int64_t resumed_step;
-    bool resumed_validates; /* of that step only a validation is left */
-    char *notes;            /* on options that --resume takes otherwise, a line each, or NULL */
-    char *record; /* the job as text, which is saved with checkpoints; NULL: not saved */
-    char data_sha256[65];          /* "": unknown, or random data */
+/* The parts of a job. Each is what one side of it needs, and a reader gets that part. Texts are
+ * the options' own, as the command line or a file has them; NULL: the option is not given. */
+
+/* The model, and where its first weights come from. */
+typedef struct choir__job_model {
+    const char *name;              /* --model: of the registry, a config.json, or a folder */
+    const char *given;             /* the option as it was given, if it is a path */
     const char *weights;           /* initial weights: a file or a folder */
     const char *published;         /* the folder that the model was read from */
     char published_model[512];     /* text from its config.json */
     char published_path[PATH_MAX]; /* of --model, without options */
-    choir_beside *beside;          /* of the published model, or of --resume's; or NULL */
+    const char *tokenizer_file;    /* NULL: characters, or bytes */
+    bool bytes;                    /* each byte is a token */
+    const char *init;              /* NULL or choir: Choir's initial values; torch: PyTorch's */
+    choir_beside *beside;          /* files of the published model, or of --resume's; or NULL */
     choir_head head;               /* whether a new head replaces that of the weights */
-    const char *augment;           /* see choir_augment_parse; NULL: images stay */
-    const char *freeze;            /* patterns of names, "a,b"; NULL: all are trained */
-    const char *lr_for;            /* rates by pattern, "a=1e-5,b=0"; NULL: one for all */
-    bool automatic;  /* --strategy auto; strategy_text is its choice (job_auto.c) */
+    choir_model_info info;
+    choir_tokenizer *tokenizer;
+    choir_class_names classes; /* as the model or the data names them */
+} choir__job_model;
+
+/* The data, as samples for training and for validation. */
+typedef struct choir__job_data {
+    const char *path;     /* NULL: the text that comes with Choir; "-": standard input */
+    const char *augment;  /* see choir_augment_parse; NULL: images stay */
+    bool pack;            /* documents of a sample do not see one another */
+    bool balance;         /* all classes are drawn equally often */
+    double val_split;     /* see choir_data_opts.held_out; 0: a tenth */
+    int64_t workers;      /* threads per rank that read ahead */
+    choir_stream *stream; /* of standard input; else NULL */
+    choir_dataset *train, *validation; /* the stream's, or the job's own */
+    double *weights_of_samples;        /* of --balance, or NULL */
+    char sha256[65];                   /* "": unknown, or random data */
+} choir__job_data;
+
+/* How the parameters are updated, and in which numbers. */
+typedef struct choir__job_optim {
+    const char *optimizer, *schedule; /* NAME[:key=value,...] */
+    double lr, clip;
+    double weight_decay;    /* < 0: the optimizer's own */
+    const char *lr_for;     /* rates by pattern, "a=1e-5,b=0"; NULL: one for all */
+    const char *freeze;     /* patterns of names, "a,b"; NULL: all are trained */
+    double ema;             /* decay of the weights' average; 0: none */
+    int64_t swa, swa_every; /* first step of the weights' mean, 0: none; interval */
+    const char *amp;        /* a level's name, see amp.h; NULL: off */
+    bool recompute;         /* choir_module_recompute_blocks */
+    const char *offload;    /* see choir__job_offload; NULL: memory */
+} choir__job_optim;
+
+/* How long it is trained, and when it is validated. */
+typedef struct choir__job_training {
+    uint64_t seed;
+    int64_t batch_size, microbatches; /* samples of the global batch; its parts */
+    int64_t steps, epochs;
+    int64_t epoch_steps; /* in an epoch; 0: not known yet */
+    int64_t eval_every, eval_epochs, eval_batches;
+    bool no_eval;         /* no validation at the end */
+    const char *best;     /* "METRIC[:min|max]"; NULL: the validation loss */
+    int64_t patience;     /* evaluations without progress that end it; 0: any number */
+    const char *max_time; /* see choir__job_seconds; NULL: no limit */
+    const char *find_lr;  /* a picture of losses over rates, instead of training */
+    bool summary;         /* print the module tree, and end */
+    bool debug_nan;       /* name the first module whose numbers are not finite */
+} choir__job_training;
+
+/* Checkpoints: the job's own, and the one from which it goes on. */
+typedef struct choir__job_saves {
+    const char *dir;        /* --save */
+    int64_t every;          /* steps; 0: at the end alone */
+    int64_t keep;           /* newest checkpoints that stay */
+    bool warn;              /* a checkpoint that fails during training is a warning */
+    const char *resume;     /* --resume */
+    struct json_t *resumed; /* the record of its checkpoint, whose texts the options use */
+    int64_t resumed_step;
+    bool resumed_validates; /* only a validation is left of that step */
+    char *notes;            /* on options that --resume takes otherwise, a line each, or NULL */
+    char *record; /* the job as text, which is saved with checkpoints; NULL: not saved */
+    struct choir__claim *claims[2]; /* of the folders of --save and --run; NULL: none */
+    choir__spawn_watcher forks;     /* stops renewing claims while ranks are forked */
+} choir__job_saves;
+
+/* Where it runs: devices, ranks, and how they meet. */
+typedef struct choir__job_placement {
+    const char *strategy_text, *devices; /* as given */
+    const char *mesh;                    /* NULL: none was specified; a composition needs one */
+    int nproc;                           /* ranks; 1 for strategies of one process */
+    int64_t threads;                     /* cores per CPU device */
+    int64_t mem_cap;                     /* bytes per device; 0: no limit */
+    int64_t max_restarts;                /* of ranks that were lost */
+    bool no_copy;                        /* --max-restarts goes on from the last checkpoint */
+    double timeout;                      /* seconds after which a silent rank is given up */
+    double slow_after; /* seconds until a rank that is slow is named; 0: it never is */
+    const char *backend, *rendezvous, *key_file; /* NULL: the environment's */
+    choir__composition composition;
+    const choir__cli_strategy *strategy; /* of the composition */
+    bool automatic;  /* --strategy auto; strategy_text is its choice (auto.c) */
     bool undecided;  /* the choice waits for the data */
     bool launched;   /* by choir run, mpirun, srun...: joins */
     bool nameless;   /* launched by hand, and no CHOIR_JOB names the job */
     int rank, world; /* the launcher's; 0 and 1 without one */
-    struct choir__claim *claims[2]; /* of --save's folder and --run's; NULL: none */
-    choir__spawn_watcher forks;     /* stops renewing them while ranks are forked */
-
-    /* The data and the model are opened before any rank starts, so that wrong input is
-     * reported once. */
-    choir_model_info info;
-    choir_stream *stream;              /* DATA is -: standard input; else NULL */
-    choir_dataset *train, *validation; /* of the stream, or the job's own */
-    double *weights_of_samples;        /* of --balance, or NULL */
-    choir_tokenizer *tokenizer;
-    choir_class_names classes; /* of a classifier, as the model or the data names them */
     char device_names[CHOIR__MAX_DEVICES][CHOIR__CLI_DEVICE_NAME];
     int device_count;
+    struct choir__job_shared *shared; /* NULL: ranks that are lost are not replaced */
+    _Atomic int64_t *gate; /* of ranks that step apart (stop.c); NULL: no shared memory */
+} choir__job_placement;
+
+/* The output of the training: lines, logs, traces. */
+typedef struct choir__job_records {
+    const char *run;        /* folder of records without checkpoints; NULL: --save's, or none */
+    const char *log;        /* the last --log */
+    char *logs;             /* all of them, a line each; NULL: none */
+    int64_t log_every;      /* steps */
+    int64_t log_histograms; /* steps from one to the next; 0: none */
+    const char *trace;
+    bool json, quiet, print_job;
+    bool page; /* a live page is served while the job runs */
+    /* Set to 1 when a record could not be written, and when rank 0 has recorded a failure of
+     * the job; may be NULL. */
+    _Atomic int32_t *unrecorded, *recorded;
+    _Atomic int64_t *reached; /* the last step that was recorded; NULL: one process */
+} choir__job_records;
+
+typedef struct choir__job {
+    const char *command; /* the command it belongs to, "train" or "compare", for messages */
+    choir__job_model model;
+    choir__job_data data;
+    choir__job_optim optim;
+    choir__job_training training;
+    choir__job_saves saves;
+    choir__job_placement placement;
+    choir__job_records records;
+    struct choir__job_source {
+        struct json_t *file;       /* the job file, whose texts the options use; NULL: none */
+        const char *path, *sha256; /* of it, and of its data; NULL: unknown */
+    } document;
+    uint64_t given[2]; /* bit i: row i of choir__job_options was on the command line */
 } choir__job;
 
 /* The options of a job. */
@@ -251,14 +297,14 @@ choir_status choir__job_check_logs(const choir__job *job);
 /* Returns whether the job is recorded anywhere: in a folder, or by --log. */
 static inline bool choir__job_is_logged(const choir__job *job)
 {
-    return job->run || job->save || job->logs;
+    return job->records.run || job->saves.dir || job->records.logs;
 }
 
 /* Returns whether the value of an option follows from another one: epochs say the steps. */
 static inline bool choir__job_follows(const choir__job *job, const char *option)
 {
-    return (job->epochs && !strcmp(option, "steps")) ||
-           (job->eval_epochs && !strcmp(option, "eval-every"));
+    return (job->training.epochs && !strcmp(option, "steps")) ||
+           (job->training.eval_epochs && !strcmp(option, "eval-every"));
 }
 
 /* Returns whether a stored option, such as a place of work, is overruled by another one on the

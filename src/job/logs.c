@@ -39,7 +39,7 @@ static choir_status check_table(const choir__job *j, const char *dest)
     const char *place = dest + strlen("csv:");
     if (strncmp(dest, "csv:", strlen("csv:")))
         return CHOIR_OK;
-    return j->data && is_same_file(place, j->data)
+    return j->data.path && is_same_file(place, j->data.path)
                ? choir__error(CHOIR_ERR_ARGUMENT,
                      "--log %s: this file is the data of the job: choose another one", dest)
                : choir__csv_check(place);
@@ -66,7 +66,7 @@ static bool takes_histograms(const char *dest)
 bool choir__job_has_histograms(const choir__job *j)
 {
     bool has = false;
-    char *all = choir__strdup(j->logs ? j->logs : ""), *rest = all, *dest;
+    char *all = choir__strdup(j->records.logs ? j->records.logs : ""), *rest = all, *dest;
     while ((dest = strsep(&rest, "\n")) && *dest)
         has |= takes_histograms(dest);
     free(all);
@@ -77,13 +77,14 @@ static choir_status no_histograms(const choir__job *j)
 {
     return choir__error(CHOIR_ERR_ARGUMENT,
         "--log-histograms %lld: no log of this job takes histograms: add --log tensorboard:DIR",
-        (long long)j->log_histograms);
+        (long long)j->records.log_histograms);
 }
 
 choir_status choir__job_check_logs(const choir__job *j)
 {
-    const char *folder = j->run ? j->run : j->save;
-    char *all = choir__format("run:%s\n%s", folder ? folder : "", j->logs ? j->logs : "");
+    const char *folder = j->records.run ? j->records.run : j->saves.dir;
+    char *all = choir__format(
+        "run:%s\n%s", folder ? folder : "", j->records.logs ? j->records.logs : "");
     char *rest = all, *dest, **names = choir__calloc(strlen(all), sizeof *names);
     int count = 0;
     choir_status status = CHOIR_OK;
@@ -95,7 +96,7 @@ choir_status choir__job_check_logs(const choir__job *j)
         if (status == CHOIR_OK)
             status = check_table(j, dest);
     }
-    if (status == CHOIR_OK && j->log_histograms > 0 && !choir__job_has_histograms(j))
+    if (status == CHOIR_OK && j->records.log_histograms > 0 && !choir__job_has_histograms(j))
         status = no_histograms(j);
     for (int i = 0; i < count; i++)
         free(names[i]);
@@ -116,8 +117,9 @@ static char *run_of(const char *checkpoint)
 bool choir__job_goes_on_in_place(const choir__job *j)
 {
     char found[PATH_MAX], folder[PATH_MAX];
-    if (!j->resume || !j->save || choir_training_find(j->resume, found) != CHOIR_OK ||
-        !realpath(j->save, folder))
+    if (!j->saves.resume || !j->saves.dir ||
+        choir_training_find(j->saves.resume, found) != CHOIR_OK ||
+        !realpath(j->saves.dir, folder))
         return false;
     char *run = run_of(found);
     bool same = !strcmp(run, folder);
@@ -134,7 +136,7 @@ static choir_status take_logs(choir__job *j, const json_t *options)
         if (json_is_string(json_array_get(logs, i)))
             status = choir__job_add_log(j, json_string_value(json_array_get(logs, i)));
     if (json_is_integer(each) && !choir__job_was_given(j, "log-histograms"))
-        j->log_histograms = json_integer_value(each);
+        j->records.log_histograms = json_integer_value(each);
     return status;
 }
 
@@ -157,12 +159,13 @@ choir_status choir__job_recall_logs(choir__job *j, char **left)
 {
     char found[PATH_MAX];
     choir_status status = CHOIR_OK;
-    if (choir__job_was_given(j, "log") || choir_training_find(j->resume, found) != CHOIR_OK)
+    if (choir__job_was_given(j, "log") ||
+        choir_training_find(j->saves.resume, found) != CHOIR_OK)
         return CHOIR_OK;
-    char *run = j->run ? choir__strdup(j->run) : run_of(found),
+    char *run = j->records.run ? choir__strdup(j->records.run) : run_of(found),
          *path = choir__format("%s/job.json", run);
     json_t *root = choir__file_json(path, 0, NULL), *options = json_object_get(root, "options");
-    if (j->run || choir__job_goes_on_in_place(j))
+    if (j->records.run || choir__job_goes_on_in_place(j))
         status = take_logs(j, options);
     else
         *left = list_of(json_object_get(options, "log"));

@@ -13,8 +13,9 @@
 static bool is_table(const choir__job *j)
 {
     static const char *const ends[] = {".json", ".xml"};
-    const char *dot = j->data ? strrchr(j->data, '.') : NULL;
-    for (size_t i = 0; dot && j->info.task == CHOIR_LANGUAGE && i < CHOIR_COUNT(ends); i++)
+    const char *dot = j->data.path ? strrchr(j->data.path, '.') : NULL;
+    for (size_t i = 0; dot && j->model.info.task == CHOIR_LANGUAGE && i < CHOIR_COUNT(ends);
+         i++)
         if (!strcasecmp(dot, ends[i]))
             return true;
     return false;
@@ -29,10 +30,10 @@ static void say(const choir__job *j, char *text)
 /* Returns a device that several ranks share by name, or NULL. */
 static const char *shared_device(const choir__job *j)
 {
-    for (int i = 1; j->devices && i < j->device_count; i++)
+    for (int i = 1; j->placement.devices && i < j->placement.device_count; i++)
         for (int k = 0; k < i; k++)
-            if (!strcmp(j->device_names[i], j->device_names[k]))
-                return j->device_names[i];
+            if (!strcmp(j->placement.device_names[i], j->placement.device_names[k]))
+                return j->placement.device_names[i];
     return NULL;
 }
 
@@ -40,25 +41,28 @@ void choir__job_notes(const choir__job *j)
 {
     const char *shared = shared_device(j);
     int64_t warmup = choir__job_warmup(j);
-    if (j->rank > 0)
+    if (j->placement.rank > 0)
         return;
-    say(j, choir__beside_notes(
-               &(choir__beside_parts){j->info.config, j->beside, j->tokenizer, &j->classes}));
+    say(j, choir__beside_notes(&(choir__beside_parts){
+               j->model.info.config, j->model.beside, j->model.tokenizer, &j->model.classes}));
     if (is_table(j))
-        say(j, choir__format("%s is trained on as plain text, with its separators", j->data));
-    char *numbers = choir__classes_note(j->train, &j->classes);
+        say(j,
+            choir__format("%s is trained on as plain text, with its separators", j->data.path));
+    char *numbers = choir__classes_note(j->data.train, &j->model.classes);
     if (numbers)
         say(j, numbers);
     if (shared)
-        say(j, choir__format("--devices %s: the ranks on %s take turns", j->devices, shared));
-    if (j->swa > j->steps && !j->save) /* a job that is kept may go on */
+        say(j, choir__format(
+                   "--devices %s: the ranks on %s take turns", j->placement.devices, shared));
+    if (j->optim.swa > j->training.steps && !j->saves.dir) /* a job that is kept may go on */
         say(j,
             choir__format("--swa %lld with --steps %lld: no step is averaged, so the weights "
                           "are the last step's",
-                (long long)j->swa, (long long)j->steps));
-    if (warmup >= j->steps)
+                (long long)j->optim.swa, (long long)j->training.steps));
+    if (warmup >= j->training.steps)
         say(j, choir__format(
                    "--schedule %s: a warm-up of %lld steps and --steps %lld: the rate never "
                    "reaches --lr %g",
-                   j->schedule, (long long)warmup, (long long)j->steps, j->lr));
+                   j->optim.schedule, (long long)warmup, (long long)j->training.steps,
+                   j->optim.lr));
 }

@@ -63,242 +63,244 @@ static bool is_judged(const void *job)
 }
 
 const choir__cli_option choir__job_options[] = {
-    {"model", CHOIR__STRING, AT(model), .argument = "NAME[:key=value,...]",
+    {"model", CHOIR__STRING, AT(model.name), .argument = "NAME[:key=value,...]",
         .help =
             "a published model (its config.json, or a folder with one, whose weights are "
             "loaded if they are there; FOLDER:classes=3 gives it a new head), or one of these "
             "(default: one that fits the data)",
         .choices = choir__cli_model_names, .details = describe_models, .passed_on = true,
         .group = "Model and data", .recorded = CHOIR__RECORDED_KEEPS},
-    {"weights", CHOIR__STRING, AT(weights), .argument = "FILE",
+    {"weights", CHOIR__STRING, AT(model.weights), .argument = "FILE",
         .help = "start from published weights: a .safetensors file, an index of several, or a "
                 "folder",
         .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS, .of_a_rank = true},
-    {"tokenizer", CHOIR__STRING, AT(tokenizer_file), .argument = "FILE",
+    {"tokenizer", CHOIR__STRING, AT(model.tokenizer_file), .argument = "FILE",
         .help =
             "a tokenizer.json, a SentencePiece .model, a folder with one of these or with "
             "vocab.json and merges.txt, or chars: each character is a token (default: the one "
             "beside the weights; without weights, chars)",
         .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS, .of_a_rank = true},
-    {"bytes", CHOIR__FLAG, AT(bytes), .help = "each byte is a token", .passed_on = true,
+    {"bytes", CHOIR__FLAG, AT(model.bytes), .help = "each byte is a token", .passed_on = true,
         .recorded = CHOIR__RECORDED_KEEPS},
-    {"batch-size", CHOIR__INT, AT(batch_size), 1, MANY, .preset = "32", .argument = "N",
-        .help = "samples of the global batch", .passed_on = true,
+    {"batch-size", CHOIR__INT, AT(training.batch_size), 1, MANY, .preset = "32",
+        .argument = "N", .help = "samples of the global batch", .passed_on = true,
         .recorded = CHOIR__RECORDED_KEEPS},
-    {"microbatches", CHOIR__INT, AT(microbatches), 1, MANY, .argument = "M",
+    {"microbatches", CHOIR__INT, AT(training.microbatches), 1, MANY, .argument = "M",
         .help =
             "number of micro-batches that the global batch is cut into (default: one per rank)",
         .recorded = CHOIR__RECORDED_KEEPS},
-    {"augment", CHOIR__STRING, AT(augment), .argument = "NAME[:key=value,...][+...]",
+    {"augment", CHOIR__STRING, AT(data.augment), .argument = "NAME[:key=value,...][+...]",
         .help = "random changes of training images, such as "
                 "randaugment:magnitude=9+mixup:alpha=0.2 (default: crop and flip alone)",
         .choices = choir__cli_augment_names, .details = describe_augment, .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES},
-    {"pack", CHOIR__FLAG, AT(pack),
+    {"pack", CHOIR__FLAG, AT(data.pack),
         .help =
             "fill samples with whole documents that do not see one another (default: documents "
             "are joined, and cut where a sample ends)",
         .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS},
-    {"val-split", CHOIR__FLOAT, AT(val_split), 1e-6, 1 - 1e-6, .argument = "PART",
+    {"val-split", CHOIR__FLOAT, AT(data.val_split), 1e-6, 1 - 1e-6, .argument = "PART",
         .help =
             "the part of the data for validation, such as 0.2, if they have no validation split "
             "of their own (default: a tenth)",
         .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS},
-    {"balance", CHOIR__FLAG, AT(balance),
+    {"balance", CHOIR__FLAG, AT(data.balance),
         .help = "draw the samples of all classes equally often, with replacement",
         .passed_on = true, .recorded = CHOIR__RECORDED_TAKES},
-    {"workers", CHOIR__INT, AT(workers), 1, CHOIR_MAX_WORKERS, .preset = "1", .argument = "N",
-        .help = "threads per rank that read samples ahead", .passed_on = true,
+    {"workers", CHOIR__INT, AT(data.workers), 1, CHOIR_MAX_WORKERS, .preset = "1",
+        .argument = "N", .help = "threads per rank that read samples ahead", .passed_on = true,
         .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
-    {"init", CHOIR__STRING, AT(init), .preset = NULL, .argument = "NAME",
+    {"init", CHOIR__STRING, AT(model.init), .preset = NULL, .argument = "NAME",
         .help =
             "initial values: Choir's own (the default), or those that PyTorch draws for the "
             "same layers after manual_seed(N)",
         .choices = choir__cli_init_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_KEEPS},
-    {"seed", CHOIR__INT, AT(seed), 0, MANY, .preset = "42", .argument = "N",
+    {"seed", CHOIR__INT, AT(training.seed), 0, MANY, .preset = "42", .argument = "N",
         .help = "seed of everything random", .passed_on = true,
         .recorded = CHOIR__RECORDED_KEEPS},
 
-    {"strategy", CHOIR__STRING, AT(strategy_text), .preset = "auto",
+    {"strategy", CHOIR__STRING, AT(placement.strategy_text), .preset = "auto",
         .argument = "NAME[:key=value,...]",
         .help =
             "how the work is distributed: auto, which is ddp on all GPUs or cores if the model and "
             "the batch gain by that and else single, or one of these",
         .choices = choir__cli_job_strategy_names, .details = describe_strategies,
         .group = "Devices", .recorded = CHOIR__RECORDED_PLACE},
-    {"mesh", CHOIR__STRING, AT(mesh), .argument = "RxC",
+    {"mesh", CHOIR__STRING, AT(placement.mesh), .argument = "RxC",
         .help =
             "sizes of a composition of strategies, the outermost first: with --strategy "
             "ddp+pipeline, 2x4 means two replicas of a pipeline of four stages, a rank per "
             "stage; with --nproc 2 as well, the stages of a replica are devices of one rank",
         .recorded = CHOIR__RECORDED_PLACE},
-    {"nproc", CHOIR__INT, AT(nproc), 1, CHOIR__MAX_DEVICES, .argument = "N",
+    {"nproc", CHOIR__INT, AT(placement.nproc), 1, CHOIR__MAX_DEVICES, .argument = "N",
         .help =
             "number of ranks to start (default: one per device of --devices, else 1; mp and "
             "pipeline use one process unless specified)",
         .recorded = CHOIR__RECORDED_PLACE, .of_a_rank = true},
-    {"max-restarts", CHOIR__INT, AT(max_restarts), 0, 900, .preset = "0", .argument = "N",
+    {"max-restarts", CHOIR__INT, AT(placement.max_restarts), 0, 900, .preset = "0",
+        .argument = "N",
         .help =
             "replace up to N ranks that die or hang; the others go on without them, or wait where "
             "the strategy needs as many (default 0: the job fails with the first); --nproc above "
             "--microbatches starts spares"},
-    {"no-copy", CHOIR__FLAG, AT(no_copy),
+    {"no-copy", CHOIR__FLAG, AT(placement.no_copy),
         .help =
             "with --max-restarts, of strategies other than ddp and hogwild: keep no copies of the "
             "ranks' state in memory; after a loss the job goes on from its last checkpoint"},
-    {"devices", CHOIR__STRING, AT(devices), .argument = "LIST",
+    {"devices", CHOIR__STRING, AT(placement.devices), .argument = "LIST",
         .help = "devices such as cpu:0,cpu:1 or cuda:0-3, or auto: all GPUs, or all cores of a "
                 "machine without GPUs (default auto)",
         .recorded = CHOIR__RECORDED_PLACE, .of_a_rank = true},
-    {"threads", CHOIR__INT, AT(threads), 1, MANY, .preset = "1", .argument = "N",
+    {"threads", CHOIR__INT, AT(placement.threads), 1, MANY, .preset = "1", .argument = "N",
         .help = "cores per CPU device; --strategy auto chooses them unless specified",
         .passed_on = true, .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
-    {"mem-cap", CHOIR__BYTES, AT(mem_cap), 0, 0x1p63, .argument = "BYTES",
+    {"mem-cap", CHOIR__BYTES, AT(placement.mem_cap), 0, 0x1p63, .argument = "BYTES",
         .help = "limit of the memory of each device, such as 500M", .passed_on = true,
         .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
-    {"recompute", CHOIR__FLAG, AT(recompute),
+    {"recompute", CHOIR__FLAG, AT(optim.recompute),
         .help = "save memory: compute the blocks of the model again in backward",
         .passed_on = true, .recorded = CHOIR__RECORDED_FREE},
-    {"amp", CHOIR__STRING, AT(amp), .argument = "LEVEL",
+    {"amp", CHOIR__STRING, AT(optim.amp), .argument = "LEVEL",
         .help = "mixed precision: autocast to 16 bits, or a level of Apex (default off)",
         .choices = choir__cli_amp_level_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES},
-    {"timeout", CHOIR__FLOAT, AT(timeout), 0, MOST, .preset = "1800", .argument = "S",
+    {"timeout", CHOIR__FLOAT, AT(placement.timeout), 0, MOST, .preset = "1800", .argument = "S",
         .help = "seconds after which a silent rank is given up", .passed_on = true},
-    {"slow-after", CHOIR__FLOAT, AT(slow_after), 0, MOST, .preset = "30", .argument = "S",
+    {"slow-after", CHOIR__FLOAT, AT(placement.slow_after), 0, MOST, .preset = "30",
+        .argument = "S",
         .help =
             "seconds after which a rank for which the others wait is named (default 30); 0: it "
             "never is"},
-    {"backend", CHOIR__STRING, AT(backend), .argument = "NAME",
+    {"backend", CHOIR__STRING, AT(placement.backend), .argument = "NAME",
         .help = "how ranks communicate (default: the best that reaches all of them)",
         .choices = choir__cli_backend_names, .strict = true, .passed_on = true,
         .recorded = CHOIR__RECORDED_FREE},
-    {"rendezvous", CHOIR__STRING, AT(rendezvous), .argument = "URL",
+    {"rendezvous", CHOIR__STRING, AT(placement.rendezvous), .argument = "URL",
         .help = "where ranks started by hand meet: env://, tcp://host:port or file://path"},
-    {"key-file", CHOIR__STRING, AT(key_file), .argument = "FILE",
+    {"key-file", CHOIR__STRING, AT(placement.key_file), .argument = "FILE",
         .help = "the job's key (mode 0600), for ranks on several machines"},
 
-    {"steps", CHOIR__INT, AT(steps), 1, MANY, .argument = "N",
+    {"steps", CHOIR__INT, AT(training.steps), 1, MANY, .argument = "N",
         .help = "number of steps (default 1000, unless --epochs is specified)",
         .group = "Training", .recorded = CHOIR__RECORDED_TAKES, .matters = is_stretched},
-    {"epochs", CHOIR__INT, AT(epochs), 1, MANY, .argument = "N",
+    {"epochs", CHOIR__INT, AT(training.epochs), 1, MANY, .argument = "N",
         .help = "number of passes over the data"},
-    {"optimizer", CHOIR__STRING, AT(optimizer), .preset = "adamw",
+    {"optimizer", CHOIR__STRING, AT(optim.optimizer), .preset = "adamw",
         .argument = "NAME[:key=value,...]",
         .help = "the optimizer, such as adamw:beta2=0.99,decay=matrices",
         .choices = choir__cli_optimizer_names, .passed_on = true,
         .recorded = CHOIR__RECORDED_KIND},
-    {"lr", CHOIR__FLOAT, AT(lr), 0, MOST, .preset = "1e-3", .argument = "X",
+    {"lr", CHOIR__FLOAT, AT(optim.lr), 0, MOST, .preset = "1e-3", .argument = "X",
         .help = "learning rate", .passed_on = true, .recorded = CHOIR__RECORDED_TAKES},
-    {"lr-for", CHOIR__STRING, AT(lr_for), .argument = "PATTERN=X,...",
+    {"lr-for", CHOIR__STRING, AT(optim.lr_for), .argument = "PATTERN=X,...",
         .help = "learning rates of the parameters whose names match, such as 'bert.*=1e-5'",
         .passed_on = true, .recorded = CHOIR__RECORDED_TAKES},
-    {"freeze", CHOIR__STRING, AT(freeze), .argument = "PATTERN,...",
+    {"freeze", CHOIR__STRING, AT(optim.freeze), .argument = "PATTERN,...",
         .help = "parameters that are not trained, by their names: 'bert.embeddings.*'",
         .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS},
-    {"schedule", CHOIR__STRING, AT(schedule), .preset = "constant",
+    {"schedule", CHOIR__STRING, AT(optim.schedule), .preset = "constant",
         .argument = "NAME[:key=value,...]",
         .help = "schedule of the learning rate, such as cosine:warmup=100,min_lr=1e-4",
         .choices = choir__cli_schedule_names, .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES},
-    {"weight-decay", CHOIR__FLOAT, AT(weight_decay), 0, MOST, .argument = "X",
+    {"weight-decay", CHOIR__FLOAT, AT(optim.weight_decay), 0, MOST, .argument = "X",
         .help = "weight decay (default: the optimizer's own)", .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES},
-    {"clip", CHOIR__FLOAT, AT(clip), 0, MOST, .argument = "X",
+    {"clip", CHOIR__FLOAT, AT(optim.clip), 0, MOST, .argument = "X",
         .help = "largest norm of the gradient (default 0: no limit)", .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES},
-    {"offload", CHOIR__STRING, AT(offload), .argument = "FOLDER|params[:FOLDER]",
+    {"offload", CHOIR__STRING, AT(optim.offload), .argument = "FOLDER|params[:FOLDER]",
         .help =
             "keep the optimizer's state in a file there instead of in memory; params: fsdp's "
             "weights, gradients and state in host memory, or in a file",
         .passed_on = true},
-    {"ema", CHOIR__FLOAT, AT(ema), 1e-6, 0.999999999, .argument = "DECAY",
+    {"ema", CHOIR__FLOAT, AT(optim.ema), 1e-6, 0.999999999, .argument = "DECAY",
         .help =
             "keep an exponential average of the weights, such as 0.999: validations and the "
             "weights of checkpoints are of the average",
         .recorded = CHOIR__RECORDED_KEEPS},
-    {"swa", CHOIR__INT, AT(swa), 1, MANY, .argument = "STEP",
+    {"swa", CHOIR__INT, AT(optim.swa), 1, MANY, .argument = "STEP",
         .help =
             "keep the mean of the weights from that step on (stochastic weight averaging), as "
             "--ema does",
         .recorded = CHOIR__RECORDED_KEEPS},
-    {"swa-every", CHOIR__INT, AT(swa_every), 1, MANY, .preset = "1", .argument = "N",
+    {"swa-every", CHOIR__INT, AT(optim.swa_every), 1, MANY, .preset = "1", .argument = "N",
         .help = "the mean of --swa is of every N-th step", .recorded = CHOIR__RECORDED_KEEPS},
-    {"max-time", CHOIR__STRING, AT(max_time), .argument = "TIME",
+    {"max-time", CHOIR__STRING, AT(training.max_time), .argument = "TIME",
         .help =
             "end the training after this time, such as 90s, 15m, 2h or 1d, as if the steps were "
             "done"},
-    {"eval-every", CHOIR__INT, AT(eval_every), 1, MANY, .argument = "N",
+    {"eval-every", CHOIR__INT, AT(training.eval_every), 1, MANY, .argument = "N",
         .help = "validate every N steps (default: only at the end)",
         .recorded = CHOIR__RECORDED_TAKES, .matters = is_judged},
-    {"eval-epochs", CHOIR__INT, AT(eval_epochs), 1, MANY, .argument = "N",
+    {"eval-epochs", CHOIR__INT, AT(training.eval_epochs), 1, MANY, .argument = "N",
         .help = "validate every N epochs instead", .recorded = CHOIR__RECORDED_FREE},
-    {"eval-batches", CHOIR__INT, AT(eval_batches), 0, MANY, .preset = "0", .argument = "N",
-        .help = "validate on at most N batches; 0: on the whole split",
+    {"eval-batches", CHOIR__INT, AT(training.eval_batches), 0, MANY, .preset = "0",
+        .argument = "N", .help = "validate on at most N batches; 0: on the whole split",
         .recorded = CHOIR__RECORDED_TAKES, .matters = is_judged},
-    {"no-eval", CHOIR__FLAG, AT(no_eval), .help = "do not validate at the end",
+    {"no-eval", CHOIR__FLAG, AT(training.no_eval), .help = "do not validate at the end",
         .recorded = CHOIR__RECORDED_FREE},
-    {"best", CHOIR__STRING, AT(best), .argument = "METRIC[:min|max]",
+    {"best", CHOIR__STRING, AT(training.best), .argument = "METRIC[:min|max]",
         .help =
             "the measure of the best checkpoint, DIR/best: loss or accuracy, of validations "
             "(default loss)",
         .recorded = CHOIR__RECORDED_JUDGES},
-    {"patience", CHOIR__INT, AT(patience), 1, MANY, .argument = "N",
+    {"patience", CHOIR__INT, AT(training.patience), 1, MANY, .argument = "N",
         .help =
             "end the training when N validations of --eval-every in a row were no better than "
             "the best (default: never)",
         .recorded = CHOIR__RECORDED_JUDGES},
-    {"save", CHOIR__STRING, AT(save), .argument = "DIR",
+    {"save", CHOIR__STRING, AT(saves.dir), .argument = "DIR",
         .help = "write checkpoints to DIR, the last one at the end"},
-    {"save-every", CHOIR__INT, AT(save_every), 1, MANY, .argument = "N",
+    {"save-every", CHOIR__INT, AT(saves.every), 1, MANY, .argument = "N",
         .help = "write a checkpoint every N steps as well", .recorded = CHOIR__RECORDED_FREE,
         .of_a_rank = true},
-    {"save-keep", CHOIR__INT, AT(save_keep), 1, MANY, .preset = "1", .argument = "K",
+    {"save-keep", CHOIR__INT, AT(saves.keep), 1, MANY, .preset = "1", .argument = "K",
         .help = "keep the newest K checkpoints, and the best one",
         .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
-    {"save-warn", CHOIR__FLAG, AT(save_warn),
+    {"save-warn", CHOIR__FLAG, AT(saves.warn),
         .help =
             "a checkpoint that cannot be written during training is a warning, and training "
             "goes on; the last one must succeed"},
-    {"resume", CHOIR__STRING, AT(resume), .argument = "DIR",
+    {"resume", CHOIR__STRING, AT(saves.resume), .argument = "DIR",
         .help = "continue the job of the latest checkpoint in DIR, with its options and data; "
                 "it goes on saving there"},
 
-    {"run", CHOIR__STRING, AT(run), .argument = "DIR",
+    {"run", CHOIR__STRING, AT(records.run), .argument = "DIR",
         .help = "record the run in DIR, without checkpoints: its job, a line per step, events; "
                 "--save does so by itself",
         .group = "Records"},
-    {"log", CHOIR__STRING, AT(log), .argument = "NAME:PLACE",
+    {"log", CHOIR__STRING, AT(records.log), .argument = "NAME:PLACE",
         .help = "write what happens for another tool, too; may be repeated",
         .choices = log_forms},
-    {"log-histograms", CHOIR__INT, AT(log_histograms), 1, MANY, .argument = "N",
+    {"log-histograms", CHOIR__INT, AT(records.log_histograms), 1, MANY, .argument = "N",
         .help = "with --log tensorboard: histograms of weights and gradients every N steps "
                 "(default: none)"},
-    {"page", CHOIR__FLAG, AT(page),
+    {"page", CHOIR__FLAG, AT(records.page),
         .help = "serve a live page of the run to a browser on this machine, and print its "
                 "address; with --run or --save, whose folder it shows"},
-    {"print-job", CHOIR__FLAG, AT(print_job),
+    {"print-job", CHOIR__FLAG, AT(records.print_job),
         .help = "print this command line as a job file, with all defaults, and train nothing"},
 
-    {"summary", CHOIR__FLAG, AT(summary),
+    {"summary", CHOIR__FLAG, AT(training.summary),
         .help =
             "print the tree of the model with shapes, parameters, FLOPs and memory, and end",
         .group = "Output"},
-    {"find-lr", CHOIR__STRING, AT(find_lr), .argument = "FILE",
+    {"find-lr", CHOIR__STRING, AT(training.find_lr), .argument = "FILE",
         .help =
             "instead of training, raise the rate from 1e-7 to 10 in 200 steps (or --steps), draw "
             "the loss as FILE.png or .svg, and print the rate at which it falls fastest"},
-    {"debug-nan", CHOIR__FLAG, AT(debug_nan),
+    {"debug-nan", CHOIR__FLAG, AT(training.debug_nan),
         .help =
             "name the module whose numbers were the first that are infinite or NaN, forward or "
             "backward; slow"},
 
-    {"json", CHOIR__FLAG, AT(json), .help = "print one JSON object per line"},
-    {"quiet", CHOIR__FLAG, AT(quiet), .help = "print only the last line"},
-    {"log-every", CHOIR__INT, AT(log_every), 1, MANY, .argument = "N",
+    {"json", CHOIR__FLAG, AT(records.json), .help = "print one JSON object per line"},
+    {"quiet", CHOIR__FLAG, AT(records.quiet), .help = "print only the last line"},
+    {"log-every", CHOIR__INT, AT(records.log_every), 1, MANY, .argument = "N",
         .help = "report every N steps (default: now and then; with --json every step)"},
-    {"trace", CHOIR__STRING, AT(trace), .argument = "FILE",
+    {"trace", CHOIR__STRING, AT(records.trace), .argument = "FILE",
         .help = "write which kernel ran when, for ui.perfetto.dev, and print a profile at the "
                 "end; rank R > 0 writes FILE.R"},
     {NULL},
@@ -309,8 +311,8 @@ choir_status choir__job_add_log(choir__job *j, const char *dest)
     enum { MOST_LOGS = 64 };
     const choir__recorder_ops *ops;
     const char *place;
-    int count = j->logs != NULL;
-    for (const char *at = j->logs; at && (at = strchr(at, '\n')); at++)
+    int count = j->records.logs != NULL;
+    for (const char *at = j->records.logs; at && (at = strchr(at, '\n')); at++)
         count++;
     if (count == MOST_LOGS)
         return choir__error(CHOIR_ERR_ARGUMENT, "expected at most %d logs", MOST_LOGS);
@@ -321,9 +323,10 @@ choir_status choir__job_add_log(choir__job *j, const char *dest)
         status = ops->check(place);
     if (status != CHOIR_OK)
         return status;
-    char *all = choir__format("%s%s%s", j->logs ? j->logs : "", j->logs ? "\n" : "", dest);
-    free(j->logs);
-    j->logs = all;
+    char *all = choir__format(
+        "%s%s%s", j->records.logs ? j->records.logs : "", j->records.logs ? "\n" : "", dest);
+    free(j->records.logs);
+    j->records.logs = all;
     return CHOIR_OK;
 }
 
@@ -335,8 +338,8 @@ int choir__job_took(void *values, const choir__cli_option *option, const char *t
     for (int i = 0; choir__job_options[i].name; i++)
         if (option == &choir__job_options[i])
             j->given[i / 64] |= UINT64_C(1) << i % 64;
-    if (j->amp) /* by one name */
-        j->amp = choir__amp_find(j->amp)->name;
+    if (j->optim.amp) /* by one name */
+        j->optim.amp = choir__amp_find(j->optim.amp)->name;
     return CHOIR__EXIT_OK;
 }
 
@@ -352,5 +355,5 @@ bool choir__job_was_given(const choir__job *j, const char *name)
 
 choir__job choir__job_new(const char *command)
 {
-    return (choir__job){.command = command, .weight_decay = -1};
+    return (choir__job){.command = command, .optim.weight_decay = -1};
 }

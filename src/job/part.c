@@ -14,9 +14,9 @@
 static choir_status take_device(choir__cli_part *p, choir_device *device)
 {
     choir_status status = CHOIR_OK;
-    if (p->job->threads > 1)
-        status = choir_device_set_threads(device, (int)p->job->threads);
-    choir_device_set_limit(device, (size_t)p->job->mem_cap);
+    if (p->job->placement.threads > 1)
+        status = choir_device_set_threads(device, (int)p->job->placement.threads);
+    choir_device_set_limit(device, (size_t)p->job->placement.mem_cap);
     p->devices[p->device_count++] = device;
     return status;
 }
@@ -33,10 +33,10 @@ void choir__cli_part_add_device(choir__cli_part *p, choir_device *device)
 /* Returns the number of devices per process. */
 static int devices_each(const choir__job *j)
 {
-    const choir__composition *c = &j->composition;
-    return j->strategy->spread == CHOIR__ALL_DEVICES ? j->device_count
-           : choir__composition_inside(c)            ? c->dims[c->count - 1].size
-                                                     : 1;
+    const choir__composition *c = &j->placement.composition;
+    return j->placement.strategy->spread == CHOIR__ALL_DEVICES ? j->placement.device_count
+           : choir__composition_inside(c)                      ? c->dims[c->count - 1].size
+                                                               : 1;
 }
 
 /* Returns a list of each process's first device, which NCCL uses, or NULL for CPUs. */
@@ -44,9 +44,9 @@ static char *first_devices(const choir__job *j)
 {
     int count = devices_each(j);
     char *list = NULL;
-    for (int i = 0; i + count <= j->device_count; i += count) {
-        char *longer =
-            choir__format("%s%s%s", list ? list : "", list ? "," : "", j->device_names[i]);
+    for (int i = 0; i + count <= j->placement.device_count; i += count) {
+        char *longer = choir__format(
+            "%s%s%s", list ? list : "", list ? "," : "", j->placement.device_names[i]);
         free(list);
         list = longer;
     }
@@ -61,10 +61,10 @@ static choir_status take_devices(choir__cli_part *p)
 {
     const choir__job *j = p->job;
     int count = devices_each(j);
-    int first = p->env.local_rank % (j->device_count / count) * count;
+    int first = p->env.local_rank % (j->placement.device_count / count) * count;
     choir_status status = CHOIR_OK;
     for (int i = 0; i < count && status == CHOIR_OK; i++) {
-        choir_device *device = choir_device_find(j->device_names[first + i]);
+        choir_device *device = choir_device_find(j->placement.device_names[first + i]);
         status = device ? take_device(p, device) : CHOIR_ERR_DEVICE;
     }
     p->env.device = p->devices[0];
@@ -76,27 +76,27 @@ choir_status choir__cli_part_open(
 {
     *p = (choir__cli_part){.job = j};
     choir_group_opts opts = choir_group_defaults();
-    opts.timeout_s = j->timeout;
-    opts.key_file = j->key_file;
+    opts.timeout_s = j->placement.timeout;
+    opts.key_file = j->placement.key_file;
     char *devices = first_devices(j);
     const char *note;
     opts.device = devices;
     opts.backend = choir__gpus_backend(j, devices, &note);
-    choir_status status = choir_env_join(&p->env, j->rendezvous, opts);
+    choir_status status = choir_env_join(&p->env, j->placement.rendezvous, opts);
     free(devices);
     if (status != CHOIR_OK)
         return status;
-    if (note && p->env.rank == 0 && !j->json && !j->quiet)
+    if (note && p->env.rank == 0 && !j->records.json && !j->records.quiet)
         choir__cli_notes(j->command, note);
-    if (j->launched) /* other ranks are forks of one process, with one command line */
+    if (j->placement.launched) /* other ranks are forks of one process, with one command line */
         status = agree(j, p->env.group);
     if (status != CHOIR_OK)
         return status;
-    p->env.microbatches = j->microbatches;
+    p->env.microbatches = j->training.microbatches;
     status = take_devices(p);
     if (status == CHOIR_OK)
         status = choir__cli_part_mesh(p);
-    if (status == CHOIR_OK && (p->env.world > 1 || j->max_restarts))
+    if (status == CHOIR_OK && (p->env.world > 1 || j->placement.max_restarts))
         choir_device_bind_thread(p->env.device);
     return status;
 }
@@ -104,46 +104,49 @@ choir_status choir__cli_part_open(
 choir_status choir__cli_part_build(choir__cli_part *p)
 {
     const choir__job *j = p->job;
-    p->run = choir_run_open(&p->dealt, j->seed);
+    p->run = choir_run_open(&p->dealt, j->training.seed);
     choir_env_micro(&p->dealt, &p->micro_first, &p->micro_count);
-    p->net = choir_model_build(p->run, &j->info);
+    p->net = choir_model_build(p->run, &j->model.info);
     choir_status status = choir_scope_status(p->run);
     p->model = p->evaluated = p->net;
     if (status == CHOIR_OK)
         status = choir__job_freeze(j, p->net);
     /* Stages can be cast where they are; what a second strategy has wrapped cannot. */
-    bool castable = !choir__amp_find(j->amp)->halved || j->composition.count == 1;
-    bool first = j->strategy->parts && castable;
+    bool castable =
+        !choir__amp_find(j->optim.amp)->halved || j->placement.composition.count == 1;
+    bool first = j->placement.strategy->parts && castable;
     if (status == CHOIR_OK && first)
-        status = j->strategy->build(p);
-    if (status == CHOIR_OK && j->init && !j->resume && !strcmp(j->init, "torch"))
-        status = choir_module_init_torch(p->net, j->seed);
-    if (status == CHOIR_OK && j->weights && !j->resume)
+        status = j->placement.strategy->build(p);
+    if (status == CHOIR_OK && j->model.init && !j->saves.resume &&
+        !strcmp(j->model.init, "torch"))
+        status = choir_module_init_torch(p->net, j->training.seed);
+    if (status == CHOIR_OK && j->model.weights && !j->saves.resume)
         status = choir__job_load_weights(j, p->net, p->env.rank);
-    if (status == CHOIR_OK && j->recompute)
+    if (status == CHOIR_OK && j->optim.recompute)
         choir_module_recompute_blocks(p->net, true);
     if (status == CHOIR_OK)
         status = choir__amp_begin(p);
     if (status == CHOIR_OK && !first)
-        status = j->strategy->build(p);
+        status = j->placement.strategy->build(p);
     if (status == CHOIR_OK)
         status = choir__job_optimizer(j, p->run, p->model, &p->optim);
-    if (status == CHOIR_OK && choir__amp_find(j->amp)->scaled)
+    if (status == CHOIR_OK && choir__amp_find(j->optim.amp)->scaled)
         p->scaler = choir_scaler_new(p->run, choir_scaler_defaults());
     if (status != CHOIR_OK)
         return status;
     choir_loader_opts loader = choir_loader_defaults();
-    loader.batch_size = j->batch_size;
-    loader.workers = (int)j->workers;
-    int64_t read = j->max_restarts ? j->microbatches : p->micro_count;
-    if (j->info.task == CHOIR_IMAGE_TO_TEXT && read > 1)
+    loader.batch_size = j->training.batch_size;
+    loader.workers = (int)j->data.workers;
+    int64_t read = j->placement.max_restarts ? j->training.microbatches : p->micro_count;
+    if (j->model.info.task == CHOIR_IMAGE_TO_TEXT && read > 1)
         loader.prefetch = (int)read + 1; /* a step reads all of its batches first */
-    loader.shuffle = !j->stream;
-    loader.weights = j->weights_of_samples;
-    p->loader = choir_env_loader_with(p->run, &p->dealt, j->train, loader);
-    size_t most = (size_t)(j->max_restarts ? j->microbatches : p->micro_count);
+    loader.shuffle = !j->data.stream;
+    loader.weights = j->data.weights_of_samples;
+    p->loader = choir_env_loader_with(p->run, &p->dealt, j->data.train, loader);
+    size_t most =
+        (size_t)(j->placement.max_restarts ? j->training.microbatches : p->micro_count);
     p->losses = choir__calloc(most, sizeof(choir_tensor *));
-    if (choir_model_ignores(&j->info))
+    if (choir_model_ignores(&j->model.info))
         p->batches = choir__calloc(most, sizeof *p->batches);
     return choir_scope_status(p->run);
 }
@@ -182,7 +185,7 @@ void choir__cli_part_start(choir__cli_part *p)
  */
 static uint64_t group_bytes(const choir__cli_part *p)
 {
-    const choir__composition *c = &p->job->composition;
+    const choir__composition *c = &p->job->placement.composition;
     uint64_t bytes = choir_group_bytes(p->env.group);
     if (p->subgroup)
         bytes += choir_group_bytes(p->subgroup);
@@ -221,8 +224,8 @@ choir_status choir__cli_part_figures(
 
 void choir__cli_part_close(choir__cli_part *p)
 {
-    if (p->job->stream)
-        choir_stream_leave(p->job->stream); /* loaders may wait for it */
+    if (p->job->data.stream)
+        choir_stream_leave(p->job->data.stream); /* loaders may wait for it */
     (void)!choir_scope_close(p->run);
     choir_mesh_free(p->mesh);
     choir_group_free(p->also);

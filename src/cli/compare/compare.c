@@ -57,9 +57,10 @@ static choir_status take_failure(
 
 static choir_status run_entry(choir__compare *c, choir__compare_entry *e)
 {
-    int64_t steps = e->run_count < c->untimed ? c->job.steps : c->timed_steps;
+    int64_t steps = e->run_count < c->untimed ? c->job.training.steps : c->timed_steps;
     choir__outcome *o = &e->runs[e->run_count++];
-    choir_status status = choir__compare_run(c, e, c->job.microbatches, steps, NULL, o);
+    choir_status status =
+        choir__compare_run(c, e, c->job.training.microbatches, steps, NULL, o);
     if (status == CHOIR_OK && (o->status || !o->summary))
         status = take_failure(c, e, o);
     return status;
@@ -68,7 +69,7 @@ static choir_status run_entry(choir__compare *c, choir__compare_entry *e)
 static choir_status run_split(choir__compare *c, choir__compare_entry *e, int split)
 {
     choir__outcome o;
-    int64_t m = c->job.batch_size / c->splits[split];
+    int64_t m = c->job.training.batch_size / c->splits[split];
     choir_status status = choir__compare_run(c, e, m, c->timed_steps, NULL, &o);
     if (status == CHOIR_OK && !o.status && o.summary) {
         if (!e->split[split])
@@ -121,7 +122,8 @@ static choir_status watch(choir__compare *c, choir__compare_entry *e, progress *
     e->watch->interval = step_s > 0.1 ? step_s / 50 : 0.002;
     int64_t steps = step_s > 0 ? (int64_t)fmin(watched_s / step_s, MOST_WATCHED) : 0;
     steps = choir__max(steps, WATCHED_STEPS);
-    choir_status status = choir__compare_run(c, e, c->job.microbatches, steps, e->watch, &o);
+    choir_status status =
+        choir__compare_run(c, e, c->job.training.microbatches, steps, e->watch, &o);
     e->watch->step_s = choir__outcome_number(&o, "step_ms_median") * 1e-3;
     choir__outcome_free(&o);
     return status;
@@ -184,12 +186,12 @@ static choir_status compare(choir__compare *c)
     if (status == CHOIR_OK)
         status = run_all(c);
     if (status == CHOIR_OK) {
-        (c->job.json ? choir__compare_json : choir__compare_table)(c);
+        (c->job.records.json ? choir__compare_json : choir__compare_table)(c);
         status = choir__cli_flush();
     }
     if (status == CHOIR_OK && c->plot)
         status = choir__compare_plot(c);
-    if (status == CHOIR_OK && c->plot && !c->job.json) {
+    if (status == CHOIR_OK && c->plot && !c->job.records.json) {
         printf("\nThe picture is %s.\n", c->plot);
         status = choir__cli_flush();
     }
@@ -200,11 +202,11 @@ static int run(const choir__cli_command *command, int argc, char **argv)
 {
     choir__compare c = {.job = choir__job_new(command->name)};
     choir__cli_operands operands;
-    c.job.strategy_text = "single"; /* what the job is judged by */
+    c.job.placement.strategy_text = "single"; /* what the job is judged by */
     c.args = choir__calloc((size_t)argc + 1, sizeof *c.args);
     int exit_status = choir__cli_parse(command, &c, argc, argv, &operands);
     if (exit_status == CHOIR__EXIT_OK) {
-        c.job.data = operands.count ? operands.words[0] : NULL;
+        c.job.data.path = operands.count ? operands.words[0] : NULL;
         exit_status = choir__compare_prepare(&c);
     }
     if (exit_status == CHOIR__EXIT_OK) {

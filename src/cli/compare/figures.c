@@ -178,8 +178,9 @@ static const choir__compare_entry *equal_to(
 
 const char *choir__compare_items(const choir__compare *c)
 {
-    return items_of_step(&c->entries[0].runs[0]) > 1.5 * (double)c->job.batch_size ? "tokens"
-                                                                                   : "samples";
+    return items_of_step(&c->entries[0].runs[0]) > 1.5 * (double)c->job.training.batch_size
+               ? "tokens"
+               : "samples";
 }
 
 static void advise_memory(

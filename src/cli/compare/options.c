@@ -23,15 +23,15 @@ const choir__cli_option choir__compare_options[] = {
         .choices = choir__cli_strategy_names},
     {"mesh", CHOIR__STRING, AT(mesh), .argument = "RxC",
         .help = "sizes of compositions (default: two devices for the innermost)"},
-    {"devices", CHOIR__STRING, AT(job.devices), .argument = "LIST",
+    {"devices", CHOIR__STRING, AT(job.placement.devices), .argument = "LIST",
         .help = "devices such as cpu:0,cpu:1 or cuda:0-3, or auto: all GPUs, or all cores of a "
                 "machine without GPUs (default auto)"},
-    {"batch-size", CHOIR__INT, AT(job.batch_size), 1, MANY, .preset = "32", .argument = "N",
-        .help = "samples of the global batch", .passed_on = true},
-    {"microbatches", CHOIR__INT, AT(job.microbatches), 1, MANY, .argument = "M",
+    {"batch-size", CHOIR__INT, AT(job.training.batch_size), 1, MANY, .preset = "32",
+        .argument = "N", .help = "samples of the global batch", .passed_on = true},
+    {"microbatches", CHOIR__INT, AT(job.training.microbatches), 1, MANY, .argument = "M",
         .help = "number of micro-batches, the same for all strategies (default: four per "
                 "device, or the next fewer that divide the batch)"},
-    {"steps", CHOIR__INT, AT(job.steps), 1, MANY, .preset = "20", .argument = "N",
+    {"steps", CHOIR__INT, AT(job.training.steps), 1, MANY, .preset = "20", .argument = "N",
         .help = "steps of each run"},
     {"repeats", CHOIR__INT, AT(repeats), 1, 1000, .preset = "3", .argument = "N",
         .help = "runs of each strategy, in turns"},
@@ -41,7 +41,7 @@ const choir__cli_option choir__compare_options[] = {
     {"splits", CHOIR__STRING, AT(splits_text), .argument = "LIST",
         .help = "samples per micro-batch at which pipelines run as well (default: none; with "
                 "--plot up to six that divide the batch)"},
-    {"json", CHOIR__FLAG, AT(job.json),
+    {"json", CHOIR__FLAG, AT(job.records.json),
         .help = "print one JSON object per strategy: train's summary and more"},
     {NULL},
 };
@@ -60,7 +60,7 @@ int choir__compare_took(void *values, const choir__cli_option *o, const char *te
 /* Uses --mesh. Without it, the innermost of two strategies gets two devices. */
 static int choose_mesh(const choir__compare *c, choir__compare_entry *e)
 {
-    int devices = c->job.device_count;
+    int devices = c->job.placement.device_count;
     if (e->composition.count < 2)
         return CHOIR__EXIT_OK;
     if (c->mesh)
@@ -134,7 +134,7 @@ static int list_strategies(choir__compare *c)
                 status = add_entry(c, *v, strlen(*v));
     }
     for (int i = 0; compositions[i] && !text && status == CHOIR__EXIT_OK; i++)
-        if (c->job.device_count >= 4 && c->job.device_count % 2 == 0)
+        if (c->job.placement.device_count >= 4 && c->job.placement.device_count % 2 == 0)
             status = add_entry(c, compositions[i], strlen(compositions[i]));
     while (text && *text && status == CHOIR__EXIT_OK) {
         const char *end = end_of_strategy(text);
@@ -154,29 +154,30 @@ static int list_strategies(choir__compare *c)
 static void list_devices(choir__compare *c)
 {
     size_t length = 0;
-    for (int i = 0; i < c->job.device_count; i++)
+    for (int i = 0; i < c->job.placement.device_count; i++)
         length += (size_t)snprintf(c->devices + length, sizeof c->devices - length, "%s%s",
-            i ? "," : "", c->job.device_names[i]);
+            i ? "," : "", c->job.placement.device_names[i]);
 }
 
 /* Chooses four micro-batches per device, or the next smaller number that divides the batch. */
 static int choose_cut(choir__compare *c)
 {
     choir__job *j = &c->job;
-    int64_t m = j->microbatches;
-    for (m = m ? m : 4 * (int64_t)j->device_count; !j->microbatches && m >= j->device_count;
-         m--)
-        if (j->batch_size % m == 0)
-            j->microbatches = m;
-    m = j->microbatches;
-    if (m && j->batch_size % m == 0)
+    int64_t m = j->training.microbatches;
+    for (m = m ? m : 4 * (int64_t)j->placement.device_count;
+         !j->training.microbatches && m >= j->placement.device_count; m--)
+        if (j->training.batch_size % m == 0)
+            j->training.microbatches = m;
+    m = j->training.microbatches;
+    if (m && j->training.batch_size % m == 0)
         return CHOIR__EXIT_OK;
-    int64_t n = m ? m : j->device_count;
+    int64_t n = m ? m : j->placement.device_count;
     choir__error(CHOIR_ERR_ARGUMENT,
         m ? "a batch of %lld does not divide into %lld micro-batches; %lld would"
           : "a batch of %lld cannot be cut into micro-batches of one size for %lld devices; %lld "
             "would do",
-        (long long)j->batch_size, (long long)n, (long long)((j->batch_size / n + 1) * n));
+        (long long)j->training.batch_size, (long long)n,
+        (long long)((j->training.batch_size / n + 1) * n));
     return choir__cli_fail();
 }
 
@@ -187,10 +188,11 @@ static int read_splits(choir__compare *c)
         int64_t n;
         size_t length = strcspn(at, ",");
         snprintf(word, sizeof word, "%.*s", (int)length, at);
-        if (!choir__parse_int(word, 1, c->job.batch_size, &n) || c->job.batch_size % n)
+        if (!choir__parse_int(word, 1, c->job.training.batch_size, &n) ||
+            c->job.training.batch_size % n)
             return choir__cli_usage("compare",
                 "--splits: expected sizes that divide the batch of %lld, got '%s'",
-                (long long)c->job.batch_size, c->splits_text);
+                (long long)c->job.training.batch_size, c->splits_text);
         if (c->split_count == CHOIR__MAX_SPLITS)
             return choir__cli_usage("compare", "--splits: expected at most %d, got '%s'",
                 CHOIR__MAX_SPLITS, c->splits_text);
@@ -203,7 +205,7 @@ static int read_splits(choir__compare *c)
 /* Chooses divisors of the batch, evenly spread over the list of all of them. */
 static void choose_splits(choir__compare *c)
 {
-    int64_t batch = c->job.batch_size, divisors[64];
+    int64_t batch = c->job.training.batch_size, divisors[64];
     int count = 0;
     for (int64_t n = choir__max(1, batch / MOST_MICRO); n <= batch && count < 64; n++)
         if (batch % n == 0)
@@ -233,9 +235,9 @@ static int check_start(const choir__compare *c)
 static void plan_steps(choir__compare *c)
 {
     int64_t least = 2 * CHOIR__CLI_WARM_UP + 1;
-    c->untimed = c->job.steps < least;
-    c->timed_steps =
-        c->untimed ? choir__max(c->job.steps + CHOIR__CLI_WARM_UP, least) : c->job.steps;
+    c->untimed = c->job.training.steps < least;
+    c->timed_steps = c->untimed ? choir__max(c->job.training.steps + CHOIR__CLI_WARM_UP, least)
+                                : c->job.training.steps;
 }
 
 int choir__compare_prepare(choir__compare *c)
@@ -275,5 +277,5 @@ void choir__compare_free(choir__compare *c)
         free(c->args[i]);
     free(c->args);
     free(c->entries);
-    choir__composition_free(&c->job.composition);
+    choir__composition_free(&c->job.placement.composition);
 }

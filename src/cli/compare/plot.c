@@ -174,12 +174,12 @@ static void heading(const choir__compare *c, FILE *g)
 {
     const char *model =
         json_string_value(json_object_get(c->entries[0].runs[0].summary, "model"));
-    char *text = choir__format(
-        "%s on %d devices", c->job.model ? c->job.model : model, c->job.device_count);
+    char *text = choir__format("%s on %d devices",
+        c->job.model.name ? c->job.model.name : model, c->job.placement.device_count);
     char *more =
         choir__format("batch of %lld in %lld micro-batches; bars: median of %lld run%s%s",
-            (long long)c->job.batch_size, (long long)c->job.microbatches, (long long)c->repeats,
-            c->repeats > 1 ? "s" : "",
+            (long long)c->job.training.batch_size, (long long)c->job.training.microbatches,
+            (long long)c->repeats, c->repeats > 1 ? "s" : "",
             c->repeats < 2   ? ""
             : c->repeats < 5 ? " and half of their range"
                              : " and half of what lies between the quartiles");

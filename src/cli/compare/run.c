@@ -201,8 +201,8 @@ static char **train_args(const choir__compare *c, const choir__compare_entry *e,
     argv[n++] = "--json";
     argv[n++] = "--no-eval";
     argv[n++] = "--";
-    if (c->job.data)
-        argv[n++] = (char *)c->job.data;
+    if (c->job.data.path)
+        argv[n++] = (char *)c->job.data.path;
     return argv;
 }
 

@@ -89,9 +89,10 @@ static void print_heading(const choir__compare *c)
     printf(
         "%s, batch %lld in %lld micro-batch%s of %lld, %s; %lld run%s of %lld steps each\n\n",
         json_string_value(json_object_get(c->entries[0].runs[0].summary, "model")),
-        (long long)j->batch_size, (long long)j->microbatches, j->microbatches > 1 ? "es" : "",
-        (long long)(j->batch_size / j->microbatches), c->devices, (long long)c->repeats,
-        c->repeats > 1 ? "s" : "", (long long)j->steps);
+        (long long)j->training.batch_size, (long long)j->training.microbatches,
+        j->training.microbatches > 1 ? "es" : "",
+        (long long)(j->training.batch_size / j->training.microbatches), c->devices,
+        (long long)c->repeats, c->repeats > 1 ? "s" : "", (long long)j->training.steps);
 }
 
 static void print_splits(const choir__compare *c)
@@ -193,7 +194,7 @@ static void print_entry_splits(const choir__compare *c, const choir__compare_ent
             continue;
         json_t *o = json_pack("{s:s, s:s, s:I, s:I}", "event", "split", "strategy", e->text,
             "split", (json_int_t)c->splits[s], "microbatches",
-            (json_int_t)(c->job.batch_size / c->splits[s]));
+            (json_int_t)(c->job.training.batch_size / c->splits[s]));
         put(o, "items_per_s", choir__median(e->split[s], e->split_runs[s]));
         put(o, "items_per_s_spread", choir__run_spread(e->split[s], e->split_runs[s]));
         print(o);

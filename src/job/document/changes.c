@@ -22,20 +22,22 @@ static choir__job recorded_job(const choir__job *j)
         if (o->recorded && text)
             (void)!choir__cli_set(o, (char *)&before + o->at, text);
     }
-    if (before.eval_epochs &&
-        __builtin_mul_overflow(before.eval_epochs, j->epoch_steps, &before.eval_every))
-        before.eval_every = 0; /* never, as by default */
+    if (before.training.eval_epochs &&
+        __builtin_mul_overflow(
+            before.training.eval_epochs, j->training.epoch_steps, &before.training.eval_every))
+        before.training.eval_every = 0; /* never, as by default */
     const char *strategy = choir__job_recorded(j, "strategy");
-    if (strategy && choir__composition_parse(strategy, &before.composition) == CHOIR_OK &&
-        before.mesh)
-        (void)!choir__composition_mesh(&before.composition, before.mesh);
+    if (strategy &&
+        choir__composition_parse(strategy, &before.placement.composition) == CHOIR_OK &&
+        before.placement.mesh)
+        (void)!choir__composition_mesh(&before.placement.composition, before.placement.mesh);
     return before;
 }
 
 static json_t *value_of(const choir__job *j, const choir__cli_option *o)
 {
     return strcmp(o->name, "best") ? choir__job_full_value(j, o)
-                                   : json_string(choir__judge_measure(j->best));
+                                   : json_string(choir__judge_measure(j->training.best));
 }
 
 static bool has_changed(
@@ -63,10 +65,11 @@ static char *given_text(const choir__job *j, const choir__cli_option *o)
     char *text = choir__cli_text(o, (const char *)j + o->at);
     const char *is = text ? text : "false"; /* a flag */
     bool steps = !strcmp(o->name, "steps");
-    char *given = choir__job_follows(j, o->name)
-                      ? choir__format("--%s %lld, %s steps,", steps ? "epochs" : "eval-epochs",
-                            (long long)(steps ? j->epochs : j->eval_epochs), is)
-                      : choir__format("--%s %s", o->name, is);
+    char *given =
+        choir__job_follows(j, o->name)
+            ? choir__format("--%s %lld, %s steps,", steps ? "epochs" : "eval-epochs",
+                  (long long)(steps ? j->training.epochs : j->training.eval_epochs), is)
+            : choir__format("--%s %s", o->name, is);
     free(text);
     return given;
 }
@@ -85,14 +88,16 @@ static void note_option(choir__job *j, const choir__job *before, const choir__cl
 /* Strategies that have the bits of `single` replace each other without a word. */
 static void note_strategy(choir__job *j, const choir__job *before)
 {
-    char *was = choir__composition_numbers(
-             &before->composition, before->nproc, before->microbatches),
-         *is = choir__composition_numbers(&j->composition, j->nproc, j->microbatches);
-    if (before->composition.count && strcmp(was, is) != 0)
+    char *was = choir__composition_numbers(&before->placement.composition,
+             before->placement.nproc, before->training.microbatches),
+         *is = choir__composition_numbers(
+             &j->placement.composition, j->placement.nproc, j->training.microbatches);
+    if (before->placement.composition.count && strcmp(was, is) != 0)
         choir__job_add_note(j,
             choir__format("strategy %s replaces the checkpoint's %s: the numbers from here on "
                           "are others",
-                *is ? is : j->strategy_text, *was ? was : before->strategy_text));
+                *is ? is : j->placement.strategy_text,
+                *was ? was : before->placement.strategy_text));
     free(was);
     free(is);
     const char *forgotten = choir__cli_strategy_forgets(j);
@@ -100,7 +105,7 @@ static void note_strategy(choir__job *j, const choir__job *before)
         choir__job_add_note(
             j, choir__format("strategy %s: %s; the numbers from here on may be others than "
                              "those of an uninterrupted run",
-                   j->strategy->name, forgotten));
+                   j->placement.strategy->name, forgotten));
 }
 
 /* --- devices --- */
@@ -108,7 +113,7 @@ static void note_strategy(choir__job *j, const choir__job *before)
 /* Kernels of another kind of device add in other orders. */
 static void note_device(choir__job *j)
 {
-    const char *was = json_string_value(json_object_get(j->resumed, "device"));
+    const char *was = json_string_value(json_object_get(j->saves.resumed, "device"));
     json_t *is = choir__job_device(j);
     if (was && strcmp(was, json_string_value(is)) != 0)
         choir__job_add_note(j, choir__format("device %s replaces the checkpoint's %s: the "
@@ -124,20 +129,21 @@ static void note_end(choir__job *j)
 {
     choir_train_state s;
     choir__judge judge;
-    if (choir_training_read(j->resume, &s) != CHOIR_OK)
+    if (choir_training_read(j->saves.resume, &s) != CHOIR_OK)
         return;
     choir__judge_from_state(&judge, j, &s, true);
     if (choir__judge_is_tired(&judge, j))
         choir__job_add_note(j,
             choir__format("%s has ended by --patience %lld after step %lld: nothing is left to "
                           "train; a larger --patience goes on",
-                j->resume, (long long)j->patience, (long long)j->resumed_step));
+                j->saves.resume, (long long)j->training.patience,
+                (long long)j->saves.resumed_step));
 }
 
 void choir__job_note_changes(choir__job *j)
 {
     choir__job before = recorded_job(j);
-    bool has_record = json_object_get(j->resumed, "format") != NULL;
+    bool has_record = json_object_get(j->saves.resumed, "format") != NULL;
     for (const choir__cli_option *o = choir__job_options; o->name; o++)
         if ((has_record || choir__job_recorded(j, o->name)) && matters(j, &before, o) &&
             has_changed(j, &before, o))
@@ -145,7 +151,7 @@ void choir__job_note_changes(choir__job *j)
     note_strategy(j, &before);
     note_device(j);
     note_end(j);
-    choir__composition_free(&before.composition);
+    choir__composition_free(&before.placement.composition);
 }
 
 /* --- what the tables say --- */

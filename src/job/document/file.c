@@ -90,8 +90,8 @@ static json_t *list_of(const char *lines)
 /* Returns the model so that the job can be run from any folder. */
 static json_t *model_of(const choir__job *j)
 {
-    char *path = j->model_given ? choir__job_path(j->model_given) : NULL;
-    json_t *value = json_string(path ? path : j->info.config);
+    char *path = j->model.given ? choir__job_path(j->model.given) : NULL;
+    json_t *value = json_string(path ? path : j->model.info.config);
     free(path);
     return value;
 }
@@ -99,7 +99,7 @@ static json_t *model_of(const choir__job *j)
 static json_t *value_of(const choir__job *j, const choir__cli_option *o)
 {
     if (!strcmp(o->name, "log"))
-        return j->logs ? list_of(j->logs) : NULL;
+        return j->records.logs ? list_of(j->records.logs) : NULL;
     return !strcmp(o->name, "model") ? model_of(j) : choir__job_full_value(j, o);
 }
 
@@ -133,13 +133,13 @@ static json_t *run_of(const char *id)
 char *choir__job_text(const choir__job *j, const char *id)
 {
     json_t *root = json_pack("{s:s, s:i}", "format", "choir-job", "version", VERSION);
-    char *place = j->data ? choir__job_place(j->data) : NULL;
+    char *place = j->data.path ? choir__job_place(j->data.path) : NULL;
     if (place)
         json_object_set_new(root, "data", json_string(place));
     free(place);
-    json_object_set_new(root, "data_sha256", json_string(j->data_sha256));
+    json_object_set_new(root, "data_sha256", json_string(j->data.sha256));
     json_object_set_new(root, "options", options_of(j));
-    choir__record_classes(root, &j->classes);
+    choir__record_classes(root, &j->model.classes);
     if (id)
         json_object_set_new(root, "run", run_of(id));
     char *text = choir__job_exact_text(root);
@@ -289,7 +289,7 @@ static bool has_other_optimizer(const choir__job *j, const json_t *root)
     if (!was || !choir__job_was_given(j, "optimizer"))
         return false;
     size_t n = strcspn(was, ":");
-    return n != strcspn(j->optimizer, ":") || strncmp(was, j->optimizer, n) != 0;
+    return n != strcspn(j->optim.optimizer, ":") || strncmp(was, j->optim.optimizer, n) != 0;
 }
 
 static choir_status take_options(choir__job *j, const char *path, const json_t *root)
@@ -315,7 +315,7 @@ static choir_status take_options(choir__job *j, const char *path, const json_t *
         given[row / 64] |= UINT64_C(1) << row % 64;
     }
     if (choir__job_was_given(j, "steps")) /* instead of the file's epochs */
-        j->epochs = 0;
+        j->training.epochs = 0;
     j->given[0] |= given[0];
     j->given[1] |= given[1];
     return CHOIR_OK;
@@ -355,23 +355,24 @@ static choir_status check_members(const char *path, const json_t *root)
 int choir__job_read_file(choir__job *j, const char *path)
 {
     json_error_t why;
-    j->file = choir__file_json(path, JSON_REJECT_DUPLICATES, &why);
+    j->document.file = choir__file_json(path, JSON_REJECT_DUPLICATES, &why);
     choir_status status = CHOIR_OK;
-    if (j->file)
-        status = check_members(path, j->file);
+    if (j->document.file)
+        status = check_members(path, j->document.file);
     else if (why.line < 0)
         status = choir__error(CHOIR_ERR_IO, "%s: %s", path, why.text);
     else
         status = choir__error(
             CHOIR_ERR_ARGUMENT, "%s:%d:%d: %s", path, why.line, why.column, why.text);
     if (status == CHOIR_OK)
-        status = take_options(j, path, j->file);
+        status = take_options(j, path, j->document.file);
     if (status != CHOIR_OK)
         return choir__cli_usage(j->command, "%s", choir_error_message());
-    j->file_path = path;
-    if (!j->data) {
-        j->data = json_string_value(json_object_get(j->file, "data"));
-        j->file_sha256 = json_string_value(json_object_get(j->file, "data_sha256"));
+    j->document.path = path;
+    if (!j->data.path) {
+        j->data.path = json_string_value(json_object_get(j->document.file, "data"));
+        j->document.sha256 =
+            json_string_value(json_object_get(j->document.file, "data_sha256"));
     }
     return CHOIR__EXIT_OK;
 }

@@ -80,12 +80,13 @@ static choir_status parse_record(choir__job *j, const char *text)
         good = good && (json_is_string(value) || as_text(options, name, value));
     }
     if (good)
-        j->resumed = root;
+        j->saves.resumed = root;
     else
         json_decref(root);
     return good ? CHOIR_OK
                 : choir__error(CHOIR_ERR_FORMAT,
-                      "%s: job.json is no record of a job that this Choir reads", j->resume);
+                      "%s: job.json is no record of a job that this Choir reads",
+                      j->saves.resume);
 }
 
 /* Reads the record of the checkpoint into j->resumed. */
@@ -93,22 +94,22 @@ static choir_status read_record(choir__job *j)
 {
     choir_train_state s;
     char *text = NULL;
-    choir_status status = choir_training_read(j->resume, &s);
+    choir_status status = choir_training_read(j->saves.resume, &s);
     if (status == CHOIR_OK && !*s.model)
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "%s is of a model of a program's own, which only that program can train",
-            j->resume);
+            j->saves.resume);
     if (status == CHOIR_OK)
-        status = choir_training_job(j->resume, &text);
+        status = choir_training_job(j->saves.resume, &text);
     if (status == CHOIR_OK && text)
         status = parse_record(j, text);
     else if (status == CHOIR_OK)
-        j->resumed = json_pack("{s:o}", "options", options_of_state(&s));
-    j->resumed_step = s.step;
-    j->resumed_validates = s.eval_due != 0;
+        j->saves.resumed = json_pack("{s:o}", "options", options_of_state(&s));
+    j->saves.resumed_step = s.step;
+    j->saves.resumed_validates = s.eval_due != 0;
     if (status == CHOIR_OK) /* with all sizes, also those that its data determined */
         json_object_set_new(
-            json_object_get(j->resumed, "options"), "model", json_string(s.model));
+            json_object_get(j->saves.resumed, "options"), "model", json_string(s.model));
     free(text);
     return status;
 }
@@ -133,7 +134,7 @@ static choir_status compare(
         !strcmp(o->name, "model")) /* check_resumed compares it with all sizes */
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "%s was trained with%s --%s%s%s: it cannot go on with%s %s", j->resume,
+        "%s was trained with%s --%s%s%s: it cannot go on with%s %s", j->saves.resume,
         was ? "" : "out", o->name, was ? space : "", was && o->argument ? was : "",
         is ? "" : "out", o->argument && is ? is : "it");
 }
@@ -149,7 +150,7 @@ static bool is_displaced_place(const choir__job *j, const char *name)
             continue;
         if (!strcmp(o->name, name))
             return before || (!strcmp(name, "nproc") &&
-                                 (j->launched || choir__job_was_given(j, "devices")));
+                                 (j->placement.launched || choir__job_was_given(j, "devices")));
         before |= choir__job_was_given(j, o->name);
     }
     return false;
@@ -161,7 +162,7 @@ bool choir__job_is_displaced(const choir__job *j, const char *name)
         return true;
     if (!strcmp(name, "eval-epochs") && choir__job_was_given(j, "eval-every"))
         return true;
-    return is_displaced_place(j, name) || (!strcmp(name, "steps") && j->epochs);
+    return is_displaced_place(j, name) || (!strcmp(name, "steps") && j->training.epochs);
 }
 
 static choir_status take(choir__job *j, const choir__cli_option *o)
@@ -174,7 +175,7 @@ static choir_status take(choir__job *j, const choir__cli_option *o)
         if (status == CHOIR_OK)
             return CHOIR_OK;
         char *why = choir__strdup(choir_error_message());
-        choir__error(status, "%s: its record of --%s: %s", j->resume, o->name, why);
+        choir__error(status, "%s: its record of --%s: %s", j->saves.resume, o->name, why);
         free(why);
         return status;
     }
@@ -200,7 +201,7 @@ static void note_what_is_missing(choir__job *j)
         choir__job_add_note(
             j, choir__format("%s does not record all options of its job: these have their "
                              "defaults: %s",
-                   j->resume, list));
+                   j->saves.resume, list));
 }
 
 /* Returns whether path is a run's folder, not one of its steps. */
@@ -235,12 +236,14 @@ static char *run_at(const char *path)
  * keeps in a folder is not for Choir to delete. */
 static void take_folder(choir__job *j)
 {
-    char *run = !j->save && json_object_get(j->resumed, "format") ? run_at(j->resume) : NULL;
+    char *run = !j->saves.dir && json_object_get(j->saves.resumed, "format")
+                    ? run_at(j->saves.resume)
+                    : NULL;
     if (run)
-        json_object_set_new(j->resumed, "save", json_string_nocheck(run));
+        json_object_set_new(j->saves.resumed, "save", json_string_nocheck(run));
     if (run)
-        j->save = json_string_value(json_object_get(j->resumed, "save"));
-    if (!j->save)
+        j->saves.dir = json_string_value(json_object_get(j->saves.resumed, "save"));
+    if (!j->saves.dir)
         choir__job_add_note(j, choir__strdup("nothing is saved without --save"));
     free(run);
 }
@@ -255,7 +258,7 @@ static choir_status take_logs(choir__job *j)
         choir__job_add_note(
             j, choir__format("this run does not go on in the logs of %s: %s; --log names its "
                              "own",
-                   j->resume, left));
+                   j->saves.resume, left));
     free(left);
     return status;
 }
@@ -270,9 +273,9 @@ int choir__job_recall(choir__job *j)
             status = take(j, o);
     if (status != CHOIR_OK)
         return choir__cli_fail();
-    if (!j->data)
-        j->data = json_string_value(json_object_get(j->resumed, "data"));
-    if (!json_object_get(j->resumed, "format"))
+    if (!j->data.path)
+        j->data.path = json_string_value(json_object_get(j->saves.resumed, "data"));
+    if (!json_object_get(j->saves.resumed, "format"))
         note_what_is_missing(j);
     take_folder(j);
     return take_logs(j) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
@@ -284,33 +287,34 @@ int choir__job_recall(choir__job *j)
 static choir_status check_resumed(const choir__job *j)
 {
     const char *model = choir__job_recorded(j, "model");
-    if (strcmp(model, j->info.config) != 0)
-        return choir__error(CHOIR_ERR_ARGUMENT, "%s is of the model %s, not %s", j->resume,
-            model, j->info.config);
-    if (j->resumed_step >= j->steps + j->resumed_validates)
+    if (strcmp(model, j->model.info.config) != 0)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s is of the model %s, not %s",
+            j->saves.resume, model, j->model.info.config);
+    if (j->saves.resumed_step >= j->training.steps + j->saves.resumed_validates)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s has done %lld steps already, and the job ends after %lld: name more with --steps",
-            j->resume, (long long)j->resumed_step, (long long)j->steps);
+            j->saves.resume, (long long)j->saves.resumed_step, (long long)j->training.steps);
     return CHOIR_OK;
 }
 
 static choir_status check_data(const choir__job *j)
 {
-    const char *was = j->resumed ? json_string_value(json_object_get(j->resumed, "data_sha256"))
-                                 : j->file_sha256;
-    if (!was || !strcmp(was, j->data_sha256) || (!j->resumed && !*was))
+    const char *was = j->saves.resumed
+                          ? json_string_value(json_object_get(j->saves.resumed, "data_sha256"))
+                          : j->document.sha256;
+    if (!was || !strcmp(was, j->data.sha256) || (!j->saves.resumed && !*was))
         return CHOIR_OK;
-    if (!j->resumed)
+    if (!j->saves.resumed)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "%s: '%s' is not the data of this job (SHA-256 %.12s..., expected %.12s...); naming "
             "them on the command line takes them as they are",
-            j->file_path, j->data ? j->data : "the text that comes with Choir",
-            *j->data_sha256 ? j->data_sha256 : "none", was);
+            j->document.path, j->data.path ? j->data.path : "the text that comes with Choir",
+            *j->data.sha256 ? j->data.sha256 : "none", was);
     return choir__error(CHOIR_ERR_ARGUMENT,
         "%s is not the data that %s was trained on (SHA-256 %.12s..., expected %.12s...): name the "
         "same data, or begin another run from its weights by --weights %s/latest",
-        j->data ? j->data : "the text that comes with Choir", j->resume,
-        *j->data_sha256 ? j->data_sha256 : "none", *was ? was : "none", j->resume);
+        j->data.path ? j->data.path : "the text that comes with Choir", j->saves.resume,
+        *j->data.sha256 ? j->data.sha256 : "none", *was ? was : "none", j->saves.resume);
 }
 
 static void write_record(choir__job *j)
@@ -319,39 +323,40 @@ static void write_record(choir__job *j)
     for (const choir__cli_option *o = choir__job_options; o->name; o++) {
         json_t *value = o->recorded ? choir__job_value(j, o) : NULL;
         if (value && !json_is_false(value) &&
-            (strcmp(o->name, "eval-every") != 0 || !j->eval_epochs))
+            (strcmp(o->name, "eval-every") != 0 || !j->training.eval_epochs))
             json_object_set(options, o->name, value);
         json_decref(value);
     }
-    json_object_set_new(options, "model", json_string(j->info.config));
+    json_object_set_new(options, "model", json_string(j->model.info.config));
     root = json_pack("{s:s, s:i, s:s, s:o, s:o}", "format", "choir-job", "version", VERSION,
-        "data_sha256", j->data_sha256, "options", options, "device", choir__job_device(j));
-    char *place = j->data ? choir__job_place(j->data) : NULL;
+        "data_sha256", j->data.sha256, "options", options, "device", choir__job_device(j));
+    char *place = j->data.path ? choir__job_place(j->data.path) : NULL;
     if (place)
         json_object_set_new(root, "data", json_string(place));
     free(place);
-    choir__record_classes(root, &j->classes);
-    j->record = choir__job_exact_text(root);
+    choir__record_classes(root, &j->model.classes);
+    j->saves.record = choir__job_exact_text(root);
     json_decref(root);
 }
 
 choir_status choir__job_note(choir__job *j)
 {
-    if (!j->save && !j->run && !j->resume && !j->launched && !j->file_sha256 && !j->print_job)
+    if (!j->saves.dir && !j->records.run && !j->saves.resume && !j->placement.launched &&
+        !j->document.sha256 && !j->records.print_job)
         return CHOIR_OK;
     choir_status status = choir__job_check_words(j);
-    if (status == CHOIR_OK && j->resumed)
+    if (status == CHOIR_OK && j->saves.resumed)
         status = check_resumed(j);
-    if (status == CHOIR_OK && !j->stream)
-        status = choir_data_sha256(j->data, &j->info, j->data_sha256);
+    if (status == CHOIR_OK && !j->data.stream)
+        status = choir_data_sha256(j->data.path, &j->model.info, j->data.sha256);
     if (status == CHOIR_OK)
         status = check_data(j);
     if (status != CHOIR_OK)
         return status;
-    if (j->resumed)
+    if (j->saves.resumed)
         choir__job_note_changes(j);
-    if (j->notes && j->rank == 0)
-        choir__cli_notes(j->command, j->notes);
+    if (j->saves.notes && j->placement.rank == 0)
+        choir__cli_notes(j->command, j->saves.notes);
     write_record(j);
     return CHOIR_OK;
 }
@@ -369,11 +374,11 @@ static size_t bytes_of(choir_dtype dtype, choir_shape shape)
 /* Compares the files, and the first sample, which shows another tokenizer or preparation. */
 static choir_status agree_on_data(const choir__job *j, choir_group *group)
 {
-    choir_dataset *d = j->train;
+    choir_dataset *d = j->data.train;
     size_t x_bytes = bytes_of(d->x_dtype, d->x_shape),
            y_bytes = bytes_of(d->y_dtype, d->y_shape);
     char *sample = choir__calloc(1, x_bytes + y_bytes + 1), text[24];
-    choir_status status = choir_group_agree(group, "the data, by its SHA-256", j->data_sha256);
+    choir_status status = choir_group_agree(group, "the data, by its SHA-256", j->data.sha256);
     if (status == CHOIR_OK)
         status = choir_dataset_get(d, 0, sample, sample + x_bytes);
     snprintf(text, sizeof text, "%016llx",
@@ -389,8 +394,8 @@ static choir_status agree_on_weights(const choir__job *j, choir_group *group)
 {
     char hex[65] = "none";
     choir_status status = CHOIR_OK;
-    if (j->weights && !j->resume)
-        status = choir_weight_files_sha256(j->weights, hex);
+    if (j->model.weights && !j->saves.resume)
+        status = choir_weight_files_sha256(j->model.weights, hex);
     return status == CHOIR_OK
                ? choir_group_agree(group, "the initial weights, by their SHA-256", hex)
                : status;
@@ -417,12 +422,12 @@ static choir_status agree(const choir__job *j, choir_group *group)
             continue;
         char *name = choir__format("--%s", o->name), *text = choir__cli_text(o, value_of(j, o));
         bool model = !strcmp(o->name, "model"); /* with all sizes */
-        status = choir_group_agree(group, name, model ? j->info.config : text);
+        status = choir_group_agree(group, name, model ? j->model.info.config : text);
         free(name);
         free(text);
     }
-    if (status == CHOIR_OK && !j->strategy->meet) /* all ranks take part in a save */
-        status = choir_group_agree(group, "--save", j->save ? "a folder" : "unspecified");
+    if (status == CHOIR_OK && !j->placement.strategy->meet) /* all ranks take part in a save */
+        status = choir_group_agree(group, "--save", j->saves.dir ? "a folder" : "unspecified");
     if (status == CHOIR_OK)
         status = agree_on_weights(j, group);
     return status == CHOIR_OK ? agree_on_data(j, group) : status;
@@ -431,7 +436,8 @@ static choir_status agree(const choir__job *j, choir_group *group)
 choir_status choir__job_agree(const choir__job *j, choir_group *group)
 {
     choir_status status = agree(j, group);
-    return status == CHOIR_ERR_MISMATCH && j->nameless ? perhaps_two_jobs(status) : status;
+    return status == CHOIR_ERR_MISMATCH && j->placement.nameless ? perhaps_two_jobs(status)
+                                                                 : status;
 }
 
 /* --- the newest checkpoint --- */
@@ -440,7 +446,8 @@ uint64_t choir__job_checkpoint(const choir__job *j)
 {
     char found[PATH_MAX];
     struct stat folder;
-    if (!j->save || choir_training_find(j->save, found) != CHOIR_OK || stat(found, &folder) < 0)
+    if (!j->saves.dir || choir_training_find(j->saves.dir, found) != CHOIR_OK ||
+        stat(found, &folder) < 0)
         return 0;
     uint64_t made =
         (uint64_t)folder.st_mtim.tv_sec * 1000000000u + (uint64_t)folder.st_mtim.tv_nsec;

@@ -7,13 +7,14 @@
 
 const char *choir__job_recorded(const choir__job *j, const char *name)
 {
-    return json_string_value(json_object_get(json_object_get(j->resumed, "options"), name));
+    return json_string_value(
+        json_object_get(json_object_get(j->saves.resumed, "options"), name));
 }
 
 void choir__job_add_note(choir__job *j, char *line)
 {
-    char *all = choir__format("%s%s\n", j->notes ? j->notes : "", line);
-    free(j->notes);
+    char *all = choir__format("%s%s\n", j->saves.notes ? j->saves.notes : "", line);
+    free(j->saves.notes);
     free(line);
-    j->notes = all;
+    j->saves.notes = all;
 }

@@ -32,8 +32,8 @@ json_t *choir__job_full_value(const choir__job *j, const choir__cli_option *o)
     float weight_decay = 0;
     char *text = optimizer || decay             ? choir__cli_optimizer_text(j, &weight_decay)
                  : !strcmp(o->name, "schedule") ? choir__job_schedule_text(j)
-                 : !strcmp(o->name, "amp")      ? choir__strdup(choir__amp_find(j->amp)->name)
-                                                : NULL;
+                 : !strcmp(o->name, "amp") ? choir__strdup(choir__amp_find(j->optim.amp)->name)
+                                           : NULL;
     char number[CHOIR__NUMBER_TEXT];
     json_t *value = NULL;
     if (decay && text) {
@@ -47,7 +47,7 @@ json_t *choir__job_full_value(const choir__job *j, const choir__cli_option *o)
 
 json_t *choir__job_device(const choir__job *j)
 {
-    const char *name = j->device_names[0];
+    const char *name = j->placement.device_names[0];
     return json_stringn(name, strcspn(name, ":"));
 }
 

@@ -24,7 +24,7 @@ static choir_status check(const char *what, const char *text)
 
 choir_status choir__job_check_words(const choir__job *j)
 {
-    choir_status status = check("the path of the data", j->data);
+    choir_status status = check("the path of the data", j->data.path);
     for (const choir__cli_option *o = choir__job_options; o->name && status == CHOIR_OK; o++) {
         char *name = choir__format("--%s", o->name);
         char *text =

@@ -57,7 +57,7 @@ static void say_what_it_costs(const choir__cli_part *p, const choir__amp_level *
 
 choir_status choir__amp_begin(choir__cli_part *p)
 {
-    const choir__amp_level *level = choir__amp_find(p->job->amp);
+    const choir__amp_level *level = choir__amp_find(p->job->optim.amp);
     if (level->dtype == CHOIR_F32)
         return CHOIR_OK;
     say_what_it_costs(p, level);

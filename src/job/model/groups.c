@@ -47,7 +47,7 @@ static choir_status next(const char *option, const char **list, entry *e, bool *
 
 choir_status choir__job_check_groups(const choir__job *j)
 {
-    const char *list = j->lr_for;
+    const char *list = j->optim.lr_for;
     bool more = true;
     entry e;
     choir_status status = CHOIR_OK;
@@ -66,7 +66,7 @@ static choir_status unmatched(const char *option, const char *pattern)
 
 choir_status choir__job_freeze(const choir__job *j, choir_module *net)
 {
-    const char *frozen = j->freeze, *rates = j->lr_for;
+    const char *frozen = j->optim.freeze, *rates = j->optim.lr_for;
     entry e;
     bool more = true;
     choir_status status = CHOIR_OK;
@@ -75,9 +75,10 @@ choir_status choir__job_freeze(const choir__job *j, choir_module *net)
         if (more && status == CHOIR_OK && !choir_module_freeze_matching(net, e.pattern, true))
             status = unmatched("freeze", e.pattern);
     }
-    if (status == CHOIR_OK && j->freeze && choir_module_param_count(net) == 0)
+    if (status == CHOIR_OK && j->optim.freeze && choir_module_param_count(net) == 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "--freeze %s: all parameters are frozen, so nothing is left to train", j->freeze);
+            "--freeze %s: all parameters are frozen, so nothing is left to train",
+            j->optim.freeze);
     for (more = true; more && status == CHOIR_OK;) {
         status = next("lr-for", &rates, &e, &more);
         if (more && status == CHOIR_OK && !choir_module_count_matching(net, e.pattern))
@@ -96,7 +97,7 @@ static bool is_in_group(const char *name, const choir_tensor *t, void *arg)
 choir_status choir__job_groups(
     const choir__job *j, choir_optim *optim, double weight_decay, bool matrices)
 {
-    const char *list = j->lr_for;
+    const char *list = j->optim.lr_for;
     bool more = true;
     entry e;
     choir_status status = CHOIR_OK;

@@ -8,8 +8,10 @@ bool choir__job_offload(const choir__job *j, const char **folder)
 {
     static const char word[] = "params";
     size_t n = sizeof word - 1;
-    bool params =
-        j->offload && !strncmp(j->offload, word, n) && (j->offload[n] == ':' || !j->offload[n]);
-    *folder = !params ? j->offload : j->offload[n] ? j->offload + n + 1 : NULL;
+    bool params = j->optim.offload && !strncmp(j->optim.offload, word, n) &&
+                  (j->optim.offload[n] == ':' || !j->optim.offload[n]);
+    *folder = !params               ? j->optim.offload
+              : j->optim.offload[n] ? j->optim.offload + n + 1
+                                    : NULL;
     return params;
 }

@@ -39,7 +39,7 @@ static choir_status read_options(reading *r, const choir__option *own, common al
     known[count++] = (choir__option){"maximize", CHOIR__FLAG, all.maximize, 0, 0};
     known[count++] = (choir__option){"decay", CHOIR__WORD, decay, 0, 0};
     known[count] = (choir__option){NULL};
-    choir_status status = choir__options_parse(r->job->optimizer, "the optimizer", known);
+    choir_status status = choir__options_parse(r->job->optim.optimizer, "the optimizer", known);
     if (status != CHOIR_OK)
         return status;
     r->made->matrices_decay_alone = !strcmp(decay, "matrices");
@@ -47,13 +47,13 @@ static choir_status read_options(reading *r, const choir__option *own, common al
         return choir__error(CHOIR_ERR_ARGUMENT,
             "the optimizer: decay=%s: expected 'all' or 'matrices' (no biases, no norms)",
             decay);
-    *all.lr = (float)r->job->lr;
-    if (r->job->weight_decay >= 0)
-        *all.weight_decay = (float)r->job->weight_decay;
+    *all.lr = (float)r->job->optim.lr;
+    if (r->job->optim.weight_decay >= 0)
+        *all.weight_decay = (float)r->job->optim.weight_decay;
     r->made->weight_decay = *all.weight_decay;
     if (r->full) {
         char name[64];
-        status = choir__options_name(r->job->optimizer, name, sizeof name);
+        status = choir__options_name(r->job->optim.optimizer, name, sizeof name);
         *r->full = choir__options_text(name, known);
     }
     return status;
@@ -215,7 +215,7 @@ const char *choir__cli_optimizer_names(size_t i)
 static choir_status read_optimizer(reading r)
 {
     char name[64];
-    choir_status status = choir__options_name(r.job->optimizer, name, sizeof name);
+    choir_status status = choir__options_name(r.job->optim.optimizer, name, sizeof name);
     if (status != CHOIR_OK)
         return status;
     int kind = choir__find_named(&table, name);

@@ -44,10 +44,10 @@ static choir_status take_config(choir__job *j, const char *path)
     choir_status status = choir_model_read_config(path, &text, &notes);
     if (status != CHOIR_OK)
         return status;
-    if (j->rank == 0)
+    if (j->placement.rank == 0)
         choir__cli_notes("train", notes);
-    snprintf(j->published_model, sizeof j->published_model, "%s", text);
-    j->model = j->published_model;
+    snprintf(j->model.published_model, sizeof j->model.published_model, "%s", text);
+    j->model.name = j->model.published_model;
     free(notes);
     free(text);
     return CHOIR_OK;
@@ -58,18 +58,18 @@ static choir_status take_config(choir__job *j, const char *path)
 static choir_status read_beside(choir__job *j, const char *path)
 {
     char found[PATH_MAX];
-    if (j->resume)
-        path = choir_training_find(j->resume, found) == CHOIR_OK ? found : NULL;
+    if (j->saves.resume)
+        path = choir_training_find(j->saves.resume, found) == CHOIR_OK ? found : NULL;
     if (!path)
         return CHOIR_OK;
     const char *slash = strrchr(path, '/');
     char *folder = is_folder(path) ? choir__strdup(path)
                    : slash         ? choir__format("%.*s", (int)(slash - path), path)
                                    : choir__strdup(".");
-    choir_status status = choir_beside_read(folder, &j->beside);
+    choir_status status = choir_beside_read(folder, &j->model.beside);
     const char *name = slash ? slash + 1 : path;
     if (status == CHOIR_OK && !is_folder(path) && strcmp(name, CHOIR__BESIDE_MODEL) != 0)
-        choir__beside_drop(j->beside, CHOIR__BESIDE_MODEL); /* it is another model's */
+        choir__beside_drop(j->model.beside, CHOIR__BESIDE_MODEL); /* it is another model's */
     free(folder);
     return status;
 }
@@ -79,8 +79,8 @@ static void take_weights(choir__job *j, const char *folder)
 {
     char *note = choir_model_weights_note(folder);
     if (!note)
-        j->weights = folder;
-    else if (j->rank == 0)
+        j->model.weights = folder;
+    else if (j->placement.rank == 0)
         choir__cli_notes("train", note);
     free(note);
 }
@@ -88,46 +88,47 @@ static void take_weights(choir__job *j, const char *folder)
 choir_status choir__job_published(choir__job *j)
 {
     choir_status status = CHOIR_OK;
-    if (j->model)
-        j->head = choir_model_head(j->model);
-    if (j->model && choir_model_is_path(j->model)) {
-        j->model_given = j->model;
-        char *path = choir_model_path(j->model);
-        snprintf(j->published_path, sizeof j->published_path, "%s", path);
+    if (j->model.name)
+        j->model.head = choir_model_head(j->model.name);
+    if (j->model.name && choir_model_is_path(j->model.name)) {
+        j->model.given = j->model.name;
+        char *path = choir_model_path(j->model.name);
+        snprintf(j->model.published_path, sizeof j->model.published_path, "%s", path);
         free(path);
-        status = take_config(j, j->model);
+        status = take_config(j, j->model.name);
         if (status == CHOIR_OK)
-            status = read_beside(j, j->published_path);
-        if (status == CHOIR_OK && is_folder(j->published_path)) {
-            j->published = j->published_path;
-            if (!j->weights && !j->resume)
-                take_weights(j, j->published);
+            status = read_beside(j, j->model.published_path);
+        if (status == CHOIR_OK && is_folder(j->model.published_path)) {
+            j->model.published = j->model.published_path;
+            if (!j->model.weights && !j->saves.resume)
+                take_weights(j, j->model.published);
         }
-    } else if (!j->model && j->weights) {
-        char *config = config_beside(j->weights);
+    } else if (!j->model.name && j->model.weights) {
+        char *config = config_beside(j->model.weights);
         if (!config)
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "--weights %s: missing config.json beside it; give --model, the model that "
                 "they are of",
-                j->weights);
+                j->model.weights);
         status = take_config(j, config);
         if (status == CHOIR_OK)
             status = read_beside(j, config);
-        if (is_folder(j->weights))
-            j->published = j->weights;
+        if (is_folder(j->model.weights))
+            j->model.published = j->model.weights;
         free(config);
     } else {
         status = read_beside(j, NULL);
     }
-    return status == CHOIR_OK && j->weights && !j->resume
-               ? choir_model_check_weights(j->weights)
+    return status == CHOIR_OK && j->model.weights && !j->saves.resume
+               ? choir_model_check_weights(j->model.weights)
                : status;
 }
 
 choir_status choir__job_load_weights(const choir__job *j, choir_module *net, int rank)
 {
     char *notes = NULL;
-    choir_status status = choir_model_load_weights(net, &j->info, j->weights, j->head, &notes);
+    choir_status status =
+        choir_model_load_weights(net, &j->model.info, j->model.weights, j->model.head, &notes);
     if (status == CHOIR_OK && rank == 0)
         choir__cli_notes("train", notes);
     free(notes);

@@ -105,7 +105,7 @@ static choir_status read_curve(const char *text, int kind, struct curve *c, char
 
 static choir_status read_schedule(const choir__job *j, int *kind, struct curve *c, char **full)
 {
-    choir_status status = find_kind(&schedule_table, "schedule", j->schedule, kind);
+    choir_status status = find_kind(&schedule_table, "schedule", j->optim.schedule, kind);
     if (status != CHOIR_OK)
         return status;
     choir_plateau plateau = choir_plateau_defaults();
@@ -121,9 +121,9 @@ static choir_status read_schedule(const choir__job *j, int *kind, struct curve *
         .factor = 0.1,
         .patience = plateau.patience,
         .threshold = 1e-4};
-    status = read_curve(j->schedule, *kind, c, full);
+    status = read_curve(j->optim.schedule, *kind, c, full);
     if (!c->steps)
-        c->steps = j->steps;
+        c->steps = j->training.steps;
     return status;
 }
 
@@ -188,9 +188,9 @@ choir_status choir__job_check_optimizer(const choir__job *j)
     choir__made_optimizer made;
     choir_schedule schedule;
     choir__job known = *j;
-    if (!known.steps) /* epochs become steps once the data is open; until then no curve ends too
-                         early */
-        known.steps = INT64_MAX;
+    if (!known.training.steps) /* epochs become steps once the data is open; until then no curve
+                         ends too early */
+        known.training.steps = INT64_MAX;
     choir_status status = choir__cli_optimizer_make(&known, NULL, NULL, &made);
     if (status == CHOIR_OK)
         status = parse_schedule(&known, &schedule);
@@ -222,20 +222,21 @@ choir_status choir__job_optimizer(
         return status;
     *optim = made.optim;
     if (made.matrices_decay_alone)
-        status = choir_optim_group(*optim, is_no_matrix, NULL, (float)j->lr, 0);
+        status = choir_optim_group(*optim, is_no_matrix, NULL, (float)j->optim.lr, 0);
     if (status == CHOIR_OK)
         status =
             choir__job_groups(j, *optim, (double)made.weight_decay, made.matrices_decay_alone);
     choir_optim_schedule(*optim, schedule);
     choir_average_opts average = {
-        .decay = (float)j->ema, .start = j->swa, .every = j->swa_every};
-    if (status == CHOIR_OK && (j->ema > 0 || j->swa))
+        .decay = (float)j->optim.ema, .start = j->optim.swa, .every = j->optim.swa_every};
+    if (status == CHOIR_OK && (j->optim.ema > 0 || j->optim.swa))
         status = choir_optim_average(*optim, average);
     const char *folder; /* state of off-loaded parameters follows them by itself */
     if (!choir__job_offload(j, &folder) && folder && status == CHOIR_OK)
         status = choir_optim_offload(*optim, folder);
-    if (j->clip > 0 || ((j->json || choir__job_is_logged(j)) &&
-                           !choir_optim_grad_norm(*optim))) /* LAMB has a limit of its own */
-        choir_optim_clip(*optim, (float)j->clip);
+    if (j->optim.clip > 0 ||
+        ((j->records.json || choir__job_is_logged(j)) &&
+            !choir_optim_grad_norm(*optim))) /* LAMB has a limit of its own */
+        choir_optim_clip(*optim, (float)j->optim.clip);
     return status == CHOIR_OK ? choir_scope_status(run) : status;
 }

@@ -38,25 +38,25 @@ bool choir__text_is_chars(const char *name)
 /* Reads the tokenizer that the options name. */
 static choir_status load(const choir__job *j, choir_tokenizer **tokenizer)
 {
-    if (j->resumed) { /* the weights belong to the ids of the checkpoint's tokenizer */
-        choir_status status = choir_training_tokenizer(j->resume, tokenizer);
+    if (j->saves.resumed) { /* the weights belong to the ids of the checkpoint's tokenizer */
+        choir_status status = choir_training_tokenizer(j->saves.resume, tokenizer);
         if (status != CHOIR_OK || *tokenizer)
             return status;
     }
-    if (j->tokenizer_file && j->bytes)
+    if (j->model.tokenizer_file && j->model.bytes)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "--bytes and --tokenizer %s: one of them can be", j->tokenizer_file);
-    if (choir__text_is_chars(j->tokenizer_file))
+            "--bytes and --tokenizer %s: one of them can be", j->model.tokenizer_file);
+    if (choir__text_is_chars(j->model.tokenizer_file))
         return CHOIR_OK;
-    if (j->tokenizer_file)
-        return choir_tokenizer_load(j->tokenizer_file, tokenizer);
-    if (j->bytes)
+    if (j->model.tokenizer_file)
+        return choir_tokenizer_load(j->model.tokenizer_file, tokenizer);
+    if (j->model.bytes)
         return choir_tokenizer_bytes(tokenizer);
-    if (j->resume)
-        return choir_training_tokenizer(j->resume, tokenizer);
-    if (j->published && choir_tokenizer_exists(j->published))
-        return choir_tokenizer_load(j->published, tokenizer);
-    return j->weights ? load_beside(j->weights, tokenizer) : CHOIR_OK;
+    if (j->saves.resume)
+        return choir_training_tokenizer(j->saves.resume, tokenizer);
+    if (j->model.published && choir_tokenizer_exists(j->model.published))
+        return choir_tokenizer_load(j->model.published, tokenizer);
+    return j->model.weights ? load_beside(j->model.weights, tokenizer) : CHOIR_OK;
 }
 
 choir_status choir__text_tokenizer(const choir__job *j, choir_tokenizer **tokenizer)
@@ -64,6 +64,6 @@ choir_status choir__text_tokenizer(const choir__job *j, choir_tokenizer **tokeni
     *tokenizer = NULL;
     choir_status status = load(j, tokenizer);
     if (status == CHOIR_OK)
-        choir__beside_lend(*tokenizer, j->beside);
+        choir__beside_lend(*tokenizer, j->model.beside);
     return status;
 }

@@ -29,7 +29,7 @@ struct choir__cli_record {
 
 const char *choir__cli_record_folder(const choir__job *j)
 {
-    return j->run ? j->run : j->save;
+    return j->records.run ? j->records.run : j->saves.dir;
 }
 
 /* Says, once for each destination, that the record is not whole. */
@@ -39,8 +39,8 @@ static void look(const choir__cli_record *r, choir_status status)
         return;
     choir__cli_tell(r->job->command, "warning: %s; training goes on without this record",
         choir_error_message());
-    if (r->job->unrecorded)
-        atomic_store(r->job->unrecorded, 1);
+    if (r->job->records.unrecorded)
+        atomic_store(r->job->records.unrecorded, 1);
 }
 
 /* --- opening --- */
@@ -75,7 +75,7 @@ static void put_params(choir__cli_record *r)
         char *text = o->recorded ? choir__cli_text(o, (const char *)r->job + o->at) : NULL;
         if (text)
             look(r, choir_log_param(r->log, o->name,
-                        strcmp(o->name, "model") ? text : r->job->info.config));
+                        strcmp(o->name, "model") ? text : r->job->model.info.config));
         free(text);
     }
 }
@@ -84,7 +84,8 @@ static void add_destinations(choir__cli_record *r)
 {
     const char *folder = choir__cli_record_folder(r->job);
     char *run = folder ? choir__format("run:%s", folder) : NULL;
-    char *rest = r->job->logs ? choir__strdup(r->job->logs) : NULL, *all = rest, *dest;
+    char *rest = r->job->records.logs ? choir__strdup(r->job->records.logs) : NULL, *all = rest,
+         *dest;
     if (run)
         look(r, choir_log_add(r->log, run));
     while (rest && (dest = strsep(&rest, "\n")))
@@ -115,8 +116,8 @@ choir__cli_record *choir__cli_record_open(const choir__job *j, int64_t step, boo
     if (r->log) {
         add_destinations(r);
         put_params(r);
-        json_t *begin = json_pack("{s:s, s:i, s:b}", "strategy", j->strategy_text, "world",
-            choir__cli_strategy_workers(j), "resumed", goes_on);
+        json_t *begin = json_pack("{s:s, s:i, s:b}", "strategy", j->placement.strategy_text,
+            "world", choir__cli_strategy_workers(j), "resumed", goes_on);
         char *text = json_dumps(begin, JSON_COMPACT);
         look(r, choir_log_event(r->log, step, "begin", text));
         free(text);
@@ -231,7 +232,7 @@ void choir__cli_record_step(choir__cli_record *r, const choir__cli_step *s,
     if (!r || !r->log || s->number <= r->last) /* repeated after a loss of ranks */
         return;
     r->last = s->number;
-    double items = (double)(r->job->batch_size * r->job->info.items);
+    double items = (double)(r->job->training.batch_size * r->job->model.info.items);
     if (!s->none)
         put(r, "loss", of_float((double)s->loss));
     put(r, "lr", of_float(s->lr));
@@ -244,9 +245,9 @@ void choir__cli_record_step(choir__cli_record *r, const choir__cli_step *s,
         put(r, "loss_scale", loss_scale);
     put_devices(r, part);
     look(r, choir_log_step(r->log, s->number));
-    if (r->job->reached)
-        atomic_store(r->job->reached, s->number);
-    int64_t each = r->job->log_histograms;
+    if (r->job->records.reached)
+        atomic_store(r->job->records.reached, s->number);
+    int64_t each = r->job->records.log_histograms;
     tensors all = {r, s->number, CHOIR_OK};
     if (each && s->number % each == 0)
         choir_module_visit(part->net, false, put_tensor, &all);
@@ -284,7 +285,7 @@ void choir__cli_record_saved(choir__cli_record *r, int64_t step)
     if (r && r->log)
         tell(r, step, "checkpoint",
             json_pack("{s:o}", "path",
-                json_sprintf("%s/step-%08lld", r->job->save, (long long)step)));
+                json_sprintf("%s/step-%08lld", r->job->saves.dir, (long long)step)));
 }
 
 void choir__cli_record_membership(choir__cli_record *r, const choir_membership *m)
@@ -326,8 +327,8 @@ void choir__cli_record_failure(choir__cli_record *r, int64_t step, choir_status 
     json_t *fields = json_pack("{s:s*}", "message", why);
     tell(r, step, status == CHOIR_ERR_INTERRUPTED ? "interrupted" : "failure",
         fields ? fields : json_object());
-    if (r->job->recorded)
-        atomic_store(r->job->recorded, 1);
+    if (r->job->records.recorded)
+        atomic_store(r->job->records.recorded, 1);
     choir__set_message(why);
     free(why);
 }
@@ -344,7 +345,8 @@ void choir__cli_record_close(choir__cli_record *r)
         return;
     char *why = choir__strdup(choir_error_message());
     choir_status status = choir_log_close(r->log);
-    if (status != CHOIR_OK && r->job->unrecorded && !atomic_load(r->job->unrecorded))
+    if (status != CHOIR_OK && r->job->records.unrecorded &&
+        !atomic_load(r->job->records.unrecorded))
         look(r, status); /* it failed in the end only */
     choir__set_message(why);
     choir__peers_free(&r->peers);
@@ -356,8 +358,8 @@ void choir__cli_record_loss(const choir__job *j)
 {
     const char *folder = choir__cli_record_folder(j);
     choir__job only = *j;
-    only.logs = NULL;
-    only.unrecorded = only.recorded = NULL;
+    only.records.logs = NULL;
+    only.records.unrecorded = only.records.recorded = NULL;
     char *dest = folder ? choir__format("run:%s", folder) : NULL;
     choir__cli_record r = {.job = &only};
     choir_log_opts opts = choir_log_defaults();
@@ -366,7 +368,7 @@ void choir__cli_record_loss(const choir__job *j)
     char *why = choir__strdup(choir_error_message());
     if (dest && choir_log_open(dest, opts, &r.log) == CHOIR_OK) {
         choir__set_message(why);
-        int64_t step = only.reached ? atomic_load(only.reached) : 0;
+        int64_t step = only.records.reached ? atomic_load(only.records.reached) : 0;
         choir__cli_record_failure(&r, step, CHOIR_ERR_PEER_LOST);
         (void)!choir_log_close(r.log);
     }

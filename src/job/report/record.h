@@ -12,7 +12,7 @@ const char *choir__cli_record_folder(const choir__job *job);
 
 /* Opens the records of a job that goes on after a step, or begins if goes_on is false. A
  * destination that cannot be opened or, later, written costs a warning, and the job's exit
- * status (choir__job.unrecorded); training goes on. */
+ * status (choir__job.records.unrecorded); training goes on. */
 choir__cli_record *choir__cli_record_open(const choir__job *job, int64_t step, bool goes_on);
 
 /* All of these accept NULL in place of the record. */

@@ -16,12 +16,12 @@
 
 double choir__report_items(const choir__cli_report *r)
 {
-    return (double)(r->job->batch_size * r->job->info.items);
+    return (double)(r->job->training.batch_size * r->job->model.info.items);
 }
 
 const char *choir__report_items_name(const choir__cli_report *r)
 {
-    return r->job->info.items > 1 ? "tokens" : "samples";
+    return r->job->model.info.items > 1 ? "tokens" : "samples";
 }
 
 static int by_value(const void *a, const void *b)
@@ -75,31 +75,32 @@ void choir__cli_report_begin(choir__cli_report *r, const choir__job *job, int64_
 void choir__cli_report_start(choir__cli_report *r, int64_t parameters)
 {
     const choir__job *job = r->job;
-    if (job->json || job->quiet)
+    if (job->records.json || job->records.quiet)
         return;
     int workers = choir__cli_strategy_workers(job);
-    bool alone = workers == 1 && choir__cli_strategy_has_ranks(job->strategy) &&
-                 !choir__job_was_given(job, "nproc") && !job->launched;
+    bool alone = workers == 1 && choir__cli_strategy_has_ranks(job->placement.strategy) &&
+                 !choir__job_was_given(job, "nproc") && !job->placement.launched;
     choir__paragraph p;
     choir__paragraph_begin(&p);
     fprintf(p.out,
         "%s: %lld parameters, %s on %d %s%s%s, %lld micro-batch%s of %lld samples%s\n",
-        job->info.config, (long long)parameters, job->strategy_text, workers,
-        job->strategy->spread == CHOIR__ALL_DEVICES ? "device" : "rank", workers > 1 ? "s" : "",
-        alone ? " (--nproc N starts more)" : "", (long long)job->microbatches,
-        job->microbatches > 1 ? "es" : "", (long long)(job->batch_size / job->microbatches),
-        job->recompute ? ", recomputing" : "");
-    if (job->automatic) {
+        job->model.info.config, (long long)parameters, job->placement.strategy_text, workers,
+        job->placement.strategy->spread == CHOIR__ALL_DEVICES ? "device" : "rank",
+        workers > 1 ? "s" : "", alone ? " (--nproc N starts more)" : "",
+        (long long)job->training.microbatches, job->training.microbatches > 1 ? "es" : "",
+        (long long)(job->training.batch_size / job->training.microbatches),
+        job->optim.recompute ? ", recomputing" : "");
+    if (job->placement.automatic) {
         char *choice = choir__job_auto_text(job);
         fprintf(p.out, "%s\n", choice);
         free(choice);
     }
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (job->threads > cores)
+    if (job->placement.threads > cores)
         fprintf(p.out, "%lld threads per device take turns on %ld core%s\n",
-            (long long)job->threads, cores, cores > 1 ? "s" : "");
-    if (job->amp && strcmp(job->amp, "off") != 0)
-        fprintf(p.out, "mixed precision: %s\n", job->amp);
+            (long long)job->placement.threads, cores, cores > 1 ? "s" : "");
+    if (job->optim.amp && strcmp(job->optim.amp, "off") != 0)
+        fprintf(p.out, "mixed precision: %s\n", job->optim.amp);
     choir__paragraph_end(&p, stdout);
 }
 
@@ -142,7 +143,7 @@ void choir__cli_report_membership(choir__cli_report *r, const choir_membership *
     char host[65] = "?";
     end_line(r);
     say_membership(r, m);
-    if (!r->job->json)
+    if (!r->job->records.json)
         return;
     gethostname(host, sizeof host - 1);
     printf(
@@ -176,7 +177,7 @@ void choir__cli_report_slow(
     choir__cli_tell(r->job->command,
         "rank %d%s is slow: the others wait %.2g s of %.2g s per step for it", slow->rank, node,
         slow->cost_s, slow->step_s);
-    if (!r->job->json)
+    if (!r->job->records.json)
         return;
     printf(
         "{\"event\":\"straggler\",\"step\":%lld,\"rank\":%d,\"cost_s\":%.6g,\"step_s\":%.6g}\n",
@@ -187,14 +188,14 @@ void choir__cli_report_slow(
 void choir__cli_report_eval(
     choir__cli_report *r, int64_t step, const choir_score *score, bool best)
 {
-    if (r->job->json) {
+    if (r->job->records.json) {
         printf("{\"event\":\"eval\",\"step\":%lld", (long long)step);
-        if (r->job->eval_epochs)
-            printf(",\"epoch\":%lld", (long long)(step / r->job->epoch_steps));
+        if (r->job->training.eval_epochs)
+            printf(",\"epoch\":%lld", (long long)(step / r->job->training.epoch_steps));
         choir__report_number("loss", score->loss);
         choir__report_number("accuracy", score->accuracy);
         printf("}\n");
-    } else if (!r->job->quiet) {
+    } else if (!r->job->records.quiet) {
         char text[32];
         choir__paragraph p;
         end_line(r);
@@ -211,25 +212,25 @@ void choir__cli_report_eval(
 
 void choir__cli_report_epoch(choir__cli_report *r, int64_t epoch, int64_t step, double loss)
 {
-    if (r->job->json) {
+    if (r->job->records.json) {
         printf("{\"event\":\"epoch\",\"epoch\":%lld,\"step\":%lld", (long long)epoch,
             (long long)step);
         choir__report_number("loss", loss);
         printf("}\n");
-    } else if (!r->job->quiet) {
+    } else if (!r->job->records.quiet) {
         char text[32];
         end_line(r);
-        printf("epoch %lld/%lld: mean loss %s\n", (long long)epoch, (long long)r->job->epochs,
-            loss_text(loss, text));
+        printf("epoch %lld/%lld: mean loss %s\n", (long long)epoch,
+            (long long)r->job->training.epochs, loss_text(loss, text));
     }
     choir__report_flush(r);
 }
 
 void choir__cli_report_end(choir__cli_report *r, int64_t step, const char *option)
 {
-    if (r->job->json) {
+    if (r->job->records.json) {
         printf("{\"event\":\"end\",\"step\":%lld,\"by\":\"%s\"}\n", (long long)step, option);
-    } else if (!r->job->quiet) {
+    } else if (!r->job->records.quiet) {
         end_line(r);
         printf("training ends after step %lld, by --%s\n", (long long)step, option);
     }
@@ -238,7 +239,7 @@ void choir__cli_report_end(choir__cli_report *r, int64_t step, const char *optio
 
 void choir__cli_report_saved(choir__cli_report *r, int64_t step, const char *dir)
 {
-    if (r->job->json || r->job->quiet)
+    if (r->job->records.json || r->job->records.quiet)
         return;
     choir__paragraph p;
     end_line(r);
@@ -253,21 +254,21 @@ static void summary_json(choir__cli_report *r, int64_t parameters, float loss,
 {
     double median = median_step(r);
     printf("{\"event\":\"summary\",");
-    choir__cli_print_string("model", r->job->info.config);
+    choir__cli_print_string("model", r->job->model.info.config);
     printf(",");
-    choir__cli_print_string("strategy", r->job->strategy_text);
+    choir__cli_print_string("strategy", r->job->placement.strategy_text);
     printf(",\"world\":%d,\"microbatches\":%lld,\"steps\":%lld,\"parameters\":%lld",
-        choir__cli_strategy_workers(r->job), (long long)r->job->microbatches,
+        choir__cli_strategy_workers(r->job), (long long)r->job->training.microbatches,
         (long long)r->last, (long long)parameters);
-    if (r->job->eval_epochs)
-        printf(",\"epochs\":%lld", (long long)(r->last / r->job->epoch_steps));
-    printf(",\"recompute\":%s,", r->job->recompute ? "true" : "false");
-    printf("\"amp\":\"%s\"", r->job->amp ? r->job->amp : "off");
+    if (r->job->training.eval_epochs)
+        printf(",\"epochs\":%lld", (long long)(r->last / r->job->training.epoch_steps));
+    printf(",\"recompute\":%s,", r->job->optim.recompute ? "true" : "false");
+    printf("\"amp\":\"%s\"", r->job->optim.amp ? r->job->optim.amp : "off");
     if (!isnan(r->scale)) {
         choir__report_number("loss_scale", r->scale);
         printf(",\"skipped_steps\":%lld", (long long)r->skipped);
     }
-    if (choir_model_ignores(&r->job->info))
+    if (choir_model_ignores(&r->job->model.info))
         printf(",\"steps_without_target\":%lld", (long long)r->without);
     choir__report_number("final_loss", (double)loss);
     choir__report_number("eval_loss", score->loss);
@@ -289,7 +290,7 @@ void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float l
 {
     double median = median_step(r);
     end_line(r);
-    if (r->job->json) {
+    if (r->job->records.json) {
         summary_json(r, parameters, loss, score, sha256, devices, device_count);
     } else {
         char text[32];
@@ -297,7 +298,7 @@ void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float l
         choir__paragraph_begin(&p);
         fprintf(
             p.out, "%lld steps: loss %s", (long long)r->last, loss_text((double)loss, text));
-        if (!r->job->no_eval)
+        if (!r->job->training.no_eval)
             fprintf(p.out, ", validation %s", loss_text(score->loss, text));
         if (isfinite(score->accuracy))
             fprintf(p.out, " (accuracy %.2f %%)", 100 * score->accuracy);
@@ -308,7 +309,7 @@ void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float l
             fprintf(p.out, "; %.4g ms a step, %.0f %s/s", median * 1e3,
                 choir__report_items(r) / median, choir__report_items_name(r));
         fprintf(p.out, "\n");
-        for (int i = 0; i < device_count && !r->job->quiet; i++)
+        for (int i = 0; i < device_count && !r->job->records.quiet; i++)
             fprintf(p.out, "  %-8s peak %8.1f MiB   busy %3.0f %%   communicated %8.1f MiB\n",
                 devices[i].device, (double)devices[i].peak_bytes / 1048576,
                 100 * devices[i].busy, (double)devices[i].comm_bytes / 1048576);
@@ -339,9 +340,9 @@ void choir__cli_report_profile(
     choir__cli_report *r, choir_trace *trace, int64_t steps, double matmul_rate)
 {
     end_line(r);
-    if (r->job->json) {
+    if (r->job->records.json) {
         profile_json(trace, steps, matmul_rate);
-    } else if (!r->job->quiet) {
+    } else if (!r->job->records.quiet) {
         printf("Profile of %lld steps; a matrix product of 1024 runs at %.1f GFLOP/s.\n",
             (long long)steps, matmul_rate * 1e-9);
         choir_trace_print(trace, stdout, matmul_rate);

@@ -37,12 +37,12 @@ static void print_loss(const choir__cli_step *s)
 static bool stays(const choir__cli_report *r, int64_t step)
 {
     enum { LINES = 20 };
-    int64_t steps = choir__max(r->job->steps - r->first, 1), done = step - r->first;
+    int64_t steps = choir__max(r->job->training.steps - r->first, 1), done = step - r->first;
     int64_t each = choir__max(steps / LINES, 1);
-    double limit = choir__job_seconds(r->job->max_time);
+    double limit = choir__job_seconds(r->job->training.max_time);
     bool by_time =
         limit > 0 && choir__now() - choir__max(r->stayed, r->started) > limit / LINES;
-    return !r->terminal || r->job->log_every || by_time || done % each == 0;
+    return !r->terminal || r->job->records.log_every || by_time || done % each == 0;
 }
 
 /* Adds a field to the line if it fits, with those before it, in the terminal. */
@@ -77,17 +77,18 @@ static double time_left(const choir__cli_report *r, int64_t left)
 static void progress(choir__cli_report *r, const choir__cli_step *s)
 {
     char line[320] = "";
-    int64_t done = s->number - r->first, left = r->job->steps - s->number;
+    int64_t done = s->number - r->first, left = r->job->training.steps - s->number;
     bool last = left == 0, due = choir__now() - r->last_line > (r->terminal ? 0.1 : 2);
     bool stay = stays(r, s->number);
     due |= r->terminal && stay;
-    if (r->job->log_every ? s->number % r->job->log_every && !last : !due && !last && done > 1)
+    if (r->job->records.log_every ? s->number % r->job->records.log_every && !last
+                                  : !due && !last && done > 1)
         return;
     r->last_line = choir__now();
     r->stayed = stay ? r->last_line : r->stayed;
     double rest = time_left(r, left);
-    add_field(
-        line, sizeof line, "step %lld/%lld", (long long)s->number, (long long)r->job->steps);
+    add_field(line, sizeof line, "step %lld/%lld", (long long)s->number,
+        (long long)r->job->training.steps);
     if (s->none)
         add_field(line, sizeof line, "loss -");
     else
@@ -120,13 +121,14 @@ void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *s)
     r->last = s->number;
     r->line_steps++;
     r->line_s += s->seconds;
-    if (r->job->quiet && !r->job->json)
+    if (r->job->records.quiet && !r->job->records.json)
         return;
-    if (!r->job->json) {
+    if (!r->job->records.json) {
         progress(r, s);
         return;
     }
-    if (r->job->log_every && s->number % r->job->log_every && s->number != r->job->steps)
+    if (r->job->records.log_every && s->number % r->job->records.log_every &&
+        s->number != r->job->training.steps)
         return;
     printf("{\"event\":\"step\",\"step\":%lld", (long long)s->number);
     print_loss(s);

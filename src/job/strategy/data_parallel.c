@@ -46,7 +46,7 @@ static choir_data_parallel_opts options_of(choir__cli_part *p)
     choir_data_parallel_opts opts = choir_data_parallel_defaults();
     opts.devices = p->devices;
     opts.device_count = p->device_count;
-    opts.pieces = p->job->microbatches;
+    opts.pieces = p->job->training.microbatches;
     if (*k->output_device)
         opts.output_device = choir_device_find(k->output_device);
     return opts;
@@ -94,7 +94,7 @@ static choir_tensor *criterion(choir_tensor *out, choir_tensor *y, void *part)
 {
     const choir__cli_part *p = part;
     choir_tensor *divisor = p->divisor ? choir_to(p->divisor, choir_tensor_device(out)) : NULL;
-    return choir_model_loss_over(&p->job->info, out, y, divisor);
+    return choir_model_loss_over(&p->job->model.info, out, y, divisor);
 }
 
 /* Computes the criterion on each micro-batch's slice of the gathered output: (M) losses. */
@@ -127,7 +127,7 @@ static choir_status step_gathered(choir_scope *step, choir__cli_part *p)
     choir_status status = whole_batch(step, p, &b);
     if (status != CHOIR_OK)
         return status;
-    choir_tensor *out = choir_model_forward(&p->job->info, p->model, b.x, b.y);
+    choir_tensor *out = choir_model_forward(&p->job->model.info, p->model, b.x, b.y);
     return finish(p, losses_of(p, out, choir_to(b.y, choir_tensor_device(out))));
 }
 
@@ -138,7 +138,7 @@ static choir_status step_balanced(choir_scope *step, choir__cli_part *p)
     choir_status status = whole_batch(step, p, &b);
     if (status != CHOIR_OK)
         return status;
-    int count = choir_model_inputs(&p->job->info, b.x, b.y, in);
+    int count = choir_model_inputs(&p->job->model.info, b.x, b.y, in);
     choir_shards *out = choir_forward_shards(p->model, in, count);
     return finish(p, choir_criterion_parallel(out, b.y, criterion, p));
 }

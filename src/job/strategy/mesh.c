@@ -21,7 +21,7 @@
 
 static const choir__dimension *enter(choir__cli_part *p, int d)
 {
-    const choir__composition *c = &p->job->composition;
+    const choir__composition *c = &p->job->placement.composition;
     p->at = &c->dims[d];
     p->along = p->mesh ? choir_mesh_group(p->mesh, p->at->strategy->dimension) : p->env.group;
     return p->at;
@@ -30,7 +30,7 @@ static const choir__dimension *enter(choir__cli_part *p, int d)
 static choir_status build_all(choir__cli_part *p)
 {
     choir_status status = CHOIR_OK;
-    for (int d = p->job->composition.count - 1; d >= 0 && status == CHOIR_OK; d--)
+    for (int d = p->job->placement.composition.count - 1; d >= 0 && status == CHOIR_OK; d--)
         status = enter(p, d)->strategy->build(p);
     return status;
 }
@@ -38,7 +38,7 @@ static choir_status build_all(choir__cli_part *p)
 static choir_status resumed_all(choir__cli_part *p)
 {
     choir_status status = CHOIR_OK;
-    for (int d = 0; d < p->job->composition.count && status == CHOIR_OK; d++)
+    for (int d = 0; d < p->job->placement.composition.count && status == CHOIR_OK; d++)
         if (enter(p, d)->strategy->resumed)
             status = p->at->strategy->resumed(p);
     return status;
@@ -221,7 +221,7 @@ char *choir__composition_numbers(const choir__composition *c, int ranks, int64_t
  * distributed. */
 static choir_status find_dealt(choir__cli_part *p)
 {
-    const choir__composition *c = &p->job->composition;
+    const choir__composition *c = &p->job->placement.composition;
     int rest = p->env.rank, stride = 1, color = 0;
     for (int d = c->count - 1 - choir__composition_inside(c); d >= 0; d--) {
         int at = rest % c->dims[d].size;
@@ -241,7 +241,7 @@ static choir_status find_dealt(choir__cli_part *p)
 
 choir_status choir__cli_part_mesh(choir__cli_part *p)
 {
-    const choir__composition *c = &p->job->composition;
+    const choir__composition *c = &p->job->placement.composition;
     const char *names[CHOIR_MESH_MAX_DIMS];
     int sizes[CHOIR_MESH_MAX_DIMS], count = c->count - choir__composition_inside(c);
     p->dealt = p->env;

@@ -68,7 +68,7 @@ static choir_status build(choir__cli_part *p)
 static choir_tensor *one_micro_batch(choir_scope *micro, choir_module *model, void *part)
 {
     choir__cli_part *p = part;
-    const choir_model_info *info = &p->job->info;
+    const choir_model_info *info = &p->job->model.info;
     choir_batch b;
     choir_status status = choir__cli_part_next(p, micro, &b);
     if (status != CHOIR_OK)

@@ -15,13 +15,13 @@ bool choir__cli_strategy_has_ranks(const choir__cli_strategy *s)
 int choir__cli_strategy_workers(const choir__job *job)
 {
     int product = 1;
-    switch (job->strategy->spread) {
-    case CHOIR__ALL_DEVICES: return job->device_count;
+    switch (job->placement.strategy->spread) {
+    case CHOIR__ALL_DEVICES: return job->placement.device_count;
     case CHOIR__DEVICE_A_RANK:
-    case CHOIR__RANKS_TOGETHER: return job->nproc;
+    case CHOIR__RANKS_TOGETHER: return job->placement.nproc;
     case CHOIR__ON_A_MESH:
-        for (int d = 0; d < job->composition.count; d++)
-            product *= job->composition.dims[d].size;
+        for (int d = 0; d < job->placement.composition.count; d++)
+            product *= job->placement.composition.dims[d].size;
         return product;
     default: return 1;
     }
@@ -30,15 +30,16 @@ int choir__cli_strategy_workers(const choir__job *job)
 int choir__cli_strategy_dealt(const choir__job *job)
 {
     int product = 1;
-    for (int d = 0; d < job->composition.count; d++)
-        if (job->composition.dims[d].strategy->spread == CHOIR__DEVICE_A_RANK)
-            product *= choir__composition_ranks(&job->composition, d, job->nproc);
+    for (int d = 0; d < job->placement.composition.count; d++)
+        if (job->placement.composition.dims[d].strategy->spread == CHOIR__DEVICE_A_RANK)
+            product *=
+                choir__composition_ranks(&job->placement.composition, d, job->placement.nproc);
     return product;
 }
 
 int64_t choir__cli_strategy_microbatches(const choir__job *job)
 {
-    const choir__composition *c = &job->composition;
+    const choir__composition *c = &job->placement.composition;
     int64_t product = 1;
     for (int d = 0; d < c->count; d++) {
         int64_t each = c->dims[d].strategy->micro_each;
@@ -50,17 +51,19 @@ int64_t choir__cli_strategy_microbatches(const choir__job *job)
 
 choir__recovery choir__cli_strategy_recovery(const choir__job *job)
 {
-    const choir__dimension *only = &job->composition.dims[0];
-    bool asks = job->composition.count == 1 && job->strategy->recovers;
-    return asks ? job->strategy->recovers(only->keys) : job->strategy->recovery;
+    const choir__dimension *only = &job->placement.composition.dims[0];
+    bool asks = job->placement.composition.count == 1 && job->placement.strategy->recovers;
+    return asks ? job->placement.strategy->recovers(only->keys)
+                : job->placement.strategy->recovery;
 }
 
 const char *choir__cli_strategy_forgets(const choir__job *job)
 {
     const char *forgotten = NULL;
-    for (int d = 0; d < job->composition.count && !forgotten; d++) {
-        const choir__dimension *dim = &job->composition.dims[d];
-        int ranks = choir__composition_ranks(&job->composition, d, job->nproc);
+    for (int d = 0; d < job->placement.composition.count && !forgotten; d++) {
+        const choir__dimension *dim = &job->placement.composition.dims[d];
+        int ranks =
+            choir__composition_ranks(&job->placement.composition, d, job->placement.nproc);
         if (dim->strategy->forgets)
             forgotten = dim->strategy->forgets(dim->keys, ranks);
     }
@@ -69,8 +72,8 @@ const char *choir__cli_strategy_forgets(const choir__job *job)
 
 bool choir__cli_strategy_is_whole(const choir__job *job)
 {
-    for (int d = 0; d < job->composition.count; d++) {
-        choir__spread spread = job->composition.dims[d].strategy->spread;
+    for (int d = 0; d < job->placement.composition.count; d++) {
+        choir__spread spread = job->placement.composition.dims[d].strategy->spread;
         if (spread != CHOIR__ONE_DEVICE && spread != CHOIR__DEVICE_A_RANK)
             return false;
     }
@@ -87,7 +90,7 @@ static choir_status read_batches(choir__cli_part *p, choir_scope *step)
         y[m] = p->batches[m].y;
     }
     if (status == CHOIR_OK) {
-        p->divisor = choir_model_divisor_counted(&p->job->info, y, (int)n, &p->counted);
+        p->divisor = choir_model_divisor_counted(&p->job->model.info, y, (int)n, &p->counted);
         p->counted = choir_keep(p->run, p->counted);
     }
     free(y);
@@ -111,7 +114,7 @@ choir_status choir__cli_part_next(choir__cli_part *p, choir_scope *micro, choir_
 
 choir_status choir__cli_strategy_plain_step(choir_scope *step, choir__cli_part *p)
 {
-    const choir_model_info *info = &p->job->info;
+    const choir_model_info *info = &p->job->model.info;
     choir_status status = choir__cli_part_begin(p, step);
     for (int64_t m = 0; m < p->micro_count && status == CHOIR_OK; m++) {
         choir_scope *micro = choir_micro_open(step, p->micro_first + m);

@@ -6,8 +6,9 @@ choir_status choir__trainer_between_steps(choir__trainer *t)
     const choir__job *j = t->job;
     choir__progress *now = &t->now;
     now->eval_due |=
-        choir__trainer_is_due(now->step, j->eval_every) && now->scored != now->step;
-    now->save_due |= choir__trainer_is_due(now->step, j->save_every) && now->saved != now->step;
+        choir__trainer_is_due(now->step, j->training.eval_every) && now->scored != now->step;
+    now->save_due |=
+        choir__trainer_is_due(now->step, j->saves.every) && now->saved != now->step;
     if (choir__trainer_is_done(t) || choir__trainer_apart(t) ||
         !(now->eval_due || now->save_due || now->best_due))
         return CHOIR_OK;

@@ -17,27 +17,30 @@ enum { STEPS = 200, SKIPPED = 10 /* at the start, of the search for the steepest
 
 int choir__rate_test_check(const choir__job *j)
 {
-    if (!j->find_lr)
+    if (!j->training.find_lr)
         return CHOIR__EXIT_OK;
-    const char *dot = strrchr(j->find_lr, '.');
+    const char *dot = strrchr(j->training.find_lr, '.');
     if (!dot || (strcmp(dot, ".png") && strcmp(dot, ".svg")))
-        return choir__cli_usage(
-            j->command, "--find-lr: expected a file .png or .svg, got '%s'", j->find_lr);
-    if (j->save || j->resume || j->max_restarts || j->run || j->logs)
+        return choir__cli_usage(j->command, "--find-lr: expected a file .png or .svg, got '%s'",
+            j->training.find_lr);
+    if (j->saves.dir || j->saves.resume || j->placement.max_restarts || j->records.run ||
+        j->records.logs)
         return choir__cli_usage(j->command, "--find-lr with --%s: it trains no model to keep",
-            j->resume ? "resume" /* which goes on saving */
-            : j->save ? "save"
-            : j->run  ? "run"
-            : j->logs ? "log"
-                      : "max-restarts");
-    return choir__gnuplot_check("--find-lr", j->find_lr) == CHOIR_OK ? CHOIR__EXIT_OK
-                                                                     : choir__cli_fail();
+            j->saves.resume   ? "resume" /* which goes on saving */
+            : j->saves.dir    ? "save"
+            : j->records.run  ? "run"
+            : j->records.logs ? "log"
+                              : "max-restarts");
+    return choir__gnuplot_check("--find-lr", j->training.find_lr) == CHOIR_OK
+               ? CHOIR__EXIT_OK
+               : choir__cli_fail();
 }
 
 void choir__rate_test_begin(choir__rate_test *t, const choir__job *j)
 {
     *t = (choir__rate_test){.best = (double)INFINITY};
-    t->steps = choir__job_was_given(j, "steps") || j->epochs ? j->steps : STEPS;
+    t->steps =
+        choir__job_was_given(j, "steps") || j->training.epochs ? j->training.steps : STEPS;
     t->patience = choir__job_epoch_steps(j);
     t->rates = choir__calloc((size_t)t->steps, sizeof *t->rates);
     t->losses = choir__calloc((size_t)t->steps, sizeof *t->losses);
@@ -95,8 +98,8 @@ static void write_script(const void *arg, FILE *g)
     high = fmin(high, t->losses[0] + (t->losses[0] - low)); /* the end goes through the roof */
     double room = fmax(0.08 * (high - low), 0.02 * fabs(low) + 1e-9);
     fprintf(g, "set terminal %s size 960,600 font 'sans,%d'\nset output ",
-        strstr(p->job->find_lr, ".svg") ? "svg" : "pngcairo", CHOIR__GNUPLOT_FONT);
-    choir__gnuplot_text(g, p->job->find_lr);
+        strstr(p->job->training.find_lr, ".svg") ? "svg" : "pngcairo", CHOIR__GNUPLOT_FONT);
+    choir__gnuplot_text(g, p->job->training.find_lr);
     fprintf(g, "\n$losses << EOD\n");
     for (int64_t i = 0; i < t->count; i++)
         fprintf(g, "%.9g %.9g\n", t->rates[i], t->losses[i]);
@@ -127,16 +130,17 @@ choir_status choir__rate_test_report(const choir__rate_test *t, const choir__job
         return choir__error(CHOIR_ERR_NONFINITE,
             "--find-lr: the loss is not finite after %lld steps at rates near %g",
             (long long)t->count, lowest);
-    for (int64_t i = 0; i < t->count && j->json; i++)
+    for (int64_t i = 0; i < t->count && j->records.json; i++)
         printf("{\"event\":\"rate\",\"lr\":%.9g,\"loss\":%.9g}\n", t->rates[i], t->losses[i]);
-    if (j->json && p.at >= 0)
+    if (j->records.json && p.at >= 0)
         printf("{\"event\":\"found\",\"lr\":%.9g}\n", t->rates[p.at]);
-    else if (j->json)
+    else if (j->records.json)
         printf("{\"event\":\"found\",\"lr\":null}\n");
     else if (p.at >= 0)
-        printf("the loss falls fastest at --lr %.2g; see %s\n", t->rates[p.at], j->find_lr);
+        printf("the loss falls fastest at --lr %.2g; see %s\n", t->rates[p.at],
+            j->training.find_lr);
     else
-        printf("the loss falls at no rate; see %s\n", j->find_lr);
+        printf("the loss falls at no rate; see %s\n", j->training.find_lr);
     return choir__gnuplot(write_script, &p);
 }
 

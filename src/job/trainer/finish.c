@@ -38,9 +38,10 @@ static choir_status write_sample(choir__trainer *t, bool shown)
     written s = {open_memstream(&text, &bytes), shown ? choir__printed_stream(stdout) : NULL};
     FILE *out =
         s.kept ? fopencookie(&s, "w", (cookie_io_functions_t){.write = keep_and_show}) : NULL;
-    choir_status status = out ? choir__generate(t->part.run, t->part.evaluated, &t->job->info,
-                                    t->job->tokenizer, NULL, 0, SAMPLE_TOKENS, 0.8, 40, out)
-                              : CHOIR_OK;
+    choir_status status =
+        out ? choir__generate(t->part.run, t->part.evaluated, &t->job->model.info,
+                  t->job->model.tokenizer, NULL, 0, SAMPLE_TOKENS, 0.8, 40, out)
+            : CHOIR_OK;
     if (out)
         fclose(out);
     if (s.kept)
@@ -57,9 +58,9 @@ static choir_status write_sample(choir__trainer *t, bool shown)
 
 static choir_status sample(choir__trainer *t)
 {
-    bool shown = !t->job->json && !t->job->quiet;
-    if (t->job->info.task != CHOIR_LANGUAGE || t->job->info.masked || !t->job->tokenizer ||
-        (!shown && !t->job->logs) || t->part.env.rank != 0)
+    bool shown = !t->job->records.json && !t->job->records.quiet;
+    if (t->job->model.info.task != CHOIR_LANGUAGE || t->job->model.info.masked ||
+        !t->job->model.tokenizer || (!shown && !t->job->records.logs) || t->part.env.rank != 0)
         return CHOIR_OK;
     bool apart_here =
         choir_module_collective(t->part.evaluated) || /* all ranks would have to */
@@ -79,8 +80,9 @@ static choir_status sample(choir__trainer *t)
  * summary alone. */
 static choir_status validate(choir__trainer *t, choir_score *score)
 {
-    bool alike = !t->job->eval_batches;
-    bool line = t->now.eval_due && (t->job->eval_epochs || choir__judge_decides(t->job));
+    bool alike = !t->job->training.eval_batches;
+    bool line =
+        t->now.eval_due && (t->job->training.eval_epochs || choir__judge_decides(t->job));
     bool shown = t->now.scored == t->now.step || line;
     choir_status status = CHOIR_OK;
     if (t->now.eval_due && (line || !alike))
@@ -92,7 +94,7 @@ static choir_status validate(choir__trainer *t, choir_score *score)
         status = choir__trainer_evaluate(t, 0, score);
     if (status != CHOIR_OK)
         return status;
-    if (!shown && (alike || !t->job->eval_every))
+    if (!shown && (alike || !t->job->training.eval_every))
         t->now.best_due |= choir__judge_score(&t->now.judge, t->job, score, false);
     t->now.last_eval = score->loss;
     if (!shown)
@@ -104,11 +106,12 @@ static choir_status validate(choir__trainer *t, choir_score *score)
  * nothing. */
 static choir_status save_and_validate(choir__trainer *t, float loss, choir_score *score)
 {
-    t->now.last_eval_due = !t->job->no_eval && !t->now.time_over;
+    t->now.last_eval_due = !t->job->training.no_eval && !t->now.time_over;
     choir_status status = choir__trainer_save_whole(t, loss);
     if (status != CHOIR_OK || !t->now.last_eval_due)
         return status;
-    t->overtime_s = choir__max(choir__job_seconds(t->job->max_time) / 10, least_overtime_s);
+    t->overtime_s =
+        choir__max(choir__job_seconds(t->job->training.max_time) / 10, least_overtime_s);
     status = validate(t, score);
     if (status == CHOIR_ERR_INTERRUPTED && t->agreed && !t->by) { /* the time is over */
         if (t->part.env.rank == 0)

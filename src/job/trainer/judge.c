@@ -59,14 +59,14 @@ static bool has_plateau(const choir__job *j)
 int choir__judge_check(const choir__job *j)
 {
     metric m;
-    if (read_metric(j->best, &m) != CHOIR_OK)
+    if (read_metric(j->training.best, &m) != CHOIR_OK)
         return choir__cli_usage(j->command, "%s", choir_error_message());
-    if (j->patience && !j->eval_every && !j->eval_epochs)
+    if (j->training.patience && !j->training.eval_every && !j->training.eval_epochs)
         return choir__cli_usage(j->command,
             "--patience %lld without --eval-every: training would never be evaluated before "
             "its end",
-            (long long)j->patience);
-    if (has_plateau(j) && !j->eval_every && !j->eval_epochs)
+            (long long)j->training.patience);
+    if (has_plateau(j) && !j->training.eval_every && !j->training.eval_epochs)
         return choir__cli_usage(j->command,
             "--schedule plateau without --eval-every: the rate falls when the validation loss "
             "stops to fall");
@@ -76,10 +76,11 @@ int choir__judge_check(const choir__job *j)
 choir_status choir__judge_check_task(const choir__job *j)
 {
     metric m;
-    choir_status status = read_metric(j->best, &m);
-    return status == CHOIR_OK && m.accuracy && j->info.task == CHOIR_REGRESSION
+    choir_status status = read_metric(j->training.best, &m);
+    return status == CHOIR_OK && m.accuracy && j->model.info.task == CHOIR_REGRESSION
                ? choir__error(CHOIR_ERR_ARGUMENT,
-                     "--best %s: this model's outputs have no accuracy: choose loss", j->best)
+                     "--best %s: this model's outputs have no accuracy: choose loss",
+                     j->training.best)
                : status;
 }
 
@@ -87,13 +88,13 @@ choir__judge choir__judge_new(const choir__job *j)
 {
     choir__judge judge = {.best = (double)NAN, .regular = (double)NAN, .base_lr = (double)NAN};
     if (choir__job_plateau(j, &judge.plateau))
-        judge.base_lr = j->lr;
+        judge.base_lr = j->optim.lr;
     return judge;
 }
 
 static bool is_loss(const choir__job *j)
 {
-    return !strcmp(choir__judge_measure(j->best), "loss:min");
+    return !strcmp(choir__judge_measure(j->training.best), "loss:min");
 }
 
 void choir__judge_to_state(const choir__judge *judge, const choir__job *j, choir_train_state *s)
@@ -113,14 +114,14 @@ static bool has_other_rate(const choir__job *j)
 {
     double was;
     const char *text = choir__job_recorded(j, "lr");
-    return text && choir__parse_float(text, 0, (double)INFINITY, &was) && was != j->lr;
+    return text && choir__parse_float(text, 0, (double)INFINITY, &was) && was != j->optim.lr;
 }
 
 /* By another measure nothing has been the best yet. */
 static bool has_other_measure(const choir__job *j)
 {
     const char *was = choir__job_recorded(j, "best");
-    return strcmp(choir__judge_measure(was), choir__judge_measure(j->best)) != 0;
+    return strcmp(choir__judge_measure(was), choir__judge_measure(j->training.best)) != 0;
 }
 
 void choir__judge_from_state(
@@ -144,13 +145,13 @@ void choir__judge_from_state(
 
 bool choir__judge_decides(const choir__job *j)
 {
-    return j->patience || has_plateau(j);
+    return j->training.patience || has_plateau(j);
 }
 
 static double measure_of(const choir__job *j, const choir_score *score)
 {
     metric m;
-    (void)!read_metric(j->best, &m); /* checked */
+    (void)!read_metric(j->training.best, &m); /* checked */
     double value = m.accuracy ? score->accuracy : score->loss;
     return m.max ? -value : value;
 }
@@ -183,7 +184,7 @@ bool choir__judge_score(
 
 bool choir__judge_is_tired(const choir__judge *judge, const choir__job *j)
 {
-    return j->patience && judge->stale >= j->patience;
+    return j->training.patience && judge->stale >= j->training.patience;
 }
 
 void choir__judge_set_rate(const choir__judge *judge, choir_optim *optim)

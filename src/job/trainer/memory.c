@@ -25,7 +25,7 @@ typedef struct trial {
 
 static choir_batch batch_of(const trial *t, choir_scope *scope)
 {
-    const choir_dataset *d = t->job->train;
+    const choir_dataset *d = t->job->data.train;
     return (choir_batch){.x = zeros(scope, d->x_dtype, d->x_shape, t->n),
         .y = zeros(scope, d->y_dtype, d->y_shape, t->n)};
 }
@@ -33,15 +33,15 @@ static choir_batch batch_of(const trial *t, choir_scope *scope)
 static choir_tensor *trial_loss(const trial *t, choir_scope *scope, choir_tensor **out)
 {
     choir_batch b = batch_of(t, scope);
-    *out = choir_model_forward(&t->job->info, t->net, b.x, b.y);
-    return choir_model_loss(&t->job->info, *out, b.y);
+    *out = choir_model_forward(&t->job->model.info, t->net, b.x, b.y);
+    return choir_model_loss(&t->job->model.info, *out, b.y);
 }
 
 static choir_status trial_step(choir_scope *step, void *arg)
 {
     trial *t = arg;
     choir_status status = CHOIR_OK;
-    bool ahead = choir_model_ignores(&t->job->info); /* all batches are read first */
+    bool ahead = choir_model_ignores(&t->job->model.info); /* all batches are read first */
     for (int64_t m = 1; m < t->micro_count && ahead; m++)
         batch_of(t, step);
     for (int64_t m = 0; m < t->micro_count && status == CHOIR_OK; m++) {
@@ -71,7 +71,7 @@ static choir_status try_steps(choir_scope *run, trial *t)
     choir_scope *step = choir_no_grad(run);
     choir_tensor *out;
     trial_loss(t, step, &out);
-    if (t->job->info.task != CHOIR_REGRESSION)
+    if (t->job->model.info.task != CHOIR_REGRESSION)
         choir_argmax(out);
     status = choir_scope_status(step);
     choir_status closed = choir_scope_close(step);
@@ -82,13 +82,13 @@ static choir_status try_steps(choir_scope *run, trial *t)
 static choir_status try_size(
     const choir__job *j, choir_device *device, int64_t micro_count, int64_t n)
 {
-    choir_scope *run = choir_scope_open(device, j->seed);
+    choir_scope *run = choir_scope_open(device, j->training.seed);
     trial t = {.job = j, .run = run, .micro_count = micro_count, .n = n};
-    t.net = choir_model_build(run, &j->info);
+    t.net = choir_model_build(run, &j->model.info);
     choir_status status = choir_scope_status(run);
     if (status == CHOIR_OK)
         status = choir__job_freeze(j, t.net);
-    if (status == CHOIR_OK && j->recompute)
+    if (status == CHOIR_OK && j->optim.recompute)
         choir_module_recompute_blocks(t.net, true);
     if (status == CHOIR_OK)
         status = choir__job_optimizer(j, run, t.net, &t.optim);
@@ -113,10 +113,10 @@ static bool fits(const choir__job *j, choir_device *device, int64_t micro_count,
  * gradients. */
 static int64_t cut_for(const choir__job *j, choir_device *device, int64_t most)
 {
-    for (int64_t m = j->microbatches + 1; m <= j->batch_size; m++) {
-        int64_t n = j->batch_size / m, dealt = choir__cli_strategy_dealt(j),
+    for (int64_t m = j->training.microbatches + 1; m <= j->training.batch_size; m++) {
+        int64_t n = j->training.batch_size / m, dealt = choir__cli_strategy_dealt(j),
                 a_rank = (m + dealt - 1) / dealt;
-        if (j->batch_size % m == 0 && n <= most && fits(j, device, a_rank, n))
+        if (j->training.batch_size % m == 0 && n <= most && fits(j, device, a_rank, n))
             return m;
     }
     return 0;
@@ -126,7 +126,7 @@ choir_status choir__explain_memory(
     const choir__job *j, choir_device *device, int64_t micro_count)
 {
     char first[512];
-    int64_t asked = j->batch_size / j->microbatches, low = 0, high = asked;
+    int64_t asked = j->training.batch_size / j->training.microbatches, low = 0, high = asked;
     snprintf(first, sizeof first, "%s", choir_error_message());
     /* If a step fits by itself, or fails otherwise, then the device's memory is not what lacks,
      * but descriptors, shared memory, or room on a disk. */
@@ -145,8 +145,9 @@ choir_status choir__explain_memory(
             "would",
             first);
     int64_t cut = cut_for(j, device, low);
-    char *advice = cut ? choir__format("--microbatches %lld", (long long)cut)
-                       : choir__format("--batch-size %lld", (long long)(low * j->microbatches));
+    char *advice =
+        cut ? choir__format("--microbatches %lld", (long long)cut)
+            : choir__format("--batch-size %lld", (long long)(low * j->training.microbatches));
     choir__error(CHOIR_ERR_MEMORY,
         "%s; the largest micro-batch that fits is %lld sample%s, this one has %lld: %s would do",
         first, (long long)low, low > 1 ? "s" : "", (long long)asked, advice);

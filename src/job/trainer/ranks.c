@@ -9,17 +9,17 @@
 void choir__trainer_note_generation(const choir__trainer *t)
 {
     uint64_t now = t->part.env.generation;
-    if (!t->job->shared)
+    if (!t->job->placement.shared)
         return;
-    uint64_t before = atomic_load(&t->job->shared->generation);
+    uint64_t before = atomic_load(&t->job->placement.shared->generation);
     while (before < now &&
-           !atomic_compare_exchange_weak(&t->job->shared->generation, &before, now)) {
+           !atomic_compare_exchange_weak(&t->job->placement.shared->generation, &before, now)) {
     }
 }
 
 void choir__trainer_fill_losses(choir__trainer *t)
 {
-    for (int64_t i = 0; i < choir__max(t->part.micro_count, t->job->microbatches); i++)
+    for (int64_t i = 0; i < choir__max(t->part.micro_count, t->job->training.microbatches); i++)
         t->read[i] = t->now.last.loss;
 }
 

@@ -11,14 +11,14 @@
 
 bool choir__trainer_has_saved(const choir__job *j)
 {
-    uint64_t newest = j->shared ? choir__job_checkpoint(j) : 0;
-    return newest && newest != j->shared->old_checkpoint;
+    uint64_t newest = j->placement.shared ? choir__job_checkpoint(j) : 0;
+    return newest && newest != j->placement.shared->old_checkpoint;
 }
 
 /* Returns whether the checkpoint is of the job that --resume goes on from, not of this one. */
 static bool is_resumed(const choir__job *j, const char *from)
 {
-    return from == j->resume && !(from == j->save && choir__trainer_has_saved(j));
+    return from == j->saves.resume && !(from == j->saves.dir && choir__trainer_has_saved(j));
 }
 
 choir_status choir__trainer_resume(choir__trainer *t, const char *from)
@@ -36,11 +36,12 @@ choir_status choir__trainer_resume(choir__trainer *t, const char *from)
     t->now.last.loss = (float)s.loss;
     choir__trainer_fill_losses(t);
     t->now.ended = choir__judge_is_tired(&t->now.judge, t->job);
-    t->now.eval_due = (s.eval_due & CHOIR_EVAL_REGULAR) && t->job->eval_every && !t->now.ended;
+    t->now.eval_due =
+        (s.eval_due & CHOIR_EVAL_REGULAR) && t->job->training.eval_every && !t->now.ended;
     t->now.after = t->now.eval_due;
     t->now.last_eval = s.eval_loss;
-    if (status == CHOIR_OK && t->job->strategy->resumed)
-        status = t->job->strategy->resumed(&t->part);
+    if (status == CHOIR_OK && t->job->placement.strategy->resumed)
+        status = t->job->placement.strategy->resumed(&t->part);
     return status;
 }
 
@@ -54,7 +55,7 @@ choir_status choir__trainer_finds_copies(const choir__trainer *t, bool *found)
     int64_t step = choir_elastic_kept_step();
     int32_t are = step >= 0;
     if (are && !choir__cli_strategy_forgets(j) && choir__trainer_has_saved(j) &&
-        choir_training_read(j->save, &s) == CHOIR_OK && s.step > step + 1)
+        choir_training_read(j->saves.dir, &s) == CHOIR_OK && s.step > step + 1)
         are = 0;
     choir_status status = choir_group_broadcast(t->part.env.group, &are, 1, CHOIR_I32, 0, NULL);
     *found = are > 0;
@@ -70,15 +71,15 @@ choir_status choir__trainer_go_back(choir__trainer *t)
             "a rank was lost, and no copies of the ranks' state could be kept; strategy %s: %s, "
             "so the weights would be others than those of an undisturbed job. If that will do, "
             "go on with --resume %s",
-            j->strategy->name, forgotten, j->save);
+            j->placement.strategy->name, forgotten, j->saves.dir);
     if (choir__trainer_has_saved(j))
-        return choir__trainer_resume(t, j->save);
-    if (j->resume)
-        return choir__trainer_resume(t, j->resume);
-    if (!atomic_load(&j->shared->stepped))
+        return choir__trainer_resume(t, j->saves.dir);
+    if (j->saves.resume)
+        return choir__trainer_resume(t, j->saves.resume);
+    if (!atomic_load(&j->placement.shared->stepped))
         return CHOIR_OK;
-    long long stepped = (long long)atomic_load(&j->shared->stepped);
-    if (!j->save)
+    long long stepped = (long long)atomic_load(&j->placement.shared->stepped);
+    if (!j->saves.dir)
         return choir__error(CHOIR_ERR_STATE,
             "a rank was lost after step %lld, and there is nothing to go on from: no copies of "
             "the ranks' state could be kept, and without --save there is no checkpoint",
@@ -86,22 +87,23 @@ choir_status choir__trainer_go_back(choir__trainer *t)
     return choir__error(CHOIR_ERR_STATE,
         "a rank was lost after step %lld, and %s has no checkpoint of this job yet: without "
         "copies no other state is kept to go on from",
-        stepped, j->save);
+        stepped, j->saves.dir);
 }
 
 choir_status choir__trainer_continue_own(choir__trainer *t)
 {
     const choir__job *j = t->job;
     char path[PATH_MAX];
-    if (!j->save || j->resume || !choir__job_is_started_again(j))
+    if (!j->saves.dir || j->saves.resume || !choir__job_is_started_again(j))
         return CHOIR_OK;
-    int32_t there = t->part.env.rank == 0 && choir_training_find(j->save, path) == CHOIR_OK;
+    int32_t there =
+        t->part.env.rank == 0 && choir_training_find(j->saves.dir, path) == CHOIR_OK;
     choir_status status =
         choir_group_broadcast(t->part.env.group, &there, 1, CHOIR_I32, 0, NULL);
     if (status != CHOIR_OK || !there)
         return status;
     t->now.forgot = choir__cli_strategy_forgets(j) != NULL;
-    return choir__trainer_resume(t, j->save);
+    return choir__trainer_resume(t, j->saves.dir);
 }
 
 void choir__trainer_note_forgotten(choir__trainer *t)
@@ -110,6 +112,7 @@ void choir__trainer_note_forgotten(choir__trainer *t)
         choir__cli_tell(t->job->command,
             "note: the ranks go on from %s; strategy %s: %s; the numbers from here on may be "
             "others than those of an uninterrupted run",
-            t->job->save, t->job->strategy->name, choir__cli_strategy_forgets(t->job));
+            t->job->saves.dir, t->job->placement.strategy->name,
+            choir__cli_strategy_forgets(t->job));
     t->now.forgot = false;
 }

@@ -14,13 +14,13 @@
 
 choir_group *choir__trainer_savers(const choir__trainer *t)
 {
-    return t->job->strategy->meet ? NULL : t->part.env.group;
+    return t->job->placement.strategy->meet ? NULL : t->part.env.group;
 }
 
 /* Returns whether this rank writes a part of the checkpoints. */
 static bool saves_here(const choir__trainer *t)
 {
-    return t->job->save && !(t->job->strategy->meet && t->part.env.rank != 0);
+    return t->job->saves.dir && !(t->job->placement.strategy->meet && t->part.env.rank != 0);
 }
 
 /* Adds what became of the validation to the checkpoint, which is whole without it: a job that
@@ -30,7 +30,8 @@ static void add_judged(choir__trainer *t)
     const choir__job *j = t->job;
     if (!t->judged.step || t->judged.step != t->newest || t->part.env.rank != 0)
         return;
-    if (choir__checkpoint_amend(j->save, &t->judged, t->judged_best, j->save_keep) != CHOIR_OK)
+    if (choir__checkpoint_amend(j->saves.dir, &t->judged, t->judged_best, j->saves.keep) !=
+        CHOIR_OK)
         choir__cli_tell(j->command, "warning: %s; training goes on", choir_error_message());
     t->judged.step = 0;
 }
@@ -44,7 +45,7 @@ void choir__trainer_report_saved(choir__trainer *t)
         t->newest = step;
         choir__trainer_note_lost(t, false);
         if (choir__trainer_is_news(t, CHOIR__LINE_SAVED, step)) {
-            choir__cli_report_saved(&t->report, step, t->job->save);
+            choir__cli_report_saved(&t->report, step, t->job->saves.dir);
             choir__trainer_note_shown(t, CHOIR__LINE_SAVED, step);
             choir__cli_record_saved(choir__trainer_record(t), step);
         }
@@ -55,7 +56,7 @@ void choir__trainer_report_saved(choir__trainer *t)
 void choir__trainer_note_newest(choir__trainer *t)
 {
     choir_train_state s;
-    const char *save = t->job->save;
+    const char *save = t->job->saves.dir;
     char *why = choir__strdup(choir_error_message()); /* an error from before stays */
     if (t->part.env.rank == 0 && save && choir_training_read(save, &s) == CHOIR_OK)
         t->newest = s.step;
@@ -71,11 +72,11 @@ choir_training choir__trainer_parts(const choir__trainer *t)
         .optim = t->part.optim,
         .scaler = t->part.scaler,
         .loader = t->part.loader,
-        .info = &t->job->info,
-        .tokenizer = t->job->tokenizer,
-        .classes = &t->job->classes,
-        .beside = t->job->beside,
-        .job = t->job->record};
+        .info = &t->job->model.info,
+        .tokenizer = t->job->model.tokenizer,
+        .classes = &t->job->model.classes,
+        .beside = t->job->model.beside,
+        .job = t->job->saves.record};
 }
 
 static choir_status open_checkpoint(choir__trainer *t)
@@ -83,15 +84,15 @@ static choir_status open_checkpoint(choir__trainer *t)
     choir_checkpoint_opts opts = choir_checkpoint_defaults();
     opts.group = choir__trainer_savers(t);
     opts.async = true;
-    opts.keep = t->job->save_keep;
-    return t->saved ? CHOIR_OK : choir_checkpoint_open(t->job->save, opts, &t->saved);
+    opts.keep = t->job->saves.keep;
+    return t->saved ? CHOIR_OK : choir_checkpoint_open(t->job->saves.dir, opts, &t->saved);
 }
 
 choir_status choir__trainer_prepare_saves(choir__trainer *t)
 {
     const choir__job *j = t->job;
-    if (!j->save || !(j->save_every || j->eval_every) ||
-        (j->strategy->meet && t->part.env.rank != 0))
+    if (!j->saves.dir || !(j->saves.every || j->training.eval_every) ||
+        (j->placement.strategy->meet && t->part.env.rank != 0))
         return CHOIR_OK;
     choir_training parts = choir__trainer_parts(t);
     choir_status status = open_checkpoint(t);
@@ -102,7 +103,7 @@ choir_status choir__trainer_prepare_saves(choir__trainer *t)
 /* With --save-warn a checkpoint that cannot be written is a warning on every rank. */
 static choir_status forgive(const choir__trainer *t, choir_status status)
 {
-    if (status != CHOIR_ERR_IO || !t->job->save_warn)
+    if (status != CHOIR_ERR_IO || !t->job->saves.warn)
         return status;
     if (t->part.env.rank == 0)
         choir__cli_tell(
@@ -124,9 +125,9 @@ static choir_train_state state_of(const choir__trainer *t, float loss)
     s.epoch_without = t->now.epoch_without;
     s.world = choir__cli_strategy_workers(j);
     choir__judge_to_state(&t->now.judge, j, &s);
-    snprintf(s.optimizer, sizeof s.optimizer, "%s", j->optimizer);
-    snprintf(s.strategy, sizeof s.strategy, "%s", j->strategy_text);
-    snprintf(s.amp, sizeof s.amp, "%s", choir__amp_find(j->amp)->name);
+    snprintf(s.optimizer, sizeof s.optimizer, "%s", j->optim.optimizer);
+    snprintf(s.strategy, sizeof s.strategy, "%s", j->placement.strategy_text);
+    snprintf(s.amp, sizeof s.amp, "%s", choir__amp_find(j->optim.amp)->name);
     return s;
 }
 

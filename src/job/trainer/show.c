@@ -8,26 +8,26 @@
 
 choir__cli_record *choir__trainer_record(choir__trainer *t)
 {
-    choir__job_shared *shared = t->job->shared;
+    choir__job_shared *shared = t->job->placement.shared;
     int64_t shown = shared ? atomic_load(&shared->stepped) : 0;
     if (t->part.env.rank != 0)
         return NULL;
     if (!t->record)
         t->record = choir__cli_record_open(t->job, shown ? shown : t->report.first,
-            shown || t->job->resume || choir__job_is_started_again(t->job));
+            shown || t->job->saves.resume || choir__job_is_started_again(t->job));
     return t->record;
 }
 
 bool choir__trainer_is_news(const choir__trainer *t, choir__line_kind kind, int64_t step)
 {
-    const choir__job_shared *shared = t->job->shared;
+    const choir__job_shared *shared = t->job->placement.shared;
     return t->part.env.rank == 0 && (!shared || step > atomic_load(&shared->news[kind]));
 }
 
 void choir__trainer_note_shown(const choir__trainer *t, choir__line_kind kind, int64_t step)
 {
-    if (t->job->shared)
-        atomic_store(&t->job->shared->news[kind], step);
+    if (t->job->placement.shared)
+        atomic_store(&t->job->placement.shared->news[kind], step);
     if (t->report.outlived)
         fflush(stdout);
 }
@@ -35,7 +35,7 @@ void choir__trainer_note_shown(const choir__trainer *t, choir__line_kind kind, i
 /* The record of a step is noted when it is whole: a new rank 0 drops all that follows it. */
 static void record_step(choir__trainer *t)
 {
-    choir__job_shared *shared = t->job->shared;
+    choir__job_shared *shared = t->job->placement.shared;
     if (t->part.env.rank != 0 ||
         (shared && t->now.last.number <= atomic_load(&shared->stepped)))
         return;
@@ -52,7 +52,7 @@ void choir__trainer_show_step(choir__trainer *t)
         choir__trainer_note_shown(t, CHOIR__LINE_STEP, step);
     }
     record_step(t);
-    if (t->job->epochs && step && step == t->now.step && step % steps == 0 &&
+    if (t->job->training.epochs && step && step == t->now.step && step % steps == 0 &&
         choir__trainer_is_news(t, CHOIR__LINE_EPOCH, step)) {
         choir__cli_report_epoch(&t->report, step / steps, step, t->now.epoch_mean);
         choir__trainer_note_shown(t, CHOIR__LINE_EPOCH, step);

@@ -103,9 +103,9 @@ bool choir__trainer_save_asked(const choir__trainer *t)
 {
     bool was = asked.saves;
     asked.saves = 0;
-    if (was && !t->job->save && t->part.env.rank == 0)
+    if (was && !t->job->saves.dir && t->part.env.rank == 0)
         choir__cli_tell(t->job->command, "SIGUSR1: nothing is saved without --save");
-    return was && t->job->save;
+    return was && t->job->saves.dir;
 }
 
 void choir__trainer_show_asked(void)
@@ -126,7 +126,7 @@ void choir__trainer_note_lost(const choir__trainer *t, bool saving)
         asked.lost = NULL;
         return;
     }
-    if (!t->job->save)
+    if (!t->job->saves.dir)
         snprintf(text, room, "nothing is saved without --save");
     else if (saving && newest)
         snprintf(text, room,

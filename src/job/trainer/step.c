@@ -17,7 +17,7 @@ static choir_status step_body(choir_scope *step, void *arg)
     choir__trainer *t = arg;
     if (t->stays) /* the ranks may have changed since the step began */
         choir__cli_part_changed(&t->part);
-    choir_status status = t->job->strategy->step(step, &t->part);
+    choir_status status = t->job->placement.strategy->step(step, &t->part);
     if (status == CHOIR_OK && t->all)
         status = choir_env_share_losses(&t->part.dealt, t->part.losses, t->all);
     return status == CHOIR_OK ? choir__amp_step(&t->part) : status;
@@ -45,7 +45,8 @@ static choir_status gather_loss(choir__trainer *t, float *loss, bool *none)
         return choir__cli_part_sync(&t->part);
     if (status == CHOIR_OK && t->all) /* the step has exchanged them */
         return choir_env_mean(
-            &(choir_env){.world = 1, .microbatches = t->job->microbatches}, t->all, loss);
+            &(choir_env){.world = 1, .microbatches = t->job->training.microbatches}, t->all,
+            loss);
     for (int64_t i = 0; i < t->part.loss_count && status == CHOIR_OK; i++) {
         int64_t count = choir_tensor_count(t->part.losses[i]);
         status = choir_read(t->part.losses[i], at, (size_t)count * sizeof *at);
@@ -55,7 +56,7 @@ static choir_status gather_loss(choir__trainer *t, float *loss, bool *none)
         status = choir__cli_part_sync(&t->part);
     if (status != CHOIR_OK)
         return status;
-    if (t->job->strategy->meet) /* waits for no other rank */
+    if (t->job->placement.strategy->meet) /* waits for no other rank */
         return choir_env_mean(
             &(choir_env){.world = 1, .microbatches = t->part.micro_count}, t->read, loss);
     return choir__cli_part_mean(&t->part, t->read, loss);
@@ -148,7 +149,7 @@ choir_status choir__trainer_one_step(choir__trainer *t)
         .grad_norm = (double)NAN};
     bool ran;
     choir_status status = choir__trainer_run_step(t, &s, &ran);
-    if (t->job->debug_nan) {
+    if (t->job->training.debug_nan) {
         choir_run_forget(t->part.run); /* hooks read on the host, so no step may be recorded */
         choir_status found = choir__nan_found(&t->watch, t->now.step + 1);
         status = found == CHOIR_OK ? status : found;
@@ -170,7 +171,8 @@ choir_status choir__trainer_one_step(choir__trainer *t)
         return choir__error(CHOIR_ERR_NONFINITE,
             "the loss is %g at step %lld; a lower --lr, a warm-up or --clip may help%s",
             fabs((double)t->now.last.loss), (long long)t->now.step,
-            t->job->debug_nan ? "; what modules and their gradients gave was finite" : "");
+            t->job->training.debug_nan ? "; what modules and their gradients gave was finite"
+                                       : "");
     choir_tensor *norm = choir_optim_grad_norm(t->part.optim);
     if (ran && norm && (t->part.env.rank == 0 || t->elastic))
         t->now.last.grad_norm = choir_item(norm);
@@ -189,8 +191,8 @@ choir_status choir__trainer_one_step(choir__trainer *t)
 
 void choir__trainer_start_trace(choir__trainer *t, int64_t done)
 {
-    int64_t skip = t->job->steps - t->now.step + done > LONG_RUN ? WARM_UP : 0;
-    if (!t->job->trace || done != skip)
+    int64_t skip = t->job->training.steps - t->now.step + done > LONG_RUN ? WARM_UP : 0;
+    if (!t->job->records.trace || done != skip)
         return;
     t->traced_before = done;
     t->trace = choir_trace_new(0);
@@ -205,7 +207,7 @@ choir_status choir__trainer_end_trace(choir__trainer *t, int64_t steps)
     if (!t->trace)
         return CHOIR_OK;
     int rank = t->part.env.rank;
-    snprintf(path, sizeof path, rank ? "%s.%d" : "%s", t->job->trace, rank);
+    snprintf(path, sizeof path, rank ? "%s.%d" : "%s", t->job->records.trace, rank);
     choir_trace_stop(t->trace);
     choir_status status = choir_trace_write(t->trace, path, rank);
     if (rank == 0 && status == CHOIR_OK)

@@ -23,18 +23,19 @@ static const int64_t closed = INT64_C(1) << 62;
 
 bool choir__trainer_is_done(const choir__trainer *t)
 {
-    return t->now.step >= t->job->steps || t->now.ended;
+    return t->now.step >= t->job->training.steps || t->now.ended;
 }
 
 bool choir__trainer_apart(const choir__trainer *t)
 {
-    return t->job->strategy->together && !t->job->strategy->together(&t->part);
+    return t->job->placement.strategy->together &&
+           !t->job->placement.strategy->together(&t->part);
 }
 
 choir_status choir__trainer_meet(choir__trainer *t)
 {
     int32_t asked = choir__trainer_signal(NULL);
-    if (!t->job->strategy->meet || t->stopping)
+    if (!t->job->placement.strategy->meet || t->stopping)
         return CHOIR_OK;
     choir_status status =
         choir_group_all_reduce(t->part.env.group, &asked, 1, CHOIR_I32, CHOIR_MAX, NULL);
@@ -42,12 +43,12 @@ choir_status choir__trainer_meet(choir__trainer *t)
         return status;
     t->stopping = asked;
     t->by = asked;
-    return t->job->strategy->meet(&t->part);
+    return t->job->placement.strategy->meet(&t->part);
 }
 
 bool choir__trainer_may_begin(const choir__trainer *t)
 {
-    _Atomic int64_t *gate = t->job->gate;
+    _Atomic int64_t *gate = t->job->placement.gate;
     double since;
     if (!gate || !choir__trainer_apart(t))
         return true;
@@ -64,16 +65,17 @@ bool choir__trainer_may_begin(const choir__trainer *t)
  * state there, not a few steps later. */
 static bool has_budget(const choir__trainer *t)
 {
-    const char *budget = t->job->save ? getenv("CHOIR_TRIAL_BUDGET") : NULL;
+    const char *budget = t->job->saves.dir ? getenv("CHOIR_TRIAL_BUDGET") : NULL;
     const char *unit = getenv("CHOIR_TRIAL_UNIT");
-    int64_t each = unit && !strcmp(unit, "epoch") ? t->job->epoch_steps : 1;
+    int64_t each = unit && !strcmp(unit, "epoch") ? t->job->training.epoch_steps : 1;
     return budget && t->now.step / each >= atoll(budget) &&
-           (!t->job->eval_every || choir__trainer_is_due(t->now.step, t->job->eval_every));
+           (!t->job->training.eval_every ||
+               choir__trainer_is_due(t->now.step, t->job->training.eval_every));
 }
 
 bool choir__trainer_is_time_over(const choir__trainer *t, double more_s)
 {
-    double limit = choir__job_seconds(t->job->max_time);
+    double limit = choir__job_seconds(t->job->training.max_time);
     return limit > 0 && choir__cli_uptime() >= limit + more_s;
 }
 
@@ -90,7 +92,7 @@ static choir_status compare_ranks(choir__trainer *t, int64_t asked[WORDS])
     if (status != CHOIR_OK)
         return status;
     memcpy(asked, words, WORDS * sizeof *words);
-    bool told = choir__cli_slow_judge(&t->slow, words + WORDS, t->job->slow_after);
+    bool told = choir__cli_slow_judge(&t->slow, words + WORDS, t->job->placement.slow_after);
     if (told && t->part.env.rank == 0)
         choir__cli_report_slow(&t->report, t->now.step, &t->slow, &t->part.env);
     return CHOIR_OK;
@@ -98,7 +100,7 @@ static choir_status compare_ranks(choir__trainer *t, int64_t asked[WORDS])
 
 bool choir__trainer_stop_asked(choir__trainer *t)
 {
-    const choir__cli_strategy *s = t->job->strategy;
+    const choir__cli_strategy *s = t->job->placement.strategy;
     if (choir__trainer_apart(t))
         return false;
     int signal = choir__trainer_signal(NULL);
@@ -155,6 +157,7 @@ choir_status choir__trainer_stop(choir__trainer *t, float loss)
     if (status != CHOIR_OK)
         return status;
     return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted after step %lld; %s%s",
-        (long long)t->now.step, t->job->save ? "saved to " : "nothing is saved without --save",
-        t->job->save ? t->job->save : "");
+        (long long)t->now.step,
+        t->job->saves.dir ? "saved to " : "nothing is saved without --save",
+        t->job->saves.dir ? t->job->saves.dir : "");
 }

@@ -26,7 +26,8 @@
 static choir_status load(choir__trainer *t)
 {
     const choir__job *j = t->job;
-    bool rebuilt = j->max_restarts && choir__cli_strategy_recovery(j) != CHOIR__IN_PLACE;
+    bool rebuilt =
+        j->placement.max_restarts && choir__cli_strategy_recovery(j) != CHOIR__IN_PLACE;
     bool again = rebuilt && t->part.env.generation > 1, copied = false;
     choir_status status = again ? choir__trainer_finds_copies(t, &copied) : CHOIR_OK;
     if (status != CHOIR_OK || copied)
@@ -34,21 +35,22 @@ static choir_status load(choir__trainer *t)
     if (again)
         return choir__trainer_go_back(t);
     status = choir__trainer_continue_own(t);
-    bool reads = j->resume && !t->joined;
-    return status == CHOIR_OK && reads ? choir__trainer_resume(t, j->resume) : status;
+    bool reads = j->saves.resume && !t->joined;
+    return status == CHOIR_OK && reads ? choir__trainer_resume(t, j->saves.resume) : status;
 }
 
 static choir_status build(choir__trainer *t)
 {
     choir_status status = choir__cli_part_build(&t->part);
     t->read = choir__calloc(
-        (size_t)choir__max(t->part.micro_count, t->job->microbatches) + 1, sizeof(float));
+        (size_t)choir__max(t->part.micro_count, t->job->training.microbatches) + 1,
+        sizeof(float));
     t->now.judge = choir__judge_new(t->job);
     t->now.last_eval = (double)NAN;
     t->now.last.loss = NAN;
     t->joined = !t->part.env.generation && !t->begins_again; /* it receives its state */
     t->watch.backward = !t->part.scaler; /* a loss scale makes gradients overflow */
-    if (status == CHOIR_OK && t->job->debug_nan)
+    if (status == CHOIR_OK && t->job->training.debug_nan)
         choir__nan_watch_net(&t->watch, t->part.net);
     return status == CHOIR_OK ? load(t) : status;
 }
@@ -57,16 +59,16 @@ static choir_status build(choir__trainer *t)
 static choir_status open_elastic(choir__trainer *t)
 {
     const choir__job *j = t->job;
-    t->stays = j->max_restarts && choir__cli_strategy_recovery(j) == CHOIR__IN_PLACE;
-    if (t->stays && !j->strategy->meet)
-        t->all = choir__calloc((size_t)j->microbatches, sizeof *t->all);
+    t->stays = j->placement.max_restarts && choir__cli_strategy_recovery(j) == CHOIR__IN_PLACE;
+    if (t->stays && !j->placement.strategy->meet)
+        t->all = choir__calloc((size_t)j->training.microbatches, sizeof *t->all);
     choir_training parts = choir__trainer_parts(t);
     choir_elastic_opts opts = {.state = &t->now,
         .state_bytes = sizeof t->now,
-        .no_copy = j->no_copy,
-        .save_every = j->save ? j->save_every : 0};
+        .no_copy = j->placement.no_copy,
+        .save_every = j->saves.dir ? j->saves.every : 0};
     choir_status status = choir_elastic_open(&t->part.env, &parts, opts, &t->elastic);
-    if (status == CHOIR_OK && !j->max_restarts && !choir_elastic_keeps(t->elastic)) {
+    if (status == CHOIR_OK && !j->placement.max_restarts && !choir_elastic_keeps(t->elastic)) {
         choir_elastic_free(t->elastic); /* nothing is kept: a job like any other */
         t->elastic = NULL;
     }
@@ -84,7 +86,7 @@ static choir_status set_up(choir__trainer *t)
     choir__trainer_note_generation(t); /* what fails from here on is this one's failure */
     if (status == CHOIR_OK)
         status = build(t);
-    if (status == CHOIR_OK && (j->max_restarts || choir__job_may_be_kept(j)))
+    if (status == CHOIR_OK && (j->placement.max_restarts || choir__job_may_be_kept(j)))
         status = open_elastic(t);
     if (status == CHOIR_OK)
         choir__trainer_note_forgotten(t);
@@ -155,22 +157,23 @@ static choir_status wait_for_stream(choir__trainer *t, bool *ended)
 {
     bool whole = true;
     const choir__job *j = t->job;
-    choir_status status = j->stream ? choir_stream_wait_while(j->stream, t->part.env.rank,
-                                          t->now.step, may_wait, t, &whole)
-                                    : CHOIR_OK;
+    choir_status status = j->data.stream
+                              ? choir_stream_wait_while(j->data.stream, t->part.env.rank,
+                                    t->now.step, may_wait, t, &whole)
+                              : CHOIR_OK;
     *ended = !whole;
     if (status != CHOIR_OK || whole || !may_wait(t))
         return status;
     if (!t->now.step)
         return choir__error(CHOIR_ERR_ARGUMENT,
             "standard input ended after %lld tokens, fewer than a step of %lld samples needs",
-            (long long)choir_stream_tokens(j->stream), (long long)j->batch_size);
+            (long long)choir_stream_tokens(j->data.stream), (long long)j->training.batch_size);
     if (t->part.env.rank == 0) {
         char *note =
             choir__format("standard input ended after %lld tokens: step %lld of %lld is "
                           "the last one",
-                (long long)choir_stream_tokens(j->stream), (long long)t->now.step,
-                (long long)j->steps);
+                (long long)choir_stream_tokens(j->data.stream), (long long)t->now.step,
+                (long long)j->training.steps);
         choir__cli_notes(j->command, note);
         free(note);
     }
@@ -205,7 +208,7 @@ static choir_status train(choir__trainer *t)
 {
     choir_status status = choir__cli_part_sync(&t->part);
     bool ended = false;
-    if (t->job->find_lr && status == CHOIR_OK)
+    if (t->job->training.find_lr && status == CHOIR_OK)
         return find_rate(t);
     for (int64_t done = 0; status == CHOIR_OK && (t->now.after || !choir__trainer_is_done(t));
          done++) {
@@ -227,14 +230,14 @@ static choir_status train(choir__trainer *t)
         return choir__trainer_stop(t, t->now.last.loss);
     t->report.without = t->now.without;
     t->report.counted = t->now.with + t->now.without;
-    if (status == CHOIR_OK && t->job->strategy->meet)
+    if (status == CHOIR_OK && t->job->placement.strategy->meet)
         status = choir__trainer_mean_of_ranks(t);
     return status == CHOIR_OK ? choir__trainer_finish(t, t->now.last.loss) : status;
 }
 
 static void start_report(choir__trainer *t)
 {
-    choir__job_shared *shared = t->job->shared;
+    choir__job_shared *shared = t->job->placement.shared;
     choir__cli_part_start(&t->part);
     choir__cli_slow_begin(&t->slow);
     if (t->reports)
@@ -280,14 +283,14 @@ choir_status choir__train_rank(const choir__job *job, int *by)
     choir__trainer t = {.job = job};
     choir_status status = run(&t);
     bool rebuilds = choir__cli_strategy_recovery(job) != CHOIR__IN_PLACE;
-    while (job->max_restarts && (rebuilds || !t.reports) &&
+    while (job->placement.max_restarts && (rebuilds || !t.reports) &&
            (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT)) {
         (void)choir_error_message(); /* marks the error as read: it may be one of a set-up */
         take_down(&t);
         status = run(&t);
     }
     /* A supervisor knows more about a lost peer, and records it. */
-    if (status == CHOIR_ERR_PEER_LOST && job->recorded)
+    if (status == CHOIR_ERR_PEER_LOST && job->records.recorded)
         choir__cli_record_spoil(t.record);
     else if (status != CHOIR_OK)
         choir__cli_record_failure(t.record, t.now.step, status);

@@ -14,23 +14,24 @@
 choir_status choir__trainer_evaluate(choir__trainer *t, int64_t batches, choir_score *score)
 {
     choir_status status = choir_optim_swap(t->part.optim);
-    choir_eval_opts opts = {.batch_size = t->job->batch_size / t->job->microbatches,
+    choir_eval_opts opts = {
+        .batch_size = t->job->training.batch_size / t->job->training.microbatches,
         .max_batches = batches,
-        .workers = (int)t->job->workers,
+        .workers = (int)t->job->data.workers,
         .group = t->part.dealt.group,
         .between = choir__trainer_between_batches,
         .arg = t};
     t->agreed = false;
     if (status == CHOIR_OK)
-        status = choir_evaluate(
-            t->part.run, t->part.evaluated, &t->job->info, t->job->validation, opts, score);
+        status = choir_evaluate(t->part.run, t->part.evaluated, &t->job->model.info,
+            t->job->data.validation, opts, score);
     choir_status back = choir_optim_swap(t->part.optim);
     return status == CHOIR_OK ? back : status;
 }
 
 choir_status choir__trainer_score(choir__trainer *t, choir_score *score)
 {
-    choir_status status = choir__trainer_evaluate(t, t->job->eval_batches, score);
+    choir_status status = choir__trainer_evaluate(t, t->job->training.eval_batches, score);
     if (status != CHOIR_OK)
         return status;
     t->now.score = *score;
@@ -44,13 +45,13 @@ choir_status choir__trainer_score(choir__trainer *t, choir_score *score)
 choir_status choir__trainer_save_unvalidated(choir__trainer *t, choir_status why)
 {
     bool alone = t->part.env.world == 1;
-    if (!t->job->save || why == CHOIR_ERR_PEER_LOST || why == CHOIR_ERR_TIMEOUT ||
+    if (!t->job->saves.dir || why == CHOIR_ERR_PEER_LOST || why == CHOIR_ERR_TIMEOUT ||
         !(alone || t->agreed))
         return why;
     char *message = choir__strdup(choir_error_message());
     bool saved = choir__trainer_save_whole(t, t->now.last.loss) == CHOIR_OK;
     char *all = saved ? choir__format("validation after step %lld: %s; the step is saved to %s",
-                            (long long)t->now.step, message, t->job->save)
+                            (long long)t->now.step, message, t->job->saves.dir)
                       : choir__format("validation after step %lld: %s; nor was the step saved: "
                                       "%s",
                             (long long)t->now.step, message, choir_error_message());
