@@ -20,6 +20,7 @@ skip() {
 }
 fail() {
     echo "FAILED with $kind: $*"
+    [ -z "$last" ] || echo "    $last"
     [ -s "$work/out" ] && sed 's/^/    /' "$work/out" | head -40
     failures=$((failures + 1))
     return 1
@@ -30,18 +31,27 @@ finish() {
     exit
 }
 
-# The command that starts ranks: mpi N PROGRAM ARG...; their output goes to $work/out.
+# The command that starts ranks: mpi N PROGRAM ARG...; their output goes to $work/out, and how it
+# ended to `last`. SAID: see failures.c.
 kind=
+last=
 launcher=()
+export SAID=$work/said
 mpi() {
-    local ranks=$1 status
+    local ranks=$1 status from
     shift
     for _ in 1 2; do
+        : >"$SAID"
+        from=$SECONDS
         timeout -k 5 "${LIMIT:-120}" "${launcher[@]}" -n "$ranks" "$@" >"$work/out" 2>&1 </dev/null
         status=$?
+        last="mpirun -n $ranks $* ended with $status after $((SECONDS - from)) s"
         # Open MPI's mpirun itself crashes now and then while it ends a job that has failed; of a
         # rank that does, it would report the signal.
-        if [ $status != 139 ] || grep -q 'exited on signal' "$work/out"; then break; fi
+        case $status in
+        134 | 135 | 139) ! grep -q 'exited on signal' "$work/out" || break ;;
+        *) break ;;
+        esac
     done
     return $status
 }
@@ -88,5 +98,5 @@ expect() {
 # good N PROGRAM ARG...: ends with status 0.
 good() {
     checks=$((checks + 1))
-    mpi "$@" || fail "mpirun -n $* ended with $?"
+    mpi "$@" || fail 'expected status 0'
 }

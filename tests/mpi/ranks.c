@@ -6,15 +6,14 @@
  * place and exits with status 1. */
 #include <choir/choir.h>
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/half.h"
 #include "comm/group.h"
 #include "comm/reduce.h"
+#include "failures.h"
 #include "multi/ranks.h"
 #include "rows_fixture.h"
 
@@ -335,112 +334,6 @@ static int split(choir_group *g)
     return 0;
 }
 
-/* --- failures: the sentence, which is the same everywhere, is printed for the script --- */
-
-static void say(const char *what)
-{
-    printf("%s: %s\n", what, choir_error_message());
-    fflush(stdout);
-}
-
-static void doze(double seconds)
-{
-    struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    nanosleep(&t, NULL);
-}
-
-/* The last rank sleeps past the timeout. */
-static int late(choir_group *g, int64_t count)
-{
-    float *data = calloc((size_t)count + 1, sizeof *data);
-    CHECK_OK(choir_group_all_reduce(g, data, count, CHOIR_F32, CHOIR_SUM, NULL));
-    if (rank == world - 1)
-        doze(8);
-    choir_status status =
-        choir_group_all_reduce(g, data, count + 1, CHOIR_F32, CHOIR_SUM, NULL);
-    if (rank == world - 1 && status == CHOIR_OK) /* the others had gone when it came */
-        status = choir_group_barrier(g, NULL);
-    say(status == CHOIR_ERR_TIMEOUT ? "late" : "not late");
-    if (rank != world - 1)
-        doze(8); /* mpirun would end the late one before it can tell */
-    return 1;
-}
-
-static int stopped(choir_group *g)
-{
-    CHECK_OK(choir_group_barrier(g, NULL));
-    if (rank == world - 1)
-        raise(SIGSTOP);
-    say(choir_group_barrier(g, NULL) == CHOIR_ERR_TIMEOUT ? "late" : "not late");
-    return 1;
-}
-
-/* The last rank sends nothing to the one that waits for it, and then it is late, too. The
- * others come later than that one, so that its time is over first, also where it runs slowly.
- */
-static int silent(choir_group *g)
-{
-    float data[3];
-    choir_status status = CHOIR_OK;
-    if (rank == 0)
-        status = choir_group_receive(g, data, 3, CHOIR_F32, world - 1, NULL);
-    else
-        doze(rank == world - 1 ? 20 : 1.5);
-    if (!status)
-        status = choir_group_barrier(g, NULL);
-    say(status == CHOIR_ERR_TIMEOUT ? "late" : "not late");
-    return 1;
-}
-
-static int mismatch(choir_group *g)
-{
-    float data[8] = {0};
-    CHECK_OK(choir_group_barrier(g, NULL));
-    choir_status status = rank == world - 1
-                              ? choir_group_all_reduce(g, data, 3, CHOIR_F32, CHOIR_MEAN, NULL)
-                              : choir_group_broadcast(g, data, 8, CHOIR_F32, 0, NULL);
-    say(status == CHOIR_ERR_MISMATCH ? "mismatch" : "no mismatch");
-    return 0;
-}
-
-/* Rank 0 awaits fewer elements from rank 1 than that sends. */
-static int uneven_differ(choir_group *g)
-{
-    int32_t in[64], out[64];
-    int64_t sent[16], got[16];
-    for (int r = 0; r < world; r++)
-        sent[r] = got[r] = 2;
-    got[1] = rank == 0 ? 1 : 2;
-    memset(in, 0, sizeof in);
-    choir_status status = choir_group_all_to_all_uneven(g, in, sent, out, got, CHOIR_I32, NULL);
-    say(status == CHOIR_ERR_MISMATCH ? "mismatch" : "no mismatch");
-    return 0;
-}
-
-static int messages_differ(choir_group *g)
-{
-    static float data[5000];
-    choir_status status = CHOIR_OK;
-    if (rank == 0)
-        status = choir_group_send(g, data, 5000, CHOIR_F32, 1, NULL);
-    if (rank == 1)
-        status = choir_group_receive(g, data, 3, CHOIR_I32, 0, NULL);
-    if (!status)
-        status = choir_group_barrier(g, NULL);
-    say(status == CHOIR_ERR_MISMATCH ? "mismatch" : "no mismatch");
-    return 0;
-}
-
-/* Rank 0 frees its group; the others still need it. */
-static int leaves(choir_group *g)
-{
-    CHECK_OK(choir_group_barrier(g, NULL));
-    if (rank == 0)
-        return 0;
-    say(choir_group_barrier(g, NULL) == CHOIR_ERR_PEER_LOST ? "left" : "not left");
-    return 0;
-}
-
 static int twice(choir_group_opts opts)
 {
     for (int turn = 0; turn < 3; turn++) {
@@ -464,22 +357,6 @@ static int run(choir_group *g, const char *scenario)
         return split(g);
     if (!strcmp(scenario, "rows"))
         return rows(g);
-    if (!strcmp(scenario, "late"))
-        return late(g, 3);
-    if (!strcmp(scenario, "late_large"))
-        return late(g, 1 << 20);
-    if (!strcmp(scenario, "stopped"))
-        return stopped(g);
-    if (!strcmp(scenario, "silent"))
-        return silent(g);
-    if (!strcmp(scenario, "uneven"))
-        return uneven_differ(g);
-    if (!strcmp(scenario, "mismatch"))
-        return mismatch(g);
-    if (!strcmp(scenario, "messages"))
-        return messages_differ(g);
-    if (!strcmp(scenario, "leaves"))
-        return leaves(g);
     if (!strcmp(scenario, "where")) { /* one line a rank */
         char line[200];
         snprintf(line, sizeof line, "rank %d of %d, %s, node %d of %d, local %d of %d\n", rank,
@@ -488,8 +365,7 @@ static int run(choir_group *g, const char *scenario)
         CHECK(write(STDOUT_FILENO, line, strlen(line)) > 0);
         return 0;
     }
-    fprintf(stderr, "there is no scenario '%s'\n", scenario);
-    return 2;
+    return failures(g, scenario);
 }
 
 int main(int argc, char **argv)
@@ -502,16 +378,9 @@ int main(int argc, char **argv)
         return 2;
     if (!strcmp(argv[1], "twice"))
         return twice(opts);
-    const char *of =
-        getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : getenv("PMI_RANK");
-    if (!strcmp(argv[1], "never") && of && atoi(of) == 2)
-        doze(20);
-    if (choir_group_init(NULL, opts, &g) != CHOIR_OK) {
-        printf("no group: %s\n", choir_error_message());
-        fflush(stdout);
-        doze(1); /* else mpirun may end the others first */
-        return 1;
-    }
+    if (!strcmp(argv[1], "never"))
+        return never_comes(opts);
+    CHECK_OK(choir_group_init(NULL, opts, &g));
     rank = choir_group_rank(g);
     world = choir_group_world(g);
     int status = run(g, argv[1]);

@@ -1,10 +1,12 @@
 /* Waiting, and the reaction to ranks that never come.
  *
  * A waiter tests: for a moment while holding the core, then yielding it between tests, then
- * with naps, because MPI makes progress only during calls. A napping waiter also reads its
- * letters, and after a second it asks the others: it sends HERE to all, and each rank that
- * waits in the group answers with the same letter. At the timeout the ranks that did not answer
- * for this call are late: a rank that is stopped, or busy elsewhere, answers nothing.
+ * with naps, because MPI makes progress only during calls. Time limits the tests before the
+ * first nap as well as their number: on a busy machine each yield lasts, also those inside MPI.
+ * A napping waiter also reads its letters, and after a second it asks the others: it sends HERE
+ * to all, and each rank that waits in the group answers with the same letter. At the timeout
+ * the ranks that did not answer for this call are late: a rank that is stopped, or busy
+ * elsewhere, answers nothing.
  *
  * The first rank to fail sends its sentence to all, so that every rank reports the same one. */
 #include "comm/mpi/mpi.h"
@@ -17,7 +19,7 @@
 
 #include "comm/flight/recorder.h"
 
-static const double ask_after_s = 1, grace_s = 0.3, look_s = 0.01;
+static const double test_s = 0.02, ask_after_s = 1, grace_s = 0.3, look_s = 0.01;
 
 static void relax(void)
 {
@@ -159,7 +161,8 @@ static choir_status look_around(
 choir_status choir__mpi_until(
     choir__mpi *m, choir__mpi_poll *poll, void *what, const bool *peers)
 {
-    for (int i = 0; i < m->spins + m->yields; i++) {
+    double since = choir__now(), now = since, looked = since;
+    for (int i = 0; i < m->spins + m->yields && now - since < test_s; i++, now = choir__now()) {
         if (is_over(m, poll, what))
             return m->base.failed;
         if (i < m->spins)
@@ -167,9 +170,8 @@ choir_status choir__mpi_until(
         else
             sched_yield();
     }
-    double since = choir__now(), looked = since;
     while (!is_over(m, poll, what)) {
-        double now = choir__now();
+        now = choir__now();
         choir__mpi_nap(now - since < 0.01 ? 50 : now - since < 1 ? 500 : 2000);
         if (now - looked < look_s)
             continue;
