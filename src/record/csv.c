@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/files/file.h"
 #include "base/files/fresh.h"
@@ -115,11 +114,12 @@ static choir_status widen(csv *c, int more)
             "%s is no regular file: a table gets new columns as numbers come, and is written "
             "again then",
             c->lines.path);
-    char *temporary = NULL, *line = NULL, *path = choir__strdup(c->lines.path);
+    char *line = NULL, *path = choir__strdup(c->lines.path);
     size_t room = 0;
     FILE *from = choir__file_try_stream(path);
-    int fd = choir__fresh_open(path, &temporary), error = fd < 0 || !from ? errno : 0;
-    FILE *to = fd < 0 ? NULL : fdopen(fd, "w");
+    int unread = from ? 0 : errno;
+    choir__fresh fresh;
+    FILE *to = choir__fresh_begin(&fresh, path);
     put_header(c);
     if (to)
         fwrite(c->text.bytes, 1, c->text.used, to);
@@ -132,20 +132,15 @@ static choir_status widen(csv *c, int more)
             fputc(',', to);
         fputc('\n', to);
     }
-    if (!error && (!to || fflush(to) != 0 || ferror(to) || rename(temporary, path) != 0))
-        error = errno;
-    if (to)
-        fclose(to);
+    int unwritten = choir__fresh_end(&fresh, from != NULL, false),
+        error = unread ? unread : unwritten;
     if (from)
         fclose(from);
-    if (error && fd >= 0)
-        unlink(temporary);
     choir_status status =
         error ? choir__record_failed(path, error) : choir__lines_close(&c->lines);
     int64_t all = INT64_MAX;
     if (status == CHOIR_OK)
         status = choir__lines_open(&c->lines, path, stays, &all);
-    free(temporary);
     free(line);
     free(path);
     return status;

@@ -8,8 +8,6 @@
  * other processes can read the files while they grow. A run that goes on after step N first
  * drops the rows, evaluations and checkpoints after N, which it will make again; failures and
  * changes of the ranks stay, since they did happen. */
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,25 +58,17 @@ static choir_status drop_events(const char *path, int64_t resume)
     FILE *from = choir__file_try_stream(path);
     if (!from)
         return CHOIR_OK;
-    char *temporary = NULL, *line = NULL;
+    char *line = NULL;
     size_t room = 0;
-    int fd = choir__fresh_open(path, &temporary), error = errno;
-    FILE *to = fd < 0 ? NULL : fdopen(fd, "w");
+    choir__fresh fresh;
+    FILE *to = choir__fresh_begin(&fresh, path);
     for (ssize_t n; to && (n = getline(&line, &room, from)) > 0;) {
         bool whole = line[n - 1] == '\n';
         if (whole && !(is_made_again(line, (size_t)n) && !row_stays(line, (size_t)n, &resume)))
             fwrite(line, 1, (size_t)n, to);
     }
-    bool good = to && fflush(to) == 0 && !ferror(to);
-    error = good ? 0 : errno;
-    if (to)
-        fclose(to);
+    int error = choir__fresh_end(&fresh, true, false);
     fclose(from);
-    if (good && rename(temporary, path) != 0)
-        error = errno;
-    if (error && fd >= 0)
-        unlink(temporary);
-    free(temporary);
     free(line);
     return error ? choir__record_failed(path, error) : CHOIR_OK;
 }
@@ -143,22 +133,14 @@ static choir_status begin(choir__recorder *base, const json_t *params, const cha
     run_folder *r = (run_folder *)base;
     if (!job && !json_object_size(params))
         return CHOIR_OK; /* events alone are added: the job that is there stays */
-    char *path = choir__format("%s/job.json", r->folder), *temporary = NULL;
+    char *path = choir__format("%s/job.json", r->folder);
     char *text =
         job ? choir__strdup(job) : json_dumps(params, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
-    size_t bytes = strlen(text);
-    int fd = choir__fresh_open(path, &temporary), error = fd < 0 ? errno : 0;
-    if (!error && (write(fd, text, bytes) != (ssize_t)bytes || write(fd, "\n", 1) != 1))
-        error = errno ? errno : ENOSPC;
-    if (fd >= 0 && close(fd) != 0 && !error)
-        error = errno;
-    if (!error && rename(temporary, path) != 0)
-        error = errno;
-    if (error && fd >= 0)
-        unlink(temporary);
+    char *line = choir__format("%s\n", text);
+    int error = choir__fresh_write(path, line, strlen(line), false);
     choir_status status = error ? choir__record_failed(path, error) : CHOIR_OK;
+    free(line);
     free(text);
-    free(temporary);
     free(path);
     return status;
 }

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -18,4 +19,53 @@ int choir__fresh_open(const char *path, char **temporary)
         fd = open(*temporary, flags, 0666);
     }
     return fd;
+}
+
+FILE *choir__fresh_begin(choir__fresh *fresh, const char *path)
+{
+    *fresh = (choir__fresh){.path = choir__strdup(path)};
+    int fd = choir__fresh_open(path, &fresh->temporary);
+    fresh->out = fd < 0 ? NULL : fdopen(fd, "w");
+    fresh->error = fresh->out ? 0 : errno;
+    if (fd >= 0 && !fresh->out) {
+        unlink(fresh->temporary);
+        close(fd);
+    }
+    return fresh->out;
+}
+
+/* The stream of a file that shall take its path. Returns 0 or an error number. */
+static int write_out(FILE *out, bool synced)
+{
+    errno = 0;
+    if (fflush(out) != 0 || ferror(out) || (synced && fsync(fileno(out)) != 0))
+        return errno ? errno : EIO; /* an earlier write failed */
+    return 0;
+}
+
+int choir__fresh_end(choir__fresh *fresh, bool good, bool synced)
+{
+    int error = fresh->error;
+    if (fresh->out) {
+        error = good ? write_out(fresh->out, synced) : 0;
+        if (fclose(fresh->out) != 0 && good && !error) /* network file systems fail here */
+            error = errno;
+        if (good && !error && rename(fresh->temporary, fresh->path) != 0)
+            error = errno;
+        if (!good || error)
+            unlink(fresh->temporary);
+    }
+    free(fresh->path);
+    free(fresh->temporary);
+    *fresh = (choir__fresh){0};
+    return error;
+}
+
+int choir__fresh_write(const char *path, const void *data, size_t bytes, bool synced)
+{
+    choir__fresh fresh;
+    FILE *out = choir__fresh_begin(&fresh, path);
+    if (out)
+        fwrite(data, 1, bytes, out);
+    return choir__fresh_end(&fresh, true, synced);
 }

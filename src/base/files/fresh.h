@@ -1,10 +1,31 @@
-/* A new file beside the file that it will replace. */
+/* A new file beside the file that it will replace: the path holds the complete old file or the
+ * complete new one at every moment. */
 #ifndef CHOIR_FRESH_H
 #define CHOIR_FRESH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
 
 /* Creates PATH.tmp.PID for writing; *temporary is its name, which the caller frees, also after
  * a failure. A file or link that has this name is removed first and never written through:
  * another user may have put it there. Returns a descriptor, or -1 with errno. */
 int choir__fresh_open(const char *path, char **temporary);
+
+typedef struct choir__fresh {
+    char *path, *temporary;
+    FILE *out; /* NULL: the file could not be created */
+    int error; /* errno of that */
+} choir__fresh;
+
+/* Creates PATH.tmp.PID as a stream. Every stream is ended by choir__fresh_end. */
+FILE *choir__fresh_begin(choir__fresh *fresh, const char *path);
+/* Ends it. If `good`, and the stream had no error, the file takes its path, after its bytes are
+ * on the disk if `synced`; otherwise it is removed, and the path stays as it was. Returns 0 or
+ * an error number; after `good` of false, 0. */
+int choir__fresh_end(choir__fresh *fresh, bool good, bool synced);
+
+/* Writes a whole file. Returns 0 or an error number. */
+int choir__fresh_write(const char *path, const void *data, size_t bytes, bool synced);
 
 #endif

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/files/file.h"
 #include "base/files/fresh.h"
@@ -19,7 +18,7 @@ enum { BLOCK = 4 << 20 };
 typedef struct writer {
     const choir_tokenizer *tokenizer;
     const char *name;
-    char *temporary;
+    choir__fresh fresh; /* of out */
     FILE *in, *out;
     /* (room) of which `bytes` are used */
     char *text;
@@ -41,7 +40,7 @@ static choir_status put_ids(writer *w)
     }
     if (fwrite(packed, width, w->ids.count, w->out) != w->ids.count)
         return choir__error(
-            CHOIR_ERR_IO, "%s: cannot be written: %s", w->temporary, strerror(errno));
+            CHOIR_ERR_IO, "%s: cannot be written: %s", w->fresh.temporary, strerror(errno));
     w->header.count += w->ids.count;
     return CHOIR_OK;
 }
@@ -91,25 +90,16 @@ static choir_status put_text(writer *w)
     return status;
 }
 
-static choir_status finish(writer *w, const char *path)
+static choir_status cannot_write(const char *path, int why)
 {
-    bool good = fseek(w->out, 0, SEEK_SET) == 0 &&
-                fwrite(&w->header, sizeof w->header, 1, w->out) == 1 && !fflush(w->out) &&
-                fsync(fileno(w->out)) == 0 && rename(w->temporary, path) == 0;
-    return good
-               ? CHOIR_OK
-               : choir__error(CHOIR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    return choir__error(CHOIR_ERR_IO, "%s: cannot be written: %s", path, strerror(why));
 }
 
-static FILE *fresh_file(const char *path, char **temporary)
+/* Writes the header again, with the number of tokens. */
+static bool put_header(writer *w)
 {
-    int fd = choir__fresh_open(path, temporary);
-    FILE *file = fd >= 0 ? fdopen(fd, "wb") : NULL;
-    if (fd >= 0 && !file) {
-        unlink(*temporary);
-        close(fd);
-    }
-    return file;
+    return fseek(w->out, 0, SEEK_SET) == 0 &&
+           fwrite(&w->header, sizeof w->header, 1, w->out) == 1;
 }
 
 choir_status choir_tokens_write(
@@ -127,23 +117,21 @@ choir_status choir_tokens_write(
     w.header.width = tokenizer->size <= 1 << 16 ? 2 : 4;
     w.header.vocabulary = (uint64_t)tokenizer->size;
     choir_status status = choir__file_stream(text_path, CHOIR__FILE_TEXT, &w.in);
-    if (status == CHOIR_OK && (!(w.out = fresh_file(path, &w.temporary)) ||
-                                  fwrite(&w.header, sizeof w.header, 1, w.out) != 1))
-        status = choir__error(CHOIR_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-    if (status == CHOIR_OK)
-        status = put_text(&w);
-    if (status == CHOIR_OK)
-        status = finish(&w, path);
+    if (status == CHOIR_OK) {
+        w.out = choir__fresh_begin(&w.fresh, path);
+        if (w.out)
+            status = put_header(&w) ? put_text(&w) : cannot_write(path, errno);
+        if (w.out && status == CHOIR_OK && !put_header(&w))
+            status = cannot_write(path, errno);
+        int why = choir__fresh_end(&w.fresh, status == CHOIR_OK, true);
+        if (why)
+            status = cannot_write(path, why);
+    }
     if (w.in)
         fclose(w.in);
-    if (w.out) {
-        fclose(w.out);
-        unlink(w.temporary); /* already renamed if all went well */
-    }
     if (status == CHOIR_OK && count)
         *count = (int64_t)w.header.count;
     free(w.text);
     free(w.ids.id);
-    free(w.temporary);
     return status;
 }

@@ -2,11 +2,9 @@
  *
  * Special ("added") tokens are searched for first, anywhere in the text. The kind's own encode
  * converts the text between them. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/files/fresh.h"
 #include "data/tokenizer/tokenizer.h"
@@ -173,41 +171,12 @@ void choir_tokenizer_free(choir_tokenizer *tokenizer)
 
 /* --- files --- */
 
-static bool write_all(int fd, const char *text, size_t bytes)
-{
-    while (bytes) {
-        ssize_t n = write(fd, text, bytes);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return false;
-        text += n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
-/* Writes a temporary file and renames it: at every moment the path holds the complete old or
- * new file. */
+/* Writes the file whole or not at all. */
 static choir_status write_file(const char *path, const char *text, size_t bytes)
 {
-    char *temporary;
-    int fd = choir__fresh_open(path, &temporary);
-    bool good = fd >= 0 && write_all(fd, text, bytes) && fsync(fd) == 0;
-    int why = errno;
-    if (fd >= 0 && close(fd) != 0 && good) {
-        good = false;
-        why = errno;
-    }
-    if (good && rename(temporary, path) != 0) {
-        good = false;
-        why = errno;
-    }
-    if (!good && fd >= 0)
-        unlink(temporary);
-    free(temporary);
-    return good ? CHOIR_OK
-                : choir__error(CHOIR_ERR_IO, "%s: cannot be written: %s", path, strerror(why));
+    int why = choir__fresh_write(path, text, bytes, true);
+    return why ? choir__error(CHOIR_ERR_IO, "%s: cannot be written: %s", path, strerror(why))
+               : CHOIR_OK;
 }
 
 choir_status choir_tokenizer_save(const choir_tokenizer *t, const char *path)

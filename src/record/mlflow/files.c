@@ -9,7 +9,6 @@
  * A run that goes on is found by its id, and its later steps are cut off. */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -54,18 +53,7 @@ static int64_t now_ms(void)
 /* Writes a small file, whole or not at all. */
 static choir_status write_small(const char *path, const char *text)
 {
-    char *temporary = NULL;
-    size_t bytes = strlen(text);
-    int fd = choir__fresh_open(path, &temporary), error = fd < 0 ? errno : 0;
-    if (!error && write(fd, text, bytes) != (ssize_t)bytes)
-        error = errno ? errno : ENOSPC;
-    if (fd >= 0 && close(fd) != 0 && !error)
-        error = errno;
-    if (!error && rename(temporary, path) != 0)
-        error = errno;
-    if (error && fd >= 0)
-        unlink(temporary);
-    free(temporary);
+    int error = choir__fresh_write(path, text, strlen(text), false);
     return error ? choir__record_failed(path, error) : CHOIR_OK;
 }
 
