@@ -14,13 +14,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "line/command.h"
 #include "cli/view.h"
+#include "line/terminal.h"
 
 static const double first_look_s = 0.25; /* from the first look to the one that is shown */
 static const double far_s = 15;          /* for the first news of other machines */
@@ -255,13 +255,9 @@ static void refresh(top *t)
     bool enough = pause_for(first_look_s, keys);
     printf("\033[?1049h\033[?25l"); /* the other screen, without a cursor */
     while (!enough) {
-        struct winsize size = {0};
         screen s = {.live = true};
         choir__view_look(&t->view, t->pids, t->pid_count);
-        if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) {
-            s.columns = size.ws_col;
-            s.rows = size.ws_row;
-        }
+        choir__terminal_size(STDOUT_FILENO, &s.columns, &s.rows);
         printf("\033[H");
         print_table(&s, &t->view);
         printf("\033[J");

@@ -1,29 +1,20 @@
-/* Folds lines for a narrow terminal: see fold.h. Columns are letters of UTF-8; a letter that
- * takes two columns counts as one. */
+/* Folds lines for a narrow terminal: words move to the next line, behind an indent, where they
+ * would cross its edge. */
 #include "line/fold.h"
 
 #include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 
 #include "base/base.h"
+#include "line/terminal.h"
 
 int choir__fold_columns(int fd)
 {
-    struct winsize size;
-    bool known = ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
-    return known ? size.ws_col - 1 : INT_MAX; /* a full line wraps on some terminals */
-}
-
-/* Returns how many letters the bytes are. */
-static int letters_of(const char *text, int bytes)
-{
-    int letters = 0;
-    for (int i = 0; i < bytes; i++)
-        letters += ((unsigned char)text[i] & 0xc0) != 0x80;
-    return letters;
+    int columns;
+    /* a full line wraps on some terminals */
+    return choir__terminal_size(fd, &columns, NULL) ? columns - 1 : INT_MAX;
 }
 
 /* Returns the bytes of the first word with the blanks before it and a comma behind it. */
@@ -43,7 +34,7 @@ static void fold_line(FILE *out, const char *line, int length, int columns)
     int used = 0, blanks, indent = 0;
     for (int at = 0, bytes; at < length; at += bytes) {
         bytes = word_at(line + at, length - at, &blanks);
-        int width = letters_of(line + at, bytes);
+        int width = choir__columns(line + at, (size_t)bytes);
         if (!at)
             indent = (int)choir__min(blanks + 2, columns / 2);
         if (at && used + width > columns) {

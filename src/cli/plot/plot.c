@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -11,6 +10,7 @@
 #include "line/gnuplot.h"
 #include "cli/plot/curve.h"
 #include "line/say.h"
+#include "line/terminal.h"
 
 enum { MOST_RUNS = 26, COLUMNS = 80 };
 
@@ -42,9 +42,9 @@ static bool is_picture(const char *word)
 
 static int columns_of_terminal(void)
 {
-    struct winsize size;
-    bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-    return known && size.ws_col < COLUMNS ? size.ws_col : COLUMNS;
+    int columns = COLUMNS;
+    choir__terminal_size(STDOUT_FILENO, &columns, NULL);
+    return (int)choir__min(columns, COLUMNS);
 }
 
 /* Runs in folders of one name ("a/run", "b/run") are named by their paths. */

@@ -5,25 +5,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/base.h"
 #include "line/printed.h"
-#include "data/tokenizer/utf8.h"
+#include "line/terminal.h"
 
 enum { REASON_COLUMN = 7, REASON_LINES = 6 }; /* the column is that of the trial's state */
 
 /* --- columns --- */
 
-/* The terminal's size; it may change at any time. */
 static void measure(int *columns, int *rows)
 {
-    struct winsize size = {.ws_col = 0};
-    bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
-    /* a full line would wrap on some terminals */
-    *columns = known && size.ws_col > 1 ? size.ws_col - 1 : 79;
-    *rows = known && size.ws_row > 1 ? size.ws_row : 24;
+    *columns = 80, *rows = 24;
+    choir__terminal_size(STDOUT_FILENO, columns, rows);
+    *columns -= 1; /* a full line would wrap on some terminals */
 }
 
 static int columns_now(void)
@@ -33,15 +29,14 @@ static int columns_now(void)
     return columns;
 }
 
-/* Returns the bytes of the first letter, and its columns: letters from Hangul on may take two.
- * '?' stands for what no terminal should get. */
+/* Returns the bytes of the first letter, and its columns. '?' stands for what no terminal
+ * should get. */
 static int letter_at(const char *text, const char *end, bool *good, int *columns)
 {
     uint32_t code;
-    int n = choir__utf8_decode(text, end, &code);
-    *good = n > 0 && code >= ' ' && choir__is_printed(text, n);
-    *columns = n > 0 && code >= 0x1100 ? 2 : 1;
-    return n > 0 ? n : 1;
+    int n = choir__letter(text, end, &code, columns);
+    *good = code >= ' ' && choir__is_printed(text, n);
+    return n;
 }
 
 /* Prints as much of a line (bytes) as has room, and returns its columns. */

@@ -5,7 +5,7 @@
 
 #include "base/base.h"
 #include "cli/tune/plot.h"
-#include "data/tokenizer/utf8.h"
+#include "line/terminal.h"
 
 /* --- ranges --- */
 
@@ -88,12 +88,11 @@ void choir__plot_panel(FILE *g, choir__panel panel, const char *title, double li
 /* Returns the bytes of the first letter (0: none is left), and its columns. */
 static int letter_at(const char *text, uint32_t *code, int *columns)
 {
-    int n = *text ? choir__utf8_decode(text, text + strlen(text), code) : 0;
-    if (*text && n <= 0)
-        *code = '?', n = 1;
-    if (n > 0 && (*code < ' ' || *code == 0x7f))
+    if (!*text)
+        return 0;
+    int n = choir__letter(text, text + strlen(text), code, columns);
+    if (*code < ' ' || *code == 0x7f) /* also a byte that is no UTF-8 */
         *code = '?';
-    *columns = *code >= 0x1100 ? 2 : 1;
     return n;
 }
 

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "line/fold.h"
 #include "line/printed.h"
+#include "line/terminal.h"
 
 static void assert_cell(const char *text, const char *want)
 {
@@ -75,9 +77,28 @@ static void test_streams(void **state)
     assert_string_equal(got, "a?b??");
 }
 
+/* Tables, folded messages and pictures count the columns of a letter alike. */
+static void letters_have_one_width(void **state)
+{
+    (void)state;
+    const struct {
+        const char *text;
+        int columns;
+    } cases[] = {{"", 0}, {"Größe", 5}, {"⠿⣀", 2}, {"日本", 4}, {"한", 2}, {"😀!", 3},
+        {"\xff\xe6\x97", 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(
+            choir__columns(cases[i].text, strlen(cases[i].text)), cases[i].columns);
+    const char *line = "日本日本 日本日本 end"; /* 8 + 1 + 8 + 4 columns */
+    char *folded = choir__fold(line, strlen(line), 12);
+    assert_string_equal(folded, "日本日本\n  日本日本\n  end");
+    free(folded);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_cells),
-        cmocka_unit_test(test_words), cmocka_unit_test(test_streams)};
+        cmocka_unit_test(test_words), cmocka_unit_test(test_streams),
+        cmocka_unit_test(letters_have_one_width)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,53 @@
+/* The size of a terminal, and the columns that letters take on it. The C library's wcwidth()
+ * depends on the locale, which the command leaves at "C"; the ranges here are those of
+ * Unicode's East Asian Width (UAX #11) that are wide, joined where what lies between is not
+ * assigned. */
+#include "line/terminal.h"
+
+#include <sys/ioctl.h>
+
+#include "base/base.h"
+#include "data/tokenizer/utf8.h"
+
+bool choir__terminal_size(int fd, int *columns, int *rows)
+{
+    struct winsize size = {0};
+    if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col < 2)
+        return false;
+    if (columns)
+        *columns = size.ws_col;
+    if (rows)
+        *rows = size.ws_row > 1 ? size.ws_row : 24;
+    return true;
+}
+
+static bool is_wide(uint32_t code)
+{
+    static const uint32_t wide[][2] = {{0x1100, 0x115F}, {0x2E80, 0x303E}, {0x3041, 0xA4CF},
+        {0xA960, 0xA97C}, {0xAC00, 0xD7A3}, {0xF900, 0xFAFF}, {0xFE30, 0xFE6F},
+        {0xFF00, 0xFF60}, {0xFFE0, 0xFFE6}, {0x16FE0, 0x18AFF}, {0x1B000, 0x1B2FF},
+        {0x1F300, 0x1F64F}, {0x1F680, 0x1F6FF}, {0x1F900, 0x1FAFF}, {0x20000, 0x3FFFD}};
+    for (size_t i = 0; i < CHOIR_COUNT(wide); i++)
+        if (code >= wide[i][0] && code <= wide[i][1])
+            return true;
+    return false;
+}
+
+int choir__letter(const char *text, const char *end, uint32_t *code, int *columns)
+{
+    int n = choir__utf8_decode(text, end, code);
+    if (n <= 0)
+        *code = 0;
+    *columns = n > 0 && is_wide(*code) ? 2 : 1;
+    return n > 0 ? n : 1;
+}
+
+int choir__columns(const char *text, size_t bytes)
+{
+    const char *end = text + bytes;
+    int used = 0, columns;
+    uint32_t code;
+    for (; text < end; used += columns)
+        text += choir__letter(text, end, &code, &columns);
+    return used;
+}
