@@ -219,6 +219,16 @@ void *choir__realloc(void *p, size_t bytes)
     return checked(realloc(p, bytes), bytes);
 }
 
+void *choir__grow(void *items, size_t count, size_t item_bytes)
+{
+    enum { FIRST = 8 };
+    if (!items)
+        return choir__realloc(NULL, FIRST * item_bytes);
+    if (count < FIRST || count & (count - 1)) /* not full: rooms are powers of two */
+        return items;
+    return choir__realloc(items, 2 * count * item_bytes);
+}
+
 char *choir__strdup(const char *text)
 {
     size_t bytes = strlen(text) + 1;

@@ -184,7 +184,7 @@ static void note_step(const char *dir, const char *name, void *arg)
     (void)dir;
     if (step < 0 || step > step_of(k->latest))
         return;
-    k->steps = choir__realloc(k->steps, (size_t)(k->count + 1) * sizeof *k->steps);
+    CHOIR__GROW(k->steps, k->count);
     k->steps[k->count++] = step;
 }
 

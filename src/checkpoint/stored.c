@@ -79,8 +79,8 @@ static choir_status add_file(choir__stored *s, const char *path)
 {
     int f = s->file_count;
     json_t *info = NULL;
-    s->paths = choir__realloc(s->paths, (size_t)(f + 1) * sizeof *s->paths);
-    s->files = choir__realloc(s->files, (size_t)(f + 1) * sizeof *s->files);
+    CHOIR__GROW(s->paths, f);
+    CHOIR__GROW(s->files, f);
     choir_status status = choir__st_open(path, &s->files[f]);
     if (status != CHOIR_OK)
         return status;

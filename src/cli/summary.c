@@ -47,7 +47,7 @@ static void count_param(const char *name, choir_tensor *t, void *arg)
 static void add_line(choir_module *m, void *arg)
 {
     summary *s = arg;
-    s->lines = choir__realloc(s->lines, (size_t)(s->count + 1) * sizeof *s->lines);
+    CHOIR__GROW(s->lines, s->count);
     line *l = &s->lines[s->count++];
     *l = (line){.module = m};
     for (const choir_module *at = m->parent; at; at = at->parent)

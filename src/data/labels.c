@@ -56,10 +56,7 @@ static void note_extremes(choir__labels *l, const choir__record_at *at, const ch
 /* Adds a label that was not seen before. */
 static void append(choir__labels *l, const char *text)
 {
-    if (l->count == l->room) {
-        l->room = 2 * l->room + 16;
-        l->text = choir__realloc(l->text, (size_t)l->room * sizeof *l->text);
-    }
+    CHOIR__GROW(l->text, l->count);
     json_object_set_new(l->seen, text, json_integer(l->count));
     l->text[l->count++] = json_object_iter_key(json_object_iter_at(l->seen, text));
 }

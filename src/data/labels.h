@@ -17,7 +17,7 @@ typedef struct choir__labels {
     const char **text;   /* (count) by number; owned by `seen` */
     int64_t *class_of;   /* (count) by number */
     const char **sorted; /* (classes) names by class; NULL: classes are numbers */
-    int64_t count, room, classes;
+    int64_t count, classes;
     int64_t given; /* labels that a model gives: its classes; 0: none */
     bool named;    /* one of those has been found */
     bool settled;

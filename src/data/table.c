@@ -116,8 +116,7 @@ static choir_status add_column(choir__records *r, const choir__json *field)
     if (*field->text && choir__map_find(&r->names, field->text) >= 0)
         return choir__record_wrong(
             &r->at, "expected columns with different names, got '%s' twice", field->text);
-    if (!(r->column_count & (r->column_count - 1)))
-        r->columns = choir__realloc(r->columns, (2 * r->column_count + 1) * sizeof *r->columns);
+    CHOIR__GROW(r->columns, r->column_count);
     char *name = r->columns[r->column_count] = choir__strdup(field->text);
     choir__map_put(&r->names, name, (int64_t)r->column_count++);
     return CHOIR_OK;

@@ -65,7 +65,7 @@ static int part_on(choir_optim *o, choir_device *device)
     for (int i = 0; i < o->part_count; i++)
         if (o->parts[i].device == device)
             return i;
-    o->parts = choir__realloc(o->parts, (size_t)(o->part_count + 1) * sizeof *o->parts);
+    CHOIR__GROW(o->parts, o->part_count);
     o->parts[o->part_count] = (choir__optim_part){.device = device};
     o->parts[o->part_count].table =
         choir__calloc((size_t)o->count + 1, sizeof *o->parts->table);

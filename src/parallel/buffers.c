@@ -45,11 +45,11 @@ static void add(const char *name, choir_tensor *t, void *arg)
     (void)name;
     if ((t->param && !b->params) || !t->storage || !t->storage->bytes)
         return;
-    b->pieces = choir__realloc(b->pieces, (size_t)(b->piece_count + 1) * sizeof *b->pieces);
+    CHOIR__GROW(b->pieces, b->piece_count);
     block *open = b->block_count ? &b->blocks[b->block_count - 1] : NULL;
     if (!open || open->device != choir__device_of(t) ||
         open->bytes + t->storage->bytes > (b->params ? MODEL_CAP : BLOCK_CAP)) {
-        b->blocks = choir__realloc(b->blocks, (size_t)(b->block_count + 1) * sizeof *b->blocks);
+        CHOIR__GROW(b->blocks, b->block_count);
         open = &b->blocks[b->block_count++];
         *open = (block){
             .device = choir__device_of(t), .from = b->piece_count, .to = b->piece_count};

@@ -37,7 +37,7 @@ static void put_field(choir__text *t, const char *text)
 
 static void add_column(csv *c, const char *name)
 {
-    c->columns = choir__realloc(c->columns, (size_t)(c->count + 1) * sizeof *c->columns);
+    CHOIR__GROW(c->columns, c->count);
     c->columns[c->count++] = choir__strdup(name);
 }
 

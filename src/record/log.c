@@ -153,8 +153,7 @@ choir_status choir_log_add(choir_logger *log, const char *dest)
         note(log, status);
         return status;
     }
-    log->recorders =
-        choir__realloc(log->recorders, (size_t)(log->count + 1) * sizeof *log->recorders);
+    CHOIR__GROW(log->recorders, log->count);
     log->recorders[log->count++] = made;
     return CHOIR_OK;
 }
@@ -264,8 +263,7 @@ choir_status choir_log_number(choir_logger *log, const char *name, double value)
             return CHOIR_OK;
         }
     if (log->used == log->slot_count) {
-        log->slots =
-            choir__realloc(log->slots, (size_t)(log->slot_count + 1) * sizeof *log->slots);
+        CHOIR__GROW(log->slots, log->slot_count);
         log->slots[log->slot_count++] = (choir__number){NULL, 0};
     }
     choir__number *slot = &log->slots[log->used++];

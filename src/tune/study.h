@@ -29,13 +29,13 @@ struct choir_study {
     bool free;                     /* results count as they come */
     bool forked;                   /* this is a copy, in a trial's fork */
     choir__trial_segment *segment; /* (segment_count) */
-    int64_t segment_count, segment_room;
+    int64_t segment_count;
     int64_t work_count; /* up to the last one that is not empty */
     int64_t ended;      /* segments 0 ... ended - 1 have ended, segment `ended` has not */
     int64_t known;      /* segments whose results are known; not counted where `free` */
     int64_t runs;       /* segments that have not ended */
     int64_t *news;      /* (news_count) see choir__history */
-    int64_t news_count, news_room;
+    int64_t news_count;
     bool has_turn;
     choir__turn turn; /* the next one, if it is decided */
     choir__given *queue;

@@ -40,10 +40,7 @@ static void learn(choir_study *s, int64_t n)
     t->known_reports = g->reports;
     t->known_since = n;
     t->known_news = s->news_count;
-    if (s->news_count == s->news_room) {
-        s->news_room = s->news_room ? 2 * s->news_room : 64;
-        s->news = choir__realloc(s->news, (size_t)s->news_room * sizeof *s->news);
-    }
+    CHOIR__GROW(s->news, s->news_count);
     s->news[s->news_count++] = g->trial;
     choir__history h = choir__study_history(s);
     if (s->scheduler->ops->take)
@@ -60,10 +57,7 @@ static void learn_allowed(choir_study *s)
 
 static int64_t append(choir_study *s, choir__trial_segment segment)
 {
-    if (s->segment_count == s->segment_room) {
-        s->segment_room = s->segment_room ? 2 * s->segment_room : 64;
-        s->segment = choir__realloc(s->segment, (size_t)s->segment_room * sizeof *s->segment);
-    }
+    CHOIR__GROW(s->segment, s->segment_count);
     s->segment[s->segment_count] = segment;
     return s->segment_count++;
 }

@@ -224,10 +224,7 @@ static choir_status take_value(cursor *c, json_t **value)
 static choir_status add_entry(choir__st_file *f, const char *name, json_t *entry)
 {
     if (strcmp(name, "__metadata__") != 0) {
-        if (f->count == f->room) {
-            f->room = 2 * f->room + 64;
-            f->tensors = choir__realloc(f->tensors, (size_t)f->room * sizeof *f->tensors);
-        }
+        CHOIR__GROW(f->tensors, f->count);
         f->tensors[f->count] = (choir__st_tensor){0};
         return read_tensor(f, &f->tensors[f->count++], name, entry);
     }

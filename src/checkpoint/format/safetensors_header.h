@@ -14,7 +14,7 @@ struct choir__st_file {
     size_t size, header_bytes;
     json_t *metadata; /* NULL: there is none */
     choir__st_tensor *tensors;
-    int count, room;
+    int count;
 };
 
 /* "PATH: tensor 'NAME'", with a name of any length shortened for a message. */

@@ -38,7 +38,7 @@ static choir_status open_foreign(choir__stored *stored, const char *folder)
     struct dirent *entry;
     while (stream && (entry = readdir(stream)))
         if (ends_with(entry->d_name, ".safetensors")) {
-            paths = choir__realloc(paths, (size_t)(count + 1) * sizeof *paths);
+            CHOIR__GROW(paths, count);
             paths[count++] = choir__format("%s/%s", folder, entry->d_name);
         }
     if (stream)

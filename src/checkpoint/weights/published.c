@@ -238,7 +238,7 @@ static choir_status check_rest(load *l)
 static void add_tie(const char *name, choir_tensor *t, void *arg)
 {
     load *l = arg;
-    l->ties = choir__realloc(l->ties, (size_t)(l->tie_count + 1) * sizeof *l->ties);
+    CHOIR__GROW(l->ties, l->tie_count);
     l->ties[l->tie_count++] = (tie){choir__strdup(name), t};
 }
 

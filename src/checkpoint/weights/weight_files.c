@@ -48,9 +48,7 @@ static const struct {
 
 void choir__weight_files_add(choir__weight_files *found, char *path)
 {
-    if (!(found->count & (found->count - 1))) /* 0 or a power of two: full */
-        found->files =
-            choir__realloc(found->files, (size_t)(2 * found->count + 1) * sizeof *found->files);
+    CHOIR__GROW(found->files, found->count);
     found->files[found->count++] = path;
 }
 

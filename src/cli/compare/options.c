@@ -97,7 +97,7 @@ static int add_entry(choir__compare *c, const char *text, size_t length)
         choir__composition_free(&e.composition);
         return status;
     }
-    c->entries = choir__realloc(c->entries, (size_t)(c->count + 1) * sizeof *c->entries);
+    CHOIR__GROW(c->entries, c->count);
     c->entries[c->count++] = e;
     return CHOIR__EXIT_OK;
 }

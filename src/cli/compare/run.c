@@ -43,8 +43,7 @@ static void take_line(choir__outcome *o, const char *line)
     const char *event = json_string_value(json_object_get(json, "event"));
     json_t *bits = json_object_get(json, "loss_bits"); /* null: the step had no target */
     if (event && !strcmp(event, "step") && bits) {
-        if (!(o->steps & (o->steps - 1))) /* 0 or a power of two: full */
-            o->bits = choir__realloc(o->bits, (size_t)(2 * o->steps + 1) * sizeof *o->bits);
+        CHOIR__GROW(o->bits, o->steps);
         o->bits[o->steps++] = json_is_string(bits)
                                   ? (uint32_t)strtoul(json_string_value(bits), NULL, 16)
                                   : UINT32_MAX;

@@ -14,8 +14,7 @@
 void choir__tune_give(choir__tune_request *r, const char *option, const char *text)
 {
     size_t n = (size_t)r->given_count++;
-    if (!(n & (n - 1))) /* 0 or a power of two: full */
-        r->given = choir__realloc(r->given, (2 * n + 1) * sizeof *r->given);
+    CHOIR__GROW(r->given, n);
     r->given[n] = (choir__tune_given){option, choir__strdup(text)};
 }
 

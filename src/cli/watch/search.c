@@ -28,7 +28,7 @@ typedef struct folder {
 
 typedef struct queue {
     folder *folders; /* (count), of which the first `taken` are done */
-    int count, taken, room;
+    int count, taken;
 } queue;
 
 typedef struct search {
@@ -45,10 +45,7 @@ static void put(search *s, int kind, char *path, int depth)
         free(path);
         return;
     }
-    if (q->count == q->room) {
-        q->room = q->room ? 2 * q->room : 64;
-        q->folders = choir__realloc(q->folders, (size_t)q->room * sizeof *q->folders);
-    }
+    CHOIR__GROW(q->folders, q->count);
     q->folders[q->count++] = (folder){path, depth};
 }
 

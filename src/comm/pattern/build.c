@@ -9,10 +9,7 @@ static void add(choir__schedule *s, choir__move move)
 {
     if (move.count == 0)
         return;
-    if (s->count == s->room) {
-        s->room = s->room ? 2 * s->room : 16;
-        s->moves = choir__realloc(s->moves, (size_t)s->room * sizeof *s->moves);
-    }
+    CHOIR__GROW(s->moves, s->count);
     s->moves[s->count++] = move;
     s->rounds = move.round + 1;
 }
@@ -62,10 +59,7 @@ void choir__add_combine(
 
 void choir__add_source(choir__schedule *s, choir__node node, choir__span at)
 {
-    if (s->source_count == s->source_room) {
-        s->source_room = s->source_room ? 2 * s->source_room : 16;
-        s->sources = choir__realloc(s->sources, (size_t)s->source_room * sizeof *s->sources);
-    }
+    CHOIR__GROW(s->sources, s->source_count);
     s->sources[s->source_count++] = (choir__reduce_source){node, at};
 }
 

@@ -55,7 +55,7 @@ typedef struct choir__reduce_source {
 typedef struct choir__schedule {
     choir__move *moves;
     choir__reduce_source *sources;
-    int count, room, source_count, source_room;
+    int count, source_count;
     int rounds;      /* one more than the last round in which this rank takes part */
     int64_t scratch; /* elements */
 } choir__schedule;

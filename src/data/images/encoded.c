@@ -67,10 +67,7 @@ static void add_tokens(choir__encoded *e, const int64_t *ids, int64_t count, int
 /* Ends the sample whose tokens begin at `at`. */
 static void add_sample(choir__encoded *e, int64_t at, int32_t first, int64_t label)
 {
-    if (e->count == e->room) {
-        e->room = 2 * e->room + 64;
-        e->samples = choir__realloc(e->samples, (size_t)e->room * sizeof *e->samples);
-    }
+    CHOIR__GROW(e->samples, e->count);
     e->samples[e->count++] = (choir__encoded_sample){
         .at = at, .length = (int32_t)(e->used - at), .first = first, .label = label};
 }

@@ -26,7 +26,7 @@ typedef struct choir__encoded {
     int64_t context;
     int64_t cls, sep, pad; /* ids */
     choir__encoded_sample *samples;
-    int64_t count, room;
+    int64_t count;
     int64_t *ids, *labels; /* labels: NULL unless words have them */
     int64_t used, token_room;
 } choir__encoded;

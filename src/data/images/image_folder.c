@@ -31,7 +31,7 @@ typedef struct image_folder {
     choir__name_list classes;
     choir__map places; /* of a model's classes, which need not be sorted */
     image_file *files;
-    int64_t count, room;
+    int64_t count;
     choir__resample_fn *resample;
     choir__image_works works;
 } image_folder;
@@ -40,10 +40,7 @@ typedef struct image_folder {
 
 static void add_file(image_folder *d, char *name, int64_t class)
 {
-    if (d->count == d->room) {
-        d->room = d->room ? 2 * d->room : 256;
-        d->files = choir__realloc(d->files, (size_t)d->room * sizeof *d->files);
-    }
+    CHOIR__GROW(d->files, d->count);
     d->files[d->count++] = (image_file){name, class};
 }
 

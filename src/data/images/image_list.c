@@ -14,10 +14,7 @@ enum { DEEPEST = 32 };
 
 void choir__name_list_add(choir__name_list *n, const char *name)
 {
-    if (n->count == n->room) {
-        n->room = n->room ? 2 * n->room : 64;
-        n->name = choir__realloc(n->name, (size_t)n->room * sizeof *n->name);
-    }
+    CHOIR__GROW(n->name, n->count);
     n->name[n->count++] = choir__strdup(name);
 }
 

@@ -7,7 +7,7 @@
 /* A list of names; zeroed at first. */
 typedef struct choir__name_list {
     char **name;
-    int64_t count, room;
+    int64_t count;
 } choir__name_list;
 
 void choir__name_list_add(choir__name_list *names, const char *name);

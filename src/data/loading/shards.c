@@ -40,8 +40,8 @@ typedef struct shards {
     int64_t train_files; /* the first ones are for training, the others for validation */
     member first;        /* its image determines the size of samples */
     member *samples;
-    int64_t count, room, seen; /* seen: samples of both splits */
-    choir__held_classes held;  /* while members are read */
+    int64_t count, seen;      /* seen: samples of both splits */
+    choir__held_classes held; /* while members are read */
     choir__labels labels;
     choir__json_nodes nodes;
     choir__resample_fn *resample;
@@ -196,10 +196,7 @@ static member *sample_of(shards *d, const char *name, int32_t shard)
     if (last && last->shard == shard && strlen(last->key) == length &&
         !strncmp(last->key, name, length))
         return last;
-    if (d->count == d->room) {
-        d->room = 2 * d->room + 64;
-        d->samples = choir__realloc(d->samples, (size_t)d->room * sizeof *d->samples);
-    }
+    CHOIR__GROW(d->samples, d->count);
     d->samples[d->count] =
         (member){.label = -1, .key = choir__format("%.*s", (int)length, name), .shard = shard};
     return &d->samples[d->count++];

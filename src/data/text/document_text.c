@@ -18,10 +18,7 @@ void choir__names_add(choir__names *n, const char *format, const char *part)
         free(name);
         return;
     }
-    if (n->count == n->room) {
-        n->room = n->room ? 2 * n->room : 16;
-        n->name = choir__realloc(n->name, (size_t)n->room * sizeof *n->name);
-    }
+    CHOIR__GROW(n->name, n->count);
     choir__map_put(&n->places, name, n->count);
     n->name[n->count++] = name;
 }

@@ -9,7 +9,7 @@
 /* Names in order of first appearance, each once. */
 typedef struct choir__names {
     char **name;
-    int64_t count, room;
+    int64_t count;
     choir__map places; /* in `name` */
 } choir__names;
 

@@ -25,7 +25,7 @@ typedef struct documents {
     choir_document_opts opts;
     char *root; /* the folder of metadata.jsonl */
     document *all;
-    int64_t count, room, pad;
+    int64_t count, pad;
     choir__resample_fn *resample;
     choir__image_works works;
 } documents;
@@ -62,10 +62,7 @@ static choir_status find_value(const choir__record_at *at, const choir__json *ro
 
 static void add_document(documents *d, const char *image, char *text)
 {
-    if (d->count == d->room) {
-        d->room = d->room ? 2 * d->room : 64;
-        d->all = choir__realloc(d->all, (size_t)d->room * sizeof *d->all);
-    }
+    CHOIR__GROW(d->all, d->count);
     d->all[d->count++] = (document){.image = choir__strdup(image), .text = text};
 }
 

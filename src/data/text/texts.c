@@ -10,10 +10,7 @@
 
 static choir_text *add(choir_texts *t)
 {
-    if (t->count == t->room) {
-        t->room = 2 * t->room + 16;
-        t->text = choir__realloc(t->text, (size_t)t->room * sizeof *t->text);
-    }
+    CHOIR__GROW(t->text, t->count);
     t->text[t->count] = (choir_text){0};
     return &t->text[t->count++];
 }

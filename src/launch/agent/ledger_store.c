@@ -143,7 +143,7 @@ static ear *ear_for(ledger *l, const char *id)
     for (int i = 0; i < l->count; i++)
         if (!strcmp(l->ears[i].id, id))
             return &l->ears[i];
-    l->ears = choir__realloc(l->ears, (size_t)(l->count + 1) * sizeof *l->ears);
+    CHOIR__GROW(l->ears, l->count);
     ear *e = &l->ears[l->count++];
     *e = (ear){.heard_at = choir__now()};
     snprintf(e->id, sizeof e->id, "%s", id);

@@ -65,7 +65,7 @@ static void home_waits(choir__data_parallel *dp)
 
 static void add(plan *p, char *y, const char *a, const char *b, bool last)
 {
-    p->adds = choir__realloc(p->adds, (size_t)(p->count + 1) * sizeof *p->adds);
+    CHOIR__GROW(p->adds, p->count);
     p->adds[p->count++] = (addition){y, a, b, last};
 }
 

@@ -252,7 +252,7 @@ static bool covers(const source *s, int number, const choir__item *item)
                 known = choir__box_region_same(&regions[k], region, item->whole.ndim);
             if (known)
                 continue;
-            regions = choir__realloc(regions, (size_t)(count + 1) * sizeof *regions);
+            CHOIR__GROW(regions, count);
             regions[count++] = *region;
             covered += choir__box_region_count(region, item->whole.ndim);
         }

@@ -100,7 +100,7 @@ static void add_piece(const char *name, choir_tensor *t, void *arg)
     if (l->status != CHOIR_OK)
         return;
     size_t bytes = (size_t)t->count * choir_dtype_size(t->dtype);
-    h->pieces = choir__realloc(h->pieces, (size_t)(h->count + 1) * sizeof *h->pieces);
+    CHOIR__GROW(h->pieces, h->count);
     h->pieces[h->count++] = (choir__hogwild_piece){.tensor = t,
         .rule = t->dtype == CHOIR_I64 ? CHOIR__ADD_I64
                 : t->param            ? CHOIR__ADD_F32

@@ -27,7 +27,7 @@ typedef struct items {
 static void add(items *all, choir_tensor *t, const choir_module *owner)
 {
     double bytes = (double)t->count * (double)choir_dtype_size(t->dtype);
-    all->list = choir__realloc(all->list, (size_t)(all->count + 1) * sizeof *all->list);
+    CHOIR__GROW(all->list, all->count);
     all->list[all->count++] = (item){t, owner, bytes};
     all->bytes += bytes;
 }

@@ -74,11 +74,7 @@ static choir_status add_entry(choir__tp_plan *plan, choir__tp_entry e)
     choir_status status = check_units(plan, &e);
     if (status != CHOIR_OK)
         return status;
-    if (plan->count == plan->room) {
-        plan->room = plan->room ? 2 * plan->room : 64;
-        plan->entries =
-            choir__realloc(plan->entries, (size_t)plan->room * sizeof *plan->entries);
-    }
+    CHOIR__GROW(plan->entries, plan->count);
     plan->entries[plan->count++] = e;
     return CHOIR_OK;
 }

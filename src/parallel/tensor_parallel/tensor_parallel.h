@@ -55,7 +55,7 @@ typedef struct choir__tp_plan {
     choir_module *module;
     int ranks;
     choir__tp_entry *entries;
-    int count, room;
+    int count;
 } choir__tp_plan;
 
 /* Adds the parameters that the rules name. optional: a rule that matches nothing is skipped.

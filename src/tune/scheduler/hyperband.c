@@ -32,7 +32,7 @@ typedef struct hyperband {
     bracket **bracket; /* (count) */
     int64_t count;
     int64_t *home; /* (trials) each trial's bracket */
-    int64_t trials, room;
+    int64_t trials;
 } hyperband;
 
 static int64_t power(int64_t eta, int exponent)
@@ -118,10 +118,7 @@ static bool turn_of(hyperband *h, int64_t at, bool more, choir__turn *turn)
         return false;
     *turn = (choir__turn){.kind = CHOIR__TURN_NEW, .trial = -1, .budget = b->rung[0].budget};
     b->begun++;
-    if (h->trials == h->room) {
-        h->room = h->room ? 2 * h->room : 64;
-        h->home = choir__realloc(h->home, (size_t)h->room * sizeof *h->home);
-    }
+    CHOIR__GROW(h->home, h->trials);
     h->home[h->trials++] = at;
     return true;
 }

@@ -19,7 +19,7 @@ typedef struct choir__rung_entry {
 typedef struct choir__rung {
     int64_t budget;
     choir__rung_entry *entry; /* (count) the best first; of equal ones the first trial */
-    int64_t count, room;
+    int64_t count;
 } choir__rung;
 
 /* Adds the trial whose segment has ended, which may go on if it reached the budget. */

@@ -23,10 +23,7 @@ void choir__rung_add(
     const choir_trial *t = h->trial[segment->trial];
     choir__rung_entry e = {.trial = segment->trial, .loss = choir__known_loss(h, t)};
     e.promoted = !reached(t, r->budget) || isinf(e.loss);
-    if (r->count == r->room) {
-        r->room = r->room ? 2 * r->room : 16;
-        r->entry = choir__realloc(r->entry, (size_t)r->room * sizeof *r->entry);
-    }
+    CHOIR__GROW(r->entry, r->count);
     int64_t at = r->count++;
     for (; at > 0 && before(&e, &r->entry[at - 1]); at--)
         r->entry[at] = r->entry[at - 1];

@@ -69,8 +69,7 @@ static choir_status add_choice(reader *r, const char *text, size_t bytes, bool q
         free(c.text);
         return status;
     }
-    if (!(d->choice_count & (d->choice_count - 1))) /* 0 or a power of two: full */
-        d->choices = choir__realloc(d->choices, (size_t)(2 * d->choice_count + 1) * sizeof c);
+    CHOIR__GROW(d->choices, d->choice_count);
     choir__map_put(&r->words, c.text, d->choice_count);
     d->choices[d->choice_count++] = c;
     return CHOIR_OK;

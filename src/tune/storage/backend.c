@@ -46,8 +46,7 @@ char *choir__backend_public(const char *url)
 
 void choir__study_names_add(choir__study_names *n, const char *name)
 {
-    if (!(n->count & (n->count - 1))) /* 0 or a power of two: full */
-        n->name = choir__realloc(n->name, (size_t)(2 * n->count + 1) * sizeof *n->name);
+    CHOIR__GROW(n->name, n->count);
     n->name[n->count++] = choir__strdup(name);
 }
 

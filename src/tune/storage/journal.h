@@ -39,7 +39,7 @@ typedef struct choir__journal {
     int64_t study_count;
     choir__map names;            /* the ids of studies that are there */
     choir__journal_trial *trial; /* (trial_count) by id */
-    int64_t trial_count, trial_room;
+    int64_t trial_count;
 } choir__journal;
 
 /* Applies a line, without its end. False: it is none of Optuna's. */

@@ -51,9 +51,7 @@ static bool add_study(choir__journal *j, const json_t *line)
         return false;
     if (choir__journal_find(j, name) >= 0)
         return true; /* two workers began at once: the first counts */
-    if (!(j->study_count & (j->study_count - 1))) /* 0 or a power of two: full */
-        j->study =
-            choir__realloc(j->study, (size_t)(2 * j->study_count + 1) * sizeof *j->study);
+    CHOIR__GROW(j->study, j->study_count);
     choir__journal_study *s = &j->study[j->study_count];
     *s = (choir__journal_study){.about = {.name = choir__strdup(name)}};
     choir__map_put(&j->names, s->about.name, j->study_count++);
@@ -95,10 +93,7 @@ static void add_trial(choir__journal *j, int64_t study, const json_t *line)
     fill_trial(r, line);
     s->ids = choir__realloc(s->ids, (size_t)s->trials.room * sizeof *s->ids);
     s->ids[number] = j->trial_count;
-    if (j->trial_count == j->trial_room) {
-        j->trial_room = j->trial_room ? 2 * j->trial_room : 64;
-        j->trial = choir__realloc(j->trial, (size_t)j->trial_room * sizeof *j->trial);
-    }
+    CHOIR__GROW(j->trial, j->trial_count);
     j->trial[j->trial_count++] = (choir__journal_trial){study, number};
 }
 

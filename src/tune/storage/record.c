@@ -38,8 +38,7 @@ void choir__attribute_set(
         old->json = choir__strdup(json);
         return;
     }
-    if (!(a->count & (a->count - 1))) /* 0 or a power of two: full */
-        a->at = choir__realloc(a->at, (size_t)(2 * a->count + 1) * sizeof *a->at);
+    CHOIR__GROW(a->at, a->count);
     a->at[a->count] = (choir__stored_attribute){
         .key = choir__strdup(key), .json = choir__strdup(json), .system = system};
     choir__map_put(&a->places[system], a->at[a->count].key, a->count);
@@ -125,9 +124,7 @@ void choir__records_free(choir__trial_records *r)
 void choir__record_param(
     choir__trial_record *r, const char *name, const char *dist, double value)
 {
-    if (!(r->param_count & (r->param_count - 1))) /* 0 or a power of two: full */
-        r->params =
-            choir__realloc(r->params, (size_t)(2 * r->param_count + 1) * sizeof r->params[0]);
+    CHOIR__GROW(r->params, r->param_count);
     r->params[r->param_count++] = (choir__stored_param){
         .name = choir__strdup(name), .dist = choir__strdup(dist), .value = value};
 }
@@ -140,8 +137,7 @@ void choir__record_report(choir__trial_record *r, int64_t step, double value)
         return;
     }
     r->mixed |= n && r->reports[n - 1].step > step;
-    if (!(n & (n - 1))) /* 0 or a power of two: full */
-        r->reports = choir__realloc(r->reports, (2 * n + 1) * sizeof *r->reports);
+    CHOIR__GROW(r->reports, n);
     r->reports[r->report_count++] = (choir__report){step, value};
 }
 

@@ -97,7 +97,7 @@ static void count_report(bohb *b, int64_t step)
     }
     if (low == b->budget_count || b->budgets[low].step != step) {
         size_t n = (size_t)b->budget_count++, at = (size_t)low;
-        b->budgets = choir__realloc(b->budgets, (n + 1) * sizeof *b->budgets);
+        CHOIR__GROW(b->budgets, n);
         memmove(b->budgets + at + 1, b->budgets + at, (n - at) * sizeof *b->budgets);
         b->budgets[at] = (budget){.step = step};
     }
