@@ -321,11 +321,11 @@ void choir__running_clear(choir__attempt *a)
 {
     choir__running *r = (choir__running *)a;
     char *mark = choir__running_mark(choir_trial_number(a->trial), getpid());
+    if (r->job->warden && a->family.children[0].pid)
+        choir__warden_forget(r->job->warden, a->family.children[0].pid);
     choir__family_bury(&a->family);
     choir__kill_orphans(mark);
     free(mark);
-    if (r->job->warden && !a->cannot)
-        choir__warden_forget(r->job->warden, a->family.children[0].pid);
     read_stream(r, &r->out); /* of a trial that was killed: its reports count when it goes on */
     close_stream(r, &r->out);
     close_stream(r, &r->err);
