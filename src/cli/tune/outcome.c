@@ -23,21 +23,18 @@ static json_t *parsed(const char *json)
 /* The attributes are those of a trial's last part. */
 choir__trial_outcome choir__outcome_of(const choir_trial *trial)
 {
-    json_t *why = parsed(choir_trial_attribute(trial, "why"));
     json_t *step = parsed(choir_trial_attribute(trial, "step"));
     json_t *seconds = parsed(choir_trial_attribute(trial, "seconds"));
     choir__trial_outcome o = {.trial = trial,
         .state = choir_trial_result(trial),
+        .why = choir__trial_why(trial),
         .step = json_is_integer(step) ? json_integer_value(step) : choir_trial_last_step(trial),
         .seconds = json_number_value(seconds)};
     choir__trial_parts(trial, &o.step, &o.seconds);
     for (int i = 0; i < CHOIR_STUDY_OBJECTIVES; i++)
         o.value[i] = choir_trial_value(trial, i);
-    if (json_is_string(why))
-        o.why = choir__strdup(json_string_value(why));
-    else if (choir_trial_result(trial) == CHOIR_TRIAL_FAIL)
+    if (!o.why && o.state == CHOIR_TRIAL_FAIL)
         o.why = choir__strdup("failed");
-    json_decref(why);
     json_decref(step);
     json_decref(seconds);
     return o;

@@ -1,8 +1,7 @@
-/* choir tune: runs trials, at most `parallel` at once, until there are enough.
+/* choir tune: a search (tune/driver.h) whose trials are programs.
  *
- * One loop sleeps until a trial writes or ends, a time is over, or a signal comes. A trial that
- * failed is run again with the same parameters, `retries` times. Outcomes are printed in the
- * order of the trials' numbers, so that the output is the same however many run at once. */
+ * Outcomes are printed in the order of the trials' numbers, so that the output is the same
+ * however many run at once. */
 #include "cli/tune/search.h"
 
 #include <math.h>
@@ -14,204 +13,96 @@
 #include "line/say.h"
 #include "cli/tune/live.h"
 #include "launch/process/signal_table.h"
+#include "tune/kept.h"
 #include "tune/trials/checkpoints.h"
 #include "tune/trials/ended.h"
-#include "tune/kept.h"
-#include "tune/segment.h"
 
-enum { INTERRUPTED = 128, OTHERS_MS = 100 }; /* between looks at other processes' trials */
-
-/* A place where a trial runs. */
-typedef struct slot {
-    bool busy;
-    int64_t attempt;
-    choir__running running;
-} slot;
+enum { INTERRUPTED = 128 };
 
 typedef struct search {
     const choir__search *opts;
     choir__trial_job job;
-    slot *slot;            /* (parallel) */
-    struct pollfd *polled; /* for all slots, and the signals */
-    int64_t printed;       /* trials, or segments of trials that stop and go on */
-    int64_t failures;      /* of these, in a row */
-    char *why;             /* the last one failed */
-    const choir_trial *failed;
-    int busy;
-    bool gave_up; /* too many failures */
-    int signal;   /* that ends the search; 0: none */
-    choir_status status;
+    choir__driver driver;
+    char *why; /* the last one that was printed failed */
+    const choir_trial *last;
+    int signal; /* that ends the search; 0: none */
     choir__live live;
-    /* Trials that had ended, and trials or segments that had begun, when this search began */
-    int64_t ended_before, begun_before;
+    int64_t ended_before; /* trials that had ended when this search began */
 } search;
 
-/* --- one trial --- */
+/* --- a trial as a program --- */
 
-static void start(search *s, slot *at, choir_trial *trial)
+static choir_status start(choir__driver *d, choir__attempt *a)
 {
-    at->busy = true;
-    s->busy++;
-    const choir__trial_place *place = s->opts->places ? &s->opts->places[at - s->slot] : NULL;
-    s->status = choir__running_start(&at->running, &s->job, place, trial);
+    const search *s = d->arg;
+    const choir__trial_place *places = s->opts->places;
+    return choir__running_start(a, &s->job, places ? &places[a->place] : NULL);
 }
 
-/* Tells the study how a trial, or its segment, has ended; why: NULL, or on the heap. */
-static void tell(search *s, choir_trial *trial, choir_trial_state state, const double *values,
-    char *why, double seconds)
+static choir_status keep_checkpoint(
+    choir__driver *d, choir_trial *trial, choir_trial_state state)
 {
-    const choir__trial_job *job = &s->opts->job;
-    if (job->copies && state == CHOIR_TRIAL_PRUNED)
-        s->status = choir__checkpoint_keep(
-            job->dir, choir_trial_number(trial), choir_trial_last_step(trial));
-    if (s->status == CHOIR_OK)
-        s->status = choir__trial_note_end(trial, why, choir_trial_last_step(trial), seconds);
-    int64_t begun_at = choir_trial_step(trial);
-    if (s->status == CHOIR_OK)
-        s->status = choir_study_tell(s->opts->study, trial, state, values, job->metrics);
-    if (s->status == CHOIR_OK && job->pauses && !job->copies)
-        choir__checkpoint_drop(job->dir, choir_trial_number(trial), begun_at);
-    free(why);
+    const search *s = d->arg;
+    return s->job.copies && state == CHOIR_TRIAL_PRUNED
+               ? choir__checkpoint_keep(
+                     s->job.dir, choir_trial_number(trial), choir_trial_last_step(trial))
+               : CHOIR_OK;
 }
 
-/* Begins the next trial, or goes on with one; returns false if there is none for now. */
-static bool begin(search *s, slot *at)
+/* The checkpoint with which a part began is needed no more. */
+static void drop_checkpoint(choir__driver *d, choir_trial *trial)
 {
-    choir_trial *trial;
-    if (s->gave_up || s->signal || !choir_study_ready(s->opts->study))
-        return false;
-    s->status = choir_study_ask(s->opts->study, &trial);
-    if (s->status == CHOIR_ERR_END || s->status == CHOIR_ERR_STATE) {
-        s->status = CHOIR_OK; /* no more, or not before another process's trial ends */
-        return false;
-    }
-    if (s->status != CHOIR_OK)
-        return false;
-    at->attempt = 0;
-    if (choir_trial_should_stop(trial)) /* it ran as far as this before it was stopped */
-        tell(s, trial, CHOIR_TRIAL_PRUNED, NULL, NULL, 0);
-    else
-        start(s, at, trial);
-    return true;
+    const search *s = d->arg;
+    if (s->job.pauses && !s->job.copies)
+        choir__checkpoint_drop(s->job.dir, choir_trial_number(trial), choir_trial_step(trial));
 }
 
-static void fill(search *s)
-{
-    for (int64_t i = 0; i < s->opts->parallel; i++)
-        while (!s->slot[i].busy && s->status == CHOIR_OK)
-            if (!begin(s, &s->slot[i]))
-                return;
-}
+/* --- outcomes --- */
 
-/* Returns the number of trials, or segments, that have begun. */
-static int64_t begun(const search *s)
+static choir__trial_outcome outcome_of(const search *s, const choir__segment_view *part)
 {
-    return s->opts->pauses ? choir__study_segments(s->opts->study)
-                           : choir_study_count(s->opts->study);
-}
-
-/* Returns the outcome of a segment, whose trial is NULL if it is empty. */
-static choir__trial_outcome outcome_of_segment(const search *s, int64_t i)
-{
-    choir__segment_view g = choir__study_segment(s->opts->study, i);
-    choir__trial_outcome o = {.trial = g.trial,
-        .state = g.state,
-        .value = {g.value},
-        .step = g.step,
-        .seconds = g.seconds};
-    if (g.trial && g.state == CHOIR_TRIAL_FAIL) {
-        o.why = choir__outcome_of(g.trial).why;
-        if (!choir_trial_attribute(g.trial, "why")) {
-            free(o.why);
-            o.why = choir__trial_no_number(s->opts->job.metric[0], g.value);
-        }
-    }
+    if (!s->opts->pauses)
+        return choir__outcome_of(part->trial);
+    choir__trial_outcome o = {.trial = part->trial,
+        .state = part->state,
+        .value = {part->value},
+        .step = part->step,
+        .seconds = part->seconds};
+    if (part->state == CHOIR_TRIAL_FAIL)
+        o.why = choir__trial_why(part->trial);
+    if (part->state == CHOIR_TRIAL_FAIL && !o.why)
+        o.why = choir__trial_no_number(s->job.metric[0], part->value);
     return o;
 }
 
-static choir__trial_outcome outcome_at(const search *s, int64_t i)
+static void print(choir__driver *d, const choir__segment_view *part)
 {
-    return s->opts->pauses ? outcome_of_segment(s, i)
-                           : choir__outcome_of(choir_study_trial(s->opts->study, i));
+    search *s = d->arg;
+    choir__trial_outcome o = outcome_of(s, part);
+    choir__live_erase(&s->live);
+    choir__search_print_trial(s->opts, &o, &s->live);
+    free(s->why);
+    s->why = o.why;
+    s->last = o.trial;
 }
 
-/* Prints outcomes in order, and counts failures in a row. After the last one that is allowed,
- * trials that ran beside it count no more. */
-static void print(search *s)
-{
-    for (; !s->gave_up && s->printed < begun(s); s->printed++) {
-        choir__trial_outcome o = outcome_at(s, s->printed);
-        if (!o.trial)
-            continue;
-        if (o.state == CHOIR_TRIAL_RUNNING)
-            return;
-        choir__live_erase(&s->live);
-        choir__search_print_trial(s->opts, &o, &s->live);
-        bool earlier = s->printed < s->begun_before; /* another run of the search had it */
-        s->failures = o.why && !earlier ? s->failures + 1 : 0;
-        s->gave_up = s->failures == s->opts->failures_max;
-        free(s->why);
-        s->why = o.why;
-        s->failed = o.trial;
-    }
-}
+/* --- signals --- */
 
-static void end(search *s, slot *at)
+static void take_signals(choir__driver *d)
 {
-    choir__running *r = &at->running;
-    choir_trial *trial = r->trial;
-    char *why;
-    choir_trial_state state = choir__running_end(r, &why);
-    double values[CHOIR_STUDY_OBJECTIVES], seconds = choir__now() - r->started;
-    memcpy(values, r->value, sizeof values);
-    choir__running_free(r);
-    at->busy = false;
-    s->busy--;
-    if (s->signal) { /* the trial was stopped by us: it has no result */
-        free(why);
-        return;
-    }
-    if (state == CHOIR_TRIAL_FAIL && at->attempt++ < s->opts->retries && !s->gave_up) {
-        free(why);
-        start(s, at, trial);
-        return;
-    }
-    tell(s, trial, state, values, why, seconds);
-    print(s);
-}
-
-/* --- the loop --- */
-
-static void take_signals(search *s)
-{
+    search *s = d->arg;
     for (choir__signal next; choir__signals_next(&next);) {
-        for (int64_t i = 0; i < s->opts->parallel; i++) {
-            if (!s->slot[i].busy)
+        for (int i = 0; i < d->parallel; i++) {
+            choir__attempt *a = d->attempt[i];
+            if (!a->busy)
                 continue;
-            choir__family_stop(&s->slot[i].running.family);
+            choir__family_stop(&a->family);
             if (s->signal) /* the second one: no patience */
-                choir__family_signal(&s->slot[i].running.family, SIGKILL);
+                choir__family_signal(&a->family, SIGKILL);
         }
         s->signal = next.number;
+        d->halted = true;
     }
-}
-
-static void sleep_until_something(search *s)
-{
-    bool others = s->busy < s->opts->parallel && s->printed < begun(s);
-    int count = 0, patience = s->opts->stored && others ? OTHERS_MS : -1;
-    for (int64_t i = 0; i < s->opts->parallel; i++) {
-        if (!s->slot[i].busy)
-            continue;
-        int most = choir__running_patience(&s->slot[i].running);
-        count += choir__running_poll(&s->slot[i].running, s->polled + count);
-        if (most >= 0 && (patience < 0 || most < patience))
-            patience = most;
-    }
-    s->polled[count++] = (struct pollfd){.fd = choir__signals_fd(), .events = POLLIN};
-    if (s->live.on && (patience < 0 || patience > 2 * CHOIR__LIVE_MS))
-        patience = 2 * CHOIR__LIVE_MS;
-    poll(s->polled, (nfds_t)count, patience);
 }
 
 /* --- the lines below the table --- */
@@ -242,46 +133,53 @@ static void count_rung(choir__live_facts *f, int64_t step)
 
 static void show(search *s)
 {
-    choir__live_facts f = {.best = choir_study_best(s->opts->study),
+    choir_study *study = s->opts->study;
+    const choir__driver *d = &s->driver;
+    choir__live_facts f = {.best = choir_study_best(study),
         .trials = s->opts->trials,
         .can_predict = !s->opts->pauses};
-    choir__live_trial *running = choir__alloc((size_t)s->opts->parallel * sizeof *running);
-    for (int64_t i = 0; i < s->opts->parallel; i++) {
-        const choir__running *r = &s->slot[i].running;
-        if (s->slot[i].busy)
+    choir__live_trial *running = choir__alloc((size_t)d->parallel * sizeof *running);
+    for (int i = 0; i < d->parallel; i++) {
+        const choir__running *r = (const choir__running *)d->attempt[i];
+        if (r->base.busy)
             running[f.running_count++] =
-                (choir__live_trial){choir_trial_number(r->trial), r->step, r->value[0]};
+                (choir__live_trial){choir_trial_number(r->base.trial), r->step, r->value[0]};
     }
     f.running = running;
     count_trials(s, &f);
     f.here = f.ended - s->ended_before;
-    for (int64_t i = 0; s->opts->pauses && i < begun(s); i++) {
-        choir__segment_view g = choir__study_segment(s->opts->study, i);
-        if (g.trial && g.state != CHOIR_TRIAL_RUNNING && g.state != CHOIR_TRIAL_FAIL)
-            count_rung(&f, g.step);
+    for (int64_t i = 0; s->opts->pauses && i < choir__study_segments(study); i++) {
+        choir__segment_view part = choir__study_segment(study, i);
+        if (part.trial && part.state != CHOIR_TRIAL_RUNNING && part.state != CHOIR_TRIAL_FAIL)
+            count_rung(&f, part.step);
     }
     choir__live_draw(&s->live, &f);
     free(running);
 }
 
-static void loop(search *s)
+static int show_if_due(choir__driver *d)
 {
-    for (;;) {
-        fill(s);
-        if (s->status == CHOIR_OK)
-            print(s);
-        bool all = s->printed == begun(s);
-        if (s->status != CHOIR_OK || (!s->busy && (all || s->gave_up || s->signal)))
-            return;
-        if (choir__live_due(&s->live))
-            show(s);
-        sleep_until_something(s);
-        take_signals(s);
-        for (int64_t i = 0; i < s->opts->parallel && s->status == CHOIR_OK; i++)
-            if (s->slot[i].busy && choir__running_look(&s->slot[i].running))
-                end(s, &s->slot[i]);
-    }
+    search *s = d->arg;
+    if (choir__live_due(&s->live))
+        show(s);
+    return s->live.on ? 2 * CHOIR__LIVE_MS : -1;
 }
+
+static const choir__runner_ops runner = {.bytes = sizeof(choir__running),
+    .abandons = true,
+    .start = start,
+    .poll = choir__running_poll,
+    .patience = choir__running_patience,
+    .look = choir__running_look,
+    .end = choir__running_end,
+    .clear = choir__running_clear,
+    .before_tell = keep_checkpoint,
+    .after_tell = drop_checkpoint,
+    .count = print,
+    .before_sleep = show_if_due,
+    .after_sleep = take_signals};
+
+/* --- the end --- */
 
 /* Returns whether outcome a is better than b: complete, or further, or by its value. */
 static bool is_better(
@@ -297,13 +195,16 @@ static bool is_better(
 
 /* Returns the best one of the outcomes that were printed. Those of trials that ran beside the
  * last failure that was allowed are none. */
-static choir__trial_outcome best_printed(search *s)
+static choir__trial_outcome best_printed(const search *s)
 {
     choir__trial_outcome best = {.trial = NULL};
-    for (int64_t i = 0; i < s->printed; i++) {
-        choir__trial_outcome o = outcome_at(s, i);
+    for (int64_t i = 0; i < s->driver.counted; i++) {
+        choir__segment_view part = choir__study_segment(s->opts->study, i);
+        if (!part.trial)
+            continue;
+        choir__trial_outcome o = outcome_of(s, &part);
         free(o.why);
-        if (o.trial && o.state != CHOIR_TRIAL_FAIL && !isnan(o.value[0]) &&
+        if (o.state != CHOIR_TRIAL_FAIL && !isnan(o.value[0]) &&
             (!best.trial || is_better(s, &o, &best)))
             best = o;
     }
@@ -314,7 +215,7 @@ static choir__trial_outcome best_printed(search *s)
 static void note_points_left(const search *s)
 {
     int64_t left = choir__kept_points_left(s->opts->study);
-    if (s->gave_up || s->signal || !left)
+    if (s->driver.gave_up || s->signal || !left)
         return;
     char *note = choir__format(
         "%lld of the trials of --enqueue did not run, since the study has its %lld trials "
@@ -341,65 +242,75 @@ static void print_lines(const choir_trial *failed)
     json_decref(lines);
 }
 
-static int finish(search *s)
+static int finish(const search *s)
 {
+    const choir__driver *d = &s->driver;
     choir__trial_outcome printed =
-        s->gave_up ? best_printed(s) : (choir__trial_outcome){.trial = NULL};
-    const choir_trial *best = s->gave_up ? printed.trial : choir_study_best(s->opts->study);
-    for (int64_t i = 0; i < s->opts->parallel; i++)
-        if (s->slot[i].busy)
-            choir__running_free(&s->slot[i].running);
-    if (s->status != CHOIR_OK)
-        return choir__cli_fail();
+        d->gave_up ? best_printed(s) : (choir__trial_outcome){.trial = NULL};
+    const choir_trial *best = d->gave_up ? printed.trial : choir_study_best(s->opts->study);
     note_points_left(s);
     if (best)
-        choir__search_print_best(s->opts, best, s->gave_up ? printed.value : NULL);
+        choir__search_print_best(s->opts, best, d->gave_up ? printed.value : NULL);
     if (s->signal)
         return INTERRUPTED + s->signal;
     char *why = choir__clean(choir__strdup(s->why ? s->why : ""));
-    if (s->gave_up)
+    if (d->gave_up)
         fprintf(stderr,
             "choir tune: %lld trials in a row have failed, the last one because it %s "
             "(--max-failures)\n",
-            (long long)s->failures, why);
+            (long long)d->failures, why);
     else if (!best)
         fprintf(stderr, "choir tune: no trial has a value%s%s\n",
             s->why ? "; the last one failed because it " : "", why);
     free(why);
-    if (s->gave_up || !best)
-        print_lines(s->failed);
-    return s->gave_up || !best ? CHOIR__EXIT_FAILED : CHOIR__EXIT_OK;
+    if (d->gave_up || !best)
+        print_lines(s->last);
+    return d->gave_up || !best ? CHOIR__EXIT_FAILED : CHOIR__EXIT_OK;
+}
+
+/* Prepares this process for trials that are processes. */
+static choir_status prepare(search *s)
+{
+    int numbers[CHOIR__SIGNALS_MOST];
+    choir_status status =
+        choir__signals_take(numbers, choir__signals_that(CHOIR__SIGNAL_STOPS, numbers));
+    choir__adopt_orphans(); /* of trials whose processes began sessions of their own */
+    if (status == CHOIR_OK)
+        status = choir__warden_new(s->driver.parallel, &s->job.warden);
+    if (status != CHOIR_OK)
+        return status;
+    s->driver.wakes = choir__signals_fd();
+    choir__kept_stop_on(s->opts->study, s->driver.wakes);
+    return CHOIR_OK;
 }
 
 int choir__search_run(const choir__search *o)
 {
-    int numbers[CHOIR__SIGNALS_MOST];
-    search s = {.opts = o};
-    s.slot = choir__calloc((size_t)o->parallel, sizeof *s.slot);
-    s.polled = choir__calloc((size_t)o->parallel * CHOIR__RUNNING_FDS + 1, sizeof *s.polled);
-    s.job = o->job;
-    s.status = choir__signals_take(numbers, choir__signals_that(CHOIR__SIGNAL_STOPS, numbers));
-    choir__adopt_orphans(); /* of trials whose processes began sessions of their own */
-    if (s.status == CHOIR_OK)
-        s.status = choir__warden_new((int)o->parallel, &s.job.warden);
-    if (s.status == CHOIR_OK)
-        choir__kept_stop_on(o->study, choir__signals_fd());
+    search s = {.opts = o, .job = o->job};
+    s.driver = (choir__driver){.study = o->study,
+        .ops = &runner,
+        .arg = &s,
+        .parallel = (int)o->parallel,
+        .retries = o->retries,
+        .failures_max = o->failures_max,
+        .timeout_s = o->job.timeout_s,
+        .follows = true};
+    choir_status status = prepare(&s);
     choir__live_begin(&s.live, o);
     choir__search_print_head(o, &s.live);
     choir__live_facts before = {.ended = 0};
     count_trials(&s, &before);
     s.ended_before = before.ended;
-    s.begun_before = begun(&s);
-    if (s.status == CHOIR_OK)
-        loop(&s);
+    if (status == CHOIR_OK) {
+        choir__driver_run(&s.driver);
+        status = s.driver.status;
+    }
     choir__live_erase(&s.live);
-    int status = finish(&s);
+    int exits = status == CHOIR_OK ? finish(&s) : choir__cli_fail();
     choir__kept_stop_on(o->study, -1);
     choir__signals_give_back();
     choir__warden_free(s.job.warden);
     choir__kill_descendants();
-    free(s.slot);
     free(s.why);
-    free(s.polled);
-    return status;
+    return exits;
 }

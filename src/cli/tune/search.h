@@ -14,7 +14,6 @@ typedef struct choir__search {
     choir__trial_place *places; /* (parallel or more) NULL: trials are not bound to devices */
     bool most;                  /* more is better */
     bool json, quiet;
-    bool stored; /* other processes may run trials of the study */
     bool pauses; /* trials stop and go on: each part is printed */
     bool steps;  /* trials may stop early: the table has the step at which each one ended */
 } choir__search;

@@ -156,7 +156,6 @@ static int run_search(const request *r, const choir__tune_metrics *m, const choi
         .most = m->most[0],
         .json = r->json,
         .quiet = r->quiet,
-        .stored = r->storage,
         .pauses = choir__tune_pauses(r),
         .steps = scheduler && (scheduler->pauses || scheduler->stops)};
     for (int i = 0; i < m->count; i++)

@@ -1,39 +1,52 @@
-/* choir_tune with threads: each asks for a trial, runs it, and tells its end. */
-#include <errno.h>
-#include <stdlib.h>
+/* choir_tune with threads: the thread of a place calls the function. */
+#include <math.h>
+#include <string.h>
 
-#include "tune/program/tuning.h"
+#include "tune/program/program.h"
 
-typedef struct worker {
-    choir__tuning *tuning;
-    int place;
-    pthread_t thread;
-} worker;
+typedef struct call {
+    choir__attempt base;
+    choir__trial_end end;
+} call;
 
-static void *work(void *arg)
+choir_status choir__program_call(
+    const choir__program *p, choir_trial *trial, double values[CHOIR_STUDY_OBJECTIVES])
 {
-    const worker *w = arg;
-    choir__tuned one;
-    while (choir__tuning_await(w->tuning, w->place, &one))
-        do
-            choir__tuned_run(w->tuning, &one);
-        while (choir__tuning_end(w->tuning, &one));
-    return NULL;
+    for (int i = 0; i < CHOIR_STUDY_OBJECTIVES; i++)
+        values[i] = (double)NAN;
+    choir__set_message("");
+    choir_status status = p->fn(trial, p->arg, values);
+    if (status != CHOIR_OK && !*choir__message())
+        choir__set_message(choir_status_text(status));
+    return status;
 }
 
-/* The caller is the first worker. Where no more threads can be started, fewer run the trials,
- * with the same results. */
-void choir__tune_by_threads(choir__tuning *t)
+choir__trial_end choir__program_end(
+    const choir_trial *trial, const double values[CHOIR_STUDY_OBJECTIVES], char *why)
 {
-    worker *w = choir__calloc((size_t)t->opts.parallel, sizeof *w);
-    int started = 1;
-    for (int i = 0; i < t->opts.parallel; i++)
-        w[i] = (worker){.tuning = t, .place = i};
-    while (started < t->opts.parallel &&
-           !pthread_create(&w[started].thread, NULL, work, &w[started]))
-        started++;
-    work(&w[0]);
-    for (int i = 1; i < started; i++)
-        pthread_join(w[i].thread, NULL);
-    free(w);
+    choir__trial_end end = {.state = CHOIR_TRIAL_COMPLETE, .why = why};
+    memcpy(end.values, values, sizeof end.values);
+    if (why)
+        end.state = CHOIR_TRIAL_FAIL;
+    else if (choir_trial_should_stop(trial))
+        end.state = CHOIR_TRIAL_PRUNED;
+    return end;
 }
+
+static choir_status start(choir__driver *d, choir__attempt *a)
+{
+    double values[CHOIR_STUDY_OBJECTIVES];
+    choir_status status = choir__program_call(d->arg, a->trial, values);
+    char *why = status == CHOIR_OK ? NULL : choir__strdup(choir__message());
+    ((call *)a)->end = choir__program_end(a->trial, values, why);
+    return CHOIR_OK;
+}
+
+static choir__trial_end end(choir__attempt *a, char *why)
+{
+    (void)why;
+    return ((call *)a)->end;
+}
+
+const choir__runner_ops choir__thread_runner = {
+    .bytes = sizeof(call), .start = start, .end = end};

@@ -61,6 +61,15 @@ choir_status choir__trial_note_end(
     return status;
 }
 
+char *choir__trial_why(const choir_trial *trial)
+{
+    const char *text = choir_trial_attribute(trial, "why");
+    json_t *there = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+    char *why = json_is_string(there) ? choir__strdup(json_string_value(there)) : NULL;
+    json_decref(there);
+    return why;
+}
+
 char *choir__trial_no_number(const char *metric, double value)
 {
     return choir__format(

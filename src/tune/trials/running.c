@@ -71,7 +71,7 @@ static void report(choir__running *r, const json_t *object)
                 r->job->unit, (long long)CHOIR__MOST_STEP, json_real_value(step));
     if (n < 0)
         return;
-    if (choir_trial_report(r->trial, n, r->value[0]) == CHOIR_OK)
+    if (choir_trial_report(r->base.trial, n, r->value[0]) == CHOIR_OK)
         r->step = n;
     else
         r->refused = choir__format("printed a wrong %s: %s", r->job->unit, choir__message());
@@ -177,12 +177,12 @@ static void read_stream(choir__running *r, choir__trial_stream *s)
     }
 }
 
-int choir__running_poll(const choir__running *r, struct pollfd polled[CHOIR__RUNNING_FDS])
+int choir__running_poll(const choir__attempt *a, struct pollfd polled[CHOIR__ATTEMPT_FDS])
 {
+    const choir__running *r = (const choir__running *)a;
     polled[0] = (struct pollfd){.fd = r->out.fd, .events = POLLIN};
     polled[1] = (struct pollfd){.fd = r->err.fd, .events = POLLIN};
-    choir__family_poll(&r->family, &polled[2]);
-    return CHOIR__RUNNING_FDS;
+    return 2;
 }
 
 /* Returns whether nothing more is read of a trial whose process has ended. */
@@ -192,7 +192,7 @@ static bool is_over(choir__running *r)
     bool closed = r->out.fd < 0 && r->err.fd < 0;
     if (!r->ended)
         r->ended = now;
-    if (!closed && !r->family.pressed && now - r->ended < late_s)
+    if (!closed && !r->base.family.pressed && now - r->ended < late_s)
         return false;
     close_stream(r, &r->out);
     close_stream(r, &r->err);
@@ -205,57 +205,33 @@ static void weigh(choir__running *r)
     if (!r->job->memory_max || r->bytes || r->stopped || choir__now() - r->weighed < weigh_s)
         return;
     r->weighed = choir__now();
-    r->bytes = choir__memory_beyond(r->family.children[0].pid, r->job->memory_max);
+    r->bytes = choir__memory_beyond(r->base.family.children[0].pid, r->job->memory_max);
     if (r->bytes) {
-        choir__family_stop(&r->family);
-        choir__family_signal(&r->family, SIGKILL);
+        choir__family_stop(&r->base.family);
+        choir__family_signal(&r->base.family, SIGKILL);
     }
 }
 
-bool choir__running_look(choir__running *r)
+bool choir__running_look(choir__attempt *a)
 {
-    struct pollfd polled;
-    if (r->cannot)
-        return true;
-    choir__family_poll(&r->family, &polled);
-    poll(&polled, 1, 0);
-    choir__family_reap(&r->family, &polled);
+    choir__running *r = (choir__running *)a;
     read_stream(r, &r->out);
     read_stream(r, &r->err);
-    if (!r->family.alive)
+    if (!a->family.alive)
         return is_over(r);
-    if (!r->stopped && (r->refused || choir_trial_should_stop(r->trial))) {
+    if (!r->stopped && (r->refused || choir_trial_should_stop(a->trial))) {
         r->stopped = true;
-        choir__family_stop(&r->family);
-    }
-    if (r->job->timeout_s > 0 && !r->timed_out && !r->stopped &&
-        choir__now() - r->started > r->job->timeout_s) {
-        r->timed_out = true;
-        choir__family_stop(&r->family);
+        choir__family_stop(&a->family);
     }
     weigh(r);
-    choir__family_press(&r->family);
     return false;
 }
 
-static int in_ms(double seconds)
+int choir__running_patience(const choir__attempt *a)
 {
-    return seconds <= 0 ? 0 : seconds > 3600 ? 3600000 : (int)(seconds * 1e3) + 1;
-}
-
-int choir__running_patience(const choir__running *r)
-{
-    if (r->cannot)
-        return 0;
-    if (r->ended > 0)
-        return in_ms(late_s - (choir__now() - r->ended));
-    if (r->family.stopping_at > 0)
-        return 100;
-    int most = r->job->memory_max ? in_ms(weigh_s) : -1;
-    if (r->job->timeout_s <= 0)
-        return most;
-    int left = in_ms(r->job->timeout_s - (choir__now() - r->started));
-    return most < 0 || left < most ? left : most;
+    const choir__running *r = (const choir__running *)a;
+    double left = r->ended > 0 ? late_s - (choir__now() - r->ended) : weigh_s;
+    return r->ended > 0 || r->job->memory_max ? choir__in_ms(left) : -1;
 }
 
 /* --- the end --- */
@@ -270,7 +246,7 @@ static char *why_no_value(const choir__running *r)
         if (!isfinite(r->value[i]))
             return choir__trial_no_number(r->job->metric[i], r->value[i]);
     }
-    if (r->job->pauses && choir_trial_last_step(r->trial) < 0)
+    if (r->job->pauses && choir_trial_last_step(r->base.trial) < 0)
         return choir__format("printed no line of JSON with \"%s\" and a whole number \"%s\"",
             r->job->metric[0], r->job->unit);
     return NULL;
@@ -280,11 +256,11 @@ static char *why_no_value(const choir__running *r)
  * its budget: whether a program is stopped at once must not show in the table. */
 static bool takes_late_value(choir__running *r)
 {
-    int64_t count = choir_trial_reports(r->trial, NULL, NULL, 0);
-    if (count <= r->trial->before)
+    int64_t count = choir_trial_reports(r->base.trial, NULL, NULL, 0);
+    if (count <= r->base.trial->before)
         return false;
     double *values = choir__calloc((size_t)count, sizeof *values);
-    choir_trial_reports(r->trial, NULL, values, count);
+    choir_trial_reports(r->base.trial, NULL, values, count);
     r->value[0] = values[count - 1];
     free(values);
     return true;
@@ -298,54 +274,58 @@ static void note_lines(const choir__running *r)
         json_array_append_new(lines, choir__trial_text_json(r->lines[i]));
     char *text = json_dumps(lines, JSON_COMPACT);
     if (r->line_count > 1)
-        (void)!choir_trial_set_attribute(r->trial, CHOIR__LINES_KEY, text);
+        (void)!choir_trial_set_attribute(r->base.trial, CHOIR__LINES_KEY, text);
     free(text);
     json_decref(lines);
 }
 
-choir_trial_state choir__running_end(choir__running *r, char **why)
+/* Returns why a process failed, or NULL. */
+static char *why_failed(const choir__running *r)
 {
     char text[96];
-    const choir__child *c = &r->family.children[0];
+    const choir__child *c = &r->base.family.children[0];
     const char *words = r->line_count ? r->lines[r->line_count - 1] : r->last_output;
-    *why = NULL;
-    if (!r->cannot && !r->refused && !r->timed_out && !r->bytes &&
-        choir_trial_should_stop(r->trial))
-        return CHOIR_TRIAL_PRUNED;
-    bool ended = !choir__end_status(c) && r->job->pauses;
-    if (r->cannot)
-        *why = choir__format("could not be started: %s", r->cannot);
-    else if (r->refused)
-        *why = choir__strdup(r->refused);
-    else if (r->timed_out)
-        *why = choir__format("took longer than %g s", r->job->timeout_s);
-    else if (r->bytes)
-        *why = choir__format("took %.4g MiB of memory, more than the %.4g MiB of a trial",
+    if (r->refused)
+        return choir__strdup(r->refused);
+    if (r->bytes)
+        return choir__format("took %.4g MiB of memory, more than the %.4g MiB of a trial",
             (double)r->bytes / MIB, (double)r->job->memory_max / MIB);
-    else if (choir__end_status(c) != 0)
-        *why = choir__format("%s%s%s%s", choir__end_text(c, text),
-            choir__memory_kills() > r->memory_kills ? ", and the machine ran out of memory"
-                                                    : "",
-            words ? ": " : "", words ? words : "");
-    else if (!r->has_value[0] && ended && choir_trial_last_step(r->trial) >= 0)
-        return takes_late_value(r) ? CHOIR_TRIAL_COMPLETE
-                                   : CHOIR_TRIAL_PRUNED; /* it had ended */
-    else
-        *why = why_no_value(r);
-    if (*why)
-        note_lines(r);
-    return *why ? CHOIR_TRIAL_FAIL : CHOIR_TRIAL_COMPLETE;
+    if (choir__end_status(c) == 0)
+        return NULL;
+    return choir__format("%s%s%s%s", choir__end_text(c, text),
+        choir__memory_kills() > r->memory_kills ? ", and the machine ran out of memory" : "",
+        words ? ": " : "", words ? words : "");
 }
 
-void choir__running_free(choir__running *r)
+choir__trial_end choir__running_end(choir__attempt *a, char *why)
 {
-    char *mark = choir__running_mark(choir_trial_number(r->trial), getpid());
-    choir__family_bury(&r->family);
+    choir__running *r = (choir__running *)a;
+    choir__trial_end end = {.state = CHOIR_TRIAL_COMPLETE, .why = why};
+    bool stopped = !why && !r->refused && !r->bytes && choir_trial_should_stop(a->trial);
+    if (!end.why && !stopped)
+        end.why = why_failed(r);
+    bool had_ended = !r->has_value[0] && r->job->pauses && choir_trial_last_step(a->trial) >= 0;
+    if (stopped || (!end.why && had_ended && !takes_late_value(r)))
+        end.state = CHOIR_TRIAL_PRUNED;
+    else if (!end.why && !had_ended)
+        end.why = why_no_value(r);
+    if (end.why) {
+        note_lines(r);
+        end.state = CHOIR_TRIAL_FAIL;
+    }
+    memcpy(end.values, r->value, sizeof end.values);
+    return end;
+}
+
+void choir__running_clear(choir__attempt *a)
+{
+    choir__running *r = (choir__running *)a;
+    char *mark = choir__running_mark(choir_trial_number(a->trial), getpid());
+    if (r->job->warden && a->family.children[0].pid)
+        choir__warden_forget(r->job->warden, a->family.children[0].pid);
+    choir__family_bury(&a->family);
     choir__kill_orphans(mark);
     free(mark);
-    if (r->job->warden && !r->cannot)
-        choir__warden_forget(r->job->warden, r->family.children[0].pid);
-    choir__family_free(&r->family);
     read_stream(r, &r->out); /* of a trial that was killed: its reports count when it goes on */
     close_stream(r, &r->out);
     close_stream(r, &r->err);
@@ -358,7 +338,6 @@ void choir__running_free(choir__running *r)
     for (int i = 0; i < r->line_count; i++)
         free(r->lines[i]);
     free(r->last_output);
-    free(r->cannot);
     free(r->refused);
     free(r->dir);
 }

@@ -138,7 +138,8 @@ static choir_status make_dir(choir__running *r)
 {
     if (!r->job->dir)
         return CHOIR_OK;
-    r->dir = choir__format("%s/%lld", r->job->dir, (long long)choir_trial_number(r->trial));
+    r->dir =
+        choir__format("%s/%lld", r->job->dir, (long long)choir_trial_number(r->base.trial));
     if (mkdir(r->dir, 0777) && errno != EEXIST)
         return choir__error(
             CHOIR_ERR_IO, "cannot make the folder %s: %s", r->dir, choir__why(errno));
@@ -169,10 +170,10 @@ static choir_status prepare_checkpoint(const choir__trial_job *job, const choir_
     return status;
 }
 
-static choir_status start(choir__running *r)
+static choir_status start(choir__running *r, const choir__trial_place *place)
 {
     const choir__trial_job *job = r->job;
-    const choir_trial *trial = r->trial;
+    const choir_trial *trial = r->base.trial;
     child c = {.number = choir_trial_number(trial),
         .step = choir_trial_step(trial),
         .budget = choir_trial_budget(trial),
@@ -180,7 +181,7 @@ static choir_status start(choir__running *r)
         .err = -1,
         .unit = job->unit,
         .files = job->files,
-        .place = r->place};
+        .place = place};
     choir_status status = make_dir(r);
     if (status == CHOIR_OK && job->pauses)
         status = prepare_checkpoint(job, trial);
@@ -195,9 +196,9 @@ static choir_status start(choir__running *r)
     char *params = params_json(job->space, trial);
     c.params = params;
     if (status == CHOIR_OK)
-        status = choir__family_start(&r->family, 0, be_child, &c);
+        status = choir__family_start(&r->base.family, 0, be_child, &c);
     if (status == CHOIR_OK && job->warden)
-        choir__warden_watch(job->warden, r->family.children[0].pid);
+        choir__warden_watch(job->warden, r->base.family.children[0].pid);
     if (c.out >= 0)
         close(c.out);
     if (c.err >= 0)
@@ -207,22 +208,17 @@ static choir_status start(choir__running *r)
     return status;
 }
 
-choir_status choir__running_start(choir__running *r, const choir__trial_job *job,
-    const choir__trial_place *place, choir_trial *trial)
+choir_status choir__running_start(
+    choir__attempt *a, const choir__trial_job *job, const choir__trial_place *place)
 {
-    *r = (choir__running){.job = job,
-        .place = place,
-        .trial = trial,
+    choir__running *r = (choir__running *)a;
+    *r = (choir__running){.base = *a,
+        .job = job,
         .memory_kills = choir__memory_kills(),
         .step = -1,
-        .started = choir__now(),
         .out = {-1, -1, NULL, 0},
         .err = {-1, -1, NULL, 0}};
-    choir__family_init(&r->family, 1);
-    r->family.own_groups = true;
-    r->family.grace_s = 0;
-    r->family.patience_s = 30;
-    if (start(r) != CHOIR_OK)
-        r->cannot = choir__strdup(choir__message());
-    return CHOIR_OK;
+    a->family.own_groups = true;
+    a->family.patience_s = 30;
+    return start(r, place);
 }

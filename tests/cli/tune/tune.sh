@@ -206,6 +206,13 @@ hangs() {
     kill -KILL "$started_pid"
     wait "$started_pid"
     await 5 none_left || fail 'a killed search left sessions'
+    rm here
+    start tune --trials 2 --space x=1 -- sh -c "[ {trial} = 1 ] || exec echo '{\"eval_loss\":1}'
+        env -i sleep $mark & echo >here; wait" {x}
+    await 10 [ -e here ] || fail 'no second trial began'
+    kill -KILL "$started_pid"
+    wait "$started_pid"
+    await 5 none_left || fail "a killed search left a later trial's group"
     started_pid=
 }
 none_left() { ! pgrep -f "sleep $mark" >/dev/null; }

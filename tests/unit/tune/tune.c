@@ -204,21 +204,22 @@ static choir_status try_again(choir_trial *trial, void *arg, double *values)
     return CHOIR_OK;
 }
 
+/* Trials are tried again, too, if the study has no more while they run. */
 static void test_retries(void **state)
 {
     (void)state;
-    for (int forks = 0; forks < 2; forks++) {
+    for (int i = 0; i < 4; i++) {
         char folder[] = "/tmp/choir-tune-XXXXXX";
         assert_non_null(mkdtemp(folder));
-        choir_study *study = open_study("random", "none", 2, 4);
+        choir_study *study = open_study("random", "none", 5, 4);
         choir_tune_opts opts = choir_tune_defaults();
-        opts.forks = forks;
-        opts.parallel = 2;
+        opts.forks = i & 1;
+        opts.parallel = i & 2 ? 2 : 5;
         opts.retries = 2;
         assert_int_equal(choir_tune(study, try_again, folder, opts), CHOIR_OK);
-        for (int64_t i = 0; i < 4; i++)
+        for (int64_t n = 0; n < 4; n++)
             assert_int_equal(
-                choir_trial_result(choir_study_trial(study, i)), CHOIR_TRIAL_COMPLETE);
+                choir_trial_result(choir_study_trial(study, n)), CHOIR_TRIAL_COMPLETE);
         choir_study_free(study);
         char *command = choir__format("rm -r '%s'", folder);
         assert_int_equal(system(command), 0);
@@ -246,6 +247,22 @@ static void test_too_many_failures(void **state)
             "5 trials in a row failed, which ends the search; the last one: a value is not "
             "finite");
         assert_true(choir_study_count(study) <= 5 + 4);
+        choir_study_free(study);
+    }
+}
+
+/* They end the search, too, if the study has no more trials while they run. */
+static void test_last_failures(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        choir_study *study = open_study("random", "none", 5, 4);
+        choir_tune_opts opts = choir_tune_defaults();
+        opts.forks = i & 1;
+        opts.parallel = i & 2 ? 1 : 5;
+        opts.failures_max = 4;
+        assert_int_equal(choir_tune(study, never, NULL, opts), CHOIR_ERR_STATE);
+        assert_non_null(strstr(choir_error_message(), "4 trials in a row failed"));
         choir_study_free(study);
     }
 }
@@ -391,6 +408,7 @@ int main(void)
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_retries),
         cmocka_unit_test(test_too_many_failures),
+        cmocka_unit_test(test_last_failures),
         cmocka_unit_test(test_time_limit),
         cmocka_unit_test(test_forks_share_nothing),
         cmocka_unit_test(test_held_trials),

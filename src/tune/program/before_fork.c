@@ -3,7 +3,7 @@
 
 #include "device/device.h"
 #include "device/queue.h"
-#include "tune/program/tuning.h"
+#include "tune/program/program.h"
 
 choir_status choir__tune_may_fork(void)
 {
