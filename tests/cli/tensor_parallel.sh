@@ -84,7 +84,7 @@ composes() {
 }
 
 told() {
-    bad 1 "2 heads cannot be dealt out to 4 ranks" train --steps 1 --model "$gpt" \
+    bad 1 "2 heads cannot be divided among 4 ranks" train --steps 1 --model "$gpt" \
         --batch-size 4 --strategy tp --nproc 4 text
     bad 1 "no plan for a model of class" train --steps 1 --model resnet18:image=16 \
         --batch-size 4 --strategy tp --nproc 2 random

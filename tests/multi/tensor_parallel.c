@@ -585,11 +585,11 @@ struct bad {
 
 static const struct bad bads[] = {
     {"gpt2:layers=1,heads=4,width=16,context=8,vocab=23", 3, {{0}}, 0,
-        "'transformer.h.0.attn': 4 heads cannot be dealt out to 3 ranks"},
+        "'transformer.h.0.attn': 4 heads cannot be divided among 3 ranks"},
     {"llama:layers=1,heads=6,kv_heads=2,width=12,hidden=24,context=8,vocab=23", 3, {{0}}, 0,
-        "2 key and value heads cannot be dealt out to 3 ranks"},
+        "2 key and value heads cannot be divided among 3 ranks"},
     {"gpt2:layers=1,heads=2,width=8,context=8,vocab=23,hidden=15", 2, {{0}}, 0,
-        "'transformer.h.0.mlp.c_fc': 15 columns cannot be dealt out to 2 ranks"},
+        "'transformer.h.0.mlp.c_fc': 15 columns cannot be divided among 2 ranks"},
     {"gpt2:layers=1,heads=4,width=8,context=8,vocab=3", 4, {{0}}, 0, "3 vocabulary cannot"},
     {"toy", 2, {{.path = "*.nowhere", .style = CHOIR_TP_COLUMN}}, 1,
         "the rule '*.nowhere' matches no module"},

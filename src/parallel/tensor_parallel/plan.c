@@ -61,7 +61,7 @@ static choir_status check_units(const choir__tp_plan *plan, const choir__tp_entr
     if (e->style == CHOIR_TP_VOCAB ? e->units >= plan->ranks : e->units % plan->ranks == 0)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
-        "tensor_parallel: '%s': %lld %s cannot be dealt out to %d ranks (parameter '%s' %s)",
+        "tensor_parallel: '%s': %lld %s cannot be divided among %d ranks (parameter '%s' %s)",
         e->path, (long long)e->units,
         e->units != size / e->packed ? "heads" : style_name(e->style), plan->ranks,
         e->param->name, choir__shape_text(e->param->whole));
@@ -158,11 +158,11 @@ static choir_status plan_heads(choir__tp_plan *plan, choir_module *m)
     choir_status status = CHOIR_OK;
     if (h->heads % plan->ranks)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "tensor_parallel: '%s': %lld heads cannot be dealt out to %d ranks", m->path,
+            "tensor_parallel: '%s': %lld heads cannot be divided among %d ranks", m->path,
             (long long)h->heads, plan->ranks);
     if (h->kv_heads % plan->ranks && plan->ranks % h->kv_heads)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "tensor_parallel: '%s': %lld key and value heads cannot be dealt out to %d ranks: one "
+            "tensor_parallel: '%s': %lld key and value heads cannot be divided among %d ranks: one "
             "number must divide the other",
             m->path, (long long)h->kv_heads, plan->ranks);
     const struct {
