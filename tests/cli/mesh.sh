@@ -102,7 +102,7 @@ told() {
     bad 2 'mesh 2x2: got 2 dimensions for 1 strategy' train --strategy ddp --mesh 2x2 random
     bad 2 "'hogwild' takes no part in compositions: choose among ddp" \
         train --strategy ddp+hogwild --mesh 2x2 random
-    bad 2 'ddp and fsdp both deal micro-batches' train --strategy ddp+fsdp --mesh 2x2 random
+    bad 2 'ddp and fsdp both distribute micro-batches' train --strategy ddp+fsdp --mesh 2x2 random
     bad 2 'or fsdp[+]pipeline' train --strategy pipeline --offload params random
     bad 1 '3 micro-batches for 2 replicas .*: expected as many for each' train --batch-size 9 \
         --strategy fsdp+pipeline --mesh 2x2 --microbatches 3 --offload params random

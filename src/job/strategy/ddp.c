@@ -141,7 +141,7 @@ static const char *forgets(const void *own, int ranks)
 
 const choir__cli_strategy choir__cli_strategy_ddp = {
     .name = "ddp",
-    .help = "a process a device, gradients averaged while backward runs",
+    .help = "one process per device, gradients averaged while backward runs",
     .dimension = "data",
     .spread = CHOIR__DEVICE_A_RANK,
     .keys = keys,

@@ -61,7 +61,7 @@ static const char *const variants[] = {"fsdp:stage=1", "fsdp:stage=2", "fsdp", N
 
 const choir__cli_strategy choir__cli_strategy_fsdp = {
     .name = "fsdp",
-    .help = "a process a device, weights, gradients and state sharded",
+    .help = "one process per device, weights, gradients and state sharded",
     .dimension = "shard",
     .spread = CHOIR__DEVICE_A_RANK,
     .parts = true,

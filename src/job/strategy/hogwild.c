@@ -38,7 +38,7 @@ static const char *forgets(const void *keys, int ranks)
 
 const choir__cli_strategy choir__cli_strategy_hogwild = {
     .name = "hogwild",
-    .help = "a process a device, one set of weights, no locks",
+    .help = "one process per device, one set of weights, no locks",
     .spread = CHOIR__DEVICE_A_RANK,
     .micro_each = 1,
     .build = build,
