@@ -107,8 +107,8 @@ static choir_status check_parts(const choir__composition *c)
         own = s->step != choir__cli_strategy_plain_step ? s : own;
         if (dealer && s->spread == CHOIR__DEVICE_A_RANK)
             return choir__error(CHOIR_ERR_ARGUMENT,
-                "%s and %s both distribute micro-batches over ranks: choose one of them", dealer->name,
-                s->name);
+                "%s and %s both distribute micro-batches over ranks: choose one of them",
+                dealer->name, s->name);
         dealer = s->spread == CHOIR__DEVICE_A_RANK ? s : dealer;
     }
     return CHOIR_OK;
