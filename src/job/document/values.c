@@ -1,4 +1,4 @@
-/* The options of a job as JSON: see job_values.h. */
+/* The options of a job as JSON: see values.h. */
 #include "job/document/values.h"
 
 #include <stdlib.h>
