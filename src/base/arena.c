@@ -1,4 +1,6 @@
-/* An arena's chunks form a list, newest first: see arena.h. */
+/* Arenas as lists of chunks, newest first. An object is cut from the front of the newest chunk,
+ * at a multiple of 16 bytes, and zeroed; a larger object gets a chunk of its own size. A reset
+ * keeps the oldest chunk alone, so that a scope that is opened again needs no allocation. */
 #include "base/arena.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
-/* A seed that no file can foresee: see hash.h. */
+/* A seed that no file can foresee, for tables whose keys come from files or from peers. It is
+ * random where the kernel has random bytes already, else from the clock and the stack's
+ * address. */
 #include "base/hash.h"
 
 #include <sys/random.h>

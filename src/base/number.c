@@ -1,4 +1,6 @@
-/* Numbers as texts: see number.h. */
+/* Numbers as the shortest texts that read back as the same number: 15 to 17 digits for doubles,
+ * 6 to 9 for floats are tried in turn. Whole numbers have no exponent, and a comma of the
+ * program's locale becomes a point. */
 #include "base/number.h"
 
 #include <math.h>

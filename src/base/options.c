@@ -1,4 +1,6 @@
-/* Parsing of name:key=value,...: see options.h. */
+/* Reading "name:key=value,..." by a table of keys: numbers within limits, bytes with K, M or G,
+ * flags, words. A wrong value is answered by the expected form and range, an unknown key by the
+ * nearest known one and the list. */
 #include "base/options.h"
 
 #include <errno.h>

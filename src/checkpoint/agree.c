@@ -1,4 +1,5 @@
-/* An error on one rank is reported on all ranks: see agree.h. */
+/* Ranks gather each other's status and message. Each takes the first error in the order of the
+ * ranks, so all of them fail with one sentence, or none. */
 #include "checkpoint/agree.h"
 
 #include <stdio.h>

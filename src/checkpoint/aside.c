@@ -1,4 +1,5 @@
-/* Threads aside: see aside.h. */
+/* Starts threads with all signals blocked, which are for the program's own threads. A thread
+ * that yields runs at nice 19, and its work starts no further threads. */
 #include "checkpoint/aside.h"
 
 #include <signal.h>

@@ -1,4 +1,6 @@
-/* Boxes: see boxes.h. All counts are in entries, not bytes. */
+/* Boxes and their regions: intersections, whether some regions cover a tensor without overlap,
+ * and the longest runs of entries that are contiguous in two blocks. All counts are in entries,
+ * not bytes. */
 #include "checkpoint/boxes.h"
 
 #include <string.h>

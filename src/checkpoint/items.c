@@ -1,4 +1,6 @@
-/* Items: see items.h. */
+/* The list of a job's tensors, made by visiting the module and the optimizer, and sorted by
+ * name: weights first, then moments. An item has this rank's boxes of the tensor, without empty
+ * ones. */
 #include "checkpoint/items.h"
 
 #include <stdlib.h>

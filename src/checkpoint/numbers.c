@@ -1,4 +1,6 @@
-/* Conversions between the types in files: see numbers.h. */
+/* Conversions between the float types in files, block by block by way of f32; memory need not
+ * be aligned. A check for infinities and NaNs has no branch per number, because nearly always
+ * all are finite. */
 #include "checkpoint/numbers.h"
 
 #include <math.h>

@@ -1,4 +1,6 @@
-/* One safetensors file or several: see shards.h. */
+/* One safetensors file or several as one sorted list of whole tensors. An index is checked in
+ * both directions: its files are beside it, and each has the tensors that it names. Tensors in
+ * parts are joined in memory when they are read. */
 #include "checkpoint/shards.h"
 
 #include <jansson.h>

@@ -1,4 +1,6 @@
-/* Resumes a whole training: see choir/training.h. training_save.c saves it. */
+/* Resumes a whole training (choir/training.h): the state is read and compared with this run's
+ * model, batches and seed, ranks agree, and then weights, optimizer, scaler and the loader's
+ * position are restored. training_save.c saves them. */
 #include <choir/training.h>
 
 #include <float.h>

@@ -1,4 +1,6 @@
-/* Saves a whole training: see choir/training.h. training.c resumes it. */
+/* Saves a whole training (choir/training.h): the numbers of loader, model, scaler and optimizer
+ * are noted in the state; the weights are the averages, if there are any. training.c resumes
+ * it. */
 #include <choir/training.h>
 
 #include <limits.h>

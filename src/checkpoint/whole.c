@@ -1,4 +1,6 @@
-/* Whole tensors on rank 0, and their uses: one hash, one file. See whole.h. */
+/* Gathers whole tensors on rank 0, one at a time: by the plan of a save, each owner sends its
+ * part, and rank 0 puts it in its place. Rank 0 needs memory for the largest tensor alone. A
+ * hash and a file of all weights are made of it. */
 #include "checkpoint/whole.h"
 
 #include <stdlib.h>

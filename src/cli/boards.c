@@ -1,4 +1,6 @@
-/* Boards as a stream: see boards.h. */
+/* Boards as a stream: the writer prints a mark, then every second a round with each process's
+ * board as it was read twice. The reader skips a banner before the mark, bounds every size, and
+ * interprets the bytes by the code that reads boards of this machine. */
 #include "cli/boards.h"
 
 #include <math.h>

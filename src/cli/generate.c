@@ -1,4 +1,6 @@
-/* choir generate: text from a saved language model. */
+/* choir generate: text from a saved language model, token by token behind a prompt; or, of a
+ * document model, the description of an image. A model without a tokenizer, or of another task,
+ * is refused. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,6 @@
-/* Processes that use Choir at one moment: see looks.h. */
+/* Reads the boards of all processes of this user once, sorted by job and rank. Two looks give
+ * the use of devices, the current call of each rank, and the slowest rank: the one that waits
+ * least in collectives. */
 #include "cli/looks.h"
 
 #include <math.h>

@@ -1,4 +1,6 @@
-/* Other machines' processes: see machines.h. */
+/* Other machines' processes: a command per machine, ssh by default, whose output is read
+ * without blocking and cut into rounds (boards.c). A machine that is silent for several rounds,
+ * or whose command ends, is in trouble, with the last line of its messages as the reason. */
 #include "cli/machines.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* Prints predictions: see predictions.h. */
+/* Prints a classifier's probabilities: classes in the order of their probability, as JSON or as
+ * columns, per input or per word. Names and texts that are not ours are cleaned. */
 #include "cli/predictions.h"
 
 #include <stdio.h>

@@ -1,4 +1,6 @@
-/* torchrun's ways to say things; see torchrun.h. */
+/* Forms of torchrun's command line that choir run takes over: variables PET_NAME stand for
+ * options that the command line does not give, a .py file runs under Python, and lists of keys
+ * and values are read item by item. */
 #include "cli/torchrun.h"
 
 #include <ctype.h>

@@ -1,4 +1,6 @@
-/* The processes in view: see view.h. */
+/* The processes in view: the latest look and the one before, of this machine and of others.
+ * Processes that two looks share are shown once, since a machine may be named that is this one.
+ */
 #include "cli/view.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
-/* The registry of engines. */
+/* The registry of engines. Each entry says what its ranks need to meet (a name, a store, a
+ * launcher's place), and whether it reaches one machine alone. Unless specified, the first
+ * engine that fits the meeting is taken. */
 #include "base/named.h"
 #include "comm/openers.h"
 #include "comm/shm/shm.h"

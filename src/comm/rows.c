@@ -1,4 +1,6 @@
-/* Checking and issuing collectives on rows that are cut over the ranks: see rows.h. */
+/* Checks the cuts of a collective on rows, and issues it: the stamp has a digest of all
+ * arguments that must be equal on the ranks, so that a difference is a sentence on all of them
+ * and not wrong data. */
 #include "comm/rows.h"
 
 #include <string.h>

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define CHOIR__BESIDE_MODEL  "config.json" /* a model's writer merges it; see config.h */
+#define CHOIR__BESIDE_MODEL  "config.json" /* merged by nn/models/config_write.c */
 #define CHOIR__BESIDE_WORDS  "tokenizer_config.json"
 #define CHOIR__BESIDE_NAMES  "special_tokens_map.json"
 #define CHOIR__BESIDE_WRITE  "generation_config.json"

@@ -1,5 +1,5 @@
 /* Texts with a class each, or words with a class each, for models such as BERT. Opening the
- * dataset reads the records and encodes all texts (encoded.h). */
+ * dataset reads the records and encodes all texts (images/encoded.h). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,6 @@
-/* Classes from labels: see labels.h. */
+/* From labels to classes: while a file is read, a label has the number of its appearance; at
+ * the end of the training split, numbers become the classes themselves, and texts are sorted.
+ * Labels that a model's classes or the training split lack are refused with their place. */
 #include "data/labels.h"
 
 #include <stdio.h>

@@ -1,4 +1,6 @@
-/* The code maps of 8-bit optimizer state, made at the first use: see code_map.h. */
+/* The code maps of 8-bit optimizer state, made at the first use: the middles of intervals that
+ * are equal within a decade, finer towards 1. A table of cells by the upper bits of a float
+ * finds the nearest code without a search. */
 #include "device/code_map.h"
 
 #include <math.h>

@@ -227,7 +227,7 @@ typedef struct choir__k_layer_norm_backward {
     void *gx, *gx_half;
     int64_t rows, cols;
     choir_dtype dtype, half;
-    int64_t half_gy; /* a bool would leave a word of padding: pack.cuh, in_packs */
+    int64_t half_gy; /* a bool would leave a word of padding: kit/pack.cuh, in_packs */
 } choir__k_layer_norm_backward;
 
 /* ggamma, gbeta (cols), rows added in order; either may be NULL. mean NULL as in the

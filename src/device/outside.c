@@ -1,4 +1,6 @@
-/* See outside.h. */
+/* Memory outside a pool: pieces of a file without a name, mapped and allocated whole; of a
+ * memfd, whose pages are there before they are used; or of pinned host memory for a GPU. A
+ * place lives as long as its owners and its pieces. */
 #include "device/outside.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* The rule of --strategy auto, without the job around it: see auto.h.
+/* The rule of --strategy auto, without the job around it: see auto_rule.h.
  *
  * Ranks of ddp each have the model and their own micro-batches. A rank adds to a step its
  * share of the all-reduce and the whole update of its copy of the parameters, and takes off its

@@ -1,4 +1,5 @@
-/* Names from the registries of the library, one by one: see choices.h. */
+/* Names for options, one by one, out of the registries that define them: models, strategies,
+ * engines, dtypes, augmentation. Help, completion and messages take them from here. */
 #include "job/choices.h"
 
 #include <choir/augment.h>

@@ -1,4 +1,5 @@
-/* Lists of devices: see devices.h. */
+/* Reads --devices: a list of names and ranges ("cpu:0,cuda:0-3"), or auto, which is all devices
+ * of the best kind that is there. Each must exist; none is used before. */
 #include "job/devices.h"
 
 #include <ctype.h>

@@ -1,4 +1,6 @@
-/* The stamp of script/gpu: see gpus_tried.h. */
+/* The stamp of script/gpu, a file with a line per GPU: version, card, place and driver. NCCL is
+ * the default if each rank has a card of its own, and the stamp has all of them as they are
+ * today. */
 #include "job/gpus_tried.h"
 
 #include <jansson.h>

@@ -82,7 +82,7 @@ typedef struct choir__job_optim {
     const char *freeze;     /* patterns of names, "a,b"; NULL: all are trained */
     double ema;             /* decay of the weights' average; 0: none */
     int64_t swa, swa_every; /* first step of the weights' mean, 0: none; interval */
-    const char *amp;        /* a level's name, see amp.h; NULL: off */
+    const char *amp;        /* a level's name, see job/model/amp.h; NULL: off */
     bool recompute;         /* choir_module_recompute_blocks */
     const char *offload;    /* see choir__job_offload; NULL: memory */
 } choir__job_optim;
@@ -141,7 +141,7 @@ typedef struct choir__job_placement {
     char device_names[CHOIR__MAX_DEVICES][CHOIR__CLI_DEVICE_NAME];
     int device_count;
     struct choir__job_shared *shared; /* NULL: ranks that are lost are not replaced */
-    _Atomic int64_t *gate; /* of ranks that step apart (stop.c); NULL: no shared memory */
+    _Atomic int64_t *gate;            /* of ranks that step apart; NULL: no shared memory */
 } choir__job_placement;
 
 /* The output of the training: lines, logs, traces. */
@@ -190,7 +190,7 @@ int choir__job_check(choir__job *job);
  * choir__job_check. */
 int choir__job_check_restarts(const choir__job *job);
 
-/* --- the job's folders: job_folder.c --- */
+/* --- the job's folders: job/folder.c --- */
 
 /* Returns whether an agent of `choir run` has started the ranks again, after a loss or a change
  * of nodes. */
@@ -225,13 +225,13 @@ bool choir__job_was_given(const choir__job *job, const char *name);
 /* Adds a destination of --log. Error: argument. */
 choir_status choir__job_add_log(choir__job *job, const char *destination);
 
-/* --- the job as a file: job_file.c --- */
+/* --- the job as a file: job/document/file.c --- */
 
 /* Returns the prepared job as JSON, with all options; id: of the run that it begins, or NULL.
  * The caller frees it. */
 char *choir__job_text(const choir__job *job, const char *id);
 
-/* --- words of a record: job_words.c --- */
+/* --- words of a record: job/document/words.c --- */
 
 /* Refuses texts of the job that JSON cannot have. Error: argument. */
 choir_status choir__job_check_words(const choir__job *job);
@@ -244,7 +244,7 @@ char *choir__job_located(const choir__cli_option *option, const char *text);
 /* Returns DATA so that it is found from any folder; the caller frees it. */
 char *choir__job_place(const char *data);
 
-/* --- --strategy auto: job_auto.c --- */
+/* --- --strategy auto: job/auto.c --- */
 
 /* Replaces auto by what the options alone decide, or by single until choir__job_auto_end, which
  * needs the data and the model. Returns like choir__job_check. */
@@ -253,14 +253,14 @@ choir_status choir__job_auto_end(choir__job *job);
 /* Returns a sentence about the choice; the caller frees it. */
 char *choir__job_auto_text(const choir__job *job);
 
-/* --- --offload: offload.c --- */
+/* --- --offload: job/model/offload.c --- */
 
 /* Returns true if --offload is "params" or "params:FOLDER", which off-loads fsdp's shards. Sets
  * *folder to that of the shards or, if it returns false, of the optimizer's state; NULL: none.
  */
 bool choir__job_offload(const choir__job *job, const char **folder);
 
-/* --- the record of a job: job_record.c --- */
+/* --- the record of a job: job/document/record.c --- */
 
 /* With --resume: takes the options that the command line leaves open from the checkpoint, and
  * refuses those that differ and cannot. Returns like choir__job_check. */
@@ -269,7 +269,7 @@ int choir__job_recall(choir__job *job);
 /* Adds a line to the notes that are printed when nothing is left to refuse. Frees it. */
 void choir__job_add_note(choir__job *job, char *line);
 
-/* --- what --resume changes: job_changes.c --- */
+/* --- what --resume changes: job/document/changes.c --- */
 
 /* Notes each option that changes the numbers of the job that the checkpoint records, or how
  * they are judged, and what does not go on as in that job. */
@@ -277,7 +277,7 @@ void choir__job_note_changes(choir__job *job);
 /* Prints what the tables say of each option, and of each key of a strategy. */
 void choir__job_print_numbers(void);
 
-/* --- where the records go: job_logs.c --- */
+/* --- where the records go: job/logs.c --- */
 
 /* Returns whether --save is the folder of --resume's checkpoint. */
 bool choir__job_goes_on_in_place(const choir__job *job);

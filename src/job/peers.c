@@ -1,5 +1,5 @@
-/* Reading the boards of other ranks: see peers.h. Finding them walks through /proc, so the list
- * is kept while it is complete. */
+/* Reads the boards of a job's other ranks, twice per second. Finding them walks through /proc,
+ * so the list is kept while it is complete, and made again when a rank is gone. */
 #include "job/peers.h"
 
 #include <math.h>

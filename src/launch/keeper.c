@@ -1,4 +1,6 @@
-/* Memory that an agent keeps for its workers; see keeper.h. */
+/* Memory that an agent keeps for its workers: memfds, two per slot, whose numbers a variable of
+ * the environment names. A worker opens them in /proc by the agent's process id, and refuses
+ * files that are not such memfds. */
 #include "launch/keeper.h"
 
 #include <fcntl.h>

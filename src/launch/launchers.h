@@ -22,7 +22,7 @@ typedef struct choir__launcher {
  * argument (a variable that is missing or not a number). */
 choir_status choir__launcher_find(bool clusters_only, choir__launcher *launcher);
 
-/* Fills in *meeting from a cluster's launcher (launched.c). *method is set to
+/* Fills in *meeting from a cluster's launcher (meet/launched.c). *method is set to
  * "tcp://host:port", which points into the launcher, if the ranks still have to meet there,
  * else to NULL. */
 choir_status choir__meet_launched(const choir__launcher *launcher, const choir_group_opts *opts,

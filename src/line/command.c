@@ -1,4 +1,6 @@
-/* Tables of options: which ones a command takes, and setting one value: see command.h. */
+/* Which options a command takes, its own rows and those of a job that it passes on; setting one
+ * value by its row; and an option's value as text. Words that are no choice are answered by the
+ * nearest one. */
 #include "line/command.h"
 
 #include <stdlib.h>

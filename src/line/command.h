@@ -20,7 +20,7 @@ typedef const char *choir__cli_choices(size_t i);
 
 /* Whether the numbers of a job depend on an option, or on a key of its strategy, and so what a
  * checkpoint records, and what happens where the command line of --resume gives another value
- * (job_changes.c). `choir __numbers` lists it; tests/cli/numbers.sh tries each. */
+ * (job/document/changes.c). `choir __numbers` lists it; tests/cli/numbers.sh tries each. */
 typedef enum choir__cli_recorded {
     CHOIR__NOT_RECORDED = 0, /* they do not, and it is of this run alone */
     CHOIR__RECORDED_FREE,    /* they do not: another value is taken without a word */

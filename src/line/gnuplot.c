@@ -1,4 +1,6 @@
-/* Pictures drawn by gnuplot: see line/gnuplot.h. */
+/* Pictures by gnuplot: a script is written to a temporary file and run, and the first line of
+ * its messages is the error. Words are quoted, and bytes that XML cannot hold become question
+ * marks. An option that needs gnuplot is refused before the work if it is missing. */
 #include "line/gnuplot.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* Printing text that is not ours: see printed.h. */
+/* Printing text that is not ours: control characters and broken UTF-8 become question marks, a
+ * cell of a table that a spreadsheet would take for a formula gets an apostrophe, and a stream
+ * keeps the beginning of a character until the rest of it has come. */
 #include "line/printed.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
-/* Messages of the command, on standard error: see say.h. */
+/* Messages of the command: "choir COMMAND: sentence" on standard error, folded for narrow
+ * terminals, without passwords and control characters. Wrong usage names the help. JSON strings
+ * for standard output are quoted here, too. */
 #include "line/say.h"
 
 #include <errno.h>

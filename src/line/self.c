@@ -1,4 +1,5 @@
-/* The process of the command, and the files that are installed with it: see self.h. */
+/* When this process began: at main its CPU time is close to the time that exec and linking
+ * took. */
 #include "line/self.h"
 
 #include <time.h>

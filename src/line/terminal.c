@@ -1,7 +1,7 @@
 /* The size of a terminal, and the columns that letters take on it. The C library's wcwidth()
  * depends on the locale, which the command leaves at "C"; the ranges here are those of
- * Unicode's East Asian Width (UAX #11) that are wide, joined where what lies between is not
- * assigned. */
+ * Unicode's East Asian Width (UAX #11) that are wide, joined where the code points between them
+ * are not assigned. */
 #include "line/terminal.h"
 
 #include <sys/ioctl.h>

@@ -95,7 +95,7 @@ static void check_number(choir_optim *o, const char *name, const char *option, f
 static choir_optim *new_optim(choir_scope *run, choir_module *module, choir__optim_kind kind,
     const char *name, float lr, float weight_decay)
 {
-    choir_optim *o = choir__arena_get(&run->arena, sizeof *o); /* remembered: handle.h */
+    choir_optim *o = choir__arena_get(&run->arena, sizeof *o); /* see tensor/handle.h */
     o->run = run;
     o->kind = kind;
     o->module = module;

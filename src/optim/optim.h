@@ -69,7 +69,7 @@ typedef struct choir__state_list {
 typedef struct choir__optim_part {
     choir_device *device;
     choir__storage *entries, *hyper;
-    choir__storage *rows; /* f64 scratch for norms: see kernels.h */
+    choir__storage *rows; /* f64 scratch for norms: see device/kernels.h */
     /* copy of rows on the run's device, if its queue cannot read them */
     choir__storage *near;
     choir__storage *clip;    /* copy of o->clip, which is on the run's device */

@@ -71,7 +71,7 @@ static void store(choir_scaler *s, float scale, float clean, float in_a_row)
 choir_scaler *choir_scaler_new(choir_scope *run, choir_scaler_opts opts)
 {
     run = choir__open_scope(run, __func__);
-    choir_scaler *s = choir__arena_get(&run->arena, sizeof *s); /* remembered: handle.h */
+    choir_scaler *s = choir__arena_get(&run->arena, sizeof *s); /* see tensor/handle.h */
     s->run = run;
     s->opts = opts;
     if (lacks(&opts)) {

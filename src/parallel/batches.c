@@ -1,4 +1,5 @@
-/* The batches of a dataset, read ahead: see batches.h. */
+/* Reads the batches of a dataset in order, a few ahead by prefetching threads, uploads each in
+ * a scope without a tape, and calls a function on it. */
 #include "parallel/batches.h"
 
 #include "data/dataset.h"

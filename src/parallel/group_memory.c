@@ -1,4 +1,6 @@
-/* See group_memory.h. */
+/* Memory for gradients of a group: shared memory that peers read in place, a block of the pool
+ * on devices that are far, or a piece outside the pool. If one rank gets none, it aborts the
+ * group, because its peers allocate together with it. */
 #include "parallel/group_memory.h"
 
 bool choir__ranks_share(const choir_group *group, const choir_device *device)

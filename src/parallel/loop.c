@@ -1,4 +1,6 @@
-/* A training loop with callbacks: see choir/loop.h. */
+/* A training loop with callbacks (choir/loop.h): each step reads all batches first, since
+ * ignored targets decide the losses' divisor, then runs the micro-batches and the update; saves
+ * and evaluations follow between steps. */
 #include <choir/autograd.h>
 #include <choir/loop.h>
 

@@ -1,4 +1,7 @@
-/* Makes, fills and binds replicas: see replicas.h. */
+/* Replicas: the tensors of a module are collected once, parameters before buffers, with the
+ * fields that point to them. Filling a replica copies values from the first device's tensors;
+ * binding sets the fields. Views, parts and fields that do not hold the registered tensor are
+ * refused by name. */
 #include "parallel/replicas.h"
 #include "tensor/launch.h"
 

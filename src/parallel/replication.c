@@ -1,4 +1,5 @@
-/* Finds strategies within strategies. */
+/* Looks for strategies in a tree of modules: through wrappers, modules with one nameless child
+ * whose strategy places work, and among all children. */
 #include "parallel/replication.h"
 
 /* Returns the module that a wrapper wraps; NULL: m is not a wrapper. */

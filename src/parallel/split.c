@@ -1,4 +1,5 @@
-/* Cuts batches: see split.h. */
+/* Cuts a batch: as torch.chunk does, into pieces of equal size but the last, which devices get
+ * in runs; or one piece per device by weights. Shares are rounded by the largest remainder. */
 #include "parallel/split.h"
 
 #include <math.h>

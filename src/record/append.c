@@ -1,4 +1,5 @@
-/* Adding records to a file: see append.h. */
+/* One write per record. What a full disk has cut off is removed again, so that the file ends
+ * with a whole record, and a file that was removed meanwhile is an error and not silence. */
 #include "record/append.h"
 
 #include <errno.h>

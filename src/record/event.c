@@ -1,4 +1,5 @@
-/* Events for recorders that know rows alone: see recorder.h. */
+/* An evaluation as a row of numbers, "eval/NAME", for recorders that know rows alone; other
+ * events have none. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* Files of lines: see lines.h. */
+/* Files of lines. Opening for a run that goes on reads the file from its end, and cuts off a
+ * broken line and the lines that will be written again, since a run's lines ascend. */
 #include "record/lines.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* Growing texts and exact numbers: see text.h. */
+/* Growing texts, and JSON: strings of any bytes, in which broken UTF-8 becomes U+FFFD, and
+ * numbers with as many digits as read back exactly. */
 #include "record/text.h"
 
 #include <math.h>

@@ -5,7 +5,8 @@
 
 #include "tensor/op.h"
 
-/* The record of a tensor that holds a parameter's values in another dtype (param_casts.c). */
+/* The record of a tensor that holds a parameter's values in another dtype
+ * (autograd/param_casts.c). */
 typedef struct choir__param_cast {
     choir_tensor *of;   /* the parameter, or another cast of it */
     uint64_t values;    /* choir__values_of it, when the cast was made */

@@ -162,7 +162,7 @@ choir__record *choir__record_op(
 void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes);
 
 /* The op of choir_add, for ops that also add; and that of an f32 tensor and a 16-bit one, which
- * a kernel adds in one pass (add.c). */
+ * a kernel adds in one pass (ops/add.c). */
 extern const choir__op choir__add_op, choir__add_half_op;
 /* Sums, differences and so on, of shapes that broadcast. */
 choir_tensor *choir__binary(choir__binary_op op, choir_tensor *a, choir_tensor *b);

@@ -36,7 +36,7 @@ struct choir_tensor {
     struct choir__route *route;       /* made in a pipeline: strategy.h */
     struct choir__released *released; /* set while its memory is released (segment.h) */
     struct choir__param_cast *cast;   /* a parameter's values in another dtype: autocast.h */
-    /* its values in 16 bits, written by the same kernel: a gradient's (add.c), a norm's */
+    /* its values in 16 bits, written by the same kernel: a gradient's (ops/add.c), a norm's */
     choir_tensor *twin;
     choir_tensor *next; /* in the scope's list, for closing */
 };

@@ -1,4 +1,6 @@
-/* The line on standard error about an error that no program has read: see unread.h. */
+/* The line on standard error about an error that no program has read. It is prepared when the
+ * scope closes, and printed at the next chance or at exit, unless this thread has read a
+ * message since; a forked child says nothing. */
 #include "tensor/unread.h"
 
 #include <pthread.h>

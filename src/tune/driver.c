@@ -1,4 +1,7 @@
-/* The begin and the end of trials, and of the search: see driver.h. */
+/* The search: places ask for trials as long as the window has room, the runner starts an
+ * attempt and looks at it until it ends, a failed one is tried again, and the end goes into the
+ * study. A runner with processes has one loop in the caller's thread, which sleeps in poll;
+ * functions have a thread per place. */
 #include "tune/driver.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* The front of trials that none dominates: see pareto.h, study.h. */
+/* The front of trials that none dominates. Two objectives need one pass in the order of the
+ * first; any number of them keeps a growing front and compares each trial with it. */
 #include "tune/pareto.h"
 
 #include <math.h>

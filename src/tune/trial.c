@@ -1,4 +1,5 @@
-/* Trials, as programs see them. */
+/* Trials, as programs see them: parameters by name, reports, the budget, and whether to stop. A
+ * function that reads what other threads change holds the study's lock. */
 #include "tune/trial.h"
 
 #include <math.h>

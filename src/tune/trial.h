@@ -48,7 +48,7 @@ struct choir_trial {
     bool closed;   /* stored as one that does not go on */
     choir__stored_attributes attributes;
     char **texts;    /* (space->count) made when asked for; NULL: none yet */
-    double params[]; /* (space->count), see space.h; NaN: the trial lacks the parameter */
+    double params[]; /* (space->count), see space/space.h; NaN: the trial lacks the parameter */
 };
 
 /* Returns whether the trial's known result can guide a sampler. */

@@ -7,14 +7,14 @@
 #include "collectives_fixture.h"
 #include "multi/ranks.h"
 
-/* Translates a pointer for the calls under test: far.c stores data where processors cannot read
- * them. */
+/* Translates a pointer for the calls under test: comm/far/far.c stores data where processors
+ * cannot read them. */
 #ifndef SUITE_AT
 #define SUITE_AT(p) (p)
 #endif
 
-/* Moves a trial's memory to the place where a call finds it, and back: in cuda_groups.c this is
- * a GPU. */
+/* Moves a trial's memory to the place where a call finds it, and back: in multi/cuda_groups.c
+ * this is a GPU. */
 #ifndef SUITE_LEND
 #define SUITE_LEND(m) (*(m))
 #define SUITE_TAKE_BACK(m)

@@ -1,9 +1,9 @@
-/* cuDNN's plans for the graphs of dnn_conv.c, made for a described H200. cuDNN checks a graph,
- * lists engines and finalizes a plan without a GPU, so errors in a graph appear here; the
- * values that the plans compute are not checked. The driver loads kernels that are compiled at
- * run time, such as those of attention. For these the test accepts engines that take the graph
- * and fail at loading (CMakeLists.txt substitutes the toolkit's libcuda, which has no
- * driver). */
+/* cuDNN's plans for the graphs of device/cuda/dnn/dnn_conv.c, made for a described H200. cuDNN
+ * checks a graph, lists engines and finalizes a plan without a GPU, so errors in a graph appear
+ * here; the values that the plans compute are not checked. The driver loads kernels that are
+ * compiled at run time, such as those of attention. For these the test accepts engines that
+ * take the graph and fail at loading (CMakeLists.txt substitutes the toolkit's libcuda, which
+ * has no driver). */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 #include "device/cuda/dnn/dnn_graph.h"
 #include "device/cuda/kernels/matmul.h"
 
-/* Stubs of the plug-in's functions that dnn_run.c calls; the test runs none. */
+/* Stubs of the plug-in's functions that dnn/dnn_run.c calls; the test runs none. */
 
 choir__cuda *choir__cuda_here(void)
 {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The command is the library's first user. src/cli/ includes public headers, its own headers, those
 # of the two floors that were made for it (line/, job/), and the internal ones that
-# docs/architecture.md lists with a reason and the files that use them.
+# docs/inside.md lists with a reason and the files that use them.
 #
 #   command_headers.sh PROJECT
 set -eu
@@ -10,14 +10,13 @@ lists=$(mktemp -d "${TMPDIR:-/tmp}/choir-headers.XXXXXX")
 trap 'rm -rf "$lists"' EXIT
 # A row of the table: | `header` | `file` `file` ... | reason |; a folder stands for its files.
 awk -F'|' '
-    /^## / { inside = /What the command takes of the inside/; next }
-    inside && $2 ~ /^ *`[^`]*[.]h` *$/ {
+    $2 ~ /^ *`[^`]*[.]h` *$/ {
         gsub(/[ `]/, "", $2)
         n = split($3, file, /[ `,]+/)
         for (i = 1; i <= n; i++)
             if (file[i] != "")
                 print $2, file[i]
-    }' docs/architecture.md | sort >"$lists/listed"
+    }' docs/inside.md | sort >"$lists/listed"
 grep -rE '^#include "' src/cli --include='*.[ch]' | grep -vE '#include "(cli|line|job)/' |
     sed -E 's|^src/cli/([^:]*):#include "([^"]*)".*|\2 \1|' | sort -u >"$lists/taken"
 awk '
@@ -29,14 +28,14 @@ awk '
         else if (($1, folder) in allowed) row[$1 " " folder]++
         else {
             printf "src/cli/%s includes \"%s\": the public headers should do", $2, $1
-            print "; or list it in docs/architecture.md, with the reason"
+            print "; or list it in docs/inside.md, with the reason"
             bad = 1
         }
     }
     END {
         for (r in row)
             if (!row[r]) {
-                print "docs/architecture.md lists what is not included any more: " r
+                print "docs/inside.md lists what is not included any more: " r
                 bad = 1
             }
         exit bad

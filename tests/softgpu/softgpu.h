@@ -9,7 +9,7 @@
  *
  * Functions that are missing here must not be used by kernels: among them are float atomics,
  * whose sums depend on which thread is first. softgpu_math.h has the functions of single
- * threads, softgpu_mma.h has nvcuda::wmma. */
+ * threads. */
 #ifndef SOFTGPU_H
 #define SOFTGPU_H
 

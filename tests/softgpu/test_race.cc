@@ -22,7 +22,7 @@ struct given {
     int fault;
 };
 
-/* The sum over a block, as block_sum in kernel.cuh has it; twice. */
+/* The sum over a block, as block_sum in device/cuda/kit/kernel.cuh has it; twice. */
 static void sums(given k)
 {
     __shared__ float part[32];

@@ -1,4 +1,6 @@
-/* Making folders: see folders.h. */
+/* Making a folder with all folders above it: each prefix of the path is tried, and errors on
+ * the way do not matter. Whether the folder is there at the end, and can be written to,
+ * decides. */
 #include "base/files/folders.h"
 
 #include <errno.h>

@@ -1,4 +1,7 @@
-/* Sealed memfds and mappings; see mapping.h. */
+/* Sealed memfds and their mappings. A memfd is allocated before it is sealed against shrinking,
+ * and a mapping checks the size and the seal, so that no access to a peer's file ends in
+ * SIGBUS. The kernel kills a process rather than refuse memory: large requests are compared
+ * with the available memory first. */
 #include "base/files/mapping.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* Opening shared libraries: see library.h. */
+/* Opens a shared library and fills in the caller's table of functions. A table that is filled
+ * in already is not written again, since other threads may be using it; one lock serves all
+ * libraries. */
 #include "base/plugin/library.h"
 
 #include <dlfcn.h>

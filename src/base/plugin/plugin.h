@@ -10,7 +10,7 @@
  *
  *     plug-in                                   libchoir.so, or the command
  *     engine: choir__engine_peer(...)
- *       -> plugin_side.c: host->choir__engine_peer(...)  ->  failure.c: choir__engine_peer
+ *       -> plugin_side.c: host->choir__engine_peer(...)  ->  comm/failure.c: choir__engine_peer
  *
  * A plug-in that was built with other structs or another table is refused. */
 #ifndef CHOIR_PLUGIN_H

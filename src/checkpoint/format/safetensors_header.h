@@ -1,4 +1,5 @@
-/* A safetensors file that is being read, and its header (safetensors_read.c, _header.c). */
+/* A safetensors file that is being read, and its header (safetensors_read.c,
+ * safetensors_header.c). */
 #ifndef CHOIR_SAFETENSORS_HEADER_H
 #define CHOIR_SAFETENSORS_HEADER_H
 

@@ -1,5 +1,5 @@
-/* SHA-256: see sha256.h. libcrypto is opened for the first hash: most processes compute none.
- */
+/* SHA-256 by libcrypto, which is opened for the first hash, as most processes compute none; by
+ * libsodium where it is missing. */
 #include "checkpoint/format/sha256.h"
 
 #ifdef CHOIR_HAVE_CRYPTO

@@ -1,4 +1,7 @@
-/* Conversion, tensor by tensor, from mapped files to new ones. See convert.h. */
+/* Converts a checkpoint, or a folder of another program, tensor by tensor: mapped files are
+ * read part by part, converted in one buffer, and written to as many new files as asked for.
+ * Types that cannot represent a weight are refused. A checkpoint gets its small files and a
+ * state.json with new hashes, too, and the folder appears by one rename. */
 #include "checkpoint/weights/convert.h"
 
 #include <dirent.h>

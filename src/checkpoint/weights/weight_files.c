@@ -1,4 +1,6 @@
-/* Which files of a folder hold its weights: see weight_files.h. */
+/* Finds the files of a folder that hold its weights, by a list of name patterns in the order of
+ * preference. A folder without them gets a sentence about the files it has: pickled programs,
+ * other formats, and names that do not say that they are the model. */
 #include "checkpoint/weights/weight_files.h"
 
 #include <dirent.h>

@@ -1,4 +1,6 @@
-/* The output of choir checkpoint. */
+/* The output of choir checkpoint: the state, the files with their hashes, and the tensors with
+ * their parts, as lines of JSON or as columns. Names out of files are cleaned before a terminal
+ * gets them. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,6 @@
-/* The lines below the table: see live.h. */
+/* Lines below the table of a search, which are rewritten in place: the terminal's size is asked
+ * each time, and text is cut or folded by the columns of its letters. They are erased before a
+ * line of the table is printed, and drawn again soon. */
 #include "cli/tune/live.h"
 
 #include <math.h>

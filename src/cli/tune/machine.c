@@ -1,4 +1,5 @@
-/* choir tune: what a machine has for trials: see machine.h. */
+/* How many trials run at once: as many as asked for, or as there is room for by the devices and
+ * the memory of a trial. The devices are then divided into places. */
 #include "cli/tune/machine.h"
 
 #include <string.h>

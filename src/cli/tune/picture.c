@@ -1,4 +1,6 @@
-/* choir tune plot: draws stored studies. */
+/* choir tune plot: opens the stored studies that it is given, reads the trials of each as
+ * numbers to be drawn, and draws one picture of them. The first study chooses the parameters of
+ * all. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* A study's trials as numbers to be drawn: see plot.h. */
+/* A study's trials as numbers to be drawn: the range and scale of an axis, outliers aside;
+ * texts that fit a number of columns; which parameters vary, and their values. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* From a request to the space, the metrics and the study: see request.h. */
+/* From a request, by options or by a study file, to the space, the metrics with their
+ * directions, and the study. Options that may be given several times are kept in a list. */
 #include "cli/tune/request.h"
 
 #include <limits.h>

@@ -1,4 +1,6 @@
-/* choir tune: options of a hyper-parameter search. */
+/* choir tune: the options of a search, and its order: the request is read and checked, the
+ * folder is claimed for this search, the study is opened, trials run, and a picture or a last
+ * command with the best trial ends it. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

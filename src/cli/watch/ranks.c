@@ -1,4 +1,6 @@
-/* Ranks as JSON: see ranks.h. */
+/* The ranks in view as JSON for the page: jobs with their ranks, devices, memory and current
+ * calls, the newest collectives that the training's thread waits for, the slowest rank, and
+ * machines in trouble. The numbers of calls and processes are bounded. */
 #include "cli/watch/ranks.h"
 
 #include <inttypes.h>

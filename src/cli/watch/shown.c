@@ -1,4 +1,6 @@
-/* The runs and studies of the page: see shown.h. */
+/* The runs and studies of the page, each at a place that readers know. A path is known by name
+ * or by the folder that it leads to, since links may lead there twice; when all places are
+ * taken, one whose folder is gone gives up its place. */
 #include "cli/watch/shown.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* Numbers of long runs in bounded memory: see table.h. */
+/* Numbers of long runs in bounded memory: when all buckets are full, neighbours are joined, and
+ * each holds twice as many rows. A reader that has seen the table gets its last bucket again
+ * and the new ones, or all of them after a halving or with a new column. */
 #include "cli/watch/table.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Calls on rows (rows.h) over far memory: a few cuts at a time, packed consecutively in
+/* Calls on rows (comm/rows.h) over far memory: a few cuts at a time, packed consecutively in
  * staging, so that a call on all weights of a model needs no second copy of them.
  *
  *     far      | cut 0 |  | cut 1 | cut 2 |      | cut 3 |

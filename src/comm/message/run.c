@@ -1,4 +1,7 @@
-/* A collective over messages: its schedule, run by lanes (see message.h). */
+/* A collective over messages: its data are cut into segments, and each segment's schedule runs
+ * in one of a few lanes, a round at a time. Segments begin one after another, so that one lane
+ * sends while another adds. A round's receives are posted before its sends, so that arriving
+ * data find their place. */
 #include "comm/message/message.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* Building schedules: a growing list of moves, and slices of data. See build.h. */
+/* Building schedules: moves are added to a growing list, empty ones are left out, and scratch
+ * memory is counted as it is named. Slices of data begin at multiples of an alignment. */
 #include "comm/pattern/build.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
-/* Arithmetic on the fixed tree: see tree.h. */
+/* The fixed tree as arithmetic: the run of leaves of a rank, the nodes that a run completes
+ * (aligned blocks of 2^k leaves), whether two nodes are siblings, and the sum of some numbers
+ * in the tree's order. */
 #include "comm/pattern/tree.h"
 
 #include "base/base.h"

@@ -1,4 +1,5 @@
-/* Closing an endpoint. */
+/* Closing an endpoint: in order, or by force where the peer is gone, so that nothing waits for
+ * it. Progress is made until the request is done, or the time is over. */
 #include "comm/ucx/ucx.h"
 
 #include <sched.h>

@@ -1,4 +1,6 @@
-/* Sending and receiving. */
+/* Sending and receiving. A message has a number per pair and group, and goes out at once. A
+ * receive takes the message of its number if it has come early, else it joins its peer's queue,
+ * where match.c finds it. */
 #include "comm/ucx/ucx.h"
 
 #include <string.h>

@@ -1,4 +1,6 @@
-/* Opening and closing a net. */
+/* Opening and closing a net. A net is crowded if this machine has more ranks than cores:
+ * waiters then give their core away. Closing flushes sent messages for a few seconds, if no
+ * peer was lost, and closes endpoints by force otherwise. */
 #include "comm/ucx/ucx.h"
 
 #include <sched.h>

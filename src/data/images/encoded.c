@@ -1,4 +1,6 @@
-/* Samples of encoded texts: see encoded.h. */
+/* Samples of encoded texts: [CLS], the tokens, [SEP], and a second text with its own [SEP]. All
+ * tokens are in one array, and a sample is a range of it; the longer of two texts is shortened
+ * until both fit, as the library tokenizers does. */
 #include "data/images/encoded.h"
 
 #include <stdio.h>

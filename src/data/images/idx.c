@@ -50,7 +50,7 @@ typedef struct idx_dataset {
     choir_dataset base;
     idx_pair pair;
     int64_t first, length; /* of this split */
-    /* Images of the front that are for validation all the same, ascending: see held.h. */
+    /* Images of the front that are for validation all the same, ascending: see data/held.h. */
     int64_t moved[256];
     int moved_count;
     bool training;

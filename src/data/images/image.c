@@ -1,4 +1,5 @@
-/* Pixel buffers for the readers of image formats. */
+/* The decoder's buffer of pixels, which grows to the largest region that was asked for, with
+ * some bytes of slack behind the last row for loops that read whole vectors. */
 #include "data/images/image.h"
 
 #include <stdlib.h>

@@ -160,7 +160,7 @@ static choir_status make(choir_loader *l)
 choir_loader *choir_loader_new(choir_scope *run, choir_dataset *dataset, choir_loader_opts opts)
 {
     run = choir__open_scope(run, __func__);
-    choir_loader *l = choir__arena_get(&run->arena, sizeof *l); /* remembered: handle.h */
+    choir_loader *l = choir__arena_get(&run->arena, sizeof *l); /* see tensor/handle.h */
     l->run = &run->run->base;
     l->dataset = dataset;
     l->opts = opts;

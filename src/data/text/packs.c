@@ -1,4 +1,6 @@
-/* Packing of documents: see packs.h. */
+/* Packing: a document goes to the open sample with the least room that is enough for it; if
+ * none has room, the fullest one is closed. At the end the pieces are sorted by sample, in one
+ * pass, and those of a sample keep their order. */
 #include "data/text/packs.h"
 
 #include <stdlib.h>

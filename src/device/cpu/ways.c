@@ -1,4 +1,6 @@
-/* See ways.h. A kernel's notes are one word: bit dtype + DTYPES * (way - 1). */
+/* Notes of the kernels about how they computed: one atomic word per kernel, bit dtype + DTYPES
+ * * (way - 1), which is written only if the bit is new. The table for f64 is the reference with
+ * such notes. */
 #include "device/cpu/ways.h"
 
 #include <stdatomic.h>

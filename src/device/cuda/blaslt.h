@@ -1,4 +1,4 @@
-/* Products that cuBLASLt computes, with its epilogues: for matmul.cu. */
+/* Products that cuBLASLt computes, with its epilogues: for kernels/matmul.cu. */
 #ifndef CHOIR_CUDA_BLASLT_H
 #define CHOIR_CUDA_BLASLT_H
 

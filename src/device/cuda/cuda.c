@@ -88,7 +88,7 @@ static void carry(choir__carrier *carrier, choir_device *from, const void *x, ch
     choir__queue_moved(to->queue, from->queue, bytes);
 }
 
-/* GPUs read each other's memory; data from the host they copy themselves (copy.cu). */
+/* GPUs read each other's memory; data from the host they copy themselves (kernels/copy.cu). */
 static bool reads(const choir_device *to, const choir_device *from)
 {
     return to->far == from->far; /* also under another name: a pipeline's rank */

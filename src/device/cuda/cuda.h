@@ -2,9 +2,9 @@
  *
  * cuda:K is a GPU. With CHOIR_CUDA_DEVICES=n it is one of n *virtual* devices, distributed over
  * the available GPUs: each has its own stream, pool and cuBLASLt workspace, on a GPU that
- * others use too. A kernel of the table is a host function (`kernel.cuh` has the pattern). It
- * runs on the thread that runs the device's queue, reads its arguments there, so that they may
- * contain pointers to host memory, and launches work on choir__cuda_here()->stream.
+ * others use too. A kernel of the table is a host function (`kit/kernel.cuh` has the pattern).
+ * It runs on the thread that runs the device's queue, reads its arguments there, so that they
+ * may contain pointers to host memory, and launches work on choir__cuda_here()->stream.
  *
  * Everything a kernel needs besides its arguments comes from the context: scratch memory, the
  * matrix library's handle, and the *fault*, by which device code reports errors such as a class
@@ -23,7 +23,7 @@ extern "C" {
 #include "device/kernels.h"
 #include "device/libraries.h"
 
-#ifdef __cplusplus /* C++ has no _Atomic, so queue.h cannot be included */
+#ifdef __cplusplus /* C++ has no _Atomic, so device/queue.h cannot be included */
 choir_status choir__queue_fail(choir_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 #endif
@@ -63,8 +63,8 @@ typedef struct choir__cuda {
     cudaError_t launched;       /* of the running task's launches: the first error */
     bool capturing;             /* launched work is stored, not run */
     bool refused;               /* something could not be captured */
-    struct choir__plans *plans; /* matmul.cu's; NULL: none yet */
-    void *dnn;                  /* dnn_run.c's: a cuDNN handle and its plans; NULL: none yet */
+    struct choir__plans *plans; /* kernels/matmul.cu's; NULL: none yet */
+    void *dnn; /* dnn/dnn_run.c's: a cuDNN handle and its plans; NULL: none yet */
     choir__library_use use[CHOIR__LIBRARIES];
 } choir__cuda;
 

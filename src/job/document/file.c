@@ -1,5 +1,5 @@
-/* Jobs as files: see job_file.h. The table of options says which keys there are and of which
- * type, so an option is stated once. A checkpoint's record (job_record.c) is such a file, too;
+/* Jobs as files: see file.h. The table of options says which keys there are and of which
+ * type, so an option is stated once. A checkpoint's record (record.c) is such a file, too;
  * older versions wrote its values as texts. */
 #include "job/document/file.h"
 

@@ -4,11 +4,11 @@
  *     {"format": "choir-job", "version": 1, "data": "/data/text", "data_sha256": "...",
  *      "options": {"model": "gpt2:...", "lr": 0.001, "strategy": "ddp", ...},
  *      "device": "cpu",                                  kind of its devices
- *      "classes": ["down", "up"]}                        of a classifier (classes.c)
+ *      "classes": ["down", "up"]}                        of a classifier (model/classes.c)
  *
  * The table of options says which of them are recorded, and what happens to one that the
  * command line gives otherwise: another strategy is taken, since the bits are the same; another
- * --lr is taken, with a note (job_changes.c); another --seed is refused. The ranks of a job
+ * --lr is taken, with a note (changes.c); another --seed is refused. The ranks of a job
  * that were started one by one compare the same options. */
 #include <jansson.h>
 #include <limits.h>

@@ -1,4 +1,6 @@
-/* The options of a job as JSON: see job_values.h. */
+/* An option's value as JSON of its own type, by the table of options: the value as it was
+ * given, or the full one with all options of an optimizer or a schedule. Reals are written with
+ * the digits that read back as the same number. */
 #include "job/document/values.h"
 
 #include <stdlib.h>

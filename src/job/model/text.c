@@ -1,4 +1,6 @@
-/* The tokenizer of a language model's data: see text.h. */
+/* Chooses the tokenizer of a language model's data. A resumed job has its checkpoint's, since
+ * the weights belong to its ids; else the options decide, and then the published model or the
+ * weights' folder, if it has one. */
 #include "job/model/text.h"
 
 #include <choir/training.h>

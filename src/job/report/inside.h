@@ -1,5 +1,5 @@
 /* The inside of the report: what its lines share. report.c has the job's beginning, its events
- * and its end, report_step.c the lines of steps. */
+ * and its end, step.c the lines of steps. */
 #ifndef CHOIR_CLI_REPORT_INSIDE_H
 #define CHOIR_CLI_REPORT_INSIDE_H
 

@@ -1,4 +1,4 @@
-/* The output of a training besides its steps (report_step.c): how it begins, events, the
+/* The output of a training besides its steps (step.c): how it begins, events, the
  * summary, the profile; lines of JSON for programs, sentences for people. */
 #include "job/report/report.h"
 

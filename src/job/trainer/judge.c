@@ -1,4 +1,6 @@
-/* See judge.h. A score's measure is turned so that less is better. */
+/* Judges an evaluation: which checkpoint is the best by --best, whether --patience is over, and
+ * the rate of --schedule plateau. A score's measure is turned so that less is better. All of it
+ * is saved with checkpoints; by another measure nothing has been the best yet. */
 #include "job/trainer/judge.h"
 
 #include <math.h>

@@ -1,4 +1,6 @@
-/* Checkpoints that a training goes on from. */
+/* Where a training goes on from: the checkpoint of --resume, or after a loss the ranks' copies
+ * in memory, if they are not behind this job's own checkpoint. Without either the training
+ * begins again, or ends with a sentence if steps would be lost. */
 #include "job/trainer/trainer.h"
 #include "job/trainer/inside.h"
 

@@ -1,4 +1,6 @@
-/* Ranks for which the others wait; see slow.h. */
+/* Averages this rank's share of time in collectives over the last seconds, and packs it with
+ * the rank into words whose maximum over the ranks says who waits least. A rank is named once
+ * its cost has lasted, and then rarely. */
 #include "job/trainer/slow.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* Writing to a terminal that the user may have stopped; see console.h. */
+/* Writes to a terminal that the user may have stopped: text is kept until the descriptor takes
+ * it, in whole lines as far as a pipe writes them at once. */
 #include "launch/agent/console.h"
 
 #include <errno.h>

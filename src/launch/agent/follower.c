@@ -1,4 +1,6 @@
-/* Reading and extending a ledger; see follower.h. */
+/* Reads a ledger entry by entry and keeps the newest membership under a lock. A change is tried
+ * on a copy and written as the next entry; if another agent was first, its entry is read, and
+ * the change is tried again on that. Readers are woken by an eventfd. */
 #include "launch/agent/follower.h"
 
 #include <errno.h>

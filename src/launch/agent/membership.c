@@ -1,4 +1,6 @@
-/* The changes of a job's membership; see membership.h. */
+/* The changes of a job's membership, as pure functions: an agent joins, is ready, is done,
+ * fails, is lost; a generation begins when all are ready and there are enough; the job ends.
+ * Each change notes its news as lines for people, which all agents print alike. */
 #include "launch/agent/membership.h"
 
 #include <math.h>

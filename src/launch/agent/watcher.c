@@ -1,4 +1,6 @@
-/* Following a ledger in a thread; see watcher.h. */
+/* A thread that follows the ledger. It renews this agent's sign of life, reports agents that
+ * are gone or silent for too long while others wait for them, and starts a generation when it
+ * is due: the first agent in the list, or the next ones in turn if it does not. */
 #include "launch/agent/watcher.h"
 
 #include <math.h>

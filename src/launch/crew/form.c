@@ -1,5 +1,5 @@
 /* The supervisor's side of the crew: seats are taken and lost, and generations are formed.
- * Nothing here knows processes; spawn.c tells it who has ended. */
+ * Nothing here knows processes; launch/spawn.c tells it who has ended. */
 #include "launch/crew/crew.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* Calls to etcd's JSON gateway; see http.h. */
+/* Calls to etcd's JSON gateway over libcurl: bytes as base64, 64-bit numbers as texts. A watch
+ * is a call that ends with its first event. A token that is too old is renewed once, and TLS
+ * errors name the options about certificates. */
 #include "launch/etcd/http.h"
 
 #include <sodium.h>

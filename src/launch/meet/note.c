@@ -1,4 +1,6 @@
-/* The content of the file of file://, as text. */
+/* The file of file:// as text: a title with a version, the holder's process, the key, the
+ * addresses. A reader refuses everything that is not exactly that, and keys are wiped from
+ * memory. */
 #include "launch/meet/file.h"
 
 #include <sodium.h>

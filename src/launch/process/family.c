@@ -1,4 +1,6 @@
-/* A family of child processes: starting, watching and stopping them; see process.h. */
+/* A family of child processes. A child is forked with all signals blocked, so that none meets
+ * the parent's handlers, and dies with its parent; the parent gets a pidfd. The first failure
+ * stops the others: SIGTERM, and SIGKILL after a grace. */
 #include "launch/process/process.h"
 
 #include <errno.h>

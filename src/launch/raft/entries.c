@@ -1,4 +1,6 @@
-/* The ledger's entries as Raft's state machine; see entries.h. */
+/* The ledger as Raft's state machine: a command writes entry n + 1, or does nothing; its result
+ * says whether the entry is the caller's own text. The newest entries alone are kept, and they
+ * are the snapshot. */
 #include "launch/raft/entries.h"
 
 #include <stdlib.h>

@@ -1,4 +1,7 @@
-/* The connections among agents; see links.h. */
+/* Connections among agents: each side says hello with its number and address, and messages are
+ * frames of the store's channel. If two agents call each other at one moment, the one with the
+ * smaller number closes the later connection. The user learns whether the peer's kernel has
+ * closed a connection: then that agent is gone. */
 #include "launch/raft/links.h"
 
 #include <errno.h>

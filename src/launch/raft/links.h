@@ -1,7 +1,7 @@
-/* The connections among the agents of a job. Each is a channel of the store's kind (channel.h),
- * which proves the job's key and encrypts, or without a key belongs to processes of one user.
- * An agent is known by a random number; a connection begins with a hello in each direction,
- * which says it.
+/* The connections among the agents of a job. Each is a channel of the store's kind
+ * (store/channel.h), which proves the job's key and encrypts, or without a key belongs to
+ * processes of one user. An agent is known by a random number; a connection begins with a hello
+ * in each direction, which says it.
  *
  * Messages are sent on any connection that stands, and lost where there is none: Raft repeats
  * its own, and so does the server its requests.

@@ -1,4 +1,6 @@
-/* libraft's storage, in memory; see memory.h. libraft itself holds the entries of the log. */
+/* libraft's storage, in memory: everything that libraft would write succeeds, and is answered
+ * before the next message is read. The snapshot is kept here, and the entries of the log by
+ * libraft itself. */
 #include "launch/raft/memory.h"
 
 #include <stdlib.h>

@@ -1,4 +1,7 @@
-/* The greeting and the frames: see protocol.h. */
+/* The greeting and the frames of a connection (protocol.h), without a socket. With a key, both
+ * sides derive four keys from an exchange of public keys, the job's key and both hellos, prove
+ * that they have them, and encrypt what follows. Secrets are wiped as soon as they have served.
+ */
 #include "launch/store/channel.h"
 
 enum { MODE_AT = 8, REFUSAL_AT = 9, PUBLIC_AT = 16, NONCE_AT = 48, OVERHEAD = 17 };

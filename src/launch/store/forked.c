@@ -1,3 +1,5 @@
+/* A list of the objects that a forked child must not keep. fork() waits until none of them is
+ * in the middle of a call; then the child closes its copies and forgets the list. */
 #include "launch/store/forked.h"
 
 #include <stddef.h>

@@ -1,4 +1,6 @@
-/* The job's key: its memory, and where it comes from; see key.h. */
+/* The job's key: read from a file that belongs to this user and that others cannot read, or
+ * from a descriptor, and hashed to its purpose. It is in memory that sodium guards and leaves
+ * out of core dumps. */
 #include "launch/store/key.h"
 
 #include <errno.h>

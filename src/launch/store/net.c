@@ -1,4 +1,6 @@
-/* Addresses and connections. */
+/* Addresses and connections: names of hosts and "unix:NAME" become socket addresses, and
+ * addresses become texts. Sockets are non-blocking and closed on exec. Whether an address is
+ * this machine's decides whether a key is needed. */
 #include "launch/store/net.h"
 
 #include <arpa/inet.h>

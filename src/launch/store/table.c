@@ -1,3 +1,6 @@
+/* A chained hash table of keys and values, which doubles when it has an entry per chain. The
+ * bytes of keys and values are reserved before they are copied, so a limit is met before memory
+ * is taken. */
 #include "launch/store/table.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
-/* Translation of config.json to text: see config.h. config_write.c goes back. */
+/* From config.json to a model's text, key by key: an option of the text, a value that must
+ * hold, or a key that changes nothing here. Each other key is an error or a note that names it.
+ * config_write.c goes back. */
 #include "nn/models/config.h"
 
 #include <errno.h>

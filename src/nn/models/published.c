@@ -1,5 +1,5 @@
-/* Shared by the models' tables of published keys: values of a config.json, and error messages
- * about them. See published.h. */
+/* Shared by the models' tables of published keys: pairs of the text are appended, values of the
+ * JSON are read with a default, and an error names the key and the value that was found. */
 #include "nn/models/published.h"
 
 #include <stdio.h>

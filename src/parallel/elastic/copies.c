@@ -1,4 +1,7 @@
-/* Writing copies: see copies.h. */
+/* Writes copies: this rank's boxes, behind a head with the step, the generation and a hash of
+ * the training, into its two files in turn. A flag in the head is cleared first and set last,
+ * so a copy that was interrupted does not count. Tensors that every rank has alike are divided
+ * among the ranks of a machine. */
 #include "parallel/elastic/copies_layout.h"
 
 #include <errno.h>

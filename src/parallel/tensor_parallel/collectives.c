@@ -5,10 +5,10 @@
  *    gather          side by side <-->  split           own part
  *
  * The pair for ranks that go on differently, all_gather and reduce_scatter, is that of
- * distributed_nn.c.
+ * parallel/distributed_nn.c.
  *
- * All go through the group's queue, between two waits (distributed.c); the host goes on at
- * once. */
+ * All go through the group's queue, between two waits (parallel/distributed.c); the host goes
+ * on at once. */
 #include <choir/distributed.h>
 #include <choir/distributed_nn.h>
 

@@ -1,4 +1,6 @@
-/* Lookup tables, and dropout. */
+/* Lookup tables, and dropout. A table's gradient goes to the book as rows (ids, rows), or is
+ * summed by id into a dense gradient. Rows are copied as words, whatever their dtype, and added
+ * in f32. Dropout keeps the key of its mask, not the mask. */
 #include "tensor/autocast.h"
 #include "tensor/handle.h"
 #include "tensor/launch.h"

@@ -1,4 +1,6 @@
-/* A trial in a fork, on the side of the process that has the study: see link.h. */
+/* A trial in a fork, on the side of the process that has the study: bytes are collected until a
+ * message is whole, so it never waits for a fork; each message is carried out on the study and
+ * answered. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,6 @@
-/* A trial in a fork, on the fork's side: see link.h. */
+/* A trial in a fork, on the fork's side: reports, attributes and the end are messages through a
+ * socket, and each waits for its answer, which says whether the trial is to stop. The fork's
+ * copy of the study takes reports, too, so that the trial sees them. */
 #include "tune/program/link.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* Linear algebra: see algebra.h. */
+/* Dot products, Cholesky's factor, triangular systems, inverses and eigenvectors of small
+ * matrices. A dot product has eight sums, joined in one order; everything else is made of it,
+ * or goes element by element. */
 #include "tune/sampler/algebra.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* Schedulers: they decide which trial runs next, how far, and which one stops early.
  *
- * A scheduler cuts the work of a study into segments (segment.h). It is asked for one after the
- * other, and told results in an order that the rule of order fixes, so all that it decides is
- * the same however many trials run at once. */
+ * A scheduler cuts the work of a study into segments (tune/segment.h). It is asked for one
+ * after the other, and told results in an order that the rule of order fixes, so all that it
+ * decides is the same however many trials run at once. */
 #ifndef CHOIR_TUNE_SCHEDULER_H
 #define CHOIR_TUNE_SCHEDULER_H
 

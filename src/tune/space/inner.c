@@ -1,4 +1,6 @@
-/* Between values and the coordinates in which samplers work: see space.h. */
+/* Between values and coordinates: inner ones, in which a distribution is flat; the unit cube;
+ * and the line of a normal number, cut off at four deviations. Whole numbers have a cell of a
+ * step's width around them. */
 #include <math.h>
 
 #include "tune/space/normal.h"

@@ -1,4 +1,5 @@
-/* The standard normal distribution: see normal.h. */
+/* The standard normal distribution: its quantile (Wichura's algorithm AS 241), and the
+ * logarithm of the mass between two points, which stays exact far out in the tails. */
 #include "tune/space/normal.h"
 
 /* Evaluates c[0] + c[1] x + ... + c[7] x^7. */

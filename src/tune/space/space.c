@@ -1,4 +1,6 @@
-/* Spaces: lists of parameters and conditions. */
+/* Spaces: parameters in the order in which they were added, and conditions on them. A parameter
+ * may depend on earlier ones; a requirement is checked when all have values, and one whose
+ * value is unknown is met. */
 #include "tune/space/space.h"
 
 #include <ctype.h>

@@ -1,4 +1,6 @@
-/* Backends share errors, the check of their files, and names of studies: see backend.h. */
+/* Shared by the backends: a file that was removed or replaced during the search is an error,
+ * URLs are shown without passwords, and a study that is not there, or not named where there are
+ * several, is answered with a list. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,6 @@
-/* Studies in Optuna's journal files: journal:FILE. */
+/* Studies in Optuna's journal files, journal:FILE, as a backend: each call first reads the
+ * lines that others have added, and changes are composed under the file's lock
+ * (journal_file.c), so that they follow from all lines before them. */
 #include "base/files/file.h"
 #include "tune/storage/journal_file.h"
 

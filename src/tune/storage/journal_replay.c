@@ -1,4 +1,6 @@
-/* The state behind a journal's lines: see journal.h. */
+/* The state behind a journal's lines: studies by name, trials by their ids over the whole file.
+ * A line that changes a trial which has ended, or begins a study twice, is passed over, as
+ * Optuna does. */
 #include "tune/storage/journal.h"
 #include "tune/python_json.h"
 #include "tune/storage/worker.h"

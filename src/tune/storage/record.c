@@ -1,4 +1,5 @@
-/* Memory of stored trials and of changes. */
+/* Memory of stored trials: growing lists of parameters, reports and attributes. An attribute is
+ * found by its key in a map, a trial by its number. */
 #include "tune/storage/record.h"
 
 #include <math.h>

@@ -1,4 +1,6 @@
-/* The queue of a stored study and its writer: see store.h. */
+/* The queue of a stored study and its writer thread. The writer takes all queued changes as one
+ * batch; if the server is lost, it repeats the batch until it answers, and says so once.
+ * Between batches it sends heartbeats of this worker's trials. */
 #include "tune/storage/store.h"
 
 #include <poll.h>

@@ -1,4 +1,6 @@
-/* Names of workers, and whether they live: see worker.h. */
+/* A worker's name has the machine's boot, the namespace of process numbers, the process and its
+ * start. On the same machine /proc says at once whether it lives; elsewhere a worker is dead
+ * after a time without heartbeats. */
 #include "tune/storage/worker.h"
 
 #include <math.h>

@@ -1,4 +1,6 @@
-/* Checkpoints of trials: see checkpoints.h. */
+/* Copies of trials' checkpoints, made by cp, by reference where the file system can, under
+ * another name until they are whole. That there was none is noted, too, so that a trial begins
+ * again as it began before. */
 #include "tune/trials/checkpoints.h"
 
 #include <errno.h>

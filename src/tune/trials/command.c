@@ -1,4 +1,6 @@
-/* Commands with placeholders: see command.h. */
+/* Commands with placeholders: names in braces are checked against the space before the search,
+ * and replaced per trial; an argument whose parameter the trial lacks is left out with its
+ * option. choir train gets the other parameters as options. */
 #include "tune/trials/command.h"
 
 #include <ctype.h>

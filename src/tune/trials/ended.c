@@ -1,4 +1,5 @@
-/* Attributes of trials that have ended: see ended.h. */
+/* Notes about trials that have ended, as attributes in JSON: seconds over all parts, the last
+ * step, why it failed. Text of other programs becomes UTF-8. */
 #include "tune/trials/ended.h"
 
 #include <jansson.h>

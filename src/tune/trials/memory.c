@@ -1,4 +1,6 @@
-/* The memory of trials, as /proc has it: see memory.h. */
+/* The memory of a trial's processes. Resident pages are added first, which is quick; only if
+ * they exceed the limit, shared pages are divided among their users, for which the kernel looks
+ * at each page. */
 #include "tune/trials/memory.h"
 
 #include <stdio.h>

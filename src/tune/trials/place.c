@@ -1,4 +1,5 @@
-/* Places of trials: see place.h. */
+/* Divides the machine's devices among trials: a place has cores, GPUs, and names that count
+ * from 0 again. A trial's process enters its place by its affinity and CUDA_VISIBLE_DEVICES. */
 #include "tune/trials/place.h"
 
 #include <stdio.h>

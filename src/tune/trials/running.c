@@ -1,4 +1,6 @@
-/* A trial that runs as a process: see running.h. */
+/* A trial that runs as a process: its streams are cut into lines, metrics are read from lines
+ * of JSON, the last lines of standard error are kept for the reason of a failure, and a trial
+ * that takes more memory than it may is killed. */
 #include "tune/trials/running.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* The generations of a crew (launch/crew/crew.h), explored: from the start on, every order of
  * the steps of a few processes and of their supervisor, with deaths at any moment. The
- * functions of form.c and seat.c are the real ones; a process's work is reduced to a few steps
- * that no rank can finish before all have begun them, unless ranks step by themselves (apart)
- * and meet at the end alone. Each state is checked, and so is the end
- * of each path: the job is done, or too few processes are left. */
+ * functions of launch/crew/form.c and launch/crew/seat.c are the real ones; a process's work is
+ * reduced to a few steps that no rank can finish before all have begun them, unless ranks step
+ * by themselves (apart) and meet at the end alone. Each state is checked, and so is the end of
+ * each path: the job is done, or too few processes are left. */
 #include "launch/crew/seat.c" /* to be each of the processes in turn */
 
 #include <setjmp.h>
@@ -91,7 +91,7 @@ static void get(state *s)
 
 /* --- the processes --- */
 
-/* From now on seat.c's functions are those of process i. */
+/* From now on launch/crew/seat.c's functions are those of process i. */
 static void be(const state *s, int i)
 {
     mine.crew = crew;

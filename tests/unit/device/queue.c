@@ -1,5 +1,5 @@
 /* Queues: order, events, back-pressure, sticky failures, quiesce and fork; and many threads at
- * once, for ThreadSanitizer. step.c tests recordings. */
+ * once, for ThreadSanitizer. tensor/step.c tests recordings. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Modules: names, order, ties, modes, hooks, initial values; a user's own module as nn.h shows
- * it; and half-precision operands of the ops that layers are made of. */
+/* Modules: names, order, ties, modes, hooks, initial values; a user's own module as choir/nn.h
+ * shows it; and half-precision operands of the ops that layers are made of. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

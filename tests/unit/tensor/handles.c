@@ -68,7 +68,8 @@ static void test_each_use(void **state)
     assert_says("step 41, which is closed");
 }
 
-/* A handle is recognised until as many scopes as handle.h says have closed after its own. */
+/* A handle is recognised until as many scopes as tensor/handle.h says have closed after its
+ * own. */
 static void test_remembered(void **state)
 {
     choir_tensor *old = closed_tensor(7);

@@ -2,7 +2,7 @@
  *
  * oneDNN runs them if it is built in, the product is not small, and it has a fast kernel for
  * that pass, dtype and shape; product.c and convolution.c run them otherwise. 16-bit operands
- * that oneDNN does not multiply directly go through f32 (half.c). */
+ * that oneDNN does not multiply directly go through f32 (cpu/half.c). */
 #include "device/cpu/half.h"
 #include "device/cpu/isa/isa.h"
 

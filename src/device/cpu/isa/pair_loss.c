@@ -1,4 +1,6 @@
-/* Losses of pairs, element by element. */
+/* Losses of pairs, element by element: a function for the loss and one for its slopes per kind,
+ * which two loops inline. Logarithms near 1 are corrected for the rounding of 1 + z, as in
+ * Kahan's log1p. */
 #include "device/cpu/isa/vector_math.h"
 #include "device/queue.h"
 

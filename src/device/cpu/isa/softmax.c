@@ -1,4 +1,6 @@
-/* Softmax and its gradient, row by row. */
+/* Softmax and its gradient, row by row: the largest of a row, then exponentials and their sum,
+ * then the quotients, or for log softmax the differences. Sums have 16 lanes, whatever the
+ * width of a vector. */
 #include "device/cpu/isa/vector_math.h"
 
 INLINE void forward(const float *x, float *y, int64_t n, bool log)

@@ -1,4 +1,5 @@
-/* Reference kernels for pooling to a given size. */
+/* Reference kernels for pooling to a given size: output i of n takes the inputs from floor(i in
+ * / n) to ceil((i + 1) in / n). The backward visits the windows that contain an input. */
 #include "device/cpu/reference/reference.h"
 
 /* Output place i takes input places [*first, *end). */

@@ -1,4 +1,5 @@
-/* Reference kernels of connectionist temporal classification: kernels_ctc.h has the formulas.
+/* Reference kernels of connectionist temporal classification: device/kernels_ctc.h has the
+ * formulas.
  */
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Reference kernels for losses of pairs: kernels.h has the formulas. */
+/* Reference kernels for losses of pairs: device/kernels.h has the formulas. */
 #include "device/cpu/reference/reference.h"
 #include "device/queue.h"
 

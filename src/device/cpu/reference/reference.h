@@ -1,9 +1,9 @@
 /* The slow, simple kernels: an oracle for the fast ones, and the only kernels for f64.
  *
- * Each is the formula of kernels.h written as plain loops. Elements of any dtype are read with
- * get() and written with put(); in between everything is a double, and sums run in index order.
- * Nothing here is tuned: if a fast kernel and its reference disagree, the reference should be
- * the one that can be checked by reading it. */
+ * Each is the formula of device/kernels.h written as plain loops. Elements of any dtype are
+ * read with get() and written with put(); in between everything is a double, and sums run in
+ * index order. Nothing here is tuned: if a fast kernel and its reference disagree, the
+ * reference should be the one that can be checked by reading it. */
 #ifndef CHOIR_REFERENCE_H
 #define CHOIR_REFERENCE_H
 

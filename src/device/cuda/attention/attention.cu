@@ -1,9 +1,10 @@
 /* Attention: the choice of kernels.
  *
- * There are three implementations: cuDNN (dnn_attention.c, dnn_attention_backward.c) if it is
- * built in and has a plan; the kernels on tensor cores (attention_mma.cu) for 16-bit operands;
- * the plain ones for the rest. Ours store no T x T matrix: scores are computed one tile at a
- * time, in registers. gbias, which only models with a learned bias have, has its own kernel.
+ * There are three implementations: cuDNN (dnn/dnn_attention.c, dnn/dnn_attention_backward.c) if
+ * it is built in and has a plan; the kernels on tensor cores (attention_mma.cu) for 16-bit
+ * operands; the plain ones for the rest. Ours store no T x T matrix: scores are computed one
+ * tile at a time, in registers. gbias, which only models with a learned bias have, has its own
+ * kernel.
  *
  * The backward first needs delta = rowsum(P gy v^T) of each query, which equals rowsum(gy y) of
  * the forward's y. If the caller has no y, it is computed again. */

@@ -10,7 +10,8 @@
  * with sums over the queries' heads that share a key's. So written, engines for Ampere to
  * Hopper keep gS, (b, h, t, s) in 16 bits, in a workspace, and add gQ in one order. With gQ in
  * f32 beside it they need no such matrix, and add by atomics, of which their notes say nothing.
- * Where this is not used, attention_mma_backward.cu computes seven products instead of five. */
+ * Where this is not used, attention/attention_mma_backward.cu computes seven products instead
+ * of five. */
 #ifdef CHOIR_HAVE_CUDNN
 #include "device/cuda/dnn/dnn.h"
 #include "device/cuda/dnn/dnn_attention.h"

@@ -1,6 +1,6 @@
 /* cuDNN's plans of a context, and their calls.
  *
- * A context has a handle on its stream, and plans by problem (plans.c). A problem that no
+ * A context has a handle on its stream, and plans by problem (cuda/plans.c). A problem that no
  * engine solves deterministically, or that the GPU refuses when it is called, is marked as such
  * and left to the other kernels. CHOIR_CUDA_DNN=0 leaves everything to them. Plans live as long
  * as their context, and are made by the step that runs before a capture, never in it. */

@@ -1,8 +1,8 @@
 /* Functions of one element, and their gradients.
  *
  * For f32 each function is exact to a few units in the last place; for 16-bit memory exp and
- * quotients use the fast units (vector.cuh). Arguments far from 0 are clamped where the result
- * would be inf * 0. */
+ * quotients use the fast units (kit/vector.cuh). Arguments far from 0 are clamped where the
+ * result would be inf * 0. */
 #include "device/cuda/kit/vector.cuh"
 
 template <class T> __device__ inline wide<T> sigmoid_for(wide<T> x)

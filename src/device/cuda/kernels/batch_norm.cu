@@ -1,8 +1,8 @@
 /* Batch norm: the statistics of a channel are those of its column, over all images and pixels.
  *
  * Memory is the limit: forward and backward each read their operands twice, once for sums down
- * the columns, once for the result (columns.cuh). The second pass and later calls read mean and
- * rstd as they were stored, so that `again` gives the same bits. */
+ * the columns, once for the result (kit/columns.cuh). The second pass and later calls read mean
+ * and rstd as they were stored, so that `again` gives the same bits. */
 #include "device/cuda/kit/columns.cuh"
 
 /* A column's factors: the result is (x - mean) scale + shift, by the same operations wherever

@@ -12,7 +12,7 @@
  *
  * Groups, such as depthwise convolution, are summed directly, one thread per output. Sums over
  * pixels (gbias, and gw of groups) are made in runs of RUN pixels, then over the runs, so their
- * order depends on the shape alone. If cuDNN is built in, it is tried first (dnn.c). */
+ * order depends on the shape alone. If cuDNN is built in, it is tried first (dnn/dnn.c). */
 #include "device/cuda/dnn/dnn.h"
 #include "device/cuda/kit/kernel.cuh"
 #include "device/cuda/kernels/matmul.h"

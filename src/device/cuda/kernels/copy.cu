@@ -1,9 +1,9 @@
 /* y = x between any strides and dtypes, and between this GPU, others and the host.
  *
- * The shape is simplified (walk.cuh). On one GPU a copy is then one of: the same bytes in one
- * run, which CUDA copies; a run with a conversion; a transpose, through tiles in shared memory
- * so that both sides are read and written along their rows; or element by element, in words as
- * wide as shape and strides allow.
+ * The shape is simplified (kit/walk.cuh). On one GPU a copy is then one of: the same bytes in
+ * one run, which CUDA copies; a run with a conversion; a transpose, through tiles in shared
+ * memory so that both sides are read and written along their rows; or element by element, in
+ * words as wide as shape and strides allow.
  *
  * Operands outside this GPU's memory are copied by copy_far.cu. */
 #include "device/cuda/kit/copy.cuh"

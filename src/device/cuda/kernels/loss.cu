@@ -4,8 +4,8 @@
  * batch would not fit into 16 bits. So an f32 copy of the logits is never needed.
  *
  * Cross entropy reads the logits once: a block takes a row, and keeps the largest so far and
- * the sum of exponentials (vector.cuh). Rows need not begin at multiples of 16 bytes; those of
- * a vocabulary of 50257 do not. Probabilities are never stored; the backward computes them
+ * the sum of exponentials (kit/vector.cuh). Rows need not begin at multiples of 16 bytes; those
+ * of a vocabulary of 50257 do not. Probabilities are never stored; the backward computes them
  * again from the log sum exp. A target that is no class raises a fault, and its row is
  * ignored. */
 #include "device/cuda/kit/loss.cuh"

@@ -1,14 +1,14 @@
-/* Matrix products: cuBLASLt's (blaslt.c), with what the library cannot do around them.
+/* Matrix products: cuBLASLt's (cuda/blaslt.c), with what the library cannot do around them.
  *
  * Products of f32 are f32, and cuDNN's convolutions of f32 may round their operands to 11 bits
  * (TF32): PyTorch's defaults, torch.backends.cuda.matmul.allow_tf32 and cudnn.allow_tf32.
- * CHOIR_CUDA_TF32 is 1 for both, and 0 for neither. An f32 bias of 16-bit results is first rounded
- * to 16 bits, since the epilogue's bias must have C's type.
+ * CHOIR_CUDA_TF32 is 1 for both, and 0 for neither. An f32 bias of 16-bit results is first
+ * rounded to 16 bits, since the epilogue's bias must have C's type.
  *
  * Of the library's GELU epilogues only the slope's is used (DGELU), in the backward of
- * choir__linear_of_gelu. That of the forward pass takes GELU of sums that are not rounded, so it
- * would have to be an op with the product before it, and GELU's result could not be made again
- * from its input, bit for bit.
+ * choir__linear_of_gelu. That of the forward pass takes GELU of sums that are not rounded, so
+ * it would have to be an op with the product before it, and GELU's result could not be made
+ * again from its input, bit for bit.
  *
  * Two batch dimensions are merged if their strides allow it; else the smaller is a loop. If the
  * library has no algorithm, a plain kernel computes the product; if it has none that also gives

@@ -1,9 +1,9 @@
 /* Random numbers that depend on a key and a place alone. The bits are those of the CPU.
  *
  * Uniform numbers and dropout's masks are exact arithmetic. The normal distribution uses the
- * polynomials of cpu/isa/vector_math.h and random.c, operation by operation: this file is
- * compiled without contraction to fused multiply-add (cmake/plugins.cmake). A thread computes
- * one block of Philox: four numbers. */
+ * polynomials of cpu/isa/vector_math.h and cpu/isa/random.c, operation by operation: this file
+ * is compiled without contraction to fused multiply-add (cmake/plugins.cmake). A thread
+ * computes one block of Philox: four numbers. */
 #include "base/rng.h"
 #include "device/cuda/kit/vector.cuh"
 

@@ -1,6 +1,6 @@
 /* Softmax and its gradient, row by row: the first pass over a row reduces, and the second,
  * which finds the row in the cache, writes. The forward's first pass computes the largest and
- * the sum of exponentials together (vector.cuh). */
+ * the sum of exponentials together (kit/vector.cuh). */
 #include "device/cuda/kit/vector.cuh"
 
 template <class K> struct of_rows {

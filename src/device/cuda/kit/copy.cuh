@@ -1,4 +1,5 @@
-/* Shared by copies on one GPU (copy.cu) and copies that reach beyond it (copy_far.cu). */
+/* Shared by copies on one GPU (kernels/copy.cu) and copies that reach beyond it
+ * (kernels/copy_far.cu). */
 #ifndef CHOIR_COPY_CUH
 #define CHOIR_COPY_CUH
 

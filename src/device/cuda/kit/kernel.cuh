@@ -20,8 +20,8 @@
  * depends on the shape alone, and floats are never added by atomics.
  *
  * The tests build these files with a C++ compiler for a GPU in software (tests/softgpu):
- * CHOIR_SOFT_GPU is defined then, and softgpu.h defines the parts of CUDA that are used here.
- * Kernels use nothing else. */
+ * CHOIR_SOFT_GPU is defined then, and softgpu/softgpu.h defines the parts of CUDA that are used
+ * here. Kernels use nothing else. */
 #ifndef CHOIR_KERNEL_CUH
 #define CHOIR_KERNEL_CUH
 
@@ -95,8 +95,8 @@ inline unsigned grid_for(int64_t n, int64_t each = BLOCK)
 }
 
 /* Launches kernel<<<grid, block, shared>>>(args) on the current stream. A refused launch fails
- * the queue after the task (trouble.c), with a message that names the op. Only the launch's own
- * result counts: CUDA's last error may be one that a library left behind. */
+ * the queue after the task (cuda/trouble.c), with a message that names the op. Only the
+ * launch's own result counts: CUDA's last error may be one that a library left behind. */
 template <class A, class B>
 void launch(void (*kernel)(A), dim3 grid, dim3 block, size_t shared, const B &args)
 {
@@ -177,7 +177,7 @@ template <class V> __device__ inline V block_max(V v)
 
 /* --- faults --- */
 
-/* Reports a fault; cuda.h says what value, limit, at and number mean for each kind. */
+/* Reports a fault; cuda/cuda.h says what value, limit, at and number mean for each kind. */
 __device__ inline void raise_fault(choir__cuda_fault *fault, choir__cuda_wrong what,
     int64_t value, int64_t limit, int64_t at = 0, double number = 0)
 {

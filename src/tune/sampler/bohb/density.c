@@ -1,4 +1,6 @@
-/* BOHB's densities: see density.h. */
+/* BOHB's densities: widths follow from the points' deviation and number; a draw takes a point
+ * at random and moves each coordinate by its kernel; a density is the mean of products of
+ * kernels. */
 #include "tune/sampler/bohb/density.h"
 
 #include <math.h>

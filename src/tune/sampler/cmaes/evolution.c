@@ -1,4 +1,6 @@
-/* CMA-ES: see evolution.h. The names of constants are the tutorial's. */
+/* CMA-ES: a draw is the mean plus axes of the covariance times normal numbers, drawn again
+ * while it is outside of the cube. A generation moves the mean, the two paths, the covariance
+ * and sigma. The names of constants are the tutorial's. */
 #include "tune/sampler/cmaes/evolution.h"
 
 #include <math.h>

@@ -1,4 +1,6 @@
-/* Gaussian processes: see regression.h. */
+/* Gaussian processes: weights, scale and noise minimise minus the logarithm of likelihood and
+ * priors, by its gradient; the factor of the covariance then gives the mean and variance at any
+ * point. Squares of distances are computed once per fit. */
 #include "tune/sampler/gp/regression.h"
 
 #include <math.h>

@@ -1,4 +1,6 @@
-/* NSGA-II's selection: see population.h. */
+/* NSGA-II's selection: fronts are taken off one after another, each member gets the room
+ * between its neighbours by each objective, and all are sorted by front, then by room, then by
+ * number. */
 #include "tune/sampler/nsga2/population.h"
 
 #include <math.h>

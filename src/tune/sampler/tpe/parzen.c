@@ -1,4 +1,6 @@
-/* Parzen estimates: see parzen.h. */
+/* Parzen estimates: widths follow from the distances to neighbours, new observations weigh the
+ * most, and densities are sums over vectors of eight kernels, which have the same bits on every
+ * processor. Whole numbers with wide cells have their cell's mass in place of a density. */
 #include "tune/sampler/tpe/parzen.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
  *
  * A kernel is a normal distribution cut off at the ends of the range (whole numbers: its mass
  * in the number's cell), or a table for a choice. All numbers are in unit coordinates: inner
- * coordinates (space.h), moved and scaled to [0, 1].
+ * coordinates (space/space.h), moved and scaled to [0, 1].
  *
  * Source: Watanabe, "Tree-structured Parzen estimator: understanding its algorithm components
  * and their roles for better empirical performance" (2023); the rules for widths are Optuna's.
