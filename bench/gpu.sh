@@ -64,7 +64,7 @@ for work in "${works[@]}"; do
         CHOIR_CUDA_EPILOGUES=0 choirs "${work%%=*}=${work##*[=,]}" # the last batch
 done
 # Beside gpt2, it shows what a vocabulary of odd size costs.
-[[ $GPT2 == - ]] || choirs "gpt2-50257=${GPT2##*,}"
+[[ $GPT2 == - ]] || { choirs "gpt2-50257=${GPT2##*,}" && works+=("gpt2-50257=${GPT2##*,}"); }
 for work in "${works[@]}"; do
     "$python" -c 'import torch' 2>/dev/null || break
     "$python" bench/peers/gpu.py "${options[@]}" "${torch_options[@]}" "$work" >>"$out/torch" \

@@ -78,12 +78,14 @@ def token_loss(out, y):
 
 def workload(name, batch, tiny, device):
     """model, x, y, loss, items a step, model FLOPs an item (0: not counted)"""
-    if name in ("gpt2", "bert"):
-        gpt2 = name == "gpt2"
-        layers, heads, width, vocab = 12, 12, 768, 50304 if gpt2 else 30528
+    if name in ("gpt2", "gpt2-50257", "bert"):
+        gpt2 = name != "bert"
+        layers, heads, width = 12, 12, 768
+        vocab = {"gpt2": 50304, "gpt2-50257": 50257, "bert": 30528}[name]
         context = 1024 if gpt2 else 512
         if tiny:
-            layers, heads, width, vocab, context = 2, 2, 32, 64, 16
+            layers, heads, width, context = 2, 2, 32, 16
+            vocab = 515 if name == "gpt2-50257" else 64
         model = (Gpt2 if gpt2 else Bert)(layers, heads, width, context, vocab)
         for p in model.parameters():
             if p.dim() > 1:

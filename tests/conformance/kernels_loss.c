@@ -310,7 +310,7 @@ static void embedding_tree(void **state)
     (void)state;
     enum { MOST = 17 };
     static const float sizes[] = {1e8f, 1, -1e8f, 3, 0.3f, 1e8f, -1e8f, 5e3f};
-    static const int64_t id = 0;
+    const int64_t id = 0; /* on the stack, which devices are shown */
     float grads[MOST];
     const int64_t *ids[MOST];
     int64_t counts[MOST];

@@ -371,7 +371,7 @@ void softgpu_run_kernel(const softgpu_kernel *k, const void *args)
     uint64_t step = now.in_line || blocks < 2 ? 1 : scatter(blocks);
     softgpu_here.blocks = k->blocks;
     softgpu_here.threads = k->threads;
-    softgpu_race_begin(k);
+    softgpu_race_begin(k, args);
     for (uint64_t i = 0, b = now.order == BACKWARD ? blocks / 2 : 0; i < blocks; i++) {
         softgpu_here.block =
             (uint3){(unsigned)(b % x), (unsigned)(b / x % y), (unsigned)(b / x / y)};

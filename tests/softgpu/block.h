@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-enum { SOFTGPU_WARP = 32, SOFTGPU_MAX_THREADS = 1024 };
+enum { SOFTGPU_WARP = 32, SOFTGPU_MAX_THREADS = 1024, SOFTGPU_MOST_ARGS = 4096 };
 
 /* Place of the running thread; kernels read it as threadIdx and so on. */
 typedef struct softgpu_place {

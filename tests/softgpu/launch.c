@@ -13,7 +13,7 @@ static cudaError_t check_shape(const softgpu_kernel *k)
     return cudaSuccess;
 }
 
-enum { PLAIN_SHARED = 48 << 10, MOST_ARGS = 4096, KERNELS = 512 };
+enum { PLAIN_SHARED = 48 << 10, KERNELS = 512 };
 
 static struct {
     const void *kernel;
@@ -86,7 +86,7 @@ cudaError_t softgpu_issue_kernel(
 {
     struct {
         softgpu_kernel kernel __attribute__((aligned(16)));
-        unsigned char args[MOST_ARGS];
+        unsigned char args[SOFTGPU_MOST_ARGS];
     } all;
     cudaError_t error = softgpu_enter();
     cudaStream_t s = error ? NULL : softgpu_stream(handle);
@@ -94,8 +94,8 @@ cudaError_t softgpu_issue_kernel(
         error = check_shape(k);
     if (!error && (!s || s->gpu != softgpu_current()))
         error = cudaErrorInvalidResourceHandle;
-    if (!error &&
-        (bytes > MOST_ARGS || k->shared > shared_of((const void *)(uintptr_t)k->kernel)))
+    if (!error && (bytes > SOFTGPU_MOST_ARGS ||
+                      k->shared > shared_of((const void *)(uintptr_t)k->kernel)))
         error = cudaErrorInvalidValue;
     if (!error && softgpu_capability() < SOFTGPU_LEAST_CAPABILITY)
         error = cudaErrorNoKernelImageForDevice;

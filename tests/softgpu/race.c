@@ -15,6 +15,9 @@
  * Warps have vector clocks: clock[i][j] is the latest time of lane j that lane i has seen. An
  * access of lane j at its time t comes before the accesses of lane i if clock[i][j] > t.
  *
+ * An access of the host's memory that no GPU reaches ends the program, too: of the heap, unless
+ * it is the kernel's arguments, and of other objects' data, such as constants of the program.
+ *
  * A race ends the program with a sentence. With SOFTGPU_RACE=all it is printed, each pair of
  * places once, and the program ends with status 66. */
 #include "race.h"
@@ -62,7 +65,12 @@ typedef struct shadow_page {
 
 enum { BUCKETS = 1 << 12 };
 
-typedef enum memory { ELSEWHERE = 1, SHARED, DEVICE } memory;
+typedef enum memory {
+    ELSEWHERE = 1, /* a stack, say */
+    SHARED,
+    DEVICE,
+    UNREACHED /* the host's, pageable */
+} memory;
 
 enum { SEGMENTS = 8, KINDS = 1 << 12 };
 
@@ -73,6 +81,7 @@ static unsigned long found;
 /* The launch that runs. */
 static struct {
     const softgpu_kernel *kernel;
+    uintptr_t args, object; /* the arguments; where the kernel's object begins */
     uint32_t launch, block, epoch;
     int thread;
     struct {
@@ -117,8 +126,35 @@ static void find_segments(const softgpu_kernel *k)
     if (!dladdr((const void *)(uintptr_t)k->kernel, &info) || info.dli_fbase == last)
         return;
     last = info.dli_fbase;
+    now.object = (uintptr_t)last;
     now.segments = 0;
     dl_iterate_phdr(note_segments, info.dli_fbase);
+}
+
+static uintptr_t heap_begin(void)
+{
+    static uintptr_t begin;
+    char line[512];
+    FILE *maps = begin ? NULL : fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps))
+        if (strstr(line, "[heap]"))
+            begin = strtoull(line, NULL, 16);
+    if (maps)
+        fclose(maps);
+    return begin ? begin : UINTPTR_MAX;
+}
+
+/* Returns whether pageable memory at p is known to be out of a kernel's reach. Stacks, its own
+ * and those of other lanes, are mapped by themselves. */
+static bool is_foreign(uintptr_t p)
+{
+    Dl_info info, mine;
+    if (p - now.args < SOFTGPU_MOST_ARGS)
+        return false;
+    if (p >= heap_begin() && p < (uintptr_t)sbrk(0))
+        return true;
+    return dladdr((const void *)p, &info) && (uintptr_t)info.dli_fbase != now.object &&
+           dladdr(&instrumented, &mine) && info.dli_fbase != mine.dli_fbase;
 }
 
 static memory kind_of(uintptr_t p)
@@ -130,7 +166,9 @@ static memory kind_of(uintptr_t p)
     for (int i = 0; i < now.segments; i++)
         if (p >= now.segment[i].from && p < now.segment[i].to)
             return SHARED;
-    return softgpu_kind_of((const void *)p, &gpu) == SOFTGPU_PAGEABLE ? ELSEWHERE : DEVICE;
+    if (softgpu_kind_of((const void *)p, &gpu) != SOFTGPU_PAGEABLE)
+        return DEVICE;
+    return is_foreign(p) ? UNREACHED : ELSEWHERE;
 }
 
 /* A piece of shared memory begins and ends at multiples of its pages' size, or next to memory
@@ -250,6 +288,14 @@ static void tell(
     on = true;
 }
 
+static void refuse(uintptr_t p, bool writes, const char *place)
+{
+    on = false;
+    softgpu_wrong("%s: thread %d %s the host's pageable memory at %p, at %s",
+        softgpu_kernel_name(now.kernel), now.thread, writes ? "writes" : "reads", (void *)p,
+        softgpu_line_of(place));
+}
+
 /* --- accesses --- */
 
 static void keep_read(cell *c, const touch *b)
@@ -288,6 +334,8 @@ void softgpu_race_see(
     memory kind = kind_by_page(p);
     if (kind == ELSEWHERE)
         return;
+    if (kind == UNREACHED)
+        refuse(p, writes, (const char *)place - 1);
     if (bytes == 16) /* a narrower one is aligned by its type */
         softgpu_aligned((const void *)p, bytes);
     touch b = {.place = (const char *)place - 1, /* the call behind it returns there */
@@ -309,11 +357,12 @@ void softgpu_race_enable(void)
 
 /* --- the calls of block.c --- */
 
-void softgpu_race_begin(const softgpu_kernel *k)
+void softgpu_race_begin(const softgpu_kernel *k, const void *args)
 {
     if (!instrumented)
         return;
     now.kernel = k;
+    now.args = (uintptr_t)args;
     now.launch++;
     now.pages = 0;
     memset(now.bucket, 0, sizeof now.bucket);

@@ -11,10 +11,11 @@
 
 #include "block.h"
 
-void softgpu_race_begin(const softgpu_kernel *kernel); /* a launch; shared memory is set */
-void softgpu_race_block(int threads);                  /* a block begins */
-void softgpu_race_thread(int number);                  /* this thread of the block runs now */
-void softgpu_race_barrier(void);                       /* all threads of the block have met */
+/* A launch; shared memory is set. */
+void softgpu_race_begin(const softgpu_kernel *kernel, const void *args);
+void softgpu_race_block(int threads); /* a block begins */
+void softgpu_race_thread(int number); /* this thread of the block runs now */
+void softgpu_race_barrier(void);      /* all threads of the block have met */
 /* These lanes have met at __syncwarp; `first` is the number of the warp's first thread. */
 void softgpu_race_lanes(int first, void *const lanes[SOFTGPU_WARP]);
 void softgpu_race_end(void);

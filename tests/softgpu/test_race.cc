@@ -129,6 +129,17 @@ static void wide(given k)
     *at = *(at + 8 * N / 4);
 }
 
+/* Memory of the host, and a kernel that takes it for a GPU's. */
+static float *somewhere;
+
+static void reads_given(given k)
+{
+    float *from = k.fault == 1 ? somewhere : k.y;
+    float *to = k.fault == 2 ? somewhere : k.y + N;
+    if (threadIdx.x == 0 && blockIdx.x == 0)
+        *to = *from;
+}
+
 /* Runs the kernel in a child; stores what it said. Returns whether it ended well. */
 static bool runs(void (*kernel)(given), int fault, char *text, size_t bytes)
 {
@@ -144,6 +155,7 @@ static bool runs(void (*kernel)(given), int fault, char *text, size_t bytes)
         cudaMalloc(&y, 16 * N * sizeof(float));
         cudaMemset(y, 0, 16 * N * sizeof(float));
         given k = {(float *)y, fault};
+        somewhere = (float *)calloc(1 << 14, 1);
         for (int order = 0; order < 3; order++)
             softgpu_launch(kernel, dim3(2), dim3(kernel == in_the_background ? 128 : N / 2), 0, s, k);
         _exit(cudaDeviceSynchronize() != cudaSuccess);
@@ -213,6 +225,14 @@ static void alignment(void **)
     wrong(wide, 1, "expected an address that is a multiple of 16", "");
 }
 
+/* A constant of a test's, say, in memory that nobody has opened to the GPU. */
+static void foreign_memory(void **)
+{
+    well(reads_given);
+    wrong(reads_given, 1, "reads_given: thread 0 reads the host's pageable memory", "test_race.cc:");
+    wrong(reads_given, 2, "reads_given: thread 0 writes the host's pageable memory", "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +241,7 @@ int main(void)
         cmocka_unit_test(copies),
         cmocka_unit_test(grids),
         cmocka_unit_test(alignment),
+        cmocka_unit_test(foreign_memory),
     };
     return cmocka_run_group_tests_name("the race checker", tests, NULL, NULL);
 }
