@@ -112,7 +112,11 @@ esac
 SH
 cat >"$work/build/choir" <<'SH'
 #!/bin/sh
-[ "$2" = --json ] && echo '{"gpus":[{"cublaslt":"13.0.0","cudnn":null}]}'
+[ "$1" = bench ] && echo 'NCCL version 2.28.3+cuda13.0' && exit
+[ "$2" = --json ] && echo '{"gpus":[{"cublaslt":"13.0.0","cudnn":null}]}' && exit
+echo 'backends  cpu, cuda (devices); shm, nccl (groups)'
+sleep 0.2 # as it does to look at the cards: whoever reads no further has gone by then
+echo 'gpus      cuda:0'
 SH
 sed -i 's/^\*nvidia/*cudnn.version*or*) echo 91900 ;;\n&/' "$work/bin/python"
 chmod +x "$work/bin"/* "$work/build/choir"
@@ -121,7 +125,8 @@ CC=bare_cc CHOIR_GPU_BUILD=$work/build PATH=$work/bin:$PATH CHOIR_PYTHON=$work/b
 [ $? = 1 ] || fail "a missing cuDNN has passed"
 for line in 'libraries: PyTorch has cuDNN, and Choir opened none' 'plans: 1 refused when called' \
     'tests: 1 of 3 passed, 0 skipped, 1 not run in the time; failed: cuda.b' \
-    'cuBLASLt: 0 made, 0 none, 1 refused' '1 cuBLASLt refused 1 of 2x2x2 f32'; do
+    'cuBLASLt: 0 made, 0 none, 1 refused' '1 cuBLASLt refused 1 of 2x2x2 f32' \
+    'opened    cuBLASLt 13.0.0, cuDNN none, NCCL 2.28.3'; do
     grep -qF "$line" "$work/report" || fail "no '$line' in $(cat "$work/report")"
 done
 for name in cudnn nccl cublasLt; do
