@@ -148,8 +148,9 @@ static uintptr_t heap_begin(void)
  * and those of other lanes, are mapped by themselves. */
 static bool is_foreign(uintptr_t p)
 {
+    enum { NEAR = 32 << 10 }; /* on the running thread's stack: most of all that is asked for */
     Dl_info info, mine;
-    if (p - now.args < SOFTGPU_MOST_ARGS)
+    if (p - now.args < SOFTGPU_MOST_ARGS || p - (uintptr_t)&info + NEAR < 2 * NEAR)
         return false;
     if (p >= heap_begin() && p < (uintptr_t)sbrk(0))
         return true;
