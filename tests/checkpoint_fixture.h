@@ -11,7 +11,7 @@
 #include <signal.h>
 
 #include <choir/autograd.h>
-#include "saved_files.h"
+#include "helpers.h"
 #include "base/rng.h"
 #include "checkpoint/checkpoint.h"
 #include "nn/models/models.h"

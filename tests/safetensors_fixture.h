@@ -5,7 +5,7 @@
 
 #include <signal.h>
 
-#include "saved_files.h"
+#include "helpers.h"
 #include "checkpoint/format/safetensors.h"
 
 static char folder[] = "/tmp/choir-safetensors-XXXXXX";

@@ -1,6 +1,6 @@
 /* config.json to the text of --model and back: the published files, errors that name the key
  * and the value, and that nothing is lost in either direction. */
-#include "saved_files.h"
+#include "helpers.h"
 
 #include <choir/models.h>
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
 /* config.json as Choir writes it: which keys of the folder's own file go on, and whose ids the
  * special tokens have. */
-#include "saved_files.h"
+#include "helpers.h"
 
 #include "nn/models/config.h"
 
