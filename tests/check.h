@@ -11,6 +11,13 @@
 
 #include <choir/status.h>
 
+/* Asserts that a call succeeded; else the test fails with the message of the error. */
+static inline void ok(choir_status status)
+{
+    if (status != CHOIR_OK)
+        fail_msg("%s: %s", choir_status_name(status), choir_error_message());
+}
+
 /* Asserts that the message of the latest error contains the words. */
 static inline void assert_says(const char *words)
 {

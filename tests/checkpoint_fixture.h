@@ -51,12 +51,6 @@ __attribute__((format(printf, 1, 2))) static inline const char *at(const char *f
     return out;
 }
 
-static inline void ok(choir_status status)
-{
-    if (status != CHOIR_OK)
-        fail_msg("%s: %s", choir_status_name(status), choir_error_message());
-}
-
 /* --- a small training job --- */
 
 typedef struct job {

@@ -1,5 +1,5 @@
-/* What tests of several kinds use beside cmocka: small files and folders, processes and the
- * memory that they share, and the engine "ucx", which may not be built. */
+/* What tests of several kinds use beside cmocka: small files and folders, processes, and the
+ * memory that these share. */
 #ifndef CHOIR_TESTS_HELPERS_H
 #define CHOIR_TESTS_HELPERS_H
 
@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "comm/plugin.h"
 
 /* --- files and folders --- */
 
@@ -95,28 +94,6 @@ static inline void *shared_memory(size_t bytes)
     if (at == MAP_FAILED)
         abort();
     return at;
-}
-
-/* --- ranks over UCX, as between machines --- */
-
-static inline bool have_ucx(void)
-{
-    char *plugin = choir__plugin_find("ucx", NULL);
-    free(plugin);
-    return plugin != NULL;
-}
-
-static inline void skip_without_ucx(void)
-{
-    if (!have_ucx())
-        skip();
-}
-
-/* From now on groups are over UCX, until the caller unsets CHOIR_BACKEND. */
-static inline void use_ucx(void)
-{
-    skip_without_ucx();
-    setenv("CHOIR_BACKEND", "ucx", 1);
 }
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "helpers.h"
+#include "over_ucx.h"
 
 /* --- what a job is made of --- */
 

@@ -363,19 +363,6 @@ static int computes_forever(int rank, int world, void *arg)
         CHECK_OK(choir_group_all_reduce(group, &x, 1, CHOIR_F32, CHOIR_SUM, NULL));
 }
 
-static bool gone(pid_t pid)
-{
-    char path[64], text[256] = "";
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return true;
-    size_t got = fread(text, 1, sizeof text - 1, f);
-    fclose(f);
-    const char *after = strrchr(text, ')');
-    return !got || (after && after[2] == 'Z'); /* some containers never reap orphans */
-}
-
 static void test_nothing_left(void **state)
 {
     notes *n = new_notes();

@@ -84,19 +84,6 @@ static int files(void)
     return found;
 }
 
-static bool gone(pid_t pid)
-{
-    char path[64], text[256] = "";
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return true;
-    size_t got = fread(text, 1, sizeof text - 1, f);
-    fclose(f);
-    const char *after = strrchr(text, ')');
-    return !got || (after && after[2] == 'Z'); /* some containers never reap orphans */
-}
-
 static int share_and_train(notes *n)
 {
     choir_scope *run = choir_scope_open(NULL, 42);

@@ -226,7 +226,7 @@ static int dying(int rank, int world, void *arg)
 }
 
 /* A rank that returns early has not died. */
-static void gone(bool killed, const char *how)
+static void check_gone(bool killed, const char *how)
 {
     notes *n = new_notes();
     char want[300];
@@ -246,13 +246,13 @@ static void gone(bool killed, const char *how)
 static void test_died(void **state)
 {
     (void)state;
-    gone(true, "died during barrier (number 2)");
+    check_gone(true, "died during barrier (number 2)");
 }
 
 static void test_ended(void **state)
 {
     (void)state;
-    gone(false, "has ended (it exited with status 0), and barrier (number 2) needs it");
+    check_gone(false, "has ended (it exited with status 0), and barrier (number 2) needs it");
 }
 
 int main(void)

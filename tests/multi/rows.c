@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <choir/group.h>
 
+#include "over_ucx.h"
 #include "comm/plugin.h"
 #include "rows_fixture.h"
 
@@ -256,11 +257,8 @@ static void test_shm(void **state)
 static void test_ucx(void **state)
 {
     static const int worlds[] = {1, 2, 3, 4};
-    char *plugin = choir__plugin_find("ucx", NULL);
     (void)state;
-    if (!plugin)
-        skip();
-    free(plugin);
+    skip_without_ucx();
     everywhere("ucx", worlds, CHOIR_COUNT(worlds));
 }
 

@@ -2,18 +2,10 @@
  * threads write at once; a single worker computes the bits of a program that shares nothing;
  * two workers in two threads, on two devices, learn together without a report from
  * ThreadSanitizer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <choir/choir.h>
-
+#include "job_fixture.h"
 #include "parallel/hogwild/hogwild.h"
 
 enum { WORDS = 1024, SAMPLES = 96, BATCH = 24 };
@@ -160,13 +152,7 @@ static choir_status body(choir_scope *step, void *arg)
 static void train(job *j, int steps, bool recorded, double *losses)
 {
     for (int i = 0; i < steps; i++) {
-        if (recorded) {
-            choir_check(choir_step(j->run, body, j));
-        } else {
-            choir_scope *s = choir_step_open(j->run, (uint64_t)i);
-            choir_check(body(s, j));
-            choir_check(choir_scope_close(s));
-        }
+        choir_check(run_step(j->run, recorded, i, body, j));
         if (losses)
             losses[i] = choir_item(j->loss);
     }

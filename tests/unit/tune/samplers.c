@@ -1,16 +1,8 @@
 /* The samplers' parts: points, algebra, regression, evolution, densities, populations; and that
  * each sampler finds good trials far sooner than chance. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <choir/choir.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "study_fixture.h"
 #include "tune/pareto.h"
 #include "tune/sampler/algebra.h"
 #include "tune/sampler/bohb/density.h"
@@ -21,41 +13,14 @@
 #include "tune/sampler/qmc/sobol.h"
 #include "tune/space/normal.h"
 
-static choir_space *space_of(const char *const *params)
-{
-    choir_space *s = choir_space_new();
-    for (; *params; params += 2)
-        if (choir_space_add(s, params[0], params[1]) != CHOIR_OK)
-            fail_msg("%s", choir_error_message());
-    return s;
-}
-
-#define SPACE(...) space_of((const char *const[]){__VA_ARGS__, NULL})
-
 static choir_study *study_of(
     const choir_space *space, const char *sampler, const char *direction, uint64_t seed)
 {
     choir_study_opts opts = choir_study_defaults();
-    choir_study *study = NULL;
     opts.sampler = sampler;
     opts.direction = direction;
     opts.seed = seed;
-    if (choir_study_open(space, opts, &study) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
-    return study;
-}
-
-static choir_trial *ask(choir_study *study)
-{
-    choir_trial *t = NULL;
-    if (choir_study_ask(study, &t) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
-    return t;
-}
-
-static void tell(choir_study *study, choir_trial *t, double value)
-{
-    assert_int_equal(choir_study_tell(study, t, CHOIR_TRIAL_COMPLETE, &value, 1), CHOIR_OK);
+    return open_study(space, opts);
 }
 
 static bool near(double a, double b, double tolerance)

@@ -5,16 +5,7 @@
  * A trial here is a curve that falls to a level of its own. Each of its steps is taken when a
  * dice says so; one that is stopped reports a few more steps, and one that goes on begins
  * from a checkpoint that is a few steps old. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "study_fixture.h"
 #include "tune/scheduler/scheduler.h"
 #include "unit/curve.h"
 
@@ -28,9 +19,7 @@ static choir_study *study_of(
     opts.window = window;
     opts.trials = trials;
     opts.seed = 3;
-    choir_study *study = NULL;
-    if (choir_study_open(space, opts, &study) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    choir_study *study = open_study(space, opts);
     choir_space_free(space);
     return study;
 }
@@ -42,13 +31,6 @@ typedef struct worker {
     int64_t step;
     int late; /* steps after it was stopped */
 } worker;
-
-static unsigned dice;
-static int roll(int sides)
-{
-    dice = dice * 1103515245u + 12345u;
-    return (int)(dice >> 16) % sides;
-}
 
 /* Asks for a trial; returns false at the study's end. */
 static bool begin(worker *w, choir_study *study)
@@ -425,9 +407,7 @@ static void print_curves(const char *scheduler, const char *direction)
     opts.sampler = "random";
     opts.scheduler = scheduler;
     opts.direction = direction;
-    choir_study *study = NULL;
-    if (choir_study_open(space, opts, &study) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    choir_study *study = open_study(space, opts);
     dice = 11;
     for (int n = 0; n < 60; n++) {
         choir_trial *t;

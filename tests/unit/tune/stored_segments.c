@@ -1,42 +1,15 @@
 /* Stored studies whose trials stop and go on: the same table of trials as in memory, whether
  * one worker runs them or several that share the storage, that leave and come back, or that are
  * killed; each segment ends once; and Optuna's states of the trials. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "tune/storage/store.h"
 #include "tune/storage/worker.h"
 #include "tune/study.h"
 #include "unit/curve.h"
 
-static char folder[64], url[128], study_name[64];
-
-static int new_storage(void **state)
-{
-    snprintf(folder, sizeof folder, "/tmp/choir-segments.XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
-    snprintf(url, sizeof url, "%s:%s/study", (const char *)*state, folder);
-    strcpy(study_name, "study");
-    return 0;
-}
-
-static int remove_storage(void **state)
-{
-    (void)state;
-    char *line = choir__format("rm -rf %s", folder);
-    int status = system(line);
-    free(line);
-    return status;
-}
+static char study_name[64] = "study";
 
 typedef struct plan {
     const char *scheduler, *sampler;
@@ -50,7 +23,7 @@ static const plan plans[] = {
     {"asha:min=2,max=18,eta=3", "grid:points=3", 4, 12},
 };
 
-static choir_study *open_study(const plan *p, bool stored)
+static choir_study *open_plan(const plan *p, bool stored)
 {
     choir_space *space = curve_space();
     choir_study_opts opts = choir_study_defaults();
@@ -61,21 +34,12 @@ static choir_study *open_study(const plan *p, bool stored)
     opts.seed = 3;
     opts.storage = stored ? url : NULL;
     opts.name = study_name;
-    choir_study *study = NULL;
-    if (choir_study_open(space, opts, &study) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    choir_study *study = open_study(space, opts);
     choir_space_free(space);
     return study;
 }
 
 /* --- workers of one process, which take turns --- */
-
-static unsigned dice;
-static int roll(int sides)
-{
-    dice = dice * 1103515245u + 12345u;
-    return (int)(dice >> 16) % sides;
-}
 
 enum { WORKERS = 4, AT_ONCE = 2 };
 
@@ -137,12 +101,12 @@ static char *run(const plan *p, int workers, bool stored, bool leaves)
 {
     worker all[WORKERS] = {{0}};
     for (int i = 0; i < workers; i++)
-        all[i].study = open_study(p, stored);
+        all[i].study = open_plan(p, stored);
     for (int over = 0; over < workers;) {
         worker *w = &all[roll(workers)];
         if (leaves && roll(150) == 0) {
             choir_study_free(w->study);
-            *w = (worker){.study = open_study(p, stored)};
+            *w = (worker){.study = open_plan(p, stored)};
         }
         if (w->busy < AT_ONCE && !w->over)
             try_to_begin(w);
@@ -176,7 +140,7 @@ static void workers_take_turns(void **state)
             assert_string_equal(memory, stored);
             free(stored);
         }
-        choir_study *again = open_study(&p, true); /* all from its records */
+        choir_study *again = open_plan(&p, true); /* all from its records */
         char *read = curve_table(again);
         assert_string_equal(memory, read);
         free(read);
@@ -194,7 +158,7 @@ static void workers_take_turns(void **state)
 static int be_worker(const plan *p, unsigned seed, int until_kill, int log)
 {
     dice = seed;
-    worker w = {.study = open_study(p, true)};
+    worker w = {.study = open_plan(p, true)};
     while (!w.over || w.busy) {
         if (w.busy < AT_ONCE && !w.over)
             try_to_begin(&w);
@@ -243,7 +207,7 @@ static void workers_are_killed(void **state)
         fclose(in);
         dice = 1;
         char *memory = run(p, 1, false, false);
-        choir_study *shared = open_study(p, true);
+        choir_study *shared = open_plan(p, true);
         char *table = curve_table(shared);
         assert_string_equal(memory, table);
         free(memory);
@@ -282,10 +246,10 @@ static void goes_on(void **state)
 {
     (void)state;
     plan p = {"asha:min=2,max=4,eta=2", "random", 1, 2};
-    choir_study *s = open_study(&p, true);
+    choir_study *s = open_plan(&p, true);
     go(s, 1, 0); /* 2 steps and a late one */
     choir_study_free(s);
-    s = open_study(&p, true);
+    s = open_plan(&p, true);
     go(s, 0, 5);
     choir_trial *t = NULL;
     assert_int_equal(choir_study_ask(s, &t), CHOIR_OK);
@@ -306,7 +270,7 @@ static void goes_on(void **state)
     choir_study_free(s);
 
     p.trials = 4; /* trial 1 is one of the best two of four now */
-    s = open_study(&p, true);
+    s = open_plan(&p, true);
     assert_int_equal(choir_trial_number(go(s, 0, 8)), 2);
     assert_int_equal(choir_trial_number(go(s, 0, 9)), 3);
     assert_int_equal(choir_trial_number(t = go(s, 0, 5)), 1);
@@ -379,21 +343,8 @@ static void refused(void **state)
 
 int main(void)
 {
-    static char *const schemes[] = {"sqlite", "journal"};
-    int failures = 0;
-    for (size_t i = 0; i < CHOIR_COUNT(schemes); i++) {
-#ifndef CHOIR_HAVE_SQLITE
-        if (i == 0)
-            continue;
-#endif
-        void *kind = schemes[i];
-#define ON(test)                                                                               \
-    {                                                                                          \
-#test, test, new_storage, remove_storage, kind                                         \
-    }
-        struct CMUnitTest tests[] = {ON(workers_take_turns), ON(workers_are_killed),
-            ON(goes_on), ON(died_in_a_later_segment), ON(refused)};
-        failures += _cmocka_run_group_tests(schemes[i], tests, CHOIR_COUNT(tests), NULL, NULL);
-    }
-    return failures;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(workers_take_turns),
+        cmocka_unit_test(workers_are_killed), cmocka_unit_test(goes_on),
+        cmocka_unit_test(died_in_a_later_segment), cmocka_unit_test(refused)};
+    return run_on_storages(tests, CHOIR_COUNT(tests));
 }

@@ -1,54 +1,19 @@
 /* Stored studies, on every kind of storage that is a file: trials, values and attributes are
  * there again; trials without a worker are given again, once; two workers share the trials of
  * one study, which are those of a study in memory; and refusals. */
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/base.h"
+#include "study_fixture.h"
 #include "tune/storage/store.h"
 #include "tune/kept.h"
-#include <choir/choir.h>
-
-static char folder[64], url[128];
-static const char *scheme;
-
-static int new_storage(void **state)
-{
-    scheme = *state;
-    snprintf(folder, sizeof folder, "/tmp/choir-stored.XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
-    snprintf(url, sizeof url, "%s:%s/study", scheme, folder);
-    return 0;
-}
-
-static int remove_storage(void **state)
-{
-    (void)state;
-    char *line = choir__format("rm -rf %s", folder);
-    int status = system(line);
-    free(line);
-    return status;
-}
 
 static choir_space *make_space(void)
 {
-    choir_space *s = choir_space_new();
-    assert_int_equal(choir_space_add(s, "x", "uniform(0, 1)"), CHOIR_OK);
-    assert_int_equal(choir_space_add(s, "width", "int(16, 512, step=16)"), CHOIR_OK);
-    assert_int_equal(choir_space_add(s, "o", "choice(sgd, adamw, 0.5)"), CHOIR_OK);
-    assert_int_equal(choir_space_add(s, "m", "normal(0, 1) if o == sgd"), CHOIR_OK);
-    return s;
+    return SPACE("x", "uniform(0, 1)", "width", "int(16, 512, step=16)", "o",
+        "choice(sgd, adamw, 0.5)", "m", "normal(0, 1) if o == sgd");
 }
 
 static choir_study_opts options(int64_t window)
@@ -63,19 +28,9 @@ static choir_study_opts options(int64_t window)
 static choir_study *open_with(choir_study_opts opts)
 {
     choir_space *space = make_space();
-    choir_study *s = NULL;
-    if (choir_study_open(space, opts, &s) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    choir_study *s = open_study(space, opts);
     choir_space_free(space);
     return s;
-}
-
-static choir_trial *ask(choir_study *s)
-{
-    choir_trial *t = NULL;
-    if (choir_study_ask(s, &t) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
-    return t;
 }
 
 /* Its value follows from the parameters, so that all who run the trial find the same. */
@@ -87,8 +42,7 @@ static double value_of(const choir_trial *t)
 
 static void end(choir_study *s, choir_trial *t)
 {
-    double value = value_of(t);
-    assert_int_equal(choir_study_tell(s, t, CHOIR_TRIAL_COMPLETE, &value, 1), CHOIR_OK);
+    tell(s, t, value_of(t));
 }
 
 /* Both have the same trials. */
@@ -430,7 +384,7 @@ static void other_files_stay(void **state)
     if (strcmp(scheme, "journal") != 0)
         return;
     choir_space *space = make_space();
-    snprintf(path, sizeof path, "%s/study", folder);
+    snprintf(path, sizeof path, "%s/study", storage_folder);
     for (size_t i = 0; i < CHOIR_COUNT(texts); i++) {
         FILE *f = fopen(path, "w");
         fputs(texts[i], f);
@@ -498,30 +452,11 @@ static void journal_stays_readable(void **state)
 
 int main(void)
 {
-    static char *const schemes[] = {"sqlite", "journal"};
-    int failures = 0;
-    for (size_t i = 0; i < CHOIR_COUNT(schemes); i++) {
-#ifndef CHOIR_HAVE_SQLITE
-        if (i == 0)
-            continue;
-#endif
-        void *kind = schemes[i];
-#define ON(test)                                                                               \
-    {                                                                                          \
-        schemes[i], test, new_storage, remove_storage, kind                                    \
-    }
-        struct CMUnitTest tests[] = {ON(is_there_again), ON(same_trials), ON(given_points),
-            ON(workers_are_given_points), ON(points_are_left), ON(workers_share), ON(refused),
-            ON(names_are_utf8), ON(spaces_are_compared), ON(other_files_stay),
-            ON(journal_stays_readable)};
-        for (size_t k = 0; k < CHOIR_COUNT(tests); k++) {
-            static const char *const names[] = {"is_there_again", "same_trials", "given_points",
-                "workers_are_given_points", "points_are_left", "workers_share", "refused",
-                "names_are_utf8", "spaces_are_compared", "other_files_stay",
-                "journal_stays_readable"};
-            tests[k].name = names[k];
-        }
-        failures += _cmocka_run_group_tests(schemes[i], tests, CHOIR_COUNT(tests), NULL, NULL);
-    }
-    return failures;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(is_there_again),
+        cmocka_unit_test(same_trials), cmocka_unit_test(given_points),
+        cmocka_unit_test(workers_are_given_points), cmocka_unit_test(points_are_left),
+        cmocka_unit_test(workers_share), cmocka_unit_test(refused),
+        cmocka_unit_test(names_are_utf8), cmocka_unit_test(spaces_are_compared),
+        cmocka_unit_test(other_files_stay), cmocka_unit_test(journal_stays_readable)};
+    return run_on_storages(tests, CHOIR_COUNT(tests));
 }
