@@ -3,26 +3,15 @@
 #ifndef CHOIR_TEST_LOADER_FIXTURE_H
 #define CHOIR_TEST_LOADER_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include "check.h"
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include <choir/data.h>
 #include <choir/ops.h>
 #include "base/base.h"
 #include "data/loading/sampler.h"
 #include "tensor/scope.h"
-
-#define assert_says(status, expected, text)                                                    \
-    do {                                                                                       \
-        assert_int_equal(status, expected);                                                    \
-        if (!strstr(choir_error_message(), text))                                              \
-            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                   \
-    } while (0)
 
 /* A user's dataset: x (2) f32 = index, -index; y () i64 = index. */
 typedef struct counting {

@@ -13,33 +13,33 @@
 /* --- damage --- */
 
 /* Loading refuses, naming the file, and the module is as it was. */
-static void assert_damaged(const char *folder, const char *name, job *j, const char *before)
+static void assert_damaged(const char *dir, const char *name, job *j, const char *before)
 {
-    assert_int_not_equal(choir__checkpoint_load(folder, j->net, j->opt, NULL), CHOIR_OK);
+    assert_int_not_equal(choir__checkpoint_load(dir, j->net, j->opt, NULL), CHOIR_OK);
     assert_says(name);
     assert_string_equal(sha(j->net), before);
 }
 
-static void damage(const char *folder, const char *name, job *j)
+static void damage(const char *dir, const char *name, job *j)
 {
     size_t bytes;
     char path[512], before[65];
     memcpy(before, sha(j->net), sizeof before);
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
     unsigned char *whole = slurp(path, &bytes);
     for (size_t n = 0; n < bytes; n += bytes / 16) {
         spit(path, whole, n);
-        assert_damaged(folder, name, j, before);
+        assert_damaged(dir, name, j, before);
         whole[n] ^= 0x55;
         spit(path, whole, bytes);
-        assert_damaged(folder, name, j, before);
+        assert_damaged(dir, name, j, before);
         whole[n] ^= 0x55;
     }
     whole[bytes] = 'x';
     spit(path, whole, bytes + 1);
-    assert_damaged(folder, name, j, before);
+    assert_damaged(dir, name, j, before);
     assert_int_equal(unlink(path), 0);
-    assert_damaged(folder, name, j, before);
+    assert_damaged(dir, name, j, before);
     spit(path, whole, bytes);
     free(whole);
 }
@@ -195,7 +195,7 @@ static void limited_files(void **state)
 static int fill_disk(void)
 {
     if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("none", root, "tmpfs", 0, "size=96k") != 0)
+        mount("none", folder, "tmpfs", 0, "size=96k") != 0)
         return NOT_PERMITTED;
     job a = job_open(TOY, ADAMW);
     int saved = 0, refused = 0;
@@ -250,5 +250,5 @@ int main(int argc, char **argv)
     };
     if (started_for(argc, argv, "--fill-disk"))
         return fill_disk();
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, remove_all);
 }

@@ -532,5 +532,5 @@ int main(void)
         cmocka_unit_test(without_locks),
         cmocka_unit_test(without_a_common_disk),
     };
-    return cmocka_run_group_tests(tests, set_up_board, tear_down);
+    return cmocka_run_group_tests(tests, set_up_board, remove_all);
 }

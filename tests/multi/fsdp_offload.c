@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include "folder_fixture.h"
 #include "fsdp_fixture.h"
 
 /* True if ranks compute on (soft) GPUs, which reach no file. */
@@ -30,7 +31,7 @@ static void limit_at_first(const job *j)
 
 /* Returns how many KiB of unnamed files in the folder are in this process's memory; -1: none is
  * mapped. */
-static long resident(const char *folder)
+static long resident(const char *dir)
 {
     char line[512];
     long kib = -1, more;
@@ -39,7 +40,7 @@ static long resident(const char *folder)
     while (f && fgets(line, sizeof line, f)) {
         unsigned long lo, hi;
         if (sscanf(line, "%lx-%lx ", &lo, &hi) == 2)
-            here = strstr(line, folder) != NULL;
+            here = strstr(line, dir) != NULL;
         else if (here && sscanf(line, "Rss: %ld", &more) == 1)
             kib = (kib < 0 ? 0 : kib) + more;
     }
@@ -71,20 +72,6 @@ static choir_fsdp_opts offloaded(int shard_ranks)
     opts.offload = true;
     opts.shard_ranks = shard_ranks;
     return opts;
-}
-
-static char folder[] = "/tmp/choir-offload.XXXXXX";
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return !mkdtemp(folder);
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder); /* fails if a file is left */
 }
 
 /* One micro-batch or several per rank, one less on some, in copies, and every optimizer. */

@@ -1,11 +1,6 @@
 /* Core dumps of ranks that are meeting: the pages that the kernel would write hold neither the
  * bytes of the key file nor the key that is derived from them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <fcntl.h>
+#include "folder_fixture.h"
 #include <inttypes.h>
 
 #include <choir/store.h>
@@ -15,8 +10,6 @@
 #include "multi/meeters.h"
 
 enum { SECRET = 32, LARGE = 64 << 20 };
-
-static char folder[] = "/tmp/choir-core-XXXXXX";
 
 /* --- looking into a process --- */
 
@@ -165,18 +158,6 @@ static void key_of_a_meeting(void **state)
         assert_true(search(all->each[r].pid, key.bytes).spared > 0);
     stop(all);
     unlink(path);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : 1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder);
 }
 
 int main(void)

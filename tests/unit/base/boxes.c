@@ -166,5 +166,5 @@ int main(void)
         cmocka_unit_test(refuses_parts),
         cmocka_unit_test(same_hashes),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, remove_all);
 }

@@ -2,27 +2,18 @@
  * and a holder that is gone loses it. File systems of networks are played by flock and fstatfs
  * of this file, other users' processes by its kill; other machines by files of other contents.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
-#include <dirent.h>
+#include "folder_fixture.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/base.h"
 #include "base/files/claim.h"
@@ -65,7 +56,7 @@ int __wrap_kill(pid_t pid, int signal)
 
 /* --- helpers --- */
 
-static char folder[] = "/tmp/choir-claim-XXXXXX", file[64];
+static char file[96];
 static char told[1024];
 static _Atomic int lost_count;
 
@@ -127,34 +118,21 @@ static choir__holder elsewhere(double seconds_ago)
     return h;
 }
 
-static int entries(void)
-{
-    int count = 0;
-    DIR *d = opendir(folder);
-    while (readdir(d))
-        count++;
-    closedir(d);
-    return count - 2;
-}
-
 static int set_up(void **state)
 {
-    (void)state;
     kind = LOCAL;
     foreign = false;
     *told = '\0';
     lost_count = 0;
-    strcpy(folder, "/tmp/choir-claim-XXXXXX");
-    int bad = mkdtemp(folder) == NULL;
-    snprintf(file, sizeof file, "%s/.in-use", folder);
+    int bad = make_folder(state);
+    strcpy(file, at(".in-use"));
     return bad;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     unlink(file);
-    return rmdir(folder); /* nothing else is left in it */
+    return remove_folder(state);
 }
 
 /* Starts a process that claims the folder, and returns when it has; it holds it until it is
@@ -192,7 +170,7 @@ static void one_of_two(void **state)
         assert_non_null(strstr(choir_error_message(), pid));
         free(pid);
         choir__claim_free(a, false);
-        assert_int_equal(entries(), 0);
+        assert_int_equal(entries(folder), 0);
         assert_int_equal(take(NULL, &b), CHOIR_OK);
         choir__claim_free(b, false);
     }
@@ -433,7 +411,7 @@ static void same_job(void **state)
         (void)choir_error_message();
         assert_int_equal(choir__claim_take(folder, &opts, &claim), CHOIR_OK);
         choir__claim_free(claim, false);
-        assert_int_equal(entries(), 0);
+        assert_int_equal(entries(folder), 0);
     }
 }
 
@@ -455,7 +433,7 @@ static void shared(void **state)
         assert_int_equal(take(NULL, &other), CHOIR_ERR_STATE);
         (void)choir_error_message();
         choir__claim_free(b, false);
-        assert_int_equal(entries(), 0);
+        assert_int_equal(entries(folder), 0);
     }
 }
 
@@ -505,7 +483,7 @@ static void strange_files(void **state)
     fclose(f);
     assert_int_equal(take(NULL, &claim), CHOIR_OK);
     choir__claim_free(claim, false);
-    assert_int_equal(entries(), 0);
+    assert_int_equal(entries(folder), 0);
 }
 
 /* A folder that cannot be written needs no claim; one that is missing is an error. */

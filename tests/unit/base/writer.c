@@ -120,7 +120,7 @@ int main(void)
     data = malloc(MOST);
     for (size_t i = 0; i < MOST; i++)
         data[i] = (unsigned char)(choir__mix(5, i / 8) >> (i % 8 * 8));
-    int failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    int failed = cmocka_run_group_tests(tests, set_up, remove_all);
     free(data);
     return failed;
 }

@@ -474,5 +474,5 @@ int main(void)
         cmocka_unit_test(copies_to_kept_memory),
         cmocka_unit_test(interrupted_preparation),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, remove_all);
 }

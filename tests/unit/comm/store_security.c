@@ -1,51 +1,30 @@
 /* Access to a store: keys, unknown clients, clients that send nothing, and clients that send
  * too much. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "folder_fixture.h"
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 #include <choir/store.h>
 
 #include "base/base.h"
 #include "launch/store/store.h"
 
-static char folder[] = "/tmp/choir-store-XXXXXX";
-
 static const char *key_file(const char *name, const char *content, size_t bytes, mode_t mode)
 {
-    static char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    const char *path = at("%s", name);
     unlink(path);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    fwrite(content, 1, bytes, file);
-    fclose(file);
+    spit(path, content, bytes);
     assert_int_equal(chmod(path, mode), 0);
     return path;
 }
 
 static const char good_key[] = "0123456789abcdef0123456789abcdef";
 static const char bad_key[] = "0123456789abcdef0123456789abcdeF";
-
-static void assert_says(const char *part)
-{
-    if (!strstr(choir_error_message(), part))
-        fail_msg("'%s' is not in '%s'", part, choir_error_message());
-}
 
 static choir_store_server *serve_keyed(const char *bind)
 {
@@ -630,22 +609,12 @@ static void another_users_server(void **state)
     close(down[0]);
 }
 
-static int make_folder(void **state)
+static int remove_keys(void **state)
 {
-    (void)state;
-    return mkdtemp(folder) ? 0 : 1;
-}
-
-static int remove_folder(void **state)
-{
-    const char *names[] = {"k", "good", "client"};
-    char path[300];
-    (void)state;
-    for (size_t i = 0; i < CHOIR_COUNT(names); i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-    return rmdir(folder);
+    unlink(at("k"));
+    unlink(at("good"));
+    unlink(at("client"));
+    return remove_folder(state);
 }
 
 int main(void)
@@ -667,5 +636,5 @@ int main(void)
         cmocka_unit_test(another_user),
         cmocka_unit_test(another_users_server),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder, remove_keys);
 }

@@ -1,55 +1,10 @@
 /* Documents of language models: how records become tokens and targets, the splits, mixtures and
  * parts of data, and the messages for wrong records. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
+#include "folder_fixture.h"
 #include <choir/data_open.h>
 #include <choir/models.h>
 #include "base/base.h"
-
-#define assert_says(status, expected, text)                                                    \
-    do {                                                                                       \
-        assert_int_equal(status, expected);                                                    \
-        if (!strstr(choir_error_message(), text))                                              \
-            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                   \
-    } while (0)
-
-static char folder[] = "/tmp/choir-corpus-XXXXXX";
-
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    char *command = choir__format("rm -rf %s", folder);
-    int status = system(command);
-    free(command);
-    return status;
-}
-
-static const char *put(const char *name, const char *text)
-{
-    static char paths[4][64];
-    static int used;
-    char *path = paths[used++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-    return path;
-}
 
 static choir_dataset *open_corpus(
     const char *path, choir_split split, int64_t context, choir_tokenizer **tokenizer)
@@ -98,7 +53,7 @@ static void texts_are_joined(void **state)
     assert_int_equal(data->classes, choir_tokenizer_size(t));
     choir_dataset_free(data);
     data = NULL;
-    assert_says(choir_dataset_corpus(path, CHOIR_VALIDATION, opts, &t, &data),
+    assert_fails(choir_dataset_corpus(path, CHOIR_VALIDATION, opts, &t, &data),
         CHOIR_ERR_ARGUMENT, "validation split");
     choir_tokenizer_free(t);
 }
@@ -223,7 +178,7 @@ static void chats_need_their_markers(void **state)
     opts.fixed_tokens = true;
     const char *path = put("m.jsonl", "{\"text\":\"abc\"}\n"
                                       "{\"messages\":[{\"role\":\"r\",\"content\":\"c\"}]}");
-    assert_says(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data), CHOIR_ERR_FORMAT,
+    assert_fails(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data), CHOIR_ERR_FORMAT,
         "m.jsonl, line 2: column 'messages': chats are written in ChatML, and <|im_start|> is "
         "no token");
     assert_int_equal(choir_tokenizer_size(t), TURN + 1);
@@ -295,7 +250,7 @@ static void parts(void **state)
     choir_dataset *inner, *part;
     int64_t x[4], y[4], other[4];
     assert_int_equal(choir_dataset_random_tokens(20, 4, 99, 1, &inner), CHOIR_OK);
-    assert_says(
+    assert_fails(
         choir_dataset_subset(inner, 2, 3, 7, &part), CHOIR_ERR_ARGUMENT, "there are not 7");
     assert_int_equal(choir_dataset_subset(inner, 2, 3, 6, &part), CHOIR_OK);
     assert_int_equal(choir_dataset_length(part), 6);
@@ -336,7 +291,7 @@ static void sources_by_path(void **state)
             choir_dataset_open(path, CHOIR_TRAIN, choir_data_defaults(), &info, &t, &data);
         if (cases[i].words) {
             assert_true(status != CHOIR_OK);
-            assert_says(status, status, cases[i].words);
+            assert_fails(status, status, cases[i].words);
         } else {
             if (status != CHOIR_OK)
                 fail_msg("%s", choir_error_message());
@@ -365,7 +320,7 @@ static void wrong_records(void **state)
         choir_dataset *data;
         choir_status status = choir_dataset_corpus(
             put("w.jsonl", wrong[i].text), CHOIR_TRAIN, choir_corpus_defaults(), &t, &data);
-        assert_says(status, CHOIR_ERR_FORMAT, wrong[i].words);
+        assert_fails(status, CHOIR_ERR_FORMAT, wrong[i].words);
         assert_null(t);
     }
     choir_tokenizer *t;
@@ -373,7 +328,7 @@ static void wrong_records(void **state)
     choir_corpus_opts opts = choir_corpus_defaults();
     opts.fixed_tokens = true;
     assert_int_equal(choir_tokenizer_bytes(&t), CHOIR_OK);
-    assert_says(
+    assert_fails(
         choir_dataset_corpus(put("w.jsonl", "{\"text\":\"a\"}"), CHOIR_TRAIN, opts, &t, &data),
         CHOIR_ERR_ARGUMENT, "no token that ends a text");
     choir_tokenizer_free(t);
@@ -392,5 +347,5 @@ int main(void)
         cmocka_unit_test(sources_by_path),
         cmocka_unit_test(wrong_records),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, make_folder, remove_all);
 }

@@ -41,7 +41,7 @@ static void write_metadata(const char *name, const char *text)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/metadata.jsonl", name);
-    write_bytes(at(path), text, strlen(text));
+    spit(new_at(path), text, strlen(text));
 }
 
 static choir_status open_at(
@@ -52,7 +52,7 @@ static choir_status open_at(
     o.image.width = 12;
     o.context = 10;
     *data = NULL;
-    return choir_dataset_documents(at(name), split, o, t, data);
+    return choir_dataset_documents(new_at(name), split, o, t, data);
 }
 
 static void pairs(void **state)
@@ -62,8 +62,8 @@ static void pairs(void **state)
     choir_dataset *train, *held;
     float x[8 * 12 * 3];
     int64_t y[10];
-    write_png(at("d/train/a.png"), 20, 10, PNG_COLOR_TYPE_GRAY, 8, false);
-    write_png(at("d/validation/b.png"), 5, 10, PNG_COLOR_TYPE_GRAY, 8, false);
+    write_png(new_at("d/train/a.png"), 20, 10, PNG_COLOR_TYPE_GRAY, 8, false);
+    write_png(new_at("d/validation/b.png"), 5, 10, PNG_COLOR_TYPE_GRAY, 8, false);
     write_metadata("d/train",
         "{\"file_name\": \"a.png\", \"ground_truth\": \"{\\\"gt_parse\\\": "
         "{\\\"k\\\": \\\"ab\\\"}}\"}\n\n");
@@ -83,7 +83,7 @@ static void pairs(void **state)
     assert_string_equal(choir_tokenizer_decode(t, y[9]), "z"); /* cut */
 
     char path[256];
-    snprintf(path, sizeof path, "%s", at("d/tokenizer.json"));
+    snprintf(path, sizeof path, "%s", new_at("d/tokenizer.json"));
     assert_int_equal(choir_tokenizer_save(t, path), CHOIR_OK);
     choir_tokenizer *again;
     assert_int_equal(choir_tokenizer_load(path, &again), CHOIR_OK);
@@ -173,7 +173,7 @@ static void options(void **state)
                            : i == 4 ? "1 tokens"
                            : i < 7  ? "deviation"
                                     : "mean, got inf";
-        assert_says(choir_dataset_documents(at("nowhere"), CHOIR_TRAIN, o, &t, &data),
+        assert_fails(choir_dataset_documents(new_at("nowhere"), CHOIR_TRAIN, o, &t, &data),
             CHOIR_ERR_ARGUMENT, word);
         assert_null(t);
         assert_null(data);
@@ -209,5 +209,5 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(text_of), cmocka_unit_test(pairs),
         cmocka_unit_test(held_out), cmocka_unit_test(wrong), cmocka_unit_test(extended),
         cmocka_unit_test(options)};
-    return cmocka_run_group_tests_name("documents", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("documents", tests, make_folder, remove_all);
 }

@@ -1,46 +1,17 @@
 /* Texts and words with classes, from JSON lines and tables: the tokens, types, mask and classes
  * of a sample, the splits, and files with faults. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "folder_fixture.h"
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <choir/choir.h>
 
 enum { PAD, UNK, CLS, SEP, A, B, CC, SUB, T = 8 };
 
-static char folder[] = "/tmp/choir-labelled-XXXXXX";
 static choir_tokenizer *tokenizer;
-
-static const char *at(const char *name)
-{
-    static char path[2][300];
-    static int turn;
-    char *p = path[turn++ % 2];
-    snprintf(p, sizeof path[0], "%s/%s", folder, name);
-    return p;
-}
-
-static const char *put(const char *name, const char *text)
-{
-    const char *path = at(name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-    return path;
-}
 
 static int make(void **state)
 {
-    (void)state;
-    assert_non_null(mkdtemp(folder));
+    assert_int_equal(make_folder(state), 0);
     put("tokenizer.json",
         "{\"added_tokens\":[{\"id\":0,\"content\":\"[PAD]\",\"special\":true},"
         "{\"id\":2,\"content\":\"[CLS]\",\"special\":true},"
@@ -55,11 +26,8 @@ static int make(void **state)
 
 static int clear(void **state)
 {
-    char command[400];
-    (void)state;
     choir_tokenizer_free(tokenizer);
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    return remove_all(state);
 }
 
 static choir_dataset *open_split(const char *path, choir_split split, bool words)

@@ -96,7 +96,7 @@ static void seeks(void **state)
             choir_loader_seek(loader, position = to[i]);
     }
     choir_loader_seek(loader, -1);
-    assert_says(choir_scope_status(run), CHOIR_ERR_ARGUMENT, "micro-batch -1");
+    assert_fails(choir_scope_status(run), CHOIR_ERR_ARGUMENT, "micro-batch -1");
     choir_scope_clear(run);
     next_is(loader, run, 22, position);
     assert_int_equal(choir_scope_close(run), CHOIR_OK);
@@ -210,7 +210,7 @@ static void replayed_steps(void **state)
     data.fails_at = choir__sampler_at(&s, 8, 0, 0);
     choir_loader_seek(r.loader, 7 * M); /* last: the loader starts filling at once */
     assert_int_equal(choir_step(run, one_step, &r), CHOIR_OK);
-    assert_says(choir_step(run, one_step, &r), CHOIR_ERR_FORMAT, "is torn");
+    assert_fails(choir_step(run, one_step, &r), CHOIR_ERR_FORMAT, "is torn");
     assert_int_equal(choir_loader_position(r.loader), 8 * M);
     choir__sampler_free(&s);
     assert_int_equal(choir_scope_close(run), CHOIR_OK);

@@ -25,7 +25,7 @@ static void failing_sample(void **state)
         data.without_message = again == 1;
         choir_status status = choir_loader_next(loader, step, &b);
         if (again == 0) /* prepared before without_message was known */
-            assert_says(status, CHOIR_ERR_FORMAT, "is torn");
+            assert_fails(status, CHOIR_ERR_FORMAT, "is torn");
         else
             assert_int_not_equal(status, CHOIR_OK);
         choir_relu(b.x); /* passes through */
@@ -54,7 +54,7 @@ static void failing_silently(void **state)
     choir_loader *loader = choir_loader_new(run, &data.base, o);
     choir_scope *step = choir_step_open(run, 0);
     choir_batch b;
-    assert_says(choir_loader_next(loader, step, &b), CHOIR_ERR_IO, "sample 2 of the dataset");
+    assert_fails(choir_loader_next(loader, step, &b), CHOIR_ERR_IO, "sample 2 of the dataset");
     choir_scope_close(step);
     data.fails_at = -1; /* mended: taking it again tries again, at the latest the second time */
     choir_status status = CHOIR_ERR_IO;
@@ -107,11 +107,11 @@ static void bad_options(void **state)
         choir_scope *run = choir_scope_open(NULL, 1);
         choir_loader *loader = choir_loader_new(run, bad[i].data, o);
         assert_non_null(loader);
-        assert_says(choir_scope_status(run), bad[i].status, bad[i].says);
+        assert_fails(choir_scope_status(run), bad[i].status, bad[i].says);
         choir_scope_clear(run); /* the loader keeps its error */
         choir_batch b;
         choir_scope *step = choir_step_open(run, 0);
-        assert_says(choir_loader_next(loader, step, &b), bad[i].status, bad[i].says);
+        assert_fails(choir_loader_next(loader, step, &b), bad[i].status, bad[i].says);
         choir_scope_close(step);
         assert_int_equal(choir_loader_batches(loader), 0);
         choir_loader_seek(loader, 5);

@@ -62,8 +62,8 @@ static void first_error(void **state)
         choir_loader *loader = choir_loader_new(run, &data.base, o);
         choir_scope *step = choir_step_open(run, 0);
         choir_status status = choir_loader_next(loader, step, &b);
-        assert_says(status, CHOIR_ERR_FORMAT, "sample 2 of the dataset");
-        assert_says(status, CHOIR_ERR_FORMAT, "picture 2 is torn");
+        assert_fails(status, CHOIR_ERR_FORMAT, "sample 2 of the dataset");
+        assert_fails(status, CHOIR_ERR_FORMAT, "picture 2 is torn");
         choir_scope_close(step);
         choir_loader_seek(loader, 1);
         step = choir_step_open(run, 1);
@@ -108,7 +108,7 @@ static void epochs(void **state)
     int64_t y;
     assert_int_equal(choir_dataset_get_epoch(&data.base, 7, 3, x, &y), CHOIR_OK);
     assert_true(x[1] == 7);
-    assert_says(
+    assert_fails(
         choir_dataset_get_epoch(&data.base, 7, 22, x, &y), CHOIR_ERR_RANGE, "sample 22");
 }
 
@@ -142,7 +142,7 @@ static void hangs(void **state)
     assert_int_equal(choir_loader_next(loader, step, &b), CHOIR_OK);
     assert_int_equal(choir_scope_close(step), CHOIR_OK);
     step = choir_step_open(run, 1);
-    assert_says(choir_loader_next(loader, step, &b), CHOIR_ERR_TIMEOUT, "sample 5");
+    assert_fails(choir_loader_next(loader, step, &b), CHOIR_ERR_TIMEOUT, "sample 5");
     choir_scope_close(step);
     choir_scope_close(run); /* does not wait for it */
     awake = true;
@@ -186,7 +186,7 @@ static void bad_workers(void **state)
         o.timeout_s = bad[i].timeout;
         choir_scope *run = choir_scope_open(NULL, 1);
         choir_loader_new(run, &data.base, o);
-        assert_says(choir_scope_status(run), CHOIR_ERR_ARGUMENT, bad[i].says);
+        assert_fails(choir_scope_status(run), CHOIR_ERR_ARGUMENT, bad[i].says);
         choir_scope_close(run);
     }
 }

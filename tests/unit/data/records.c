@@ -1,40 +1,16 @@
 /* Records: JSON in place, rows of tables, parts of files that end within a record, and the
  * messages for wrong records. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
+#include "folder_fixture.h"
 #include <choir/status.h>
 #include "data/records.h"
-
-static char folder[] = "/tmp/choir-records-XXXXXX";
-
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    return rmdir(folder);
-}
 
 /* Writes a file and opens it; the file is removed at once. */
 static choir_status open_text(
     choir__records *r, const char *name, const char *text, size_t bytes, char *path)
 {
     sprintf(path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "wb");
-    assert_int_equal(fwrite(text, 1, bytes, f), bytes);
-    fclose(f);
+    spit(path, text, bytes);
     choir_status status = choir__records_open(r, path);
     unlink(path);
     return status;
@@ -250,5 +226,5 @@ int main(void)
         cmocka_unit_test(long_records),
         cmocka_unit_test(wrong_records),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

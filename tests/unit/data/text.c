@@ -1,36 +1,7 @@
 /* Text and random datasets: splits, windows, and errors. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "folder_fixture.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include <choir/data.h>
-
-#define assert_says(status, expected, text)                                                    \
-    do {                                                                                       \
-        assert_int_equal(status, expected);                                                    \
-        if (!strstr(choir_error_message(), text))                                              \
-            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                   \
-    } while (0)
-
-static char folder[] = "/tmp/choir-text-XXXXXX";
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder);
-}
 
 /* 100 distinct characters: token i is at position i, so that a window's position can be read
  * off. */
@@ -98,13 +69,14 @@ static void longest_context(void **state)
     choir_dataset_free(d);
     choir_tokenizer *t = NULL;
     d = NULL;
-    assert_says(choir_dataset_text_memory("hundred", text, 100, 10, CHOIR_TRAIN, &t, &d),
+    assert_fails(choir_dataset_text_memory("hundred", text, 100, 10, CHOIR_TRAIN, &t, &d),
         CHOIR_ERR_ARGUMENT,
         "hundred has 10 tokens in its validation split, fewer than the context of 10 + 1;"
         " choose a smaller context");
-    assert_says(choir_dataset_text_memory("hundred", text, 100, 90, CHOIR_VALIDATION, &t, &d),
+    assert_fails(choir_dataset_text_memory("hundred", text, 100, 90, CHOIR_VALIDATION, &t, &d),
         CHOIR_ERR_ARGUMENT, "90 tokens in its training split");
-    assert_says(choir_dataset_text_memory("hundred", text, 100, INT64_MAX, CHOIR_TRAIN, &t, &d),
+    assert_fails(
+        choir_dataset_text_memory("hundred", text, 100, INT64_MAX, CHOIR_TRAIN, &t, &d),
         CHOIR_ERR_ARGUMENT, "smaller context");
     assert_null(t);
     assert_null(d);
@@ -115,22 +87,22 @@ static void refusals(void **state)
     (void)state;
     choir_tokenizer *t = NULL;
     choir_dataset *d = NULL;
-    assert_says(choir_dataset_text_memory("it", "", 0, 1, CHOIR_TRAIN, &t, &d),
+    assert_fails(choir_dataset_text_memory("it", "", 0, 1, CHOIR_TRAIN, &t, &d),
         CHOIR_ERR_ARGUMENT, "it is empty");
-    assert_says(choir_dataset_text_memory("it", "a", 1, 0, CHOIR_TRAIN, &t, &d),
+    assert_fails(choir_dataset_text_memory("it", "a", 1, 0, CHOIR_TRAIN, &t, &d),
         CHOIR_ERR_ARGUMENT, "context of 1 token or more, got 0");
-    assert_says(choir_dataset_text_memory(NULL, "a", 1, 1, CHOIR_TRAIN, &t, &d),
+    assert_fails(choir_dataset_text_memory(NULL, "a", 1, 1, CHOIR_TRAIN, &t, &d),
         CHOIR_ERR_ARGUMENT, "the text: the training split is empty");
-    assert_says(choir_dataset_text_memory("it", "a", 1, 1, (choir_split)7, &t, &d),
+    assert_fails(choir_dataset_text_memory("it", "a", 1, 1, (choir_split)7, &t, &d),
         CHOIR_ERR_ARGUMENT, "unknown split 7");
     assert_null(t);
     assert_int_equal(choir_tokenizer_chars("ab\n", 3, &t), CHOIR_OK);
-    assert_says(choir_dataset_text_memory("it", "ab\nabXb", 7, 1, CHOIR_TRAIN, &t, &d),
+    assert_fails(choir_dataset_text_memory("it", "ab\nabXb", 7, 1, CHOIR_TRAIN, &t, &d),
         CHOIR_ERR_RANGE, "it: line 2 has the character 'X' (U+0058)");
-    assert_says(choir_dataset_text_memory("it",
-                    "ab\nab\xff"
-                    "b",
-                    7, 1, CHOIR_TRAIN, &t, &d),
+    assert_fails(choir_dataset_text_memory("it",
+                     "ab\nab\xff"
+                     "b",
+                     7, 1, CHOIR_TRAIN, &t, &d),
         CHOIR_ERR_FORMAT, "it is not UTF-8");
     assert_null(d);
     choir_tokenizer_free(t);
@@ -157,19 +129,17 @@ static void bytes(void **state)
 static void files(void **state)
 {
     (void)state;
-    char path[128];
+    const char *path = at("text.txt");
     choir_tokenizer *t = NULL;
     choir_dataset *d = NULL;
-    snprintf(path, sizeof path, "%s/text.txt", folder);
-    assert_says(choir_dataset_text(path, 2, CHOIR_TRAIN, &t, &d), CHOIR_ERR_IO,
+    assert_fails(choir_dataset_text(path, 2, CHOIR_TRAIN, &t, &d), CHOIR_ERR_IO,
         "text.txt: cannot be opened: No such file");
-    assert_says(choir_dataset_text(folder, 2, CHOIR_TRAIN, &t, &d), CHOIR_ERR_IO,
+    assert_fails(choir_dataset_text(folder, 2, CHOIR_TRAIN, &t, &d), CHOIR_ERR_IO,
         "expected a file, got a folder");
-    FILE *f = fopen(path, "w");
-    fclose(f);
-    assert_says(choir_dataset_text(path, 2, CHOIR_TRAIN, &t, &d), CHOIR_ERR_ARGUMENT,
+    touch(path);
+    assert_fails(choir_dataset_text(path, 2, CHOIR_TRAIN, &t, &d), CHOIR_ERR_ARGUMENT,
         "text.txt is empty");
-    f = fopen(path, "w");
+    FILE *f = fopen(path, "w");
     for (int i = 0; i < 5000; i++)
         fprintf(f, "%04d ", i);
     fclose(f);
@@ -288,16 +258,18 @@ static void random_refusals(void **state)
     (void)state;
     choir_dataset *d = NULL;
     choir_shape x = choir_dims(2), deep = {.ndim = CHOIR_MAX_DIMS};
-    assert_says(
+    assert_fails(
         choir_dataset_random(0, x, x, 2, 0, &d), CHOIR_ERR_ARGUMENT, "1 sample or more, got 0");
-    assert_says(choir_dataset_random(4, x, x, -2, 0, &d), CHOIR_ERR_ARGUMENT, "-2 classes");
-    assert_says(choir_dataset_random(4, deep, x, 2, 0, &d), CHOIR_ERR_SHAPE, "6 dimensions");
-    assert_says(choir_dataset_random(4, choir_dims(INT64_MAX / 2, 8), x, 2, 0, &d),
+    assert_fails(choir_dataset_random(4, x, x, -2, 0, &d), CHOIR_ERR_ARGUMENT, "-2 classes");
+    assert_fails(choir_dataset_random(4, deep, x, 2, 0, &d), CHOIR_ERR_SHAPE, "6 dimensions");
+    assert_fails(choir_dataset_random(4, choir_dims(INT64_MAX / 2, 8), x, 2, 0, &d),
         CHOIR_ERR_SHAPE, "large");
-    assert_says(
+    assert_fails(
         choir_dataset_random(4, x, choir_dims(-1), 2, 0, &d), CHOIR_ERR_SHAPE, "negative");
-    assert_says(choir_dataset_random_tokens(4, 0, 5, 0, &d), CHOIR_ERR_ARGUMENT, "not 0 and 5");
-    assert_says(choir_dataset_random_tokens(4, 5, 0, 0, &d), CHOIR_ERR_ARGUMENT, "not 5 and 0");
+    assert_fails(
+        choir_dataset_random_tokens(4, 0, 5, 0, &d), CHOIR_ERR_ARGUMENT, "not 0 and 5");
+    assert_fails(
+        choir_dataset_random_tokens(4, 5, 0, 0, &d), CHOIR_ERR_ARGUMENT, "not 5 and 0");
     assert_null(d);
 }
 

@@ -1,53 +1,9 @@
 /* Tokenizers: UTF-8, ids and back, and files of JSON, good and bad. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "folder_fixture.h"
 #include <sys/stat.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include <choir/data.h>
 
 enum { ROOM = 32 };
-
-static char folder[] = "/tmp/choir-tokenizer-XXXXXX";
-
-#define assert_says(status, expected, text)                                                    \
-    do {                                                                                       \
-        assert_int_equal(status, expected);                                                    \
-        if (!strstr(choir_error_message(), text))                                              \
-            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                   \
-    } while (0)
-
-static const char *in_folder(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static void write_file(const char *path, const char *data, size_t bytes)
-{
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, bytes, f), bytes);
-    assert_int_equal(fclose(f), 0);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder); /* fails if a test left anything, a temporary file too */
-}
 
 static void characters(void **state)
 {
@@ -83,13 +39,13 @@ static void outside_the_vocabulary(void **state)
     choir_tokenizer *t;
     int64_t ids[ROOM], count = -5;
     assert_int_equal(choir_tokenizer_chars("ab\n", 3, &t), CHOIR_OK);
-    assert_says(choir_tokenizer_encode(t, "a\nb\naz", 6, ids, ROOM, &count), CHOIR_ERR_RANGE,
+    assert_fails(choir_tokenizer_encode(t, "a\nb\naz", 6, ids, ROOM, &count), CHOIR_ERR_RANGE,
         "line 3 has the character 'z' (U+007A), which is not among the tokenizer's 3");
-    assert_says(choir_tokenizer_encode(t, "a\xc3\xa9", 3, ids, ROOM, &count), CHOIR_ERR_RANGE,
+    assert_fails(choir_tokenizer_encode(t, "a\xc3\xa9", 3, ids, ROOM, &count), CHOIR_ERR_RANGE,
         "(U+00E9)");
-    assert_says(choir_tokenizer_encode(t, "\r", 1, ids, ROOM, &count), CHOIR_ERR_RANGE,
+    assert_fails(choir_tokenizer_encode(t, "\r", 1, ids, ROOM, &count), CHOIR_ERR_RANGE,
         "character U+000D");
-    assert_says(choir_tokenizer_encode(t, "a\xff", 2, ids, ROOM, &count), CHOIR_ERR_FORMAT,
+    assert_fails(choir_tokenizer_encode(t, "a\xff", 2, ids, ROOM, &count), CHOIR_ERR_FORMAT,
         "byte 0xff at offset 1");
     assert_int_equal(count, -5);
     choir_tokenizer_free(t);
@@ -130,10 +86,11 @@ static void utf8(void **state)
         strcat(text, bad[i]);
         char *exact = malloc(strlen(text)); /* so that reading on is seen by the sanitizer */
         memcpy(exact, text, strlen(text));
-        assert_says(choir_tokenizer_chars(exact, strlen(text), &t), CHOIR_ERR_FORMAT, "line 2");
+        assert_fails(
+            choir_tokenizer_chars(exact, strlen(text), &t), CHOIR_ERR_FORMAT, "line 2");
         free(exact);
     }
-    assert_says(choir_tokenizer_chars("", 0, &t), CHOIR_ERR_ARGUMENT, "empty");
+    assert_fails(choir_tokenizer_chars("", 0, &t), CHOIR_ERR_ARGUMENT, "empty");
 }
 
 static void bytes(void **state)
@@ -162,7 +119,7 @@ static void saved_and_loaded(void **state)
     (void)state;
     const char text[] =
         "\0\n\"\\/ \x7f\xc2\x80\xed\x9f\xbf\xf4\x8f\xbf\xbfz"; /* \0 at both ends */
-    const char *path = in_folder("tokens.json");
+    const char *path = at("tokens.json");
     choir_tokenizer *t, *u;
     assert_int_equal(choir_tokenizer_chars(text, sizeof text, &t), CHOIR_OK);
     assert_int_equal(choir_tokenizer_save(t, path), CHOIR_OK);
@@ -196,7 +153,7 @@ static void saved_and_loaded(void **state)
 static void the_format(void **state)
 {
     (void)state;
-    const char *path = in_folder("tokens.json");
+    const char *path = at("tokens.json");
     choir_tokenizer *t;
     assert_int_equal(choir_tokenizer_chars("b a\n", 4, &t), CHOIR_OK);
     assert_int_equal(choir_tokenizer_save(t, path), CHOIR_OK);
@@ -234,19 +191,19 @@ static void bad_files(void **state)
         {"{\"type\":\"chars\",\"vocab\":[\"a\",\"c\",\"b\"]}", "entry 2 of \"vocab\", 'b'"},
         {"{\"type\":\"chars\",\"vocab\":[\"a\",\"a\"]}", "each once"},
     };
-    const char *path = in_folder("bad.json");
+    const char *path = at("bad.json");
     choir_tokenizer *t = NULL;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        write_file(path, bad[i].json, strlen(bad[i].json));
-        assert_says(choir_tokenizer_load(path, &t), CHOIR_ERR_FORMAT, bad[i].says);
+        spit(path, bad[i].json, strlen(bad[i].json));
+        assert_fails(choir_tokenizer_load(path, &t), CHOIR_ERR_FORMAT, bad[i].says);
         assert_non_null(strstr(choir_error_message(), "bad.json"));
     }
     assert_int_equal(truncate(path, (64 << 20) + 1), 0);
-    assert_says(
+    assert_fails(
         choir_tokenizer_load(path, &t), CHOIR_ERR_FORMAT, "more than the 67108864 bytes");
     unlink(path);
-    assert_says(choir_tokenizer_load(path, &t), CHOIR_ERR_IO, "No such file");
-    assert_says(
+    assert_fails(choir_tokenizer_load(path, &t), CHOIR_ERR_IO, "No such file");
+    assert_fails(
         choir_tokenizer_load(folder, &t), CHOIR_ERR_IO, "expected a folder with a tokenizer");
     assert_null(t);
 }
@@ -256,11 +213,10 @@ static void saving_fails(void **state)
     (void)state;
     choir_tokenizer *t;
     assert_int_equal(choir_tokenizer_bytes(&t), CHOIR_OK);
-    assert_says(
-        choir_tokenizer_save(t, in_folder("no/such.json")), CHOIR_ERR_IO, "No such file");
-    const char *taken = in_folder("taken");
+    assert_fails(choir_tokenizer_save(t, at("no/such.json")), CHOIR_ERR_IO, "No such file");
+    const char *taken = at("taken");
     assert_int_equal(mkdir(taken, 0700), 0);
-    assert_says(choir_tokenizer_save(t, taken), CHOIR_ERR_IO, "directory");
+    assert_fails(choir_tokenizer_save(t, taken), CHOIR_ERR_IO, "directory");
     assert_int_equal(rmdir(taken), 0);
     choir_tokenizer_free(t);
 }

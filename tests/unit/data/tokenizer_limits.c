@@ -1,51 +1,9 @@
 /* Untrusted tokenizers: ids beyond their room, long replacements, tokens with one beginning,
  * links at a temporary name, and a file of ids that becomes shorter while it is open. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "folder_fixture.h"
 #include <sys/stat.h>
-#include <unistd.h>
-#include <cmocka.h>
-#include "fuzz/tokenizer_recipe.h"
+#include "../fuzz/tokenizer_recipe.h"
 #include "data/tokenizer/tokenizer.h"
-
-static char folder[] = "/tmp/choir-limits-XXXXXX";
-
-#define assert_says(status, expected, text)                                                    \
-    do {                                                                                       \
-        assert_int_equal(status, expected);                                                    \
-        if (!strstr(choir_error_message(), text))                                              \
-            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                   \
-    } while (0)
-
-static char *in_folder(const char *name)
-{
-    return choir__format("%s/%s", folder, name);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder); /* fails if a temporary file is left */
-}
-
-static void write_text(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
-    assert_int_equal(fclose(f), 0);
-}
 
 /* A SentencePiece model whose table replaces 'a' by `times` 'b's. */
 static choir_status growing(size_t times, choir_tokenizer **t)
@@ -84,7 +42,7 @@ static void room(void **state)
     for (size_t n = 0; n < NEEDED; n += 199) {
         ids[n] = -7;
         count = -1;
-        assert_says(choir_tokenizer_encode(t, "aaa", TEXT, ids, n, &count), CHOIR_ERR_RANGE,
+        assert_fails(choir_tokenizer_encode(t, "aaa", TEXT, ids, n, &count), CHOIR_ERR_RANGE,
             "the text has 600 tokens, and there is room for");
         assert_int_equal(count, NEEDED);
         assert_int_equal(ids[n], -7);
@@ -94,7 +52,7 @@ static void room(void **state)
         assert_int_equal(ids[i], 1);
     choir_tokenizer_free(t);
     free(ids);
-    assert_says(growing(100000, &t), CHOIR_ERR_FORMAT,
+    assert_fails(growing(100000, &t), CHOIR_ERR_FORMAT,
         "it.model: the normalizer's precompiled_charsmap has a replacement of 100000 bytes: at"
         " most 256");
 }
@@ -186,12 +144,11 @@ static void planted_links(void **state)
 {
     (void)state;
     choir_tokenizer *t;
-    char *victim = in_folder("victim"), *text = in_folder("text"), *made = in_folder("made");
+    const char *victim = put("victim", "precious"), *text = put("text", "some text");
+    const char *made = at("made");
     char *temporary = choir__format("%s.tmp.%ld", made, (long)getpid()), kept[16] = "";
     struct stat info;
     assert_int_equal(choir_tokenizer_bytes(&t), CHOIR_OK);
-    write_text(victim, "precious");
-    write_text(text, "some text");
     for (int way = 0; way < 2; way++) {
         assert_int_equal(symlink(victim, temporary), 0);
         assert_int_equal(
@@ -209,9 +166,6 @@ static void planted_links(void **state)
     unlink(victim);
     unlink(text);
     unlink(made);
-    free(victim);
-    free(text);
-    free(made);
     free(temporary);
 }
 
@@ -219,25 +173,22 @@ static void planted_links(void **state)
 static void cut_while_open(void **state)
 {
     (void)state;
-    char *path = in_folder("ids.bin");
+    const char *path = at("ids.bin");
     uint16_t ids[50000];
     int64_t x[4], y[4];
     choir_dataset *d;
     for (int i = 0; i < 50000; i++)
         ids[i] = (uint16_t)(i % 100);
-    FILE *f = fopen(path, "wb");
-    assert_int_equal(fwrite(ids, sizeof ids, 1, f), 1);
-    assert_int_equal(fclose(f), 0);
+    spit(path, ids, sizeof ids);
     assert_int_equal(choir_dataset_tokens(path, 4, CHOIR_TRAIN, 100, &d), CHOIR_OK);
     assert_int_equal(truncate(path, 20000), 0);
     assert_int_equal(choir_dataset_get(d, 100, x, y), CHOIR_OK);
     assert_int_equal(x[0], 0);
     assert_int_equal(y[3], 4);
-    assert_says(choir_dataset_get(d, 40000, x, y), CHOIR_ERR_IO,
+    assert_fails(choir_dataset_get(d, 40000, x, y), CHOIR_ERR_IO,
         "ids.bin: cannot be read at byte 80000: the file has become shorter");
     choir_dataset_free(d);
     unlink(path);
-    free(path);
 }
 
 int main(void)

@@ -1,21 +1,10 @@
 /* Logs: numbers that read back, files that survive a kill and a full disk, runs that go on, and
  * the bytes of formats whose readers may be missing here (tests/interop/logs.py has them). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "folder_fixture.h"
 #include <arpa/inet.h>
-#include <dirent.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <choir/choir.h>
 
@@ -27,35 +16,7 @@
 #include "record/tensorboard/events.h"
 #endif
 
-static char folder[64];
-
-static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *at)
-{
-    (void)s, (void)kind, (void)at;
-    return remove(path);
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    strcpy(folder, "/tmp/choir-log.XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
 /* --- files --- */
-
-static char *path_of(const char *name)
-{
-    static char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
 
 /* Returns the whole file; the caller frees it. */
 static char *contents(const char *path, size_t *bytes)
@@ -76,7 +37,7 @@ static char *contents(const char *path, size_t *bytes)
 
 static void append(const char *name, const char *text)
 {
-    FILE *f = fopen(path_of(name), "a");
+    FILE *f = fopen(at("%s", name), "a");
     assert_non_null(f);
     fputs(text, f);
     fclose(f);
@@ -86,7 +47,7 @@ static int lines_of(const char *name)
 {
     size_t bytes;
     int lines = 0;
-    char *text = contents(path_of(name), &bytes);
+    char *text = contents(at("%s", name), &bytes);
     for (size_t i = 0; i < bytes; i++)
         lines += text[i] == '\n';
     free(text);
@@ -98,7 +59,7 @@ static choir_logger *open_log(const char *kind, const char *name, int64_t resume
     choir_logger *log = NULL;
     choir_log_opts opts = choir_log_defaults();
     char dest[512];
-    snprintf(dest, sizeof dest, "%s:%s", kind, path_of(name));
+    snprintf(dest, sizeof dest, "%s:%s", kind, at("%s", name));
     opts.resume = resume;
     opts.goes_on = goes_on;
     opts.id = "a run";
@@ -228,7 +189,7 @@ static void removed_files(void **state)
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         choir_logger *log = open_log(files[i][0], files[i][1], 0, false);
         log_steps(log, 1, 3);
-        char *command = choir__format("rm -r '%s'", path_of(files[i][1]));
+        char *command = choir__format("rm -r '%s'", at(files[i][1]));
         assert_int_equal(system(command), 0);
         free(command);
         assert_int_equal(choir_log_number(log, "loss", 1), CHOIR_OK);
@@ -244,7 +205,7 @@ static void removed_files(void **state)
 static double csv_number(const char *name, int64_t step, int column)
 {
     size_t bytes;
-    char *text = contents(path_of(name), &bytes), *rest = text, *line;
+    char *text = contents(at("%s", name), &bytes), *rest = text, *line;
     double found = NAN;
     while ((line = strsep(&rest, "\n")))
         if (strtoll(line, NULL, 10) == step && *line) {
@@ -285,7 +246,7 @@ static void csv_widens(void **state)
     assert_int_equal(choir_log_step(log, 3), CHOIR_OK);
     assert_int_equal(choir_log_close(log), CHOIR_OK);
     size_t bytes;
-    char *text = contents(path_of("a.csv"), &bytes);
+    char *text = contents(at("a.csv"), &bytes);
     assert_memory_equal(text, "step,time,loss,lr,eval/loss,\"a,\"\"b\"\n", 34);
     int commas = 0;
     for (size_t i = 0; i < bytes; i++)
@@ -317,7 +278,7 @@ static void run_folder_goes_on(void **state)
     assert_int_equal(lines_of("r/metrics.jsonl"), 6);
     assert_int_equal(lines_of("r/events.jsonl"), 1); /* the failure stays */
     size_t bytes;
-    char *text = contents(path_of("r/metrics.jsonl"), &bytes), *at = text;
+    char *text = contents(at("r/metrics.jsonl"), &bytes), *at = text;
     for (int step = 1; step <= 6; step++) {
         char expected[32];
         int length = snprintf(expected, sizeof expected, "{\"step\":%d,", step);
@@ -440,7 +401,7 @@ static uint32_t masked(const char *bytes, size_t count)
 static char *only_file(const char *in, const char *begin)
 {
     static char found[512];
-    DIR *d = opendir(path_of(in));
+    DIR *d = opendir(at("%s", in));
     int count = 0;
     for (struct dirent *e; d && (e = readdir(d));)
         if (!strncmp(e->d_name, begin, strlen(begin))) {
@@ -610,8 +571,8 @@ int main(void)
         cmocka_unit_test(rates_are_means),
     };
     for (size_t i = 0; i < CHOIR_COUNT(tests); i++) {
-        tests[i].setup_func = set_up;
-        tests[i].teardown_func = tear_down;
+        tests[i].setup_func = make_folder;
+        tests[i].teardown_func = remove_all;
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

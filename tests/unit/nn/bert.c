@@ -172,5 +172,5 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(names_and_shapes),
         cmocka_unit_test(mask_hides), cmocka_unit_test(types_count),
         cmocka_unit_test(wrong_inputs), cmocka_unit_test(learns)};
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, remove_all);
 }

@@ -21,7 +21,7 @@ typedef struct file {
     int count;
 } file;
 
-static void put(const char *name, choir_tensor *t, void *arg)
+static void take(const char *name, choir_tensor *t, void *arg)
 {
     file *f = arg;
     size_t bytes = (size_t)t->count * sizeof(float);
@@ -33,7 +33,7 @@ static void put(const char *name, choir_tensor *t, void *arg)
 static file file_of(choir_module *net)
 {
     file f = {.count = 0};
-    choir_module_visit(net, true, put, &f);
+    choir_module_visit(net, true, take, &f);
     return f;
 }
 
@@ -572,5 +572,5 @@ int main(void)
         cmocka_unit_test(parts_of_tensors), cmocka_unit_test(notes_by_line),
         cmocka_unit_test(with_options), cmocka_unit_test(several_files),
         cmocka_unit_test(checkpoints_are_published)};
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, remove_all);
 }

@@ -471,5 +471,5 @@ int main(void)
         cmocka_unit_test(errors_of_other_devices),
         cmocka_unit_test(operands_on_different_devices),
     };
-    return cmocka_run_group_tests(tests, devices, tear_down);
+    return cmocka_run_group_tests(tests, devices, remove_all);
 }
