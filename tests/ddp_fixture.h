@@ -4,17 +4,12 @@
 #ifndef CHOIR_TESTS_DDP_FIXTURE_H
 #define CHOIR_TESTS_DDP_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include <choir/choir.h>
 
+#include "check.h"
 #include "multi/ranks.h"
 #include "nn/module.h"
 #include "parallel/ddp/ddp.h"

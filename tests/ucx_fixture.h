@@ -15,16 +15,11 @@
 #ifndef CHOIR_TEST_UCX_FIXTURE_H
 #define CHOIR_TEST_UCX_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -32,6 +27,7 @@
 
 #include <choir/store.h>
 
+#include "check.h"
 #include "comm/engine.h"
 #include "comm/plugin.h"
 
@@ -278,7 +274,7 @@ static inline stage *start(int world, bool apart, double timeout_s, rank_fn *fn)
     if (apart) {
         connect_hosts(s);
     } else {
-        assert_int_equal(choir_store_serve(choir_store_defaults(), &server), CHOIR_OK);
+        ok(choir_store_serve(choir_store_defaults(), &server));
         s->port = choir_store_port(server);
     }
     atomic_store(&s->go, 1);

@@ -101,9 +101,8 @@ static void refuses_nonfinite(void **state)
     float bias[2] = {0, NAN};
     ok(choir_write(choir_module_find(j.net, "2.bias"), bias, sizeof bias));
     choir_train_state s = state_of(&j, 2);
-    assert_int_equal(
-        choir__checkpoint_save(at("nan"), &s, j.net, j.opt, NULL, true), CHOIR_ERR_NONFINITE);
-    assert_says("'2.bias' (2) holds nan, as f32, at index 1");
+    assert_fails(choir__checkpoint_save(at("nan"), &s, j.net, j.opt, NULL, true),
+        CHOIR_ERR_NONFINITE, "'2.bias' (2) holds nan, as f32, at index 1");
     assert_says("the checkpoint before is untouched");
     assert_int_equal(load(at("nan"), &j), 1);
     assert_int_equal(entries(at("nan")), 2);
@@ -146,15 +145,13 @@ static void one_at_a_time(void **state)
     int fd = open(at("lock"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(flock(fd, LOCK_EX), 0);
     choir_train_state s = state_of(&j, 2);
-    assert_int_equal(
-        choir__checkpoint_save(at("lock"), &s, j.net, j.opt, NULL, false), CHOIR_ERR_IO);
-    assert_says("another process is saving");
+    assert_fails(choir__checkpoint_save(at("lock"), &s, j.net, j.opt, NULL, false),
+        CHOIR_ERR_IO, "another process is saving");
     close(fd);
     save(at("lock"), &j, 2, false);
     touch(at("file"));
-    assert_int_equal(
-        choir__checkpoint_save(at("file"), &s, j.net, j.opt, NULL, false), CHOIR_ERR_IO);
-    assert_says("Not a directory");
+    assert_fails(choir__checkpoint_save(at("file"), &s, j.net, j.opt, NULL, false),
+        CHOIR_ERR_IO, "Not a directory");
     job_close(&j);
 }
 
@@ -180,8 +177,8 @@ static void limited_files(void **state)
         if (status == CHOIR_OK) {
             last = s.step;
         } else {
-            assert_int_equal(status, CHOIR_ERR_IO);
-            assert_says("File too large; the checkpoint before is untouched");
+            assert_fails(
+                status, CHOIR_ERR_IO, "File too large; the checkpoint before is untouched");
         }
         assert_int_equal(load(at("limit"), &b), last);
         assert_int_equal(entries(at("limit")), last == 1 ? 3 : 4);

@@ -2,20 +2,15 @@
  * over the engines that stage GPU data in host memory. Further tests cover the errors that only
  * NCCL reports, and how such groups fail. Without a real GPU they run on the soft GPU
  * (tests/softgpu/with_gpu.sh). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <dlfcn.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "base/base.h"
 #include "device/device.h"
 #include "device/far.h"

@@ -102,7 +102,7 @@ static void written(void **state)
 {
     (void)state;
     plan p = {.opts = gathered(true, 0), .microbatches = M};
-    assert_int_equal(choir_spawn(3, writes, &p), CHOIR_OK);
+    ok(choir_spawn(3, writes, &p));
 }
 
 /* --- failures --- */
@@ -178,7 +178,7 @@ static void too_large(void **state)
 {
     (void)state;
     plan p = {.opts = gathered(true, 0), .microbatches = M, .notes = new_notes()};
-    assert_int_equal(choir_spawn(2, starves, &p), CHOIR_OK);
+    ok(choir_spawn(2, starves, &p));
     for (int r = 0; r < 2; r++) {
         if (p.notes->status[r] != CHOIR_ERR_MEMORY ||
             !strstr(p.notes->message[r], "for the weights of the unit with '"))

@@ -3,16 +3,12 @@
  * processes.
  *
  *     host h   eth0 10.78.0.(h+1)/24  === veth ===  a port of the bridge in the hub */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 
+#include "check.h"
 #include "multi/meeters.h"
 
 enum { HOSTS = 3, HUB = HOSTS };

@@ -392,7 +392,7 @@ static void differ(void **state)
             .inside = all[i].inside,
             .odd = all[i].odd};
         p.out = shared_memory(MOST * sizeof(outcome));
-        assert_int_equal(choir_spawn(2, odd_main, &p), CHOIR_OK);
+        ok(choir_spawn(2, odd_main, &p));
         for (int r = 0; r < 2; r++)
             if (!strstr(p.out[r].message, all[i].told))
                 fail_msg("another %s: rank %d was told '%s'", all[i].odd, r, p.out[r].message);
@@ -421,7 +421,7 @@ static void too_few(void **state)
         .inside = true};
     (void)state;
     p.out = shared_memory(MOST * sizeof(outcome));
-    assert_int_equal(choir_spawn(2, few_main, &p), CHOIR_OK);
+    ok(choir_spawn(2, few_main, &p));
     for (int r = 0; r < 2; r++)
         assert_non_null(
             strstr(p.out[r].message, "1 micro-batches for 2 replicas; each needs one"));

@@ -1,17 +1,12 @@
 /* Backward in two parts: for each op that has weights, first the gradients that earlier stages
  * wait for, of all micro-batches, then the gradients of parameters, from memory that was kept
  * for them. The gradients have the bits of the whole backward. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <choir/choir.h>
 
+#include "check.h"
 #include "autograd/sink.h"
 #include "nn/module.h"
 #include "tensor/op.h"

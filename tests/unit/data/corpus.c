@@ -13,8 +13,7 @@ static choir_dataset *open_corpus(
     choir_dataset *data;
     opts.context = context;
     choir_status status = choir_dataset_corpus(path, split, opts, tokenizer, &data);
-    if (status != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(status);
     return data;
 }
 
@@ -24,7 +23,7 @@ static void show(choir_dataset *data, const choir_tokenizer *t, char *x_text, ch
     int64_t n = data->x_shape.dim[0], x[256], y[256],
             end = choir_tokenizer_id(t, "<|endoftext|>");
     assert_true(n <= 256);
-    assert_int_equal(choir_dataset_get(data, 0, x, y), CHOIR_OK);
+    ok(choir_dataset_get(data, 0, x, y));
     for (int64_t i = 0; i < n; i++) {
         x_text += sprintf(x_text, "%s", x[i] == end ? "$" : choir_tokenizer_decode(t, x[i]));
         y_text += sprintf(y_text, "%s",
@@ -115,8 +114,7 @@ static choir_tokenizer *load_beside(const beside *b)
     put_or_remove("generation_config.json", b->generation);
     put_or_remove("tokenizer_config.json", b->words);
     put_or_remove("special_tokens_map.json", b->names);
-    if (choir_tokenizer_load(folder, &t) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(choir_tokenizer_load(folder, &t));
     return t;
 }
 
@@ -159,8 +157,8 @@ static void the_folder_names_the_end(void **state)
         choir_tokenizer *t = load_beside(&cases[i]);
         const char *path =
             put("p.jsonl", "{\"prompt\":\"a\",\"completion\":\"bc\"}\n{\"text\":\"d\"}");
-        assert_int_equal(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data), CHOIR_OK);
-        assert_int_equal(choir_dataset_get(data, 0, x, y), CHOIR_OK);
+        ok(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data));
+        ok(choir_dataset_get(data, 0, x, y));
         if (y[2] != cases[i].end)
             fail_msg("case %zu ends with %lld", i, (long long)y[2]);
         choir_dataset_free(data);
@@ -183,7 +181,7 @@ static void chats_need_their_markers(void **state)
         "no token");
     assert_int_equal(choir_tokenizer_size(t), TURN + 1);
     opts.fixed_tokens = false;
-    assert_int_equal(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data), CHOIR_OK);
+    ok(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data));
     assert_int_equal(choir_tokenizer_id(t, "<|im_start|>"), TURN + 1);
     assert_int_equal(data->classes, TURN + 2);
     choir_dataset_free(data);
@@ -216,20 +214,20 @@ static void mixtures(void **state)
     enum { A = 30, B = 7, C = 100 };
     int64_t x[4], y[4], seen[3][C] = {{0}}, before[3] = {0};
     static const double weights[] = {0.2, 0.7, 0.1};
-    assert_int_equal(choir_dataset_random_tokens(A, 4, 9, 1, &one), CHOIR_OK);
-    assert_int_equal(choir_dataset_random_tokens(B, 4, 9, 2, &two), CHOIR_OK);
-    assert_int_equal(choir_dataset_random_tokens(C, 4, 9, 3, &three), CHOIR_OK);
+    ok(choir_dataset_random_tokens(A, 4, 9, 1, &one));
+    ok(choir_dataset_random_tokens(B, 4, 9, 2, &two));
+    ok(choir_dataset_random_tokens(C, 4, 9, 3, &three));
     choir_dataset *sources[] = {one, two, three};
-    assert_int_equal(choir_dataset_mixed(sources, weights, 3, &all), CHOIR_OK);
+    ok(choir_dataset_mixed(sources, weights, 3, &all));
     int64_t n = choir_dataset_length(all);
     assert_int_equal(n, 1000); /* 100 / 0.1 */
     for (int64_t i = 0; i < n; i++) {
         int64_t got_x[4], got_y[4];
         int from = -1;
-        assert_int_equal(choir_dataset_get(all, i, got_x, got_y), CHOIR_OK);
+        ok(choir_dataset_get(all, i, got_x, got_y));
         for (int s = 0; s < 3; s++) {
             int64_t index = before[s] % choir_dataset_length(sources[s]);
-            assert_int_equal(choir_dataset_get(sources[s], index, x, y), CHOIR_OK);
+            ok(choir_dataset_get(sources[s], index, x, y));
             if (from < 0 && !memcmp(x, got_x, sizeof x) && !memcmp(y, got_y, sizeof y))
                 from = s;
         }
@@ -249,13 +247,13 @@ static void parts(void **state)
     (void)state;
     choir_dataset *inner, *part;
     int64_t x[4], y[4], other[4];
-    assert_int_equal(choir_dataset_random_tokens(20, 4, 99, 1, &inner), CHOIR_OK);
+    ok(choir_dataset_random_tokens(20, 4, 99, 1, &inner));
     assert_fails(
         choir_dataset_subset(inner, 2, 3, 7, &part), CHOIR_ERR_ARGUMENT, "there are not 7");
-    assert_int_equal(choir_dataset_subset(inner, 2, 3, 6, &part), CHOIR_OK);
+    ok(choir_dataset_subset(inner, 2, 3, 6, &part));
     assert_int_equal(choir_dataset_length(part), 6);
-    assert_int_equal(choir_dataset_get(part, 5, x, y), CHOIR_OK);
-    assert_int_equal(choir_dataset_get(inner, 17, other, y), CHOIR_OK);
+    ok(choir_dataset_get(part, 5, x, y));
+    ok(choir_dataset_get(inner, 17, other, y));
     assert_memory_equal(x, other, sizeof x);
     choir_dataset_free(part);
 }
@@ -285,7 +283,7 @@ static void sources_by_path(void **state)
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
         choir_tokenizer *t;
         choir_dataset *data;
-        assert_int_equal(choir_tokenizer_bytes(&t), CHOIR_OK);
+        ok(choir_tokenizer_bytes(&t));
         snprintf(path, sizeof path, cases[i].format, folder);
         choir_status status =
             choir_dataset_open(path, CHOIR_TRAIN, choir_data_defaults(), &info, &t, &data);
@@ -293,8 +291,7 @@ static void sources_by_path(void **state)
             assert_true(status != CHOIR_OK);
             assert_fails(status, status, cases[i].words);
         } else {
-            if (status != CHOIR_OK)
-                fail_msg("%s", choir_error_message());
+            ok(status);
             assert_int_equal(choir_dataset_length(data), cases[i].length);
             choir_dataset_free(data);
         }
@@ -327,7 +324,7 @@ static void wrong_records(void **state)
     choir_dataset *data;
     choir_corpus_opts opts = choir_corpus_defaults();
     opts.fixed_tokens = true;
-    assert_int_equal(choir_tokenizer_bytes(&t), CHOIR_OK);
+    ok(choir_tokenizer_bytes(&t));
     assert_fails(
         choir_dataset_corpus(put("w.jsonl", "{\"text\":\"a\"}"), CHOIR_TRAIN, opts, &t, &data),
         CHOIR_ERR_ARGUMENT, "no token that ends a text");

@@ -72,9 +72,9 @@ static choir_logger *open_log(const char *kind, const char *name, int64_t resume
 static void log_steps(choir_logger *log, int64_t first, int64_t last)
 {
     for (int64_t step = first; step <= last; step++) {
-        assert_int_equal(choir_log_number(log, "loss", (double)(1.1f / (float)step)), CHOIR_OK);
-        assert_int_equal(choir_log_number(log, "lr", 0.1), CHOIR_OK);
-        assert_int_equal(choir_log_step(log, step), CHOIR_OK);
+        ok(choir_log_number(log, "loss", (double)(1.1f / (float)step)));
+        ok(choir_log_number(log, "lr", 0.1));
+        ok(choir_log_step(log, step));
     }
 }
 
@@ -137,8 +137,7 @@ static void destinations_are_checked(void **state)
         assert_int_not_equal(
             choir_log_open(wrong[i].dest, choir_log_defaults(), &log), CHOIR_OK);
         assert_null(log);
-        if (!strstr(choir_error_message(), wrong[i].message))
-            fail_msg("'%s' is not in '%s'", wrong[i].message, choir_error_message());
+        assert_says(wrong[i].message);
     }
 }
 
@@ -149,14 +148,14 @@ static void arguments_are_checked(void **state)
     assert_int_equal(choir_log_number(log, "", 1), CHOIR_ERR_ARGUMENT);
     assert_int_equal(choir_log_number(log, "a\nb", 1), CHOIR_ERR_ARGUMENT);
     assert_int_equal(choir_log_number(log, "a\xff", 1), CHOIR_ERR_ARGUMENT);
-    assert_int_equal(choir_log_number(log, "a\xc3\xa9", 1), CHOIR_OK);
+    ok(choir_log_number(log, "a\xc3\xa9", 1));
     assert_int_equal(choir_log_step(log, -1), CHOIR_ERR_ARGUMENT);
     assert_int_equal(choir_log_event(log, 1, "eval", "[1]"), CHOIR_ERR_ARGUMENT);
     log_steps(log, 1, 1);
     assert_int_equal(choir_log_step(log, 1), CHOIR_ERR_ARGUMENT);
     assert_int_equal(choir_log_param(log, "lr", "1"), CHOIR_ERR_STATE);
     assert_int_equal(choir_log_add(log, "csv:b.csv"), CHOIR_ERR_STATE);
-    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    ok(choir_log_close(log));
     for (int i = 0; i < 3; i++) {
         static const char *const jobs[] = {"{", "[1]", "no JSON"};
         choir_log_opts opts = choir_log_defaults();
@@ -171,13 +170,11 @@ static void others_go_on(void **state)
 {
     (void)state;
     choir_logger *log = open_log("csv", "a.csv", 0, false);
-    assert_int_equal(choir_log_add(log, "csv:/dev/full"), CHOIR_OK);
-    assert_int_equal(choir_log_number(log, "loss", 1), CHOIR_OK);
-    assert_int_equal(choir_log_step(log, 1), CHOIR_ERR_IO);
-    assert_non_null(strstr(choir_error_message(), "/dev/full"));
+    ok(choir_log_add(log, "csv:/dev/full"));
+    ok(choir_log_number(log, "loss", 1));
+    assert_fails(choir_log_step(log, 1), CHOIR_ERR_IO, "/dev/full");
     log_steps(log, 2, 4);
-    assert_int_equal(choir_log_close(log), CHOIR_ERR_IO);
-    assert_non_null(strstr(choir_error_message(), "/dev/full"));
+    assert_fails(choir_log_close(log), CHOIR_ERR_IO, "/dev/full");
     assert_int_equal(lines_of("a.csv"), 5);
 }
 
@@ -192,9 +189,8 @@ static void removed_files(void **state)
         char *command = choir__format("rm -r '%s'", at(files[i][1]));
         assert_int_equal(system(command), 0);
         free(command);
-        assert_int_equal(choir_log_number(log, "loss", 1), CHOIR_OK);
-        assert_int_equal(choir_log_step(log, 4), CHOIR_ERR_IO);
-        assert_non_null(strstr(choir_error_message(), "it was removed"));
+        ok(choir_log_number(log, "loss", 1));
+        assert_fails(choir_log_step(log, 4), CHOIR_ERR_IO, "it was removed");
         assert_int_equal(choir_log_close(log), CHOIR_ERR_IO);
     }
 }
@@ -222,17 +218,17 @@ static void csv_goes_on(void **state)
     (void)state;
     choir_logger *log = open_log("csv", "a.csv", 0, false);
     log_steps(log, 1, 9);
-    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    ok(choir_log_close(log));
     append("a.csv", "10,12345.6,0.1"); /* as a kill may leave it */
     log = open_log("csv", "a.csv", 6, true);
     log_steps(log, 7, 12);
-    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    ok(choir_log_close(log));
     assert_int_equal(lines_of("a.csv"), 13);
     for (int64_t step = 1; step <= 12; step++)
         assert_true((float)csv_number("a.csv", step, 2) == 1.1f / (float)step);
     log = open_log("csv", "a.csv", 0, false); /* a new run begins at the beginning */
     log_steps(log, 1, 1);
-    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    ok(choir_log_close(log));
     assert_int_equal(lines_of("a.csv"), 2);
 }
 
@@ -241,10 +237,10 @@ static void csv_widens(void **state)
     (void)state;
     choir_logger *log = open_log("csv", "a.csv", 0, false);
     log_steps(log, 1, 2);
-    assert_int_equal(choir_log_event(log, 2, "eval", "{\"loss\":0.5,\"best\":true}"), CHOIR_OK);
-    assert_int_equal(choir_log_number(log, "a,\"b", 7), CHOIR_OK);
-    assert_int_equal(choir_log_step(log, 3), CHOIR_OK);
-    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    ok(choir_log_event(log, 2, "eval", "{\"loss\":0.5,\"best\":true}"));
+    ok(choir_log_number(log, "a,\"b", 7));
+    ok(choir_log_step(log, 3));
+    ok(choir_log_close(log));
     size_t bytes;
     char *text = contents(at("a.csv"), &bytes);
     assert_memory_equal(text, "step,time,loss,lr,eval/loss,\"a,\"\"b\"\n", 34);
@@ -254,9 +250,9 @@ static void csv_widens(void **state)
     assert_int_equal(commas, 6 + 4 * 5);
     free(text);
     log = open_log("csv", "a.csv", 3, true); /* finds the columns again */
-    assert_int_equal(choir_log_number(log, "a,\"b", 8), CHOIR_OK);
-    assert_int_equal(choir_log_step(log, 4), CHOIR_OK);
-    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    ok(choir_log_number(log, "a,\"b", 8));
+    ok(choir_log_step(log, 4));
+    ok(choir_log_close(log));
     assert_true(csv_number("a.csv", 4, 5) == 8);
 }
 
@@ -264,17 +260,16 @@ static void run_folder_goes_on(void **state)
 {
     (void)state;
     choir_logger *log = open_log("run", "r", 0, false);
-    assert_int_equal(choir_log_param(log, "lr", "0.1"), CHOIR_OK);
+    ok(choir_log_param(log, "lr", "0.1"));
     log_steps(log, 1, 5);
-    assert_int_equal(choir_log_event(log, 4, "eval", "{\"loss\":1}"), CHOIR_OK);
-    assert_int_equal(
-        choir_log_event(log, 5, "failure", "{\"message\":\"a \\u00e9\"}"), CHOIR_OK);
-    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    ok(choir_log_event(log, 4, "eval", "{\"loss\":1}"));
+    ok(choir_log_event(log, 5, "failure", "{\"message\":\"a \\u00e9\"}"));
+    ok(choir_log_close(log));
     append("r/metrics.jsonl", "{\"step\":6,\"ti");
     append("r/events.jsonl", "{\"event\":\"ev");
     log = open_log("run", "r", 3, true);
     log_steps(log, 4, 6);
-    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    ok(choir_log_close(log));
     assert_int_equal(lines_of("r/metrics.jsonl"), 6);
     assert_int_equal(lines_of("r/events.jsonl"), 1); /* the failure stays */
     size_t bytes;
@@ -348,11 +343,11 @@ static void other_names_read_no_metrics(void **state)
     }
     if (status == CHOIR_ERR_UNSUPPORTED)
         skip();
-    assert_int_equal(status, CHOIR_OK);
+    ok(status);
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++)
         if (status_for(port, cases[i].host) != cases[i].status)
             fail_msg("expected %d for '%s'", cases[i].status, cases[i].host);
-    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    ok(choir_log_close(log));
 }
 
 /* --- MLflow's files --- */
@@ -361,12 +356,12 @@ static void mlflow_goes_on(void **state)
 {
     (void)state;
     choir_logger *log = open_log("mlflow", "m", 0, false);
-    assert_int_equal(choir_log_param(log, "lr", "0.1"), CHOIR_OK);
+    ok(choir_log_param(log, "lr", "0.1"));
     log_steps(log, 1, 5);
-    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    ok(choir_log_close(log));
     log = open_log("mlflow", "m", 2, true);
     log_steps(log, 3, 4);
-    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    ok(choir_log_close(log));
     char command[256];
     snprintf(command, sizeof command,
         "cd %s/m/*/*/ && cat params/lr && cut -d' ' -f3 "
@@ -419,11 +414,11 @@ static void tensorboard_has_records(void **state)
     assert_int_equal(choir__crc32c("123456789", 9), 0xe3069283); /* the published check value */
     choir_logger *log = open_log("tensorboard", "t", 0, false);
     const float values[] = {-1, 0, 0, 2.5f, INFINITY};
-    assert_int_equal(choir_log_param(log, "lr", "0.1"), CHOIR_OK);
+    ok(choir_log_param(log, "lr", "0.1"));
     log_steps(log, 1, 3);
-    assert_int_equal(choir_log_text(log, 3, "sample", "so \xff"), CHOIR_OK);
-    assert_int_equal(choir_log_histogram(log, 3, "w", values, 5), CHOIR_OK);
-    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    ok(choir_log_text(log, 3, "sample", "so \xff"));
+    ok(choir_log_histogram(log, 3, "w", values, 5));
+    ok(choir_log_close(log));
     size_t bytes, at = 0;
     char *text = contents(only_file("t", "events.out.tfevents."), &bytes);
     int records = 0, losses = 0, histograms = 0;
@@ -466,12 +461,12 @@ static void wandb_has_blocks(void **state)
     for (int step = 1; step <= 900; step++) {
         memset(name, 'n', sizeof name);
         name[1 + step % 200] = '\0';
-        assert_int_equal(choir_log_number(log, name, step), CHOIR_OK);
-        assert_int_equal(choir_log_step(log, step), CHOIR_OK);
+        ok(choir_log_number(log, name, step));
+        ok(choir_log_step(log, step));
     }
-    assert_int_equal(choir_log_number(log, "loss", NAN), CHOIR_OK);
-    assert_int_equal(choir_log_step(log, 901), CHOIR_OK);
-    assert_int_equal(choir_log_close(log), CHOIR_OK);
+    ok(choir_log_number(log, "loss", NAN));
+    ok(choir_log_step(log, 901));
+    ok(choir_log_close(log));
     char run[512];
     snprintf(run, sizeof run, "w/%s", strrchr(only_file("w", "offline-run-"), '/') + 1);
     size_t bytes, at = 7;

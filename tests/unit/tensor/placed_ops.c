@@ -1,16 +1,11 @@
 /* Ops whose operands are replaced when they begin: each op computes from the replacements, on
  * their device, and never from the operands that the caller passed. Here the replacements
  * reside on another device and have twice the values. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <choir/choir.h>
 
+#include "check.h"
 #include "tensor/launch.h"
 #include "tensor/op.h"
 #include "tensor/strategy.h"

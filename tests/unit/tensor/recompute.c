@@ -443,7 +443,7 @@ static void refused(void **state)
     choir_tensor *x = input(micro), *y = choir_forward(&g->base, x);
     backward(x, choir_sum(y));
     assert_true(choir_neg(g->inner)->poisoned);
-    assert_non_null(strstr(choir_error_message(), "backward has freed operand 0"));
+    assert_says("backward has freed operand 0");
     choir_scope_clear(micro);
     choir_scope_close(micro);
     micro = choir_micro_open(step, 0);
@@ -451,8 +451,7 @@ static void refused(void **state)
     choir_tensor *h = choir_affine(x, 2, 0);
     y = choir_forward(&g->base, h);
     choir_check(choir_write(h, zeros, sizeof zeros));
-    assert_int_equal(choir_backward(choir_sum(y)), CHOIR_ERR_STATE);
-    assert_non_null(strstr(choir_error_message(), "changed in place"));
+    assert_fails(choir_backward(choir_sum(y)), CHOIR_ERR_STATE, "changed in place");
     choir_scope_clear(micro);
     choir_scope_close(micro);
 }

@@ -60,8 +60,7 @@ static void begin(worker *w)
     w->over = status == CHOIR_ERR_END;
     if (status == CHOIR_ERR_STATE || w->over)
         return;
-    if (status != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(status);
     int64_t step = choir_trial_step(t);
     w->trial[w->busy] = t;
     w->step[w->busy] = step < 0 ? 0 : step - roll(2) * roll((int)step + 1);
@@ -74,7 +73,7 @@ static void try_to_begin(worker *w)
     if (choir_study_ready(w->study))
         begin(w);
     else if (w->study->kept)
-        assert_int_equal(choir__kept_refresh(w->study), CHOIR_OK);
+        ok(choir__kept_refresh(w->study));
 }
 
 static void advance(worker *w, int i)
@@ -83,12 +82,11 @@ static void advance(worker *w, int i)
     bool stop = choir_trial_should_stop(t);
     if (w->step[i] < CURVE_STEPS && (!stop || w->late[i]-- > 0)) {
         w->step[i]++;
-        assert_int_equal(choir_trial_report(t, w->step[i], curve_at(t, w->step[i])), CHOIR_OK);
+        ok(choir_trial_report(t, w->step[i], curve_at(t, w->step[i])));
         return;
     }
     double value = curve_at(t, CURVE_STEPS);
-    assert_int_equal(
-        choir_study_tell(w->study, t, curve_end(t, w->step[i], stop), &value, 1), CHOIR_OK);
+    ok(choir_study_tell(w->study, t, curve_end(t, w->step[i], stop), &value, 1));
     w->busy--;
     w->trial[i] = w->trial[w->busy];
     w->step[i] = w->step[w->busy];
@@ -221,12 +219,11 @@ static void workers_are_killed(void **state)
 static choir_trial *go(choir_study *study, int64_t late, double loss)
 {
     choir_trial *t = NULL;
-    if (choir_study_ask(study, &t) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(choir_study_ask(study, &t));
     int64_t from = choir_trial_step(t), to = choir_trial_budget(t) + late;
     for (int64_t i = from < 0 ? 1 : from + 1; i <= to; i++)
-        assert_int_equal(choir_trial_report(t, i, loss + (double)i), CHOIR_OK);
-    assert_int_equal(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+        ok(choir_trial_report(t, i, loss + (double)i));
+    ok(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0));
     return t;
 }
 
@@ -235,8 +232,7 @@ static const choir_study *look(void)
     choir_study_opts looking = choir_study_defaults();
     looking.storage = url;
     choir_study *s = NULL;
-    if (choir_study_open(NULL, looking, &s) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(choir_study_open(NULL, looking, &s));
     return s;
 }
 
@@ -252,7 +248,7 @@ static void goes_on(void **state)
     s = open_plan(&p, true);
     go(s, 0, 5);
     choir_trial *t = NULL;
-    assert_int_equal(choir_study_ask(s, &t), CHOIR_OK);
+    ok(choir_study_ask(s, &t));
     assert_int_equal(choir_trial_number(t), 0);
     assert_int_equal(choir_trial_step(t), 2);
     assert_int_equal(choir_trial_last_step(t), 3);
@@ -262,8 +258,8 @@ static void goes_on(void **state)
     assert_ptr_equal(choir_study_best(other), choir_study_trial(other, 0)); /* as it was */
     assert_true(choir_trial_value(choir_study_best(other), 0) == 2);
     choir_study_free((choir_study *)(uintptr_t)other);
-    assert_int_equal(choir_trial_report(t, 4, 7), CHOIR_OK);
-    assert_int_equal(choir_study_tell(s, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+    ok(choir_trial_report(t, 4, 7));
+    ok(choir_study_tell(s, t, CHOIR_TRIAL_PRUNED, NULL, 0));
     assert_int_equal(choir_trial_result(t), CHOIR_TRIAL_COMPLETE);
     choir_trial *none;
     assert_int_equal(choir_study_ask(s, &none), CHOIR_ERR_END);
@@ -299,7 +295,7 @@ static bool send(choir__study_store *store, choir__change_kind kind, const char 
     c->segments = segments ? choir__strdup(segments) : NULL;
     c->after = kind == CHOIR__CHANGE_PAUSE ? choir__worker_pause(1) : NULL;
     choir__study_store_send_awaited(store, c);
-    assert_int_equal(choir__study_store_wait(store, c), CHOIR_OK);
+    ok(choir__study_store_wait(store, c));
     bool lost = c->lost;
     choir__change_free(c);
     return lost;
@@ -315,8 +311,8 @@ static void died_in_a_later_segment(void **state)
     char *pause = choir__worker_pause(1);
     choir__study_store *store;
     choir__stored_study about = {.name = choir__strdup("study"), .objectives = 1};
-    assert_int_equal(choir__study_store_open(url, true, &store), CHOIR_OK);
-    assert_int_equal(choir__study_store_study(store, &about), CHOIR_OK);
+    ok(choir__study_store_open(url, true, &store));
+    ok(choir__study_store_study(store, &about));
     assert_false(send(store, CHOIR__CHANGE_BEGIN, first, NULL, NULL));
     send(store, CHOIR__CHANGE_PAUSE, first, NULL, segments);
     assert_false(send(store, CHOIR__CHANGE_TAKE, first, pause, segments));
@@ -336,8 +332,8 @@ static void refused(void **state)
     opts.storage = url;
     opts.free = true;
     choir_study *s = NULL;
-    assert_int_equal(choir_study_open(space, opts, &s), CHOIR_ERR_UNSUPPORTED);
-    assert_non_null(strstr(choir_error_message(), "expected a study in memory"));
+    assert_fails(
+        choir_study_open(space, opts, &s), CHOIR_ERR_UNSUPPORTED, "expected a study in memory");
     choir_space_free(space);
 }
 

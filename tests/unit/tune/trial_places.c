@@ -1,18 +1,13 @@
 /* Devices of trials: how they are divided, what a trial's processes see of them, and the memory
  * of process groups. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "tune/trials/memory.h"
 #include "tune/trials/place.h"
 
