@@ -1,5 +1,5 @@
-/* What tests of several kinds use beside cmocka: small files and folders, processes, and the
- * memory that these share. */
+/* Small files and folders, processes, and memory that processes share, for tests of several
+ * kinds. */
 #ifndef CHOIR_TESTS_HELPERS_H
 #define CHOIR_TESTS_HELPERS_H
 

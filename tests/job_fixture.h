@@ -1,6 +1,6 @@
-/* The bed of the tests that train a small model: random data for a model, a step that is
- * recorded or not, the micro-batches of a step, and bits and hashes by which runs are compared.
- * A test keeps a struct of its own with what it varies. */
+/* Parts of the tests that train a small model: random data, steps that are recorded or not, the
+ * micro-batches of a step, and bits and hashes by which two runs are compared. Each test has a
+ * struct of its own for the options that it varies. */
 #ifndef CHOIR_TESTS_JOB_FIXTURE_H
 #define CHOIR_TESTS_JOB_FIXTURE_H
 

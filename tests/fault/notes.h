@@ -46,7 +46,7 @@ static inline void assert_told(const notes *n, int rank, const char *words)
         fail_msg("rank %d: '%s' lacks '%s'", rank, n->message[rank], words);
 }
 
-/* Asserts that all others of the ranks were told that this one is lost. */
+/* Asserts that every other rank has reported that the victim is lost. */
 static inline void assert_others_name(const notes *n, int ranks, int victim)
 {
     char name[64];

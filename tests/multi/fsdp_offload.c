@@ -14,7 +14,7 @@ static bool on_gpus(void)
     return device && !strncmp(device, "cuda", 4);
 }
 
-/* Of rank 0's files, in bytes, when it makes the module and when it steps; 0: none. */
+/* Limits of rank 0's files in bytes: while it makes the module, and while it steps; 0: none. */
 static uint64_t first_limit, later_limit;
 
 static void limit_files(const job *j, uint64_t bytes)

@@ -38,7 +38,8 @@ kill_one() {
     awaits 20 ' of 2 on node ., restart 0' 2
     for name in a b c; do
         [ $name = "$1" ] && continue
-        has $name.err "node $2 is gone: its agent, .*pid $agent.*; 2 nodes are left; all ranks start"
+        has $name.err \
+            "node $2 is gone: its agent, .*pid $agent.*; 2 nodes are left; all ranks start"
         eval "kill -TERM \$pid_$name"
     done
     over 20
