@@ -18,18 +18,14 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <choir/store.h>
 
-#include "check.h"
 #include "comm/engine.h"
-#include "comm/plugin.h"
+#include "helpers.h"
+#include "over_ucx.h"
 
 enum { MAX_RANKS = 8, ENDED = 1000, REAPED, HOST_PORT = 29400 };
 
@@ -77,18 +73,6 @@ static inline void await_all(stage *s, int at)
 {
     for (int r = 0; r < s->world; r++)
         await_stage(s, r, at);
-}
-
-static inline int shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-static inline int shell(const char *format, ...)
-{
-    char command[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    return system(command);
 }
 
 /* --- hosts --- */
@@ -246,8 +230,7 @@ static inline void live(stage *s, int rank, rank_fn *fn)
 /* Starts ranks that run fn and end. */
 static inline stage *start(int world, bool apart, double timeout_s, rank_fn *fn)
 {
-    stage *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(s, MAP_FAILED);
+    stage *s = shared_memory(sizeof *s);
     s->world = world;
     s->apart = apart;
     s->timeout_s = timeout_s;

@@ -255,8 +255,7 @@ static int train(int rank, int world, void *arg)
 
 static scene *new_scene(bool saves)
 {
-    scene *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(s != MAP_FAILED);
+    scene *s = shared_memory(sizeof *s);
     if (saves) {
         snprintf(s->dir, sizeof s->dir, "/tmp/choir-copies.XXXXXX");
         assert_non_null(mkdtemp(s->dir));

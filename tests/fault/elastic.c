@@ -232,8 +232,7 @@ static int train(int rank, int world, void *arg)
 
 static scene *new_scene(blow kind, int victim, int moment)
 {
-    scene *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(s != MAP_FAILED);
+    scene *s = shared_memory(sizeof *s);
     s->blow = kind;
     s->victim = victim;
     s->moment = moment;

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "helpers.h"
 #include "base/base.h"
 #include "device/device.h"
 #include "device/far.h"
@@ -654,9 +654,7 @@ static void test_refused(void **state)
 static void test_failures(void **state)
 {
     (void)state;
-    halves =
-        mmap(NULL, sizeof *halves, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(halves != MAP_FAILED);
+    halves = shared_memory(sizeof *halves);
     on_all(3, a_rank_dies);
     on_all(4, a_sub_group_fails);
     if (there_is("nccl"))

@@ -98,7 +98,7 @@ static int on_a_line(int rank, int world, void *arg)
 
 static void expect(int ranks, bool by_active, int a, int b, int c, double w)
 {
-    float *out = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    float *out = shared_memory(4096);
     line l = {by_active, {a, b, c}, out};
     choir_status status = choir_spawn(ranks, on_a_line, &l);
     ok(status);

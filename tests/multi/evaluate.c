@@ -6,7 +6,7 @@
 
 #include <choir/choir.h>
 #include <choir/evaluate.h>
-#include "check.h"
+#include "helpers.h"
 #include "multi/ranks.h"
 
 enum { SAMPLES = 23, CLASSES = 7 };
@@ -205,8 +205,7 @@ static int on_a_rank(int rank, int world, void *arg)
 static void same_bits_on_any_ranks(void **state)
 {
     (void)state;
-    result one, *all = mmap(NULL, 4 * sizeof *all, PROT_READ | PROT_WRITE,
-                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    result one, *all = shared_memory(4 * sizeof *all);
     choir_scope *run = choir_scope_open(NULL, 1);
     memset(&one, 0, sizeof one);
     ok(evaluate(run, NULL, CHOIR_CLASSIFICATION, 4, &one));
@@ -281,8 +280,7 @@ static int ends_with_others(int rank, int world, void *arg)
 static void ranks_end_together(void **state)
 {
     (void)state;
-    result *all =
-        mmap(NULL, 4 * sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    result *all = shared_memory(4 * sizeof *all);
     for (int world = 1; world <= 4; world++)
         ok(choir_spawn(world, ends_with_others, all));
     munmap(all, 4 * sizeof *all);

@@ -4,7 +4,7 @@
 
 #include <choir/choir.h>
 
-#include "check.h"
+#include "helpers.h"
 #include "tensor/tensor.h"
 
 enum { N = 64, STEPS = 3 };
@@ -96,8 +96,7 @@ static void weights_of_two_units(void **state)
     (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(plans); i++) {
         plan *p = &plans[i];
-        p->losses =
-            mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        p->losses = shared_memory(bytes);
         ok(choir_spawn(i ? 2 : 1, tied, p));
         if (i == 0)
             memcpy(single, p->losses, bytes);

@@ -7,7 +7,7 @@
 
 #include <choir/choir.h>
 
-#include "check.h"
+#include "helpers.h"
 #include "tensor_queue_fixture.h"
 
 static choir_scope *open_run(void)
@@ -19,7 +19,7 @@ static void open_queues(queues *q, int capacity)
 {
     choir_check(choir_tensor_queue_new(capacity, &q->to));
     choir_check(choir_tensor_queue_new(capacity, &q->back));
-    q->got = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    q->got = shared_memory(4096);
 }
 
 static void close_queues(queues *q)
@@ -174,7 +174,7 @@ static void test_each_once(void **state)
     assert_true((5 * ITEMS) * sizeof(int64_t) <= 2 * 4096);
     open_queues(&q, 3);
     munmap(q.got, 4096);
-    q.got = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    q.got = shared_memory(8192);
     ok(choir_spawn(5, producers_and_consumers, &q));
     for (int i = 0; i < 3 * ITEMS; i++)
         assert_int_equal(q.got[i], 1);

@@ -14,7 +14,7 @@
 
 #include <choir/choir.h>
 
-#include "check.h"
+#include "helpers.h"
 #include "tensor/tensor.h"
 
 struct outcome {
@@ -236,8 +236,7 @@ static void call_all(bool of_closed)
 {
     char folder[] = "/tmp/choir-misuse-XXXXXX"; /* some functions would write files */
     assert_non_null(mkdtemp(folder));
-    struct progress *p =
-        mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct progress *p = shared_memory(sizeof *p);
     p->closed = of_closed;
     while (p->call < (int)CHOIR_COUNT(calls)) {
         pid_t child = fork();

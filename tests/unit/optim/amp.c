@@ -6,28 +6,11 @@
 
 #include <choir/choir.h>
 
-#include "check.h"
+#include "run_fixture.h"
 #include "base/half.h"
 #include "autograd/book.h"
 #include "tensor/autocast.h"
 #include "tensor/scope.h"
-
-static choir_scope *run;
-
-static int open_run(void **state)
-{
-    (void)state;
-    run = choir_scope_open(NULL, 5);
-    return 0;
-}
-
-static int close_run(void **state)
-{
-    (void)state;
-    choir_scope_clear(run);
-    choir_scope_close(run);
-    return 0;
-}
 
 static void collect(const char *name, choir_tensor *t, void *arg)
 {

@@ -5,26 +5,9 @@
 
 #include <choir/choir.h>
 
-#include "check.h"
+#include "run_fixture.h"
 
 enum { N = 12, STEPS = 5 };
-
-static choir_scope *run;
-
-static int open_run(void **state)
-{
-    (void)state;
-    run = choir_scope_open(NULL, 5);
-    return 0;
-}
-
-static int close_run(void **state)
-{
-    (void)state;
-    choir_scope_clear(run);
-    choir_scope_close(run);
-    return 0;
-}
 
 /* --- the formulas, as PyTorch documents them --- */
 

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "helpers.h"
 #include "tune/trials/memory.h"
 #include "tune/trials/place.h"
 
@@ -69,8 +69,7 @@ static void memory(void **state)
     pid_t pid = fork();
     if (pid == 0) {
         setpgid(0, 0);
-        char *pages =
-            mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        char *pages = shared_memory(BYTES);
         memset(pages, 1, BYTES);
         if (fork() == 0) {
             setpgid(0, 0);
