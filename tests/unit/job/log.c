@@ -186,7 +186,7 @@ static void removed_files(void **state)
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         choir_logger *log = open_log(files[i][0], files[i][1], 0, false);
         log_steps(log, 1, 3);
-        char *command = choir__format("rm -r '%s'", at(files[i][1]));
+        char *command = choir__format("rm -r '%s'", at("%s", files[i][1]));
         assert_int_equal(system(command), 0);
         free(command);
         ok(choir_log_number(log, "loss", 1));
