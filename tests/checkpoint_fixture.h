@@ -11,7 +11,7 @@
 #include <signal.h>
 
 #include <choir/autograd.h>
-#include "saved_files.h"
+#include "folder_fixture.h"
 #include "base/rng.h"
 #include "checkpoint/checkpoint.h"
 #include "nn/models/models.h"
@@ -20,41 +20,10 @@
 #define GPT2 "gpt2:layers=1,heads=2,width=8,context=4,vocab=5"
 #define TOY  "toy:in=3,hidden=4,out=2"
 
-static char root[] = "/tmp/choir-checkpoint-XXXXXX";
-
 static inline int set_up(void **state)
 {
-    (void)state;
     signal(SIGXFSZ, SIG_IGN);
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static inline int tear_down(void **state)
-{
-    char command[64];
-    (void)state;
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command);
-}
-
-/* "ROOT/text", in one of a few static buffers. */
-__attribute__((format(printf, 1, 2))) static inline const char *at(const char *format, ...)
-{
-    static char text[8][512];
-    static int next;
-    char *out = text[next++ % 8];
-    va_list args;
-    va_start(args, format);
-    int n = snprintf(out, sizeof text[0], "%s/", root);
-    vsnprintf(out + n, sizeof text[0] - (size_t)n, format, args);
-    va_end(args);
-    return out;
-}
-
-static inline void ok(choir_status status)
-{
-    if (status != CHOIR_OK)
-        fail_msg("%s: %s", choir_status_name(status), choir_error_message());
+    return make_folder(state);
 }
 
 /* --- a small training job --- */
@@ -175,7 +144,7 @@ static inline pid_t start(const char *what, int out)
     if (child == 0) {
         if (out >= 0)
             dup2(out, STDOUT_FILENO);
-        execl("/proc/self/exe", "checkpoint", what, root, (char *)NULL);
+        execl("/proc/self/exe", "checkpoint", what, folder, (char *)NULL);
         _exit(127);
     }
     return child;
@@ -187,7 +156,7 @@ static inline bool started_for(int argc, char **argv, const char *what)
 {
     if (argc != 3 || strcmp(argv[1], what))
         return false;
-    snprintf(root, sizeof root, "%s", argv[2]);
+    snprintf(folder, sizeof folder, "%s", argv[2]);
     return true;
 }
 

@@ -4,17 +4,12 @@
 #ifndef CHOIR_TESTS_DDP_FIXTURE_H
 #define CHOIR_TESTS_DDP_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include <choir/choir.h>
 
+#include "helpers.h"
 #include "multi/ranks.h"
 #include "nn/module.h"
 #include "parallel/ddp/ddp.h"
@@ -202,7 +197,7 @@ static inline int train(int rank, int world, void *arg)
 static outcome *launch(int ranks, choir_spawn_fn *fn, job j)
 {
     size_t bytes = RANKS * sizeof(outcome);
-    outcome *o = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    outcome *o = shared_memory(bytes);
     j.out = o;
     choir_status status = choir_spawn(ranks, fn, &j);
     if (status != CHOIR_OK)

@@ -105,8 +105,16 @@ static inline void check(choir_check_fn *f, choir_tensor **in, int count, void *
                                           : choir_gradcheck(f, in, count, arg, 1e-6);
     if (status != CHOIR_OK)
         print_error("%s\n", choir_error_message());
-    assert_int_equal(status, CHOIR_OK);
+    ok(status);
     check_again(f, in, count, arg);
+}
+
+/* Asserts that an op was refused with this error, which its scope then forgets. */
+static inline void assert_refused(choir_tensor *y, choir_status status, const char *words)
+{
+    choir_scope *s = choir_tensor_scope(y);
+    assert_fails(choir_scope_status(s), status, words);
+    choir_scope_clear(s);
 }
 
 #endif

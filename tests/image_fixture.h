@@ -3,67 +3,28 @@
 #define CHOIR_TEST_IMAGE_FIXTURE_H
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include <jpeglib.h>
 #include <png.h>
 #include <choir/data.h>
 #include "data/images/transform.h"
+#include "folder_fixture.h"
 
-#define assert_says(status, expected, text)                                                    \
-    do {                                                                                       \
-        assert_int_equal(status, expected);                                                    \
-        if (!strstr(choir_error_message(), text))                                              \
-            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                   \
-    } while (0)
-
-static char root[] = "/tmp/choir-images-XXXXXX";
-
-static inline int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static inline int tear_down(void **state)
-{
-    (void)state;
-    char *command = choir__format("rm -rf %s", root);
-    int status = system(command);
-    free(command);
-    return status;
-}
-
-/* Returns root/NAME in one of a few static buffers, and creates its folders. */
-static inline const char *at(const char *name)
+/* Returns folder/NAME in one of a few static buffers, and creates its folders. */
+static inline const char *new_at(const char *name)
 {
     static char paths[4][512];
     static int next;
     char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", root, name);
-    for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    for (char *slash = path + strlen(folder) + 1; (slash = strchr(slash, '/')); slash++) {
         *slash = '\0';
         if (mkdir(path, 0777) != 0 && errno != EEXIST)
             fail_msg("%s: %s", path, strerror(errno));
         *slash = '/';
     }
     return path;
-}
-
-static inline void write_bytes(const char *path, const void *data, size_t bytes)
-{
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, bytes, f), bytes);
-    fclose(f);
 }
 
 /* Returns channel c at (x, y): smooth, and different at every place. */

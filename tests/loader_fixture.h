@@ -3,26 +3,15 @@
 #ifndef CHOIR_TEST_LOADER_FIXTURE_H
 #define CHOIR_TEST_LOADER_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include "check.h"
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include <choir/data.h>
 #include <choir/ops.h>
 #include "base/base.h"
 #include "data/loading/sampler.h"
 #include "tensor/scope.h"
-
-#define assert_says(status, expected, text)                                                    \
-    do {                                                                                       \
-        assert_int_equal(status, expected);                                                    \
-        if (!strstr(choir_error_message(), text))                                              \
-            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                   \
-    } while (0)
 
 /* A user's dataset: x (2) f32 = index, -index; y () i64 = index. */
 typedef struct counting {
@@ -89,9 +78,9 @@ static inline void check_batch(choir_batch batch, int64_t length, int64_t positi
     choir__sampler s;
     float x[EACH * 2];
     int64_t y[EACH];
-    assert_int_equal(choir__sampler_init(&s, length, M, B, 3, true, true), CHOIR_OK);
-    assert_int_equal(choir_read(batch.x, x, sizeof x), CHOIR_OK);
-    assert_int_equal(choir_read(batch.y, y, sizeof y), CHOIR_OK);
+    ok(choir__sampler_init(&s, length, M, B, 3, true, true));
+    ok(choir_read(batch.x, x, sizeof x));
+    ok(choir_read(batch.y, y, sizeof y));
     for (int64_t j = 0; j < EACH; j++) {
         int64_t index = choir__sampler_at(&s, position / M, position % M, j);
         assert_int_equal(y[j], index);
@@ -106,14 +95,14 @@ static inline void next_is(
     choir_batch batch;
     assert_int_equal(choir_loader_position(loader), position);
     choir_scope *step = choir_step_open(run, (uint64_t)position);
-    assert_int_equal(choir_loader_next(loader, step, &batch), CHOIR_OK);
+    ok(choir_loader_next(loader, step, &batch));
     assert_int_equal(choir_tensor_ndim(batch.x), 2);
     assert_int_equal(choir_tensor_size(batch.x, 0), EACH);
     assert_int_equal(choir_tensor_ndim(batch.y), 1);
     assert_int_equal(choir_tensor_dtype(batch.y), CHOIR_I64);
     assert_ptr_equal(choir_tensor_scope(batch.x), step);
     check_batch(batch, length, position);
-    assert_int_equal(choir_scope_close(step), CHOIR_OK);
+    ok(choir_scope_close(step));
 }
 
 #endif

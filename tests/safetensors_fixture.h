@@ -5,27 +5,23 @@
 
 #include <signal.h>
 
-#include "saved_files.h"
+#include "folder_fixture.h"
 #include "checkpoint/format/safetensors.h"
 
-static char folder[] = "/tmp/choir-safetensors-XXXXXX";
 static char path[256];
 
 static inline int set_up(void **state)
 {
-    (void)state;
     signal(SIGXFSZ, SIG_IGN);
-    if (!mkdtemp(folder))
-        return -1;
-    snprintf(path, sizeof path, "%s/x.safetensors", folder);
-    return 0;
+    int bad = make_folder(state);
+    strcpy(path, at("x.safetensors"));
+    return bad;
 }
 
 static inline int tear_down(void **state)
 {
-    (void)state;
     unlink(path);
-    return rmdir(folder); /* fails if a test left a file in it */
+    return remove_folder(state);
 }
 
 static const float f32s[6] = {1, -2, 3.5f, 0, 1e-30f, 7};

@@ -5,6 +5,8 @@
 
 #include <choir/choir.h>
 
+#include "check.h"
+
 static choir_scope *run, *step;
 
 static inline int open_scopes(void **state)

@@ -15,25 +15,17 @@
 #ifndef CHOIR_TEST_UCX_FIXTURE_H
 #define CHOIR_TEST_UCX_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <choir/store.h>
 
 #include "comm/engine.h"
-#include "comm/plugin.h"
+#include "helpers.h"
+#include "over_ucx.h"
 
 enum { MAX_RANKS = 8, ENDED = 1000, REAPED, HOST_PORT = 29400 };
 
@@ -81,18 +73,6 @@ static inline void await_all(stage *s, int at)
 {
     for (int r = 0; r < s->world; r++)
         await_stage(s, r, at);
-}
-
-static inline int shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-static inline int shell(const char *format, ...)
-{
-    char command[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    return system(command);
 }
 
 /* --- hosts --- */
@@ -250,8 +230,7 @@ static inline void live(stage *s, int rank, rank_fn *fn)
 /* Starts ranks that run fn and end. */
 static inline stage *start(int world, bool apart, double timeout_s, rank_fn *fn)
 {
-    stage *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(s, MAP_FAILED);
+    stage *s = shared_memory(sizeof *s);
     s->world = world;
     s->apart = apart;
     s->timeout_s = timeout_s;
@@ -278,7 +257,7 @@ static inline stage *start(int world, bool apart, double timeout_s, rank_fn *fn)
     if (apart) {
         connect_hosts(s);
     } else {
-        assert_int_equal(choir_store_serve(choir_store_defaults(), &server), CHOIR_OK);
+        ok(choir_store_serve(choir_store_defaults(), &server));
         s->port = choir_store_port(server);
     }
     atomic_store(&s->go, 1);

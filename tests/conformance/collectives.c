@@ -1,14 +1,10 @@
 /* Runs the suite of collectives.h on every engine that is built, with 1, 2, 3, 5 and 8 ranks on
  * this machine: as threads of one process, and as processes. `collectives joined` is one rank
  * of a job that mpirun started (tests/mpi/suite.sh). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <pthread.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "comm/plugin.h"
 #include "conformance/collectives.h"
 #include "sample.h"

@@ -20,11 +20,9 @@
 #define CHOIR_TEST_HARNESS_H
 
 #include <math.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "check.h"
 #include "base/half.h"
 #include "base/rng.h"
 #include "device/cpu/context.h"

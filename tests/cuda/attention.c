@@ -5,18 +5,13 @@
  *
  * The GPU made of software has a cuDNN here, whose workspaces are large, and computes the small
  * shapes alone. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <choir/choir.h>
 
+#include "check.h"
 #include "base/half.h"
 #include "base/rng.h"
 #include "conformance/on_device.h"
@@ -146,8 +141,7 @@ static uint16_t *result(const operands *o, int i)
     uint16_t *x = malloc((size_t)n * sizeof *x);
     const on_device *d = i ? &o->grad[i - 1] : &o->y;
     const uint16_t *p = (const uint16_t *)choir__block_data(d->block) + o->off;
-    if (device->far->get(x, p, (size_t)n * sizeof *x) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(device->far->get(x, p, (size_t)n * sizeof *x));
     return x;
 }
 

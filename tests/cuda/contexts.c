@@ -1,11 +1,6 @@
 /* GPU contexts that a process creates: one on the GPU that it asked for; none by counting GPUs,
  * and none for threads that never chose one. The soft GPU counts contexts; on real GPUs the
  * same calls are made without a count. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -15,6 +10,7 @@
 
 #include <choir/choir.h>
 
+#include "check.h"
 #include "device/device.h"
 #include "device/far.h"
 #include "sample.h"
@@ -70,7 +66,7 @@ static void *look_around(void *arg)
     (void)choir__event_wait(made);
     assert_ptr_equal(choir__far_of(choir__data(x)), choir_device_find(last_gpu())->far);
     assert_null(choir__far_of(y));
-    assert_int_equal(choir_read(x, y, sizeof y), CHOIR_OK);
+    ok(choir_read(x, y, sizeof y));
     const choir__far *far = choir_device_find(last_gpu())->far;
     void *p = far->pinned(1 << 20);
     assert_non_null(p);
@@ -87,12 +83,11 @@ static void one_gpu_is_one_gpu(void **state)
     choir_tensor *x = choir_randn(run, choir_dims(8, 8), "x");
     for (int i = 0; i < 3; i++)
         x = choir_matmul(x, choir_to(choir_to(x, choir_device_find("cpu:0")), device));
-    assert_int_equal(
-        choir_device_sync(device), CHOIR_OK); /* no task is left that it could run */
+    ok(choir_device_sync(device)); /* no task is left that it could run */
     pthread_t other;
     assert_int_equal(pthread_create(&other, NULL, look_around, x), 0);
     pthread_join(other, NULL);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
     if (contexts() == 0)
         skip();
     assert_int_equal(contexts(), 1u << device->index);

@@ -1,17 +1,12 @@
 /* The CUDA device through its interface: transfers of values, figures, errors and their
  * messages, recorded steps as graphs. The tests run on a GPU or on the soft one
  * (tests/softgpu); only the soft one can be made to fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <dlfcn.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <choir/choir.h>
 
+#include "check.h"
 #include "device/far.h"
 #include "softgpu/fail.h"
 #include "tensor/tensor.h"
@@ -56,18 +51,6 @@ static void heal(choir_device *device)
     *(void **)&fn = soft("softgpu_heal");
     fn();
     choir__queue_clear(device->queue);
-}
-
-static void ok(choir_status status)
-{
-    if (status != CHOIR_OK)
-        fail_msg("%s: %s", choir_status_name(status), choir_error_message());
-}
-
-static void assert_said(const char *part)
-{
-    if (!strstr(choir_error_message(), part))
-        fail_msg("'%s' says nothing of '%s'", choir_error_message(), part);
 }
 
 /* --- values --- */
@@ -149,8 +132,8 @@ static void mixing_devices(void **state)
     choir_scope *run = choir_scope_open(first, 1);
     choir_tensor *x = choir_zeros(run, CHOIR_F32, choir_dims(4, 4));
     choir_matmul(x, choir_to(x, host));
-    assert_int_equal(choir_scope_status(run), CHOIR_ERR_DEVICE);
-    assert_said("operand 0 is on cuda:0, operand 1 on cpu:0; choir_to moves one");
+    assert_fails(choir_scope_status(run), CHOIR_ERR_DEVICE,
+        "operand 0 is on cuda:0, operand 1 on cpu:0; choir_to moves one");
     choir_scope_close(run);
 }
 
@@ -159,9 +142,9 @@ static void out_of_memory(void **state)
     (void)state;
     choir_scope *run = choir_scope_open(first, 1);
     choir_zeros(run, CHOIR_F32, choir_dims(1 << 20, 1 << 20));
-    assert_int_equal(choir_scope_status(run), CHOIR_ERR_MEMORY);
-    assert_said("out of memory on cuda:0 for f32 (1048576, 1048576), 4398046511104 bytes");
-    assert_said("GiB this process has");
+    assert_fails(choir_scope_status(run), CHOIR_ERR_MEMORY,
+        "out of memory on cuda:0 for f32 (1048576, 1048576), 4398046511104 bytes");
+    assert_says("GiB this process has");
     choir_scope_close(run);
     run = choir_scope_open(first, 1); /* the next run has enough memory */
     assert_true(choir_item(choir_sum(choir_full(run, CHOIR_F32, choir_dims(3), 2))) == 6);
@@ -176,9 +159,9 @@ static void an_id_out_of_range(void **state)
     choir_tensor *table = choir_zeros(run, CHOIR_F32, choir_dims(5, 4));
     choir_embedding(table, choir_from(run, CHOIR_I64, choir_dims(3), ids));
     assert_int_not_equal(choir_device_sync(first), CHOIR_OK);
-    assert_said("cuda:0: ");
-    assert_said("id 9");
-    assert_said("[0, 5)");
+    assert_says("cuda:0: ");
+    assert_says("id 9");
+    assert_says("[0, 5)");
     choir__queue_clear(first->queue);
     choir_scope_close(run);
 }
@@ -206,8 +189,8 @@ static void assert_broken_for(choir_device *other)
     while (!choir__event_done(made))
         ;
     choir__queue_wait_event(other->queue, made);
-    assert_int_equal(choir_device_sync(other), CHOIR_ERR_DEVICE);
-    assert_said("cuda:0: softmax 12x5 failed on GPU 0: ");
+    assert_fails(
+        choir_device_sync(other), CHOIR_ERR_DEVICE, "cuda:0: softmax 12x5 failed on GPU 0: ");
     choir__queue_clear(other->queue);
     choir_device_get_stats(first, &stats);
     assert_true(stats.queue_depth < 1000 && stats.tasks < 1 << 30);
@@ -225,13 +208,12 @@ static void kernels_that_fail_are_named(void **state)
     choir_softmax(choir_relu(x));
     choir_relu(x);
     assert_broken_for(host);
-    assert_int_equal(choir_device_sync(first), CHOIR_ERR_DEVICE);
-    assert_said("cuda:0: softmax 12x5 failed on GPU 0: ");
+    assert_fails(
+        choir_device_sync(first), CHOIR_ERR_DEVICE, "cuda:0: softmax 12x5 failed on GPU 0: ");
     heal(first);
     fail_next(SOFTGPU_FAIL_LAUNCH, 1); /* refused at once */
     choir_relu(x);
-    assert_int_equal(choir_device_sync(first), CHOIR_ERR_DEVICE);
-    assert_said("cuda:0: unary of 60: ");
+    assert_fails(choir_device_sync(first), CHOIR_ERR_DEVICE, "cuda:0: unary of 60: ");
     heal(first);
     choir_scope_close(run);
 }
@@ -251,8 +233,7 @@ static void errors_of_libraries_blame_no_task(void **state)
     choir_matmul(x, x);
     fail_next(SOFTGPU_FAIL_LAUNCH, 1);
     choir_relu(x);
-    assert_int_equal(choir_device_sync(first), CHOIR_ERR_DEVICE);
-    assert_said("cuda:0: unary of 16: ");
+    assert_fails(choir_device_sync(first), CHOIR_ERR_DEVICE, "cuda:0: unary of 16: ");
     heal(first);
     choir_scope_close(run);
 }
@@ -318,8 +299,7 @@ static void shown_memory_stays(void **state)
 static void a_process_with_gpus_does_not_fork(void **state)
 {
     (void)state;
-    assert_int_equal(choir_spawn(2, NULL, NULL), CHOIR_ERR_STATE);
-    assert_said("spawn ranks first");
+    assert_fails(choir_spawn(2, NULL, NULL), CHOIR_ERR_STATE, "spawn ranks first");
 }
 
 /* --- recorded steps --- */

@@ -2,18 +2,13 @@
  * sum for its bias, and no kernel for the slope of GELU before the layer. The gradients are as
  * near to those of separate kernels as the dtype allows, in both orders of the weight, for
  * weights that are no parameters, and for those whose gradient is made in parts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <choir/choir.h>
 
+#include "check.h"
 #include "autograd/book.h"
 #include "device/device.h"
 #include "device/work.h"
@@ -31,12 +26,6 @@ static int find_device(void **state)
     if (!device)
         print_message("%s\n", choir_error_message());
     return device && device->epilogues ? 0 : -1;
-}
-
-static void ok(choir_status status)
-{
-    if (status != CHOIR_OK)
-        fail_msg("%s: %s", choir_status_name(status), choir_error_message());
 }
 
 /* --- a layer --- */

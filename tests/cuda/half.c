@@ -2,16 +2,12 @@
  * autocast makes f32 copies there only where f32 results need them. It is as near to f32 as
  * training with copies, and takes less memory and fewer kernels. With `half` off, the same
  * device works as CPUs do. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include <choir/choir.h>
 
+#include "check.h"
 #include "autograd/book.h"
 #include "tensor/autocast.h"
 
@@ -47,12 +43,6 @@ static int find_device(void **state)
     if (!device)
         print_message("%s\n", choir_error_message());
     return device && device->half ? 0 : -1;
-}
-
-static void ok(choir_status status)
-{
-    if (status != CHOIR_OK)
-        fail_msg("%s: %s", choir_status_name(status), choir_error_message());
 }
 
 static void collect(const char *name, choir_tensor *t, void *arg)

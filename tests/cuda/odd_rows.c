@@ -2,16 +2,12 @@
  * that products by tensor cores are fast. All ops compute the same numbers from them as from
  * rows without gaps: the same bits where products add in one order. NVIDIA's libraries have
  * other kernels for rows that begin elsewhere, so on its GPUs the distance counts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include <choir/choir.h>
 
+#include "check.h"
 #include "base/base.h"
 #include "sample.h"
 #include "tensor/tensor.h"
@@ -42,12 +38,6 @@ static int find_device(void **state)
     (void)state;
     device = choir_device_find("cuda:0");
     return device && device->row_bytes ? 0 : -1;
-}
-
-static void ok(choir_status status)
-{
-    if (status != CHOIR_OK)
-        fail_msg("%s: %s", choir_status_name(status), choir_error_message());
 }
 
 static void collect(const char *name, choir_tensor *t, void *arg)

@@ -2,19 +2,14 @@
  * memory; other tensors arrive as copies with the same values. Tensors can return to their
  * owner and go on to a third process. Lent memory is free again when no process holds it,
  * however a borrower ends; a process that may not map it gets the reason. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <choir/choir.h>
 
+#include "check.h"
 #include "tensor_queue_fixture.h"
 
 static choir_scope *open_run(void)
@@ -34,7 +29,7 @@ static queues open_queues(void)
 static void run_ranks(int ranks, choir_spawn_fn *fn)
 {
     queues q = open_queues();
-    assert_int_equal(choir_spawn(ranks, fn, &q), CHOIR_OK);
+    ok(choir_spawn(ranks, fn, &q));
     choir_tensor_queue_free(q.to);
     choir_tensor_queue_free(q.back);
     choir_tensor_queue_free(q.on);
@@ -241,8 +236,7 @@ static void test_deaths(void **state)
     choir_spawn_fn *fns[] = {loses_borrower, loses_owner};
     for (int i = 0; i < 2; i++) {
         queues q = open_queues();
-        assert_int_equal(choir_spawn(2, fns[i], &q), CHOIR_ERR_PEER_LOST);
-        assert_non_null(strstr(choir_error_message(), "rank 1"));
+        assert_fails(choir_spawn(2, fns[i], &q), CHOIR_ERR_PEER_LOST, "rank 1");
         choir_tensor_queue_free(q.to);
         choir_tensor_queue_free(q.back);
         choir_tensor_queue_free(q.on);

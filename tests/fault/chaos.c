@@ -191,7 +191,7 @@ static void strike(outcome *o, const trial *t, scene *s)
 static outcome run_once(const trial *t, double timeout_s)
 {
     outcome o = {0};
-    scene *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    scene *s = shared_memory(sizeof *s);
     if (t->at->tcp)
         snprintf(s->method, sizeof s->method, "tcp://127.0.0.1:%d", 20000 + t->number);
     s->backend = t->at->backend;
@@ -335,9 +335,7 @@ static void all_trials(const place *at, bool alone)
     int count = list_trials(trials, at, wanted ? atoi(wanted) : 1);
     int files = open_files();
     int shm = left_in_shm();
-    outcome *outcomes = mmap(NULL, (size_t)count * sizeof *outcomes, PROT_READ | PROT_WRITE,
-        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(outcomes != MAP_FAILED);
+    outcome *outcomes = shared_memory((size_t)count * sizeof *outcomes);
     fflush(NULL);
     for (int lane = 0; lane < AT_A_TIME; lane++)
         if (fork() == 0)

@@ -13,33 +13,33 @@
 /* --- damage --- */
 
 /* Loading refuses, naming the file, and the module is as it was. */
-static void assert_damaged(const char *folder, const char *name, job *j, const char *before)
+static void assert_damaged(const char *dir, const char *name, job *j, const char *before)
 {
-    assert_int_not_equal(choir__checkpoint_load(folder, j->net, j->opt, NULL), CHOIR_OK);
+    assert_int_not_equal(choir__checkpoint_load(dir, j->net, j->opt, NULL), CHOIR_OK);
     assert_says(name);
     assert_string_equal(sha(j->net), before);
 }
 
-static void damage(const char *folder, const char *name, job *j)
+static void damage(const char *dir, const char *name, job *j)
 {
     size_t bytes;
     char path[512], before[65];
     memcpy(before, sha(j->net), sizeof before);
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
     unsigned char *whole = slurp(path, &bytes);
     for (size_t n = 0; n < bytes; n += bytes / 16) {
         spit(path, whole, n);
-        assert_damaged(folder, name, j, before);
+        assert_damaged(dir, name, j, before);
         whole[n] ^= 0x55;
         spit(path, whole, bytes);
-        assert_damaged(folder, name, j, before);
+        assert_damaged(dir, name, j, before);
         whole[n] ^= 0x55;
     }
     whole[bytes] = 'x';
     spit(path, whole, bytes + 1);
-    assert_damaged(folder, name, j, before);
+    assert_damaged(dir, name, j, before);
     assert_int_equal(unlink(path), 0);
-    assert_damaged(folder, name, j, before);
+    assert_damaged(dir, name, j, before);
     spit(path, whole, bytes);
     free(whole);
 }
@@ -101,9 +101,8 @@ static void refuses_nonfinite(void **state)
     float bias[2] = {0, NAN};
     ok(choir_write(choir_module_find(j.net, "2.bias"), bias, sizeof bias));
     choir_train_state s = state_of(&j, 2);
-    assert_int_equal(
-        choir__checkpoint_save(at("nan"), &s, j.net, j.opt, NULL, true), CHOIR_ERR_NONFINITE);
-    assert_says("'2.bias' (2) holds nan, as f32, at index 1");
+    assert_fails(choir__checkpoint_save(at("nan"), &s, j.net, j.opt, NULL, true),
+        CHOIR_ERR_NONFINITE, "'2.bias' (2) holds nan, as f32, at index 1");
     assert_says("the checkpoint before is untouched");
     assert_int_equal(load(at("nan"), &j), 1);
     assert_int_equal(entries(at("nan")), 2);
@@ -146,15 +145,13 @@ static void one_at_a_time(void **state)
     int fd = open(at("lock"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(flock(fd, LOCK_EX), 0);
     choir_train_state s = state_of(&j, 2);
-    assert_int_equal(
-        choir__checkpoint_save(at("lock"), &s, j.net, j.opt, NULL, false), CHOIR_ERR_IO);
-    assert_says("another process is saving");
+    assert_fails(choir__checkpoint_save(at("lock"), &s, j.net, j.opt, NULL, false),
+        CHOIR_ERR_IO, "another process is saving");
     close(fd);
     save(at("lock"), &j, 2, false);
     touch(at("file"));
-    assert_int_equal(
-        choir__checkpoint_save(at("file"), &s, j.net, j.opt, NULL, false), CHOIR_ERR_IO);
-    assert_says("Not a directory");
+    assert_fails(choir__checkpoint_save(at("file"), &s, j.net, j.opt, NULL, false),
+        CHOIR_ERR_IO, "Not a directory");
     job_close(&j);
 }
 
@@ -180,8 +177,8 @@ static void limited_files(void **state)
         if (status == CHOIR_OK) {
             last = s.step;
         } else {
-            assert_int_equal(status, CHOIR_ERR_IO);
-            assert_says("File too large; the checkpoint before is untouched");
+            assert_fails(
+                status, CHOIR_ERR_IO, "File too large; the checkpoint before is untouched");
         }
         assert_int_equal(load(at("limit"), &b), last);
         assert_int_equal(entries(at("limit")), last == 1 ? 3 : 4);
@@ -195,7 +192,7 @@ static void limited_files(void **state)
 static int fill_disk(void)
 {
     if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("none", root, "tmpfs", 0, "size=96k") != 0)
+        mount("none", folder, "tmpfs", 0, "size=96k") != 0)
         return NOT_PERMITTED;
     job a = job_open(TOY, ADAMW);
     int saved = 0, refused = 0;
@@ -250,5 +247,5 @@ int main(int argc, char **argv)
     };
     if (started_for(argc, argv, "--fill-disk"))
         return fill_disk();
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, remove_all);
 }

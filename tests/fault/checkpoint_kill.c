@@ -170,5 +170,5 @@ int main(int argc, char **argv)
         return save_forever();
     if (started_for(argc, argv, "--save-traced"))
         return save_traced();
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, remove_all);
 }

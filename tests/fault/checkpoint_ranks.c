@@ -515,8 +515,7 @@ static void without_a_common_disk(void **state)
 static int set_up_board(void **state)
 {
     pthread_mutexattr_t how;
-    shared =
-        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared = shared_memory(sizeof *shared);
     pthread_mutexattr_init(&how);
     pthread_mutexattr_setpshared(&how, PTHREAD_PROCESS_SHARED);
     pthread_mutex_init(&shared->lock, &how);
@@ -532,5 +531,5 @@ int main(void)
         cmocka_unit_test(without_locks),
         cmocka_unit_test(without_a_common_disk),
     };
-    return cmocka_run_group_tests(tests, set_up_board, tear_down);
+    return cmocka_run_group_tests(tests, set_up_board, remove_all);
 }

@@ -255,8 +255,7 @@ static int train(int rank, int world, void *arg)
 
 static scene *new_scene(bool saves)
 {
-    scene *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(s != MAP_FAILED);
+    scene *s = shared_memory(sizeof *s);
     if (saves) {
         snprintf(s->dir, sizeof s->dir, "/tmp/choir-copies.XXXXXX");
         assert_non_null(mkdtemp(s->dir));
@@ -278,7 +277,7 @@ static void run_scene(scene *s)
     if (!*calm) {
         scene *c = new_scene(false);
         c->diloco = s->diloco;
-        assert_int_equal(choir_spawn_with(WORLD, train, c, opts), CHOIR_OK);
+        ok(choir_spawn_with(WORLD, train, c, opts));
         snprintf(calm, sizeof calms[0], "%s", c->weights);
         munmap(c, sizeof *c);
     }

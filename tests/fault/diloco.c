@@ -3,12 +3,9 @@
 #include "fault/notes.h"
 
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/time.h>
 
-#include <choir/choir.h>
-#include "comm/plugin.h"
+#include "job_fixture.h"
 #include "tensor/scope.h"
 
 enum { RANKS = 3, EVERY = 4, STEPS = 12, WIDTH = 64, LATE = 2, VICTIM = 1 };
@@ -59,14 +56,7 @@ static choir_status train(job *j, choir_scope *run)
     choir_status status = choir_scope_status(run);
     for (j->step = 0; j->step < STEPS && status == CHOIR_OK; j->step++) {
         strike(j);
-        if (j->trial->recorded) {
-            status = choir_step(run, body, j);
-        } else {
-            choir_scope *s = choir_step_open(run, (uint64_t)j->step);
-            status = body(s, j);
-            choir_status closed = choir_scope_close(s);
-            status = status == CHOIR_OK ? closed : status;
-        }
+        status = run_step(run, j->trial->recorded, j->step, body, j);
         if (status == CHOIR_OK)
             status = choir_device_sync(run->device);
     }
@@ -96,15 +86,8 @@ static int rank_main(int rank, int world, void *arg)
 static void check(int dies_at, bool recorded)
 {
     trial t = {.notes = new_notes(), .dies_at = dies_at, .recorded = recorded};
-    char want[100];
     assert_int_equal(choir_spawn(RANKS, rank_main, &t), CHOIR_ERR_PEER_LOST);
-    snprintf(want, sizeof want, "rank %d (pid %d", VICTIM, (int)t.notes->pid[VICTIM]);
-    for (int r = 0; r < RANKS; r++)
-        if (r != VICTIM) {
-            assert_int_equal(t.notes->status[r], CHOIR_ERR_PEER_LOST);
-            if (!strstr(t.notes->message[r], want))
-                fail_msg("rank %d: '%s' lacks '%s'", r, t.notes->message[r], want);
-        }
+    assert_others_name(t.notes, RANKS, VICTIM);
     munmap(t.notes, sizeof *t.notes);
 }
 
@@ -125,12 +108,8 @@ static void in_a_meeting(void **state)
 /* Runs the test over UCX, as between machines. */
 static void over_ucx(void **state)
 {
-    char *plugin = choir__plugin_find("ucx", NULL);
     (void)state;
-    if (!plugin)
-        skip();
-    free(plugin);
-    setenv("CHOIR_BACKEND", "ucx", 1);
+    use_ucx();
     check(EVERY, true);
     check(2 * EVERY - 1, true);
     unsetenv("CHOIR_BACKEND");

@@ -3,11 +3,8 @@
 #include "fault/notes.h"
 
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <choir/choir.h>
-#include "comm/plugin.h"
 
 enum { RANKS = 3, STEPS = 6, VICTIM = 1 };
 
@@ -58,15 +55,8 @@ static int rank_main(int rank, int world, void *arg)
 static void check(int dies_in, bool forward)
 {
     trial t = {.notes = new_notes(), .dies_in = dies_in, .forward = forward};
-    char want[100];
     assert_int_equal(choir_spawn(RANKS, rank_main, &t), CHOIR_ERR_PEER_LOST);
-    snprintf(want, sizeof want, "rank %d (pid %d", VICTIM, (int)t.notes->pid[VICTIM]);
-    for (int r = 0; r < RANKS; r++)
-        if (r != VICTIM) {
-            assert_int_equal(t.notes->status[r], CHOIR_ERR_PEER_LOST);
-            if (!strstr(t.notes->message[r], want))
-                fail_msg("rank %d: '%s' lacks '%s'", r, t.notes->message[r], want);
-        }
+    assert_others_name(t.notes, RANKS, VICTIM);
     munmap(t.notes, sizeof *t.notes);
 }
 
@@ -85,12 +75,8 @@ static void before_backward(void **state)
 /* Runs the test over UCX, as between machines. */
 static void over_ucx(void **state)
 {
-    char *plugin = choir__plugin_find("ucx", NULL);
     (void)state;
-    if (!plugin)
-        skip();
-    free(plugin);
-    setenv("CHOIR_BACKEND", "ucx", 1);
+    use_ucx();
     check(2, true);
     check(2, false);
     unsetenv("CHOIR_BACKEND");

@@ -10,6 +10,7 @@
  * endpoint
  *
  * script/histories has many of each. A seed repeats a run, but for the machine's scheduler. */
+#include "helpers.h"
 #include "launch/agent/ledger.h"
 
 #include <errno.h>
@@ -316,10 +317,7 @@ static const char *judge(const char *backend, const history *h, int *entries, ch
 
 static history *new_history(void)
 {
-    history *h =
-        mmap(NULL, sizeof *h, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (h == MAP_FAILED)
-        abort();
+    history *h = shared_memory(sizeof *h);
     return h;
 }
 

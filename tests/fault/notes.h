@@ -2,19 +2,12 @@
 #ifndef CHOIR_TEST_NOTES_H
 #define CHOIR_TEST_NOTES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdio.h>
-#include <sys/mman.h>
-#include <sys/types.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <choir/group.h>
 #include "base/base.h"
+#include "helpers.h"
+#include "over_ucx.h"
 
 static inline void nap(double seconds)
 {
@@ -34,9 +27,7 @@ typedef struct notes {
 
 static inline notes *new_notes(void)
 {
-    notes *n = mmap(NULL, sizeof *n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(n != MAP_FAILED);
-    return n;
+    return shared_memory(sizeof(notes));
 }
 
 static inline void note(notes *n, int rank, choir_status status)
@@ -44,6 +35,27 @@ static inline void note(notes *n, int rank, choir_status status)
     n->status[rank] = status;
     snprintf(n->message[rank], sizeof n->message[rank], "%s", choir_error_message());
     n->seconds[rank] = choir__now() - n->died_at;
+}
+
+/* Asserts that a rank ended with an error whose message contains the words. */
+static inline void assert_told(const notes *n, int rank, const char *words)
+{
+    if (n->status[rank] == CHOIR_OK)
+        fail_msg("rank %d ended without an error", rank);
+    if (!strstr(n->message[rank], words))
+        fail_msg("rank %d: '%s' lacks '%s'", rank, n->message[rank], words);
+}
+
+/* Asserts that every other rank has reported that the victim is lost. */
+static inline void assert_others_name(const notes *n, int ranks, int victim)
+{
+    char name[64];
+    snprintf(name, sizeof name, "rank %d (pid %d", victim, (int)n->pid[victim]);
+    for (int r = 0; r < ranks; r++)
+        if (r != victim) {
+            assert_int_equal(n->status[r], CHOIR_ERR_PEER_LOST);
+            assert_told(n, r, name);
+        }
 }
 
 /* Runs choir_spawn in a separate process, whose exit status is minus the result. */

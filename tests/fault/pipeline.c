@@ -3,11 +3,8 @@
 #include "fault/notes.h"
 
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <choir/choir.h>
-#include "comm/plugin.h"
 
 enum { RANKS = 4, STEPS = 12, MICROS = 4, WIDTH = 64, AFTER = 4 };
 
@@ -128,14 +125,6 @@ static notes *strike(how blow, int victim, const char *backend)
     return strike_some(blow, victim, backend, false);
 }
 
-static void assert_told(const notes *n, int rank, const char *want)
-{
-    if (n->status[rank] == CHOIR_OK)
-        fail_msg("rank %d ended without an error", rank);
-    if (!strstr(n->message[rank], want))
-        fail_msg("rank %d: '%s' lacks '%s'", rank, n->message[rank], want);
-}
-
 static void killed(void **state)
 {
     (void)state;
@@ -206,11 +195,8 @@ static void kernel_fails(void **state)
 /* Runs the test over UCX, as between machines. */
 static void killed_over_ucx(void **state)
 {
-    char *plugin = choir__plugin_find("ucx", NULL);
     (void)state;
-    if (!plugin)
-        skip();
-    free(plugin);
+    skip_without_ucx();
     for (int victim = 1; victim < RANKS; victim += 2) {
         notes *n = strike(KILLED, victim, "ucx");
         char want[100];

@@ -103,8 +103,7 @@ static void check_named(choir_spawn_fn *fn)
     job j = {new_notes(), NULL, 0};
     char name[64];
     choir_check(choir_tensor_queue_new(2, &j.queue));
-    assert_int_equal(choir_spawn(3, fn, &j), CHOIR_ERR_PEER_LOST);
-    assert_non_null(strstr(choir_error_message(), "rank 2 (pid "));
+    assert_fails(choir_spawn(3, fn, &j), CHOIR_ERR_PEER_LOST, "rank 2 (pid ");
     snprintf(
         name, sizeof name, "rank 2 (pid %d), which uses it, has died", (int)j.notes->pid[2]);
     for (int r = 0; r < 2; r++) {

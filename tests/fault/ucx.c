@@ -207,8 +207,7 @@ static void test_rank_0_keeps_the_store_for_a_moment(void **state)
     pid_t pids[3];
     int status;
     (void)state;
-    aftermath *a =
-        mmap(NULL, sizeof *a, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    aftermath *a = shared_memory(sizeof *a);
     snprintf(a->method, sizeof a->method, "file:///tmp/choir-test-ucx-%d", (int)getpid());
     fflush(NULL);
     for (int r = 0; r < 3; r++) {

@@ -194,5 +194,5 @@ int main(void)
         cmocka_unit_test(shards_become_whole),
         cmocka_unit_test(refused_on_all_ranks),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, remove_all);
 }

@@ -2,20 +2,15 @@
  * over the engines that stage GPU data in host memory. Further tests cover the errors that only
  * NCCL reports, and how such groups fail. Without a real GPU they run on the soft GPU
  * (tests/softgpu/with_gpu.sh). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <dlfcn.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "helpers.h"
 #include "base/base.h"
 #include "device/device.h"
 #include "device/far.h"
@@ -659,9 +654,7 @@ static void test_refused(void **state)
 static void test_failures(void **state)
 {
     (void)state;
-    halves =
-        mmap(NULL, sizeof *halves, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(halves != MAP_FAILED);
+    halves = shared_memory(sizeof *halves);
     on_all(3, a_rank_dies);
     on_all(4, a_sub_group_fails);
     if (there_is("nccl"))

@@ -1,18 +1,8 @@
 /* DataParallel gives exactly the bits of one device. With a batch in M pieces, the losses, the
  * gradient norm and the weights equal those of a step of M micro-batches, on any number of
  * devices, gathered or balanced, recorded or not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <choir/choir.h>
-
 #include "comm/pattern/tree.h"
-#include "nn/models/models.h"
+#include "job_fixture.h"
 #include "tensor/launch.h"
 
 enum { STEPS = 5, BATCH = 24, MOST = 8 };
@@ -136,15 +126,8 @@ static void make_data(job *j)
 
 static void open_job(job *j, const plan *p)
 {
-    const choir__model_spec *spec;
     *j = (job){.plan = p, .run = choir_scope_open(NULL, 11)};
-    if (p->dim) {
-        j->net = new_sequences(j->run, &j->info);
-    } else {
-        choir_check(choir__model_find(p->model, &spec));
-        choir_check(spec->describe(p->model, &j->info));
-        choir_check(spec->build(p->model, j->run, &j->info, &j->net));
-    }
+    j->net = p->dim ? new_sequences(j->run, &j->info) : build_model(j->run, p->model, &j->info);
     choir_data_parallel_opts opts = choir_data_parallel_defaults();
     opts.device_count = p->devices;
     opts.pieces = p->pieces;
@@ -153,10 +136,7 @@ static void open_job(job *j, const plan *p)
     j->dp = p->way == SINGLE     ? j->net
             : p->way == GATHERED ? choir_data_parallel(j->run, j->net, opts)
                                  : choir_data_parallel_balanced(j->run, j->net, opts);
-    choir_adamw_opts hp = choir_adamw_defaults();
-    hp.lr = 1e-2f;
-    j->optim = choir_adamw(j->run, j->dp, hp);
-    choir_optim_clip(j->optim, 0.5f);
+    j->optim = clipped_adamw(j->run, j->dp);
     make_data(j);
     choir_check(choir_scope_status(j->run));
 }
@@ -227,19 +207,6 @@ static choir_status body(choir_scope *step, void *arg)
     return choir_optim_step(j->optim);
 }
 
-static void hash(const char *name, choir_tensor *t, void *arg)
-{
-    size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
-    unsigned char *data = malloc(bytes);
-    uint64_t *h = arg;
-    choir_check(choir_read(t, data, bytes));
-    for (; *name; name++)
-        *h = (*h ^ (unsigned char)*name) * 0x100000001B3u;
-    for (size_t i = 0; i < bytes; i++)
-        *h = (*h ^ data[i]) * 0x100000001B3u;
-    free(data);
-}
-
 static void feed(job *j, int step)
 {
     for (int b = 0; b < j->plan->batches; b++) {
@@ -251,27 +218,19 @@ static void feed(job *j, int step)
 static outcome train(const plan *p)
 {
     job j;
-    outcome o = {.weights = 0xCBF29CE484222325u};
+    outcome o = {0};
     open_job(&j, p);
     for (int step = 0; step < STEPS; step++) {
         feed(&j, step);
-        if (p->recorded) {
-            choir_check(choir_step(j.run, body, &j));
-        } else {
-            choir_scope *s = choir_step_open(j.run, (uint64_t)step);
-            choir_check(body(s, &j));
-            choir_check(choir_scope_close(s));
-        }
-        float values[2 * MOST], mean;
+        choir_check(run_step(j.run, p->recorded, step, body, &j));
+        float values[2 * MOST];
         int64_t n = p->pieces * p->batches;
         for (int64_t i = 0; i < n; i++)
             values[i] = (float)choir_item(j.losses[i]);
-        mean = choir__tree_sum(values, n, 1.0f / (float)n);
-        float norm = (float)choir_item(choir_optim_grad_norm(j.optim));
-        memcpy(&o.loss_bits[step], &mean, sizeof mean);
-        memcpy(&o.norm_bits[step], &norm, sizeof norm);
+        o.loss_bits[step] = bits_of(choir__tree_sum(values, n, 1.0f / (float)n));
+        o.norm_bits[step] = item_bits(choir_optim_grad_norm(j.optim));
     }
-    choir_module_visit(j.net, true, hash, &o.weights);
+    o.weights = hash_of_module(j.net);
     choir_check(choir_scope_close(j.run));
     return o;
 }

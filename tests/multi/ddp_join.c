@@ -98,11 +98,10 @@ static int on_a_line(int rank, int world, void *arg)
 
 static void expect(int ranks, bool by_active, int a, int b, int c, double w)
 {
-    float *out = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    float *out = shared_memory(4096);
     line l = {by_active, {a, b, c}, out};
     choir_status status = choir_spawn(ranks, on_a_line, &l);
-    if (status != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(status);
     for (int r = 0; r < ranks; r++)
         assert_float_equal(out[r], w, 1e-6);
     munmap(out, 4096);

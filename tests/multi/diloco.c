@@ -1,18 +1,9 @@
 /* Local SGD and DiLoCo. Ranks differ between synchronizations and have the same bits after
  * each, in every run, recorded or not. A synchronization follows its formula, a warm-up has the
  * bits of DDP, and ranks with different options get an error. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 
-#include <choir/choir.h>
-
+#include "job_fixture.h"
 #include "multi/ranks.h"
 #include "tensor/scope.h"
 
@@ -112,16 +103,6 @@ static choir_status body(choir_scope *step, void *arg)
     return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
 }
 
-static choir_status one_step(job *j, bool recorded, int step)
-{
-    if (recorded)
-        return choir_step(j->run, body, j);
-    choir_scope *s = choir_step_open(j->run, (uint64_t)step);
-    choir_status status = body(s, j);
-    choir_status closed = choir_scope_close(s);
-    return status == CHOIR_OK ? closed : status;
-}
-
 struct hashes {
     uint64_t trained, buffers;
 };
@@ -129,13 +110,7 @@ struct hashes {
 static void hash(const char *name, choir_tensor *t, void *arg)
 {
     struct hashes *h = arg;
-    unsigned char data[MOST];
-    size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
-    uint64_t *sum = t->param ? &h->trained : &h->buffers;
-    (void)name;
-    choir_check(choir_read(t, data, bytes));
-    for (size_t i = 0; i < bytes; i++)
-        *sum = (*sum ^ data[i]) * 0x100000001B3u;
+    hash_values(name, t, t->param ? &h->trained : &h->buffers);
 }
 
 static void copy_out(const char *name, choir_tensor *t, void *arg)
@@ -153,8 +128,8 @@ static int train(int rank, int world, void *arg)
     (void)world;
     open_job(&j, p);
     for (int step = 0; step < STEPS; step++) {
-        CHECK_OK(one_step(&j, p->recorded, step));
-        struct hashes h = {0xCBF29CE484222325u, 0xCBF29CE484222325u};
+        CHECK_OK(run_step(j.run, p->recorded, step, body, &j));
+        struct hashes h = {CHOIR__HASH_SEED, CHOIR__HASH_SEED};
         choir_module_visit(j.bare, true, hash, &h);
         p->out->trained[rank][step] = h.trained;
         p->out->buffers[rank][step] = h.buffers;
@@ -179,13 +154,9 @@ static int train(int rank, int world, void *arg)
 
 static outcome *run_plan(int ranks, plan p)
 {
-    p.out =
-        mmap(NULL, sizeof *p.out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(p.out != MAP_FAILED);
-    choir_status status = choir_spawn(ranks, train, &p);
-    if (status != CHOIR_OK)
-        print_error("%d ranks: %s\n", ranks, choir_error_message());
-    assert_int_equal(status, CHOIR_OK);
+    p.out = shared_memory(sizeof *p.out);
+    if (choir_spawn(ranks, train, &p) != CHOIR_OK)
+        fail_msg("%d ranks: %s", ranks, choir_error_message());
     return p.out;
 }
 
@@ -370,15 +341,15 @@ static void test_by_hand(void **state)
 {
     (void)state;
     choir_diloco_opts opts = choir_diloco_defaults();
-    assert_int_equal(choir_spawn(3, by_hand, &opts), CHOIR_OK);
+    ok(choir_spawn(3, by_hand, &opts));
     opts.nesterov = false;
     opts.outer_lr = 0.5f;
-    assert_int_equal(choir_spawn(2, by_hand, &opts), CHOIR_OK);
+    ok(choir_spawn(2, by_hand, &opts));
     opts = choir_diloco_defaults();
     opts.wire = CHOIR_BF16;
-    assert_int_equal(choir_spawn(4, by_hand, &opts), CHOIR_OK);
+    ok(choir_spawn(4, by_hand, &opts));
     opts.momentum = 0;
-    assert_int_equal(choir_spawn(1, by_hand, &opts), CHOIR_OK);
+    ok(choir_spawn(1, by_hand, &opts));
 }
 
 /* --- what does not fit --- */
@@ -422,7 +393,7 @@ static void test_misfits(void **state)
     };
     for (size_t i = 0; i < CHOIR_COUNT(misfits); i++) {
         misfit m = misfits[i];
-        assert_int_equal(choir_spawn(2, meet_misfit, &m), CHOIR_OK);
+        ok(choir_spawn(2, meet_misfit, &m));
     }
 }
 

@@ -1,20 +1,11 @@
 /* Collectives that gradients pass through: values and gradients beside those that one rank
  * computes from the data of all, the same bits with every engine; differences of the sum of all
  * losses; a loss over all ranks' data under DDP, recorded and recomputed; refusals. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <choir/choir.h>
 
 #include "base/base.h"
 #include "base/half.h"
-#include "comm/plugin.h"
+#include "job_fixture.h"
 #include "multi/ranks.h"
 #include "tensor/tensor.h"
 
@@ -312,18 +303,14 @@ static void values_and_gradients(void **state)
 {
     (void)state;
     for (int world = 1; world <= MOST; world++)
-        assert_int_equal(choir_spawn(world, run, NULL), CHOIR_OK);
+        ok(choir_spawn(world, run, NULL));
 }
 
 static void over_ucx(void **state)
 {
-    char *plugin = choir__plugin_find("ucx", NULL);
     (void)state;
-    if (!plugin)
-        skip();
-    free(plugin);
-    setenv("CHOIR_BACKEND", "ucx", 1);
-    assert_int_equal(choir_spawn(3, run, NULL), CHOIR_OK);
+    use_ucx();
+    ok(choir_spawn(3, run, NULL));
     unsetenv("CHOIR_BACKEND");
 }
 
@@ -374,15 +361,8 @@ static int train(int rank, int world, void *arg)
     CHECK_OK(choir_write(
         j.x, rows + rank * ROWS / world * IN, (size_t)(ROWS / world * IN) * sizeof *rows));
     j.optim = choir_sgd(run, j.net, (choir_sgd_opts){.lr = 0.5f});
-    for (int i = 0; i < STEPS; i++) {
-        if (p->recorded) {
-            CHECK_OK(choir_step(run, body, &j));
-            continue;
-        }
-        choir_scope *s = choir_step_open(run, (uint64_t)i);
-        CHECK_OK(body(s, &j));
-        CHECK_OK(choir_scope_close(s));
-    }
+    for (int i = 0; i < STEPS; i++)
+        CHECK_OK(run_step(run, p->recorded, i, body, &j));
     if (rank == 0)
         CHECK_OK(choir_read(
             choir_module_find(net, "0.weight"), p->weights, OUT * IN * sizeof *p->weights));
@@ -394,14 +374,13 @@ static int train(int rank, int world, void *arg)
 static void under_ddp(void **state)
 {
     enum { N = OUT * IN };
-    float one[N], *now = mmap(NULL, N * sizeof *now, PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    float one[N], *now = shared_memory(N * sizeof *now);
     (void)state;
     for (int world = 1; world <= 4; world++) {
         float plain[N] = {0};
         for (int how = 0; how < 3; how++) {
             plan p = {.recorded = how == 1, .recompute = how == 2, .weights = now};
-            assert_int_equal(choir_spawn(world, train, &p), CHOIR_OK);
+            ok(choir_spawn(world, train, &p));
             if (how == 0)
                 memcpy(plain, now, sizeof plain);
             assert_memory_equal(plain, now, sizeof plain);
@@ -445,7 +424,7 @@ static void ranks_that_disagree(void **state)
 {
     (void)state;
     for (int gradients = 0; gradients < 2; gradients++)
-        assert_int_equal(choir_spawn(2, disagree, &(bool){gradients}), CHOIR_OK);
+        ok(choir_spawn(2, disagree, &(bool){gradients}));
 }
 
 int main(void)

@@ -1,16 +1,12 @@
 /* Scores of an evaluation, and predictions: counted by hand here; scores have the same bits on
  * any number of ranks.
  * The model returns its inputs, which are the scores of 7 classes, with ties. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <math.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include <choir/choir.h>
 #include <choir/evaluate.h>
+#include "helpers.h"
 #include "multi/ranks.h"
 
 enum { SAMPLES = 23, CLASSES = 7 };
@@ -126,7 +122,7 @@ static void counts_every_sample_once(void **state)
         top5 += before(i, label_at(i)) < 5;
     }
     choir_scope *run = choir_scope_open(NULL, 1);
-    assert_int_equal(evaluate(run, NULL, CHOIR_CLASSIFICATION, 5, &r), CHOIR_OK);
+    ok(evaluate(run, NULL, CHOIR_CLASSIFICATION, 5, &r));
     for (int c = 0; c < CLASSES; c++) {
         double expected = expected_f1(c, &samples, &predictions);
         assert_int_equal(r.of[c].samples, samples);
@@ -176,7 +172,7 @@ static void predicts_in_order(void **state)
     int64_t next = 0;
     opts.batch_size = 5;
     opts.max_batches = 4;
-    assert_int_equal(choir_predict(run, net, &info, &data, opts, is_next, &next), CHOIR_OK);
+    ok(choir_predict(run, net, &info, &data, opts, is_next, &next));
     assert_int_equal(next, 20);
     next = opts.max_batches = 0; /* all, until an error */
     assert_int_equal(
@@ -186,9 +182,8 @@ static void predicts_in_order(void **state)
     assert_int_equal(
         choir_predict(run, net, &info, &data, opts, is_next, &next), CHOIR_ERR_SHAPE);
     info.task = CHOIR_LANGUAGE;
-    assert_int_equal(
-        choir_predict(run, net, &info, &data, opts, is_next, &next), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "got scores, which has no classes"));
+    assert_fails(choir_predict(run, net, &info, &data, opts, is_next, &next),
+        CHOIR_ERR_ARGUMENT, "got scores, which has no classes");
     choir_scope_close(run);
 }
 
@@ -210,14 +205,13 @@ static int on_a_rank(int rank, int world, void *arg)
 static void same_bits_on_any_ranks(void **state)
 {
     (void)state;
-    result one, *all = mmap(NULL, 4 * sizeof *all, PROT_READ | PROT_WRITE,
-                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    result one, *all = shared_memory(4 * sizeof *all);
     choir_scope *run = choir_scope_open(NULL, 1);
     memset(&one, 0, sizeof one);
-    assert_int_equal(evaluate(run, NULL, CHOIR_CLASSIFICATION, 4, &one), CHOIR_OK);
+    ok(evaluate(run, NULL, CHOIR_CLASSIFICATION, 4, &one));
     choir_scope_close(run);
     for (int world = 2; world <= 4; world++) {
-        assert_int_equal(choir_spawn(world, on_a_rank, all), CHOIR_OK);
+        ok(choir_spawn(world, on_a_rank, all));
         for (int r = 0; r < world; r++)
             assert_memory_equal(&all[r], &one, sizeof one);
     }
@@ -286,10 +280,9 @@ static int ends_with_others(int rank, int world, void *arg)
 static void ranks_end_together(void **state)
 {
     (void)state;
-    result *all =
-        mmap(NULL, 4 * sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    result *all = shared_memory(4 * sizeof *all);
     for (int world = 1; world <= 4; world++)
-        assert_int_equal(choir_spawn(world, ends_with_others, all), CHOIR_OK);
+        ok(choir_spawn(world, ends_with_others, all));
     munmap(all, 4 * sizeof *all);
 }
 
@@ -298,8 +291,8 @@ static void refuses(void **state)
     (void)state;
     result r;
     choir_scope *run = choir_scope_open(NULL, 1);
-    assert_int_equal(evaluate(run, NULL, CHOIR_LANGUAGE, 4, &r), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "scores has no classes"));
+    assert_fails(evaluate(run, NULL, CHOIR_LANGUAGE, 4, &r), CHOIR_ERR_ARGUMENT,
+        "scores has no classes");
     assert_true(isnan(r.score.loss) && isnan(r.score.f1));
     choir_scope_close(run);
 }

@@ -1,13 +1,10 @@
 /* Collectives on memory that the CPU cannot read, over every engine that needs host memory:
  * src/comm/far stages the data. The test replaces GPU memory by ordinary memory that it names
  * by addresses outside the address space, so an access without a staging copy crashes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <pthread.h>
 #include <unistd.h>
+
+#include "check.h"
 
 /* Beyond what a process can map. */
 #define AWAY ((uintptr_t)1 << 47)
@@ -295,8 +292,7 @@ static void test_suite(void **state)
 static void test_pieces(void **state)
 {
     (void)state; /* the engine does not influence how data is cut into pieces */
-    if (choir_spawn(2, in_pieces, (void *)(uintptr_t) "shm") != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(choir_spawn(2, in_pieces, (void *)(uintptr_t) "shm"));
 }
 
 static void test_rows(void **state)

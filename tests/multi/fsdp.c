@@ -1,17 +1,7 @@
 /* FSDP alone: the shards of a rank and their memory, LAMB's norms over shards, eight ranks,
  * units by class, by size and by hand, and invalid options. multi/same_bits.c checks that FSDP
  * has the bits of one device and of DDP. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-
-#include <choir/choir.h>
-
+#include "job_fixture.h"
 #include "nn/module.h"
 #include "parallel/fsdp/fsdp.h"
 #include "tensor/scope.h"
@@ -56,18 +46,19 @@ typedef struct job {
     choir_tensor *x, *losses[M];
 } job;
 
+static choir_tensor *loss_of_rows(choir_scope *micro, choir_module *net, void *arg)
+{
+    job *j = arg;
+    choir_tensor *x = choir_narrow(choir_in(micro, j->x), 0, 4 * micro->micro, 4);
+    choir_tensor *y = choir_forward(net, x);
+    return choir_mean(choir_mul(y, y));
+}
+
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
-    for (int64_t m = 0; m < j->count; m++) {
-        choir_scope *micro = choir_micro_open(step, j->first + m);
-        choir_tensor *x = choir_narrow(choir_in(micro, j->x), 0, 4 * (j->first + m), 4);
-        choir_tensor *y = choir_forward(j->net, x);
-        choir_tensor *loss = choir_mean(choir_mul(y, y));
-        choir_check(choir_backward(loss));
-        j->losses[m] = choir_keep(j->run, loss);
-        choir_check(choir_scope_close(micro));
-    }
+    choir_check(run_micro_batches(
+        step, (micro_batches){j->first, j->count, loss_of_rows, j->net, j, j->losses}));
     return choir_optim_step(j->optim);
 }
 
@@ -113,19 +104,10 @@ static int train(int rank, int world, void *arg)
     (void)world;
     open_job(&j, p);
     for (int s = 0; s < STEPS; s++) {
-        float mine[M] = {0}, loss;
-        if (p->recorded)
-            choir_check(choir_step(j.run, body, &j));
-        else {
-            choir_scope *step = choir_step_open(j.run, (uint64_t)s);
-            choir_check(body(step, &j));
-            choir_check(choir_scope_close(step));
-        }
-        for (int64_t m = 0; m < j.count; m++)
-            mine[m] = (float)choir_item(j.losses[m]);
-        choir_check(choir_env_mean(&j.env, mine, &loss));
+        choir_check(run_step(j.run, p->recorded, s, body, &j));
+        float loss = mean_loss(&j.env, j.losses, j.count);
         if (rank == 0)
-            memcpy(&p->out->loss[s], &loss, sizeof loss);
+            p->out->loss[s] = bits_of(loss);
     }
     outcome others;
     float *at = rank == 0 ? p->out->weights : others.weights;
@@ -136,14 +118,11 @@ static int train(int rank, int world, void *arg)
 
 static outcome run(int ranks, plan p)
 {
-    p.out =
-        mmap(NULL, sizeof *p.out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    choir_status status = choir_spawn(ranks, train, &p);
-    if (status != CHOIR_OK)
-        print_error("%d ranks: %s\n", ranks, choir_error_message());
+    p.out = shared_memory(sizeof *p.out);
+    if (choir_spawn(ranks, train, &p) != CHOIR_OK)
+        fail_msg("%d ranks: %s", ranks, choir_error_message());
     outcome o = *p.out;
     munmap(p.out, sizeof *p.out);
-    assert_int_equal(status, CHOIR_OK);
     return o;
 }
 
@@ -296,10 +275,9 @@ static int whole(int rank, int world, void *arg)
 static void rows(void **state)
 {
     (void)state;
-    assert_int_equal(
-        choir_spawn(4, parts, &(plan){.fsdp = true, .opts = {.stage = 3}}), CHOIR_OK);
+    ok(choir_spawn(4, parts, &(plan){.fsdp = true, .opts = {.stage = 3}}));
     plan p = {.fsdp = true, .opts = {.stage = 3, .gather = true, .ignored = "*.bias"}};
-    assert_int_equal(choir_spawn(3, whole, &p), CHOIR_OK);
+    ok(choir_spawn(3, whole, &p));
 }
 
 /* --- wrong input --- */
@@ -313,7 +291,7 @@ static void expect(choir_fsdp_opts opts, const char *said)
     assert_int_not_equal(choir_scope_status(run_), CHOIR_OK);
     if (!strstr(choir_error_message(), said))
         print_error("%s\n", choir_error_message());
-    assert_non_null(strstr(choir_error_message(), said));
+    assert_says(said);
     choir_scope_close(run_);
     choir_env_free(&env);
 }
@@ -332,8 +310,7 @@ static void wrong(void **state)
     choir_scope *run_ = choir_run_open(&env, 1);
     choir_module *net = choir_ddp(run_, new_net(run_, false), env.group, choir_ddp_defaults());
     choir_fsdp(run_, net, env.group, choir_fsdp_defaults());
-    assert_int_equal(choir_scope_status(run_), CHOIR_ERR_STATE);
-    assert_non_null(strstr(choir_error_message(), "another strategy"));
+    assert_fails(choir_scope_status(run_), CHOIR_ERR_STATE, "another strategy");
     choir_scope_close(run_);
     choir_env_free(&env);
 }

@@ -1,18 +1,7 @@
 /* FSDP of a large gradient: a head tied to its table, whose gradient comes in parts. On any
  * number of ranks, in every stage, gathered, off-loaded, in copies and with a hook that sees it
  * whole, the bits are those of one device; and no rank has memory for all of it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-
-#include <choir/choir.h>
-
-#include "multi/ranks.h"
+#include "job_fixture.h"
 #include "nn/module.h"
 #include "parallel/fsdp/fsdp.h"
 #include "tensor/scope.h"
@@ -70,8 +59,9 @@ static choir_module *new_net(choir_scope *run, const plan *p)
     return &n->base;
 }
 
-static choir_tensor *input(const job *j, choir_scope *micro, int64_t m)
+static choir_tensor *input(const job *j, choir_scope *micro)
 {
+    const int64_t m = micro->micro;
     float x[TOKENS * WIDE];
     int64_t ids[TOKENS];
     for (int i = 0; i < TOKENS; i++)
@@ -83,17 +73,17 @@ static choir_tensor *input(const job *j, choir_scope *micro, int64_t m)
                : choir_from(micro, CHOIR_I64, choir_dims(TOKENS), ids);
 }
 
+static choir_tensor *loss_of_input(choir_scope *micro, choir_module *model, void *arg)
+{
+    choir_tensor *y = choir_forward(model, input(arg, micro));
+    return choir_mean(choir_mul(y, y));
+}
+
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
-    for (int64_t m = 0; m < j->count; m++) {
-        choir_scope *micro = choir_micro_open(step, j->first + m);
-        choir_tensor *y = choir_forward(j->net, input(j, micro, j->first + m));
-        choir_tensor *loss = choir_mean(choir_mul(y, y));
-        choir_check(choir_backward(loss));
-        j->losses[m] = choir_keep(j->run, loss);
-        choir_check(choir_scope_close(micro));
-    }
+    choir_check(run_micro_batches(
+        step, (micro_batches){j->first, j->count, loss_of_input, j->net, j, j->losses}));
     return choir_optim_step(j->optim);
 }
 
@@ -126,14 +116,9 @@ static void open_job(job *j, plan *p)
 static void look(const char *name, choir_tensor *t, void *arg)
 {
     plan *p = arg;
-    uint32_t *x = calloc((size_t)t->count, sizeof *x);
-    (void)name;
-    choir_check(choir_read(t, x, (size_t)t->count * sizeof *x));
-    for (int64_t i = 0; i < t->count; i++)
-        p->weights = (p->weights ^ x[i]) * 0x100000001B3u;
+    hash_values(name, t, &p->weights);
     for (int u = 0; u < t->param->slot_count; u++)
         p->parts = choir__max(p->parts, (int)t->param->slots[u].parts);
-    free(x);
 }
 
 static int train(int rank, int world, void *arg)
@@ -144,19 +129,10 @@ static int train(int rank, int world, void *arg)
     (void)world;
     open_job(&j, p);
     for (int s = 0; s < STEPS; s++) {
-        float mine[M] = {0}, loss;
-        if (p->recorded)
-            choir_check(choir_step(j.run, body, &j));
-        else {
-            choir_scope *step = choir_step_open(j.run, (uint64_t)s);
-            choir_check(body(step, &j));
-            choir_check(choir_scope_close(step));
-        }
-        for (int64_t m = 0; m < j.count; m++)
-            mine[m] = (float)choir_item(j.losses[m]);
-        choir_check(choir_env_mean(&j.env, mine, &loss));
+        choir_check(run_step(j.run, p->recorded, s, body, &j));
+        float loss = mean_loss(&j.env, j.losses, j.count);
         if (rank == 0)
-            memcpy(&p->loss[s], &loss, sizeof loss);
+            p->loss[s] = bits_of(loss);
     }
     choir_device_get_stats(j.env.device, &stats);
     choir_module_visit(j.net, false, look, rank == 0 ? p : &others); /* may be collective */
@@ -169,15 +145,12 @@ static int train(int rank, int world, void *arg)
 
 static plan run(int ranks, plan p)
 {
-    plan *shared =
-        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    plan *shared = shared_memory(sizeof *shared);
     *shared = p;
-    choir_status status = choir_spawn(ranks, train, shared);
-    if (status != CHOIR_OK)
-        print_error("%d ranks: %s\n", ranks, choir_error_message());
+    if (choir_spawn(ranks, train, shared) != CHOIR_OK)
+        fail_msg("%d ranks: %s", ranks, choir_error_message());
     p = *shared;
     munmap(shared, sizeof *shared);
-    assert_int_equal(status, CHOIR_OK);
     return p;
 }
 

@@ -1,19 +1,9 @@
 /* Hogwild over processes. The parent sees the weights that its children train; four children
  * learn together; a single child computes the bits of a program that shares nothing; the ranks
  * of a group share rank 0's weights; words are never torn. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include <choir/choir.h>
-
+#include "job_fixture.h"
 #include "multi/ranks.h"
 #include "parallel/hogwild/hogwild.h"
 
@@ -41,8 +31,7 @@ static choir_dataset
 
 static plan *new_plan(int steps, bool recorded)
 {
-    plan *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(p != MAP_FAILED);
+    plan *p = shared_memory(sizeof *p);
     p->steps = steps;
     p->recorded = recorded;
     choir_check(
@@ -55,25 +44,6 @@ static void free_plan(plan *p)
 {
     choir_dataset_free(p->data);
     munmap(p, sizeof *p);
-}
-
-static void hash(const char *name, choir_tensor *t, void *arg)
-{
-    uint64_t *h = arg;
-    size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
-    unsigned char *data = malloc(bytes);
-    (void)name;
-    choir_check(choir_read(t, data, bytes));
-    for (size_t i = 0; i < bytes; i++)
-        *h = (*h ^ data[i]) * 0x100000001B3u;
-    free(data);
-}
-
-static uint64_t hash_of(choir_module *net)
-{
-    uint64_t h = 0xCBF29CE484222325u;
-    choir_module_visit(net, true, hash, &h);
-    return h;
 }
 
 typedef struct job {
@@ -122,10 +92,9 @@ static int train(plan *p, choir_module *net, int rank, int world)
             CHECK_OK(body(s, &j));
             CHECK_OK(choir_scope_close(s));
         }
-        float loss = (float)choir_item(j.loss);
-        memcpy(&p->loss_bits[rank][i % 64], &loss, sizeof loss);
+        p->loss_bits[rank][i % 64] = item_bits(j.loss);
     }
-    p->weights[rank] = hash_of(net);
+    p->weights[rank] = hash_of_module(net);
     return 0;
 }
 
@@ -163,7 +132,7 @@ static void test_parent_sees_it(void **state)
         p->net = new_net(run);
         double before = loss_of_all(p->net, p->data);
         choir_check(choir_module_share_memory(p->net));
-        assert_int_equal(choir_spawn(4, train_inherited, p), CHOIR_OK);
+        ok(choir_spawn(4, train_inherited, p));
         double after = loss_of_all(p->net, p->data);
         assert_true(after < before / 4);
         assert_int_equal(choir_hogwild_updates(p->net), 4 * 600);
@@ -174,14 +143,14 @@ static void test_parent_sees_it(void **state)
             assert_true(p->drawn[r] != p->drawn[0]);
 
         /* The parent continues, and starts a second family. */
-        uint64_t left = hash_of(p->net);
+        uint64_t left = hash_of_module(p->net);
         p->recorded = !recorded;
-        assert_int_equal(choir_spawn(2, train_inherited, p), CHOIR_OK);
-        assert_true(hash_of(p->net) != left);
+        ok(choir_spawn(2, train_inherited, p));
+        assert_true(hash_of_module(p->net) != left);
         p->steps = 5;
         assert_int_equal(train(p, p->net, 0, 1), 0);
         assert_true(loss_of_all(p->net, p->data) < before / 4);
-        assert_int_equal(choir_scope_close(run), CHOIR_OK);
+        ok(choir_scope_close(run));
         free_plan(p);
     }
 }
@@ -196,12 +165,12 @@ static void test_one_is_single(void **state)
         choir_module *single = new_net(run);
         p->net = new_net(other);
         choir_check(choir_module_share_memory(p->net));
-        assert_int_equal(choir_spawn(1, train_inherited, p), CHOIR_OK);
+        ok(choir_spawn(1, train_inherited, p));
         plan *q = new_plan(40, recorded);
         assert_int_equal(train(q, single, 0, 1), 0);
         assert_memory_equal(p->loss_bits[0], q->loss_bits[0], sizeof q->loss_bits[0]);
         assert_int_equal(p->weights[0], q->weights[0]);
-        assert_int_equal(hash_of(p->net), q->weights[0]); /* and so is the master */
+        assert_int_equal(hash_of_module(p->net), q->weights[0]); /* and so is the master */
         choir_check(choir_scope_close(run));
         choir_check(choir_scope_close(other));
         free_plan(p);
@@ -239,8 +208,8 @@ static void test_cores(void **state)
     choir_module *net = new_net(run);
     (void)state;
     choir_check(choir_module_share_memory(net));
-    assert_int_equal(choir_spawn(3, has_own_core, net), CHOIR_OK);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_spawn(3, has_own_core, net));
+    ok(choir_scope_close(run));
 }
 
 /* --- ranks of a group --- */
@@ -256,7 +225,7 @@ static int train_ranks(int rank, int world, void *arg)
     opts.group = env.group;
     net = choir_hogwild(run, net, opts);
     CHECK_OK(choir_scope_status(run));
-    uint64_t mine = hash_of(net), first = mine;
+    uint64_t mine = hash_of_module(net), first = mine;
     CHECK_OK(choir_group_broadcast(env.group, &first, 1, CHOIR_I64, 0, NULL));
     CHECK(mine == first);
     CHECK_OK(choir_group_barrier(env.group, NULL));
@@ -264,7 +233,7 @@ static int train_ranks(int rank, int world, void *arg)
         return 1;
     CHECK_OK(choir_group_barrier(env.group, NULL));
     CHECK_OK(choir_hogwild_exchange(net));
-    p->weights[rank] = hash_of(net);
+    p->weights[rank] = hash_of_module(net);
     CHECK(choir_hogwild_updates(net) == (int64_t)world * p->steps);
     CHECK(loss_of_all(net, p->data) < 0.5);
     CHECK_OK(choir_scope_close(run));
@@ -279,7 +248,7 @@ static void test_group(void **state)
     for (int world = 0; world <= 3; world++) { /* 0: without sharing */
         plan *p = new_plan(1000, false);
         if (world) {
-            assert_int_equal(choir_spawn(world, train_ranks, p), CHOIR_OK);
+            ok(choir_spawn(world, train_ranks, p));
         } else {
             choir_scope *run = choir_scope_open(NULL, 42);
             assert_int_equal(train(p, new_net(run), 0, 1), 0);
@@ -314,7 +283,7 @@ static int other_models(int rank, int world, void *arg)
 static void test_mismatch(void **state)
 {
     (void)state;
-    assert_int_equal(choir_spawn(3, other_models, NULL), CHOIR_OK);
+    ok(choir_spawn(3, other_models, NULL));
 }
 
 /* --- words --- */
@@ -355,7 +324,7 @@ static void test_no_tearing(void **state)
     choir__mapping *m = choir__mapping_new(WORDS * sizeof(float), why);
     (void)state;
     assert_non_null(m);
-    assert_int_equal(choir_spawn(4, add, m->at), CHOIR_OK);
+    ok(choir_spawn(4, add, m->at));
     assert_true(whole((float *)m->at));
     choir__mapping_unref(m);
 }

@@ -1,13 +1,9 @@
 /* Ranks find each other by every method. When ranks are missing, appear twice, die or disagree,
  * all ranks report the same sentence. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <choir/store.h>
 
+#include "check.h"
 #include "launch/meet/file.h"
 #include "launch/process/job.h"
 #include "launch/store/store.h"
@@ -18,7 +14,7 @@ static char where[128]; /* a method at a port that was free a moment ago */
 static int free_port(void)
 {
     choir_store_server *server = NULL;
-    assert_int_equal(choir_store_serve(choir_store_defaults(), &server), CHOIR_OK);
+    ok(choir_store_serve(choir_store_defaults(), &server));
     int port = choir_store_port(server);
     choir_store_server_free(server);
     return port;
@@ -311,8 +307,8 @@ static void twice(void **state)
         all->each[0].stays_s = all->each[1].late_s = 0.8;
         meeters_start(all);
         meeters_wait(all);
-        assert_int_equal(all->each[0].status, CHOIR_OK);
-        assert_int_equal(all->each[1].status, CHOIR_OK);
+        ok(all->each[0].status);
+        ok(all->each[1].status);
         assert_true(all->each[2].status < 0);
         assert_non_null(strstr(
             all->each[2].message, i == 1 ? "lives; was rank 0 started twice" : "in use by"));
@@ -331,7 +327,7 @@ static void await_seats(size_t i, int count)
     FILE *f = NULL;
     if (i == 0) {
         int port = atoi(strrchr(methods[0], ':') + 1);
-        assert_int_equal(choir_store_connect("127.0.0.1", port, opts, &store), CHOIR_OK);
+        ok(choir_store_connect("127.0.0.1", port, opts, &store));
     } else if (i == 1) {
         do { /* one of an earlier rank 0 may still be there */
             while (!(f = fopen(methods[1] + 7, "re")))
@@ -345,13 +341,13 @@ static void await_seats(size_t i, int count)
     } else {
         snprintf(text, sizeof text, "unix:choir-store/%016llx",
             (unsigned long long)choir__job_hash(job));
-        assert_int_equal(choir_store_connect(text, 0, opts, &store), CHOIR_OK);
+        ok(choir_store_connect(text, 0, opts, &store));
     }
     for (int r = 0; r < count; r++) {
         char seat[32];
         const char *name = seat;
         snprintf(seat, sizeof seat, "meet/rank/%d", r);
-        assert_int_equal(choir_store_wait(store, &name, 1, 20), CHOIR_OK);
+        ok(choir_store_wait(store, &name, 1, 20));
     }
     choir_store_free(store);
     usleep(50 * 1000); /* their last wills are next */
@@ -438,8 +434,8 @@ static void stranger(void **state)
     meeters_start(all);
     meeters_wait(all);
     assert_int_equal(all->each[2].status, CHOIR_ERR_MISMATCH);
-    assert_int_equal(all->each[0].status, CHOIR_OK);
-    assert_int_equal(all->each[1].status, CHOIR_OK);
+    ok(all->each[0].status);
+    ok(all->each[1].status);
     meeters_free(all);
 }
 
@@ -453,15 +449,14 @@ static void other_versions(void **state)
         choir_store_opts opts = choir_store_defaults();
         choir_store_server *server = NULL;
         choir_store *store = NULL;
-        assert_int_equal(choir_store_serve(opts, &server), CHOIR_OK);
+        ok(choir_store_serve(opts, &server));
         snprintf(where, sizeof where, "tcp://127.0.0.1:%d", choir_store_port(server));
         meeters *all = meeters_new(where, 2, 20);
         all->each[0] = all->each[1];
         all->count = 1;
         all->each[0].late_s = 0.1;
         meeters_start(all); /* before this process connects */
-        assert_int_equal(
-            choir_store_connect("127.0.0.1", choir_store_port(server), opts, &store), CHOIR_OK);
+        ok(choir_store_connect("127.0.0.1", choir_store_port(server), opts, &store));
         choir_store_set(store, "meet/head", heads[i], strlen(heads[i]));
         meeters_wait(all);
         assert_int_equal(all->each[0].status, CHOIR_ERR_MISMATCH);
@@ -562,19 +557,18 @@ static void bad_input(void **state)
     unsetenv("MASTER_PORT");
     choir__meeting m;
     choir_group_opts opts = choir_group_defaults();
-    assert_int_equal(
-        choir__meet("tcp://127.0.0.1:5", &opts, need_of(&opts), &m), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "set RANK and WORLD_SIZE"));
+    assert_fails(choir__meet("tcp://127.0.0.1:5", &opts, need_of(&opts), &m),
+        CHOIR_ERR_ARGUMENT, "set RANK and WORLD_SIZE");
     assert_int_equal(
         choir__meet("file:///tmp/none", &opts, need_of(&opts), &m), CHOIR_ERR_ARGUMENT);
-    assert_int_equal(choir__meet("env://", &opts, need_of(&opts), &m), CHOIR_OK); /* alone */
+    ok(choir__meet("env://", &opts, need_of(&opts), &m)); /* alone */
     choir__meeting_free(&m);
     setenv("RANK", "0", 1);
     setenv("WORLD_SIZE", "4", 1);
     setenv("LOCAL_WORLD_SIZE", "2", 1);
     setenv("CHOIR_JOB", "j", 1);
-    assert_int_equal(choir__meet(NULL, &opts, need_of(&opts), &m), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "2 of 4 ranks are on this machine"));
+    assert_fails(choir__meet(NULL, &opts, need_of(&opts), &m), CHOIR_ERR_ARGUMENT,
+        "2 of 4 ranks are on this machine");
     choir__set_rank_label(-1);
     opts.rank = 1;
     assert_int_equal(choir__meet(NULL, &opts, need_of(&opts), &m), CHOIR_ERR_ARGUMENT);
@@ -599,7 +593,7 @@ static void by_mpi(void **state)
     opts.backend = "mpi";
     for (size_t i = 0; i < CHOIR_COUNT(set); i++)
         setenv(set[i][0], set[i][1], 1);
-    assert_int_equal(choir__meet(NULL, &opts, need_of(&opts), &m), CHOIR_OK);
+    ok(choir__meet(NULL, &opts, need_of(&opts), &m));
     assert_int_equal(m.rank, 1);
     assert_string_equal(m.job, "");
     assert_non_null(strstr(m.launched, "4711"));
@@ -614,7 +608,7 @@ static void port_in_use(void **state)
     (void)state;
     choir_store_server *server = NULL;
     char words[32];
-    assert_int_equal(choir_store_serve(choir_store_defaults(), &server), CHOIR_OK);
+    ok(choir_store_serve(choir_store_defaults(), &server));
     snprintf(where, sizeof where, "tcp://127.0.0.1:%d", choir_store_port(server));
     meeters *all = meeters_new(where, 2, 20);
     all->count = 1;

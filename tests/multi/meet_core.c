@@ -1,11 +1,6 @@
 /* Core dumps of ranks that are meeting: the pages that the kernel would write hold neither the
  * bytes of the key file nor the key that is derived from them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <fcntl.h>
+#include "folder_fixture.h"
 #include <inttypes.h>
 
 #include <choir/store.h>
@@ -15,8 +10,6 @@
 #include "multi/meeters.h"
 
 enum { SECRET = 32, LARGE = 64 << 20 };
-
-static char folder[] = "/tmp/choir-core-XXXXXX";
 
 /* --- looking into a process --- */
 
@@ -77,9 +70,8 @@ static void await_both(const char *host, int port, const choir__store_key *key)
 {
     choir_store *store = NULL;
     const char *seats[] = {"meet/rank/0", "meet/rank/1"};
-    assert_int_equal(
-        choir__store_connect(host, port, choir_store_defaults(), key, &store), CHOIR_OK);
-    assert_int_equal(choir_store_wait(store, seats, 2, 20), CHOIR_OK);
+    ok(choir__store_connect(host, port, choir_store_defaults(), key, &store));
+    ok(choir_store_wait(store, seats, 2, 20));
     choir_store_free(store);
 }
 
@@ -128,7 +120,7 @@ static void key_of_a_file(void **state)
     snprintf(command, sizeof command, "head -c %d /dev/urandom >%s && chmod 600 %s", SECRET,
         path, path);
     assert_int_equal(system(command), 0);
-    assert_int_equal(choir_store_serve(choir_store_defaults(), &server), CHOIR_OK);
+    ok(choir_store_serve(choir_store_defaults(), &server));
     int port = choir_store_port(server);
     choir_store_server_free(server);
     snprintf(method, sizeof method, "tcp://127.0.0.1:%d", port);
@@ -165,18 +157,6 @@ static void key_of_a_meeting(void **state)
         assert_true(search(all->each[r].pid, key.bytes).spared > 0);
     stop(all);
     unlink(path);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : 1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder);
 }
 
 int main(void)

@@ -1,13 +1,9 @@
 /* The file of file://: notes that a crash left behind, files of other owners, and
  * permissions. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <dirent.h>
 #include <fcntl.h>
 
+#include "check.h"
 #include "launch/meet/meet.h"
 #include "launch/meet/file.h"
 #include "multi/meeters.h"

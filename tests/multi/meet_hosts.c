@@ -3,34 +3,18 @@
  * processes.
  *
  *     host h   eth0 10.78.0.(h+1)/24  === veth ===  a port of the bridge in the hub */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 
+#include "helpers.h"
 #include "multi/meeters.h"
 
 enum { HOSTS = 3, HUB = HOSTS };
 
 static pid_t namespaces[HOSTS + 1]; /* a process in each; the last is the hub */
 static char key_file[64], folder[] = "/tmp/choir-hosts-XXXXXX";
-
-static int shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-static int shell(const char *format, ...)
-{
-    char command[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    return system(command);
-}
 
 /* Starts a process with its own network, which stops itself when that exists. Returns its pid;
  * 0: not permitted. */

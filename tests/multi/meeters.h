@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "helpers.h"
 #include "comm/engine.h"
 #include "launch/meet/meeting.h"
 
@@ -44,10 +45,7 @@ typedef struct meeters {
 
 static inline meeters *meeters_new(const char *method, int world, double timeout_s)
 {
-    meeters *all =
-        mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (all == MAP_FAILED)
-        abort();
+    meeters *all = shared_memory(sizeof *all);
     all->count = world;
     for (int r = 0; r < world; r++) {
         all->each[r].method = method;

@@ -1,20 +1,9 @@
 /* Pipelines over ranks. Every schedule on any number of ranks gives the bits of one device on
  * every rank, in each loss, each norm and the gathered weights, recorded or not. Ranks that
  * differ get an error, and a rank holds only its own stages. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 
-#include <choir/choir.h>
-
-#include "comm/plugin.h"
-#include "nn/models/models.h"
+#include "job_fixture.h"
 #include "sample.h"
 #include "tensor/scope.h"
 
@@ -68,41 +57,15 @@ static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *ar
     return choir_model_loss(&j->info, y, b.y);
 }
 
-static choir_status alone(choir_scope *step, job *j)
-{
-    choir_status status = CHOIR_OK;
-    for (int64_t m = 0; m < j->plan->microbatches && status == CHOIR_OK; m++) {
-        choir_scope *micro = choir_micro_open(step, m);
-        choir_tensor *loss = micro_batch(micro, j->net, j);
-        status = choir_backward(loss);
-        j->losses[m] = choir_keep(j->run, loss);
-        choir_status closed = choir_scope_close(micro);
-        status = status == CHOIR_OK ? closed : status;
-    }
-    return status;
-}
-
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
     const plan *p = j->plan;
+    micro_batches alone = {0, p->microbatches, micro_batch, j->net, j, j->losses};
     choir_status status = p->schedule ? choir_pipeline_step(j->pipe, step, p->microbatches,
                                             micro_batch, j, j->losses)
-                                      : alone(step, j);
+                                      : run_micro_batches(step, alone);
     return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
-}
-
-static void hash(const char *name, choir_tensor *t, void *arg)
-{
-    size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
-    unsigned char *data = malloc(bytes);
-    uint64_t *h = arg;
-    choir_check(choir_read(t, data, bytes));
-    for (; *name; name++)
-        *h = (*h ^ (unsigned char)*name) * 0x100000001B3u;
-    for (size_t i = 0; i < bytes; i++)
-        *h = (*h ^ data[i]) * 0x100000001B3u;
-    free(data);
 }
 
 static void ignore(const char *name, choir_tensor *t, void *arg)
@@ -112,51 +75,37 @@ static void ignore(const char *name, choir_tensor *t, void *arg)
     (void)arg;
 }
 
-static choir_dataset *open_data(const job *j)
+/* Returns the data, which the caller frees. */
+static choir_dataset *open_loader(job *j)
 {
-    choir_dataset *data;
-    bool regression = j->info.task == CHOIR_REGRESSION;
-    uint64_t seed = differs(j, "data") ? 6 : 5;
-    if (j->info.task == CHOIR_LANGUAGE)
-        choir_check(choir_dataset_random_tokens(
-            200, j->info.input.dim[0], j->info.classes, seed, &data));
-    else
-        choir_check(
-            choir_dataset_random(200, j->info.input, regression ? j->info.output : CHOIR_SCALAR,
-                regression ? 0 : j->info.classes, seed, &data));
+    choir_dataset *data = random_data(&j->info, 200, differs(j, "data") ? 6 : 5);
+    choir_loader_opts opts = choir_loader_defaults();
+    opts.batch_size = BATCH;
+    opts.microbatches = opts.micro_count = j->plan->microbatches;
+    opts.seed = 11;
+    j->loader = choir_loader_new(j->run, data, opts);
     return data;
 }
 
 static void open_job(job *j)
 {
     const plan *p = j->plan;
-    const choir__model_spec *spec;
     choir_check(choir_env_init(&j->env));
     choir_device_set_limit(j->env.device, p->limit);
     j->run = choir_scope_open(j->env.device, differs(j, "seed") ? 12 : 11);
-    choir_check(choir__model_find(p->model, &spec));
-    choir_check(spec->describe(p->model, &j->info));
-    choir_check(spec->build(p->model, j->run, &j->info, &j->net));
-    j->pipe = j->net;
+    j->net = j->pipe = build_model(j->run, p->model, &j->info);
     choir_pipeline_opts opts = choir_pipeline_defaults();
     opts.group = j->env.group;
     opts.schedule = differs(j, "schedule") ? "gpipe" : p->schedule;
     opts.cuts = p->cuts;
     if (p->schedule)
         j->pipe = choir_pipeline(j->run, j->net, opts);
-    choir_adamw_opts hp = choir_adamw_defaults();
-    hp.lr = 1e-2f;
-    j->optim = choir_adamw(j->run, j->pipe, hp);
-    choir_optim_clip(j->optim, 0.5f);
+    j->optim = clipped_adamw(j->run, j->pipe);
 }
 
 static choir_status one_step(job *j, int number)
 {
-    if (j->plan->recorded)
-        return choir_step(j->run, body, j);
-    choir_scope *s = choir_step_open(j->run, (uint64_t)number);
-    choir_status status = body(s, j), closed = choir_scope_close(s);
-    return status == CHOIR_OK ? closed : status;
+    return run_step(j->run, j->plan->recorded, number, body, j);
 }
 
 static void train(job *j, outcome *out)
@@ -166,12 +115,9 @@ static void train(job *j, outcome *out)
         if (step == 4 && p->schedule && !p->recorded)
             choir_check(choir_pipeline_gather(j->pipe, -1)); /* and goes on */
         choir_check(one_step(j, step));
-        for (int64_t m = 0; m < p->microbatches; m++) {
-            float loss = (float)choir_item(j->losses[m]);
-            memcpy(&out->loss_bits[step][m], &loss, sizeof loss);
-        }
-        float norm = (float)choir_item(choir_optim_grad_norm(j->optim));
-        memcpy(&out->norm_bits[step], &norm, sizeof norm);
+        for (int64_t m = 0; m < p->microbatches; m++)
+            out->loss_bits[step][m] = item_bits(j->losses[m]);
+        out->norm_bits[step] = item_bits(choir_optim_grad_norm(j->optim));
     }
     choir_device_stats stats;
     choir_device_get_stats(j->env.device, &stats);
@@ -201,21 +147,15 @@ static int rank_main(int rank, int world, void *arg)
     (void)world;
     open_job(&j);
     choir_check(choir_scope_status(j.run));
-    choir_dataset *data = open_data(&j);
-    choir_loader_opts opts = choir_loader_defaults();
-    opts.batch_size = BATCH;
-    opts.microbatches = opts.micro_count = j.plan->microbatches;
-    opts.seed = 11;
-    j.loader = choir_loader_new(j.run, data, opts);
+    choir_dataset *data = open_loader(&j);
     train(&j, out);
-    out->weights = out->moments = 0xCBF29CE484222325u;
     if (j.plan->schedule)
         choir_module_visit(j.net, true, read_away, out->message);
     if (j.plan->schedule)
         choir_check(choir_pipeline_gather(j.pipe, j.plan->to_one ? 0 : -1));
     if (!j.plan->to_one || rank == 0) {
-        choir_module_visit(j.net, true, hash, &out->weights);
-        choir_optim_visit(j.optim, hash, &out->moments);
+        out->weights = hash_of_module(j.net);
+        out->moments = hash_of_state(j.optim);
     } else {
         choir_optim_visit(j.optim, ignore, NULL); /* state follows the parameters there */
     }
@@ -227,9 +167,7 @@ static int rank_main(int rank, int world, void *arg)
 
 static outcome *run(plan p, int ranks)
 {
-    size_t bytes = MOST * sizeof(outcome);
-    p.out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    memset(p.out, 0, bytes);
+    p.out = shared_memory(MOST * sizeof(outcome));
     if (choir_spawn(ranks, rank_main, &p) != CHOIR_OK)
         fail_msg("%s, %s on %d ranks: %s", p.model, p.schedule, ranks, choir_error_message());
     return p.out;
@@ -367,11 +305,7 @@ static int odd_main(int rank, int world, void *arg)
     signal(SIGTERM, SIG_IGN);
     open_job(&j);
     choir_status status = choir_scope_status(j.run);
-    choir_dataset *data = open_data(&j);
-    choir_loader_opts opts = choir_loader_defaults();
-    opts.batch_size = BATCH;
-    opts.microbatches = opts.micro_count = j.plan->microbatches;
-    j.loader = choir_loader_new(j.run, data, opts);
+    choir_dataset *data = open_loader(&j);
     for (int step = 0; step < STEPS && status == CHOIR_OK; step++)
         status = one_step(&j, step);
     snprintf(out->message, sizeof out->message, "%s",
@@ -389,16 +323,15 @@ static void differ(void **state)
         {"ops", "ops in their micro-batches"}};
     (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(told); i++) {
-        size_t bytes = MOST * sizeof(outcome);
         plan p = {
             .model = "mlp", .schedule = "1f1b", .microbatches = 2, .odd = 1, .how = told[i][0]};
-        p.out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        assert_int_equal(choir_spawn(2, odd_main, &p), CHOIR_OK);
+        p.out = shared_memory(MOST * sizeof(outcome));
+        ok(choir_spawn(2, odd_main, &p));
         for (int r = 0; r < 2; r++)
             if (!strstr(p.out[r].message, told[i][1]) ||
                 !strstr(p.out[r].message, "ranks 0 and 1 have different"))
                 fail_msg("another %s: rank %d was told '%s'", told[i][0], r, p.out[r].message);
-        munmap(p.out, bytes);
+        munmap(p.out, MOST * sizeof *p.out);
     }
 }
 
@@ -417,26 +350,21 @@ static int twice_main(int rank, int world, void *arg)
 /* A run leaves nothing on the device that affects the next run. */
 static void twice(void **state)
 {
-    size_t bytes = 2 * MOST * sizeof(outcome);
     (void)state;
     plan p = {.model = "mlp", .schedule = "zero-bubble", .microbatches = 4};
-    p.out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_int_equal(choir_spawn(2, twice_main, &p), CHOIR_OK);
+    p.out = shared_memory(2 * MOST * sizeof(outcome));
+    ok(choir_spawn(2, twice_main, &p));
     for (int r = 0; r < 2; r++)
         assert_same(&p.out[0], &p.out[r + MOST], &p, r);
-    munmap(p.out, bytes);
+    munmap(p.out, 2 * MOST * sizeof *p.out);
 }
 
 /* --- another engine --- */
 
 static void ucx(void **state)
 {
-    char *plugin = choir__plugin_find("ucx", NULL);
     (void)state;
-    if (!plugin)
-        skip();
-    free(plugin);
-    setenv("CHOIR_BACKEND", "ucx", 1);
+    use_ucx();
     check_model("mlp", 3, 3, 4);
     check_model("gpt2:layers=3,heads=2,width=16,context=8,vocab=40,dropout=0.1", 3, 8, 3);
     unsetenv("CHOIR_BACKEND");

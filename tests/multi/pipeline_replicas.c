@@ -2,21 +2,10 @@
  * schedule, stages in ranks or on the devices of one process, recorded or not, the losses of
  * each replica, all norms, weights and moments equal those of one device bit for bit. Wrong
  * meshes get an error. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-
-#include <choir/choir.h>
 
 #include "comm/pattern/tree.h"
-#include "comm/plugin.h"
-#include "nn/models/models.h"
+#include "job_fixture.h"
 #include "tensor/scope.h"
 
 enum { STEPS = 6, BATCH = 60, MOST = 8, MICROS = 12 };
@@ -69,27 +58,14 @@ static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *ar
     return choir_model_loss(&j->info, choir_forward(net, b.x), b.y);
 }
 
-static choir_status alone(choir_scope *step, job *j)
-{
-    choir_status status = CHOIR_OK;
-    for (int64_t m = 0; m < j->count && status == CHOIR_OK; m++) {
-        choir_scope *micro = choir_micro_open(step, m);
-        choir_tensor *loss = micro_batch(micro, j->net, j);
-        status = choir_backward(loss);
-        j->losses[m] = choir_keep(j->run, loss);
-        choir_status closed = choir_scope_close(micro);
-        status = status == CHOIR_OK ? closed : status;
-    }
-    return status;
-}
-
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
     int64_t count = j->count + differs(j, "count");
+    micro_batches alone = {0, j->count, micro_batch, j->net, j, j->losses};
     choir_status status = j->plan->schedule ? choir_pipeline_step(j->model, step, count,
                                                   micro_batch, j, j->losses)
-                                            : alone(step, j);
+                                            : run_micro_batches(step, alone);
     return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
 }
 
@@ -146,31 +122,15 @@ static void wrap(job *j)
 static void open_job(job *j)
 {
     const plan *p = j->plan;
-    const choir__model_spec *spec;
-    char name[16];
     choir_check(choir_env_init(&j->env));
-    snprintf(name, sizeof name, "cpu:%d", p->inside ? j->env.rank * p->stages : j->env.rank);
-    j->env.device = choir_device_find(name);
+    j->env.device = cpu_device(p->inside ? j->env.rank * p->stages : j->env.rank);
     j->run = choir_scope_open(j->env.device, 11);
-    choir_check(choir__model_find(p->model, &spec));
-    choir_check(spec->describe(p->model, &j->info));
-    choir_check(spec->build(p->model, j->run, &j->info, &j->net));
-    j->model = j->net;
+    j->net = j->model = build_model(j->run, p->model, &j->info);
     j->count = p->microbatches;
     if (p->schedule)
         wrap(j);
-    choir_adamw_opts hp = choir_adamw_defaults();
-    hp.lr = 1e-2f;
-    j->optim = choir_adamw(j->run, j->model, hp);
-    choir_optim_clip(j->optim, 0.5f);
-    bool regression = j->info.task == CHOIR_REGRESSION;
-    if (j->info.task == CHOIR_LANGUAGE)
-        choir_check(choir_dataset_random_tokens(
-            200, j->info.input.dim[0], j->info.classes, 5, &j->data));
-    else
-        choir_check(
-            choir_dataset_random(200, j->info.input, regression ? j->info.output : CHOIR_SCALAR,
-                regression ? 0 : j->info.classes, 5, &j->data));
+    j->optim = clipped_adamw(j->run, j->model);
+    j->data = random_data(&j->info, 200, 5);
     choir_loader_opts opts = choir_loader_defaults();
     opts.batch_size = BATCH;
     opts.microbatches = p->microbatches;
@@ -190,24 +150,7 @@ static void close_job(job *j)
 
 static choir_status one_step(job *j, int number)
 {
-    if (j->plan->recorded)
-        return choir_step(j->run, body, j);
-    choir_scope *s = choir_step_open(j->run, (uint64_t)number);
-    choir_status status = body(s, j), closed = choir_scope_close(s);
-    return status == CHOIR_OK ? closed : status;
-}
-
-static void hash(const char *name, choir_tensor *t, void *arg)
-{
-    size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
-    unsigned char *data = malloc(bytes);
-    uint64_t *h = arg;
-    choir_check(choir_read(t, data, bytes));
-    for (; *name; name++)
-        *h = (*h ^ (unsigned char)*name) * 0x100000001B3u;
-    for (size_t i = 0; i < bytes; i++)
-        *h = (*h ^ data[i]) * 0x100000001B3u;
-    free(data);
+    return run_step(j->run, j->plan->recorded, number, body, j);
 }
 
 /* Notes the most bytes that a device of this rank held, from the first step on, and the most
@@ -233,12 +176,9 @@ static int rank_main(int rank, int world, void *arg)
         if (step == 4 && j.plan->schedule && !j.plan->recorded && !j.plan->sharded)
             choir_check(choir_pipeline_gather(j.model, -1)); /* and goes on */
         choir_check(one_step(&j, step));
-        for (int64_t m = 0; m < j.count; m++) {
-            float loss = (float)choir_item(j.losses[m]);
-            memcpy(&out->loss_bits[step][j.first + m], &loss, sizeof loss);
-        }
-        float norm = (float)choir_item(choir_optim_grad_norm(j.optim));
-        memcpy(&out->norm_bits[step], &norm, sizeof norm);
+        for (int64_t m = 0; m < j.count; m++)
+            out->loss_bits[step][j.first + m] = item_bits(j.losses[m]);
+        out->norm_bits[step] = item_bits(choir_optim_grad_norm(j.optim));
     }
     note_bytes(&j, out);
     if (j.plan->sharded) {
@@ -248,18 +188,17 @@ static int rank_main(int rank, int world, void *arg)
     }
     if (j.plan->schedule)
         choir_check(choir_pipeline_gather(j.model, -1));
-    out->weights = out->moments = 0xCBF29CE484222325u;
+    out->weights = CHOIR__HASH_SEED;
     /* running statistics are micro-batch 0's, and so replica 0's */
-    choir_module_visit(j.net, j.first == 0, hash, &out->weights);
-    choir_optim_visit(j.optim, hash, &out->moments);
+    choir_module_visit(j.net, j.first == 0, hash_tensor, &out->weights);
+    out->moments = hash_of_state(j.optim);
     close_job(&j);
     return 0;
 }
 
 static outcome *run(plan p, int ranks)
 {
-    size_t bytes = MOST * sizeof(outcome);
-    p.out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    p.out = shared_memory(MOST * sizeof(outcome));
     if (choir_spawn(ranks, rank_main, &p) != CHOIR_OK)
         fail_msg("%s, %s on %dx%d: %s", p.model, p.schedule, p.replicas, p.stages,
             choir_error_message());
@@ -412,12 +351,8 @@ static void held(void **state)
 static void ucx(void **state)
 {
     static const mesh meshes[] = {{2, 2, "zero-bubble", 4, PLAIN}, {2, 2, "1f1b", 5, INSIDE}};
-    char *plugin = choir__plugin_find("ucx", NULL);
     (void)state;
-    if (!plugin)
-        skip();
-    free(plugin);
-    setenv("CHOIR_BACKEND", "ucx", 1);
+    use_ucx();
     check("gpt2:layers=2,heads=2,width=16,context=8,vocab=40", meshes, CHOIR_COUNT(meshes));
     unsetenv("CHOIR_BACKEND");
 }
@@ -449,7 +384,6 @@ static void differ(void **state)
         {"count", "a step of 3 micro-batches; of the 4 of 2 replicas, this one has 2", true}};
     (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(all); i++) {
-        size_t bytes = MOST * sizeof(outcome);
         plan p = {.model = "mlp",
             .schedule = "1f1b",
             .replicas = 2,
@@ -457,12 +391,12 @@ static void differ(void **state)
             .microbatches = 4,
             .inside = all[i].inside,
             .odd = all[i].odd};
-        p.out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        assert_int_equal(choir_spawn(2, odd_main, &p), CHOIR_OK);
+        p.out = shared_memory(MOST * sizeof(outcome));
+        ok(choir_spawn(2, odd_main, &p));
         for (int r = 0; r < 2; r++)
             if (!strstr(p.out[r].message, all[i].told))
                 fail_msg("another %s: rank %d was told '%s'", all[i].odd, r, p.out[r].message);
-        munmap(p.out, bytes);
+        munmap(p.out, MOST * sizeof *p.out);
     }
 }
 
@@ -479,7 +413,6 @@ static int few_main(int rank, int world, void *arg)
 
 static void too_few(void **state)
 {
-    size_t bytes = MOST * sizeof(outcome);
     plan p = {.model = "mlp",
         .schedule = "1f1b",
         .replicas = 2,
@@ -487,12 +420,12 @@ static void too_few(void **state)
         .microbatches = 1,
         .inside = true};
     (void)state;
-    p.out = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_int_equal(choir_spawn(2, few_main, &p), CHOIR_OK);
+    p.out = shared_memory(MOST * sizeof(outcome));
+    ok(choir_spawn(2, few_main, &p));
     for (int r = 0; r < 2; r++)
         assert_non_null(
             strstr(p.out[r].message, "1 micro-batches for 2 replicas; each needs one"));
-    munmap(p.out, bytes);
+    munmap(p.out, MOST * sizeof *p.out);
 }
 
 int main(int argc, char **argv)

@@ -4,23 +4,7 @@
  * models are a toy, an mlp, a CNN with batch norm and dropout, a GPT and a BERT with tied
  * embeddings, dropout and clipping, and Llama. BERT's micro-batches have different numbers of
  * targets. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-
-#include <choir/autograd.h>
-#include <choir/data.h>
-#include <choir/ddp.h>
-#include <choir/env.h>
-#include <choir/fsdp.h>
-#include <choir/optim.h>
-
-#include "nn/models/models.h"
+#include "job_fixture.h"
 #include "sample.h"
 #include "tensor/scope.h"
 
@@ -68,14 +52,7 @@ typedef struct job {
 
 static choir_dataset *open_data(const job *j)
 {
-    choir_dataset *data;
-    if (j->info.task == CHOIR_LANGUAGE)
-        choir_check(
-            choir_dataset_random_tokens(200, j->info.input.dim[0], j->info.classes, 5, &data));
-    else
-        choir_check(choir_dataset_random(200, j->info.input,
-            j->info.task == CHOIR_REGRESSION ? j->info.output : CHOIR_SCALAR,
-            j->info.task == CHOIR_REGRESSION ? 0 : j->info.classes, 5, &data));
+    choir_dataset *data = random_data(&j->info, 200, 5);
     if (j->info.masked) /* micro-batches have different numbers of targets that count */
         choir_check(choir_dataset_masked(data, j->info.classes - 1, j->info.classes, 5, &data));
     return data;
@@ -106,28 +83,6 @@ static choir_status body(choir_scope *step, void *arg)
         choir_check(choir_scope_close(micro));
     }
     return choir_optim_step(j->optim);
-}
-
-static void hash(const char *name, choir_tensor *t, void *arg)
-{
-    size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
-    unsigned char *data = malloc(bytes);
-    uint64_t *h = arg;
-    choir_check(choir_read(t, data, bytes));
-    for (; *name; name++)
-        *h = (*h ^ (unsigned char)*name) * 0x100000001B3u;
-    for (size_t i = 0; i < bytes; i++)
-        *h = (*h ^ data[i]) * 0x100000001B3u;
-    free(data);
-}
-
-static float gather_loss(job *j)
-{
-    float mine[32] = {0}, mean;
-    for (int64_t m = 0; m < j->count; m++)
-        mine[m] = (float)choir_item(j->losses[m]);
-    choir_check(choir_env_mean(&j->env, mine, &mean));
-    return mean;
 }
 
 static choir_module *wrap(const job *j, const plan *p)
@@ -169,16 +124,12 @@ static int train(int rank, int world, void *arg)
 {
     const plan *p = arg;
     job j = {.plan = p};
-    const choir__model_spec *spec;
     (void)world;
     choir_check(choir_env_init(&j.env));
     j.env.microbatches = p->microbatches;
     j.run = choir_run_open(&j.env, 11);
     choir_env_micro(&j.env, &j.first, &j.count);
-    choir_check(choir__model_find(p->model, &spec));
-    choir_check(spec->describe(p->model, &j.info));
-    choir_check(spec->build(p->model, j.run, &j.info, &j.net));
-    choir_module *bare = j.net;
+    choir_module *bare = j.net = build_model(j.run, p->model, &j.info);
     if (p->recompute)
         choir_module_recompute_blocks(bare, true);
     j.net = wrap(&j, p);
@@ -188,21 +139,15 @@ static int train(int rank, int world, void *arg)
     j.loader = choir_env_loader(j.run, &j.env, data, BATCH);
     choir_check(choir_scope_status(j.run));
     for (int step = 0; step < STEPS; step++) {
-        if (p->recorded) {
-            choir_check(choir_step(j.run, body, &j));
-        } else {
-            choir_scope *s = choir_step_open(j.run, (uint64_t)step);
-            choir_check(body(s, &j));
-            choir_check(choir_scope_close(s));
-        }
-        float loss = gather_loss(&j), norm = (float)choir_item(choir_optim_grad_norm(j.optim));
+        choir_check(run_step(j.run, p->recorded, step, body, &j));
+        float loss = mean_loss(&j.env, j.losses, j.count);
+        uint32_t norm_bits = item_bits(choir_optim_grad_norm(j.optim));
         if (rank == 0) {
-            memcpy(&p->out->loss_bits[step], &loss, sizeof loss);
-            memcpy(&p->out->norm_bits[step], &norm, sizeof norm);
+            p->out->loss_bits[step] = bits_of(loss);
+            p->out->norm_bits[step] = norm_bits;
         }
     }
-    uint64_t weights = 0xCBF29CE484222325u;
-    choir_module_visit(bare, true, hash, &weights);
+    uint64_t weights = hash_of_module(bare);
     if (rank == 0)
         p->out->weights = weights;
     choir_check(choir_scope_close(j.run));
@@ -214,10 +159,8 @@ static int train(int rank, int world, void *arg)
 static outcome run_rule(update_rule rule, const char *model, int64_t m, int ranks, wrapping how,
     bool recorded, bool recompute, double bucket_mb)
 {
-    outcome *shared =
-        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    outcome *shared = shared_memory(sizeof *shared);
     plan p = {model, rule, m, how, recorded, recompute, bucket_mb, shared};
-    memset(shared, 0, sizeof *shared);
     choir_status status = choir_spawn(ranks, train, &p);
     if (status != CHOIR_OK)
         print_error("%s on %d ranks: %s\n", model, ranks, choir_error_message());

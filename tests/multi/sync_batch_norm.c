@@ -1,18 +1,9 @@
 /* SyncBatchNorm: ranks that each have a part of a batch compute what one rank computes from all
  * of it: outputs, gradients, running statistics, and the losses of a network. Parts may differ
  * in size. Runs and ranks agree in every bit; recorded steps and recomputation change none. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 
-#include <choir/choir.h>
-
+#include "job_fixture.h"
 #include "multi/ranks.h"
 #include "tensor/tensor.h"
 
@@ -115,13 +106,9 @@ static int one_layer(int rank, int world, void *arg)
 
 static outcome *run_ranks(int ranks, choir_spawn_fn *fn, plan p)
 {
-    p.out =
-        mmap(NULL, sizeof *p.out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(p.out != MAP_FAILED);
-    choir_status status = choir_spawn(ranks, fn, &p);
-    if (status != CHOIR_OK)
-        print_error("%d ranks: %s\n", ranks, choir_error_message());
-    assert_int_equal(status, CHOIR_OK);
+    p.out = shared_memory(sizeof *p.out);
+    if (choir_spawn(ranks, fn, &p) != CHOIR_OK)
+        fail_msg("%d ranks: %s", ranks, choir_error_message());
     return p.out;
 }
 
@@ -236,13 +223,7 @@ static int network(int rank, int world, void *arg)
     j.data = choir_env_loader(j.run, &env, data, 24);
     CHECK_OK(choir_scope_status(j.run));
     for (int step = 0; step < STEPS; step++) {
-        if (p->recorded) {
-            CHECK_OK(choir_step(j.run, body, &j));
-        } else {
-            choir_scope *s = choir_step_open(j.run, (uint64_t)step);
-            CHECK_OK(body(s, &j));
-            CHECK_OK(choir_scope_close(s));
-        }
+        CHECK_OK(run_step(j.run, p->recorded, step, body, &j));
         float mine = (float)choir_item(j.loss), mean;
         CHECK_OK(choir_env_mean(&env, &mine, &mean));
         if (rank == 0) /* no other rank may write, not even the old value */
@@ -297,7 +278,7 @@ static int uneven_micro(int rank, int world, void *arg)
 static void test_uneven_micro(void **state)
 {
     (void)state;
-    assert_int_equal(choir_spawn(2, uneven_micro, NULL), CHOIR_OK);
+    ok(choir_spawn(2, uneven_micro, NULL));
 }
 
 int main(void)

@@ -4,25 +4,8 @@
  * or not. The test covers every model with a plan, on two and more ranks, with key and value
  * heads shared and not. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
-#include <choir/autograd.h>
-#include <choir/data.h>
-#include <choir/ddp.h>
-#include <choir/env.h>
-#include <choir/fsdp.h>
-#include <choir/mesh.h>
-#include <choir/optim.h>
-#include <choir/pipeline.h>
-#include <choir/tensor_parallel.h>
-
-#include "nn/models/models.h"
+#include "job_fixture.h"
 #include "nn/module.h"
 #include "ranks.h"
 
@@ -43,32 +26,25 @@ typedef struct job {
 
 /* --- a training job --- */
 
+static choir_tensor *loss_of_batch(choir_scope *micro, choir_module *net, void *arg)
+{
+    job *j = arg;
+    choir_batch b;
+    choir_check(choir_loader_next(j->loader, micro, &b));
+    return choir_model_loss(&j->info, choir_forward(net, b.x), b.y);
+}
+
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
-    for (int64_t m = 0; m < j->count; m++) {
-        choir_scope *micro = choir_micro_open(step, j->first + m);
-        choir_batch b;
-        choir_check(choir_loader_next(j->loader, micro, &b));
-        choir_tensor *loss = choir_model_loss(&j->info, choir_forward(j->net, b.x), b.y);
-        choir_check(choir_backward(loss));
-        j->losses[m] = choir_keep(j->run, loss);
-        choir_check(choir_scope_close(micro));
-    }
+    choir_check(run_micro_batches(
+        step, (micro_batches){j->first, j->count, loss_of_batch, j->net, j, j->losses}));
     return j->optim ? choir_optim_step(j->optim) : choir_scope_status(step);
 }
 
 static void open_data(job *j)
 {
-    bool language = j->info.task == CHOIR_LANGUAGE,
-         regression = j->info.task == CHOIR_REGRESSION;
-    if (language)
-        choir_check(choir_dataset_random_tokens(
-            64, j->info.input.dim[0], j->info.classes, 5, &j->data));
-    else
-        choir_check(
-            choir_dataset_random(64, j->info.input, regression ? j->info.output : CHOIR_SCALAR,
-                regression ? 0 : j->info.classes, 5, &j->data));
+    j->data = random_data(&j->info, 64, 5);
     choir_loader_opts opts = choir_loader_defaults();
     opts.batch_size = BATCH;
     opts.microbatches = MICRO;
@@ -80,13 +56,10 @@ static void open_data(job *j)
 /* group NULL: on one device. recompute: blocks'. */
 static void open_job(job *j, const char *model, choir_group *group, bool recompute)
 {
-    const choir__model_spec *spec;
     memset(j, 0, sizeof *j);
     j->count = MICRO;
-    choir_check(choir__model_find(model, &spec));
-    choir_check(spec->describe(model, &j->info));
     j->run = choir_scope_open(NULL, 11);
-    choir_check(spec->build(j->info.config, j->run, &j->info, &j->net));
+    j->net = build_model(j->run, model, &j->info);
     if (group)
         choir_tensor_parallel(j->run, j->net, group, choir_tensor_parallel_defaults());
     if (recompute)
@@ -113,13 +86,7 @@ static void add_optim(job *j, bool lamb)
 static void train(job *j)
 {
     for (int step = 0; step < STEPS; step++) {
-        if (j->recorded) {
-            choir_check(choir_step(j->run, body, j));
-        } else {
-            choir_scope *s = choir_step_open(j->run, (uint64_t)step);
-            choir_check(body(s, j));
-            choir_check(choir_scope_close(s));
-        }
+        choir_check(run_step(j->run, j->recorded, step, body, j));
         for (int m = 0; m < MICRO; m++)
             j->loss[step] += (float)choir_item(j->losses[m]) / MICRO;
         j->norm[step] = (float)choir_item(choir_optim_grad_norm(j->optim));
@@ -224,14 +191,10 @@ static int same_on_all(job *tp, choir_group *group)
 static uint64_t hash_of(job *j)
 {
     int count;
-    uint64_t h = 0xCBF29CE484222325u;
+    uint64_t h = CHOIR__HASH_SEED;
     choir__param **p = choir__module_params(j->net, &count);
-    for (int i = 0; i < count; i++) {
-        float *values = values_of(p[i]->tensor);
-        for (size_t b = 0; b < (size_t)p[i]->tensor->count * sizeof(float); b++)
-            h = (h ^ ((unsigned char *)values)[b]) * 0x100000001B3u;
-        free(values);
-    }
+    for (int i = 0; i < count; i++)
+        hash_values(p[i]->name, p[i]->tensor, &h);
     free(p);
     return h;
 }
@@ -308,7 +271,7 @@ static void check_model(const char *model, bool lamb, const int *worlds, int cou
         choir_status status = choir_spawn(worlds[i], against_one, &t);
         if (status != CHOIR_OK)
             print_error("%s on %d ranks: %s\n", model, worlds[i], choir_error_message());
-        assert_int_equal(status, CHOIR_OK);
+        ok(status);
     }
 }
 
@@ -337,15 +300,12 @@ MODEL(mistral, "mistral:layers=2,heads=4,kv_heads=1,width=16,hidden=24,context=8
 /* The ranks of a row shard one model; each row has its own micro-batches. */
 static void open_on_mesh(job *j, const char *model, choir_mesh *mesh, bool fsdp)
 {
-    const choir__model_spec *spec;
     choir_group *data = choir_mesh_group(mesh, "data");
     memset(j, 0, sizeof *j);
     j->first = choir_group_rank(data);
     j->count = 1;
-    choir_check(choir__model_find(model, &spec));
-    choir_check(spec->describe(model, &j->info));
     j->run = choir_scope_open(NULL, 11);
-    choir_check(spec->build(j->info.config, j->run, &j->info, &j->net));
+    j->net = build_model(j->run, model, &j->info);
     choir_module *bare = choir_tensor_parallel(
         j->run, j->net, choir_mesh_group(mesh, "tensor"), choir_tensor_parallel_defaults());
     j->net = fsdp ? choir_fsdp(j->run, bare, data, choir_fsdp_defaults())
@@ -399,7 +359,7 @@ static void on_a_mesh(void **state)
         {"llama:layers=1,heads=4,kv_heads=1,width=16,hidden=24,context=8,vocab=23", true}};
     (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(trials); i++)
-        assert_int_equal(choir_spawn(2 * MICRO, mesh_rank, (void *)&trials[i]), CHOIR_OK);
+        ok(choir_spawn(2 * MICRO, mesh_rank, (void *)&trials[i]));
 }
 
 /* --- collectives --- */
@@ -500,7 +460,7 @@ static void collectives_and_their_gradients(void **state)
 {
     (void)state;
     for (int world = 1; world <= 3; world++)
-        assert_int_equal(choir_spawn(world, collectives, NULL), CHOIR_OK);
+        ok(choir_spawn(world, collectives, NULL));
 }
 
 /* --- scores in parts --- */
@@ -570,7 +530,7 @@ static int parts_of_scores(int rank, int world, void *arg)
 static void scores_in_parts(void **state)
 {
     (void)state;
-    assert_int_equal(choir_spawn(2, parts_of_scores, NULL), CHOIR_OK);
+    ok(choir_spawn(2, parts_of_scores, NULL));
 }
 
 /* --- bad input --- */
@@ -602,17 +562,13 @@ static const struct bad bads[] = {
 static int fails(int rank, int world, void *arg)
 {
     const struct bad *b = arg;
-    const choir__model_spec *spec;
     choir_model_info info = {0};
     choir_group *group;
-    choir_module *net;
     (void)rank;
     (void)world;
     CHECK_OK(choir_group_init(NULL, choir_group_defaults(), &group));
     choir_scope *run = choir_scope_open(NULL, 1);
-    CHECK_OK(choir__model_find(b->model, &spec));
-    CHECK_OK(spec->describe(b->model, &info));
-    CHECK_OK(spec->build(info.config, run, &info, &net));
+    choir_module *net = build_model(run, b->model, &info);
     choir_tensor_parallel(run, net, group, (choir_tensor_parallel_opts){b->rules, b->count});
     CHECK(choir_scope_status(run) == CHOIR_ERR_ARGUMENT);
     CHECK(strstr(choir_error_message(), b->says));
@@ -625,7 +581,7 @@ static void wrong_input_is_named(void **state)
 {
     (void)state;
     for (size_t i = 0; i < CHOIR_COUNT(bads); i++)
-        assert_int_equal(choir_spawn(bads[i].world, fails, (void *)&bads[i]), CHOIR_OK);
+        ok(choir_spawn(bads[i].world, fails, (void *)&bads[i]));
 }
 
 /* Rank 1 has another plan, another seed, or a rule that fails: all ranks report it. */
@@ -656,7 +612,7 @@ static void ranks_that_do_otherwise_are_named(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 3; kind++)
-        assert_int_equal(choir_spawn(2, disagrees, &kind), CHOIR_OK);
+        ok(choir_spawn(2, disagrees, &kind));
 }
 
 /* --- a user's own rules --- */
@@ -725,7 +681,7 @@ static int own_rules(int rank, int world, void *arg)
 static void rules_of_ones_own(void **state)
 {
     (void)state;
-    assert_int_equal(choir_spawn(2, own_rules, NULL), CHOIR_OK);
+    ok(choir_spawn(2, own_rules, NULL));
 }
 
 int main(void)

@@ -1,18 +1,13 @@
 /* Tensor queues. The receiver of a tensor in shared memory gets the same memory; other tensors
  * arrive as copies with the same values. Each item arrives exactly once with any number of
  * producers and consumers. A queue is bounded, and ends when all producers have left. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <choir/choir.h>
 
+#include "helpers.h"
 #include "tensor_queue_fixture.h"
 
 static choir_scope *open_run(void)
@@ -24,7 +19,7 @@ static void open_queues(queues *q, int capacity)
 {
     choir_check(choir_tensor_queue_new(capacity, &q->to));
     choir_check(choir_tensor_queue_new(capacity, &q->back));
-    q->got = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    q->got = shared_memory(4096);
 }
 
 static void close_queues(queues *q)
@@ -78,7 +73,7 @@ static void test_same_memory(void **state)
     queues q;
     (void)state;
     open_queues(&q, 2);
-    assert_int_equal(choir_spawn(2, same_memory, &q), CHOIR_OK);
+    ok(choir_spawn(2, same_memory, &q));
     close_queues(&q);
 }
 
@@ -112,8 +107,8 @@ static void test_parameters(void **state)
     choir_check(choir_module_share_memory(net));
     choir_scope *s = choir_step_open(run, 0);
     t[1] = choir_narrow(choir_transpose(choir_in(s, weight), 0, 1), 0, 1, 2); /* (2, 3) */
-    assert_int_equal(choir_tensor_queue_put(q.to, t, 2, 0), CHOIR_OK);
-    assert_int_equal(choir_spawn(1, passes_parameters, &q), CHOIR_OK);
+    ok(choir_tensor_queue_put(q.to, t, 2, 0));
+    ok(choir_spawn(1, passes_parameters, &q));
     float seen[12];
     choir_check(choir_read(weight, seen, sizeof seen));
     for (int i = 0; i < 12; i++)
@@ -130,7 +125,7 @@ static void test_copies(void **state)
     queues q;
     (void)state;
     open_queues(&q, 2);
-    assert_int_equal(choir_spawn(2, copies, &q), CHOIR_OK);
+    ok(choir_spawn(2, copies, &q));
     close_queues(&q);
 }
 
@@ -179,8 +174,8 @@ static void test_each_once(void **state)
     assert_true((5 * ITEMS) * sizeof(int64_t) <= 2 * 4096);
     open_queues(&q, 3);
     munmap(q.got, 4096);
-    q.got = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_int_equal(choir_spawn(5, producers_and_consumers, &q), CHOIR_OK);
+    q.got = shared_memory(8192);
+    ok(choir_spawn(5, producers_and_consumers, &q));
     for (int i = 0; i < 3 * ITEMS; i++)
         assert_int_equal(q.got[i], 1);
     assert_int_equal(q.got[3 * ITEMS] + q.got[4 * ITEMS], 3 * ITEMS);
@@ -197,33 +192,30 @@ static void test_alone(void **state)
     choir_tensor *t = choir_full(run, CHOIR_F32, CHOIR_SCALAR, 4), *got = NULL, *many[9];
     (void)state;
     assert_int_equal(choir_tensor_queue_new(0, &q), CHOIR_ERR_ARGUMENT);
-    assert_int_equal(choir_tensor_queue_new(65, &q), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "65 items: from 1 to 64"));
+    assert_fails(choir_tensor_queue_new(65, &q), CHOIR_ERR_ARGUMENT, "65 items: from 1 to 64");
     choir_check(choir_tensor_queue_new(2, &q));
     assert_int_equal(choir_tensor_queue_put(q, many, 9, 0), CHOIR_ERR_ARGUMENT);
-    assert_int_equal(choir_tensor_queue_get(q, run, &got, 1, -1), CHOIR_ERR_END);
-    assert_non_null(strstr(choir_error_message(), "nobody is left to put"));
+    assert_fails(
+        choir_tensor_queue_get(q, run, &got, 1, -1), CHOIR_ERR_END, "nobody is left to put");
     for (int round = 0; round < 3; round++) { /* a process may talk to itself */
         choir_check(choir_tensor_queue_put(q, &t, 1, 0));
         choir_check(choir_tensor_queue_put(q, &t, 1, 0));
-        assert_int_equal(choir_tensor_queue_put(q, &t, 1, -1), CHOIR_ERR_STATE);
-        assert_non_null(strstr(choir_error_message(), "full, and nobody is left to get"));
+        assert_fails(choir_tensor_queue_put(q, &t, 1, -1), CHOIR_ERR_STATE,
+            "full, and nobody is left to get");
         for (int i = 0; i < 2; i++) {
             choir_check(choir_tensor_queue_get(q, run, &got, 1, 0));
             assert_true(choir_item(got) == 4);
         }
     }
     choir_check(choir_tensor_queue_put(q, (choir_tensor *[]){t, t}, 2, 0));
-    assert_int_equal(choir_tensor_queue_get(q, run, &got, 1, 0), CHOIR_ERR_SHAPE);
-    assert_non_null(strstr(choir_error_message(), "2 tensors came where 1"));
+    assert_fails(
+        choir_tensor_queue_get(q, run, &got, 1, 0), CHOIR_ERR_SHAPE, "2 tensors came where 1");
     choir_check(choir_tensor_queue_put(q, &t, 1, 0));
     choir_tensor_queue_close(q);
     choir_tensor_queue_close(q);
-    assert_int_equal(choir_tensor_queue_put(q, &t, 1, 0), CHOIR_ERR_STATE);
-    assert_non_null(strstr(choir_error_message(), "closed"));
+    assert_fails(choir_tensor_queue_put(q, &t, 1, 0), CHOIR_ERR_STATE, "closed");
     choir_check(choir_tensor_queue_get(q, run, &got, 1, 0)); /* the item put before the close */
-    assert_int_equal(choir_tensor_queue_get(q, run, &got, 1, -1), CHOIR_ERR_END);
-    assert_non_null(strstr(choir_error_message(), "closed"));
+    assert_fails(choir_tensor_queue_get(q, run, &got, 1, -1), CHOIR_ERR_END, "closed");
     choir_tensor_queue_free(q);
     choir_tensor_queue_free(NULL);
 
@@ -233,11 +225,9 @@ static void test_alone(void **state)
     choir_scope *s = choir_step_open(run, 0);
     choir_tensor *u = choir_full(run, CHOIR_F32, choir_dims(2), 4);
     choir_in(s, u);
-    assert_int_equal(choir_tensor_share_memory(u), CHOIR_ERR_STATE);
-    assert_non_null(strstr(choir_error_message(), "another scope"));
+    assert_fails(choir_tensor_share_memory(u), CHOIR_ERR_STATE, "another scope");
     choir_tensor *w = choir_module_find(choir_nn_linear(run, 2, 2), "weight");
-    assert_int_equal(choir_tensor_share_memory(w), CHOIR_ERR_STATE);
-    assert_non_null(strstr(choir_error_message(), "choir_module_share_memory"));
+    assert_fails(choir_tensor_share_memory(w), CHOIR_ERR_STATE, "choir_module_share_memory");
     choir_check(choir_scope_close(s));
     choir_check(choir_scope_close(run));
 }
@@ -270,7 +260,7 @@ static void test_timeouts(void **state)
     queues q;
     (void)state;
     open_queues(&q, 3);
-    assert_int_equal(choir_spawn(2, times_out, &q), CHOIR_OK);
+    ok(choir_spawn(2, times_out, &q));
     close_queues(&q);
 }
 

@@ -1,17 +1,7 @@
 /* A GAN whose networks are wrapped each by itself: with choir_optim_zero, and with the
  * discriminator frozen, it has the bits of one device without a wrapper, under DDP and every
  * stage of FSDP, on one to three ranks, recorded or not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-
-#include <choir/choir.h>
-
+#include "job_fixture.h"
 #include "multi/ranks.h"
 
 enum { M = 3, ROWS = 4, WIDTH = 6, STEPS = 5 };
@@ -109,30 +99,11 @@ static choir_status one_step(choir_scope *step, void *arg)
     return status;
 }
 
-static void hash(const char *name, choir_tensor *t, void *arg)
-{
-    uint64_t *h = arg;
-    int64_t count = choir_tensor_count(t);
-    uint32_t *x = calloc((size_t)count, sizeof *x);
-    (void)name;
-    choir_check(choir_read(t, x, (size_t)count * sizeof *x));
-    for (int64_t i = 0; i < count; i++)
-        *h = (*h ^ x[i]) * 0x100000001B3u;
-    free(x);
-}
-
 static choir_status all_steps(job *j)
 {
     choir_status status = choir_scope_status(j->run);
-    for (int i = 0; i < STEPS && status == CHOIR_OK; i++) {
-        if (j->recorded) {
-            status = choir_step(j->run, one_step, j);
-            continue;
-        }
-        choir_scope *s = choir_step_open(j->run, (uint64_t)i);
-        status = one_step(s, j);
-        choir_scope_close(s);
-    }
+    for (int i = 0; i < STEPS && status == CHOIR_OK; i++)
+        status = run_step(j->run, j->recorded, i, one_step, j);
     return status == CHOIR_OK ? choir_device_sync(j->env.device) : status;
 }
 
@@ -157,9 +128,9 @@ static int train(int rank, int world, void *arg)
         snprintf(j.out->message, sizeof j.out->message, "%s", choir_error_message());
     }
     if (status == CHOIR_OK) {
-        uint64_t weights = 1;
-        choir_module_visit(j.g, false, hash, &weights);
-        choir_module_visit(j.d, false, hash, &weights);
+        uint64_t weights = CHOIR__HASH_SEED;
+        choir_module_visit(j.g, false, hash_values, &weights);
+        choir_module_visit(j.d, false, hash_values, &weights);
         if (rank == 0)
             j.out->weights = weights;
     }
@@ -171,8 +142,7 @@ static int train(int rank, int world, void *arg)
 
 static outcome launch(int ranks, wrapping w, cure c, bool recorded)
 {
-    outcome *o =
-        mmap(NULL, sizeof *o, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    outcome *o = shared_memory(sizeof *o);
     job j = {.wrapping = w, .cure = c, .recorded = recorded, .out = o};
     choir_status status = choir_spawn(ranks, train, &j);
     outcome result = *o;

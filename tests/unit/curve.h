@@ -4,19 +4,24 @@
 #define CHOIR_TEST_CURVE_H
 
 #include <math.h>
-#include <stdio.h>
 
-#include <choir/study.h>
+#include "study_fixture.h"
 
 enum { CURVE_STEPS = 27 };
 
+/* Decides whose turn it is. */
+static unsigned dice;
+
+static inline int roll(int sides)
+{
+    dice = dice * 1103515245u + 12345u;
+    return (int)(dice >> 16) % sides;
+}
+
 static inline choir_space *curve_space(void)
 {
-    choir_space *space = choir_space_new();
-    assert_int_equal(choir_space_add(space, "lr", "log(1e-4, 1)"), CHOIR_OK);
-    assert_int_equal(choir_space_add(space, "width", "int(16, 64, step=16)"), CHOIR_OK);
-    assert_int_equal(choir_space_add(space, "kind", "choice(a, b, c)"), CHOIR_OK);
-    return space;
+    return SPACE(
+        "lr", "log(1e-4, 1)", "width", "int(16, 64, step=16)", "kind", "choice(a, b, c)");
 }
 
 static inline double curve_at(const choir_trial *t, int64_t step)

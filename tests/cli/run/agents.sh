@@ -8,16 +8,31 @@ mark=$((200000 + $$)).25 # seconds of this test's sleep
 port=$((20000 + $$ * 40 % 10000)) # each check takes the next one, and tests run side by side
 LIMIT=40
 
-# node NAME ARG...: an agent in the background, with its output in NAME.out and NAME.err.
+# node NAME ARG...: an agent in the background, with its output in NAME.out and NAME.err. endpoint:
+# where the nodes meet, if not at the first one.
+endpoint=
 node() {
     local name=$1
     shift
-    "$CHOIR" run --rdzv-endpoint "127.0.0.1:$port" "$@" >"$name.out" 2>"$name.err" </dev/null &
+    "$CHOIR" run --rdzv-endpoint "${endpoint:-127.0.0.1:$port}" "$@" >"$name.out" 2>"$name.err" \
+        </dev/null &
     eval "pid_$name=$!"
     names+=("$name")
 }
 
 begin() { port=$((port + 1)) names=(); }
+
+# Begins where ranks work until `go` is there, and each of their starts is a line of starts.
+fresh() { rm -f starts go fail* ./*.out ./*.err; : >starts; begin; }
+started() { [ "$(grep -c -e "$1" starts)" -ge "$2" ]; }
+awaits() { # SECONDS PATTERN COUNT: so many ranks have started so
+    await "$1" started "$2" "$3" || fail "no $3 starts '$2': $(cat starts ./*.err)"
+}
+agent_of() { # NAME: sets agent to the process below the guard
+    local guard
+    eval "guard=\$pid_$1"
+    read -r agent </proc/$guard/task/$guard/children
+}
 
 # over SECONDS: all nodes end in time; their statuses are in status_NAME.
 over() {

@@ -8,11 +8,6 @@ make_text text 200
 steps=800
 job=(--json --microbatches 4 --batch-size 24 --steps $steps --model "$gpt")
 fresh() { rm -f ./[abc].out ./[abc].err; begin; }
-agent_of() { # NAME: the process below the guard
-    local guard
-    eval "guard=\$pid_$1"
-    read -r agent </proc/$guard/task/$guard/children
-}
 steps_of() { grep -ho '"event":"step","step":[0-9]*' "$@" | sed 's/.*://'; }
 has_step() { [ "$(steps_of "$2" | tail -n 1)" -ge "$1" ] 2>/dev/null; }
 more=() # options of choir run

@@ -9,17 +9,6 @@ work='echo "$RANK of $WORLD_SIZE on node $GROUP_RANK of $GROUP_WORLD_SIZE, resta
 $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS, $LOCAL_RANK of $LOCAL_WORLD_SIZE, \
 port $MASTER_PORT job $CHOIR_JOB" >>starts; until [ -e go ]; do sleep 0.05; done'
 
-fresh() { rm -f starts go failed* ./*.out ./*.err; : >starts; begin; }
-started() { [ "$(grep -c -e "$1" starts)" -ge "$2" ]; }
-awaits() { # SECONDS PATTERN COUNT: so many ranks have started so
-    await "$1" started "$2" "$3" || fail "no $3 starts '$2': $(cat starts ./*.err)"
-}
-agent_of() { # NAME: the process below the guard
-    local guard
-    eval "guard=\$pid_$1"
-    read -r agent </proc/$guard/task/$guard/children
-}
-
 # A failure on another node than the first restarts the ranks of all nodes, with new secrets, and
 # costs one restart of the job.
 failure_anywhere() {

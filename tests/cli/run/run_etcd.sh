@@ -1,9 +1,7 @@
 #!/usr/bin/env bash
 # choir run with nodes that meet in an etcd: as in run_elastic.sh, but any node may be lost. The
 # etcd is a real one on this machine, also with TLS and users.
-. "$(dirname "$0")/agents.sh"
-[ -e "$(dirname "$CHOIR")/plugins/choir_etcd.so" ] ||
-    skip 'etcd is not built in (install libcurl4-openssl-dev)'
+. "$(dirname "$0")/ledger.sh" etcd 'etcd is not built in (install libcurl4-openssl-dev)'
 for program in etcd curl openssl; do
     command -v $program >/dev/null ||
         skip "there is no $program (install ${program/etcd/etcd-server})"
@@ -44,46 +42,11 @@ trap 'kill -KILL $etcds 2>/dev/null; clean_up' EXIT
 v3() { curl -s "http://127.0.0.1:$etcd_plain/v3/$1" -d "$2"; }
 
 # member NAME ARG...: an agent that meets the others in the plain etcd, in the run of this check.
-member() {
-    local name=$1
-    shift
-    "$CHOIR" run --rdzv-backend etcd --rdzv-endpoint "127.0.0.1:$etcd_plain" --rdzv-id "$run" \
-        --rdzv-conf last_call_timeout=0.3 "$@" >"$name.out" 2>"$name.err" </dev/null &
-    eval "pid_$name=$!"
-    names+=("$name")
-}
-
-fresh() {
-    run=run$((++runs)) names=()
-    rm -f starts go fail* ./*.out ./*.err
-    : >starts
-}
-runs=0
-work_on='echo "$RANK of $WORLD_SIZE on node $GROUP_RANK, restart $TORCHELASTIC_RESTART_COUNT, \
-$MASTER_ADDR:$MASTER_PORT" >>starts; until [ -e go ]; do sleep 0.05; done'
-started() { [ "$(grep -c -e "$1" starts)" -ge "$2" ]; }
-awaits() { # SECONDS PATTERN COUNT: so many ranks have started so
-    await "$1" started "$2" "$3" || fail "no $3 starts '$2': $(cat starts ./*.err)"
-}
-agent_of() {
-    local guard
-    eval "guard=\$pid_$1"
-    read -r agent </proc/$guard/task/$guard/children
-}
+member() { node "$1" "${ledger[@]}" --rdzv-id "run$port" "${@:2}"; }
 
 # A job from its beginning to its end, with a failure in between; nothing of it stays in etcd.
 whole_job() {
-    fresh
-    local fails='[ $RANK != 1 ] || [ -e failed ] || { touch failed; exit 7; }; '
-    member a --nnodes 2 --max-restarts 1 sh -c "$fails$work_on"
-    member b --nnodes 2 --max-restarts 1 --nproc-per-node 2 sh -c "$fails$work_on"
-    awaits 20 ' of 3 on node ., restart 1, 127.0.0.1:' 3
-    touch go
-    over 20
-    for name in a b; do
-        ended_with $name 0
-        has $name.err 'rank 1 of 3 exited with status 7' 'starting all again: restart 1 of 1'
-    done
+    job_with_a_failure
     ! v3 kv/range '{"key":"AA==","range_end":"AA==","keys_only":true}' | grep -q '"key"' ||
         fail 'keys are left in etcd'
 }
@@ -91,28 +54,14 @@ whole_job() {
 # Any node may die, the first one included; node 0's place goes to another.
 first_agent_killed() {
     fresh
-    for name in a b c; do
-        member $name --nnodes 2:3 \
-            sh -c "[ \$GROUP_RANK != 0 ] || echo first; $work_on; exec sleep $mark"
-    done
-    awaits 20 ' of 3 on node' 3
+    three "[ \$GROUP_RANK != 0 ] || echo first; $work_on; exec sleep $mark"
     local first
     for name in a b c; do
         ! grep -qs first $name.out || first=$name
     done
-    agent_of "$first"
-    kill -KILL "$agent"
-    awaits 20 ' of 2 on node ., restart 0' 2
-    for name in a b c; do
-        [ $name = "$first" ] || eval "kill -TERM \$pid_$name"
-    done
-    over 20
-    gone 5
-    for name in a b c; do
-        [ $name = "$first" ] && continue
-        has $name.err "node 0 is gone: its agent, .*pid $agent.*; 2 nodes are left; all ranks start"
-    done
+    kill_one "$first" 0
 }
+
 # A stopped agent has lost its lease when it continues: it stops its ranks, and joins again.
 agent_stopped() {
     fresh
@@ -239,6 +188,7 @@ tls_and_user() {
 
 serve_etcd plain http
 plain_pid=$etcd_pid
+endpoint=127.0.0.1:$etcd_plain
 check whole_job
 check first_agent_killed
 check agent_stopped

@@ -2,69 +2,21 @@
 # choir run with nodes that hold their ledger together, by Raft: a job of three or more outlives
 # any one of them, the one at the endpoint included, and of two that lose sight of each other at
 # most one goes on. The nodes are agents on one machine, and network namespaces.
-. "$(dirname "$0")/agents.sh"
-[ -e "$(dirname "$CHOIR")/plugins/choir_raft.so" ] ||
-    skip 'Raft is not built in (install libraft-dev)'
+. "$(dirname "$0")/ledger.sh" raft 'Raft is not built in (install libraft-dev)'
 
-raft=(--rdzv-backend raft --rdzv-conf last_call_timeout=0.3)
 # member NAME ARG...: an agent; the first one founds the job.
 member() {
-    node "$1" "${raft[@]}" "${@:2}"
+    node "$1" "${ledger[@]}" "${@:2}"
     [ ${#names[@]} -gt 1 ] || await 10 listens
 }
-fresh() {
-    rm -f starts go fail* ./*.out ./*.err
-    : >starts
-    begin
-}
-work_on='echo "$RANK of $WORLD_SIZE on node $GROUP_RANK, restart $TORCHELASTIC_RESTART_COUNT" \
->>starts; until [ -e go ]; do sleep 0.05; done'
-started() { [ "$(grep -c -e "$1" starts)" -ge "$2" ]; }
-awaits() { # SECONDS PATTERN COUNT: so many ranks have started so
-    await "$1" started "$2" "$3" || fail "no $3 starts '$2': $(cat starts ./*.err)"
-}
-agent_of() {
-    local guard
-    eval "guard=\$pid_$1"
-    read -r agent </proc/$guard/task/$guard/children
-}
-three() { # COMMAND: on three nodes
-    local name
-    for name in a b c; do
-        member $name --nnodes 2:3 --max-restarts 1 sh -c "$1"
-    done
-    awaits 20 ' of 3 on' 3
-}
 
-# A job from its beginning to its end, with a failure in between.
-whole_job() {
-    fresh
-    local fails='[ $RANK != 1 ] || [ -e failed ] || { touch failed; exit 7; }; '
-    member a --nnodes 2 --max-restarts 1 sh -c "$fails$work_on"
-    member b --nnodes 2 --max-restarts 1 --nproc-per-node 2 sh -c "$fails$work_on"
-    awaits 20 ' of 3 on node ., restart 1' 3
-    touch go
-    over 20
-    for name in a b; do
-        ended_with $name 0
-        has $name.err 'rank 1 of 3 exited with status 7' 'starting all again: restart 1 of 1'
-    done
-}
+whole_job() { job_with_a_failure; }
 
 # Any of three may be killed: the first one, where the endpoint is, or another.
 killed() { # NAME
     fresh
     three "$work_on; exec sleep $mark"
-    agent_of "$1"
-    kill -KILL "$agent"
-    awaits 20 ' of 2 on node ., restart 0' 2
-    for name in a b c; do
-        [ $name = "$1" ] && continue
-        has $name.err "node . is gone: its agent, .*pid $agent.*; 2 nodes are left; all ranks start"
-        eval "kill -TERM \$pid_$name"
-    done
-    over 20
-    gone 5
+    kill_one "$1" .
 }
 first_killed() { killed a; }
 other_killed() { killed c; }
@@ -223,7 +175,7 @@ on_machine() { # N ARG...
     local i=$1
     shift
     NODE=$i on "$(machine "$i")" node$i "$CHOIR" run --rdzv-endpoint 10.99.9.1 --key-file key1 \
-        --node-rank $((i - 1)) "${raft[@]}" "$@" >n$i.out 2>n$i.err </dev/null &
+        --node-rank $((i - 1)) "${ledger[@]}" "$@" >n$i.out 2>n$i.err </dev/null &
     eval "pid_n$i=$!"
     names+=("n$i")
 }
@@ -283,7 +235,7 @@ partition_with_witness() { # MACHINE
         [ $i = 2 ] || awaits 20 '0 of 1 on' 1
     done
     on "$(machine 3)" node3 "$CHOIR" run --rdzv-endpoint 10.99.9.1 --key-file key1 \
-        "${raft[@]}" --witness --nnodes 1:2 >n3.out 2>n3.err </dev/null &
+        "${ledger[@]}" --witness --nnodes 1:2 >n3.out 2>n3.err </dev/null &
     pid_n3=$!
     names+=(n3)
     awaits 20 ' of 2 on' 2

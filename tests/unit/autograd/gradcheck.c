@@ -1,10 +1,5 @@
 /* Every differentiable op against central differences, in f64 (which runs the reference
  * kernels). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "gradcheck_fixture.h"
 #include "tensor/tensor.h"

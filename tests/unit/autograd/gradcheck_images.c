@@ -1,10 +1,5 @@
 /* The ops of image networks against central differences: convolutions with all options, pooling
  * to a given size, group norm, and batch norm with its fused ops. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "base/base.h"
 #include "gradcheck_fixture.h"

@@ -1,17 +1,13 @@
 /* Backward in two parts: for each op that has weights, first the gradients that earlier stages
  * wait for, of all micro-batches, then the gradients of parameters, from memory that was kept
  * for them. The gradients have the bits of the whole backward. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <choir/choir.h>
 
+#include "shapes.h"
+#include "check.h"
 #include "autograd/sink.h"
 #include "nn/module.h"
 #include "tensor/op.h"
@@ -170,35 +166,6 @@ static choir_tensor *block(choir_tensor *x, choir_tensor **p)
     choir__done_with(h);
     return choir_add(choir_linear(up, p[5], NULL), sum);
 }
-
-#define S1(a)                                                                                  \
-    {                                                                                          \
-        1,                                                                                     \
-        {                                                                                      \
-            a                                                                                  \
-        }                                                                                      \
-    }
-#define S2(a, b)                                                                               \
-    {                                                                                          \
-        2,                                                                                     \
-        {                                                                                      \
-            a, b                                                                               \
-        }                                                                                      \
-    }
-#define S3(a, b, c)                                                                            \
-    {                                                                                          \
-        3,                                                                                     \
-        {                                                                                      \
-            a, b, c                                                                            \
-        }                                                                                      \
-    }
-#define S4(a, b, c, d)                                                                         \
-    {                                                                                          \
-        4,                                                                                     \
-        {                                                                                      \
-            a, b, c, d                                                                         \
-        }                                                                                      \
-    }
 
 static const op_case cases[] = {
     {"linear", S3(2, 3, 8), linear, 0, {S2(5, 8), S1(5)}},

@@ -107,29 +107,28 @@ static void refuses_parts(void **state)
     const char *paths[6];
     choir__stored stored;
     write_columns(path, paths);
-    assert_int_equal(choir__stored_open(&stored, "here", paths + 1, 5), CHOIR_ERR_FORMAT);
-    assert_says(
+    assert_fails(choir__stored_open(&stored, "here", paths + 1, 5), CHOIR_ERR_FORMAT,
         "'w' (4, 6) is not whole: 5 files of it have 20 of 24 entries; a shard is missing");
     write_column(2, path[2], (int64_t[]){0, 1}, "");
-    assert_int_equal(choir__stored_open(&stored, "here", paths, 6), CHOIR_ERR_FORMAT);
-    assert_says("'w' (4, 6) is there more than once");
+    assert_fails(choir__stored_open(&stored, "here", paths, 6), CHOIR_ERR_FORMAT,
+        "'w' (4, 6) is there more than once");
     write_column(2, path[2], (int64_t[]){1, 2}, ", \"shape\": [4, 6]");
-    assert_int_equal(choir__stored_open(&stored, "here", paths, 6), CHOIR_ERR_FORMAT);
-    assert_says("'w' has no good saved_offsets");
+    assert_fails(choir__stored_open(&stored, "here", paths, 6), CHOIR_ERR_FORMAT,
+        "'w' has no good saved_offsets");
     write_column(2, path[2], (int64_t[]){0, 2}, ", \"shape\": [4]");
-    assert_int_equal(choir__stored_open(&stored, "here", paths, 6), CHOIR_ERR_FORMAT);
-    assert_says("'w' has no good shape");
+    assert_fails(choir__stored_open(&stored, "here", paths, 6), CHOIR_ERR_FORMAT,
+        "'w' has no good shape");
     const double wide[4] = {0};
     choir__st_tensor t = {"w", CHOIR_F64, {2, {4, 1}}, wide, sizeof wide};
     const char *metadata[] = {
         CHOIR__SHARDING_KEY, "{\"w\": {\"saved_offsets\": [0, 2]}}", NULL};
     ok(choir__st_write(path[2], &t, 1, metadata));
-    assert_int_equal(choir__stored_open(&stored, "here", paths, 6), CHOIR_ERR_FORMAT);
-    assert_says("'w' is f64 of 2 dimensions, but in");
+    assert_fails(choir__stored_open(&stored, "here", paths, 6), CHOIR_ERR_FORMAT,
+        "'w' is f64 of 2 dimensions, but in");
     metadata[1] = "[]";
     ok(choir__st_write(path[2], &t, 1, metadata));
-    assert_int_equal(choir__stored_open(&stored, "here", paths, 6), CHOIR_ERR_FORMAT);
-    assert_says("expected a JSON object");
+    assert_fails(choir__stored_open(&stored, "here", paths, 6), CHOIR_ERR_FORMAT,
+        "expected a JSON object");
 }
 
 /* --- SHA-256 --- */
@@ -166,5 +165,5 @@ int main(void)
         cmocka_unit_test(refuses_parts),
         cmocka_unit_test(same_hashes),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, remove_all);
 }

@@ -2,27 +2,18 @@
  * and a holder that is gone loses it. File systems of networks are played by flock and fstatfs
  * of this file, other users' processes by its kill; other machines by files of other contents.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
-#include <dirent.h>
+#include "folder_fixture.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/base.h"
 #include "base/files/claim.h"
@@ -65,7 +56,7 @@ int __wrap_kill(pid_t pid, int signal)
 
 /* --- helpers --- */
 
-static char folder[] = "/tmp/choir-claim-XXXXXX", file[64];
+static char file[96];
 static char told[1024];
 static _Atomic int lost_count;
 
@@ -127,34 +118,21 @@ static choir__holder elsewhere(double seconds_ago)
     return h;
 }
 
-static int entries(void)
-{
-    int count = 0;
-    DIR *d = opendir(folder);
-    while (readdir(d))
-        count++;
-    closedir(d);
-    return count - 2;
-}
-
 static int set_up(void **state)
 {
-    (void)state;
     kind = LOCAL;
     foreign = false;
     *told = '\0';
     lost_count = 0;
-    strcpy(folder, "/tmp/choir-claim-XXXXXX");
-    int bad = mkdtemp(folder) == NULL;
-    snprintf(file, sizeof file, "%s/.in-use", folder);
+    int bad = make_folder(state);
+    strcpy(file, at(".in-use"));
     return bad;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     unlink(file);
-    return rmdir(folder); /* nothing else is left in it */
+    return remove_folder(state);
 }
 
 /* Starts a process that claims the folder, and returns when it has; it holds it until it is
@@ -186,14 +164,14 @@ static void one_of_two(void **state)
     (void)state;
     for (kind = LOCAL; kind <= WITHOUT_LOCKS; kind++) {
         choir__claim *a, *b;
-        assert_int_equal(take(NULL, &a), CHOIR_OK);
+        ok(take(NULL, &a));
         assert_int_equal(take(NULL, &b), CHOIR_ERR_STATE);
         char *pid = choir__format("pid %d on ", (int)getpid());
-        assert_non_null(strstr(choir_error_message(), pid));
+        assert_says(pid);
         free(pid);
         choir__claim_free(a, false);
-        assert_int_equal(entries(), 0);
-        assert_int_equal(take(NULL, &b), CHOIR_OK);
+        assert_int_equal(entries(folder), 0);
+        ok(take(NULL, &b));
         choir__claim_free(b, false);
     }
     assert_string_equal(told, "");
@@ -251,7 +229,7 @@ static void killed_here(void **state)
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
         assert_true(read_file().known);
-        assert_int_equal(take(NULL, &claim), CHOIR_OK);
+        ok(take(NULL, &claim));
         choir__claim_free(claim, false);
     }
     assert_string_equal(told, "");
@@ -267,14 +245,13 @@ static void other_machine(void **state)
     kind = NETWORK;
     choir__holder h = elsewhere(200);
     write_file(&h);
-    assert_int_equal(take(NULL, &claim), CHOIR_ERR_STATE);
-    assert_non_null(strstr(choir_error_message(), "on node7, since "));
-    assert_non_null(strstr(choir_error_message(), "for 5 minutes from then on"));
+    assert_fails(take(NULL, &claim), CHOIR_ERR_STATE, "on node7, since ");
+    assert_says("for 5 minutes from then on");
     for (int i = 0; i < 2; i++) {
         h = elsewhere(ages[i]);
         write_file(&h);
         *told = '\0';
-        assert_int_equal(take(NULL, &claim), CHOIR_OK);
+        ok(take(NULL, &claim));
         assert_non_null(strstr(told, "is watched for"));
         assert_non_null(strstr(told, "takes over "));
         choir__claim_free(claim, false);
@@ -306,7 +283,7 @@ static void slow_clock(void **state)
     opts.arg = &h;
     moves = 5;
     watched = 0;
-    assert_int_equal(choir__claim_take(folder, &opts, &claim), CHOIR_OK);
+    ok(choir__claim_take(folder, &opts, &claim));
     assert_int_equal(watched, 6);
     choir__claim_free(claim, false);
 }
@@ -329,7 +306,7 @@ static void waited_for(void **state)
     opts.ending_s = 600;
     opts.tell = end_process;
     opts.arg = &pid;
-    assert_int_equal(choir__claim_take(folder, &opts, &claim), CHOIR_OK);
+    ok(choir__claim_take(folder, &opts, &claim));
     choir__claim_free(claim, false);
     char *sentence =
         choir__format("waits 600 s for the end of the job of pid %d on ", (int)pid);
@@ -365,7 +342,7 @@ static void unreadable(void **state)
     int status;
     choir__claim *claim;
     mode_t before = umask(077);
-    assert_int_equal(take(NULL, &claim), CHOIR_OK);
+    ok(take(NULL, &claim));
     umask(before);
     assert_int_equal(stat(file, &s), 0);
     assert_int_equal(s.st_mode & 0777, 0644);
@@ -388,7 +365,7 @@ static void started_again(void **state)
     choir__claim *claim;
     choir__holder h = elsewhere(1);
     write_file(&h);
-    assert_int_equal(take(NULL, &claim), CHOIR_OK);
+    ok(take(NULL, &claim));
     choir__claim_free(claim, false);
 }
 
@@ -403,7 +380,7 @@ static void copied(void **state)
     snprintf(command, sizeof command, "mkdir %s && cp -a %s %s", copy, file, copy);
     assert_int_equal(system(command), 0);
     choir__claim_opts opts = quick(NULL);
-    assert_int_equal(choir__claim_take(copy, &opts, &claim), CHOIR_OK);
+    ok(choir__claim_take(copy, &opts, &claim));
     choir__claim_free(claim, false);
     assert_int_equal(rmdir(copy), 0);
     assert_int_equal(take(NULL, &claim), CHOIR_ERR_STATE);
@@ -431,9 +408,9 @@ static void same_job(void **state)
         assert_int_equal(status, 0);
         assert_int_equal(take("job b", &claim), CHOIR_ERR_STATE);
         (void)choir_error_message();
-        assert_int_equal(choir__claim_take(folder, &opts, &claim), CHOIR_OK);
+        ok(choir__claim_take(folder, &opts, &claim));
         choir__claim_free(claim, false);
-        assert_int_equal(entries(), 0);
+        assert_int_equal(entries(folder), 0);
     }
 }
 
@@ -445,8 +422,8 @@ static void shared(void **state)
     choir__claim_opts opts = quick("a search");
     opts.shared = true;
     for (kind = LOCAL; kind <= WITHOUT_LOCKS; kind++) {
-        assert_int_equal(choir__claim_take(folder, &opts, &a), CHOIR_OK);
-        assert_int_equal(choir__claim_take(folder, &opts, &b), CHOIR_OK);
+        ok(choir__claim_take(folder, &opts, &a));
+        ok(choir__claim_take(folder, &opts, &b));
         assert_int_equal(take(NULL, &other), CHOIR_ERR_STATE);
         (void)choir_error_message();
         choir__claim_free(a, false);
@@ -455,7 +432,7 @@ static void shared(void **state)
         assert_int_equal(take(NULL, &other), CHOIR_ERR_STATE);
         (void)choir_error_message();
         choir__claim_free(b, false);
-        assert_int_equal(entries(), 0);
+        assert_int_equal(entries(folder), 0);
     }
 }
 
@@ -465,7 +442,7 @@ static void renewed(void **state)
 {
     (void)state;
     choir__claim *claim;
-    assert_int_equal(take(NULL, &claim), CHOIR_OK);
+    ok(take(NULL, &claim));
     unlink(file);
     while (!read_file().known)
         poll(NULL, 0, 10);
@@ -492,8 +469,7 @@ static void strange_files(void **state)
     (void)state;
     choir__claim *claim;
     assert_int_equal(mkfifo(file, 0666), 0);
-    assert_int_equal(take(NULL, &claim), CHOIR_ERR_IO);
-    assert_non_null(strstr(choir_error_message(), "it is no file"));
+    assert_fails(take(NULL, &claim), CHOIR_ERR_IO, "it is no file");
     unlink(file);
     assert_int_equal(symlink("/etc/passwd", file), 0);
     assert_int_equal(take(NULL, &claim), CHOIR_ERR_IO);
@@ -503,9 +479,9 @@ static void strange_files(void **state)
     for (int i = 0; i < 100000; i++)
         fputs("host \x1b[31m nothing\n", f);
     fclose(f);
-    assert_int_equal(take(NULL, &claim), CHOIR_OK);
+    ok(take(NULL, &claim));
     choir__claim_free(claim, false);
-    assert_int_equal(entries(), 0);
+    assert_int_equal(entries(folder), 0);
 }
 
 /* A folder that cannot be written needs no claim; one that is missing is an error. */
@@ -518,10 +494,10 @@ static void no_folder(void **state)
         choir__claim_take("/tmp/choir-claim-missing", &opts, &claim), CHOIR_ERR_IO);
     (void)choir_error_message();
     if (geteuid() == 0) { /* which may write anywhere but there */
-        assert_int_equal(choir__claim_take("/sys", &opts, &claim), CHOIR_OK);
+        ok(choir__claim_take("/sys", &opts, &claim));
     } else {
         chmod(folder, 0555);
-        assert_int_equal(take(NULL, &claim), CHOIR_OK);
+        ok(take(NULL, &claim));
         chmod(folder, 0755);
     }
     assert_null(claim);

@@ -1,15 +1,11 @@
 /* The door of a server: there is room for one more, unless all are known; the oldest stranger
  * goes first; and no stranger stays for longer than the limit. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "base/base.h"
 #include "record/http/door.h"
 

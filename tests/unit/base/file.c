@@ -1,17 +1,12 @@
 /* Opening files of the user: each kind of file, and each kind of opening. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "base/files/file.h"
 
 static char folder[] = "/tmp/choir-file-XXXXXX";
@@ -46,8 +41,7 @@ static int clean(void **state)
 static void opens(const char *path, int flags, choir__file_kinds kinds)
 {
     int fd;
-    if (choir__file_open(path, flags, kinds, &fd) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(choir__file_open(path, flags, kinds, &fd));
     if (!(flags & O_NONBLOCK))
         assert_false(fcntl(fd, F_GETFL) & O_NONBLOCK);
     assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
@@ -59,8 +53,7 @@ static void refused(const char *path, int flags, choir__file_kinds kinds, const 
     int fd;
     assert_int_equal(choir__file_open(path, flags, kinds, &fd), CHOIR_ERR_IO);
     assert_int_equal(fd, -1);
-    if (!strstr(choir_error_message(), words))
-        fail_msg("%s", choir_error_message());
+    assert_says(words);
 }
 
 static void test_reading(void **state)
@@ -117,8 +110,8 @@ static void test_other_ways(void **state)
     assert_null(choir__file_json("device", 0, NULL));
     assert_null(choir__file_try_stream("fifo"));
     assert_int_equal(errno, ENOTSUP);
-    assert_int_equal(choir__file_check("none"), CHOIR_OK);
-    assert_int_equal(choir__file_check("file"), CHOIR_OK);
+    ok(choir__file_check("none"));
+    ok(choir__file_check("file"));
     assert_int_equal(choir__file_check("fifo"), CHOIR_ERR_IO);
 }
 

@@ -1,11 +1,7 @@
 /* The 16-bit floats: every pattern there and back, and the rounding on the way down. */
 #include <math.h>
-#include <setjmp.h>
 #include <stdbool.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "check.h"
 #include "base/half.h"
 
 static bool is_nan16(uint16_t half, uint16_t infinity)

@@ -1,14 +1,7 @@
 /* Libraries that are opened when first needed: base/plugin/library.h, and oneDNN by it. */
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
 
+#include "helpers.h"
 #include "base/plugin/library_nvidia.h"
 #include "device/cpu/context.h"
 
@@ -19,7 +12,7 @@ static void fills_in_the_table(void **state)
     (void)state;
     static const char *const names[] = {"cos", "sqrt"};
     number_fn *table[2] = {NULL};
-    assert_int_equal(choir__library_open("libm.so.6", names, 2, table), CHOIR_OK);
+    ok(choir__library_open("libm.so.6", names, 2, table));
     assert_true(table[0](0) == 1 && table[1](9) == 3);
 }
 
@@ -28,27 +21,16 @@ static void says_what_is_missing(void **state)
     (void)state;
     static const char *const names[] = {"sqrt", "square_root"};
     number_fn *table[2];
-    assert_int_equal(
-        choir__library_open("libnowhere.so.1", names, 1, table), CHOIR_ERR_UNSUPPORTED);
-    assert_non_null(strstr(choir_error_message(), "libnowhere.so.1"));
-    assert_int_equal(choir__library_open("libm.so.6", names, 2, table), CHOIR_ERR_UNSUPPORTED);
-    assert_non_null(strstr(choir_error_message(), "square_root"));
+    assert_fails(choir__library_open("libnowhere.so.1", names, 1, table), CHOIR_ERR_UNSUPPORTED,
+        "libnowhere.so.1");
+    assert_fails(choir__library_open("libm.so.6", names, 2, table), CHOIR_ERR_UNSUPPORTED,
+        "square_root");
 }
 
 /* --- NVIDIA's libraries, for which libm stands here --- */
 
 static char work[] = "/tmp/choir-library-XXXXXX";
 static char libm[512];
-
-static void shell(const char *format, ...)
-{
-    char line[1400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    assert_int_equal(system(line), 0);
-}
 
 static int make_folder(void **state)
 {
@@ -65,7 +47,7 @@ static int make_folder(void **state)
 static int remove_folder(void **state)
 {
     (void)state;
-    shell("rm -r %s", work);
+    assert_int_equal(shell("rm -r %s", work), 0);
     return 0;
 }
 
@@ -106,11 +88,12 @@ static void nvidias_libraries_are_found(void **state)
         char file[64];
         snprintf(file, sizeof file, "libcutest%zu.so.9", i);
         assert_int_equal(open_with(at[i].variable, at[i].root, file), CHOIR_ERR_UNSUPPORTED);
-        shell("mkdir -p %s/%s && ln -s %s %s/%s/%s", work, at[i].folder, libm, work,
-            at[i].folder, file);
-        assert_int_equal(open_with(at[i].variable, at[i].root, file), CHOIR_OK);
+        assert_int_equal(shell("mkdir -p %s/%s && ln -s %s %s/%s/%s", work, at[i].folder, libm,
+                             work, at[i].folder, file),
+            0);
+        ok(open_with(at[i].variable, at[i].root, file));
     }
-    assert_int_equal(open_in("libm.so.6", NULL), CHOIR_OK); /* by the dynamic linker */
+    ok(open_in("libm.so.6", NULL)); /* by the dynamic linker */
 }
 
 /* A wheel of the CUDA runtime tells where the others are: nvidia/cu13/lib, nvidia/cutest/lib.
@@ -119,17 +102,17 @@ static void nvidias_libraries_are_found_beside_the_runtime(void **state)
 {
     (void)state;
     char path[600];
-    shell("mkdir -p %s/nvidia/cu13/lib %s/nvidia/cutest/lib", work, work);
-    shell("cp %s %s/nvidia/cu13/lib/libcudart.so.13", libm, work);
+    assert_int_equal(shell("mkdir -p %s/nvidia/cu13/lib %s/nvidia/cutest/lib", work, work), 0);
+    assert_int_equal(shell("cp %s %s/nvidia/cu13/lib/libcudart.so.13", libm, work), 0);
     snprintf(path, sizeof path, "%s/nvidia/cu13/lib/libcudart.so.13", work);
     void *runtime = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
     void *address = runtime ? dlsym(runtime, "sqrt") : NULL;
     assert_non_null(address);
     assert_int_equal(open_in("libcutestr.so.9", address), CHOIR_ERR_UNSUPPORTED);
-    shell("ln -s %s %s/nvidia/cutest/lib/libcutestr.so.9", libm, work);
-    assert_int_equal(open_in("libcutestr.so.9", address), CHOIR_OK);
-    shell("ln -s %s %s/nvidia/cu13/lib/libcutests.so.9", libm, work);
-    assert_int_equal(open_in("libcutests.so.9", address), CHOIR_OK);
+    assert_int_equal(shell("ln -s %s %s/nvidia/cutest/lib/libcutestr.so.9", libm, work), 0);
+    ok(open_in("libcutestr.so.9", address));
+    assert_int_equal(shell("ln -s %s %s/nvidia/cu13/lib/libcutests.so.9", libm, work), 0);
+    ok(open_in("libcutests.so.9", address));
     dlclose(runtime);
 }
 

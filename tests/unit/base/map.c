@@ -1,10 +1,5 @@
 /* Numbers under texts: choir__map against a list. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
+#include "check.h"
 #include "base/files/map.h"
 
 static void holds_one(void **state)

@@ -1,11 +1,7 @@
 /* Collectives over messages: every kind by every algorithm, small and cut into segments, on
  * ranks that are threads with mailboxes between them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
+#include "check.h"
 #include "collectives_fixture.h"
 #include "comm/pattern/schedule.h"
 #include "mailbox.h"

@@ -1,12 +1,7 @@
 /* Tables of named things: lookup, the list of names, and the message for an unknown name. */
 #include <limits.h>
-#include <setjmp.h>
 #include <stdbool.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
+#include "check.h"
 #include "base/named.h"
 
 typedef struct animal {

@@ -1,12 +1,7 @@
 /* Random numbers against published vectors: Random123's for Philox, PyTorch's for randperm. */
-#include <setjmp.h>
 #include <stdbool.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "check.h"
 #include "base/rng.h"
 
 /* From Random123's kat_vectors, "philox4x32 10": counter, key, result. */

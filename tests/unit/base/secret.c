@@ -1,13 +1,8 @@
 /* Passwords are taken out of URLs wherever they stand in a text, and nothing else is. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <stdlib.h>
-#include <string.h>
 
+#include "check.h"
 #include "base/base.h"
 #include "base/secret.h"
 

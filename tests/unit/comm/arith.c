@@ -1,14 +1,9 @@
 /* choir__reduce against the definition (one element at a time, recursively down the tree), for
  * every element type, operation and number of sources. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "check.h"
 #include "base/half.h"
 #include "comm/reduce.h"
 

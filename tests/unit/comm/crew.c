@@ -4,15 +4,10 @@
  * reduced to a few steps that no rank can finish before all have begun them, unless ranks step
  * by themselves (apart) and meet at the end alone. Each state is checked, and so is the end of
  * each path: the job is done, or too few processes are left. */
+#include "check.h"
 #include "launch/crew/seat.c" /* to be each of the processes in turn */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { SEATS = 5, STATES_MAX = 1 << 22 };
 
@@ -373,7 +368,7 @@ static state first_state(void)
 {
     state s;
     memset(&s, 0, sizeof s);
-    assert_int_equal(choir__crew_new(job.world, "job", &crew), CHOIR_OK);
+    ok(choir__crew_new(job.world, "job", &crew));
     crew->rebuild = job.rebuild;
     crew->least = job.least;
     for (int i = 0; i < job.spares; i++)
@@ -454,7 +449,7 @@ static void test_rebuilt(void **unused)
 static void test_patience(void **unused)
 {
     (void)unused;
-    assert_int_equal(choir__crew_new(2, "job", &crew), CHOIR_OK);
+    ok(choir__crew_new(2, "job", &crew));
     mine.crew = crew;
     assert_true(choir__crew_patience(crew, 1800) == 1800); /* no step is known */
     for (int i = 0; i < 20; i++)
@@ -473,7 +468,7 @@ static void test_settled(void **unused)
 {
     (void)unused;
     choir__rank_change change;
-    assert_int_equal(choir__crew_new(2, "job", &crew), CHOIR_OK);
+    ok(choir__crew_new(2, "job", &crew));
     memset(&mine, 0, sizeof mine);
     choir__crew_sit(crew, 0);
     assert_false(choir__crew_is_new());

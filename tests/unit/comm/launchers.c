@@ -1,13 +1,8 @@
 /* The variables that launchers set in the environment. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <choir/choir.h>
+#include "check.h"
 #include "launch/launchers.h"
 
 static void clear(void)
@@ -39,7 +34,7 @@ static choir__launcher find(const char *const *settings)
         *value = '\0';
         setenv(copy, value + 1, 1);
     }
-    assert_int_equal(choir__launcher_find(false, &l), CHOIR_OK);
+    ok(choir__launcher_find(false, &l));
     return l;
 }
 #define FIND(...) find((const char *const[]){__VA_ARGS__, NULL})
@@ -49,7 +44,7 @@ static void nobody(void **state)
     choir__launcher l;
     (void)state;
     clear();
-    assert_int_equal(choir__launcher_find(false, &l), CHOIR_OK);
+    ok(choir__launcher_find(false, &l));
     assert_null(l.name);
     l = FIND("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_JOB_ID=5"); /* a batch script */
     assert_null(l.name);
@@ -70,7 +65,7 @@ static void by_hand(void **state)
     assert_int_equal(l.node, 1);
     assert_string_equal(l.job, "x");
     assert_false(l.mpi);
-    assert_int_equal(choir__launcher_find(true, &l), CHOIR_OK); /* clusters only */
+    ok(choir__launcher_find(true, &l)); /* clusters only */
     assert_int_equal(l.world, 9);
 }
 
@@ -213,19 +208,16 @@ static void nonsense(void **state)
     (void)state;
     clear();
     setenv("OMPI_COMM_WORLD_RANK", "x", 1);
-    assert_int_equal(choir__launcher_find(false, &l), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(
-        choir_error_message(), "OMPI_COMM_WORLD_RANK: expected a whole number, got 'x'"));
+    assert_fails(choir__launcher_find(false, &l), CHOIR_ERR_ARGUMENT,
+        "OMPI_COMM_WORLD_RANK: expected a whole number, got 'x'");
     setenv("OMPI_COMM_WORLD_RANK", "2", 1);
-    assert_int_equal(choir__launcher_find(false, &l), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "OMPI_COMM_WORLD_SIZE is not"));
+    assert_fails(
+        choir__launcher_find(false, &l), CHOIR_ERR_ARGUMENT, "OMPI_COMM_WORLD_SIZE is not");
     setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
-    assert_int_equal(choir__launcher_find(false, &l), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "ranks count from 0"));
+    assert_fails(choir__launcher_find(false, &l), CHOIR_ERR_ARGUMENT, "ranks count from 0");
     clear();
     setenv("RANK", "0", 1);
-    assert_int_equal(choir__launcher_find(false, &l), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "WORLD_SIZE is not"));
+    assert_fails(choir__launcher_find(false, &l), CHOIR_ERR_ARGUMENT, "WORLD_SIZE is not");
     clear();
     setenv("RANK", "-1", 1);
     assert_int_equal(choir__launcher_find(false, &l), CHOIR_ERR_ARGUMENT);

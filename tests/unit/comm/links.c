@@ -1,12 +1,8 @@
 /* The connections among agents (launch/raft/links.h): calls that are not accepted do not keep
  * the thread awake, and two agents that call each other have one connection in the end. */
+#include "check.h"
 #include "launch/raft/links.c"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 
@@ -32,7 +28,7 @@ static choir__links *agent(uint64_t id, heard *h)
     choir__links *l;
     char address[CHOIR__LINK_ADDRESS];
     choir__links_user user = {came, gone, h};
-    assert_int_equal(choir__links_open("127.0.0.1", 0, NULL, id, user, &l), CHOIR_OK);
+    ok(choir__links_open("127.0.0.1", 0, NULL, id, user, &l));
     snprintf(address, sizeof address, "127.0.0.1:%d", choir__links_port(l));
     choir__links_name(l, address);
     return l;

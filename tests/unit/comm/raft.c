@@ -1,19 +1,14 @@
 /* The ledger that agents hold together (launch/raft/): who votes, explored in every state of a
  * few agents; messages as bytes, whole and cut off; and the entries on a cluster that libraft
  * simulates, with servers that lose sight of each other. */
+#include "check.h"
 #include "launch/raft/entries.h"
 #include "launch/raft/voters.h"
 #include "launch/raft/wire.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <raft/fixture.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* --- who votes --- */
 

@@ -1,11 +1,6 @@
 /* Cuts of batches: torch.chunk's rule, shares by the largest remainder, runs of devices. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <string.h>
 
+#include "check.h"
 #include "base/base.h"
 #include "parallel/split.h"
 

@@ -1,12 +1,7 @@
 /* The greeting and the encryption between two ends in memory: the connection must end if an
  * attacker on the wire changes, repeats or drops bytes, and the bytes must not be readable. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <string.h>
 
+#include "check.h"
 #include "launch/store/channel.h"
 
 typedef struct pair {

@@ -1,12 +1,9 @@
 /* Failed greetings are counted by IPv4 address, and by IPv6 network: a host has as many
  * addresses of its /64 as it likes. */
+#include "check.h"
 #include "launch/store/failures.h"
 
 #include <arpa/inet.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 
 static uint64_t from(const char *text)

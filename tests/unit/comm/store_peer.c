@@ -1,16 +1,11 @@
 /* Tells whose process is at the other end of a connection: choir__net_peer, which asks the
  * kernel, and the kernel's list of connections. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <poll.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "base/base.h"
 #include "launch/store/net.h"
 

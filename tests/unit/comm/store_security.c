@@ -1,39 +1,24 @@
 /* Access to a store: keys, unknown clients, clients that send nothing, and clients that send
  * too much. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "folder_fixture.h"
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 #include <choir/store.h>
 
 #include "base/base.h"
 #include "launch/store/store.h"
 
-static char folder[] = "/tmp/choir-store-XXXXXX";
-
 static const char *key_file(const char *name, const char *content, size_t bytes, mode_t mode)
 {
-    static char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    const char *path = at("%s", name);
     unlink(path);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    fwrite(content, 1, bytes, file);
-    fclose(file);
+    spit(path, content, bytes);
     assert_int_equal(chmod(path, mode), 0);
     return path;
 }
@@ -41,19 +26,13 @@ static const char *key_file(const char *name, const char *content, size_t bytes,
 static const char good_key[] = "0123456789abcdef0123456789abcdef";
 static const char bad_key[] = "0123456789abcdef0123456789abcdeF";
 
-static void assert_says(const char *part)
-{
-    if (!strstr(choir_error_message(), part))
-        fail_msg("'%s' is not in '%s'", part, choir_error_message());
-}
-
 static choir_store_server *serve_keyed(const char *bind)
 {
     choir_store_opts opts = choir_store_defaults();
     choir_store_server *server = NULL;
     opts.key_file = key_file("good", good_key, 32, 0600);
     opts.bind = bind;
-    assert_int_equal(choir_store_serve(opts, &server), CHOIR_OK);
+    ok(choir_store_serve(opts, &server));
     return server;
 }
 
@@ -69,8 +48,8 @@ static choir_status call(
 static void assert_serves(choir_store_server *server, const char *key)
 {
     choir_store *store = NULL;
-    assert_int_equal(call(server, key, 20, &store), CHOIR_OK);
-    assert_int_equal(choir_store_set(store, "a", "b", 1), CHOIR_OK);
+    ok(call(server, key, 20, &store));
+    ok(choir_store_set(store, "a", "b", 1));
     choir_store_free(store);
 }
 
@@ -90,22 +69,20 @@ static void key_files(void **state)
 {
     (void)state;
     char *large = calloc(1, 100 * 1000), fifo[300];
-    assert_int_equal(read_key(key_file("k", good_key, 32, 0600)), CHOIR_OK);
-    assert_int_equal(read_key(key_file("k", good_key, 32, 0400)), CHOIR_OK);
+    ok(read_key(key_file("k", good_key, 32, 0600)));
+    ok(read_key(key_file("k", good_key, 32, 0400)));
     const mode_t open_modes[] = {0640, 0604, 0620, 0601, 0666};
     for (size_t i = 0; i < CHOIR_COUNT(open_modes); i++) {
-        assert_int_equal(
-            read_key(key_file("k", good_key, 32, open_modes[i])), CHOIR_ERR_ARGUMENT);
-        assert_says("chmod 600");
+        assert_fails(read_key(key_file("k", good_key, 32, open_modes[i])), CHOIR_ERR_ARGUMENT,
+            "chmod 600");
     }
-    assert_int_equal(read_key(key_file("k", good_key, 31, 0600)), CHOIR_ERR_ARGUMENT);
-    assert_says("gives, got 31");
+    assert_fails(
+        read_key(key_file("k", good_key, 31, 0600)), CHOIR_ERR_ARGUMENT, "gives, got 31");
     assert_int_equal(read_key(key_file("k", "", 0, 0600)), CHOIR_ERR_ARGUMENT);
     assert_int_equal(read_key(key_file("k", large, 100 * 1000, 0600)), CHOIR_ERR_ARGUMENT);
     free(large);
     assert_int_equal(read_key(folder), CHOIR_ERR_ARGUMENT);
-    assert_int_equal(read_key("/nowhere/key"), CHOIR_ERR_IO);
-    assert_says("/nowhere/key");
+    assert_fails(read_key("/nowhere/key"), CHOIR_ERR_IO, "/nowhere/key");
     snprintf(fifo, sizeof fifo, "%s/fifo", folder);
     assert_int_equal(mkfifo(fifo, 0600), 0);
     assert_int_equal(read_key(fifo), CHOIR_ERR_ARGUMENT);
@@ -113,8 +90,7 @@ static void key_files(void **state)
     if (geteuid() == 0) {
         const char *path = key_file("k", good_key, 32, 0600);
         assert_int_equal(chown(path, 65534, 65534), 0);
-        assert_int_equal(read_key(path), CHOIR_ERR_ARGUMENT);
-        assert_says("user id 65534");
+        assert_fails(read_key(path), CHOIR_ERR_ARGUMENT, "user id 65534");
         unlink(path);
     }
 }
@@ -129,13 +105,12 @@ static void key_descriptor(void **state)
     assert_int_equal(write(ends[1], good_key, 32), 32);
     close(ends[1]);
     opts.key_fd = ends[0];
-    assert_int_equal(choir_store_serve(opts, &server), CHOIR_OK);
+    ok(choir_store_serve(opts, &server));
     assert_serves(server, good_key);
     choir_store_server_free(server);
     assert_int_equal(choir_store_serve(opts, &server), CHOIR_ERR_ARGUMENT); /* it is empty */
     opts.key_file = "both";
-    assert_int_equal(choir_store_serve(opts, &server), CHOIR_ERR_ARGUMENT);
-    assert_says("name one of them");
+    assert_fails(choir_store_serve(opts, &server), CHOIR_ERR_ARGUMENT, "name one of them");
     close(ends[0]);
 }
 
@@ -148,12 +123,11 @@ static void outside_needs_a_key(void **state)
     const char *outside[] = {"0.0.0.0", "::", "192.0.2.1"};
     for (size_t i = 0; i < CHOIR_COUNT(outside); i++) {
         opts.bind = outside[i];
-        assert_int_equal(choir_store_serve(opts, &server), CHOIR_ERR_ARGUMENT);
-        assert_says("needs a key");
+        assert_fails(choir_store_serve(opts, &server), CHOIR_ERR_ARGUMENT, "needs a key");
     }
     double start = choir__now();
-    assert_int_equal(choir_store_connect("192.0.2.1", 29500, opts, &store), CHOIR_ERR_ARGUMENT);
-    assert_says("job's key");
+    assert_fails(
+        choir_store_connect("192.0.2.1", 29500, opts, &store), CHOIR_ERR_ARGUMENT, "job's key");
     assert_true(choir__now() - start < 5);
     server = serve_keyed("0.0.0.0");
     assert_serves(server, good_key);
@@ -169,10 +143,10 @@ static void encrypted_values(void **state)
     size_t bytes = 0;
     for (size_t i = 0; i < CHOIR_STORE_VALUE_MAX; i++)
         big[i] = (char)(i * 7 >> 3);
-    assert_int_equal(call(server, good_key, 20, &store), CHOIR_OK);
+    ok(call(server, good_key, 20, &store));
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(choir_store_set(store, "big", big, CHOIR_STORE_VALUE_MAX), CHOIR_OK);
-        assert_int_equal(choir_store_get(store, "big", 0, &value, &bytes), CHOIR_OK);
+        ok(choir_store_set(store, "big", big, CHOIR_STORE_VALUE_MAX));
+        ok(choir_store_get(store, "big", 0, &value, &bytes));
         assert_int_equal(bytes, CHOIR_STORE_VALUE_MAX);
         assert_memory_equal(value, big, bytes);
         free(value);
@@ -189,13 +163,10 @@ static void wrong_keys(void **state)
     choir_store_server *server = serve_keyed("127.0.0.1"), *plain = NULL;
     choir_store *store = NULL;
     double start = choir__now();
-    assert_int_equal(call(server, bad_key, 20, &store), CHOIR_ERR_MISMATCH);
-    assert_says("another key");
-    assert_int_equal(call(server, NULL, 20, &store), CHOIR_ERR_MISMATCH);
-    assert_says("asks for the job's key");
-    assert_int_equal(choir_store_serve(choir_store_defaults(), &plain), CHOIR_OK);
-    assert_int_equal(call(plain, good_key, 20, &store), CHOIR_ERR_MISMATCH);
-    assert_says("has no key");
+    assert_fails(call(server, bad_key, 20, &store), CHOIR_ERR_MISMATCH, "another key");
+    assert_fails(call(server, NULL, 20, &store), CHOIR_ERR_MISMATCH, "asks for the job's key");
+    ok(choir_store_serve(choir_store_defaults(), &plain));
+    assert_fails(call(plain, good_key, 20, &store), CHOIR_ERR_MISMATCH, "has no key");
     assert_true(choir__now() - start < 10); /* at once, not when the time is over */
     assert_int_equal(choir__store_failures(server).keys, 2);
     assert_serves(server, good_key);
@@ -335,7 +306,7 @@ static void garbage(void **state)
 {
     (void)state;
     choir_store_server *keyed = serve_keyed("127.0.0.1"), *plain = NULL;
-    assert_int_equal(choir_store_serve(choir_store_defaults(), &plain), CHOIR_OK);
+    ok(choir_store_serve(choir_store_defaults(), &plain));
     choir_store_server *servers[] = {keyed, plain};
     char text[3000];
     unsigned seed = 5;
@@ -375,10 +346,9 @@ static void deaf_client(void **state)
     char hello[80] = "CHOIRST\1";
     static const char get[] = "\x19\0\0\0\2\0\1\0\1\0\0\0\0\0\0\0\0\0\0\0\5\0\0\0large";
     char *large = calloc(1, CHOIR_STORE_VALUE_MAX);
-    assert_int_equal(choir_store_serve(opts, &server), CHOIR_OK);
-    assert_int_equal(
-        choir_store_connect("127.0.0.1", choir_store_port(server), opts, &store), CHOIR_OK);
-    assert_int_equal(choir_store_set(store, "large", large, CHOIR_STORE_VALUE_MAX), CHOIR_OK);
+    ok(choir_store_serve(opts, &server));
+    ok(choir_store_connect("127.0.0.1", choir_store_port(server), opts, &store));
+    ok(choir_store_set(store, "large", large, CHOIR_STORE_VALUE_MAX));
     int fd = raw_call(choir_store_port(server));
     assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
     for (int i = 0; i < 2000; i++) /* 2 GB of answers, if they were made */
@@ -386,7 +356,7 @@ static void deaf_client(void **state)
             break;
     double start = choir__now();
     for (int i = 0; i < 20; i++)
-        assert_int_equal(choir_store_set(store, "small", "", 0), CHOIR_OK);
+        ok(choir_store_set(store, "small", "", 0));
     assert_true(choir__now() - start < 4);
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
@@ -411,7 +381,7 @@ static void half_frames(void **state)
     int calls[CALLS], dropped = 0;
     double end = choir__now() + 15;
     opts.bytes_max = 4000;
-    assert_int_equal(choir_store_serve(opts, &server), CHOIR_OK);
+    ok(choir_store_serve(opts, &server));
     for (int i = 0; i < CALLS; i++) {
         calls[i] = raw_call(choir_store_port(server));
         assert_int_equal(send(calls[i], hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
@@ -426,9 +396,8 @@ static void half_frames(void **state)
             dropped += hangs_up(calls[i], 0);
     }
     assert_true(dropped >= CALLS - 3);
-    assert_int_equal(
-        choir_store_connect("127.0.0.1", choir_store_port(server), opts, &store), CHOIR_OK);
-    assert_int_equal(choir_store_set(store, "small", "s", 1), CHOIR_OK);
+    ok(choir_store_connect("127.0.0.1", choir_store_port(server), opts, &store));
+    ok(choir_store_set(store, "small", "s", 1));
     for (int i = 0; i < CALLS; i++)
         close(calls[i]);
     choir_store_free(store);
@@ -492,9 +461,8 @@ static void not_a_store(void **state)
         listen_somewhere(&o);
         pthread_create(&thread, NULL, answer_once, &o);
         opts.timeout_s = 20;
-        assert_int_equal(
-            choir_store_connect("127.0.0.1", o.port, opts, &store), CHOIR_ERR_MISMATCH);
-        assert_says(words[i]);
+        assert_fails(choir_store_connect("127.0.0.1", o.port, opts, &store), CHOIR_ERR_MISMATCH,
+            words[i]);
         pthread_join(thread, NULL);
         close(o.listener);
     }
@@ -576,9 +544,9 @@ static void another_user(void **state)
     choir_store_server *tcp = NULL, *local = NULL;
     char name[64];
     snprintf(name, sizeof name, "unix:choir-test-%d", (int)getpid());
-    assert_int_equal(choir_store_serve(opts, &tcp), CHOIR_OK);
+    ok(choir_store_serve(opts, &tcp));
     opts.bind = name;
-    assert_int_equal(choir_store_serve(opts, &local), CHOIR_OK);
+    ok(choir_store_serve(opts, &local));
     target targets[] = {{"127.0.0.1", choir_store_port(tcp)}, {name, 0}};
     for (int i = 0; i < 2; i++)
         assert_int_equal(as_nobody(try_to_call, &targets[i]), -CHOIR_ERR_MISMATCH);
@@ -630,22 +598,12 @@ static void another_users_server(void **state)
     close(down[0]);
 }
 
-static int make_folder(void **state)
+static int remove_keys(void **state)
 {
-    (void)state;
-    return mkdtemp(folder) ? 0 : 1;
-}
-
-static int remove_folder(void **state)
-{
-    const char *names[] = {"k", "good", "client"};
-    char path[300];
-    (void)state;
-    for (size_t i = 0; i < CHOIR_COUNT(names); i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-    return rmdir(folder);
+    unlink(at("k"));
+    unlink(at("good"));
+    unlink(at("client"));
+    return remove_folder(state);
 }
 
 int main(void)
@@ -667,5 +625,5 @@ int main(void)
         cmocka_unit_test(another_user),
         cmocka_unit_test(another_users_server),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder, remove_keys);
 }

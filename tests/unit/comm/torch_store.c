@@ -1,16 +1,11 @@
 /* The client of PyTorch's TCPStore beside servers that speak as those of PyTorch 1.13 and of
  * PyTorch 2.1 and later do, and beside some that are none. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <arpa/inet.h>
 #include <pthread.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <choir/choir.h>
+#include "check.h"
 #include "base/base.h"
 #include "launch/store/torch.h"
 
@@ -132,17 +127,16 @@ static void both_protocols(void **state)
         char value[16], tiny[3];
         double until = choir__now() + 20;
         start(&s, k);
-        assert_int_equal(choir__torch_open("127.0.0.1", s.port, until, &store), CHOIR_OK);
+        ok(choir__torch_open("127.0.0.1", s.port, until, &store));
         assert_int_equal(store.old, k == OLDER);
-        assert_int_equal(choir__torch_set(&store, "choir/a", "1234", until), CHOIR_OK);
-        assert_int_equal(
-            choir__torch_get(&store, "choir/a", value, sizeof value, until), CHOIR_OK);
+        ok(choir__torch_set(&store, "choir/a", "1234", until));
+        ok(choir__torch_get(&store, "choir/a", value, sizeof value, until));
         assert_string_equal(value, "1234");
         assert_int_equal(
             choir__torch_get(&store, "choir/a", tiny, sizeof tiny, until), CHOIR_ERR_MISMATCH);
         choir__torch_close(&store);
-        assert_int_equal(choir__torch_open("localhost", s.port, until, &store), CHOIR_OK);
-        assert_int_equal(choir__torch_delete(&store, "choir/a", until), CHOIR_OK);
+        ok(choir__torch_open("localhost", s.port, until, &store));
+        ok(choir__torch_delete(&store, "choir/a", until));
         assert_string_equal(s.key, "");
         assert_int_equal(
             choir__torch_get(&store, "choir/a", value, sizeof value, choir__now() + 0.05),
@@ -152,13 +146,6 @@ static void both_protocols(void **state)
     }
 }
 
-static void assert_says(choir_status status, choir_status expected, const char *words)
-{
-    assert_int_equal(status, expected);
-    if (!strstr(choir_error_message(), words))
-        fail_msg("'%s' lacks '%s'", choir_error_message(), words);
-}
-
 static void no_stores(void **state)
 {
     server s;
@@ -166,19 +153,18 @@ static void no_stores(void **state)
     char value[16];
     (void)state;
     start(&s, WEB);
-    assert_says(choir__torch_open("127.0.0.1", s.port, choir__now() + 20, &store),
+    assert_fails(choir__torch_open("127.0.0.1", s.port, choir__now() + 20, &store),
         CHOIR_ERR_MISMATCH, "is not torchrun's store");
     stop(&s);
     start(&s, SILENT);
-    assert_says(choir__torch_open("127.0.0.1", s.port, choir__now() + 0.05, &store),
+    assert_fails(choir__torch_open("127.0.0.1", s.port, choir__now() + 0.05, &store),
         CHOIR_ERR_MISMATCH, "is not torchrun's store");
     stop(&s);
-    assert_says(choir__torch_open("127.0.0.1", s.port, choir__now() + 0.05, &store),
+    assert_fails(choir__torch_open("127.0.0.1", s.port, choir__now() + 0.05, &store),
         CHOIR_ERR_TIMEOUT, "does not answer: Connection refused");
     start(&s, DIES);
-    assert_int_equal(
-        choir__torch_open("127.0.0.1", s.port, choir__now() + 20, &store), CHOIR_OK);
-    assert_says(choir__torch_get(&store, "choir/b", value, sizeof value, choir__now() + 20),
+    ok(choir__torch_open("127.0.0.1", s.port, choir__now() + 20, &store));
+    assert_fails(choir__torch_get(&store, "choir/b", value, sizeof value, choir__now() + 20),
         CHOIR_ERR_PEER_LOST, "has gone: its agent has ended");
     choir__torch_close(&store);
     stop(&s);

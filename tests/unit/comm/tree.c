@@ -1,12 +1,7 @@
 /* The arithmetic of the tree: runs cover the leaves, nodes are nodes of the recursive tree, and
  * adding in pieces gives the bits of adding at once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <string.h>
 
+#include "check.h"
 #include "comm/pattern/tree.h"
 
 static int64_t left_half(int64_t n)

@@ -1,15 +1,10 @@
 /* The agent's watcher (launch/agent/watcher.h) over a ledger in this process: a ledger keeps
  * its newest entries alone, and an agent that has missed some goes on from the newest. */
+#include "check.h"
 #include "launch/agent/watcher.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 enum { KEPT = 4, HEAD = 100 };
@@ -89,9 +84,9 @@ static void times_of_changes(void **state)
     choir__ledger ledger = {.ops = &ops};
     choir__follower f;
     (void)state;
-    assert_int_equal(choir__follower_open(&f), CHOIR_OK);
+    ok(choir__follower_open(&f));
     for (int n = 1; n <= 3; n++)
-        assert_int_equal(choir__follower_next(&f, &ledger, 0), CHOIR_OK);
+        ok(choir__follower_next(&f, &ledger, 0));
     int events = 0;
     for (const char *at = f.events; (at = strstr(at, "\"resumed_s\":")); events++) {
         at += strlen("\"resumed_s\":");
@@ -110,12 +105,12 @@ static void missed_entries(void **state)
         .read = read_entry, .newest = newest, .beat = beat, .quiet_s = quiet_s};
     choir__ledger ledger = {.ops = &ops};
     choir__follower f;
-    assert_int_equal(choir__follower_open(&f), CHOIR_OK);
+    ok(choir__follower_open(&f));
     f.at = 1;
     f.now = (choir__membership){.phase = CHOIR__RUNNING};
     choir__watcher w = {
         .follower = &f, .ledger = &ledger, .id = "me", .patience = {.timeout_s = 60}};
-    assert_int_equal(choir__watcher_start(&w), CHOIR_OK);
+    ok(choir__watcher_start(&w));
     for (double until = choir__now() + 10; place(&f) < HEAD && choir__now() < until;)
         nap(0.01);
     assert_int_equal(place(&f), HEAD);

@@ -1,16 +1,11 @@
 /* Augmentation: a sample depends on (seed, epoch, index) alone; mixtures are what their
  * probabilities say; rectangles and lam have their distributions; wrong options are refused. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <choir/augment.h>
 #include <choir/device.h>
+#include "check.h"
 #include "base/rng.h"
 #include "data/images/image_ops.h"
 
@@ -80,9 +75,9 @@ static choir_dataset *augmented(const char *text, bool flat, uint64_t seed)
 {
     choir_augment_opts opts = choir_augment_defaults();
     choir_dataset *data;
-    assert_int_equal(choir_augment_parse(text, &opts), CHOIR_OK);
+    ok(choir_augment_parse(text, &opts));
     opts.seed = seed;
-    assert_int_equal(choir_dataset_augmented(make_pictures(flat), opts, &data), CHOIR_OK);
+    ok(choir_dataset_augmented(make_pictures(flat), opts, &data));
     return data;
 }
 
@@ -99,14 +94,14 @@ static void depends_on_seed_epoch_and_index(void **state)
     int same_epoch = 0, same_seed = 0;
     for (int64_t i = 0; i < SAMPLES; i++) {
         int64_t k = SAMPLES - 1 - i; /* read in another order */
-        assert_int_equal(choir_dataset_get_epoch(two, 3, k, x[1], y[1]), CHOIR_OK);
-        assert_int_equal(choir_dataset_get_epoch(two, 3, i, x[1], y[1]), CHOIR_OK);
-        assert_int_equal(choir_dataset_get_epoch(one, 3, i, x[0], y[0]), CHOIR_OK);
+        ok(choir_dataset_get_epoch(two, 3, k, x[1], y[1]));
+        ok(choir_dataset_get_epoch(two, 3, i, x[1], y[1]));
+        ok(choir_dataset_get_epoch(one, 3, i, x[0], y[0]));
         assert_memory_equal(x[0], x[1], sizeof x[0]);
         assert_memory_equal(y[0], y[1], sizeof y[0]);
-        assert_int_equal(choir_dataset_get_epoch(one, 4, i, x[1], y[1]), CHOIR_OK);
+        ok(choir_dataset_get_epoch(one, 4, i, x[1], y[1]));
         same_epoch += !memcmp(x[0], x[1], sizeof x[0]);
-        assert_int_equal(choir_dataset_get_epoch(other, 3, i, x[1], y[1]), CHOIR_OK);
+        ok(choir_dataset_get_epoch(other, 3, i, x[1], y[1]));
         same_seed += !memcmp(x[0], x[1], sizeof x[0]);
     }
     assert_true(same_epoch == 0 && same_seed == 0);
@@ -142,10 +137,10 @@ static void mixtures_are_what_their_classes_say(void **state)
         assert_int_equal(data->classes, SAMPLES);
         for (int64_t i = 0; i < SAMPLES; i++) {
             int differ = 0;
-            assert_int_equal(choir_dataset_get_epoch(data, 1, i, x, y), CHOIR_OK);
+            ok(choir_dataset_get_epoch(data, 1, i, x, y));
             float lam = share_of(y, i, &partner);
-            assert_int_equal(choir_dataset_get(plain, i, a, &label), CHOIR_OK);
-            assert_int_equal(choir_dataset_get(plain, partner, b, &label), CHOIR_OK);
+            ok(choir_dataset_get(plain, i, a, &label));
+            ok(choir_dataset_get(plain, partner, b, &label));
             for (int v = 0; v < VALUES; v++) {
                 if (cuts)
                     assert_true(x[v] == a[v] || x[v] == b[v]);
@@ -200,8 +195,7 @@ static void erases_rectangles(void **state)
     choir_dataset *data = augmented("erase:p=0.25,min=0.1,max=0.2", true, 2);
     for (int64_t i = 0; i < 2000; i++) {
         int low[2] = {SIDE, SIDE}, high[2] = {-1, -1}, zeros = 0;
-        assert_int_equal(
-            choir_dataset_get_epoch(data, i / SAMPLES, i % SAMPLES, x, &y), CHOIR_OK);
+        ok(choir_dataset_get_epoch(data, i / SAMPLES, i % SAMPLES, x, &y));
         assert_int_equal(y, i % SAMPLES);
         for (int v = 0; v < VALUES; v++) {
             int at[2] = {v / CHANNELS / SIDE, v / CHANNELS % SIDE};
@@ -233,9 +227,7 @@ static void changes_stay_in_range(void **state)
                 for (int i = 0; i < 60; i++)
                     x[i] = (float)level / 2;
                 double amount = op == CHOIR_IMAGE_HUE ? 0.3 : 0.9;
-                assert_int_equal(
-                    choir_image_change(x, channels, 5, 4, (choir_image_op)op, amount),
-                    CHOIR_OK);
+                ok(choir_image_change(x, channels, 5, 4, (choir_image_op)op, amount));
                 for (int i = 0; i < 20 * channels; i++)
                     assert_true(x[i] >= 0 && x[i] <= 1);
             }
@@ -294,7 +286,7 @@ static void refuses_what_is_wrong(void **state)
     assert_refused("jitter:hue=0.6", "hue=0.6");
     assert_refused("randaugment:magnitude=31", "below bins=31, got 31");
     assert_refused("erase:min=0.5,max=0.1", "min <= max");
-    assert_int_equal(choir_dataset_random_tokens(9, 4, 9, 1, &tokens), CHOIR_OK);
+    ok(choir_dataset_random_tokens(9, 4, 9, 1, &tokens));
     assert_int_equal(choir_dataset_augmented(tokens, opts, &data), CHOIR_ERR_ARGUMENT);
     choir_dataset_free(tokens);
     assert_int_equal(
@@ -306,7 +298,7 @@ static void refuses_what_is_wrong(void **state)
     assert_int_equal(choir_image_change(x, 3, 1, 1, CHOIR_IMAGE_OPS, 0), CHOIR_ERR_ARGUMENT);
     float wild[3 * 4] = {-1e30f, 2, 201, (float)NAN, (float)INFINITY, -(float)INFINITY};
     for (int op = 0; op < CHOIR_IMAGE_OPS; op++) /* such values are no levels, and no indices */
-        assert_int_equal(choir_image_change(wild, 3, 2, 2, (choir_image_op)op, 0), CHOIR_OK);
+        ok(choir_image_change(wild, 3, 2, 2, (choir_image_op)op, 0));
     assert_int_equal(
         choir_image_change(x, 3, 1, 1, CHOIR_IMAGE_CONTRAST, (double)NAN), CHOIR_ERR_ARGUMENT);
 }

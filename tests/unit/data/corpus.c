@@ -1,55 +1,10 @@
 /* Documents of language models: how records become tokens and targets, the splits, mixtures and
  * parts of data, and the messages for wrong records. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
+#include "folder_fixture.h"
 #include <choir/data_open.h>
 #include <choir/models.h>
 #include "base/base.h"
-
-#define assert_says(status, expected, text)                                                    \
-    do {                                                                                       \
-        assert_int_equal(status, expected);                                                    \
-        if (!strstr(choir_error_message(), text))                                              \
-            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                   \
-    } while (0)
-
-static char folder[] = "/tmp/choir-corpus-XXXXXX";
-
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    char *command = choir__format("rm -rf %s", folder);
-    int status = system(command);
-    free(command);
-    return status;
-}
-
-static const char *put(const char *name, const char *text)
-{
-    static char paths[4][64];
-    static int used;
-    char *path = paths[used++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-    return path;
-}
 
 static choir_dataset *open_corpus(
     const char *path, choir_split split, int64_t context, choir_tokenizer **tokenizer)
@@ -58,8 +13,7 @@ static choir_dataset *open_corpus(
     choir_dataset *data;
     opts.context = context;
     choir_status status = choir_dataset_corpus(path, split, opts, tokenizer, &data);
-    if (status != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(status);
     return data;
 }
 
@@ -69,7 +23,7 @@ static void show(choir_dataset *data, const choir_tokenizer *t, char *x_text, ch
     int64_t n = data->x_shape.dim[0], x[256], y[256],
             end = choir_tokenizer_id(t, "<|endoftext|>");
     assert_true(n <= 256);
-    assert_int_equal(choir_dataset_get(data, 0, x, y), CHOIR_OK);
+    ok(choir_dataset_get(data, 0, x, y));
     for (int64_t i = 0; i < n; i++) {
         x_text += sprintf(x_text, "%s", x[i] == end ? "$" : choir_tokenizer_decode(t, x[i]));
         y_text += sprintf(y_text, "%s",
@@ -98,7 +52,7 @@ static void texts_are_joined(void **state)
     assert_int_equal(data->classes, choir_tokenizer_size(t));
     choir_dataset_free(data);
     data = NULL;
-    assert_says(choir_dataset_corpus(path, CHOIR_VALIDATION, opts, &t, &data),
+    assert_fails(choir_dataset_corpus(path, CHOIR_VALIDATION, opts, &t, &data),
         CHOIR_ERR_ARGUMENT, "validation split");
     choir_tokenizer_free(t);
 }
@@ -160,8 +114,7 @@ static choir_tokenizer *load_beside(const beside *b)
     put_or_remove("generation_config.json", b->generation);
     put_or_remove("tokenizer_config.json", b->words);
     put_or_remove("special_tokens_map.json", b->names);
-    if (choir_tokenizer_load(folder, &t) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(choir_tokenizer_load(folder, &t));
     return t;
 }
 
@@ -204,8 +157,8 @@ static void the_folder_names_the_end(void **state)
         choir_tokenizer *t = load_beside(&cases[i]);
         const char *path =
             put("p.jsonl", "{\"prompt\":\"a\",\"completion\":\"bc\"}\n{\"text\":\"d\"}");
-        assert_int_equal(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data), CHOIR_OK);
-        assert_int_equal(choir_dataset_get(data, 0, x, y), CHOIR_OK);
+        ok(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data));
+        ok(choir_dataset_get(data, 0, x, y));
         if (y[2] != cases[i].end)
             fail_msg("case %zu ends with %lld", i, (long long)y[2]);
         choir_dataset_free(data);
@@ -223,12 +176,12 @@ static void chats_need_their_markers(void **state)
     opts.fixed_tokens = true;
     const char *path = put("m.jsonl", "{\"text\":\"abc\"}\n"
                                       "{\"messages\":[{\"role\":\"r\",\"content\":\"c\"}]}");
-    assert_says(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data), CHOIR_ERR_FORMAT,
+    assert_fails(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data), CHOIR_ERR_FORMAT,
         "m.jsonl, line 2: column 'messages': chats are written in ChatML, and <|im_start|> is "
         "no token");
     assert_int_equal(choir_tokenizer_size(t), TURN + 1);
     opts.fixed_tokens = false;
-    assert_int_equal(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data), CHOIR_OK);
+    ok(choir_dataset_corpus(path, CHOIR_TRAIN, opts, &t, &data));
     assert_int_equal(choir_tokenizer_id(t, "<|im_start|>"), TURN + 1);
     assert_int_equal(data->classes, TURN + 2);
     choir_dataset_free(data);
@@ -261,20 +214,20 @@ static void mixtures(void **state)
     enum { A = 30, B = 7, C = 100 };
     int64_t x[4], y[4], seen[3][C] = {{0}}, before[3] = {0};
     static const double weights[] = {0.2, 0.7, 0.1};
-    assert_int_equal(choir_dataset_random_tokens(A, 4, 9, 1, &one), CHOIR_OK);
-    assert_int_equal(choir_dataset_random_tokens(B, 4, 9, 2, &two), CHOIR_OK);
-    assert_int_equal(choir_dataset_random_tokens(C, 4, 9, 3, &three), CHOIR_OK);
+    ok(choir_dataset_random_tokens(A, 4, 9, 1, &one));
+    ok(choir_dataset_random_tokens(B, 4, 9, 2, &two));
+    ok(choir_dataset_random_tokens(C, 4, 9, 3, &three));
     choir_dataset *sources[] = {one, two, three};
-    assert_int_equal(choir_dataset_mixed(sources, weights, 3, &all), CHOIR_OK);
+    ok(choir_dataset_mixed(sources, weights, 3, &all));
     int64_t n = choir_dataset_length(all);
     assert_int_equal(n, 1000); /* 100 / 0.1 */
     for (int64_t i = 0; i < n; i++) {
         int64_t got_x[4], got_y[4];
         int from = -1;
-        assert_int_equal(choir_dataset_get(all, i, got_x, got_y), CHOIR_OK);
+        ok(choir_dataset_get(all, i, got_x, got_y));
         for (int s = 0; s < 3; s++) {
             int64_t index = before[s] % choir_dataset_length(sources[s]);
-            assert_int_equal(choir_dataset_get(sources[s], index, x, y), CHOIR_OK);
+            ok(choir_dataset_get(sources[s], index, x, y));
             if (from < 0 && !memcmp(x, got_x, sizeof x) && !memcmp(y, got_y, sizeof y))
                 from = s;
         }
@@ -294,13 +247,13 @@ static void parts(void **state)
     (void)state;
     choir_dataset *inner, *part;
     int64_t x[4], y[4], other[4];
-    assert_int_equal(choir_dataset_random_tokens(20, 4, 99, 1, &inner), CHOIR_OK);
-    assert_says(
+    ok(choir_dataset_random_tokens(20, 4, 99, 1, &inner));
+    assert_fails(
         choir_dataset_subset(inner, 2, 3, 7, &part), CHOIR_ERR_ARGUMENT, "there are not 7");
-    assert_int_equal(choir_dataset_subset(inner, 2, 3, 6, &part), CHOIR_OK);
+    ok(choir_dataset_subset(inner, 2, 3, 6, &part));
     assert_int_equal(choir_dataset_length(part), 6);
-    assert_int_equal(choir_dataset_get(part, 5, x, y), CHOIR_OK);
-    assert_int_equal(choir_dataset_get(inner, 17, other, y), CHOIR_OK);
+    ok(choir_dataset_get(part, 5, x, y));
+    ok(choir_dataset_get(inner, 17, other, y));
     assert_memory_equal(x, other, sizeof x);
     choir_dataset_free(part);
 }
@@ -330,16 +283,15 @@ static void sources_by_path(void **state)
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
         choir_tokenizer *t;
         choir_dataset *data;
-        assert_int_equal(choir_tokenizer_bytes(&t), CHOIR_OK);
+        ok(choir_tokenizer_bytes(&t));
         snprintf(path, sizeof path, cases[i].format, folder);
         choir_status status =
             choir_dataset_open(path, CHOIR_TRAIN, choir_data_defaults(), &info, &t, &data);
         if (cases[i].words) {
             assert_true(status != CHOIR_OK);
-            assert_says(status, status, cases[i].words);
+            assert_fails(status, status, cases[i].words);
         } else {
-            if (status != CHOIR_OK)
-                fail_msg("%s", choir_error_message());
+            ok(status);
             assert_int_equal(choir_dataset_length(data), cases[i].length);
             choir_dataset_free(data);
         }
@@ -365,15 +317,15 @@ static void wrong_records(void **state)
         choir_dataset *data;
         choir_status status = choir_dataset_corpus(
             put("w.jsonl", wrong[i].text), CHOIR_TRAIN, choir_corpus_defaults(), &t, &data);
-        assert_says(status, CHOIR_ERR_FORMAT, wrong[i].words);
+        assert_fails(status, CHOIR_ERR_FORMAT, wrong[i].words);
         assert_null(t);
     }
     choir_tokenizer *t;
     choir_dataset *data;
     choir_corpus_opts opts = choir_corpus_defaults();
     opts.fixed_tokens = true;
-    assert_int_equal(choir_tokenizer_bytes(&t), CHOIR_OK);
-    assert_says(
+    ok(choir_tokenizer_bytes(&t));
+    assert_fails(
         choir_dataset_corpus(put("w.jsonl", "{\"text\":\"a\"}"), CHOIR_TRAIN, opts, &t, &data),
         CHOIR_ERR_ARGUMENT, "no token that ends a text");
     choir_tokenizer_free(t);
@@ -392,5 +344,5 @@ int main(void)
         cmocka_unit_test(sources_by_path),
         cmocka_unit_test(wrong_records),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, make_folder, remove_all);
 }

@@ -1,48 +1,11 @@
 /* Folders of IDX files: MNIST's own, small ones made here, and many with false headers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <dirent.h>
+#include "folder_fixture.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
-#include <cmocka.h>
 #include <choir/data.h>
 
-#define assert_says(status, expected, text)                                                    \
-    do {                                                                                       \
-        assert_int_equal(status, expected);                                                    \
-        if (!strstr(choir_error_message(), text))                                              \
-            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                   \
-    } while (0)
-
 enum { IMAGES = 0x803, LABELS = 0x801, H = 2, W = 3 };
-
-static char folder[] = "/tmp/choir-idx-XXXXXX";
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder);
-}
-
-static const char *in_folder(const char *name)
-{
-    static char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
 
 static int empty_folder(void **state)
 {
@@ -50,7 +13,7 @@ static int empty_folder(void **state)
     DIR *dir = opendir(folder);
     for (struct dirent *e; (e = readdir(dir));)
         if (e->d_name[0] != '.')
-            remove(in_folder(e->d_name));
+            remove(at("%s", e->d_name));
     closedir(dir);
     return 0;
 }
@@ -64,7 +27,7 @@ static size_t put_word(unsigned char *p, uint32_t word)
 
 static void write_bytes(const char *name, const void *data, size_t bytes)
 {
-    const char *path = in_folder(name);
+    const char *path = at("%s", name);
     size_t length = strlen(name);
     if (length > 3 && !strcmp(name + length - 3, ".gz")) {
         gzFile f = gzopen(path, "wb");
@@ -74,10 +37,7 @@ static void write_bytes(const char *name, const void *data, size_t bytes)
         assert_int_equal(gzclose(f), Z_OK);
         return;
     }
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, bytes, f), bytes);
-    assert_int_equal(fclose(f), 0);
+    spit(path, data, bytes);
 }
 
 /* Writes count images of H x W; pixel p of image i is first + i + p. Returns the bytes. */
@@ -137,8 +97,8 @@ static void one_pair(void **state)
     write_images("small-images-idx3-ubyte.gz", 20, 4);
     write_labels("small-labels-idx1-ubyte", 20, 7);
     write_bytes("readme.txt", "hello", 5);
-    assert_int_equal(choir_dataset_idx(folder, CHOIR_TRAIN, &train), CHOIR_OK);
-    assert_int_equal(choir_dataset_idx(folder, CHOIR_VALIDATION, &valid), CHOIR_OK);
+    ok(choir_dataset_idx(folder, CHOIR_TRAIN, &train));
+    ok(choir_dataset_idx(folder, CHOIR_VALIDATION, &valid));
     assert_int_equal(choir_dataset_length(train), 13);
     assert_int_equal(choir_dataset_length(valid), 7);
     assert_int_equal(train->classes, 7);
@@ -152,7 +112,7 @@ static void one_pair(void **state)
     assert_int_equal(train->y_shape.ndim, 0);
     for (int i = 0; i < 20; i++) { /* both by the mean of the first nine tenths */
         choir_dataset *d = i < 13 ? train : valid;
-        assert_int_equal(d->ops->get(d, i < 13 ? i : i - 13, x, &y), CHOIR_OK);
+        ok(d->ops->get(d, i < 13 ? i : i - 13, x, &y));
         assert_int_equal(y, order[i] % 7);
         for (int p = 0; p < H * W; p++)
             assert_true(fabsf(x[p] - normalised(4 + order[i] + p, 18, 4)) < 1e-5f);
@@ -172,12 +132,12 @@ static void two_pairs(void **state)
     write_labels("train-labels-idx1-ubyte.gz", 9, 3);
     write_images("t10k-images-idx3-ubyte.gz", 5, 100);
     write_labels("t10k-labels-idx1-ubyte", 5, 5);
-    assert_int_equal(choir_dataset_idx(folder, CHOIR_TRAIN, &train), CHOIR_OK);
-    assert_int_equal(choir_dataset_idx(folder, CHOIR_VALIDATION, &valid), CHOIR_OK);
+    ok(choir_dataset_idx(folder, CHOIR_TRAIN, &train));
+    ok(choir_dataset_idx(folder, CHOIR_VALIDATION, &valid));
     assert_int_equal(choir_dataset_length(train), 9);
     assert_int_equal(choir_dataset_length(valid), 5);
     assert_int_equal(train->classes, 5); /* of both */
-    assert_int_equal(valid->ops->get(valid, 4, x, &y), CHOIR_OK);
+    ok(valid->ops->get(valid, 4, x, &y));
     assert_int_equal(y, 4);
     for (int p = 0; p < H * W; p++)
         assert_true(fabsf(x[p] - normalised(104 + p, 9, 0)) < 1e-4f);
@@ -190,7 +150,7 @@ static void two_pairs(void **state)
     put_word(data + 12, H);
     write_bytes("t10k-images-idx3-ubyte.gz", data, bytes);
     train = NULL;
-    assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &train), CHOIR_ERR_FORMAT, "2 x 3");
+    assert_fails(choir_dataset_idx(folder, CHOIR_TRAIN, &train), CHOIR_ERR_FORMAT, "2 x 3");
     assert_null(train);
 }
 
@@ -206,9 +166,9 @@ static void constant_images(void **state)
     memset(data + 16, 9, bytes - 16);
     write_bytes("c-images-idx3-ubyte", data, bytes);
     write_labels("c-labels-idx1-ubyte", 2, 1);
-    assert_int_equal(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_OK);
+    ok(choir_dataset_idx(folder, CHOIR_TRAIN, &d));
     assert_int_equal(choir_dataset_length(d), 1);
-    assert_int_equal(d->ops->get(d, 0, x, &y), CHOIR_OK);
+    ok(d->ops->get(d, 0, x, &y));
     assert_true(fabsf(x[0]) < 1e-6f);
     choir_dataset_free(d);
 }
@@ -217,34 +177,33 @@ static void bad_folders(void **state)
 {
     (void)state;
     choir_dataset *d = NULL;
-    assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO,
+    assert_fails(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO,
         "expected *-images-idx3-ubyte and *-labels-idx1-ubyte, also .gz, or images in folders");
-    assert_says(
-        choir_dataset_idx(in_folder("none"), CHOIR_TRAIN, &d), CHOIR_ERR_IO, "No such file");
+    assert_fails(choir_dataset_idx(at("none"), CHOIR_TRAIN, &d), CHOIR_ERR_IO, "No such file");
     write_bytes("file", "x", 1);
-    assert_says(
-        choir_dataset_idx(in_folder("file"), CHOIR_TRAIN, &d), CHOIR_ERR_IO, "Not a directory");
-    assert_says(
+    assert_fails(
+        choir_dataset_idx(at("file"), CHOIR_TRAIN, &d), CHOIR_ERR_IO, "Not a directory");
+    assert_fails(
         choir_dataset_idx(folder, (choir_split)5, &d), CHOIR_ERR_ARGUMENT, "unknown split 5");
     write_bytes("-images-idx3-ubyte", "x", 1); /* no name before it */
     write_bytes("a-images-idx3-ubyte.bak", "x", 1);
-    assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO, "expected *-images");
+    assert_fails(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO, "expected *-images");
     write_images("a-images-idx3-ubyte", 4, 0);
-    assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO,
+    assert_fails(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO,
         "a-labels-idx1-ubyte: cannot be opened: No such file");
     write_images("b-images-idx3-ubyte", 4, 0);
-    assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, "got several");
-    remove(in_folder("b-images-idx3-ubyte"));
-    assert_int_equal(mkdir(in_folder("a-labels-idx1-ubyte"), 0700), 0);
-    assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO,
+    assert_fails(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, "got several");
+    remove(at("b-images-idx3-ubyte"));
+    assert_int_equal(mkdir(at("a-labels-idx1-ubyte"), 0700), 0);
+    assert_fails(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_IO,
         "expected a file, got a folder");
-    rmdir(in_folder("a-labels-idx1-ubyte"));
+    rmdir(at("a-labels-idx1-ubyte"));
     write_labels("a-labels-idx1-ubyte", 3, 2);
-    assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT,
+    assert_fails(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT,
         "a-labels-idx1-ubyte holds 3 labels, but");
     write_images("a-images-idx3-ubyte", 1, 0);
     write_labels("a-labels-idx1-ubyte", 1, 1);
-    assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, "holds 1 image");
+    assert_fails(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, "holds 1 image");
     assert_null(d);
 }
 
@@ -277,21 +236,22 @@ static void bad_headers(void **state)
     write_labels("a-labels-idx1-ubyte", 4, 2);
     for (size_t c = 0; c < sizeof bad / sizeof *bad; c++) {
         unsigned char data[64] = {0};
-        size_t at = put_word(data, bad[c].mark);
-        at += put_word(data + at, bad[c].count);
-        at += put_word(data + at, bad[c].height);
-        at += put_word(data + at, bad[c].width);
-        at = (size_t)((int)at + bad[c].bytes);
+        size_t end = put_word(data, bad[c].mark);
+        end += put_word(data + end, bad[c].count);
+        end += put_word(data + end, bad[c].height);
+        end += put_word(data + end, bad[c].width);
+        end = (size_t)((int)end + bad[c].bytes);
         choir_dataset *d = NULL;
-        write_bytes("a-images-idx3-ubyte", data, at);
-        assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, bad[c].plain);
-        assert_non_null(strstr(choir_error_message(), "a-images-idx3-ubyte"));
-        remove(in_folder("a-images-idx3-ubyte"));
-        write_bytes("a-images-idx3-ubyte.gz", data, at);
-        assert_says(
+        write_bytes("a-images-idx3-ubyte", data, end);
+        assert_fails(
+            choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, bad[c].plain);
+        assert_says("a-images-idx3-ubyte");
+        remove(at("a-images-idx3-ubyte"));
+        write_bytes("a-images-idx3-ubyte.gz", data, end);
+        assert_fails(
             choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT, bad[c].packed);
-        assert_non_null(strstr(choir_error_message(), "a-images-idx3-ubyte.gz"));
-        remove(in_folder("a-images-idx3-ubyte.gz"));
+        assert_says("a-images-idx3-ubyte.gz");
+        remove(at("a-images-idx3-ubyte.gz"));
         assert_null(d);
     }
 }
@@ -300,29 +260,25 @@ static void bad_headers(void **state)
 static void damaged_gzip(void **state)
 {
     (void)state;
-    unsigned char data[512];
     choir_dataset *d;
+    const char *path = at("a-images-idx3-ubyte.gz");
+    size_t bytes;
     write_images("a-images-idx3-ubyte.gz", 20, 0);
     write_labels("a-labels-idx1-ubyte", 20, 2);
-    FILE *f = fopen(in_folder("a-images-idx3-ubyte.gz"), "rb");
-    size_t bytes = fread(data, 1, sizeof data, f);
-    fclose(f);
+    unsigned char *data = slurp(path, &bytes);
     for (size_t cut = 0; cut < bytes; cut++) {
-        f = fopen(in_folder("a-images-idx3-ubyte.gz"), "wb");
-        fwrite(data, 1, cut, f);
-        fclose(f);
+        spit(path, data, cut);
         assert_int_equal(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT);
         if (cut > 16) /* less is no gzip header yet */
-            assert_non_null(strstr(choir_error_message(), "damaged or cut short"));
+            assert_says("damaged or cut short");
     }
     for (size_t at = 10; at < bytes; at++) {
         data[at] ^= 0x5A;
-        f = fopen(in_folder("a-images-idx3-ubyte.gz"), "wb");
-        fwrite(data, 1, bytes, f);
-        fclose(f);
+        spit(path, data, bytes);
         assert_int_equal(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT);
         data[at] ^= 0x5A;
     }
+    free(data);
 }
 
 /* A file longer than the first piece that is read, whose size makes the memory grow. */
@@ -343,10 +299,10 @@ static void large_gzip(void **state)
         data[i] = (unsigned char)((i - at) / (SIDE * SIDE));
     write_bytes("a-images-idx3-ubyte.gz", data, bytes);
     write_labels("a-labels-idx1-ubyte", COUNT, 10);
-    assert_int_equal(choir_dataset_idx(folder, CHOIR_VALIDATION, &d), CHOIR_OK);
+    ok(choir_dataset_idx(folder, CHOIR_VALIDATION, &d));
     float previous = 0;
     for (int64_t i = 0; i < 4; i++) {
-        assert_int_equal(d->ops->get(d, i, x, &y), CHOIR_OK);
+        ok(d->ops->get(d, i, x, &y));
         assert_int_equal(y, (36 + i) % 10);
         assert_true(x[0] == x[SIDE * SIDE - 1] && x[0] > previous);
         previous = x[0];
@@ -357,7 +313,7 @@ static void large_gzip(void **state)
     assert_int_equal(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT);
     put_word(data + 4, COUNT + 1);
     write_bytes("a-images-idx3-ubyte.gz", data, bytes);
-    assert_says(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT,
+    assert_fails(choir_dataset_idx(folder, CHOIR_TRAIN, &d), CHOIR_ERR_FORMAT,
         "ends after 3600000 bytes of values; its header promises 3690000");
     free(data);
     free(x);
@@ -378,12 +334,12 @@ static void mnist(void **state)
     float x[28 * 28];
     int64_t y, seven = 0;
     double sum = 0, squares = 0, n = 9000.0 * 28 * 28;
-    assert_int_equal(choir_dataset_idx(path, CHOIR_TRAIN, &d), CHOIR_OK);
+    ok(choir_dataset_idx(path, CHOIR_TRAIN, &d));
     assert_int_equal(choir_dataset_length(d), 9000);
     assert_int_equal(d->classes, 10);
     assert_int_equal(d->x_shape.dim[1], 28);
     for (int64_t i = 0; i < 9000; i++) {
-        assert_int_equal(d->ops->get(d, i, x, &y), CHOIR_OK);
+        ok(d->ops->get(d, i, x, &y));
         if (i < 5) /* the test set's first labels */
             assert_int_equal(y, first[i]);
         seven += y == 7;
@@ -395,7 +351,7 @@ static void mnist(void **state)
     assert_true(fabs(sum / n) < 1e-5 && fabs(squares / n - 1) < 1e-5);
     assert_in_range(seven, 850, 1028);
     choir_dataset_free(d);
-    assert_int_equal(choir_dataset_idx(path, CHOIR_VALIDATION, &d), CHOIR_OK);
+    ok(choir_dataset_idx(path, CHOIR_VALIDATION, &d));
     assert_int_equal(choir_dataset_length(d), 1000);
     choir_dataset_free(d);
 }

@@ -29,7 +29,7 @@ static float *pixels_of(const char *path, int width, int height)
     size_t bytes;
     float *out = malloc((size_t)width * (size_t)height * 3 * sizeof *out);
     choir_image_opts o = plain(width, height, CHOIR_CROP_PADDED);
-    assert_int_equal(choir__read_file(path, 0, &data, &bytes), CHOIR_OK);
+    ok(choir__read_file(path, 0, &data, &bytes));
     choir_check(choir__decoder_open(&work.decoder, path, data, bytes, 1 << 26));
     assert_int_equal(work.decoder.width, width);
     assert_int_equal(work.decoder.height, height);
@@ -64,16 +64,17 @@ static void check_pattern(const char *path, float tolerance, int channels)
 static void jpegs(void **state)
 {
     (void)state;
-    write_jpeg(at("k/rgb.jpg"), WIDTH, HEIGHT, (jpeg_kind){JCS_RGB, true, false, 98});
-    check_pattern(at("k/rgb.jpg"), 2.5f, 3);
-    write_jpeg(at("k/420.jpg"), WIDTH, HEIGHT, (jpeg_kind){JCS_RGB, false, false, 98});
-    check_pattern(at("k/420.jpg"), 5, 3);
-    write_jpeg(at("k/prog.jpg"), WIDTH, HEIGHT, (jpeg_kind){JCS_RGB, true, true, 98});
-    check_pattern(at("k/prog.jpg"), 2.5f, 3);
-    write_jpeg(at("k/gray.jpg"), WIDTH, HEIGHT, (jpeg_kind){JCS_GRAYSCALE, false, false, 98});
-    check_pattern(at("k/gray.jpg"), 2.5f, 1);
-    write_jpeg(at("k/cmyk.jpg"), WIDTH, HEIGHT, (jpeg_kind){JCS_CMYK, true, false, 98});
-    check_pattern(at("k/cmyk.jpg"), 2.5f, 3);
+    write_jpeg(new_at("k/rgb.jpg"), WIDTH, HEIGHT, (jpeg_kind){JCS_RGB, true, false, 98});
+    check_pattern(new_at("k/rgb.jpg"), 2.5f, 3);
+    write_jpeg(new_at("k/420.jpg"), WIDTH, HEIGHT, (jpeg_kind){JCS_RGB, false, false, 98});
+    check_pattern(new_at("k/420.jpg"), 5, 3);
+    write_jpeg(new_at("k/prog.jpg"), WIDTH, HEIGHT, (jpeg_kind){JCS_RGB, true, true, 98});
+    check_pattern(new_at("k/prog.jpg"), 2.5f, 3);
+    write_jpeg(
+        new_at("k/gray.jpg"), WIDTH, HEIGHT, (jpeg_kind){JCS_GRAYSCALE, false, false, 98});
+    check_pattern(new_at("k/gray.jpg"), 2.5f, 1);
+    write_jpeg(new_at("k/cmyk.jpg"), WIDTH, HEIGHT, (jpeg_kind){JCS_CMYK, true, false, 98});
+    check_pattern(new_at("k/cmyk.jpg"), 2.5f, 3);
 }
 
 static void pngs(void **state)
@@ -85,11 +86,13 @@ static void pngs(void **state)
         {PNG_COLOR_TYPE_GRAY, 8, 1}, {PNG_COLOR_TYPE_RGB, 16, 3}, {PNG_COLOR_TYPE_GRAY, 16, 1}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         for (int interlaced = 0; interlaced < 2; interlaced++) {
-            write_png(at("k/x.png"), WIDTH, HEIGHT, kinds[i].type, kinds[i].depth, interlaced);
-            check_pattern(at("k/x.png"), kinds[i].depth == 16 ? 0.6f : 0, kinds[i].channels);
+            write_png(
+                new_at("k/x.png"), WIDTH, HEIGHT, kinds[i].type, kinds[i].depth, interlaced);
+            check_pattern(
+                new_at("k/x.png"), kinds[i].depth == 16 ? 0.6f : 0, kinds[i].channels);
         }
-    write_png(at("k/p.png"), WIDTH, HEIGHT, PNG_COLOR_TYPE_PALETTE, 8, false);
-    float *p = pixels_of(at("k/p.png"), WIDTH, HEIGHT);
+    write_png(new_at("k/p.png"), WIDTH, HEIGHT, PNG_COLOR_TYPE_PALETTE, 8, false);
+    float *p = pixels_of(new_at("k/p.png"), WIDTH, HEIGHT);
     for (int x = 0; x < WIDTH; x++) {
         float index = pattern(x, 0, 0);
         assert_true(p[3 * x] == index && p[3 * x + 1] == 255 - index);
@@ -137,10 +140,10 @@ static void check_views(const char *path, int width, int height, choir_crop crop
     choir__image_work work = {0};
     char *data;
     size_t bytes;
-    assert_int_equal(choir__read_file(path, 0, &data, &bytes), CHOIR_OK);
+    ok(choir__read_file(path, 0, &data, &bytes));
     for (uint64_t key = 1; key < 10; key++) {
         choir__view v;
-        assert_int_equal(choir__view_random(&o, path, width, height, key, &v), CHOIR_OK);
+        ok(choir__view_random(&o, path, width, height, key, &v));
         for (size_t f = 0; f < CHOIR_COUNT(fns); f++) {
             if (!choir__cpu_kernels(isas[f]))
                 continue;
@@ -169,17 +172,17 @@ static void check_views(const char *path, int width, int height, choir_crop crop
 static void views(void **state)
 {
     (void)state;
-    write_jpeg(at("k/a.jpg"), 131, 97, photo);
-    write_jpeg(at("k/b.jpg"), 40, 131, (jpeg_kind){JCS_RGB, false, true, 80});
-    write_jpeg(at("k/c.jpg"), 70, 65, (jpeg_kind){JCS_CMYK, false, false, 80});
-    write_png(at("k/d.png"), 50, 33, PNG_COLOR_TYPE_RGB, 8, false);
-    write_png(at("k/e.png"), 33, 50, PNG_COLOR_TYPE_RGB, 8, true);
+    write_jpeg(new_at("k/a.jpg"), 131, 97, photo);
+    write_jpeg(new_at("k/b.jpg"), 40, 131, (jpeg_kind){JCS_RGB, false, true, 80});
+    write_jpeg(new_at("k/c.jpg"), 70, 65, (jpeg_kind){JCS_CMYK, false, false, 80});
+    write_png(new_at("k/d.png"), 50, 33, PNG_COLOR_TYPE_RGB, 8, false);
+    write_png(new_at("k/e.png"), 33, 50, PNG_COLOR_TYPE_RGB, 8, true);
     for (choir_crop crop = CHOIR_CROP_RESIZED; crop <= CHOIR_CROP_CENTER; crop++) {
-        check_views(at("k/a.jpg"), 131, 97, crop);
-        check_views(at("k/b.jpg"), 40, 131, crop);
-        check_views(at("k/c.jpg"), 70, 65, crop);
-        check_views(at("k/d.png"), 50, 33, crop);
-        check_views(at("k/e.png"), 33, 50, crop);
+        check_views(new_at("k/a.jpg"), 131, 97, crop);
+        check_views(new_at("k/b.jpg"), 40, 131, crop);
+        check_views(new_at("k/c.jpg"), 70, 65, crop);
+        check_views(new_at("k/d.png"), 50, 33, crop);
+        check_views(new_at("k/e.png"), 33, 50, crop);
     }
 }
 
@@ -192,8 +195,8 @@ static void shrunk(void **state)
     choir__image_work work = {0};
     char *data;
     size_t bytes;
-    write_jpeg(at("k/big.jpg"), 403, 299, photo);
-    assert_int_equal(choir__read_file(at("k/big.jpg"), 0, &data, &bytes), CHOIR_OK);
+    write_jpeg(new_at("k/big.jpg"), 403, 299, photo);
+    ok(choir__read_file(new_at("k/big.jpg"), 0, &data, &bytes));
     for (uint64_t key = 1; key < 20; key++) {
         choir_image_opts o = plain(SIDE, SIDE, CHOIR_CROP_RESIZED);
         for (int s = 0; s < 2; s++) {
@@ -237,20 +240,20 @@ static choir_status read_as(const char *path, const void *data, size_t bytes, ch
 static void cut_short(void **state)
 {
     (void)state;
-    write_jpeg(at("k/j.jpg"), 64, 64, photo);
-    write_png(at("k/p.png"), 64, 64, PNG_COLOR_TYPE_RGB, 8, false);
+    write_jpeg(new_at("k/j.jpg"), 64, 64, photo);
+    write_png(new_at("k/p.png"), 64, 64, PNG_COLOR_TYPE_RGB, 8, false);
     const char *names[] = {"k/j.jpg", "k/p.png"};
     for (int n = 0; n < 2; n++) {
         char *data;
         size_t bytes;
-        assert_int_equal(choir__read_file(at(names[n]), 0, &data, &bytes), CHOIR_OK);
-        assert_int_equal(read_as("whole", data, bytes, CHOIR_CROP_RESIZED), CHOIR_OK);
+        ok(choir__read_file(new_at(names[n]), 0, &data, &bytes));
+        ok(read_as("whole", data, bytes, CHOIR_CROP_RESIZED));
         for (size_t cut = 0; cut + 6 < bytes; cut += 1 + cut / 40) { /* PNG: its last sum */
             uint8_t *part = malloc(cut + 1); /* its exact size, for the sanitizer */
             memcpy(part, data, cut);
             choir_status status = read_as("some.file", part, cut, CHOIR_CROP_RESIZED);
             free(part);
-            assert_says(status, CHOIR_ERR_FORMAT, "some.file");
+            assert_fails(status, CHOIR_ERR_FORMAT, "some.file");
         }
         free(data);
     }
@@ -261,27 +264,27 @@ static void damaged(void **state)
     (void)state;
     char *data;
     size_t bytes;
-    write_jpeg(at("k/j.jpg"), 64, 64, photo);
-    assert_int_equal(choir__read_file(at("k/j.jpg"), 0, &data, &bytes), CHOIR_OK);
+    write_jpeg(new_at("k/j.jpg"), 64, 64, photo);
+    ok(choir__read_file(new_at("k/j.jpg"), 0, &data, &bytes));
     for (size_t i = 0; i + 8 < bytes; i++) /* the frame: FF C0 length 8 height width */
         if ((uint8_t)data[i] == 0xFF && (uint8_t)data[i + 1] == 0xC0) {
             data[i + 5] = 3; /* 832 rows are promised */
-            assert_says(read_as("tall.jpg", data, bytes, CHOIR_CROP_CENTER), CHOIR_ERR_FORMAT,
+            assert_fails(read_as("tall.jpg", data, bytes, CHOIR_CROP_CENTER), CHOIR_ERR_FORMAT,
                 "tall.jpg");
             data[i + 5] = (char)0xFF, data[i + 7] = (char)0xFF;
-            assert_says(read_as("bomb.jpg", data, bytes, CHOIR_CROP_CENTER), CHOIR_ERR_FORMAT,
+            assert_fails(read_as("bomb.jpg", data, bytes, CHOIR_CROP_CENTER), CHOIR_ERR_FORMAT,
                 "bomb.jpg says it has 65344 x 65344 pixels, more than the 1048576");
         }
     free(data);
-    write_png(at("k/p.png"), 64, 64, PNG_COLOR_TYPE_RGB, 8, false);
-    assert_int_equal(choir__read_file(at("k/p.png"), 0, &data, &bytes), CHOIR_OK);
+    write_png(new_at("k/p.png"), 64, 64, PNG_COLOR_TYPE_RGB, 8, false);
+    ok(choir__read_file(new_at("k/p.png"), 0, &data, &bytes));
     data[bytes / 2] ^= 0x55;
-    assert_says(
+    assert_fails(
         read_as("bad.png", data, bytes, CHOIR_CROP_CENTER), CHOIR_ERR_FORMAT, "bad.png");
     free(data);
-    assert_says(read_as("a.jpg", "hello world", 11, CHOIR_CROP_CENTER), CHOIR_ERR_FORMAT,
+    assert_fails(read_as("a.jpg", "hello world", 11, CHOIR_CROP_CENTER), CHOIR_ERR_FORMAT,
         "a.jpg: expected a JPEG or PNG, got a file that begins with hello wo");
-    assert_says(
+    assert_fails(
         read_as("a.jpg", "", 0, CHOIR_CROP_CENTER), CHOIR_ERR_FORMAT, "got an empty file");
 }
 
@@ -317,8 +320,8 @@ static void scans(void **state)
     choir__decoder_close(&d);
     bytes = many_scans(data, 100);
     choir_check(choir__decoder_open(&d, "many.jpg", (char *)data, bytes, 1 << 20));
-    assert_int_equal(choir__decoder_read(&d, all, 1, &pixels), CHOIR_ERR_FORMAT);
-    assert_non_null(strstr(choir_error_message(), "of 248 x 248 pixels in 1308 bytes, with"));
+    assert_fails(choir__decoder_read(&d, all, 1, &pixels), CHOIR_ERR_FORMAT,
+        "of 248 x 248 pixels in 1308 bytes, with");
     choir__decoder_close(&d);
     choir__decoder_free(&d);
 }
@@ -334,5 +337,5 @@ int main(void)
         cmocka_unit_test(damaged),
         cmocka_unit_test(scans),
     };
-    return cmocka_run_group_tests_name("image", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("image", tests, make_folder, remove_all);
 }

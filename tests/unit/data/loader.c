@@ -12,7 +12,7 @@ static void batches_in_order(void **state)
     assert_int_equal(choir_loader_batches(loader), 5);
     for (int64_t position = 0; position < 35; position++) /* three epochs and a half */
         next_is(loader, run, 22, position);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
     assert_int_equal(data.freed, 0); /* borrowed */
     choir_dataset_free(&data.base);
     assert_int_equal(data.freed, 1);
@@ -31,20 +31,20 @@ static void nobody_waits(void **state)
     for (int64_t i = 0; i < STEPS; i++) {
         choir_scope *step = choir_step_open(run, (uint64_t)i);
         choir_batch batch;
-        assert_int_equal(choir_loader_next(loader, step, &batch), CHOIR_OK);
+        ok(choir_loader_next(loader, step, &batch));
         kept[i] = choir_keep(run, batch.x);
-        assert_int_equal(choir_scope_close(step), CHOIR_OK);
+        ok(choir_scope_close(step));
     }
     choir__sampler s;
-    assert_int_equal(choir__sampler_init(&s, LENGTH, M, B, 3, true, true), CHOIR_OK);
+    ok(choir__sampler_init(&s, LENGTH, M, B, 3, true, true));
     for (int64_t i = 0; i < STEPS; i++) {
         float x[EACH * 2];
-        assert_int_equal(choir_read(kept[i], x, sizeof x), CHOIR_OK);
+        ok(choir_read(kept[i], x, sizeof x));
         for (int64_t j = 0; j < EACH; j++)
             assert_true(x[2 * j] == (float)choir__sampler_at(&s, i / M, i % M, j));
     }
     choir__sampler_free(&s);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
 }
 
 static void slow_data(void **state)
@@ -59,7 +59,7 @@ static void slow_data(void **state)
         if (position % 5 == 0)
             usleep(4000); /* a slow step: the loader gets ahead */
     }
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
 }
 
 static void prefetches_some(void **state)
@@ -76,7 +76,7 @@ static void prefetches_some(void **state)
     /* 64 stages of so small a size; the one taken is filled again only with half of the others,
      * unless it was taken before all were full. */
     assert_in_range(data.calls, 64 * EACH, 65 * EACH);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
 }
 
 static void seeks(void **state)
@@ -96,10 +96,10 @@ static void seeks(void **state)
             choir_loader_seek(loader, position = to[i]);
     }
     choir_loader_seek(loader, -1);
-    assert_says(choir_scope_status(run), CHOIR_ERR_ARGUMENT, "micro-batch -1");
+    assert_fails(choir_scope_status(run), CHOIR_ERR_ARGUMENT, "micro-batch -1");
     choir_scope_clear(run);
     next_is(loader, run, 22, position);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
 }
 
 /* Ranks that have parts of the micro-batches together see the samples that one rank with all of
@@ -123,15 +123,15 @@ static void ranks_cut_it_the_same(void **state)
             choir_scope *s = choir_step_open(run, 0);
             choir_batch a, b;
             int64_t ya[2], yb[2];
-            assert_int_equal(choir_loader_next(whole, s, &a), CHOIR_OK);
-            assert_int_equal(choir_loader_next(m < 2 ? first : last, s, &b), CHOIR_OK);
-            assert_int_equal(choir_read(a.y, ya, sizeof ya), CHOIR_OK);
-            assert_int_equal(choir_read(b.y, yb, sizeof yb), CHOIR_OK);
+            ok(choir_loader_next(whole, s, &a));
+            ok(choir_loader_next(m < 2 ? first : last, s, &b));
+            ok(choir_read(a.y, ya, sizeof ya));
+            ok(choir_read(b.y, yb, sizeof yb));
             assert_memory_equal(ya, yb, sizeof ya);
             choir_scope_close(s);
         }
     assert_int_equal(choir_loader_position(last), 9);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
 }
 
 /* The last batch is filled up: 5 samples in batches of two. */
@@ -150,12 +150,12 @@ static void filled_up(void **state)
         choir_scope *s = choir_step_open(run, 0);
         choir_batch b;
         int64_t y[2];
-        assert_int_equal(choir_loader_next(loader, s, &b), CHOIR_OK);
-        assert_int_equal(choir_read(b.y, y, sizeof y), CHOIR_OK);
+        ok(choir_loader_next(loader, s, &b));
+        ok(choir_read(b.y, y, sizeof y));
         assert_memory_equal(y, expected + i % 3 * 2, sizeof y);
         choir_scope_close(s);
     }
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
 }
 
 /* --- recorded steps --- */
@@ -193,14 +193,14 @@ static void replayed_steps(void **state)
     for (int m = 0; m < M; m++)
         r.out[m] = choir_zeros(run, CHOIR_F32, choir_dims(EACH, 2));
     choir__sampler s;
-    assert_int_equal(choir__sampler_init(&s, LENGTH, M, B, 3, true, true), CHOIR_OK);
+    ok(choir__sampler_init(&s, LENGTH, M, B, 3, true, true));
     for (int64_t k = 0; k < STEPS; k++) {
-        assert_int_equal(choir_step(run, one_step, &r), CHOIR_OK);
+        ok(choir_step(run, one_step, &r));
         if (k > 3 && k < 9)
             continue; /* nothing is read yet: replays queue up one after another */
         for (int64_t m = 0; m < M; m++) {
             float x[EACH * 2];
-            assert_int_equal(choir_read(r.out[m], x, sizeof x), CHOIR_OK);
+            ok(choir_read(r.out[m], x, sizeof x));
             for (int64_t j = 0; j < EACH; j++)
                 assert_true(x[2 * j] == (float)choir__sampler_at(&s, k, m, j));
         }
@@ -209,11 +209,11 @@ static void replayed_steps(void **state)
     assert_int_equal(choir_loader_position(r.loader), STEPS * M);
     data.fails_at = choir__sampler_at(&s, 8, 0, 0);
     choir_loader_seek(r.loader, 7 * M); /* last: the loader starts filling at once */
-    assert_int_equal(choir_step(run, one_step, &r), CHOIR_OK);
-    assert_says(choir_step(run, one_step, &r), CHOIR_ERR_FORMAT, "is torn");
+    ok(choir_step(run, one_step, &r));
+    assert_fails(choir_step(run, one_step, &r), CHOIR_ERR_FORMAT, "is torn");
     assert_int_equal(choir_loader_position(r.loader), 8 * M);
     choir__sampler_free(&s);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
 }
 
 int main(void)

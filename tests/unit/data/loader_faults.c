@@ -12,7 +12,7 @@ static void failing_sample(void **state)
     (void)state;
     counting data = count_to(22);
     choir__sampler s;
-    assert_int_equal(choir__sampler_init(&s, 22, M, B, 3, true, true), CHOIR_OK);
+    ok(choir__sampler_init(&s, 22, M, B, 3, true, true));
     data.fails_at = choir__sampler_at(&s, 1, 1, 1); /* in micro-batch 3 */
     choir__sampler_free(&s);
     choir_scope *run = choir_scope_open(NULL, 1);
@@ -25,7 +25,7 @@ static void failing_sample(void **state)
         data.without_message = again == 1;
         choir_status status = choir_loader_next(loader, step, &b);
         if (again == 0) /* prepared before without_message was known */
-            assert_says(status, CHOIR_ERR_FORMAT, "is torn");
+            assert_fails(status, CHOIR_ERR_FORMAT, "is torn");
         else
             assert_int_not_equal(status, CHOIR_OK);
         choir_relu(b.x); /* passes through */
@@ -38,7 +38,7 @@ static void failing_sample(void **state)
     choir_loader_seek(loader, 3);
     next_is(loader, run, 22, 3);
     next_is(loader, run, 22, 4);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
 }
 
 /* The dataset returns a status without a message: the loader names the sample. */
@@ -54,7 +54,7 @@ static void failing_silently(void **state)
     choir_loader *loader = choir_loader_new(run, &data.base, o);
     choir_scope *step = choir_step_open(run, 0);
     choir_batch b;
-    assert_says(choir_loader_next(loader, step, &b), CHOIR_ERR_IO, "sample 2 of the dataset");
+    assert_fails(choir_loader_next(loader, step, &b), CHOIR_ERR_IO, "sample 2 of the dataset");
     choir_scope_close(step);
     data.fails_at = -1; /* mended: taking it again tries again, at the latest the second time */
     choir_status status = CHOIR_ERR_IO;
@@ -63,8 +63,8 @@ static void failing_silently(void **state)
         status = choir_loader_next(loader, step, &b);
         choir_scope_close(step);
     }
-    assert_int_equal(status, CHOIR_OK);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(status);
+    ok(choir_scope_close(run));
 }
 
 static void bad_options(void **state)
@@ -107,11 +107,11 @@ static void bad_options(void **state)
         choir_scope *run = choir_scope_open(NULL, 1);
         choir_loader *loader = choir_loader_new(run, bad[i].data, o);
         assert_non_null(loader);
-        assert_says(choir_scope_status(run), bad[i].status, bad[i].says);
+        assert_fails(choir_scope_status(run), bad[i].status, bad[i].says);
         choir_scope_clear(run); /* the loader keeps its error */
         choir_batch b;
         choir_scope *step = choir_step_open(run, 0);
-        assert_says(choir_loader_next(loader, step, &b), bad[i].status, bad[i].says);
+        assert_fails(choir_loader_next(loader, step, &b), bad[i].status, bad[i].says);
         choir_scope_close(step);
         assert_int_equal(choir_loader_batches(loader), 0);
         choir_loader_seek(loader, 5);
@@ -134,7 +134,7 @@ static void failed_scope(void **state)
     assert_int_equal(choir_loader_position(loader), 0);
     choir_scope_close(step);
     next_is(loader, run, 10, 0);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
 }
 
 /* --- life --- */
@@ -153,10 +153,10 @@ static void closed_at_any_time(void **state)
         for (int n = 0; n < i % 5; n++) {
             choir_scope *step = choir_step_open(run, 0);
             choir_batch b;
-            assert_int_equal(choir_loader_next(a, step, &b), CHOIR_OK);
-            assert_int_equal(choir_scope_close(step), CHOIR_OK);
+            ok(choir_loader_next(a, step, &b));
+            ok(choir_scope_close(step));
         }
-        assert_int_equal(choir_scope_close(run), CHOIR_OK);
+        ok(choir_scope_close(run));
     }
 }
 
@@ -199,7 +199,7 @@ static void forks(void **state)
         assert_int_equal(status, 0);
         next_is(loader, run, 22, 5 + round);
     }
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
 }
 
 static choir_status forking_get(choir_dataset *self, int64_t index, void *x, void *y)
@@ -222,7 +222,7 @@ static void forks_within_get(void **state)
     choir_loader *loader = choir_loader_new(run, &data.base, options());
     for (int64_t position = 0; position < 6; position++)
         next_is(loader, run, 22, position);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
 }
 
 int main(void)

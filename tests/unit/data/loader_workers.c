@@ -32,7 +32,7 @@ static void same_order(void **state)
         choir_loader_seek(loader, 13); /* in mid-epoch, to the exact sample */
         for (int64_t position = 13; position < 18; position++)
             next_is(loader, run, 22, position);
-        assert_int_equal(choir_scope_close(run), CHOIR_OK);
+        ok(choir_scope_close(run));
     }
 }
 
@@ -62,14 +62,14 @@ static void first_error(void **state)
         choir_loader *loader = choir_loader_new(run, &data.base, o);
         choir_scope *step = choir_step_open(run, 0);
         choir_status status = choir_loader_next(loader, step, &b);
-        assert_says(status, CHOIR_ERR_FORMAT, "sample 2 of the dataset");
-        assert_says(status, CHOIR_ERR_FORMAT, "picture 2 is torn");
+        assert_fails(status, CHOIR_ERR_FORMAT, "sample 2 of the dataset");
+        assert_fails(status, CHOIR_ERR_FORMAT, "picture 2 is torn");
         choir_scope_close(step);
         choir_loader_seek(loader, 1);
         step = choir_step_open(run, 1);
-        assert_int_equal(choir_loader_next(loader, step, &b), CHOIR_OK);
-        assert_int_equal(choir_scope_close(step), CHOIR_OK);
-        assert_int_equal(choir_scope_close(run), CHOIR_OK);
+        ok(choir_loader_next(loader, step, &b));
+        ok(choir_scope_close(step));
+        ok(choir_scope_close(run));
     }
 }
 
@@ -98,17 +98,17 @@ static void epochs(void **state)
         choir_batch b;
         float x[EACH * 2];
         choir_scope *step = choir_step_open(run, (uint64_t)position);
-        assert_int_equal(choir_loader_next(loader, step, &b), CHOIR_OK);
-        assert_int_equal(choir_read(b.x, x, sizeof x), CHOIR_OK);
+        ok(choir_loader_next(loader, step, &b));
+        ok(choir_read(b.x, x, sizeof x));
         assert_true(x[1] == (float)(position / (5 * M))); /* 5 batches an epoch */
-        assert_int_equal(choir_scope_close(step), CHOIR_OK);
+        ok(choir_scope_close(step));
     }
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
     float x[2];
     int64_t y;
-    assert_int_equal(choir_dataset_get_epoch(&data.base, 7, 3, x, &y), CHOIR_OK);
+    ok(choir_dataset_get_epoch(&data.base, 7, 3, x, &y));
     assert_true(x[1] == 7);
-    assert_says(
+    assert_fails(
         choir_dataset_get_epoch(&data.base, 7, 22, x, &y), CHOIR_ERR_RANGE, "sample 22");
 }
 
@@ -139,10 +139,10 @@ static void hangs(void **state)
     choir_scope *run = choir_scope_open(NULL, 1);
     choir_loader *loader = choir_loader_new(run, &data.base, o);
     choir_scope *step = choir_step_open(run, 0);
-    assert_int_equal(choir_loader_next(loader, step, &b), CHOIR_OK);
-    assert_int_equal(choir_scope_close(step), CHOIR_OK);
+    ok(choir_loader_next(loader, step, &b));
+    ok(choir_scope_close(step));
     step = choir_step_open(run, 1);
-    assert_says(choir_loader_next(loader, step, &b), CHOIR_ERR_TIMEOUT, "sample 5");
+    assert_fails(choir_loader_next(loader, step, &b), CHOIR_ERR_TIMEOUT, "sample 5");
     choir_scope_close(step);
     choir_scope_close(run); /* does not wait for it */
     awake = true;
@@ -165,7 +165,7 @@ static void patient(void **state)
         choir_loader *loader = choir_loader_new(run, &data.base, o);
         for (int64_t position = 0; position < 8; position++)
             next_is(loader, run, 22, position);
-        assert_int_equal(choir_scope_close(run), CHOIR_OK);
+        ok(choir_scope_close(run));
     }
 }
 
@@ -186,7 +186,7 @@ static void bad_workers(void **state)
         o.timeout_s = bad[i].timeout;
         choir_scope *run = choir_scope_open(NULL, 1);
         choir_loader_new(run, &data.base, o);
-        assert_says(choir_scope_status(run), CHOIR_ERR_ARGUMENT, bad[i].says);
+        assert_fails(choir_scope_status(run), CHOIR_ERR_ARGUMENT, bad[i].says);
         choir_scope_close(run);
     }
 }

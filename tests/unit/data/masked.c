@@ -1,21 +1,17 @@
 /* Masked language modelling: which tokens are replaced, how often and by which token, and that
  * this depends only on seed and sample. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <string.h>
 
 #include <choir/data.h>
+
+#include "check.h"
 
 enum { CONTEXT = 50, VOCAB = 40, MASK = 40, SAMPLES = 2000 };
 
 static choir_dataset *open_masked(uint64_t seed)
 {
     choir_dataset *inner, *masked;
-    assert_int_equal(choir_dataset_random_tokens(SAMPLES, CONTEXT, VOCAB, 9, &inner), CHOIR_OK);
-    assert_int_equal(choir_dataset_masked(inner, MASK, VOCAB, seed, &masked), CHOIR_OK);
+    ok(choir_dataset_random_tokens(SAMPLES, CONTEXT, VOCAB, 9, &inner));
+    ok(choir_dataset_masked(inner, MASK, VOCAB, seed, &masked));
     return masked;
 }
 
@@ -30,13 +26,13 @@ static void shares(void **state)
     choir_dataset *plain, *masked = open_masked(1);
     int64_t x[CONTEXT], y[CONTEXT], was[CONTEXT], next[CONTEXT];
     double chosen = 0, hidden = 0, replaced = 0;
-    assert_int_equal(choir_dataset_random_tokens(SAMPLES, CONTEXT, VOCAB, 9, &plain), CHOIR_OK);
+    ok(choir_dataset_random_tokens(SAMPLES, CONTEXT, VOCAB, 9, &plain));
     assert_int_equal(choir_dataset_length(masked), SAMPLES);
     assert_int_equal(masked->classes, MASK + 1);
     for (int64_t i = 0; i < SAMPLES; i++) {
         int targets = 0;
-        assert_int_equal(choir_dataset_get(masked, i, x, y), CHOIR_OK);
-        assert_int_equal(choir_dataset_get(plain, i, was, next), CHOIR_OK);
+        ok(choir_dataset_get(masked, i, x, y));
+        ok(choir_dataset_get(plain, i, was, next));
         for (int t = 0; t < CONTEXT; t++) {
             bool is_chosen = y[t] != CHOIR_IGNORED;
             if (is_chosen)
@@ -65,10 +61,10 @@ static void by_seed_and_sample(void **state)
     int64_t x[3][CONTEXT], y[3][CONTEXT];
     int differ = 0;
     for (int64_t i = 0; i < 20; i++) {
-        assert_int_equal(choir_dataset_get(a, i, x[0], y[0]), CHOIR_OK);
-        assert_int_equal(choir_dataset_get(b, 19 - i, x[1], y[1]), CHOIR_OK);
-        assert_int_equal(choir_dataset_get(b, i, x[1], y[1]), CHOIR_OK);
-        assert_int_equal(choir_dataset_get(c, i, x[2], y[2]), CHOIR_OK);
+        ok(choir_dataset_get(a, i, x[0], y[0]));
+        ok(choir_dataset_get(b, 19 - i, x[1], y[1]));
+        ok(choir_dataset_get(b, i, x[1], y[1]));
+        ok(choir_dataset_get(c, i, x[2], y[2]));
         assert_memory_equal(x[0], x[1], sizeof x[0]);
         assert_memory_equal(y[0], y[1], sizeof y[0]);
         differ += memcmp(y[0], y[2], sizeof y[0]) != 0;
@@ -86,14 +82,14 @@ static void by_epoch(void **state)
     int64_t x[4][CONTEXT], y[4][CONTEXT];
     int differ = 0;
     for (int64_t i = 0; i < 20; i++) {
-        assert_int_equal(choir_dataset_get(masked, i, x[3], y[3]), CHOIR_OK);
+        ok(choir_dataset_get(masked, i, x[3], y[3]));
         for (int e = 0; e < 3; e++)
-            assert_int_equal(choir_dataset_get_epoch(masked, e, i, x[e], y[e]), CHOIR_OK);
+            ok(choir_dataset_get_epoch(masked, e, i, x[e], y[e]));
         assert_memory_equal(x[0], x[3], sizeof x[0]);
         assert_memory_equal(y[0], y[3], sizeof y[0]);
         differ += memcmp(y[0], y[1], sizeof y[0]) != 0;
         differ += memcmp(y[1], y[2], sizeof y[1]) != 0;
-        assert_int_equal(choir_dataset_get_epoch(masked, 1, i, x[3], y[3]), CHOIR_OK);
+        ok(choir_dataset_get_epoch(masked, 1, i, x[3], y[3]));
         assert_memory_equal(x[1], x[3], sizeof x[1]);
         assert_memory_equal(y[1], y[3], sizeof y[1]);
     }
@@ -107,10 +103,10 @@ static void shortest(void **state)
     (void)state;
     choir_dataset *inner, *masked;
     int64_t x, y;
-    assert_int_equal(choir_dataset_random_tokens(50, 1, 7, 9, &inner), CHOIR_OK);
-    assert_int_equal(choir_dataset_masked(inner, 7, 7, 1, &masked), CHOIR_OK);
+    ok(choir_dataset_random_tokens(50, 1, 7, 9, &inner));
+    ok(choir_dataset_masked(inner, 7, 7, 1, &masked));
     for (int64_t i = 0; i < 50; i++) {
-        assert_int_equal(choir_dataset_get(masked, i, &x, &y), CHOIR_OK);
+        ok(choir_dataset_get(masked, i, &x, &y));
         assert_true(y >= 0 && y < 7);
     }
     choir_dataset_free(masked);
@@ -120,13 +116,12 @@ static void refused(void **state)
 {
     (void)state;
     choir_dataset *images, *tokens, *masked;
-    assert_int_equal(
-        choir_dataset_random(9, choir_dims(4), CHOIR_SCALAR, 3, 1, &images), CHOIR_OK);
+    ok(choir_dataset_random(9, choir_dims(4), CHOIR_SCALAR, 3, 1, &images));
     assert_int_equal(choir_dataset_masked(images, 1, 1, 1, &masked), CHOIR_ERR_ARGUMENT);
-    assert_int_equal(choir_dataset_random_labelled(9, 4, 7, 3, 1, &tokens), CHOIR_OK);
+    ok(choir_dataset_random_labelled(9, 4, 7, 3, 1, &tokens));
     assert_int_equal(choir_dataset_masked(tokens, 1, 1, 1, &masked), CHOIR_ERR_ARGUMENT);
     choir_dataset_free(tokens);
-    assert_int_equal(choir_dataset_random_tokens(9, 4, 7, 1, &tokens), CHOIR_OK);
+    ok(choir_dataset_random_tokens(9, 4, 7, 1, &tokens));
     assert_int_equal(choir_dataset_masked(tokens, -1, 1, 1, &masked), CHOIR_ERR_ARGUMENT);
     assert_int_equal(choir_dataset_masked(tokens, 1, 0, 1, &masked), CHOIR_ERR_ARGUMENT);
     choir_dataset_free(tokens);
@@ -138,9 +133,9 @@ static void random_labels(void **state)
     (void)state;
     choir_dataset *data;
     int64_t x[4], y, seen[3] = {0};
-    assert_int_equal(choir_dataset_random_labelled(99, 4, 7, 3, 1, &data), CHOIR_OK);
+    ok(choir_dataset_random_labelled(99, 4, 7, 3, 1, &data));
     for (int64_t i = 0; i < 99; i++) {
-        assert_int_equal(choir_dataset_get(data, i, x, &y), CHOIR_OK);
+        ok(choir_dataset_get(data, i, x, &y));
         assert_true(y >= 0 && y < 3 && x[0] >= 0 && x[0] < 7 && x[3] >= 0 && x[3] < 7);
         seen[y]++;
     }

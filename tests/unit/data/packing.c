@@ -1,17 +1,12 @@
 /* Packed documents: every document is whole in one sample, or cut into pieces of a context; and
  * a model's scores and losses of a packed sample are those of each document alone. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <choir/choir.h>
+#include "check.h"
 #include "base/base.h"
 #include "data/text/packs.h"
 
@@ -93,7 +88,7 @@ static void documents_do_not_see_one_another(const char *model)
     static float packed[CONTEXT * V], alone[CONTEXT * V];
     double sum = 0;
     fill(x, y);
-    assert_int_equal(choir_model_describe(model, &info), CHOIR_OK);
+    ok(choir_model_describe(model, &info));
     assert_true(info.packs);
     choir_module *net = choir_model_build(run, &info);
     choir_scope *step = choir_step_open(run, 0);
@@ -102,25 +97,24 @@ static void documents_do_not_see_one_another(const char *model)
     choir_tensor *in = choir_from(step, CHOIR_I64, choir_dims(1, 3, CONTEXT), x);
     choir_tensor *to = choir_from(step, CHOIR_I64, choir_dims(1, CONTEXT), y);
     choir_tensor *scores = choir_model_forward(&info, net, in, to);
-    assert_int_equal(choir_read(scores, packed, sizeof packed), CHOIR_OK);
+    ok(choir_read(scores, packed, sizeof packed));
     choir_tensor *loss = choir_cross_entropy_with(scores, to, opts);
     double whole = choir_item(loss);
-    assert_int_equal(choir_scope_close(step), CHOIR_OK);
+    ok(choir_scope_close(step));
     for (int d = 0; d < 3; first += lengths[d++]) {
         step = choir_step_open(run, (uint64_t)d + 1);
         in = choir_from(step, CHOIR_I64, choir_dims(1, lengths[d]), x[0] + first);
         to = choir_from(step, CHOIR_I64, choir_dims(1, lengths[d]), y + first);
         scores = choir_model_forward(&info, net, in, to);
-        assert_int_equal(
-            choir_read(scores, alone, (size_t)(lengths[d] * V) * sizeof *alone), CHOIR_OK);
+        ok(choir_read(scores, alone, (size_t)(lengths[d] * V) * sizeof *alone));
         compare(packed + first * V, alone, lengths[d] * V);
         loss = choir_cross_entropy_with(scores, to, opts);
         sum += choir_item(loss);
-        assert_int_equal(choir_scope_close(step), CHOIR_OK);
+        ok(choir_scope_close(step));
     }
     assert_int_equal(first, total);
     assert_true(fabs(whole - sum) < 1e-4);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
 }
 
 static void gpt2(void **state)

@@ -1,40 +1,16 @@
 /* Records: JSON in place, rows of tables, parts of files that end within a record, and the
  * messages for wrong records. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
+#include "folder_fixture.h"
 #include <choir/status.h>
 #include "data/records.h"
-
-static char folder[] = "/tmp/choir-records-XXXXXX";
-
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    return rmdir(folder);
-}
 
 /* Writes a file and opens it; the file is removed at once. */
 static choir_status open_text(
     choir__records *r, const char *name, const char *text, size_t bytes, char *path)
 {
     sprintf(path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "wb");
-    assert_int_equal(fwrite(text, 1, bytes, f), bytes);
-    fclose(f);
+    spit(path, text, bytes);
     choir_status status = choir__records_open(r, path);
     unlink(path);
     return status;
@@ -43,8 +19,7 @@ static choir_status open_text(
 static const choir__json *next(choir__records *r)
 {
     const choir__json *record;
-    if (choir__records_next(r, &record) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(choir__records_next(r, &record));
     return record;
 }
 
@@ -91,7 +66,7 @@ static void values(void **state)
         "\xef\xbb\xbf{\"a\": \"x\\n\\\"\\u00e9\\uD834\\uDD1E\xc3\xa4 longer than eight bytes\\\\\","
         " \"a\": \"again\", \"b\" : [1, -2.5e3, true, null, [], {}]}\n"
         "\n  \t\r\n{\"n\":9223372036854775807,\"m\":9223372036854775808}";
-    assert_int_equal(open_text(&r, "a.jsonl", text, strlen(text), path), CHOIR_OK);
+    ok(open_text(&r, "a.jsonl", text, strlen(text), path));
     const choir__json *record = next(&r), *list = choir__json_get(record, "b");
     int64_t number;
     assert_int_equal(record->count, 3);
@@ -122,7 +97,7 @@ static void tables(void **state)
     choir__records r;
     static const char text[] =
         "a,\"b \"\"2\"\"\"\r\n1,\"x\n\"\"y\"\", z\"\r\n\r\n,\n\"\",q\"q\"";
-    assert_int_equal(open_text(&r, "a.csv", text, strlen(text), path), CHOIR_OK);
+    ok(open_text(&r, "a.csv", text, strlen(text), path));
     const choir__json *record = next(&r);
     assert_text(record, "a", "1");
     assert_text(record, "b \"2\"", "x\n\"y\", z");
@@ -136,7 +111,7 @@ static void tables(void **state)
     assert_text(record, "b \"2\"", "q\"q\"");
     assert_null(next(&r));
     choir__records_close(&r);
-    assert_int_equal(open_text(&r, "a.tsv", "a\tb\n\"1\t2\n", 9, path), CHOIR_OK);
+    ok(open_text(&r, "a.tsv", "a\tb\n\"1\t2\n", 9, path));
     assert_text(next(&r), "a", "\"1");
     assert_null(next(&r));
     choir__records_close(&r);
@@ -165,7 +140,7 @@ static void long_records(void **state)
             used += (size_t)sprintf(text + used, kind ? "\",%d\n" : "\",\"n\":\"%d\"}\n", i);
         }
         choir__records r;
-        assert_int_equal(open_text(&r, kind ? "a.csv" : "a.jsonl", text, used, path), CHOIR_OK);
+        ok(open_text(&r, kind ? "a.csv" : "a.jsonl", text, used, path));
         for (int i = 0; i < RECORDS; i++) {
             char number[12];
             sprintf(number, "%d", i);
@@ -224,9 +199,7 @@ static void wrong_records(void **state)
             open_text(&r, wrong[i].name, wrong[i].text, strlen(wrong[i].text), path);
         while (status == CHOIR_OK && (status = choir__records_next(&r, &record)) == CHOIR_OK)
             assert_non_null(record);
-        assert_int_equal(status, CHOIR_ERR_FORMAT);
-        if (!strstr(choir_error_message(), wrong[i].words))
-            fail_msg("'%s' does not say '%s'", choir_error_message(), wrong[i].words);
+        assert_fails(status, CHOIR_ERR_FORMAT, wrong[i].words);
         choir__records_close(&r);
     }
     char *deep = calloc(2, 2000);
@@ -234,9 +207,8 @@ static void wrong_records(void **state)
     memset(deep + 5, '[', 1500);
     choir__records r;
     const choir__json *record;
-    assert_int_equal(open_text(&r, "a.jsonl", deep, strlen(deep), path), CHOIR_OK);
-    assert_int_equal(choir__records_next(&r, &record), CHOIR_ERR_FORMAT);
-    assert_non_null(strstr(choir_error_message(), "nested too deeply"));
+    ok(open_text(&r, "a.jsonl", deep, strlen(deep), path));
+    assert_fails(choir__records_next(&r, &record), CHOIR_ERR_FORMAT, "nested too deeply");
     choir__records_close(&r);
     free(deep);
 }
@@ -250,5 +222,5 @@ int main(void)
         cmocka_unit_test(long_records),
         cmocka_unit_test(wrong_records),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

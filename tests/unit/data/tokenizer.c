@@ -1,53 +1,9 @@
 /* Tokenizers: UTF-8, ids and back, and files of JSON, good and bad. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "folder_fixture.h"
 #include <sys/stat.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include <choir/data.h>
 
 enum { ROOM = 32 };
-
-static char folder[] = "/tmp/choir-tokenizer-XXXXXX";
-
-#define assert_says(status, expected, text)                                                    \
-    do {                                                                                       \
-        assert_int_equal(status, expected);                                                    \
-        if (!strstr(choir_error_message(), text))                                              \
-            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                   \
-    } while (0)
-
-static const char *in_folder(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static void write_file(const char *path, const char *data, size_t bytes)
-{
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, bytes, f), bytes);
-    assert_int_equal(fclose(f), 0);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder); /* fails if a test left anything, a temporary file too */
-}
 
 static void characters(void **state)
 {
@@ -57,7 +13,7 @@ static void characters(void **state)
                        "\xf0\x9f\x8e\xb5"
                        "b\xe2\x82\xac"; /* b é a \n 🎵 b € */
     choir_tokenizer *t;
-    assert_int_equal(choir_tokenizer_chars(text, strlen(text), &t), CHOIR_OK);
+    ok(choir_tokenizer_chars(text, strlen(text), &t));
     assert_int_equal(choir_tokenizer_size(t), 6);
     static const char *const vocab[] = {
         "\n", "a", "b", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x8e\xb5"};
@@ -67,11 +23,10 @@ static void characters(void **state)
     assert_null(choir_tokenizer_decode(t, -1));
     int64_t ids[ROOM], count;
     static const int64_t expected[] = {2, 3, 1, 0, 5, 2, 4};
-    assert_int_equal(
-        choir_tokenizer_encode(t, text, strlen(text), ids, ROOM, &count), CHOIR_OK);
+    ok(choir_tokenizer_encode(t, text, strlen(text), ids, ROOM, &count));
     assert_int_equal(count, 7);
     assert_memory_equal(ids, expected, sizeof expected);
-    assert_int_equal(choir_tokenizer_encode(t, "", 0, ids, ROOM, &count), CHOIR_OK);
+    ok(choir_tokenizer_encode(t, "", 0, ids, ROOM, &count));
     assert_int_equal(count, 0);
     choir_tokenizer_free(t);
     choir_tokenizer_free(NULL);
@@ -82,14 +37,14 @@ static void outside_the_vocabulary(void **state)
     (void)state;
     choir_tokenizer *t;
     int64_t ids[ROOM], count = -5;
-    assert_int_equal(choir_tokenizer_chars("ab\n", 3, &t), CHOIR_OK);
-    assert_says(choir_tokenizer_encode(t, "a\nb\naz", 6, ids, ROOM, &count), CHOIR_ERR_RANGE,
+    ok(choir_tokenizer_chars("ab\n", 3, &t));
+    assert_fails(choir_tokenizer_encode(t, "a\nb\naz", 6, ids, ROOM, &count), CHOIR_ERR_RANGE,
         "line 3 has the character 'z' (U+007A), which is not among the tokenizer's 3");
-    assert_says(choir_tokenizer_encode(t, "a\xc3\xa9", 3, ids, ROOM, &count), CHOIR_ERR_RANGE,
+    assert_fails(choir_tokenizer_encode(t, "a\xc3\xa9", 3, ids, ROOM, &count), CHOIR_ERR_RANGE,
         "(U+00E9)");
-    assert_says(choir_tokenizer_encode(t, "\r", 1, ids, ROOM, &count), CHOIR_ERR_RANGE,
+    assert_fails(choir_tokenizer_encode(t, "\r", 1, ids, ROOM, &count), CHOIR_ERR_RANGE,
         "character U+000D");
-    assert_says(choir_tokenizer_encode(t, "a\xff", 2, ids, ROOM, &count), CHOIR_ERR_FORMAT,
+    assert_fails(choir_tokenizer_encode(t, "a\xff", 2, ids, ROOM, &count), CHOIR_ERR_FORMAT,
         "byte 0xff at offset 1");
     assert_int_equal(count, -5);
     choir_tokenizer_free(t);
@@ -118,11 +73,10 @@ static void utf8(void **state)
     choir_tokenizer *t;
     int64_t id, count;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        assert_int_equal(choir_tokenizer_chars(good[i], strlen(good[i]), &t), CHOIR_OK);
+        ok(choir_tokenizer_chars(good[i], strlen(good[i]), &t));
         assert_int_equal(choir_tokenizer_size(t), 1);
         assert_string_equal(choir_tokenizer_decode(t, 0), good[i]);
-        assert_int_equal(
-            choir_tokenizer_encode(t, good[i], strlen(good[i]), &id, 1, &count), CHOIR_OK);
+        ok(choir_tokenizer_encode(t, good[i], strlen(good[i]), &id, 1, &count));
         choir_tokenizer_free(t);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -130,25 +84,25 @@ static void utf8(void **state)
         strcat(text, bad[i]);
         char *exact = malloc(strlen(text)); /* so that reading on is seen by the sanitizer */
         memcpy(exact, text, strlen(text));
-        assert_says(choir_tokenizer_chars(exact, strlen(text), &t), CHOIR_ERR_FORMAT, "line 2");
+        assert_fails(
+            choir_tokenizer_chars(exact, strlen(text), &t), CHOIR_ERR_FORMAT, "line 2");
         free(exact);
     }
-    assert_says(choir_tokenizer_chars("", 0, &t), CHOIR_ERR_ARGUMENT, "empty");
+    assert_fails(choir_tokenizer_chars("", 0, &t), CHOIR_ERR_ARGUMENT, "empty");
 }
 
 static void bytes(void **state)
 {
     (void)state;
     choir_tokenizer *t;
-    assert_int_equal(choir_tokenizer_bytes(&t), CHOIR_OK);
+    ok(choir_tokenizer_bytes(&t));
     assert_int_equal(choir_tokenizer_size(t), 256);
     int64_t ids[ROOM], count;
     static const int64_t expected[] = {0, 255, 'a', 0x80};
-    assert_int_equal(choir_tokenizer_encode(t,
-                         "\0\xff"
-                         "a\x80",
-                         4, ids, ROOM, &count),
-        CHOIR_OK);
+    ok(choir_tokenizer_encode(t,
+        "\0\xff"
+        "a\x80",
+        4, ids, ROOM, &count));
     assert_int_equal(count, 4);
     assert_memory_equal(ids, expected, sizeof expected);
     assert_string_equal(choir_tokenizer_decode(t, 'q'), "q");
@@ -162,26 +116,26 @@ static void saved_and_loaded(void **state)
     (void)state;
     const char text[] =
         "\0\n\"\\/ \x7f\xc2\x80\xed\x9f\xbf\xf4\x8f\xbf\xbfz"; /* \0 at both ends */
-    const char *path = in_folder("tokens.json");
+    const char *path = at("tokens.json");
     choir_tokenizer *t, *u;
-    assert_int_equal(choir_tokenizer_chars(text, sizeof text, &t), CHOIR_OK);
-    assert_int_equal(choir_tokenizer_save(t, path), CHOIR_OK);
-    assert_int_equal(choir_tokenizer_save(t, path), CHOIR_OK); /* over the old one */
-    assert_int_equal(choir_tokenizer_load(path, &u), CHOIR_OK);
+    ok(choir_tokenizer_chars(text, sizeof text, &t));
+    ok(choir_tokenizer_save(t, path));
+    ok(choir_tokenizer_save(t, path)); /* over the old one */
+    ok(choir_tokenizer_load(path, &u));
     assert_int_equal(choir_tokenizer_size(u), choir_tokenizer_size(t));
     for (int64_t i = 0; i < choir_tokenizer_size(t); i++)
         assert_string_equal(choir_tokenizer_decode(u, i), choir_tokenizer_decode(t, i));
     int64_t a[ROOM], b[ROOM], na, nb;
-    assert_int_equal(choir_tokenizer_encode(t, text, sizeof text, a, ROOM, &na), CHOIR_OK);
-    assert_int_equal(choir_tokenizer_encode(u, text, sizeof text, b, ROOM, &nb), CHOIR_OK);
+    ok(choir_tokenizer_encode(t, text, sizeof text, a, ROOM, &na));
+    ok(choir_tokenizer_encode(u, text, sizeof text, b, ROOM, &nb));
     assert_int_equal(na, nb);
     assert_memory_equal(a, b, (size_t)na * sizeof *a);
     choir_tokenizer_free(t);
     choir_tokenizer_free(u);
 
-    assert_int_equal(choir_tokenizer_bytes(&t), CHOIR_OK);
-    assert_int_equal(choir_tokenizer_save(t, path), CHOIR_OK);
-    assert_int_equal(choir_tokenizer_load(path, &u), CHOIR_OK);
+    ok(choir_tokenizer_bytes(&t));
+    ok(choir_tokenizer_save(t, path));
+    ok(choir_tokenizer_load(path, &u));
     assert_int_equal(choir_tokenizer_size(u), 256);
     char json[64] = "";
     FILE *f = fopen(path, "r");
@@ -196,10 +150,10 @@ static void saved_and_loaded(void **state)
 static void the_format(void **state)
 {
     (void)state;
-    const char *path = in_folder("tokens.json");
+    const char *path = at("tokens.json");
     choir_tokenizer *t;
-    assert_int_equal(choir_tokenizer_chars("b a\n", 4, &t), CHOIR_OK);
-    assert_int_equal(choir_tokenizer_save(t, path), CHOIR_OK);
+    ok(choir_tokenizer_chars("b a\n", 4, &t));
+    ok(choir_tokenizer_save(t, path));
     char json[64] = "";
     FILE *f = fopen(path, "r");
     assert_non_null(fgets(json, sizeof json, f));
@@ -234,19 +188,19 @@ static void bad_files(void **state)
         {"{\"type\":\"chars\",\"vocab\":[\"a\",\"c\",\"b\"]}", "entry 2 of \"vocab\", 'b'"},
         {"{\"type\":\"chars\",\"vocab\":[\"a\",\"a\"]}", "each once"},
     };
-    const char *path = in_folder("bad.json");
+    const char *path = at("bad.json");
     choir_tokenizer *t = NULL;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        write_file(path, bad[i].json, strlen(bad[i].json));
-        assert_says(choir_tokenizer_load(path, &t), CHOIR_ERR_FORMAT, bad[i].says);
-        assert_non_null(strstr(choir_error_message(), "bad.json"));
+        spit(path, bad[i].json, strlen(bad[i].json));
+        assert_fails(choir_tokenizer_load(path, &t), CHOIR_ERR_FORMAT, bad[i].says);
+        assert_says("bad.json");
     }
     assert_int_equal(truncate(path, (64 << 20) + 1), 0);
-    assert_says(
+    assert_fails(
         choir_tokenizer_load(path, &t), CHOIR_ERR_FORMAT, "more than the 67108864 bytes");
     unlink(path);
-    assert_says(choir_tokenizer_load(path, &t), CHOIR_ERR_IO, "No such file");
-    assert_says(
+    assert_fails(choir_tokenizer_load(path, &t), CHOIR_ERR_IO, "No such file");
+    assert_fails(
         choir_tokenizer_load(folder, &t), CHOIR_ERR_IO, "expected a folder with a tokenizer");
     assert_null(t);
 }
@@ -255,12 +209,11 @@ static void saving_fails(void **state)
 {
     (void)state;
     choir_tokenizer *t;
-    assert_int_equal(choir_tokenizer_bytes(&t), CHOIR_OK);
-    assert_says(
-        choir_tokenizer_save(t, in_folder("no/such.json")), CHOIR_ERR_IO, "No such file");
-    const char *taken = in_folder("taken");
+    ok(choir_tokenizer_bytes(&t));
+    assert_fails(choir_tokenizer_save(t, at("no/such.json")), CHOIR_ERR_IO, "No such file");
+    const char *taken = at("taken");
     assert_int_equal(mkdir(taken, 0700), 0);
-    assert_says(choir_tokenizer_save(t, taken), CHOIR_ERR_IO, "directory");
+    assert_fails(choir_tokenizer_save(t, taken), CHOIR_ERR_IO, "directory");
     assert_int_equal(rmdir(taken), 0);
     choir_tokenizer_free(t);
 }

@@ -1,51 +1,9 @@
 /* Untrusted tokenizers: ids beyond their room, long replacements, tokens with one beginning,
  * links at a temporary name, and a file of ids that becomes shorter while it is open. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "folder_fixture.h"
 #include <sys/stat.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "fuzz/tokenizer_recipe.h"
 #include "data/tokenizer/tokenizer.h"
-
-static char folder[] = "/tmp/choir-limits-XXXXXX";
-
-#define assert_says(status, expected, text)                                                    \
-    do {                                                                                       \
-        assert_int_equal(status, expected);                                                    \
-        if (!strstr(choir_error_message(), text))                                              \
-            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                   \
-    } while (0)
-
-static char *in_folder(const char *name)
-{
-    return choir__format("%s/%s", folder, name);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder); /* fails if a temporary file is left */
-}
-
-static void write_text(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
-    assert_int_equal(fclose(f), 0);
-}
 
 /* A SentencePiece model whose table replaces 'a' by `times` 'b's. */
 static choir_status growing(size_t times, choir_tokenizer **t)
@@ -78,23 +36,23 @@ static void room(void **state)
     enum { TEXT = 3, EACH = 200, NEEDED = TEXT * EACH };
     choir_tokenizer *t = NULL;
     int64_t *ids = malloc(NEEDED * sizeof *ids), count = -1;
-    assert_int_equal(growing(EACH, &t), CHOIR_OK);
-    assert_int_equal(choir_tokenizer_encode(t, "aaa", TEXT, NULL, 0, &count), CHOIR_OK);
+    ok(growing(EACH, &t));
+    ok(choir_tokenizer_encode(t, "aaa", TEXT, NULL, 0, &count));
     assert_int_equal(count, NEEDED);
     for (size_t n = 0; n < NEEDED; n += 199) {
         ids[n] = -7;
         count = -1;
-        assert_says(choir_tokenizer_encode(t, "aaa", TEXT, ids, n, &count), CHOIR_ERR_RANGE,
+        assert_fails(choir_tokenizer_encode(t, "aaa", TEXT, ids, n, &count), CHOIR_ERR_RANGE,
             "the text has 600 tokens, and there is room for");
         assert_int_equal(count, NEEDED);
         assert_int_equal(ids[n], -7);
     }
-    assert_int_equal(choir_tokenizer_encode(t, "aaa", TEXT, ids, NEEDED, &count), CHOIR_OK);
+    ok(choir_tokenizer_encode(t, "aaa", TEXT, ids, NEEDED, &count));
     for (int i = 0; i < NEEDED; i++)
         assert_int_equal(ids[i], 1);
     choir_tokenizer_free(t);
     free(ids);
-    assert_says(growing(100000, &t), CHOIR_ERR_FORMAT,
+    assert_fails(growing(100000, &t), CHOIR_ERR_FORMAT,
         "it.model: the normalizer's precompiled_charsmap has a replacement of 100000 bytes: at"
         " most 256");
 }
@@ -124,9 +82,8 @@ static void long_pieces(void **state)
     }
     append_text(&json, "]}}");
     repeat(&text, "a", TEXT);
-    assert_int_equal(choir__tokenizer_parse("it", json.data, json.bytes, &t), CHOIR_OK);
-    assert_int_equal(
-        choir_tokenizer_encode(t, text.data, text.bytes, ids, TEXT, &count), CHOIR_OK);
+    ok(choir__tokenizer_parse("it", json.data, json.bytes, &t));
+    ok(choir_tokenizer_encode(t, text.data, text.bytes, ids, TEXT, &count));
     assert_int_equal(count, 2);
     assert_int_equal(ids[0] + ids[1], TEXT); /* an id is a length */
     choir_tokenizer_free(t);
@@ -154,9 +111,8 @@ static void many_added(void **state)
     append_text(&json, "]}");
     repeat(&text, "a", TEXT);
     append_text(&text, "19999");
-    assert_int_equal(choir__tokenizer_parse("it", json.data, json.bytes, &t), CHOIR_OK);
-    assert_int_equal(
-        choir_tokenizer_encode(t, text.data, text.bytes, NULL, 0, &count), CHOIR_OK);
+    ok(choir__tokenizer_parse("it", json.data, json.bytes, &t));
+    ok(choir_tokenizer_encode(t, text.data, text.bytes, NULL, 0, &count));
     assert_int_equal(count, TEXT - 20 + 1);
     choir_tokenizer_free(t);
     free(json.data);
@@ -171,8 +127,8 @@ static void many_extended(void **state)
     choir_tokenizer *bytes, *t = NULL;
     for (int i = 0; i < TOKENS; i++)
         names[i] = choir__format("<%d>", i % (TOKENS - 1)); /* the first is there twice */
-    assert_int_equal(choir_tokenizer_bytes(&bytes), CHOIR_OK);
-    assert_int_equal(choir__tokenizer_extend(bytes, names, TOKENS, &t), CHOIR_OK);
+    ok(choir_tokenizer_bytes(&bytes));
+    ok(choir__tokenizer_extend(bytes, names, TOKENS, &t));
     assert_int_equal(choir_tokenizer_size(t), 256 + TOKENS - 1);
     choir_tokenizer_free(t);
     for (int i = 0; i < TOKENS; i++)
@@ -186,17 +142,14 @@ static void planted_links(void **state)
 {
     (void)state;
     choir_tokenizer *t;
-    char *victim = in_folder("victim"), *text = in_folder("text"), *made = in_folder("made");
+    const char *victim = put("victim", "precious"), *text = put("text", "some text");
+    const char *made = at("made");
     char *temporary = choir__format("%s.tmp.%ld", made, (long)getpid()), kept[16] = "";
     struct stat info;
-    assert_int_equal(choir_tokenizer_bytes(&t), CHOIR_OK);
-    write_text(victim, "precious");
-    write_text(text, "some text");
+    ok(choir_tokenizer_bytes(&t));
     for (int way = 0; way < 2; way++) {
         assert_int_equal(symlink(victim, temporary), 0);
-        assert_int_equal(
-            way ? choir_tokens_write(t, text, made, NULL) : choir_tokenizer_save(t, made),
-            CHOIR_OK);
+        ok(way ? choir_tokens_write(t, text, made, NULL) : choir_tokenizer_save(t, made));
         assert_int_equal(lstat(made, &info), 0);
         assert_true(S_ISREG(info.st_mode));
         assert_int_equal(lstat(temporary, &info), -1);
@@ -209,9 +162,6 @@ static void planted_links(void **state)
     unlink(victim);
     unlink(text);
     unlink(made);
-    free(victim);
-    free(text);
-    free(made);
     free(temporary);
 }
 
@@ -219,25 +169,22 @@ static void planted_links(void **state)
 static void cut_while_open(void **state)
 {
     (void)state;
-    char *path = in_folder("ids.bin");
+    const char *path = at("ids.bin");
     uint16_t ids[50000];
     int64_t x[4], y[4];
     choir_dataset *d;
     for (int i = 0; i < 50000; i++)
         ids[i] = (uint16_t)(i % 100);
-    FILE *f = fopen(path, "wb");
-    assert_int_equal(fwrite(ids, sizeof ids, 1, f), 1);
-    assert_int_equal(fclose(f), 0);
-    assert_int_equal(choir_dataset_tokens(path, 4, CHOIR_TRAIN, 100, &d), CHOIR_OK);
+    spit(path, ids, sizeof ids);
+    ok(choir_dataset_tokens(path, 4, CHOIR_TRAIN, 100, &d));
     assert_int_equal(truncate(path, 20000), 0);
-    assert_int_equal(choir_dataset_get(d, 100, x, y), CHOIR_OK);
+    ok(choir_dataset_get(d, 100, x, y));
     assert_int_equal(x[0], 0);
     assert_int_equal(y[3], 4);
-    assert_says(choir_dataset_get(d, 40000, x, y), CHOIR_ERR_IO,
+    assert_fails(choir_dataset_get(d, 40000, x, y), CHOIR_ERR_IO,
         "ids.bin: cannot be read at byte 80000: the file has become shorter");
     choir_dataset_free(d);
     unlink(path);
-    free(path);
 }
 
 int main(void)

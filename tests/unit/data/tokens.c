@@ -1,55 +1,27 @@
 /* Files of token ids: a file written block by block equals one written at once; mapping; wrong
  * files. */
-#include <setjmp.h>
-#include <fcntl.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "folder_fixture.h"
 #include <sys/stat.h>
-#include <unistd.h>
-#include <cmocka.h>
 #include "data/tokenizer/tokenizer.h"
 #include "data/text/tokens.h"
 
-static char folder[] = "/tmp/choir-tokens-XXXXXX";
 static char text_path[64], bin_path[64], other_path[64];
 
-#define assert_says(status, expected, text)                                                    \
-    do {                                                                                       \
-        assert_int_equal(status, expected);                                                    \
-        if (!strstr(choir_error_message(), text))                                              \
-            fail_msg("'%s' does not say '%s'", choir_error_message(), text);                   \
-    } while (0)
-
-static int make_folder(void **state)
+static int make_paths(void **state)
 {
-    (void)state;
-    if (!mkdtemp(folder))
-        return -1;
-    snprintf(text_path, sizeof text_path, "%s/text", folder);
-    snprintf(bin_path, sizeof bin_path, "%s/data.bin", folder);
-    snprintf(other_path, sizeof other_path, "%s/data", folder);
-    return 0;
+    int bad = make_folder(state);
+    strcpy(text_path, at("text"));
+    strcpy(bin_path, at("data.bin"));
+    strcpy(other_path, at("data"));
+    return bad;
 }
 
-static int remove_folder(void **state)
+static int remove_paths(void **state)
 {
-    (void)state;
     unlink(text_path);
     unlink(bin_path);
     unlink(other_path);
-    return rmdir(folder); /* fails if a temporary file is left */
-}
-
-static void write_file(const char *path, const void *data, size_t bytes)
-{
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, bytes, f), bytes);
-    assert_int_equal(fclose(f), 0);
+    return remove_folder(state);
 }
 
 /* A file of several blocks, with all the places where a cut could go wrong. */
@@ -66,7 +38,7 @@ static void as_if_at_once(void **state)
     for (size_t i = 1; i < BYTES; i++) /* the Qs broke characters: mend them */
         if (((unsigned char)text[i] == 0xAF) != ((unsigned char)text[i - 1] == 0xC3))
             text[i - ((unsigned char)text[i] != 0xAF)] = 'z';
-    write_file(text_path, text, BYTES);
+    spit(text_path, text, BYTES);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         char path[1024];
         choir_tokenizer *t;
@@ -75,11 +47,10 @@ static void as_if_at_once(void **state)
         char *data;
         size_t bytes;
         snprintf(path, sizeof path, "%s/tokenizers/%s", CHOIR_GOLDEN, kinds[k]);
-        assert_int_equal(choir_tokenizer_load(path, &t), CHOIR_OK);
-        assert_int_equal(choir_tokens_write(t, text_path, bin_path, &count), CHOIR_OK);
-        assert_int_equal(
-            choir__tokenizer_encode(t, NULL, text, BYTES, CHOIR__BEGINNING, &ids), CHOIR_OK);
-        assert_int_equal(choir__read_file(bin_path, 0, &data, &bytes), CHOIR_OK);
+        ok(choir_tokenizer_load(path, &t));
+        ok(choir_tokens_write(t, text_path, bin_path, &count));
+        ok(choir__tokenizer_encode(t, NULL, text, BYTES, CHOIR__BEGINNING, &ids));
+        ok(choir__read_file(bin_path, 0, &data, &bytes));
         assert_int_equal(count, ids.count);
         assert_int_equal(bytes, sizeof(choir__tokens_header) + 2 * (size_t)count);
         const unsigned char *at = (unsigned char *)data + sizeof(choir__tokens_header);
@@ -101,23 +72,23 @@ static void windows(void **state)
     choir_dataset *d;
     for (int i = 0; i < 100; i++)
         ids[i] = (uint16_t)(1000 + i);
-    write_file(bin_path, ids, sizeof ids); /* no header: nanoGPT's */
+    spit(bin_path, ids, sizeof ids); /* no header: nanoGPT's */
     assert_true(choir__is_token_file(bin_path));
-    assert_int_equal(choir_dataset_tokens(bin_path, 4, CHOIR_TRAIN, 0, &d), CHOIR_OK);
+    ok(choir_dataset_tokens(bin_path, 4, CHOIR_TRAIN, 0, &d));
     assert_int_equal(d->classes, 1100);
     assert_int_equal(choir_dataset_length(d), 86);
-    assert_int_equal(choir_dataset_get(d, 85, x, y), CHOIR_OK);
+    ok(choir_dataset_get(d, 85, x, y));
     assert_int_equal(x[0], 1085);
     assert_int_equal(y[3], 1089);
     choir_dataset_free(d);
-    assert_int_equal(choir_dataset_tokens(bin_path, 4, CHOIR_VALIDATION, 2000, &d), CHOIR_OK);
+    ok(choir_dataset_tokens(bin_path, 4, CHOIR_VALIDATION, 2000, &d));
     assert_int_equal(choir_dataset_length(d), 2);
-    assert_int_equal(choir_dataset_get(d, 1, x, y), CHOIR_OK);
+    ok(choir_dataset_get(d, 1, x, y));
     assert_int_equal(x[0], 1094);
     choir_dataset_free(d);
-    assert_int_equal(choir_dataset_tokens(bin_path, 4, CHOIR_TRAIN, 1050, &d), CHOIR_OK);
-    assert_int_equal(choir_dataset_get(d, 45, x, y), CHOIR_OK);
-    assert_says(choir_dataset_get(d, 47, x, y), CHOIR_ERR_RANGE,
+    ok(choir_dataset_tokens(bin_path, 4, CHOIR_TRAIN, 1050, &d));
+    ok(choir_dataset_get(d, 45, x, y));
+    assert_fails(choir_dataset_get(d, 47, x, y), CHOIR_ERR_RANGE,
         "token 50 is 1050, outside the vocabulary of 1050");
     choir_dataset_free(d);
 }
@@ -130,23 +101,23 @@ static void llm_c(void **state)
     choir_dataset *d;
     for (uint32_t i = 0; i < 40; i++)
         words[256 + i] = 100000 + i;
-    write_file(other_path, words, sizeof words);
+    spit(other_path, words, sizeof words);
     assert_true(choir__is_token_file(other_path));
-    assert_int_equal(choir_dataset_tokens(other_path, 2, CHOIR_TRAIN, 0, &d), CHOIR_OK);
+    ok(choir_dataset_tokens(other_path, 2, CHOIR_TRAIN, 0, &d));
     assert_int_equal(d->classes, 100040);
-    assert_int_equal(choir_dataset_get(d, 3, x, y), CHOIR_OK);
+    ok(choir_dataset_get(d, 3, x, y));
     assert_int_equal(y[1], 100005);
     choir_dataset_free(d);
     words[0] = CHOIR__LLMC_GPT2;
     words[1] = 1;
     words[2] = 80;
-    write_file(other_path, words, sizeof words);
-    assert_int_equal(choir_dataset_tokens(other_path, 2, CHOIR_TRAIN, 0, &d), CHOIR_OK);
+    spit(other_path, words, sizeof words);
+    ok(choir_dataset_tokens(other_path, 2, CHOIR_TRAIN, 0, &d));
     assert_int_equal(choir_dataset_length(d), 70);
     choir_dataset_free(d);
     words[1] = 9;
-    write_file(other_path, words, sizeof words);
-    assert_says(choir_dataset_tokens(other_path, 2, CHOIR_TRAIN, 0, &d), CHOIR_ERR_FORMAT,
+    spit(other_path, words, sizeof words);
+    assert_fails(choir_dataset_tokens(other_path, 2, CHOIR_TRAIN, 0, &d), CHOIR_ERR_FORMAT,
         "unknown version");
 }
 
@@ -161,34 +132,35 @@ static void wrong_files(void **state)
     } file = {.h = {.version = 1, .width = 2, .vocabulary = 300, .count = 50}};
     memcpy(file.h.magic, CHOIR__TOKENS_MAGIC, 8);
 #define opens(bytes, vocabulary)                                                               \
-    (write_file(other_path, &file, bytes),                                                     \
+    (spit(other_path, &file, bytes),                                                           \
         choir_dataset_tokens(other_path, 4, CHOIR_TRAIN, vocabulary, &d))
     size_t whole = sizeof file.h + sizeof file.ids;
-    assert_int_equal(opens(whole, 300), CHOIR_OK);
+    ok(opens(whole, 300));
     choir_dataset_free(d);
-    assert_says(opens(whole, 299), CHOIR_ERR_RANGE, "a vocabulary of 300, the model's has 299");
-    assert_says(opens(whole - 1, 300), CHOIR_ERR_FORMAT, "truncated");
-    assert_says(opens(20, 300), CHOIR_ERR_FORMAT, "impossible sizes");
-    assert_says(opens(0, 300), CHOIR_ERR_FORMAT, "got an empty file");
+    assert_fails(
+        opens(whole, 299), CHOIR_ERR_RANGE, "a vocabulary of 300, the model's has 299");
+    assert_fails(opens(whole - 1, 300), CHOIR_ERR_FORMAT, "truncated");
+    assert_fails(opens(20, 300), CHOIR_ERR_FORMAT, "impossible sizes");
+    assert_fails(opens(0, 300), CHOIR_ERR_FORMAT, "got an empty file");
     file.h.count = UINT64_MAX;
-    assert_says(opens(whole, 300), CHOIR_ERR_FORMAT, "impossible sizes");
+    assert_fails(opens(whole, 300), CHOIR_ERR_FORMAT, "impossible sizes");
     file.h.count = (uint64_t)INT64_MAX / 8;
-    assert_says(opens(whole, 300), CHOIR_ERR_FORMAT, "truncated");
+    assert_fails(opens(whole, 300), CHOIR_ERR_FORMAT, "truncated");
     file.h.magic[0] = 'x';
-    assert_says(opens(whole, 300), CHOIR_ERR_FORMAT, "expected a file of token ids");
-    write_file(bin_path, "abc", 3);
-    assert_says(
+    assert_fails(opens(whole, 300), CHOIR_ERR_FORMAT, "expected a file of token ids");
+    spit(bin_path, "abc", 3);
+    assert_fails(
         choir_dataset_tokens(bin_path, 4, CHOIR_TRAIN, 0, &d), CHOIR_ERR_FORMAT, "odd 3");
-    write_file(bin_path, "abcdefgh", 8);
-    assert_says(choir_dataset_tokens(bin_path, 4, CHOIR_TRAIN, 0, &d), CHOIR_ERR_ARGUMENT,
+    spit(bin_path, "abcdefgh", 8);
+    assert_fails(choir_dataset_tokens(bin_path, 4, CHOIR_TRAIN, 0, &d), CHOIR_ERR_ARGUMENT,
         "3 tokens in its training split");
-    assert_says(
+    assert_fails(
         choir_dataset_tokens("/nowhere.bin", 4, CHOIR_TRAIN, 0, &d), CHOIR_ERR_IO, "nowhere");
-    assert_int_equal(choir_tokenizer_chars("ab\n", 3, &t), CHOIR_OK);
-    write_file(text_path, "ab\nac", 5);
-    assert_says(choir_tokens_write(t, text_path, bin_path, NULL), CHOIR_ERR_RANGE, "line 2");
-    assert_says(choir_tokens_write(t, "/nowhere", bin_path, NULL), CHOIR_ERR_IO, "/nowhere");
-    assert_says(
+    ok(choir_tokenizer_chars("ab\n", 3, &t));
+    spit(text_path, "ab\nac", 5);
+    assert_fails(choir_tokens_write(t, text_path, bin_path, NULL), CHOIR_ERR_RANGE, "line 2");
+    assert_fails(choir_tokens_write(t, "/nowhere", bin_path, NULL), CHOIR_ERR_IO, "/nowhere");
+    assert_fails(
         choir_tokens_write(t, text_path, "/nowhere/x", NULL), CHOIR_ERR_IO, "/nowhere/x");
     choir_tokenizer_free(t);
 }
@@ -202,9 +174,9 @@ static void no_files(void **state)
     assert_int_equal(mkfifo(other_path, 0600), 0);
     alarm(20); /* it would hang for good */
     assert_false(choir__is_token_file(other_path));
-    assert_says(choir_dataset_tokens(other_path, 4, CHOIR_TRAIN, 0, &d), CHOIR_ERR_IO,
+    assert_fails(choir_dataset_tokens(other_path, 4, CHOIR_TRAIN, 0, &d), CHOIR_ERR_IO,
         "expected a regular file");
-    assert_says(choir_dataset_tokens(folder, 4, CHOIR_TRAIN, 0, &d), CHOIR_ERR_IO,
+    assert_fails(choir_dataset_tokens(folder, 4, CHOIR_TRAIN, 0, &d), CHOIR_ERR_IO,
         "expected a file, got a folder");
     int fd = open(other_path, O_RDWR);
     assert_int_equal(write(fd, "choirtok", 8), 8);
@@ -224,5 +196,5 @@ int main(void)
         cmocka_unit_test(wrong_files),
         cmocka_unit_test(no_files),
     };
-    return cmocka_run_group_tests_name("files of tokens", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("files of tokens", tests, make_paths, remove_paths);
 }

@@ -1,15 +1,10 @@
 /* Kernels on several cores have the bits of one: each divided kernel, and products in shapes
  * where oneDNN's threads would share a sum, on 1, 2, 3 and 5 threads. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <choir/device.h>
+#include "check.h"
 #include "device/cpu/context.h"
 
 enum { ROWS = 301, COLS = 97, N = ROWS * COLS, BUFFERS = 10, MOST = 1 << 18 };

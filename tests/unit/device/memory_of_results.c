@@ -1,13 +1,7 @@
 /* Memory that backward saves: results that the forward pass no longer needs, results that are
  * recomputed, and gradients written over the values that they belong to. The gradients always
  * have the same bits as without these savings. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <choir/choir.h>
 
@@ -180,8 +174,7 @@ static void changed(void **state)
     choir__done_with(h);
     float zeros[N] = {0};
     choir_check(choir_write(a, zeros, sizeof zeros));
-    assert_int_equal(choir_backward(choir_sum(y)), CHOIR_ERR_STATE);
-    assert_non_null(strstr(choir_error_message(), "changed in place"));
+    assert_fails(choir_backward(choir_sum(y)), CHOIR_ERR_STATE, "changed in place");
     choir_scope_clear(micro);
     choir_scope_close(micro);
 }

@@ -1,16 +1,11 @@
 /* The caching pool: size classes, reuse, the limit, readers in other queues, and statistics. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <choir/choir.h>
 
+#include "check.h"
 #include "device/device.h"
 #include "tensor/tensor.h"
 
@@ -81,9 +76,9 @@ static void test_kinds(void **state)
         choir_scope *s = choir_step_open(run, step);
         choir_tensor *y =
             choir_forward(net, choir_full(s, CHOIR_F32, choir_dims(8, 1024), 0.5));
-        assert_int_equal(choir_backward(choir_mean(choir_mul(y, y))), CHOIR_OK);
-        assert_int_equal(choir_optim_step(opt), CHOIR_OK);
-        assert_int_equal(choir_scope_close(s), CHOIR_OK);
+        ok(choir_backward(choir_mean(choir_mul(y, y))));
+        ok(choir_optim_step(opt));
+        ok(choir_scope_close(s));
     }
     choir_device_stats now = stats_of(cpu0);
     size_t weights = now.bytes_weights - before.bytes_weights;
@@ -91,7 +86,7 @@ static void test_kinds(void **state)
     size_t moments = now.bytes_optimizer - before.bytes_optimizer;
     assert_true(moments >= 2 * parameters && moments < parameters * 5 / 2 + 256);
     assert_true(now.bytes_gradients - before.bytes_gradients >= parameters);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
     now = stats_of(cpu0);
     assert_int_equal(now.bytes_weights, before.bytes_weights);
     assert_int_equal(now.bytes_gradients, before.bytes_gradients);
@@ -169,7 +164,7 @@ static void test_cap(void **state)
     assert_int_equal(stats_of(fresh).bytes_limit, cap);
     choir_scope *step = choir_step_open(run, 0);
     choir_tensor *small = choir_zeros(step, CHOIR_F32, choir_dims(1 << 18));
-    assert_int_equal(choir_scope_status(step), CHOIR_OK);
+    ok(choir_scope_status(step));
     choir_zeros(step, CHOIR_F32, choir_dims(3, 1 << 18));
     assert_int_equal(choir_scope_status(step), CHOIR_ERR_MEMORY);
     const char *message = choir_error_message();
@@ -178,13 +173,13 @@ static void test_cap(void **state)
     assert_non_null(strstr(message, "(3, 262144)"));
     choir_scope_clear(step);
     assert_true(choir_item(choir_sum(small)) == 0);
-    assert_int_equal(choir_scope_close(step), CHOIR_OK);
+    ok(choir_scope_close(step));
     step = choir_step_open(run, 1); /* the cached blocks of other classes make room for it */
     choir_zeros(step, CHOIR_F32, choir_dims(10 << 16));
-    assert_int_equal(choir_scope_close(step), CHOIR_OK);
+    ok(choir_scope_close(step));
     assert_true(stats_of(fresh).bytes_reserved <= cap);
     choir_device_set_limit(fresh, 0);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
 }
 
 static void slow(const void *args)
@@ -201,15 +196,15 @@ static void test_cap_waits_for_readers(void **state)
     choir_tensor *x = choir_zeros(step, CHOIR_F32, choir_dims(1 << 18));
     choir__queue_issue(cpu1->queue, slow, NULL, 0);
     choir_to(x, cpu1);
-    assert_int_equal(choir_scope_close(step), CHOIR_OK); /* x goes once cpu:1 has read it */
+    ok(choir_scope_close(step)); /* x goes once cpu:1 has read it */
     choir_device_set_limit(fresh, stats_of(fresh).bytes_now + (3 << 19));
     step = choir_step_open(run, 1);
     choir_zeros(step, CHOIR_F32, choir_dims(5 << 16));
     choir_status status = choir_scope_close(step);
     choir_device_set_limit(fresh, 0);
     choir_scope_close(run);
-    assert_int_equal(choir_device_sync(cpu1), CHOIR_OK);
-    assert_int_equal(status, CHOIR_OK);
+    ok(choir_device_sync(cpu1));
+    ok(status);
 }
 
 /* --- readers in other queues --- */
@@ -224,7 +219,7 @@ static void test_readers_delay_reuse(void **state)
     choir__block_free(a);
     choir__pool_block *b = choir__block_new(cpu0, 7777); /* cpu:1 is still reading a */
     assert_ptr_not_equal(choir__block_data(b), p);
-    assert_int_equal(choir_device_sync(cpu1), CHOIR_OK);
+    ok(choir_device_sync(cpu1));
     choir__pool_block *c = choir__block_new(cpu0, 7777);
     assert_ptr_equal(choir__block_data(c), p);
     choir__block_free(b);
@@ -241,11 +236,11 @@ static void test_moves_between_devices(void **state)
         choir_tensor *x = choir_full(step, CHOIR_F32, choir_dims(3000), i);
         choir_tensor *there = choir_to(x, cpu1), *back = choir_to(choir_scale(there, 2), cpu0);
         choir_tensor *kept = i % 10 == 0 ? choir_keep(run, choir_mean(back)) : NULL;
-        assert_int_equal(choir_scope_close(step), CHOIR_OK);
+        ok(choir_scope_close(step));
         if (kept)
             assert_true(choir_item(kept) == 2.0 * i);
     }
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
 }
 
 int main(void)

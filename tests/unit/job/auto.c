@@ -1,17 +1,12 @@
 /* --strategy auto's rule as a table, and the cores that control groups leave to a process. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "base/base.h"
 #include "base/usable.h"
 #include "job/auto_rule.h"

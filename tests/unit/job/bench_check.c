@@ -1,13 +1,8 @@
 /* The column #wrong of choir bench counts wrong elements: 0 for a right result, 1 for each
  * wrong element. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "check.h"
 #include "base/base.h"
 #include "cli/bench/bench.h"
 #include "comm/reduce.h"

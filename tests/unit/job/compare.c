@@ -1,14 +1,9 @@
 /* The summary that choir compare makes of its runs: medians, spreads, speed-ups, equal bits,
  * advice. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "check.h"
 #include "cli/compare/compare.h"
 
 enum { RUNS = 3 };

@@ -1,12 +1,7 @@
 /* Text that is not ours, as it is printed: words, cells of tables, streams in pieces. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "check.h"
 #include "line/fold.h"
 #include "line/printed.h"
 #include "line/terminal.h"

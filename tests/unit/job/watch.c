@@ -1,18 +1,10 @@
 /* The page's view of a run: tables that keep any number of rows in bounded memory, their news
  * for a reader, and files of lines that grow, are cut, or are replaced. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "folder_fixture.h"
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "cli/watch/table.h"
 #include "cli/watch/tail.h"
@@ -182,23 +174,19 @@ static void news_add_up(void **state)
 
 /* --- files of lines --- */
 
-static char folder[64], path[96];
+static char path[96];
 
 static int set_up(void **state)
 {
-    (void)state;
-    strcpy(folder, "/tmp/choir-watch.XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
-    snprintf(path, sizeof path, "%s/lines", folder);
-    return 0;
+    int bad = make_folder(state);
+    strcpy(path, at("lines"));
+    return bad;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     unlink(path);
-    return rmdir(folder);
+    return remove_folder(state);
 }
 
 static void write_file(const char *mode, const char *text, size_t bytes)

@@ -1,6 +1,6 @@
 /* config.json to the text of --model and back: the published files, errors that name the key
  * and the value, and that nothing is lost in either direction. */
-#include "saved_files.h"
+#include "helpers.h"
 
 #include <choir/models.h>
 #include <sys/stat.h>
@@ -54,8 +54,8 @@ static const char *full(const char *json, char **notes)
     char *text, *said;
     if (choir__config_parse("x.json", json, strlen(json), &text, &said) != CHOIR_OK)
         return "";
-    assert_int_equal(choir__model_find(text, &spec), CHOIR_OK);
-    assert_int_equal(spec->describe(text, &info), CHOIR_OK);
+    ok(choir__model_find(text, &spec));
+    ok(spec->describe(text, &info));
     strcpy(config, info.config);
     free(text);
     if (notes)
@@ -168,12 +168,12 @@ static void names_of_classes(void **state)
     for (size_t i = 0; i < CHOIR_COUNT(cases); i++) {
         FILE *f = fopen(path, "w");
         choir_model_info info = {0};
-        assert_int_equal(choir_model_describe(cases[i].text, &info), CHOIR_OK);
+        ok(choir_model_describe(cases[i].text, &info));
         json = choir__config_json(info.config, cases[i].names, NULL);
         fputs(json, f);
         fclose(f);
         free(json);
-        assert_int_equal(choir_model_class_names(path, &read), CHOIR_OK);
+        ok(choir_model_class_names(path, &read));
         assert_int_equal(read.count, cases[i].count);
         for (int64_t c = 0; c < read.count; c++)
             assert_string_equal(read.name[c], c < 2 ? names[c] : "LABEL_2");
@@ -182,8 +182,7 @@ static void names_of_classes(void **state)
     FILE *f = fopen(path, "w");
     fputs("{\"id2label\": {\"0\": \"a\", \"2\": \"b\"}}", f);
     fclose(f);
-    assert_int_equal(choir_model_class_names(path, &read), CHOIR_ERR_FORMAT);
-    assert_says("'id2label'");
+    assert_fails(choir_model_class_names(path, &read), CHOIR_ERR_FORMAT, "'id2label'");
     assert_int_equal(read.count, 0);
     unlink(path);
     assert_int_not_equal(choir_model_class_names(path, &read), CHOIR_OK);
@@ -299,15 +298,13 @@ static void unpublished(void **state)
     const char *const texts[] = {"mistral:attention_bias=1", "mistral:mlp_bias=1,window=0",
         "llama:window=5,attention_bias=1", "llama:window=5,mlp_bias=1"};
     for (size_t i = 0; i < CHOIR_COUNT(texts); i++) {
-        assert_int_equal(choir_model_describe(texts[i], &info), CHOIR_ERR_ARGUMENT);
-        assert_says("_bias=1 is for llama without a window");
+        assert_fails(choir_model_describe(texts[i], &info), CHOIR_ERR_ARGUMENT,
+            "_bias=1 is for llama without a window");
     }
-    assert_int_equal(
-        choir_model_describe("llama:attention_bias=1,mlp_bias=1", &info), CHOIR_OK);
+    ok(choir_model_describe("llama:attention_bias=1,mlp_bias=1", &info));
     info = (choir_model_info){0};
-    assert_int_equal(choir_model_describe("donut:height=64,image_width=64,window=4", &info),
-        CHOIR_ERR_ARGUMENT);
-    assert_says("are no larger");
+    assert_fails(choir_model_describe("donut:height=64,image_width=64,window=4", &info),
+        CHOIR_ERR_ARGUMENT, "are no larger");
 }
 
 #define LLAMA(more) "{\"model_type\": \"llama\", " more "}"
@@ -450,15 +447,13 @@ static void paths(void **state)
     assert_false(choir__config_is_path("gpt2"));
     assert_false(choir__config_is_path("gpt2:layers=2"));
     assert_false(choir__config_is_path("frob"));
-    assert_int_equal(choir__config_read(folder, &text, &notes), CHOIR_ERR_IO);
-    assert_says(file);
+    assert_fails(choir__config_read(folder, &text, &notes), CHOIR_ERR_IO, file);
     assert_int_equal(mkdir(file, 0777), 0);
-    assert_int_equal(choir__config_read(folder, &text, &notes), CHOIR_ERR_IO);
-    assert_says("expected a file");
+    assert_fails(choir__config_read(folder, &text, &notes), CHOIR_ERR_IO, "expected a file");
     rmdir(file);
     spit(file, gpt2, strlen(gpt2));
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(choir__config_read(i ? file : folder, &text, &notes), CHOIR_OK);
+        ok(choir__config_read(i ? file : folder, &text, &notes));
         assert_int_equal(strncmp(text, "gpt2:", 5), 0);
         free(text);
         free(notes);

@@ -4,22 +4,17 @@
  *
  * The calls run in a child process. When one of them ends it, the parent names the call and
  * goes on with the next. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <choir/choir.h>
 
+#include "helpers.h"
 #include "tensor/tensor.h"
 
 struct outcome {
@@ -156,19 +151,18 @@ static void make_handles(struct handles *h, const choir_env *env)
     h->step = choir_step_open(h->run, 0);
     h->tensor = choir_zeros(h->step, CHOIR_F32, choir_dims(2, 2));
     h->tensors[0] = h->tensors[1] = h->tensor;
-    assert_int_equal(choir_scope_status(h->run), CHOIR_OK);
+    ok(choir_scope_status(h->run));
 }
 
 static void prepare(void)
 {
     choir_env env;
-    assert_int_equal(choir_env_init(&env), CHOIR_OK);
+    ok(choir_env_init(&env));
     group = env.group;
-    assert_int_equal(
-        choir_dataset_random(8, choir_dims(2), CHOIR_SCALAR, 2, 1, &dataset), CHOIR_OK);
+    ok(choir_dataset_random(8, choir_dims(2), CHOIR_SCALAR, 2, 1, &dataset));
     make_handles(&old, &env);
-    assert_int_equal(choir_scope_close(old.step), CHOIR_OK);
-    assert_int_equal(choir_scope_close(old.run), CHOIR_OK);
+    ok(choir_scope_close(old.step));
+    ok(choir_scope_close(old.run));
     make_handles(&the, &env);
 }
 
@@ -242,8 +236,7 @@ static void call_all(bool of_closed)
 {
     char folder[] = "/tmp/choir-misuse-XXXXXX"; /* some functions would write files */
     assert_non_null(mkdtemp(folder));
-    struct progress *p =
-        mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct progress *p = shared_memory(sizeof *p);
     p->closed = of_closed;
     while (p->call < (int)CHOIR_COUNT(calls)) {
         pid_t child = fork();

@@ -1,17 +1,12 @@
 /* Models by name in a program: sizes, errors, and a published folder with its weights. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include <choir/checkpoint.h>
 #include <choir/models.h>
 
+#include "check.h"
 #include "nn/models/config.h"
 
 static void by_name(void **state)
@@ -19,13 +14,13 @@ static void by_name(void **state)
     (void)state;
     choir_scope *run = choir_scope_open(NULL, 5);
     choir_module *net = choir_model(run, "resnet18:image=32,classes=7,width=8", NULL);
-    assert_int_equal(choir_scope_status(run), CHOIR_OK);
+    ok(choir_scope_status(run));
     assert_non_null(choir_module_find(net, "layer4.1.bn2.running_var"));
     choir_scope *s = choir_step_open(run, 0);
     choir_tensor *y = choir_forward(net, choir_randn(s, choir_dims(2, 3, 32, 32), "x"));
     assert_int_equal(choir_tensor_size(y, 1), 7);
-    assert_int_equal(choir_scope_close(s), CHOIR_OK);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(s));
+    ok(choir_scope_close(run));
 }
 
 static void wrong(void **state)
@@ -53,7 +48,7 @@ static float first_of(choir_module *net, const char *name)
     choir_tensor *t = choir_module_find(net, name);
     float all[24 * 31];
     assert_non_null(t);
-    assert_int_equal(choir_read(t, all, sizeof all), CHOIR_OK);
+    ok(choir_read(t, all, sizeof all));
     return all[0];
 }
 
@@ -67,9 +62,9 @@ static void from_a_folder(void **state)
     choir_scope *run = choir_scope_open(NULL, 5);
     choir_module *net = choir_model(run, text, NULL);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    assert_int_equal(choir_save(net, path), CHOIR_OK);
+    ok(choir_save(net, path));
     float wanted = first_of(net, "transformer.wte.weight");
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
     char *json = choir__config_json(text, NULL, NULL);
     snprintf(path, sizeof path, "%s/config.json", folder);
     FILE *f = fopen(path, "w");
@@ -79,16 +74,16 @@ static void from_a_folder(void **state)
 
     run = choir_scope_open(NULL, 6);
     net = choir_model(run, folder, &notes);
-    assert_int_equal(choir_scope_status(run), CHOIR_OK);
+    ok(choir_scope_status(run));
     free(notes);
     assert_true(first_of(net, "transformer.wte.weight") == wanted);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
 
     run = choir_scope_open(NULL, 6); /* the configuration alone: new weights */
     net = choir_model(run, path, NULL);
-    assert_int_equal(choir_scope_status(run), CHOIR_OK);
+    ok(choir_scope_status(run));
     assert_false(first_of(net, "transformer.wte.weight") == wanted);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_close(run));
     unlink(path);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     unlink(path);

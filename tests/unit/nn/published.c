@@ -21,7 +21,7 @@ typedef struct file {
     int count;
 } file;
 
-static void put(const char *name, choir_tensor *t, void *arg)
+static void take(const char *name, choir_tensor *t, void *arg)
 {
     file *f = arg;
     size_t bytes = (size_t)t->count * sizeof(float);
@@ -33,7 +33,7 @@ static void put(const char *name, choir_tensor *t, void *arg)
 static file file_of(choir_module *net)
 {
     file f = {.count = 0};
-    choir_module_visit(net, true, put, &f);
+    choir_module_visit(net, true, take, &f);
     return f;
 }
 
@@ -122,8 +122,7 @@ static void refused(const char *model, file *f, const char *first, const char *s
     job j = other(model);
     ok(choir__st_write(path, f->t, f->count, NULL));
     strcpy(before, sha(j.net));
-    assert_int_equal(load_published(&j, path, false, &notes), CHOIR_ERR_FORMAT);
-    assert_says("w.safetensors");
+    assert_fails(load_published(&j, path, false, &notes), CHOIR_ERR_FORMAT, "w.safetensors");
     assert_says(first);
     assert_says(second);
     assert_string_equal(sha(j.net), before);
@@ -222,8 +221,8 @@ static void heads_start_anew(void **state)
     float *weight = (float *)find(&f, "bert.encoder.layer.0.output.dense.weight")->data;
     weight[1] = 42;
     ok(choir__st_write(path, f.t, f.count, NULL));
-    assert_int_equal(load_published(&b, path, false, &notes), CHOIR_ERR_FORMAT);
-    assert_says("'bert.pooler.dense.bias'");
+    assert_fails(
+        load_published(&b, path, false, &notes), CHOIR_ERR_FORMAT, "'bert.pooler.dense.bias'");
     ok(load_published(&b, path, true, &notes));
     assert_non_null(strstr(notes, "'classifier.weight' is missing, and starts anew"));
     assert_non_null(strstr(notes, "'cls.predictions.bias' is unknown to this model"));
@@ -334,11 +333,11 @@ static void several_files(void **state)
     file f = file_of(a.net);
     char *notes, index[8192] = "{\"metadata\": {\"total_size\": 1}, \"weight_map\": {";
     assert_int_equal(mkdir(at("shards"), 0777), 0);
-    assert_int_equal(load_published(&b, at("shards"), false, &notes), CHOIR_ERR_IO);
-    assert_says("neither model.safetensors nor");
+    assert_fails(load_published(&b, at("shards"), false, &notes), CHOIR_ERR_IO,
+        "neither model.safetensors nor");
     touch(at("shards/pytorch_model.bin"));
-    assert_int_equal(load_published(&b, at("shards"), false, &notes), CHOIR_ERR_IO);
-    assert_says("pytorch_model.bin");
+    assert_fails(
+        load_published(&b, at("shards"), false, &notes), CHOIR_ERR_IO, "pytorch_model.bin");
     ok(choir__st_write(at("shards/1.safetensors"), f.t, 5, NULL));
     ok(choir__st_write(at("shards/2.safetensors"), f.t + 5, f.count - 5, NULL));
     for (int i = 0; i < f.count; i++) {
@@ -392,8 +391,8 @@ static void other_names(void **state)
     free(notes);
     assert_string_equal(sha(a.net), sha(b.net));
     ok(choir__st_write(at("named/model.bf16.safetensors"), f.t, f.count, NULL));
-    assert_int_equal(load_published(&b, at("named"), false, &notes), CHOIR_ERR_IO);
-    assert_says("several variants");
+    assert_fails(
+        load_published(&b, at("named"), false, &notes), CHOIR_ERR_IO, "several variants");
     unlink(at("named/model.bf16.safetensors"));
     unlink(at("named/model.fp16.safetensors"));
     const char *const refused[] = {"pytorch_model.bin", "adapter_model.safetensors",
@@ -406,8 +405,7 @@ static void other_names(void **state)
         assert_true(choir_model_has_weights(at("named")));
         choir_scope *run = choir_scope_open(NULL, 1);
         choir_model(run, at("named"), NULL);
-        assert_int_equal(choir_scope_status(run), CHOIR_ERR_IO);
-        assert_says(refused[i]);
+        assert_fails(choir_scope_status(run), CHOIR_ERR_IO, refused[i]);
         choir_scope_close(run);
         unlink(path);
         free(path);
@@ -460,8 +458,8 @@ static void parts_of_tensors(void **state)
     free(notes);
     assert_string_equal(sha(a.net), sha(b.net));
     unlink(at("parts/shard-00002-model-00001-of-00001.safetensors"));
-    assert_int_equal(load_published(&b, at("parts"), false, &notes), CHOIR_ERR_FORMAT);
-    assert_says("but the model's is"); /* without the second half */
+    assert_fails(load_published(&b, at("parts"), false, &notes), CHOIR_ERR_FORMAT,
+        "but the model's is"); /* without the second half */
     file_free(&f);
     job_close(&a);
     job_close(&b);
@@ -535,8 +533,8 @@ static void with_options(void **state)
     opts.strict = true;
     run = choir_scope_open(NULL, 9);
     choir_model_with(run, five, opts);
-    assert_int_equal(choir_scope_status(run), CHOIR_ERR_FORMAT);
-    assert_says("'classifier.bias' is (3), but the model's is (5)");
+    assert_fails(choir_scope_status(run), CHOIR_ERR_FORMAT,
+        "'classifier.bias' is (3), but the model's is (5)");
     free(notes);
     choir_scope_close(run);
     free(five);
@@ -572,5 +570,5 @@ int main(void)
         cmocka_unit_test(parts_of_tensors), cmocka_unit_test(notes_by_line),
         cmocka_unit_test(with_options), cmocka_unit_test(several_files),
         cmocka_unit_test(checkpoints_are_published)};
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, remove_all);
 }

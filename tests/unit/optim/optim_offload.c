@@ -1,21 +1,10 @@
 /* Optimizer state in a file: it has the bits of state in memory, its pages are in the process's
  * memory only during the update, and the file has no name in the folder; errors of the
  * folder. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <dirent.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include <choir/choir.h>
-
+#include "job_fixture.h"
 #include "tensor/scope.h"
 
 enum { WIDTH = 700, STEPS = 5 };
@@ -53,17 +42,6 @@ static void open_job(job *j, int kind)
     choir_check(choir_scope_status(j->run));
 }
 
-static void hash(const char *name, choir_tensor *t, void *arg)
-{
-    uint64_t *h = arg;
-    uint32_t *x = calloc((size_t)t->count, sizeof *x);
-    (void)name;
-    choir_check(choir_read(t, x, (size_t)t->count * sizeof *x));
-    for (int64_t i = 0; i < t->count; i++)
-        *h = (*h ^ x[i]) * 0x100000001B3u;
-    free(x);
-}
-
 /* Returns how many KiB of the mapping around `at` are in the process's memory. */
 static long resident(const void *at)
 {
@@ -89,39 +67,22 @@ static void check_away(const char *name, choir_tensor *t, void *arg)
     assert_int_equal(resident(t->storage->data), 0);
 }
 
-static int files_in(const char *folder)
-{
-    int count = 0;
-    DIR *d = opendir(folder);
-    for (struct dirent *e; d && (e = readdir(d));)
-        count += e->d_name[0] != '.';
-    if (d)
-        closedir(d);
-    return count;
-}
-
 static uint64_t train(int kind, bool recorded, const char *folder)
 {
     job j;
-    uint64_t h = 0xCBF29CE484222325u;
+    uint64_t h = CHOIR__HASH_SEED;
     open_job(&j, kind);
     if (folder)
         choir_check(choir_optim_offload(j.optim, folder));
     for (int s = 0; s < STEPS; s++)
-        if (recorded) {
-            choir_check(choir_step(j.run, body, &j));
-        } else {
-            choir_scope *step = choir_step_open(j.run, (uint64_t)s);
-            choir_check(body(step, &j));
-            choir_check(choir_scope_close(step));
-        }
+        choir_check(run_step(j.run, recorded, s, body, &j));
     choir_check(choir_device_sync(j.run->device));
     if (folder) {
         choir_optim_visit(j.optim, check_away, NULL);
-        assert_int_equal(files_in(folder), 0);
+        assert_int_equal(entries(folder), 0);
     }
-    choir_module_visit(j.net, false, hash, &h);
-    choir_optim_visit(j.optim, hash, &h);
+    choir_module_visit(j.net, false, hash_values, &h);
+    choir_optim_visit(j.optim, hash_values, &h);
     choir_check(choir_scope_close(j.run));
     return h;
 }
@@ -144,17 +105,15 @@ static void test_wrong(void **state)
     job j;
     (void)state;
     open_job(&j, 1);
-    assert_int_equal(choir_optim_offload(j.optim, "/nowhere/at/all"), CHOIR_ERR_IO);
-    assert_non_null(strstr(choir_error_message(), "'/nowhere/at/all'"));
-    assert_int_equal(choir_optim_offload(j.optim, "/tmp"), CHOIR_OK);
+    assert_fails(
+        choir_optim_offload(j.optim, "/nowhere/at/all"), CHOIR_ERR_IO, "'/nowhere/at/all'");
+    ok(choir_optim_offload(j.optim, "/tmp"));
     assert_int_equal(choir_optim_offload(j.optim, "/tmp"), CHOIR_ERR_STATE);
     choir_check(choir_scope_close(j.run));
     open_job(&j, 1);
-    choir_scope *step = choir_step_open(j.run, 0);
-    choir_check(body(step, &j));
-    choir_check(choir_scope_close(step));
-    assert_int_equal(choir_optim_offload(j.optim, "/tmp"), CHOIR_ERR_STATE);
-    assert_non_null(strstr(choir_error_message(), "before the first step"));
+    choir_check(run_step(j.run, false, 0, body, &j));
+    assert_fails(
+        choir_optim_offload(j.optim, "/tmp"), CHOIR_ERR_STATE, "before the first step");
     choir_check(choir_scope_close(j.run));
 }
 
@@ -165,7 +124,7 @@ static void test_no_room(void **state)
     struct rlimit was, small;
     (void)state;
     open_job(&j, 1);
-    assert_int_equal(choir_optim_offload(j.optim, "/tmp"), CHOIR_OK);
+    ok(choir_optim_offload(j.optim, "/tmp"));
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &was);
     small = was;
@@ -174,7 +133,7 @@ static void test_no_room(void **state)
     choir_scope *step = choir_step_open(j.run, 0);
     assert_int_not_equal(body(step, &j), CHOIR_OK);
     setrlimit(RLIMIT_FSIZE, &was);
-    assert_non_null(strstr(choir_error_message(), "bytes for the optimizer's state in '/tmp'"));
+    assert_says("bytes for the optimizer's state in '/tmp'");
     choir_scope_close(step);
     choir_scope_close(j.run);
 }

@@ -1,19 +1,9 @@
 /* Pipelines: every schedule, over any number of devices, gives the bits of one device, loss
  * after loss and weight after weight, recorded or not; cuts by hand; the messages for wrong
  * inputs and failures. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <choir/choir.h>
-
 #include "base/base.h"
 #include "device/device.h"
-#include "nn/models/models.h"
+#include "job_fixture.h"
 #include "nn/module.h"
 #include "tensor/scope.h"
 
@@ -49,70 +39,23 @@ static choir_tensor *micro_batch(choir_scope *micro, choir_module *net, void *ar
     return choir_model_loss(&j->info, choir_forward(net, b.x), b.y);
 }
 
-static choir_status alone(choir_scope *step, job *j)
-{
-    choir_status status = CHOIR_OK;
-    for (int64_t m = 0; m < j->microbatches && status == CHOIR_OK; m++) {
-        choir_scope *micro = choir_micro_open(step, m);
-        choir_tensor *loss = micro_batch(micro, j->net, j);
-        status = choir_backward(loss);
-        j->losses[m] = choir_keep(j->run, loss);
-        choir_status closed = choir_scope_close(micro);
-        status = status == CHOIR_OK ? closed : status;
-    }
-    return status;
-}
-
 static choir_status body(choir_scope *step, void *arg)
 {
     job *j = arg;
+    micro_batches alone = {0, j->microbatches, micro_batch, j->net, j, j->losses};
     choir_status status = j->schedule ? choir_pipeline_step(j->pipe, step, j->microbatches,
                                             micro_batch, j, j->losses)
-                                      : alone(step, j);
+                                      : run_micro_batches(step, alone);
     return status == CHOIR_OK ? choir_optim_step(j->optim) : status;
-}
-
-static void hash(const char *name, choir_tensor *t, void *arg)
-{
-    size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
-    unsigned char *data = malloc(bytes);
-    uint64_t *h = arg;
-    choir_check(choir_read(t, data, bytes));
-    for (; *name; name++)
-        *h = (*h ^ (unsigned char)*name) * 0x100000001B3u;
-    for (size_t i = 0; i < bytes; i++)
-        *h = (*h ^ data[i]) * 0x100000001B3u;
-    free(data);
-}
-
-static choir_dataset *open_data(const job *j)
-{
-    choir_dataset *data;
-    bool regression = j->info.task == CHOIR_REGRESSION;
-    if (j->info.task == CHOIR_LANGUAGE)
-        choir_check(
-            choir_dataset_random_tokens(200, j->info.input.dim[0], j->info.classes, 5, &data));
-    else
-        choir_check(
-            choir_dataset_random(200, j->info.input, regression ? j->info.output : CHOIR_SCALAR,
-                regression ? 0 : j->info.classes, 5, &data));
-    return data;
 }
 
 static void open_job(job *j)
 {
-    const choir__model_spec *spec;
     j->run = choir_scope_open(choir_device_find("cpu:0"), 11);
-    choir_check(choir__model_find(j->model, &spec));
-    choir_check(spec->describe(j->model, &j->info));
-    choir_check(spec->build(j->model, j->run, &j->info, &j->net));
-    j->pipe = j->net;
+    j->net = j->pipe = build_model(j->run, j->model, &j->info);
     choir_device *devices[MOST];
-    for (int d = 0; d < j->devices; d++) {
-        char name[16];
-        snprintf(name, sizeof name, "cpu:%d", d);
-        devices[d] = choir_device_find(name);
-    }
+    for (int d = 0; d < j->devices; d++)
+        devices[d] = cpu_device(d);
     choir_pipeline_opts opts = choir_pipeline_defaults();
     opts.devices = devices;
     opts.device_count = j->devices;
@@ -120,24 +63,17 @@ static void open_job(job *j)
     opts.cuts = j->cuts;
     if (j->schedule)
         j->pipe = choir_pipeline(j->run, j->net, opts);
-    choir_adamw_opts hp = choir_adamw_defaults();
-    hp.lr = 1e-2f;
-    j->optim = choir_adamw(j->run, j->pipe, hp);
-    choir_optim_clip(j->optim, 0.5f);
+    j->optim = clipped_adamw(j->run, j->pipe);
 }
 
 static choir_status one_step(job *j, int number)
 {
-    if (j->recorded)
-        return choir_step(j->run, body, j);
-    choir_scope *s = choir_step_open(j->run, (uint64_t)number);
-    choir_status status = body(s, j), closed = choir_scope_close(s);
-    return status == CHOIR_OK ? closed : status;
+    return run_step(j->run, j->recorded, number, body, j);
 }
 
 static choir_dataset *open_loader(job *j)
 {
-    choir_dataset *data = open_data(j);
+    choir_dataset *data = random_data(&j->info, 200, 5);
     choir_loader_opts opts = choir_loader_defaults();
     opts.batch_size = BATCH;
     opts.microbatches = opts.micro_count = j->microbatches;
@@ -148,22 +84,20 @@ static choir_dataset *open_loader(job *j)
 
 static outcome train(job j)
 {
-    outcome out = {.weights = 0xCBF29CE484222325u, .states = 1};
+    outcome out = {.states = CHOIR__HASH_SEED};
     open_job(&j);
     choir_dataset *data = open_loader(&j);
     choir_check(choir_scope_status(j.run));
     for (int step = 0; step < STEPS; step++) {
         choir_check(one_step(&j, step));
-        for (int64_t m = 0; m < j.microbatches; m++) {
-            float loss = (float)choir_item(j.losses[m]);
-            memcpy(&out.loss_bits[step][m], &loss, sizeof loss);
-        }
+        for (int64_t m = 0; m < j.microbatches; m++)
+            out.loss_bits[step][m] = item_bits(j.losses[m]);
         if (j.saves && j.schedule)
             choir_check(choir_pipeline_gather(j.pipe, -1));
         if (j.saves)
-            choir_optim_visit(j.optim, hash, &out.states);
+            choir_optim_visit(j.optim, hash_tensor, &out.states);
     }
-    choir_module_visit(j.net, true, hash, &out.weights);
+    out.weights = hash_of_module(j.net);
     choir_check(choir_scope_close(j.run));
     choir_dataset_free(data);
     return out;
@@ -349,19 +283,12 @@ static void test_cuts_within_limits(void **state)
 
 /* --- models larger than a device --- */
 
-static choir_device *device_at(int d)
-{
-    char name[16];
-    snprintf(name, sizeof name, "cpu:%d", d);
-    return choir_device_find(name);
-}
-
 /* The limit holds for blocks that a pool keeps from the run before, too. */
 static void limit_devices(size_t bytes)
 {
     for (int d = 0; d < MOST; d++) {
-        choir__pool_trim(device_at(d));
-        choir_device_set_limit(device_at(d), bytes);
+        choir__pool_trim(cpu_device(d));
+        choir_device_set_limit(cpu_device(d), bytes);
     }
 }
 
@@ -371,7 +298,7 @@ static int64_t peak_of(const job *j)
     choir_device_stats stats;
     int64_t peak = 0;
     for (int d = 0; d < (j->schedule ? j->devices : 1); d++) {
-        choir_device_get_stats(device_at(d), &stats);
+        choir_device_get_stats(cpu_device(d), &stats);
         peak = choir__max(peak, (int64_t)stats.bytes_peak);
     }
     return peak;
@@ -380,7 +307,7 @@ static int64_t peak_of(const job *j)
 static void reset_peaks(void)
 {
     for (int d = 0; d < MOST; d++)
-        choir_device_reset_peak(device_at(d));
+        choir_device_reset_peak(cpu_device(d));
 }
 
 /* Compares the most that a device held, from the first step on, with the most that is expected
@@ -458,7 +385,7 @@ static void test_expected_bytes_of_a_tied_table(void **state)
         choir_check(one_step(&j, step));
     for (int s = 0; s < 2; s++) {
         choir_device_stats stats;
-        choir_device_get_stats(device_at(s), &stats);
+        choir_device_get_stats(cpu_device(s), &stats);
         double ratio = (double)stats.bytes_peak / (double)choir_pipeline_bytes(j.pipe, s);
         if (ratio > 1.1)
             fail_msg("stage %d held %.2f of the %lld bytes expected", s, ratio,
@@ -508,9 +435,9 @@ static void test_too_large(void **state)
         .devices = 2,
         .microbatches = 2,
         .cuts = "2+0"};
-    choir_device_set_limit(device_at(1), 1 << 20);
+    choir_device_set_limit(cpu_device(1), 1 << 20);
     const char *told = failure(j);
-    choir_device_set_limit(device_at(1), 0);
+    choir_device_set_limit(cpu_device(1), 0);
     if (!strstr(told,
             "stage 1 is too large for cpu:1: its parameters and gradients have 4.0 MiB, "
             "and the device's limit is 1.0 MiB: 3.0 MiB are missing"))
@@ -526,8 +453,7 @@ static void test_a_device_twice(void **state)
     opts.devices = devices;
     opts.device_count = 2;
     choir_pipeline(run, choir_nn_linear(run, 2, 2), opts);
-    assert_int_equal(choir_scope_status(run), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "cpu:0 is there twice"));
+    assert_fails(choir_scope_status(run), CHOIR_ERR_ARGUMENT, "cpu:0 is there twice");
     choir_scope_close(run);
 }
 
@@ -556,9 +482,8 @@ static void test_a_strategy_within(void **state)
         net = choir_pipeline(run, net, choir_pipeline_defaults());
         if (!outer)
             choir_data_parallel(run, net, opts);
-        assert_int_equal(choir_scope_status(run), CHOIR_ERR_ARGUMENT);
-        assert_non_null(strstr(choir_error_message(),
-            outer ? "pipeline: the module contains a data_parallel" : "contains a pipeline"));
+        assert_fails(choir_scope_status(run), CHOIR_ERR_ARGUMENT,
+            outer ? "pipeline: the module contains a data_parallel" : "contains a pipeline");
         choir_scope_close(run);
     }
 }
@@ -591,7 +516,7 @@ static void a_step(choir_module *pipe, choir_optim *optim, int step)
     if (!choir_pipeline_costs(pipe)) /* there are no stages yet */
         strcpy(told, "add: ");
     if (failing >= 0)
-        assert_non_null(strstr(choir_error_message(), told));
+        assert_says(told);
     else
         choir_check(choir_optim_step(optim));
     choir_scope_close(s);
@@ -611,16 +536,15 @@ static uint64_t train_past_failure(const char *schedule, int at, int64_t micro)
     opts.schedule = schedule;
     choir_module *pipe = choir_pipeline(run, net, opts);
     choir_optim *optim = choir_sgd(run, pipe, choir_sgd_defaults());
-    uint64_t weights = 0xCBF29CE484222325u;
     for (int step = 0; step < 6; step++) {
         failing = step == at ? micro : -1;
         if (step != at || micro >= 0)
             a_step(pipe, optim, step);
     }
     failing = -1;
-    assert_int_equal(choir_scope_status(run), CHOIR_OK);
-    choir_module_visit(net, true, hash, &weights);
-    assert_int_equal(choir_scope_close(run), CHOIR_OK);
+    ok(choir_scope_status(run));
+    uint64_t weights = hash_of_module(net);
+    ok(choir_scope_close(run));
     return weights;
 }
 

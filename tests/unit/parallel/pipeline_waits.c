@@ -1,16 +1,12 @@
 /* A stage of a pipeline waits for the operands of its own micro-batch, and not for
  * micro-batches that the stage before it began since. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <choir/choir.h>
 
+#include "check.h"
 #include "device/device.h"
 #include "tensor/scope.h"
 

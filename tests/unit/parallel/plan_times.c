@@ -1,16 +1,11 @@
 /* Times of pipeline plans: simulated times against the formulas, to the last bit where the
  * formulas are exact, and the pictures of plans. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include <choir/pipeline_plan.h>
 
+#include "check.h"
 #include "base/base.h"
 
 enum { P = 8, V = 4, M = 16, MOST = P * V * M * 3 };
@@ -18,7 +13,7 @@ enum { P = 8, V = 4, M = 16, MOST = P * V * M * 3 };
 static choir_pipeline_plan *plan_of(const char *schedule, int p, int v, int64_t m)
 {
     choir_pipeline_plan *plan;
-    assert_int_equal(choir_pipeline_plan_new(schedule, p, v, m, NULL, &plan), CHOIR_OK);
+    ok(choir_pipeline_plan_new(schedule, p, v, m, NULL, &plan));
     return plan;
 }
 
@@ -29,7 +24,7 @@ static double simulate(
     choir_stage_cost costs[P * V];
     for (int s = 0; s < P * V; s++)
         costs[s] = (choir_stage_cost){f, b + w, b, w, transfer};
-    assert_int_equal(choir_pipeline_plan_simulate(plan, costs, spans), CHOIR_OK);
+    ok(choir_pipeline_plan_simulate(plan, costs, spans));
     return choir_pipeline_plan_makespan(plan, spans);
 }
 
@@ -119,7 +114,7 @@ static void test_spans(void **state)
                 choir_pipeline_plan *plan = plan_of(schedule, p, 1, m);
                 const choir_action *order = choir_pipeline_plan_order(plan, &count);
                 double free_at[P] = {0}, forward[P][M], back[P][M];
-                assert_int_equal(choir_pipeline_plan_simulate(plan, NULL, spans), CHOIR_OK);
+                ok(choir_pipeline_plan_simulate(plan, NULL, spans));
                 for (int i = 0; i < count; i++) {
                     const int s = order[i].stage;
                     const int64_t j = order[i].micro;
@@ -148,7 +143,7 @@ static char *printed(const choir_pipeline_plan *plan, const choir_span *spans)
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
-    assert_int_equal(choir_pipeline_plan_print(plan, spans, file), CHOIR_OK);
+    ok(choir_pipeline_plan_print(plan, spans, file));
     fclose(file);
     return text;
 }
@@ -173,8 +168,8 @@ static void test_print(void **state)
     free(text);
     free(later);
     spans[3].end = spans[3].start - 1;
-    assert_int_equal(choir_pipeline_plan_print(plan, spans, stdout), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "action 3"));
+    assert_fails(
+        choir_pipeline_plan_print(plan, spans, stdout), CHOIR_ERR_ARGUMENT, "action 3");
     assert_int_equal(choir_pipeline_plan_print(NULL, NULL, stdout), CHOIR_ERR_ARGUMENT);
     choir_pipeline_plan_free(plan);
 }
@@ -222,7 +217,7 @@ static void test_picture(void **state)
     choir_pipeline_plan *both[] = {
         plan_of("interleaved", 4, 2, 8), plan_of("zero-bubble", 4, 1, 8)};
     const choir_pipeline_plan *const *plans = (const choir_pipeline_plan *const *)both;
-    assert_int_equal(choir_pipeline_plan_svg(plans, NULL, 2, "ms", path), CHOIR_OK);
+    ok(choir_pipeline_plan_svg(plans, NULL, 2, "ms", path));
     assert_true(read(fd, text, sizeof text - 1) > 0);
     assert_int_equal(occurrences(text, "<svg "), 1);
     assert_int_equal(occurrences(text, "</svg>"), 1);
@@ -253,16 +248,14 @@ static void test_nothing(void **state)
     choir_pipeline_plan *plan;
     (void)state;
     for (int k = 0; choir_pipeline_schedule_name(k); k++) {
-        assert_int_equal(
-            choir_pipeline_plan_new(choir_pipeline_schedule_name(k), 3, 1, 5, costs, &plan),
-            CHOIR_OK);
+        ok(choir_pipeline_plan_new(choir_pipeline_schedule_name(k), 3, 1, 5, costs, &plan));
         char *text = printed(plan, NULL);
         assert_null(strstr(text, "nan"));
         free(text);
         assert_true(choir_pipeline_plan_makespan(plan, NULL) == 0);
         assert_true(choir_pipeline_plan_idle(plan, NULL, -1) == 0);
         const choir_pipeline_plan *one = plan;
-        assert_int_equal(choir_pipeline_plan_svg(&one, NULL, 1, NULL, "/dev/null"), CHOIR_OK);
+        ok(choir_pipeline_plan_svg(&one, NULL, 1, NULL, "/dev/null"));
         choir_pipeline_plan_free(plan);
     }
 }

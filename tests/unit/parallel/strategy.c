@@ -1,14 +1,9 @@
 /* The seam of strategies: which strategies are called, in which order, and the message for one
  * that cannot continue with other ranks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include <choir/choir.h>
+#include "check.h"
 #include "tensor/strategy.h"
 
 typedef struct probe {
@@ -72,7 +67,7 @@ static void newest_first_and_only_what_it_has(void **state)
     choir__strategy_join(&b.strategy, run);
     assert_true(choir__strategies_share(run));
     choir_scope *step = choir_step_open(run, 0);
-    assert_int_equal(choir__strategies_sum(run, run->device, numbers, 1), CHOIR_OK);
+    ok(choir__strategies_sum(run, run->device, numbers, 1));
     choir__strategies_updated(step); /* any scope of the run will do */
     assert_string_equal(calls, "bb ab bs as bu au ");
     choir_check(choir_scope_close(step));
@@ -95,13 +90,13 @@ static void other_ranks_are_for_those_that_can(void **state)
     *calls = '\0';
     choir__strategy_join(&a.strategy, run);
     choir__strategy_join(&b.strategy, run);
-    assert_int_equal(choir__strategies_ranks_changed(run, &now), CHOIR_OK);
+    ok(choir__strategies_ranks_changed(run, &now));
     assert_string_equal(calls, "br ar ");
     assert_int_equal(a.generation, 2);
     now.generation = 3;
     choir__strategy_join(&q.strategy, run);
-    assert_int_equal(choir__strategies_ranks_changed(run, &now), CHOIR_ERR_UNSUPPORTED);
-    assert_non_null(strstr(choir_error_message(), "quiet: it cannot go on"));
+    assert_fails(choir__strategies_ranks_changed(run, &now), CHOIR_ERR_UNSUPPORTED,
+        "quiet: it cannot go on");
     assert_int_equal(a.generation, 2); /* all or none */
     choir_check(choir_scope_close(run));
 }
@@ -114,8 +109,8 @@ static void a_pinned_module_stays(void **state)
     choir_module *net = choir_nn_linear(run, 4, 2);
     assert_false(choir_module_collective(net));
     choir_check(choir_module_share_memory(net));
-    assert_int_equal(choir_module_to(net, run->device), CHOIR_ERR_STATE);
-    assert_non_null(strstr(choir_error_message(), "shared with other processes"));
+    assert_fails(
+        choir_module_to(net, run->device), CHOIR_ERR_STATE, "shared with other processes");
     choir_scope_clear(run);
     choir_check(choir_scope_close(run));
 }
@@ -133,8 +128,8 @@ static void sharing_leaves_the_wrapper_alone(void **state)
     assert_int_equal(choir_tensor_size(y, 0), 3);
     choir_check(choir_scope_close(step));
     choir__regrouping now = {.group = NULL, .generation = 2};
-    assert_int_equal(choir__strategies_ranks_changed(run, &now), CHOIR_ERR_UNSUPPORTED);
-    assert_non_null(strstr(choir_error_message(), "data_parallel: it cannot go on"));
+    assert_fails(choir__strategies_ranks_changed(run, &now), CHOIR_ERR_UNSUPPORTED,
+        "data_parallel: it cannot go on");
     choir_check(choir_scope_close(run));
 }
 

@@ -1,16 +1,12 @@
 /* The training loop with callbacks: which are called, and when; that a resumed loop has the
  * bits of one without a break; how it ends. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <choir/choir.h>
+
+#include "check.h"
 
 typedef struct counts {
     int begun, steps, evaluated, saved, ended;
@@ -117,7 +113,7 @@ static void all_are_called(void **state)
     choir_loop_opts opts = choir_loop_defaults();
     opts.steps = 12;
     opts.eval_every = 4;
-    assert_int_equal(run(opts, &c, whole), CHOIR_OK);
+    ok(run(opts, &c, whole));
     assert_int_equal(c.begun, 1);
     assert_int_equal(c.steps, 12);
     assert_int_equal(c.evaluated, 3);
@@ -126,10 +122,10 @@ static void all_are_called(void **state)
     opts.save = dir;
     opts.save_every = 2;
     opts.keep = 2;
-    assert_int_equal(run(opts, &first, again), CHOIR_OK); /* steps 2, 4, and 5, the last */
+    ok(run(opts, &first, again)); /* steps 2, 4, and 5, the last */
     assert_int_equal(first.saved, 3);
     assert_string_not_equal(whole, again);
-    assert_int_equal(run(opts, &second, again), CHOIR_OK);
+    ok(run(opts, &second, again));
     assert_int_equal(second.steps, 7);
     assert_string_equal(whole, again);
     char command[128];
@@ -159,12 +155,10 @@ static void missing_parts(void **state)
     choir_training t = j.training;
     t.loader = NULL;
     choir_loop *l = choir_loop_new(&j.env, t, choir_loop_defaults());
-    assert_int_equal(choir_loop_run(l), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "missing a loader"));
+    assert_fails(choir_loop_run(l), CHOIR_ERR_ARGUMENT, "missing a loader");
     choir_scope_clear(j.run);
     choir_loop_new(&j.env, j.training, (choir_loop_opts){0});
-    assert_int_equal(choir_scope_status(j.run), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "choir_loop_defaults()"));
+    assert_fails(choir_scope_status(j.run), CHOIR_ERR_ARGUMENT, "choir_loop_defaults()");
     choir_scope_clear(j.run);
     job_close(&j);
 }
@@ -217,7 +211,7 @@ static void no_target_is_no_loss(void **state)
     opts.steps = 57;
     choir_loop *l = choir_loop_new(&j.env, j.training, opts);
     choir_loop_add(l, (choir_callbacks){.step = look}, &s);
-    assert_int_equal(choir_loop_run(l), CHOIR_OK);
+    ok(choir_loop_run(l));
     assert_int_equal(s.with + s.without, 57);
     assert_in_range(s.with, 10, 30);
     job_close(&j);

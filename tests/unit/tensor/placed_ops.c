@@ -1,16 +1,12 @@
 /* Ops whose operands are replaced when they begin: each op computes from the replacements, on
  * their device, and never from the operands that the caller passed. Here the replacements
  * reside on another device and have twice the values. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <choir/choir.h>
 
+#include "shapes.h"
+#include "check.h"
 #include "tensor/launch.h"
 #include "tensor/op.h"
 #include "tensor/strategy.h"
@@ -350,43 +346,6 @@ typedef struct op_case {
         choir_shape shape;
     } in[MOST_IN];
 } op_case;
-
-#define S1(a)                                                                                  \
-    {                                                                                          \
-        1,                                                                                     \
-        {                                                                                      \
-            a                                                                                  \
-        }                                                                                      \
-    }
-#define S2(a, b)                                                                               \
-    {                                                                                          \
-        2,                                                                                     \
-        {                                                                                      \
-            a, b                                                                               \
-        }                                                                                      \
-    }
-#define S3(a, b, c)                                                                            \
-    {                                                                                          \
-        3,                                                                                     \
-        {                                                                                      \
-            a, b, c                                                                            \
-        }                                                                                      \
-    }
-#define S4(a, b, c, d)                                                                         \
-    {                                                                                          \
-        4,                                                                                     \
-        {                                                                                      \
-            a, b, c, d                                                                         \
-        }                                                                                      \
-    }
-
-#define S5(a, b, c, d, e)                                                                      \
-    {                                                                                          \
-        5,                                                                                     \
-        {                                                                                      \
-            a, b, c, d, e                                                                      \
-        }                                                                                      \
-    }
 
 static const op_case cases[] = {
     {"unary", unary, {{'f', S2(3, 4)}}},

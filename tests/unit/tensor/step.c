@@ -1,16 +1,11 @@
 /* Recordings, and choir_step, which records and replays a whole step: the same bits as the step
  * run eagerly, whatever happens around it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <choir/choir.h>
 
+#include "check.h"
 #include "device/device.h"
 #include "tensor/scope.h"
 
@@ -81,16 +76,16 @@ static void test_recording(void **state)
     choir__queue_wait_event(b, choir__queue_record(a));
     note(b, &log, 1, 0);
     choir__queue_wait_event(a, choir__queue_record(b));
-    assert_int_equal(choir__host_call(issue_from_host, NULL), CHOIR_OK);
-    assert_int_equal(choir__host_call(refuse, &refusing), CHOIR_OK);
+    ok(choir__host_call(issue_from_host, NULL));
+    ok(choir__host_call(refuse, &refusing));
     note(a, &log, 2, 0);
     choir__recording_close(r);
     assert_false(choir__recording_active());
     note(a, &log, 3, 0); /* not recorded */
-    assert_int_equal(choir__queue_wait(a), CHOIR_OK);
+    ok(choir__queue_wait(a));
     for (int i = 0; i < 10; i++)
-        assert_int_equal(choir__recording_replay(r), CHOIR_OK);
-    assert_int_equal(choir__queue_wait(a), CHOIR_OK);
+        ok(choir__recording_replay(r));
+    ok(choir__queue_wait(a));
     assert_int_equal(log.count, 5 + 40);
     for (int i = 0; i < 10; i++) {
         const int *e = &log.entry[5 + 4 * i];
@@ -169,7 +164,7 @@ static choir_status eager(struct job *j, uint64_t number)
 static void weights_of(struct job *j, float w[8 * WIDTH])
 {
     choir_tensor *t = choir_module_find(j->net, "0.weight");
-    assert_int_equal(choir_read(t, w, 8 * WIDTH * sizeof(float)), CHOIR_OK);
+    ok(choir_read(t, w, 8 * WIDTH * sizeof(float)));
 }
 
 static void test_replay_is_eager(void **state)
@@ -180,15 +175,15 @@ static void test_replay_is_eager(void **state)
     (void)state;
     open_job(&a);
     for (int i = 0; i < STEPS; i++) {
-        assert_int_equal(eager(&a, (uint64_t)i), CHOIR_OK);
+        ok(eager(&a, (uint64_t)i));
         losses[i] = choir_item(a.loss);
         norms[i] = choir_item(choir_optim_grad_norm(a.opt));
     }
     weights_of(&a, wa);
-    assert_int_equal(choir_scope_close(a.run), CHOIR_OK);
+    ok(choir_scope_close(a.run));
     open_job(&b);
     for (int i = 0; i < STEPS; i++) {
-        assert_int_equal(choir_step(b.run, train, &b), CHOIR_OK);
+        ok(choir_step(b.run, train, &b));
         assert_true(losses[i] == choir_item(b.loss));
         assert_true(norms[i] == choir_item(choir_optim_grad_norm(b.opt)));
     }
@@ -196,7 +191,7 @@ static void test_replay_is_eager(void **state)
     assert_int_equal(choir_optim_steps(b.opt), STEPS);
     weights_of(&b, wb);
     assert_memory_equal(wa, wb, sizeof wa);
-    assert_int_equal(choir_scope_close(b.run), CHOIR_OK);
+    ok(choir_scope_close(b.run));
 }
 
 static void test_other_function(void **state)
@@ -205,11 +200,11 @@ static void test_other_function(void **state)
     (void)state;
     open_job(&j);
     for (int i = 0; i < 30; i++) {
-        assert_int_equal(choir_step(j.run, i / 5 % 2 ? other : train, &j), CHOIR_OK);
+        ok(choir_step(j.run, i / 5 % 2 ? other : train, &j));
         assert_true(choir_item(j.loss) == choir_item(j.loss));
     }
     assert_int_equal(choir_optim_steps(j.opt), 15);
-    assert_int_equal(choir_scope_close(j.run), CHOIR_OK);
+    ok(choir_scope_close(j.run));
 }
 
 static void test_changing_functions_does_not_grow(void **state)
@@ -219,12 +214,12 @@ static void test_changing_functions_does_not_grow(void **state)
     (void)state;
     open_job(&j);
     for (int i = 0; i < 400; i++) {
-        assert_int_equal(choir_step(j.run, i / 4 % 2 ? other : train, &j), CHOIR_OK);
+        ok(choir_step(j.run, i / 4 % 2 ? other : train, &j));
         if (i == 100)
             choir_device_get_stats(choir_device_find("cpu:0"), &stats[0]);
     }
     choir_device_get_stats(choir_device_find("cpu:0"), &stats[1]);
-    assert_int_equal(choir_scope_close(j.run), CHOIR_OK);
+    ok(choir_scope_close(j.run));
     /* the run's memory grows by at most one block per call that is not replayed */
     assert_true(stats[1].bytes_reserved - stats[0].bytes_reserved < 300 * 128);
 }
@@ -236,16 +231,16 @@ static void test_error_inside(void **state)
         struct job j;
         open_job(&j);
         for (int i = 0; i < at; i++)
-            assert_int_equal(choir_step(j.run, train, &j), CHOIR_OK);
+            ok(choir_step(j.run, train, &j));
         j.fail = CHOIR_ERR_FORMAT;
         assert_int_equal(choir_step(j.run, train, &j), CHOIR_ERR_FORMAT);
         assert_string_equal(choir_error_message(), "asked to fail");
         assert_false(choir__recording_active());
         j.fail = CHOIR_OK;
         for (int i = 0; i < 6; i++)
-            assert_int_equal(choir_step(j.run, train, &j), CHOIR_OK);
+            ok(choir_step(j.run, train, &j));
         assert_true(choir_item(j.loss) > 0);
-        assert_int_equal(choir_scope_close(j.run), CHOIR_OK);
+        ok(choir_scope_close(j.run));
     }
 }
 
@@ -259,8 +254,8 @@ static void test_closed_after_recording(void **state)
         struct job j;
         open_job(&j);
         for (int i = 0; i < 3 + round; i++)
-            assert_int_equal(choir_step(j.run, train, &j), CHOIR_OK);
-        assert_int_equal(choir_scope_close(j.run), CHOIR_OK);
+            ok(choir_step(j.run, train, &j));
+        ok(choir_scope_close(j.run));
     }
     choir_device_get_stats(device, &after);
     assert_int_equal(before.bytes_now, after.bytes_now);
@@ -273,8 +268,8 @@ static void test_execution_error_in_replay(void **state)
     (void)state;
     open_job(&j);
     for (int i = 0; i < 4; i++)
-        assert_int_equal(choir_step(j.run, train, &j), CHOIR_OK);
-    assert_int_equal(choir_write(j.y, bad, sizeof bad), CHOIR_OK);
+        ok(choir_step(j.run, train, &j));
+    ok(choir_write(j.y, bad, sizeof bad));
     /* nothing waits for the device, which may run the step at any time */
     choir_status status = choir_step(j.run, train, &j);
     assert_true(status == CHOIR_OK || status == CHOIR_ERR_RANGE);
@@ -354,13 +349,13 @@ static void test_two_devices(void **state)
     choir_tensor *t[8];
     for (int i = 0; i < 8; i++)
         t[i] = choir_full(mine, CHOIR_F32, choir_dims(BATCH, WIDTH), 5);
-    assert_int_equal(choir_device_sync(other_device), CHOIR_OK);
+    ok(choir_device_sync(other_device));
     for (int i = 0; i < 3 && status == CHOIR_OK; i++)
         status = choir_step(j.run, two_devices, &j);
     choir_device_sync(j.run->device);
     bool untouched = true;
     for (int i = 0; i < 8; i++) {
-        assert_int_equal(choir_read(t[i], v, sizeof v), CHOIR_OK);
+        ok(choir_read(t[i], v, sizeof v));
         for (int e = 0; e < BATCH * WIDTH; e++)
             untouched &= v[e] == 5;
     }

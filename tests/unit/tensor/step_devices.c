@@ -1,15 +1,11 @@
 /* Order between devices, one of which is slow: no device overwrites values that another has yet
  * to read, within a step, in its replay, or from one replay to the next. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <choir/choir.h>
 
+#include "check.h"
 #include "tensor/launch.h"
 
 enum { N = 3000, REPLAYS = 6, SLOW_US = 20000 };
@@ -23,12 +19,6 @@ static int devices(void **state)
     home = choir_device_find("cpu:0");
     there = choir_device_find("cpu:1");
     return home && there ? 0 : -1;
-}
-
-static void ok(choir_status status)
-{
-    if (status != CHOIR_OK)
-        fail_msg("%s: %s", choir_status_name(status), choir_error_message());
 }
 
 static void doze(const void *args)

@@ -1,17 +1,12 @@
 /* fANOVA: marginal variances of a given tree are Optuna's, and those of any tree are what a
  * grid of all its parts says; a grown tree fits its rows; shares of a study. Its forests are
  * compared with Optuna's in tests/interop/tune/importance.py. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <choir/choir.h>
 
+#include "check.h"
 #include "base/base.h"
 #include "base/rng.h"
 #include "tune/importance/fanova.h"
@@ -242,20 +237,20 @@ static choir_study *make_study(const char *direction, double sign, int trials)
     choir_study_opts opts = choir_study_defaults();
     opts.sampler = "random";
     opts.direction = direction;
-    assert_int_equal(choir_space_add(space, "x", "uniform(0, 1)"), CHOIR_OK);
-    assert_int_equal(choir_space_add(space, "o", "choice(a, b, c)"), CHOIR_OK);
-    assert_int_equal(choir_space_add(space, "m", "uniform(0, 1) if o == a"), CHOIR_OK);
-    assert_int_equal(choir_space_add(space, "one", "7"), CHOIR_OK);
-    assert_int_equal(choir_study_open(space, opts, &study), CHOIR_OK);
+    ok(choir_space_add(space, "x", "uniform(0, 1)"));
+    ok(choir_space_add(space, "o", "choice(a, b, c)"));
+    ok(choir_space_add(space, "m", "uniform(0, 1) if o == a"));
+    ok(choir_space_add(space, "one", "7"));
+    ok(choir_study_open(space, opts, &study));
     choir_space_free(space);
     for (int i = 0; i < trials; i++) {
         choir_trial *t;
-        assert_int_equal(choir_study_ask(study, &t), CHOIR_OK);
+        ok(choir_study_ask(study, &t));
         double value =
             sign * (3 * choir_trial_real(t, "x") + (*choir_trial_text(t, "o") == 'b'));
         if (i == 5)
             value = sign * (double)INFINITY;
-        assert_int_equal(choir_study_tell(study, t, CHOIR_TRIAL_COMPLETE, &value, 1), CHOIR_OK);
+        ok(choir_study_tell(study, t, CHOIR_TRIAL_COMPLETE, &value, 1));
     }
     return study;
 }
@@ -268,18 +263,18 @@ static void test_shares(void **state)
     choir_study *least = make_study("minimize", 1, 200),
                 *most = make_study("maximize", -1, 200);
     (void)state;
-    assert_int_equal(choir_study_importance_by(least, "fanova", 0, share), CHOIR_OK);
+    ok(choir_study_importance_by(least, "fanova", 0, share));
     assert_true(share[0] > 0.7 && share[0] < 0.9 && share[1] > 0.1);
     assert_true(share[2] == 0 && share[3] == 0);
     assert_true(near(share[0] + share[1], 1, 1e-12));
-    assert_int_equal(choir_study_importance_by(most, "fanova", 0, again), CHOIR_OK);
+    ok(choir_study_importance_by(most, "fanova", 0, again));
     for (int i = 0; i < 4; i++) /* the same forest, of values with the other sign */
         assert_true(share[i] == again[i]);
-    assert_int_equal(choir_study_importance_by(least, "ped-anova", 0, share), CHOIR_OK);
-    assert_int_equal(choir_study_importance(least, 0, again), CHOIR_OK);
+    ok(choir_study_importance_by(least, "ped-anova", 0, share));
+    ok(choir_study_importance(least, 0, again));
     assert_memory_equal(share, again, sizeof share);
-    assert_int_equal(choir_study_importance_by(least, "anova", 0, share), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "unknown evaluator 'anova'"));
+    assert_fails(choir_study_importance_by(least, "anova", 0, share), CHOIR_ERR_ARGUMENT,
+        "unknown evaluator 'anova'");
     assert_int_equal(choir_study_importance_by(least, "fanova", 1, share), CHOIR_ERR_ARGUMENT);
     choir_study_free(least);
     choir_study_free(most);

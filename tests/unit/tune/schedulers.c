@@ -5,16 +5,7 @@
  * A trial here is a curve that falls to a level of its own. Each of its steps is taken when a
  * dice says so; one that is stopped reports a few more steps, and one that goes on begins
  * from a checkpoint that is a few steps old. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "study_fixture.h"
 #include "tune/scheduler/scheduler.h"
 #include "unit/curve.h"
 
@@ -28,9 +19,7 @@ static choir_study *study_of(
     opts.window = window;
     opts.trials = trials;
     opts.seed = 3;
-    choir_study *study = NULL;
-    if (choir_study_open(space, opts, &study) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    choir_study *study = open_study(space, opts);
     choir_space_free(space);
     return study;
 }
@@ -43,21 +32,13 @@ typedef struct worker {
     int late; /* steps after it was stopped */
 } worker;
 
-static unsigned dice;
-static int roll(int sides)
-{
-    dice = dice * 1103515245u + 12345u;
-    return (int)(dice >> 16) % sides;
-}
-
 /* Asks for a trial; returns false at the study's end. */
 static bool begin(worker *w, choir_study *study)
 {
     choir_status status = choir_study_ask(study, &w->trial);
     if (status == CHOIR_ERR_END)
         return false;
-    if (status != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(status);
     int64_t step = choir_trial_step(w->trial);
     w->step = step < 0 ? 0 : step - roll(2) * roll((int)step + 1);
     w->late = roll(3);
@@ -70,13 +51,12 @@ static bool advance(worker *w, choir_study *study)
     bool stop = choir_trial_should_stop(w->trial);
     if (w->step < CURVE_STEPS && (!stop || w->late-- > 0)) {
         w->step++;
-        assert_int_equal(
-            choir_trial_report(w->trial, w->step, curve_at(w->trial, w->step)), CHOIR_OK);
+        ok(choir_trial_report(w->trial, w->step, curve_at(w->trial, w->step)));
         return false;
     }
     double value = curve_at(w->trial, CURVE_STEPS);
     choir_trial_state state = curve_end(w->trial, w->step, stop);
-    assert_int_equal(choir_study_tell(study, w->trial, state, &value, 1), CHOIR_OK);
+    ok(choir_study_tell(study, w->trial, state, &value, 1));
     return true;
 }
 
@@ -147,14 +127,13 @@ static void test_order(void **state)
 static choir_trial *go(choir_study *study, int64_t step, double loss)
 {
     choir_trial *t = NULL;
-    if (choir_study_ask(study, &t) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(choir_study_ask(study, &t));
     int64_t from = choir_trial_step(t);
     for (int64_t i = from < 0 ? 1 : from + 1; i <= step; i++) {
         assert_false(choir_trial_should_stop(t));
-        assert_int_equal(choir_trial_report(t, i, loss), CHOIR_OK);
+        ok(choir_trial_report(t, i, loss));
     }
-    assert_int_equal(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+    ok(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0));
     return t;
 }
 
@@ -196,12 +175,10 @@ static void test_hyperband(void **state)
         for (int64_t rung = 0, b = budget; rung < 5 - bracket; rung++, b *= 3)
             for (int64_t i = 0; i < counts[bracket][rung]; i++) {
                 choir_trial *t = NULL;
-                assert_int_equal(choir_study_ask(study, &t), CHOIR_OK);
+                ok(choir_study_ask(study, &t));
                 assert_int_equal(choir_trial_budget(t), b);
-                assert_int_equal(
-                    choir_trial_report(t, b, (double)choir_trial_number(t)), CHOIR_OK);
-                assert_int_equal(
-                    choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+                ok(choir_trial_report(t, b, (double)choir_trial_number(t)));
+                ok(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0));
                 if (rung) /* the first of the bracket are the best */
                     assert_int_equal(
                         choir_trial_number(t) - (choir_study_count(study) - counts[bracket][0]),
@@ -261,13 +238,13 @@ static void test_pbt_grid(void **state)
 {
     (void)state;
     choir_space *space = choir_space_new();
-    assert_int_equal(choir_space_add(space, "x", "choice(1,2,3,4,5,6,7,8)"), CHOIR_OK);
+    ok(choir_space_add(space, "x", "choice(1,2,3,4,5,6,7,8)"));
     choir_study_opts opts = choir_study_defaults();
     opts.scheduler = "pbt:population=10,interval=10,max=30";
     opts.sampler = "grid";
     opts.trials = 11;
     choir_study *study = NULL;
-    assert_int_equal(choir_study_open(space, opts, &study), CHOIR_OK);
+    ok(choir_study_open(space, opts, &study));
     for (int i = 0; i < 8; i++)
         assert_int_equal(choir_trial_parent(go(study, 10, i)), -1);
     for (int i = 0; i < 8; i++) {
@@ -277,8 +254,8 @@ static void test_pbt_grid(void **state)
     choir_trial *t;
     int parts = 0;
     for (; choir_study_ask(study, &t) == CHOIR_OK; parts++) { /* room for one more copy */
-        assert_int_equal(choir_trial_report(t, 30, parts), CHOIR_OK);
-        assert_int_equal(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+        ok(choir_trial_report(t, 30, parts));
+        ok(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0));
     }
     assert_int_equal(parts, 8);
     assert_int_equal(choir_study_count(study), 11);
@@ -294,25 +271,25 @@ static void test_reports(void **state)
     choir_study *study = study_of("asha:min=2,max=4,eta=2", "random", 1, 2);
     choir_trial *t;
     double value = -1;
-    assert_int_equal(choir_study_ask(study, &t), CHOIR_OK);
+    ok(choir_study_ask(study, &t));
     for (int64_t step = 1; step <= 3; step++) {
-        assert_int_equal(choir_trial_report(t, step, (double)-step), CHOIR_OK);
+        ok(choir_trial_report(t, step, (double)-step));
         assert_true(choir_trial_should_stop(t) == (step >= 2));
     }
-    assert_int_equal(choir_study_tell(study, t, CHOIR_TRIAL_COMPLETE, &value, 1), CHOIR_OK);
+    ok(choir_study_tell(study, t, CHOIR_TRIAL_COMPLETE, &value, 1));
     assert_int_equal(choir_trial_result(t), CHOIR_TRIAL_PRUNED);
     assert_true(choir_trial_value(t, 0) == -2);
     go(study, 2, 0);
     choir_trial *again;
-    assert_int_equal(choir_study_ask(study, &again), CHOIR_OK);
+    ok(choir_study_ask(study, &again));
     assert_ptr_equal(again, t);
     assert_int_equal(choir_trial_result(t), CHOIR_TRIAL_RUNNING);
     assert_int_equal(choir_trial_step(t), 2);
-    assert_int_equal(choir_trial_report(t, 1, 77), CHOIR_OK);
+    ok(choir_trial_report(t, 1, 77));
     assert_false(choir_trial_should_stop(t));
-    assert_int_equal(choir_trial_report(t, 4, -4), CHOIR_OK);
+    ok(choir_trial_report(t, 4, -4));
     assert_true(choir_trial_should_stop(t));
-    assert_int_equal(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+    ok(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0));
     assert_int_equal(choir_trial_result(t), CHOIR_TRIAL_COMPLETE);
     assert_true(choir_trial_value(t, 0) == -4);
     choir_study_free(study);
@@ -325,17 +302,17 @@ static void test_reached(void **state)
     (void)state;
     choir_study *study = study_of("asha:min=25,max=100,eta=2", "random", 1, 2);
     choir_trial *t, *again;
-    assert_int_equal(choir_study_ask(study, &t), CHOIR_OK);
-    assert_int_equal(choir_trial_report(t, 100, -1), CHOIR_OK);
+    ok(choir_study_ask(study, &t));
+    ok(choir_trial_report(t, 100, -1));
     assert_true(choir_trial_should_stop(t));
-    assert_int_equal(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+    ok(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0));
     go(study, 25, 0);
-    assert_int_equal(choir_study_ask(study, &again), CHOIR_OK);
+    ok(choir_study_ask(study, &again));
     assert_ptr_equal(again, t);
     assert_true(choir_trial_should_stop(t));
     assert_ptr_equal(choir_study_best(study), t);
     assert_true(choir_trial_value(t, 0) == -1);
-    assert_int_equal(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+    ok(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0));
     choir_study_free(study);
 }
 
@@ -350,8 +327,8 @@ static void test_results_once(void **state)
         choir_trial *t;
         while (choir_study_ask(study, &t) == CHOIR_OK) {
             int64_t step = choir_trial_budget(t);
-            assert_int_equal(choir_trial_report(t, step, curve_at(t, step)), CHOIR_OK);
-            assert_int_equal(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+            ok(choir_trial_report(t, step, curve_at(t, step)));
+            ok(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0));
         }
         assert_int_equal(choir_study_count(study), 300);
         choir_study_free(study);
@@ -363,22 +340,22 @@ static void test_without_order(void **state)
 {
     (void)state;
     choir_space *space = choir_space_new();
-    assert_int_equal(choir_space_add(space, "x", "uniform(0, 1)"), CHOIR_OK);
+    ok(choir_space_add(space, "x", "uniform(0, 1)"));
     choir_study_opts opts = choir_study_defaults();
     opts.scheduler = "asha:min=1,max=3,eta=3";
     opts.window = 2;
     opts.trials = 6;
     opts.free = true;
     choir_study *study = NULL;
-    assert_int_equal(choir_study_open(space, opts, &study), CHOIR_OK);
+    ok(choir_study_open(space, opts, &study));
     choir_trial *slow, *t;
-    assert_int_equal(choir_study_ask(study, &slow), CHOIR_OK);
+    ok(choir_study_ask(study, &slow));
     for (int i = 1; i < 4; i++)
         assert_int_equal(choir_trial_number(go(study, 1, i)), i);
     t = go(study, 3, 0);
     assert_int_equal(choir_trial_number(t), 1); /* the best of three */
     assert_int_equal(choir_trial_result(t), CHOIR_TRIAL_COMPLETE);
-    assert_int_equal(choir_study_tell(study, slow, CHOIR_TRIAL_FAIL, NULL, 0), CHOIR_OK);
+    ok(choir_study_tell(study, slow, CHOIR_TRIAL_FAIL, NULL, 0));
     choir_study_free(study);
     choir_space_free(space);
 }
@@ -400,7 +377,7 @@ static void test_errors(void **state)
         {"asha", "minimize,maximize", "scheduler asha: expected one direction, got 2", 1},
     };
     choir_space *space = choir_space_new();
-    assert_int_equal(choir_space_add(space, "x", "uniform(0, 1)"), CHOIR_OK);
+    ok(choir_space_add(space, "x", "uniform(0, 1)"));
     for (size_t i = 0; i < CHOIR_COUNT(wrong); i++) {
         choir_study_opts opts = choir_study_defaults();
         opts.sampler = "random";
@@ -420,31 +397,28 @@ static void test_errors(void **state)
 static void print_curves(const char *scheduler, const char *direction)
 {
     choir_space *space = choir_space_new();
-    assert_int_equal(choir_space_add(space, "x", "uniform(0, 1)"), CHOIR_OK);
+    ok(choir_space_add(space, "x", "uniform(0, 1)"));
     choir_study_opts opts = choir_study_defaults();
     opts.sampler = "random";
     opts.scheduler = scheduler;
     opts.direction = direction;
-    choir_study *study = NULL;
-    if (choir_study_open(space, opts, &study) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    choir_study *study = open_study(space, opts);
     dice = 11;
     for (int n = 0; n < 60; n++) {
         choir_trial *t;
-        assert_int_equal(choir_study_ask(study, &t), CHOIR_OK);
+        ok(choir_study_ask(study, &t));
         double level = roll(100) / 25.0, value = 0;
         for (int64_t step = 0; step < CURVE_STEPS && !choir_trial_should_stop(t); step++) {
             if (roll(5) == 0)
                 continue;
             value =
                 roll(12) ? level + 3 * exp(-(double)step / 6) + roll(100) / 100.0 : (double)NAN;
-            assert_int_equal(choir_trial_report(t, step, value), CHOIR_OK);
+            ok(choir_trial_report(t, step, value));
             printf("%lld %.17g ", (long long)step, value);
         }
         bool stopped = choir_trial_should_stop(t);
-        assert_int_equal(choir_study_tell(study, t,
-                             stopped ? CHOIR_TRIAL_PRUNED : CHOIR_TRIAL_COMPLETE, &level, 1),
-            CHOIR_OK);
+        ok(choir_study_tell(
+            study, t, stopped ? CHOIR_TRIAL_PRUNED : CHOIR_TRIAL_COMPLETE, &level, 1));
         printf("%s %.17g\n", stopped ? "stopped" : "complete", level);
     }
     choir_study_free(study);

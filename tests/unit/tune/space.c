@@ -1,21 +1,15 @@
 /* Spaces of hyper-parameters: distributions, expressions and conditions as text, the
  * messages about wrong ones, and values in inner coordinates. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "check.h"
 #include "tune/space/normal.h"
 #include "tune/space/space.h"
 
 static void add(choir_space *space, const char *name, const char *text)
 {
-    if (choir_space_add(space, name, text) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(choir_space_add(space, name, text));
 }
 
 /* --- distributions --- */
@@ -72,7 +66,7 @@ static void test_values(void **state)
             }
             char *text = choir__dist_write(d, value);
             if (d->kind != CHOIR__CHOICE || value < d->choice_count)
-                assert_int_equal(choir__dist_read(d, name, text, &again), CHOIR_OK);
+                ok(choir__dist_read(d, name, text, &again));
             assert_true(again == value);
             free(text);
         }
@@ -216,8 +210,8 @@ static void test_errors(void **state)
         choir_space_free(s);
     }
     choir_space *s = some_space();
-    assert_int_equal(choir_space_require(s, "'\xff' == 'a' or 1 < 2"), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "expected a condition in UTF-8"));
+    assert_fails(choir_space_require(s, "'\xff' == 'a' or 1 < 2"), CHOIR_ERR_ARGUMENT,
+        "expected a condition in UTF-8");
     choir_space_free(s);
 }
 

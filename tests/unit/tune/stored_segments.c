@@ -1,42 +1,15 @@
 /* Stored studies whose trials stop and go on: the same table of trials as in memory, whether
  * one worker runs them or several that share the storage, that leave and come back, or that are
  * killed; each segment ends once; and Optuna's states of the trials. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "tune/storage/store.h"
 #include "tune/storage/worker.h"
 #include "tune/study.h"
 #include "unit/curve.h"
 
-static char folder[64], url[128], study_name[64];
-
-static int new_storage(void **state)
-{
-    snprintf(folder, sizeof folder, "/tmp/choir-segments.XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
-    snprintf(url, sizeof url, "%s:%s/study", (const char *)*state, folder);
-    strcpy(study_name, "study");
-    return 0;
-}
-
-static int remove_storage(void **state)
-{
-    (void)state;
-    char *line = choir__format("rm -rf %s", folder);
-    int status = system(line);
-    free(line);
-    return status;
-}
+static char study_name[64] = "study";
 
 typedef struct plan {
     const char *scheduler, *sampler;
@@ -50,7 +23,7 @@ static const plan plans[] = {
     {"asha:min=2,max=18,eta=3", "grid:points=3", 4, 12},
 };
 
-static choir_study *open_study(const plan *p, bool stored)
+static choir_study *open_plan(const plan *p, bool stored)
 {
     choir_space *space = curve_space();
     choir_study_opts opts = choir_study_defaults();
@@ -61,21 +34,12 @@ static choir_study *open_study(const plan *p, bool stored)
     opts.seed = 3;
     opts.storage = stored ? url : NULL;
     opts.name = study_name;
-    choir_study *study = NULL;
-    if (choir_study_open(space, opts, &study) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    choir_study *study = open_study(space, opts);
     choir_space_free(space);
     return study;
 }
 
 /* --- workers of one process, which take turns --- */
-
-static unsigned dice;
-static int roll(int sides)
-{
-    dice = dice * 1103515245u + 12345u;
-    return (int)(dice >> 16) % sides;
-}
 
 enum { WORKERS = 4, AT_ONCE = 2 };
 
@@ -96,8 +60,7 @@ static void begin(worker *w)
     w->over = status == CHOIR_ERR_END;
     if (status == CHOIR_ERR_STATE || w->over)
         return;
-    if (status != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(status);
     int64_t step = choir_trial_step(t);
     w->trial[w->busy] = t;
     w->step[w->busy] = step < 0 ? 0 : step - roll(2) * roll((int)step + 1);
@@ -110,7 +73,7 @@ static void try_to_begin(worker *w)
     if (choir_study_ready(w->study))
         begin(w);
     else if (w->study->kept)
-        assert_int_equal(choir__kept_refresh(w->study), CHOIR_OK);
+        ok(choir__kept_refresh(w->study));
 }
 
 static void advance(worker *w, int i)
@@ -119,12 +82,11 @@ static void advance(worker *w, int i)
     bool stop = choir_trial_should_stop(t);
     if (w->step[i] < CURVE_STEPS && (!stop || w->late[i]-- > 0)) {
         w->step[i]++;
-        assert_int_equal(choir_trial_report(t, w->step[i], curve_at(t, w->step[i])), CHOIR_OK);
+        ok(choir_trial_report(t, w->step[i], curve_at(t, w->step[i])));
         return;
     }
     double value = curve_at(t, CURVE_STEPS);
-    assert_int_equal(
-        choir_study_tell(w->study, t, curve_end(t, w->step[i], stop), &value, 1), CHOIR_OK);
+    ok(choir_study_tell(w->study, t, curve_end(t, w->step[i], stop), &value, 1));
     w->busy--;
     w->trial[i] = w->trial[w->busy];
     w->step[i] = w->step[w->busy];
@@ -137,12 +99,12 @@ static char *run(const plan *p, int workers, bool stored, bool leaves)
 {
     worker all[WORKERS] = {{0}};
     for (int i = 0; i < workers; i++)
-        all[i].study = open_study(p, stored);
+        all[i].study = open_plan(p, stored);
     for (int over = 0; over < workers;) {
         worker *w = &all[roll(workers)];
         if (leaves && roll(150) == 0) {
             choir_study_free(w->study);
-            *w = (worker){.study = open_study(p, stored)};
+            *w = (worker){.study = open_plan(p, stored)};
         }
         if (w->busy < AT_ONCE && !w->over)
             try_to_begin(w);
@@ -176,7 +138,7 @@ static void workers_take_turns(void **state)
             assert_string_equal(memory, stored);
             free(stored);
         }
-        choir_study *again = open_study(&p, true); /* all from its records */
+        choir_study *again = open_plan(&p, true); /* all from its records */
         char *read = curve_table(again);
         assert_string_equal(memory, read);
         free(read);
@@ -194,7 +156,7 @@ static void workers_take_turns(void **state)
 static int be_worker(const plan *p, unsigned seed, int until_kill, int log)
 {
     dice = seed;
-    worker w = {.study = open_study(p, true)};
+    worker w = {.study = open_plan(p, true)};
     while (!w.over || w.busy) {
         if (w.busy < AT_ONCE && !w.over)
             try_to_begin(&w);
@@ -243,7 +205,7 @@ static void workers_are_killed(void **state)
         fclose(in);
         dice = 1;
         char *memory = run(p, 1, false, false);
-        choir_study *shared = open_study(p, true);
+        choir_study *shared = open_plan(p, true);
         char *table = curve_table(shared);
         assert_string_equal(memory, table);
         free(memory);
@@ -257,12 +219,11 @@ static void workers_are_killed(void **state)
 static choir_trial *go(choir_study *study, int64_t late, double loss)
 {
     choir_trial *t = NULL;
-    if (choir_study_ask(study, &t) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(choir_study_ask(study, &t));
     int64_t from = choir_trial_step(t), to = choir_trial_budget(t) + late;
     for (int64_t i = from < 0 ? 1 : from + 1; i <= to; i++)
-        assert_int_equal(choir_trial_report(t, i, loss + (double)i), CHOIR_OK);
-    assert_int_equal(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+        ok(choir_trial_report(t, i, loss + (double)i));
+    ok(choir_study_tell(study, t, CHOIR_TRIAL_PRUNED, NULL, 0));
     return t;
 }
 
@@ -271,8 +232,7 @@ static const choir_study *look(void)
     choir_study_opts looking = choir_study_defaults();
     looking.storage = url;
     choir_study *s = NULL;
-    if (choir_study_open(NULL, looking, &s) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    ok(choir_study_open(NULL, looking, &s));
     return s;
 }
 
@@ -282,13 +242,13 @@ static void goes_on(void **state)
 {
     (void)state;
     plan p = {"asha:min=2,max=4,eta=2", "random", 1, 2};
-    choir_study *s = open_study(&p, true);
+    choir_study *s = open_plan(&p, true);
     go(s, 1, 0); /* 2 steps and a late one */
     choir_study_free(s);
-    s = open_study(&p, true);
+    s = open_plan(&p, true);
     go(s, 0, 5);
     choir_trial *t = NULL;
-    assert_int_equal(choir_study_ask(s, &t), CHOIR_OK);
+    ok(choir_study_ask(s, &t));
     assert_int_equal(choir_trial_number(t), 0);
     assert_int_equal(choir_trial_step(t), 2);
     assert_int_equal(choir_trial_last_step(t), 3);
@@ -298,15 +258,15 @@ static void goes_on(void **state)
     assert_ptr_equal(choir_study_best(other), choir_study_trial(other, 0)); /* as it was */
     assert_true(choir_trial_value(choir_study_best(other), 0) == 2);
     choir_study_free((choir_study *)(uintptr_t)other);
-    assert_int_equal(choir_trial_report(t, 4, 7), CHOIR_OK);
-    assert_int_equal(choir_study_tell(s, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
+    ok(choir_trial_report(t, 4, 7));
+    ok(choir_study_tell(s, t, CHOIR_TRIAL_PRUNED, NULL, 0));
     assert_int_equal(choir_trial_result(t), CHOIR_TRIAL_COMPLETE);
     choir_trial *none;
     assert_int_equal(choir_study_ask(s, &none), CHOIR_ERR_END);
     choir_study_free(s);
 
     p.trials = 4; /* trial 1 is one of the best two of four now */
-    s = open_study(&p, true);
+    s = open_plan(&p, true);
     assert_int_equal(choir_trial_number(go(s, 0, 8)), 2);
     assert_int_equal(choir_trial_number(go(s, 0, 9)), 3);
     assert_int_equal(choir_trial_number(t = go(s, 0, 5)), 1);
@@ -335,7 +295,7 @@ static bool send(choir__study_store *store, choir__change_kind kind, const char 
     c->segments = segments ? choir__strdup(segments) : NULL;
     c->after = kind == CHOIR__CHANGE_PAUSE ? choir__worker_pause(1) : NULL;
     choir__study_store_send_awaited(store, c);
-    assert_int_equal(choir__study_store_wait(store, c), CHOIR_OK);
+    ok(choir__study_store_wait(store, c));
     bool lost = c->lost;
     choir__change_free(c);
     return lost;
@@ -351,8 +311,8 @@ static void died_in_a_later_segment(void **state)
     char *pause = choir__worker_pause(1);
     choir__study_store *store;
     choir__stored_study about = {.name = choir__strdup("study"), .objectives = 1};
-    assert_int_equal(choir__study_store_open(url, true, &store), CHOIR_OK);
-    assert_int_equal(choir__study_store_study(store, &about), CHOIR_OK);
+    ok(choir__study_store_open(url, true, &store));
+    ok(choir__study_store_study(store, &about));
     assert_false(send(store, CHOIR__CHANGE_BEGIN, first, NULL, NULL));
     send(store, CHOIR__CHANGE_PAUSE, first, NULL, segments);
     assert_false(send(store, CHOIR__CHANGE_TAKE, first, pause, segments));
@@ -372,28 +332,15 @@ static void refused(void **state)
     opts.storage = url;
     opts.free = true;
     choir_study *s = NULL;
-    assert_int_equal(choir_study_open(space, opts, &s), CHOIR_ERR_UNSUPPORTED);
-    assert_non_null(strstr(choir_error_message(), "expected a study in memory"));
+    assert_fails(
+        choir_study_open(space, opts, &s), CHOIR_ERR_UNSUPPORTED, "expected a study in memory");
     choir_space_free(space);
 }
 
 int main(void)
 {
-    static char *const schemes[] = {"sqlite", "journal"};
-    int failures = 0;
-    for (size_t i = 0; i < CHOIR_COUNT(schemes); i++) {
-#ifndef CHOIR_HAVE_SQLITE
-        if (i == 0)
-            continue;
-#endif
-        void *kind = schemes[i];
-#define ON(test)                                                                               \
-    {                                                                                          \
-#test, test, new_storage, remove_storage, kind                                         \
-    }
-        struct CMUnitTest tests[] = {ON(workers_take_turns), ON(workers_are_killed),
-            ON(goes_on), ON(died_in_a_later_segment), ON(refused)};
-        failures += _cmocka_run_group_tests(schemes[i], tests, CHOIR_COUNT(tests), NULL, NULL);
-    }
-    return failures;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(workers_take_turns),
+        cmocka_unit_test(workers_are_killed), cmocka_unit_test(goes_on),
+        cmocka_unit_test(died_in_a_later_segment), cmocka_unit_test(refused)};
+    return run_on_storages(tests, CHOIR_COUNT(tests));
 }

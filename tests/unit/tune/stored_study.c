@@ -1,54 +1,19 @@
 /* Stored studies, on every kind of storage that is a file: trials, values and attributes are
  * there again; trials without a worker are given again, once; two workers share the trials of
  * one study, which are those of a study in memory; and refusals. */
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/base.h"
+#include "study_fixture.h"
 #include "tune/storage/store.h"
 #include "tune/kept.h"
-#include <choir/choir.h>
-
-static char folder[64], url[128];
-static const char *scheme;
-
-static int new_storage(void **state)
-{
-    scheme = *state;
-    snprintf(folder, sizeof folder, "/tmp/choir-stored.XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
-    snprintf(url, sizeof url, "%s:%s/study", scheme, folder);
-    return 0;
-}
-
-static int remove_storage(void **state)
-{
-    (void)state;
-    char *line = choir__format("rm -rf %s", folder);
-    int status = system(line);
-    free(line);
-    return status;
-}
 
 static choir_space *make_space(void)
 {
-    choir_space *s = choir_space_new();
-    assert_int_equal(choir_space_add(s, "x", "uniform(0, 1)"), CHOIR_OK);
-    assert_int_equal(choir_space_add(s, "width", "int(16, 512, step=16)"), CHOIR_OK);
-    assert_int_equal(choir_space_add(s, "o", "choice(sgd, adamw, 0.5)"), CHOIR_OK);
-    assert_int_equal(choir_space_add(s, "m", "normal(0, 1) if o == sgd"), CHOIR_OK);
-    return s;
+    return SPACE("x", "uniform(0, 1)", "width", "int(16, 512, step=16)", "o",
+        "choice(sgd, adamw, 0.5)", "m", "normal(0, 1) if o == sgd");
 }
 
 static choir_study_opts options(int64_t window)
@@ -63,19 +28,9 @@ static choir_study_opts options(int64_t window)
 static choir_study *open_with(choir_study_opts opts)
 {
     choir_space *space = make_space();
-    choir_study *s = NULL;
-    if (choir_study_open(space, opts, &s) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
+    choir_study *s = open_study(space, opts);
     choir_space_free(space);
     return s;
-}
-
-static choir_trial *ask(choir_study *s)
-{
-    choir_trial *t = NULL;
-    if (choir_study_ask(s, &t) != CHOIR_OK)
-        fail_msg("%s", choir_error_message());
-    return t;
 }
 
 /* Its value follows from the parameters, so that all who run the trial find the same. */
@@ -87,8 +42,7 @@ static double value_of(const choir_trial *t)
 
 static void end(choir_study *s, choir_trial *t)
 {
-    double value = value_of(t);
-    assert_int_equal(choir_study_tell(s, t, CHOIR_TRIAL_COMPLETE, &value, 1), CHOIR_OK);
+    tell(s, t, value_of(t));
 }
 
 /* Both have the same trials. */
@@ -117,28 +71,28 @@ static void is_there_again(void **state)
     for (int i = 0; i < 12; i++)
         end(s, ask(s));
     choir_trial *t = ask(s);
-    assert_int_equal(choir_trial_report(t, 0, 0.5), CHOIR_OK);
-    assert_int_equal(choir_trial_report(t, 7, (double)NAN), CHOIR_OK);
-    assert_int_equal(choir_trial_report(t, 9, -infinite), CHOIR_OK);
-    assert_int_equal(choir_trial_report(t, 9, infinite), CHOIR_OK);
-    assert_int_equal(choir_trial_set_attribute(t, "note", "{\"a\":[1,\"\\n\"]}"), CHOIR_OK);
-    assert_int_equal(choir_study_tell(s, t, CHOIR_TRIAL_PRUNED, NULL, 0), CHOIR_OK);
-    assert_int_equal(choir_study_tell(s, ask(s), CHOIR_TRIAL_FAIL, NULL, 0), CHOIR_OK);
-    assert_int_equal(choir_study_tell(s, ask(s), CHOIR_TRIAL_COMPLETE, &infinite, 1), CHOIR_OK);
-    assert_int_equal(choir_study_set_attribute(s, "by", "\"us\""), CHOIR_OK);
+    ok(choir_trial_report(t, 0, 0.5));
+    ok(choir_trial_report(t, 7, (double)NAN));
+    ok(choir_trial_report(t, 9, -infinite));
+    ok(choir_trial_report(t, 9, infinite));
+    ok(choir_trial_set_attribute(t, "note", "{\"a\":[1,\"\\n\"]}"));
+    ok(choir_study_tell(s, t, CHOIR_TRIAL_PRUNED, NULL, 0));
+    ok(choir_study_tell(s, ask(s), CHOIR_TRIAL_FAIL, NULL, 0));
+    ok(choir_study_tell(s, ask(s), CHOIR_TRIAL_COMPLETE, &infinite, 1));
+    ok(choir_study_set_attribute(s, "by", "\"us\""));
     choir_trial *far = ask(s), *other = ask(s);
     static const int64_t steps[] = {(int64_t)1 << 31, (int64_t)3 << 40, INT64_MAX - 1};
     for (size_t i = 0; i < CHOIR_COUNT(steps); i++)
-        assert_int_equal(choir_trial_report(far, steps[i], (double)i), CHOIR_OK);
+        ok(choir_trial_report(far, steps[i], (double)i));
     assert_int_equal(choir_trial_report(far, INT64_MAX, 1), CHOIR_ERR_ARGUMENT);
     assert_false(choir_trial_should_stop(far));
-    assert_int_equal(choir_trial_report(other, 1, 2), CHOIR_OK);
+    ok(choir_trial_report(other, 1, 2));
 
     choir_study_opts looking = choir_study_defaults();
     looking.storage = url;
     choir_study *look = NULL;
     choir_study_free(s); /* with two trials that run */
-    assert_int_equal(choir_study_open(NULL, looking, &look), CHOIR_OK);
+    ok(choir_study_open(NULL, looking, &look));
     s = open_with(options(4));
     assert_same(s, look);
     assert_int_equal(choir_study_ask(look, &t), CHOIR_ERR_STATE);
@@ -165,16 +119,16 @@ static void same_trials(void **state)
     choir_study_opts memory = options(3);
     memory.storage = NULL;
     choir_study *whole = open_with(memory), *part = NULL;
-    assert_int_equal(choir_study_enqueue(whole, "x=0.25,o=sgd"), CHOIR_OK);
-    assert_int_equal(choir_study_enqueue(whole, "width=32"), CHOIR_OK);
+    ok(choir_study_enqueue(whole, "x=0.25,o=sgd"));
+    ok(choir_study_enqueue(whole, "width=32"));
     for (int i = 0; i < 40; i++)
         end(whole, ask(whole));
     for (int i = 0; i < 40; i++) {
         if (i % 4 == 0) {
             choir_study_free(part);
             part = open_with(options(3));
-            assert_int_equal(choir_study_enqueue(part, "x=0.25,o=sgd"), CHOIR_OK);
-            assert_int_equal(choir_study_enqueue(part, "width=32"), CHOIR_OK);
+            ok(choir_study_enqueue(part, "x=0.25,o=sgd"));
+            ok(choir_study_enqueue(part, "width=32"));
         }
         choir_trial *t = ask(part);
         assert_int_equal(choir_trial_number(t), i);
@@ -218,11 +172,11 @@ static void given_points(void **state)
     s = open_with(opts);
     enqueue(s, (const char *const[]){"x=0.25", "x=0.75,o=0.5", "x=0.5,o=sgd,m=0.125", "x=0.5",
                    "x=0.75,o=0.5", NULL});
-    assert_int_equal(choir_study_enqueue(s, "x=0.125,x=0.875"), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "parameter x is given twice in one trial"));
-    assert_int_equal(choir_study_enqueue(s, "x=0.875"), CHOIR_OK);
-    assert_int_equal(choir_study_enqueue(s, "x=0.125"), CHOIR_ERR_END);
-    assert_non_null(strstr(choir_error_message(), "trial x=0.125: the study of 6 trials"));
+    assert_fails(choir_study_enqueue(s, "x=0.125,x=0.875"), CHOIR_ERR_ARGUMENT,
+        "parameter x is given twice in one trial");
+    ok(choir_study_enqueue(s, "x=0.875"));
+    assert_fails(choir_study_enqueue(s, "x=0.125"), CHOIR_ERR_END,
+        "trial x=0.125: the study of 6 trials");
     static const char *const next[] = {"0.75", "0.5", "0.875"};
     for (size_t i = 0; i < CHOIR_COUNT(next); i++) {
         choir_trial *t = ask(s);
@@ -363,22 +317,18 @@ static void refused(void **state)
     static const char *const whats[] = {"window 4, got 5", "seed 5, got 6", "direction",
         "sampler \"tpe\", got \"random\"", "direction", "order \"fixed\", got \"free\""};
     for (size_t i = 0; i < CHOIR_COUNT(opts); i++) {
-        assert_int_equal(choir_study_open(space, opts[i], &s), CHOIR_ERR_ARGUMENT);
-        if (!strstr(choir_error_message(), whats[i]))
-            fail_msg("no '%s' in: %s", whats[i], choir_error_message());
+        assert_fails(choir_study_open(space, opts[i], &s), CHOIR_ERR_ARGUMENT, whats[i]);
     }
-    assert_int_equal(choir_space_add(space, "y", "uniform(0, 1)"), CHOIR_OK);
-    assert_int_equal(choir_study_open(space, options(4), &s), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "space"));
+    ok(choir_space_add(space, "y", "uniform(0, 1)"));
+    assert_fails(choir_study_open(space, options(4), &s), CHOIR_ERR_ARGUMENT, "space");
     looking.name = "other";
-    assert_int_equal(choir_study_open(NULL, looking, &s), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "no study 'other'"));
+    assert_fails(choir_study_open(NULL, looking, &s), CHOIR_ERR_ARGUMENT, "no study 'other'");
     choir_study_opts second = options(4);
     second.name = "second";
     choir_study_free(open_with(second));
     looking.name = NULL;
-    assert_int_equal(choir_study_open(NULL, looking, &s), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "choose one of study, second"));
+    assert_fails(
+        choir_study_open(NULL, looking, &s), CHOIR_ERR_ARGUMENT, "choose one of study, second");
     opts[0].storage = "studies.txt";
     assert_int_equal(choir_study_open(space, opts[0], &s), CHOIR_ERR_ARGUMENT);
     choir_space_free(space);
@@ -405,9 +355,9 @@ static void spaces_are_compared(void **state)
         bool turned = i + 1 == CHOIR_COUNT(spaces);
         for (int p = 0; p < 4; p++) {
             int at = turned && p < 2 ? 1 - p : p;
-            assert_int_equal(choir_space_add(space, names[at], spaces[i][at]), CHOIR_OK);
+            ok(choir_space_add(space, names[at], spaces[i][at]));
         }
-        assert_int_equal(choir_space_require(space, spaces[i][4]), CHOIR_OK);
+        ok(choir_space_require(space, spaces[i][4]));
         choir_status status = choir_study_open(space, options(4), &s);
         assert_int_equal(status, i < 2 ? CHOIR_OK : CHOIR_ERR_ARGUMENT);
         if (i >= 2 && !strstr(choir_error_message(), whats[i]))
@@ -430,13 +380,13 @@ static void other_files_stay(void **state)
     if (strcmp(scheme, "journal") != 0)
         return;
     choir_space *space = make_space();
-    snprintf(path, sizeof path, "%s/study", folder);
+    snprintf(path, sizeof path, "%s/study", storage_folder);
     for (size_t i = 0; i < CHOIR_COUNT(texts); i++) {
         FILE *f = fopen(path, "w");
         fputs(texts[i], f);
         fclose(f);
-        assert_int_equal(choir_study_open(space, options(4), &s), CHOIR_ERR_FORMAT);
-        assert_non_null(strstr(choir_error_message(), "line 1: expected a line of Optuna's"));
+        assert_fails(choir_study_open(space, options(4), &s), CHOIR_ERR_FORMAT,
+            "line 1: expected a line of Optuna's");
         f = fopen(path, "r");
         assert_int_equal(fread(text, 1, sizeof text, f), strlen(texts[i]));
         fclose(f);
@@ -458,14 +408,14 @@ static void names_are_utf8(void **state)
     choir_space *space = make_space();
     choir_study_opts latin = options(4);
     latin.name = "caf\xe9";
-    assert_int_equal(choir_study_open(space, latin, &other), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "expected a study's name in UTF-8"));
+    assert_fails(choir_study_open(space, latin, &other), CHOIR_ERR_ARGUMENT,
+        "expected a study's name in UTF-8");
     choir_space_free(space);
     choir_trial *t = ask(s);
-    assert_int_equal(choir_trial_set_attribute(t, "caf\xe9", "1"), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "expected a key in UTF-8"));
+    assert_fails(choir_trial_set_attribute(t, "caf\xe9", "1"), CHOIR_ERR_ARGUMENT,
+        "expected a key in UTF-8");
     assert_int_equal(choir_study_set_attribute(s, "caf\xe9", "1"), CHOIR_ERR_ARGUMENT);
-    assert_int_equal(choir_trial_set_attribute(t, "caf\xc3\xa9", "1"), CHOIR_OK);
+    ok(choir_trial_set_attribute(t, "caf\xc3\xa9", "1"));
     end(s, t);
     choir_study_free(s);
     s = open_with(options(4));
@@ -482,14 +432,14 @@ static void journal_stays_readable(void **state)
     choir_study_free(open_with(options(4)));
     choir__study_store *store = NULL;
     choir__stored_study about = {.name = choir__strdup("study"), .objectives = 1};
-    assert_int_equal(choir__study_store_open(url, true, &store), CHOIR_OK);
-    assert_int_equal(choir__study_store_study(store, &about), CHOIR_OK);
+    ok(choir__study_store_open(url, true, &store));
+    ok(choir__study_store_study(store, &about));
     choir__change *c = choir__change_new(CHOIR__CHANGE_ATTRIBUTE, -1);
     c->attribute.key = choir__strdup("caf\xe9");
     c->attribute.json = choir__strdup("1");
     choir__study_store_send_awaited(store, c);
-    assert_int_equal(choir__study_store_wait(store, c), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "expected names and values in UTF-8"));
+    assert_fails(choir__study_store_wait(store, c), CHOIR_ERR_ARGUMENT,
+        "expected names and values in UTF-8");
     choir__change_free(c);
     choir__study_store_close(store);
     choir__stored_study_free(&about);
@@ -498,30 +448,11 @@ static void journal_stays_readable(void **state)
 
 int main(void)
 {
-    static char *const schemes[] = {"sqlite", "journal"};
-    int failures = 0;
-    for (size_t i = 0; i < CHOIR_COUNT(schemes); i++) {
-#ifndef CHOIR_HAVE_SQLITE
-        if (i == 0)
-            continue;
-#endif
-        void *kind = schemes[i];
-#define ON(test)                                                                               \
-    {                                                                                          \
-        schemes[i], test, new_storage, remove_storage, kind                                    \
-    }
-        struct CMUnitTest tests[] = {ON(is_there_again), ON(same_trials), ON(given_points),
-            ON(workers_are_given_points), ON(points_are_left), ON(workers_share), ON(refused),
-            ON(names_are_utf8), ON(spaces_are_compared), ON(other_files_stay),
-            ON(journal_stays_readable)};
-        for (size_t k = 0; k < CHOIR_COUNT(tests); k++) {
-            static const char *const names[] = {"is_there_again", "same_trials", "given_points",
-                "workers_are_given_points", "points_are_left", "workers_share", "refused",
-                "names_are_utf8", "spaces_are_compared", "other_files_stay",
-                "journal_stays_readable"};
-            tests[k].name = names[k];
-        }
-        failures += _cmocka_run_group_tests(schemes[i], tests, CHOIR_COUNT(tests), NULL, NULL);
-    }
-    return failures;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(is_there_again),
+        cmocka_unit_test(same_trials), cmocka_unit_test(given_points),
+        cmocka_unit_test(workers_are_given_points), cmocka_unit_test(points_are_left),
+        cmocka_unit_test(workers_share), cmocka_unit_test(refused),
+        cmocka_unit_test(names_are_utf8), cmocka_unit_test(spaces_are_compared),
+        cmocka_unit_test(other_files_stay), cmocka_unit_test(journal_stays_readable)};
+    return run_on_storages(tests, CHOIR_COUNT(tests));
 }

@@ -1,18 +1,13 @@
 /* Devices of trials: how they are divided, what a trial's processes see of them, and the memory
  * of process groups. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "helpers.h"
 #include "tune/trials/memory.h"
 #include "tune/trials/place.h"
 
@@ -74,8 +69,7 @@ static void memory(void **state)
     pid_t pid = fork();
     if (pid == 0) {
         setpgid(0, 0);
-        char *pages =
-            mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        char *pages = shared_memory(BYTES);
         memset(pages, 1, BYTES);
         if (fork() == 0) {
             setpgid(0, 0);

@@ -1,20 +1,15 @@
 /* choir_tune: the same trials by threads and by forks, on 1 to 16 workers, and trials that
  * fail, crash, hang, or are tried again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <choir/choir.h>
 
+#include "check.h"
 #include "base/base.h"
 
 static choir_study *open_stored(const char *sampler, const char *scheduler, int64_t window,
@@ -29,9 +24,9 @@ static choir_study *open_stored(const char *sampler, const char *scheduler, int6
     opts.trials = trials;
     opts.seed = 5;
     opts.storage = storage;
-    assert_int_equal(choir_space_add(space, "x", "uniform(0, 1)"), CHOIR_OK);
-    assert_int_equal(choir_space_add(space, "n", "int(1, 8)"), CHOIR_OK);
-    assert_int_equal(choir_study_open(space, opts, &study), CHOIR_OK);
+    ok(choir_space_add(space, "x", "uniform(0, 1)"));
+    ok(choir_space_add(space, "n", "int(1, 8)"));
+    ok(choir_study_open(space, opts, &study));
     choir_space_free(space);
     return study;
 }
@@ -81,7 +76,7 @@ static char *run(const char *sampler, const char *scheduler, bool forks, int par
     choir_tune_opts opts = choir_tune_defaults();
     opts.forks = forks;
     opts.parallel = parallel;
-    assert_int_equal(choir_tune(study, curve, NULL, opts), CHOIR_OK);
+    ok(choir_tune(study, curve, NULL, opts));
     char *table = table_of(study);
     choir_study_free(study);
     return table;
@@ -120,7 +115,7 @@ static void test_stored(void **state)
         opts.parallel = 4;
         for (int64_t trials = 10; trials <= 24; trials += 14) {
             choir_study *study = open_stored("tpe:startup=4", "none", 16, trials, storage);
-            assert_int_equal(choir_tune(study, curve, NULL, opts), CHOIR_OK);
+            ok(choir_tune(study, curve, NULL, opts));
             assert_int_equal(choir_study_count(study), trials);
             char *table = table_of(study);
             assert_true(trials < 24 || !strcmp(table, one));
@@ -166,7 +161,7 @@ static void check_failures(bool forks)
     choir_tune_opts opts = choir_tune_defaults();
     opts.forks = forks;
     opts.parallel = 3;
-    assert_int_equal(choir_tune(study, break_down, NULL, opts), CHOIR_OK);
+    ok(choir_tune(study, break_down, NULL, opts));
     assert_non_null(strstr(why(study, 0), "expected a step of 0 or more, got -1"));
     assert_string_equal(why(study, 1), "\"out of memory\"");
     assert_string_equal(why(study, 3), "");
@@ -286,7 +281,7 @@ static void test_time_limit(void **state)
     opts.forks = true;
     opts.parallel = 2;
     opts.timeout_s = 1.5;
-    assert_int_equal(choir_tune(study, hang, NULL, opts), CHOIR_OK);
+    ok(choir_tune(study, hang, NULL, opts));
     assert_string_equal(why(study, 1), "\"took longer than 1.5 s\"");
     assert_int_equal(choir_trial_result(choir_study_trial(study, 2)), CHOIR_TRIAL_COMPLETE);
     choir_study_free(study);
@@ -320,7 +315,7 @@ static void test_forks_share_nothing(void **state)
     choir_tune_opts opts = choir_tune_defaults();
     opts.forks = true;
     opts.parallel = 2;
-    assert_int_equal(choir_tune(study, meddle, study, opts), CHOIR_OK);
+    ok(choir_tune(study, meddle, study, opts));
     assert_int_equal(choir_study_count(study), 6);
     for (int64_t i = 0; i < 6; i++) {
         const choir_trial *t = choir_study_trial(study, i);
@@ -347,8 +342,7 @@ static void check_held(choir_study *study, choir_tune_opts opts, const char *tri
     alarm(60); /* an error, not a wait */
     assert_int_equal(choir_tune(study, curve, NULL, opts), CHOIR_ERR_STATE);
     alarm(0);
-    if (!strstr(choir_error_message(), trial))
-        fail_msg("no '%s' in: %s", trial, choir_error_message());
+    assert_says(trial);
 }
 
 static void test_held_trials(void **state)
@@ -362,12 +356,11 @@ static void test_held_trials(void **state)
             double value = 0;
             opts.forks = forks;
             opts.parallel = 2;
-            assert_int_equal(choir_study_ask(study, &own), CHOIR_OK);
+            ok(choir_study_ask(study, &own));
             check_held(study, opts, "got trial 0, which was asked for and has not ended");
             assert_int_equal(choir_study_count(study), 1); /* no other one has begun */
-            assert_int_equal(
-                choir_study_tell(study, own, CHOIR_TRIAL_COMPLETE, &value, 1), CHOIR_OK);
-            assert_int_equal(choir_tune(study, curve, NULL, opts), CHOIR_OK);
+            ok(choir_study_tell(study, own, CHOIR_TRIAL_COMPLETE, &value, 1));
+            ok(choir_tune(study, curve, NULL, opts));
             assert_int_equal(choir_study_count(study), 6);
             choir_study_free(study);
         }
@@ -380,7 +373,7 @@ static void test_held_by_function(void **state)
     alarm(60);
     assert_int_equal(choir_tune(study, grab, study, choir_tune_defaults()), CHOIR_ERR_STATE);
     alarm(0);
-    assert_non_null(strstr(choir_error_message(), "got trial 1, which was asked for"));
+    assert_says("got trial 1, which was asked for");
     choir_study_free(study);
 }
 
@@ -394,8 +387,8 @@ static void test_options(void **state)
     assert_int_equal(choir_tune(study, curve, NULL, opts), CHOIR_ERR_ARGUMENT);
     opts = choir_tune_defaults();
     opts.timeout_s = 1;
-    assert_int_equal(choir_tune(study, curve, NULL, opts), CHOIR_ERR_ARGUMENT);
-    assert_non_null(strstr(choir_error_message(), "no time limit without forks"));
+    assert_fails(choir_tune(study, curve, NULL, opts), CHOIR_ERR_ARGUMENT,
+        "no time limit without forks");
     assert_int_equal(choir_study_count(study), 0);
     choir_study_free(study);
 }

@@ -1,0 +1,37 @@
+/* cmocka, after the headers that it needs, and checks of the messages of errors. */
+#ifndef CHOIR_TESTS_CHECK_H
+#define CHOIR_TESTS_CHECK_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include <choir/status.h>
+
+/* Asserts that a call succeeded; else the test fails with the message of the error. */
+static inline void ok(choir_status status)
+{
+    if (status != CHOIR_OK)
+        fail_msg("%s: %s", choir_status_name(status), choir_error_message());
+}
+
+/* Asserts that the message of the latest error contains the words. */
+static inline void assert_says(const char *words)
+{
+    if (!strstr(choir_error_message(), words))
+        fail_msg("'%s' is not in '%s'", words, choir_error_message());
+}
+
+/* Asserts that a call returned this error, and that its message contains the words. */
+static inline void assert_fails(choir_status status, choir_status expected, const char *words)
+{
+    if (status != expected)
+        fail_msg("expected %s, got %s: %s", choir_status_name(expected),
+            choir_status_name(status), choir_error_message());
+    assert_says(words);
+}
+
+#endif

@@ -1,0 +1,152 @@
+/* Parts of the tests that train a small model: random data, steps that are recorded or not, the
+ * micro-batches of a step, and bits and hashes by which two runs are compared. Each test has a
+ * struct of its own for the options that it varies. */
+#ifndef CHOIR_TESTS_JOB_FIXTURE_H
+#define CHOIR_TESTS_JOB_FIXTURE_H
+
+#include <choir/choir.h>
+
+#include "base/hash.h"
+#include "helpers.h"
+#include "over_ucx.h"
+
+/* --- what a job is made of --- */
+
+static inline choir_device *cpu_device(int number)
+{
+    char name[16];
+    snprintf(name, sizeof name, "cpu:%d", number);
+    return choir_device_find(name);
+}
+
+/* Builds the model that the text describes, and stores its description. */
+static inline choir_module *build_model(
+    choir_scope *run, const char *model, choir_model_info *info)
+{
+    choir_check(choir_model_describe(model, info));
+    return choir_model_build(run, info);
+}
+
+/* Returns random samples of the shapes and classes that the model takes. */
+static inline choir_dataset *random_data(
+    const choir_model_info *info, int64_t samples, uint64_t seed)
+{
+    choir_dataset *data;
+    bool regression = info->task == CHOIR_REGRESSION;
+    if (info->task == CHOIR_LANGUAGE)
+        choir_check(choir_dataset_random_tokens(
+            samples, info->input.dim[0], info->classes, seed, &data));
+    else
+        choir_check(
+            choir_dataset_random(samples, info->input, regression ? info->output : CHOIR_SCALAR,
+                regression ? 0 : info->classes, seed, &data));
+    return data;
+}
+
+/* AdamW whose steps are large enough that a few of them change every bit, with clipping. */
+static inline choir_optim *clipped_adamw(choir_scope *run, choir_module *net)
+{
+    choir_adamw_opts hp = choir_adamw_defaults();
+    hp.lr = 1e-2f;
+    choir_optim *optim = choir_adamw(run, net, hp);
+    choir_optim_clip(optim, 0.5f);
+    return optim;
+}
+
+/* --- steps --- */
+
+/* Runs a step, by choir_step or op by op, with the number that it then has. */
+static inline choir_status run_step(
+    choir_scope *run, bool recorded, int number, choir_step_fn *body, void *job)
+{
+    if (recorded)
+        return choir_step(run, body, job);
+    choir_scope *step = choir_step_open(run, (uint64_t)number);
+    choir_status status = body(step, job), closed = choir_scope_close(step);
+    return status == CHOIR_OK ? closed : status;
+}
+
+/* Micro-batches [first, first + count) of a step, on one device. */
+typedef struct micro_batches {
+    int64_t first, count;
+    choir_micro_fn *loss; /* makes one micro-batch's loss */
+    choir_module *net;
+    void *job;             /* the last argument of `loss` */
+    choir_tensor **losses; /* (count) output, in the run's memory */
+} micro_batches;
+
+/* Runs forward and backward of each micro-batch, until one fails. */
+static inline choir_status run_micro_batches(choir_scope *step, micro_batches all)
+{
+    choir_status status = CHOIR_OK;
+    for (int64_t m = 0; m < all.count && status == CHOIR_OK; m++) {
+        choir_scope *micro = choir_micro_open(step, all.first + m);
+        choir_tensor *loss = all.loss(micro, all.net, all.job);
+        status = choir_backward(loss);
+        if (status == CHOIR_OK)
+            all.losses[m] = choir_keep(all.net->run, loss);
+        choir_status closed = choir_scope_close(micro);
+        status = status == CHOIR_OK ? closed : status;
+    }
+    return status;
+}
+
+/* Returns the mean over all ranks' micro-batches, of which this one has `count`. Collective. */
+static inline float mean_loss(choir_env *env, choir_tensor *const *losses, int64_t count)
+{
+    float mine[32] = {0}, mean;
+    for (int64_t m = 0; m < count; m++)
+        mine[m] = (float)choir_item(losses[m]);
+    choir_check(choir_env_mean(env, mine, &mean));
+    return mean;
+}
+
+/* --- results --- */
+
+static inline uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline uint32_t item_bits(choir_tensor *t)
+{
+    return bits_of((float)choir_item(t));
+}
+
+/* A visitor: extends the hash by the tensor's values. */
+static inline void hash_values(const char *name, choir_tensor *t, void *hash)
+{
+    size_t bytes = (size_t)choir_tensor_count(t) * choir_dtype_size(choir_tensor_dtype(t));
+    unsigned char *data = malloc(bytes + 1);
+    (void)name;
+    choir_check(choir_read(t, data, bytes));
+    *(uint64_t *)hash = choir__hash_bytes(*(uint64_t *)hash, data, bytes);
+    free(data);
+}
+
+/* A visitor: extends the hash by the tensor's name and values. */
+static inline void hash_tensor(const char *name, choir_tensor *t, void *hash)
+{
+    *(uint64_t *)hash = choir__hash_text(*(uint64_t *)hash, name);
+    hash_values(name, t, hash);
+}
+
+/* Returns a hash of the module's parameters and buffers, with their names. */
+static inline uint64_t hash_of_module(choir_module *net)
+{
+    uint64_t hash = CHOIR__HASH_SEED;
+    choir_module_visit(net, true, hash_tensor, &hash);
+    return hash;
+}
+
+/* Returns a hash of the optimizer's state, with the names. */
+static inline uint64_t hash_of_state(choir_optim *optim)
+{
+    uint64_t hash = CHOIR__HASH_SEED;
+    choir_optim_visit(optim, hash_tensor, &hash);
+    return hash;
+}
+
+#endif

@@ -1,0 +1,30 @@
+/* Ranks that talk over UCX, as between machines; its plug-in may not be built. */
+#ifndef CHOIR_TESTS_OVER_UCX_H
+#define CHOIR_TESTS_OVER_UCX_H
+
+#include <stdlib.h>
+
+#include "check.h"
+#include "comm/plugin.h"
+
+static inline bool have_ucx(void)
+{
+    char *plugin = choir__plugin_find("ucx", NULL);
+    free(plugin);
+    return plugin != NULL;
+}
+
+static inline void skip_without_ucx(void)
+{
+    if (!have_ucx())
+        skip();
+}
+
+/* From now on groups are over UCX, until the caller unsets CHOIR_BACKEND. */
+static inline void use_ucx(void)
+{
+    skip_without_ucx();
+    setenv("CHOIR_BACKEND", "ucx", 1);
+}
+
+#endif
