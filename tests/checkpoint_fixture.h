@@ -12,6 +12,7 @@
 
 #include <choir/autograd.h>
 #include "folder_fixture.h"
+#include "written_files.h"
 #include "base/rng.h"
 #include "checkpoint/checkpoint.h"
 #include "nn/models/models.h"
@@ -118,7 +119,7 @@ static inline choir_train_state state_of(const job *j, int64_t step)
 static inline void save(const char *dir, const job *j, int64_t step, bool best)
 {
     choir_train_state s = state_of(j, step);
-    ok(choir__checkpoint_save(dir, &s, j->net, j->opt, NULL, best));
+    ok(save_checkpoint(dir, &s, j->net, j->opt, NULL, best));
 }
 
 /* Loads the latest checkpoint at path. Returns its step. */

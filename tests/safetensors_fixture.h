@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include "folder_fixture.h"
+#include "written_files.h"
 #include "checkpoint/format/safetensors.h"
 
 static char path[256];

@@ -7,6 +7,14 @@
 
 #include "autograd/layout.h"
 
+/* Frees all books of the run, which is closing. */
+static void close_books(void *arg)
+{
+    choir_scope *run = arg;
+    while (choir__run_of(run)->books)
+        choir__book_free(choir__run_of(run)->books);
+}
+
 choir__book *choir__book_new(
     choir_scope *run, choir_device *device, choir__param **params, int count)
 {
@@ -22,7 +30,7 @@ choir__book *choir__book_new(
     book->bucket_cap = (size_t)25 << 20;
     book->first_cap = (size_t)1 << 20;
     if (!choir__run_of(run)->books)
-        choir__on_close(run, choir__books_close, run);
+        choir__on_close(run, close_books, run);
     book->next = choir__run_of(run)->books;
     choir__run_of(run)->books = book;
     return book;
@@ -77,13 +85,6 @@ void choir__book_free(choir__book *book)
     free(book->params);
     free(book->order);
     free(book);
-}
-
-void choir__books_close(void *arg)
-{
-    choir_scope *run = arg;
-    while (choir__run_of(run)->books)
-        choir__book_free(choir__run_of(run)->books);
 }
 
 /* --- one backward --- */
@@ -161,7 +162,8 @@ choir_status choir__book_begin_leaf(choir__book *book)
     return CHOIR_OK;
 }
 
-char *choir__bucket_data(const choir__book *book, int bucket, int level)
+/* Returns the memory of a bucket at a level. */
+static char *bucket_data(const choir__book *book, int bucket, int level)
 {
     const choir__bucket *b = &book->buckets[bucket];
     if (b->held)
@@ -171,7 +173,7 @@ char *choir__bucket_data(const choir__book *book, int bucket, int level)
 
 float *choir__slot_data(choir__book *book, const choir__slot *slot, int level)
 {
-    return (float *)choir__bucket_data(book, slot->bucket, level) + slot->at;
+    return (float *)bucket_data(book, slot->bucket, level) + slot->at;
 }
 
 float *choir__slot_sum(choir__book *book, const choir__slot *slot)
@@ -191,7 +193,7 @@ static choir_tensor *dest_in(
         return none;
     }
     return choir__tensor_wrap(scope, book->device, CHOIR_F32, shape,
-        (float *)choir__bucket_data(book, bucket, book->top) + at);
+        (float *)bucket_data(book, bucket, book->top) + at);
 }
 
 choir_tensor *choir__book_dest(choir__param *param, int use, choir_scope *scope)
@@ -228,9 +230,9 @@ void choir__book_put_rows(choir__param *param, int use, choir_tensor *ids, choir
 /* Computes y = (a + b) * scale over one bucket; b < 0: y = a * scale. */
 static void add_levels(choir__book *book, int bucket, int a, int b, float scale)
 {
-    choir__k_add_scaled args = {.a = choir__bucket_data(book, bucket, a),
-        .b = b < 0 ? NULL : choir__bucket_data(book, bucket, b),
-        .y = choir__bucket_data(book, bucket, a),
+    choir__k_add_scaled args = {.a = bucket_data(book, bucket, a),
+        .b = b < 0 ? NULL : bucket_data(book, bucket, b),
+        .y = bucket_data(book, bucket, a),
         .n = book->buckets[bucket].count,
         .scale = scale,
         .dtype = CHOIR_F32};
@@ -291,8 +293,7 @@ static choir_status fill_use(choir__book *book, choir__param *param, int use)
         choir_status status = choir__layout_hold(book, bucket);
         if (status != CHOIR_OK)
             return status;
-        choir__k_fill args = {
-            .y = (float *)choir__bucket_data(book, bucket, book->top) + slot->at,
+        choir__k_fill args = {.y = (float *)bucket_data(book, bucket, book->top) + slot->at,
             .n = slot->parts > 1 ? book->buckets[bucket].count : param->tensor->count,
             .dtype = CHOIR_F32};
         choir__launch(book->device, CHOIR_F32, fill, &args);

@@ -19,8 +19,6 @@ void choir__layout_free(choir__book *book);
  * has parts; choir__slot_sum returns the memory of its sum at the end of the step. */
 float *choir__slot_data(choir__book *book, const choir__slot *slot, int level);
 float *choir__slot_sum(choir__book *book, const choir__slot *slot);
-/* Returns the memory of a bucket at a level. */
-char *choir__bucket_data(const choir__book *book, int bucket, int level);
 /* Obtains the bucket's memory from a reducer that shards, unless it is there already. Errors:
  * memory; those of the group. */
 choir_status choir__layout_hold(choir__book *book, int bucket);
@@ -29,9 +27,6 @@ choir_status choir__layout_hold(choir__book *book, int bucket);
  * stages of a pipeline. */
 choir_status choir__uses_add(choir__book *book, choir__param *p, float scale);
 choir_status choir__uses_add_stages(choir__book *book, choir__param *p, float scale);
-
-/* Frees all books of the run, which is closing. */
-void choir__books_close(void *run);
 
 /* Returns what a message about leaves that cannot be added says of another optimizer's step
  * between them; "" if there was none. */

@@ -49,7 +49,8 @@ char *choir__options_text(const char *name, const choir__option *known);
 /* Reads the whole text as a number; false if it is none or lies outside [low, high]. */
 bool choir__parse_int(const char *text, int64_t low, int64_t high, int64_t *value);
 bool choir__parse_float(const char *text, double low, double high, double *value);
-/* Reads an integer that K, M or G (powers of 1024) may follow; false if it is negative. */
+/* Reads an integer that K, M or G (powers of 1024) may follow; false if it is negative. Tests
+ * call it, too. */
 bool choir__parse_bytes(const char *text, int64_t *value);
 
 #endif

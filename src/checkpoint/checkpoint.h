@@ -77,10 +77,6 @@ void choir__saver_free(choir__saver *saver);
 choir_status choir__checkpoint_amend(
     const char *dir, const choir_train_state *state, bool best, int64_t keep);
 
-/* Saves from this process alone, and returns when the checkpoint is complete. */
-choir_status choir__checkpoint_save(const char *dir, const choir_train_state *state,
-    choir_module *module, choir_optim *optim, const choir_tokenizer *tokenizer, bool best);
-
 /* --- finding and loading --- */
 
 /* Finds the checkpoint that PATH refers to: a DIR with `latest`, a step's own folder, DIR/best,

@@ -303,21 +303,3 @@ void choir__saver_free(choir__saver *s)
     choir__save_free_copy(s);
     free(s);
 }
-
-choir_status choir__checkpoint_save(const char *dir, const choir_train_state *state,
-    choir_module *module, choir_optim *optim, const choir_tokenizer *tokenizer, bool best)
-{
-    choir__save_args args = {.dir = dir,
-        .state = state,
-        .module = module,
-        .optim = optim,
-        .tokenizer = tokenizer,
-        .best = best};
-    choir__saver *saver;
-    choir_status status = choir__saver_new(NULL, &saver);
-    if (status == CHOIR_OK) {
-        status = choir__saver_save(saver, &args);
-        choir__saver_free(saver);
-    }
-    return status;
-}

@@ -1,8 +1,6 @@
 /* Gathers whole tensors on rank 0, one at a time: by the plan of a save, each owner sends its
  * part, and rank 0 puts it in its place. Rank 0 needs memory for the largest tensor alone. A
  * hash and a file of all weights are made of it. */
-#include "checkpoint/whole.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,10 +9,19 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/numbers.h"
 #include "checkpoint/format/safetensors.h"
+#include "checkpoint/plan.h"
 #include "nn/module.h"
 #include "tensor/tensor.h"
 
 /* --- one tensor at a time --- */
+
+typedef struct wholes {
+    choir_group *group;
+    choir__items items; /* the model's, by name */
+    choir__save_plan plan;
+    char *room; /* rank 0: memory for the largest item */
+    char *part; /* memory for the largest part that is not all of an item on rank 0 */
+} wholes;
 
 static size_t bytes_of(const choir__item *item)
 {
@@ -22,14 +29,14 @@ static size_t bytes_of(const choir__item *item)
 }
 
 /* True if rank 0 reads or receives the part at its position in w->room. */
-static bool comes_whole(const choir__wholes *w, const choir__plan_part *part)
+static bool comes_whole(const wholes *w, const choir__plan_part *part)
 {
     return choir__rank_of(w->group) == 0 &&
            (size_t)part->bytes == bytes_of(&w->items.list[part->item]);
 }
 
 /* Returns the size of the largest part that this rank reads or receives by itself. */
-static size_t largest_part(const choir__wholes *w)
+static size_t largest_part(const wholes *w)
 {
     size_t largest = 0;
     int rank = choir__rank_of(w->group);
@@ -42,9 +49,19 @@ static size_t largest_part(const choir__wholes *w)
     return largest;
 }
 
-choir_status choir__wholes_open(choir__wholes *w, choir_module *module, choir_group *group)
+static void close_wholes(wholes *w)
 {
-    *w = (choir__wholes){.group = group};
+    choir__items_free(&w->items);
+    choir__plan_free(&w->plan);
+    free(w->room);
+    free(w->part);
+    *w = (wholes){0};
+}
+
+/* Collective. Errors: those of choir__plan_make, memory. */
+static choir_status open_wholes(wholes *w, choir_module *module, choir_group *group)
+{
+    *w = (wholes){.group = group};
     size_t largest = 0;
     choir_status status = choir__agree(group, choir__items_collect(&w->items, module, NULL));
     if (status == CHOIR_OK)
@@ -59,17 +76,8 @@ choir_status choir__wholes_open(choir__wholes *w, choir_module *module, choir_gr
             "no host memory for %zu bytes, the largest tensor of the model", largest);
     status = choir__agree(group, status);
     if (status != CHOIR_OK)
-        choir__wholes_close(w);
+        close_wholes(w);
     return status;
-}
-
-void choir__wholes_close(choir__wholes *w)
-{
-    choir__items_free(&w->items);
-    choir__plan_free(&w->plan);
-    free(w->room);
-    free(w->part);
-    *w = (choir__wholes){0};
 }
 
 typedef struct put {
@@ -85,7 +93,7 @@ static void put_run(void *arg, int64_t to, int64_t from, int64_t n)
 }
 
 /* Rank 0: copies a part from w->part to its position. */
-static void put_part(choir__wholes *w, const choir__plan_part *part)
+static void put_part(wholes *w, const choir__plan_part *part)
 {
     const choir__item *item = &w->items.list[part->item];
     choir__box_region whole = choir__box_region_whole(item->whole);
@@ -95,7 +103,9 @@ static void put_part(choir__wholes *w, const choir__plan_part *part)
     choir__box_region_runs(&part->region, item->whole.ndim, &to, &from, put_run, &p);
 }
 
-choir_status choir__wholes_get(choir__wholes *w, int index, const void **data)
+/* Sets *data on rank 0 to all of items.list[item], valid until the next call; NULL on other
+ * ranks. Collective: all ranks ask for the same items in the same order. */
+static choir_status get_whole(wholes *w, int index, const void **data)
 {
     const choir__item *item = &w->items.list[index];
     int rank = choir__rank_of(w->group);
@@ -154,20 +164,20 @@ choir_status choir_weights_sha256(choir_module *module, choir_group *group, char
         return use_module;
     if (!hex)
         return choir__missing(__func__, "hex");
-    choir__wholes w;
+    wholes w;
     choir__sha256_state state;
-    choir_status status = choir__wholes_open(&w, module, group);
+    choir_status status = open_wholes(&w, module, group);
     if (status != CHOIR_OK)
         return status;
     choir__sha256_init(&state);
     for (int i = 0; i < w.items.count && status == CHOIR_OK; i++) {
         const void *data;
-        status = choir__wholes_get(&w, i, &data);
+        status = get_whole(&w, i, &data);
         if (status == CHOIR_OK && data)
             hash(&state, &w.items.list[i], data);
     }
     choir__sha256_final(&state, hex);
-    choir__wholes_close(&w);
+    close_wholes(&w);
     return choir__agree(group, status);
 }
 
@@ -175,7 +185,7 @@ choir_status choir_weights_sha256(choir_module *module, choir_group *group, char
 
 typedef struct export
 {
-    choir__wholes w;
+    wholes w;
     const char *path;
     int given; /* number of items requested so far */
 }
@@ -186,7 +196,7 @@ static choir_status next_whole(void *arg, int i, const void **data)
     export *e = arg;
     const choir__item *item = &e->w.items.list[i];
     e->given++;
-    choir_status status = choir__wholes_get(&e->w, i, data);
+    choir_status status = get_whole(&e->w, i, data);
     choir__checked what = {e->path, item->name, item->whole, item->dtype, false};
     return status == CHOIR_OK && *data ? choir__check_finite(CHOIR_ERR_NONFINITE, &what, *data,
                                              (size_t)choir__shape_count(item->whole))
@@ -229,11 +239,11 @@ choir_status choir_save_whole(choir_module *module, choir_group *group, const ch
     if (!path)
         return choir__missing(__func__, "path");
     export e = {.path = path};
-    choir_status status = choir__wholes_open(&e.w, module, group);
+    choir_status status = open_wholes(&e.w, module, group);
     if (status != CHOIR_OK)
         return status;
     status = write_wholes(&e, path);
-    choir__wholes_close(&e.w);
+    close_wholes(&e.w);
     return choir__agree(group, status);
 }
 

@@ -71,11 +71,6 @@ const char *choir__reduce_op_text(choir_reduce_op op)
     return (unsigned)op < CHOIR_REDUCE_OP_COUNT ? reduce_ops[op] : " (?)";
 }
 
-const choir__name_table *choir__algorithm_names(void)
-{
-    return &algorithm_table;
-}
-
 const char *choir__algorithm_name(choir__algorithm algorithm)
 {
     return (unsigned)algorithm < CHOIR__ALGORITHM_COUNT ? algorithms[algorithm] : "?";

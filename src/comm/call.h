@@ -93,11 +93,9 @@ static inline choir__stamp choir__stamp_of(choir__stamp stamp, int rank, int fro
 }
 
 /* choir__algorithm_name returns the name, such as "ring". choir__algorithm_parse finds the
- * algorithm of a name; its error lists all names. choir__algorithm_names is for
- * choir__list_names. */
+ * algorithm of a name; its error lists all names. */
 const char *choir__algorithm_name(choir__algorithm algorithm);
 choir_status choir__algorithm_parse(const char *name, choir__algorithm *algorithm);
-const struct choir__name_table *choir__algorithm_names(void);
 
 /* How a tree reduction adds. */
 typedef enum choir__sums {

@@ -158,7 +158,8 @@ choir_status choir_group_call(
 
 /* --- traces --- */
 
-const char *choir__group_task_name(choir__task *fn, const void *args)
+/* Returns the name of the collective that a task runs, for traces. */
+static const char *task_name(choir__task *fn, const void *args)
 {
     if (fn == run_call)
         return choir__kind_name((choir__kind)((const task *)args)->call.stamp.kind);
@@ -171,5 +172,5 @@ void choir_trace_group(choir_trace *trace, choir_group *group)
         return;
     if (choir__lacks(group, __func__, "group"))
         return;
-    choir__trace_queue(trace, "collectives", group->queue, choir__group_task_name);
+    choir__trace_queue(trace, "collectives", group->queue, task_name);
 }

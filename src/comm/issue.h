@@ -33,7 +33,4 @@ void choir__group_drop(choir_group *group, const void *kept);
 /* Releases all memory that is still kept; called at the end of a group. */
 void choir__group_drop_all(choir_group *group);
 
-/* Returns the name of the collective that a task runs, for traces. */
-const char *choir__group_task_name(choir__task *fn, const void *args);
-
 #endif

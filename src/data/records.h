@@ -45,7 +45,8 @@ typedef struct choir__records {
 /* Returns whether the name of the file is that of a file of records. */
 bool choir__is_record_file(const char *path);
 
-/* Opens a regular file, whose kind its name tells. Close it also after an error. Errors: io. */
+/* Opens a regular file, whose kind its name tells. Close it also after an error. Errors: io.
+ * Tests call it, too. */
 choir_status choir__records_open(choir__records *records, const char *path);
 /* Takes records of JSON from a descriptor, which close closes. name: for messages. */
 void choir__records_take(choir__records *records, int fd, const char *name);

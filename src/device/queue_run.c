@@ -115,7 +115,8 @@ static void wait_for_stream(choir__queue *q, uint64_t place)
     atomic_store_explicit(&q->gauges->busy_ns, busy, memory_order_relaxed);
 }
 
-const choir__event *choir__queue_awaited(choir__queue *q)
+/* For the runner: returns the event for which the queue's first task waits, or NULL. */
+static const choir__event *awaited(choir__queue *q)
 {
     if (atomic_load(&q->finished) == atomic_load(&q->issued))
         return NULL;
@@ -128,17 +129,19 @@ const choir__event *choir__queue_awaited(choir__queue *q)
 
 bool choir__queue_blocked(choir__queue *q, choir__event *first)
 {
-    const choir__event *event = choir__queue_awaited(q);
+    const choir__event *event = awaited(q);
     if (!event || choir__queue_finished(event->queue) >= event->seq)
         return false;
     *first = *event;
     return true;
 }
 
-bool choir__queue_must_wait(choir__queue *q)
+/* For the runner: returns true if the first task would make the host wait: as
+ * choir__queue_blocked, and also for a stream that is behind its queue. */
+static bool must_wait(choir__queue *q)
 {
     choir__event first;
-    const choir__event *event = choir__queue_awaited(q);
+    const choir__event *event = awaited(q);
     if (!event || choir__queue_follows(q, event->queue))
         return choir__queue_blocked(q, &first);
     return !choir__event_done(*event);
@@ -258,7 +261,7 @@ void choir__queue_run(choir__queue *q, uint64_t until, bool may_wait)
     choir__queue_put_off_worker(q);
     make_current(q);
     while (choir__queue_finished(q) < until &&
-           !(may_wait ? choir__queue_blocked(q, &first) : choir__queue_must_wait(q)))
+           !(may_wait ? choir__queue_blocked(q, &first) : must_wait(q)))
         run_next(q, until);
     if (choir__queue_finished(q) < until)
         end_busy(q);

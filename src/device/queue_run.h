@@ -125,14 +125,9 @@ choir__task choir__queue_wait_task;
 /* Makes a stream's error the queue's failure if the queue has none yet. */
 void choir__queue_note_trouble(choir__queue *q, choir_status status);
 
-/* For the runner: returns the event for which the queue's first task waits, or NULL. */
-const choir__event *choir__queue_awaited(choir__queue *q);
 /* For the runner: returns true if the tasks before that event have not been run, and copies it.
  */
 bool choir__queue_blocked(choir__queue *q, choir__event *first);
-/* For the runner: returns true if the first task would make the host wait: as
- * choir__queue_blocked, and also for a stream that is behind its queue. */
-bool choir__queue_must_wait(choir__queue *q);
 
 /* Lets the runner wake sleepers and look for watches at the place. */
 static inline void choir__queue_wake_at(choir__queue *q, uint64_t place)

@@ -42,7 +42,8 @@ int choir__launcher_generation(void);
 const char *choir__variable(const char *name);
 choir_status choir__variable_number(const char *name, int *value);
 
-/* Extracts the first host of a list in Slurm's notation: "gpu03" from "gpu[03-05,9],login1". */
+/* Extracts the first host of a list in Slurm's notation: "gpu03" from "gpu[03-05,9],login1".
+ * Tests call it, too. */
 void choir__first_host(const char *list, char *host, size_t room);
 
 #endif

@@ -10,7 +10,7 @@
 /* Returns whether a character of n bytes is printed as it is; line ends and tabs are. */
 bool choir__is_printed(const char *character, int n);
 /* Returns a copy that is cleaned and one line long, with '?' for line ends and tabs; the caller
- * frees it. */
+ * frees it. Tests call it, too. */
 char *choir__printed(const char *text);
 /* Prints such a copy. width: as in printf's %*s; negative: to the left. */
 void choir__print_word(FILE *out, const char *text, int width);

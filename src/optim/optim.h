@@ -147,8 +147,6 @@ void choir__optim_forget(choir_optim *o);
 
 /* --- state.c --- */
 
-/* Lists the state that the optimizer keeps for s->param. */
-void choir__optim_states(const choir_optim *o, choir__optim_state *s, choir__state_list *list);
 /* Makes the parameter's state, zero at first, on the parameter's device, or moves it there. */
 void choir__optim_make_state(choir_optim *o, choir__optim_state *s);
 /* Returns an error if the rule cannot update the rank's part of the parameter. */

@@ -76,7 +76,8 @@ static void keep_rule(const choir_optim *o, choir__optim_state *s, choir__state_
     }
 }
 
-void choir__optim_states(const choir_optim *o, choir__optim_state *s, choir__state_list *list)
+/* Lists the state that the optimizer keeps for s->param. */
+static void list_states(const choir_optim *o, choir__optim_state *s, choir__state_list *list)
 {
     list->count = 0;
     keep_rule(o, s, list);
@@ -208,7 +209,7 @@ static void copy_from(choir_tensor *average, choir_tensor *local)
 void choir__optim_make_state(choir_optim *o, choir__optim_state *s)
 {
     choir__state_list list;
-    choir__optim_states(o, s, &list);
+    list_states(o, s, &list);
     for (int i = 0; i < list.count; i++) {
         choir_tensor **state = list.of[i].tensor;
         choir__state_form form = list.of[i].form;
@@ -282,7 +283,7 @@ void choir__optim_visit_state(
 {
     choir__state_list list;
     choir__optim_make_state(o, s);
-    choir__optim_states(o, s, &list);
+    list_states(o, s, &list);
     for (int i = 0; i < list.count; i++) {
         choir_tensor *t = *list.of[i].tensor;
         char *name = choir__format("%s.%s", list.of[i].name, s->param->name);

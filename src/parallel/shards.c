@@ -11,20 +11,21 @@
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 
-choir_status choir__use_shards(const choir_shards *s, const char *function)
+/* Returns an error if there are no shards or their scope is closed. */
+static choir_status check_shards(const choir_shards *s, const char *function)
 {
     return choir__use_part(s ? s->scope : NULL, function, "list of shards");
 }
 
 choir_tensor *choir__shards_unsound(const choir_shards *s, const char *function)
 {
-    choir_status status = choir__use_shards(s, function);
+    choir_status status = check_shards(s, function);
     return status == CHOIR_OK ? NULL : choir__lost_run(status)->run->lost;
 }
 
 int choir_shards_count(const choir_shards *s)
 {
-    return choir__use_shards(s, __func__) == CHOIR_OK ? s->count : 0;
+    return check_shards(s, __func__) == CHOIR_OK ? s->count : 0;
 }
 
 choir_tensor *choir_shards_at(const choir_shards *s, int i)

@@ -45,8 +45,6 @@ struct choir_shards {
     choir_tensor *poisoned; /* the poisoned result of a failure; NULL: none */
 };
 
-/* Returns an error if there are no shards or their scope is closed. */
-choir_status choir__use_shards(const choir_shards *s, const char *function);
 /* Returns NULL, or a poisoned tensor with that error. */
 choir_tensor *choir__shards_unsound(const choir_shards *s, const char *function);
 

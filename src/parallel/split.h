@@ -11,7 +11,7 @@ typedef struct choir__part {
 
 /* Divides total into counts[n] in proportion to weights (NULL: equally), by the largest
  * remainder: each share is rounded down, and the rest is given one by one to the shares that
- * lost the most, the first one if several are equal. */
+ * lost the most, the first one if several are equal. Tests call it, too. */
 void choir__split_shares(int64_t total, const double *weights, int n, int64_t *counts);
 
 /* Cuts `batch` samples as torch.chunk does, into pieces of ceil(batch / pieces) samples; there

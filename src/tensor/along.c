@@ -9,7 +9,8 @@
 #include "tensor/launch.h"
 #include "tensor/ops/lookup.h"
 
-choir_shape choir__without_dim(choir_shape shape, int dim, bool keep)
+/* Returns x's shape with size 1 in dimension dim, or without that dimension. */
+static choir_shape without_dim(choir_shape shape, int dim, bool keep)
 {
     if (keep) {
         shape.dim[dim] = 1;
@@ -63,7 +64,7 @@ static void extreme_backward(choir__record *r, choir_tensor *gy, choir__sink *si
 {
     const struct extreme *e = r->attrs;
     choir_tensor *g = choir__tensor_alias(sink->scope, choir__dense_rows(sink->scope, gy));
-    g->shape = choir__without_dim(r->in[0]->shape, e->dim, true);
+    g->shape = without_dim(r->in[0]->shape, e->dim, true);
     choir__set_row_major(g);
     choir_tensor *index = choir__tensor_alias(sink->scope, r->saved[0]);
     index->shape = g->shape;
@@ -108,7 +109,7 @@ static choir_tensor *extreme(
         return choir__shape_error(
             op->name, scope, &x, 1, "expected a floating tensor and at least one entry");
     choir_tensor *dense = choir__dense_rows(scope, x);
-    choir_shape shape = choir__without_dim(x->shape, at, keep);
+    choir_shape shape = without_dim(x->shape, at, keep);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, shape);
     choir_tensor *places = choir__tensor_new(scope, choir__device_of(x), CHOIR_I64, shape);
     if (dense->poisoned || y->poisoned || places->poisoned)
@@ -228,7 +229,7 @@ choir_tensor *choir_cumsum(choir_tensor *x, int dim)
 static choir_tensor *sum_kept(choir_tensor *x, int dim)
 {
     choir_tensor *y = choir_sum_dim(x, dim);
-    return y->poisoned ? y : choir_reshape(y, choir__without_dim(x->shape, dim, true));
+    return y->poisoned ? y : choir_reshape(y, without_dim(x->shape, dim, true));
 }
 
 choir_tensor *choir_var_dim(choir_tensor *x, int dim, int64_t correction, bool keepdim)
@@ -248,8 +249,7 @@ choir_tensor *choir_var_dim(choir_tensor *x, int dim, int64_t correction, bool k
     choir_tensor *mean = choir_scale(sum_kept(x, at), 1 / n);
     choir_tensor *squares = choir_sum_dim(choir_square(choir_sub(x, mean)), at);
     choir_tensor *y = choir_scale(squares, 1 / fmax(0, n - (double)correction));
-    return keepdim && !y->poisoned ? choir_reshape(y, choir__without_dim(x->shape, at, true))
-                                   : y;
+    return keepdim && !y->poisoned ? choir_reshape(y, without_dim(x->shape, at, true)) : y;
 }
 
 /* --- norms: (sum |x|^p)^(1/p), whose gradient is 0 where the norm is 0 --- */
@@ -341,6 +341,6 @@ choir_tensor *choir_norm_dim(choir_tensor *x, double p, int dim, bool keepdim)
     choir_tensor *wide = choir__is_half(x->dtype) ? choir_cast(x, CHOIR_F32) : x;
     choir_tensor *y = norm_kept(wide, p, at);
     if (!keepdim && !y->poisoned)
-        y = choir_reshape(y, choir__without_dim(x->shape, at, false));
+        y = choir_reshape(y, without_dim(x->shape, at, false));
     return wide == x || x->scope->autocast.on ? y : choir_cast(y, x->dtype);
 }

@@ -10,7 +10,10 @@
 
 /* --- words --- */
 
-choir_status choir__closed(const choir_scope *scope, const char *function, const char *thing)
+/* Reports a handle of a closed scope: "choir_relu: the tensor belongs to step 41, which is
+ * closed". Returns CHOIR_ERR_SCOPE. */
+static choir_status refuse_closed(
+    const choir_scope *scope, const char *function, const char *thing)
 {
     return choir__error(CHOIR_ERR_SCOPE, "%s: %s %s, which is closed", function, thing,
         choir__scope_words(scope));
@@ -20,7 +23,7 @@ static choir_status check_tensor(const choir_tensor *t, const char *function)
 {
     if (!t)
         return choir__missing(function, "tensor");
-    return t->scope->closed ? choir__closed(t->scope, function, "the tensor belongs to")
+    return t->scope->closed ? refuse_closed(t->scope, function, "the tensor belongs to")
                             : CHOIR_OK;
 }
 
@@ -28,7 +31,7 @@ static choir_status check_scope(const choir_scope *scope, const char *function)
 {
     if (!scope)
         return choir__missing(function, "scope");
-    return scope->closed ? choir__closed(scope, function, "expected an open scope, got")
+    return scope->closed ? refuse_closed(scope, function, "expected an open scope, got")
                          : CHOIR_OK;
 }
 
@@ -56,7 +59,7 @@ choir_status choir__refuse_part(const choir_scope *run, const char *function, co
 {
     char words[40];
     snprintf(words, sizeof words, "the %s belongs to", thing);
-    return noted(run ? choir__closed(run, function, words) : choir__missing(function, thing));
+    return noted(run ? refuse_closed(run, function, words) : choir__missing(function, thing));
 }
 
 static pthread_key_t lost_key;

@@ -65,10 +65,6 @@ static inline choir_scope *choir__open_scope(choir_scope *scope, const char *fun
     return scope && !scope->closed ? scope : choir__lost_scope(scope, function);
 }
 
-/* Reports a handle of a closed scope: "choir_relu: the tensor belongs to step 41, which is
- * closed". Returns CHOIR_ERR_SCOPE. */
-choir_status choir__closed(const choir_scope *scope, const char *function, const char *thing);
-
 /* Returns the lost run with this thread's message as its error. */
 choir_scope *choir__lost_run(choir_status status);
 /* Reports that `function` lacks a `thing` as the scope's error, and returns a poisoned

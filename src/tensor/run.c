@@ -70,7 +70,9 @@ static void store_word(const choir__run_device *p, uint64_t step)
     choir__launch(p->device, CHOIR_F32, store, &args);
 }
 
-void choir__store_step(choir_scope *scope, uint64_t step)
+/* Writes the step's number to the memory from which kernels read it, in the order of each
+ * device's queue. */
+static void store_step(choir_scope *scope, uint64_t step)
 {
     for (choir__run_device *p = scope->run->devices; p; p = p->next)
         if (p->step)
@@ -79,7 +81,7 @@ void choir__store_step(choir_scope *scope, uint64_t step)
 
 void choir__step_begins(choir_scope *scope, uint64_t step)
 {
-    choir__store_step(scope, step);
+    store_step(scope, step);
     choir__strategies_begin(scope);
 }
 

@@ -76,9 +76,6 @@ void choir__on_end(choir_scope *scope, void (*fn)(void *arg), void *arg);
 
 /* Begins a step of the run: stores its number on the devices and calls its strategies. */
 void choir__step_begins(choir_scope *scope, uint64_t step);
-/* Writes the step's number to the memory from which kernels read it, in the order of each
- * device's queue. */
-void choir__store_step(choir_scope *scope, uint64_t step);
 /* Returns the address at which kernels on device read scope's step. If it cannot be allocated,
  * records the error and returns NULL. */
 const uint64_t *choir__step_word(choir_scope *scope, choir_device *device);

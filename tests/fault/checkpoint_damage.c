@@ -101,8 +101,8 @@ static void refuses_nonfinite(void **state)
     float bias[2] = {0, NAN};
     ok(choir_write(choir_module_find(j.net, "2.bias"), bias, sizeof bias));
     choir_train_state s = state_of(&j, 2);
-    assert_fails(choir__checkpoint_save(at("nan"), &s, j.net, j.opt, NULL, true),
-        CHOIR_ERR_NONFINITE, "'2.bias' (2) holds nan, as f32, at index 1");
+    assert_fails(save_checkpoint(at("nan"), &s, j.net, j.opt, NULL, true), CHOIR_ERR_NONFINITE,
+        "'2.bias' (2) holds nan, as f32, at index 1");
     assert_says("the checkpoint before is untouched");
     assert_int_equal(load(at("nan"), &j), 1);
     assert_int_equal(entries(at("nan")), 2);
@@ -145,13 +145,13 @@ static void one_at_a_time(void **state)
     int fd = open(at("lock"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(flock(fd, LOCK_EX), 0);
     choir_train_state s = state_of(&j, 2);
-    assert_fails(choir__checkpoint_save(at("lock"), &s, j.net, j.opt, NULL, false),
-        CHOIR_ERR_IO, "another process is saving");
+    assert_fails(save_checkpoint(at("lock"), &s, j.net, j.opt, NULL, false), CHOIR_ERR_IO,
+        "another process is saving");
     close(fd);
     save(at("lock"), &j, 2, false);
     touch(at("file"));
-    assert_fails(choir__checkpoint_save(at("file"), &s, j.net, j.opt, NULL, false),
-        CHOIR_ERR_IO, "Not a directory");
+    assert_fails(save_checkpoint(at("file"), &s, j.net, j.opt, NULL, false), CHOIR_ERR_IO,
+        "Not a directory");
     job_close(&j);
 }
 
@@ -171,8 +171,7 @@ static void limited_files(void **state)
         struct rlimit low = {(rlim_t)limit, old.rlim_max};
         train(&a, limit, limit + 1);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
-        choir_status status =
-            choir__checkpoint_save(at("limit"), &s, a.net, a.opt, NULL, false);
+        choir_status status = save_checkpoint(at("limit"), &s, a.net, a.opt, NULL, false);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
         if (status == CHOIR_OK) {
             last = s.step;
@@ -199,7 +198,7 @@ static int fill_disk(void)
     for (int k = 1; k <= 16; k++) {
         choir_train_state s = state_of(&a, k);
         char found[PATH_MAX];
-        if (choir__checkpoint_save(at("run"), &s, a.net, a.opt, NULL, false) == CHOIR_OK) {
+        if (save_checkpoint(at("run"), &s, a.net, a.opt, NULL, false) == CHOIR_OK) {
             saved++;
         } else {
             if (!strstr(choir_error_message(),

@@ -13,13 +13,13 @@ static void full_disk(void **state)
     (void)state;
     struct rlimit old, low;
     size_t bytes, again;
-    ok(choir__st_write(path, samples, SAMPLES, NULL));
+    ok(st_write(path, samples, SAMPLES, NULL));
     unsigned char *before = slurp(path, &bytes);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     for (size_t limit = 0; limit < bytes; limit += 7) {
         low = (struct rlimit){limit, old.rlim_max};
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
-        choir_status status = choir__st_write(path, samples, SAMPLES, NULL);
+        choir_status status = st_write(path, samples, SAMPLES, NULL);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
         assert_fails(status, CHOIR_ERR_IO, "File too large");
         assert_says(path);
@@ -152,7 +152,7 @@ static void many_tensors(void **state)
     size_t bytes = after.uordblks + after.hblkhd - before.uordblks - before.hblkhd;
     assert_in_range(bytes, 0, 6 * used);
     assert_int_equal(choir__st_count(file), COUNT);
-    assert_non_null(choir__st_find(file, "c34f"));
+    assert_non_null(st_find(file, "c34f"));
     choir__st_close(file);
     free(header);
 }
@@ -175,7 +175,7 @@ static void every_truncation(void **state)
     (void)state;
     size_t bytes;
     choir__st_file *file;
-    ok(choir__st_write(path, samples, SAMPLES, NULL));
+    ok(st_write(path, samples, SAMPLES, NULL));
     unsigned char *whole = slurp(path, &bytes);
     for (size_t n = 0; n < bytes; n++) {
         spit(path, whole, n);
@@ -195,7 +195,7 @@ static void every_flip(void **state)
     (void)state;
     size_t bytes;
     unsigned sum = 0;
-    ok(choir__st_write(path, samples, SAMPLES, NULL));
+    ok(st_write(path, samples, SAMPLES, NULL));
     unsigned char *whole = slurp(path, &bytes);
     for (size_t bit = 0; bit < 8 * bytes; bit++) {
         choir__st_file *file = NULL;

@@ -20,7 +20,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             sum += ((const uint8_t *)t->data)[b];
     }
     (void)sum;
-    choir__st_find(file, "weight");
     choir__st_metadata(file, "format");
     choir__st_close(file);
     return 0;

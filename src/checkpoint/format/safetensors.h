@@ -29,14 +29,8 @@ choir_status choir__st_open(const char *path, choir__st_file **file);
 void choir__st_close(choir__st_file *file); /* NULL is fine */
 int choir__st_count(const choir__st_file *file);
 const choir__st_tensor *choir__st_get(const choir__st_file *file, int i);
-const choir__st_tensor *choir__st_find(const choir__st_file *file, const char *name);
 /* Returns a string of the metadata, or NULL. */
 const char *choir__st_metadata(const choir__st_file *file, const char *key);
-
-/* Writes a file that appears whole or not at all: writes PATH.tmp.PID, fsync, rename, fsync of
- * the folder. metadata: key, value, key, value, ..., NULL; may be NULL. */
-choir_status choir__st_write(
-    const char *path, const choir__st_tensor *tensors, int count, const char *const *metadata);
 
 /* Sets order (count) to the indices of the tensors in the order in which a file stores them. */
 void choir__st_order(const choir__st_tensor *tensors, int count, int *order);
@@ -44,8 +38,9 @@ void choir__st_order(const choir__st_tensor *tensors, int count, int *order);
 /* Sets *data to the bytes of tensors[i], valid until the next call. */
 typedef choir_status choir__st_source(void *arg, int i, const void **data);
 
-/* Like choir__st_write, but calls source for each tensor's bytes in turn instead of reading
- * `data` of the tensors, and reports the file's digest. */
+/* Writes a file that appears whole or not at all: writes PATH.tmp.PID, fsync, rename, fsync of
+ * the folder. Calls source for each tensor's bytes in turn, and reports the file's digest.
+ * metadata: key, value, key, value, ..., NULL; may be NULL. */
 choir_status choir__st_stream(const char *path, const choir__st_tensor *tensors, int count,
     const char *const *metadata, choir__st_source *source, void *arg, choir__digest *digest);
 

@@ -171,14 +171,6 @@ const choir__st_tensor *choir__st_get(const choir__st_file *f, int i)
     return i >= 0 && i < f->count ? &f->tensors[i] : NULL;
 }
 
-const choir__st_tensor *choir__st_find(const choir__st_file *f, const char *name)
-{
-    choir__st_tensor key = {.name = (char *)name};
-    if (!f->count)
-        return NULL;
-    return bsearch(&key, f->tensors, (size_t)f->count, sizeof key, by_name);
-}
-
 const char *choir__st_metadata(const choir__st_file *f, const char *key)
 {
     return json_string_value(json_object_get(f->metadata, key));

@@ -185,17 +185,3 @@ choir_status choir__st_stream(const char *path, const choir__st_tensor *tensors,
     }
     return choir__st_out_close(out, status, digest);
 }
-
-static choir_status from_memory(void *arg, int i, const void **data)
-{
-    *data = ((const choir__st_tensor *)arg)[i].data;
-    return CHOIR_OK;
-}
-
-choir_status choir__st_write(
-    const char *path, const choir__st_tensor *tensors, int count, const char *const *metadata)
-{
-    choir__digest digest;
-    return choir__st_stream(
-        path, tensors, count, metadata, from_memory, (void *)tensors, &digest);
-}

@@ -9,7 +9,8 @@
 
 /* --- the list --- */
 
-void choir__named_add(const char *name, choir_tensor *t, void *arg)
+/* Adds a tensor to a list; has the form of a choir_visit_fn. */
+static void add_named(const char *name, choir_tensor *t, void *arg)
 {
     choir__named_list *list = arg;
     size_t bytes = (size_t)(list->count + 1) * sizeof *list->items;
@@ -22,7 +23,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const choir__named *)a)->name, ((const choir__named *)b)->name);
 }
 
-void choir__named_sort(choir__named_list *list)
+static void sort_named(choir__named_list *list)
 {
     if (list->count)
         qsort(list->items, (size_t)list->count, sizeof *list->items, by_name);
@@ -30,8 +31,8 @@ void choir__named_sort(choir__named_list *list)
 
 choir_status choir__named_module(choir__named_list *list, choir_module *module)
 {
-    choir_module_visit(module, true, choir__named_add, list);
-    choir__named_sort(list);
+    choir_module_visit(module, true, add_named, list);
+    sort_named(list);
     return choir__scope_status(module->run);
 }
 

@@ -21,10 +21,6 @@ typedef struct choir__named_list {
 
 /* Lists the parameters and buffers of a module. Error: the run's. */
 choir_status choir__named_module(choir__named_list *list, choir_module *module);
-/* Adds a tensor to a list; has the form of a choir_visit_fn. Call choir__named_sort after the
- * last. */
-void choir__named_add(const char *name, choir_tensor *t, void *list);
-void choir__named_sort(choir__named_list *list);
 void choir__named_free(choir__named_list *list);
 
 /* For callers that match tensors by themselves. choir__named_accept checks that a tensor can be

@@ -14,10 +14,10 @@
  * aborts the communicator. Then the kernels return, and the group fails with the same sentence
  * on all ranks.
  *
- *   engine.c   opening, sub-groups, the end        carry.c   data moved
- *   watch.c    failures                            sum.c     data added, exactly or natively
- *   add.cu     the sum of several arrays in the fixed tree
- *   library.c  NCCL's functions */
+ *   engine.c   opening, sub-groups, the end        carry.c     data moved
+ *   watch.c    failures                            sum.c       data added, exactly or natively
+ *   library.c  NCCL's functions                    exchange.c  sends, receives, scratch
+ *   add.cu     the sum of several arrays in the fixed tree */
 #ifndef CHOIR_NCCL_H
 #define CHOIR_NCCL_H
 
@@ -110,7 +110,7 @@ choir_status choir__nccl_done(choir__nccl *n, ncclResult_t result, const char *w
 /* Waits until the stream has finished. */
 choir_status choir__nccl_settle(choir__engine *engine);
 
-/* --- carry.c, sum.c: far data; on the queue's thread --- */
+/* --- exchange.c, carry.c, sum.c: far data; on the queue's thread --- */
 
 /* Returns GPU memory, valid until the next call. NULL: the engine has failed. */
 char *choir__nccl_scratch(choir__nccl *n, size_t bytes);

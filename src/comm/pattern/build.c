@@ -47,7 +47,9 @@ void choir__add_rescale(choir__schedule *s, int round, choir__span to, int64_t c
         (choir__move){.kind = CHOIR__MOVE_RESCALE, .round = round, .to = to, .count = count});
 }
 
-void choir__add_combine(
+/* to = lower ranks' values op higher ranks' values. swap: `to` holds those of the lower
+ * ranks. */
+static void add_combine(
     choir__schedule *s, int round, choir__span from, choir__span to, int64_t count, bool swap)
 {
     add(s, (choir__move){.kind = CHOIR__MOVE_COMBINE,
@@ -150,9 +152,9 @@ void choir__sum_combine(
 {
     choir__span to = choir__past(sum->to, slice.at);
     if (in_place(sum))
-        choir__add_combine(s, round, sum->spare, to, slice.count, lower);
+        add_combine(s, round, sum->spare, to, slice.count, lower);
     else
-        choir__add_combine(s, round, choir__past(sum->own, slice.at), to, slice.count, !lower);
+        add_combine(s, round, choir__past(sum->own, slice.at), to, slice.count, !lower);
 }
 
 bool choir__nodes_contiguous(const choir__plan *p)

@@ -14,11 +14,6 @@ void choir__add_copy(
     choir__schedule *s, int round, choir__span from, choir__span to, int64_t count);
 void choir__add_rescale(choir__schedule *s, int round, choir__span to, int64_t count);
 
-/* to = lower ranks' values op higher ranks' values. swap: `to` holds those of the lower
- * ranks. */
-void choir__add_combine(
-    choir__schedule *s, int round, choir__span from, choir__span to, int64_t count, bool swap);
-
 /* choir__add_source appends sources in the order of the tree; choir__add_reduce then reduces
  * `sources` of them, from `first` on. */
 void choir__add_source(choir__schedule *s, choir__node node, choir__span at);

@@ -94,12 +94,35 @@ out:
     return shm->base.failed;
 }
 
+static void close_shm(choir__engine *engine)
+{
+    choir__shm *shm = (choir__shm *)engine;
+    choir__shm_orphan(shm);
+    if (shm->me)
+        atomic_store(&shm->me->left, 1); /* waiting ranks see it within 50 ms */
+    choir__shm_close_all(shm->sockets, CHOIR__MAX_WORLD);
+    choir__shm_close_all(shm->pidfds, CHOIR__MAX_WORLD);
+    if (shm->control)
+        munmap(shm->control, shm->control_bytes);
+    choir__messages_free(shm->messages, shm->base.world);
+    pthread_mutex_destroy(&shm->lock);
+    free(shm->scratch);
+    free(shm->nodes);
+    free(shm->sources);
+    free(shm->owners);
+    choir__engine_free(engine);
+}
+
+/* Opens a sub-group, which has this table, too. */
+static choir_status split(choir__engine *engine, const int *ranks, int count, int rank,
+    int color, choir__engine **child);
+
 static const choir__engine_ops shm_ops = {
     .name = "shm",
-    .close = choir__shm_close,
+    .close = close_shm,
     .run = choir__shm_run,
     .run_batch = choir__shm_batch,
-    .split = choir__shm_split,
+    .split = split,
     .send = choir__shm_send,
     .receive = choir__shm_receive,
     .wait = choir__shm_wait_messages,
@@ -138,13 +161,13 @@ static choir_status meet(choir__shm *shm, choir__engine **opened)
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (shm->control == MAP_FAILED) {
         shm->control = NULL;
-        choir__shm_close(&shm->base);
+        close_shm(&shm->base);
         return choir__error(CHOIR_ERR_MEMORY, "cannot map a group of %d ranks", world);
     }
     shm->me = &shm->control->slots[rank];
     shm->scratch = aligned_alloc(64, CHOIR__REDUCE_SCRATCH); /* untouched pages cost nothing */
     if (!shm->scratch) {
-        choir__shm_close(&shm->base);
+        close_shm(&shm->base);
         return choir__error(
             CHOIR_ERR_MEMORY, "cannot allocate %d bytes", CHOIR__REDUCE_SCRATCH);
     }
@@ -153,7 +176,7 @@ static choir_status meet(choir__shm *shm, choir__engine **opened)
             share_control(shm) != CHOIR_OK) {
             choir__error(shm->base.failed, "%s", shm->base.message);
             choir_status status = shm->base.failed;
-            choir__shm_close(&shm->base);
+            close_shm(&shm->base);
             return status;
         }
     }
@@ -192,7 +215,7 @@ choir_status choir__shm_open(choir__meeting *m, choir__engine **engine)
 }
 
 /* Opens a group of its own, under a name that only its members know. */
-choir_status choir__shm_split(choir__engine *engine, const int *ranks, int count, int rank,
+static choir_status split(choir__engine *engine, const int *ranks, int count, int rank,
     int color, choir__engine **child)
 {
     choir__shm *parent = (choir__shm *)engine;
@@ -218,23 +241,4 @@ choir_status choir__shm_split(choir__engine *engine, const int *ranks, int count
     if (status == CHOIR_ERR_PEER_LOST || status == CHOIR_ERR_TIMEOUT) /* all name one rank */
         choir__shm_fail(parent, status, "%s", choir__message());
     return status;
-}
-
-void choir__shm_close(choir__engine *engine)
-{
-    choir__shm *shm = (choir__shm *)engine;
-    choir__shm_orphan(shm);
-    if (shm->me)
-        atomic_store(&shm->me->left, 1); /* waiting ranks see it within 50 ms */
-    choir__shm_close_all(shm->sockets, CHOIR__MAX_WORLD);
-    choir__shm_close_all(shm->pidfds, CHOIR__MAX_WORLD);
-    if (shm->control)
-        munmap(shm->control, shm->control_bytes);
-    choir__messages_free(shm->messages, shm->base.world);
-    pthread_mutex_destroy(&shm->lock);
-    free(shm->scratch);
-    free(shm->nodes);
-    free(shm->sources);
-    free(shm->owners);
-    choir__engine_free(engine);
 }

@@ -163,16 +163,7 @@ choir__shm_place choir__shm_find(choir__shm *shm, const void *data, size_t bytes
     return place;
 }
 
-char *choir__shm_at(choir__shm *shm, choir__shm_place place, size_t bytes)
-{
-    const choir__shared *shared = place.shared ? choir__shm_shared(shm, place.shared) : NULL;
-    if (!shared)
-        return NULL;
-    char *at = shared->regions[place.region].at + place.offset;
-    return holds(&shared->regions[place.region], at, bytes) ? at : NULL;
-}
-
-choir__shared *choir__shm_shared(choir__shm *shm, uint64_t id)
+static choir__shared *shared_of(choir__shm *shm, uint64_t id)
 {
     pthread_mutex_lock(&shm->lock);
     choir__shared *s = shm->shareds;
@@ -180,4 +171,13 @@ choir__shared *choir__shm_shared(choir__shm *shm, uint64_t id)
         s = s->next;
     pthread_mutex_unlock(&shm->lock);
     return s;
+}
+
+char *choir__shm_at(choir__shm *shm, choir__shm_place place, size_t bytes)
+{
+    const choir__shared *shared = place.shared ? shared_of(shm, place.shared) : NULL;
+    if (!shared)
+        return NULL;
+    char *at = shared->regions[place.region].at + place.offset;
+    return holds(&shared->regions[place.region], at, bytes) ? at : NULL;
 }

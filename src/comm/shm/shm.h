@@ -119,12 +119,8 @@ typedef struct choir__shm {
 
 /* --- open.c --- */
 
-/* choir__shm_open meets the other ranks of the job, under its name; choir__shm_split and
- * choir__shm_close are the engine's `split` and `close`. */
+/* Meets the other ranks of the job, under its name. */
 choir_status choir__shm_open(choir__meeting *meeting, choir__engine **engine);
-choir_status choir__shm_split(choir__engine *engine, const int *ranks, int count, int rank,
-    int color, choir__engine **child);
-void choir__shm_close(choir__engine *engine);
 
 /* --- rendezvous.c --- */
 
@@ -160,9 +156,8 @@ int choir__shm_memory(
 
 /* --- wait.c --- */
 
-void choir__shm_publish(choir__shm *shm);         /* publishes this rank's next step */
-choir_status choir__shm_wait(choir__shm *shm);    /* until all ranks have published it */
-choir_status choir__shm_barrier(choir__shm *shm); /* publish and wait */
+/* Publishes this rank's next step, and waits until all ranks have published it. */
+choir_status choir__shm_barrier(choir__shm *shm);
 
 /* --- failures.c --- */
 
@@ -242,7 +237,6 @@ choir__shm_place choir__shm_find(choir__shm *shm, const void *data, size_t bytes
 /* Returns the address of that location in this process, for `bytes` bytes; NULL: out of
  * reach. */
 char *choir__shm_at(choir__shm *shm, choir__shm_place place, size_t bytes);
-choir__shared *choir__shm_shared(choir__shm *shm, uint64_t id);
 void choir__shm_orphan(choir__shm *shm); /* detaches the shareds, which outlive their group */
 
 /* --- collectives.c --- */

@@ -22,7 +22,7 @@ static bool reached(const choir__shm_slot *slot, uint32_t step, memory_order ord
     return (int32_t)(atomic_load_explicit(&slot->step, order) - step) >= 0; /* may wrap */
 }
 
-void choir__shm_publish(choir__shm *shm)
+static void publish(choir__shm *shm)
 {
     choir__shm_slot *me = shm->me;
     atomic_store(&me->step, ++shm->step);
@@ -95,7 +95,7 @@ static choir_status wait_long(choir__shm *shm, choir__shm_slot *slot)
     return CHOIR_OK;
 }
 
-choir_status choir__shm_wait(choir__shm *shm)
+static choir_status wait_for_all(choir__shm *shm)
 {
     for (int i = 1; i < shm->base.world; i++) {
         choir__shm_slot *slot = &shm->control->slots[(shm->base.rank + i) % shm->base.world];
@@ -114,6 +114,6 @@ choir_status choir__shm_wait(choir__shm *shm)
 
 choir_status choir__shm_barrier(choir__shm *shm)
 {
-    choir__shm_publish(shm);
-    return choir__shm_wait(shm);
+    publish(shm);
+    return wait_for_all(shm);
 }

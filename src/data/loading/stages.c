@@ -27,7 +27,9 @@ bool choir__stages_is_worker(void)
 
 /* --- filling: under the lock, which is released while the source works --- */
 
-choir__prefetch_stage *choir__stages_free(choir__prefetch *p, int *copying)
+/* Returns a stage to open, or NULL. *copying: how many may become free soon. Caller holds the
+ * lock. */
+static choir__prefetch_stage *stage_to_open(choir__prefetch *p, int *copying)
 {
     *copying = 0;
     for (int i = 0; i < p->depth; i++) {
@@ -136,7 +138,7 @@ bool choir__stages_work(choir__prefetch *p, int *copying)
     *copying = 0;
     if (s)
         fill_some(p, s);
-    else if (!p->listing && (s = choir__stages_free(p, copying)))
+    else if (!p->listing && (s = stage_to_open(p, copying)))
         open_stage(p, s);
     return s;
 }
@@ -175,7 +177,8 @@ void *choir__stages_serve(void *arg)
     return NULL;
 }
 
-void choir__prefetch_free_stage(choir__prefetch_stage *s, const choir__far *far)
+/* Frees a stage's x and y, which are pinned if the device's memory is separate. */
+static void free_stage(choir__prefetch_stage *s, const choir__far *far)
 {
     if (s->pinned) {
         far->unpin(s->x);
@@ -189,7 +192,7 @@ void choir__stages_destroy(choir__prefetch *p)
 {
     for (int i = 0; i < p->depth; i++) {
         choir__prefetch_stage *s = &p->stages[i];
-        choir__prefetch_free_stage(s, p->source.far);
+        free_stage(s, p->source.far);
         free(s->index);
         free(s->message);
     }

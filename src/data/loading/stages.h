@@ -30,9 +30,6 @@ struct choir__prefetch {
     choir__prefetch *next; /* in the list of all */
 };
 
-/* Returns a stage to open, or NULL. *copying: how many may become free soon. Caller holds the
- * lock. */
-choir__prefetch_stage *choir__stages_free(choir__prefetch *p, int *copying);
 /* Marks a stage READY when all its samples are there, or FREE if it has been discarded. Caller
  * holds the lock. */
 void choir__stages_settle(choir__prefetch *p, choir__prefetch_stage *s);
@@ -41,8 +38,6 @@ void choir__stages_settle(choir__prefetch *p, choir__prefetch_stage *s);
 bool choir__stages_work(choir__prefetch *p, int *copying);
 /* The main function of a worker thread. */
 void *choir__stages_serve(void *prefetch);
-/* Frees a stage's x and y, which are pinned if the device's memory is separate. */
-void choir__prefetch_free_stage(choir__prefetch_stage *s, const choir__far *far);
 /* Frees the object with its stages. */
 void choir__stages_destroy(choir__prefetch *p);
 /* Returns whether this thread is a worker. */

@@ -118,7 +118,8 @@ choir_status choir__tokenizer_extend(
  */
 size_t choir__tokenizer_last_cut(const choir_tokenizer *t, const char *text, size_t bytes);
 
-/* Reads a tokenizer of any known form from memory; name is for messages. Errors: format. */
+/* Reads a tokenizer of any known form from memory; name is for messages. Errors: format. Tests
+ * call it, too. */
 choir_status choir__tokenizer_parse(
     const char *name, const char *data, size_t bytes, choir_tokenizer **tokenizer);
 

@@ -65,14 +65,6 @@ static int count_devices(char *why, size_t bytes)
 
 /* --- copies to places that cannot read the GPU's memory, and between GPUs --- */
 
-void choir__cuda_transfer(const void *args)
-{
-    const choir__cuda_transfer_args *t = args;
-    choir__cuda_ok(cudaMemcpyAsync(
-                       t->to, t->from, t->bytes, cudaMemcpyDefault, choir__cuda_here()->stream),
-        "a copy from the GPU");
-}
-
 /* The GPU writes to host memory in its own order. It waits for the memory's earlier users, and
  * later users wait for it. */
 static void carry(choir__carrier *carrier, choir_device *from, const void *x, choir_device *to,
@@ -98,25 +90,6 @@ static choir__carrier carrier = {.carry = carry, .reads = reads};
 
 /* --- opening --- */
 
-static _Atomic uint64_t in_use; /* bits of GPUs */
-
-void choir__cuda_use(int gpu)
-{
-    if (gpu < 64)
-        atomic_fetch_or(&in_use, 1ULL << gpu);
-}
-
-bool choir__cuda_settle(void)
-{
-    uint64_t used = atomic_load(&in_use);
-    int now = 64;
-    if (!used)
-        return false;
-    if (cudaGetDevice(&now) != cudaSuccess || now >= 64 || !(used >> now & 1))
-        cudaSetDevice(__builtin_ctzll(used));
-    return true;
-}
-
 static void open_peer(int gpu, int peer)
 {
     int can = 0;
@@ -130,9 +103,8 @@ static void open_peer(int gpu, int peer)
  * touched. Under the registry's lock. */
 static void open_peers(int gpu)
 {
-    uint64_t used = atomic_load(&in_use);
-    for (int i = 0; i < found.gpus && i < 64; i++)
-        if ((used >> i & 1) && i != gpu) {
+    for (int i = 0; i < found.gpus; i++)
+        if (choir__cuda_used(i) && i != gpu) {
             open_peer(gpu, i);
             open_peer(i, gpu);
         }

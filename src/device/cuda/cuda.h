@@ -70,6 +70,7 @@ typedef struct choir__cuda {
 
 /* Returns the context that is current on this thread: set while a queue's tasks run. */
 choir__cuda *choir__cuda_here(void);
+void choir__cuda_set_here(choir__cuda *cuda);
 
 /* Slots of scratch memory. A kernel's own blocks are in the first four; products and cuDNN,
  * which other kernels call, have slots of their own, so that no block is used twice at once. */
@@ -102,6 +103,8 @@ static inline void choir__cuda_dnn_free(choir__cuda *cuda)
  * which selects one of those. It returns false if no GPU is in use yet. */
 void choir__cuda_use(int gpu);
 bool choir__cuda_settle(void);
+/* Returns true if choir__cuda_use has noted this GPU. */
+bool choir__cuda_used(int gpu);
 
 /* Returns the number of the GPU whose memory contains p, or -1 for host memory. */
 int choir__cuda_gpu_of(const void *p);

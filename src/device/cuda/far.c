@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "device/cuda/memory.h"
+#include "device/cuda/stream.h"
 #include "device/plugin.h"
 
 enum { MAX_GPUS = 64 };
@@ -30,6 +31,14 @@ int choir__cuda_gpu_of(const void *p)
 static bool owns(const void *p)
 {
     return choir__cuda_gpu_of(p) >= 0;
+}
+
+void choir__cuda_transfer(const void *args)
+{
+    const choir__cuda_transfer_args *t = args;
+    choir__cuda_ok(cudaMemcpyAsync(
+                       t->to, t->from, t->bytes, cudaMemcpyDefault, choir__cuda_here()->stream),
+        "a copy from the GPU");
 }
 
 static cudaStream_t copy_stream(int gpu)

@@ -6,36 +6,18 @@
 #include "device/cuda/stream_run.h"
 
 #include <sched.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/cuda/memory.h"
 #include "device/plugin.h"
 
-static _Thread_local choir__cuda *here;
-
-choir__cuda *choir__cuda_here(void)
-{
-    return here;
-}
-
-cuda_stream *choir__cuda_stream_here(void)
-{
-    return (cuda_stream *)((char *)here - offsetof(cuda_stream, cuda));
-}
-
-choir__cuda *choir__cuda_context_of(choir__stream *stream)
-{
-    return &((cuda_stream *)stream)->cuda;
-}
-
 /* --- entering --- */
 
 static void enter(choir__stream *stream)
 {
     cuda_stream *s = (cuda_stream *)stream;
-    here = &s->cuda;
+    choir__cuda_set_here(&s->cuda);
     cudaSetDevice(s->cuda.gpu);
     if (s->cuda.capturing)
         return;
@@ -211,8 +193,8 @@ static void close_stream(choir__stream *stream)
     s->closed = true;
     atomic_store(&s->reached, UINT64_MAX);
     pthread_mutex_unlock(&s->lock);
-    if (here == &s->cuda)
-        here = NULL;
+    if (choir__cuda_here() == &s->cuda)
+        choir__cuda_set_here(NULL);
 }
 
 static void free_stream(choir__stream *stream)

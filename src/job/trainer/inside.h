@@ -175,10 +175,6 @@ choir_training choir__trainer_parts(const choir__trainer *t);
 /* Prepares memory for saves during training, which begin later. */
 choir_status choir__trainer_prepare_saves(choir__trainer *t);
 
-/* Saves, with the flags of choir_training_save. Unless specified otherwise, training continues
- * during the write, and an error is reported when the next checkpoint is saved. */
-choir_status choir__trainer_save(choir__trainer *t, float loss, unsigned flags);
-
 /* Saves a checkpoint that is due during training. With --save-warn one that cannot be
  * written is a warning. */
 choir_status choir__trainer_save_now_and_then(choir__trainer *t, unsigned flags);

@@ -131,7 +131,9 @@ static choir_train_state state_of(const choir__trainer *t, float loss)
     return s;
 }
 
-choir_status choir__trainer_save(choir__trainer *t, float loss, unsigned flags)
+/* Saves, with the flags of choir_training_save. Unless specified otherwise, training continues
+ * during the write, and an error is reported when the next checkpoint is saved. */
+static choir_status save(choir__trainer *t, float loss, unsigned flags)
 {
     t->now.saved = t->now.step;
     if (!saves_here(t))
@@ -153,7 +155,7 @@ choir_status choir__trainer_save(choir__trainer *t, float loss, unsigned flags)
 
 choir_status choir__trainer_save_now_and_then(choir__trainer *t, unsigned flags)
 {
-    return forgive(t, choir__trainer_save(t, t->now.last.loss, flags));
+    return forgive(t, save(t, t->now.last.loss, flags));
 }
 
 choir_status choir__trainer_save_as_asked(choir__trainer *t)
@@ -169,7 +171,7 @@ choir_status choir__trainer_save_whole(choir__trainer *t, float loss)
     bool whole = t->now.saved == t->now.step &&
                  (!t->saved || choir_checkpoint_wait(t->saved) == CHOIR_OK);
     choir__trainer_report_saved(t);
-    return whole ? CHOIR_OK : choir__trainer_save(t, loss, CHOIR_SAVE_NOW);
+    return whole ? CHOIR_OK : save(t, loss, CHOIR_SAVE_NOW);
 }
 
 void choir__trainer_note_judged(choir__trainer *t)

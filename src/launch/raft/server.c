@@ -15,7 +15,6 @@
 #include "launch/raft/plugin.h"
 #include "launch/raft/server_inside.h"
 
-enum { RAFT_MESSAGE = 1, REQUEST, ANSWER };
 enum { HEARTBEAT_MS = 100, ELECTION_MS = 700 };
 /* Entries of libraft's log: many, since a leader that is deposed while it changes the
  * configuration goes back to the last one, and libraft 0.15 ends the process where that is no
@@ -29,58 +28,13 @@ static const double handing_over_s = 3; /* to the next leader */
 
 /* --- messages --- */
 
-static bool post(choir__raft_server *s, uint64_t to, const char *address, choir__bytes *b)
-{
-    bool sent = choir__links_send(s->links, to, address, b->data, b->to);
-    choir__bytes_free(b);
-    return sent;
-}
-
 static bool send_raft(void *arg, const struct raft_message *m)
 {
     choir__raft_server *s = arg;
     choir__bytes b = {0};
     choir__write_number(&b, RAFT_MESSAGE);
     choir__raft_write(&b, m);
-    return post(s, m->server_id, m->server_address, &b);
-}
-
-/* An answer to this agent's own request. */
-static void settle(choir__raft_server *s, uint64_t from, const choir__answer *a)
-{
-    if (!a->leads) {
-        s->hint = a->leader;
-        snprintf(s->hint_address, sizeof s->hint_address, "%s", a->address);
-    }
-    if (s->proof.seq == a->seq && a->leads)
-        s->proof.done = true;
-    for (choir__raft_request *r = s->requests; r; r = r->next) {
-        if (r->seq != a->seq || r->done)
-            continue;
-        r->done = a->leads;
-        r->mine = a->mine;
-        r->number = a->number;
-        if (!a->leads && a->leader)
-            r->sent_at = 0; /* ask the leader at once */
-    }
-    if (a->leads) {
-        const char *address = choir__links_address(s->links, from);
-        s->hint = from;
-        snprintf(s->hint_address, sizeof s->hint_address, "%s", address ? address : "");
-    }
-    pthread_cond_broadcast(&s->news);
-}
-
-void choir__raft_tell(choir__raft_server *s, uint64_t to, const choir__answer *a)
-{
-    choir__bytes b = {0};
-    if (to == s->id) {
-        settle(s, to, a);
-        return;
-    }
-    choir__write_number(&b, ANSWER);
-    choir__answer_write(&b, a);
-    post(s, to, NULL, &b);
+    return choir__raft_post(s, m->server_id, m->server_address, &b);
 }
 
 static void take_raft(choir__raft_server *s, uint64_t from, choir__reader *r)
@@ -113,7 +67,7 @@ static void came(void *arg, uint64_t from, const uint8_t *message, size_t bytes)
         break;
     case ANSWER:
         if (choir__answer_read(&r, &a))
-            settle(s, from, &a);
+            choir__raft_settle(s, from, &a);
         break;
     default: break; /* of a later version */
     }
@@ -182,7 +136,7 @@ static void ask(choir__raft_server *s, choir__raft_request *r)
     choir__bytes b = {0};
     choir__write_number(&b, REQUEST);
     choir__request_write(&b, r, s->address);
-    if (!post(s, to, address, &b))
+    if (!choir__raft_post(s, to, address, &b))
         r->sent_at -= again_s / 2; /* the connection begins: soon again */
 }
 

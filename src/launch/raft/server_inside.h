@@ -1,5 +1,5 @@
 /* The server's own struct, which server.c (the thread, and what the ledger asks of it) and
- * leader.c (its duties while it leads) share. */
+ * leader.c (its duties while it leads) and answers.c (what both send) share. */
 #ifndef CHOIR_LAUNCH_RAFT_SERVER_INSIDE_H
 #define CHOIR_LAUNCH_RAFT_SERVER_INSIDE_H
 
@@ -53,8 +53,22 @@ struct choir__raft_server {
     bool proving;                   /* a barrier is under way */
 };
 
-/* Sends to an agent, whose address may be unknown. */
+/* --- answers.c --- */
+
+/* A message begins with its kind. */
+enum { RAFT_MESSAGE = 1, REQUEST, ANSWER };
+
+/* Sends the bytes to an agent and frees them; address: NULL where it is unknown. Returns
+ * whether there is a connection to send on. */
+bool choir__raft_post(
+    choir__raft_server *s, uint64_t to, const char *address, choir__bytes *bytes);
+/* Completes this agent's own request that `answer` answers. */
+void choir__raft_settle(choir__raft_server *s, uint64_t from, const choir__answer *answer);
+/* Sends an answer to an agent, whose address may be unknown, or settles this agent's request.
+ */
 void choir__raft_tell(choir__raft_server *s, uint64_t to, const choir__answer *answer);
+
+/* --- leader.c --- */
 
 choir__ear *choir__raft_ear(choir__raft_server *s, uint64_t id); /* NULL: none */
 /* Takes a request of another agent, or of this one. */

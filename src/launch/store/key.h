@@ -22,6 +22,7 @@ void choir__store_key_free(choir__store_key *key);
 /* Errors: argument (too short, too long, readable by others), I/O. */
 choir_status choir__store_key_read_file(const char *path, choir__store_key *key);
 choir_status choir__store_key_read_fd(int fd, choir__store_key *key);
+/* Makes a key of a secret. Tests call it, too. */
 void choir__store_key_of(const void *secret, size_t bytes, choir__store_key *key);
 
 #endif

@@ -64,7 +64,8 @@ typedef enum choir__whose {
  * machine: by SO_PEERCRED for a Unix socket, otherwise by asking the kernel. */
 choir__whose choir__net_peer(int fd);
 
-/* Like choir__net_peer, but reads the kernel's list, which takes longer the longer it is. */
+/* Like choir__net_peer, but reads the kernel's list, which takes longer the longer it is. Tests
+ * call it, too. */
 choir__whose choir__net_peer_by_list(const choir__address *self, const choir__address *peer);
 
 #endif

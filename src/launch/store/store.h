@@ -21,7 +21,7 @@ choir_status choir__store_connect(const char *host, int port, choir_store_opts o
     const choir__store_key *key, choir_store **store);
 
 /* Makes a client on a connected socket, which the store owns even after a failure. where: its
- * name in messages. */
+ * name in messages. For tests, which speak for the server. */
 choir_status choir__store_over(int fd, const char *where, double timeout_s,
     const choir__store_key *key, choir_store **store);
 

@@ -15,46 +15,6 @@
 static const char *const own[] = {"torch_dtype", "dtype", "num_labels", "_num_labels",
     "id2label", "label2id", "problem_type", "auto_map", NULL};
 
-static json_t *value_json(choir__option_type type, const char *text)
-{
-    switch (type) {
-    case CHOIR__INT:
-    case CHOIR__BYTES: return json_integer(strtoll(text, NULL, 10));
-    case CHOIR__FLOAT:
-    case CHOIR__SINGLE: return json_real(strtod(text, NULL));
-    case CHOIR__FLAG: return json_boolean(!strcmp(text, "1") || !strcmp(text, "true"));
-    case CHOIR__WORD:
-    case CHOIR__TEXT:
-    case CHOIR__STRING: break;
-    }
-    return json_string(text);
-}
-
-/* Returns the first of "gelu_new|gelu" as JSON; false, 0.1 and null keep their types. */
-static json_t *first_value(const char *values)
-{
-    char *first = choir__format("%.*s", (int)strcspn(values, "|"), values);
-    json_t *value = json_loads(first, JSON_DECODE_ANY, NULL);
-    if (!value)
-        value = json_string(first);
-    free(first);
-    return value;
-}
-
-json_t *choir__config_part_json(const char *text, const choir__config_key *keys)
-{
-    json_t *object = json_object();
-    for (const choir__config_key *row = keys; row->key; row++) {
-        char *value = row->option ? choir__config_option(text, row->option) : NULL;
-        if (value)
-            json_object_set_new(object, row->key, value_json(row->type, value));
-        else if (!row->option && row->values)
-            json_object_set_new(object, row->key, first_value(row->values));
-        free(value);
-    }
-    return object;
-}
-
 /* --- ids of special tokens --- */
 
 #define END "eos_token_id" /* the tokens at which a model stops */

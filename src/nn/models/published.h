@@ -8,6 +8,7 @@
 #define CHOIR_MODELS_PUBLISHED_H
 
 #include <jansson.h>
+#include <string.h>
 #include "base/options.h"
 #include "nn/models/spec.h"
 
@@ -91,6 +92,15 @@ choir_status choir__config_read_pad(
     choir__config *config, const char *vocab_key, int64_t vocab_absent, int64_t absent);
 /* Writes the option "pad" as pad_token_id, or null. */
 void choir__config_write_pad(const char *text, json_t *root);
+
+/* Returns whether a list, ended by NULL, has the word. The list may be NULL. */
+static inline bool choir__config_among(const char *const *list, const char *word)
+{
+    for (; list && *list; list++)
+        if (!strcmp(*list, word))
+            return true;
+    return false;
+}
 
 /* Returns a key's whole number, or `other` if the key is absent, null or not a number. */
 int64_t choir__config_int(const choir__config *config, const char *key, int64_t other);

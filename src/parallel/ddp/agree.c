@@ -107,6 +107,11 @@ static bool is_order_now(const choir__book *book, const int *order)
     return true;
 }
 
+choir__sums choir__ddp_sums(const choir__ddp *d)
+{
+    return choir__algorithm_sums(d->algorithm ? d->algorithm : d->group->algorithm);
+}
+
 /* Happens once. Not if the uses may change from step to step: one step's order is then useless
  * for the next. Neither if bits may depend on an element's place in its bucket: the layout is
  * that of the first step then, also of a process that goes on from a checkpoint. */

@@ -74,11 +74,6 @@ choir_status choir_ddp_no_sync(choir_module *ddp, bool on)
 
 /* --- construction --- */
 
-choir__sums choir__ddp_sums(const choir__ddp *d)
-{
-    return choir__algorithm_sums(d->algorithm ? d->algorithm : d->group->algorithm);
-}
-
 static choir_status check_opts(const choir__ddp *d)
 {
     const choir_ddp_opts *o = &d->opts;

@@ -105,18 +105,6 @@ static void close_fsdp(void *arg)
 
 /* --- construction --- */
 
-int64_t choir__fsdp_micros(const choir__fsdp *f)
-{
-    int64_t asked =
-        f->opts.microbatches ? f->opts.microbatches : choir__run_of(f->base.run)->micro_total;
-    return asked ? asked : choir_group_world(f->group);
-}
-
-bool choir__fsdp_offloads(const choir__fsdp *f)
-{
-    return f->opts.offload || f->opts.offload_folder;
-}
-
 /* Checks the options that do not depend on whether the module is a pipeline. */
 static choir_status check_stage(const choir__fsdp *f)
 {

@@ -63,7 +63,7 @@ struct choir__fsdp {
     int64_t *sums_at, *sums_count; /* (bucket_count) elements of each bucket in the sums */
 };
 
-/* fsdp.c. choir__fsdp_micros returns the number of micro-batches of the job. */
+/* weights.c. choir__fsdp_micros returns the number of micro-batches of the job. */
 int64_t choir__fsdp_micros(const choir__fsdp *f);
 bool choir__fsdp_offloads(const choir__fsdp *f);
 

@@ -17,6 +17,18 @@
 
 enum { ALIGN = 16 }; /* elements */
 
+int64_t choir__fsdp_micros(const choir__fsdp *f)
+{
+    int64_t asked =
+        f->opts.microbatches ? f->opts.microbatches : choir__run_of(f->base.run)->micro_total;
+    return asked ? asked : choir_group_world(f->group);
+}
+
+bool choir__fsdp_offloads(const choir__fsdp *f)
+{
+    return f->opts.offload || f->opts.offload_folder;
+}
+
 static int64_t rows_of(const choir_tensor *t)
 {
     return t->shape.ndim ? t->shape.dim[0] : 1;

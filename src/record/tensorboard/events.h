@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "tensorboard.pb-c.h"
 
-/* Returns the CRC-32C (Castagnoli) of the bytes. */
+/* Returns the CRC-32C (Castagnoli) of the bytes. Tests call it, too. */
 uint32_t choir__crc32c(const void *data, size_t bytes);
 
 typedef struct choir__event_file {

@@ -13,7 +13,4 @@ void choir__give_picked(
  * gradient at once. */
 choir_tensor *choir__gather_distinct(choir_tensor *x, int dim, choir_tensor *index);
 
-/* Returns x's shape with size 1 in dimension dim, or without that dimension. */
-choir_shape choir__without_dim(choir_shape shape, int dim, bool keep);
-
 #endif

@@ -83,7 +83,7 @@ static void free_params(choir__stored_param *params, int count)
     free(params);
 }
 
-void choir__record_clear(choir__trial_record *r)
+static void clear_record(choir__trial_record *r)
 {
     free_params(r->params, r->param_count);
     free(r->reports);
@@ -117,7 +117,7 @@ choir__trial_record *choir__records_find(const choir__trial_records *r, int64_t 
 void choir__records_free(choir__trial_records *r)
 {
     for (int64_t i = 0; i < r->count; i++)
-        choir__record_clear(&r->at[i]);
+        clear_record(&r->at[i]);
     free(r->at);
     *r = (choir__trial_records){0};
 }

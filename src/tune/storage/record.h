@@ -50,7 +50,6 @@ choir__trial_record *choir__records_add(choir__trial_records *r, int64_t number)
 /* Returns the record of a trial, or NULL. */
 choir__trial_record *choir__records_find(const choir__trial_records *r, int64_t number);
 void choir__records_free(choir__trial_records *r);
-void choir__record_clear(choir__trial_record *r);
 
 /* Takes copies of the texts. A step that is there already is replaced. */
 void choir__record_param(

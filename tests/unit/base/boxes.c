@@ -48,7 +48,7 @@ static void write_column(int c, const char *path, const int64_t *from, const cha
     snprintf(info, sizeof info, "{\"w\": {\"saved_offsets\": [%d, %d]%s}}", (int)from[0],
         (int)from[1], shape);
     const char *metadata[] = {CHOIR__SHARDING_KEY, info, NULL};
-    ok(choir__st_write(path, &t, 1, metadata));
+    ok(st_write(path, &t, 1, metadata));
 }
 
 static void write_columns(char path[6][512], const char **paths)
@@ -122,11 +122,11 @@ static void refuses_parts(void **state)
     choir__st_tensor t = {"w", CHOIR_F64, {2, {4, 1}}, wide, sizeof wide};
     const char *metadata[] = {
         CHOIR__SHARDING_KEY, "{\"w\": {\"saved_offsets\": [0, 2]}}", NULL};
-    ok(choir__st_write(path[2], &t, 1, metadata));
+    ok(st_write(path[2], &t, 1, metadata));
     assert_fails(choir__stored_open(&stored, "here", paths, 6), CHOIR_ERR_FORMAT,
         "'w' is f64 of 2 dimensions, but in");
     metadata[1] = "[]";
-    ok(choir__st_write(path[2], &t, 1, metadata));
+    ok(st_write(path[2], &t, 1, metadata));
     assert_fails(choir__stored_open(&stored, "here", paths, 6), CHOIR_ERR_FORMAT,
         "expected a JSON object");
 }

@@ -61,7 +61,7 @@ static void convolution_is_row_major(void **state)
     train(&j, 0, 1);
     ok(choir_save(j.net, path));
     ok(choir__st_open(path, &file));
-    const choir__st_tensor *t = choir__st_find(file, "4.weight"); /* (4, 2, 3, 3) */
+    const choir__st_tensor *t = st_find(file, "4.weight"); /* (4, 2, 3, 3) */
     const choir_tensor *w = choir_module_find(j.net, "4.weight");
     assert_non_null(t);
     assert_int_equal(t->shape.ndim, 4);
@@ -73,8 +73,8 @@ static void convolution_is_row_major(void **state)
                 for (int64_t x = 0; x < 3; x++, n++)
                     assert_true(stored[n] == memory[o * w->stride[0] + i * w->stride[1] +
                                                     y * w->stride[2] + x * w->stride[3]]);
-    assert_non_null(choir__st_find(file, "1.running_mean"));
-    assert_non_null(choir__st_find(file, "5.running_var"));
+    assert_non_null(st_find(file, "1.running_mean"));
+    assert_non_null(st_find(file, "5.running_var"));
     choir__st_close(file);
     job_close(&j);
 }
@@ -87,9 +87,9 @@ static void tied_weights_once(void **state)
     choir__st_file *file;
     ok(choir_save(j.net, path));
     ok(choir__st_open(path, &file));
-    assert_non_null(choir__st_find(file, "transformer.wte.weight"));
-    assert_null(choir__st_find(file, "transformer.lm_head.weight"));
-    assert_null(choir__st_find(file, "lm_head.weight"));
+    assert_non_null(st_find(file, "transformer.wte.weight"));
+    assert_null(st_find(file, "transformer.lm_head.weight"));
+    assert_null(st_find(file, "lm_head.weight"));
     choir__st_close(file);
     job_close(&j);
 }
@@ -123,7 +123,7 @@ static void toy_tensors(choir__st_tensor *t)
 static void assert_load_fails(job *j, const choir__st_tensor *t, int count, const char *part)
 {
     const char *path = at("bad.safetensors"), *before = sha(j->net);
-    ok(choir__st_write(path, t, count, NULL));
+    ok(st_write(path, t, count, NULL));
     assert_fails(choir_load(j->net, path), CHOIR_ERR_FORMAT, path);
     assert_says(part);
     assert_string_equal(sha(j->net), before); /* nothing has changed */
@@ -164,7 +164,7 @@ static void load_converts(void **state)
     t[0].dtype = CHOIR_F64, t[0].data = &f64, t[0].bytes = 8;
     t[1].dtype = CHOIR_F16, t[1].data = &f16, t[1].bytes = 2;
     t[2].dtype = CHOIR_BF16, t[2].data = &bf16, t[2].bytes = 2;
-    ok(choir__st_write(path, t, 4, NULL));
+    ok(st_write(path, t, 4, NULL));
     ok(choir_load(j.net, path));
     assert_true(choir_item(choir_module_find(j.net, "0.bias")) == (double)0.1f);
     assert_true(choir_item(choir_module_find(j.net, "0.weight")) == -1.5);
@@ -205,7 +205,7 @@ static void state_round_trip(void **state)
     memset(in.model, 'm', sizeof in.model - 1); /* as long as may be */
     in.model[sizeof in.model - 1] = '\0';
     in.loss = INFINITY; /* is not in JSON: unknown */
-    ok(choir__checkpoint_save(at("state"), &in, j.net, j.opt, NULL, true));
+    ok(save_checkpoint(at("state"), &in, j.net, j.opt, NULL, true));
     ok(choir__checkpoint_find(at("state/best"), found));
     ok(choir__checkpoint_state(found, &out));
     assert_string_equal(in.model, out.model);
@@ -355,7 +355,7 @@ static void tokenizer_comes_along(void **state)
     choir_tokenizer *in, *out;
     choir_train_state s = state_of(&j, 1);
     ok(choir_tokenizer_chars("hello", 5, &in));
-    ok(choir__checkpoint_save(at("tokens"), &s, j.net, j.opt, in, false));
+    ok(save_checkpoint(at("tokens"), &s, j.net, j.opt, in, false));
     ok(choir__checkpoint_find(at("tokens"), found));
     ok(choir__checkpoint_tokenizer(found, &out));
     assert_int_equal(choir_tokenizer_size(out), 4);

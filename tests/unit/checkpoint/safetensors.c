@@ -7,7 +7,7 @@ static const char *const metadata[] = {"step", "12", "note", "caf\xC3\xA9", NULL
 static void write_samples(void **state)
 {
     (void)state;
-    ok(choir__st_write(path, samples, SAMPLES, metadata));
+    ok(st_write(path, samples, SAMPLES, metadata));
 }
 
 static void read_samples(void **state)
@@ -20,10 +20,10 @@ static void read_samples(void **state)
     assert_string_equal(choir__st_metadata(file, "step"), "12");
     assert_string_equal(choir__st_metadata(file, "note"), "caf\xC3\xA9");
     assert_null(choir__st_metadata(file, "none"));
-    assert_null(choir__st_find(file, "none"));
+    assert_null(st_find(file, "none"));
     assert_null(choir__st_get(file, SAMPLES));
     for (int i = 0; i < SAMPLES; i++) {
-        const choir__st_tensor *t = choir__st_find(file, samples[i].name);
+        const choir__st_tensor *t = st_find(file, samples[i].name);
         assert_non_null(t);
         assert_int_equal(t->dtype, samples[i].dtype);
         assert_int_equal(t->shape.ndim, samples[i].shape.ndim);
@@ -59,7 +59,7 @@ static void known_bytes(void **state)
     const choir__st_tensor orders[2][3] = {
         {samples[1], samples[2], samples[4]}, {samples[4], samples[2], samples[1]}};
     for (int k = 0; k < 2; k++) {
-        ok(choir__st_write(path, orders[k], 3, NULL));
+        ok(st_write(path, orders[k], 3, NULL));
         unsigned char *file = slurp(path, &bytes);
         assert_int_equal(bytes, 8 + padded + 56);
         assert_int_equal(file[0] | file[1] << 8, padded);
@@ -77,10 +77,10 @@ static void nothing_at_all(void **state)
 {
     (void)state;
     choir__st_file *file;
-    ok(choir__st_write(path, NULL, 0, NULL));
+    ok(st_write(path, NULL, 0, NULL));
     ok(choir__st_open(path, &file));
     assert_int_equal(choir__st_count(file), 0);
-    assert_null(choir__st_find(file, "x"));
+    assert_null(st_find(file, "x"));
     choir__st_close(file);
     choir__st_close(NULL);
     put_header(2, "{}", 0); /* no metadata either, no padding */
@@ -91,7 +91,7 @@ static void nothing_at_all(void **state)
 
 static void assert_write_fails(const choir__st_tensor *t, int count, const char *part)
 {
-    assert_fails(choir__st_write(path, t, count, NULL), CHOIR_ERR_ARGUMENT, part);
+    assert_fails(st_write(path, t, count, NULL), CHOIR_ERR_ARGUMENT, part);
 }
 
 static void unwritable_tensors(void **state)
@@ -113,15 +113,15 @@ static void unwritable_places(void **state)
 {
     (void)state;
     char temp[320];
-    assert_int_equal(choir__st_write("/tmp/no/such/folder/x", samples, 1, NULL), CHOIR_ERR_IO);
+    assert_int_equal(st_write("/tmp/no/such/folder/x", samples, 1, NULL), CHOIR_ERR_IO);
     assert_string_equal(
         choir_error_message(), "cannot write /tmp/no/such/folder/x: No such file or directory");
-    assert_int_equal(choir__st_write(folder, samples, 1, NULL), CHOIR_ERR_IO);
+    assert_int_equal(st_write(folder, samples, 1, NULL), CHOIR_ERR_IO);
     /* A file left by a killed process with this process's id is no obstacle, and a link is not
      * followed. */
     snprintf(temp, sizeof temp, "%s.tmp.%ld", path, (long)getpid());
     assert_int_equal(symlink("/tmp/choir-must-not-appear", temp), 0);
-    ok(choir__st_write(path, samples, 1, NULL));
+    ok(st_write(path, samples, 1, NULL));
     assert_int_equal(access("/tmp/choir-must-not-appear", F_OK), -1);
     assert_int_equal(access(temp, F_OK), -1);
 }
@@ -136,7 +136,7 @@ static void other_writers(void **state)
     assert_int_not_equal(strlen(odd) % 4, 0);
     put_header(strlen(odd), odd, 8);
     ok(choir__st_open(path, &file));
-    assert_int_not_equal((uintptr_t)choir__st_find(file, "w")->data % 4, 0);
+    assert_int_not_equal((uintptr_t)st_find(file, "w")->data % 4, 0);
     touch_all(file);
     choir__st_close(file);
 
@@ -145,7 +145,7 @@ static void other_writers(void **state)
     put_header(strlen(big), big, 0);
     if (truncate(path, 8 + (off_t)strlen(big) + 5000000004) == 0) {
         ok(choir__st_open(path, &file));
-        const choir__st_tensor *a = choir__st_find(file, "a"), *b = choir__st_find(file, "b");
+        const choir__st_tensor *a = st_find(file, "a"), *b = st_find(file, "b");
         assert_int_equal(a->bytes, 5000000000);
         assert_ptr_equal(b->data, (const char *)a->data + a->bytes);
         assert_int_equal(*(const char *)b->data, 0);

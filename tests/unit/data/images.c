@@ -12,6 +12,7 @@
 #include "checkpoint/format/safetensors.h"
 #include "nn/models/models.h"
 #include "scopes_fixture.h"
+#include "written_files.h"
 #include "tensor/op.h"
 
 static choir_module *build(const char *text, choir_model_info *info)
@@ -146,7 +147,7 @@ static void counters(void **state)
     }
     char old[80];
     snprintf(old, sizeof old, "%s.old", path);
-    ok(choir__st_write(old, kept, left, NULL));
+    ok(st_write(old, kept, left, NULL));
     choir__st_close(file);
     free(kept);
     ok(choir_load(other, old));

@@ -11,6 +11,7 @@
 #include "base/base.h"
 #include "checkpoint/format/safetensors.h"
 #include "scopes_fixture.h"
+#include "written_files.h"
 #include "tensor/tensor.h"
 
 enum { N = 2, IN = 4, OUT = 6 };
@@ -208,7 +209,7 @@ static choir_module *new_net(void)
 
 static void assert_entry(const choir__st_file *file, const char *name, choir_shape shape)
 {
-    const choir__st_tensor *t = choir__st_find(file, name);
+    const choir__st_tensor *t = st_find(file, name);
     if (!t)
         fail_msg("there is no %s", name);
     assert_true(choir__same_shape(t->shape, shape));

@@ -102,7 +102,7 @@ static void check_same(const char *model, file *f, const char *want, const char 
     const char *path = at("w.safetensors");
     char *notes;
     job j = other(model);
-    ok(choir__st_write(path, f->t, f->count, NULL));
+    ok(st_write(path, f->t, f->count, NULL));
     assert_string_not_equal(sha(j.net), want);
     ok(load_published(&j, path, true, &notes));
     assert_string_equal(sha(j.net), want);
@@ -120,7 +120,7 @@ static void refused(const char *model, file *f, const char *first, const char *s
     const char *path = at("w.safetensors");
     char *notes, before[65];
     job j = other(model);
-    ok(choir__st_write(path, f->t, f->count, NULL));
+    ok(st_write(path, f->t, f->count, NULL));
     strcpy(before, sha(j.net));
     assert_fails(load_published(&j, path, false, &notes), CHOIR_ERR_FORMAT, "w.safetensors");
     assert_says(first);
@@ -220,7 +220,7 @@ static void heads_start_anew(void **state)
     file f = file_of(a.net);
     float *weight = (float *)find(&f, "bert.encoder.layer.0.output.dense.weight")->data;
     weight[1] = 42;
-    ok(choir__st_write(path, f.t, f.count, NULL));
+    ok(st_write(path, f.t, f.count, NULL));
     assert_fails(
         load_published(&b, path, false, &notes), CHOIR_ERR_FORMAT, "'bert.pooler.dense.bias'");
     ok(load_published(&b, path, true, &notes));
@@ -255,7 +255,7 @@ static void half_precision(void **state)
             t->dtype = bf ? CHOIR_BF16 : CHOIR_F16;
         }
         const char *path = at("half.safetensors");
-        ok(choir__st_write(path, f.t, f.count, NULL));
+        ok(st_write(path, f.t, f.count, NULL));
         ok(load_published(&b, path, false, &notes));
         float got[40], half = 0;
         ok(choir_read(choir_module_find(b.net, "transformer.wte.weight"), got, sizeof got));
@@ -338,8 +338,8 @@ static void several_files(void **state)
     touch(at("shards/pytorch_model.bin"));
     assert_fails(
         load_published(&b, at("shards"), false, &notes), CHOIR_ERR_IO, "pytorch_model.bin");
-    ok(choir__st_write(at("shards/1.safetensors"), f.t, 5, NULL));
-    ok(choir__st_write(at("shards/2.safetensors"), f.t + 5, f.count - 5, NULL));
+    ok(st_write(at("shards/1.safetensors"), f.t, 5, NULL));
+    ok(st_write(at("shards/2.safetensors"), f.t + 5, f.count - 5, NULL));
     for (int i = 0; i < f.count; i++) {
         size_t n = strlen(index);
         snprintf(index + n, sizeof index - n, "%s\"%s\": \"%d.safetensors\"", i ? ", " : "",
@@ -358,7 +358,7 @@ static void several_files(void **state)
     refused_index(&b, "{\"weight_map\": {\"x\": \"3.safetensors\"}}", "3.safetensors", "open");
     refused_index(
         &b, "{\"weight_map\": {\"x\": \"1.safetensors\"}}", "'x'", "does not have it");
-    ok(choir__st_write(at("shards/3.safetensors"), f.t, 1, NULL));
+    ok(st_write(at("shards/3.safetensors"), f.t, 1, NULL));
     snprintf(index, sizeof index,
         "{\"weight_map\": {\"%s\": \"1.safetensors\", \"%s \": \"3.safetensors\"}}",
         f.t[0].name, f.t[0].name);
@@ -366,7 +366,7 @@ static void several_files(void **state)
     snprintf(index, sizeof index,
         "{\"weight_map\": {\"%s\": \"1.safetensors\", \"%s\": \"2.safetensors\"}}", f.t[0].name,
         f.t[5].name);
-    ok(choir__st_write(at("shards/2.safetensors"), f.t, f.count, NULL));
+    ok(st_write(at("shards/2.safetensors"), f.t, f.count, NULL));
     refused_index(&b, index, "1.safetensors and in ", "2.safetensors");
     assert_string_equal(sha(a.net), sha(b.net));
     file_free(&f);
@@ -385,12 +385,12 @@ static void other_names(void **state)
     assert_int_equal(mkdir(at("named"), 0777), 0);
     spit(at("named/config.json"), json, strlen(json));
     assert_false(choir_model_has_weights(at("named")));
-    ok(choir__st_write(at("named/model.fp16.safetensors"), f.t, f.count, NULL));
+    ok(st_write(at("named/model.fp16.safetensors"), f.t, f.count, NULL));
     assert_true(choir_model_has_weights(at("named")));
     ok(load_published(&b, at("named"), false, &notes));
     free(notes);
     assert_string_equal(sha(a.net), sha(b.net));
-    ok(choir__st_write(at("named/model.bf16.safetensors"), f.t, f.count, NULL));
+    ok(st_write(at("named/model.bf16.safetensors"), f.t, f.count, NULL));
     assert_fails(
         load_published(&b, at("named"), false, &notes), CHOIR_ERR_IO, "several variants");
     unlink(at("named/model.bf16.safetensors"));
@@ -448,8 +448,8 @@ static void parts_of_tensors(void **state)
         }
         char *text = json_dumps(info, 0);
         const char *metadata[] = {"DCP_SHARDING_INFO", text, NULL};
-        ok(choir__st_write(half ? at("parts/shard-00002-model-00001-of-00001.safetensors")
-                                : at("parts/shard-00001-model-00001-of-00001.safetensors"),
+        ok(st_write(half ? at("parts/shard-00002-model-00001-of-00001.safetensors")
+                         : at("parts/shard-00001-model-00001-of-00001.safetensors"),
             parts, f.count, metadata));
         free(text);
         json_decref(info);
@@ -476,7 +476,7 @@ static void notes_by_line(void **state)
     assert_int_equal(mkdir(at("noted"), 0777), 0);
     spit(at("noted/config.json"), noted, strlen(noted));
     add(&f, "bert.pooler.dense.bias", CHOIR_F32, choir_dims(8));
-    ok(choir__st_write(at("noted/model.safetensors"), f.t, f.count, NULL));
+    ok(st_write(at("noted/model.safetensors"), f.t, f.count, NULL));
     choir_scope *run = choir_scope_open(NULL, 1);
     choir_model(run, at("noted"), &notes);
     ok(choir_scope_status(run));
@@ -498,7 +498,7 @@ static void with_options(void **state)
     char *notes, *json = choir__config_json(a.info.config, NULL, NULL);
     assert_int_equal(mkdir(at("base"), 0777), 0);
     spit(at("base/config.json"), json, strlen(json));
-    ok(choir__st_write(at("base/model.safetensors"), f.t, f.count, NULL));
+    ok(st_write(at("base/model.safetensors"), f.t, f.count, NULL));
     choir_model_opts opts = choir_model_defaults();
     opts.classes = 3;
     opts.notes = &notes;

@@ -349,7 +349,7 @@ static void files_know_no_placement(void **state)
             ok(choir_weights_sha256(&a.n->base, NULL, hex[0]));
             ok(choir_weights_sha256(&b.n->base, NULL, hex[1]));
             assert_string_equal(hex[0], hex[1]);
-            ok(choir__checkpoint_save(at("ck"), &s, &a.n->base, a.opt, NULL, false));
+            ok(save_checkpoint(at("ck"), &s, &a.n->base, a.opt, NULL, false));
             ok(choir__checkpoint_load(at("ck/latest"), &b.n->base, b.opt, NULL));
             for (uint64_t k = 3; k < STEPS; k++) {
                 run_step(&a, k, recorded);

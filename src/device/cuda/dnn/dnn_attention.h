@@ -17,7 +17,8 @@ typedef struct choir__dnn_heads {
 bool choir__dnn_attention_fits(
     const choir__attention_shape *n, choir_dtype dtype, const choir__attention_bias *bias);
 
-/* Returns false for versions of cuDNN and shapes whose backward is known to be wrong. */
+/* Returns false for versions of cuDNN and shapes whose backward is known to be wrong. Tests
+ * call it, too. */
 bool choir__dnn_attention_backward_sound(size_t version, const choir__attention_shape *n);
 
 choir__dnn_heads choir__dnn_heads_of(const choir__attention_shape *n);

@@ -115,6 +115,8 @@ enum {
     CHOIR__DNN_ATTENTION,
     CHOIR__DNN_ATTENTION_BACKWARD
 };
+/* choir__dnn_X_problem describes a call, and choir__dnn_build_X makes its graph. Tests call
+ * them, too. */
 void choir__dnn_build_conv(choir__dnn_graph *g, const choir__dnn_problem *p);
 choir__dnn_problem choir__dnn_conv_problem(
     int kind, const choir__conv_shape *s, choir_dtype dtype, bool bias);

@@ -22,7 +22,7 @@ typedef struct choir__acquisition {
 } choir__acquisition;
 
 /* Returns the logarithm of the expected improvement at x (space->count); slope: its
- * derivatives, or NULL. */
+ * derivatives, or NULL. Tests call it, too. */
 double choir__log_improvement(const choir__acquisition *a, const double *x, double *slope);
 
 /* Writes the regression's coordinates of a trial's parameters. */
