@@ -4,6 +4,8 @@
 # label quick   script/test --quick: what finds the most faults in a minute
 # label long    script/test leaves it to --full
 #
+# Each test also has its folder as a label, so that CTest's summary says where time goes.
+#
 # A test that declares nothing takes one place of those that CTest fills (-j), also if its ranks
 # are several, since most wait most of the time. PROCESSORS is for tests that keep two cores busy.
 # Tests whose processes, sockets or shared memory are counted run under alone.sh.
@@ -16,6 +18,11 @@ function(choir_choose variable)
   list(FILTER chosen INCLUDE REGEX "^(${any})$")
   set(${variable} ${chosen} PARENT_SCOPE)
 endfunction()
+
+foreach(test IN LISTS tests)
+  string(REGEX MATCH "^[^.]+" folder ${test})
+  set_property(TEST ${test} APPEND PROPERTY LABELS ${folder})
+endforeach()
 
 # --- who runs beside whom -------------------------------------------------------------------------
 choir_choose(busy "multi[.](same_bits|shm_places.*|group.*|pipeline.*)" "mpi[.](collectives|suite)"
@@ -61,20 +68,42 @@ list(REMOVE_ITEM quick unit.schedule unit.message unit.pattern)
 set_property(TEST ${quick} APPEND PROPERTY LABELS quick)
 
 # --- what --full has alone -----------------------------------------------------------------------
-# cli.run_raft waits for elections: minutes on a busy machine.
-# softgpu/CMakeLists.txt, whose tests are not seen here, labels softgpu.race_faults.
-choir_choose(long "model[.].*" "cli[.]run_raft")
+# cli.run_raft waits for elections: minutes on a busy machine. Chaos strikes at random; the race
+# checker's plug-in is every kernel once more; memory nodes, and machines under mpirun, are the same
+# code in other places. softgpu/CMakeLists.txt, whose tests are not seen here, labels
+# softgpu.race_faults.
+choir_choose(long "model[.].*" "cli[.](run_raft|chaos_elastic)" "softgpu[.]race_kernels_.*"
+  "multi[.].*_numa" "mpi[.]machines")
 set_property(TEST ${long} APPEND PROPERTY LABELS long)
-# Under a sanitizer what runs the same code as another test there, with other numbers.
+add_custom_target(full_tests) # what they need beside `all`
+if(TARGET choir_cuda_race)
+  add_dependencies(full_tests choir_cuda_race)
+endif()
+# Under a sanitizer: what it can find faults in that no other test there has run, and nothing that
+# runs the same code with other numbers. sanitized_tests builds that.
 if(CHOIR_SANITIZE)
-  choir_choose(long "cuda[.](same_bits|unit_.*|shm_.*|examples_.*|nccl|saved|mixed|bench)"
-    "softgpu[.](attention_sm_89|cli_output)" "multi[.](same_bits|pipeline_replicas|.*_numa)"
-    "mpi[.](collectives|machines|failures)" "unit[.](schedule|message)"
-    "cli[.](same_bits|amp|mesh|chaos|chaos_elastic|elastic|limits|diloco|hogwild|faults)"
-    "cli[.](resume|numbers|signals|bench|checkpoints|watch_browser|tune_tutorial)"
-    "cli[.]run_.*"
-    "cli[.](compare_plot|pipeline_ranks|tensor_parallel|recipes|real_data|run|weights|threads)"
-    "fault[.]disagree" "multi[.]meet_file" "conformance[.]collectives")
-  list(REMOVE_ITEM long cuda.unit_module cuda.unit_step)
-  set_property(TEST ${long} APPEND PROPERTY LABELS long)
+  choir_choose(chosen "(unit|fault|fuzz|multi|conformance)[.].*" "interop[.]safetensors"
+    "cli[.](output|bad_input|bad_saves|options|hostile|unlikely|documents|images|tokens)"
+    "cli[.](tune|compare|predict|watch_strange)")
+  choir_choose(same "multi[.](same_bits|pipeline_replicas|meet_file|cuda_groups|.*_numa)"
+    "unit[.](schedule|message)" "fault[.]disagree" "conformance[.]collectives")
+  list(REMOVE_ITEM chosen ${same})
+  set(rest ${tests})
+  list(REMOVE_ITEM rest ${chosen})
+  set_property(TEST ${rest} APPEND PROPERTY LABELS long)
+  add_custom_target(sanitized_tests)
+  foreach(test IN LISTS chosen)
+    string(REPLACE "." "_" target ${test})
+    foreach(program IN ITEMS test_${target} ${target})
+      if(TARGET ${program})
+        add_dependencies(sanitized_tests ${program})
+      endif()
+    endforeach()
+  endforeach()
+  add_dependencies(sanitized_tests choir_command)
+  foreach(plugin IN ITEMS ucx raft etcd parquet)
+    if(TARGET choir_${plugin})
+      add_dependencies(sanitized_tests choir_${plugin})
+    endif()
+  endforeach()
 endif()

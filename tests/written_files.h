@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/format/safetensors.h"
 
 static inline choir_status written_from_memory(void *arg, int i, const void **data)
 {
