@@ -85,7 +85,7 @@ if(CHOIR_SANITIZE)
   choir_choose(chosen "(unit|fault|fuzz|multi|conformance)[.].*" "interop[.]safetensors"
     "cli[.](output|bad_input|bad_saves|options|hostile|unlikely|documents|images|tokens)"
     "cli[.](tune|compare|predict|watch_strange)")
-  choir_choose(same "multi[.](same_bits|pipeline_replicas|meet_file|cuda_groups|.*_numa)"
+  choir_choose(same "multi[.](same_bits|pipeline_replicas|meet_file|cuda_groups|shm_places|.*_numa)"
     "unit[.](schedule|message)" "fault[.]disagree" "conformance[.]collectives")
   list(REMOVE_ITEM chosen ${same})
   set(rest ${tests})

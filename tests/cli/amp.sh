@@ -23,7 +23,7 @@ same_bits() { # AMP MODEL [STRATEGY...]
     run --model "$model" --amp "$amp" --steps 5 --batch-size 8 --microbatches 4 || return
     want=$(bits_of)
     for strategy in "$@"; do
-        sampled 2 || continue
+        sampled 3 || continue
         # shellcheck disable=SC2086
         run --model "$model" --amp "$amp" --steps 5 --batch-size 8 --microbatches 4 \
             --strategy $strategy || return

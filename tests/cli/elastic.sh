@@ -98,7 +98,7 @@ rebuilt() {
 rebuilt_as_many() {
     local strategy calm=calm.other world more
     while read -r world strategy more; do
-        sampled 2 || continue
+        sampled 3 || continue
         # shellcheck disable=SC2086
         choir "${job[@]}" --strategy $strategy --nproc "$world" $more >$calm 2>err ||
             fail "undisturbed $strategy: $(cat err)"

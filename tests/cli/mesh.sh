@@ -6,11 +6,11 @@
 make_text text 300
 export CHOIR_CPU_DEVICES=8
 
-# on MESH STRATEGY ARG...: the run equals that of `single`. A sample makes half of them.
+# on MESH STRATEGY ARG...: the run equals that of `single`. A sample makes a third of them.
 on() {
     local mesh=$1 strategy=$2
     shift 2
-    sampled 2 || return
+    sampled 3 || return
     good train "${args[@]}" --strategy "$strategy" --mesh "$mesh" "$@" && mv out many &&
         same_run single many || { fail "$strategy on $mesh: ${args[*]}"; return; }
     [ "$(field eval_loss single)" = "$(field eval_loss many)" ] ||

@@ -135,7 +135,7 @@ recomputation_changes_nothing() {
     good train --json --microbatches 4 --batch-size 8 --steps 5 --no-eval "$@" && mv out single ||
         return
     for strategy in single $strategies; do
-        [[ $strategy != *interleaved ]] && sampled 2 || continue
+        [[ $strategy != *interleaved ]] && sampled 3 || continue
         local devices=cpu:0-1
         [ "$strategy" != single ] || devices=cpu:0
         good train --json --microbatches 4 --batch-size 8 --steps 5 --no-eval --recompute \

@@ -91,7 +91,7 @@ static void test_shm_threads(void **state)
     const venue v = {"shm", NULL, job, {3, 0}};
     (void)state;
     for (size_t w = 0; w < CHOIR_COUNT(worlds); w++) {
-        if (!sample_combination(2))
+        if (!sample_combination(3))
             continue;
         snprintf(job, sizeof job, "conformance.%d.%d", (int)getpid(), worlds[w]);
         as_threads(&v, worlds[w]);
@@ -103,7 +103,7 @@ static void test_shm_processes(void **state)
     const venue v = {"shm", NULL, NULL, {2, 5}};
     (void)state;
     for (size_t w = 0; w < CHOIR_COUNT(worlds); w++)
-        if (sample_combination(2))
+        if (sample_combination(3))
             as_processes(&v, worlds[w]);
 }
 
@@ -134,7 +134,7 @@ static void test_ucx_processes(void **state)
     (void)state;
     skip_without("ucx");
     for (size_t w = 0; w < CHOIR_COUNT(worlds); w++) {
-        if (!sample_combination(2))
+        if (!sample_combination(3))
             continue;
         meeting_file(method);
         as_processes(&v, worlds[w]);

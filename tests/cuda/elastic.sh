@@ -26,7 +26,7 @@ gpu_errors() {
     local strategy call why
     choir "${job[@]}" --strategy single --devices cuda:0 text >calm 2>err || fail "$(cat err)"
     while read -r strategy call why; do
-        sampled 2 || continue
+        sampled 3 || continue
         fails "$strategy" "$call" "$why"
     done <<'END'
 ddp kernel:120 illegal memory access .* each kernel is waited for, and named

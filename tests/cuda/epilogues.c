@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "device/work.h"
 #include "nn/module.h"
+#include "sample.h"
 #include "tensor/op.h"
 
 enum { MOST_GRADIENTS = 4 };
@@ -194,6 +195,8 @@ static void linear(void **state)
     for (size_t i = 0; i < CHOIR_COUNT(jobs); i++)
         for (size_t d = 0; d < CHOIR_COUNT(dtypes); d++) {
             job j = jobs[i];
+            if (j.in == 2048 && !sample_one_of(4)) /* seconds on the soft GPU */
+                continue;
             j.dtype = dtypes[d];
             /* a 16-bit weight's gradient is 16-bit as well, and the bias's f32 */
             j.sums |= j.of_view && j.dtype != CHOIR_F32;

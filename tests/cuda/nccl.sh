@@ -23,7 +23,7 @@ agree() {
     local strategy
     train single --devices cuda:0 "$@" || return
     for strategy in ddp fsdp fsdp:stage=1 fsdp:stage=2; do
-        sampled 2 || continue
+        sampled 3 || continue
         train other --backend nccl --strategy "$strategy" --nproc 2 --devices cuda:0-1 "$@" ||
             return
         same_run single other
@@ -38,7 +38,7 @@ check agree --optimizer sgd:momentum=0.9 --model resnet18:width=4,image=16,class
 same() {
     local strategy backend
     for strategy in "$@"; do
-        sampled 2 || continue
+        sampled 3 || continue
         for backend in shm nccl; do
             train $backend --backend $backend --strategy "$strategy" --nproc 2 \
                 --devices cuda:0-1 --model "$gpt" text || return

@@ -20,7 +20,7 @@ agree() {
     shift
     train single --devices cuda:0 "$@" || return
     for strategy in "${strategies[@]}"; do
-        sampled 2 || continue
+        sampled 3 || continue
         case $strategy in
         ddp* | fsdp*) train other --strategy "$strategy" --nproc 2 --devices cuda:0-1 "$@" ;;
         *) train other --strategy "$strategy" --devices cuda:0-1 "$@" ;;

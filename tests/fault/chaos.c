@@ -2,7 +2,7 @@
  * a while. The others must end soon with an error that names it (or continue, if it continues),
  * and nothing may be left: no hung process, no descriptor, no mapping, no socket, no file.
  *
- * A run makes a few hundred trials, several at a time; with CHOIR_TEST_SAMPLE half of them,
+ * A run makes a few hundred trials, several at a time; with CHOIR_TEST_SAMPLE a third of them,
  * other ones for each sample. The moment of the blow is random, from a seed that is printed;
  * CHOIR_CHAOS_SEED repeats it. CHOIR_CHAOS_ROUNDS=10 makes ten times as many trials, and
  * CHOIR_CHAOS_PLACE=ucx selects one of the places. */
@@ -250,7 +250,7 @@ static int list_trials(trial *trials, const place *at, int rounds)
                 for (int v = 0; v < worlds[w]; v++)
                     for (how h = KILL; h <= PAUSE; h++) {
                         bool also = h == KILL || v == (int)(p + w + (size_t)h) % worlds[w];
-                        if (also && count < TRIALS_MAX && sample_combination(2)) {
+                        if (also && count < TRIALS_MAX && sample_combination(3)) {
                             trials[count] = (trial){at, &phases[p], h, worlds[w], v, count};
                             count++;
                         }

@@ -8,18 +8,18 @@ export CHOIR_BACKEND=mpi
 collectives() {
     local n
     for n in 1 2 3 5 8; do
-        sampled 2 || continue
+        sampled 3 || continue
         [ "$kind$n" = mpich8 ] && continue # its ranks are crowded and take half a minute
         LIMIT=280 good "$n" "$RANKS" collectives
         expect 1 "^[0-9]+ checks on $n ranks"
     done
     for n in 1 2 3 5; do
-        sampled 2 || continue
+        sampled 3 || continue
         good "$n" "$RANKS" split
         good "$n" "$RANKS" twice
     done
     for n in 1 2 3 4 8; do # with 8 ranks, sub-groups of every color up to 3
-        [ "$kind$n" = mpich8 ] || ! sampled 2 || good "$n" "$RANKS" rows
+        [ "$kind$n" = mpich8 ] || ! sampled 3 || good "$n" "$RANKS" rows
     done
 }
 each_mpi collectives

@@ -261,7 +261,7 @@ static int everything(int rank, int world, void *arg)
     r.shared_out = choir__shared_at(outs, rank);
     for (int l = 0; l < LAYOUTS; l++)
         for (size_t s = 0; s < CHOIR_COUNT(sizes); s++) {
-            if (!sample_combination(2)) /* the same for all ranks */
+            if (!sample_combination(3)) /* the same for all ranks */
                 continue;
             int root = (int)((size_t)l + s) % world;
             place(&r, (layout)l);

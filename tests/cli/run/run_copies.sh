@@ -51,7 +51,7 @@ lose() {
 two_machines() {
     calm --strategy single
     for stage in 1 3; do
-        sampled 2 || continue
+        sampled 3 || continue
         fresh
         trains a 1:2 2 fsdp:stage=$stage
         await 10 listens
@@ -100,7 +100,7 @@ with_spare() {
 spare_machine() {
     local strategy
     while read -r strategy; do
-        sampled 2 || continue
+        sampled 3 || continue
         calm --strategy "$strategy" --nproc 2
         with_spare "$strategy"
         lose "$strategy" b 60
@@ -165,7 +165,7 @@ no_memory() {
         --rdzv-conf last_call_timeout=1)
     calm --strategy single
     for way in "${ways[@]}"; do
-        sampled 2 || continue
+        sampled 3 || continue
         fresh
         rm -rf kept
         LOSE='' node a "${machine[@]}" "${wrapped[@]}"
