@@ -68,12 +68,15 @@ list(REMOVE_ITEM quick unit.schedule unit.message unit.pattern)
 set_property(TEST ${quick} APPEND PROPERTY LABELS quick)
 
 # --- what --full has alone -----------------------------------------------------------------------
-# cli.run_raft waits for elections: minutes on a busy machine. Chaos strikes at random; the race
-# checker's plug-in is every kernel once more; memory nodes, and machines under mpirun, are the same
-# code in other places. softgpu/CMakeLists.txt, whose tests are not seen here, labels
+# What runs other tests' code in other places or for longer. cli.run_raft waits for elections:
+# minutes on a busy machine. Chaos strikes at random; the race checker's plug-in is every kernel
+# once more; memory nodes, and machines under mpirun, are the same code elsewhere; strategies over
+# a soft GPU per rank, and examples on it, are those of processors on the kernels of
+# cuda.conformance_NAME. softgpu/CMakeLists.txt, whose tests are not seen here, labels
 # softgpu.race_faults.
 choir_choose(long "model[.].*" "cli[.](run_raft|chaos_elastic)" "softgpu[.]race_kernels_.*"
-  "multi[.].*_numa" "mpi[.]machines")
+  "multi[.].*_numa" "mpi[.]machines" "cuda[.](shm_.*|examples_.*|bench|unit_recompute)"
+  "unit[.](schedule|message)")
 set_property(TEST ${long} APPEND PROPERTY LABELS long)
 add_custom_target(full_tests) # what they need beside `all`
 if(TARGET choir_cuda_race)
@@ -85,7 +88,8 @@ if(CHOIR_SANITIZE)
   choir_choose(chosen "(unit|fault|fuzz|multi|conformance)[.].*" "interop[.]safetensors"
     "cli[.](output|bad_input|bad_saves|options|hostile|unlikely|documents|images|tokens)"
     "cli[.](tune|compare|predict|watch_strange)")
-  choir_choose(same "multi[.](same_bits|pipeline_replicas|meet_file|cuda_groups|shm_places|.*_numa)"
+  choir_choose(same "multi[.](same_bits|pipeline.*|meet_file|cuda_groups|shm_places|.*_numa)"
+    "multi[.](fsdp_parts|far)"
     "unit[.](schedule|message)" "fault[.]disagree" "conformance[.]collectives")
   list(REMOVE_ITEM chosen ${same})
   set(rest ${tests})

@@ -52,8 +52,8 @@ run_has_no_checkpoints() {
 goes_on_after_a_kill() {
     local logs=(--log csv:loss.csv --log "mlflow:$PWD/ml")
     rm -rf run ml loss.csv
-    good train --json "${lm[@]}" --steps 900 text && mv out whole
-    start_until 130 train --json "${lm[@]}" --steps 900 --save-every 50 --save run "${logs[@]}" text
+    good train --json "${lm[@]}" --steps 300 text && mv out whole
+    start_until 130 train --json "${lm[@]}" --steps 300 --save-every 50 --save run "${logs[@]}" text
     kill -KILL -- "-$started_pid"
     end_started
     started_pid=
@@ -62,9 +62,9 @@ goes_on_after_a_kill() {
     good train --json --resume run && mv out rest # with the logs of the run
     [ "$(losses run/metrics.jsonl)" = "$(steps_of whole)" ] || fail "$(losses run/metrics.jsonl)"
     [ "$(grep -c '"event":"begin"' run/events.jsonl)" = 2 ] || fail "$(cat run/events.jsonl)"
-    [ "$(cut -d, -f1 loss.csv | tr '\n' ' ')" = "step $(seq -s ' ' 900) 900 " ] ||
+    [ "$(cut -d, -f1 loss.csv | tr '\n' ' ')" = "step $(seq -s ' ' 300) 300 " ] ||
         fail "steps of the table: $(cut -d, -f1 loss.csv | tr '\n' ' ')"
-    [ "$(cut -d' ' -f3 ml/*/*/metrics/loss | tr '\n' ' ')" = "$(seq -s ' ' 900) " ] ||
+    [ "$(cut -d' ' -f3 ml/*/*/metrics/loss | tr '\n' ' ')" = "$(seq -s ' ' 300) " ] ||
         fail "steps of MLflow: $(cut -d' ' -f3 ml/*/*/metrics/loss | tr '\n' ' ')"
     rm -rf run ml loss.csv
 }
@@ -104,13 +104,13 @@ lost_ranks_leave_the_curve() {
     local step pid
     for step in 6 9; do
         rm -rf run
-        start_until $step train --json "${lm[@]}" --steps 900 --strategy ddp --nproc 2 \
+        start_until $step train --json "${lm[@]}" --steps 200 --strategy ddp --nproc 2 \
             --max-restarts 2 --run run text
         pid=$(pgrep -P "$started_pid" | head -n 1) # rank 0
         kill -KILL "$pid"
         end_started || fail "the job ended with $?: $(cat err)"
         started_pid=
-        [ "$(losses run/metrics.jsonl | cut -d ' ' -f 1 | tr '\n' ' ')" = "$(seq -s ' ' 900) " ] ||
+        [ "$(losses run/metrics.jsonl | cut -d ' ' -f 1 | tr '\n' ' ')" = "$(seq -s ' ' 200) " ] ||
             fail "steps: $(losses run/metrics.jsonl)"
         grep -q '"event":"membership"' run/events.jsonl || fail "$(cat run/events.jsonl)"
         grep -q 'killed by SIGKILL' run/stderr.log || fail "stderr.log: $(cat run/stderr.log)"
