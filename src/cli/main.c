@@ -7,7 +7,7 @@
 #include "cli/boards.h"
 #include "line/command.h"
 #include "job/gpus_tried.h"
-#include "job/document/file.h"
+#include "job/document/document.h"
 #include "line/self.h"
 
 extern const choir__cli_command choir__cli_train, choir__cli_compare, choir__cli_eval,

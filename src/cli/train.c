@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "job/document/file.h"
+#include "job/document/document.h"
 #include "job/report/record.h"
 #include "line/say.h"
 #include "cli/summary.h"

@@ -7,7 +7,7 @@
 #include <choir/augment.h>
 
 #include "base/options.h"
-#include "job/model/amp.h"
+#include "job/pairs.h"
 #include "job/trainer/find_lr.h"
 #include "job/trainer/judge.h"
 #include "line/say.h"
@@ -164,18 +164,6 @@ static int find_launcher(choir__job *j)
     return CHOIR__EXIT_OK;
 }
 
-static int check_offload(const choir__job *j)
-{
-    const char *folder;
-    bool params = choir__job_offload(j, &folder);
-    if (params && !j->placement.strategy->shards)
-        return choir__cli_usage(j->command,
-            "--offload %s with --strategy %s, which shards no parameters: choose fsdp, also for "
-            "one device, or fsdp+pipeline",
-            j->optim.offload, j->placement.strategy->name);
-    return CHOIR__EXIT_OK;
-}
-
 /* Checks what standard input, which is read once, cannot do. */
 static int check_stream(const choir__job *j)
 {
@@ -191,35 +179,6 @@ static int check_stream(const choir__job *j)
     if (j->placement.launched && j->placement.world > 1)
         return choir__cli_usage(j->command,
             "-: standard input has one reader: start the ranks by choir train --nproc");
-    if (j->training.epochs || j->placement.max_restarts || j->data.balance || j->data.pack ||
-        j->data.val_split > 0 || j->training.find_lr)
-        return choir__cli_usage(j->command,
-            "-: standard input is read once, so --epochs, --max-restarts, --balance, --pack, "
-            "--val-split and --find-lr are not possible");
-    return CHOIR__EXIT_OK;
-}
-
-/* Checks options that exclude each other. */
-static int check_pairs(const choir__job *j)
-{
-    if (j->optim.ema > 0 && j->optim.swa)
-        return choir__cli_usage(j->command, "--ema %g with --swa %lld: choose one of them",
-            j->optim.ema, (long long)j->optim.swa);
-    if (j->optim.swa_every > 1 && !j->optim.swa)
-        return choir__cli_usage(
-            j->command, "--swa-every %lld without --swa", (long long)j->optim.swa_every);
-    if (choir__job_seconds(j->training.max_time) < 0)
-        return choir__cli_usage(j->command,
-            "--max-time: expected a time such as 90s, 15m, 2h or 1d, got '%s'",
-            j->training.max_time);
-    if (j->training.epochs && choir__job_was_given(j, "steps"))
-        return choir__cli_usage(j->command,
-            "--steps %lld with --epochs %lld: choose one of them", (long long)j->training.steps,
-            (long long)j->training.epochs);
-    if (j->training.eval_epochs && choir__job_was_given(j, "eval-every"))
-        return choir__cli_usage(j->command,
-            "--eval-every %lld with --eval-epochs %lld: choose one of them",
-            (long long)j->training.eval_every, (long long)j->training.eval_epochs);
     return CHOIR__EXIT_OK;
 }
 
@@ -252,95 +211,23 @@ double choir__job_seconds(const char *text)
     return choir__parse_float(number, 0.001, 1e12, &value) ? value * each : -1;
 }
 
-int choir__job_check_restarts(const choir__job *j)
-{
-    choir__recovery recovery = choir__cli_strategy_recovery(j);
-    const char *forgotten = choir__cli_strategy_forgets(j);
-    bool goes_on = recovery != CHOIR__IN_PLACE && recovery != CHOIR__NO_RECOVERY;
-    if (j->placement.no_copy && (j->placement.launched || j->placement.max_restarts) &&
-        goes_on && forgotten)
-        return choir__cli_usage(j->command,
-            "--no-copy with --strategy %s: %s, so after a loss the job would end with other "
-            "weights: leave out --no-copy",
-            j->placement.strategy->name, forgotten);
-    /* Agents start again what goes on from its checkpoints. Whether one keeps memory for this
-     * rank is another question, whose answers may differ: all ranks have to come as far as to
-     * ask. */
-    if (j->placement.no_copy && j->placement.launched && !j->placement.max_restarts)
-        return CHOIR__EXIT_OK;
-    if (j->placement.no_copy && !j->placement.max_restarts)
-        return choir__cli_usage(
-            j->command, "--no-copy without --max-restarts: nothing is copied then");
-    if (j->placement.no_copy && recovery == CHOIR__IN_PLACE)
-        return choir__cli_usage(j->command,
-            "--no-copy with --strategy %s, whose ranks have the whole state and so need no "
-            "copies",
-            j->placement.strategy->name);
-    if (j->placement.no_copy && !j->saves.dir)
-        return choir__cli_usage(j->command,
-            "--no-copy without --save: after a loss there would be nothing to go on from");
-    if (!j->placement.max_restarts)
-        return CHOIR__EXIT_OK;
-    if (recovery == CHOIR__NO_RECOVERY)
-        return choir__cli_usage(j->command,
-            "--max-restarts with --strategy %s, which cannot go on when ranks are lost: choose "
-            "ddp or fsdp, or restart from a checkpoint by 'choir run --max-restarts'",
-            j->placement.strategy->name);
-    if (j->placement.launched)
-        return choir__cli_usage(j->command,
-            "--max-restarts is for ranks that 'choir train' starts; these were started by "
-            "another program");
-    if (j->placement.nproc < 2)
-        return choir__cli_usage(j->command,
-            "--max-restarts: expected --nproc 2 or more, since a rank is replaced from the "
-            "others' memory");
-    if (j->placement.backend && strcmp(j->placement.backend, "shm"))
-        return choir__cli_usage(
-            j->command, "--max-restarts with --backend %s: expected shm", j->placement.backend);
-    if (j->records.trace)
-        return choir__cli_usage(
-            j->command, "--max-restarts with --trace: a trace is of one group of ranks");
-    return CHOIR__EXIT_OK;
-}
-
-/* Checks the options that need ranks which step together, or weights of a kind. */
-static int check_strategy(const choir__job *j)
-{
-    const choir__cli_strategy *s = j->placement.strategy;
-    bool halved = choir__amp_find(j->optim.amp)->halved;
-    if (s->shards && halved)
-        return choir__cli_usage(j->command,
-            "--amp %s with --strategy %s: shards are f32 weights; choose O2 or bf16",
-            j->optim.amp, s->name);
-    if ((j->optim.ema > 0 || j->optim.swa) && (s->meet || halved))
-        return choir__cli_usage(j->command,
-            "--%s with --%s %s: expected f32 weights that all ranks update together",
-            j->optim.swa ? "swa" : "ema", s->meet ? "strategy" : "amp",
-            s->meet ? s->name : j->optim.amp);
-    if (j->training.find_lr && s->meet)
-        return choir__cli_usage(j->command,
-            "--find-lr with --strategy %s: its ranks have losses of their own", s->name);
-    if (j->training.max_time && s->meet && !s->together)
-        return choir__cli_usage(j->command,
-            "--max-time with --strategy %s: its ranks step apart; choose --steps", s->name);
-    return CHOIR__EXIT_OK;
-}
-
 int choir__job_check(choir__job *j)
 {
     int status = find_launcher(j);
     if (status == CHOIR__EXIT_OK && j->saves.resume)
         status = choir__job_recall(j);
     if (status == CHOIR__EXIT_OK)
-        status = check_pairs(j);
-    if (status == CHOIR__EXIT_OK)
         status = check_stream(j);
+    if (status == CHOIR__EXIT_OK)
+        status = choir__job_check_pairs(j);
+    if (status == CHOIR__EXIT_OK && choir__job_seconds(j->training.max_time) < 0)
+        status = choir__cli_usage(j->command,
+            "--max-time: expected a time such as 90s, 15m, 2h or 1d, got '%s'",
+            j->training.max_time);
     if (status == CHOIR__EXIT_OK)
         status = parse_strategy(j);
     if (status == CHOIR__EXIT_OK)
-        status = check_strategy(j);
-    if (status == CHOIR__EXIT_OK)
-        status = check_offload(j);
+        status = choir__job_check_strategy(j);
     if (status == CHOIR__EXIT_OK)
         status =
             choir__cli_devices_read(j->command, j->placement.devices, j->placement.device_names,

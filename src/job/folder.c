@@ -206,3 +206,17 @@ void choir__job_leave_folders(choir__job *j, bool ended)
         j->saves.claims[i] = NULL;
     }
 }
+
+/* --- the newest checkpoint --- */
+
+uint64_t choir__job_checkpoint(const choir__job *j)
+{
+    char found[PATH_MAX];
+    struct stat folder;
+    if (!j->saves.dir || choir_training_find(j->saves.dir, found) != CHOIR_OK ||
+        stat(found, &folder) < 0)
+        return 0;
+    uint64_t made =
+        (uint64_t)folder.st_mtim.tv_sec * 1000000000u + (uint64_t)folder.st_mtim.tv_nsec;
+    return (uint64_t)folder.st_ino * 31 + made; /* each save makes a folder of its own */
+}

@@ -225,7 +225,7 @@ bool choir__job_was_given(const choir__job *job, const char *name);
 /* Adds a destination of --log. Error: argument. */
 choir_status choir__job_add_log(choir__job *job, const char *destination);
 
-/* --- the job as a file: job/document/file.c --- */
+/* --- the job as JSON: job/document/document.c --- */
 
 /* Returns the prepared job as JSON, with all options; id: of the run that it begins, or NULL.
  * The caller frees it. */
@@ -233,14 +233,9 @@ char *choir__job_text(const choir__job *job, const char *id);
 
 /* --- words of a record: job/document/words.c --- */
 
-/* Refuses texts of the job that JSON cannot have. Error: argument. */
-choir_status choir__job_check_words(const choir__job *job);
 /* Returns a path, perhaps with :options behind it, as an absolute one if a file or folder is
  * there, else the text as it is; the caller frees it. */
 char *choir__job_path(const char *text);
-/* Returns an option's text, of a file or folder by choir__job_path, so that two spellings of
- * one place are equal; the caller frees it. NULL for NULL. */
-char *choir__job_located(const choir__cli_option *option, const char *text);
 /* Returns DATA so that it is found from any folder; the caller frees it. */
 char *choir__job_place(const char *data);
 
@@ -260,11 +255,14 @@ char *choir__job_auto_text(const choir__job *job);
  */
 bool choir__job_offload(const choir__job *job, const char **folder);
 
-/* --- the record of a job: job/document/record.c --- */
+/* --- --resume: job/document/resume.c --- */
 
 /* With --resume: takes the options that the command line leaves open from the checkpoint, and
  * refuses those that differ and cannot. Returns like choir__job_check. */
 int choir__job_recall(choir__job *job);
+
+/* Refuses a job that is not the checkpoint's, or that has nothing to do. Error: argument. */
+choir_status choir__job_check_resumed(const choir__job *job);
 
 /* Adds a line to the notes that are printed when nothing is left to refuse. Frees it. */
 void choir__job_add_note(choir__job *job, char *line);
@@ -282,11 +280,6 @@ void choir__job_print_numbers(void);
 /* Returns whether --save is the folder of --resume's checkpoint. */
 bool choir__job_goes_on_in_place(const choir__job *job);
 
-/* Takes the logs of the run that --resume continues from its job.json, unless the command line
- * names some. If the job goes on in another folder it takes none, and *left is their list,
- * which the caller frees. Error: argument. */
-choir_status choir__job_recall_logs(choir__job *job, char **left);
-
 /* Returns whether one of the job's logs takes histograms. */
 bool choir__job_has_histograms(const choir__job *job);
 
@@ -299,17 +292,6 @@ static inline bool choir__job_is_logged(const choir__job *job)
 {
     return job->records.run || job->saves.dir || job->records.logs;
 }
-
-/* Returns whether the value of an option follows from another one: epochs say the steps. */
-static inline bool choir__job_follows(const choir__job *job, const char *option)
-{
-    return (job->training.epochs && !strcmp(option, "steps")) ||
-           (job->training.eval_epochs && !strcmp(option, "eval-every"));
-}
-
-/* Returns whether a stored option, such as a place of work, is overruled by another one on the
- * command line. */
-bool choir__job_is_displaced(const choir__job *job, const char *option);
 
 /* Returns the text of an option in the record of --resume's checkpoint, or NULL. */
 const char *choir__job_recorded(const choir__job *job, const char *name);

@@ -1,6 +1,5 @@
 /* The destinations of a job's records are checked before the training: two of them in one place
  * would spoil each other, and a table would replace a file that is none. */
-#include <jansson.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +7,6 @@
 
 #include "base/base.h"
 #include "base/files/file.h"
-#include "base/named.h"
 #include "job/job.h"
 #include "record/recorder.h"
 
@@ -102,75 +100,5 @@ choir_status choir__job_check_logs(const choir__job *j)
         free(names[i]);
     free(names);
     free(all);
-    return status;
-}
-
-/* --- a run that goes on --- */
-
-/* Returns the folder of a run from the path of one of its checkpoints; the caller frees it. */
-static char *run_of(const char *checkpoint)
-{
-    const char *slash = strrchr(checkpoint, '/');
-    return choir__format("%.*s", slash ? (int)(slash - checkpoint) : 0, checkpoint);
-}
-
-bool choir__job_goes_on_in_place(const choir__job *j)
-{
-    char found[PATH_MAX], folder[PATH_MAX];
-    if (!j->saves.resume || !j->saves.dir ||
-        choir_training_find(j->saves.resume, found) != CHOIR_OK ||
-        !realpath(j->saves.dir, folder))
-        return false;
-    char *run = run_of(found);
-    bool same = !strcmp(run, folder);
-    free(run);
-    return same;
-}
-
-static choir_status take_logs(choir__job *j, const json_t *options)
-{
-    const json_t *logs = json_object_get(options, "log");
-    const json_t *each = json_object_get(options, "log-histograms");
-    choir_status status = CHOIR_OK;
-    for (size_t i = 0; i < json_array_size(logs) && status == CHOIR_OK; i++)
-        if (json_is_string(json_array_get(logs, i)))
-            status = choir__job_add_log(j, json_string_value(json_array_get(logs, i)));
-    if (json_is_integer(each) && !choir__job_was_given(j, "log-histograms"))
-        j->records.log_histograms = json_integer_value(each);
-    return status;
-}
-
-/* Returns "csv:a.csv, tensorboard:b", or NULL for no logs; the caller frees it. */
-static char *list_of(const json_t *logs)
-{
-    char list[512];
-    const char **dests = choir__calloc(json_array_size(logs) + 1, sizeof *dests);
-    choir__name_table table = {dests, json_array_size(logs), sizeof *dests, false};
-    for (size_t i = 0; i < table.count; i++) {
-        const char *dest = json_string_value(json_array_get(logs, i));
-        dests[i] = dest ? dest : "(no text)";
-    }
-    choir__list_names(&table, list, sizeof list);
-    free(dests);
-    return table.count ? choir__strdup(list) : NULL;
-}
-
-choir_status choir__job_recall_logs(choir__job *j, char **left)
-{
-    char found[PATH_MAX];
-    choir_status status = CHOIR_OK;
-    if (choir__job_was_given(j, "log") ||
-        choir_training_find(j->saves.resume, found) != CHOIR_OK)
-        return CHOIR_OK;
-    char *run = j->records.run ? choir__strdup(j->records.run) : run_of(found),
-         *path = choir__format("%s/job.json", run);
-    json_t *root = choir__file_json(path, 0, NULL), *options = json_object_get(root, "options");
-    if (j->records.run || choir__job_goes_on_in_place(j))
-        status = take_logs(j, options);
-    else
-        *left = list_of(json_object_get(options, "log"));
-    json_decref(root);
-    free(path);
-    free(run);
     return status;
 }

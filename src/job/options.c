@@ -7,8 +7,7 @@
 
 #include "job/model/amp.h"
 #include "job/choices.h"
-#include "job/job.h"
-#include "job/trainer/judge.h"
+#include "job/columns.h"
 #include "record/recorder.h"
 
 #define AT(member) CHOIR__CLI_AT(choir__job, member)
@@ -50,18 +49,6 @@ static const char *log_forms(size_t i)
     return r ? form : NULL;
 }
 
-/* --- whether the job's numbers depend on an option --- */
-
-static bool is_stretched(const void *job)
-{
-    return choir__job_is_stretched(job);
-}
-
-static bool is_judged(const void *job)
-{
-    return choir__judge_decides(job);
-}
-
 const choir__cli_option choir__job_options[] = {
     {"model", CHOIR__STRING, AT(model.name), .argument = "NAME[:key=value,...]",
         .help =
@@ -69,19 +56,22 @@ const choir__cli_option choir__job_options[] = {
             "loaded if they are there; FOLDER:classes=3 gives it a new head), or one of these "
             "(default: one that fits the data)",
         .choices = choir__cli_model_names, .details = describe_models, .passed_on = true,
-        .group = "Model and data", .recorded = CHOIR__RECORDED_KEEPS},
+        .group = "Model and data", .recorded = CHOIR__RECORDED_KEEPS,
+        .written = choir__option_model_text, .late = true},
     {"weights", CHOIR__STRING, AT(model.weights), .argument = "FILE",
         .help = "start from published weights: a .safetensors file, an index of several, or a "
                 "folder",
-        .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS, .of_a_rank = true},
+        .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS, .of_a_rank = true,
+        .written = choir__option_weights_text},
     {"tokenizer", CHOIR__STRING, AT(model.tokenizer_file), .argument = "FILE",
         .help =
             "a tokenizer.json, a SentencePiece .model, a folder with one of these or with "
             "vocab.json and merges.txt, or chars: each character is a token (default: the one "
             "beside the weights; without weights, chars)",
-        .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS, .of_a_rank = true},
+        .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS, .of_a_rank = true,
+        .written = choir__option_tokenizer_text},
     {"bytes", CHOIR__FLAG, AT(model.bytes), .help = "each byte is a token", .passed_on = true,
-        .recorded = CHOIR__RECORDED_KEEPS},
+        .recorded = CHOIR__RECORDED_KEEPS, .excludes = {{"tokenizer"}, ": choose one of them"}},
     {"batch-size", CHOIR__INT, AT(training.batch_size), 1, MANY, .preset = "32",
         .argument = "N", .help = "samples of the global batch", .passed_on = true,
         .recorded = CHOIR__RECORDED_KEEPS},
@@ -98,15 +88,15 @@ const choir__cli_option choir__job_options[] = {
         .help =
             "fill samples with whole documents that do not see one another (default: documents "
             "are joined, and cut where a sample ends)",
-        .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS},
+        .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS, .rereads = true},
     {"val-split", CHOIR__FLOAT, AT(data.val_split), 1e-6, 1 - 1e-6, .argument = "PART",
         .help =
             "the part of the data for validation, such as 0.2, if they have no validation split "
             "of their own (default: a tenth)",
-        .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS},
+        .passed_on = true, .recorded = CHOIR__RECORDED_KEEPS, .rereads = true},
     {"balance", CHOIR__FLAG, AT(data.balance),
         .help = "draw the samples of all classes equally often, with replacement",
-        .passed_on = true, .recorded = CHOIR__RECORDED_TAKES},
+        .passed_on = true, .recorded = CHOIR__RECORDED_TAKES, .rereads = true},
     {"workers", CHOIR__INT, AT(data.workers), 1, CHOIR_MAX_WORKERS, .preset = "1",
         .argument = "N", .help = "threads per rank that read samples ahead", .passed_on = true,
         .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
@@ -132,26 +122,30 @@ const choir__cli_option choir__job_options[] = {
             "sizes of a composition of strategies, the outermost first: with --strategy "
             "ddp+pipeline, 2x4 means two replicas of a pipeline of four stages, a rank per "
             "stage; with --nproc 2 as well, the stages of a replica are devices of one rank",
-        .recorded = CHOIR__RECORDED_PLACE},
+        .recorded = CHOIR__RECORDED_PLACE, .displaced_by = {"strategy"}},
     {"nproc", CHOIR__INT, AT(placement.nproc), 1, CHOIR__MAX_DEVICES, .argument = "N",
         .help =
             "number of ranks to start (default: one per device of --devices, else 1; mp and "
             "pipeline use one process unless specified)",
-        .recorded = CHOIR__RECORDED_PLACE, .of_a_rank = true},
+        .recorded = CHOIR__RECORDED_PLACE, .of_a_rank = true,
+        .displaced_by = {"strategy", "mesh", "devices"}, .idle = choir__option_launched},
     {"max-restarts", CHOIR__INT, AT(placement.max_restarts), 0, 900, .preset = "0",
         .argument = "N",
         .help =
             "replace up to N ranks that die or hang; the others go on without them, or wait where "
             "the strategy needs as many (default 0: the job fails with the first); --nproc above "
-            "--microbatches starts spares"},
+            "--microbatches starts spares",
+        .rereads = true, .excludes = {{"trace"}, ": a trace is of one group of ranks"}},
     {"no-copy", CHOIR__FLAG, AT(placement.no_copy),
         .help =
             "with --max-restarts, of strategies other than ddp and hogwild: keep no copies of the "
-            "ranks' state in memory; after a loss the job goes on from its last checkpoint"},
+            "ranks' state in memory; after a loss the job goes on from its last checkpoint",
+        .idle = choir__option_saves_nothing},
     {"devices", CHOIR__STRING, AT(placement.devices), .argument = "LIST",
         .help = "devices such as cpu:0,cpu:1 or cuda:0-3, or auto: all GPUs, or all cores of a "
                 "machine without GPUs (default auto)",
-        .recorded = CHOIR__RECORDED_PLACE, .of_a_rank = true},
+        .recorded = CHOIR__RECORDED_PLACE, .of_a_rank = true,
+        .displaced_by = {"strategy", "mesh", "nproc"}},
     {"threads", CHOIR__INT, AT(placement.threads), 1, MANY, .preset = "1", .argument = "N",
         .help = "cores per CPU device; --strategy auto chooses them unless specified",
         .passed_on = true, .recorded = CHOIR__RECORDED_FREE, .of_a_rank = true},
@@ -164,7 +158,7 @@ const choir__cli_option choir__job_options[] = {
     {"amp", CHOIR__STRING, AT(optim.amp), .argument = "LEVEL",
         .help = "mixed precision: autocast to 16 bits, or a level of Apex (default off)",
         .choices = choir__cli_amp_level_names, .strict = true, .passed_on = true,
-        .recorded = CHOIR__RECORDED_TAKES},
+        .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_amp_text},
     {"timeout", CHOIR__FLOAT, AT(placement.timeout), 0, MOST, .preset = "1800", .argument = "S",
         .help = "seconds after which a silent rank is given up", .passed_on = true},
     {"slow-after", CHOIR__FLOAT, AT(placement.slow_after), 0, MOST, .preset = "30",
@@ -183,14 +177,16 @@ const choir__cli_option choir__job_options[] = {
 
     {"steps", CHOIR__INT, AT(training.steps), 1, MANY, .argument = "N",
         .help = "number of steps (default 1000, unless --epochs is specified)",
-        .group = "Training", .recorded = CHOIR__RECORDED_TAKES, .matters = is_stretched},
+        .group = "Training", .recorded = CHOIR__RECORDED_TAKES,
+        .matters = choir__option_stretched, .filled_by = "epochs", .displaced_by = {"epochs"}},
     {"epochs", CHOIR__INT, AT(training.epochs), 1, MANY, .argument = "N",
-        .help = "number of passes over the data"},
+        .help = "number of passes over the data", .rereads = true, .displaced_by = {"steps"},
+        .excludes = {{"steps"}, ": choose one of them"}},
     {"optimizer", CHOIR__STRING, AT(optim.optimizer), .preset = "adamw",
         .argument = "NAME[:key=value,...]",
         .help = "the optimizer, such as adamw:beta2=0.99,decay=matrices",
         .choices = choir__cli_optimizer_names, .passed_on = true,
-        .recorded = CHOIR__RECORDED_KIND},
+        .recorded = CHOIR__RECORDED_KIND, .written = choir__option_optimizer_text},
     {"lr", CHOIR__FLOAT, AT(optim.lr), 0, MOST, .preset = "1e-3", .argument = "X",
         .help = "learning rate", .passed_on = true, .recorded = CHOIR__RECORDED_TAKES},
     {"lr-for", CHOIR__STRING, AT(optim.lr_for), .argument = "PATTERN=X,...",
@@ -203,10 +199,11 @@ const choir__cli_option choir__job_options[] = {
         .argument = "NAME[:key=value,...]",
         .help = "schedule of the learning rate, such as cosine:warmup=100,min_lr=1e-4",
         .choices = choir__cli_schedule_names, .passed_on = true,
-        .recorded = CHOIR__RECORDED_TAKES},
+        .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_schedule_text},
     {"weight-decay", CHOIR__FLOAT, AT(optim.weight_decay), 0, MOST, .argument = "X",
         .help = "weight decay (default: the optimizer's own)", .passed_on = true,
-        .recorded = CHOIR__RECORDED_TAKES},
+        .recorded = CHOIR__RECORDED_TAKES, .written = choir__option_weight_decay_text,
+        .kind = "optimizer"},
     {"clip", CHOIR__FLOAT, AT(optim.clip), 0, MOST, .argument = "X",
         .help = "largest norm of the gradient (default 0: no limit)", .passed_on = true,
         .recorded = CHOIR__RECORDED_TAKES},
@@ -219,40 +216,45 @@ const choir__cli_option choir__job_options[] = {
         .help =
             "keep an exponential average of the weights, such as 0.999: validations and the "
             "weights of checkpoints are of the average",
-        .recorded = CHOIR__RECORDED_KEEPS},
+        .recorded = CHOIR__RECORDED_KEEPS, .excludes = {{"swa"}, ": choose one of them"}},
     {"swa", CHOIR__INT, AT(optim.swa), 1, MANY, .argument = "STEP",
         .help =
             "keep the mean of the weights from that step on (stochastic weight averaging), as "
             "--ema does",
         .recorded = CHOIR__RECORDED_KEEPS},
     {"swa-every", CHOIR__INT, AT(optim.swa_every), 1, MANY, .preset = "1", .argument = "N",
-        .help = "the mean of --swa is of every N-th step", .recorded = CHOIR__RECORDED_KEEPS},
+        .help = "the mean of --swa is of every N-th step", .recorded = CHOIR__RECORDED_KEEPS,
+        .needs = {{"swa"}, ""}},
     {"max-time", CHOIR__STRING, AT(training.max_time), .argument = "TIME",
         .help =
             "end the training after this time, such as 90s, 15m, 2h or 1d, as if the steps were "
             "done"},
     {"eval-every", CHOIR__INT, AT(training.eval_every), 1, MANY, .argument = "N",
         .help = "validate every N steps (default: only at the end)",
-        .recorded = CHOIR__RECORDED_TAKES, .matters = is_judged},
+        .recorded = CHOIR__RECORDED_TAKES, .matters = choir__option_judged,
+        .filled_by = "eval-epochs", .displaced_by = {"eval-epochs"}},
     {"eval-epochs", CHOIR__INT, AT(training.eval_epochs), 1, MANY, .argument = "N",
-        .help = "validate every N epochs instead", .recorded = CHOIR__RECORDED_FREE},
+        .help = "validate every N epochs instead", .recorded = CHOIR__RECORDED_FREE,
+        .displaced_by = {"eval-every"}, .excludes = {{"eval-every"}, ": choose one of them"}},
     {"eval-batches", CHOIR__INT, AT(training.eval_batches), 0, MANY, .preset = "0",
         .argument = "N", .help = "validate on at most N batches; 0: on the whole split",
-        .recorded = CHOIR__RECORDED_TAKES, .matters = is_judged},
+        .recorded = CHOIR__RECORDED_TAKES, .matters = choir__option_judged},
     {"no-eval", CHOIR__FLAG, AT(training.no_eval), .help = "do not validate at the end",
         .recorded = CHOIR__RECORDED_FREE},
     {"best", CHOIR__STRING, AT(training.best), .argument = "METRIC[:min|max]",
         .help =
             "the measure of the best checkpoint, DIR/best: loss or accuracy, of validations "
             "(default loss)",
-        .recorded = CHOIR__RECORDED_JUDGES},
+        .recorded = CHOIR__RECORDED_JUDGES, .written = choir__option_best_text},
     {"patience", CHOIR__INT, AT(training.patience), 1, MANY, .argument = "N",
         .help =
             "end the training when N validations of --eval-every in a row were no better than "
             "the best (default: never)",
-        .recorded = CHOIR__RECORDED_JUDGES},
+        .recorded = CHOIR__RECORDED_JUDGES,
+        .needs = {{"eval-every", "eval-epochs"},
+            ": training would never be evaluated before its end"}},
     {"save", CHOIR__STRING, AT(saves.dir), .argument = "DIR",
-        .help = "write checkpoints to DIR, the last one at the end"},
+        .help = "write checkpoints to DIR, the last one at the end", .where = CHOIR__OF_PLACE},
     {"save-every", CHOIR__INT, AT(saves.every), 1, MANY, .argument = "N",
         .help = "write a checkpoint every N steps as well", .recorded = CHOIR__RECORDED_FREE,
         .of_a_rank = true},
@@ -265,23 +267,27 @@ const choir__cli_option choir__job_options[] = {
             "goes on; the last one must succeed"},
     {"resume", CHOIR__STRING, AT(saves.resume), .argument = "DIR",
         .help = "continue the job of the latest checkpoint in DIR, with its options and data; "
-                "it goes on saving there"},
+                "it goes on saving there",
+        .where = CHOIR__OF_PLACE},
 
     {"run", CHOIR__STRING, AT(records.run), .argument = "DIR",
         .help = "record the run in DIR, without checkpoints: its job, a line per step, events; "
                 "--save does so by itself",
-        .group = "Records"},
+        .group = "Records", .where = CHOIR__OF_PLACE},
     {"log", CHOIR__STRING, AT(records.log), .argument = "NAME:PLACE",
         .help = "write what happens for another tool, too; may be repeated",
-        .choices = log_forms},
+        .choices = log_forms, .where = CHOIR__OF_PLACE, .repeated = true},
     {"log-histograms", CHOIR__INT, AT(records.log_histograms), 1, MANY, .argument = "N",
         .help = "with --log tensorboard: histograms of weights and gradients every N steps "
-                "(default: none)"},
+                "(default: none)",
+        .idle = choir__option_no_histograms},
     {"page", CHOIR__FLAG, AT(records.page),
         .help = "serve a live page of the run to a browser on this machine, and print its "
-                "address; with --run or --save, whose folder it shows"},
+                "address; with --run or --save, whose folder it shows",
+        .where = CHOIR__OF_LINE},
     {"print-job", CHOIR__FLAG, AT(records.print_job),
-        .help = "print this command line as a job file, with all defaults, and train nothing"},
+        .help = "print this command line as a job file, with all defaults, and train nothing",
+        .where = CHOIR__OF_LINE},
 
     {"summary", CHOIR__FLAG, AT(training.summary),
         .help =
@@ -290,7 +296,10 @@ const choir__cli_option choir__job_options[] = {
     {"find-lr", CHOIR__STRING, AT(training.find_lr), .argument = "FILE",
         .help =
             "instead of training, raise the rate from 1e-7 to 10 in 200 steps (or --steps), draw "
-            "the loss as FILE.png or .svg, and print the rate at which it falls fastest"},
+            "the loss as FILE.png or .svg, and print the rate at which it falls fastest",
+        .rereads = true,
+        .excludes = {{"resume", "save", "run", "log", "max-restarts"},
+            ": it trains no model to keep"}},
     {"debug-nan", CHOIR__FLAG, AT(training.debug_nan),
         .help =
             "name the module whose numbers were the first that are infinite or NaN, forward or "
@@ -302,7 +311,8 @@ const choir__cli_option choir__job_options[] = {
         .help = "report every N steps (default: now and then; with --json every step)"},
     {"trace", CHOIR__STRING, AT(records.trace), .argument = "FILE",
         .help = "write which kernel ran when, for ui.perfetto.dev, and print a profile at the "
-                "end; rank R > 0 writes FILE.R"},
+                "end; rank R > 0 writes FILE.R",
+        .where = CHOIR__OF_PLACE},
     {NULL},
 };
 

@@ -34,6 +34,29 @@ typedef enum choir__cli_recorded {
                               */
 } choir__cli_recorded;
 
+/* Which documents, such as job.json and study files, have an option. */
+typedef enum choir__cli_where {
+    CHOIR__OF_WORK = 0, /* all: it belongs to the work */
+    CHOIR__OF_PLACE,    /* all, but it says where one run leaves its results: a run that begins
+                           from the record of another one does not take it */
+    CHOIR__OF_LINE,     /* none: it belongs to one call of the command */
+} choir__cli_where;
+
+/* What a document is for, and so how it writes values. */
+typedef enum choir__cli_form {
+    CHOIR__BRIEF,    /* a checkpoint's record, and what ranks agree on: what was given, with the
+                        sizes of the model that the checkpoint holds */
+    CHOIR__COMPLETE, /* a job file: with the defaults, which another version may have otherwise
+                      */
+    CHOIR__COMPARED, /* no document: two values with one meaning have one text */
+} choir__cli_form;
+
+/* Other options, by their names, and the end of the sentence that refuses an option with them,
+ * or without any of them. */
+typedef struct choir__cli_pair {
+    const char *options[5], *why;
+} choir__cli_pair;
+
 struct choir__cli_option {
     const char *name; /* without its dashes; NULL: the option has a letter only */
     choir__option_type type;
@@ -50,7 +73,22 @@ struct choir__cli_option {
     /* Returns whether the numbers of a job, or of a strategy, with these values depend on the
      * option, if it is one of TAKES. NULL: they always do. */
     bool (*matters)(const void *values);
-    bool of_a_rank;             /* recorded, but the ranks of a job may have different values */
+    bool of_a_rank; /* recorded, but the ranks of a job may have different values */
+    bool repeated;  /* given several times, it has all the values: a document has a list */
+    bool rereads;   /* needs data that can be read again, which standard input cannot */
+    bool late;      /* the value is complete only when the data are open */
+    choir__cli_where where;
+    /* Returns the text of the value as a document of this form has it, on the heap; NULL: the
+     * text as it is. NULL: it always is. */
+    char *(*written)(const void *values, choir__cli_form form);
+    const char *filled_by; /* the option that, where it is given, determines the value */
+    /* Where the command line gives one of these, a document's value is not taken. */
+    const char *displaced_by[3];
+    const char *kind; /* the option to whose name before the colon the value belongs */
+    /* Returns whether something other than the command line leaves no use for the value that a
+     * run's record has. NULL: nothing does. */
+    bool (*idle)(const void *values);
+    choir__cli_pair excludes, needs;
     void (*details)(FILE *out); /* prints more lines of help below the option, or NULL */
     const char *group;          /* heading above the option in the help, or NULL */
 };

@@ -303,14 +303,14 @@ bad_jobs() {
     wrong "option 'lr': expected a number of at least 0, got true" \
         "$head,\"options\":{\"lr\":true}}"
     wrong "option 'lr': expected a number.*got \"fast\"" "$head,\"options\":{\"lr\":\"fast\"}}"
-    wrong "option 'model': expected a text, got a number" "$head,\"options\":{\"model\":3}}"
+    wrong "option 'model': expected a text, got 3" "$head,\"options\":{\"model\":3}}"
     wrong "option 'steps': expected a whole number of at least 1, got \"5\"" \
         "$head,\"options\":{\"steps\":\"5\"}}"
     wrong "option 'recompute': expected true or false, got \"x\"" \
         "$head,\"options\":{\"recompute\":\"x\"}}"
-    wrong "option 'log': expected a text, got a number" "$head,\"options\":{\"log\":[1]}}"
+    wrong "option 'log': expected a text, got 1" "$head,\"options\":{\"log\":[1]}}"
     wrong "option 'log': unknown kind of log 'x'" "$head,\"options\":{\"log\":[\"x:y\"]}}"
-    wrong "key 'data': expected a text, got a list" "$head,\"data\":[]}"
+    wrong "key 'data': expected a text, got \[\]" "$head,\"data\":[]}"
     wrong 'expected "version": 1, got 2' '{"format":"choir-job","version":2}'
     wrong 'bad.json:1:[0-9]+: ' "$head,}"
     wrong "unknown option 'print-job'" "$head,\"options\":{\"print-job\":true}}"

@@ -22,6 +22,7 @@
 #include "base/named.h"
 #include "base/secret.h"
 #include "cli/tune/request.h"
+#include "line/values.h"
 
 /* A file that is being read. */
 typedef struct reader {
@@ -31,78 +32,29 @@ typedef struct reader {
     choir__tune_request line; /* what the command line gave several times */
 } reader;
 
-/* Options that choose the output are no part of a study. */
-static bool is_of_line(const char *option)
-{
-    static const char *const of_line[] = {"json", "quiet", "print-study", "plot"};
-    for (size_t i = 0; i < CHOIR_COUNT(of_line); i++)
-        if (!strcmp(of_line[i], option))
-            return true;
-    return false;
-}
-
-static bool is_repeated(const char *option)
-{
-    return !strcmp(option, "space") || !strcmp(option, "require") ||
-           !strcmp(option, "enqueue") || !strcmp(option, "metric");
-}
-
 /* --- values --- */
 
 static choir_status expected(const reader *f, const char *key, const char *what, json_t *got)
 {
-    char *text = json_dumps(got, JSON_ENCODE_ANY | JSON_COMPACT);
-    choir_status status = choir__error(CHOIR_ERR_ARGUMENT, "%s: %s: expected %s, got %.80s",
-        f->path, key, what, text ? text : "?");
-    free(text);
+    char *where = choir__format("%s: %s", f->path, key);
+    choir_status status = choir__cli_json_expected(where, what, got);
+    free(where);
     return status;
-}
-
-/* Puts the file's name, and a key, before the message of a failure. */
-static choir_status located(const reader *f, const char *key, choir_status status)
-{
-    return choir__error(status, "%s: %s%s%s", f->path, key, *key ? ": " : "", choir__message());
 }
 
 /* Returns a word or a number as text, on the heap; NULL: it is neither. */
 static char *text_of(const json_t *value)
 {
-    if (json_is_string(value) && strlen(json_string_value(value)) == json_string_length(value))
-        return choir__strdup(json_string_value(value));
-    if (json_is_integer(value))
-        return choir__format("%lld", (long long)json_integer_value(value));
-    return json_is_real(value) ? choir__cli_number_text(json_real_value(value)) : NULL;
+    return json_is_boolean(value) ? NULL : choir__cli_scalar_text(value);
 }
 
-/* Keeps a word for as long as the request. */
-static char *keep(choir__tune_request *r, char *word)
+static choir_status set_option(const reader *f, const choir__cli_option *o)
 {
-    r->words = choir__realloc(r->words, (size_t)(r->word_count + 2) * sizeof(char *));
-    r->words[r->word_count++] = word;
-    r->words[r->word_count] = NULL;
-    return word;
-}
-
-static choir_status set_option(const reader *f, const choir__cli_option *o, json_t *value)
-{
-    char *place = (char *)f->r + o->at, *text = text_of(value);
-    bool flag = !o->argument, number = o->type == CHOIR__INT || o->type == CHOIR__FLOAT;
-    bool bytes = o->type == CHOIR__BYTES && text && !json_is_real(value);
-    choir_status status = CHOIR_OK;
-    if (flag && !json_is_boolean(value))
-        status = expected(f, o->name, "true or false", value);
-    else if (flag)
-        *(bool *)place = json_is_true(value);
-    else if (o->type == CHOIR__BYTES && !bytes)
-        status =
-            expected(f, o->name, "a whole number of bytes, or a text such as \"500M\"", value);
-    else if (!bytes && (!text || number != json_is_number(value)))
-        status = expected(f, o->name, number ? "a number" : "a text", value);
-    else if (choir__cli_set(o, place, keep(f->r, text)) != CHOIR_OK)
-        return located(f, o->name, CHOIR_ERR_ARGUMENT);
-    else
-        text = NULL;
-    free(text);
+    char *where = choir__format("%s: %s", f->path, o->name);
+    choir_status status = choir__cli_json_check(f->r->file, o, false, where);
+    if (status == CHOIR_OK)
+        status = choir__cli_json_take(f->r->file, o, f->r, where);
+    free(where);
     return status;
 }
 
@@ -190,16 +142,13 @@ static choir_status read_command(const reader *f, json_t *list)
 {
     if (!json_is_array(list) || !json_array_size(list))
         return expected(f, "command", "a list of words", list);
-    int first = f->r->word_count;
+    f->r->command = f->r->own_command =
+        choir__calloc(json_array_size(list) + 1, sizeof(char *));
     for (size_t i = 0; i < json_array_size(list); i++) {
-        char *word = text_of(json_array_get(list, i));
-        if (!word)
+        f->r->command[i] = text_of(json_array_get(list, i));
+        if (!f->r->command[i])
             return expected(f, "command", "a list of words", json_array_get(list, i));
-        keep(f->r, word);
     }
-    size_t count = (size_t)(f->r->word_count - first);
-    f->r->command = f->r->own_command = choir__calloc(count + 1, sizeof(char *));
-    memcpy(f->r->command, f->r->words + first, count * sizeof(char *));
     return CHOIR_OK;
 }
 
@@ -210,10 +159,10 @@ static choir_status unknown(const reader *f, const char *key)
     const char *names[CHOIR__CLI_MOST_OPTIONS + 1];
     choir__name_table table = {names, 0, sizeof *names, false};
     for (const choir__cli_option *o = f->options; o->name; o++)
-        if (!is_of_line(o->name))
+        if (o->where != CHOIR__OF_LINE)
             names[table.count++] = o->name;
     names[table.count++] = "command";
-    return located(f, "", choir__unknown_name(&table, "key", key));
+    return choir__cli_json_located(f->path, choir__unknown_name(&table, "key", key));
 }
 
 static choir_status read_key(const reader *f, const char *key, json_t *value)
@@ -222,17 +171,16 @@ static choir_status read_key(const reader *f, const char *key, json_t *value)
         return CHOIR_OK;
     if (!strcmp(key, "command"))
         return f->r->command ? CHOIR_OK : read_command(f, value);
-    for (const choir__cli_option *o = f->options; o->name; o++) {
-        if (is_of_line(o->name) || strcmp(o->name, key) != 0)
-            continue;
-        bool on_line = f->r->on_line >> (o - f->options) & 1;
-        if (!strcmp(key, "space"))
-            return read_space(f, value);
-        if (is_repeated(key))
-            return on_line && !strcmp(key, "metric") ? CHOIR_OK : read_list(f, o->name, value);
-        return on_line ? CHOIR_OK : set_option(f, o, value);
-    }
-    return unknown(f, key);
+    const choir__cli_option *o = choir__cli_named(f->options, key);
+    if (!o || o->where == CHOIR__OF_LINE)
+        return unknown(f, key);
+    bool on_line = f->r->on_line >> (o - f->options) & 1;
+    if (!strcmp(key, "space"))
+        return read_space(f, value);
+    if (o->repeated) /* those of the line come behind the file's, but its metrics replace them
+                      */
+        return on_line && !strcmp(key, "metric") ? CHOIR_OK : read_list(f, o->name, value);
+    return on_line ? CHOIR_OK : set_option(f, o);
 }
 
 /* A parameter of the command line replaces the file's, so there must be one of a name. */
@@ -272,17 +220,15 @@ choir_status choir__tune_file_read(
     if (!root && error.line < 0)
         return choir__error(CHOIR_ERR_IO, "%s: %s", path, error.text);
     reader f = {.path = path, .options = options, .r = r};
+    r->file = root;
     if (!root)
         return choir__error(CHOIR_ERR_FORMAT, "%s: line %d: expected a study as JSON: %s", path,
             error.line, error.text);
-    if (!json_is_object(root)) {
-        choir_status status = choir__error(CHOIR_ERR_FORMAT,
+    if (!json_is_object(root))
+        return choir__error(CHOIR_ERR_FORMAT,
             "%s: expected a study as a JSON object, such as {\"space\": {...}, \"command\": "
             "[...]}, got a list",
             path);
-        json_decref(root);
-        return status;
-    }
     f.line.given = r->given, f.line.given_count = r->given_count;
     r->given = NULL, r->given_count = 0;
     choir_status status = check_line(&f);
@@ -295,7 +241,6 @@ choir_status choir__tune_file_read(
     }
     add_line(&f);
     choir__tune_request_free(&f.line);
-    json_decref(root);
     return status;
 }
 
@@ -355,14 +300,13 @@ static json_t *printed(
 {
     if (!strcmp(o->name, "space"))
         return printed_space(r, status);
-    if (is_repeated(o->name))
+    if (o->repeated)
         return printed_list(r, o->name, status);
     char *text = choir__cli_text(o, (const char *)r + o->at);
-    json_t *value = !text                     ? NULL
-                    : !o->argument            ? json_true()
-                    : o->type == CHOIR__INT   ? json_integer(strtoll(text, NULL, 10))
-                    : o->type == CHOIR__FLOAT ? json_real(strtod(text, NULL))
-                                              : printed_text(o->name, text, status);
+    const bool words = o->type == CHOIR__STRING || o->type == CHOIR__BYTES;
+    json_t *value = !text   ? NULL
+                    : words ? printed_text(o->name, text, status)
+                            : choir__cli_json(o, text);
     free(text);
     return value;
 }
@@ -373,7 +317,7 @@ choir_status choir__tune_file_print(
     choir_status status = CHOIR_OK;
     json_t *root = json_object(), *words = json_array();
     for (const choir__cli_option *o = options; o->name; o++) {
-        json_t *value = is_of_line(o->name) ? NULL : printed(o, r, &status);
+        json_t *value = o->where == CHOIR__OF_LINE ? NULL : printed(o, r, &status);
         bool empty = json_is_array(value) && !json_array_size(value);
         if (value && !empty)
             json_object_set_new(root, o->name, value);

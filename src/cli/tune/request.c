@@ -2,6 +2,7 @@
  * directions, and the study. Options that may be given several times are kept in a list. */
 #include "cli/tune/request.h"
 
+#include <jansson.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "base/base.h"
 #include "base/named.h"
 #include "data/tokenizer/utf8.h"
+#include "tune/trials/command.h"
 
 /* --- options that may be given several times --- */
 
@@ -33,11 +35,9 @@ void choir__tune_request_free(choir__tune_request *r)
 {
     for (int i = 0; i < r->given_count; i++)
         free(r->given[i].text);
-    for (int i = 0; i < r->word_count; i++)
-        free(r->words[i]);
     free(r->given);
-    free(r->words);
-    free(r->own_command);
+    choir__command_free(r->own_command);
+    json_decref(r->file);
 }
 
 /* --- metrics --- */

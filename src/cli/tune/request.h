@@ -23,11 +23,10 @@ typedef struct choir__tune_request {
     bool json, quiet, free, print_study;
     choir__tune_given *given; /* (given_count) in their order */
     int given_count;
-    uint64_t on_line;   /* bit i: the command line has option i of the table */
-    char **command;     /* ended by NULL; argv's, or the file's */
-    char **own_command; /* the file's, freed with the request */
-    char **words;       /* (word_count) the file's texts */
-    int word_count;
+    uint64_t on_line;    /* bit i: the command line has option i of the table */
+    char **command;      /* ended by NULL; argv's, or the file's */
+    char **own_command;  /* the file's, freed with the request */
+    struct json_t *file; /* the study file, whose texts the options use; NULL: none */
 } choir__tune_request;
 
 /* --- request.c --- */

@@ -27,10 +27,8 @@ extern const choir__cli_command choir__cli_tune;
 static int took(void *values, const choir__cli_option *o, const char *text)
 {
     request *r = values;
-    bool repeated = !strcmp(o->name, "space") || !strcmp(o->name, "require") ||
-                    !strcmp(o->name, "enqueue") || !strcmp(o->name, "metric");
     r->on_line |= (uint64_t)1 << (o - choir__cli_tune.options);
-    if (repeated)
+    if (o->repeated)
         choir__tune_give(r, o->name, text);
     return CHOIR__EXIT_OK;
 }
@@ -278,14 +276,18 @@ static const choir__cli_option options[] = {
         .help =
             "a parameter, once for each: uniform(a,b), log(a,b), int(a,b[,step=k]), int(a,b,log), "
             "choice(x,y,...), normal(m,s), or one value; with 'if EXPRESSION' behind it, only "
-            "where that is true"},
+            "where that is true",
+        .repeated = true},
     {"require", CHOIR__STRING, AT(require), .argument = "EXPRESSION",
-        .help = "what all trials fulfil, as 'width % heads == 0'; may be given several times"},
+        .help = "what all trials fulfil, as 'width % heads == 0'; may be given several times",
+        .repeated = true},
     {"enqueue", CHOIR__STRING, AT(enqueue), .argument = "NAME=VALUE,...",
-        .help = "a trial with these parameters before all others; may be given several times"},
+        .help = "a trial with these parameters before all others; may be given several times",
+        .repeated = true},
     {"metric", CHOIR__STRING, AT(metric), .preset = "eval_loss", .argument = "NAME[:max]",
         .help = "the number in the trials' JSON lines that is searched for; with several, all "
-                "trials that no other one dominates are the best"},
+                "trials that no other one dominates are the best",
+        .repeated = true},
     {"direction", CHOIR__STRING, AT(direction), .preset = "minimize", .argument = "NAME",
         .help = "whether metrics without :min or :max are better when they are less or more",
         .choices = directions},
@@ -342,11 +344,15 @@ static const choir__cli_option options[] = {
             "trial, as 'choir eval {dir}/checkpoint/latest DATA'"},
     {"plot", CHOIR__STRING, AT(plot), .argument = "FILE",
         .help =
-            "draw the search when it ends, as choir tune plot does, in FILE.png or FILE.svg"},
+            "draw the search when it ends, as choir tune plot does, in FILE.png or FILE.svg",
+        .where = CHOIR__OF_LINE},
     {"print-study", CHOIR__FLAG, AT(print_study),
-        .help = "print these options and the command as a study file, and do nothing else"},
-    {"quiet", CHOIR__FLAG, AT(quiet), .help = "print the best trial alone"},
-    {"json", CHOIR__FLAG, AT(json), .help = "print one JSON object per trial, and the best"},
+        .help = "print these options and the command as a study file, and do nothing else",
+        .where = CHOIR__OF_LINE},
+    {"quiet", CHOIR__FLAG, AT(quiet), .help = "print the best trial alone",
+        .where = CHOIR__OF_LINE},
+    {"json", CHOIR__FLAG, AT(json), .help = "print one JSON object per trial, and the best",
+        .where = CHOIR__OF_LINE},
     {NULL},
 };
 

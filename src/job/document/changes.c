@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "job/document/values.h"
+#include "job/document/document.h"
 #include "job/trainer/judge.h"
 #include "line/say.h"
 
@@ -16,12 +16,7 @@
 /* Returns the job that the checkpoint records. The caller frees its composition. */
 static choir__job recorded_job(const choir__job *j)
 {
-    choir__job before = choir__job_new(j->command);
-    for (const choir__cli_option *o = choir__job_options; o->name; o++) {
-        const char *was = choir__job_recorded(j, o->name), *text = was ? was : o->preset;
-        if (o->recorded && text)
-            (void)!choir__cli_set(o, (char *)&before + o->at, text);
-    }
+    choir__job before = choir__job_of_record(j->command, j->saves.resumed);
     if (before.training.eval_epochs &&
         __builtin_mul_overflow(
             before.training.eval_epochs, j->training.epoch_steps, &before.training.eval_every))
@@ -34,19 +29,14 @@ static choir__job recorded_job(const choir__job *j)
     return before;
 }
 
-static json_t *value_of(const choir__job *j, const choir__cli_option *o)
-{
-    return strcmp(o->name, "best") ? choir__job_full_value(j, o)
-                                   : json_string(choir__judge_measure(j->training.best));
-}
-
 static bool has_changed(
     const choir__job *j, const choir__job *before, const choir__cli_option *o)
 {
-    json_t *was = value_of(before, o), *is = value_of(j, o);
-    bool same = was == is || json_equal(was, is);
-    json_decref(was);
-    json_decref(is);
+    char *was = choir__job_option_text(before, o, CHOIR__COMPARED),
+         *is = choir__job_option_text(j, o, CHOIR__COMPARED);
+    bool same = was && is ? !strcmp(was, is) : was == is;
+    free(was);
+    free(is);
     return !same;
 }
 
@@ -64,12 +54,11 @@ static char *given_text(const choir__job *j, const choir__cli_option *o)
 {
     char *text = choir__cli_text(o, (const char *)j + o->at);
     const char *is = text ? text : "false"; /* a flag */
-    bool steps = !strcmp(o->name, "steps");
-    char *given =
-        choir__job_follows(j, o->name)
-            ? choir__format("--%s %lld, %s steps,", steps ? "epochs" : "eval-epochs",
-                  (long long)(steps ? j->training.epochs : j->training.eval_epochs), is)
-            : choir__format("--%s %s", o->name, is);
+    const choir__cli_option *by = choir__job_filled_by(j, o);
+    char *filling = by ? choir__job_option_text(j, by, CHOIR__BRIEF) : NULL;
+    char *given = by ? choir__format("--%s %s, %s steps,", by->name, filling, is)
+                     : choir__format("--%s %s", o->name, is);
+    free(filling);
     free(text);
     return given;
 }
@@ -114,12 +103,12 @@ static void note_strategy(choir__job *j, const choir__job *before)
 static void note_device(choir__job *j)
 {
     const char *was = json_string_value(json_object_get(j->saves.resumed, "device"));
-    json_t *is = choir__job_device(j);
-    if (was && strcmp(was, json_string_value(is)) != 0)
+    char *is = choir__job_device(j);
+    if (was && strcmp(was, is) != 0)
         choir__job_add_note(j, choir__format("device %s replaces the checkpoint's %s: the "
                                              "numbers from here on are others",
-                                   json_string_value(is), was));
-    json_decref(is);
+                                   is, was));
+    free(is);
 }
 
 /* --- the end --- */

@@ -1,5 +1,5 @@
-/* The words of a job as its record has them: JSON, which is UTF-8, and DATA so that it is found
- * from any folder. */
+/* The words of a record, which are found from any folder, and what differs from a record. */
+#include <jansson.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,34 +7,6 @@
 
 #include "base/base.h"
 #include "job/job.h"
-#include "job/model/text.h"
-#include "data/tokenizer/utf8.h"
-
-static choir_status check(const char *what, const char *text)
-{
-    if (!text || choir__is_utf8(text, strlen(text)))
-        return CHOIR_OK;
-    char *clean = choir__clean(choir__strdup(text));
-    choir_status status = choir__error(CHOIR_ERR_ARGUMENT,
-        "%s '%s' is not UTF-8: a record of the job, which is JSON, cannot have it", what,
-        clean);
-    free(clean);
-    return status;
-}
-
-choir_status choir__job_check_words(const choir__job *j)
-{
-    choir_status status = check("the path of the data", j->data.path);
-    for (const choir__cli_option *o = choir__job_options; o->name && status == CHOIR_OK; o++) {
-        char *name = choir__format("--%s", o->name);
-        char *text =
-            o->type == CHOIR__STRING ? choir__cli_text(o, (const char *)j + o->at) : NULL;
-        status = check(name, text);
-        free(text);
-        free(name);
-    }
-    return status;
-}
 
 /* Adds a part of several sources, which are joined by +, to the list. */
 static char *add_source(char *list, const char *folder, const char *part, int length)
@@ -58,13 +30,6 @@ char *choir__job_path(const char *text)
     return found ? choir__format("%s%s", path, options) : choir__strdup(text);
 }
 
-char *choir__job_located(const choir__cli_option *o, const char *text)
-{
-    bool file = !strcmp(o->name, "weights") ||
-                (!strcmp(o->name, "tokenizer") && !choir__text_is_chars(text));
-    return file && text ? choir__job_path(text) : text ? choir__strdup(text) : NULL;
-}
-
 char *choir__job_place(const char *data)
 {
     char path[PATH_MAX], *all = NULL;
@@ -80,4 +45,18 @@ char *choir__job_place(const char *data)
         at += length + (at[length] == '+');
     }
     return all ? all : choir__strdup(data);
+}
+
+const char *choir__job_recorded(const choir__job *j, const char *name)
+{
+    return json_string_value(
+        json_object_get(json_object_get(j->saves.resumed, "options"), name));
+}
+
+void choir__job_add_note(choir__job *j, char *line)
+{
+    char *all = choir__format("%s%s\n", j->saves.notes ? j->saves.notes : "", line);
+    free(j->saves.notes);
+    free(line);
+    j->saves.notes = all;
 }

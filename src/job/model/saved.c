@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "line/printed.h"
 #include "line/say.h"
+#include "job/document/document.h"
 #include "job/model/text.h"
 
 static bool has(const char *folder, const char *name)
@@ -77,12 +78,10 @@ static choir_status read_job(const char *path, choir__saved *s)
 {
     char *job = NULL;
     choir_status status = choir_training_job(path, &job);
-    json_t *record = job ? json_loads(job, 0, NULL) : NULL;
-    const json_t *options = json_object_get(record, "options");
-    const json_t *part = json_object_get(options, "val-split"); /* a text in older records */
-    s->held_out =
-        json_is_string(part) ? strtod(json_string_value(part), NULL) : json_number_value(part);
-    s->pack = json_object_get(options, "pack") != NULL;
+    json_t *record = job ? choir__job_read_record(job) : NULL;
+    const choir__job_data data = choir__job_of_record("eval", record).data;
+    s->held_out = data.val_split;
+    s->pack = data.pack;
     s->data = text_in(record, "data");
     s->data_sha256 = text_in(record, "data_sha256");
     json_decref(record);

@@ -45,9 +45,6 @@ static choir_status load(const choir__job *j, choir_tokenizer **tokenizer)
         if (status != CHOIR_OK || *tokenizer)
             return status;
     }
-    if (j->model.tokenizer_file && j->model.bytes)
-        return choir__error(CHOIR_ERR_ARGUMENT,
-            "--bytes and --tokenizer %s: one of them can be", j->model.tokenizer_file);
     if (choir__text_is_chars(j->model.tokenizer_file))
         return CHOIR_OK;
     if (j->model.tokenizer_file)

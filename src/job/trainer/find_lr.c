@@ -23,14 +23,6 @@ int choir__rate_test_check(const choir__job *j)
     if (!dot || (strcmp(dot, ".png") && strcmp(dot, ".svg")))
         return choir__cli_usage(j->command, "--find-lr: expected a file .png or .svg, got '%s'",
             j->training.find_lr);
-    if (j->saves.dir || j->saves.resume || j->placement.max_restarts || j->records.run ||
-        j->records.logs)
-        return choir__cli_usage(j->command, "--find-lr with --%s: it trains no model to keep",
-            j->saves.resume   ? "resume" /* which goes on saving */
-            : j->saves.dir    ? "save"
-            : j->records.run  ? "run"
-            : j->records.logs ? "log"
-                              : "max-restarts");
     return choir__gnuplot_check("--find-lr", j->training.find_lr) == CHOIR_OK
                ? CHOIR__EXIT_OK
                : choir__cli_fail();

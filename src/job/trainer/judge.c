@@ -63,11 +63,6 @@ int choir__judge_check(const choir__job *j)
     metric m;
     if (read_metric(j->training.best, &m) != CHOIR_OK)
         return choir__cli_usage(j->command, "%s", choir_error_message());
-    if (j->training.patience && !j->training.eval_every && !j->training.eval_epochs)
-        return choir__cli_usage(j->command,
-            "--patience %lld without --eval-every: training would never be evaluated before "
-            "its end",
-            (long long)j->training.patience);
     if (has_plateau(j) && !j->training.eval_every && !j->training.eval_epochs)
         return choir__cli_usage(j->command,
             "--schedule plateau without --eval-every: the rate falls when the validation loss "

@@ -1,0 +1,99 @@
+/* The columns of the job's options that a text or a number cannot state: see columns.h. */
+#include "job/columns.h"
+
+#include <stdlib.h>
+
+#include "base/number.h"
+#include "job/model/amp.h"
+#include "job/model/optimizers.h"
+#include "job/model/text.h"
+#include "job/trainer/judge.h"
+
+/* --- .matters: whether the job's numbers depend on an option --- */
+
+bool choir__option_stretched(const void *job)
+{
+    return choir__job_is_stretched(job);
+}
+
+bool choir__option_judged(const void *job)
+{
+    return choir__judge_decides(job);
+}
+
+/* --- .written: how documents write a value --- */
+
+/* The file or folder as it is found from anywhere, or the model with all of its sizes. */
+char *choir__option_model_text(const void *job, choir__cli_form form)
+{
+    const choir__job_model *m = &((const choir__job *)job)->model;
+    return form == CHOIR__COMPLETE && m->given ? choir__job_path(m->given)
+                                               : choir__strdup(m->info.config);
+}
+
+char *choir__option_weights_text(const void *job, choir__cli_form form)
+{
+    const char *path = ((const choir__job *)job)->model.weights;
+    (void)form;
+    return path ? choir__job_path(path) : NULL;
+}
+
+char *choir__option_tokenizer_text(const void *job, choir__cli_form form)
+{
+    const char *path = ((const choir__job *)job)->model.tokenizer_file;
+    (void)form;
+    return path && !choir__text_is_chars(path) ? choir__job_path(path) : NULL;
+}
+
+char *choir__option_amp_text(const void *job, choir__cli_form form)
+{
+    const choir__amp_level *level = choir__amp_find(((const choir__job *)job)->optim.amp);
+    return form == CHOIR__BRIEF ? NULL : choir__strdup(level->name);
+}
+
+char *choir__option_optimizer_text(const void *job, choir__cli_form form)
+{
+    float decay;
+    return form == CHOIR__BRIEF ? NULL : choir__cli_optimizer_text(job, &decay);
+}
+
+/* The optimizer's own weight decay, unless specified. */
+char *choir__option_weight_decay_text(const void *job, choir__cli_form form)
+{
+    float decay = 0;
+    char number[CHOIR__NUMBER_TEXT];
+    char *optimizer = form == CHOIR__BRIEF ? NULL : choir__cli_optimizer_text(job, &decay);
+    bool known = optimizer != NULL;
+    free(optimizer);
+    choir__single_text(decay, number);
+    return known ? choir__strdup(number) : NULL;
+}
+
+char *choir__option_schedule_text(const void *job, choir__cli_form form)
+{
+    return form == CHOIR__BRIEF ? NULL : choir__job_schedule_text(job);
+}
+
+char *choir__option_best_text(const void *job, choir__cli_form form)
+{
+    const char *best = ((const choir__job *)job)->training.best;
+    return form == CHOIR__COMPARED ? choir__strdup(choir__judge_measure(best)) : NULL;
+}
+
+/* --- .idle: what a run's record has to no purpose --- */
+
+/* The launcher has started the ranks. */
+bool choir__option_launched(const void *job)
+{
+    return ((const choir__job *)job)->placement.launched;
+}
+
+bool choir__option_saves_nothing(const void *job)
+{
+    return !((const choir__job *)job)->saves.dir;
+}
+
+bool choir__option_no_histograms(const void *job)
+{
+    return !choir__job_has_histograms(job);
+}

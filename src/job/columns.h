@@ -1,0 +1,27 @@
+/* What the rows of choir__job_options call: see the columns of choir__cli_option. All values
+ * are a choir__job. */
+#ifndef CHOIR_CLI_COLUMNS_H
+#define CHOIR_CLI_COLUMNS_H
+
+#include "job/job.h"
+
+/* .matters */
+bool choir__option_stretched(const void *job);
+bool choir__option_judged(const void *job);
+
+/* .written */
+char *choir__option_model_text(const void *job, choir__cli_form form);
+char *choir__option_weights_text(const void *job, choir__cli_form form);
+char *choir__option_tokenizer_text(const void *job, choir__cli_form form);
+char *choir__option_amp_text(const void *job, choir__cli_form form);
+char *choir__option_optimizer_text(const void *job, choir__cli_form form);
+char *choir__option_weight_decay_text(const void *job, choir__cli_form form);
+char *choir__option_schedule_text(const void *job, choir__cli_form form);
+char *choir__option_best_text(const void *job, choir__cli_form form);
+
+/* .idle */
+bool choir__option_launched(const void *job);
+bool choir__option_saves_nothing(const void *job);
+bool choir__option_no_histograms(const void *job);
+
+#endif

@@ -1,0 +1,284 @@
+/* --resume: the options that the command line leaves open are the checkpoint's, from its record
+ * (document.h), and those that differ and cannot are refused. The table of options says what
+ * happens to each: another strategy is taken, since the bits are the same; another --lr is
+ * taken, with a note (changes.c); another --seed is refused. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/files/file.h"
+#include "base/named.h"
+#include "job/document/document.h"
+#include "line/say.h"
+#include "line/values.h"
+
+/* --- reading a record --- */
+
+/* Returns the options that a checkpoint without a record states by itself. */
+static json_t *options_of_state(const choir_train_state *s)
+{
+    json_t *options = json_object();
+    char *numbers[] = {choir__format("%lld", (long long)s->batch_size),
+        choir__format("%lld", (long long)s->microbatches),
+        choir__format("%llu", (unsigned long long)s->seed)};
+    static const char *const names[] = {"batch-size", "microbatches", "seed"};
+    for (int i = 0; i < 3; i++) {
+        json_object_set_new(options, names[i], json_string(numbers[i]));
+        free(numbers[i]);
+    }
+    if (*s->optimizer)
+        json_object_set_new(options, "optimizer", json_string(s->optimizer));
+    if (*s->amp)
+        json_object_set_new(options, "amp", json_string(s->amp));
+    return options;
+}
+
+static choir_status parse_record(choir__job *j, const char *text)
+{
+    j->saves.resumed = choir__job_read_record(text);
+    return j->saves.resumed ? CHOIR_OK
+                            : choir__error(CHOIR_ERR_FORMAT,
+                                  "%s: job.json is no record of a job that this Choir reads",
+                                  j->saves.resume);
+}
+
+/* Reads the record of the checkpoint into j->resumed. */
+static choir_status read_record(choir__job *j)
+{
+    choir_train_state s;
+    char *text = NULL;
+    choir_status status = choir_training_read(j->saves.resume, &s);
+    if (status == CHOIR_OK && !*s.model)
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "%s is of a model of a program's own, which only that program can train",
+            j->saves.resume);
+    if (status == CHOIR_OK)
+        status = choir_training_job(j->saves.resume, &text);
+    if (status == CHOIR_OK && text)
+        status = parse_record(j, text);
+    else if (status == CHOIR_OK)
+        j->saves.resumed = json_pack("{s:o}", "options", options_of_state(&s));
+    j->saves.resumed_step = s.step;
+    j->saves.resumed_validates = s.eval_due != 0;
+    if (status == CHOIR_OK) /* with all sizes, also those that its data determined */
+        json_object_set_new(
+            json_object_get(j->saves.resumed, "options"), "model", json_string(s.model));
+    free(text);
+    return status;
+}
+
+/* --- taking it --- */
+
+static bool same_kind(const char *a, const char *b)
+{
+    size_t n = strcspn(a, ":");
+    return n == strcspn(b, ":") && !strncmp(a, b, n);
+}
+
+/* Refuses an option that the command line gives and the record does not have, or has otherwise,
+ * if the checkpoint belongs to the recorded one. before: the recorded job. */
+static choir_status compare(
+    const choir__job *j, const choir__job *before, const choir__cli_option *o)
+{
+    const char *space = o->argument ? " " : "";
+    char *was = choir__job_option_text(before, o, CHOIR__BRIEF),
+         *is = choir__job_option_text(j, o, CHOIR__BRIEF); /* NULL: a flag that is off */
+    bool keeps = o->recorded == CHOIR__RECORDED_KEEPS ||
+                 (o->recorded == CHOIR__RECORDED_KIND && was && !same_kind(was, is));
+    choir_status status = CHOIR_OK;
+    if (keeps && (was && is ? strcmp(was, is) != 0 : was != is))
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "%s was trained with%s --%s%s%s: it cannot go on with%s %s", j->saves.resume,
+            was ? "" : "out", o->name, was ? space : "", was && o->argument ? was : "",
+            is ? "" : "out", o->argument && is ? is : "it");
+    free(is);
+    free(was);
+    return status;
+}
+
+static choir_status take(choir__job *j, const choir__job *before, const choir__cli_option *o)
+{
+    json_t *options = json_object_get(j->saves.resumed, "options");
+    if (choir__job_was_given(j, o->name)) /* what is late is compared later */
+        return o->late ? CHOIR_OK : compare(j, before, o);
+    if (!choir__job_recorded(j, o->name) || !choir__job_takes(j, o, j->saves.resumed, true))
+        return CHOIR_OK;
+    char *where = choir__format("%s: its record of --%s", j->saves.resume, o->name);
+    choir_status status = choir__cli_json_take(options, o, j, where);
+    free(where);
+    return status;
+}
+
+/* A checkpoint of a program, or of a Choir that kept fewer options. */
+static void note_what_is_missing(choir__job *j)
+{
+    char list[400] = "";
+    for (const choir__cli_option *o = choir__job_options; o->name; o++)
+        if (o->recorded == CHOIR__RECORDED_TAKES && !choir__job_was_given(j, o->name) &&
+            !choir__job_recorded(j, o->name))
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s--%s",
+                *list ? ", " : "", o->name);
+    if (*list)
+        choir__job_add_note(
+            j, choir__format("%s does not record all options of its job: these have their "
+                             "defaults: %s",
+                   j->saves.resume, list));
+}
+
+/* Returns whether path is a run's folder, not one of its steps. */
+static bool is_run(const char *path)
+{
+    char found[PATH_MAX], itself[PATH_MAX];
+    return choir_training_find(path, found) == CHOIR_OK && realpath(path, itself) &&
+           strcmp(found, itself) != 0;
+}
+
+/* Returns the run's folder that a path names, also as DIR/latest, which is its newest step, or
+ * NULL; the caller frees it. */
+static char *run_at(const char *path)
+{
+    static const char latest[] = "/latest";
+    size_t bytes = strlen(path);
+    if (is_run(path))
+        return choir__strdup(path);
+    while (bytes > 1 && path[bytes - 1] == '/')
+        bytes--;
+    char *folder = choir__format("%s%.*s", *path == '/' ? "" : "./", (int)bytes, path);
+    char *end = strrchr(folder, '/');
+    if (end > folder && !strcmp(end, latest))
+        *end = '\0';
+    if (is_run(folder))
+        return folder;
+    free(folder);
+    return NULL;
+}
+
+/* A run goes on in its folder. From one of its steps another run begins; and what a program
+ * keeps in a folder is not for Choir to delete. */
+static void take_folder(choir__job *j)
+{
+    char *run = !j->saves.dir && json_object_get(j->saves.resumed, "format")
+                    ? run_at(j->saves.resume)
+                    : NULL;
+    if (run)
+        json_object_set_new(j->saves.resumed, "save", json_string_nocheck(run));
+    if (run)
+        j->saves.dir = json_string_value(json_object_get(j->saves.resumed, "save"));
+    if (!j->saves.dir)
+        choir__job_add_note(j, choir__strdup("nothing is saved without --save"));
+    free(run);
+}
+
+/* --- its logs --- */
+
+/* Returns the folder of a run from the path of one of its checkpoints; the caller frees it. */
+static char *run_of(const char *checkpoint)
+{
+    const char *slash = strrchr(checkpoint, '/');
+    return choir__format("%.*s", slash ? (int)(slash - checkpoint) : 0, checkpoint);
+}
+
+bool choir__job_goes_on_in_place(const choir__job *j)
+{
+    char found[PATH_MAX], folder[PATH_MAX];
+    if (!j->saves.resume || !j->saves.dir ||
+        choir_training_find(j->saves.resume, found) != CHOIR_OK ||
+        !realpath(j->saves.dir, folder))
+        return false;
+    char *run = run_of(found);
+    bool same = !strcmp(run, folder);
+    free(run);
+    return same;
+}
+
+/* Returns "csv:a.csv, tensorboard:b", or NULL for no logs; the caller frees it. */
+static char *list_of(const json_t *logs)
+{
+    char list[512];
+    const char **dests = choir__calloc(json_array_size(logs) + 1, sizeof *dests);
+    choir__name_table table = {dests, json_array_size(logs), sizeof *dests, false};
+    for (size_t i = 0; i < table.count; i++) {
+        const char *dest = json_string_value(json_array_get(logs, i));
+        dests[i] = dest ? dest : "(no text)";
+    }
+    choir__list_names(&table, list, sizeof list);
+    free(dests);
+    return table.count ? choir__strdup(list) : NULL;
+}
+
+/* Takes the logs that job.json names, and how often they have histograms. */
+static choir_status take_destinations(choir__job *j, json_t *options, const char *path)
+{
+    const choir__cli_option *each = choir__cli_named(choir__job_options, "log-histograms");
+    choir_status status =
+        choir__job_take_list(j, choir__cli_named(choir__job_options, "log"), options, path);
+    if (status == CHOIR_OK && !choir__job_was_given(j, each->name) &&
+        choir__cli_json_text(options, each->name))
+        status = choir__cli_json_take(options, each, j, path);
+    return status;
+}
+
+/* A run that goes on in its folder goes on in its logs, those of its job.json, unless the
+ * command line names others. Another run would write over what the first one has logged, so it
+ * has none. */
+static choir_status take_logs(choir__job *j)
+{
+    char found[PATH_MAX], *left = NULL;
+    if (choir__job_was_given(j, "log") ||
+        choir_training_find(j->saves.resume, found) != CHOIR_OK)
+        return CHOIR_OK;
+    char *run = j->records.run ? choir__strdup(j->records.run) : run_of(found),
+         *path = choir__format("%s/job.json", run);
+    json_t *root = choir__file_json(path, 0, NULL), *options = json_object_get(root, "options");
+    choir_status status = CHOIR_OK;
+    if (j->records.run || choir__job_goes_on_in_place(j))
+        status = take_destinations(j, options, path);
+    else
+        left = list_of(json_object_get(options, "log"));
+    if (left)
+        choir__job_add_note(
+            j, choir__format("this run does not go on in the logs of %s: %s; --log names its "
+                             "own",
+                   j->saves.resume, left));
+    json_decref(root);
+    free(left);
+    free(path);
+    free(run);
+    return status;
+}
+
+int choir__job_recall(choir__job *j)
+{
+    choir_status status = read_record(j);
+    if (status != CHOIR_OK)
+        return choir__cli_fail();
+    const choir__job before = choir__job_of_record(j->command, j->saves.resumed);
+    for (const choir__cli_option *o = choir__job_options; o->name && status == CHOIR_OK; o++)
+        if (o->recorded != CHOIR__NOT_RECORDED)
+            status = take(j, &before, o);
+    if (status != CHOIR_OK)
+        return choir__cli_fail();
+    if (!j->data.path)
+        j->data.path = json_string_value(json_object_get(j->saves.resumed, "data"));
+    if (!json_object_get(j->saves.resumed, "format"))
+        note_what_is_missing(j);
+    take_folder(j);
+    return take_logs(j) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
+}
+
+/* --- when the data are open --- */
+
+/* Refuses a job that the checkpoint is not a part of. */
+choir_status choir__job_check_resumed(const choir__job *j)
+{
+    const char *model = choir__job_recorded(j, "model");
+    if (strcmp(model, j->model.info.config) != 0)
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s is of the model %s, not %s",
+            j->saves.resume, model, j->model.info.config);
+    if (j->saves.resumed_step >= j->training.steps + j->saves.resumed_validates)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "%s has done %lld steps already, and the job ends after %lld: name more with --steps",
+            j->saves.resume, (long long)j->saves.resumed_step, (long long)j->training.steps);
+    return CHOIR_OK;
+}
