@@ -1,5 +1,5 @@
-/* What the rows of choir__job_options call: see the columns of choir__cli_option. All values
- * are a choir__job. */
+/* Functions that rows of choir__job_options name in their columns, which choir__cli_option
+ * describes. The values are those of a choir__job. */
 #ifndef CHOIR_CLI_COLUMNS_H
 #define CHOIR_CLI_COLUMNS_H
 

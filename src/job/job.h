@@ -236,6 +236,8 @@ char *choir__job_text(const choir__job *job, const char *id);
 /* Returns a path, perhaps with :options behind it, as an absolute one if a file or folder is
  * there, else the text as it is; the caller frees it. */
 char *choir__job_path(const char *text);
+/* Returns whether two texts name one thing before the colon: adamw and adamw:beta2=0.99. */
+bool choir__job_same_kind(const char *a, const char *b);
 /* Returns DATA so that it is found from any folder; the caller frees it. */
 char *choir__job_place(const char *data);
 

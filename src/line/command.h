@@ -42,10 +42,10 @@ typedef enum choir__cli_where {
     CHOIR__OF_LINE,     /* none: it belongs to one call of the command */
 } choir__cli_where;
 
-/* What a document is for, and so how it writes values. */
+/* How the values of options are written, by the purpose of the document. */
 typedef enum choir__cli_form {
-    CHOIR__BRIEF,    /* a checkpoint's record, and what ranks agree on: what was given, with the
-                        sizes of the model that the checkpoint holds */
+    CHOIR__BRIEF,    /* a checkpoint's record, and the agreement of ranks: as the command line
+                        has them, but with all sizes of the model */
     CHOIR__COMPLETE, /* a job file: with the defaults, which another version may have otherwise
                       */
     CHOIR__COMPARED, /* no document: two values with one meaning have one text */

@@ -282,7 +282,8 @@ END
     grep -q 'falls fastest at --lr' out && grep -q '<svg' rate.svg || fail "$(cat out)"
     bad 2 'expected a file .png or .svg' train --find-lr rate.gif random
     bad 2 'it trains no model to keep' train --find-lr rate.png --save x random
-    bad 2 "find-lr rate.png with --log csv:x.csv: it trains no" train --find-lr rate.png --log csv:x.csv random
+    bad 2 "find-lr rate.png with --log csv:x.csv: it trains no model to keep" \
+        train --find-lr rate.png --log csv:x.csv random
 }
 
 check summaries

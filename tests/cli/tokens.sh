@@ -34,7 +34,8 @@ wrong_files() {
     echo '{"model":{"type":"Nope"}}' >t.json
     bad 1 'model.type is "Nope"' train --model "$gpt" --tokenizer t.json --steps 1 text
     bad 1 'nowhere' train --model "$gpt" --tokenizer nowhere --steps 1 text
-    bad 2 '--bytes with --tokenizer t.json: choose one of them' train --model "$gpt" --tokenizer t.json --bytes --steps 1 text
+    bad 2 '--bytes with --tokenizer t.json: choose one of them' \
+        train --model "$gpt" --tokenizer t.json --bytes --steps 1 text
 }
 
 for file in gpt2 llama2.json spm_unigram.model; do

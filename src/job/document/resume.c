@@ -70,12 +70,6 @@ static choir_status read_record(choir__job *j)
 
 /* --- taking it --- */
 
-static bool same_kind(const char *a, const char *b)
-{
-    size_t n = strcspn(a, ":");
-    return n == strcspn(b, ":") && !strncmp(a, b, n);
-}
-
 /* Refuses an option that the command line gives and the record does not have, or has otherwise,
  * if the checkpoint belongs to the recorded one. before: the recorded job. */
 static choir_status compare(
@@ -85,7 +79,7 @@ static choir_status compare(
     char *was = choir__job_option_text(before, o, CHOIR__BRIEF),
          *is = choir__job_option_text(j, o, CHOIR__BRIEF); /* NULL: a flag that is off */
     bool keeps = o->recorded == CHOIR__RECORDED_KEEPS ||
-                 (o->recorded == CHOIR__RECORDED_KIND && was && !same_kind(was, is));
+                 (o->recorded == CHOIR__RECORDED_KIND && was && !choir__job_same_kind(was, is));
     choir_status status = CHOIR_OK;
     if (keeps && (was && is ? strcmp(was, is) != 0 : was != is))
         status = choir__error(CHOIR_ERR_ARGUMENT,
@@ -100,7 +94,7 @@ static choir_status compare(
 static choir_status take(choir__job *j, const choir__job *before, const choir__cli_option *o)
 {
     json_t *options = json_object_get(j->saves.resumed, "options");
-    if (choir__job_was_given(j, o->name)) /* what is late is compared later */
+    if (choir__job_was_given(j, o->name)) /* choir__job_check_resumed compares a late one */
         return o->late ? CHOIR_OK : compare(j, before, o);
     if (!choir__job_recorded(j, o->name) || !choir__job_takes(j, o, j->saves.resumed, true))
         return CHOIR_OK;

@@ -20,12 +20,9 @@ static bool has_other_kind(const choir__job *j, const char *name, const json_t *
 {
     const char *was =
         json_string_value(json_object_get(json_object_get(root, "options"), name));
-    if (!was || !was_given(j, name))
-        return false;
-    const char *is = *(
-        const char *const *)((const char *)j + choir__cli_named(choir__job_options, name)->at);
-    size_t n = strcspn(was, ":");
-    return n != strcspn(is, ":") || strncmp(was, is, n) != 0;
+    const choir__cli_option *o = choir__cli_named(choir__job_options, name);
+    return was && was_given(j, name) &&
+           !choir__job_same_kind(was, *(const char *const *)((const char *)j + o->at));
 }
 
 bool choir__job_takes(

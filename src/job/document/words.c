@@ -60,3 +60,9 @@ void choir__job_add_note(choir__job *j, char *line)
     free(line);
     j->saves.notes = all;
 }
+
+bool choir__job_same_kind(const char *a, const char *b)
+{
+    size_t n = strcspn(a, ":");
+    return n == strcspn(b, ":") && !strncmp(a, b, n);
+}

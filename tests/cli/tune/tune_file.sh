@@ -122,7 +122,7 @@ resources() {
     local value
     for value in 1.5 true '["1G"]'; do
         sed "s/\"seed\": 3/\"memory-per-trial\": $value/" study.json >wrong.json
-        bad 2 'wrong.json: memory-per-trial: expected a whole number of bytes .* as 500M or 2G, got' \
+        bad 2 'wrong.json: memory-per-trial: expected a whole number of bytes .* as 500M or 2G' \
             tune wrong.json
     done
     for value in 100000000 1e8 '"100M"'; do
