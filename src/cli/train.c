@@ -137,7 +137,7 @@ static int run_ranks(const choir__job *job)
     shared.records.recorded = &b->recorded;
     shared.records.reached = &b->reached;
     shared.placement.gate = &b->gate;
-    b->shared.old_checkpoint = choir__job_checkpoint(job);
+    b->shared.old_checkpoint = choir__job_checkpoint(&job->saves);
     ranks r = {&shared, b};
     choir__recovery recovery = choir__cli_strategy_recovery(job);
     choir_spawn_opts opts = choir_spawn_defaults();

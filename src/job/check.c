@@ -167,7 +167,7 @@ static int find_launcher(choir__job *j)
 /* Checks what standard input, which is read once, cannot do. */
 static int check_stream(const choir__job *j)
 {
-    if (!choir__job_is_stream(j))
+    if (!choir__job_is_stream(&j->data))
         return CHOIR__EXIT_OK;
     if (j->saves.resume)
         return choir__cli_usage(j->command,

@@ -95,5 +95,5 @@ bool choir__option_saves_nothing(const void *job)
 
 bool choir__option_no_histograms(const void *job)
 {
-    return !choir__job_has_histograms(job);
+    return !choir__job_has_histograms(&((const choir__job *)job)->records);
 }

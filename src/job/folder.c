@@ -37,7 +37,7 @@ static choir_status check_save_folder(const choir__job *j)
     if (j->placement.rank > 0 || choir__job_is_started_again(j) ||
         choir_training_find(j->saves.dir, old) != CHOIR_OK)
         return CHOIR_OK;
-    if (choir__job_goes_on_in_place(j))
+    if (choir__job_goes_on_in_place(&j->saves))
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_ARGUMENT,
         "--save %s holds a run already: continue it by --resume %s, or choose another folder",
@@ -151,7 +151,7 @@ static bool is_same_folder(const char *a, const char *b)
 static choir_status check_step(const choir__job *j)
 {
     choir_train_state s;
-    if (!choir__job_goes_on_in_place(j))
+    if (!choir__job_goes_on_in_place(&j->saves))
         return CHOIR_OK;
     choir_status status = choir_training_read(j->saves.resume, &s);
     if (status != CHOIR_OK || s.step == j->saves.resumed_step)
@@ -209,12 +209,11 @@ void choir__job_leave_folders(choir__job *j, bool ended)
 
 /* --- the newest checkpoint --- */
 
-uint64_t choir__job_checkpoint(const choir__job *j)
+uint64_t choir__job_checkpoint(const choir__job_saves *s)
 {
     char found[PATH_MAX];
     struct stat folder;
-    if (!j->saves.dir || choir_training_find(j->saves.dir, found) != CHOIR_OK ||
-        stat(found, &folder) < 0)
+    if (!s->dir || choir_training_find(s->dir, found) != CHOIR_OK || stat(found, &folder) < 0)
         return 0;
     uint64_t made =
         (uint64_t)folder.st_mtim.tv_sec * 1000000000u + (uint64_t)folder.st_mtim.tv_nsec;

@@ -136,18 +136,19 @@ static bool has_nccl(void)
     return found != NULL;
 }
 
-const char *choir__gpus_backend(const choir__job *j, const char *gpus, const char **note)
+const char *choir__gpus_backend(
+    const choir__job_placement *p, const char *gpus, const char **note)
 {
     looked_at l = {.count = 0};
     *note = NULL;
     /* Ranks that a launcher starts may be on several machines, which decide alike only if the
      * backend is named; ranks that die are replaced in shared memory. */
-    if (j->placement.backend || getenv("CHOIR_BACKEND") || !gpus || j->placement.launched ||
-        j->placement.max_restarts || j->placement.nproc < 2 || !has_nccl())
-        return j->placement.backend;
+    if (p->backend || getenv("CHOIR_BACKEND") || !gpus || p->launched || p->max_restarts ||
+        p->nproc < 2 || !has_nccl())
+        return p->backend;
     for (const char *at = gpus; (at = strchr(at, ':')) && l.count < MOST_GPUS; at++)
         l.line[l.count++] = line_of(atoi(at + 1));
-    bool apart = l.count >= j->placement.nproc && are_apart(&l), tried = apart && are_tried(&l);
+    bool apart = l.count >= p->nproc && are_apart(&l), tried = apart && are_tried(&l);
     for (int i = 0; i < l.count; i++)
         free(l.line[i]);
     if (apart && !tried)

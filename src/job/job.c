@@ -23,32 +23,32 @@ enum { RANDOM_BATCHES = 4 }; /* of random data, to validate on */
 
 /* --- data --- */
 
-static bool is_random(const choir__job *j)
+static bool is_random(const choir__job_data *d)
 {
-    return j->data.path && !strcmp(j->data.path, "random");
+    return d->path && !strcmp(d->path, "random");
 }
 
-static bool is_folder(const choir__job *j)
+static bool is_folder(const choir__job_data *d)
 {
     struct stat s;
-    return j->data.path && !is_random(j) && stat(j->data.path, &s) == 0 && S_ISDIR(s.st_mode);
+    return d->path && !is_random(d) && stat(d->path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-bool choir__job_is_stream(const choir__job *j)
+bool choir__job_is_stream(const choir__job_data *d)
 {
-    return j->data.path && !strcmp(j->data.path, "-");
+    return d->path && !strcmp(d->path, "-");
 }
 
-static bool is_tar(const choir__job *j)
+static bool is_tar(const choir__job_data *d)
 {
-    size_t length = j->data.path ? strlen(j->data.path) : 0;
-    return length > 4 && !strcmp(j->data.path + length - 4, ".tar");
+    size_t length = d->path ? strlen(d->path) : 0;
+    return length > 4 && !strcmp(d->path + length - 4, ".tar");
 }
 
 /* Returns whether the data are images: a tar, or a folder without documents. */
-static bool has_images(const choir__job *j)
+static bool has_images(const choir__job_data *d)
 {
-    return is_tar(j) || (is_folder(j) && !choir_data_has_documents(j->data.path));
+    return is_tar(d) || (is_folder(d) && !choir_data_has_documents(d->path));
 }
 
 /* Takes the names of the classes from the checkpoint that is resumed, or from the published
@@ -94,7 +94,7 @@ static choir_status open_stream(choir__job *j, choir_tokenizer *tokenizer)
 /* Opens the data for the model, and describes the model for the data. */
 static choir_status open_data(choir__job *j)
 {
-    choir_model_info wanted = {.random = is_random(j)};
+    choir_model_info wanted = {.random = is_random(&j->data)};
     choir_data_opts opts = choir_data_defaults();
     choir_data data;
     choir_status status = choir_model_describe(j->model.name, &wanted);
@@ -104,7 +104,7 @@ static choir_status open_data(choir__job *j)
         status = choir__text_tokenizer(j, &opts.tokenizer);
     if (status != CHOIR_OK)
         return status;
-    if (choir__job_is_stream(j)) {
+    if (choir__job_is_stream(&j->data)) {
         j->model.info = wanted;
         return open_stream(j, opts.tokenizer);
     }
@@ -221,9 +221,9 @@ choir_status choir__job_prepare(choir__job *j)
     if (status != CHOIR_OK)
         return status;
     if (!j->model.name)
-        j->model.name = is_random(j)    ? "toy"
-                        : has_images(j) ? "cnn"
-                                        : "gpt2:layers=4,heads=4,width=128,context=64";
+        j->model.name = is_random(&j->data)    ? "toy"
+                        : has_images(&j->data) ? "cnn"
+                                               : "gpt2:layers=4,heads=4,width=128,context=64";
     status = open_data(j);
     if (status == CHOIR_OK)
         status = balance(j);

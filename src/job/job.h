@@ -211,7 +211,7 @@ void choir__job_leave_folders(choir__job *job, bool ended);
 bool choir__job_may_be_kept(const choir__job *job);
 
 /* Returns a number that stands for the newest checkpoint of --save; 0: there is none. */
-uint64_t choir__job_checkpoint(const choir__job *job);
+uint64_t choir__job_checkpoint(const choir__job_saves *saves);
 
 /* Refuses a job that names a device twice. Returns like choir__job_check. */
 int choir__job_devices_once(const choir__job *job);
@@ -255,7 +255,7 @@ char *choir__job_auto_text(const choir__job *job);
 /* Returns true if --offload is "params" or "params:FOLDER", which off-loads fsdp's shards. Sets
  * *folder to that of the shards or, if it returns false, of the optimizer's state; NULL: none.
  */
-bool choir__job_offload(const choir__job *job, const char **folder);
+bool choir__job_offload(const choir__job_optim *optim, const char **folder);
 
 /* --- --resume: job/document/resume.c --- */
 
@@ -280,10 +280,10 @@ void choir__job_print_numbers(void);
 /* --- where the records go: job/logs.c --- */
 
 /* Returns whether --save is the folder of --resume's checkpoint. */
-bool choir__job_goes_on_in_place(const choir__job *job);
+bool choir__job_goes_on_in_place(const choir__job_saves *saves);
 
 /* Returns whether one of the job's logs takes histograms. */
-bool choir__job_has_histograms(const choir__job *job);
+bool choir__job_has_histograms(const choir__job_records *records);
 
 /* Fails if two records would be in one place, or one would replace a file that is none. Error:
  * argument. */
@@ -318,7 +318,7 @@ void choir__record_classes(struct json_t *record, const choir_class_names *class
 choir_status choir__job_agree(const choir__job *job, choir_group *group);
 
 /* Returns whether the data is standard input. */
-bool choir__job_is_stream(const choir__job *job);
+bool choir__job_is_stream(const choir__job_data *data);
 
 /* Opens the data, describes the model, and checks that all sizes fit one another. */
 choir_status choir__job_prepare(choir__job *job);
@@ -329,13 +329,14 @@ void choir__job_free(choir__job *job);
 choir_status choir__job_published(choir__job *job);
 /* Loads the job's initial weights into net. Rank 0 prints notes about weights that keep new
  * values. */
-choir_status choir__job_load_weights(const choir__job *job, choir_module *net, int rank);
+choir_status choir__job_load_weights(
+    const choir__job_model *model, choir_module *net, int rank);
 
 /* Checks the form of --lr-for. */
 choir_status choir__job_check_groups(const choir__job *job);
 /* Freezes what --freeze names in the whole model, before a strategy wraps it, and checks that
  * the patterns of both options match parameters of it. */
-choir_status choir__job_freeze(const choir__job *job, choir_module *net);
+choir_status choir__job_freeze(const choir__job_optim *optim, choir_module *net);
 /* Makes the groups of --lr-for. weight_decay: of the other parameters; matrices: biases and
  * norms have none. */
 choir_status choir__job_groups(

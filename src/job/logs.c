@@ -32,12 +32,12 @@ static bool is_same_file(const char *a, const char *b)
            first.st_ino == second.st_ino;
 }
 
-static choir_status check_table(const choir__job *j, const char *dest)
+static choir_status check_table(const choir__job_data *d, const char *dest)
 {
     const char *place = dest + strlen("csv:");
     if (strncmp(dest, "csv:", strlen("csv:")))
         return CHOIR_OK;
-    return j->data.path && is_same_file(place, j->data.path)
+    return d->path && is_same_file(place, d->path)
                ? choir__error(CHOIR_ERR_ARGUMENT,
                      "--log %s: this file is the data of the job: choose another one", dest)
                : choir__csv_check(place);
@@ -61,10 +61,10 @@ static bool takes_histograms(const char *dest)
     return choir__recorder_find(dest, &ops, &place) == CHOIR_OK && ops->histogram;
 }
 
-bool choir__job_has_histograms(const choir__job *j)
+bool choir__job_has_histograms(const choir__job_records *r)
 {
     bool has = false;
-    char *all = choir__strdup(j->records.logs ? j->records.logs : ""), *rest = all, *dest;
+    char *all = choir__strdup(r->logs ? r->logs : ""), *rest = all, *dest;
     while ((dest = strsep(&rest, "\n")) && *dest)
         has |= takes_histograms(dest);
     free(all);
@@ -92,9 +92,10 @@ choir_status choir__job_check_logs(const choir__job *j)
         names[count] = whole_name(dest);
         status = check_place(names, count++, dest);
         if (status == CHOIR_OK)
-            status = check_table(j, dest);
+            status = check_table(&j->data, dest);
     }
-    if (status == CHOIR_OK && j->records.log_histograms > 0 && !choir__job_has_histograms(j))
+    if (status == CHOIR_OK && j->records.log_histograms > 0 &&
+        !choir__job_has_histograms(&j->records))
         status = no_histograms(j);
     for (int i = 0; i < count; i++)
         free(names[i]);

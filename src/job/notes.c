@@ -28,18 +28,18 @@ static void say(const choir__job *j, char *text)
 }
 
 /* Returns a device that several ranks share by name, or NULL. */
-static const char *shared_device(const choir__job *j)
+static const char *shared_device(const choir__job_placement *p)
 {
-    for (int i = 1; j->placement.devices && i < j->placement.device_count; i++)
+    for (int i = 1; p->devices && i < p->device_count; i++)
         for (int k = 0; k < i; k++)
-            if (!strcmp(j->placement.device_names[i], j->placement.device_names[k]))
-                return j->placement.device_names[i];
+            if (!strcmp(p->device_names[i], p->device_names[k]))
+                return p->device_names[i];
     return NULL;
 }
 
 void choir__job_notes(const choir__job *j)
 {
-    const char *shared = shared_device(j);
+    const char *shared = shared_device(&j->placement);
     int64_t warmup = choir__job_warmup(j);
     if (j->placement.rank > 0)
         return;

@@ -57,7 +57,7 @@ static int check_option(const choir__job *j, const choir__cli_option *o)
     else if (alone)
         status = choir__cli_usage(
             j->command, "%s without --%s%s", it, o->needs.options[0], o->needs.why);
-    else if (o->rereads && choir__job_is_stream(j))
+    else if (o->rereads && choir__job_is_stream(&j->data))
         status = choir__cli_usage(
             j->command, "-: standard input is read once, so --%s is not possible", o->name);
     free(other);
@@ -98,7 +98,7 @@ static bool steps_apart(const choir__job *j)
 static bool shards_nothing(const choir__job *j)
 {
     const char *folder;
-    return choir__job_offload(j, &folder) && !j->placement.strategy->shards;
+    return choir__job_offload(&j->optim, &folder) && !j->placement.strategy->shards;
 }
 
 /* An option that the job cannot have, because of another one or of none, and the end of the

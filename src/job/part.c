@@ -31,18 +31,18 @@ void choir__cli_part_add_device(choir__cli_part *p, choir_device *device)
 }
 
 /* Returns the number of devices per process. */
-static int devices_each(const choir__job *j)
+static int devices_each(const choir__job_placement *p)
 {
-    const choir__composition *c = &j->placement.composition;
-    return j->placement.strategy->spread == CHOIR__ALL_DEVICES ? j->placement.device_count
-           : choir__composition_inside(c)                      ? c->dims[c->count - 1].size
-                                                               : 1;
+    const choir__composition *c = &p->composition;
+    return p->strategy->spread == CHOIR__ALL_DEVICES ? p->device_count
+           : choir__composition_inside(c)            ? c->dims[c->count - 1].size
+                                                     : 1;
 }
 
 /* Returns a list of each process's first device, which NCCL uses, or NULL for CPUs. */
 static char *first_devices(const choir__job *j)
 {
-    int count = devices_each(j);
+    int count = devices_each(&j->placement);
     char *list = NULL;
     for (int i = 0; i + count <= j->placement.device_count; i += count) {
         char *longer = choir__format(
@@ -60,7 +60,7 @@ static char *first_devices(const choir__job *j)
 static choir_status take_devices(choir__cli_part *p)
 {
     const choir__job *j = p->job;
-    int count = devices_each(j);
+    int count = devices_each(&j->placement);
     int first = p->env.local_rank % (j->placement.device_count / count) * count;
     choir_status status = CHOIR_OK;
     for (int i = 0; i < count && status == CHOIR_OK; i++) {
@@ -81,7 +81,7 @@ choir_status choir__cli_part_open(
     char *devices = first_devices(j);
     const char *note;
     opts.device = devices;
-    opts.backend = choir__gpus_backend(j, devices, &note);
+    opts.backend = choir__gpus_backend(&j->placement, devices, &note);
     choir_status status = choir_env_join(&p->env, j->placement.rendezvous, opts);
     free(devices);
     if (status != CHOIR_OK)
@@ -110,7 +110,7 @@ choir_status choir__cli_part_build(choir__cli_part *p)
     choir_status status = choir_scope_status(p->run);
     p->model = p->evaluated = p->net;
     if (status == CHOIR_OK)
-        status = choir__job_freeze(j, p->net);
+        status = choir__job_freeze(&j->optim, p->net);
     /* Stages can be cast where they are; what a second strategy has wrapped cannot. */
     bool castable =
         !choir__amp_find(j->optim.amp)->halved || j->placement.composition.count == 1;
@@ -121,7 +121,7 @@ choir_status choir__cli_part_build(choir__cli_part *p)
         !strcmp(j->model.init, "torch"))
         status = choir_module_init_torch(p->net, j->training.seed);
     if (status == CHOIR_OK && j->model.weights && !j->saves.resume)
-        status = choir__job_load_weights(j, p->net, p->env.rank);
+        status = choir__job_load_weights(&j->model, p->net, p->env.rank);
     if (status == CHOIR_OK && j->optim.recompute)
         choir_module_recompute_blocks(p->net, true);
     if (status == CHOIR_OK)

@@ -173,12 +173,11 @@ static char *run_of(const char *checkpoint)
     return choir__format("%.*s", slash ? (int)(slash - checkpoint) : 0, checkpoint);
 }
 
-bool choir__job_goes_on_in_place(const choir__job *j)
+bool choir__job_goes_on_in_place(const choir__job_saves *s)
 {
     char found[PATH_MAX], folder[PATH_MAX];
-    if (!j->saves.resume || !j->saves.dir ||
-        choir_training_find(j->saves.resume, found) != CHOIR_OK ||
-        !realpath(j->saves.dir, folder))
+    if (!s->resume || !s->dir || choir_training_find(s->resume, found) != CHOIR_OK ||
+        !realpath(s->dir, folder))
         return false;
     char *run = run_of(found);
     bool same = !strcmp(run, folder);
@@ -226,7 +225,7 @@ static choir_status take_logs(choir__job *j)
          *path = choir__format("%s/job.json", run);
     json_t *root = choir__file_json(path, 0, NULL), *options = json_object_get(root, "options");
     choir_status status = CHOIR_OK;
-    if (j->records.run || choir__job_goes_on_in_place(j))
+    if (j->records.run || choir__job_goes_on_in_place(&j->saves))
         status = take_destinations(j, options, path);
     else
         left = list_of(json_object_get(options, "log"));

@@ -64,9 +64,9 @@ static choir_status unmatched(const char *option, const char *pattern)
         option, pattern);
 }
 
-choir_status choir__job_freeze(const choir__job *j, choir_module *net)
+choir_status choir__job_freeze(const choir__job_optim *o, choir_module *net)
 {
-    const char *frozen = j->optim.freeze, *rates = j->optim.lr_for;
+    const char *frozen = o->freeze, *rates = o->lr_for;
     entry e;
     bool more = true;
     choir_status status = CHOIR_OK;
@@ -75,10 +75,9 @@ choir_status choir__job_freeze(const choir__job *j, choir_module *net)
         if (more && status == CHOIR_OK && !choir_module_freeze_matching(net, e.pattern, true))
             status = unmatched("freeze", e.pattern);
     }
-    if (status == CHOIR_OK && j->optim.freeze && choir_module_param_count(net) == 0)
+    if (status == CHOIR_OK && o->freeze && choir_module_param_count(net) == 0)
         return choir__error(CHOIR_ERR_ARGUMENT,
-            "--freeze %s: all parameters are frozen, so nothing is left to train",
-            j->optim.freeze);
+            "--freeze %s: all parameters are frozen, so nothing is left to train", o->freeze);
     for (more = true; more && status == CHOIR_OK;) {
         status = next("lr-for", &rates, &e, &more);
         if (more && status == CHOIR_OK && !choir_module_count_matching(net, e.pattern))

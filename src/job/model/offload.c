@@ -4,14 +4,12 @@
 
 #include "job/job.h"
 
-bool choir__job_offload(const choir__job *j, const char **folder)
+bool choir__job_offload(const choir__job_optim *o, const char **folder)
 {
     static const char word[] = "params";
     size_t n = sizeof word - 1;
-    bool params = j->optim.offload && !strncmp(j->optim.offload, word, n) &&
-                  (j->optim.offload[n] == ':' || !j->optim.offload[n]);
-    *folder = !params               ? j->optim.offload
-              : j->optim.offload[n] ? j->optim.offload + n + 1
-                                    : NULL;
+    bool params =
+        o->offload && !strncmp(o->offload, word, n) && (o->offload[n] == ':' || !o->offload[n]);
+    *folder = !params ? o->offload : o->offload[n] ? o->offload + n + 1 : NULL;
     return params;
 }

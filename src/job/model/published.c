@@ -124,11 +124,10 @@ choir_status choir__job_published(choir__job *j)
                : status;
 }
 
-choir_status choir__job_load_weights(const choir__job *j, choir_module *net, int rank)
+choir_status choir__job_load_weights(const choir__job_model *m, choir_module *net, int rank)
 {
     char *notes = NULL;
-    choir_status status =
-        choir_model_load_weights(net, &j->model.info, j->model.weights, j->model.head, &notes);
+    choir_status status = choir_model_load_weights(net, &m->info, m->weights, m->head, &notes);
     if (status == CHOIR_OK && rank == 0)
         choir__cli_notes("train", notes);
     free(notes);

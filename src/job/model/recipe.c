@@ -232,7 +232,7 @@ choir_status choir__job_optimizer(
     if (status == CHOIR_OK && (j->optim.ema > 0 || j->optim.swa))
         status = choir_optim_average(*optim, average);
     const char *folder; /* state of off-loaded parameters follows them by itself */
-    if (!choir__job_offload(j, &folder) && folder && status == CHOIR_OK)
+    if (!choir__job_offload(&j->optim, &folder) && folder && status == CHOIR_OK)
         status = choir_optim_offload(*optim, folder);
     if (j->optim.clip > 0 ||
         ((j->records.json || choir__job_is_logged(j)) &&

@@ -41,7 +41,7 @@ static choir_status build(choir__cli_part *p)
     opts.ignored = *patterns ? patterns : NULL;
     opts.gather = k->gather;
     opts.reshard_after_forward = k->reshard;
-    opts.offload = choir__job_offload(p->job, &opts.offload_folder);
+    opts.offload = choir__job_offload(&p->job->optim, &opts.offload_folder);
     if (!opts.offload)
         opts.offload_folder = NULL; /* the optimizer's */
     p->model = choir_fsdp(p->run, p->model, p->along, opts);

@@ -13,7 +13,7 @@
 
 bool choir__trainer_has_saved(const choir__job *j)
 {
-    uint64_t newest = j->placement.shared ? choir__job_checkpoint(j) : 0;
+    uint64_t newest = j->placement.shared ? choir__job_checkpoint(&j->saves) : 0;
     return newest && newest != j->placement.shared->old_checkpoint;
 }
 
