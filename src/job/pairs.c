@@ -73,46 +73,20 @@ int choir__job_check_pairs(const choir__job *j)
     return status;
 }
 
-/* --- options that need a kind of strategy --- */
-
-static bool has_halved_shards(const choir__job *j)
-{
-    return j->placement.strategy->shards && choir__amp_find(j->optim.amp)->halved;
-}
-
-static bool has_halved_weights(const choir__job *j)
-{
-    return choir__amp_find(j->optim.amp)->halved;
-}
-
-static bool has_other_weights(const choir__job *j)
-{
-    return j->placement.strategy->meet;
-}
-
-static bool steps_apart(const choir__job *j)
-{
-    return j->placement.strategy->meet && !j->placement.strategy->together;
-}
-
-static bool shards_nothing(const choir__job *j)
-{
-    const char *folder;
-    return choir__job_offload(&j->optim, &folder) && !j->placement.strategy->shards;
-}
+/* --- options that need a kind of strategy, or of job --- */
 
 /* An option that the job cannot have, because of another one or of none, and the end of the
  * sentence that says so. */
 typedef struct clash {
     const char *option, *with;
-    bool (*clashes)(const choir__job *);
+    bool clashes;
     const char *why;
 } clash;
 
 static int check_clashes(const choir__job *j, const clash *rows, size_t count)
 {
     for (const clash *c = rows; c < rows + count; c++) {
-        if (!is_set(j, named(c->option)) || !c->clashes(j))
+        if (!c->clashes || !is_set(j, named(c->option)))
             continue;
         char *it = said(j, named(c->option)), *other = c->with ? said(j, named(c->with)) : NULL;
         int status = choir__cli_usage(
@@ -126,87 +100,56 @@ static int check_clashes(const choir__job *j, const clash *rows, size_t count)
 
 int choir__job_check_strategy(const choir__job *j)
 {
-    static const char f32[] = ": expected f32 weights that all ranks update together";
-    static const clash rows[] = {
-        {"amp", "strategy", has_halved_shards, ": shards are f32 weights; choose O2 or bf16"},
-        {"ema", "strategy", has_other_weights, f32},
-        {"swa", "strategy", has_other_weights, f32},
-        {"ema", "amp", has_halved_weights, f32},
-        {"swa", "amp", has_halved_weights, f32},
-        {"find-lr", "strategy", has_other_weights, ": its ranks have losses of their own"},
-        {"max-time", "strategy", steps_apart, ": its ranks step apart; choose --steps"},
-        {"offload", "strategy", shards_nothing,
+    const char *folder, *f32 = ": expected f32 weights that all ranks update together";
+    const choir__cli_strategy *s = j->placement.strategy;
+    const bool halved = choir__amp_find(j->optim.amp)->halved, meet = s->meet != NULL,
+               params = choir__job_offload(&j->optim, &folder);
+    const clash rows[] = {
+        {"amp", "strategy", s->shards && halved, ": shards are f32 weights; choose O2 or bf16"},
+        {"ema", "strategy", meet, f32},
+        {"swa", "strategy", meet, f32},
+        {"ema", "amp", halved, f32},
+        {"swa", "amp", halved, f32},
+        {"find-lr", "strategy", meet, ": its ranks have losses of their own"},
+        {"max-time", "strategy", meet && !s->together,
+            ": its ranks step apart; choose --steps"},
+        {"offload", "strategy", params && !s->shards,
             ", which shards no parameters: choose fsdp, also for one device, or fsdp+pipeline"},
     };
     return check_clashes(j, rows, CHOIR_COUNT(rows));
 }
 
-/* --- ranks that are replaced --- */
-
-static bool has_no_restarts(const choir__job *j)
-{
-    return !j->placement.max_restarts;
-}
-
-static bool recovers_in_place(const choir__job *j)
-{
-    return choir__cli_strategy_recovery(j) == CHOIR__IN_PLACE;
-}
-
-static bool saves_nothing(const choir__job *j)
-{
-    return !j->saves.dir;
-}
-
-static bool cannot_recover(const choir__job *j)
-{
-    return choir__cli_strategy_recovery(j) == CHOIR__NO_RECOVERY;
-}
-
-static bool is_launched(const choir__job *j)
-{
-    return j->placement.launched;
-}
-
-static bool has_one_rank(const choir__job *j)
-{
-    return j->placement.nproc < 2;
-}
-
-static bool has_other_backend(const choir__job *j)
-{
-    return j->placement.backend && strcmp(j->placement.backend, "shm") != 0;
-}
-
 int choir__job_check_restarts(const choir__job *j)
 {
-    static const clash rows[] = {
-        {"no-copy", NULL, has_no_restarts, " without --max-restarts: nothing is copied then"},
-        {"no-copy", "strategy", recovers_in_place,
+    const choir__job_placement *p = &j->placement;
+    const choir__recovery recovery = choir__cli_strategy_recovery(j);
+    const bool in_place = recovery == CHOIR__IN_PLACE, none = recovery == CHOIR__NO_RECOVERY;
+    const char *forgotten = choir__cli_strategy_forgets(j);
+    const clash rows[] = {
+        {"no-copy", NULL, !p->max_restarts, " without --max-restarts: nothing is copied then"},
+        {"no-copy", "strategy", in_place,
             ", whose ranks have the whole state and so need no copies"},
-        {"no-copy", NULL, saves_nothing,
+        {"no-copy", NULL, !j->saves.dir,
             " without --save: after a loss there would be nothing to go on from"},
-        {"max-restarts", "strategy", cannot_recover,
+        {"max-restarts", "strategy", none,
             ", which cannot go on when ranks are lost: choose ddp or fsdp, or restart from a "
             "checkpoint by 'choir run --max-restarts'"},
-        {"max-restarts", NULL, is_launched,
+        {"max-restarts", NULL, p->launched,
             " is for ranks that 'choir train' starts; these were started by another program"},
-        {"max-restarts", NULL, has_one_rank,
+        {"max-restarts", NULL, p->nproc < 2,
             ": expected --nproc 2 or more, since a rank is replaced from the others' memory"},
-        {"max-restarts", "backend", has_other_backend, ": expected shm"},
+        {"max-restarts", "backend", p->backend && strcmp(p->backend, "shm") != 0,
+            ": expected shm"},
     };
-    const char *forgotten = choir__cli_strategy_forgets(j);
-    bool goes_on = !recovers_in_place(j) && !cannot_recover(j);
-    if (j->placement.no_copy && (j->placement.launched || j->placement.max_restarts) &&
-        goes_on && forgotten)
+    if (p->no_copy && (p->launched || p->max_restarts) && !in_place && !none && forgotten)
         return choir__cli_usage(j->command,
             "--no-copy with --strategy %s: %s, so after a loss the job would end with other "
             "weights: leave out --no-copy",
-            j->placement.strategy->name, forgotten);
+            p->strategy->name, forgotten);
     /* Agents start again what goes on from its checkpoints. Whether one keeps memory for this
      * rank is another question, whose answers may differ: all ranks have to come as far as to
      * ask. */
-    if (j->placement.no_copy && j->placement.launched && !j->placement.max_restarts)
+    if (p->no_copy && p->launched && !p->max_restarts)
         return CHOIR__EXIT_OK;
     return check_clashes(j, rows, CHOIR_COUNT(rows));
 }

@@ -284,6 +284,10 @@ END
         '{"quiet":true,"steps":2,"json":true}' >flags.json
     good train --quiet=false --json=false flags.json
     has out '^loss .*after 2 steps|^step +2'
+    printf '{"format":"choir-job","version":1,"options":{"mem-cap":"1G","epochs":2}}' >bytes.json
+    good train --print-job --steps 3 bytes.json random
+    has out '"mem-cap": 1073741824' '"steps": 3'
+    ! grep epochs out || fail 'the epochs of the file stay beside --steps of the command line'
     bad 2 "--quiet: expected 0 or 1, got 'maybe'" train --quiet=maybe flags.json
     tr 'ab' 'ba' <text >other
     mv text kept && cp other text
@@ -310,6 +314,12 @@ bad_jobs() {
         "$head,\"options\":{\"recompute\":\"x\"}}"
     wrong "option 'log': expected a text, got 1" "$head,\"options\":{\"log\":[1]}}"
     wrong "option 'log': unknown kind of log 'x'" "$head,\"options\":{\"log\":[\"x:y\"]}}"
+    wrong "option 'mem-cap': expected a whole number of bytes.* got '1.5M'" \
+        "$head,\"options\":{\"mem-cap\":\"1.5M\"}}"
+    wrong '--steps 5 with --epochs 2: choose one of them' \
+        "$head,\"options\":{\"epochs\":2,\"steps\":5}}"
+    wrong '--steps 5 with --epochs 2: choose one of them' \
+        "$head,\"options\":{\"steps\":5,\"epochs\":2}}"
     wrong "key 'data': expected a text, got \[\]" "$head,\"data\":[]}"
     wrong 'expected "version": 1, got 2' '{"format":"choir-job","version":2}'
     wrong 'bad.json:1:[0-9]+: ' "$head,}"

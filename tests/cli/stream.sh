@@ -76,7 +76,7 @@ goes_on() {
 }
 
 refused() {
-    bad 2 'epochs, --max-restarts' train --bytes --epochs 2 -
+    bad 2 'so --epochs is not possible' train --bytes --epochs 2 -
     bad 1 'name --tokenizer FILE, or --bytes' train -
     bad 1 'standard input is for models that predict the next token' train --bytes --model toy -
     bad 2 'can be read only once' compare --bytes -
