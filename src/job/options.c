@@ -344,8 +344,9 @@ choir_status choir__job_add_log(choir__job *j, const char *dest)
 int choir__job_took(void *values, const choir__cli_option *option, const char *text)
 {
     choir__job *j = values;
-    if (!strcmp(option->name, "log") && choir__job_add_log(j, text) != CHOIR_OK)
-        return choir__cli_usage(j->command, "--log %s: %s", text, choir_error_message());
+    if (option->repeated && choir__job_add_log(j, text) != CHOIR_OK)
+        return choir__cli_usage(
+            j->command, "--%s %s: %s", option->name, text, choir_error_message());
     for (int i = 0; choir__job_options[i].name; i++)
         if (option == &choir__job_options[i])
             j->given[i / 64] |= UINT64_C(1) << i % 64;

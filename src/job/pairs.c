@@ -88,9 +88,10 @@ static int check_clashes(const choir__job *j, const clash *rows, size_t count)
     for (const clash *c = rows; c < rows + count; c++) {
         if (!c->clashes || !is_set(j, named(c->option)))
             continue;
-        char *it = said(j, named(c->option)), *other = c->with ? said(j, named(c->with)) : NULL;
-        int status = choir__cli_usage(
-            j->command, "%s%s%s%s", it, other ? " with " : "", other ? other : "", c->why);
+        if (!c->with)
+            return choir__cli_usage(j->command, "--%s%s", c->option, c->why);
+        char *it = said(j, named(c->option)), *other = said(j, named(c->with));
+        int status = choir__cli_usage(j->command, "%s with %s%s", it, other, c->why);
         free(other);
         free(it);
         return status;
