@@ -79,21 +79,26 @@ choir_status choir__cli_flush(void)
         errno ? strerror(errno) : "some of the output was lost");
 }
 
-void choir__cli_print_quoted(const char *text)
+void choir__cli_write_quoted(FILE *out, const char *text)
 {
     const char *end = text + strlen(text);
-    printf("\"");
+    fprintf(out, "\"");
     for (int n; text<end; text += n> 0 ? n : 1) {
         uint32_t code;
         n = choir__utf8_decode(text, end, &code);
         if (n == 0) /* JSON is UTF-8, and texts out of files or of other programs may not be */
-            printf("\\ufffd");
+            fprintf(out, "\\ufffd");
         else if (code < 0x20 || !choir__is_printed(text, n)) /* below U+10000 */
-            printf("\\u%04x", (unsigned)code);
+            fprintf(out, "\\u%04x", (unsigned)code);
         else
-            printf("%s%.*s", code == '"' || code == '\\' ? "\\" : "", n, text);
+            fprintf(out, "%s%.*s", code == '"' || code == '\\' ? "\\" : "", n, text);
     }
-    printf("\"");
+    fprintf(out, "\"");
+}
+
+void choir__cli_print_quoted(const char *text)
+{
+    choir__cli_write_quoted(stdout, text);
 }
 
 void choir__cli_print_string(const char *key, const char *text)

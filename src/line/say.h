@@ -4,6 +4,7 @@
 #ifndef CHOIR_CLI_SAY_H
 #define CHOIR_CLI_SAY_H
 
+#include <stdio.h>
 #include <choir/status.h>
 
 enum { CHOIR__EXIT_OK = 0, CHOIR__EXIT_FAILED = 1, CHOIR__EXIT_USAGE = 2 };
@@ -24,6 +25,7 @@ int choir__cli_usage(const char *command, const char *format, ...)
 void choir__cli_notes(const char *command, const char *notes);
 
 /* Prints a text from the user as a string of JSON. */
+void choir__cli_write_quoted(FILE *out, const char *text);
 void choir__cli_print_quoted(const char *text);
 /* Prints a member of a JSON object, "KEY":"TEXT", with texts from the user. */
 void choir__cli_print_string(const char *key, const char *text);

@@ -55,7 +55,9 @@ static void put_header(csv *c)
 
 static bool stays(const char *line, size_t bytes, void *arg)
 {
-    bool header = bytes >= 4 && !strncmp(line, "step", 4);
+    const char *step = CHOIR__KEY(line, step);
+    size_t length = strlen(step);
+    bool header = bytes >= length && !strncmp(line, step, length);
     return header || strtoll(line, NULL, 10) <= *(const int64_t *)arg;
 }
 
@@ -99,7 +101,7 @@ static choir_status find_columns(csv *c)
     if (f)
         fclose(f);
     free(line);
-    if (c->count && (c->count < 2 || strcmp(c->columns[0], "step")))
+    if (c->count && (c->count < 2 || strcmp(c->columns[0], CHOIR__KEY(line, step))))
         return choir__error(CHOIR_ERR_FORMAT,
             "%s is no table that a log can go on with: expected the columns step and time",
             c->lines.path);
@@ -213,8 +215,8 @@ static choir_status fit_columns(csv *c, const choir__row *row)
 {
     int before = c->count, near = 1;
     if (!before) {
-        add_column(c, "step");
-        add_column(c, "time");
+        add_column(c, CHOIR__KEY(line, step));
+        add_column(c, CHOIR__KEY(line, time));
     }
     for (int i = 0; i < row->count; i++) {
         int at = column_of(c, row->numbers[i].name, near);
@@ -255,19 +257,11 @@ static choir_status step(choir__recorder *base, const choir__row *row)
     return choir__lines_add(&c->lines, c->text.bytes, c->text.used);
 }
 
-static choir_status event(choir__recorder *base, const choir__record_event *e)
-{
-    choir__event_row made;
-    choir__event_as_row(e, &made);
-    return made.row.count ? step(base, &made.row) : CHOIR_OK;
-}
-
 const choir__recorder_ops choir__recorder_csv = {
     .name = "csv",
     .place = "FILE",
     .help = "a table with one line per step",
     .open = open_csv,
     .step = step,
-    .event = event,
     .end = end,
 };

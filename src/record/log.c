@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -158,18 +159,22 @@ choir_status choir_log_add(choir_logger *log, const char *dest)
     return CHOIR_OK;
 }
 
+/* Closes recorder i if it has failed, and keeps the first error in *all. */
+static void settle(choir_logger *log, int i, choir_status status, choir_status *all)
+{
+    if (status != CHOIR_OK)
+        (void)!drop(log, i, status);
+    *all = *all == CHOIR_OK ? status : *all;
+}
+
 /* Calls a function of all recorders, before the first step or event also `begin`. Returns the
  * first error. */
 #define EACH(log, function, ...)                                                               \
     do {                                                                                       \
         for (int i = 0; i < (log)->count; i++) {                                               \
             choir__recorder *r = (log)->recorders[i];                                          \
-            choir_status of =                                                                  \
-                r && r->ops->function ? r->ops->function(r, __VA_ARGS__) : CHOIR_OK;           \
-            if (of != CHOIR_OK && status == CHOIR_OK)                                          \
-                status = drop(log, i, of);                                                     \
-            else if (of != CHOIR_OK)                                                           \
-                (void)!drop(log, i, of);                                                       \
+            settle((log), i,                                                                   \
+                r && r->ops->function ? r->ops->function(r, __VA_ARGS__) : CHOIR_OK, &status); \
         }                                                                                      \
     } while (0)
 
@@ -272,6 +277,20 @@ choir_status choir_log_number(choir_logger *log, const char *name, double value)
     return CHOIR_OK;
 }
 
+choir_status choir__log_numbers(
+    choir_logger *log, const char *prefix, const choir__event_kind *kind, const void *told)
+{
+    choir_status status = CHOIR_OK;
+    for (int i = 0; i < kind->count && status == CHOIR_OK; i++) {
+        char name[LONGEST_NAME];
+        double value;
+        snprintf(name, sizeof name, "%s%s", prefix, kind->fields[i].key);
+        if (choir__event_measure(&kind->fields[i], told, &value))
+            status = choir_log_number(log, name, value);
+    }
+    return status;
+}
+
 static choir_status check_step(const char *function, int64_t step)
 {
     return step >= 0
@@ -304,12 +323,43 @@ choir_status choir_log_step(choir_logger *log, int64_t step)
 static choir_status put_event(
     choir_logger *log, int64_t step, const char *kind, const json_t *fields)
 {
+    choir__event_row numbers;
     choir_status status = check_step(kind, step);
     if (status == CHOIR_OK)
         status = begin(log);
-    log->ended_badly |= !strcmp(kind, "failure") || !strcmp(kind, "interrupted");
-    const choir__record_event e = {kind, step, wall_time(), fields};
-    EACH(log, event, &e);
+    log->ended_badly |=
+        !strcmp(kind, choir__kind_failure.name) || !strcmp(kind, choir__kind_interrupted.name);
+    const choir__record_event e = {
+        .kind = kind, .step = step, .time = wall_time(), .fields = fields};
+    choir__event_as_row(&e, &numbers);
+    for (int i = 0; i < log->count; i++) {
+        choir__recorder *r = log->recorders[i];
+        choir_status of = CHOIR_OK;
+        if (r && r->ops->event)
+            of = r->ops->event(r, &e);
+        else if (r && numbers.row.count)
+            of = r->ops->step(r, &numbers.row);
+        settle(log, i, of, &status);
+    }
+    return status;
+}
+
+choir_status choir__log_tell(choir_logger *log, const choir__event_kind *kind, const void *told)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        return choir__error(CHOIR_ERR_IO, "no memory for an event of a log");
+    choir__event_write(out, CHOIR__TO_LOGS, kind, told, NULL);
+    fclose(out);
+    json_t *fields = json_loads(text, 0, NULL);
+    int64_t step = json_integer_value(json_object_get(fields, CHOIR__KEY(line, step)));
+    json_object_del(fields, CHOIR__KEY(line, event)); /* recorders write both by themselves */
+    json_object_del(fields, CHOIR__KEY(line, step));
+    choir_status status = put_event(log, step, kind->name, fields);
+    json_decref(fields);
+    free(text);
     return status;
 }
 
@@ -337,13 +387,9 @@ choir_status choir_log_text(choir_logger *log, int64_t step, const char *name, c
         choir__lacks(text, __func__, "text"))
         return CHOIR_ERR_ARGUMENT;
     choir_status status = bad_name(__func__, name);
-    if (status != CHOIR_OK)
-        return status;
-    json_t *fields = json_pack(
-        "{s:o, s:o}", "name", choir__json_string(name), "text", choir__json_string(text));
-    status = put_event(log, step, "text", fields);
-    json_decref(fields);
-    return status;
+    return status == CHOIR_OK ? choir__log_tell(log,
+                                    CHOIR__TOLD(text, .step = step, .name = name, .text = text))
+                              : status;
 }
 
 choir_status choir_log_histogram(

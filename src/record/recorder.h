@@ -2,8 +2,9 @@
  * and servers that write it down.
  *
  *     trainer, or a program's loop
- *       -> choir_log (log.c): a row of numbers per step, events, histograms
+ *       -> choir_log (log.c): a row of numbers per step, events (events.def), histograms
  *            -> recorder: run folder, CSV, TensorBoard, MLflow, W&B, metrics over HTTP
+ *       -> recorder of standard output: terminal or JSON (job/report/)
  *
  * Facts flow one way: a recorder answers nothing but a status, and a recorder that fails is
  * closed while the others go on. The registry (recorders.c) alone knows all recorders. This
@@ -15,6 +16,7 @@
 #include <jansson.h>
 
 #include "base/base.h"
+#include "record/events.h"
 
 typedef struct choir__number {
     const char *name; /* "loss", "eval/loss", "device/0/cpu:0/bytes": of rank 0 */
@@ -34,7 +36,10 @@ typedef struct choir__record_event {
     const char *kind; /* "eval" */
     int64_t step;
     double time;
-    const json_t *fields; /* object: {"loss": 2.5, "accuracy": null} */
+    const json_t *fields; /* for logs, an object: {"loss": 2.5, "accuracy": null} */
+    /* for recorders of standard output: the event in the table of events */
+    const choir__event_kind *table;
+    const void *told;
 } choir__record_event;
 
 typedef struct choir__histogram {
@@ -73,6 +78,7 @@ typedef struct choir__recorder_ops {
      * booleans; job: JSON text, or NULL. */
     choir_status (*begin)(choir__recorder *r, const json_t *params, const char *job);
     choir_status (*step)(choir__recorder *r, const choir__row *row);
+    /* A recorder of rows alone has no such entry: a step gets an evaluation's numbers. */
     choir_status (*event)(choir__recorder *r, const choir__record_event *e);
     choir_status (*histogram)(choir__recorder *r, const choir__histogram *h);
     /* Writes the rest, and frees the recorder, also if it failed before. */
@@ -84,8 +90,8 @@ struct choir__recorder {
     const choir__recorder_ops *ops;
 };
 
-/* The numbers among the fields of an evaluation as a row, for recorders that have no events:
- * "eval/loss". A row of another kind of event is empty. */
+/* The measured numbers among the fields of an evaluation as a row: "eval/loss". A row of
+ * another kind of event is empty. */
 enum { CHOIR__EVENT_NUMBERS = 16 };
 typedef struct choir__event_row {
     choir__row row;
@@ -118,5 +124,14 @@ choir_status choir__csv_check(const char *path);
  * the failure. NULL is fine. */
 struct choir_logger;
 void choir__log_end_badly(struct choir_logger *log);
+
+/* Logs an event of the table (CHOIR__TOLD). Errors: I/O. */
+choir_status choir__log_tell(
+    struct choir_logger *log, const choir__event_kind *kind, const void *told);
+
+/* Sets the numbers that a told event has for logs, each named PREFIX and its key, for the next
+ * step. Errors: argument. */
+choir_status choir__log_numbers(struct choir_logger *log, const char *prefix,
+    const choir__event_kind *kind, const void *told);
 
 #endif

@@ -6,8 +6,8 @@
  *
  * A line of metrics is one row. Lines are added with one write() each and ascend by step, so
  * other processes can read the files while they grow. A run that goes on after step N first
- * drops the rows, evaluations and checkpoints after N, which it will make again; failures and
- * changes of the ranks stay, since they did happen. */
+ * drops the rows, evaluations, checkpoints and epochs after N, which it will make again;
+ * failures and changes of the ranks stay, since they did happen. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,14 +42,21 @@ static const char *value_of(const char *line, size_t bytes, const char *key)
 
 static bool row_stays(const char *line, size_t bytes, void *arg)
 {
-    const char *step = value_of(line, bytes, "step");
+    const char *step = value_of(line, bytes, CHOIR__KEY(line, step));
     return step && strtoll(step, NULL, 10) <= *(const int64_t *)arg;
 }
 
 static bool is_made_again(const char *line, size_t bytes)
 {
-    const char *kind = value_of(line, bytes, "event");
-    return kind && (!strncmp(kind, "\"eval\"", 6) || !strncmp(kind, "\"checkpoint\"", 12));
+    static const choir__event_kind *const again[] = {
+        &choir__kind_eval, &choir__kind_checkpoint, &choir__kind_epoch};
+    const char *kind = value_of(line, bytes, CHOIR__KEY(line, event));
+    for (size_t i = 0; kind && i < CHOIR_COUNT(again); i++) {
+        size_t length = strlen(again[i]->name);
+        if (!strncmp(kind + 1, again[i]->name, length) && kind[1 + length] == '"')
+            return true;
+    }
+    return false;
 }
 
 /* Rewrites a file of events without those that will be made again. */
@@ -148,7 +155,8 @@ static choir_status begin(choir__recorder *base, const json_t *params, const cha
 static void put_head(choir__text *t, int64_t step, double time)
 {
     char text[64];
-    snprintf(text, sizeof text, "\"step\":%lld,\"time\":%.6f", (long long)step, time);
+    snprintf(text, sizeof text, "\"%s\":%lld,\"%s\":%.6f", CHOIR__KEY(line, step),
+        (long long)step, CHOIR__KEY(line, time), time);
     choir__text_put(t, text);
 }
 
@@ -173,7 +181,9 @@ static choir_status event(choir__recorder *base, const choir__record_event *e)
     run_folder *r = (run_folder *)base;
     char *fields = json_dumps(e->fields, JSON_COMPACT | JSON_PRESERVE_ORDER);
     choir__text_clear(&r->text);
-    choir__text_put(&r->text, "{\"event\":");
+    choir__text_put(&r->text, "{");
+    choir__text_json(&r->text, CHOIR__KEY(line, event));
+    choir__text_put(&r->text, ":");
     choir__text_json(&r->text, e->kind);
     choir__text_put(&r->text, ",");
     put_head(&r->text, e->step, e->time);

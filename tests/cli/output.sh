@@ -28,7 +28,7 @@ json_of_train() {
     [ "$(grep -c '"event":"step"' out)" -eq 6 ] || fail "$(grep -c '"step"' out) steps"
     [ "$(grep '"event":"step"' out | keys | sort -u)" = \
         'event step loss loss_bits items_per_s grad_norm lr ' ] || fail "a step: $(head -n 1 out)"
-    [ "$(grep '"event":"eval"' out | keys | sort -u)" = 'event step loss accuracy ' ] ||
+    [ "$(grep '"event":"eval"' out | keys | sort -u)" = 'event step loss accuracy best ' ] ||
         fail "an eval: $(grep eval out)"
     [ "$(grep '"event":"eval"' out | sed 's/.*"step":\([0-9]*\).*/\1/' | tr '\n' ' ')" = '2 4 ' ] ||
         fail "evals: $(grep '"eval"' out)"

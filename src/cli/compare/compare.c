@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli/compare/compare.h"
+#include "record/events.h"
 #include "line/gnuplot.h"
 #include "line/say.h"
 #include "launch/process/process.h"
@@ -74,7 +75,8 @@ static choir_status run_split(choir__compare *c, choir__compare_entry *e, int sp
     if (status == CHOIR_OK && !o.status && o.summary) {
         if (!e->split[split])
             e->split[split] = choir__calloc((size_t)c->repeats, sizeof(double));
-        e->split[split][e->split_runs[split]++] = choir__outcome_number(&o, "items_per_s");
+        e->split[split][e->split_runs[split]++] =
+            choir__outcome_number(&o, CHOIR__KEY(summary, items_per_s));
     } /* else the cut does not fit, and is not drawn */
     choir__outcome_free(&o);
     return status;
@@ -124,7 +126,7 @@ static choir_status watch(choir__compare *c, choir__compare_entry *e, progress *
     steps = choir__max(steps, WATCHED_STEPS);
     choir_status status =
         choir__compare_run(c, e, c->job.training.microbatches, steps, e->watch, &o);
-    e->watch->step_s = choir__outcome_number(&o, "step_ms_median") * 1e-3;
+    e->watch->step_s = choir__outcome_number(&o, CHOIR__KEY(summary, step_ms_median)) * 1e-3;
     choir__outcome_free(&o);
     return status;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/compare/compare.h"
+#include "record/events.h"
 
 /* --- a run --- */
 
@@ -65,30 +66,32 @@ double choir__run_spread(const double *values, int count)
 
 static bool same(const choir__outcome *a, const choir__outcome *b)
 {
-    const char *x = json_string_value(json_object_get(a->summary, "weights_sha256"));
-    const char *y = json_string_value(json_object_get(b->summary, "weights_sha256"));
+    const char *x =
+        json_string_value(json_object_get(a->summary, CHOIR__KEY(summary, weights_sha256)));
+    const char *y =
+        json_string_value(json_object_get(b->summary, CHOIR__KEY(summary, weights_sha256)));
     return x && y && !strcmp(x, y) && a->steps > 0 && a->steps == b->steps &&
            !memcmp(a->bits, b->bits, (size_t)a->steps * sizeof *a->bits);
 }
 
 static void devices_of(choir__compare_entry *e, const choir__outcome *o)
 {
-    const json_t *devices = json_object_get(o->summary, "devices"), *device;
+    const json_t *devices = json_object_get(o->summary, CHOIR__KEY(summary, devices)), *device;
     size_t i;
-    double moved = 0, steps = choir__outcome_number(o, "steps");
+    double moved = 0, steps = choir__outcome_number(o, CHOIR__KEY(summary, steps));
     json_array_foreach(devices, i, device)
     {
-        e->peak_bytes =
-            fmax(e->peak_bytes, json_number_value(json_object_get(device, "peak_bytes")));
-        moved += json_number_value(json_object_get(device, "comm_bytes"));
+        e->peak_bytes = fmax(e->peak_bytes,
+            json_number_value(json_object_get(device, CHOIR__KEY(device, peak_bytes))));
+        moved += json_number_value(json_object_get(device, CHOIR__KEY(device, comm_bytes)));
     }
     e->moved_bytes = moved / fmax(1, steps);
 }
 
 static double items_of_step(const choir__outcome *o)
 {
-    return choir__outcome_number(o, "items_per_s") *
-           choir__outcome_number(o, "step_ms_median") * 1e-3;
+    return choir__outcome_number(o, CHOIR__KEY(summary, items_per_s)) *
+           choir__outcome_number(o, CHOIR__KEY(summary, step_ms_median)) * 1e-3;
 }
 
 static void figures_of(choir__compare *c, choir__compare_entry *e)
@@ -99,14 +102,14 @@ static void figures_of(choir__compare *c, choir__compare_entry *e)
     e->same_bits = !c->untimed || same(&e->runs[0], &single->runs[0]);
     for (int r = 0; r < timed; r++) {
         const choir__outcome *o = &e->runs[c->untimed + r];
-        rates[r] = choir__outcome_number(o, "items_per_s");
+        rates[r] = choir__outcome_number(o, CHOIR__KEY(summary, items_per_s));
         e->same_bits = e->same_bits && same(o, &single->runs[c->untimed]);
     }
     e->items_per_s = choir__median(rates, timed);
     e->spread = choir__run_spread(rates, timed);
     e->step_ms = items_of_step(&e->runs[0]) / e->items_per_s * 1e3;
-    e->world = (int)choir__outcome_number(&e->runs[0], "world");
-    e->final_loss = choir__outcome_number(&e->runs[0], "final_loss");
+    e->world = (int)choir__outcome_number(&e->runs[0], CHOIR__KEY(summary, world));
+    e->final_loss = choir__outcome_number(&e->runs[0], CHOIR__KEY(summary, final_loss));
     e->speed_up = e->items_per_s / single->items_per_s;
     e->efficiency = e->speed_up / fmax(1, e->world);
     devices_of(e, &e->runs[0]);

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "cli/compare/plot.h"
+#include "record/events.h"
 
 enum { WIDTH = 1920, HEIGHT = 1080, FONT = CHOIR__GNUPLOT_FONT };
 
@@ -172,8 +173,8 @@ static void over_splits(const choir__compare *c, FILE *g, choir__panel p)
 
 static void heading(const choir__compare *c, FILE *g)
 {
-    const char *model =
-        json_string_value(json_object_get(c->entries[0].runs[0].summary, "model"));
+    const char *model = json_string_value(
+        json_object_get(c->entries[0].runs[0].summary, CHOIR__KEY(summary, model)));
     char *text = choir__format("%s on %d devices",
         c->job.model.name ? c->job.model.name : model, c->job.placement.device_count);
     char *more =

@@ -13,6 +13,7 @@
 #include "line/say.h"
 #include "cli/compare/compare.h"
 #include "launch/process/process.h"
+#include "record/events.h"
 
 /* A running process, and its output so far. */
 typedef struct run {
@@ -40,14 +41,15 @@ static int become_train(void *arg)
 static void take_line(choir__outcome *o, const char *line)
 {
     json_t *json = json_loads(line, 0, NULL);
-    const char *event = json_string_value(json_object_get(json, "event"));
-    json_t *bits = json_object_get(json, "loss_bits"); /* null: the step had no target */
-    if (event && !strcmp(event, "step") && bits) {
+    const char *event = json_string_value(json_object_get(json, CHOIR__KEY(line, event)));
+    json_t *bits =
+        json_object_get(json, CHOIR__KEY(step, loss_bits)); /* null: the step had no target */
+    if (event && !strcmp(event, choir__kind_step.name) && bits) {
         CHOIR__GROW(o->bits, o->steps);
         o->bits[o->steps++] = json_is_string(bits)
                                   ? (uint32_t)strtoul(json_string_value(bits), NULL, 16)
                                   : UINT32_MAX;
-    } else if (event && !strcmp(event, "summary")) {
+    } else if (event && !strcmp(event, choir__kind_summary.name)) {
         json_decref(o->summary);
         o->summary = json_incref(json);
     }

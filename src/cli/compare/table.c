@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/compare/compare.h"
+#include "record/events.h"
 #include "job/report/report.h"
 
 enum { COLUMNS = 9, SEPARATE_DEVICES = 4, LINE = 79 };
@@ -16,7 +17,7 @@ static const double mib = 1048576;
 /* Writes "812 640", or for many devices the smallest and the largest: "640-812". */
 static void list_of(const choir__outcome *o, const char *key, double scale, char text[96])
 {
-    const json_t *devices = json_object_get(o->summary, "devices"), *device;
+    const json_t *devices = json_object_get(o->summary, CHOIR__KEY(summary, devices)), *device;
     size_t i, count = json_array_size(devices), length = 0;
     double low = INFINITY, high = -INFINITY;
     *text = '\0';
@@ -40,8 +41,8 @@ static void fill_row(const choir__compare_entry *e, char cells[COLUMNS][96])
     snprintf(cells[1], 96, "%.*f ± %.*f", places, e->items_per_s, places, e->spread);
     snprintf(cells[2], 96, "%.2f", e->speed_up);
     snprintf(cells[3], 96, "%.0f %%", 100 * e->efficiency);
-    list_of(&e->runs[0], "peak_bytes", 1 / mib, cells[4]);
-    list_of(&e->runs[0], "busy", 100, cells[5]);
+    list_of(&e->runs[0], CHOIR__KEY(device, peak_bytes), 1 / mib, cells[4]);
+    list_of(&e->runs[0], CHOIR__KEY(device, busy), 100, cells[5]);
     snprintf(cells[6], 96, "%.*f", e->moved_bytes < 10 * mib ? 1 : 0, e->moved_bytes / mib);
     snprintf(cells[7], 96, isnan(e->final_loss) ? "-" : "%.4f", e->final_loss);
     snprintf(cells[8], 96, "%s", e->same_bits ? "yes" : "no");
@@ -88,7 +89,8 @@ static void print_heading(const choir__compare *c)
     const choir__job *j = &c->job;
     printf(
         "%s, batch %lld in %lld micro-batch%s of %lld, %s; %lld run%s of %lld steps each\n\n",
-        json_string_value(json_object_get(c->entries[0].runs[0].summary, "model")),
+        json_string_value(
+            json_object_get(c->entries[0].runs[0].summary, CHOIR__KEY(summary, model))),
         (long long)j->training.batch_size, (long long)j->training.microbatches,
         j->training.microbatches > 1 ? "es" : "",
         (long long)(j->training.batch_size / j->training.microbatches), c->devices,
@@ -175,10 +177,10 @@ static void print_entry(const choir__compare_entry *e, int untimed)
 {
     json_t *o = json_deep_copy(e->runs[0].summary), *runs = json_array();
     for (int r = untimed; r < e->run_count; r++)
-        json_array_append_new(
-            runs, json_real(choir__outcome_number(&e->runs[r], "items_per_s")));
-    put(o, "items_per_s", e->items_per_s);
-    put(o, "step_ms_median", e->step_ms);
+        json_array_append_new(runs,
+            json_real(choir__outcome_number(&e->runs[r], CHOIR__KEY(summary, items_per_s))));
+    put(o, CHOIR__KEY(summary, items_per_s), e->items_per_s);
+    put(o, CHOIR__KEY(summary, step_ms_median), e->step_ms);
     put(o, "items_per_s_spread", e->spread);
     json_object_set_new(o, "items_per_s_runs", runs);
     put(o, "speed_up", e->speed_up);
@@ -195,7 +197,7 @@ static void print_entry_splits(const choir__compare *c, const choir__compare_ent
         json_t *o = json_pack("{s:s, s:s, s:I, s:I}", "event", "split", "strategy", e->text,
             "split", (json_int_t)c->splits[s], "microbatches",
             (json_int_t)(c->job.training.batch_size / c->splits[s]));
-        put(o, "items_per_s", choir__median(e->split[s], e->split_runs[s]));
+        put(o, CHOIR__KEY(summary, items_per_s), choir__median(e->split[s], e->split_runs[s]));
         put(o, "items_per_s_spread", choir__run_spread(e->split[s], e->split_runs[s]));
         print(o);
     }

@@ -12,6 +12,7 @@
 
 #include "base/files/file.h"
 #include "base/named.h"
+#include "record/events.h"
 
 static void add(choir__points *p, double x, double y)
 {
@@ -49,13 +50,14 @@ typedef struct progress {
 
 static void advance(progress *at, const choir__plot *plot, const char *line)
 {
-    double took = number_in(line, "step_s"), time = number_in(line, "time");
-    at->step = number_in(line, "step");
+    double took = number_in(line, CHOIR__KEY(step, step_s)),
+           time = number_in(line, CHOIR__KEY(line, time));
+    at->step = number_in(line, CHOIR__KEY(line, step));
     at->first_time = isnan(at->first_time) ? time : at->first_time;
     at->seconds = isnan(took) ? time - at->first_time : at->seconds + took;
     at->x = plot->axis == CHOIR__STEPS     ? at->step
             : plot->axis == CHOIR__SECONDS ? at->seconds
-                                           : number_in(line, "items");
+                                           : number_in(line, CHOIR__KEY(step, items));
 }
 
 static FILE *open_file(const char *run, const char *name)
@@ -105,10 +107,13 @@ typedef struct evaluations {
 
 static void next_evaluation(evaluations *e)
 {
+    char head[32];
+    int length = snprintf(
+        head, sizeof head, "{\"%s\":\"%s\"", CHOIR__KEY(line, event), choir__kind_eval.name);
     e->step = (double)NAN;
     while (e->file && next_object(e->file, &e->line))
-        if (!strncmp(e->line.text, "{\"event\":\"eval\"", 15)) {
-            e->step = number_in(e->line.text, "step");
+        if (!strncmp(e->line.text, head, (size_t)length)) {
+            e->step = number_in(e->line.text, CHOIR__KEY(line, step));
             return;
         }
 }
@@ -142,7 +147,7 @@ static choir_status no_metric(const char *run, const choir__plot *plot, const ch
     char list[512];
     json_object_foreach(row, name, value)
     {
-        if (strcmp(name, "step") && strcmp(name, "time"))
+        if (strcmp(name, CHOIR__KEY(line, step)) && strcmp(name, CHOIR__KEY(line, time)))
             names[table.count++] = name;
     }
     choir_status status = choir__error(CHOIR_ERR_ARGUMENT, "%s has no metric '%s' %s%s%s", run,
@@ -235,7 +240,7 @@ const char *choir__axis_words(const choir__plot *plot, double *factor)
     double last = 0;
     *factor = 1;
     if (plot->axis == CHOIR__STEPS)
-        return "steps";
+        return "steps"; /* no key */
     for (int i = 0; i < plot->count; i++) {
         const choir__points *p = &plot->curves[i].all;
         last = fmax(last, p->x[p->count - 1]);

@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 #include "base/files/file.h"
+#include "record/events.h"
 
 enum { DEEPEST = 64, MOST_TEXT = 2000, MOST_KIND = 64, MOST_EVENT = 8 * 1024 };
 
@@ -67,11 +68,12 @@ static json_t *cut(const json_t *string, size_t most)
 
 static json_t *without_fields(const json_t *event)
 {
-    const json_t *step = json_object_get(event, "step"), *time = json_object_get(event, "time");
-    json_t *left = json_pack("{s:o, s:O}", "event",
-        cut(json_object_get(event, "event"), MOST_KIND), "step", (json_t *)step);
-    if (json_is_number(time))
-        json_object_set(left, "time", (json_t *)time);
+    const char *kind = CHOIR__KEY(line, event), *step = CHOIR__KEY(line, step),
+               *time = CHOIR__KEY(line, time);
+    json_t *left = json_pack("{s:o, s:O}", kind, cut(json_object_get(event, kind), MOST_KIND),
+        step, json_object_get(event, step));
+    if (json_is_number(json_object_get(event, time)))
+        json_object_set(left, time, json_object_get(event, time));
     json_object_set_new(left, "too_long", json_true());
     return left;
 }

@@ -786,6 +786,8 @@ const words = {
   end: (e) => `ends with loss ${short(e.loss)}`,
   eval: (e) => `validation: loss ${short(e.loss)}${e.accuracy === null || e.accuracy === undefined ? ''
     : `, accuracy ${short(e.accuracy)}`}${e.best ? ', the best so far' : ''}`,
+  epoch: (e) => `epoch ${e.epoch}: mean loss ${short(e.loss)}`,
+  straggler: (e) => `rank ${e.rank} is slow: the others wait ${short(e.cost_s)} s per step for it`,
   checkpoint: (e) => `saved ${e.path}`,
   failure: (e) => `failed: ${e.message || 'no reason is known'}`,
   interrupted: (e) => `interrupted${e.message ? `: ${e.message}` : ''}`,

@@ -12,6 +12,7 @@
 
 #include "base/secret.h"
 #include "cli/watch/json.h"
+#include "record/events.h"
 
 bool choir__watch_is_run(const char *path)
 {
@@ -109,10 +110,15 @@ static int members_of(const char *at, member all[MOST_MEMBERS])
     return *at == '}' || count == MOST_MEMBERS ? count : -1;
 }
 
+static bool is(const member *m, const char *name)
+{
+    return strlen(name) == m->length && !strncmp(name, m->name, m->length);
+}
+
 static double value_of(const member *all, int count, const char *name)
 {
     for (int i = 0; i < count; i++)
-        if (strlen(name) == all[i].length && !strncmp(name, all[i].name, all[i].length))
+        if (is(&all[i], name))
             return all[i].value;
     return (double)NAN;
 }
@@ -130,21 +136,20 @@ static void take_step(void *arg, char *line, size_t bytes)
     choir__watch_run *r = arg;
     member all[MOST_MEMBERS];
     int count = bytes ? members_of(line, all) : -1, at = -1;
-    double step = count > 0 ? value_of(all, count, "step") : (double)NAN;
+    double step = count > 0 ? value_of(all, count, CHOIR__KEY(line, step)) : (double)NAN;
     if (!isfinite(step)) /* 1e999, too, is a number of JSON */
         return;
-    double took = value_of(all, count, "step_s"), time = value_of(all, count, "time");
+    double took = value_of(all, count, CHOIR__KEY(step, step_s)),
+           time = value_of(all, count, CHOIR__KEY(line, time));
     note_time(r, time);
     r->x.step = step;
     r->x.seconds = !isfinite(took) ? time - r->first_time : r->x.seconds + took;
-    r->x.items = value_of(all, count, "items");
+    r->x.items = value_of(all, count, CHOIR__KEY(step, items));
     choir__watch_table_row(&r->steps, r->x);
     for (int i = 0; i < count; i++) {
         const member *m = &all[i];
-        bool axis = (m->length == 4 &&
-                        (!strncmp(m->name, "step", 4) || !strncmp(m->name, "time", 4))) ||
-                    (m->length == 5 && !strncmp(m->name, "items", 5));
-        if (!axis)
+        if (!is(m, CHOIR__KEY(line, step)) && !is(m, CHOIR__KEY(line, time)) &&
+            !is(m, CHOIR__KEY(step, items)))
             at = choir__watch_table_put(&r->steps, m->name, m->length, m->value, at + 1);
     }
 }
@@ -153,11 +158,19 @@ static void take_step(void *arg, char *line, size_t bytes)
 
 static void note_state(choir__watch_run *r, const char *kind)
 {
-    static const char *const states[][2] = {{"begin", "running"}, {"end", "ended"},
-        {"failure", "failed"}, {"interrupted", "interrupted"}, {"membership", "running"}};
+    static const struct {
+        const choir__event_kind *kind;
+        const char *state;
+    } states[] = {
+        {&choir__kind_begin, "running"},
+        {&choir__kind_end, "ended"},
+        {&choir__kind_failure, "failed"},
+        {&choir__kind_interrupted, "interrupted"},
+        {&choir__kind_membership, "running"},
+    };
     for (size_t i = 0; i < CHOIR_COUNT(states); i++)
-        if (!strcmp(kind, states[i][0]))
-            snprintf(r->state, sizeof r->state, "%s", states[i][1]);
+        if (!strcmp(kind, states[i].kind->name))
+            snprintf(r->state, sizeof r->state, "%s", states[i].state);
 }
 
 /* Time and items of an evaluation are those of its step, which the page has. */
@@ -169,7 +182,7 @@ static void take_eval(choir__watch_run *r, json_t *event, double step)
     choir__watch_table_row(&r->evals, (choir__watch_x){step, (double)NAN, (double)NAN});
     json_object_foreach(event, name, value)
     {
-        if (json_is_number(value) && strcmp(name, "step") && strcmp(name, "time"))
+        if (json_is_number(value) && choir__event_is_measured(&choir__kind_eval, name))
             at = choir__watch_table_put(
                 &r->evals, name, strlen(name), json_number_value(value), at + 1);
     }
@@ -179,12 +192,13 @@ static void take_event(void *arg, char *line, size_t bytes)
 {
     choir__watch_run *r = arg;
     json_t *event = choir__watch_json(line, bytes);
-    const char *kind = json_string_value(json_object_get(event, "event"));
-    json_t *step = json_object_get(event, "step"), *time = json_object_get(event, "time");
+    const char *kind = json_string_value(json_object_get(event, CHOIR__KEY(line, event)));
+    json_t *step = json_object_get(event, CHOIR__KEY(line, step)),
+           *time = json_object_get(event, CHOIR__KEY(line, time));
     if (kind && json_is_number(step)) {
         note_time(r, json_is_number(time) ? json_number_value(time) : (double)NAN);
         note_state(r, kind);
-        if (!strcmp(kind, "eval"))
+        if (!strcmp(kind, choir__kind_eval.name))
             take_eval(r, event, json_number_value(step));
         char **place = &r->told[r->event_count++ % CHOIR__WATCH_EVENTS];
         free(*place);
@@ -236,6 +250,7 @@ bool choir__watch_run_look(choir__watch_run *r)
 static void put_head(choir__text *out, const char *event, int id, int64_t generation)
 {
     char head[128];
+    /* no key of the run's: */
     snprintf(head, sizeof head, "event: %s\ndata: {\"id\":%d,\"generation\":%lld", event, id,
         (long long)generation);
     choir__text_put(out, head);
@@ -260,7 +275,7 @@ static void put_run(
         !strcmp(known->state, r->state))
         return;
     put_head(out, "run", id, r->generation);
-    choir__text_put(out, ",\"path\":");
+    choir__text_put(out, ",\"path\":"); /* no key of the run's */
     choir__text_json(out, r->path);
     choir__text_put(out, ",\"state\":");
     choir__text_json(out, r->state);
@@ -322,7 +337,7 @@ void choir__watch_run_news(
         *known = (choir__watch_known){0};
     known->generation = r->generation;
     put_run(r, id, known, out);
-    put_table(r, "steps", id, &r->steps, &known->steps, out);
+    put_table(r, "steps", id, &r->steps, &known->steps, out); /* no key */
     put_table(r, "evals", id, &r->evals, &known->evals, out);
     put_events(r, id, known, out);
 }

@@ -1,5 +1,5 @@
-/* A training job fills its log (choir/log.h): a row per step, evaluations, checkpoints,
- * changes of the ranks, failures, and on request histograms. */
+/* A training job fills its log (choir/log.h): a row per step, events, and on request
+ * histograms. */
 #include "job/report/record.h"
 
 #include <choir/autograd.h>
@@ -74,8 +74,9 @@ static void put_params(choir__cli_record *r)
     for (const choir__cli_option *o = choir__job_options; o->name; o++) {
         char *text = o->recorded ? choir__cli_text(o, (const char *)r->job + o->at) : NULL;
         if (text)
-            look(r, choir_log_param(r->log, o->name,
-                        strcmp(o->name, "model") ? text : r->job->model.info.config));
+            look(r,
+                choir_log_param(r->log, o->name,
+                    strcmp(o->name, "model") ? text : r->job->model.info.config)); /* no key */
         free(text);
     }
 }
@@ -116,12 +117,9 @@ choir__cli_record *choir__cli_record_open(const choir__job *j, int64_t step, boo
     if (r->log) {
         add_destinations(r);
         put_params(r);
-        json_t *begin = json_pack("{s:s, s:i, s:b}", "strategy", j->placement.strategy_text,
-            "world", choir__cli_strategy_workers(j), "resumed", goes_on);
-        char *text = json_dumps(begin, JSON_COMPACT);
-        look(r, choir_log_event(r->log, step, "begin", text));
-        free(text);
-        json_decref(begin);
+        choir__cli_record_tell(r,
+            CHOIR__TOLD(begin, .step = step, .strategy = j->placement.strategy_text,
+                .world = choir__cli_strategy_workers(j), .resumed = goes_on, .parameters = -1));
     }
     free(job);
     free(id);
@@ -130,52 +128,24 @@ choir__cli_record *choir__cli_record_open(const choir__job *j, int64_t step, boo
 
 /* --- rows --- */
 
-/* Returns the shortest number that rounds to x, if x is the value of a float: 0.001 for
- * 0.0010000000474974513. It is as short in every record, and as a float it has the same bits.
- */
-static double of_float(double x)
+static void put_memory(
+    choir__cli_record *r, int rank, const char *device, const choir__told_memory *figures)
 {
-    char text[32];
-    double found = x;
-    bool narrow = isfinite(x) && (double)(float)x == x;
-    for (int digits = 6; narrow && digits <= 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, x);
-        found = strtod(text, NULL);
-        narrow = (float)found != (float)x;
-    }
-    return found;
-}
-
-static void put(choir__cli_record *r, const char *name, double value)
-{
-    look(r, choir_log_number(r->log, name, value));
-}
-
-static void put_device(
-    choir__cli_record *r, int rank, const char *device, const char *what, double value)
-{
-    char name[96];
-    if (isnan(value))
-        return;
-    snprintf(name, sizeof name, "device/%d/%s/%s", rank, device, what);
-    put(r, name, value);
-}
-
-static void put_kinds(choir__cli_record *r, int rank, const char *device, uint64_t weights,
-    uint64_t gradients, uint64_t optimizer)
-{
-    put_device(r, rank, device, "weights_bytes", (double)weights);
-    put_device(r, rank, device, "gradients_bytes", (double)gradients);
-    put_device(r, rank, device, "optimizer_bytes", (double)optimizer);
+    char prefix[80];
+    snprintf(prefix, sizeof prefix, "device/%d/%s/", rank, device);
+    look(r, choir__log_numbers(r->log, prefix, &choir__kind_memory, figures));
 }
 
 static void put_peer(int rank, const choir__seen_device *device, double busy, void *arg)
 {
-    put_device(arg, rank, device->name, "bytes", (double)device->now);
-    put_device(arg, rank, device->name, "peak_bytes", (double)device->peak);
-    put_kinds(arg, rank, device->name, device->of_kind[CHOIR__MEMORY_WEIGHTS],
-        device->of_kind[CHOIR__MEMORY_GRADIENTS], device->of_kind[CHOIR__MEMORY_OPTIMIZER]);
-    put_device(arg, rank, device->name, "busy", busy);
+    const uint64_t *of_kind = device->of_kind;
+    put_memory(arg, rank, device->name,
+        &(choir__told_memory){.bytes = (double)device->now,
+            .peak_bytes = (double)device->peak,
+            .weights_bytes = (double)of_kind[CHOIR__MEMORY_WEIGHTS],
+            .gradients_bytes = (double)of_kind[CHOIR__MEMORY_GRADIENTS],
+            .optimizer_bytes = (double)of_kind[CHOIR__MEMORY_OPTIMIZER],
+            .busy = busy});
 }
 
 /* Memory of this process's devices, and the share of the time since the last row that they
@@ -183,18 +153,17 @@ static void put_peer(int rank, const choir__seen_device *device, double busy, vo
 static void put_devices(choir__cli_record *r, const choir__cli_part *part)
 {
     double now = choir__now(), elapsed = now - r->since;
-    int rank = part->env.rank;
     for (int i = 0; i < part->device_count; i++) {
         choir_device_stats stats;
-        const char *name = choir_device_name(part->devices[i]);
         choir_device_get_stats(part->devices[i], &stats);
         double busy = (stats.busy_s - r->busy_before[i]) / elapsed;
-        put_device(r, rank, name, "bytes", (double)stats.bytes_now);
-        put_device(r, rank, name, "peak_bytes", (double)stats.bytes_peak);
-        put_kinds(
-            r, rank, name, stats.bytes_weights, stats.bytes_gradients, stats.bytes_optimizer);
-        put_device(r, rank, name, "busy",
-            r->busy_before[i] > 0 && elapsed > 0 ? fmin(1, busy) : (double)NAN);
+        put_memory(r, part->env.rank, choir_device_name(part->devices[i]),
+            &(choir__told_memory){.bytes = (double)stats.bytes_now,
+                .peak_bytes = (double)stats.bytes_peak,
+                .weights_bytes = (double)stats.bytes_weights,
+                .gradients_bytes = (double)stats.bytes_gradients,
+                .optimizer_bytes = (double)stats.bytes_optimizer,
+                .busy = r->busy_before[i] > 0 && elapsed > 0 ? fmin(1, busy) : (double)NAN});
         r->busy_before[i] = stats.busy_s;
     }
     r->since = now;
@@ -226,97 +195,40 @@ static void put_tensor(const char *name, choir_tensor *t, void *arg)
     put_histogram(arg, "gradients", name, choir_grad(t));
 }
 
-void choir__cli_record_step(choir__cli_record *r, const choir__cli_step *s,
-    const choir__cli_part *part, double loss_scale)
+/* Tables begin with these numbers, which then get their values in the form of logs. */
+static void put_first_columns(choir__cli_record *r, const choir__told_step *s)
 {
-    if (!r || !r->log || s->number <= r->last) /* repeated after a loss of ranks */
-        return;
-    r->last = s->number;
-    double items = (double)(r->job->training.batch_size * r->job->model.info.items);
-    if (!s->none)
-        put(r, "loss", of_float((double)s->loss));
-    put(r, "lr", of_float(s->lr));
+    if (s->loss_bits) /* NaN stays one: the step has a loss */
+        look(r, choir_log_number(r->log, CHOIR__KEY(step, loss), s->loss));
+    look(r, choir_log_number(r->log, CHOIR__KEY(step, lr), s->lr));
     if (!isnan(s->grad_norm))
-        put(r, "grad_norm", of_float(s->grad_norm));
-    put(r, "items_per_s", s->seconds > 0 ? items / s->seconds : 0); /* a row is a step */
-    put(r, "step_s", s->seconds);
-    put(r, "items", items * (double)s->number);
-    if (!isnan(loss_scale))
-        put(r, "loss_scale", loss_scale);
+        look(r, choir_log_number(r->log, CHOIR__KEY(step, grad_norm), s->grad_norm));
+}
+
+void choir__cli_record_step(
+    choir__cli_record *r, const choir__told_step *s, const choir__cli_part *part)
+{
+    if (!r || !r->log || s->step <= r->last) /* repeated after a loss of ranks */
+        return;
+    r->last = s->step;
+    put_first_columns(r, s);
+    look(r, choir__log_numbers(r->log, "", &choir__kind_step, s));
     put_devices(r, part);
-    look(r, choir_log_step(r->log, s->number));
+    look(r, choir_log_step(r->log, s->step));
     if (r->job->records.reached)
-        atomic_store(r->job->records.reached, s->number);
+        atomic_store(r->job->records.reached, s->step);
     int64_t each = r->job->records.log_histograms;
-    tensors all = {r, s->number, CHOIR_OK};
-    if (each && s->number % each == 0)
+    tensors all = {r, s->step, CHOIR_OK};
+    if (each && s->step % each == 0)
         choir_module_visit(part->net, false, put_tensor, &all);
     look(r, all.status);
 }
 
-/* --- events --- */
-
-/* Frees the fields. */
-static void tell(choir__cli_record *r, int64_t step, const char *kind, json_t *fields)
-{
-    char *text = json_dumps(fields, JSON_COMPACT);
-    look(r, choir_log_event(r->log, step, kind, text));
-    free(text);
-    json_decref(fields);
-}
-
-/* JSON has no NaN. */
-static json_t *number(double x)
-{
-    return isfinite(x) ? json_real(x) : json_null();
-}
-
-void choir__cli_record_eval(
-    choir__cli_record *r, int64_t step, const choir_score *score, bool best)
+void choir__cli_record_tell(
+    choir__cli_record *r, const choir__event_kind *kind, const void *told)
 {
     if (r && r->log)
-        tell(r, step, "eval",
-            json_pack("{s:o, s:o, s:b}", "loss", number(score->loss), "accuracy",
-                number(score->accuracy), "best", best));
-}
-
-void choir__cli_record_saved(choir__cli_record *r, int64_t step)
-{
-    if (r && r->log)
-        tell(r, step, "checkpoint",
-            json_pack("{s:o}", "path",
-                json_sprintf("%s/step-%08lld", r->job->saves.dir, (long long)step)));
-}
-
-void choir__cli_record_membership(choir__cli_record *r, const choir_membership *m)
-{
-    if (!r || !r->log)
-        return;
-    json_t *left = json_array(), *joined = json_array();
-    for (int i = 0; i < m->left_count; i++)
-        json_array_append_new(left, json_pack("{s:i, s:i, s:s}", "rank", m->left[i].rank, "pid",
-                                        m->left[i].pid, "why", m->left[i].why));
-    for (int i = 0; i < m->joined_count; i++)
-        json_array_append_new(joined, json_integer(m->joined[i]));
-    tell(r, m->step, "membership",
-        json_pack("{s:I, s:i, s:o, s:o, s:f, s:f}", "generation", (json_int_t)m->generation,
-            "world", m->world, "left", left, "joined", joined, "detected_s", m->detected_s,
-            "resumed_s", m->resumed_s));
-}
-
-void choir__cli_record_sample(choir__cli_record *r, int64_t step, const char *text)
-{
-    if (r && r->log)
-        look(r, choir_log_text(r->log, step, "sample", text));
-}
-
-void choir__cli_record_end(
-    choir__cli_record *r, int64_t step, float loss, const char *sha256, const char *by)
-{
-    if (r && r->log)
-        tell(r, step, "end",
-            json_pack("{s:o, s:s, s:s*}", "loss", number(of_float((double)loss)),
-                "weights_sha256", sha256, "by", *by ? by : NULL));
+        look(r, choir__log_tell(r->log, kind, told));
 }
 
 void choir__cli_record_failure(choir__cli_record *r, int64_t step, choir_status status)
@@ -324,9 +236,10 @@ void choir__cli_record_failure(choir__cli_record *r, int64_t step, choir_status 
     if (!r || !r->log)
         return;
     char *why = choir__strdup(choir_error_message()); /* an error here must not replace it */
-    json_t *fields = json_pack("{s:s*}", "message", why);
-    tell(r, step, status == CHOIR_ERR_INTERRUPTED ? "interrupted" : "failure",
-        fields ? fields : json_object());
+    if (status == CHOIR_ERR_INTERRUPTED)
+        choir__cli_record_tell(r, CHOIR__TOLD(interrupted, .step = step, .message = why));
+    else
+        choir__cli_record_tell(r, CHOIR__TOLD(failure, .step = step, .message = why));
     if (r->job->records.recorded)
         atomic_store(r->job->records.recorded, 1);
     choir__set_message(why);

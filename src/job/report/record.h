@@ -16,16 +16,12 @@ const char *choir__cli_record_folder(const choir__job *job);
 choir__cli_record *choir__cli_record_open(const choir__job *job, int64_t step, bool goes_on);
 
 /* All of these accept NULL in place of the record. */
-void choir__cli_record_step(choir__cli_record *r, const choir__cli_step *step,
-    const choir__cli_part *part, double loss_scale);
-void choir__cli_record_eval(
-    choir__cli_record *r, int64_t step, const choir_score *score, bool best);
-void choir__cli_record_saved(choir__cli_record *r, int64_t step);
-void choir__cli_record_membership(choir__cli_record *r, const choir_membership *m);
-void choir__cli_record_sample(choir__cli_record *r, int64_t step, const char *text);
-/* by: the option that ended the training before its last step, or "". */
-void choir__cli_record_end(
-    choir__cli_record *r, int64_t step, float loss, const char *sha256, const char *by);
+
+/* Records an event (CHOIR__TOLD); a step with the figures of the part's devices. */
+void choir__cli_record_tell(
+    choir__cli_record *r, const choir__event_kind *kind, const void *told);
+void choir__cli_record_step(
+    choir__cli_record *r, const choir__told_step *step, const choir__cli_part *part);
 /* A failure, or an interruption; the sentence is choir_error_message's. */
 void choir__cli_record_failure(choir__cli_record *r, int64_t step, choir_status status);
 /* Ends the logs as those of a failed job, whose supervisor records the failure itself. */

@@ -1,10 +1,12 @@
-/* The output of `choir train`: lines of JSON for programs, a progress line for people. */
+/* Standard output of `choir train`: a recorder of the training's events, which prints lines of
+ * JSON for programs (json.c), or sentences and a progress line for people (terminal.c). */
 #ifndef CHOIR_REPORT_H
 #define CHOIR_REPORT_H
 
 #include <choir/elastic.h>
 #include <choir/trace.h>
 #include "job/job.h"
+#include "record/recorder.h"
 
 /* Steps at the beginning of a run that its median leaves out, if it has more than twice as
  * many: they make primitives, measure costs, place parameters and record. */
@@ -16,7 +18,18 @@ typedef struct choir__device_figures {
     double busy; /* share of the time spent training */
 } choir__device_figures;
 
+/* A step that is done. */
+typedef struct choir__cli_step {
+    int64_t number; /* from 1 */
+    bool none;      /* no target of the step counted, so it has no loss */
+    float loss;     /* none: of the last step that has one; NaN: none has so far */
+    double seconds, lr, grad_norm; /* grad_norm: NaN if it was not measured */
+} choir__cli_step;
+
+/* The output, and figures of this process's steps. All ranks note these, since a loss of ranks
+ * may make any of them rank 0. */
 typedef struct choir__cli_report {
+    choir__recorder base;
     const choir__job *job;
     double *step_s;             /* seconds of each step of this process */
     double in_steps;            /* their sum */
@@ -35,42 +48,41 @@ typedef struct choir__cli_report {
     int64_t skipped; /* steps skipped because of infinite gradients */
     int64_t without; /* steps that had no target; of `counted` ones, of all ranks that step */
     int64_t counted; /* by themselves */
+    choir_trace *trace; /* NULL: no profile is shown */
 } choir__cli_report;
 
-/* choir__cli_report_begin prepares the report of a rank; choir__cli_report_start prints
- * the job's sizes before the first step. */
-void choir__cli_report_begin(choir__cli_report *r, const choir__job *job, int64_t first_step);
-void choir__cli_report_start(choir__cli_report *r, int64_t parameters);
-/* A step that is done. */
-typedef struct choir__cli_step {
-    int64_t number; /* from 1 */
-    bool none;      /* no target of the step counted, so it has no loss */
-    float loss;     /* none: of the last step that has one; NaN: none has so far */
-    double seconds, lr, grad_norm; /* grad_norm: NaN if it was not measured */
-} choir__cli_step;
-
-/* Notes for how long a step ran; all ranks do, for the case that they report later. */
+/* Prepares the output and the figures of a rank. ops: choir__recorder_terminal or _json. */
+void choir__cli_report_begin(choir__cli_report *r, const choir__recorder_ops *ops,
+    const choir__job *job, int64_t first_step);
+/* Notes for how long a step ran. */
 void choir__cli_report_note(choir__cli_report *r, double seconds);
-void choir__cli_report_step(choir__cli_report *r, const choir__cli_step *step);
-/* Reports that ranks have left or joined. */
-void choir__cli_report_membership(choir__cli_report *r, const choir_membership *m);
-/* Names the rank for which the others wait. */
-struct choir__cli_slow;
-void choir__cli_report_slow(choir__cli_report *r, int64_t step,
-    const struct choir__cli_slow *slow, const choir_env *env);
-void choir__cli_report_eval(
-    choir__cli_report *r, int64_t step, const choir_score *score, bool best);
-/* Reports an epoch that is complete; loss: the mean of its steps that have one, or NaN. */
-void choir__cli_report_epoch(choir__cli_report *r, int64_t epoch, int64_t step, double loss);
-/* Reports that an option, such as "patience", ends the training before its last step. */
-void choir__cli_report_end(choir__cli_report *r, int64_t step, const char *option);
-void choir__cli_report_saved(choir__cli_report *r, int64_t step, const char *dir);
-void choir__cli_report_summary(choir__cli_report *r, int64_t parameters, float loss,
-    const choir_score *score, const char *sha256, const choir__device_figures *devices,
-    int device_count);
-/* Reports how the time was spent. steps is the number of steps in the trace. */
-void choir__cli_report_profile(
-    choir__cli_report *r, choir_trace *trace, int64_t steps, double matmul_rate);
 void choir__cli_report_free(choir__cli_report *r);
+
+/* Tells the output an event (CHOIR__TOLD). Where this rank may be lost, the caller then notes
+ * that the line is shown and flushes it, so that the next rank 0 does not show it again. */
+void choir__cli_report_tell(
+    choir__cli_report *r, const choir__event_kind *kind, const void *told);
+
+/* Returns the median of the seconds of a step. */
+double choir__report_median(const double *values, int64_t n);
+double choir__report_median_step(const choir__cli_report *r);
+
+/* Returns the items of a step: tokens, or samples. */
+double choir__report_items(const choir__cli_report *r);
+
+/* Returns the rate of the line that is being printed; the next line's begins here. */
+double choir__report_rate_of_line(choir__cli_report *r);
+
+/* Returns whether a step has a line by --log-every. */
+bool choir__report_is_due(const choir__cli_report *r, int64_t step);
+
+/* Flushes standard output, unless this rank may be lost: see choir__cli_report_tell. */
+void choir__report_flush(const choir__cli_report *r);
+
+/* Prints the sentence of an event, if it has one. Some are for standard error, where they are
+ * printed with --json, too. */
+void choir__report_say(choir__cli_report *r, const choir__record_event *e);
+
+extern const choir__recorder_ops choir__recorder_terminal, choir__recorder_json;
 
 #endif

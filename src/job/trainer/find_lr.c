@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "line/gnuplot.h"
 #include "line/say.h"
+#include "record/events.h"
 
 static const double lowest = 1e-7, highest = 10, keeps = 0.9, too_much = 4;
 
@@ -110,6 +111,12 @@ static void write_script(const void *arg, FILE *g)
     fprintf(g, "plot $losses using 1:2 with lines lw 2.5 lc rgb '#0072B2'\n");
 }
 
+static void print(const choir__event_kind *kind, const void *told)
+{
+    choir__event_write(stdout, CHOIR__TO_OUT, kind, told, NULL);
+    printf("\n");
+}
+
 choir_status choir__rate_test_report(const choir__rate_test *t, const choir__job *j)
 {
     picture p = {t, j, steepest(t)};
@@ -123,11 +130,9 @@ choir_status choir__rate_test_report(const choir__rate_test *t, const choir__job
             "--find-lr: the loss is not finite after %lld steps at rates near %g",
             (long long)t->count, lowest);
     for (int64_t i = 0; i < t->count && j->records.json; i++)
-        printf("{\"event\":\"rate\",\"lr\":%.9g,\"loss\":%.9g}\n", t->rates[i], t->losses[i]);
-    if (j->records.json && p.at >= 0)
-        printf("{\"event\":\"found\",\"lr\":%.9g}\n", t->rates[p.at]);
-    else if (j->records.json)
-        printf("{\"event\":\"found\",\"lr\":null}\n");
+        print(CHOIR__TOLD(rate, .lr = t->rates[i], .loss = t->losses[i]));
+    if (j->records.json)
+        print(CHOIR__TOLD(found, .lr = p.at >= 0 ? t->rates[p.at] : (double)NAN));
     else if (p.at >= 0)
         printf("the loss falls fastest at --lr %.2g; see %s\n", t->rates[p.at],
             j->training.find_lr);

@@ -51,7 +51,8 @@ static choir_status write_sample(choir__trainer *t, bool shown)
     if (shown)
         printf("\n");
     if (text)
-        choir__cli_record_sample(t->record, t->now.step, text);
+        choir__trainer_tell(t, CHOIR__TO_LOGS,
+            CHOIR__TOLD(text, .step = t->now.step, .name = "sample", .text = text));
     free(text);
     return status;
 }
@@ -151,12 +152,8 @@ choir_status choir__trainer_finish(choir__trainer *t, float loss)
         status = choir_weights_sha256(t->part.net, choir__trainer_savers(t), sha);
     choir__trainer_report_change(t);
     t->report.last = t->now.step;
-    if (status == CHOIR_OK && t->part.env.rank == 0) {
-        choir__cli_report_summary(&t->report, choir_module_param_count(t->part.net), loss,
-            &score, sha, figures, device_count);
-        choir__cli_record_end(
-            choir__trainer_record(t), t->now.step, loss, sha, t->now.ended_by);
-    }
+    if (status == CHOIR_OK && t->part.env.rank == 0)
+        choir__trainer_show_end(t, loss, &score, sha, figures, device_count);
     free(figures);
     if (status == CHOIR_OK)
         status = sample(t);

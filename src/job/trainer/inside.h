@@ -112,6 +112,10 @@ bool choir__trainer_is_news(const choir__trainer *t, choir__line_kind kind, int6
  * killed at the sight of a line has noted it. */
 void choir__trainer_note_shown(const choir__trainer *t, choir__line_kind kind, int64_t step);
 
+/* Tells an event (CHOIR__TOLD) to standard output, the logs, or both (CHOIR__TO_OUT, ...). */
+void choir__trainer_tell(
+    choir__trainer *t, unsigned where, const choir__event_kind *kind, const void *told);
+
 /* Shows and records the last step, and the epoch that ends with it, unless a rank 0 that was
  * lost later has. */
 void choir__trainer_show_step(choir__trainer *t);
@@ -119,8 +123,21 @@ void choir__trainer_show_step(choir__trainer *t);
 /* Shows a validation, if `shown`, and records it, unless a rank 0 that was lost later has. */
 void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool shown);
 
+/* Shows and records a checkpoint, unless a rank 0 that was lost later has. */
+void choir__trainer_show_saved(choir__trainer *t, int64_t step);
+
 /* Ends the training before its last step, and says so. */
 void choir__trainer_end_by(choir__trainer *t, const char *option);
+
+/* Shows and records that ranks have left or joined. */
+void choir__trainer_show_change(choir__trainer *t, const choir_membership *m);
+
+/* Shows how the time was spent. steps: that the trace has. */
+void choir__trainer_show_profile(choir__trainer *t, int64_t steps, double matmul_rate);
+
+/* Shows the summary, and records the end. loss: the last step's. */
+void choir__trainer_show_end(choir__trainer *t, float loss, const choir_score *score,
+    const char *sha256, const choir__device_figures *figures, int count);
 
 /* --- validate.c --- */
 

@@ -10,8 +10,9 @@
 #include "base/named.h"
 #include "base/options.h"
 #include "line/say.h"
+#include "record/events.h"
 
-static const char *const metrics[] = {"loss", "accuracy"};
+static const char *const metrics[] = {CHOIR__KEY(eval, loss), CHOIR__KEY(eval, accuracy)};
 
 typedef struct metric {
     bool accuracy, max;
@@ -25,6 +26,11 @@ static choir_status unknown_metric(const char *text, size_t length)
     return choir__unknown_name(&table, "metric of --best", name);
 }
 
+static bool names(const char *name, const char *text, size_t length)
+{
+    return length == strlen(name) && !strncmp(text, name, length);
+}
+
 /* Reads --best "METRIC[:min|max]". */
 static choir_status read_metric(const char *text, metric *m)
 {
@@ -33,9 +39,9 @@ static choir_status read_metric(const char *text, metric *m)
         return CHOIR_OK;
     size_t length = strcspn(text, ":");
     const char *way = text[length] ? text + length + 1 : NULL;
-    m->accuracy = length == strlen("accuracy") && !strncmp(text, "accuracy", length);
+    m->accuracy = names(metrics[1], text, length);
     m->max = way ? !strcmp(way, "max") : m->accuracy;
-    if (!m->accuracy && (length != strlen("loss") || strncmp(text, "loss", length) != 0))
+    if (!m->accuracy && !names(metrics[0], text, length))
         return unknown_metric(text, length);
     if (way && strcmp(way, "min") && strcmp(way, "max"))
         return choir__error(CHOIR_ERR_ARGUMENT,

@@ -4,8 +4,6 @@
 
 #include <stdatomic.h>
 
-#include "job/report/record.h"
-
 void choir__trainer_note_generation(const choir__trainer *t)
 {
     uint64_t now = t->part.env.generation;
@@ -49,6 +47,5 @@ void choir__trainer_report_change(choir__trainer *t)
     choir_membership m;
     if (!t->elastic || !choir_elastic_change(t->elastic, &m) || t->part.env.rank != 0)
         return;
-    choir__cli_report_membership(&t->report, &m);
-    choir__cli_record_membership(choir__trainer_record(t), &m);
+    choir__trainer_show_change(t, &m);
 }

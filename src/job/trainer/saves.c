@@ -44,11 +44,7 @@ void choir__trainer_report_saved(choir__trainer *t)
     if (t->saved && choir_checkpoint_saved(t->saved, &step)) {
         t->newest = step;
         choir__trainer_note_lost(t, false);
-        if (choir__trainer_is_news(t, CHOIR__LINE_SAVED, step)) {
-            choir__cli_report_saved(&t->report, step, t->job->saves.dir);
-            choir__trainer_note_shown(t, CHOIR__LINE_SAVED, step);
-            choir__cli_record_saved(choir__trainer_record(t), step);
-        }
+        choir__trainer_show_saved(t, step);
     }
     add_judged(t);
 }

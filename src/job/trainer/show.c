@@ -1,10 +1,17 @@
-/* Rank 0 shows and records each step once, also if the ranks change. */
+/* Rank 0 tells each event once, also if the ranks change: the trainer states it here, and the
+ * output and the records write it (record/events.def). */
 #include "job/trainer/inside.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
+#include "base/base.h"
 #include "job/report/record.h"
+#include "line/say.h"
 
 choir__cli_record *choir__trainer_record(choir__trainer *t)
 {
@@ -32,49 +39,160 @@ void choir__trainer_note_shown(const choir__trainer *t, choir__line_kind kind, i
         fflush(stdout);
 }
 
+void choir__trainer_tell(
+    choir__trainer *t, unsigned where, const choir__event_kind *kind, const void *told)
+{
+    if (where & CHOIR__TO_OUT) {
+        choir__cli_report_tell(&t->report, kind, told);
+        fflush(stdout);
+    }
+    if (where & CHOIR__TO_LOGS)
+        choir__cli_record_tell(choir__trainer_record(t), kind, told);
+}
+
+/* Tells an event of a step, unless a rank 0 that was lost later has; where: where it is due. */
+static void tell_news(choir__trainer *t, choir__line_kind line, int64_t step, unsigned where,
+    const choir__event_kind *kind, const void *told)
+{
+    if (!choir__trainer_is_news(t, line, step))
+        return;
+    if (where & CHOIR__TO_OUT)
+        choir__cli_report_tell(&t->report, kind, told);
+    choir__trainer_note_shown(t, line, step);
+    choir__trainer_tell(t, where & CHOIR__TO_LOGS, kind, told);
+}
+
 /* The record of a step is noted when it is whole: a new rank 0 drops all that follows it. */
-static void record_step(choir__trainer *t)
+static void record_step(choir__trainer *t, const choir__told_step *told)
 {
     choir__job_shared *shared = t->job->placement.shared;
-    if (t->part.env.rank != 0 ||
-        (shared && t->now.last.number <= atomic_load(&shared->stepped)))
+    if (t->part.env.rank != 0 || (shared && told->step <= atomic_load(&shared->stepped)))
         return;
-    choir__cli_record_step(choir__trainer_record(t), &t->now.last, &t->part, t->report.scale);
+    choir__cli_record_step(choir__trainer_record(t), told, &t->part);
     if (shared)
-        atomic_store(&shared->stepped, t->now.last.number);
+        atomic_store(&shared->stepped, told->step);
 }
 
 void choir__trainer_show_step(choir__trainer *t)
 {
-    int64_t step = t->now.last.number, steps = choir__job_epoch_steps(t->job);
-    if (choir__trainer_is_news(t, CHOIR__LINE_STEP, step)) {
-        choir__cli_report_step(&t->report, &t->now.last);
-        choir__trainer_note_shown(t, CHOIR__LINE_STEP, step);
-    }
-    record_step(t);
-    if (t->job->training.epochs && step && step == t->now.step && step % steps == 0 &&
-        choir__trainer_is_news(t, CHOIR__LINE_EPOCH, step)) {
-        choir__cli_report_epoch(&t->report, step / steps, step, t->now.epoch_mean);
-        choir__trainer_note_shown(t, CHOIR__LINE_EPOCH, step);
-    }
+    const choir__cli_step *s = &t->now.last;
+    int64_t steps = choir__job_epoch_steps(t->job);
+    double items = choir__report_items(&t->report);
+    char text[16];
+    uint32_t bits;
+    memcpy(&bits, &s->loss, sizeof bits);
+    snprintf(text, sizeof text, "0x%08x", bits);
+    const choir__told_step told = {.step = s->number,
+        .loss = s->none ? (double)NAN : (double)s->loss,
+        .loss_bits = s->none ? NULL : text,
+        .items_per_s = s->seconds > 0 ? items / s->seconds : 0, /* files: of the step */
+        .grad_norm = s->grad_norm,
+        .lr = s->lr,
+        .loss_scale = t->report.scale,
+        .step_s = s->seconds,
+        .items = items * (double)s->number};
+    tell_news(t, CHOIR__LINE_STEP, s->number, CHOIR__TO_OUT, &choir__kind_step, &told);
+    record_step(t, &told);
+    if (t->job->training.epochs && s->number && s->number == t->now.step &&
+        s->number % steps == 0)
+        tell_news(t, CHOIR__LINE_EPOCH, s->number, CHOIR__TO_BOTH,
+            CHOIR__TOLD(epoch, .epoch = s->number / steps, .step = s->number,
+                .loss = t->now.epoch_mean));
 }
 
 void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool shown)
 {
-    if (!choir__trainer_is_news(t, CHOIR__LINE_EVAL, t->now.step))
-        return;
-    if (shown)
-        choir__cli_report_eval(&t->report, t->now.step, score, t->now.best_due);
-    choir__trainer_note_shown(t, CHOIR__LINE_EVAL, t->now.step);
-    choir__cli_record_eval(choir__trainer_record(t), t->now.step, score, t->now.best_due);
+    const choir__job *j = t->job;
+    int64_t step = t->now.step;
+    tell_news(t, CHOIR__LINE_EVAL, step, shown ? CHOIR__TO_BOTH : CHOIR__TO_LOGS,
+        CHOIR__TOLD(eval, .step = step,
+            .epoch = j->training.eval_epochs ? step / j->training.epoch_steps : -1,
+            .loss = score->loss, .accuracy = score->accuracy, .best = t->now.best_due));
+}
+
+void choir__trainer_show_saved(choir__trainer *t, int64_t step)
+{
+    char *path = choir__format("%s/step-%08lld", t->job->saves.dir, (long long)step);
+    tell_news(t, CHOIR__LINE_SAVED, step, CHOIR__TO_BOTH,
+        CHOIR__TOLD(checkpoint, .step = step, .path = path));
+    free(path);
 }
 
 void choir__trainer_end_by(choir__trainer *t, const char *option)
 {
     t->now.ended = true;
     snprintf(t->now.ended_by, sizeof t->now.ended_by, "%s", option);
-    if (!choir__trainer_is_news(t, CHOIR__LINE_END, t->now.step))
-        return;
-    choir__cli_report_end(&t->report, t->now.step, option);
-    choir__trainer_note_shown(t, CHOIR__LINE_END, t->now.step);
+    tell_news(t, CHOIR__LINE_END, t->now.step, CHOIR__TO_OUT,
+        CHOIR__TOLD(end, .step = t->now.step, .by = option));
+}
+
+void choir__trainer_show_change(choir__trainer *t, const choir_membership *m)
+{
+    char host[65] = "?";
+    gethostname(host, sizeof host - 1);
+    choir__told_leaver *left = choir__calloc((size_t)m->left_count + 1, sizeof *left);
+    choir__told_joiner *joined = choir__calloc((size_t)m->joined_count + 1, sizeof *joined);
+    for (int i = 0; i < m->left_count; i++)
+        left[i] = (choir__told_leaver){m->left[i].rank, host, m->left[i].pid, m->left[i].why};
+    for (int i = 0; i < m->joined_count; i++)
+        joined[i] = (choir__told_joiner){m->joined[i], host};
+    choir__trainer_tell(t, CHOIR__TO_BOTH,
+        CHOIR__TOLD(membership, .generation = (int64_t)m->generation, .step = m->step,
+            .world = m->world, .nodes = -1, .restarts = -1, .left = left,
+            .left_count = m->left_count, .joined = joined, .joined_count = m->joined_count,
+            .detected_s = m->detected_s, .resumed_s = m->resumed_s));
+    free(left);
+    free(joined);
+}
+
+void choir__trainer_show_profile(choir__trainer *t, int64_t steps, double matmul_rate)
+{
+    int count;
+    const choir_trace_line *line = choir_trace_profile(t->trace, &count);
+    choir__told_kernel *kernels = choir__calloc((size_t)count + 1, sizeof *kernels);
+    for (int i = 0; i < count; i++)
+        kernels[i] = (choir__told_kernel){line[i].name, line[i].shape, line[i].calls,
+            line[i].seconds * 1e3, line[i].flops * 1e-9};
+    t->report.trace = t->trace;
+    choir__trainer_tell(t, CHOIR__TO_OUT,
+        CHOIR__TOLD(profile, .steps = steps, .matmul_gflops = matmul_rate * 1e-9,
+            .kernels = kernels, .kernels_count = count));
+    t->report.trace = NULL;
+    free(kernels);
+}
+
+void choir__trainer_show_end(choir__trainer *t, float loss, const choir_score *score,
+    const char *sha256, const choir__device_figures *figures, int count)
+{
+    const choir__job *j = t->job;
+    const choir__cli_report *r = &t->report;
+    bool scaled = !isnan(r->scale);
+    double median = choir__report_median_step(r);
+    choir__told_device *devices = choir__calloc((size_t)count + 1, sizeof *devices);
+    for (int i = 0; i < count; i++)
+        devices[i] = (choir__told_device){figures[i].device, (int64_t)figures[i].peak_bytes,
+            figures[i].busy, (int64_t)figures[i].comm_bytes};
+    choir__trainer_tell(t, CHOIR__TO_OUT,
+        CHOIR__TOLD(summary, .model = j->model.info.config,
+            .strategy = j->placement.strategy_text, .world = choir__cli_strategy_workers(j),
+            .microbatches = j->training.microbatches, .steps = t->now.step,
+            .parameters = choir_module_param_count(t->part.net),
+            .epochs = j->training.eval_epochs ? t->now.step / j->training.epoch_steps : -1,
+            .recompute = j->optim.recompute, .amp = j->optim.amp ? j->optim.amp : "off",
+            .loss_scale = r->scale, .skipped_steps = scaled ? r->skipped : -1,
+            .steps_without_target = choir_model_ignores(&j->model.info) ? r->without : -1,
+            .final_loss = (double)loss, .eval_loss = score->loss,
+            .eval_accuracy = score->accuracy, .step_ms_median = median * 1e3,
+            .items_per_s = median > 0 ? choir__report_items(r) / median : 0,
+            .first_step_s = r->first_step_s, .weights_sha256 = sha256, .devices = devices,
+            .devices_count = count));
+    free(devices);
+    if (r->without)
+        choir__cli_tell(j->command,
+            "note: %lld of %lld steps had no target, and so no loss; a larger --batch-size or "
+            "context gives more of them one",
+            (long long)r->without, (long long)r->counted);
+    choir__trainer_tell(t, CHOIR__TO_LOGS,
+        CHOIR__TOLD(end, .step = t->now.step, .loss = (double)loss, .weights_sha256 = sha256,
+            .by = *t->now.ended_by ? t->now.ended_by : NULL));
 }

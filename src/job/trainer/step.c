@@ -211,8 +211,7 @@ choir_status choir__trainer_end_trace(choir__trainer *t, int64_t steps)
     choir_trace_stop(t->trace);
     choir_status status = choir_trace_write(t->trace, path, rank);
     if (rank == 0 && status == CHOIR_OK)
-        choir__cli_report_profile(
-            &t->report, t->trace, steps, choir_trace_matmul_rate(t->part.env.device));
+        choir__trainer_show_profile(t, steps, choir_trace_matmul_rate(t->part.env.device));
     choir_trace_free(t->trace);
     t->trace = NULL;
     return status;

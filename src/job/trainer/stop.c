@@ -67,7 +67,8 @@ static bool has_budget(const choir__trainer *t)
 {
     const char *budget = t->job->saves.dir ? getenv("CHOIR_TRIAL_BUDGET") : NULL;
     const char *unit = getenv("CHOIR_TRIAL_UNIT");
-    int64_t each = unit && !strcmp(unit, "epoch") ? t->job->training.epoch_steps : 1;
+    int64_t each =
+        unit && !strcmp(unit, "epoch") ? t->job->training.epoch_steps : 1; /* no key */
     return budget && t->now.step / each >= atoll(budget) &&
            (!t->job->training.eval_every ||
                choir__trainer_is_due(t->now.step, t->job->training.eval_every));
@@ -80,6 +81,16 @@ bool choir__trainer_is_time_over(const choir__trainer *t, double more_s)
 }
 
 enum { SIGNAL, TIME_OVER, SAVE, WORDS }; /* requests to a rank */
+
+static void show_straggler(choir__trainer *t)
+{
+    const choir_group *group = t->part.env.group;
+    const choir__cli_slow *s = &t->slow;
+    bool many = choir_group_nodes(group) > 1;
+    choir__trainer_tell(t, CHOIR__TO_BOTH,
+        CHOIR__TOLD(straggler, .step = t->now.step, .rank = s->rank, .cost_s = s->cost_s,
+            .step_s = s->step_s, .node = many ? choir_group_node(group, s->rank) : -1));
+}
 
 /* Exchanges, after a step, the ranks' requests, and finds the slowest rank. */
 static choir_status compare_ranks(choir__trainer *t, int64_t asked[WORDS])
@@ -94,7 +105,7 @@ static choir_status compare_ranks(choir__trainer *t, int64_t asked[WORDS])
     memcpy(asked, words, WORDS * sizeof *words);
     bool told = choir__cli_slow_judge(&t->slow, words + WORDS, t->job->placement.slow_after);
     if (told && t->part.env.rank == 0)
-        choir__cli_report_slow(&t->report, t->now.step, &t->slow, &t->part.env);
+        show_straggler(t);
     return CHOIR_OK;
 }
 

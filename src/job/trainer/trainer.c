@@ -243,10 +243,15 @@ static void start_report(choir__trainer *t)
     if (t->reports)
         return;
     t->reports = true;
-    choir__cli_report_begin(&t->report, t->job, t->now.step);
+    choir__cli_report_begin(&t->report,
+        t->job->records.json ? &choir__recorder_json : &choir__recorder_terminal, t->job,
+        t->now.step);
     t->report.outlived = t->elastic != NULL;
     if (t->part.env.rank == 0 && (!shared || !atomic_exchange(&shared->started, 1)))
-        choir__cli_report_start(&t->report, choir_module_param_count(t->part.net));
+        choir__trainer_tell(t, CHOIR__TO_OUT,
+            CHOIR__TOLD(begin, .step = t->now.step, .strategy = t->job->placement.strategy_text,
+                .world = choir__cli_strategy_workers(t->job),
+                .parameters = choir_module_param_count(t->part.net)));
 }
 
 /* Trains on after each change of the ranks, until rank 0 has done everything. */

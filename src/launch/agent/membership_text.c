@@ -84,53 +84,6 @@ char *choir__membership_text(const choir__membership *m)
     return text;
 }
 
-/* --- for programs that read the output of choir run --- */
-
-static void add_rank(json_t *list, int rank, const char *host, const char *why)
-{
-    json_t *o = json_pack("{si so}", "rank", rank, "host", text_of(host));
-    if (why)
-        json_object_set_new(o, "why", text_of(why));
-    json_array_append_new(list, o);
-}
-
-/* A rank that failed on a node that stays has left and, under its new number, joined. */
-static void add_departed(json_t *left, json_t *joined, const choir__membership *m)
-{
-    for (int i = 0; i < m->departed_count; i++) {
-        const choir__departure *d = &m->departed[i];
-        const choir__agent_node *n = choir__membership_find(m, d->id);
-        for (int k = 0; k < d->workers; k++) {
-            add_rank(left, d->rank + k, d->host, d->why);
-            if (n && n->index >= 0 && !n->is_new)
-                add_rank(joined, n->rank + d->offset + k, d->host, NULL);
-        }
-    }
-}
-
-char *choir__membership_event(const choir__membership *m, double gathered_s, double resumed_s)
-{
-    json_t *left = json_array(), *joined = json_array();
-    int world = 0, nodes = 0;
-    add_departed(left, joined, m);
-    for (int i = 0; i < m->count; i++) {
-        const choir__agent_node *n = &m->nodes[i];
-        char host[CHOIR__HOST_TEXT];
-        snprintf(host, sizeof host, "%.*s", (int)strcspn(n->who, " "), n->who);
-        nodes += n->index >= 0;
-        world += n->index >= 0 ? n->workers : 0;
-        for (int k = 0; k < n->workers && n->index >= 0 && n->is_new; k++)
-            add_rank(joined, n->rank + k, host, NULL);
-    }
-    json_t *event =
-        json_pack("{ss si sn si si si so so sf sf}", "event", "membership", "generation",
-            m->generation, "step", "world", world, "nodes", nodes, "restarts", m->restarts,
-            "left", left, "joined", joined, "detected_s", gathered_s, "resumed_s", resumed_s);
-    char *text = json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(6));
-    json_decref(event);
-    return text;
-}
-
 /* --- reading --- */
 
 static void copy(char *to, size_t room, const char *from)

@@ -97,13 +97,6 @@ static choir_status step(choir__recorder *base, const choir__row *row)
     return CHOIR_OK;
 }
 
-static choir_status event(choir__recorder *base, const choir__record_event *e)
-{
-    choir__event_row made;
-    choir__event_as_row(e, &made);
-    return made.row.count ? step(base, &made.row) : CHOIR_OK;
-}
-
 const choir__recorder_ops choir__recorder_metrics = {
     .name = "metrics",
     .place = ":PORT",
@@ -112,7 +105,6 @@ const choir__recorder_ops choir__recorder_metrics = {
     .open = open_metrics,
     .begin = begin,
     .step = step,
-    .event = event,
     .end = end,
 #ifndef CHOIR_HAVE_MICROHTTPD
     .needs = "libmicrohttpd-dev",

@@ -20,7 +20,8 @@ static double number_of(const choir__row *row, const char *name)
 /* Adds the step to those whose mean rate the next page has. */
 static void note_rate(choir__gauge_list *l, const choir__row *row)
 {
-    double seconds = number_of(row, "step_s"), rate = number_of(row, "items_per_s");
+    double seconds = number_of(row, CHOIR__KEY(step, step_s)),
+           rate = number_of(row, CHOIR__KEY(step, items_per_s));
     if (!(seconds > 0) || !isfinite(rate * seconds))
         return;
     l->items += rate * seconds;
@@ -30,7 +31,7 @@ static void note_rate(choir__gauge_list *l, const choir__row *row)
 static void settle_rate(choir__gauge_list *l)
 {
     for (int i = 0; i < l->count && l->seconds > 0; i++)
-        if (!strcmp(l->names[i], "items_per_s"))
+        if (!strcmp(l->names[i], CHOIR__KEY(step, items_per_s)))
             l->values[i] = l->items / l->seconds;
     l->items = l->seconds = 0;
 }

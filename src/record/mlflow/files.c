@@ -326,13 +326,6 @@ static choir_status step(choir__recorder *base, const choir__row *row)
     return status;
 }
 
-static choir_status event(choir__recorder *base, const choir__record_event *e)
-{
-    choir__event_row made;
-    choir__event_as_row(e, &made);
-    return made.row.count ? step(base, &made.row) : CHOIR_OK;
-}
-
 static choir_status end(choir__recorder *base, bool good)
 {
     files *f = (files *)base;
@@ -355,6 +348,5 @@ static const choir__recorder_ops files_ops = {
     .name = "mlflow",
     .begin = begin,
     .step = step,
-    .event = event,
     .end = end,
 };

@@ -209,8 +209,8 @@ static choir_status step(choir__recorder *base, const choir__row *row)
 /* Adds a tensor of one text. */
 static choir_status add_text(tensorboard *t, const choir__record_event *e)
 {
-    const char *name = json_string_value(json_object_get(e->fields, "name")),
-               *text = json_string_value(json_object_get(e->fields, "text"));
+    const char *name = json_string_value(json_object_get(e->fields, CHOIR__KEY(text, name))),
+               *text = json_string_value(json_object_get(e->fields, CHOIR__KEY(text, text)));
     ChoirTb__Metadata metadata = CHOIR_TB__METADATA__INIT;
     ChoirTb__Metadata__Plugin plugin = CHOIR_TB__METADATA__PLUGIN__INIT;
     ChoirTb__Shape__Dim dim = CHOIR_TB__SHAPE__DIM__INIT, *dims = &dim;
@@ -240,7 +240,7 @@ static choir_status add_text(tensorboard *t, const choir__record_event *e)
 static choir_status event(choir__recorder *base, const choir__record_event *e)
 {
     choir__event_row made;
-    if (!strcmp(e->kind, "text"))
+    if (!strcmp(e->kind, choir__kind_text.name))
         return add_text((tensorboard *)base, e);
     choir__event_as_row(e, &made);
     return made.row.count ? step(base, &made.row) : CHOIR_OK;

@@ -297,13 +297,6 @@ static choir_status step(choir__recorder *base, const choir__row *row)
     return status;
 }
 
-static choir_status event(choir__recorder *base, const choir__record_event *e)
-{
-    choir__event_row made;
-    choir__event_as_row(e, &made);
-    return made.row.count ? step(base, &made.row) : CHOIR_OK;
-}
-
 /* --- the end --- */
 
 static choir_status finish(wandb *w, bool good)
@@ -358,7 +351,6 @@ const choir__recorder_ops choir__recorder_wandb = {
     .open = open_wandb,
     .begin = begin,
     .step = step,
-    .event = event,
     .end = end,
 #else
     .needs = "libprotobuf-c-dev and protobuf-c-compiler",

@@ -11,6 +11,7 @@
 
 #include <jansson.h>
 
+#include "record/events.h"
 #include "tune/python_json.h"
 #include "tune/trial.h"
 #include "tune/trials/ended.h"
@@ -26,7 +27,7 @@ static const double weigh_s = 0.2; /* between looks at the trial's memory */
 
 static bool is_event(const json_t *object, const char *name)
 {
-    const json_t *event = json_object_get(object, "event");
+    const json_t *event = json_object_get(object, CHOIR__KEY(line, event));
     return json_is_string(event) && !strcmp(json_string_value(event), name);
 }
 
@@ -48,9 +49,11 @@ static bool read_metric(const json_t *object, const char *metric, double *number
 {
     static const char prefix[] = "eval_";
     const json_t *value = json_object_get(object, metric);
-    if (!strcmp(metric, "loss") && json_is_null(json_object_get(object, "loss_bits")))
+    if (!strcmp(metric, CHOIR__KEY(step, loss)) &&
+        json_is_null(json_object_get(object, CHOIR__KEY(step, loss_bits))))
         return false;
-    if (!value && is_event(object, "eval") && !strncmp(metric, prefix, strlen(prefix)))
+    if (!value && is_event(object, choir__kind_eval.name) &&
+        !strncmp(metric, prefix, strlen(prefix)))
         value = json_object_get(object, metric + strlen(prefix));
     return read_number(value, number);
 }
@@ -58,7 +61,7 @@ static bool read_metric(const json_t *object, const char *metric, double *number
 static void report(choir__running *r, const json_t *object)
 {
     const json_t *step = json_object_get(object, r->job->unit);
-    if (!step && is_event(object, "summary")) { /* "steps" */
+    if (!step && is_event(object, choir__kind_summary.name)) { /* "steps" */
         char *all = choir__format("%ss", r->job->unit);
         step = json_object_get(object, all);
         free(all);

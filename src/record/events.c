@@ -1,0 +1,243 @@
+/* Writing events by their table: see events.h; and for recorders of rows: see recorder.h. */
+#include "record/events.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "record/recorder.h"
+#include "record/text.h"
+
+/* --- the table --- */
+
+enum {
+    OUT = CHOIR__TO_OUT,
+    LOGS = CHOIR__TO_LOGS,
+    BOTH = CHOIR__TO_BOTH,
+    MAYBE = CHOIR__IF_KNOWN
+};
+
+#define EVENT(event, where, sentence) static const choir__event_field event##_fields[] = {
+#define RECORD(record, sentence)      EVENT(record, 0, sentence)
+#define FIELD(event, type, key, where, sentence)                                               \
+    {#key, CHOIR__FIELD_##type, where, offsetof(choir__told_##event, key), 0, NULL},
+#define LIST(event, record, key, where, sentence)                                              \
+    {#key, CHOIR__FIELD_list, where, offsetof(choir__told_##event, key),                       \
+        offsetof(choir__told_##event, key##_count), &choir__kind_##record},
+#define END(event)                                                                             \
+    }                                                                                          \
+    ;
+#include "record/events.def"
+#undef EVENT
+#undef RECORD
+#undef FIELD
+#undef LIST
+#undef END
+
+#define EVENT(event, where, sentence)                                                          \
+    const choir__event_kind choir__kind_##event = {#event, where, sizeof(choir__told_##event), \
+        event##_fields, CHOIR_COUNT(event##_fields)};
+#define RECORD(record, sentence) EVENT(record, 0, sentence)
+#define FIELD(event, type, key, where, sentence)
+#define LIST(event, record, key, where, sentence)
+#define END(event)
+#include "record/events.def"
+
+static const choir__event_field *find(const choir__event_kind *kind, const char *key)
+{
+    for (int i = 0; i < kind->count; i++)
+        if (!strcmp(kind->fields[i].key, key))
+            return &kind->fields[i];
+    return NULL;
+}
+
+/* --- values --- */
+
+static const void *place(const choir__event_field *f, const void *event)
+{
+    return (const char *)event + f->at;
+}
+
+static bool is_number(const choir__event_field *f)
+{
+    return f->type >= CHOIR__FIELD_number && f->type <= CHOIR__FIELD_setting;
+}
+
+static double number_of(const choir__event_field *f, const void *event)
+{
+    return *(const double *)place(f, event);
+}
+
+bool choir__event_is_measured(const choir__event_kind *kind, const char *key)
+{
+    const choir__event_field *f = find(kind, key);
+    return f ? is_number(f) : !find(&choir__kind_line, key);
+}
+
+static int64_t count_of(const choir__event_field *f, const void *event)
+{
+    return *(const int64_t *)place(f, event);
+}
+
+static const char *text_of(const choir__event_field *f, const void *event)
+{
+    return *(const char *const *)place(f, event);
+}
+
+static bool is_missing(const choir__event_field *f, const void *event)
+{
+    return f->type == CHOIR__FIELD_count  ? count_of(f, event) < 0
+           : f->type == CHOIR__FIELD_text ? !text_of(f, event)
+                                          : is_number(f) && isnan(number_of(f, event));
+}
+
+/* Returns whether a field is written to one of `where`. */
+static bool is_written(const choir__event_field *f, const void *event, unsigned where)
+{
+    return (f->where & where) && !((f->where & CHOIR__IF_KNOWN) && is_missing(f, event));
+}
+
+/* Returns the shortest number that rounds to x, if x is the value of a float: 0.001 for
+ * 0.0010000000474974513. It is as short in every record, and as a float it has the same bits.
+ */
+static double shortest(double x)
+{
+    char text[32];
+    double found = x;
+    bool narrow = isfinite(x) && (double)(float)x == x;
+    for (int digits = 6; narrow && digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        found = strtod(text, NULL);
+        narrow = (float)found != (float)x;
+    }
+    return found;
+}
+
+/* Returns a number as logs have it. */
+static double in_full(const choir__event_field *f, const void *event)
+{
+    double x = number_of(f, event);
+    bool single = f->type == CHOIR__FIELD_single || f->type == CHOIR__FIELD_setting;
+    return single ? shortest(x) : x;
+}
+
+bool choir__event_measure(const choir__event_field *f, const void *event, double *value)
+{
+    if (!is_number(f) || !is_written(f, event, CHOIR__TO_LOGS) || is_missing(f, event))
+        return false;
+    *value = in_full(f, event);
+    return true;
+}
+
+/* --- writing --- */
+
+typedef struct form {
+    FILE *out;
+    unsigned where; /* CHOIR__TO_OUT or _LOGS */
+    choir__quote *quote;
+} form;
+
+static void quote_plainly(FILE *out, const char *text)
+{
+    choir__text quoted = {0};
+    choir__text_json(&quoted, text);
+    fputs(quoted.bytes, out);
+    choir__text_free(&quoted);
+}
+
+static void write_number(const form *to, const choir__event_field *f, const void *event)
+{
+    int digits = f->type == CHOIR__FIELD_rate ? 6 : f->type == CHOIR__FIELD_setting ? 7 : 9;
+    double x = number_of(f, event);
+    char text[32];
+    if (!isfinite(x))
+        snprintf(text, sizeof text, "null");
+    else if (to->where == CHOIR__TO_LOGS)
+        snprintf(text, sizeof text, "%.17g", in_full(f, event));
+    else
+        snprintf(text, sizeof text, f->type == CHOIR__FIELD_share ? "%.*f" : "%.*g",
+            f->type == CHOIR__FIELD_share ? 3 : digits, x);
+    bool whole = to->where == CHOIR__TO_LOGS && !text[strspn(text, "-0123456789")];
+    fprintf(to->out, "%s%s", text, whole ? ".0" : ""); /* a number that is no count */
+}
+
+static void write_fields(
+    const form *to, const choir__event_kind *kind, const void *event, const char *begin);
+static void write_value(const form *to, const choir__event_field *f, const void *event);
+
+/* Items are objects, or the first field alone where the others are not written. */
+static void write_list(const form *to, const choir__event_field *f, const void *event)
+{
+    const char *item = *(const char *const *)place(f, event);
+    int count = *(const int *)((const char *)event + f->count_at), fields = 0;
+    for (int i = 0; i < f->items->count; i++)
+        fields += (f->items->fields[i].where & to->where) != 0;
+    fputs("[", to->out);
+    for (int i = 0; i < count; i++, item += f->items->bytes) {
+        fputs(i ? "," : "", to->out);
+        if (fields > 1)
+            write_fields(to, f->items, item, "{");
+        else
+            write_value(to, f->items->fields, item);
+        fputs(fields > 1 ? "}" : "", to->out);
+    }
+    fputs("]", to->out);
+}
+
+static void write_value(const form *to, const choir__event_field *f, const void *event)
+{
+    if (f->type == CHOIR__FIELD_list)
+        write_list(to, f, event);
+    else if (is_missing(f, event))
+        fputs("null", to->out);
+    else if (f->type == CHOIR__FIELD_count)
+        fprintf(to->out, "%lld", (long long)count_of(f, event));
+    else if (f->type == CHOIR__FIELD_truth)
+        fputs(*(const bool *)place(f, event) ? "true" : "false", to->out);
+    else if (f->type == CHOIR__FIELD_text)
+        to->quote(to->out, text_of(f, event));
+    else
+        write_number(to, f, event);
+}
+
+/* begin: what stands before the first field; a comma stands before the others. */
+static void write_fields(
+    const form *to, const choir__event_kind *kind, const void *event, const char *begin)
+{
+    for (int i = 0; i < kind->count; i++) {
+        const choir__event_field *f = &kind->fields[i];
+        if (!is_written(f, event, to->where))
+            continue;
+        fprintf(to->out, "%s\"%s\":", begin, f->key);
+        write_value(to, f, event);
+        begin = ",";
+    }
+}
+
+void choir__event_write(FILE *out, unsigned where, const choir__event_kind *kind,
+    const void *event, choir__quote *quote)
+{
+    const form to = {out, where, quote ? quote : quote_plainly};
+    fprintf(out, "{\"%s\":\"%s\"", CHOIR__KEY(line, event), kind->name);
+    write_fields(&to, kind, event, ",");
+    fputs("}", out);
+}
+
+void choir__event_as_row(const choir__record_event *e, choir__event_row *made)
+{
+    const char *name;
+    json_t *value;
+    int count = 0;
+    bool eval = !strcmp(e->kind, choir__kind_eval.name);
+    json_object_foreach((json_t *)e->fields, name, value)
+    {
+        if (!eval || !json_is_number(value) || count == CHOIR__EVENT_NUMBERS ||
+            !choir__event_is_measured(&choir__kind_eval, name))
+            continue;
+        snprintf(made->names[count], sizeof made->names[count], "%s/%s", e->kind, name);
+        made->numbers[count] = (choir__number){made->names[count], json_number_value(value)};
+        count++;
+    }
+    made->row = (choir__row){e->step, e->time, count, made->numbers};
+}
