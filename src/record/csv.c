@@ -192,10 +192,6 @@ static choir_status open_csv(
     if (status == CHOIR_OK && resume >= 0)
         status = find_columns(c);
     *made = &c->base;
-    if (status != CHOIR_OK) {
-        (void)!end(&c->base, false);
-        *made = NULL;
-    }
     return status;
 }
 

@@ -152,6 +152,8 @@ choir_status choir_log_add(choir_logger *log, const char *dest)
         status = ops->open(place, &log->start, &made);
     if (status != CHOIR_OK) {
         note(log, status);
+        if (made)
+            (void)!made->ops->end(made, false);
         return status;
     }
     CHOIR__GROW(log->recorders, log->count);

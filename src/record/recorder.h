@@ -71,7 +71,8 @@ typedef struct choir__recorder_ops {
     /* Checks the form of a place before anything is opened. Error: argument, "expected ...". */
     choir_status (*check)(const char *place);
     /* Makes the recorder. With start->resume it goes on where an earlier recorder of the run
-     * stopped, without the steps after that one. Its arguments end with the call. */
+     * stopped, without the steps after that one. Its arguments end with the call. A recorder
+     * that was made and cannot be used is ended by the caller. */
     choir_status (*open)(
         const char *place, const choir__record_start *start, choir__recorder **made);
     /* Called once, before the first step or event. params: an object of texts, numbers and

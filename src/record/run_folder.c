@@ -127,10 +127,6 @@ static choir_status open_folder(
     r->folder = choir__strdup(place);
     choir_status status = open_files(r, start->resume);
     *made = &r->base;
-    if (status != CHOIR_OK) {
-        (void)!end(&r->base, false);
-        *made = NULL;
-    }
     return status;
 }
 

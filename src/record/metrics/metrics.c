@@ -69,10 +69,6 @@ static choir_status open_metrics(
     choir_status status = choir__http_open(&opts, &m->server);
     free(what);
     *made = &m->base;
-    if (status != CHOIR_OK) {
-        (void)!end(&m->base, false);
-        *made = NULL;
-    }
     return status;
 }
 

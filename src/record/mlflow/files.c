@@ -157,8 +157,6 @@ static choir_status write_tag(const files *f, const char *name, const char *text
 
 /* --- opening --- */
 
-static choir_status end(choir__recorder *base, bool good);
-
 /* Returns when the run began, if it has been recorded before. */
 static int64_t earlier_start(const files *f)
 {
@@ -267,10 +265,6 @@ choir_status choir__mlflow_files(
     f->folder = choir__format("%s/%s/%s", root, experiment_id, f->id);
     choir_status status = make_run(f);
     *made = &f->base;
-    if (status != CHOIR_OK) {
-        (void)!end(&f->base, false);
-        *made = NULL;
-    }
     return status;
 }
 

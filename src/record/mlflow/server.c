@@ -87,8 +87,6 @@ static void *send_batches(void *arg)
 
 /* --- opening --- */
 
-static choir_status end(choir__recorder *base, bool good);
-
 /* Finds the experiment, or makes it. */
 static choir_status find_experiment(server *s, char id[65])
 {
@@ -171,11 +169,8 @@ choir_status choir__mlflow_server(
     pthread_cond_init(&s->changed, NULL);
     status = make_run(s, start);
     *made = &s->base;
-    if (status != CHOIR_OK) {
+    if (status != CHOIR_OK)
         *s->run_id = '\0';
-        (void)!end(&s->base, false);
-        *made = NULL;
-    }
     return status;
 }
 

@@ -46,8 +46,6 @@ static choir_status add_summary(
 
 /* --- opening --- */
 
-static choir_status end(choir__recorder *base, bool good);
-
 /* Writes the first two events: the version, and from which step on older values are void. */
 static choir_status begin_file(tensorboard *t, const choir__record_start *start)
 {
@@ -77,10 +75,6 @@ static choir_status open_tensorboard(
     if (status == CHOIR_OK)
         status = begin_file(t, start);
     *made = &t->base;
-    if (status != CHOIR_OK) {
-        (void)!end(&t->base, false);
-        *made = NULL;
-    }
     return status;
 }
 

@@ -103,8 +103,6 @@ static choir_status add(wandb *w, ChoirWandb__Record *record)
 
 /* --- opening --- */
 
-static choir_status end(choir__recorder *base, bool good);
-
 /* Makes the folder of a run that began at a time, and returns its path. A part of the same run
  * from the same second has that name already; this one is then of a later second. */
 static char *make_folder(const wandb *w, const char *place, time_t seconds, int *error)
@@ -169,10 +167,6 @@ static choir_status open_wandb(
     if (status == CHOIR_OK)
         status = add(w, &record);
     *made = &w->base;
-    if (status != CHOIR_OK) {
-        (void)!end(&w->base, false);
-        *made = NULL;
-    }
     return status;
 }
 
