@@ -101,17 +101,6 @@ choir_status choir__trainer_end_trace(choir__trainer *t, int64_t steps);
 
 /* --- show.c --- */
 
-/* Returns the job's record, or NULL. A process that becomes rank 0 goes on with it. */
-choir__cli_record *choir__trainer_record(choir__trainer *t);
-
-/* Returns, on rank 0, whether no line of the kind was shown for the step or a later one, also
- * by a rank 0 that was lost later. */
-bool choir__trainer_is_news(const choir__trainer *t, choir__line_kind kind, int64_t step);
-
-/* Notes that the line is shown, and writes it then, where ranks may be lost: a rank that is
- * killed at the sight of a line has noted it. */
-void choir__trainer_note_shown(const choir__trainer *t, choir__line_kind kind, int64_t step);
-
 /* Tells an event (CHOIR__TOLD) to standard output, the logs, or both (CHOIR__TO_OUT, ...). */
 void choir__trainer_tell(
     choir__trainer *t, unsigned where, const choir__event_kind *kind, const void *told);

@@ -13,7 +13,8 @@
 #include "job/report/record.h"
 #include "line/say.h"
 
-choir__cli_record *choir__trainer_record(choir__trainer *t)
+/* Returns the job's record, or NULL. A process that becomes rank 0 goes on with it. */
+static choir__cli_record *record_of(choir__trainer *t)
 {
     choir__job_shared *shared = t->job->placement.shared;
     int64_t shown = shared ? atomic_load(&shared->stepped) : 0;
@@ -25,20 +26,6 @@ choir__cli_record *choir__trainer_record(choir__trainer *t)
     return t->record;
 }
 
-bool choir__trainer_is_news(const choir__trainer *t, choir__line_kind kind, int64_t step)
-{
-    const choir__job_shared *shared = t->job->placement.shared;
-    return t->part.env.rank == 0 && (!shared || step > atomic_load(&shared->news[kind]));
-}
-
-void choir__trainer_note_shown(const choir__trainer *t, choir__line_kind kind, int64_t step)
-{
-    if (t->job->placement.shared)
-        atomic_store(&t->job->placement.shared->news[kind], step);
-    if (t->report.outlived)
-        fflush(stdout);
-}
-
 void choir__trainer_tell(
     choir__trainer *t, unsigned where, const choir__event_kind *kind, const void *told)
 {
@@ -47,18 +34,24 @@ void choir__trainer_tell(
         fflush(stdout);
     }
     if (where & CHOIR__TO_LOGS)
-        choir__cli_record_tell(choir__trainer_record(t), kind, told);
+        choir__cli_record_tell(record_of(t), kind, told);
 }
 
-/* Tells an event of a step, unless a rank 0 that was lost later has; where: where it is due. */
+/* Rank 0 tells an event of a step, unless a line shows that step or a later one, also by a rank
+ * 0 that was lost later; where: where it is due. Where ranks may be lost, the line is noted
+ * first and then written: a rank that is killed at the sight of a line has noted it. */
 static void tell_news(choir__trainer *t, choir__line_kind line, int64_t step, unsigned where,
     const choir__event_kind *kind, const void *told)
 {
-    if (!choir__trainer_is_news(t, line, step))
+    choir__job_shared *shared = t->job->placement.shared;
+    if (t->part.env.rank != 0 || (shared && step <= atomic_load(&shared->news[line])))
         return;
     if (where & CHOIR__TO_OUT)
         choir__cli_report_tell(&t->report, kind, told);
-    choir__trainer_note_shown(t, line, step);
+    if (shared)
+        atomic_store(&shared->news[line], step);
+    if (t->report.outlived)
+        fflush(stdout);
     choir__trainer_tell(t, where & CHOIR__TO_LOGS, kind, told);
 }
 
@@ -68,7 +61,7 @@ static void record_step(choir__trainer *t, const choir__told_step *told)
     choir__job_shared *shared = t->job->placement.shared;
     if (t->part.env.rank != 0 || (shared && told->step <= atomic_load(&shared->stepped)))
         return;
-    choir__cli_record_step(choir__trainer_record(t), told, &t->part);
+    choir__cli_record_step(record_of(t), told, &t->part);
     if (shared)
         atomic_store(&shared->stepped, told->step);
 }
