@@ -16,7 +16,7 @@ ${CC:-cc} ${CFLAGS:-} -std=c11 -Wall -Wextra -Wpedantic -Werror $(pkg-config --c
 "$work/outside"
 
 # So is the README's program, which without its images says what is missing.
-readme=$(find "$prefix" -path "*/doc/*" -name README.md)
+readme=$(find "$prefix" -path "*/doc/choir/README.md")
 sed -n '/^```c$/,/^```$/{/^```/!p}' "$readme" >"$work/mnist.c"
 # shellcheck disable=SC2046,SC2086
 ${CC:-cc} ${CFLAGS:-} -std=c11 -Wall -Wextra -Werror $(pkg-config --cflags choir) \
