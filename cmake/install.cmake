@@ -7,7 +7,8 @@ install(TARGETS choir EXPORT choir)
 install(FILES LICENSE README.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN man EXCLUDE)
 # docs/architecture.md is the map of the rooms' pages.
-file(GLOB_RECURSE rooms CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} src/README.md tests/README.md)
+file(GLOB_RECURSE rooms CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} src/README.md
+  tests/README.md)
 foreach(page IN LISTS rooms)
   get_filename_component(room ${page} DIRECTORY)
   install(FILES ${page} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${room})
