@@ -150,7 +150,7 @@ static void write_number(const form *to, const choir__event_field *f, const void
 {
     int digits = f->type == CHOIR__FIELD_rate ? 6 : f->type == CHOIR__FIELD_setting ? 7 : 9;
     double x = number_of(f, event);
-    char text[32];
+    char text[64];
     if (!isfinite(x))
         snprintf(text, sizeof text, "null");
     else if (to->where == CHOIR__TO_LOGS)

@@ -1,7 +1,7 @@
 /* Events of a training, out of the table in events.def: a struct for each, which the trainer
  * fills, and a kind, by which recorders write it without knowing it. */
-#ifndef CHOIR_RECORD_EVENT_KINDS_H
-#define CHOIR_RECORD_EVENT_KINDS_H
+#ifndef CHOIR_RECORD_TOLD_H
+#define CHOIR_RECORD_TOLD_H
 
 #include <stdio.h>
 
@@ -49,8 +49,9 @@ typedef struct choir__event_kind {
     int count;
 } choir__event_kind;
 
-/* The structs: choir__event_eval with its members step, loss, ... A list has its length in
- * KEY_count. */
+/* The structs: choir__told_eval with its members step, loss, ... A list has its length in
+ * KEY_count. A member that an initialiser leaves out is 0, false or NULL, so every count and
+ * number is named, also one that is missing. */
 #define EVENT(event, where, sentence)            typedef struct choir__told_##event {
 #define RECORD(record, sentence)                 typedef struct choir__told_##record {
 #define FIELD(event, type, key, where, sentence) choir__event_##type key;

@@ -151,9 +151,12 @@ choir_status choir_log_add(choir_logger *log, const char *dest)
     if (status == CHOIR_OK)
         status = ops->open(place, &log->start, &made);
     if (status != CHOIR_OK) {
+        char *why = choir__strdup(choir__message()); /* ending it may leave another message */
         note(log, status);
         if (made)
             (void)!made->ops->end(made, false);
+        choir__set_message(why);
+        free(why);
         return status;
     }
     CHOIR__GROW(log->recorders, log->count);
@@ -261,14 +264,14 @@ choir_status choir_log_number(choir_logger *log, const char *name, double value)
         log->slots[log->used++].value = value;
         return CHOIR_OK;
     }
-    choir_status status = bad_name(__func__, name);
-    if (status != CHOIR_OK)
-        return status;
     for (int i = 0; i < log->used; i++)
         if (!strcmp(log->slots[i].name, name)) {
             log->slots[i].value = value;
             return CHOIR_OK;
         }
+    choir_status status = bad_name(__func__, name);
+    if (status != CHOIR_OK)
+        return status;
     if (log->used == log->slot_count) {
         CHOIR__GROW(log->slots, log->slot_count);
         log->slots[log->slot_count++] = (choir__number){NULL, 0};
@@ -286,9 +289,10 @@ choir_status choir__log_numbers(
     for (int i = 0; i < kind->count && status == CHOIR_OK; i++) {
         char name[LONGEST_NAME];
         double value;
+        if (!choir__event_measure(&kind->fields[i], told, &value))
+            continue;
         snprintf(name, sizeof name, "%s%s", prefix, kind->fields[i].key);
-        if (choir__event_measure(&kind->fields[i], told, &value))
-            status = choir_log_number(log, name, value);
+        status = choir_log_number(log, name, value);
     }
     return status;
 }
@@ -327,8 +331,9 @@ static choir_status put_event(
 {
     choir__event_row numbers;
     choir_status status = check_step(kind, step);
-    if (status == CHOIR_OK)
-        status = begin(log);
+    if (status != CHOIR_OK)
+        return status;
+    status = begin(log); /* one recorder's failure does not silence the others */
     log->ended_badly |=
         !strcmp(kind, choir__kind_failure.name) || !strcmp(kind, choir__kind_interrupted.name);
     const choir__record_event e = {
@@ -356,12 +361,16 @@ choir_status choir__log_tell(choir_logger *log, const choir__event_kind *kind, c
     choir__event_write(out, CHOIR__TO_LOGS, kind, told, NULL);
     fclose(out);
     json_t *fields = json_loads(text, 0, NULL);
-    int64_t step = json_integer_value(json_object_get(fields, CHOIR__KEY(line, step)));
+    free(text);
+    if (!fields)
+        return choir__error(CHOIR_ERR_IO, "no memory for an event of a log");
+    const json_t *number = json_object_get(fields, CHOIR__KEY(line, step));
+    int64_t step =
+        json_is_integer(number) ? json_integer_value(number) : -1; /* null: negative */
     json_object_del(fields, CHOIR__KEY(line, event)); /* recorders write both by themselves */
     json_object_del(fields, CHOIR__KEY(line, step));
     choir_status status = put_event(log, step, kind->name, fields);
     json_decref(fields);
-    free(text);
     return status;
 }
 

@@ -51,7 +51,7 @@ static bool is_made_again(const char *line, size_t bytes)
     static const choir__event_kind *const again[] = {
         &choir__kind_eval, &choir__kind_checkpoint, &choir__kind_epoch};
     const char *kind = value_of(line, bytes, CHOIR__KEY(line, event));
-    for (size_t i = 0; kind && i < CHOIR_COUNT(again); i++) {
+    for (size_t i = 0; kind && *kind == '"' && i < CHOIR_COUNT(again); i++) {
         size_t length = strlen(again[i]->name);
         if (!strncmp(kind + 1, again[i]->name, length) && kind[1 + length] == '"')
             return true;

@@ -95,7 +95,8 @@ static void add_destinations(choir__cli_record *r)
     free(all);
 }
 
-choir__cli_record *choir__cli_record_open(const choir__job *j, int64_t step, bool goes_on)
+choir__cli_record *choir__cli_record_open(
+    const choir__job *j, int64_t step, bool goes_on, int64_t parameters)
 {
     if (!choir__job_is_logged(j))
         return NULL;
@@ -117,9 +118,10 @@ choir__cli_record *choir__cli_record_open(const choir__job *j, int64_t step, boo
     if (r->log) {
         add_destinations(r);
         put_params(r);
-        choir__cli_record_tell(r,
-            CHOIR__TOLD(begin, .step = step, .strategy = j->placement.strategy_text,
-                .world = choir__cli_strategy_workers(j), .resumed = goes_on, .parameters = -1));
+        choir__cli_record_tell(
+            r, CHOIR__TOLD(begin, .step = step, .strategy = j->placement.strategy_text,
+                   .world = choir__cli_strategy_workers(j), .resumed = goes_on,
+                   .parameters = parameters));
     }
     free(job);
     free(id);

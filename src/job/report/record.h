@@ -10,10 +10,12 @@ typedef struct choir__cli_record choir__cli_record;
 /* Returns the folder of the job's records, or NULL. */
 const char *choir__cli_record_folder(const choir__job *job);
 
-/* Opens the records of a job that goes on after a step, or begins if goes_on is false. A
- * destination that cannot be opened or, later, written costs a warning, and the job's exit
- * status (choir__job.records.unrecorded); training goes on. */
-choir__cli_record *choir__cli_record_open(const choir__job *job, int64_t step, bool goes_on);
+/* Opens the records of a job that goes on after a step, or begins if goes_on is false.
+ * parameters: of the model; -1: unknown. A destination that cannot be opened or, later, written
+ * costs a warning, and the job's exit status (choir__job.records.unrecorded); training goes on.
+ */
+choir__cli_record *choir__cli_record_open(
+    const choir__job *job, int64_t step, bool goes_on, int64_t parameters);
 
 /* All of these accept NULL in place of the record. */
 

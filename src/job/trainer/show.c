@@ -22,7 +22,8 @@ static choir__cli_record *record_of(choir__trainer *t)
         return NULL;
     if (!t->record)
         t->record = choir__cli_record_open(t->job, shown ? shown : t->report.first,
-            shown || t->job->saves.resume || choir__job_is_started_again(t->job));
+            shown || t->job->saves.resume || choir__job_is_started_again(t->job),
+            t->part.net ? choir_module_param_count(t->part.net) : -1);
     return t->record;
 }
 
@@ -126,9 +127,12 @@ void choir__trainer_show_change(choir__trainer *t, const choir_membership *m)
     choir__told_leaver *left = choir__calloc((size_t)m->left_count + 1, sizeof *left);
     choir__told_joiner *joined = choir__calloc((size_t)m->joined_count + 1, sizeof *joined);
     for (int i = 0; i < m->left_count; i++)
-        left[i] = (choir__told_leaver){m->left[i].rank, host, m->left[i].pid, m->left[i].why};
+        left[i] = (choir__told_leaver){.rank = m->left[i].rank,
+            .host = host,
+            .pid = m->left[i].pid,
+            .why = m->left[i].why};
     for (int i = 0; i < m->joined_count; i++)
-        joined[i] = (choir__told_joiner){m->joined[i], host};
+        joined[i] = (choir__told_joiner){.rank = m->joined[i], .host = host};
     choir__trainer_tell(t, CHOIR__TO_BOTH,
         CHOIR__TOLD(membership, .generation = (int64_t)m->generation, .step = m->step,
             .world = m->world, .nodes = -1, .restarts = -1, .left = left,
@@ -144,8 +148,11 @@ void choir__trainer_show_profile(choir__trainer *t, int64_t steps, double matmul
     const choir_trace_line *line = choir_trace_profile(t->trace, &count);
     choir__told_kernel *kernels = choir__calloc((size_t)count + 1, sizeof *kernels);
     for (int i = 0; i < count; i++)
-        kernels[i] = (choir__told_kernel){line[i].name, line[i].shape, line[i].calls,
-            line[i].seconds * 1e3, line[i].flops * 1e-9};
+        kernels[i] = (choir__told_kernel){.name = line[i].name,
+            .size = line[i].shape,
+            .calls = line[i].calls,
+            .ms = line[i].seconds * 1e3,
+            .gflop = line[i].flops * 1e-9};
     t->report.trace = t->trace;
     choir__trainer_tell(t, CHOIR__TO_OUT,
         CHOIR__TOLD(profile, .steps = steps, .matmul_gflops = matmul_rate * 1e-9,
@@ -163,8 +170,10 @@ void choir__trainer_show_end(choir__trainer *t, float loss, const choir_score *s
     double median = choir__report_median_step(r);
     choir__told_device *devices = choir__calloc((size_t)count + 1, sizeof *devices);
     for (int i = 0; i < count; i++)
-        devices[i] = (choir__told_device){figures[i].device, (int64_t)figures[i].peak_bytes,
-            figures[i].busy, (int64_t)figures[i].comm_bytes};
+        devices[i] = (choir__told_device){.device = figures[i].device,
+            .peak_bytes = (int64_t)figures[i].peak_bytes,
+            .busy = figures[i].busy,
+            .comm_bytes = (int64_t)figures[i].comm_bytes};
     choir__trainer_tell(t, CHOIR__TO_OUT,
         CHOIR__TOLD(summary, .model = j->model.info.config,
             .strategy = j->placement.strategy_text, .world = choir__cli_strategy_workers(j),

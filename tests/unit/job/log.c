@@ -417,6 +417,8 @@ static void tensorboard_has_records(void **state)
     ok(choir_log_param(log, "lr", "0.1"));
     log_steps(log, 1, 3);
     ok(choir_log_text(log, 3, "sample", "so \xff"));
+    assert_fails(choir_log_text(log, -1, "sample", "x"), CHOIR_ERR_ARGUMENT,
+        "expected a step of at least 0, got -1");
     ok(choir_log_histogram(log, 3, "w", values, 5));
     ok(choir_log_close(log));
     size_t bytes, at = 0;
