@@ -64,8 +64,10 @@ void *choir__alloc(size_t bytes);
 void *choir__calloc(size_t count, size_t size);
 void *choir__realloc(void *p, size_t bytes);
 /* Returns the array, perhaps at another address, with room for one item more than its `count`.
- * The room doubles, and follows from the count, so that no member has to keep it: an array that
- * grows by this is made by it, from NULL. */
+ * The room doubles, and follows from the count, so that no member has to keep it. An array
+ * grows by this function alone, starting from NULL: one that was allocated otherwise has
+ * another room.
+ */
 void *choir__grow(void *items, size_t count, size_t item_bytes);
 #define CHOIR__GROW(items, count)                                                              \
     ((items) = choir__grow((items), (size_t)(count), sizeof *(items)))

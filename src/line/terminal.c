@@ -1,7 +1,7 @@
 /* The size of a terminal, and the columns that letters take on it. The C library's wcwidth()
- * depends on the locale, which the command leaves at "C"; the ranges here are those of
- * Unicode's East Asian Width (UAX #11) that are wide, joined where the code points between them
- * are not assigned. */
+ * depends on the locale, which the command leaves at "C"; the ranges here are the large ones of
+ * Unicode's East Asian Width (UAX #11) that are wide. Single wide symbols, and marks that have
+ * no width, count as one column. */
 #include "line/terminal.h"
 
 #include <sys/ioctl.h>

@@ -134,8 +134,9 @@ static choir_status widen(csv *c, int more)
             fputc(',', to);
         fputc('\n', to);
     }
-    int unwritten = choir__fresh_end(&fresh, from != NULL, false),
-        error = unread ? unread : unwritten;
+    unread = from && ferror(from) ? EIO : unread;
+    int unwritten = choir__fresh_end(&fresh, !unread, false);
+    int error = unread ? unread : unwritten;
     if (from)
         fclose(from);
     choir_status status =

@@ -8,6 +8,7 @@
  * other processes can read the files while they grow. A run that goes on after step N first
  * drops the rows, evaluations, checkpoints and epochs after N, which it will make again;
  * failures and changes of the ranks stay, since they did happen. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,7 +75,8 @@ static choir_status drop_events(const char *path, int64_t resume)
         if (whole && !(is_made_again(line, (size_t)n) && !row_stays(line, (size_t)n, &resume)))
             fwrite(line, 1, (size_t)n, to);
     }
-    int error = choir__fresh_end(&fresh, true, false);
+    int unread = ferror(from) ? EIO : 0, error = choir__fresh_end(&fresh, !unread, false);
+    error = unread ? unread : error;
     fclose(from);
     free(line);
     return error ? choir__record_failed(path, error) : CHOIR_OK;

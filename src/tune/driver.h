@@ -52,15 +52,15 @@ typedef struct choir__runner_ops {
     bool abandons; /* an error of the study kills the trials that run */
 
     /* Starts a->trial: its process in a->family; or, if the runner has no `poll`, runs it to
-     * its end. An error is an attempt that failed. Members behind `a` are those of the attempt
-     * before, or zero. */
+     * its end. An error is an attempt that failed. Members behind
+     * `a` are those of the attempt before, or zero. */
     choir_status (*start)(choir__driver *d, choir__attempt *a);
     /* Fills in pollfds beside those of the process, and returns their number. */
     int (*poll)(const choir__attempt *a, struct pollfd polled[CHOIR__ATTEMPT_FDS]);
     /* Returns for how many ms the search may sleep, or -1. */
     int (*patience)(const choir__attempt *a);
-    /* Reads what the process has written, and may stop it. Returns whether all has been read;
-     * asked for when the process has ended. */
+    /* Reads what the process has written, and may stop it. Returns whether all has been read,
+     * which counts only once the process has ended. */
     bool (*look)(choir__attempt *a);
     /* Returns how an attempt has ended. why: the search's own reason that it failed, or NULL.
      */
@@ -94,7 +94,7 @@ struct choir__driver {
     pthread_cond_t changed;    /* a part has ended */
     choir__attempt **attempt;  /* (parallel) */
     int running;               /* parts */
-    int64_t before;            /* parts that had begun before the search did */
+    int64_t before;            /* parts that began before this search */
     int64_t counted;           /* parts of the study, in their order */
     int64_t failures;          /* the last ones of these */
     const choir_trial *failed; /* the last one that failed */

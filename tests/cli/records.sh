@@ -296,6 +296,17 @@ END
     mv kept text
 }
 
+# What a job's file names is found from any folder, and none of it is left out.
+places_of_jobs() {
+    for file in ran text; do
+        yes "the words of $file" | head -40 >$file
+    done
+    good train --bytes --model gpt2:layers=1,heads=1,width=8,context=8 --print-job ran+text
+    has out "\"data\": \"$PWD/ran[+]$PWD/text\""
+    bad 1 "--log 'csv:.*csv' is not UTF-8" train --print-job --log $'csv:\xff.csv' --log csv:b.csv \
+        random
+}
+
 bad_jobs() {
     wrong() { # PATTERN JSON
         printf '%s' "$2" >bad.json
@@ -473,6 +484,7 @@ check port_is_taken
 check busy_server
 check narrow_terminals
 check jobs_run_again
+check places_of_jobs
 check bad_jobs
 check schema_is_current
 check curves

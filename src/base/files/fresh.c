@@ -45,7 +45,7 @@ static int write_out(FILE *out, bool synced)
 
 int choir__fresh_end(choir__fresh *fresh, bool good, bool synced)
 {
-    int error = fresh->error;
+    int error = good ? fresh->error : 0;
     if (fresh->out) {
         error = good ? write_out(fresh->out, synced) : 0;
         if (fclose(fresh->out) != 0 && good && !error) /* network file systems fail here */

@@ -27,6 +27,10 @@ static choir_status check_word(const char *what, const char *text)
 static choir_status check_words(const choir__job *j)
 {
     choir_status status = check_word("the path of the data", j->data.path);
+    char *all = choir__strdup(j->records.logs ? j->records.logs : ""), *rest = all, *line;
+    while (status == CHOIR_OK && (line = strsep(&rest, "\n"))) /* the option has the last one */
+        status = check_word("--log", line);
+    free(all);
     for (const choir__cli_option *o = choir__job_options; o->name && status == CHOIR_OK; o++) {
         char *name = choir__format("--%s", o->name);
         char *text =

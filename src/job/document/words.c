@@ -11,7 +11,7 @@
 /* Adds a part of several sources, which are joined by +, to the list. */
 static char *add_source(char *list, const char *folder, const char *part, int length)
 {
-    const bool found = *part == '/' || !strncmp(part, "random", (size_t)length);
+    const bool found = *part == '/' || (length == 6 && !strncmp(part, "random", 6));
     char *longer = choir__format("%s%s%s%s%.*s", list ? list : "", list ? "+" : "",
         found ? "" : folder, found ? "" : "/", length, part);
     free(list);
