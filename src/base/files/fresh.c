@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -18,6 +19,9 @@ int choir__fresh_open(const char *path, char **temporary)
         unlink(*temporary);
         fd = open(*temporary, flags, 0666);
     }
+    struct stat before;
+    if (fd >= 0 && stat(path, &before) == 0 && S_ISREG(before.st_mode))
+        (void)!fchmod(fd, before.st_mode & 0777); /* a private file stays private */
     return fd;
 }
 

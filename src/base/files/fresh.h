@@ -7,9 +7,10 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* Creates PATH.tmp.PID for writing; *temporary is its name, which the caller frees, also after
- * a failure. A file or link that has this name is removed first and never written through:
- * another user may have put it there. Returns a descriptor, or -1 with errno. */
+/* Creates PATH.tmp.PID for writing, with the permissions of the file that it will replace.
+ * *temporary is its name, which the caller frees, also after a failure. A file or link that has
+ * this name is removed first and never written through: another user may have put it there.
+ * Returns a descriptor, or -1 with errno. */
 int choir__fresh_open(const char *path, char **temporary);
 
 typedef struct choir__fresh {

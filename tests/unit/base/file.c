@@ -8,6 +8,8 @@
 
 #include "check.h"
 #include "base/files/file.h"
+#include "base/files/fresh.h"
+#include "helpers.h"
 
 static char folder[] = "/tmp/choir-file-XXXXXX";
 
@@ -115,9 +117,35 @@ static void test_other_ways(void **state)
     assert_int_equal(choir__file_check("fifo"), CHOIR_ERR_IO);
 }
 
+/* A file is replaced as a whole, and keeps its permissions; if not all is good, it stays. */
+static void files_are_replaced_whole(void **state)
+{
+    (void)state;
+    struct stat s;
+    choir__fresh fresh;
+    assert_int_equal(choir__fresh_write("whole", "one", 3, true), 0);
+    assert_int_equal(chmod("whole", 0600), 0);
+    FILE *out = choir__fresh_begin(&fresh, "whole");
+    fputs("half", out);
+    assert_int_equal(choir__fresh_end(&fresh, false, false), 0);
+    size_t bytes;
+    unsigned char *text = slurp("whole", &bytes);
+    assert_int_equal(bytes, 3);
+    assert_memory_equal(text, "one", 3);
+    free(text);
+    assert_int_equal(choir__fresh_write("whole", "two", 3, false), 0);
+    assert_int_equal(stat("whole", &s), 0);
+    assert_int_equal(s.st_mode & 0777, 0600);
+    assert_int_equal(choir__fresh_write("folder", "x", 1, false), EISDIR);
+    assert_null(choir__fresh_begin(&fresh, "nowhere/file"));
+    assert_int_equal(choir__fresh_end(&fresh, true, false), ENOENT);
+    assert_int_equal(unlink("whole"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_reading),
-        cmocka_unit_test(test_writing), cmocka_unit_test(test_other_ways)};
+        cmocka_unit_test(test_writing), cmocka_unit_test(test_other_ways),
+        cmocka_unit_test(files_are_replaced_whole)};
     return cmocka_run_group_tests(tests, make, clean);
 }
