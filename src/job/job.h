@@ -222,6 +222,9 @@ int choir__job_took(void *job, const choir__cli_option *option, const char *text
 /* Returns whether the command line gives the option of this name. */
 bool choir__job_was_given(const choir__job *job, const char *name);
 
+/* Returns a destination of --log with the absolute path of its file or folder, if it has one.
+ * The caller frees it. */
+char *choir__job_destination(const char *dest);
 /* Adds a destination of --log. Error: argument. */
 choir_status choir__job_add_log(choir__job *job, const char *destination);
 

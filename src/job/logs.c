@@ -25,6 +25,15 @@ static char *whole_name(const char *dest)
                : choir__strdup(dest);
 }
 
+char *choir__job_destination(const char *dest)
+{
+    const choir__recorder_ops *ops;
+    const char *place;
+    bool is_path = choir__recorder_find(dest, &ops, &place) == CHOIR_OK && *ops->place != ':' &&
+                   !strstr(place, "://");
+    return is_path ? whole_name(dest) : choir__strdup(dest);
+}
+
 static bool is_same_file(const char *a, const char *b)
 {
     struct stat first, second;

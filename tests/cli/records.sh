@@ -80,9 +80,10 @@ logs_go_on() {
             --log-histograms 2 text
         good train --quiet --resume "$from" --save run --steps 6
         [ "$(steps_in_table loss.csv)" = 6 ] || fail "$from: $(cat loss.csv)"
-        has run/job.json '"csv:loss.csv"' '"tensorboard:board"' '"log-histograms": 2'
+        has run/job.json "\"csv:$PWD/loss.csv\"" "\"tensorboard:$PWD/board\"" \
+            '"log-histograms": 2'
     done
-    noted 'does not go on in the logs of run: csv:loss.csv, tensorboard:board; --log names' \
+    noted 'does not go on in the logs of run: csv:/.*loss.csv, tensorboard:/.*board; --log names' \
         train --quiet --resume run --save other --steps 8
     good train --quiet --resume run --save run --steps 8 --log csv:more.csv
     [ "$(steps_in_table loss.csv)" = 6 ] && [ "$(steps_in_table more.csv)" = 2 ] ||
@@ -93,10 +94,16 @@ logs_go_on() {
     good "${table[@]}" --save run --run kept --log csv:loss.csv text
     good train --quiet --resume run --save run --run kept --steps 6
     [ "$(steps_in_table loss.csv)" = 6 ] || fail "$(cat loss.csv)"
+    # From another folder, the run goes on in its own log, not in that of another run.
+    mkdir elsewhere && printf 'step,time,loss\n9,9,9\n' >elsewhere/loss.csv
+    (cd elsewhere && "$CHOIR" train --quiet --resume ../run --run ../kept --steps 7) 2>err ||
+        fail "$(cat err)"
+    [ "$(steps_in_table loss.csv)" = 7 ] && grep -q '^9,9,9$' elsewhere/loss.csv ||
+        fail "$(cat loss.csv elsewhere/loss.csv)"
     # A device is not read: it has no columns, and may have no end.
     choir train --quiet --resume run --save run --log csv:/dev/full --steps 8 >out 2>err
     [ $? = 3 ] && grep -q '/dev/full: No space left' err || fail "$(cat err)"
-    rm -rf run kept board loss.csv
+    rm -rf run kept board elsewhere loss.csv
 }
 
 # A rank that is killed, also rank 0, leaves each step once in the curve.

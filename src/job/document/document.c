@@ -60,16 +60,19 @@ const choir__cli_option *choir__job_filled_by(const choir__job *j, const choir__
     return text ? by : NULL;
 }
 
-/* Returns the destinations of the logs, the values of the one option that is repeated, without
- * passwords: the file is read by others. */
+/* Returns the destinations of the logs, the values of the one option that is repeated, so that
+ * they are found from any folder, and without passwords: the file is read by others. */
 static json_t *list_of(const choir__job *j)
 {
     if (!j->records.logs)
         return NULL;
     json_t *list = json_array();
     char *all = choir__hide_passwords(choir__strdup(j->records.logs)), *rest = all, *line;
-    while ((line = strsep(&rest, "\n")) && *line)
-        json_array_append_new(list, json_string(line));
+    while ((line = strsep(&rest, "\n")) && *line) {
+        char *dest = choir__job_destination(line);
+        json_array_append_new(list, json_string(dest));
+        free(dest);
+    }
     free(all);
     return list;
 }
