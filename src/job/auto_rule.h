@@ -1,6 +1,6 @@
 /* --strategy auto: how many of the machine's cores, or GPUs, a job gains from. */
-#ifndef CHOIR_CLI_AUTO_H
-#define CHOIR_CLI_AUTO_H
+#ifndef CHOIR_JOB_AUTO_RULE_H
+#define CHOIR_JOB_AUTO_RULE_H
 
 #include <stdbool.h>
 #include <stdint.h>

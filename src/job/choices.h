@@ -1,6 +1,6 @@
 /* Names that options accept, from the registries that define them: see choir__cli_choices. */
-#ifndef CHOIR_CLI_CHOICES_H
-#define CHOIR_CLI_CHOICES_H
+#ifndef CHOIR_JOB_CHOICES_H
+#define CHOIR_JOB_CHOICES_H
 
 #include "line/command.h"
 

@@ -1,7 +1,7 @@
 /* Functions that rows of choir__job_options name in their columns, which choir__cli_option
  * describes. The values are those of a choir__job. */
-#ifndef CHOIR_CLI_COLUMNS_H
-#define CHOIR_CLI_COLUMNS_H
+#ifndef CHOIR_JOB_COLUMNS_H
+#define CHOIR_JOB_COLUMNS_H
 
 #include "job/job.h"
 

@@ -1,6 +1,6 @@
 /* --devices LIST: the devices of a job, or of a search. */
-#ifndef CHOIR_CLI_DEVICES_H
-#define CHOIR_CLI_DEVICES_H
+#ifndef CHOIR_JOB_DEVICES_H
+#define CHOIR_JOB_DEVICES_H
 
 #include <stddef.h>
 

@@ -2,8 +2,8 @@
  * shared memory elsewhere: NCCL's engine has run on few machines. The script leaves a stamp,
  * $XDG_STATE_HOME/choir/gpus-tried.HOST (by default in ~/.local/state), with the version and a
  * line for each GPU; another version, card or driver has to be tried again. */
-#ifndef CHOIR_CLI_GPUS_TRIED_H
-#define CHOIR_CLI_GPUS_TRIED_H
+#ifndef CHOIR_JOB_GPUS_TRIED_H
+#define CHOIR_JOB_GPUS_TRIED_H
 
 #include "job/job.h"
 

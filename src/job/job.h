@@ -1,6 +1,6 @@
 /* A training job: its options from the command line, and the values derived from them. */
-#ifndef CHOIR_CLI_JOB_H
-#define CHOIR_CLI_JOB_H
+#ifndef CHOIR_JOB_JOB_H
+#define CHOIR_JOB_JOB_H
 
 #include <limits.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Options of a job that do not go together. Those that exclude or need one another whatever the
  * job is say so in the table of options; the others are rows of a table here. */
-#ifndef CHOIR_CLI_PAIRS_H
-#define CHOIR_CLI_PAIRS_H
+#ifndef CHOIR_JOB_PAIRS_H
+#define CHOIR_JOB_PAIRS_H
 
 #include "job/job.h"
 

@@ -1,6 +1,6 @@
 /* A process's part of a job: its devices, and the model, optimizer and loader on them. */
-#ifndef CHOIR_CLI_PART_H
-#define CHOIR_CLI_PART_H
+#ifndef CHOIR_JOB_PART_H
+#define CHOIR_JOB_PART_H
 
 #include "job/job.h"
 #include "job/report/report.h"

@@ -3,8 +3,8 @@
  * Each command has one table of options. The parser (parse.c), --help (help.c), the completion
  * of the shell (complete.c) and the tests of the man pages (tests/cli/options.sh) all read that
  * table, so an option is stated once: a row, and the member of a struct that gets its value. */
-#ifndef CHOIR_CLI_COMMAND_H
-#define CHOIR_CLI_COMMAND_H
+#ifndef CHOIR_LINE_COMMAND_H
+#define CHOIR_LINE_COMMAND_H
 
 #include <stddef.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* Texts for a terminal that is narrower than their lines: a line is broken at a blank or behind
  * a comma, where the terminal would break it in the middle of a word. Elsewhere, as in a file
  * or a pipe, every line stays whole. */
-#ifndef CHOIR_CLI_FOLD_H
-#define CHOIR_CLI_FOLD_H
+#ifndef CHOIR_LINE_FOLD_H
+#define CHOIR_LINE_FOLD_H
 
 #include <stddef.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Pictures drawn by gnuplot, which is run as a program: words and axes of a script, and its
  * run. */
-#ifndef CHOIR_CLI_GNUPLOT_H
-#define CHOIR_CLI_GNUPLOT_H
+#ifndef CHOIR_LINE_GNUPLOT_H
+#define CHOIR_LINE_GNUPLOT_H
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* Text of files, studies, models and other programs, as it is printed: it neither commands a
  * terminal (choir__clean) nor, as a cell of a table, a spreadsheet. JSON keeps such text as it
  * is, in escapes: choir__cli_print_quoted of line/say.h. */
-#ifndef CHOIR_CLI_PRINTED_H
-#define CHOIR_CLI_PRINTED_H
+#ifndef CHOIR_LINE_PRINTED_H
+#define CHOIR_LINE_PRINTED_H
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* Messages that all commands print in one form: failures, wrong usage, notes. On a terminal
  * that is narrower than they are, they are folded (line/fold.h). The value that a command
  * returns is the exit status of the process. */
-#ifndef CHOIR_CLI_SAY_H
-#define CHOIR_CLI_SAY_H
+#ifndef CHOIR_LINE_SAY_H
+#define CHOIR_LINE_SAY_H
 
 #include <stdio.h>
 #include <choir/status.h>

@@ -1,6 +1,6 @@
 /* The process of the command. */
-#ifndef CHOIR_CLI_SELF_H
-#define CHOIR_CLI_SELF_H
+#ifndef CHOIR_LINE_SELF_H
+#define CHOIR_LINE_SELF_H
 
 /* Stores the start time of the process; main calls it first. */
 void choir__cli_start(void);

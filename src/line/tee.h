@@ -1,6 +1,6 @@
 /* A copy of standard error in a run's folder, stderr.log. */
-#ifndef CHOIR_CLI_TEE_H
-#define CHOIR_CLI_TEE_H
+#ifndef CHOIR_LINE_TEE_H
+#define CHOIR_LINE_TEE_H
 
 typedef struct choir__tee choir__tee;
 

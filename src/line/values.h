@@ -1,8 +1,8 @@
 /* The values of options as JSON, for documents: files of jobs and of studies. A document that
  * is read has its values replaced by the texts that the command line would have, so that one
  * function sets them all: choir__cli_set. */
-#ifndef CHOIR_CLI_VALUES_H
-#define CHOIR_CLI_VALUES_H
+#ifndef CHOIR_LINE_VALUES_H
+#define CHOIR_LINE_VALUES_H
 
 #include <jansson.h>
 

@@ -11,8 +11,8 @@
  * The table of options says which keys there are, of which type, and which documents have them.
  * docs/job.schema.json is the schema. A document that has been read has texts for all values,
  * as the command line has them. */
-#ifndef CHOIR_CLI_DOCUMENT_H
-#define CHOIR_CLI_DOCUMENT_H
+#ifndef CHOIR_JOB_DOCUMENT_DOCUMENT_H
+#define CHOIR_JOB_DOCUMENT_DOCUMENT_H
 
 #include <jansson.h>
 

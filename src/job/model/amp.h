@@ -1,6 +1,6 @@
 /* --amp: its levels, and their effect on a job. */
-#ifndef CHOIR_CLI_AMP_H
-#define CHOIR_CLI_AMP_H
+#ifndef CHOIR_JOB_MODEL_AMP_H
+#define CHOIR_JOB_MODEL_AMP_H
 
 #include "job/strategy/strategy.h"
 

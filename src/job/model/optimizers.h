@@ -1,6 +1,6 @@
 /* The optimizers of --optimizer. */
-#ifndef CHOIR_CLI_OPTIMIZERS_H
-#define CHOIR_CLI_OPTIMIZERS_H
+#ifndef CHOIR_JOB_MODEL_OPTIMIZERS_H
+#define CHOIR_JOB_MODEL_OPTIMIZERS_H
 
 #include "job/job.h"
 

@@ -1,6 +1,6 @@
 /* A model loaded from a checkpoint, ready to run, for eval, predict and generate. */
-#ifndef CHOIR_SAVED_H
-#define CHOIR_SAVED_H
+#ifndef CHOIR_JOB_MODEL_SAVED_H
+#define CHOIR_JOB_MODEL_SAVED_H
 
 #include "job/job.h"
 

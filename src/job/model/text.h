@@ -1,6 +1,6 @@
 /* The tokenizer of a language model's data, chosen by the options. */
-#ifndef CHOIR_CLI_TEXT_H
-#define CHOIR_CLI_TEXT_H
+#ifndef CHOIR_JOB_MODEL_TEXT_H
+#define CHOIR_JOB_MODEL_TEXT_H
 
 #include "job/job.h"
 

@@ -1,7 +1,7 @@
 /* The records of a training job: its run folder, and the destinations of --log. Rank 0 has
  * them; other ranks do nothing. */
-#ifndef CHOIR_CLI_RECORD_H
-#define CHOIR_CLI_RECORD_H
+#ifndef CHOIR_JOB_REPORT_RECORD_H
+#define CHOIR_JOB_REPORT_RECORD_H
 
 #include "job/report/report.h"
 

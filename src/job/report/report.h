@@ -1,7 +1,7 @@
 /* Standard output of `choir train`: a recorder of the training's events, which prints lines of
  * JSON for programs (json.c), or sentences and a progress line for people (terminal.c). */
-#ifndef CHOIR_REPORT_H
-#define CHOIR_REPORT_H
+#ifndef CHOIR_JOB_REPORT_REPORT_H
+#define CHOIR_JOB_REPORT_REPORT_H
 
 #include <choir/elastic.h>
 #include <choir/trace.h>

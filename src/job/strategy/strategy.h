@@ -9,8 +9,8 @@
  * strategy wraps the model first, and the next one wraps the result. An entry that names its
  * dimension can take part without further code: its build wraps part->model and takes its
  * ranks from part->along, not from the job. */
-#ifndef CHOIR_CLI_STRATEGY_H
-#define CHOIR_CLI_STRATEGY_H
+#ifndef CHOIR_JOB_STRATEGY_STRATEGY_H
+#define CHOIR_JOB_STRATEGY_STRATEGY_H
 
 #include <choir/amp.h>
 #include <choir/data.h>

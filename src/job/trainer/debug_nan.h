@@ -1,6 +1,6 @@
 /* --debug-nan: which module's numbers were the first that are not finite. */
-#ifndef CHOIR_CLI_DEBUG_NAN_H
-#define CHOIR_CLI_DEBUG_NAN_H
+#ifndef CHOIR_JOB_TRAINER_DEBUG_NAN_H
+#define CHOIR_JOB_TRAINER_DEBUG_NAN_H
 
 #include <choir/nn.h>
 

@@ -1,7 +1,7 @@
 /* --find-lr: the loss over rates that rise from step to step (Smith, 2017), and a rate to begin
  * with. */
-#ifndef CHOIR_CLI_FIND_LR_H
-#define CHOIR_CLI_FIND_LR_H
+#ifndef CHOIR_JOB_TRAINER_FIND_LR_H
+#define CHOIR_JOB_TRAINER_FIND_LR_H
 
 #include "job/job.h"
 

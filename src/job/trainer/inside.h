@@ -12,8 +12,8 @@
  *     stop.c       requests of signals, time limits and budgets, on which ranks agree
  *     finish.c     the end
  */
-#ifndef CHOIR_CLI_TRAINER_INSIDE_H
-#define CHOIR_CLI_TRAINER_INSIDE_H
+#ifndef CHOIR_JOB_TRAINER_INSIDE_H
+#define CHOIR_JOB_TRAINER_INSIDE_H
 
 #include "job/trainer/debug_nan.h"
 #include "job/trainer/judge.h"

@@ -1,7 +1,7 @@
 /* The decisions that follow from evaluations: which checkpoint is the best, whether training
  * has stopped to improve, and the rate of --schedule plateau. */
-#ifndef CHOIR_CLI_JUDGE_H
-#define CHOIR_CLI_JUDGE_H
+#ifndef CHOIR_JOB_TRAINER_JUDGE_H
+#define CHOIR_JOB_TRAINER_JUDGE_H
 
 #include <choir/evaluate.h>
 #include "job/job.h"

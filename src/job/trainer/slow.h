@@ -1,8 +1,8 @@
 /* Ranks for which the others wait. Each rank knows which share of its time it spends in
  * collectives. The slowest rank spends the least there, and its cost is by how much others
  * spend more. The ranks compare these shares in a collective that ends each step anyway. */
-#ifndef CHOIR_CLI_SLOW_H
-#define CHOIR_CLI_SLOW_H
+#ifndef CHOIR_JOB_TRAINER_SLOW_H
+#define CHOIR_JOB_TRAINER_SLOW_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* One rank of a training job. */
-#ifndef CHOIR_TRAINER_H
-#define CHOIR_TRAINER_H
+#ifndef CHOIR_JOB_TRAINER_TRAINER_H
+#define CHOIR_JOB_TRAINER_TRAINER_H
 
 #include <stdio.h>
 

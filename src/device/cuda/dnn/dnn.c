@@ -2,10 +2,9 @@
  * names, a plan. cudnn_frontend wraps this API, but it consists of C++ headers that few
  * machines have; this file has the part that is needed. dnn_run.c keeps plans and calls them.
  *
- * NEVER RUN: no GPU was there when this was written. Plans were made, for a described H200
- * (tests/dnn/plans.c): cuDNN checks graphs, names engines and finalizes plans without a device.
- * Numbers come from an interpreter of the graphs (tests/softgpu/dnn_run.c), and from the
- * conformance tests on the first GPU that they meet. */
+ * Tests without a GPU: tests/dnn/plans.c makes plans for a described H200, since cuDNN checks
+ * graphs, names engines and finalizes plans without a device; tests/softgpu/dnn_run.c interprets
+ * graphs. On a card, the conformance tests (script/gpu). */
 #ifdef CHOIR_HAVE_CUDNN
 #include "device/cuda/dnn/dnn_graph.h"
 
