@@ -3,8 +3,8 @@
  * machines have; this file has the part that is needed. dnn_run.c keeps plans and calls them.
  *
  * Tests without a GPU: tests/dnn/plans.c makes plans for a described H200, since cuDNN checks
- * graphs, names engines and finalizes plans without a device; tests/softgpu/dnn_run.c interprets
- * graphs. On a card, the conformance tests (script/gpu). */
+ * graphs, names engines and finalizes plans without a device; tests/softgpu/dnn_run.c
+ * interprets graphs. On a card, the conformance tests (script/gpu). */
 #ifdef CHOIR_HAVE_CUDNN
 #include "device/cuda/dnn/dnn_graph.h"
 
