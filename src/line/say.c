@@ -79,12 +79,26 @@ choir_status choir__cli_flush(void)
         errno ? strerror(errno) : "some of the output was lost");
 }
 
+/* Returns how many of the next bytes are printed as they are. */
+static size_t plain_bytes(const char *text)
+{
+    size_t n = 0;
+    while (text[n] >= ' ' && text[n] <= '~' && text[n] != '"' && text[n] != '\\')
+        n++;
+    return n;
+}
+
 void choir__cli_write_quoted(FILE *out, const char *text)
 {
     const char *end = text + strlen(text);
-    fprintf(out, "\"");
+    fputs("\"", out);
     for (int n; text<end; text += n> 0 ? n : 1) {
         uint32_t code;
+        size_t plain = plain_bytes(text);
+        fwrite(text, 1, plain, out);
+        text += plain;
+        if (text == end)
+            break;
         n = choir__utf8_decode(text, end, &code);
         if (n == 0) /* JSON is UTF-8, and texts out of files or of other programs may not be */
             fprintf(out, "\\ufffd");
@@ -93,7 +107,7 @@ void choir__cli_write_quoted(FILE *out, const char *text)
         else
             fprintf(out, "%s%.*s", code == '"' || code == '\\' ? "\\" : "", n, text);
     }
-    fprintf(out, "\"");
+    fputs("\"", out);
 }
 
 void choir__cli_print_quoted(const char *text)

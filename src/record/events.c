@@ -151,15 +151,16 @@ static void write_number(const form *to, const choir__event_field *f, const void
     int digits = f->type == CHOIR__FIELD_rate ? 6 : f->type == CHOIR__FIELD_setting ? 7 : 9;
     double x = number_of(f, event);
     char text[64];
-    if (!isfinite(x))
-        snprintf(text, sizeof text, "null");
-    else if (to->where == CHOIR__TO_LOGS)
+    if (!isfinite(x)) {
+        fputs("null", to->out);
+    } else if (to->where == CHOIR__TO_LOGS) {
         snprintf(text, sizeof text, "%.17g", in_full(f, event));
-    else
-        snprintf(text, sizeof text, f->type == CHOIR__FIELD_share ? "%.*f" : "%.*g",
+        bool whole = !text[strspn(text, "-0123456789")];
+        fprintf(to->out, "%s%s", text, whole ? ".0" : ""); /* a number that is no count */
+    } else {
+        fprintf(to->out, f->type == CHOIR__FIELD_share ? "%.*f" : "%.*g",
             f->type == CHOIR__FIELD_share ? 3 : digits, x);
-    bool whole = to->where == CHOIR__TO_LOGS && !text[strspn(text, "-0123456789")];
-    fprintf(to->out, "%s%s", text, whole ? ".0" : ""); /* a number that is no count */
+    }
 }
 
 static void write_fields(
@@ -209,7 +210,10 @@ static void write_fields(
         const choir__event_field *f = &kind->fields[i];
         if (!is_written(f, event, to->where))
             continue;
-        fprintf(to->out, "%s\"%s\":", begin, f->key);
+        fputs(begin, to->out);
+        fputs("\"", to->out);
+        fputs(f->key, to->out);
+        fputs("\":", to->out);
         write_value(to, f, event);
         begin = ",";
     }
