@@ -1,4 +1,4 @@
-/* Initial values: uniform, or normal by Box and Muller, one vector at a time.
+/* Initial values: uniform, or normal by Box and Muller, one vector at a time; and dropout.
  *
  * Words (0, 1) of a block give elements 0 and 1: r cos t and r sin t = r cos(t - pi/2). So both
  * lanes of a pair compute the same formula from the pair's words, the odd one a quarter turn
@@ -53,6 +53,26 @@ void KERNEL(random)(const choir__k_random *k)
         for (int j = 0; j < 2; j++) {
             vec drawn = k->normal ? normal(words[j]) : v_unit(words[j]);
             v_put(y + i + j * W, shift + scale * drawn, k->n - i - j * W);
+        }
+    }
+}
+
+/* The mask is computed again wherever it is needed. */
+void KERNEL(dropout)(const choir__k_dropout *k)
+{
+    F32_ONLY(dropout, k);
+    const float *x = k->x;
+    float *y = k->y, scale = 1.0f / (1.0f - k->p);
+    vec least = v_set(k->p * 0x1p24f); /* unit(word) >= p, both sides times 2^24: exact */
+    uint64_t step = *k->step;
+    for (int64_t i = 0; i < k->n; i += 2 * W) {
+        ivec words[2];
+        philox(k->key, step, (uint64_t)i / 4, words);
+        for (int j = 0; j < 2; j++) {
+            int64_t at = i + j * W, left = k->n - at;
+            vec unit = __builtin_convertvector(words[j] >> 8 & 0xffffff, vec);
+            vec kept = v_get(x + at, left) * scale;
+            v_put(y + at, v_sel(v_lt(unit, least), (vec){0}, kept), left);
         }
     }
 }
