@@ -303,8 +303,9 @@ choir_status choir__store_connect(const char *host, int port, choir_store_opts o
         if (g != TRY_AGAIN)
             return status;
         if (choir__now() >= a.deadline)
-            return choir__error(CHOIR_ERR_TIMEOUT, "no store answered at %s within %.3g s: %s",
-                describe(&a, text), opts.timeout_s, a.why);
+            /* without the time: what is left of a meeting's differs among ranks */
+            return choir__error(CHOIR_ERR_TIMEOUT, "no store answered at %s: %s",
+                describe(&a, text), a.why);
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < 200 * 1000 * 1000)
             pause.tv_nsec *= 2;
@@ -321,5 +322,10 @@ choir_status choir_store_connect(
     if (status == CHOIR_OK)
         status = choir__store_connect(host, port, opts, key, store);
     choir__store_key_free(key);
+    if (status == CHOIR_ERR_TIMEOUT) {
+        char *why = choir__format("%s (within %g s)", choir__message(), opts.timeout_s);
+        choir__set_message(why);
+        free(why);
+    }
     return status;
 }
