@@ -303,9 +303,9 @@ choir_status choir__store_connect(const char *host, int port, choir_store_opts o
         if (g != TRY_AGAIN)
             return status;
         if (choir__now() >= a.deadline)
-            /* without the time: what is left of a meeting's differs among ranks */
-            return choir__error(CHOIR_ERR_TIMEOUT, "no store answered at %s: %s",
-                describe(&a, text), a.why);
+            /* no time here: each rank has its own rest of a meeting's */
+            return choir__error(
+                CHOIR_ERR_TIMEOUT, "no store answered at %s: %s", describe(&a, text), a.why);
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < 200 * 1000 * 1000)
             pause.tv_nsec *= 2;
