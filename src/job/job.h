@@ -73,7 +73,7 @@ typedef struct choir__job_data {
     char sha256[65];                   /* "": unknown, or random data */
 } choir__job_data;
 
-/* How the parameters are updated, and in which numbers. */
+/* Updates of the parameters, and the precision of the numbers. */
 typedef struct choir__job_optim {
     const char *optimizer, *schedule; /* NAME[:key=value,...] */
     double lr, clip;
@@ -87,14 +87,14 @@ typedef struct choir__job_optim {
     const char *offload;    /* see choir__job_offload; NULL: memory */
 } choir__job_optim;
 
-/* How long it is trained, and when it is validated. */
+/* The length of the training, its batches and its validations. */
 typedef struct choir__job_training {
     uint64_t seed;
     int64_t batch_size, microbatches; /* samples of the global batch; its parts */
     int64_t steps, epochs;
     int64_t epoch_steps; /* in an epoch; 0: not known yet */
     int64_t eval_every, eval_epochs, eval_batches;
-    bool no_eval;         /* no validation at the end */
+    bool no_eval;         /* skip the validation at the end */
     const char *best;     /* "METRIC[:min|max]"; NULL: the validation loss */
     int64_t patience;     /* evaluations without progress that end it; 0: any number */
     const char *max_time; /* see choir__job_seconds; NULL: no limit */
@@ -119,7 +119,7 @@ typedef struct choir__job_saves {
     choir__spawn_watcher forks;     /* stops renewing claims while ranks are forked */
 } choir__job_saves;
 
-/* Where it runs: devices, ranks, and how they meet. */
+/* Devices, ranks, and how the ranks meet. */
 typedef struct choir__job_placement {
     const char *strategy_text, *devices; /* as given */
     const char *mesh;                    /* NULL: none was specified; a composition needs one */
