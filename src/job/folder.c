@@ -162,22 +162,6 @@ static choir_status check_step(const choir__job *j)
         j->saves.resume, (long long)j->saves.resumed_step, (long long)s.step);
 }
 
-/* The ranks of a job are forks of the process that has its folders. */
-static void before_forks(void *arg, int first_rank, int count)
-{
-    choir__job *j = arg;
-    (void)first_rank, (void)count;
-    for (size_t i = 0; i < CHOIR_COUNT(j->saves.claims); i++)
-        choir__claim_pause(j->saves.claims[i]);
-}
-
-static void after_forks(void *arg)
-{
-    choir__job *j = arg;
-    for (size_t i = 0; i < CHOIR_COUNT(j->saves.claims); i++)
-        choir__claim_go_on(j->saves.claims[i]);
-}
-
 choir_status choir__job_take_folders(choir__job *j)
 {
     choir_status status = j->saves.dir ? make("--save", j->saves.dir) : CHOIR_OK;
@@ -189,10 +173,6 @@ choir_status choir__job_take_folders(choir__job *j)
     if (status == CHOIR_OK && j->records.run && !choir__folders_make(j->records.run) &&
         !is_same_folder(j->saves.dir, j->records.run))
         status = claim(j, j->records.run, &j->saves.claims[1]);
-    j->saves.forks =
-        (choir__spawn_watcher){.before = before_forks, .forked = after_forks, .arg = j};
-    if (j->saves.claims[0] || j->saves.claims[1])
-        choir__spawn_watch(&j->saves.forks);
     if (status == CHOIR_OK)
         status = choir__job_check_folders(j); /* again: now no other job can interfere */
     return status == CHOIR_OK ? check_step(j) : status;
@@ -200,7 +180,6 @@ choir_status choir__job_take_folders(choir__job *j)
 
 void choir__job_leave_folders(choir__job *j, bool ended)
 {
-    choir__spawn_unwatch(&j->saves.forks);
     for (size_t i = 0; i < CHOIR_COUNT(j->saves.claims); i++) {
         choir__claim_free(j->saves.claims[i], !ended && may_start_again());
         j->saves.claims[i] = NULL;

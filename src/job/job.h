@@ -15,7 +15,6 @@
 #include "line/command.h"
 #include "job/devices.h"
 #include "job/strategy/strategy.h"
-#include "launch/spawn.h"
 
 /* The work that the ranks of a job, one after another, have done and shown; in shared memory.
  */
@@ -116,7 +115,6 @@ typedef struct choir__job_saves {
     char *notes;            /* on options that --resume takes otherwise, a line each, or NULL */
     char *record; /* the job as text, which is saved with checkpoints; NULL: not saved */
     struct choir__claim *claims[2]; /* of the folders of --save and --run; NULL: none */
-    choir__spawn_watcher forks;     /* stops renewing claims while ranks are forked */
 } choir__job_saves;
 
 /* Devices, ranks, and how the ranks meet. */

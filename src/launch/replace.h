@@ -36,7 +36,7 @@ typedef struct choir__supervisor {
 
 /* Takes the lock, which is kept over the fork, and calls the watchers' `before`. */
 void choir__watch_before(int first_rank, int count);
-/* Calls the watchers' `forked`, and gives the lock back. */
+/* Gives the lock back, in the parent. */
 void choir__watch_forked(void);
 void choir__watch_after(void);
 void choir__watch_child(int number);

@@ -25,7 +25,6 @@ choir_status choir__spawn(const choir__spawn_host *host, int local, choir_spawn_
 /* A watcher is called at each spawn, so that children can take over inherited state. */
 typedef struct choir__spawn_watcher {
     void (*before)(void *arg, int first_rank, int count); /* in the parent; NULL: nothing */
-    void (*forked)(void *arg);          /* in the parent, after the forks; NULL: nothing */
     void (*child)(void *arg, int rank); /* in each child, before its function; NULL: nothing */
     void (*leaving)(void *arg, int rank); /* in the child, after it; NULL: nothing */
     void (*left)(void *arg);              /* after all watchers' `leaving`; NULL: nothing */

@@ -1,4 +1,4 @@
-/* Watchers of forks: parts of the library that have threads or files to put in order around
+/* Watchers of forks: parts of the library that have files and counts to put in order around
  * them (launch/spawn.h). */
 #include <pthread.h>
 #include <stddef.h>
@@ -70,8 +70,5 @@ void choir__watch_leaving(int number)
 
 void choir__watch_forked(void)
 {
-    for (choir__spawn_watcher *w = watchers; w; w = w->next)
-        if (w->forked)
-            w->forked(w->arg);
     pthread_mutex_unlock(&watchers_lock);
 }

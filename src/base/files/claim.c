@@ -8,7 +8,8 @@
  *             later, as the last writer of several has the folder
  *
  * A file that was removed while it was opened or locked is looked for again. A thread renews
- * the time; it calls nothing that a fork of the process could find half done. */
+ * the time. It stops while the process forks, whoever calls fork(): locks that a thread holds at
+ * that moment, an allocator's among them, stay locked in the child for ever. */
 #include "base/files/claim.h"
 
 #include <errno.h>
@@ -40,7 +41,8 @@ struct choir__claim {
     pthread_t renewer;
     pthread_mutex_t lock;
     pthread_cond_t end;
-    bool renews, ends;
+    bool renews, ends, lost;
+    choir__claim *next; /* in the list of this process's claims */
 };
 
 /* The result of a look. */
@@ -305,6 +307,7 @@ static void *renew_on(void *arg)
             other = renew(c);
     }
     pthread_mutex_unlock(&c->lock);
+    c->lost = other.known;
     if (other.known && c->opts.lost) {
         char *sentence = choir__format(
             "the job of pid %d on %s has taken over %s, as this one was not heard "
@@ -320,24 +323,85 @@ static void *renew_on(void *arg)
 static void start_renewer(choir__claim *c)
 {
     sigset_t all, before;
+    if (c->lost)
+        return;
     sigfillset(&all);
+    c->ends = false;
     choir__cond_init(&c->end);
     pthread_mutex_init(&c->lock, NULL);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     c->renews = pthread_create(&c->renewer, NULL, renew_on, c) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!c->renews) {
+        pthread_cond_destroy(&c->end);
+        pthread_mutex_destroy(&c->lock);
+    }
 }
 
 static void stop_renewer(choir__claim *c)
 {
+    if (!c->renews)
+        return;
     pthread_mutex_lock(&c->lock);
     c->ends = true;
     pthread_cond_signal(&c->end);
     pthread_mutex_unlock(&c->lock);
-    if (c->renews)
-        pthread_join(c->renewer, NULL);
+    pthread_join(c->renewer, NULL);
     pthread_cond_destroy(&c->end);
     pthread_mutex_destroy(&c->lock);
+    c->renews = false;
+}
+
+/* --- forks --- */
+
+static pthread_mutex_t claims_lock = PTHREAD_MUTEX_INITIALIZER; /* of the list */
+static choir__claim *claims;
+static pthread_once_t forks_are_watched = PTHREAD_ONCE_INIT;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&claims_lock);
+    for (choir__claim *c = claims; c; c = c->next)
+        stop_renewer(c);
+}
+
+static void in_parent(void)
+{
+    for (choir__claim *c = claims; c; c = c->next)
+        start_renewer(c);
+    pthread_mutex_unlock(&claims_lock);
+}
+
+static void in_child(void)
+{
+    claims = NULL;
+    pthread_mutex_unlock(&claims_lock);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(before_fork, in_parent, in_child);
+}
+
+static void enter_list(choir__claim *c)
+{
+    pthread_once(&forks_are_watched, watch_forks);
+    pthread_mutex_lock(&claims_lock);
+    c->next = claims;
+    claims = c;
+    start_renewer(c);
+    pthread_mutex_unlock(&claims_lock);
+}
+
+static void leave_list(choir__claim *c)
+{
+    pthread_mutex_lock(&claims_lock);
+    choir__claim **link = &claims;
+    while (*link != c)
+        link = &(*link)->next;
+    *link = c->next;
+    pthread_mutex_unlock(&claims_lock);
+    stop_renewer(c);
 }
 
 /* --- the claim --- */
@@ -367,30 +431,16 @@ choir_status choir__claim_take(
         drop(c);
         return status;
     }
-    start_renewer(c);
+    enter_list(c);
     *claim = c;
     return CHOIR_OK;
-}
-
-void choir__claim_pause(choir__claim *c)
-{
-    if (c)
-        stop_renewer(c);
-}
-
-void choir__claim_go_on(choir__claim *c)
-{
-    if (!c)
-        return;
-    c->ends = false;
-    start_renewer(c);
 }
 
 void choir__claim_free(choir__claim *c, bool stays)
 {
     if (!c || c->owner != getpid())
         return;
-    stop_renewer(c);
+    leave_list(c);
     choir__holder h = choir__holder_read(c->fd);
     /* Without locks, others that share the folder make the file again when they renew it. */
     bool last = !c->opts.shared || flock(c->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;

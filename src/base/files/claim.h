@@ -41,11 +41,6 @@ choir__claim_opts choir__claim_defaults(void);
 choir_status choir__claim_take(
     const char *folder, const choir__claim_opts *opts, choir__claim **claim);
 
-/* Stops renewing the claim for a moment in which the process forks, since a fork should have
- * one thread, and goes on. They take NULL. */
-void choir__claim_pause(choir__claim *claim);
-void choir__claim_go_on(choir__claim *claim);
-
 /* Gives the folder back; takes NULL. With `stays` the file stays, so that no other job has the
  * folder before another process of this one does. Does nothing in a forked process. */
 void choir__claim_free(choir__claim *claim, bool stays);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/file.h>
@@ -484,6 +485,48 @@ static void strange_files(void **state)
     assert_int_equal(entries(folder), 0);
 }
 
+static int threads(void)
+{
+    return entries("/proc/self/task");
+}
+
+static int threads_without_claims, threads_at_fork;
+
+/* Waits a little, as the kernel may still list a thread that was joined. */
+static void count_at_fork(void)
+{
+    for (double end = choir__now() + 5; threads() > threads_without_claims;)
+        if (choir__now() > end)
+            break;
+    threads_at_fork = threads();
+}
+
+/* No thread of a claim runs while the process forks: the child would keep the locks that it
+ * holds, those of the allocator under sanitizers among them. Behind it the time is renewed. */
+static void forks(void **state)
+{
+    (void)state;
+    choir__claim *claim;
+    threads_without_claims = threads();
+    ok(take(NULL, &claim));
+    pid_t child = fork();
+    if (child == 0) {
+        choir__claim_free(claim, false); /* does nothing */
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(threads_at_fork, threads_without_claims);
+    choir__holder h = read_file();
+    h.renewed = 7;
+    write_file(&h);
+    while (read_file().renewed == 7)
+        poll(NULL, 0, 5);
+    choir__claim_free(claim, false);
+    assert_int_equal(entries(folder), 0);
+}
+
 /* A folder that cannot be written needs no claim; one that is missing is an error. */
 static void no_folder(void **state)
 {
@@ -505,6 +548,8 @@ static void no_folder(void **state)
 
 int main(void)
 {
+    /* Such handlers are called in reverse order: this one after the claims' own. */
+    pthread_atfork(count_at_fork, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_of_two, set_up, tear_down),
         cmocka_unit_test_setup_teardown(race, set_up, tear_down),
@@ -519,6 +564,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(same_job, set_up, tear_down),
         cmocka_unit_test_setup_teardown(shared, set_up, tear_down),
         cmocka_unit_test_setup_teardown(renewed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(forks, set_up, tear_down),
         cmocka_unit_test_setup_teardown(strange_files, set_up, tear_down),
         cmocka_unit_test_setup_teardown(no_folder, set_up, tear_down),
     };
