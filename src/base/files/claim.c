@@ -8,8 +8,7 @@
  *             later, as the last writer of several has the folder
  *
  * A file that was removed while it was opened or locked is looked for again. A thread renews
- * the time. It stops while the process forks, whoever calls fork(): locks that a thread holds at
- * that moment, an allocator's among them, stay locked in the child for ever. */
+ * the time, and rests while the process forks. */
 #include "base/files/claim.h"
 
 #include <errno.h>
@@ -28,6 +27,7 @@
 
 #include "base/base.h"
 #include "base/files/claim_holder.h"
+#include "base/forks.h"
 
 enum { POLL_MS = 20, TELL_S = 1, WRITING_S = 1 };
 enum { WRITING = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK }; /* flags of open() */
@@ -42,7 +42,7 @@ struct choir__claim {
     pthread_mutex_t lock;
     pthread_cond_t end;
     bool renews, ends, lost;
-    choir__claim *next; /* in the list of this process's claims */
+    choir__forkable forkable;
 };
 
 /* The result of a look. */
@@ -352,56 +352,16 @@ static void stop_renewer(choir__claim *c)
     c->renews = false;
 }
 
-/* --- forks --- */
+/* --- forks: the thread rests --- */
 
-static pthread_mutex_t claims_lock = PTHREAD_MUTEX_INITIALIZER; /* of the list */
-static choir__claim *claims;
-static pthread_once_t forks_are_watched = PTHREAD_ONCE_INIT;
-
-static void before_fork(void)
+static void before_fork(void *self)
 {
-    pthread_mutex_lock(&claims_lock);
-    for (choir__claim *c = claims; c; c = c->next)
-        stop_renewer(c);
+    stop_renewer(self);
 }
 
-static void in_parent(void)
+static void in_parent(void *self)
 {
-    for (choir__claim *c = claims; c; c = c->next)
-        start_renewer(c);
-    pthread_mutex_unlock(&claims_lock);
-}
-
-static void in_child(void)
-{
-    claims = NULL;
-    pthread_mutex_unlock(&claims_lock);
-}
-
-static void watch_forks(void)
-{
-    pthread_atfork(before_fork, in_parent, in_child);
-}
-
-static void enter_list(choir__claim *c)
-{
-    pthread_once(&forks_are_watched, watch_forks);
-    pthread_mutex_lock(&claims_lock);
-    c->next = claims;
-    claims = c;
-    start_renewer(c);
-    pthread_mutex_unlock(&claims_lock);
-}
-
-static void leave_list(choir__claim *c)
-{
-    pthread_mutex_lock(&claims_lock);
-    choir__claim **link = &claims;
-    while (*link != c)
-        link = &(*link)->next;
-    *link = c->next;
-    pthread_mutex_unlock(&claims_lock);
-    stop_renewer(c);
+    start_renewer(self);
 }
 
 /* --- the claim --- */
@@ -431,7 +391,9 @@ choir_status choir__claim_take(
         drop(c);
         return status;
     }
-    enter_list(c);
+    start_renewer(c);
+    c->forkable = (choir__forkable){.before = before_fork, .in_parent = in_parent, .self = c};
+    choir__forkable_add(&c->forkable);
     *claim = c;
     return CHOIR_OK;
 }
@@ -440,7 +402,8 @@ void choir__claim_free(choir__claim *c, bool stays)
 {
     if (!c || c->owner != getpid())
         return;
-    leave_list(c);
+    choir__forkable_remove(&c->forkable);
+    stop_renewer(c);
     choir__holder h = choir__holder_read(c->fd);
     /* Without locks, others that share the folder make the file again when they renew it. */
     bool last = !c->opts.shared || flock(c->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;

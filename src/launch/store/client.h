@@ -4,8 +4,8 @@
 
 #include <pthread.h>
 
+#include "base/forks.h"
 #include "launch/store/channel.h"
-#include "launch/store/forked.h"
 #include "launch/store/store.h"
 
 /* Extra time for the server to answer, on top of the time for which a call waits. */

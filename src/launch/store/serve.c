@@ -91,11 +91,23 @@ static void close_descriptors(choir_store_server *server)
     }
 }
 
+/* The server's thread is in the middle of nothing while the process forks. */
+static void before_fork(void *self)
+{
+    pthread_mutex_lock(&((choir_store_server *)self)->lock);
+}
+
+static void in_parent(void *self)
+{
+    pthread_mutex_unlock(&((choir_store_server *)self)->lock);
+}
+
 /* Closes the child's descriptors. The sessions do not end here: their clients talk to the
  * parent. */
 static void in_child(void *self)
 {
     choir_store_server *server = self;
+    pthread_mutex_unlock(&server->lock);
     choir__clients *lists[] = {&server->waiting, &server->open};
     for (size_t i = 0; i < CHOIR_COUNT(lists); i++)
         for (choir__client *c = lists[i]->first; c; c = c->next) {
@@ -153,7 +165,8 @@ choir_status choir__store_serve(
         errno = why;
         return status;
     }
-    s->forkable = (choir__forkable){.lock = &s->lock, .in_child = in_child, .self = s};
+    s->forkable = (choir__forkable){
+        .before = before_fork, .in_parent = in_parent, .in_child = in_child, .self = s};
     choir__forkable_add(&s->forkable);
     *server = s;
     return CHOIR_OK;

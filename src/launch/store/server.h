@@ -5,8 +5,8 @@
 
 #include <pthread.h>
 
+#include "base/forks.h"
 #include "launch/store/failures.h"
-#include "launch/store/forked.h"
 #include "launch/store/session.h"
 #include "launch/store/store.h"
 

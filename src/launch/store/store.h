@@ -6,7 +6,7 @@
  *   server.c    the thread, serve.c   connect.c, client.c, calls.c   the client
  *   net.c       sockets, addresses    peer.c     the owner of a connection's other end
  *   holder.c    the holder of a port  proc_net.h the kernel's list of sockets
- *   key.c       the job's key         forked.c   what a forked child closes */
+ *   key.c       the job's key */
 #ifndef CHOIR_LAUNCH_STORE_STORE_H
 #define CHOIR_LAUNCH_STORE_STORE_H
 

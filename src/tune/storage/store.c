@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/forks.h"
 #include "tune/storage/backend.h"
 #include "tune/storage/worker.h"
 
@@ -28,6 +29,7 @@ struct choir__study_store {
     pthread_cond_t work, written;
     choir__change *first, **last;
     bool busy, closing;
+    choir__forkable forkable;
     choir_status failed; /* the writer gave up */
     char *why;
     int64_t *running; /* (running_count) trials of this worker, which send heartbeats */
@@ -166,6 +168,22 @@ static void *work(void *arg)
     return NULL;
 }
 
+/* --- forks: the writer is in the middle of nothing --- */
+
+static void before_fork(void *self)
+{
+    choir__study_store *s = self;
+    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->backend_lock);
+}
+
+static void after_fork(void *self)
+{
+    choir__study_store *s = self;
+    pthread_mutex_unlock(&s->backend_lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* --- opening --- */
 
 choir_status choir__study_store_open(const char *url, bool create, choir__study_store **store)
@@ -187,6 +205,9 @@ choir_status choir__study_store_open(const char *url, bool create, choir__study_
     if (!create)
         return CHOIR_OK;
     s->has_writer = pthread_create(&s->writer, NULL, work, s) == 0;
+    s->forkable = (choir__forkable){
+        .before = before_fork, .in_parent = after_fork, .in_child = after_fork, .self = s};
+    choir__forkable_add(&s->forkable);
     if (s->has_writer)
         return CHOIR_OK;
     choir__study_store_close(s);
@@ -197,6 +218,7 @@ void choir__study_store_close(choir__study_store *s)
 {
     if (!s)
         return;
+    choir__forkable_remove(&s->forkable);
     pthread_mutex_lock(&s->lock);
     for (int64_t i = 0; i < s->running_count; i++) { /* others need not wait for silence */
         choir__change *leave = choir__change_new(CHOIR__CHANGE_LEAVE, s->running[i]);

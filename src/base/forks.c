@@ -1,7 +1,8 @@
-/* A list of the objects that a forked child must not keep. fork() waits until none of them is
- * in the middle of a call; then the child closes its copies and forgets the list. */
-#include "launch/store/forked.h"
+/* The list of parts that take part in forks; see forks.h. Its lock is held over the fork: other
+ * threads add and remove nothing meanwhile. */
+#include "base/forks.h"
 
+#include <pthread.h>
 #include <stddef.h>
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -12,28 +13,23 @@ static void before(void)
 {
     pthread_mutex_lock(&registry_lock);
     for (choir__forkable *f = registry; f; f = f->next)
-        if (f->lock)
-            pthread_mutex_lock(f->lock);
-}
-
-static void release(void)
-{
-    for (choir__forkable *f = registry; f; f = f->next)
-        if (f->lock)
-            pthread_mutex_unlock(f->lock);
+        if (f->before)
+            f->before(f->self);
 }
 
 static void in_parent(void)
 {
-    release();
+    for (choir__forkable *f = registry; f; f = f->next)
+        if (f->in_parent)
+            f->in_parent(f->self);
     pthread_mutex_unlock(&registry_lock);
 }
 
 static void in_child(void)
 {
-    release();
     for (choir__forkable *f = registry; f; f = f->next)
-        f->in_child(f->self);
+        if (f->in_child)
+            f->in_child(f->self);
     registry = NULL;
     pthread_mutex_unlock(&registry_lock);
 }
