@@ -10,9 +10,9 @@ file(GLOB guides RELATIVE ${ROOT} ${ROOT}/docs/*.md ${ROOT}/README.md)
 set(paths ${headers} ${sources} ${guides})
 list(SORT paths)
 
-set(text "")
-foreach(path IN LISTS paths)
+file(WRITE ${OUT}.new "")
+foreach(path IN LISTS paths) # appended to a file: to a text would copy the text so far each time
   file(READ ${ROOT}/${path} part)
-  string(APPEND text "${part}\n")
+  file(APPEND ${OUT}.new "${part}\n")
 endforeach()
-file(WRITE ${OUT} "${text}")
+file(RENAME ${OUT}.new ${OUT})

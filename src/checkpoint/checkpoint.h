@@ -17,7 +17,7 @@
  *
  *     model.safetensors.index.json              {"weight_map": {"TENSOR": "FILE", ...}}
  *
- * A save writes DIR/.new-PID, syncs it and renames it to its step. Then it moves `latest` (and
+ * A save writes DIR/.new-MARK, syncs it and renames it to its step. Then it moves `latest` (and
  * `best`), and removes the steps that neither of them names. The next save removes the
  * leftovers of killed saves (.new-*). */
 #ifndef CHOIR_CHECKPOINT_INTERNAL_H

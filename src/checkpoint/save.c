@@ -1,7 +1,7 @@
 /* Saving, by all ranks together, within the step or asynchronously.
  *
  *     all      exchange lists of their boxes, and plan (plan.h); async: copy their parts
- *     rank 0   locks DIR, cleans up, creates DIR/.new-PID
+ *     rank 0   locks DIR, cleans up, creates DIR/.new-MARK
  *     all      write their files
  *     rank 0   writes the index and the manifest, gives the folder its name
  *
@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/files/fresh.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/aside.h"
 #include "checkpoint/checkpoint.h"
@@ -62,7 +63,8 @@ static choir_status make_fresh(choir__saver *s)
     if (status != CHOIR_OK)
         return status;
     choir__folder_clean(s->dir);
-    s->fresh = choir__format("%s/.new-%ld", s->dir, (long)getpid());
+    s->mark = (int64_t)choir__fresh_mark();
+    s->fresh = choir__format("%s/.new-%llx", s->dir, (unsigned long long)s->mark);
     return mkdir(s->fresh, 0777) == 0
                ? CHOIR_OK
                : choir__error(
@@ -72,12 +74,11 @@ static choir_status make_fresh(choir__saver *s)
 /* Sets each rank's path of the folder that rank 0 has created. */
 static choir_status find_fresh(choir__saver *s)
 {
-    int64_t pid = (int64_t)getpid();
     if (s->world == 1)
         return CHOIR_OK;
-    choir_status status = choir_group_broadcast(s->group, &pid, 1, CHOIR_I64, 0, NULL);
+    choir_status status = choir_group_broadcast(s->group, &s->mark, 1, CHOIR_I64, 0, NULL);
     if (status == CHOIR_OK && s->rank != 0) {
-        s->fresh = choir__format("%s/.new-%lld", s->dir, (long long)pid);
+        s->fresh = choir__format("%s/.new-%llx", s->dir, (unsigned long long)s->mark);
         if (!choir__is_folder(s->fresh))
             status = choir__error(CHOIR_ERR_IO,
                 "rank %d does not see %s, which rank 0 has made: all ranks must save to one file "

@@ -13,7 +13,8 @@ struct choir__saver {
     int rank, world;
 
     /* The current save. */
-    char *dir, *fresh; /* DIR, DIR/.new-PID */
+    char *dir, *fresh; /* DIR, DIR/.new-MARK */
+    int64_t mark;      /* rank 0's, of that name */
     int lock;          /* of DIR, on rank 0; else -1 */
     choir_train_state state;
     const choir_tokenizer *tokenizer;

@@ -214,6 +214,11 @@ double choir__job_seconds(const char *text)
 int choir__job_check(choir__job *j)
 {
     int status = find_launcher(j);
+    if (status == CHOIR__EXIT_OK && j->document.without && !j->document.file &&
+        !j->saves.resume)
+        status = choir__cli_usage(j->command,
+            "--without %s: expected a job file or --resume, whose options it leaves out",
+            j->document.without);
     if (status == CHOIR__EXIT_OK && j->saves.resume)
         status = choir__job_recall(j);
     if (status == CHOIR__EXIT_OK)

@@ -23,7 +23,7 @@ typedef enum choir__line_kind {
     CHOIR__LINE_EPOCH,
     CHOIR__LINE_EVAL,
     CHOIR__LINE_SAVED,
-    CHOIR__LINE_END,
+    CHOIR__LINE_STOP,
     CHOIR__LINE_KINDS
 } choir__line_kind;
 
@@ -170,6 +170,8 @@ typedef struct choir__job {
     struct choir__job_source {
         struct json_t *file;       /* the job file, whose texts the options use; NULL: none */
         const char *path, *sha256; /* of it, and of its data; NULL: unknown */
+        const char *without;       /* names of options that are not taken, or NULL */
+        uint64_t left_out[2];      /* bit i: row i of choir__job_options is one of them */
     } document;
     uint64_t given[2]; /* bit i: row i of choir__job_options was on the command line */
 } choir__job;
@@ -219,6 +221,8 @@ int choir__job_took(void *job, const choir__cli_option *option, const char *text
 
 /* Returns whether the command line gives the option of this name. */
 bool choir__job_was_given(const choir__job *job, const char *name);
+/* Returns whether the command line says that a document's value of the option is not taken. */
+bool choir__job_leaves_out(const choir__job *job, const choir__cli_option *option);
 
 /* Returns a destination of --log with the absolute path of its file or folder, if it has one.
  * The caller frees it. */

@@ -8,6 +8,8 @@
 #include "job/model/amp.h"
 #include "job/choices.h"
 #include "job/columns.h"
+#include "line/values.h"
+#include "line/say.h"
 #include "record/recorder.h"
 
 #define AT(member) CHOIR__CLI_AT(choir__job, member)
@@ -286,6 +288,11 @@ const choir__cli_option choir__job_options[] = {
         .help = "serve a live page of the run to a browser on this machine, and print its "
                 "address; with --run or --save, whose folder it shows",
         .where = CHOIR__OF_LINE},
+    {"without", CHOIR__STRING, AT(document.without), .argument = "NAME,...",
+        .help =
+            "options of the job file, or of the job that --resume goes on with, that are not "
+            "taken and have their defaults",
+        .where = CHOIR__OF_LINE},
     {"print-job", CHOIR__FLAG, AT(records.print_job),
         .help = "print this command line as a job file, with all defaults, and train nothing",
         .where = CHOIR__OF_LINE},
@@ -341,9 +348,30 @@ choir_status choir__job_add_log(choir__job *j, const char *dest)
     return CHOIR_OK;
 }
 
+/* Leaves out the options of a list of names. */
+static int leave_out(choir__job *j, const char *text)
+{
+    char *list = choir__strdup(text), *rest = list, *name;
+    int status = CHOIR__EXIT_OK;
+    while (status == CHOIR__EXIT_OK && (name = strsep(&rest, ","))) {
+        const choir__cli_option *o = choir__cli_named(choir__job_options, name);
+        int64_t row = o ? o - choir__job_options : 0;
+        if (!o || o->where == CHOIR__OF_LINE)
+            status = choir__cli_usage(j->command,
+                "--without %s: expected names of options that a job file has, got '%s'", text,
+                name);
+        else
+            j->document.left_out[row / 64] |= UINT64_C(1) << row % 64;
+    }
+    free(list);
+    return status;
+}
+
 int choir__job_took(void *values, const choir__cli_option *option, const char *text)
 {
     choir__job *j = values;
+    if (option->at == offsetof(choir__job, document.without))
+        return leave_out(j, text);
     if (option->repeated && choir__job_add_log(j, text) != CHOIR_OK)
         return choir__cli_usage(
             j->command, "--%s %s: %s", option->name, text, choir_error_message());
@@ -363,6 +391,12 @@ bool choir__job_was_given(const choir__job *j, const char *name)
         if (!strcmp(choir__job_options[i].name, name))
             return j->given[i / 64] >> i % 64 & 1;
     return false;
+}
+
+bool choir__job_leaves_out(const choir__job *j, const choir__cli_option *option)
+{
+    int64_t row = option - choir__job_options;
+    return j->document.left_out[row / 64] >> row % 64 & 1;
 }
 
 choir__job choir__job_new(const char *command)

@@ -22,16 +22,18 @@ typedef const char *choir__cli_choices(size_t i);
  * checkpoint records, and what happens where the command line of --resume gives another value
  * (job/document/changes.c). `choir __numbers` lists it; tests/cli/numbers.sh tries each. */
 typedef enum choir__cli_recorded {
-    CHOIR__NOT_RECORDED = 0, /* they do not, and it is of this run alone */
-    CHOIR__RECORDED_FREE,    /* they do not: another value is taken without a word */
-    CHOIR__RECORDED_PLACE,   /* where the work runs: by the default of --microbatches, which the
-                                checkpoint keeps, and else as the strategies say */
-    CHOIR__RECORDED_JUDGES,  /* a step's do not, but which is the best one, or the last: taken,
-                                with a note */
-    CHOIR__RECORDED_TAKES,   /* they do: taken, with a note; they change from here on */
-    CHOIR__RECORDED_KIND,    /* TAKES, but the name before the colon is refused: see KEEPS */
-    CHOIR__RECORDED_KEEPS,   /* refused: what the checkpoint holds belongs to the recorded value
-                              */
+    CHOIR__NOT_RECORDED = 0, /* an option of this run alone, on which no number depends */
+    CHOIR__RECORDED_FREE,   /* no number depends on it: another value is taken without a word */
+    CHOIR__RECORDED_PLACE,  /* where the work runs: numbers depend on it by the default of
+                               --microbatches, which the checkpoint keeps, and else as the
+                               strategies say */
+    CHOIR__RECORDED_JUDGES, /* no number of a step depends on it, but which step is the best, or
+                               the last: another value is taken, with a note */
+    CHOIR__RECORDED_TAKES,  /* numbers depend on it: another value is taken, with a note, and
+                               they change from here on */
+    CHOIR__RECORDED_KIND,   /* TAKES, but the name before the colon is refused: see KEEPS */
+    CHOIR__RECORDED_KEEPS,  /* another value is refused: what the checkpoint holds belongs to
+                               the recorded one */
 } choir__cli_recorded;
 
 /* Which documents, such as job.json and study files, have an option. */

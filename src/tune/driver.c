@@ -260,12 +260,28 @@ static bool has_ended(const choir__driver *d, choir__attempt *a)
     return false;
 }
 
+/* Returns whether another process can bring this search something to run: results that a next
+ * trial waits for, or a trial whose worker has died. */
+static bool awaits_others(const choir__driver *d)
+{
+    choir_study *s = d->study;
+    if (!s->kept)
+        return false;
+    pthread_mutex_lock(&s->lock);
+    bool awaits = choir__study_has_more(s);
+    for (int64_t n = s->ended; n < s->segment_count && !awaits; n++)
+        awaits = s->segment[n].trial >= 0 && !s->segment[n].ended &&
+                 s->trial[s->segment[n].trial]->foreign;
+    pthread_mutex_unlock(&s->lock);
+    return awaits;
+}
+
 /* Waits for parts that other threads run, and looks again and again for those of other
  * processes. The lock is held, and released while this thread waits. */
 static void wait_for_change(choir__driver *d)
 {
     struct timespec until = choir__in_seconds(OTHERS_MS / 1e3);
-    if (d->study->kept)
+    if (awaits_others(d))
         pthread_cond_timedwait(&d->changed, &d->lock, &until);
     else
         pthread_cond_wait(&d->changed, &d->lock);
@@ -276,7 +292,7 @@ static void sleep_until_something(const worker *w)
     choir__driver *d = w->driver;
     size_t n = 0, room = (size_t)w->count * (1 + CHOIR__ATTEMPT_FDS) + 1;
     struct pollfd *polled = choir__calloc(room, sizeof *polled);
-    int most = w->busy < w->count && d->study->kept ? OTHERS_MS : -1;
+    int most = w->busy < w->count && awaits_others(d) ? OTHERS_MS : -1;
     if (d->ops->before_sleep)
         most = shorter(most, d->ops->before_sleep(d));
     polled[n++] = (struct pollfd){.fd = d->wakes, .events = POLLIN};

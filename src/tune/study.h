@@ -55,6 +55,8 @@ typedef enum choir__prospect {
 choir__history choir__study_history(const choir_study *s);
 /* Decides on the next turn. */
 choir__prospect choir__study_look_ahead(choir_study *s);
+/* Returns whether another trial may begin, now or later; trials that go on are not counted. */
+bool choir__study_has_more(const choir_study *s);
 /* Begins the segment that s->turn says, of this trial. */
 void choir__study_begin_segment(choir_study *s, choir_trial *t);
 /* Ends the trial's segment, whose result is in the trial. */

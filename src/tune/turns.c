@@ -75,11 +75,17 @@ static bool may_decide(const choir_study *s)
     return s->free ? s->runs < s->window : s->segment_count - s->ended < s->window;
 }
 
-static bool more_trials(choir_study *s, const choir__history *h)
+static bool more_trials(const choir_study *s, const choir__history *h)
 {
     if (s->trials && s->count >= s->trials)
         return false;
     return s->queue || !s->sampler->ops->has_more || s->sampler->ops->has_more(s->sampler, h);
+}
+
+bool choir__study_has_more(const choir_study *s)
+{
+    choir__history h = choir__study_history(s);
+    return more_trials(s, &h);
 }
 
 choir__prospect choir__study_look_ahead(choir_study *s)

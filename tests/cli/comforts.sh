@@ -53,15 +53,23 @@ END
     bad 1 "no accuracy" train --best accuracy --model toy:in=2,hidden=3,out=1 random
 }
 
+# kinds_of COMMAND...: the kinds of the events that it prints.
+kinds_of() { "$@" | sed -nE 's/^\{"event":"([a-z]+)".*/\1/p' | paste -sd' '; }
+
 # A rate of 0 never improves: the first validation is the best, and three more are none.
 patience_runs_out() {
     good train --json --model "$model" --lr 0 --steps 100 --eval-every 5 --patience 3 --save tired \
         random || return
     [ "$(field steps out)" = 20 ] || fail "ended after step $(field steps out)"
-    grep -q '{"event":"end","step":20,"by":"patience"}' out || fail "no event: $(cat out)"
+    # Why it stops is told at once, and its end behind all that is still to do.
+    [ "$(kinds_of tail -n 3 out)" = "stop end summary" ] ||
+        fail "other events: $(cat out)"
+    has out '{"event":"stop","step":20,"by":"patience"}' '{"event":"end","step":20,"by":"patience"}'
     noted 'tired has ended by --patience 3 after step 20' train --json --resume tired random ||
         return
     [ "$(field steps out)" = 20 ] || fail "a resumed run went on to step $(field steps out)"
+    [ "$(kinds_of cat out)" = "end summary" ] || fail "other events: $(cat out)"
+    has out '{"event":"end","step":20,"by":"patience"}'
     # The count goes on where the checkpoint was.
     good train --json --model "$model" --lr 0 --steps 12 --eval-every 5 --patience 3 --save half \
         random || return
@@ -172,7 +180,10 @@ ends_once() {
     [ "$(grep -c '"event":"eval","step":20' once/events.jsonl)" = 1 ] &&
         [ "$(grep -c '"event":"checkpoint","step":20' once/events.jsonl)" = 1 ] ||
         fail "$(cat once/events.jsonl)"
-    has once/events.jsonl '"event":"end","step":20,.*"by":"patience"'
+    has once/events.jsonl '"event":"stop","step":20,.*"by":"patience"' \
+        '"event":"end","step":20,.*"by":"patience"'
+    [ "$(kinds_of tail -n 3 once/events.jsonl)" = "stop checkpoint end" ] ||
+        fail "$(cat once/events.jsonl)"
     good train --json --model "$model" --lr 1e-9 --steps 30 --eval-every 10 --eval-batches 1 \
         --save few random
     has few/events.jsonl '"event":"eval","step":30,.*"best":false'

@@ -114,6 +114,30 @@ rebuilt_as_many() {
 END
 }
 
+# Nobody reads, so rank 0 waits with a line that the pipe does not take, and is killed then. The
+# line is there once.
+killed_while_writing() {
+    local strategy more before now
+    while read -r strategy more; do
+        # shellcheck disable=SC2086
+        start_until 5 "${job[@]}" --strategy $strategy --max-restarts 2 $more || return
+        before=
+        until now=$(cpu_of_rank_0) && [ "$now" = "$before" ]; do
+            before=$now
+            sleep 0.2
+        done
+        kill -KILL "$(children | head -n 1)"
+        end_started
+        [ $? -eq 0 ] || fail "$strategy: exit status, $(cat err)" || return
+        grep -q '"event":"membership"' out || fail "$strategy: no rank was lost: $(cat err)"
+        diff <(losses calm) <(losses out) >lines || fail "$strategy: other losses: $(cat lines)"
+    done <<'END'
+ddp --nproc 2
+fsdp --nproc 2
+END
+}
+cpu_of_rank_0() { cut -d ' ' -f 14,15 "/proc/$(children | head -n 1)/stat"; }
+
 # A step that gradients' scale has not survived is skipped, so the scale is a part of the state.
 scaled() {
     local job=("${job[@]}" --amp fp16) calm=calm.scaled strategy
@@ -295,7 +319,7 @@ END
     grep -q '"event":"membership"' out || fail "no rank was lost: $(cat err)"
     diff <(lines_of calm.judged) <(lines_of out) || fail 'another end, or lines shown twice'
 }
-lines_of() { grep -E '"event":"(step|eval|end)"' "$1" | sed 's/"items_per_s":[^,]*,//'; }
+lines_of() { grep -E '"event":"(step|eval|stop|end)"' "$1" | sed 's/"items_per_s":[^,]*,//'; }
 
 # An interrupt ends spares at once, and the ranks after they have saved.
 interrupted() {
@@ -332,6 +356,7 @@ check always_the_one
 check stopped
 check rebuilt
 check rebuilt_as_many
+check killed_while_writing
 check scaled
 check no_copy
 check little_room

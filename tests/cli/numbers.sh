@@ -184,7 +184,7 @@ keys_of_ranks() {
 }
 
 # What starts no training that goes on, or needs other machines.
-without_flip=' --rendezvous --key-file --resume --print-job --summary --find-lr '
+without_flip=' --rendezvous --key-file --resume --print-job --without --summary --find-lr '
 
 each_row_is_tried() {
     local row

@@ -85,12 +85,14 @@ logs_go_on() {
     done
     noted 'does not go on in the logs of run: csv:/.*loss.csv, tensorboard:/.*board; --log names' \
         train --quiet --resume run --save other --steps 8
+    noted 'does not go on in the logs of run: csv:/.*loss.csv, tensorboard:/.*board; --log names' \
+        train --quiet --resume run --save third --run beside --steps 8
     good train --quiet --resume run --save run --steps 8 --log csv:more.csv
     [ "$(steps_in_table loss.csv)" = 6 ] && [ "$(steps_in_table more.csv)" = 2 ] ||
         fail "$(cat loss.csv more.csv)"
     # Run again, a job has no histograms where the logs of the command line take none.
     good train --quiet --log csv:last.csv run/job.json
-    rm -rf run other ./*.csv
+    rm -rf run other third beside ./*.csv
     good "${table[@]}" --save run --run kept --log csv:loss.csv text
     good train --quiet --resume run --save run --run kept --steps 6
     [ "$(steps_in_table loss.csv)" = 6 ] || fail "$(cat loss.csv)"
@@ -268,6 +270,15 @@ jobs_run_again() {
     [ -e printed/latest ] || fail 'the job of --print-job did not save'
     good train --print-job job.json
     cmp -s out job.json || fail "a printed job changes: $(diff out job.json)"
+    # What the command line leaves out has its default.
+    good train --print-job --without schedule,clip,save job.json
+    has out '"schedule": "constant' '"lr": 0.0123' '"clip": 0.0'
+    ! grep -q '"save"' out || fail "an option stays: $(cat out)"
+    bad 2 "expected names of options that a job file has, got 'shedule'" \
+        train --without clip,shedule job.json
+    bad 2 "expected names of options that a job file has, got 'print-job'" \
+        train --without print-job job.json
+    bad 2 'expected a job file or --resume' train --without clip text
     good train --json --strategy ddp --nproc 2 run/job.json && mv out ranks
     same_run first ranks
     # Options of places that the run had and the job has not.

@@ -37,6 +37,7 @@ table() {
     [ "$status" -eq $((128 + $(number "$last"))) ] || fail "status $status after $last of $way"
     has err 'interrupted'
     [[ $(step_of) > $before ]] || fail "$last does not save $way: $(step_of) after $before"
+    has run/events.jsonl "\"event\":\"stop\",.*\"signal\":\"SIG$last\"" '"event":"interrupted"'
 }
 
 # QUIT ends at once, says what is lost, and loses nothing that is saved.
@@ -176,7 +177,8 @@ ended_validation() {
 time_ends_validation() {
     rm -rf run
     LIMIT=10 good train --max-time 1s --steps 1000 --eval-every 4 "${long[@]}"
-    has out '"event":"end","step":4,"by":"max-time"' '"event":"summary".*"eval_loss":null'
+    has out '"event":"stop","step":4,"by":"max-time"' '"event":"end","step":4,"by":"max-time"' \
+        '"event":"summary".*"eval_loss":null'
     has_step 4 && [ "$(due)" = 1 ] || fail "$(step_of), eval_due is $(due)"
 }
 

@@ -1,24 +1,34 @@
 /* A new file beside the file that it will replace. O_EXCL makes the file, or fails: it follows
- * no link. */
+ * no link. No other writer has the file's name, on this machine or on another one that shares
+ * the file system, so each writes and removes its own file alone. */
 #include "base/files/fresh.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
 
+uint64_t choir__fresh_mark(void)
+{
+    uint32_t random;
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random) {
+        struct timespec now; /* a machine that has just begun */
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        random = (uint32_t)now.tv_nsec ^ (uint32_t)(uintptr_t)&random;
+    }
+    return (uint64_t)getpid() << 32 | random;
+}
+
 int choir__fresh_open(const char *path, char **temporary)
 {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    *temporary = choir__format("%s.tmp.%ld", path, (long)getpid());
+    *temporary = choir__format("%s.tmp.%llx", path, (unsigned long long)choir__fresh_mark());
     int fd = open(*temporary, flags, 0666);
-    if (fd < 0 && errno == EEXIST) { /* left by a killed process with the same PID */
-        unlink(*temporary);
-        fd = open(*temporary, flags, 0666);
-    }
     struct stat before;
     if (fd >= 0 && stat(path, &before) == 0 && S_ISREG(before.st_mode))
         (void)!fchmod(fd, before.st_mode & 0777); /* a private file stays private */

@@ -5,12 +5,16 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
-/* Creates PATH.tmp.PID for writing, with the permissions of the file that it will replace.
- * *temporary is its name, which the caller frees, also after a failure. A file or link that has
- * this name is removed first and never written through: another user may have put it there.
- * Returns a descriptor, or -1 with errno. */
+/* Returns a number for the name of a temporary file, which no other thread, process or machine
+ * uses: the PID and 32 random bits. */
+uint64_t choir__fresh_mark(void);
+
+/* Creates PATH.tmp.MARK for writing, with the permissions of the file that it will replace.
+ * *temporary is its name, which the caller frees, also after a failure. Returns a descriptor,
+ * or -1 with errno. */
 int choir__fresh_open(const char *path, char **temporary);
 
 typedef struct choir__fresh {
@@ -19,7 +23,7 @@ typedef struct choir__fresh {
     int error; /* errno of that */
 } choir__fresh;
 
-/* Creates PATH.tmp.PID as a stream. Every stream is ended by choir__fresh_end. */
+/* Creates PATH.tmp.MARK as a stream. Every stream is ended by choir__fresh_end. */
 FILE *choir__fresh_begin(choir__fresh *fresh, const char *path);
 /* Ends it. If `good`, and the stream had no error, the file takes its path, after its bytes are
  * on the disk if `synced`; otherwise it is removed, and the path stays as it was. Returns 0 or

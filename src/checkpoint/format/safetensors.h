@@ -38,7 +38,7 @@ void choir__st_order(const choir__st_tensor *tensors, int count, int *order);
 /* Sets *data to the bytes of tensors[i], valid until the next call. */
 typedef choir_status choir__st_source(void *arg, int i, const void **data);
 
-/* Writes a file that appears whole or not at all: writes PATH.tmp.PID, fsync, rename, fsync of
+/* Writes a file that appears whole or not at all: writes PATH.tmp.MARK, fsync, rename, fsync of
  * the folder. Calls source for each tensor's bytes in turn, and reports the file's digest.
  * metadata: key, value, key, value, ..., NULL; may be NULL. */
 choir_status choir__st_stream(const char *path, const choir__st_tensor *tensors, int count,

@@ -8,12 +8,15 @@
 #include "base/base.h"
 #include "base/secret.h"
 #include "cli/tune/search.h"
+#include "line/printed.h"
+#include "line/say.h"
 #include "tune/scheduler/scheduler.h"
 #include "tune/segment.h"
 #include "tune/trials/ended.h"
 
-#define METRIC "choir:metric"
-#define UNIT   "choir:unit"
+#define METRIC  "choir:metric"
+#define UNIT    "choir:unit"
+#define COMMAND "choir:command"
 
 static json_t *parsed(const char *json)
 {
@@ -97,6 +100,38 @@ static choir_status check_same(
     return status;
 }
 
+/* Returns a word of a command as a note shows it, on the heap. */
+static char *shown_word(const json_t *command, size_t i)
+{
+    enum { MOST = 60 };
+    const char *word = json_string_value(json_array_get(command, i));
+    char *text = word ? choir__shorten(choir__printed(word), MOST) : NULL;
+    char *shown = text ? choir__format("'%s'", text) : choir__strdup("missing");
+    free(text);
+    return shown;
+}
+
+/* Says which word of the command has changed since the study's earlier trials. That is no
+ * error: a program may have moved. */
+static void tell_new_command(const choir_study *study, const json_t *ours)
+{
+    json_t *there = parsed(choir_study_attribute(study, COMMAND));
+    size_t i = 0, most = choir__max(json_array_size(there), json_array_size(ours));
+    while (i < most && json_equal(json_array_get(there, i), json_array_get(ours, i)))
+        i++;
+    if (json_is_array(there) && i < most && choir_study_count(study)) {
+        char *old = shown_word(there, i), *new = shown_word(ours, i);
+        char *note = choir__format("the study's earlier trials ran another command: its word "
+                                   "%zu was %s, and is %s now",
+            i + 1, old, new);
+        choir__cli_notes("tune", note);
+        free(note);
+        free(old);
+        free(new);
+    }
+    json_decref(there);
+}
+
 choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job *job)
 {
     json_t *words = json_array();
@@ -109,7 +144,9 @@ choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job 
     if (status == CHOIR_OK)
         status = check_same(study, UNIT, "unit", json_string(job->unit));
     if (status == CHOIR_OK)
-        status = note_text(study, "choir:command", json_incref(words));
+        tell_new_command(study, words);
+    if (status == CHOIR_OK)
+        status = note_text(study, COMMAND, json_incref(words));
     json_decref(words);
     if (status == CHOIR_OK)
         status = note_text(study, METRIC, metrics_json(job));
@@ -145,7 +182,7 @@ bool choir__outcome_stops(const choir_study *study)
 
 bool choir__outcome_job(const choir_study *study, choir__trial_job *job)
 {
-    json_t *words = parsed(choir_study_attribute(study, "choir:command"));
+    json_t *words = parsed(choir_study_attribute(study, COMMAND));
     json_t *metric = parsed(choir_study_attribute(study, METRIC));
     json_t *unit = parsed(choir_study_attribute(study, UNIT));
     json_t *dir = parsed(choir_study_attribute(study, "choir:dir"));

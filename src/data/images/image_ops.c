@@ -17,13 +17,19 @@ extern const choir__colours choir__colours_baseline, choir__colours_avx2, choir_
 
 const choir__colours *choir__colours_find(void)
 {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(CHOIR_WITHOUT_AVX512)
     if (!strcmp(choir_cpu_isa(), "avx512"))
         return &choir__colours_avx512;
+#endif
+#if defined(__x86_64__) && !defined(CHOIR_WITHOUT_AVX2)
     if (!strcmp(choir_cpu_isa(), "avx2"))
         return &choir__colours_avx2;
 #endif
+#ifndef CHOIR_WITHOUT_BASELINE
     return &choir__colours_baseline;
+#else
+    return NULL; /* a processor that lacks the only instruction set has been refused */
+#endif
 }
 
 static const struct {

@@ -376,13 +376,19 @@ choir__resample_fn choir__resample_baseline, choir__resample_avx2, choir__resamp
 
 choir__resample_fn *choir__resample_find(void)
 {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(CHOIR_WITHOUT_AVX512)
     if (!strcmp(choir_cpu_isa(), "avx512"))
         return choir__resample_avx512;
+#endif
+#if defined(__x86_64__) && !defined(CHOIR_WITHOUT_AVX2)
     if (!strcmp(choir_cpu_isa(), "avx2"))
         return choir__resample_avx2;
 #endif
+#ifndef CHOIR_WITHOUT_BASELINE
     return choir__resample_baseline;
+#else
+    return NULL; /* a processor that lacks the only instruction set has been refused */
+#endif
 }
 
 /* --- buffers for several threads --- */

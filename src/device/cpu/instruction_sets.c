@@ -1,26 +1,31 @@
 /* The registry of instruction sets, widest first. Each has a kernel table and a function that
- * tells whether this machine supports it. */
+ * tells whether this machine supports it. A build may be without some of them: CHOIR_QUICK in
+ * CMakeLists.txt. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <choir/device.h>
 #include "base/named.h"
 #include "device/cpu/context.h"
 
-extern const choir__kernels choir__cpu_table_baseline;
+extern const choir__kernels choir__cpu_table_baseline, choir__cpu_table_avx2,
+    choir__cpu_table_avx512;
 
+#ifndef CHOIR_WITHOUT_BASELINE
 static bool has_baseline(void)
 {
     return true;
 }
+#endif
 
-#if defined(__x86_64__)
-extern const choir__kernels choir__cpu_table_avx2, choir__cpu_table_avx512;
-
+#if defined(__x86_64__) && !defined(CHOIR_WITHOUT_AVX2)
 static bool has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
+#endif
 
+#if defined(__x86_64__) && !defined(CHOIR_WITHOUT_AVX512)
 static bool has_avx512(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -33,11 +38,15 @@ static const struct {
     const choir__kernels *kernels;
     bool (*is_here)(void);
 } sets[] = {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(CHOIR_WITHOUT_AVX512)
     {"avx512", &choir__cpu_table_avx512, has_avx512},
+#endif
+#if defined(__x86_64__) && !defined(CHOIR_WITHOUT_AVX2)
     {"avx2", &choir__cpu_table_avx2, has_avx2},
 #endif
+#ifndef CHOIR_WITHOUT_BASELINE
     {"baseline", &choir__cpu_table_baseline, has_baseline},
+#endif
 };
 
 static const choir__name_table names = CHOIR__NAME_TABLE(sets);
@@ -54,7 +63,12 @@ const char *choir_cpu_isa(void)
     if (wanted && choir__cpu_kernels(wanted))
         return wanted;
     size_t widest = 0;
-    while (!sets[widest].is_here())
+    while (widest < CHOIR_COUNT(sets) && !sets[widest].is_here())
         widest++;
+    if (widest == CHOIR_COUNT(sets)) { /* another machine than that of the build */
+        fprintf(stderr, "choir: this build is for processors with %s; build it here\n",
+            sets[0].name);
+        abort();
+    }
     return sets[widest].name;
 }

@@ -94,7 +94,8 @@ static choir_status compare(
 static choir_status take(choir__job *j, const choir__job *before, const choir__cli_option *o)
 {
     json_t *options = json_object_get(j->saves.resumed, "options");
-    if (choir__job_was_given(j, o->name)) /* choir__job_check_resumed compares a late one */
+    if (choir__job_was_given(j, o->name) ||
+        choir__job_leaves_out(j, o)) /* choir__job_check_resumed compares a late one */
         return o->late ? CHOIR_OK : compare(j, before, o);
     if (!choir__job_recorded(j, o->name) || !choir__job_takes(j, o, j->saves.resumed, true))
         return CHOIR_OK;
@@ -214,30 +215,35 @@ static choir_status take_destinations(choir__job *j, json_t *options, const char
 
 /* A run that goes on in its folder goes on in its logs, those of its job.json, unless the
  * command line names others. Another run would write over what the first one has logged, so it
- * has none. */
+ * has none; that is also a run whose folder --run names and that begins there. */
 static choir_status take_logs(choir__job *j)
 {
     char found[PATH_MAX], *left = NULL;
     if (choir__job_was_given(j, "log") ||
+        choir__job_leaves_out(j, choir__cli_named(choir__job_options, "log")) ||
         choir_training_find(j->saves.resume, found) != CHOIR_OK)
         return CHOIR_OK;
-    char *run = j->records.run ? choir__strdup(j->records.run) : run_of(found),
-         *path = choir__format("%s/job.json", run);
-    json_t *root = choir__file_json(path, 0, NULL), *options = json_object_get(root, "options");
+    char *before = run_of(found),
+         *run = choir__strdup(j->records.run ? j->records.run : before);
+    char *path = choir__format("%s/job.json", run), *old = choir__format("%s/job.json", before);
+    json_t *root = choir__file_json(path, 0, NULL), *first = choir__file_json(old, 0, NULL);
     choir_status status = CHOIR_OK;
-    if (j->records.run || choir__job_goes_on_in_place(&j->saves))
-        status = take_destinations(j, options, path);
+    if (root && (j->records.run || choir__job_goes_on_in_place(&j->saves)))
+        status = take_destinations(j, json_object_get(root, "options"), path);
     else
-        left = list_of(json_object_get(options, "log"));
+        left = list_of(json_object_get(json_object_get(first, "options"), "log"));
     if (left)
         choir__job_add_note(
             j, choir__format("this run does not go on in the logs of %s: %s; --log names its "
                              "own",
                    j->saves.resume, left));
     json_decref(root);
+    json_decref(first);
     free(left);
     free(path);
+    free(old);
     free(run);
+    free(before);
     return status;
 }
 

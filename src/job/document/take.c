@@ -28,7 +28,8 @@ static bool has_other_kind(const choir__job *j, const char *name, const json_t *
 bool choir__job_takes(
     const choir__job *j, const choir__cli_option *o, const json_t *root, bool recorded)
 {
-    if (was_given(j, o->name) || (o->kind && has_other_kind(j, o->kind, root)))
+    if (was_given(j, o->name) || choir__job_leaves_out(j, o) ||
+        (o->kind && has_other_kind(j, o->kind, root)))
         return false;
     for (size_t i = 0; i < CHOIR_COUNT(o->displaced_by); i++)
         if (was_given(j, o->displaced_by[i]))

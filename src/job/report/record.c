@@ -14,6 +14,7 @@
 
 #include "base/base.h"
 #include "base/files/file.h"
+#include "job/document/document.h"
 #include "job/part.h"
 #include "job/peers.h"
 #include "record/recorder.h"
@@ -72,11 +73,9 @@ static char *new_id(void)
 static void put_params(choir__cli_record *r)
 {
     for (const choir__cli_option *o = choir__job_options; o->name; o++) {
-        char *text = o->recorded ? choir__cli_text(o, (const char *)r->job + o->at) : NULL;
+        char *text = o->recorded ? choir__job_option_text(r->job, o, CHOIR__BRIEF) : NULL;
         if (text)
-            look(r,
-                choir_log_param(r->log, o->name,
-                    strcmp(o->name, "model") ? text : r->job->model.info.config)); /* no key */
+            look(r, choir_log_param(r->log, o->name, text));
         free(text);
     }
 }

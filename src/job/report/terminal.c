@@ -183,11 +183,13 @@ static void say_epoch(const choir__cli_report *r, const void *told, FILE *out)
         (long long)r->job->training.epochs, loss_text(e->loss, text));
 }
 
-static void say_end(const choir__cli_report *r, const void *told, FILE *out)
+/* The sentence about a signal is the error with which the training ends. */
+static void say_stop(const choir__cli_report *r, const void *told, FILE *out)
 {
-    const choir__told_end *e = told;
+    const choir__told_stop *s = told;
     (void)r;
-    fprintf(out, "training ends after step %lld, by --%s\n", (long long)e->step, e->by);
+    if (s->by)
+        fprintf(out, "training ends after step %lld, by --%s\n", (long long)s->step, s->by);
 }
 
 static void say_checkpoint(const choir__cli_report *r, const void *told, FILE *out)
@@ -241,7 +243,7 @@ static const struct sentence {
     {&choir__kind_checkpoint, say_checkpoint, 0},
     {&choir__kind_membership, say_membership, ON_STDERR},
     {&choir__kind_straggler, say_straggler, ON_STDERR},
-    {&choir__kind_end, say_end, WHOLE},
+    {&choir__kind_stop, say_stop, WHOLE},
     {&choir__kind_profile, say_profile, WHOLE},
     {&choir__kind_summary, say_summary, QUIETLY},
 };

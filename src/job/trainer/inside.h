@@ -115,6 +115,10 @@ void choir__trainer_show_eval(choir__trainer *t, const choir_score *score, bool 
 /* Shows and records a checkpoint, unless a rank 0 that was lost later has. */
 void choir__trainer_show_saved(choir__trainer *t, int64_t step);
 
+/* Tells that the training does no further step. option, signal: the one that stops it; NULL:
+ * not by one. */
+void choir__trainer_show_stop(choir__trainer *t, const char *option, const char *signal);
+
 /* Ends the training before its last step, and says so. */
 void choir__trainer_end_by(choir__trainer *t, const char *option);
 

@@ -38,6 +38,8 @@ choir_status choir__trainer_resume(choir__trainer *t, const char *from)
     t->now.last.loss = (float)s.loss;
     choir__trainer_fill_losses(t);
     t->now.ended = choir__judge_is_tired(&t->now.judge, t->job);
+    if (t->now.ended && s.step < t->job->training.steps)
+        snprintf(t->now.ended_by, sizeof t->now.ended_by, "patience");
     t->now.eval_due =
         (s.eval_due & CHOIR_EVAL_REGULAR) && t->job->training.eval_every && !t->now.ended;
     t->now.after = t->now.eval_due;

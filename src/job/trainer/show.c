@@ -2,7 +2,9 @@
  * output and the records write it (record/events.def). */
 #include "job/trainer/inside.h"
 
+#include <errno.h>
 #include <math.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +40,15 @@ void choir__trainer_tell(
         choir__cli_record_tell(record_of(t), kind, told);
 }
 
+/* Waits until standard output takes a line at once. A pipe that is not read may take none for
+ * long, and a rank that is killed meanwhile must not have noted the line. */
+static void wait_for_room(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    while (poll(&out, 1, -1) < 0 && errno == EINTR)
+        ;
+}
+
 /* Rank 0 tells an event of a step, unless a line shows that step or a later one, also by a rank
  * 0 that was lost later; where: where it is due. Where ranks may be lost, the line is noted
  * first and then written: a rank that is killed at the sight of a line has noted it. */
@@ -49,6 +60,8 @@ static void tell_news(choir__trainer *t, choir__line_kind line, int64_t step, un
         return;
     if (where & CHOIR__TO_OUT)
         choir__cli_report_tell(&t->report, kind, told);
+    if (shared && (where & CHOIR__TO_OUT))
+        wait_for_room();
     if (shared)
         atomic_store(&shared->news[line], step);
     if (t->report.outlived)
@@ -112,12 +125,17 @@ void choir__trainer_show_saved(choir__trainer *t, int64_t step)
     free(path);
 }
 
+void choir__trainer_show_stop(choir__trainer *t, const char *option, const char *signal)
+{
+    tell_news(t, CHOIR__LINE_STOP, t->now.step, CHOIR__TO_BOTH,
+        CHOIR__TOLD(stop, .step = t->now.step, .by = option, .signal = signal));
+}
+
 void choir__trainer_end_by(choir__trainer *t, const char *option)
 {
     t->now.ended = true;
     snprintf(t->now.ended_by, sizeof t->now.ended_by, "%s", option);
-    tell_news(t, CHOIR__LINE_END, t->now.step, CHOIR__TO_OUT,
-        CHOIR__TOLD(end, .step = t->now.step, .by = option));
+    choir__trainer_show_stop(t, option, NULL);
 }
 
 void choir__trainer_show_change(choir__trainer *t, const choir_membership *m)
@@ -174,6 +192,9 @@ void choir__trainer_show_end(choir__trainer *t, float loss, const choir_score *s
             .peak_bytes = (int64_t)figures[i].peak_bytes,
             .busy = figures[i].busy,
             .comm_bytes = (int64_t)figures[i].comm_bytes};
+    choir__trainer_tell(t, CHOIR__TO_BOTH,
+        CHOIR__TOLD(end, .step = t->now.step, .loss = (double)loss, .weights_sha256 = sha256,
+            .by = *t->now.ended_by ? t->now.ended_by : NULL));
     choir__trainer_tell(t, CHOIR__TO_OUT,
         CHOIR__TOLD(summary, .model = j->model.info.config,
             .strategy = j->placement.strategy_text, .world = choir__cli_strategy_workers(j),
@@ -194,7 +215,4 @@ void choir__trainer_show_end(choir__trainer *t, float loss, const choir_score *s
             "note: %lld of %lld steps had no target, and so no loss; a larger --batch-size or "
             "context gives more of them one",
             (long long)r->without, (long long)r->counted);
-    choir__trainer_tell(t, CHOIR__TO_LOGS,
-        CHOIR__TOLD(end, .step = t->now.step, .loss = (double)loss, .weights_sha256 = sha256,
-            .by = *t->now.ended_by ? t->now.ended_by : NULL));
 }

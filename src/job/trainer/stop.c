@@ -10,6 +10,7 @@
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,10 +156,21 @@ choir_status choir__trainer_between_batches(void *trainer, choir_status mine)
     return words[SAVE] ? choir__trainer_save_as_asked(t) : CHOIR_OK;
 }
 
+/* Tells what stops the training before it saves, which may take long. */
+static void show_signal(choir__trainer *t)
+{
+    char name[32];
+    bool signal = t->by && !has_budget(t);
+    if (signal)
+        snprintf(name, sizeof name, "SIG%s", sigabbrev_np(t->by));
+    choir__trainer_show_stop(t, NULL, signal ? name : NULL);
+}
+
 choir_status choir__trainer_stop(choir__trainer *t, float loss)
 {
     if (!t->now.step)
         return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted before the first step");
+    show_signal(t);
     choir_status status = choir__trainer_meet(t);
     if (status == CHOIR_OK)
         status = choir__trainer_save_whole(t, loss);

@@ -75,10 +75,16 @@ static int poll_socket(const choir__attempt *a, struct pollfd polled[CHOIR__ATTE
     return 1;
 }
 
+/* Reads once from a fork that lives: one that reports without pause keeps no other one waiting.
+ * What it leaves in the socket ends the search's sleep at once. */
 static bool look(choir__attempt *a)
 {
     forked *f = (forked *)a;
-    if (f->open && !choir__link_read(&f->inbox, f->fd, a->trial)) {
+    int64_t got = 0;
+    do
+        got = f->open ? choir__link_read(&f->inbox, f->fd, a->trial) : 0;
+    while (got > 0 && !a->family.alive);
+    if (got < 0) {
         close(f->fd);
         f->open = false;
     }

@@ -48,23 +48,23 @@ static void take_whole(choir__link_inbox *in, int fd, choir_trial *t)
     }
 }
 
-bool choir__link_read(choir__link_inbox *in, int fd, choir_trial *t)
+int64_t choir__link_read(choir__link_inbox *in, int fd, choir_trial *t)
 {
-    for (;;) {
-        if (in->room - in->count < 4096) {
-            in->room = 2 * in->room + 8192;
-            in->bytes = choir__realloc(in->bytes, in->room);
-        }
-        ssize_t n = recv(fd, in->bytes + in->count, in->room - in->count, MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return true;
-        if (n <= 0)
-            return false;
-        in->count += (size_t)n;
-        take_whole(in, fd, t);
+    ssize_t n;
+    if (in->room - in->count < 4096) {
+        in->room = 2 * in->room + 8192;
+        in->bytes = choir__realloc(in->bytes, in->room);
     }
+    do
+        n = recv(fd, in->bytes + in->count, in->room - in->count, MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return 0;
+    if (n <= 0)
+        return -1;
+    in->count += (size_t)n;
+    take_whole(in, fd, t);
+    return n;
 }
 
 void choir__link_free(choir__link_inbox *in)

@@ -64,9 +64,9 @@ typedef struct choir__link_inbox {
     char *message;
 } choir__link_inbox;
 
-/* Reads all bytes that have come, and answers whole messages. Returns false when the fork has
- * closed its end. */
-bool choir__link_read(choir__link_inbox *in, int fd, choir_trial *t);
+/* Reads once, and answers whole messages. Returns the bytes that were read; 0: none has come;
+ * -1: the fork has closed its end. */
+int64_t choir__link_read(choir__link_inbox *in, int fd, choir_trial *t);
 void choir__link_free(choir__link_inbox *in);
 
 #endif

@@ -188,6 +188,19 @@ given() {
         tune --storage given.db --trials 7 --enqueue x=0.75 "${given[@]}" "${bowl[@]}"
 }
 
+# A study that goes on under another command says which word has changed, and once.
+other_command() {
+    local db=sqlite:command.db
+    good tune --storage $db --trials 2 "${search[@]}" "${bowl[@]}"
+    cp bowl basin
+    noted "ran another command: its word 1 was './bowl', and is './basin' now" \
+        tune --quiet --storage $db --trials 3 "${search[@]}" -- ./basin {x} {width}
+    noted "ran another command: its word 4 was missing, and is 'more' now" \
+        tune --quiet --storage $db --trials 4 "${search[@]}" -- ./basin {x} {width} more
+    good tune --quiet --storage $db --trials 5 "${search[@]}" -- ./basin {x} {width} more
+    [ ! -s err ] || fail "told twice: $(cat err)"
+}
+
 # Steps that count tokens are large; one that no storage holds is a trial's failure.
 large_steps() {
     local storage
@@ -368,6 +381,7 @@ check journals
 check crowd
 check looks
 check given
+check other_command
 check large_steps
 check other_studies
 check no_storages

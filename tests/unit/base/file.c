@@ -142,10 +142,42 @@ static void files_are_replaced_whole(void **state)
     assert_int_equal(unlink("whole"), 0);
 }
 
+/* Two writers of one path, as threads or ranks on several machines may be, have a file each:
+ * the later one's end replaces the whole of the earlier one's. A link that waits at a name
+ * which only the PID tells is not met. */
+static void writers_have_files_of_their_own(void **state)
+{
+    (void)state;
+    choir__fresh one, two;
+    size_t bytes;
+    char planted[64];
+    snprintf(planted, sizeof planted, "shared.tmp.%ld", (long)getpid());
+    assert_int_equal(symlink("file", planted), 0);
+    FILE *first = choir__fresh_begin(&one, "shared"),
+         *second = choir__fresh_begin(&two, "shared");
+    assert_non_null(first);
+    assert_non_null(second);
+    fputs("first", first);
+    fputs("second", second);
+    assert_int_equal(choir__fresh_end(&one, true, false), 0);
+    unsigned char *text = slurp("shared", &bytes);
+    assert_int_equal(bytes, 5);
+    assert_memory_equal(text, "first", 5);
+    free(text);
+    assert_int_equal(choir__fresh_end(&two, true, false), 0);
+    text = slurp("shared", &bytes);
+    assert_int_equal(bytes, 6);
+    free(text);
+    assert_int_equal(access(planted, F_OK), 0);
+    assert_int_equal(unlink(planted), 0);
+    assert_int_equal(unlink("shared"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_reading),
         cmocka_unit_test(test_writing), cmocka_unit_test(test_other_ways),
-        cmocka_unit_test(files_are_replaced_whole)};
+        cmocka_unit_test(files_are_replaced_whole),
+        cmocka_unit_test(writers_have_files_of_their_own)};
     return cmocka_run_group_tests(tests, make, clean);
 }

@@ -1,7 +1,6 @@
 /* Untrusted tokenizers: ids beyond their room, long replacements, tokens with one beginning,
  * links at a temporary name, and a file of ids that becomes shorter while it is open. */
 #include "folder_fixture.h"
-#include <sys/stat.h>
 #include "fuzz/tokenizer_recipe.h"
 #include "data/tokenizer/tokenizer.h"
 
@@ -137,34 +136,6 @@ static void many_extended(void **state)
 
 /* --- files --- */
 
-/* A link at the temporary name is replaced; the file that it leads to stays as it is. */
-static void planted_links(void **state)
-{
-    (void)state;
-    choir_tokenizer *t;
-    const char *victim = put("victim", "precious"), *text = put("text", "some text");
-    const char *made = at("made");
-    char *temporary = choir__format("%s.tmp.%ld", made, (long)getpid()), kept[16] = "";
-    struct stat info;
-    ok(choir_tokenizer_bytes(&t));
-    for (int way = 0; way < 2; way++) {
-        assert_int_equal(symlink(victim, temporary), 0);
-        ok(way ? choir_tokens_write(t, text, made, NULL) : choir_tokenizer_save(t, made));
-        assert_int_equal(lstat(made, &info), 0);
-        assert_true(S_ISREG(info.st_mode));
-        assert_int_equal(lstat(temporary, &info), -1);
-        FILE *f = fopen(victim, "r");
-        assert_non_null(fgets(kept, sizeof kept, f));
-        fclose(f);
-        assert_string_equal(kept, "precious");
-    }
-    choir_tokenizer_free(t);
-    unlink(victim);
-    unlink(text);
-    unlink(made);
-    free(temporary);
-}
-
 /* Reading beyond the new end is an error, and no signal. */
 static void cut_while_open(void **state)
 {
@@ -194,7 +165,6 @@ int main(void)
         cmocka_unit_test(long_pieces),
         cmocka_unit_test(many_added),
         cmocka_unit_test(many_extended),
-        cmocka_unit_test(planted_links),
         cmocka_unit_test(cut_while_open),
     };
     return cmocka_run_group_tests_name("limits", tests, make_folder, remove_folder);
