@@ -341,18 +341,18 @@ choir_status choir__job_add_log(choir__job *j, const char *dest)
     return CHOIR_OK;
 }
 
-int choir__job_took(void *values, const choir__cli_option *option, const char *text)
+choir_status choir__job_took(void *values, const choir__cli_option *option, const char *text)
 {
     choir__job *j = values;
     if (option->repeated && choir__job_add_log(j, text) != CHOIR_OK)
-        return choir__cli_usage(
-            j->command, "--%s %s: %s", option->name, text, choir_error_message());
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "--%s %s: %s", option->name, text, choir_error_message());
     for (int i = 0; choir__job_options[i].name; i++)
         if (option == &choir__job_options[i])
             j->given[i / 64] |= UINT64_C(1) << i % 64;
     if (j->optim.amp) /* by one name */
         j->optim.amp = choir__amp_find(j->optim.amp)->name;
-    return CHOIR__EXIT_OK;
+    return CHOIR_OK;
 }
 
 _Static_assert(CHOIR_COUNT(choir__job_options) <= 128, "choir__job.given has a bit per row");
