@@ -1,0 +1,468 @@
+/* Jobs of a program (choir/job.h): its recorder is called in its own process, whatever the
+ * ranks are; a job has the same bits on one rank and on two, in one part and in two; wrong
+ * input is one sentence; nothing is printed, and nothing stays behind.
+ * tests/examples/check_job.sh compares jobs with the command. */
+#include <choir/choir.h>
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "folder_fixture.h"
+
+enum { MOST = 64 };
+
+/* Everything that the recorder was called with. */
+typedef struct seen {
+    choir_job *job;
+    int steps, events, ends, notes, texts, failures, changes, elsewhere;
+    double losses[MOST];
+    int64_t stop_at;   /* after this step choir_job_stop is called; 0: never */
+    int64_t signal_at; /* after this step the process gets `signal` */
+    int64_t kill_at;   /* after this step one of the ranks is killed */
+    int signal;
+    pid_t pid;
+    pthread_t thread;
+} seen;
+
+static void look_where(seen *s)
+{
+    s->elsewhere += s->pid != getpid() || !pthread_equal(s->thread, pthread_self());
+}
+
+/* Kills a child of this process that is a rank. */
+static void kill_rank(void)
+{
+    char path[64];
+    int child = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    FILE *f = fopen(path, "re");
+    if (f && fscanf(f, "%d", &child) == 1)
+        kill(child, SIGKILL);
+    if (f)
+        fclose(f);
+}
+
+static void on_step(void *arg, const choir_job_step *step)
+{
+    seen *s = arg;
+    look_where(s);
+    assert_true(step->step > 0 && step->step < MOST && step->count > 0);
+    assert_true(step->time > 0);
+    s->losses[step->step] = step->loss;
+    s->steps++;
+    if (step->step == s->stop_at)
+        choir_job_stop(s->job);
+    if (step->step == s->signal_at)
+        kill(getpid(), s->signal);
+    if (step->step == s->kill_at)
+        kill_rank();
+}
+
+static void on_event(void *arg, int64_t step, const char *name, const char *json)
+{
+    seen *s = arg;
+    look_where(s);
+    assert_true(step >= 0);
+    assert_int_equal(*json, '{');
+    s->events++;
+    s->ends += !strcmp(name, "end");
+    s->failures += !strcmp(name, "failure");
+    s->changes += !strcmp(name, "membership");
+}
+
+static void on_text(void *arg, int64_t step, const char *name, const char *text)
+{
+    seen *s = arg;
+    look_where(s);
+    assert_true(step > 0 && *text);
+    assert_string_equal(name, "sample");
+    s->texts++;
+}
+
+static void on_note(void *arg, const char *sentence)
+{
+    seen *s = arg;
+    look_where(s);
+    assert_true(*sentence);
+    s->notes++;
+}
+
+static choir_job_recorder recorder_of(seen *s, choir_job *job)
+{
+    s->job = job;
+    s->pid = getpid();
+    s->thread = pthread_self();
+    return (choir_job_recorder){
+        .arg = s, .step = on_step, .event = on_event, .text = on_text, .note = on_note};
+}
+
+/* --- jobs --- */
+
+static const char document[] =
+    "{\"format\": \"choir-job\", \"version\": 1, \"data\": \"random\", \"options\": {\"model\": "
+    "\"toy\", \"strategy\": \"single\", \"steps\": 6, \"batch-size\": 8, \"microbatches\": 2}}";
+
+static void set(choir_job *job, const char *option, const char *value)
+{
+    ok(choir_job_set(job, option, value));
+}
+
+static choir_job *small(int ranks)
+{
+    choir_job *job;
+    ok(choir_job_parse(document, &job));
+    set(job, "strategy", ranks > 1 ? "ddp" : "single");
+    set(job, "nproc", ranks > 1 ? "2" : "1");
+    return job;
+}
+
+/* No process is left. */
+static void alone(void)
+{
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+}
+
+/* Trains a job that succeeds, and frees it; hex: of its weights. */
+static choir_job_result train(choir_job *job, seen *s, char hex[65])
+{
+    choir_job_result done;
+    choir_job_recorder mine = recorder_of(s, job);
+    ok(choir_job_train(job, &mine, &done));
+    assert_int_equal(s->elsewhere, 0);
+    assert_int_equal(s->ends, 1);
+    assert_int_equal(strlen(done.weights_sha256), 64);
+    assert_null(done.ended_by);
+    strcpy(hex, done.weights_sha256);
+    alone();
+    choir_job_free(job);
+    return done;
+}
+
+/* --- the same bits --- */
+
+static void test_ranks(void **state)
+{
+    seen one = {0}, two = {0};
+    char hex_one[65], hex_two[65];
+    (void)state;
+    choir_job_result a = train(small(1), &one, hex_one), b = train(small(2), &two, hex_two);
+    assert_string_equal(hex_one, hex_two);
+    assert_int_equal(one.steps, 6);
+    assert_int_equal(two.steps, 6);
+    assert_memory_equal(one.losses, two.losses, sizeof one.losses);
+    assert_true(a.steps == 6 && b.steps == 6 && a.loss == b.loss);
+    assert_true((float)a.loss == (float)one.losses[6]); /* rows have the digits of a float */
+    assert_true(a.eval_loss == b.eval_loss && isfinite(a.eval_loss));
+    assert_false(a.unrecorded || b.unrecorded || a.signal || b.signal);
+}
+
+/* A handle trains again, with other options and with the same ones. */
+static void test_again(void **state)
+{
+    choir_job *job = small(1);
+    choir_job_result first, other, again;
+    (void)state;
+    ok(choir_job_train(job, NULL, &first));
+    set(job, "seed", "7");
+    ok(choir_job_train(job, NULL, &other));
+    set(job, "seed", "42");
+    ok(choir_job_train(job, NULL, &again));
+    assert_string_not_equal(first.weights_sha256, other.weights_sha256);
+    assert_string_equal(first.weights_sha256, again.weights_sha256);
+    ok(choir_job_train(job, NULL, NULL));
+    choir_job_free(job);
+}
+
+/* A run folder: it is resumed by the rules of --resume, and its job.json is a document. */
+static void resume_on(int ranks)
+{
+    seen s[4] = {{0}};
+    char whole[65], rest[65], copy[65];
+    const char *run = at("run%d", ranks);
+    train(small(ranks), &s[0], whole);
+    choir_job *job = small(ranks);
+    set(job, "steps", "3");
+    set(job, "save", run);
+    set(job, "eval-every", "1");
+    choir_job_result done;
+    choir_job_recorder mine = recorder_of(&s[1], job);
+    ok(choir_job_train(job, &mine, &done));
+    assert_string_equal(done.folder, run);
+    assert_string_equal(done.latest, at("run%d/latest", ranks));
+    assert_string_equal(done.best, at("run%d/best", ranks));
+    assert_fails(choir_job_train(job, NULL, &done), CHOIR_ERR_ARGUMENT, "holds a run already");
+    choir_job_free(job);
+
+    ok(choir_job_new(&job));
+    set(job, "resume", run);
+    set(job, "steps", "6");
+    set(job, "strategy", ranks > 1 ? "single" : "ddp"); /* another one has the same bits */
+    set(job, "nproc", ranks > 1 ? "1" : "2");
+    assert_true(train(job, &s[2], rest).steps == 6);
+    assert_int_equal(s[2].steps, 3);
+    assert_string_equal(whole, rest);
+
+    ok(choir_job_open(at("run%d/job.json", ranks), &job));
+    set(job, "steps", "6");
+    done = train(job, &s[3], copy);
+    assert_string_equal(whole, copy);
+    assert_null(done.folder);
+}
+
+static void test_resume(void **state)
+{
+    (void)state;
+    resume_on(1);
+    resume_on(2);
+}
+
+/* --- ends --- */
+
+/* A program stops its job, by a call or by a signal: the step is saved, and goes on later. */
+static void stop_on(int ranks, int number)
+{
+    seen s = {.stop_at = number ? 0 : 2, .signal_at = number ? 2 : 0, .signal = number},
+         rest = {0}, all = {0};
+    char whole[65], hex[65];
+    const char *run = at("stopped%d-%d", ranks, number);
+    struct sigaction after;
+    choir_job *job = small(ranks);
+    set(job, "steps", "40");
+    set(job, "save", run);
+    choir_job_result done;
+    choir_job_recorder mine = recorder_of(&s, job);
+    assert_fails(choir_job_train(job, &mine, &done), CHOIR_ERR_INTERRUPTED, "saved to");
+    assert_int_equal(done.signal, number);
+    assert_true(done.steps >= 2 && done.steps < 40 && !*done.weights_sha256);
+    assert_non_null(done.latest);
+    sigaction(SIGTERM, NULL, &after);
+    assert_true(after.sa_handler == SIG_DFL);
+    alone();
+    choir_job_free(job);
+
+    ok(choir_job_new(&job));
+    set(job, "resume", run);
+    train(job, &rest, hex);
+    assert_int_equal(rest.steps, 40 - (int)done.steps);
+    job = small(1);
+    set(job, "steps", "40");
+    train(job, &all, whole);
+    assert_string_equal(hex, whole);
+}
+
+static void test_stop(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        stop_on(ranks, 0);
+        stop_on(ranks, SIGTERM);
+    }
+}
+
+static volatile sig_atomic_t handled;
+
+static void handle(int number)
+{
+    (void)number;
+    handled++;
+}
+
+/* A signal that the program handles is the program's. */
+static void test_own_handler(void **state)
+{
+    seen s = {.signal_at = 2, .signal = SIGTERM};
+    char hex[65];
+    struct sigaction before, own = {.sa_handler = handle}, after;
+    (void)state;
+    sigaction(SIGTERM, &own, &before);
+    assert_true(train(small(1), &s, hex).steps == 6);
+    assert_int_equal(handled, 1);
+    sigaction(SIGTERM, &before, &after);
+    assert_true(after.sa_handler == handle);
+}
+
+/* A rank that dies is one error, and an event; with max-restarts the job goes on. */
+static void test_lost_rank(void **state)
+{
+    seen lost = {.kill_at = 2}, gone_on = {.kill_at = 2}, one = {0};
+    char hex[65], whole[65];
+    choir_job *job = small(2);
+    choir_job_result done;
+    (void)state;
+    set(job, "steps", "40");
+    choir_job_recorder mine = recorder_of(&lost, job);
+    assert_fails(choir_job_train(job, &mine, &done), CHOIR_ERR_PEER_LOST, "SIGKILL");
+    assert_int_equal(lost.failures, 1);
+    assert_true(!*done.weights_sha256);
+    alone();
+    set(job, "max-restarts", "1");
+    train(job, &gone_on, hex);
+    assert_true(gone_on.changes >= 1 && gone_on.steps >= 40);
+    job = small(1);
+    set(job, "steps", "40");
+    train(job, &one, whole);
+    assert_string_equal(hex, whole);
+}
+
+/* --- what people read --- */
+
+/* Trains with both outputs in a file, and returns the number of bytes in it. */
+static size_t printed(choir_job *job, const choir_job_recorder *recorder)
+{
+    const char *path = at("printed");
+    size_t bytes;
+    fflush(NULL);
+    int kept[] = {dup(1), dup(2)}, fd = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    dup2(fd, 1);
+    dup2(fd, 2);
+    choir_status status = choir_job_train(job, recorder, NULL);
+    fflush(NULL);
+    for (int i = 0; i < 2; i++) {
+        dup2(kept[i], i + 1);
+        close(kept[i]);
+    }
+    close(fd);
+    ok(status);
+    free(slurp(path, &bytes));
+    unlink(path);
+    return bytes;
+}
+
+/* A language model writes a sample, and a warm-up without an end is worth a note. */
+static void test_words(void **state)
+{
+    seen s = {0};
+    char text[1200] = "";
+    (void)state;
+    while (strlen(text) < 1100)
+        strcat(text, "the ranks go on, and each has its part. ");
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        choir_job *job = small(ranks);
+        set(job, "data", put("text", text));
+        set(job, "model", "gpt2:layers=1,heads=2,width=16,context=16");
+        set(job, "schedule", "cosine:warmup=100");
+        s = (seen){0};
+        choir_job_recorder mine = recorder_of(&s, job);
+        assert_int_equal(printed(job, &mine), 0);
+        assert_true(s.texts == 1 && s.notes >= 1 && s.steps == 6 && !s.elsewhere);
+        mine.prints = true;
+        assert_true(printed(job, &mine) > 100);
+        assert_int_equal(printed(job, NULL), 0);
+        choir_job_free(job);
+    }
+}
+
+/* --- wrong input --- */
+
+static void test_wrong_documents(void **state)
+{
+    static const struct {
+        const char *text, *words;
+    } wrong[] = {{"", "line 1"}, {"[]", "choir-job"}, {"{}", "choir-job"},
+        {"{\"format\": \"choir-job\", \"version\": 2}", "\"version\": 1, got 2"},
+        {"{\"format\": \"choir-job\", \"version\": 1, \"option\": {}}",
+            "did you mean 'options'"},
+        {"{\"format\": \"choir-job\", \"version\": 1, \"options\": {\"stesp\": 4}}", "'steps'"},
+        {"{\"format\": \"choir-job\", \"version\": 1, \"options\": {\"steps\": 0}}", "got '0'"},
+        {"{\"format\": \"choir-job\", \"version\": 1, \"options\": {\"lr\": \"x\"}}", "\"x\""}};
+    choir_job *job;
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_fails(choir_job_parse(wrong[i].text, &job), CHOIR_ERR_ARGUMENT, wrong[i].words);
+        assert_null(job);
+        assert_fails(choir_job_open(put("wrong.json", wrong[i].text), &job), CHOIR_ERR_ARGUMENT,
+            i ? wrong[i].words : "wrong.json:1");
+    }
+    unlink(at("wrong.json"));
+    assert_fails(choir_job_open(at("nowhere.json"), &job), CHOIR_ERR_IO, "nowhere.json");
+}
+
+static void test_wrong_options(void **state)
+{
+    static const struct {
+        const char *option, *value, *words;
+    } wrong[] = {{"stesp", "4", "unknown option 'stesp'; did you mean 'steps'"},
+        {"steps", "0", "--steps: expected"}, {"steps", NULL, "missing value of --steps"},
+        {"bytes", "perhaps", "--bytes: expected"}, {"amp", "half", "choose one of"},
+        {"page", NULL, "unknown option"}, {"log", "xls:a", "unknown kind of log"},
+        {"data", NULL, "missing data"}};
+    choir_job *job = small(1);
+    choir_job_result done;
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_fails(choir_job_set(job, wrong[i].option, wrong[i].value), CHOIR_ERR_ARGUMENT,
+            wrong[i].words);
+    ok(choir_job_train(job, NULL, &done)); /* none of them has left anything */
+    choir_job_free(job);
+}
+
+/* Options that do not go together are refused before anything begins. */
+static void test_wrong_pairs(void **state)
+{
+    static const struct {
+        const char *option, *value, *other, *words;
+    } wrong[] = {{"epochs", "2", "steps", "--steps 5 with --epochs 2: choose one of them"},
+        {"strategy", "nowhere", NULL, "unknown strategy"},
+        {"patience", "2", NULL, "--eval-every"},
+        {"nproc", "2", NULL, "--nproc 2 with --strategy single"},
+        {"summary", NULL, NULL, "--summary trains nothing"},
+        {"model", "gpt9", NULL, "unknown model"}, {"optimizer", "adamx", NULL, "unknown"},
+        {"data", "/nowhere", NULL, "/nowhere"}, {"devices", "cpu:x", NULL, "--devices"},
+        {"resume", "/nowhere", NULL, "/nowhere"}, {"batch-size", "7", NULL, "divide"},
+        {"max-time", "soon", NULL, "--max-time"},
+        {"max-restarts", "1", NULL, "--strategy single"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        choir_job *job = small(1);
+        choir_job_result done;
+        seen s = {0};
+        choir_job_recorder mine = recorder_of(&s, job);
+        set(job, wrong[i].option, wrong[i].value);
+        if (wrong[i].other)
+            set(job, wrong[i].other, "5");
+        choir_status status = choir_job_train(job, &mine, &done);
+        if (status == CHOIR_OK)
+            fail_msg("--%s %s was taken", wrong[i].option, wrong[i].value);
+        assert_says(wrong[i].words);
+        assert_null(strchr(choir_error_message(), '\n'));
+        assert_true(!done.steps && isnan(done.loss) && !*done.weights_sha256 && !s.events);
+        choir_job_free(job);
+    }
+    alone();
+}
+
+/* One job trains in a process at a time: a recorder cannot begin another one. */
+static choir_status inner;
+
+static void train_within(void *arg, const choir_job_step *step)
+{
+    (void)step;
+    inner = choir_job_train(arg, NULL, NULL);
+}
+
+static void test_busy(void **state)
+{
+    choir_job *job = small(1), *other = small(1);
+    choir_job_recorder mine = {.arg = other, .step = train_within};
+    (void)state;
+    ok(choir_job_train(job, &mine, NULL));
+    assert_int_equal(inner, CHOIR_ERR_STATE);
+    choir_job_free(other);
+    choir_job_free(job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_again), cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_stop), cmocka_unit_test(test_own_handler),
+        cmocka_unit_test(test_lost_rank), cmocka_unit_test(test_words),
+        cmocka_unit_test(test_wrong_documents), cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_wrong_pairs), cmocka_unit_test(test_busy)};
+    unsetenv("RANK");
+    return cmocka_run_group_tests(tests, make_folder, remove_all);
+}
