@@ -206,14 +206,15 @@ static char *checkpoint_in(const choir__job *j, const char *name)
     return NULL;
 }
 
-static void state_result(
-    choir_job *h, const choir__job *j, const choir__job_end *end, choir_job_result *result)
+/* began: the folders are the job's. */
+static void state_result(choir_job *h, const choir__job *j, bool began,
+    const choir__job_end *end, choir_job_result *result)
 {
     const choir__job_told *t = h->told;
-    const char *folder = choir__cli_record_folder(j);
+    const char *folder = began ? choir__cli_record_folder(j) : NULL;
     h->folder = folder ? choir__strdup(folder) : NULL;
-    h->latest = checkpoint_in(j, "latest");
-    h->best = checkpoint_in(j, "best");
+    h->latest = began ? checkpoint_in(j, "latest") : NULL;
+    h->best = began ? checkpoint_in(j, "best") : NULL;
     memcpy(h->ended_by, t->ended_by, sizeof h->ended_by);
     if (!result)
         return;
@@ -232,13 +233,14 @@ static void state_result(
 }
 
 /* Trains the job, whose folders are its own until this returns. */
-static choir_status run(choir__job *j, choir__job_end *end)
+static choir_status run(choir__job *j, bool *began, choir__job_end *end)
 {
     bool usage;
     choir_status status = check_trains(j);
     if (status == CHOIR_OK)
         status = choir__job_make_ready(j, &usage);
-    if (status == CHOIR_OK) {
+    *began = status == CHOIR_OK;
+    if (*began) {
         choir__train_signals_borrow(!j->records.silent && j->placement.rank <= 0);
         status = choir__job_run(j, end);
         choir__train_signals_give_back();
@@ -256,6 +258,7 @@ choir_status choir_job_train(
     static atomic_flag busy = ATOMIC_FLAG_INIT;
     choir__job job;
     choir__job_end end = {0};
+    bool began = false;
     if (choir__lacks(h, __func__, "job"))
         return CHOIR_ERR_ARGUMENT;
     if (atomic_flag_test_and_set(&busy))
@@ -268,10 +271,10 @@ choir_status choir_job_train(
     job.records.silent = !recorder || !recorder->prints;
     job.records.told = h->told;
     if (status == CHOIR_OK)
-        status = run(&job, &end);
+        status = run(&job, &began, &end);
     if (atomic_exchange(&h->told->stop, CHOIR__STOP_NOT) == CHOIR__STOP_ASKED)
         end.by = 0; /* no signal has come, though the trainer acts as if */
-    state_result(h, &job, &end, result);
+    state_result(h, &job, began, &end, result);
     choir__job_free(&job);
     atomic_flag_clear(&busy);
     return status;

@@ -1,7 +1,7 @@
 /* Jobs of a program (choir/job.h): its recorder is called in its own process, whatever the
- * ranks are; a job has the same bits on one rank and on two, in one part and in two; wrong
- * input is one sentence; nothing is printed, and nothing stays behind.
- * tests/examples/check_job.sh compares jobs with the command. */
+ * ranks are; a job has the same bits on one rank and on two, in one part and in two; nothing is
+ * printed, and nothing stays behind. tests/examples/check_job.sh compares jobs with the
+ * command; wrong input is in tests/unit/job/program.c. */
 #include <choir/choir.h>
 
 #include <errno.h>
@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 
 #include "folder_fixture.h"
+#include "job/report/own.h"
 
 enum { MOST = 64 };
 
@@ -160,23 +161,6 @@ static void test_ranks(void **state)
     assert_false(a.unrecorded || b.unrecorded || a.signal || b.signal);
 }
 
-/* A handle trains again, with other options and with the same ones. */
-static void test_again(void **state)
-{
-    choir_job *job = small(1);
-    choir_job_result first, other, again;
-    (void)state;
-    ok(choir_job_train(job, NULL, &first));
-    set(job, "seed", "7");
-    ok(choir_job_train(job, NULL, &other));
-    set(job, "seed", "42");
-    ok(choir_job_train(job, NULL, &again));
-    assert_string_not_equal(first.weights_sha256, other.weights_sha256);
-    assert_string_equal(first.weights_sha256, again.weights_sha256);
-    ok(choir_job_train(job, NULL, NULL));
-    choir_job_free(job);
-}
-
 /* A run folder: it is resumed by the rules of --resume, and its job.json is a document. */
 static void resume_on(int ranks)
 {
@@ -195,6 +179,7 @@ static void resume_on(int ranks)
     assert_string_equal(done.latest, at("run%d/latest", ranks));
     assert_string_equal(done.best, at("run%d/best", ranks));
     assert_fails(choir_job_train(job, NULL, &done), CHOIR_ERR_ARGUMENT, "holds a run already");
+    assert_true(!done.folder && !done.latest && !done.best && !done.steps);
     choir_job_free(job);
 
     ok(choir_job_new(&job));
@@ -356,113 +341,57 @@ static void test_words(void **state)
     }
 }
 
-/* --- wrong input --- */
+/* A message that is longer than a packet arrives whole, and so does the one behind it. */
+typedef struct longs {
+    choir__job job;
+    int whole, other;
+} longs;
 
-static void test_wrong_documents(void **state)
+enum { LONG = 500000 };
+
+static void on_long_note(void *arg, const char *sentence)
 {
-    static const struct {
-        const char *text, *words;
-    } wrong[] = {{"", "line 1"}, {"[]", "choir-job"}, {"{}", "choir-job"},
-        {"{\"format\": \"choir-job\", \"version\": 2}", "\"version\": 1, got 2"},
-        {"{\"format\": \"choir-job\", \"version\": 1, \"option\": {}}",
-            "did you mean 'options'"},
-        {"{\"format\": \"choir-job\", \"version\": 1, \"options\": {\"stesp\": 4}}", "'steps'"},
-        {"{\"format\": \"choir-job\", \"version\": 1, \"options\": {\"steps\": 0}}", "got '0'"},
-        {"{\"format\": \"choir-job\", \"version\": 1, \"options\": {\"lr\": \"x\"}}", "\"x\""}};
-    choir_job *job;
-    (void)state;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_fails(choir_job_parse(wrong[i].text, &job), CHOIR_ERR_ARGUMENT, wrong[i].words);
-        assert_null(job);
-        assert_fails(choir_job_open(put("wrong.json", wrong[i].text), &job), CHOIR_ERR_ARGUMENT,
-            i ? wrong[i].words : "wrong.json:1");
+    longs *l = arg;
+    size_t bytes = strlen(sentence);
+    l->whole += bytes == LONG && strspn(sentence, "x") == LONG;
+    l->other += !strcmp(sentence, "short");
+}
+
+static int send_notes(int rank, int world, void *arg)
+{
+    const longs *l = arg;
+    char *text = malloc(LONG + 1);
+    (void)rank, (void)world;
+    memset(text, 'x', LONG);
+    text[LONG] = '\0';
+    for (int i = 0; i < 3; i++) {
+        choir__own_note(&l->job, text);
+        choir__own_note(&l->job, "short");
     }
-    unlink(at("wrong.json"));
-    assert_fails(choir_job_open(at("nowhere.json"), &job), CHOIR_ERR_IO, "nowhere.json");
+    free(text);
+    return 0;
 }
 
-static void test_wrong_options(void **state)
+static void test_long_messages(void **state)
 {
-    static const struct {
-        const char *option, *value, *words;
-    } wrong[] = {{"stesp", "4", "unknown option 'stesp'; did you mean 'steps'"},
-        {"steps", "0", "--steps: expected"}, {"steps", NULL, "missing value of --steps"},
-        {"bytes", "perhaps", "--bytes: expected"}, {"amp", "half", "choose one of"},
-        {"page", NULL, "unknown option"}, {"log", "xls:a", "unknown kind of log"},
-        {"data", NULL, "missing data"}};
-    choir_job *job = small(1);
-    choir_job_result done;
+    longs l = {.job = choir__job_new("train")};
+    choir_job_recorder mine = {.arg = &l, .note = on_long_note};
     (void)state;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_fails(choir_job_set(job, wrong[i].option, wrong[i].value), CHOIR_ERR_ARGUMENT,
-            wrong[i].words);
-    ok(choir_job_train(job, NULL, &done)); /* none of them has left anything */
-    choir_job_free(job);
-}
-
-/* Options that do not go together are refused before anything begins. */
-static void test_wrong_pairs(void **state)
-{
-    static const struct {
-        const char *option, *value, *other, *words;
-    } wrong[] = {{"epochs", "2", "steps", "--steps 5 with --epochs 2: choose one of them"},
-        {"strategy", "nowhere", NULL, "unknown strategy"},
-        {"patience", "2", NULL, "--eval-every"},
-        {"nproc", "2", NULL, "--nproc 2 with --strategy single"},
-        {"summary", NULL, NULL, "--summary trains nothing"},
-        {"model", "gpt9", NULL, "unknown model"}, {"optimizer", "adamx", NULL, "unknown"},
-        {"data", "/nowhere", NULL, "/nowhere"}, {"devices", "cpu:x", NULL, "--devices"},
-        {"resume", "/nowhere", NULL, "/nowhere"}, {"batch-size", "7", NULL, "divide"},
-        {"max-time", "soon", NULL, "--max-time"},
-        {"max-restarts", "1", NULL, "--strategy single"}};
-    (void)state;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        choir_job *job = small(1);
-        choir_job_result done;
-        seen s = {0};
-        choir_job_recorder mine = recorder_of(&s, job);
-        set(job, wrong[i].option, wrong[i].value);
-        if (wrong[i].other)
-            set(job, wrong[i].other, "5");
-        choir_status status = choir_job_train(job, &mine, &done);
-        if (status == CHOIR_OK)
-            fail_msg("--%s %s was taken", wrong[i].option, wrong[i].value);
-        assert_says(wrong[i].words);
-        assert_null(strchr(choir_error_message(), '\n'));
-        assert_true(!done.steps && isnan(done.loss) && !*done.weights_sha256 && !s.events);
-        choir_job_free(job);
-    }
-    alone();
-}
-
-/* One job trains in a process at a time: a recorder cannot begin another one. */
-static choir_status inner;
-
-static void train_within(void *arg, const choir_job_step *step)
-{
-    (void)step;
-    inner = choir_job_train(arg, NULL, NULL);
-}
-
-static void test_busy(void **state)
-{
-    choir_job *job = small(1), *other = small(1);
-    choir_job_recorder mine = {.arg = other, .step = train_within};
-    (void)state;
-    ok(choir_job_train(job, &mine, NULL));
-    assert_int_equal(inner, CHOIR_ERR_STATE);
-    choir_job_free(other);
-    choir_job_free(job);
+    l.job.records.own = &mine;
+    ok(choir__relay_open(&mine, &l.job.records.relay));
+    ok(choir_spawn(1, send_notes, &l));
+    choir__relay_deliver(l.job.records.relay);
+    choir__relay_close(l.job.records.relay);
+    assert_int_equal(l.whole, 3);
+    assert_int_equal(l.other, 3);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_again), cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_stop), cmocka_unit_test(test_own_handler),
-        cmocka_unit_test(test_lost_rank), cmocka_unit_test(test_words),
-        cmocka_unit_test(test_wrong_documents), cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_wrong_pairs), cmocka_unit_test(test_busy)};
+        cmocka_unit_test(test_resume), cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_own_handler), cmocka_unit_test(test_lost_rank),
+        cmocka_unit_test(test_words), cmocka_unit_test(test_long_messages)};
     unsetenv("RANK");
     return cmocka_run_group_tests(tests, make_folder, remove_all);
 }
