@@ -23,8 +23,10 @@
  * the program's process alone. Under `choir run`, mpirun or srun each process of the program is
  * a rank of the job, all call choir_job_train, and the recorder is called in rank 0's process.
  *
- * Signals: while a job trains, those that `choir train` knows act as they do there (SIGTERM and
- * SIGINT stop it after a step, SIGUSR1 saves), except where the program handles one itself.
+ * Signals: while a job trains, those that `choir train` knows act as they do there: SIGTERM and
+ * SIGINT stop it after a step, SIGUSR1 saves. A job of one process leaves a signal to the
+ * program that handles it; ranks are started by choir_spawn (group.h), which passes signals on
+ * to them.
  *
  * Nothing is printed, unless choir_job_recorder.prints asks for it, and no failure ends the
  * program. A job does not copy standard error into the run's folder, as the command does.

@@ -50,9 +50,9 @@ static void on_step(void *arg, const choir_job_step *step)
 {
     seen *s = arg;
     look_where(s);
-    assert_true(step->step > 0 && step->step < MOST && step->count > 0);
-    assert_true(step->time > 0);
-    s->losses[step->step] = step->loss;
+    assert_true(step->step > 0 && step->count > 0 && step->time > 0);
+    if (step->step < MOST)
+        s->losses[step->step] = step->loss;
     s->steps++;
     if (step->step == s->stop_at)
         choir_job_stop(s->job);
@@ -201,28 +201,30 @@ static void resume_on(int ranks)
 static void test_resume(void **state)
 {
     (void)state;
-    resume_on(1);
-    resume_on(2);
+    for (int ranks = 1; ranks <= 2; ranks++)
+        resume_on(ranks);
 }
 
-/* --- ends --- */
+/* So many steps are not done when the program hears of the second one: their rows would not fit
+ * into the relay, which the program empties. */
+static const char many[] = "3000";
 
 /* A program stops its job, by a call or by a signal: the step is saved, and goes on later. */
 static void stop_on(int ranks, int number)
 {
     seen s = {.stop_at = number ? 0 : 2, .signal_at = number ? 2 : 0, .signal = number},
          rest = {0}, all = {0};
-    char whole[65], hex[65];
+    char whole[65], hex[65], steps[24];
     const char *run = at("stopped%d-%d", ranks, number);
     struct sigaction after;
     choir_job *job = small(ranks);
-    set(job, "steps", "40");
+    set(job, "steps", many);
     set(job, "save", run);
     choir_job_result done;
     choir_job_recorder mine = recorder_of(&s, job);
     assert_fails(choir_job_train(job, &mine, &done), CHOIR_ERR_INTERRUPTED, "saved to");
     assert_int_equal(done.signal, number);
-    assert_true(done.steps >= 2 && done.steps < 40 && !*done.weights_sha256);
+    assert_true(done.steps >= 2 && done.steps < atoi(many) && !*done.weights_sha256);
     assert_non_null(done.latest);
     sigaction(SIGTERM, NULL, &after);
     assert_true(after.sa_handler == SIG_DFL);
@@ -230,11 +232,13 @@ static void stop_on(int ranks, int number)
     choir_job_free(job);
 
     ok(choir_job_new(&job));
+    snprintf(steps, sizeof steps, "%d", (int)done.steps + 4);
     set(job, "resume", run);
+    set(job, "steps", steps);
     train(job, &rest, hex);
-    assert_int_equal(rest.steps, 40 - (int)done.steps);
+    assert_int_equal(rest.steps, 4);
     job = small(1);
-    set(job, "steps", "40");
+    set(job, "steps", steps);
     train(job, &all, whole);
     assert_string_equal(hex, whole);
 }
@@ -278,7 +282,7 @@ static void test_lost_rank(void **state)
     choir_job *job = small(2);
     choir_job_result done;
     (void)state;
-    set(job, "steps", "40");
+    set(job, "steps", many);
     choir_job_recorder mine = recorder_of(&lost, job);
     assert_fails(choir_job_train(job, &mine, &done), CHOIR_ERR_PEER_LOST, "SIGKILL");
     assert_int_equal(lost.failures, 1);
@@ -286,9 +290,9 @@ static void test_lost_rank(void **state)
     alone();
     set(job, "max-restarts", "1");
     train(job, &gone_on, hex);
-    assert_true(gone_on.changes >= 1 && gone_on.steps >= 40);
+    assert_true(gone_on.changes >= 1 && gone_on.steps >= atoi(many));
     job = small(1);
-    set(job, "steps", "40");
+    set(job, "steps", many);
     train(job, &one, whole);
     assert_string_equal(hex, whole);
 }
