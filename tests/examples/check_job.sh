@@ -1,6 +1,6 @@
 #!/bin/sh
 # A program trains the job of a document (choir/job.h). Its weights have the bits of `choir train`
-# with the same document: on one rank and on two, as ranks of `choir run`, with the best
+# with the same document: on one rank and on several, as ranks of `choir run`, with the best
 # checkpoint, and when either goes on from a run that the other has begun.
 #
 #   check_job.sh CHOIR PROGRAM
@@ -34,7 +34,7 @@ for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
     echo "In line $i the ranks go on, each with a part of what all of them have to do."
 done >text
 run "$choir" train text --print-job --strategy single --microbatches 2 --steps 12 \
-    --model gpt2:layers=1,heads=2,width=16,context=16
+    --model gpt2:layers=2,heads=2,width=16,context=16
 cp out job.json
 
 by_command job.json
@@ -45,6 +45,8 @@ same "one rank"
 by_program "$program" job.json strategy ddp nproc 2
 quiet
 same "two ranks"
+by_program "$program" job.json strategy ddp+pipeline mesh 2x2
+same "two replicas of a pipeline"
 by_program "$choir" run -n 2 "$program" job.json strategy ddp
 same "two ranks of choir run"
 
