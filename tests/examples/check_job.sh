@@ -68,5 +68,7 @@ same "the program goes on"
 for wrong in "nowhere.json" "job.json stesp 4" "job.json steps 0" "job.json patience 2"; do
     # shellcheck disable=SC2086
     "$program" $wrong >out 2>err && { echo "taken: $wrong"; exit 1; }
-    [ "$(wc -l <err)" = 1 ] && [ ! -s out ] || { echo "$wrong:"; cat out err; exit 1; }
+    if [ "$(wc -l <err)" != 1 ] || [ -s out ]; then
+        echo "$wrong:"; cat out err; exit 1
+    fi
 done
