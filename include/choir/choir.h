@@ -44,6 +44,7 @@
 #include <choir/elastic.h>
 #include <choir/evaluate.h>
 #include <choir/loop.h>
+#include <choir/job.h>
 #include <choir/ddp.h>
 #include <choir/ddp_hook.h>
 #include <choir/fsdp.h>

@@ -15,26 +15,25 @@
 #include "base/usable.h"
 #include "job/auto_rule.h"
 #include "job/job.h"
-#include "line/say.h"
 #include "nn/module.h"
 
-int choir__job_auto_begin(choir__job *j)
+choir_status choir__job_auto_begin(choir__job *j)
 {
     int ranks = j->placement.launched ? j->placement.world : j->placement.nproc;
     if (strncmp(j->placement.strategy_text, "auto", 4) ||
         (j->placement.strategy_text[4] && j->placement.strategy_text[4] != ':'))
-        return CHOIR__EXIT_OK;
+        return CHOIR_OK;
     if (j->placement.strategy_text[4])
-        return choir__cli_usage(
-            j->command, "--strategy %s: auto has no keys", j->placement.strategy_text);
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "--strategy %s: auto has no keys", j->placement.strategy_text);
     if (j->placement.mesh)
-        return choir__cli_usage(j->command,
+        return choir__error(CHOIR_ERR_ARGUMENT,
             "--mesh %s: missing --strategy with a name per size, as in --strategy ddp+pipeline",
             j->placement.mesh);
     j->placement.automatic = true;
     j->placement.undecided = !ranks;
     j->placement.strategy_text = ranks > 1 ? "ddp" : "single";
-    return CHOIR__EXIT_OK;
+    return CHOIR_OK;
 }
 
 /* --- the cost of a step --- */

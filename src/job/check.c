@@ -10,7 +10,6 @@
 #include "job/pairs.h"
 #include "job/trainer/find_lr.h"
 #include "job/trainer/judge.h"
-#include "line/say.h"
 #include "launch/launchers.h"
 
 /* Strategies that can run in one process or over ranks run over ranks. The exception is the
@@ -27,19 +26,19 @@ static void go_over_ranks(choir__composition *c, int ranks, int product)
 }
 
 /* Fits the mesh to the strategies, and sets the number of ranks if the mesh determines it. */
-static int fit_mesh(choir__job *j)
+static choir_status fit_mesh(choir__job *j)
 {
     choir__composition *c = &j->placement.composition;
     int asked = j->placement.launched && j->placement.world > 1 ? j->placement.world
                                                                 : j->placement.nproc,
         product = 1, ranks;
     if (!j->placement.mesh && c->count > 1)
-        return choir__cli_usage(j->command,
+        return choir__error(CHOIR_ERR_ARGUMENT,
             "--strategy %s: missing --mesh with %d sizes, the outermost first, as in --mesh %s",
             j->placement.strategy_text, c->count, c->count == 2 ? "2x2" : "2x2x2");
     if (j->placement.mesh && choir__composition_mesh(c, j->placement.mesh) != CHOIR_OK)
-        return choir__cli_usage(
-            j->command, "--mesh %s: %s", j->placement.mesh, choir_error_message());
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "--mesh %s: %s", j->placement.mesh, choir_error_message());
     for (int d = 0; d < c->count; d++)
         product *= c->dims[d].size;
     ranks = j->placement.mesh ? product : asked;
@@ -48,12 +47,12 @@ static int fit_mesh(choir__job *j)
     if (choir__composition_inside(c))
         ranks /= c->dims[c->count - 1].size;
     if (j->placement.mesh && asked && ranks != asked)
-        return choir__cli_usage(j->command,
+        return choir__error(CHOIR_ERR_ARGUMENT,
             j->placement.launched ? "--mesh %s: expected %d ranks, got %d that were started"
                                   : "--mesh %s: expected %d ranks, got --nproc %d",
             j->placement.mesh, ranks, asked);
     j->placement.nproc = ranks;
-    return CHOIR__EXIT_OK;
+    return CHOIR_OK;
 }
 
 /* Lists the strategies that can have several ranks, as "a, b, c". */
@@ -68,118 +67,116 @@ static void list_rank_strategies(char *text, size_t bytes)
     }
 }
 
-static int parse_strategy(choir__job *j)
+static choir_status parse_strategy(choir__job *j)
 {
-    int status = choir__job_auto_begin(j);
-    if (status != CHOIR__EXIT_OK)
+    choir_status status = choir__job_auto_begin(j);
+    if (status != CHOIR_OK)
         return status;
     if (choir__composition_parse(j->placement.strategy_text, &j->placement.composition) !=
         CHOIR_OK)
-        return choir__cli_usage(
-            j->command, "--strategy %s: %s", j->placement.strategy_text, choir_error_message());
+        return choir__error(CHOIR_ERR_ARGUMENT, "--strategy %s: %s", j->placement.strategy_text,
+            choir_error_message());
     status = fit_mesh(j);
-    if (status != CHOIR__EXIT_OK)
+    if (status != CHOIR_OK)
         return status;
     j->placement.strategy = choir__composition_strategy(&j->placement.composition);
     if (choir__cli_strategy_has_ranks(j->placement.strategy) || j->placement.nproc <= 1)
-        return CHOIR__EXIT_OK;
+        return CHOIR_OK;
     char list[256];
     list_rank_strategies(list, sizeof list);
     if (j->placement.launched)
-        return choir__cli_usage(j->command,
+        return choir__error(CHOIR_ERR_ARGUMENT,
             "--strategy %s: expected one rank, got %d that were started; strategies for "
             "several ranks are %s",
             j->placement.strategy->name, j->placement.world, list);
-    return choir__cli_usage(j->command,
+    return choir__error(CHOIR_ERR_ARGUMENT,
         "--nproc %d with --strategy %s: strategies for several ranks are %s",
         j->placement.nproc, j->placement.strategy->name, list);
 }
 
-int choir__job_devices_once(const choir__job *j)
+choir_status choir__job_devices_once(const choir__job *j)
 {
     for (int i = 1; i < j->placement.device_count; i++)
         for (int k = 0; k < i; k++)
             if (!strcmp(j->placement.device_names[i], j->placement.device_names[k]))
-                return choir__cli_usage(j->command,
+                return choir__error(CHOIR_ERR_ARGUMENT,
                     "--devices %s: %s is named twice; one process needs different devices",
                     j->placement.devices, j->placement.device_names[i]);
-    return CHOIR__EXIT_OK;
+    return CHOIR_OK;
 }
 
 /* Two ranks may share a device, but the devices of one process must differ. */
-static int check_devices(const choir__job *j)
+static choir_status check_devices(choir__job *j)
 {
     const choir__composition *c = &j->placement.composition;
     bool inside = choir__composition_inside(c);
     if (inside && c->dims[c->count - 1].size > j->placement.device_count)
-        return choir__cli_usage(j->command,
+        return choir__error(CHOIR_ERR_ARGUMENT,
             "--mesh %s with --nproc %d: expected %d devices per rank, got %d",
             j->placement.mesh, j->placement.nproc, c->dims[c->count - 1].size,
             j->placement.device_count);
     return inside || j->placement.strategy->spread == CHOIR__ALL_DEVICES
                ? choir__job_devices_once(j)
-               : CHOIR__EXIT_OK;
+               : CHOIR_OK;
 }
 
 /* Checks names and their options as far as that is possible without data. */
-static int check_words(choir__job *j)
+static choir_status check_words(choir__job *j)
 {
     choir_model_info info = {0};
-    if (choir__job_published(j) != CHOIR_OK)
-        return choir__cli_fail();
     choir_status status = j->model.name ? choir_model_describe(j->model.name, &info) : CHOIR_OK;
     if (status == CHOIR_OK)
         status = choir__job_check_optimizer(j);
     choir_augment_opts augment = choir_augment_defaults();
     if (status == CHOIR_OK && j->data.augment)
         status = choir_augment_parse(j->data.augment, &augment);
-    return status == CHOIR_OK ? CHOIR__EXIT_OK
-                              : choir__cli_usage(j->command, "%s", choir_error_message());
+    return status == CHOIR_OK ? CHOIR_OK
+                              : choir__error(CHOIR_ERR_ARGUMENT, "%s", choir_error_message());
 }
 
 /* Uses the launcher's ranks; else the requested number; else one rank per named device, if the
  * strategy has ranks. */
-static int count_ranks(choir__job *j)
+static choir_status count_ranks(choir__job *j)
 {
     bool ranks = choir__cli_strategy_has_ranks(j->placement.strategy);
     if (j->placement.launched)
         j->placement.nproc = j->placement.world;
     if (!j->placement.nproc)
         j->placement.nproc = ranks && j->placement.devices ? j->placement.device_count : 1;
-    return CHOIR__EXIT_OK;
+    return CHOIR_OK;
 }
 
 /* choir run, mpirun and srun specify a rank's place. A single process of mpirun or srun counts
  * as started by hand. */
-static int find_launcher(choir__job *j)
+static choir_status find_launcher(choir__job *j)
 {
     choir__launcher l;
     if (choir__launcher_find(false, &l) != CHOIR_OK)
-        return choir__cli_usage(j->command, "%s", choir_error_message());
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s", choir_error_message());
     j->placement.launched = l.name && (l.world > 1 || strcmp(l.name, "RANK") == 0);
     j->placement.nameless =
         j->placement.launched && !strcmp(l.name, "RANK") && !*l.job && !l.agent_store;
     j->placement.rank = j->placement.launched ? l.rank : 0;
     j->placement.world = j->placement.launched ? l.world : 1;
-    return CHOIR__EXIT_OK;
+    return CHOIR_OK;
 }
 
 /* Checks what standard input, which is read once, cannot do. */
-static int check_stream(const choir__job *j)
+static choir_status check_stream(choir__job *j)
 {
     if (!choir__job_is_stream(&j->data))
-        return CHOIR__EXIT_OK;
+        return CHOIR_OK;
     if (j->saves.resume)
-        return choir__cli_usage(j->command,
+        return choir__error(CHOIR_ERR_ARGUMENT,
             "--resume %s: standard input cannot be read again from where it was: begin another "
             "run from its weights by --weights %s/latest",
             j->saves.resume, j->saves.resume);
     if (strcmp(j->command, "train"))
-        return choir__cli_usage(j->command, "-: standard input can be read only once");
+        return choir__error(CHOIR_ERR_ARGUMENT, "-: standard input can be read only once");
     if (j->placement.launched && j->placement.world > 1)
-        return choir__cli_usage(j->command,
+        return choir__error(CHOIR_ERR_ARGUMENT,
             "-: standard input has one reader: start the ranks by choir train --nproc");
-    return CHOIR__EXIT_OK;
+    return CHOIR_OK;
 }
 
 bool choir__job_may_be_kept(const choir__job *j)
@@ -211,39 +208,66 @@ double choir__job_seconds(const char *text)
     return choir__parse_float(number, 0.001, 1e12, &value) ? value * each : -1;
 }
 
-int choir__job_check(choir__job *j)
+static choir_status recall(choir__job *j)
 {
-    int status = find_launcher(j);
-    if (status == CHOIR__EXIT_OK && j->document.without && !j->document.file &&
-        !j->saves.resume)
-        status = choir__cli_usage(j->command,
-            "--without %s: expected a job file or --resume, whose options it leaves out",
-            j->document.without);
-    if (status == CHOIR__EXIT_OK && j->saves.resume)
-        status = choir__job_recall(j);
-    if (status == CHOIR__EXIT_OK)
-        status = check_stream(j);
-    if (status == CHOIR__EXIT_OK)
-        status = choir__job_check_pairs(j);
-    if (status == CHOIR__EXIT_OK && choir__job_seconds(j->training.max_time) < 0)
-        status = choir__cli_usage(j->command,
-            "--max-time: expected a time such as 90s, 15m, 2h or 1d, got '%s'",
-            j->training.max_time);
-    if (status == CHOIR__EXIT_OK)
-        status = parse_strategy(j);
-    if (status == CHOIR__EXIT_OK)
-        status = choir__job_check_strategy(j);
-    if (status == CHOIR__EXIT_OK)
-        status =
-            choir__cli_devices_read(j->command, j->placement.devices, j->placement.device_names,
-                CHOIR_COUNT(j->placement.device_names), &j->placement.device_count);
-    if (status == CHOIR__EXIT_OK)
-        status = check_devices(j);
-    if (status == CHOIR__EXIT_OK)
-        status = check_words(j);
-    if (status == CHOIR__EXIT_OK)
-        status = choir__judge_check(j);
-    if (status == CHOIR__EXIT_OK)
-        status = choir__rate_test_check(j);
-    return status == CHOIR__EXIT_OK ? count_ranks(j) : status;
+    return j->saves.resume ? choir__job_recall(j) : CHOIR_OK;
+}
+
+static choir_status check_without(choir__job *j)
+{
+    return !j->document.without || j->document.file || j->saves.resume
+               ? CHOIR_OK
+               : choir__error(CHOIR_ERR_ARGUMENT,
+                     "--without %s: expected a job file or --resume, whose options it leaves "
+                     "out",
+                     j->document.without);
+}
+
+static choir_status check_time(choir__job *j)
+{
+    return choir__job_seconds(j->training.max_time) < 0
+               ? choir__error(CHOIR_ERR_ARGUMENT,
+                     "--max-time: expected a time such as 90s, 15m, 2h or 1d, got '%s'",
+                     j->training.max_time)
+               : CHOIR_OK;
+}
+
+static choir_status read_devices(choir__job *j)
+{
+    choir__job_placement *p = &j->placement;
+    return choir__cli_devices_read(
+        p->devices, p->device_names, CHOIR_COUNT(p->device_names), &p->device_count);
+}
+
+/* In this order. usage: a wrong argument that is found here is one of the options themselves,
+ * and not one of a file that they name. */
+static const struct {
+    choir_status (*check)(choir__job *j);
+    bool usage;
+} checks[] = {
+    {find_launcher, true},
+    {check_without, true},
+    {recall, false},
+    {check_stream, true},
+    {choir__job_check_pairs, true},
+    {check_time, true},
+    {parse_strategy, true},
+    {choir__job_check_strategy, true},
+    {read_devices, true},
+    {check_devices, true},
+    {choir__job_published, false},
+    {check_words, true},
+    {choir__judge_check, true},
+    {choir__rate_test_check, true},
+    {count_ranks, true},
+};
+
+choir_status choir__job_check(choir__job *j, bool *usage)
+{
+    choir_status status = CHOIR_OK;
+    for (size_t i = 0; i < CHOIR_COUNT(checks) && status == CHOIR_OK; i++) {
+        status = checks[i].check(j);
+        *usage = checks[i].usage && status == CHOIR_ERR_ARGUMENT;
+    }
+    return status;
 }

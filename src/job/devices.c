@@ -7,17 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "line/command.h"
+#include "base/base.h"
 #include "device/device.h"
 
-static int usage(const char *command, const char *text)
+static choir_status no_list(const char *text)
 {
-    return choir__cli_usage(
-        command, "--devices: expected a list such as cpu:0,cpu:1 or cuda:0-3, got '%s'", text);
+    return choir__error(CHOIR_ERR_ARGUMENT,
+        "--devices: expected a list such as cpu:0,cpu:1 or cuda:0-3, got '%s'", text);
 }
 
 /* Reads one "cuda:0-3" of `length` characters. */
-static int read_range(const char *command, const char *text, const char *at, size_t length,
+static choir_status read_range(const char *text, const char *at, size_t length,
     char (*names)[CHOIR__CLI_DEVICE_NAME], size_t room, int *count)
 {
     const char *colon = memchr(at, ':', length);
@@ -27,18 +27,18 @@ static int read_range(const char *command, const char *text, const char *at, siz
         high = strtol(end + 1, &end, 10);
     if (!colon || colon - at >= 8 || !isdigit((unsigned char)colon[1]) || end != at + length ||
         high < low || high > 1 << 20)
-        return usage(command, text);
+        return no_list(text);
     if (high - low >= (long)room - *count)
-        return choir__cli_usage(
-            command, "--devices: expected at most %d devices, got '%s'", (int)room, text);
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--devices: expected at most %d devices, got '%s'", (int)room, text);
     for (long i = low; i <= high; i++)
         snprintf(names[(*count)++], CHOIR__CLI_DEVICE_NAME, "%.*s:%d", (int)(colon - at), at,
             (int)i);
-    return CHOIR__EXIT_OK;
+    return CHOIR_OK;
 }
 
-int choir__cli_devices_read(const char *command, const char *text,
-    char (*names)[CHOIR__CLI_DEVICE_NAME], size_t room, int *count)
+choir_status choir__cli_devices_read(
+    const char *text, char (*names)[CHOIR__CLI_DEVICE_NAME], size_t room, int *count)
 {
     *count = 0;
     if (!text || !strcmp(text, "auto")) {
@@ -46,19 +46,19 @@ int choir__cli_devices_read(const char *command, const char *text,
         int there = choir__device_look(kind, NULL, 0);
         for (; *count < there && *count < (int)room; ++*count)
             snprintf(names[*count], CHOIR__CLI_DEVICE_NAME, "%.8s:%d", kind, *count);
-        return CHOIR__EXIT_OK;
+        return CHOIR_OK;
     }
     for (const char *at = text; *at;) {
         size_t length = strcspn(at, ",");
-        int status = read_range(command, text, at, length, names, room, count);
-        if (status != CHOIR__EXIT_OK)
+        choir_status status = read_range(text, at, length, names, room, count);
+        if (status != CHOIR_OK)
             return status;
         at += length + (at[length] == ',');
     }
     if (!*count)
-        return usage(command, text);
+        return no_list(text);
     for (int i = 0; i < *count; i++)
         if (!choir__device_is_there(names[i]))
-            return choir__cli_fail();
-    return CHOIR__EXIT_OK;
+            return CHOIR_ERR_DEVICE;
+    return CHOIR_OK;
 }

@@ -9,6 +9,7 @@
  * the folders again. */
 #include <errno.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,13 +97,17 @@ static choir_status make(const char *option, const char *path)
 static void tell(void *arg, const char *sentence)
 {
     const choir__job *j = arg;
-    choir__cli_notes(j->command, sentence);
+    choir__job_tell_notes(j, sentence);
 }
 
-/* The ranks end with this process. */
+/* The ranks end with this process. A program's process stays. */
 static void lost(void *arg, const char *sentence)
 {
     const choir__job *j = arg;
+    if (j->records.told) {
+        atomic_store(&j->records.told->stop, CHOIR__STOP_LOST);
+        return;
+    }
     choir__cli_tell(j->command, "%s", sentence);
     _exit(CHOIR__EXIT_FAILED);
 }

@@ -37,6 +37,19 @@ typedef struct choir__job_shared {
     uint64_t old_checkpoint;
 } choir__job_shared;
 
+/* The requests of a program to its job, and the results that its rank 0 states; in shared
+ * memory. */
+typedef struct choir__job_told {
+    _Atomic int32_t stop; /* one of CHOIR__STOP_... */
+    int64_t steps;        /* done */
+    double loss, eval_loss, eval_accuracy;
+    char weights_sha256[65];
+    char ended_by[16]; /* as in choir__progress */
+} choir__job_told;
+
+/* LOST: another job has the folder, so this one ends and saves no more. */
+enum { CHOIR__STOP_NOT, CHOIR__STOP_ASKED, CHOIR__STOP_LOST };
+
 /* The parts of a job. Each is what one side of it needs, and a reader gets that part. Texts are
  * the options' own, as the command line or a file has them; NULL: the option is not given. */
 
@@ -151,7 +164,11 @@ typedef struct choir__job_records {
     int64_t log_histograms; /* steps from one to the next; 0: none */
     const char *trace;
     bool json, quiet, print_job;
-    bool page; /* a live page is served while the job runs */
+    bool page;                            /* a live page is served while the job runs */
+    bool silent;                          /* nothing is printed */
+    const struct choir_job_recorder *own; /* a program's recorder; NULL: none */
+    struct choir__relay *relay;           /* to its process; NULL: this is it */
+    struct choir__job_told *told;         /* shared with the program; NULL: there is none */
     /* Set to 1 when a record could not be written, and when rank 0 has recorded a failure of
      * the job; may be NULL. */
     _Atomic int32_t *unrecorded, *recorded;
@@ -182,13 +199,12 @@ extern const choir__cli_option choir__job_options[];
 /* Returns a job before any option has been read. */
 choir__job choir__job_new(const char *command);
 
-/* Checks whether the options fit one another, and fills in the derived values. Returns
- * CHOIR__EXIT_OK, or the status to exit with. */
-int choir__job_check(choir__job *job);
+/* Checks whether the options fit one another, and fills in the derived values. *usage: whether
+ * the error is wrong usage, of options, and not a fault of a file that they name. */
+choir_status choir__job_check(choir__job *job, bool *usage);
 
-/* Checks whether ranks can be replaced, if --max-restarts says so. Returns like
- * choir__job_check. */
-int choir__job_check_restarts(const choir__job *job);
+/* Checks whether ranks can be replaced, if --max-restarts says so. Error: argument. */
+choir_status choir__job_check_restarts(const choir__job *job);
 
 /* --- the job's folders: job/folder.c --- */
 
@@ -213,11 +229,12 @@ bool choir__job_may_be_kept(const choir__job *job);
 /* Returns a number that stands for the newest checkpoint of --save; 0: there is none. */
 uint64_t choir__job_checkpoint(const choir__job_saves *saves);
 
-/* Refuses a job that names a device twice. Returns like choir__job_check. */
-int choir__job_devices_once(const choir__job *job);
+/* Refuses a job that names a device twice. Error: argument. */
+choir_status choir__job_devices_once(const choir__job *job);
 
-/* Notes which options the command line gives: choir__cli_command.took. */
-int choir__job_took(void *job, const choir__cli_option *option, const char *text);
+/* Notes that the command line gives an option, and adds one that is repeated to those before.
+ * Error: argument. */
+choir_status choir__job_took(void *job, const choir__cli_option *option, const char *text);
 
 /* Returns whether the command line gives the option of this name. */
 bool choir__job_was_given(const choir__job *job, const char *name);
@@ -249,8 +266,8 @@ char *choir__job_place(const char *data);
 /* --- --strategy auto: job/auto.c --- */
 
 /* Replaces auto by what the options alone decide, or by single until choir__job_auto_end, which
- * needs the data and the model. Returns like choir__job_check. */
-int choir__job_auto_begin(choir__job *job);
+ * needs the data and the model. Error: argument. */
+choir_status choir__job_auto_begin(choir__job *job);
 choir_status choir__job_auto_end(choir__job *job);
 /* Returns a sentence about the choice; the caller frees it. */
 char *choir__job_auto_text(const choir__job *job);
@@ -265,8 +282,9 @@ bool choir__job_offload(const choir__job_optim *optim, const char **folder);
 /* --- --resume: job/document/resume.c --- */
 
 /* With --resume: takes the options that the command line leaves open from the checkpoint, and
- * refuses those that differ and cannot. Returns like choir__job_check. */
-int choir__job_recall(choir__job *job);
+ * refuses those that differ and cannot. Errors: those of
+ * reading a checkpoint, argument. */
+choir_status choir__job_recall(choir__job *job);
 
 /* Refuses a job that is not the checkpoint's, or that has nothing to do. Error: argument. */
 choir_status choir__job_check_resumed(const choir__job *job);
@@ -294,10 +312,10 @@ bool choir__job_has_histograms(const choir__job_records *records);
  * argument. */
 choir_status choir__job_check_logs(const choir__job *job);
 
-/* Returns whether the job is recorded anywhere: in a folder, or by --log. */
+/* Returns whether the job is recorded anywhere: in a folder, by --log, or by a program. */
 static inline bool choir__job_is_logged(const choir__job *job)
 {
-    return job->records.run || job->saves.dir || job->records.logs;
+    return job->records.run || job->saves.dir || job->records.logs || job->records.own;
 }
 
 /* Returns the text of an option in the record of --resume's checkpoint, or NULL. */
@@ -330,12 +348,11 @@ choir_status choir__job_prepare(choir__job *job);
 void choir__job_free(choir__job *job);
 
 /* Reads the published files that --model and --weights name, and turns the model into text.
- * Settings of the files that Choir does not support are printed on standard error. */
+ * Notes tell which settings of the files Choir does not support. */
 choir_status choir__job_published(choir__job *job);
-/* Loads the job's initial weights into net. Rank 0 prints notes about weights that keep new
+/* Loads the job's initial weights into net. Rank 0 tells notes about weights that keep new
  * values. */
-choir_status choir__job_load_weights(
-    const choir__job_model *model, choir_module *net, int rank);
+choir_status choir__job_load_weights(const choir__job *job, choir_module *net, int rank);
 
 /* Checks the form of --lr-for. */
 choir_status choir__job_check_groups(const choir__job *job);
@@ -369,7 +386,15 @@ bool choir__job_is_stretched(const choir__job *job);
  * the text is none of these. */
 double choir__job_seconds(const char *text);
 
-/* Prints notes on options that are unlikely to be meant. */
+/* --- sentences for people: job/report/tell.c --- */
+
+/* Tells a sentence, or notes, a line each (NULL: none), on standard error and to a program's
+ * recorder. */
+void choir__job_tell(const choir__job *job, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void choir__job_tell_notes(const choir__job *job, const char *notes);
+
+/* Tells notes on options that are unlikely to be meant. */
 void choir__job_notes(const choir__job *job);
 
 /* Checks the names and options of the optimizer and the schedule. */

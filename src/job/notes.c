@@ -7,7 +7,6 @@
 #include "base/base.h"
 #include "checkpoint/weights/beside_files.h"
 #include "job/job.h"
-#include "line/say.h"
 
 /* Returns whether the data are a text by its contents and something else by its name. */
 static bool is_table(const choir__job *j)
@@ -23,7 +22,7 @@ static bool is_table(const choir__job *j)
 
 static void say(const choir__job *j, char *text)
 {
-    choir__cli_notes(j->command, text);
+    choir__job_tell_notes(j, text);
     free(text);
 }
 

@@ -349,15 +349,15 @@ choir_status choir__job_add_log(choir__job *j, const char *dest)
 }
 
 /* Leaves out the options of a list of names. */
-static int leave_out(choir__job *j, const char *text)
+static choir_status leave_out(choir__job *j, const char *text)
 {
     char *list = choir__strdup(text), *rest = list, *name;
-    int status = CHOIR__EXIT_OK;
-    while (status == CHOIR__EXIT_OK && (name = strsep(&rest, ","))) {
+    choir_status status = CHOIR_OK;
+    while (status == CHOIR_OK && (name = strsep(&rest, ","))) {
         const choir__cli_option *o = choir__cli_named(choir__job_options, name);
         int64_t row = o ? o - choir__job_options : 0;
         if (!o || o->where == CHOIR__OF_LINE)
-            status = choir__cli_usage(j->command,
+            status = choir__error(CHOIR_ERR_ARGUMENT,
                 "--without %s: expected names of options that a job file has, got '%s'", text,
                 name);
         else
@@ -367,20 +367,20 @@ static int leave_out(choir__job *j, const char *text)
     return status;
 }
 
-int choir__job_took(void *values, const choir__cli_option *option, const char *text)
+choir_status choir__job_took(void *values, const choir__cli_option *option, const char *text)
 {
     choir__job *j = values;
     if (option->at == offsetof(choir__job, document.without))
         return leave_out(j, text);
     if (option->repeated && choir__job_add_log(j, text) != CHOIR_OK)
-        return choir__cli_usage(
-            j->command, "--%s %s: %s", option->name, text, choir_error_message());
+        return choir__error(
+            CHOIR_ERR_ARGUMENT, "--%s %s: %s", option->name, text, choir_error_message());
     for (int i = 0; choir__job_options[i].name; i++)
         if (option == &choir__job_options[i])
             j->given[i / 64] |= UINT64_C(1) << i % 64;
     if (j->optim.amp) /* by one name */
         j->optim.amp = choir__amp_find(j->optim.amp)->name;
-    return CHOIR__EXIT_OK;
+    return CHOIR_OK;
 }
 
 _Static_assert(CHOIR_COUNT(choir__job_options) <= 128, "choir__job.given has a bit per row");

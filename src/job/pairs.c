@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "job/model/amp.h"
-#include "line/say.h"
 #include "line/values.h"
 
 static const choir__cli_option *named(const char *name)
@@ -44,31 +43,31 @@ static const choir__cli_option *first_set(const choir__job *j, const choir__cli_
     return NULL;
 }
 
-static int check_option(const choir__job *j, const choir__cli_option *o)
+static choir_status check_option(const choir__job *j, const choir__cli_option *o)
 {
     if (!is_set(j, o))
-        return CHOIR__EXIT_OK;
+        return CHOIR_OK;
     const choir__cli_option *with = first_set(j, &o->excludes);
     const bool alone = o->needs.why && !first_set(j, &o->needs);
     char *it = said(j, o), *other = with ? said(j, with) : NULL;
-    int status = CHOIR__EXIT_OK;
+    choir_status status = CHOIR_OK;
     if (with)
-        status = choir__cli_usage(j->command, "%s with %s%s", it, other, o->excludes.why);
+        status = choir__error(CHOIR_ERR_ARGUMENT, "%s with %s%s", it, other, o->excludes.why);
     else if (alone)
-        status = choir__cli_usage(
-            j->command, "%s without --%s%s", it, o->needs.options[0], o->needs.why);
+        status = choir__error(
+            CHOIR_ERR_ARGUMENT, "%s without --%s%s", it, o->needs.options[0], o->needs.why);
     else if (o->rereads && choir__job_is_stream(&j->data))
-        status = choir__cli_usage(
-            j->command, "-: standard input is read once, so --%s is not possible", o->name);
+        status = choir__error(CHOIR_ERR_ARGUMENT,
+            "-: standard input is read once, so --%s is not possible", o->name);
     free(other);
     free(it);
     return status;
 }
 
-int choir__job_check_pairs(const choir__job *j)
+choir_status choir__job_check_pairs(choir__job *j)
 {
-    int status = CHOIR__EXIT_OK;
-    for (const choir__cli_option *o = choir__job_options; o->name && !status; o++)
+    choir_status status = CHOIR_OK;
+    for (const choir__cli_option *o = choir__job_options; o->name && status == CHOIR_OK; o++)
         status = check_option(j, o);
     return status;
 }
@@ -83,23 +82,24 @@ typedef struct clash {
     const char *why;
 } clash;
 
-static int check_clashes(const choir__job *j, const clash *rows, size_t count)
+static choir_status check_clashes(const choir__job *j, const clash *rows, size_t count)
 {
     for (const clash *c = rows; c < rows + count; c++) {
         if (!c->clashes || !is_set(j, named(c->option)))
             continue;
         if (!c->with)
-            return choir__cli_usage(j->command, "--%s%s", c->option, c->why);
+            return choir__error(CHOIR_ERR_ARGUMENT, "--%s%s", c->option, c->why);
         char *it = said(j, named(c->option)), *other = said(j, named(c->with));
-        int status = choir__cli_usage(j->command, "%s with %s%s", it, other, c->why);
+        choir_status status =
+            choir__error(CHOIR_ERR_ARGUMENT, "%s with %s%s", it, other, c->why);
         free(other);
         free(it);
         return status;
     }
-    return CHOIR__EXIT_OK;
+    return CHOIR_OK;
 }
 
-int choir__job_check_strategy(const choir__job *j)
+choir_status choir__job_check_strategy(choir__job *j)
 {
     const char *folder, *f32 = ": expected f32 weights that all ranks update together";
     const choir__cli_strategy *s = j->placement.strategy;
@@ -120,7 +120,7 @@ int choir__job_check_strategy(const choir__job *j)
     return check_clashes(j, rows, CHOIR_COUNT(rows));
 }
 
-int choir__job_check_restarts(const choir__job *j)
+choir_status choir__job_check_restarts(const choir__job *j)
 {
     const choir__job_placement *p = &j->placement;
     const choir__recovery recovery = choir__cli_strategy_recovery(j);
@@ -143,7 +143,7 @@ int choir__job_check_restarts(const choir__job *j)
             ": expected shm"},
     };
     if (p->no_copy && (p->launched || p->max_restarts) && !in_place && !none && forgotten)
-        return choir__cli_usage(j->command,
+        return choir__error(CHOIR_ERR_ARGUMENT,
             "--no-copy with --strategy %s: %s, so after a loss the job would end with other "
             "weights: leave out --no-copy",
             p->strategy->name, forgotten);
@@ -151,6 +151,6 @@ int choir__job_check_restarts(const choir__job *j)
      * rank is another question, whose answers may differ: all ranks have to come as far as to
      * ask. */
     if (p->no_copy && p->launched && !p->max_restarts)
-        return CHOIR__EXIT_OK;
+        return CHOIR_OK;
     return check_clashes(j, rows, CHOIR_COUNT(rows));
 }

@@ -5,11 +5,10 @@
 
 #include "job/job.h"
 
-/* Checks the options of the table. Returns like choir__job_check. */
-int choir__job_check_pairs(const choir__job *job);
+/* Checks the options of the table. Error: argument. */
+choir_status choir__job_check_pairs(choir__job *job);
 
-/* Checks options that need a kind of strategy, which is known. Returns like choir__job_check.
- */
-int choir__job_check_strategy(const choir__job *job);
+/* Checks options that need a kind of strategy, which is known. Error: argument. */
+choir_status choir__job_check_strategy(choir__job *job);
 
 #endif

@@ -87,7 +87,7 @@ choir_status choir__cli_part_open(
     if (status != CHOIR_OK)
         return status;
     if (note && p->env.rank == 0 && !j->records.json && !j->records.quiet)
-        choir__cli_notes(j->command, note);
+        choir__job_tell_notes(j, note);
     if (j->placement.launched) /* other ranks are forks of one process, with one command line */
         status = agree(j, p->env.group);
     if (status != CHOIR_OK)
@@ -121,7 +121,7 @@ choir_status choir__cli_part_build(choir__cli_part *p)
         !strcmp(j->model.init, "torch"))
         status = choir_module_init_torch(p->net, j->training.seed);
     if (status == CHOIR_OK && j->model.weights && !j->saves.resume)
-        status = choir__job_load_weights(&j->model, p->net, p->env.rank);
+        status = choir__job_load_weights(j, p->net, p->env.rank);
     if (status == CHOIR_OK && j->optim.recompute)
         choir_module_recompute_blocks(p->net, true);
     if (status == CHOIR_OK)

@@ -213,7 +213,8 @@ choir_status choir__spawn_replace(choir__supervisor *w)
 {
     choir__family *f = &w->family;
     choir__crew *r = w->spawning->crew;
-    struct pollfd *polled = choir__calloc((size_t)f->count + 2, sizeof *polled);
+    struct pollfd *polled =
+        choir__calloc((size_t)f->count + 2 + CHOIR__WATCHED_MOST, sizeof *polled);
     uint64_t rings;
     w->looked_at = choir__now();
     w->failed = -1;
@@ -222,8 +223,10 @@ choir_status choir__spawn_replace(choir__supervisor *w)
         polled[n] = (struct pollfd){.fd = choir__signals_fd(), .events = POLLIN};
         polled[n + 1] = (struct pollfd){.fd = r->bell, .events = POLLIN};
         int ms = f->stopping_at ? choir__family_press(f) : LOOK_MS;
-        if (poll(polled, (nfds_t)n + 2, ms) < 0)
+        int heard = choir__watch_poll(polled + n + 2);
+        if (poll(polled, (nfds_t)(n + 2 + heard), ms) < 0)
             continue; /* EINTR: the pipe holds the signal */
+        choir__watch_heard(polled + n + 2, heard);
         if (polled[n + 1].revents && read(r->bell, &rings, sizeof rings) < 0) {
             /* another look has emptied it */
         }

@@ -41,6 +41,11 @@ void choir__watch_forked(void);
 void choir__watch_after(void);
 void choir__watch_child(int number);
 void choir__watch_leaving(int number);
+/* Adds the descriptors that watchers hear, at most CHOIR__WATCHED_MOST, and returns how many
+ * these are; after poll(), calls the watchers that hear something. */
+enum { CHOIR__WATCHED_MOST = 4 };
+int choir__watch_poll(struct pollfd *polled);
+void choir__watch_heard(const struct pollfd *polled, int count);
 
 /* --- spawn_rank.c --- */
 

@@ -17,12 +17,14 @@
 static void watch(choir__supervisor *w)
 {
     choir__family *f = &w->family;
-    struct pollfd polled[CHOIR__CHILDREN_MAX + 1];
+    struct pollfd polled[CHOIR__CHILDREN_MAX + 1 + CHOIR__WATCHED_MOST];
     while (f->alive) {
         int n = choir__family_poll(f, polled);
         polled[n] = (struct pollfd){.fd = choir__signals_fd(), .events = POLLIN};
-        if (poll(polled, (nfds_t)n + 1, choir__family_press(f)) < 0)
+        int heard = choir__watch_poll(polled + n + 1);
+        if (poll(polled, (nfds_t)(n + 1 + heard), choir__family_press(f)) < 0)
             continue; /* EINTR: the pipe holds the signal */
+        choir__watch_heard(polled + n + 1, heard);
         choir__spawn_signals(w);
         choir__family_reap(f, polled);
     }

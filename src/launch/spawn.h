@@ -29,6 +29,9 @@ typedef struct choir__spawn_watcher {
     void (*leaving)(void *arg, int rank); /* in the child, after it; NULL: nothing */
     void (*left)(void *arg);              /* after all watchers' `leaving`; NULL: nothing */
     void (*after)(void *arg); /* in the parent, once all children have ended; NULL: nothing */
+    /* In the parent, whenever `fd` can be read while it waits for the children; NULL: never */
+    void (*heard)(void *arg);
+    int fd;
     void *arg;
     struct choir__spawn_watcher *next;
 } choir__spawn_watcher;

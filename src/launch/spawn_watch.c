@@ -68,6 +68,31 @@ void choir__watch_leaving(int number)
     pthread_mutex_unlock(&watchers_lock);
 }
 
+int choir__watch_poll(struct pollfd *polled)
+{
+    int count = 0;
+    pthread_mutex_lock(&watchers_lock);
+    for (const choir__spawn_watcher *w = watchers; w; w = w->next)
+        if (w->heard && count < CHOIR__WATCHED_MOST)
+            polled[count++] = (struct pollfd){.fd = w->fd, .events = POLLIN};
+    pthread_mutex_unlock(&watchers_lock);
+    return count;
+}
+
+/* A watcher may come and go while another one hears something, so the lock is not kept. */
+void choir__watch_heard(const struct pollfd *polled, int count)
+{
+    for (int i = 0; i < count; i++) {
+        pthread_mutex_lock(&watchers_lock);
+        const choir__spawn_watcher *w = watchers;
+        while (w && !(w->heard && w->fd == polled[i].fd))
+            w = w->next;
+        pthread_mutex_unlock(&watchers_lock);
+        if (w && polled[i].revents)
+            w->heard(w->arg);
+    }
+}
+
 void choir__watch_forked(void)
 {
     pthread_mutex_unlock(&watchers_lock);

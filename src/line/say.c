@@ -55,6 +55,11 @@ int choir__cli_usage(const char *command, const char *format, ...)
     return CHOIR__EXIT_USAGE;
 }
 
+int choir__cli_refuse(const char *command, bool usage)
+{
+    return usage ? choir__cli_usage(command, "%s", choir_error_message()) : choir__cli_fail();
+}
+
 void choir__cli_notes(const char *command, const char *notes)
 {
     char *clean = choir__clean(choir__strdup(notes)); /* some quote a published file */

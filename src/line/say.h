@@ -4,6 +4,7 @@
 #ifndef CHOIR_LINE_SAY_H
 #define CHOIR_LINE_SAY_H
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <choir/status.h>
 
@@ -20,6 +21,9 @@ void choir__cli_tell(const char *command, const char *format, ...)
  * CHOIR__EXIT_USAGE. */
 int choir__cli_usage(const char *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Prints choir_error_message() like one of them: wrong usage, if `usage`, or a failure. */
+int choir__cli_refuse(const char *command, bool usage);
 
 /* Prints "choir COMMAND: note: ..." for every line of notes; command may be empty. */
 void choir__cli_notes(const char *command, const char *notes);

@@ -137,6 +137,12 @@ choir_status choir_log_open(const char *dest, choir_log_opts opts, choir_logger 
     return status;
 }
 
+void choir__log_add_recorder(choir_logger *log, choir__recorder *made)
+{
+    CHOIR__GROW(log->recorders, log->count);
+    log->recorders[log->count++] = made;
+}
+
 choir_status choir_log_add(choir_logger *log, const char *dest)
 {
     if (choir__lacks(log, __func__, "log") || choir__lacks(dest, __func__, "destination"))
@@ -159,8 +165,7 @@ choir_status choir_log_add(choir_logger *log, const char *dest)
         free(why);
         return status;
     }
-    CHOIR__GROW(log->recorders, log->count);
-    log->recorders[log->count++] = made;
+    choir__log_add_recorder(log, made);
     return CHOIR_OK;
 }
 

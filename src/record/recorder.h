@@ -126,6 +126,9 @@ choir_status choir__csv_check(const char *path);
 struct choir_logger;
 void choir__log_end_badly(struct choir_logger *log);
 
+/* Adds a recorder that no destination names, before the first step. The log ends it. */
+void choir__log_add_recorder(struct choir_logger *log, choir__recorder *recorder);
+
 /* Logs an event of the table (CHOIR__TOLD). Errors: I/O. */
 choir_status choir__log_tell(
     struct choir_logger *log, const choir__event_kind *kind, const void *told);

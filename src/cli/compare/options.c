@@ -240,15 +240,24 @@ static void plan_steps(choir__compare *c)
                                 : c->job.training.steps;
 }
 
+static int check_job(choir__job *j)
+{
+    bool usage = false;
+    choir_status status = choir__job_check(j, &usage);
+    if (status == CHOIR_OK) {
+        status = choir__job_devices_once(j);
+        usage = status != CHOIR_OK;
+    }
+    return status == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_refuse("compare", usage);
+}
+
 int choir__compare_prepare(choir__compare *c)
 {
     c->chosen = c->strategies != NULL;
     plan_steps(c);
     int status = check_start(c);
     if (status == CHOIR__EXIT_OK)
-        status = choir__job_check(&c->job);
-    if (status == CHOIR__EXIT_OK)
-        status = choir__job_devices_once(&c->job);
+        status = check_job(&c->job);
     if (status == CHOIR__EXIT_OK)
         status = choose_cut(c);
     if (status == CHOIR__EXIT_OK)

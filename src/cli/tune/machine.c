@@ -37,13 +37,16 @@ int choir__tune_machine_read(choir__tune_machine *m, int64_t *parallel)
     static char names[CHOIR__TUNE_DEVICES][CHOIR__CLI_DEVICE_NAME];
     _Static_assert((int)CHOIR__CLI_DEVICE_NAME == (int)CHOIR__DEVICE_NAME, "both hold names");
     int count = 0, status = CHOIR__EXIT_OK;
+    choir_status read = CHOIR_OK;
     if (m->devices_each > 1 && !m->devices)
         return choir__cli_usage("tune",
             "--devices-per-trial %lld: expected --devices LIST beside it, of which each trial has "
             "that many",
             (long long)m->devices_each);
     if (m->devices)
-        status = choir__cli_devices_read("tune", m->devices, names, CHOIR_COUNT(names), &count);
+        read = choir__cli_devices_read(m->devices, names, CHOIR_COUNT(names), &count);
+    if (read != CHOIR_OK)
+        return choir__cli_refuse("tune", read == CHOIR_ERR_ARGUMENT);
     for (int i = 1; i < count && status == CHOIR__EXIT_OK; i++)
         for (int k = 0; k < i; k++)
             if (!strcmp(names[i], names[k]))

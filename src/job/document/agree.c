@@ -79,7 +79,7 @@ choir_status choir__job_note(choir__job *j)
     if (j->saves.resumed)
         choir__job_note_changes(j);
     if (j->saves.notes && j->placement.rank == 0)
-        choir__cli_notes(j->command, j->saves.notes);
+        choir__job_tell_notes(j, j->saves.notes);
     j->saves.record = choir__job_record_text(j);
     return CHOIR_OK;
 }

@@ -184,7 +184,7 @@ static choir_status unknown(
         near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
-static choir_status unknown_option(const char *path, const char *name)
+choir_status choir__job_unknown_option(const char *path, const char *name)
 {
     const char *near = NULL;
     int best = INT_MAX;
@@ -270,7 +270,7 @@ static choir_status check_options(const char *path, const json_t *root)
         const choir__cli_option *o = find(name);
         char *where = choir__format("%s: option '%s'", path, name);
         if (status == CHOIR_OK && !o)
-            status = unknown_option(path, name);
+            status = choir__job_unknown_option(path, name);
         else if (status == CHOIR_OK && !o->repeated)
             status = choir__cli_json_check(options, o, texts, where);
         free(where);

@@ -67,9 +67,18 @@ choir_status choir__job_take_list(
 /* Returns whether the path names a job file. */
 bool choir__job_is_file(const char *path);
 
-/* Takes what the file says, unless the command line says otherwise. The places of a recorded
- * run (its folder, its logs) belong to that run, and are not taken. Returns like
- * choir__job_check. */
-int choir__job_read_file(choir__job *job, const char *path);
+/* Reads a file of JSON; the caller releases it. Errors: I/O, argument. */
+choir_status choir__job_load_file(const char *path, json_t **root);
+
+/* Takes what a document says, unless the command line says otherwise. The places of a recorded
+ * run (its folder, its logs) belong to that run, and are not taken. The job releases the
+ * document, whose values become texts; path: for messages. Error: argument. */
+choir_status choir__job_take_document(choir__job *job, const char *path, json_t *root);
+
+/* Reads a job file, and takes it. Errors: those of both. */
+choir_status choir__job_read_file(choir__job *job, const char *path);
+
+/* Returns CHOIR_ERR_ARGUMENT: documents have no option of this name; where: for the message. */
+choir_status choir__job_unknown_option(const char *where, const char *name);
 
 #endif

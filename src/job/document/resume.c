@@ -10,7 +10,6 @@
 #include "base/files/file.h"
 #include "base/named.h"
 #include "job/document/document.h"
-#include "line/say.h"
 #include "line/values.h"
 
 /* --- reading a record --- */
@@ -247,23 +246,23 @@ static choir_status take_logs(choir__job *j)
     return status;
 }
 
-int choir__job_recall(choir__job *j)
+choir_status choir__job_recall(choir__job *j)
 {
     choir_status status = read_record(j);
     if (status != CHOIR_OK)
-        return choir__cli_fail();
+        return status;
     const choir__job before = choir__job_of_record(j->command, j->saves.resumed);
     for (const choir__cli_option *o = choir__job_options; o->name && status == CHOIR_OK; o++)
         if (o->recorded != CHOIR__NOT_RECORDED)
             status = take(j, &before, o);
     if (status != CHOIR_OK)
-        return choir__cli_fail();
+        return status;
     if (!j->data.path)
         j->data.path = json_string_value(json_object_get(j->saves.resumed, "data"));
     if (!json_object_get(j->saves.resumed, "format"))
         note_what_is_missing(j);
     take_folder(j);
-    return take_logs(j) == CHOIR_OK ? CHOIR__EXIT_OK : choir__cli_fail();
+    return take_logs(j);
 }
 
 /* --- when the data are open --- */

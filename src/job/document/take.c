@@ -6,7 +6,6 @@
 
 #include "base/files/file.h"
 #include "job/document/document.h"
-#include "line/say.h"
 #include "line/values.h"
 
 static bool was_given(const choir__job *j, const char *name)
@@ -87,33 +86,38 @@ static choir_status take(choir__job *j, const char *path, const choir__cli_optio
     return status;
 }
 
-static choir_status read_file(choir__job *j, const char *path)
+choir_status choir__job_load_file(const char *path, json_t **root)
 {
     json_error_t why;
-    json_t *root = j->document.file = choir__file_json(path, JSON_REJECT_DUPLICATES, &why);
+    *root = choir__file_json(path, JSON_REJECT_DUPLICATES, &why);
+    if (*root)
+        return CHOIR_OK;
+    return why.line < 0 ? choir__error(CHOIR_ERR_IO, "%s: %s", path, why.text)
+                        : choir__error(CHOIR_ERR_ARGUMENT, "%s:%d:%d: %s", path, why.line,
+                              why.column, why.text);
+}
+
+choir_status choir__job_take_document(choir__job *j, const char *path, json_t *root)
+{
     uint64_t given[2] = {0};
-    if (!root)
-        return why.line < 0 ? choir__error(CHOIR_ERR_IO, "%s: %s", path, why.text)
-                            : choir__error(CHOIR_ERR_ARGUMENT, "%s:%d:%d: %s", path, why.line,
-                                  why.column, why.text);
+    j->document.file = root;
+    j->document.path = path;
     choir_status status = choir__job_check_document(path, root);
     for (const choir__cli_option *o = choir__job_options; o->name && status == CHOIR_OK; o++)
         if (json_object_get(json_object_get(root, "options"), o->name))
             status = take(j, path, o, root, given);
     j->given[0] |= given[0];
     j->given[1] |= given[1];
-    return status;
-}
-
-int choir__job_read_file(choir__job *j, const char *path)
-{
-    if (read_file(j, path) != CHOIR_OK)
-        return choir__cli_usage(j->command, "%s", choir_error_message());
-    const json_t *root = j->document.file;
-    j->document.path = path;
-    if (!j->data.path) {
+    if (status == CHOIR_OK && !j->data.path) {
         j->data.path = json_string_value(json_object_get(root, "data"));
         j->document.sha256 = json_string_value(json_object_get(root, "data_sha256"));
     }
-    return CHOIR__EXIT_OK;
+    return status;
+}
+
+choir_status choir__job_read_file(choir__job *j, const char *path)
+{
+    json_t *root;
+    choir_status status = choir__job_load_file(path, &root);
+    return status == CHOIR_OK ? choir__job_take_document(j, path, root) : status;
 }

@@ -51,7 +51,7 @@ static void say_what_it_costs(const choir__cli_part *p, const choir__amp_level *
         "--amp %s saves memory here but no time: this processor multiplies %s no faster than f32; "
         "docs/benchmarks.md says how much slower a step is",
         level->name, choir_dtype_name(level->dtype));
-    choir__cli_notes(p->job->command, note);
+    choir__job_tell_notes(p->job, note);
     free(note);
 }
 

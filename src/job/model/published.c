@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "line/say.h"
 #include "job/job.h"
 #include "data/beside.h"
 
@@ -45,7 +44,7 @@ static choir_status take_config(choir__job *j, const char *path)
     if (status != CHOIR_OK)
         return status;
     if (j->placement.rank == 0)
-        choir__cli_notes("train", notes);
+        choir__job_tell_notes(j, notes);
     snprintf(j->model.published_model, sizeof j->model.published_model, "%s", text);
     j->model.name = j->model.published_model;
     free(notes);
@@ -81,7 +80,7 @@ static void take_weights(choir__job *j, const char *folder)
     if (!note)
         j->model.weights = folder;
     else if (j->placement.rank == 0)
-        choir__cli_notes("train", note);
+        choir__job_tell_notes(j, note);
     free(note);
 }
 
@@ -124,12 +123,13 @@ choir_status choir__job_published(choir__job *j)
                : status;
 }
 
-choir_status choir__job_load_weights(const choir__job_model *m, choir_module *net, int rank)
+choir_status choir__job_load_weights(const choir__job *j, choir_module *net, int rank)
 {
+    const choir__job_model *m = &j->model;
     char *notes = NULL;
     choir_status status = choir_model_load_weights(net, &m->info, m->weights, m->head, &notes);
     if (status == CHOIR_OK && rank == 0)
-        choir__cli_notes("train", notes);
+        choir__job_tell_notes(j, notes);
     free(notes);
     return status;
 }

@@ -17,6 +17,7 @@
 #include "job/document/document.h"
 #include "job/part.h"
 #include "job/peers.h"
+#include "job/report/own.h"
 #include "record/recorder.h"
 
 struct choir__cli_record {
@@ -38,8 +39,8 @@ static void look(const choir__cli_record *r, choir_status status)
 {
     if (status == CHOIR_OK)
         return;
-    choir__cli_tell(r->job->command, "warning: %s; training goes on without this record",
-        choir_error_message());
+    choir__job_tell(
+        r->job, "warning: %s; training goes on without this record", choir_error_message());
     if (r->job->records.unrecorded)
         atomic_store(r->job->records.unrecorded, 1);
 }
@@ -82,6 +83,8 @@ static void put_params(choir__cli_record *r)
 
 static void add_destinations(choir__cli_record *r)
 {
+    if (r->job->records.own)
+        choir__log_add_recorder(r->log, choir__own_recorder(r->job));
     const char *folder = choir__cli_record_folder(r->job);
     char *run = folder ? choir__format("run:%s", folder) : NULL;
     char *rest = r->job->records.logs ? choir__strdup(r->job->records.logs) : NULL, *all = rest,
@@ -280,7 +283,9 @@ void choir__cli_record_loss(const choir__job *j)
     opts.goes_on = true;
     opts.resume = INT64_MAX; /* all that is there stays */
     char *why = choir__strdup(choir_error_message());
-    if (dest && choir_log_open(dest, opts, &r.log) == CHOIR_OK) {
+    if ((dest || j->records.own) && choir_log_open(dest, opts, &r.log) == CHOIR_OK) {
+        if (j->records.own)
+            choir__log_add_recorder(r.log, choir__own_recorder(j));
         choir__set_message(why);
         int64_t step = only.records.reached ? atomic_load(only.records.reached) : 0;
         choir__cli_record_failure(&r, step, CHOIR_ERR_PEER_LOST);

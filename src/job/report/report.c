@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "line/say.h"
 #include "line/self.h"
 
 void choir__cli_report_begin(choir__cli_report *r, const choir__recorder_ops *ops,
@@ -99,6 +100,21 @@ double choir__report_median_step(const choir__cli_report *r)
     int64_t skip = r->steps > 2 * CHOIR__CLI_WARM_UP ? CHOIR__CLI_WARM_UP : 0;
     return choir__report_median(r->step_s + skip, r->steps - skip);
 }
+
+choir_status choir__report_written(const choir__job *j)
+{
+    return j->records.silent ? CHOIR_OK : choir__cli_flush();
+}
+
+/* --- no output --- */
+
+static choir_status ignore(choir__recorder *base, const choir__record_event *e)
+{
+    (void)base, (void)e;
+    return CHOIR_OK;
+}
+
+const choir__recorder_ops choir__recorder_silent = {.name = "silent", .event = ignore};
 
 void choir__report_flush(const choir__cli_report *r)
 {

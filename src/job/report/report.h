@@ -51,7 +51,8 @@ typedef struct choir__cli_report {
     choir_trace *trace; /* NULL: no profile is shown */
 } choir__cli_report;
 
-/* Prepares the output and the figures of a rank. ops: choir__recorder_terminal or _json. */
+/* Prepares the output and the figures of a rank. ops: choir__recorder_terminal, _json
+ * or _silent. */
 void choir__cli_report_begin(choir__cli_report *r, const choir__recorder_ops *ops,
     const choir__job *job, int64_t first_step);
 /* Notes for how long a step ran. */
@@ -83,6 +84,10 @@ void choir__report_flush(const choir__cli_report *r);
  * printed with --json, too. */
 void choir__report_say(choir__cli_report *r, const choir__record_event *e);
 
-extern const choir__recorder_ops choir__recorder_terminal, choir__recorder_json;
+/* Flushes the output of a job, unless it has none. Error: I/O, if any of it was lost. */
+choir_status choir__report_written(const choir__job *job);
+
+extern const choir__recorder_ops choir__recorder_terminal, choir__recorder_json,
+    choir__recorder_silent;
 
 #endif

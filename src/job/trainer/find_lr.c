@@ -16,17 +16,15 @@ static const double lowest = 1e-7, highest = 10, keeps = 0.9, too_much = 4;
 
 enum { STEPS = 200, SKIPPED = 10 /* at the start, of the search for the steepest fall */ };
 
-int choir__rate_test_check(const choir__job *j)
+choir_status choir__rate_test_check(choir__job *j)
 {
     if (!j->training.find_lr)
-        return CHOIR__EXIT_OK;
+        return CHOIR_OK;
     const char *dot = strrchr(j->training.find_lr, '.');
     if (!dot || (strcmp(dot, ".png") && strcmp(dot, ".svg")))
-        return choir__cli_usage(j->command, "--find-lr: expected a file .png or .svg, got '%s'",
-            j->training.find_lr);
-    return choir__gnuplot_check("--find-lr", j->training.find_lr) == CHOIR_OK
-               ? CHOIR__EXIT_OK
-               : choir__cli_fail();
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--find-lr: expected a file .png or .svg, got '%s'", j->training.find_lr);
+    return choir__gnuplot_check("--find-lr", j->training.find_lr);
 }
 
 void choir__rate_test_begin(choir__rate_test *t, const choir__job *j)

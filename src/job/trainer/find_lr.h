@@ -24,7 +24,7 @@ bool choir__rate_test_note(choir__rate_test *test, bool none, double loss);
 choir_status choir__rate_test_report(const choir__rate_test *test, const choir__job *job);
 void choir__rate_test_free(choir__rate_test *test);
 
-/* Checks that the picture can be made. Returns like choir__job_check. */
-int choir__rate_test_check(const choir__job *job);
+/* Checks that the picture can be made. Errors: argument, state (no gnuplot), I/O. */
+choir_status choir__rate_test_check(choir__job *job);
 
 #endif

@@ -59,9 +59,10 @@ static choir_status write_sample(choir__trainer *t, bool shown)
 
 static choir_status sample(choir__trainer *t)
 {
-    bool shown = !t->job->records.json && !t->job->records.quiet;
+    const choir__job_records *r = &t->job->records;
+    bool shown = !r->json && !r->quiet && !r->silent;
     if (t->job->model.info.task != CHOIR_LANGUAGE || t->job->model.info.masked ||
-        !t->job->model.tokenizer || (!shown && !t->job->records.logs) || t->part.env.rank != 0)
+        !t->job->model.tokenizer || (!shown && !r->logs && !r->own) || t->part.env.rank != 0)
         return CHOIR_OK;
     bool apart_here =
         choir_module_collective(t->part.evaluated) || /* all ranks would have to */
@@ -116,8 +117,7 @@ static choir_status save_and_validate(choir__trainer *t, float loss, choir_score
     status = validate(t, score);
     if (status == CHOIR_ERR_INTERRUPTED && t->agreed && !t->by) { /* the time is over */
         if (t->part.env.rank == 0)
-            choir__cli_tell(t->job->command,
-                "note: --max-time has ended the validation after step %lld",
+            choir__job_tell(t->job, "note: --max-time has ended the validation after step %lld",
                 (long long)t->now.step);
         *score = (choir_score){.loss = (double)NAN, .accuracy = (double)NAN};
         return CHOIR_OK;
@@ -132,7 +132,7 @@ static choir_status save_and_validate(choir__trainer *t, float loss, choir_score
 choir_status choir__trainer_finish(choir__trainer *t, float loss)
 {
     choir_score score = {.loss = (double)NAN, .accuracy = (double)NAN};
-    char sha[65];
+    char sha[65] = "";
     int device_count;
     choir__device_figures *figures;
     choir_status status = choir__cli_part_figures(&t->part, &figures, &device_count);
@@ -152,6 +152,8 @@ choir_status choir__trainer_finish(choir__trainer *t, float loss)
         status = choir_weights_sha256(t->part.net, choir__trainer_savers(t), sha);
     choir__trainer_report_change(t);
     t->report.last = t->now.step;
+    if (status == CHOIR_OK)
+        choir__trainer_tell_program(t, &score, sha);
     if (status == CHOIR_OK && t->part.env.rank == 0)
         choir__trainer_show_end(t, loss, &score, sha, figures, device_count);
     free(figures);

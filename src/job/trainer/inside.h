@@ -132,6 +132,11 @@ void choir__trainer_show_profile(choir__trainer *t, int64_t steps, double matmul
 void choir__trainer_show_end(choir__trainer *t, float loss, const choir_score *score,
     const char *sha256, const choir__device_figures *figures, int count);
 
+/* States the result for the program whose job this is, if there is one; score: NULL: the
+ * training has not ended. */
+void choir__trainer_tell_program(
+    const choir__trainer *t, const choir_score *score, const char *sha256);
+
 /* --- validate.c --- */
 
 /* Computes the score of the model, with the averages of the weights where the job has any;
@@ -240,10 +245,10 @@ void choir__trainer_note_forgotten(choir__trainer *t);
 /* Lets signals stop the training after a step. Called when the first step is due: until then
  * nothing is lost if a signal ends the process, and a rank that waits for others must not
  * outlive it. */
-void choir__trainer_catch_signals(void);
+void choir__trainer_catch_signals(const choir__job *job);
 
-/* Returns the first signal that was to stop this process; 0: none. *since: when; may be NULL.
- */
+/* Returns the first signal that was to stop this process, or SIGTERM if its program has asked
+ * for that; 0: none. *since: when; may be NULL. */
 int choir__trainer_signal(double *since);
 
 /* Returns whether a signal has asked for a checkpoint since the last call. */

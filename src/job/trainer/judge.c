@@ -9,7 +9,6 @@
 
 #include "base/named.h"
 #include "base/options.h"
-#include "line/say.h"
 #include "record/events.h"
 
 static const char *const metrics[] = {CHOIR__KEY(eval, loss), CHOIR__KEY(eval, accuracy)};
@@ -64,16 +63,16 @@ static bool has_plateau(const choir__job *j)
     return choir__job_plateau(j, &p);
 }
 
-int choir__judge_check(const choir__job *j)
+choir_status choir__judge_check(choir__job *j)
 {
     metric m;
     if (read_metric(j->training.best, &m) != CHOIR_OK)
-        return choir__cli_usage(j->command, "%s", choir_error_message());
+        return choir__error(CHOIR_ERR_ARGUMENT, "%s", choir_error_message());
     if (has_plateau(j) && !j->training.eval_every && !j->training.eval_epochs)
-        return choir__cli_usage(j->command,
+        return choir__error(CHOIR_ERR_ARGUMENT,
             "--schedule plateau without --eval-every: the rate falls when the validation loss "
             "stops to fall");
-    return CHOIR__EXIT_OK;
+    return CHOIR_OK;
 }
 
 choir_status choir__judge_check_task(const choir__job *j)

@@ -15,8 +15,8 @@ typedef struct choir__judge {
     choir_plateau plateau;
 } choir__judge;
 
-/* Checks --best, --patience and --schedule plateau. Returns like choir__job_check. */
-int choir__judge_check(const choir__job *job);
+/* Checks --best, --patience and --schedule plateau. Error: argument. */
+choir_status choir__judge_check(choir__job *job);
 /* After the data is open: refuses a metric that the model's task lacks. */
 choir_status choir__judge_check_task(const choir__job *job);
 

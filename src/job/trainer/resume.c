@@ -9,7 +9,6 @@
 #include <stdio.h>
 
 #include "job/trainer/judge.h"
-#include "line/say.h"
 
 bool choir__trainer_has_saved(const choir__job *j)
 {
@@ -113,7 +112,7 @@ choir_status choir__trainer_continue_own(choir__trainer *t)
 void choir__trainer_note_forgotten(choir__trainer *t)
 {
     if (t->now.forgot && t->part.env.rank == 0)
-        choir__cli_tell(t->job->command,
+        choir__job_tell(t->job,
             "note: the ranks go on from %s; strategy %s: %s; the numbers from here on may be "
             "others than those of an uninterrupted run",
             t->job->saves.dir, t->job->placement.strategy->name,

@@ -3,6 +3,7 @@
  */
 #include "job/trainer/inside.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,7 +11,6 @@
 #include "job/model/amp.h"
 #include "job/trainer/judge.h"
 #include "job/report/record.h"
-#include "line/say.h"
 
 choir_group *choir__trainer_savers(const choir__trainer *t)
 {
@@ -32,7 +32,7 @@ static void add_judged(choir__trainer *t)
         return;
     if (choir__checkpoint_amend(j->saves.dir, &t->judged, t->judged_best, j->saves.keep) !=
         CHOIR_OK)
-        choir__cli_tell(j->command, "warning: %s; training goes on", choir_error_message());
+        choir__job_tell(j, "warning: %s; training goes on", choir_error_message());
     t->judged.step = 0;
 }
 
@@ -102,8 +102,7 @@ static choir_status forgive(const choir__trainer *t, choir_status status)
     if (status != CHOIR_ERR_IO || !t->job->saves.warn)
         return status;
     if (t->part.env.rank == 0)
-        choir__cli_tell(
-            t->job->command, "warning: %s; training goes on", choir_error_message());
+        choir__job_tell(t->job, "warning: %s; training goes on", choir_error_message());
     return CHOIR_OK;
 }
 
@@ -134,6 +133,11 @@ static choir_status save(choir__trainer *t, float loss, unsigned flags)
     t->now.saved = t->now.step;
     if (!saves_here(t))
         return CHOIR_OK;
+    const choir__job_told *told = t->job->records.told;
+    if (told && atomic_load(&told->stop) == CHOIR__STOP_LOST)
+        return choir__error(CHOIR_ERR_STATE,
+            "--save %s: another job has taken the folder over, so this one ends without saving",
+            t->job->saves.dir);
     choir_training parts = choir__trainer_parts(t);
     choir_train_state s = state_of(t, loss);
     choir_status status = open_checkpoint(t);

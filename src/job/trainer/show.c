@@ -13,7 +13,6 @@
 
 #include "base/base.h"
 #include "job/report/record.h"
-#include "line/say.h"
 
 /* Returns the job's record, or NULL. A process that becomes rank 0 goes on with it. */
 static choir__cli_record *record_of(choir__trainer *t)
@@ -160,6 +159,22 @@ void choir__trainer_show_change(choir__trainer *t, const choir_membership *m)
     free(joined);
 }
 
+void choir__trainer_tell_program(
+    const choir__trainer *t, const choir_score *score, const char *sha256)
+{
+    choir__job_told *told = t->job->records.told;
+    if (!told || (t->part.env.rank != 0 && !t->job->placement.launched))
+        return;
+    told->steps = t->now.step;
+    told->loss = (double)t->now.last.loss;
+    if (!score)
+        return;
+    told->eval_loss = score->loss;
+    told->eval_accuracy = score->accuracy;
+    snprintf(told->weights_sha256, sizeof told->weights_sha256, "%s", sha256);
+    snprintf(told->ended_by, sizeof told->ended_by, "%s", t->now.ended_by);
+}
+
 void choir__trainer_show_profile(choir__trainer *t, int64_t steps, double matmul_rate)
 {
     int count;
@@ -211,7 +226,7 @@ void choir__trainer_show_end(choir__trainer *t, float loss, const choir_score *s
             .devices_count = count));
     free(devices);
     if (r->without)
-        choir__cli_tell(j->command,
+        choir__job_tell(j,
             "note: %lld of %lld steps had no target, and so no loss; a larger --batch-size or "
             "context gives more of them one",
             (long long)r->without, (long long)r->counted);

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,8 +24,10 @@ static struct {
     double stop_at, first_at;           /* of `stop`; of the first that a second one ends */
     const char *volatile lost; /* the loss if the job ended now; NULL: another rank names it */
     const choir__tee *tee;     /* copies standard error */
-    char sentences[2][200];    /* `lost` is one of them */
-    int next;                  /* the other one */
+    const choir__job_told *told; /* a program may ask there; NULL: there is none */
+    bool borrowed; /* the process is a program's, which keeps the signals that it handles */
+    char sentences[2][200]; /* `lost` is one of them */
+    int next;               /* the other one */
 } asked = {.lost = "nothing is saved yet"};
 
 static size_t add(char *text, size_t used, size_t room, const char *more)
@@ -75,6 +78,8 @@ static void catch (bool stops)
         if ((r->does == CHOIR__SIGNAL_STOPS) != stops)
             continue;
         sigaction(r->number, NULL, &before);
+        if (asked.borrowed && before.sa_handler != SIG_DFL)
+            continue;
         if (!(r->stays_ignored && before.sa_handler == SIG_IGN))
             sigaction(r->number, &ours, NULL);
     }
@@ -84,16 +89,55 @@ void choir__train_signals(const choir__tee *tee, bool speaks)
 {
     asked.tee = tee;
     asked.lost = speaks ? "nothing is saved yet" : NULL;
+    asked.borrowed = false;
     catch (false);
 }
 
-void choir__trainer_catch_signals(void)
+void choir__train_signals_borrow(bool speaks)
 {
+    asked.stop = asked.saves = asked.shows = 0;
+    asked.first_at = 0;
+    asked.tee = NULL;
+    asked.lost = speaks ? "nothing is saved yet" : NULL;
+    asked.borrowed = true;
+    catch (false);
+}
+
+/* Gives back those of one meaning; NOTHING: of all. */
+static void give_back(choir__signal_does does)
+{
+    struct sigaction now;
+    for (const choir__signal_row *r = choir__signal_table; r->number; r++) {
+        sigaction(r->number, NULL, &now);
+        if (now.sa_handler == on_signal && (!does || r->does == does))
+            signal(r->number, SIG_DFL);
+    }
+}
+
+void choir__train_signals_give_back(void)
+{
+    give_back(CHOIR__SIGNAL_NOTHING);
+    asked.told = NULL;
+    asked.lost = NULL; /* it may be of memory that the job frees */
+}
+
+void choir__train_signals_supervise(void)
+{
+    give_back(CHOIR__SIGNAL_SHOWS);
+}
+
+void choir__trainer_catch_signals(const choir__job *j)
+{
+    asked.told = j->records.told;
     catch (true);
 }
 
 int choir__trainer_signal(double *since)
 {
+    if (asked.told && !asked.stop && atomic_load(&asked.told->stop)) {
+        asked.stop_at = choir__now();
+        asked.stop = SIGTERM;
+    }
     if (since)
         *since = asked.stop_at;
     return asked.stop;
@@ -104,7 +148,7 @@ bool choir__trainer_save_asked(const choir__trainer *t)
     bool was = asked.saves;
     asked.saves = 0;
     if (was && !t->job->saves.dir && t->part.env.rank == 0)
-        choir__cli_tell(t->job->command, "SIGUSR1: nothing is saved without --save");
+        choir__job_tell(t->job, "SIGUSR1: nothing is saved without --save");
     return was && t->job->saves.dir;
 }
 
@@ -122,7 +166,7 @@ void choir__trainer_note_lost(const choir__trainer *t, bool saving)
     char *text = asked.sentences[asked.next];
     size_t room = sizeof asked.sentences[0];
     long long step = (long long)t->now.step, newest = (long long)t->newest;
-    if (t->part.env.rank != 0) {
+    if (t->part.env.rank != 0 || t->job->records.silent) {
         asked.lost = NULL;
         return;
     }

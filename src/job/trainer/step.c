@@ -136,7 +136,7 @@ static void say_slow_kernels(const choir__job *job)
         "this processor has no fast kernel for %s: the slow reference computes; choir info "
         "--kernels lists the others",
         list);
-    choir__cli_notes(job->command, note);
+    choir__job_tell_notes(job, note);
     free(note);
 }
 

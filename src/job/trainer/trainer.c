@@ -174,7 +174,7 @@ static choir_status wait_for_stream(choir__trainer *t, bool *ended)
                           "the last one",
                 (long long)choir_stream_tokens(j->data.stream), (long long)t->now.step,
                 (long long)j->training.steps);
-        choir__cli_notes(j->command, note);
+        choir__job_tell_notes(j, note);
         free(note);
     }
     return CHOIR_OK;
@@ -244,8 +244,10 @@ static void start_report(choir__trainer *t)
         return;
     t->reports = true;
     choir__cli_report_begin(&t->report,
-        t->job->records.json ? &choir__recorder_json : &choir__recorder_terminal, t->job,
-        t->now.step);
+        t->job->records.silent ? &choir__recorder_silent
+        : t->job->records.json ? &choir__recorder_json
+                               : &choir__recorder_terminal,
+        t->job, t->now.step);
     t->report.outlived = t->elastic != NULL;
     if (t->part.env.rank == 0 && (!shared || !atomic_exchange(&shared->started, 1)))
         choir__trainer_tell(t, CHOIR__TO_OUT,
@@ -261,7 +263,7 @@ static choir_status train_elastic(choir__trainer *t)
     for (bool again = true; again && status == CHOIR_OK;) {
         status = train(t);
         if (status == CHOIR_OK)
-            status = choir__cli_flush();
+            status = choir__report_written(t->job);
         if (status == CHOIR_OK)
             status = choir_elastic_end(t->elastic, &again);
         else
@@ -277,7 +279,7 @@ static choir_status run(choir__trainer *t)
     choir_status status = set_up(t);
     if (status != CHOIR_OK)
         return status;
-    choir__trainer_catch_signals();
+    choir__trainer_catch_signals(t->job);
     choir__trainer_note_newest(t);
     start_report(t);
     return t->elastic ? train_elastic(t) : train(t);
@@ -299,6 +301,8 @@ choir_status choir__train_rank(const choir__job *job, int *by)
         choir__cli_record_spoil(t.record);
     else if (status != CHOIR_OK)
         choir__cli_record_failure(t.record, t.now.step, status);
+    if (status != CHOIR_OK && t.part.run)
+        choir__trainer_tell_program(&t, NULL, "");
     choir_device *device = t.part.env.device;
     int64_t micro_count = t.part.micro_count;
     *by = t.by;

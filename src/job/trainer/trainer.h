@@ -12,6 +12,14 @@
  * (NULL: nothing does). */
 void choir__train_signals(const choir__tee *tee, bool speaks);
 
+/* A program's process takes only signals that the program neither handles nor ignores, and
+ * gives them back, with the requests that have come, when its job has ended. */
+void choir__train_signals_borrow(bool speaks);
+void choir__train_signals_give_back(void);
+/* A supervisor gives back the signal at which a rank shows its work: choir_spawn shows that of
+ * all ranks, also of those that hang. */
+void choir__train_signals_supervise(void);
+
 /* Trains; rank 0 reports and saves. choir_error_message() has the message of a failure. Signals
  * that stop a job end the process until the first step is due. Afterwards they stop all ranks
  * after the current step, or the batch of a validation, and the result is

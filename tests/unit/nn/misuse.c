@@ -114,6 +114,7 @@ static choir_status call(const void *args)
 #define GIVE_choir_tensor_2     (void *)memory
 #define GIVE_choir_module_2     (void *)memory
 #define GIVE_choir_group_2      (void *)memory
+#define GIVE_choir_job_2        (void *)memory
 #define GIVE_choir_work_1       (void *)memory
 #define GIVE_choir_batch_1      (void *)memory
 #define GIVE_choir_reduction    CHOIR_LOSS_MEAN
