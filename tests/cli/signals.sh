@@ -117,11 +117,14 @@ second_int_tells() {
     saving 'INT INT' 130 'by SIGINT; the checkpoint of step [0-9]+ was not finished; there' "$@"
 }
 
-# A signal that comes while ranks start has its number in the status, whenever it comes.
+# A signal that comes while ranks start has its number in the status, whenever it comes. A shell that
+# is about to become the command may lose one.
+is_command() { [ "/proc/$started_pid/exe" -ef "$CHOIR" ]; }
 while_ranks_start() {
-    for ms in 020 050 080 110; do
+    for ms in 000 020 050 080 110; do
         rm -rf run
         start train --strategy ddp --nproc 2 "${lm[@]}"
+        await 10 is_command || fail 'it does not start'
         sleep 0.$ms
         kill -TERM "$started_pid"
         ended 10
