@@ -117,8 +117,8 @@ second_int_tells() {
     saving 'INT INT' 130 'by SIGINT; the checkpoint of step [0-9]+ was not finished; there' "$@"
 }
 
-# A signal that comes while ranks start has its number in the status, whenever it comes. A shell that
-# is about to become the command may lose one.
+# A signal that comes while ranks start has its number in the status, whenever it comes. A shell
+# that is about to become the command may lose one.
 is_command() { [ "/proc/$started_pid/exe" -ef "$CHOIR" ]; }
 while_ranks_start() {
     for ms in 000 020 050 080 110; do
