@@ -11,6 +11,10 @@
 
 #include <choir/status.h>
 
+/* Seconds on a busy machine: by which a healthy rank may come after the others, so that
+ * timeouts which tell of an absent one are no shorter; and after which a process hangs. */
+enum { LATE_S = 4, HANGS_S = 60 };
+
 /* Asserts that a call succeeded; else the test fails with the message of the error. */
 static inline void ok(choir_status status)
 {

@@ -151,6 +151,16 @@ group_is_gone() {
         [ -z "$(ps -eo pgid=,stat= | awk -v g="$1" '$1 == g && $2 !~ /^Z/')" ]
 }
 
+# insist SIGNAL: sends it to the started job until the job ends, seconds apart, since signals within
+# a second of the first one count as that one, and a busy machine delivers late.
+insist() {
+    local tries
+    for tries in {1..10}; do
+        kill "-$1" "$started_pid" 2>/dev/null
+        ! await 1 is_gone "$started_pid" || return 0
+    done
+}
+
 # Tests mark their workers by a `sleep` of $mark seconds, a length unique to the test. gone
 # SECONDS waits until none of them is left.
 left() { pgrep -f "sleep $mark" >/dev/null; }

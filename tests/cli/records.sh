@@ -299,7 +299,7 @@ END
     good train --json old.json && mv out of_old
     same_run first of_old
     printf '{"format":"choir-job","version":1,"options":%s}' \
-        '{"quiet":true,"steps":2,"json":true}' >flags.json
+        '{"quiet":true,"steps":2,"json":true,"model":"'"$gpt"'"}' >flags.json
     good train --quiet=false --json=false flags.json
     has out '^loss .*after 2 steps|^step +2'
     printf '{"format":"choir-job","version":1,"options":{"mem-cap":"1G","epochs":2}}' >bytes.json

@@ -53,7 +53,7 @@ static int dying(int rank, int world, void *arg)
     death *d = arg;
     choir_env env;
     (void)world;
-    d->notes->pid[rank] = getpid();
+    note_self(d->notes, rank);
     choir_check(choir_env_init(&env));
     env.device = choir_device_find("cpu:0");
     choir_scope *run = choir_run_open(&env, 1);

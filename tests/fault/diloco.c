@@ -70,7 +70,7 @@ static int rank_main(int rank, int world, void *arg)
     choir_env env;
     (void)world;
     signal(SIGTERM, SIG_IGN); /* of choir_spawn, which would end the others at once */
-    n->pid[rank] = getpid();
+    note_self(n, rank);
     choir_check(choir_env_init(&env));
     choir_scope *run = choir_run_open(&env, 3);
     choir_diloco_opts opts = choir_diloco_defaults();

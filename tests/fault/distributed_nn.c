@@ -37,7 +37,7 @@ static int rank_main(int rank, int world, void *arg)
     choir_env env;
     (void)world;
     signal(SIGTERM, SIG_IGN); /* of choir_spawn, which would end the others at once */
-    t->notes->pid[rank] = getpid();
+    note_self(t->notes, rank);
     choir_check(choir_env_init(&env));
     choir_scope *run = choir_run_open(&env, 3);
     choir_status status = CHOIR_OK;

@@ -104,7 +104,7 @@ static void test_nothing_left(void **state)
             nap(0.01);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    double deadline = choir__now() + 5;
+    double deadline = choir__now() + HANGS_S;
     for (int r = 0; r < 3; r++)
         while (!gone(n->pid[r]) && choir__now() < deadline)
             nap(0.02);

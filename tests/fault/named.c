@@ -51,7 +51,7 @@ static int stopping(int rank, int world, void *arg)
     notes *n = arg;
     float x[3] = {1, 2, 3};
     choir_group *group = join(0.5);
-    n->pid[rank] = getpid();
+    note_self(n, rank);
     (void)world;
     CHECK_OK(choir_group_barrier(group, NULL));
     if (rank == 1) {
@@ -94,7 +94,7 @@ static int stopping_by_twos(int rank, int world, void *arg)
 {
     notes *n = arg;
     choir_group *group = join(0.5);
-    n->pid[rank] = getpid();
+    note_self(n, rank);
     (void)world;
     CHECK_OK(choir_group_barrier(group, NULL));
     if (rank == 1 || rank == 3) {
@@ -174,7 +174,7 @@ static int deadlocked(int rank, int world, void *arg)
     notes *n = arg;
     choir_group *group = join(0.7), *part;
     (void)world;
-    n->pid[rank] = getpid();
+    note_self(n, rank);
     CHECK_OK(choir_group_split(group, rank > 0, rank, &part));
     CHECK_OK(choir_group_barrier(group, NULL));
     if (rank == 1)
@@ -211,7 +211,7 @@ static int dying(int rank, int world, void *arg)
     notes *n = arg;
     float x[3] = {1, 2, 3};
     choir_group *group = join(20);
-    n->pid[rank] = getpid();
+    note_self(n, rank);
     (void)world;
     CHECK_OK(choir_group_all_reduce(group, x, 3, CHOIR_F32, CHOIR_MAX, NULL));
     if (rank == 1) {

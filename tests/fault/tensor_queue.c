@@ -74,7 +74,7 @@ static int wait_in_put(int rank, int world, void *arg)
     } else {
         while (!*(volatile pid_t *)&j->notes->pid[0])
             nap(0.01);
-        j->notes->pid[rank] = getpid();
+        note_self(j->notes, rank);
         status = put(j->queue, run, 3, false);
         note(j->notes, rank, status);
     }
@@ -87,7 +87,7 @@ static int wait_in_get(int rank, int world, void *arg)
     job *j = arg;
     choir_scope *run = choir_scope_open(NULL, 1);
     float value;
-    j->notes->pid[rank] = getpid();
+    note_self(j->notes, rank);
     if (rank == 0) {
         kill_rank(j->notes, world - 1, 0.1);
         while (!*(volatile choir_status *)&j->notes->status[1])
@@ -135,7 +135,7 @@ static int streams(int rank, int world, void *arg)
     choir_status status = CHOIR_OK;
     bool gets = rank == 0 || (rank == 2 && j->round % 2);
     (void)world;
-    j->notes->pid[rank] = getpid();
+    note_self(j->notes, rank);
     for (int i = 0; status == CHOIR_OK; i++) {
         choir_scope *s = choir_step_open(run, (uint64_t)i);
         float value;

@@ -47,7 +47,7 @@ static void test_a_rank_that_was_dead_before(void **state)
 static void never_open(choir__meeting *m, stage *s)
 {
     if (m->rank == 0)
-        m->timeout_s = 0.5;
+        m->timeout_s = LATE_S;
     if (m->rank != 2)
         return;
     for (int r = 0; r < 2; r++)
@@ -69,7 +69,7 @@ static void test_a_rank_that_gives_up(void **state)
 static void keep_the_store(choir__meeting *m, stage *s)
 {
     choir_store_opts opts = choir_store_defaults();
-    opts.timeout_s = 0.5;
+    opts.timeout_s = LATE_S;
     choir_store_free(m->store);
     if (m->rank == 0) {
         if (choir_store_serve(opts, &m->server))
@@ -105,7 +105,7 @@ static void test_rank_0_is_stopped(void **state)
     char name[64];
     (void)state;
     before_opening = keep_it_and_stop;
-    stage *s = start(2, false, 1, do_nothing);
+    stage *s = start(2, false, LATE_S, do_nothing);
     before_opening = NULL;
     await_words(s);
     kill(s->pids[0], SIGKILL);
@@ -131,7 +131,7 @@ static void wait_a_call_apart(choir__engine *e, stage *s)
 static void test_calls_of_other_numbers_differ_by_right(void **state)
 {
     (void)state;
-    stage *s = start(2, false, 1, wait_a_call_apart);
+    stage *s = start(2, false, LATE_S, wait_a_call_apart);
     finish(s);
     assert_all_failed(s, -1, CHOIR_ERR_TIMEOUT, "ranks 0, 1 all wait for each other");
 }
@@ -157,7 +157,7 @@ static void test_rank_0_is_stopped_behind_who_waits(void **state)
     char name[64];
     (void)state;
     before_opening = keep_the_store;
-    stage *s = start(3, false, 1, wait_for_who_waits);
+    stage *s = start(3, false, LATE_S, wait_for_who_waits);
     before_opening = NULL;
     await_words(s);
     kill(s->pids[0], SIGKILL);

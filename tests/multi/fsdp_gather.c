@@ -120,7 +120,7 @@ static int dies(int rank, int world, void *arg)
     (void)world;
     open_job(&j, p);
     CHECK_OK(step(&j, 0));
-    p->notes->pid[rank] = getpid();
+    note_self(p->notes, rank);
     CHECK_OK(choir_group_barrier(j.env.group, NULL));
     if (rank == VICTIM) { /* in the middle of a forward pass */
         choir_module *inner = j.net->inside->entries->child->inside->entries->next->next->child;

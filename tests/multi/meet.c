@@ -251,7 +251,7 @@ static void missing(void **state)
     (void)state;
     choose_methods();
     for (size_t i = 0; i < CHOIR_COUNT(methods); i++) {
-        meeters *all = gather(i, 6, 1.5);
+        meeters *all = gather(i, 6, LATE_S);
         all->count = 4; /* 4 and 5 were not started; the others' clocks differ */
         all->each[0].late_s = 0.2;
         all->each[2].late_s = 0.4;
@@ -283,35 +283,6 @@ static void worlds_differ(void **state)
         meeters_start(all);
         meeters_wait(all);
         assert_all_say(all, CHOIR_ERR_MISMATCH, "a rank 2 of 4 came", -1);
-        meeters_free(all);
-    }
-}
-
-static void twice(void **state)
-{
-    (void)state;
-    choose_methods();
-    for (size_t i = 0; i < CHOIR_COUNT(methods); i++) {
-        meeters *all = gather(i, 4, 20);
-        all->each[3].opts.rank = 1; /* and no rank 3 */
-        meeters_start(all);
-        meeters_wait(all);
-        assert_all_say(all, CHOIR_ERR_MISMATCH, "two processes say they are rank 1: pid ", -1);
-        meeters_free(all);
-
-        all = gather(i, 2, 20);
-        all->count = 3;
-        all->each[2] = all->each[0];
-        all->each[2].opts.timeout_s = 1;
-        all->each[2].late_s = 0.5; /* a second rank 0, while the first one is there */
-        all->each[0].stays_s = all->each[1].late_s = 0.8;
-        meeters_start(all);
-        meeters_wait(all);
-        ok(all->each[0].status);
-        ok(all->each[1].status);
-        assert_true(all->each[2].status < 0);
-        assert_non_null(strstr(
-            all->each[2].message, i == 1 ? "lives; was rank 0 started twice" : "in use by"));
         meeters_free(all);
     }
 }
@@ -353,6 +324,49 @@ static void await_seats(size_t i, int count)
     usleep(50 * 1000); /* their last wills are next */
 }
 
+static void await_the_next(const meeter *self)
+{
+    while (*(volatile const int *)&self[1].status == 1)
+        usleep(1000);
+}
+
+static void await_rank_0(const meeter *self)
+{
+    size_t i = 0;
+    while (strcmp(methods[i], self->method) != 0)
+        i++;
+    await_seats(i, 1);
+}
+
+static void twice(void **state)
+{
+    (void)state;
+    choose_methods();
+    for (size_t i = 0; i < CHOIR_COUNT(methods); i++) {
+        meeters *all = gather(i, 4, 20);
+        all->each[3].opts.rank = 1; /* and no rank 3 */
+        meeters_start(all);
+        meeters_wait(all);
+        assert_all_say(all, CHOIR_ERR_MISMATCH, "two processes say they are rank 1: pid ", -1);
+        meeters_free(all);
+
+        all = gather(i, 2, 20);
+        all->count = 3;
+        all->each[2] = all->each[0];
+        all->each[2].opts.timeout_s = 1;
+        all->each[2].prepare = await_rank_0; /* a second one, while the first one is there */
+        all->each[1].prepare = await_the_next;
+        meeters_start(all);
+        meeters_wait(all);
+        ok(all->each[0].status);
+        ok(all->each[1].status);
+        assert_true(all->each[2].status < 0);
+        assert_non_null(strstr(
+            all->each[2].message, i == 1 ? "lives; was rank 0 started twice" : "in use by"));
+        meeters_free(all);
+    }
+}
+
 /* One of three ranks dies, or all but that one. Rank 3 of 4 never comes, so that they wait. */
 static void deaths(void **state)
 {
@@ -377,16 +391,23 @@ static void deaths(void **state)
     unlink(methods[1] + 7); /* rank 0's, when it was the one */
 }
 
+static void await_stop_of_rank_1(const meeter *self)
+{
+    while (!(*(volatile const double *)&self[-1].stays_s > 0))
+        usleep(1000);
+}
+
 /* A rank that has come is stopped before it reads the outcome. */
 static void stopped(void **state)
 {
     (void)state;
     choose_methods();
-    meeters *all = gather(0, 3, 2);
-    all->each[2].late_s = 0.6;
+    meeters *all = gather(0, 3, LATE_S);
+    all->each[2].prepare = await_stop_of_rank_1;
     meeters_start(all);
-    usleep(300 * 1000);
+    await_seats(0, 2);
     kill(all->each[1].pid, SIGSTOP);
+    all->each[1].stays_s = 1; /* which rank 2 waits for */
     waitpid(all->each[0].pid, NULL, 0);
     assert_int_equal(all->each[0].status, CHOIR_ERR_TIMEOUT);
     assert_non_null(strstr(all->each[0].message, "rank 1 of 3 came to"));
@@ -430,7 +451,7 @@ static void stranger(void **state)
     all->each[2] = all->each[1];
     all->each[0].opts.job = all->each[1].opts.job = "this";
     all->each[2].opts.job = "that";
-    all->each[1].late_s = 0.3;
+    all->each[1].prepare = await_the_next;
     meeters_start(all);
     meeters_wait(all);
     assert_int_equal(all->each[2].status, CHOIR_ERR_MISMATCH);

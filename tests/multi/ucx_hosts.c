@@ -47,7 +47,7 @@ static void test_a_rank_that_dies(void **state)
 static void test_a_rank_that_is_stopped(void **state)
 {
     (void)state;
-    stage *s = start(3, true, 2, swap_on);
+    stage *s = start(3, true, LATE_S, swap_on);
     await_all(s, 2);
     kill(s->pids[1], SIGSTOP);
     await_stage(s, 0, ENDED);
@@ -62,7 +62,7 @@ static void test_a_rank_that_is_stopped(void **state)
 static void test_a_rank_that_is_cut_off(void **state)
 {
     (void)state;
-    stage *s = start(3, true, 3, swap_on);
+    stage *s = start(3, true, LATE_S, swap_on);
     await_all(s, 2);
     cut_off(s, 2);
     finish(s);

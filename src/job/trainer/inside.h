@@ -65,6 +65,7 @@ typedef struct choir__trainer {
     choir_checkpoint *saved;   /* NULL: nothing was saved yet */
     bool prepared;             /* for saves during training */
     int64_t newest;            /* rank 0: the step of the newest checkpoint; 0: none */
+    bool rewritten;            /* rank 0: the newest checkpoint is being replaced */
     /* rank 0: what became of the validation behind the save of that step, until the checkpoint
      * is written and can receive it; step 0: nothing is due */
     choir_train_state judged;

@@ -24,11 +24,12 @@ static bool saves_here(const choir__trainer *t)
 }
 
 /* Adds what became of the validation to the checkpoint, which is whole without it: a job that
- * goes on from there validates again. */
+ * goes on from there validates again. Where a resumed job replaces the checkpoint that it began
+ * with, this waits for the end of that save, which has the folder's lock. */
 static void add_judged(choir__trainer *t)
 {
     const choir__job *j = t->job;
-    if (!t->judged.step || t->judged.step != t->newest || t->part.env.rank != 0)
+    if (!t->judged.step || t->judged.step != t->newest || t->rewritten || t->part.env.rank != 0)
         return;
     if (choir__checkpoint_amend(j->saves.dir, &t->judged, t->judged_best, j->saves.keep) !=
         CHOIR_OK)
@@ -43,6 +44,7 @@ void choir__trainer_report_saved(choir__trainer *t)
         return;
     if (t->saved && choir_checkpoint_saved(t->saved, &step)) {
         t->newest = step;
+        t->rewritten = false;
         choir__trainer_note_lost(t, false);
         choir__trainer_show_saved(t, step);
     }
@@ -147,6 +149,7 @@ static choir_status save(choir__trainer *t, float loss, unsigned flags)
     choir__trainer_note_lost(t, true);
     if (status == CHOIR_OK)
         status = choir_training_save(t->saved, &parts, &s, flags);
+    t->rewritten = status == CHOIR_OK && t->newest == t->now.step;
     choir__trainer_report_saved(t);
     if (status != CHOIR_OK)
         t->now.saved = 0;

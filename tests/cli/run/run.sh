@@ -435,7 +435,7 @@ ctrl_c() {
     kill -INT "$started_pid" # within a second it is the first one again
     sleep 1.1
     ! is_gone "$started_pid" || fail 'did not wait for workers that ignore SIGINT'
-    kill -INT "$started_pid"
+    insist INT
     after 'the second Ctrl-C' 130
 }
 
@@ -455,6 +455,9 @@ other_signals() {
 # cannot be stopped.
 stopped() { ps -eo pgid=,stat= | awk -v g="$1" '$1 == g && $2 ~ /^T/ { n++ } END { exit !n }'; }
 
+none_sleeps() { ! pgrep -f "^sleep $mark" >/dev/null; }
+both_sleep() { [ "$(pgrep -fc "^sleep $mark")" -eq 2 ]; }
+
 # A blocked terminal delays the handling of neither signals nor failures.
 blocked_output() {
     mkfifo full
@@ -464,11 +467,10 @@ blocked_output() {
     "$CHOIR" run -n 2 sh -c "yes & exec sleep $mark" >full 2>err </dev/null &
     started_pid=$!
     set +m
-    sleep 1
+    await 10 both_sleep || fail "not up: $(cat err)"
+    sleep 1 # for the pipes between to fill, too
     kill -TERM "$started_pid"
-    sleep 1
-    ! pgrep -f "^sleep $mark" >/dev/null ||
-        fail 'workers go on after SIGTERM while the output is blocked'
+    await 10 none_sleeps || fail 'workers go on after SIGTERM while the output is blocked'
     kill -TERM "$started_pid" # now only unread output is left
     after 'SIGTERM with blocked output' 143
     kill $reader

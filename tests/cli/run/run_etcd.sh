@@ -129,7 +129,7 @@ bad_etcd() {
         --rdzv-endpoint 127.0.0.1:1 true
     bad 2 'etcd: missing --rdzv-endpoint HOST:PORT' run --nnodes 2 --rdzv-backend etcd true
     bad 1 'etcd at http://127.0.0.1:[0-9]+ refuses auth/authenticate: .*not enabled' "${args[@]}" \
-        --rdzv-endpoint 127.0.0.1:$etcd_plain --rdzv-conf user=me:secret true
+        --timeout 20 --rdzv-endpoint 127.0.0.1:$etcd_plain --rdzv-conf user=me:secret true
 }
 
 # The key files of two nodes differ.
@@ -171,7 +171,7 @@ tls_and_user() {
         $cmd "$url/${call%% *}" -d "${call#* }" >>auth.log
     done
     local args=(run --nnodes 2 --rdzv-backend etcd --rdzv-endpoint "127.0.0.1:$etcd_tls" --rdzv-id x
-        --timeout 5) conf=cacert=ca.crt,cert=client.crt,key=client.key
+        --timeout 20) conf=cacert=ca.crt,cert=client.crt,key=client.key
     bad 1 'refuses .*user name is empty: name a user by --rdzv-conf user=NAME:PASSWORD' \
         "${args[@]}" --rdzv-conf $conf true
     bad 1 'refuses auth/authenticate: .*authentication failed, invalid user ID or password' \

@@ -52,7 +52,7 @@ machine_cut_off() {
     await 10 all_up 2 || fail "not up: $(cat ./*.err)"
     has a.out '^0 of 2,.*10\.99\.7\.1'
     has b.out '^1 of 2,.*10\.99\.7\.1'
-    cut_off 18
+    cut_off 24
     ended_with a 1
     ended_with b 1
     has a.err 'node 1 is gone: its agent, node1 .* died or was cut off'
@@ -69,7 +69,7 @@ ranks_cut_off() {
     make_text text 200
     machines "$CHOIR" "${args[@]}" --json --log-every 1 --no-eval --model "$gpt" text
     await 20 grep -q '"step":20,' a.out || fail "does not train: $(cat ./*.err)"
-    cut_off 18
+    cut_off 24
     ended_with a 1
     ended_with b 1
     has a.err 'rank 1 .* did not come to|node 1 is gone'

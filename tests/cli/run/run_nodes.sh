@@ -3,6 +3,8 @@
 # they number the ranks, and that a failure on one node ends all of them with the same message.
 . "$(dirname "$0")/agents.sh"
 
+late=6 # seconds that a node may come after another on a busy machine, where a third never comes
+
 # --- meeting ----------------------------------------------------------------------------------
 
 # Ranks are numbered by node, in any order of arrival, with different numbers of ranks per node.
@@ -52,8 +54,8 @@ agent_stopped() {
     local wait_for_go='touch ready.$RANK; until [ -e go ]; do sleep 0.05; done'
     begin
     rm -f go ready.*
-    node a --nnodes 2 --node-rank 0 --timeout 2 sh -c "$wait_for_go"
-    node b --nnodes 2 --node-rank 1 --timeout 2 sh -c "$wait_for_go"
+    node a --nnodes 2 --node-rank 0 --timeout $late sh -c "$wait_for_go"
+    node b --nnodes 2 --node-rank 1 --timeout $late sh -c "$wait_for_go"
     await 10 test -e ready.0 -a -e ready.1 || fail "not up: $(cat a.err b.err)"
     eval "agent=\$pid_$victim"
     read -r agent </proc/$agent/task/$agent/children
@@ -109,8 +111,8 @@ a_key() {
     ended_with b 0
     has a.out '/key$'
     begin
-    node a --nnodes 2 --node-rank 0 --timeout 2 --key-file key true
-    node b --nnodes 2 --node-rank 1 --timeout 2 --key-file other true
+    node a --nnodes 2 --node-rank 0 --timeout $late --key-file key true
+    node b --nnodes 2 --node-rank 1 --timeout $late --key-file other true
     over 20
     ended_with a 1
     ended_with b 1
@@ -122,8 +124,8 @@ a_key() {
 
 missing_node() {
     begin
-    node a --nnodes 4 --node-rank 0 --timeout 2 true
-    node c --nnodes 4 --node-rank 2 --timeout 2 true
+    node a --nnodes 4 --node-rank 0 --timeout $late true
+    node c --nnodes 4 --node-rank 2 --timeout $late true
     over 15
     ended_with a 1
     ended_with c 1
@@ -148,17 +150,16 @@ disagreeing() {
 
 same_node_twice() {
     begin
-    node a --nnodes 3 --node-rank 0 --timeout 4 true
-    node b --nnodes 3 --node-rank 1 --timeout 4 true
-    sleep 0.5
-    node c --nnodes 3 --node-rank 1 --timeout 4 true
+    node a --nnodes 3 --node-rank 0 --timeout $late true
+    node b --nnodes 3 --node-rank 1 --timeout $late true
+    node c --nnodes 3 --node-rank 1 --timeout $late true
     over 15
     grep -hE 'node 1 is there already: .*pid' b.err c.err >/dev/null ||
         fail "nobody says that node 1 is there twice: $(cat b.err c.err)"
     begin
-    node a --nnodes 2 --node-rank 0 --timeout 3 true
-    sleep 0.3
-    node b --nnodes 2 --node-rank 0 --timeout 3 true
+    node a --nnodes 2 --node-rank 0 --timeout $late true
+    await 10 listens || fail "node 0 is not there: $(cat a.err)"
+    node b --nnodes 2 --node-rank 0 --timeout $late true
     over 15
     has b.err 'in use'
 }

@@ -75,9 +75,11 @@ votes() {
 agent_stopped() {
     fresh
     three "$work_on"
+    local before
+    before=$(grep -c ' of 2 on' starts)
     agent_of b
     kill -STOP "$agent"
-    awaits 20 ' of 2 on' 2
+    awaits 20 ' of 2 on' $((before + 2))
     kill -CONT "$agent"
     awaits 20 ' of 3 on' 6
     touch go

@@ -114,7 +114,8 @@ fails() {
     # Trials beside the last failure that is allowed count no more.
     choir tune --trials 9 --parallel 4 --max-failures 3 --space 'x=uniform(0,1)' -- \
         sh -c '[ $1 -lt 3 ] && exit 7
-            sleep 0.2; echo "{\"eval_loss\":1}"' sh {trial} {x} >out 2>err
+            until [ "$(grep -c FAIL out)" = 3 ]; do sleep 0.02; done
+            echo "{\"eval_loss\":1}"' sh {trial} {x} >out 2>err
     [ $? = 1 ] && [ "$(grep -c 'FAIL\|COMPLETE\|^best' out)" = 3 ] || fail "$(cat out err)"
     is_one_line '3 trials in a row have failed, the last .* status 7' || fail "$(cat err)"
     # A command that was mended goes on: failures of an earlier run count no more.
@@ -133,7 +134,8 @@ fails() {
 # A process that ends may leave others that still write, but not for long.
 late_output() {
     good tune --json --trials 1 --space 'x=uniform(0,1)' -- \
-        sh -c '(sleep 0.3; echo "{\"eval_loss\":3}") & echo "{\"eval_loss\":9}"' sh {x}
+        sh -c '(while grep -q "[)] [^Z]" /proc/$$/stat; do sleep 0.02; done 2>/dev/null
+            echo "{\"eval_loss\":3}") & echo "{\"eval_loss\":9}"' sh {x}
     has out '"state":"COMPLETE".*"value":3,'
     mark=3141.61
     good tune --json --trials 1 --space 'x=uniform(0,1)' -- \
@@ -144,23 +146,27 @@ late_output() {
 
 # A trial that writes without end keeps no other from being read.
 endless_output() {
-    choir tune --trials 2 --parallel 2 --trial-timeout 1 --space 'x=uniform(0,1)' -- \
-        sh -c '[ $1 = 0 ] && exec yes; echo "{\"eval_loss\":5}"' sh {trial} {x} >out 2>err
+    choir tune --trials 2 --parallel 2 --space 'x=uniform(0,1)' -- sh -c 'if [ $1 = 0 ]; then
+            yes & until [ -s other ] && ! kill -0 $(cat other) 2>/dev/null; do sleep 0.05; done
+            kill $!; exit 3
+        fi
+        echo $$ >part; mv part other; echo "{\"eval_loss\":5}"' sh {trial} {x} >out 2>err
     [ $? = 0 ] || fail "status: $(cat err)"
-    has out '^    0  FAIL .* took longer than 1 s' '^    1  COMPLETE +5 ' '^best: trial 1'
+    has out '^    0  FAIL .* status 3' '^    1  COMPLETE +5 ' '^best: trial 1'
 }
 
 # A process that cannot be started is a trial that failed; the soft limit of open files is no
 # reason, and trials have it as it was.
 few_descriptors() {
-    local slow='sleep 0.3; echo "{\"eval_loss\":$(ulimit -n)}"'
+    local tell='echo "{\"eval_loss\":$(ulimit -n)}"'
     (ulimit -n 20; choir tune --trials 8 --parallel 8 --space 'x=uniform(0,1)' -- \
-        sh -c "$slow" sh {x}) >out 2>err
+        sh -c "sleep 2; $tell" sh {x}) >out 2>err
     [ $? = 0 ] || fail "status: $(cat out err)"
     has out 'FAIL .*could not be started: .*Too many open files: .*may have 20' \
         '^best: trial [0-9], eval_loss 20$'
     (ulimit -Sn 20; choir tune --trials 8 --parallel 8 --space 'x=uniform(0,1)' -- \
-        sh -c "$slow" sh {x}) >out 2>err
+        sh -c "echo >>began; until [ \$(wc -l <began) = 8 ]; do sleep 0.05; done; $tell" sh {x}) \
+        >out 2>err
     [ "$(grep -c 'COMPLETE *20 ' out)" = 8 ] || fail "soft limit: $(cat out err)"
 }
 

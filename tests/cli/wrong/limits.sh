@@ -82,7 +82,7 @@ read_only_disk() {
     start train --no-eval --json --batch-size 4 --steps 1000000 --model "$gpt" --save small/run \
         --run records --save-every 3 text
     await 10 test -e small/run/latest/state.json || fail "no checkpoint: $(cat err)"
-    for _ in $(seq 200); do # busy while a file is open to be written
+    for _ in $(seq 2000); do # busy while a file is open to be written
         mount -o remount,ro small 2>/dev/null && break
     done
     mount | grep -qE " $PWD/small .*[(,]ro[,)]" || fail 'cannot remount'

@@ -125,10 +125,8 @@ static void outside_needs_a_key(void **state)
         opts.bind = outside[i];
         assert_fails(choir_store_serve(opts, &server), CHOIR_ERR_ARGUMENT, "needs a key");
     }
-    double start = choir__now();
     assert_fails(
         choir_store_connect("192.0.2.1", 29500, opts, &store), CHOIR_ERR_ARGUMENT, "job's key");
-    assert_true(choir__now() - start < 5);
     server = serve_keyed("0.0.0.0");
     assert_serves(server, good_key);
     choir_store_server_free(server);
@@ -163,11 +161,11 @@ static void wrong_keys(void **state)
     choir_store_server *server = serve_keyed("127.0.0.1"), *plain = NULL;
     choir_store *store = NULL;
     double start = choir__now();
-    assert_fails(call(server, bad_key, 20, &store), CHOIR_ERR_MISMATCH, "another key");
-    assert_fails(call(server, NULL, 20, &store), CHOIR_ERR_MISMATCH, "asks for the job's key");
+    assert_fails(call(server, bad_key, 600, &store), CHOIR_ERR_MISMATCH, "another key");
+    assert_fails(call(server, NULL, 600, &store), CHOIR_ERR_MISMATCH, "asks for the job's key");
     ok(choir_store_serve(choir_store_defaults(), &plain));
-    assert_fails(call(plain, good_key, 20, &store), CHOIR_ERR_MISMATCH, "has no key");
-    assert_true(choir__now() - start < 10); /* at once, not when the time is over */
+    assert_fails(call(plain, good_key, 600, &store), CHOIR_ERR_MISMATCH, "has no key");
+    assert_true(choir__now() - start < HANGS_S); /* at once, not when the time is over */
     assert_int_equal(choir__store_failures(server).keys, 2);
     assert_serves(server, good_key);
     choir_store_server_free(server);
@@ -231,7 +229,7 @@ static void flood_of_another_user(void **state)
         choir_store *store = NULL;
         int go_on[2];
         pid_t pid = start_flood(choir_store_port(server), go_on);
-        double end = choir__now() + 20;
+        double end = choir__now() + HANGS_S;
         while (choir__store_failures(server).strangers < 8 && choir__now() < end)
             sched_yield();
         for (int k = 0; k < 20; k++) {
@@ -293,9 +291,9 @@ static void silent_and_half_open(void **state)
     }
     double start = choir__now();
     assert_serves(server, good_key);
-    assert_true(choir__now() - start < 15); /* not one after the other */
+    assert_true(choir__now() - start < HANGS_S); /* not one after the other */
     for (int i = 0; i < SILENT; i++) {
-        assert_true(hangs_up(fds[i], 15));
+        assert_true(hangs_up(fds[i], HANGS_S));
         close(fds[i]);
     }
     assert_serves(server, good_key);
@@ -357,7 +355,7 @@ static void deaf_client(void **state)
     double start = choir__now();
     for (int i = 0; i < 20; i++)
         ok(choir_store_set(store, "small", "", 0));
-    assert_true(choir__now() - start < 4);
+    assert_true(choir__now() - start < HANGS_S);
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     assert_true(usage.ru_maxrss < 1000 * 1000); /* in KiB */
@@ -379,7 +377,7 @@ static void half_frames(void **state)
     char hello[80] = "CHOIRST\1", length[4] = {0, 0, 0x20, 0}; /* 2 MiB */
     char *half = calloc(1, HALF);
     int calls[CALLS], dropped = 0;
-    double end = choir__now() + 15;
+    double end = choir__now() + HANGS_S;
     opts.bytes_max = 4000;
     ok(choir_store_serve(opts, &server));
     for (int i = 0; i < CALLS; i++) {
@@ -479,7 +477,7 @@ static void stopped_server(void **state)
     opts.timeout_s = 0.5;
     double start = choir__now();
     assert_int_equal(choir_store_connect("127.0.0.1", o.port, opts, &store), CHOIR_ERR_TIMEOUT);
-    assert_true(choir__now() - start < 5);
+    assert_true(choir__now() - start < HANGS_S);
     close(o.listener);
 }
 

@@ -111,7 +111,7 @@ static void missed_entries(void **state)
     choir__watcher w = {
         .follower = &f, .ledger = &ledger, .id = "me", .patience = {.timeout_s = 60}};
     ok(choir__watcher_start(&w));
-    for (double until = choir__now() + 10; place(&f) < HEAD && choir__now() < until;)
+    for (double until = choir__now() + HANGS_S; place(&f) < HEAD && choir__now() < until;)
         nap(0.01);
     assert_int_equal(place(&f), HEAD);
     assert_int_equal(f.now.restarts, HEAD);

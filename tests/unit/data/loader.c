@@ -70,7 +70,7 @@ static void prefetches_some(void **state)
     choir_loader *loader = choir_loader_new(run, &data.base, options());
     assert_int_equal(data.calls, 0); /* nothing before the first next */
     next_is(loader, run, 24, 0);
-    for (int i = 0; i < 5000 && data.calls < 64 * EACH; i++)
+    for (int i = 0; i < 30000 && data.calls < 64 * EACH; i++)
         usleep(1000);
     usleep(20000);
     /* 64 stages of so small a size; the one taken is filled again only with half of the others,

@@ -179,7 +179,7 @@ static void forks(void **state)
         fflush(NULL);
         pid_t child = fork();
         if (child == 0) {
-            alarm(20);
+            alarm(60);
             choir_batch b;
             int64_t y[EACH];
             choir__sampler s;

@@ -28,11 +28,11 @@ static void note_end(const void *args)
     atomic_store(&ended, true);
 }
 
-/* Holds the first stage until micro-batch 0 has ended, or for 5 seconds. */
+/* Holds the first stage until micro-batch 0 has ended, or for half a minute. */
 static void hold(const void *args)
 {
     (void)args;
-    for (int i = 0; i < 5000 && !atomic_load(&ended); i++)
+    for (int i = 0; i < 30000 && !atomic_load(&ended); i++)
         usleep(1000);
     atomic_store(&too_late, !atomic_load(&ended));
     atomic_store(&held, true);

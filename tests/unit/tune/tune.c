@@ -280,9 +280,9 @@ static void test_time_limit(void **state)
     choir_tune_opts opts = choir_tune_defaults();
     opts.forks = true;
     opts.parallel = 2;
-    opts.timeout_s = 1.5;
+    opts.timeout_s = 4; /* the others end in time on a busy machine */
     ok(choir_tune(study, hang, NULL, opts));
-    assert_string_equal(why(study, 1), "\"took longer than 1.5 s\"");
+    assert_string_equal(why(study, 1), "\"took longer than 4 s\"");
     assert_int_equal(choir_trial_result(choir_study_trial(study, 2)), CHOIR_TRIAL_COMPLETE);
     choir_study_free(study);
 }
