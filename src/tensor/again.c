@@ -57,10 +57,10 @@ bool choir__made_of(const choir__record *r, const choir_tensor *t)
     return r->segment && choir__is_operand(r, t);
 }
 
-void choir__copy_again(choir_tensor *saved, const choir_tensor *x)
+void choir__copy_again(const choir__record *r, int i)
 {
-    if (saved != x)
-        choir__launch_copy(saved, x);
+    if (!r->first && r->saved[i] != r->in[i])
+        choir__launch_copy(r->saved[i], r->in[i]);
 }
 
 /* --- one record --- */

@@ -46,7 +46,8 @@ choir_status choir__bring_back(choir_tensor *t);
 choir_status choir__restore_read(choir__record *r);
 /* True if backward may compute r's result again from t: then t's values must not change. */
 bool choir__made_of(const choir__record *r, const choir_tensor *t);
-/* Copies an operand into saved[i], which may have another memory order; for an op's `again`. */
-void choir__copy_again(choir_tensor *saved, const choir_tensor *x);
+/* Copies operand i into saved[i], which may have another memory order; for an op's `again`.
+ * When the op computes its values for the first time, saved[i] has them. */
+void choir__copy_again(const choir__record *r, int i);
 
 #endif

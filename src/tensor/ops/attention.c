@@ -31,22 +31,18 @@ static void softmax_backward(choir__record *r, choir_tensor *gy, choir__sink *si
     sink->give(sink, r, 0, out);
 }
 
-static void launch_softmax(choir_tensor *y, const choir_tensor *x, bool logarithm)
-{
-    choir__k_softmax args = {.x = choir__data(x),
-        .y = choir__data(y),
-        .rows = choir__rows(x),
-        .cols = choir__cols(x),
-        .log = logarithm,
-        .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, softmax, &args);
-}
-
 static void softmax_again(choir__record *r)
 {
     choir_tensor *x = choir__dense_rows(r->scope, r->in[0]);
-    if (!x->poisoned)
-        launch_softmax(r->out, x, *(const bool *)r->attrs);
+    if (x->poisoned)
+        return;
+    choir__k_softmax args = {.x = choir__data(x),
+        .y = choir__data(r->out),
+        .rows = choir__rows(x),
+        .cols = choir__cols(x),
+        .log = *(const bool *)r->attrs,
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, softmax, &args);
 }
 
 #define SOFTMAX(title)                                                                         \
@@ -65,17 +61,8 @@ static choir_tensor *softmax(choir_tensor *x, bool logarithm)
         return poisoned;
     if (x->shape.ndim < 1 || !choir__is_float(x->dtype))
         return choir__shape_error(op->name, scope, &x, 1, "expected a floating tensor of rows");
-    choir_tensor *dense = choir__dense_rows(scope, x);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
-    if (y->poisoned || dense->poisoned)
-        return y->poisoned ? y : dense;
-    launch_softmax(y, dense, logarithm);
-    choir__record *r = choir__record_op(op, y, &x, 1);
-    if (r) {
-        choir__record_attrs(r, &logarithm, sizeof logarithm);
-        r->saved[0] = y;
-    }
-    return choir__as_stored(y);
+    return choir__computed(op, y, &x, 1, (choir__keeps){&logarithm, sizeof logarithm, {y}});
 }
 
 choir_tensor *choir_softmax(choir_tensor *x)
@@ -118,15 +105,12 @@ static void launch(const struct operands *x, choir__heads y, choir_tensor *lse)
     choir__launch(choir__device_of(lse), x->dtype, attention, &args);
 }
 
-/* Returns log sum exp. */
-static choir_tensor *forward(
-    choir_scope *scope, choir_device *device, const struct operands *x, choir__heads y)
+/* Makes the log sum exp of queries in y's dtype. */
+static choir_tensor *new_lse(
+    choir_scope *scope, const choir_tensor *y, const choir__attention_shape *n)
 {
-    choir_tensor *lse = choir__tensor_new(scope, device,
-        choir__is_half(x->dtype) ? CHOIR_F32 : x->dtype, choir_dims(x->n.b, x->n.h, x->n.t));
-    if (!lse->poisoned)
-        launch(x, y, lse);
-    return lse;
+    return choir__tensor_new(
+        scope, choir__device_of(y), choir__beside(y->dtype), choir_dims(n->b, n->h, n->t));
 }
 
 /* Returns the result if backward needs it. Processors do not, so a result that will be rounded
@@ -225,7 +209,7 @@ static void attention_again(choir__record *r)
 {
     for (int i = 0; i < r->count; i++)
         if (r->saved[i])
-            choir__copy_again(r->saved[i], r->in[i]);
+            choir__copy_again(r, i);
     struct operands x = operands_of(r->saved, r->attrs);
     launch(&x, heads_of(r->out), r->saved[LSE]);
 }
@@ -290,7 +274,7 @@ choir_attention_opts choir_attention_defaults(void)
 choir_tensor *choir_attention_with(
     choir_tensor *q, choir_tensor *k, choir_tensor *v, choir_attention_opts opts)
 {
-    choir_tensor *poisoned, *x[OPERANDS] = {0};
+    choir_tensor *poisoned;
     choir_tensor *in[OPERANDS] = {q, k, v, opts.bias};
     int count = opts.bias ? OPERANDS : BIAS;
     choir_scope *scope = choir__begin(&attention_op, in, count, &poisoned);
@@ -299,7 +283,6 @@ choir_tensor *choir_attention_with(
     const char *wrong = wrong_operands(in, opts);
     if (wrong || (wrong = wrong_bias(in)))
         return choir__shape_error(attention_op.name, scope, in, count, wrong);
-    choir_device *device = choir__device_of(in[Q]);
     const int64_t *dq = in[Q]->shape.dim, *dk = in[K]->shape.dim;
     choir__attention_shape n = {.b = dq[0],
         .h = dq[1],
@@ -310,28 +293,12 @@ choir_tensor *choir_attention_with(
         .window = opts.window,
         .scale = opts.scale != 0 ? opts.scale : (float)(1.0 / sqrt((double)dq[3])),
         .causal = opts.causal};
-    choir_tensor *y = by_position(scope, device, in[Q]->dtype, &n);
-    for (int i = 0; i < count && !y->poisoned; i++) {
-        x[i] = in[i]->stride[3] == 1 ? in[i] : choir__dense_rows(scope, in[i]);
-        if (x[i]->poisoned)
-            return x[i];
-    }
-    if (y->poisoned)
-        return y;
-    struct operands o = operands_of(x, &n);
-    choir_tensor *lse = forward(scope, device, &o, heads_of(y));
-    if (lse->poisoned)
-        return lse;
-    choir__record *r = choir__record_op(&attention_op, y, in, count);
-    if (r) {
-        choir__record_attrs(r, &n, sizeof n);
-        memcpy(r->saved, x, sizeof x);
-        r->saved[LSE] = lse;
-        r->saved[RESULT] = saved_result(y);
-    } else {
-        choir__tensor_release(lse);
-    }
-    return choir__as_stored(y);
+    choir_tensor *y = by_position(scope, choir__device_of(in[Q]), in[Q]->dtype, &n);
+    choir__keeps keeps = {
+        &n, sizeof n, {[LSE] = new_lse(scope, y, &n), [RESULT] = saved_result(y)}};
+    for (int i = 0; i < count && !y->poisoned; i++)
+        keeps.saved[i] = in[i]->stride[3] == 1 ? in[i] : choir__dense_rows(scope, in[i]);
+    return choir__computed(&attention_op, y, in, count, keeps);
 }
 
 choir_tensor *choir_attention(choir_tensor *q, choir_tensor *k, choir_tensor *v, bool causal)
@@ -420,20 +387,6 @@ choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal)
         .causal = causal};
     choir_tensor *y = choir__tensor_new(
         scope, choir__device_of(in), in->dtype, choir_dims(shape.dim[0], shape.dim[1], c));
-    if (y->poisoned)
-        return y;
-    struct operands x = thirds_of(in, &n);
-    choir_tensor *lse = forward(scope, choir__device_of(in), &x, packed_rows(y, &n));
-    if (lse->poisoned)
-        return lse;
-    choir__record *r = choir__record_op(&self_attention_op, y, &in, 1);
-    if (r) {
-        choir__record_attrs(r, &n, sizeof n);
-        r->saved[0] = in;
-        r->saved[1] = lse;
-        r->saved[2] = saved_result(y);
-    } else {
-        choir__tensor_release(lse);
-    }
-    return choir__as_stored(y);
+    return choir__computed(&self_attention_op, y, &in, 1,
+        (choir__keeps){&n, sizeof n, {in, new_lse(scope, y, &n), saved_result(y)}});
 }
