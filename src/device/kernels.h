@@ -14,6 +14,7 @@
 #define CHOIR_KERNELS_H
 
 #include <math.h>
+#include <string.h>
 
 #include <choir/dtype.h>
 #include "base/base.h"
@@ -177,6 +178,42 @@ typedef struct choir__k_matmul {
     bool accumulate, wide, half_bias;
     choir_dtype dtype;
 } choir__k_matmul;
+
+/* A matrix, or a batch of them: p[b * batch + i * row + j * col] is element (i, j) of matrix
+ * b. */
+typedef struct choir__matrix {
+    void *p;
+    int64_t batch, row, col;
+} choir__matrix;
+
+/* Returns a matrix whose rows are `row` elements apart. */
+static inline choir__matrix choir__rows_at(const void *p, int64_t row)
+{
+    choir__matrix m = {(void *)p, 0, row, 1};
+    return m;
+}
+
+static inline choir__matrix choir__transposed(choir__matrix m)
+{
+    choir__matrix t = {m.p, m.batch, m.col, m.row};
+    return t;
+}
+
+/* Returns the arguments of c = a b, a (m, k) and b (k, n); the batch is 1. */
+static inline choir__k_matmul choir__product_of(choir_dtype dtype, choir__matrix c,
+    choir__matrix a, choir__matrix b, int64_t m, int64_t n, int64_t k)
+{
+    choir__k_matmul p;
+    memset(&p, 0, sizeof p);
+    p.a = a.p, p.b = b.p, p.c = c.p;
+    p.batch0 = p.batch1 = 1;
+    p.m = m, p.n = n, p.k = k;
+    p.a_row = a.row, p.a_col = a.col, p.a_batch1 = a.batch;
+    p.b_row = b.row, p.b_col = b.col, p.b_batch1 = b.batch;
+    p.c_row = c.row, p.c_batch1 = c.batch;
+    p.dtype = dtype;
+    return p;
+}
 
 /* Softmax over rows. y may be x. log: y = log softmax. Backward, from y: gx = y (gy - sum_c gy
  * y); log: gx = gy - exp(y) sum_c gy. gx may be gy. */

@@ -125,8 +125,8 @@ static bool forward(choir_scope *scope, const struct sizes *n, int64_t at,
         (b_hh && b_hh->poisoned))
         return false;
     product(device, x->dtype, x->dtype, rows_at(gates, at * rows * cols, cols),
-        rows_at(x, 0, n->i), turned(rows_at(w_ih, 0, n->i)), element(bias, 0), rows, cols, n->i,
-        false);
+        rows_at(x, 0, n->i), choir__transposed(rows_at(w_ih, 0, n->i)), element(bias, 0), rows,
+        cols, n->i, false);
     choir__k_recurrent args = {.w_hh = choir__data(w_hh),
         .b_hh = element(b_hh, 0),
         .h0 = element(initial[0], first),
