@@ -16,7 +16,6 @@
  *
  * The forward pass, too, may need a tensor from within a segment (a connection that skips
  * blocks): then only this tensor is computed again, and it stays. */
-#include "tensor/again.h"
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
 #include "tensor/segment.h"

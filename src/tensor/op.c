@@ -165,15 +165,6 @@ choir_tensor *choir__recorded(const choir__op *op, choir_tensor *out, choir_tens
     return choir__as_stored(out);
 }
 
-/* True if t is neither the result nor an operand. */
-static bool is_own(const choir__record *r, const choir_tensor *t)
-{
-    for (int i = 0; i < r->count; i++)
-        if (r->in[i] == t)
-            return false;
-    return t && t != r->out;
-}
-
 choir_tensor *choir__computed(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
     int count, choir__keeps keeps)
 {
@@ -193,7 +184,7 @@ choir_tensor *choir__computed(const choir__op *op, choir_tensor *out, choir_tens
     op->again(used);
     used->first = false;
     for (int i = 0; i < CHOIR__MAX_SAVED && !r; i++)
-        if (op->again_saved >> i & 1 && is_own(&passing, passing.saved[i]))
+        if (choir__made_along(&passing, i))
             choir__tensor_release(passing.saved[i]);
     return op->loss ? out : choir__as_stored(out);
 }
