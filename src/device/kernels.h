@@ -623,6 +623,8 @@ typedef struct choir__k_store {
 /* Kernels that share their arguments. */
 typedef choir__k_unary choir__k_unary_backward;
 typedef choir__k_softmax choir__k_softmax_backward;
+typedef choir__k_attention choir__k_attention_backward;
+typedef choir__k_gather choir__k_scatter_add;
 typedef choir__k_layer_norm_backward choir__k_layer_norm_weights;
 typedef choir__k_swiglu choir__k_swiglu_backward;
 typedef choir__k_batch_norm choir__k_batch_norm_backward;

@@ -41,22 +41,18 @@ static double pairs(const choir__attention_shape *n)
     return sum * (double)(n->b * n->h);
 }
 
-static void describe_attention_shape(
-    const choir__attention_shape *n, double factor, choir__work *work)
+static void describe_attention(const void *args, choir__work *work)
 {
-    work->flops = factor * pairs(n) * (double)n->d;
+    const choir__attention_shape *n = &((const choir__k_attention *)args)->n;
+    work->flops = 4 * pairs(n) * (double)n->d;
     snprintf(work->shape, sizeof work->shape, "%lldx%lldx%lldx%lld%s", (long long)n->b,
         (long long)n->h, (long long)n->t, (long long)n->d, n->causal ? " causal" : "");
 }
 
-static void describe_attention(const void *args, choir__work *work)
-{
-    describe_attention_shape(&((const choir__k_attention *)args)->n, 4, work);
-}
-
 static void describe_attention_backward(const void *args, choir__work *work)
 {
-    describe_attention_shape(&((const choir__k_attention_backward *)args)->n, 8, work);
+    describe_attention(args, work);
+    work->flops *= 2;
 }
 
 /* Counts `steps` products of (B, H) by (H, G H): the forward, or the backward's gradient of the

@@ -166,39 +166,15 @@ static void narrow_bias(choir__attention_bias *a, int64_t b, int64_t h)
     a->samples = 1;
 }
 
-static void attention_part(const void *arg, int64_t first, int64_t count)
+typedef void attention_fn(const choir__k_attention *k);
+
+/* Runs the kernel for each pair of a sample and a head of keys in [first, first + count). */
+static void attend_apart(
+    const choir__k_attention *k, int64_t first, int64_t count, attention_fn *attend)
 {
-    const choir__k_attention *k = arg;
     const int64_t each = k->n.h / k->n.g; /* query heads per head of keys */
     for (int64_t i = first; i < first + count; i++) {
         choir__k_attention part = *k;
-        int64_t b = i / k->n.g, g = i % k->n.g, h = g * each;
-        part.n.b = part.n.g = 1;
-        part.n.h = each;
-        narrow_heads(&part.q, b, h);
-        narrow_heads(&part.y, b, h);
-        narrow_heads(&part.k, b, g);
-        narrow_heads(&part.v, b, g);
-        narrow_bias(&part.bias, b, h);
-        part.lse = at(part.lse, (b * k->n.h + h) * k->n.t, sizeof(float));
-        one.attention(&part);
-    }
-}
-
-static void attention(const choir__k_attention *k)
-{
-    if (k->dtype != CHOIR_F32)
-        one.attention(k);
-    else
-        choir__cpu_parallel(k->n.b * k->n.g, 1, attention_part, k);
-}
-
-static void attention_backward_part(const void *arg, int64_t first, int64_t count)
-{
-    const choir__k_attention_backward *k = arg;
-    const int64_t each = k->n.h / k->n.g;
-    for (int64_t i = first; i < first + count; i++) {
-        choir__k_attention_backward part = *k;
         int64_t b = i / k->n.g, g = i % k->n.g, h = g * each;
         part.n.b = part.n.g = 1;
         part.n.h = each;
@@ -210,8 +186,26 @@ static void attention_backward_part(const void *arg, int64_t first, int64_t coun
         }
         narrow_bias(&part.bias, b, h);
         part.lse = at(part.lse, (b * k->n.h + h) * k->n.t, sizeof(float));
-        one.attention_backward(&part);
+        attend(&part);
     }
+}
+
+static void attention_part(const void *k, int64_t first, int64_t count)
+{
+    attend_apart(k, first, count, one.attention);
+}
+
+static void attention(const choir__k_attention *k)
+{
+    if (k->dtype != CHOIR_F32)
+        one.attention(k);
+    else
+        choir__cpu_parallel(k->n.b * k->n.g, 1, attention_part, k);
+}
+
+static void attention_backward_part(const void *k, int64_t first, int64_t count)
+{
+    attend_apart(k, first, count, one.attention_backward);
 }
 
 /* Samples may share the bias's gradient, which they add to in order. */

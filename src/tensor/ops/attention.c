@@ -77,32 +77,19 @@ choir_tensor *choir_log_softmax(choir_tensor *x)
 
 /* --- attention: what its two forms share --- */
 
-struct operands {
-    choir__heads q, k, v;
-    choir__attention_bias bias;
-    choir__attention_shape n;
-    choir_dtype dtype;
-};
-
 static choir__heads heads_of(const choir_tensor *x) /* (B, H, T, D) */
 {
     return (choir__heads){choir__data(x), x->stride[0], x->stride[1], x->stride[2]};
 }
 
 /* lse: log sum exp (B, H, T), which 16 bits cannot hold */
-static void launch(const struct operands *x, choir__heads y, choir_tensor *lse)
+static void launch(choir__k_attention args, choir__heads y, const choir_tensor *lse)
 {
     if (!lse->count)
         return;
-    choir__k_attention args = {.q = x->q,
-        .k = x->k,
-        .v = x->v,
-        .y = y,
-        .bias = x->bias,
-        .lse = choir__data(lse),
-        .n = x->n,
-        .dtype = x->dtype};
-    choir__launch(choir__device_of(lse), x->dtype, attention, &args);
+    args.y = y;
+    args.lse = choir__data(lse);
+    choir__launch(choir__device_of(lse), args.dtype, attention, &args);
 }
 
 /* Makes the log sum exp of queries in y's dtype. */
@@ -121,24 +108,16 @@ static choir_tensor *saved_result(choir_tensor *y)
 }
 
 /* y.p may be NULL. */
-static void backward(const struct operands *x, const choir_tensor *lse, choir__heads y,
-    choir__heads gy, const choir__heads g[3], choir__attention_bias gbias)
+static void backward(choir__k_attention args, const choir_tensor *lse, choir__heads y,
+    choir__heads gy, const choir__heads g[3])
 {
-    choir__k_attention_backward args = {.q = x->q,
-        .k = x->k,
-        .v = x->v,
-        .y = y,
-        .gy = gy,
-        .gq = g[0],
-        .gk = g[1],
-        .gv = g[2],
-        .bias = x->bias,
-        .gbias = gbias,
-        .lse = choir__data(lse),
-        .n = x->n,
-        .dtype = x->dtype};
-    if (lse->count)
-        choir__launch(choir__device_of(lse), x->dtype, attention_backward, &args);
+    if (!lse->count)
+        return;
+    args.y = y;
+    args.gy = gy;
+    args.gq = g[0], args.gk = g[1], args.gv = g[2];
+    args.lse = choir__data(lse);
+    choir__launch(choir__device_of(lse), args.dtype, attention_backward, &args);
 }
 
 /* --- three tensors, and a bias --- */
@@ -153,13 +132,17 @@ static choir__attention_bias bias_of(const choir_tensor *x) /* (P, H or 1, T or 
         {x->stride[0], dim[1] > 1 ? x->stride[1] : 0, dim[2] > 1 ? x->stride[2] : 0}};
 }
 
-static struct operands operands_of(
+static choir__k_attention arguments(
     choir_tensor *const x[OPERANDS], const choir__attention_shape *n)
 {
-    struct operands o = {heads_of(x[Q]), heads_of(x[K]), heads_of(x[V]), {0}, *n, x[Q]->dtype};
+    choir__k_attention args = {.q = heads_of(x[Q]),
+        .k = heads_of(x[K]),
+        .v = heads_of(x[V]),
+        .n = *n,
+        .dtype = x[Q]->dtype};
     if (x[BIAS])
-        o.bias = bias_of(x[BIAS]);
-    return o;
+        args.bias = bias_of(x[BIAS]);
+    return args;
 }
 
 /* Makes a gradient with x's memory order, so that the backward of the views before x copies
@@ -174,10 +157,9 @@ static choir_tensor *gradient_like(choir_scope *scope, choir_tensor *x)
 
 static void attention_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
-    struct operands x = operands_of(r->saved, r->attrs);
+    choir__k_attention x = arguments(r->saved, r->attrs);
     choir_tensor *g[OPERANDS] = {0};
     choir__heads gx[3] = {{0}};
-    choir__attention_bias gbias = {0};
     if (gy->stride[3] != 1)
         gy = choir__dense_rows(sink->scope, gy);
     for (int i = 0; i < r->count; i++) {
@@ -193,13 +175,13 @@ static void attention_backward(choir__record *r, choir_tensor *gy, choir__sink *
     }
     if (g[BIAS]) {
         choir__launch_fill(g[BIAS], 0);
-        gbias = bias_of(g[BIAS]);
+        x.gbias = bias_of(g[BIAS]);
     }
     for (int i = 0; i < BIAS && !r->out->count; i++)
         if (g[i]) /* no kernel runs: there are keys but no queries */
             choir__launch_fill(g[i], 0);
     choir_tensor *y = r->saved[RESULT];
-    backward(&x, r->saved[LSE], y ? heads_of(y) : (choir__heads){0}, heads_of(gy), gx, gbias);
+    backward(x, r->saved[LSE], y ? heads_of(y) : (choir__heads){0}, heads_of(gy), gx);
     for (int i = 0; i < r->count; i++)
         if (g[i])
             sink->give(sink, r, i, g[i]);
@@ -210,8 +192,7 @@ static void attention_again(choir__record *r)
     for (int i = 0; i < r->count; i++)
         if (r->saved[i])
             choir__copy_again(r, i);
-    struct operands x = operands_of(r->saved, r->attrs);
-    launch(&x, heads_of(r->out), r->saved[LSE]);
+    launch(arguments(r->saved, r->attrs), heads_of(r->out), r->saved[LSE]);
 }
 
 static const choir__op attention_op = {.name = "attention",
@@ -327,10 +308,13 @@ static choir__heads packed_rows(
     return (choir__heads){choir__data(y), n->t * width, n->d, width};
 }
 
-static struct operands thirds_of(const choir_tensor *qkv, const choir__attention_shape *n)
+static choir__k_attention thirds_of(const choir_tensor *qkv, const choir__attention_shape *n)
 {
-    return (struct operands){
-        third_of(qkv, n, 0), third_of(qkv, n, 1), third_of(qkv, n, 2), {0}, *n, qkv->dtype};
+    return (choir__k_attention){.q = third_of(qkv, n, 0),
+        .k = third_of(qkv, n, 1),
+        .v = third_of(qkv, n, 2),
+        .n = *n,
+        .dtype = qkv->dtype};
 }
 
 static void self_attention_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
@@ -344,17 +328,16 @@ static void self_attention_backward(choir__record *r, choir_tensor *gy, choir__s
         g = choir__tensor_new(sink->scope, choir__device_of(gy), gy->dtype, g->shape);
     if (g->poisoned || gy->poisoned)
         return;
-    struct operands x = thirds_of(r->saved[0], n), gx = thirds_of(g, n);
+    choir__k_attention gx = thirds_of(g, n);
     choir__heads y = r->saved[2] ? packed_rows(r->saved[2], n) : (choir__heads){0};
-    backward(&x, r->saved[1], y, packed_rows(gy, n), (choir__heads[]){gx.q, gx.k, gx.v},
-        (choir__attention_bias){0});
+    backward(thirds_of(r->saved[0], n), r->saved[1], y, packed_rows(gy, n),
+        (choir__heads[]){gx.q, gx.k, gx.v});
     sink->give(sink, r, 0, g);
 }
 
 static void self_attention_again(choir__record *r)
 {
-    struct operands x = thirds_of(r->in[0], r->attrs);
-    launch(&x, packed_rows(r->out, r->attrs), r->saved[1]);
+    launch(thirds_of(r->in[0], r->attrs), packed_rows(r->out, r->attrs), r->saved[1]);
 }
 
 static const choir__op self_attention_op = {.name = "self_attention",

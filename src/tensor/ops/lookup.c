@@ -14,19 +14,27 @@ struct lookup {
     bool distinct; /* no index is in a line twice */
 };
 
+/* part: x or y, which has an entry for each index; whole: the other one */
+static choir__k_gather arguments(const choir_tensor *part, const choir_tensor *whole,
+    const choir_tensor *index, struct lookup l)
+{
+    choir__k_gather args = {.index = choir__stretched(index, part->shape),
+        .size = whole->shape.dim[l.dim],
+        .ndim = part->shape.ndim,
+        .dim = l.dim,
+        .lookup = l.what,
+        .distinct = l.distinct,
+        .dtype = whole->dtype};
+    memcpy(args.shape, part->shape.dim, sizeof args.shape);
+    return args;
+}
+
 static void launch_gather(
     choir_tensor *y, const choir_tensor *x, const choir_tensor *index, struct lookup l)
 {
-    choir__k_gather args = {.y = choir__stretched(y, y->shape),
-        .index = choir__stretched(index, y->shape),
-        .x = {.p = choir__data(x)},
-        .size = x->shape.dim[l.dim],
-        .ndim = y->shape.ndim,
-        .dim = l.dim,
-        .lookup = l.what,
-        .dtype = y->dtype};
-    memcpy(args.x.stride, x->stride, sizeof args.x.stride);
-    memcpy(args.shape, y->shape.dim, sizeof args.shape);
+    choir__k_gather args = arguments(y, x, index, l);
+    args.y = choir__stretched(y, y->shape);
+    args.x = choir__stretched(x, x->shape);
     if (y->count)
         choir__launch(choir__device_of(y), CHOIR_F32, gather, &args);
 }
@@ -35,17 +43,9 @@ static void launch_gather(
 static void launch_scatter_add(
     choir_tensor *y, const choir_tensor *x, const choir_tensor *index, struct lookup l)
 {
-    choir__k_scatter_add args = {.y = {.p = choir__data(y)},
-        .index = choir__stretched(index, x->shape),
-        .x = choir__stretched(x, x->shape),
-        .size = y->shape.dim[l.dim],
-        .ndim = x->shape.ndim,
-        .dim = l.dim,
-        .lookup = l.what,
-        .distinct = l.distinct,
-        .dtype = y->dtype};
-    memcpy(args.y.stride, y->stride, sizeof args.y.stride);
-    memcpy(args.shape, x->shape.dim, sizeof args.shape);
+    choir__k_gather args = arguments(x, y, index, l);
+    args.y = choir__stretched(y, y->shape);
+    args.x = choir__stretched(x, x->shape);
     if (x->count)
         choir__launch(choir__device_of(y), y->dtype, scatter_add, &args);
 }

@@ -138,9 +138,9 @@ static void attention(void)
     choir__heads v = k, y = q, gy = q, gq = q, gk = k, gv = k;
     choir__attention_bias bias = {B(9), 1, {0, T * T, T}};
     v.p = B(3), y.p = B(0), gy.p = B(5), gq.p = B(6), gk.p = B(7), gv.p = B(8);
-    kernels->attention(&(choir__k_attention){q, k, v, y, bias, B(4), n, CHOIR_F32});
-    kernels->attention_backward(&(choir__k_attention_backward){
-        q, k, v, y, gy, gq, gk, gv, bias, {NULL}, B(4), n, CHOIR_F32});
+    choir__k_attention args = {q, k, v, y, gy, gq, gk, gv, bias, {NULL}, B(4), n, CHOIR_F32};
+    kernels->attention(&args);
+    kernels->attention_backward(&args);
 }
 
 static void optimizers(void)
