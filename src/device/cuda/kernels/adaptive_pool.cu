@@ -43,8 +43,8 @@ template <class T> __global__ void forward(in_packs<choir__k_pool> args)
             sum[e] = 0;
         for (int64_t w = w0; w < w1; w++) {
             W x[N];
-            load_wide(x, (const T *)k.x + ((n * k.s.h + h) * k.s.w + w) * k.s.c + c, left, args.whole,
-                W(0));
+            load_wide(x, (const T *)k.x + ((n * k.s.h + h) * k.s.w + w) * k.s.c + c, left,
+                args.whole, W(0));
             for (int e = 0; e < N; e++) {
                 bool more = (h == h0 && w == w0) || x[e] > y[e];
                 sum[e] += x[e];
