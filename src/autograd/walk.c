@@ -32,14 +32,6 @@ static choir_status check_versions(const choir__record *r)
     return CHOIR_OK;
 }
 
-static bool is_input(const choir__record *r, const choir_tensor *t)
-{
-    for (int i = 0; i < r->count; i++)
-        if (r->in[i] == t)
-            return true;
-    return false;
-}
-
 /* Returns the gradient of input i; of a copy that has none, that of its original (dest_wide).
  */
 static choir_tensor *gradient_of(const choir__record *r, int i)
@@ -82,8 +74,8 @@ static void release(choir__record *r, const choir_tensor *root, const choir_tens
 {
     for (int i = 0; i < CHOIR__MAX_SAVED; i++) {
         choir_tensor *t = r->saved[i];
-        if (t && t->storage && !t->producer && t->scope == r->scope && !is_input(r, t) &&
-            t != r->out)
+        if (t && t->storage && !t->producer && t->scope == r->scope &&
+            !choir__is_operand(r, t) && t != r->out)
             choir__tensor_release(t);
     }
     for (int i = 0; i < r->count; i++)

@@ -1,36 +1,14 @@
 /* The plug-in's side of plugin.h: the exported table, and the internal functions, each of which
  * calls through the host's table. It is part of every plug-in and of nothing else. */
-#include "comm/plugin.h"
-
 #include <stdio.h>
 
-/* Atomic, because ranks that are threads load at the same time. */
-static _Atomic(const choir__plugin_host *) table;
+#include "base/plugin/plugin_side.h"
+#include "comm/plugin.h"
 
-static const choir__plugin_host *host(void)
-{
-    return atomic_load_explicit(&table, memory_order_relaxed);
-}
+CHOIR__PLUGIN_SIDE(
+    choir__plugin, choir__plugin_host, CHOIR__PLUGIN_LAYOUT, .open = choir__plugin_open);
 
-static void start(const choir__plugin_host *of)
-{
-    atomic_store_explicit(&table, of, memory_order_relaxed);
-}
-
-extern const choir__plugin choir_plugin;
-__attribute__((visibility("default"))) const choir__plugin choir_plugin = {
-    .head = {CHOIR_VERSION, CHOIR__PLUGIN_LAYOUT},
-    .start = start,
-    .open = choir__plugin_open,
-};
-
-#define X(type, name, parameters, arguments)                                                   \
-    type name parameters                                                                       \
-    {                                                                                          \
-        return host()->name arguments;                                                         \
-    }
-CHOIR__PLUGIN_HOST(X)
-#undef X
+CHOIR__PLUGIN_HOST(CHOIR__THROUGH_HOST)
 
 choir_status choir__engine_fail(
     choir__engine *engine, choir_status status, const char *format, ...)

@@ -14,6 +14,7 @@
 #define CHOIR_KERNELS_H
 
 #include <math.h>
+#include <string.h>
 
 #include <choir/dtype.h>
 #include "base/base.h"
@@ -79,27 +80,19 @@ typedef enum choir__unary_op {
     CHOIR__UNARY_COUNT
 } choir__unary_op;
 
-/* y[i] = op(x[i]); y may be x. */
+/* y[i] = op(x[i]); y may be x.
+ *
+ * Backward: gx[i] = gy[i] op'(x[i]); y = op(x) is given for the ops that are cheaper from it
+ * (EXP SQRT TANH SIGMOID RELU; the others read x). gx may be gy. RELU: 0 at 0; ABS: 0 at 0;
+ * POW: 0 for a = 0; CLAMP: gy for a <= x <= b, else 0. */
 typedef struct choir__k_unary {
-    const void *x;
-    void *y;
+    const void *x, *gy; /* gy, gx: backward */
+    void *y, *gx;
     int64_t n;
     double a, b; /* AFFINE, POW, CLAMP */
     choir__unary_op op;
     choir_dtype dtype;
 } choir__k_unary;
-
-/* gx[i] = gy[i] op'(x[i]); y = op(x) is given for the ops that are cheaper from it (EXP SQRT
- * TANH SIGMOID RELU; the others read x). gx may be gy. RELU: 0 at 0; ABS: 0 at 0; POW: 0 for a
- * = 0; CLAMP: gy for a <= x <= b, else 0. */
-typedef struct choir__k_unary_backward {
-    const void *x, *y, *gy;
-    void *gx;
-    int64_t n;
-    double a, b;
-    choir__unary_op op;
-    choir_dtype dtype;
-} choir__k_unary_backward;
 
 typedef enum choir__binary_op {
     CHOIR__ADD,
@@ -186,23 +179,51 @@ typedef struct choir__k_matmul {
     choir_dtype dtype;
 } choir__k_matmul;
 
-/* Softmax over rows. y may be x. log: y = log softmax. */
+/* A matrix, or a batch of them: p[b * batch + i * row + j * col] is element (i, j) of matrix
+ * b. */
+typedef struct choir__matrix {
+    void *p;
+    int64_t batch, row, col;
+} choir__matrix;
+
+/* Returns a matrix whose rows are `row` elements apart. */
+static inline choir__matrix choir__rows_at(const void *p, int64_t row)
+{
+    choir__matrix m = {(void *)p, 0, row, 1};
+    return m;
+}
+
+static inline choir__matrix choir__transposed(choir__matrix m)
+{
+    choir__matrix t = {m.p, m.batch, m.col, m.row};
+    return t;
+}
+
+/* Returns the arguments of c = a b, a (m, k) and b (k, n); the batch is 1. */
+static inline choir__k_matmul choir__product_of(choir_dtype dtype, choir__matrix c,
+    choir__matrix a, choir__matrix b, int64_t m, int64_t n, int64_t k)
+{
+    choir__k_matmul p;
+    memset(&p, 0, sizeof p);
+    p.a = a.p, p.b = b.p, p.c = c.p;
+    p.batch0 = p.batch1 = 1;
+    p.m = m, p.n = n, p.k = k;
+    p.a_row = a.row, p.a_col = a.col, p.a_batch1 = a.batch;
+    p.b_row = b.row, p.b_col = b.col, p.b_batch1 = b.batch;
+    p.c_row = c.row, p.c_batch1 = c.batch;
+    p.dtype = dtype;
+    return p;
+}
+
+/* Softmax over rows. y may be x. log: y = log softmax. Backward, from y: gx = y (gy - sum_c gy
+ * y); log: gx = gy - exp(y) sum_c gy. gx may be gy. */
 typedef struct choir__k_softmax {
-    const void *x;
-    void *y;
+    const void *x, *gy; /* gy, gx: backward */
+    void *y, *gx;
     int64_t rows, cols;
     bool log;
     choir_dtype dtype;
 } choir__k_softmax;
-
-/* gx = y (gy - sum_c gy y); log: gx = gy - exp(y) sum_c gy. gx may be gy. */
-typedef struct choir__k_softmax_backward {
-    const void *y, *gy;
-    void *gx;
-    int64_t rows, cols;
-    bool log;
-    choir_dtype dtype;
-} choir__k_softmax_backward;
 
 /* y = (x - mean) * rstd * gamma + beta over cols, rstd = 1/sqrt(var + eps), var biased (Ba et
  * al., 2016). gamma, beta (cols) may be NULL. Writes mean, rstd (rows). mean NULL: root mean
@@ -221,42 +242,27 @@ typedef struct choir__k_layer_norm {
 
 /* gx (rows, cols); gx_add, if given, is added to gx (a residual's gradient; gx may alias it).
  * mean NULL as in the forward. half: the 16-bit dtype of gy (half_gy) and of gx_half beside
- * f32; gx_half, if given, gets a copy of gx, rounded. */
+ * f32; gx_half, if given, gets a copy of gx, rounded.
+ *
+ * layer_norm_weights, a kernel of its own: ggamma, gbeta (cols), rows added in order; either
+ * may be NULL. */
 typedef struct choir__k_layer_norm_backward {
     const void *x, *gamma, *mean, *rstd, *gy, *gx_add;
-    void *gx, *gx_half;
+    void *gx, *gx_half, *ggamma, *gbeta;
     int64_t rows, cols;
     choir_dtype dtype, half;
     int64_t half_gy; /* a bool would leave a word of padding: kit/pack.cuh, in_packs */
 } choir__k_layer_norm_backward;
 
-/* ggamma, gbeta (cols), rows added in order; either may be NULL. mean NULL as in the
- * forward. half: the 16-bit dtype of gy beside f32 (half_gy). */
-typedef struct choir__k_layer_norm_weights {
-    const void *x, *mean, *rstd, *gy;
-    void *ggamma, *gbeta;
-    int64_t rows, cols;
-    choir_dtype dtype, half;
-    int64_t half_gy;
-} choir__k_layer_norm_weights;
-
 /* y = silu(a) b (Shazeer, 2020), for rows of cols elements. Rows of a, b are a_row, b_row
- * apart; y is dense. */
+ * apart; y is dense. Backward: ga = gy b silu'(a) and gb = gy silu(a). Rows of ga, gb are
+ * ga_row, gb_row apart; either may be NULL. */
 typedef struct choir__k_swiglu {
-    const void *a, *b;
-    void *y;
-    int64_t rows, cols, a_row, b_row;
-    choir_dtype dtype;
-} choir__k_swiglu;
-
-/* ga = gy b silu'(a) and gb = gy silu(a). Rows of ga, gb are ga_row, gb_row apart; either may
- * be NULL. */
-typedef struct choir__k_swiglu_backward {
     const void *a, *b, *gy;
-    void *ga, *gb;
+    void *y, *ga, *gb; /* gy, ga, gb: backward */
     int64_t rows, cols, a_row, b_row, ga_row, gb_row;
     choir_dtype dtype;
-} choir__k_swiglu_backward;
+} choir__k_swiglu;
 
 /* Rotary positions (Su et al., 2021): each vector x (D) of a position t turns in the planes (i,
  * i + D/2): y[i] = x[i] cos - x[i + D/2] sin, y[i + D/2] = x[i + D/2] cos + x[i] sin. x, y are
@@ -321,32 +327,22 @@ typedef enum choir__row_losses {
  *   SCORE loss (rows) the target's own logit, 0 where that is ignored or elsewhere; count 1;
  *         for part_losses, and without weights and smoothing
  * With 16-bit logits all other floating operands are f32, here and in the backward. A target
- * outside [0, cols) fails the queue, except CHOIR__ELSEWHERE in SCORE. */
+ * outside [0, cols) fails the queue, except CHOIR__ELSEWHERE in SCORE.
+ *
+ * Backward reads lse and count. The gradient of a row: glogits_c = gloss / count * (a softmax_c
+ * - (1-s) w_t [c = t] - s w_c / cols), where a = (1-s) w_t + s mean w, 1 without weights; 0
+ * where count is. gloss has the shape of loss. glogits may be logits. Without weights and
+ * smoothing a target may be CHOIR__ELSEWHERE, which equals no c. */
 typedef struct choir__k_cross_entropy {
-    const void *logits, *weight;
+    const void *logits, *weight, *gloss; /* gloss, glogits: backward */
     const int64_t *targets;
-    void *loss, *lse, *count;
-    int64_t rows, cols, ignore_index;
-    float smoothing;
-    choir__row_losses losses;
-    choir_dtype dtype;
-    int64_t row; /* of logits, see choir__row_step */
-} choir__k_cross_entropy;
-
-/* The gradient of a row, glogits_c = gloss / count * (a softmax_c - (1-s) w_t [c = t] - s w_c /
- * cols), where a = (1-s) w_t + s mean w, 1 without weights; 0 where count is. gloss has the
- * shape of loss. glogits may be logits. Without weights and smoothing a target may be
- * CHOIR__ELSEWHERE, which equals no c. */
-typedef struct choir__k_cross_entropy_backward {
-    const void *logits, *weight, *lse, *count, *gloss;
-    const int64_t *targets;
-    void *glogits;
+    void *loss, *lse, *count, *glogits;
     int64_t rows, cols, ignore_index;
     float smoothing;
     choir__row_losses losses;
     choir_dtype dtype;
     int64_t row; /* of logits and glogits, see choir__row_step */
-} choir__k_cross_entropy_backward;
+} choir__k_cross_entropy;
 
 /* Losses of pairs, element by element, with d = x - y and z the softplus log(1 + exp(-x)):
  *   HUBER       |d| < a ? b d^2 / (2 a) : b (|d| - a/2)
@@ -354,7 +350,8 @@ typedef struct choir__k_cross_entropy_backward {
  *   BCE_LOGITS  (1-y) x + (1 + (w-1) y) z; w = weight[i % period], or 1 where weight is NULL
  *   KL          y > 0 ? y (log y - x) : 0
  *   KL_LOG      exp(y) (y - x)
- */
+ * Backward: gx and gy (either may be NULL) are gloss times the derivatives. The derivative of
+ * |d| at d = 0 is 0. */
 typedef enum choir__pair_kind {
     CHOIR__HUBER,
     CHOIR__BCE,
@@ -364,24 +361,13 @@ typedef enum choir__pair_kind {
 } choir__pair_kind;
 
 typedef struct choir__k_pair_loss {
-    const void *x, *y, *weight;
-    void *loss; /* n */
+    const void *x, *y, *weight, *gloss;
+    void *loss, *gx, *gy; /* loss (n); gloss, gx, gy: backward */
     int64_t n, period;
     choir__pair_kind kind;
     float a, b;
     choir_dtype dtype;
 } choir__k_pair_loss;
-
-/* gx and gy (either may be NULL): gloss times the derivatives. The derivative of |d| at d = 0
- * is 0. */
-typedef struct choir__k_pair_loss_backward {
-    const void *x, *y, *weight, *gloss;
-    void *gx, *gy;
-    int64_t n, period;
-    choir__pair_kind kind;
-    float a, b;
-    choir_dtype dtype;
-} choir__k_pair_loss_backward;
 
 /* Negative log likelihood of log-probabilities (rows, cols): loss () = -mean x[r, target[r]]
  * over the rows not ignored; backward writes all of gx. */
@@ -489,7 +475,8 @@ typedef enum choir__opt_bias {
 } choir__opt_bias;
 
 /* Sets the numbers of h that depend on the number of steps before this one. */
-static inline void choir__opt_correct(choir__opt_hyper *h, choir__opt_bias bias, int64_t steps)
+CHOIR__BOTH static inline void choir__opt_correct(
+    choir__opt_hyper *h, choir__opt_bias bias, int64_t steps)
 {
     double t = (double)steps + 1;
     double bias1 = 1 - pow((double)h->beta1, t), bias2 = 1 - pow((double)h->beta2, t);
@@ -633,6 +620,23 @@ typedef struct choir__k_store {
     X(sort) X(stretch)
 /* clang-format on */
 
+/* Kernels that share their arguments. */
+typedef choir__k_unary choir__k_unary_backward;
+typedef choir__k_softmax choir__k_softmax_backward;
+typedef choir__k_attention choir__k_attention_backward;
+typedef choir__k_gather choir__k_scatter_add;
+typedef choir__k_layer_norm_backward choir__k_layer_norm_weights;
+typedef choir__k_swiglu choir__k_swiglu_backward;
+typedef choir__k_batch_norm choir__k_batch_norm_backward;
+typedef choir__k_group_norm choir__k_group_norm_backward;
+typedef choir__k_conv choir__k_conv_backward_input;
+typedef choir__k_conv choir__k_conv_backward_weight;
+typedef choir__k_pool choir__k_pool_backward;
+typedef choir__k_pool choir__k_adaptive_pool;
+typedef choir__k_pool choir__k_adaptive_pool_backward;
+typedef choir__k_recurrent choir__k_recurrent_backward;
+typedef choir__k_cross_entropy choir__k_cross_entropy_backward;
+typedef choir__k_pair_loss choir__k_pair_loss_backward;
 typedef choir__k_ctc choir__k_ctc_backward;
 typedef choir__k_nll choir__k_nll_backward;
 typedef choir__k_optim choir__k_sgd;

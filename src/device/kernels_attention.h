@@ -29,25 +29,19 @@ typedef struct choir__attention_bias {
 
 /* y = softmax(scale q k^T + bias) v, head by head, one block of queries at a time, so that only
  * a block's scores are in memory. lse (B, H, T): log sum exp of each query's scores, f32 if the
- * operands are bf16 or f16. */
+ * operands are bf16 or f16.
+ *
+ * Backward, with P computed again from q, k and lse: gv = P^T gy; gS = P (gy v^T - rowsum(P gy
+ * v^T)); gq = scale gS k; gk = scale gS^T q; gbias += gS in order of (b, h, t). gq.p, gk.p,
+ * gv.p or gbias.p NULL: not computed. y is the forward's: rowsum(gy y) equals the rowsum above.
+ * y.p NULL: kernels that need y compute it again. */
 typedef struct choir__k_attention {
     choir__heads q, k, v, y;
-    choir__attention_bias bias;
+    choir__heads gy, gq, gk, gv; /* these and gbias: backward */
+    choir__attention_bias bias, gbias;
     void *lse;
     choir__attention_shape n;
     choir_dtype dtype;
 } choir__k_attention;
-
-/* With P computed again from q, k and lse: gv = P^T gy; gS = P (gy v^T - rowsum(P gy v^T)); gq
- * = scale gS k; gk = scale gS^T q; gbias += gS in order of (b, h, t). gq.p, gk.p, gv.p or
- * gbias.p NULL: not computed. y is the forward's: rowsum(gy y) equals the rowsum above. y.p
- * NULL: kernels that need y compute it again. */
-typedef struct choir__k_attention_backward {
-    choir__heads q, k, v, y, gy, gq, gk, gv;
-    choir__attention_bias bias, gbias;
-    const void *lse;
-    choir__attention_shape n;
-    choir_dtype dtype;
-} choir__k_attention_backward;
 
 #endif

@@ -28,10 +28,16 @@ typedef enum choir__norm_part {
  *   again  mean and rstd are an earlier call's; computes its y again, bit for bit, and writes
  *          nothing else
  *
- * gamma, beta may be NULL. */
+ * gamma, beta may be NULL.
+ *
+ * Backward writes gx and, if given, ggamma, gbeta, with train and relu as in the forward. A
+ * gradient passes ReLU where y > 0: y is read if given, else its sign is computed again from x,
+ * gamma and beta (so with a residual y must be given). gresidual, if given, receives the
+ * gradient after ReLU, which is the residual's; it may be gy. */
 typedef struct choir__k_batch_norm {
-    const void *x, *gamma, *beta, *residual;
+    const void *x, *gamma, *beta, *residual, *gy;
     void *y, *mean, *rstd, *running_mean, *running_var;
+    void *gx, *ggamma, *gbeta, *gresidual; /* these and gy: backward */
     int64_t *batches;
     int64_t rows, cols;
     float eps, momentum;
@@ -41,108 +47,50 @@ typedef struct choir__k_batch_norm {
     choir_dtype dtype;
 } choir__k_batch_norm;
 
-/* gx and, if given, ggamma, gbeta. train and relu as in the forward. A gradient passes ReLU
- * where y > 0: y is read if given, else its sign is computed again from x, gamma and beta (so
- * with a residual y must be given). gresidual, if given, receives the gradient after ReLU,
- * which is the residual's; it may be gy. */
-typedef struct choir__k_batch_norm_backward {
-    const void *x, *gamma, *beta, *mean, *rstd, *y, *gy;
-    void *gx, *ggamma, *gbeta, *gresidual;
-    int64_t rows, cols;
-    bool train, relu;
-    choir__norm_part part;
-    double *sums;
-    choir_dtype dtype;
-} choir__k_batch_norm_backward;
-
 /* Group norm (Wu & He, 2018), channels-last: each image's channels in `groups` runs of cols /
  * groups, normalised over all pixels of the run; gamma, beta (cols) may be NULL. Writes mean,
- * rstd (n, groups). */
+ * rstd (n, groups). Backward reads them, and writes gx and, if given, ggamma, gbeta (cols). */
 typedef struct choir__k_group_norm {
-    const void *x, *gamma, *beta;
+    const void *x, *gamma, *beta, *gy;
     void *y, *mean, *rstd;
+    void *gx, *ggamma, *gbeta; /* these and gy: backward */
     int64_t n, pixels, cols, groups;
     float eps;
     choir_dtype dtype;
 } choir__k_group_norm;
 
-/* gx and, if given, ggamma, gbeta (cols). */
-typedef struct choir__k_group_norm_backward {
-    const void *x, *gamma, *mean, *rstd, *gy;
-    void *gx, *ggamma, *gbeta;
-    int64_t n, pixels, cols, groups;
-    choir_dtype dtype;
-} choir__k_group_norm_backward;
-
 /* 2-D convolution, channels-last: x (N, H, W, C), y (N, OH, OW, O), w (O, KH, KW, C/groups) in
  * memory, bias (O) or NULL. Cross-correlation, zero padding. Where the images are bf16 or f16
- * the bias and the gradients gw, gbias are f32. */
+ * the bias and the gradients gw, gbias are f32.
+ *
+ * conv_backward_input computes gx from gy and w; conv_backward_weight gw and, if given, gbias
+ * from gy and x. */
 typedef struct choir__conv_shape {
     int64_t n, h, w, c, oh, ow, o, kh, kw, groups;
     int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
 } choir__conv_shape;
 
 typedef struct choir__k_conv {
-    const void *x, *w, *bias;
-    void *y;
+    const void *x, *w, *bias, *gy;
+    void *y, *gx, *gw, *gbias;
     choir__conv_shape s;
     choir_dtype dtype;
 } choir__k_conv;
 
-typedef struct choir__k_conv_backward_input {
-    const void *gy, *w;
-    void *gx;
-    choir__conv_shape s;
-    choir_dtype dtype;
-} choir__k_conv_backward_input;
-
-typedef struct choir__k_conv_backward_weight {
-    const void *gy, *x;
-    void *gw, *gbias; /* gbias may be NULL */
-    choir__conv_shape s;
-    choir_dtype dtype;
-} choir__k_conv_backward_weight;
-
 /* Pooling, channels-last, s.o == s.c. max: index (N, OH, OW, C) stores the place in the window
- * (kh * KW + kw) of the first maximum. Average divides by the whole window, padding
- * included. */
+ * (kh * KW + kw) of the first maximum. Average divides by the whole window, padding included.
+ * Backward computes gx from gy and, for the maximum, the index.
+ *
+ * adaptive_pool pools to a given size, with no window in s: output row i takes input rows
+ * floor(i H / OH) up to ceil((i+1) H / OH), columns alike. Its index stores the input pixel (h
+ * * W + w) of the first maximum; forward's may be NULL. */
 typedef struct choir__k_pool {
-    const void *x;
-    void *y;
-    uint8_t *index;
+    const void *x, *gy;
+    void *y, *gx;
+    void *index; /* uint8_t, or int32_t of adaptive_pool */
     choir__conv_shape s;
     bool max;
     choir_dtype dtype;
 } choir__k_pool;
-
-typedef struct choir__k_pool_backward {
-    const void *gy;
-    const uint8_t *index;
-    void *gx;
-    choir__conv_shape s;
-    bool max;
-    choir_dtype dtype;
-} choir__k_pool_backward;
-
-/* Pooling to a given size, channels-last: output row i takes input rows floor(i H / OH) up to
- * ceil((i+1) H / OH), columns alike. max: index (N, OH, OW, C) stores the input pixel (h * W +
- * w) of the first maximum; may be NULL. */
-typedef struct choir__k_adaptive_pool {
-    const void *x;
-    void *y;
-    int32_t *index;
-    int64_t n, h, w, c, oh, ow;
-    bool max;
-    choir_dtype dtype;
-} choir__k_adaptive_pool;
-
-typedef struct choir__k_adaptive_pool_backward {
-    const void *gy;
-    const int32_t *index;
-    void *gx;
-    int64_t n, h, w, c, oh, ow;
-    bool max;
-    choir_dtype dtype;
-} choir__k_adaptive_pool_backward;
 
 #endif

@@ -19,7 +19,12 @@
  *
  * gates (T, B, G H): x on entry, the gates on return (RNN: a). state (T, B, H): c of the LSTM,
  * u of the GRU, else NULL. y: h of step t and sample b at y + (t B + b) y_row. h0, c0 (B, H) or
- * NULL: zeros. */
+ * NULL: zeros.
+ *
+ * Backward starts from y, gates and state as the forward left them, and gy laid out as y. On
+ * return, gates holds the gradient of x, and the GRU's state that of u (the W_hh of r and z
+ * uses x's). gh, gc (B, H): the gradients of the last h and c on entry, those of h0 and c0 on
+ * return; if h0 is NULL, gh is scratch afterwards. gc: for the LSTM, else NULL. */
 typedef enum choir__cell {
     CHOIR__LSTM,
     CHOIR__GRU,
@@ -29,27 +34,13 @@ typedef enum choir__cell {
 } choir__cell;
 
 typedef struct choir__k_recurrent {
-    const void *w_hh, *b_hh, *h0, *c0; /* w_hh (G H, H), b_hh (G H) */
-    void *gates, *state, *y;
+    const void *w_hh, *b_hh, *h0, *c0, *gy; /* w_hh (G H, H), b_hh (G H) */
+    void *gates, *state, *y, *gh, *gc;      /* gy, gh, gc: backward */
     int64_t steps, batch, width, y_row;
     choir__cell cell;
     bool reverse;
     choir_dtype dtype;
 } choir__k_recurrent;
-
-/* The backward of choir__k_recurrent, from y, gates and state as the forward left them, and gy
- * laid out as y. On return, gates holds the gradient of x, and the GRU's state that of u (the
- * W_hh of r and z uses x's). gh, gc (B, H): the gradients of the last h and c on entry, those
- * of h0 and c0 on return; if h0 is NULL, gh is scratch afterwards. gc: for the LSTM, else
- * NULL. */
-typedef struct choir__k_recurrent_backward {
-    const void *w_hh, *h0, *c0, *y, *gy;
-    void *gates, *state, *gh, *gc;
-    int64_t steps, batch, width, y_row;
-    choir__cell cell;
-    bool reverse;
-    choir_dtype dtype;
-} choir__k_recurrent_backward;
 
 static inline int64_t choir__cell_gates(choir__cell cell)
 {

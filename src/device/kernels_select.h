@@ -85,24 +85,16 @@ static inline const char *choir__lookup_name(choir__lookup lookup)
     return (unsigned)lookup < CHOIR__LOOKUP_COUNT ? names[lookup] : "?";
 }
 
-/* y[.., i, ..] = x[.., index[.., i, ..], ..]: the index replaces the coordinate of dimension
- * dim. y and index have the shape; x has `size` entries along dim. Elements of any dtype are
- * moved bit by bit. An index outside [0, size) fails the queue, with a message that names it
- * and its place in the index's memory. */
+/* gather: y[.., i, ..] = x[.., index[.., i, ..], ..]: the index replaces the coordinate of
+ * dimension dim. y and index have the shape; x has `size` entries along dim. Elements of any
+ * dtype are moved bit by bit. An index outside [0, size) fails the queue, with a message that
+ * names it and its place in the index's memory.
+ *
+ * scatter_add: y[.., index[.., i, ..], ..] += x[.., i, ..], f32, f64 or i64; the terms of one
+ * element of y are added in the order of i. x and index have the shape; y has `size` entries
+ * along dim. distinct: no two terms belong to one element, so a GPU adds all of them at once.
+ * Errors as gather's. */
 typedef struct choir__k_gather {
-    choir__strided y, x, index;
-    int64_t shape[CHOIR__MAX_DIMS];
-    int64_t size;
-    int ndim, dim;
-    choir__lookup lookup;
-    choir_dtype dtype;
-} choir__k_gather;
-
-/* y[.., index[.., i, ..], ..] += x[.., i, ..], f32, f64 or i64; the terms of one element of y
- * are added in the order of i. x and index have the shape; y has `size` entries along dim.
- * distinct: no two terms belong to one element, so a GPU adds all of them at once. Errors as
- * gather's. */
-typedef struct choir__k_scatter_add {
     choir__strided y, x, index;
     int64_t shape[CHOIR__MAX_DIMS];
     int64_t size;
@@ -110,6 +102,6 @@ typedef struct choir__k_scatter_add {
     choir__lookup lookup;
     bool distinct;
     choir_dtype dtype;
-} choir__k_scatter_add;
+} choir__k_gather;
 
 #endif

@@ -1,31 +1,15 @@
 /* The plug-in's side of plugin.h: the struct that it exports, and the internal names, each
  * defined as a call through the host's table. It is a part of every backend's plug-in and of
  * nothing else. */
-#include "device/plugin.h"
-
 #include <stdio.h>
 
-static const choir__device_host *host;
+#include "base/plugin/plugin_side.h"
+#include "device/plugin.h"
 
-static void start(const choir__device_host *of)
-{
-    host = of;
-}
+CHOIR__PLUGIN_SIDE(choir__device_plugin, choir__device_host, CHOIR__DEVICE_LAYOUT,
+    .backend = &choir__plugged_backend);
 
-extern const choir__device_plugin choir_plugin;
-__attribute__((visibility("default"))) const choir__device_plugin choir_plugin = {
-    .head = {CHOIR_VERSION, CHOIR__DEVICE_LAYOUT},
-    .start = start,
-    .backend = &choir__plugged_backend,
-};
-
-#define X(type, name, parameters, arguments)                                                   \
-    type name parameters                                                                       \
-    {                                                                                          \
-        return host->name arguments;                                                           \
-    }
-CHOIR__DEVICE_HOST(X)
-#undef X
+CHOIR__DEVICE_HOST(CHOIR__THROUGH_HOST)
 
 choir_status choir__queue_fail(choir_status status, const char *format, ...)
 {
@@ -34,5 +18,5 @@ choir_status choir__queue_fail(choir_status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return host->queue_fail(status, text);
+    return host()->queue_fail(status, text);
 }

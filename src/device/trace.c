@@ -272,20 +272,8 @@ double choir_trace_matmul_rate(choir_device *device)
     float *p = choir__block_data(block);
     double times[RATE_RUNS];
     choir__k_fill fill = {.y = p, .n = 2 * N * N, .value = 1, .dtype = CHOIR_F32};
-    choir__k_matmul product = {.a = p,
-        .b = p + N * N,
-        .c = p + 2 * N * N,
-        .batch0 = 1,
-        .batch1 = 1,
-        .m = N,
-        .n = N,
-        .k = N,
-        .a_row = N,
-        .a_col = 1,
-        .b_row = N,
-        .b_col = 1,
-        .c_row = N,
-        .dtype = CHOIR_F32};
+    choir__k_matmul product = choir__product_of(CHOIR_F32, choir__rows_at(p + 2 * N * N, N),
+        choir__rows_at(p, N), choir__rows_at(p + N * N, N), N, N, N);
     choir__launch(device, CHOIR_F32, fill, &fill);
     for (int i = 0; i < RATE_RUNS; i++) {
         choir__queue_wait(device->queue);

@@ -20,28 +20,14 @@ static void describe_matmul(const void *args, choir__work *work)
         (long long)k->m, (long long)k->n, (long long)k->k);
 }
 
-static void describe_conv_shape(const choir__conv_shape *s, choir__work *work)
+static void describe_conv(const void *args, choir__work *work)
 {
+    const choir__conv_shape *s = &((const choir__k_conv *)args)->s;
     work->flops = 2.0 * (double)(s->n * s->oh * s->ow) * (double)s->o *
                   (double)(s->kh * s->kw * (s->c / s->groups));
     snprintf(work->shape, sizeof work->shape, "%lldx%lldx%lldx%lld to %lld, %lldx%lld/%lld",
         (long long)s->n, (long long)s->h, (long long)s->w, (long long)s->c, (long long)s->o,
         (long long)s->kh, (long long)s->kw, (long long)s->stride_h);
-}
-
-static void describe_conv(const void *args, choir__work *work)
-{
-    describe_conv_shape(&((const choir__k_conv *)args)->s, work);
-}
-
-static void describe_conv_backward_input(const void *args, choir__work *work)
-{
-    describe_conv_shape(&((const choir__k_conv_backward_input *)args)->s, work);
-}
-
-static void describe_conv_backward_weight(const void *args, choir__work *work)
-{
-    describe_conv_shape(&((const choir__k_conv_backward_weight *)args)->s, work);
 }
 
 /* Returns the number of pairs of a query and a key that it sees. */
@@ -55,45 +41,29 @@ static double pairs(const choir__attention_shape *n)
     return sum * (double)(n->b * n->h);
 }
 
-static void describe_attention_shape(
-    const choir__attention_shape *n, double factor, choir__work *work)
+static void describe_attention(const void *args, choir__work *work)
 {
-    work->flops = factor * pairs(n) * (double)n->d;
+    const choir__attention_shape *n = &((const choir__k_attention *)args)->n;
+    work->flops = 4 * pairs(n) * (double)n->d;
     snprintf(work->shape, sizeof work->shape, "%lldx%lldx%lldx%lld%s", (long long)n->b,
         (long long)n->h, (long long)n->t, (long long)n->d, n->causal ? " causal" : "");
 }
 
-static void describe_attention(const void *args, choir__work *work)
-{
-    describe_attention_shape(&((const choir__k_attention *)args)->n, 4, work);
-}
-
 static void describe_attention_backward(const void *args, choir__work *work)
 {
-    describe_attention_shape(&((const choir__k_attention_backward *)args)->n, 8, work);
+    describe_attention(args, work);
+    work->flops *= 2;
 }
 
 /* Counts `steps` products of (B, H) by (H, G H): the forward, or the backward's gradient of the
  * state. */
-static void describe_cell(
-    choir__cell cell, int64_t steps, int64_t batch, int64_t width, choir__work *work)
-{
-    double gates = (double)choir__cell_gates(cell);
-    work->flops = 2.0 * (double)steps * (double)batch * (double)width * gates * (double)width;
-    snprintf(work->shape, sizeof work->shape, "%lld steps of %lldx%lld", (long long)steps,
-        (long long)batch, (long long)width);
-}
-
 static void describe_recurrent(const void *args, choir__work *work)
 {
     const choir__k_recurrent *k = args;
-    describe_cell(k->cell, k->steps, k->batch, k->width, work);
-}
-
-static void describe_recurrent_backward(const void *args, choir__work *work)
-{
-    const choir__k_recurrent_backward *k = args;
-    describe_cell(k->cell, k->steps, k->batch, k->width, work);
+    double gates = (double)choir__cell_gates(k->cell), width = (double)k->width;
+    work->flops = 2.0 * (double)k->steps * (double)k->batch * width * gates * width;
+    snprintf(work->shape, sizeof work->shape, "%lld steps of %lldx%lld", (long long)k->steps,
+        (long long)k->batch, (long long)k->width);
 }
 
 /* The kernels by number, in the order of their table. */
@@ -113,12 +83,12 @@ static const char *const names[KERNELS] = {
 static describe_fn *const describers[KERNELS] = {
     [KERNEL_matmul] = describe_matmul,
     [KERNEL_conv] = describe_conv,
-    [KERNEL_conv_backward_input] = describe_conv_backward_input,
-    [KERNEL_conv_backward_weight] = describe_conv_backward_weight,
+    [KERNEL_conv_backward_input] = describe_conv,
+    [KERNEL_conv_backward_weight] = describe_conv,
     [KERNEL_attention] = describe_attention,
     [KERNEL_attention_backward] = describe_attention_backward,
     [KERNEL_recurrent] = describe_recurrent,
-    [KERNEL_recurrent_backward] = describe_recurrent_backward,
+    [KERNEL_recurrent_backward] = describe_recurrent,
 };
 
 /* The number of the kernel that fn is; KERNELS: it is none of the table's. */

@@ -92,9 +92,18 @@ static void check_number(choir_optim *o, const char *name, const char *option, f
             (double)value);
 }
 
-static choir_optim *new_optim(choir_scope *run, choir_module *module, choir__optim_kind kind,
-    const char *name, float lr, float weight_decay)
+/* Returns the optimizer's name, for messages: "sgd" of choir_sgd. */
+static const char *name_of(const char *function)
 {
+    return function + strlen("choir_");
+}
+
+static choir_optim *new_optim(choir_scope *run, choir_module *module, choir__optim_kind kind,
+    const char *function, float lr, float weight_decay)
+{
+    const char *name = name_of(function);
+    run = choir__open_scope(run, function);
+    module = choir__module_for(run, module, function);
     choir_optim *o = choir__arena_get(&run->arena, sizeof *o); /* see tensor/handle.h */
     o->run = run;
     o->kind = kind;
@@ -120,9 +129,7 @@ static choir_optim *new_optim(choir_scope *run, choir_module *module, choir__opt
 
 choir_optim *choir_sgd(choir_scope *run, choir_module *module, choir_sgd_opts opts)
 {
-    run = choir__open_scope(run, __func__);
-    module = choir__module_for(run, module, __func__);
-    choir_optim *o = new_optim(run, module, CHOIR__SGD, "sgd", opts.lr, opts.weight_decay);
+    choir_optim *o = new_optim(run, module, CHOIR__SGD, __func__, opts.lr, opts.weight_decay);
     o->momentum = opts.momentum;
     o->dampening = opts.dampening;
     o->nesterov = opts.nesterov;
@@ -130,11 +137,11 @@ choir_optim *choir_sgd(choir_scope *run, choir_module *module, choir_sgd_opts op
     o->idle = !opts.lr && !opts.momentum && !opts.dampening && !opts.weight_decay;
     check_number(o, "sgd", "a momentum", opts.momentum);
     if (!isfinite(opts.dampening))
-        choir__poison(run, CHOIR_ERR_ARGUMENT, "sgd: expected a finite dampening, got %g",
+        choir__poison(o->run, CHOIR_ERR_ARGUMENT, "sgd: expected a finite dampening, got %g",
             (double)opts.dampening);
     if (opts.nesterov && (opts.momentum <= 0 || opts.dampening != 0))
-        choir__poison(
-            run, CHOIR_ERR_ARGUMENT, "sgd: Nesterov needs a momentum above 0 and no dampening");
+        choir__poison(o->run, CHOIR_ERR_ARGUMENT,
+            "sgd: Nesterov needs a momentum above 0 and no dampening");
     return o;
 }
 
@@ -152,40 +159,35 @@ static void set_moments(choir_optim *o, const char *name, float beta1, float bet
             name, (double)beta1, (double)beta2);
 }
 
-static choir_optim *new_adam(choir_scope *run, choir_module *module, const char *name,
+static choir_optim *new_adam(choir_scope *run, choir_module *module, const char *function,
     choir_adamw_opts opts, bool decoupled)
 {
-    choir_optim *o = new_optim(run, module, CHOIR__ADAM, name, opts.lr, opts.weight_decay);
+    choir_optim *o = new_optim(run, module, CHOIR__ADAM, function, opts.lr, opts.weight_decay);
+    const char *name = name_of(function);
     set_moments(o, name, opts.beta1, opts.beta2, opts.eps);
     o->decoupled = decoupled;
     o->amsgrad = opts.amsgrad;
     o->maximize = opts.maximize;
     o->coded = opts.eight_bits;
     if (opts.eight_bits && opts.amsgrad)
-        choir__poison(run, CHOIR_ERR_ARGUMENT,
+        choir__poison(o->run, CHOIR_ERR_ARGUMENT,
             "%s: amsgrad keeps a third moment, which has no 8-bit form", name);
     return o;
 }
 
 choir_optim *choir_adam(choir_scope *run, choir_module *module, choir_adamw_opts opts)
 {
-    run = choir__open_scope(run, __func__);
-    module = choir__module_for(run, module, __func__);
-    return new_adam(run, module, "adam", opts, false);
+    return new_adam(run, module, __func__, opts, false);
 }
 
 choir_optim *choir_adamw(choir_scope *run, choir_module *module, choir_adamw_opts opts)
 {
-    run = choir__open_scope(run, __func__);
-    module = choir__module_for(run, module, __func__);
-    return new_adam(run, module, "adamw", opts, true);
+    return new_adam(run, module, __func__, opts, true);
 }
 
 choir_optim *choir_lamb(choir_scope *run, choir_module *module, choir_lamb_opts opts)
 {
-    run = choir__open_scope(run, __func__);
-    module = choir__module_for(run, module, __func__);
-    choir_optim *o = new_optim(run, module, CHOIR__LAMB, "lamb", opts.lr, opts.weight_decay);
+    choir_optim *o = new_optim(run, module, CHOIR__LAMB, __func__, opts.lr, opts.weight_decay);
     set_moments(o, "lamb", opts.beta1, opts.beta2, opts.eps);
     o->decoupled = opts.decoupled;
     o->bias_correction = opts.bias_correction;
@@ -200,9 +202,7 @@ choir_optim *choir_lamb(choir_scope *run, choir_module *module, choir_lamb_opts 
 
 choir_optim *choir_lion(choir_scope *run, choir_module *module, choir_lion_opts opts)
 {
-    run = choir__open_scope(run, __func__);
-    module = choir__module_for(run, module, __func__);
-    choir_optim *o = new_optim(run, module, CHOIR__LION, "lion", opts.lr, opts.weight_decay);
+    choir_optim *o = new_optim(run, module, CHOIR__LION, __func__, opts.lr, opts.weight_decay);
     set_moments(o, "lion", opts.beta1, opts.beta2, 0);
     o->maximize = opts.maximize;
     return o;
@@ -210,10 +210,8 @@ choir_optim *choir_lion(choir_scope *run, choir_module *module, choir_lion_opts 
 
 choir_optim *choir_rmsprop(choir_scope *run, choir_module *module, choir_rmsprop_opts opts)
 {
-    run = choir__open_scope(run, __func__);
-    module = choir__module_for(run, module, __func__);
     choir_optim *o =
-        new_optim(run, module, CHOIR__RMSPROP, "rmsprop", opts.lr, opts.weight_decay);
+        new_optim(run, module, CHOIR__RMSPROP, __func__, opts.lr, opts.weight_decay);
     o->beta2 = opts.alpha;
     o->eps = opts.eps;
     o->momentum = opts.momentum;
@@ -222,20 +220,18 @@ choir_optim *choir_rmsprop(choir_scope *run, choir_module *module, choir_rmsprop
     check_number(o, "rmsprop", "an eps", opts.eps);
     check_number(o, "rmsprop", "a momentum", opts.momentum);
     if (opts.alpha == 0 && opts.eps == 0)
-        choir__poison(run, CHOIR_ERR_ARGUMENT,
+        choir__poison(o->run, CHOIR_ERR_ARGUMENT,
             "rmsprop: alpha and eps are 0; begin with choir_rmsprop_defaults()");
     if (!(opts.alpha >= 0 && opts.alpha <= 1))
-        choir__poison(run, CHOIR_ERR_ARGUMENT, "rmsprop: expected an alpha from 0 to 1, got %g",
-            (double)opts.alpha);
+        choir__poison(o->run, CHOIR_ERR_ARGUMENT,
+            "rmsprop: expected an alpha from 0 to 1, got %g", (double)opts.alpha);
     return o;
 }
 
 choir_optim *choir_adafactor(choir_scope *run, choir_module *module, choir_adafactor_opts opts)
 {
-    run = choir__open_scope(run, __func__);
-    module = choir__module_for(run, module, __func__);
     choir_optim *o =
-        new_optim(run, module, CHOIR__ADAFACTOR, "adafactor", opts.lr, opts.weight_decay);
+        new_optim(run, module, CHOIR__ADAFACTOR, __func__, opts.lr, opts.weight_decay);
     o->beta2 = opts.beta2_decay;
     o->eps = opts.eps1;
     o->least = opts.eps2;
@@ -244,14 +240,14 @@ choir_optim *choir_adafactor(choir_scope *run, choir_module *module, choir_adafa
     check_number(o, "adafactor", "an eps1", opts.eps1);
     check_number(o, "adafactor", "an eps2", opts.eps2);
     if (opts.d == 0 && opts.beta2_decay == 0)
-        choir__poison(run, CHOIR_ERR_ARGUMENT,
+        choir__poison(o->run, CHOIR_ERR_ARGUMENT,
             "adafactor: d and beta2_decay are 0; begin with choir_adafactor_defaults()");
     if (!(opts.beta2_decay <= 0 && isfinite(opts.beta2_decay)))
-        choir__poison(run, CHOIR_ERR_ARGUMENT,
+        choir__poison(o->run, CHOIR_ERR_ARGUMENT,
             "adafactor: expected a beta2_decay of at most 0, got %g", (double)opts.beta2_decay);
     if (!(opts.d >= 1 && isfinite(opts.d)))
-        choir__poison(run, CHOIR_ERR_ARGUMENT, "adafactor: expected a d of at least 1, got %g",
-            (double)opts.d);
+        choir__poison(o->run, CHOIR_ERR_ARGUMENT,
+            "adafactor: expected a d of at least 1, got %g", (double)opts.d);
     return o;
 }
 
@@ -271,9 +267,7 @@ static void leave_tables(choir_optim *o, const choir_module *module)
 
 choir_optim *choir_muon(choir_scope *run, choir_module *module, choir_muon_opts opts)
 {
-    run = choir__open_scope(run, __func__);
-    module = choir__module_for(run, module, __func__);
-    choir_optim *o = new_optim(run, module, CHOIR__MUON, "muon", opts.lr, opts.weight_decay);
+    choir_optim *o = new_optim(run, module, CHOIR__MUON, __func__, opts.lr, opts.weight_decay);
     set_moments(o, "muon", opts.beta1, opts.beta2, opts.adam_eps);
     o->decoupled = true;
     o->momentum = opts.momentum;
@@ -284,11 +278,11 @@ choir_optim *choir_muon(choir_scope *run, choir_module *module, choir_muon_opts 
     o->maximize = opts.maximize;
     check_number(o, "muon", "an eps", opts.eps);
     if (!(opts.momentum >= 0 && opts.momentum < 1))
-        choir__poison(run, CHOIR_ERR_ARGUMENT, "muon: expected a momentum in [0, 1), got %g",
+        choir__poison(o->run, CHOIR_ERR_ARGUMENT, "muon: expected a momentum in [0, 1), got %g",
             (double)opts.momentum);
     if (opts.ns_steps < 1 || opts.ns_steps > 100)
-        choir__poison(
-            run, CHOIR_ERR_ARGUMENT, "muon: expected 1 to 100 ns_steps, got %d", opts.ns_steps);
+        choir__poison(o->run, CHOIR_ERR_ARGUMENT, "muon: expected 1 to 100 ns_steps, got %d",
+            opts.ns_steps);
     for (int i = 0; i < o->count; i++) {
         const choir__param *p = o->states[i].param;
         o->states[i].matrix =

@@ -16,7 +16,6 @@
  *
  * The forward pass, too, may need a tensor from within a segment (a connection that skips
  * blocks): then only this tensor is computed again, and it stays. */
-#include "tensor/again.h"
 #include "tensor/autocast.h"
 #include "tensor/launch.h"
 #include "tensor/segment.h"
@@ -57,10 +56,10 @@ bool choir__made_of(const choir__record *r, const choir_tensor *t)
     return r->segment && choir__is_operand(r, t);
 }
 
-void choir__copy_again(choir_tensor *saved, const choir_tensor *x)
+void choir__copy_again(const choir__record *r, int i)
 {
-    if (saved != x)
-        choir__launch_copy(saved, x);
+    if (!r->first && r->saved[i] != r->in[i])
+        choir__launch_copy(r->saved[i], r->in[i]);
 }
 
 /* --- one record --- */

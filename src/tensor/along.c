@@ -212,15 +212,8 @@ choir_tensor *choir_cumsum(choir_tensor *x, int dim)
     if (!choir__is_float(x->dtype))
         return choir__poison(scope, CHOIR_ERR_DTYPE,
             "cumsum: expected a floating tensor, got %s", choir_dtype_name(x->dtype));
-    choir_tensor *dense = choir__dense_rows(scope, x);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
-    if (dense->poisoned || y->poisoned)
-        return dense->poisoned ? dense : y;
-    launch_cumsum(y, dense, dim, false);
-    choir__record *r = choir__record_op(&cumsum_op, y, &x, 1);
-    if (r)
-        choir__record_attrs(r, &dim, sizeof dim);
-    return choir__as_stored(y);
+    return choir__computed(&cumsum_op, y, &x, 1, (choir__keeps){&dim, sizeof dim, {NULL}});
 }
 
 /* --- compositions: they begin as ops of their own, which checks x --- */

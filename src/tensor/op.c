@@ -39,6 +39,13 @@ static choir_tensor *first_bad(const choir__op *op, choir_tensor *const *in, int
     return NULL;
 }
 
+choir_tensor *choir__failed_in(choir_scope *scope)
+{
+    choir_tensor *t = choir__tensor_bare(scope, CHOIR_F32, CHOIR_SCALAR);
+    t->poisoned = true;
+    return t;
+}
+
 /* Refuses an operand that is only this rank's part of a tensor. */
 static choir_tensor *refuse_part(const char *op, choir_tensor *t, choir_scope *scope)
 {
@@ -59,14 +66,8 @@ choir_scope *choir__begin(
     if ((*poisoned = first_bad(op, in, count)))
         return NULL;
     choir_scope *scope = choir__join(in, count);
-    if (!scope) {
-        *poisoned = choir__tensor_bare(in[0]->scope, CHOIR_F32, CHOIR_SCALAR);
-        (*poisoned)->poisoned = true;
-        return NULL;
-    }
-    if (!choir__placed(scope, op->name, in, count)) {
-        *poisoned = choir__tensor_bare(scope, CHOIR_F32, CHOIR_SCALAR);
-        (*poisoned)->poisoned = true;
+    if (!scope || !choir__placed(scope, op->name, in, count)) {
+        *poisoned = choir__failed_in(scope ? scope : in[0]->scope);
         return NULL;
     }
     for (int i = 0; i < count; i++) {
@@ -77,8 +78,7 @@ choir_scope *choir__begin(
             return NULL;
         }
         if (choir__bring_back(in[i]) != CHOIR_OK) {
-            *poisoned = choir__tensor_bare(scope, CHOIR_F32, CHOIR_SCALAR);
-            (*poisoned)->poisoned = true;
+            *poisoned = choir__failed_in(scope);
             return NULL;
         }
         if (scope->kind == CHOIR__RUN && scope->grad && in[i]->requires_grad) {
@@ -96,8 +96,7 @@ choir_scope *choir__begin(
         }
     }
     if (!choir__set_dtypes(scope, op, in, count)) {
-        *poisoned = choir__tensor_bare(scope, CHOIR_F32, CHOIR_SCALAR);
-        (*poisoned)->poisoned = true;
+        *poisoned = choir__failed_in(scope);
         return NULL;
     }
     for (int i = 0; i < count && op->composed; i++)
@@ -148,6 +147,46 @@ choir__record *choir__record_op(
 void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes)
 {
     r->attrs = memcpy(choir__arena_get(&r->scope->arena, bytes), attrs, bytes);
+}
+
+static void keep(choir__record *r, const choir__keeps *keeps)
+{
+    if (keeps->bytes)
+        choir__record_attrs(r, keeps->attrs, keeps->bytes);
+    memcpy(r->saved, keeps->saved, sizeof r->saved);
+}
+
+choir_tensor *choir__recorded(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
+    int count, choir__keeps keeps)
+{
+    choir__record *r = choir__record_op(op, out, in, count);
+    if (r)
+        keep(r, &keeps);
+    return choir__as_stored(out);
+}
+
+choir_tensor *choir__computed(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
+    int count, choir__keeps keeps)
+{
+    for (int i = 0; i < CHOIR__MAX_SAVED && !out->poisoned; i++)
+        if (keeps.saved[i] && keeps.saved[i]->poisoned)
+            return keeps.saved[i];
+    if (out->poisoned)
+        return out;
+    choir__record passing = {
+        .op = op, .scope = out->scope, .out = out, .count = count, .attrs = keeps.attrs};
+    choir__record *r = choir__record_op(op, out, in, count), *used = r ? r : &passing;
+    if (r)
+        keep(r, &keeps);
+    memcpy(passing.in, in, (size_t)count * sizeof *in);
+    memcpy(passing.saved, keeps.saved, sizeof passing.saved);
+    used->first = true;
+    op->again(used);
+    used->first = false;
+    for (int i = 0; i < CHOIR__MAX_SAVED && !r; i++)
+        if (choir__made_along(&passing, i))
+            choir__tensor_release(passing.saved[i]);
+    return op->loss ? out : choir__as_stored(out);
 }
 
 bool choir__reads(const choir__record *r, const choir_tensor *t)

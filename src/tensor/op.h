@@ -33,7 +33,7 @@ typedef struct choir__op {
     choir__cast cast;
     bool any_dtype; /* operands keep their dtypes: views, copies, a user's own op */
     bool composed;  /* made of other ops: its operands of the run enter the step's scope */
-    bool loss;      /* computes in f32 at every level of autocast */
+    bool loss;      /* computes in f32 at every level of autocast; the result stays f32 */
     bool lookup;    /* copies rows of operand 0; under Apex's O2 its result is 16-bit */
     unsigned half;  /* bit i: the op takes operand i in 16 bits on every device */
     /* like half, on devices whose kernels all take 16 bits (choir_device.half) */
@@ -63,9 +63,9 @@ typedef struct choir__op {
     void (*backward)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_input)(choir__record *r, choir_tensor *gy, choir__sink *sink);
     void (*backward_weight)(choir__record *r, choir_tensor *gy, choir__sink *sink);
-    /* Computes the result's values again, bit for bit, from the operands: writes them to r->out
-     * and to the saved tensors in again_saved. The memory of all of them is allocated. NULL:
-     * the op cannot do so. */
+    /* Computes the result's values from the operands, for the first time (choir__computed) or
+     * again, bit for bit: writes them to r->out and to the saved tensors in again_saved. The
+     * memory of all of them is allocated. NULL: the op cannot do so. */
     void (*again)(choir__record *r);
     unsigned again_saved; /* bit i: `again` also writes saved[i], unless that is an operand */
     /* cheap to compute again: choir__done_with releases its result early */
@@ -88,6 +88,7 @@ struct choir__record {
     int count;
     choir_tensor *saved[CHOIR__MAX_SAVED];
     const void *attrs;              /* in the scope's arena */
+    bool first;                     /* `again` computes its values for the first time */
     bool reached;                   /* on a path from the loss */
     bool needed;                    /* while its segment is computed again */
     struct choir__segment *segment; /* the innermost segment that contains it; NULL: none */
@@ -161,6 +162,24 @@ choir__record *choir__record_op(
 /* Copies attributes into the record's arena. */
 void choir__record_attrs(choir__record *r, const void *attrs, size_t bytes);
 
+/* The parts of a record that belong to the op: attributes, which are copied, and tensors for
+ * backward. */
+typedef struct choir__keeps {
+    const void *attrs;
+    size_t bytes;
+    choir_tensor *saved[CHOIR__MAX_SAVED];
+} choir__keeps;
+
+/* Ends an op whose result is computed: leaves a record and returns choir__as_stored(out). */
+choir_tensor *choir__recorded(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
+    int count, choir__keeps keeps);
+/* Ends an op with `again`, which computes the values of out and of the saved tensors: like
+ * choir__recorded. Returns a tensor among them that is poisoned, if there is one. Without a
+ * gradient `again` gets a record that ends with this call, and the saved tensors that it wrote
+ * are released. */
+choir_tensor *choir__computed(const choir__op *op, choir_tensor *out, choir_tensor *const *in,
+    int count, choir__keeps keeps);
+
 /* The op of choir_add, for ops that also add; and that of an f32 tensor and a 16-bit one, which
  * a kernel adds in one pass (ops/add.c). */
 extern const choir__op choir__add_op, choir__add_half_op;
@@ -178,6 +197,21 @@ void choir__done_with(choir_tensor *t);
 /* Like choir__done_with, but keeps the tensor's cached autocast copies. */
 void choir__done_with_one(choir_tensor *t);
 
+/* Returns t's memory, or NULL for a tensor that is not given. */
+static inline void *choir__data_or_null(const choir_tensor *t)
+{
+    return t ? choir__data(t) : NULL;
+}
+
+/* True if t is not given, or has one number of this dtype per channel. */
+static inline bool choir__is_per_channel(
+    const choir_tensor *t, int64_t channels, choir_dtype dtype)
+{
+    return !t || (t->shape.ndim == 1 && t->shape.dim[0] == channels && t->dtype == dtype);
+}
+
+/* Returns a poisoned tensor of a scope that has an error. */
+choir_tensor *choir__failed_in(choir_scope *scope);
 /* Records an error that names the op and its operands' shapes. */
 choir_tensor *choir__shape_error(
     const char *op, choir_scope *scope, choir_tensor *const *in, int count, const char *why);

@@ -3,7 +3,6 @@
  * released, with these exceptions: the result; kept copies, which have their own memory;
  * tensors that a hook has seen; and tensors that were changed in place and cannot be computed
  * again. */
-#include "tensor/again.h"
 #include "tensor/segment.h"
 
 choir__segment *choir__segment_begin(choir_scope *scope)

@@ -68,14 +68,19 @@ static void no_images(void **state)
     check(t);
 }
 
+static choir__conv_shape shape_of(const int64_t *p)
+{
+    return (choir__conv_shape){
+        .n = p[0], .h = p[1], .w = p[2], .c = p[3], .oh = p[4], .ow = p[5]};
+}
+
 static void adaptive_pool(void **state)
 {
     (void)state;
     for (size_t i = 0; i < 3 * CHOIR_COUNT(pools); i++) {
         const int64_t *p = pools[i / 3];
         int64_t in = p[0] * p[1] * p[2] * p[3], out = p[0] * p[4] * p[5] * p[3];
-        trial t = TRIAL(adaptive_pool, .n = p[0], .h = p[1], .w = p[2], .c = p[3], .oh = p[4],
-            .ow = p[5], .max = i % 3);
+        trial t = TRIAL(adaptive_pool, .s = shape_of(p), .max = i % 3);
         give(&t, AT(adaptive_pool, x), in, uniform(in, -2, 3));
         take(&t, AT(adaptive_pool, y), out);
         if (i % 3 == 2)
@@ -92,19 +97,9 @@ static void adaptive_pool_backward(void **state)
         int64_t in = p[0] * p[1] * p[2] * p[3], out = p[0] * p[4] * p[5] * p[3];
         float *x = uniform(in, -1, 1), *y = malloc((size_t)out * sizeof *y);
         int32_t *index = malloc((size_t)out * sizeof *index); /* as the forward has it */
-        choir__cpu_reference.adaptive_pool(&(choir__k_adaptive_pool){.x = x,
-            .y = y,
-            .index = index,
-            .n = p[0],
-            .h = p[1],
-            .w = p[2],
-            .c = p[3],
-            .oh = p[4],
-            .ow = p[5],
-            .max = true,
-            .dtype = CHOIR_F32});
-        trial t = TRIAL(adaptive_pool_backward, .n = p[0], .h = p[1], .w = p[2], .c = p[3],
-            .oh = p[4], .ow = p[5], .max = i % 2, .index = index);
+        choir__cpu_reference.adaptive_pool(&(choir__k_adaptive_pool){
+            .x = x, .y = y, .index = index, .s = shape_of(p), .max = true, .dtype = CHOIR_F32});
+        trial t = TRIAL(adaptive_pool_backward, .s = shape_of(p), .max = i % 2, .index = index);
         give(&t, AT(adaptive_pool_backward, gy), out, uniform(out, -1, 2));
         take(&t, AT(adaptive_pool_backward, gx), in);
         check(t);

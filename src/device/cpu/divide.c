@@ -48,16 +48,24 @@ DIVIDED(add_scaled, k->n, 1, MOVE(a, first),
     p->b = at(p->b, first, p->b_half ? sizeof(uint16_t) : sizeof(float)), MOVE(y, first),
     p->n = count)
 
-/* Returns the outermost dimension that has several elements, and stores those inside it. */
-static int outermost(const int64_t *shape, int ndim, int64_t *inside)
+/* Returns the outermost dimension that has several elements. */
+static int outermost(const int64_t *shape, int ndim)
 {
     int d = 0;
     while (d < ndim - 1 && shape[d] == 1)
         d++;
-    *inside = 1;
-    for (int i = d + 1; i < ndim; i++)
-        *inside *= shape[i];
     return d;
+}
+
+/* Divides the outermost dimension of a strided kernel; ndim is at least 1. */
+static void divide_outermost(
+    const int64_t *shape, int ndim, choir__cpu_part *part, const void *k)
+{
+    int d = outermost(shape, ndim);
+    int64_t inside = 1;
+    for (int i = d + 1; i < ndim; i++)
+        inside *= shape[i];
+    choir__cpu_parallel(shape[d], LEAST / choir__max(1, inside) + 1, part, k);
 }
 
 static void narrow(choir__strided *x, int d, int64_t first, choir_dtype dtype)
@@ -68,8 +76,7 @@ static void narrow(choir__strided *x, int d, int64_t first, choir_dtype dtype)
 static void binary_part(const void *arg, int64_t first, int64_t count)
 {
     choir__k_binary part = *(const choir__k_binary *)arg;
-    int64_t inside;
-    int d = outermost(part.shape, part.ndim, &inside);
+    int d = outermost(part.shape, part.ndim);
     narrow(&part.y, d, first, part.dtype);
     narrow(&part.a, d, first, part.dtype);
     narrow(&part.b, d, first, part.dtype);
@@ -79,19 +86,16 @@ static void binary_part(const void *arg, int64_t first, int64_t count)
 
 static void binary(const choir__k_binary *k)
 {
-    int64_t inside;
-    int d = outermost(k->shape, k->ndim, &inside);
     if (k->ndim == 0)
         one.binary(k);
     else
-        choir__cpu_parallel(k->shape[d], LEAST / choir__max(1, inside) + 1, binary_part, k);
+        divide_outermost(k->shape, k->ndim, binary_part, k);
 }
 
 static void copy_part(const void *arg, int64_t first, int64_t count)
 {
     choir__k_copy part = *(const choir__k_copy *)arg;
-    int64_t inside;
-    int d = outermost(part.shape, part.ndim, &inside);
+    int d = outermost(part.shape, part.ndim);
     narrow(&part.y, d, first, part.y_dtype);
     narrow(&part.x, d, first, part.x_dtype);
     part.shape[d] = count;
@@ -100,12 +104,10 @@ static void copy_part(const void *arg, int64_t first, int64_t count)
 
 static void copy(const choir__k_copy *k)
 {
-    int64_t inside;
-    int d = outermost(k->shape, k->ndim, &inside);
     if (k->ndim == 0)
         one.copy(k);
     else
-        choir__cpu_parallel(k->shape[d], LEAST / choir__max(1, inside) + 1, copy_part, k);
+        divide_outermost(k->shape, k->ndim, copy_part, k);
 }
 
 /* --- row by row --- */
@@ -164,39 +166,15 @@ static void narrow_bias(choir__attention_bias *a, int64_t b, int64_t h)
     a->samples = 1;
 }
 
-static void attention_part(const void *arg, int64_t first, int64_t count)
+typedef void attention_fn(const choir__k_attention *k);
+
+/* Runs the kernel for each pair of a sample and a head of keys in [first, first + count). */
+static void attend_apart(
+    const choir__k_attention *k, int64_t first, int64_t count, attention_fn *attend)
 {
-    const choir__k_attention *k = arg;
     const int64_t each = k->n.h / k->n.g; /* query heads per head of keys */
     for (int64_t i = first; i < first + count; i++) {
         choir__k_attention part = *k;
-        int64_t b = i / k->n.g, g = i % k->n.g, h = g * each;
-        part.n.b = part.n.g = 1;
-        part.n.h = each;
-        narrow_heads(&part.q, b, h);
-        narrow_heads(&part.y, b, h);
-        narrow_heads(&part.k, b, g);
-        narrow_heads(&part.v, b, g);
-        narrow_bias(&part.bias, b, h);
-        part.lse = at(part.lse, (b * k->n.h + h) * k->n.t, sizeof(float));
-        one.attention(&part);
-    }
-}
-
-static void attention(const choir__k_attention *k)
-{
-    if (k->dtype != CHOIR_F32)
-        one.attention(k);
-    else
-        choir__cpu_parallel(k->n.b * k->n.g, 1, attention_part, k);
-}
-
-static void attention_backward_part(const void *arg, int64_t first, int64_t count)
-{
-    const choir__k_attention_backward *k = arg;
-    const int64_t each = k->n.h / k->n.g;
-    for (int64_t i = first; i < first + count; i++) {
-        choir__k_attention_backward part = *k;
         int64_t b = i / k->n.g, g = i % k->n.g, h = g * each;
         part.n.b = part.n.g = 1;
         part.n.h = each;
@@ -208,8 +186,26 @@ static void attention_backward_part(const void *arg, int64_t first, int64_t coun
         }
         narrow_bias(&part.bias, b, h);
         part.lse = at(part.lse, (b * k->n.h + h) * k->n.t, sizeof(float));
-        one.attention_backward(&part);
+        attend(&part);
     }
+}
+
+static void attention_part(const void *k, int64_t first, int64_t count)
+{
+    attend_apart(k, first, count, one.attention);
+}
+
+static void attention(const choir__k_attention *k)
+{
+    if (k->dtype != CHOIR_F32)
+        one.attention(k);
+    else
+        choir__cpu_parallel(k->n.b * k->n.g, 1, attention_part, k);
+}
+
+static void attention_backward_part(const void *k, int64_t first, int64_t count)
+{
+    attend_apart(k, first, count, one.attention_backward);
 }
 
 /* Samples may share the bias's gradient, which they add to in order. */
@@ -282,54 +278,46 @@ static int64_t elements_of(const choir__k_optim *k)
     return all;
 }
 
-static void adam_part(const void *k, int64_t first, int64_t count)
+/* A step, and the kernel of one core that takes it. */
+struct stepping {
+    const choir__k_optim *k;
+    optim_fn *step;
+};
+
+static void stepping_part(const void *arg, int64_t first, int64_t count)
 {
-    step_part(k, first, count, one.adam);
+    const struct stepping *s = arg;
+    step_part(s->k, first, count, s->step);
+}
+
+static void step_divided(const choir__k_optim *k, optim_fn *step)
+{
+    choir__cpu_parallel(elements_of(k), LEAST, stepping_part, &(struct stepping){k, step});
 }
 
 static void adam(const choir__k_adam *k)
 {
-    choir__cpu_parallel(elements_of(k), LEAST, adam_part, k);
-}
-
-static void sgd_part(const void *k, int64_t first, int64_t count)
-{
-    step_part(k, first, count, one.sgd);
+    step_divided(k, one.adam);
 }
 
 static void sgd(const choir__k_sgd *k)
 {
-    choir__cpu_parallel(elements_of(k), LEAST, sgd_part, k);
-}
-
-static void lion_part(const void *k, int64_t first, int64_t count)
-{
-    step_part(k, first, count, one.lion);
+    step_divided(k, one.sgd);
 }
 
 static void lion(const choir__k_lion *k)
 {
-    choir__cpu_parallel(elements_of(k), LEAST, lion_part, k);
-}
-
-static void rmsprop_part(const void *k, int64_t first, int64_t count)
-{
-    step_part(k, first, count, one.rmsprop);
+    step_divided(k, one.lion);
 }
 
 static void rmsprop(const choir__k_rmsprop *k)
 {
-    choir__cpu_parallel(elements_of(k), LEAST, rmsprop_part, k);
-}
-
-static void average_part(const void *k, int64_t first, int64_t count)
-{
-    step_part(k, first, count, one.average);
+    step_divided(k, one.rmsprop);
 }
 
 static void average(const choir__k_average *k)
 {
-    choir__cpu_parallel(elements_of(k), LEAST, average_part, k);
+    step_divided(k, one.average);
 }
 
 static int64_t rows_of(const choir__opt_entry *e)

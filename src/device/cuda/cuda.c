@@ -11,10 +11,13 @@
 #include "device/cuda/dnn/dnn.h"
 #include "device/cuda/kernels/matmul.h"
 #include "device/cuda/memory.h"
-#include "device/cuda/nvml.h"
 #include "device/cuda/stream.h"
-#include "device/cuda/table.h"
 #include "device/plugin.h"
+
+/* One table serves all dtypes: each kernel selects by its dtype. */
+#define X(name) .name = choir__cuda_##name,
+static const choir__kernels kernels = {CHOIR__KERNEL_LIST(X)};
+#undef X
 
 /* --- number of devices --- */
 
@@ -146,7 +149,7 @@ static choir_status open_cuda(choir_device *device)
         return CHOIR_ERR_DEVICE;
     open_peers(gpu);
     device->backend = choir__cuda_context_of(stream);
-    device->kernels = device->reference = &choir__cuda_kernels;
+    device->kernels = device->reference = &kernels;
     device->half = true;
     device->epilogues = epilogues_wanted();
     device->row_bytes = 16; /* tensor cores are given 16 bytes at a time */

@@ -1,25 +1,9 @@
 /* The plug-in's side of plugin.h: the exported table, and base's functions, each of which calls
  * through the host's table. */
+#include "base/plugin/plugin_side.h"
 #include "launch/etcd/plugin.h"
 
-static const choir__etcd_host *host;
+CHOIR__PLUGIN_SIDE(
+    choir__etcd_plugin, choir__etcd_host, CHOIR__ETCD_LAYOUT, .open = choir__etcd_open);
 
-static void start(const choir__etcd_host *of)
-{
-    host = of;
-}
-
-extern const choir__etcd_plugin choir_plugin;
-__attribute__((visibility("default"))) const choir__etcd_plugin choir_plugin = {
-    .head = {CHOIR_VERSION, CHOIR__ETCD_LAYOUT},
-    .start = start,
-    .open = choir__etcd_open,
-};
-
-#define X(type, name, parameters, arguments)                                                   \
-    type name parameters                                                                       \
-    {                                                                                          \
-        return host->name arguments;                                                           \
-    }
-CHOIR__BASE_HOST(X)
-#undef X
+CHOIR__BASE_HOST(CHOIR__THROUGH_HOST)

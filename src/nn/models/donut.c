@@ -9,9 +9,7 @@
 
 #include "base/options.h"
 #include "nn/models/donut.h"
-#include "nn/models/mbart.h"
 #include "nn/models/spec.h"
-#include "nn/models/swin.h"
 #include "nn/module.h"
 
 enum { PAD = 1, START = 0 /* XLM-RoBERTa's, unless the data's tokenizer has others */ };

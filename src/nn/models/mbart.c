@@ -1,11 +1,11 @@
 /* Pre-norm blocks of self-attention, attention to the encoder, and a two-layer network, with
  * the names of transformers' MBartForCausalLM; the head is the token embedding. */
-#include "nn/models/mbart.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "nn/models/donut.h"
 #include "nn/module.h"
 
 static const choir_init init = {CHOIR_INIT_NORMAL, 0, 0.02};

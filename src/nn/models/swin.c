@@ -6,7 +6,7 @@
  * them once. The first is the index of each pair of positions in the table of relative
  * positions. The second, for shifted windows, is a mask that separates parts which only the
  * shift made adjacent. Attention's bias is their sum. */
-#include "nn/models/swin.h"
+#include "nn/models/donut.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -31,22 +31,18 @@ static void softmax_backward(choir__record *r, choir_tensor *gy, choir__sink *si
     sink->give(sink, r, 0, out);
 }
 
-static void launch_softmax(choir_tensor *y, const choir_tensor *x, bool logarithm)
-{
-    choir__k_softmax args = {.x = choir__data(x),
-        .y = choir__data(y),
-        .rows = choir__rows(x),
-        .cols = choir__cols(x),
-        .log = logarithm,
-        .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, softmax, &args);
-}
-
 static void softmax_again(choir__record *r)
 {
     choir_tensor *x = choir__dense_rows(r->scope, r->in[0]);
-    if (!x->poisoned)
-        launch_softmax(r->out, x, *(const bool *)r->attrs);
+    if (x->poisoned)
+        return;
+    choir__k_softmax args = {.x = choir__data(x),
+        .y = choir__data(r->out),
+        .rows = choir__rows(x),
+        .cols = choir__cols(x),
+        .log = *(const bool *)r->attrs,
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, softmax, &args);
 }
 
 #define SOFTMAX(title)                                                                         \
@@ -65,17 +61,8 @@ static choir_tensor *softmax(choir_tensor *x, bool logarithm)
         return poisoned;
     if (x->shape.ndim < 1 || !choir__is_float(x->dtype))
         return choir__shape_error(op->name, scope, &x, 1, "expected a floating tensor of rows");
-    choir_tensor *dense = choir__dense_rows(scope, x);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
-    if (y->poisoned || dense->poisoned)
-        return y->poisoned ? y : dense;
-    launch_softmax(y, dense, logarithm);
-    choir__record *r = choir__record_op(op, y, &x, 1);
-    if (r) {
-        choir__record_attrs(r, &logarithm, sizeof logarithm);
-        r->saved[0] = y;
-    }
-    return choir__as_stored(y);
+    return choir__computed(op, y, &x, 1, (choir__keeps){&logarithm, sizeof logarithm, {y}});
 }
 
 choir_tensor *choir_softmax(choir_tensor *x)
@@ -90,43 +77,27 @@ choir_tensor *choir_log_softmax(choir_tensor *x)
 
 /* --- attention: what its two forms share --- */
 
-struct operands {
-    choir__heads q, k, v;
-    choir__attention_bias bias;
-    choir__attention_shape n;
-    choir_dtype dtype;
-};
-
 static choir__heads heads_of(const choir_tensor *x) /* (B, H, T, D) */
 {
     return (choir__heads){choir__data(x), x->stride[0], x->stride[1], x->stride[2]};
 }
 
 /* lse: log sum exp (B, H, T), which 16 bits cannot hold */
-static void launch(const struct operands *x, choir__heads y, choir_tensor *lse)
+static void launch(choir__k_attention args, choir__heads y, const choir_tensor *lse)
 {
     if (!lse->count)
         return;
-    choir__k_attention args = {.q = x->q,
-        .k = x->k,
-        .v = x->v,
-        .y = y,
-        .bias = x->bias,
-        .lse = choir__data(lse),
-        .n = x->n,
-        .dtype = x->dtype};
-    choir__launch(choir__device_of(lse), x->dtype, attention, &args);
+    args.y = y;
+    args.lse = choir__data(lse);
+    choir__launch(choir__device_of(lse), args.dtype, attention, &args);
 }
 
-/* Returns log sum exp. */
-static choir_tensor *forward(
-    choir_scope *scope, choir_device *device, const struct operands *x, choir__heads y)
+/* Makes the log sum exp of queries in y's dtype. */
+static choir_tensor *new_lse(
+    choir_scope *scope, const choir_tensor *y, const choir__attention_shape *n)
 {
-    choir_tensor *lse = choir__tensor_new(scope, device,
-        choir__is_half(x->dtype) ? CHOIR_F32 : x->dtype, choir_dims(x->n.b, x->n.h, x->n.t));
-    if (!lse->poisoned)
-        launch(x, y, lse);
-    return lse;
+    return choir__tensor_new(
+        scope, choir__device_of(y), choir__beside(y->dtype), choir_dims(n->b, n->h, n->t));
 }
 
 /* Returns the result if backward needs it. Processors do not, so a result that will be rounded
@@ -137,24 +108,16 @@ static choir_tensor *saved_result(choir_tensor *y)
 }
 
 /* y.p may be NULL. */
-static void backward(const struct operands *x, const choir_tensor *lse, choir__heads y,
-    choir__heads gy, const choir__heads g[3], choir__attention_bias gbias)
+static void backward(choir__k_attention args, const choir_tensor *lse, choir__heads y,
+    choir__heads gy, const choir__heads g[3])
 {
-    choir__k_attention_backward args = {.q = x->q,
-        .k = x->k,
-        .v = x->v,
-        .y = y,
-        .gy = gy,
-        .gq = g[0],
-        .gk = g[1],
-        .gv = g[2],
-        .bias = x->bias,
-        .gbias = gbias,
-        .lse = choir__data(lse),
-        .n = x->n,
-        .dtype = x->dtype};
-    if (lse->count)
-        choir__launch(choir__device_of(lse), x->dtype, attention_backward, &args);
+    if (!lse->count)
+        return;
+    args.y = y;
+    args.gy = gy;
+    args.gq = g[0], args.gk = g[1], args.gv = g[2];
+    args.lse = choir__data(lse);
+    choir__launch(choir__device_of(lse), args.dtype, attention_backward, &args);
 }
 
 /* --- three tensors, and a bias --- */
@@ -169,13 +132,17 @@ static choir__attention_bias bias_of(const choir_tensor *x) /* (P, H or 1, T or 
         {x->stride[0], dim[1] > 1 ? x->stride[1] : 0, dim[2] > 1 ? x->stride[2] : 0}};
 }
 
-static struct operands operands_of(
+static choir__k_attention arguments(
     choir_tensor *const x[OPERANDS], const choir__attention_shape *n)
 {
-    struct operands o = {heads_of(x[Q]), heads_of(x[K]), heads_of(x[V]), {0}, *n, x[Q]->dtype};
+    choir__k_attention args = {.q = heads_of(x[Q]),
+        .k = heads_of(x[K]),
+        .v = heads_of(x[V]),
+        .n = *n,
+        .dtype = x[Q]->dtype};
     if (x[BIAS])
-        o.bias = bias_of(x[BIAS]);
-    return o;
+        args.bias = bias_of(x[BIAS]);
+    return args;
 }
 
 /* Makes a gradient with x's memory order, so that the backward of the views before x copies
@@ -190,10 +157,9 @@ static choir_tensor *gradient_like(choir_scope *scope, choir_tensor *x)
 
 static void attention_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
-    struct operands x = operands_of(r->saved, r->attrs);
+    choir__k_attention x = arguments(r->saved, r->attrs);
     choir_tensor *g[OPERANDS] = {0};
     choir__heads gx[3] = {{0}};
-    choir__attention_bias gbias = {0};
     if (gy->stride[3] != 1)
         gy = choir__dense_rows(sink->scope, gy);
     for (int i = 0; i < r->count; i++) {
@@ -209,13 +175,13 @@ static void attention_backward(choir__record *r, choir_tensor *gy, choir__sink *
     }
     if (g[BIAS]) {
         choir__launch_fill(g[BIAS], 0);
-        gbias = bias_of(g[BIAS]);
+        x.gbias = bias_of(g[BIAS]);
     }
     for (int i = 0; i < BIAS && !r->out->count; i++)
         if (g[i]) /* no kernel runs: there are keys but no queries */
             choir__launch_fill(g[i], 0);
     choir_tensor *y = r->saved[RESULT];
-    backward(&x, r->saved[LSE], y ? heads_of(y) : (choir__heads){0}, heads_of(gy), gx, gbias);
+    backward(x, r->saved[LSE], y ? heads_of(y) : (choir__heads){0}, heads_of(gy), gx);
     for (int i = 0; i < r->count; i++)
         if (g[i])
             sink->give(sink, r, i, g[i]);
@@ -225,9 +191,8 @@ static void attention_again(choir__record *r)
 {
     for (int i = 0; i < r->count; i++)
         if (r->saved[i])
-            choir__copy_again(r->saved[i], r->in[i]);
-    struct operands x = operands_of(r->saved, r->attrs);
-    launch(&x, heads_of(r->out), r->saved[LSE]);
+            choir__copy_again(r, i);
+    launch(arguments(r->saved, r->attrs), heads_of(r->out), r->saved[LSE]);
 }
 
 static const choir__op attention_op = {.name = "attention",
@@ -290,7 +255,7 @@ choir_attention_opts choir_attention_defaults(void)
 choir_tensor *choir_attention_with(
     choir_tensor *q, choir_tensor *k, choir_tensor *v, choir_attention_opts opts)
 {
-    choir_tensor *poisoned, *x[OPERANDS] = {0};
+    choir_tensor *poisoned;
     choir_tensor *in[OPERANDS] = {q, k, v, opts.bias};
     int count = opts.bias ? OPERANDS : BIAS;
     choir_scope *scope = choir__begin(&attention_op, in, count, &poisoned);
@@ -299,7 +264,6 @@ choir_tensor *choir_attention_with(
     const char *wrong = wrong_operands(in, opts);
     if (wrong || (wrong = wrong_bias(in)))
         return choir__shape_error(attention_op.name, scope, in, count, wrong);
-    choir_device *device = choir__device_of(in[Q]);
     const int64_t *dq = in[Q]->shape.dim, *dk = in[K]->shape.dim;
     choir__attention_shape n = {.b = dq[0],
         .h = dq[1],
@@ -310,28 +274,12 @@ choir_tensor *choir_attention_with(
         .window = opts.window,
         .scale = opts.scale != 0 ? opts.scale : (float)(1.0 / sqrt((double)dq[3])),
         .causal = opts.causal};
-    choir_tensor *y = by_position(scope, device, in[Q]->dtype, &n);
-    for (int i = 0; i < count && !y->poisoned; i++) {
-        x[i] = in[i]->stride[3] == 1 ? in[i] : choir__dense_rows(scope, in[i]);
-        if (x[i]->poisoned)
-            return x[i];
-    }
-    if (y->poisoned)
-        return y;
-    struct operands o = operands_of(x, &n);
-    choir_tensor *lse = forward(scope, device, &o, heads_of(y));
-    if (lse->poisoned)
-        return lse;
-    choir__record *r = choir__record_op(&attention_op, y, in, count);
-    if (r) {
-        choir__record_attrs(r, &n, sizeof n);
-        memcpy(r->saved, x, sizeof x);
-        r->saved[LSE] = lse;
-        r->saved[RESULT] = saved_result(y);
-    } else {
-        choir__tensor_release(lse);
-    }
-    return choir__as_stored(y);
+    choir_tensor *y = by_position(scope, choir__device_of(in[Q]), in[Q]->dtype, &n);
+    choir__keeps keeps = {
+        &n, sizeof n, {[LSE] = new_lse(scope, y, &n), [RESULT] = saved_result(y)}};
+    for (int i = 0; i < count && !y->poisoned; i++)
+        keeps.saved[i] = in[i]->stride[3] == 1 ? in[i] : choir__dense_rows(scope, in[i]);
+    return choir__computed(&attention_op, y, in, count, keeps);
 }
 
 choir_tensor *choir_attention(choir_tensor *q, choir_tensor *k, choir_tensor *v, bool causal)
@@ -360,10 +308,13 @@ static choir__heads packed_rows(
     return (choir__heads){choir__data(y), n->t * width, n->d, width};
 }
 
-static struct operands thirds_of(const choir_tensor *qkv, const choir__attention_shape *n)
+static choir__k_attention thirds_of(const choir_tensor *qkv, const choir__attention_shape *n)
 {
-    return (struct operands){
-        third_of(qkv, n, 0), third_of(qkv, n, 1), third_of(qkv, n, 2), {0}, *n, qkv->dtype};
+    return (choir__k_attention){.q = third_of(qkv, n, 0),
+        .k = third_of(qkv, n, 1),
+        .v = third_of(qkv, n, 2),
+        .n = *n,
+        .dtype = qkv->dtype};
 }
 
 static void self_attention_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
@@ -377,17 +328,16 @@ static void self_attention_backward(choir__record *r, choir_tensor *gy, choir__s
         g = choir__tensor_new(sink->scope, choir__device_of(gy), gy->dtype, g->shape);
     if (g->poisoned || gy->poisoned)
         return;
-    struct operands x = thirds_of(r->saved[0], n), gx = thirds_of(g, n);
+    choir__k_attention gx = thirds_of(g, n);
     choir__heads y = r->saved[2] ? packed_rows(r->saved[2], n) : (choir__heads){0};
-    backward(&x, r->saved[1], y, packed_rows(gy, n), (choir__heads[]){gx.q, gx.k, gx.v},
-        (choir__attention_bias){0});
+    backward(thirds_of(r->saved[0], n), r->saved[1], y, packed_rows(gy, n),
+        (choir__heads[]){gx.q, gx.k, gx.v});
     sink->give(sink, r, 0, g);
 }
 
 static void self_attention_again(choir__record *r)
 {
-    struct operands x = thirds_of(r->in[0], r->attrs);
-    launch(&x, packed_rows(r->out, r->attrs), r->saved[1]);
+    launch(thirds_of(r->in[0], r->attrs), packed_rows(r->out, r->attrs), r->saved[1]);
 }
 
 static const choir__op self_attention_op = {.name = "self_attention",
@@ -420,20 +370,6 @@ choir_tensor *choir_self_attention(choir_tensor *qkv, int heads, bool causal)
         .causal = causal};
     choir_tensor *y = choir__tensor_new(
         scope, choir__device_of(in), in->dtype, choir_dims(shape.dim[0], shape.dim[1], c));
-    if (y->poisoned)
-        return y;
-    struct operands x = thirds_of(in, &n);
-    choir_tensor *lse = forward(scope, choir__device_of(in), &x, packed_rows(y, &n));
-    if (lse->poisoned)
-        return lse;
-    choir__record *r = choir__record_op(&self_attention_op, y, &in, 1);
-    if (r) {
-        choir__record_attrs(r, &n, sizeof n);
-        r->saved[0] = in;
-        r->saved[1] = lse;
-        r->saved[2] = saved_result(y);
-    } else {
-        choir__tensor_release(lse);
-    }
-    return choir__as_stored(y);
+    return choir__computed(&self_attention_op, y, &in, 1,
+        (choir__keeps){&n, sizeof n, {in, new_lse(scope, y, &n), saved_result(y)}});
 }

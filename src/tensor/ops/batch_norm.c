@@ -17,30 +17,42 @@ struct attrs {
     choir__strategy *shared; /* NULL: statistics are over x alone */
 };
 
-/* Launches a kernel twice, with the sum over all sharing ranks in between. part, sums: their
- * addresses in the kernel's arguments. */
+typedef void kernel_fn(const choir__k_batch_norm *args);
+
+/* Launches a kernel twice, with the sum over all sharing ranks in between. */
 static void launch_shared(choir_scope *scope, const choir_tensor *x, choir__strategy *shared,
-    choir__task *kernel, void *args, size_t bytes, choir__norm_part *part, double **sums)
+    kernel_fn *kernel, choir__k_batch_norm *args)
 {
     choir_device *device = choir__device_of(x);
     int64_t count = 2 * x->shape.dim[1] + 1;
     choir_tensor *memory = choir__tensor_new(scope, device, CHOIR_F64, choir_dims(count));
     if (memory->poisoned)
         return;
-    *sums = choir__data(memory);
-    *part = CHOIR__NORM_SUMS;
-    choir__queue_issue(device->queue, kernel, args, bytes);
-    choir_status status = shared->ops->sum(shared, device, *sums, count);
+    args->sums = choir__data(memory);
+    args->part = CHOIR__NORM_SUMS;
+    choir__queue_issue(device->queue, (choir__task *)kernel, args, sizeof *args);
+    choir_status status = shared->ops->sum(shared, device, args->sums, count);
     if (status != CHOIR_OK)
         choir__scope_fail(scope, status);
-    *part = CHOIR__NORM_REST;
-    choir__queue_issue(device->queue, kernel, args, bytes);
+    args->part = CHOIR__NORM_REST;
+    choir__queue_issue(device->queue, (choir__task *)kernel, args, sizeof *args);
     choir__tensor_release(memory);
 }
 
-static void *data_or_null(const choir_tensor *t)
+static choir__k_batch_norm arguments(const choir__record *r)
 {
-    return t ? choir__data(t) : NULL;
+    const choir_tensor *x = r->saved[SAVED_X];
+    const struct attrs *a = r->attrs;
+    return (choir__k_batch_norm){.x = choir__data(x),
+        .gamma = choir__data_or_null(r->in[GAMMA]),
+        .beta = choir__data_or_null(r->in[BETA]),
+        .mean = choir__data(r->saved[SAVED_MEAN]),
+        .rstd = choir__data(r->saved[SAVED_RSTD]),
+        .cols = x->shape.dim[1],
+        .rows = x->count / x->shape.dim[1],
+        .train = a->train,
+        .relu = a->relu,
+        .dtype = x->dtype};
 }
 
 /* --- backward --- */
@@ -77,27 +89,16 @@ static void batch_norm_backward(choir__record *r, choir_tensor *gy, choir__sink 
     choir_tensor *gresidual = residual_dest(r, gy, rows, sink->scope);
     if (gresidual && gresidual->poisoned)
         return;
-    choir__k_batch_norm_backward args = {.x = choir__data(x),
-        .gamma = data_or_null(r->in[GAMMA]),
-        .beta = data_or_null(r->in[BETA]),
-        .mean = choir__data(r->saved[SAVED_MEAN]),
-        .rstd = choir__data(r->saved[SAVED_RSTD]),
-        .y = data_or_null(r->saved[SAVED_Y]),
-        .gy = choir__data(rows),
-        .gx = choir__data(gx),
-        .ggamma = data_or_null(ggamma),
-        .gbeta = data_or_null(gbeta),
-        .gresidual = data_or_null(gresidual),
-        .cols = x->shape.dim[1],
-        .rows = x->count / x->shape.dim[1],
-        .train = a->train,
-        .relu = a->relu,
-        .dtype = x->dtype};
+    choir__k_batch_norm args = arguments(r);
+    args.y = choir__data_or_null(r->saved[SAVED_Y]);
+    args.gy = choir__data(rows);
+    args.gx = choir__data(gx);
+    args.ggamma = choir__data_or_null(ggamma);
+    args.gbeta = choir__data_or_null(gbeta);
+    args.gresidual = choir__data_or_null(gresidual);
     if (a->shared)
         launch_shared(sink->scope, x, a->shared,
-            (choir__task *)choir__device_kernels(choir__device_of(x), x->dtype)
-                ->batch_norm_backward,
-            &args, sizeof args, &args.part, &args.sums);
+            choir__device_kernels(choir__device_of(x), x->dtype)->batch_norm_backward, &args);
     else
         choir__launch(choir__device_of(x), x->dtype, batch_norm_backward, &args);
     gx->grad_owned = true;
@@ -116,21 +117,13 @@ static void batch_norm_backward(choir__record *r, choir_tensor *gy, choir__sink 
 static void again(choir__record *r)
 {
     choir_tensor *x = r->saved[SAVED_X], *residual = r->in[RESIDUAL];
-    choir__copy_again(x, r->in[X]);
+    choir__copy_again(r, X); /* SAVED_X is X */
     if (residual && (residual = choir__channels_last(r->scope, residual))->poisoned)
         return;
-    choir__k_batch_norm args = {.x = choir__data(x),
-        .gamma = data_or_null(r->in[GAMMA]),
-        .beta = data_or_null(r->in[BETA]),
-        .residual = data_or_null(residual),
-        .y = choir__data(r->out),
-        .mean = choir__data(r->saved[SAVED_MEAN]),
-        .rstd = choir__data(r->saved[SAVED_RSTD]),
-        .cols = x->shape.dim[1],
-        .rows = x->count / x->shape.dim[1],
-        .relu = ((const struct attrs *)r->attrs)->relu,
-        .again = true,
-        .dtype = x->dtype};
+    choir__k_batch_norm args = arguments(r);
+    args.residual = choir__data_or_null(residual);
+    args.y = choir__data(r->out);
+    args.again = true;
     choir__launch(choir__device_of(x), x->dtype, batch_norm, &args);
 }
 
@@ -151,11 +144,6 @@ choir_batch_norm_opts choir_batch_norm_defaults(void)
     return (choir_batch_norm_opts){.training = true, .momentum = 0.1f, .eps = 1e-5f};
 }
 
-static bool fits(const choir_tensor *t, int64_t channels, choir_dtype dtype)
-{
-    return !t || (t->shape.ndim == 1 && t->shape.dim[0] == channels && t->dtype == dtype);
-}
-
 static bool fits_residual(const choir_tensor *residual, const choir_tensor *x)
 {
     return !residual ||
@@ -169,8 +157,10 @@ static const char *refusal(choir_tensor *const *in, const choir_tensor *mean,
     const choir_tensor *x = in[X];
     int64_t c = x->shape.ndim >= 2 ? x->shape.dim[1] : 0;
     choir_dtype beside = choir__beside(x->dtype);
-    if (c < 1 || !choir__is_float(x->dtype) || !mean || !var || !fits(in[GAMMA], c, beside) ||
-        !fits(in[BETA], c, beside) || !fits(mean, c, beside) || !fits(var, c, beside))
+    if (c < 1 || !choir__is_float(x->dtype) || !mean || !var ||
+        !choir__is_per_channel(in[GAMMA], c, beside) ||
+        !choir__is_per_channel(in[BETA], c, beside) ||
+        !choir__is_per_channel(mean, c, beside) || !choir__is_per_channel(var, c, beside))
         return "expected x (N, C, ...) and gamma, beta, running mean and variance of (C)";
     if (!fits_residual(in[RESIDUAL], x))
         return "expected a residual of x's shape and dtype";
@@ -240,15 +230,15 @@ choir_tensor *choir__batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tens
         if (made[i] && made[i]->poisoned)
             return made[i];
     choir__k_batch_norm args = {.x = choir__data(rows),
-        .gamma = data_or_null(gamma),
-        .beta = data_or_null(beta),
-        .residual = data_or_null(residual),
+        .gamma = choir__data_or_null(gamma),
+        .beta = choir__data_or_null(beta),
+        .residual = choir__data_or_null(residual),
         .y = choir__data(y),
         .mean = choir__data(mean),
         .rstd = choir__data(rstd),
         .running_mean = choir__data(running_mean),
         .running_var = choir__data(running_var),
-        .batches = data_or_null(o.batches),
+        .batches = choir__data_or_null(o.batches),
         .rows = x->count / c,
         .cols = c,
         .eps = o.eps,
@@ -260,25 +250,17 @@ choir_tensor *choir__batch_norm(choir_tensor *x, choir_tensor *gamma, choir_tens
     if (args.update)
         claim_statistics(running_mean, running_var, o.batches);
     if (shared)
-        launch_shared(scope, x, shared,
-            (choir__task *)choir__device_kernels(device, x->dtype)->batch_norm, &args,
-            sizeof args, &args.part, &args.sums);
+        launch_shared(
+            scope, x, shared, choir__device_kernels(device, x->dtype)->batch_norm, &args);
     else
         choir__launch(device, x->dtype, batch_norm, &args);
     const choir__op *with_residual = choir__to_be_rounded(y) && !shared
                                          ? &batch_norm_residual_again_op
                                          : &batch_norm_residual_op;
-    choir__record *r =
-        choir__record_op(residual ? with_residual : &batch_norm_op, y, in, OPERANDS);
-    if (r) {
-        choir__record_attrs(
-            r, &(struct attrs){o.training, o.relu, shared}, sizeof(struct attrs));
-        r->saved[SAVED_X] = rows;
-        r->saved[SAVED_MEAN] = mean;
-        r->saved[SAVED_RSTD] = rstd;
-        r->saved[SAVED_Y] = residual && o.relu ? y : NULL;
-    }
-    return choir__as_stored(y);
+    struct attrs attrs = {o.training, o.relu, shared};
+    return choir__recorded(residual ? with_residual : &batch_norm_op, y, in, OPERANDS,
+        (choir__keeps){
+            &attrs, sizeof attrs, {rows, mean, rstd, residual && o.relu ? y : NULL}});
 }
 
 choir_tensor *choir_batch_norm_with(choir_tensor *x, choir_tensor *gamma, choir_tensor *beta,

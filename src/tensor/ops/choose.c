@@ -224,28 +224,21 @@ static choir_tensor *where(const choir__op *op, choir_tensor *mask, choir_tensor
     choir_scope *scope = choir__begin(op, in, count, &poisoned);
     if (!scope)
         return poisoned;
-    choir_shape shape;
-    if (value && (in[2] = choir__number_like(scope, in[0], *value))->poisoned)
-        return in[2];
+    choir_shape shape, a_shape = value ? CHOIR_SCALAR : in[2]->shape;
     if (in[1]->dtype != CHOIR_BOOL)
         return choir__poison(scope, CHOIR_ERR_DTYPE,
             "%s: expected a bool mask, got %s; comparisons make masks", op->name,
             choir_dtype_name(in[1]->dtype));
-    if (in[0]->dtype != in[2]->dtype)
+    if (!value && in[0]->dtype != in[2]->dtype)
         return choir__poison(scope, CHOIR_ERR_DTYPE,
             "%s: expected two tensors of one dtype, got %s and %s", op->name,
             choir_dtype_name(in[2]->dtype), choir_dtype_name(in[0]->dtype));
-    if (!choir__broadcast(in[0]->shape, in[2]->shape, &shape) ||
+    if (!choir__broadcast(in[0]->shape, a_shape, &shape) ||
         !choir__broadcast(shape, in[1]->shape, &shape))
         return choir__shape_error(op->name, scope, in, count, "expected shapes that broadcast");
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
-    if (y->poisoned)
-        return y;
-    launch_where(y, in[1], in[2], in[0]);
-    choir__record *r = choir__record_op(op, y, in, count);
-    if (r && value)
-        choir__record_attrs(r, value, sizeof *value);
-    return choir__as_stored(y);
+    return choir__computed(
+        op, y, in, count, (choir__keeps){value, value ? sizeof *value : 0, {NULL}});
 }
 
 choir_tensor *choir_where(choir_tensor *mask, choir_tensor *a, choir_tensor *b)

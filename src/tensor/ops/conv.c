@@ -86,20 +86,27 @@ static bool fit(const choir_tensor *x, const choir_tensor *weight, const choir_t
 
 /* --- convolution --- */
 
-static void conv_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
+/* gx channels-last: the gradient of a convolution's input, or a transposed convolution */
+static void launch_backward_input(
+    const choir__record *r, const choir_tensor *gy, choir_tensor *gx)
 {
-    if (!choir__wanted(r, 0))
-        return;
-    choir_tensor *w = r->saved[1], *gx = choir__tensor_like(sink->scope, r->saved[0]);
-    gy = choir__channels_last(sink->scope, gy);
-    if (gx->poisoned || gy->poisoned)
-        return;
-    choir__k_conv_backward_input args = {.gy = choir__data(gy),
-        .w = choir__data(w),
+    choir__k_conv args = {.gy = choir__data(gy),
+        .w = choir__data(r->saved[1]),
         .gx = choir__data(gx),
         .s = *(const choir__conv_shape *)r->attrs,
         .dtype = gx->dtype};
     choir__launch(choir__device_of(gx), gx->dtype, conv_backward_input, &args);
+}
+
+static void conv_backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    if (!choir__wanted(r, 0))
+        return;
+    choir_tensor *gx = choir__tensor_like(sink->scope, r->saved[0]);
+    gy = choir__channels_last(sink->scope, gy);
+    if (gx->poisoned || gy->poisoned)
+        return;
+    launch_backward_input(r, gy, gx);
     gx->grad_owned = true;
     sink->give(sink, r, 0, gx);
 }
@@ -141,7 +148,7 @@ static void conv_backward_weight(choir__record *r, choir_tensor *gy, choir__sink
     choir__k_conv_backward_weight args = {.gy = choir__data(gy),
         .x = choir__data(x),
         .gw = choir__data(out),
-        .gbias = gb ? choir__data(gb) : NULL,
+        .gbias = choir__data_or_null(gb),
         .s = *(const choir__conv_shape *)r->attrs,
         .dtype = x->dtype};
     choir__launch(choir__device_of(x), x->dtype, conv_backward_weight, &args);
@@ -151,24 +158,19 @@ static void conv_backward_weight(choir__record *r, choir_tensor *gy, choir__sink
         give_weight(sink, r, gw, out);
 }
 
-/* x and w channels-last */
-static void launch_conv(choir_tensor *y, const choir_tensor *x, const choir_tensor *w,
-    const choir_tensor *bias, const choir__conv_shape *s)
-{
-    choir__k_conv args = {.x = choir__data(x),
-        .w = choir__data(w),
-        .bias = bias ? choir__data(bias) : NULL,
-        .y = choir__data(y),
-        .s = *s,
-        .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, conv, &args);
-}
-
+/* saved: x and w channels-last */
 static void conv_again(choir__record *r)
 {
-    choir__copy_again(r->saved[0], r->in[0]);
-    choir__copy_again(r->saved[1], r->in[1]);
-    launch_conv(r->out, r->saved[0], r->saved[1], r->in[2], r->attrs);
+    const choir_tensor *x = r->saved[0];
+    choir__copy_again(r, 0);
+    choir__copy_again(r, 1);
+    choir__k_conv args = {.x = choir__data(x),
+        .w = choir__data(r->saved[1]),
+        .bias = choir__data_or_null(r->in[2]),
+        .y = choir__data(r->out),
+        .s = *(const choir__conv_shape *)r->attrs,
+        .dtype = x->dtype};
+    choir__launch(choir__device_of(x), x->dtype, conv, &args);
 }
 
 static const choir__op conv_op = {
@@ -218,16 +220,7 @@ choir_tensor *choir_conv2d(
     choir_tensor *image = choir__channels_last(scope, x),
                  *w = choir__channels_last(scope, weight);
     choir_tensor *y = choir__new_image(scope, x, x->dtype, s.n, s.o, s.oh, s.ow);
-    if (image->poisoned || w->poisoned || y->poisoned)
-        return image->poisoned ? image : w->poisoned ? w : y;
-    launch_conv(y, image, w, bias, &s);
-    choir__record *r = choir__record_op(&conv_op, y, in, 3);
-    if (r) {
-        choir__record_attrs(r, &s, sizeof s);
-        r->saved[0] = image;
-        r->saved[1] = w;
-    }
-    return choir__as_stored(y);
+    return choir__computed(&conv_op, y, in, 3, (choir__keeps){&s, sizeof s, {image, w}});
 }
 
 /* --- transposed convolution: s describes the convolution that takes y to x --- */
@@ -312,24 +305,13 @@ static void add_bias(choir_tensor *y, const choir_tensor *bias)
     choir__launch_add(&pixels, &pixels, &channels);
 }
 
-static void launch_transpose(choir_tensor *y, const choir_tensor *x, const choir_tensor *w,
-    const choir_tensor *bias, const choir__conv_shape *s)
-{
-    choir__k_conv_backward_input args = {.gy = choir__data(x),
-        .w = choir__data(w),
-        .gx = choir__data(y),
-        .s = *s,
-        .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, conv_backward_input, &args);
-    if (bias)
-        add_bias(y, bias);
-}
-
 static void transpose_again(choir__record *r)
 {
-    choir__copy_again(r->saved[0], r->in[0]);
-    choir__copy_again(r->saved[1], r->in[1]);
-    launch_transpose(r->out, r->saved[0], r->saved[1], r->in[2], r->attrs);
+    choir__copy_again(r, 0);
+    choir__copy_again(r, 1);
+    launch_backward_input(r, r->saved[0], r->out);
+    if (r->in[2])
+        add_bias(r->out, r->in[2]);
 }
 
 static const choir__op transpose_op = {
@@ -381,14 +363,5 @@ choir_tensor *choir_conv_transpose2d(
     choir_tensor *image = choir__channels_last(scope, x),
                  *w = choir__channels_last(scope, weight);
     choir_tensor *y = choir__new_image(scope, x, x->dtype, s.n, s.c, s.h, s.w);
-    if (image->poisoned || w->poisoned || y->poisoned)
-        return image->poisoned ? image : w->poisoned ? w : y;
-    launch_transpose(y, image, w, bias, &s);
-    choir__record *r = choir__record_op(&transpose_op, y, in, 3);
-    if (r) {
-        choir__record_attrs(r, &s, sizeof s);
-        r->saved[0] = image;
-        r->saved[1] = w;
-    }
-    return choir__as_stored(y);
+    return choir__computed(&transpose_op, y, in, 3, (choir__keeps){&s, sizeof s, {image, w}});
 }

@@ -39,14 +39,6 @@ static choir__k_ctc arguments(
         .dtype = in[X]->dtype};
 }
 
-static void launch_ctc(choir_tensor *loss, choir_tensor *const *in, choir_tensor *alpha,
-    const choir_ctc_loss_opts *o)
-{
-    choir__k_ctc args = arguments(in, alpha, o);
-    args.loss = choir__data(loss);
-    choir__launch(choir__device_of(loss), loss->dtype, ctc, &args);
-}
-
 static void ctc_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *g = sink->dest(sink, r, X);
@@ -64,7 +56,9 @@ static void ctc_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 
 static void ctc_again(choir__record *r)
 {
-    launch_ctc(r->out, r->saved, r->saved[OPERANDS], r->attrs);
+    choir__k_ctc args = arguments(r->saved, r->saved[OPERANDS], r->attrs);
+    args.loss = choir__data(r->out);
+    choir__launch(choir__device_of(r->out), args.dtype, ctc, &args);
 }
 
 static const choir__op ctc_op = {.name = "ctc_loss",
@@ -105,7 +99,7 @@ static choir_tensor *check(
 /* Returns the sequences' losses (B). */
 static choir_tensor *losses_of(choir_tensor *in[OPERANDS], const choir_ctc_loss_opts *o)
 {
-    choir_tensor *poisoned, *kept[OPERANDS + 1];
+    choir_tensor *poisoned;
     choir_scope *scope = choir__begin(&ctc_op, in, OPERANDS, &poisoned);
     if (!scope || (poisoned = check(scope, in, o)))
         return poisoned;
@@ -115,22 +109,10 @@ static choir_tensor *losses_of(choir_tensor *in[OPERANDS], const choir_ctc_loss_
     choir_tensor *loss = choir__tensor_new(scope, device, dtype, choir_dims(x.dim[1]));
     choir_tensor *alpha = choir__tensor_new(scope, device, dtype,
         choir_dims(x.dim[1], x.dim[0], 2 * in[TARGETS]->shape.dim[1] + 1));
-    loss->poisoned |= alpha->poisoned;
-    for (int i = X; i < OPERANDS; i++) {
-        kept[i] = i == X ? in[X] : choir__dense_rows(scope, in[i]);
-        loss->poisoned |= kept[i]->poisoned;
-    }
-    if (loss->poisoned)
-        return loss;
-    kept[OPERANDS] = alpha;
-    launch_ctc(loss, kept, alpha, o);
-    choir__record *r = choir__record_op(&ctc_op, loss, in, OPERANDS);
-    if (r) {
-        choir__record_attrs(r, o, sizeof *o);
-        for (int i = X; i <= OPERANDS; i++)
-            r->saved[i] = kept[i];
-    }
-    return loss;
+    choir__keeps keeps = {o, sizeof *o, {[X] = in[X], [OPERANDS] = alpha}};
+    for (int i = TARGETS; i < OPERANDS; i++)
+        keeps.saved[i] = choir__dense_rows(scope, in[i]);
+    return choir__computed(&ctc_op, loss, in, OPERANDS, keeps);
 }
 
 choir_tensor *choir_ctc_loss_with(choir_tensor *log_probs, choir_tensor *targets,

@@ -38,21 +38,18 @@ static void unary_backward(choir__record *r, choir_tensor *gy, choir__sink *sink
     sink->give(sink, r, 0, out);
 }
 
-static void launch_unary(choir_tensor *y, const choir_tensor *x, struct unary u)
-{
-    choir__k_unary args = {.x = choir__data(x),
-        .y = choir__data(y),
-        .n = y->count,
-        .a = u.a,
-        .b = u.b,
-        .op = u.op,
-        .dtype = y->dtype};
-    choir__launch(choir__device_of(y), y->dtype, unary, &args);
-}
-
 static void unary_again(choir__record *r)
 {
-    launch_unary(r->out, r->in[0], *(const struct unary *)r->attrs);
+    const struct unary *u = r->attrs;
+    choir_tensor *y = r->out;
+    choir__k_unary args = {.x = choir__data(r->in[0]),
+        .y = choir__data(y),
+        .n = y->count,
+        .a = u->a,
+        .b = u->b,
+        .op = u->op,
+        .dtype = y->dtype};
+    choir__launch(choir__device_of(y), y->dtype, unary, &args);
 }
 
 /* An op, and its record if the result is rounded to 16 bits (`rounded`). Backward reads x, or y
@@ -111,16 +108,9 @@ static choir_tensor *unary(choir_tensor *x, struct unary u)
         return choir__poison(scope, CHOIR_ERR_DTYPE, "%s: expected a floating tensor, got %s",
             ops->op.name, choir_dtype_name(x->dtype));
     choir_tensor *y = choir__tensor_like(scope, x);
-    if (y->poisoned)
-        return y;
-    launch_unary(y, x, u);
     bool reads_y = ops->rounded.name, rounded = reads_y && choir__to_be_rounded(y);
-    choir__record *r = choir__record_op(rounded ? &ops->rounded : &ops->op, y, &x, 1);
-    if (r) {
-        choir__record_attrs(r, &u, sizeof u);
-        r->saved[0] = reads_y ? y : x;
-    }
-    return choir__as_stored(y);
+    return choir__computed(rounded ? &ops->rounded : &ops->op, y, &x, 1,
+        (choir__keeps){&u, sizeof u, {reads_y ? y : x}});
 }
 
 choir_tensor *choir_neg(choir_tensor *x)
@@ -341,20 +331,13 @@ choir_tensor *choir__binary(choir__binary_op op, choir_tensor *a, choir_tensor *
             choir_dtype_name(a->dtype), choir_dtype_name(b->dtype));
     if (!choir__broadcast(in[0]->shape, in[1]->shape, &shape) || shape.ndim > CHOIR_MAX_DIMS)
         return choir__shape_error(name, scope, in, 2, "expected shapes that broadcast");
-    choir_tensor *y;
-    if (choir__same_layout(in[0], in[1]))
-        y = choir__tensor_like(scope, in[0]);
-    else if (choir__same_shape(in[0]->shape, shape) && choir__is_dense(in[0]))
-        y = choir__tensor_like(scope, in[0]);
-    else
-        y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
-    if (y->poisoned)
-        return y;
-    choir__launch_binary(y, op, in[0], in[1]);
-    choir__record *r = choir__record_op(binary_ops[op], y, in, 2);
-    if (r && op == CHOIR__DIV)
-        r->saved[0] = y;
-    return choir__as_stored(y);
+    bool like = choir__same_layout(in[0], in[1]) ||
+                (choir__same_shape(in[0]->shape, shape) && choir__is_dense(in[0]));
+    choir_tensor *y =
+        like ? choir__tensor_like(scope, in[0])
+             : choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
+    return choir__computed(
+        binary_ops[op], y, in, 2, (choir__keeps){.saved = {op == CHOIR__DIV ? y : NULL}});
 }
 
 choir_tensor *choir_sub(choir_tensor *a, choir_tensor *b)

@@ -69,29 +69,25 @@ static void embedding_backward_weight(choir__record *r, choir_tensor *gy, choir_
     sink->give(sink, r, 0, g);
 }
 
-static void look_up(choir_tensor *y, const choir_tensor *table, const choir_tensor *ids,
-    const choir__table_rows *of)
+static void embedding_again(choir__record *r)
 {
+    const choir__table_rows *of = r->attrs;
+    choir_tensor *y = r->out, *table = choir__dense_rows(r->scope, r->in[0]);
+    if (table->poisoned)
+        return;
     /* rows are copied as words, whatever their dtype */
     int64_t in_one = choir__is_half(y->dtype) ? 2 : 1;
     choir_dtype dtype = in_one == 2 ? CHOIR_F32 : y->dtype;
     choir__k_embedding args = {.table = choir__data(table),
-        .ids = choir__data(ids),
+        .ids = choir__data(r->saved[0]),
         .y = choir__data(y),
-        .n = ids->count,
+        .n = r->saved[0]->count,
         .rows = table->shape.dim[0],
         .cols = table->shape.dim[1] / in_one,
         .first = of->first,
         .whole = of->whole,
         .dtype = dtype};
     choir__launch(choir__device_of(y), dtype, embedding, &args);
-}
-
-static void embedding_again(choir__record *r)
-{
-    choir_tensor *rows = choir__dense_rows(r->scope, r->in[0]);
-    if (!rows->poisoned)
-        look_up(r->out, rows, r->saved[0], r->attrs);
 }
 
 static const choir__op embedding_op = {
@@ -117,18 +113,9 @@ static choir_tensor *embedding(choir_tensor *table, choir_tensor *ids, choir__ta
             embedding_op.name, scope, in, 2, "expected a table (V, C) and i64 ids");
     choir_shape shape = ids->shape;
     shape.dim[shape.ndim++] = table->shape.dim[1];
-    choir_tensor *dense_ids = choir__dense_rows(scope, ids);
-    choir_tensor *rows = choir__dense_rows(scope, table);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(table), table->dtype, shape);
-    if (y->poisoned || dense_ids->poisoned || rows->poisoned)
-        return y->poisoned ? y : dense_ids->poisoned ? dense_ids : rows;
-    look_up(y, rows, dense_ids, &of);
-    choir__record *r = choir__record_op(&embedding_op, y, in, 2);
-    if (r) {
-        choir__record_attrs(r, &of, sizeof of);
-        r->saved[0] = dense_ids;
-    }
-    return choir__as_stored(y);
+    return choir__computed(&embedding_op, y, in, 2,
+        (choir__keeps){&of, sizeof of, {choir__dense_rows(scope, ids)}});
 }
 
 choir_tensor *choir__embedding_padded(choir_tensor *table, choir_tensor *ids, int64_t padding)
@@ -212,12 +199,8 @@ choir_tensor *choir_dropout(choir_tensor *x, float p, const char *name)
         return choir__poison(scope, CHOIR_ERR_ARGUMENT,
             "dropout: expected a probability in [0, 1), got %g", (double)p);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
-    if (y->poisoned)
+    if (y->poisoned) /* and draws no key */
         return y;
     struct dropout d = {.key = choir__scope_key(scope, name), .p = p};
-    launch_dropout(y, x, &d);
-    choir__record *r = choir__record_op(&dropout_op, y, &x, 1);
-    if (r)
-        choir__record_attrs(r, &d, sizeof d);
-    return choir__as_stored(y);
+    return choir__computed(&dropout_op, y, &x, 1, (choir__keeps){&d, sizeof d, {NULL}});
 }

@@ -72,14 +72,8 @@ static choir_tensor *stretched(choir_tensor *x, struct stretch s, int64_t size)
         return poisoned;
     choir_shape shape = x->shape;
     shape.dim[s.dim] = size;
-    choir_tensor *image = choir__channels_last(scope, x), *y = new_image(scope, x, shape);
-    if (image->poisoned || y->poisoned)
-        return image->poisoned ? image : y;
-    launch_stretch(y, image, &s, false);
-    choir__record *r = choir__record_op(&stretch_op, y, &x, 1);
-    if (r)
-        choir__record_attrs(r, &s, sizeof s);
-    return choir__as_stored(y);
+    choir_tensor *y = new_image(scope, x, shape);
+    return choir__computed(&stretch_op, y, &x, 1, (choir__keeps){&s, sizeof s, {NULL}});
 }
 
 choir_tensor *choir_interpolate(choir_tensor *x, const int64_t *sizes, int count,

@@ -13,16 +13,6 @@
 #include "tensor/handle.h"
 #include "tensor/launch.h"
 
-static bool fits(const choir_tensor *t, int64_t cols, choir_dtype dtype)
-{
-    return !t || (t->shape.ndim == 1 && t->shape.dim[0] == cols && t->dtype == dtype);
-}
-
-static void *data_or_null(const choir_tensor *t)
-{
-    return t ? choir__data(t) : NULL;
-}
-
 /* Returns memory for the 16-bit copy of x's gradient, if x is a sum whose 16-bit operand has
  * that gradient, and no hook can change it in between; else NULL. */
 static choir_tensor *twin_for(choir_tensor *x, const choir_tensor *gy, choir__sink *sink)
@@ -40,6 +30,21 @@ static choir_tensor *twin_for(choir_tensor *x, const choir_tensor *gy, choir__si
 }
 
 /* saved: x, its mean (NULL: RMS norm), rstd */
+static choir__k_layer_norm_backward arguments(const choir__record *r, const choir_tensor *gy)
+{
+    const choir_tensor *x = r->saved[0];
+    return (choir__k_layer_norm_backward){.x = choir__data(x),
+        .gamma = choir__data_or_null(r->in[1]),
+        .mean = choir__data_or_null(r->saved[1]),
+        .rstd = choir__data(r->saved[2]),
+        .gy = choir__data(gy),
+        .rows = choir__rows(x),
+        .cols = choir__cols(x),
+        .dtype = x->dtype,
+        .half = gy->dtype,
+        .half_gy = gy->dtype != x->dtype};
+}
+
 static void backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *x = r->saved[0], *given, *gx = sink->dest_onto(sink, r, 0, &given);
@@ -49,22 +54,12 @@ static void backward_input(choir__record *r, choir_tensor *gy, choir__sink *sink
     choir_tensor *twin = twin_for(x, gy, sink);
     if (gy->poisoned || (twin && twin->poisoned))
         return;
-    bool half_gy = gy->dtype != x->dtype;
-    choir__k_layer_norm_backward args = {.x = choir__data(x),
-        .gamma = data_or_null(r->in[1]),
-        .mean = data_or_null(r->saved[1]),
-        .rstd = choir__data(r->saved[2]),
-        .gy = choir__data(gy),
-        .gx_add = data_or_null(given),
-        .gx = choir__data(gx),
-        .gx_half = data_or_null(twin),
-        .rows = choir__rows(x),
-        .cols = choir__cols(x),
-        .dtype = x->dtype,
-        .half = half_gy ? gy->dtype
-                : twin  ? twin->dtype
-                        : x->dtype,
-        .half_gy = half_gy};
+    choir__k_layer_norm_backward args = arguments(r, gy);
+    args.gx_add = choir__data_or_null(given);
+    args.gx = choir__data(gx);
+    args.gx_half = choir__data_or_null(twin);
+    if (twin && !args.half_gy)
+        args.half = twin->dtype;
     choir__launch(choir__device_of(x), x->dtype, layer_norm_backward, &args);
     gx->twin = twin;
     sink->give(sink, r, 0, gx);
@@ -79,17 +74,9 @@ static void backward_weight(choir__record *r, choir_tensor *gy, choir__sink *sin
     gy = choir__dense_rows(sink->scope, gy);
     if (gy->poisoned)
         return;
-    choir__k_layer_norm_weights args = {.x = choir__data(x),
-        .mean = data_or_null(r->saved[1]),
-        .rstd = choir__data(r->saved[2]),
-        .gy = choir__data(gy),
-        .ggamma = data_or_null(ggamma),
-        .gbeta = data_or_null(gbeta),
-        .rows = choir__rows(x),
-        .cols = choir__cols(x),
-        .dtype = x->dtype,
-        .half = gy->dtype,
-        .half_gy = gy->dtype != x->dtype};
+    choir__k_layer_norm_weights args = arguments(r, gy);
+    args.ggamma = choir__data_or_null(ggamma);
+    args.gbeta = choir__data_or_null(gbeta);
     choir__launch(choir__device_of(x), x->dtype, layer_norm_weights, &args);
     if (gbeta)
         sink->give(sink, r, 2, gbeta);
@@ -102,10 +89,10 @@ static void norm_again(choir__record *r)
 {
     choir_tensor *x = r->saved[0];
     choir__k_layer_norm args = {.x = choir__data(x),
-        .gamma = data_or_null(r->in[1]),
-        .beta = data_or_null(r->in[2]),
+        .gamma = choir__data_or_null(r->in[1]),
+        .beta = choir__data_or_null(r->in[2]),
         .y = choir__data(r->out),
-        .mean = data_or_null(r->saved[1]),
+        .mean = choir__data_or_null(r->saved[1]),
         .rstd = choir__data(r->saved[2]),
         .rows = choir__rows(x),
         .cols = choir__cols(x),
@@ -182,13 +169,13 @@ static choir_tensor *launch(
         return poisoned;
     bool half_y = to.y->dtype != x->dtype, half_add = add && add->dtype != x->dtype;
     choir__k_layer_norm args = {.x = choir__data(x),
-        .add = data_or_null(add),
-        .sum = data_or_null(to.sum),
-        .gamma = data_or_null(in[1]),
-        .beta = data_or_null(in[2]),
+        .add = choir__data_or_null(add),
+        .sum = choir__data_or_null(to.sum),
+        .gamma = choir__data_or_null(in[1]),
+        .beta = choir__data_or_null(in[2]),
         .y = choir__data(to.y),
-        .y_half = data_or_null(to.y->twin),
-        .mean = data_or_null(to.mean),
+        .y_half = choir__data_or_null(to.y->twin),
+        .mean = choir__data_or_null(to.mean),
         .rstd = choir__data(to.rstd),
         .rows = choir__rows(x),
         .cols = choir__cols(x),
@@ -204,15 +191,8 @@ static choir_tensor *launch(
             half_add ? &choir__add_half_op : &choir__add_op, s, (choir_tensor *[]){x, add}, 2);
         *sum = s;
     }
-    choir__record *r =
-        choir__record_op(op_of(opts.rms, half_y), to.y, (choir_tensor *[]){s, in[1], in[2]}, 3);
-    if (r) {
-        choir__record_attrs(r, &opts.eps, sizeof opts.eps);
-        r->saved[0] = s;
-        r->saved[1] = to.mean;
-        r->saved[2] = to.rstd;
-    }
-    return to.y;
+    return choir__recorded(op_of(opts.rms, half_y), to.y, (choir_tensor *[]){s, in[1], in[2]},
+        3, (choir__keeps){&opts.eps, sizeof opts.eps, {s, to.mean, to.rstd}});
 }
 
 static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamma,
@@ -226,11 +206,12 @@ static choir_tensor *norm(choir_tensor *x, choir_tensor *add, choir_tensor *gamm
         return poisoned;
     x = in[0];
     if (x->shape.ndim < 1 || !choir__is_float(x->dtype) ||
-        !fits(in[1], choir__cols(x), x->dtype) || !fits(in[2], choir__cols(x), x->dtype))
+        !choir__is_per_channel(in[1], choir__cols(x), x->dtype) ||
+        !choir__is_per_channel(in[2], choir__cols(x), x->dtype))
         return choir__shape_error(op->name, scope, in, 4,
             opts.rms ? "expected x (..., C), gamma (C)"
                      : "expected x (..., C), gamma (C), beta (C)");
-    return choir__as_stored(launch(scope, in, opts, sum));
+    return launch(scope, in, opts, sum);
 }
 
 /* True if autocast makes the sum f32: one of the two is, and the other one is cast to it, by

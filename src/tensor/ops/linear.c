@@ -165,7 +165,7 @@ static void launch_linear(
     choir__k_matmul args = choir__matmul_args(y, rows->dtype, choir__rows_of(y),
         choir__rows_of(rows), choir__transposed(weight_of(w, in_out)), 1, choir__rows(y),
         choir__cols(y), choir__cols(rows));
-    args.bias = bias ? choir__data(bias) : NULL;
+    args.bias = choir__data_or_null(bias);
     args.half_bias = bias && choir__is_half(bias->dtype);
     choir__launch(choir__device_of(y), rows->dtype, matmul, &args);
 }
@@ -183,7 +183,7 @@ static void launch_gelu(choir_tensor *y, const choir_tensor *x)
 static void linear_again(choir__record *r)
 {
     choir_tensor *w = choir__dense_rows(r->scope, r->in[1]);
-    choir__copy_again(r->saved[0], r->in[0]);
+    choir__copy_again(r, 0);
     if (!w->poisoned)
         launch_linear(r->out, r->saved[0], w, r->in[2], in_out_of(r));
 }
@@ -235,31 +235,16 @@ static choir_tensor *linear(
     choir_scope *scope = choir__begin(op, in, 3, &bad);
     if (!scope || (bad = bad_operands(op, scope, in, in_out)))
         return bad;
-    x = in[0], weight = in[1], bias = in[2];
-    choir_tensor *rows = choir__dense_rows(scope, x), *w = choir__dense_rows(scope, weight);
+    x = in[0], weight = in[1];
+    choir_tensor *rows =
+        op == &linear_op ? choir__dense_rows(scope, x)
+                         : choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
     choir_shape shape = x->shape;
     shape.dim[shape.ndim - 1] = weight->shape.dim[in_out];
     choir_device *device = choir__device_of(x);
     int64_t row = choir__product_row(device, x->dtype, weight->shape.dim[in_out]);
     choir_tensor *y = choir__tensor_spaced(scope, device, x->dtype, shape, row);
-    if (y->poisoned || rows->poisoned || w->poisoned)
-        return y->poisoned ? y : rows->poisoned ? rows : w;
-    if (op == &linear_of_gelu_op) {
-        choir_tensor *gelu = choir__tensor_new(scope, device, x->dtype, x->shape);
-        if (gelu->poisoned)
-            return gelu;
-        launch_gelu(gelu, rows);
-        rows = gelu;
-    }
-    launch_linear(y, rows, w, bias, in_out);
-    choir__record *r = choir__record_op(op, y, in, 3);
-    if (r) {
-        choir__record_attrs(r, &in_out, sizeof in_out);
-        r->saved[0] = rows;
-    } else if (op == &linear_of_gelu_op) {
-        choir__tensor_release(rows);
-    }
-    return choir__as_stored(y);
+    return choir__computed(op, y, in, 3, (choir__keeps){&in_out, sizeof in_out, {rows}});
 }
 
 /* Returns the functions that know the weight's parts, if x is sound and this rank has one. */

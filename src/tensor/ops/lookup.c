@@ -14,19 +14,27 @@ struct lookup {
     bool distinct; /* no index is in a line twice */
 };
 
+/* part: x or y, which has an entry for each index; whole: the other one */
+static choir__k_gather arguments(const choir_tensor *part, const choir_tensor *whole,
+    const choir_tensor *index, struct lookup l)
+{
+    choir__k_gather args = {.index = choir__stretched(index, part->shape),
+        .size = whole->shape.dim[l.dim],
+        .ndim = part->shape.ndim,
+        .dim = l.dim,
+        .lookup = l.what,
+        .distinct = l.distinct,
+        .dtype = whole->dtype};
+    memcpy(args.shape, part->shape.dim, sizeof args.shape);
+    return args;
+}
+
 static void launch_gather(
     choir_tensor *y, const choir_tensor *x, const choir_tensor *index, struct lookup l)
 {
-    choir__k_gather args = {.y = choir__stretched(y, y->shape),
-        .index = choir__stretched(index, y->shape),
-        .x = {.p = choir__data(x)},
-        .size = x->shape.dim[l.dim],
-        .ndim = y->shape.ndim,
-        .dim = l.dim,
-        .lookup = l.what,
-        .dtype = y->dtype};
-    memcpy(args.x.stride, x->stride, sizeof args.x.stride);
-    memcpy(args.shape, y->shape.dim, sizeof args.shape);
+    choir__k_gather args = arguments(y, x, index, l);
+    args.y = choir__stretched(y, y->shape);
+    args.x = choir__stretched(x, x->shape);
     if (y->count)
         choir__launch(choir__device_of(y), CHOIR_F32, gather, &args);
 }
@@ -35,17 +43,9 @@ static void launch_gather(
 static void launch_scatter_add(
     choir_tensor *y, const choir_tensor *x, const choir_tensor *index, struct lookup l)
 {
-    choir__k_scatter_add args = {.y = {.p = choir__data(y)},
-        .index = choir__stretched(index, x->shape),
-        .x = choir__stretched(x, x->shape),
-        .size = y->shape.dim[l.dim],
-        .ndim = x->shape.ndim,
-        .dim = l.dim,
-        .lookup = l.what,
-        .distinct = l.distinct,
-        .dtype = y->dtype};
-    memcpy(args.y.stride, y->stride, sizeof args.y.stride);
-    memcpy(args.shape, x->shape.dim, sizeof args.shape);
+    choir__k_gather args = arguments(x, y, index, l);
+    args.y = choir__stretched(y, y->shape);
+    args.x = choir__stretched(x, x->shape);
     if (x->count)
         choir__launch(choir__device_of(y), y->dtype, scatter_add, &args);
 }
@@ -128,15 +128,7 @@ static choir_tensor *looked_up(const choir__op *op, choir_scope *scope, choir_te
 {
     choir_tensor *y =
         choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, index->shape);
-    if (y->poisoned)
-        return y;
-    launch_gather(y, in[0], index, l);
-    choir__record *r = choir__record_op(op, y, in, 2);
-    if (r) {
-        choir__record_attrs(r, &l, sizeof l);
-        r->saved[0] = index;
-    }
-    return choir__as_stored(y);
+    return choir__computed(op, y, in, 2, (choir__keeps){&l, sizeof l, {index}});
 }
 
 static choir_tensor *gathered(choir_tensor *x, int dim, choir_tensor *index, bool distinct)
@@ -200,19 +192,14 @@ static void scatter_add_backward(choir__record *r, choir_tensor *gy, choir__sink
     sink->give(sink, r, 2, g);
 }
 
-static void add_scattered(choir_tensor *y, const choir_tensor *x, const choir_tensor *index,
-    choir_tensor *from, struct lookup l)
-{
-    choir_tensor part = *from; /* the entries that have an index */
-    part.shape = index->shape;
-    part.count = index->count;
-    choir__launch_copy(y, x);
-    launch_scatter_add(y, &part, index, l);
-}
-
 static void scatter_add_again(choir__record *r)
 {
-    add_scattered(r->out, r->in[0], r->saved[0], r->in[2], *(const struct lookup *)r->attrs);
+    const choir_tensor *index = r->saved[0];
+    choir_tensor part = *r->in[2]; /* the entries that have an index */
+    part.shape = index->shape;
+    part.count = index->count;
+    choir__launch_copy(r->out, r->in[0]);
+    launch_scatter_add(r->out, &part, index, *(const struct lookup *)r->attrs);
 }
 
 static const choir__op scatter_add_op = {.name = "scatter_add",
@@ -239,15 +226,7 @@ choir_tensor *choir_scatter_add(
     struct lookup l = {.dim = dim, .what = CHOIR__FOR_SCATTER_ADD};
     choir_tensor *y =
         choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, in[0]->shape);
-    if (y->poisoned)
-        return y;
-    add_scattered(y, in[0], index, in[2], l);
-    choir__record *r = choir__record_op(&scatter_add_op, y, in, 3);
-    if (r) {
-        choir__record_attrs(r, &l, sizeof l);
-        r->saved[0] = index;
-    }
-    return choir__as_stored(y);
+    return choir__computed(&scatter_add_op, y, in, 3, (choir__keeps){&l, sizeof l, {index}});
 }
 
 /* --- one_hot: ones, added to zeros --- */

@@ -35,45 +35,16 @@ choir__row_losses choir__row_losses_of(choir_reduction reduction)
                                          : CHOIR__ROWS_EACH;
 }
 
-void choir__cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+/* saved: targets, log sum exp, count */
+static choir__k_cross_entropy arguments(const choir__record *r)
 {
     const choir_cross_entropy_opts *o = r->attrs;
-    choir_tensor *logits = r->in[0], *weight = r->in[2], *g = sink->dest_over(sink, r, 0);
-    if (!g)
-        return;
-    gy = choir__dense_rows(sink->scope, gy);
-    if (gy->poisoned)
-        return;
-    choir__k_cross_entropy_backward args = {.logits = choir__data(logits),
-        .weight = weight ? choir__data(weight) : NULL,
+    const choir_tensor *x = r->in[0];
+    return (choir__k_cross_entropy){.logits = choir__data(x),
+        .weight = choir__data_or_null(r->in[2]),
+        .targets = choir__data(r->saved[0]),
         .lse = choir__data(r->saved[1]),
         .count = choir__data(r->saved[2]),
-        .gloss = choir__data(gy),
-        .targets = choir__data(r->saved[0]),
-        .glogits = choir__data(g),
-        .rows = choir__rows(logits),
-        .cols = choir__cols(logits),
-        .row = choir__row_of(logits),
-        .ignore_index = o->ignore_index,
-        .smoothing = o->label_smoothing,
-        .losses = choir__row_losses_of(o->reduction),
-        .dtype = logits->dtype};
-    choir__launch(choir__device_of(g), g->dtype, cross_entropy_backward, &args);
-    sink->give(sink, r, 0, g);
-}
-
-/* Writes loss, lse and count. */
-static void launch_cross_entropy(choir_tensor *loss, choir_tensor *const *in,
-    const choir_tensor *targets, choir_tensor *lse, choir_tensor *count,
-    const choir_cross_entropy_opts *o)
-{
-    choir_tensor *x = in[0];
-    choir__k_cross_entropy args = {.logits = choir__data(x),
-        .weight = in[2] ? choir__data(in[2]) : NULL,
-        .targets = choir__data(targets),
-        .loss = choir__data(loss),
-        .lse = choir__data(lse),
-        .count = choir__data(count),
         .rows = choir__rows(x),
         .cols = choir__cols(x),
         .row = choir__row_of(x),
@@ -81,12 +52,28 @@ static void launch_cross_entropy(choir_tensor *loss, choir_tensor *const *in,
         .smoothing = o->label_smoothing,
         .losses = choir__row_losses_of(o->reduction),
         .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, cross_entropy, &args);
+}
+
+void choir__cross_entropy_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
+    choir_tensor *g = sink->dest_over(sink, r, 0);
+    if (!g)
+        return;
+    gy = choir__dense_rows(sink->scope, gy);
+    if (gy->poisoned)
+        return;
+    choir__k_cross_entropy args = arguments(r);
+    args.gloss = choir__data(gy);
+    args.glogits = choir__data(g);
+    choir__launch(choir__device_of(g), g->dtype, cross_entropy_backward, &args);
+    sink->give(sink, r, 0, g);
 }
 
 static void cross_entropy_again(choir__record *r)
 {
-    launch_cross_entropy(r->out, r->in, r->saved[0], r->saved[1], r->saved[2], r->attrs);
+    choir__k_cross_entropy args = arguments(r);
+    args.loss = choir__data(r->out);
+    choir__launch(choir__device_of(r->in[0]), args.dtype, cross_entropy, &args);
 }
 
 static const choir__op cross_entropy_op = {.name = "cross_entropy",
@@ -133,10 +120,8 @@ static choir_scope *join(choir_tensor *const *in, choir_tensor **poisoned)
             return NULL;
         }
     choir_scope *scope = choir__join(in, 3);
-    if (!scope) {
-        *poisoned = choir__tensor_bare(in[0]->scope, CHOIR_F32, CHOIR_SCALAR);
-        (*poisoned)->poisoned = true;
-    }
+    if (!scope)
+        *poisoned = choir__failed_in(in[0]->scope);
     return scope;
 }
 
@@ -207,19 +192,9 @@ choir_tensor *choir_cross_entropy_with(
     choir_tensor *loss = choir__tensor_new(scope, device, beside, loss_shape(x, o.reduction));
     choir_tensor *lse = choir__tensor_new(scope, device, beside, choir_dims(choir__rows(x)));
     choir_tensor *count = choir__tensor_new(scope, device, beside, CHOIR_SCALAR);
-    if (!targets || targets->poisoned || lse->poisoned || loss->poisoned || count->poisoned) {
-        loss->poisoned = true;
-        return loss;
-    }
-    launch_cross_entropy(loss, in, targets, lse, count, &o);
-    choir__record *r = choir__record_op(&cross_entropy_op, loss, in, 3);
-    if (r) {
-        choir__record_attrs(r, &o, sizeof o);
-        r->saved[0] = targets;
-        r->saved[1] = lse;
-        r->saved[2] = count;
-    }
-    return loss;
+    return targets ? choir__computed(&cross_entropy_op, loss, in, 3,
+                         (choir__keeps){&o, sizeof o, {targets, lse, count}})
+                   : choir__failed_in(scope);
 }
 
 choir_tensor *choir_cross_entropy(choir_tensor *logits, choir_tensor *target)
@@ -229,40 +204,35 @@ choir_tensor *choir_cross_entropy(choir_tensor *logits, choir_tensor *target)
 
 /* --- negative log likelihood --- */
 
+/* x: the log-probabilities, or their gradient; saved: targets, count */
+static choir__k_nll nll_arguments(const choir__record *r, const choir_tensor *x)
+{
+    return (choir__k_nll){.targets = choir__data(r->saved[0]),
+        .count = choir__data(r->saved[1]),
+        .rows = choir__rows(x),
+        .cols = choir__cols(x),
+        .ignore_index = -100,
+        .dtype = x->dtype};
+}
+
 static void nll_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     choir_tensor *g = sink->dest(sink, r, 0);
     if (!g)
         return;
-    choir__k_nll args = {.gloss = choir__data(gy),
-        .targets = choir__data(r->saved[0]),
-        .count = choir__data(r->saved[1]),
-        .gx = choir__data(g),
-        .rows = choir__rows(g),
-        .cols = choir__cols(g),
-        .ignore_index = -100,
-        .dtype = g->dtype};
+    choir__k_nll args = nll_arguments(r, g);
+    args.gloss = choir__data(gy);
+    args.gx = choir__data(g);
     choir__launch(choir__device_of(g), g->dtype, nll_backward, &args);
     sink->give(sink, r, 0, g);
 }
 
-static void launch_nll(
-    choir_tensor *loss, const choir_tensor *x, const choir_tensor *targets, choir_tensor *count)
-{
-    choir__k_nll args = {.x = choir__data(x),
-        .targets = choir__data(targets),
-        .loss = choir__data(loss),
-        .count = choir__data(count),
-        .rows = choir__rows(x),
-        .cols = choir__cols(x),
-        .ignore_index = -100,
-        .dtype = loss->dtype};
-    choir__launch(choir__device_of(loss), loss->dtype, nll, &args);
-}
-
 static void nll_again(choir__record *r)
 {
-    launch_nll(r->out, r->in[0], r->saved[0], r->saved[1]);
+    choir__k_nll args = nll_arguments(r, r->in[0]);
+    args.x = choir__data(r->in[0]);
+    args.loss = choir__data(r->out);
+    choir__launch(choir__device_of(r->out), args.dtype, nll, &args);
 }
 
 static const choir__op nll_op = {.name = "nll_loss",
@@ -284,17 +254,9 @@ choir_tensor *choir_nll_loss(choir_tensor *x, choir_tensor *target)
         choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, CHOIR_SCALAR);
     choir_tensor *count =
         choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, CHOIR_SCALAR);
-    if (!targets || targets->poisoned || loss->poisoned || count->poisoned) {
-        loss->poisoned = true;
-        return loss;
-    }
-    launch_nll(loss, in[0], targets, count);
-    choir__record *r = choir__record_op(&nll_op, loss, in, 2);
-    if (r) {
-        r->saved[0] = targets;
-        r->saved[1] = count;
-    }
-    return loss;
+    return targets ? choir__computed(
+                         &nll_op, loss, in, 2, (choir__keeps){.saved = {targets, count}})
+                   : choir__failed_in(scope);
 }
 
 choir_tensor *choir_mse_loss(choir_tensor *x, choir_tensor *y)

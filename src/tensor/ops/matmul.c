@@ -88,20 +88,15 @@ static void matmul_backward_weight(choir__record *r, choir_tensor *gy, choir__si
     sink->give(sink, r, 1, gb);
 }
 
-/* Computes y = a b; an error is recorded in the scope. */
-static void launch_matmul(choir_tensor *y, choir_tensor *a, choir_tensor *b)
+static void matmul_again(choir__record *r)
 {
+    choir_tensor *a = r->in[0], *b = r->in[1], *y = r->out;
     choir__matrix ma, mb;
-    if (as_matrices(y->scope, a, &ma)->poisoned || as_matrices(y->scope, b, &mb)->poisoned)
+    if (as_matrices(r->scope, a, &ma)->poisoned || as_matrices(r->scope, b, &mb)->poisoned)
         return;
     struct product p = product_of(a, b);
     launch(y, a->dtype, (choir__matrix){choir__data(y), p.m * p.n, p.n, 1}, ma, mb, p.batch,
         p.m, p.n, p.k);
-}
-
-static void matmul_again(choir__record *r)
-{
-    launch_matmul(r->out, r->in[0], r->in[1]);
 }
 
 static const choir__op matmul_op = {
@@ -134,9 +129,5 @@ choir_tensor *choir_matmul(choir_tensor *a, choir_tensor *b)
             "or by (K, N)");
     shape.dim[shape.ndim - 1] = choir__cols(b);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(a), a->dtype, shape);
-    if (y->poisoned)
-        return y;
-    launch_matmul(y, a, b);
-    choir__record_op(&matmul_op, y, in, 2);
-    return choir__as_stored(y);
+    return choir__computed(&matmul_op, y, in, 2, (choir__keeps){0});
 }

@@ -26,12 +26,6 @@ static choir_tensor *inner(
     return view;
 }
 
-static void copy_padded(choir_tensor *y, choir_tensor *x, const struct pad *p)
-{
-    choir__launch_fill(y, p->value);
-    choir__launch_copy(inner(y->scope, y, p, 1), inner(y->scope, x, p, -1));
-}
-
 static void pad_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
     const struct pad *p = r->attrs;
@@ -45,7 +39,9 @@ static void pad_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 
 static void pad_again(choir__record *r)
 {
-    copy_padded(r->out, r->in[0], r->attrs);
+    const struct pad *p = r->attrs;
+    choir__launch_fill(r->out, p->value);
+    choir__launch_copy(inner(r->scope, r->out, p, 1), inner(r->scope, r->in[0], p, -1));
 }
 
 static const choir__op pad_op = {
@@ -86,11 +82,5 @@ choir_tensor *choir_pad(choir_tensor *x, const int64_t *widths, int count, doubl
         shape.dim[d] += p.before[d] + p.after[d];
     }
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, shape);
-    if (y->poisoned)
-        return y;
-    copy_padded(y, x, &p);
-    choir__record *r = choir__record_op(&pad_op, y, &x, 1);
-    if (r)
-        choir__record_attrs(r, &p, sizeof p);
-    return y;
+    return choir__computed(&pad_op, y, &x, 1, (choir__keeps){&p, sizeof p, {NULL}});
 }

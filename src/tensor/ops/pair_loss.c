@@ -11,54 +11,46 @@ typedef struct how {
     float a, b;
 } how;
 
-static void pair_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+/* saved: x, y, weight or NULL */
+static choir__k_pair_loss arguments(const choir__record *r)
 {
     const how *h = r->attrs;
-    choir_tensor *x = r->saved[0], *y = r->saved[1], *weight = r->saved[2];
+    const choir_tensor *x = r->saved[0], *weight = r->saved[2];
+    return (choir__k_pair_loss){.x = choir__data(x),
+        .y = choir__data(r->saved[1]),
+        .weight = choir__data_or_null(weight),
+        .n = x->count,
+        .period = weight ? weight->count : 1,
+        .kind = h->kind,
+        .a = h->a,
+        .b = h->b,
+        .dtype = x->dtype};
+}
+
+static void pair_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
+{
     choir_tensor *gx = sink->dest(sink, r, 0), *gt = sink->dest(sink, r, 1);
     if (!gx && !gt)
         return;
     choir_tensor *gloss = choir__dense_rows(sink->scope, gy);
     if (gloss->poisoned)
         return;
-    choir__k_pair_loss_backward args = {.x = choir__data(x),
-        .y = choir__data(y),
-        .weight = weight ? choir__data(weight) : NULL,
-        .gloss = choir__data(gloss),
-        .gx = gx ? choir__data(gx) : NULL,
-        .gy = gt ? choir__data(gt) : NULL,
-        .n = x->count,
-        .period = weight ? weight->count : 1,
-        .kind = h->kind,
-        .a = h->a,
-        .b = h->b,
-        .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, pair_loss_backward, &args);
+    choir__k_pair_loss args = arguments(r);
+    args.gloss = choir__data(gloss);
+    args.gx = choir__data_or_null(gx);
+    args.gy = choir__data_or_null(gt);
+    choir__launch(choir__device_of(gloss), args.dtype, pair_loss_backward, &args);
     if (gx)
         sink->give(sink, r, 0, gx);
     if (gt)
         sink->give(sink, r, 1, gt);
 }
 
-static void launch(choir_tensor *loss, const choir_tensor *x, const choir_tensor *y,
-    const choir_tensor *weight, const how *h)
-{
-    choir__k_pair_loss args = {.x = choir__data(x),
-        .y = choir__data(y),
-        .weight = weight ? choir__data(weight) : NULL,
-        .loss = choir__data(loss),
-        .n = x->count,
-        .period = weight ? weight->count : 1,
-        .kind = h->kind,
-        .a = h->a,
-        .b = h->b,
-        .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, pair_loss, &args);
-}
-
 static void pair_again(choir__record *r)
 {
-    launch(r->out, r->saved[0], r->saved[1], r->saved[2], r->attrs);
+    choir__k_pair_loss args = arguments(r);
+    args.loss = choir__data(r->out);
+    choir__launch(choir__device_of(r->out), args.dtype, pair_loss, &args);
 }
 
 #define LOSS(title)                                                                            \
@@ -101,17 +93,7 @@ static choir_tensor *pairs(
         return choir__shape_error(
             op->name, scope, in, count, "expected weights of the scores' last dimensions");
     choir_tensor *loss = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
-    if (loss->poisoned)
-        return loss;
-    launch(loss, x, y, weight, &h);
-    choir__record *r = choir__record_op(op, loss, in, 2);
-    if (r) {
-        choir__record_attrs(r, &h, sizeof h);
-        r->saved[0] = x;
-        r->saved[1] = y;
-        r->saved[2] = weight;
-    }
-    return loss;
+    return choir__computed(op, loss, in, 2, (choir__keeps){&h, sizeof h, {x, y, weight}});
 }
 
 static choir_tensor *reduce(

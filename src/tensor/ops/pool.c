@@ -3,9 +3,22 @@
 #include "tensor/ops/conv.h"
 
 struct pool {
-    choir__conv_shape s;
+    choir__conv_shape s; /* without a window: to a given size */
     bool max;
 };
+
+static void launch(choir_device *device, const choir__k_pool *args, bool back)
+{
+    bool adaptive = args->s.kh == 0;
+    if (adaptive && back)
+        choir__launch(device, args->dtype, adaptive_pool_backward, args);
+    else if (adaptive)
+        choir__launch(device, args->dtype, adaptive_pool, args);
+    else if (back)
+        choir__launch(device, args->dtype, pool_backward, args);
+    else
+        choir__launch(device, args->dtype, pool, args);
+}
 
 static void pool_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
 {
@@ -15,35 +28,31 @@ static void pool_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     gy = choir__channels_last(sink->scope, gy);
     if (gx->poisoned || gy->poisoned)
         return;
-    choir__k_pool_backward args = {.gy = choir__data(gy),
+    choir__k_pool args = {.gy = choir__data(gy),
         .gx = choir__data(gx),
-        .index = p->max ? choir__data(r->saved[0]) : NULL,
+        .index = choir__data_or_null(r->saved[0]),
         .s = p->s,
         .max = p->max,
         .dtype = gy->dtype};
-    choir__launch(choir__device_of(gy), gy->dtype, pool_backward, &args);
+    launch(choir__device_of(gy), &args, true);
     gx->grad_owned = true;
     sink->give(sink, r, 0, gx);
 }
 
-/* x channels-last; index NULL: averages */
-static void launch_pool(
-    choir_tensor *y, const choir_tensor *x, choir_tensor *index, const struct pool *p)
+/* saved: the places of the maxima; NULL: averages */
+static void pool_again(choir__record *r)
 {
+    const struct pool *p = r->attrs;
+    choir_tensor *x = choir__channels_last(r->scope, r->in[0]);
+    if (x->poisoned)
+        return;
     choir__k_pool args = {.x = choir__data(x),
-        .y = choir__data(y),
-        .index = index ? choir__data(index) : NULL,
+        .y = choir__data(r->out),
+        .index = choir__data_or_null(r->saved[0]),
         .s = p->s,
         .max = p->max,
         .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, pool, &args);
-}
-
-static void pool_again(choir__record *r)
-{
-    choir_tensor *image = choir__channels_last(r->scope, r->in[0]);
-    if (!image->poisoned)
-        launch_pool(r->out, image, r->saved[0], r->attrs);
+    launch(choir__device_of(x), &args, false);
 }
 
 #define POOL(title)                                                                            \
@@ -51,7 +60,19 @@ static void pool_again(choir__record *r)
         .name = title, .half_native = CHOIR__ALL_IN, .backward = pool_backward,                \
         .again = pool_again, .again_saved = 1                                                  \
     }
-static const choir__op max_op = POOL("max_pool2d"), avg_op = POOL("avg_pool2d");
+static const choir__op max_op = POOL("max_pool2d"), avg_op = POOL("avg_pool2d"),
+                       adaptive_max_op = POOL("adaptive_max_pool2d"),
+                       adaptive_avg_op = POOL("adaptive_avg_pool2d");
+
+/* place: the dtype of a maximum's place */
+static choir_tensor *pooled(const choir__op *op, choir_scope *scope, choir_tensor *x,
+    const struct pool *p, choir_dtype place)
+{
+    choir_tensor *y = choir__new_image(scope, x, x->dtype, p->s.n, p->s.c, p->s.oh, p->s.ow);
+    choir_tensor *index =
+        p->max ? choir__new_image(scope, x, place, p->s.n, p->s.c, p->s.oh, p->s.ow) : NULL;
+    return choir__computed(op, y, &x, 1, (choir__keeps){p, sizeof *p, {index}});
+}
 
 static choir_tensor *pool2d(choir_tensor *x, bool max, int kernel, int stride, int padding)
 {
@@ -85,19 +106,7 @@ static choir_tensor *pool2d(choir_tensor *x, bool max, int kernel, int stride, i
     if (p.s.oh < 1 || p.s.ow < 1)
         return choir__shape_error(
             op->name, scope, &x, 1, "expected an image of at least the window's size");
-    choir_tensor *image = choir__channels_last(scope, x);
-    choir_tensor *y = choir__new_image(scope, x, x->dtype, p.s.n, p.s.c, p.s.oh, p.s.ow);
-    choir_tensor *index =
-        max ? choir__new_image(scope, x, CHOIR_U8, p.s.n, p.s.c, p.s.oh, p.s.ow) : NULL;
-    if (image->poisoned || y->poisoned || (index && index->poisoned))
-        return image->poisoned ? image : y->poisoned ? y : index;
-    launch_pool(y, image, index, &p);
-    choir__record *r = choir__record_op(op, y, &x, 1);
-    if (r) {
-        choir__record_attrs(r, &p, sizeof p);
-        r->saved[0] = index;
-    }
-    return choir__as_stored(y);
+    return pooled(op, scope, x, &p, CHOIR_U8);
 }
 
 choir_tensor *choir_max_pool2d(choir_tensor *x, int kernel, int stride, int padding)
@@ -111,66 +120,6 @@ choir_tensor *choir_avg_pool2d(choir_tensor *x, int kernel, int stride, int padd
 }
 
 /* --- to a given size --- */
-
-struct adaptive {
-    int64_t n, h, w, c, oh, ow;
-    bool max;
-};
-
-static void adaptive_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
-{
-    const struct adaptive *p = r->attrs;
-    choir_tensor *gx = choir__new_image(sink->scope, gy, gy->dtype, p->n, p->c, p->h, p->w);
-    gy = choir__channels_last(sink->scope, gy);
-    if (gx->poisoned || gy->poisoned)
-        return;
-    choir__k_adaptive_pool_backward args = {.gy = choir__data(gy),
-        .index = p->max ? choir__data(r->saved[0]) : NULL,
-        .gx = choir__data(gx),
-        .n = p->n,
-        .h = p->h,
-        .w = p->w,
-        .c = p->c,
-        .oh = p->oh,
-        .ow = p->ow,
-        .max = p->max,
-        .dtype = gy->dtype};
-    choir__launch(choir__device_of(gy), gy->dtype, adaptive_pool_backward, &args);
-    gx->grad_owned = true;
-    sink->give(sink, r, 0, gx);
-}
-
-static void launch_adaptive(
-    choir_tensor *y, const choir_tensor *x, choir_tensor *index, const struct adaptive *p)
-{
-    choir__k_adaptive_pool args = {.x = choir__data(x),
-        .y = choir__data(y),
-        .index = index ? choir__data(index) : NULL,
-        .n = p->n,
-        .h = p->h,
-        .w = p->w,
-        .c = p->c,
-        .oh = p->oh,
-        .ow = p->ow,
-        .max = p->max,
-        .dtype = x->dtype};
-    choir__launch(choir__device_of(x), x->dtype, adaptive_pool, &args);
-}
-
-static void adaptive_again(choir__record *r)
-{
-    choir_tensor *image = choir__channels_last(r->scope, r->in[0]);
-    if (!image->poisoned)
-        launch_adaptive(r->out, image, r->saved[0], r->attrs);
-}
-
-#define ADAPTIVE(title)                                                                        \
-    {                                                                                          \
-        .name = title, .half_native = CHOIR__ALL_IN, .backward = adaptive_backward,            \
-        .again = adaptive_again, .again_saved = 1                                              \
-    }
-static const choir__op adaptive_max_op = ADAPTIVE("adaptive_max_pool2d"),
-                       adaptive_avg_op = ADAPTIVE("adaptive_avg_pool2d");
 
 static choir_tensor *adaptive_pool2d(choir_tensor *x, bool max, int64_t oh, int64_t ow)
 {
@@ -188,25 +137,15 @@ static choir_tensor *adaptive_pool2d(choir_tensor *x, bool max, int64_t oh, int6
         sx.dim[2] * sx.dim[3] > INT32_MAX)
         return choir__shape_error(
             op->name, scope, &x, 1, "expected a floating x (N, C, H, W), not empty");
-    struct adaptive p = {.n = sx.dim[0],
-        .c = sx.dim[1],
-        .h = sx.dim[2],
-        .w = sx.dim[3],
-        .oh = oh,
-        .ow = ow,
-        .max = max};
-    choir_tensor *image = choir__channels_last(scope, x);
-    choir_tensor *y = choir__new_image(scope, x, x->dtype, p.n, p.c, oh, ow);
-    choir_tensor *index = max ? choir__new_image(scope, x, CHOIR_I32, p.n, p.c, oh, ow) : NULL;
-    if (image->poisoned || y->poisoned || (index && index->poisoned))
-        return image->poisoned ? image : y->poisoned ? y : index;
-    launch_adaptive(y, image, index, &p);
-    choir__record *r = choir__record_op(op, y, &x, 1);
-    if (r) {
-        choir__record_attrs(r, &p, sizeof p);
-        r->saved[0] = index;
-    }
-    return choir__as_stored(y);
+    struct pool p = {.max = max,
+        .s = {.n = sx.dim[0],
+            .c = sx.dim[1],
+            .o = sx.dim[1],
+            .h = sx.dim[2],
+            .w = sx.dim[3],
+            .oh = oh,
+            .ow = ow}};
+    return pooled(op, scope, x, &p, CHOIR_I32);
 }
 
 choir_tensor *choir_adaptive_avg_pool2d(choir_tensor *x, int64_t height, int64_t width)

@@ -66,10 +66,5 @@ choir_tensor *choir_pow_tensor(choir_tensor *a, choir_tensor *b)
         return choir__shape_error(
             power_op.name, scope, in, 2, "expected shapes that broadcast");
     choir_tensor *y = values_of(scope, in[0], in[1]);
-    if (y->poisoned)
-        return y;
-    choir__record *r = choir__record_op(&power_op, y, in, 2);
-    if (r)
-        r->saved[0] = y;
-    return choir__as_stored(y);
+    return choir__recorded(&power_op, y, in, 2, (choir__keeps){.saved = {y}});
 }

@@ -4,22 +4,10 @@
 
 #include "tensor/handle.h"
 
-/* A matrix, or a batch of them: p[b * batch + i * row + j * col] is element (i, j) of matrix
- * b. */
-typedef struct choir__matrix {
-    void *p;
-    int64_t batch, row, col;
-} choir__matrix;
-
-static inline choir__matrix choir__transposed(choir__matrix m)
-{
-    return (choir__matrix){m.p, m.batch, m.col, m.row};
-}
-
 /* Returns a tensor whose rows are evenly apart as (rows, cols). */
 static inline choir__matrix choir__rows_of(const choir_tensor *t)
 {
-    return (choir__matrix){choir__data(t), 0, choir__row_of(t), 1};
+    return choir__rows_at(choir__data(t), choir__row_of(t));
 }
 
 /* Returns the arguments of c = a b, `batch` times, with a (m, k) and b (k, n) of dtype. */
@@ -27,26 +15,10 @@ static inline choir__k_matmul choir__matmul_args(const choir_tensor *c, choir_dt
     choir__matrix mc, choir__matrix a, choir__matrix b, int64_t batch, int64_t m, int64_t n,
     int64_t k)
 {
-    return (choir__k_matmul){
-        .a = a.p,
-        .b = b.p,
-        .c = mc.p,
-        .batch0 = 1,
-        .batch1 = batch,
-        .m = m,
-        .n = n,
-        .k = k,
-        .a_row = a.row,
-        .a_col = a.col,
-        .b_row = b.row,
-        .b_col = b.col,
-        .c_row = mc.row,
-        .a_batch1 = a.batch,
-        .b_batch1 = b.batch,
-        .c_batch1 = mc.batch,
-        .wide = c->dtype != dtype,
-        .dtype = dtype,
-    };
+    choir__k_matmul args = choir__product_of(dtype, mc, a, b, m, n, k);
+    args.batch1 = batch;
+    args.wide = c->dtype != dtype;
+    return args;
 }
 
 #endif

@@ -125,8 +125,8 @@ static bool forward(choir_scope *scope, const struct sizes *n, int64_t at,
         (b_hh && b_hh->poisoned))
         return false;
     product(device, x->dtype, x->dtype, rows_at(gates, at * rows * cols, cols),
-        rows_at(x, 0, n->i), turned(rows_at(w_ih, 0, n->i)), element(bias, 0), rows, cols, n->i,
-        false);
+        rows_at(x, 0, n->i), choir__transposed(rows_at(w_ih, 0, n->i)), element(bias, 0), rows,
+        cols, n->i, false);
     choir__k_recurrent args = {.w_hh = choir__data(w_hh),
         .b_hh = element(b_hh, 0),
         .h0 = element(initial[0], first),
@@ -164,7 +164,7 @@ static bool run(choir_tensor *const *in, const struct sizes *n, choir_tensor *x,
 
 static void recurrent_again(choir__record *r)
 {
-    choir__copy_again(r->saved[SAVED_X], r->in[X]);
+    choir__copy_again(r, X); /* SAVED_X is X */
     run(r->in, r->attrs, r->saved[SAVED_X], r->saved[SAVED_GATES], r->saved[SAVED_STATE],
         r->out);
 }
@@ -200,24 +200,9 @@ static choir_tensor *layer(choir_scope *scope, choir_tensor *const *in, struct s
         choir__tensor_new(scope, device, dtype, choir_dims(n.d, n.t, n.b, n.g * n.h));
     if (has_state)
         state = choir__tensor_new(scope, device, dtype, choir_dims(n.d, n.t, n.b, n.h));
-    if (y->poisoned || x->poisoned || gates->poisoned || (state && state->poisoned))
-        return y->poisoned ? y : x->poisoned ? x : gates->poisoned ? gates : state;
-    if (!run(in, &n, x, gates, state, y))
-        return choir__poison(
-            scope, CHOIR_ERR_MEMORY, "recurrent: no memory for a bias or an initial state");
-    choir__record *r = choir__record_op(&recurrent_op, y, in, WEIGHTS + A_DIRECTION * (int)n.d);
-    if (r) {
-        choir__record_attrs(r, &n, sizeof n);
-        r->saved[SAVED_X] = x;
-        r->saved[SAVED_Y] = y;
-        r->saved[SAVED_GATES] = gates;
-        r->saved[SAVED_STATE] = state;
-    } else {
-        choir__tensor_release(gates);
-        if (state)
-            choir__tensor_release(state);
-    }
-    return y;
+    return choir__computed(&recurrent_op, y, in, WEIGHTS + A_DIRECTION * (int)n.d,
+        (choir__keeps){&n, sizeof n,
+            {[SAVED_X] = x, [SAVED_Y] = y, [SAVED_GATES] = gates, [SAVED_STATE] = state}});
 }
 
 choir_tensor *choir_recurrent(choir_cell cell, choir_tensor *x,
@@ -248,7 +233,7 @@ choir_tensor *choir_recurrent(choir_cell cell, choir_tensor *x,
         return poisoned;
     }
     n.last = last != NULL;
-    choir_tensor *y = choir__as_stored(layer(scope, in, n));
+    choir_tensor *y = layer(scope, in, n);
     if (!last)
         return y;
     int64_t states = n.d * n.b * n.h, all = n.t * states;

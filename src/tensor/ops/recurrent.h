@@ -26,44 +26,21 @@ static inline void *element(const choir_tensor *t, int64_t at)
 
 /* --- products of row-major matrices --- */
 
-struct matrix {
-    void *p;
-    int64_t row, col;
-};
-
-static inline struct matrix rows_at(const choir_tensor *t, int64_t at, int64_t row)
+static inline choir__matrix rows_at(const choir_tensor *t, int64_t at, int64_t row)
 {
-    return (struct matrix){element(t, at), row, 1};
-}
-
-static inline struct matrix turned(struct matrix m)
-{
-    return (struct matrix){m.p, m.col, m.row};
+    return choir__rows_at(element(t, at), row);
 }
 
 /* Computes c (m, n) = a (m, k) b (k, n) + bias, plus c's old values if accumulate. a and b have
  * dtype `dtype`, c has dtype `to`. */
 static inline void product(choir_device *device, choir_dtype dtype, choir_dtype to,
-    struct matrix c, struct matrix a, struct matrix b, const void *bias, int64_t m, int64_t n,
+    choir__matrix c, choir__matrix a, choir__matrix b, const void *bias, int64_t m, int64_t n,
     int64_t k, bool accumulate)
 {
-    choir__k_matmul args = {.a = a.p,
-        .b = b.p,
-        .bias = bias,
-        .c = c.p,
-        .batch0 = 1,
-        .batch1 = 1,
-        .m = m,
-        .n = n,
-        .k = k,
-        .a_row = a.row,
-        .a_col = a.col,
-        .b_row = b.row,
-        .b_col = b.col,
-        .c_row = c.row,
-        .accumulate = accumulate,
-        .wide = to != dtype,
-        .dtype = dtype};
+    choir__k_matmul args = choir__product_of(dtype, c, a, b, m, n, k);
+    args.bias = bias;
+    args.accumulate = accumulate;
+    args.wide = to != dtype;
     choir__launch(device, dtype, matmul, &args);
 }
 

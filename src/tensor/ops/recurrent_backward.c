@@ -51,23 +51,24 @@ static void step_back(choir__record *r, const struct sizes *n, int64_t at, choir
 /* Computes rows [row, row + count) of gW_hh = dA^T h'; dA is `count` columns wide at a. All
  * steps use the previous y, except for the direction's first, which uses h0. */
 static void hidden_weight(const struct sizes *n, int64_t at, choir_tensor *gw, int64_t row,
-    int64_t count, struct matrix a, const choir_tensor *y, const choir_tensor *h0)
+    int64_t count, choir__matrix a, const choir_tensor *y, const choir_tensor *h0)
 {
     choir_device *device = choir__device_of(gw);
     choir_dtype dtype = y->dtype, to = gw->dtype; /* f32 for a parameter */
     int64_t k = (n->t - 1) * n->b, y_row = n->d * n->h;
     size_t size = choir_dtype_size(dtype);
-    struct matrix c = rows_at(gw, row * n->h, n->h), later = a, first = a;
-    struct matrix before = rows_at(y, at * n->h + (at ? n->b * y_row : 0), y_row);
+    choir__matrix c = rows_at(gw, row * n->h, n->h), later = a, first = a;
+    choir__matrix before = rows_at(y, at * n->h + (at ? n->b * y_row : 0), y_row);
     if (at)
         first.p = (char *)a.p + (size_t)(k * a.row) * size;
     else
         later.p = (char *)a.p + (size_t)(n->b * a.row) * size;
     if (k)
-        product(device, dtype, to, c, turned(later), before, NULL, count, n->h, k, false);
+        product(device, dtype, to, c, choir__transposed(later), before, NULL, count, n->h, k,
+            false);
     if (h0)
-        product(device, dtype, to, c, turned(first), rows_at(h0, at * n->b * n->h, n->h), NULL,
-            count, n->h, n->b, k > 0);
+        product(device, dtype, to, c, choir__transposed(first),
+            rows_at(h0, at * n->b * n->h, n->h), NULL, count, n->h, n->b, k > 0);
     if (!k && !h0) {
         choir__k_fill args = {.y = c.p, .n = count * n->h, .dtype = gw->dtype};
         choir__launch(device, gw->dtype, fill, &args);
@@ -110,7 +111,7 @@ static void weights_back(choir__record *r, const struct sizes *n, int64_t at,
     int64_t rows = n->t * n->b, cols = n->g * n->h;
     choir_tensor *x = r->saved[SAVED_X], *y = r->saved[SAVED_Y];
     bool gated = n->cell == CHOIR__GRU;
-    struct matrix a = rows_at(r->saved[SAVED_GATES], at * rows * cols, cols);
+    choir__matrix a = rows_at(r->saved[SAVED_GATES], at * rows * cols, cols);
     if (g[W_HH])
         hidden_weight(n, at, g[W_HH], 0, gated ? 2 * n->h : cols, a, y, h0);
     if (g[W_HH] && gated)
@@ -118,7 +119,7 @@ static void weights_back(choir__record *r, const struct sizes *n, int64_t at,
             rows_at(r->saved[SAVED_STATE], at * rows * n->h, n->h), y, h0);
     if (g[W_IH])
         product(choir__device_of(x), x->dtype, g[W_IH]->dtype, rows_at(g[W_IH], 0, n->i),
-            turned(a), rows_at(x, 0, n->i), NULL, cols, n->i, rows, false);
+            choir__transposed(a), rows_at(x, 0, n->i), NULL, cols, n->i, rows, false);
     biases(r, n, at, g);
 }
 

@@ -146,12 +146,7 @@ choir_tensor *choir_rotary(choir_tensor *x, choir_tensor *table, int64_t offset)
             "rotary: %lld positions from %lld on do not lie in a table of %lld",
             (long long)dim[1], (long long)offset, (long long)table->shape.dim[0]);
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(x), x->dtype, x->shape);
-    if (y->poisoned)
-        return y;
-    turn(y, x, table, offset, false);
     /* The table has no gradient, but must live on unchanged. */
-    choir__record *r = choir__record_op(&rotary_op, y, in, 2);
-    if (r)
-        choir__record_attrs(r, &offset, sizeof offset);
-    return choir__as_stored(y);
+    return choir__computed(
+        &rotary_op, y, in, 2, (choir__keeps){&offset, sizeof offset, {NULL}});
 }

@@ -80,19 +80,15 @@ static void cat_backward(choir__record *r, choir_tensor *gy, choir__sink *sink)
     }
 }
 
-static void join(choir_tensor *y, choir_tensor *const *in, int count, int dim)
-{
-    int64_t start = 0;
-    for (int i = 0; i < count; i++) {
-        int64_t length = in[i]->shape.dim[dim];
-        choir__launch_copy(slice_of(y->scope, y, dim, start, length), in[i]);
-        start += length;
-    }
-}
-
 static void cat_again(choir__record *r)
 {
-    join(r->out, r->in, r->count, *(const int *)r->attrs);
+    int dim = *(const int *)r->attrs;
+    int64_t start = 0;
+    for (int i = 0; i < r->count; i++) {
+        int64_t length = r->in[i]->shape.dim[dim];
+        choir__launch_copy(slice_of(r->scope, r->out, dim, start, length), r->in[i]);
+        start += length;
+    }
 }
 
 static const choir__op cat_op = {.name = "cat",
@@ -139,12 +135,7 @@ choir_tensor *choir_cat(choir_tensor *const *parts, int count, int dim)
                 "expected parts that differ only in the joined dimension");
     }
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
-    if (!y->poisoned)
-        join(y, in, count, dim);
-    choir__record *r = choir__record_op(&cat_op, y, in, count);
-    if (r)
-        choir__record_attrs(r, &dim, sizeof dim);
-    return y;
+    return choir__computed(&cat_op, y, in, count, (choir__keeps){&dim, sizeof dim, {NULL}});
 }
 
 choir_tensor *choir_stack(choir_tensor *const *parts, int count, int dim)

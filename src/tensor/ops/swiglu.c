@@ -49,8 +49,9 @@ static void swiglu_backward(choir__record *r, choir_tensor *gy, choir__sink *sin
             sink->give(sink, r, i, g[i]);
 }
 
-static void launch(choir_tensor *y, const choir_tensor *gate, const choir_tensor *up)
+static void swiglu_again(choir__record *r)
 {
+    const choir_tensor *y = r->out, *gate = r->in[0], *up = r->count > 1 ? r->in[1] : NULL;
     int64_t cols = choir__cols(y);
     struct operand a = operand_of(gate, up, 0, cols), b = operand_of(gate, up, 1, cols);
     choir__k_swiglu args = {.a = a.p,
@@ -62,11 +63,6 @@ static void launch(choir_tensor *y, const choir_tensor *gate, const choir_tensor
         .b_row = b.row,
         .dtype = y->dtype};
     choir__launch(choir__device_of(y), y->dtype, swiglu, &args);
-}
-
-static void swiglu_again(choir__record *r)
-{
-    launch(r->out, r->in[0], r->count > 1 ? r->in[1] : NULL);
 }
 
 static const choir__op swiglu_op = {.name = "swiglu",
@@ -93,9 +89,5 @@ choir_tensor *choir_swiglu(choir_tensor *gate, choir_tensor *up)
     if (!up)
         shape.dim[shape.ndim - 1] /= 2;
     choir_tensor *y = choir__tensor_new(scope, choir__device_of(in[0]), in[0]->dtype, shape);
-    if (y->poisoned)
-        return y;
-    launch(y, in[0], in[1]);
-    choir__record_op(&swiglu_op, y, in, count);
-    return choir__as_stored(y);
+    return choir__computed(&swiglu_op, y, in, count, (choir__keeps){0});
 }

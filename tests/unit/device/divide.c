@@ -51,9 +51,9 @@ static void compare(const char *what, void (*fn)(void))
 static void elements(void)
 {
     choir_dtype f = CHOIR_F32;
-    kernels->unary(&(choir__k_unary){B(1), B(0), N, 0, 0, CHOIR__GELU, f});
-    kernels->unary_backward(
-        &(choir__k_unary_backward){B(1), B(0), B(2), B(3), N, 0, 0, CHOIR__GELU, f});
+    kernels->unary(
+        &(choir__k_unary){.x = B(1), .y = B(0), .n = N, .op = CHOIR__GELU, .dtype = f});
+    kernels->unary_backward(&(choir__k_unary){B(1), B(2), B(0), B(3), N, 0, 0, CHOIR__GELU, f});
     kernels->add_scaled(&(choir__k_add_scaled){B(1), B(2), B(4), N, 0.3f, f, 0});
     kernels->add_scaled(&(choir__k_add_scaled){B(1), NULL, B(5), N, 0.3f, f, 0});
     kernels->fill(&(choir__k_fill){B(6), N, 2.5, f});
@@ -98,10 +98,10 @@ static void rows(void)
     choir_dtype f = CHOIR_F32;
     for (int i = 0; i < ROWS; i++)
         targets[i] = i % 7 ? i % COLS : -100;
-    kernels->softmax(&(choir__k_softmax){B(1), B(0), ROWS, COLS, false, f});
+    kernels->softmax(&(choir__k_softmax){B(1), NULL, B(0), NULL, ROWS, COLS, false, f});
     kernels->softmax_backward(
-        &(choir__k_softmax_backward){B(0), B(2), B(3), ROWS, COLS, false, f});
-    kernels->cross_entropy_backward(&(choir__k_cross_entropy_backward){.logits = B(1),
+        &(choir__k_softmax){NULL, B(2), B(0), B(3), ROWS, COLS, false, f});
+    kernels->cross_entropy_backward(&(choir__k_cross_entropy){.logits = B(1),
         .lse = B(2),
         .count = B(3),
         .gloss = B(4),
@@ -114,9 +114,10 @@ static void rows(void)
         .dtype = f});
     kernels->sum(&(choir__k_sum){B(1), B(6), ROWS, COLS, 0.5, false, false, f, 0});
     kernels->sum(&(choir__k_sum){B(1), B(7), ROWS, COLS, 0.5, true, false, f, 0});
-    kernels->swiglu(&(choir__k_swiglu){B(1), B(2), B(8), ROWS, COLS, 2 * COLS, COLS, f});
-    kernels->swiglu_backward(&(choir__k_swiglu_backward){
-        B(1), B(2), B(3), B(8), B(9), ROWS, COLS, COLS, COLS, 2 * COLS, COLS, f});
+    kernels->swiglu(&(choir__k_swiglu){
+        B(1), B(2), NULL, B(8), NULL, NULL, ROWS, COLS, 2 * COLS, COLS, 0, 0, f});
+    kernels->swiglu_backward(&(choir__k_swiglu){
+        B(1), B(2), B(3), NULL, B(8), B(9), ROWS, COLS, COLS, COLS, 2 * COLS, COLS, f});
 }
 
 static void norms(void)
@@ -125,7 +126,7 @@ static void norms(void)
     kernels->layer_norm(&(choir__k_layer_norm){B(1), B(2), B(3), B(4), B(0), B(5), B(6), B(7),
         NULL, ROWS, COLS, 1e-5f, f, f, false, false});
     kernels->layer_norm_backward(&(choir__k_layer_norm_backward){
-        B(1), B(3), B(5), B(6), B(2), B(4), B(8), NULL, ROWS, COLS, f, f, false});
+        B(1), B(3), B(5), B(6), B(2), B(4), B(8), NULL, NULL, NULL, ROWS, COLS, f, f, false});
 }
 
 /* Two query heads for each of two heads of keys, with a bias that samples share. */
@@ -137,9 +138,9 @@ static void attention(void)
     choir__heads v = k, y = q, gy = q, gq = q, gk = k, gv = k;
     choir__attention_bias bias = {B(9), 1, {0, T * T, T}};
     v.p = B(3), y.p = B(0), gy.p = B(5), gq.p = B(6), gk.p = B(7), gv.p = B(8);
-    kernels->attention(&(choir__k_attention){q, k, v, y, bias, B(4), n, CHOIR_F32});
-    kernels->attention_backward(&(choir__k_attention_backward){
-        q, k, v, y, gy, gq, gk, gv, bias, {NULL}, B(4), n, CHOIR_F32});
+    choir__k_attention args = {q, k, v, y, gy, gq, gk, gv, bias, {NULL}, B(4), n, CHOIR_F32};
+    kernels->attention(&args);
+    kernels->attention_backward(&args);
 }
 
 static void optimizers(void)

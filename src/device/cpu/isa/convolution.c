@@ -108,13 +108,6 @@ static int64_t at_w(const block *b)
     return b->group * b->out * b->length;
 }
 
-static void product(choir__k_matmul k)
-{
-    k.batch0 = k.batch1 = 1;
-    k.dtype = CHOIR_F32;
-    KERNEL(plain_matmul)(&k);
-}
-
 void KERNEL(plain_conv)(const choir__k_conv *k)
 {
     F32_ONLY(conv, k);
@@ -122,18 +115,12 @@ void KERNEL(plain_conv)(const choir__k_conv *k)
     for (bool more = b.pixels > 0; more; more = next_block(&b)) {
         int64_t apart;
         const float *rows = unfold(&b, k->x, &apart);
-        product((choir__k_matmul){.a = rows,
-            .b = (const float *)k->w + at_w(&b),
-            .bias = k->bias ? (const float *)k->bias + b.group * b.out : NULL,
-            .c = (float *)k->y + at_y(&b),
-            .m = b.pixels,
-            .n = b.out,
-            .k = b.length,
-            .a_row = apart,
-            .a_col = 1,
-            .b_row = 1,
-            .b_col = b.length,
-            .c_row = k->s.o});
+        choir__matrix w = choir__rows_at((const float *)k->w + at_w(&b), b.length);
+        choir__k_matmul product =
+            choir__product_of(CHOIR_F32, choir__rows_at((float *)k->y + at_y(&b), k->s.o),
+                choir__rows_at(rows, apart), choir__transposed(w), b.pixels, b.out, b.length);
+        product.bias = k->bias ? (const float *)k->bias + b.group * b.out : NULL;
+        KERNEL(plain_matmul)(&product);
     }
 }
 
@@ -144,17 +131,14 @@ void KERNEL(plain_conv_backward_input)(const choir__k_conv_backward_input *k)
     block b = first_block(s);
     memset(k->gx, 0, (size_t)(s->n * s->h * s->w * s->c) * sizeof(float));
     for (bool more = b.pixels > 0; more; more = next_block(&b)) {
-        product((choir__k_matmul){.a = (const float *)k->gy + at_y(&b),
-            .b = (const float *)k->w + at_w(&b),
-            .c = b.rows ? b.rows : (float *)k->gx + b.first * s->c + b.group * b.in,
-            .m = b.pixels,
-            .n = b.length,
-            .k = b.out,
-            .a_row = s->o,
-            .a_col = 1,
-            .b_row = b.length,
-            .b_col = 1,
-            .c_row = b.rows ? b.length : s->c});
+        choir__matrix gx =
+            b.rows ? choir__rows_at(b.rows, b.length)
+                   : choir__rows_at((float *)k->gx + b.first * s->c + b.group * b.in, s->c);
+        choir__k_matmul product = choir__product_of(CHOIR_F32, gx,
+            choir__rows_at((const float *)k->gy + at_y(&b), s->o),
+            choir__rows_at((const float *)k->w + at_w(&b), b.length), b.pixels, b.length,
+            b.out);
+        KERNEL(plain_matmul)(&product);
         if (b.rows)
             fold(&b, k->gx);
     }
@@ -169,18 +153,12 @@ void KERNEL(plain_conv_backward_weight)(const choir__k_conv_backward_weight *k)
     for (bool more = b.pixels > 0; more; more = next_block(&b)) {
         int64_t apart;
         const float *rows = unfold(&b, k->x, &apart);
-        product((choir__k_matmul){.a = (const float *)k->gy + at_y(&b),
-            .b = rows,
-            .c = (float *)k->gw + at_w(&b),
-            .m = b.out,
-            .n = b.length,
-            .k = b.pixels,
-            .a_row = 1,
-            .a_col = s->o,
-            .b_row = apart,
-            .b_col = 1,
-            .c_row = b.length,
-            .accumulate = true});
+        choir__matrix gy = choir__rows_at((const float *)k->gy + at_y(&b), s->o);
+        choir__k_matmul product =
+            choir__product_of(CHOIR_F32, choir__rows_at((float *)k->gw + at_w(&b), b.length),
+                choir__transposed(gy), choir__rows_at(rows, apart), b.out, b.length, b.pixels);
+        product.accumulate = true;
+        KERNEL(plain_matmul)(&product);
     }
     if (k->gbias)
         KERNEL(sum)

@@ -70,7 +70,8 @@ static void max_pixel(const choir__k_pool *k, const window *w, int64_t out)
             }
         v_put((float *)k->y + out * s->c + c, best, left);
         if (k->index)
-            index_put(k->index + out * s->c + c, __builtin_convertvector(index, ivec), left);
+            index_put((uint8_t *)k->index + out * s->c + c,
+                __builtin_convertvector(index, ivec), left);
     }
 }
 
@@ -113,7 +114,7 @@ static void spread_pixel(const choir__k_pool_backward *k, const window *w, int64
         int64_t left = s->c - c;
         vec g = v_get((const float *)k->gy + out * s->c + c, left), index = {0};
         if (k->max) {
-            ivec at = index_get(k->index + out * s->c + c, left);
+            ivec at = index_get((const uint8_t *)k->index + out * s->c + c, left);
             index = __builtin_convertvector(at, vec);
         } else {
             g *= part;

@@ -207,20 +207,11 @@ void KERNEL(recurrent)(const choir__k_recurrent *k)
     F32_ONLY(recurrent, k);
     bool gated = k->cell == CHOIR__GRU, apart = k->h0 && k->y_row != k->width;
     int64_t g = choir__cell_gates(k->cell) * k->width;
-    choir__k_matmul product = {.b = k->w_hh,
-        .bias = gated ? k->b_hh : NULL,
-        .batch0 = 1,
-        .batch1 = 1,
-        .m = k->batch,
-        .n = g,
-        .k = k->width,
-        .a_row = k->y_row,
-        .a_col = 1,
-        .b_row = 1,
-        .b_col = k->width,
-        .c_row = g,
-        .accumulate = !gated,
-        .dtype = CHOIR_F32};
+    choir__k_matmul product =
+        choir__product_of(CHOIR_F32, choir__rows_at(NULL, g), choir__rows_at(NULL, k->y_row),
+            choir__transposed(choir__rows_at(k->w_hh, k->width)), k->batch, g, k->width);
+    product.bias = gated ? k->b_hh : NULL;
+    product.accumulate = !gated;
     int64_t sums = gated ? k->batch * g : 0, initial = apart ? k->batch * k->y_row : 0;
     packed_product packed;
     packed_open(&packed, &product, (size_t)(sums + initial) * sizeof(float));
@@ -249,20 +240,9 @@ void KERNEL(recurrent_backward)(const choir__k_recurrent_backward *k)
     F32_ONLY(recurrent_backward, k);
     bool gated = k->cell == CHOIR__GRU;
     int64_t g = choir__cell_gates(k->cell) * k->width;
-    choir__k_matmul product = {.b = k->w_hh,
-        .c = k->gh,
-        .batch0 = 1,
-        .batch1 = 1,
-        .m = k->batch,
-        .n = k->width,
-        .k = g,
-        .a_row = g,
-        .a_col = 1,
-        .b_row = k->width,
-        .b_col = 1,
-        .c_row = k->width,
-        .accumulate = gated,
-        .dtype = CHOIR_F32};
+    choir__k_matmul product = choir__product_of(CHOIR_F32, choir__rows_at(k->gh, k->width),
+        choir__rows_at(NULL, g), choir__rows_at(k->w_hh, k->width), k->batch, k->width, g);
+    product.accumulate = gated;
     packed_product packed;
     packed_open(&packed, &product, gated ? (size_t)(k->batch * g) * sizeof(float) : 0);
     float *gu = gated ? packed.extra : NULL;

@@ -102,21 +102,11 @@ bool choir__onednn_conv_product(const choir__k_conv *k)
         take(s, x, 0, 0, taken);
         x = taken;
     }
-    return choir__onednn_matmul(&(choir__k_matmul){.a = x,
-        .b = k->w,
-        .bias = k->bias,
-        .c = k->y,
-        .batch0 = 1,
-        .batch1 = 1,
-        .m = pixels_of(s),
-        .n = s->o,
-        .k = s->c,
-        .a_row = s->c,
-        .a_col = 1,
-        .b_row = 1,
-        .b_col = s->c,
-        .c_row = s->o,
-        .dtype = k->dtype});
+    choir__k_matmul product =
+        choir__product_of(k->dtype, choir__rows_at(k->y, s->o), choir__rows_at(x, s->c),
+            choir__transposed(choir__rows_at(k->w, s->c)), pixels_of(s), s->o, s->c);
+    product.bias = k->bias;
+    return choir__onednn_matmul(&product);
 }
 
 /* gx (pixels, C) = gy (pixels, O) w (O, C) */
@@ -126,20 +116,9 @@ bool choir__onednn_conv_product_input(const choir__k_conv_backward_input *k)
     if (!one_place(s) || !wanted(s, k->dtype))
         return false;
     float *gx = in_order(s) ? k->gx : workspace(s);
-    bool done = choir__onednn_matmul(&(choir__k_matmul){.a = k->gy,
-        .b = k->w,
-        .c = gx,
-        .batch0 = 1,
-        .batch1 = 1,
-        .m = pixels_of(s),
-        .n = s->c,
-        .k = s->o,
-        .a_row = s->o,
-        .a_col = 1,
-        .b_row = s->c,
-        .b_col = 1,
-        .c_row = s->c,
-        .dtype = k->dtype});
+    choir__k_matmul product = choir__product_of(k->dtype, choir__rows_at(gx, s->c),
+        choir__rows_at(k->gy, s->o), choir__rows_at(k->w, s->c), pixels_of(s), s->c, s->o);
+    bool done = choir__onednn_matmul(&product);
     if (done && !in_order(s))
         put_back(s, gx, k->gx);
     return done;
@@ -159,20 +138,11 @@ bool choir__onednn_conv_product_weight(const choir__k_conv_backward_weight *k)
     for (int64_t place = 0; done && place < places; place++) {
         if (taken)
             take(s, x, place / s->kw, place % s->kw, taken);
-        done = choir__onednn_matmul(&(choir__k_matmul){.a = k->gy,
-            .b = taken ? taken : x,
-            .c = (float *)k->gw + place * s->c,
-            .batch0 = 1,
-            .batch1 = 1,
-            .m = s->o,
-            .n = s->c,
-            .k = pixels_of(s),
-            .a_row = 1,
-            .a_col = s->o,
-            .b_row = s->c,
-            .b_col = 1,
-            .c_row = places * s->c,
-            .dtype = k->dtype});
+        choir__matrix c = choir__rows_at((float *)k->gw + place * s->c, places * s->c);
+        choir__k_matmul product =
+            choir__product_of(k->dtype, c, choir__transposed(choir__rows_at(k->gy, s->o)),
+                choir__rows_at(taken ? taken : x, s->c), s->o, s->c, pixels_of(s));
+        done = choir__onednn_matmul(&product);
     }
     return done;
 }

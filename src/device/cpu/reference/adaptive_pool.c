@@ -15,15 +15,15 @@ static double walk(const choir__k_adaptive_pool *k, int64_t n, int64_t oh, int64
 {
     int64_t h0, h1, w0, w1;
     double sum = 0, best = 0;
-    window(oh, k->h, k->oh, &h0, &h1);
-    window(ow, k->w, k->ow, &w0, &w1);
+    window(oh, k->s.h, k->s.oh, &h0, &h1);
+    window(ow, k->s.w, k->s.ow, &w0, &w1);
     *where = -1;
     for (int64_t h = h0; h < h1; h++)
         for (int64_t w = w0; w < w1; w++) {
-            double x = get(k->x, ((n * k->h + h) * k->w + w) * k->c + c, k->dtype);
+            double x = get(k->x, ((n * k->s.h + h) * k->s.w + w) * k->s.c + c, k->dtype);
             sum += x;
             if (*where < 0 || x > best)
-                best = x, *where = h * k->w + w;
+                best = x, *where = h * k->s.w + w;
         }
     return k->max ? best : sum / (double)((h1 - h0) * (w1 - w0));
 }
@@ -31,13 +31,13 @@ static double walk(const choir__k_adaptive_pool *k, int64_t n, int64_t oh, int64
 void choir__reference_adaptive_pool(const choir__k_adaptive_pool *k)
 {
     int64_t i = 0, where;
-    for (int64_t n = 0; n < k->n; n++)
-        for (int64_t oh = 0; oh < k->oh; oh++)
-            for (int64_t ow = 0; ow < k->ow; ow++)
-                for (int64_t c = 0; c < k->c; c++, i++) {
+    for (int64_t n = 0; n < k->s.n; n++)
+        for (int64_t oh = 0; oh < k->s.oh; oh++)
+            for (int64_t ow = 0; ow < k->s.ow; ow++)
+                for (int64_t c = 0; c < k->s.c; c++, i++) {
                     put(k->y, i, k->dtype, walk(k, n, oh, ow, c, &where));
                     if (k->max && k->index)
-                        k->index[i] = (int32_t)where;
+                        ((int32_t *)k->index)[i] = (int32_t)where;
                 }
 }
 
@@ -47,16 +47,16 @@ static double gather(
 {
     int64_t h0, h1, w0, w1;
     double sum = 0;
-    for (int64_t oh = 0; oh < k->oh; oh++)
-        for (int64_t ow = 0; ow < k->ow; ow++) {
-            window(oh, k->h, k->oh, &h0, &h1);
-            window(ow, k->w, k->ow, &w0, &w1);
-            int64_t i = ((n * k->oh + oh) * k->ow + ow) * k->c + c;
+    for (int64_t oh = 0; oh < k->s.oh; oh++)
+        for (int64_t ow = 0; ow < k->s.ow; ow++) {
+            window(oh, k->s.h, k->s.oh, &h0, &h1);
+            window(ow, k->s.w, k->s.ow, &w0, &w1);
+            int64_t i = ((n * k->s.oh + oh) * k->s.ow + ow) * k->s.c + c;
             if (h < h0 || h >= h1 || w < w0 || w >= w1)
                 continue;
             if (!k->max)
                 sum += get(k->gy, i, k->dtype) / (double)((h1 - h0) * (w1 - w0));
-            else if (k->index[i] == h * k->w + w)
+            else if (((const int32_t *)k->index)[i] == h * k->s.w + w)
                 sum += get(k->gy, i, k->dtype);
         }
     return sum;
@@ -65,9 +65,9 @@ static double gather(
 void choir__reference_adaptive_pool_backward(const choir__k_adaptive_pool_backward *k)
 {
     int64_t i = 0;
-    for (int64_t n = 0; n < k->n; n++)
-        for (int64_t h = 0; h < k->h; h++)
-            for (int64_t w = 0; w < k->w; w++)
-                for (int64_t c = 0; c < k->c; c++, i++)
+    for (int64_t n = 0; n < k->s.n; n++)
+        for (int64_t h = 0; h < k->s.h; h++)
+            for (int64_t w = 0; w < k->s.w; w++)
+                for (int64_t c = 0; c < k->s.c; c++, i++)
                     put(k->gx, i, k->dtype, gather(k, n, h, w, c));
 }

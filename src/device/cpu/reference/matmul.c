@@ -227,7 +227,7 @@ void choir__reference_pool(const choir__k_pool *k)
                     int64_t i = at_y(s, n, oh, ow) + c;
                     put(k->y, i, k->dtype, pool_output(k, n, oh, ow, c, &where));
                     if (k->max && k->index)
-                        k->index[i] = (uint8_t)choir__max(where, 0);
+                        ((uint8_t *)k->index)[i] = (uint8_t)choir__max(where, 0);
                 }
 }
 
@@ -246,7 +246,7 @@ static double pool_gx(
             double gy = get(k->gy, i, k->dtype);
             if (!k->max)
                 sum += gy / (double)(s->kh * s->kw);
-            else if (k->index[i] == kh * s->kw + kw)
+            else if (((const uint8_t *)k->index)[i] == kh * s->kw + kw)
                 sum += gy;
         }
     return sum;

@@ -3,8 +3,6 @@
 #ifndef CHOIR_CUDA_MATMUL_H
 #define CHOIR_CUDA_MATMUL_H
 
-#include <string.h>
-
 #include "device/cuda/cuda.h"
 
 #ifdef __cplusplus
@@ -15,15 +13,8 @@ extern "C" {
  * the pointers. */
 static inline choir__k_matmul choir__product(choir_dtype dtype, int64_t m, int64_t n, int64_t k)
 {
-    choir__k_matmul p;
-    memset(&p, 0, sizeof p);
-    p.batch0 = p.batch1 = 1;
-    p.m = m, p.n = n, p.k = k;
-    p.a_row = k, p.a_col = 1;
-    p.b_row = n, p.b_col = 1;
-    p.c_row = n;
-    p.dtype = dtype;
-    return p;
+    choir__matrix wide = choir__rows_at(NULL, n);
+    return choir__product_of(dtype, wide, choir__rows_at(NULL, k), wide, m, n, k);
 }
 
 /* Return true if f32 operands of products, or of cuDNN's convolutions, may be rounded to TF32:

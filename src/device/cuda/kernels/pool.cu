@@ -61,7 +61,7 @@ template <class T> __global__ void forward(in_packs<choir__k_pool> args)
     store_wide((T *)k.y + out, y, left, args.whole);
     for (int e = 0; e < N && k.max && k.index; e++)
         if (e < left)
-            k.index[out + e] = (uint8_t)index[e];
+            ((uint8_t *)k.index)[out + e] = (uint8_t)index[e];
 }
 
 /* The outputs [*first, *end) whose windows may reach input place h. */
@@ -84,11 +84,11 @@ __device__ static inline int64_t place_in(
     return at * step == away ? at : -1;
 }
 
-template <class T> __global__ void backward(in_packs<choir__k_pool_backward> args)
+template <class T> __global__ void backward(in_packs<choir__k_pool> args)
 {
     typedef wide<T> W;
     enum { N = pack<T>::N };
-    const choir__k_pool_backward &k = args.k;
+    const choir__k_pool &k = args.k;
     const choir__conv_shape &s = k.s;
     const int64_t packs = packs_of<T>(s.c), all = s.n * s.h * s.w * packs;
     const W share = 1 / (W)(s.kh * s.kw);
@@ -115,7 +115,7 @@ template <class T> __global__ void backward(in_packs<choir__k_pool_backward> arg
             for (int e = 0; e < N; e++)
                 if (!k.max)
                     gx[e] += gy[e] * share;
-                else if (e < left && k.index[out + e] == i * s.kw + j)
+                else if (e < left && ((const uint8_t *)k.index)[out + e] == i * s.kw + j)
                     gx[e] += gy[e];
         }
     store_wide((T *)k.gx + in, gx, left, args.whole);
@@ -123,26 +123,16 @@ template <class T> __global__ void backward(in_packs<choir__k_pool_backward> arg
 
 extern "C" void choir__cuda_pool(const choir__k_pool *k)
 {
-    int64_t pixels = k->s.n * k->s.oh * k->s.ow;
-    if (pixels == 0 || k->s.c == 0)
-        return;
     choose(k->dtype, [&](auto t) {
-        typedef decltype(t) T;
-        bool whole = k->s.c % pack<T>::N == 0 && aligned(k->x, k->y);
-        launch(forward<T>, blocks_for(pixels * packs_of<T>(k->s.c)), BLOCK, 0,
-            in_packs<choir__k_pool>{*k, whole});
+        launch_pixels<decltype(t)>(
+            forward<decltype(t)>, *k, k->s.n * k->s.oh * k->s.ow, aligned(k->x, k->y));
     });
 }
 
-extern "C" void choir__cuda_pool_backward(const choir__k_pool_backward *k)
+extern "C" void choir__cuda_pool_backward(const choir__k_pool *k)
 {
-    int64_t pixels = k->s.n * k->s.h * k->s.w;
-    if (pixels == 0 || k->s.c == 0)
-        return;
     choose(k->dtype, [&](auto t) {
-        typedef decltype(t) T;
-        bool whole = k->s.c % pack<T>::N == 0 && aligned(k->gy, k->gx);
-        launch(backward<T>, blocks_for(pixels * packs_of<T>(k->s.c)), BLOCK, 0,
-            in_packs<choir__k_pool_backward>{*k, whole});
+        launch_pixels<decltype(t)>(
+            backward<decltype(t)>, *k, k->s.n * k->s.h * k->s.w, aligned(k->gy, k->gx));
     });
 }

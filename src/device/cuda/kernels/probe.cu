@@ -1,8 +1,6 @@
 /* An empty kernel, to test whether this GPU runs the compiled code. */
 #include "device/cuda/kit/kernel.cuh"
 
-extern "C" cudaError_t choir__cuda_code_runs(void);
-
 __global__ void probe(int)
 {
 }

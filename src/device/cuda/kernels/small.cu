@@ -16,28 +16,10 @@ extern "C" void choir__cuda_store(const choir__k_store *k)
         launch(store_bytes, 1, 256, 0, *k);
 }
 
-/* As choir__opt_correct, on the GPU. */
-static __device__ void correct(choir__opt_hyper *h, choir__opt_bias bias, int64_t steps)
-{
-    double t = (double)steps + 1;
-    double bias1 = 1 - pow((double)h->beta1, t), bias2 = 1 - pow((double)h->beta2, t);
-    h->first = steps == 0;
-    if (bias == CHOIR__BIAS_ADAM) {
-        h->step_size = (float)((double)h->lr / bias1);
-        h->rsqrt_bias2 = (float)(1 / sqrt(bias2));
-    } else if (bias == CHOIR__BIAS_LAMB) {
-        h->inv_bias1 = (float)(1 / bias1);
-        h->inv_bias2 = (float)(1 / bias2);
-    } else if (bias == CHOIR__BIAS_ADAFACTOR) {
-        h->step_size = (float)fmin((double)h->lr, 1 / sqrt(t));
-        h->take1 = (float)pow(t, (double)h->beta2);
-    }
-}
-
 static __global__ void optim_skipped(choir__k_optim_skipped k)
 {
     for (int g = (int)threadIdx.x; g < k.groups; g += (int)blockDim.x)
-        correct(&k.hyper[g], k.bias, k.steps - (int64_t)*k.skipped);
+        choir__opt_correct(&k.hyper[g], k.bias, k.steps - (int64_t)*k.skipped);
 }
 
 extern "C" void choir__cuda_optim_skipped(const choir__k_optim_skipped *k)

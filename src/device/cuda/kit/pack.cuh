@@ -167,6 +167,18 @@ inline unsigned blocks_for(int64_t n)
     return (unsigned)((n + BLOCK - 1) / BLOCK);
 }
 
+/* Launches a kernel of pooling with a thread for each pack of `pixels` pixels. aligned: the
+ * images begin at packs. */
+template <class T>
+void launch_pixels(void (*kernel)(in_packs<choir__k_pool>), const choir__k_pool &k,
+    int64_t pixels, bool aligned)
+{
+    int64_t packs = pixels * packs_of<T>(k.s.c);
+    if (packs > 0)
+        launch(kernel, blocks_for(packs), BLOCK, 0,
+            in_packs<choir__k_pool>{k, aligned && k.s.c % pack<T>::N == 0});
+}
+
 /* a / b of non-negative numbers: in 32 bits where that is enough, which is several times as
  * fast. */
 __device__ inline int64_t divide(int64_t a, int64_t b)
