@@ -1,19 +1,20 @@
 /* The plug-in's side of plugin.h: the exported table, and the functions of the host, each of
- * which calls through the host's table. */
-#include "launch/raft/plugin.h"
+ * which calls through the host's table. It is part of every ledger's plug-in and of nothing
+ * else. */
+#include "launch/agent/plugin.h"
 
-static const choir__raft_host *host;
+static const choir__ledger_host *host;
 
-static void start(const choir__raft_host *of)
+static void start(const choir__ledger_host *of)
 {
     host = of;
 }
 
-extern const choir__raft_plugin choir_plugin;
-__attribute__((visibility("default"))) const choir__raft_plugin choir_plugin = {
-    .head = {CHOIR_VERSION, CHOIR__RAFT_LAYOUT},
+extern const choir__ledger_plugin choir_plugin;
+__attribute__((visibility("default"))) const choir__ledger_plugin choir_plugin = {
+    .head = {CHOIR_VERSION, CHOIR__LEDGER_LAYOUT},
     .start = start,
-    .open = choir__raft_open,
+    .open = choir__ledger_plugged,
 };
 
 #define X(type, name, parameters, arguments)                                                   \
@@ -21,5 +22,5 @@ __attribute__((visibility("default"))) const choir__raft_plugin choir_plugin = {
     {                                                                                          \
         return host->name arguments;                                                           \
     }
-CHOIR__RAFT_HOST(X)
+CHOIR__LEDGER_HOST(X)
 #undef X
