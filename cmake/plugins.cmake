@@ -56,11 +56,11 @@ if(CHOIR_UCX AND TARGET PkgConfig::UCX)
 endif()
 
 # --- the meeting of nodes in etcd -----------------------------------------------------------------
-# choir_etcd.so: src/launch/etcd/.
+# choir_etcd.so: src/launch/etcd/, and its side of the plug-in.
 if(CHOIR_ETCD AND TARGET PkgConfig::ETCD)
   file(GLOB CHOIR_ETCD_SOURCES CONFIGURE_DEPENDS src/launch/etcd/*.c)
-  choir_plugin_from(etcd "${CHOIR_ETCD_SOURCES}" PkgConfig::ETCD PkgConfig::JANSSON
-    PkgConfig::SODIUM)
+  choir_plugin_from(etcd "${CHOIR_ETCD_SOURCES};src/launch/agent/plugin_side.c" PkgConfig::ETCD
+    PkgConfig::JANSSON PkgConfig::SODIUM)
 endif()
 
 # --- the ledger that the nodes of a job hold together ---------------------------------------------
@@ -70,7 +70,8 @@ if(CHOIR_RAFT AND TARGET PkgConfig::RAFT)
   foreach(part IN ITEMS channel net peer holder)
     list(APPEND CHOIR_RAFT_SOURCES src/launch/store/${part}.c)
   endforeach()
-  choir_plugin_from(raft "${CHOIR_RAFT_SOURCES}" PkgConfig::RAFT PkgConfig::SODIUM m)
+  choir_plugin_from(raft "${CHOIR_RAFT_SOURCES};src/launch/agent/plugin_side.c" PkgConfig::RAFT
+    PkgConfig::SODIUM m)
 endif()
 
 # --- rows of Parquet files ------------------------------------------------------------------------

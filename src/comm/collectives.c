@@ -49,18 +49,23 @@ static choir_status check_peer(const choir_group *group, const char *name, int p
                      name, world - 1, peer);
 }
 
-/* The stamp that all collectives begin with; status reports an invalid argument. */
+/* The stamp that all collectives begin with; status reports an invalid or missing argument. */
 typedef struct draft {
     choir_group *group;
     choir__call call;
     choir_status status;
 } draft;
 
-static draft begin(
-    choir_group *group, choir__kind kind, int64_t count, choir_dtype dtype, bool parts)
+/* function: the caller, for the message if there is no group. */
+static draft begin(const char *function, choir_group *group, choir__kind kind, int64_t count,
+    choir_dtype dtype, bool parts)
 {
     const char *name = choir__kind_name(kind);
     draft d = {group, {.stamp = {.count = (uint64_t)count, .kind = (uint8_t)kind}}, CHOIR_OK};
+    if (!group) {
+        d.status = choir__missing(function, "group");
+        return d;
+    }
     d.status = check_count(name, count, dtype, parts ? choir_group_world(group) : 1);
     d.call.stamp.dtype = (uint8_t)dtype;
     d.call.stamp.layout = group->expected;
@@ -108,9 +113,9 @@ static choir_status issue(const draft *d, choir_work *work)
     return d->status != CHOIR_OK ? d->status : choir__group_issue(d->group, &d->call, work);
 }
 
-static bool is_root(const choir_group *group, int root)
+static bool is_root(const draft *d, int root)
 {
-    return choir_group_rank(group) == root;
+    return d->status == CHOIR_OK && choir_group_rank(d->group) == root;
 }
 
 void choir__group_expect(choir_group *group, uint16_t shape, bool gradient)
@@ -122,18 +127,14 @@ void choir__group_expect(choir_group *group, uint16_t shape, bool gradient)
 
 choir_status choir_group_barrier(choir_group *group, choir_work *work)
 {
-    if (!group)
-        return choir__missing(__func__, "group");
-    draft d = begin(group, CHOIR__BARRIER, 0, CHOIR_U8, false);
+    draft d = begin(__func__, group, CHOIR__BARRIER, 0, CHOIR_U8, false);
     return issue(&d, work);
 }
 
 choir_status choir_group_broadcast(choir_group *group, void *data, int64_t count,
     choir_dtype dtype, int root, choir_work *work)
 {
-    if (!group)
-        return choir__missing(__func__, "group");
-    draft d = begin(group, CHOIR__BROADCAST, count, dtype, false);
+    draft d = begin(__func__, group, CHOIR__BROADCAST, count, dtype, false);
     has_root(&d, root);
     lies_at(&d, data, true, data, true);
     return issue(&d, work);
@@ -142,9 +143,7 @@ choir_status choir_group_broadcast(choir_group *group, void *data, int64_t count
 choir_status choir_group_reduce(choir_group *group, void *data, int64_t count,
     choir_dtype dtype, choir_reduce_op op, int root, choir_work *work)
 {
-    if (!group)
-        return choir__missing(__func__, "group");
-    draft d = begin(group, CHOIR__REDUCE, count, dtype, false);
+    draft d = begin(__func__, group, CHOIR__REDUCE, count, dtype, false);
     reduces(&d, op);
     has_root(&d, root);
     lies_at(&d, data, true, data, true);
@@ -154,9 +153,7 @@ choir_status choir_group_reduce(choir_group *group, void *data, int64_t count,
 choir_status choir_group_all_reduce(choir_group *group, void *data, int64_t count,
     choir_dtype dtype, choir_reduce_op op, choir_work *work)
 {
-    if (!group)
-        return choir__missing(__func__, "group");
-    draft d = begin(group, CHOIR__ALL_REDUCE, count, dtype, false);
+    draft d = begin(__func__, group, CHOIR__ALL_REDUCE, count, dtype, false);
     reduces(&d, op);
     lies_at(&d, data, true, data, true);
     return issue(&d, work);
@@ -165,20 +162,16 @@ choir_status choir_group_all_reduce(choir_group *group, void *data, int64_t coun
 choir_status choir_group_gather(choir_group *group, const void *mine, void *all, int64_t count,
     choir_dtype dtype, int root, choir_work *work)
 {
-    if (!group)
-        return choir__missing(__func__, "group");
-    draft d = begin(group, CHOIR__GATHER, count, dtype, true);
+    draft d = begin(__func__, group, CHOIR__GATHER, count, dtype, true);
     has_root(&d, root);
-    lies_at(&d, mine, true, all, is_root(group, root));
+    lies_at(&d, mine, true, all, is_root(&d, root));
     return issue(&d, work);
 }
 
 choir_status choir_group_all_gather(choir_group *group, const void *mine, void *all,
     int64_t count, choir_dtype dtype, choir_work *work)
 {
-    if (!group)
-        return choir__missing(__func__, "group");
-    draft d = begin(group, CHOIR__ALL_GATHER, count, dtype, true);
+    draft d = begin(__func__, group, CHOIR__ALL_GATHER, count, dtype, true);
     lies_at(&d, mine, true, all, true);
     return issue(&d, work);
 }
@@ -186,20 +179,16 @@ choir_status choir_group_all_gather(choir_group *group, const void *mine, void *
 choir_status choir_group_scatter(choir_group *group, const void *all, void *mine, int64_t count,
     choir_dtype dtype, int root, choir_work *work)
 {
-    if (!group)
-        return choir__missing(__func__, "group");
-    draft d = begin(group, CHOIR__SCATTER, count, dtype, true);
+    draft d = begin(__func__, group, CHOIR__SCATTER, count, dtype, true);
     has_root(&d, root);
-    lies_at(&d, all, is_root(group, root), mine, true);
+    lies_at(&d, all, is_root(&d, root), mine, true);
     return issue(&d, work);
 }
 
 choir_status choir_group_reduce_scatter(choir_group *group, const void *all, void *mine,
     int64_t count, choir_dtype dtype, choir_reduce_op op, choir_work *work)
 {
-    if (!group)
-        return choir__missing(__func__, "group");
-    draft d = begin(group, CHOIR__REDUCE_SCATTER, count, dtype, true);
+    draft d = begin(__func__, group, CHOIR__REDUCE_SCATTER, count, dtype, true);
     reduces(&d, op);
     lies_at(&d, all, true, mine, true);
     return issue(&d, work);
@@ -208,9 +197,7 @@ choir_status choir_group_reduce_scatter(choir_group *group, const void *all, voi
 choir_status choir_group_all_to_all(choir_group *group, const void *in, void *out,
     int64_t count, choir_dtype dtype, choir_work *work)
 {
-    if (!group)
-        return choir__missing(__func__, "group");
-    draft d = begin(group, CHOIR__ALL_TO_ALL, count, dtype, true);
+    draft d = begin(__func__, group, CHOIR__ALL_TO_ALL, count, dtype, true);
     lies_at(&d, in, true, out, true);
     return issue(&d, work);
 }
@@ -243,7 +230,7 @@ choir_status choir_group_all_to_all_uneven(choir_group *group, const void *in,
     int world = choir_group_world(group);
     int64_t sent = 0, received = 0;
     size_t bytes = (size_t)world * sizeof *in_counts;
-    draft d = begin(group, CHOIR__ALL_TO_ALL, 0, dtype, false);
+    draft d = begin(__func__, group, CHOIR__ALL_TO_ALL, 0, dtype, false);
     lies_at(&d, in, true, out, true);
     d.call.stamp.layout = 1;
     if (d.status == CHOIR_OK)
@@ -268,13 +255,13 @@ choir_status choir_group_all_to_all_uneven(choir_group *group, const void *in,
     return issue(&d, work);
 }
 
-static choir_status point_to_point(choir_group *group, choir__kind kind, const void *in,
-    void *out, int64_t count, choir_dtype dtype, int peer, choir_work *work)
+static choir_status point_to_point(const char *function, choir_group *group, choir__kind kind,
+    const void *in, void *out, int64_t count, choir_dtype dtype, int peer, choir_work *work)
 {
-    draft d = begin(group, kind, count, dtype, false);
+    draft d = begin(function, group, kind, count, dtype, false);
     has_peer(&d, peer);
     lies_at(&d, in, kind == CHOIR__SEND, out, kind == CHOIR__RECEIVE);
-    if (d.status == CHOIR_OK && is_root(group, peer))
+    if (d.status == CHOIR_OK && is_root(&d, peer))
         d.status = choir__error(CHOIR_ERR_ARGUMENT, "%s: rank %d is this rank itself",
             choir__kind_name(kind), peer);
     return issue(&d, work);
@@ -283,15 +270,12 @@ static choir_status point_to_point(choir_group *group, choir__kind kind, const v
 choir_status choir_group_send(choir_group *group, const void *data, int64_t count,
     choir_dtype dtype, int peer, choir_work *work)
 {
-    if (!group)
-        return choir__missing(__func__, "group");
-    return point_to_point(group, CHOIR__SEND, data, NULL, count, dtype, peer, work);
+    return point_to_point(__func__, group, CHOIR__SEND, data, NULL, count, dtype, peer, work);
 }
 
 choir_status choir_group_receive(choir_group *group, void *data, int64_t count,
     choir_dtype dtype, int peer, choir_work *work)
 {
-    if (!group)
-        return choir__missing(__func__, "group");
-    return point_to_point(group, CHOIR__RECEIVE, NULL, data, count, dtype, peer, work);
+    return point_to_point(
+        __func__, group, CHOIR__RECEIVE, NULL, data, count, dtype, peer, work);
 }

@@ -29,8 +29,8 @@ struct choir_group {
     char name[48]; /* "world", "world/2": the third split's child */
     uint32_t splits;
     choir__algorithm algorithm;
-    choir__call *batch; /* (batch_room) calls since batch_begin */
-    int batch_count, batch_room;
+    choir__call *batch; /* (batch_count) calls since batch_begin */
+    int batch_count;
     uint32_t expected; /* layout of the next call: choir__group_expect */
     bool batching;
     choir__shared *shareds; /* its shared memory, which may outlive the group */

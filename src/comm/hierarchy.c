@@ -9,7 +9,7 @@
  * If all nodes have the same power of two of ranks, the fixed tree over ranks is the fixed tree
  * over nodes of the fixed trees inside them, so the bits are those of every other way. All
  * other calls, and sums that would be rounded twice, go to the engine of all ranks. */
-#include "comm/hierarchy.h"
+#include "comm/openers.h"
 
 #include <stdio.h>
 #include <stdlib.h>

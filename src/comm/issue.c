@@ -67,11 +67,7 @@ choir_status choir__group_issue(choir_group *group, const choir__call *call, cho
             return choir__error(CHOIR_ERR_ARGUMENT,
                 "%s in a batch: its work is the batch's, so pass NULL",
                 choir__kind_name((choir__kind)call->stamp.kind));
-        if (group->batch_count == group->batch_room) {
-            group->batch_room = group->batch_room ? 2 * group->batch_room : 16;
-            group->batch =
-                choir__realloc(group->batch, (size_t)group->batch_room * sizeof *group->batch);
-        }
+        CHOIR__GROW(group->batch, group->batch_count);
         group->batch[group->batch_count++] = t.call;
         return CHOIR_OK;
     }

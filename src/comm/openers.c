@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/hierarchy.h"
 #include "comm/plugin.h"
 #include "comm/shm/shm.h"
 #include "launch/launchers.h"

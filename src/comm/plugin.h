@@ -32,9 +32,6 @@
         (engine, rank, pidfd, during, text))                                                   \
     X(choir_status, choir__message_run, (choir__engine * engine, const choir__call *call),     \
         (engine, call))                                                                        \
-    X(choir_status, choir__rows_run,                                                           \
-        (choir__engine * engine, const choir__call *call, choir__rows_mover *carry),           \
-        (engine, call, carry))                                                                 \
     X(choir_status, choir__message_batch,                                                      \
         (choir__engine * engine, const choir__call *calls, int count), (engine, calls, count)) \
     X(const char *, choir__engine_silent,                                                      \
@@ -74,18 +71,12 @@
     X(int, choir__tree_siblings, (choir__node left, choir__node right), (left, right))         \
     X(int, choir__tree_nodes, (int64_t lo, int64_t hi, choir__node nodes[CHOIR__MAX_NODES]),   \
         (lo, hi, nodes))                                                                       \
-    X(const char *, choir__log_last_seen,                                                      \
-        (int pid, const char *name, int rank, char text[CHOIR__SEEN_TEXT]),                    \
-        (pid, name, rank, text))                                                               \
     X(choir_status, choir_store_set,                                                           \
         (choir_store * store, const char *key, const void *value, size_t bytes),               \
         (store, key, value, bytes))                                                            \
     X(choir_status, choir_store_get,                                                           \
         (choir_store * store, const char *key, double timeout_s, char **value, size_t *bytes), \
         (store, key, timeout_s, value, bytes))                                                 \
-    X(choir_status, choir_store_wait,                                                          \
-        (choir_store * store, const char *const *keys, int count, double timeout_s),           \
-        (store, keys, count, timeout_s))                                                       \
     X(choir_status, choir_store_add,                                                           \
         (choir_store * store, const char *key, int64_t amount, int64_t *sum),                  \
         (store, key, amount, sum))                                                             \
@@ -93,8 +84,6 @@
         (choir_store * store, const char *key, const char *expected, const char *desired,      \
             char **value),                                                                     \
         (store, key, expected, desired, value))                                                \
-    X(choir_status, choir_store_delete, (choir_store * store, const char *key, bool *existed), \
-        (store, key, existed))                                                                 \
     X(choir_status, choir_store_will,                                                          \
         (choir_store * store, const char *key, const void *value, size_t bytes),               \
         (store, key, value, bytes))

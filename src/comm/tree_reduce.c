@@ -1,5 +1,5 @@
 /* Issues the tree reduction of gradients over micro-batches. Engines run it as one call, in the
- * fixed tree; tree_by_name.c handles the algorithms that cannot. */
+ * fixed tree; run.c handles the algorithms that cannot. */
 #include <string.h>
 
 #include "comm/issue.h"

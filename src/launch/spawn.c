@@ -5,8 +5,6 @@
 
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/base.h"
 #include "launch/process/signal_table.h"

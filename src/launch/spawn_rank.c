@@ -1,6 +1,5 @@
 /* One process of a spawn: its start, its place in the job, and the signals that it is passed.
  */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 

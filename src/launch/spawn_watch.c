@@ -1,7 +1,6 @@
 /* Watchers of forks: parts of the library that have files and counts to put in order around
  * them (launch/spawn.h). */
 #include <pthread.h>
-#include <stddef.h>
 
 #include "launch/replace.h"
 

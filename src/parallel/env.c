@@ -1,15 +1,10 @@
 /* Finds the rank, group and device of this process in the environment. */
 #include <choir/env.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/far/far.h"
-#include "comm/pattern/tree.h"
 #include "launch/crew/crew.h"
 #include "parallel/elastic/elastic.h"
-#include "tensor/handle.h"
-#include "tensor/run.h"
 #include "tensor/scope.h"
 
 choir_status choir_env_init(choir_env *env)

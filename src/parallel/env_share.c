@@ -1,6 +1,5 @@
 /* A rank's share of the job: its micro-batches, and the run, losses and data that follow. */
 #include <choir/env.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

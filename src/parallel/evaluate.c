@@ -11,10 +11,180 @@
 #include "comm/pattern/tree.h"
 #include "nn/module.h"
 #include "parallel/batches.h"
-#include "parallel/tally.h"
 #include "tensor/handle.h"
-#include "tensor/launch.h"
 #include "tensor/scope.h"
+#include "tensor/tensor.h"
+
+/* --- counting ---
+ *
+ * A batch's loss is summed over its rows, and its targets are counted; for classifiers each
+ * class is counted, too. Counts are integers, so their sum over ranks has no order; the losses
+ * of the batches are added in the order of the batches.
+ *
+ *   accuracy    targets with the largest score                / targets
+ *   top5        targets with one of the five largest scores   / targets
+ *   precision   of a class: its correct predictions           / its predictions
+ *   recall      of a class: its correct predictions           / its targets
+ *   F1          of a class: 2 correct / (predictions + targets)
+ *
+ * The mean F1 is that of scikit-learn's f1_score(average="macro", zero_division=0): over the
+ * classes that some target or some prediction names. */
+
+/* The sums of one batch. */
+typedef struct batch_sums {
+    double loss;        /* mean times rows */
+    int64_t rows;       /* targets that count */
+    int64_t best, top5; /* targets with the largest score, with one of the five largest */
+} batch_sums;
+
+/* Counts of each class over all batches of a rank. counts: (classes, COUNTS). NULL: the
+ * model is not a classifier. */
+typedef struct tally {
+    int64_t classes;
+    int64_t *counts;
+    bool ranked; /* top5 was counted: the scores are those of all classes */
+} tally;
+
+enum { TARGETS, PREDICTIONS, CORRECT, COUNTS }; /* the counts of a class */
+enum { TOP = 5 };
+
+static void tally_init(tally *t, const choir_model_info *info)
+{
+    *t = (tally){0};
+    if (info->task != CHOIR_CLASSIFICATION)
+        return;
+    t->classes = info->classes;
+    t->counts = choir__calloc((size_t)t->classes * COUNTS + 1, sizeof *t->counts);
+}
+
+static void tally_free(tally *t)
+{
+    free(t->counts);
+}
+
+static void add_best(tally *t, const int64_t *best, const int64_t *y, int64_t count,
+    int64_t ignored, bool again, batch_sums *s)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (y[i] == ignored)
+            continue;
+        s->best += best[i] == y[i];
+        if (!t->counts || again)
+            continue;
+        t->counts[y[i] * COUNTS + TARGETS]++;
+        t->counts[best[i] * COUNTS + PREDICTIONS]++;
+        t->counts[y[i] * COUNTS + CORRECT] += best[i] == y[i];
+    }
+}
+
+/* Returns the number of classes that come before the target in the order of scores; of equal
+ * scores the lower class comes first, as in choir_argmax. */
+static int64_t rank_of(const float *scores, int64_t classes, int64_t target)
+{
+    int64_t before = 0;
+    for (int64_t c = 0; c < classes; c++)
+        before += scores[c] > scores[target] || (scores[c] == scores[target] && c < target);
+    return before;
+}
+
+/* Scores of a strategy that distributes the classes cannot be read as a whole. */
+static choir_status add_top5(tally *t, choir_tensor *scores, const int64_t *y, int64_t count,
+    int64_t ignored, batch_sums *s)
+{
+    if (!t->counts || scores->split)
+        return CHOIR_OK;
+    t->ranked = true;
+    size_t bytes = (size_t)(count * t->classes) * sizeof(float);
+    float *all = choir__alloc(bytes + 1); /* (count, classes) */
+    choir_status status = choir_read(choir_cast(scores, CHOIR_F32), all, bytes);
+    for (int64_t i = 0; i < count && status == CHOIR_OK; i++)
+        s->top5 += y[i] != ignored && rank_of(all + i * t->classes, t->classes, y[i]) < TOP;
+    free(all);
+    return status;
+}
+
+/* Adds the rows of a batch to its sums, and, unless `again`, to the counts of the classes. A
+ * rank sets `again` for a batch that another rank counts. scores: the model's outputs; y:
+ * targets, whose values `ignored` do not count. */
+static choir_status tally_add(
+    tally *t, choir_tensor *scores, choir_tensor *y, int64_t ignored, bool again, batch_sums *s)
+{
+    int64_t count = choir_tensor_count(y);
+    size_t bytes = (size_t)count * sizeof(int64_t);
+    int64_t *best = choir__alloc(bytes + 1), *targets = choir__alloc(bytes + 1);
+    choir_status status = choir_read(choir_argmax(scores), best, bytes);
+    if (status == CHOIR_OK)
+        status = choir_read(y, targets, bytes);
+    if (status == CHOIR_OK)
+        add_best(t, best, targets, count, ignored, again, s);
+    if (status == CHOIR_OK)
+        status = add_top5(t, scores, targets, count, ignored, s);
+    free(best);
+    free(targets);
+    return status;
+}
+
+/* Adds the counts of all ranks. Collective. */
+static choir_status tally_gather(tally *t, choir_group *group)
+{
+    if (!t->counts)
+        return CHOIR_OK;
+    return choir_group_all_reduce(
+        group, t->counts, t->classes * COUNTS, CHOIR_I64, CHOIR_SUM, NULL);
+}
+
+static double share(int64_t part, int64_t whole)
+{
+    return whole ? (double)part / (double)whole : 0;
+}
+
+static choir_class_score score_class(const int64_t counts[COUNTS])
+{
+    int64_t correct = counts[CORRECT];
+    return (choir_class_score){
+        .samples = counts[TARGETS],
+        .predictions = counts[PREDICTIONS],
+        .precision = share(correct, counts[PREDICTIONS]),
+        .recall = share(correct, counts[TARGETS]),
+        .f1 = share(2 * correct, counts[PREDICTIONS] + counts[TARGETS]),
+    };
+}
+
+static double mean_f1(const tally *t)
+{
+    double sum = 0;
+    int64_t named = 0;
+    for (int64_t c = 0; c < t->classes; c++) {
+        const int64_t *counts = t->counts + c * COUNTS;
+        sum += score_class(counts).f1;
+        named += counts[TARGETS] + counts[PREDICTIONS] > 0;
+    }
+    return sum / (double)named;
+}
+
+/* Computes the score, and the classes' own scores unless per_class is NULL. */
+static void tally_score(const tally *t, const choir_model_info *info, const batch_sums *s,
+    int64_t count, choir_score *score, choir_class_score *per_class)
+{
+    batch_sums total = {0};
+    const double none = (double)NAN;
+    for (int64_t i = 0; i < count; i++) {
+        total.loss += s[i].loss;
+        total.rows += s[i].rows;
+        total.best += s[i].best;
+        total.top5 += s[i].top5;
+    }
+    double rows = (double)total.rows;
+    score->targets = total.rows;
+    bool classes = info->task != CHOIR_REGRESSION;
+    score->loss = total.loss / rows;
+    score->accuracy = classes ? (double)total.best / rows : none;
+    score->perplexity = classes ? exp(score->loss) : none;
+    score->top5 = t->ranked ? (double)total.top5 / rows : none;
+    score->f1 = t->counts ? mean_f1(t) : none;
+    for (int64_t c = 0; per_class && c < t->classes; c++)
+        per_class[c] = score_class(t->counts + c * COUNTS);
+}
 
 /* Returns the target value that is ignored. */
 static int64_t ignored_by(const choir_model_info *info)
@@ -40,8 +210,8 @@ typedef struct evaluation {
     const choir_model_info *info;
     choir__batches batches;
     int64_t mine; /* batches that this rank counts; others it runs for other ranks' sake */
-    choir__tally tally;
-    choir__batch_sums *sums; /* (batches.count) */
+    tally tally;
+    batch_sums *sums; /* (batches.count) */
     const choir_eval_opts *opts;
     int64_t asked;       /* calls of opts->between */
     choir_status agreed; /* an error that all ranks have, or know of */
@@ -73,15 +243,15 @@ static choir_status end_batches(
 static choir_status run_batch(void *arg, choir_scope *step, const choir__batch *b)
 {
     evaluation *e = arg;
-    choir__batch_sums *s = &e->sums[(e->batches.first + b->position) % e->batches.count];
+    batch_sums *s = &e->sums[(e->batches.first + b->position) % e->batches.count];
     choir_tensor *out = choir_model_forward(e->info, e->net, b->x, b->y);
     choir_tensor *loss = choir_model_loss(e->info, out, b->y);
     s->rows = rows_of(e->info, b->n, b->y, b->targets);
     s->loss = s->rows ? choir_item(loss) * (double)s->rows : 0;
     choir_status status = choir__scope_status(step);
     if (status == CHOIR_OK && e->info->task != CHOIR_REGRESSION)
-        status = choir__tally_add(
-            &e->tally, out, b->y, ignored_by(e->info), b->position >= e->mine, s);
+        status =
+            tally_add(&e->tally, out, b->y, ignored_by(e->info), b->position >= e->mine, s);
     return status;
 }
 
@@ -99,11 +269,11 @@ static void sync_buffer(const char *name, choir_tensor *t, void *arg)
 
 /* Gathers the sums of all batches, in order. mine: this rank's batches [lo, hi) of `count`. */
 static choir_status gather(
-    choir_group *group, const choir__batch_sums *mine, choir__batch_sums *all, int64_t count)
+    choir_group *group, const batch_sums *mine, batch_sums *all, int64_t count)
 {
     int world = choir_group_world(group);
     int64_t each = (count + world - 1) / world;
-    choir__batch_sums *padded = choir__calloc((size_t)(each * (world + 1)), sizeof *padded);
+    batch_sums *padded = choir__calloc((size_t)(each * (world + 1)), sizeof *padded);
     int64_t lo, hi;
     choir__tree_run(count, choir_group_rank(group), world, &lo, &hi);
     for (int64_t i = lo; i < hi; i++)
@@ -198,7 +368,7 @@ choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_mod
     }
     int64_t forwards = take_share(&e, group, opts.max_batches), count = e.batches.count;
     e.sums = choir__calloc((size_t)count + 1, sizeof *e.sums);
-    choir__tally_init(&e.tally, info);
+    tally_init(&e.tally, info);
     status = choir_device_sync(run->device);
     if (group && status == CHOIR_OK)
         choir_module_visit(net, true, sync_buffer, group);
@@ -210,11 +380,11 @@ choir_status choir_evaluate(choir_scope *run, choir_module *net, const choir_mod
     if (group && status == CHOIR_OK)
         status = gather(group, e.sums, e.sums, count);
     if (group && status == CHOIR_OK)
-        status = choir__tally_gather(&e.tally, group);
+        status = tally_gather(&e.tally, group);
     score->samples = choir__min(samples, count * e.batches.batch);
     if (status == CHOIR_OK)
-        choir__tally_score(&e.tally, info, e.sums, count, score, opts.per_class);
-    choir__tally_free(&e.tally);
+        tally_score(&e.tally, info, e.sums, count, score, opts.per_class);
+    tally_free(&e.tally);
     free(e.sums);
     return status;
 }

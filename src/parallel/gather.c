@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "autograd/walk.h"
-#include "tensor/handle.h"
 #include "tensor/launch.h"
 
 enum { MAX_SUMS = 64 };

@@ -2,7 +2,7 @@
  * fields that point to them. Filling a replica copies values from the first device's tensors;
  * binding sets the fields. Views, parts and fields that do not hold the registered tensor are
  * refused by name. */
-#include "parallel/replicas.h"
+#include "parallel/shards.h"
 #include "tensor/launch.h"
 
 #include <stdlib.h>
@@ -22,8 +22,7 @@ static void add_tensor(choir__replicas *r, choir_tensor *t)
 {
     if (index_of(r, t) >= 0)
         return;
-    size_t bytes = (size_t)(r->count + 1) * sizeof(choir_tensor *);
-    r->replica[0].tensor = choir__realloc(r->replica[0].tensor, bytes);
+    CHOIR__GROW(r->replica[0].tensor, r->count);
     r->replica[0].tensor[r->count++] = t;
 }
 
@@ -63,8 +62,7 @@ static choir_status collect_fields(choir__replicas *r, choir_module *m)
             return no_replica(m, e->name, "is this rank's part of a weight (tensor_parallel)");
         if (!choir__is_dense(e->tensor) || e->tensor->offset)
             return no_replica(m, e->name, "is a view of other memory");
-        size_t bytes = (size_t)(r->field_count + 1) * sizeof *r->fields;
-        r->fields = choir__realloc(r->fields, bytes);
+        CHOIR__GROW(r->fields, r->field_count);
         r->fields[r->field_count++] = (choir__field){field, e, index_of(r, e->tensor)};
     }
     return status;

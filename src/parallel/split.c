@@ -1,6 +1,6 @@
 /* Cuts a batch: as torch.chunk does, into pieces of equal size but the last, which devices get
  * in runs; or one piece per device by weights. Shares are rounded by the largest remainder. */
-#include "parallel/split.h"
+#include "parallel/shards.h"
 
 #include <math.h>
 #include <stdlib.h>

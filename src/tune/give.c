@@ -59,10 +59,7 @@ bool choir__study_ready(choir_study *s)
 
 choir_trial *choir__study_append(choir_study *s)
 {
-    if (s->count == s->room) {
-        s->room = s->room ? 2 * s->room : 64;
-        s->trial = choir__realloc(s->trial, (size_t)s->room * sizeof(choir_trial *));
-    }
+    CHOIR__GROW(s->trial, s->count);
     choir_trial *t =
         choir__calloc(1, sizeof *t + (size_t)s->space->count * sizeof t->params[0]);
     t->study = s;

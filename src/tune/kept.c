@@ -13,7 +13,6 @@
 
 #include "tune/storage/distribution.h"
 #include "tune/storage/worker.h"
-#include "tune/kept_facts.h"
 #include "tune/trial.h"
 
 /* Looks at other workers' trials are at least so far apart, and ten times as far as one takes.

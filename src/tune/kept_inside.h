@@ -4,7 +4,6 @@
 #define CHOIR_TUNE_KEPT_INSIDE_H
 
 #include <jansson.h>
-
 #include "tune/kept.h"
 #include "tune/storage/store.h"
 #include "tune/study.h"
@@ -60,5 +59,16 @@ choir_status choir__kept_follow(choir_study *s, const choir__trial_records *reco
 void choir__kept_note_segment(choir_trial *t);
 /* Notes the pause before the trial's next segment. */
 void choir__kept_note_pause(choir_trial *t);
+
+/* The facts of a stored study for which Optuna has no column: attributes of the study. */
+
+/* Compares the study with the stored one, and stores the facts that are missing there. Error:
+ * argument, another direction, space, sampler, seed or window. */
+choir_status choir__facts_agree(choir_study *s, const choir__stored_study *stored,
+    const choir_study_opts *opts, choir__study_store *store);
+
+/* Takes directions and space from the storage. Errors: argument, I/O. */
+choir_status choir__facts_take(
+    choir_study *s, const choir__stored_study *stored, choir__study_store *store);
 
 #endif

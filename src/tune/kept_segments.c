@@ -27,9 +27,8 @@
 
 static void add_later(choir_trial *t, int64_t step, double value)
 {
-    size_t n = (size_t)t->later_count++;
-    t->later = choir__realloc(t->later, (n + 1) * sizeof *t->later);
-    t->later[n] = (choir__report){step, value};
+    CHOIR__GROW(t->later, t->later_count);
+    t->later[t->later_count++] = (choir__report){step, value};
 }
 
 /* Takes over the reports up to a step, and drops those for a later segment. */

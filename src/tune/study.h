@@ -23,7 +23,7 @@ struct choir_study {
     int objectives;
     double sign[CHOIR_STUDY_OBJECTIVES]; /* 1: less is better */
     choir_trial **trial;                 /* (count) by number */
-    int64_t count, room;
+    int64_t count;
     /* The rule of order (turns.c). */
     choir__scheduler *scheduler;
     bool free;                     /* results count as they come */

@@ -58,4 +58,34 @@ static inline bool choir__trial_counts(const choir_trial *t)
            (t->known == CHOIR_TRIAL_PRUNED && t->known_reports > 0);
 }
 
+/* Returns the first of the trial's known reports from `step` on; NULL: it has not come so far.
+ */
+static inline const choir__report *choir__report_from(const choir_trial *t, int64_t step)
+{
+    int64_t low = 0, high = t->known_reports;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (t->reports[middle].step < step)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < t->known_reports ? &t->reports[low] : NULL;
+}
+
+/* A trial among others, or the place of one: less is better. */
+typedef struct choir__ranked {
+    int64_t number;
+    double value;
+} choir__ranked;
+
+/* Compares two of them, for qsort: by value; of equal ones, the first comes first. */
+static inline int choir__by_value(const void *a, const void *b)
+{
+    const choir__ranked *x = a, *y = b;
+    if (x->value != y->value)
+        return x->value < y->value ? -1 : 1;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
 #endif

@@ -8,7 +8,6 @@
  * Where the scheduler has nothing to do for segment n, since everything that could go on waits
  * for results that n may not know, the segment is empty and ends at once: segment n + 1 may
  * know more. In a free study there is no n: results are known at once. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,9 +145,8 @@ bool choir__study_report(choir_study *s, choir_trial *t, int64_t step, double va
     if (step <= t->began || (t->before && step <= t->reports[t->before - 1].step))
         return false;
     if (t->stop) {
-        size_t n = (size_t)t->later_count++;
-        t->later = choir__realloc(t->later, (n + 1) * sizeof *t->later);
-        t->later[n] = (choir__report){step, value};
+        CHOIR__GROW(t->later, t->later_count);
+        t->later[t->later_count++] = (choir__report){step, value};
         return false;
     }
     insert(t, step, value);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "check.h"
-#include "comm/hierarchy.h"
+#include "comm/openers.h"
 #include "comm/pattern/tree.h"
 #include "comm/shm/shm.h"
 #include "multi/ranks.h"

@@ -2,7 +2,7 @@
  * that die, stop, leave or are late, and that nothing is left behind. */
 #include "ucx_ranks.h"
 
-#include "comm/hierarchy.h"
+#include "comm/openers.h"
 
 #include <dirent.h>
 #include <pthread.h>

@@ -6,7 +6,6 @@
  *
  * Cuts with the same layout in both memories are copied at once. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm/far/far_staging.h"
 #include "comm/rows.h"

@@ -4,7 +4,6 @@
 #include "comm/message/message.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 choir__executor *choir__executor_of(choir__engine *engine)

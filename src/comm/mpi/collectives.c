@@ -1,133 +1,186 @@
-/* The collectives that only move data, and the choice of the function that runs a call.
+/* How a call runs. Small data travel with the stamps, and are copied, or added in the fixed
+ * tree, when all ranks have entered. Larger data are messages of a schedule (comm/message).
  *
- * Small data travel with the stamps; larger data move by MPI's collective of that name. */
+ * A reduction over ranks is the tree over micro-batches with one micro-batch per rank, so both
+ * share their code: a rank holds some nodes of the tree, stored one after another. */
 #include "comm/mpi/mpi.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-enum {
-    PIECE = 1 << 30, /* bytes per broadcast: MPI counts in int */
-};
+/* Bytes of a stamp and data behind it that MPI sends eagerly. Larger data arrive sooner as
+ * messages of their own, unless ranks add them. */
+enum { EAGER = 4032 };
 
-static size_t size_of(const choir__call *call)
+static size_t bytes_of(const choir__call *call)
 {
-    return choir_dtype_size((choir_dtype)call->stamp.dtype);
+    return (size_t)call->stamp.count * choir_dtype_size((choir_dtype)call->stamp.dtype);
 }
 
-/* --- moving data --- */
-
-static choir_status barrier(choir__mpi *m, const choir__call *call)
+static bool is_root(const choir__mpi *m, const choir__call *call)
 {
-    return choir__mpi_enter(m, &call->stamp, NULL);
+    return call->stamp.root == m->base.rank;
 }
 
-static choir_status broadcast(choir__mpi *m, const choir__call *call)
+/* Returns the number of nodes of the tree that a rank has, and the nodes. */
+static int nodes_of(
+    const choir__mpi *m, const choir__call *call, int rank, choir__node nodes[CHOIR__MAX_NODES])
 {
-    size_t bytes = (size_t)call->stamp.count * size_of(call);
-    bool root = call->stamp.root == m->base.rank;
-    bool small = bytes <= choir__mpi_parcel_room(m, false);
-    choir__mpi_parcel parcel = {call->in, root && small ? bytes : 0, 0};
+    int64_t lo, hi;
+    bool tree = call->stamp.kind == CHOIR__TREE_REDUCE;
+    choir__tree_run(tree ? call->stamp.leaves : m->base.world, rank, m->base.world, &lo, &hi);
+    return choir__tree_nodes(lo, hi, nodes);
+}
+
+/* --- small data --- */
+
+static bool is_small(const choir__mpi *m, const choir__call *call)
+{
+    choir__node nodes[CHOIR__MAX_NODES];
+    size_t bytes = bytes_of(call);
+    int64_t most = 1;
+    bool eager = bytes + sizeof(choir__stamp) <= EAGER;
+    switch ((choir__kind)call->stamp.kind) {
+    case CHOIR__BROADCAST:
+    case CHOIR__GATHER:
+    case CHOIR__ALL_GATHER: return eager && bytes <= choir__mpi_parcel_room(m, false);
+    case CHOIR__SCATTER:
+    case CHOIR__ALL_TO_ALL:
+    case CHOIR__REDUCE_SCATTER:
+        return !call->in_counts && eager && bytes <= choir__mpi_parcel_room(m, true);
+    case CHOIR__REDUCE:
+    case CHOIR__ALL_REDUCE:
+    case CHOIR__TREE_REDUCE:
+        for (int r = 0; r < m->base.world; r++)
+            most = choir__max(most, nodes_of(m, call, r, nodes));
+        return bytes * (size_t)most <= choir__mpi_parcel_room(m, false);
+    default: return false;
+    }
+}
+
+/* Returns the data that this rank sends behind its stamp; packed: memory for nodes that are not
+ * stored one after another. */
+static choir__mpi_parcel parcel_of(
+    const choir__mpi *m, const choir__call *call, char packed[CHOIR__MPI_SMALL])
+{
+    size_t bytes = bytes_of(call);
+    choir__node nodes[CHOIR__MAX_NODES];
+    choir__mpi_parcel parcel = {call->in, bytes, 0};
+    switch ((choir__kind)call->stamp.kind) {
+    case CHOIR__BROADCAST: parcel.bytes = is_root(m, call) ? bytes : 0; break;
+    case CHOIR__SCATTER:
+        parcel.bytes = is_root(m, call) ? bytes : 0;
+        parcel.stride = bytes;
+        break;
+    case CHOIR__ALL_TO_ALL:
+    case CHOIR__REDUCE_SCATTER: parcel.stride = bytes; break;
+    case CHOIR__TREE_REDUCE:
+        parcel = (choir__mpi_parcel){
+            packed, bytes * (size_t)nodes_of(m, call, m->base.rank, nodes), 0};
+        for (size_t at = 0; at < parcel.bytes; at += bytes)
+            memcpy(packed + at, (const char *)call->in + at / bytes * call->node_stride, bytes);
+        break;
+    default: break;
+    }
+    return parcel;
+}
+
+/* Copies the parts of all ranks, in their order. */
+static void take_all(const choir__mpi *m, const choir__call *call)
+{
+    size_t bytes = bytes_of(call);
+    for (int r = 0; r < m->base.world; r++)
+        memcpy((char *)call->out + (size_t)r * bytes, choir__mpi_parcel_of(m, r), bytes);
+}
+
+/* Notes where the nodes of all ranks are; returns their number. This rank's own data stay where
+ * the caller has them. */
+static int gather_nodes(choir__mpi *m, const choir__call *call)
+{
+    int sources = 0;
+    size_t bytes = bytes_of(call);
+    bool parts = call->stamp.kind == CHOIR__REDUCE_SCATTER;
+    bool tree = call->stamp.kind == CHOIR__TREE_REDUCE;
+    const char *own = (const char *)call->in + (parts ? (size_t)m->base.rank * bytes : 0);
+    for (int r = 0; r < m->base.world; r++) {
+        choir__node nodes[CHOIR__MAX_NODES];
+        int n = nodes_of(m, call, r, nodes);
+        bool mine = r == m->base.rank;
+        const char *from = mine ? own : choir__mpi_parcel_of(m, r);
+        if (sources + n > m->nodes_room) {
+            m->nodes_room = 2 * (sources + n);
+            m->nodes = choir__realloc(m->nodes, (size_t)m->nodes_room * sizeof *m->nodes);
+            m->from = choir__realloc(m->from, (size_t)m->nodes_room * sizeof *m->from);
+        }
+        for (int k = 0; k < n; k++) {
+            m->nodes[sources] = nodes[k];
+            m->from[sources++] = from + (size_t)k * (mine && tree ? call->node_stride : bytes);
+        }
+    }
+    return sources;
+}
+
+static void add_up(choir__mpi *m, const choir__call *call)
+{
+    char *to = call->out;
+    bool mean = call->stamp.op == CHOIR_MEAN;
+    int sources = gather_nodes(m, call);
+    choir__reduction r = {.sources = sources,
+        .arith =
+            choir__arith_find((choir_dtype)call->stamp.dtype, (choir_reduce_op)call->stamp.op),
+        .nodes = m->nodes,
+        .from = m->from,
+        .to = &to,
+        .outputs = 1,
+        .scale = mean ? 1.0 / m->base.world : 1,
+        .divisor = mean ? m->base.world : 1};
+    if (call->stamp.kind == CHOIR__TREE_REDUCE)
+        r.scale = (double)call->scale;
+    choir__reduce(&r, m->scratch, 0, (int64_t)call->stamp.count);
+}
+
+static choir_status run_small(choir__mpi *m, const choir__call *call)
+{
+    char packed[CHOIR__MPI_SMALL];
+    choir__mpi_parcel parcel = parcel_of(m, call, packed);
     if (choir__mpi_enter(m, &call->stamp, &parcel) != CHOIR_OK)
         return m->base.failed;
-    if (small && !root && bytes)
-        memcpy(call->out, choir__mpi_parcel_of(m, call->stamp.root), bytes);
-    for (size_t at = 0, n; at < bytes && !small; at += n) {
-        n = bytes - at < PIECE ? bytes - at : PIECE;
-        if (CHOIR__MPI_RUN(m, MPI_Ibcast((char *)call->out + at, (int)n, MPI_BYTE,
-                                  call->stamp.root, m->comm, &request_)) != CHOIR_OK)
-            return m->base.failed;
+    if (!call->stamp.count)
+        return CHOIR_OK;
+    switch ((choir__kind)call->stamp.kind) {
+    case CHOIR__BROADCAST:
+    case CHOIR__SCATTER:
+        if (call->stamp.kind == CHOIR__SCATTER || !is_root(m, call))
+            memcpy(call->out, choir__mpi_parcel_of(m, call->stamp.root), bytes_of(call));
+        break;
+    case CHOIR__GATHER:
+        if (is_root(m, call))
+            take_all(m, call);
+        break;
+    case CHOIR__ALL_GATHER:
+    case CHOIR__ALL_TO_ALL: take_all(m, call); break;
+    default:
+        if (call->stamp.kind != CHOIR__REDUCE || is_root(m, call))
+            add_up(m, call);
     }
-    if (!small && root)
-        choir__mpi_count_bytes(m, bytes);
     return CHOIR_OK;
 }
 
-/* gather and all_gather: each rank's part, in rank order. */
-static choir_status gather(choir__mpi *m, const choir__call *call)
-{
-    bool all = call->stamp.kind != CHOIR__GATHER;
-    bool mine = all || call->stamp.root == m->base.rank;
-    size_t bytes = (size_t)call->stamp.count * size_of(call);
-    bool small = bytes <= choir__mpi_parcel_room(m, false);
-    choir__mpi_parcel parcel = {call->in, small ? bytes : 0, 0};
-    MPI_Datatype type = choir__mpi_carrier(size_of(call));
-    int n = (int)call->stamp.count;
-    if (choir__mpi_enter(m, &call->stamp, &parcel) != CHOIR_OK)
-        return m->base.failed;
-    for (int r = 0; r < m->base.world && small && mine && bytes; r++)
-        memcpy((char *)call->out + (size_t)r * bytes, choir__mpi_parcel_of(m, r), bytes);
-    if (small)
-        return CHOIR_OK;
-    if (choir__mpi_check_total(m, call->stamp.count) != CHOIR_OK)
-        return m->base.failed;
-    choir__mpi_count_bytes(m, bytes);
-    bool in_place = mine && call->in == (char *)call->out + (size_t)m->base.rank * bytes;
-    const void *from = in_place ? MPI_IN_PLACE : call->in;
-    return all ? CHOIR__MPI_RUN(
-                     m, MPI_Iallgather(from, n, type, call->out, n, type, m->comm, &request_))
-               : CHOIR__MPI_RUN(m, MPI_Igather(from, n, type, call->out, n, type,
-                                       call->stamp.root, m->comm, &request_));
-}
+/* --- uneven all-to-all --- */
 
-static choir_status scatter(choir__mpi *m, const choir__call *call)
-{
-    bool root = call->stamp.root == m->base.rank;
-    size_t bytes = (size_t)call->stamp.count * size_of(call);
-    bool small = bytes <= choir__mpi_parcel_room(m, true);
-    choir__mpi_parcel parcel = {call->in, root && small ? bytes : 0, bytes};
-    MPI_Datatype type = choir__mpi_carrier(size_of(call));
-    int n = (int)call->stamp.count;
-    if (choir__mpi_enter(m, &call->stamp, &parcel) != CHOIR_OK)
-        return m->base.failed;
-    if (small && bytes)
-        memcpy(call->out, choir__mpi_parcel_of(m, call->stamp.root), bytes);
-    if (small)
-        return CHOIR_OK;
-    if (choir__mpi_check_total(m, call->stamp.count) != CHOIR_OK)
-        return m->base.failed;
-    if (root)
-        choir__mpi_count_bytes(m, (size_t)(m->base.world - 1) * bytes);
-    bool in_place = root && call->out == (const char *)call->in + (size_t)m->base.rank * bytes;
-    return CHOIR__MPI_RUN(
-        m, MPI_Iscatter(call->in, n, type, in_place ? MPI_IN_PLACE : call->out, n, type,
-               call->stamp.root, m->comm, &request_));
-}
-
-/* --- all-to-all --- */
-
-static choir_status all_to_all(choir__mpi *m, const choir__call *call)
-{
-    size_t bytes = (size_t)call->stamp.count * size_of(call);
-    size_t whole = bytes * (size_t)m->base.world;
-    bool small = bytes <= choir__mpi_parcel_room(m, true);
-    choir__mpi_parcel parcel = {call->in, small ? bytes : 0, bytes};
-    MPI_Datatype type = choir__mpi_carrier(size_of(call));
-    int n = (int)call->stamp.count;
-    const void *in = call->in;
-    if (choir__mpi_enter(m, &call->stamp, &parcel) != CHOIR_OK)
-        return m->base.failed;
-    for (int r = 0; r < m->base.world && small && bytes; r++)
-        memcpy((char *)call->out + (size_t)r * bytes, choir__mpi_parcel_of(m, r), bytes);
-    if (small)
-        return CHOIR_OK;
-    if (choir__mpi_check_total(m, call->stamp.count) != CHOIR_OK)
-        return m->base.failed;
-    if (in == call->out) {
-        if (choir__mpi_room(m, whole) != CHOIR_OK)
-            return m->base.failed;
-        in = memcpy(m->work, in, whole);
-    }
-    choir__mpi_count_bytes(m, whole - bytes);
-    return CHOIR__MPI_RUN(
-        m, MPI_Ialltoall(in, n, type, call->out, n, type, m->comm, &request_));
-}
-
-/* Checks that rank a sends to b the number of elements that b expects from a. all: the ranks'
- * rows, each 2 * world long. */
-static choir_status compare_counts(choir__mpi *m, const int64_t *all, size_t row)
+/* Exchanges all ranks' counts, (world) sent to each rank and (world) expected from each, and
+ * checks that every pair agrees: a schedule's messages say nothing about their sizes. */
+static choir_status compare_counts(choir__mpi *m, const choir__call *call)
 {
     int world = m->base.world;
+    size_t row = 2 * (size_t)world, bytes = row * sizeof(int64_t);
+    if (choir__mpi_room(m, bytes * (size_t)world) != CHOIR_OK)
+        return m->base.failed;
+    int64_t *all = (int64_t *)(void *)m->work, *mine = all + row * (size_t)m->base.rank;
+    memcpy(mine, call->in_counts, bytes / 2);
+    memcpy(mine + world, call->out_counts, bytes / 2);
+    if (CHOIR__MPI_RUN(m, MPI_Iallgather(MPI_IN_PLACE, 0, MPI_INT64_T, all, 2 * world,
+                              MPI_INT64_T, m->comm, &request_)) != CHOIR_OK)
+        return m->base.failed;
     for (int a = 0; a < world; a++)
         for (int b = 0; b < world; b++) {
             int64_t sent = all[(size_t)a * row + (size_t)b];
@@ -142,98 +195,29 @@ static choir_status compare_counts(choir__mpi *m, const int64_t *all, size_t row
     return CHOIR_OK;
 }
 
-/* Converts counts of packed parts to int, and computes their offsets, the running sums. */
-static choir_status lay_out(
-    choir__mpi *m, const int64_t *from, int *counts, int *places, int64_t *sum)
-{
-    *sum = 0;
-    for (int r = 0; r < m->base.world; r++) {
-        if (from[r] + *sum > INT32_MAX)
-            return choir__mpi_fail(m, CHOIR_ERR_UNSUPPORTED,
-                "rank %d's parts of an all_to_all over MPI: expected up to %d elements",
-                m->base.rank, INT32_MAX);
-        counts[r] = (int)from[r];
-        places[r] = (int)*sum;
-        *sum += from[r];
-    }
-    return CHOIR_OK;
-}
-
-static choir_status all_to_all_uneven(choir__mpi *m, const choir__call *call)
-{
-    int world = m->base.world, *c = m->counts;
-    size_t row = 2 * (size_t)world * sizeof(int64_t);
-    int64_t sent, got;
-    MPI_Datatype type = choir__mpi_carrier(size_of(call));
-    const void *in = call->in;
-    if (choir__mpi_enter(m, &call->stamp, NULL) != CHOIR_OK ||
-        choir__mpi_room(m, row * (size_t)world) != CHOIR_OK)
-        return m->base.failed;
-    int64_t *all = (int64_t *)(void *)m->work, *mine = all + 2 * world * m->base.rank;
-    memcpy(mine, call->in_counts, row / 2);
-    memcpy(mine + world, call->out_counts, row / 2);
-    if (CHOIR__MPI_RUN(m, MPI_Iallgather(MPI_IN_PLACE, 0, MPI_INT64_T, all, 2 * world,
-                              MPI_INT64_T, m->comm, &request_)) != CHOIR_OK ||
-        compare_counts(m, all, 2 * (size_t)world) != CHOIR_OK ||
-        lay_out(m, call->in_counts, c, c + world, &sent) != CHOIR_OK ||
-        lay_out(m, call->out_counts, c + 2 * world, c + 3 * world, &got) != CHOIR_OK)
-        return m->base.failed;
-    size_t bytes = (size_t)sent * size_of(call);
-    if (in == call->out && bytes) {
-        if (choir__mpi_room(m, bytes) != CHOIR_OK)
-            return m->base.failed;
-        in = memcpy(m->work, in, bytes);
-    }
-    choir__mpi_count_bytes(m, bytes - (size_t)c[m->base.rank] * size_of(call));
-    return CHOIR__MPI_RUN(m, MPI_Ialltoallv(in, c, c + world, type, call->out, c + 2 * world,
-                                 c + 3 * world, type, m->comm, &request_));
-}
-
 /* --- dispatch --- */
 
-/* Runs one piece of a call on rows. */
-static choir_status carry(choir__engine *engine, const choir__call *call)
+static bool reduces(choir__kind kind)
 {
-    choir__mpi *m = (choir__mpi *)engine;
-    return call->in_counts ? all_to_all_uneven(m, call) : gather(m, call);
-}
-
-static choir_status plain(choir__mpi *m, const choir__call *call)
-{
-    switch ((choir__kind)call->stamp.kind) {
-    case CHOIR__BARRIER:
-    case CHOIR__SHARE: return barrier(m, call);
-    case CHOIR__BROADCAST: return broadcast(m, call);
-    case CHOIR__GATHER:
-    case CHOIR__ALL_GATHER: return gather(m, call);
-    case CHOIR__SCATTER: return scatter(m, call);
-    case CHOIR__ALL_TO_ALL:
-        return call->in_counts ? all_to_all_uneven(m, call) : all_to_all(m, call);
-    case CHOIR__REDUCE:
-    case CHOIR__ALL_REDUCE:
-    case CHOIR__TREE_REDUCE: return choir__mpi_reduce(m, call);
-    case CHOIR__REDUCE_SCATTER: return choir__mpi_reduce_scatter(m, call);
-    case CHOIR__TREE_SCATTER:
-    case CHOIR__GATHER_ROWS: return choir__rows_run(&m->base, call, carry);
-    default:
-        return choir__mpi_fail(m, CHOIR_ERR_UNSUPPORTED, "no %s over MPI",
-            choir__kind_name((choir__kind)call->stamp.kind));
-    }
+    return kind == CHOIR__REDUCE || kind == CHOIR__ALL_REDUCE || kind == CHOIR__REDUCE_SCATTER;
 }
 
 choir_status choir__mpi_run(choir__engine *engine, const choir__call *call)
 {
     choir__mpi *m = (choir__mpi *)engine;
     choir__kind kind = (choir__kind)call->stamp.kind;
-    bool reduces =
-        kind == CHOIR__REDUCE || kind == CHOIR__ALL_REDUCE || kind == CHOIR__REDUCE_SCATTER;
-    switch ((choir__algorithm)call->stamp.algorithm) {
-    case CHOIR__AUTO:
-    case CHOIR__EXCHANGE: return plain(m, call);
-    case CHOIR__NATIVE: return reduces ? choir__mpi_native(m, call) : plain(m, call);
-    default:
-        if (choir__mpi_enter(m, &call->stamp, NULL) != CHOIR_OK)
-            return engine->failed;
-        return choir__message_run(engine, call);
-    }
+    choir__algorithm algorithm = (choir__algorithm)call->stamp.algorithm;
+    bool native = algorithm == CHOIR__NATIVE;
+    if (native && reduces(kind))
+        return choir__mpi_native(m, call);
+    if ((native || algorithm == CHOIR__AUTO || algorithm == CHOIR__EXCHANGE) &&
+        is_small(m, call))
+        return run_small(m, call);
+    if (choir__mpi_enter(m, &call->stamp, NULL) != CHOIR_OK)
+        return engine->failed;
+    if (kind == CHOIR__BARRIER || kind == CHOIR__SHARE)
+        return CHOIR_OK;
+    if (kind == CHOIR__ALL_TO_ALL && call->in_counts && compare_counts(m, call) != CHOIR_OK)
+        return engine->failed;
+    return choir__message_run(engine, call);
 }

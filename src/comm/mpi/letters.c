@@ -86,7 +86,6 @@ void choir__mpi_free(choir__mpi *m)
     free(m->sent);
     free(m->entries);
     free(m->requests);
-    free(m->counts);
     free(m->nodes);
     free(m->from);
     free(m->scratch);

@@ -2,8 +2,8 @@
  *
  * A call runs in two parts. First all ranks *enter* it: each sends every other its stamp, and a
  * small call's data with it, so that a call of a few KiB is over after one exchange of
- * messages. When the stamps agree, larger data move by MPI's own non-blocking collectives:
- * slices all-to-all, each rank reduces its own in the fixed tree, all-gather.
+ * messages. When the stamps agree, larger data move by the messages of a schedule
+ * (comm/message). MPI's own non-blocking reductions run on request.
  *
  * No call here blocks in MPI while a peer may be late: a waiter tests, and between tests spins,
  * then yields, then naps. After a long wait it also reads its letters. Four kinds of *letters*
@@ -12,10 +12,9 @@
  * ranks meet. At a timeout, the ranks that sent no HERE are the late ones.
  *
  *   library.c  MPI's own start and end    enter.c        stamps, small data
- *   open.c     groups and sub-groups      collectives.c  those that move
- *   wait.c     tests, timeouts            reductions.c   in the fixed tree
- *   letters.c  letters, cancellation      native.c       by MPI's own reductions
- *   messages.c send, receive, wait        counts.c       what these have in common
+ *   open.c     groups and sub-groups      collectives.c  a call: small, or by messages
+ *   wait.c     tests, timeouts            native.c       by MPI's own reductions
+ *   letters.c  letters, cancellation      messages.c     send, receive, wait
  *
  * MPI is used by one thread at a time: choir__mpi_lock is held around every call of it. */
 #ifndef CHOIR_COMM_MPI_H
@@ -29,7 +28,7 @@
 enum {
     CHOIR__MPI_ENTRY = 16448, /* bytes: a stamp and the data behind it */
     CHOIR__MPI_SMALL = CHOIR__MPI_ENTRY - (int)sizeof(choir__stamp),
-    CHOIR__MPI_CHUNK = 32 << 20, /* bytes of a large reduction that move at a time */
+    CHOIR__MPI_CHUNK = 32 << 20, /* elements of a native reduction that move at a time */
 };
 
 /* Tags, on each group's own communicator. */
@@ -71,12 +70,11 @@ typedef struct choir__mpi {
 
     char *sent, *entries;  /* (world) of CHOIR__MPI_ENTRY bytes: sent, received */
     MPI_Request *requests; /* (2 * world) */
-    int *counts;           /* (4 * world) of MPI's uneven collectives */
     choir__node *nodes;    /* (nodes_room) sources of a reduction */
     const char **from;     /* (nodes_room) the sources' addresses */
     int nodes_room;
     char *scratch; /* CHOIR__REDUCE_SCRATCH */
-    char *work;    /* (work_bytes) peers' data */
+    char *work;    /* (work_bytes) data of a native reduction, or counts */
     size_t work_bytes;
 
     choir__mpi_letter inbox;
@@ -87,6 +85,12 @@ typedef struct choir__mpi {
     bool told;               /* the failure was sent, or received */
     struct choir__mpi *next; /* in the list of closed engines */
 } choir__mpi;
+
+/* Counts bytes that this rank has sent. */
+static inline void choir__mpi_count_bytes(choir__mpi *m, size_t bytes)
+{
+    atomic_fetch_add_explicit(&m->base.bytes, bytes, memory_order_relaxed);
+}
 
 /* --- library.c --- */
 
@@ -169,20 +173,15 @@ size_t choir__mpi_parcel_room(const choir__mpi *m, bool each_its_own);
 /* Returns the data that rank's parcel had for this rank; also this rank's own. */
 const char *choir__mpi_parcel_of(const choir__mpi *m, int rank);
 
-/* --- counts.c --- */
+/* --- native.c --- */
 
-choir_status choir__mpi_check_total(choir__mpi *m, uint64_t count); /* count fits MPI's int */
-MPI_Datatype choir__mpi_carrier(size_t size); /* any type of this size, for moving only */
 /* Makes m->work hold at least this many bytes. */
 choir_status choir__mpi_room(choir__mpi *m, size_t bytes);
-void choir__mpi_count_bytes(choir__mpi *m, size_t bytes);
 
 /* --- collectives.c, native.c, messages.c: the engine's operations --- */
 
 choir_status choir__mpi_run(choir__engine *engine, const choir__call *call);
 choir_status choir__mpi_native(choir__mpi *m, const choir__call *call);
-choir_status choir__mpi_reduce(choir__mpi *m, const choir__call *call);
-choir_status choir__mpi_reduce_scatter(choir__mpi *m, const choir__call *call);
 
 choir_status choir__mpi_batch(choir__engine *engine, const choir__call *calls, int count);
 choir_status choir__mpi_send(choir__engine *engine, int peer, const void *data, size_t bytes,

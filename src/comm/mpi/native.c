@@ -6,7 +6,20 @@
  * and MPICH 4.0 takes the minimum as if bytes were signed. */
 #include "comm/mpi/mpi.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+choir_status choir__mpi_room(choir__mpi *m, size_t bytes)
+{
+    if (bytes <= m->work_bytes)
+        return CHOIR_OK;
+    free(m->work);
+    m->work = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    m->work_bytes = m->work ? bytes : 0;
+    return m->work ? CHOIR_OK
+                   : choir__mpi_fail(m, CHOIR_ERR_MEMORY, "rank %d has no %zu bytes for %s",
+                         m->base.rank, bytes, choir__kind_name((choir__kind)m->stamp.kind));
+}
 
 typedef struct native {
     const choir__arith *arith; /* of the type that travels */
@@ -100,13 +113,25 @@ static choir_status reduce(choir__mpi *m, const choir__call *call, const native 
     return CHOIR_OK;
 }
 
+/* MPI's counts and offsets are int. */
+static choir_status check_total(choir__mpi *m, uint64_t count)
+{
+    uint64_t most = INT32_MAX / (unsigned)m->base.world;
+    return count <= most ? CHOIR_OK
+                         : choir__mpi_fail(m, CHOIR_ERR_UNSUPPORTED,
+                               "%s over MPI: expected up to %llu elements per rank, got "
+                               "%llu",
+                               choir__kind_name((choir__kind)m->stamp.kind),
+                               (unsigned long long)most, (unsigned long long)count);
+}
+
 static choir_status reduce_scatter(choir__mpi *m, const choir__call *call, const native *n)
 {
     int64_t count = (int64_t)call->stamp.count, all = count * m->base.world;
     size_t size = choir_dtype_size((choir_dtype)call->stamp.dtype);
     size_t part = (size_t)count * (n->wide ? 4 : size);
     /* The result may overlap the input, so it goes to the engine's own memory first. */
-    if (choir__mpi_check_total(m, call->stamp.count) != CHOIR_OK ||
+    if (check_total(m, call->stamp.count) != CHOIR_OK ||
         choir__mpi_room(m, (n->wide ? 4 * (size_t)all : 0) + part) != CHOIR_OK)
         return m->base.failed;
     const char *in = widened(m, n, call->in, all);

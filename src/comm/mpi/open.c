@@ -60,7 +60,6 @@ static choir__mpi *make(
     m->sent = per_rank(m, CHOIR__MPI_ENTRY);
     m->entries = per_rank(m, CHOIR__MPI_ENTRY);
     m->requests = requests(m, 2);
-    m->counts = per_rank(m, 4 * sizeof *m->counts);
     m->here.requests = requests(m, 1);
     m->fault.requests = requests(m, 1);
     m->goodbye.requests = requests(m, 1);

@@ -4,7 +4,6 @@
 
 #include "base/plugin/library_nvidia.h"
 #include "comm/nccl/nccl.h"
-#include "comm/plugin.h"
 
 struct choir__nccl_calls choir__nccl_calls;
 

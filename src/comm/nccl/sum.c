@@ -8,7 +8,6 @@
  * Small data go whole to every rank, and every rank adds all of them: one exchange, not two. */
 #include "comm/nccl/nccl.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,11 +8,9 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "comm/plugin.h"
 #include "device/queue.h"
 #include "device/stream.h"
 

@@ -44,7 +44,7 @@ typedef struct walk {
     int64_t unit; /* elements per cell */
     walker ranks[RANKS_MAX];
     letter *letters;
-    int letter_count, letter_room;
+    int letter_count;
     choir_pattern *pattern;
 } walk;
 
@@ -118,10 +118,7 @@ static cell *cells_at(const walk *w, int rank, choir__span span)
 
 static void post(walk *w, int rank, const choir__move *move)
 {
-    if (w->letter_count == w->letter_room) {
-        w->letter_room = w->letter_room ? 2 * w->letter_room : 64;
-        w->letters = choir__realloc(w->letters, (size_t)w->letter_room * sizeof *w->letters);
-    }
+    CHOIR__GROW(w->letters, w->letter_count);
     letter *l = &w->letters[w->letter_count++];
     *l = (letter){rank, move->peer, NULL, move->count / w->unit};
     l->cells = choir__alloc((size_t)l->count * sizeof *l->cells);
@@ -142,10 +139,7 @@ static void record(walk *w, const letter *l)
             last->chunks++;
             continue;
         }
-        if (p->move_count == p->move_room) {
-            p->move_room = p->move_room ? 2 * p->move_room : 64;
-            p->moves = choir__realloc(p->moves, (size_t)p->move_room * sizeof *p->moves);
-        }
+        CHOIR__GROW(p->moves, p->move_count);
         p->moves[p->move_count++] =
             (choir_pattern_move){p->steps, l->from, l->to, l->cells[i].chunk, 1, added};
     }

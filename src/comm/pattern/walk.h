@@ -11,7 +11,7 @@ struct choir_pattern {
     choir__algorithm algorithm;
     int ranks, chunks, steps;
     choir_pattern_move *moves;
-    int move_count, move_room;
+    int move_count;
     uint64_t *parts; /* (steps + 1, ranks, chunks) */
 };
 

@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#include "comm/reduce.h"
-
 static choir_status by_messages(choir__shm *shm, const choir__call *call)
 {
     return choir__shm_tell(shm, choir__message_run(&shm->base, call));

@@ -18,7 +18,6 @@
 #include "launch/agent/agent.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Writes to a terminal that the user may have stopped: text is kept until the descriptor takes
  * it, in whole lines as far as a pipe writes them at once. */
-#include "launch/agent/console.h"
+#include "launch/agent/output.h"
 
 #include <errno.h>
 #include <limits.h>

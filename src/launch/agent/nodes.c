@@ -2,7 +2,6 @@
  * (watcher.h) then follows the ledger, and the agent's loop asks for its orders. */
 #include "launch/agent/nodes.h"
 
-#include <poll.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,6 @@
 #include <unistd.h>
 
 #include "base/files/file.h"
-#include "launch/agent/console.h"
 #include "launch/process/job.h"
 
 enum {

@@ -6,9 +6,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const double beat_s = 1;
 static const double look_s = 0.2;  /* for agents that are gone, and while nodes gather */

@@ -15,13 +15,14 @@
 #include <string.h>
 #include <time.h>
 
+#include "launch/agent/plugin.h"
 #include "launch/etcd/http.h"
-#include "launch/etcd/plugin.h"
 
 enum { LEASE_S = 5, KEPT = 64 };
 
 static const double fence_s = 4; /* the rest of the lease is for stopping */
 static const double call_s = 1.5, shortest_call_s = 0.3;
+static const double answer_s = 10; /* for a server that should be there already */
 
 typedef struct ledger {
     choir__ledger base;
@@ -309,7 +310,7 @@ static const choir__ledger_ops ops = {
     .close = close_ledger,
 };
 
-choir_status choir__etcd_open(const choir__agent_opts *opts, bool first, choir__ledger **made)
+static choir_status open_ledger(const choir__agent_opts *opts, bool first, choir__ledger **made)
 {
     ledger *l = choir__calloc(1, sizeof *l);
     int64_t n;
@@ -328,4 +329,18 @@ choir_status choir__etcd_open(const choir__agent_opts *opts, bool first, choir__
     snprintf(l->base.self, sizeof l->base.self, "%s", address ? address : "127.0.0.1");
     *made = &l->base;
     return CHOIR_OK;
+}
+
+/* Tries again while etcd does not answer. */
+choir_status choir__ledger_plugged(
+    const choir__agent_opts *opts, choir__ledger *first, double deadline, choir__ledger **made)
+{
+    choir_status status;
+    struct timespec moment = {.tv_nsec = 200000000};
+    if (deadline > choir__now() + answer_s)
+        deadline = choir__now() + answer_s;
+    while ((status = open_ledger(opts, !first, made)) == CHOIR_ERR_TIMEOUT &&
+           choir__now() < deadline)
+        nanosleep(&moment, NULL);
+    return status;
 }

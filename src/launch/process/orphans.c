@@ -89,14 +89,15 @@ static int by_pid(const void *a, const void *b)
 static kin *all_processes(size_t *count)
 {
     DIR *proc = opendir("/proc");
-    size_t room = 256;
-    kin *all = choir__alloc(room * sizeof *all);
-    for (*count = 0; proc && next_process(proc, &all[*count]);)
-        if (++*count == room)
-            all = choir__realloc(all, (room *= 2) * sizeof *all);
+    kin *all = NULL, one;
+    for (*count = 0; proc && next_process(proc, &one);) {
+        CHOIR__GROW(all, *count);
+        all[(*count)++] = one;
+    }
     if (proc)
         closedir(proc);
-    qsort(all, *count, sizeof *all, by_pid);
+    if (all)
+        qsort(all, *count, sizeof *all, by_pid);
     return all;
 }
 

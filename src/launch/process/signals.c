@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { TAKEN_MAX = 16 };

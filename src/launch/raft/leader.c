@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "launch/raft/server_inside.h"
 #include "launch/raft/voters.h"

@@ -3,11 +3,9 @@
  * An agent's two objects share its server: each call is one of the server's. The leader
  * looks for the agents that are gone, and any agent may be lost, the one at the endpoint
  * included. An agent that has no proof that another agent leads stops its workers in time. */
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "launch/raft/plugin.h"
+#include "launch/agent/plugin.h"
 #include "launch/raft/server.h"
 
 static const double call_s = 2;       /* for an answer */
@@ -104,7 +102,7 @@ static choir_status await_leader(ledger *l, double deadline)
     return status;
 }
 
-choir_status choir__raft_open(
+choir_status choir__ledger_plugged(
     const choir__agent_opts *opts, choir__ledger *first, double deadline, choir__ledger **made)
 {
     ledger *l = choir__calloc(1, sizeof *l), *other = (ledger *)first;

@@ -1,7 +1,7 @@
 /* libraft's storage, in memory: everything that libraft would write succeeds, and is answered
  * before the next message is read. The snapshot is kept here, and the entries of the log by
  * libraft itself. */
-#include "launch/raft/memory.h"
+#include "launch/raft/server_inside.h"
 
 #include <stdlib.h>
 #include <string.h>

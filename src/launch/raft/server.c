@@ -1,7 +1,6 @@
 /* An agent's server; see server.h. The thread polls the connections, ticks libraft ten times a
  * second, and sends the requests of this agent to the leader again until they are answered. A
  * request that is carried out twice does no harm (entries.h). */
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <sodium.h>
@@ -12,7 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "launch/raft/plugin.h"
 #include "launch/raft/server_inside.h"
 
 enum { HEARTBEAT_MS = 100, ELECTION_MS = 700 };

@@ -4,12 +4,116 @@
 #define CHOIR_LAUNCH_RAFT_SERVER_INSIDE_H
 
 #include <pthread.h>
-
+#include <raft.h>
 #include "launch/raft/entries.h"
 #include "launch/raft/links.h"
-#include "launch/raft/memory.h"
-#include "launch/raft/request.h"
 #include "launch/raft/server.h"
+#include "launch/raft/wire.h"
+
+/* The storage of libraft: a raft_io whose log is in memory alone.
+ *
+ * Raft asks for a disk so that a server that comes back remembers its votes. Here no server
+ * comes back: an agent that was started again is a new server, with a new random id, and the
+ * old one is removed. So nothing is written, and nothing can be forgotten. */
+
+typedef struct choir__raft_memory {
+    struct raft_io io;
+    /* Sends a message; false: it is lost. Set by the owner. */
+    bool (*send)(void *arg, const struct raft_message *message);
+    void *arg;
+    /* the rest is the object's own */
+    raft_io_tick_cb tick;
+    raft_io_recv_cb receive;
+    raft_io_close_cb closed;
+    struct choir__raft_done *first, *last; /* calls that are still to be answered */
+    struct raft_buffer founding;           /* the encoded configuration of a new cluster */
+    struct raft_snapshot snapshot;         /* index 0: none */
+    struct raft_buffer snapshot_data;
+} choir__raft_memory;
+
+void choir__raft_memory_init(choir__raft_memory *m);
+void choir__raft_memory_free(choir__raft_memory *m);
+/* Answers the calls that libraft has made: their callbacks must not run inside the calls.
+ * Returns false if there were none. */
+bool choir__raft_memory_answer(choir__raft_memory *m);
+
+/* Requests to the leader, and the agents' signs of life that come with them; parts of
+ * server.c. */
+
+typedef enum choir__asked { CHOIR__PROVE, CHOIR__APPEND } choir__asked;
+
+/* A request, and after `done` its answer. */
+typedef struct choir__raft_request {
+    struct choir__raft_request *next;
+    uint64_t seq;
+    choir__asked asked;
+    int64_t n; /* of CHOIR__APPEND */
+    const char *text;
+    double made_at, sent_at; /* 0: not sent */
+    int tries;
+    bool done, mine;
+    int64_t number; /* of the newest entry */
+} choir__raft_request;
+
+/* A request as the leader receives it. */
+typedef struct choir__received {
+    uint64_t from, seq;
+    choir__asked asked;
+    int64_t n;
+    const char *text; /* (bytes) in the message */
+    size_t bytes;
+    char address[CHOIR__LINK_ADDRESS];
+} choir__received;
+
+typedef struct choir__answer {
+    uint64_t seq;
+    bool leads, mine;
+    int64_t number;
+    uint64_t leader; /* if this one does not lead; 0: unknown */
+    char address[CHOIR__LINK_ADDRESS];
+} choir__answer;
+
+static inline void choir__request_write(
+    choir__bytes *b, const choir__raft_request *r, const char *address)
+{
+    const char *text = r->text ? r->text : "";
+    choir__write_number(b, r->seq);
+    choir__write_number(b, r->asked);
+    choir__write_number(b, (uint64_t)r->n);
+    choir__write_text(b, text, strlen(text));
+    choir__write_text(b, address, strlen(address));
+}
+
+static inline bool choir__request_read(choir__reader *r, choir__received *q)
+{
+    q->seq = choir__read_number(r);
+    q->asked = choir__read_number(r) == CHOIR__PROVE ? CHOIR__PROVE : CHOIR__APPEND;
+    q->n = (int64_t)choir__read_number(r);
+    q->text = choir__read_text(r, &q->bytes);
+    choir__copy_text(r, q->address, sizeof q->address);
+    return !r->bad;
+}
+
+static inline void choir__answer_write(choir__bytes *b, const choir__answer *a)
+{
+    choir__write_number(b, a->seq);
+    choir__write_number(b, a->leads);
+    choir__write_number(b, a->mine);
+    choir__write_number(b, (uint64_t)a->number);
+    choir__write_number(b, a->leader);
+    choir__write_text(b, a->address, strlen(a->address));
+}
+
+static inline bool choir__answer_read(choir__reader *r, choir__answer *a)
+{
+    a->seq = choir__read_number(r);
+    a->leads = choir__read_number(r);
+    a->mine = choir__read_number(r);
+    a->number = (int64_t)choir__read_number(r);
+    a->leader = choir__read_number(r);
+    choir__copy_text(r, a->address, sizeof a->address);
+    return !r->bad;
+}
 
 /* An agent of which this one has heard. */
 typedef struct choir__ear {

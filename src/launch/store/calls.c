@@ -81,43 +81,49 @@ static choir_status simple(choir_store *store, choir__store_op op, int64_t numbe
     return status;
 }
 
-choir_status choir_store_set(
-    choir_store *store, const char *key, const void *value, size_t bytes)
+/* Sends a key and its value. */
+static choir_status put(const char *function, choir_store *store, choir__store_op op,
+    const char *key, const void *value, size_t bytes)
 {
     if (!store)
-        return choir__missing(__func__, "store");
+        return choir__missing(function, "store");
     if (!value && bytes)
-        return choir__missing(__func__, "value");
+        return choir__missing(function, "value");
     choir__store_reply reply;
     if (check_value(key, value, bytes) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
     choir__store_field fields[] = {text_field(key), {value, (uint32_t)bytes}};
-    return simple(store, CHOIR__STORE_SET, 0, fields, 2, &reply, NULL);
+    return simple(store, op, 0, fields, 2, &reply, NULL);
+}
+
+choir_status choir_store_set(
+    choir_store *store, const char *key, const void *value, size_t bytes)
+{
+    return put(__func__, store, CHOIR__STORE_SET, key, value, bytes);
 }
 
 choir_status choir_store_will(
     choir_store *store, const char *key, const void *value, size_t bytes)
 {
+    return put(__func__, store, CHOIR__STORE_WILL, key, value, bytes);
+}
+
+/* Sends a key and a number. */
+static choir_status change(const char *function, choir_store *store, choir__store_op op,
+    const char *key, int64_t number, choir__store_reply *reply)
+{
     if (!store)
-        return choir__missing(__func__, "store");
-    if (!value && bytes)
-        return choir__missing(__func__, "value");
-    choir__store_reply reply;
-    if (check_value(key, value, bytes) != CHOIR_OK)
+        return choir__missing(function, "store");
+    if (check_key(key) != CHOIR_OK)
         return CHOIR_ERR_ARGUMENT;
-    choir__store_field fields[] = {text_field(key), {value, (uint32_t)bytes}};
-    return simple(store, CHOIR__STORE_WILL, 0, fields, 2, &reply, NULL);
+    choir__store_field field = text_field(key);
+    return simple(store, op, number, &field, 1, reply, NULL);
 }
 
 choir_status choir_store_add(choir_store *store, const char *key, int64_t amount, int64_t *sum)
 {
-    if (!store)
-        return choir__missing(__func__, "store");
     choir__store_reply reply;
-    if (check_key(key) != CHOIR_OK)
-        return CHOIR_ERR_ARGUMENT;
-    choir__store_field field = text_field(key);
-    choir_status status = simple(store, CHOIR__STORE_ADD, amount, &field, 1, &reply, NULL);
+    choir_status status = change(__func__, store, CHOIR__STORE_ADD, key, amount, &reply);
     if (status == CHOIR_OK && sum)
         *sum = reply.number;
     return status;
@@ -125,13 +131,8 @@ choir_status choir_store_add(choir_store *store, const char *key, int64_t amount
 
 choir_status choir_store_delete(choir_store *store, const char *key, bool *existed)
 {
-    if (!store)
-        return choir__missing(__func__, "store");
     choir__store_reply reply;
-    if (check_key(key) != CHOIR_OK)
-        return CHOIR_ERR_ARGUMENT;
-    choir__store_field field = text_field(key);
-    choir_status status = simple(store, CHOIR__STORE_DELETE, 0, &field, 1, &reply, NULL);
+    choir_status status = change(__func__, store, CHOIR__STORE_DELETE, key, 0, &reply);
     if (status == CHOIR_OK && existed)
         *existed = reply.flag;
     return status;

@@ -1,6 +1,5 @@
 /* Connecting: a client calls, greets, and checks the other side's owner. */
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>

@@ -314,8 +314,8 @@ static void do_will(choir__session *s, const choir__store_request *r)
         choir__table_release(table, cost_of(w));
         free(w->value);
     } else {
-        s->wills = choir__realloc(s->wills, (size_t)++s->will_count * sizeof *s->wills);
-        w = &s->wills[s->will_count - 1];
+        CHOIR__GROW(s->wills, s->will_count);
+        w = &s->wills[s->will_count++];
     }
     memcpy(new.key, key.data, key.bytes);
     new.value = choir__alloc(value.bytes + 1);

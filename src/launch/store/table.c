@@ -1,7 +1,7 @@
 /* A chained hash table of keys and values, which doubles when it has an entry per chain. The
  * bytes of keys and values are reserved before they are copied, so a limit is met before memory
  * is taken. */
-#include "launch/store/table.h"
+#include "launch/store/session.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  *
  * One thread issues the work of all devices, in their order. Nothing waits: a device computes
  * its first tasks while the next device receives its own. Before a replica runs, the module's
- * fields are bound to its tensors (parallel/replicas.h). An error in one replica stops the
+ * fields are bound to its tensors (parallel/shards.h). An error in one replica stops the
  * issue of the others, and becomes the batch's error. */
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,6 @@
  * layout depends on it. In each step they also agree which parameters any rank used. That
  * request is queued before the first bucket is reduced, once the tape of the last backward has
  * been counted, so the answer is complete when the step ends, and no rank waits for it. */
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,6 @@
 /* DDP: a module that broadcasts buffers before it forwards, and a reducer for the gradient book
  * of each device. ddp.h lists the files. */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "autograd/layout.h"
 #include "parallel/ddp/ddp.h"

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "autograd/layout.h"
 #include "comm/far/far.h"
 #include "parallel/ddp/ddp.h"
 

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 
 #include "autograd/layout.h"
-#include "nn/module.h"
 #include "parallel/ddp/ddp.h"
 
 void choir__ddp_plan(choir__ddp *d, int64_t total)

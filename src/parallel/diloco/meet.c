@@ -12,7 +12,6 @@
  * once, so ranks still agree on every bit. The rounding error of a difference of weights is
  * small compared to the weights. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "parallel/diloco/diloco.h"
 #include "tensor/launch.h"

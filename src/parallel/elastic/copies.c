@@ -4,8 +4,6 @@
  * among the ranks of a machine. */
 #include "parallel/elastic/copies_layout.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +13,6 @@
 #include "base/base.h"
 #include "base/board/board.h"
 #include "base/hash.h"
-#include "comm/group.h"
 #include "tensor/strategy.h"
 
 /* --- opening --- */

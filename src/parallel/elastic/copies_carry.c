@@ -11,9 +11,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/base.h"
 #include "comm/group.h"

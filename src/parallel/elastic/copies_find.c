@@ -3,7 +3,6 @@
 #include "parallel/elastic/copies_layout.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/base.h"

@@ -14,7 +14,6 @@
 
 #include "base/base.h"
 #include "base/board/board.h"
-#include "comm/group.h"
 
 /* A rank's copy. */
 typedef struct copy {

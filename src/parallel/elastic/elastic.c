@@ -23,7 +23,6 @@
  * copy their state in the same way, to memory of the agents (`kept`). */
 #include "parallel/elastic/copies.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -5,7 +5,6 @@
  * weights.c decides where weights are stored, and units.c which gradients are reduced
  * together. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "parallel/fsdp/fsdp.h"
 #include "nn/module.h"

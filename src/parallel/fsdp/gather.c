@@ -192,8 +192,7 @@ static whole *take_turn(choir__fsdp_gather *g, const whole *u)
 {
     order *o = g->now;
     if (o->at == o->count || o->units[o->at] != u->number) {
-        if (o->at == o->count || (o->at & (o->at - 1)) == 0)
-            o->units = choir__realloc(o->units, (size_t)(2 * o->at + 2) * sizeof *o->units);
+        CHOIR__GROW(o->units, o->at);
         o->units[o->at] = u->number;
         o->count = o->at + 1;
     }

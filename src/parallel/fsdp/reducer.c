@@ -58,7 +58,7 @@ static void add_cut(choir__fsdp *f, int bucket, choir__cut cut)
 {
     int *n = &f->cut_count[bucket];
     choir__cut **cuts = &f->cuts[bucket];
-    *cuts = choir__realloc(*cuts, (size_t)(*n + 1) * sizeof **cuts);
+    CHOIR__GROW(*cuts, *n);
     (*cuts)[(*n)++] = cut;
 }
 

@@ -10,7 +10,6 @@
  * 2 each rank has its own array, and the optimizer's step ends with an in-place all-gather.
  * gather.c implements stage 3 without shared memory (as on GPUs), and off-load. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "parallel/fsdp/fsdp.h"
 #include "tensor/launch.h"

@@ -11,7 +11,6 @@
  * The master's words are accessed only by relaxed atomic loads and stores of their own width,
  * one of each. Another worker's store between the two may be lost, but no word is ever a
  * mixture of two. A word that is only read does not invalidate other cores' cache lines. */
-#include <stdatomic.h>
 
 #include "parallel/hogwild/hogwild.h"
 

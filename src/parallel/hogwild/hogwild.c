@@ -11,11 +11,9 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/hash.h"
 #include "comm/far/far.h"
-#include "device/recording.h"
 #include "nn/module.h"
 #include "tensor/handle.h"
 

@@ -6,7 +6,6 @@
 
 #include "comm/far/far.h"
 #include "device/recording.h"
-#include "tensor/handle.h"
 
 typedef struct exchange_args {
     choir__hogwild *hogwild;

@@ -13,13 +13,12 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "autograd/layout.h"
 #include "comm/group.h"
-#include "parallel/group_memory.h"
 #include "parallel/ranks.h"
 #include "parallel/pipeline/pipeline.h"
+#include "parallel/whole_book.h"
 
 struct choir__pipeline_data {
     choir__pipeline *pipeline;
@@ -39,74 +38,7 @@ struct choir__pipeline_data {
     char sentence[600];
 };
 
-/* The reducer of one book. */
-typedef struct reducer {
-    choir__pipeline_data *data;
-    choir_group *group;
-    choir_device *device;
-    choir__group_memory levels; /* memory of the book's levels */
-} reducer;
-
 /* --- reducing a book --- */
-
-static choir_status alloc_levels(void *arg, size_t bytes, int levels, void **at)
-{
-    reducer *r = arg;
-    choir_status status = choir__group_memory_renew(
-        &r->levels, r->group, r->device, bytes * (size_t)levels, "gradients", "");
-    *at = r->levels.at;
-    return status;
-}
-
-static void bucket_ready(void *arg, choir__book *book, int bucket)
-{
-    reducer *r = arg;
-    const choir__bucket *b = &book->buckets[bucket];
-    /* else uses are added first, and scaled then */
-    bool whole = !b->shared && !book->of_replicas;
-    choir__tree_reduce args = {
-        .nodes = (char *)r->levels.at + b->offset,
-        .node_stride = book->level_bytes,
-        .count = b->count,
-        .leaves = book->total,
-        .scale = whole ? 1.0f / (float)book->total : 1,
-        .algorithm = r->data->algorithm,
-    };
-    choir__group_waits(r->group, book->device);
-    choir_status status = choir__group_tree_reduce(r->group, &args);
-    if (status != CHOIR_OK)
-        choir__scope_fail(book->run, status);
-}
-
-static choir_status finish(void *arg, choir__book *book)
-{
-    reducer *r = arg;
-    choir__device_waits(book->device, r->group);
-    return choir__queue_status(choir__group_queue(r->group));
-}
-
-static choir_status gather_rows(
-    void *arg, choir__book *book, choir__slot *slot, int64_t row_bytes, choir__leaf_rows *all)
-{
-    reducer *r = arg;
-    return choir__ranks_gather_rows(r->group, book, slot, row_bytes, all);
-}
-
-static void free_reducer(void *arg)
-{
-    reducer *r = arg;
-    choir__queue_wait(choir__group_queue(r->group));
-    choir__group_memory_free(&r->levels);
-    free(r);
-}
-
-static const choir__reducer_ops reducer_ops = {
-    .alloc = alloc_levels,
-    .bucket_ready = bucket_ready,
-    .finish = finish,
-    .gather_rows = gather_rows,
-    .free = free_reducer,
-};
 
 static void count_leaves(const choir__pipeline_data *d, choir__book *book)
 {
@@ -138,15 +70,13 @@ choir_status choir__data_adopt(choir__pipeline_data *d, choir__book *book, int s
         return shard(d, book, stage);
     if (book->device->away)
         return CHOIR_OK;
-    reducer *r = choir__calloc(1, sizeof *r);
-    r->data = d;
-    r->group = group_of(d, stage < 0 ? 0 : stage);
-    r->device = book->device;
     count_leaves(d, book);
     book->bucket_cap = d->bucket_cap;
     book->first_cap = d->first_cap;
-    book->reducer = r;
-    book->reducer_ops = &reducer_ops;
+    choir__reduce_whole(book, (choir__whole_book){.group = group_of(d, stage < 0 ? 0 : stage),
+                                  .what = "gradients",
+                                  .algorithm = d->algorithm,
+                                  .owner = d});
     return CHOIR_OK;
 }
 
@@ -356,7 +286,7 @@ choir_status choir__data_open(choir__pipeline *p, const choir__replication *how)
 static void drop_reducers(choir__pipeline_data *d)
 {
     for (choir__book *b = choir__run_of(d->pipeline->base.run)->books; b; b = b->next)
-        if (b->reducer_ops == &reducer_ops ||
+        if (choir__whole_book_owner(b) == d ||
             (d->sharder && b->reducer_ops == d->sharder->reducer)) {
             (void)!choir_device_sync(b->device); /* the optimizer may still use the gradients */
             b->reducer_ops->free(b->reducer);

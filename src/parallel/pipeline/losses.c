@@ -3,10 +3,9 @@
 
 choir_tensor *choir__pipeline_keep(choir__pipeline *p, int64_t micro, choir_tensor *loss)
 {
-    if (micro >= p->kept_count) {
-        p->kept = choir__realloc(p->kept, (size_t)(micro + 1) * sizeof(choir_tensor *));
-        for (; p->kept_count <= micro; p->kept_count++)
-            p->kept[p->kept_count] = NULL;
+    while (p->kept_count <= micro) {
+        CHOIR__GROW(p->kept, p->kept_count);
+        p->kept[p->kept_count++] = NULL;
     }
     choir_tensor *kept = p->kept[micro];
     if (!kept)

@@ -39,10 +39,7 @@ static void begin_noting(choir__pipeline *p)
 
 static void note_use(choir__pipeline *p, choir_tensor *t, int op, bool rows)
 {
-    if (p->use_count == p->use_room) {
-        p->use_room = p->use_room ? 2 * p->use_room : 256;
-        p->uses = choir__realloc(p->uses, (size_t)p->use_room * sizeof *p->uses);
-    }
+    CHOIR__GROW(p->uses, p->use_count);
     p->uses[p->use_count++] = (choir__op_use){t, op, rows};
 }
 

@@ -84,7 +84,7 @@ struct choir__pipeline {
     const char **paths; /* (ops): path of the module that issued it */
     int ops, room;
     choir__op_use *uses; /* uses in the first micro-batch, in order */
-    int use_count, use_room;
+    int use_count;
     /* --- placed --- */
     char **cut_names; /* (stages - 1), as the caller gave them; or NULL */
     int *first;       /* (stages + 1): first op of each stage; the last entry is ops */

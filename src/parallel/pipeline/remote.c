@@ -16,7 +16,6 @@
 #include "parallel/pipeline/remote.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "parallel/pipeline/pipeline.h"

@@ -1,5 +1,4 @@
 /* Pipeline plans: the registry of schedules, and making a plan for p devices. */
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/base.h"

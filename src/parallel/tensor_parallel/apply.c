@@ -12,7 +12,6 @@
 
 #include "comm/group.h"
 #include "comm/pattern/tree.h"
-#include "parallel/ranks.h"
 #include "parallel/tensor_parallel/tensor_parallel.h"
 #include "tensor/launch.h"
 

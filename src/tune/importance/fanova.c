@@ -16,7 +16,7 @@
  * Source: Hutter, Hoos and Leyton-Brown, "An Efficient Approach for Assessing Hyperparameter
  * Importance" (2014); Optuna's FanovaImportanceEvaluator. Its forest draws other random
  * numbers, so the shares differ as those of two of its seeds do. */
-#include "tune/importance/fanova.h"
+#include "tune/importance/forest.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,7 +25,6 @@
 #include "base/rng.h"
 #include "tune/importance/evaluators.h"
 #include "tune/study.h"
-#include "tune/trial.h"
 
 enum { TREES = 64 };
 

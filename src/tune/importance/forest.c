@@ -119,11 +119,8 @@ static void add_leaf(grower *g, double value)
 {
     choir__leaves *l = g->leaves;
     size_t bytes = 2 * (size_t)l->columns * sizeof(double);
-    if (l->count == l->room) {
-        l->room = l->room ? 2 * l->room : 64;
-        l->value = choir__realloc(l->value, (size_t)l->room * sizeof(double));
-        l->box = choir__realloc(l->box, (size_t)l->room * bytes);
-    }
+    CHOIR__GROW(l->value, l->count);
+    l->box = choir__grow(l->box, (size_t)l->count, bytes);
     memcpy((char *)l->box + (size_t)l->count * bytes, g->box, bytes);
     l->value[l->count++] = value;
 }

@@ -17,7 +17,7 @@ typedef struct choir__forest_table {
 /* A tree's leaves: boxes that fill the space. */
 typedef struct choir__leaves {
     int columns;
-    int64_t count, room;
+    int64_t count;
     double *value; /* (count) */
     double *box;   /* (count, columns, 2) from and to */
 } choir__leaves;
@@ -28,5 +28,17 @@ void choir__table_sort(choir__forest_table *table);
  * replacement, and replaces *leaves by its leaves. */
 void choir__forest_tree(const choir__forest_table *table, uint64_t key, choir__leaves *leaves);
 void choir__leaves_free(choir__leaves *leaves);
+
+/* The analysis of a tree's variance: see fanova.c. */
+
+/* Returns the variance of what a tree says over the space low ... high (columns). Tests call
+ * it, too. */
+double choir__fanova_variance(
+    const choir__leaves *leaves, const double *low, const double *high);
+/* Returns the variance of its mean over all columns but first ... first + count - 1, as a
+ * function of these. Several columns are those of a choice, which all are split in the middle
+ * if at all. Tests call it, too. */
+double choir__fanova_marginal(
+    const choir__leaves *leaves, const double *low, const double *high, int first, int count);
 
 #endif

@@ -5,9 +5,8 @@
  * of them per suggestion: a condition that never holds would keep a study for hours. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "tune/sampler/samplers.h"
+#include "tune/sampler/sampler.h"
 
 typedef struct grid {
     choir__tune_sampler base;

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "tune/sampler/samplers.h"
+#include "tune/sampler/sampler.h"
 
 double choir__dist_draw(const choir__dist *dist, choir__draws *draws)
 {

@@ -2,6 +2,7 @@
 #ifndef CHOIR_TUNE_SAMPLER_H
 #define CHOIR_TUNE_SAMPLER_H
 
+#include "base/options.h"
 #include "base/rng.h"
 #include "tune/space/space.h"
 #include "tune/trial.h"
@@ -64,5 +65,11 @@ choir_status choir__sampler_open(const char *text, const choir__history *first, 
 double choir__dist_draw(const choir__dist *dist, choir__draws *draws);
 /* Draws every parameter that the trial has. */
 void choir__space_draw(const choir_space *space, choir__draws *draws, double *params);
+
+/* The members of the registry of samplers. */
+
+extern const choir__sampler_ops choir__sampler_bohb, choir__sampler_cmaes, choir__sampler_gp,
+    choir__sampler_grid, choir__sampler_nsga2, choir__sampler_qmc, choir__sampler_random,
+    choir__sampler_tpe;
 
 #endif

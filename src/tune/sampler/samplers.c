@@ -1,5 +1,5 @@
 /* The registry of samplers. */
-#include "tune/sampler/samplers.h"
+#include "tune/sampler/sampler.h"
 
 #include "base/named.h"
 

@@ -9,9 +9,7 @@
  *
  * Sources: Li et al., "Hyperband" (2018); Falkner et al., "BOHB" (2018), whose HpBandSter
  * begins brackets in this way. */
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tune/scheduler/rules.h"
 
@@ -72,7 +70,7 @@ static void add_bracket(hyperband *h)
         b->rung[k].budget =
             choir__max(h->ladder.min, h->ladder.max / power(h->ladder.eta, s - k));
     }
-    h->bracket = choir__realloc(h->bracket, (size_t)(h->count + 1) * sizeof(bracket *));
+    CHOIR__GROW(h->bracket, h->count);
     h->bracket[h->count++] = b;
 }
 

@@ -12,7 +12,6 @@
  * of quantile, resample and factors are Ray Tune's. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tune/scheduler/rules.h"
 
@@ -64,60 +63,34 @@ static choir_status open_pbt(const choir_study_opts *opts, choir__scheduler **sc
 
 /* --- exploit --- */
 
-typedef struct standing {
-    int64_t trial;
-    double loss;
-} standing;
-
-static int compare(const void *a, const void *b)
-{
-    const standing *x = a, *y = b;
-    if (x->loss != y->loss)
-        return x->loss < y->loss ? -1 : 1;
-    return (x->trial > y->trial) - (x->trial < y->trial);
-}
-
-static bool has_reached(const choir_trial *t, int64_t step)
-{
-    return t->known_reports > 0 && t->reports[t->known_reports - 1].step >= step;
-}
-
-/* Returns the first report from `step` on, which the trial has reached; members that are ahead
- * are compared at the same step. */
-static const choir__report *report_at(const choir_trial *t, int64_t step)
-{
-    const choir__report *r = t->reports;
-    while (r->step < step)
-        r++;
-    return r;
-}
-
+/* Members that are ahead are compared at the same step. */
 static double loss_at(const choir__history *h, const choir_trial *t, int64_t step)
 {
-    double value = report_at(t, step)->value;
+    double value = choir__report_from(t, step)->value;
     return isnan(value) ? (double)INFINITY : value * h->sign[0];
 }
 
 static bool can_go_on(const choir__history *h, int64_t trial, int64_t step)
 {
-    return h->trial[trial]->known == CHOIR_TRIAL_PRUNED && has_reached(h->trial[trial], step);
+    return h->trial[trial]->known == CHOIR_TRIAL_PRUNED &&
+           choir__report_from(h->trial[trial], step);
 }
 
 /* Fills in the members that are known to have reached a step, the best first; also those that
  * are complete by now, whose checkpoints of that step are there. Members that had their turn at
  * this step count as they were before it: a copy that one of them made is no result of its own.
  */
-static int64_t stand(const pbt *p, const choir__history *h, int64_t step, standing *table)
+static int64_t stand(const pbt *p, const choir__history *h, int64_t step, choir__ranked *table)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < p->population; i++) {
         bool had_turn = i < p->turns % p->population;
         int64_t m = had_turn ? p->member[i].before : p->member[i].trial;
         bool failed = m < 0 || h->trial[m]->known == CHOIR_TRIAL_FAIL;
-        if (!failed && has_reached(h->trial[m], step))
-            table[count++] = (standing){m, loss_at(h, h->trial[m], step)};
+        if (!failed && choir__report_from(h->trial[m], step))
+            table[count++] = (choir__ranked){m, loss_at(h, h->trial[m], step)};
     }
-    qsort(table, (size_t)count, sizeof *table, compare);
+    qsort(table, (size_t)count, sizeof *table, choir__by_value);
     return count;
 }
 
@@ -125,10 +98,10 @@ static int64_t stand(const pbt *p, const choir__history *h, int64_t step, standi
  * there is none. */
 static int64_t exploit(pbt *p, const choir__history *h, int64_t member, int64_t step)
 {
-    standing *table = choir__alloc((size_t)p->population * sizeof *table);
+    choir__ranked *table = choir__alloc((size_t)p->population * sizeof *table);
     int64_t own = p->member[member].trial, count = stand(p, h, step, table), rank = count;
     for (int64_t i = 0; i < count; i++)
-        if (table[i].trial == own)
+        if (table[i].number == own)
             rank = i;
     bool goes_on = can_go_on(h, own, step);
     int64_t part = (int64_t)ceil(p->quantile * (double)count);
@@ -137,7 +110,7 @@ static int64_t exploit(pbt *p, const choir__history *h, int64_t member, int64_t 
     if (count && (!goes_on || (part > 0 && rank >= count - part))) {
         choir__draws draws = {.key = choir__mix(p->key, (uint64_t)p->turns)};
         int64_t best = choir__max(part, 1);
-        parent = table[(int64_t)(choir__draw(&draws) * (double)best)].trial;
+        parent = table[(int64_t)(choir__draw(&draws) * (double)best)].number;
     }
     free(table);
     return parent;
@@ -156,7 +129,7 @@ static bool next_of(pbt *p, const choir__history *h, int64_t i, choir__turn *tur
     if (from >= 0)
         *turn = (choir__turn){.kind = from == own ? CHOIR__TURN_GO_ON : CHOIR__TURN_NEW,
             .trial = from,
-            .from = report_at(h->trial[from], step)->step};
+            .from = choir__report_from(h->trial[from], step)->step};
     p->member[i].before = own;
     p->member[i].trial = from < 0 || from == own ? from : h->count;
     return true;

@@ -2,7 +2,7 @@
 #ifndef CHOIR_TUNE_RULES_H
 #define CHOIR_TUNE_RULES_H
 
-#include "tune/scheduler/schedulers.h"
+#include "tune/scheduler/scheduler.h"
 
 /* A scheduler's `next` that begins new trials only, and a `free` for those without memory. */
 void choir__next_is_new(

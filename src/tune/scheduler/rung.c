@@ -1,7 +1,5 @@
 /* Rungs: the trials that have reached a budget, in the order of their results. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tune/scheduler/rules.h"
 

@@ -6,6 +6,7 @@
 #ifndef CHOIR_TUNE_SCHEDULER_H
 #define CHOIR_TUNE_SCHEDULER_H
 
+#include "base/options.h"
 #include "tune/sampler/sampler.h"
 #include "tune/segment.h"
 
@@ -68,5 +69,11 @@ choir_status choir__scheduler_open(
 /* Returns a known trial's value at the end of its last segment, less being better; infinity if
  * it has none. */
 double choir__known_loss(const choir__history *history, const choir_trial *trial);
+
+/* The members of the registry of schedulers. */
+
+extern const choir__scheduler_ops choir__scheduler_none, choir__scheduler_asha,
+    choir__scheduler_hyperband, choir__scheduler_median, choir__scheduler_percentile,
+    choir__scheduler_patience, choir__scheduler_pbt;
 
 #endif

@@ -1,5 +1,5 @@
 /* The registry of schedulers. */
-#include "tune/scheduler/schedulers.h"
+#include "tune/scheduler/scheduler.h"
 
 #include "base/named.h"
 

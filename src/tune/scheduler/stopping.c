@@ -109,20 +109,6 @@ static double percentile(double *values, int64_t count, double percent)
     return values[low] + (place - (double)low) * (values[low + 1] - values[low]);
 }
 
-/* Finds a report by its step. */
-static const choir__report *report_at(const choir_trial *t, int64_t step)
-{
-    int64_t low = 0, high = t->known_reports;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (t->reports[middle].step < step)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < t->known_reports && t->reports[low].step == step ? &t->reports[low] : NULL;
-}
-
 static bool is_behind(
     const choir__scheduler *base, const choir__history *h, const choir_trial *t, int64_t since)
 {
@@ -136,9 +122,10 @@ static bool is_behind(
         if (o->known != CHOIR_TRIAL_COMPLETE || o->known_since > since)
             continue;
         complete++;
-        const choir__report *r = report_at(o, step);
-        have += r != NULL;
-        if (r && !isnan(r->value))
+        const choir__report *r = choir__report_from(o, step);
+        bool has = r && r->step == step;
+        have += has;
+        if (has && !isnan(r->value))
             losses[count++] = r->value * h->sign[0];
     }
     bool behind = false;

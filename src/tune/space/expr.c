@@ -1,7 +1,7 @@
 /* Expressions, parsed by descent: a function per level of the grammar. Words are compared with
  * choices that the parameter can have, so a misspelt one is an error. Evaluation has three
  * values: true, false, and unknown where a parameter is missing. */
-#include "tune/space/expr.h"
+#include "tune/space/space.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -139,8 +139,7 @@ choir_status choir__space_take(
     if (space->count == CHOIR_SPACE_MAX)
         return choir__error(
             CHOIR_ERR_ARGUMENT, "expected at most %d parameters", CHOIR_SPACE_MAX);
-    size_t count = (size_t)space->count + 1;
-    space->param = choir__realloc(space->param, count * sizeof *space->param);
+    CHOIR__GROW(space->param, space->count);
     space->param[space->count++] =
         (choir__hyper){.name = choir__strdup(name), .text = choir__strdup(text), .dist = *dist};
     *dist = (choir__dist){0};
@@ -212,12 +211,10 @@ choir_status choir_space_require(choir_space *space, const char *condition)
     choir_status status = parse(space, condition, &e);
     if (status != CHOIR_OK)
         return status;
-    size_t n = (size_t)space->require_count + 1;
-    space->require = choir__realloc(space->require, n * sizeof(choir__expr *));
-    space->require_text = choir__realloc(space->require_text, n * sizeof(char *));
-    space->require[n - 1] = e;
-    space->require_text[n - 1] = choir__strdup(condition);
-    space->require_count++;
+    CHOIR__GROW(space->require, space->require_count);
+    CHOIR__GROW(space->require_text, space->require_count);
+    space->require[space->require_count] = e;
+    space->require_text[space->require_count++] = choir__strdup(condition);
     return CHOIR_OK;
 }
 

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/named.h"
 #include "tune/storage/backend.h"
 
 typedef struct scheme {

@@ -27,7 +27,7 @@ typedef struct choir__journal_study {
     choir__stored_study about;
     bool deleted;
     choir__trial_records trials;
-    int64_t *ids; /* (trials.room) the trials' ids */
+    int64_t *ids; /* (trials.count) the trials' ids */
 } choir__journal_study;
 
 typedef struct choir__journal_trial {

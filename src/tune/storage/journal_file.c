@@ -7,7 +7,6 @@
 #include "tune/storage/journal_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -93,7 +93,7 @@ static void add_trial(choir__journal *j, int64_t study, const json_t *line)
     int64_t number = s->trials.count;
     choir__trial_record *r = choir__records_add(&s->trials, number);
     fill_trial(r, line);
-    s->ids = choir__realloc(s->ids, (size_t)s->trials.room * sizeof *s->ids);
+    CHOIR__GROW(s->ids, number);
     s->ids[number] = j->trial_count;
     CHOIR__GROW(j->trial, j->trial_count);
     j->trial[j->trial_count++] = (choir__journal_trial){study, number};

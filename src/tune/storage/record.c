@@ -93,10 +93,7 @@ static void clear_record(choir__trial_record *r)
 
 choir__trial_record *choir__records_add(choir__trial_records *r, int64_t number)
 {
-    if (r->count == r->room) {
-        r->room = r->room ? 2 * r->room : 64;
-        r->at = choir__realloc(r->at, (size_t)r->room * sizeof *r->at);
-    }
+    CHOIR__GROW(r->at, r->count);
     r->at[r->count] = (choir__trial_record){.number = number, .silent_s = (double)NAN};
     return &r->at[r->count++];
 }

@@ -34,7 +34,7 @@ typedef struct choir__trial_record {
 
 typedef struct choir__trial_records {
     choir__trial_record *at; /* (count) by number */
-    int64_t count, room;
+    int64_t count;
 } choir__trial_records;
 
 /* A study, as it is stored. */

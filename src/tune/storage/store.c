@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/forks.h"
@@ -33,7 +32,7 @@ struct choir__study_store {
     choir_status failed; /* the writer gave up */
     char *why;
     int64_t *running; /* (running_count) trials of this worker, which send heartbeats */
-    int64_t running_count, running_room;
+    int64_t running_count;
 };
 
 /* --- the writer --- */
@@ -95,10 +94,7 @@ static void note_running(choir__study_store *s, const choir__change *c)
 {
     bool begins = c->kind == CHOIR__CHANGE_BEGIN || c->kind == CHOIR__CHANGE_TAKE;
     if (begins && !c->lost) {
-        if (s->running_count == s->running_room) {
-            s->running_room = s->running_room ? 2 * s->running_room : 16;
-            s->running = choir__realloc(s->running, (size_t)s->running_room * sizeof(int64_t));
-        }
+        CHOIR__GROW(s->running, s->running_count);
         s->running[s->running_count++] = c->number;
     }
     bool ends = c->kind == CHOIR__CHANGE_END || c->kind == CHOIR__CHANGE_PAUSE;

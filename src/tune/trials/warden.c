@@ -1,6 +1,6 @@
 /* The warden sleeps until the search's end of a pipe is closed, and reads the process groups
- * from memory that both share: see warden.h. */
-#include "tune/trials/warden.h"
+ * from memory that both share: see running.h. */
+#include "tune/trials/running.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 
 #include "check.h"
 #include "base/base.h"
-#include "parallel/split.h"
+#include "parallel/shards.h"
 
 enum { MOST = 64 };
 

@@ -1,7 +1,7 @@
 /* Failed greetings are counted by IPv4 address, and by IPv6 network: a host has as many
  * addresses of its /64 as it likes. */
 #include "check.h"
-#include "launch/store/failures.h"
+#include "launch/store/server.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "check.h"
 #include "base/base.h"
 #include "base/rng.h"
-#include "tune/importance/fanova.h"
+#include "tune/importance/forest.h"
 
 enum { COLUMNS = 5, ROWS = 60 }; /* two numbers, and a choice of three */
 
@@ -49,7 +49,7 @@ static void test_given_tree(void **state)
     };
     enum { LEAVES = CHOIR_COUNT(tree) };
     double value[LEAVES], box[LEAVES * 2 * COLUMNS];
-    choir__leaves leaves = {COLUMNS, LEAVES, LEAVES, value, box};
+    choir__leaves leaves = {COLUMNS, LEAVES, value, box};
     (void)state;
     for (size_t i = 0; i < LEAVES; i++) {
         value[i] = tree[i].value;

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "tune/sampler/bohb/density.h"
-#include "tune/sampler/samplers.h"
+#include "tune/sampler/sampler.h"
 
 enum { COMPLETE = -1 }; /* the budget of complete trials */
 
@@ -146,32 +146,11 @@ static double value_at(const choir_trial *t, int64_t step)
         return (double)NAN;
     if (step == COMPLETE)
         return t->known == CHOIR_TRIAL_COMPLETE ? t->values[0] : (double)NAN;
-    int64_t low = 0, high = t->known_reports;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (t->reports[middle].step < step)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    bool has = low < t->known_reports && t->reports[low].step == step;
-    return has ? t->reports[low].value : (double)NAN;
+    const choir__report *r = choir__report_from(t, step);
+    return r && r->step == step ? r->value : (double)NAN;
 }
 
 /* --- estimates --- */
-
-typedef struct judged {
-    int64_t number;
-    double value; /* less is better */
-} judged;
-
-static int by_value(const void *a, const void *b)
-{
-    const judged *x = a, *y = b;
-    if (x->value != y->value)
-        return x->value < y->value ? -1 : 1;
-    return (x->number > y->number) - (x->number < y->number);
-}
 
 /* Gives points that lack a parameter the value of another point, or a random one. */
 static void fill_gaps(const bohb *b, choir__density *d, choir__draws *draws)
@@ -196,8 +175,8 @@ static void fill_gaps(const bohb *b, choir__density *d, choir__draws *draws)
     }
 }
 
-static choir__density *estimate(const bohb *b, const choir__history *h, const judged *trials,
-    int64_t count, choir__draws *draws)
+static choir__density *estimate(const bohb *b, const choir__history *h,
+    const choir__ranked *trials, int64_t count, choir__draws *draws)
 {
     choir__density *d = choir__density_new(count, b->dims, b->places);
     for (int64_t i = 0; i < count; i++)
@@ -251,13 +230,13 @@ static choir_status suggest(
     choir__space_draw(h->space, draws, params);
     if (!b->dims || choir__draw(draws) < b->random || !find_budget(b, &step))
         return CHOIR_OK;
-    judged *trials = choir__alloc((size_t)(h->count + 1) * sizeof *trials);
+    choir__ranked *trials = choir__alloc((size_t)(h->count + 1) * sizeof *trials);
     for (int64_t i = 0; i < h->count; i++) {
         double value = value_at(h->trial[i], step);
         if (!isnan(value))
-            trials[n++] = (judged){i, h->sign[0] * value};
+            trials[n++] = (choir__ranked){i, h->sign[0] * value};
     }
-    qsort(trials, (size_t)n, sizeof *trials, by_value);
+    qsort(trials, (size_t)n, sizeof *trials, choir__by_value);
     int64_t good = choir__max(b->points, (int64_t)(b->top * (double)n));
     good = choir__min(good, n - b->points);
     int64_t bad =

@@ -11,16 +11,9 @@
  * increasing population size", 2005). */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tune/sampler/cmaes/evolution.h"
-#include "tune/sampler/samplers.h"
-
-/* A complete trial of the generation that is being collected. */
-typedef struct member {
-    int64_t number;
-    double value; /* less is better */
-} member;
+#include "tune/sampler/sampler.h"
 
 typedef struct cmaes {
     choir__tune_sampler base;
@@ -28,8 +21,8 @@ typedef struct cmaes {
     int dims, of[CHOIR_SPACE_MAX];
     double sigma;
     int64_t population, increase;
-    int64_t seen; /* trials that were looked at */
-    member *members;
+    int64_t seen;           /* trials that were looked at */
+    choir__ranked *members; /* complete trials of the generation that is being collected */
     int64_t member_count;
     choir__evolution *evolution;
     choir__draws places; /* where distributions begin */
@@ -104,14 +97,6 @@ static choir_status open_cmaes(
 
 /* --- generations --- */
 
-static int by_value(const void *a, const void *b)
-{
-    const member *x = a, *y = b;
-    if (x->value != y->value)
-        return x->value < y->value ? -1 : 1;
-    return (x->number > y->number) - (x->number < y->number);
-}
-
 static void begin_again(cmaes *c)
 {
     double mean[CHOIR_SPACE_MAX];
@@ -128,7 +113,7 @@ static void end_generation(cmaes *c, const choir__history *h)
 {
     int64_t n = c->member_count;
     double *x = choir__alloc((size_t)(n * c->dims) * sizeof *x);
-    qsort(c->members, (size_t)n, sizeof *c->members, by_value);
+    qsort(c->members, (size_t)n, sizeof *c->members, choir__by_value);
     for (int64_t k = 0; k < n; k++)
         for (int i = 0; i < c->dims; i++)
             x[k * c->dims + i] = choir__to_cube(&h->space->param[c->of[i]].dist,
@@ -146,7 +131,7 @@ static void learn(cmaes *c, const choir__history *h)
         const choir_trial *t = h->trial[h->news[c->seen]];
         if (t->known != CHOIR_TRIAL_COMPLETE || t->known_news != c->seen)
             continue;
-        c->members[c->member_count++] = (member){t->number, h->sign[0] * t->values[0]};
+        c->members[c->member_count++] = (choir__ranked){t->number, h->sign[0] * t->values[0]};
         if (c->member_count == c->population)
             end_generation(c, h);
     }

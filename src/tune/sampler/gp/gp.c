@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "tune/sampler/gp/acquire.h"
-#include "tune/sampler/samplers.h"
+#include "tune/sampler/sampler.h"
 
 typedef struct gp {
     choir__tune_sampler base;
@@ -61,36 +61,22 @@ static void free_gp(choir__tune_sampler *s)
 
 /* --- the trials so far --- */
 
-/* A complete trial, and how good it is: more is better. */
-typedef struct judged {
-    int64_t number;
-    double merit;
-} judged;
-
-static int by_merit(const void *a, const void *b)
-{
-    const judged *x = a, *y = b;
-    if (x->merit != y->merit)
-        return x->merit > y->merit ? -1 : 1;
-    return (x->number > y->number) - (x->number < y->number);
-}
-
 static int newest_first(const void *a, const void *b)
 {
-    const judged *x = a, *y = b;
+    const choir__ranked *x = a, *y = b;
     return (x->number < y->number) - (x->number > y->number);
 }
 
 /* Returns the complete trials that the regression uses, the best one first; the caller frees
  * them. */
-static judged *choose(const gp *g, const choir__history *h, int64_t *count)
+static choir__ranked *choose(const gp *g, const choir__history *h, int64_t *count)
 {
-    judged *all = choir__alloc((size_t)(h->count + 1) * sizeof *all);
+    choir__ranked *all = choir__alloc((size_t)(h->count + 1) * sizeof *all);
     int64_t n = 0;
     for (int64_t i = 0; i < h->count; i++)
         if (h->trial[i]->known == CHOIR_TRIAL_COMPLETE)
-            all[n++] = (judged){i, -h->sign[0] * h->trial[i]->values[0]};
-    qsort(all, (size_t)n, sizeof *all, by_merit);
+            all[n++] = (choir__ranked){i, h->sign[0] * h->trial[i]->values[0]};
+    qsort(all, (size_t)n, sizeof *all, choir__by_value);
     if (n > g->points) {
         int64_t half = g->points / 2;
         qsort(all + half, (size_t)(n - half), sizeof *all, newest_first);
@@ -100,16 +86,16 @@ static judged *choose(const gp *g, const choir__history *h, int64_t *count)
     return all;
 }
 
-/* Scales the merits to mean 0 and variance 1; infinite ones become the finite ones' extremes.
- */
-static void standardize(const judged *from, int64_t n, double *y)
+/* Scales the merits, of which more is better, to mean 0 and variance 1; infinite ones become
+ * the finite ones' extremes. */
+static void standardize(const choir__ranked *from, int64_t n, double *y)
 {
     double low = (double)INFINITY, high = -low, mean = 0, square = 0;
     for (int64_t i = 0; i < n; i++)
-        if (isfinite(from[i].merit))
-            low = fmin(low, from[i].merit), high = fmax(high, from[i].merit);
+        if (isfinite(from[i].value))
+            low = fmin(low, -from[i].value), high = fmax(high, -from[i].value);
     for (int64_t i = 0; i < n; i++) {
-        y[i] = low <= high ? fmin(fmax(from[i].merit, low), high) : 0;
+        y[i] = low <= high ? fmin(fmax(-from[i].value, low), high) : 0;
         mean += y[i] / (double)n;
     }
     for (int64_t i = 0; i < n; i++)
@@ -149,7 +135,7 @@ static choir_status suggest(
 {
     const gp *g = (const gp *)(const void *)s;
     int64_t n;
-    judged *from = choose(g, h, &n);
+    choir__ranked *from = choose(g, h, &n);
     if (n < g->startup || !n) {
         free(from);
         choir__space_draw(h->space, draws, params);

@@ -14,10 +14,9 @@
  * are those of Optuna's NSGAIISampler. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tune/sampler/nsga2/population.h"
-#include "tune/sampler/samplers.h"
+#include "tune/sampler/sampler.h"
 
 typedef struct nsga2 {
     choir__tune_sampler base;

@@ -23,27 +23,15 @@ static int by_merit(const void *a, const void *b)
     return (x->trial->number > y->trial->number) - (x->trial->number < y->trial->number);
 }
 
-/* A trial's value of one objective. */
-typedef struct coordinate {
-    double value;
-    int64_t at;
-} coordinate;
-
-static int by_value(const void *a, const void *b)
-{
-    const coordinate *x = a, *y = b;
-    if (x->value != y->value)
-        return x->value < y->value ? -1 : 1;
-    return (x->at > y->at) - (x->at < y->at);
-}
-
 /* Adds to each member of a front the distance between its neighbours by one objective, whose
- * ends have infinite room. line: (count) scratch */
-static void add_room(choir__individual *front, int64_t count, int objective, coordinate *line)
+ * ends have infinite room. line: (count) scratch: places in
+ * the front by their values of the objective */
+static void add_room(
+    choir__individual *front, int64_t count, int objective, choir__ranked *line)
 {
     for (int64_t i = 0; i < count; i++)
-        line[i] = (coordinate){front[i].trial->values[objective], i};
-    qsort(line, (size_t)count, sizeof *line, by_value);
+        line[i] = (choir__ranked){i, front[i].trial->values[objective]};
+    qsort(line, (size_t)count, sizeof *line, choir__by_value);
     double width = line[count - 1].value - line[0].value;
     if (width == 0 || isnan(width))
         return;
@@ -51,7 +39,7 @@ static void add_room(choir__individual *front, int64_t count, int objective, coo
         bool inner = i > 0 && i < count - 1;
         double gap = inner ? line[i + 1].value - line[i - 1].value : (double)INFINITY;
         if (gap > 0)
-            front[line[i].at].room += isinf(gap) ? gap : gap / width;
+            front[line[i].number].room += isinf(gap) ? gap : gap / width;
     }
 }
 
@@ -79,7 +67,7 @@ static int64_t take_front(
 void choir__population_rank(
     choir__individual *all, int64_t count, const double *sign, int objectives)
 {
-    coordinate *line = choir__alloc((size_t)count * sizeof *line);
+    choir__ranked *line = choir__alloc((size_t)count * sizeof *line);
     for (int64_t done = 0, rank = 0; done < count; rank++) {
         choir__individual *front = all + done;
         int64_t size = take_front(front, count - done, sign, objectives);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "tune/sampler/qmc/sobol.h"
-#include "tune/sampler/samplers.h"
+#include "tune/sampler/sampler.h"
 
 enum { PASSED = 1000 }; /* points that are passed over for one trial, at most */
 

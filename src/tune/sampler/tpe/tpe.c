@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tune/sampler/samplers.h"
+#include "tune/sampler/sampler.h"
 #include "tune/sampler/tpe/parzen.h"
 
 /* One parameter's trials, by coordinate. A trial is added when it is first seen. */
