@@ -6,9 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
+#include "base/text.h"
 #include "line/printed.h"
-#include "line/say.h"
 
 /* A class and its probability. */
 typedef struct choice {
@@ -37,42 +36,42 @@ static choice *ranked(const float *probabilities, int64_t classes)
 
 /* --- JSON --- */
 
-static void print_choice_json(const choir__predictions *p, const choice *c)
+static void add_choice(choir__text *t, const choir__predictions *p, const choice *c)
 {
     char number[24];
-    choir__cli_print_string("label", choir__saved_class(p->saved, c->class, number));
-    printf(",\"class\":%lld,\"probability\":%.9g", (long long)c->class, c->probability);
+    choir__text_string(t, "label", choir__saved_class(p->saved, c->class, number));
+    choir__text_value(t, "class", "%lld", (long long)c->class);
+    choir__text_value(t, "probability", "%.9g", c->probability);
 }
 
-/* Prints the members "label", "class", "probability" and, for more than one label, "top". */
-static void print_choices_json(const choir__predictions *p, const float *probabilities)
+/* Adds the members "label", "class", "probability" and, for more than one label, "top". */
+static void add_choices(choir__text *t, const choir__predictions *p, const float *probabilities)
 {
     choice *list = ranked(probabilities, p->saved->info.classes);
-    print_choice_json(p, &list[0]);
+    add_choice(t, p, &list[0]);
     if (p->top > 1)
-        printf(",\"top\":[");
+        choir__text_open(t, "top", '[');
     for (int64_t i = 0; i < p->top && p->top > 1; i++) {
-        printf("%s{", i ? "," : "");
-        print_choice_json(p, &list[i]);
-        printf("}");
+        choir__text_open(t, NULL, '{');
+        add_choice(t, p, &list[i]);
+        choir__text_close(t, '}');
     }
     if (p->top > 1)
-        printf("]");
+        choir__text_close(t, ']');
     free(list);
 }
 
 /* row: of the word, or NULL if it has none. */
-static void print_word_json(
-    const choir__predictions *p, const char *word, const float *row, bool first)
+static void add_word(
+    choir__text *t, const choir__predictions *p, const char *word, const float *row)
 {
-    printf("%s{", first ? "" : ",");
-    choir__cli_print_string("word", word);
-    printf(",");
+    choir__text_open(t, NULL, '{');
+    choir__text_string(t, "word", word);
     if (row)
-        print_choices_json(p, row);
+        add_choices(t, p, row);
     else
-        printf("\"label\":null");
-    printf("}");
+        choir__text_string(t, "label", NULL);
+    choir__text_close(t, '}');
 }
 
 /* --- for people --- */
@@ -101,29 +100,41 @@ static void print_word(const choir__predictions *p, const char *word, const floa
 
 /* --- a sample --- */
 
-static void print_words(choir__predictions *p, const choir_text *t, int64_t rows,
-    const int64_t *targets, const float *probabilities)
+/* line: of JSON, or NULL for people. */
+static void print_words(choir__text *line, choir__predictions *p, const choir_text *t,
+    int64_t rows, const int64_t *targets, const float *probabilities)
 {
     for (int64_t w = 0, r = 0; w < t->word_count; w++) {
         bool has = r < rows && targets[r] == w;
         const float *row = has ? probabilities + r++ * p->saved->info.classes : NULL;
         p->left_out += !has;
-        if (p->json)
-            print_word_json(p, t->words[w], row, w == 0);
+        if (line)
+            add_word(line, p, t->words[w], row);
         else
             print_word(p, t->words[w], row);
     }
 }
 
-static void print_input_json(const choir_text *t, const char *file)
+static void print_json(choir__predictions *p, int64_t sample, const choir_text *t,
+    const char *file, int64_t rows, const int64_t *targets, const float *probabilities)
 {
-    printf(",");
-    choir__cli_print_string(t ? "text" : "file", t ? t->text : file);
-    if (t && t->pair) {
-        printf(",");
-        choir__cli_print_string("pair", t->pair);
+    choir__text line = {0};
+    choir__text_open(&line, NULL, '{');
+    choir__text_string(&line, "event", "predict");
+    choir__text_value(&line, "input", "%lld", (long long)sample);
+    if (t && !t->text) {
+        choir__text_open(&line, "words", '[');
+        print_words(&line, p, t, rows, targets, probabilities);
+        choir__text_close(&line, ']');
+    } else {
+        choir__text_string(&line, t ? "text" : "file", t ? t->text : file);
+        if (t && t->pair)
+            choir__text_string(&line, "pair", t->pair);
+        add_choices(&line, p, probabilities);
     }
-    printf(",");
+    choir__text_close(&line, '}');
+    choir__text_print(&line, stdout);
+    choir__text_free(&line);
 }
 
 choir_status choir__predictions_print(
@@ -134,18 +145,12 @@ choir_status choir__predictions_print(
     const char *file = t ? NULL : choir_dataset_sample_name(p->data, sample);
     bool numbered = !t && !file;
     file = numbered ? p->folder : file;
-    bool words = t && !t->text;
-    if (p->json)
-        printf("{\"event\":\"predict\",\"input\":%lld", (long long)sample);
-    if (p->json && words) {
-        printf(",\"words\":[");
-        print_words(p, t, rows, targets, probabilities);
-        printf("]");
-    } else if (p->json) {
-        print_input_json(t, file);
-        print_choices_json(p, probabilities);
-    } else if (words) {
-        print_words(p, t, rows, targets, probabilities);
+    if (p->json) {
+        print_json(p, sample, t, file, rows, targets, probabilities);
+        return CHOIR_OK;
+    }
+    if (t && !t->text) {
+        print_words(NULL, p, t, rows, targets, probabilities);
     } else {
         print_choices(p, probabilities);
         printf("  ");
@@ -157,6 +162,6 @@ choir_status choir__predictions_print(
         if (numbered)
             printf(" %lld", (long long)sample);
     }
-    printf(p->json ? "}\n" : "\n");
+    printf("\n");
     return CHOIR_OK;
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/options.h"
-#include "data/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { CLASSES_MAX = 1 << 20 };
 

@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 #include "base/files/file.h"
-#include "data/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { FONT = CHOIR__GNUPLOT_FONT };
 

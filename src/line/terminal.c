@@ -7,7 +7,7 @@
 #include <sys/ioctl.h>
 
 #include "base/base.h"
-#include "data/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 bool choir__terminal_size(int fd, int *columns, int *rows)
 {

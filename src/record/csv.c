@@ -12,7 +12,7 @@
 #include "record/append.h"
 #include "record/lines.h"
 #include "record/recorder.h"
-#include "record/text.h"
+#include "base/text.h"
 
 typedef struct csv {
     choir__recorder base;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
+#include "base/text.h"
 #include "cli/bench/bench.h"
 #include "comm/pattern/schedule.h"
 
@@ -144,17 +144,33 @@ static void print_head(const choir__station *s)
         "(GB/s)", "(GB/s)");
 }
 
+/* The columns of JSON and of the table for people are those of nccl-tests. */
+static void print_json(const choir__station *s, size_t bytes, int64_t count, double seconds,
+    double algbw, double busbw, int64_t wrong)
+{
+    choir__text t = {0};
+    choir__text_open(&t, NULL, '{');
+    choir__text_string(&t, "collective", s->b->what->name);
+    choir__text_string(&t, "backend", choir_group_backend(s->group));
+    choir__text_string(&t, "algorithm", algorithm(s, count));
+    choir__text_value(&t, "ranks", "%d", s->world);
+    choir__text_value(&t, "bytes", "%zu", bytes);
+    choir__text_value(&t, "time_us", "%.3f", seconds * 1e6);
+    choir__text_value(&t, "algbw_gbs", "%.3f", algbw);
+    choir__text_value(&t, "busbw_gbs", "%.3f", busbw);
+    choir__text_value(&t, "wrong", "%" PRId64, wrong);
+    choir__text_close(&t, '}');
+    choir__text_print(&t, stdout);
+    choir__text_free(&t);
+}
+
 static void print_line(
     const choir__station *s, size_t bytes, int64_t count, double seconds, int64_t wrong)
 {
     const choir__bench *b = s->b;
     double algbw = (double)bytes / seconds * 1e-9, busbw = algbw * bus_factor(s);
     if (b->json)
-        printf("{\"collective\":\"%s\",\"backend\":\"%s\",\"algorithm\":\"%s\",\"ranks\":%d,"
-               "\"bytes\":%zu,\"time_us\":%.3f,\"algbw_gbs\":%.3f,\"busbw_gbs\":%.3f,"
-               "\"wrong\":%" PRId64 "}\n",
-            b->what->name, choir_group_backend(s->group), algorithm(s, count), s->world, bytes,
-            seconds * 1e6, algbw, busbw, wrong);
+        print_json(s, bytes, count, seconds, algbw, busbw, wrong);
     else
         printf("  %12zu %13" PRId64 " %6s %6s %5d %11.2f %9.2f %9.2f %7" PRId64 "  %s\n", bytes,
             count, choir_dtype_name(b->dtype),

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/base.h"
+#include "base/text.h"
 #include "base/files/file.h"
 #include "base/named.h"
 #include "line/command.h"
@@ -86,29 +86,29 @@ static bool is_used(const choir__search *s, int param)
 static choir_status print_importance(const choir__search *s, const char *evaluator)
 {
     double share[CHOIR_SPACE_MAX];
-    const char *comma = "";
+    choir__text t = {0};
     choir_status status = choir_study_importance_by(s->study, evaluator, 0, share);
     if (status != CHOIR_OK)
         return status;
-    if (s->json)
-        printf("{\"event\":\"importance\",\"shares\":{");
+    choir__text_open(&t, NULL, '{');
+    choir__text_string(&t, "event", "importance");
+    choir__text_open(&t, "shares", '{');
     for (int i = 0; i < choir_space_count(s->space); i++) {
         if (!is_used(s, i))
             continue;
         const char *name = choir_space_name(s->space, i);
         if (s->json) {
-            printf("%s", comma);
-            choir__cli_print_quoted(name);
-            putchar(':');
-            choir__search_print_number(share[i]);
+            choir__text_number(&t, name, share[i]);
         } else {
             printf("%6.3f  ", share[i]);
             choir__print_word(stdout, name, 0);
             printf("\n");
         }
-        comma = ",";
     }
-    printf(s->json ? "}}\n" : "");
+    choir__text_put(&t, "}}");
+    if (s->json)
+        choir__text_print(&t, stdout);
+    choir__text_free(&t);
     return CHOIR_OK;
 }
 

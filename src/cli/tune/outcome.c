@@ -10,6 +10,7 @@
 #include "cli/tune/search.h"
 #include "tune/scheduler/scheduler.h"
 #include "tune/segment.h"
+#include "record/json_value.h"
 #include "tune/trials/ended.h"
 
 #define METRIC "choir:metric"
@@ -102,7 +103,7 @@ choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job 
     json_t *words = json_array();
     for (char *const *word = job->command; *word; word++) {
         char *shown = choir__hide_passwords(choir__strdup(*word));
-        json_array_append_new(words, choir__trial_text_json(shown));
+        json_array_append_new(words, choir__json_string(shown));
         free(shown);
     }
     choir_status status = check_same(study, METRIC, "metric", metrics_json(job));
@@ -116,8 +117,7 @@ choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job 
     if (status == CHOIR_OK)
         status = note_text(study, UNIT, json_string(job->unit));
     if (status == CHOIR_OK)
-        status =
-            note_text(study, "choir:dir", job->dir ? choir__trial_text_json(job->dir) : NULL);
+        status = note_text(study, "choir:dir", job->dir ? choir__json_string(job->dir) : NULL);
     return status;
 }
 

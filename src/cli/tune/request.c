@@ -9,7 +9,7 @@
 
 #include "base/base.h"
 #include "base/named.h"
-#include "data/tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "tune/trials/command.h"
 
 /* --- options that may be given several times --- */

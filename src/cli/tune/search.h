@@ -54,8 +54,6 @@ void choir__outcome_free_job(choir__trial_job *job);
 /* Returns whether trials of a stored study may stop early, or have stopped. */
 bool choir__outcome_stops(const choir_study *study);
 
-/* Prints the shortest decimal that reads back as x, as JSON: null if x is not finite. */
-void choir__search_print_number(double x);
 /* Returns the state's name, "COMPLETE". */
 const char *choir__search_state(choir_trial_state state);
 

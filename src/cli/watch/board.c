@@ -87,20 +87,19 @@ static void put_counts(choir__watch_reader *r)
     const choir__watch_board *b = r->board;
     const choir__watch_counts *c = &b->shown.counts;
     struct timespec now;
-    char text[320];
     clock_gettime(CLOCK_REALTIME, &now);
-    snprintf(text, sizeof text,
-        "event: board\ndata: {\"runs\":%lld,\"left_out\":%lld,\"studies\":%lld,"
-        "\"studies_left_out\":%lld,\"folders_left_out\":%lld,\"now\":%.3f,\"places\":[",
-        (long long)c->runs, (long long)c->runs_left_out, (long long)c->studies,
-        (long long)c->studies_left_out, (long long)c->folders_left_out,
-        (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
-    choir__text_put(&r->out, text);
+    choir__text_put(&r->out, "event: board\ndata: {");
+    choir__text_value(&r->out, "runs", "%lld", (long long)c->runs);
+    choir__text_value(&r->out, "left_out", "%lld", (long long)c->runs_left_out);
+    choir__text_value(&r->out, "studies", "%lld", (long long)c->studies);
+    choir__text_value(&r->out, "studies_left_out", "%lld", (long long)c->studies_left_out);
+    choir__text_value(&r->out, "folders_left_out", "%lld", (long long)c->folders_left_out);
+    choir__text_value(&r->out, "now", "%.3f", (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
+    choir__text_open(&r->out, "places", '[');
     for (int i = 0; i < b->path_count; i++) {
-        choir__text_put(&r->out, i ? "," : "");
         char *place = choir__watch_is_storage(b->paths[i]) ? choir__backend_public(b->paths[i])
                                                            : choir__strdup(b->paths[i]);
-        choir__text_json(&r->out, place);
+        choir__text_string(&r->out, NULL, place);
         free(place);
     }
     choir__text_put(&r->out, "]}\n\n");

@@ -10,7 +10,7 @@
 #include "cli/watch/page_files.h"
 #include "launch/store/key.h"
 #include "record/http/http.h"
-#include "record/text.h"
+#include "base/text.h"
 
 enum { TOKEN = 24 }; /* bytes, two digits each */
 

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "record/json_value.h"
+
 enum { MOST_CALLS = 24, MOST_PROCESSES = 256 };
 
 typedef struct call_at {

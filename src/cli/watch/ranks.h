@@ -3,7 +3,7 @@
 #define CHOIR_CLI_WATCH_RANKS_H
 
 #include "cli/view.h"
-#include "record/text.h"
+#include "base/text.h"
 
 /* Adds {"jobs":[{"job":...,"world":...,"slow":{...},"ranks":[...]}],"troubles":[...]}. A rank
  * has its machine, its devices, its activity, and its last collectives as [name, seconds ago,

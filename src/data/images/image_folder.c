@@ -14,7 +14,7 @@
 #include "data/dataset.h"
 #include "data/held.h"
 #include "data/images/image_list.h"
-#include "data/tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "data/images/transform.h"
 
 typedef struct image_file {

@@ -18,7 +18,7 @@
 #include "data/labels.h"
 #include "data/loading/shards.h"
 #include "data/tar.h"
-#include "data/tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "data/images/transform.h"
 
 enum { LONGEST_LABEL = 1 << 20, MOST_SHARDS = 100000 };

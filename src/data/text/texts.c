@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "data/labelled.h"
-#include "data/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 /* --- the list --- */
 

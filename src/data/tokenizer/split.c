@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "data/tokenizer/utf8.h"
+#include "data/tokenizer/unicode.h"
 
 int choir__tokenizer_split_of(const char *regex)
 {

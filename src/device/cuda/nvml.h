@@ -2,12 +2,11 @@
 #ifndef CHOIR_CUDA_NVML_H
 #define CHOIR_CUDA_NVML_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "device/device.h"
 
-/* Writes the memory in use of the GPU at a PCI bus id, and more members of a JSON object, each
- * after a comma: utilisation, temperature, power, driver, as far as available. The call does
- * not start to use the GPU. Returns false if there is no NVML. */
-bool choir__nvml_describe(const char *bus_id, size_t *used_bytes, char *json, size_t bytes);
+/* Stores the memory in use of the GPU at facts->bus, and utilisation, temperature, power, clock
+ * and driver as far as available. The call does not start to use the GPU. Returns false if
+ * there is no NVML. */
+bool choir__nvml_describe(choir__device_facts *facts);
 
 #endif

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "record/json_value.h"
+
 /* --- the numbers --- */
 
 static double number_of(const choir__row *row, const char *name)

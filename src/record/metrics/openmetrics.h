@@ -3,7 +3,7 @@
 #define CHOIR_RECORD_OPENMETRICS_H
 
 #include "record/recorder.h"
-#include "record/text.h"
+#include "base/text.h"
 
 typedef struct choir__gauge_list {
     char **names;   /* (count): as in rows, in the order in which they first came */

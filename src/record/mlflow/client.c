@@ -13,7 +13,7 @@
 
 #include "base/plugin/library.h"
 #include "base/secret.h"
-#include "record/text.h"
+#include "base/text.h"
 
 #undef curl_easy_setopt
 #undef curl_easy_getinfo

@@ -23,7 +23,7 @@
 #include "record/append.h"
 #include "record/lines.h"
 #include "record/mlflow/mlflow.h"
-#include "record/text.h"
+#include "record/json_value.h"
 
 /* MLflow looks for runs in folders of digits; this one is of the name CHOIR__MLFLOW_EXPERIMENT.
  */
