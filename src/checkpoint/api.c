@@ -5,7 +5,7 @@
 
 #include "base/base.h"
 #include "checkpoint/agree.h"
-#include "checkpoint/api.h"
+#include "checkpoint/checkpoint.h"
 #include "nn/module.h"
 
 choir_checkpoint_opts choir_checkpoint_defaults(void)

@@ -39,6 +39,10 @@ typedef void choir__run_fn(void *arg, int64_t to, int64_t from, int64_t n);
 void choir__box_region_runs(const choir__box_region *what, int ndim, const choir__block_of *to,
     const choir__block_of *from, choir__run_fn *each, void *arg);
 
+/* Copies such runs of numbers of `each` bytes. */
+void choir__box_region_copy(const choir__box_region *what, int ndim, const choir__block_of *to,
+    void *to_data, const choir__block_of *from, const void *from_data, size_t each);
+
 /* Returns the block that holds exactly this region. */
 choir__block_of choir__block_of_region(const choir__box_region *r);
 /* Returns the part of a rank's tensor, of shape `local`, that this box describes. */

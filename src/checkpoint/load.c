@@ -10,7 +10,7 @@
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/load.h"
+#include "checkpoint/stored.h"
 #include "checkpoint/state.h"
 #include "data/dataset.h"
 #include "nn/module.h"

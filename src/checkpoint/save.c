@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "checkpoint/agree.h"
-#include "checkpoint/aside.h"
+#include "checkpoint/writer.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/format/file.h"
 #include "checkpoint/folder.h"

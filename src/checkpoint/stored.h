@@ -10,6 +10,8 @@
 #define CHOIR_STORED_H
 
 #include "checkpoint/items.h"
+
+#include <jansson.h>
 #include "checkpoint/format/safetensors.h"
 
 #define CHOIR__SHARDING_KEY "DCP_SHARDING_INFO"
@@ -61,5 +63,12 @@ choir_status choir__stored_match(const choir__stored *stored, const choir__items
  * Errors: memory, those of choir_write. */
 choir_status choir__stored_restore(
     const choir__stored *stored, const choir__items *items, int first, int count);
+
+/* Internals of loading. */
+
+/* Opens the weights of a checkpoint's folder (with moments: the optimizer's state) as listed in
+ * the manifest's "files". Errors: io, format. */
+choir_status choir__stored_open_kind(
+    choir__stored *stored, const char *folder, json_t *files, bool moments);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "checkpoint/aside.h"
+#include "checkpoint/writer.h"
 #include "checkpoint/state.h"
 
 enum { MOST_THREADS = 4 };

@@ -1,6 +1,7 @@
 /* Names of classes, for models that keep those of their data. */
 #include <stdlib.h>
 
+#include "base/text.h"
 #include "data/dataset.h"
 
 void choir_class_names_free(choir_class_names *names)
@@ -32,12 +33,10 @@ void choir_dataset_class_names(
 char *choir__class_names_list(const choir_class_names *names)
 {
     enum { SHOWN = 20 };
-    char *list = choir__strdup("");
-    for (int64_t i = 0; i < names->count && i < SHOWN; i++) {
-        char *longer = choir__format(
-            "%s%s%.60s", list, i ? ", " : "", i + 1 == SHOWN ? "..." : names->name[i]);
-        free(list);
-        list = longer;
-    }
-    return list;
+    choir__text list = {0};
+    choir__text_put(&list, "");
+    for (int64_t i = 0; i < names->count && i < SHOWN; i++)
+        choir__text_format(
+            &list, "%s%.60s", i ? ", " : "", i + 1 == SHOWN ? "..." : names->name[i]);
+    return list.bytes;
 }

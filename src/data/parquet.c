@@ -1,5 +1,5 @@
 /* The side of Choir of the plug-in that reads Parquet files. */
-#include "data/parquet.h"
+#include "data/records.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -187,4 +187,12 @@ bool choir__cli_is_choice(choir__cli_choices *choices, const char *name);
 choir_status choir__cli_no_choice(
     choir__cli_choices *choices, const char *kind, const char *name);
 
+/* The process of the command. */
+
+/* Stores the start time of the process; main calls it first. */
+void choir__cli_start(void);
+
+/* Returns the seconds since this process started, including exec and dynamic linking. */
+double choir__cli_uptime(void);
+
 #endif

@@ -9,7 +9,6 @@
 
 #include "base/files/file.h"
 #include "base/files/fresh.h"
-#include "record/append.h"
 #include "record/lines.h"
 #include "record/recorder.h"
 #include "base/text.h"

@@ -15,7 +15,7 @@
 
 #include "checkpoint/format/file.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/load.h"
+#include "checkpoint/stored.h"
 #include "checkpoint/numbers.h"
 #include "checkpoint/state.h"
 #include "data/beside.h"

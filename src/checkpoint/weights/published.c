@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "checkpoint/shards.h"
-#include "checkpoint/weights/weights.h"
 #include "nn/module.h"
 #include "tensor/tensor.h"
 

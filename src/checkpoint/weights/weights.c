@@ -1,5 +1,5 @@
 /* Copying weights to and from files: check everything, then copy everything. */
-#include "checkpoint/weights/weights.h"
+#include "checkpoint/weights/published.h"
 
 #include <stdlib.h>
 #include <string.h>

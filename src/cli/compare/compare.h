@@ -11,9 +11,11 @@
 #define CHOIR_CLI_COMPARE_H
 
 #include <jansson.h>
+#include <stdio.h>
 
 #include "base/base.h"
 #include "job/job.h"
+#include "line/gnuplot.h"
 
 /* --- watch.c --- */
 
@@ -145,5 +147,10 @@ void choir__compare_table(const choir__compare *c);
 void choir__compare_json(const choir__compare *c);
 
 choir_status choir__compare_plot(const choir__compare *c);
+
+/* The picture of a comparison: what its parts tell each other. */
+
+/* Writes the two lower rows of the picture. */
+void choir__plot_time(const choir__compare *c, FILE *g);
 
 #endif

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/compare/plot.h"
+#include "cli/compare/compare.h"
 #include "record/events.h"
 
 enum { WIDTH = 1920, HEIGHT = 1080, FONT = CHOIR__GNUPLOT_FONT };

@@ -1,7 +1,7 @@
 /* Checks of a search before any trial runs, in the order in which people can mend them: the
  * window, the command's placeholders, parameters that choir train has no option for, folders of
  * trials that stop and go on, the picture, the search's folder. */
-#include "cli/tune/check.h"
+#include "cli/tune/request.h"
 
 #include <errno.h>
 #include <stdlib.h>

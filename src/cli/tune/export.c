@@ -7,7 +7,6 @@
 #include "base/base.h"
 #include "base/number.h"
 #include "line/printed.h"
-#include "cli/tune/look.h"
 #include "cli/tune/search.h"
 
 /* --- columns --- */

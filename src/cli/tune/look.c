@@ -1,7 +1,6 @@
 /* choir tune show, best, importance, export: prints the trials of a stored study, its best
  * trial with the command that repeats it, its parameters' importance, or all trials as CSV
  * (export.c). The study may be one that is being written, or one of Optuna's. */
-#include "cli/tune/look.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
+#include "base/text.h"
 #include "base/secret.h"
 #include "cli/tune/search.h"
 #include "tune/scheduler/scheduler.h"
@@ -70,14 +70,13 @@ static json_t *metrics_json(const choir__trial_job *job)
 /* Returns a word, or those of a list as "a, b", on the heap. */
 static char *metrics_text(const json_t *metrics)
 {
-    char *text = choir__strdup(json_is_string(metrics) ? json_string_value(metrics) : "");
+    choir__text text = {0};
+    choir__text_put(&text, json_is_string(metrics) ? json_string_value(metrics) : "");
     for (size_t i = 0; i < json_array_size(metrics); i++) {
         const char *name = json_string_value(json_array_get(metrics, i));
-        char *longer = choir__format("%s%s%s", text, i ? ", " : "", name ? name : "?");
-        free(text);
-        text = longer;
+        choir__text_format(&text, "%s%s", i ? ", " : "", name ? name : "?");
     }
-    return text;
+    return text.bytes;
 }
 
 /* Values of another metric cannot be compared, nor can steps of another unit. */

@@ -7,7 +7,6 @@
 
 #include "base/base.h"
 #include "line/command.h"
-#include "cli/tune/look.h"
 #include "cli/tune/plot.h"
 #include "cli/tune/search.h"
 #include "tune/importance/importance.h"

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
+#include "base/text.h"
 #include "base/named.h"
 
 enum { FONT = CHOIR__GNUPLOT_FONT };
@@ -166,34 +166,30 @@ static int64_t count_state(const choir__plotted *p, choir_trial_state state)
 static void heading(const choir__plotted *p, FILE *g)
 {
     static const char *const words[] = {"running", "complete", "stopped early", "failed"};
-    char *text = choir__format("%lld trial%s", (long long)p->count, p->count == 1 ? "" : "s");
+    choir__text text = {0};
+    choir__text_format(&text, "%lld trial%s", (long long)p->count, p->count == 1 ? "" : "s");
     const char *sign = ": ";
     for (size_t i = 0; i < CHOIR_COUNT(words); i++) {
         int64_t n = count_state(p, (choir_trial_state)i);
         if (!n)
             continue;
-        char *longer = choir__format("%s%s%lld %s", text, sign, (long long)n, words[i]);
-        free(text);
-        text = longer;
+        choir__text_format(&text, "%s%lld %s", sign, (long long)n, words[i]);
         sign = ", ";
     }
     const choir_trial *best = p->objective ? NULL : choir_study_best(p->study);
-    if (best) {
-        char *longer = choir__format("%s; best %s %.6g, trial %lld", text, p->metric,
+    if (best)
+        choir__text_format(&text, "; best %s %.6g, trial %lld", p->metric,
             choir_trial_value(best, 0), (long long)choir_trial_number(best));
-        free(text);
-        text = longer;
-    }
     fprintf(g, "set label 1 ");
     choir__plot_text(g, p->name, choir__plot_room(0.96 * p->width, FONT + 4, 80));
     fprintf(
         g, " at screen 0.02,%g left font ',%d'\nset label 2 ", 1 - 24.0 / p->height, FONT + 4);
-    choir__plot_text(g, text, choir__plot_room(0.96 * p->width, FONT - 1, 160));
+    choir__plot_text(g, text.bytes, choir__plot_room(0.96 * p->width, FONT - 1, 160));
     fprintf(g,
         " at screen 0.02,%g left font ',%d' tc rgb '#555555'\n"
         "unset border\nunset tics\nunset key\nplot [0:1][0:1] NaN\n",
         1 - 58.0 / p->height, FONT - 1);
-    free(text);
+    choir__text_free(&text);
 }
 
 static void write_script(const void *arg, FILE *g)

@@ -66,4 +66,26 @@ void choir__search_print_trial(
 void choir__search_print_best(
     const choir__search *s, const choir_trial *best, const double *values);
 
+/* choir tune show, best, importance, export: a stored study is looked at. */
+
+/* Returns whether the command line begins with the name of one of these, or with plot. */
+bool choir__tune_looks(int argc, char **argv);
+/* Checks the first word of a command line that has no option before it, and so is no search.
+ * Error: argument, the word is nearly one of these names. */
+choir_status choir__tune_check_word(const char *word);
+/* Runs it. Returns an exit status. */
+int choir__tune_look(int argc, char **argv);
+
+/* Returns the URL of the storage that `where` names: a storage, its file, or a folder of --dir.
+ * The caller frees it. */
+char *choir__tune_url(const char *where);
+
+/* Opens a stored study to look at it. where: as above; name: NULL for the only study there.
+ * Errors: those of choir_study_open. */
+choir_status choir__tune_open(const char *where, const char *name, choir_study **study);
+
+/* Prints all trials as CSV (export.c). */
+struct choir__search;
+void choir__tune_print_csv(const struct choir__search *s);
+
 #endif

@@ -13,7 +13,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "cli/watch/ranks.h"
 #include "cli/watch/shown.h"
 #include "tune/storage/backend.h"
 

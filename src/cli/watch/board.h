@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 
+#include "base/text.h"
 #include "cli/machines.h"
 
 typedef struct choir__watch_board choir__watch_board;
@@ -38,5 +39,12 @@ choir__watch_reader *choir__watch_reader_new(choir__watch_board *board);
 void choir__watch_reader_free(void *reader);
 /* See choir__http_read. */
 size_t choir__watch_reader_read(void *reader, char *bytes, size_t room);
+
+/* The present activity of ranks, as JSON for the page. */
+
+/* Adds {"jobs":[{"job":...,"world":...,"slow":{...},"ranks":[...]}],"troubles":[...]}. A rank
+ * has its machine, its devices, its activity, and its last collectives as [name, seconds ago,
+ * seconds long]. troubles: sentences about machines that are not seen. */
+void choir__watch_ranks(const choir__ranks_view *view, choir__text *json);
 
 #endif

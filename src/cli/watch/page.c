@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "cli/watch/board.h"
-#include "cli/watch/page_files.h"
 #include "launch/store/key.h"
 #include "record/http/http.h"
 #include "base/text.h"

@@ -1,7 +1,7 @@
 /* The ranks in view as JSON for the page: jobs with their ranks, devices, memory and current
  * calls, the newest collectives that the training's thread waits for, the slowest rank, and
  * machines in trouble. The numbers of calls and processes are bounded. */
-#include "cli/watch/ranks.h"
+#include "cli/watch/board.h"
 
 #include <inttypes.h>
 #include <stdio.h>

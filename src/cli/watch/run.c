@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/secret.h"
-#include "cli/watch/json.h"
 #include "record/events.h"
 
 bool choir__watch_is_run(const char *path)

@@ -7,7 +7,7 @@
  *     REST    the further folders of a large one
  *
  * So thousands of folders with images do not hide a run that is beside them. */
-#include "cli/watch/search.h"
+#include "cli/watch/shown.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "cli/watch/search.h"
 
 static bool is_at(const char *path, dev_t device, ino_t inode)
 {

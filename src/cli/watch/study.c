@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/tune/look.h"
 #include "cli/tune/search.h"
 #include "record/json_value.h"
 #include "tune/storage/backend.h"

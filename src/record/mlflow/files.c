@@ -20,7 +20,6 @@
 #include "base/files/file.h"
 #include "base/files/folders.h"
 #include "base/files/fresh.h"
-#include "record/append.h"
 #include "record/lines.h"
 #include "record/mlflow/mlflow.h"
 #include "record/json_value.h"

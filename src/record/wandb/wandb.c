@@ -12,7 +12,7 @@
 #include <choir/status.h>
 
 #include "base/files/file.h"
-#include "record/append.h"
+#include "record/lines.h"
 #include "record/recorder.h"
 
 #ifdef CHOIR_HAVE_PROTOBUF

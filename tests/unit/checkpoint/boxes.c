@@ -4,7 +4,6 @@
 
 #include <sodium.h>
 
-#include "checkpoint/load.h"
 #include "checkpoint/plan.h"
 #include "checkpoint/format/safetensors.h"
 #include "checkpoint/format/sha256.h"
