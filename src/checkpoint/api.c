@@ -1,5 +1,5 @@
-/* Checkpoints of weights and optimizers, for programs. training_save.c and training.c
- * save and resume all of a training. */
+/* Checkpoints of weights and optimizers, for programs. training.c saves and
+ * resumes all of a training. */
 #include <limits.h>
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* Boxes and their regions: intersections, whether some regions cover a tensor without overlap,
  * and the longest runs of entries that are contiguous in two blocks. All counts are in entries,
  * not bytes. */
-#include "checkpoint/boxes.h"
+#include "checkpoint/items.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Conversions between the float types in files, block by block by way of f32; memory need not
  * be aligned. A check for infinities and NaNs has no branch per number, because nearly always
  * all are finite. */
-#include "checkpoint/numbers.h"
+#include "checkpoint/stored.h"
 
 #include <math.h>
 #include <string.h>

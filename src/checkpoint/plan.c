@@ -5,7 +5,7 @@
  *     item 0: number of boxes, then from and size of each; item 1: ...
  *
  * All ranks receive all claims, and each distributes the parts by the same rule. */
-#include "checkpoint/plan.h"
+#include "checkpoint/save.h"
 
 #include <stdio.h>
 #include <stdlib.h>

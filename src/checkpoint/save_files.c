@@ -9,7 +9,6 @@
 
 #include "checkpoint/writer.h"
 #include "checkpoint/format/file.h"
-#include "checkpoint/numbers.h"
 #include "checkpoint/save.h"
 #include "checkpoint/state.h"
 #include "checkpoint/stored.h"

@@ -1,7 +1,7 @@
 /* Resumes a whole training (choir/training.h): the state is read and compared with this run's
  * model, batches and seed, ranks agree, and then weights, optimizer, scaler and the loader's
- * position are restored. A save notes the numbers of loader, model, scaler and optimizer in the state; the
- * weights are the averages, if there are any. */
+ * position are restored. A save notes the numbers of loader, model, scaler and optimizer in the
+ * state; the weights are the averages, if there are any. */
 #include <choir/training.h>
 
 #include <float.h>

@@ -7,9 +7,9 @@
 #include "base/board/board.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/numbers.h"
+#include "checkpoint/stored.h"
 #include "checkpoint/format/safetensors.h"
-#include "checkpoint/plan.h"
+#include "checkpoint/save.h"
 #include "nn/module.h"
 #include "tensor/tensor.h"
 

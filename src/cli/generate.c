@@ -59,7 +59,8 @@ static choir_status tell(const choir__saved *s, choir_tensor *states)
     return status;
 }
 
-/* Prints the model's description of an image, token by token. Each token is the most likely one.
+/* Prints the model's description of an image, token by token. Each token is the most likely
+ * one.
  */
 static choir_status describe_image(const choir__saved *s, const char *image)
 {

@@ -54,7 +54,8 @@ char *choir__run_work(char **command)
         }
         choir__text_format(&all, " %s", *word);
     }
-    char *text = choir__format("%s (%s, %s)", all.bytes, choir_cpu_isa(), choir__cpu_multiplier());
+    char *text =
+        choir__format("%s (%s, %s)", all.bytes, choir_cpu_isa(), choir__cpu_multiplier());
     crypto_generichash(hash, sizeof hash, (const unsigned char *)text, strlen(text), NULL, 0);
     sodium_bin2hex(hex, sizeof hex, hash, 8);
     choir__text_clear(&all);

@@ -12,7 +12,7 @@
 #include <choir/autograd.h>
 #include <choir/trace.h>
 #include "base/text.h"
-#include "line/fold.h"
+#include "line/terminal.h"
 #include "line/say.h"
 
 typedef struct line {

@@ -5,7 +5,6 @@
 
 #include "data/images/encoded.h"
 #include "data/held.h"
-#include "data/labelled.h"
 #include "data/labels.h"
 #include "data/record_parts.h"
 

@@ -2,6 +2,7 @@
 #include "data/records.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -234,5 +235,28 @@ choir_status choir__records_read(const char *path, choir__record_fn *fn, void *a
         status == CHOIR_OK && (status = choir__records_next(&r, &record)) == CHOIR_OK && record)
         status = fn(arg, &r.at, record);
     choir__records_close(&r);
+    return status;
+}
+
+/* --- messages --- */
+
+char *choir__record_place(const choir__record_at *at)
+{
+    return at->line ? choir__format("%s, %s %lld", at->path, at->row ? "row" : "line",
+                          (long long)at->line)
+                    : choir__strdup(at->path);
+}
+
+choir_status choir__record_wrong(const choir__record_at *at, const char *format, ...)
+{
+    char text[300], column[32] = "", *place = choir__record_place(at);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (at->line && at->column && !at->row)
+        snprintf(column, sizeof column, ", column %lld", (long long)at->column);
+    choir_status status = choir__error(CHOIR_ERR_FORMAT, "%s%s: %s", place, column, text);
+    free(place);
     return status;
 }

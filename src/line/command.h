@@ -1,7 +1,7 @@
 /* Commands and their options as data.
  *
- * Each command has one table of options. The parser (parse.c), --help (help.c), the completion
- * of the shell (complete.c) and the tests of the man pages (tests/cli/options.sh) all read that
+ * Each command has one table of options. The parser (parse.c), --help and the completion
+ * of the shell (help.c) and the tests of the man pages (tests/cli/options.sh) all read that
  * table, so an option is stated once: a row, and the member of a struct that gets its value. */
 #ifndef CHOIR_LINE_COMMAND_H
 #define CHOIR_LINE_COMMAND_H

@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 #include "base/secret.h"
-#include "line/fold.h"
+#include "line/terminal.h"
 
 enum { LONGEST = 1200 }; /* bytes of a sentence: some quote what may be as long as a file */
 

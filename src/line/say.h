@@ -1,5 +1,5 @@
 /* Messages that all commands print in one form: failures, wrong usage, notes. On a terminal
- * that is narrower than they are, they are folded (line/fold.h). The value that a command
+ * that is narrower than they are, they are folded (line/terminal.h). The value that a command
  * returns is the exit status of the process. */
 #ifndef CHOIR_LINE_SAY_H
 #define CHOIR_LINE_SAY_H

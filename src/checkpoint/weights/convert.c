@@ -16,7 +16,6 @@
 #include "checkpoint/format/file.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/stored.h"
-#include "checkpoint/numbers.h"
 #include "checkpoint/state.h"
 #include "data/beside.h"
 #include "data/dataset.h"

@@ -1,6 +1,6 @@
-/* choir checkpoint: shows, verifies and converts saved state. Its output is the state, the files
- * with their hashes, and the tensors with their parts, as lines of JSON or as columns. Names out
- * of files are cleaned before a terminal gets them. */
+/* choir checkpoint: shows, verifies and converts saved state. Its output is the state, the
+ * files with their hashes, and the tensors with their parts, as lines of JSON or as columns.
+ * Names out of files are cleaned before a terminal gets them. */
 
 #include <limits.h>
 #include <math.h>

@@ -3,7 +3,6 @@
  *     compare.c     the command, and the order of the runs
  *     options.c     its options, and the strategies that it compares
  *     run.c         one run: `choir train --json` in a process of its own
- *     watch.c       a run's devices over time, seen from outside
  *     figures.c     medians, spreads, speed-ups, the same bits, advice
  *     table.c       the table and the JSON
  *     plot*.c       the picture, through gnuplot */
@@ -17,7 +16,7 @@
 #include "job/job.h"
 #include "line/gnuplot.h"
 
-/* --- watch.c --- */
+/* --- a run's devices over time, seen from outside: run.c --- */
 
 /* Memory and kernel time of a run's devices, sampled at intervals. */
 typedef struct choir__compare_watch {

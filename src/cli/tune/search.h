@@ -23,7 +23,7 @@ typedef struct choir__search {
  * they begin. Returns an exit status. */
 int choir__search_run(const choir__search *s);
 
-/* --- with the best trial (final.c) --- */
+/* --- with the best trial --- */
 
 /* Splits a command line into words, ended by NULL, which choir__command_free frees. Error:
  * argument. */
@@ -83,9 +83,5 @@ char *choir__tune_url(const char *where);
 /* Opens a stored study to look at it. where: as above; name: NULL for the only study there.
  * Errors: those of choir_study_open. */
 choir_status choir__tune_open(const char *where, const char *name, choir_study **study);
-
-/* Prints all trials as CSV (export.c). */
-struct choir__search;
-void choir__tune_print_csv(const struct choir__search *s);
 
 #endif

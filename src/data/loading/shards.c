@@ -17,7 +17,6 @@
 #include "data/held.h"
 #include "data/labels.h"
 #include "data/loading/shards.h"
-#include "data/tar.h"
 #include "base/utf8.h"
 #include "data/images/transform.h"
 

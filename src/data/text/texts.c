@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/labelled.h"
+#include "data/labels.h"
 #include "base/utf8.h"
 
 /* --- the list --- */

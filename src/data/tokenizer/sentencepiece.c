@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "data/tokenizer/hf.h"
-#include "data/tokenizer/sentencepiece.h"
+#include "data/tokenizer/charsmap.h"
 
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
 enum { UNIGRAM = 1, BPE = 2 };
