@@ -3,7 +3,7 @@
  *     NAME.jsonl     one object per line
  *     NAME.csv       rows of fields, as in RFC 4180; the first row has the columns' names
  *     NAME.tsv       the same with tabs between fields, which are never quoted
- *     NAME.parquet   rows that become lines of JSON (data/parquet.c)
+ *     NAME.parquet   rows that become lines of JSON (records.c)
  *
  * A row becomes an object of strings, so readers see one kind of record. A file is read a part
  * at a time, and records are parsed where they lie, so memory is bounded by the longest one. */

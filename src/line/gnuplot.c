@@ -41,6 +41,22 @@ void choir__gnuplot_words(FILE *g, const char *text)
     fputc('\'', g);
 }
 
+void choir__gnuplot_begin(
+    FILE *g, const char *file, int width, int height, int font, double scale)
+{
+    if (!strcmp(strrchr(file, '.'), ".svg"))
+        fprintf(g,
+            "set terminal svg size %d,%d dynamic noenhanced background rgb 'white' font 'DejaVu "
+            "Sans,Helvetica,Arial,%d' fontscale %g\n",
+            width, height, font, scale);
+    else
+        fprintf(g, "set terminal pngcairo size %d,%d noenhanced font 'DejaVu Sans,%d'\n", width,
+            height, font);
+    fprintf(g, "set encoding utf8\nset output ");
+    choir__gnuplot_text(g, file);
+    fprintf(g, "\n");
+}
+
 void choir__gnuplot_panel(FILE *g, choir__panel p, const char *title)
 {
     fprintf(g,

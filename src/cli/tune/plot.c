@@ -203,15 +203,8 @@ static void write_script(const void *arg, FILE *g)
     const choir__tune_picture *picture = arg;
     const kind *k = &kinds[choir__find_named(&names, picture->kind)];
     int width = picture->of[0].width, height = picture->of[0].height;
-    bool svg = !strcmp(strrchr(picture->file, '.'), ".svg");
-    fprintf(g,
-        svg ? "set terminal svg size %d,%d dynamic noenhanced background rgb 'white' "
-              "font 'DejaVu Sans,Helvetica,Arial,%d'\n"
-            : "set terminal pngcairo size %d,%d noenhanced font 'DejaVu Sans,%d'\n",
-        width, height, FONT - 1);
-    fprintf(g, "set encoding utf8\nset output ");
-    choir__gnuplot_text(g, picture->file);
-    fprintf(g, "\nset multiplot\n");
+    choir__gnuplot_begin(g, picture->file, width, height, FONT - 1, 1);
+    fprintf(g, "set multiplot\n");
     if (!k->several)
         heading(&picture->of[0], g);
     for (int i = 0; i < picture->count; i++) {

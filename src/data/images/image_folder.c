@@ -12,7 +12,6 @@
 #include "base/files/map.h"
 #include "base/rng.h"
 #include "data/dataset.h"
-#include "data/held.h"
 #include "data/images/image_list.h"
 #include "base/utf8.h"
 #include "data/images/transform.h"
@@ -44,7 +43,7 @@ static void add_file(image_folder *d, char *name, int64_t class)
     d->files[d->count++] = (image_file){name, class};
 }
 
-/* held: the folder has the files of both splits (data/held.h). */
+/* held: the folder has the files of both splits (data/dataset.h). */
 static choir_status add_class(image_folder *d, const char *class_name, int64_t class, bool held)
 {
     choir__name_list n = {0};

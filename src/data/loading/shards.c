@@ -14,7 +14,7 @@
 
 #include "base/files/file.h"
 #include "base/rng.h"
-#include "data/held.h"
+#include "data/dataset.h"
 #include "data/labels.h"
 #include "data/loading/shards.h"
 #include "base/utf8.h"
@@ -128,7 +128,7 @@ static int64_t add_tars(choir__name_list *files, const char *folder,
 }
 
 /* In a folder, val*.tar (or test*.tar) are for validation, and train*.tar, or else all others,
- * for training. Without the former a part of the samples is (data/held.h). */
+ * for training. Without the former a part of the samples is (data/dataset.h). */
 static choir_status list(shards *d, const char *path)
 {
     if (choir__is_tar_name(path))

@@ -5,13 +5,21 @@
 #include "base/base.h"
 #include "record/recorder.h"
 
+#include <ctype.h>
 #include <jansson.h>
+#include <string.h>
 
 /* The experiment to which all runs of Choir belong. */
 #define CHOIR__MLFLOW_EXPERIMENT "choir"
 
-/* Copies a name; characters that MLflow refuses become '_'. */
-void choir__mlflow_name(const char *name, char clean[256]);
+/* Copies the name of a metric or a parameter; characters that MLflow refuses become '_'. */
+static inline void choir__mlflow_name(const char *name, char clean[256])
+{
+    size_t i = 0;
+    for (; name[i] && i < 250; i++)
+        clean[i] = isalnum((unsigned char)name[i]) || strchr("_-. /", name[i]) ? name[i] : '_';
+    clean[i] = '\0';
+}
 
 /* mlflow:DIR and mlflow:http://HOST:PORT: choir__recorder_ops.open. */
 choir_status choir__mlflow_files(
