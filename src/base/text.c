@@ -158,3 +158,15 @@ void choir__text_print(choir__text *t, FILE *out)
     fwrite(t->bytes, 1, t->used, out);
     choir__text_clear(t);
 }
+
+void choir__text_finish(choir__text *t, FILE *out)
+{
+    choir__text_close(t, '}');
+    choir__text_print(t, out);
+    choir__text_free(t);
+}
+
+int choir__by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}

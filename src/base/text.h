@@ -43,5 +43,10 @@ __attribute__((format(printf, 3, 4))) void choir__text_value(
     choir__text *t, const char *key, const char *format, ...);
 /* Writes the text and the end of the line, and empties the text. */
 void choir__text_print(choir__text *t, FILE *out);
+/* Ends an object, writes it as a line, and frees the text. */
+void choir__text_finish(choir__text *t, FILE *out);
+
+/* Compares two texts, for qsort. */
+int choir__by_text(const void *a, const void *b);
 
 #endif

@@ -18,8 +18,7 @@ static bool is_here(const choir_tensor *t)
 static void add(choir__items *items, const char *name, choir_tensor *tensor,
     const choir__param *param, bool moment)
 {
-    size_t bytes = (size_t)(items->count + 1) * sizeof *items->list;
-    items->list = choir__realloc(items->list, bytes);
+    CHOIR__GROW(items->list, items->count);
     choir__item *item = &items->list[items->count++];
     bool parted = param && param->boxes;
     items->parted |= parted;

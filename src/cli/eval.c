@@ -138,9 +138,7 @@ static void report_json(const choir__saved *s, const measure *m)
         add_number(&t, "f1", score->f1);
     if (m->per_class)
         add_classes(&t, s, m->per_class);
-    choir__text_close(&t, '}');
-    choir__text_print(&t, stdout);
-    choir__text_free(&t);
+    choir__text_finish(&t, stdout);
 }
 
 static void print_classes(const choir__saved *s, const choir_class_score *score)

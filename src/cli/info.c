@@ -156,9 +156,8 @@ static void print_json(int devices)
     choir__text_open(&t, "gpus", '[');
     for (int i = 0; i < gpus; i++)
         add_gpu(&t, i);
-    choir__text_put(&t, "]}");
-    choir__text_print(&t, stdout);
-    choir__text_free(&t);
+    choir__text_close(&t, ']');
+    choir__text_finish(&t, stdout);
 }
 
 /* --- for people --- */

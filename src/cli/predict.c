@@ -147,9 +147,7 @@ static void print_json(predictions *p, int64_t sample, const choir_text *t, cons
             choir__text_string(&line, "pair", t->pair);
         add_choices(&line, p, probabilities);
     }
-    choir__text_close(&line, '}');
-    choir__text_print(&line, stdout);
-    choir__text_free(&line);
+    choir__text_finish(&line, stdout);
 }
 
 /* Prints the prediction of one sample: a choir_predict_fn, with predictions as arg. */

@@ -317,9 +317,7 @@ static void print_json(const summary *s, const totals *t)
     choir__text_value(&out, "flops", "%.17g", t->flops);
     for (size_t i = 0; i < CHOIR_COUNT(sizes); i++)
         choir__text_value(&out, sizes[i].key, "%lld", (long long)sizes[i].value);
-    choir__text_close(&out, '}');
-    choir__text_print(&out, stdout);
-    choir__text_free(&out);
+    choir__text_finish(&out, stdout);
 }
 
 static totals totals_of(const summary *s)

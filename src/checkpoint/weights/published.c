@@ -40,8 +40,7 @@ typedef struct named_list {
 static void add_named(const char *name, choir_tensor *t, void *arg)
 {
     named_list *list = arg;
-    size_t bytes = (size_t)(list->count + 1) * sizeof *list->items;
-    list->items = choir__realloc(list->items, bytes);
+    CHOIR__GROW(list->items, list->count);
     list->items[list->count++] = (named){choir__strdup(name), t, NULL};
 }
 

@@ -34,12 +34,6 @@ const char *choir__op_name(choir_reduce_op op)
 
 /* --- times --- */
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Returns the seconds of `calls` calls after a barrier, on the slowest rank. */
 static double sample(const choir__station *s, int64_t count, int calls)
 {
@@ -62,7 +56,7 @@ static double measure(const choir__station *s, int64_t count)
     int samples = first > 20e-3 ? SAMPLES_OF_LONG_ONES : SAMPLES;
     for (int i = 0; i < samples; i++)
         times[i] = sample(s, count, calls) / calls;
-    qsort(times, (size_t)samples, sizeof *times, by_size);
+    qsort(times, (size_t)samples, sizeof *times, choir__by_number);
     return times[samples / 2];
 }
 
@@ -159,9 +153,7 @@ static void print_json(const choir__station *s, size_t bytes, int64_t count, dou
     choir__text_value(&t, "algbw_gbs", "%.3f", algbw);
     choir__text_value(&t, "busbw_gbs", "%.3f", busbw);
     choir__text_value(&t, "wrong", "%" PRId64, wrong);
-    choir__text_close(&t, '}');
-    choir__text_print(&t, stdout);
-    choir__text_free(&t);
+    choir__text_finish(&t, stdout);
 }
 
 static void print_line(

@@ -21,7 +21,7 @@
 /* Memory and kernel time of a run's devices, sampled at intervals. */
 typedef struct choir__compare_watch {
     char device[CHOIR__MAX_DEVICES][16];
-    int device_count, count, room;
+    int device_count, count;
     double *at;      /* (count) choir__now() */
     double *bytes;   /* (count, CHOIR__MAX_DEVICES) live */
     double *busy_s;  /* (count, CHOIR__MAX_DEVICES) so far */

@@ -12,6 +12,7 @@
 
 #include "comm/flight/recorder.h"
 #include "line/say.h"
+#include "base/text.h"
 #include "cli/compare/compare.h"
 #include "launch/process/process.h"
 #include "record/events.h"
@@ -58,23 +59,15 @@ static void keep_ended(choir__compare_watch *w)
     }
 }
 
-static void make_room(choir__compare_watch *w)
-{
-    if (w->count < w->room)
-        return;
-    w->room = w->room ? 2 * w->room : 256;
-    size_t row = CHOIR__MAX_DEVICES * sizeof(double);
-    w->at = choir__realloc(w->at, (size_t)w->room * sizeof(double));
-    w->bytes = choir__realloc(w->bytes, (size_t)w->room * row);
-    w->busy_s = choir__realloc(w->busy_s, (size_t)w->room * row);
-}
-
 void choir__watch_look(choir__compare_watch *w, int pid)
 {
     char path[64], children[1024] = "", *rest = children;
-    make_room(w);
-    memset(w->bytes + w->count * CHOIR__MAX_DEVICES, 0, sizeof(double) * CHOIR__MAX_DEVICES);
-    memset(w->busy_s + w->count * CHOIR__MAX_DEVICES, 0, sizeof(double) * CHOIR__MAX_DEVICES);
+    size_t row = CHOIR__MAX_DEVICES * sizeof(double);
+    CHOIR__GROW(w->at, w->count);
+    w->bytes = choir__grow(w->bytes, (size_t)w->count, row);
+    w->busy_s = choir__grow(w->busy_s, (size_t)w->count, row);
+    memset(w->bytes + w->count * CHOIR__MAX_DEVICES, 0, row);
+    memset(w->busy_s + w->count * CHOIR__MAX_DEVICES, 0, row);
     w->at[w->count] = choir__now();
     bool found = add(w, pid);
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, pid);
@@ -125,8 +118,9 @@ void choir__watch_free(choir__compare_watch *w)
 typedef struct run {
     char **argv;
     int out[2], err[2]; /* pipes: read, write */
-    char *line, error[600];
-    size_t length, room, error_length; /* of line, error */
+    choir__text line;
+    char error[600];
+    size_t error_length;
     choir__outcome *outcome;
 } run;
 
@@ -164,20 +158,13 @@ static void take_line(choir__outcome *o, const char *line)
 
 static void take_text(run *r, const char *text, size_t bytes)
 {
-    if (r->length + bytes + 1 > r->room) {
-        r->room = 2 * (r->length + bytes + 1);
-        r->line = choir__realloc(r->line, r->room);
-    }
-    memcpy(r->line + r->length, text, bytes);
-    r->length += bytes;
-    r->line[r->length] = '\0';
-    char *at = r->line;
+    choir__text_add(&r->line, text, bytes);
+    char *at = r->line.bytes;
     for (char *end; (end = strchr(at, '\n')); at = end + 1) {
         *end = '\0';
         take_line(r->outcome, at);
     }
-    r->length -= (size_t)(at - r->line);
-    memmove(r->line, at, r->length + 1);
+    choir__text_drop(&r->line, (size_t)(at - r->line.bytes));
 }
 
 /* Reads what the pipe has. Returns false if the other end is closed. */
@@ -336,7 +323,7 @@ choir_status choir__compare_run(choir__compare *c, const choir__compare_entry *e
     choir__family_free(&family);
     shut(&r.out[0]);
     shut(&r.err[0]);
-    free(r.line);
+    choir__text_free(&r.line);
     free(r.argv);
     if (status == CHOIR_OK && c->interrupted)
         return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted");

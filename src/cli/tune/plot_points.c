@@ -8,15 +8,10 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "base/number.h"
 #include "cli/tune/plot.h"
 
 enum { FONT = CHOIR__GNUPLOT_FONT, MOST_MARKS = 400, BESIDE = 100 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* Marks the values of a parameter that were tried outside the axes, and returns their number.
  */
@@ -29,7 +24,7 @@ static int64_t mark_values(
         x[count] = choir__plot_param(p->trial[i].trial, param);
         count += !isnan(x[count]);
     }
-    qsort(x, (size_t)count, sizeof(double), by_value);
+    qsort(x, (size_t)count, sizeof(double), choir__by_number);
     for (int64_t i = 0; i < count; i++) {
         if (i && x[i] == x[i - 1])
             continue;

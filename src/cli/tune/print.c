@@ -62,13 +62,6 @@ static void add_parent(choir__text *t, const choir_trial *trial)
             (long long)choir_trial_parent(trial), (long long)trial->began);
 }
 
-static void end_line(choir__text *t)
-{
-    choir__text_close(t, '}');
-    choir__text_print(t, stdout);
-    choir__text_free(t);
-}
-
 static void print_json(const choir__search *s, const choir__trial_outcome *o)
 {
     choir__text t = {0};
@@ -86,7 +79,7 @@ static void print_json(const choir__search *s, const choir__trial_outcome *o)
     if (o->why)
         choir__text_string(&t, "why", o->why);
     add_parent(&t, o->trial);
-    end_line(&t);
+    choir__text_finish(&t, stdout);
 }
 
 /* --- a table --- */
@@ -218,7 +211,7 @@ static void print_one_best(const choir__search *s, const choir_trial *best, cons
         add_params(&t, s->space, best);
         add_values(&t, s, values);
         add_parent(&t, best);
-        end_line(&t);
+        choir__text_finish(&t, stdout);
         return;
     }
     printf("best: trial %lld", (long long)choir_trial_number(best));

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/files/file.h"
+#include "base/text.h"
 #include "base/rng.h"
 #include "data/dataset.h"
 #include "data/labels.h"
@@ -101,11 +102,6 @@ static bool is_tar_of(const char *name, const char *begin)
     return choir__is_tar_name(name) && begins_with(name, begin);
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Adds the folder's tars of which `takes` is true, in the order of their names; returns how
  * many they are. */
 static int64_t add_tars(choir__name_list *files, const char *folder,
@@ -123,7 +119,7 @@ static int64_t add_tars(choir__name_list *files, const char *folder,
         closedir(dir);
     if (files->count > before)
         qsort(files->name + before, (size_t)(files->count - before), sizeof *files->name,
-            by_name);
+            choir__by_text);
     return files->count - before;
 }
 

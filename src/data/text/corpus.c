@@ -41,11 +41,8 @@ static struct choir__open_pack *find(choir__packs *p, int64_t count)
 static void add_piece(choir__packs *p, int64_t at, int64_t count)
 {
     struct choir__open_pack *pack = find(p, count);
-    if (p->pieces == p->room) {
-        p->room = 2 * p->room + 256;
-        p->piece = choir__realloc(p->piece, (size_t)p->room * sizeof *p->piece);
-        p->pack_of = choir__realloc(p->pack_of, (size_t)p->room * sizeof *p->pack_of);
-    }
+    CHOIR__GROW(p->piece, p->pieces);
+    CHOIR__GROW(p->pack_of, p->pieces);
     p->piece[p->pieces] = (choir__packed_piece){at, count};
     p->pack_of[p->pieces++] = pack->number;
     pack->left -= count;

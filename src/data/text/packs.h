@@ -20,7 +20,7 @@ typedef struct choir__packs {
     int64_t context; /* set by the caller, before the first document */
     choir__packed_piece *piece;
     int64_t *pack_of; /* (pieces) */
-    int64_t pieces, room;
+    int64_t pieces;
     int64_t packs;
     int64_t *first; /* (packs + 1) of its pieces, once packing has ended */
     struct choir__open_pack {
