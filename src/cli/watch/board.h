@@ -40,11 +40,4 @@ void choir__watch_reader_free(void *reader);
 /* See choir__http_read. */
 size_t choir__watch_reader_read(void *reader, char *bytes, size_t room);
 
-/* The present activity of ranks, as JSON for the page. */
-
-/* Adds {"jobs":[{"job":...,"world":...,"slow":{...},"ranks":[...]}],"troubles":[...]}. A rank
- * has its machine, its devices, its activity, and its last collectives as [name, seconds ago,
- * seconds long]. troubles: sentences about machines that are not seen. */
-void choir__watch_ranks(const choir__ranks_view *view, choir__text *json);
-
 #endif
