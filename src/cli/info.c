@@ -11,29 +11,6 @@
 #include "device/device.h"
 #include "record/recorder.h"
 
-/* Formats of images that are built in. */
-#ifdef CHOIR_HAVE_JPEG
-#define JPEG_NAME "jpeg"
-#else
-#define JPEG_NAME ""
-#endif
-#ifdef CHOIR_HAVE_PNG
-#define PNG_NAME "png"
-#else
-#define PNG_NAME ""
-#endif
-/* Storages of studies. */
-#ifdef CHOIR_HAVE_SQLITE
-#define SQLITE_NAME "sqlite"
-#else
-#define SQLITE_NAME ""
-#endif
-#ifdef CHOIR_HAVE_POSTGRES
-#define POSTGRES_NAME "postgresql"
-#else
-#define POSTGRES_NAME ""
-#endif
-
 /* Adds a name to a list of JSON, or of words for people. */
 static void add(choir__text *list, const char *name, bool json)
 {
@@ -43,20 +20,28 @@ static void add(choir__text *list, const char *name, bool json)
         choir__text_format(list, "%s%s", list->used ? ", " : "", name);
 }
 
+/* Lists the formats of images that are built in. */
 static void add_images(choir__text *list, bool json)
 {
-    const char *names[] = {JPEG_NAME, PNG_NAME};
-    for (size_t i = 0; i < CHOIR_COUNT(names); i++)
-        if (*names[i])
-            add(list, names[i], json);
+    (void)list, (void)json; /* there may be none */
+#ifdef CHOIR_HAVE_JPEG
+    add(list, "jpeg", json);
+#endif
+#ifdef CHOIR_HAVE_PNG
+    add(list, "png", json);
+#endif
 }
 
+/* Lists the storages of studies. */
 static void add_studies(choir__text *list, bool json)
 {
-    const char *names[] = {"journal", SQLITE_NAME, POSTGRES_NAME};
-    for (size_t i = 0; i < CHOIR_COUNT(names); i++)
-        if (*names[i])
-            add(list, names[i], json);
+    add(list, "journal", json);
+#ifdef CHOIR_HAVE_SQLITE
+    add(list, "sqlite", json);
+#endif
+#ifdef CHOIR_HAVE_POSTGRES
+    add(list, "postgresql", json);
+#endif
 }
 
 /* Lists the destinations of logs. */

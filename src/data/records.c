@@ -33,7 +33,8 @@ static choir_status check_file(const char *path)
     return status;
 }
 
-choir_status choir__parquet_open(const char *path, choir__parquet **file)
+/* Opens a regular file. Errors: io, format, unsupported (there is no plug-in). */
+static choir_status open_rows(const char *path, choir__parquet **file)
 {
     const choir__plugin_head *head;
     char why[CHOIR__PARQUET_WHY];
@@ -53,7 +54,8 @@ choir_status choir__parquet_open(const char *path, choir__parquet **file)
     return CHOIR_OK;
 }
 
-choir_status choir__parquet_read(choir__parquet *f, char *to, size_t room, size_t *bytes)
+/* Reads up to `room` more bytes of the lines; *bytes 0: there are no more. Error: format. */
+static choir_status read_rows(choir__parquet *f, char *to, size_t room, size_t *bytes)
 {
     char why[CHOIR__PARQUET_WHY];
     int64_t n = f->plugin->read(f->file, to, room, why);
@@ -61,7 +63,8 @@ choir_status choir__parquet_read(choir__parquet *f, char *to, size_t room, size_
     return n < 0 ? choir__error(CHOIR_ERR_FORMAT, "%s: %s", f->path, why) : CHOIR_OK;
 }
 
-void choir__parquet_close(choir__parquet *f)
+/* NULL is fine */
+static void close_rows(choir__parquet *f)
 {
     if (!f)
         return;
@@ -104,7 +107,7 @@ static choir_status read_some(const choir__records *r, char *to, size_t room, si
 {
     ssize_t n;
     if (r->rows)
-        return choir__parquet_read(r->rows, to, room, bytes);
+        return read_rows(r->rows, to, room, bytes);
     do
         n = read(r->fd, to, room);
     while (n < 0 && errno == EINTR);
@@ -259,7 +262,7 @@ choir_status choir__records_open(choir__records *r, const char *path)
     choir__records_take(r, -1, path);
     r->at.row = ends_in(path, ".parquet");
     if (r->at.row)
-        return choir__parquet_open(path, &r->rows);
+        return open_rows(path, &r->rows);
     r->table = !ends_in(path, ".jsonl");
     r->quotes = r->table && !ends_in(path, ".tsv");
     r->separator = r->quotes ? ',' : '\t';
@@ -275,7 +278,7 @@ void choir__records_close(choir__records *r)
 {
     if (r->fd >= 0)
         close(r->fd);
-    choir__parquet_close(r->rows);
+    close_rows(r->rows);
     for (size_t i = 0; i < r->column_count; i++)
         free(r->columns[i]);
     free(r->columns);
@@ -294,28 +297,5 @@ choir_status choir__records_read(const char *path, choir__record_fn *fn, void *a
         status == CHOIR_OK && (status = choir__records_next(&r, &record)) == CHOIR_OK && record)
         status = fn(arg, &r.at, record);
     choir__records_close(&r);
-    return status;
-}
-
-/* --- messages --- */
-
-char *choir__record_place(const choir__record_at *at)
-{
-    return at->line ? choir__format("%s, %s %lld", at->path, at->row ? "row" : "line",
-                          (long long)at->line)
-                    : choir__strdup(at->path);
-}
-
-choir_status choir__record_wrong(const choir__record_at *at, const char *format, ...)
-{
-    char text[300], column[32] = "", *place = choir__record_place(at);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (at->line && at->column && !at->row)
-        snprintf(column, sizeof column, ", column %lld", (long long)at->column);
-    choir_status status = choir__error(CHOIR_ERR_FORMAT, "%s%s: %s", place, column, text);
-    free(place);
     return status;
 }

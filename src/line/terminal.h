@@ -17,7 +17,7 @@ bool choir__terminal_size(int fd, int *columns, int *rows);
  * letter of its own, with code 0. */
 int choir__letter(const char *text, const char *end, uint32_t *code, int *columns);
 
-/* Returns the columns that a text takes. */
+/* Returns the columns that a text takes. Tests call it, too. */
 int choir__columns(const char *text, size_t bytes);
 
 /* Texts for a terminal that is narrower than their lines: a line is broken at a blank or behind

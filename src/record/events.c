@@ -169,7 +169,7 @@ static void write_list(
         fields += (f->items->fields[i].where & to->where) != 0;
     choir__text_open(to->out, key, '[');
     for (int i = 0; i < count; i++, item += f->items->bytes) {
-        if (fields == 1) {
+        if (fields <= 1) {
             write_value(to, NULL, f->items->fields, item);
             continue;
         }

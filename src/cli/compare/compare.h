@@ -29,8 +29,6 @@ typedef struct choir__compare_watch {
     double step_s;   /* median seconds of a step */
 } choir__compare_watch;
 
-/* Takes a sample of the process and its children. */
-void choir__watch_look(choir__compare_watch *watch, int pid);
 void choir__watch_free(choir__compare_watch *watch); /* NULL is fine */
 
 /* Returns the share of the time in [from, to) in which device i was busy. */

@@ -59,7 +59,8 @@ static void keep_ended(choir__compare_watch *w)
     }
 }
 
-void choir__watch_look(choir__compare_watch *w, int pid)
+/* Takes a sample of the process and its children. */
+static void take_sample(choir__compare_watch *w, int pid)
 {
     char path[64], children[1024] = "", *rest = children;
     size_t row = CHOIR__MAX_DEVICES * sizeof(double);
@@ -221,7 +222,7 @@ static void attend(choir__compare *c, run *r, choir__family *f, choir__compare_w
         int ready = poll(
             at, (nfds_t)pids + 3, until(f->alive ? w : NULL, next, choir__family_press(f)));
         if (w && f->alive && choir__now() >= next) {
-            choir__watch_look(w, f->children[0].pid);
+            take_sample(w, f->children[0].pid);
             next = fmax(next + w->interval, choir__now());
         }
         if (ready <= 0)

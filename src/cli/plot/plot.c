@@ -140,7 +140,8 @@ static void write_script(const void *arg, FILE *g)
     free(title);
 }
 
-choir_status choir__plot_picture(const choir__plot *plot)
+/* Draws into plot->file. */
+static choir_status draw_picture(const choir__plot *plot)
 {
     return choir__gnuplot(write_script, plot);
 }
@@ -239,7 +240,7 @@ static choir_status draw(choir__plot *p, char **runs, int count)
             p->curves[i].name = names[i] + (p->curves[i].name - runs[i]);
         name_apart(p, names);
         if (p->file)
-            status = choir__plot_picture(p);
+            status = draw_picture(p);
         else
             choir__plot_braille(
                 p, columns_of_terminal(), isatty(STDOUT_FILENO) && !getenv("NO_COLOR"));
