@@ -17,7 +17,9 @@ import tokenizers
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 ALL = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
-HANGUL = range(0xAC00, 0xD7A4)  # arithmetic in utf8.c
+HANGUL = range(0xAC00, 0xD7A4)  # arithmetic in unicode.c
+COMPATIBLE = range(0xF900, 0xFB00)  # ideographs that are others: a block needs no search
+MORE_COMPATIBLE = range(0x2F800, 0x2FA1E)
 
 
 # --- the form of the tables ---
@@ -46,15 +48,43 @@ def ranges(name, test):
     table(name, "choir__code_range", ["{0x%X, 0x%X}" % (a, b) for a, b in found])
 
 
-def mapping(name, function):
+def results(function):
+    """The characters that the function changes, and the list of characters that each becomes."""
+    changed = {c: [ord(x) for x in function(chr(c))] for c in ALL if c not in HANGUL}
+    return {c: to for c, to in changed.items() if to != [c]}
+
+
+def several(name, changed):
     entries = []
-    for c in ALL:
-        to = [ord(x) for x in function(chr(c))]
-        if to == [c] or c in HANGUL:
-            continue
+    for c, to in changed.items():
         assert len(to) <= 4, (hex(c), to)
-        entries.append("{0x%X, %d, {%s}}" % (c, len(to), ", ".join("0x%X" % x for x in to) or "0"))
-    table(name, "code_map", entries)
+        if len(to) > 1:
+            row = (c, len(to), ", ".join("0x%X" % x for x in to))
+            entries.append("{0x%X, %d, {%s}}" % row)
+    table(name, "code_parts", entries)
+
+
+def shifts(name, changed):
+    """Runs of characters that move by one number, each character or every second one."""
+    found = []  # [first, last, step, shift]
+    for c, to in changed.items():
+        if len(to) != 1:
+            continue
+        run = found[-1] if found else None
+        step = c - run[1] if run else 0
+        if run and run[3] == to[0] - c and (step == run[2] or step <= 2 and run[0] == run[1]):
+            run[1:3] = [c, step]
+        else:
+            found.append([c, c, 1, to[0] - c])
+    table(name, "code_shift", ["{0x%X, 0x%X, %d, %d}" % tuple(run) for run in found])
+
+
+def pairs(name, changed):
+    table(name, "code_pair", ["{0x%X, 0x%X}" % pair for pair in changed.items()])
+
+
+def block(name, codes, changed):
+    table(name, "uint32_t", ["0x%X" % changed.get(c, [c])[0] for c in codes])
 
 
 # --- questions to the library ---
@@ -73,13 +103,13 @@ def matches(pattern):
 def reordered(survivors):
     """The combining classes of characters that marks_removed keeps, by its order."""
     order = bert(strip_accents=True)
-    entries = []
+    levels = {}
     for c in survivors:
         level = unicodedata.combining(c)
         if any(order("a" + x + c) != "a" + x + c or order("a" + c + x) != "a" + c + x
                for x in survivors):
-            entries.append("{0x%X, 1, {%d}}" % (ord(c), level))
-    table("combining", "code_map", entries)
+            levels[ord(c)] = level
+    pairs("combining", levels)
 
 
 def replacing(key):
@@ -127,9 +157,17 @@ clean = bert(clean_text=True)
 ranges("controls", lambda s: clean(s) == "" and s not in "\0\ufffd")
 chinese = bert(handle_chinese_chars=True)
 ranges("ideographs", lambda s: len(chinese(s)) == 3)
-mapping("lower", normalizers.Lowercase().normalize_str)
+lowered = results(normalizers.Lowercase().normalize_str)
+shifts("lower", lowered)
+several("lower_parts", lowered)
 marks_removed = bert(strip_accents=True)
-mapping("bare", marks_removed)
+bared = results(marks_removed)
+ranges("removed", lambda s: bared.get(ord(s)) == [])
+block("compatible_f900", COMPATIBLE, bared)
+block("compatible_2f800", MORE_COMPATIBLE, bared)
+pairs("bare", {c: to[0] for c, to in bared.items()
+               if len(to) == 1 and c not in COMPATIBLE and c not in MORE_COMPATIBLE})
+several("bare_parts", bared)
 reordered([chr(c) for c in ALL
            if unicodedata.combining(chr(c)) and marks_removed(chr(c)) == chr(c)])
 sys.stdout.flush()

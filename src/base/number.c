@@ -52,3 +52,9 @@ int choir__single_text(float x, char text[CHOIR__NUMBER_TEXT])
     write_point(text);
     return length;
 }
+
+int choir__by_number(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}

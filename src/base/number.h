@@ -12,4 +12,7 @@ int choir__number_text(double x, char text[CHOIR__NUMBER_TEXT]);
 /* Writes the shortest of 6 to 9 digits that strtof reads as x. Returns the length. */
 int choir__single_text(float x, char text[CHOIR__NUMBER_TEXT]);
 
+/* Compares two doubles, for qsort: the smaller one first. */
+int choir__by_number(const void *a, const void *b);
+
 #endif

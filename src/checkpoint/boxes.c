@@ -1,7 +1,7 @@
 /* Boxes and their regions: intersections, whether some regions cover a tensor without overlap,
  * and the longest runs of entries that are contiguous in two blocks. All counts are in entries,
  * not bytes. */
-#include "checkpoint/boxes.h"
+#include "checkpoint/items.h"
 
 #include <string.h>
 
@@ -110,6 +110,25 @@ void choir__box_region_runs(const choir__box_region *what, int ndim, const choir
         if (d < 0)
             return;
     }
+}
+
+typedef struct copying {
+    char *to;
+    const char *from;
+    size_t each;
+} copying;
+
+static void copy_run(void *arg, int64_t to, int64_t from, int64_t n)
+{
+    const copying *c = arg;
+    memcpy(c->to + (size_t)to * c->each, c->from + (size_t)from * c->each, (size_t)n * c->each);
+}
+
+void choir__box_region_copy(const choir__box_region *what, int ndim, const choir__block_of *to,
+    void *to_data, const choir__block_of *from, const void *from_data, size_t each)
+{
+    copying c = {to_data, from_data, each};
+    choir__box_region_runs(what, ndim, to, from, copy_run, &c);
 }
 
 choir__block_of choir__block_of_region(const choir__box_region *r)

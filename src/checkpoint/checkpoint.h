@@ -100,4 +100,12 @@ choir_status choir__checkpoint_tokenizer(const char *folder, choir_tokenizer **t
 /* Reads the text of job.json, or sets NULL if the checkpoint has none. The caller frees it. */
 choir_status choir__checkpoint_job(const char *folder, char **job);
 
+/* A checkpoint's folder as programs have it. */
+
+struct choir_checkpoint {
+    char *dir;
+    choir_checkpoint_opts opts;
+    choir__saver *saver;
+};
+
 #endif

@@ -18,8 +18,7 @@ static bool is_here(const choir_tensor *t)
 static void add(choir__items *items, const char *name, choir_tensor *tensor,
     const choir__param *param, bool moment)
 {
-    size_t bytes = (size_t)(items->count + 1) * sizeof *items->list;
-    items->list = choir__realloc(items->list, bytes);
+    CHOIR__GROW(items->list, items->count);
     choir__item *item = &items->list[items->count++];
     bool parted = param && param->boxes;
     items->parted |= parted;
@@ -102,18 +101,6 @@ static bool is_all_here(const choir__item *item, const choir__box *box)
     return true;
 }
 
-typedef struct pick {
-    char *to;
-    const char *from;
-    size_t each;
-} pick;
-
-static void pick_run(void *arg, int64_t to, int64_t from, int64_t n)
-{
-    const pick *p = arg;
-    memcpy(p->to + (size_t)to * p->each, p->from + (size_t)from * p->each, (size_t)n * p->each);
-}
-
 choir_status choir__item_read(const choir__item *item, int index, void *data)
 {
     const choir__box *box = &item->boxes[index];
@@ -128,9 +115,8 @@ choir_status choir__item_read(const choir__item *item, int index, void *data)
     choir__box_region region = choir__box_region_of(box);
     choir__block_of to = choir__block_of_region(&region);
     choir__block_of from = choir__block_of_local(box, item->tensor->shape);
-    pick p = {data, local, each};
     if (status == CHOIR_OK)
-        choir__box_region_runs(&region, item->whole.ndim, &to, &from, pick_run, &p);
+        choir__box_region_copy(&region, item->whole.ndim, &to, data, &from, local, each);
     free(local);
     return status;
 }

@@ -5,7 +5,7 @@
  *     item 0: number of boxes, then from and size of each; item 1: ...
  *
  * All ranks receive all claims, and each distributes the parts by the same rule. */
-#include "checkpoint/plan.h"
+#include "checkpoint/save.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,9 +140,9 @@ typedef struct shared_part {
 typedef struct dealer {
     choir__save_plan *plan;
     shared_part *shared;
-    int shared_count, shared_room, part_room;
+    int shared_count;
     claim *kept; /* claims to shared parts */
-    int kept_count, kept_room;
+    int kept_count;
     int64_t *load; /* bytes, by rank */
 } dealer;
 
@@ -158,11 +158,7 @@ static void add_parts(dealer *d, int item_index, const choir__item *item, claim 
         if (again)
             continue;
         choir__save_plan *plan = d->plan;
-        if (plan->part_count == d->part_room) {
-            d->part_room = 2 * d->part_room + 16;
-            plan->parts =
-                choir__realloc(plan->parts, (size_t)d->part_room * sizeof *plan->parts);
-        }
+        CHOIR__GROW(plan->parts, plan->part_count);
         int index = plan->part_count++, holders = 0, first = d->kept_count;
         choir__plan_part *part = &plan->parts[index];
         *part = (choir__plan_part){.item = item_index,
@@ -172,10 +168,7 @@ static void add_parts(dealer *d, int item_index, const choir__item *item, claim 
         for (int k = i; k < n && !(item->buffer && holders); k++) {
             if (!choir__box_region_same(&c[k].region, &c[i].region, ndim))
                 continue;
-            if (d->kept_count == d->kept_room) {
-                d->kept_room = 2 * d->kept_room + 16;
-                d->kept = choir__realloc(d->kept, (size_t)d->kept_room * sizeof *d->kept);
-            }
+            CHOIR__GROW(d->kept, d->kept_count);
             d->kept[d->kept_count++] = c[k];
             holders++;
         }
@@ -184,10 +177,7 @@ static void add_parts(dealer *d, int item_index, const choir__item *item, claim 
             d->kept_count = first;
             continue;
         }
-        if (d->shared_count == d->shared_room) {
-            d->shared_room = 2 * d->shared_room + 16;
-            d->shared = choir__realloc(d->shared, (size_t)d->shared_room * sizeof *d->shared);
-        }
+        CHOIR__GROW(d->shared, d->shared_count);
         d->shared[d->shared_count++] = (shared_part){index, first, holders, part->bytes};
     }
 }

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/numbers.h"
 #include "checkpoint/stored.h"
 #include "tensor/strategy.h"
 

@@ -18,14 +18,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/base.h"
 #include "base/files/fresh.h"
 #include "checkpoint/agree.h"
-#include "checkpoint/aside.h"
+#include "checkpoint/writer.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/format/file.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/weights/beside_files.h"
-#include "checkpoint/plan.h"
 #include "checkpoint/save.h"
 #include "checkpoint/state.h"
 #include "comm/group.h"
@@ -303,4 +303,54 @@ void choir__saver_free(choir__saver *s)
     choir_group_free(s->group);
     choir__save_free_copy(s);
     free(s);
+}
+
+/* --- an evaluation after the save ---
+ *
+ * An evaluation's outcome is added to the checkpoint that was saved before it: the
+ * numbers that follow from it, and the mark of the best. Tensors stay as they are. */
+
+static void take_evaluation(choir_train_state *s, const choir_train_state *from)
+{
+    s->eval_loss = from->eval_loss;
+    s->eval_due = from->eval_due;
+    s->best_loss = from->best_loss;
+    s->best = from->best;
+    s->best_regular = from->best_regular;
+    s->stale = from->stale;
+    s->base_lr = from->base_lr;
+    s->plateau_best = from->plateau_best;
+    s->plateau_bad = from->plateau_bad;
+    s->plateau_cooling = from->plateau_cooling;
+}
+
+static choir_status amend(const char *folder, const choir_train_state *state)
+{
+    choir_train_state s;
+    json_t *files = NULL;
+    choir_status status = choir__state_read(folder, &s, &files);
+    if (status != CHOIR_OK)
+        return status;
+    take_evaluation(&s, state);
+    status = choir__state_write(folder, &s, files);
+    json_decref(files);
+    return status;
+}
+
+choir_status choir__checkpoint_amend(
+    const char *dir, const choir_train_state *state, bool best, int64_t keep)
+{
+    int lock;
+    char *step = choir__format("step-%08lld", (long long)state->step);
+    char *folder = choir__format("%s/%s", dir, step);
+    choir_status status = choir__folder_lock(dir, &lock);
+    if (status == CHOIR_OK)
+        status = amend(folder, state);
+    if (status == CHOIR_OK && best)
+        status = choir__folder_mark_best(dir, step, keep);
+    if (lock >= 0)
+        close(lock);
+    free(folder);
+    free(step);
+    return status;
 }

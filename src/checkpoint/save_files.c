@@ -7,9 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "checkpoint/aside.h"
+#include "checkpoint/writer.h"
 #include "checkpoint/format/file.h"
-#include "checkpoint/numbers.h"
 #include "checkpoint/save.h"
 #include "checkpoint/state.h"
 #include "checkpoint/stored.h"

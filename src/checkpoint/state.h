@@ -40,7 +40,7 @@ choir_status choir__state_check_file(
     const char *folder, const json_t *files, const char *name, bool hashed);
 /* Compares the sizes of all files. */
 choir_status choir__state_check_sizes(const char *folder, json_t *files);
-/* Compares sizes and SHA-256 of this rank's share of the files, several at once (verify.c). */
+/* Compares sizes and SHA-256 of this rank's share of the files, several at once (load.c). */
 choir_status choir__state_verify(const char *folder, json_t *files, int rank, int world);
 
 #endif

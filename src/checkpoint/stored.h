@@ -10,6 +10,10 @@
 #define CHOIR_STORED_H
 
 #include "checkpoint/items.h"
+
+#include <choir/tensor.h>
+#include <jansson.h>
+#include "base/base.h"
 #include "checkpoint/format/safetensors.h"
 
 #define CHOIR__SHARDING_KEY "DCP_SHARDING_INFO"
@@ -61,5 +65,35 @@ choir_status choir__stored_match(const choir__stored *stored, const choir__items
  * Errors: memory, those of choir_write. */
 choir_status choir__stored_restore(
     const choir__stored *stored, const choir__items *items, int first, int count);
+
+/* Internals of loading. */
+
+/* Opens the weights of a checkpoint's folder (with moments: the optimizer's state) as listed in
+ * the manifest's "files". Errors: io, format. */
+choir_status choir__stored_open_kind(
+    choir__stored *stored, const char *folder, json_t *files, bool moments);
+
+/* Numbers of any type at any address, as files contain them. */
+
+/* Returns whether `from` can be converted to `to`: any float type to any float type, through
+ * f32; every other type only to itself. */
+bool choir__convertible(choir_dtype to, choir_dtype from);
+/* Converts in (count) of type `from` to out (count) of type `to`. */
+void choir__numbers_convert(
+    void *out, choir_dtype to, const void *in, choir_dtype from, size_t count);
+
+/* Returns the index of the first entry of in (count) that is not finite as f32, or -1. */
+int64_t choir__first_nonfinite(const void *in, choir_dtype dtype, size_t count, float *value);
+
+/* Checks the entries in (count) of a tensor named `name`, all of it or a part. Counters pass.
+ * Returns `code` and names the file, the tensor and the first entry that is not finite. */
+typedef struct choir__checked {
+    const char *path, *name;
+    choir_shape whole;
+    choir_dtype dtype;
+    bool part; /* the entries are a part of the whole */
+} choir__checked;
+choir_status choir__check_finite(
+    choir_status code, const choir__checked *what, const void *in, size_t count);
 
 #endif

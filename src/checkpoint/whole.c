@@ -7,9 +7,9 @@
 #include "base/board/board.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/numbers.h"
+#include "checkpoint/stored.h"
 #include "checkpoint/format/safetensors.h"
-#include "checkpoint/plan.h"
+#include "checkpoint/save.h"
 #include "nn/module.h"
 #include "tensor/tensor.h"
 
@@ -80,18 +80,6 @@ static choir_status open_wholes(wholes *w, choir_module *module, choir_group *gr
     return status;
 }
 
-typedef struct put {
-    char *to;
-    const char *from;
-    size_t each;
-} put;
-
-static void put_run(void *arg, int64_t to, int64_t from, int64_t n)
-{
-    const put *p = arg;
-    memcpy(p->to + (size_t)to * p->each, p->from + (size_t)from * p->each, (size_t)n * p->each);
-}
-
 /* Rank 0: copies a part from w->part to its position. */
 static void put_part(wholes *w, const choir__plan_part *part)
 {
@@ -99,8 +87,8 @@ static void put_part(wholes *w, const choir__plan_part *part)
     choir__box_region whole = choir__box_region_whole(item->whole);
     choir__block_of to = choir__block_of_region(&whole);
     choir__block_of from = choir__block_of_region(&part->region);
-    put p = {w->room, w->part, choir_dtype_size(item->dtype)};
-    choir__box_region_runs(&part->region, item->whole.ndim, &to, &from, put_run, &p);
+    choir__box_region_copy(&part->region, item->whole.ndim, &to, w->room, &from, w->part,
+        choir_dtype_size(item->dtype));
 }
 
 /* Sets *data on rank 0 to all of items.list[item], valid until the next call; NULL on other

@@ -7,14 +7,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/board/board.h"
-#include "checkpoint/aside.h"
 
 enum {
     CHUNK = 2 << 20,
@@ -228,4 +229,31 @@ int choir__writer_end(choir__writer *w, choir__digest *digest)
     munmap(w->ring, (size_t)RING * CHUNK);
     free(w);
     return error;
+}
+
+/* --- threads ---
+ *
+ * Threads start with all signals blocked, which are for the program's own threads. A thread
+ * that yields runs at nice 19, and its work starts no further threads. */
+
+enum { LOWEST_PRIORITY = 19 };
+
+static _Thread_local bool yields;
+
+bool choir__aside_start(pthread_t *thread, void *(*work)(void *arg), void *arg)
+{
+    sigset_t all, before;
+    if (yields)
+        return false;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = pthread_create(thread, NULL, work, arg) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
+void choir__aside_yield(void)
+{
+    setpriority(PRIO_PROCESS, (id_t)gettid(), LOWEST_PRIORITY);
+    yields = true;
 }

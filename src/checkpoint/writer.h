@@ -11,7 +11,10 @@
 #ifndef CHOIR_WRITER_H
 #define CHOIR_WRITER_H
 
+#include "base/base.h"
 #include "checkpoint/format/sha256.h"
+
+#include <pthread.h>
 
 typedef struct choir__writer choir__writer;
 
@@ -27,5 +30,17 @@ void choir__writer_filled(choir__writer *writer, size_t bytes);
 /* Writes the rest and frees the writer. Returns 0, or the errno of the first write that failed.
  */
 int choir__writer_end(choir__writer *writer, choir__digest *digest);
+
+/* Threads that work aside: they receive no signals, which are for the threads of the program.
+ */
+
+/* Returns false if no thread can be started, or the calling thread yields: the caller then does
+ * the work itself. */
+bool choir__aside_start(pthread_t *thread, void *(*work)(void *arg), void *arg);
+/* Gives the calling thread the lowest priority. A busy core still runs it for 1.5 % of the
+ * time, so it starts no threads of its own: three threads of a save took 5 % of each core from
+ * ranks that computed on all. (Idle priority is a fifth of that, but lasts until the thread's
+ * end.) */
+void choir__aside_yield(void);
 
 #endif

@@ -14,7 +14,7 @@
 #define CHOIR_CLI_BOARDS_H
 
 #include "cli/looks.h"
-#include "record/text.h"
+#include "base/text.h"
 
 /* choir __boards [SECONDS]: writes a round, and another one after each pause, until its reader
  * has gone. */

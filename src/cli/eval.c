@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "line/command.h"
 #include "job/model/saved.h"
 #include "job/model/text.h"
@@ -92,49 +93,52 @@ static choir_status open_data(choir__saved *s, const request *r, measure *m)
 
 /* --- the report --- */
 
-static void print_classes_json(const choir__saved *s, const choir_class_score *score)
+static void add_classes(choir__text *t, const choir__saved *s, const choir_class_score *score)
 {
     char number[24];
-    printf(",\"classes\":[");
+    choir__text_open(t, "classes", '[');
     for (int64_t c = 0; c < s->info.classes; c++) {
-        printf("%s{", c ? "," : "");
-        choir__cli_print_string("class", choir__saved_class(s, c, number));
-        printf(",\"samples\":%lld,\"predictions\":%lld,\"precision\":%.9g,\"recall\":%.9g,"
-               "\"f1\":%.9g}",
-            (long long)score[c].samples, (long long)score[c].predictions, score[c].precision,
-            score[c].recall, score[c].f1);
+        choir__text_open(t, NULL, '{');
+        choir__text_string(t, "class", choir__saved_class(s, c, number));
+        choir__text_value(t, "samples", "%lld", (long long)score[c].samples);
+        choir__text_value(t, "predictions", "%lld", (long long)score[c].predictions);
+        choir__text_value(t, "precision", "%.9g", score[c].precision);
+        choir__text_value(t, "recall", "%.9g", score[c].recall);
+        choir__text_value(t, "f1", "%.9g", score[c].f1);
+        choir__text_close(t, '}');
     }
-    printf("]");
+    choir__text_close(t, ']');
 }
 
 /* JSON has no NaN: a loss over no target is null. */
-static void print_number(const char *key, double value)
+static void add_number(choir__text *t, const char *key, double value)
 {
     if (isfinite(value))
-        printf(",\"%s\":%.9g", key, value);
+        choir__text_value(t, key, "%.9g", value);
     else
-        printf(",\"%s\":null", key);
+        choir__text_string(t, key, NULL);
 }
 
 static void report_json(const choir__saved *s, const measure *m)
 {
     const choir_score *score = &m->score;
-    printf("{\"event\":\"eval\",\"step\":%lld", (long long)s->step);
-    print_number("loss", score->loss);
-    print_number("accuracy", score->accuracy);
-    print_number("perplexity", score->perplexity);
-    printf(",\"samples\":%lld,\"targets\":%lld,\"same_data\":%s", (long long)score->samples,
-        (long long)score->targets,
-        !m->known ? "null"
-        : m->same ? "true"
-                  : "false");
+    choir__text t = {0};
+    choir__text_open(&t, NULL, '{');
+    choir__text_string(&t, "event", "eval");
+    choir__text_value(&t, "step", "%lld", (long long)s->step);
+    add_number(&t, "loss", score->loss);
+    add_number(&t, "accuracy", score->accuracy);
+    add_number(&t, "perplexity", score->perplexity);
+    choir__text_value(&t, "samples", "%lld", (long long)score->samples);
+    choir__text_value(&t, "targets", "%lld", (long long)score->targets);
+    choir__text_value(&t, "same_data", "%s", !m->known ? "null" : m->same ? "true" : "false");
     if (isfinite(score->top5))
-        printf(",\"top5\":%.9g", score->top5);
+        add_number(&t, "top5", score->top5);
     if (isfinite(score->f1))
-        printf(",\"f1\":%.9g", score->f1);
+        add_number(&t, "f1", score->f1);
     if (m->per_class)
-        print_classes_json(s, m->per_class);
-    printf("}\n");
+        add_classes(&t, s, m->per_class);
+    choir__text_finish(&t, stdout);
 }
 
 static void print_classes(const choir__saved *s, const choir_class_score *score)

@@ -3,100 +3,69 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "base/plugin/plugin.h"
+#include "base/text.h"
 #include "line/command.h"
 #include "cli/kernels.h"
 #include "device/cpu/context.h"
 #include "device/device.h"
 #include "record/recorder.h"
 
-/* Formats of images that are built in. */
+/* Adds a name to a list of JSON, or of words for people. */
+static void add(choir__text *list, const char *name, bool json)
+{
+    if (json)
+        choir__text_string(list, NULL, name);
+    else
+        choir__text_format(list, "%s%s", list->used ? ", " : "", name);
+}
+
+/* Lists the formats of images that are built in. */
+static void add_images(choir__text *list, bool json)
+{
+    (void)list, (void)json; /* there may be none */
 #ifdef CHOIR_HAVE_JPEG
-#define JPEG_NAME "jpeg"
-#else
-#define JPEG_NAME ""
+    add(list, "jpeg", json);
 #endif
 #ifdef CHOIR_HAVE_PNG
-#define PNG_NAME "png"
-#else
-#define PNG_NAME ""
+    add(list, "png", json);
 #endif
-/* Storages of studies. */
+}
+
+/* Lists the storages of studies. */
+static void add_studies(choir__text *list, bool json)
+{
+    add(list, "journal", json);
 #ifdef CHOIR_HAVE_SQLITE
-#define SQLITE_NAME "sqlite"
-#else
-#define SQLITE_NAME ""
+    add(list, "sqlite", json);
 #endif
 #ifdef CHOIR_HAVE_POSTGRES
-#define POSTGRES_NAME "postgresql"
-#else
-#define POSTGRES_NAME ""
+    add(list, "postgresql", json);
 #endif
-
-enum { MOST = 128 }; /* bytes of a list */
-
-/* Adds `name` to a list in text. */
-static void add(char text[MOST], const char *name, const char *quote)
-{
-    size_t used = strlen(text);
-    snprintf(text + used, MOST - used, "%s%s%s%s",
-        !used    ? ""
-        : *quote ? ","
-                 : ", ",
-        quote, name, quote);
-}
-
-static const char *images(const char *quote, const char *none)
-{
-    static char text[MOST];
-    const char *names[] = {JPEG_NAME, PNG_NAME};
-    *text = '\0';
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (*names[i])
-            add(text, names[i], quote);
-    return *text ? text : none;
-}
-
-static const char *studies(const char *quote)
-{
-    static char text[MOST];
-    const char *names[] = {"journal", SQLITE_NAME, POSTGRES_NAME};
-    *text = '\0';
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (*names[i])
-            add(text, names[i], quote);
-    return text;
 }
 
 /* Lists the destinations of logs. */
-static const char *logs(const char *quote)
+static void add_logs(choir__text *list, bool json)
 {
-    static char text[MOST];
-    *text = '\0';
     for (size_t i = 0; choir__recorder_at(i); i++)
         if (!choir__recorder_at(i)->needs)
-            add(text, choir__recorder_at(i)->name, quote);
-    return text;
+            add(list, choir__recorder_at(i)->name, json);
 }
 
 /* Lists the engines of groups: shm, and the plug-ins that are installed. */
-static const char *engines(const char *quote)
+static void add_engines(choir__text *list, bool json)
 {
-    static char text[MOST];
     static const char *const plugins[][2] = {/* file, engine */
         {"ucx", "ucx"}, {"nccl", "nccl"}, {"mpi", "mpi"}, {"mpi_openmpi", "mpi"},
         {"mpi_mpich", "mpi"}};
-    *text = '\0';
-    add(text, "shm", quote);
-    for (size_t i = 0; i < sizeof plugins / sizeof *plugins; i++) {
+    const char *last = "shm";
+    add(list, last, json);
+    for (size_t i = 0; i < CHOIR_COUNT(plugins); i++) {
         char *found = choir__plugin_find(plugins[i][0], NULL);
-        if (found && !strstr(text, plugins[i][1]))
-            add(text, plugins[i][1], quote);
+        if (found && strcmp(plugins[i][1], last) != 0)
+            add(list, last = plugins[i][1], json);
         free(found);
     }
-    return text;
 }
 
 static bool has_cuda(void)
@@ -106,64 +75,99 @@ static bool has_cuda(void)
     return found != NULL;
 }
 
+static void add_number(choir__text *t, const char *key, int value)
+{
+    if (value >= 0)
+        choir__text_value(t, key, "%d", value);
+}
+
+static void add_gpu(choir__text *t, int i)
+{
+    choir__device_facts gpu;
+    choir__text_open(t, NULL, '{');
+    choir__text_value(t, "device", "\"cuda:%d\"", i);
+    if (choir__device_describe("cuda", i, &gpu)) {
+        add_number(t, "gpu", gpu.gpu);
+        choir__text_string(t, "model", gpu.model);
+        choir__text_string(t, "capability", gpu.capability);
+        add_number(t, "multiprocessors", gpu.multiprocessors);
+        choir__text_string(t, "bus", gpu.bus);
+        choir__text_value(t, "memory_bytes", "%zu", gpu.bytes);
+        choir__text_value(t, "memory_used_bytes", "%zu", gpu.used_bytes);
+        add_number(t, "utilization_percent", gpu.busy_percent);
+        add_number(t, "temperature_c", gpu.celsius);
+        add_number(t, "power_w", gpu.watts);
+        add_number(t, "sm_clock_mhz", gpu.sm_mhz);
+        if (*gpu.driver)
+            choir__text_string(t, "driver", gpu.driver);
+        choir__text_string(t, "cublaslt", *gpu.cublaslt ? gpu.cublaslt : NULL);
+        choir__text_string(t, "cudnn", *gpu.cudnn ? gpu.cudnn : NULL);
+    }
+    choir__text_close(t, '}');
+}
+
+static void add_list(choir__text *t, const char *key, void (*members)(choir__text *, bool))
+{
+    choir__text_open(t, key, '[');
+    members(t, true);
+    choir__text_close(t, ']');
+}
+
 static void print_json(int devices)
 {
+    choir__text t = {0};
     const char *multiplier = choir__cpu_multiplier(), *number = strchr(multiplier, ' ') + 1;
     bool onednn = !strncmp(multiplier, "oneDNN", 6);
     int gpus = choir_device_count("cuda");
-    printf("{\"version\":\"%s\",\"onednn\":%s%s%s,\"isa\":\"%s\",\"backends\":[\"cpu\",%s%s],"
-           "\"images\":[%s],\"studies\":[%s],\"logs\":[%s],\"devices\":[",
-        CHOIR_VERSION, onednn ? "\"" : "", onednn ? number : "null", onednn ? "\"" : "",
-        choir_cpu_isa(), has_cuda() ? "\"cuda\"," : "", engines("\""), images("\"", ""),
-        studies("\""), logs("\""));
+    choir__text_open(&t, NULL, '{');
+    choir__text_string(&t, "version", CHOIR_VERSION);
+    choir__text_string(&t, "onednn", onednn ? number : NULL);
+    choir__text_string(&t, "isa", choir_cpu_isa());
+    choir__text_open(&t, "backends", '[');
+    choir__text_string(&t, NULL, "cpu");
+    if (has_cuda())
+        choir__text_string(&t, NULL, "cuda");
+    add_engines(&t, true);
+    choir__text_close(&t, ']');
+    add_list(&t, "images", add_images);
+    add_list(&t, "studies", add_studies);
+    add_list(&t, "logs", add_logs);
+    choir__text_open(&t, "devices", '[');
     for (int i = 0; i < devices; i++)
-        printf("%s\"cpu:%d\"", i ? "," : "", i);
+        choir__text_value(&t, NULL, "\"cpu:%d\"", i);
     for (int i = 0; i < gpus; i++)
-        printf(",\"cuda:%d\"", i);
-    printf("],\"gpus\":[");
-    for (int i = 0; i < gpus; i++) {
-        char text[1024];
-        choir__device_describe("cuda", i, text, sizeof text);
-        printf("%s{\"device\":\"cuda:%d\"%s%s}", i ? "," : "", i, *text ? "," : "", text);
-    }
-    printf("]}\n");
+        choir__text_value(&t, NULL, "\"cuda:%d\"", i);
+    choir__text_close(&t, ']');
+    choir__text_open(&t, "gpus", '[');
+    for (int i = 0; i < gpus; i++)
+        add_gpu(&t, i);
+    choir__text_close(&t, ']');
+    choir__text_finish(&t, stdout);
 }
 
-/* Returns a number from a description, or -1 if it is missing. */
-static double number(const json_t *gpu, const char *key)
-{
-    const json_t *value = json_object_get(gpu, key);
-    return value ? json_number_value(value) : -1;
-}
+/* --- for people --- */
 
 /* Prints ", cuDNN 9.19.0", or that there is none. */
-static void print_library(const json_t *gpu, const char *key, const char *name)
+static void print_library(const char *version, const char *name)
 {
-    const char *version = json_string_value(json_object_get(gpu, key));
-    printf(", %s %s", version ? name : "no", version ? version : name);
+    printf(", %s %s", *version ? name : "no", *version ? version : name);
 }
 
 /* Prints "cuda:0    NVIDIA H200, 9.0, 1.2 of 139.8 GiB, 37 % busy, 41 C, 120 W,
  * cuBLASLt 13.0.0, cuDNN 9.19.0". */
 static void print_gpu(int i)
 {
-    char text[1024], object[1100];
-    choir__device_describe("cuda", i, text, sizeof text);
-    snprintf(object, sizeof object, "{%s}", text);
-    json_t *gpu = json_loads(object, 0, NULL);
-    const char *model = json_string_value(json_object_get(gpu, "model"));
-    const char *capability = json_string_value(json_object_get(gpu, "capability"));
-    double gib = 1 << 30, busy = number(gpu, "utilization_percent");
+    choir__device_facts gpu;
+    const double gib = 1 << 30;
+    choir__device_describe("cuda", i, &gpu);
     printf("%-9s cuda:%d: %s (%s), %.1f of %.1f GiB in use", i ? "" : "gpus", i,
-        model ? model : "a GPU", capability ? capability : "?",
-        number(gpu, "memory_used_bytes") / gib, number(gpu, "memory_bytes") / gib);
-    if (busy >= 0)
-        printf(", %.0f %% busy, %.0f C, %.0f W", busy, number(gpu, "temperature_c"),
-            number(gpu, "power_w"));
-    print_library(gpu, "cublaslt", "cuBLASLt");
-    print_library(gpu, "cudnn", "cuDNN");
+        *gpu.model ? gpu.model : "a GPU", *gpu.capability ? gpu.capability : "?",
+        (double)gpu.used_bytes / gib, (double)gpu.bytes / gib);
+    if (*gpu.model && gpu.busy_percent >= 0)
+        printf(", %d %% busy, %d C, %d W", gpu.busy_percent, gpu.celsius, gpu.watts);
+    print_library(gpu.cublaslt, "cuBLASLt");
+    print_library(gpu.cudnn, "cuDNN");
     printf("\n");
-    json_decref(gpu);
 }
 
 static void print_gpus(void)
@@ -174,6 +178,33 @@ static void print_gpus(void)
         printf("gpus      none: %s\n", why);
     for (int i = 0; i < gpus; i++)
         print_gpu(i);
+}
+
+/* Prints a line of names: those that `members` adds, or "none". */
+static void print_list(const char *head, void (*members)(choir__text *, bool))
+{
+    choir__text list = {0};
+    members(&list, false);
+    printf("%-9s %s\n", head, list.used ? list.bytes : "none");
+    choir__text_free(&list);
+}
+
+static void print_all(int devices)
+{
+    choir__text engines = {0};
+    add_engines(&engines, false);
+    printf("choir     %s\nkernels   %s, %s\nbackends  cpu%s (devices); %s (groups)\n",
+        CHOIR_VERSION, choir_cpu_isa(), choir__cpu_multiplier(), has_cuda() ? ", cuda" : "",
+        engines.bytes);
+    choir__text_free(&engines);
+    print_list("images", add_images);
+    print_list("studies", add_studies);
+    print_list("logs", add_logs);
+    printf(
+        "devices   cpu:0 to cpu:%d, one core each (--threads for more, CHOIR_CPU_DEVICES for "
+        "others)\n",
+        devices - 1);
+    print_gpus();
 }
 
 typedef struct request {
@@ -190,20 +221,10 @@ static int run(const choir__cli_command *command, int argc, char **argv)
     if (r.kernels)
         return choir__cli_print_kernels(r.json);
     int devices = choir_device_count("cpu");
-    if (r.json) {
+    if (r.json)
         print_json(devices);
-        return CHOIR__EXIT_OK;
-    }
-    printf(
-        "choir     %s\nkernels   %s, %s\nbackends  cpu%s (devices); %s (groups)\n"
-        "images    %s\n"
-        "studies   %s\n"
-        "logs      %s\n"
-        "devices   cpu:0 to cpu:%d, one core each (--threads for more, CHOIR_CPU_DEVICES for "
-        "others)\n",
-        CHOIR_VERSION, choir_cpu_isa(), choir__cpu_multiplier(), has_cuda() ? ", cuda" : "",
-        engines(""), images("", "none"), studies(""), logs(""), devices - 1);
-    print_gpus();
+    else
+        print_all(devices);
     return CHOIR__EXIT_OK;
 }
 

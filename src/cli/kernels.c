@@ -2,6 +2,7 @@
  * each dtype, forward and backward, and the kernels of the device note the way they took
  * (device/cpu/ways.h). An op is as slow as its slowest kernel; that its operands were
  * converted to f32 counts as "widened". */
+#include "base/text.h"
 #include "cli/kernels.h"
 
 #include <stdio.h>
@@ -252,16 +253,22 @@ static choir_status observe(
 
 static void print_row(const probe *p, int pass, const choir__way *ways, bool json)
 {
-    if (json)
-        printf("{\"op\":\"%s\",\"pass\":\"%s\"", p->name, pass_names[pass]);
-    else
-        printf("%-24s %-18s", p->name, pass_names[pass]);
+    choir__text t = {0};
+    choir__text_open(&t, NULL, '{');
+    choir__text_string(&t, "op", p->name);
+    choir__text_string(&t, "pass", pass_names[pass]);
     for (size_t d = 0; d < CHOIR_COUNT(dtypes); d++)
-        printf(json                          ? ",\"%s\":\"%s\""
-               : d + 1 < CHOIR_COUNT(dtypes) ? "%.0s %-9s"
-                                             : "%.0s %s",
-            choir_dtype_name(dtypes[d]), way_names[ways[d]]);
-    printf("%s\n", json ? "}" : "");
+        choir__text_string(&t, choir_dtype_name(dtypes[d]), way_names[ways[d]]);
+    choir__text_close(&t, '}');
+    if (json) {
+        choir__text_print(&t, stdout);
+    } else {
+        printf("%-24s %-18s", p->name, pass_names[pass]);
+        for (size_t d = 0; d < CHOIR_COUNT(dtypes); d++)
+            printf(d + 1 < CHOIR_COUNT(dtypes) ? " %-9s" : " %s", way_names[ways[d]]);
+        printf("\n");
+    }
+    choir__text_free(&t);
 }
 
 static choir_status print_probe(choir_scope *run, const probe *p, uint64_t *number, bool json)

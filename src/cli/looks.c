@@ -26,8 +26,7 @@ void choir__looks_sort(choir__looks *l)
 
 void choir__looks_add(choir__looks *l, choir__seen *seen)
 {
-    if ((l->count & (l->count - 1)) == 0) /* 0, or full: room for twice as many */
-        l->seen = choir__realloc(l->seen, 2 * (size_t)(l->count + 1) * sizeof *l->seen);
+    CHOIR__GROW(l->seen, l->count);
     l->seen[l->count++] = seen;
 }
 

@@ -8,7 +8,6 @@
 #include "line/command.h"
 #include "job/gpus_tried.h"
 #include "job/document/document.h"
-#include "line/self.h"
 
 extern const choir__cli_command choir__cli_train, choir__cli_compare, choir__cli_eval,
     choir__cli_predict, choir__cli_generate, choir__cli_checkpoint, choir__cli_run,

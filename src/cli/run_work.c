@@ -10,6 +10,7 @@
 
 #include "cli/torchrun.h"
 #include <choir/device.h>
+#include "base/text.h"
 #include "device/cpu/context.h"
 
 /* Options that may differ between nodes; with a value, but for those that end the list. */
@@ -43,22 +44,22 @@ char *choir__run_work(char **command)
     char hex[17];
     if (!command || !command[0] || !is_training(command))
         return choir__strdup("");
-    char *all = choir__strdup("choir train");
+    choir__text all = {0};
+    choir__text_put(&all, "choir train");
     for (char **word = command + 2; *word; word++) {
         int skipped = words_of_own(*word);
         if (skipped) {
             word += skipped == 2 && word[1] ? 1 : 0;
             continue;
         }
-        char *longer = choir__format("%s %s", all, *word);
-        free(all);
-        all = longer;
+        choir__text_format(&all, " %s", *word);
     }
-    char *text = choir__format("%s (%s, %s)", all, choir_cpu_isa(), choir__cpu_multiplier());
+    char *text =
+        choir__format("%s (%s, %s)", all.bytes, choir_cpu_isa(), choir__cpu_multiplier());
     crypto_generichash(hash, sizeof hash, (const unsigned char *)text, strlen(text), NULL, 0);
     sodium_bin2hex(hex, sizeof hex, hash, 8);
-    free(all);
-    all = choir__format("%.300s [%s]", text, hex);
+    choir__text_clear(&all);
+    choir__text_format(&all, "%.300s [%s]", text, hex);
     free(text);
-    return all;
+    return all.bytes;
 }

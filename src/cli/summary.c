@@ -11,8 +11,8 @@
 
 #include <choir/autograd.h>
 #include <choir/trace.h>
-#include "base/base.h"
-#include "line/fold.h"
+#include "base/text.h"
+#include "line/terminal.h"
 #include "line/say.h"
 
 typedef struct line {
@@ -290,22 +290,34 @@ static void print_totals(const summary *s, const totals *t)
 
 static void print_json(const summary *s, const totals *t)
 {
+    const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {{"weight_bytes", t->weight_bytes}, {"gradient_bytes", t->gradient_bytes},
+        {"state_bytes", t->state_bytes}, {"peak_bytes", t->peak_bytes}};
+    choir__text out = {0};
     for (int i = 0; i < s->count; i++) {
         const line *l = &s->lines[i];
-        printf("{\"event\":\"module\",");
-        choir__cli_print_string("path", l->module->path ? l->module->path : "");
-        printf(",");
-        choir__cli_print_string("class", l->module->type->name);
-        printf(",\"output\":\"%s\",\"parameters\":%lld,\"flops\":%.17g}\n", l->shape,
-            (long long)l->parameters, l->flops);
+        choir__text_open(&out, NULL, '{');
+        choir__text_string(&out, "event", "module");
+        choir__text_string(&out, "path", l->module->path ? l->module->path : "");
+        choir__text_string(&out, "class", l->module->type->name);
+        choir__text_string(&out, "output", l->shape);
+        choir__text_value(&out, "parameters", "%lld", (long long)l->parameters);
+        choir__text_value(&out, "flops", "%.17g", l->flops);
+        choir__text_close(&out, '}');
+        choir__text_print(&out, stdout);
     }
-    printf("{\"event\":\"model\",\"parameters\":%lld,\"trainable\":%lld,\"samples\":%lld,"
-           "\"flops\":%.17g,\"weight_bytes\":%lld,\"gradient_bytes\":%lld,\"state_bytes\":%lld,"
-           "\"peak_bytes\":%lld}\n",
-        (long long)t->parameters, (long long)t->trainable,
-        (long long)(s->job->training.batch_size / s->job->training.microbatches), t->flops,
-        (long long)t->weight_bytes, (long long)t->gradient_bytes, (long long)t->state_bytes,
-        (long long)t->peak_bytes);
+    choir__text_open(&out, NULL, '{');
+    choir__text_string(&out, "event", "model");
+    choir__text_value(&out, "parameters", "%lld", (long long)t->parameters);
+    choir__text_value(&out, "trainable", "%lld", (long long)t->trainable);
+    choir__text_value(&out, "samples", "%lld",
+        (long long)(s->job->training.batch_size / s->job->training.microbatches));
+    choir__text_value(&out, "flops", "%.17g", t->flops);
+    for (size_t i = 0; i < CHOIR_COUNT(sizes); i++)
+        choir__text_value(&out, sizes[i].key, "%lld", (long long)sizes[i].value);
+    choir__text_finish(&out, stdout);
 }
 
 static totals totals_of(const summary *s)

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "line/command.h"
-#include "cli/view.h"
+#include "cli/machines.h"
 #include "line/terminal.h"
 
 static const double first_look_s = 0.25; /* from the first look to the one that is shown */

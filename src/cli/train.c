@@ -12,7 +12,7 @@
 #include "cli/summary.h"
 #include "line/tee.h"
 #include "job/trainer/trainer.h"
-#include "cli/watch/beside.h"
+#include "cli/watch/page.h"
 #include "base/base.h"
 #include "base/files/folders.h"
 

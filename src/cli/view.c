@@ -1,7 +1,7 @@
 /* The processes in view: the latest look and the one before, of this machine and of others.
  * Processes that two looks share are shown once, since a machine may be named that is this one.
  */
-#include "cli/view.h"
+#include "cli/machines.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "data/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { DEEPEST = 512 };
 

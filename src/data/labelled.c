@@ -4,8 +4,7 @@
 #include <string.h>
 
 #include "data/images/encoded.h"
-#include "data/held.h"
-#include "data/labelled.h"
+#include "data/dataset.h"
 #include "data/labels.h"
 #include "data/record_parts.h"
 
@@ -60,7 +59,7 @@ typedef struct reading {
     const choir_labelled_opts *opts;
     int64_t entries; /* of the file, so far */
     bool training;
-    bool shared;                 /* the file has both splits (data/held.h) */
+    bool shared;                 /* the file has both splits (data/dataset.h) */
     bool labels_only;            /* the file is the other split's: its labels are the classes */
     bool held;                   /* the present entry is for validation, by its place */
     bool keep;                   /* the present entry is a sample of this split */

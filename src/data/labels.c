@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/options.h"
-#include "data/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { CLASSES_MAX = 1 << 20 };
 
@@ -134,17 +135,12 @@ choir_status choir__labels_add(
     return CHOIR_OK;
 }
 
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static void sort(choir__labels *l)
 {
     l->classes = l->count;
     l->sorted = choir__calloc((size_t)l->count + 1, sizeof *l->sorted);
     memcpy(l->sorted, l->text, (size_t)l->count * sizeof *l->text);
-    qsort(l->sorted, (size_t)l->count, sizeof *l->sorted, by_text);
+    qsort(l->sorted, (size_t)l->count, sizeof *l->sorted, choir__by_text);
     for (int64_t c = 0; c < l->count; c++)
         l->class_of[json_integer_value(json_object_get(l->seen, l->sorted[c]))] = c;
 }

@@ -6,7 +6,7 @@
 #include "data/records.h"
 
 /* The files of each split, in order. If none is held out, the training files have both splits
- * (data/held.h). */
+ * (data/dataset.h). */
 typedef struct choir__record_parts {
     choir__name_list train, held;
 } choir__record_parts;

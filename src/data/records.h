@@ -3,7 +3,7 @@
  *     NAME.jsonl     one object per line
  *     NAME.csv       rows of fields, as in RFC 4180; the first row has the columns' names
  *     NAME.tsv       the same with tabs between fields, which are never quoted
- *     NAME.parquet   rows that become lines of JSON (data/parquet.h)
+ *     NAME.parquet   rows that become lines of JSON (records.c)
  *
  * A row becomes an object of strings, so readers see one kind of record. A file is read a part
  * at a time, and records are parsed where they lie, so memory is bounded by the longest one. */
@@ -13,7 +13,9 @@
 #include "base/base.h"
 #include "base/files/map.h"
 #include "data/json.h"
-#include "data/parquet.h"
+
+/* Rows of a Parquet file as lines of JSON, by the plug-in choir_parquet.so. */
+typedef struct choir__parquet choir__parquet;
 
 /* The place of a record, for messages. */
 typedef struct choir__record_at {

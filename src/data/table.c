@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "data/records.h"
-#include "data/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 /* Returns the quote that ends a field, from behind its first quote; NULL: it is not there. ""
  * is a quote within the field. */

@@ -1,7 +1,7 @@
 /* The headers of a tar, 512 bytes each in front of a member's bytes, which fill whole blocks of
  * 512. A tar ends with two blocks of zeros, so one that is cut between two members is noticed,
  * too. */
-#include "data/tar.h"
+#include "data/loading/shards.h"
 
 #include <errno.h>
 #include <stdlib.h>

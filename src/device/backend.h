@@ -34,9 +34,8 @@ typedef struct choir__backend {
     const choir__far *far; /* access to their memory */
     choir__stream *(*stream)(choir_device *device);
     void (*memory_note)(const choir_device *device, char *text, size_t bytes);
-    /* Writes JSON members about device `index` as its driver reports it,
-     * `"name":"H200",...`. */
-    void (*describe)(int index, char *json, size_t bytes);
+    /* Stores what the driver reports about device `index`, into zeros; false: nothing. */
+    bool (*describe)(int index, choir__device_facts *facts);
     /* Writes what the libraries of an open device, whose queue is idle, have done so far. */
     void (*libraries)(const choir_device *device, choir__library_use use[CHOIR__LIBRARIES]);
 } choir__backend;

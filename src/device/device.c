@@ -330,12 +330,11 @@ choir__stream *choir__device_stream(choir_device *device)
     return b && b->stream ? b->stream(device) : NULL;
 }
 
-void choir__device_describe(const char *name, int index, char *json, size_t bytes)
+bool choir__device_describe(const char *name, int index, choir__device_facts *facts)
 {
     struct kind *k = kind_named(name, strlen(name));
-    *json = '\0';
-    if (k && count(k) && k->backend->describe)
-        k->backend->describe(index, json, bytes);
+    *facts = (choir__device_facts){0};
+    return k && count(k) && k->backend->describe && k->backend->describe(index, facts);
 }
 
 void choir__device_libraries(

@@ -32,6 +32,17 @@ struct choir__carrier {
     bool (*reads)(const choir_device *to, const choir_device *from);
 };
 
+/* A driver's information on a device. A text is "" if it is unknown, a figure -1. */
+enum { CHOIR__VERSION_TEXT = 32 };
+typedef struct choir__device_facts {
+    int gpu; /* the driver's index: several devices may be on one GPU */
+    char model[256], capability[16], bus[64], driver[64];
+    char cublaslt[CHOIR__VERSION_TEXT], cudnn[CHOIR__VERSION_TEXT];
+    int multiprocessors;
+    size_t bytes, used_bytes; /* of the GPU's memory */
+    int busy_percent, celsius, watts, sm_mhz;
+} choir__device_facts;
+
 struct choir_device {
     char name[16];
     const char *kind;
@@ -111,9 +122,8 @@ void choir__device_place(choir_device *device, int index);
  * GPU are free", or "". */
 void choir__device_memory_note(const choir_device *device, char *text, size_t bytes);
 
-/* Writes the driver's information on device `index` of a kind, as members of a JSON object; ""
- * if there is none. */
-void choir__device_describe(const char *kind, int index, char *json, size_t bytes);
+/* Stores the driver's information on device `index` of a kind. Returns false if it has none. */
+bool choir__device_describe(const char *kind, int index, choir__device_facts *facts);
 
 /* Writes what the libraries of the device have done so far; waits for no task, so the caller
  * does. Zeros: it has none. */

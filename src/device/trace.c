@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/files/file.h"
+#include "base/text.h"
 #include "device/work.h"
 
 enum { MAX_QUEUES = 64, EVENTS = 1000000, RATE_SIZE = 1024, RATE_RUNS = 15 };
@@ -289,16 +290,45 @@ double choir_trace_matmul_rate(choir_device *device)
 
 /* --- the trace --- */
 
-static void write_event(FILE *f, const choir_trace *t, const event *e, int rank)
+static void write_event(choir__text *t, const choir_trace *trace, const event *e, int rank)
 {
-    const line *l = e->line >= 0 ? &t->lines[e->line] : NULL;
-    fprintf(f,
-        ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f",
-        l ? l->name : e->name, rank, e->track, e->start * 1e6, (e->end - e->start) * 1e6);
-    if (l && l->shape[0])
-        fprintf(f, ",\"args\":{\"size\":\"%s\",\"gflop\":%.6g}", l->shape,
-            l->public.flops / (double)l->public.calls * 1e-9);
-    fprintf(f, "}");
+    const line *l = e->line >= 0 ? &trace->lines[e->line] : NULL;
+    choir__text_open(t, NULL, '{');
+    choir__text_string(t, "name", l ? l->name : e->name);
+    choir__text_string(t, "ph", "X");
+    choir__text_value(t, "pid", "%d", rank);
+    choir__text_value(t, "tid", "%d", e->track);
+    choir__text_value(t, "ts", "%.3f", e->start * 1e6);
+    choir__text_value(t, "dur", "%.3f", (e->end - e->start) * 1e6);
+    if (l && l->shape[0]) {
+        choir__text_open(t, "args", '{');
+        choir__text_string(t, "size", l->shape);
+        choir__text_value(t, "gflop", "%.6g", l->public.flops / (double)l->public.calls * 1e-9);
+        choir__text_close(t, '}');
+    }
+    choir__text_close(t, '}');
+}
+
+/* Names a process, or a thread of it: thread >= 0. */
+static void write_name(choir__text *t, int rank, int thread, const char *name)
+{
+    choir__text_open(t, NULL, '{');
+    choir__text_string(t, "name", thread < 0 ? "process_name" : "thread_name");
+    choir__text_string(t, "ph", "M");
+    choir__text_value(t, "pid", "%d", rank);
+    if (thread >= 0)
+        choir__text_value(t, "tid", "%d", thread);
+    choir__text_open(t, "args", '{');
+    choir__text_string(t, "name", name);
+    choir__text_put(t, "}}");
+}
+
+/* Writes a line of the trace, each but the first behind a comma. */
+static void write_line(choir__text *t, FILE *f, bool first)
+{
+    fputs(first ? "" : ",\n", f);
+    fputs(t->bytes, f);
+    choir__text_clear(t);
 }
 
 choir_status choir_trace_write(choir_trace *t, const char *path, int rank)
@@ -307,23 +337,27 @@ choir_status choir_trace_write(choir_trace *t, const char *path, int rank)
         return choir__missing(__func__, "trace");
     if (!path)
         return choir__missing(__func__, "path");
+    choir__text text = {0};
+    char process[32];
     wait_for_all(t);
     FILE *f = choir__file_try_output(path);
     if (!f)
         return choir__error(
             CHOIR_ERR_IO, "trace: cannot write %s: %s", path, choir__file_why(errno));
     pthread_mutex_lock(&t->lock);
-    fprintf(f,
-        "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
-        "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}}",
-        rank, rank);
-    for (int i = 0; i < t->track_count; i++)
-        fprintf(f,
-            ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,"
-            "\"args\":{\"name\":\"%s\"}}",
-            rank, i, t->tracks[i].name);
-    for (size_t i = 0; i < t->event_count; i++)
-        write_event(f, t, &t->events[i], rank);
+    fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+    snprintf(process, sizeof process, "rank %d", rank);
+    write_name(&text, rank, -1, process);
+    write_line(&text, f, true);
+    for (int i = 0; i < t->track_count; i++) {
+        write_name(&text, rank, i, t->tracks[i].name);
+        write_line(&text, f, false);
+    }
+    for (size_t i = 0; i < t->event_count; i++) {
+        write_event(&text, t, &t->events[i], rank);
+        write_line(&text, f, false);
+    }
+    choir__text_free(&text);
     fprintf(f, "\n]}\n");
     pthread_mutex_unlock(&t->lock);
     bool failed = ferror(f);

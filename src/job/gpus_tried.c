@@ -3,7 +3,6 @@
  * today. */
 #include "job/gpus_tried.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "base/files/file.h"
 #include "base/files/folders.h"
 #include "base/plugin/plugin.h"
+#include "base/text.h"
 #include "line/say.h"
 #include "device/device.h"
 
@@ -37,20 +37,14 @@ static char *path_in(const char *folder)
 /* Returns a GPU's line: the card, where it is, and its driver. */
 static char *line_of(int index)
 {
-    static const char *const keys[] = {"model", "capability", "bus", "driver"};
-    char text[1024], *line = choir__strdup("choir " CHOIR_VERSION);
-    choir__device_describe("cuda", index, text, sizeof text);
-    char *object = choir__format("{%s}", text);
-    json_t *gpu = json_loads(object, 0, NULL);
-    for (size_t i = 0; i < CHOIR_COUNT(keys); i++) {
-        const char *value = json_string_value(json_object_get(gpu, keys[i]));
-        char *longer = choir__format("%s, %s", line, value ? value : "?");
-        free(line);
-        line = longer;
-    }
-    json_decref(gpu);
-    free(object);
-    return line;
+    choir__device_facts gpu;
+    choir__device_describe("cuda", index, &gpu);
+    const char *facts[] = {gpu.model, gpu.capability, gpu.bus, gpu.driver};
+    choir__text line = {0};
+    choir__text_put(&line, "choir " CHOIR_VERSION);
+    for (size_t i = 0; i < CHOIR_COUNT(facts); i++)
+        choir__text_format(&line, ", %s", *facts[i] ? facts[i] : "?");
+    return line.bytes;
 }
 
 static choir_status write_stamp(const char *folder, int gpus)

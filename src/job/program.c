@@ -18,7 +18,6 @@
 #include "job/report/record.h"
 #include "job/run.h"
 #include "job/trainer/trainer.h"
-#include "line/self.h"
 #include "line/values.h"
 
 typedef struct setting {

@@ -5,7 +5,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/base.h"
 #include "base/named.h"
 #include "base/number.h"
 
@@ -117,4 +119,26 @@ char *choir__cli_text(const choir__cli_option *o, const void *place)
         return *(const char *const *)place ? choir__strdup(*(const char *const *)place) : NULL;
     }
     return NULL;
+}
+
+/* --- the process --- */
+
+static double started; /* on choir__now()'s clock */
+
+/* The CPU time so far is close to the time that exec and linking took before main. */
+void choir__cli_start(void)
+{
+    struct timespec cpu;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    started = choir__now() - (double)cpu.tv_sec - 1e-9 * (double)cpu.tv_nsec;
+}
+
+void choir__cli_start_again(void)
+{
+    started = choir__now();
+}
+
+double choir__cli_uptime(void)
+{
+    return choir__now() - started;
 }

@@ -1,7 +1,7 @@
 /* Commands and their options as data.
  *
- * Each command has one table of options. The parser (parse.c), --help (help.c), the completion
- * of the shell (complete.c) and the tests of the man pages (tests/cli/options.sh) all read that
+ * Each command has one table of options. The parser (parse.c), --help and the completion
+ * of the shell (help.c) and the tests of the man pages (tests/cli/options.sh) all read that
  * table, so an option is stated once: a row, and the member of a struct that gets its value. */
 #ifndef CHOIR_LINE_COMMAND_H
 #define CHOIR_LINE_COMMAND_H
@@ -188,5 +188,16 @@ bool choir__cli_is_choice(choir__cli_choices *choices, const char *name);
 /* Returns CHOIR_ERR_ARGUMENT with the message of choir__unknown_name (base/named.h). */
 choir_status choir__cli_no_choice(
     choir__cli_choices *choices, const char *kind, const char *name);
+
+/* The process of the command. */
+
+/* Stores the start time of the process; main calls it first. */
+void choir__cli_start(void);
+
+/* Counts from now on: the process is a program's, and has done other work before. */
+void choir__cli_start_again(void);
+
+/* Returns the seconds since this process started, including exec and dynamic linking. */
+double choir__cli_uptime(void);
 
 #endif

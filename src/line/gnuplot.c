@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 #include "base/files/file.h"
-#include "data/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { FONT = CHOIR__GNUPLOT_FONT };
 
@@ -39,6 +39,22 @@ void choir__gnuplot_words(FILE *g, const char *text)
         text += choir__max(n, 1);
     }
     fputc('\'', g);
+}
+
+void choir__gnuplot_begin(
+    FILE *g, const char *file, int width, int height, int font, double scale)
+{
+    if (!strcmp(strrchr(file, '.'), ".svg"))
+        fprintf(g,
+            "set terminal svg size %d,%d dynamic noenhanced background rgb 'white' font 'DejaVu "
+            "Sans,Helvetica,Arial,%d' fontscale %g\n",
+            width, height, font, scale);
+    else
+        fprintf(g, "set terminal pngcairo size %d,%d noenhanced font 'DejaVu Sans,%d'\n", width,
+            height, font);
+    fprintf(g, "set encoding utf8\nset output ");
+    choir__gnuplot_text(g, file);
+    fprintf(g, "\n");
 }
 
 void choir__gnuplot_panel(FILE *g, choir__panel p, const char *title)

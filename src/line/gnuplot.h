@@ -15,6 +15,11 @@ typedef struct choir__panel {
     double x, y, width, height;
 } choir__panel;
 
+/* Writes the beginning of a script: the picture's file, SVG or PNG by its name, its width and
+ * height in pixels, its font in points, and the factor by which an SVG's font is larger. */
+void choir__gnuplot_begin(
+    FILE *g, const char *file, int width, int height, int font, double scale);
+
 /* Writes the axes, fonts and grid of a panel. */
 void choir__gnuplot_panel(FILE *g, choir__panel p, const char *title);
 

@@ -7,14 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "data/tokenizer/utf8.h"
-
-bool choir__is_printed(const char *character, int n)
-{
-    char copy[CHOIR__LONGEST_UTF8 + 1] = "";
-    memcpy(copy, character, (size_t)n);
-    return !memcmp(choir__clean(copy), character, (size_t)n);
-}
+#include "base/utf8.h"
 
 char *choir__printed(const char *text)
 {

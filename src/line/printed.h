@@ -1,14 +1,11 @@
 /* Text of files, studies, models and other programs, as it is printed: it neither commands a
  * terminal (choir__clean) nor, as a cell of a table, a spreadsheet. JSON keeps such text as it
- * is, in escapes: choir__cli_print_quoted of line/say.h. */
+ * is, in escapes: choir__text_string of base/text.h. */
 #ifndef CHOIR_LINE_PRINTED_H
 #define CHOIR_LINE_PRINTED_H
 
-#include <stdbool.h>
 #include <stdio.h>
 
-/* Returns whether a character of n bytes is printed as it is; line ends and tabs are. */
-bool choir__is_printed(const char *character, int n);
 /* Returns a copy that is cleaned and one line long, with '?' for line ends and tabs; the caller
  * frees it. Tests call it, too. */
 char *choir__printed(const char *text);

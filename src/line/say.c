@@ -1,6 +1,5 @@
 /* Messages of the command: "choir COMMAND: sentence" on standard error, folded for narrow
- * terminals, without passwords and control characters. Wrong usage names the help. JSON strings
- * for standard output are quoted here, too. */
+ * terminals, without passwords and control characters. Wrong usage names the help. */
 #include "line/say.h"
 
 #include <errno.h>
@@ -11,9 +10,7 @@
 
 #include "base/base.h"
 #include "base/secret.h"
-#include "line/fold.h"
-#include "line/printed.h"
-#include "data/tokenizer/utf8.h"
+#include "line/terminal.h"
 
 enum { LONGEST = 1200 }; /* bytes of a sentence: some quote what may be as long as a file */
 
@@ -82,47 +79,4 @@ choir_status choir__cli_flush(void)
         return CHOIR_OK;
     return choir__error(CHOIR_ERR_IO, "cannot write to standard output: %s",
         errno ? strerror(errno) : "some of the output was lost");
-}
-
-/* Returns how many of the next bytes are printed as they are. */
-static size_t plain_bytes(const char *text)
-{
-    size_t n = 0;
-    while (text[n] >= ' ' && text[n] <= '~' && text[n] != '"' && text[n] != '\\')
-        n++;
-    return n;
-}
-
-void choir__cli_write_quoted(FILE *out, const char *text)
-{
-    const char *end = text + strlen(text);
-    fputs("\"", out);
-    for (int n; text<end; text += n> 0 ? n : 1) {
-        uint32_t code;
-        size_t plain = plain_bytes(text);
-        fwrite(text, 1, plain, out);
-        text += plain;
-        if (text == end)
-            break;
-        n = choir__utf8_decode(text, end, &code);
-        if (n == 0) /* JSON is UTF-8, and texts out of files or of other programs may not be */
-            fprintf(out, "\\ufffd");
-        else if (code < 0x20 || !choir__is_printed(text, n)) /* below U+10000 */
-            fprintf(out, "\\u%04x", (unsigned)code);
-        else
-            fprintf(out, "%s%.*s", code == '"' || code == '\\' ? "\\" : "", n, text);
-    }
-    fputs("\"", out);
-}
-
-void choir__cli_print_quoted(const char *text)
-{
-    choir__cli_write_quoted(stdout, text);
-}
-
-void choir__cli_print_string(const char *key, const char *text)
-{
-    choir__cli_print_quoted(key);
-    printf(":");
-    choir__cli_print_quoted(text);
 }

@@ -1,5 +1,5 @@
 /* Messages that all commands print in one form: failures, wrong usage, notes. On a terminal
- * that is narrower than they are, they are folded (line/fold.h). The value that a command
+ * that is narrower than they are, they are folded (line/terminal.h). The value that a command
  * returns is the exit status of the process. */
 #ifndef CHOIR_LINE_SAY_H
 #define CHOIR_LINE_SAY_H
@@ -27,12 +27,6 @@ int choir__cli_refuse(const char *command, bool usage);
 
 /* Prints "choir COMMAND: note: ..." for every line of notes; command may be empty. */
 void choir__cli_notes(const char *command, const char *notes);
-
-/* Prints a text from the user as a string of JSON. */
-void choir__cli_write_quoted(FILE *out, const char *text);
-void choir__cli_print_quoted(const char *text);
-/* Prints a member of a JSON object, "KEY":"TEXT", with texts from the user. */
-void choir__cli_print_string(const char *key, const char *text);
 
 /* Flushes standard output. Errors: I/O if any of the output was lost. */
 choir_status choir__cli_flush(void);

@@ -23,7 +23,7 @@
 
 #include "base/base.h"
 #include "base/files/file.h"
-#include "line/fold.h"
+#include "line/terminal.h"
 #include "launch/process/signal_table.h"
 
 struct choir__tee {

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Stores the size of the terminal that a descriptor is; it may change at any time. Returns
  * false, and stores nothing, if there is no terminal or it has no size. Either pointer may be
@@ -16,7 +17,33 @@ bool choir__terminal_size(int fd, int *columns, int *rows);
  * letter of its own, with code 0. */
 int choir__letter(const char *text, const char *end, uint32_t *code, int *columns);
 
-/* Returns the columns that a text takes. */
+/* Returns the columns that a text takes. Tests call it, too. */
 int choir__columns(const char *text, size_t bytes);
+
+/* Texts for a terminal that is narrower than their lines: a line is broken at a blank or behind
+ * a comma, where the terminal would break it in the middle of a word. Elsewhere, as in a file
+ * or a pipe, every line stays whole. */
+
+/* Returns the columns that a line may have on the terminal that the descriptor is, or INT_MAX
+ * if it is none. */
+int choir__fold_columns(int fd);
+
+/* Returns a copy of the text with each line folded to `columns`. The rest of a line is
+ * indented by two blanks more than its beginning. A word that is longer stays whole. The caller
+ * frees it. */
+char *choir__fold(const char *text, size_t bytes, int columns);
+
+/* A text that is printed when it is complete, so that the lines of several processes stay
+ * apart.
+ */
+typedef struct choir__paragraph {
+    FILE *out; /* the text is printed here */
+    char *text;
+    size_t bytes;
+} choir__paragraph;
+
+void choir__paragraph_begin(choir__paragraph *p);
+/* Prints the paragraph, folded if `to` is a terminal. */
+void choir__paragraph_end(choir__paragraph *p, FILE *to);
 
 #endif

@@ -9,10 +9,9 @@
 
 #include "base/files/file.h"
 #include "base/files/fresh.h"
-#include "record/append.h"
 #include "record/lines.h"
 #include "record/recorder.h"
-#include "record/text.h"
+#include "base/text.h"
 
 typedef struct csv {
     choir__recorder base;

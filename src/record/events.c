@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "record/recorder.h"
-#include "record/text.h"
 
 /* --- the table --- */
 
@@ -133,99 +132,86 @@ bool choir__event_measure(const choir__event_field *f, const void *event, double
 /* --- writing --- */
 
 typedef struct form {
-    FILE *out;
+    choir__text *out;
     unsigned where; /* CHOIR__TO_OUT or _LOGS */
-    choir__quote *quote;
 } form;
 
-static void quote_plainly(FILE *out, const char *text)
-{
-    choir__text quoted = {0};
-    choir__text_json(&quoted, text);
-    fputs(quoted.bytes, out);
-    choir__text_free(&quoted);
-}
-
-static void write_number(const form *to, const choir__event_field *f, const void *event)
+static void write_number(
+    const form *to, const char *key, const choir__event_field *f, const void *event)
 {
     int digits = f->type == CHOIR__FIELD_rate ? 6 : f->type == CHOIR__FIELD_setting ? 7 : 9;
     double x = number_of(f, event);
     char text[64];
     if (!isfinite(x)) {
-        fputs("null", to->out);
+        choir__text_value(to->out, key, "null");
     } else if (to->where == CHOIR__TO_LOGS) {
         snprintf(text, sizeof text, "%.17g", in_full(f, event));
         bool whole = !text[strspn(text, "-0123456789")];
-        fprintf(to->out, "%s%s", text, whole ? ".0" : ""); /* a number that is no count */
+        choir__text_value(to->out, key, "%s%s", text, whole ? ".0" : ""); /* it is no count */
+    } else if (f->type == CHOIR__FIELD_share) {
+        choir__text_value(to->out, key, "%.3f", x);
     } else {
-        fprintf(to->out, f->type == CHOIR__FIELD_share ? "%.*f" : "%.*g",
-            f->type == CHOIR__FIELD_share ? 3 : digits, x);
+        choir__text_value(to->out, key, "%.*g", digits, x);
     }
 }
 
-static void write_fields(
-    const form *to, const choir__event_kind *kind, const void *event, const char *begin);
-static void write_value(const form *to, const choir__event_field *f, const void *event);
+static void write_fields(const form *to, const choir__event_kind *kind, const void *event);
+static void write_value(
+    const form *to, const char *key, const choir__event_field *f, const void *event);
 
 /* Items are objects, or the first field alone where the others are not written. */
-static void write_list(const form *to, const choir__event_field *f, const void *event)
+static void write_list(
+    const form *to, const char *key, const choir__event_field *f, const void *event)
 {
     const char *item = *(const char *const *)place(f, event);
     int count = *(const int *)((const char *)event + f->count_at), fields = 0;
     for (int i = 0; i < f->items->count; i++)
         fields += (f->items->fields[i].where & to->where) != 0;
-    fputs("[", to->out);
+    choir__text_open(to->out, key, '[');
     for (int i = 0; i < count; i++, item += f->items->bytes) {
-        fputs(i ? "," : "", to->out);
-        if (fields > 1)
-            write_fields(to, f->items, item, "{");
-        else
-            write_value(to, f->items->fields, item);
-        fputs(fields > 1 ? "}" : "", to->out);
+        if (fields <= 1) {
+            write_value(to, NULL, f->items->fields, item);
+            continue;
+        }
+        choir__text_open(to->out, NULL, '{');
+        write_fields(to, f->items, item);
+        choir__text_close(to->out, '}');
     }
-    fputs("]", to->out);
+    choir__text_close(to->out, ']');
 }
 
-static void write_value(const form *to, const choir__event_field *f, const void *event)
+static void write_value(
+    const form *to, const char *key, const choir__event_field *f, const void *event)
 {
     if (f->type == CHOIR__FIELD_list)
-        write_list(to, f, event);
-    else if (is_missing(f, event))
-        fputs("null", to->out);
-    else if (f->type == CHOIR__FIELD_count)
-        fprintf(to->out, "%lld", (long long)count_of(f, event));
-    else if (f->type == CHOIR__FIELD_truth)
-        fputs(*(const bool *)place(f, event) ? "true" : "false", to->out);
+        write_list(to, key, f, event);
     else if (f->type == CHOIR__FIELD_text)
-        to->quote(to->out, text_of(f, event));
+        choir__text_string(to->out, key, text_of(f, event));
+    else if (is_missing(f, event))
+        choir__text_value(to->out, key, "null");
+    else if (f->type == CHOIR__FIELD_count)
+        choir__text_value(to->out, key, "%lld", (long long)count_of(f, event));
+    else if (f->type == CHOIR__FIELD_truth)
+        choir__text_value(
+            to->out, key, "%s", *(const bool *)place(f, event) ? "true" : "false");
     else
-        write_number(to, f, event);
+        write_number(to, key, f, event);
 }
 
-/* begin: what stands before the first field; a comma stands before the others. */
-static void write_fields(
-    const form *to, const choir__event_kind *kind, const void *event, const char *begin)
+static void write_fields(const form *to, const choir__event_kind *kind, const void *event)
 {
-    for (int i = 0; i < kind->count; i++) {
-        const choir__event_field *f = &kind->fields[i];
-        if (!is_written(f, event, to->where))
-            continue;
-        fputs(begin, to->out);
-        fputs("\"", to->out);
-        fputs(f->key, to->out);
-        fputs("\":", to->out);
-        write_value(to, f, event);
-        begin = ",";
-    }
+    for (int i = 0; i < kind->count; i++)
+        if (is_written(&kind->fields[i], event, to->where))
+            write_value(to, kind->fields[i].key, &kind->fields[i], event);
 }
 
-void choir__event_write(FILE *out, unsigned where, const choir__event_kind *kind,
-    const void *event, choir__quote *quote)
+void choir__event_write(
+    choir__text *out, unsigned where, const choir__event_kind *kind, const void *event)
 {
-    const form to = {out, where, quote ? quote : quote_plainly};
-    fprintf(out, "{\"%s\":\"%s\"", CHOIR__KEY(line, event), kind->name);
-    write_fields(&to, kind, event, ",");
-    fputs("}", out);
+    choir__text_open(out, NULL, '{');
+    choir__text_string(out, CHOIR__KEY(line, event), kind->name);
+    write_fields(&(form){out, where}, kind, event);
+    choir__text_close(out, '}');
 }
 
 void choir__event_as_row(const choir__record_event *e, choir__event_row *made)

@@ -3,9 +3,7 @@
 #ifndef CHOIR_RECORD_TOLD_H
 #define CHOIR_RECORD_TOLD_H
 
-#include <stdio.h>
-
-#include "base/base.h"
+#include "base/text.h"
 
 /* Where an event or a field is written: standard output with --json, run folders and logs. A
  * field that is missing is left out with CHOIR__IF_KNOWN, and else null. */
@@ -88,12 +86,8 @@ bool choir__event_is_measured(const choir__event_kind *kind, const char *key);
  * is missing, or is not for logs. */
 bool choir__event_measure(const choir__event_field *field, const void *event, double *value);
 
-/* Writes a text as a string of JSON, with its quotation marks. */
-typedef void choir__quote(FILE *out, const char *text);
-
-/* Writes an event as an object for standard output or for logs. quote: NULL for that of files.
- */
-void choir__event_write(FILE *out, unsigned where, const choir__event_kind *kind,
-    const void *event, choir__quote *quote);
+/* Adds an event as an object for standard output or for logs. */
+void choir__event_write(
+    choir__text *out, unsigned where, const choir__event_kind *kind, const void *event);
 
 #endif

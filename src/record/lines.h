@@ -23,4 +23,13 @@ choir_status choir__lines_add(choir__lines *lines, const char *bytes, size_t cou
 /* Errors: io. */
 choir_status choir__lines_close(choir__lines *lines);
 
+/* Adding records to a file that other processes read. */
+
+/* Fails with CHOIR_ERR_IO: "cannot write PATH: ...", with the reason of an errno. */
+choir_status choir__record_failed(const char *path, int error);
+
+/* Adds bytes to the end of an open file with one write(); a full disk leaves none of them.
+ * Errors: io. A file that was removed counts as one that cannot be written. */
+choir_status choir__record_append(int fd, const char *path, const void *bytes, size_t count);
+
 #endif

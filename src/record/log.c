@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "record/recorder.h"
-#include "record/text.h"
+#include "record/json_value.h"
 
 enum { LONGEST_NAME = 200 };
 
@@ -358,15 +358,10 @@ static choir_status put_event(
 
 choir_status choir__log_tell(choir_logger *log, const choir__event_kind *kind, const void *told)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    if (!out)
-        return choir__error(CHOIR_ERR_IO, "no memory for an event of a log");
-    choir__event_write(out, CHOIR__TO_LOGS, kind, told, NULL);
-    fclose(out);
-    json_t *fields = json_loads(text, 0, NULL);
-    free(text);
+    choir__text text = {0};
+    choir__event_write(&text, CHOIR__TO_LOGS, kind, told);
+    json_t *fields = json_loads(text.bytes, 0, NULL);
+    choir__text_free(&text);
     if (!fields)
         return choir__error(CHOIR_ERR_IO, "no memory for an event of a log");
     const json_t *number = json_object_get(fields, CHOIR__KEY(line, step));

@@ -18,10 +18,8 @@
 #include "base/files/file.h"
 #include "base/files/folders.h"
 #include "base/files/fresh.h"
-#include "record/append.h"
 #include "record/lines.h"
 #include "record/recorder.h"
-#include "record/text.h"
 
 typedef struct run_folder {
     choir__recorder base;
@@ -150,28 +148,23 @@ static choir_status begin(choir__recorder *base, const json_t *params, const cha
     return status;
 }
 
-static void put_head(choir__text *t, int64_t step, double time)
+static choir_status add_line(choir__lines *to, choir__text *line)
 {
-    char text[64];
-    snprintf(text, sizeof text, "\"%s\":%lld,\"%s\":%.6f", CHOIR__KEY(line, step),
-        (long long)step, CHOIR__KEY(line, time), time);
-    choir__text_put(t, text);
+    choir__text_put(line, "\n");
+    return choir__lines_add(to, line->bytes, line->used);
 }
 
 static choir_status step(choir__recorder *base, const choir__row *row)
 {
     run_folder *r = (run_folder *)base;
     choir__text_clear(&r->text);
-    choir__text_put(&r->text, "{");
-    put_head(&r->text, row->step, row->time);
-    for (int i = 0; i < row->count; i++) {
-        choir__text_put(&r->text, ",");
-        choir__text_json(&r->text, row->numbers[i].name);
-        choir__text_put(&r->text, ":");
-        choir__text_number(&r->text, row->numbers[i].value);
-    }
-    choir__text_put(&r->text, "}\n");
-    return choir__lines_add(&r->metrics, r->text.bytes, r->text.used);
+    choir__text_open(&r->text, NULL, '{');
+    choir__text_value(&r->text, CHOIR__KEY(line, step), "%lld", (long long)row->step);
+    choir__text_value(&r->text, CHOIR__KEY(line, time), "%.6f", row->time);
+    for (int i = 0; i < row->count; i++)
+        choir__text_number(&r->text, row->numbers[i].name, row->numbers[i].value);
+    choir__text_close(&r->text, '}');
+    return add_line(&r->metrics, &r->text);
 }
 
 static choir_status event(choir__recorder *base, const choir__record_event *e)
@@ -179,17 +172,14 @@ static choir_status event(choir__recorder *base, const choir__record_event *e)
     run_folder *r = (run_folder *)base;
     char *fields = json_dumps(e->fields, JSON_COMPACT | JSON_PRESERVE_ORDER);
     choir__text_clear(&r->text);
-    choir__text_put(&r->text, "{");
-    choir__text_json(&r->text, CHOIR__KEY(line, event));
-    choir__text_put(&r->text, ":");
-    choir__text_json(&r->text, e->kind);
-    choir__text_put(&r->text, ",");
-    put_head(&r->text, e->step, e->time);
+    choir__text_open(&r->text, NULL, '{');
+    choir__text_string(&r->text, CHOIR__KEY(line, event), e->kind);
+    choir__text_value(&r->text, CHOIR__KEY(line, step), "%lld", (long long)e->step);
+    choir__text_value(&r->text, CHOIR__KEY(line, time), "%.6f", e->time);
     choir__text_put(&r->text, json_object_size(e->fields) ? "," : "");
     choir__text_put(&r->text, fields + 1); /* with the brace at its end */
-    choir__text_put(&r->text, "\n");
     free(fields);
-    return choir__lines_add(&r->events, r->text.bytes, r->text.used);
+    return add_line(&r->events, &r->text);
 }
 
 const choir__recorder_ops choir__recorder_run = {

@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "data/tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "tune/program/link.h"
 #include "tune/study.h"
 #include "tune/trial.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "tune/program/link.h"
 #include "tune/study.h"
 #include "tune/trial.h"

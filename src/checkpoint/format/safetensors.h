@@ -10,6 +10,7 @@
 #define CHOIR_SAFETENSORS_H
 
 #include <choir/tensor.h>
+#include <jansson.h>
 #include "checkpoint/format/sha256.h"
 
 typedef struct choir__st_tensor {
@@ -58,5 +59,26 @@ double choir__st_out_progress(const choir__st_out *out);
 /* Ends the file like choir__draft_close. digest may be NULL. */
 choir_status choir__st_out_close(
     choir__st_out *out, choir_status status, choir__digest *digest);
+
+/* A safetensors file that is being read, and its header (safetensors_read.c,
+ * safetensors_header.c). */
+
+enum { CHOIR__ST_LENGTH = 8 }; /* bytes of the header's length, before the header */
+
+struct choir__st_file {
+    char *path;
+    char *map;
+    size_t size, header_bytes;
+    json_t *metadata; /* NULL: there is none */
+    choir__st_tensor *tensors;
+    int count;
+};
+
+/* "PATH: tensor 'NAME'", with a name of any length shortened for a message. */
+#define CHOIR__ST_TENSOR "%s: tensor '%.200s' "
+
+/* Reads the header's tensors, in its order, and the metadata; f->header_bytes are in the file.
+ * Checks each tensor by itself. Error: format. */
+choir_status choir__st_read_header(choir__st_file *f);
 
 #endif

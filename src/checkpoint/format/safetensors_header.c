@@ -1,6 +1,6 @@
 /* The header of a safetensors file: JSON from an unknown source, read one entry at a time, so
  * that memory holds the JSON of one entry alone, and that of the metadata. */
-#include "checkpoint/format/safetensors_header.h"
+#include "checkpoint/format/safetensors.h"
 
 #include <string.h>
 

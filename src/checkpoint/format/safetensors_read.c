@@ -5,7 +5,7 @@
  * the data once, without overlap or gap. So a truncated or inconsistent file is an error here,
  * and never an invalid read later. */
 #include "base/files/file.h"
-#include "checkpoint/format/safetensors_header.h"
+#include "checkpoint/format/safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
+#include "base/text.h"
 #include "cli/bench/bench.h"
 #include "comm/pattern/schedule.h"
 
@@ -34,12 +34,6 @@ const char *choir__op_name(choir_reduce_op op)
 
 /* --- times --- */
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Returns the seconds of `calls` calls after a barrier, on the slowest rank. */
 static double sample(const choir__station *s, int64_t count, int calls)
 {
@@ -62,7 +56,7 @@ static double measure(const choir__station *s, int64_t count)
     int samples = first > 20e-3 ? SAMPLES_OF_LONG_ONES : SAMPLES;
     for (int i = 0; i < samples; i++)
         times[i] = sample(s, count, calls) / calls;
-    qsort(times, (size_t)samples, sizeof *times, by_size);
+    qsort(times, (size_t)samples, sizeof *times, choir__by_number);
     return times[samples / 2];
 }
 
@@ -144,17 +138,31 @@ static void print_head(const choir__station *s)
         "(GB/s)", "(GB/s)");
 }
 
+/* The columns of JSON and of the table for people are those of nccl-tests. */
+static void print_json(const choir__station *s, size_t bytes, int64_t count, double seconds,
+    double algbw, double busbw, int64_t wrong)
+{
+    choir__text t = {0};
+    choir__text_open(&t, NULL, '{');
+    choir__text_string(&t, "collective", s->b->what->name);
+    choir__text_string(&t, "backend", choir_group_backend(s->group));
+    choir__text_string(&t, "algorithm", algorithm(s, count));
+    choir__text_value(&t, "ranks", "%d", s->world);
+    choir__text_value(&t, "bytes", "%zu", bytes);
+    choir__text_value(&t, "time_us", "%.3f", seconds * 1e6);
+    choir__text_value(&t, "algbw_gbs", "%.3f", algbw);
+    choir__text_value(&t, "busbw_gbs", "%.3f", busbw);
+    choir__text_value(&t, "wrong", "%" PRId64, wrong);
+    choir__text_finish(&t, stdout);
+}
+
 static void print_line(
     const choir__station *s, size_t bytes, int64_t count, double seconds, int64_t wrong)
 {
     const choir__bench *b = s->b;
     double algbw = (double)bytes / seconds * 1e-9, busbw = algbw * bus_factor(s);
     if (b->json)
-        printf("{\"collective\":\"%s\",\"backend\":\"%s\",\"algorithm\":\"%s\",\"ranks\":%d,"
-               "\"bytes\":%zu,\"time_us\":%.3f,\"algbw_gbs\":%.3f,\"busbw_gbs\":%.3f,"
-               "\"wrong\":%" PRId64 "}\n",
-            b->what->name, choir_group_backend(s->group), algorithm(s, count), s->world, bytes,
-            seconds * 1e6, algbw, busbw, wrong);
+        print_json(s, bytes, count, seconds, algbw, busbw, wrong);
     else
         printf("  %12zu %13" PRId64 " %6s %6s %5d %11.2f %9.2f %9.2f %7" PRId64 "  %s\n", bytes,
             count, choir_dtype_name(b->dtype),

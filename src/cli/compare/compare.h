@@ -3,7 +3,6 @@
  *     compare.c     the command, and the order of the runs
  *     options.c     its options, and the strategies that it compares
  *     run.c         one run: `choir train --json` in a process of its own
- *     watch.c       a run's devices over time, seen from outside
  *     figures.c     medians, spreads, speed-ups, the same bits, advice
  *     table.c       the table and the JSON
  *     plot*.c       the picture, through gnuplot */
@@ -11,16 +10,18 @@
 #define CHOIR_CLI_COMPARE_H
 
 #include <jansson.h>
+#include <stdio.h>
 
 #include "base/base.h"
 #include "job/job.h"
+#include "line/gnuplot.h"
 
-/* --- watch.c --- */
+/* --- a run's devices over time, seen from outside: run.c --- */
 
 /* Memory and kernel time of a run's devices, sampled at intervals. */
 typedef struct choir__compare_watch {
     char device[CHOIR__MAX_DEVICES][16];
-    int device_count, count, room;
+    int device_count, count;
     double *at;      /* (count) choir__now() */
     double *bytes;   /* (count, CHOIR__MAX_DEVICES) live */
     double *busy_s;  /* (count, CHOIR__MAX_DEVICES) so far */
@@ -28,8 +29,6 @@ typedef struct choir__compare_watch {
     double step_s;   /* median seconds of a step */
 } choir__compare_watch;
 
-/* Takes a sample of the process and its children. */
-void choir__watch_look(choir__compare_watch *watch, int pid);
 void choir__watch_free(choir__compare_watch *watch); /* NULL is fine */
 
 /* Returns the share of the time in [from, to) in which device i was busy. */
@@ -145,5 +144,10 @@ void choir__compare_table(const choir__compare *c);
 void choir__compare_json(const choir__compare *c);
 
 choir_status choir__compare_plot(const choir__compare *c);
+
+/* The picture of a comparison: what its parts tell each other. */
+
+/* Writes the two lower rows of the picture. */
+void choir__plot_time(const choir__compare *c, FILE *g);
 
 #endif

@@ -24,12 +24,6 @@ void choir__outcome_free(choir__outcome *o)
 
 /* --- statistics --- */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Returns the quantile of the sorted values, linearly interpolated between neighbours. */
 static double quantile(const double *sorted, int count, double share)
 {
@@ -45,7 +39,7 @@ static double between(const double *values, int count, double low, double high)
         return NAN;
     double *sorted = choir__alloc((size_t)count * sizeof *sorted);
     memcpy(sorted, values, (size_t)count * sizeof *sorted);
-    qsort(sorted, (size_t)count, sizeof *sorted, by_value);
+    qsort(sorted, (size_t)count, sizeof *sorted, choir__by_number);
     double a = quantile(sorted, count, low), b = quantile(sorted, count, high);
     free(sorted);
     return low == high ? a : b - a;

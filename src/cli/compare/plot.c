@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/compare/plot.h"
+#include "cli/compare/compare.h"
 #include "record/events.h"
 
 enum { WIDTH = 1920, HEIGHT = 1080, FONT = CHOIR__GNUPLOT_FONT };
@@ -197,16 +197,8 @@ static void heading(const choir__compare *c, FILE *g)
 static void write_script(const void *arg, FILE *g)
 {
     const choir__compare *c = arg;
-    const char *kind = strrchr(c->plot, '.') + 1;
-    fprintf(g,
-        !strcmp(kind, "svg")
-            ? "set terminal svg size %d,%d dynamic noenhanced background rgb 'white' "
-              "font 'DejaVu Sans,Helvetica,Arial,%d' fontscale 1.3\n"
-            : "set terminal pngcairo size %d,%d noenhanced font 'DejaVu Sans,%d'\n",
-        WIDTH, HEIGHT, FONT);
-    fprintf(g, "set encoding utf8\nset output ");
-    choir__gnuplot_text(g, c->plot);
-    fprintf(g, "\nset multiplot\nk = %s\n", in_thousands(c) ? "0.001" : "1");
+    choir__gnuplot_begin(g, c->plot, WIDTH, HEIGHT, FONT, 1.3);
+    fprintf(g, "set multiplot\nk = %s\n", in_thousands(c) ? "0.001" : "1");
     heading(c, g);
     bool three = choir__compare_best(c, choir__is_model_parallel) &&
                  choir__compare_best(c, choir__is_pipeline),

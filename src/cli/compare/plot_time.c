@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/compare/plot.h"
+#include "cli/compare/compare.h"
 
 enum { FONT = CHOIR__GNUPLOT_FONT, BINS = 30, STEPS_SHOWN = 3, PANELS = 4 };
 

@@ -10,17 +10,118 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/flight/recorder.h"
 #include "line/say.h"
+#include "base/text.h"
 #include "cli/compare/compare.h"
 #include "launch/process/process.h"
 #include "record/events.h"
+
+/* --- devices ---
+ *
+ * A run's devices over time. Its process and the ones it started publish their figures on
+ * boards (base/board/board.h), so the run itself needs no code for this. */
+
+/* Returns the column of a device, or -1 if there are too many devices. */
+static int column(choir__compare_watch *w, const char *name)
+{
+    for (int i = 0; i < w->device_count; i++)
+        if (!strcmp(w->device[i], name))
+            return i;
+    if (w->device_count == CHOIR__MAX_DEVICES)
+        return -1;
+    snprintf(w->device[w->device_count], sizeof w->device[0], "%s", name);
+    return w->device_count++;
+}
+
+/* Ranks of one job have a device each, and each sees all: the figures of a name are added. */
+static bool add(choir__compare_watch *w, int pid)
+{
+    choir__seen *seen = choir__recorder_read(pid);
+    for (int i = 0; seen && i < seen->device_count; i++) {
+        int at = column(w, seen->devices[i].name);
+        if (at < 0)
+            continue;
+        w->bytes[w->count * CHOIR__MAX_DEVICES + at] += (double)seen->devices[i].now;
+        w->busy_s[w->count * CHOIR__MAX_DEVICES + at] += seen->devices[i].busy_s;
+    }
+    bool found = seen && seen->device_count > 0;
+    choir__seen_free(seen);
+    return found;
+}
+
+/* Keeps the busy time of processes that have ended. */
+static void keep_ended(choir__compare_watch *w)
+{
+    for (int i = 0; i < w->device_count && w->count; i++) {
+        double *now = &w->busy_s[w->count * CHOIR__MAX_DEVICES + i];
+        *now = fmax(*now, now[-CHOIR__MAX_DEVICES]);
+    }
+}
+
+/* Takes a sample of the process and its children. */
+static void take_sample(choir__compare_watch *w, int pid)
+{
+    char path[64], children[1024] = "", *rest = children;
+    size_t row = CHOIR__MAX_DEVICES * sizeof(double);
+    CHOIR__GROW(w->at, w->count);
+    w->bytes = choir__grow(w->bytes, (size_t)w->count, row);
+    w->busy_s = choir__grow(w->busy_s, (size_t)w->count, row);
+    memset(w->bytes + w->count * CHOIR__MAX_DEVICES, 0, row);
+    memset(w->busy_s + w->count * CHOIR__MAX_DEVICES, 0, row);
+    w->at[w->count] = choir__now();
+    bool found = add(w, pid);
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, pid);
+    FILE *f = fopen(path, "re");
+    if (f && fgets(children, sizeof children, f))
+        for (long child; (child = strtol(rest, &rest, 10)) > 0;)
+            found = add(w, (int)child) || found;
+    if (f)
+        fclose(f);
+    keep_ended(w);
+    w->count += found;
+}
+
+/* Returns the busy seconds of device i up to a time, interpolated between two samples. */
+static double busy_until(const choir__compare_watch *w, int i, double at)
+{
+    int low = 0, high = w->count - 1;
+    if (high < 0 || at <= w->at[0])
+        return high < 0 ? 0 : w->busy_s[i];
+    if (at >= w->at[high])
+        return w->busy_s[high * CHOIR__MAX_DEVICES + i];
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        *(w->at[middle] <= at ? &low : &high) = middle;
+    }
+    double a = w->busy_s[low * CHOIR__MAX_DEVICES + i],
+           b = w->busy_s[high * CHOIR__MAX_DEVICES + i];
+    return a + (b - a) * (at - w->at[low]) / (w->at[high] - w->at[low]);
+}
+
+double choir__watch_busy(const choir__compare_watch *w, int i, double from, double to)
+{
+    double busy = busy_until(w, i, to) - busy_until(w, i, from);
+    return fmin(1, fmax(0, busy / (to - from)));
+}
+
+void choir__watch_free(choir__compare_watch *w)
+{
+    if (!w)
+        return;
+    free(w->at);
+    free(w->bytes);
+    free(w->busy_s);
+    free(w);
+}
 
 /* A running process, and its output so far. */
 typedef struct run {
     char **argv;
     int out[2], err[2]; /* pipes: read, write */
-    char *line, error[600];
-    size_t length, room, error_length; /* of line, error */
+    choir__text line;
+    char error[600];
+    size_t error_length;
     choir__outcome *outcome;
 } run;
 
@@ -58,20 +159,13 @@ static void take_line(choir__outcome *o, const char *line)
 
 static void take_text(run *r, const char *text, size_t bytes)
 {
-    if (r->length + bytes + 1 > r->room) {
-        r->room = 2 * (r->length + bytes + 1);
-        r->line = choir__realloc(r->line, r->room);
-    }
-    memcpy(r->line + r->length, text, bytes);
-    r->length += bytes;
-    r->line[r->length] = '\0';
-    char *at = r->line;
+    choir__text_add(&r->line, text, bytes);
+    char *at = r->line.bytes;
     for (char *end; (end = strchr(at, '\n')); at = end + 1) {
         *end = '\0';
         take_line(r->outcome, at);
     }
-    r->length -= (size_t)(at - r->line);
-    memmove(r->line, at, r->length + 1);
+    choir__text_drop(&r->line, (size_t)(at - r->line.bytes));
 }
 
 /* Reads what the pipe has. Returns false if the other end is closed. */
@@ -128,7 +222,7 @@ static void attend(choir__compare *c, run *r, choir__family *f, choir__compare_w
         int ready = poll(
             at, (nfds_t)pids + 3, until(f->alive ? w : NULL, next, choir__family_press(f)));
         if (w && f->alive && choir__now() >= next) {
-            choir__watch_look(w, f->children[0].pid);
+            take_sample(w, f->children[0].pid);
             next = fmax(next + w->interval, choir__now());
         }
         if (ready <= 0)
@@ -230,7 +324,7 @@ choir_status choir__compare_run(choir__compare *c, const choir__compare_entry *e
     choir__family_free(&family);
     shut(&r.out[0]);
     shut(&r.err[0]);
-    free(r.line);
+    choir__text_free(&r.line);
     free(r.argv);
     if (status == CHOIR_OK && c->interrupted)
         return choir__error(CHOIR_ERR_INTERRUPTED, "interrupted");

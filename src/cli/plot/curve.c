@@ -18,11 +18,8 @@ static void add(choir__points *p, double x, double y)
 {
     if (!isfinite(x) || !isfinite(y))
         return;
-    if (!(p->count & (p->count - 1))) { /* 0 or a power of two: full */
-        size_t room = (size_t)(2 * p->count + 1);
-        p->x = choir__realloc(p->x, room * sizeof *p->x);
-        p->y = choir__realloc(p->y, room * sizeof *p->y);
-    }
+    CHOIR__GROW(p->x, p->count);
+    CHOIR__GROW(p->y, p->count);
     p->x[p->count] = x;
     p->y[p->count++] = y;
 }

@@ -49,7 +49,5 @@ double choir__axis_step(double low, double high, int count);
 
 /* Draws in the terminal, at most `columns` wide. */
 void choir__plot_braille(const choir__plot *plot, int columns, bool colours);
-/* Draws into plot->file. */
-choir_status choir__plot_picture(const choir__plot *plot);
 
 #endif

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "line/printed.h"
+#include "base/utf8.h"
 #include "line/terminal.h"
 
 enum { REASON_COLUMN = 7, REASON_LINES = 6 }; /* the column is that of the trial's state */
@@ -37,7 +37,7 @@ static int letter_at(const char *text, const char *end, bool *good, int *columns
 {
     uint32_t code;
     int n = choir__letter(text, end, &code, columns);
-    *good = code >= ' ' && choir__is_printed(text, n);
+    *good = code >= ' ' && choir__utf8_is_clean(text, n);
     return n;
 }
 

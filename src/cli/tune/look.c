@@ -1,21 +1,125 @@
 /* choir tune show, best, importance, export: prints the trials of a stored study, its best
  * trial with the command that repeats it, its parameters' importance, or all trials as CSV
- * (export.c). The study may be one that is being written, or one of Optuna's. */
-#include "cli/tune/look.h"
+ * with a header whose names differ. The study may be one that is being written, or one of
+ * Optuna's. */
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/base.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "base/files/file.h"
 #include "base/named.h"
 #include "line/command.h"
 #include "line/printed.h"
 #include "cli/tune/search.h"
 #include "tune/importance/importance.h"
+
+/* --- the columns of choir tune export --- */
+
+/* A column. Where two have one name, the later kind's word stands before it, as in params_lr,
+ * which Optuna's tables have. */
+typedef struct column {
+    const char *name;
+    enum { FIXED, VALUES, UNIT, PARAMS } kind;
+} column;
+
+static const char *const words[] = {NULL, "values", "unit", "params"};
+
+static void add(column *columns, int *count, const char *name, int kind)
+{
+    columns[(*count)++] = (column){name, (unsigned)kind};
+}
+
+/* Stores the columns in their order, and returns their number. */
+static int columns_of(const choir__search *s, column *columns)
+{
+    int count = 0;
+    add(columns, &count, "number", FIXED);
+    add(columns, &count, "state", FIXED);
+    for (int i = 0; i < s->job.metrics; i++)
+        add(columns, &count, s->job.metric[i], VALUES);
+    for (int i = 0; i < choir_space_count(s->space); i++)
+        add(columns, &count, choir_space_name(s->space, i), PARAMS);
+    add(columns, &count, s->job.unit, UNIT);
+    add(columns, &count, "seconds", FIXED);
+    add(columns, &count, "why", FIXED);
+    return count;
+}
+
+/* Returns whether another column has this name; first: one that does not give way to this one.
+ */
+static bool is_taken(
+    const column *columns, int count, const column *own, const char *name, bool first)
+{
+    for (const column *c = columns; c < columns + count; c++)
+        if (c != own && (!first || c->kind <= own->kind) && !strcmp(c->name, name))
+            return true;
+    return false;
+}
+
+/* Returns a column's name in the header, which the caller frees. */
+static char *header_of(const column *columns, int count, const column *own)
+{
+    char *name = choir__strdup(own->name);
+    for (bool first = true; own->kind && is_taken(columns, count, own, name, first);
+         first = false) {
+        char *longer = choir__format("%s_%s", words[own->kind], name);
+        free(name);
+        name = longer;
+    }
+    return name;
+}
+
+/* --- rows --- */
+
+static void print_row(const choir__search *s, const choir_trial *t)
+{
+    char number[CHOIR__NUMBER_TEXT];
+    choir__trial_outcome o = choir__outcome_of(t);
+    printf("%lld,%s", (long long)choir_trial_number(t),
+        choir__search_state(choir_trial_result(t)));
+    for (int i = 0; i < s->job.metrics; i++) {
+        choir__number_text(o.value[i], number);
+        printf(",%s", isnan(o.value[i]) ? "" : number);
+    }
+    for (int i = 0; i < choir_space_count(s->space); i++) {
+        const char *text = choir_trial_text(t, choir_space_name(s->space, i));
+        putchar(',');
+        choir__print_cell(stdout, text ? text : "");
+    }
+    putchar(',');
+    if (o.step >= 0)
+        printf("%lld", (long long)o.step);
+    printf(",%.3f,", o.seconds);
+    choir__print_cell(stdout, o.why ? o.why : "");
+    putchar('\n');
+    free(o.why);
+}
+
+static void print_csv(const choir__search *s)
+{
+    enum { OTHERS = 5 };
+    size_t room = (size_t)(s->job.metrics + choir_space_count(s->space) + OTHERS);
+    column *columns = choir__calloc(room, sizeof *columns);
+    int count = columns_of(s, columns);
+    for (int i = 0; i < count; i++) {
+        char *name = header_of(columns, count, &columns[i]);
+        if (i)
+            putchar(',');
+        choir__print_cell(stdout, name);
+        free(name);
+    }
+    putchar('\n');
+    for (int64_t i = 0; i < choir_study_count(s->study); i++)
+        print_row(s, choir_study_trial(s->study, i));
+    free(columns);
+}
 
 typedef struct request {
     const char *name, *evaluator;
@@ -86,29 +190,29 @@ static bool is_used(const choir__search *s, int param)
 static choir_status print_importance(const choir__search *s, const char *evaluator)
 {
     double share[CHOIR_SPACE_MAX];
-    const char *comma = "";
+    choir__text t = {0};
     choir_status status = choir_study_importance_by(s->study, evaluator, 0, share);
     if (status != CHOIR_OK)
         return status;
-    if (s->json)
-        printf("{\"event\":\"importance\",\"shares\":{");
+    choir__text_open(&t, NULL, '{');
+    choir__text_string(&t, "event", "importance");
+    choir__text_open(&t, "shares", '{');
     for (int i = 0; i < choir_space_count(s->space); i++) {
         if (!is_used(s, i))
             continue;
         const char *name = choir_space_name(s->space, i);
         if (s->json) {
-            printf("%s", comma);
-            choir__cli_print_quoted(name);
-            putchar(':');
-            choir__search_print_number(share[i]);
+            choir__text_number(&t, name, share[i]);
         } else {
             printf("%6.3f  ", share[i]);
             choir__print_word(stdout, name, 0);
             printf("\n");
         }
-        comma = ",";
     }
-    printf(s->json ? "}}\n" : "");
+    choir__text_put(&t, "}}");
+    if (s->json)
+        choir__text_print(&t, stdout);
+    choir__text_free(&t);
     return CHOIR_OK;
 }
 
@@ -119,7 +223,7 @@ static int look(const choir__search *s, const char *verb, const char *evaluator)
     if (!strcmp(verb, "show") || (exports && s->json))
         print_trials(s);
     else if (exports)
-        choir__tune_print_csv(s);
+        print_csv(s);
     if (!strcmp(verb, "importance") && print_importance(s, evaluator) != CHOIR_OK)
         return choir__cli_fail();
     if (best && (!strcmp(verb, "show") || !strcmp(verb, "best")))

@@ -5,13 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
+#include "base/text.h"
 #include "base/secret.h"
 #include "cli/tune/search.h"
 #include "line/printed.h"
 #include "line/say.h"
 #include "tune/scheduler/scheduler.h"
 #include "tune/segment.h"
+#include "record/json_value.h"
 #include "tune/trials/ended.h"
 
 #define METRIC  "choir:metric"
@@ -72,14 +73,13 @@ static json_t *metrics_json(const choir__trial_job *job)
 /* Returns a word, or those of a list as "a, b", on the heap. */
 static char *metrics_text(const json_t *metrics)
 {
-    char *text = choir__strdup(json_is_string(metrics) ? json_string_value(metrics) : "");
+    choir__text text = {0};
+    choir__text_put(&text, json_is_string(metrics) ? json_string_value(metrics) : "");
     for (size_t i = 0; i < json_array_size(metrics); i++) {
         const char *name = json_string_value(json_array_get(metrics, i));
-        char *longer = choir__format("%s%s%s", text, i ? ", " : "", name ? name : "?");
-        free(text);
-        text = longer;
+        choir__text_format(&text, "%s%s", i ? ", " : "", name ? name : "?");
     }
-    return text;
+    return text.bytes;
 }
 
 /* Values of another metric cannot be compared, nor can steps of another unit. */
@@ -137,7 +137,7 @@ choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job 
     json_t *words = json_array();
     for (char *const *word = job->command; *word; word++) {
         char *shown = choir__hide_passwords(choir__strdup(*word));
-        json_array_append_new(words, choir__trial_text_json(shown));
+        json_array_append_new(words, choir__json_string(shown));
         free(shown);
     }
     choir_status status = check_same(study, METRIC, "metric", metrics_json(job));
@@ -153,8 +153,7 @@ choir_status choir__outcome_note_job(choir_study *study, const choir__trial_job 
     if (status == CHOIR_OK)
         status = note_text(study, UNIT, json_string(job->unit));
     if (status == CHOIR_OK)
-        status =
-            note_text(study, "choir:dir", job->dir ? choir__trial_text_json(job->dir) : NULL);
+        status = note_text(study, "choir:dir", job->dir ? choir__json_string(job->dir) : NULL);
     return status;
 }
 

@@ -4,8 +4,8 @@
  *     plot_data.c    a study's trials as numbers to be drawn
  *     plot_trials.c  trials in their order: the history, the rungs at which they stopped
  *     plot_params.c  parameters: against the value, side by side, their importance
- *     plot_points.c  trials of one or several searches in the plane of two parameters
- *     plot_front.c   trials in the plane of two metrics */
+ *     plot_points.c  trials of one or several searches in the plane of two parameters, or
+ *                    of two metrics */
 #ifndef CHOIR_CLI_TUNE_PLOT_H
 #define CHOIR_CLI_TUNE_PLOT_H
 
@@ -69,8 +69,6 @@ void choir__plotted_free(choir__plotted *p);
  * name, nothing to draw), I/O, state (no gnuplot). */
 choir_status choir__tune_picture_check(const char *kind, const char *file);
 choir_status choir__tune_picture_draw(const choir__tune_picture *picture);
-/* Returns the name of kind i, or NULL if there are fewer. */
-const char *choir__tune_picture_kind(size_t i);
 
 /* choir tune plot. */
 int choir__tune_plot(int argc, char **argv);

@@ -5,16 +5,11 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/number.h"
 #include "cli/tune/plot.h"
 #include "line/terminal.h"
 
 /* --- ranges --- */
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* Returns the finite values (*n), sorted, on the heap. */
 static double *sorted_of(const double *value, int64_t *n)
@@ -24,7 +19,7 @@ static double *sorted_of(const double *value, int64_t *n)
     for (int64_t i = 0; i < *n; i++)
         if (isfinite(value[i]))
             sorted[count++] = choir__axis_place(value[i]);
-    qsort(sorted, (size_t)count, sizeof(double), by_value);
+    qsort(sorted, (size_t)count, sizeof(double), choir__by_number);
     *n = count;
     return sorted;
 }
@@ -235,9 +230,9 @@ static void read_trials(choir__plotted *p)
     int64_t n = p->count;
     double *sorted = sorted_of(value, &n);
     for (int64_t i = 0; i < p->count && n > 1; i++) {
-        const double *at =
-            isnan(value[i]) ? NULL
-                            : bsearch(&value[i], sorted, (size_t)n, sizeof(double), by_value);
+        const double *at = isnan(value[i]) ? NULL
+                                           : bsearch(&value[i], sorted, (size_t)n,
+                                                 sizeof(double), choir__by_number);
         double place = at ? (double)(at - sorted) / (double)(n - 1) : 1;
         p->trial[i].place = at && p->most ? 1 - place : place;
     }

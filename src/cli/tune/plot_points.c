@@ -8,15 +8,10 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "base/number.h"
 #include "cli/tune/plot.h"
 
 enum { FONT = CHOIR__GNUPLOT_FONT, MOST_MARKS = 400, BESIDE = 100 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* Marks the values of a parameter that were tried outside the axes, and returns their number.
  */
@@ -29,7 +24,7 @@ static int64_t mark_values(
         x[count] = choir__plot_param(p->trial[i].trial, param);
         count += !isnan(x[count]);
     }
-    qsort(x, (size_t)count, sizeof(double), by_value);
+    qsort(x, (size_t)count, sizeof(double), choir__by_number);
     for (int64_t i = 0; i < count; i++) {
         if (i && x[i] == x[i - 1])
             continue;
@@ -106,4 +101,51 @@ void choir__plot_points(const choir__plotted *p, FILE *g, choir__panel panel)
         "plot $points using 1:2:3 with points pt 7 ps 1.8 lc palette, \\\n"
         "  $best with points pt 6 ps 3 lw 2 lc rgb '#D55E00'\n",
         FONT - 1);
+}
+
+/* --- the front of a search with two metrics ---
+ *
+ * It is the trials that no other one dominates, among all. */
+
+/* Returns the range that shows an objective. */
+static choir__plot_range range_of(const choir__plotted *p, int objective)
+{
+    double *value = choir__alloc((size_t)(p->count + 1) * sizeof(double));
+    for (int64_t i = 0; i < p->count; i++)
+        value[i] = choir_trial_value(p->trial[i].trial, objective);
+    choir__plot_range r =
+        choir__plot_range_of(value, p->count, choir_study_maximizes(p->study, objective));
+    free(value);
+    return r;
+}
+
+static void write_trial(FILE *g, const choir_trial *t, choir__plot_range x, choir__plot_range y)
+{
+    double a = choir_trial_value(t, 0), b = choir_trial_value(t, 1);
+    if (choir_trial_result(t) == CHOIR_TRIAL_COMPLETE && isfinite(a) && isfinite(b))
+        fprintf(g, "%.12g %.12g\n", choir__plot_inside(x, a), choir__plot_inside(y, b));
+}
+
+void choir__plot_front(const choir__plotted *p, FILE *g, choir__panel panel)
+{
+    choir__plot_range x = range_of(p, 0), y = range_of(p, 1);
+    choir_trial **front = choir__alloc((size_t)(p->count + 1) * sizeof(choir_trial *));
+    int64_t count = choir__min(choir_study_pareto(p->study, front, p->count), p->count);
+    fprintf(g, "$trials << EOD\n");
+    for (int64_t i = 0; i < p->count; i++)
+        write_trial(g, p->trial[i].trial, x, y);
+    fprintf(g, "NaN NaN\nEOD\n$front << EOD\n");
+    for (int64_t i = 0; i < count; i++)
+        write_trial(g, front[i], x, y);
+    fprintf(g, "NaN NaN\nEOD\n");
+    free(front);
+    choir__plot_panel(g, panel, "Trials that no other one dominates", 1.2);
+    choir__plot_axis(g, 'x', x);
+    choir__plot_axis(g, 'y', y);
+    fprintf(g, "set xlabel ");
+    choir__plot_text(g, p->metrics[0], 32);
+    fprintf(g, " font ',%d'\n", FONT - 1);
+    choir__plot_name_y(p, g, panel, p->metrics[1], 32);
+    fprintf(g, "plot $trials with points pt 7 lc rgb '#BBBBBB', \\\n"
+               "  $front with points pt 7 ps 1.4 lc rgb '#08306B'\n");
 }

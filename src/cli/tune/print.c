@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
-#include "base/number.h"
+#include "base/text.h"
 #include "line/printed.h"
 #include "line/say.h"
 #include "cli/tune/live.h"
@@ -21,49 +20,31 @@ const char *choir__search_state(choir_trial_state state)
 
 /* --- JSON --- */
 
-void choir__search_print_number(double x)
+static void add_params(choir__text *t, const choir_space *space, const choir_trial *trial)
 {
-    char text[CHOIR__NUMBER_TEXT];
-    choir__number_text(x, text);
-    fputs(isfinite(x) ? text : "null", stdout);
-}
-
-static void print_params(const choir_space *space, const choir_trial *trial)
-{
-    const char *comma = "";
-    printf(",\"params\":{");
+    choir__text_open(t, "params", '{');
     for (int i = 0; i < choir_space_count(space); i++) {
         const char *name = choir_space_name(space, i), *text = choir_trial_text(trial, name);
-        if (!text)
-            continue;
-        printf("%s", comma);
-        comma = ",";
-        double x = choir_trial_real(trial, name);
-        if (isnan(x)) {
-            choir__cli_print_string(name, text);
-            continue;
-        }
-        choir__cli_print_quoted(name);
-        putchar(':');
-        choir__search_print_number(x);
+        double x = text ? choir_trial_real(trial, name) : 0;
+        if (text && isnan(x))
+            choir__text_string(t, name, text);
+        else if (text)
+            choir__text_number(t, name, x);
     }
-    printf("}");
+    choir__text_close(t, '}');
 }
 
 /* "value":1.5, or for several metrics "values":[1.5,3]. */
-static void print_values(const choir__search *s, const double *values)
+static void add_values(choir__text *t, const choir__search *s, const double *values)
 {
     if (s->job.metrics == 1) {
-        printf(",\"value\":");
-        choir__search_print_number(values[0]);
+        choir__text_number(t, "value", values[0]);
         return;
     }
-    printf(",\"values\":");
-    for (int i = 0; i < s->job.metrics; i++) {
-        putchar(i ? ',' : '[');
-        choir__search_print_number(values[i]);
-    }
-    printf("]");
+    choir__text_open(t, "values", '[');
+    for (int i = 0; i < s->job.metrics; i++)
+        choir__text_number(t, NULL, values[i]);
+    choir__text_close(t, ']');
 }
 
 /* A given trial waits until a worker begins it. */
@@ -74,32 +55,31 @@ static const char *state_of(const choir__trial_outcome *o)
 }
 
 /* With which checkpoint a trial of a population began. */
-static void print_parent(const choir_trial *t)
+static void add_parent(choir__text *t, const choir_trial *trial)
 {
-    if (choir_trial_parent(t) >= 0)
-        printf(",\"parent\":{\"trial\":%lld,\"step\":%lld}", (long long)choir_trial_parent(t),
-            (long long)t->began);
+    if (choir_trial_parent(trial) >= 0)
+        choir__text_value(t, "parent", "{\"trial\":%lld,\"step\":%lld}",
+            (long long)choir_trial_parent(trial), (long long)trial->began);
 }
 
 static void print_json(const choir__search *s, const choir__trial_outcome *o)
 {
-    printf("{\"event\":\"trial\",\"number\":%lld,\"state\":\"%s\"",
-        (long long)choir_trial_number(o->trial), state_of(o));
-    print_params(s->space, o->trial);
-    print_values(s, o->value);
+    choir__text t = {0};
+    choir__text_open(&t, NULL, '{');
+    choir__text_string(&t, "event", "trial");
+    choir__text_value(&t, "number", "%lld", (long long)choir_trial_number(o->trial));
+    choir__text_string(&t, "state", state_of(o));
+    add_params(&t, s->space, o->trial);
+    add_values(&t, s, o->value);
     if (o->step >= 0)
-        printf(",\"step\":%lld", (long long)o->step);
-    if (o->step >= 0 && strcmp(s->job.unit, "step") != 0) {
-        printf(",");
-        choir__cli_print_string("unit", s->job.unit);
-    }
-    printf(",\"seconds\":%.3f", o->seconds);
-    if (o->why) {
-        printf(",");
-        choir__cli_print_string("why", o->why);
-    }
-    print_parent(o->trial);
-    printf("}\n");
+        choir__text_value(&t, "step", "%lld", (long long)o->step);
+    if (o->step >= 0 && strcmp(s->job.unit, "step") != 0)
+        choir__text_string(&t, "unit", s->job.unit);
+    choir__text_value(&t, "seconds", "%.3f", o->seconds);
+    if (o->why)
+        choir__text_string(&t, "why", o->why);
+    add_parent(&t, o->trial);
+    choir__text_finish(&t, stdout);
 }
 
 /* --- a table --- */
@@ -224,11 +204,14 @@ static void print_one_best(const choir__search *s, const choir_trial *best, cons
     for (int i = 0; i < s->job.metrics; i++)
         values[i] = known ? known[i] : choir_trial_value(best, i);
     if (s->json) {
-        printf("{\"event\":\"best\",\"number\":%lld", (long long)choir_trial_number(best));
-        print_params(s->space, best);
-        print_values(s, values);
-        print_parent(best);
-        printf("}\n");
+        choir__text t = {0};
+        choir__text_open(&t, NULL, '{');
+        choir__text_string(&t, "event", "best");
+        choir__text_value(&t, "number", "%lld", (long long)choir_trial_number(best));
+        add_params(&t, s->space, best);
+        add_values(&t, s, values);
+        add_parent(&t, best);
+        choir__text_finish(&t, stdout);
         return;
     }
     printf("best: trial %lld", (long long)choir_trial_number(best));

@@ -2,14 +2,22 @@
  * directions, and the study. Options that may be given several times are kept in a list. */
 #include "cli/tune/request.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "base/named.h"
-#include "data/tokenizer/utf8.h"
+#include "base/usable.h"
+#include "base/utf8.h"
+#include "cli/tune/plot.h"
+#include "job/devices.h"
+#include "line/command.h"
+#include "tune/scheduler/scheduler.h"
 #include "tune/trials/command.h"
 
 /* --- options that may be given several times --- */
@@ -212,4 +220,153 @@ choir_status choir__tune_study(const choir__tune_request *r, const choir__tune_m
         status = choir__error(CHOIR_ERR_ARGUMENT,
             "--enqueue: %s (--trials counts all of the study)", choir__message());
     return status;
+}
+
+/* --- the machine ---
+ *
+ * How many trials run at once: as many as asked for, or as there is room for by the devices and
+ * the memory of a trial. The devices are then divided into places. */
+
+/* As many as asked for, or as there is room for. */
+static int choose_parallel(const choir__tune_machine *m, int devices, int64_t *parallel)
+{
+    int64_t room = devices ? devices / m->devices_each : INT64_MAX, beside = INT64_MAX;
+    if (!room)
+        return choir__cli_usage("tune",
+            "--devices-per-trial %lld: expected at most the %d devices of --devices",
+            (long long)m->devices_each, devices);
+    if (*parallel > room)
+        return choir__cli_usage("tune",
+            "--parallel %lld: expected at most %lld, for which the %d devices of --devices are "
+            "enough",
+            (long long)*parallel, (long long)room, devices);
+    if (m->memory_each)
+        beside = (int64_t)(choir__usable_memory("") / (double)m->memory_each);
+    if (!beside || *parallel > beside)
+        return choir__cli_usage("tune",
+            "--memory-per-trial: the memory of this machine is enough for %lld trials at once",
+            (long long)beside);
+    if (!*parallel)
+        *parallel = devices ? choir__min(room, beside) : 1;
+    return CHOIR__EXIT_OK;
+}
+
+int choir__tune_machine_read(choir__tune_machine *m, int64_t *parallel)
+{
+    static char names[CHOIR__TUNE_DEVICES][CHOIR__CLI_DEVICE_NAME];
+    _Static_assert((int)CHOIR__CLI_DEVICE_NAME == (int)CHOIR__DEVICE_NAME, "both hold names");
+    int count = 0, status = CHOIR__EXIT_OK;
+    choir_status read = CHOIR_OK;
+    if (m->devices_each > 1 && !m->devices)
+        return choir__cli_usage("tune",
+            "--devices-per-trial %lld: expected --devices LIST beside it, of which each trial has "
+            "that many",
+            (long long)m->devices_each);
+    if (m->devices)
+        read = choir__cli_devices_read(m->devices, names, CHOIR_COUNT(names), &count);
+    if (read != CHOIR_OK)
+        return choir__cli_refuse("tune", read == CHOIR_ERR_ARGUMENT);
+    for (int i = 1; i < count && status == CHOIR__EXIT_OK; i++)
+        for (int k = 0; k < i; k++)
+            if (!strcmp(names[i], names[k]))
+                return choir__cli_usage(
+                    "tune", "--devices %s: %s is named twice", m->devices, names[i]);
+    if (status == CHOIR__EXIT_OK)
+        status = choose_parallel(m, count, parallel);
+    if (status != CHOIR__EXIT_OK || !count)
+        return status;
+    m->place_count = count / (int)m->devices_each;
+    m->places = choir__places_new(names, count, (int)m->devices_each);
+    return CHOIR__EXIT_OK;
+}
+
+/* Checks of a search before any trial runs, in the order in which people can mend them: the
+ * window, the command's placeholders, parameters that choir train has no option for, folders of
+ * trials that stop and go on, the picture, the search's folder. */
+
+typedef choir__tune_request request;
+
+extern const choir__cli_command choir__cli_train;
+
+bool choir__tune_pauses(const request *r)
+{
+    const choir__scheduler_ops *scheduler = choir__scheduler_find(r->scheduler);
+    return scheduler && scheduler->pauses;
+}
+
+/* Returns whether the storage has trials of the study, which go on. */
+static bool has_trials(const request *r)
+{
+    choir_study_opts opts = choir_study_defaults();
+    opts.storage = r->storage;
+    opts.name = r->name;
+    choir_study *study = NULL;
+    bool has = r->storage && choir_study_open(NULL, opts, &study) == CHOIR_OK &&
+               choir_study_count(study) > 0;
+    choir_study_free(study);
+    return has;
+}
+
+/* Trials that stop keep their checkpoints in folders of this search. */
+static choir_status check_pauses(const request *r, const char *metric)
+{
+    if (!r->dir)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--scheduler %s: expected --dir DIR, where trials that stop keep their checkpoints",
+            r->scheduler);
+    char *first = choir__format("%s/0", r->dir);
+    bool used = access(first, F_OK) == 0;
+    free(first);
+    if (used && !has_trials(r))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--dir %s: expected a folder without trials of another search, since their "
+            "checkpoints would be used",
+            r->dir);
+    return choir__command_check_pauses(r->command, r->scheduler, metric, r->unit);
+}
+
+static choir_status check_folder(const request *r, const choir_space *space)
+{
+    if (!r->dir && choir__command_uses_dir(r->command, space))
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "the command has {dir}: expected --dir DIR, in which each trial has a folder");
+    if (r->dir && mkdir(r->dir, 0777) && errno != EEXIST)
+        return choir__error(CHOIR_ERR_IO, "--dir %s: %s", r->dir, choir__why(errno));
+    return CHOIR_OK;
+}
+
+/* Parameters without a placeholder are options of choir train. */
+static choir_status check_options(char *const *command, const choir_space *space)
+{
+    choir__cli_taken taken[CHOIR__CLI_MOST_OPTIONS];
+    int options = choir__cli_options(&choir__cli_train, taken);
+    for (int i = 0; i < choir_space_count(space); i++) {
+        const char *name = choir_space_name(space, i);
+        const char *near = choir__cli_nearest(taken, options, name); /* itself, if it is one */
+        bool known = near && !strcmp(near, name);
+        if (!known && choir__command_appends(command, name))
+            return choir__error(CHOIR_ERR_ARGUMENT,
+                "parameter %s: choir train has no option --%s, and the command no {%s}%s%s%s",
+                name, name, name, near ? "; did you mean '" : "", near ? near : "",
+                near ? "'?" : "");
+    }
+    return CHOIR_OK;
+}
+
+choir_status choir__tune_check(
+    const request *r, const choir__tune_metrics *m, const choir_space *space)
+{
+    if (r->window && r->window < r->parallel)
+        return choir__error(CHOIR_ERR_ARGUMENT,
+            "--window %lld: expected at least --parallel %lld, since trial n follows from trial "
+            "n - window",
+            (long long)r->window, (long long)r->parallel);
+    choir_status status = choir__command_check(r->command, space);
+    if (status == CHOIR_OK)
+        status = check_options(r->command, space);
+    if (status == CHOIR_OK && choir__tune_pauses(r))
+        status = check_pauses(r, m->name[0]);
+    if (status == CHOIR_OK && r->plot)
+        status = choir__tune_picture_check("all", r->plot);
+    return status == CHOIR_OK ? check_folder(r, space) : status;
 }

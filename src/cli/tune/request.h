@@ -5,7 +5,25 @@
 #include <choir/study.h>
 
 #include "line/command.h"
-#include "cli/tune/machine.h"
+#include "tune/trials/place.h"
+
+/* choir tune: the devices and the memory of the machine, and how many trials there is room for.
+ */
+
+enum { CHOIR__TUNE_DEVICES = 1024 };
+
+typedef struct choir__tune_machine {
+    const char *devices; /* --devices; NULL: trials are not bound to any */
+    int64_t devices_each;
+    int64_t memory_each; /* bytes; 0: no limit */
+    /* The devices of each trial; NULL: none are bound */
+    choir__trial_place *places; /* (place_count) */
+    int place_count;
+} choir__tune_machine;
+
+/* Divides the devices among the trials, and checks or chooses how many run at once: *parallel,
+ * 0: unspecified. Returns an exit status. */
+int choir__tune_machine_read(choir__tune_machine *m, int64_t *parallel);
 
 /* A value of an option that may be given several times. */
 typedef struct choir__tune_given {
@@ -65,5 +83,15 @@ choir_status choir__tune_file_read(
  * there twice). */
 choir_status choir__tune_file_print(
     const choir__cli_option *options, const choir__tune_request *r);
+
+/* Checks of choir tune before a search begins. */
+
+/* Returns whether the scheduler lets trials wait and go on. */
+bool choir__tune_pauses(const choir__tune_request *request);
+
+/* Checks the command, its placeholders, folders and the picture, and makes --dir. Errors:
+ * argument, io. */
+choir_status choir__tune_check(const choir__tune_request *request,
+    const choir__tune_metrics *metrics, const choir_space *space);
 
 #endif

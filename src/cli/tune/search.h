@@ -23,7 +23,7 @@ typedef struct choir__search {
  * they begin. Returns an exit status. */
 int choir__search_run(const choir__search *s);
 
-/* --- with the best trial (final.c) --- */
+/* --- with the best trial --- */
 
 /* Splits a command line into words, ended by NULL, which choir__command_free frees. Error:
  * argument. */
@@ -54,8 +54,6 @@ void choir__outcome_free_job(choir__trial_job *job);
 /* Returns whether trials of a stored study may stop early, or have stopped. */
 bool choir__outcome_stops(const choir_study *study);
 
-/* Prints the shortest decimal that reads back as x, as JSON: null if x is not finite. */
-void choir__search_print_number(double x);
 /* Returns the state's name, "COMPLETE". */
 const char *choir__search_state(choir_trial_state state);
 
@@ -67,5 +65,23 @@ void choir__search_print_trial(
 /* Prints the best trial; of several metrics, all trials that no other one dominates. */
 void choir__search_print_best(
     const choir__search *s, const choir_trial *best, const double *values);
+
+/* choir tune show, best, importance, export: a stored study is looked at. */
+
+/* Returns whether the command line begins with the name of one of these, or with plot. */
+bool choir__tune_looks(int argc, char **argv);
+/* Checks the first word of a command line that has no option before it, and so is no search.
+ * Error: argument, the word is nearly one of these names. */
+choir_status choir__tune_check_word(const char *word);
+/* Runs it. Returns an exit status. */
+int choir__tune_look(int argc, char **argv);
+
+/* Returns the URL of the storage that `where` names: a storage, its file, or a folder of --dir.
+ * The caller frees it. */
+char *choir__tune_url(const char *where);
+
+/* Opens a stored study to look at it. where: as above; name: NULL for the only study there.
+ * Errors: those of choir_study_open. */
+choir_status choir__tune_open(const char *where, const char *name, choir_study **study);
 
 #endif

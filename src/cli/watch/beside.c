@@ -7,7 +7,6 @@
  *
  * If the training dies, `orders` hangs up when the last of its ranks has ended, and the server
  * ends, too. */
-#include "cli/watch/beside.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 
+#include "base/text.h"
 #include "cli/machines.h"
 
 typedef struct choir__watch_board choir__watch_board;

@@ -1,7 +1,7 @@
 /* JSON of others within bounds: depth is counted before the parser, which calls itself, sees
  * the text; long strings of events are cut between two characters, and an event that is still
  * too long keeps its kind, step and time alone. */
-#include "cli/watch/json.h"
+#include "cli/watch/run.h"
 
 #include <fcntl.h>
 #include <stdbool.h>

@@ -7,10 +7,9 @@
 #include <string.h>
 
 #include "cli/watch/board.h"
-#include "cli/watch/page_files.h"
 #include "launch/store/key.h"
 #include "record/http/http.h"
-#include "record/text.h"
+#include "base/text.h"
 
 enum { TOKEN = 24 }; /* bytes, two digits each */
 

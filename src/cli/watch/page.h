@@ -10,6 +10,9 @@
 
 #include "cli/watch/board.h"
 
+#include <choir/status.h>
+#include <stddef.h>
+
 typedef struct choir__watch_page choir__watch_page;
 
 /* Begins to serve. what: the option or command, for messages. place: [HOST]:PORT. key_file:
@@ -22,5 +25,24 @@ void choir__watch_page_close(choir__watch_page *page);
 
 /* Returns the address to open: "http://127.0.0.1:8080/TOKEN/". */
 const char *choir__watch_page_url(const choir__watch_page *page);
+
+/* The parts of the page, made by cmake/embed.cmake of page.html, page.css and page.js. Each is
+ * followed by a zero byte that does not count. */
+
+extern const unsigned char choir__watch_page_html[], choir__watch_page_css[],
+    choir__watch_page_js[];
+extern const size_t choir__watch_page_html_bytes, choir__watch_page_css_bytes,
+    choir__watch_page_js_bytes;
+
+/* The page of a run beside its training, in a process of its own. */
+
+typedef struct choir__watch_beside choir__watch_beside;
+
+/* Begins to serve a page of the run that will be recorded in `folder`, and prints its address
+ * on standard error. To be called before this process has threads. Errors: those of
+ * choir__watch_page_open, io. */
+choir_status choir__watch_beside_open(const char *folder, choir__watch_beside **made);
+/* Ends the page, whose readers get the run's end before. NULL is fine. */
+void choir__watch_beside_close(choir__watch_beside *beside);
 
 #endif

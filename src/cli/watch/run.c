@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/secret.h"
-#include "cli/watch/json.h"
 #include "record/events.h"
 
 bool choir__watch_is_run(const char *path)
@@ -249,21 +248,18 @@ bool choir__watch_run_look(choir__watch_run *r)
 
 static void put_head(choir__text *out, const char *event, int id, int64_t generation)
 {
-    char head[128];
+    choir__text_format(out, "event: %s\ndata: {", event);
+    choir__text_value(out, "id", "%d", id);
     /* no key of the run's: */
-    snprintf(head, sizeof head, "event: %s\ndata: {\"id\":%d,\"generation\":%lld", event, id,
-        (long long)generation);
-    choir__text_put(out, head);
+    choir__text_value(out, "generation", "%lld", (long long)generation);
 }
 
 static void put_time(choir__text *out, const char *name, double time)
 {
-    char text[64];
-    if (!isfinite(time))
-        snprintf(text, sizeof text, ",\"%s\":null", name);
+    if (isfinite(time))
+        choir__text_value(out, name, "%.3f", time);
     else
-        snprintf(text, sizeof text, ",\"%s\":%.3f", name, time);
-    choir__text_put(out, text);
+        choir__text_string(out, name, NULL);
 }
 
 static void put_run(
@@ -275,16 +271,12 @@ static void put_run(
         !strcmp(known->state, r->state))
         return;
     put_head(out, "run", id, r->generation);
-    choir__text_put(out, ",\"path\":"); /* no key of the run's */
-    choir__text_json(out, r->path);
-    choir__text_put(out, ",\"state\":");
-    choir__text_json(out, r->state);
+    choir__text_string(out, "path", r->path); /* no key of the run's */
+    choir__text_string(out, "state", r->state);
     put_time(out, "first_time", r->first_time);
     put_time(out, "last_time", r->last_time);
-    if (r->job && (!known->any || known->job_version != r->job_version)) {
-        choir__text_put(out, ",\"job\":");
-        choir__text_put(out, r->job);
-    }
+    if (r->job && (!known->any || known->job_version != r->job_version))
+        choir__text_value(out, "job", "%s", r->job);
     choir__text_put(out, "}\n\n");
     known->any = true;
     known->last_time = r->last_time;
@@ -303,7 +295,6 @@ static void put_table(const choir__watch_run *r, const char *event, int id,
 {
     size_t before = out->used;
     put_head(out, event, id, r->generation);
-    choir__text_put(out, ",");
     if (choir__watch_table_news(t, seen, is_ranged, out)) {
         choir__text_put(out, "}\n\n");
     } else {
@@ -318,14 +309,11 @@ static void put_events(
     if (known->events == r->event_count)
         return;
     int64_t from = choir__max(known->events, r->event_count - CHOIR__WATCH_EVENTS);
-    char text[64];
     put_head(out, "events", id, r->generation);
-    snprintf(text, sizeof text, ",\"from\":%lld,\"events\":[", (long long)from);
-    choir__text_put(out, text);
-    for (int64_t i = from; i < r->event_count; i++) {
-        choir__text_put(out, i > from ? "," : "");
-        choir__text_put(out, r->told[i % CHOIR__WATCH_EVENTS]);
-    }
+    choir__text_value(out, "from", "%lld", (long long)from);
+    choir__text_open(out, "events", '[');
+    for (int64_t i = from; i < r->event_count; i++)
+        choir__text_value(out, NULL, "%s", r->told[i % CHOIR__WATCH_EVENTS]);
     choir__text_put(out, "]}\n\n");
     known->events = r->event_count;
 }

@@ -4,6 +4,8 @@
 #define CHOIR_CLI_WATCH_RUN_H
 
 #include "cli/watch/table.h"
+
+#include <jansson.h>
 #include "cli/watch/tail.h"
 
 enum { CHOIR__WATCH_EVENTS = 200 }; /* the newest ones that are kept */
@@ -47,5 +49,19 @@ typedef struct choir__watch_known {
  * run by `id`. */
 void choir__watch_run_news(
     const choir__watch_run *run, int id, choir__watch_known *known, choir__text *out);
+
+/* JSON that others have written, which is parsed and shown within bounds: a text may ask for
+ * any depth and any size, and the parser and the printer call themselves for each level. */
+
+/* Returns the value, or NULL if the text (bytes) is no JSON or nests deeper than records do. */
+json_t *choir__watch_json(const char *text, size_t bytes);
+/* Reads a regular file of at most `most` bytes as such a value; returns NULL also if it cannot
+ * be read. */
+json_t *choir__watch_json_file(const char *path, size_t most);
+
+/* Returns an event as one line of JSON, of some kilobytes at most; it cuts the event's texts.
+ * An event that is longer even so keeps its "event", "step" and "time", with
+ * "too_long":true. The caller frees it. */
+char *choir__watch_json_event(json_t *event);
 
 #endif

@@ -1,12 +1,147 @@
 /* The runs and studies of the page, each at a place that readers know. A path is known by name
  * or by the folder that it leads to, since links may lead there twice; when all places are
  * taken, one whose folder is gone gives up its place. */
+#include "cli/watch/run.h"
 #include "cli/watch/shown.h"
+#include "cli/watch/study.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "cli/watch/search.h"
+/* Functions that get each run and each study. The file is the run's folder or the study's file:
+ * its st_dev and st_ino are the same for each path that leads to it. */
+typedef struct finders {
+    void (*run)(void *arg, const char *path, const struct stat *file);
+    void (*study)(void *arg, const char *path, const struct stat *file);
+    void *arg;
+} finders;
+
+/* --- the search for runs ---
+ *
+ * Folders wait in queues, and those of the first queue that has any come first:
+ *
+ *     NEAR    the first folders of each folder, level by level
+ *     LINKS   symbolic links to folders: a run is found by its own path before by a link
+ *     REST    the further folders of a large one
+ *
+ * So thousands of folders with images do not hide a run that is beside them. */
+
+enum { DEPTH = 3, MOST_FOLDERS = 4096, FIRST = 256 /* folders of a folder that are NEAR */ };
+enum { NEAR, LINKS, REST, QUEUES };
+
+typedef struct folder {
+    char *path;
+    int depth; /* levels that may be looked at below it */
+} folder;
+
+typedef struct queue {
+    folder *folders; /* (count), of which the first `taken` are done */
+    int count, taken;
+} queue;
+
+typedef struct search {
+    queue queues[QUEUES];
+    const finders *finds;
+    int64_t left_out;
+} search;
+
+static void put(search *s, int kind, char *path, int depth)
+{
+    queue *q = &s->queues[kind];
+    if (q->count == MOST_FOLDERS) {
+        s->left_out++;
+        free(path);
+        return;
+    }
+    CHOIR__GROW(q->folders, q->count);
+    q->folders[q->count++] = (folder){path, depth};
+}
+
+/* Returns the next folder, or NULL. */
+static folder *take(search *s)
+{
+    for (int kind = 0; kind < QUEUES; kind++) {
+        queue *q = &s->queues[kind];
+        if (q->taken < q->count)
+            return &q->folders[q->taken++];
+    }
+    return NULL;
+}
+
+/* --- one folder --- */
+
+static int may_be_folder(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.' &&
+           (entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN || entry->d_type == DT_LNK);
+}
+
+/* Returns the queue of a folder's entry, or -1 if it is no folder. */
+static int queue_of(int fd, const struct dirent *entry)
+{
+    struct stat s;
+    if (entry->d_type == DT_DIR)
+        return NEAR;
+    if (fstatat(fd, entry->d_name, &s, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(s.st_mode))
+        return NEAR;
+    return fstatat(fd, entry->d_name, &s, 0) == 0 && S_ISDIR(s.st_mode) ? LINKS : -1;
+}
+
+static void put_folders_of(search *s, const char *path, int depth)
+{
+    struct dirent **list;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), folders = 0;
+    int count = fd >= 0 ? scandir(path, &list, may_be_folder, alphasort) : -1;
+    for (int i = 0; i < count; i++) {
+        const char *name = list[i]->d_name;
+        int kind = queue_of(fd, list[i]);
+        if (kind >= 0)
+            put(s, folders++ < FIRST ? kind : REST,
+                strcmp(path, ".") ? choir__format("%s/%s", path, name) : choir__strdup(name),
+                depth);
+        free(list[i]);
+    }
+    if (count >= 0)
+        free(list);
+    if (fd >= 0)
+        close(fd);
+}
+
+static void look_at(search *s, const char *path, int depth)
+{
+    struct stat file;
+    if (choir__watch_is_study(path, &file)) /* its folder may hold runs, too */
+        s->finds->study(s->finds->arg, path, &file);
+    if (choir__watch_is_run(path) && stat(path, &file) == 0)
+        s->finds->run(s->finds->arg, path, &file);
+    else if (depth)
+        put_folders_of(s, path, depth - 1);
+}
+
+/* Looks at the place, which may be a study's file, too, and if it is no run at the folders up
+ * to three levels below it, those that are near first; a symbolic link to a folder comes after
+ * the folders. Of a very large tree some folders are left out; returns their number. */
+static int64_t search_place(const char *place, const finders *finds)
+{
+    search s = {.finds = finds};
+    put(&s, NEAR, choir__strdup(place), DEPTH);
+    int looked_at = 0;
+    for (folder *f; (f = take(&s));) {
+        char *path = f->path;
+        if (looked_at++ < MOST_FOLDERS)
+            look_at(&s, path, f->depth);
+        else
+            s.left_out++;
+        free(path);
+    }
+    for (int kind = 0; kind < QUEUES; kind++)
+        free(s.queues[kind].folders);
+    return s.left_out;
+}
 
 static bool is_at(const char *path, dev_t device, ino_t inode)
 {
@@ -140,14 +275,14 @@ static void add_storage(choir__watch_shown *shown, const char *url)
 
 void choir__watch_shown_find(choir__watch_shown *shown, char *const *places, int count)
 {
-    const choir__watch_finds finds = {.run = add_run, .study = add_study, .arg = shown};
+    const finders finds = {.run = add_run, .study = add_study, .arg = shown};
     shown->counts = (choir__watch_counts){0};
     shown->next_run = shown->next_study = 0;
     for (int i = 0; i < count; i++)
         if (choir__watch_is_storage(places[i]))
             add_storage(shown, places[i]);
         else
-            shown->counts.folders_left_out += choir__watch_search(places[i], &finds);
+            shown->counts.folders_left_out += search_place(places[i], &finds);
     shown->counts.runs = shown->run_count;
     shown->counts.studies = shown->study_count;
 }

@@ -5,6 +5,9 @@
 #define CHOIR_CLI_WATCH_SHOWN_H
 
 #include "cli/watch/run.h"
+
+#include <sys/stat.h>
+#include "base/base.h"
 #include "cli/watch/study.h"
 
 enum { CHOIR__WATCH_RUNS = 64, CHOIR__WATCH_STUDIES = 16 };

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/tune/look.h"
 #include "cli/tune/search.h"
+#include "record/json_value.h"
 #include "tune/storage/backend.h"
 
 static const double pause_s = 2, times = 200; /* from one look to the next, at least */

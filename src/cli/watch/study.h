@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
-#include "record/text.h"
+#include "base/text.h"
 
 typedef struct choir__watch_study {
     char *path;

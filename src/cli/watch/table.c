@@ -94,13 +94,12 @@ void choir__watch_table_free(choir__watch_table *t)
 /* Seven digits are more than a picture shows; steps and items are exact. */
 enum { SHOWN = 7, EXACT = 15 };
 
-static void put_number(choir__text *json, double x, int digits, bool first)
+static void put_number(choir__text *json, double x, int digits)
 {
-    char text[40];
-    int length = isfinite(x)
-                     ? snprintf(text, sizeof text, "%s%.*g", first ? "" : ",", digits, x)
-                     : snprintf(text, sizeof text, "%snull", first ? "" : ",");
-    choir__text_add(json, text, (size_t)length);
+    if (isfinite(x))
+        choir__text_value(json, NULL, "%.*g", digits, x);
+    else
+        choir__text_string(json, NULL, NULL);
 }
 
 static double mean_of(const choir__watch_cell *c)
@@ -121,49 +120,47 @@ static double high_of(const choir__watch_cell *c)
 static void put_cells(const choir__watch_table *t, int column, int from, const char *name,
     double (*of)(const choir__watch_cell *), choir__text *json)
 {
-    choir__text_put(json, name);
+    choir__text_open(json, name, '[');
     for (int i = from; i < t->buckets; i++)
-        put_number(json, of(&t->columns[column].cells[i]), SHOWN, i == from);
-    choir__text_put(json, "]");
+        put_number(json, of(&t->columns[column].cells[i]), SHOWN);
+    choir__text_close(json, ']');
 }
 
 static void put_axis(
     const choir__watch_table *t, int from, const char *name, size_t at, choir__text *json)
 {
-    choir__text_put(json, name);
+    choir__text_open(json, name, '[');
     for (int i = from; i < t->buckets; i++) {
         double x;
         memcpy(&x, (const char *)&t->x[i] + at, sizeof x);
-        put_number(json, x, EXACT, i == from);
+        put_number(json, x, EXACT);
     }
-    choir__text_put(json, "]");
+    choir__text_close(json, ']');
 }
 
 bool choir__watch_table_news(const choir__watch_table *t, choir__watch_seen *seen,
     bool (*ranged)(const char *name), choir__text *json)
 {
-    char head[64];
     if (seen->rows == t->rows)
         return false;
     bool again = seen->halvings != t->halvings || seen->columns != t->column_count;
     int from = again || !seen->buckets ? 0 : seen->buckets - 1;
-    snprintf(head, sizeof head, "\"from\":%d,\"left_out\":%d,", from, t->left_out);
-    choir__text_put(json, head);
-    put_axis(t, from, "\"step\":[", offsetof(choir__watch_x, step), json);
-    put_axis(t, from, ",\"seconds\":[", offsetof(choir__watch_x, seconds), json);
-    put_axis(t, from, ",\"items\":[", offsetof(choir__watch_x, items), json);
-    choir__text_put(json, ",\"columns\":{");
+    choir__text_value(json, "from", "%d", from);
+    choir__text_value(json, "left_out", "%d", t->left_out);
+    put_axis(t, from, "step", offsetof(choir__watch_x, step), json);
+    put_axis(t, from, "seconds", offsetof(choir__watch_x, seconds), json);
+    put_axis(t, from, "items", offsetof(choir__watch_x, items), json);
+    choir__text_open(json, "columns", '{');
     for (int c = 0; c < t->column_count; c++) {
-        choir__text_put(json, c ? "," : "");
-        choir__text_json(json, t->columns[c].name);
-        put_cells(t, c, from, ":{\"mean\":[", mean_of, json);
+        choir__text_open(json, t->columns[c].name, '{');
+        put_cells(t, c, from, "mean", mean_of, json);
         if (ranged(t->columns[c].name)) {
-            put_cells(t, c, from, ",\"low\":[", low_of, json);
-            put_cells(t, c, from, ",\"high\":[", high_of, json);
+            put_cells(t, c, from, "low", low_of, json);
+            put_cells(t, c, from, "high", high_of, json);
         }
-        choir__text_put(json, "}");
+        choir__text_close(json, '}');
     }
-    choir__text_put(json, "}");
+    choir__text_close(json, '}');
     *seen = (choir__watch_seen){t->rows, t->halvings, t->column_count, t->buckets};
     return true;
 }

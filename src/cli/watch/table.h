@@ -11,7 +11,7 @@
 #define CHOIR_CLI_WATCH_TABLE_H
 
 #include "base/base.h"
-#include "record/text.h"
+#include "base/text.h"
 
 enum {
     CHOIR__WATCH_BUCKETS = 768,

@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 #include "line/command.h"
-#include "cli/tune/look.h"
+#include "cli/tune/search.h"
 #include "cli/watch/page.h"
 #include "record/http/http.h"
 #include "tune/storage/backend.h"

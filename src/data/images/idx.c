@@ -18,7 +18,6 @@
 
 #include "base/files/file.h"
 #include "data/dataset.h"
-#include "data/held.h"
 
 #define IMAGES   "-images-idx3-ubyte"
 #define LABELS   "-labels-idx1-ubyte"
@@ -50,7 +49,8 @@ typedef struct idx_dataset {
     choir_dataset base;
     idx_pair pair;
     int64_t first, length; /* of this split */
-    /* Images of the front that are for validation all the same, ascending: see data/held.h. */
+    /* Images of the front that are for validation all the same, ascending: see data/dataset.h.
+     */
     int64_t moved[256];
     int moved_count;
     bool training;

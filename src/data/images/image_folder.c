@@ -10,11 +10,11 @@
 #include <string.h>
 
 #include "base/files/map.h"
+#include "base/text.h"
 #include "base/rng.h"
 #include "data/dataset.h"
-#include "data/held.h"
 #include "data/images/image_list.h"
-#include "data/tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "data/images/transform.h"
 
 typedef struct image_file {
@@ -44,7 +44,7 @@ static void add_file(image_folder *d, char *name, int64_t class)
     d->files[d->count++] = (image_file){name, class};
 }
 
-/* held: the folder has the files of both splits (data/held.h). */
+/* held: the folder has the files of both splits (data/dataset.h). */
 static choir_status add_class(image_folder *d, const char *class_name, int64_t class, bool held)
 {
     choir__name_list n = {0};
@@ -65,17 +65,12 @@ static choir_status add_class(image_folder *d, const char *class_name, int64_t c
     return status;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static int64_t find_class(const image_folder *d, const char *name)
 {
     if (d->opts.classes)
         return choir__map_find(&d->places, name);
-    char **found = bsearch(
-        &name, d->classes.name, (size_t)d->classes.count, sizeof *d->classes.name, by_name);
+    char **found = bsearch(&name, d->classes.name, (size_t)d->classes.count,
+        sizeof *d->classes.name, choir__by_text);
     return found ? found - d->classes.name : -1;
 }
 

@@ -8,6 +8,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "base/text.h"
 #include "data/dataset.h"
 
 enum { DEEPEST = 32 };
@@ -24,11 +25,6 @@ void choir__name_list_free(choir__name_list *n)
         free(n->name[i]);
     free(n->name);
     *n = (choir__name_list){0};
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 bool choir__is_folder_at(const char *path, const char *name)
@@ -85,7 +81,7 @@ choir_status choir__list_folders(const char *path, choir__name_list *n)
             choir__name_list_add(n, e->d_name);
     closedir(dir);
     if (n->count)
-        qsort(n->name, (size_t)n->count, sizeof *n->name, by_name);
+        qsort(n->name, (size_t)n->count, sizeof *n->name, choir__by_text);
     return CHOIR_OK;
 }
 

@@ -1,5 +1,5 @@
 /* The table of all changes of an image. Those of colours are in isa/colours.c, those that move
- * pixels in image_warp.c. */
+ * pixels come first. */
 #include "data/images/image_ops.h"
 
 #include <math.h>
@@ -12,6 +12,57 @@ static void identity(choir__picture *p, double amount)
 {
     (void)p, (void)amount;
 }
+
+/* --- moving pixels ---
+ *
+ * Shearing, moving and turning an image: torchvision's affine and rotate with the nearest
+ * pixel.
+ *
+ * Six numbers map a place of the result to one of the image, both seen from the image's center:
+ *
+ *     x' = m0 x + m1 y + m2        y' = m3 x + m4 y + m5
+ *
+ * Places outside of the image are black. */
+
+/* The inverse of turning by `angle` and shearing (radians) around a center, and then moving:
+ * torchvision's _get_inverse_affine_matrix without scaling. Angles are clockwise. */
+static void warp_by(choir__picture *p, double angle, double shear_x, double shear_y,
+    double move_x, double move_y, double center_x, double center_y)
+{
+    double a = cos(angle - shear_y) / cos(shear_y), b = -(a * tan(shear_x) + sin(angle));
+    double c = sin(angle - shear_y) / cos(shear_y), d = cos(angle) - c * tan(shear_x);
+    double x = center_x + move_x, y = center_y + move_y;
+    p->colours->warp(
+        p, (double[6]){d, -b, center_x - d * x + b * y, -c, a, center_y + c * x - a * y});
+}
+
+static void shear_x(choir__picture *p, double amount)
+{
+    warp_by(p, 0, atan(amount), 0, 0, 0, -0.5 * (double)p->width, -0.5 * (double)p->height);
+}
+
+static void shear_y(choir__picture *p, double amount)
+{
+    warp_by(p, 0, 0, atan(amount), 0, 0, -0.5 * (double)p->width, -0.5 * (double)p->height);
+}
+
+static void translate_x(choir__picture *p, double amount)
+{
+    warp_by(p, 0, 0, 0, trunc(amount), 0, 0, 0);
+}
+
+static void translate_y(choir__picture *p, double amount)
+{
+    warp_by(p, 0, 0, 0, 0, trunc(amount), 0, 0);
+}
+
+static void rotate(choir__picture *p, double amount)
+{
+    if (fmod(amount, 360) != 0)
+        warp_by(p, -amount * M_PI / 180, 0, 0, 0, 0, 0, 0);
+}
+
+/* --- the table --- */
 
 extern const choir__colours choir__colours_baseline, choir__colours_avx2, choir__colours_avx512;
 
@@ -40,23 +91,23 @@ static const struct {
     bool by_width, by_height; /* they are shares of these */
     bool is_signed;
 } ops[CHOIR_IMAGE_OPS] = {
-    [CHOIR_IMAGE_IDENTITY] = {identity, -1e9, 1e9, 0, 0, 0},
-    [CHOIR_IMAGE_SHEAR_X] = {choir__picture_shear_x, -1e3, 1e3, 0, 0.3, .is_signed = true},
-    [CHOIR_IMAGE_SHEAR_Y] = {choir__picture_shear_y, -1e3, 1e3, 0, 0.3, .is_signed = true},
-    [CHOIR_IMAGE_TRANSLATE_X] = {choir__picture_translate_x, -1e6, 1e6, 0, 150.0 / 331.0,
+    [CHOIR_IMAGE_IDENTITY] = {identity, .low = -1e9, .high = 1e9},
+    [CHOIR_IMAGE_SHEAR_X] = {shear_x, .low = -1e3, .high = 1e3, .last = 0.3, .is_signed = true},
+    [CHOIR_IMAGE_SHEAR_Y] = {shear_y, .low = -1e3, .high = 1e3, .last = 0.3, .is_signed = true},
+    [CHOIR_IMAGE_TRANSLATE_X] = {translate_x, .low = -1e6, .high = 1e6, .last = 150.0 / 331.0,
         .by_width = true, .is_signed = true},
-    [CHOIR_IMAGE_TRANSLATE_Y] = {choir__picture_translate_y, -1e6, 1e6, 0, 150.0 / 331.0,
+    [CHOIR_IMAGE_TRANSLATE_Y] = {translate_y, .low = -1e6, .high = 1e6, .last = 150.0 / 331.0,
         .by_height = true, .is_signed = true},
-    [CHOIR_IMAGE_ROTATE] = {choir__picture_rotate, -360, 360, 0, 30, .is_signed = true},
-    [CHOIR_IMAGE_BRIGHTNESS] = {NULL, 0, 1e3, 0, 0.9, 1, .is_signed = true},
-    [CHOIR_IMAGE_SATURATION] = {NULL, 0, 1e3, 0, 0.9, 1, .is_signed = true},
-    [CHOIR_IMAGE_CONTRAST] = {NULL, 0, 1e3, 0, 0.9, 1, .is_signed = true},
-    [CHOIR_IMAGE_SHARPNESS] = {NULL, 0, 1e3, 0, 0.9, 1, .is_signed = true},
-    [CHOIR_IMAGE_POSTERIZE] = {NULL, 0, 8, 8, 4},
-    [CHOIR_IMAGE_SOLARIZE] = {NULL, 0, 1, 1, 0},
-    [CHOIR_IMAGE_AUTOCONTRAST] = {NULL, -1e9, 1e9, 0, 0},
-    [CHOIR_IMAGE_EQUALIZE] = {NULL, -1e9, 1e9, 0, 0},
-    [CHOIR_IMAGE_HUE] = {NULL, -0.5, 0.5, 0, 0.5, .is_signed = true},
+    [CHOIR_IMAGE_ROTATE] = {rotate, .low = -360, .high = 360, .last = 30, .is_signed = true},
+    [CHOIR_IMAGE_BRIGHTNESS] = {.high = 1e3, .last = 0.9, .plus = 1, .is_signed = true},
+    [CHOIR_IMAGE_SATURATION] = {.high = 1e3, .last = 0.9, .plus = 1, .is_signed = true},
+    [CHOIR_IMAGE_CONTRAST] = {.high = 1e3, .last = 0.9, .plus = 1, .is_signed = true},
+    [CHOIR_IMAGE_SHARPNESS] = {.high = 1e3, .last = 0.9, .plus = 1, .is_signed = true},
+    [CHOIR_IMAGE_POSTERIZE] = {.high = 8, .first = 8, .last = 4},
+    [CHOIR_IMAGE_SOLARIZE] = {.high = 1, .first = 1},
+    [CHOIR_IMAGE_AUTOCONTRAST] = {.low = -1e9, .high = 1e9},
+    [CHOIR_IMAGE_EQUALIZE] = {.low = -1e9, .high = 1e9},
+    [CHOIR_IMAGE_HUE] = {.low = -0.5, .high = 0.5, .last = 0.5, .is_signed = true},
 };
 
 void choir__picture_change(choir__picture *p, choir_image_op op, double amount)

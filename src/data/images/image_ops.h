@@ -39,12 +39,4 @@ void choir__picture_change(choir__picture *picture, choir_image_op op, double am
  * is the opposite of 1.1. */
 double choir__image_op_opposite(choir_image_op op, double amount);
 
-/* --- those that move pixels: image_warp.c --- */
-
-void choir__picture_shear_x(choir__picture *p, double amount);
-void choir__picture_shear_y(choir__picture *p, double amount);
-void choir__picture_translate_x(choir__picture *p, double amount);
-void choir__picture_translate_y(choir__picture *p, double amount);
-void choir__picture_rotate(choir__picture *p, double amount);
-
 #endif

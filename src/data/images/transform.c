@@ -15,7 +15,7 @@
 
 #include <choir/device.h>
 #include "base/rng.h"
-#include "data/held.h"
+#include "data/dataset.h"
 
 enum { ATTEMPTS = 10, FLIP_DRAW = ATTEMPTS, PLACE_DRAW };
 

@@ -12,7 +12,7 @@
  *
  * Forks: a registry lists every prefetcher. Before a fork their threads are joined; after it,
  * on both sides, the next take starts them again. */
-#include "data/loading/stages.h"
+#include "data/loading/prefetch.h"
 
 #include <errno.h>
 #include <signal.h>

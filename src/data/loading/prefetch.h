@@ -19,6 +19,8 @@
 #define CHOIR_PREFETCH_H
 
 #include <choir/data.h>
+#include <pthread.h>
+#include <time.h>
 #include "device/far.h"
 #include "device/queue.h"
 
@@ -89,5 +91,43 @@ void choir__prefetch_restart(choir__prefetch *p, int64_t position);
 /* Like choir__prefetch_restart, but first ends the threads, so that the caller may change what
  * the source lists; the next take starts them again. */
 void choir__prefetch_rest(choir__prefetch *p, int64_t position);
+
+/* Internals of prefetching, shared by its two halves: workers fill stages (stages.c), and the
+ * training thread does everything else (prefetch.c). */
+
+enum { CHOIR__MAX_STAGES = 64 };
+
+struct choir__prefetch {
+    choir__prefetch_source source;
+    pthread_mutex_t lock; /* guards the members below */
+    pthread_cond_t changed;
+    choir__prefetch_stage stages[CHOIR__MAX_STAGES];
+    int depth;
+    int64_t ahead; /* next position to fill */
+    bool listing;  /* a worker is listing the samples of the stage that it opens */
+    bool napping;  /* a worker watches the copies */
+    pthread_t threads[CHOIR_MAX_WORKERS];
+    int running; /* threads */
+    int busy;    /* threads that are in one of the source's functions */
+    /* the sample that each worker reads; -1: none */
+    _Atomic int64_t reading[CHOIR_MAX_WORKERS];
+    int started; /* threads that have taken a number */
+    bool stop, hung;
+    _Atomic bool left;     /* to the workers: the last one frees the object */
+    choir__prefetch *next; /* in the list of all */
+};
+
+/* Marks a stage READY when all its samples are there, or FREE if it has been discarded. Caller
+ * holds the lock. */
+void choir__stages_settle(choir__prefetch *p, choir__prefetch_stage *s);
+/* Does some work and returns true, if there is any. Caller holds the lock, which is released
+ * during the work. */
+bool choir__stages_work(choir__prefetch *p, int *copying);
+/* The main function of a worker thread. */
+void *choir__stages_serve(void *prefetch);
+/* Frees the object with its stages. */
+void choir__stages_destroy(choir__prefetch *p);
+/* Returns whether this thread is a worker. */
+bool choir__stages_is_worker(void);
 
 #endif

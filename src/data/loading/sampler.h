@@ -27,10 +27,13 @@ choir_status choir__sampler_init(choir__sampler *s, int64_t length, int64_t repl
 choir_status choir__sampler_weigh(choir__sampler *s, const double *weights);
 void choir__sampler_free(choir__sampler *s);
 
-/* Computes the whole permutation of an epoch, if it differs from the current epoch. */
+/* Computes the whole permutation of an epoch, if it differs from the current epoch. Tests call
+ * it, too.
+ */
 void choir__sampler_set_epoch(choir__sampler *s, int64_t epoch);
 
-/* Returns entry `entry` of replica m's list in this epoch; the list wraps around at its end. */
+/* Returns entry `entry` of replica m's list in this epoch; the list wraps around at its end.
+ * Tests call it, too. */
 int64_t choir__sampler_dealt(const choir__sampler *s, int64_t m, int64_t entry);
 
 /* Returns entry j of micro-batch m of global batch k, counted from the start of the job. Sets

@@ -13,12 +13,12 @@
 #include <unistd.h>
 
 #include "base/files/file.h"
+#include "base/text.h"
 #include "base/rng.h"
-#include "data/held.h"
+#include "data/dataset.h"
 #include "data/labels.h"
 #include "data/loading/shards.h"
-#include "data/tar.h"
-#include "data/tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "data/images/transform.h"
 
 enum { LONGEST_LABEL = 1 << 20, MOST_SHARDS = 100000 };
@@ -102,11 +102,6 @@ static bool is_tar_of(const char *name, const char *begin)
     return choir__is_tar_name(name) && begins_with(name, begin);
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Adds the folder's tars of which `takes` is true, in the order of their names; returns how
  * many they are. */
 static int64_t add_tars(choir__name_list *files, const char *folder,
@@ -124,12 +119,12 @@ static int64_t add_tars(choir__name_list *files, const char *folder,
         closedir(dir);
     if (files->count > before)
         qsort(files->name + before, (size_t)(files->count - before), sizeof *files->name,
-            by_name);
+            choir__by_text);
     return files->count - before;
 }
 
 /* In a folder, val*.tar (or test*.tar) are for validation, and train*.tar, or else all others,
- * for training. Without the former a part of the samples is (data/held.h). */
+ * for training. Without the former a part of the samples is (data/dataset.h). */
 static choir_status list(shards *d, const char *path)
 {
     if (choir__is_tar_name(path))

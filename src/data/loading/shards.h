@@ -2,6 +2,7 @@
 #ifndef CHOIR_DATA_SHARDS_H
 #define CHOIR_DATA_SHARDS_H
 
+#include "base/base.h"
 #include "data/dataset.h"
 #include "data/images/image_list.h"
 
@@ -14,5 +15,33 @@ choir_status choir__shards_list(choir__name_list *files, const char *path);
 /* Returns whether the path names tars, NAME.tar or NAME-{000..010}.tar, or is a folder with
  * some. */
 bool choir__is_shards(const char *path);
+
+/* Members of a tar: their names, places and sizes. Formats: ustar, with GNU's and POSIX's (pax)
+ * long names and sizes. */
+
+typedef struct choir__tar_member {
+    char *name; /* as in the tar; the reader owns it */
+    int64_t at; /* of its bytes in the file */
+    int64_t bytes;
+} choir__tar_member;
+
+typedef struct choir__tar {
+    const char *path;
+    int fd;
+    int64_t next, size; /* of the next header; of the file */
+    char *name;         /* of the present member */
+} choir__tar;
+
+/* Opens a tar. Close it also after an error. Errors: io. */
+choir_status choir__tar_open(choir__tar *tar, const char *path);
+void choir__tar_close(choir__tar *tar);
+
+/* Finds the next regular file; member->name NULL: there is none. Errors: io, format (damaged,
+ * cut short). */
+choir_status choir__tar_next(choir__tar *tar, choir__tar_member *member);
+
+/* Reads a member's bytes, and a '\0' behind them, into *data, which the caller frees. Errors:
+ * io, format (the file has become shorter), memory. */
+choir_status choir__tar_read(int fd, const char *path, int64_t at, int64_t bytes, char **data);
 
 #endif

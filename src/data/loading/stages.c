@@ -4,7 +4,7 @@
  * training queue. If several samples of a stage fail, the error of the first one is reported,
  * no matter which worker met it: samples are handed out in order, so all samples before it are
  * read. */
-#include "data/loading/stages.h"
+#include "data/loading/prefetch.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,6 @@
 
 #include <choir/augment.h>
 
-#include "data/labelled.h"
 #include "data/labels.h"
 #include "data/open/reader.h"
 #include "data/record_parts.h"

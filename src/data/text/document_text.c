@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+
 void choir__names_add(choir__names *n, const char *format, const char *part)
 {
     size_t bytes = strlen(format) + strlen(part) + 1;
@@ -32,22 +34,6 @@ void choir__names_free(choir__names *n)
     *n = (choir__names){0};
 }
 
-typedef struct text {
-    char *data;
-    size_t used, room;
-} text;
-
-static void add(text *t, const char *part)
-{
-    size_t bytes = strlen(part);
-    if (t->used + bytes + 1 > t->room) {
-        t->room = 2 * (t->used + bytes + 1);
-        t->data = choir__realloc(t->data, t->room);
-    }
-    memcpy(t->data + t->used, part, bytes + 1);
-    t->used += bytes;
-}
-
 typedef const choir__json *member; /* the node of its name; its value follows */
 
 /* Members of one name: the last one is first. */
@@ -58,9 +44,9 @@ static int downwards(const void *a, const void *b)
     return order ? order : (x < y) - (x > y);
 }
 
-static void add_value(text *t, const choir__json *value, choir__names *fields);
+static void add_value(choir__text *t, const choir__json *value, choir__names *fields);
 
-static void add_object(text *t, const choir__json *object, choir__names *fields)
+static void add_object(choir__text *t, const choir__json *object, choir__names *fields)
 {
     size_t count = object->count;
     const choir__json *inner = choir__json_get(object, "text_sequence");
@@ -79,13 +65,13 @@ static void add_object(text *t, const choir__json *object, choir__names *fields)
             continue; /* of members of one name the last one counts */
         choir__names_add(fields, "<s_*>", key);
         choir__names_add(fields, "</s_*>", key);
-        add(t, "<s_");
-        add(t, key);
-        add(t, ">");
+        choir__text_put(t, "<s_");
+        choir__text_put(t, key);
+        choir__text_put(t, ">");
         add_value(t, members[i] + 1, fields);
-        add(t, "</s_");
-        add(t, key);
-        add(t, ">");
+        choir__text_put(t, "</s_");
+        choir__text_put(t, key);
+        choir__text_put(t, ">");
     }
     free(members);
 }
@@ -106,27 +92,27 @@ static void write_real(char *out, size_t room, double value)
     }
 }
 
-static void add_array(text *t, const choir__json *array, choir__names *fields)
+static void add_array(choir__text *t, const choir__json *array, choir__names *fields)
 {
     const choir__json *entry = choir__json_first(array);
     for (uint32_t i = 0; i < array->count; i++, entry = choir__json_next(entry)) {
         if (i) {
             choir__names_add(fields, "*", "<sep/>");
-            add(t, "<sep/>");
+            choir__text_put(t, "<sep/>");
         }
         add_value(t, entry, fields);
     }
 }
 
 /* The parser refuses values that are nested too deeply, so this recursion ends. */
-static void add_value(text *t, const choir__json *value, choir__names *fields)
+static void add_value(choir__text *t, const choir__json *value, choir__names *fields)
 {
     char number[64] = "";
     int64_t whole;
     switch (value->type) {
     case CHOIR__JSON_OBJECT: add_object(t, value, fields); return;
     case CHOIR__JSON_ARRAY: add_array(t, value, fields); return;
-    case CHOIR__JSON_STRING: add(t, value->text); return;
+    case CHOIR__JSON_STRING: choir__text_put(t, value->text); return;
     case CHOIR__JSON_INTEGER:
         if (choir__json_integer(value, &whole))
             snprintf(number, sizeof number, "%lld", (long long)whole);
@@ -138,13 +124,13 @@ static void add_value(text *t, const choir__json *value, choir__names *fields)
     case CHOIR__JSON_FALSE: strcpy(number, "False"); break;
     case CHOIR__JSON_NULL: strcpy(number, "None"); break;
     }
-    add(t, number);
+    choir__text_put(t, number);
 }
 
 char *choir__document_text(const choir__json *value, choir__names *fields)
 {
-    text t = {0};
-    add(&t, "");
+    choir__text t = {0};
+    choir__text_put(&t, "");
     add_value(&t, value, fields);
-    return t.data;
+    return t.bytes;
 }

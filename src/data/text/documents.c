@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "data/text/document_text.h"
-#include "data/held.h"
+#include "data/dataset.h"
 #include "data/records.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/images/transform.h"
@@ -95,7 +95,7 @@ typedef struct reading {
     choir__names *fields;
 } reading;
 
-/* Adds a line to its split: a file with both splits holds out some lines (data/held.h). */
+/* Adds a line to its split: a file with both splits holds out some lines (data/dataset.h). */
 static choir_status read_record(
     void *arg, const choir__record_at *at, const choir__json *record)
 {

@@ -20,7 +20,7 @@ typedef struct choir__packs {
     int64_t context; /* set by the caller, before the first document */
     choir__packed_piece *piece;
     int64_t *pack_of; /* (pieces) */
-    int64_t pieces, room;
+    int64_t pieces;
     int64_t packs;
     int64_t *first; /* (packs + 1) of its pieces, once packing has ended */
     struct choir__open_pack {
@@ -29,13 +29,14 @@ typedef struct choir__packs {
     int opened;
 } choir__packs;
 
-/* Adds a document: `count` positions from `at` on. */
+/* Adds a document: `count` positions from `at` on. Tests call it, too. */
 void choir__packs_add(choir__packs *p, int64_t at, int64_t count);
-/* Ends packing; returns the number of samples. */
+/* Ends packing; returns the number of samples. Tests call it, too. */
 int64_t choir__packs_end(choir__packs *p);
-/* Stores piece `number` of a sample; false if it has fewer. */
+/* Stores piece `number` of a sample; false if it has fewer. Tests call it, too. */
 bool choir__packs_at(
     const choir__packs *p, int64_t sample, int64_t number, choir__packed_piece *piece);
+/* Tests call it, too. */
 void choir__packs_free(choir__packs *p);
 
 #endif

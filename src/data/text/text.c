@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "data/dataset.h"
-#include "data/held.h"
 #include "data/tokenizer/tokenizer.h"
 
 typedef struct text_dataset {

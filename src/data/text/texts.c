@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/labelled.h"
-#include "data/tokenizer/utf8.h"
+#include "data/labels.h"
+#include "base/utf8.h"
 
 /* --- the list --- */
 

@@ -10,7 +10,6 @@
 
 #include "base/files/file.h"
 #include "data/dataset.h"
-#include "data/held.h"
 #include "data/text/tokens.h"
 
 typedef struct token_file {

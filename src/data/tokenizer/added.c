@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "data/tokenizer/utf8.h"
+#include "data/tokenizer/unicode.h"
 
 void choir__added_set_init(choir__added_set *set, choir__added *tokens, size_t count)
 {

@@ -3,7 +3,9 @@
 #ifndef CHOIR_DATA_CHARSMAP_H
 #define CHOIR_DATA_CHARSMAP_H
 
+#include "data/tokenizer/models.h"
 #include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/trie.h"
 
 /* The limit on a replacement, in bytes; it bounds how much longer a text can become. The
  * longest of the published rules has 33. */
@@ -31,5 +33,22 @@ const char *choir__charsmap_shortest(
  * key has both, the white space stays or becomes ' ' whatever follows it, and what stands for
  * the letter ends with one. */
 bool choir__charsmap_keeps_cuts(const choir__charsmap *m, char space);
+
+/* A SentencePiece model at work. */
+
+typedef struct choir__sentencepiece {
+    choir__charsmap charsmap;
+    choir__trie symbols; /* user-defined: the normalizer leaves them as they are */
+    bool dummy_prefix;   /* a text begins with U+2581 */
+    bool remove_spaces;  /* at the ends, and all but one in a row */
+    bool frozen;         /* the model gets the text between symbols; else they are its pieces */
+    choir__model *model;
+    choir__tokenizer_buffer text; /* of the current call. It is not shared. */
+} choir__sentencepiece;
+
+/* Takes ownership of all of s. */
+choir_tokenizer *choir__sentencepiece_tokenizer(
+    choir__sentencepiece *s, int64_t size, char cut_before);
+void choir__sentencepiece_free(choir__sentencepiece *s);
 
 #endif

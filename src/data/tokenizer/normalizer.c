@@ -1,6 +1,6 @@
 /* The steps of a normalizer, with the results of Hugging Face's tokenizers, which define what
  * the files mean. */
-#include "data/tokenizer/normalizer.h"
+#include "data/tokenizer/hf_pipeline.h"
 
 #include <stdlib.h>
 #include <string.h>

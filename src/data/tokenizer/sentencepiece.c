@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "data/tokenizer/hf.h"
-#include "data/tokenizer/sentencepiece.h"
+#include "data/tokenizer/charsmap.h"
 
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
 enum { UNIGRAM = 1, BPE = 2 };
@@ -80,7 +80,7 @@ typedef struct piece {
 typedef struct spm {
     const char *name;
     piece *pieces;
-    size_t count, room;
+    size_t count;
     int model, unknown;
     bool byte_fallback, suffix, dummy_prefix, remove_spaces, escape;
     const char *charsmap;
@@ -110,10 +110,7 @@ static int read_piece(spm *m, const field *from)
         } else if (f.number == 3 && !f.data)
             p.type = (int)f.value;
     }
-    if (m->count == m->room) {
-        m->room = 2 * m->room + 256;
-        m->pieces = choir__realloc(m->pieces, m->room * sizeof *m->pieces);
-    }
+    CHOIR__GROW(m->pieces, m->count);
     m->pieces[m->count++] = p;
     return more;
 }
@@ -253,7 +250,7 @@ static choir__merge *find_merges(const spm *m, const choir__vocab *keys, size_t 
 {
     int32_t *order = choir__alloc(m->count * sizeof *order);
     choir__merge *merges = NULL;
-    size_t n = 0, room = 0;
+    size_t n = 0;
     int32_t rank = 0;
     for (size_t i = 0; i < m->count; i++)
         order[i] = (int32_t)i;
@@ -270,10 +267,7 @@ static choir__merge *find_merges(const spm *m, const choir__vocab *keys, size_t 
             int64_t b = a < 0 ? -1 : choir__vocab_find(keys, p->text + cut, p->bytes - cut);
             if (b < 0 || m->pieces[a].type != NORMAL || m->pieces[b].type != NORMAL)
                 continue;
-            if (n == room) {
-                room = 2 * room + 1024;
-                merges = choir__realloc(merges, room * sizeof *merges);
-            }
+            CHOIR__GROW(merges, n);
             merges[n++] = (choir__merge){(int32_t)a, (int32_t)b, order[i], rank};
         }
     }

@@ -2,7 +2,7 @@
  * or has a replacement in the table, or is one character; then spaces become U+2581. The order
  * of the rules about spaces is SentencePiece's own (Normalizer::Normalize), and gives its ids.
  */
-#include "data/tokenizer/sentencepiece.h"
+#include "data/tokenizer/charsmap.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* Cutting a text into words as byte-level models do: their published patterns, matched by hand.
  * Alternatives of a pattern are tried in order, as a regular expression does. A byte that is
  * not UTF-8 counts as a character that is no letter, number or space. */
-#include "data/tokenizer/split.h"
+#include "data/tokenizer/hf_pipeline.h"
 
 #include <string.h>
 
-#include "data/tokenizer/utf8.h"
+#include "data/tokenizer/unicode.h"
 
 int choir__tokenizer_split_of(const char *regex)
 {

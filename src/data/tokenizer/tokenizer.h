@@ -10,7 +10,7 @@
 #include <jansson.h>
 #include "data/dataset.h"
 #include "data/tokenizer/added.h"
-#include "data/tokenizer/utf8.h"
+#include "data/tokenizer/unicode.h"
 
 /* --- a list of ids --- */
 

@@ -14,7 +14,7 @@ typedef struct span {
 typedef struct builder {
     choir__trie_node *node;
     span *span; /* of each node */
-    size_t count, room;
+    size_t count;
 } builder;
 
 static int by_text(const void *a, const void *b)
@@ -28,11 +28,8 @@ static int by_text(const void *a, const void *b)
 
 static void add(builder *b, unsigned char byte, uint32_t low, uint32_t high)
 {
-    if (b->count == b->room) {
-        b->room = 2 * b->room + 256;
-        b->node = choir__realloc(b->node, b->room * sizeof *b->node);
-        b->span = choir__realloc(b->span, b->room * sizeof *b->span);
-    }
+    CHOIR__GROW(b->node, b->count);
+    CHOIR__GROW(b->span, b->count);
     b->node[b->count] = (choir__trie_node){.value = -1, .byte = byte};
     b->span[b->count++] = (span){low, high};
 }

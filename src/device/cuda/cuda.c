@@ -209,40 +209,37 @@ static void libraries(const choir_device *device, choir__library_use use[CHOIR__
     use[CHOIR__CUDNN].version = choir__dnn_version();
 }
 
-/* Writes `,"cudnn":"9.19.0"`; null for version 0. */
-static void add_version(char *json, size_t bytes, const char *name, size_t version)
+/* Writes "9.19.0"; "" for version 0. */
+static void write_version(char text[CHOIR__VERSION_TEXT], size_t version)
 {
-    size_t used = strlen(json);
+    *text = '\0';
     if (version)
-        snprintf(json + used, bytes - used, ",\"%s\":\"%zu.%zu.%zu\"", name, version / 10000,
-            version / 100 % 100, version % 100);
-    else
-        snprintf(json + used, bytes - used, ",\"%s\":null", name);
+        snprintf(text, CHOIR__VERSION_TEXT, "%zu.%zu.%zu", version / 10000, version / 100 % 100,
+            version % 100);
 }
 
-static void describe(int index, char *json, size_t bytes)
+static bool describe(int index, choir__device_facts *f)
 {
     struct cudaDeviceProp p;
-    char bus[64] = "", more[320] = "";
-    size_t left = 0, all = 0, used;
-    int gpu = index % (found.gpus ? found.gpus : 1);
-    *json = '\0';
-    if (cudaGetDeviceProperties(&p, gpu) != cudaSuccess)
-        return;
-    cudaDeviceGetPCIBusId(bus, sizeof bus, gpu);
+    size_t left = 0, all = 0;
+    f->gpu = index % (found.gpus ? found.gpus : 1);
+    if (cudaGetDeviceProperties(&p, f->gpu) != cudaSuccess)
+        return false;
+    cudaDeviceGetPCIBusId(f->bus, sizeof f->bus, f->gpu);
+    f->busy_percent = f->celsius = f->watts = f->sm_mhz = -1;
     /* without NVML: includes the memory that this query takes */
-    if (!choir__nvml_describe(bus, &used, more, sizeof more)) {
-        cudaSetDevice(gpu);
+    if (!choir__nvml_describe(f)) {
+        cudaSetDevice(f->gpu);
         cudaMemGetInfo(&left, &all);
-        used = all - left;
+        f->used_bytes = all - left;
     }
-    snprintf(json, bytes,
-        "\"gpu\":%d,\"model\":\"%s\",\"capability\":\"%d.%d\",\"multiprocessors\":%d,"
-        "\"bus\":\"%s\",\"memory_bytes\":%zu,\"memory_used_bytes\":%zu%s",
-        gpu, p.name, p.major, p.minor, p.multiProcessorCount, bus, p.totalGlobalMem, used,
-        more);
-    add_version(json, bytes, "cublaslt", cublasLtGetVersion());
-    add_version(json, bytes, "cudnn", choir__dnn_version());
+    snprintf(f->model, sizeof f->model, "%s", p.name);
+    snprintf(f->capability, sizeof f->capability, "%d.%d", p.major, p.minor);
+    f->multiprocessors = p.multiProcessorCount;
+    f->bytes = p.totalGlobalMem;
+    write_version(f->cublaslt, cublasLtGetVersion());
+    write_version(f->cudnn, choir__dnn_version());
+    return true;
 }
 
 const choir__backend choir__plugged_backend = {

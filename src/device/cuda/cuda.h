@@ -121,11 +121,10 @@ CHOIR__KERNEL_LIST(X)
 /* Returns an error if the compiled code does not run on the current GPU. */
 cudaError_t choir__cuda_code_runs(void);
 
-/* Writes the memory in use of the GPU at a PCI bus id, and more members of a JSON object, each
- * after a comma: utilisation, temperature, power, driver, as far as NVML, the driver's
- * information, has them. The call does not start to use the GPU. Returns false if there is no
- * NVML. */
-bool choir__nvml_describe(const char *bus_id, size_t *used_bytes, char *json, size_t bytes);
+/* Stores the memory in use of the GPU at facts->bus, and utilisation, temperature, power, clock
+ * and driver as far as NVML, the driver's information, has them. The call does not start to use
+ * the GPU. Returns false if there is no NVML. */
+bool choir__nvml_describe(choir__device_facts *facts);
 
 #ifdef __cplusplus
 }

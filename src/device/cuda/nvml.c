@@ -4,8 +4,6 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 typedef struct memory {
@@ -53,35 +51,21 @@ static void load(void)
     nvml.works = nvml.works && nvml.init() == 0;
 }
 
-static void add(char *json, size_t bytes, const char *format, unsigned value)
-{
-    size_t used = strlen(json);
-    snprintf(json + used, bytes - used, format, value);
-}
-
-bool choir__nvml_describe(const char *bus_id, size_t *used_bytes, char *json, size_t bytes)
+bool choir__nvml_describe(choir__device_facts *facts)
 {
     void *device;
     memory m;
     utilization u;
     unsigned value;
-    char driver[64];
-    *json = '\0';
     pthread_once(&nvml.once, load);
-    if (!nvml.works || nvml.by_bus(bus_id, &device) != 0 || nvml.memory(device, &m) != 0)
+    if (!nvml.works || nvml.by_bus(facts->bus, &device) != 0 || nvml.memory(device, &m) != 0)
         return false;
-    *used_bytes = (size_t)m.used;
-    if (nvml.utilization(device, &u) == 0)
-        add(json, bytes, ",\"utilization_percent\":%u", u.gpu);
-    if (nvml.temperature(device, 0, &value) == 0)
-        add(json, bytes, ",\"temperature_c\":%u", value);
-    if (nvml.power(device, &value) == 0)
-        add(json, bytes, ",\"power_w\":%u", (value + 500) / 1000);
-    if (nvml.clock(device, 1 /* SM */, &value) == 0)
-        add(json, bytes, ",\"sm_clock_mhz\":%u", value);
-    if (nvml.driver(driver, sizeof driver) == 0) {
-        size_t used = strlen(json);
-        snprintf(json + used, bytes - used, ",\"driver\":\"%s\"", driver);
-    }
+    facts->used_bytes = (size_t)m.used;
+    facts->busy_percent = nvml.utilization(device, &u) == 0 ? (int)u.gpu : -1;
+    facts->celsius = nvml.temperature(device, 0, &value) == 0 ? (int)value : -1;
+    facts->watts = nvml.power(device, &value) == 0 ? (int)(value + 500) / 1000 : -1;
+    facts->sm_mhz = nvml.clock(device, 1 /* SM */, &value) == 0 ? (int)value : -1;
+    if (nvml.driver(facts->driver, sizeof facts->driver) != 0)
+        *facts->driver = '\0';
     return true;
 }

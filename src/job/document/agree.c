@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "data/tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "device/cpu/context.h"
 #include "job/document/document.h"
 #include "line/say.h"

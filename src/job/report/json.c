@@ -2,12 +2,13 @@
 #include <stdio.h>
 
 #include "job/report/report.h"
-#include "line/say.h"
 
 static void print(const choir__event_kind *kind, const void *told)
 {
-    choir__event_write(stdout, CHOIR__TO_OUT, kind, told, choir__cli_write_quoted);
-    printf("\n");
+    choir__text line = {0};
+    choir__event_write(&line, CHOIR__TO_OUT, kind, told);
+    choir__text_print(&line, stdout);
+    choir__text_free(&line);
 }
 
 /* A step's rate is the mean since the line before. */

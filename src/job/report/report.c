@@ -8,8 +8,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "line/say.h"
-#include "line/self.h"
+#include "line/command.h"
 
 void choir__cli_report_begin(choir__cli_report *r, const choir__recorder_ops *ops,
     const choir__job *job, int64_t first_step)

@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 #include "job/report/report.h"
-#include "line/fold.h"
+#include "line/terminal.h"
 
 /* Ends the progress line if one is open, so that the next text begins a new line. */
 static void end_line(choir__cli_report *r)

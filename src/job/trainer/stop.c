@@ -17,7 +17,7 @@
 #include "base/base.h"
 #include "checkpoint/agree.h"
 #include "line/say.h"
-#include "line/self.h"
+#include "line/command.h"
 
 static const double meeting_s = 3; /* that a signal waits for the next meeting */
 static const int64_t closed = INT64_C(1) << 62;

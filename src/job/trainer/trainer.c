@@ -19,7 +19,7 @@
 #include "base/base.h"
 #include "job/trainer/find_lr.h"
 #include "line/say.h"
-#include "line/self.h"
+#include "line/command.h"
 #include "job/trainer/inside.h"
 
 /* Loads the state with which this process begins, unless choir_elastic_open brings it. */

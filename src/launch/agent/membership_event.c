@@ -44,9 +44,8 @@ char *choir__membership_event(const choir__membership *m, double gathered_s, dou
 {
     change c = {0};
     int world = 0, nodes = 0;
-    char *text = NULL,
-         (*hosts)[CHOIR__HOST_TEXT] = choir__calloc((size_t)m->count + 1, sizeof *hosts);
-    size_t bytes = 0;
+    choir__text text = {0};
+    char(*hosts)[CHOIR__HOST_TEXT] = choir__calloc((size_t)m->count + 1, sizeof *hosts);
     add_departed(&c, m);
     for (int i = 0; i < m->count; i++) {
         const choir__agent_node *n = &m->nodes[i];
@@ -56,18 +55,13 @@ char *choir__membership_event(const choir__membership *m, double gathered_s, dou
         for (int k = 0; k < n->workers && n->index >= 0 && n->is_new; k++)
             add_joiner(&c, n->rank + k, hosts[i]);
     }
-    FILE *out = open_memstream(&text, &bytes);
-    if (out) {
-        choir__event_write(out, CHOIR__TO_OUT,
-            CHOIR__TOLD(membership, .generation = m->generation, .step = -1, .world = world,
-                .nodes = nodes, .restarts = m->restarts, .left = c.left,
-                .left_count = c.left_count, .joined = c.joined, .joined_count = c.joined_count,
-                .detected_s = gathered_s, .resumed_s = resumed_s),
-            NULL);
-        fclose(out);
-    }
+    choir__event_write(&text, CHOIR__TO_OUT,
+        CHOIR__TOLD(membership, .generation = m->generation, .step = -1, .world = world,
+            .nodes = nodes, .restarts = m->restarts, .left = c.left, .left_count = c.left_count,
+            .joined = c.joined, .joined_count = c.joined_count, .detected_s = gathered_s,
+            .resumed_s = resumed_s));
     free(c.left);
     free(c.joined);
     free(hosts);
-    return text;
+    return text.bytes;
 }

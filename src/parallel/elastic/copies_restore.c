@@ -200,18 +200,6 @@ static void forget_item(source *s, int item)
 
 /* --- tensors --- */
 
-typedef struct run_copy {
-    char *to;
-    const char *from;
-    size_t each;
-} run_copy;
-
-static void copy_run(void *arg, int64_t to, int64_t from, int64_t n)
-{
-    const run_copy *c = arg;
-    memcpy(c->to + (size_t)to * c->each, c->from + (size_t)from * c->each, (size_t)n * c->each);
-}
-
 /* Copies what c has of a region into the block `to`. Returns whether that is all. */
 static bool take(const copy *c, int number, const choir__item *item,
     const choir__box_region *region, const choir__block_of *to, char *host)
@@ -224,10 +212,11 @@ static bool take(const copy *c, int number, const choir__item *item,
             choir__box_region both = {{0}, {0}};
             const choir__copy_box *b = &c->boxes[i];
             choir__block_of from = choir__block_of_region(&b->region);
-            run_copy run = {host, values_of(c, i), choir_dtype_size(item->dtype)};
-            if (!run.from || !choir__box_region_meet(region, &b->region, ndim, &both))
+            const char *values = values_of(c, i);
+            if (!values || !choir__box_region_meet(region, &b->region, ndim, &both))
                 continue;
-            choir__box_region_runs(&both, ndim, to, &from, copy_run, &run);
+            choir__box_region_copy(
+                &both, ndim, to, host, &from, values, choir_dtype_size(item->dtype));
             all |= choir__box_region_same(&both, region, ndim);
         }
     }

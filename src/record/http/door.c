@@ -1,7 +1,7 @@
 /* A guest is closed by shutdown(), which its server's thread sees as the end of the connection;
  * its place is free when that thread has left. So there are more places than guests that are
  * let in: a quarter is for those that are about to leave. */
-#include "record/http/door.h"
+#include "record/http/http.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -31,7 +31,6 @@ choir_status choir__http_check_place(const char *place, bool any_port)
 #include <unistd.h>
 
 #include "base/plugin/library.h"
-#include "record/http/door.h"
 
 #define CALLS(X)                                                                               \
     X(MHD_, start_daemon)                                                                      \

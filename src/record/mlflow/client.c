@@ -1,7 +1,7 @@
 /* Calls of MLflow's REST interface over libcurl, which is opened at run time. A server that is
  * overloaded or restarts is asked again, with longer and longer pauses, where the caller
  * insists. Users and tokens are those of MLflow's own client. */
-#include "record/mlflow/client.h"
+#include "record/mlflow/mlflow.h"
 
 #ifdef CHOIR_HAVE_MLFLOW
 #define CURL_DISABLE_TYPECHECK
@@ -13,7 +13,7 @@
 
 #include "base/plugin/library.h"
 #include "base/secret.h"
-#include "record/text.h"
+#include "base/text.h"
 
 #undef curl_easy_setopt
 #undef curl_easy_getinfo

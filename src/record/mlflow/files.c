@@ -20,10 +20,9 @@
 #include "base/files/file.h"
 #include "base/files/folders.h"
 #include "base/files/fresh.h"
-#include "record/append.h"
 #include "record/lines.h"
 #include "record/mlflow/mlflow.h"
-#include "record/text.h"
+#include "record/json_value.h"
 
 /* MLflow looks for runs in folders of digits; this one is of the name CHOIR__MLFLOW_EXPERIMENT.
  */

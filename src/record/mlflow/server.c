@@ -11,8 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "record/mlflow/client.h"
-#include "record/text.h"
+#include "record/json_value.h"
 
 enum { BATCH = 1000, MOST_WAITING = 1000000 };
 

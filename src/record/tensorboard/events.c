@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/files/file.h"
-#include "record/append.h"
+#include "record/lines.h"
 
 enum { HEAD = 12, TAIL = 4 };
 

@@ -12,7 +12,7 @@
 #include <choir/status.h>
 
 #include "base/files/file.h"
-#include "record/append.h"
+#include "record/lines.h"
 #include "record/recorder.h"
 
 #ifdef CHOIR_HAVE_PROTOBUF
@@ -27,7 +27,7 @@
 #include <zlib.h>
 
 #include "base/files/folders.h"
-#include "record/text.h"
+#include "base/text.h"
 #include "wandb.pb-c.h"
 
 enum { BLOCK = 32768, HEAD = 7 };
@@ -270,7 +270,7 @@ static choir_status step(choir__recorder *base, const choir__row *row)
     for (int i = 0; i < row->count; i++) {
         const choir__number *n = &row->numbers[i];
         choir__text_clear(&w->values);
-        choir__text_number(&w->values, n->value);
+        choir__text_number(&w->values, NULL, n->value);
         if (!strcmp(w->values.bytes, "null")) /* W&B's JSON has words for them */
             choir__text_clear(&w->values),
                 choir__text_put(&w->values, n->value != n->value ? "NaN"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { MOST_CONDITIONS = 256 };
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "data/tokenizer/utf8.h"
+#include "record/json_value.h"
 #include "tune/segment.h"
 
 static choir_status note(choir_trial *trial, const char *key, json_t *value)
@@ -19,23 +19,6 @@ static choir_status note(choir_trial *trial, const char *key, json_t *value)
     free(json);
     json_decref(value);
     return status;
-}
-
-json_t *choir__trial_text_json(const char *text)
-{
-    char *clean = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&clean, &bytes);
-    const char *end = text + strlen(text);
-    for (int n; text<end; text += n> 0 ? n : 1) {
-        uint32_t code;
-        n = choir__utf8_decode(text, end, &code);
-        fprintf(out, "%.*s", n > 0 ? n : 3, n > 0 ? text : "\xef\xbf\xbd");
-    }
-    fclose(out);
-    json_t *string = json_string(clean);
-    free(clean);
-    return string;
 }
 
 /* Returns the seconds of a trial's earlier parts. */
@@ -58,7 +41,7 @@ choir_status choir__trial_note_end(
     if (status == CHOIR_OK && step >= 0)
         status = note(trial, "step", json_integer(step));
     if (status == CHOIR_OK && why)
-        status = note(trial, "why", choir__trial_text_json(why));
+        status = note(trial, "why", choir__json_string(why));
     return status;
 }
 

@@ -2,12 +2,7 @@
 #ifndef CHOIR_TUNE_ENDED_H
 #define CHOIR_TUNE_ENDED_H
 
-#include <jansson.h>
-
 #include <choir/study.h>
-
-/* Returns a text as JSON, in which U+FFFD stands for bytes that are not UTF-8. */
-json_t *choir__trial_text_json(const char *text);
 
 /* Stores how a trial ends as its attributes, before choir_study_tell. why: what follows "it
  * failed because it", or NULL if it did not fail; step: the last one, or -1. */

@@ -12,6 +12,7 @@
 #include <jansson.h>
 
 #include "record/events.h"
+#include "record/json_value.h"
 #include "tune/python_json.h"
 #include "tune/trial.h"
 #include "tune/trials/ended.h"
@@ -276,7 +277,7 @@ static void note_lines(const choir__running *r)
 {
     json_t *lines = json_array();
     for (int i = 0; i < r->line_count; i++)
-        json_array_append_new(lines, choir__trial_text_json(r->lines[i]));
+        json_array_append_new(lines, choir__json_string(r->lines[i]));
     char *text = json_dumps(lines, JSON_COMPACT);
     if (r->line_count > 1)
         (void)!choir_trial_set_attribute(r->base.trial, CHOIR__LINES_KEY, text);

@@ -12,6 +12,7 @@
 #include <jansson.h>
 
 #include "base/number.h"
+#include "record/json_value.h"
 #include "tune/study.h"
 #include "tune/trial.h"
 #include "tune/trials/checkpoints.h"
@@ -79,7 +80,7 @@ static int be_child(void *arg)
 /* Writes a text as JSON. */
 static void write_text(FILE *out, const char *text)
 {
-    json_t *value = choir__trial_text_json(text);
+    json_t *value = choir__json_string(text);
     char *json = json_dumps(value, JSON_ENCODE_ANY);
     fputs(json, out);
     free(json);

@@ -4,8 +4,7 @@
 
 #include <sodium.h>
 
-#include "checkpoint/load.h"
-#include "checkpoint/plan.h"
+#include "checkpoint/save.h"
 #include "checkpoint/format/safetensors.h"
 #include "checkpoint/format/sha256.h"
 #include "checkpoint/stored.h"

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/half.h"
-#include "checkpoint/api.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/format/safetensors.h"
 #include "checkpoint/save.h"
 #include "tensor/tensor.h"

@@ -1,10 +1,11 @@
-/* Which samples are for validation (data/held.h): one of each group, as many as the part says.
+/* Which samples are for validation (data/dataset.h): one of each group, as many as the part
+ * says.
  */
 #include <math.h>
 #include <stdlib.h>
 
 #include "check.h"
-#include "data/held.h"
+#include "data/dataset.h"
 
 static void records(void **state)
 {

@@ -7,7 +7,7 @@
 
 #include "check.h"
 #include "base/base.h"
-#include "record/http/door.h"
+#include "record/http/http.h"
 
 enum { PLACES = 8, STAYING = 6 };
 

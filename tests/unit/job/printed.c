@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "check.h"
-#include "line/fold.h"
+#include "base/utf8.h"
 #include "line/printed.h"
 #include "line/terminal.h"
 
@@ -38,10 +38,10 @@ static void test_words(void **state)
     char *word = choir__printed("a\n\tb\033\xe2\x80\xae");
     assert_string_equal(word, "a??b????");
     free(word);
-    assert_true(choir__is_printed("\xc3\xa9", 2));
-    assert_true(choir__is_printed("\n", 1));
-    assert_false(choir__is_printed("\033", 1));
-    assert_false(choir__is_printed("\xc2\x9b", 2));
+    assert_true(choir__utf8_is_clean("\xc3\xa9", 2));
+    assert_true(choir__utf8_is_clean("\n", 1));
+    assert_false(choir__utf8_is_clean("\033", 1));
+    assert_false(choir__utf8_is_clean("\xc2\x9b", 2));
 }
 
 /* A text that is cut in two, anywhere, comes out as the whole does. */

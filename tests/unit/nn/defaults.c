@@ -7,7 +7,7 @@
 
 #include <choir/choir.h>
 
-#include "checkpoint/api.h"
+#include "checkpoint/checkpoint.h"
 #include "scopes_fixture.h"
 
 static choir_group *group; /* of one rank */

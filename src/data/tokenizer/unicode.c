@@ -1,93 +1,59 @@
-/* UTF-8, and lookups in Unicode tables: binary search in ranges, with a separate path for
- * ASCII, which most text consists of. */
-#include "data/tokenizer/utf8.h"
+/* Lookups in the tables of Unicode: binary search in rows, with a separate path for ASCII,
+ * which most text consists of. */
+#include "data/tokenizer/unicode.h"
 
-#include <stdio.h>
 #include <string.h>
 
 typedef struct choir__code_range {
     uint32_t first, last;
 } choir__code_range;
 
-typedef struct code_map {
+/* Characters that move by one number: every step-th one of [first, last] becomes code + shift.
+ */
+typedef struct code_shift {
+    uint32_t first, last;
+    uint32_t step;
+    int32_t shift;
+} code_shift;
+
+/* A character and the one that it becomes, or its combining class. */
+typedef struct code_pair {
+    uint32_t code, to;
+} code_pair;
+
+/* A character that becomes several. */
+typedef struct code_parts {
     uint32_t code;
     int count;
     uint32_t to[4];
-} code_map;
+} code_parts;
 
 #include "data/tokenizer/unicode_table.h"
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
-int choir__utf8_decode(const char *text, const char *end, uint32_t *code)
+/* Returns the last row whose first number is at most `code`, or NULL. Each row of a table
+ * begins with a code point, and rows are sorted by it. */
+static const void *row_of(const void *table, size_t count, size_t size, uint32_t code)
 {
-    const unsigned char *s = (const unsigned char *)text;
-    int n = choir__utf8_length(text, end);
-    if (!n)
-        return 0;
-    uint32_t c = n == 1 ? s[0] : s[0] & (0x7Fu >> n);
-    for (int i = 1; i < n; i++)
-        c = c << 6 | (s[i] & 0x3F);
-    *code = c;
-    return n;
-}
-
-int choir__utf8_encode(uint32_t c, char out[CHOIR__LONGEST_UTF8 + 1])
-{
-    int n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    static const unsigned char lead[] = {0, 0, 0xC0, 0xE0, 0xF0};
-    for (int i = n - 1; i > 0; i--, c >>= 6)
-        out[i] = (char)(0x80 | (c & 0x3F));
-    out[0] = (char)(lead[n] | c);
-    out[n] = '\0';
-    return n;
-}
-
-static const uint64_t TOPS = 0x8080808080808080u;
-
-bool choir__is_utf8(const char *text, size_t bytes)
-{
-    const char *end = text + bytes;
-    while (text < end) {
-        uint64_t eight, others = 0; /* characters of ASCII, mostly */
-        while (end - text >= 8 && (memcpy(&eight, text, 8), !(others = eight & TOPS)))
-            text += 8;
-        text += others ? __builtin_ctzll(others) / 8 : 0;
-        int n = 1;
-        for (bool ascii = false; text < end && !ascii && n; text += n) {
-            ascii = !(*text & 0x80);
-            n = choir__utf8_length(text, end);
-        }
-        if (!n)
-            return false;
-    }
-    return true;
-}
-
-const char *choir__utf8_describe(uint32_t code, char out[32])
-{
-    char text[CHOIR__LONGEST_UTF8 + 1];
-    choir__utf8_encode(code, text);
-    if (code < 0x20 || (code >= 0x7F && code < 0xA0))
-        snprintf(out, 32, "U+%04X", code);
-    else
-        snprintf(out, 32, "'%s' (U+%04X)", text, code);
-    return out;
-}
-
-/* --- Unicode --- */
-
-static bool within(const choir__code_range *table, size_t count, uint32_t code)
-{
+    const char *rows = table;
     size_t low = 0, high = count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (table[middle].last < code)
+        if (*(const uint32_t *)(const void *)(rows + middle * size) <= code)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < count && table[low].first <= code;
+    return low ? rows + (low - 1) * size : NULL;
+}
+
+#define ROW_OF(table, code) row_of(table, COUNT(table), sizeof *(table), code)
+
+static bool within(const choir__code_range *table, size_t count, uint32_t code)
+{
+    const choir__code_range *range = row_of(table, count, sizeof *table, code);
+    return range && code <= range->last;
 }
 
 choir__class choir__unicode_class(uint32_t code)
@@ -120,39 +86,30 @@ bool choir__unicode_chinese(uint32_t code)
     return within(ideographs, COUNT(ideographs), code);
 }
 
-static int map(const code_map *table, size_t count, uint32_t code, uint32_t out[4])
+/* Writes the parts of a character, which is itself if it has none. */
+static int write_parts(const code_parts *row, uint32_t code, uint32_t out[4])
 {
-    size_t low = 0, high = count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (table[middle].code < code)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low == count || table[low].code != code) {
+    if (!row || row->code != code) {
         out[0] = code;
         return 1;
     }
-    memcpy(out, table[low].to, sizeof table[low].to);
-    return table[low].count;
+    memcpy(out, row->to, sizeof row->to);
+    return row->count;
 }
 
 int choir__unicode_lower(uint32_t code, uint32_t out[4])
 {
-    if (code < 128) {
-        out[0] = code >= 'A' && code <= 'Z' ? code + 32 : code;
-        return 1;
-    }
-    return map(lower, COUNT(lower), code, out);
+    const code_shift *run = ROW_OF(lower, code);
+    if (!run || code > run->last || (code - run->first) % run->step)
+        return write_parts(ROW_OF(lower_parts, code), code, out);
+    out[0] = code + (uint32_t)run->shift;
+    return 1;
 }
 
 int choir__unicode_combining(uint32_t code)
 {
-    uint32_t level[4] = {0};
-    if (code >= 128 && map(combining, COUNT(combining), code, level) == 1 && level[0] != code)
-        return (int)level[0];
-    return 0;
+    const code_pair *pair = ROW_OF(combining, code);
+    return pair && pair->code == code ? (int)pair->to : 0;
 }
 
 int choir__unicode_bare(uint32_t code, uint32_t out[4])
@@ -165,11 +122,18 @@ int choir__unicode_bare(uint32_t code, uint32_t out[4])
         out[2] = T + s % 28;
         return s % 28 ? 3 : 2;
     }
-    if (code < 128) {
-        out[0] = code;
-        return 1;
-    }
-    return map(bare, COUNT(bare), code, out);
+    if (code >= 128 && within(removed, COUNT(removed), code))
+        return 0;
+    const code_pair *pair = ROW_OF(bare, code);
+    if (code - 0xF900 < COUNT(compatible_f900))
+        out[0] = compatible_f900[code - 0xF900];
+    else if (code - 0x2F800 < COUNT(compatible_2f800))
+        out[0] = compatible_2f800[code - 0x2F800];
+    else if (pair && pair->code == code)
+        out[0] = pair->to;
+    else
+        return write_parts(ROW_OF(bare_parts, code), code, out);
+    return 1;
 }
 
 /* --- grapheme clusters --- */

@@ -1,7 +1,6 @@
-/* UTF-8, and the properties of Unicode that tokenizers need: classes, lower case, accents,
- * clusters. */
-#ifndef CHOIR_DATA_UTF8_H
-#define CHOIR_DATA_UTF8_H
+/* UTF-8: characters and their bytes. */
+#ifndef CHOIR_BASE_UTF8_H
+#define CHOIR_BASE_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,28 +43,12 @@ bool choir__is_utf8(const char *text, size_t bytes);
 /* Writes "'x' (U+0078)", or only the number of a control character. */
 const char *choir__utf8_describe(uint32_t code, char out[32]);
 
-/* The class of a character, for splitting: letters \p{L}, numbers \p{N}, white space \s. A byte
- * that is not UTF-8 has class OTHER. */
-typedef enum choir__class {
-    CHOIR__OTHER,
-    CHOIR__LETTER,
-    CHOIR__NUMBER,
-    CHOIR__SPACE
-} choir__class;
+/* Returns whether choir__clean leaves a character of n bytes as it is; line ends and tabs are.
+ */
+bool choir__utf8_is_clean(const char *character, int n);
 
-choir__class choir__unicode_class(uint32_t code);
-bool choir__unicode_punctuation(uint32_t code); /* \p{P}, and ASCII's symbols */
-bool choir__unicode_control(uint32_t code); /* \p{Cc}, \p{Cf}, \p{Co}; not tab and line ends */
-bool choir__unicode_chinese(uint32_t code); /* ideographs, BERT's ranges */
-/* The canonical combining class, of characters that choir__unicode_bare keeps; else 0. */
-int choir__unicode_combining(uint32_t code);
-
-/* Return the number of characters written, at most four (0: none remains). */
-int choir__unicode_lower(uint32_t code, uint32_t out[4]);
-int choir__unicode_bare(uint32_t code, uint32_t out[4]); /* decomposed (NFD), without marks */
-
-/* Returns the length of the first grapheme cluster of [text, end), which is not empty: a
- * character with its marks (UAX #29, extended clusters). */
-size_t choir__unicode_cluster(const char *text, const char *end);
+/* Returns a copy of the text in which bytes that are not UTF-8 are U+FFFD; the caller frees it.
+ */
+char *choir__utf8_mended(const char *text);
 
 #endif

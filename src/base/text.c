@@ -1,0 +1,172 @@
+/* Growing texts, and JSON in them. Whether a comma is needed is seen in the text: none comes at
+ * its beginning, behind an open bracket, or behind a key. */
+#include "base/text.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+void choir__text_clear(choir__text *t)
+{
+    t->used = 0;
+    if (t->bytes)
+        t->bytes[0] = '\0';
+}
+
+/* Makes room for `count` more bytes and a '\0'. */
+static void reserve(choir__text *t, size_t count)
+{
+    if (t->used + count + 1 <= t->room)
+        return;
+    t->room = 2 * (t->used + count + 1);
+    t->bytes = choir__realloc(t->bytes, t->room);
+}
+
+void choir__text_add(choir__text *t, const char *bytes, size_t count)
+{
+    reserve(t, count);
+    memcpy(t->bytes + t->used, bytes, count);
+    t->used += count;
+    t->bytes[t->used] = '\0';
+}
+
+void choir__text_put(choir__text *t, const char *text)
+{
+    choir__text_add(t, text, strlen(text));
+}
+
+static void add_formatted(choir__text *t, const char *format, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    reserve(t, (size_t)length);
+    vsnprintf(t->bytes + t->used, (size_t)length + 1, format, args);
+    t->used += (size_t)length;
+}
+
+void choir__text_format(choir__text *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    add_formatted(t, format, args);
+    va_end(args);
+}
+
+void choir__text_drop(choir__text *t, size_t count)
+{
+    if (!count)
+        return;
+    t->used -= count;
+    memmove(t->bytes, t->bytes + count, t->used + 1);
+}
+
+void choir__text_free(choir__text *t)
+{
+    free(t->bytes);
+    *t = (choir__text){0};
+}
+
+/* --- JSON --- */
+
+/* Returns how many of the next bytes are written as they are. */
+static size_t plain_bytes(const char *text)
+{
+    size_t n = 0;
+    while (text[n] >= ' ' && text[n] <= '~' && text[n] != '"' && text[n] != '\\')
+        n++;
+    return n;
+}
+
+static void add_quoted(choir__text *t, const char *text)
+{
+    const char *end = text + strlen(text);
+    choir__text_put(t, "\"");
+    while (text < end) {
+        uint32_t code;
+        size_t plain = plain_bytes(text);
+        choir__text_add(t, text, plain);
+        text += plain;
+        if (text == end)
+            break;
+        int n = choir__utf8_decode(text, end, &code);
+        if (n == 0) /* JSON is UTF-8, and texts out of files or of other programs may not be */
+            choir__text_put(t, "\\ufffd");
+        else if (code < 0x20 || !choir__utf8_is_clean(text, n)) /* below U+10000 */
+            choir__text_format(t, "\\u%04x", (unsigned)code);
+        else
+            choir__text_format(t, "%s%.*s", code == '"' || code == '\\' ? "\\" : "", n, text);
+        text += n ? n : 1;
+    }
+    choir__text_put(t, "\"");
+}
+
+/* Adds what comes before a value: a comma if there is a value already, and the key. */
+static void add_key(choir__text *t, const char *key)
+{
+    if (t->used && !strchr("{[:\n", t->bytes[t->used - 1]))
+        choir__text_put(t, ",");
+    if (!key)
+        return;
+    add_quoted(t, key);
+    choir__text_put(t, ":");
+}
+
+void choir__text_open(choir__text *t, const char *key, char bracket)
+{
+    add_key(t, key);
+    choir__text_add(t, &bracket, 1);
+}
+
+void choir__text_close(choir__text *t, char bracket)
+{
+    choir__text_add(t, &bracket, 1);
+}
+
+void choir__text_string(choir__text *t, const char *key, const char *text)
+{
+    add_key(t, key);
+    if (text)
+        add_quoted(t, text);
+    else
+        choir__text_put(t, "null");
+}
+
+void choir__text_number(choir__text *t, const char *key, double x)
+{
+    char text[CHOIR__NUMBER_TEXT];
+    choir__number_text(x, text);
+    choir__text_value(t, key, "%s", isfinite(x) ? text : "null");
+}
+
+void choir__text_value(choir__text *t, const char *key, const char *format, ...)
+{
+    va_list args;
+    add_key(t, key);
+    va_start(args, format);
+    add_formatted(t, format, args);
+    va_end(args);
+}
+
+void choir__text_print(choir__text *t, FILE *out)
+{
+    choir__text_put(t, "\n");
+    fwrite(t->bytes, 1, t->used, out);
+    choir__text_clear(t);
+}
+
+void choir__text_finish(choir__text *t, FILE *out)
+{
+    choir__text_close(t, '}');
+    choir__text_print(t, out);
+    choir__text_free(t);
+}
+
+int choir__by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
