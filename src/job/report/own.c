@@ -16,7 +16,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "record/text.h"
+#include "base/text.h"
+#include "launch/spawn.h"
 
 typedef enum call_kind { STEP, EVENT, NOTE } call_kind;
 
