@@ -61,8 +61,8 @@ typedef struct choir_train_state {
     double plateau_best;
     int64_t plateau_bad, plateau_cooling; /* see choir_plateau */
     double epoch_loss;                    /* sum of the losses of the epoch's steps */
-    int64_t
-        epoch_without; /* number of the epoch's steps without targets, and so without loss */
+    /* number of the epoch's steps without targets, and so without loss */
+    int64_t epoch_without;
     double pixel_mean, pixel_deviation; /* see choir_model_info; deviation 0: unknown */
 } choir_train_state;
 
