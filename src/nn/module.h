@@ -32,9 +32,9 @@ struct choir__module_inside {
     const struct choir__heads_of *heads; /* NULL: the module does not attend */
     choir__strategy *pinned_by; /* the strategy that shares its weights with other processes */
     choir__strategy *strategy;  /* strategy that created this wrapper; NULL: none */
-    bool ready, drawn;          /* the tree has names; it has values */
+    bool ready, drawn;          /* ready: the tree has names; drawn: parameters have values */
     bool recompute;             /* choir_module_recompute */
-    /* its parameters are gathered together: choir_fsdp_unit; see choir__param.unit */
+    /* the parameters are gathered together (choir_fsdp_unit, choir__param.unit) */
     bool unit;
 };
 
@@ -123,11 +123,12 @@ choir_tensor *choir__norm_of_sum(choir_module *norm, choir_tensor *x, choir_tens
 
 /* choir_nn_transformer_block with every choice that published models make. */
 typedef struct choir__block_opts {
-    int64_t width, hidden; /* of the stream; of the feed-forward layer */
+    int64_t width, hidden; /* width of the residual stream; width of the feed-forward layer */
     int heads;
     bool causal;
     float dropout, eps;
-    double residual_deviation; /* of initial weights that write to the stream */
+    /* standard deviation of initial weights that write to the stream */
+    double residual_deviation;
 } choir__block_opts;
 
 choir_module *choir__nn_block(choir_scope *run, choir__block_opts opts);
@@ -135,6 +136,7 @@ choir_module *choir__nn_block(choir_scope *run, choir__block_opts opts);
 /* Move one parameter or one tensor to a device: the handle stays, its memory is new. A
  * parameter's values are copied if it has any. It leaves its book together with its gradients,
  * which is an error between the first backward of a step and the step's end. */
+
 /* Returns an error if the parameter cannot move: it has replicas, gradients of an unfinished
  * step, or a reducer. */
 choir_status choir__param_can_move(const choir__param *param);
