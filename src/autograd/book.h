@@ -1,9 +1,9 @@
 /* The gradient book: the gradients of a set of parameters, over micro-batches and ranks.
  *
  * Parameters are laid out once, in flat buckets; a backward writes a parameter's gradient
- * directly into its slot. A parameter that is used twice in a micro-batch has two slots, since
- * there is one gradient tree per use. The micro-batches of a step are the leaves of a fixed
- * tree (comm/pattern/tree.h). The book keeps a stack of partial sums, with one buffer per
+ * directly into its slot. A parameter that is used twice in a micro-batch has two slots,
+ * because each use has its own gradient tree. The micro-batches of a step are the leaves of a
+ * fixed tree (comm/pattern/tree.h). The book keeps a stack of partial sums, with one buffer per
  * bucket on each level, and adds two levels as soon as they are siblings.
  *
  *     level 0   [ bucket 0 | bucket 1 | ... ]    leaves 0-3, summed
@@ -220,7 +220,7 @@ choir_status choir__book_end_leaf(choir__book *book, int64_t parts);
 /* Discards the book's sums and rows of this step, because the step was given up or they were
  * added elsewhere. */
 void choir__book_forget(choir__book *book);
-/* Appends the rows of `other` to those of the same parameters here, without copying. The
+/* Appends the rows of `other` to the rows of the same parameters here, without copying. The
  * parameters of `other` are replicas, in equal order and with equal layout. */
 void choir__book_take_rows(choir__book *book, choir__book *other);
 

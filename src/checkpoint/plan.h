@@ -33,7 +33,7 @@ typedef struct choir__plan_file {
 } choir__plan_file;
 
 typedef struct choir__save_plan {
-    choir__plan_part *parts; /* by item */
+    choir__plan_part *parts; /* sorted by item */
     int part_count;
     choir__plan_file *files; /* weights, then moments */
     int file_count;
@@ -41,8 +41,8 @@ typedef struct choir__save_plan {
 
 /* least: tensors that several ranks hold are distributed over the first ranks, over as many (at
  * least one) as each receive this many bytes. Collective. Errors: mismatch (ranks with
- * different items; entries that no rank holds, or that are in overlapping parts), those of the
- * group. */
+ * different items; entries that no rank holds, or that are in overlapping parts), the group's.
+ */
 choir_status choir__plan_make(
     choir__save_plan *plan, const choir__items *items, choir_group *group, int64_t least);
 void choir__plan_free(choir__save_plan *plan);

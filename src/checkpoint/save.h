@@ -14,7 +14,7 @@ struct choir__saver {
 
     /* The current save. */
     char *dir, *fresh; /* DIR, DIR/.new-PID */
-    int lock;          /* of DIR, on rank 0; else -1 */
+    int lock;          /* lock on DIR, on rank 0; else -1 */
     choir_train_state state;
     const choir_tokenizer *tokenizer;
     const choir_class_names *classes; /* NULL: none */
@@ -40,7 +40,7 @@ struct choir__saver {
     pthread_t thread;
     bool running;
     atomic_bool done;
-    choir_status status; /* of the thread, with its message */
+    choir_status status; /* status of the thread, with its message */
     char message[1024];
 
     /* The step of the last successful save; news: no caller has asked since then. */
@@ -49,7 +49,7 @@ struct choir__saver {
 };
 
 /* Copies this rank's parts. If memory is not sufficient there is no copy and no error: the save
- * then happens at once instead. Errors: those of choir_read. */
+ * then happens at once instead. Errors: as choir_read. */
 choir_status choir__save_copy(choir__saver *s);
 /* Makes room for a copy by the plan, and starts to touch its pages on a thread. */
 void choir__save_touch_copy(choir__saver *s);

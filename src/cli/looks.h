@@ -5,7 +5,7 @@
 
 #include "comm/flight/recorder.h"
 
-/* By job, then by rank. */
+/* The processes seen at one moment, sorted by job, then by rank. */
 typedef struct choir__looks {
     choir__seen **seen;
     int count;
@@ -28,7 +28,7 @@ void choir__looks_doing(const choir__seen *seen, char *text, size_t room);
 /* The rank of a job, among those seen, for which the others wait. */
 typedef struct choir__slow_rank {
     int rank;        /* -1: none is slow */
-    double share;    /* of the time that the others wait for it */
+    double share;    /* share of the time that the others wait for this rank */
     double per_step; /* in seconds; 0: unknown */
 } choir__slow_rank;
 

@@ -11,9 +11,9 @@ typedef struct choir__machines choir__machines;
 /* The command that reaches a machine by default; {} is its name. */
 #define CHOIR__MACHINES_THROUGH "ssh -C -o BatchMode=yes -o ConnectTimeout=10 {}"
 
-/* names: separated by commas; "all" stands for those of the jobs that are seen. through: the
- * command that reaches one, in which {} is the name. interval_s: between two rounds. Errors:
- * argument. */
+/* names: separated by commas; "all" stands for the machines of all jobs that are seen. through:
+ * the command that reaches one, in which {} is the name. interval_s: between two rounds.
+ * Errors: argument. */
 choir_status choir__machines_open(
     const char *names, const char *through, double interval_s, choir__machines **machines);
 void choir__machines_close(choir__machines *machines); /* NULL is fine */

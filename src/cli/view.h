@@ -1,5 +1,6 @@
-/* The processes that `choir top` and `choir watch` show at one moment: those of this machine
- * and, on request, of others, with the look before, from which the use of a device follows. */
+/* The processes that `choir top` and `choir watch` show at one moment, on this machine and, on
+ * request, on others. The previous reading is kept, too, because the use of a device follows
+ * from two readings. */
 #ifndef CHOIR_CLI_VIEW_H
 #define CHOIR_CLI_VIEW_H
 

@@ -26,7 +26,7 @@ typedef enum choir__kind {
 } choir__kind;
 
 /* Algorithms. CHOIR__AUTO chooses by size and topology; users choose the others by name. The
- * order is that of the table in call.c. */
+ * order equals the order of the table in call.c. */
 typedef enum choir__algorithm {
     CHOIR__AUTO,
     CHOIR__EXCHANGE,

@@ -8,8 +8,8 @@
  * at a time; other threads read only `bytes`.
  *
  * The first failure is stored in `message` and is permanent: a group that has lost a rank
- * cannot recover. The first detector words the sentence, once, with the numbers by which the
- * group knows its ranks (choir__engine_number), and all ranks report that sentence. */
+ * cannot recover. The first detector words the sentence, once, with the ranks' numbers in the
+ * group (choir__engine_number), and all ranks report that sentence. */
 #ifndef CHOIR_COMM_ENGINE_H
 #define CHOIR_COMM_ENGINE_H
 
@@ -44,10 +44,10 @@ typedef struct choir__engine_ops {
     choir_status (*run)(choir__engine *engine, const choir__call *call);
     /* Runs SENDs and RECEIVEs concurrently; count is 1 outside a batch. */
     choir_status (*run_batch)(choir__engine *engine, const choir__call *calls, int count);
-    /* Creates the engine of a sub-group: ranks (count) of this engine, of which the calling
-     * rank becomes number `rank`. All members pass the same color, and sub-groups made at the
-     * same time have different colors. Collective over all ranks of this engine that are in
-     * some sub-group. */
+    /* Creates the engine of a sub-group: ranks (count) of this engine; the calling rank becomes
+     * number `rank` there. All members pass the same color, and sub-groups made at the same
+     * time have different colors. Collective over all ranks of this engine that are in some
+     * sub-group. */
     choir_status (*split)(choir__engine *engine, const int *ranks, int count, int rank,
         int color, choir__engine **child);
 
@@ -107,7 +107,7 @@ struct choir__engine {
     struct choir__staging *staging;   /* comm/far: host memory for far data */
 };
 
-/* Returns the number by which the group knows a rank of the engine. All sentences use it, so
+/* Returns the number of an engine's rank in the group. All sentences use it, so
  * that part of a hierarchy words its failures for the group. */
 static inline int choir__engine_number(const choir__engine *engine, int rank)
 {

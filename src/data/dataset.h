@@ -27,7 +27,7 @@ choir_status choir__loader_deal(
     choir_loader *loader, int64_t first, int64_t count, int64_t step);
 const choir_loader_opts *choir__loader_opts(const choir_loader *loader);
 
-/* Returns an error that states where a text stops being UTF-8. name: of the text; NULL:
+/* Returns an error that states where a text stops being UTF-8. name: name of the text; NULL:
  * unknown. */
 choir_status choir__not_utf8(const char *name, const char *text, const char *at);
 
@@ -41,9 +41,9 @@ char *choir__class_names_list(const choir_class_names *names);
 /* Returns whether a file is taken for an image, by its name. */
 bool choir__is_image_name(const char *name);
 
-/* Like choir_dataset_text, choir_dataset_tokens and choir_dataset_idx, with the part of them
- * that is for validation (data/held.h). pixel_deviation 0: the pixels of IDX files are
- * normalised by those of the training split. */
+/* Like choir_dataset_text, choir_dataset_tokens and choir_dataset_idx, with the share held out
+ * for validation (data/held.h). pixel_deviation 0: pixels of IDX files are normalised by the
+ * mean and deviation of the training split. */
 choir_status choir__dataset_text(const char *path, int64_t context, choir_split split,
     double held, choir_tokenizer **tokenizer, choir_dataset **dataset);
 choir_status choir__dataset_tokens(const char *path, int64_t context, choir_split split,
@@ -51,8 +51,8 @@ choir_status choir__dataset_tokens(const char *path, int64_t context, choir_spli
 choir_status choir__dataset_idx(const char *folder, choir_split split, double held,
     double pixel_mean, double pixel_deviation, choir_dataset **dataset);
 
-/* Stores the mean and deviation by which the pixels of a folder of IDX files are normalised;
- * nothing for a dataset of another kind. */
+/* Stores the mean and deviation that normalise the pixels of a folder of IDX files; stores
+ * nothing for other datasets. */
 void choir__idx_brightness(
     const choir_dataset *dataset, double *pixel_mean, double *pixel_deviation);
 

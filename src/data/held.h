@@ -3,8 +3,8 @@
  * another. Its place in the group is random, but always the same: every n-th record of a file
  * whose labels take turns would be of one class. The first sample is never held out.
  *
- * A class that has two samples or more, none of which comes up, gives its second one, so that
- * validation has all classes. Where classes are mixed in a file, that is known at its end:
+ * A class with two samples or more from which none would be chosen gives its second one, so
+ * that validation has all classes. Where classes are mixed in a file, that is known at its end:
  * until then both splits keep the second sample of such a class. */
 #ifndef CHOIR_DATA_HELD_H
 #define CHOIR_DATA_HELD_H
@@ -34,8 +34,8 @@ typedef struct choir__held_classes {
     int64_t count;
 } choir__held_classes;
 
-/* Notes the next sample of a class. held: by choir__is_held; kept: the number of samples that
- * the split has kept before. Returns whether it keeps this one. */
+/* Notes the next sample of a class. held: result of choir__is_held; kept: number of samples
+ * that the split has kept before. Returns whether it keeps this one. */
 bool choir__held_classes_note(
     choir__held_classes *classes, int64_t class, bool held, bool training, int64_t kept);
 

@@ -10,7 +10,7 @@ extern const char *const choir__column_text[], *const choir__column_pair[],
                                                    *const choir__column_words[];
 
 /* Returns the value of the column that the caller names or, without a name, of the first usual
- * one that the record has; NULL: there is none. */
+ * column that the record has; NULL: no such column. */
 const choir__json *choir__column(
     const choir__json *record, const char *named, const char *const *usual);
 

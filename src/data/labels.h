@@ -21,8 +21,8 @@ typedef struct choir__labels {
     int64_t given; /* labels that a model gives: its classes; 0: none */
     bool named;    /* one of those has been found */
     bool settled;
-    int64_t largest, least;            /* of the labels that are whole numbers */
-    char *largest_place, *least_place; /* "set.csv, line 3"; NULL: there is none */
+    int64_t largest, least;            /* range of the labels that are whole numbers */
+    char *largest_place, *least_place; /* "set.csv, line 3"; NULL: no such label */
 } choir__labels;
 
 /* Begins with the classes of a model, before any label is added. Error: argument (a name that
@@ -30,9 +30,9 @@ typedef struct choir__labels {
 choir_status choir__labels_give(choir__labels *labels, const choir_class_names *classes);
 
 /* Adds a label, a text or a whole number, and stores its number. Errors: format (neither of the
- * two; an empty text; a text that is none of the given classes; a text that is not UTF-8; after
- * choir__labels_settle, a text that was not there before: numbers are classes by themselves).
- */
+ * two; an empty text; a text that is not among the given classes; a text that is not UTF-8;
+ * after choir__labels_settle, a text that was not there before: numbers are classes by
+ * themselves). */
 choir_status choir__labels_add(choir__labels *labels, const choir__record_at *at,
     const choir__json *label, int64_t *number);
 

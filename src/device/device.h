@@ -42,7 +42,7 @@ struct choir_device {
     const choir__kernels *kernels;
     const choir__kernels *reference; /* every dtype; the only table for f64 */
     bool half;      /* all its kernels take bf16 and f16 as in kernels.h, not only products */
-    bool epilogues; /* its products have the further results of choir__k_matmul */
+    bool epilogues; /* products have the additional results of choir__k_matmul */
     /* products of 16 bits are fastest with rows at multiples of this number of bytes; 0: all
      * are equally fast */
     int row_bytes;
@@ -80,8 +80,8 @@ static inline const choir__kernels *choir__device_kernels(
 
 /* Returns the device of a rank on this machine. CHOIR_DEVICE names a kind (cpu, cuda, or auto:
  * GPUs if there are any) or one device; the default is cpu. If there are more ranks than
- * devices of the kind, ranks share them in turn. Returns NULL, with a message, if there is
- * none. */
+ * devices of the kind, ranks share them in turn. Returns NULL, with a message, if no device
+ * exists. */
 choir_device *choir__device_assigned(int local_rank);
 
 /* Like choir_device_count, but also says why there are no devices. If counting would make this
@@ -112,7 +112,7 @@ void choir__device_place(choir_device *device, int index);
 void choir__device_memory_note(const choir_device *device, char *text, size_t bytes);
 
 /* Writes the driver's information on device `index` of a kind, as members of a JSON object; ""
- * if there is none. */
+ * without information. */
 void choir__device_describe(const char *kind, int index, char *json, size_t bytes);
 
 /* Writes what the libraries of the device have done so far; waits for no task, so the caller
@@ -161,7 +161,7 @@ void choir__pools_free(choir__pool **list);
 /* Returns a block, 64-byte aligned, or NULL if the system or the limit refuses it. The caller
  * writes the message. */
 choir__pool_block *choir__block_new(choir_device *device, size_t bytes);
-/* Returns the size of the block that holds `bytes` bytes: that of its class. */
+/* Returns the size of the block that holds `bytes` bytes: the size of its class. */
 size_t choir__block_size(size_t bytes);
 void choir__block_free(choir__pool_block *block);
 /* Sets the kind of a block, for figures of memory; a new one is of the kind other. */

@@ -522,7 +522,7 @@ static inline void choir__opt_correct(choir__opt_hyper *h, choir__opt_bias bias,
  * entries.
  *
  * Where an entry is a part of a parameter, LAMB runs as two kernels. MEASURE updates m and v,
- * and stores the sums of squares of p's rows, then those of u's rows, in `rows`. STEP expects
+ * and stores the sums of squares of p's rows, then of u's rows, in `rows`. STEP expects
  * the sums of the whole model in `rows`, whole_rows of each kind; it overwrites them and
  * updates p. */
 enum { CHOIR__CODED_BLOCK = 256 }; /* elements that share a largest magnitude */

@@ -38,10 +38,10 @@ typedef struct choir__k_recurrent {
 } choir__k_recurrent;
 
 /* The backward of choir__k_recurrent, from y, gates and state as the forward left them, and gy
- * laid out as y. On return, gates holds the gradient of x, and the GRU's state that of u (the
- * W_hh of r and z uses x's). gh, gc (B, H): the gradients of the last h and c on entry, those
- * of h0 and c0 on return; if h0 is NULL, gh is scratch afterwards. gc: for the LSTM, else
- * NULL. */
+ * laid out as y. On return, gates holds the gradient of x, and the GRU's state holds the
+ * gradient of u (W_hh of r and z uses x's). gh, gc (B, H): on entry the gradients of the last h
+ * and c, on return the gradients of h0 and c0; if h0 is NULL, gh is scratch afterwards. gc: for
+ * the LSTM, else NULL. */
 typedef struct choir__k_recurrent_backward {
     const void *w_hh, *h0, *c0, *y, *gy;
     void *gates, *state, *gh, *gc;

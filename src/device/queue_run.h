@@ -60,7 +60,7 @@ struct choir__queue {
     char name[32];
     unsigned char *ring;
     size_t write;        /* under issue_lock */
-    _Atomic size_t read; /* by the runner */
+    _Atomic size_t read; /* written by the runner */
     pthread_mutex_t issue_lock;
     _Atomic uint64_t issued, finished;
     /* keepers */
@@ -112,8 +112,8 @@ static inline bool choir__queue_follows(const choir__queue *q, const choir__queu
 }
 
 /* choir__queue_wait_for_tasks returns when the tasks up to a place have been run, by this
- * thread if no other thread runs them. choir__queue_wait_for also waits until the stream, if
- * there is one, has reached the place. */
+ * thread if no other thread runs them. choir__queue_wait_for also waits until the queue's
+ * stream, if any, has reached the place. */
 void choir__queue_wait_for_tasks(choir__queue *q, uint64_t place);
 void choir__queue_wait_for(choir__queue *q, uint64_t place);
 

@@ -2,9 +2,9 @@
  * GPU.
  *
  * A queue with a stream (choir__queue_opts.stream) has two kinds of progress. Its runner runs
- * tasks, each of which only issues work; the stream reaches their places some time later. A
- * *mark* connects the two: all work issued to the stream before a mark at place `seq` belongs
- * to tasks up to seq. Waiting for a place means waiting for a mark at or after it.
+ * tasks that only issue work; the stream reaches their places some time later. A *mark*
+ * connects the two: all work issued to the stream before a mark at place `seq` belongs to tasks
+ * up to seq. Waiting for a place means waiting for a mark at or after it.
  *
  * Two queues with streams of one kind need no host between them: one stream follows the
  * other. */

@@ -10,7 +10,7 @@ typedef struct choir__auto_case {
     int devices;          /* GPUs, or cores that the process may use */
     int64_t batch;        /* samples of the global batch */
     int64_t microbatches; /* as declared; 0: left open */
-    double flop;          /* of a step, roughly */
+    double flop;          /* FLOPs of a step, roughly */
     int64_t parameters;
     double memory; /* bytes of all devices; 0: not shared, as on GPUs */
     bool batch_norm;

@@ -111,7 +111,7 @@ typedef struct choir__job_saves {
     const char *resume;     /* --resume */
     struct json_t *resumed; /* record of the resumed checkpoint; options point into its texts */
     int64_t resumed_step;
-    bool resumed_validates; /* of the resumed step, only a validation is still to be done */
+    bool resumed_validates; /* only a validation of the resumed step is still to be done */
     char *notes;            /* one line per option that --resume changes, or NULL */
     char *record;           /* job as text, saved with checkpoints; NULL: not saved */
     struct choir__claim *claims[2]; /* claims on the folders of --save and --run; NULL: none */

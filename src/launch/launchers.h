@@ -17,7 +17,7 @@ typedef struct choir__launcher {
     char method[300]; /* how ranks on several machines meet without MPI; empty: unspecified */
 } choir__launcher;
 
-/* Finds the first of these that is present: RANK and WORLD_SIZE (choir run, torchrun, a user)
+/* Finds the first launcher that is present: RANK and WORLD_SIZE (choir run, torchrun, a user)
  * unless clusters_only; Open MPI's variables; MPICH's; jsrun's; Flux's; Slurm's. Errors:
  * argument (a variable that is missing or not a number). */
 choir_status choir__launcher_find(bool clusters_only, choir__launcher *launcher);

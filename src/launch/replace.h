@@ -16,7 +16,7 @@ typedef struct choir__spawning {
     choir_spawn_fn *fn;
     void *arg;
     choir__crew *crew; /* NULL: ranks that fail are not replaced */
-    int seat;          /* of the process that is about to start */
+    int seat;          /* seat of the process that is about to start */
 } choir__spawning;
 
 /* The calling process, while it waits for them. */

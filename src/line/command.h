@@ -70,7 +70,7 @@ struct choir__cli_option {
     choir__cli_choices *choices;  /* values that the help and the completion offer, or NULL */
     bool strict;                  /* only the choices are accepted */
     bool passed_on;               /* choir compare passes the option to the jobs it starts */
-    choir__cli_recorded recorded; /* its role in checkpoints */
+    choir__cli_recorded recorded; /* role of the option in checkpoints */
     /* For TAKES: returns whether numbers depend on the option, given the values of all options
      * of the job or strategy. NULL: always. */
     bool (*matters)(const void *values);

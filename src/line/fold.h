@@ -7,8 +7,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* Returns the columns that a line may have on the terminal that the descriptor is, or INT_MAX
- * if it is none. */
+/* Returns the columns of the terminal at the descriptor, or INT_MAX if it is not a terminal. */
 int choir__fold_columns(int fd);
 
 /* Returns a copy of the text with each line folded to `columns`. The rest of a line is
@@ -17,8 +16,7 @@ int choir__fold_columns(int fd);
 char *choir__fold(const char *text, size_t bytes, int columns);
 
 /* A text that is printed when it is complete, so that the lines of several processes stay
- * apart.
- */
+ * apart. */
 typedef struct choir__paragraph {
     FILE *out; /* the text is printed here */
     char *text;

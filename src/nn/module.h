@@ -19,7 +19,7 @@ typedef enum choir__entry_kind {
 typedef struct choir__module_entry {
     choir__entry_kind kind;
     const char *name;
-    size_t field; /* offset in the module's struct, by which a clone's fields are set */
+    size_t field; /* offset in the module's struct, for setting a clone's fields */
     choir_module *child;
     choir_tensor *tensor;
     struct choir__module_entry *next;
@@ -70,8 +70,7 @@ void choir__module_visit_named(
     choir_module *module, bool buffers, choir_visit_fn *visit, void *arg);
 
 /* Calls each for every block of the module: the innermost numbered children that have children
- * of their own ("blocks.3", "layer1.0"), or, if there are none, its direct children. Returns
- * their number. */
+ * of their own ("blocks.3", "layer1.0"), or else its direct children. Returns their number. */
 int choir__module_blocks(
     choir_module *module, void (*each)(choir_module *block, void *arg), void *arg);
 

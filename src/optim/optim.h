@@ -8,8 +8,7 @@
 enum { CHOIR__MAX_GROUPS = 16 };
 
 /* Entries of choir_optim.clip, f32: the factor for gradients; whether any gradient is infinite
- * or NaN; the number of steps skipped for that reason; the number by which gradients are
- * multiplied to unscale them. */
+ * or NaN; the number of steps skipped for that reason; the factor that unscales gradients. */
 enum {
     CHOIR__CLIP_FACTOR,
     CHOIR__CLIP_FOUND,

@@ -20,7 +20,7 @@ typedef struct choir__batches {
 /* One of them: x (n, ...) and y (n, ...), whose values are on the host as well. */
 typedef struct choir__batch {
     choir_tensor *x, *y;
-    const void *targets; /* of y */
+    const void *targets; /* targets of y */
     int64_t n;           /* samples */
     int64_t position;
 } choir__batch;
@@ -28,7 +28,7 @@ typedef struct choir__batch {
 typedef choir_status choir__batch_fn(void *arg, choir_scope *step, const choir__batch *batch);
 
 /* Calls fn for positions 0 ... count - 1, in order; `workers` threads read samples ahead.
- * Errors: those of the dataset and of fn; memory. */
+ * Errors: errors of the dataset and of fn; memory. */
 choir_status choir__batches_each(choir_scope *run, choir__batches *batches, int64_t count,
     int workers, choir__batch_fn *fn, void *arg);
 

@@ -13,8 +13,8 @@ typedef struct choir__replica {
     choir_device *device;
     choir_tensor **tensor; /* (count); NULL until the device is needed */
     uint64_t *fresh;       /* (count) choir__values_of the tensors whose values it has */
-    choir__book *book;     /* of its parameters' gradients, in the order of `tensor` */
-    choir__event filled;   /* its values have been read from replica 0 */
+    choir__book *book;     /* book of its parameters' gradients, in the order of `tensor` */
+    choir__event filled;   /* event: values have been read from replica 0 */
     bool unread;           /* replica 0's device has not waited for `filled` yet */
 } choir__replica;
 

@@ -28,7 +28,8 @@ typedef struct choir__batch_piece {
     choir_tensor *out;  /* NULL: the module has not run yet */
 } choir__batch_piece;
 
-typedef struct choir__piece_scopes { /* of one batch; all shards of its pieces share it */
+/* The scopes of one batch's pieces, which all shards of the pieces share. */
+typedef struct choir__piece_scopes {
     int open;
     choir_scope *scope[];
 } choir__piece_scopes;

@@ -16,8 +16,8 @@ void choir__split_shares(int64_t total, const double *weights, int n, int64_t *c
 
 /* Cuts `batch` samples as torch.chunk does, into pieces of ceil(batch / pieces) samples; there
  * may be fewer pieces than requested. Each device takes a contiguous run of pieces in
- * proportion to its weight (NULL: counts differ by at most one). If pieces is 0, there is one
- * piece per device, in proportion to the weights, if given; empty shares are left out. Returns
+ * proportion to its weight (NULL: counts differ by at most one). If pieces is 0, each device
+ * gets one piece, in proportion to the weights, if given; empty shares are left out. Returns
  * the number of pieces in part, at most choir__split_most(...). */
 int64_t choir__split(
     int64_t batch, int64_t pieces, int devices, const double *weights, choir__part *part);

@@ -20,7 +20,7 @@ typedef struct choir__batch_sums {
 typedef struct choir__tally {
     int64_t classes;
     int64_t *counts;
-    bool ranked; /* top5 was counted: the scores are those of all classes */
+    bool ranked; /* top5 was counted, since the scores cover all classes */
 } choir__tally;
 
 void choir__tally_init(choir__tally *tally, const choir_model_info *info);

@@ -66,7 +66,7 @@ typedef struct choir__recorder_ops {
     const char *name;  /* NAME of --log NAME:PLACE */
     const char *place; /* "DIR", for the help */
     const char *help;
-    /* missing packages, because of which this build lacks the recorder, or NULL */
+    /* packages that this build lacks, and so lacks the recorder; or NULL */
     const char *needs;
     /* Checks the form of a place before anything is opened. Error: argument, "expected ...". */
     choir_status (*check)(const char *place);

@@ -66,7 +66,7 @@ struct choir_scope {
     choir__autocast autocast;
     choir_tensor *casts;       /* casts of parameters for this scope's ops, newest first */
     choir_dtype stored;        /* dtype of the current op's result */
-    choir_tensor *widened[16]; /* its operands as f32, released at its end */
+    choir_tensor *widened[16]; /* operands of the current op as f32, released at its end */
     int widened_count;
 };
 

@@ -24,7 +24,7 @@ typedef enum choir__file_kinds {
  * unless `kinds` has another one. Stores a descriptor that the caller closes. Error: I/O, with
  * the path and the reason. */
 choir_status choir__file_open(const char *path, int flags, choir__file_kinds kinds, int *fd);
-/* Opens a file for reading as a stream; *file is NULL after an error. Errors: those of
+/* Opens a file for reading as a stream; *file is NULL after an error. Errors: as
  * choir__file_open. */
 choir_status choir__file_stream(const char *path, choir__file_kinds kinds, FILE **file);
 

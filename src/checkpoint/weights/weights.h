@@ -9,7 +9,7 @@
 typedef struct choir__named {
     char *name;
     choir_tensor *tensor;
-    const choir__st_tensor *stored; /* its entry in a file, once matched */
+    const choir__st_tensor *stored; /* entry of the tensor in a file, once matched */
 } choir__named;
 
 /* Sorted by name. One block of host memory holds the data being copied. */

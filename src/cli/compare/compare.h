@@ -62,8 +62,8 @@ typedef struct choir__compare_entry {
     char error[600]; /* error of the first run that failed */
     /* over all runs; filled in by choir__compare_figures */
     double items_per_s, step_ms, spread, speed_up, efficiency, final_loss;
-    double peak_bytes, moved_bytes; /* peak_bytes: of the largest device; moved_bytes: by all
-                                       devices per step */
+    double peak_bytes,
+        moved_bytes; /* peak_bytes: largest device; moved_bytes: all devices, per step */
     int world;
     bool same_bits;
     double *split[CHOIR__MAX_SPLITS]; /* (repeats) items/s at splits[i], or NULL */

@@ -4,7 +4,7 @@
 
 #include "cli/tune/request.h"
 
-/* Returns whether the scheduler lets trials wait and go on. */
+/* Returns whether the scheduler pauses and resumes trials. */
 bool choir__tune_pauses(const choir__tune_request *request);
 
 /* Checks the command, its placeholders, folders and the picture, and makes --dir. Errors:

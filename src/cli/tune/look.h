@@ -4,7 +4,8 @@
 
 #include <choir/study.h>
 
-/* Returns whether the command line begins with the name of one of these, or with plot. */
+/* Returns whether the command line begins with the name of a command that shows a study, or
+ * with plot. */
 bool choir__tune_looks(int argc, char **argv);
 /* Checks the first word of a command line that has no option before it, and so is no search.
  * Error: argument, the word is nearly one of these names. */
@@ -17,7 +18,7 @@ int choir__tune_look(int argc, char **argv);
 char *choir__tune_url(const char *where);
 
 /* Opens a stored study to look at it. where: as above; name: NULL for the only study there.
- * Errors: those of choir_study_open. */
+ * Errors: as choir_study_open. */
 choir_status choir__tune_open(const char *where, const char *name, choir_study **study);
 
 /* Prints all trials as CSV (export.c). */

@@ -14,13 +14,13 @@ typedef struct choir__search {
     choir__trial_place *places; /* (parallel or more) NULL: trials are not bound to devices */
     bool most;                  /* more is better */
     bool json, quiet;
-    bool pauses; /* trials stop and go on: each part is printed */
+    bool pauses; /* trials are paused and resumed: each part is printed */
     bool steps;  /* trials may stop early: the table has the step at which each one ended */
 } choir__search;
 
 /* Runs the search, printing each trial when it and all before it have ended, and the best one
- * last. Where trials stop and go on, each part of a trial is printed, in the order in which
- * they begin. Returns an exit status. */
+ * last. Where trials are paused and resumed, each part of a trial is printed, in the order in
+ * which they begin. Returns an exit status. */
 int choir__search_run(const choir__search *s);
 
 /* --- with the best trial (final.c) --- */
@@ -39,7 +39,7 @@ typedef struct choir__trial_outcome {
     choir_trial_state state;
     double value[CHOIR_STUDY_OBJECTIVES]; /* (metrics) */
     char *why;                            /* it failed; NULL: it did not */
-    int64_t step;                         /* of the last report, -1: none */
+    int64_t step;                         /* step of the last report; -1: no report */
     double seconds;
 } choir__trial_outcome;
 

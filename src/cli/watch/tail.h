@@ -11,10 +11,9 @@
 typedef struct choir__tail {
     char *path;
     dev_t device;
-    ino_t inode; /* 0: the file has not been there */
-    off_t at;    /* offset of the first byte that was not read */
-    char
-        before[64]; /* (before_count) the last bytes read, by which a rewritten file is known */
+    ino_t inode;     /* 0: the file has not been there */
+    off_t at;        /* offset of the first byte that was not read */
+    char before[64]; /* (before_count) last bytes read, to recognise a rewritten file */
     int before_count;
     bool skips; /* the rest of a line that is too long */
 } choir__tail;

@@ -72,7 +72,7 @@ typedef struct choir__nccl {
 
     pthread_mutex_t lock; /* guards comm and the members below */
     ncclComm_t comm;      /* NULL: aborted */
-    /* the capture of the current call, the rest of which is then not issued */
+    /* the capture of the current call was refused, and its rest is not issued */
     bool refused;
     choir_status down; /* why the communicator was aborted, and the message */
     char sentence[512];

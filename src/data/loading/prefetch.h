@@ -42,7 +42,7 @@ typedef struct choir__prefetch_stage {
     int64_t count, next, active; /* samples in all, handed out, being read now */
     bool stale;                  /* restart discarded it */
     int64_t failed;              /* first sample that failed; count: none */
-    choir_status status;         /* of the failed sample */
+    choir_status status;         /* status of the failed sample */
     char *message;
 } choir__prefetch_stage;
 
@@ -60,7 +60,7 @@ typedef struct choir__prefetch_source {
     int workers;             /* 0: take reads the samples itself */
     int depth;               /* number of stages; 0: chosen by their size */
     double timeout_s;        /* the longest time that take waits; 0: no limit */
-    /* of the device that most batches go to; NULL: its memory is not separate */
+    /* far memory of the device that gets most batches; NULL: it uses host memory */
     const choir__far *far;
 } choir__prefetch_source;
 

@@ -1,5 +1,5 @@
-/* The "normalizer" of a tokenizer.json: a list of steps, each of which turns a text into
- * another. */
+/* The "normalizer" of a tokenizer.json: a list of steps; each step turns a text into another
+ * text. */
 #ifndef CHOIR_DATA_NORMALIZER_H
 #define CHOIR_DATA_NORMALIZER_H
 

@@ -13,7 +13,7 @@ typedef struct choir__sentencepiece {
     bool remove_spaces;  /* at the ends, and all but one in a row */
     bool frozen;         /* the model gets the text between symbols; else they are its pieces */
     choir__model *model;
-    choir__tokenizer_buffer text; /* of the current call. It is not shared. */
+    choir__tokenizer_buffer text; /* text of the current call, not shared */
 } choir__sentencepiece;
 
 /* Takes ownership of all of s. */

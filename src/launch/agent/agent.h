@@ -17,9 +17,9 @@ typedef struct choir__etcd_conf {
 } choir__etcd_conf;
 
 typedef struct choir__agent_opts {
-    char **command;              /* with its arguments; NULL after the last */
-    const char *work;            /* of the ranks, equal on all nodes; "": not compared */
-    int nproc;                   /* workers on this node */
+    char **command;   /* with its arguments; NULL after the last */
+    const char *work; /* command of the ranks, equal on all nodes; "": not compared */
+    int nproc;        /* workers on this node */
     const choir__routes *routes; /* (nproc) */
 
     int nodes_min, nodes_max; /* a single node ignores the members below */
@@ -40,9 +40,9 @@ typedef struct choir__agent_opts {
     const char *log_dir;           /* NULL: a temporary folder, if a route needs one */
     const char *key_file;          /* NULL: none */
     const char *role;              /* ROLE_NAME */
-    const char *prefix;            /* of lines of output (output.h); NULL: the default */
-    int max_restarts;              /* of all workers of the job, after failures */
-    int node_failures;             /* of a node, which is then left out; 0: no limit */
+    const char *prefix;            /* prefix of output lines (output.h); NULL: the default */
+    int max_restarts;              /* restarts of all workers of the job after failures */
+    int node_failures;             /* failures after which a node is excluded; 0: no limit */
     double shutdown_s;             /* from SIGTERM to SIGKILL */
     /* Bit N: signal N is passed on, and if a worker ends by it, so does the job. */
     uint64_t handled_signals;

@@ -24,8 +24,8 @@ typedef enum choir__phase { CHOIR__GATHERING, CHOIR__RUNNING, CHOIR__OVER } choi
 
 typedef enum choir__stage {
     CHOIR__READY, /* has no workers: waits for the next generation, or is a spare */
-    CHOIR__BUSY,  /* its workers run, or are being stopped */
-    CHOIR__DONE,  /* its workers have exited with 0 */
+    CHOIR__BUSY,  /* workers run, or are being stopped */
+    CHOIR__DONE,  /* workers have exited with 0 */
 } choir__stage;
 
 typedef struct choir__agent_node {

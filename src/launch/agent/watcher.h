@@ -17,7 +17,7 @@ typedef struct choir__watcher {
     pthread_t thread;
     bool started;
     /* set by the thread, which then wakes the follower */
-    atomic_bool fenced; /* the others may have gone on without this agent */
+    atomic_bool fenced; /* the others may have continued without this agent */
     atomic_bool ended;  /* the ledger is out of reach for good: `why` says how */
     choir_status status;
     char why[600];

@@ -28,7 +28,7 @@ typedef struct choir__meeting {
     bool (*stale)(void); /* true: ranks have left the job, so not all can come; NULL: never */
 } choir__meeting;
 
-/* The means by which the requested engine joins its ranks. */
+/* The means with which the requested engine joins its ranks. */
 typedef enum choir__meet_need {
     CHOIR__NEEDS_STORE, /* a store */
     CHOIR__NEEDS_NAME,  /* the job's name suffices where all ranks are on one machine */

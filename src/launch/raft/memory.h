@@ -26,7 +26,7 @@ typedef struct choir__raft_memory {
 void choir__raft_memory_init(choir__raft_memory *m);
 void choir__raft_memory_free(choir__raft_memory *m);
 /* Answers the calls that libraft has made: their callbacks must not run inside the calls.
- * Returns false if there were none. */
+ * Returns false if no call was waiting. */
 bool choir__raft_memory_answer(choir__raft_memory *m);
 
 #endif

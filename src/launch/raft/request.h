@@ -13,12 +13,12 @@ typedef struct choir__raft_request {
     struct choir__raft_request *next;
     uint64_t seq;
     choir__asked asked;
-    int64_t n; /* of CHOIR__APPEND */
+    int64_t n; /* argument of CHOIR__APPEND */
     const char *text;
     double made_at, sent_at; /* 0: not sent */
     int tries;
     bool done, mine;
-    int64_t number; /* of the newest entry */
+    int64_t number; /* number of the newest entry */
 } choir__raft_request;
 
 /* A request as the leader receives it. */

@@ -11,11 +11,11 @@
 #include "launch/raft/request.h"
 #include "launch/raft/server.h"
 
-/* An agent of which this one has heard. */
+/* An agent that this one has heard of. */
 typedef struct choir__ear {
     uint64_t id;
-    double heard_at; /* by its last request, or when this server began to lead */
-    bool gone;       /* its connections have ended by its death */
+    double heard_at; /* time of its last request, or when this server began to lead */
+    bool gone;       /* connections ended because the agent died */
     char address[CHOIR__LINK_ADDRESS];
 } choir__ear;
 
@@ -33,10 +33,10 @@ struct choir__raft_server {
     choir__entries entries;
     struct raft raft;
     double next_tick;
-    int voters; /* by the last configuration that was decided */
+    int voters; /* voters in the last configuration that was decided */
 
     /* as a client */
-    uint64_t seq, first_id; /* of the agent that was called first */
+    uint64_t seq, first_id; /* number of the agent that was called first */
     uint64_t hint;          /* who led, by the last answer; 0: unknown */
     char hint_address[CHOIR__LINK_ADDRESS];
     choir__raft_request *requests;

@@ -20,7 +20,7 @@ typedef struct choir__failures {
         uint64_t from;
         double since;
         int count;
-        /* by address; addresses that share a slot replace each other */
+        /* indexed by address; addresses that share a slot replace each other */
     } slots[CHOIR__FAILURE_SLOTS];
     choir__store_failed total;
 } choir__failures;

@@ -36,7 +36,7 @@ struct choir_store_server {
     int listener, epoll, stop;
     int port, clients_max;
     double lost_after_s;
-    size_t held;         /* by all clients */
+    size_t held;         /* bytes held by all clients */
     bool stopping, deaf; /* deaf: accepts no connections until hears_at */
     double hears_at;
     choir__store_key *key; /* NULL: none */

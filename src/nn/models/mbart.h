@@ -5,7 +5,10 @@
 
 #include <choir/nn.h>
 
-enum { CHOIR__MBART_LAYERS = 64, CHOIR__MBART_OFFSET = 2 /* of positions, as published */ };
+enum {
+    CHOIR__MBART_LAYERS = 64,
+    CHOIR__MBART_OFFSET = 2 /* offset of positions, as published */
+};
 
 typedef struct choir__mbart_sizes {
     int64_t layers, heads, width, hidden, context, vocab;

@@ -57,7 +57,7 @@ typedef struct choir__published {
     choir_status (*read)(choir__config *config);
     /* Adds keys that rows cannot express to the JSON. May be NULL. */
     void (*write)(const char *text, json_t *root);
-    /* written: keys for `read` that `write` always writes anew, so that they are never copied.
+    /* written: keys for `read` that only `write` writes; they are never copied.
      * parts: objects within the file, whose other keys are kept. Both may be NULL. */
     const char *const *written;
     const choir__config_part_keys *parts;

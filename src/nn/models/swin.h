@@ -10,7 +10,7 @@ typedef struct choir__swin_sizes {
     int64_t height, width, channels, patch, window, embed;
     int stages;
     int64_t depth[CHOIR__SWIN_STAGES], heads[CHOIR__SWIN_STAGES];
-    double dropout, eps; /* eps: of the norms in blocks */
+    double dropout, eps; /* eps of the norms in blocks */
 } choir__swin_sizes;
 
 /* Returns the reason why the sizes are inconsistent, or NULL if they are consistent. */

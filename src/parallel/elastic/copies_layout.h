@@ -8,9 +8,9 @@
  *
  *     | head | boxes (count) | the program's own state | numbers of box 0 | of box 1 | ...
  *
- * The first boxes belong to tensors of which this rank has its own part. The others belong to
- * tensors that every rank has as a whole, with equal numbers: one rank per machine copies them,
- * and they are not sent to another machine. */
+ * The first boxes belong to tensors that are distributed, so that this rank has its own part.
+ * The others belong to tensors that every rank has as a whole, with equal numbers: one rank per
+ * machine copies them, and they are not sent to another machine. */
 #ifndef CHOIR_ELASTIC_COPIES_LAYOUT_H
 #define CHOIR_ELASTIC_COPIES_LAYOUT_H
 

@@ -97,7 +97,7 @@ struct choir_tensor_queue {
     pthread_mutex_t lock; /* guards the members below */
     int family; /* pid of the process that started this one and waits for it; -1: none */
     int me;     /* this process's place among the users; -1: none yet */
-    int pidfds[CHOIR__QUEUE_USERS];   /* of the other users; -1: not opened */
+    int pidfds[CHOIR__QUEUE_USERS];   /* pidfds of the other users; -1: not opened */
     int32_t pids[CHOIR__QUEUE_USERS]; /* the processes of the pidfds */
 };
 

@@ -26,7 +26,7 @@ typedef struct choir__trial_record {
     int param_count;
     double values[CHOIR_STUDY_OBJECTIVES];
     int value_count;
-    choir__report *reports; /* by step, once the record is settled */
+    choir__report *reports; /* sorted by step, once the record is settled */
     int64_t report_count;
     bool mixed; /* reports are not sorted by step yet */
     choir__stored_attributes attributes;

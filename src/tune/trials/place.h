@@ -17,7 +17,7 @@ typedef struct choir__trial_place {
     bool has_cores;
     char *gpus;    /* CUDA_VISIBLE_DEVICES; "": none */
     char *devices; /* as the trial counts them: "cpu:0,cpu:1" */
-    int count;     /* of its devices */
+    int count;     /* number of its devices */
 } choir__trial_place;
 
 /* Divides devices (count) into places of `each`; the rest is left over. Returns the places

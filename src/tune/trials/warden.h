@@ -2,8 +2,8 @@
  * warden kills what its trials have started.
  *
  * The kernel kills a trial's first process together with the search, but not the processes
- * that it has started itself. They would go on writing to the trial's checkpoint while another
- * search takes the trial up. */
+ * that it has started itself. They would continue to write to the trial's checkpoint while
+ * another search runs the trial. */
 #ifndef CHOIR_TUNE_WARDEN_H
 #define CHOIR_TUNE_WARDEN_H
 
